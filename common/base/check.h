@@ -1,0 +1,31 @@
+// Checks for programmer errors: they print both values and abort. Nothing that a user, a file or a
+// client can cause may reach one; that is what absl::Status is for (status.h).
+#pragma once
+
+#include <string>
+
+#include "common/base/status.h"
+
+namespace taopd {
+// Prints "file:line: check failed: what" to standard error and aborts.
+[[noreturn]] void CheckFailed(const char* file, int line, const std::string& what);
+}  // namespace taopd
+
+#define TAOPD_CHECK(condition)                                              \
+  do {                                                                      \
+    if (!(condition)) ::taopd::CheckFailed(__FILE__, __LINE__, #condition); \
+  } while (false)
+
+#define TAOPD_CHECK_OP(a, op, b)                                                           \
+  do {                                                                                     \
+    if (!((a)op(b))) {                                                                     \
+      ::taopd::CheckFailed(__FILE__, __LINE__,                                             \
+                           ::taopd::Concat(#a " " #op " " #b " (", (a), " against ", (b), ")")); \
+    }                                                                                      \
+  } while (false)
+
+#define TAOPD_CHECK_EQ(a, b) TAOPD_CHECK_OP(a, ==, b)
+#define TAOPD_CHECK_LE(a, b) TAOPD_CHECK_OP(a, <=, b)
+#define TAOPD_CHECK_LT(a, b) TAOPD_CHECK_OP(a, <, b)
+#define TAOPD_CHECK_GE(a, b) TAOPD_CHECK_OP(a, >=, b)
+#define TAOPD_CHECK_GT(a, b) TAOPD_CHECK_OP(a, >, b)

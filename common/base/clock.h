@@ -1,0 +1,32 @@
+// Time as a dependency, so that tests step it by hand. Thread-safe.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
+
+namespace taopd {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual absl::Time Now() = 0;
+  virtual void SleepFor(absl::Duration duration) = 0;
+
+  // The machine's clock; lives for ever.
+  static Clock* Real();
+};
+
+// Stands still until Advance. SleepFor advances it and returns at once.
+class ManualClock final : public Clock {
+ public:
+  explicit ManualClock(absl::Time start = absl::UnixEpoch()) : now_(start) {}
+  absl::Time Now() override;
+  void SleepFor(absl::Duration duration) override { Advance(duration); }
+  void Advance(absl::Duration duration);
+
+ private:
+  absl::Mutex mutex_;
+  absl::Time now_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace taopd

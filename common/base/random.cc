@@ -1,0 +1,72 @@
+#include "common/base/random.h"
+
+#include <cmath>
+
+#include "common/base/check.h"
+
+namespace taopd {
+namespace {
+
+// The finaliser of MurmurHash3: a bijection whose output bits all depend on all input bits.
+uint64_t Mix(uint64_t x) {
+  x ^= x >> 33;
+  x *= 0xff51afd7ed558ccdULL;
+  x ^= x >> 33;
+  x *= 0xc4ceb9fe1a85ec53ULL;
+  return x ^ (x >> 33);
+}
+
+}  // namespace
+
+uint64_t DeriveSeed(uint64_t seed, std::string_view label, std::initializer_list<uint64_t> numbers) {
+  uint64_t hash = Mix(seed + 0x9e3779b97f4a7c15ULL);
+  for (unsigned char c : label) hash = Mix(hash * 31 + c + 1);
+  hash = Mix(hash ^ label.size());
+  for (uint64_t number : numbers) hash = Mix(hash * 0x9e3779b97f4a7c15ULL + Mix(number + 1));
+  return hash;
+}
+
+std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = uint64_t{0xD2511F53} * counter[0];
+    const uint64_t product1 = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
+               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  return counter;
+}
+
+uint32_t RandomStream::NextU32() {
+  const uint64_t block = position_ / 4;
+  const auto words = Philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), 0, 0},
+                                {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
+  return words[position_++ % 4];
+}
+
+uint64_t RandomStream::NextU64() {
+  const uint64_t high = NextU32();
+  return (high << 32) | NextU32();
+}
+
+double RandomStream::NextUniform() {
+  // 52 random bits plus a half step stay strictly inside (0, 1) in double.
+  return (static_cast<double>(NextU64() >> 12) + 0.5) * 0x1p-52;
+}
+
+uint64_t RandomStream::NextBelow(uint64_t bound) {
+  TAOPD_CHECK_GT(bound, uint64_t{0});
+  const uint64_t limit = UINT64_MAX - UINT64_MAX % bound;
+  uint64_t value = NextU64();
+  while (value >= limit) value = NextU64();
+  return value % bound;
+}
+
+double RandomStream::NextNormal() {
+  const double u = NextUniform();
+  const double v = NextUniform();
+  return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * 3.14159265358979323846 * v);
+}
+
+}  // namespace taopd

@@ -1,0 +1,82 @@
+// Errors that a user, a file or the network can cause travel as absl::Status. Messages name the
+// field, the value and the limit: "top_k 300 exceeds max_logprobs 128".
+// CHECKs (check.h) are for programmer errors only.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <sstream>
+#include <string>
+#include <utility>
+
+namespace taopd {
+
+// Glues the parts as operator<< prints them. Debian's absl::StrCat does not take
+// std::string_view, this does.
+template <typename... Parts>
+std::string Concat(const Parts&... parts) {
+  std::ostringstream out;
+  out.precision(9);
+  (out << ... << parts);
+  return out.str();
+}
+
+template <typename... Parts>
+absl::Status InvalidArgument(const Parts&... parts) {
+  return absl::InvalidArgumentError(Concat(parts...));
+}
+template <typename... Parts>
+absl::Status NotFound(const Parts&... parts) {
+  return absl::NotFoundError(Concat(parts...));
+}
+template <typename... Parts>
+absl::Status FailedPrecondition(const Parts&... parts) {
+  return absl::FailedPreconditionError(Concat(parts...));
+}
+template <typename... Parts>
+absl::Status Unavailable(const Parts&... parts) {
+  return absl::UnavailableError(Concat(parts...));
+}
+template <typename... Parts>
+absl::Status ResourceExhausted(const Parts&... parts) {
+  return absl::ResourceExhaustedError(Concat(parts...));
+}
+template <typename... Parts>
+absl::Status Unimplemented(const Parts&... parts) {
+  return absl::UnimplementedError(Concat(parts...));
+}
+template <typename... Parts>
+absl::Status Internal(const Parts&... parts) {
+  return absl::InternalError(Concat(parts...));
+}
+// A file or message whose content is damaged or not what its format demands.
+template <typename... Parts>
+absl::Status DataLoss(const Parts&... parts) {
+  return absl::DataLossError(Concat(parts...));
+}
+
+// The same status with "where: " before its message; OK stays OK.
+inline absl::Status Annotate(const absl::Status& status, const std::string& where) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), Concat(where, ": ", std::string(status.message())));
+}
+
+}  // namespace taopd
+
+#define TAOPD_CONCAT_INNER(a, b) a##b
+#define TAOPD_CONCAT(a, b) TAOPD_CONCAT_INNER(a, b)
+
+#define TAOPD_RETURN_IF_ERROR(expr)                      \
+  do {                                                   \
+    absl::Status taopd_status = (expr);                  \
+    if (!taopd_status.ok()) return taopd_status;         \
+  } while (false)
+
+// TAOPD_ASSIGN_OR_RETURN(auto value, MakeValue());
+#define TAOPD_ASSIGN_OR_RETURN(lhs, expr) \
+  TAOPD_ASSIGN_OR_RETURN_IMPL(TAOPD_CONCAT(taopd_status_or_, __LINE__), lhs, expr)
+#define TAOPD_ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr) \
+  auto tmp = (expr);                                \
+  if (!tmp.ok()) return std::move(tmp).status();    \
+  lhs = std::move(tmp).value()

@@ -1,0 +1,29 @@
+# Warnings, sanitizers, the compiler cache and the linker.
+add_compile_options(-Wall -Wextra -Wno-unused-parameter)
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>)
+  add_compile_definitions(_GLIBCXX_ASSERTIONS)
+endif()
+# Results must not depend on which processor compiled the code: no -march=native, no fused
+# contraction outside of the kernels that ask for it.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+
+if(TAOPD_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TAOPD_SANITIZE}>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
+  add_link_options(-fsanitize=${TAOPD_SANITIZE})
+endif()
+
+find_program(TAOPD_CCACHE ccache)
+if(TAOPD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # base_dir and nohashdir let two build directories or clones share results; the sloppiness is
+  # what ccache needs to cache files that use a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+      CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${TAOPD_CCACHE})
+endif()
+
+find_program(TAOPD_MOLD mold)
+if(TAOPD_MOLD AND NOT TAOPD_SANITIZE)
+  add_link_options(-fuse-ld=mold)
+endif()

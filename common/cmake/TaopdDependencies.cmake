@@ -1,0 +1,65 @@
+# Every library from outside, as a target. LibTorch comes last: its include directory carries other
+# versions of protobuf and fmt, so only targets that ask for taopd_torch may see it.
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED)
+find_package(Protobuf REQUIRED)   # module mode: gRPC's own config expects these targets
+find_package(gRPC CONFIG REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(fmt REQUIRED)
+find_package(prometheus-cpp REQUIRED COMPONENTS core)
+find_package(ICU REQUIRED COMPONENTS uc i18n)
+find_package(GTest REQUIRED)
+find_package(benchmark REQUIRED)
+
+# cpp-httplib: Debian ships a shared library without a CMake configuration.
+find_path(TAOPD_HTTPLIB_INCLUDE NAMES httplib.h REQUIRED)
+find_library(TAOPD_HTTPLIB_LIBRARY NAMES cpp-httplib httplib REQUIRED)
+add_library(taopd_httplib INTERFACE)
+target_include_directories(taopd_httplib SYSTEM INTERFACE ${TAOPD_HTTPLIB_INCLUDE})
+target_link_libraries(taopd_httplib INTERFACE ${TAOPD_HTTPLIB_LIBRARY} Threads::Threads)
+
+# --- LibTorch ---------------------------------------------------------------------------------
+# deploy/setup puts it in $TAOPD_DEPS (default ~/.cache/taopd); an existing one is named with
+# TAOPD_DEPS (a directory that holds torch-2.11.0/torch or torch) or -DTAOPD_TORCH_DIR=.../torch.
+if(DEFINED ENV{TAOPD_DEPS})
+  set(taopd_deps_default $ENV{TAOPD_DEPS})
+elseif(DEFINED ENV{XDG_CACHE_HOME})
+  set(taopd_deps_default $ENV{XDG_CACHE_HOME}/taopd)
+else()
+  set(taopd_deps_default $ENV{HOME}/.cache/taopd)
+endif()
+set(TAOPD_DEPS ${taopd_deps_default} CACHE PATH "Directory of the downloaded dependencies")
+find_path(TAOPD_TORCH_DIR NAMES include/ATen/ATen.h
+          PATHS ${TAOPD_DEPS}/torch-2.11.0/torch ${TAOPD_DEPS}/torch ${TAOPD_DEPS}
+          NO_DEFAULT_PATH DOC "LibTorch: the directory that holds include/ and lib/")
+if(NOT TAOPD_TORCH_DIR)
+  message(FATAL_ERROR "LibTorch is not in ${TAOPD_DEPS}. Run deploy/setup, or set TAOPD_DEPS.")
+endif()
+
+# find_package(Torch) of the wheel wants the CUDA toolkit, so the targets are written out.
+foreach(lib torch_cpu c10)
+  add_library(${lib} SHARED IMPORTED GLOBAL)
+  set_target_properties(${lib} PROPERTIES IMPORTED_LOCATION ${TAOPD_TORCH_DIR}/lib/lib${lib}.so)
+endforeach()
+add_library(taopd_torch INTERFACE)
+target_include_directories(taopd_torch SYSTEM INTERFACE
+  ${TAOPD_TORCH_DIR}/include ${TAOPD_TORCH_DIR}/include/torch/csrc/api/include)
+target_link_libraries(taopd_torch INTERFACE torch_cpu c10 Threads::Threads)
+
+if(TAOPD_CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know it for nvcc 13
+  set(CMAKE_CUDA_ARCHITECTURES 90a CACHE STRING "")
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  foreach(lib torch_cuda c10_cuda)
+    add_library(${lib} SHARED IMPORTED GLOBAL)
+    set_target_properties(${lib} PROPERTIES IMPORTED_LOCATION ${TAOPD_TORCH_DIR}/lib/lib${lib}.so)
+  endforeach()
+  target_compile_definitions(taopd_torch INTERFACE TAOPD_CUDA=1)
+  # torch_cuda registers its kernels when it is loaded: it must stay although no symbol is named.
+  target_link_libraries(taopd_torch INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed CUDA::cudart)
+endif()

@@ -1,0 +1,45 @@
+# taopd_library(name SRCS ... DEPS ... [TORCH])   a static library; DEPS are public
+# taopd_binary(name SRCS ... DEPS ... [TORCH])    a program in bin/
+# taopd_test(name SRCS ... DEPS ... LABELS ... [TORCH] [TIMEOUT seconds])
+#
+# TORCH: the sources include LibTorch headers and share its precompiled header. Such a target must
+# not include gRPC, protobuf, fmt or spdlog headers: LibTorch carries other versions of two of them.
+include(GoogleTest)
+
+function(taopd_compile_settings name torch)
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  if(torch)
+    target_link_libraries(${name} PUBLIC taopd_torch)
+    if(NOT name STREQUAL "taopd_torch_pch")
+      target_precompile_headers(${name} REUSE_FROM taopd_torch_pch)
+    endif()
+  endif()
+endfunction()
+
+function(taopd_library name)
+  cmake_parse_arguments(ARG "TORCH" "" "SRCS;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SRCS})
+  taopd_compile_settings(${name} "${ARG_TORCH}")
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+endfunction()
+
+function(taopd_binary name)
+  cmake_parse_arguments(ARG "TORCH" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  taopd_compile_settings(${name} "${ARG_TORCH}")
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+endfunction()
+
+function(taopd_test name)
+  cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SRCS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests-bin)
+  taopd_compile_settings(${name} "${ARG_TORCH}")
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} taopd_test_support GTest::gmock GTest::gtest GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." PROPERTIES
+    LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+    ENVIRONMENT "TAOPD_SOURCE_DIR=${PROJECT_SOURCE_DIR};TAOPD_BIN_DIR=${PROJECT_BINARY_DIR}/bin;OMP_NUM_THREADS=2")
+endfunction()

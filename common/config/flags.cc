@@ -1,0 +1,24 @@
+#include "common/config/flags.h"
+
+#include <algorithm>
+
+namespace taopd {
+
+void AddSettingFlags(const SettingTable& table, CLI::App* app) {
+  for (const Setting& setting : table.settings()) {
+    std::string name = setting.path;
+    std::replace(name.begin(), name.end(), '_', '-');
+    std::replace(name.begin(), name.end(), '.', '-');
+    std::visit(
+        [&](auto* pointer) {
+          if constexpr (std::is_same_v<decltype(pointer), bool*>) {
+            app->add_flag("--" + name + ",!--no-" + name, *pointer, setting.help);
+          } else {
+            app->add_option("--" + name, *pointer, setting.help)->capture_default_str();
+          }
+        },
+        setting.value);
+  }
+}
+
+}  // namespace taopd

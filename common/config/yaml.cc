@@ -1,0 +1,239 @@
+#include "common/config/yaml.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <limits>
+#include <set>
+
+namespace taopd {
+namespace {
+
+constexpr int kMaxDepth = 16;  // settings nest two deep; refuse texts made to exhaust the stack
+
+std::string Where(const std::string& source, const YAML::Node& node) {
+  return node.Mark().line < 0 ? source : Concat(source, ":", node.Mark().line + 1);
+}
+
+// "!" is yaml-cpp's tag of a quoted scalar, "?" that of a plain one.
+bool IsQuoted(const YAML::Node& node) { return node.Tag() == "!"; }
+
+absl::Status ReadScalar(const YAML::Node& node, bool* out) {
+  const std::string text = node.Scalar();
+  if (!IsQuoted(node) && (text == "true" || text == "false")) {
+    *out = text == "true";
+    return absl::OkStatus();
+  }
+  return InvalidArgument("\"", text, "\" is not true or false");
+}
+
+absl::Status ReadScalar(const YAML::Node& node, int64_t* out) {
+  const std::string text = node.Scalar();
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, *out);
+  if (IsQuoted(node) || result.ec != std::errc() || result.ptr != end) {
+    return InvalidArgument("\"", text, "\" is not an integer");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadScalar(const YAML::Node& node, double* out) {
+  const std::string text = node.Scalar();
+  if (!IsQuoted(node) && (text == ".inf" || text == "-.inf")) {
+    *out = std::numeric_limits<double>::infinity() * (text[0] == '-' ? -1 : 1);
+    return absl::OkStatus();
+  }
+  const char* begin = text.data() + (text.size() > 1 && text[0] == '+' ? 1 : 0);
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(begin, end, *out);
+  const bool looks_numeric = !text.empty() && text.find_first_of("0123456789") != std::string::npos;
+  if (IsQuoted(node) || !looks_numeric || result.ec != std::errc() || result.ptr != end) {
+    return InvalidArgument("\"", text, "\" is not a number");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadScalar(const YAML::Node& node, std::string* out) {
+  *out = node.Scalar();
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status ReadValue(const YAML::Node& node, T* out) {
+  if (!node.IsScalar()) return InvalidArgument("a single value is expected");
+  return ReadScalar(node, out);
+}
+
+template <typename T>
+absl::Status ReadValue(const YAML::Node& node, std::vector<T>* out) {
+  if (!node.IsSequence()) return InvalidArgument("a list is expected, as in [a, b]");
+  std::vector<T> values;
+  for (const YAML::Node& item : node) {
+    T value{};
+    TAOPD_RETURN_IF_ERROR(ReadValue(item, &value));
+    values.push_back(std::move(value));
+  }
+  *out = std::move(values);
+  return absl::OkStatus();
+}
+
+absl::Status AssignNode(const YAML::Node& node, const Setting& setting) {
+  if (!node.IsDefined() || node.IsNull()) {
+    return InvalidArgument(setting.path, ": no value is given (", SettingTypeName(setting.value), ")");
+  }
+  const absl::Status status =
+      std::visit([&](auto* pointer) { return ReadValue(node, pointer); }, setting.value);
+  return Annotate(status, setting.path);
+}
+
+const Setting* Find(const SettingTable& table, const std::string& path) {
+  for (const Setting& setting : table.settings()) {
+    if (setting.path == path) return &setting;
+  }
+  return nullptr;
+}
+
+bool IsSection(const SettingTable& table, const std::string& path) {
+  return std::any_of(table.sections().begin(), table.sections().end(),
+                     [&](const SettingSection& section) { return section.path == path; });
+}
+
+// The names directly under `prefix` ("optimizer."), for messages.
+std::vector<std::string> NamesUnder(const SettingTable& table, const std::string& prefix) {
+  std::vector<std::string> names;
+  auto add = [&](const std::string& path) {
+    if (path.compare(0, prefix.size(), prefix) != 0) return;
+    const std::string name = path.substr(prefix.size());
+    if (name.find('.') == std::string::npos) names.push_back(name);
+  };
+  for (const Setting& setting : table.settings()) add(setting.path);
+  for (const SettingSection& section : table.sections()) add(section.path);
+  return names;
+}
+
+// A name that exists elsewhere helps more than a similar one here: lr -> optimizer.lr.
+std::string Suggestion(const SettingTable& table, const std::string& prefix, const std::string& name) {
+  for (const Setting& setting : table.settings()) {
+    const size_t dot = setting.path.rfind('.');
+    if (dot != std::string::npos && setting.path.substr(dot + 1) == name) {
+      return Concat(" (did you mean \"", setting.path, "\"?)");
+    }
+  }
+  return DidYouMean(name, NamesUnder(table, prefix));
+}
+
+absl::Status ReadMap(const YAML::Node& map, const std::string& prefix, const std::string& source, int depth,
+                     const SettingTable& table) {
+  if (depth > kMaxDepth) return InvalidArgument(Where(source, map), ": nested deeper than ", kMaxDepth);
+  std::set<std::string> seen;
+  for (const auto& entry : map) {
+    const std::string where = Where(source, entry.first);
+    if (!entry.first.IsScalar()) return InvalidArgument(where, ": a key must be plain text");
+    const std::string name = entry.first.Scalar();
+    const std::string path = prefix + name;
+    if (!seen.insert(name).second) return InvalidArgument(where, ": ", path, " is given twice");
+    if (IsSection(table, path)) {
+      if (entry.second.IsNull()) continue;  // "optimizer:" with nothing under it
+      if (!entry.second.IsMap()) return InvalidArgument(where, ": ", path, " is a section, not a value");
+      TAOPD_RETURN_IF_ERROR(ReadMap(entry.second, path + ".", source, depth + 1, table));
+      continue;
+    }
+    const Setting* setting = Find(table, path);
+    if (setting == nullptr) {
+      return InvalidArgument(where, ": unknown key \"", path, "\"", Suggestion(table, prefix, name));
+    }
+    TAOPD_RETURN_IF_ERROR(Annotate(AssignNode(entry.second, *setting), where));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ReadYamlSettings(const std::string& text, const std::string& source, const SettingTable& table) {
+  try {
+    const YAML::Node root = YAML::Load(text);
+    if (root.IsNull()) return absl::OkStatus();
+    if (!root.IsMap()) return InvalidArgument(source, ": the top level must be sections and keys");
+    return ReadMap(root, "", source, 0, table);
+  } catch (const YAML::Exception& error) {
+    return InvalidArgument(source, ":", error.mark.line + 1, ": not YAML: ", error.msg);
+  }
+}
+
+absl::Status ReadYamlFile(const std::string& path, const SettingTable& table) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return NotFound("configuration file ", path, " cannot be opened");
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file && !file.eof()) return NotFound("configuration file ", path, " cannot be read");
+  return ReadYamlSettings(text.str(), path, table);
+}
+
+absl::Status ApplyOverride(const std::string& assignment, const SettingTable& table) {
+  const size_t equals = assignment.find('=');
+  if (equals == std::string::npos) {
+    return InvalidArgument("--set ", assignment, ": the form is section.key=value");
+  }
+  const std::string path = assignment.substr(0, equals);
+  const Setting* setting = Find(table, path);
+  if (setting == nullptr) {
+    const size_t dot = path.rfind('.');
+    const std::string prefix = dot == std::string::npos ? "" : path.substr(0, dot + 1);
+    return InvalidArgument("--set ", assignment, ": unknown key \"", path, "\"",
+                           Suggestion(table, prefix, path.substr(prefix.size())));
+  }
+  try {
+    YAML::Node node = YAML::Load(assignment.substr(equals + 1));
+    // An empty right side is an empty text, and a text may hold what YAML would read as a list.
+    if (auto* text = std::get_if<std::string*>(&setting->value); text != nullptr && !node.IsScalar()) {
+      **text = assignment.substr(equals + 1);
+      return absl::OkStatus();
+    }
+    return Annotate(AssignNode(node, *setting), "--set");
+  } catch (const YAML::Exception& error) {
+    return InvalidArgument("--set ", assignment, ": ", error.msg);
+  }
+}
+
+std::string WriteYamlSettings(const SettingTable& table) {
+  std::string out;
+  std::vector<std::string> open;  // the sections the last line stands in
+  for (const Setting& setting : table.settings()) {
+    std::vector<std::string> parts;
+    size_t begin = 0;
+    for (size_t dot; (dot = setting.path.find('.', begin)) != std::string::npos; begin = dot + 1) {
+      parts.push_back(setting.path.substr(begin, dot - begin));
+    }
+    size_t shared = 0;
+    while (shared < open.size() && shared < parts.size() && open[shared] == parts[shared]) ++shared;
+    for (size_t i = shared; i < parts.size(); ++i) out += std::string(2 * i, ' ') + parts[i] + ":\n";
+    open = parts;
+    out += std::string(2 * parts.size(), ' ') + setting.path.substr(begin) + ": " + SettingText(setting.value) + "\n";
+  }
+  return out;
+}
+
+std::string SettingsReference(const SettingTable& table) {
+  std::string out;
+  auto add_table = [&](const std::string& prefix) {
+    std::string rows;
+    for (const Setting& setting : table.settings()) {
+      const size_t dot = setting.path.rfind('.');
+      const std::string section = dot == std::string::npos ? "" : setting.path.substr(0, dot);
+      if (section != prefix) continue;
+      rows += "| `" + setting.path + "` | " + SettingTypeName(setting.value) + " | `" + SettingText(setting.value) +
+              "` | " + setting.help + " |\n";
+    }
+    if (!rows.empty()) out += "\n| setting | type | default | what it does |\n| --- | --- | --- | --- |\n" + rows;
+  };
+  add_table("");
+  for (const SettingSection& section : table.sections()) {
+    out += "\n**" + section.path + "**: " + section.help + "\n";
+    add_table(section.path);
+  }
+  return out;
+}
+
+}  // namespace taopd

@@ -1,0 +1,145 @@
+#include "common/config/settings.h"
+
+#include "common/config/flags.h"
+#include "common/config/yaml.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct OptimizerConfig {
+  double lr = 1e-6;
+  std::vector<double> betas = {0.9, 0.999};
+  int64_t warmup_steps = 0;
+  std::string schedule = "constant";
+  void Visit(SettingVisitor& v) {
+    v.Setting("lr", &lr, "Peak learning rate.", AtLeast(0.0));
+    v.Setting("betas", &betas, "AdamW's betas.");
+    v.Setting("warmup_steps", &warmup_steps, "Warm-up.", AtLeast<int64_t>(0));
+    v.Setting("schedule", &schedule, "Shape.", OneOf({"constant", "linear", "cosine"}));
+  }
+};
+
+struct Config {
+  std::string name;
+  bool resume = false;
+  std::vector<std::string> files;
+  OptimizerConfig optimizer;
+  void Visit(SettingVisitor& v) {
+    v.Setting("name", &name, "Name.");
+    v.Setting("resume", &resume, "Resume.");
+    v.Setting("files", &files, "Files.");
+    v.Section("optimizer", "The optimizer.", optimizer);
+  }
+};
+
+absl::Status Read(const std::string& text, Config* config) {
+  return ReadYamlSettings(text, "c.yaml", DescribeSettings(*config));
+}
+
+TEST(YamlSettings, SetsWhatIsNamedAndKeepsTheRest) {
+  Config config;
+  ASSERT_OK(Read("name: a b\nresume: true\nfiles: [x, y]\noptimizer:\n  lr: 5e-4\n  betas: [0.9, 1]\n", &config));
+  EXPECT_EQ(config.name, "a b");
+  EXPECT_TRUE(config.resume);
+  EXPECT_EQ(config.files, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(config.optimizer.lr, 5e-4);
+  EXPECT_EQ(config.optimizer.betas, (std::vector<double>{0.9, 1}));
+  EXPECT_EQ(config.optimizer.schedule, "constant");
+}
+
+TEST(YamlSettings, UnknownKeyNamesLineAndNearest) {
+  Config config;
+  EXPECT_ERROR(Read("name: a\noptimizer:\n  lrr: 1\n", &config), absl::StatusCode::kInvalidArgument,
+               "c.yaml:3: unknown key \"optimizer.lrr\" (did you mean \"lr\"?)");
+  EXPECT_ERROR(Read("warmup_steps: 1\n", &config), absl::StatusCode::kInvalidArgument,
+               "did you mean \"optimizer.warmup_steps\"?");
+  EXPECT_ERROR(Read("optimiser:\n  lr: 1\n", &config), absl::StatusCode::kInvalidArgument,
+               "did you mean \"optimizer\"?");
+}
+
+TEST(YamlSettings, WrongTypesAreRefused) {
+  for (const char* text : {"resume: 1", "resume: \"true\"", "optimizer: {warmup_steps: 1.5}",
+                           "optimizer: {warmup_steps: 1e3}", "optimizer: {warmup_steps: \"5\"}",
+                           "optimizer: {warmup_steps: 99999999999999999999}", "optimizer: {lr: abc}",
+                           "optimizer: {lr: 1x}", "optimizer: {lr: }", "files: x", "files: [[x]]", "name: [a]",
+                           "optimizer: 5", "- a", "optimizer: {lr: inf}", "optimizer: {betas: [a]}"}) {
+    Config config;
+    EXPECT_EQ(Read(text, &config).code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(YamlSettings, DamagedTextIsRefusedWithItsLine) {
+  Config config;
+  EXPECT_ERROR(Read("name: a\nname: b\n", &config), absl::StatusCode::kInvalidArgument, "c.yaml:2: name is given twice");
+  EXPECT_ERROR(Read("name: [a\n", &config), absl::StatusCode::kInvalidArgument, "not YAML");
+  EXPECT_OK(Read("", &config));
+  EXPECT_ERROR(ReadYamlFile("/nowhere.yaml", DescribeSettings(config)), absl::StatusCode::kNotFound, "/nowhere.yaml");
+}
+
+TEST(YamlSettings, WrittenTextReadsBackUnchanged) {
+  Config config;
+  config.name = "quote \" and \\ and\nline";
+  config.files = {"a, b", "", "true"};
+  config.optimizer.lr = 0.1 + 0.2;
+  config.optimizer.betas = {1, 1e-300};
+  const std::string text = WriteYamlSettings(DescribeSettings(config));
+  Config read;
+  ASSERT_OK(Read(text, &read));
+  EXPECT_EQ(read.name, config.name);
+  EXPECT_EQ(read.files, config.files);
+  EXPECT_EQ(read.optimizer.lr, config.optimizer.lr);
+  EXPECT_EQ(read.optimizer.betas, config.optimizer.betas);
+  EXPECT_EQ(WriteYamlSettings(DescribeSettings(read)), text);
+}
+
+TEST(Settings, ChecksNameThePathAndTheValue) {
+  Config config;
+  config.optimizer.lr = -1;
+  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), absl::StatusCode::kInvalidArgument,
+               "optimizer.lr = -1.0: must be at least 0");
+  config.optimizer.lr = 1;
+  config.optimizer.schedule = "linea";
+  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), absl::StatusCode::kInvalidArgument, "did you mean \"linear\"?");
+}
+
+TEST(Settings, OverridesWinAndAreChecked) {
+  Config config;
+  const SettingTable table = DescribeSettings(config);
+  EXPECT_OK(ApplyOverride("optimizer.lr=1e-3", table));
+  EXPECT_OK(ApplyOverride("name=a=b", table));
+  EXPECT_OK(ApplyOverride("files=[p, q]", table));
+  EXPECT_EQ(config.optimizer.lr, 1e-3);
+  EXPECT_EQ(config.name, "a=b");
+  EXPECT_EQ(config.files.size(), 2u);
+  EXPECT_OK(ApplyOverride("name=", table));
+  EXPECT_EQ(config.name, "");
+  EXPECT_ERROR(ApplyOverride("optimizer.l=1", table), absl::StatusCode::kInvalidArgument, "optimizer.l");
+  EXPECT_ERROR(ApplyOverride("optimizer.lr", table), absl::StatusCode::kInvalidArgument, "section.key=value");
+}
+
+TEST(Settings, FlagsComeFromTheDeclarations) {
+  Config config;
+  const SettingTable table = DescribeSettings(config);
+  CLI::App app;
+  AddSettingFlags(table, &app);
+  app.parse("--name x --optimizer-warmup-steps 4 --resume --files a b");
+  EXPECT_EQ(config.name, "x");
+  EXPECT_EQ(config.optimizer.warmup_steps, 4);
+  EXPECT_TRUE(config.resume);
+  EXPECT_EQ(config.files.size(), 2u);
+  EXPECT_THAT(app.help(), HasSubstr("Peak learning rate."));
+}
+
+TEST(Settings, ReferenceListsEverySetting) {
+  Config config;
+  const SettingTable table = DescribeSettings(config);
+  const std::string reference = SettingsReference(table);
+  for (const Setting& setting : table.settings()) EXPECT_THAT(reference, HasSubstr("`" + setting.path + "`"));
+}
+
+}  // namespace
+}  // namespace taopd

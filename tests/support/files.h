@@ -1,0 +1,63 @@
+// A directory that is removed with the test, and where the tree and the shared data lie.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace taopd::testing {
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "taopd-test-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  const std::string& path() const { return path_; }
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+inline std::string SourcePath(const std::string& relative) {
+  const char* root = std::getenv("TAOPD_SOURCE_DIR");  // set by ctest
+  return std::string(root != nullptr ? root : ".") + "/" + relative;
+}
+// A program of this build.
+inline std::string BinaryPath(const std::string& name) {
+  const char* dir = std::getenv("TAOPD_BIN_DIR");  // set by ctest
+  return std::string(dir != nullptr ? dir : "build/cpu/bin") + "/" + name;
+}
+// Shared test data that may be absent: TAOPD_SHARED_DATA or ../shared/data beside the tree. Use:
+//   if (SharedData("x").empty()) GTEST_SKIP() << "shared data is absent";
+inline std::string SharedData(const std::string& relative) {
+  const char* dir = std::getenv("TAOPD_SHARED_DATA");
+  const std::string path = (dir != nullptr ? std::string(dir) : SourcePath("../shared/data")) + "/" + relative;
+  return std::filesystem::exists(path) ? path : "";
+}
+inline std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+inline void WriteFile(const std::string& path, const std::string& content) {
+  std::ofstream file(path, std::ios::binary);
+  file << content;
+  EXPECT_TRUE(file.good()) << path;
+}
+
+}  // namespace taopd::testing

@@ -1,0 +1,39 @@
+// EXPECT_OK(status or StatusOr); EXPECT_ERROR(expr, code, "part of the message").
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/status.h"
+
+namespace taopd::testing {
+inline absl::Status StatusOf(const absl::Status& status) { return status; }
+template <typename T>
+absl::Status StatusOf(const absl::StatusOr<T>& value) {
+  return value.status();
+}
+}  // namespace taopd::testing
+
+#define EXPECT_OK(expr)                                                  \
+  do {                                                                   \
+    const absl::Status expect_status = ::taopd::testing::StatusOf(expr); \
+    EXPECT_TRUE(expect_status.ok()) << expect_status.ToString();         \
+  } while (false)
+#define ASSERT_OK(expr)                                                  \
+  do {                                                                   \
+    const absl::Status assert_status = ::taopd::testing::StatusOf(expr); \
+    ASSERT_TRUE(assert_status.ok()) << assert_status.ToString();         \
+  } while (false)
+// ASSERT_OK_AND_ASSIGN(auto value, MakeValue());
+#define ASSERT_OK_AND_ASSIGN(lhs, expr) \
+  ASSERT_OK_AND_ASSIGN_IMPL(TAOPD_CONCAT(test_status_or_, __LINE__), lhs, expr)
+#define ASSERT_OK_AND_ASSIGN_IMPL(tmp, lhs, expr)             \
+  auto tmp = (expr);                                          \
+  ASSERT_TRUE(tmp.ok()) << tmp.status().ToString();           \
+  lhs = std::move(tmp).value()
+#define EXPECT_ERROR(expr, expected_code, part)                                       \
+  do {                                                                                \
+    const absl::Status error_status = ::taopd::testing::StatusOf(expr);               \
+    EXPECT_EQ(error_status.code(), expected_code) << error_status.ToString();         \
+    EXPECT_THAT(std::string(error_status.message()), ::testing::HasSubstr(part));     \
+  } while (false)
