@@ -1,0 +1,25 @@
+// An engine from a model directory, for programs that must not include LibTorch.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/engine/engine.h"
+
+namespace taopd {
+
+struct LoadedEngine {
+  std::unique_ptr<InferenceEngine> engine;
+  std::string revision;           // WeightsRevision of the model
+  std::string dtype;              // "float32", "bfloat16"
+  std::string device;             // "cpu", "cuda:0"
+  std::string architecture;
+  int64_t num_parameters = 0;
+  std::vector<int32_t> eos_token_ids;
+};
+
+// dtype and device as in DecoderOptions (common/model/decoder.h). num_threads 0 = all cores.
+absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
+                                        const std::string& device, int num_threads, const EngineOptions& options);
+
+}  // namespace taopd

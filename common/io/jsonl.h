@@ -1,0 +1,40 @@
+// JSON Lines. Errors name the file and the line. Depth is limited to 100 and duplicate keys are
+// refused before a value is built (deep values overflow the stack when copied).
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace taopd {
+
+inline constexpr int kMaxJsonDepth = 100;
+
+// Parses one JSON text under those limits. `source` names it in messages.
+absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source);
+absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path);
+
+// Calls `row` for each non-empty line, with its 1-based number. Stops at the first error.
+absl::Status ReadJsonl(const std::string& path,
+                       const std::function<absl::Status(const nlohmann::json& value, int64_t line)>& row);
+
+// Appends lines to a file; each line is written whole and flushed to the kernel.
+class JsonlWriter {
+ public:
+  // `truncate_to_bytes` >= 0 first cuts the file there (resuming a run at a checkpoint).
+  static absl::StatusOr<JsonlWriter> Open(const std::string& path, int64_t truncate_to_bytes = -1);
+  JsonlWriter(JsonlWriter&& other) noexcept;
+  JsonlWriter& operator=(JsonlWriter&& other) noexcept;
+  ~JsonlWriter();
+  absl::Status Write(const nlohmann::ordered_json& value);
+  absl::StatusOr<int64_t> SizeBytes() const;
+
+ private:
+  JsonlWriter(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  int fd_ = -1;
+  std::string path_;
+};
+
+}  // namespace taopd

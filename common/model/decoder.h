@@ -1,0 +1,91 @@
+// A decoder-only transformer on LibTorch: packed variable-length batches, KV cache, autograd.
+//
+// Shapes: T tokens of all sequences of a batch together, B sequences, H hidden size, V vocabulary.
+// Devices: all tensors of a model lie on device(). Threads: any number may run Forward under
+// InferenceMode at once while nobody changes the parameters; training has one thread.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/base/status.h"
+#include "common/model/kv_cache.h"
+#include "common/model/model_config.h"
+
+namespace taopd {
+
+// B sequences laid one after the other without padding. Sequence b holds tokens
+// [cu_seqlens[b], cu_seqlens[b+1]) of the pack.
+struct PackedBatch {
+  at::Tensor token_ids_T;           // int64, on the model's device
+  std::vector<int64_t> cu_seqlens;  // B + 1, starts with 0, ends with T
+  // With a KV cache: the slot of each sequence, and how many of its tokens the cache already holds
+  // (the new tokens' positions start there). Both empty without a cache.
+  std::vector<int64_t> slots;
+  std::vector<int64_t> past_lens;
+
+  // Of whole sequences, without a cache.
+  static PackedBatch FromSequences(const std::vector<std::vector<int32_t>>& sequences, at::Device device);
+};
+
+using NamedParameter = std::pair<std::string, at::Tensor>;
+
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+
+  const ModelConfig& config() const { return config_; }
+  at::Device device() const { return device_; }
+  at::ScalarType dtype() const { return dtype_; }
+
+  // Hidden states after the final norm, [T, H]. Attention is causal within a sequence; with a cache
+  // the new keys and values are appended to it. Records gradients unless grad mode is off.
+  virtual at::Tensor Forward(const PackedBatch& batch, KvCache* cache = nullptr) = 0;
+
+  // [V, H]; the embedding itself when tied. Logits are hidden @ lm_head^T.
+  virtual at::Tensor lm_head() const = 0;
+
+  // Parameters under their Hugging Face names, in a fixed order; a tied head is not listed.
+  virtual std::vector<NamedParameter> Parameters() const = 0;
+
+ protected:
+  Decoder(ModelConfig config, at::Device device, at::ScalarType dtype)
+      : config_(std::move(config)), device_(device), dtype_(dtype) {}
+
+ private:
+  ModelConfig config_;
+  at::Device device_;
+  at::ScalarType dtype_;
+};
+
+struct DecoderOptions {
+  std::string dtype = "auto";   // "auto" (as stored), "float32", "bfloat16"
+  std::string device = "auto";  // "auto" (cuda:0 where there is one), "cpu", "cuda", "cuda:1"
+  bool requires_grad = false;
+};
+
+absl::StatusOr<at::Device> ParseDevice(const std::string& text);
+absl::StatusOr<at::ScalarType> ParseDtype(const std::string& text, const std::string& stored_dtype);
+
+// Loads config.json and the safetensors (one file or sharded) of a Hugging Face directory. Missing
+// and unexpected tensors and wrong shapes are named.
+absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const std::string& model_dir, const DecoderOptions& options);
+
+// Random weights as transformers initialises them (normal with initializer_range; norms one).
+absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& config, const DecoderOptions& options,
+                                                     RandomStream random);
+
+// Writes config.json, model.safetensors (in the model's dtype) and, when given, copies the
+// tokenizer and generation files of `tokenizer_dir`. transformers loads the result. The directory is
+// created; each file is written atomically.
+absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir, const std::string& tokenizer_dir = "");
+
+// SHA-256 (hex) over config and the weight tensors' names, shapes and bytes, in name order.
+absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder);
+
+}  // namespace taopd

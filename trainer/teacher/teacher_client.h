@@ -1,0 +1,79 @@
+// The trainer's view of a teacher: scores in, arrays out. Implementations: gRPC (taopd-teacher), and
+// fakes in tests; vLLM and SGLang over HTTP fit behind the same seam.
+//
+// Threads: any thread may call; `done` runs once per request on a client thread and must not block.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+
+namespace taopd {
+
+struct TeacherInfo {
+  std::string model_name;
+  std::string revision;
+  std::string tokenizer_hash;   // empty: the teacher has no tokenizer
+  int64_t head_vocab_size = 0;
+  int64_t max_model_len = 0;
+  int64_t max_top_k = 0;
+  bool supports_temperature = false;
+};
+
+struct TeacherRequest {
+  std::string request_id;
+  std::vector<int32_t> token_ids;  // [P] prompt and response
+  int64_t score_start = 1;         // first response position
+  int32_t top_k = 16;
+  float temperature = 1.0f;
+};
+
+// R = P - score_start rows; see proto/taopd/v1/teacher.proto.
+struct TeacherScores {
+  int32_t top_k = 0;
+  std::vector<int32_t> ids;                // [R, k]
+  std::vector<float> log_probs;            // [R, k]
+  std::vector<float> log_tail;             // [R]
+  std::vector<float> sampled_log_probs;    // [R]
+  std::string revision;
+};
+
+struct TeacherClientStats {
+  uint64_t requests = 0;
+  uint64_t retries = 0;
+  uint64_t failures = 0;    // requests given up
+  int64_t in_flight = 0;
+  bool waiting = false;     // every endpoint is failing at present
+};
+
+class TeacherClient {
+ public:
+  virtual ~TeacherClient() = default;
+  // Asks every endpoint; they must serve the same revision. Waits up to `timeout` for the first answer.
+  virtual absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) = 0;
+  // Scores one sequence; retries what can be retried until the outage budget is used up, then `done`
+  // gets UNAVAILABLE. Every reply is verified before it is handed on (row count, ids in range and
+  // distinct, log-probs finite or -inf, at most 0 and sorted, mass at most 1, revision as at Connect).
+  virtual void Score(TeacherRequest request, std::function<void(absl::StatusOr<TeacherScores>)> done) = 0;
+  virtual TeacherClientStats stats() const = 0;
+};
+
+struct GrpcTeacherOptions {
+  std::vector<std::string> endpoints;  // "grpc://host:port"
+  absl::Duration request_timeout = absl::Seconds(120);   // of one attempt
+  absl::Duration outage_budget = absl::Minutes(30);      // of one request, attempts and pauses together
+  int64_t max_in_flight_per_endpoint = 64;               // further requests wait in the client
+  int64_t max_message_bytes = 64 << 20;
+};
+// INVALID_ARGUMENT for a malformed endpoint. Does not connect yet.
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeGrpcTeacherClient(const GrpcTeacherOptions& options,
+                                                                     Clock* clock = Clock::Real());
+
+}  // namespace taopd
