@@ -1,5 +1,11 @@
 # Warnings, sanitizers, the compiler cache and the linker.
 add_compile_options(-Wall -Wextra -Wno-unused-parameter)
+# For every file, because a precompiled header made without it is refused by files that have it (gRPC's
+# and Abseil's targets ask for it).
+add_compile_options(-pthread)
+# -O2: the numeric loops are LibTorch's and the kernels', which ask for more where it was measured to help;
+# the rest compiles a third faster.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>)
   add_compile_definitions(_GLIBCXX_ASSERTIONS)

@@ -10,9 +10,9 @@ namespace taopd {
 
 struct LoadedEngine {
   std::unique_ptr<InferenceEngine> engine;
-  std::string revision;           // WeightsRevision of the model
-  std::string dtype;              // "float32", "bfloat16"
-  std::string device;             // "cpu", "cuda:0"
+  std::string revision;  // WeightsRevision of the model
+  std::string dtype;     // "float32", "bfloat16"
+  std::string device;    // "cpu", "cuda:0"
   std::string architecture;
   int64_t num_parameters = 0;
   std::vector<int32_t> eos_token_ids;
@@ -20,6 +20,7 @@ struct LoadedEngine {
 
 // dtype and device as in DecoderOptions (common/model/decoder.h). num_threads 0 = all cores.
 absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
-                                        const std::string& device, int num_threads, const EngineOptions& options);
+                                        const std::string& device, int num_threads,
+                                        const EngineOptions& options);
 
 }  // namespace taopd

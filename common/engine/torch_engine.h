@@ -9,9 +9,9 @@
 
 namespace taopd {
 
-// `decoder` is shared: the trainer steps its parameters in place between rollouts. The owner must not
-// change parameters while stats().num_waiting + num_running > 0. The engine's thread starts here and
-// ends with the object (unfinished requests get UNAVAILABLE).
+// `decoder` is shared: the trainer steps its parameters in place between rollouts. The owner must
+// not change parameters while stats().num_waiting + num_running > 0. The engine's thread starts
+// here and ends with the object (unfinished requests get UNAVAILABLE).
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr<Decoder> decoder,
                                                                  const EngineOptions& options,
                                                                  Clock* clock = Clock::Real());

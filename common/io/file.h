@@ -11,7 +11,8 @@
 namespace taopd {
 
 // NOT_FOUND when it cannot be opened; RESOURCE_EXHAUSTED above max_bytes. Messages name the path.
-absl::StatusOr<std::string> ReadFileToString(const std::string& path, int64_t max_bytes = int64_t{1} << 30);
+absl::StatusOr<std::string> ReadFileToString(const std::string& path,
+                                             int64_t max_bytes = int64_t{1} << 30);
 
 // Temporary name in the same directory, write, fsync, rename, fsync of the directory.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view content);

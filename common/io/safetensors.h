@@ -1,6 +1,8 @@
 // The safetensors format: u64 little-endian header length, a JSON header, the bytes of the tensors.
-// Reading is by mmap; nothing is trusted: every rule of the reference implementation's validation is
-// checked, and errors name the file, the tensor and the value.
+// Reading is by mmap; nothing is trusted: every rule of the reference implementation's validation
+// is checked, and errors (DATA_LOSS) name the file, the tensor and the value. A file must not be
+// truncated while it is mapped: reading behind its new end kills the process, so replace files by
+// renaming. Tensors smaller than a byte a value (F4, F6) are not supported.
 //
 // Knows nothing of LibTorch; common/model turns views into tensors.
 #pragma once
@@ -17,15 +19,17 @@
 namespace taopd {
 
 struct TensorView {
-  std::string dtype;            // as in the file: "F32", "BF16", "F16", "I64", ...
-  std::vector<int64_t> shape;   // rank 0 and zero sizes are legal
-  std::span<const std::byte> bytes;  // into the mapping; valid while the file object lives
+  std::string dtype;           // as in the file: "F32", "BF16", "F16", "I64", ...
+  std::vector<int64_t> shape;  // rank 0 and zero sizes are legal
+  // Into the mapping; valid while the file object lives. Not aligned to the dtype in general.
+  std::span<const std::byte> bytes;
 };
 
 // Bytes of one value of a dtype, or INVALID_ARGUMENT for an unknown one.
 absl::StatusOr<int64_t> SafetensorsDtypeSize(const std::string& dtype);
 
-// One mapped file. Immutable, any thread. Shared, so that tensors made from views can keep it alive.
+// One mapped file. Immutable, any thread. Shared, so that tensors made from views can keep it
+// alive.
 class SafetensorsFile {
  public:
   static absl::StatusOr<std::shared_ptr<const SafetensorsFile>> Open(const std::string& path);

@@ -1,8 +1,8 @@
 // Where a run's numbers go. One interface, several sinks: console, metrics.jsonl, TensorBoard,
 // Prometheus. Names are field/what ("loss/mean", "rollout/response_length_mean"), values doubles.
 //
-// Threads: one thread writes a sink. Errors (a full disk) are returned, never fatal: the caller logs
-// them and goes on.
+// Threads: one thread writes a sink. Errors (a full disk) are returned, never fatal: the caller
+// logs them and goes on.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ class MetricSink {
   // `step` rises. Non-finite values are kept (JSONL writes them as null and counts them).
   virtual absl::Status Write(int64_t step, const Metrics& metrics) = 0;
   // A line of text beside the numbers: sample generations, events.
-  virtual absl::Status WriteText(int64_t step, const std::string& name, const std::string& text) = 0;
+  virtual absl::Status WriteText(int64_t step, const std::string& name,
+                                 const std::string& text) = 0;
   virtual absl::Status Flush() = 0;
 };
 

@@ -31,7 +31,8 @@ struct ModelConfig {
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
   std::optional<int32_t> pad_token_id;
-  std::string dtype = "float32";  // of the stored weights, as config.json says: torch_dtype or dtype
+  // Of the stored weights, as config.json says (torch_dtype or dtype); empty where it does not say.
+  std::string dtype = "float32";
   std::string raw_json;           // the file as read; written back on export with dtype adjusted
 
   int64_t NumParameters() const;      // counts a tied head once

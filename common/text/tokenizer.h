@@ -22,10 +22,13 @@ class Tokenizer {
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(const std::string& tokenizer_json);
 
   // UTF-8 text to ids. Added (special) tokens in the text are recognised, as in HF tokenizers.
-  // add_special_tokens runs the post-processor (a BOS, for Llama). Invalid UTF-8 is replaced by U+FFFD.
-  virtual std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens = false) const = 0;
+  // add_special_tokens runs the post-processor (a BOS, for Llama). Invalid UTF-8 is replaced by
+  // U+FFFD.
+  virtual std::vector<int32_t> Encode(std::string_view text,
+                                      bool add_special_tokens = false) const = 0;
   // Ids outside the vocabulary decode to nothing. Incomplete UTF-8 becomes U+FFFD.
-  virtual std::string Decode(const std::vector<int32_t>& ids, bool skip_special_tokens = true) const = 0;
+  virtual std::string Decode(const std::vector<int32_t>& ids,
+                             bool skip_special_tokens = true) const = 0;
   // The bytes one id stands for, e.g. for streaming: append until they are valid UTF-8.
   virtual std::string TokenBytes(int32_t id) const = 0;
   // The token as the vocabulary spells it; empty for unknown ids.
@@ -33,7 +36,8 @@ class Tokenizer {
   virtual std::optional<int32_t> TokenToId(std::string_view token) const = 0;
   // Largest id + 1.
   virtual int64_t vocab_size() const = 0;
-  // SHA-256 (hex) over vocabulary, merges and added tokens: equal for files that differ in layout only.
+  // SHA-256 (hex) over vocabulary, merges and added tokens: equal for files that differ in layout
+  // only.
   virtual const std::string& hash() const = 0;
 };
 

@@ -1,6 +1,6 @@
 // The student's head with its loss, fused: hidden states and lm_head in, loss and gradients out,
-// without ever holding [N, V] logits beyond one chunk of rows. The contract of every objective is in
-// kernels/include/taopd/objective.h:
+// without ever holding [N, V] logits beyond one chunk of rows. The contract of every objective is
+// in kernels/include/taopd/objective.h:
 //
 //   d loss / d z_v = a * p(v) + sum_j b_j [v = s_j] + c [v = y]
 //
@@ -18,47 +18,56 @@
 
 namespace taopd {
 
+// A tensor that the objective does not need (its needs in taopd/objective.h) may be undefined;
+// metrics that would read it are then NaN. sampled_ids_N and row_weights_N are always needed.
 struct HeadTargets {
-  at::Tensor support_ids_Nk;        // int32, distinct within a row, each in [0, V)
-  at::Tensor teacher_log_probs_Nk;  // float32, log q on the support; -inf allowed
-  at::Tensor teacher_log_tail_N;    // float32, log of q outside the support; -inf allowed
-  at::Tensor sampled_ids_N;         // int32, y
+  at::Tensor support_ids_Nk;               // int32, distinct within a row, each in [0, V)
+  at::Tensor teacher_log_probs_Nk;         // float32, log q on the support; -inf allowed
+  at::Tensor teacher_log_tail_N;           // float32, log of q outside the support; -inf allowed
+  at::Tensor sampled_ids_N;                // int32, y
   at::Tensor teacher_sampled_log_probs_N;  // float32, log q(y)
-  at::Tensor behavior_log_probs_N;  // float32, log p_behavior(y); only off-policy corrections read it
-  at::Tensor row_weights_N;         // float32; the total loss is sum_n w_n loss_n
+  at::Tensor behavior_log_probs_N;  // float32, log p_behavior(y); only off-policy corrections read
+                                    // it; undefined: the batch is from the present policy
+  at::Tensor row_weights_N;  // float32; the total loss is sum_n w_n loss_n
 };
 
 struct HeadOptions {
-  Objective objective;               // from FindObjective(name), kernels/include/taopd/objective.h
-  double temperature = 1.0;          // logits are divided by this before the softmax
+  Objective objective;       // from FindObjective(name), kernels/include/taopd/objective.h
+  double temperature = 1.0;  // logits are divided by this before the softmax
   int64_t workspace_bytes = 256 << 20;  // bound of a chunk's logits and their gradient
 };
 
 // Row metrics, in this order, each float32 [N] (columns of HeadOutput::metrics_NM).
 enum HeadMetric : int {
-  kStudentTail,        // probability outside of the support under the student
-  kTeacherTail,        // the same under the teacher
-  kStudentEntropy,     // nats, full vocabulary
-  kSampledLogProb,     // log p(y)
-  kSampledLogRatio,    // log p(y) - log q(y)
-  kSampledOutside,     // 1 when y is not in the support
+  kStudentTail,      // probability outside of the support under the student
+  kTeacherTail,      // the same under the teacher
+  kStudentEntropy,   // nats, full vocabulary
+  kSampledLogProb,   // log p(y)
+  kSampledLogRatio,  // log p(y) - log q(y)
+  kSampledOutside,   // 1 when y is not in the support
+  kNumLimited,       // log-probs and weights held at a limit of taopd/objective_row.h
   kNumHeadMetrics,
 };
 
 struct HeadOutput {
-  at::Tensor loss_N;      // float32, unweighted
-  at::Tensor metrics_NM;  // float32 [N, kNumHeadMetrics], on the CPU
-  at::Tensor d_hidden_NH; // hidden's dtype: d (sum_n w_n loss_n) / d hidden
+  at::Tensor loss_N;       // float32, unweighted, on hidden's device
+  at::Tensor metrics_NM;   // float32 [N, kNumHeadMetrics], on the CPU
+  at::Tensor d_hidden_NH;  // hidden's dtype: d (sum_n w_n loss_n) / d hidden
 };
 
-// Computes the loss and both gradients in one pass. d_lm_head_VH (float32) is accumulated into (+=);
-// an undefined tensor skips it. Throws c10::Error on wrong shapes, dtypes or devices.
-HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH, const HeadTargets& targets,
-                       const HeadOptions& options, at::Tensor d_lm_head_VH);
+// Computes the loss and both gradients in one pass. d_lm_head_VH (float32) is accumulated into
+// (+=); an undefined tensor skips it. Throws c10::Error on wrong shapes, dtypes or devices, ids
+// outside of [0, V), ids that occur twice in a row's support, and a temperature that is not
+// positive. NaN and infinite logits give NaN losses; the caller checks loss_N.
+HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                       const HeadTargets& targets, const HeadOptions& options,
+                       at::Tensor d_lm_head_VH);
 
-// The same as an autograd node: returns sum_n w_n loss_n (a float32 scalar), whose backward hands out
-// the gradients computed in the forward pass to hidden and lm_head (lm_head's is cast to its dtype).
-at::Tensor StudentHeadLoss(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH, const HeadTargets& targets,
-                           const HeadOptions& options, HeadOutput* output);
+// The same as an autograd node: returns sum_n w_n loss_n (a float32 scalar), whose backward hands
+// out the gradients computed in the forward pass to hidden and lm_head (lm_head's is cast to its
+// dtype).
+at::Tensor StudentHeadLoss(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                           const HeadTargets& targets, const HeadOptions& options,
+                           HeadOutput* output);
 
 }  // namespace taopd

@@ -3,6 +3,8 @@
 //
 //   DIR/step-000120/             complete: holds manifest.json with every file's size and SHA-256
 //   DIR/.tmp-step-000130-PID/    being written; removed at Open when its writer is gone
+//   DIR/.trash-step-000100-PID/  being deleted; removed at Open
+//   DIR/damaged-step-000120-1/   was damaged when its step was saved anew; never deleted here
 //
 // Protocol of Save: write into the temporary directory, fsync every file, manifest.json (written last),
 // fsync of the directories, rename, fsync of DIR, then retention. A failure leaves every older
@@ -36,8 +38,10 @@ class CheckpointStore {
   static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(const std::string& dir, const CheckpointOptions& options);
   virtual ~CheckpointStore() = default;
 
-  // `write` fills the directory it is given. Returns the final path. Saving a step that exists replaces
-  // nothing and returns the existing path when it verifies.
+  // `write` fills the directory it is given (with files and directories; "manifest.json" is the
+  // store's). Returns the final path. Saving a step that exists replaces nothing and returns the
+  // existing path when it verifies; when it does not, it is renamed to damaged-step-... first.
+  // Retention comes last, and its failure is logged only.
   virtual absl::StatusOr<std::string> Save(int64_t step,
                                            const std::function<absl::Status(const std::string& temporary_dir)>& write) = 0;
   // Newest checkpoint whose manifest verifies (sizes and hashes); damaged ones are logged, counted and

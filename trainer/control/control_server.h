@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -33,32 +34,53 @@ struct RunStatus {
 
 class RunState {
  public:
+  using SaveDone = std::function<void(absl::StatusOr<std::string>)>;  // gets the checkpoint's path
+
   // Of the training loop.
+  // `change` runs under the lock: it must not call this object. With kFinished, save requests that
+  // wait are answered UNAVAILABLE, and so is every later one.
   void Update(const std::function<void(RunStatus&)>& change);
   bool stop_requested() const;
   bool pause_requested() const;
   // Blocks while paused and not stopped.
   void WaitWhilePaused();
+  // The same, but a save that is requested during the pause is not left waiting: `save` is called, and
+  // is to do what the loop does when TakeSaveRequest is true.
+  void WaitWhilePaused(const std::function<void()>& save);
   // True once per SaveCheckpoint request batch; the loop then saves and calls CheckpointSaved.
   bool TakeSaveRequest();
-  void CheckpointSaved(const absl::StatusOr<std::string>& path);  // wakes the requests, records the path
+  // Wakes the requests of the batch that was taken, records the path. Also to be called for a
+  // checkpoint that nobody asked for.
+  void CheckpointSaved(const absl::StatusOr<std::string>& path);
 
   // Of servers and signal handling threads.
   RunStatus status() const;
   void RequestStop();
   void RequestPause(bool paused);
-  // Waits for the checkpoint until `deadline`.
+  // Waits for the checkpoint until `deadline`, then gives DEADLINE_EXCEEDED.
   absl::StatusOr<std::string> RequestSave(absl::Time deadline);
+  // `done` is called once, on the loop's thread or, when the request is refused, on this one
+  // (RESOURCE_EXHAUSTED above kMaxSaveRequests, UNAVAILABLE when the run has finished). Returns a
+  // name for CancelSave.
+  uint64_t RequestSave(SaveDone done);
+  // True: `done` has not been called and will not be.
+  bool CancelSave(uint64_t id);
+
+  static constexpr size_t kMaxSaveRequests = 256;  // that wait at a time
 
  private:
+  struct SaveRequest {
+    uint64_t id;
+    SaveDone done;
+  };
+
   mutable absl::Mutex mutex_;
   RunStatus status_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   bool pause_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t save_requested_ ABSL_GUARDED_BY(mutex_) = 0;  // generation counters
-  uint64_t save_taken_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t save_done_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::StatusOr<std::string> save_result_ ABSL_GUARDED_BY(mutex_) = std::string();
+  uint64_t next_save_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::vector<SaveRequest> save_requested_ ABSL_GUARDED_BY(mutex_);
+  std::vector<SaveRequest> save_taken_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct ControlServerOptions {
@@ -69,8 +91,9 @@ struct ControlServerOptions {
 
 class ControlServer {
  public:
-  // `prometheus_text` renders the metrics page (common/metrics/prometheus.h). A port in use is an
-  // UNAVAILABLE error that names it. Both outlive the server.
+  // `prometheus_text` renders the metrics page (common/metrics/prometheus.h), on any thread. A port
+  // in use is an UNAVAILABLE error that names host:port; a port or host out of range is
+  // INVALID_ARGUMENT. `state` and what `prometheus_text` refers to outlive the server.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlServerOptions& options, RunState* state,
                                                               std::function<std::string()> prometheus_text);
   virtual ~ControlServer() = default;  // stops both

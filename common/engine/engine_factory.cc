@@ -1,0 +1,64 @@
+#include "common/engine/engine_factory.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include <memory>
+#include <utility>
+
+#include "common/engine/torch_engine.h"
+#include "common/model/decoder.h"
+
+namespace taopd {
+namespace {
+
+constexpr int kMaxThreads = 4096;
+
+std::string DtypeName(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return "float32";
+    case at::kBFloat16:
+      return "bfloat16";
+    default:
+      return c10::toString(dtype);
+  }
+}
+
+absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::string& dtype,
+                                  const std::string& device, const EngineOptions& options) {
+  DecoderOptions decoder_options;
+  decoder_options.dtype = dtype;
+  decoder_options.device = device;
+  TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<Decoder> decoder, LoadDecoder(model_dir, decoder_options));
+  LoadedEngine loaded;
+  TAOPD_ASSIGN_OR_RETURN(loaded.revision, WeightsRevision(*decoder));
+  loaded.dtype = DtypeName(decoder->dtype());
+  loaded.device = decoder->device().str();
+  loaded.architecture = decoder->config().architecture;
+  loaded.num_parameters = decoder->config().NumParameters();
+  loaded.eos_token_ids = decoder->config().eos_token_ids;
+  TAOPD_ASSIGN_OR_RETURN(loaded.engine, MakeTorchEngine(std::move(decoder), options));
+  return loaded;
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
+                                        const std::string& device, int num_threads,
+                                        const EngineOptions& options) {
+  if (num_threads < 0 || num_threads > kMaxThreads) {
+    return InvalidArgument("num_threads ", num_threads, " must be between 0 (all cores) and ",
+                           kMaxThreads);
+  }
+  if (num_threads > 0) at::set_num_threads(num_threads);
+  try {
+    return Load(model_dir, dtype, device, options);
+  } catch (const c10::Error& error) {
+    return Internal("loading ", model_dir, " failed: ", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return Internal("loading ", model_dir, " failed: ", error.what());
+  }
+}
+
+}  // namespace taopd

@@ -1,0 +1,125 @@
+#include "common/engine/request_validation.h"
+
+#include <cmath>
+
+namespace taopd {
+namespace {
+
+absl::Status ValidateIds(const char* field, const std::vector<int32_t>& ids, int64_t vocab_size) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab_size) {
+      return InvalidArgument(field, "[", i, "] is ", ids[i],
+                             ": must be at least 0 and below vocab_size ", vocab_size);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateScore(const ScoreParams& score, int64_t num_tokens,
+                           const EngineLimits& limits) {
+  if (score.start < 1 || score.start >= num_tokens) {
+    return InvalidArgument("score.start ", score.start,
+                           " must be at least 1 and below the number of token_ids ", num_tokens);
+  }
+  if (score.top_k < 0 || score.top_k > limits.max_top_k) {
+    return InvalidArgument("score.top_k ", score.top_k, " must be between 0 and max_top_k ",
+                           limits.max_top_k);
+  }
+  if (!std::isfinite(score.temperature) || score.temperature <= 0.0f) {
+    return InvalidArgument("score.temperature ", score.temperature,
+                           " must be a finite number above 0");
+  }
+  if (score.num_candidates < 0 || score.num_candidates > limits.max_candidates) {
+    return InvalidArgument("score.num_candidates ", score.num_candidates,
+                           " must be between 0 and max_candidates ", limits.max_candidates);
+  }
+  const int64_t num_rows = num_tokens - score.start;
+  if (static_cast<int64_t>(score.candidate_ids.size()) != num_rows * score.num_candidates) {
+    return InvalidArgument("score.candidate_ids has ", score.candidate_ids.size(),
+                           " entries: must be ", num_rows * score.num_candidates, ", which is ",
+                           num_rows, " scored rows times num_candidates ", score.num_candidates);
+  }
+  return ValidateIds("score.candidate_ids", score.candidate_ids, limits.vocab_size);
+}
+
+absl::Status ValidateSampling(const SamplingParams& sampling, int64_t num_tokens,
+                              const EngineLimits& limits) {
+  if (!limits.can_generate) {
+    return FailedPrecondition(
+        "sampling is refused: kv_cache_bytes is 0, so this engine only scores");
+  }
+  if (sampling.max_new_tokens < 1) {
+    return InvalidArgument("sampling.max_new_tokens ", sampling.max_new_tokens,
+                           " must be at least 1");
+  }
+  if (sampling.max_new_tokens > limits.max_model_len - num_tokens) {
+    return InvalidArgument("sampling.max_new_tokens ", sampling.max_new_tokens, " after ",
+                           num_tokens, " prompt tokens exceeds max_model_len ",
+                           limits.max_model_len);
+  }
+  if (!std::isfinite(sampling.temperature) || sampling.temperature < 0.0f) {
+    return InvalidArgument("sampling.temperature ", sampling.temperature,
+                           " must be a finite number of at least 0");
+  }
+  if (!(sampling.top_p > 0.0f && sampling.top_p <= 1.0f)) {
+    return InvalidArgument("sampling.top_p ", sampling.top_p, " must be above 0 and at most 1");
+  }
+  if (sampling.top_k < 0) {
+    return InvalidArgument("sampling.top_k ", sampling.top_k, " must be at least 0 (0 = off)");
+  }
+  if (sampling.num_log_probs < 0 || sampling.num_log_probs > limits.max_top_k) {
+    return InvalidArgument("sampling.num_log_probs ", sampling.num_log_probs,
+                           " must be between 0 and max_top_k ", limits.max_top_k);
+  }
+  if (static_cast<int64_t>(sampling.stop_token_ids.size()) > kMaxStopTokenIds) {
+    return InvalidArgument("sampling.stop_token_ids has ", sampling.stop_token_ids.size(),
+                           " entries: at most ", kMaxStopTokenIds);
+  }
+  return ValidateIds("sampling.stop_token_ids", sampling.stop_token_ids, limits.vocab_size);
+}
+
+}  // namespace
+
+absl::Status ValidateRequest(const InferenceRequest& request, const EngineLimits& limits) {
+  if (!request.score && !request.sampling) {
+    return InvalidArgument("a request must ask for score, sampling or both");
+  }
+  const int64_t num_tokens = static_cast<int64_t>(request.token_ids.size());
+  if (num_tokens < 1) return InvalidArgument("token_ids is empty: at least 1 token is needed");
+  if (num_tokens > limits.max_model_len) {
+    return InvalidArgument("token_ids has ", num_tokens, " entries: exceeds max_model_len ",
+                           limits.max_model_len);
+  }
+  TAOPD_RETURN_IF_ERROR(ValidateIds("token_ids", request.token_ids, limits.vocab_size));
+  if (request.score) TAOPD_RETURN_IF_ERROR(ValidateScore(*request.score, num_tokens, limits));
+  if (request.sampling)
+    TAOPD_RETURN_IF_ERROR(ValidateSampling(*request.sampling, num_tokens, limits));
+  return absl::OkStatus();
+}
+
+absl::Status ValidateEngineOptions(const EngineOptions& options) {
+  struct Bound {
+    const char* name;
+    int64_t value;
+    int64_t at_least;
+  };
+  const Bound bounds[] = {
+      {"max_model_len", options.max_model_len, 0},
+      {"max_top_k", options.max_top_k, 0},
+      {"max_candidates", options.max_candidates, 0},
+      {"max_num_seqs", options.max_num_seqs, 1},
+      {"max_num_batched_tokens", options.max_num_batched_tokens, 1},
+      {"max_queued_tokens", options.max_queued_tokens, 1},
+      {"max_queued_requests", options.max_queued_requests, 1},
+      {"head_workspace_bytes", options.head_workspace_bytes, 1},
+      {"kv_cache_bytes", options.kv_cache_bytes, 0},
+  };
+  for (const Bound& bound : bounds) {
+    if (bound.value < bound.at_least) {
+      return InvalidArgument(bound.name, " ", bound.value, " must be at least ", bound.at_least);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace taopd

@@ -1,0 +1,16 @@
+// The scores of one sequence from its hidden states.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "common/engine/engine.h"
+
+namespace taopd {
+
+// hidden_PH are the hidden states of all P tokens of the request; row t - 1 predicts token t.
+// INTERNAL when the model's logits are not finite. Throws c10::Error as LibTorch does.
+// REQUIRES: request.score is set and valid.
+absl::StatusOr<ScoreRows> ScoreSequence(const at::Tensor& hidden_PH, const at::Tensor& lm_head_VH,
+                                        const InferenceRequest& request, int64_t workspace_bytes);
+
+}  // namespace taopd

@@ -1,0 +1,116 @@
+#include "common/io/file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "common/io/atomic_file.h"
+
+namespace taopd {
+namespace {
+
+constexpr size_t kChunkBytes = size_t{1} << 20;
+
+class OpenFile {
+ public:
+  explicit OpenFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  ~OpenFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Bytes read; 0 at the end of the file.
+absl::StatusOr<size_t> ReadSome(int fd, char* buffer, size_t size, const std::string& path) {
+  for (;;) {
+    const ssize_t num_read = ::read(fd, buffer, size);
+    if (num_read >= 0) return static_cast<size_t>(num_read);
+    if (errno != EINTR) return FileError("read", path, errno);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadFileToString(const std::string& path, int64_t max_bytes) {
+  OpenFile file(path);
+  if (file.fd() < 0) return NotFound(FileError("open", path, errno).message());
+  // Grown by what is read, not by what fstat says: sizes of pipes and /proc files are 0.
+  std::string content;
+  for (;;) {
+    const size_t size = content.size();
+    content.resize(size + std::max(kChunkBytes, size / 2));
+    TAOPD_ASSIGN_OR_RETURN(size_t num_read,
+                           ReadSome(file.fd(), content.data() + size, content.size() - size, path));
+    content.resize(size + num_read);
+    if (static_cast<int64_t>(content.size()) > max_bytes) {
+      return ResourceExhausted(path, " is larger than the limit of ", max_bytes, " bytes");
+    }
+    if (num_read == 0) break;
+  }
+  content.shrink_to_fit();
+  return content;
+}
+
+absl::Status WriteFileAtomically(const std::string& path, std::string_view content) {
+  TAOPD_ASSIGN_OR_RETURN(auto file, AtomicFile::Create(path));
+  TAOPD_RETURN_IF_ERROR(file->Write(content));
+  return file->Commit();
+}
+
+absl::Status MakeDirectories(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return FileError("create directory", path, error.value());
+  return absl::OkStatus();
+}
+
+absl::Status SyncDirectory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return FileError("open directory", path, errno);
+  const int result = ::fsync(fd);
+  const int error_number = errno;
+  ::close(fd);
+  if (result != 0) return FileError("fsync directory", path, error_number);
+  return absl::OkStatus();
+}
+
+absl::Status CopyFileAtomically(const std::string& from, const std::string& to) {
+  OpenFile source(from);
+  if (source.fd() < 0) return FileError("open", from, errno);
+  TAOPD_ASSIGN_OR_RETURN(auto target, AtomicFile::Create(to));
+  std::string buffer(kChunkBytes, '\0');
+  for (;;) {
+    TAOPD_ASSIGN_OR_RETURN(size_t num_read,
+                           ReadSome(source.fd(), buffer.data(), buffer.size(), from));
+    if (num_read == 0) return target->Commit();
+    TAOPD_RETURN_IF_ERROR(target->Write(std::string_view(buffer).substr(0, num_read)));
+  }
+}
+
+bool FileExists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(path, error);
+  std::vector<std::string> names;
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error) return FileError("list directory", path, error.value());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace taopd

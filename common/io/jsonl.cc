@@ -1,0 +1,208 @@
+#include "common/io/jsonl.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/io/atomic_file.h"
+#include "common/io/file.h"
+
+namespace taopd {
+namespace {
+
+// nlohmann's SAX interface, building the value while it counts what the DOM parser does not: depth,
+// repeated keys, number of values.
+class LimitedBuilder {
+ public:
+  using Json = nlohmann::json;
+
+  explicit LimitedBuilder(Json* root) : root_(root) {}
+  const std::string& error() const { return error_; }
+
+  // NOLINTBEGIN(readability-identifier-naming): the names are the library's.
+  bool null() { return Add(nullptr) != nullptr; }
+  bool boolean(bool value) { return Add(value) != nullptr; }
+  bool number_integer(Json::number_integer_t value) { return Add(value) != nullptr; }
+  bool number_unsigned(Json::number_unsigned_t value) { return Add(value) != nullptr; }
+  bool number_float(Json::number_float_t value, const std::string&) {
+    return Add(value) != nullptr;
+  }
+  bool string(std::string& value) { return Add(std::move(value)) != nullptr; }
+  bool binary(Json::binary_t&) { return Fail("binary value"); }  // not in JSON text
+  bool start_object(size_t) { return Push(Add(Json::object())); }
+  bool start_array(size_t) { return Push(Add(Json::array())); }
+  bool end_object() { return Pop(); }
+  bool end_array() { return Pop(); }
+  bool key(std::string& name) {
+    auto& object = open_.back()->get_ref<Json::object_t&>();
+    const auto [entry, is_new] = object.try_emplace(name);
+    if (!is_new) return Fail(Concat("duplicate key \"", name, "\""));
+    slot_ = &entry->second;
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) {
+    return Fail(e.what());
+  }
+  // NOLINTEND(readability-identifier-naming)
+
+ private:
+  bool Fail(std::string error) {
+    error_ = std::move(error);
+    return false;
+  }
+  bool Push(Json* container) {
+    if (container == nullptr) return false;
+    if (open_.size() >= kMaxJsonDepth) {
+      return Fail(Concat("nested deeper than the limit of ", kMaxJsonDepth));
+    }
+    open_.push_back(container);
+    return true;
+  }
+  bool Pop() {
+    open_.pop_back();
+    return true;
+  }
+  template <typename T>
+  Json* Add(T&& value) {
+    if (++num_values_ > kMaxJsonValues) {
+      Fail(Concat("more than the limit of ", kMaxJsonValues, " values"));
+      return nullptr;
+    }
+    Json* place = root_;
+    if (!open_.empty() && open_.back()->is_array()) {
+      auto& array = open_.back()->get_ref<Json::array_t&>();
+      place = &array.emplace_back();
+    } else if (!open_.empty()) {
+      place = slot_;
+    }
+    *place = std::forward<T>(value);
+    return place;
+  }
+
+  Json* root_;
+  // Containers from the root to the innermost open one. Pointers stay valid: an array grows only
+  // while none of its elements is open.
+  std::vector<Json*> open_;
+  Json* slot_ = nullptr;  // where the value of the last key goes
+  int64_t num_values_ = 0;
+  std::string error_;
+};
+
+bool IsBlank(std::string_view line) {
+  return line.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
+}  // namespace
+
+absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source) {
+  // The library takes a NUL byte for the end of the text and would ignore what follows.
+  if (const size_t nul = text.find('\0'); nul != std::string::npos) {
+    return InvalidArgument(source, ": not JSON: NUL byte at offset ", nul);
+  }
+  nlohmann::json value;
+  LimitedBuilder builder(&value);
+  if (!nlohmann::json::sax_parse(text, &builder)) {
+    return InvalidArgument(source, ": not JSON: ", builder.error());
+  }
+  return value;
+}
+
+absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(path, kMaxJsonFileBytes));
+  return ParseJson(text, path);
+}
+
+absl::Status ReadJsonl(
+    const std::string& path,
+    const std::function<absl::Status(const nlohmann::json& value, int64_t line)>& row) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
+                                                             &std::fclose);
+  if (file == nullptr) return FileError("open", path, errno);
+  std::string buffer(size_t{1} << 18, '\0');
+  std::string line;
+  int64_t line_number = 1;
+
+  auto finish_line = [&]() -> absl::Status {
+    const std::string where = Concat(path, ":", line_number);
+    if (!IsBlank(line)) {
+      TAOPD_ASSIGN_OR_RETURN(const nlohmann::json value, ParseJson(line, where));
+      TAOPD_RETURN_IF_ERROR(Annotate(row(value, line_number), where));
+    }
+    line.clear();
+    ++line_number;
+    return absl::OkStatus();
+  };
+
+  for (;;) {
+    const size_t num_read = std::fread(buffer.data(), 1, buffer.size(), file.get());
+    if (num_read == 0) break;
+    std::string_view rest = std::string_view(buffer).substr(0, num_read);
+    while (!rest.empty()) {
+      const size_t newline = rest.find('\n');
+      line += rest.substr(0, newline);
+      if (static_cast<int64_t>(line.size()) > kMaxJsonlLineBytes) {
+        return ResourceExhausted(path, ":", line_number, ": line is longer than the limit of ",
+                                 kMaxJsonlLineBytes, " bytes");
+      }
+      if (newline == std::string_view::npos) break;
+      rest.remove_prefix(newline + 1);
+      TAOPD_RETURN_IF_ERROR(finish_line());
+    }
+  }
+  if (std::ferror(file.get()) != 0) return FileError("read", path, errno);
+  return finish_line();
+}
+
+absl::StatusOr<JsonlWriter> JsonlWriter::Open(const std::string& path, int64_t truncate_to_bytes) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (fd < 0) return FileError("open", path, errno);
+  JsonlWriter writer(fd, path);
+  if (truncate_to_bytes >= 0) {
+    TAOPD_ASSIGN_OR_RETURN(const int64_t size_bytes, writer.SizeBytes());
+    if (size_bytes < truncate_to_bytes) {
+      return DataLoss(path, " has ", size_bytes, " bytes, fewer than the ", truncate_to_bytes,
+                      " it is to be cut to");
+    }
+    if (::ftruncate(fd, truncate_to_bytes) != 0) return FileError("truncate", path, errno);
+  }
+  return writer;
+}
+
+JsonlWriter::JsonlWriter(JsonlWriter&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+
+JsonlWriter& JsonlWriter::operator=(JsonlWriter&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+JsonlWriter::~JsonlWriter() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+absl::Status JsonlWriter::Write(const nlohmann::ordered_json& value) {
+  using Handler = nlohmann::ordered_json::error_handler_t;
+  const std::string line = value.dump(-1, ' ', /*ensure_ascii=*/false, Handler::replace) + "\n";
+  TAOPD_ASSIGN_OR_RETURN(const int64_t size_before, SizeBytes());
+  const absl::Status status = WriteAll(fd_, std::as_bytes(std::span(line)), path_);
+  // A full disk must not leave half a line for the next one to be glued to.
+  if (!status.ok() && ::ftruncate(fd_, size_before) != 0) {
+    return Annotate(status, "half a line is left behind");
+  }
+  return status;
+}
+
+absl::StatusOr<int64_t> JsonlWriter::SizeBytes() const {
+  struct stat info;
+  if (::fstat(fd_, &info) != 0) return FileError("stat", path_, errno);
+  return static_cast<int64_t>(info.st_size);
+}
+
+}  // namespace taopd

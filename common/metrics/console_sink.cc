@@ -1,0 +1,172 @@
+#include "common/metrics/console_sink.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace taopd {
+namespace {
+
+constexpr char kClearLine[] = "\r\x1b[K";
+
+std::string FormatValue(const ConsoleColumn& column, double value) {
+  char text[64];
+  switch (column.style) {
+    case ConsoleColumn::Style::kFixed:
+      // 1e300 with digits after the point would fill the screen.
+      if (std::abs(value) >= 1e9) {
+        std::snprintf(text, sizeof(text), "%.3g", value);
+      } else {
+        std::snprintf(text, sizeof(text), "%.*f", column.precision, value);
+      }
+      break;
+    case ConsoleColumn::Style::kSignificant:
+      std::snprintf(text, sizeof(text), "%.*g", column.precision, value);
+      break;
+    case ConsoleColumn::Style::kPercent:
+      std::snprintf(text, sizeof(text), "%.*f%%", std::abs(value) < 1e9 ? column.precision : 0,
+                    std::clamp(100 * value, -1e11, 1e11));
+      break;
+  }
+  return text;
+}
+
+// "45s", "4m10s", "3h05m", "2d04h".
+std::string FormatEta(absl::Duration duration) {
+  const int64_t seconds = absl::ToInt64Seconds(absl::Ceil(duration, absl::Seconds(1)));
+  const auto two_digits = [](int64_t n) { return Concat(n < 10 ? "0" : "", n); };
+  if (seconds < 60) return Concat(seconds, "s");
+  if (seconds < 3600) return Concat(seconds / 60, "m", two_digits(seconds % 60), "s");
+  if (seconds < 86400) return Concat(seconds / 3600, "h", two_digits(seconds / 60 % 60), "m");
+  return Concat(seconds / 86400, "d", two_digits(seconds / 3600 % 24), "h");
+}
+
+// Line breaks and other control characters as escapes; bytes of UTF-8 stay.
+std::string Printable(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      char escape[8];
+      std::snprintf(escape, sizeof(escape), "\\x%02x", byte);
+      out += escape;
+    } else {
+      out += c;
+    }
+  }
+  // C1 control characters (U+0080 to U+009F) are C2 80 to C2 9F in UTF-8.
+  for (size_t i = 0; i + 1 < out.size(); ++i) {
+    const auto next = static_cast<unsigned char>(out[i + 1]);
+    if (out[i] == '\xc2' && next >= 0x80 && next < 0xa0) out.replace(i, 2, "?");
+  }
+  return out;
+}
+
+// At most max_bytes, without half a UTF-8 character at the end.
+std::string Shortened(const std::string& text, int max_bytes) {
+  if (text.size() <= static_cast<size_t>(max_bytes)) return text;
+  auto end = static_cast<size_t>(max_bytes);
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+}  // namespace
+
+std::vector<ConsoleColumn> DefaultConsoleColumns() {
+  using Style = ConsoleColumn::Style;
+  return {
+      {"loss/mean", "loss", 4, Style::kFixed, false},
+      {"policy/student_tail", "tail", 2, Style::kSignificant, false},
+      {"policy/teacher_tail", "teacher", 2, Style::kSignificant, false},
+      {"policy/entropy", "entropy", 2, Style::kFixed, false},
+      {"rollout/accuracy", "acc", 1, Style::kPercent, false},
+      {"eval/accuracy", "eval", 1, Style::kPercent, true},
+      {"eval/kl_to_teacher", "eval KL", 3, Style::kSignificant, true},
+      {"time/tokens_per_s", " tok/s", 0, Style::kFixed, false},
+  };
+}
+
+ConsoleSink::ConsoleSink(const ConsoleOptions& options, std::ostream* out, Clock* clock)
+    : options_(options), out_(out), clock_(clock), start_(clock->Now()) {}
+
+ConsoleSink::~ConsoleSink() {
+  if (!status_line_.empty()) *out_ << '\n' << std::flush;
+}
+
+absl::Status ConsoleSink::Write(int64_t step, const Metrics& metrics) {
+  for (const auto& [name, value] : metrics) last_values_[name] = value;
+  const bool milestone =
+      std::any_of(options_.columns.begin(), options_.columns.end(), [&](const auto& column) {
+        return column.milestone &&
+               std::any_of(metrics.begin(), metrics.end(),
+                           [&](const auto& metric) { return metric.first == column.name; });
+      });
+  const std::string line = StatusLine(step);
+  if (options_.terminal) {
+    if (milestone) WriteLine(line);
+    status_line_ = Shortened(line, std::max(options_.terminal_width - 1, 1));
+    *out_ << kClearLine << status_line_;
+  } else {
+    const absl::Time now = clock_->Now();
+    const bool last = options_.total_steps > 0 && step >= options_.total_steps;
+    if (milestone || last || now - last_plain_line_ >= options_.plain_interval) {
+      last_plain_line_ = now;
+      WriteLine(line);
+    }
+  }
+  out_->flush();
+  return StreamStatus();
+}
+
+absl::Status ConsoleSink::WriteText(int64_t step, const std::string& name,
+                                    const std::string& text) {
+  std::string line = Concat("step ", step, "  ", Printable(name), ": ",
+                            Printable(Shortened(text, options_.max_text_bytes)));
+  if (text.size() > static_cast<size_t>(options_.max_text_bytes)) {
+    line += Concat("... (", text.size(), " bytes)");
+  }
+  WriteLine(line);
+  out_->flush();
+  return StreamStatus();
+}
+
+absl::Status ConsoleSink::Flush() {
+  out_->flush();
+  return StreamStatus();
+}
+
+std::string ConsoleSink::StatusLine(int64_t step) const {
+  std::string line = Concat("step ", step);
+  if (options_.total_steps > 0) line += Concat("/", options_.total_steps);
+  for (const ConsoleColumn& column : options_.columns) {
+    const auto value = last_values_.find(column.name);
+    if (value == last_values_.end()) continue;
+    const std::string text = FormatValue(column, value->second);
+    line += "  ";
+    line += column.label.starts_with(' ') ? text + column.label : column.label + " " + text;
+  }
+  const int64_t num_done = step - options_.first_step;
+  if (num_done > 0 && options_.total_steps > step) {
+    const double steps_left = static_cast<double>(options_.total_steps - step);
+    line += "  ETA " + FormatEta((clock_->Now() - start_) * (steps_left / num_done));
+  }
+  return line;
+}
+
+void ConsoleSink::WriteLine(const std::string& line) {
+  if (options_.terminal) *out_ << kClearLine;
+  *out_ << line << '\n';
+  if (options_.terminal) *out_ << status_line_;
+}
+
+absl::Status ConsoleSink::StreamStatus() const {
+  if (out_->good()) return absl::OkStatus();
+  out_->clear();  // the next line is tried again
+  return Unavailable("the console cannot be written");
+}
+
+}  // namespace taopd

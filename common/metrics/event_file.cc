@@ -1,0 +1,111 @@
+#include "common/metrics/event_file.h"
+
+#include <bit>
+#include <utility>
+
+#include "common/metrics/crc32c.h"
+
+namespace taopd {
+namespace {
+
+// The protobuf wire format: https://protobuf.dev/programming-guides/encoding
+enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
+
+template <typename UInt>
+void AppendLittleEndian(std::string* out, UInt value) {
+  for (size_t i = 0; i < sizeof(UInt); ++i) out->push_back(static_cast<char>(value >> (8 * i)));
+}
+
+class Message {
+ public:
+  Message& Varint(int field, uint64_t value) {
+    Key(field, kVarint);
+    AppendVarint(value);
+    return *this;
+  }
+  Message& Double(int field, double value) {
+    Key(field, kFixed64);
+    AppendLittleEndian(&bytes_, std::bit_cast<uint64_t>(value));
+    return *this;
+  }
+  Message& Float(int field, float value) {
+    Key(field, kFixed32);
+    AppendLittleEndian(&bytes_, std::bit_cast<uint32_t>(value));
+    return *this;
+  }
+  Message& Bytes(int field, std::string_view value) {
+    Key(field, kLengthDelimited);
+    AppendVarint(value.size());
+    bytes_.append(value);
+    return *this;
+  }
+  Message& Sub(int field, const Message& message) { return Bytes(field, message.bytes_); }
+  std::string Take() { return std::move(bytes_); }
+
+ private:
+  void Key(int field, WireType type) {
+    AppendVarint(static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(type));
+  }
+  void AppendVarint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_.push_back(static_cast<char>(value | 0x80));
+    bytes_.push_back(static_cast<char>(value));
+  }
+  std::string bytes_;
+};
+
+// Event {double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
+//        SessionLog session_log = 7;}
+Message Event(double wall_time_s, int64_t step) {
+  Message event;
+  event.Double(1, wall_time_s);
+  if (step != 0) event.Varint(2, static_cast<uint64_t>(step));
+  return event;
+}
+
+}  // namespace
+
+std::string TfRecordFrame(std::string_view payload) {
+  std::string frame;
+  frame.reserve(payload.size() + 16);
+  AppendLittleEndian(&frame, static_cast<uint64_t>(payload.size()));
+  AppendLittleEndian(&frame, MaskedCrc32c(frame));
+  frame.append(payload);
+  AppendLittleEndian(&frame, MaskedCrc32c(payload));
+  return frame;
+}
+
+std::string FileVersionEvent(double wall_time_s) {
+  return Event(wall_time_s, 0).Bytes(3, "brain.Event:2").Take();
+}
+
+std::string SessionStartEvent(double wall_time_s, int64_t step) {
+  const uint64_t kStart = 1;
+  return Event(wall_time_s, step).Sub(7, Message().Varint(1, kStart)).Take();
+}
+
+std::string ScalarsEvent(double wall_time_s, int64_t step, const Metrics& metrics) {
+  Message summary;  // Summary {repeated Value value = 1;}
+  for (const auto& [name, value] : metrics) {
+    // Value {string tag = 1; float simple_value = 2;}
+    summary.Sub(1, Message().Bytes(1, name).Float(2, static_cast<float>(value)));
+  }
+  return Event(wall_time_s, step).Sub(5, summary).Take();
+}
+
+std::string TextEvent(double wall_time_s, int64_t step, std::string_view tag,
+                      std::string_view text) {
+  const uint64_t kDtString = 7, kDataClassTensor = 2;
+  // TensorProto {DataType dtype = 1; TensorShapeProto tensor_shape = 2; bytes string_val = 8;}
+  Message tensor;
+  tensor.Varint(1, kDtString).Sub(2, Message()).Bytes(8, text);
+  // SummaryMetadata {PluginData plugin_data = 1 {string plugin_name = 1;}; DataClass data_class =
+  // 4;}
+  Message metadata;
+  metadata.Sub(1, Message().Bytes(1, "text")).Varint(4, kDataClassTensor);
+  // Value {string tag = 1; TensorProto tensor = 8; SummaryMetadata metadata = 9;}
+  Message value;
+  value.Bytes(1, tag).Sub(8, tensor).Sub(9, metadata);
+  return Event(wall_time_s, step).Sub(5, Message().Sub(1, value)).Take();
+}
+
+}  // namespace taopd

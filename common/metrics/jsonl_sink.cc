@@ -1,0 +1,65 @@
+#include "common/metrics/jsonl_sink.h"
+
+#include <cmath>
+#include <utility>
+
+namespace taopd {
+namespace {
+
+bool IsReserved(const std::string& name) {
+  return name == "step" || name == "time" || name == "text" || name == "non_finite";
+}
+
+nlohmann::ordered_json LineStart(int64_t step, Clock* clock) {
+  nlohmann::ordered_json line;
+  line["step"] = step;
+  line["time"] = static_cast<double>(absl::ToUnixMicros(clock->Now())) / 1e6;
+  return line;
+}
+
+std::string ReplaceBadUtf8(const std::string& text) {
+  const auto replace = nlohmann::json::error_handler_t::replace;
+  return nlohmann::json::parse(nlohmann::json(text).dump(-1, ' ', false, replace))
+      .get<std::string>();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<JsonlSink>> JsonlSink::Open(const std::string& path, Clock* clock,
+                                                           int64_t truncate_to_bytes) {
+  TAOPD_ASSIGN_OR_RETURN(JsonlWriter writer, JsonlWriter::Open(path, truncate_to_bytes));
+  return std::unique_ptr<JsonlSink>(new JsonlSink(std::move(writer), clock));
+}
+
+absl::Status JsonlSink::Write(int64_t step, const Metrics& metrics) {
+  nlohmann::ordered_json line = LineStart(step, clock_);
+  nlohmann::ordered_json non_finite = nlohmann::ordered_json::array();
+  for (const auto& [name, value] : metrics) {
+    if (IsReserved(name)) {
+      return InvalidArgument("metric name \"", name, "\" is a key of metrics.jsonl itself");
+    }
+    const std::string key = ReplaceBadUtf8(name);
+    if (line.contains(key)) return InvalidArgument("metric \"", key, "\" is written twice");
+    if (std::isfinite(value)) {
+      line[key] = value;
+    } else {
+      line[key] = nullptr;
+      non_finite.push_back(key);
+    }
+  }
+  if (!non_finite.empty()) line["non_finite"] = std::move(non_finite);
+  return writer_.Write(line);
+}
+
+absl::Status JsonlSink::WriteText(int64_t step, const std::string& name, const std::string& text) {
+  nlohmann::ordered_json line = LineStart(step, clock_);
+  line["text"][ReplaceBadUtf8(name)] = ReplaceBadUtf8(text);
+  return writer_.Write(line);
+}
+
+// Every line is with the kernel already.
+absl::Status JsonlSink::Flush() { return absl::OkStatus(); }
+
+absl::StatusOr<int64_t> JsonlSink::SizeBytes() const { return writer_.SizeBytes(); }
+
+}  // namespace taopd

@@ -1,0 +1,24 @@
+#include "common/metrics/sink.h"
+
+namespace taopd {
+
+absl::Status MetricFanout::Write(int64_t step, const Metrics& metrics) {
+  absl::Status first;
+  for (const auto& sink : sinks_) first.Update(sink->Write(step, metrics));
+  return first;
+}
+
+absl::Status MetricFanout::WriteText(int64_t step, const std::string& name,
+                                     const std::string& text) {
+  absl::Status first;
+  for (const auto& sink : sinks_) first.Update(sink->WriteText(step, name, text));
+  return first;
+}
+
+absl::Status MetricFanout::Flush() {
+  absl::Status first;
+  for (const auto& sink : sinks_) first.Update(sink->Flush());
+  return first;
+}
+
+}  // namespace taopd

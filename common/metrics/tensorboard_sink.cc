@@ -1,0 +1,84 @@
+#include "common/metrics/tensorboard_sink.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "common/io/file.h"
+#include "common/metrics/event_file.h"
+
+namespace taopd {
+namespace {
+
+std::string HostAndProcess() {
+  char host[HOST_NAME_MAX + 1] = {};
+  if (gethostname(host, sizeof(host) - 1) != 0) std::strcpy(host, "host");
+  return Concat(host, ".", getpid());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TensorBoardSink>> TensorBoardSink::Open(
+    const TensorBoardOptions& options, Clock* clock) {
+  TAOPD_RETURN_IF_ERROR(MakeDirectories(options.dir));
+  char
+      seconds[24];  // ten digits: TensorBoard reads a directory's files in the order of their names
+  std::snprintf(seconds, sizeof(seconds), "%010lld",
+                static_cast<long long>(absl::ToUnixSeconds(clock->Now())));
+  const std::string unique =
+      options.unique_suffix.empty() ? HostAndProcess() : options.unique_suffix;
+  std::string path = Concat(options.dir, "/events.out.tfevents.", seconds, ".", unique);
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd < 0) return absl::ErrnoToStatus(errno, Concat(path, ": cannot create"));
+
+  std::unique_ptr<TensorBoardSink> sink(new TensorBoardSink(fd, std::move(path), clock));
+  const double now = sink->NowSeconds();
+  TAOPD_RETURN_IF_ERROR(sink->Append(FileVersionEvent(now)));
+  if (options.resume_step >= 0) {
+    TAOPD_RETURN_IF_ERROR(sink->Append(SessionStartEvent(now, options.resume_step)));
+  }
+  return sink;
+}
+
+TensorBoardSink::~TensorBoardSink() { close(fd_); }
+
+absl::Status TensorBoardSink::Write(int64_t step, const Metrics& metrics) {
+  return Append(ScalarsEvent(NowSeconds(), step, metrics));
+}
+
+absl::Status TensorBoardSink::WriteText(int64_t step, const std::string& name,
+                                        const std::string& text) {
+  return Append(TextEvent(NowSeconds(), step, name, text));
+}
+
+// Every event is with the kernel already.
+absl::Status TensorBoardSink::Flush() { return absl::OkStatus(); }
+
+absl::Status TensorBoardSink::Append(const std::string& event) {
+  const std::string frame = TfRecordFrame(event);
+  size_t num_written = 0;
+  while (num_written < frame.size()) {
+    const ssize_t n = write(fd_, frame.data() + num_written, frame.size() - num_written);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      const int error = n < 0 ? errno : ENOSPC;
+      // A reader stops for ever at half an event.
+      if (ftruncate(fd_, size_bytes_) == 0) lseek(fd_, size_bytes_, SEEK_SET);
+      return absl::ErrnoToStatus(error, Concat(path_, ": cannot write an event"));
+    }
+    num_written += static_cast<size_t>(n);
+  }
+  size_bytes_ += static_cast<int64_t>(frame.size());
+  return absl::OkStatus();
+}
+
+double TensorBoardSink::NowSeconds() const {
+  return static_cast<double>(absl::ToUnixMicros(clock_->Now())) / 1e6;
+}
+
+}  // namespace taopd

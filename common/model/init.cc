@@ -1,0 +1,63 @@
+// Random weights.
+#include <c10/core/InferenceMode.h>
+#include <unistd.h>
+
+#include "common/model/transformer.h"
+
+namespace taopd {
+namespace {
+
+// As transformers: matrices and the embedding normal(0, initializer_range), norms one, biases zero, the
+// padding token's row of the embedding zero.
+at::Tensor InitialValue(const WeightSlot& slot, const ModelConfig& config, bool is_embedding,
+                        RandomStream* random) {
+  if (slot.init == WeightInit::kOnes) return at::ones(slot.shape);
+  if (slot.init == WeightInit::kZeros) return at::zeros(slot.shape);
+  at::Tensor value = at::empty(slot.shape, at::kFloat);
+  float* data = value.data_ptr<float>();
+  for (int64_t i = 0; i < value.numel(); ++i) {
+    data[i] = static_cast<float>(config.initializer_range * random->NextNormal());
+  }
+  if (is_embedding && config.pad_token_id) value[*config.pad_token_id].zero_();
+  return value;
+}
+
+// A configuration may ask for any size; the machine's memory is the limit.
+absl::Status CheckFits(const ModelConfig& config, at::ScalarType dtype) {
+  const int64_t size_bytes =
+      config.NumParameters() * static_cast<int64_t>(c10::elementSize(dtype));
+  const int64_t memory_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+  if (size_bytes > memory_bytes) {
+    return ResourceExhausted("a model of ", config.NumParameters(), " parameters takes ", size_bytes,
+                             " bytes; this machine has ", memory_bytes);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& config,
+                                                     const DecoderOptions& options,
+                                                     RandomStream random) {
+  // The same checks for a configuration made in memory as for one from a file.
+  TAOPD_RETURN_IF_ERROR(ParseModelConfig(ModelConfigJson(config)).status());
+  TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(options.device));
+  TAOPD_ASSIGN_OR_RETURN(const at::ScalarType dtype, ParseDtype(options.dtype, config.dtype));
+  TAOPD_RETURN_IF_ERROR(CheckFits(config, dtype));
+  const c10::InferenceMode normal(false);  // parameters may be trained
+  try {
+    auto decoder = std::make_unique<TransformerDecoder>(config, device, dtype);
+    for (const WeightSlot& slot : decoder->slots()) {
+      const bool is_embedding = &slot == &decoder->slots().front();
+      *slot.tensor = InitialValue(slot, decoder->config(), is_embedding, &random).to(device, dtype);
+    }
+    decoder->FinishWeights(options.requires_grad);
+    return decoder;
+  } catch (const c10::Error& error) {
+    return ResourceExhausted("making a model: ", error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("making a model: out of memory");
+  }
+}
+
+}  // namespace taopd

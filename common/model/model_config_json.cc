@@ -1,0 +1,59 @@
+#include <nlohmann/json.hpp>
+
+#include "common/base/check.h"
+#include "common/model/architecture.h"
+#include "common/model/model_config.h"
+
+namespace taopd {
+namespace {
+
+nlohmann::ordered_json TokenIdsJson(const std::vector<int32_t>& ids) {
+  if (ids.empty()) return nullptr;
+  if (ids.size() == 1) return ids[0];
+  return ids;
+}
+
+nlohmann::ordered_json TokenIdJson(const std::optional<int32_t>& id) {
+  if (!id) return nullptr;
+  return *id;
+}
+
+nlohmann::ordered_json JsonOfFields(const ModelConfig& config) {
+  nlohmann::ordered_json json;
+  json["architectures"] = {config.architecture};
+  const auto architecture = FindArchitecture(config.architecture);
+  if (architecture.ok()) json["model_type"] = (*architecture)->model_type;
+  json["vocab_size"] = config.vocab_size;
+  json["hidden_size"] = config.hidden_size;
+  json["intermediate_size"] = config.intermediate_size;
+  json["num_hidden_layers"] = config.num_hidden_layers;
+  json["num_attention_heads"] = config.num_attention_heads;
+  json["num_key_value_heads"] = config.num_key_value_heads;
+  json["head_dim"] = config.head_dim;
+  json["max_position_embeddings"] = config.max_position_embeddings;
+  json["hidden_act"] = "silu";
+  json["rms_norm_eps"] = config.rms_norm_eps;
+  json["rope_theta"] = config.rope_theta;
+  json["tie_word_embeddings"] = config.tie_word_embeddings;
+  json["attention_bias"] = config.attention_bias;
+  if (config.mlp_bias) json["mlp_bias"] = true;
+  json["initializer_range"] = config.initializer_range;
+  json["eos_token_id"] = TokenIdsJson(config.eos_token_ids);
+  json["bos_token_id"] = TokenIdJson(config.bos_token_id);
+  json["pad_token_id"] = TokenIdJson(config.pad_token_id);
+  return json;
+}
+
+}  // namespace
+
+std::string ModelConfigJson(const ModelConfig& config) {
+  nlohmann::ordered_json json = config.raw_json.empty()
+                                    ? JsonOfFields(config)
+                                    : nlohmann::ordered_json::parse(config.raw_json);
+  // "dtype" is transformers 5's name of "torch_dtype"; where a file has both, both must agree.
+  if (json.contains("dtype")) json["dtype"] = config.dtype;
+  if (json.contains("torch_dtype") || !json.contains("dtype")) json["torch_dtype"] = config.dtype;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace taopd

@@ -1,0 +1,34 @@
+// Qwen3 dense: Llama's blocks, with RMSNorm over each head of q and k before the rotation, and a
+// head size that hidden_size and num_attention_heads do not determine.
+#include "common/model/architecture.h"
+
+namespace taopd {
+namespace {
+
+// transformers' Qwen3Config.head_dim where config.json leaves it out.
+constexpr int64_t kDefaultHeadDim = 128;
+
+absl::Status FixConfig(const nlohmann::ordered_json& json, ModelConfig* config) {
+  config->qk_norm = true;
+  if (config->mlp_bias) return Unimplemented("mlp_bias true: Qwen3 has no biases in its MLP");
+  if (config->head_dim == 0) config->head_dim = kDefaultHeadDim;
+  // null means one key-value head per head; Qwen3Config's default for a missing key is 32 whatever
+  // the number of heads, so a missing key is more likely a mistake than meant.
+  if (config->num_key_value_heads == 0) {
+    if (!json.contains("num_key_value_heads")) {
+      return InvalidArgument("num_key_value_heads is missing");
+    }
+    config->num_key_value_heads = config->num_attention_heads;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const Architecture& Qwen3Architecture() {
+  static const Architecture* const kQwen3 =
+      new Architecture{"Qwen3ForCausalLM", "qwen3", TensorNames{}, &FixConfig};
+  return *kQwen3;
+}
+
+}  // namespace taopd

@@ -1,0 +1,123 @@
+#include "common/text/pre_tokenizer.h"
+
+#include <array>
+#include <utility>
+
+#include "common/text/unicode.h"
+
+namespace taopd {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, SplitPattern>, 3> kKnownPatterns = {{
+    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+     SplitPattern::kGpt2},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     SplitPattern::kQwen2},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     SplitPattern::kLlama3},
+}};
+
+bool IsSpace(CharClass c) { return c == CharClass::kSpace || c == CharClass::kNewline; }
+
+// End of the run of one class from `position` on.
+size_t EndOfRun(std::string_view text, size_t position, CharClass char_class) {
+  for (;;) {
+    const Char c = CharAt(text, position);
+    if (c.char_class != char_class) return position;
+    position += c.size_bytes;
+  }
+}
+
+// 's 't 're 've 'm 'll 'd at the start of the text; 0 when there is none.
+size_t ContractionBytes(std::string_view text, bool ignore_case) {
+  if (text[0] != '\'') return 0;
+  auto letter = [&](size_t i) -> char {
+    if (i >= text.size()) return '\0';
+    return ignore_case && text[i] >= 'A' && text[i] <= 'Z' ? static_cast<char>(text[i] + 32)
+                                                           : text[i];
+  };
+  const char first = letter(1);
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
+  const char second = letter(2);
+  if ((first == 'r' && second == 'e') || (first == 'v' && second == 'e') ||
+      (first == 'l' && second == 'l')) {
+    return 3;
+  }
+  // U+017F, the long s, is an s to a pattern that ignores case.
+  if (ignore_case && text.substr(1, 2) == "\xC5\xBF") return 3;
+  return 0;
+}
+
+// A run of white space at the start of the text: up to its end where the text ends there, else
+// without its last character, which the next piece may begin with: \s+(?!\S)|\s+.
+// With `cut_at_newline`, up to the last CR or LF if there is one: \s*[\r\n]+.
+size_t WhiteSpaceBytes(std::string_view text, bool cut_at_newline) {
+  size_t end = 0, last_begin = 0, newline_end = 0;
+  Char c = CharAt(text, 0);
+  for (; IsSpace(c.char_class); c = CharAt(text, end)) {
+    last_begin = end;
+    end += c.size_bytes;
+    if (c.char_class == CharClass::kNewline) newline_end = end;
+  }
+  if (cut_at_newline && newline_end > 0) return newline_end;
+  if (c.char_class == CharClass::kEnd || last_begin == 0) return end;
+  return last_begin;
+}
+
+size_t Gpt2PieceBytes(std::string_view text) {
+  if (const size_t size = ContractionBytes(text, /*ignore_case=*/false); size > 0) return size;
+  const size_t begin = text[0] == ' ' ? 1 : 0;
+  const CharClass char_class = CharAt(text, begin).char_class;
+  if (IsSpace(char_class) || char_class == CharClass::kEnd) {
+    return WhiteSpaceBytes(text, /*cut_at_newline=*/false);
+  }
+  return EndOfRun(text, begin, char_class);
+}
+
+size_t Qwen2PieceBytes(std::string_view text, int max_digits) {
+  if (const size_t size = ContractionBytes(text, /*ignore_case=*/true); size > 0) return size;
+  const Char first = CharAt(text, 0);
+  if (first.char_class == CharClass::kLetter) return EndOfRun(text, 0, CharClass::kLetter);
+  if (first.char_class == CharClass::kNumber) {
+    size_t end = first.size_bytes;
+    for (int num_digits = 1; num_digits < max_digits; ++num_digits) {
+      const Char next = CharAt(text, end);
+      if (next.char_class != CharClass::kNumber) break;
+      end += next.size_bytes;
+    }
+    return end;
+  }
+  // Any one character but CR and LF may lead a word.
+  if (first.char_class != CharClass::kNewline &&
+      CharAt(text, first.size_bytes).char_class == CharClass::kLetter) {
+    return EndOfRun(text, first.size_bytes, CharClass::kLetter);
+  }
+  const size_t begin = text[0] == ' ' ? 1 : 0;
+  if (const size_t end = EndOfRun(text, begin, CharClass::kOther); end > begin) {
+    return EndOfRun(text, end, CharClass::kNewline);
+  }
+  return WhiteSpaceBytes(text, /*cut_at_newline=*/true);
+}
+
+}  // namespace
+
+std::optional<SplitPattern> SplitPatternFromRegex(std::string_view regex) {
+  for (const auto& [text, pattern] : kKnownPatterns) {
+    if (text == regex) return pattern;
+  }
+  return std::nullopt;
+}
+
+size_t FirstPieceBytes(SplitPattern pattern, std::string_view text) {
+  switch (pattern) {
+    case SplitPattern::kGpt2:
+      return Gpt2PieceBytes(text);
+    case SplitPattern::kQwen2:
+      return Qwen2PieceBytes(text, 1);
+    case SplitPattern::kLlama3:
+      return Qwen2PieceBytes(text, 3);
+  }
+  return text.size();
+}
+
+}  // namespace taopd

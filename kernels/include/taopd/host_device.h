@@ -1,0 +1,8 @@
+// TAOPD_HOST_DEVICE marks functions that CPU code and CUDA kernels share; empty without nvcc.
+#pragma once
+
+#ifdef __CUDACC__
+#define TAOPD_HOST_DEVICE __host__ __device__
+#else
+#define TAOPD_HOST_DEVICE
+#endif

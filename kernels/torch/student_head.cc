@@ -1,0 +1,227 @@
+#include "kernels/torch/student_head.h"
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/student_rows.h"
+#include "kernels/torch/head_gemm.h"
+#include "kernels/torch/student_rows_aten.h"
+
+namespace taopd {
+namespace {
+
+void CheckTensor(const at::Tensor& tensor, const char* name, at::IntArrayRef shape,
+                 at::ScalarType dtype, at::Device device) {
+  TORCH_CHECK(tensor.sizes() == shape, name, " has shape ", tensor.sizes(), ", must be ", shape);
+  TORCH_CHECK(tensor.scalar_type() == dtype, name, " is ", tensor.scalar_type(), ", must be ",
+              dtype);
+  TORCH_CHECK(tensor.device() == device, name, " is on ", tensor.device(), " but hidden is on ",
+              device);
+}
+
+void CheckIds(const at::Tensor& ids, const char* name, int64_t vocabulary_size) {
+  if (ids.numel() == 0) return;
+  const auto [low, high] = at::aminmax(ids);
+  TORCH_CHECK(low.item<int32_t>() >= 0 && high.item<int32_t>() < vocabulary_size, name,
+              " holds ids in [", low.item<int32_t>(), ", ", high.item<int32_t>(),
+              "], outside of the vocabulary [0, ", vocabulary_size, ")");
+}
+
+void CheckTargets(const HeadTargets& targets, const ObjectiveInfo& info, int64_t num_rows,
+                  int64_t vocabulary_size, at::Device device) {
+  const auto check = [&](const at::Tensor& tensor, const char* name, bool needed,
+                         at::IntArrayRef shape, at::ScalarType dtype) {
+    TORCH_CHECK(tensor.defined() || !needed, name, " is missing; objective ",
+                std::string(info.name), " needs it");
+    if (tensor.defined()) CheckTensor(tensor, name, shape, dtype, device);
+  };
+  const at::Tensor& support = targets.support_ids_Nk;
+  const int64_t k = support.defined() && support.dim() == 2 ? support.size(1) : 0;
+  check(support, "support_ids", info.needs & kNeedsSupport, {num_rows, k}, at::kInt);
+  check(targets.teacher_log_probs_Nk, "teacher_log_probs", support.defined(), {num_rows, k},
+        at::kFloat);
+  check(targets.teacher_log_tail_N, "teacher_log_tail", info.needs & kNeedsTeacherTail, {num_rows},
+        at::kFloat);
+  check(targets.sampled_ids_N, "sampled_ids", true, {num_rows}, at::kInt);
+  check(targets.teacher_sampled_log_probs_N, "teacher_sampled_log_probs",
+        info.needs & kNeedsTeacherSampled, {num_rows}, at::kFloat);
+  check(targets.behavior_log_probs_N, "behavior_log_probs", false, {num_rows}, at::kFloat);
+  check(targets.row_weights_N, "row_weights", true, {num_rows}, at::kFloat);
+  TORCH_CHECK(!(info.needs & kNeedsSupport) || num_rows == 0 || k > 0,
+              "support_ids has k = 0; objective ", std::string(info.name), " needs a support");
+  TORCH_CHECK(k <= vocabulary_size, "support_ids has k = ", k, ", larger than the vocabulary of ",
+              vocabulary_size);
+  if (support.defined()) CheckIds(support, "support_ids", vocabulary_size);
+  CheckIds(targets.sampled_ids_N, "sampled_ids", vocabulary_size);
+}
+
+HeadTargets ContiguousTargets(HeadTargets targets) {
+  for (at::Tensor* tensor :
+       {&targets.support_ids_Nk, &targets.teacher_log_probs_Nk, &targets.teacher_log_tail_N,
+        &targets.sampled_ids_N, &targets.teacher_sampled_log_probs_N, &targets.behavior_log_probs_N,
+        &targets.row_weights_N}) {
+    if (tensor->defined()) *tensor = tensor->contiguous();
+  }
+  return targets;
+}
+
+HeadTargets NarrowTargets(HeadTargets targets, int64_t begin, int64_t num) {
+  for (at::Tensor* tensor :
+       {&targets.support_ids_Nk, &targets.teacher_log_probs_Nk, &targets.teacher_log_tail_N,
+        &targets.sampled_ids_N, &targets.teacher_sampled_log_probs_N, &targets.behavior_log_probs_N,
+        &targets.row_weights_N}) {
+    if (tensor->defined()) *tensor = tensor->narrow(0, begin, num);
+  }
+  return targets;
+}
+
+template <typename T>
+const T* RowOrNull(const at::Tensor& tensor, int64_t row, int64_t stride) {
+  return tensor.defined() ? tensor.const_data_ptr<T>() + row * stride : nullptr;
+}
+
+float ValueOrNan(const at::Tensor& tensor, int64_t row) {
+  return tensor.defined() ? tensor.const_data_ptr<float>()[row]
+                          : std::numeric_limits<float>::quiet_NaN();
+}
+
+// The row kernel over a chunk on the CPU; same contract as StudentRowsAten.
+void StudentRowsCpu(const HeadTargets& targets, const HeadOptions& options, at::Tensor logits_CV,
+                    at::Tensor loss_C, at::Tensor metrics_CM) {
+  const int64_t vocabulary_size = logits_CV.size(1);
+  const int64_t k = targets.support_ids_Nk.defined() ? targets.support_ids_Nk.size(1) : 0;
+  float* logits = logits_CV.mutable_data_ptr<float>();
+  float* loss = loss_C.mutable_data_ptr<float>();
+  float* all_metrics = metrics_CM.mutable_data_ptr<float>();
+  std::atomic<bool> duplicate{false};
+  at::parallel_for(0, logits_CV.size(0), 1, [&](int64_t begin, int64_t end) {
+    cpu::StudentRowScratch scratch;
+    for (int64_t n = begin; n < end; ++n) {
+      cpu::StudentRowTargets row;
+      row.support_ids = RowOrNull<int32_t>(targets.support_ids_Nk, n, k);
+      row.teacher_log_probs = RowOrNull<float>(targets.teacher_log_probs_Nk, n, k);
+      row.k = static_cast<int32_t>(k);
+      row.teacher_log_tail = ValueOrNan(targets.teacher_log_tail_N, n);
+      row.sampled_id = targets.sampled_ids_N.const_data_ptr<int32_t>()[n];
+      row.teacher_sampled_log_prob = ValueOrNan(targets.teacher_sampled_log_probs_N, n);
+      row.behavior_log_prob = RowOrNull<float>(targets.behavior_log_probs_N, n, 1);
+      row.weight = targets.row_weights_N.const_data_ptr<float>()[n];
+      cpu::StudentRowNumbers numbers;
+      if (cpu::StudentRow(options.objective, options.temperature, row, logits + n * vocabulary_size,
+                          vocabulary_size, &scratch, &numbers) != cpu::RowStatus::kOk) {
+        duplicate = true;
+        return;
+      }
+      loss[n] = numbers.loss;
+      float* metrics = all_metrics + n * kNumHeadMetrics;
+      metrics[kStudentTail] = std::exp(numbers.log_tail);
+      metrics[kTeacherTail] = std::exp(row.teacher_log_tail);
+      metrics[kStudentEntropy] = numbers.entropy;
+      metrics[kSampledLogProb] = numbers.sampled_log_prob;
+      metrics[kSampledLogRatio] = numbers.sampled_log_prob - row.teacher_sampled_log_prob;
+      metrics[kSampledOutside] = numbers.sampled_in_support ? 0.0f : 1.0f;
+      metrics[kNumLimited] = static_cast<float>(numbers.num_limited);
+    }
+  });
+  TORCH_CHECK(!duplicate, "support_ids holds an id twice in one row");
+}
+
+}  // namespace
+
+HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                       const HeadTargets& targets, const HeadOptions& options,
+                       at::Tensor d_lm_head_VH) {
+  const at::NoGradGuard no_grad;
+  CheckHeadInputs(hidden_NH, lm_head_VH);
+  const int64_t num_rows = hidden_NH.size(0);
+  const int64_t vocabulary_size = lm_head_VH.size(0);
+  const at::Device device = hidden_NH.device();
+  const ObjectiveInfo& info = InfoOf(options.objective);
+  CheckTargets(targets, info, num_rows, vocabulary_size, device);
+  TORCH_CHECK(options.temperature > 0 && std::isfinite(options.temperature), "temperature is ",
+              options.temperature, ", must be positive");
+  const double beta = options.objective.beta;
+  TORCH_CHECK(!(info.needs & kReadsBeta) || (beta > 0 && beta < 1), "beta is ", beta,
+              ", must be above 0 and below 1 for objective ", std::string(info.name));
+  if (d_lm_head_VH.defined()) {
+    CheckTensor(d_lm_head_VH, "d_lm_head", lm_head_VH.sizes(), at::kFloat, device);
+  }
+
+  const HeadTargets rows = ContiguousTargets(targets);
+  const at::TensorOptions cpu_float = at::TensorOptions().dtype(at::kFloat);
+  HeadOutput output;
+  at::Tensor loss_N = at::empty({num_rows}, cpu_float);
+  output.metrics_NM = at::empty({num_rows, kNumHeadMetrics}, cpu_float);
+  output.d_hidden_NH = at::empty(hidden_NH.sizes(), hidden_NH.options());
+
+  const HeadGemm gemm(lm_head_VH.detach());
+  const int64_t num_buffers = device.is_cpu() ? 1 : 3;  // the ATen composition holds copies
+  const int64_t chunk =
+      std::min(std::max<int64_t>(num_rows, 1),
+               RowsPerChunk(options.workspace_bytes, vocabulary_size, num_buffers));
+  at::Tensor workspace_CV =
+      at::empty({chunk, vocabulary_size}, hidden_NH.options().dtype(at::kFloat));
+  for (int64_t begin = 0; begin < num_rows; begin += chunk) {
+    const int64_t num = std::min(chunk, num_rows - begin);
+    const at::Tensor hidden_CH = hidden_NH.narrow(0, begin, num);
+    const at::Tensor logits_CV = workspace_CV.narrow(0, 0, num);
+    gemm.Logits(hidden_CH, logits_CV);
+    const auto row_work = device.is_cpu() ? StudentRowsCpu : StudentRowsAten;
+    row_work(NarrowTargets(rows, begin, num), options, logits_CV, loss_N.narrow(0, begin, num),
+             output.metrics_NM.narrow(0, begin, num));
+    // logits_CV now holds w d loss / d logits.
+    output.d_hidden_NH.narrow(0, begin, num).copy_(gemm.DHidden(logits_CV));
+    if (d_lm_head_VH.defined()) gemm.AddDLmHead(logits_CV, hidden_CH, d_lm_head_VH);
+  }
+  output.loss_N = loss_N.to(device);
+  return output;
+}
+
+namespace {
+
+struct StudentHeadFunction : torch::autograd::Function<StudentHeadFunction> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden_NH,
+                            const at::Tensor& lm_head_VH, const HeadTargets& targets,
+                            const HeadOptions& options, HeadOutput* output) {
+    const bool head_needs_gradient = lm_head_VH.requires_grad();
+    at::Tensor d_lm_head_VH;
+    if (head_needs_gradient) {
+      CheckHeadInputs(hidden_NH, lm_head_VH);
+      d_lm_head_VH = at::zeros(lm_head_VH.sizes(), lm_head_VH.options().dtype(at::kFloat));
+    }
+    *output = StudentHead(hidden_NH, lm_head_VH, targets, options, d_lm_head_VH);
+    context->saved_data["d_hidden"] = output->d_hidden_NH;
+    if (head_needs_gradient)
+      context->saved_data["d_lm_head"] = d_lm_head_VH.to(lm_head_VH.scalar_type());
+    return (output->loss_N * targets.row_weights_N).sum();
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const at::Tensor& upstream = gradients[0];
+    const auto scaled = [&](const char* name) {
+      const auto found = context->saved_data.find(name);
+      if (found == context->saved_data.end()) return at::Tensor();
+      const at::Tensor gradient = found->second.toTensor();
+      return gradient * upstream.to(gradient.scalar_type());
+    };
+    return {scaled("d_hidden"), scaled("d_lm_head"), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor StudentHeadLoss(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                           const HeadTargets& targets, const HeadOptions& options,
+                           HeadOutput* output) {
+  HeadOutput ignored;
+  return StudentHeadFunction::apply(hidden_NH, lm_head_VH, targets, options,
+                                    output != nullptr ? output : &ignored);
+}
+
+}  // namespace taopd

@@ -1,0 +1,95 @@
+#include "server/grpc/grpc_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+
+#include <utility>
+
+#include "server/grpc/score_conversion.h"
+#include "server/grpc/teacher_service.h"
+
+namespace taopd {
+namespace {
+
+constexpr char kServiceName[] = "taopd.v1.Teacher";
+constexpr int kMaxConcurrentStreams = 1024;  // of one connection
+constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // of all connections
+constexpr int kMinPingIntervalMs = 10'000;
+
+class GrpcServerImpl final : public GrpcServer {
+ public:
+  GrpcServerImpl(ServingState* state, ServerMetrics* metrics) : service_(state, metrics) {}
+  ~GrpcServerImpl() override {
+    if (server_ != nullptr) Shutdown(absl::Now());
+  }
+
+  absl::Status Start(const std::string& host, int port) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(HostPort(host, port), grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&service_);
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    builder.SetMaxSendMessageSize(kMaxMessageBytes);
+    // Two servers on one port would each get some of the connections.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
+    // Lets clients send keepalive pings while they wait for a long score.
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.SetResourceQuota(grpc::ResourceQuota("taopd-teacher").Resize(kMaxBufferBytes));
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port_ == 0) {
+      server_.reset();
+      return Unavailable("grpc_port ", port, " on ", host, " cannot be listened on (is it in use?)");
+    }
+    SetServing(false);
+    return absl::OkStatus();
+  }
+
+  int port() const override { return port_; }
+
+  void SetServing(bool serving) override {
+    absl::MutexLock lock(&mutex_);
+    if (server_ == nullptr) return;
+    grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
+    health->SetServingStatus("", serving);
+    health->SetServingStatus(kServiceName, serving);
+  }
+
+  void Shutdown(absl::Time deadline) override {
+    SetServing(false);
+    service_.DrainStreams();
+    service_.tracker().WaitUntilIdle(deadline);
+    // What is left now are calls past the deadline and health watches, which end only by being cut off.
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+    absl::MutexLock lock(&mutex_);
+    server_.reset();
+  }
+
+ private:
+  TeacherService service_;
+  int port_ = 0;
+  absl::Mutex mutex_;  // the end of server_ against SetServing, which any thread may call
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace
+
+std::string HostPort(const std::string& host, int port) {
+  const bool is_ipv6 = host.find(':') != std::string::npos && host.front() != '[';
+  return is_ipv6 ? Concat("[", host, "]:", port) : Concat(host, ":", port);
+}
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::string& host, int port,
+                                                               ServingState* state, ServerMetrics* metrics) {
+  // Both apply to the servers built from here on and may be repeated.
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  auto server = std::make_unique<GrpcServerImpl>(state, metrics);
+  TAOPD_RETURN_IF_ERROR(server->Start(host, port));
+  return server;
+}
+
+}  // namespace taopd

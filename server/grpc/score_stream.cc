@@ -1,0 +1,195 @@
+#include "server/grpc/score_stream.h"
+
+#include <utility>
+#include <vector>
+
+#include "server/grpc/score_call.h"
+#include "server/grpc/score_conversion.h"
+
+namespace taopd {
+
+ScoreStream::ScoreStream(const grpc::CallbackServerContext& context, ServingState* state, ServerMetrics* metrics,
+                         std::function<void(ScoreStream*)> on_done)
+    : state_(state),
+      metrics_(metrics),
+      on_done_(std::move(on_done)),
+      deadline_(DeadlineOf(context)) {}
+
+void ScoreStream::Start() {
+  Next next;
+  {
+    absl::MutexLock lock(&mutex_);
+    next = DecideLocked(/*may_read=*/true);
+  }
+  Do(next);
+}
+
+void ScoreStream::Drain() {
+  Next next;
+  {
+    absl::MutexLock lock(&mutex_);
+    draining_ = true;
+    next = DecideLocked(/*may_read=*/false);
+  }
+  Do(next);
+}
+
+void ScoreStream::OnReadDone(bool ok) {
+  {
+    absl::MutexLock lock(&mutex_);
+    reading_ = false;
+    if (!ok) reads_ended_ = true;
+  }
+  if (ok) Accept(request_);
+  Next next;
+  {
+    absl::MutexLock lock(&mutex_);
+    next = DecideLocked(/*may_read=*/true);
+  }
+  Do(next);
+}
+
+void ScoreStream::OnWriteDone(bool ok) {
+  Next next;
+  {
+    absl::MutexLock lock(&mutex_);
+    writing_ = Answer();
+    if (!ok) broken_ = true;
+    next = DecideLocked(/*may_read=*/true);
+  }
+  if (!ok) CancelAll();
+  Do(next);
+}
+
+void ScoreStream::OnCancel() {
+  CancelAll();
+  Next next;
+  {
+    absl::MutexLock lock(&mutex_);
+    broken_ = true;
+    next = DecideLocked(/*may_read=*/false);
+  }
+  Do(next);
+}
+
+void ScoreStream::OnDone() {
+  const std::function<void(ScoreStream*)> on_done = on_done_;  // outlives the object
+  on_done(this);
+}
+
+void ScoreStream::Accept(const v1::ScoreRequest& request) {
+  const absl::Time started_at = state_->clock()->Now();
+  uint64_t number;
+  {
+    absl::MutexLock lock(&mutex_);
+    number = next_number_++;
+    open_.emplace(number, Open());
+  }
+  if (const absl::Status status = Submit(request, number, started_at); !status.ok()) {
+    metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(status), state_->clock()->Now() - started_at);
+    Complete(number, {MakeError(request.request_id(), status), {}});
+  }
+}
+
+absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t number, absl::Time started_at) {
+  TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> model, state_->Admit());
+  TAOPD_ASSIGN_OR_RETURN(InferenceRequest converted, ToInferenceRequest(request, *model, deadline_));
+  // Shared: the callback must be copyable.
+  auto memory = std::make_shared<ByteBudget::Reservation>(
+      state_->message_budget().TryReserve(AnswerMemoryBytes(request)));
+  if (!*memory) return MessageMemoryExhausted(*state_);
+  auto done = [this, number, started_at, model, memory,
+               request_id = request.request_id()](absl::StatusOr<InferenceResult> result) {
+    metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(result.status()),
+                            state_->clock()->Now() - started_at);
+    std::unique_ptr<v1::ScoreStreamResponse> response;
+    if (result.ok()) {
+      response = std::make_unique<v1::ScoreStreamResponse>();
+      response->set_request_id(request_id);
+      *response->mutable_response() = ToScoreResponse(request_id, model->revision, *result->score);
+    } else {
+      response = MakeError(request_id, result.status());
+    }
+    Complete(number, {std::move(response), std::move(*memory)});
+  };
+  const RequestHandle handle = model->engine->Submit(std::move(converted), std::move(done));
+  bool cancel = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto open = open_.find(number);  // gone when `done` has run
+    if (open != open_.end()) {
+      open->second = {model, handle};
+      cancel = broken_;
+    }
+  }
+  if (cancel) model->engine->Cancel(handle);
+  return absl::OkStatus();
+}
+
+void ScoreStream::Complete(uint64_t number, Answer answer) {
+  Next next;
+  {
+    absl::MutexLock lock(&mutex_);
+    open_.erase(number);
+    answers_.push_back(std::move(answer));
+    // No read from here: only inside a reaction is the object certain to outlive the call.
+    next = DecideLocked(/*may_read=*/false);
+  }
+  Do(next);
+}
+
+std::unique_ptr<v1::ScoreStreamResponse> ScoreStream::MakeError(const std::string& request_id,
+                                                                const absl::Status& status) {
+  auto response = std::make_unique<v1::ScoreStreamResponse>();
+  response->set_request_id(request_id);
+  response->mutable_error()->set_code(status.raw_code());
+  response->mutable_error()->set_message(std::string(status.message()));
+  return response;
+}
+
+void ScoreStream::CancelAll() {
+  std::vector<Open> open;
+  {
+    absl::MutexLock lock(&mutex_);
+    broken_ = true;
+    for (const auto& [number, request] : open_) open.push_back(request);
+  }
+  for (const Open& request : open) {
+    if (request.handle != 0) request.model->engine->Cancel(request.handle);
+  }
+}
+
+ScoreStream::Next ScoreStream::DecideLocked(bool may_read) {
+  Next next;
+  if (finished_) return next;
+  if (broken_) answers_.clear();
+  if (writing_.response == nullptr && !answers_.empty()) {
+    writing_ = std::move(answers_.front());
+    answers_.pop_front();
+    next.write = writing_.response.get();
+  }
+  const int64_t num_in_flight = static_cast<int64_t>(open_.size() + answers_.size()) + (writing_.response != nullptr);
+  const bool ended = reads_ended_ || broken_ || draining_;
+  if (may_read && !ended && !reading_ && num_in_flight < kMaxInFlight) {
+    reading_ = true;
+    next.read = true;
+  }
+  if (ended && num_in_flight == 0) {
+    finished_ = true;
+    next.finish = true;
+    if (broken_) {
+      next.status = grpc::Status::CANCELLED;
+    } else if (!reads_ended_) {
+      next.status = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is draining");
+    }
+  }
+  return next;
+}
+
+void ScoreStream::Do(const Next& next) {
+  if (next.read) StartRead(&request_);
+  if (next.write != nullptr) StartWrite(next.write);
+  if (next.finish) Finish(next.status);
+}
+
+}  // namespace taopd

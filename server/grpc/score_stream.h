@@ -1,0 +1,85 @@
+// One ScoreStream: reads requests, keeps up to kMaxInFlight of them in the engine or waiting to be
+// written, and writes answers in the order of completion. Reading stops while that many are open, so a
+// client that does not read its answers is held by flow control.
+//
+// The owner keeps it until `on_done`, which runs last.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "server/metrics/server_metrics.h"
+#include "server/serving/serving_state.h"
+
+namespace taopd {
+
+class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse> {
+ public:
+  static constexpr int64_t kMaxInFlight = 64;
+
+  ScoreStream(const grpc::CallbackServerContext& context, ServingState* state, ServerMetrics* metrics,
+              std::function<void(ScoreStream*)> on_done);
+
+  // Called once, in the handler.
+  void Start();
+  // Ends the stream with UNAVAILABLE once nothing is open. Any thread, any time.
+  void Drain();
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  // Waits to be written, with the memory that was reserved for it.
+  struct Answer {
+    std::unique_ptr<v1::ScoreStreamResponse> response;
+    ByteBudget::Reservation memory;
+  };
+  // What to do after the lock is released: gRPC may run a reaction inside of these calls.
+  struct Next {
+    bool read = false;
+    const v1::ScoreStreamResponse* write = nullptr;
+    bool finish = false;
+    grpc::Status status;
+  };
+
+  void Accept(const v1::ScoreRequest& request);
+  absl::Status Submit(const v1::ScoreRequest& request, uint64_t number, absl::Time started_at);
+  void Complete(uint64_t number, Answer answer);
+  std::unique_ptr<v1::ScoreStreamResponse> MakeError(const std::string& request_id, const absl::Status& status);
+  void CancelAll();
+  Next DecideLocked(bool may_read) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Do(const Next& next);
+
+  ServingState* const state_;
+  ServerMetrics* const metrics_;
+  const std::function<void(ScoreStream*)> on_done_;
+  const absl::Time deadline_;
+
+  v1::ScoreRequest request_;  // of the one read in progress
+
+  absl::Mutex mutex_;
+  uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  struct Open {
+    std::shared_ptr<const ServedModel> model;
+    RequestHandle handle = 0;
+  };
+  std::map<uint64_t, Open> open_ ABSL_GUARDED_BY(mutex_);  // in the engine
+  std::deque<Answer> answers_ ABSL_GUARDED_BY(mutex_);
+  Answer writing_ ABSL_GUARDED_BY(mutex_);
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
+  bool reads_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // cancelled, or a write failed
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace taopd

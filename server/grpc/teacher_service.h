@@ -1,0 +1,47 @@
+// taopd.v1.Teacher by gRPC's callback API: handlers never block, the engine's callbacks finish the calls.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <unordered_map>
+
+#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "server/grpc/score_stream.h"
+#include "server/metrics/server_metrics.h"
+#include "server/serving/call_tracker.h"
+#include "server/serving/serving_state.h"
+
+namespace taopd {
+
+class TeacherService final : public v1::Teacher::CallbackService {
+ public:
+  // `state` and `metrics` must outlive the service, the service the gRPC server.
+  TeacherService(ServingState* state, ServerMetrics* metrics) : state_(state), metrics_(metrics) {}
+
+  grpc::ServerUnaryReactor* GetTeacherInfo(grpc::CallbackServerContext* context,
+                                           const v1::GetTeacherInfoRequest* request,
+                                           v1::GetTeacherInfoResponse* response) override;
+  grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context, const v1::ScoreRequest* request,
+                                  v1::ScoreResponse* response) override;
+  grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* ScoreStream(
+      grpc::CallbackServerContext* context) override;
+
+  // Streams end as soon as what they have accepted is answered; new ones end at once.
+  void DrainStreams();
+  CallTracker& tracker() { return tracker_; }
+
+ private:
+  void ForgetStream(taopd::ScoreStream* stream);
+
+  ServingState* const state_;
+  ServerMetrics* const metrics_;
+  CallTracker tracker_;
+
+  absl::Mutex mutex_;
+  std::unordered_map<taopd::ScoreStream*, std::shared_ptr<taopd::ScoreStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace taopd

@@ -1,0 +1,29 @@
+// Error answers in vLLM's shape: {"error":{"message","type","param","code"}}.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace taopd {
+
+struct HttpError {
+  int status = 400;
+  std::string type = "BadRequestError";
+  std::optional<std::string> param;
+  std::string message;
+
+  std::string Json() const;
+};
+
+// 400 BadRequestError about one field.
+HttpError BadField(const std::string& param, const std::string& message);
+// 400 BadRequestError about no single field.
+HttpError BadRequest(const std::string& message);
+// What vLLM answers when a field has another JSON type than it must.
+HttpError WrongType(const std::string& field, const std::string& expected);
+// An engine's or the server's status: 400, 404, 429, 499, 500, 503 or 504.
+HttpError FromStatus(const absl::Status& status);
+
+}  // namespace taopd

@@ -1,0 +1,43 @@
+// Typed access to the fields of a JSON object. The first field of a wrong type is remembered as an
+// error; reading goes on with defaults, and the caller asks once at the end.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/http/http_error.h"
+
+namespace taopd {
+
+class JsonFields {
+ public:
+  explicit JsonFields(const nlohmann::json& object) : object_(object) {}
+
+  const std::optional<HttpError>& error() const { return error_; }
+  void Fail(HttpError error) {
+    if (!error_) error_ = std::move(error);
+  }
+
+  // The value, or null when it is absent or JSON null.
+  const nlohmann::json* Find(const std::string& name) const;
+  std::optional<bool> Bool(const std::string& name);
+  // 5 and 5.0 are integers, as in vLLM; outside of [low, high] is refused.
+  std::optional<int64_t> Integer(const std::string& name, int64_t low = std::numeric_limits<int64_t>::min(),
+                                 int64_t high = std::numeric_limits<int64_t>::max());
+  std::optional<double> Number(const std::string& name);
+  std::optional<std::string> Text(const std::string& name);
+  std::vector<int64_t> Integers(const std::string& name);
+
+ private:
+  const nlohmann::json& object_;
+  std::optional<HttpError> error_;
+};
+
+// The integer that a JSON number is, if it is one that fits.
+std::optional<int64_t> AsInteger(const nlohmann::json& value);
+
+}  // namespace taopd

@@ -1,0 +1,53 @@
+// taopd-teacher: scores sequences over gRPC, and answers vLLM's completions API over HTTP.
+#include <absl/time/clock.h>
+
+#include <iostream>
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "common/base/log.h"
+#include "common/config/yaml.h"
+#include "common/engine/engine_factory.h"
+#include "server/app/teacher_app.h"
+#include "server/options/teacher_options.h"
+
+namespace taopd {
+namespace {
+
+absl::StatusOr<std::shared_ptr<const ServedModel>> LoadModel(const TeacherOptions& options) {
+  auto model = std::make_shared<ServedModel>();
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(options.model);
+  if (!tokenizer.ok() && !absl::IsNotFound(tokenizer.status())) {
+    return Annotate(tokenizer.status(), options.model);
+  }
+  TAOPD_ASSIGN_OR_RETURN(LoadedEngine loaded,
+                         LoadEngine(options.model, options.dtype, options.device,
+                                    static_cast<int>(options.num_threads), options.ToEngineOptions()));
+  if (tokenizer.ok()) model->tokenizer = *std::move(tokenizer);
+  model->limits = loaded.engine->limits();
+  model->engine = std::move(loaded.engine);
+  model->name = options.ModelName();
+  model->root = options.model;
+  model->revision = loaded.revision;
+  model->dtype = loaded.dtype;
+  model->created_unix_s = absl::ToUnixSeconds(absl::Now());
+  LogInfo("engine", {{"device", loaded.device},
+                     {"architecture", loaded.architecture},
+                     {"num_parameters", loaded.num_parameters}});
+  return std::shared_ptr<const ServedModel>(std::move(model));
+}
+
+int Main(int argc, char** argv) {
+  auto parsed = ParseTeacherOptions(argc, argv, std::cout, std::cerr);
+  if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
+  TeacherOptions& options = std::get<TeacherOptions>(parsed);
+  if (const absl::Status level = SetLogLevel(options.log_level); !level.ok()) return kExitUsage;
+  std::cerr << WriteYamlSettings(DescribeSettings(options));
+  return RunTeacher(options, [&options] { return LoadModel(options); }, std::cout);
+}
+
+}  // namespace
+}  // namespace taopd
+
+int main(int argc, char** argv) { taopd::LeaveProcess(taopd::Main(argc, argv)); }

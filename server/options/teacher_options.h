@@ -1,0 +1,58 @@
+// The settings of taopd-teacher. Flags that vLLM also has carry vLLM's names. Declared once here; the
+// flags, the checks, the printed configuration and the reference come from Visit.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <variant>
+
+#include "common/config/settings.h"
+#include "common/engine/engine.h"
+
+namespace taopd {
+
+// Exit codes of the program (sysexits.h).
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitUsage = 64;        // flags
+inline constexpr int kExitModel = 65;        // model files
+inline constexpr int kExitUnavailable = 69;  // a port is in use
+inline constexpr int kExitInternal = 70;
+
+struct TeacherOptions {
+  std::string model;
+  std::string served_model_name;
+  std::string host = "127.0.0.1";
+  int64_t port = 8000;
+  int64_t grpc_port = 50051;
+  std::string dtype = "auto";
+  std::string device = "auto";
+  int64_t num_threads = 0;
+  int64_t max_model_len = 0;
+  int64_t max_logprobs = 128;
+  int64_t max_num_batched_tokens = 8192;
+  int64_t max_num_seqs = 256;
+  int64_t max_queued_tokens = int64_t{4} << 20;
+  int64_t kv_cache_memory_bytes = int64_t{4} << 30;
+  int64_t max_message_memory_bytes = int64_t{4} << 30;
+  double shutdown_timeout = 30.0;
+  double stall_timeout = 120.0;
+  std::string ready_file;
+  std::string log_level = "info";
+
+  void Visit(SettingVisitor& v);
+
+  // served_model_name, or else model.
+  const std::string& ModelName() const { return served_model_name.empty() ? model : served_model_name; }
+  EngineOptions ToEngineOptions() const;
+};
+
+// Checks single settings and the settings together.
+absl::Status ValidateTeacherOptions(TeacherOptions& options);
+
+// Reads the command line. Help, the version and usage errors are written to `out` and `err`, and the
+// exit code is returned in place of the options.
+std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* const* argv, std::ostream& out,
+                                                      std::ostream& err);
+
+}  // namespace taopd

@@ -1,0 +1,5 @@
+#pragma once
+
+namespace taopd {
+inline constexpr char kTeacherVersion[] = TAOPD_VERSION;  // the project's, from CMake
+}  // namespace taopd

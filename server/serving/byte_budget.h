@@ -1,0 +1,53 @@
+// A bound on the memory that request bodies and answers take together, over all protocols. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+namespace taopd {
+
+class ByteBudget {
+ public:
+  // Returns its bytes when it ends. Empty when it was refused.
+  class Reservation {
+   public:
+    Reservation() = default;
+    Reservation(Reservation&& other) noexcept
+        : budget_(std::exchange(other.budget_, nullptr)), num_bytes_(other.num_bytes_) {}
+    Reservation& operator=(Reservation&& other) noexcept {
+      std::swap(budget_, other.budget_);
+      std::swap(num_bytes_, other.num_bytes_);
+      return *this;
+    }
+    ~Reservation() {
+      if (budget_ != nullptr) budget_->num_used_ -= num_bytes_;
+    }
+    explicit operator bool() const { return budget_ != nullptr; }
+
+   private:
+    friend class ByteBudget;
+    Reservation(ByteBudget* budget, int64_t num_bytes) : budget_(budget), num_bytes_(num_bytes) {}
+    ByteBudget* budget_ = nullptr;
+    int64_t num_bytes_ = 0;
+  };
+
+  explicit ByteBudget(int64_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // Never waits.
+  Reservation TryReserve(int64_t num_bytes) {
+    if (num_used_.fetch_add(num_bytes) + num_bytes > max_bytes_) {
+      num_used_ -= num_bytes;
+      return {};
+    }
+    return Reservation(this, num_bytes);
+  }
+  int64_t num_used() const { return num_used_; }
+  int64_t max_bytes() const { return max_bytes_; }
+
+ private:
+  const int64_t max_bytes_;
+  std::atomic<int64_t> num_used_{0};
+};
+
+}  // namespace taopd

@@ -1,0 +1,39 @@
+// Counts calls from their arrival until gRPC is done with them, so that a drain can wait for the last
+// answer to have left. Thread-safe.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
+
+#include <cstdint>
+
+namespace taopd {
+
+class CallTracker {
+ public:
+  void Begin() {
+    absl::MutexLock lock(&mutex_);
+    ++num_active_;
+  }
+  void End() {
+    absl::MutexLock lock(&mutex_);
+    --num_active_;
+  }
+  // False when calls are left at `deadline`.
+  bool WaitUntilIdle(absl::Time deadline) {
+    absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithDeadline(absl::Condition(this, &CallTracker::Idle), deadline);
+  }
+  int64_t num_active() const {
+    absl::MutexLock lock(&mutex_);
+    return num_active_;
+  }
+
+ private:
+  bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_active_ == 0; }
+
+  mutable absl::Mutex mutex_;
+  int64_t num_active_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace taopd

@@ -1,0 +1,75 @@
+#include "server/serving/serving_state.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace taopd {
+
+int32_t ServedModel::MaxTopK() const {
+  return static_cast<int32_t>(std::min<int64_t>(limits.max_top_k, limits.vocab_size));
+}
+
+void ServingState::SetReady(std::shared_ptr<const ServedModel> model) {
+  absl::MutexLock lock(&mutex_);
+  model_ = std::move(model);
+}
+
+void ServingState::SetDraining() {
+  absl::MutexLock lock(&mutex_);
+  draining_ = true;
+}
+
+void ServingState::SetFailed(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  failure_ = status;
+}
+
+absl::Status ServingState::AdmissionLocked() const {
+  if (!failure_.ok()) return Unavailable("the model could not be loaded");
+  if (draining_) return Unavailable("the server is draining");
+  if (model_ == nullptr) return Unavailable("the model is loading");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const ServedModel>> ServingState::Admit() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  TAOPD_RETURN_IF_ERROR(AdmissionLocked());
+  return model_;
+}
+
+std::shared_ptr<const ServedModel> ServingState::model() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return model_;
+}
+
+absl::Duration ServingState::HeartbeatAgeLocked() {
+  if (model_ == nullptr) return absl::ZeroDuration();
+  const EngineStats stats = model_->engine->stats();
+  const absl::Time now = clock_->Now();
+  if (stats.num_waiting + stats.num_running == 0) {
+    seen_at_ = absl::InfinitePast();
+    return absl::ZeroDuration();
+  }
+  if (seen_at_ == absl::InfinitePast() || stats.last_step != seen_step_) {
+    seen_step_ = stats.last_step;
+    seen_at_ = now;
+  }
+  return now - seen_at_;
+}
+
+absl::Status ServingState::Health() {
+  absl::MutexLock lock(&mutex_);
+  TAOPD_RETURN_IF_ERROR(AdmissionLocked());
+  const absl::Duration age = HeartbeatAgeLocked();
+  if (age > stall_timeout_) {
+    return Unavailable("the engine has made no step for ", absl::ToInt64Seconds(age), " s while work waits");
+  }
+  return absl::OkStatus();
+}
+
+double ServingState::HeartbeatAgeSeconds() {
+  absl::MutexLock lock(&mutex_);
+  return absl::ToDoubleSeconds(HeartbeatAgeLocked());
+}
+
+}  // namespace taopd

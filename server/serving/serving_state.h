@@ -1,0 +1,78 @@
+// What the protocols share: the model once it is loaded, and whether work is accepted.
+//
+// Life cycle: loading -> ready -> draining, or loading -> failed. Thread-safe. A model that was handed
+// out stays valid while its shared_ptr is held.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/engine/engine.h"
+#include "common/text/tokenizer.h"
+#include "server/serving/byte_budget.h"
+
+namespace taopd {
+
+struct ServedModel {
+  std::unique_ptr<InferenceEngine> engine;
+  std::unique_ptr<Tokenizer> tokenizer;  // null: token ids only
+  std::string name;
+  std::string root;  // model directory
+  std::string revision;
+  std::string dtype;
+  EngineLimits limits;
+  int64_t created_unix_s = 0;
+
+  // Largest top_k that means something: the limit, or the whole vocabulary.
+  int32_t MaxTopK() const;
+};
+
+class ServingState {
+ public:
+  ServingState(Clock* clock, absl::Duration stall_timeout, int64_t max_message_bytes = int64_t{4} << 30)
+      : clock_(clock), stall_timeout_(stall_timeout), message_budget_(max_message_bytes) {}
+
+  void SetReady(std::shared_ptr<const ServedModel> model);
+  void SetDraining();
+  void SetFailed(const absl::Status& status);
+
+  // The model for a new request, or UNAVAILABLE with the reason.
+  absl::StatusOr<std::shared_ptr<const ServedModel>> Admit() const;
+  // The model whatever the state; null until it is loaded.
+  std::shared_ptr<const ServedModel> model() const;
+
+  // OK when ready and the engine moves: UNAVAILABLE while loading, draining, failed, or when work has
+  // waited for `stall_timeout` without an engine step. Ask at least every few seconds: the time counts
+  // from the first call that saw the step.
+  absl::Status Health();
+  // Seconds since the engine's last step while it has work; 0 when idle or not loaded.
+  double HeartbeatAgeSeconds();
+
+  // Memory of request bodies and answers, for every protocol to ask before it holds them.
+  ByteBudget& message_budget() { return message_budget_; }
+
+  Clock* clock() const { return clock_; }
+
+ private:
+  absl::Status AdmissionLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Duration HeartbeatAgeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Clock* const clock_;
+  const absl::Duration stall_timeout_;
+  ByteBudget message_budget_;
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<const ServedModel> model_ ABSL_GUARDED_BY(mutex_);
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  // The engine's clock and the first time this object saw that value with work at hand: an engine that
+  // was idle for an hour is not stalled when the first request arrives.
+  absl::Time seen_step_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Time seen_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+};
+
+}  // namespace taopd

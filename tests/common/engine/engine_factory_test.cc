@@ -1,0 +1,55 @@
+#include "common/engine/engine_factory.h"
+
+#include "tests/common/engine/result_box.h"
+#include "tests/common/engine/tiny_model.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using testing::MakeTiny;
+using testing::RunAll;
+using testing::Scoring;
+using testing::TinyConfig;
+
+TEST(LoadEngine, ServesASavedModel) {
+  testing::TempDir dir;
+  ModelConfig config = TinyConfig();
+  config.eos_token_ids = {7};
+  const auto decoder = MakeTiny(config);
+  ASSERT_OK(SaveDecoder(*decoder, dir.File("model")));
+  ASSERT_OK_AND_ASSIGN(const LoadedEngine loaded,
+                       LoadEngine(dir.File("model"), "auto", "cpu", 2, EngineOptions()));
+  ASSERT_OK_AND_ASSIGN(const std::string revision, WeightsRevision(*decoder));
+  EXPECT_EQ(loaded.revision, revision);
+  EXPECT_EQ(loaded.dtype, "float32");
+  EXPECT_EQ(loaded.device, "cpu");
+  EXPECT_EQ(loaded.architecture, "Qwen3ForCausalLM");
+  EXPECT_EQ(loaded.num_parameters, config.NumParameters());
+  EXPECT_THAT(loaded.eos_token_ids, ::testing::ElementsAre(7));
+  EXPECT_EQ(loaded.engine->limits().vocab_size, 61);
+  EXPECT_EQ(loaded.engine->limits().max_model_len, 64);
+  EXPECT_OK(RunAll(loaded.engine.get(), {Scoring({1, 2, 3}, 4)})[0]);
+  ASSERT_OK_AND_ASSIGN(const LoadedEngine half,
+                       LoadEngine(dir.File("model"), "bfloat16", "cpu", 0, EngineOptions()));
+  EXPECT_EQ(half.dtype, "bfloat16");
+  EXPECT_NE(half.revision, revision);
+}
+
+TEST(LoadEngine, NamesWhatIsWrong) {
+  testing::TempDir dir;
+  ASSERT_OK(SaveDecoder(*MakeTiny(), dir.File("model")));
+  EXPECT_FALSE(LoadEngine(dir.File("absent"), "auto", "cpu", 0, EngineOptions()).ok());
+  EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", -1, EngineOptions()),
+               absl::StatusCode::kInvalidArgument, "num_threads -1");
+  EXPECT_ERROR(LoadEngine(dir.File("model"), "float7", "cpu", 0, EngineOptions()),
+               absl::StatusCode::kInvalidArgument, "float7");
+  EngineOptions options;
+  options.max_model_len = 1000;
+  EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", 0, options),
+               absl::StatusCode::kInvalidArgument, "max_position_embeddings 64");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,323 @@
+// Generation: greedy against repeated full forward passes, sampling, stops, log-probs, determinism.
+#include <cmath>
+
+#include "common/engine/torch_engine.h"
+#include "tests/common/engine/markov_decoder.h"
+#include "tests/common/engine/result_box.h"
+#include "tests/common/engine/tiny_model.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::Generation;
+using testing::LogitsOf;
+using testing::MakeTiny;
+using testing::MarkovDecoder;
+using testing::RandomIds;
+using testing::RunAll;
+using testing::TinyConfig;
+
+// One token at a time through the cache against one pass over everything, in fp32, with logits
+// near 10.
+constexpr double kDecodeTolerance = 2e-4;
+
+std::unique_ptr<InferenceEngine> MakeEngine(std::shared_ptr<Decoder> decoder,
+                                            const EngineOptions& options = EngineOptions()) {
+  auto engine = MakeTorchEngine(std::move(decoder), options);
+  EXPECT_OK(engine);
+  return *std::move(engine);
+}
+
+// The log-probs of the generated tokens equal those of one pass over prompt and response.
+void ExpectLogProbs(Decoder* decoder, const InferenceRequest& request,
+                    const GeneratedTokens& generated) {
+  std::vector<int32_t> ids = request.token_ids;
+  ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
+  const double temperature =
+      request.sampling->temperature == 0.0f ? 1.0 : request.sampling->temperature;
+  const at::Tensor log_probs_PV = at::log_softmax(LogitsOf(decoder, ids) / temperature, 1);
+  const double* log_probs = log_probs_PV.const_data_ptr<double>();
+  ASSERT_EQ(generated.log_probs.size(), generated.ids.size());
+  for (size_t i = 0; i < generated.ids.size(); ++i) {
+    const int64_t row = static_cast<int64_t>(request.token_ids.size() + i) - 1;
+    EXPECT_NEAR(generated.log_probs[i], log_probs[row * log_probs_PV.size(1) + generated.ids[i]],
+                kDecodeTolerance)
+        << "token " << i;
+  }
+}
+
+class EngineGenerationTest : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Architectures, EngineGenerationTest,
+                         ::testing::Values("Qwen3ForCausalLM", "LlamaForCausalLM"));
+
+TEST_P(EngineGenerationTest, GreedyIsTheArgmaxOfFullForwardPasses) {
+  const auto decoder = MakeTiny(TinyConfig(GetParam()));
+  EngineOptions options;
+  options.max_num_seqs = 3;  // some wait, and slots are used again
+  const auto engine = MakeEngine(decoder, options);
+  std::vector<InferenceRequest> requests;
+  for (int i = 0; i < 7; ++i) requests.push_back(Generation(RandomIds(1 + 3 * i, i), 12 + i, 0.0f));
+  const auto results = RunAll(engine.get(), requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_OK(results[i]);
+    std::vector<int32_t> ids = requests[i].token_ids;
+    for (int64_t step = 0; step < requests[i].sampling->max_new_tokens; ++step) {
+      ids.push_back(
+          static_cast<int32_t>(LogitsOf(decoder.get(), ids)[-1].argmax().item<int64_t>()));
+    }
+    ids.erase(ids.begin(), ids.begin() + static_cast<int64_t>(requests[i].token_ids.size()));
+    EXPECT_EQ(results[i]->generated->ids, ids) << "request " << i;
+    EXPECT_EQ(results[i]->generated->finish, FinishReason::kLength);
+    ExpectLogProbs(decoder.get(), requests[i], *results[i]->generated);
+  }
+}
+
+TEST_P(EngineGenerationTest, SampledLogProbsAreThoseOfTheModel) {
+  const auto decoder = MakeTiny(TinyConfig(GetParam()));
+  const auto engine = MakeEngine(decoder);
+  std::vector<InferenceRequest> requests;
+  for (int i = 0; i < 8; ++i) {
+    requests.push_back(Generation(RandomIds(4 + i / 2, i / 4), 20, 0.6f + 0.2f * i, i));
+    requests.back().sampling->top_p = i % 2 == 0 ? 1.0f : 0.8f;
+  }
+  const auto results = RunAll(engine.get(), requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_OK(results[i]);
+    ExpectLogProbs(decoder.get(), requests[i], *results[i]->generated);
+  }
+}
+
+TEST_P(EngineGenerationTest, TokensDependOnTheSeedAndNotOnNeighbours) {
+  const auto engine = MakeEngine(MakeTiny(TinyConfig(GetParam())));
+  const InferenceRequest request = Generation(RandomIds(6, 1), 25, 1.0f, 99);
+  const auto alone = RunAll(engine.get(), {request});
+  std::vector<InferenceRequest> crowd;
+  for (int i = 0; i < 9; ++i)
+    crowd.push_back(Generation(RandomIds(2 + 4 * i, i + 50), 5 + 3 * i, 1.0f, i));
+  crowd.insert(crowd.begin() + 4, request);
+  const auto together = RunAll(engine.get(), crowd);
+  ASSERT_OK(alone[0]);
+  EXPECT_EQ(alone[0]->generated->ids, together[4]->generated->ids);
+  InferenceRequest other = request;
+  other.sampling->seed = 100;
+  EXPECT_NE(RunAll(engine.get(), {other})[0]->generated->ids, alone[0]->generated->ids);
+}
+
+// Rollouts of one prompt share its prefill; each is what it would be alone.
+TEST_P(EngineGenerationTest, SharedPromptsChangeNothing) {
+  const auto engine = MakeEngine(MakeTiny(TinyConfig(GetParam())));
+  std::vector<InferenceRequest> requests;
+  for (int i = 0; i < 12; ++i)
+    requests.push_back(Generation(RandomIds(7 + i / 4, i / 4), 15, 1.0f, i));
+  const auto together = RunAll(engine.get(), requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto alone = RunAll(engine.get(), {requests[i]});
+    ASSERT_OK(together[i]);
+    EXPECT_EQ(alone[0]->generated->ids, together[i]->generated->ids) << i;
+  }
+  EXPECT_NE(together[0]->generated->ids, together[1]->generated->ids);
+}
+
+TEST_P(EngineGenerationTest, TheSameBatchGivesTheSameBits) {
+  const auto decoder = MakeTiny(TinyConfig(GetParam()));
+  EngineOptions options;
+  options.max_num_seqs = 16;
+  options.max_num_batched_tokens = 50;
+  std::vector<InferenceRequest> requests;
+  for (int i = 0; i < 40; ++i)
+    requests.push_back(Generation(RandomIds(3 + i % 11, i / 4), 4 + i % 23, 1.0f, i));
+  const auto first_engine = MakeEngine(decoder, options);
+  const auto second_engine = MakeEngine(decoder, options);
+  const auto first = RunAll(first_engine.get(), requests);
+  for (const auto& again :
+       {RunAll(first_engine.get(), requests), RunAll(second_engine.get(), requests)}) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      ASSERT_OK(first[i]);
+      EXPECT_EQ(first[i]->generated->ids, again[i]->generated->ids);
+      EXPECT_EQ(first[i]->generated->log_probs, again[i]->generated->log_probs);  // bit for bit
+    }
+  }
+}
+
+TEST(EngineGeneration, Bfloat16ModelsSampleFromFp32Logits) {
+  ModelConfig config = TinyConfig();
+  config.vocab_size = 5000;
+  const auto decoder = MakeTiny(config, /*requires_grad=*/false, "bfloat16");
+  const auto engine = MakeEngine(decoder);
+  const InferenceRequest request = Generation({4000, 17, 3}, 1, 0.0f);
+  const auto results = RunAll(engine.get(), {request});
+  ASSERT_OK(results[0]);
+  ExpectLogProbs(decoder.get(), request, *results[0]->generated);
+}
+
+// The trainer steps parameters in place on its own thread while the engine is idle.
+TEST(EngineGeneration, FollowsParametersThatAreTrained) {
+  const auto decoder = MakeTiny(TinyConfig(), /*requires_grad=*/true);
+  const auto engine = MakeEngine(decoder);
+  const InferenceRequest request = Generation(RandomIds(5, 1), 10, 0.0f);
+  auto before = RunAll(engine.get(), {request});
+  ASSERT_OK(before[0]);
+  for (int step = 0; step < 3; ++step) {
+    const std::vector<int32_t> ids = RandomIds(20, step);
+    const at::Tensor hidden = decoder->Forward(PackedBatch::FromSequences({ids}, at::kCPU));
+    const at::Tensor loss = at::mm(hidden, decoder->lm_head().t()).logsumexp(1).sum();
+    loss.backward();
+    const at::NoGradGuard no_grad;
+    for (auto& [name, parameter] : decoder->Parameters()) {
+      ASSERT_TRUE(parameter.grad().defined()) << name;
+      parameter.sub_(parameter.grad(), 0.01);
+      parameter.mutable_grad().zero_();
+    }
+  }
+  auto after = RunAll(engine.get(), {request});
+  ASSERT_OK(after[0]);
+  EXPECT_NE(before[0]->generated->log_probs, after[0]->generated->log_probs);
+  ExpectLogProbs(decoder.get(), request, *after[0]->generated);
+}
+
+// Weights that were NaN for a while (a bad step that was rolled back) leave nothing in the KV
+// cache.
+TEST(EngineGeneration, RecoversFromNanWeights) {
+  const auto decoder = MakeTiny();
+  const auto engine = MakeEngine(decoder);
+  const std::vector<InferenceRequest> requests = {Generation(RandomIds(3, 1), 6, 0.0f),
+                                                  Generation(RandomIds(30, 2), 6, 0.0f)};
+  const auto before = RunAll(engine.get(), requests);
+  at::Tensor weight = decoder->Parameters().front().second;
+  const at::Tensor saved = weight.clone();
+  weight.fill_(std::nan(""));
+  for (const auto& result : RunAll(engine.get(), {requests[1], requests[1]})) {
+    EXPECT_ERROR(result, absl::StatusCode::kInternal, "not finite");
+  }
+  weight.copy_(saved);
+  const auto after = RunAll(engine.get(), requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_OK(after[i]);
+    EXPECT_EQ(after[i]->generated->log_probs, before[i]->generated->log_probs);
+  }
+}
+
+// ---- On a chain that goes 1 -> 2 -> ... -> 15 -> 0 (the end) under greedy choice ----
+
+class EngineChainTest : public ::testing::Test {
+ protected:
+  EngineChainTest() {
+    for (int32_t id = 0; id < 16; ++id) {
+      std::vector<float> row = decoder_->LogitsAfter(id);
+      row[(id + 1) % 16] = 20.0f;
+      decoder_->set_logits_after(id, row);
+    }
+    engine_ = MakeEngine(decoder_);
+  }
+  GeneratedTokens Generate(const InferenceRequest& request) {
+    auto results = RunAll(engine_.get(), {request});
+    EXPECT_OK(results[0]);
+    return results[0].ok() ? *results[0]->generated : GeneratedTokens();
+  }
+
+  std::shared_ptr<MarkovDecoder> decoder_ = std::make_shared<MarkovDecoder>(16);
+  std::unique_ptr<InferenceEngine> engine_;
+};
+
+TEST_F(EngineChainTest, StopsAtEosStopIdsAndLength) {
+  InferenceRequest request = Generation({12}, 10, 0.0f);
+  GeneratedTokens generated = Generate(request);
+  EXPECT_THAT(generated.ids, ElementsAre(13, 14, 15, 0));
+  EXPECT_EQ(generated.finish, FinishReason::kStop);
+
+  request.sampling->ignore_eos = true;
+  generated = Generate(request);
+  EXPECT_THAT(generated.ids, ElementsAre(13, 14, 15, 0, 1, 2, 3, 4, 5, 6));
+  EXPECT_EQ(generated.finish, FinishReason::kLength);
+
+  request.sampling->stop_token_ids = {9, 2};
+  generated = Generate(request);
+  EXPECT_THAT(generated.ids, ElementsAre(13, 14, 15, 0, 1, 2));
+  EXPECT_EQ(generated.finish, FinishReason::kStop);
+
+  request.sampling->max_new_tokens = 1;
+  generated = Generate(request);
+  EXPECT_THAT(generated.ids, ElementsAre(13));
+  EXPECT_EQ(generated.finish, FinishReason::kLength);
+
+  request.sampling->stop_token_ids = {13};  // stop and length at once: it stopped
+  EXPECT_EQ(Generate(request).finish, FinishReason::kStop);
+}
+
+TEST_F(EngineChainTest, FillsTheModelLengthToTheLastToken) {
+  InferenceRequest request = Generation(std::vector<int32_t>(10, 1), 54, 0.0f);
+  request.sampling->ignore_eos = true;
+  EXPECT_EQ(Generate(request).ids.size(), 54u);
+  const auto call = decoder_->calls().back();
+  EXPECT_EQ(call.past_lens[0], 62);  // the last token fed is the 63rd; the 64th is only sampled
+}
+
+TEST_F(EngineChainTest, StreamsTokensInOrderBeforeDone) {
+  std::vector<std::pair<int32_t, float>> streamed;
+  InferenceRequest request = Generation({12}, 10, 0.0f);
+  request.on_token = [&](int32_t id, float log_prob) { streamed.emplace_back(id, log_prob); };
+  const GeneratedTokens generated = Generate(request);
+  ASSERT_EQ(streamed.size(), generated.ids.size());
+  for (size_t i = 0; i < streamed.size(); ++i) {
+    EXPECT_EQ(streamed[i].first, generated.ids[i]);
+    EXPECT_EQ(streamed[i].second, generated.log_probs[i]);
+  }
+}
+
+TEST_F(EngineChainTest, ReportsAlternatives) {
+  InferenceRequest request = Generation({3}, 2, 0.0f);
+  request.sampling->num_log_probs = 3;
+  const GeneratedTokens generated = Generate(request);
+  ASSERT_EQ(generated.top_ids.size(), 6u);
+  ASSERT_EQ(generated.top_log_probs.size(), 6u);
+  EXPECT_EQ(generated.top_ids[0], 4);
+  EXPECT_EQ(generated.top_ids[3], 5);
+  EXPECT_EQ(generated.top_log_probs[0], generated.log_probs[0]);
+  for (int i : {0, 1, 3, 4}) EXPECT_GE(generated.top_log_probs[i], generated.top_log_probs[i + 1]);
+}
+
+// 4,000 rollouts of one prompt against the softmax, in chunks of rows.
+TEST(EngineGeneration, RolloutsOfAPromptFollowTheSoftmax) {
+  const auto decoder = std::make_shared<MarkovDecoder>(16, 64, 0.7);
+  EngineOptions options;
+  options.head_workspace_bytes = 1 << 10;
+  const auto engine = MakeEngine(decoder, options);
+  constexpr int kRollouts = 4000;
+  std::vector<InferenceRequest> requests;
+  for (int i = 0; i < kRollouts; ++i) {
+    requests.push_back(Generation({5}, 2, 1.0f, i));
+    requests.back().sampling->ignore_eos = true;
+  }
+  const auto results = RunAll(engine.get(), requests);
+  std::vector<int> first(16);
+  std::vector<int> second_after_3(16);
+  int num_3 = 0;
+  for (const auto& result : results) {
+    ASSERT_OK(result);
+    ++first[result->generated->ids[0]];
+    if (result->generated->ids[0] == 3) {
+      ++num_3;
+      ++second_after_3[result->generated->ids[1]];
+    }
+  }
+  const auto chi_square = [&](const std::vector<int>& counts, int32_t last, int num_draws) {
+    const std::vector<float> logits = decoder->LogitsAfter(last);
+    double sum = 0.0;
+    for (float logit : logits) sum += std::exp(static_cast<double>(logit));
+    double total = 0.0;
+    for (size_t v = 0; v < logits.size(); ++v) {
+      const double mean = num_draws * std::exp(static_cast<double>(logits[v])) / sum;
+      total += (counts[v] - mean) * (counts[v] - mean) / mean;
+    }
+    return total;
+  };
+  // 15 degrees of freedom: 44.3 is the upper 1e-4 quantile.
+  EXPECT_LT(chi_square(first, 5, kRollouts), 44.3);
+  ASSERT_GT(num_3, 100);
+  EXPECT_LT(chi_square(second_after_3, 3, num_3), 44.3);
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,432 @@
+// What happens around the numbers: refusals, queue bounds, cancellation, deadlines, drain,
+// failures. The decoder is a fake whose gate stops the engine's thread where a test wants it.
+#include <absl/synchronization/notification.h>
+
+#include <atomic>
+#include <thread>
+
+#include "common/engine/torch_engine.h"
+#include "tests/common/engine/markov_decoder.h"
+#include "tests/common/engine/result_box.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::Generation;
+using ::testing::HasSubstr;
+using testing::MarkovDecoder;
+using testing::ResultBox;
+using testing::RunAll;
+using testing::Scoring;
+
+class EngineLifecycleTest : public ::testing::Test {
+ protected:
+  void Make(const EngineOptions& options = EngineOptions(), Clock* clock = Clock::Real()) {
+    auto engine = MakeTorchEngine(decoder_, options, clock);
+    ASSERT_OK(engine);
+    engine_ = *std::move(engine);
+  }
+  // Never ends by itself before 60 tokens: eos is ignored.
+  static InferenceRequest LongGeneration() {
+    InferenceRequest request = Generation({1}, 60);
+    request.sampling->ignore_eos = true;
+    return request;
+  }
+
+  std::shared_ptr<MarkovDecoder> decoder_ = std::make_shared<MarkovDecoder>(16);
+  ResultBox box_;  // outlives the engine
+  std::unique_ptr<InferenceEngine> engine_;
+};
+
+TEST_F(EngineLifecycleTest, RefusalsReachDoneBeforeSubmitReturns) {
+  Make();
+  EXPECT_EQ(engine_->Submit(Generation({16}, 1), box_.Done(0)), 0u);
+  ASSERT_TRUE(box_.Has(0));
+  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kInvalidArgument, "token_ids[0] is 16");
+  EXPECT_EQ(engine_->Submit(Generation({1}, 64), box_.Done(1)), 0u);
+  ASSERT_TRUE(box_.Has(1));
+  EXPECT_ERROR(box_.Wait(1), absl::StatusCode::kInvalidArgument, "max_model_len 64");
+  EXPECT_EQ(engine_->stats().failed_requests, 2u);
+}
+
+TEST_F(EngineLifecycleTest, ABatchIsRefusedAsAWhole) {
+  Make();
+  std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
+  batch.emplace_back(Generation({1}, 1), box_.Done(0));
+  batch.emplace_back(Generation({99}, 1), box_.Done(1));
+  EXPECT_THAT(engine_->SubmitBatch(std::move(batch)), ElementsAre(0, 0));
+  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kInvalidArgument, "request 1 of the same batch");
+  EXPECT_ERROR(box_.Wait(1), absl::StatusCode::kInvalidArgument, "token_ids[0] is 99");
+  EXPECT_TRUE(decoder_->calls().empty());
+  EXPECT_TRUE(engine_->SubmitBatch({}).empty());
+}
+
+TEST_F(EngineLifecycleTest, AFullQueueRefusesByTokensAndByRequests) {
+  EngineOptions options;
+  options.max_queued_tokens = 10;
+  options.max_queued_requests = 3;
+  options.max_num_seqs = 1;
+  Make(options);
+  decoder_->CloseGate();
+  // Longer than the whole queue, but alone.
+  EXPECT_NE(engine_->Submit(Generation(std::vector<int32_t>(12, 1), 1), box_.Done(0)), 0u);
+  decoder_->WaitForCalls(1);
+  EXPECT_NE(engine_->Submit(Generation(std::vector<int32_t>(8, 1), 1), box_.Done(1)), 0u);
+  EXPECT_EQ(engine_->stats().queued_tokens, 8);
+  EXPECT_EQ(engine_->stats().num_waiting, 1);
+  EXPECT_EQ(engine_->stats().num_running, 1);
+  EXPECT_EQ(engine_->Submit(Generation({1, 1, 1}, 1), box_.Done(2)), 0u);
+  EXPECT_ERROR(box_.Wait(2), absl::StatusCode::kResourceExhausted,
+               "the queue holds 8 tokens: 3 more exceed max_queued_tokens 10");
+  EXPECT_NE(engine_->Submit(Generation({1}, 1), box_.Done(3)), 0u);
+  std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
+  batch.emplace_back(Scoring({1, 2}, 1), box_.Done(4));
+  batch.emplace_back(Scoring({1, 2}, 1), box_.Done(5));
+  EXPECT_THAT(engine_->SubmitBatch(std::move(batch)), ElementsAre(0, 0));
+  EXPECT_ERROR(box_.Wait(5), absl::StatusCode::kResourceExhausted, "max_queued_tokens");
+  EXPECT_NE(engine_->Submit(Generation({1}, 1), box_.Done(6)), 0u);
+  EXPECT_EQ(engine_->Submit(Generation({}, 1), box_.Done(7)), 0u);
+  decoder_->OpenGate();
+  EXPECT_OK(box_.Wait(6));
+  EXPECT_OK(box_.Wait(1));
+}
+
+TEST_F(EngineLifecycleTest, AQueueOfManyShortRequestsIsBoundedToo) {
+  EngineOptions options;
+  options.max_queued_requests = 2;
+  options.max_num_seqs = 1;
+  Make(options);
+  decoder_->CloseGate();
+  engine_->Submit(Generation({1}, 1), box_.Done(0));
+  decoder_->WaitForCalls(1);
+  engine_->Submit(Generation({1}, 1), box_.Done(1));
+  engine_->Submit(Generation({1}, 1), box_.Done(2));
+  EXPECT_EQ(engine_->Submit(Generation({1}, 1), box_.Done(3)), 0u);
+  EXPECT_ERROR(box_.Wait(3), absl::StatusCode::kResourceExhausted, "max_queued_requests 2");
+  decoder_->OpenGate();
+  EXPECT_OK(box_.Wait(2));
+}
+
+TEST_F(EngineLifecycleTest, CancelWaiting) {
+  EngineOptions options;
+  options.max_num_seqs = 1;
+  Make(options);
+  decoder_->CloseGate();
+  engine_->Submit(LongGeneration(), box_.Done(0));
+  decoder_->WaitForCalls(1);
+  const RequestHandle waiting = engine_->Submit(Generation({2, 3}, 1), box_.Done(1));
+  engine_->Cancel(waiting);
+  engine_->Cancel(waiting);
+  engine_->Cancel(12345);
+  EXPECT_EQ(engine_->stats().queued_tokens, 0);
+  decoder_->OpenGate();
+  EXPECT_ERROR(box_.Wait(1), absl::StatusCode::kCancelled, "waiting");
+  EXPECT_OK(box_.Wait(0));
+  EXPECT_THAT(box_.order(), ElementsAre(1, 0));  // at the next step, not after the long one
+  for (const auto& call : decoder_->calls())
+    EXPECT_EQ(call.cu_seqlens.size(), 2u);  // never computed
+}
+
+TEST_F(EngineLifecycleTest, CancelRunning) {
+  Make();
+  decoder_->CloseGate();
+  const RequestHandle running = engine_->Submit(LongGeneration(), box_.Done(0));
+  decoder_->WaitForCalls(1);
+  engine_->Cancel(running);
+  decoder_->OpenGate();
+  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kCancelled, "running");
+  EXPECT_EQ(decoder_->calls().size(), 1u);
+  engine_->Cancel(running);  // unknown by now
+  // The slot works again.
+  EXPECT_OK(RunAll(engine_.get(), {Generation({1}, 3)})[0]);
+}
+
+TEST_F(EngineLifecycleTest, CancelFromACallback) {
+  Make();
+  absl::Notification submitted;
+  RequestHandle handle = 0;
+  InferenceRequest request = LongGeneration();
+  request.on_token = [&](int32_t, float) {
+    submitted.WaitForNotification();
+    engine_->Cancel(handle);
+  };
+  handle = engine_->Submit(std::move(request), box_.Done(0));
+  submitted.Notify();
+  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kCancelled, "running");
+}
+
+TEST_F(EngineLifecycleTest, SubmitFromDone) {
+  Make();
+  absl::Notification done;
+  engine_->Submit(Generation({1}, 1), [&](testing::Result first) {
+    EXPECT_OK(first);
+    engine_->Submit(Generation({2}, 1), [&](testing::Result second) {
+      EXPECT_OK(second);
+      done.Notify();
+    });
+  });
+  done.WaitForNotification();
+}
+
+TEST_F(EngineLifecycleTest, ADeadlineDropsWhatStillWaits) {
+  ManualClock clock;
+  EngineOptions options;
+  options.max_num_seqs = 1;
+  Make(options, &clock);
+  decoder_->CloseGate();
+  InferenceRequest running = LongGeneration();
+  running.deadline = clock.Now() + absl::Seconds(5);
+  engine_->Submit(std::move(running), box_.Done(0));
+  decoder_->WaitForCalls(1);
+  InferenceRequest patient = Generation({3}, 1);
+  patient.deadline = clock.Now() + absl::Seconds(20);
+  engine_->Submit(std::move(patient), box_.Done(1));
+  InferenceRequest hasty = Generation({2}, 1);
+  hasty.deadline = clock.Now() + absl::Seconds(10);
+  engine_->Submit(std::move(hasty), box_.Done(2));
+  clock.Advance(absl::Seconds(11));
+  decoder_->OpenGate();
+  EXPECT_ERROR(box_.Wait(2), absl::StatusCode::kDeadlineExceeded, "waiting");
+  EXPECT_OK(box_.Wait(0));  // it ran before its deadline
+  EXPECT_OK(box_.Wait(1));
+  for (const auto& call : decoder_->calls()) {
+    EXPECT_FALSE(call.past_lens[0] == 0 && call.token_ids[0] == 2);  // never computed
+  }
+}
+
+TEST_F(EngineLifecycleTest, DrainFinishesAcceptedWorkAndRefusesNew) {
+  Make();
+  decoder_->CloseGate();
+  engine_->Submit(LongGeneration(), box_.Done(0));
+  decoder_->WaitForCalls(1);
+  std::thread drain([&] { engine_->Drain(absl::InfiniteFuture()); });
+  // Refusals begin when Drain has taken the lock; until then requests are accepted and done.
+  for (int key = 1;; ++key) {
+    if (engine_->Submit(Generation({1}, 1), box_.Done(key)) == 0) {
+      EXPECT_ERROR(box_.Wait(key), absl::StatusCode::kUnavailable, "draining");
+      break;
+    }
+    std::this_thread::yield();
+  }
+  EXPECT_FALSE(box_.Has(0));
+  decoder_->OpenGate();
+  drain.join();
+  ASSERT_TRUE(box_.Has(0));  // delivered before Drain returned
+  EXPECT_OK(box_.Wait(0));
+  engine_->Drain(absl::InfiniteFuture());  // twice is once
+}
+
+TEST_F(EngineLifecycleTest, DrainGivesUpAtItsDeadline) {
+  ManualClock clock;
+  EngineOptions options;
+  options.max_num_seqs = 1;
+  Make(options, &clock);
+  decoder_->CloseGate();
+  engine_->Submit(LongGeneration(), box_.Done(0));
+  decoder_->WaitForCalls(1);
+  engine_->Submit(Scoring({1, 2}, 1), box_.Done(1));
+  clock.Advance(absl::Seconds(3));
+  engine_->Drain(clock.Now() - absl::Seconds(1));  // returns although the model stands still
+  decoder_->OpenGate();
+  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kUnavailable, "drained");
+  EXPECT_ERROR(box_.Wait(1), absl::StatusCode::kUnavailable, "drained");
+  EXPECT_EQ(decoder_->calls().size(), 1u);
+}
+
+TEST_F(EngineLifecycleTest, DestructionAnswersEverything) {
+  Make();
+  decoder_->CloseGate();
+  engine_->Submit(LongGeneration(), box_.Done(0));
+  decoder_->WaitForCalls(1);
+  engine_->Submit(LongGeneration(), box_.Done(1));
+  std::thread opener([&] { decoder_->OpenGate(); });
+  engine_.reset();
+  opener.join();
+  // The first may have had the time to finish only if the destructor came late.
+  ASSERT_EQ(box_.size(), 2u);
+  EXPECT_EQ(box_.num_duplicates(), 0);
+  for (int key : {0, 1}) {
+    const auto& result = box_.Wait(key);
+    EXPECT_TRUE(result.ok() || absl::IsUnavailable(result.status())) << result.status().ToString();
+  }
+}
+
+TEST_F(EngineLifecycleTest, AnExceptionFailsItsStepAndTheEngineLivesOn) {
+  decoder_->poison_id = 13;
+  Make();
+  const auto results = RunAll(engine_.get(), {Scoring({1, 13}, 1), Scoring({1, 2}, 1),
+                                              Generation({13}, 2), Generation({1, 2}, 2)});
+  EXPECT_ERROR(results[0], absl::StatusCode::kInternal, "token 13 is poison");
+  EXPECT_OK(results[1]);  // another forward pass
+  EXPECT_ERROR(results[2], absl::StatusCode::kInternal, "token 13 is poison");
+  EXPECT_ERROR(results[3], absl::StatusCode::kInternal, "poison");  // the same forward pass
+  const EngineStats stats = engine_->stats();
+  EXPECT_EQ(stats.failed_requests, 3u);
+  EXPECT_EQ(stats.finished_requests, 1u);
+  EXPECT_EQ(stats.num_running, 0);
+  EXPECT_OK(RunAll(engine_.get(), {Generation({1, 2}, 2)})[0]);
+}
+
+TEST_F(EngineLifecycleTest, LogitsThatAreNotFiniteFailTheirSequenceAlone) {
+  decoder_->nan_id = 13;
+  Make();
+  const auto results =
+      RunAll(engine_.get(), {Generation({1, 13}, 2), Generation({13, 1}, 1), Scoring({1, 13, 4}, 2),
+                             Scoring({1, 13, 4}, 2, 1), Scoring({4, 13}, 2)});
+  EXPECT_ERROR(results[0], absl::StatusCode::kInternal, "not finite");
+  EXPECT_OK(results[1]);
+  EXPECT_ERROR(results[2], absl::StatusCode::kInternal, "position 2");
+  EXPECT_OK(results[4]);  // the row after the last token is not asked for
+
+  InferenceRequest both = Generation({1, 13, 4}, 2);
+  both.score = ScoreParams();
+  EXPECT_ERROR(RunAll(engine_.get(), {both})[0], absl::StatusCode::kInternal, "position 2");
+  EXPECT_EQ(engine_->stats().num_running, 0);
+}
+
+TEST_F(EngineLifecycleTest, StatsCount) {
+  Make();
+  std::vector<InferenceRequest> requests = {Scoring({1, 2, 3}, 1, 2), Generation({1, 2}, 5),
+                                            Generation({1, 2}, 5)};
+  for (size_t i : {1, 2}) requests[i].sampling->ignore_eos = true;
+  for (const auto& result : RunAll(engine_.get(), requests)) EXPECT_OK(result);
+  const EngineStats stats = engine_->stats();
+  EXPECT_EQ(stats.prompt_tokens, 7u);
+  EXPECT_EQ(stats.generated_tokens, 10u);
+  EXPECT_EQ(stats.scored_rows, 1u);
+  EXPECT_EQ(stats.finished_requests, 3u);
+  EXPECT_EQ(stats.failed_requests, 0u);
+  EXPECT_EQ(stats.num_running + stats.num_waiting + stats.queued_tokens, 0);
+}
+
+TEST_F(EngineLifecycleTest, TheHeartbeatStartsWithTheWork) {
+  ManualClock clock;
+  Make(EngineOptions(), &clock);
+  EXPECT_OK(RunAll(engine_.get(), {Generation({1}, 1)})[0]);
+  clock.Advance(absl::Hours(1));  // idle
+  decoder_->CloseGate();
+  engine_->Submit(LongGeneration(), box_.Done(0));
+  EXPECT_EQ(engine_->stats().last_step, clock.Now());
+  decoder_->WaitForCalls(2);
+  const absl::Time stuck_since = clock.Now();
+  clock.Advance(absl::Seconds(30));
+  EXPECT_EQ(engine_->stats().last_step, stuck_since);  // a stalled engine shows its age
+  decoder_->OpenGate();
+  EXPECT_OK(box_.Wait(0));
+  EXPECT_EQ(engine_->stats().last_step, clock.Now());
+}
+
+TEST_F(EngineLifecycleTest, TheEngineDoesNotStepInTheMiddleOfABatch) {
+  EngineOptions options;
+  options.max_num_seqs = 64;
+  Make(options);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<InferenceRequest> requests;
+    for (int i = 0; i < 40; ++i) requests.push_back(Generation({1 + i % 15, 2}, 1));
+    const size_t calls_before = decoder_->calls().size();
+    for (const auto& result : RunAll(engine_.get(), requests)) EXPECT_OK(result);
+    const auto calls = decoder_->calls();
+    ASSERT_EQ(calls.size(), calls_before + 1);  // one prefill has them all
+    EXPECT_EQ(calls.back().cu_seqlens.size(), 41u);
+  }
+}
+
+TEST_F(EngineLifecycleTest, OptionsAreChecked) {
+  EngineOptions options;
+  options.max_model_len = 65;
+  EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
+               "max_model_len 65 exceeds the model's max_position_embeddings 64");
+  options = EngineOptions();
+  options.max_num_seqs = -3;
+  EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
+               "max_num_seqs -3");
+}
+
+TEST_F(EngineLifecycleTest, KvCacheBytesDecideHowManySequencesRun) {
+  // One layer, one head of 4 numbers: 2 * 4 * 4 bytes a token, 64 tokens.
+  const int64_t slot_bytes = 2048;
+  ASSERT_EQ(KvCache::SizeBytes(decoder_->config(), 1, 64, at::kFloat), slot_bytes);
+  EngineOptions options;
+  options.kv_cache_bytes = slot_bytes - 1;
+  EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
+               "kv_cache_bytes 2047 holds no sequence of max_model_len 64, which takes 2048 bytes");
+  options.kv_cache_bytes = 3 * slot_bytes + 5;
+  Make(options);
+  EXPECT_EQ(engine_->limits().max_num_seqs, 3);
+  for (const auto& result :
+       RunAll(engine_.get(), std::vector<InferenceRequest>(7, Generation({1}, 3)))) {
+    EXPECT_OK(result);
+  }
+  for (const auto& call : decoder_->calls()) {
+    for (int64_t slot : call.slots) EXPECT_LT(slot, 3);
+  }
+  options.kv_cache_bytes = 0;
+  Make(options);
+  EXPECT_FALSE(engine_->limits().can_generate);
+  EXPECT_OK(RunAll(engine_.get(), {Scoring({1, 2}, 1)})[0]);
+  EXPECT_EQ(engine_->Submit(Generation({1}, 1), box_.Done(0)), 0u);
+  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kFailedPrecondition, "kv_cache_bytes is 0");
+}
+
+// 10,000 requests of all kinds from four threads, a third of them cancelled at some time: each is
+// answered exactly once, and nothing is left behind.
+TEST_F(EngineLifecycleTest, Soak) {
+  decoder_->poison_id = 13;
+  EngineOptions options;
+  options.max_num_seqs = 32;
+  options.max_num_batched_tokens = 64;
+  Make(options);
+  constexpr int kThreads = 4;
+  constexpr int kRequests = 2500;
+  std::atomic<int> num_ok = 0;
+  std::atomic<int> num_cancelled = 0;
+  std::atomic<int> num_internal = 0;
+  std::atomic<int> num_other = 0;
+  std::vector<std::atomic<int>> answers(kThreads * kRequests);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      RandomStream random(17, "soak", {static_cast<uint64_t>(thread)});
+      std::vector<RequestHandle> handles;
+      for (int i = 0; i < kRequests; ++i) {
+        std::vector<int32_t> ids(1 + random.NextBelow(4));
+        for (int32_t& id : ids) id = static_cast<int32_t>(1 + random.NextBelow(12));
+        if (random.NextBelow(500) == 0) ids[0] = 13;
+        InferenceRequest request;
+        if (random.NextBelow(3) == 0) {
+          ids.push_back(1);
+          request = Scoring(ids, 2);
+        } else {
+          request = Generation(ids, 1 + static_cast<int64_t>(random.NextBelow(6)), 1.0f,
+                               random.NextU64());
+        }
+        const int key = thread * kRequests + i;
+        handles.push_back(engine_->Submit(std::move(request), [&, key](testing::Result result) {
+          ++answers[key];
+          ++(result.ok()                          ? num_ok
+             : absl::IsCancelled(result.status()) ? num_cancelled
+             : absl::IsInternal(result.status())  ? num_internal
+                                                  : num_other);
+        }));
+        if (random.NextBelow(3) == 0) engine_->Cancel(handles[random.NextBelow(handles.size())]);
+        if (random.NextBelow(3) == 0) engine_->Cancel(handles.back());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  engine_->Drain(absl::InfiniteFuture());
+  for (const auto& count : answers) EXPECT_EQ(count, 1);
+  EXPECT_EQ(num_ok + num_cancelled + num_internal, kThreads * kRequests);
+  EXPECT_EQ(num_other, 0);
+  EXPECT_GT(num_ok, 1000);
+  EXPECT_GT(num_cancelled, 100);
+  const EngineStats stats = engine_->stats();
+  EXPECT_EQ(stats.num_running + stats.num_waiting + stats.queued_tokens, 0);
+  EXPECT_EQ(stats.finished_requests, static_cast<uint64_t>(num_ok));
+  EXPECT_EQ(stats.failed_requests, static_cast<uint64_t>(num_cancelled + num_internal));
+}
+
+}  // namespace
+}  // namespace taopd

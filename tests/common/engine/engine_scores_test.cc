@@ -1,0 +1,233 @@
+// Scores against float64 over the same hidden states, and their independence of the batch.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "common/engine/torch_engine.h"
+#include "tests/common/engine/markov_decoder.h"
+#include "tests/common/engine/result_box.h"
+#include "tests/common/engine/tiny_model.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using testing::Generation;
+using testing::LogitsOf;
+using testing::MakeTiny;
+using testing::RandomIds;
+using testing::RunAll;
+using testing::Scoring;
+using testing::TinyConfig;
+
+// fp32 logits and sums against float64: a few units in the last place of numbers near 10.
+constexpr double kLogProbTolerance = 1e-5;
+// A tail can be small beside the normaliser, so its relative error is larger.
+constexpr double kTailTolerance = 1e-4;
+
+std::unique_ptr<InferenceEngine> MakeEngine(std::shared_ptr<Decoder> decoder,
+                                            const EngineOptions& options = EngineOptions()) {
+  auto engine = MakeTorchEngine(std::move(decoder), options);
+  EXPECT_OK(engine);
+  return *std::move(engine);
+}
+
+void ExpectScores(const ScoreRows& rows, const InferenceRequest& request,
+                  const at::Tensor& logits_PV) {
+  const ScoreParams& params = *request.score;
+  const int64_t num_rows = static_cast<int64_t>(request.token_ids.size()) - params.start;
+  const int64_t vocab_size = logits_PV.size(1);
+  const int32_t k = params.top_k;
+  const int32_t m = params.num_candidates;
+  ASSERT_EQ(rows.num_rows, num_rows);
+  ASSERT_EQ(rows.top_k, k);
+  ASSERT_EQ(rows.ids.size(), static_cast<size_t>(num_rows * k));
+  ASSERT_EQ(rows.log_probs.size(), static_cast<size_t>(num_rows * k));
+  ASSERT_EQ(rows.log_tail.size(), static_cast<size_t>(num_rows));
+  ASSERT_EQ(rows.sampled_log_probs.size(), static_cast<size_t>(num_rows));
+  ASSERT_EQ(rows.sampled_ranks.size(), static_cast<size_t>(params.rank ? num_rows : 0));
+  ASSERT_EQ(rows.entropy.size(), static_cast<size_t>(params.entropy ? num_rows : 0));
+  ASSERT_EQ(rows.candidate_log_probs.size(), static_cast<size_t>(num_rows * m));
+  ASSERT_EQ(rows.log_support_mass.size(), static_cast<size_t>(params.support_stats ? num_rows : 0));
+  ASSERT_EQ(rows.log_sum_exp.size(), static_cast<size_t>(params.support_stats ? num_rows : 0));
+
+  for (int64_t r = 0; r < num_rows; ++r) {
+    SCOPED_TRACE(Concat("row ", r));
+    const double* logits = logits_PV.const_data_ptr<double>() + (params.start + r - 1) * vocab_size;
+    std::vector<double> z(logits, logits + vocab_size);
+    for (double& x : z) x /= params.temperature;
+    const double largest = *std::max_element(z.begin(), z.end());
+    double sum = 0.0;
+    for (double x : z) sum += std::exp(x - largest);
+    const double log_sum_exp = largest + std::log(sum);
+
+    std::vector<int32_t> order(vocab_size);
+    for (int32_t v = 0; v < vocab_size; ++v) order[v] = v;
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return z[a] > z[b]; });
+    double tail = 0.0;
+    double support = 0.0;
+    for (int64_t j = 0; j < vocab_size; ++j)
+      (j < k ? support : tail) += std::exp(z[order[j]] - log_sum_exp);
+    for (int32_t j = 0; j < k; ++j) {
+      EXPECT_EQ(rows.ids[r * k + j], order[j]);
+      EXPECT_NEAR(rows.log_probs[r * k + j], z[order[j]] - log_sum_exp, kLogProbTolerance);
+    }
+    EXPECT_NEAR(rows.log_tail[r], std::log(tail), kTailTolerance);
+    const int32_t sampled = request.token_ids[params.start + r];
+    EXPECT_NEAR(rows.sampled_log_probs[r], z[sampled] - log_sum_exp, kLogProbTolerance);
+    if (params.rank) {
+      int rank = 0;
+      for (double x : z) rank += x >= z[sampled];
+      EXPECT_EQ(rows.sampled_ranks[r], rank);
+    }
+    if (params.entropy) {
+      double entropy = 0.0;
+      for (double x : z) entropy -= std::exp(x - log_sum_exp) * (x - log_sum_exp);
+      EXPECT_NEAR(rows.entropy[r], entropy, kTailTolerance);
+    }
+    for (int32_t j = 0; j < m; ++j) {
+      EXPECT_NEAR(rows.candidate_log_probs[r * m + j],
+                  z[params.candidate_ids[r * m + j]] - log_sum_exp, kLogProbTolerance);
+    }
+    if (params.support_stats) {
+      EXPECT_NEAR(rows.log_sum_exp[r], log_sum_exp, kLogProbTolerance);
+      // An empty support has no mass: log 0.
+      if (k == 0) {
+        EXPECT_EQ(rows.log_support_mass[r], -std::numeric_limits<float>::infinity());
+      } else {
+        EXPECT_NEAR(rows.log_support_mass[r], std::log(support), kLogProbTolerance);
+      }
+    }
+  }
+}
+
+std::vector<InferenceRequest> VariedRequests() {
+  std::vector<InferenceRequest> requests;
+  for (int i = 0; i < 12; ++i) {
+    const int64_t length = 2 + (i * 7) % 40;
+    const int64_t start = i % 3 == 0 ? 1 : 1 + (length - 2) / 2;
+    InferenceRequest request = Scoring(RandomIds(length, 100 + i), i % 5 == 4 ? 0 : 1 + i, start);
+    request.score->temperature = i % 4 == 3 ? 1.7f : 1.0f;
+    request.score->entropy = i % 2 == 0;
+    request.score->rank = i % 3 != 1;
+    request.score->support_stats = i % 4 < 2;
+    if (i % 3 == 2) {
+      request.score->num_candidates = 2;
+      request.score->candidate_ids = RandomIds(2 * (length - start), 200 + i);
+    }
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+template <typename T>
+void ExpectSameBits(const std::vector<T>& a, const std::vector<T>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(T)), 0);
+}
+
+void ExpectSameBits(const ScoreRows& a, const ScoreRows& b) {
+  ExpectSameBits(a.ids, b.ids);
+  ExpectSameBits(a.log_probs, b.log_probs);
+  ExpectSameBits(a.log_tail, b.log_tail);
+  ExpectSameBits(a.sampled_log_probs, b.sampled_log_probs);
+  ExpectSameBits(a.sampled_ranks, b.sampled_ranks);
+  ExpectSameBits(a.entropy, b.entropy);
+  ExpectSameBits(a.candidate_log_probs, b.candidate_log_probs);
+  ExpectSameBits(a.log_support_mass, b.log_support_mass);
+  ExpectSameBits(a.log_sum_exp, b.log_sum_exp);
+}
+
+class EngineScoresTest : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Architectures, EngineScoresTest,
+                         ::testing::Values("Qwen3ForCausalLM", "LlamaForCausalLM"));
+
+TEST_P(EngineScoresTest, EqualFloat64LogSoftmax) {
+  const auto decoder = MakeTiny(TinyConfig(GetParam()));
+  const auto engine = MakeEngine(decoder);
+  const std::vector<InferenceRequest> requests = VariedRequests();
+  const auto results = RunAll(engine.get(), requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(Concat("request ", i));
+    ASSERT_OK(results[i]);
+    EXPECT_FALSE(results[i]->generated.has_value());
+    ExpectScores(*results[i]->score, requests[i], LogitsOf(decoder.get(), requests[i].token_ids));
+  }
+}
+
+TEST_P(EngineScoresTest, DoNotDependOnWhatElseIsInTheBatch) {
+  const auto engine = MakeEngine(MakeTiny(TinyConfig(GetParam())));
+  std::vector<InferenceRequest> requests = VariedRequests();
+  for (size_t i = 0; i < requests.size(); i += 3) {
+    requests[i].sampling = SamplingParams();
+    requests[i].sampling->max_new_tokens = 8;
+  }
+  std::vector<InferenceRequest> crowd;
+  for (const InferenceRequest& request : requests) {
+    crowd.push_back(request);
+    crowd.push_back(Generation(RandomIds(5, crowd.size()), 20, 1.0f, 3));
+  }
+  const auto together = RunAll(engine.get(), crowd);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto alone = RunAll(engine.get(), {requests[i]});
+    ASSERT_OK(alone[0]);
+    ASSERT_OK(together[2 * i]);
+    ExpectSameBits(*alone[0]->score, *together[2 * i]->score);
+  }
+}
+
+// A head workspace of a few rows changes nothing but rounding.
+TEST(EngineScores, AreRightInSmallChunks) {
+  const auto decoder = MakeTiny();
+  EngineOptions options;
+  options.head_workspace_bytes = 1000;
+  options.max_num_batched_tokens = 8;
+  const auto engine = MakeEngine(decoder, options);
+  const InferenceRequest request = Scoring(RandomIds(50, 1), 7);
+  const auto results = RunAll(engine.get(), {request});
+  ASSERT_OK(results[0]);
+  ExpectScores(*results[0]->score, request, LogitsOf(decoder.get(), request.token_ids));
+}
+
+TEST(EngineScores, WholeVocabularyLeavesNoTail) {
+  const auto decoder = std::make_shared<testing::MarkovDecoder>(16);
+  const auto engine = MakeEngine(decoder);
+  EXPECT_EQ(engine->limits().max_top_k, 16);  // there are no more ids
+  const auto results = RunAll(engine.get(), {Scoring({1, 2}, 16)});
+  ASSERT_OK(results[0]);
+  EXPECT_EQ(results[0]->score->log_tail[0], -std::numeric_limits<float>::infinity());
+}
+
+TEST(EngineScores, ScoreAndGenerationTakeOnePrefill) {
+  const auto decoder = std::make_shared<testing::MarkovDecoder>(16);
+  const auto engine = MakeEngine(decoder);
+  InferenceRequest both = Generation({3, 1, 4, 1, 5}, 1, 0.0f);
+  both.score = Scoring({}, 4, 2).score;
+  const auto results = RunAll(engine.get(), {both});
+  ASSERT_OK(results[0]);
+  EXPECT_EQ(decoder->calls().size(), 1u);
+  EXPECT_EQ(results[0]->generated->ids.size(), 1u);
+  const auto apart =
+      RunAll(engine.get(), {Scoring({3, 1, 4, 1, 5}, 4, 2), Generation({3, 1, 4, 1, 5}, 1, 0.0f)});
+  ExpectSameBits(*results[0]->score, *apart[0]->score);
+  EXPECT_EQ(results[0]->generated->ids, apart[1]->generated->ids);
+}
+
+// A server that only scores must not pay for keys and values of sequences that never come: 2^50
+// bytes would be refused by any machine.
+TEST(EngineScores, TakeNoKvCache) {
+  ModelConfig config = TinyConfig();
+  config.max_position_embeddings = int64_t{1} << 20;
+  EngineOptions options;
+  options.max_num_seqs = 1 << 20;
+  options.kv_cache_bytes = int64_t{1} << 50;
+  const auto engine = MakeEngine(MakeTiny(config), options);
+  EXPECT_OK(RunAll(engine.get(), {Scoring(RandomIds(10, 1), 3)})[0]);
+  // Generation asks for it, cannot have it, and the engine lives on.
+  EXPECT_ERROR(RunAll(engine.get(), {Generation({1}, 1)})[0], absl::StatusCode::kInternal,
+               "the model failed");
+  EXPECT_OK(RunAll(engine.get(), {Scoring(RandomIds(10, 1), 3)})[0]);
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,116 @@
+// A decoder for tests of the engine's own logic: the next token's logits are a fixed row for the
+// last token, so the right answer is known, no matter how sequences are packed. It can be told to
+// wait, to throw and to give NaN.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <absl/synchronization/mutex.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/model/decoder.h"
+
+namespace taopd::testing {
+
+class MarkovDecoder final : public Decoder {
+ public:
+  struct Call {
+    std::vector<int64_t> token_ids;
+    std::vector<int64_t> cu_seqlens;
+    std::vector<int64_t> slots;
+    std::vector<int64_t> past_lens;
+  };
+
+  explicit MarkovDecoder(int64_t vocab_size, int64_t max_position_embeddings = 64,
+                         double scale = 2.0)
+      : Decoder(Config(vocab_size, max_position_embeddings), at::kCPU, at::kFloat) {
+    RandomStream random(3);
+    logits_VV_ = at::empty({vocab_size, vocab_size});
+    for (int64_t i = 0; i < vocab_size * vocab_size; ++i) {
+      logits_VV_.data_ptr<float>()[i] = static_cast<float>(scale * random.NextNormal());
+    }
+    lm_head_VV_ = at::eye(vocab_size);
+  }
+
+  at::Tensor Forward(const PackedBatch& batch, KvCache* cache = nullptr) override {
+    const int64_t* ids = batch.token_ids_T.const_data_ptr<int64_t>();
+    {
+      absl::MutexLock lock(&mutex_);
+      calls_.push_back({std::vector<int64_t>(ids, ids + batch.token_ids_T.numel()),
+                        batch.cu_seqlens, batch.slots, batch.past_lens});
+      const auto open = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return open_; };
+      mutex_.Await(absl::Condition(&open));
+    }
+    for (int64_t t = 0; t < batch.token_ids_T.numel(); ++t) {
+      TORCH_CHECK(ids[t] != poison_id, "token ", poison_id, " is poison");
+    }
+    at::Tensor hidden = logits_VV_.index_select(0, batch.token_ids_T);
+    if (nan_id >= 0) hidden.masked_fill_(batch.token_ids_T.eq(nan_id).unsqueeze(1), std::nan(""));
+    return hidden;
+  }
+  at::Tensor lm_head() const override { return lm_head_VV_; }
+  std::vector<NamedParameter> Parameters() const override { return {{"logits", logits_VV_}}; }
+
+  // Row of logits after `token_id`.
+  std::vector<float> LogitsAfter(int32_t token_id) const {
+    const float* row = logits_VV_.const_data_ptr<float>() + token_id * config().vocab_size;
+    return std::vector<float>(row, row + config().vocab_size);
+  }
+  void set_logits_after(int32_t token_id, const std::vector<float>& row) {
+    std::copy(row.begin(), row.end(),
+              logits_VV_.data_ptr<float>() + token_id * config().vocab_size);
+  }
+
+  // A closed gate stops Forward on entry (after the call has been recorded).
+  void CloseGate() {
+    absl::MutexLock lock(&mutex_);
+    open_ = false;
+  }
+  void OpenGate() {
+    absl::MutexLock lock(&mutex_);
+    open_ = true;
+  }
+  void WaitForCalls(size_t num_calls) {
+    absl::MutexLock lock(&mutex_);
+    const auto reached = [this, num_calls]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return calls_.size() >= num_calls;
+    };
+    mutex_.Await(absl::Condition(&reached));
+  }
+  std::vector<Call> calls() {
+    absl::MutexLock lock(&mutex_);
+    return calls_;
+  }
+
+  // Set while the engine is idle.
+  int64_t poison_id = -1;  // Forward throws when a token has this id
+  int64_t nan_id = -1;     // logits after this id are NaN
+
+ private:
+  static ModelConfig Config(int64_t vocab_size, int64_t max_position_embeddings) {
+    ModelConfig config;
+    config.architecture = "MarkovForTests";
+    config.vocab_size = vocab_size;
+    config.hidden_size = vocab_size;
+    config.intermediate_size = 4;
+    config.num_hidden_layers = 1;
+    config.num_attention_heads = 1;
+    config.num_key_value_heads = 1;
+    config.head_dim = 4;
+    config.max_position_embeddings = max_position_embeddings;
+    config.eos_token_ids = {0};
+    return config;
+  }
+
+  at::Tensor logits_VV_;
+  at::Tensor lm_head_VV_;
+  absl::Mutex mutex_;
+  bool open_ ABSL_GUARDED_BY(mutex_) = true;
+  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace taopd::testing

@@ -1,0 +1,137 @@
+#include "common/engine/request_validation.h"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+EngineLimits Limits() {
+  EngineLimits limits;
+  limits.vocab_size = 100;
+  limits.max_model_len = 16;
+  limits.max_top_k = 8;
+  limits.max_candidates = 2;
+  limits.max_num_seqs = 4;
+  limits.max_queued_tokens = 1000;
+  return limits;
+}
+
+InferenceRequest Request() {
+  InferenceRequest request;
+  request.token_ids = {1, 2, 3, 99};
+  request.score = ScoreParams();
+  request.sampling = SamplingParams();
+  request.sampling->max_new_tokens = 12;
+  return request;
+}
+
+// Changes the valid request and expects a refusal that names all parts.
+template <typename Change>
+void ExpectRefused(Change change, std::initializer_list<const char*> parts) {
+  InferenceRequest request = Request();
+  change(request);
+  const absl::Status status = ValidateRequest(request, Limits());
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status.ToString();
+  for (const char* part : parts)
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(part));
+}
+
+TEST(ValidateRequest, AcceptsValuesAtTheirLimits) {
+  InferenceRequest request = Request();
+  EXPECT_OK(ValidateRequest(request, Limits()));
+  request.score->start = 3;
+  request.score->top_k = 8;
+  request.score->num_candidates = 2;
+  request.score->candidate_ids = {0, 99};
+  request.sampling->temperature = 0.0f;
+  request.sampling->top_k = 1 << 30;  // more than the vocabulary keeps all of it
+  request.sampling->num_log_probs = 8;
+  EXPECT_OK(ValidateRequest(request, Limits()));
+  request.sampling.reset();
+  request.token_ids.resize(16);
+  request.score->start = 15;
+  EXPECT_OK(ValidateRequest(request, Limits()));
+}
+
+TEST(ValidateRequest, NamesFieldValueAndLimit) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  ExpectRefused([](auto& r) { r.score.reset(), r.sampling.reset(); }, {"score", "sampling"});
+  ExpectRefused([](auto& r) { r.token_ids.clear(); }, {"token_ids is empty"});
+  ExpectRefused([](auto& r) { r.token_ids.resize(17); }, {"token_ids", "17", "max_model_len 16"});
+  ExpectRefused([](auto& r) { r.token_ids[2] = 100; }, {"token_ids[2]", "100", "vocab_size 100"});
+  ExpectRefused([](auto& r) { r.token_ids[1] = -1; }, {"token_ids[1]", "-1"});
+  ExpectRefused([](auto& r) { r.score->start = 0; }, {"score.start 0"});
+  ExpectRefused([](auto& r) { r.score->start = 4; }, {"score.start 4", "token_ids 4"});
+  ExpectRefused([](auto& r) { r.token_ids.resize(1); }, {"score.start 1", "token_ids 1"});
+  ExpectRefused([](auto& r) { r.score->top_k = -1; }, {"score.top_k -1"});
+  ExpectRefused([](auto& r) { r.score->top_k = 9; }, {"score.top_k 9", "max_top_k 8"});
+  for (float bad : {0.0f, -1.0f, nan, infinity}) {
+    ExpectRefused([&](auto& r) { r.score->temperature = bad; }, {"score.temperature"});
+  }
+  ExpectRefused([](auto& r) { r.score->num_candidates = 3; },
+                {"score.num_candidates 3", "max_candidates 2"});
+  ExpectRefused([](auto& r) { r.score->num_candidates = -1; }, {"score.num_candidates -1"});
+  ExpectRefused([](auto& r) { r.score->num_candidates = 2; }, {"candidate_ids has 0", "must be 6"});
+  ExpectRefused([](auto& r) { r.score->candidate_ids = {1}; },
+                {"candidate_ids has 1", "must be 0"});
+  ExpectRefused(
+      [](auto& r) {
+        r.score->num_candidates = 1;
+        r.score->candidate_ids = {1, 2, 100};
+      },
+      {"score.candidate_ids[2]", "100"});
+  ExpectRefused([](auto& r) { r.sampling->max_new_tokens = 0; }, {"sampling.max_new_tokens 0"});
+  ExpectRefused([](auto& r) { r.sampling->max_new_tokens = 13; },
+                {"sampling.max_new_tokens 13", "4 prompt tokens", "max_model_len 16"});
+  ExpectRefused([](auto& r) { r.sampling->max_new_tokens = std::numeric_limits<int64_t>::max(); },
+                {"sampling.max_new_tokens"});
+  for (float bad : {-0.5f, nan, infinity}) {
+    ExpectRefused([&](auto& r) { r.sampling->temperature = bad; }, {"sampling.temperature"});
+  }
+  for (float bad : {0.0f, -0.5f, 1.5f, nan}) {
+    ExpectRefused([&](auto& r) { r.sampling->top_p = bad; }, {"sampling.top_p"});
+  }
+  ExpectRefused([](auto& r) { r.sampling->top_k = -1; }, {"sampling.top_k -1"});
+  ExpectRefused([](auto& r) { r.sampling->num_log_probs = 9; },
+                {"sampling.num_log_probs 9", "max_top_k 8"});
+  ExpectRefused(
+      [](auto& r) {
+        r.sampling->stop_token_ids = {5, 100};
+      },
+      {"sampling.stop_token_ids[1]", "100"});
+  ExpectRefused([](auto& r) { r.sampling->stop_token_ids.assign(kMaxStopTokenIds + 1, 5); },
+                {"stop_token_ids has 1025", "1024"});
+}
+
+TEST(ValidateRequest, RefusesSamplingOnAnEngineThatOnlyScores) {
+  EngineLimits limits = Limits();
+  limits.can_generate = false;
+  InferenceRequest request = Request();
+  EXPECT_ERROR(ValidateRequest(request, limits), absl::StatusCode::kFailedPrecondition,
+               "kv_cache_bytes is 0");
+  request.sampling.reset();
+  EXPECT_OK(ValidateRequest(request, limits));
+}
+
+TEST(ValidateEngineOptions, NamesTheOption) {
+  EXPECT_OK(ValidateEngineOptions(EngineOptions()));
+  EngineOptions options;
+  options.max_num_seqs = 0;
+  EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
+               "max_num_seqs 0");
+  options = EngineOptions();
+  options.kv_cache_bytes = -1;
+  EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
+               "kv_cache_bytes -1");
+  options = EngineOptions();
+  options.head_workspace_bytes = 0;
+  EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
+               "head_workspace_bytes 0");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,58 @@
+// Random models small enough for tests, with logits that are spread well enough for greedy choices
+// not to hang on the last bit.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/model/decoder.h"
+
+namespace taopd::testing {
+
+inline ModelConfig TinyConfig(const std::string& architecture = "Qwen3ForCausalLM") {
+  ModelConfig config;
+  config.architecture = architecture;
+  config.vocab_size = 61;
+  config.hidden_size = 32;
+  config.intermediate_size = 48;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.head_dim = 8;
+  config.max_position_embeddings = 64;
+  config.qk_norm = architecture == "Qwen3ForCausalLM";
+  config.initializer_range = 0.3;
+  return config;
+}
+
+inline std::shared_ptr<Decoder> MakeTiny(const ModelConfig& config = TinyConfig(),
+                                         bool requires_grad = false,
+                                         const std::string& dtype = "float32") {
+  DecoderOptions options;
+  options.device = "cpu";
+  options.dtype = dtype;
+  options.requires_grad = requires_grad;
+  auto decoder = MakeDecoder(config, options, RandomStream(5, "tiny model"));
+  EXPECT_TRUE(decoder.ok()) << decoder.status().ToString();
+  return decoder.ok() ? std::shared_ptr<Decoder>(*std::move(decoder)) : nullptr;
+}
+
+inline std::vector<int32_t> RandomIds(int64_t length, uint64_t seed, int64_t vocab_size = 61) {
+  RandomStream random(seed, "ids");
+  std::vector<int32_t> ids(length);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.NextBelow(vocab_size));
+  return ids;
+}
+
+// The oracle: float64 logits of all positions from one forward pass over the whole sequence, [P,
+// V].
+inline at::Tensor LogitsOf(Decoder* decoder, const std::vector<int32_t>& ids) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor hidden = decoder->Forward(PackedBatch::FromSequences({ids}, decoder->device()));
+  return at::mm(hidden.to(at::kDouble), decoder->lm_head().to(at::kDouble).t());
+}
+
+}  // namespace taopd::testing

@@ -1,0 +1,109 @@
+#include "common/io/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/io/atomic_file.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(File, WritesReadsAndReplaces) {
+  testing::TempDir dir;
+  const std::string binary("a\0b\nc", 5);
+  ASSERT_OK(WriteFileAtomically(dir.File("f"), "first"));
+  ASSERT_OK(WriteFileAtomically(dir.File("f"), binary));
+  ASSERT_OK_AND_ASSIGN(const std::string content, ReadFileToString(dir.File("f")));
+  EXPECT_EQ(content, binary);
+  ASSERT_OK_AND_ASSIGN(const auto names, ListDirectory(dir.path()));
+  EXPECT_THAT(names, ElementsAre("f"));  // no temporary file is left
+}
+
+TEST(File, ReadLimitIsExact) {
+  testing::TempDir dir;
+  testing::WriteFile(dir.File("f"), std::string(100, 'x'));
+  EXPECT_OK(ReadFileToString(dir.File("f"), 100));
+  EXPECT_ERROR(ReadFileToString(dir.File("f"), 99), absl::StatusCode::kResourceExhausted,
+               "limit of 99 bytes");
+}
+
+TEST(File, ReadsWhatHasNoSize) {
+  ASSERT_OK_AND_ASSIGN(const std::string status, ReadFileToString("/proc/self/status"));
+  EXPECT_THAT(status, ::testing::HasSubstr("Name:"));
+}
+
+TEST(File, LargeFileComesBackWhole) {
+  testing::TempDir dir;
+  std::string content;
+  for (int i = 0; content.size() < (5 << 20); ++i) content += std::to_string(i);
+  ASSERT_OK(WriteFileAtomically(dir.File("f"), content));
+  ASSERT_OK(CopyFileAtomically(dir.File("f"), dir.File("g")));
+  EXPECT_EQ(testing::ReadFile(dir.File("g")), content);
+  ASSERT_OK_AND_ASSIGN(const std::string read, ReadFileToString(dir.File("f")));
+  EXPECT_EQ(read, content);
+}
+
+TEST(File, ErrorsNameThePath) {
+  testing::TempDir dir;
+  const auto not_found = absl::StatusCode::kNotFound;
+  EXPECT_ERROR(ReadFileToString(dir.File("absent")), not_found, dir.File("absent"));
+  EXPECT_ERROR(CopyFileAtomically(dir.File("absent"), dir.File("x")), not_found, "absent");
+  EXPECT_ERROR(ListDirectory(dir.File("absent")), not_found, "absent");
+  EXPECT_ERROR(SyncDirectory(dir.File("absent")), not_found, "absent");
+  EXPECT_ERROR(WriteFileAtomically(dir.File("absent/f"), "x"), not_found, "absent/f");
+  EXPECT_FALSE(ReadFileToString(dir.path()).ok());
+  EXPECT_FALSE(WriteFileAtomically(dir.path(), "x").ok());  // a directory is not replaced
+}
+
+TEST(File, DirectoriesAreMadeAndListedInOrder) {
+  testing::TempDir dir;
+  ASSERT_OK(MakeDirectories(dir.File("a/b/c")));
+  ASSERT_OK(MakeDirectories(dir.File("a/b/c")));
+  for (const char* name : {"z", "a", "m"}) testing::WriteFile(dir.File("a/b/") + name, "");
+  ASSERT_OK_AND_ASSIGN(const auto names, ListDirectory(dir.File("a/b")));
+  EXPECT_THAT(names, ElementsAre("a", "c", "m", "z"));
+  EXPECT_ERROR(MakeDirectories(dir.File("a/b/z/d")), absl::StatusCode::kNotFound, "a/b/z/d");
+  EXPECT_TRUE(FileExists(dir.File("a/b/z")));
+  EXPECT_FALSE(FileExists(dir.File("a/b/y")));
+}
+
+TEST(AtomicFile, NothingAppearsBeforeCommitOrAfterAbandoning) {
+  testing::TempDir dir;
+  testing::WriteFile(dir.File("f"), "old");
+  {
+    ASSERT_OK_AND_ASSIGN(auto file, AtomicFile::Create(dir.File("f")));
+    ASSERT_OK(file->Write("new"));
+    EXPECT_EQ(testing::ReadFile(dir.File("f")), "old");
+  }
+  EXPECT_EQ(testing::ReadFile(dir.File("f")), "old");
+  ASSERT_OK_AND_ASSIGN(const auto names, ListDirectory(dir.path()));
+  EXPECT_THAT(names, ElementsAre("f"));
+}
+
+TEST(AtomicFile, ModeFollowsTheUmask) {
+  testing::TempDir dir;
+  const mode_t old_mask = umask(027);
+  const absl::Status written = WriteFileAtomically(dir.File("f"), "x");
+  umask(old_mask);
+  ASSERT_OK(written);
+  struct stat info;
+  ASSERT_EQ(stat(dir.File("f").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0640u);
+}
+
+TEST(AtomicFile, FullDeviceIsAnErrorWithTheReason) {
+  const int fd = open("/dev/full", O_WRONLY);
+  if (fd < 0) GTEST_SKIP() << "no /dev/full here";
+  const std::string text = "x";
+  EXPECT_ERROR(WriteAll(fd, std::as_bytes(std::span(text)), "/dev/full"),
+               absl::StatusCode::kResourceExhausted, "No space left");
+  close(fd);
+}
+
+}  // namespace
+}  // namespace taopd

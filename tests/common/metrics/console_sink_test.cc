@@ -1,0 +1,123 @@
+#include "common/metrics/console_sink.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <sstream>
+
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using Style = ConsoleColumn::Style;
+
+class ConsoleSinkTest : public ::testing::Test {
+ protected:
+  // What was written since the last call.
+  std::string Output() {
+    std::string text = out_.str();
+    out_.str("");
+    return text;
+  }
+  std::ostringstream out_;
+  ManualClock clock_;
+};
+
+TEST_F(ConsoleSinkTest, TheLineOfTheHeader) {
+  ConsoleSink sink({.total_steps = 200}, &out_, &clock_);
+  clock_.Advance(absl::Seconds(375));
+  EXPECT_OK(sink.Write(120, {{"loss/mean", 0.12341},
+                             {"policy/student_tail", 0.00311},
+                             {"policy/teacher_tail", 0.000899},
+                             {"policy/entropy", 0.412},
+                             {"rollout/accuracy", 0.375},
+                             {"optim/lr", 1e-6},
+                             {"time/tokens_per_s", 2315.2}}));
+  EXPECT_EQ(Output(),
+            "step 120/200  loss 0.1234  tail 0.0031  teacher 0.0009  entropy 0.41  acc 37.5%  "
+            "2315 tok/s  ETA 4m10s\n");
+}
+
+TEST_F(ConsoleSinkTest, PlainLinesKeepTheirInterval) {
+  ConsoleSink sink({.columns = {{"v", "v", 0}, {"e", "eval", 1, Style::kPercent, true}},
+                    .total_steps = 5,
+                    .plain_interval = absl::Seconds(10)},
+                   &out_, &clock_);
+  EXPECT_OK(sink.Write(1, {{"v", 1}}));
+  EXPECT_EQ(Output(), "step 1/5  v 1  ETA 0s\n");
+  clock_.Advance(absl::Seconds(9));
+  EXPECT_OK(sink.Write(2, {{"v", 2}}));
+  EXPECT_EQ(Output(), "");
+  EXPECT_OK(sink.Write(2, {{"e", 0.5}}));  // a milestone is never left out
+  EXPECT_EQ(Output(), "step 2/5  v 2  eval 50.0%  ETA 14s\n");
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_OK(sink.Write(3, {{"v", 3}}));
+  EXPECT_EQ(Output(), "step 3/5  v 3  eval 50.0%  ETA 13s\n");
+  EXPECT_OK(sink.Write(4, {{"v", 4}}));
+  EXPECT_EQ(Output(), "");
+  EXPECT_OK(sink.Write(5, {{"v", 5}}));  // nor is the last step
+  EXPECT_EQ(Output(), "step 5/5  v 5  eval 50.0%\n");
+}
+
+TEST_F(ConsoleSinkTest, ATerminalKeepsOneLine) {
+  {
+    ConsoleSink sink({.columns = {{"v", "v", 0}, {"e", "e", 0, Style::kFixed, true}},
+                      .terminal = true,
+                      .terminal_width = 10},
+                     &out_, &clock_);
+    EXPECT_OK(sink.Write(1, {{"v", 1}}));
+    EXPECT_EQ(Output(), "\r\x1b[Kstep 1  v");  // cut at the width
+    EXPECT_OK(sink.WriteText(1, "event", "saved"));
+    EXPECT_EQ(Output(), "\r\x1b[Kstep 1  event: saved\nstep 1  v");
+    EXPECT_OK(sink.Write(2, {{"e", 3}}));
+    EXPECT_EQ(Output(), "\r\x1b[Kstep 2  v 1  e 3\nstep 1  v\r\x1b[Kstep 2  v");
+  }
+  EXPECT_EQ(Output(), "\n");
+}
+
+TEST_F(ConsoleSinkTest, EtaOfAResumedRunCountsItsOwnSteps) {
+  ConsoleSink sink({.columns = {}, .total_steps = 1000, .first_step = 900}, &out_, &clock_);
+  EXPECT_OK(sink.Write(900, {}));  // an evaluation before the first step
+  EXPECT_EQ(Output(), "step 900/1000\n");
+  clock_.Advance(absl::Hours(1));
+  EXPECT_OK(sink.Write(910, {}));
+  EXPECT_EQ(Output(), "step 910/1000  ETA 9h00m\n");
+  clock_.Advance(absl::Hours(60));
+  EXPECT_OK(sink.Write(950, {}));
+  EXPECT_EQ(Output(), "step 950/1000  ETA 2d13h\n");
+}
+
+TEST_F(ConsoleSinkTest, NumbersThatWouldFillTheScreen) {
+  ConsoleSink sink({.columns = {{"a", "a", 2},
+                                {"b", "b", 1, Style::kPercent},
+                                {"c", "c", 2, Style::kSignificant},
+                                {"d", "d", 1}}},
+                   &out_, &clock_);
+  EXPECT_OK(sink.Write(1, {{"a", 1e300},
+                           {"b", std::numeric_limits<double>::quiet_NaN()},
+                           {"c", 1.23e-7},
+                           {"d", -std::numeric_limits<double>::infinity()}}));
+  EXPECT_EQ(Output(), "step 1  a 1e+300  b nan%  c 1.2e-07  d -inf\n");
+}
+
+TEST_F(ConsoleSinkTest, AModelsTextCannotDriveTheTerminal) {
+  ConsoleSink sink({.columns = {}, .max_text_bytes = 12}, &out_, &clock_);
+  EXPECT_OK(sink.WriteText(3, "s", "a\x1b[2J\r\n\t\x7f"));
+  EXPECT_EQ(Output(), "step 3  s: a\\x1b[2J\\x0d\\n\\t\\x7f\n");
+  EXPECT_OK(sink.WriteText(3, "s",
+                           "\xc2\x9b"
+                           "2J"));  // the one-character form of ESC [
+  EXPECT_EQ(Output(), "step 3  s: ?2J\n");
+  EXPECT_OK(sink.WriteText(3, "s", "0123456789a\xc3\xa4 and more"));
+  EXPECT_EQ(Output(), "step 3  s: 0123456789a... (22 bytes)\n");
+}
+
+TEST_F(ConsoleSinkTest, AClosedStreamIsAnError) {
+  ConsoleSink sink({}, &out_, &clock_);
+  out_.setstate(std::ios::badbit);
+  EXPECT_FALSE(sink.Write(1, {}).ok());
+}
+
+}  // namespace
+}  // namespace taopd

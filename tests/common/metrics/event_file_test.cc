@@ -1,0 +1,35 @@
+#include "common/metrics/event_file.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "tests/support/files.h"
+
+namespace taopd {
+namespace {
+
+// make_events_golden.py writes the same events with TensorBoard's own messages and record writer.
+TEST(EventFile, BytesAreThoseOfTensorBoard) {
+  const double time_s = 1767225600.25;
+  const Metrics metrics = {{"loss/mean", 0.25},
+                           {"loss/grad_norm", std::numeric_limits<double>::infinity()},
+                           {"optim/lr", 1e-6}};
+  const std::string text = std::string(200, 'x') + " \xc3\xa4 <b>";
+  const std::string bytes = TfRecordFrame(FileVersionEvent(time_s)) +
+                            TfRecordFrame(SessionStartEvent(time_s, 300)) +
+                            TfRecordFrame(ScalarsEvent(time_s, 300, metrics)) +
+                            TfRecordFrame(TextEvent(time_s, 301, "sample/0", text));
+  EXPECT_EQ(bytes,
+            testing::ReadFile(testing::SourcePath("tests/common/metrics/events_golden.tfevents")));
+}
+
+TEST(EventFile, StepsPast32BitsKeepTheirValue) {
+  // Field 2 (varint) of 2^40: key 0x10, then the seven-bit groups of 2^40.
+  const std::string event = SessionStartEvent(0, int64_t{1} << 40);
+  EXPECT_NE(event.find(std::string("\x10\x80\x80\x80\x80\x80\x20", 7)), std::string::npos);
+}
+
+}  // namespace
+}  // namespace taopd

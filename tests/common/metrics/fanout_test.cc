@@ -1,0 +1,56 @@
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/metrics/sink.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+class RecordingSink final : public MetricSink {
+ public:
+  RecordingSink(std::vector<std::string>* calls, std::string name, bool fails)
+      : calls_(calls), name_(std::move(name)), fails_(fails) {}
+  absl::Status Write(int64_t step, const Metrics& metrics) override {
+    return Record(Concat("write ", step, " ", metrics.at(0).first, "=", metrics.at(0).second));
+  }
+  absl::Status WriteText(int64_t step, const std::string& name, const std::string& text) override {
+    return Record(Concat("text ", step, " ", name, "=", text));
+  }
+  absl::Status Flush() override { return Record("flush"); }
+
+ private:
+  absl::Status Record(const std::string& call) {
+    calls_->push_back(name_ + " " + call);
+    return fails_ ? Unavailable(name_, " failed") : absl::OkStatus();
+  }
+  std::vector<std::string>* calls_;
+  std::string name_;
+  bool fails_;
+};
+
+TEST(MetricFanout, AllAreTriedAndTheFirstErrorIsReturned) {
+  std::vector<std::string> calls;
+  MetricFanout fanout;
+  fanout.Add(std::make_unique<RecordingSink>(&calls, "a", false));
+  fanout.Add(std::make_unique<RecordingSink>(&calls, "b", true));
+  fanout.Add(std::make_unique<RecordingSink>(&calls, "c", true));
+  EXPECT_ERROR(fanout.Write(3, {{"x", 2}}), absl::StatusCode::kUnavailable, "b failed");
+  EXPECT_ERROR(fanout.WriteText(4, "t", "hi"), absl::StatusCode::kUnavailable, "b failed");
+  EXPECT_ERROR(fanout.Flush(), absl::StatusCode::kUnavailable, "b failed");
+  EXPECT_THAT(calls, ::testing::ElementsAre("a write 3 x=2", "b write 3 x=2", "c write 3 x=2",
+                                            "a text 4 t=hi", "b text 4 t=hi", "c text 4 t=hi",
+                                            "a flush", "b flush", "c flush"));
+}
+
+TEST(MetricFanout, WithoutSinksAllIsWell) {
+  MetricFanout fanout;
+  EXPECT_OK(fanout.Write(1, {}));
+  EXPECT_OK(fanout.Flush());
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,101 @@
+// Logits and gradients of tiny random models against transformers (golden/make_goldens.py), and a
+// published greedy continuation of a trained model.
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/common/model/tiny_models.h"
+
+namespace taopd::testing {
+namespace {
+
+constexpr double kLogitTolerance = 2e-5;  // fp32 roundings of two layers; logits are of size 1 to 10
+
+struct GoldenCase {
+  std::string dir;
+  std::map<std::string, at::Tensor> golden;
+  PackedBatch batch;
+};
+
+GoldenCase ReadCase(const std::string& name) {
+  GoldenCase test_case;
+  test_case.dir = SourcePath("tests/common/model/golden/" + name);
+  test_case.golden = ReadTensors(test_case.dir + "/golden.safetensors");
+  const at::Tensor& cu_seqlens = test_case.golden.at("cu_seqlens");
+  const int64_t* data = cu_seqlens.const_data_ptr<int64_t>();
+  test_case.batch = {test_case.golden.at("token_ids"), {data, data + cu_seqlens.numel()}, {}, {}};
+  return test_case;
+}
+
+class DecoderGolden : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(DecoderGolden, LogitsOfThePackInFp32) {
+  const GoldenCase test_case = ReadCase(GetParam());
+  ASSERT_OK_AND_ASSIGN(const auto decoder, LoadDecoder(test_case.dir, {"auto", "cpu", false}));
+  EXPECT_EQ(decoder->dtype(), at::kFloat);
+  const c10::InferenceMode inference;
+  const at::Tensor logits_TV = at::linear(decoder->Forward(test_case.batch), decoder->lm_head());
+  EXPECT_LE(MaxAbs(logits_TV - test_case.golden.at("logits")), kLogitTolerance);
+}
+
+TEST_P(DecoderGolden, LogitsInBf16AreAsCloseToFp32AsTransformersOwn) {
+  const GoldenCase test_case = ReadCase(GetParam());
+  ASSERT_OK_AND_ASSIGN(const auto decoder, LoadDecoder(test_case.dir, {"bfloat16", "cpu", false}));
+  const c10::InferenceMode inference;
+  const at::Tensor logits_TV = at::linear(decoder->Forward(test_case.batch), decoder->lm_head());
+  const at::Tensor& fp32_TV = test_case.golden.at("logits");
+  const at::Tensor theirs_TV = test_case.golden.at("logits_bf16") - fp32_TV;
+  const at::Tensor ours_TV = logits_TV.to(at::kFloat) - fp32_TV;
+  // The two round at different places, so single errors differ; their sizes must not.
+  EXPECT_LE(MeanAbs(ours_TV), 1.1 * MeanAbs(theirs_TV));
+  EXPECT_LE(MaxAbs(ours_TV), 1.5 * MaxAbs(theirs_TV));
+  EXPECT_GT(MaxAbs(ours_TV), kLogitTolerance);  // it did compute in bf16
+}
+
+TEST_P(DecoderGolden, GradientsOfEveryParameter) {
+  const GoldenCase test_case = ReadCase(GetParam());
+  ASSERT_OK_AND_ASSIGN(const auto decoder, LoadDecoder(test_case.dir, {"float32", "cpu", true}));
+  const at::Tensor logits_TV = at::linear(decoder->Forward(test_case.batch), decoder->lm_head());
+  EXPECT_LE(MaxAbs(logits_TV.detach() - test_case.golden.at("logits")), kLogitTolerance);
+  (logits_TV * test_case.golden.at("loss_weights")).sum().backward();
+  size_t num_gradients = 0;
+  for (const auto& [name, value] : test_case.golden) num_gradients += name.starts_with("grad.");
+  EXPECT_EQ(decoder->Parameters().size(), num_gradients);
+  for (const auto& [name, parameter] : decoder->Parameters()) {
+    ASSERT_TRUE(test_case.golden.contains("grad." + name)) << name;
+    const at::Tensor& expected = test_case.golden.at("grad." + name);
+    ASSERT_TRUE(parameter.grad().defined()) << name;
+    // Relative to the tensor: sums of up to 50 rows of numbers of its size.
+    EXPECT_LE(MaxAbs(parameter.grad() - expected), 1e-5 * (1.0 + MaxAbs(expected))) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DecoderGolden,
+                         ::testing::Values("qwen3_tied", "qwen3_untied", "llama_plain",
+                                           "llama_bias"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// The continuation that llama2.c prints for its smallest model, token for token, through the cache.
+TEST(Stories260K, GreedyContinuation) {
+  const auto golden = nlohmann::json::parse(
+      ReadFile(SourcePath("tests/common/model/golden/stories260K/golden_greedy.json")));
+  const auto expected = golden["ids"].get<std::vector<int32_t>>();
+  ASSERT_OK_AND_ASSIGN(
+      const auto decoder,
+      LoadDecoder(SourcePath("deploy/examples/stories260K"), {"auto", "cpu", false}));
+  const c10::InferenceMode inference;
+  KvCache cache(decoder->config(), 1, 256, decoder->dtype(), decoder->device());
+  std::vector<int32_t> ids = golden["start"].get<std::vector<int32_t>>();
+  while (ids.size() < expected.size()) {
+    PackedBatch batch = PackedBatch::FromSequences({{ids.back()}}, decoder->device());
+    batch.slots = {0};
+    batch.past_lens = {static_cast<int64_t>(ids.size()) - 1};
+    const at::Tensor logits_1V = at::linear(decoder->Forward(batch, &cache), decoder->lm_head());
+    ids.push_back(static_cast<int32_t>(logits_1V.argmax().item<int64_t>()));
+  }
+  EXPECT_EQ(ids, expected);
+}
+
+}  // namespace
+}  // namespace taopd::testing

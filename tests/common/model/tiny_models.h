@@ -1,0 +1,73 @@
+// Tiny models of both architectures and what tests ask of them.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/io/safetensors.h"
+#include "common/model/decoder.h"
+#include "common/model/weights.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd::testing {
+
+inline ModelConfig TinyConfig(const std::string& architecture) {
+  ModelConfig config;
+  config.architecture = architecture;
+  config.vocab_size = 31;
+  config.hidden_size = 24;
+  config.intermediate_size = 40;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.head_dim = 8;
+  config.max_position_embeddings = 512;
+  config.initializer_range = 0.2;
+  config.qk_norm = architecture == "Qwen3ForCausalLM";
+  config.tie_word_embeddings = config.qk_norm;
+  config.attention_bias = !config.qk_norm;
+  return config;
+}
+
+inline std::unique_ptr<Decoder> TinyDecoder(const std::string& architecture,
+                                            const std::string& dtype = "float32",
+                                            bool requires_grad = false) {
+  auto decoder = MakeDecoder(TinyConfig(architecture), {dtype, "cpu", requires_grad}, RandomStream(7));
+  EXPECT_TRUE(decoder.ok()) << decoder.status().ToString();
+  return *std::move(decoder);
+}
+
+inline std::vector<int32_t> RandomTokens(int64_t num_tokens, int64_t vocab_size, RandomStream* random) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < num_tokens; ++i) {
+    ids.push_back(static_cast<int32_t>(random->NextBelow(vocab_size)));
+  }
+  return ids;
+}
+
+inline std::map<std::string, at::Tensor> ReadTensors(const std::string& path) {
+  std::map<std::string, at::Tensor> tensors;
+  auto file = SafetensorsFile::Open(path);
+  EXPECT_TRUE(file.ok()) << file.status().ToString();
+  if (!file.ok()) return tensors;
+  for (const auto& [name, view] : (*file)->tensors()) {
+    const at::ScalarType dtype =
+        view.dtype == "I64" ? at::kLong : ScalarTypeOfSafetensors(view.dtype).value();
+    at::Tensor tensor = at::empty(view.shape, dtype);
+    std::memcpy(tensor.mutable_data_ptr(), view.bytes.data(), view.bytes.size());
+    tensors[name] = tensor;
+  }
+  return tensors;
+}
+
+inline double MaxAbs(const at::Tensor& x) { return x.to(at::kFloat).abs().max().item<double>(); }
+inline double MeanAbs(const at::Tensor& x) { return x.to(at::kFloat).abs().mean().item<double>(); }
+
+}  // namespace taopd::testing

@@ -1,0 +1,194 @@
+"""deploy/quickstart's flow, with stubs for the programs: what it prepares, keeps, starts, ends and reports."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+WAIT_S = 30
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class QuickstartTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = pathlib.Path(directory.name)
+        shutil.copytree(ROOT / "deploy", self.root / "deploy")
+        shutil.copy(ROOT / "CMakeLists.txt", self.root)
+        (self.root / "build/cpu").mkdir(parents=True)
+        (self.root / "build/cpu/build.ninja").touch()
+        for program in ("trainer", "teacher"):
+            stub = (HERE / f"stub_{program}.py").read_text(encoding="ascii")
+            self.write_program(f"build/cpu/bin/taopd-{program}", f"#!{sys.executable}\n{stub}")
+        for name in ("deploy/setup", "path/ninja"):
+            self.write_program(name, "#!/bin/sh\n")
+        # The real generator takes two seconds (addition_test.py tests it).
+        self.write_program("deploy/examples/addition/generate.py", """import sys, pathlib
+for name in ("train", "val"):
+    pathlib.Path(sys.argv[1], name + ".jsonl").touch()
+""")
+        self.log = self.root / "log.jsonl"
+        path = f"{self.root}/path:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.environment = {**os.environ, "PATH": path, "STUB_LOG": str(self.log), "TAOPD_DEPS": str(self.root / "deps")}
+
+    def write_program(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text, encoding="ascii")
+        path.chmod(0o755)
+
+    def start(self, *arguments, **environment):
+        return subprocess.Popen([self.root / "deploy/quickstart", *arguments], env={**self.environment, **environment},
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.root,
+                                start_new_session=True)
+
+    def run_quickstart(self, *arguments, **environment):
+        process = self.start(*arguments, **environment)
+        output, _ = process.communicate(timeout=WAIT_S)
+        return process.returncode, output
+
+    def events(self, command=None):
+        if not self.log.exists():
+            return []
+        events = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [event for event in events if command in (None, event["command"])]
+
+    def wait_for_event(self, command):
+        end = time.monotonic() + WAIT_S
+        while not self.events(command):
+            self.assertLess(time.monotonic(), end, f"no {command}")
+            time.sleep(0.02)
+        return self.events(command)[0]
+
+    def test_whole_run(self):
+        code, output = self.run_quickstart()
+        self.assertEqual(code, 0, output)
+        self.assertEqual([event["command"] for event in self.events()],
+                         ["sft", "sft", "teacher", "train", "eval", "eval", "eval", "teacher ended"])
+        settings = self.events("train")[0]["settings"]
+        self.assertEqual(settings["run.dir"], "runs/quickstart")
+        self.assertEqual(settings["teacher.endpoints"], '["grpc://127.0.0.1:4242"]')
+        self.assertTrue(settings["student.model"].endswith("/student/model"))
+        summary = json.loads((self.root / "runs/quickstart/summary.json").read_text())
+        seconds = summary.pop("seconds")
+        self.assertGreaterEqual(seconds, 0)
+        expected = {"steps": 7}
+        for key, value in (("teacher_accuracy", 0.9), ("student_accuracy_before", 0.25), ("student_accuracy_after", 0.8)):
+            expected |= {key: value, key + "_low": value - 0.05, key + "_high": value + 0.05, key + "_n": 400}
+        self.assertEqual(summary, expected)
+        for part in ("student after", "80.0%", "75.0% to 85.0%", "n = 400", "set-up", "evaluation"):
+            self.assertIn(part, output)
+        self.assertTrue((self.root / "runs/quickstart/report.html").exists())
+        evaluations = self.events("eval")
+        self.assertEqual([e["settings"]["eval.num_prompts"] for e in evaluations], ["0"] * 3)
+        self.assertEqual(evaluations[2]["model"], "runs/quickstart/model")
+
+    def test_second_run_keeps_models_until_the_recipe_changes(self):
+        self.assertEqual(self.run_quickstart()[0], 0)
+        code, output = self.run_quickstart()
+        self.assertEqual(code, 0, output)
+        self.assertIn("(kept)", output)
+        self.assertEqual(len(self.events("sft")), 2)
+        with open(self.root / "deploy/configs/addition/student_sft.yaml", "a", encoding="utf-8") as file:
+            file.write("# changed\n")
+        self.assertEqual(self.run_quickstart()[0], 0)
+        self.assertEqual(len(self.events("sft")), 4)
+
+    def test_failed_preparation_is_not_kept(self):
+        code, output = self.run_quickstart(STUB_SFT="65")
+        self.assertEqual(code, 65, output)
+        self.assertIn("supervised training", output)
+        self.assertEqual(self.events("train"), [])
+        self.assertEqual(self.run_quickstart()[0], 0)
+
+    def test_teacher_that_dies(self):
+        code, output = self.run_quickstart(STUB_TEACHER="65")
+        self.assertEqual(code, 65, output)
+        self.assertIn("the weights are damaged", output)
+        self.assertIn("before it was ready", output)
+        self.assertEqual(self.events("train"), [])
+
+    def test_training_that_fails_ends_the_teacher(self):
+        code, output = self.run_quickstart(STUB_TRAIN="76")
+        self.assertEqual(code, 76, output)
+        self.assertEqual(len(self.events("teacher ended")), 1)
+        self.assertFalse((self.root / "runs/quickstart/summary.json").exists())
+
+    def interrupt(self, number):
+        process = self.start(STUB_TRAIN="wait")
+        teacher, trainer = self.wait_for_event("teacher"), self.wait_for_event("train")
+        os.killpg(process.pid, number)  # as a terminal does
+        output, _ = process.communicate(timeout=WAIT_S)
+        self.assertEqual(self.events("train")[-1].get("signals"), 1)  # asked once: it saves
+        self.assertEqual(len(self.events("teacher ended")), 1)
+        self.assertFalse(is_alive(teacher["pid"]))
+        self.assertFalse(is_alive(trainer["pid"]))
+        return process.returncode, output
+
+    def test_interrupt(self):
+        code, output = self.interrupt(signal.SIGINT)
+        self.assertEqual(code, 130, output)
+        self.assertIn("interrupted", output)
+
+    def test_terminate(self):
+        self.assertEqual(self.interrupt(signal.SIGTERM)[0], 143)
+
+    def test_other_configuration(self):
+        shutil.copytree(ROOT / "deploy/examples/stories", self.root / "deploy/examples/stories", dirs_exist_ok=True)
+        code, output = self.run_quickstart("--config", "deploy/configs/stories.yaml", "--set", "trainer.total_steps=3",
+                                           STUB_MEASURE="kl")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(self.events("teacher")[0]["model"], "deploy/examples/stories260K")
+        settings = self.events("train")[0]["settings"]
+        self.assertEqual(settings["trainer.total_steps"], "3")
+        self.assertEqual(settings["run.dir"], "runs/stories")
+        self.assertNotIn("data.train", settings)
+        self.assertTrue(pathlib.Path(settings["student.model"], "model.safetensors").exists())
+        summary = json.loads((self.root / "runs/stories/summary.json").read_text())
+        self.assertEqual(summary["student_kl_to_teacher_before"], 0.25)
+        self.assertEqual(summary["student_kl_to_teacher_after"], 0.8)
+        self.assertIn("KL to the teacher", output)
+
+    def test_own_configuration_and_teacher(self):
+        own = self.root / "own.yaml"
+        own.write_text("student:\n  model: /models/student\n")
+        code, output = self.run_quickstart("--config", "own.yaml", "--teacher", "/models/teacher", "--run-dir", "out")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(self.events("teacher")[0]["model"], "/models/teacher")
+        self.assertNotIn("student.model", self.events("train")[0]["settings"])
+        self.assertEqual([event["model"] for event in self.events("eval")], ["/models/teacher", None, "out/model"])
+
+    def test_servers_that_run_already(self):
+        (self.root / "own.yaml").write_text("student:\n  model: /models/student\n")
+        code, output = self.run_quickstart("--config", "own.yaml")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(self.events("teacher"), [])
+        self.assertNotIn("teacher.endpoints", self.events("train")[0]["settings"])
+        self.assertEqual(len(self.events("eval")), 2)
+
+    def test_bad_arguments(self):
+        for arguments, part in ((("--confg", "x"), "unknown argument --confg"), (("--config",), "needs a value"),
+                                (("--config", "absent.yaml"), "absent.yaml does not exist")):
+            code, output = self.run_quickstart(*arguments)
+            self.assertEqual(code, 1)
+            self.assertIn(part, output)
+        self.assertEqual(self.events(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

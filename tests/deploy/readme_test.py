@@ -1,0 +1,67 @@
+"""The README says what the programs do: its reference is their output, its commands parse, its files exist."""
+
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BIN_DIR = pathlib.Path(os.environ.get("TAOPD_BIN_DIR", ROOT / "build/cpu/bin"))
+
+
+def commands():
+    """Every command line of the README's shell blocks, as words."""
+    for block in re.findall(r"```sh\n(.*?)```", README, re.S):
+        for line in block.splitlines():
+            for command in line.split("&&"):
+                yield shlex.split(command, comments=True)
+
+
+def help_of(words):
+    """The help of the program (and subcommand) that a command starts."""
+    program = words[0]
+    if program.startswith("build/cpu/bin/"):
+        path = BIN_DIR / pathlib.Path(program).name
+        subcommand = [word for word in words[1:2] if not word.startswith("-")]
+        return subprocess.run([path, *subcommand, "--help"], check=True, capture_output=True, text=True).stdout
+    return subprocess.run([ROOT / program, "--help"], check=True, capture_output=True, text=True).stdout
+
+
+class ReadmeTest(unittest.TestCase):
+    def test_reference_is_up_to_date(self):
+        done = subprocess.run([ROOT / "deploy/readme_reference", "--check"], capture_output=True, text=True, check=False,
+                              env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR)})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_commands(self):
+        own = [words for words in commands() if words[0] != "cmake"]
+        self.assertGreaterEqual(len(own), 8)
+        for words in own:
+            text = help_of(words)
+            for word in words[1:]:
+                if word in ("-L", "-R"):  # ctest's, passed through
+                    continue
+                if word.startswith("-"):
+                    self.assertRegex(text, rf"(?<![\w-]){re.escape(word)}(?![\w-])", " ".join(words))
+
+    def test_presets(self):
+        presets = (ROOT / "CMakePresets.json").read_text(encoding="utf-8")
+        for words in commands():
+            if "--preset" in words:
+                self.assertIn(f'"name": "{words[words.index("--preset") + 1]}"', presets)
+
+    def test_files_exist(self):
+        folders = "kernels|common|proto|server|trainer|deploy|tests"
+        for path in re.findall(rf"`((?:{folders})/[\w./]*)`", README) + re.findall(r"\]\(([\w./]+)\)", README):
+            self.assertTrue((ROOT / path).exists(), path)
+
+    def test_settings_in_examples_exist(self):
+        for keys in re.findall(r"`((?:run|student|teacher|data|rollout|objective|optimizer|trainer|eval)\.\w+)`", README):
+            self.assertTrue(f"| `{keys}` |" in README, keys)
+
+
+if __name__ == "__main__":
+    unittest.main()

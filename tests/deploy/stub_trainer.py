@@ -1,0 +1,56 @@
+"""Stands in for taopd-trainer in quickstart_test.py: the same command line and files, no numbers.
+
+Appends what it was asked to $STUB_LOG. $STUB_TRAIN: "wait" makes `train` wait for a signal and end with 75, a number
+makes it end with that.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("command")
+parser.add_argument("run_dirs", nargs="*")
+parser.add_argument("--config")
+parser.add_argument("--set", action="append", default=[])
+parser.add_argument("--overwrite", action="store_true")
+parser.add_argument("--model")
+parser.add_argument("-o", "--output")
+args = parser.parse_args()
+settings = dict(assignment.split("=", 1) for assignment in args.set)
+
+
+def log(**fields):
+    with open(os.environ["STUB_LOG"], "a", encoding="utf-8") as file:
+        file.write(json.dumps({"command": args.command, "pid": os.getpid(), "settings": settings, **fields}) + "\n")
+
+
+if args.command == "report":
+    pathlib.Path(args.output).write_text("<html>")
+elif args.command == "eval":
+    log(model=args.model)
+    right = {"teacher": 0.9, "before": 0.25}.get(args.output.split("/")[-1].split(".")[0].split("_")[-1], 0.8)
+    result = {"measure": "accuracy", "accuracy": right, "accuracy_low": right - 0.05, "accuracy_high": right + 0.05, "n": 400}
+    if os.environ.get("STUB_MEASURE") == "kl":
+        result = {"measure": "kl", "kl_to_teacher": right, "n": 64}
+    pathlib.Path(args.output).write_text(json.dumps(result))
+else:  # sft, train
+    signals = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: signals.append(number))
+    log()
+    run_dir = pathlib.Path(settings["run.dir"])
+    (run_dir / "model").mkdir(parents=True, exist_ok=True)
+    (run_dir / "metrics.jsonl").write_text('{"step": 1}\n{"step": 7}\n')
+    behavior = os.environ.get("STUB_TRAIN", "0") if args.command == "train" else os.environ.get("STUB_SFT", "0")
+    if behavior == "wait":
+        while not signals:
+            time.sleep(0.01)
+        time.sleep(0.2)  # a second signal would be seen
+        log(signals=len(signals))
+        sys.exit(75)
+    sys.exit(int(behavior))

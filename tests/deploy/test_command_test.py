@@ -1,0 +1,83 @@
+"""What tests/run says: the closing line and the exit code; and that deploy/setup leaves a ready machine alone."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+PASSED = '<testcase name="a" status="run"/>'
+FAILED = '<testcase name="b" status="fail"><failure message=""/></testcase>'
+SKIPPED = '<testcase name="c" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/></testcase>'
+DISABLED = '<testcase name="d" status="disabled"/>'
+MISSING = '<testcase name="e" status="notrun"><skipped message="Unable to find executable"/></testcase>'
+
+
+class SummaryTest(unittest.TestCase):
+    def summary(self, cases, ctest_status):
+        with tempfile.NamedTemporaryFile("w", suffix=".xml") as report:
+            report.write(f"<testsuite>{''.join(cases)}</testsuite>")
+            report.flush()
+            done = subprocess.run([sys.executable, ROOT / "tests/support/summarize_junit.py", report.name, str(ctest_status)],
+                                  capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    def test_all_passed(self):
+        self.assertEqual(self.summary([PASSED, PASSED, SKIPPED], 0), (0, "2 passed, 0 failed, 1 skipped\n"))
+
+    def test_failure(self):
+        self.assertEqual(self.summary([PASSED, FAILED, DISABLED], 8), (1, "1 passed, 1 failed, 1 skipped\n"))
+
+    def test_missing_program_is_a_failure(self):
+        self.assertEqual(self.summary([PASSED, MISSING], 8), (1, "1 passed, 1 failed, 0 skipped\n"))
+
+    def test_nothing_ran(self):
+        self.assertEqual(self.summary([], 0), (1, "0 passed, 0 failed, 0 skipped\n"))
+        self.assertEqual(self.summary([SKIPPED], 0), (1, "0 passed, 0 failed, 1 skipped\n"))
+
+    def test_ctest_failed_otherwise(self):
+        self.assertEqual(self.summary([PASSED], 1)[0], 1)
+
+
+class SetupTest(unittest.TestCase):
+    def setup_says(self, *arguments, **environment):
+        done = subprocess.run([ROOT / "deploy/setup", *arguments], env={**os.environ, **environment},
+                              capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def with_libtorch(self, layout):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        for file in ("include/ATen/ATen.h", "lib/libtorch_cpu.so"):
+            path = pathlib.Path(directory.name, layout, file)
+            path.parent.mkdir(parents=True)
+            path.touch()
+        return directory.name
+
+    def test_a_ready_machine(self):
+        if self.setup_says("--check", TAOPD_DEPS=self.with_libtorch("."))[0] != 0:
+            self.skipTest("this machine was not set up by deploy/setup")
+        for layout in ("torch-2.11.0/torch", "torch", "."):
+            start = time.monotonic()
+            self.assertEqual(self.setup_says(TAOPD_DEPS=self.with_libtorch(layout)), (0, "setup: nothing to do\n", ""))
+            self.assertLess(time.monotonic() - start, 5)  # 0.05 s on an idle machine
+
+    def test_half_a_libtorch_is_missing(self):
+        deps = self.with_libtorch("torch")
+        pathlib.Path(deps, "torch/lib/libtorch_cpu.so").unlink()
+        code, _, error = self.setup_says("--check", TAOPD_DEPS=deps)
+        self.assertEqual(code, 1)
+        self.assertIn("missing" if "packages" in error else f"LibTorch is not in {deps}", error)
+
+    def test_unknown_argument(self):
+        code, _, error = self.setup_says("--test")
+        self.assertEqual(code, 1)
+        self.assertIn("unknown argument --test", error)
+
+
+if __name__ == "__main__":
+    unittest.main()

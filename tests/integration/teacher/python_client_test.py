@@ -1,0 +1,95 @@
+"""A client made from the proto alone, by grpcio-tools, gets scores that agree with each other.
+
+Usage: python_client_test.py TAOPD_TEACHER SOURCE_DIR. Exits 0 when all is well, 1 otherwise.
+"""
+
+import importlib
+import json
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import grpc
+from grpc_tools import protoc
+
+
+def compile_proto(source_dir, out_dir):
+    proto = "proto/taopd/v1/teacher.proto"
+    arguments = ["protoc", f"-I{source_dir}", f"--python_out={out_dir}", f"--grpc_python_out={out_dir}", proto]
+    if protoc.main(arguments) != 0:
+        raise RuntimeError("protoc failed")
+    sys.path.insert(0, out_dir)
+    return (importlib.import_module("proto.taopd.v1.teacher_pb2"),
+            importlib.import_module("proto.taopd.v1.teacher_pb2_grpc"))
+
+
+def start_teacher(binary, source_dir, ready_file):
+    teacher = subprocess.Popen([binary, "--model", f"{source_dir}/deploy/examples/stories260K", "--port", "0",
+                                "--grpc-port", "0", "--ready-file", ready_file, "--num-threads", "1"])
+    while not os.path.exists(ready_file):
+        if teacher.poll() is not None:
+            raise RuntimeError(f"taopd-teacher ended with {teacher.returncode}")
+        time.sleep(0.005)
+    return teacher, json.loads(pathlib.Path(ready_file).read_text())
+
+
+def check_scores(pb, stub):
+    info = stub.GetTeacherInfo(pb.GetTeacherInfoRequest())
+    assert info.head_vocab_size == 512 and info.protocol_version == 1, info
+    golden = json.loads(pathlib.Path(__file__).with_name("stories260K_greedy.json").read_text())
+    ids, k, start = golden["ids"][:50], 5, 10
+    request = pb.ScoreRequest(request_id="python", token_ids=ids, score_start=start, top_k=k,
+                              expected_revision=info.revision, options=pb.ScoreOptions(rank=True, entropy=True))
+    response = stub.Score(request)
+    num_rows = len(ids) - start
+    assert response.request_id == "python" and response.revision == info.revision
+    assert len(response.ids) == len(response.logprobs) == num_rows * k
+    for row in range(num_rows):
+        expected = golden["top5"][start + row - 1]
+        total = math.exp(response.log_tail[row])
+        for j in range(k):
+            assert response.ids[row * k + j] == expected[j][0], (row, j)
+            assert abs(response.logprobs[row * k + j] - expected[j][1]) < 1e-4, (row, j)
+            total += math.exp(response.logprobs[row * k + j])
+        assert abs(total - 1) < 1e-5, total
+        assert response.entropy[row] > 0
+    streamed = list(stub.ScoreStream(iter([request] * 3)))
+    assert [r.response.logprobs for r in streamed] == [response.logprobs] * 3
+    return len(response.ids)
+
+
+def check_refusal(pb, stub):
+    try:
+        stub.Score(pb.ScoreRequest(token_ids=[1, 512], score_start=1))
+    except grpc.RpcError as error:
+        assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, error
+        assert "token_ids[1] = 512" in error.details(), error
+        return
+    raise AssertionError("an id outside of the vocabulary was accepted")
+
+
+def main():
+    binary, source_dir = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as directory:
+        pb, pb_grpc = compile_proto(source_dir, directory)
+        teacher, ready = start_teacher(binary, source_dir, os.path.join(directory, "ready.json"))
+        try:
+            with grpc.insecure_channel(f"127.0.0.1:{ready['grpc_port']}") as channel:
+                stub = pb_grpc.TeacherStub(channel)
+                print("scored", check_scores(pb, stub), "ids")
+                check_refusal(pb, stub)
+            teacher.send_signal(signal.SIGTERM)
+            assert teacher.wait() == 0, teacher.returncode
+        finally:
+            if teacher.poll() is None:
+                teacher.kill()
+                teacher.wait()
+
+
+if __name__ == "__main__":
+    main()

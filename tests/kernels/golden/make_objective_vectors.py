@@ -1,0 +1,107 @@
+"""Writes objective_vectors.jsonl: losses and gradients of every objective for small vocabularies.
+
+Usage: python make_objective_vectors.py SHARED_VECTORS > objective_vectors.jsonl
+
+The float64 rows of SHARED_VECTORS (data/objective_vectors.jsonl of the shared folder; autograd over the full softmax
+with the exact tail) are thinned to every fourth of each objective. For the objectives that it does not hold with an exact
+tail, the same inputs go through PyTorch's float64 autograd here, with the formulas of the sources
+that kernels/include/taopd/objective.h names, stop-gradients written as detach(). torch 2.11.0.
+"""
+import json
+import sys
+
+import torch
+
+BETA = 0.3  # of jsd
+
+
+def quantities(row):
+    z = torch.tensor(row["logits"], dtype=torch.float64, requires_grad=True)
+    ids = torch.tensor(row["support_ids"])
+    log_p_all = torch.log_softmax(z, -1)
+    outside = torch.ones(row["vocab"], dtype=torch.bool)
+    outside[ids] = False
+    log_q = torch.tensor(row["teacher_logprobs"], dtype=torch.float64)
+    return dict(
+        z=z,
+        log_p=log_p_all[ids],
+        log_q=log_q,
+        log_p_tail=torch.logsumexp(log_p_all[outside], -1) if outside.any() else None,
+        log_q_tail=torch.tensor(row["teacher_log_tail"], dtype=torch.float64),
+        log_py=log_p_all[row["sampled_id"]],
+        log_qy=torch.tensor(row["teacher_logprob_sampled"], dtype=torch.float64),
+        inside=row["sampled_id"] in row["support_ids"],
+    )
+
+
+def normalized(q):
+    log_p = torch.log_softmax(q["log_p"], -1)
+    log_q = torch.log_softmax(q["log_q"], -1)
+    return (log_p.exp() * (log_p - log_q)).sum()
+
+
+def unnormalized(q):
+    return (q["log_p"].exp() * (q["log_p"] - q["log_q"])).sum()
+
+
+def score(q, advantage):
+    return advantage.detach() * (q["log_py"] - q["log_py"].detach())
+
+
+def ratio(q):
+    return q["log_py"] - q["log_qy"]
+
+
+# Each returns (value, something whose gradient is the objective's gradient).
+def both(loss):
+    return loss, loss
+
+
+def ema_pg(q):
+    r = (q["log_p"] - q["log_q"]).detach()
+    extra = torch.zeros((), dtype=torch.float64) if q["inside"] else ratio(q).detach()
+    weight = (q["log_py"] - q["log_py"].detach()).exp()
+    return both((q["log_p"].exp() * r).sum() + weight * extra)
+
+
+def jsd(q):
+    p = torch.cat([q["log_p"].exp(), q["log_p_tail"].exp()[None]])
+    t = torch.cat([q["log_q"].exp(), q["log_q_tail"].exp()[None]])
+    m = BETA * t + (1 - BETA) * p
+    return both((BETA * t * (t / m).log() + (1 - BETA) * p * (p / m).log()).sum())
+
+
+OBJECTIVES = {
+    "normalized": lambda q: both(normalized(q)),
+    "unnormalized": lambda q: both(unnormalized(q)),
+    "mopd": lambda q: both(unnormalized(q) + q["log_q"].exp().sum() - q["log_p"].exp().sum()),
+    "ema_pg": ema_pg,
+    "sampled_token_k2": lambda q: both(ratio(q) ** 2 / 2),
+    "sampled_token_k3": lambda q: both(torch.expm1(-ratio(q)) + ratio(q)),
+    "vopd": lambda q: (ratio(q), score(q, ratio(q) - normalized(q))),
+    "jsd": jsd,
+    "cross_entropy": lambda q: both(-q["log_py"]),
+}
+
+
+def main():
+    rows = [json.loads(line) for line in open(sys.argv[1])]
+    rows = [row for row in rows if row["source"] == "float64"]
+    for name in dict.fromkeys(row["objective"] for row in rows):
+        for row in [row for row in rows if row["objective"] == name][1::4]:
+            print(json.dumps(row))
+    inputs = [row for row in rows if row["objective"] == "ta_opd"][3::6]
+    for name, objective in OBJECTIVES.items():
+        for row in inputs:
+            q = quantities(row)
+            value, surrogate = objective(q)
+            (grad,) = torch.autograd.grad(surrogate, q["z"])
+            made = dict(row, id=f"{name}-{row['id']}", objective=name)
+            made["expected"] = {"loss": value.item(), "grad": grad.tolist()}
+            if name == "jsd":
+                made["beta"] = BETA
+            print(json.dumps(made))
+
+
+if __name__ == "__main__":
+    main()

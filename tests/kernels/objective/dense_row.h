@@ -1,0 +1,118 @@
+// Oracle for the objectives: dense logits and a dense teacher, from which the O(k) numbers are made
+// by plain sums, and the dense gradient that an ObjectiveResult stands for.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "taopd/objective.h"
+
+namespace taopd::testing {
+
+template <typename Real>
+std::vector<Real> LogSoftmax(const std::vector<Real>& z) {
+  const Real total = LogSumExp(z.data(), static_cast<int32_t>(z.size()));
+  std::vector<Real> log_p(z);
+  for (Real& x : log_p) x -= total;
+  return log_p;
+}
+
+// The student over the whole vocabulary, and what the teacher says about it.
+template <typename Real>
+struct DenseRow {
+  std::vector<Real> logits;      // [V]
+  std::vector<int32_t> support;  // [k]
+  std::vector<Real> teacher;     // [k] log q on the support
+  Real teacher_tail = 0;
+  int32_t sampled = 0;
+  Real teacher_sampled = 0;
+  Real log_behavior = 0;
+  bool off_policy = false;
+
+  bool Inside(int32_t v) const {
+    return std::find(support.begin(), support.end(), v) != support.end();
+  }
+};
+
+template <typename Real>
+struct DenseResult {
+  Real loss = 0;
+  std::vector<Real> gradient;  // [V]
+  int32_t num_limited = 0;
+};
+
+// With student_epsilon > 0 the student's tail is log1mexp of its clamped mass, as in the paper's
+// listing.
+template <typename Real>
+DenseResult<Real> Evaluate(const Objective& objective, const DenseRow<Real>& dense,
+                           Real student_epsilon = 0) {
+  const std::vector<Real> log_p_all = LogSoftmax(dense.logits);
+  std::vector<Real> log_p, rest, gradient(dense.support.size());
+  for (int32_t id : dense.support) log_p.push_back(log_p_all[id]);
+  for (int32_t v = 0; v < static_cast<int32_t>(log_p_all.size()); ++v) {
+    if (!dense.Inside(v)) rest.push_back(log_p_all[v]);
+  }
+  ObjectiveRow<Real> row;
+  row.k = static_cast<int32_t>(log_p.size());
+  row.log_p = log_p.data();
+  row.log_q = dense.teacher.data();
+  row.log_p_tail = LogSumExp(rest.data(), static_cast<int32_t>(rest.size()));
+  if (student_epsilon > 0) {
+    bool clamped = false;
+    row.log_p_tail = LogTailFromLogMass(LogSumExp(log_p.data(), row.k), student_epsilon, &clamped);
+  }
+  row.log_q_tail = dense.teacher_tail;
+  row.log_p_sampled = log_p_all[dense.sampled];
+  row.log_q_sampled = dense.teacher_sampled;
+  row.log_behavior_sampled = dense.off_policy ? dense.log_behavior : row.log_p_sampled;
+  row.sampled_in_support = dense.Inside(dense.sampled);
+  ObjectiveResult<Real> result;
+  result.support_gradient = gradient.data();
+  EvaluateObjective(objective, row, &result);
+
+  DenseResult<Real> out;
+  out.loss = result.loss;
+  out.num_limited = result.num_limited;
+  for (Real x : log_p_all) out.gradient.push_back(result.a * std::exp(x));
+  for (int32_t j = 0; j < row.k; ++j) out.gradient[dense.support[j]] = gradient[j];
+  out.gradient[dense.sampled] += result.c;
+  return out;
+}
+
+// Dense teacher to the numbers that a real one sends, for the k most probable ids.
+template <typename Real>
+DenseRow<Real> MakeRow(const std::vector<Real>& logits, const std::vector<Real>& log_q_all,
+                       int32_t k, int32_t sampled) {
+  DenseRow<Real> dense;
+  dense.logits = logits;
+  std::vector<int32_t> order(logits.size());
+  for (std::size_t v = 0; v < order.size(); ++v) order[v] = static_cast<int32_t>(v);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t x, int32_t y) { return log_q_all[x] > log_q_all[y]; });
+  std::vector<Real> rest;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i < static_cast<std::size_t>(k)) {
+      dense.support.push_back(order[i]);
+      dense.teacher.push_back(log_q_all[order[i]]);
+    } else {
+      rest.push_back(log_q_all[order[i]]);
+    }
+  }
+  dense.teacher_tail = LogSumExp(rest.data(), static_cast<int32_t>(rest.size()));
+  dense.sampled = sampled;
+  dense.teacher_sampled = log_q_all[sampled];
+  return dense;
+}
+
+inline std::vector<double> RandomLogits(int32_t vocabulary_size, double scale, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal(0, scale);
+  std::vector<double> logits(vocabulary_size);
+  for (double& z : logits) z = normal(random);
+  return logits;
+}
+
+}  // namespace taopd::testing

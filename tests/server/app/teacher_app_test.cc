@@ -1,0 +1,189 @@
+// The life cycle with a fake engine: each test is a process of its own under ctest, so the signals it
+// sends to itself reach its own server only.
+#include "server/app/teacher_app.h"
+
+#include <absl/synchronization/notification.h>
+#include <httplib.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "tests/server/fake_engine.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using testing::FakeModel;
+using testing::MakeFakeModel;
+using testing::TempDir;
+
+// What the server prints, with a wait for the line that names the ports.
+class PortLine : public std::stringbuf {
+ public:
+  int sync() override {
+    if (!listening_.HasBeenNotified()) listening_.Notify();
+    return 0;
+  }
+  int WaitForHttpPort() {
+    listening_.WaitForNotification();
+    const std::string line = str();
+    const size_t at = line.find("http=127.0.0.1:");
+    EXPECT_NE(at, std::string::npos) << line;
+    EXPECT_NE(line.find(" grpc=127.0.0.1:"), std::string::npos) << line;
+    return std::stoi(line.substr(at + 15));
+  }
+
+ private:
+  absl::Notification listening_;
+};
+
+class TeacherAppTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // the server's thread takes it
+    options_.model = "fake";
+    options_.port = options_.grpc_port = 0;
+    options_.ready_file = dir_.File("ready.json");
+    options_.shutdown_timeout = 20;
+  }
+  void Start(ModelLoader load) {
+    load_ = std::move(load);
+    server_ = std::thread([this] {
+      std::ostream out(&line_);
+      exit_code_ = RunTeacher(options_, load_, out);
+    });
+    client_ = std::make_unique<httplib::Client>("127.0.0.1", line_.WaitForHttpPort());
+    client_->set_read_timeout(20);
+  }
+  void WaitUntilHealthy() {
+    for (;;) {
+      const auto health = client_->Get("/health");
+      if (health && health->status == 200) return;
+      std::this_thread::yield();
+    }
+  }
+  int Terminate() {
+    ::kill(::getpid(), SIGTERM);
+    server_.join();
+    return exit_code_;
+  }
+
+  TempDir dir_;
+  TeacherOptions options_;
+  ModelLoader load_;
+  PortLine line_;
+  std::thread server_;
+  int exit_code_ = -1;
+  std::unique_ptr<httplib::Client> client_;
+  FakeModel fake_ = MakeFakeModel();
+};
+
+TEST_F(TeacherAppTest, ListensWhileLoadingThenServesThenDrains) {
+  absl::Notification may_load;
+  Start([&]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
+    may_load.WaitForNotification();
+    return fake_.model;
+  });
+  EXPECT_EQ(client_->Get("/health")->status, 503);
+  EXPECT_FALSE(std::filesystem::exists(options_.ready_file));
+  may_load.Notify();
+  WaitUntilHealthy();
+  EXPECT_EQ(client_->Post("/v1/completions", "{\"prompt\":[1]}", "application/json")->status, 200);
+  EXPECT_EQ(Terminate(), kExitOk);
+  const auto ready = nlohmann::json::parse(testing::ReadFile(options_.ready_file));
+  EXPECT_EQ(ready["pid"], ::getpid());
+  EXPECT_EQ(ready.size(), 3u);
+  EXPECT_GT(ready["http_port"], 0);
+  EXPECT_GT(ready["grpc_port"], 0);
+  EXPECT_FALSE(client_->Get("/health"));  // nobody listens
+}
+
+TEST_F(TeacherAppTest, AcceptedWorkIsAnsweredBeforeTheEnd) {
+  Start([&] { return fake_.model; });
+  WaitUntilHealthy();
+  fake_.engine->Hold(true);
+  std::thread call([&] {
+    httplib::Client client("127.0.0.1", client_->port());
+    client.set_read_timeout(20);
+    const auto answer = client.Post("/v1/completions", "{\"prompt\":[1]}", "application/json");
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status, 200);
+  });
+  fake_.engine->WaitForQueued(1);
+  ::kill(::getpid(), SIGTERM);
+  // Draining has begun when health fails; a new request is then refused.
+  while (client_->Get("/health")->status == 200) std::this_thread::yield();
+  EXPECT_EQ(client_->Post("/v1/completions", "{\"prompt\":[1]}", "application/json")->status, 503);
+  fake_.engine->Hold(false);
+  call.join();
+  server_.join();
+  EXPECT_EQ(exit_code_, kExitOk);
+}
+
+TEST_F(TeacherAppTest, DrainEndsAtItsDeadline) {
+  options_.shutdown_timeout = 0.2;
+  Start([&] { return fake_.model; });
+  WaitUntilHealthy();
+  fake_.engine->Hold(true);
+  std::thread call([&] {
+    httplib::Client client("127.0.0.1", client_->port());
+    client.set_read_timeout(20);
+    const auto answer = client.Post("/v1/completions", "{\"prompt\":[1]}", "application/json");
+    EXPECT_TRUE(!answer || answer->status == 503);
+  });
+  fake_.engine->WaitForQueued(1);
+  EXPECT_EQ(Terminate(), kExitOk);
+  call.join();
+}
+
+TEST_F(TeacherAppTest, SignalWhileLoadingEndsAtOnce) {
+  absl::Notification never, load_left;
+  Start([&]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
+    never.WaitForNotification();
+    load_left.Notify();
+    return Unavailable("late");
+  });
+  EXPECT_EQ(Terminate(), kExitOk);
+  EXPECT_FALSE(std::filesystem::exists(options_.ready_file));
+  never.Notify();
+  load_left.WaitForNotification();
+}
+
+TEST_F(TeacherAppTest, FailureToLoadIsAnExitCode) {
+  Start([]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> { return NotFound("config.json"); });
+  server_.join();
+  EXPECT_EQ(exit_code_, kExitModel);
+}
+
+TEST_F(TeacherAppTest, ExceptionInLoadingIsInternal) {
+  Start([]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> { throw std::runtime_error("boom"); });
+  server_.join();
+  EXPECT_EQ(exit_code_, kExitInternal);
+}
+
+TEST_F(TeacherAppTest, PortInUseIsAnExitCode) {
+  Start([&] { return fake_.model; });
+  for (const bool http : {true, false}) {
+    TeacherOptions second = options_;
+    WaitUntilHealthy();
+    while (!std::filesystem::exists(options_.ready_file)) std::this_thread::yield();
+    const auto ready = nlohmann::json::parse(testing::ReadFile(options_.ready_file));
+    (http ? second.port : second.grpc_port) = ready[http ? "http_port" : "grpc_port"].get<int64_t>();
+    std::ostringstream out;
+    const ModelLoader load = [] { return MakeFakeModel().model; };
+    EXPECT_EQ(RunTeacher(second, load, out), kExitUnavailable);
+    EXPECT_EQ(out.str(), "");
+  }
+  EXPECT_EQ(Terminate(), kExitOk);
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,425 @@
+// The gRPC server with real sockets on 127.0.0.1 and an engine that can hold work back.
+#include "server/grpc/grpc_server.h"
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <set>
+#include <thread>
+
+#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "server/grpc/score_conversion.h"
+#include "tests/server/fake_engine.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::FakeModel;
+using testing::MakeFakeModel;
+
+v1::ScoreRequest MakeRequest(const std::string& id = "r1") {
+  v1::ScoreRequest request;
+  request.set_request_id(id);
+  for (uint32_t token : {3, 1, 4, 1, 5, 9}) request.add_token_ids(token);
+  request.set_score_start(2);
+  request.set_top_k(3);
+  return request;
+}
+
+class GrpcServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_);
+    ASSERT_OK(server);
+    server_ = *std::move(server);
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    channel_ = grpc::CreateCustomChannel(HostPort("127.0.0.1", server_->port()), grpc::InsecureChannelCredentials(),
+                                         arguments);
+    stub_ = v1::Teacher::NewStub(channel_);
+  }
+  void TearDown() override {
+    if (server_ == nullptr) return;
+    fake_.engine->Drain(absl::Now());
+    server_->Shutdown(absl::Now());
+  }
+
+  void Ready() { state_.SetReady(fake_.model); }
+
+  grpc::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response) {
+    grpc::ClientContext context;
+    return stub_->Score(&context, request, response);
+  }
+
+  // grpc.health.v1.Health/Check with hand-made messages: 1 = SERVING, 2 = NOT_SERVING.
+  int Health(const std::string& service) {
+    std::string bytes = "\x0a" + std::string(1, static_cast<char>(service.size())) + service;
+    grpc::Slice slice(bytes);
+    grpc::ByteBuffer request(&slice, 1), response;
+    grpc::ClientContext context;
+    grpc::GenericStub stub(channel_);
+    grpc::CompletionQueue queue;
+    auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+    call->StartCall();
+    grpc::Status status;
+    call->Finish(&response, &status, nullptr);
+    void* tag;
+    bool ok;
+    queue.Next(&tag, &ok);
+    if (!status.ok()) return -static_cast<int>(status.error_code());
+    std::vector<grpc::Slice> slices;
+    response.Dump(&slices);
+    if (slices.empty() || slices[0].size() < 2) return 0;
+    return slices[0].begin()[1];
+  }
+
+  FakeModel fake_ = MakeFakeModel(/*with_tokenizer=*/true);
+  ServingState state_{Clock::Real(), absl::Seconds(60)};
+  ServerMetrics metrics_;
+  std::unique_ptr<GrpcServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Teacher::Stub> stub_;
+};
+
+TEST_F(GrpcServerTest, UnavailableWhileLoadingThenServes) {
+  grpc::ClientContext context;
+  v1::GetTeacherInfoResponse info;
+  EXPECT_EQ(stub_->GetTeacherInfo(&context, {}, &info).error_code(), grpc::StatusCode::UNAVAILABLE);
+  v1::ScoreResponse response;
+  EXPECT_EQ(Score(MakeRequest(), &response).error_code(), grpc::StatusCode::UNAVAILABLE);
+
+  Ready();
+  grpc::ClientContext second;
+  ASSERT_TRUE(stub_->GetTeacherInfo(&second, {}, &info).ok());
+  EXPECT_EQ(info.model_name(), "fake");
+  EXPECT_EQ(info.revision(), "0123456789abcdef");
+  EXPECT_EQ(info.tokenizer_hash(), "tokenizer-hash");
+  EXPECT_EQ(info.tokenizer_vocab_size(), 32u);
+  EXPECT_EQ(info.head_vocab_size(), 32u);
+  EXPECT_EQ(info.max_model_len(), 64u);
+  EXPECT_EQ(info.max_top_k(), 8u);
+  EXPECT_EQ(info.max_candidates(), 4u);
+  EXPECT_EQ(info.dtype(), "float32");
+  EXPECT_TRUE(info.supports_temperature());
+  EXPECT_EQ(info.protocol_version(), 1u);
+  EXPECT_TRUE(Score(MakeRequest(), &response).ok());
+}
+
+TEST_F(GrpcServerTest, ScoreCarriesEveryArray) {
+  Ready();
+  v1::ScoreRequest request = MakeRequest("everything");
+  request.set_temperature(0.5f);
+  request.mutable_options()->set_entropy(true);
+  request.mutable_options()->set_rank(true);
+  request.mutable_options()->set_support_stats(true);
+  request.set_num_candidates(2);
+  for (uint32_t id : {0, 1, 2, 3, 4, 5, 6, 31}) request.add_candidate_ids(id);
+  request.set_expected_revision("0123456789abcdef");
+  v1::ScoreResponse response;
+  const grpc::Status status = Score(request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+
+  ScoreParams params{.start = 2, .top_k = 3, .temperature = 0.5f, .entropy = true, .rank = true,
+                     .support_stats = true, .num_candidates = 2, .candidate_ids = {0, 1, 2, 3, 4, 5, 6, 31}};
+  const ScoreRows rows = testing::FakeScore({3, 1, 4, 1, 5, 9}, params);
+  const auto expect_equal = [](const auto& actual, const auto& expected, size_t size) {
+    ASSERT_EQ(expected.size(), size);
+    ASSERT_EQ(static_cast<size_t>(actual.size()), size);
+    for (size_t i = 0; i < size; ++i) EXPECT_EQ(actual[static_cast<int>(i)], expected[i]) << i;
+  };
+  EXPECT_EQ(response.request_id(), "everything");
+  EXPECT_EQ(response.revision(), "0123456789abcdef");
+  EXPECT_EQ(response.top_k(), 3u);
+  expect_equal(response.ids(), std::vector<uint32_t>(rows.ids.begin(), rows.ids.end()), 12);
+  expect_equal(response.logprobs(), rows.log_probs, 12);
+  expect_equal(response.log_tail(), rows.log_tail, 4);
+  expect_equal(response.sampled_logprobs(), rows.sampled_log_probs, 4);
+  expect_equal(response.sampled_ranks(), std::vector<uint32_t>(rows.sampled_ranks.begin(), rows.sampled_ranks.end()), 4);
+  expect_equal(response.entropy(), rows.entropy, 4);
+  expect_equal(response.candidate_logprobs(), rows.candidate_log_probs, 8);
+  expect_equal(response.log_support_mass(), rows.log_support_mass, 4);
+  expect_equal(response.log_sum_exp(), rows.log_sum_exp, 4);
+  EXPECT_EQ(response.candidate_logprobs(7), -std::numeric_limits<float>::infinity());
+}
+
+TEST_F(GrpcServerTest, BadFieldsAreRefusedByName) {
+  Ready();
+  using Edit = std::function<void(v1::ScoreRequest&)>;
+  const std::vector<std::pair<Edit, std::string>> cases = {
+      {[](auto& r) { r.clear_token_ids(); }, "token_ids has 0 ids"},
+      {[](auto& r) { for (int i = 0; i < 60; ++i) r.add_token_ids(1); }, "token_ids has 66 ids, more than max_model_len 64"},
+      {[](auto& r) { r.set_token_ids(3, 32); }, "token_ids[3] = 32 is not below the vocabulary size 32"},
+      {[](auto& r) { r.set_token_ids(3, 0xFFFFFFFF); }, "token_ids[3] = 4294967295"},
+      {[](auto& r) { r.set_score_start(0); }, "score_start 0 is not in [1, 6)"},
+      {[](auto& r) { r.set_score_start(6); }, "score_start 6 is not in [1, 6)"},
+      {[](auto& r) { r.set_top_k(9); }, "top_k 9 exceeds max_logprobs 8"},
+      {[](auto& r) { r.set_top_k(0x80000001); }, "top_k 2147483649 exceeds max_logprobs 8"},
+      {[](auto& r) { r.set_temperature(-1.0f); }, "temperature -1 is not a positive number"},
+      {[](auto& r) { r.set_temperature(NAN); }, "temperature"},
+      {[](auto& r) { r.set_num_candidates(5); }, "num_candidates 5 exceeds the limit 4"},
+      {[](auto& r) { r.set_num_candidates(1); }, "candidate_ids has 0 ids, 4 rows of 1 need 4"},
+      {[](auto& r) { r.add_candidate_ids(1); }, "candidate_ids has 1 ids"},
+      {[](auto& r) { r.set_num_candidates(1); for (int i = 0; i < 4; ++i) r.add_candidate_ids(29 + i); },
+       "candidate_ids[3] = 32 is not below"},
+      {[](auto& r) { r.set_request_id(std::string(1025, 'x')); }, "request_id has 1025 bytes"},
+  };
+  for (const auto& [edit, message] : cases) {
+    v1::ScoreRequest request = MakeRequest();
+    edit(request);
+    v1::ScoreResponse response;
+    const grpc::Status status = Score(request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << message;
+    EXPECT_THAT(status.error_message(), HasSubstr(message));
+  }
+  v1::ScoreRequest request = MakeRequest();
+  request.set_expected_revision("other");
+  v1::ScoreResponse response;
+  EXPECT_EQ(Score(request, &response).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST(ScoreConversionTest, ResponseLargerThanAMessageIsRefused) {
+  const EngineLimits limits = {.vocab_size = 1000, .max_model_len = 200000, .max_top_k = 128, .max_candidates = 4};
+  const FakeModel fake = MakeFakeModel(false, std::make_unique<testing::FakeEngine>(limits));
+  v1::ScoreRequest request;
+  for (int i = 0; i < 70000; ++i) request.add_token_ids(1);
+  request.set_score_start(1);
+  request.set_top_k(128);
+  EXPECT_ERROR(ToInferenceRequest(request, *fake.model, absl::InfiniteFuture()), absl::StatusCode::kInvalidArgument,
+               "the limit is 67108864");
+  request.set_top_k(64);
+  EXPECT_OK(ToInferenceRequest(request, *fake.model, absl::InfiniteFuture()));
+}
+
+TEST_F(GrpcServerTest, FullQueueSaysWhenToComeBack) {
+  const EngineLimits limits = {.vocab_size = 32, .max_model_len = 64, .max_top_k = 8, .max_candidates = 4,
+                               .max_num_seqs = 4, .max_queued_tokens = 6};
+  fake_ = MakeFakeModel(false, std::make_unique<testing::FakeEngine>(limits));
+  Ready();
+  fake_.engine->Hold(true);
+  std::thread first([&] {
+    v1::ScoreResponse response;
+    EXPECT_TRUE(Score(MakeRequest(), &response).ok());
+  });
+  fake_.engine->WaitForQueued(1);
+  grpc::ClientContext context;
+  v1::ScoreResponse response;
+  const grpc::Status status = stub_->Score(&context, MakeRequest(), &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto pushback = trailers.find("grpc-retry-pushback-ms");
+  ASSERT_NE(pushback, trailers.end());
+  EXPECT_EQ(std::string(pushback->second.data(), pushback->second.size()), "500");
+  fake_.engine->Hold(false);
+  first.join();
+}
+
+TEST_F(GrpcServerTest, AnswersThatWouldNotFitInMemoryAreRefused) {
+  Ready();
+  fake_.engine->Hold(true);
+  const ByteBudget::Reservation most = state_.message_budget().TryReserve(state_.message_budget().max_bytes() - 100);
+  v1::ScoreResponse response;
+  const grpc::Status status = Score(MakeRequest(), &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("max_message_memory_bytes"));
+}
+
+TEST_F(GrpcServerTest, MemoryOfAnswersIsReturned) {
+  Ready();
+  grpc::ClientContext context;
+  auto stream = stub_->ScoreStream(&context);
+  v1::ScoreStreamResponse response;
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(stream->Write(MakeRequest()));
+    ASSERT_TRUE(stream->Read(&response));
+    EXPECT_TRUE(response.has_response());
+  }
+  stream->WritesDone();
+  EXPECT_FALSE(stream->Read(&response));
+  v1::ScoreResponse unary;
+  EXPECT_TRUE(Score(MakeRequest(), &unary).ok());
+  fake_.engine->Drain(absl::InfiniteFuture());
+  server_->Shutdown(absl::Now() + absl::Seconds(30));
+  server_.reset();
+  EXPECT_EQ(state_.message_budget().num_used(), 0);
+}
+
+TEST_F(GrpcServerTest, DeadlineReachesTheEngineAndCancels) {
+  Ready();
+  fake_.engine->Hold(true);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+  v1::ScoreResponse response;
+  EXPECT_EQ(stub_->Score(&context, MakeRequest(), &response).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  fake_.engine->WaitForCancels(1);
+  EXPECT_LT(fake_.engine->last_deadline(), absl::Now() + absl::Seconds(10));
+}
+
+TEST_F(GrpcServerTest, CancellationReachesTheEngine) {
+  Ready();
+  fake_.engine->Hold(true);
+  grpc::ClientContext context;
+  std::thread call([&] {
+    v1::ScoreResponse response;
+    EXPECT_EQ(stub_->Score(&context, MakeRequest(), &response).error_code(), grpc::StatusCode::CANCELLED);
+  });
+  fake_.engine->WaitForQueued(1);
+  context.TryCancel();
+  fake_.engine->WaitForCancels(1);
+  call.join();
+}
+
+TEST_F(GrpcServerTest, EngineErrorsKeepTheirCode) {
+  Ready();
+  fake_.engine->FailWith(Internal("device lost"));
+  v1::ScoreResponse response;
+  const grpc::Status status = Score(MakeRequest(), &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_THAT(status.error_message(), HasSubstr("device lost"));
+}
+
+TEST_F(GrpcServerTest, OversizedMessageIsRefusedAndTheServerLives) {
+  Ready();
+  v1::ScoreRequest request = MakeRequest();
+  request.mutable_token_ids()->Resize(kMaxMessageBytes / 4 + 1, 0);
+  v1::ScoreResponse response;
+  EXPECT_EQ(Score(request, &response).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(Score(MakeRequest(), &response).ok());
+}
+
+TEST_F(GrpcServerTest, StreamAnswersEachRequestOnce) {
+  Ready();
+  constexpr int kNumRequests = 300;
+  grpc::ClientContext context;
+  auto stream = stub_->ScoreStream(&context);
+  std::thread writer([&] {
+    for (int i = 0; i < kNumRequests; ++i) {
+      v1::ScoreRequest request = MakeRequest(std::to_string(i));
+      if (i % 50 == 7) request.set_top_k(99);
+      EXPECT_TRUE(stream->Write(request));
+    }
+    stream->WritesDone();
+  });
+  std::set<std::string> answered;
+  int num_errors = 0;
+  v1::ScoreStreamResponse response;
+  while (stream->Read(&response)) {
+    EXPECT_TRUE(answered.insert(response.request_id()).second);
+    if (response.has_error()) {
+      ++num_errors;
+      EXPECT_EQ(response.error().code(), grpc::StatusCode::INVALID_ARGUMENT);
+      EXPECT_THAT(response.error().message(), HasSubstr("top_k 99"));
+    } else {
+      EXPECT_EQ(response.response().request_id(), response.request_id());
+      EXPECT_EQ(response.response().ids_size(), 12);
+    }
+  }
+  writer.join();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(answered.size(), static_cast<size_t>(kNumRequests));
+  EXPECT_EQ(num_errors, 6);
+}
+
+TEST_F(GrpcServerTest, StreamHoldsABoundedNumberInTheEngine) {
+  Ready();
+  fake_.engine->Hold(true);
+  constexpr int kNumRequests = 200;
+  grpc::ClientContext context;
+  auto stream = stub_->ScoreStream(&context);
+  std::thread writer([&] {
+    for (int i = 0; i < kNumRequests; ++i) EXPECT_TRUE(stream->Write(MakeRequest(std::to_string(i))));
+    stream->WritesDone();
+  });
+  fake_.engine->WaitForQueued(64);
+  fake_.engine->Hold(false);
+  int num_answers = 0;
+  v1::ScoreStreamResponse response;
+  while (stream->Read(&response)) ++num_answers;
+  writer.join();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(num_answers, kNumRequests);
+  EXPECT_EQ(fake_.engine->max_queued(), 64u);
+}
+
+TEST_F(GrpcServerTest, CancelledStreamCancelsItsWork) {
+  Ready();
+  fake_.engine->Hold(true);
+  grpc::ClientContext context;
+  auto stream = stub_->ScoreStream(&context);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(MakeRequest(std::to_string(i))));
+  fake_.engine->WaitForQueued(3);
+  context.TryCancel();
+  fake_.engine->WaitForCancels(3);
+  v1::ScoreStreamResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(GrpcServerTest, ShutdownAnswersAcceptedWorkAndEndsIdleStreams) {
+  Ready();
+  fake_.engine->Hold(true);
+  grpc::ClientContext idle_context, busy_context;
+  auto idle = stub_->ScoreStream(&idle_context);
+  auto busy = stub_->ScoreStream(&busy_context);
+  ASSERT_TRUE(idle->Write(MakeRequest("idle")));
+  ASSERT_TRUE(busy->Write(MakeRequest("busy")));
+  fake_.engine->WaitForQueued(2);
+  state_.SetDraining();
+  std::thread shutdown([&] {
+    fake_.engine->Drain(absl::InfiniteFuture());
+    server_->Shutdown(absl::Now() + absl::Seconds(30));
+  });
+  fake_.engine->Hold(false);
+  v1::ScoreStreamResponse response;
+  ASSERT_TRUE(busy->Read(&response));
+  EXPECT_TRUE(response.has_response());
+  ASSERT_TRUE(idle->Read(&response));
+  EXPECT_FALSE(idle->Read(&response));
+  EXPECT_EQ(idle->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_FALSE(busy->Read(&response));
+  EXPECT_EQ(busy->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  const absl::Time begun_at = absl::Now();
+  shutdown.join();
+  EXPECT_LT(absl::Now() - begun_at, absl::Seconds(20));  // not by the deadline
+  server_.reset();
+}
+
+TEST_F(GrpcServerTest, HealthNamesBothServices) {
+  EXPECT_EQ(Health(""), 2);
+  server_->SetServing(true);
+  EXPECT_EQ(Health(""), 1);
+  EXPECT_EQ(Health("taopd.v1.Teacher"), 1);
+  EXPECT_EQ(Health("unknown"), -static_cast<int>(grpc::StatusCode::NOT_FOUND));
+  server_->SetServing(false);
+  EXPECT_EQ(Health("taopd.v1.Teacher"), 2);
+}
+
+TEST_F(GrpcServerTest, PortInUseIsUnavailable) {
+  EXPECT_ERROR(GrpcServer::Listen("127.0.0.1", server_->port(), &state_, &metrics_), absl::StatusCode::kUnavailable,
+               Concat("grpc_port ", server_->port()));
+}
+
+TEST_F(GrpcServerTest, RequestsAreCounted) {
+  Ready();
+  v1::ScoreResponse response;
+  ASSERT_TRUE(Score(MakeRequest(), &response).ok());
+  v1::ScoreRequest bad = MakeRequest();
+  bad.set_top_k(99);
+  EXPECT_FALSE(Score(bad, &response).ok());
+  fake_.engine->Drain(absl::InfiniteFuture());
+  server_->Shutdown(absl::Now() + absl::Seconds(30));
+  server_.reset();
+  const std::string text = metrics_.Text(state_);
+  EXPECT_THAT(text, HasSubstr("taopd_teacher_requests_total{code=\"OK\",method=\"grpc/Score\"} 1"));
+  EXPECT_THAT(text, HasSubstr("taopd_teacher_requests_total{code=\"INVALID_ARGUMENT\",method=\"grpc/Score\"} 1"));
+}
+
+TEST(HostPortTest, BracketsIpv6) {
+  EXPECT_EQ(HostPort("::1", 5), "[::1]:5");
+  EXPECT_EQ(HostPort("127.0.0.1", 5), "127.0.0.1:5");
+}
+
+}  // namespace
+}  // namespace taopd

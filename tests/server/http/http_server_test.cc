@@ -1,0 +1,342 @@
+// The HTTP server with real sockets on 127.0.0.1 and an engine that can hold work back.
+#include "server/http/http_server.h"
+
+#include <arpa/inet.h>
+#include <httplib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "server/http/connection.h"
+#include "tests/server/fake_engine.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using nlohmann::json;
+using testing::FakeModel;
+using testing::MakeFakeModel;
+
+// A client that says exactly what it is told.
+class RawClient {
+ public:
+  explicit RawClient(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    const timeval timeout = {20, 0};
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+  }
+  ~RawClient() { Close(); }
+  // False when the server has closed.
+  bool Send(const std::string& bytes) {
+    return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  }
+  std::string ReadAll() {
+    std::string all;
+    char buffer[4096];
+    ssize_t got;
+    while ((got = ::recv(socket_, buffer, sizeof(buffer), 0)) > 0) all.append(buffer, static_cast<size_t>(got));
+    return all;
+  }
+  void Close() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+
+ private:
+  int socket_;
+};
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_, [] { FAIL() << "listener lost"; });
+    ASSERT_OK(server);
+    server_ = *std::move(server);
+    client_ = std::make_unique<httplib::Client>("127.0.0.1", server_->port());
+    client_->set_read_timeout(20);
+  }
+  void TearDown() override {
+    fake_.engine->Drain(absl::Now());
+    client_.reset();
+    if (server_ != nullptr) server_->Shutdown(absl::Now() + absl::Seconds(10));
+  }
+  void Ready() { state_.SetReady(fake_.model); }
+  httplib::Result Complete(const std::string& body) { return client_->Post("/v1/completions", body, "application/json"); }
+  std::string Raw(const std::string& request) {
+    RawClient client(server_->port());
+    client.Send(request);
+    return client.ReadAll();
+  }
+
+  FakeModel fake_ = MakeFakeModel();
+  ServingState state_{Clock::Real(), absl::Seconds(60)};
+  ServerMetrics metrics_;
+  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<httplib::Client> client_;
+};
+
+TEST_F(HttpServerTest, LoadingReadyDraining) {
+  EXPECT_EQ(client_->Get("/health")->status, 503);
+  EXPECT_EQ(client_->Get("/v1/models")->status, 503);
+  EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 503);
+  EXPECT_EQ(client_->Get("/metrics")->status, 200);
+  Ready();
+  const auto health = client_->Get("/health");
+  EXPECT_EQ(health->status, 200);
+  EXPECT_EQ(health->body, "");
+  EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 200);
+  state_.SetDraining();
+  EXPECT_EQ(client_->Get("/health")->status, 503);
+  const auto refused = Complete("{\"prompt\":[1]}");
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_EQ(refused->get_header_value("Connection"), "close");
+  EXPECT_EQ(json::parse(refused->body)["error"]["message"], "the server is draining");
+}
+
+TEST_F(HttpServerTest, ModelsAndVersion) {
+  Ready();
+  const json models = json::parse(client_->Get("/v1/models")->body);
+  EXPECT_EQ(models["data"][0]["id"], "fake");
+  EXPECT_EQ(models["data"][0]["max_model_len"], 64);
+  EXPECT_EQ(models["data"][0]["permission"][0]["allow_logprobs"], true);
+  EXPECT_TRUE(json::parse(client_->Get("/version")->body)["version"].is_string());
+}
+
+TEST_F(HttpServerTest, UnknownRoutesAndMethods) {
+  const auto unknown = client_->Get("/nothing");
+  EXPECT_EQ(unknown->status, 404);
+  EXPECT_EQ(unknown->body, "{\"detail\":\"Not Found\"}");
+  const auto method = client_->Get("/v1/completions");
+  EXPECT_EQ(method->status, 405);
+  EXPECT_EQ(method->body, "{\"detail\":\"Method Not Allowed\"}");
+}
+
+TEST_F(HttpServerTest, ScoresABatchOfPrompts) {
+  Ready();
+  const auto answer = Complete("{\"prompt\":[[3,1,4],[5]],\"max_tokens\":1,\"temperature\":0,\"prompt_logprobs\":2}");
+  ASSERT_EQ(answer->status, 200) << answer->body;
+  EXPECT_EQ(answer->get_header_value("Content-Type"), "application/json");
+  const json body = json::parse(answer->body);
+  ASSERT_EQ(body["choices"].size(), 2u);
+  EXPECT_EQ(body["usage"]["prompt_tokens"], 4);
+  EXPECT_EQ(body["usage"]["completion_tokens"], 2);
+  EXPECT_EQ(body["choices"][1]["prompt_logprobs"], json::array({nullptr}));
+  const json& rows = body["choices"][0]["prompt_logprobs"];
+  ASSERT_EQ(rows.size(), 3u);
+  for (size_t t = 1; t < 3; ++t) {
+    const std::vector<double> expected = testing::FakeLogProbs({3, 1, 4}, t, 1.0);
+    const std::vector<int32_t> order = testing::FakeOrder(expected);
+    for (size_t rank = 1; rank <= 2; ++rank) {
+      const json& entry = rows[t][std::to_string(order[rank - 1])];
+      EXPECT_EQ(entry["rank"], rank);
+      EXPECT_EQ(entry["logprob"].get<float>(), static_cast<float>(expected[order[rank - 1]]));
+    }
+    const int32_t actual = std::vector<int32_t>{3, 1, 4}[t];
+    EXPECT_EQ(rows[t][std::to_string(actual)]["logprob"].get<float>(), static_cast<float>(expected[actual]));
+  }
+}
+
+TEST_F(HttpServerTest, LogprobsOfSampledTokensAreUnderTemperatureOne) {
+  Ready();
+  const auto answer = Complete("{\"prompt\":[3,1],\"max_tokens\":2,\"temperature\":0.5,\"logprobs\":1,"
+                               "\"ignore_eos\":true,\"return_token_ids\":true}");
+  ASSERT_EQ(answer->status, 200) << answer->body;
+  const json choice = json::parse(answer->body)["choices"][0];
+  std::vector<int32_t> ids = {3, 1};
+  for (size_t i = 0; i < 2; ++i) {
+    const int32_t id = choice["token_ids"][i];
+    const float expected = static_cast<float>(testing::FakeLogProbs(ids, ids.size(), 1.0)[id]);
+    EXPECT_EQ(choice["logprobs"]["token_logprobs"][i].get<float>(), expected);
+    EXPECT_EQ(choice["logprobs"]["top_logprobs"][i]["token_id:" + std::to_string(id)].get<float>(), expected);
+    ids.push_back(id);
+  }
+}
+
+TEST_F(HttpServerTest, RequestIdHeaderNamesTheAnswer) {
+  Ready();
+  const auto answer = client_->Post("/v1/completions", {{"X-Request-Id", "abc\"d"}}, "{\"prompt\":[1]}", "application/json");
+  EXPECT_EQ(json::parse(answer->body)["id"], "cmpl-abc\"d");
+}
+
+TEST_F(HttpServerTest, FullQueueIs429) {
+  const EngineLimits limits = {.vocab_size = 32, .max_model_len = 64, .max_top_k = 8, .max_candidates = 4,
+                               .max_num_seqs = 4, .max_queued_tokens = 3};
+  fake_ = MakeFakeModel(false, std::make_unique<testing::FakeEngine>(limits));
+  Ready();
+  fake_.engine->Hold(true);
+  std::thread first([&] {
+    httplib::Client client("127.0.0.1", server_->port());
+    client.set_read_timeout(20);
+    EXPECT_EQ(client.Post("/v1/completions", "{\"prompt\":[1,2]}", "application/json")->status, 200);
+  });
+  fake_.engine->WaitForQueued(1);
+  const auto refused = Complete("{\"prompt\":[1,2]}");
+  EXPECT_EQ(refused->status, 429);
+  EXPECT_EQ(refused->get_header_value("Retry-After"), "1");
+  const auto hopeless = Complete("{\"prompt\":[[1,2],[1,2]]}");
+  EXPECT_EQ(hopeless->status, 400);
+  EXPECT_THAT(hopeless->body, HasSubstr("more than max_queued_tokens 3"));
+  fake_.engine->Hold(false);
+  first.join();
+}
+
+TEST_F(HttpServerTest, EngineFailureIs500AndTheServerLives) {
+  Ready();
+  fake_.engine->FailWith(Internal("device lost"));
+  EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 500);
+  fake_.engine->FailWith(absl::OkStatus());
+  EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 200);
+}
+
+TEST_F(HttpServerTest, ClientGoneCancelsTheWork) {
+  Ready();
+  fake_.engine->Hold(true);
+  RawClient client(server_->port());
+  const std::string body = "{\"prompt\":[[1],[2]]}";
+  client.Send("POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n" + body);
+  fake_.engine->WaitForQueued(2);
+  client.Close();
+  fake_.engine->WaitForCancels(2);
+}
+
+TEST_F(HttpServerTest, AmbiguousOrUnreadableBodiesAreRefusedAndClosed) {
+  Ready();
+  const std::string post = "POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {post + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", "400"},
+      {post + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"},
+      {post + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", "400"},
+      {post + "Content-Length: -1\r\n\r\n", "400"},
+      {post + "Content-Length: 99999999999999999999999\r\n\r\n", "400"},
+      {post + "Content-Length: 33554433\r\n\r\n", "413"},
+      {post + "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", "415"},
+      {"POST /v1/completions HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}", "415"},
+      {"POST /v1/completions HTTP/1.1\r\n\r\n", "411"},
+      {"DELETE /v1/models HTTP/1.1\r\n\r\n", "405"},
+      {"GET /health HTTP/1.1\r\nContent-Length: 31\r\n\r\nGET /version HTTP/1.1\r\nA: b\r\n\r\nx", "400"},
+  };
+  for (const auto& [request, status] : cases) {
+    const std::string answer = Raw(request);
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 " + status)) << request;
+    EXPECT_EQ(answer.find("HTTP/1.1", 1), std::string::npos) << "a second answer: " << answer;
+  }
+  EXPECT_EQ(client_->Get("/health")->status, 200);
+}
+
+TEST_F(HttpServerTest, EndlessHeadsAndChunksAreCutOff) {
+  Ready();
+  RawClient line(server_->port());
+  const std::string block(1 << 16, 'a');
+  bool open = line.Send("GET /");
+  for (int i = 0; i < 64 && open; ++i) open = line.Send(block);
+  EXPECT_FALSE(open && line.ReadAll().find("HTTP/1.1 200") != std::string::npos);
+
+  RawClient headers(server_->port());
+  open = headers.Send("GET /health HTTP/1.1\r\n");
+  for (int i = 0; i < 20000 && open; ++i) open = headers.Send("A: bbbbbbbbbbbbbbbb\r\n");
+  if (open) headers.Send("\r\n");
+  EXPECT_EQ(headers.ReadAll().find("HTTP/1.1 200"), std::string::npos);
+
+  RawClient chunks(server_->port());
+  open = chunks.Send("POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
+  int num_sent = 0;
+  for (; num_sent < 1024 && open; ++num_sent) open = chunks.Send("10000\r\n" + block + "\r\n");
+  if (open) chunks.Send("0\r\n\r\n");
+  EXPECT_EQ(chunks.ReadAll().find("HTTP/1.1 200"), std::string::npos);
+  EXPECT_EQ(client_->Get("/health")->status, 200);
+}
+
+TEST_F(HttpServerTest, MemoryOfBodiesAndAnswersIsBoundedAndReturned) {
+  Ready();
+  {
+    const auto most = state_.message_budget().TryReserve(state_.message_budget().max_bytes() - 1000);
+    const auto refused = Complete("{\"prompt\":[1],\"max_tokens\":1}");
+    EXPECT_EQ(refused->status, 429);
+    EXPECT_THAT(refused->body, HasSubstr("max_message_memory_bytes"));
+    EXPECT_EQ(Complete("{\"prompt\":[1]}" + std::string(1000, ' '))->status, 429);
+  }
+  EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 200);
+  server_->Shutdown(absl::InfiniteFuture());
+  EXPECT_EQ(state_.message_budget().num_used(), 0);
+}
+
+TEST_F(HttpServerTest, ChunkedBodyIsRead) {
+  Ready();
+  EXPECT_THAT(Raw("POST /v1/completions HTTP/1.1\r\nContent-Type: application/json; charset=utf-8\r\n"
+                  "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n8\r\n{\"prompt\r\n6\r\n\":[1]}\r\n0\r\n\r\n"),
+              StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServerTest, MetricsCountKnownRoutesOnly) {
+  Ready();
+  client_->Get("/health");
+  client_->Get("/made/up/by/the/client");
+  Complete("{\"prompt\":[1]}");
+  const auto metrics = client_->Get("/metrics");
+  EXPECT_EQ(metrics->get_header_value("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
+  EXPECT_THAT(metrics->body, HasSubstr("taopd_teacher_requests_total{code=\"200\",method=\"GET /health\"} 1"));
+  EXPECT_THAT(metrics->body, HasSubstr("taopd_teacher_requests_total{code=\"404\",method=\"other\"} 1"));
+  EXPECT_THAT(metrics->body, HasSubstr("taopd_teacher_requests_total{code=\"200\",method=\"POST /v1/completions\"} 1"));
+  EXPECT_EQ(metrics->body.find("made/up"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, ManyClientsAtOnceAreAllAnswered) {
+  Ready();
+  std::atomic<int> num_ok{0};
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 200; ++i) {
+    clients.emplace_back([&] {
+      httplib::Client client("127.0.0.1", server_->port());
+      client.set_keep_alive(true);  // each holds its connection: more than there are threads
+      client.set_read_timeout(20);
+      for (int k = 0; k < 2; ++k) {
+        const auto answer = client.Post("/v1/completions", "{\"prompt\":[1,2],\"prompt_logprobs\":1}", "application/json");
+        if (answer && answer->status == 200) ++num_ok;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(num_ok, 400);
+}
+
+TEST_F(HttpServerTest, ShutdownWaitsForTheAnswer) {
+  Ready();
+  fake_.engine->Hold(true);
+  std::thread call([&] { EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 200); });
+  fake_.engine->WaitForQueued(1);
+  std::thread shutdown([&] { server_->Shutdown(absl::InfiniteFuture()); });
+  fake_.engine->Hold(false);
+  call.join();
+  shutdown.join();
+}
+
+TEST_F(HttpServerTest, ShutdownCutsWhatTheDeadlineLeaves) {
+  Ready();
+  fake_.engine->Hold(true);
+  std::thread call([&] {
+    const auto answer = Complete("{\"prompt\":[1]}");
+    EXPECT_TRUE(!answer || answer->status == 499);
+  });
+  fake_.engine->WaitForQueued(1);
+  server_->Shutdown(absl::Now());
+  call.join();
+}
+
+TEST_F(HttpServerTest, PortInUseIsUnavailable) {
+  EXPECT_ERROR(HttpServer::Listen("127.0.0.1", server_->port(), &state_, &metrics_, [] {}),
+               absl::StatusCode::kUnavailable, Concat("port ", server_->port()));
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,88 @@
+#include "server/options/teacher_options.h"
+
+#include <sstream>
+
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Outcome {
+  std::optional<TeacherOptions> options;
+  int exit_code = -1;
+  std::string out, err;
+};
+
+Outcome Parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "taopd-teacher");
+  std::ostringstream out, err;
+  auto parsed = ParseTeacherOptions(static_cast<int>(arguments.size()), arguments.data(), out, err);
+  Outcome outcome;
+  if (auto* options = std::get_if<TeacherOptions>(&parsed)) outcome.options = *options;
+  if (auto* code = std::get_if<int>(&parsed)) outcome.exit_code = *code;
+  outcome.out = out.str();
+  outcome.err = err.str();
+  return outcome;
+}
+
+TEST(TeacherOptionsTest, ReadsVllmFlagNames) {
+  const Outcome outcome =
+      Parse({"--model", "m", "--port", "0", "--grpc-port", "0", "--max-model-len", "100", "--max-logprobs", "7",
+             "--max-num-batched-tokens", "9", "--max-num-seqs", "3", "--max-queued-tokens", "11", "--dtype",
+             "bfloat16", "--device", "cpu", "--served-model-name", "s", "--kv-cache-memory-bytes", "13"});
+  ASSERT_TRUE(outcome.options) << outcome.err;
+  EXPECT_EQ(outcome.options->ModelName(), "s");
+  const EngineOptions engine = outcome.options->ToEngineOptions();
+  EXPECT_EQ(engine.max_model_len, 100);
+  EXPECT_EQ(engine.max_top_k, 7);
+  EXPECT_EQ(engine.max_candidates, 7);
+  EXPECT_EQ(engine.max_num_batched_tokens, 9);
+  EXPECT_EQ(engine.max_num_seqs, 3);
+  EXPECT_EQ(engine.max_queued_tokens, 11);
+  EXPECT_EQ(engine.kv_cache_bytes, 13);
+}
+
+TEST(TeacherOptionsTest, DefaultsListenOnLoopback) {
+  const Outcome outcome = Parse({"--model", "m"});
+  ASSERT_TRUE(outcome.options);
+  EXPECT_EQ(outcome.options->host, "127.0.0.1");
+  EXPECT_EQ(outcome.options->port, 8000);
+  EXPECT_EQ(outcome.options->grpc_port, 50051);
+  EXPECT_EQ(outcome.options->max_logprobs, 128);
+  EXPECT_EQ(outcome.options->ModelName(), "m");
+}
+
+TEST(TeacherOptionsTest, BadUsageNamesTheFlagAndExits64) {
+  const std::vector<std::pair<std::vector<const char*>, std::string>> cases = {
+      {{}, "model = \"\": must be given"},
+      {{"--model", "m", "--max-logprob", "1"}, "did you mean \"--max-logprobs\"?"},
+      {{"--model", "m", "--port", "65536"}, "port = 65536: must be between 0 and 65535"},
+      {{"--model", "m", "--port", "x"}, "--port"},
+      {{"--model", "m", "--port", "7", "--grpc-port", "7"}, "grpc_port = 7: must differ from port"},
+      {{"--model", "m", "--max-logprobs", "-1"}, "max_logprobs = -1: must be between 0"},
+      {{"--model", "m", "--max-queued-tokens", "0"}, "max_queued_tokens = 0: must be at least 1"},
+      {{"--model", "m", "--dtype", "float8"}, "dtype"},
+      {{"--model", "m", "--log-level", "loud"}, "log_level"},
+      {{"--model", "m", "--shutdown-timeout", "-1"}, "shutdown_timeout"},
+      {{"--model", "m", "stray"}, "unknown argument stray"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const Outcome outcome = Parse(arguments);
+    EXPECT_EQ(outcome.exit_code, kExitUsage) << message;
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+  }
+}
+
+TEST(TeacherOptionsTest, HelpAndVersionExit0) {
+  const Outcome help = Parse({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("--max-num-batched-tokens"));
+  const Outcome version = Parse({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_THAT(version.out, HasSubstr("0."));
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,100 @@
+#include "server/serving/serving_state.h"
+
+#include "server/metrics/server_metrics.h"
+#include "tests/server/fake_engine.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::FakeModel;
+using testing::MakeFakeModel;
+
+TEST(ServingStateTest, AdmitsOnlyWhenReady) {
+  ServingState state(Clock::Real(), absl::Seconds(1));
+  EXPECT_ERROR(state.Admit(), absl::StatusCode::kUnavailable, "loading");
+  EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "loading");
+  state.SetReady(MakeFakeModel().model);
+  EXPECT_OK(state.Admit());
+  EXPECT_OK(state.Health());
+  state.SetDraining();
+  EXPECT_ERROR(state.Admit(), absl::StatusCode::kUnavailable, "draining");
+  EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "draining");
+  EXPECT_NE(state.model(), nullptr);
+}
+
+TEST(ServingStateTest, FailedLoadIsNotReadyAndHidesTheReason) {
+  ServingState state(Clock::Real(), absl::Seconds(1));
+  state.SetFailed(NotFound("/secret/path"));
+  EXPECT_ERROR(state.Admit(), absl::StatusCode::kUnavailable, "could not be loaded");
+  EXPECT_THAT(std::string(state.Admit().status().message()), Not(HasSubstr("secret")));
+}
+
+TEST(ServingStateTest, StallCountsFromTheFirstLookAtWaitingWork) {
+  ManualClock clock;
+  ServingState state(&clock, absl::Seconds(10));
+  const FakeModel fake = MakeFakeModel();
+  state.SetReady(fake.model);
+  clock.Advance(absl::Hours(1));
+  EXPECT_OK(state.Health());  // idle for an hour
+
+  fake.engine->Hold(true);
+  InferenceRequest request;
+  request.token_ids = {1, 2};
+  request.score = ScoreParams();
+  const RequestHandle handle = fake.engine->Submit(request, [](absl::StatusOr<InferenceResult>) {});
+  EXPECT_OK(state.Health());
+  clock.Advance(absl::Seconds(10));
+  EXPECT_OK(state.Health());
+  EXPECT_EQ(state.HeartbeatAgeSeconds(), 10.0);
+  clock.Advance(absl::Seconds(1));
+  EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "no step for 11 s");
+
+  fake.engine->Cancel(handle);
+  fake.engine->Drain(absl::InfiniteFuture());
+  EXPECT_OK(state.Health());  // work is gone
+}
+
+TEST(ByteBudgetTest, RefusesAboveTheLimitAndReturnsBytes) {
+  ByteBudget budget(100);
+  {
+    const ByteBudget::Reservation first = budget.TryReserve(60);
+    EXPECT_TRUE(first);
+    EXPECT_FALSE(budget.TryReserve(41));
+    ByteBudget::Reservation second = budget.TryReserve(40);
+    EXPECT_TRUE(second);
+    EXPECT_EQ(budget.num_used(), 100);
+    second = ByteBudget::Reservation();
+    EXPECT_EQ(budget.num_used(), 60);
+  }
+  EXPECT_EQ(budget.num_used(), 0);
+}
+
+TEST(ServerMetricsTest, TextHoldsRequestsAndEngineNumbers) {
+  ServingState state(Clock::Real(), absl::Seconds(1));
+  ServerMetrics metrics;
+  EXPECT_THAT(metrics.Text(state), HasSubstr("taopd_teacher_ready 0"));
+  const FakeModel fake = MakeFakeModel();
+  state.SetReady(fake.model);
+  InferenceRequest request;
+  request.token_ids = {1, 2, 3};
+  request.score = ScoreParams();
+  fake.engine->Submit(request, [](absl::StatusOr<InferenceResult>) {});
+  fake.engine->Drain(absl::InfiniteFuture());
+  metrics.RecordRequest("grpc/Score", "OK", absl::Milliseconds(3));
+  metrics.RecordRequest("grpc/Score", "OK", absl::Milliseconds(40));
+  const std::string text = metrics.Text(state);
+  EXPECT_THAT(text, HasSubstr("taopd_teacher_ready 1"));
+  EXPECT_THAT(text, HasSubstr("taopd_teacher_requests_total{code=\"OK\",method=\"grpc/Score\"} 2"));
+  EXPECT_THAT(text, HasSubstr("taopd_teacher_request_duration_seconds_bucket{method=\"grpc/Score\",le=\"0.005\"} 1"));
+  EXPECT_THAT(text, HasSubstr("taopd_teacher_request_duration_seconds_count{method=\"grpc/Score\"} 2"));
+  EXPECT_THAT(text, HasSubstr("vllm:prompt_tokens_total{model_name=\"fake\"} 3"));
+  EXPECT_THAT(text, HasSubstr("taopd_teacher_max_queued_tokens 100000"));
+  EXPECT_THAT(text, HasSubstr("# TYPE taopd_teacher_scored_rows_total counter"));
+  EXPECT_THAT(text, HasSubstr("taopd_teacher_engine_heartbeat_age_seconds 0"));
+}
+
+}  // namespace
+}  // namespace taopd

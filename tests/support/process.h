@@ -1,0 +1,94 @@
+// Real programs in tests: started with their output in a file, waited for with a deadline, and never
+// left behind.
+#pragma once
+
+#include <absl/time/clock.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/support/files.h"
+
+namespace taopd::testing {
+
+// Polls until `ready` is true; false at the deadline. For states of other processes, which cannot notify.
+inline bool PollUntil(absl::Duration timeout, const std::function<bool()>& ready) {
+  const absl::Time deadline = absl::Now() + timeout;
+  while (!ready()) {
+    if (absl::Now() > deadline) return false;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return true;
+}
+
+class Process {
+ public:
+  // arguments[0] is the program. Standard output and error go to `output_path`.
+  Process(const std::vector<std::string>& arguments, const std::string& output_path) : output_path_(output_path) {
+    std::vector<char*> argv;
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    const int output = open(output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    const pid_t parent = getpid();
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed takes its programs along
+      if (getppid() != parent) _exit(126);
+      dup2(output, STDOUT_FILENO);
+      dup2(output, STDERR_FILENO);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(output);
+  }
+  ~Process() {
+    if (!running()) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  void Signal(int signal) {
+    if (running()) kill(pid_, signal);
+  }
+  // Exit code; 128 + signal for a killed one; -1 when it still runs at the deadline.
+  int Wait(absl::Duration timeout = absl::Seconds(60)) {
+    PollUntil(timeout, [this] { return !running(); });
+    return running() ? -1 : exit_code_;
+  }
+  bool running() {
+    if (finished_) return false;
+    int status = 0;
+    if (waitpid(pid_, &status, WNOHANG) == 0) return true;
+    finished_ = true;
+    exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return false;
+  }
+  pid_t pid() const { return pid_; }
+  std::string Output() const { return ReadFile(output_path_); }
+
+ private:
+  const std::string output_path_;
+  pid_t pid_ = -1;
+  bool finished_ = false;
+  int exit_code_ = -1;
+};
+
+// Runs to the end and returns the exit code; the output goes to `output`.
+inline int RunProgram(const std::vector<std::string>& arguments, const std::string& output_path, std::string* output,
+                      absl::Duration timeout = absl::Seconds(60)) {
+  Process process(arguments, output_path);
+  const int code = process.Wait(timeout);
+  *output = process.Output();
+  return code;
+}
+
+}  // namespace taopd::testing

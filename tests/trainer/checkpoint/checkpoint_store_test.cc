@@ -1,0 +1,266 @@
+#include "trainer/checkpoint/checkpoint_store.h"
+
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <fcntl.h>
+
+#include "common/io/file.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/checkpoint/example_checkpoint.h"
+
+namespace taopd {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::IsExample;
+using testing::ReadFile;
+using testing::TempDir;
+using testing::WriteExample;
+using testing::WriteFile;
+
+class CheckpointStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Open({}); }
+  void Open(const CheckpointOptions& options) {
+    ASSERT_OK_AND_ASSIGN(store_, CheckpointStore::Open(dir(), options));
+  }
+  absl::StatusOr<std::string> Save(int64_t step) {
+    return store_->Save(step, [&](const std::string& to) { return WriteExample(to, step); });
+  }
+  std::vector<int64_t> Steps() {
+    std::vector<int64_t> steps;
+    const auto all = store_->List();
+    EXPECT_OK(all);
+    for (const CheckpointRef& ref : *all) steps.push_back(ref.step);
+    return steps;
+  }
+  // -1: there is none.
+  int64_t NewestStep() {
+    const auto newest = store_->Newest();
+    EXPECT_OK(newest);
+    if (!newest.ok() || !newest->has_value()) return -1;
+    EXPECT_TRUE(IsExample((*newest)->path, (*newest)->step));
+    return (*newest)->step;
+  }
+  std::string dir() const { return temp_.File("checkpoints"); }
+  std::string Path(const std::string& name) const { return dir() + "/" + name; }
+
+  TempDir temp_;
+  std::unique_ptr<CheckpointStore> store_;
+};
+
+TEST_F(CheckpointStoreTest, EmptyDirectoryHasNone) {
+  EXPECT_EQ(NewestStep(), -1);
+  EXPECT_TRUE(Steps().empty());
+}
+
+TEST_F(CheckpointStoreTest, SavedIsFoundAgain) {
+  ASSERT_OK_AND_ASSIGN(const std::string path, Save(120));
+  EXPECT_EQ(path, Path("step-000120"));
+  EXPECT_EQ(NewestStep(), 120);
+  // Another process finds the same.
+  Open({});
+  EXPECT_EQ(NewestStep(), 120);
+  EXPECT_EQ(store_->num_damaged(), 0);
+  EXPECT_EQ(*ListDirectory(dir()), std::vector<std::string>{"step-000120"});
+}
+
+TEST_F(CheckpointStoreTest, ManifestNamesEveryFile) {
+  ASSERT_OK(Save(7));
+  const std::string manifest = ReadFile(Path("step-000007/manifest.json"));
+  for (const char* part : {"student/model.bin", "optimizer.bin", "state.json", "\"step\": 7"}) {
+    EXPECT_THAT(manifest, ::testing::HasSubstr(part));
+  }
+}
+
+TEST_F(CheckpointStoreTest, ListRisesAndIgnoresWhatIsNoCheckpoint) {
+  Open({.keep_last = 10});
+  for (const int64_t step : {1000000, 5, 20}) ASSERT_OK(Save(step));
+  for (const char* name : {"step-", "step-5", "step-0000021x", "step--00001", "other"}) {
+    fs::create_directories(Path(name));
+  }
+  WriteFile(Path("step-000030"), "a file");
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{5, 20, 1000000}));
+}
+
+TEST_F(CheckpointStoreTest, SavingAgainReplacesNothing) {
+  ASSERT_OK(Save(3));
+  bool is_called = false;
+  const auto again = store_->Save(3, [&](const std::string&) {
+    is_called = true;
+    return absl::OkStatus();
+  });
+  ASSERT_OK(again);
+  EXPECT_EQ(*again, Path("step-000003"));
+  EXPECT_FALSE(is_called);
+}
+
+TEST_F(CheckpointStoreTest, DamagedStepIsMovedAsideWhenSavedAnew) {
+  ASSERT_OK(Save(3));
+  WriteFile(Path("step-000003/state.json"), "damaged");
+  ASSERT_OK(Save(3));
+  EXPECT_EQ(NewestStep(), 3);
+  EXPECT_EQ(store_->num_damaged(), 1);
+  EXPECT_EQ(ReadFile(Path("damaged-step-000003-1/state.json")), "damaged");
+}
+
+TEST_F(CheckpointStoreTest, FailedWriteLeavesTheOlder) {
+  ASSERT_OK(Save(1));
+  const auto failed = store_->Save(2, [&](const std::string& to) {
+    EXPECT_OK(WriteExample(to, 2));
+    return absl::ResourceExhaustedError("no space left");
+  });
+  EXPECT_ERROR(failed, absl::StatusCode::kResourceExhausted, "checkpoint of step 2: no space left");
+  EXPECT_EQ(*ListDirectory(dir()), std::vector<std::string>{"step-000001"});
+  EXPECT_EQ(NewestStep(), 1);
+  EXPECT_OK(Save(2));
+  EXPECT_EQ(NewestStep(), 2);
+}
+
+TEST_F(CheckpointStoreTest, StrangeContentIsRefused) {
+  const auto save = [&](auto write) {
+    return store_->Save(4, [&](const std::string& to) {
+      write(to);
+      return absl::OkStatus();
+    });
+  };
+  EXPECT_ERROR(save([](const std::string&) {}), absl::StatusCode::kFailedPrecondition, "no files");
+  EXPECT_ERROR(save([](const std::string& to) { WriteFile(to + "/manifest.json", "{}"); }),
+               absl::StatusCode::kFailedPrecondition, "manifest.json");
+  EXPECT_ERROR(save([](const std::string& to) { fs::create_symlink("/etc/passwd", to + "/link"); }),
+               absl::StatusCode::kFailedPrecondition, "link is neither");
+  EXPECT_ERROR(save([](const std::string& to) { WriteFile(to + "/\xff", "x"); }),
+               absl::StatusCode::kFailedPrecondition, "UTF-8");
+  EXPECT_ERROR(store_->Save(-1, [](const std::string&) { return absl::OkStatus(); }),
+               absl::StatusCode::kInvalidArgument, "-1 is negative");
+  EXPECT_TRUE(ListDirectory(dir())->empty());
+}
+
+TEST_F(CheckpointStoreTest, RetentionKeepsTheLastAndTheMilestones) {
+  Open({.keep_last = 2, .keep_every = 100});
+  for (int64_t step = 30; step <= 330; step += 10) ASSERT_OK(Save(step));
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{100, 200, 300, 320, 330}));
+  EXPECT_EQ(ListDirectory(dir())->size(), 5u);  // and no trash
+}
+
+TEST_F(CheckpointStoreTest, RetentionCountsOnlyWhatIsSound) {
+  Open({.keep_last = 2});
+  ASSERT_OK(Save(1));
+  ASSERT_OK(Save(2));
+  fs::remove(Path("step-000002/optimizer.bin"));
+  ASSERT_OK(Save(3));
+  // 2 is no use, so 1 has to stay.
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{1, 2, 3}));
+  ASSERT_OK(Save(4));
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{2, 3, 4}));
+}
+
+TEST_F(CheckpointStoreTest, StepJustSavedStays) {
+  Open({.keep_last = 2});
+  for (const int64_t step : {10, 20, 30}) ASSERT_OK(Save(step));
+  ASSERT_OK_AND_ASSIGN(const std::string path, Save(5));
+  EXPECT_TRUE(FileExists(path));
+}
+
+TEST_F(CheckpointStoreTest, OptionsAreChecked) {
+  EXPECT_ERROR(CheckpointStore::Open(dir(), {.keep_last = 1}), absl::StatusCode::kInvalidArgument,
+               "keep_last 1 is below 2");
+  EXPECT_ERROR(CheckpointStore::Open(dir(), {.keep_every = -1}), absl::StatusCode::kInvalidArgument,
+               "keep_every -1");
+  WriteFile(temp_.File("file"), "x");
+  EXPECT_FALSE(CheckpointStore::Open(temp_.File("file"), {}).ok());
+}
+
+TEST_F(CheckpointStoreTest, LeftoversOfTheDeadAreRemoved) {
+  for (const char* name : {".tmp-step-000009-999999999", ".tmp-step-000009-1", ".trash-step-000001-5"}) {
+    fs::create_directories(Path(name));
+    WriteFile(Path(name) + "/file", "x");
+  }
+  // This one has a writer: whoever holds the lock lives.
+  fs::create_directories(Path(".tmp-step-000010-2"));
+  const int fd = open(Path(".tmp-step-000010-2").c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0);
+  Open({});
+  EXPECT_EQ(*ListDirectory(dir()), std::vector<std::string>{".tmp-step-000010-2"});
+  close(fd);
+  Open({});
+  EXPECT_TRUE(ListDirectory(dir())->empty());
+}
+
+TEST_F(CheckpointStoreTest, OpenDuringASaveLeavesItAlone) {
+  EXPECT_OK(store_->Save(8, [&](const std::string& to) {
+    EXPECT_OK(CheckpointStore::Open(dir(), {}));
+    return WriteExample(to, 8);
+  }));
+  EXPECT_EQ(NewestStep(), 8);
+}
+
+// What can befall the newest checkpoint; the older one is used and the damage counted.
+struct Damage {
+  const char* name;
+  void (*apply)(const std::string& path);
+};
+void Flip(const std::string& path, size_t offset) {
+  std::string content = ReadFile(path);
+  ASSERT_LT(offset, content.size());
+  content[offset] ^= 1;
+  WriteFile(path, content);
+}
+
+class DamagedCheckpointTest : public CheckpointStoreTest,
+                              public ::testing::WithParamInterface<Damage> {};
+
+TEST_P(DamagedCheckpointTest, OlderOneIsUsed) {
+  ASSERT_OK(Save(10));
+  ASSERT_OK(Save(20));
+  GetParam().apply(Path("step-000020"));
+  EXPECT_EQ(NewestStep(), 10);
+  EXPECT_EQ(store_->num_damaged(), 1);
+  EXPECT_EQ(NewestStep(), 10);
+  EXPECT_EQ(store_->num_damaged(), 1);  // the same one
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{10, 20}));  // left alone
+  // With the other one damaged as well, there is nothing to go on from, which is not the same as
+  // a fresh start.
+  GetParam().apply(Path("step-000010"));
+  EXPECT_ERROR(store_->Newest(), absl::StatusCode::kDataLoss, "all 2 checkpoints");
+  EXPECT_EQ(store_->num_damaged(), 2);
+}
+
+void ReplaceInManifest(const std::string& path, const std::string& from, const std::string& to) {
+  std::string text = ReadFile(path + "/manifest.json");
+  const size_t at = text.find(from);
+  ASSERT_NE(at, std::string::npos);
+  WriteFile(path + "/manifest.json", text.replace(at, from.size(), to));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, DamagedCheckpointTest,
+    ::testing::Values(
+        Damage{"FirstByte", [](const std::string& p) { Flip(p + "/optimizer.bin", 0); }},
+        Damage{"LastByte",
+               [](const std::string& p) {
+                 Flip(p + "/student/model.bin", fs::file_size(p + "/student/model.bin") - 1);
+               }},
+        Damage{"Truncated", [](const std::string& p) { fs::resize_file(p + "/state.json", 100); }},
+        Damage{"Empty", [](const std::string& p) { fs::resize_file(p + "/state.json", 0); }},
+        Damage{"Longer", [](const std::string& p) { fs::resize_file(p + "/state.json", 30000); }},
+        Damage{"FileGone", [](const std::string& p) { fs::remove(p + "/student/model.bin"); }},
+        Damage{"ManifestGone", [](const std::string& p) { fs::remove(p + "/manifest.json"); }},
+        Damage{"ManifestEmpty", [](const std::string& p) { WriteFile(p + "/manifest.json", ""); }},
+        Damage{"ManifestNoObject", [](const std::string& p) { WriteFile(p + "/manifest.json", "[1]"); }},
+        Damage{"ManifestTruncated",
+               [](const std::string& p) { fs::resize_file(p + "/manifest.json", 50); }},
+        Damage{"ManifestHash", [](const std::string& p) { ReplaceInManifest(p, "\"sha256\": \"", "\"sha256\": \"0"); }},
+        Damage{"ManifestStep", [](const std::string& p) { ReplaceInManifest(p, "\"step\": ", "\"step\": 9"); }},
+        Damage{"ManifestVersion", [](const std::string& p) { ReplaceInManifest(p, "\"version\": 1", "\"version\": 2"); }},
+        Damage{"ManifestFormat", [](const std::string& p) { ReplaceInManifest(p, "taopd", "other"); }},
+        Damage{"ManifestLeadsOut", [](const std::string& p) { ReplaceInManifest(p, "optimizer.bin", "../../x"); }},
+        Damage{"ManifestNegativeSize", [](const std::string& p) { ReplaceInManifest(p, "size_bytes\": ", "size_bytes\": -"); }},
+        Damage{"OtherStepsContent",
+               [](const std::string& p) { ASSERT_OK(WriteExample(p, 77)); }}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace taopd

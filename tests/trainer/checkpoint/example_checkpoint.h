@@ -1,0 +1,40 @@
+// A small checkpoint whose content follows from its step, so that any other content shows.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace taopd::testing {
+
+inline std::string ExampleContent(int64_t step, const std::string& name) {
+  std::string content;
+  while (content.size() < 20000) content += Concat(name, " of step ", step, "\n");
+  return content;
+}
+
+inline absl::Status WriteExample(const std::string& dir, int64_t step) {
+  std::filesystem::create_directories(dir + "/student");
+  for (const char* name : {"student/model.bin", "optimizer.bin", "state.json"}) {
+    std::ofstream file(dir + "/" + name, std::ios::binary);
+    file << ExampleContent(step, name);
+    file.close();
+    if (!file.good()) return Internal("cannot write ", name);
+  }
+  return absl::OkStatus();
+}
+
+inline bool IsExample(const std::string& dir, int64_t step) {
+  for (const char* name : {"student/model.bin", "optimizer.bin", "state.json"}) {
+    std::ifstream file(dir + "/" + name, std::ios::binary);
+    std::ostringstream content;
+    content << file.rdbuf();
+    if (content.str() != ExampleContent(step, name)) return false;
+  }
+  return true;
+}
+
+}  // namespace taopd::testing

@@ -1,0 +1,139 @@
+#include "trainer/optim/adamw.h"
+
+#include <cmath>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+OptimizerConfig Config() {
+  OptimizerConfig config;
+  config.betas = {0.9, 0.95};
+  config.weight_decay = 0.1;
+  config.max_grad_norm = 0;
+  return config;
+}
+
+at::Tensor Leaf(at::Tensor values) { return values.clone().set_requires_grad(true); }
+
+void SetGrad(at::Tensor& parameter, const at::Tensor& grad) { parameter.mutable_grad() = grad.to(parameter.scalar_type()); }
+
+// Algorithm 2 of Loshchilov and Hutter (2019), in double.
+struct PlainAdamW {
+  double x, m = 0, v = 0;
+  int t = 0;
+  void Step(double g, double lr, double decay) {
+    ++t;
+    m = 0.9 * m + 0.1 * g;
+    v = 0.95 * v + 0.05 * g * g;
+    const double m_hat = m / (1 - std::pow(0.9, t)), v_hat = v / (1 - std::pow(0.95, t));
+    x = x - lr * decay * x - lr * m_hat / (std::sqrt(v_hat) + 1e-8);
+  }
+};
+
+TEST(AdamW, FollowsThePublishedAlgorithm) {
+  at::Tensor matrix = Leaf(at::full({1, 2}, 0.5f)), vector = Leaf(at::full({3}, -0.25f));
+  AdamW optimizer({{"matrix", matrix}, {"vector", vector}}, Config());
+  PlainAdamW plain_matrix{0.5}, plain_vector{-0.25};
+  for (int step = 0; step < 20; ++step) {
+    const double g = std::sin(step * 0.7) + 0.3;
+    SetGrad(matrix, at::full({1, 2}, g));
+    SetGrad(vector, at::full({3}, 2 * g));
+    optimizer.AccumulateGradients();
+    optimizer.Update(0.01, optimizer.GradientNorm());
+    plain_matrix.Step(g, 0.01, 0.1);
+    plain_vector.Step(2 * g, 0.01, 0.0);  // vectors do not decay
+    // 20 float32 updates of size 0.01: rounding of about 1e-7 each.
+    EXPECT_NEAR(matrix[0][0].item<double>(), plain_matrix.x, 3e-6);
+    EXPECT_NEAR(vector[2].item<double>(), plain_vector.x, 3e-6);
+  }
+}
+
+TEST(AdamW, AccumulatesOverMicroBatchesAndClears) {
+  at::Tensor a = Leaf(at::zeros({4}));
+  AdamW optimizer({{"a", a}}, Config());
+  SetGrad(a, at::full({4}, 1.0));
+  optimizer.AccumulateGradients();
+  EXPECT_FALSE(a.grad().defined());
+  SetGrad(a, at::full({4}, 2.0));
+  optimizer.AccumulateGradients();
+  EXPECT_NEAR(optimizer.GradientNorm(), 6.0, 1e-6);  // |(3,3,3,3)|
+  optimizer.ClearGradients();
+  EXPECT_EQ(optimizer.GradientNorm(), 0.0);
+}
+
+TEST(AdamW, ClipsByTheGlobalNorm) {
+  OptimizerConfig config = Config();
+  config.max_grad_norm = 1.0;
+  at::Tensor clipped = Leaf(at::zeros({2})), plain = Leaf(at::zeros({2}));
+  AdamW with_clip({{"a", clipped}}, config), without({{"a", plain}}, Config());
+  for (int step = 0; step < 3; ++step) {
+    SetGrad(clipped, at::full({2}, 30.0 + step));
+    with_clip.AccumulateGradients();
+    with_clip.Update(0.1, with_clip.GradientNorm());
+    const double norm = std::sqrt(2.0) * (30.0 + step);
+    SetGrad(plain, at::full({2}, (30.0 + step) / norm));
+    without.AccumulateGradients();
+    without.Update(0.1, without.GradientNorm());
+  }
+  EXPECT_TRUE(at::allclose(clipped, plain, 1e-5, 1e-6));
+}
+
+TEST(AdamW, Bfloat16ParametersHaveAFloat32Master) {
+  at::Tensor parameter = Leaf(at::full({2, 2}, 1.0f).to(at::kBFloat16));
+  AdamW optimizer({{"p", parameter}}, Config());
+  // Updates of 1e-4 are below half a bfloat16 step at 1 (2^-9): without a master nothing would move.
+  for (int step = 0; step < 100; ++step) {
+    SetGrad(parameter, at::ones({2, 2}));
+    optimizer.AccumulateGradients();
+    optimizer.Update(1e-4, optimizer.GradientNorm());
+  }
+  EXPECT_NEAR(parameter[0][0].item<float>(), 1.0 - 100 * 1e-4, 0.004);
+}
+
+TEST(AdamW, SaveAndLoadContinueBitForBit) {
+  testing::TempDir dir;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    at::Tensor straight = Leaf(at::full({3, 2}, 0.5f).to(dtype));
+    AdamW optimizer({{"p", straight}}, Config());
+    auto train = [](AdamW& opt, at::Tensor& p, int from, int to) {
+      for (int step = from; step < to; ++step) {
+        SetGrad(p, at::full({3, 2}, std::cos(step)));
+        opt.AccumulateGradients();
+        opt.Update(0.01, opt.GradientNorm());
+      }
+    };
+    train(optimizer, straight, 0, 5);
+    ASSERT_OK(optimizer.Save(dir.File("o.safetensors")));
+    at::Tensor resumed = Leaf(straight.detach());
+    AdamW other({{"p", resumed}}, Config());
+    ASSERT_OK(other.Load(dir.File("o.safetensors")));
+    EXPECT_EQ(other.num_updates(), 5);
+    train(optimizer, straight, 5, 9);
+    train(other, resumed, 5, 9);
+    EXPECT_TRUE(at::equal(straight, resumed));
+  }
+}
+
+TEST(AdamW, StateOfAnotherModelIsRefused) {
+  testing::TempDir dir;
+  at::Tensor p = Leaf(at::zeros({2})), q = Leaf(at::zeros({3}));
+  AdamW optimizer({{"p", p}}, Config());
+  ASSERT_OK(optimizer.Save(dir.File("o.safetensors")));
+  EXPECT_ERROR(AdamW({{"q", p}}, Config()).Load(dir.File("o.safetensors")), absl::StatusCode::kDataLoss, "exp_avg.q is missing");
+  EXPECT_ERROR(AdamW({{"p", q}}, Config()).Load(dir.File("o.safetensors")), absl::StatusCode::kDataLoss, "shape");
+  EXPECT_ERROR(AdamW({{"p", p}, {"q", q}}, Config()).Load(dir.File("o.safetensors")), absl::StatusCode::kDataLoss, "holds 2 tensors");
+}
+
+TEST(AdamW, NonFiniteGradientsShowInTheNorm) {
+  at::Tensor p = Leaf(at::zeros({2}));
+  AdamW optimizer({{"p", p}}, Config());
+  SetGrad(p, at::full({2}, std::nan("")));
+  optimizer.AccumulateGradients();
+  EXPECT_FALSE(std::isfinite(optimizer.GradientNorm()));
+}
+
+}  // namespace
+}  // namespace taopd

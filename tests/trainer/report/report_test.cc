@@ -1,0 +1,161 @@
+#include "trainer/report/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+#include "trainer/report/assets.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ReportTest : public ::testing::Test {
+ protected:
+  std::string MakeRun(const std::string& name, const std::string& metrics) {
+    const std::string run_dir = dir_.File(name);
+    std::filesystem::create_directories(run_dir);
+    testing::WriteFile(run_dir + "/metrics.jsonl", metrics);
+    return run_dir;
+  }
+  std::string Page(const std::vector<std::string>& run_dirs) {
+    EXPECT_OK(WriteReport(run_dirs, dir_.File("report.html")));
+    return testing::ReadFile(dir_.File("report.html"));
+  }
+  const testing::TempDir dir_;
+};
+
+TEST_F(ReportTest, TheHeadlineOfASummary) {
+  const std::string run = MakeRun("r", "{\"step\":8,\"time\":0,\"loss/mean\":0.5}\n");
+  testing::WriteFile(run + "/summary.json",
+                     "{\"teacher_accuracy\":0.75,\"student_accuracy_before\":0.25,"
+                     "\"student_accuracy_after\":0.65,\"student_accuracy_after_low\":0.61,"
+                     "\"student_accuracy_after_high\":0.69,\"student_accuracy_after_n\":500,"
+                     "\"steps\":200,\"seconds\":3725}");
+  const std::string page = Page({run});
+  EXPECT_THAT(page, HasSubstr("aria-label=\"r, before 25.0%, after 65.0%, teacher 75.0%\""));
+  EXPECT_THAT(page, HasSubstr("<b>65.0%</b> <small>61.0%&ndash;69.0%, n&nbsp;=&nbsp;500</small>"));
+  EXPECT_THAT(page, HasSubstr("<td data-label=\"Gap closed\">80%</td>"));
+  EXPECT_THAT(page, HasSubstr("<td data-label=\"Steps\">200</td>"));
+  EXPECT_THAT(page, HasSubstr("<td data-label=\"Time\">1h2m5s</td>"));
+  EXPECT_THAT(page, Not(HasSubstr("data-label=\"KL before\"")));
+}
+
+TEST_F(ReportTest, ARunMeasuredByKl) {
+  const std::string run = MakeRun("r", "{\"step\":8,\"eval/kl_to_teacher\":0.5}\n");
+  testing::WriteFile(run + "/summary.json", "{\"kl_before\":1.25,\"kl_after\":0.0625}");
+  const std::string page = Page({run});
+  EXPECT_THAT(page, HasSubstr("<td data-label=\"KL before\">1.25</td>"));
+  EXPECT_THAT(page, HasSubstr("<td data-label=\"KL after\">0.0625</td>"));
+  EXPECT_THAT(page, HasSubstr("id=\"eval-kl\""));
+}
+
+TEST_F(ReportTest, WithoutASummaryTheEvaluationsSpeak) {
+  const std::string run =
+      MakeRun("r",
+              "{\"step\":0,\"eval/accuracy\":0.125}\n{\"step\":5,\"eval/accuracy\":0.2}\n"
+              "{\"step\":10,\"eval/accuracy\":0.5,\"eval/accuracy_low\":0.4,"
+              "\"eval/accuracy_high\":0.6}\n");
+  const std::string page = Page({run});
+  EXPECT_THAT(page, HasSubstr("aria-label=\"r, before 12.5%, after 50.0%\""));
+  EXPECT_THAT(page, HasSubstr("<b>50.0%</b> <small>40.0%&ndash;60.0%</small>"));
+  EXPECT_THAT(page, HasSubstr("Without summary.json (not ended): r."));
+}
+
+TEST_F(ReportTest, NothingThatARunSaysBecomesMarkup) {
+  const std::string evil = "</script></style><script>alert(1)</script>";
+  const std::string run =
+      MakeRun("<img src=x>", "{\"step\":1,\"loss/mean\":1,\"" + evil + "\":2}\n");
+  testing::WriteFile(run + "/config.yaml", "prompt: \"" + evil + "\"\n");
+  testing::WriteFile(run + "/samples.jsonl", "{\"step\":0,\"when\":\"before\",\"prompt\":\"" +
+                                                 evil + "\",\"response\":\"" + evil +
+                                                 "\",\"answer\":\"" + evil + "\"}\n");
+  const std::string page = Page({run, run});
+  EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
+  EXPECT_THAT(page, Not(HasSubstr("<img")));
+  EXPECT_THAT(page, HasSubstr("&lt;/script&gt;&lt;/style&gt;&lt;script&gt;alert(1)"));
+}
+
+TEST_F(ReportTest, ThePageNeedsNothingElse) {
+  const std::string page = Page({MakeRun("r", "{\"step\":1,\"loss/mean\":1}\n")});
+  EXPECT_THAT(page, HasSubstr("default-src 'none'"));
+  EXPECT_THAT(page, Not(HasSubstr("src=")));
+  EXPECT_THAT(page, Not(HasSubstr("href=")));
+  EXPECT_THAT(page, Not(HasSubstr("url(")));
+  EXPECT_THAT(page, Not(HasSubstr("@import")));
+  EXPECT_THAT(page, HasSubstr(kReportCss));
+  EXPECT_THAT(page, HasSubstr(kReportJs));
+}
+
+TEST_F(ReportTest, GenerationsStandSideBySide) {
+  const std::string run = MakeRun("r", "{\"step\":1,\"loss/mean\":1}\n");
+  testing::WriteFile(
+      run + "/samples.jsonl",
+      "{\"step\":0,\"when\":\"before\",\"prompt\":\"p1\",\"response\":\"b1\",\"correct\":false}\n"
+      "{\"step\":0,\"when\":\"before\",\"prompt\":\"p2\",\"response\":\"b2\"}\n"
+      "{\"step\":9,\"when\":\"after\",\"prompt\":\"p1\",\"response\":\"a1\",\"correct\":true}\n"
+      "{\"step\":5,\"when\":\"eval\",\"prompt\":\"p1\",\"response\":\"e1\"}\n");
+  const std::string page = Page({run});
+  const size_t first = page.find(">p1</pre>"), before = page.find(">b1</pre>"),
+               after = page.find(">a1</pre>"), second = page.find(">p2</pre>"),
+               missing = page.find("not recorded</p></div></div></article>"),
+               eval = page.find(">e1</pre>");
+  EXPECT_LT(first, before);
+  EXPECT_LT(before, after);
+  EXPECT_LT(after, second);
+  EXPECT_LT(second, missing);
+  EXPECT_LT(missing, eval);
+  EXPECT_NE(eval, std::string::npos);
+}
+
+TEST_F(ReportTest, LongTextsAndManyPairsAreCutVisibly) {
+  const std::string run = MakeRun("r", "{\"step\":1,\"loss/mean\":1}\n");
+  std::string samples;
+  for (int i = 0; i < 30; ++i) {
+    samples += Concat("{\"step\":0,\"when\":\"before\",\"prompt\":\"p", i, "\",\"response\":\"",
+                      std::string(i == 0 ? 20100 : 3, 'x'), "\"}\n");
+  }
+  testing::WriteFile(run + "/samples.jsonl", samples);
+  const std::string page = Page({run});
+  EXPECT_THAT(page, HasSubstr("100 more bytes are in samples.jsonl"));
+  EXPECT_THAT(page, HasSubstr("<summary>20 more</summary>"));
+  EXPECT_THAT(page, HasSubstr("6 more are in samples.jsonl."));
+}
+
+TEST_F(ReportTest, NotesReachThePage) {
+  const std::string page = Page({MakeRun("r", "{\"step\":1,\"loss/mean\":1}\n{\"step\":2,\"lo")});
+  EXPECT_THAT(page, HasSubstr("r: metrics.jsonl line 2 is only half written"));
+}
+
+TEST_F(ReportTest, ARunThatRecordedNothing) {
+  const std::string page = Page({MakeRun("r", "")});
+  EXPECT_THAT(page, HasSubstr("id=\"loss\""));
+  EXPECT_THAT(page, HasSubstr("<p class=\"missing\">not recorded</p>"));
+  EXPECT_THAT(page, Not(HasSubstr("<section aria-labelledby=\"samples\"")));
+}
+
+TEST_F(ReportTest, TheSameFilesGiveTheSameBytes) {
+  const std::string run = MakeRun("r", "{\"step\":1,\"time\":5,\"loss/mean\":1}\n");
+  EXPECT_EQ(Page({run}), Page({run}));
+}
+
+TEST_F(ReportTest, ErrorsLeaveAnOldReportAlone) {
+  testing::WriteFile(dir_.File("report.html"), "old");
+  const std::string run = MakeRun("r", "broken\n");
+  EXPECT_ERROR(WriteReport({run}, dir_.File("report.html")), absl::StatusCode::kDataLoss,
+               "metrics.jsonl:1");
+  EXPECT_EQ(testing::ReadFile(dir_.File("report.html")), "old");
+  EXPECT_ERROR(WriteReport({}, dir_.File("report.html")), absl::StatusCode::kInvalidArgument,
+               "at least one");
+  EXPECT_ERROR(WriteReport({dir_.File("absent")}, dir_.File("report.html")),
+               absl::StatusCode::kNotFound, "absent/metrics.jsonl");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,145 @@
+#include "trainer/step/scored_batch.h"
+
+#include <absl/synchronization/notification.h>
+
+#include <thread>
+
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+// Answers when the test says so.
+class ManualRollouts final : public RolloutEngine {
+ public:
+  void Generate(std::vector<RolloutRequest> requests, std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override {
+    requests_ = std::move(requests);
+    done_ = std::move(done);
+  }
+  void Finish(int64_t index, int32_t num_tokens) {
+    Rollout rollout;
+    rollout.prompt_ids = requests_[index].prompt_ids;
+    rollout.response_ids.assign(num_tokens, static_cast<int32_t>(index));
+    rollout.behavior_log_probs.assign(num_tokens, -1.0f);
+    done_(index, std::move(rollout));
+  }
+  void Fail(int64_t index, absl::Status status) { done_(index, status); }
+
+ private:
+  std::vector<RolloutRequest> requests_;
+  std::function<void(int64_t, absl::StatusOr<Rollout>)> done_;
+};
+
+class ManualTeacher final : public TeacherClient {
+ public:
+  absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return TeacherInfo(); }
+  void Score(TeacherRequest request, std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+    pending.emplace_back(std::move(request), std::move(done));
+  }
+  TeacherClientStats stats() const override { return {}; }
+  void Answer(size_t i, int32_t first_id = 0) {
+    const TeacherRequest& request = pending[i].first;
+    const size_t rows = request.token_ids.size() - request.score_start;
+    TeacherScores scores;
+    scores.top_k = request.top_k;
+    for (size_t r = 0; r < rows; ++r) {
+      for (int32_t j = 0; j < request.top_k; ++j) scores.ids.push_back(first_id + j);
+    }
+    scores.log_probs.assign(rows * request.top_k, -1.0f);
+    scores.log_tail.assign(rows, -1.0f);
+    scores.sampled_log_probs.assign(rows, -1.0f);
+    pending[i].second(std::move(scores));
+  }
+  std::vector<std::pair<TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)>>> pending;
+};
+
+class ScoredBatchTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<ScoredBatch> Start(int count) {
+    std::vector<RolloutRequest> requests(count);
+    for (int i = 0; i < count; ++i) requests[i].prompt_ids = {7, static_cast<int32_t>(i)};
+    ScoringParams params;
+    params.top_k = 2;
+    params.vocab_size = 10;
+    return ScoredBatch::Start(&rollouts_, &teacher_, std::move(requests), params, "test");
+  }
+  static absl::Status GoOn() { return absl::OkStatus(); }
+  ManualRollouts rollouts_;
+  ManualTeacher teacher_;
+};
+
+TEST_F(ScoredBatchTest, AFinishedRolloutGoesToTheTeacherAtOnce) {
+  auto batch = Start(2);
+  EXPECT_TRUE(teacher_.pending.empty());
+  rollouts_.Finish(1, 3);
+  ASSERT_EQ(teacher_.pending.size(), 1u);
+  EXPECT_EQ(teacher_.pending[0].first.token_ids, (std::vector<int32_t>{7, 1, 1, 1, 1}));
+  EXPECT_EQ(teacher_.pending[0].first.score_start, 2);
+  EXPECT_EQ(teacher_.pending[0].first.top_k, 2);
+  rollouts_.Finish(0, 1);
+  teacher_.Answer(0);
+  teacher_.Answer(1);
+  ASSERT_OK(batch->WaitScored(0, 2, GoOn));
+  EXPECT_EQ(batch->item(1).scores.log_tail.size(), 3u);
+  EXPECT_EQ(batch->item(0).rollout.response_ids.size(), 1u);
+}
+
+TEST_F(ScoredBatchTest, PartsAreReadyBeforeTheWhole) {
+  auto batch = Start(3);
+  rollouts_.Finish(0, 1);
+  teacher_.Answer(0);
+  ASSERT_OK(batch->WaitScored(0, 1, GoOn));
+  rollouts_.Finish(2, 1);
+  rollouts_.Finish(1, 1);
+  batch->WaitGenerated();
+  teacher_.Answer(1);
+  teacher_.Answer(2);
+  ASSERT_OK(batch->WaitScored(1, 3, GoOn));
+  batch->WaitIdle();
+}
+
+TEST_F(ScoredBatchTest, AFailedRolloutEndsTheWaitAndAsksForNoMoreScores) {
+  auto batch = Start(3);
+  rollouts_.Fail(0, Internal("numerics"));
+  rollouts_.Finish(1, 1);
+  rollouts_.Finish(2, 1);
+  EXPECT_ERROR(batch->WaitScored(1, 2, GoOn), absl::StatusCode::kInternal, "rollout 0: numerics");
+  EXPECT_TRUE(teacher_.pending.empty());
+  batch->WaitIdle();
+}
+
+TEST_F(ScoredBatchTest, ATeacherErrorNamesTheRollout) {
+  auto batch = Start(1);
+  rollouts_.Finish(0, 1);
+  teacher_.pending[0].second(Unavailable("gone"));
+  EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), absl::StatusCode::kUnavailable, "teacher scores of rollout 0: gone");
+}
+
+TEST_F(ScoredBatchTest, WrongShapesAndForeignIdsAreRefused) {
+  auto batch = Start(1);
+  rollouts_.Finish(0, 2);
+  teacher_.pending[0].second(TeacherScores());
+  EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), absl::StatusCode::kDataLoss, "scores of 0 rows for a response of 2 tokens");
+  auto other = Start(1);
+  rollouts_.Finish(0, 2);
+  teacher_.Answer(1, /*first_id=*/9);  // ids 9 and 10; the vocabulary is 10
+  EXPECT_ERROR(other->WaitScored(0, 1, GoOn), absl::StatusCode::kFailedPrecondition, "token id 10");
+}
+
+TEST_F(ScoredBatchTest, TheWaiterCanGiveUp) {
+  auto batch = Start(1);
+  EXPECT_ERROR(batch->WaitScored(0, 1, [] { return absl::CancelledError("stop"); }), absl::StatusCode::kCancelled, "stop");
+  rollouts_.Finish(0, 1);
+  teacher_.Answer(0);
+  batch->WaitIdle();
+}
+
+TEST_F(ScoredBatchTest, CallbacksKeepTheBatchAlive) {
+  Start(1).reset();
+  rollouts_.Finish(0, 1);
+  teacher_.Answer(0);
+  SUCCEED();
+}
+
+}  // namespace
+}  // namespace taopd

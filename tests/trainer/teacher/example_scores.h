@@ -1,0 +1,72 @@
+// A teacher whose numbers follow from the request by plain arithmetic, and requests to ask it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+#include "trainer/teacher/teacher_client.h"
+
+namespace taopd::testing {
+
+inline TeacherInfo ExampleInfo() {
+  TeacherInfo info;
+  info.model_name = "example";
+  info.revision = "rev-1";
+  info.head_vocab_size = 50;
+  info.max_model_len = 64;
+  info.max_top_k = 16;
+  return info;
+}
+
+inline TeacherRequest ExampleRequest(int index, int64_t num_tokens = 12, int32_t top_k = 4) {
+  RandomStream random(7, "request", {static_cast<uint64_t>(index)});
+  TeacherRequest request;
+  request.request_id = Concat("r", index);
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    request.token_ids.push_back(static_cast<int32_t>(random.NextBelow(50)));
+  }
+  request.score_start = 3;
+  request.top_k = top_k;
+  return request;
+}
+
+// Row r: a softmax over the vocabulary drawn from the tokens before position t.
+inline TeacherScores ExampleScores(const TeacherRequest& request, const TeacherInfo& info) {
+  TeacherScores scores;
+  scores.top_k = request.top_k;
+  scores.revision = info.revision;
+  const int64_t vocab = info.head_vocab_size;
+  uint64_t prefix = 0;
+  for (size_t t = 0; t < request.token_ids.size(); ++t) {
+    if (static_cast<int64_t>(t) >= request.score_start) {
+      RandomStream random(prefix, "row");
+      std::vector<double> log_probs(vocab);
+      double sum = 0;
+      for (double& value : log_probs) sum += std::exp(value = 3 * random.NextNormal());
+      for (double& value : log_probs) value -= std::log(sum);
+      std::vector<int32_t> order(vocab);
+      std::iota(order.begin(), order.end(), 0);
+      std::sort(order.begin(), order.end(),
+                [&](int32_t a, int32_t b) { return log_probs[a] > log_probs[b]; });
+      double tail = 0;
+      for (int64_t j = 0; j < vocab; ++j) {
+        if (j < request.top_k) {
+          scores.ids.push_back(order[j]);
+          scores.log_probs.push_back(static_cast<float>(log_probs[order[j]]));
+        } else {
+          tail += std::exp(log_probs[order[j]]);
+        }
+      }
+      scores.log_tail.push_back(static_cast<float>(std::log(tail)));
+      scores.sampled_log_probs.push_back(static_cast<float>(log_probs[request.token_ids[t]]));
+    }
+    prefix = DeriveSeed(prefix, "token", {static_cast<uint64_t>(request.token_ids[t])});
+  }
+  return scores;
+}
+
+}  // namespace taopd::testing

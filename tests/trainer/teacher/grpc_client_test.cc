@@ -1,0 +1,275 @@
+// Scores over a real socket: right numbers, order, limits, and replies that must be refused.
+#include <absl/synchronization/blocking_counter.h>
+#include <absl/synchronization/notification.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/teacher/example_scores.h"
+#include "tests/trainer/teacher/fake_teacher.h"
+
+namespace taopd {
+namespace {
+
+using testing::ExampleInfo;
+using testing::ExampleRequest;
+using testing::ExampleScores;
+using testing::FakeCall;
+using testing::FakeTeacher;
+using testing::FastOptions;
+using testing::RightReply;
+using testing::ScoreAll;
+using testing::ScoreOne;
+
+class GrpcClientTest : public ::testing::Test {
+ protected:
+  void SetUp() override { teacher_.Start(); }
+  void Connect(GrpcTeacherOptions options) {
+    ASSERT_OK_AND_ASSIGN(client_, MakeGrpcTeacherClient(options));
+    ASSERT_OK(client_->Connect(absl::Seconds(20)));
+  }
+  void Connect() { Connect(FastOptions({&teacher_})); }
+
+  FakeTeacher teacher_;
+  std::unique_ptr<TeacherClient> client_;
+};
+
+void ExpectEqual(const TeacherScores& actual, const TeacherScores& expected) {
+  EXPECT_EQ(actual.top_k, expected.top_k);
+  EXPECT_EQ(actual.ids, expected.ids);
+  EXPECT_EQ(actual.log_probs, expected.log_probs);
+  EXPECT_EQ(actual.log_tail, expected.log_tail);
+  EXPECT_EQ(actual.sampled_log_probs, expected.sampled_log_probs);
+  EXPECT_EQ(actual.revision, expected.revision);
+}
+
+TEST_F(GrpcClientTest, NumbersArriveAsTheyWereSent) {
+  Connect();
+  std::vector<TeacherRequest> requests;
+  for (int i = 0; i < 60; ++i) requests.push_back(ExampleRequest(i, 4 + i, i % 17));
+  const auto answers = ScoreAll(client_.get(), requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_OK(answers[i]);
+    ExpectEqual(*answers[i], ExampleScores(requests[i], ExampleInfo()));
+  }
+  const TeacherClientStats stats = client_->stats();
+  EXPECT_EQ(stats.requests, 60u);
+  EXPECT_EQ(stats.retries, 0u);
+  EXPECT_EQ(stats.failures, 0u);
+  EXPECT_EQ(stats.in_flight, 0);
+  EXPECT_EQ(stats.queued, 0);
+}
+
+TEST_F(GrpcClientTest, RequestSaysWhatIsWanted) {
+  teacher_.info.set_supports_temperature(true);
+  Connect();
+  v1::ScoreRequest seen;
+  teacher_.SetHandler([&](FakeCall call) {
+    seen = *call.request;
+    teacher_.AnswerRight(call);
+  });
+  TeacherRequest request = ExampleRequest(3);
+  request.temperature = 0.7f;
+  EXPECT_OK(ScoreOne(client_.get(), request));
+  EXPECT_EQ(seen.request_id(), "r3");
+  EXPECT_EQ(std::vector<int32_t>(seen.token_ids().begin(), seen.token_ids().end()),
+            request.token_ids);
+  EXPECT_EQ(seen.score_start(), 3u);
+  EXPECT_EQ(seen.top_k(), 4u);
+  EXPECT_EQ(seen.temperature(), 0.7f);
+  EXPECT_EQ(seen.expected_revision(), "rev-1");
+}
+
+TEST_F(GrpcClientTest, AnswersMayComeInAnyOrder) {
+  Connect();
+  teacher_.Hold();
+  constexpr int kCount = 20;
+  absl::Mutex mutex;
+  std::vector<std::string> order;  // of completion
+  absl::BlockingCounter open(kCount);
+  for (int i = 0; i < kCount; ++i) {
+    const TeacherRequest request = ExampleRequest(i);
+    client_->Score(request, [&, request](absl::StatusOr<TeacherScores> scores) {
+      EXPECT_OK(scores);
+      if (scores.ok()) ExpectEqual(*scores, ExampleScores(request, ExampleInfo()));
+      {
+        absl::MutexLock lock(&mutex);
+        order.push_back(request.request_id);
+      }
+      open.DecrementCount();
+    });
+  }
+  std::vector<FakeCall> held = teacher_.TakeHeld(kCount);
+  EXPECT_EQ(client_->stats().in_flight, kCount);
+  std::vector<std::string> expected;
+  for (size_t i = held.size(); i-- > 0;) {
+    expected.push_back(held[i].request->request_id());
+    teacher_.AnswerRight(held[i]);
+    absl::MutexLock lock(&mutex);
+    auto arrived = [&] { return order.size() == expected.size(); };
+    mutex.Await(absl::Condition(&arrived));
+  }
+  open.Wait();
+  EXPECT_EQ(order, expected);
+}
+
+TEST_F(GrpcClientTest, ManyRequestsKeepTheBound) {
+  GrpcTeacherOptions options = FastOptions({&teacher_});
+  options.max_in_flight_per_endpoint = 3;
+  Connect(options);
+  teacher_.Hold();
+  constexpr int kCount = 500;
+  absl::BlockingCounter open(kCount);
+  std::atomic<int> num_ok = 0;
+  for (int i = 0; i < kCount; ++i) {
+    client_->Score(ExampleRequest(i), [&](absl::StatusOr<TeacherScores> scores) {
+      num_ok += scores.ok();
+      open.DecrementCount();
+    });
+  }
+  EXPECT_EQ(client_->stats().in_flight, 3);
+  EXPECT_EQ(client_->stats().queued, kCount - 3);
+  size_t num_answered = 0;
+  while (num_answered < kCount) {
+    const std::vector<FakeCall> held = teacher_.TakeHeld(1);
+    EXPECT_LE(client_->stats().in_flight, 3);
+    EXPECT_LE(held.size(), 3u);
+    num_answered += held.size();
+    for (const FakeCall& call : held) teacher_.AnswerRight(call);
+  }
+  open.Wait();
+  EXPECT_EQ(num_ok, kCount);
+  EXPECT_EQ(teacher_.num_calls(), kCount);
+}
+
+TEST_F(GrpcClientTest, DoneMayAskForMore) {
+  Connect();
+  absl::Notification finished;
+  int left = 50;  // touched by one `done` after the other
+  std::function<void(absl::StatusOr<TeacherScores>)> done = [&](absl::StatusOr<TeacherScores> s) {
+    EXPECT_OK(s);
+    if (--left == 0) return finished.Notify();
+    client_->Score(ExampleRequest(left), done);
+  };
+  client_->Score(ExampleRequest(0), done);
+  finished.WaitForNotification();
+}
+
+TEST_F(GrpcClientTest, BadRequestsAreNotSent) {
+  ASSERT_OK_AND_ASSIGN(client_, MakeGrpcTeacherClient(FastOptions({&teacher_})));
+  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), absl::StatusCode::kFailedPrecondition,
+               "before Connect");
+  GrpcTeacherOptions options = FastOptions({&teacher_});
+  options.max_message_bytes = 300;
+  Connect(options);
+  TeacherRequest request = ExampleRequest(1, 12, 17);
+  EXPECT_ERROR(ScoreOne(client_.get(), request), absl::StatusCode::kInvalidArgument,
+               "request \"r1\": top_k 17 is outside [0, 16]");
+  // 9 rows of 4 + 1 pairs of 8 bytes.
+  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), absl::StatusCode::kInvalidArgument,
+               "360 bytes, above max_message_bytes 300");
+  EXPECT_EQ(teacher_.num_calls(), 0);
+  EXPECT_EQ(client_->stats().failures, 2u);
+}
+
+TEST_F(GrpcClientTest, ReplyAboveTheLimitIsNotAskedForAgain) {
+  GrpcTeacherOptions options = FastOptions({&teacher_});
+  options.max_message_bytes = 1000;
+  Connect(options);
+  teacher_.SetHandler([&](FakeCall call) {
+    call.reply->set_request_id(std::string(2000, 'x'));
+    call.finish(grpc::Status::OK);
+  });
+  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), absl::StatusCode::kResourceExhausted,
+               "larger than max");
+  EXPECT_EQ(teacher_.num_calls(), 1);
+}
+
+// Each damage of a reply, and what the error must say.
+struct Damage {
+  const char* says;
+  void (*apply)(v1::ScoreResponse*);
+};
+
+class DamagedReplyTest : public GrpcClientTest, public ::testing::WithParamInterface<Damage> {};
+
+TEST_P(DamagedReplyTest, IsAskedForOnceMoreAndThenRefused) {
+  Connect();
+  std::atomic<int> num_damaged = 1 << 30;
+  teacher_.SetHandler([&](FakeCall call) {
+    *call.reply = RightReply(*call.request, ExampleInfo());
+    if (--num_damaged >= 0) GetParam().apply(call.reply);
+    call.finish(grpc::Status::OK);
+  });
+  const auto answer = ScoreOne(client_.get(), ExampleRequest(1));
+  EXPECT_ERROR(answer, absl::StatusCode::kDataLoss, GetParam().says);
+  EXPECT_ERROR(answer, absl::StatusCode::kDataLoss, teacher_.endpoint());
+  EXPECT_EQ(teacher_.num_calls(), 2);
+  // Damaged once only: the second reply counts.
+  num_damaged = 1;
+  EXPECT_OK(ScoreOne(client_.get(), ExampleRequest(2)));
+  EXPECT_EQ(teacher_.num_calls(), 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, DamagedReplyTest,
+    ::testing::Values(
+        Damage{"request_id \"other\" instead of \"r", [](auto* r) { r->set_request_id("other"); }},
+        Damage{"revision \"rev-2\" instead of", [](auto* r) { r->set_revision("rev-2"); }},
+        Damage{"top_k is 3", [](auto* r) { r->set_top_k(3); }},
+        Damage{"ids has 0 values", [](auto* r) { r->clear_ids(); }},
+        Damage{"logprobs has 35 values", [](auto* r) { r->mutable_logprobs()->RemoveLast(); }},
+        Damage{"log_tail has 10 values", [](auto* r) { r->add_log_tail(-1); }},
+        Damage{"sampled_logprobs has 8", [](auto* r) { r->mutable_sampled_logprobs()->RemoveLast(); }},
+        Damage{"is outside [0, 50)", [](auto* r) { r->set_ids(0, 0xffffffffu); }},
+        Damage{"stands twice", [](auto* r) { r->set_ids(0, r->ids(1)); }},
+        Damage{"is nan", [](auto* r) { r->set_logprobs(5, std::nanf("")); }},
+        Damage{"is above the one before", [](auto* r) { r->set_logprobs(1, 0.0f); }},
+        Damage{"have the mass", [](auto* r) { r->set_log_tail(0, r->log_tail(0) - 5); }}));
+
+TEST_F(GrpcClientTest, ErrorsThatCannotPassAreNotTriedAgain) {
+  Connect();
+  const grpc::StatusCode codes[] = {
+      grpc::StatusCode::INVALID_ARGUMENT, grpc::StatusCode::FAILED_PRECONDITION,
+      grpc::StatusCode::UNAUTHENTICATED,  grpc::StatusCode::PERMISSION_DENIED,
+      grpc::StatusCode::UNIMPLEMENTED,    grpc::StatusCode::OUT_OF_RANGE};
+  int64_t num_calls = 0;
+  for (const grpc::StatusCode code : codes) {
+    teacher_.SetHandler([&](FakeCall call) { call.finish(grpc::Status(code, "because")); });
+    EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), static_cast<absl::StatusCode>(code),
+                 "because");
+    EXPECT_EQ(teacher_.num_calls(), ++num_calls);
+  }
+  EXPECT_FALSE(client_->stats().waiting);
+}
+
+TEST_F(GrpcClientTest, TeacherThatWasReplacedIsRefused) {
+  Connect();
+  const int port = teacher_.port();
+  teacher_.Stop();
+  teacher_.info.set_revision("rev-2");
+  teacher_.Start(port);
+  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), absl::StatusCode::kDataLoss,
+               "revision \"rev-2\" instead of \"rev-1\"");
+}
+
+TEST_F(GrpcClientTest, DestructionAnswersEverything) {
+  GrpcTeacherOptions options = FastOptions({&teacher_});
+  options.max_in_flight_per_endpoint = 4;
+  Connect(options);
+  teacher_.Hold();
+  std::atomic<int> num_cancelled = 0;
+  for (int i = 0; i < 10; ++i) {
+    client_->Score(ExampleRequest(i), [&](absl::StatusOr<TeacherScores> scores) {
+      num_cancelled += scores.status().code() == absl::StatusCode::kCancelled;
+    });
+  }
+  std::vector<FakeCall> held = teacher_.TakeHeld(4);
+  client_.reset();
+  EXPECT_EQ(num_cancelled, 10);
+  for (const FakeCall& call : held) call.finish(grpc::Status::CANCELLED);
+}
+
+}  // namespace
+}  // namespace taopd

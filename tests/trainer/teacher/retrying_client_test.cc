@@ -1,0 +1,299 @@
+// The retry rules, without sockets: a transport that a test steps by hand.
+#include "trainer/teacher/retrying_client.h"
+
+#include <absl/synchronization/blocking_counter.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/teacher/example_scores.h"
+
+namespace taopd {
+namespace {
+
+using testing::ExampleInfo;
+using testing::ExampleRequest;
+using testing::ExampleScores;
+
+// Answers each attempt by a function, on the thread that starts it (as a transport may).
+class StepTransport final : public ScoreTransport {
+ public:
+  using Rule = std::function<Result(size_t endpoint, const TeacherRequest& request)>;
+  struct Held {
+    size_t endpoint;
+    TeacherRequest request;
+    absl::Duration timeout;
+    std::function<void(Result)> done;
+  };
+
+  absl::Status Check(const TeacherRequest& request) const override {
+    return request.request_id == "forbidden" ? InvalidArgument("not by this transport")
+                                             : absl::OkStatus();
+  }
+  void Start(size_t endpoint, const TeacherRequest& request, const TeacherInfo& info,
+             absl::Duration timeout, std::function<void(Result)> done) override {
+    Rule rule;
+    {
+      absl::MutexLock lock(&mutex_);
+      ++num_attempts_[endpoint];
+      if (!rule_ && !is_cancelled_) {
+        held_.push_back({endpoint, request, timeout, std::move(done)});
+        return;
+      }
+      rule = is_cancelled_ ? [](size_t, const TeacherRequest&) { return Cancelled(); } : rule_;
+    }
+    done(rule(endpoint, request));
+  }
+  void CancelAll() override {
+    std::vector<Held> held;
+    {
+      absl::MutexLock lock(&mutex_);
+      is_cancelled_ = true;
+      held.swap(held_);
+    }
+    for (Held& call : held) call.done(Cancelled());
+  }
+  // Null: calls are held.
+  void SetRule(Rule rule) {
+    absl::MutexLock lock(&mutex_);
+    rule_ = std::move(rule);
+  }
+  std::vector<Held> TakeHeld(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    auto enough = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return held_.size() >= count; };
+    mutex_.Await(absl::Condition(&enough));
+    return std::exchange(held_, {});
+  }
+  int64_t num_attempts(size_t endpoint) {
+    absl::MutexLock lock(&mutex_);
+    return num_attempts_[endpoint];
+  }
+
+ private:
+  static Result Cancelled() { return {absl::CancelledError("cancelled"), std::nullopt}; }
+
+  absl::Mutex mutex_;
+  Rule rule_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Held> held_ ABSL_GUARDED_BY(mutex_);
+  std::map<size_t, int64_t> num_attempts_ ABSL_GUARDED_BY(mutex_);
+  bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+ScoreTransport::Result Right(const TeacherRequest& request) {
+  return {ExampleScores(request, ExampleInfo()), std::nullopt};
+}
+ScoreTransport::Result Fail(absl::StatusCode code) {
+  return {absl::Status(code, "as told"), std::nullopt};
+}
+
+RetryOptions FastOptions(size_t num_endpoints) {
+  RetryOptions options;
+  for (size_t i = 0; i < num_endpoints; ++i) options.endpoint_names.push_back(Concat("e", i));
+  options.request_timeout = absl::Seconds(20);
+  options.outage_budget = absl::Seconds(20);
+  options.initial_backoff = absl::Milliseconds(1);
+  options.max_backoff = absl::Milliseconds(8);
+  return options;
+}
+
+// Scores and waits.
+std::vector<absl::StatusOr<TeacherScores>> ScoreAll(RetryingClient* client, int count) {
+  std::vector<absl::StatusOr<TeacherScores>> answers(count);
+  absl::BlockingCounter open(count);
+  for (int i = 0; i < count; ++i) {
+    client->Score(ExampleRequest(i), [&, i](absl::StatusOr<TeacherScores> scores) {
+      answers[i] = std::move(scores);
+      open.DecrementCount();
+    });
+  }
+  open.Wait();
+  return answers;
+}
+
+TEST(RetryingClientTest, OtherEndpointComesFirst) {
+  StepTransport transport;
+  std::vector<size_t> order;  // one request: one attempt after the other
+  transport.SetRule([&](size_t endpoint, const TeacherRequest& request) {
+    order.push_back(endpoint);
+    return order.size() < 5 ? Fail(absl::StatusCode::kResourceExhausted) : Right(request);
+  });
+  RetryingClient client(FastOptions(2), &transport, Clock::Real());
+  client.SetInfo(ExampleInfo());
+  EXPECT_OK(ScoreAll(&client, 1)[0]);
+  EXPECT_EQ(order, (std::vector<size_t>{0, 1, 0, 1, 0}));
+}
+
+TEST(RetryingClientTest, LeastLoadedEndpointIsChosen) {
+  StepTransport transport;
+  RetryingClient client(FastOptions(3), &transport, Clock::Real());
+  client.SetInfo(ExampleInfo());
+  const auto ignore = [](absl::StatusOr<TeacherScores>) {};
+  for (int i = 0; i < 6; ++i) client.Score(ExampleRequest(i), ignore);
+  auto held = transport.TakeHeld(6);
+  for (size_t endpoint : {0, 1, 2}) EXPECT_EQ(transport.num_attempts(endpoint), 2);
+  // Endpoint 1 gets rid of one, so it has the fewest.
+  for (auto& call : held) {
+    if (call.endpoint == 1) {
+      call.done(Right(call.request));
+      call.done = nullptr;
+      break;
+    }
+  }
+  client.Score(ExampleRequest(6), ignore);
+  auto next = transport.TakeHeld(1);
+  EXPECT_EQ(next[0].endpoint, 1u);
+  next[0].done(Right(next[0].request));
+  EXPECT_EQ(client.stats().in_flight, 5);
+  for (auto& call : held) {
+    if (call.done) call.done(Right(call.request));
+  }
+  EXPECT_EQ(client.stats().in_flight, 0);
+}
+
+TEST(RetryingClientTest, OutageCostsOneProbePerPause) {
+  StepTransport transport;
+  constexpr int kCount = 2000;
+  std::atomic<int> num_left = 20;  // failed attempts of the outage, after the first burst
+  std::atomic<bool> is_down = true;
+  transport.SetRule([&](size_t, const TeacherRequest& request) {
+    if (!is_down) return Right(request);
+    if (--num_left <= 0) is_down = false;
+    return Fail(absl::StatusCode::kUnavailable);
+  });
+  RetryOptions options = FastOptions(1);
+  options.max_in_flight_per_endpoint = 1 << 20;
+  RetryingClient client(options, &transport, Clock::Real());
+  client.SetInfo(ExampleInfo());
+  for (const auto& answer : ScoreAll(&client, kCount)) EXPECT_OK(answer);
+  // Without the closed endpoint, each of the 2000 requests would have failed at least once.
+  EXPECT_EQ(transport.num_attempts(0), kCount + 20);
+  EXPECT_EQ(client.stats().retries, 20u);
+}
+
+TEST(RetryingClientTest, DeadEndpointGetsNoCrowd) {
+  StepTransport transport;
+  transport.SetRule([&](size_t endpoint, const TeacherRequest& request) {
+    return endpoint == 0 ? Fail(absl::StatusCode::kUnavailable) : Right(request);
+  });
+  RetryOptions options = FastOptions(2);
+  options.initial_backoff = options.max_backoff = absl::Seconds(1000);
+  RetryingClient client(options, &transport, Clock::Real());
+  client.SetInfo(ExampleInfo());
+  for (const auto& answer : ScoreAll(&client, 500)) EXPECT_OK(answer);
+  EXPECT_LE(transport.num_attempts(0), 2);
+  EXPECT_FALSE(client.stats().waiting);
+}
+
+TEST(RetryingClientTest, WaitingIsWhenEveryEndpointFails) {
+  StepTransport transport;
+  RetryingClient client(FastOptions(2), &transport, Clock::Real());
+  EXPECT_FALSE(client.stats().waiting);
+  client.SetReachability(0, absl::UnavailableError("x"));
+  EXPECT_FALSE(client.stats().waiting);
+  client.SetReachability(1, absl::UnavailableError("x"));
+  EXPECT_TRUE(client.stats().waiting);
+  client.SetReachability(0, absl::OkStatus());
+  EXPECT_FALSE(client.stats().waiting);
+}
+
+TEST(RetryingClientTest, BudgetCountsFromTheFirstFailure) {
+  StepTransport transport;
+  ManualClock clock;
+  RetryOptions options = FastOptions(1);
+  options.outage_budget = absl::Minutes(30);
+  options.request_timeout = absl::Hours(2);
+  // Pauses of the manual clock never end, so each attempt here is the first one after a success.
+  RetryingClient client(options, &transport, &clock);
+  client.SetInfo(ExampleInfo());
+  absl::StatusOr<TeacherScores> answer;
+  absl::BlockingCounter open(1);
+  client.Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
+    answer = std::move(scores);
+    open.DecrementCount();
+  });
+  auto held = transport.TakeHeld(1);
+  EXPECT_EQ(held[0].timeout, absl::Hours(2));
+  clock.Advance(absl::Hours(1));  // a long first attempt is not held against the request
+  held[0].done(Fail(absl::StatusCode::kUnavailable));
+  clock.Advance(absl::Minutes(10));
+  client.SetReachability(0, absl::OkStatus());  // wakes the client
+  held = transport.TakeHeld(1);
+  EXPECT_EQ(held[0].timeout, absl::Minutes(20));  // what is left of the budget
+  clock.Advance(absl::Minutes(20));
+  held[0].done(Fail(absl::StatusCode::kUnavailable));
+  open.Wait();
+  EXPECT_ERROR(answer, absl::StatusCode::kUnavailable,
+               "given up after 2 failed attempts: outage_budget 30m is used up");
+}
+
+TEST(RetryingClientTest, RefusalsComeFromTheClientsThread) {
+  StepTransport transport;
+  RetryingClient client(FastOptions(1), &transport, Clock::Real());
+  client.SetInfo(ExampleInfo());
+  TeacherRequest request = ExampleRequest(1);
+  request.request_id = "forbidden";
+  const std::thread::id caller = std::this_thread::get_id();
+  absl::BlockingCounter open(1);
+  client.Score(request, [&](absl::StatusOr<TeacherScores> scores) {
+    EXPECT_ERROR(scores, absl::StatusCode::kInvalidArgument, "not by this transport");
+    EXPECT_NE(std::this_thread::get_id(), caller);
+    open.DecrementCount();
+  });
+  open.Wait();
+  EXPECT_EQ(transport.num_attempts(0), 0);
+}
+
+TEST(RetryingClientTest, HugePushbackIsNoReasonToHang) {
+  StepTransport transport;
+  std::atomic<int> num_attempts = 0;
+  transport.SetRule([&](size_t, const TeacherRequest& request) {
+    if (++num_attempts > 1) return Right(request);
+    return ScoreTransport::Result{absl::ResourceExhaustedError("full"), absl::Hours(1 << 20)};
+  });
+  RetryOptions options = FastOptions(1);
+  options.outage_budget = absl::Milliseconds(50);
+  RetryingClient client(options, &transport, Clock::Real());
+  client.SetInfo(ExampleInfo());
+  EXPECT_ERROR(ScoreAll(&client, 1)[0], absl::StatusCode::kUnavailable, "outage_budget 50ms");
+  EXPECT_OK(ScoreAll(&client, 1)[0]);
+}
+
+// Many threads ask while endpoints fail at random and the client is destroyed in the middle: every
+// request is answered exactly once.
+TEST(RetryingClientTest, EveryRequestIsAnsweredOnce) {
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    StepTransport transport;
+    absl::Mutex mutex;
+    RandomStream random(seed);
+    transport.SetRule([&](size_t, const TeacherRequest& request) {
+      absl::MutexLock lock(&mutex);
+      switch (random.NextBelow(4)) {
+        case 0: return Fail(absl::StatusCode::kUnavailable);
+        case 1: return Fail(absl::StatusCode::kResourceExhausted);
+        default: return Right(request);
+      }
+    });
+    constexpr int kThreads = 4, kCount = 200;
+    std::vector<std::atomic<int>> num_answers(kThreads * kCount);
+    {
+      RetryingClient client(FastOptions(3), &transport, Clock::Real());
+      client.SetInfo(ExampleInfo());
+      std::vector<std::thread> threads;
+      for (int t = 0; t < kThreads; ++t) {
+        threads.emplace_back([&, t] {
+          for (int i = 0; i < kCount; ++i) {
+            client.Score(ExampleRequest(i),
+                         [&, t, i](absl::StatusOr<TeacherScores>) { ++num_answers[t * kCount + i]; });
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+    for (const auto& count : num_answers) ASSERT_EQ(count, 1);
+  }
+}
+
+}  // namespace
+}  // namespace taopd

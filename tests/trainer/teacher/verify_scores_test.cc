@@ -1,0 +1,158 @@
+#include "trainer/teacher/verify_scores.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/teacher/example_scores.h"
+
+namespace taopd {
+namespace {
+
+using testing::ExampleInfo;
+using testing::ExampleRequest;
+using testing::ExampleScores;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+TEST(VerifyTeacherScoresTest, RightOnesPass) {
+  const TeacherInfo info = ExampleInfo();
+  for (int i = 0; i < 200; ++i) {
+    const TeacherRequest request = ExampleRequest(i, 4 + i % 20, i % 17);
+    EXPECT_OK(VerifyTeacherScores(ExampleScores(request, info), request, info));
+  }
+}
+
+TEST(VerifyTeacherScoresTest, SupportOfTheWholeVocabularyHasNoTail) {
+  TeacherInfo info = ExampleInfo();
+  info.max_top_k = 50;
+  const TeacherRequest request = ExampleRequest(1, 12, 50);
+  const TeacherScores scores = ExampleScores(request, info);
+  EXPECT_EQ(scores.log_tail[0], -kInf);
+  EXPECT_OK(VerifyTeacherScores(scores, request, info));
+}
+
+TEST(VerifyTeacherScoresTest, ImpossibleTokensAreLegal) {
+  TeacherInfo info = ExampleInfo();
+  TeacherRequest request = ExampleRequest(1);
+  request.token_ids = {0, 1, 2, 3};
+  TeacherScores scores;
+  scores.top_k = 2;
+  request.top_k = 2;
+  scores.revision = info.revision;
+  scores.ids = {9, 3};
+  scores.log_probs = {0.0f, -kInf};
+  scores.log_tail = {-kInf};
+  scores.sampled_log_probs = {-kInf};
+  EXPECT_OK(VerifyTeacherScores(scores, request, info));
+}
+
+// Each damage, and what the message must say.
+struct Damage {
+  const char* says;
+  void (*apply)(TeacherScores*);
+};
+
+class DamagedScoresTest : public ::testing::TestWithParam<Damage> {};
+
+TEST_P(DamagedScoresTest, IsRefused) {
+  const TeacherInfo info = ExampleInfo();
+  TeacherRequest request = ExampleRequest(5);
+  TeacherScores scores = ExampleScores(request, info);
+  // Row 1's sampled token is the row's second id; row 2's stands outside of the row.
+  request.token_ids[request.score_start + 1] = scores.ids[1 * 4 + 1];
+  scores = ExampleScores(request, info);
+  for (int32_t id = 0;; ++id) {
+    const auto row = scores.ids.begin() + 2 * 4;
+    if (std::find(row, row + 4, id) != row + 4) continue;
+    request.token_ids[request.score_start + 2] = id;
+    break;
+  }
+  scores = ExampleScores(request, info);
+  ASSERT_OK(VerifyTeacherScores(scores, request, info));
+  GetParam().apply(&scores);
+  EXPECT_ERROR(VerifyTeacherScores(scores, request, info), absl::StatusCode::kDataLoss,
+               GetParam().says);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, DamagedScoresTest,
+    ::testing::Values(
+        Damage{"revision \"rev-2\" instead of \"rev-1\"", [](auto* s) { s->revision = "rev-2"; }},
+        Damage{"top_k is 5 instead of 4", [](auto* s) { s->top_k = 5; }},
+        Damage{"ids has 35 values instead of 36", [](auto* s) { s->ids.pop_back(); }},
+        Damage{"logprobs has 37 values", [](auto* s) { s->log_probs.push_back(-9); }},
+        Damage{"log_tail has 8 values", [](auto* s) { s->log_tail.pop_back(); }},
+        Damage{"sampled_logprobs has 0 values", [](auto* s) { s->sampled_log_probs.clear(); }},
+        Damage{"id 50 is outside", [](auto* s) { s->ids[6] = 50; }},
+        Damage{"id -1 is outside", [](auto* s) { s->ids[35] = -1; }},
+        Damage{"row 2: id", [](auto* s) { s->ids[8] = s->ids[11]; }},
+        Damage{"logprobs[2] is nan", [](auto* s) { s->log_probs[2] = kNan; }},
+        Damage{"logprobs[0] is 0.5", [](auto* s) { s->log_probs[0] = 0.5f; }},
+        Damage{"logprobs[0] is inf", [](auto* s) { s->log_probs[4] = kInf; }},
+        Damage{"is above the one before", [](auto* s) { std::swap(s->log_probs[4], s->log_probs[5]); }},
+        Damage{"have the mass", [](auto* s) { s->log_tail[3] = -0.0f; }},
+        Damage{"have the mass", [](auto* s) { s->log_tail[3] = -kInf; }},
+        Damage{"log_tail is nan", [](auto* s) { s->log_tail[3] = kNan; }},
+        Damage{"log_tail is 0.5", [](auto* s) { s->log_tail[3] = 0.5f; }},
+        Damage{"sampled_logprobs is nan", [](auto* s) { s->sampled_log_probs[0] = kNan; }},
+        Damage{"sampled_logprobs is 1", [](auto* s) { s->sampled_log_probs[0] = 1.0f; }},
+        Damage{"contradicts", [](auto* s) { s->sampled_log_probs[1] -= 0.1f; }},
+        Damage{"is above the last of the ids", [](auto* s) { s->sampled_log_probs[2] = -0.01f; }},
+        // Rows in another order: the sampled tokens give it away.
+        Damage{"sampled_logprobs", [](auto* s) {
+                 std::rotate(s->ids.begin(), s->ids.begin() + 4, s->ids.end());
+                 std::rotate(s->log_probs.begin(), s->log_probs.begin() + 4, s->log_probs.end());
+                 std::rotate(s->log_tail.begin(), s->log_tail.begin() + 1, s->log_tail.end());
+               }}));
+
+TEST(VerifyTeacherScoresTest, SampledTokenFitsIntoTheTail) {
+  const TeacherInfo info = ExampleInfo();
+  TeacherRequest request = ExampleRequest(1);
+  request.token_ids = {0, 1, 2, 3};
+  request.top_k = 1;
+  TeacherScores scores;
+  scores.top_k = 1;
+  scores.revision = info.revision;
+  scores.ids = {9};
+  scores.log_probs = {std::log(0.9f)};
+  scores.log_tail = {std::log(0.1f)};
+  scores.sampled_log_probs = {std::log(0.1f)};
+  EXPECT_OK(VerifyTeacherScores(scores, request, info));
+  scores.sampled_log_probs = {std::log(0.11f)};
+  EXPECT_ERROR(VerifyTeacherScores(scores, request, info), absl::StatusCode::kDataLoss,
+               "is above log_tail");
+}
+
+TEST(VerifyTeacherRequestTest, LimitsAreNamed) {
+  const TeacherInfo info = ExampleInfo();
+  const TeacherRequest good = ExampleRequest(1, 64, 16);
+  EXPECT_OK(VerifyTeacherRequest(good, info));
+  const auto expect_refused = [&](auto change, const std::string& says, TeacherInfo limits) {
+    TeacherRequest request = good;
+    change(&request);
+    EXPECT_ERROR(VerifyTeacherRequest(request, limits), absl::StatusCode::kInvalidArgument, says);
+  };
+  expect_refused([](auto* r) { r->token_ids.push_back(1); }, "max_model_len is 64", info);
+  expect_refused([](auto* r) { r->score_start = 0; }, "score_start 0 is outside [1, 64)", info);
+  expect_refused([](auto* r) { r->score_start = 64; }, "score_start 64", info);
+  expect_refused([](auto* r) { r->token_ids.clear(); }, "score_start 3 is outside [1, 0)", info);
+  expect_refused([](auto* r) { r->top_k = 17; }, "top_k 17 is outside [0, 16]", info);
+  expect_refused([](auto* r) { r->top_k = -1; }, "top_k -1", info);
+  expect_refused([](auto* r) { r->temperature = 0.5f; }, "supports only temperature 1", info);
+  expect_refused([](auto* r) { r->token_ids[7] = 50; }, "token_ids[7] 50 is outside [0, 50)", info);
+  expect_refused([](auto* r) { r->token_ids[0] = -2; }, "token_ids[0] -2", info);
+  TeacherInfo warm = info;
+  warm.supports_temperature = true;
+  expect_refused([](auto* r) { r->temperature = 0; }, "temperature 0 is not", warm);
+  expect_refused([](auto* r) { r->temperature = kNan; }, "temperature nan", warm);
+  expect_refused([](auto* r) { r->temperature = kInf; }, "temperature inf", warm);
+  TeacherRequest request = good;
+  request.temperature = 0.5f;
+  EXPECT_OK(VerifyTeacherRequest(request, warm));
+}
+
+}  // namespace
+}  // namespace taopd

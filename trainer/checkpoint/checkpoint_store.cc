@@ -1,0 +1,243 @@
+#include "trainer/checkpoint/checkpoint_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "common/base/log.h"
+#include "common/io/file.h"
+#include "trainer/checkpoint/manifest.h"
+
+namespace taopd {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kTemporaryPrefix[] = ".tmp-";
+constexpr char kTrashPrefix[] = ".trash-";
+
+std::string StepName(int64_t step) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "step-%06lld", static_cast<long long>(step));
+  return name;
+}
+
+// The step of a checkpoint's name; nullopt for every other name.
+std::optional<int64_t> StepOfName(const std::string& name) {
+  constexpr size_t kPrefixSize = sizeof("step-") - 1;
+  int64_t step = -1;
+  if (name.size() <= kPrefixSize) return std::nullopt;
+  std::from_chars(name.data() + kPrefixSize, name.data() + name.size(), step);
+  if (step < 0 || StepName(step) != name) return std::nullopt;
+  return step;
+}
+
+bool StartsWith(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
+
+absl::Status RemoveAll(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  return error ? Internal("cannot remove ", path, ": ", error.message()) : absl::OkStatus();
+}
+
+absl::Status Rename(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
+  return Internal("cannot rename ", from, " to ", to, ": ", std::strerror(errno));
+}
+
+// A temporary directory with a lock that its writer holds as long as it lives: what a process id
+// alone cannot say once ids are reused, or processes see different ones (containers).
+class TemporaryDirectory {
+ public:
+  static absl::StatusOr<std::unique_ptr<TemporaryDirectory>> Make(const std::string& path) {
+    TAOPD_RETURN_IF_ERROR(RemoveAll(path));
+    if (mkdir(path.c_str(), 0755) != 0) {
+      return Internal("cannot create ", path, ": ", std::strerror(errno));
+    }
+    const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return Internal("cannot open ", path, ": ", std::strerror(errno));
+    flock(fd, LOCK_EX | LOCK_NB);  // where the file system has no locks, the process id has to do
+    return std::unique_ptr<TemporaryDirectory>(new TemporaryDirectory(path, fd));
+  }
+  ~TemporaryDirectory() {
+    close(fd_);
+    if (is_kept_) return;
+    const absl::Status status = RemoveAll(path_);
+    if (!status.ok()) LogWarning("temporary checkpoint stays", {{"error", status}});
+  }
+  void Keep() { is_kept_ = true; }
+  const std::string& path() const { return path_; }
+
+  // Whether no writer can be at work in it.
+  static bool IsAbandoned(const std::string& path) {
+    const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return false;
+    const bool is_locked_here = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    const int error = errno;
+    close(fd);
+    if (is_locked_here) return true;
+    if (error == EWOULDBLOCK) return false;
+    const size_t dash = path.rfind('-');
+    const pid_t pid = std::atoi(path.c_str() + dash + 1);
+    return pid > 0 && (pid == getpid() || (kill(pid, 0) != 0 && errno == ESRCH));
+  }
+
+ private:
+  TemporaryDirectory(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  const std::string path_;
+  const int fd_;
+  bool is_kept_ = false;
+};
+
+class DirectoryCheckpointStore final : public CheckpointStore {
+ public:
+  DirectoryCheckpointStore(std::string dir, const CheckpointOptions& options)
+      : dir_(std::move(dir)), options_(options) {}
+
+  absl::Status RemoveLeftovers() {
+    TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir_));
+    for (const std::string& name : names) {
+      const std::string path = dir_ + "/" + name;
+      const bool is_leftover =
+          StartsWith(name, kTrashPrefix) ||
+          (StartsWith(name, kTemporaryPrefix) && TemporaryDirectory::IsAbandoned(path));
+      if (!is_leftover) continue;
+      LogInfo("leftover of an earlier process is removed", {{"path", path}});
+      TAOPD_RETURN_IF_ERROR(RemoveAll(path));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> Save(
+      int64_t step,
+      const std::function<absl::Status(const std::string& temporary_dir)>& write) override {
+    if (step < 0) return InvalidArgument("checkpoint step ", step, " is negative");
+    const std::string path = PathOf(step);
+    if (FileExists(path)) {
+      const absl::Status status = VerifyCheckpoint(path, step, /*hashes=*/true);
+      if (status.ok()) return path;
+      RecordDamage(path, status);
+      TAOPD_RETURN_IF_ERROR(SetAside(path));
+    }
+    TAOPD_ASSIGN_OR_RETURN(
+        const auto temporary,
+        TemporaryDirectory::Make(Concat(dir_, "/", kTemporaryPrefix, StepName(step), "-", getpid())));
+    TAOPD_RETURN_IF_ERROR(Annotate(write(temporary->path()), Concat("checkpoint of step ", step)));
+    TAOPD_RETURN_IF_ERROR(WriteManifest(temporary->path(), step));
+    TAOPD_RETURN_IF_ERROR(Rename(temporary->path(), path));
+    temporary->Keep();
+    // From here on the checkpoint is there; what fails below does not unsay it.
+    TAOPD_RETURN_IF_ERROR(SyncDirectory(dir_));
+    const absl::Status status = DeleteOld(path);
+    if (!status.ok()) LogError("old checkpoints could not be deleted", {{"error", status}});
+    return path;
+  }
+
+  absl::StatusOr<std::optional<CheckpointRef>> Newest() override {
+    TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, List());
+    absl::Status first_error;
+    for (auto it = all.rbegin(); it != all.rend(); ++it) {
+      const absl::Status status = VerifyCheckpoint(it->path, it->step, /*hashes=*/true);
+      if (status.ok()) return *it;
+      RecordDamage(it->path, status);
+      first_error.Update(status);
+    }
+    if (all.empty()) return std::nullopt;
+    return DataLoss("all ", all.size(), " checkpoints in ", dir_,
+                    " are damaged; the newest: ", std::string(first_error.message()));
+  }
+
+  absl::StatusOr<std::vector<CheckpointRef>> List() override {
+    TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir_));
+    std::vector<CheckpointRef> all;
+    for (const std::string& name : names) {
+      const std::optional<int64_t> step = StepOfName(name);
+      std::error_code error;
+      if (step.has_value() && fs::is_directory(dir_ + "/" + name, error)) {
+        all.push_back({*step, dir_ + "/" + name});
+      }
+    }
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+    return all;
+  }
+
+  int64_t num_damaged() const override { return static_cast<int64_t>(damaged_.size()); }
+
+ private:
+  std::string PathOf(int64_t step) const { return dir_ + "/" + StepName(step); }
+
+  void RecordDamage(const std::string& path, const absl::Status& status) {
+    if (damaged_.insert(path).second) {
+      LogError("damaged checkpoint", {{"path", path}, {"error", status}});
+    }
+  }
+
+  // Makes room for a step that is saved anew after its first checkpoint was found to be damaged.
+  absl::Status SetAside(const std::string& path) {
+    for (int64_t n = 1;; ++n) {
+      const std::string aside = Concat(dir_, "/damaged-", fs::path(path).filename().string(), "-", n);
+      if (FileExists(aside)) continue;
+      LogWarning("damaged checkpoint is moved aside", {{"to", aside}});
+      return Rename(path, aside);
+    }
+  }
+
+  // Retention. What is damaged is neither deleted nor counted as kept; here sizes have to do, since
+  // hashing every old checkpoint at every save would cost more than the save. `just_saved` stays even
+  // when newer steps are there (a run that went back).
+  absl::Status DeleteOld(const std::string& just_saved) {
+    TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, List());
+    int64_t num_kept = 0;
+    for (auto it = all.rbegin(); it != all.rend(); ++it) {
+      if (damaged_.contains(it->path)) continue;
+      const absl::Status status = VerifyCheckpoint(it->path, it->step, /*hashes=*/false);
+      if (!status.ok()) {
+        RecordDamage(it->path, status);
+        continue;
+      }
+      const bool is_milestone = options_.keep_every > 0 && it->step % options_.keep_every == 0;
+      if (num_kept++ < options_.keep_last || is_milestone || it->path == just_saved) continue;
+      // Renamed first: half a deletion must not look like a damaged checkpoint.
+      const std::string trash =
+          Concat(dir_, "/", kTrashPrefix, fs::path(it->path).filename().string(), "-", getpid());
+      TAOPD_RETURN_IF_ERROR(RemoveAll(trash));  // of a deletion that failed half-way
+      TAOPD_RETURN_IF_ERROR(Rename(it->path, trash));
+      TAOPD_RETURN_IF_ERROR(SyncDirectory(dir_));
+      TAOPD_RETURN_IF_ERROR(RemoveAll(trash));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string dir_;
+  const CheckpointOptions options_;
+  std::set<std::string> damaged_;  // paths, each counted once
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
+    const std::string& dir, const CheckpointOptions& options) {
+  if (options.keep_last < 2) {
+    return InvalidArgument("keep_last ", options.keep_last,
+                           " is below 2: the newest checkpoint may be the damaged one");
+  }
+  if (options.keep_every < 0) {
+    return InvalidArgument("keep_every ", options.keep_every, " is negative");
+  }
+  TAOPD_RETURN_IF_ERROR(MakeDirectories(dir));
+  auto store = std::make_unique<DirectoryCheckpointStore>(dir, options);
+  TAOPD_RETURN_IF_ERROR(store->RemoveLeftovers());
+  return store;
+}
+
+}  // namespace taopd

@@ -1,0 +1,68 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+#include "common/io/file.h"
+#include "trainer/checkpoint/checkpoint_store.h"
+
+namespace taopd {
+namespace {
+
+class FlockRunLock final : public RunLock {
+ public:
+  explicit FlockRunLock(int fd) : fd_(fd) {}
+  ~FlockRunLock() override {
+    // The file stays: were it removed, two processes could each hold a lock on "the" file.
+    if (ftruncate(fd_, 0) != 0) { /* then a stale process id stays; the lock is what counts */
+    }
+    close(fd_);
+  }
+
+ private:
+  const int fd_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunLock>> RunLock::Acquire(const std::string& run_dir) {
+  TAOPD_RETURN_IF_ERROR(MakeDirectories(run_dir));
+  const std::string path = run_dir + "/run.lock";
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return FailedPrecondition("cannot open ", path, ": ", std::strerror(errno));
+  auto lock = [&] {
+    int result;
+    do {
+      result = flock(fd, LOCK_EX | LOCK_NB);
+    } while (result != 0 && errno == EINTR);
+    return result == 0;
+  };
+  if (!lock()) {
+    const int error = errno;
+    char holder[300] = {};
+    const ssize_t size = pread(fd, holder, sizeof(holder) - 1, 0);
+    close(fd);
+    if (error != EWOULDBLOCK) {
+      return FailedPrecondition("cannot lock ", path, ": ", std::strerror(error));
+    }
+    return FailedPrecondition("run directory ", run_dir, " is in use by process ",
+                              size > 0 ? std::string(holder, size) : std::string("(unknown)"),
+                              ": it holds ", path);
+  }
+  char host[HOST_NAME_MAX + 1] = {};
+  gethostname(host, sizeof(host) - 1);
+  // For the message above only.
+  const std::string holder = Concat(getpid(), " on ", host);
+  if (ftruncate(fd, 0) != 0 ||
+      pwrite(fd, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
+    const int error = errno;
+    close(fd);
+    return FailedPrecondition("cannot write ", path, ": ", std::strerror(error));
+  }
+  return std::make_unique<FlockRunLock>(fd);
+}
+
+}  // namespace taopd

@@ -1,0 +1,35 @@
+// taopd.v1.Trainer on top of RunState. No call blocks a thread of gRPC: SaveCheckpoint is finished by
+// the training loop.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "proto/taopd/v1/trainer.grpc.pb.h"
+#include "trainer/control/control_server.h"
+
+namespace taopd {
+
+class ControlService final : public v1::Trainer::CallbackService {
+ public:
+  explicit ControlService(RunState* state) : state_(state) {}
+
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest* request,
+                                      v1::GetStatusResponse* reply) override;
+  grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context,
+                                  const v1::PauseRequest* request,
+                                  v1::PauseResponse* reply) override;
+  grpc::ServerUnaryReactor* Resume(grpc::CallbackServerContext* context,
+                                   const v1::ResumeRequest* request,
+                                   v1::ResumeResponse* reply) override;
+  grpc::ServerUnaryReactor* SaveCheckpoint(grpc::CallbackServerContext* context,
+                                           const v1::SaveCheckpointRequest* request,
+                                           v1::SaveCheckpointResponse* reply) override;
+  grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context,
+                                 const v1::StopRequest* request, v1::StopResponse* reply) override;
+
+ private:
+  RunState* const state_;
+};
+
+}  // namespace taopd

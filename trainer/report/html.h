@@ -1,0 +1,19 @@
+// Text on its way into the page. Everything that a run recorded passes through one of these.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace taopd {
+
+// For element content and quoted attributes. Bytes that are not UTF-8 and control characters become
+// U+FFFD.
+std::string EscapeHtml(const std::string& text);
+
+// For the content of a <script type="application/json">: no '<', so that no text can end it.
+std::string ScriptJson(const nlohmann::ordered_json& value);
+
+// A coordinate: one decimal.
+std::string Coordinate(double value);
+
+}  // namespace taopd

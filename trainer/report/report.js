@@ -1,0 +1,135 @@
+"use strict";
+// Shows the values under the pointer and hides runs. The page is complete without it.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const hidden = new Set();
+
+  const format = (value, percent) => {
+    if (percent) return Number((100 * value).toPrecision(3)) + "%";
+    const size = Math.abs(value);
+    if (size !== 0 && (size < 1e-3 || size >= 1e9)) return value.toExponential(2);
+    return Number(value.toPrecision(4)).toLocaleString("en-US", {maximumFractionDigits: 6});
+  };
+
+  // The last index whose step is nearest to `step`.
+  const nearest = (steps, step) => {
+    let low = 0, high = steps.length - 1;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (steps[middle] <= step) low = middle; else high = middle;
+    }
+    return step - steps[low] < steps[high] - step ? low : high;
+  };
+
+  const svgElement = (name, attributes) => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const key in attributes) element.setAttribute(key, attributes[key]);
+    return element;
+  };
+  const element = (name, text) => {
+    const made = document.createElement(name);
+    if (text !== undefined) made.textContent = text;
+    return made;
+  };
+
+  const attach = (chart) => {
+    const plot = document.querySelector("#" + chart.id + " .plot");
+    const svg = plot.querySelector("svg");
+    const cursor = svg.querySelector(".cursor");
+    const [left, right, top, bottom] = chart.plot;
+    const [firstStep, lastStep] = chart.steps;
+    const [low, high] = chart.values;
+    const x = (step) => left + (right - left) * (step - firstStep) / (lastStep - firstStep);
+    const y = (value) => bottom - (bottom - top) * (chart.log
+        ? Math.log(value / low) / Math.log(high / low)
+        : (value / 2 - low / 2) / (high / 2 - low / 2));
+    const tip = element("div");
+    tip.className = "tip";
+    tip.hidden = true;
+    tip.setAttribute("role", "status");
+    plot.append(tip);
+    let shownStep = null;
+
+    const hide = () => {
+      tip.hidden = true;
+      cursor.replaceChildren();
+      shownStep = null;
+    };
+    const visible = () => chart.lines.filter((line) => !hidden.has(line.run));
+
+    const show = (wantedStep) => {
+      const lines = visible();
+      if (lines.length === 0) return hide();
+      // The recorded step that is nearest among all lines.
+      let step = null;
+      for (const line of lines) {
+        const candidate = line.x[nearest(line.x, wantedStep)];
+        if (step === null || Math.abs(candidate - wantedStep) < Math.abs(step - wantedStep)) step = candidate;
+      }
+      shownStep = step;
+      cursor.replaceChildren(svgElement("line", {x1: x(step), x2: x(step), y1: top, y2: bottom}));
+      tip.replaceChildren(element("strong", "step " + step.toLocaleString("en-US")));
+      for (const line of lines) {
+        const i = nearest(line.x, step);
+        const value = line.y[i];
+        const row = element("div");
+        const names = [data.runs.length > 1 ? data.runs[line.run] : "", line.label || ""].filter(Boolean);
+        // Another run's nearest step is named when it is not this one.
+        if (line.x[i] !== step) names.push("(step " + line.x[i].toLocaleString("en-US") + ")");
+        if (names.length > 0) row.append(element("span", names.join(" ")));
+        let text = value === null ? "no value" : format(value, chart.percent);
+        if (value !== null && line.low && line.low[i] !== null && line.high[i] !== null) {
+          text += " (" + format(line.low[i], chart.percent) + " to " + format(line.high[i], chart.percent) + ")";
+        }
+        row.append(element("span", text));
+        tip.append(row);
+        if (value !== null && (!chart.log || value > 0)) {
+          const dot = svgElement("circle", {cx: x(line.x[i]), cy: y(value), r: 3.5});
+          dot.setAttribute("class", "r" + line.run % 6);
+          cursor.append(dot);
+        }
+      }
+      tip.hidden = false;
+      const scale = svg.clientWidth / svg.viewBox.baseVal.width;
+      const at = x(step) * scale;
+      const onRight = at < svg.clientWidth / 2;
+      tip.style.left = onRight ? at + 12 + "px" : "auto";
+      tip.style.right = onRight ? "auto" : svg.clientWidth - at + 12 + "px";
+    };
+
+    const showAt = (event) => {
+      const box = svg.getBoundingClientRect();
+      const position = (event.clientX - box.left) / box.width * svg.viewBox.baseVal.width;
+      show(firstStep + (position - left) / (right - left) * (lastStep - firstStep));
+    };
+    plot.addEventListener("pointermove", showAt);
+    plot.addEventListener("pointerdown", showAt);
+    plot.addEventListener("pointerleave", hide);
+    plot.addEventListener("blur", hide);
+    plot.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") return hide();
+      if (!["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key)) return;
+      event.preventDefault();
+      const steps = [...new Set(visible().flatMap((line) => line.x))].sort((a, b) => a - b);
+      if (steps.length === 0) return;
+      let i = shownStep === null ? -1 : steps.indexOf(shownStep);
+      if (event.key === "Home" || (event.key === "ArrowRight" && i < 0)) i = 0;
+      else if (event.key === "End" || (event.key === "ArrowLeft" && i < 0)) i = steps.length - 1;
+      else i = Math.min(Math.max(i + (event.key === "ArrowRight" ? 1 : -1), 0), steps.length - 1);
+      show(steps[i]);
+    });
+    return hide;
+  };
+
+  const hideAll = data.charts.map(attach);
+  for (const button of document.querySelectorAll("[data-toggle]")) {
+    button.addEventListener("click", () => {
+      const run = Number(button.dataset.toggle);
+      const show = hidden.has(run);
+      if (show) hidden.delete(run); else hidden.add(run);
+      button.setAttribute("aria-pressed", String(show));
+      for (const part of document.querySelectorAll('[data-run="' + run + '"]')) part.classList.toggle("hidden", !show);
+      for (const hide of hideAll) hide();
+    });
+  }
+})();

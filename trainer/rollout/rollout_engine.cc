@@ -1,0 +1,55 @@
+#include "trainer/rollout/rollout_engine.h"
+
+#include <absl/synchronization/blocking_counter.h>
+
+#include <memory>
+#include <utility>
+
+namespace taopd {
+
+void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
+                                  std::function<void(int64_t, absl::StatusOr<Rollout>)> done) {
+  auto shared_done = std::make_shared<decltype(done)>(std::move(done));
+  std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
+  batch.reserve(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    InferenceRequest request;
+    request.request_id = Concat("rollout-", i);
+    request.token_ids = requests[i].prompt_ids;
+    request.sampling = std::move(requests[i].sampling);
+    const auto index = static_cast<int64_t>(i);
+    auto finish = [shared_done, index, prompt_ids = std::move(requests[i].prompt_ids)](
+                      absl::StatusOr<InferenceResult> result) mutable {
+      if (!result.ok()) return (*shared_done)(index, result.status());
+      GeneratedTokens& generated = *result->generated;
+      Rollout rollout;
+      rollout.prompt_ids = std::move(prompt_ids);
+      rollout.response_ids = std::move(generated.ids);
+      rollout.behavior_log_probs = std::move(generated.log_probs);
+      rollout.finish = generated.finish;
+      (*shared_done)(index, std::move(rollout));
+    };
+    batch.emplace_back(std::move(request), std::move(finish));
+  }
+  engine_->SubmitBatch(std::move(batch));
+}
+
+absl::StatusOr<std::vector<Rollout>> GenerateAll(RolloutEngine* engine, std::vector<RolloutRequest> requests) {
+  const auto count = static_cast<int>(requests.size());
+  std::vector<absl::StatusOr<Rollout>> results(count, absl::UnknownError("not generated"));
+  absl::BlockingCounter pending(count);
+  engine->Generate(std::move(requests), [&](int64_t index, absl::StatusOr<Rollout> rollout) {
+    results[index] = std::move(rollout);
+    pending.DecrementCount();
+  });
+  pending.Wait();
+  std::vector<Rollout> rollouts;
+  rollouts.reserve(count);
+  for (auto& result : results) {
+    if (!result.ok()) return result.status();
+    rollouts.push_back(*std::move(result));
+  }
+  return rollouts;
+}
+
+}  // namespace taopd

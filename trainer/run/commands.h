@@ -1,0 +1,48 @@
+// What the subcommands do, without LibTorch in sight: main parses the command line and calls these.
+// Each returns nothing when it is done, or the failure with its exit code.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/control/control_server.h"
+#include "trainer/exit_code.h"
+#include "trainer/sft_config.h"
+#include "trainer/train_config.h"
+
+namespace taopd {
+
+struct StartMode {
+  bool resume = false;     // continue from the newest complete checkpoint (a new run when there is none)
+  bool overwrite = false;  // a new run in a directory that holds one: its files are removed first
+};
+
+// The training loop; `state` carries stop and pause requests from outside.
+std::optional<RunFailure> RunTraining(TrainConfig config, const StartMode& mode, RunState* state);
+std::optional<RunFailure> RunSft(SftConfig config, const StartMode& mode, RunState* state);
+
+struct EvalRequest {
+  std::string model_dir;         // empty: student.model of the configuration
+  std::string output_path;       // results as JSON; empty: none
+  std::string responses_path;    // every response as JSONL; empty: none
+};
+// Evaluates on data.val and prints a table.
+std::optional<RunFailure> RunEval(TrainConfig config, const EvalRequest& request);
+
+struct GenerateRequest {
+  std::string model_dir;
+  std::string prompt;
+  std::vector<int64_t> prompt_ids;  // in place of prompt
+  int64_t max_new_tokens = 256;
+  double temperature = 1.0;
+  double top_p = 1.0;
+  int64_t top_k = 0;
+  int64_t seed = 0;
+  std::string dtype = "auto";
+  std::string device = "auto";
+};
+// Streams the response to standard output: text, or ids where the model has no tokenizer.
+std::optional<RunFailure> RunGenerate(const GenerateRequest& request);
+
+}  // namespace taopd

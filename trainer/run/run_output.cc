@@ -1,0 +1,83 @@
+#include "trainer/run/run_output.h"
+
+#include <prometheus/registry.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "common/base/log.h"
+#include "common/io/file.h"
+#include "common/metrics/console_sink.h"
+#include "common/metrics/jsonl_sink.h"
+#include "common/metrics/prometheus.h"
+#include "common/metrics/tensorboard_sink.h"
+
+namespace taopd {
+namespace {
+
+void LogFailure(const absl::Status& status) {
+  if (!status.ok()) LogWarning("metrics could not be written", {{"error", status}});
+}
+
+class RunOutputFiles final : public RunOutput {
+ public:
+  RunOutputFiles(std::unique_ptr<JsonlSink> jsonl, JsonlWriter samples, std::unique_ptr<TensorBoardSink> tensorboard,
+                 const ConsoleOptions& console, Clock* clock)
+      : registry_(std::make_shared<prometheus::Registry>()), samples_(std::move(samples)), jsonl_(jsonl.get()) {
+    sinks_.Add(std::move(jsonl));
+    sinks_.Add(std::move(tensorboard));
+    sinks_.Add(std::make_unique<PrometheusSink>(registry_));
+    sinks_.Add(std::make_unique<ConsoleSink>(console, &std::cout, clock));
+  }
+
+  void Write(int64_t step, const Metrics& metrics) override {
+    LogFailure(sinks_.Write(step, metrics));
+    LogFailure(sinks_.Flush());
+  }
+
+  void WriteSamples(int64_t step, const std::string& when, const std::vector<EvalSample>& samples) override {
+    for (const EvalSample& sample : samples) {
+      LogFailure(samples_.Write({{"step", step}, {"when", when}, {"id", sample.id}, {"prompt", sample.prompt},
+                                 {"response", sample.response}, {"answer", sample.answer},
+                                 {"correct", sample.correct}}));
+    }
+  }
+
+  int64_t metrics_bytes() const override { return SizeOrZero(jsonl_->SizeBytes()); }
+  int64_t samples_bytes() const override { return SizeOrZero(samples_.SizeBytes()); }
+  std::string PrometheusText() const override { return RenderPrometheusText(*registry_); }
+
+ private:
+  static int64_t SizeOrZero(const absl::StatusOr<int64_t>& size) {
+    LogFailure(size.status());
+    return size.ok() ? *size : 0;
+  }
+
+  std::shared_ptr<prometheus::Registry> registry_;
+  MetricFanout sinks_;
+  JsonlWriter samples_;
+  JsonlSink* jsonl_;  // owned by sinks_
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOutputOptions& options, Clock* clock) {
+  const bool resumed = options.resume_step >= 0;
+  TAOPD_RETURN_IF_ERROR(MakeDirectories(options.run_dir));
+  TAOPD_ASSIGN_OR_RETURN(auto jsonl, JsonlSink::Open(options.run_dir + "/metrics.jsonl", clock,
+                                                     resumed ? options.metrics_bytes : 0));
+  TAOPD_ASSIGN_OR_RETURN(auto samples, JsonlWriter::Open(options.run_dir + "/samples.jsonl",
+                                                         resumed ? options.samples_bytes : 0));
+  TensorBoardOptions tensorboard_options;
+  tensorboard_options.dir = options.run_dir + "/tensorboard";
+  tensorboard_options.resume_step = resumed ? options.resume_step + 1 : -1;
+  TAOPD_ASSIGN_OR_RETURN(auto tensorboard, TensorBoardSink::Open(tensorboard_options, clock));
+  ConsoleOptions console;
+  console.total_steps = options.total_steps;
+  console.first_step = resumed ? options.resume_step : 0;
+  console.terminal = isatty(STDOUT_FILENO) == 1;
+  if (!console.terminal) console.plain_interval = absl::Seconds(5);
+  return std::make_unique<RunOutputFiles>(std::move(jsonl), std::move(samples), std::move(tensorboard), console, clock);
+}
+
+}  // namespace taopd

@@ -1,0 +1,158 @@
+#include "trainer/run/run_setup.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "common/engine/torch_engine.h"
+#include "common/io/file.h"
+
+namespace taopd {
+
+void SetNumThreads(int64_t num_threads) {
+  if (num_threads == 0) num_threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  at::set_num_threads(static_cast<int>(num_threads));
+}
+
+absl::StatusOr<RunDirectory> OpenRunDirectory(const std::string& run_dir, const StartMode& mode, int64_t keep_last) {
+  TAOPD_RETURN_IF_ERROR(MakeDirectories(run_dir));
+  RunDirectory directory;
+  TAOPD_ASSIGN_OR_RETURN(directory.lock, RunLock::Acquire(run_dir));
+  // What a run leaves; anything else in the directory is the user's.
+  const std::vector<std::string> products = {"checkpoints", "metrics.jsonl", "samples.jsonl", "tensorboard",
+                                             "config.yaml", "model"};
+  if (!mode.resume) {
+    for (const std::string& product : products) {
+      const std::string path = run_dir + "/" + product;
+      if (!FileExists(path)) continue;
+      if (!mode.overwrite) {
+        return FailedPrecondition("run.dir ", run_dir, " holds a run already (", product,
+                                  "): continue it with --resume, replace it with --overwrite, or choose another run.dir");
+      }
+      std::error_code error;
+      std::filesystem::remove_all(path, error);
+      if (error) return Internal(path, ": cannot be removed: ", error.message());
+    }
+  }
+  CheckpointOptions options;
+  options.keep_last = keep_last;
+  TAOPD_ASSIGN_OR_RETURN(directory.store, CheckpointStore::Open(run_dir + "/checkpoints", options));
+  if (mode.resume) {
+    TAOPD_ASSIGN_OR_RETURN(directory.checkpoint, directory.store->Newest());
+  }
+  return directory;
+}
+
+ExitCode DirectoryExitCode(const absl::Status& status) {
+  return absl::IsDataLoss(status) ? ExitCode::kBadData : ExitCode::kBadConfig;
+}
+
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TeacherConfig& config) {
+  GrpcTeacherOptions options;
+  options.endpoints = config.endpoints;
+  options.request_timeout = absl::Seconds(config.timeout_s);
+  options.outage_budget = absl::Seconds(config.outage_budget_s);
+  options.max_in_flight_per_endpoint = config.max_in_flight;
+  return MakeGrpcTeacherClient(options);
+}
+
+absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teacher, const Student& student) {
+  const ModelConfig& model = student.decoder->config();
+  if (student.tokenizer && !teacher.tokenizer_hash.empty() && teacher.tokenizer_hash != student.tokenizer->hash()) {
+    return FailedPrecondition("the teacher ", teacher.model_name, " has another tokenizer (", teacher.tokenizer_hash.substr(0, 12),
+                              ") than the student (", student.tokenizer->hash().substr(0, 12),
+                              "): their token ids do not mean the same");
+  }
+  if (teacher.head_vocab_size < model.vocab_size) {
+    return FailedPrecondition("the teacher's vocabulary of ", teacher.head_vocab_size, " is smaller than the student's of ",
+                              model.vocab_size, ": it cannot score the student's tokens");
+  }
+  if (config.teacher.top_k > teacher.max_top_k) {
+    return FailedPrecondition("teacher.top_k ", config.teacher.top_k, " exceeds the teacher's limit of ", teacher.max_top_k);
+  }
+  if (config.teacher.top_k > model.vocab_size) {
+    return FailedPrecondition("teacher.top_k ", config.teacher.top_k, " exceeds the vocabulary of ", model.vocab_size);
+  }
+  if (config.teacher.temperature != 1.0 && !teacher.supports_temperature) {
+    return FailedPrecondition("teacher.temperature ", config.teacher.temperature, ": the teacher supports only 1");
+  }
+  const int64_t longest = config.data.max_prompt_length + config.data.max_response_length;
+  if (longest > teacher.max_model_len) {
+    return FailedPrecondition("data.max_prompt_length + data.max_response_length = ", longest,
+                              " exceeds the teacher's max_model_len ", teacher.max_model_len);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(const TrainConfig& config,
+                                                                   std::shared_ptr<Decoder> student) {
+  const bool generates = config.eval.measure == "accuracy" && !config.data.val.empty();
+  const int64_t longest_response =
+      std::max(config.data.max_response_length, generates ? config.eval.max_response_length : 0);
+  EngineOptions options;
+  options.max_model_len = config.data.max_prompt_length + longest_response;
+  if (options.max_model_len > student->config().max_position_embeddings) {
+    return InvalidArgument("data.max_prompt_length + the longest response (data.max_response_length, "
+                           "eval.max_response_length) = ", options.max_model_len,
+                           " exceeds the student's max_position_embeddings ", student->config().max_position_embeddings);
+  }
+  options.max_num_seqs = config.rollout.max_num_seqs;
+  options.kv_cache_bytes = static_cast<int64_t>(config.rollout.kv_cache_gb * (int64_t{1} << 30));
+  options.head_workspace_bytes = static_cast<int64_t>(config.trainer.head_workspace_mb * (1 << 20));
+  // The size of a step and of an evaluation is the configuration's choice.
+  options.max_queued_tokens = INT64_MAX / 2;
+  options.max_queued_requests = INT64_MAX / 2;
+  return MakeTorchEngine(std::move(student), options);
+}
+
+HeadOptions MakeHeadOptions(const TrainConfig& config) {
+  HeadOptions options;
+  options.objective = *FindObjective(config.objective.name);
+  options.temperature = config.rollout.temperature;
+  options.workspace_bytes = static_cast<int64_t>(config.trainer.head_workspace_mb * (1 << 20));
+  return options;
+}
+
+absl::StatusOr<std::vector<PromptRecord>> LoadEvalRecords(const TrainConfig& config, const Tokenizer* tokenizer,
+                                                          int64_t vocab_size) {
+  if (config.eval.measure == "none" || config.data.val.empty()) return std::vector<PromptRecord>();
+  if (config.eval.measure == "accuracy" && tokenizer == nullptr) {
+    return InvalidArgument("eval.measure accuracy needs a tokenizer.json in the student's directory");
+  }
+  DatasetOptions options;
+  options.prompt_key = config.data.prompt_key;
+  options.answer_key = config.data.answer_key;
+  options.add_special_tokens = config.data.add_special_tokens;
+  options.max_prompt_length = config.data.max_prompt_length;
+  options.filter_overlong_prompts = config.data.filter_overlong_prompts;
+  options.vocab_size = vocab_size;
+  if (config.eval.measure == "kl") options.response_key = "response";
+  TAOPD_ASSIGN_OR_RETURN(PromptDataset dataset, LoadPrompts(config.data.val, tokenizer, options));
+  const auto available = static_cast<int64_t>(dataset.records.size());
+  if (config.eval.num_prompts > available) {
+    return InvalidArgument("eval.num_prompts ", config.eval.num_prompts, " exceeds the ", available, " rows of data.val");
+  }
+  if (config.eval.num_prompts > 0) dataset.records.resize(config.eval.num_prompts);
+  for (const PromptRecord& record : dataset.records) {
+    if (config.eval.measure == "accuracy" && record.answer.empty()) {
+      return InvalidArgument(record.id, ": no \"", config.data.answer_key, "\" to grade against");
+    }
+  }
+  return std::move(dataset.records);
+}
+
+absl::StatusOr<EvalResult> RunEvaluation(const TrainConfig& config, const std::vector<PromptRecord>& records,
+                                         Student* student, RolloutEngine* engine, TeacherClient* teacher,
+                                         bool keep_all_samples) {
+  if (config.eval.measure == "kl") {
+    const int64_t top_k = config.eval.kl_top_k > 0 ? config.eval.kl_top_k : config.teacher.top_k;
+    return EvaluateKl(top_k, config.trainer.micro_batch_tokens,
+                      static_cast<int64_t>(config.trainer.head_workspace_mb * (1 << 20)), records,
+                      student->decoder.get(), teacher);
+  }
+  return EvaluateAccuracy(config.eval, config.run.seed, records, *student->tokenizer, engine, keep_all_samples);
+}
+
+}  // namespace taopd

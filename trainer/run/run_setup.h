@@ -1,0 +1,54 @@
+// Steps of set-up that training, supervised training and evaluation share.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/engine/engine.h"
+#include "kernels/torch/student_head.h"
+#include "trainer/checkpoint/checkpoint_store.h"
+#include "trainer/data/prompt_dataset.h"
+#include "trainer/eval/evaluator.h"
+#include "trainer/exit_code.h"
+#include "trainer/run/commands.h"
+#include "trainer/run/student.h"
+#include "trainer/teacher/teacher_client.h"
+#include "trainer/train_config.h"
+
+namespace taopd {
+
+// 0 = one a core.
+void SetNumThreads(int64_t num_threads);
+
+// A run's directory, locked against other writers, and where to continue.
+struct RunDirectory {
+  std::unique_ptr<RunLock> lock;
+  std::unique_ptr<CheckpointStore> store;
+  std::optional<CheckpointRef> checkpoint;  // with --resume: the newest complete one, if any
+};
+// FAILED_PRECONDITION when another process runs there, or when it holds a run and neither resume nor
+// overwrite is asked for.
+absl::StatusOr<RunDirectory> OpenRunDirectory(const std::string& run_dir, const StartMode& mode, int64_t keep_last);
+// 64 for a misuse, 65 for damaged checkpoints.
+ExitCode DirectoryExitCode(const absl::Status& status);
+
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TeacherConfig& config);
+// Vocabulary, tokenizer, length, top-k and temperature, each named with both values.
+absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teacher, const Student& student);
+
+// The engine for rollouts and evaluation with the student's live weights.
+absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(const TrainConfig& config,
+                                                                   std::shared_ptr<Decoder> student);
+HeadOptions MakeHeadOptions(const TrainConfig& config);
+
+// data.val as eval.measure needs it, cut to eval.num_prompts; empty when there is nothing to evaluate.
+absl::StatusOr<std::vector<PromptRecord>> LoadEvalRecords(const TrainConfig& config, const Tokenizer* tokenizer,
+                                                          int64_t vocab_size);
+// By eval.measure. `teacher` may be null for accuracy.
+absl::StatusOr<EvalResult> RunEvaluation(const TrainConfig& config, const std::vector<PromptRecord>& records,
+                                         Student* student, RolloutEngine* engine, TeacherClient* teacher,
+                                         bool keep_all_samples);
+
+}  // namespace taopd

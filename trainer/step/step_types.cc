@@ -1,0 +1,51 @@
+#include "trainer/step/step_types.h"
+
+#include <numeric>
+
+namespace taopd {
+
+absl::StatusOr<Aggregation> ParseAggregation(const std::string& name) {
+  if (name == "token-mean") return Aggregation::kTokenMean;
+  if (name == "seq-mean-token-mean") return Aggregation::kSeqMeanTokenMean;
+  if (name == "seq-mean-token-sum") return Aggregation::kSeqMeanTokenSum;
+  return InvalidArgument("objective.aggregation \"", name,
+                         "\" is none of token-mean, seq-mean-token-mean, seq-mean-token-sum");
+}
+
+std::vector<double> SequenceWeights(Aggregation aggregation, const std::vector<int64_t>& response_lengths) {
+  const auto num_tokens =
+      static_cast<double>(std::accumulate(response_lengths.begin(), response_lengths.end(), int64_t{0}));
+  const auto num_sequences = static_cast<double>(response_lengths.size());
+  std::vector<double> weights;
+  weights.reserve(response_lengths.size());
+  for (int64_t length : response_lengths) {
+    switch (aggregation) {
+      case Aggregation::kTokenMean:
+        weights.push_back(1.0 / num_tokens);
+        break;
+      case Aggregation::kSeqMeanTokenMean:
+        weights.push_back(1.0 / (num_sequences * static_cast<double>(length)));
+        break;
+      case Aggregation::kSeqMeanTokenSum:
+        weights.push_back(1.0 / num_sequences);
+        break;
+    }
+  }
+  return weights;
+}
+
+std::vector<int64_t> MicroBatchEnds(const std::vector<int64_t>& tokens, int64_t budget_tokens) {
+  std::vector<int64_t> ends;
+  int64_t filled = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0 && filled + tokens[i] > budget_tokens) {
+      ends.push_back(static_cast<int64_t>(i));
+      filled = 0;
+    }
+    filled += tokens[i];
+  }
+  if (!tokens.empty()) ends.push_back(static_cast<int64_t>(tokens.size()));
+  return ends;
+}
+
+}  // namespace taopd

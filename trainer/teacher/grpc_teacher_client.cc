@@ -1,0 +1,160 @@
+// The gRPC client: Connect, and the joining of the transport with the retrying client.
+#include <unistd.h>
+
+#include <random>
+
+#include "trainer/teacher/endpoint.h"
+#include "trainer/teacher/grpc_transport.h"
+#include "trainer/teacher/retrying_client.h"
+
+namespace taopd {
+namespace {
+
+// Of one question for TeacherInfo: an endpoint that hangs does not hold up the others for longer.
+constexpr absl::Duration kInfoTimeout = absl::Seconds(5);
+
+bool MayAnswerLater(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kUnavailable ||
+         status.code() == absl::StatusCode::kDeadlineExceeded ||
+         status.code() == absl::StatusCode::kResourceExhausted ||
+         status.code() == absl::StatusCode::kCancelled;
+}
+
+uint64_t ProcessSeed() {
+  // Different in every process, so that trainers do not knock in step.
+  std::random_device device;
+  return DeriveSeed(device(), "teacher client jitter", {device(), static_cast<uint64_t>(getpid())});
+}
+
+class GrpcTeacherClient final : public TeacherClient {
+ public:
+  GrpcTeacherClient(const std::vector<std::string>& targets, const GrpcTeacherOptions& options,
+                    Clock* clock)
+      : options_(options),
+        clock_(clock),
+        transport_(targets, options),
+        client_(
+            {
+                .endpoint_names = options.endpoints,
+                .max_in_flight_per_endpoint = options.max_in_flight_per_endpoint,
+                .request_timeout = options.request_timeout,
+                .outage_budget = options.outage_budget,
+                .initial_backoff = options.initial_backoff,
+                .max_backoff = options.max_backoff,
+                .jitter_seed = ProcessSeed(),
+            },
+            &transport_, clock) {}
+
+  absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override {
+    const absl::Time deadline = clock_->Now() + timeout;
+    RandomStream jitter(ProcessSeed());
+    absl::Duration pause = options_.initial_backoff;
+    while (true) {
+      const absl::Duration left = deadline - clock_->Now();
+      const absl::Duration limit = std::min(kInfoTimeout, options_.request_timeout);
+      const auto answers = transport_.AskAll(std::clamp(left, absl::Milliseconds(1), limit));
+      std::string errors;
+      absl::Status final_error;
+      bool any_answered = false;
+      for (size_t i = 0; i < answers.size(); ++i) {
+        client_.SetReachability(i, answers[i].status());
+        if (answers[i].ok()) any_answered = true;
+        if (answers[i].ok()) continue;
+        const absl::Status error = Annotate(answers[i].status(), options_.endpoints[i]);
+        if (!MayAnswerLater(error)) final_error.Update(error);
+        errors += "; " + error.ToString();
+      }
+      // A teacher that answers, but not as this client can use it, is no outage.
+      if (!final_error.ok()) return final_error;
+      if (any_answered) {
+        TAOPD_ASSIGN_OR_RETURN(const TeacherInfo info, Agree(answers));
+        client_.SetInfo(info);
+        return info;
+      }
+      if (clock_->Now() >= deadline) {
+        return Unavailable("no teacher endpoint answered within ", absl::FormatDuration(timeout),
+                           errors);
+      }
+      clock_->SleepFor(std::min(pause * jitter.NextUniform(), deadline - clock_->Now()));
+      pause = std::min(pause * 2, options_.max_backoff);
+    }
+  }
+
+  void Score(TeacherRequest request,
+             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+    client_.Score(std::move(request), std::move(done));
+  }
+
+  TeacherClientStats stats() const override { return client_.stats(); }
+
+ private:
+  // The endpoints that answered must be the same teacher.
+  absl::StatusOr<TeacherInfo> Agree(const std::vector<absl::StatusOr<TeacherInfo>>& answers) {
+    const TeacherInfo* first = nullptr;
+    std::string first_name;
+    TeacherInfo agreed;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      if (!answers[i].ok()) continue;
+      const TeacherInfo& info = *answers[i];
+      if (first == nullptr) {
+        first = &info;
+        first_name = options_.endpoints[i];
+        agreed = info;
+        continue;
+      }
+      const auto differ = [&](const char* field, const auto& a, const auto& b) {
+        return FailedPrecondition("teachers differ in ", field, ": \"", a, "\" at ", first_name,
+                                  " against \"", b, "\" at ", options_.endpoints[i]);
+      };
+      if (info.revision != first->revision) {
+        return differ("revision", first->revision, info.revision);
+      }
+      if (info.tokenizer_hash != first->tokenizer_hash) {
+        return differ("tokenizer_hash", first->tokenizer_hash, info.tokenizer_hash);
+      }
+      if (info.head_vocab_size != first->head_vocab_size) {
+        return differ("head_vocab_size", first->head_vocab_size, info.head_vocab_size);
+      }
+      agreed.max_model_len = std::min(agreed.max_model_len, info.max_model_len);
+      agreed.max_top_k = std::min(agreed.max_top_k, info.max_top_k);
+      agreed.supports_temperature &= info.supports_temperature;
+    }
+    return agreed;
+  }
+
+  const GrpcTeacherOptions options_;
+  Clock* const clock_;
+  GrpcScoreTransport transport_;
+  RetryingClient client_;  // after the transport: it goes first
+};
+
+absl::Status CheckDuration(const char* name, absl::Duration value, absl::Duration max) {
+  if (value > absl::ZeroDuration() && value <= max) return absl::OkStatus();
+  return InvalidArgument(name, " ", absl::FormatDuration(value), " is outside (0, ",
+                         absl::FormatDuration(max), "]");
+}
+
+absl::Status CheckCount(const char* name, int64_t value, int64_t max) {
+  if (value >= 1 && value <= max) return absl::OkStatus();
+  return InvalidArgument(name, " ", value, " is outside [1, ", max, "]");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeGrpcTeacherClient(
+    const GrpcTeacherOptions& options, Clock* clock) {
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> targets,
+                         GrpcTargetsOfEndpoints(options.endpoints));
+  TAOPD_RETURN_IF_ERROR(
+      CheckDuration("request_timeout", options.request_timeout, absl::Hours(24)));
+  TAOPD_RETURN_IF_ERROR(
+      CheckDuration("outage_budget", options.outage_budget, absl::InfiniteDuration()));
+  TAOPD_RETURN_IF_ERROR(CheckDuration("initial_backoff", options.initial_backoff, absl::Hours(1)));
+  TAOPD_RETURN_IF_ERROR(CheckDuration("max_backoff", options.max_backoff, absl::Hours(1)));
+  TAOPD_RETURN_IF_ERROR(
+      CheckCount("max_in_flight_per_endpoint", options.max_in_flight_per_endpoint, 65536));
+  TAOPD_RETURN_IF_ERROR(CheckCount("max_message_bytes", options.max_message_bytes, (2LL << 30) - 1));
+  return std::make_unique<GrpcTeacherClient>(targets, options, clock);
+}
+
+}  // namespace taopd

@@ -1,0 +1,229 @@
+#include "trainer/teacher/grpc_transport.h"
+
+#include <absl/strings/numbers.h>
+#include <absl/synchronization/blocking_counter.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "trainer/teacher/verify_scores.h"
+
+namespace taopd {
+namespace {
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
+                                           const GrpcTeacherOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+  arguments.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
+  // All addresses of a name get their share, and new ones are found when a connection ends.
+  arguments.SetLoadBalancingPolicyName("round_robin");
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retrying_client.h does it
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A peer that hangs without closing the connection is noticed. The teacher permits pings this often.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  // The channel connects again about as often as a probe asks it to.
+  const int64_t initial_ms =
+      std::max<int64_t>(1, absl::ToInt64Milliseconds(options.initial_backoff));
+  const int64_t max_ms = std::max(
+      initial_ms, std::min<int64_t>(5000, absl::ToInt64Milliseconds(options.max_backoff)));
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(initial_ms));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // limit of one attempt to connect
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(max_ms));
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+void SetTimeout(absl::Duration timeout, grpc::ClientContext* context) {
+  context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
+}
+
+absl::Status ToAbsl(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+// The request sent. Only what is checked on return is asked for.
+v1::ScoreRequest ToProto(const TeacherRequest& request, const TeacherInfo& info) {
+  v1::ScoreRequest proto;
+  proto.set_request_id(request.request_id);
+  proto.mutable_token_ids()->Add(request.token_ids.begin(), request.token_ids.end());
+  proto.set_score_start(static_cast<uint32_t>(request.score_start));
+  proto.set_top_k(static_cast<uint32_t>(request.top_k));
+  proto.set_temperature(request.temperature);
+  proto.set_expected_revision(info.revision);
+  return proto;
+}
+
+// Bytes of the reply's arrays: ids and log-probs [R,k], tail and sampled log-prob [R].
+int64_t ReplyBytes(const TeacherRequest& request) {
+  const int64_t num_rows = static_cast<int64_t>(request.token_ids.size()) - request.score_start;
+  return num_rows * 8 * (request.top_k + 1);
+}
+
+// A message above the limit fails in the same way each time, though gRPC gives it the code of a full
+// queue; its text is the only sign.
+bool IsMessageTooLarge(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+         status.error_message().find("larger than max") != std::string::npos;
+}
+
+std::optional<absl::Duration> PushbackOf(const grpc::ClientContext& context,
+                                         const grpc::Status& status) {
+  constexpr absl::Duration kNever = absl::Seconds(-1);
+  if (IsMessageTooLarge(status)) return kNever;
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find("grpc-retry-pushback-ms");
+  if (status.ok() || found == trailers.end()) return std::nullopt;
+  int64_t milliseconds = 0;
+  // What is no number means "do not retry" (gRPC proposal A6).
+  if (!absl::SimpleAtoi(std::string(found->second.data(), found->second.size()), &milliseconds) ||
+      milliseconds < 0) {
+    return kNever;
+  }
+  return absl::Milliseconds(milliseconds);
+}
+
+}  // namespace
+
+struct GrpcScoreTransport::Call {
+  grpc::ClientContext context;
+  v1::ScoreRequest proto;
+  v1::ScoreResponse reply;
+  const TeacherRequest* request;
+  const TeacherInfo* info;
+  std::function<void(Result)> done;
+};
+
+GrpcScoreTransport::GrpcScoreTransport(const std::vector<std::string>& targets,
+                                       const GrpcTeacherOptions& options)
+    : max_message_bytes_(options.max_message_bytes) {
+  for (const std::string& target : targets) {
+    stubs_.push_back(v1::Teacher::NewStub(MakeChannel(target, options)));
+  }
+}
+
+absl::Status GrpcScoreTransport::Check(const TeacherRequest& request) const {
+  const int64_t request_bytes = 4 * static_cast<int64_t>(request.token_ids.size());
+  const int64_t bytes = std::max(request_bytes, ReplyBytes(request));
+  if (bytes <= max_message_bytes_) return absl::OkStatus();
+  return InvalidArgument("its messages need ", bytes, " bytes, above max_message_bytes ",
+                         max_message_bytes_);
+}
+
+void GrpcScoreTransport::Start(size_t endpoint, const TeacherRequest& request,
+                               const TeacherInfo& info, absl::Duration timeout,
+                               std::function<void(Result)> done) {
+  auto call = std::make_shared<Call>();
+  call->proto = ToProto(request, info);
+  call->request = &request;
+  call->info = &info;
+  call->done = std::move(done);
+  SetTimeout(timeout, &call->context);
+  {
+    absl::MutexLock lock(&mutex_);
+    calls_.insert(call);
+    if (is_cancelled_) call->context.TryCancel();
+  }
+  stubs_[endpoint]->async()->Score(
+      &call->context, &call->proto, &call->reply,
+      [this, call](grpc::Status status) { OnScored(call, status); });
+}
+
+void GrpcScoreTransport::OnScored(const std::shared_ptr<Call>& call, const grpc::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    calls_.erase(call);
+  }
+  Result result{status.ok() ? ScoresOfReply(call->reply, *call->request, *call->info)
+                            : absl::StatusOr<TeacherScores>(ToAbsl(status)),
+                PushbackOf(call->context, status)};
+  // Moved out: `call` may live a little longer in gRPC than the client does.
+  std::exchange(call->done, nullptr)(std::move(result));
+}
+
+void GrpcScoreTransport::CancelAll() {
+  std::set<std::shared_ptr<Call>> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_cancelled_ = true;
+    calls = calls_;
+  }
+  for (const auto& call : calls) call->context.TryCancel();
+}
+
+std::vector<absl::StatusOr<TeacherInfo>> GrpcScoreTransport::AskAll(absl::Duration timeout) {
+  struct Question {
+    grpc::ClientContext context;
+    v1::GetTeacherInfoRequest request;
+    v1::GetTeacherInfoResponse reply;
+    grpc::Status status;
+  };
+  std::vector<Question> questions(stubs_.size());
+  absl::BlockingCounter open(static_cast<int>(stubs_.size()));
+  for (size_t i = 0; i < stubs_.size(); ++i) {
+    Question& question = questions[i];
+    SetTimeout(timeout, &question.context);
+    stubs_[i]->async()->GetTeacherInfo(&question.context, &question.request, &question.reply,
+                                       [&question, &open](grpc::Status status) {
+                                         question.status = std::move(status);
+                                         open.DecrementCount();
+                                       });
+  }
+  open.Wait();
+  std::vector<absl::StatusOr<TeacherInfo>> answers;
+  for (const Question& question : questions) {
+    if (question.status.ok()) {
+      answers.push_back(InfoOfReply(question.reply));
+    } else {
+      answers.push_back(ToAbsl(question.status));
+    }
+  }
+  return answers;
+}
+
+absl::StatusOr<TeacherScores> ScoresOfReply(const v1::ScoreResponse& reply,
+                                            const TeacherRequest& request,
+                                            const TeacherInfo& info) {
+  if (reply.request_id() != request.request_id) {
+    return DataLoss("teacher reply: request_id \"", reply.request_id(), "\" instead of \"",
+                    request.request_id, "\"");
+  }
+  TeacherScores scores;
+  scores.revision = reply.revision();
+  // Values above the int32 range become negative, which is refused like any id out of range.
+  scores.top_k = static_cast<int32_t>(reply.top_k());
+  scores.ids.assign(reply.ids().begin(), reply.ids().end());
+  scores.log_probs.assign(reply.logprobs().begin(), reply.logprobs().end());
+  scores.log_tail.assign(reply.log_tail().begin(), reply.log_tail().end());
+  scores.sampled_log_probs.assign(reply.sampled_logprobs().begin(),
+                                  reply.sampled_logprobs().end());
+  TAOPD_RETURN_IF_ERROR(VerifyTeacherScores(scores, request, info));
+  return scores;
+}
+
+absl::StatusOr<TeacherInfo> InfoOfReply(const v1::GetTeacherInfoResponse& reply) {
+  if (reply.protocol_version() != kTeacherProtocolVersion) {
+    return FailedPrecondition("protocol_version ", reply.protocol_version(),
+                              " of the teacher is not known; this client speaks version ",
+                              kTeacherProtocolVersion);
+  }
+  if (reply.revision().empty()) return DataLoss("the teacher's revision is empty");
+  if (reply.head_vocab_size() == 0 ||
+      reply.head_vocab_size() > uint32_t{std::numeric_limits<int32_t>::max()}) {
+    return DataLoss("the teacher's head_vocab_size ", reply.head_vocab_size(),
+                    " is outside [1, 2^31)");
+  }
+  TeacherInfo info;
+  info.model_name = reply.model_name();
+  info.revision = reply.revision();
+  info.tokenizer_hash = reply.tokenizer_hash();
+  info.head_vocab_size = reply.head_vocab_size();
+  info.max_model_len = reply.max_model_len();
+  info.max_top_k = reply.max_top_k();
+  info.supports_temperature = reply.supports_temperature();
+  return info;
+}
+
+}  // namespace taopd

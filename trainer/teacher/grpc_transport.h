@@ -1,0 +1,51 @@
+// Attempts over gRPC: one channel per endpoint, one unary call per sequence. Unary calls give each
+// sequence a deadline and a choice of endpoint of its own; a stream would pin them to one.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "trainer/teacher/retrying_client.h"
+
+namespace taopd {
+
+// The meaning of the messages that this client knows (GetTeacherInfoResponse.protocol_version).
+inline constexpr uint32_t kTeacherProtocolVersion = 1;
+
+class GrpcScoreTransport final : public ScoreTransport {
+ public:
+  // `targets` as gRPC names them; see endpoint.h.
+  GrpcScoreTransport(const std::vector<std::string>& targets, const GrpcTeacherOptions& options);
+
+  absl::Status Check(const TeacherRequest& request) const override;
+  void Start(size_t endpoint, const TeacherRequest& request, const TeacherInfo& info,
+             absl::Duration timeout, std::function<void(Result)> done) override;
+  void CancelAll() override;
+
+  // GetTeacherInfo of every endpoint at once; waits for all of them, at most about `timeout`.
+  std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout);
+
+ private:
+  struct Call;
+  void OnScored(const std::shared_ptr<Call>& call, const grpc::Status& status);
+
+  const int64_t max_message_bytes_;
+  std::vector<std::unique_ptr<v1::Teacher::Stub>> stubs_;
+  absl::Mutex mutex_;
+  std::set<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
+  bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// The contents of a reply, verified (verify_scores.h).
+absl::StatusOr<TeacherScores> ScoresOfReply(const v1::ScoreResponse& reply,
+                                            const TeacherRequest& request, const TeacherInfo& info);
+// DATA_LOSS for nonsense, FAILED_PRECONDITION for a protocol version that is not known.
+absl::StatusOr<TeacherInfo> InfoOfReply(const v1::GetTeacherInfoResponse& reply);
+
+}  // namespace taopd

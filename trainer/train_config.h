@@ -1,0 +1,203 @@
+// The configuration of `taopd-trainer train` and `eval`. Defaults are the paper's (experimental
+// set-up and its appendix's table of hyperparameters); names are those that verl's users know.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/config/settings.h"
+#include "trainer/run_config.h"
+
+namespace taopd {
+
+struct StudentConfig {
+  std::string model;
+  std::string dtype = "auto";
+  void Visit(SettingVisitor& v) {
+    v.Setting("model", &model, "Hugging Face model directory to start from.", NotEmpty());
+    v.Setting("dtype", &dtype,
+              "Computation and parameters: auto (as stored), float32, bfloat16 (the optimizer keeps a float32 copy).",
+              OneOf({"auto", "float32", "bfloat16"}));
+  }
+};
+
+struct TeacherConfig {
+  std::vector<std::string> endpoints = {"grpc://127.0.0.1:50051"};
+  int64_t top_k = 16;
+  double temperature = 1.0;
+  double timeout_s = 120;
+  double outage_budget_s = 1800;
+  double connect_timeout_s = 60;
+  int64_t max_in_flight = 64;
+  void Visit(SettingVisitor& v) {
+    v.Setting("endpoints", &endpoints, "Teacher servers, grpc://host:port; requests go to the least busy one.",
+              SettingCheck<std::vector<std::string>>([](const std::vector<std::string>& list) {
+                return list.empty() ? InvalidArgument("must name at least one server") : absl::OkStatus();
+              }));
+    v.Setting("top_k", &top_k, "Teacher tokens per position; the rest is one tail token.", AtLeast<int64_t>(1));
+    v.Setting("temperature", &temperature, "Temperature of the teacher's distribution.", MoreThan(0.0));
+    v.Setting("timeout_s", &timeout_s, "Time for one attempt at one sequence.", MoreThan(0.0));
+    v.Setting("outage_budget_s", &outage_budget_s, "How long a sequence is retried before the run ends with code 69.",
+              AtLeast(0.0));
+    v.Setting("connect_timeout_s", &connect_timeout_s, "How long to wait for a teacher at the start.", MoreThan(0.0));
+    v.Setting("max_in_flight", &max_in_flight, "Requests in flight per server.", AtLeast<int64_t>(1));
+  }
+};
+
+struct DataConfig {
+  std::vector<std::string> train;
+  std::vector<std::string> val;
+  std::string prompt_key = "prompt";
+  std::string answer_key = "answer";
+  int64_t train_batch_size = 72;
+  int64_t max_prompt_length = 1024;
+  int64_t max_response_length = 7168;
+  bool filter_overlong_prompts = false;
+  bool add_special_tokens = true;
+  bool shuffle = true;
+  void Visit(SettingVisitor& v) {
+    v.Setting("train", &train, "JSONL files of prompts; a prompt is text, or token ids under PROMPT_KEY_ids.");
+    v.Setting("val", &val, "JSONL files of held-out problems for the evaluation.");
+    v.Setting("prompt_key", &prompt_key, "Key of the prompt.", NotEmpty());
+    v.Setting("answer_key", &answer_key, "Key of the right answer, for the accuracy.", NotEmpty());
+    v.Setting("train_batch_size", &train_batch_size, "Prompts per step.", AtLeast<int64_t>(1));
+    v.Setting("max_prompt_length", &max_prompt_length, "Longest prompt in tokens.", AtLeast<int64_t>(1));
+    v.Setting("max_response_length", &max_response_length, "Most tokens to generate.", AtLeast<int64_t>(1));
+    v.Setting("filter_overlong_prompts", &filter_overlong_prompts,
+              "Drop (and count) longer prompts; otherwise one is an error.");
+    v.Setting("add_special_tokens", &add_special_tokens, "Let the tokenizer add its BOS to text prompts.");
+    v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");
+  }
+};
+
+struct RolloutConfig {
+  int64_t n = 4;
+  double temperature = 1.0;
+  double top_p = 1.0;
+  int64_t top_k = 0;
+  int64_t max_num_seqs = 256;
+  double kv_cache_gb = 4.0;
+  void Visit(SettingVisitor& v) {
+    v.Setting("n", &n, "Responses per prompt.", AtLeast<int64_t>(1));
+    v.Setting("temperature", &temperature, "Sampling temperature; the loss uses the same.", MoreThan(0.0));
+    v.Setting("top_p", &top_p, "Nucleus sampling; 1 = off.", SettingCheck<double>([](const double& p) {
+                return p > 0 && p <= 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1]");
+              }));
+    v.Setting("top_k", &top_k, "Sample from the k most probable tokens; 0 = off.", AtLeast<int64_t>(0));
+    v.Setting("max_num_seqs", &max_num_seqs, "Sequences generated at once.", AtLeast<int64_t>(1));
+    v.Setting("kv_cache_gb", &kv_cache_gb, "Most memory of the rollout's KV cache, in GiB.", MoreThan(0.0));
+  }
+};
+
+struct ObjectiveConfig {
+  std::string name = "ta_opd";
+  std::string support = "teacher";
+  std::string aggregation = "token-mean";
+  void Visit(SettingVisitor& v);
+};
+
+struct TrainerConfig {
+  int64_t total_steps = 300;
+  int64_t mini_batch_size = 36;
+  int64_t micro_batch_tokens = 16384;
+  double head_workspace_mb = 256;
+  bool eval_at_start = true;
+  int64_t eval_every = 50;
+  int64_t save_every = 50;
+  int64_t keep_checkpoints = 2;
+  int64_t max_nonfinite_steps = 5;
+  std::string device = "auto";
+  int64_t num_threads = 0;
+  std::string host = "127.0.0.1";
+  int64_t http_port = 0;
+  int64_t grpc_port = 0;
+  void Visit(SettingVisitor& v) {
+    v.Setting("total_steps", &total_steps, "Steps; one step is one batch of prompts.", AtLeast<int64_t>(1));
+    v.Setting("mini_batch_size", &mini_batch_size,
+              "Prompts per optimizer step; from the second one of a step on, the behavior policy is not the current one.",
+              AtLeast<int64_t>(1));
+    v.Setting("micro_batch_tokens", &micro_batch_tokens,
+              "Tokens per forward and backward pass; one longer sequence goes alone.", AtLeast<int64_t>(1));
+    v.Setting("head_workspace_mb", &head_workspace_mb, "Most memory for the logits of one chunk of rows, in MiB.",
+              MoreThan(0.0));
+    v.Setting("eval_at_start", &eval_at_start, "Evaluate the student before the first step.");
+    v.Setting("eval_every", &eval_every, "Steps between evaluations; the last step is always evaluated. 0 = only then.",
+              AtLeast<int64_t>(0));
+    v.Setting("save_every", &save_every, "Steps between checkpoints; the last step is always saved. 0 = only then.",
+              AtLeast<int64_t>(0));
+    v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.", AtLeast<int64_t>(2));
+    v.Setting("max_nonfinite_steps", &max_nonfinite_steps,
+              "Updates skipped in a row for a non-finite loss or gradient before the run ends with code 76.",
+              AtLeast<int64_t>(1));
+    v.Setting("device", &device, "auto, cpu, cuda or cuda:1.", NotEmpty());
+    v.Setting("num_threads", &num_threads, "Threads for numerics; 0 = one a core.", AtLeast<int64_t>(0));
+    v.Setting("host", &host, "Address of the control service, /status, /metrics and /healthz.", NotEmpty());
+    v.Setting("http_port", &http_port, "Port of /status, /metrics and /healthz; 0 = any free one.",
+              Between<int64_t>(0, 65535));
+    v.Setting("grpc_port", &grpc_port, "Port of the control service; 0 = any free one.", Between<int64_t>(0, 65535));
+  }
+};
+
+struct EvalConfig {
+  std::string measure = "accuracy";
+  int64_t n = 8;
+  double temperature = 0.7;
+  double top_p = 0.95;
+  int64_t max_response_length = 8192;
+  int64_t num_prompts = 0;
+  std::string grader = "exact";
+  std::string answer_pattern;
+  bool require_stop = true;
+  int64_t kl_top_k = 0;
+  int64_t num_samples = 8;
+  void Visit(SettingVisitor& v) {
+    v.Setting("measure", &measure,
+              "accuracy: generate and grade; kl: truncated reverse KL to the teacher on given responses; none.",
+              OneOf({"accuracy", "kl", "none"}));
+    v.Setting("n", &n, "Responses per problem (Avg@n).", AtLeast<int64_t>(1));
+    v.Setting("temperature", &temperature, "Sampling temperature; 0 = greedy.", AtLeast(0.0));
+    v.Setting("top_p", &top_p, "Nucleus sampling; 1 = off.", SettingCheck<double>([](const double& p) {
+                return p > 0 && p <= 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1]");
+              }));
+    v.Setting("max_response_length", &max_response_length, "Most tokens to generate.", AtLeast<int64_t>(1));
+    v.Setting("num_prompts", &num_prompts, "Use the first so many problems; 0 = all.", AtLeast<int64_t>(0));
+    v.Setting("grader", &grader, "exact: the extracted text equals the answer; numeric: as numbers.",
+              OneOf({"exact", "numeric"}));
+    v.Setting("answer_pattern", &answer_pattern,
+              "RE2 expression whose first group is the answer in a response; its first match counts. Empty: all text.");
+    v.Setting("require_stop", &require_stop, "A response cut at max_response_length is wrong.");
+    v.Setting("kl_top_k", &kl_top_k, "Teacher tokens per position for measure kl; 0 = teacher.top_k.",
+              AtLeast<int64_t>(0));
+    v.Setting("num_samples", &num_samples, "Responses written to samples.jsonl per evaluation.", AtLeast<int64_t>(0));
+  }
+};
+
+struct TrainConfig {
+  RunConfig run;
+  StudentConfig student;
+  TeacherConfig teacher;
+  DataConfig data;
+  RolloutConfig rollout;
+  ObjectiveConfig objective;
+  OptimizerConfig optimizer;
+  TrainerConfig trainer;
+  EvalConfig eval;
+
+  void Visit(SettingVisitor& v) {
+    v.Section("run", "The run itself.", run);
+    v.Section("student", "The model that learns.", student);
+    v.Section("teacher", "The model that scores.", teacher);
+    v.Section("data", "Prompts.", data);
+    v.Section("rollout", "How the student generates.", rollout);
+    v.Section("objective", "The loss of a position and how positions are summed.", objective);
+    v.Section("optimizer", "AdamW and its schedule.", optimizer);
+    v.Section("trainer", "Steps, batches, evaluation, checkpoints, ports.", trainer);
+    v.Section("eval", "Held-out evaluation; the same keys serve `taopd-trainer eval`.", eval);
+  }
+};
+
+// Checks of each setting, and those that need several: mini_batch_size divides train_batch_size, ...
+absl::Status CheckTrainConfig(TrainConfig& config);
+
+}  // namespace taopd
