@@ -18,8 +18,8 @@ struct RowGather {
   at::Tensor no_gradient;  // rows of the source that the result does not take; may be undefined
 };
 
-// Rows of x by index, where every row that counts is taken exactly once. Its gradient is then a gather
-// by the inverse index: fast, and in a fixed order on every device, which index_add is not.
+// Rows of x by index, where every row that counts is taken exactly once. Its gradient is then a
+// gather by the inverse index: fast, and in a fixed order on every device, which index_add is not.
 class GatherRowsFunction : public torch::autograd::Function<GatherRowsFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
@@ -40,8 +40,8 @@ class GatherRowsFunction : public torch::autograd::Function<GatherRowsFunction> 
 at::Tensor RowsToSpots(const at::Tensor& x_T, const AttentionPlan& plan, int64_t num_spots) {
   if (plan.spots_are_rows) return x_T.narrow(0, 0, num_spots);
   if (at::GradMode::is_enabled()) {
-    return GatherRowsFunction::apply(x_T,
-                                     RowGather{plan.row_of_spot_P, plan.spot_of_row_T, at::Tensor()});
+    return GatherRowsFunction::apply(
+        x_T, RowGather{plan.row_of_spot_P, plan.spot_of_row_T, at::Tensor()});
   }
   return x_T.index_select(0, plan.row_of_spot_P.narrow(0, 0, num_spots));
 }
@@ -90,8 +90,8 @@ at::Tensor ChunkAttention(const at::Tensor& q_PND, const at::Tensor& keys_SKCD,
     const at::Tensor out_1NQD = at::scaled_dot_product_attention(
         q_1NQD, cached(keys_SKCD), cached(values_SKCD), mask_QL, 0.0, /*is_causal=*/false,
         std::nullopt, /*enable_gqa=*/q_PND.size(1) != keys_SKCD.size(1));
-    out.push_back(out_1NQD.squeeze(0).transpose(0, 1).reshape(
-        {num_queries, q_PND.size(1) * q_PND.size(2)}));
+    out.push_back(
+        out_1NQD.squeeze(0).transpose(0, 1).reshape({num_queries, q_PND.size(1) * q_PND.size(2)}));
   }
   return out.size() == 1 ? out[0] : at::cat(out);
 }
@@ -130,8 +130,7 @@ at::Tensor Attention(const at::Tensor& q_TND, const at::Tensor& k_TND, const at:
     TAOPD_CHECK(!at::GradMode::is_enabled());
     AppendToCache(k_TND, v_TND, plan, cache, layer);
   }
-  const int64_t num_spots =
-      plan.spots_are_rows ? plan.num_rows : plan.row_of_spot_P.size(0);
+  const int64_t num_spots = plan.spots_are_rows ? plan.num_rows : plan.row_of_spot_P.size(0);
   const at::Tensor q_PND = RowsToSpots(q_TND, plan, num_spots);
   std::vector<at::Tensor> out;
   if (!plan.full_groups.empty()) {

@@ -131,7 +131,8 @@ class PlanBuilder {
   void AddDecode() {
     std::map<int64_t, const Sequence*> by_slot;
     for (const Sequence& sequence : sequences_) {
-      if (sequence.past_len > 0 && sequence.length == 1) by_slot[sequence.slot] = &sequence;
+      if (sequence.past_len == 0 || sequence.length != 1) continue;
+      TAOPD_CHECK(by_slot.emplace(sequence.slot, &sequence).second);
     }
     if (by_slot.empty()) return;
     AttentionPlan::Decode& decode = plan_.decode;
@@ -139,7 +140,8 @@ class PlanBuilder {
     decode.first_slot = by_slot.begin()->first;
     const int64_t num_sequences = static_cast<int64_t>(by_slot.size());
     const int64_t slot_range = by_slot.rbegin()->first - decode.first_slot + 1;
-    // Reading a few slots in between for nothing is cheaper than copying all keys and values together.
+    // Reading a few slots in between for nothing is cheaper than copying all keys and values
+    // together.
     const bool read_in_place = slot_range <= 2 * num_sequences;
     decode.num_rows = read_in_place ? slot_range : num_sequences;
     std::vector<int64_t> slots, kv_lens;
@@ -157,11 +159,11 @@ class PlanBuilder {
     if (!read_in_place) decode.slots_R = Upload(slots);
     const at::Tensor columns_L =
         at::arange(decode.kv_len, at::TensorOptions().dtype(at::kLong).device(device_));
-    decode.mask_R11L =
-        at::zeros({decode.num_rows, decode.kv_len}, at::TensorOptions().dtype(dtype_).device(device_))
-            .masked_fill_(columns_L >= Upload(kv_lens).unsqueeze(1),
-                          -std::numeric_limits<double>::infinity())
-            .view({decode.num_rows, 1, 1, decode.kv_len});
+    decode.mask_R11L = at::zeros({decode.num_rows, decode.kv_len},
+                                 at::TensorOptions().dtype(dtype_).device(device_))
+                           .masked_fill_(columns_L >= Upload(kv_lens).unsqueeze(1),
+                                         -std::numeric_limits<double>::infinity())
+                           .view({decode.num_rows, 1, 1, decode.kv_len});
   }
 
   void Finish() {

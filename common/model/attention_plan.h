@@ -42,14 +42,14 @@ struct AttentionPlan {
   bool spots_are_rows = false;  // the two orders are the same: nothing to gather
   at::Tensor row_of_spot_P;     // some row for a padding spot
   at::Tensor spot_of_row_T;
-  at::Tensor padding_P1;        // bool; only when gradients are recorded
-  int64_t num_full_spots = 0;   // the spots of full groups come first
+  at::Tensor padding_P1;       // bool; only when gradients are recorded
+  int64_t num_full_spots = 0;  // the spots of full groups come first
 
   std::vector<FullGroup> full_groups;
   std::vector<Chunk> chunks;
   Decode decode;
 
-  at::Tensor slots_N;      // N tokens of the batch: where their keys and values go in the cache
+  at::Tensor slots_N;  // N tokens of the batch: where their keys and values go in the cache
   at::Tensor positions_N;
 };
 

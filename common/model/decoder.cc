@@ -33,8 +33,7 @@ absl::StatusOr<at::Device> ParseDevice(const std::string& text) {
     }
     index = std::stoll(digits);
   }
-  const int64_t num_devices =
-      has_cuda ? at::detail::getCUDAHooks().deviceCount() : 0;
+  const int64_t num_devices = has_cuda ? at::detail::getCUDAHooks().deviceCount() : 0;
   if (index >= num_devices) {
     return FailedPrecondition("device \"", text, "\" is not there: this program sees ", num_devices,
                               " CUDA devices");

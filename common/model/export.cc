@@ -13,10 +13,17 @@ namespace taopd {
 namespace {
 
 // What a Hugging Face directory holds beside the configuration and the weights.
-constexpr const char* kTokenizerFiles[] = {
-    "tokenizer.json", "tokenizer_config.json", "tokenizer.model",     "special_tokens_map.json",
-    "vocab.json",     "merges.txt",            "added_tokens.json",   "chat_template.jinja",
-    "vocab.txt",      "chat_template.json",    "generation_config.json"};
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
+                                           "tokenizer_config.json",
+                                           "tokenizer.model",
+                                           "special_tokens_map.json",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "added_tokens.json",
+                                           "chat_template.jinja",
+                                           "vocab.txt",
+                                           "chat_template.json",
+                                           "generation_config.json"};
 
 std::span<const std::byte> BytesOf(const at::Tensor& cpu_tensor) {
   return {static_cast<const std::byte*>(cpu_tensor.const_data_ptr()), cpu_tensor.nbytes()};
@@ -39,8 +46,8 @@ absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir,
   std::vector<TensorToWrite> tensors;
   for (const auto& [name, parameter] : decoder.Parameters()) {
     on_cpu.push_back(OnCpu(parameter));
-    tensors.push_back({name, SafetensorsDtype(decoder.dtype()), parameter.sizes().vec(),
-                       BytesOf(on_cpu.back())});
+    tensors.push_back(
+        {name, SafetensorsDtype(decoder.dtype()), parameter.sizes().vec(), BytesOf(on_cpu.back())});
   }
   // transformers refuses files whose metadata does not name a format.
   TAOPD_RETURN_IF_ERROR(
@@ -64,7 +71,8 @@ absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder) {
   std::map<std::string, at::Tensor> by_name;
   for (const auto& [name, parameter] : decoder.Parameters()) by_name[name] = parameter;
   for (const auto& [name, parameter] : by_name) {
-    hash.Update(Concat("\n", name, " ", SafetensorsDtype(decoder.dtype()), " ", parameter.sizes(), "\n"));
+    hash.Update(
+        Concat("\n", name, " ", SafetensorsDtype(decoder.dtype()), " ", parameter.sizes(), "\n"));
     hash.Update(BytesOf(OnCpu(parameter)));
   }
   return hash.HexDigest();

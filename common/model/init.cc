@@ -7,8 +7,8 @@
 namespace taopd {
 namespace {
 
-// As transformers: matrices and the embedding normal(0, initializer_range), norms one, biases zero, the
-// padding token's row of the embedding zero.
+// As transformers: matrices and the embedding normal(0, initializer_range), norms one, biases zero,
+// the padding token's row of the embedding zero.
 at::Tensor InitialValue(const WeightSlot& slot, const ModelConfig& config, bool is_embedding,
                         RandomStream* random) {
   if (slot.init == WeightInit::kOnes) return at::ones(slot.shape);
@@ -24,23 +24,25 @@ at::Tensor InitialValue(const WeightSlot& slot, const ModelConfig& config, bool 
 
 // A configuration may ask for any size; the machine's memory is the limit.
 absl::Status CheckFits(const ModelConfig& config, at::ScalarType dtype) {
-  const int64_t size_bytes =
-      config.NumParameters() * static_cast<int64_t>(c10::elementSize(dtype));
+  const int64_t size_bytes = config.NumParameters() * static_cast<int64_t>(c10::elementSize(dtype));
   const int64_t memory_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
   if (size_bytes > memory_bytes) {
-    return ResourceExhausted("a model of ", config.NumParameters(), " parameters takes ", size_bytes,
-                             " bytes; this machine has ", memory_bytes);
+    return ResourceExhausted("a model of ", config.NumParameters(), " parameters takes ",
+                             size_bytes, " bytes; this machine has ", memory_bytes);
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& config,
+absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& given,
                                                      const DecoderOptions& options,
                                                      RandomStream random) {
-  // The same checks for a configuration made in memory as for one from a file.
-  TAOPD_RETURN_IF_ERROR(ParseModelConfig(ModelConfigJson(config)).status());
+  // The same checks, and the same fixing of what the architecture fixes, as for a file.
+  ModelConfig fields = given;
+  fields.raw_json.clear();
+  TAOPD_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(ModelConfigJson(fields)));
+  config.raw_json = given.raw_json;
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(options.device));
   TAOPD_ASSIGN_OR_RETURN(const at::ScalarType dtype, ParseDtype(options.dtype, config.dtype));
   TAOPD_RETURN_IF_ERROR(CheckFits(config, dtype));

@@ -11,7 +11,8 @@ KvCache::KvCache(const ModelConfig& config, int64_t num_slots, int64_t tokens_pe
     : num_slots_(num_slots), tokens_per_slot_(tokens_per_slot) {
   TAOPD_CHECK_GT(num_slots, 0);
   TAOPD_CHECK_GT(tokens_per_slot, 0);
-  // Not inference tensors even when made under InferenceMode: those could not be written outside it.
+  // Not inference tensors even when made under InferenceMode: those could not be written outside
+  // it.
   const c10::InferenceMode normal(false);
   const auto options = at::TensorOptions().dtype(dtype).device(device);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {

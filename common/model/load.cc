@@ -23,7 +23,8 @@ at::Tensor MapTensor(const TensorView& view, at::ScalarType dtype,
 at::Tensor CopyWhereNeeded(const at::Tensor& mapped, at::Device device, at::ScalarType dtype,
                            bool requires_grad) {
   const bool aligned = reinterpret_cast<uintptr_t>(mapped.const_data_ptr()) %
-                           static_cast<uintptr_t>(mapped.element_size()) == 0;
+                           static_cast<uintptr_t>(mapped.element_size()) ==
+                       0;
   if (!aligned) {
     at::Tensor copy = at::empty_like(mapped);
     std::memcpy(copy.mutable_data_ptr(), mapped.const_data_ptr(), mapped.nbytes());
@@ -59,8 +60,8 @@ absl::Status CheckNames(const std::vector<WeightSlot>& slots, const SafetensorsM
     if (!stored.tensors.contains(slot.name)) missing.push_back(slot.name);
   }
   for (const auto& [name, tensor] : stored.tensors) {
-    // Older exports store the tied head beside the embedding; transformers ties over it, so it counts
-    // for nothing there either.
+    // Older exports store the tied head beside the embedding; transformers ties over it, so it
+    // counts for nothing there either.
     if (tied && name == lm_head_name) continue;
     if (!expected.contains(name)) unexpected.push_back(name);
   }
@@ -98,8 +99,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> Load(const std::string& model_dir,
   {
     ModelWeights shapes_only;
     const auto slots = ListWeights(config, architecture->names, &shapes_only);
-    TAOPD_RETURN_IF_ERROR(CheckNames(slots, stored, config.tie_word_embeddings,
-                                     architecture->names.lm_head));
+    TAOPD_RETURN_IF_ERROR(
+        CheckNames(slots, stored, config.tie_word_embeddings, architecture->names.lm_head));
     for (const WeightSlot& slot : slots) {
       TAOPD_RETURN_IF_ERROR(CheckTensor(slot, stored.tensors.at(slot.name).first));
     }

@@ -80,8 +80,7 @@ absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const Json& json, const char* 
   for (const Json& item : list) {
     const Json wrapped = {{key, item}};
     int64_t id = -1;
-    TAOPD_RETURN_IF_ERROR(
-        ReadInt(wrapped, key, -1, std::numeric_limits<int32_t>::max(), &id));
+    TAOPD_RETURN_IF_ERROR(ReadInt(wrapped, key, -1, std::numeric_limits<int32_t>::max(), &id));
     if (id >= 0 && seen.insert(id).second) ids.push_back(static_cast<int32_t>(id));
   }
   return ids;
@@ -89,7 +88,8 @@ absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const Json& json, const char* 
 
 absl::Status ReadTokenId(const Json& json, const char* key, std::optional<int32_t>* id) {
   TAOPD_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, ReadTokenIds(json, key));
-  if (ids.size() > 1) return InvalidArgument(key, " holds ", ids.size(), " ids, at most 1 is meant");
+  if (ids.size() > 1)
+    return InvalidArgument(key, " holds ", ids.size(), " ids, at most 1 is meant");
   if (!ids.empty()) *id = ids[0];
   return absl::OkStatus();
 }
@@ -99,8 +99,7 @@ absl::Status ReadRope(const Json& json, ModelConfig* config) {
   const double kMaxTheta = 1e12;
   TAOPD_RETURN_IF_ERROR(ReadReal(json, "rope_theta", 1.0, kMaxTheta, &config->rope_theta));
   double partial_rotary_factor = 1.0;
-  TAOPD_RETURN_IF_ERROR(
-      ReadReal(json, "partial_rotary_factor", 0.0, 1.0, &partial_rotary_factor));
+  TAOPD_RETURN_IF_ERROR(ReadReal(json, "partial_rotary_factor", 0.0, 1.0, &partial_rotary_factor));
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const Json* rope = Find(json, key);
     if (rope == nullptr) continue;
@@ -119,8 +118,8 @@ absl::Status ReadRope(const Json& json, ModelConfig* config) {
     }
     TAOPD_RETURN_IF_ERROR(
         Annotate(ReadReal(*rope, "rope_theta", 1.0, kMaxTheta, &config->rope_theta), key));
-    TAOPD_RETURN_IF_ERROR(Annotate(
-        ReadReal(*rope, "partial_rotary_factor", 0.0, 1.0, &partial_rotary_factor), key));
+    TAOPD_RETURN_IF_ERROR(
+        Annotate(ReadReal(*rope, "partial_rotary_factor", 0.0, 1.0, &partial_rotary_factor), key));
   }
   if (partial_rotary_factor != 1.0) {
     return Unimplemented("partial_rotary_factor ", partial_rotary_factor,
@@ -170,8 +169,10 @@ absl::Status ReadSizes(const Json& json, ModelConfig* config) {
   TAOPD_RETURN_IF_ERROR(ReadInt(json, "hidden_size", 1, 1 << 18, &config->hidden_size));
   TAOPD_RETURN_IF_ERROR(ReadInt(json, "intermediate_size", 1, 1 << 20, &config->intermediate_size));
   TAOPD_RETURN_IF_ERROR(ReadInt(json, "num_hidden_layers", 1, 4096, &config->num_hidden_layers));
-  TAOPD_RETURN_IF_ERROR(ReadInt(json, "num_attention_heads", 1, 4096, &config->num_attention_heads));
-  TAOPD_RETURN_IF_ERROR(ReadInt(json, "num_key_value_heads", 1, 4096, &config->num_key_value_heads));
+  TAOPD_RETURN_IF_ERROR(
+      ReadInt(json, "num_attention_heads", 1, 4096, &config->num_attention_heads));
+  TAOPD_RETURN_IF_ERROR(
+      ReadInt(json, "num_key_value_heads", 1, 4096, &config->num_key_value_heads));
   TAOPD_RETURN_IF_ERROR(ReadInt(json, "head_dim", 1, 1024, &config->head_dim));
   TAOPD_RETURN_IF_ERROR(
       ReadInt(json, "max_position_embeddings", 1, 1 << 26, &config->max_position_embeddings));
@@ -265,7 +266,8 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
     TAOPD_ASSIGN_OR_RETURN(const Json generation, ParseObject(generation_text, generation_path));
     absl::StatusOr<std::vector<int32_t>> ids = ReadTokenIds(generation, "eos_token_id");
     if (!ids.ok()) return Annotate(ids.status(), generation_path);
-    // As transformers' generate: where generation_config.json names end ids, config.json's do not count.
+    // As transformers' generate: where generation_config.json names end ids, config.json's do not
+    // count.
     if (!ids->empty()) config->eos_token_ids = *std::move(ids);
   }
   return config;

@@ -33,7 +33,7 @@ struct ModelConfig {
   std::optional<int32_t> pad_token_id;
   // Of the stored weights, as config.json says (torch_dtype or dtype); empty where it does not say.
   std::string dtype = "float32";
-  std::string raw_json;           // the file as read; written back on export with dtype adjusted
+  std::string raw_json;  // the file as read; export writes it with dtype adjusted: clear it after changes
 
   int64_t NumParameters() const;      // counts a tied head once
   int64_t KvBytesPerToken(int64_t bytes_per_value) const;

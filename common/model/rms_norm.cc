@@ -10,7 +10,8 @@ at::Tensor InverseRms(const at::Tensor& x_fp32, double eps) {
   return x_fp32.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();
 }
 
-// Own gradient: it keeps x and one number a row where the recorded one keeps four tensors of x's size.
+// Own gradient: it keeps x and one number a row where the recorded one keeps four tensors of x's
+// size.
 class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,

@@ -1,5 +1,6 @@
 // Root mean square norm over the last dimension: x / sqrt(mean(x^2) + eps) * weight, computed in
-// fp32 whatever x is (Zhang and Sennrich, arXiv:1910.07467; the order of roundings is transformers').
+// fp32 whatever x is (Zhang and Sennrich, arXiv:1910.07467; the order of roundings is
+// transformers').
 #pragma once
 
 #include <ATen/ATen.h>

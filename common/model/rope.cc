@@ -38,7 +38,8 @@ std::pair<at::Tensor, at::Tensor> RopeTable::Tables(int64_t num_positions) {
     float* cos_row = cos_PD.data_ptr<float>() + position * head_dim_;
     float* sin_row = sin_PD.data_ptr<float>() + position * head_dim_;
     for (int64_t i = 0; i < half; ++i) {
-      // The angle is rounded to fp32 as in transformers: at position 30000 that is 1e-3 of a radian.
+      // The angle is rounded to fp32 as in transformers: at position 30000 that is 1e-3 of a
+      // radian.
       const float angle = static_cast<float>(position) * inverse_frequencies_[i];
       cos_row[i] = cos_row[i + half] = static_cast<float>(std::cos(static_cast<double>(angle)));
       sin_row[i + half] = static_cast<float>(std::sin(static_cast<double>(angle)));

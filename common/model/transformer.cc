@@ -28,9 +28,9 @@ at::Tensor AttentionBlock(const at::Tensor& x_TH, const LayerWeights& weights,
     q_TND = RmsNorm(q_TND, weights.q_norm_D, config.rms_norm_eps);
     k_TND = RmsNorm(k_TND, weights.k_norm_D, config.rms_norm_eps);
   }
-  return Project(Attention(ApplyRope(q_TND, rotation), ApplyRope(k_TND, rotation), v_TND, plan,
-                           cache, layer),
-                 weights.o_proj);
+  return Project(
+      Attention(ApplyRope(q_TND, rotation), ApplyRope(k_TND, rotation), v_TND, plan, cache, layer),
+      weights.o_proj);
 }
 
 // SwiGLU (Shazeer, arXiv:2002.05202).
@@ -75,11 +75,10 @@ at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, KvCache* cache)
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const LayerWeights& layer = weights_.layers[i];
     const double eps = config().rms_norm_eps;
-    hidden_TH = hidden_TH + AttentionBlock(RmsNorm(hidden_TH, layer.input_norm_H, eps), layer,
-                                           config(), rotation, plan, cache,
-                                           static_cast<int64_t>(i));
     hidden_TH =
-        hidden_TH + MlpBlock(RmsNorm(hidden_TH, layer.post_attention_norm_H, eps), layer);
+        hidden_TH + AttentionBlock(RmsNorm(hidden_TH, layer.input_norm_H, eps), layer, config(),
+                                   rotation, plan, cache, static_cast<int64_t>(i));
+    hidden_TH = hidden_TH + MlpBlock(RmsNorm(hidden_TH, layer.post_attention_norm_H, eps), layer);
   }
   return RmsNorm(hidden_TH.narrow(0, 0, num_tokens), weights_.final_norm_H, config().rms_norm_eps);
 }

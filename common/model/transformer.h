@@ -1,5 +1,5 @@
-// The Decoder of every architecture here: embedding, a stack of attention and MLP blocks, final norm.
-// What differs between architectures is in the configuration and in which weights are there.
+// The Decoder of every architecture here: embedding, a stack of attention and MLP blocks, final
+// norm. What differs between architectures is in the configuration and in which weights are there.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ class TransformerDecoder final : public Decoder {
   // REQUIRES: config passed ParseModelConfig's checks. The weights are empty until SetWeights.
   TransformerDecoder(const ModelConfig& config, at::Device device, at::ScalarType dtype);
 
-  // What a loader fills, once, before the first Forward: slots() lists the tensors to set, FinishWeights
-  // ties the head and marks the leaves of autograd.
+  // What a loader fills, once, before the first Forward: slots() lists the tensors to set,
+  // FinishWeights ties the head and marks the leaves of autograd.
   const std::vector<WeightSlot>& slots() const { return slots_; }
   void FinishWeights(bool requires_grad);
 

@@ -22,10 +22,10 @@ struct Projection {
 
 struct LayerWeights {
   at::Tensor input_norm_H;
-  Projection q_proj;  // [Q, H]
-  Projection k_proj;  // [K, H]
-  Projection v_proj;  // [K, H]
-  Projection o_proj;  // [H, Q]
+  Projection q_proj;              // [Q, H]
+  Projection k_proj;              // [K, H]
+  Projection v_proj;              // [K, H]
+  Projection o_proj;              // [H, Q]
   at::Tensor q_norm_D, k_norm_D;  // undefined without qk_norm
   at::Tensor post_attention_norm_H;
   Projection gate_proj;  // [I, H]
@@ -50,8 +50,8 @@ struct WeightSlot {
 };
 
 // Sizes weights->layers and lists all tensors of the model in a fixed order: the embedding, the
-// layers, the final norm, the head. A tied head has no slot. Pointers are valid while `weights` lives
-// where it is.
+// layers, the final norm, the head. A tied head has no slot. Pointers are valid while `weights`
+// lives where it is.
 std::vector<WeightSlot> ListWeights(const ModelConfig& config, const TensorNames& names,
                                     ModelWeights* weights);
 

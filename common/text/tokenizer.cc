@@ -223,7 +223,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Build(TokenizerSpec spec) {
       return InvalidArgument("added_tokens: id ", token.id, " of \"", token.content, "\" is \"",
                              entry.spelling, "\" in the vocab");
     }
-    entry = {token.content, ByteLevelDecode(token.content).value_or(token.content), token.special};
+    // As in HF tokenizers: found under the content of the file, spelled as the text it stands for.
+    const std::string spelling =
+        token.normalized && spec.normalize_nfc ? NormalizeNfc(token.content) : token.content;
+    entry = {spelling, ByteLevelDecode(spelling).value_or(spelling), token.special};
     token_ids[token.content] = token.id;
     if (!token.normalized) raw_added.push_back(token);
   }

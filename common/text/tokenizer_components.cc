@@ -10,8 +10,8 @@ using nlohmann::json;
 // The "type" of a component.
 absl::StatusOr<std::string> TypeOf(const json& component, const std::string& role) {
   if (!component.is_object()) return InvalidArgument(role, " is not an object");
-  TAOPD_ASSIGN_OR_RETURN(std::string type, StringMember(component, "type"));
-  if (type.empty()) return InvalidArgument(role, " has no type");
+  absl::StatusOr<std::string> type = StringMember(component, "type");
+  if (type.ok() && type->empty()) return InvalidArgument(role, " has no type");
   return type;
 }
 

@@ -1,5 +1,6 @@
 #include "common/text/word_cache.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace taopd {
@@ -14,7 +15,7 @@ size_t WordCache::ShardOf(absl::string_view word) const {
 bool WordCache::Find(std::string_view word, std::vector<int32_t>* ids) const {
   const absl::string_view key(word.data(), word.size());
   const Shard& shard = shards_[ShardOf(key)];
-  absl::MutexLock lock(&shard.mutex);
+  const std::lock_guard<std::mutex> lock(shard.mutex);
   const auto found = shard.words.find(key);
   if (found == shard.words.end()) return false;
   ids->insert(ids->end(), found->second.begin(), found->second.end());
@@ -23,7 +24,7 @@ bool WordCache::Find(std::string_view word, std::vector<int32_t>* ids) const {
 
 void WordCache::Insert(std::string_view word, std::span<const int32_t> ids) {
   Shard& shard = shards_[ShardOf({word.data(), word.size()})];
-  absl::MutexLock lock(&shard.mutex);
+  const std::lock_guard<std::mutex> lock(shard.mutex);
   // Starting afresh costs less than keeping an order of use, and follows a change of language.
   if (shard.words.size() >= kMaxWordsPerShard) shard.words.clear();
   shard.words.try_emplace(std::string(word), ids.begin(), ids.end());

@@ -129,9 +129,9 @@ class DirectoryCheckpointStore final : public CheckpointStore {
       RecordDamage(path, status);
       TAOPD_RETURN_IF_ERROR(SetAside(path));
     }
-    TAOPD_ASSIGN_OR_RETURN(
-        const auto temporary,
-        TemporaryDirectory::Make(Concat(dir_, "/", kTemporaryPrefix, StepName(step), "-", getpid())));
+    TAOPD_ASSIGN_OR_RETURN(const auto temporary,
+                           TemporaryDirectory::Make(
+                               Concat(dir_, "/", kTemporaryPrefix, StepName(step), "-", getpid())));
     TAOPD_RETURN_IF_ERROR(Annotate(write(temporary->path()), Concat("checkpoint of step ", step)));
     TAOPD_RETURN_IF_ERROR(WriteManifest(temporary->path(), step));
     TAOPD_RETURN_IF_ERROR(Rename(temporary->path(), path));
@@ -185,7 +185,8 @@ class DirectoryCheckpointStore final : public CheckpointStore {
   // Makes room for a step that is saved anew after its first checkpoint was found to be damaged.
   absl::Status SetAside(const std::string& path) {
     for (int64_t n = 1;; ++n) {
-      const std::string aside = Concat(dir_, "/damaged-", fs::path(path).filename().string(), "-", n);
+      const std::string aside =
+          Concat(dir_, "/damaged-", fs::path(path).filename().string(), "-", n);
       if (FileExists(aside)) continue;
       LogWarning("damaged checkpoint is moved aside", {{"to", aside}});
       return Rename(path, aside);
@@ -193,8 +194,8 @@ class DirectoryCheckpointStore final : public CheckpointStore {
   }
 
   // Retention. What is damaged is neither deleted nor counted as kept; here sizes have to do, since
-  // hashing every old checkpoint at every save would cost more than the save. `just_saved` stays even
-  // when newer steps are there (a run that went back).
+  // hashing every old checkpoint at every save would cost more than the save. `just_saved` stays
+  // even when newer steps are there (a run that went back).
   absl::Status DeleteOld(const std::string& just_saved) {
     TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, List());
     int64_t num_kept = 0;

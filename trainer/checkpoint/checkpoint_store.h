@@ -6,9 +6,9 @@
 //   DIR/.trash-step-000100-PID/  being deleted; removed at Open
 //   DIR/damaged-step-000120-1/   was damaged when its step was saved anew; never deleted here
 //
-// Protocol of Save: write into the temporary directory, fsync every file, manifest.json (written last),
-// fsync of the directories, rename, fsync of DIR, then retention. A failure leaves every older
-// checkpoint as it was.
+// Protocol of Save: write into the temporary directory, fsync every file, manifest.json (written
+// last), fsync of the directories, rename, fsync of DIR, then retention. A failure leaves every
+// older checkpoint as it was.
 //
 // Threads: one writer thread. Processes: RunLock allows one writer per run directory.
 #pragma once
@@ -24,8 +24,8 @@
 namespace taopd {
 
 struct CheckpointOptions {
-  int64_t keep_last = 2;    // at least 2: the newest may be the damaged one
-  int64_t keep_every = 0;   // besides, every step divisible by this; 0 = none
+  int64_t keep_last = 2;   // at least 2: the newest may be the damaged one
+  int64_t keep_every = 0;  // besides, every step divisible by this; 0 = none
 };
 
 struct CheckpointRef {
@@ -35,24 +35,26 @@ struct CheckpointRef {
 
 class CheckpointStore {
  public:
-  static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(const std::string& dir, const CheckpointOptions& options);
+  static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(const std::string& dir,
+                                                               const CheckpointOptions& options);
   virtual ~CheckpointStore() = default;
 
   // `write` fills the directory it is given (with files and directories; "manifest.json" is the
   // store's). Returns the final path. Saving a step that exists replaces nothing and returns the
   // existing path when it verifies; when it does not, it is renamed to damaged-step-... first.
   // Retention comes last, and its failure is logged only.
-  virtual absl::StatusOr<std::string> Save(int64_t step,
-                                           const std::function<absl::Status(const std::string& temporary_dir)>& write) = 0;
-  // Newest checkpoint whose manifest verifies (sizes and hashes); damaged ones are logged, counted and
-  // left alone. nullopt when there is none at all; DATA_LOSS when there are only damaged ones.
+  virtual absl::StatusOr<std::string> Save(
+      int64_t step, const std::function<absl::Status(const std::string& temporary_dir)>& write) = 0;
+  // Newest checkpoint whose manifest verifies (sizes and hashes); damaged ones are logged, counted
+  // and left alone. nullopt when there is none at all; DATA_LOSS when there are only damaged ones.
   virtual absl::StatusOr<std::optional<CheckpointRef>> Newest() = 0;
   // Complete or damaged, rising by step.
   virtual absl::StatusOr<std::vector<CheckpointRef>> List() = 0;
   virtual int64_t num_damaged() const = 0;
 };
 
-// flock on DIR/run.lock for the life of the object; FAILED_PRECONDITION names the holder's process id.
+// flock on DIR/run.lock for the life of the object; FAILED_PRECONDITION names the holder's process
+// id.
 class RunLock {
  public:
   static absl::StatusOr<std::unique_ptr<RunLock>> Acquire(const std::string& run_dir);

@@ -1,5 +1,6 @@
-// manifest.json: what a complete checkpoint directory holds. Written last, so its presence says that
-// every file it names was written in full; its hashes say whether they still are what was written.
+// manifest.json: what a complete checkpoint directory holds. Written last, so its presence says
+// that every file it names was written in full; its hashes say whether they still are what was
+// written.
 //
 //   {"format": "taopd-checkpoint", "version": 1, "step": 120,
 //    "files": {"student/model.safetensors": {"size_bytes": 123, "sha256": "..."}, ...}}
@@ -26,7 +27,8 @@ struct CheckpointManifest {
 };
 
 // Fsyncs every file and directory below `dir`, then writes the manifest of what is there. Refuses
-// (FAILED_PRECONDITION) an empty directory, links and special files, and a file called manifest.json.
+// (FAILED_PRECONDITION) an empty directory, links and special files, and a file called
+// manifest.json.
 absl::Status WriteManifest(const std::string& dir, int64_t step);
 
 // DATA_LOSS when it is absent, malformed, or of another step.

@@ -56,8 +56,8 @@ class GrpcAndHttpServer final : public ControlServer {
 
   absl::Status StartHttp(const std::string& host, int64_t port, const RunState* state,
                          std::function<std::string()> prometheus_text) {
-    TAOPD_ASSIGN_OR_RETURN(
-        pages_, StatusPages::Start(host, static_cast<int>(port), state, std::move(prometheus_text)));
+    TAOPD_ASSIGN_OR_RETURN(pages_, StatusPages::Start(host, static_cast<int>(port), state,
+                                                      std::move(prometheus_text)));
     return absl::OkStatus();
   }
 

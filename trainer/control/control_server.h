@@ -1,5 +1,5 @@
-// The trainer as a daemon: gRPC control (proto/taopd/v1/trainer.proto, grpc.health.v1, reflection) and
-// HTTP /status (JSON), /metrics (Prometheus), /healthz on ports of its own.
+// The trainer as a daemon: gRPC control (proto/taopd/v1/trainer.proto, grpc.health.v1, reflection)
+// and HTTP /status (JSON), /metrics (Prometheus), /healthz on ports of its own.
 //
 // RunState is what the training loop and the servers share: the loop publishes status and asks what
 // was requested; servers read and request. Thread-safe.
@@ -19,15 +19,24 @@
 
 namespace taopd {
 
-enum class TrainerPhase { kStarting, kRunning, kPaused, kWaitingForTeacher, kEvaluating, kSaving, kStopping, kFinished };
+enum class TrainerPhase {
+  kStarting,
+  kRunning,
+  kPaused,
+  kWaitingForTeacher,
+  kEvaluating,
+  kSaving,
+  kStopping,
+  kFinished
+};
 const char* TrainerPhaseName(TrainerPhase phase);  // "running", "waiting_for_teacher", ...
 
 struct RunStatus {
   std::string run_name;
   TrainerPhase phase = TrainerPhase::kStarting;
-  int64_t step = 0;          // steps finished
+  int64_t step = 0;  // steps finished
   int64_t total_steps = 0;
-  Metrics metrics;           // of the last finished step
+  Metrics metrics;  // of the last finished step
   std::string last_checkpoint;
   double eta_seconds = 0;
 };
@@ -44,8 +53,8 @@ class RunState {
   bool pause_requested() const;
   // Blocks while paused and not stopped.
   void WaitWhilePaused();
-  // The same, but a save that is requested during the pause is not left waiting: `save` is called, and
-  // is to do what the loop does when TakeSaveRequest is true.
+  // The same, but a save that is requested during the pause is not left waiting: `save` is called,
+  // and is to do what the loop does when TakeSaveRequest is true.
   void WaitWhilePaused(const std::function<void()>& save);
   // True once per SaveCheckpoint request batch; the loop then saves and calls CheckpointSaved.
   bool TakeSaveRequest();
@@ -94,8 +103,9 @@ class ControlServer {
   // `prometheus_text` renders the metrics page (common/metrics/prometheus.h), on any thread. A port
   // in use is an UNAVAILABLE error that names host:port; a port or host out of range is
   // INVALID_ARGUMENT. `state` and what `prometheus_text` refers to outlive the server.
-  static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlServerOptions& options, RunState* state,
-                                                              std::function<std::string()> prometheus_text);
+  static absl::StatusOr<std::unique_ptr<ControlServer>> Start(
+      const ControlServerOptions& options, RunState* state,
+      std::function<std::string()> prometheus_text);
   virtual ~ControlServer() = default;  // stops both
   virtual int http_port() const = 0;
   virtual int grpc_port() const = 0;

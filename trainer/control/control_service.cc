@@ -5,14 +5,22 @@ namespace {
 
 v1::TrainerState ToProto(TrainerPhase phase) {
   switch (phase) {
-    case TrainerPhase::kStarting: return v1::TRAINER_STATE_STARTING;
-    case TrainerPhase::kRunning: return v1::TRAINER_STATE_RUNNING;
-    case TrainerPhase::kPaused: return v1::TRAINER_STATE_PAUSED;
-    case TrainerPhase::kWaitingForTeacher: return v1::TRAINER_STATE_WAITING_FOR_TEACHER;
-    case TrainerPhase::kEvaluating: return v1::TRAINER_STATE_EVALUATING;
-    case TrainerPhase::kSaving: return v1::TRAINER_STATE_SAVING;
-    case TrainerPhase::kStopping: return v1::TRAINER_STATE_STOPPING;
-    case TrainerPhase::kFinished: return v1::TRAINER_STATE_FINISHED;
+    case TrainerPhase::kStarting:
+      return v1::TRAINER_STATE_STARTING;
+    case TrainerPhase::kRunning:
+      return v1::TRAINER_STATE_RUNNING;
+    case TrainerPhase::kPaused:
+      return v1::TRAINER_STATE_PAUSED;
+    case TrainerPhase::kWaitingForTeacher:
+      return v1::TRAINER_STATE_WAITING_FOR_TEACHER;
+    case TrainerPhase::kEvaluating:
+      return v1::TRAINER_STATE_EVALUATING;
+    case TrainerPhase::kSaving:
+      return v1::TRAINER_STATE_SAVING;
+    case TrainerPhase::kStopping:
+      return v1::TRAINER_STATE_STOPPING;
+    case TrainerPhase::kFinished:
+      return v1::TRAINER_STATE_FINISHED;
   }
   return v1::TRAINER_STATE_UNSPECIFIED;
 }
@@ -27,11 +35,13 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context) {
   return reactor;
 }
 
-// One waiting SaveCheckpoint. Finished once: RunState either calls back or confirms the cancellation.
+// One waiting SaveCheckpoint. Finished once: RunState either calls back or confirms the
+// cancellation.
 class SaveReactor final : public grpc::ServerUnaryReactor {
  public:
   SaveReactor(RunState* state, v1::SaveCheckpointResponse* reply) : state_(state) {
-    // gRPC calls OnCancel and OnDone only after this constructor, also when this calls back at once.
+    // gRPC calls OnCancel and OnDone only after this constructor, also when this calls back at
+    // once.
     id_ = state->RequestSave([this, reply](const absl::StatusOr<std::string>& path) {
       if (path.ok()) reply->set_path(*path);
       Finish(ToGrpc(path.status()));

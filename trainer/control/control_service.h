@@ -1,5 +1,5 @@
-// taopd.v1.Trainer on top of RunState. No call blocks a thread of gRPC: SaveCheckpoint is finished by
-// the training loop.
+// taopd.v1.Trainer on top of RunState. No call blocks a thread of gRPC: SaveCheckpoint is finished
+// by the training loop.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -14,14 +14,22 @@ absl::Status Finished() { return Unavailable("the run has finished; nothing is s
 
 const char* TrainerPhaseName(TrainerPhase phase) {
   switch (phase) {
-    case TrainerPhase::kStarting: return "starting";
-    case TrainerPhase::kRunning: return "running";
-    case TrainerPhase::kPaused: return "paused";
-    case TrainerPhase::kWaitingForTeacher: return "waiting_for_teacher";
-    case TrainerPhase::kEvaluating: return "evaluating";
-    case TrainerPhase::kSaving: return "saving";
-    case TrainerPhase::kStopping: return "stopping";
-    case TrainerPhase::kFinished: return "finished";
+    case TrainerPhase::kStarting:
+      return "starting";
+    case TrainerPhase::kRunning:
+      return "running";
+    case TrainerPhase::kPaused:
+      return "paused";
+    case TrainerPhase::kWaitingForTeacher:
+      return "waiting_for_teacher";
+    case TrainerPhase::kEvaluating:
+      return "evaluating";
+    case TrainerPhase::kSaving:
+      return "saving";
+    case TrainerPhase::kStopping:
+      return "stopping";
+    case TrainerPhase::kFinished:
+      return "finished";
   }
   return "unknown";
 }

@@ -145,15 +145,15 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeGrpcTeacherClient(
     const GrpcTeacherOptions& options, Clock* clock) {
   TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> targets,
                          GrpcTargetsOfEndpoints(options.endpoints));
-  TAOPD_RETURN_IF_ERROR(
-      CheckDuration("request_timeout", options.request_timeout, absl::Hours(24)));
+  TAOPD_RETURN_IF_ERROR(CheckDuration("request_timeout", options.request_timeout, absl::Hours(24)));
   TAOPD_RETURN_IF_ERROR(
       CheckDuration("outage_budget", options.outage_budget, absl::InfiniteDuration()));
   TAOPD_RETURN_IF_ERROR(CheckDuration("initial_backoff", options.initial_backoff, absl::Hours(1)));
   TAOPD_RETURN_IF_ERROR(CheckDuration("max_backoff", options.max_backoff, absl::Hours(1)));
   TAOPD_RETURN_IF_ERROR(
       CheckCount("max_in_flight_per_endpoint", options.max_in_flight_per_endpoint, 65536));
-  TAOPD_RETURN_IF_ERROR(CheckCount("max_message_bytes", options.max_message_bytes, (2LL << 30) - 1));
+  TAOPD_RETURN_IF_ERROR(
+      CheckCount("max_message_bytes", options.max_message_bytes, (2LL << 30) - 1));
   return std::make_unique<GrpcTeacherClient>(targets, options, clock);
 }
 

@@ -22,14 +22,15 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retrying_client.h does it
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A peer that hangs without closing the connection is noticed. The teacher permits pings this often.
+  // A peer that hangs without closing the connection is noticed. The teacher permits pings this
+  // often.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   // The channel connects again about as often as a probe asks it to.
   const int64_t initial_ms =
       std::max<int64_t>(1, absl::ToInt64Milliseconds(options.initial_backoff));
-  const int64_t max_ms = std::max(
-      initial_ms, std::min<int64_t>(5000, absl::ToInt64Milliseconds(options.max_backoff)));
+  const int64_t max_ms =
+      std::max(initial_ms, std::min<int64_t>(5000, absl::ToInt64Milliseconds(options.max_backoff)));
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(initial_ms));
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // limit of one attempt to connect
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(max_ms));
@@ -62,8 +63,8 @@ int64_t ReplyBytes(const TeacherRequest& request) {
   return num_rows * 8 * (request.top_k + 1);
 }
 
-// A message above the limit fails in the same way each time, though gRPC gives it the code of a full
-// queue; its text is the only sign.
+// A message above the limit fails in the same way each time, though gRPC gives it the code of a
+// full queue; its text is the only sign.
 bool IsMessageTooLarge(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
          status.error_message().find("larger than max") != std::string::npos;
@@ -126,9 +127,8 @@ void GrpcScoreTransport::Start(size_t endpoint, const TeacherRequest& request,
     calls_.insert(call);
     if (is_cancelled_) call->context.TryCancel();
   }
-  stubs_[endpoint]->async()->Score(
-      &call->context, &call->proto, &call->reply,
-      [this, call](grpc::Status status) { OnScored(call, status); });
+  stubs_[endpoint]->async()->Score(&call->context, &call->proto, &call->reply,
+                                   [this, call](grpc::Status status) { OnScored(call, status); });
 }
 
 void GrpcScoreTransport::OnScored(const std::shared_ptr<Call>& call, const grpc::Status& status) {
@@ -197,8 +197,7 @@ absl::StatusOr<TeacherScores> ScoresOfReply(const v1::ScoreResponse& reply,
   scores.ids.assign(reply.ids().begin(), reply.ids().end());
   scores.log_probs.assign(reply.logprobs().begin(), reply.logprobs().end());
   scores.log_tail.assign(reply.log_tail().begin(), reply.log_tail().end());
-  scores.sampled_log_probs.assign(reply.sampled_logprobs().begin(),
-                                  reply.sampled_logprobs().end());
+  scores.sampled_log_probs.assign(reply.sampled_logprobs().begin(), reply.sampled_logprobs().end());
   TAOPD_RETURN_IF_ERROR(VerifyTeacherScores(scores, request, info));
   return scores;
 }

@@ -226,8 +226,7 @@ void RetryingClient::ScheduleLocked(absl::Time now, Actions* actions) {
     endpoint.is_probing = endpoint.is_failing;
     ++num_active_;
     if (work.num_failures > 0) ++stats_.retries;
-    const absl::Duration timeout =
-        std::min(options_.request_timeout, BudgetEndLocked(work) - now);
+    const absl::Duration timeout = std::min(options_.request_timeout, BudgetEndLocked(work) - now);
     const bool is_probe = endpoint.is_failing;
     actions->attempts.push_back({std::move(*next), index, is_probe, timeout});
     next = queue_.erase(next);
@@ -303,7 +302,9 @@ std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
   }
   const absl::Status error =
       Annotate(result.scores.status(), Concat(options_.endpoint_names[attempt.endpoint],
-                                              ", request "", work->request.request_id, """));
+                                              ", request "
+                                              ", work->request.request_id, "
+                                              ""));
   const Retry retry = RetryOf(result);
   if (retry == Retry::kNever || (retry == Retry::kOnce && work->num_doubtful > 0)) {
     return Answer{std::move(work), error};
@@ -335,9 +336,13 @@ std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
 
 RetryingClient::Answer RetryingClient::GiveUpLocked(WorkPtr work) const {
   const absl::Status status = Unavailable(
-      "request "", work->request.request_id, "" is given up after ", work->num_failures,
-      " failed attempts: outage_budget ", Format(options_.outage_budget), " is used up; ",
-      work->last_error.ok() ? "every endpoint fails" : "last error: " + work->last_error.ToString());
+      "request "
+      ", work->request.request_id, "
+      " is given up after ",
+      work->num_failures, " failed attempts: outage_budget ", Format(options_.outage_budget),
+      " is used up; ",
+      work->last_error.ok() ? "every endpoint fails"
+                            : "last error: " + work->last_error.ToString());
   return {std::move(work), status};
 }
 

@@ -2,20 +2,20 @@
 // request, how many are in flight, what is tried again and when, and when a request is given up.
 //
 // Choice: the open endpoint with the fewest requests in flight, one that has not just failed this
-// request first. An endpoint whose attempt failed (UNAVAILABLE, DEADLINE_EXCEEDED, ...) is closed for
-// a pause that doubles with every failed probe, then gets one request as a probe; a success opens it
-// for all. So an outage costs one small probe per pause, however many requests wait. An overloaded
-// endpoint (RESOURCE_EXHAUSTED with a pushback time) is left alone for that time, at most for the
-// outage budget.
+// request first. An endpoint whose attempt failed (UNAVAILABLE, DEADLINE_EXCEEDED, ...) is closed
+// for a pause that doubles with every failed probe, then gets one request as a probe; a success
+// opens it for all. So an outage costs one small probe per pause, however many requests wait. An
+// overloaded endpoint (RESOURCE_EXHAUSTED with a pushback time) is left alone for that time, at
+// most for the outage budget.
 //
 // Retries, by status of the attempt:
-//   UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, CANCELLED, ABORTED  until the budget is used up
-//   DATA_LOSS (a reply that failed verification), INTERNAL, UNKNOWN         once
-//   everything else, and a negative pushback                               never
+//   UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, CANCELLED, ABORTED  until the budget is
+//   used up DATA_LOSS (a reply that failed verification), INTERNAL, UNKNOWN         once everything
+//   else, and a negative pushback                               never
 // Scoring is idempotent, so a request that was possibly computed already may be sent again.
 //
-// Threads: transports call back on their own threads; one timer thread sleeps until the next pause or
-// budget ends. No lock is held while `done` or the transport runs.
+// Threads: transports call back on their own threads; one timer thread sleeps until the next pause
+// or budget ends. No lock is held while `done` or the transport runs.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -46,8 +46,8 @@ class ScoreTransport {
   // INVALID_ARGUMENT for a request that this transport can never carry.
   virtual absl::Status Check(const TeacherRequest& request) const = 0;
   // Calls `done` once, on any thread, within about `timeout`; also after CancelAll. `scores` are
-  // verified by the transport. `request` and `info` live until then. Calling it from inside of Start
-  // is for tests: the next request then starts in the same stack.
+  // verified by the transport. `request` and `info` live until then. Calling it from inside of
+  // Start is for tests: the next request then starts in the same stack.
   virtual void Start(size_t endpoint, const TeacherRequest& request, const TeacherInfo& info,
                      absl::Duration timeout, std::function<void(Result)> done) = 0;
   // Ends what is in flight, and everything that is started later, soon.
@@ -153,7 +153,7 @@ class RetryingClient {
   absl::CondVar timer_wake_;
   std::shared_ptr<const TeacherInfo> info_ ABSL_GUARDED_BY(mutex_);
   std::vector<Endpoint> endpoints_ ABSL_GUARDED_BY(mutex_);
-  std::deque<WorkPtr> queue_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  std::deque<WorkPtr> queue_ ABSL_GUARDED_BY(mutex_);    // oldest first
   std::vector<Answer> refused_ ABSL_GUARDED_BY(mutex_);  // answered by the timer thread
   // Since when every endpoint is failing; InfiniteFuture while one is not.
   absl::Time outage_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();

@@ -95,8 +95,8 @@ absl::Status VerifyCount(const char* field, size_t size, int64_t expected) {
 absl::Status VerifyTeacherRequest(const TeacherRequest& request, const TeacherInfo& info) {
   const int64_t num_tokens = static_cast<int64_t>(request.token_ids.size());
   if (num_tokens > info.max_model_len) {
-    return InvalidArgument("token_ids has ", num_tokens,
-                           " tokens; the teacher's max_model_len is ", info.max_model_len);
+    return InvalidArgument("token_ids has ", num_tokens, " tokens; the teacher's max_model_len is ",
+                           info.max_model_len);
   }
   if (request.score_start < 1 || request.score_start >= num_tokens) {
     return InvalidArgument("score_start ", request.score_start, " is outside [1, ", num_tokens,

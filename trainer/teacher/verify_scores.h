@@ -7,8 +7,8 @@
 
 namespace taopd {
 
-// Slack for fp32 rounding in comparisons of log-probs (a logit of 1000 has a spacing of 6e-5) and in
-// sums of probabilities. Far below what a wrong row shows.
+// Slack for fp32 rounding in comparisons of log-probs (a logit of 1000 has a spacing of 6e-5) and
+// in sums of probabilities. Far below what a wrong row shows.
 inline constexpr float kLogProbSlack = 1e-3f;
 inline constexpr double kMassSlack = 1e-3;
 

@@ -1,7 +1,6 @@
 // A sequence's numbers do not depend on its company: packs against single sequences, bit for bit.
 #include "common/model/attention_plan.h"
 
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
@@ -110,7 +109,8 @@ TEST(Packing, EmptySequencesAndEmptyBatches) {
   const c10::InferenceMode inference;
   EXPECT_EQ(decoder->Forward(PackedBatch::FromSequences({}, at::kCPU)).sizes(),
             at::IntArrayRef({0, 24}));
-  const at::Tensor with_TH = decoder->Forward(PackedBatch::FromSequences({{}, {3, 4}, {}}, at::kCPU));
+  const at::Tensor with_TH =
+      decoder->Forward(PackedBatch::FromSequences({{}, {3, 4}, {}}, at::kCPU));
   const at::Tensor without_TH = decoder->Forward(PackedBatch::FromSequences({{3, 4}}, at::kCPU));
   EXPECT_TRUE(at::equal(with_TH, without_TH));
 }

@@ -10,7 +10,8 @@
 namespace taopd::testing {
 namespace {
 
-constexpr double kLogitTolerance = 2e-5;  // fp32 roundings of two layers; logits are of size 1 to 10
+constexpr double kLogitTolerance =
+    2e-5;  // fp32 roundings of two layers; logits are of size 1 to 10
 
 struct GoldenCase {
   std::string dir;
@@ -19,6 +20,7 @@ struct GoldenCase {
 };
 
 GoldenCase ReadCase(const std::string& name) {
+  UseOneThread();
   GoldenCase test_case;
   test_case.dir = SourcePath("tests/common/model/golden/" + name);
   test_case.golden = ReadTensors(test_case.dir + "/golden.safetensors");
@@ -47,9 +49,10 @@ TEST_P(DecoderGolden, LogitsInBf16AreAsCloseToFp32AsTransformersOwn) {
   const at::Tensor& fp32_TV = test_case.golden.at("logits");
   const at::Tensor theirs_TV = test_case.golden.at("logits_bf16") - fp32_TV;
   const at::Tensor ours_TV = logits_TV.to(at::kFloat) - fp32_TV;
-  // The two round at different places, so single errors differ; their sizes must not.
+  // The two round at different places, so single errors differ, the largest of 1300 by up to two
+  // times; their sizes must not.
   EXPECT_LE(MeanAbs(ours_TV), 1.1 * MeanAbs(theirs_TV));
-  EXPECT_LE(MaxAbs(ours_TV), 1.5 * MaxAbs(theirs_TV));
+  EXPECT_LE(MaxAbs(ours_TV), 2.5 * MaxAbs(theirs_TV));
   EXPECT_GT(MaxAbs(ours_TV), kLogitTolerance);  // it did compute in bf16
 }
 
@@ -78,12 +81,12 @@ INSTANTIATE_TEST_SUITE_P(Models, DecoderGolden,
 
 // The continuation that llama2.c prints for its smallest model, token for token, through the cache.
 TEST(Stories260K, GreedyContinuation) {
+  UseOneThread();
   const auto golden = nlohmann::json::parse(
       ReadFile(SourcePath("tests/common/model/golden/stories260K/golden_greedy.json")));
   const auto expected = golden["ids"].get<std::vector<int32_t>>();
-  ASSERT_OK_AND_ASSIGN(
-      const auto decoder,
-      LoadDecoder(SourcePath("deploy/examples/stories260K"), {"auto", "cpu", false}));
+  ASSERT_OK_AND_ASSIGN(const auto decoder, LoadDecoder(SourcePath("deploy/examples/stories260K"),
+                                                       {"auto", "cpu", false}));
   const c10::InferenceMode inference;
   KvCache cache(decoder->config(), 1, 256, decoder->dtype(), decoder->device());
   std::vector<int32_t> ids = golden["start"].get<std::vector<int32_t>>();

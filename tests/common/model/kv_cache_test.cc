@@ -19,8 +19,8 @@ class KvCacheTest : public ::testing::TestWithParam<const char*> {
     return decoder_->Forward(PackedBatch::FromSequences({ids}, at::kCPU));
   }
 
-  // Runs every sequence to its end, `next_len` deciding how many tokens a sequence gets in a step (0:
-  // it waits), and compares all hidden states with those of whole sequences.
+  // Runs every sequence to its end, `next_len` deciding how many tokens a sequence gets in a step
+  // (0: it waits), and compares all hidden states with those of whole sequences.
   void ExpectSameAsWhole(const std::vector<std::vector<int32_t>>& sequences,
                          const std::vector<int64_t>& slots, int64_t num_slots,
                          const std::function<int64_t(size_t sequence, int64_t past)>& next_len) {

@@ -55,7 +55,8 @@ TEST(ParseModelConfig, OldAndNewSpellings) {
   EXPECT_EQ(new_rope.rope_theta, 5e5);
   ASSERT_OK_AND_ASSIGN(const ModelConfig one_eos, ParseWith("eos_token_id", 7));
   EXPECT_EQ(one_eos.eos_token_ids, std::vector<int32_t>({7}));
-  ASSERT_OK_AND_ASSIGN(const ModelConfig more_eos, ParseWith("eos_token_id", Json::array({7, 9, 7})));
+  ASSERT_OK_AND_ASSIGN(const ModelConfig more_eos,
+                       ParseWith("eos_token_id", Json::array({7, 9, 7})));
   EXPECT_EQ(more_eos.eos_token_ids, std::vector<int32_t>({7, 9}));
 }
 

@@ -23,7 +23,8 @@ void RewriteTensors(const std::string& dir,
   for (auto& [name, tensor] : tensors) {
     tensor = tensor.contiguous();
     const bool is_long = tensor.scalar_type() == at::kLong;
-    to_write.push_back({name, is_long ? "I64" : SafetensorsDtype(tensor.scalar_type()),
+    to_write.push_back({name,
+                        is_long ? "I64" : SafetensorsDtype(tensor.scalar_type()),
                         tensor.sizes().vec(),
                         {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()}});
   }
@@ -123,9 +124,8 @@ class BadFiles : public ::testing::Test {
 };
 
 TEST_F(BadFiles, MissingTensorsAreNamed) {
-  RewriteTensors(dir_.path(), [](auto& tensors) {
-    tensors.erase("model.layers.1.self_attn.q_norm.weight");
-  });
+  RewriteTensors(dir_.path(),
+                 [](auto& tensors) { tensors.erase("model.layers.1.self_attn.q_norm.weight"); });
   EXPECT_ERROR(LoadDecoder(dir_.path(), kCpu), StatusCode::kInvalidArgument,
                "tensors missing: model.layers.1.self_attn.q_norm.weight");
 }
@@ -149,9 +149,8 @@ TEST_F(BadFiles, ShapesAreCompared) {
 }
 
 TEST_F(BadFiles, TypesThatNothingComputesInAreNamed) {
-  RewriteTensors(dir_.path(), [](auto& tensors) {
-    tensors["model.norm.weight"] = at::ones({24}, at::kLong);
-  });
+  RewriteTensors(dir_.path(),
+                 [](auto& tensors) { tensors["model.norm.weight"] = at::ones({24}, at::kLong); });
   EXPECT_ERROR(LoadDecoder(dir_.path(), kCpu), StatusCode::kInvalidArgument, "I64");
 }
 
@@ -174,8 +173,9 @@ TEST_F(BadFiles, MissingOrCutFiles) {
 }
 
 TEST_F(BadFiles, AStoredHeadIsLeftAsideOnlyWhenTied) {
-  RewriteTensors(dir_.path(),
-                 [](auto& tensors) { tensors["lm_head.weight"] = at::ones({31, 24}); });
+  RewriteTensors(dir_.path(), [](auto& tensors) {
+    tensors["lm_head.weight"] = at::ones({31, 24});
+  });
   ASSERT_OK_AND_ASSIGN(const auto decoder, LoadDecoder(dir_.path(), kCpu));
   EXPECT_TRUE(decoder->lm_head().is_same(decoder->Parameters()[0].second));
   auto json = nlohmann::ordered_json::parse(ReadFile(dir_.File("config.json")));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
 #include <cstring>
@@ -17,6 +18,10 @@
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
+
+// Tiny operations gain nothing from a second thread, and waiting for one that a busy machine does
+// not schedule takes milliseconds each.
+inline void UseOneThread() { at::set_num_threads(1); }
 
 inline ModelConfig TinyConfig(const std::string& architecture) {
   ModelConfig config;
@@ -39,12 +44,15 @@ inline ModelConfig TinyConfig(const std::string& architecture) {
 inline std::unique_ptr<Decoder> TinyDecoder(const std::string& architecture,
                                             const std::string& dtype = "float32",
                                             bool requires_grad = false) {
-  auto decoder = MakeDecoder(TinyConfig(architecture), {dtype, "cpu", requires_grad}, RandomStream(7));
+  UseOneThread();
+  auto decoder =
+      MakeDecoder(TinyConfig(architecture), {dtype, "cpu", requires_grad}, RandomStream(7));
   EXPECT_TRUE(decoder.ok()) << decoder.status().ToString();
   return *std::move(decoder);
 }
 
-inline std::vector<int32_t> RandomTokens(int64_t num_tokens, int64_t vocab_size, RandomStream* random) {
+inline std::vector<int32_t> RandomTokens(int64_t num_tokens, int64_t vocab_size,
+                                         RandomStream* random) {
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < num_tokens; ++i) {
     ids.push_back(static_cast<int32_t>(random->NextBelow(vocab_size)));

@@ -77,7 +77,8 @@ TEST(CheckpointFaultTest, KilledAtEverySystemCallOfASave) {
   int num_new = 0, num_old = 0;
   for (const Fault fault : {Fault::kKillBefore, Fault::kKillAfter}) {
     for (int index = 0; index < num_calls; ++index) {
-      const std::string where = Concat("call ", index, fault == Fault::kKillAfter ? " after" : " before");
+      const std::string where =
+          Concat("call ", index, fault == Fault::kKillAfter ? " after" : " before");
       TempDir temp;
       Prepare(temp.path());
       const int result = InChild([&] {

@@ -1,9 +1,9 @@
 #include "trainer/checkpoint/checkpoint_store.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <fcntl.h>
 
 #include "common/io/file.h"
 #include "tests/support/files.h"
@@ -174,7 +174,8 @@ TEST_F(CheckpointStoreTest, OptionsAreChecked) {
 }
 
 TEST_F(CheckpointStoreTest, LeftoversOfTheDeadAreRemoved) {
-  for (const char* name : {".tmp-step-000009-999999999", ".tmp-step-000009-1", ".trash-step-000001-5"}) {
+  for (const char* name :
+       {".tmp-step-000009-999999999", ".tmp-step-000009-1", ".trash-step-000001-5"}) {
     fs::create_directories(Path(name));
     WriteFile(Path(name) + "/file", "x");
   }
@@ -219,7 +220,7 @@ TEST_P(DamagedCheckpointTest, OlderOneIsUsed) {
   EXPECT_EQ(NewestStep(), 10);
   EXPECT_EQ(store_->num_damaged(), 1);
   EXPECT_EQ(NewestStep(), 10);
-  EXPECT_EQ(store_->num_damaged(), 1);  // the same one
+  EXPECT_EQ(store_->num_damaged(), 1);                 // the same one
   EXPECT_EQ(Steps(), (std::vector<int64_t>{10, 20}));  // left alone
   // With the other one damaged as well, there is nothing to go on from, which is not the same as
   // a fresh start.
@@ -249,17 +250,27 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"FileGone", [](const std::string& p) { fs::remove(p + "/student/model.bin"); }},
         Damage{"ManifestGone", [](const std::string& p) { fs::remove(p + "/manifest.json"); }},
         Damage{"ManifestEmpty", [](const std::string& p) { WriteFile(p + "/manifest.json", ""); }},
-        Damage{"ManifestNoObject", [](const std::string& p) { WriteFile(p + "/manifest.json", "[1]"); }},
+        Damage{"ManifestNoObject",
+               [](const std::string& p) { WriteFile(p + "/manifest.json", "[1]"); }},
         Damage{"ManifestTruncated",
                [](const std::string& p) { fs::resize_file(p + "/manifest.json", 50); }},
-        Damage{"ManifestHash", [](const std::string& p) { ReplaceInManifest(p, "\"sha256\": \"", "\"sha256\": \"0"); }},
-        Damage{"ManifestStep", [](const std::string& p) { ReplaceInManifest(p, "\"step\": ", "\"step\": 9"); }},
-        Damage{"ManifestVersion", [](const std::string& p) { ReplaceInManifest(p, "\"version\": 1", "\"version\": 2"); }},
-        Damage{"ManifestFormat", [](const std::string& p) { ReplaceInManifest(p, "taopd", "other"); }},
-        Damage{"ManifestLeadsOut", [](const std::string& p) { ReplaceInManifest(p, "optimizer.bin", "../../x"); }},
-        Damage{"ManifestNegativeSize", [](const std::string& p) { ReplaceInManifest(p, "size_bytes\": ", "size_bytes\": -"); }},
-        Damage{"OtherStepsContent",
-               [](const std::string& p) { ASSERT_OK(WriteExample(p, 77)); }}),
+        Damage{"ManifestHash",
+               [](const std::string& p) {
+                 ReplaceInManifest(p, "\"sha256\": \"", "\"sha256\": \"0");
+               }},
+        Damage{"ManifestStep",
+               [](const std::string& p) { ReplaceInManifest(p, "\"step\": ", "\"step\": 9"); }},
+        Damage{
+            "ManifestVersion",
+            [](const std::string& p) { ReplaceInManifest(p, "\"version\": 1", "\"version\": 2"); }},
+        Damage{"ManifestFormat",
+               [](const std::string& p) { ReplaceInManifest(p, "taopd", "other"); }},
+        Damage{"ManifestLeadsOut",
+               [](const std::string& p) { ReplaceInManifest(p, "optimizer.bin", "../../x"); }},
+        Damage{"ManifestNegativeSize",
+               [](const std::string&
+                      p) { ReplaceInManifest(p, "size_bytes\": ", "size_bytes\": -"); }},
+        Damage{"OtherStepsContent", [](const std::string& p) { ASSERT_OK(WriteExample(p, 77)); }}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -55,8 +55,13 @@ class ControlServerTest : public ::testing::Test {
 
 TEST_F(ControlServerTest, StatusOverGrpc) {
   state_.Update([](RunStatus& status) {
-    status = {"run-1", TrainerPhase::kWaitingForTeacher, 12, 100, {{"loss/mean", 0.25}},
-              "/run/step-000010", 77.5};
+    status = {"run-1",
+              TrainerPhase::kWaitingForTeacher,
+              12,
+              100,
+              {{"loss/mean", 0.25}},
+              "/run/step-000010",
+              77.5};
   });
   grpc::ClientContext context;
   v1::GetStatusResponse reply;
@@ -87,10 +92,15 @@ TEST_F(ControlServerTest, EveryPhaseHasItsState) {
 
 TEST_F(ControlServerTest, StatusOverHttpIsJson) {
   state_.Update([](RunStatus& status) {
-    status = {"run \"1\"\n", TrainerPhase::kRunning, 12, 100,
-              {{"loss/mean", 0.25}, {"bad", std::nan("")},
+    status = {"run \"1\"\n",
+              TrainerPhase::kRunning,
+              12,
+              100,
+              {{"loss/mean", 0.25},
+               {"bad", std::nan("")},
                {"huge", std::numeric_limits<double>::infinity()}},
-              "/run/\xff", 77.5};
+              "/run/\xff",
+              77.5};
   });
   const auto reply = Get("/status");
   ASSERT_TRUE(reply);
@@ -191,10 +201,11 @@ TEST_F(ControlServerTest, ManySavesWaitWithoutBlockingTheServer) {
   const v1::SaveCheckpointRequest request;
   std::atomic<int> num_ok = 0, num_done = 0;
   for (int i = 0; i < kCount; ++i) {
-    stub_->async()->SaveCheckpoint(&contexts[i], &request, &replies[i], [&, i](grpc::Status status) {
-      num_ok += status.ok() && replies[i].path() == "/run/step-000001";
-      ++num_done;
-    });
+    stub_->async()->SaveCheckpoint(
+        &contexts[i], &request, &replies[i], [&, i](grpc::Status status) {
+          num_ok += status.ok() && replies[i].path() == "/run/step-000001";
+          ++num_done;
+        });
   }
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));

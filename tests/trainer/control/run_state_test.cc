@@ -123,9 +123,8 @@ TEST(RunStateTest, CancelledRequestIsNotCalledBack) {
 TEST(RunStateTest, SaveDuringAPauseIsServed) {
   RunState state;
   state.RequestPause(true);
-  std::thread loop([&] {
-    state.WaitWhilePaused([&] { state.CheckpointSaved(StringOr("/paused")); });
-  });
+  std::thread loop(
+      [&] { state.WaitWhilePaused([&] { state.CheckpointSaved(StringOr("/paused")); }); });
   for (int i = 0; i < 3; ++i) {
     const auto path = state.RequestSave(absl::InfiniteFuture());
     ASSERT_OK(path);

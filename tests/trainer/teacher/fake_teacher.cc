@@ -53,7 +53,9 @@ void FakeTeacher::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     held.swap(held_);
-    handler_ = [](FakeCall call) { call.finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "stopped")); };
+    handler_ = [](FakeCall call) {
+      call.finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "stopped"));
+    };
   }
   for (const FakeCall& call : held) {
     call.finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "stopped"));

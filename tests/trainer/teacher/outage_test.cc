@@ -43,13 +43,20 @@ TEST(OutageTest, PassingErrorsAreTriedAgain) {
   std::atomic<int> num_calls = 0;
   teacher.SetHandler([&](FakeCall call) {
     switch (++num_calls) {
-      case 1: return call.finish({grpc::StatusCode::UNAVAILABLE, "loading"});
-      case 2: return call.finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "queue is full"});
-      case 3: return call.finish({grpc::StatusCode::DEADLINE_EXCEEDED, "dropped"});
-      case 4: return call.finish({grpc::StatusCode::CANCELLED, "dropped"});
-      case 5: return call.finish({grpc::StatusCode::INTERNAL, "broke"});
-      case 6: return hung.push_back(call);  // ends by the deadline of the attempt
-      default: return teacher.AnswerRight(call);
+      case 1:
+        return call.finish({grpc::StatusCode::UNAVAILABLE, "loading"});
+      case 2:
+        return call.finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "queue is full"});
+      case 3:
+        return call.finish({grpc::StatusCode::DEADLINE_EXCEEDED, "dropped"});
+      case 4:
+        return call.finish({grpc::StatusCode::CANCELLED, "dropped"});
+      case 5:
+        return call.finish({grpc::StatusCode::INTERNAL, "broke"});
+      case 6:
+        return hung.push_back(call);  // ends by the deadline of the attempt
+      default:
+        return teacher.AnswerRight(call);
     }
   });
   const auto answer = ScoreOne(client.get(), ExampleRequest(1));

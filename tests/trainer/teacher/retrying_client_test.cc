@@ -270,9 +270,12 @@ TEST(RetryingClientTest, EveryRequestIsAnsweredOnce) {
     transport.SetRule([&](size_t, const TeacherRequest& request) {
       absl::MutexLock lock(&mutex);
       switch (random.NextBelow(4)) {
-        case 0: return Fail(absl::StatusCode::kUnavailable);
-        case 1: return Fail(absl::StatusCode::kResourceExhausted);
-        default: return Right(request);
+        case 0:
+          return Fail(absl::StatusCode::kUnavailable);
+        case 1:
+          return Fail(absl::StatusCode::kResourceExhausted);
+        default:
+          return Right(request);
       }
     });
     constexpr int kThreads = 4, kCount = 200;
@@ -284,8 +287,9 @@ TEST(RetryingClientTest, EveryRequestIsAnsweredOnce) {
       for (int t = 0; t < kThreads; ++t) {
         threads.emplace_back([&, t] {
           for (int i = 0; i < kCount; ++i) {
-            client.Score(ExampleRequest(i),
-                         [&, t, i](absl::StatusOr<TeacherScores>) { ++num_answers[t * kCount + i]; });
+            client.Score(ExampleRequest(i), [&, t, i](absl::StatusOr<TeacherScores>) {
+              ++num_answers[t * kCount + i];
+            });
           }
         });
       }
