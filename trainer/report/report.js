@@ -41,7 +41,7 @@
     const [low, high] = chart.values;
     const x = (step) => left + (right - left) * (step - firstStep) / (lastStep - firstStep);
     const y = (value) => bottom - (bottom - top) * (chart.log
-        ? Math.log(value / low) / Math.log(high / low)
+        ? (Math.log(value) - Math.log(low)) / (Math.log(high) - Math.log(low))
         : (value / 2 - low / 2) / (high / 2 - low / 2));
     const tip = element("div");
     tip.className = "tip";
@@ -76,10 +76,13 @@
         const names = [data.runs.length > 1 ? data.runs[line.run] : "", line.label || ""].filter(Boolean);
         // Another run's nearest step is named when it is not this one.
         if (line.x[i] !== step) names.push("(step " + line.x[i].toLocaleString("en-US") + ")");
-        if (names.length > 0) row.append(element("span", names.join(" ")));
+        const name = element("span", names.join(" "));
+        name.className = "r" + line.run % 6;
+        if (data.runs.length > 1) name.prepend(element("i"));
+        if (names.length > 0) row.append(name);
         let text = value === null ? "no value" : format(value, chart.percent);
         if (value !== null && line.low && line.low[i] !== null && line.high[i] !== null) {
-          text += " (" + format(line.low[i], chart.percent) + " to " + format(line.high[i], chart.percent) + ")";
+          text += " (" + format(line.low[i], chart.percent) + "\u2013" + format(line.high[i], chart.percent) + ")";
         }
         row.append(element("span", text));
         tip.append(row);
@@ -91,10 +94,11 @@
       }
       tip.hidden = false;
       const scale = svg.clientWidth / svg.viewBox.baseVal.width;
+      // Beside the cursor, on the side with more room, and never outside of the chart.
       const at = x(step) * scale;
-      const onRight = at < svg.clientWidth / 2;
-      tip.style.left = onRight ? at + 12 + "px" : "auto";
-      tip.style.right = onRight ? "auto" : svg.clientWidth - at + 12 + "px";
+      tip.style.left = "0";
+      const wanted = at < svg.clientWidth / 2 ? at + 12 : at - 12 - tip.offsetWidth;
+      tip.style.left = Math.max(0, Math.min(wanted, svg.clientWidth - tip.offsetWidth)) + "px";
     };
 
     const showAt = (event) => {

@@ -10,12 +10,12 @@
 namespace taopd {
 namespace {
 
-// The smallest of 1, 2, 5 times a power of ten that is at least `raw`.
+// The 1, 2 or 5 times a power of ten that is nearest to `raw`.
 double NiceStep(double raw) {
   const double power = std::pow(10, std::floor(std::log10(raw)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= raw * (1 - 1e-9)) return factor * power;
-  }
+  if (raw < 1.5 * power) return power;
+  if (raw < 3.5 * power) return 2 * power;
+  if (raw < 7.5 * power) return 5 * power;
   return 10 * power;
 }
 
@@ -62,7 +62,8 @@ void AddLinearTicks(double step, NumberStyle style, Scale* scale) {
 void AddLogTicks(const ScaleOptions& options, Scale* scale) {
   const int low = static_cast<int>(std::floor(std::log10(scale->min) + 1e-9));
   const int high = static_cast<int>(std::ceil(std::log10(scale->max) - 1e-9));
-  const int every = std::max(1, (high - low + options.num_ticks) / (options.num_ticks + 1));
+  const double decades = std::log10(scale->max) - std::log10(scale->min);
+  const int every = std::max(1, static_cast<int>(std::ceil(decades / (options.num_ticks + 1))));
   std::vector<double> factors = {1};
   if (scale->max / scale->min < 200) factors = {1, 2, 5};  // a few decades: mark their parts
   for (int decade = low; decade <= high; decade += every) {
@@ -77,7 +78,7 @@ void AddLogTicks(const ScaleOptions& options, Scale* scale) {
 Scale LogScale(double low, double high, const ScaleOptions& options) {
   Scale scale;
   scale.log = true;
-  const double margin = std::pow(high / low, 0.04);
+  const double margin = std::exp((std::log(high) - std::log(low)) * 0.04);
   scale.min = std::max(low / margin, 1e-307);
   scale.max = std::min(high * margin, options.ceiling);
   AddLogTicks(options, &scale);
@@ -87,7 +88,7 @@ Scale LogScale(double low, double high, const ScaleOptions& options) {
 }  // namespace
 
 double Scale::Fraction(double value) const {
-  if (log) return std::log(value / min) / std::log(max / min);
+  if (log) return (std::log(value) - std::log(min)) / (std::log(max) - std::log(min));
   // Halves: the difference of two large numbers may not be finite.
   return (value / 2 - min / 2) / (max / 2 - min / 2);
 }
@@ -129,7 +130,7 @@ Scale MakeScale(const std::vector<double>& values, const ScaleOptions& options) 
   if (high != 0) high = std::min({high + margin, options.ceiling, 1e308});
   scale.min = low;
   scale.max = high;
-  AddLinearTicks(2 * NiceStep((high / 2 - low / 2) / options.num_ticks), options.style, &scale);
+  AddLinearTicks(NiceStep((high / 2 - low / 2) / options.num_ticks * 2), options.style, &scale);
   return scale;
 }
 

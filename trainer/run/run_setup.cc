@@ -16,21 +16,30 @@ void SetNumThreads(int64_t num_threads) {
   at::set_num_threads(static_cast<int>(num_threads));
 }
 
+namespace {
+
+// A start that failed early leaves an empty record; that is no run to protect.
+bool HoldsRun(const std::string& run_dir) {
+  std::error_code error;
+  const std::string metrics = run_dir + "/metrics.jsonl", checkpoints = run_dir + "/checkpoints";
+  if (std::filesystem::exists(metrics, error) && std::filesystem::file_size(metrics, error) > 0) return true;
+  return std::filesystem::exists(checkpoints, error) && !std::filesystem::is_empty(checkpoints, error);
+}
+
+}  // namespace
+
 absl::StatusOr<RunDirectory> OpenRunDirectory(const std::string& run_dir, const StartMode& mode, int64_t keep_last) {
   TAOPD_RETURN_IF_ERROR(MakeDirectories(run_dir));
   RunDirectory directory;
   TAOPD_ASSIGN_OR_RETURN(directory.lock, RunLock::Acquire(run_dir));
-  // What a run leaves; anything else in the directory is the user's.
-  const std::vector<std::string> products = {"checkpoints", "metrics.jsonl", "samples.jsonl", "tensorboard",
-                                             "config.yaml", "model"};
+  if (!mode.resume && !mode.overwrite && HoldsRun(run_dir)) {
+    return FailedPrecondition("run.dir ", run_dir, " holds a run already: continue it with --resume, replace it with "
+                              "--overwrite, or choose another run.dir");
+  }
   if (!mode.resume) {
-    for (const std::string& product : products) {
+    // What a run leaves; anything else in the directory is the user's.
+    for (const char* product : {"checkpoints", "metrics.jsonl", "samples.jsonl", "tensorboard", "config.yaml", "model"}) {
       const std::string path = run_dir + "/" + product;
-      if (!FileExists(path)) continue;
-      if (!mode.overwrite) {
-        return FailedPrecondition("run.dir ", run_dir, " holds a run already (", product,
-                                  "): continue it with --resume, replace it with --overwrite, or choose another run.dir");
-      }
       std::error_code error;
       std::filesystem::remove_all(path, error);
       if (error) return Internal(path, ": cannot be removed: ", error.message());

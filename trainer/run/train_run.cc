@@ -46,6 +46,8 @@ class TrainingRun {
     config_yaml_ = WriteYamlSettings(DescribeSettings(config_));
     std::cout << "# effective configuration\n" << config_yaml_ << std::flush;
 
+    // What only the configuration decides comes before anything is written.
+    if (auto failure = CheckNames()) return failure;
     auto directory = OpenRunDirectory(run_dir_, mode, config_.trainer.keep_checkpoints);
     if (!directory.ok()) return RunFailure{DirectoryExitCode(directory.status()), directory.status()};
     directory_ = *std::move(directory);
@@ -102,6 +104,16 @@ class TrainingRun {
     return std::nullopt;
   }
 
+  std::optional<RunFailure> CheckNames() {
+    auto client = MakeTeacherClient(config_.teacher);
+    if (!client.ok()) return BadConfig(Annotate(client.status(), "teacher.endpoints"));
+    teacher_ = *std::move(client);
+    auto grader = Grader::Make(config_.eval.grader, config_.eval.answer_pattern);
+    if (!grader.ok()) return BadConfig(Annotate(grader.status(), "eval"));
+    grader_ = *std::move(grader);
+    return std::nullopt;
+  }
+
   std::optional<RunFailure> LoadData() {
     DatasetOptions options;
     options.prompt_key = config_.data.prompt_key;
@@ -120,16 +132,10 @@ class TrainingRun {
     order_.emplace(static_cast<int64_t>(prompts_.size()), DeriveSeed(config_.run.seed, "data"), config_.data.shuffle);
     const absl::Status position = order_->Restore(train_state_.epoch, train_state_.epoch_index);
     if (!position.ok()) return BadData(Annotate(position, "the checkpoint does not fit data.train"));
-    auto grader = Grader::Make(config_.eval.grader, config_.eval.answer_pattern);
-    if (!grader.ok()) return BadConfig(Annotate(grader.status(), "eval"));
-    grader_ = *std::move(grader);
     return std::nullopt;
   }
 
   std::optional<RunFailure> ConnectTeacher() {
-    auto client = MakeTeacherClient(config_.teacher);
-    if (!client.ok()) return BadConfig(Annotate(client.status(), "teacher.endpoints"));
-    teacher_ = *std::move(client);
     auto info = teacher_->Connect(absl::Seconds(config_.teacher.connect_timeout_s));
     if (!info.ok()) return RunFailure{ExitCode::kTeacherUnavailable, Annotate(info.status(), "teacher")};
     teacher_info_ = *std::move(info);

@@ -24,9 +24,11 @@ std::vector<std::string> Labels(const Scale& scale) {
 
 TEST(Scale, RoundTicksThatIncludeAZeroThatIsNear) {
   EXPECT_THAT(Labels(MakeScale({0.1, 0.93}, {})), ElementsAre("0", "0.2", "0.4", "0.6", "0.8"));
-  EXPECT_THAT(Labels(MakeScale({2000, 2310}, {})), ElementsAre("2000", "2100", "2200", "2300"));
+  EXPECT_THAT(Labels(MakeScale({2000, 2310}, {})),
+              ElementsAre("2000", "2050", "2100", "2150", "2200", "2250", "2300"));
   EXPECT_THAT(Labels(MakeScale({-3, 7}, {})), ElementsAre("-2", "0", "2", "4", "6"));
-  EXPECT_THAT(Labels(MakeScale({0, 1.1e-6}, {})), ElementsAre("0", "5e-7", "1e-6"));
+  EXPECT_THAT(Labels(MakeScale({0, 1.1e-6}, {})),
+              ElementsAre("0", "2e-7", "4e-7", "6e-7", "8e-7", "1e-6"));
 }
 
 TEST(Scale, SharesStayBetweenZeroAndOne) {

@@ -1,0 +1,154 @@
+// Bad input and a teacher that goes away: the exit code, a message that names the thing, nothing lost.
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "tests/integration/trainer/trainer_fixture.h"
+
+namespace taopd::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TrainerFaultsTest : public TrainerTest {
+ protected:
+  // No teacher is needed to fail this early.
+  void ExpectFailure(const std::vector<std::string>& settings, int code, const std::string& message) {
+    std::vector<std::string> all = {"teacher.connect_timeout_s=0.2"};
+    all.insert(all.end(), settings.begin(), settings.end());
+    std::string output;
+    EXPECT_EQ(Train("grpc://127.0.0.1:1", &output, all), code) << output;
+    EXPECT_THAT(output, HasSubstr(message));
+  }
+};
+
+TEST_F(TrainerFaultsTest, MisspeltKeysAndBadValues) {
+  WriteTrainConfig("optimiser: {lr: 1}\n");
+  ExpectFailure({}, 64, "unknown key \"optimiser\" (did you mean \"optimizer\"?)");
+  WriteTrainConfig("");
+  ExpectFailure({"optimizer.lrr=1"}, 64, "optimizer.lrr");
+  ExpectFailure({"optimizer.lr=-1"}, 64, "optimizer.lr = -1");
+  ExpectFailure({"trainer.mini_batch_size=3"}, 64, "must divide data.train_batch_size");
+  ExpectFailure({"objective.name=ta_opdd"}, 64, "did you mean \"ta_opd\"");
+  ExpectFailure({"teacher.endpoints=[http://x]"}, 64, "teacher.endpoints");
+  std::string output;
+  EXPECT_EQ(Run({"train", "--config", "/nowhere.yaml"}, &output), 64);
+  EXPECT_THAT(output, HasSubstr("/nowhere.yaml"));
+  EXPECT_EQ(Run({"trian"}, &output), 64);
+  EXPECT_FALSE(std::filesystem::exists(dir_.File("run")));
+}
+
+TEST_F(TrainerFaultsTest, BadData) {
+  WriteFile(dir_.File("empty.jsonl"), "");
+  // One directory for all: a start that failed early is no run that the next one would have to respect.
+  ExpectFailure({Concat("data.train=[", dir_.File("empty.jsonl"), "]")}, 65, "empty.jsonl");
+  ExpectFailure({"data.train=[/nowhere.jsonl]"}, 65, "/nowhere.jsonl");
+  ExpectFailure({"data.max_prompt_length=2"}, 65, "more than max_prompt_length 2");
+  WriteFile(dir_.File("broken.jsonl"), "{\"prompt_ids\":[1]}\n{\"prompt_ids\":[1\n");
+  ExpectFailure({Concat("data.train=[", dir_.File("broken.jsonl"), "]")}, 65,
+                "broken.jsonl:2");
+}
+
+TEST_F(TrainerFaultsTest, BadModels) {
+  ExpectFailure({"student.model=/nowhere"}, 65, "/nowhere");
+  const std::string copy = dir_.File("copy");
+  std::filesystem::copy(dir_.File("student/model"), copy);
+  const std::string weights = ReadFile(copy + "/model.safetensors");
+  WriteFile(copy + "/model.safetensors", weights.substr(0, weights.size() / 2));
+  ExpectFailure({Concat("student.model=", copy), Concat("run.dir=", dir_.File("r1"))}, 65, "model.safetensors");
+  WriteFile(copy + "/config.json", "{\"architectures\":[\"GPT2LMHeadModel\"]}");
+  ExpectFailure({Concat("student.model=", copy), Concat("run.dir=", dir_.File("r2"))}, 65, "GPT2LMHeadModel");
+  ExpectFailure({"data.max_response_length=4096", Concat("run.dir=", dir_.File("r3"))}, 69, "teacher");
+}
+
+TEST_F(TrainerFaultsTest, NoTeacherAtTheStart) {
+  ExpectFailure({}, 69, "teacher");
+}
+
+TEST_F(TrainerFaultsTest, LimitsOfTheTeacherAreNamed) {
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::string output;
+  EXPECT_EQ(Train(teacher.endpoint(), &output, {"teacher.top_k=4000"}), 64);
+  EXPECT_THAT(output, HasSubstr("teacher.top_k 4000 exceeds the teacher's limit"));
+  EXPECT_EQ(Train(teacher.endpoint(), &output, {"data.max_response_length=510", Concat("run.dir=", dir_.File("r2"))}), 64);
+  EXPECT_THAT(output, HasSubstr("max_model_len 512"));
+}
+
+TEST_F(TrainerFaultsTest, ATeacherWithAnotherTokenizer) {
+  const std::string toy = SourcePath("tests/common/text/data/qwen2_toy/tokenizer.json");
+  const std::string teacher_dir = dir_.File("teacher"), student_dir = dir_.File("other");
+  std::filesystem::copy(teacher_model_, teacher_dir);
+  std::filesystem::copy(dir_.File("student/model"), student_dir);
+  std::filesystem::copy_file(toy, student_dir + "/tokenizer.json");
+  auto tokenizer = nlohmann::json::parse(ReadFile(toy));
+  auto added = tokenizer.at("added_tokens").back();
+  added["content"] = "<|another|>";
+  added["id"] = added["id"].get<int>() + 1;
+  tokenizer["added_tokens"].push_back(added);
+  WriteFile(teacher_dir + "/tokenizer.json", tokenizer.dump());
+  TeacherProcess teacher(dir_, teacher_dir);
+  std::string output;
+  EXPECT_EQ(Train(teacher.endpoint(), &output, {Concat("student.model=", student_dir)}), 64);
+  EXPECT_THAT(output, HasSubstr("another tokenizer"));
+}
+
+TEST_F(TrainerFaultsTest, AControlPortInUse) {
+  const int holder = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(holder, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(holder, 1), 0);
+  socklen_t length = sizeof(address);
+  getsockname(holder, reinterpret_cast<sockaddr*>(&address), &length);
+  const int port = ntohs(address.sin_port);
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::string output;
+  EXPECT_EQ(Train(teacher.endpoint(), &output, {Concat("trainer.http_port=", port)}), 64);
+  EXPECT_THAT(output, HasSubstr(std::to_string(port)));
+  EXPECT_EQ(Train(teacher.endpoint(), &output, {Concat("trainer.grpc_port=", port), Concat("run.dir=", dir_.File("r2"))}), 64);
+  EXPECT_THAT(output, HasSubstr(std::to_string(port)));
+  close(holder);
+}
+
+TEST_F(TrainerFaultsTest, ATeacherKilledInTheMiddleLosesNothing) {
+  std::string output;
+  std::optional<TeacherProcess> teacher(std::in_place, dir_, teacher_model_);
+  const int port = teacher->grpc_port();
+  // The uninterrupted run.
+  ASSERT_EQ(Train(teacher->endpoint(), &output, {"trainer.total_steps=60", Concat("run.dir=", dir_.File("whole"))}), 0) << output;
+
+  std::vector<std::string> arguments = TrainArguments(
+      teacher->endpoint(), {"trainer.total_steps=60", "teacher.outage_budget_s=1", "teacher.timeout_s=2"});
+  arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
+  Process trainer(arguments, dir_.File("train.log"));
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
+    return std::filesystem::exists(dir_.File("run/checkpoints/step-000004")) || !trainer.running();
+  }));
+  teacher->process().Signal(SIGKILL);
+  EXPECT_EQ(trainer.Wait(absl::Seconds(60)), 69) << trainer.Output();
+  teacher.emplace(dir_, teacher_model_, port);
+  ASSERT_EQ(Train(teacher->endpoint(), &output, {"trainer.total_steps=60"}, {"--resume"}), 0) << output;
+  EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
+  EXPECT_EQ(FileHash(dir_.File("run/model/model.safetensors")), FileHash(dir_.File("whole/model/model.safetensors")));
+}
+
+TEST_F(TrainerFaultsTest, ATeacherThatComesBackIsWaitedFor) {
+  std::string output;
+  std::optional<TeacherProcess> teacher(std::in_place, dir_, teacher_model_);
+  const int port = teacher->grpc_port();
+  std::vector<std::string> arguments = TrainArguments(teacher->endpoint(), {"trainer.total_steps=60"});
+  arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
+  Process trainer(arguments, dir_.File("train.log"));
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
+    return std::filesystem::exists(dir_.File("run/checkpoints/step-000004")) || !trainer.running();
+  }));
+  teacher->process().Signal(SIGKILL);
+  teacher->process().Wait();
+  teacher.emplace(dir_, teacher_model_, port);
+  EXPECT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
+  EXPECT_EQ(Losses(dir_.File("run")).size(), 60u);
+}
+
+}  // namespace
+}  // namespace taopd::testing

@@ -1,0 +1,128 @@
+// The two real programs on 127.0.0.1: a trained teacher (stories260K), a small random student made by
+// `taopd-trainer sft`, prompts as token ids.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/io/sha256.h"
+#include "tests/support/process.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd::testing {
+
+inline std::string ModelConfigText() {
+  return R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":512,"hidden_size":32,
+"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,
+"max_position_embeddings":128,"rms_norm_eps":1e-5,"rope_theta":10000.0,"tie_word_embeddings":true,
+"attention_bias":false,"mlp_bias":false,"hidden_act":"silu","initializer_range":0.1,"bos_token_id":1,
+"eos_token_id":2,"torch_dtype":"float32"})";
+}
+
+class TeacherProcess {
+ public:
+  // `grpc_port` 0: the kernel picks.
+  TeacherProcess(const TempDir& dir, const std::string& model_dir, int grpc_port = 0)
+      : ready_path_(dir.File("ready.json")) {
+    std::remove(ready_path_.c_str());
+    process_.emplace(std::vector<std::string>{BinaryPath("taopd-teacher"), "--model", model_dir, "--port", "0",
+                                              "--grpc-port", std::to_string(grpc_port), "--ready-file", ready_path_,
+                                              "--num-threads", "1"},
+                     dir.File("teacher.log"));
+    EXPECT_TRUE(PollUntil(absl::Seconds(60), [&] {
+      return std::filesystem::exists(ready_path_) || !process_->running();
+    }));
+    if (std::filesystem::exists(ready_path_)) {
+      grpc_port_ = nlohmann::json::parse(ReadFile(ready_path_)).at("grpc_port").get<int>();
+    } else {
+      ADD_FAILURE() << process_->Output();
+    }
+  }
+  int grpc_port() const { return grpc_port_; }
+  std::string endpoint() const { return Concat("grpc://127.0.0.1:", grpc_port_); }
+  Process& process() { return *process_; }
+
+ private:
+  std::string ready_path_;
+  std::optional<Process> process_;
+  int grpc_port_ = 0;
+};
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    WriteFile(dir_.File("student.json"), ModelConfigText());
+    std::string pairs, prompts, heldout;
+    RandomStream random(3);
+    for (int row = 0; row < 24; ++row) {
+      std::string ids = "1";
+      for (uint64_t i = 0; i <= random.NextBelow(6); ++i) ids += Concat(",", 3 + random.NextBelow(500));
+      pairs += Concat("{\"prompt_ids\":[", ids, "],\"response_ids\":[", 5 + row, ",7]}\n");
+      prompts += Concat("{\"prompt_ids\":[", ids, "]}\n");
+    }
+    WriteFile(dir_.File("pairs.jsonl"), pairs);
+    WriteFile(dir_.File("prompts.jsonl"), prompts);
+    WriteFile(dir_.File("sft.yaml"), Concat("run: {name: student, dir: ", dir_.File("student"), "}\n",
+                                            "model: {config: ", dir_.File("student.json"), "}\n",
+                                            "data: {train: [", dir_.File("pairs.jsonl"), "], max_length: 64}\n",
+                                            "optimizer: {lr: 1e-3}\n",
+                                            "trainer: {total_steps: 2, batch_size: 8, num_threads: 1}\n"));
+    std::string output;
+    ASSERT_EQ(Run({"sft", "--config", dir_.File("sft.yaml")}, &output), 0) << output;
+    WriteTrainConfig("");
+  }
+
+  // The base configuration and what a test adds or overrides with --set.
+  void WriteTrainConfig(const std::string& more) {
+    WriteFile(dir_.File("train.yaml"),
+              Concat("run: {name: test, dir: ", dir_.File("run"), ", seed: 11}\n",
+                     "student: {model: ", dir_.File("student/model"), "}\n",
+                     "data: {train: [", dir_.File("prompts.jsonl"), "], val: [", dir_.File("pairs.jsonl"),
+                     "], train_batch_size: 4, max_prompt_length: 16, max_response_length: 12}\n",
+                     "rollout: {n: 2}\n", "optimizer: {lr: 1e-3, weight_decay: 0.0}\n",
+                     "trainer: {total_steps: 6, mini_batch_size: 2, save_every: 2, eval_every: 3, num_threads: 1}\n",
+                     "eval: {measure: kl, num_prompts: 8}\n", more));
+  }
+
+  int Run(std::vector<std::string> arguments, std::string* output, absl::Duration timeout = absl::Seconds(120)) {
+    arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
+    return RunProgram(arguments, dir_.File("command.log"), output, timeout);
+  }
+  std::vector<std::string> TrainArguments(const std::string& endpoint, const std::vector<std::string>& settings = {},
+                                          const std::vector<std::string>& flags = {}) {
+    std::vector<std::string> arguments = {"train", "--config", dir_.File("train.yaml"), "--set",
+                                          Concat("teacher.endpoints=[", endpoint, "]")};
+    for (const std::string& setting : settings) {
+      arguments.push_back("--set");
+      arguments.push_back(setting);
+    }
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return arguments;
+  }
+  int Train(const std::string& endpoint, std::string* output, const std::vector<std::string>& settings = {},
+            const std::vector<std::string>& flags = {}) {
+    return Run(TrainArguments(endpoint, settings, flags), output);
+  }
+
+  static std::string FileHash(const std::string& path) {
+    auto hash = Sha256OfFile(path);
+    return hash.ok() ? *hash : hash.status().ToString();
+  }
+  // Loss per step of metrics.jsonl.
+  std::vector<double> Losses(const std::string& run_dir) {
+    std::vector<double> losses;
+    std::istringstream lines(ReadFile(run_dir + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto row = nlohmann::json::parse(line);
+      if (row.contains("loss/mean")) losses.push_back(row.at("loss/mean").get<double>());
+    }
+    return losses;
+  }
+
+  TempDir dir_;
+  const std::string teacher_model_ = SourcePath("deploy/examples/stories260K");
+};
+
+}  // namespace taopd::testing
