@@ -14,12 +14,16 @@ find_package(ICU REQUIRED COMPONENTS uc i18n)
 find_package(GTest REQUIRED)
 find_package(benchmark REQUIRED)
 
-# cpp-httplib: Debian ships a shared library without a CMake configuration.
-find_path(TAOPD_HTTPLIB_INCLUDE NAMES httplib.h REQUIRED)
-find_library(TAOPD_HTTPLIB_LIBRARY NAMES cpp-httplib httplib REQUIRED)
+# cpp-httplib: Debian ships a shared library and a pkg-config file. The definitions of that file
+# (OpenSSL, zlib, brotli) decide the layout of its classes: without them a client's destructor frees what it
+# does not own.
+find_package(PkgConfig REQUIRED)
+find_package(OpenSSL REQUIRED)
+pkg_check_modules(TAOPD_HTTPLIB REQUIRED cpp-httplib)
 add_library(taopd_httplib INTERFACE)
-target_include_directories(taopd_httplib SYSTEM INTERFACE ${TAOPD_HTTPLIB_INCLUDE})
-target_link_libraries(taopd_httplib INTERFACE ${TAOPD_HTTPLIB_LIBRARY} Threads::Threads)
+target_include_directories(taopd_httplib SYSTEM INTERFACE ${TAOPD_HTTPLIB_INCLUDE_DIRS})
+target_compile_options(taopd_httplib INTERFACE ${TAOPD_HTTPLIB_CFLAGS_OTHER})
+target_link_libraries(taopd_httplib INTERFACE ${TAOPD_HTTPLIB_LIBRARIES} OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
 
 # --- LibTorch ---------------------------------------------------------------------------------
 # deploy/setup puts it in $TAOPD_DEPS (default ~/.cache/taopd); an existing one is named with

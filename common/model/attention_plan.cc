@@ -155,7 +155,11 @@ class PlanBuilder {
       kv_lens.push_back(sequence->past_len + 1);
       decode.kv_len = std::max(decode.kv_len, sequence->past_len + 1);
     }
-    decode.kv_len = std::min(PaddedLength(decode.kv_len), cache_->tokens_per_slot());
+    // The longest of the batch decides how many keys are read, but not the bits of the others:
+    // masked keys add exact zeros, as long as whole vectors of 16 are summed (AVX-512; the rest is
+    // summed apart).
+    const int64_t whole_vectors_len = (PaddedLength(decode.kv_len) + 15) / 16 * 16;
+    decode.kv_len = std::min(whole_vectors_len, cache_->tokens_per_slot());
     if (!read_in_place) decode.slots_R = Upload(slots);
     const at::Tensor columns_L =
         at::arange(decode.kv_len, at::TensorOptions().dtype(at::kLong).device(device_));

@@ -13,7 +13,7 @@ namespace taopd {
 
 class KvCache {
  public:
-  // REQUIRES: num_slots > 0, tokens_per_slot > 0.
+  // REQUIRES: both > 0. With a multiple of 16 tokens decoding is independent of the batch, bit for bit.
   KvCache(const ModelConfig& config, int64_t num_slots, int64_t tokens_per_slot, at::ScalarType dtype,
           at::Device device);
 

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kBacklog = 1024;
 constexpr int kMaxRequestsPerConnection = 10000;
+constexpr absl::Duration kMinIdleTime = absl::Seconds(1);
 constexpr absl::Duration kPollSlice = absl::Milliseconds(100);
 constexpr absl::Duration kLingerTime = absl::Seconds(2);
 constexpr size_t kLingerBytes = 64 << 20;
@@ -76,8 +77,9 @@ Connection* CurrentConnection() { return current_connection; }
 
 bool Connection::WaitForRequest() {
   if (buffer_begin_ < buffer_end_) return true;
-  const absl::Time deadline = absl::Now() + limits_.idle_timeout;
-  while (!end_idle_() && absl::Now() < deadline) {
+  const absl::Time begun_at = absl::Now();
+  const absl::Time deadline = begun_at + limits_.idle_timeout;
+  while (!end_idle_(absl::Now() - begun_at) && absl::Now() < deadline) {
     if (PollUntil(socket_, POLLIN, std::min(deadline, absl::Now() + kPollSlice))) return Fill(deadline);
   }
   return false;
@@ -216,13 +218,13 @@ void BoundedServer::ServeConnection(Connection* connection) {
     if (!connection->WaitForRequest()) return;
     connection->BeginRequest();
     tracker_.Begin();
-    const bool last = left == 1 || num_waiting_connections_ > 0 || stopping_;
+    const bool last = left == 1 || stopping_;
     bool client_closes = false;
     const bool ok = process_request(*connection, last, client_closes, nullptr);
     tracker_.End();
     connection->ReleaseMemory();
     if (connection->close_after_response()) return connection->LingeringClose();
-    if (!ok || last || client_closes) return;
+    if (!ok || last || client_closes || connection->end_after_response()) return;
   }
 }
 
@@ -232,8 +234,11 @@ bool BoundedServer::process_and_close_socket(socket_t sock) {
     sockets_.insert(sock);
     if (stopping_) ::shutdown(sock, SHUT_RDWR);
   }
-  // An idle connection must not hold a thread that another one waits for.
-  Connection connection(sock, limits_, [this] { return stopping_ || num_waiting_connections_ > 0; });
+  // An idle connection must not hold a thread for long that another one waits for. It is not cut at once:
+  // a client that sends its next request right away would lose it.
+  Connection connection(sock, limits_, [this](absl::Duration idle) {
+    return stopping_ || (has_waiting_connections() && idle >= kMinIdleTime);
+  });
   current_connection = &connection;
   ServeConnection(&connection);
   current_connection = nullptr;

@@ -31,16 +31,19 @@ struct ConnectionLimits {
 
 class Connection final : public httplib::Stream {
  public:
-  // `end_idle` is asked often while no request has begun; true gives the wait up. Does not own the
-  // socket.
-  Connection(socket_t socket, const ConnectionLimits& limits, std::function<bool()> end_idle)
+  // `end_idle` is asked often, with the time waited, while no request has begun; true gives the wait
+  // up. Does not own the socket.
+  Connection(socket_t socket, const ConnectionLimits& limits, std::function<bool(absl::Duration)> end_idle)
       : socket_(socket), limits_(limits), end_idle_(std::move(end_idle)) {}
 
   // Waits for a request's first byte; false: none came, or the peer closed.
   bool WaitForRequest();
   // Forgets the last request's counts and starts the clocks.
   void BeginRequest();
-  // The answer is the last one: the request's body was not read, or must not be trusted.
+  // The answer is the last one, as its headers tell the client.
+  void EndAfterResponse() { end_after_response_ = true; }
+  bool end_after_response() const { return end_after_response_; }
+  // The same, where the request's body was not read, or must not be trusted.
   void CloseAfterResponse() { close_after_response_ = true; }
   bool close_after_response() const { return close_after_response_; }
   // Held until the present request is answered.
@@ -67,7 +70,7 @@ class Connection final : public httplib::Stream {
 
   const socket_t socket_;
   const ConnectionLimits limits_;
-  const std::function<bool()> end_idle_;
+  const std::function<bool(absl::Duration)> end_idle_;
 
   std::array<char, 16 << 10> buffer_;
   size_t buffer_begin_ = 0;
@@ -75,6 +78,7 @@ class Connection final : public httplib::Stream {
   size_t request_bytes_ = 0;    // handed out since BeginRequest
   int line_feeds_ = 0;          // in a row, carriage returns aside
   bool head_ended_ = false;
+  bool end_after_response_ = false;
   bool close_after_response_ = false;
   absl::Time begun_at_ = absl::InfinitePast();
   std::vector<ByteBudget::Reservation> memory_;
@@ -96,6 +100,8 @@ class BoundedServer final : public httplib::Server {
   // Waits until the requests that have begun are answered or `deadline` has passed, then cuts all
   // connections and makes Serve return. Another thread must be in Serve, or have left it.
   void Stop(absl::Time deadline);
+  // Connections wait for a thread.
+  bool has_waiting_connections() const { return num_waiting_connections_ > 0; }
 
  private:
   bool process_and_close_socket(socket_t sock) override;

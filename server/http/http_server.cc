@@ -244,9 +244,16 @@ class HttpServerImpl final : public HttpServer {
       LogError("request failed", {{"method", request.method}, {"path", request.path}, {"what", what}});
       SendError({500, "InternalServerError", std::nullopt, "internal error"}, response);
     });
-    server_.set_logger([this](const Request& request, const Response& response) {
+    // Just before the answer is sent.
+    server_.set_post_routing_handler([this](const Request& request, Response& response) {
+      Connection* connection = CurrentConnection();
+      const bool says_close = response.get_header_value("Connection") == "close";
+      if (says_close || server_.has_waiting_connections()) {
+        if (!says_close) response.set_header("Connection", "close");
+        connection->EndAfterResponse();
+      }
       metrics_->RecordRequest(MethodLabel(request), std::to_string(response.status),
-                              absl::Now() - CurrentConnection()->begun_at());
+                              absl::Now() - connection->begun_at());
     });
   }
 

@@ -53,7 +53,7 @@ void AddLinearTicks(double step, NumberStyle style, Scale* scale) {
   const double first = std::ceil(scale->min / step - 1e-9);
   for (int i = 0; i < 50; ++i) {
     double value = (first + i) * step;
-    if (value > scale->max + step * 1e-9) break;
+    if (!std::isfinite(value) || value > scale->max + step * 1e-9) break;
     if (std::abs(value) < step * 1e-9) value = 0;  // no "-0"
     scale->ticks.push_back({value, FormatNumber(value, style, DigitsFor(value, step))});
   }
@@ -63,13 +63,14 @@ void AddLogTicks(const ScaleOptions& options, Scale* scale) {
   const int low = static_cast<int>(std::floor(std::log10(scale->min) + 1e-9));
   const int high = static_cast<int>(std::ceil(std::log10(scale->max) - 1e-9));
   const double decades = std::log10(scale->max) - std::log10(scale->min);
-  const int every = std::max(1, static_cast<int>(std::ceil(decades / (options.num_ticks + 1))));
+  const int every = std::max(1, static_cast<int>(std::ceil(decades / (options.num_ticks + 2))));
   std::vector<double> factors = {1};
   if (scale->max / scale->min < 200) factors = {1, 2, 5};  // a few decades: mark their parts
   for (int decade = low; decade <= high; decade += every) {
     for (const double factor : factors) {
       const double value = factor * std::pow(10, decade);
-      if (value < scale->min * (1 - 1e-9) || value > scale->max * (1 + 1e-9)) continue;
+      const bool inside = value >= scale->min * (1 - 1e-9) && value <= scale->max * (1 + 1e-9);
+      if (!inside || !std::isfinite(value)) continue;
       scale->ticks.push_back({value, FormatNumber(value, options.style, 1)});
     }
   }
@@ -126,8 +127,8 @@ Scale MakeScale(const std::vector<double>& values, const ScaleOptions& options) 
   }
   const double half_span = high / 2 - low / 2;
   const double margin = 0.04 * half_span * 2;
-  if (low != 0) low = std::max({low - margin, options.floor, -1e308});
-  if (high != 0) high = std::min({high + margin, options.ceiling, 1e308});
+  if (low != 0) low = std::max(low - margin, options.floor);
+  if (high != 0) high = std::min(high + margin, options.ceiling);
   scale.min = low;
   scale.max = high;
   AddLinearTicks(NiceStep((high / 2 - low / 2) / options.num_ticks * 2), options.style, &scale);

@@ -1,6 +1,7 @@
 // Axes: from values to a range, ticks and their labels.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,9 @@ struct Scale {
 struct ScaleOptions {
   NumberStyle style = NumberStyle::kPlain;
   bool allow_log = false;  // a log axis when the positive values span a factor of kLogRatio or more
-  double floor = -1e308;   // the range never goes beyond these: 0 and 1 for shares
-  double ceiling = 1e308;
+  // The range never goes beyond these: 0 and 1 for shares.
+  double floor = std::numeric_limits<double>::lowest();
+  double ceiling = std::numeric_limits<double>::max();
   int num_ticks = 5;  // about
 };
 inline constexpr double kLogRatio = 30;

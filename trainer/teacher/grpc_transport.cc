@@ -1,7 +1,6 @@
 #include "trainer/teacher/grpc_transport.h"
 
 #include <absl/strings/numbers.h>
-#include <absl/synchronization/blocking_counter.h>
 
 #include <algorithm>
 #include <limits>
@@ -92,9 +91,12 @@ struct GrpcScoreTransport::Call {
   grpc::ClientContext context;
   v1::ScoreRequest proto;
   v1::ScoreResponse reply;
+  grpc::Status status;
   const TeacherRequest* request;
   const TeacherInfo* info;
   std::function<void(Result)> done;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ScoreResponse>>
+      reader;  // goes before context
 };
 
 GrpcScoreTransport::GrpcScoreTransport(const std::vector<std::string>& targets,
@@ -103,6 +105,12 @@ GrpcScoreTransport::GrpcScoreTransport(const std::vector<std::string>& targets,
   for (const std::string& target : targets) {
     stubs_.push_back(v1::Teacher::NewStub(MakeChannel(target, options)));
   }
+  for (int i = 0; i < kNumThreads; ++i) threads_.emplace_back([this] { RunCompletions(); });
+}
+
+GrpcScoreTransport::~GrpcScoreTransport() {
+  completions_.Shutdown();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 absl::Status GrpcScoreTransport::Check(const TeacherRequest& request) const {
@@ -116,7 +124,8 @@ absl::Status GrpcScoreTransport::Check(const TeacherRequest& request) const {
 void GrpcScoreTransport::Start(size_t endpoint, const TeacherRequest& request,
                                const TeacherInfo& info, absl::Duration timeout,
                                std::function<void(Result)> done) {
-  auto call = std::make_shared<Call>();
+  auto owned = std::make_shared<Call>();
+  Call* call = owned.get();
   call->proto = ToProto(request, info);
   call->request = &request;
   call->info = &info;
@@ -124,31 +133,37 @@ void GrpcScoreTransport::Start(size_t endpoint, const TeacherRequest& request,
   SetTimeout(timeout, &call->context);
   {
     absl::MutexLock lock(&mutex_);
-    calls_.insert(call);
+    calls_[call] = std::move(owned);
     if (is_cancelled_) call->context.TryCancel();
   }
-  stubs_[endpoint]->async()->Score(&call->context, &call->proto, &call->reply,
-                                   [this, call](grpc::Status status) { OnScored(call, status); });
+  call->reader = stubs_[endpoint]->AsyncScore(&call->context, call->proto, &completions_);
+  call->reader->Finish(&call->reply, &call->status, call);
 }
 
-void GrpcScoreTransport::OnScored(const std::shared_ptr<Call>& call, const grpc::Status& status) {
-  {
-    absl::MutexLock lock(&mutex_);
-    calls_.erase(call);
+void GrpcScoreTransport::RunCompletions() {
+  void* tag = nullptr;
+  bool ok = false;  // the status says more
+  while (completions_.Next(&tag, &ok)) {
+    std::shared_ptr<Call> call;
+    {
+      absl::MutexLock lock(&mutex_);
+      call = std::move(calls_.extract(static_cast<Call*>(tag)).mapped());
+    }
+    Result result{call->status.ok() ? ScoresOfReply(call->reply, *call->request, *call->info)
+                                    : absl::StatusOr<TeacherScores>(ToAbsl(call->status)),
+                  PushbackOf(call->context, call->status)};
+    const std::function<void(Result)> done = std::move(call->done);
+    call.reset();  // its memory before what `done` starts
+    done(std::move(result));
   }
-  Result result{status.ok() ? ScoresOfReply(call->reply, *call->request, *call->info)
-                            : absl::StatusOr<TeacherScores>(ToAbsl(status)),
-                PushbackOf(call->context, status)};
-  // Moved out: `call` may live a little longer in gRPC than the client does.
-  std::exchange(call->done, nullptr)(std::move(result));
 }
 
 void GrpcScoreTransport::CancelAll() {
-  std::set<std::shared_ptr<Call>> calls;
+  std::vector<std::shared_ptr<Call>> calls;
   {
     absl::MutexLock lock(&mutex_);
     is_cancelled_ = true;
-    calls = calls_;
+    for (const auto& [key, call] : calls_) calls.push_back(call);
   }
   for (const auto& call : calls) call->context.TryCancel();
 }
@@ -156,22 +171,23 @@ void GrpcScoreTransport::CancelAll() {
 std::vector<absl::StatusOr<TeacherInfo>> GrpcScoreTransport::AskAll(absl::Duration timeout) {
   struct Question {
     grpc::ClientContext context;
-    v1::GetTeacherInfoRequest request;
     v1::GetTeacherInfoResponse reply;
     grpc::Status status;
+    std::unique_ptr<grpc::ClientAsyncResponseReader<v1::GetTeacherInfoResponse>> reader;
   };
+  grpc::CompletionQueue completions;
   std::vector<Question> questions(stubs_.size());
-  absl::BlockingCounter open(static_cast<int>(stubs_.size()));
   for (size_t i = 0; i < stubs_.size(); ++i) {
     Question& question = questions[i];
     SetTimeout(timeout, &question.context);
-    stubs_[i]->async()->GetTeacherInfo(&question.context, &question.request, &question.reply,
-                                       [&question, &open](grpc::Status status) {
-                                         question.status = std::move(status);
-                                         open.DecrementCount();
-                                       });
+    question.reader = stubs_[i]->AsyncGetTeacherInfo(&question.context, {}, &completions);
+    question.reader->Finish(&question.reply, &question.status, &question);
   }
-  open.Wait();
+  completions.Shutdown();  // Next ends after what was begun
+  void* tag = nullptr;
+  bool ok = false;
+  while (completions.Next(&tag, &ok)) {
+  }
   std::vector<absl::StatusOr<TeacherInfo>> answers;
   for (const Question& question : questions) {
     if (question.status.ok()) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the addition experiment's data and tokenizer: the same bytes for the same seed on every machine.
 
-    generate.py OUT_DIR [--seed 0] [--train 4320] [--val 1000] [--teacher-sft 28800] [--student-sft 25600]
+    generate.py OUT_DIR [--seed 0] [--train 4320] [--val 1000] [--teacher-sft 28800] [--student-sft 26880]
 
 The task is 4-digit addition with a worked scratchpad, least significant column first, all of fixed width:
 
@@ -185,7 +185,7 @@ def main():
     parser.add_argument("--train", type=int, default=4320, help="prompts to train on (120 steps of 36)")
     parser.add_argument("--val", type=int, default=1000, help="held-out problems")
     parser.add_argument("--teacher-sft", type=int, default=28800, help="the teacher's examples (450 steps of 64)")
-    parser.add_argument("--student-sft", type=int, default=25600, help="the student's examples (400 steps of 64)")
+    parser.add_argument("--student-sft", type=int, default=26880, help="the student's examples (420 steps of 64)")
     args = parser.parse_args()
 
     (args.out_dir / "tokenizer").mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,8 @@ class EngineLifecycleTest : public ::testing::Test {
   }
 
   std::shared_ptr<MarkovDecoder> decoder_ = std::make_shared<MarkovDecoder>(16);
-  ResultBox box_;  // outlives the engine
+  ResultBox box_;       // these two outlive the engine
+  ManualClock clock_;
   std::unique_ptr<InferenceEngine> engine_;
 };
 
@@ -171,22 +172,21 @@ TEST_F(EngineLifecycleTest, SubmitFromDone) {
 }
 
 TEST_F(EngineLifecycleTest, ADeadlineDropsWhatStillWaits) {
-  ManualClock clock;
   EngineOptions options;
   options.max_num_seqs = 1;
-  Make(options, &clock);
+  Make(options, &clock_);
   decoder_->CloseGate();
   InferenceRequest running = LongGeneration();
-  running.deadline = clock.Now() + absl::Seconds(5);
+  running.deadline = clock_.Now() + absl::Seconds(5);
   engine_->Submit(std::move(running), box_.Done(0));
   decoder_->WaitForCalls(1);
   InferenceRequest patient = Generation({3}, 1);
-  patient.deadline = clock.Now() + absl::Seconds(20);
+  patient.deadline = clock_.Now() + absl::Seconds(20);
   engine_->Submit(std::move(patient), box_.Done(1));
   InferenceRequest hasty = Generation({2}, 1);
-  hasty.deadline = clock.Now() + absl::Seconds(10);
+  hasty.deadline = clock_.Now() + absl::Seconds(10);
   engine_->Submit(std::move(hasty), box_.Done(2));
-  clock.Advance(absl::Seconds(11));
+  clock_.Advance(absl::Seconds(11));
   decoder_->OpenGate();
   EXPECT_ERROR(box_.Wait(2), absl::StatusCode::kDeadlineExceeded, "waiting");
   EXPECT_OK(box_.Wait(0));  // it ran before its deadline
@@ -219,16 +219,15 @@ TEST_F(EngineLifecycleTest, DrainFinishesAcceptedWorkAndRefusesNew) {
 }
 
 TEST_F(EngineLifecycleTest, DrainGivesUpAtItsDeadline) {
-  ManualClock clock;
   EngineOptions options;
   options.max_num_seqs = 1;
-  Make(options, &clock);
+  Make(options, &clock_);
   decoder_->CloseGate();
   engine_->Submit(LongGeneration(), box_.Done(0));
   decoder_->WaitForCalls(1);
   engine_->Submit(Scoring({1, 2}, 1), box_.Done(1));
-  clock.Advance(absl::Seconds(3));
-  engine_->Drain(clock.Now() - absl::Seconds(1));  // returns although the model stands still
+  clock_.Advance(absl::Seconds(3));
+  engine_->Drain(clock_.Now() - absl::Seconds(1));  // returns although the model stands still
   decoder_->OpenGate();
   EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kUnavailable, "drained");
   EXPECT_ERROR(box_.Wait(1), absl::StatusCode::kUnavailable, "drained");
@@ -302,20 +301,19 @@ TEST_F(EngineLifecycleTest, StatsCount) {
 }
 
 TEST_F(EngineLifecycleTest, TheHeartbeatStartsWithTheWork) {
-  ManualClock clock;
-  Make(EngineOptions(), &clock);
+  Make(EngineOptions(), &clock_);
   EXPECT_OK(RunAll(engine_.get(), {Generation({1}, 1)})[0]);
-  clock.Advance(absl::Hours(1));  // idle
+  clock_.Advance(absl::Hours(1));  // idle
   decoder_->CloseGate();
   engine_->Submit(LongGeneration(), box_.Done(0));
-  EXPECT_EQ(engine_->stats().last_step, clock.Now());
+  EXPECT_EQ(engine_->stats().last_step, clock_.Now());
   decoder_->WaitForCalls(2);
-  const absl::Time stuck_since = clock.Now();
-  clock.Advance(absl::Seconds(30));
+  const absl::Time stuck_since = clock_.Now();
+  clock_.Advance(absl::Seconds(30));
   EXPECT_EQ(engine_->stats().last_step, stuck_since);  // a stalled engine shows its age
   decoder_->OpenGate();
   EXPECT_OK(box_.Wait(0));
-  EXPECT_EQ(engine_->stats().last_step, clock.Now());
+  EXPECT_EQ(engine_->stats().last_step, clock_.Now());
 }
 
 TEST_F(EngineLifecycleTest, TheEngineDoesNotStepInTheMiddleOfABatch) {

@@ -121,6 +121,41 @@ TEST_P(KvCacheTest, WhatASlotHeldBeforeDoesNotMatter) {
   EXPECT_LE(MaxAbs(last_1H - Whole(sequences[1]).narrow(0, 9, 1)), kTolerance);
 }
 
+// Bit for bit, whatever the lengths and slots of the other sequences (fp32, kv lengths in whole
+// vectors).
+TEST_P(KvCacheTest, DecodeDoesNotDependOnTheOtherSequences) {
+  const c10::InferenceMode inference;
+  const int64_t tokens_per_slot = 640;
+  const auto sequences = Sequences({9, 50, 77, 130, 20, 600});
+  const auto decode_last = [&](const std::vector<size_t>& members,
+                               const std::vector<int64_t>& slots) {
+    KvCache cache(decoder_->config(), 40, tokens_per_slot, at::kFloat, at::kCPU);
+    std::vector<std::vector<int32_t>> heads, tails;
+    std::vector<int64_t> past;
+    for (size_t s : members) {
+      heads.emplace_back(sequences[s].begin(), sequences[s].end() - 1);
+      tails.push_back({sequences[s].back()});
+      past.push_back(static_cast<int64_t>(sequences[s].size()) - 1);
+    }
+    PackedBatch prefill = PackedBatch::FromSequences(heads, at::kCPU);
+    prefill.slots = slots;
+    prefill.past_lens.assign(members.size(), 0);
+    decoder_->Forward(prefill, &cache);
+    PackedBatch decode = PackedBatch::FromSequences(tails, at::kCPU);
+    decode.slots = slots;
+    decode.past_lens = past;
+    return decoder_->Forward(decode, &cache);
+  };
+  const at::Tensor all = decode_last({0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5});
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    EXPECT_TRUE(at::equal(decode_last({s}, {3})[0], all[static_cast<int64_t>(s)])) << s;
+  }
+  const at::Tensor some = decode_last({4, 1, 2}, {39, 0, 11});
+  EXPECT_TRUE(at::equal(some[0], all[4]));
+  EXPECT_TRUE(at::equal(some[1], all[1]));
+  EXPECT_TRUE(at::equal(some[2], all[2]));
+}
+
 TEST_P(KvCacheTest, SizeIsWhatItAllocates) {
   const ModelConfig& config = decoder_->config();
   KvCache cache(config, 3, 10, at::kBFloat16, at::kCPU);

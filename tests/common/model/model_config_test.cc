@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/files.h"
@@ -219,7 +220,12 @@ INSTANTIATE_TEST_SUITE_P(
         Published{"DeepSeek-R1-Distill-Qwen-1.5B/config.json", 0, "Qwen2ForCausalLM"},
         Published{"DeepSeek-R1-Distill-Qwen-7B/config.json", 0, "Qwen2ForCausalLM"},
         Published{"veomni_qwen2_toy/config.json", 0, "Qwen2ForCausalLM"},
-        Published{"veomni_qwen25_toy/config.json", 0, "Qwen2ForCausalLM"}));
+        Published{"veomni_qwen25_toy/config.json", 0, "Qwen2ForCausalLM"}),
+    [](const auto& info) {
+      std::string name;
+      for (char c : std::string(info.param.file)) name += std::isalnum(c) ? c : '_';
+      return name;
+    });
 
 }  // namespace
 }  // namespace taopd::testing

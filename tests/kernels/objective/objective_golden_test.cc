@@ -49,9 +49,10 @@ double AuthorsTolerance(const json& vector) {
   double teacher_tail = 1;
   for (int32_t id : vector["support_ids"]) student_tail -= std::exp(log_p[id]);
   for (double log_q : vector["teacher_logprobs"]) teacher_tail -= std::exp(log_q);
+  const double rounding = 2 * kFloatUlp;  // of the log-sum-exp and of log1mexp
   return kAuthorsTolerance +
-         kFloatUlp * LargestLogit(vector) / std::max(student_tail, kAuthorsEpsilon) +
-         kFloatUlp / std::max(teacher_tail, kAuthorsEpsilon);
+         rounding * LargestLogit(vector) / std::max(student_tail, kAuthorsEpsilon) +
+         rounding / std::max(teacher_tail, kAuthorsEpsilon);
 }
 
 template <typename Real>

@@ -431,10 +431,10 @@ TEST(StudentHead, RefusesWrongInputsByName) {
   bad.targets.teacher_log_probs_Nk = good.targets.teacher_log_probs_Nk.narrow(1, 0, 2);
   ExpectRefused(bad, options, "teacher_log_probs has shape");
   bad = good;
-  bad.targets.teacher_log_tail_N = {};
+  bad.targets.teacher_log_tail_N.reset();
   ExpectRefused(bad, options, "teacher_log_tail is missing; objective sc_ta_opd needs it");
   bad = good;
-  bad.targets.teacher_sampled_log_probs_N = {};
+  bad.targets.teacher_sampled_log_probs_N.reset();
   ExpectRefused(bad, options, "teacher_sampled_log_probs is missing");
   bad = good;
   bad.targets.row_weights_N = good.targets.row_weights_N.narrow(0, 0, 3);

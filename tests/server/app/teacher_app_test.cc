@@ -60,7 +60,8 @@ class TeacherAppTest : public ::testing::Test {
       std::ostream out(&line_);
       exit_code_ = RunTeacher(options_, load_, out);
     });
-    client_ = std::make_unique<httplib::Client>("127.0.0.1", line_.WaitForHttpPort());
+    http_port_ = line_.WaitForHttpPort();
+    client_ = std::make_unique<httplib::Client>("127.0.0.1", http_port_);
     client_->set_read_timeout(20);
   }
   void WaitUntilHealthy() {
@@ -82,6 +83,7 @@ class TeacherAppTest : public ::testing::Test {
   PortLine line_;
   std::thread server_;
   int exit_code_ = -1;
+  int http_port_ = 0;
   std::unique_ptr<httplib::Client> client_;
   FakeModel fake_ = MakeFakeModel();
 };
@@ -111,7 +113,7 @@ TEST_F(TeacherAppTest, AcceptedWorkIsAnsweredBeforeTheEnd) {
   WaitUntilHealthy();
   fake_.engine->Hold(true);
   std::thread call([&] {
-    httplib::Client client("127.0.0.1", client_->port());
+    httplib::Client client("127.0.0.1", http_port_);
     client.set_read_timeout(20);
     const auto answer = client.Post("/v1/completions", "{\"prompt\":[1]}", "application/json");
     ASSERT_TRUE(answer);
@@ -134,7 +136,7 @@ TEST_F(TeacherAppTest, DrainEndsAtItsDeadline) {
   WaitUntilHealthy();
   fake_.engine->Hold(true);
   std::thread call([&] {
-    httplib::Client client("127.0.0.1", client_->port());
+    httplib::Client client("127.0.0.1", http_port_);
     client.set_read_timeout(20);
     const auto answer = client.Post("/v1/completions", "{\"prompt\":[1]}", "application/json");
     EXPECT_TRUE(!answer || answer->status == 503);
