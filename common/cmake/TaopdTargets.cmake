@@ -59,9 +59,11 @@ function(taopd_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests-bin)
   taopd_compile_settings(${name} "${ARG_TORCH}")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} taopd_test_support GTest::gmock GTest::gtest GTest::gtest_main)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." PROPERTIES
-    LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-    ENVIRONMENT "TAOPD_SOURCE_DIR=${PROJECT_SOURCE_DIR};TAOPD_BIN_DIR=${PROJECT_BINARY_DIR}/bin;OMP_NUM_THREADS=2")
+  # gtest_discover_tests flattens lists in properties: several labels become one that names them all
+  # (ctest -L takes a regular expression), and the environment is one variable.
+  string(REPLACE ";" "+" labels "${ARG_LABELS}")
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}." PROPERTIES
+    LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "TAOPD_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
 endfunction()
 
 # Owner of LibTorch's precompiled header.

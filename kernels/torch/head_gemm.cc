@@ -42,6 +42,11 @@ int64_t RowsPerChunk(int64_t workspace_bytes, int64_t vocabulary_size, int64_t n
   return std::max<int64_t>(1, workspace_bytes / row_bytes);
 }
 
+int64_t RowsPerTask(int64_t vocabulary_size) {
+  constexpr int64_t kElementsPerTask = 32768;  // about 20 microseconds of one core
+  return std::max<int64_t>(1, kElementsPerTask / vocabulary_size);
+}
+
 HeadGemm::HeadGemm(at::Tensor lm_head_VH) : lm_head_VH_(std::move(lm_head_VH)) {
   const int64_t row_bytes = lm_head_VH_.size(1) * static_cast<int64_t>(sizeof(float));
   block_rows_ = std::clamp<int64_t>(kBlockBytes / row_bytes, 1, lm_head_VH_.size(0));

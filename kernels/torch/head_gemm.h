@@ -18,6 +18,9 @@ void CheckHeadInputs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH);
 // least 1.
 int64_t RowsPerChunk(int64_t workspace_bytes, int64_t vocabulary_size, int64_t num_buffers);
 
+// Rows per task of at::parallel_for: small vocabularies are not worth a thread per row.
+int64_t RowsPerTask(int64_t vocabulary_size);
+
 class HeadGemm {
  public:
   explicit HeadGemm(at::Tensor lm_head_VH);

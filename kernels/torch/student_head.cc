@@ -99,35 +99,37 @@ void StudentRowsCpu(const HeadTargets& targets, const HeadOptions& options, at::
   float* loss = loss_C.mutable_data_ptr<float>();
   float* all_metrics = metrics_CM.mutable_data_ptr<float>();
   std::atomic<bool> duplicate{false};
-  at::parallel_for(0, logits_CV.size(0), 1, [&](int64_t begin, int64_t end) {
-    cpu::StudentRowScratch scratch;
-    for (int64_t n = begin; n < end; ++n) {
-      cpu::StudentRowTargets row;
-      row.support_ids = RowOrNull<int32_t>(targets.support_ids_Nk, n, k);
-      row.teacher_log_probs = RowOrNull<float>(targets.teacher_log_probs_Nk, n, k);
-      row.k = static_cast<int32_t>(k);
-      row.teacher_log_tail = ValueOrNan(targets.teacher_log_tail_N, n);
-      row.sampled_id = targets.sampled_ids_N.const_data_ptr<int32_t>()[n];
-      row.teacher_sampled_log_prob = ValueOrNan(targets.teacher_sampled_log_probs_N, n);
-      row.behavior_log_prob = RowOrNull<float>(targets.behavior_log_probs_N, n, 1);
-      row.weight = targets.row_weights_N.const_data_ptr<float>()[n];
-      cpu::StudentRowNumbers numbers;
-      if (cpu::StudentRow(options.objective, options.temperature, row, logits + n * vocabulary_size,
-                          vocabulary_size, &scratch, &numbers) != cpu::RowStatus::kOk) {
-        duplicate = true;
-        return;
-      }
-      loss[n] = numbers.loss;
-      float* metrics = all_metrics + n * kNumHeadMetrics;
-      metrics[kStudentTail] = std::exp(numbers.log_tail);
-      metrics[kTeacherTail] = std::exp(row.teacher_log_tail);
-      metrics[kStudentEntropy] = numbers.entropy;
-      metrics[kSampledLogProb] = numbers.sampled_log_prob;
-      metrics[kSampledLogRatio] = numbers.sampled_log_prob - row.teacher_sampled_log_prob;
-      metrics[kSampledOutside] = numbers.sampled_in_support ? 0.0f : 1.0f;
-      metrics[kNumLimited] = static_cast<float>(numbers.num_limited);
-    }
-  });
+  at::parallel_for(
+      0, logits_CV.size(0), RowsPerTask(vocabulary_size), [&](int64_t begin, int64_t end) {
+        cpu::StudentRowScratch scratch;
+        for (int64_t n = begin; n < end; ++n) {
+          cpu::StudentRowTargets row;
+          row.support_ids = RowOrNull<int32_t>(targets.support_ids_Nk, n, k);
+          row.teacher_log_probs = RowOrNull<float>(targets.teacher_log_probs_Nk, n, k);
+          row.k = static_cast<int32_t>(k);
+          row.teacher_log_tail = ValueOrNan(targets.teacher_log_tail_N, n);
+          row.sampled_id = targets.sampled_ids_N.const_data_ptr<int32_t>()[n];
+          row.teacher_sampled_log_prob = ValueOrNan(targets.teacher_sampled_log_probs_N, n);
+          row.behavior_log_prob = RowOrNull<float>(targets.behavior_log_probs_N, n, 1);
+          row.weight = targets.row_weights_N.const_data_ptr<float>()[n];
+          cpu::StudentRowNumbers numbers;
+          if (cpu::StudentRow(options.objective, options.temperature, row,
+                              logits + n * vocabulary_size, vocabulary_size, &scratch,
+                              &numbers) != cpu::RowStatus::kOk) {
+            duplicate = true;
+            return;
+          }
+          loss[n] = numbers.loss;
+          float* metrics = all_metrics + n * kNumHeadMetrics;
+          metrics[kStudentTail] = std::exp(numbers.log_tail);
+          metrics[kTeacherTail] = std::exp(row.teacher_log_tail);
+          metrics[kStudentEntropy] = numbers.entropy;
+          metrics[kSampledLogProb] = numbers.sampled_log_prob;
+          metrics[kSampledLogRatio] = numbers.sampled_log_prob - row.teacher_sampled_log_prob;
+          metrics[kSampledOutside] = numbers.sampled_in_support ? 0.0f : 1.0f;
+          metrics[kNumLimited] = static_cast<float>(numbers.num_limited);
+        }
+      });
   TORCH_CHECK(!duplicate, "support_ids holds an id twice in one row");
 }
 

@@ -35,10 +35,10 @@ inline std::string SourcePath(const std::string& relative) {
   const char* root = std::getenv("TAOPD_SOURCE_DIR");  // set by ctest
   return std::string(root != nullptr ? root : ".") + "/" + relative;
 }
-// A program of this build.
+// A program of this build: tests lie in BUILD/tests-bin, programs in BUILD/bin.
 inline std::string BinaryPath(const std::string& name) {
-  const char* dir = std::getenv("TAOPD_BIN_DIR");  // set by ctest
-  return std::string(dir != nullptr ? dir : "build/cpu/bin") + "/" + name;
+  const std::filesystem::path test = std::filesystem::read_symlink("/proc/self/exe");
+  return (test.parent_path().parent_path() / "bin" / name).string();
 }
 // Shared test data that may be absent: TAOPD_SHARED_DATA or ../shared/data beside the tree. Use:
 //   if (SharedData("x").empty()) GTEST_SKIP() << "shared data is absent";

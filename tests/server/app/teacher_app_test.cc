@@ -42,13 +42,19 @@ class PortLine : public std::stringbuf {
   absl::Notification listening_;
 };
 
-class TeacherAppTest : public ::testing::Test {
- protected:
-  void SetUp() override {
+// Blocks SIGTERM before any thread starts, so that the server's thread takes it.
+struct SignalBlock {
+  SignalBlock() {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // the server's thread takes it
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  }
+};
+
+class TeacherAppTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
     options_.model = "fake";
     options_.port = options_.grpc_port = 0;
     options_.ready_file = dir_.File("ready.json");
@@ -77,6 +83,7 @@ class TeacherAppTest : public ::testing::Test {
     return exit_code_;
   }
 
+  const SignalBlock signal_block_;  // first: the fake engine has a thread
   TempDir dir_;
   TeacherOptions options_;
   ModelLoader load_;
