@@ -21,9 +21,10 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> LoadModel(const TeacherOption
   if (!tokenizer.ok() && !absl::IsNotFound(tokenizer.status())) {
     return Annotate(tokenizer.status(), options.model);
   }
-  TAOPD_ASSIGN_OR_RETURN(LoadedEngine loaded,
-                         LoadEngine(options.model, options.dtype, options.device,
-                                    static_cast<int>(options.num_threads), options.ToEngineOptions()));
+  TAOPD_ASSIGN_OR_RETURN(
+      LoadedEngine loaded,
+      LoadEngine(options.model, options.dtype, options.device,
+                 static_cast<int>(options.num_threads), options.ToEngineOptions()));
   if (tokenizer.ok()) model->tokenizer = *std::move(tokenizer);
   model->limits = loaded.engine->limits();
   model->engine = std::move(loaded.engine);
@@ -44,7 +45,8 @@ int Main(int argc, char** argv) {
   TeacherOptions& options = std::get<TeacherOptions>(parsed);
   if (const absl::Status level = SetLogLevel(options.log_level); !level.ok()) return kExitUsage;
   std::cerr << WriteYamlSettings(DescribeSettings(options));
-  return RunTeacher(options, [&options] { return LoadModel(options); }, std::cout);
+  return RunTeacher(
+      options, [&options] { return LoadModel(options); }, std::cout);
 }
 
 }  // namespace

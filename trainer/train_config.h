@@ -93,6 +93,7 @@ struct RolloutConfig {
 struct ObjectiveConfig {
   std::string name = "ta_opd";
   std::string support = "teacher";
+  double beta = 0.5;
   std::string aggregation = "token-mean";
   void Visit(SettingVisitor& v);
 };

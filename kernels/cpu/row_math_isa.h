@@ -1,6 +1,8 @@
 // The loops of row_math.h. Included once per instruction set, by a file that defines TAOPD_ISA as
 // the namespace and is compiled with that set's flags. Includes nothing with inline functions of
 // its own: those would be compiled for that set and could be picked by the linker for all.
+#pragma once
+
 #include <stdint.h>
 
 #include "kernels/cpu/row_math.h"

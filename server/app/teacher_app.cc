@@ -49,7 +49,10 @@ int ExitCodeOf(const absl::Status& status) {
 class TeacherApp {
  public:
   TeacherApp(const TeacherOptions& options, ModelLoader load)
-      : options_(options), load_(std::move(load)), state_(Clock::Real(), absl::Seconds(options.stall_timeout), options.max_message_memory_bytes) {}
+      : options_(options),
+        load_(std::move(load)),
+        state_(Clock::Real(), absl::Seconds(options.stall_timeout),
+               options.max_message_memory_bytes) {}
 
   int Run(std::ostream& out) {
     sigset_t signals = BlockSignals();
@@ -81,10 +84,12 @@ class TeacherApp {
   }
 
   absl::Status Listen(std::ostream& out) {
-    TAOPD_ASSIGN_OR_RETURN(http_, HttpServer::Listen(options_.host, static_cast<int>(options_.port), &state_,
-                                                     &metrics_, [this] { http_failed_ = true; }));
     TAOPD_ASSIGN_OR_RETURN(
-        grpc_, GrpcServer::Listen(options_.host, static_cast<int>(options_.grpc_port), &state_, &metrics_));
+        http_, HttpServer::Listen(options_.host, static_cast<int>(options_.port), &state_,
+                                  &metrics_, [this] { http_failed_ = true; }));
+    TAOPD_ASSIGN_OR_RETURN(
+        grpc_, GrpcServer::Listen(options_.host, static_cast<int>(options_.grpc_port), &state_,
+                                  &metrics_));
     out << "listening http=" << HostPort(options_.host, http_->port())
         << " grpc=" << HostPort(options_.host, grpc_->port()) << std::endl;
     return absl::OkStatus();
@@ -99,7 +104,8 @@ class TeacherApp {
       status = Internal("loading threw: ", error.what());
     }
     if (!status.ok()) {
-      LogError("cannot serve the model", {{"model", options_.model}, {"error", std::string(status.message())}});
+      LogError("cannot serve the model",
+               {{"model", options_.model}, {"error", std::string(status.message())}});
       state_.SetFailed(status);
       load_failure_code_ = ExitCodeOf(status);
     }
@@ -125,14 +131,15 @@ class TeacherApp {
     if (options_.ready_file.empty()) return absl::OkStatus();
     const nlohmann::ordered_json ready = {
         {"http_port", http_->port()}, {"grpc_port", grpc_->port()}, {"pid", ::getpid()}};
-    if (const absl::Status written = WriteFileAtomically(options_.ready_file, ready.dump() + "\n"); !written.ok()) {
+    if (const absl::Status written = WriteFileAtomically(options_.ready_file, ready.dump() + "\n");
+        !written.ok()) {
       return Internal("ready_file: ", std::string(written.message()));
     }
     return absl::OkStatus();
   }
 
-  // Until a signal, a failure to load, or the loss of a listener; meanwhile tells gRPC's health service
-  // what /health says.
+  // Until a signal, a failure to load, or the loss of a listener; meanwhile tells gRPC's health
+  // service what /health says.
   int WaitForEnd(const sigset_t& signals) {
     bool was_healthy = false;
     for (;;) {

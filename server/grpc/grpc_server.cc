@@ -14,7 +14,7 @@ namespace taopd {
 namespace {
 
 constexpr char kServiceName[] = "taopd.v1.Teacher";
-constexpr int kMaxConcurrentStreams = 1024;  // of one connection
+constexpr int kMaxConcurrentStreams = 1024;          // of one connection
 constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // of all connections
 constexpr int kMinPingIntervalMs = 10'000;
 
@@ -35,13 +35,15 @@ class GrpcServerImpl final : public GrpcServer {
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
     // Lets clients send keepalive pings while they wait for a long score.
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                               kMinPingIntervalMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.SetResourceQuota(grpc::ResourceQuota("taopd-teacher").Resize(kMaxBufferBytes));
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       server_.reset();
-      return Unavailable("grpc_port ", port, " on ", host, " cannot be listened on (is it in use?)");
+      return Unavailable("grpc_port ", port, " on ", host,
+                         " cannot be listened on (is it in use?)");
     }
     SetServing(false);
     return absl::OkStatus();
@@ -61,7 +63,8 @@ class GrpcServerImpl final : public GrpcServer {
     SetServing(false);
     service_.DrainStreams();
     service_.tracker().WaitUntilIdle(deadline);
-    // What is left now are calls past the deadline and health watches, which end only by being cut off.
+    // What is left now are calls past the deadline and health watches, which end only by being cut
+    // off.
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
     absl::MutexLock lock(&mutex_);
@@ -83,7 +86,8 @@ std::string HostPort(const std::string& host, int port) {
 }
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::string& host, int port,
-                                                               ServingState* state, ServerMetrics* metrics) {
+                                                               ServingState* state,
+                                                               ServerMetrics* metrics) {
   // Both apply to the servers built from here on and may be repeated.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();

@@ -20,10 +20,12 @@ class GrpcServer {
   // Listens at once; port 0 lets the system pick. UNAVAILABLE when the port is taken. `state` and
   // `metrics` must outlive the server.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Listen(const std::string& host, int port,
-                                                            ServingState* state, ServerMetrics* metrics);
+                                                            ServingState* state,
+                                                            ServerMetrics* metrics);
 
   virtual int port() const = 0;
-  // What the health service answers; NOT_SERVING at first. Any thread; without effect after Shutdown.
+  // What the health service answers; NOT_SERVING at first. Any thread; without effect after
+  // Shutdown.
   virtual void SetServing(bool serving) = 0;
   // Ends open streams as their work is done, waits until every answer has left or `deadline` has
   // passed (calls that are left are then cancelled), and closes the listener. The engine must be

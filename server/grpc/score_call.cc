@@ -17,8 +17,8 @@ absl::Status MessageMemoryExhausted(ServingState& state) {
                            state.message_budget().max_bytes(), "; try again later");
 }
 
-ScoreCall::ScoreCall(grpc::CallbackServerContext* context, v1::ScoreResponse* response, ServingState* state,
-                     ServerMetrics* metrics, CallTracker* tracker)
+ScoreCall::ScoreCall(grpc::CallbackServerContext* context, v1::ScoreResponse* response,
+                     ServingState* state, ServerMetrics* metrics, CallTracker* tracker)
     : context_(context),
       response_(response),
       state_(state),
@@ -34,11 +34,13 @@ void ScoreCall::Start(const v1::ScoreRequest& request) {
 
 absl::Status ScoreCall::Submit(const v1::ScoreRequest& request) {
   TAOPD_ASSIGN_OR_RETURN(model_, state_->Admit());
-  TAOPD_ASSIGN_OR_RETURN(InferenceRequest converted, ToInferenceRequest(request, *model_, DeadlineOf(*context_)));
+  TAOPD_ASSIGN_OR_RETURN(InferenceRequest converted,
+                         ToInferenceRequest(request, *model_, DeadlineOf(*context_)));
   memory_ = state_->message_budget().TryReserve(AnswerMemoryBytes(request));
   if (!memory_) return MessageMemoryExhausted(*state_);
   const RequestHandle handle = model_->engine->Submit(
-      std::move(converted), [this, request_id = request.request_id()](absl::StatusOr<InferenceResult> result) {
+      std::move(converted),
+      [this, request_id = request.request_id()](absl::StatusOr<InferenceResult> result) {
         if (result.ok()) *response_ = ToScoreResponse(request_id, model_->revision, *result->score);
         FinishWith(result.status());
       });

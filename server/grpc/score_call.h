@@ -1,5 +1,5 @@
-// One unary Score: convert, hand to the engine, finish from the engine's callback. Deletes itself when
-// gRPC is done with it.
+// One unary Score: convert, hand to the engine, finish from the engine's callback. Deletes itself
+// when gRPC is done with it.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -27,8 +27,8 @@ class ScoreCall final : public grpc::ServerUnaryReactor {
   ScoreCall(grpc::CallbackServerContext* context, v1::ScoreResponse* response, ServingState* state,
             ServerMetrics* metrics, CallTracker* tracker);
 
-  // Called once, in the handler: gRPC binds the reactor after the handler returned, so OnDone cannot
-  // run before Start has.
+  // Called once, in the handler: gRPC binds the reactor after the handler returned, so OnDone
+  // cannot run before Start has.
   void Start(const v1::ScoreRequest& request);
 
   void OnCancel() override;

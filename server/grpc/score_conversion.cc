@@ -11,12 +11,14 @@ constexpr size_t kMaxRequestIdBytes = 1024;
 constexpr int64_t kResponseOverheadBytes = 4096;
 
 template <typename Ids>
-absl::Status CopyTokenIds(const char* field, const Ids& ids, int64_t vocab_size, std::vector<int32_t>* out) {
+absl::Status CopyTokenIds(const char* field, const Ids& ids, int64_t vocab_size,
+                          std::vector<int32_t>* out) {
   out->reserve(ids.size());
   for (int i = 0; i < ids.size(); ++i) {
     const uint32_t id = ids.Get(i);
     if (id >= vocab_size) {
-      return InvalidArgument(field, "[", i, "] = ", id, " is not below the vocabulary size ", vocab_size);
+      return InvalidArgument(field, "[", i, "] = ", id, " is not below the vocabulary size ",
+                             vocab_size);
     }
     out->push_back(static_cast<int32_t>(id));
   }
@@ -27,15 +29,16 @@ int64_t ResponseBytes(const v1::ScoreRequest& request) {
   const v1::ScoreOptions& options = request.options();
   const int64_t words_per_row = 2 * int64_t{request.top_k()} + 2 + request.num_candidates() +
                                 options.entropy() + options.rank() + 2 * options.support_stats();
-  return (request.token_ids_size() - int64_t{request.score_start()}) * words_per_row * 4 + kResponseOverheadBytes;
+  return (request.token_ids_size() - int64_t{request.score_start()}) * words_per_row * 4 +
+         kResponseOverheadBytes;
 }
 
 absl::Status CheckResponseSize(const v1::ScoreRequest& request, int64_t num_rows) {
   const int64_t bytes = ResponseBytes(request);
   if (bytes <= kMaxMessageBytes) return absl::OkStatus();
-  return InvalidArgument("top_k ", request.top_k(), " and num_candidates ", request.num_candidates(), " for ",
-                         num_rows, " rows need a response of ", bytes, " bytes, the limit is ",
-                         kMaxMessageBytes);
+  return InvalidArgument("top_k ", request.top_k(), " and num_candidates ",
+                         request.num_candidates(), " for ", num_rows, " rows need a response of ",
+                         bytes, " bytes, the limit is ", kMaxMessageBytes);
 }
 
 void AddAll(const std::vector<float>& values, google::protobuf::RepeatedField<float>* out) {
@@ -48,8 +51,8 @@ void AddAll(const std::vector<int32_t>& values, google::protobuf::RepeatedField<
 
 }  // namespace
 
-absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& request, const ServedModel& model,
-                                                    absl::Time deadline) {
+absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& request,
+                                                    const ServedModel& model, absl::Time deadline) {
   const EngineLimits& limits = model.limits;
   const int64_t num_tokens = request.token_ids_size();
   if (request.request_id().size() > kMaxRequestIdBytes) {
@@ -60,18 +63,22 @@ absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& requ
     return FailedPrecondition("expected_revision ", request.expected_revision(), " is not served, ",
                               model.revision, " is");
   }
-  if (num_tokens < 2) return InvalidArgument("token_ids has ", num_tokens, " ids, at least 2 are needed");
+  if (num_tokens < 2)
+    return InvalidArgument("token_ids has ", num_tokens, " ids, at least 2 are needed");
   if (num_tokens > limits.max_model_len) {
-    return InvalidArgument("token_ids has ", num_tokens, " ids, more than max_model_len ", limits.max_model_len);
+    return InvalidArgument("token_ids has ", num_tokens, " ids, more than max_model_len ",
+                           limits.max_model_len);
   }
   if (request.score_start() < 1 || request.score_start() >= num_tokens) {
-    return InvalidArgument("score_start ", request.score_start(), " is not in [1, ", num_tokens, ")");
+    return InvalidArgument("score_start ", request.score_start(), " is not in [1, ", num_tokens,
+                           ")");
   }
   if (request.top_k() > static_cast<uint32_t>(limits.max_top_k)) {
     return InvalidArgument("top_k ", request.top_k(), " exceeds max_logprobs ", limits.max_top_k);
   }
   if (request.top_k() > limits.vocab_size) {
-    return InvalidArgument("top_k ", request.top_k(), " exceeds the vocabulary size ", limits.vocab_size);
+    return InvalidArgument("top_k ", request.top_k(), " exceeds the vocabulary size ",
+                           limits.vocab_size);
   }
   const float temperature = request.temperature() == 0.0f ? 1.0f : request.temperature();
   if (!std::isfinite(temperature) || temperature < 0.0f) {
@@ -84,15 +91,16 @@ absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& requ
   const int64_t num_rows = num_tokens - request.score_start();
   const int64_t num_candidate_ids = num_rows * request.num_candidates();
   if (request.candidate_ids_size() != num_candidate_ids) {
-    return InvalidArgument("candidate_ids has ", request.candidate_ids_size(), " ids, ", num_rows, " rows of ",
-                           request.num_candidates(), " need ", num_candidate_ids);
+    return InvalidArgument("candidate_ids has ", request.candidate_ids_size(), " ids, ", num_rows,
+                           " rows of ", request.num_candidates(), " need ", num_candidate_ids);
   }
   TAOPD_RETURN_IF_ERROR(CheckResponseSize(request, num_rows));
 
   InferenceRequest out;
   out.request_id = request.request_id();
   out.deadline = deadline;
-  TAOPD_RETURN_IF_ERROR(CopyTokenIds("token_ids", request.token_ids(), limits.vocab_size, &out.token_ids));
+  TAOPD_RETURN_IF_ERROR(
+      CopyTokenIds("token_ids", request.token_ids(), limits.vocab_size, &out.token_ids));
   ScoreParams score;
   score.start = request.score_start();
   score.top_k = static_cast<int32_t>(request.top_k());
@@ -101,8 +109,8 @@ absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& requ
   score.rank = request.options().rank();
   score.support_stats = request.options().support_stats();
   score.num_candidates = static_cast<int32_t>(request.num_candidates());
-  TAOPD_RETURN_IF_ERROR(
-      CopyTokenIds("candidate_ids", request.candidate_ids(), limits.vocab_size, &score.candidate_ids));
+  TAOPD_RETURN_IF_ERROR(CopyTokenIds("candidate_ids", request.candidate_ids(), limits.vocab_size,
+                                     &score.candidate_ids));
   out.score = std::move(score);
   return out;
 }
@@ -149,9 +157,12 @@ v1::GetTeacherInfoResponse ToTeacherInfo(const ServedModel& model) {
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   // The numbers of absl::StatusCode are gRPC's.
-  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), std::string(status.message()));
+  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()),
+                      std::string(status.message()));
 }
 
-std::string StatusCodeName(const absl::Status& status) { return absl::StatusCodeToString(status.code()); }
+std::string StatusCodeName(const absl::Status& status) {
+  return absl::StatusCodeToString(status.code());
+}
 
 }  // namespace taopd

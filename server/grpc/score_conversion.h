@@ -1,5 +1,5 @@
-// Between the wire (proto/taopd/v1/teacher.proto) and the engine. Everything a client sends is checked
-// here, before the engine sees it.
+// Between the wire (proto/taopd/v1/teacher.proto) and the engine. Everything a client sends is
+// checked here, before the engine sees it.
 #pragma once
 
 #include <absl/time/time.h>
@@ -16,8 +16,8 @@ inline constexpr int kMaxMessageBytes = 64 << 20;
 inline constexpr uint32_t kProtocolVersion = 1;
 
 // INVALID_ARGUMENT names the field, the value and the limit; FAILED_PRECONDITION: another revision.
-absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& request, const ServedModel& model,
-                                                    absl::Time deadline);
+absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& request,
+                                                    const ServedModel& model, absl::Time deadline);
 
 // Memory that the request's answer takes until it is sent: the engine's arrays and the message.
 int64_t AnswerMemoryBytes(const v1::ScoreRequest& request);

@@ -8,8 +8,8 @@
 
 namespace taopd {
 
-ScoreStream::ScoreStream(const grpc::CallbackServerContext& context, ServingState* state, ServerMetrics* metrics,
-                         std::function<void(ScoreStream*)> on_done)
+ScoreStream::ScoreStream(const grpc::CallbackServerContext& context, ServingState* state,
+                         ServerMetrics* metrics, std::function<void(ScoreStream*)> on_done)
     : state_(state),
       metrics_(metrics),
       on_done_(std::move(on_done)),
@@ -86,14 +86,17 @@ void ScoreStream::Accept(const v1::ScoreRequest& request) {
     open_.emplace(number, Open());
   }
   if (const absl::Status status = Submit(request, number, started_at); !status.ok()) {
-    metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(status), state_->clock()->Now() - started_at);
+    metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(status),
+                            state_->clock()->Now() - started_at);
     Complete(number, {MakeError(request.request_id(), status), {}});
   }
 }
 
-absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t number, absl::Time started_at) {
+absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t number,
+                                 absl::Time started_at) {
   TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> model, state_->Admit());
-  TAOPD_ASSIGN_OR_RETURN(InferenceRequest converted, ToInferenceRequest(request, *model, deadline_));
+  TAOPD_ASSIGN_OR_RETURN(InferenceRequest converted,
+                         ToInferenceRequest(request, *model, deadline_));
   // Shared: the callback must be copyable.
   auto memory = std::make_shared<ByteBudget::Reservation>(
       state_->message_budget().TryReserve(AnswerMemoryBytes(request)));
@@ -168,7 +171,8 @@ ScoreStream::Next ScoreStream::DecideLocked(bool may_read) {
     answers_.pop_front();
     next.write = writing_.response.get();
   }
-  const int64_t num_in_flight = static_cast<int64_t>(open_.size() + answers_.size()) + (writing_.response != nullptr);
+  const int64_t num_in_flight =
+      static_cast<int64_t>(open_.size() + answers_.size()) + (writing_.response != nullptr);
   const bool ended = reads_ended_ || broken_ || draining_;
   if (may_read && !ended && !reading_ && num_in_flight < kMaxInFlight) {
     reading_ = true;

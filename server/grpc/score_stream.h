@@ -1,6 +1,6 @@
 // One ScoreStream: reads requests, keeps up to kMaxInFlight of them in the engine or waiting to be
-// written, and writes answers in the order of completion. Reading stops while that many are open, so a
-// client that does not read its answers is held by flow control.
+// written, and writes answers in the order of completion. Reading stops while that many are open,
+// so a client that does not read its answers is held by flow control.
 //
 // The owner keeps it until `on_done`, which runs last.
 #pragma once
@@ -20,12 +20,13 @@
 
 namespace taopd {
 
-class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse> {
+class ScoreStream final
+    : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse> {
  public:
   static constexpr int64_t kMaxInFlight = 64;
 
-  ScoreStream(const grpc::CallbackServerContext& context, ServingState* state, ServerMetrics* metrics,
-              std::function<void(ScoreStream*)> on_done);
+  ScoreStream(const grpc::CallbackServerContext& context, ServingState* state,
+              ServerMetrics* metrics, std::function<void(ScoreStream*)> on_done);
 
   // Called once, in the handler.
   void Start();
@@ -54,7 +55,8 @@ class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::S
   void Accept(const v1::ScoreRequest& request);
   absl::Status Submit(const v1::ScoreRequest& request, uint64_t number, absl::Time started_at);
   void Complete(uint64_t number, Answer answer);
-  std::unique_ptr<v1::ScoreStreamResponse> MakeError(const std::string& request_id, const absl::Status& status);
+  std::unique_ptr<v1::ScoreStreamResponse> MakeError(const std::string& request_id,
+                                                     const absl::Status& status);
   void CancelAll();
   Next DecideLocked(bool may_read) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const Next& next);

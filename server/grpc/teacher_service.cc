@@ -22,8 +22,10 @@ grpc::ServerUnaryReactor* TeacherService::GetTeacherInfo(grpc::CallbackServerCon
 }
 
 grpc::ServerUnaryReactor* TeacherService::Score(grpc::CallbackServerContext* context,
-                                                const v1::ScoreRequest* request, v1::ScoreResponse* response) {
-  auto* call = new ScoreCall(context, response, state_, metrics_, &tracker_);  // deletes itself in OnDone
+                                                const v1::ScoreRequest* request,
+                                                v1::ScoreResponse* response) {
+  auto* call =
+      new ScoreCall(context, response, state_, metrics_, &tracker_);  // deletes itself in OnDone
   call->Start(*request);
   return call;
 }
@@ -31,8 +33,8 @@ grpc::ServerUnaryReactor* TeacherService::Score(grpc::CallbackServerContext* con
 grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* TeacherService::ScoreStream(
     grpc::CallbackServerContext* context) {
   tracker_.Begin();
-  auto stream = std::make_shared<taopd::ScoreStream>(*context, state_, metrics_,
-                                                     [this](taopd::ScoreStream* done) { ForgetStream(done); });
+  auto stream = std::make_shared<taopd::ScoreStream>(
+      *context, state_, metrics_, [this](taopd::ScoreStream* done) { ForgetStream(done); });
   bool draining;
   {
     absl::MutexLock lock(&mutex_);

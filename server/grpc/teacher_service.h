@@ -1,4 +1,5 @@
-// taopd.v1.Teacher by gRPC's callback API: handlers never block, the engine's callbacks finish the calls.
+// taopd.v1.Teacher by gRPC's callback API: handlers never block, the engine's callbacks finish the
+// calls.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -23,7 +24,8 @@ class TeacherService final : public v1::Teacher::CallbackService {
   grpc::ServerUnaryReactor* GetTeacherInfo(grpc::CallbackServerContext* context,
                                            const v1::GetTeacherInfoRequest* request,
                                            v1::GetTeacherInfoResponse* response) override;
-  grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context, const v1::ScoreRequest* request,
+  grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context,
+                                  const v1::ScoreRequest* request,
                                   v1::ScoreResponse* response) override;
   grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* ScoreStream(
       grpc::CallbackServerContext* context) override;
@@ -40,7 +42,8 @@ class TeacherService final : public v1::Teacher::CallbackService {
   CallTracker tracker_;
 
   absl::Mutex mutex_;
-  std::unordered_map<taopd::ScoreStream*, std::shared_ptr<taopd::ScoreStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<taopd::ScoreStream*, std::shared_ptr<taopd::ScoreStream>> streams_
+      ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kMaxResponseBytes = int64_t{256} << 20;
 constexpr absl::Duration kClientCheckInterval = absl::Milliseconds(100);
 
-// Collects the results of a batch. Shared with the engine's callbacks, which may come after a waiter
-// has gone.
+// Collects the results of a batch. Shared with the engine's callbacks, which may come after a
+// waiter has gone.
 class PendingBatch {
  public:
   explicit PendingBatch(size_t size) : results_(size), num_left_(size) {}
@@ -50,13 +50,15 @@ class PendingBatch {
   size_t num_left_ ABSL_GUARDED_BY(mutex_);
 };
 
-absl::StatusOr<std::vector<InferenceResult>> RunBatch(InferenceEngine& engine, std::vector<InferenceRequest> requests,
+absl::StatusOr<std::vector<InferenceResult>> RunBatch(InferenceEngine& engine,
+                                                      std::vector<InferenceRequest> requests,
                                                       const std::function<bool()>& client_gone) {
   auto batch = std::make_shared<PendingBatch>(requests.size());
   std::vector<std::pair<InferenceRequest, InferenceDone>> work;
   for (size_t i = 0; i < requests.size(); ++i) {
-    work.emplace_back(std::move(requests[i]),
-                      [batch, i](absl::StatusOr<InferenceResult> result) { batch->Set(i, std::move(result)); });
+    work.emplace_back(std::move(requests[i]), [batch, i](absl::StatusOr<InferenceResult> result) {
+      batch->Set(i, std::move(result));
+    });
   }
   const std::vector<RequestHandle> handles = engine.SubmitBatch(std::move(work));
   bool cancelled = false;
@@ -71,7 +73,8 @@ absl::StatusOr<std::vector<InferenceResult>> RunBatch(InferenceEngine& engine, s
 }
 
 bool NeedsRescoring(const CompletionRequest& request) {
-  return request.logprobs && request.max_tokens > 0 && request.temperature != 0.0 && request.temperature != 1.0;
+  return request.logprobs && request.max_tokens > 0 && request.temperature != 0.0 &&
+         request.temperature != 1.0;
 }
 
 std::vector<InferenceRequest> ToInferenceRequests(const CompletionRequest& request) {
@@ -104,10 +107,12 @@ std::vector<InferenceRequest> ToInferenceRequests(const CompletionRequest& reque
   return requests;
 }
 
-// The engine's log-probs of sampled tokens are under softmax(logits / temperature); vLLM reports those
-// under softmax(logits) (its logprobs_mode raw_logprobs). They are the scores of the finished sequence.
+// The engine's log-probs of sampled tokens are under softmax(logits / temperature); vLLM reports
+// those under softmax(logits) (its logprobs_mode raw_logprobs). They are the scores of the finished
+// sequence.
 absl::Status RescoreGenerated(InferenceEngine& engine, const CompletionRequest& request,
-                              const std::function<bool()>& client_gone, std::vector<InferenceResult>* results) {
+                              const std::function<bool()>& client_gone,
+                              std::vector<InferenceResult>* results) {
   std::vector<InferenceRequest> requests;
   for (size_t i = 0; i < results->size(); ++i) {
     InferenceRequest out;
@@ -121,7 +126,8 @@ absl::Status RescoreGenerated(InferenceEngine& engine, const CompletionRequest& 
     out.token_ids.insert(out.token_ids.end(), generated.begin(), generated.end());
     requests.push_back(std::move(out));
   }
-  TAOPD_ASSIGN_OR_RETURN(std::vector<InferenceResult> scored, RunBatch(engine, std::move(requests), client_gone));
+  TAOPD_ASSIGN_OR_RETURN(std::vector<InferenceResult> scored,
+                         RunBatch(engine, std::move(requests), client_gone));
   for (size_t i = 0; i < results->size(); ++i) {
     GeneratedTokens& generated = *(*results)[i].generated;
     generated.log_probs = std::move(scored[i].score->sampled_log_probs);
@@ -133,25 +139,28 @@ absl::Status RescoreGenerated(InferenceEngine& engine, const CompletionRequest& 
 
 absl::Status CheckSize(const CompletionRequest& request, const ServedModel& model) {
   int64_t num_tokens = 0;
-  for (const CompletionPrompt& prompt : request.prompts) num_tokens += static_cast<int64_t>(prompt.token_ids.size());
+  for (const CompletionPrompt& prompt : request.prompts)
+    num_tokens += static_cast<int64_t>(prompt.token_ids.size());
   if (request.prompts.size() > 1 && num_tokens > model.limits.max_queued_tokens) {
-    return InvalidArgument("the prompts hold ", num_tokens, " tokens together, more than max_queued_tokens ",
+    return InvalidArgument("the prompts hold ", num_tokens,
+                           " tokens together, more than max_queued_tokens ",
                            model.limits.max_queued_tokens, "; send fewer prompts in one request");
   }
   const int64_t num_bytes = EstimateResponseBytes(request);
   if (num_bytes > kMaxResponseBytes) {
-    return InvalidArgument("the answer may take ", num_bytes, " bytes, more than ", kMaxResponseBytes,
-                           "; send fewer prompts in one request, or ask for fewer prompt_logprobs or logprobs");
+    return InvalidArgument(
+        "the answer may take ", num_bytes, " bytes, more than ", kMaxResponseBytes,
+        "; send fewer prompts in one request, or ask for fewer prompt_logprobs or logprobs");
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-std::variant<std::string, HttpError> RunCompletion(const std::string& body, const std::string& request_id_header,
-                                                   ServingState& state,
-                                                   const std::function<bool()>& client_gone,
-                                                   const std::function<void(ByteBudget::Reservation)>& hold_memory) {
+std::variant<std::string, HttpError> RunCompletion(
+    const std::string& body, const std::string& request_id_header, ServingState& state,
+    const std::function<bool()>& client_gone,
+    const std::function<void(ByteBudget::Reservation)>& hold_memory) {
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
   auto parsed = ParseCompletionRequest(body, **model);
@@ -160,7 +169,8 @@ std::variant<std::string, HttpError> RunCompletion(const std::string& body, cons
   if (!request_id_header.empty()) request.request_id = request_id_header;
   if (const absl::Status size = CheckSize(request, **model); !size.ok()) return FromStatus(size);
 
-  ByteBudget::Reservation memory = state.message_budget().TryReserve(EstimateResponseBytes(request));
+  ByteBudget::Reservation memory =
+      state.message_budget().TryReserve(EstimateResponseBytes(request));
   if (!memory) {
     return FromStatus(ResourceExhausted("requests and answers hold max_message_memory_bytes ",
                                         state.message_budget().max_bytes(), "; try again later"));
@@ -168,13 +178,15 @@ std::variant<std::string, HttpError> RunCompletion(const std::string& body, cons
   hold_memory(std::move(memory));
   InferenceEngine& engine = *(*model)->engine;
   absl::StatusOr<std::vector<InferenceResult>> results = std::vector<InferenceResult>();
-  if (!request.prompts.empty()) results = RunBatch(engine, ToInferenceRequests(request), client_gone);
+  if (!request.prompts.empty())
+    results = RunBatch(engine, ToInferenceRequests(request), client_gone);
   if (!results.ok()) return FromStatus(results.status());
   if (NeedsRescoring(request) && !results->empty()) {
     const absl::Status rescored = RescoreGenerated(engine, request, client_gone, &*results);
     if (!rescored.ok()) return FromStatus(rescored);
   }
-  auto json = CompletionResponseJson(request, **model, *results, absl::ToUnixSeconds(state.clock()->Now()));
+  auto json =
+      CompletionResponseJson(request, **model, *results, absl::ToUnixSeconds(state.clock()->Now()));
   if (!json.ok()) return FromStatus(json.status());
   return *std::move(json);
 }

@@ -14,7 +14,7 @@
 namespace taopd {
 namespace {
 
-constexpr size_t kMaxPrompts = 1024;          // vLLM's VLLM_MAX_COMPLETION_PROMPTS
+constexpr size_t kMaxPrompts = 1024;  // vLLM's VLLM_MAX_COMPLETION_PROMPTS
 constexpr size_t kMaxRequestIdBytes = 1024;
 constexpr int kMaxParallelParses = 2;
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
@@ -24,7 +24,8 @@ class ParseSlot {
  public:
   ParseSlot() {
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(+[](int* used) { return *used < kMaxParallelParses; }, &num_used_));
+    mutex_.Await(absl::Condition(
+        +[](int* used) { return *used < kMaxParallelParses; }, &num_used_));
     ++num_used_;
   }
   ~ParseSlot() {
@@ -41,7 +42,8 @@ class ParseSlot {
 ABSL_CONST_INIT absl::Mutex ParseSlot::mutex_(absl::kConstInit);
 int ParseSlot::num_used_ = 0;
 
-std::optional<HttpError> AddIds(const nlohmann::json& ids, const ServedModel& model, CompletionRequest* request) {
+std::optional<HttpError> AddIds(const nlohmann::json& ids, const ServedModel& model,
+                                CompletionRequest* request) {
   if (ids.empty()) return BadRequest("The decoder prompt cannot be empty");
   CompletionPrompt prompt;
   prompt.token_ids.reserve(ids.size());
@@ -58,12 +60,13 @@ std::optional<HttpError> AddIds(const nlohmann::json& ids, const ServedModel& mo
   return std::nullopt;
 }
 
-std::optional<HttpError> AddText(const std::string& text, bool add_special_tokens, const ServedModel& model,
-                                 CompletionRequest* request) {
+std::optional<HttpError> AddText(const std::string& text, bool add_special_tokens,
+                                 const ServedModel& model, CompletionRequest* request) {
   if (model.tokenizer == nullptr) {
-    return BadField("prompt",
-                    "prompt is a text, but the model directory has no tokenizer.json: send token ids. "
-                    "(parameter=prompt)");
+    return BadField(
+        "prompt",
+        "prompt is a text, but the model directory has no tokenizer.json: send token ids. "
+        "(parameter=prompt)");
   }
   CompletionPrompt prompt;
   prompt.token_ids = model.tokenizer->Encode(text, add_special_tokens);
@@ -71,27 +74,32 @@ std::optional<HttpError> AddText(const std::string& text, bool add_special_token
   if (prompt.token_ids.empty()) return BadRequest("The decoder prompt cannot be empty");
   for (const int32_t id : prompt.token_ids) {
     // A tokenizer that knows more ids than the model has rows.
-    if (id >= model.limits.vocab_size) return BadRequest(Concat("Token id ", id, " is out of vocabulary"));
+    if (id >= model.limits.vocab_size)
+      return BadRequest(Concat("Token id ", id, " is out of vocabulary"));
   }
   request->prompts.push_back(std::move(prompt));
   return std::nullopt;
 }
 
-std::optional<HttpError> ReadPrompts(JsonFields& fields, const ServedModel& model, CompletionRequest* request) {
+std::optional<HttpError> ReadPrompts(JsonFields& fields, const ServedModel& model,
+                                     CompletionRequest* request) {
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(true);
   const nlohmann::json* prompt = fields.Find("prompt");
   if (prompt == nullptr || (prompt->is_string() && prompt->get_ref<const std::string&>().empty())) {
-    return BadField("prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)");
+    return BadField(
+        "prompt",
+        "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)");
   }
   if (prompt->is_string()) {
     return AddText(prompt->get_ref<const std::string&>(), add_special_tokens, model, request);
   }
-  if (!prompt->is_array()) return WrongType("prompt", "a text, a list of texts or a list of token ids");
+  if (!prompt->is_array())
+    return WrongType("prompt", "a text, a list of texts or a list of token ids");
   if (prompt->empty()) return std::nullopt;
   if (prompt->front().is_number()) return AddIds(*prompt, model, request);
   if (prompt->size() > kMaxPrompts) {
-    return BadRequest(Concat("prompt list length ", prompt->size(), " exceeds the maximum allowed count of ",
-                             kMaxPrompts, "."));
+    return BadRequest(Concat("prompt list length ", prompt->size(),
+                             " exceeds the maximum allowed count of ", kMaxPrompts, "."));
   }
   const bool texts = prompt->front().is_string();
   for (const nlohmann::json& item : *prompt) {
@@ -111,7 +119,8 @@ std::optional<HttpError> RefuseUnsupported(JsonFields& fields) {
   const auto refuse = [](const std::string& name) {
     return BadField(name, Concat(name, " is not supported by this server. (parameter=", name, ")"));
   };
-  for (const char* name : {"min_p", "presence_penalty", "frequency_penalty", "min_tokens", "priority"}) {
+  for (const char* name :
+       {"min_p", "presence_penalty", "frequency_penalty", "min_tokens", "priority"}) {
     if (fields.Number(name).value_or(0.0) != 0.0) return refuse(name);
   }
   for (const char* name : {"repetition_penalty", "n", "best_of"}) {
@@ -120,21 +129,25 @@ std::optional<HttpError> RefuseUnsupported(JsonFields& fields) {
   for (const char* name : {"stream", "use_beam_search", "include_stop_str_in_output"}) {
     if (fields.Bool(name).value_or(false)) return refuse(name);
   }
-  if (!fields.Bool("spaces_between_special_tokens").value_or(true)) return refuse("spaces_between_special_tokens");
+  if (!fields.Bool("spaces_between_special_tokens").value_or(true))
+    return refuse("spaces_between_special_tokens");
   for (const char* name :
-       {"prompt_embeds", "logit_bias", "allowed_token_ids", "bad_words", "stop", "logprob_token_ids",
-        "truncate_prompt_tokens", "response_format", "structured_outputs", "guided_json", "guided_regex",
-        "guided_choice", "guided_grammar", "kv_transfer_params", "ec_transfer_params", "repetition_detection",
-        "thinking_token_budget", "return_token_offsets", "routed_experts_prompt_start"}) {
+       {"prompt_embeds", "logit_bias", "allowed_token_ids", "bad_words", "stop",
+        "logprob_token_ids", "truncate_prompt_tokens", "response_format", "structured_outputs",
+        "guided_json", "guided_regex", "guided_choice", "guided_grammar", "kv_transfer_params",
+        "ec_transfer_params", "repetition_detection", "thinking_token_budget",
+        "return_token_offsets", "routed_experts_prompt_start"}) {
     const nlohmann::json* value = fields.Find(name);
     const bool empty = value == nullptr || (value->is_structured() && value->empty()) ||
                        (value->is_string() && value->get_ref<const std::string&>().empty());
     if (!empty) return refuse(name);
   }
-  if (!fields.Text("suffix").value_or("").empty()) return BadRequest("suffix is not currently supported");
+  if (!fields.Text("suffix").value_or("").empty())
+    return BadRequest("suffix is not currently supported");
   if (fields.Find("stream_options") != nullptr) {
-    return BadField("stream_options",
-                    "Stream options can only be defined when `stream=True`. (parameter=stream_options)");
+    return BadField(
+        "stream_options",
+        "Stream options can only be defined when `stream=True`. (parameter=stream_options)");
   }
   return std::nullopt;
 }
@@ -145,8 +158,9 @@ std::optional<HttpError> ReadLogprobs(JsonFields& fields, const char* name, cons
   if (value == nullptr) return std::nullopt;
   const std::optional<int64_t> asked = AsInteger(*value);
   if (!asked) {
-    return BadField(name, Concat("`", name, "` must be an integer. (parameter=", name, ", value=",
-                                 value->is_string() ? value->get<std::string>() : value->type_name(), ")"));
+    return BadField(
+        name, Concat("`", name, "` must be an integer. (parameter=", name, ", value=",
+                     value->is_string() ? value->get<std::string>() : value->type_name(), ")"));
   }
   if (*asked < -1) {
     return BadField(name, Concat("`", name, "` must be a positive value or -1. (parameter=", name,
@@ -154,18 +168,21 @@ std::optional<HttpError> ReadLogprobs(JsonFields& fields, const char* name, cons
   }
   const int64_t k = *asked == -1 ? model.limits.vocab_size : *asked;
   if (k > model.MaxTopK()) {
-    return BadField(name, Concat("Requested ", kind, " logprobs of ", k, ", which is greater than max allowed: ",
-                                 model.MaxTopK(), " (parameter=", name, ", value=", k, ")"));
+    return BadField(name, Concat("Requested ", kind, " logprobs of ", k,
+                                 ", which is greater than max allowed: ", model.MaxTopK(),
+                                 " (parameter=", name, ", value=", k, ")"));
   }
   *out = static_cast<int32_t>(k);
   return std::nullopt;
 }
 
-std::optional<HttpError> ReadSampling(JsonFields& fields, const ServedModel& model, CompletionRequest* request) {
+std::optional<HttpError> ReadSampling(JsonFields& fields, const ServedModel& model,
+                                      CompletionRequest* request) {
   request->temperature = fields.Number("temperature").value_or(1.0);
   if (!(request->temperature >= 0.0 && request->temperature <= 2.0)) {
-    return BadField("temperature", Concat("temperature must be between 0 and 2, got ", request->temperature,
-                                          ". (parameter=temperature, value=", request->temperature, ")"));
+    return BadField("temperature",
+                    Concat("temperature must be between 0 and 2, got ", request->temperature,
+                           ". (parameter=temperature, value=", request->temperature, ")"));
   }
   request->top_p = fields.Number("top_p").value_or(1.0);
   if (!(request->top_p > 0.0 && request->top_p <= 1.0)) {
@@ -177,8 +194,9 @@ std::optional<HttpError> ReadSampling(JsonFields& fields, const ServedModel& mod
   request->ignore_eos = fields.Bool("ignore_eos").value_or(false);
   for (const int64_t id : fields.Integers("stop_token_ids")) {
     if (id < 0 || id >= model.limits.vocab_size) {
-      return BadField("stop_token_ids", Concat("stop_token_ids holds ", id, ", which is not in [0, ",
-                                               model.limits.vocab_size, "). (parameter=stop_token_ids)"));
+      return BadField("stop_token_ids",
+                      Concat("stop_token_ids holds ", id, ", which is not in [0, ",
+                             model.limits.vocab_size, "). (parameter=stop_token_ids)"));
     }
     request->stop_token_ids.push_back(static_cast<int32_t>(id));
   }
@@ -188,8 +206,9 @@ std::optional<HttpError> ReadSampling(JsonFields& fields, const ServedModel& mod
   request->echo = fields.Bool("echo").value_or(false);
   request->max_tokens = fields.Integer("max_tokens").value_or(16);
   if (request->max_tokens < 1 && !(request->max_tokens == 0 && request->echo)) {
-    return BadField("max_tokens", Concat("max_tokens must be at least 1, got ", request->max_tokens,
-                                         ". (parameter=max_tokens, value=", request->max_tokens, ")"));
+    return BadField("max_tokens",
+                    Concat("max_tokens must be at least 1, got ", request->max_tokens,
+                           ". (parameter=max_tokens, value=", request->max_tokens, ")"));
   }
   return std::nullopt;
 }
@@ -200,10 +219,11 @@ std::optional<HttpError> CheckLengths(const ServedModel& model, const Completion
     const int64_t num_input = static_cast<int64_t>(prompt.token_ids.size());
     if (num_input <= limit && request.max_tokens <= limit - num_input) {
       if (num_input + request.NumNewTokens() <= limit) continue;
-      return BadRequest(Concat("The decoder prompt (length ", num_input,
-                               ") plus the number of requested output tokens (at least 1) is longer than the "
-                               "maximum model length of ",
-                               limit, "."));
+      return BadRequest(
+          Concat("The decoder prompt (length ", num_input,
+                 ") plus the number of requested output tokens (at least 1) is longer than the "
+                 "maximum model length of ",
+                 limit, "."));
     }
     return BadField(
         "input_tokens",
@@ -212,7 +232,8 @@ std::optional<HttpError> CheckLengths(const ServedModel& model, const Completion
                " input tokens, for a total of ",
                // Both fit in 63 bits, their sum may not.
                static_cast<uint64_t>(request.max_tokens) + static_cast<uint64_t>(num_input),
-               " tokens. Please reduce the length of the input prompt or the number of requested output tokens. "
+               " tokens. Please reduce the length of the input prompt or the number of requested "
+               "output tokens. "
                "(parameter=input_tokens, value=",
                num_input, ")"));
   }
@@ -225,7 +246,8 @@ std::optional<HttpError> ReadFields(const nlohmann::json& body, const ServedMode
   request->model = fields.Text("model").value_or("");
   if (request->model.empty()) request->model = model.name;
   if (request->model != model.name) {
-    return HttpError{404, "NotFoundError", "model", Concat("The model `", request->model, "` does not exist.")};
+    return HttpError{404, "NotFoundError", "model",
+                     Concat("The model `", request->model, "` does not exist.")};
   }
   request->request_id = fields.Text("request_id").value_or("");
   if (request->request_id.size() > kMaxRequestIdBytes) {
@@ -239,8 +261,10 @@ std::optional<HttpError> ReadFields(const nlohmann::json& body, const ServedMode
 
   if (auto error = RefuseUnsupported(fields)) return error;
   if (auto error = ReadSampling(fields, model, request)) return error;
-  if (auto error = ReadLogprobs(fields, "logprobs", "sample", model, &request->logprobs)) return error;
-  if (auto error = ReadLogprobs(fields, "prompt_logprobs", "prompt", model, &request->prompt_logprobs)) {
+  if (auto error = ReadLogprobs(fields, "logprobs", "sample", model, &request->logprobs))
+    return error;
+  if (auto error =
+          ReadLogprobs(fields, "prompt_logprobs", "prompt", model, &request->prompt_logprobs)) {
     return error;
   }
   if (request->echo && !request->prompt_logprobs) request->prompt_logprobs = request->logprobs;
@@ -272,7 +296,8 @@ std::variant<CompletionRequest, HttpError> ParseCompletionRequest(const std::str
                      Concat("1 validation error:\n  ", std::string(json.status().message()))};
   }
   if (!json->is_object()) {
-    return HttpError{400, "Bad Request", "body", "1 validation error:\n  the body must be a JSON object"};
+    return HttpError{400, "Bad Request", "body",
+                     "1 validation error:\n  the body must be a JSON object"};
   }
   CompletionRequest request;
   if (auto error = ReadFields(*json, model, &request)) return *std::move(error);

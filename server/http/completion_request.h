@@ -1,5 +1,5 @@
-// The body of POST /v1/completions, as vLLM defines it. Fields that vLLM does not know are ignored, as
-// vLLM does; fields that would change the answer and are not supported here are refused by name.
+// The body of POST /v1/completions, as vLLM defines it. Fields that vLLM does not know are ignored,
+// as vLLM does; fields that would change the answer and are not supported here are refused by name.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct CompletionRequest {
   std::vector<CompletionPrompt> prompts;
   int64_t max_tokens = 16;  // 0 only with echo
   bool echo = false;
-  std::optional<int32_t> logprobs;         // k of the generated tokens; -1 is resolved to the vocabulary
+  std::optional<int32_t> logprobs;  // k of the generated tokens; -1 is resolved to the vocabulary
   std::optional<int32_t> prompt_logprobs;  // k of the prompt; with echo, `logprobs` where not given
   bool return_tokens_as_token_ids = false;
   bool return_token_ids = false;

@@ -19,12 +19,12 @@ struct Entry {
   float log_prob;
   int32_t rank;
 };
-// The actual token first, then the top k by falling probability without it. Empty: nothing to report
-// (the first token of a prompt).
+// The actual token first, then the top k by falling probability without it. Empty: nothing to
+// report (the first token of a prompt).
 using Position = std::vector<Entry>;
 
-Position MakePosition(int32_t actual_id, float actual_log_prob, int32_t actual_rank, const int32_t* top_ids,
-                      const float* top_log_probs, int32_t top_k) {
+Position MakePosition(int32_t actual_id, float actual_log_prob, int32_t actual_rank,
+                      const int32_t* top_ids, const float* top_log_probs, int32_t top_k) {
   Position position = {{actual_id, actual_log_prob, actual_rank}};
   for (int32_t j = 0; j < top_k; ++j) {
     if (top_ids[j] == actual_id) {
@@ -36,13 +36,14 @@ Position MakePosition(int32_t actual_id, float actual_log_prob, int32_t actual_r
   return position;
 }
 
-std::vector<Position> PromptPositions(const std::vector<int32_t>& token_ids, const std::optional<ScoreRows>& rows) {
+std::vector<Position> PromptPositions(const std::vector<int32_t>& token_ids,
+                                      const std::optional<ScoreRows>& rows) {
   std::vector<Position> positions(token_ids.size());
   if (!rows) return positions;
   for (int64_t r = 0; r < rows->num_rows; ++r) {
-    positions[r + 1] =
-        MakePosition(token_ids[r + 1], rows->sampled_log_probs[r], rows->sampled_ranks[r],
-                     rows->ids.data() + r * rows->top_k, rows->log_probs.data() + r * rows->top_k, rows->top_k);
+    positions[r + 1] = MakePosition(token_ids[r + 1], rows->sampled_log_probs[r],
+                                    rows->sampled_ranks[r], rows->ids.data() + r * rows->top_k,
+                                    rows->log_probs.data() + r * rows->top_k, rows->top_k);
   }
   return positions;
 }
@@ -61,7 +62,8 @@ absl::Status CheckNumbers(const std::vector<Position>& positions) {
   for (size_t i = 0; i < positions.size(); ++i) {
     for (const Entry& entry : positions[i]) {
       if (std::isnan(entry.log_prob) || entry.log_prob == INFINITY) {
-        return Internal("the log-probability of token ", entry.id, " at position ", i, " is ", entry.log_prob);
+        return Internal("the log-probability of token ", entry.id, " at position ", i, " is ",
+                        entry.log_prob);
       }
     }
   }
@@ -82,8 +84,9 @@ std::span<const int32_t> Before(const std::vector<int32_t>& ids, size_t i) {
   return std::span<const int32_t>(ids).first(i);
 }
 
-void AppendPromptLogprobs(const std::vector<int32_t>& token_ids, const std::vector<Position>& positions,
-                          TokenText& tokens, std::string* out) {
+void AppendPromptLogprobs(const std::vector<int32_t>& token_ids,
+                          const std::vector<Position>& positions, TokenText& tokens,
+                          std::string* out) {
   *out += '[';
   for (size_t i = 0; i < positions.size(); ++i) {
     if (i > 0) *out += ',';
@@ -109,8 +112,8 @@ void AppendPromptLogprobs(const std::vector<int32_t>& token_ids, const std::vect
 }
 
 // {"name":logprob,...}; equal names keep the first place and the last value, as Python's dict does.
-void AppendTopLogprobs(const Position& position, size_t num_entries, std::span<const int32_t> context,
-                       TokenText& tokens, std::string* out) {
+void AppendTopLogprobs(const Position& position, size_t num_entries,
+                       std::span<const int32_t> context, TokenText& tokens, std::string* out) {
   std::vector<std::pair<std::string, float>> named;
   std::unordered_map<std::string, size_t> places;
   for (size_t i = 0; i < std::min(num_entries, position.size()); ++i) {
@@ -158,8 +161,8 @@ void AppendLogprobsObject(const std::vector<int32_t>& token_ids, size_t first,
       AppendTopLogprobs(positions[i], static_cast<size_t>(top_k) + 1, context, tokens, &tops);
     }
   }
-  *out += "{\"text_offset\":[" + offsets + "],\"token_logprobs\":[" + log_probs + "],\"tokens\":[" + names +
-          "],\"top_logprobs\":[" + tops + "]}";
+  *out += "{\"text_offset\":[" + offsets + "],\"token_logprobs\":[" + log_probs + "],\"tokens\":[" +
+          names + "],\"top_logprobs\":[" + tops + "]}";
 }
 
 class ChoiceWriter {
@@ -175,7 +178,8 @@ class ChoiceWriter {
     const GeneratedTokens& generated = *result.generated;
     const bool hide_generated = request_.max_tokens == 0;
     std::vector<Position> prompt_positions;
-    if (request_.prompt_logprobs) prompt_positions = PromptPositions(prompt.token_ids, result.score);
+    if (request_.prompt_logprobs)
+      prompt_positions = PromptPositions(prompt.token_ids, result.score);
     std::vector<Position> generated_positions;
     if (request_.logprobs && !hide_generated) {
       generated_positions = GeneratedPositions(generated, *request_.logprobs);
@@ -187,8 +191,9 @@ class ChoiceWriter {
     AppendJsonString(Text(prompt, generated, hide_generated), out);
     *out += ",\"logprobs\":";
     AppendLogprobs(prompt, generated, prompt_positions, generated_positions, out);
-    *out += generated.finish == FinishReason::kStop && !hide_generated ? ",\"finish_reason\":\"stop\""
-                                                                       : ",\"finish_reason\":\"length\"";
+    *out += generated.finish == FinishReason::kStop && !hide_generated
+                ? ",\"finish_reason\":\"stop\""
+                : ",\"finish_reason\":\"length\"";
     *out += ",\"stop_reason\":" + StopReason(generated, hide_generated) + ",\"token_ids\":";
     AppendIdsOrNull(generated.ids, out);
     *out += ",\"prompt_logprobs\":";
@@ -204,23 +209,27 @@ class ChoiceWriter {
   }
 
  private:
-  std::string Text(const CompletionPrompt& prompt, const GeneratedTokens& generated, bool hide_generated) const {
+  std::string Text(const CompletionPrompt& prompt, const GeneratedTokens& generated,
+                   bool hide_generated) const {
     if (tokenizer_ == nullptr) return "";
     std::string text;
     if (request_.echo && !request_.return_token_ids) {
-      text = prompt.text ? *prompt.text : tokenizer_->Decode(prompt.token_ids, request_.skip_special_tokens);
+      text = prompt.text ? *prompt.text
+                         : tokenizer_->Decode(prompt.token_ids, request_.skip_special_tokens);
     }
     if (hide_generated) return text;
     std::vector<int32_t> ids = generated.ids;
-    if (generated.finish == FinishReason::kStop) ids.pop_back();  // the stop token is no part of the text
+    if (generated.finish == FinishReason::kStop)
+      ids.pop_back();  // the stop token is no part of the text
     return text + tokenizer_->Decode(ids, request_.skip_special_tokens);
   }
 
   // The id of a stop token of the request; null for the model's own end of sequence.
   std::string StopReason(const GeneratedTokens& generated, bool hide_generated) const {
     const std::vector<int32_t>& stop_ids = request_.stop_token_ids;
-    const bool is_asked = generated.finish == FinishReason::kStop && !hide_generated &&
-                          std::find(stop_ids.begin(), stop_ids.end(), generated.ids.back()) != stop_ids.end();
+    const bool is_asked =
+        generated.finish == FinishReason::kStop && !hide_generated &&
+        std::find(stop_ids.begin(), stop_ids.end(), generated.ids.back()) != stop_ids.end();
     return is_asked ? std::to_string(generated.ids.back()) : "null";
   }
 
@@ -256,12 +265,14 @@ class ChoiceWriter {
 
 }  // namespace
 
-absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& request, const ServedModel& model,
+absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& request,
+                                                   const ServedModel& model,
                                                    const std::vector<InferenceResult>& results,
                                                    int64_t created_unix_s) {
   std::string out = "{\"id\":";
   AppendJsonString("cmpl-" + request.request_id, &out);
-  out += ",\"object\":\"text_completion\",\"created\":" + std::to_string(created_unix_s) + ",\"model\":";
+  out += ",\"object\":\"text_completion\",\"created\":" + std::to_string(created_unix_s) +
+         ",\"model\":";
   AppendJsonString(request.model, &out);
   out += ",\"choices\":[";
   ChoiceWriter choices(request, model);
@@ -283,16 +294,19 @@ absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& requ
 }
 
 int64_t EstimateResponseBytes(const CompletionRequest& request) {
-  constexpr int64_t kBytesPerPromptEntry = 96;     // {"<id>":{"logprob":..,"rank":..,"decoded_token":".."}}
-  constexpr int64_t kBytesPerLogprobsEntry = 64;   // "<token>":..
-  constexpr int64_t kBytesPerToken = 96;           // its share of text, tokens, offsets and ids
+  constexpr int64_t kBytesPerPromptEntry =
+      96;  // {"<id>":{"logprob":..,"rank":..,"decoded_token":".."}}
+  constexpr int64_t kBytesPerLogprobsEntry = 64;  // "<token>":..
+  constexpr int64_t kBytesPerToken = 96;          // its share of text, tokens, offsets and ids
   int64_t bytes = 4096;
   for (const CompletionPrompt& prompt : request.prompts) {
     const int64_t num_input = static_cast<int64_t>(prompt.token_ids.size());
     const int64_t num_reported = request.NumNewTokens() + (request.echo ? num_input : 0);
     bytes += (num_input + request.NumNewTokens()) * kBytesPerToken;
-    if (request.prompt_logprobs) bytes += num_input * (int64_t{*request.prompt_logprobs} + 1) * kBytesPerPromptEntry;
-    if (request.logprobs) bytes += num_reported * (int64_t{*request.logprobs} + 1) * kBytesPerLogprobsEntry;
+    if (request.prompt_logprobs)
+      bytes += num_input * (int64_t{*request.prompt_logprobs} + 1) * kBytesPerPromptEntry;
+    if (request.logprobs)
+      bytes += num_reported * (int64_t{*request.logprobs} + 1) * kBytesPerLogprobsEntry;
   }
   return bytes;
 }

@@ -14,7 +14,8 @@ namespace taopd {
 // `results` are in the order of the request's prompts; each holds generated tokens, and scored rows
 // from position 1 where prompt_logprobs was asked for and the prompt has more than one token.
 // INTERNAL when a log-probability is NaN or +inf, which JSON cannot say.
-absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& request, const ServedModel& model,
+absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& request,
+                                                   const ServedModel& model,
                                                    const std::vector<InferenceResult>& results,
                                                    int64_t created_unix_s);
 

@@ -26,7 +26,8 @@ thread_local Connection* current_connection = nullptr;
 // True when `events` came; false at the deadline or on a hang-up without data.
 bool PollUntil(socket_t socket, short events, absl::Time deadline) {
   for (;;) {
-    const int64_t left_ms = std::clamp<int64_t>(absl::ToInt64Milliseconds(deadline - absl::Now()), 0, 60'000);
+    const int64_t left_ms =
+        std::clamp<int64_t>(absl::ToInt64Milliseconds(deadline - absl::Now()), 0, 60'000);
     pollfd entry = {socket, events, 0};
     const int ready = ::poll(&entry, 1, static_cast<int>(left_ms));
     if (ready > 0) return true;  // also on an error, which the next call reports
@@ -35,7 +36,8 @@ bool PollUntil(socket_t socket, short events, absl::Time deadline) {
   }
 }
 
-void AddressText(int (*get)(int, sockaddr*, socklen_t*), socket_t socket, std::string* ip, int* port) {
+void AddressText(int (*get)(int, sockaddr*, socklen_t*), socket_t socket, std::string* ip,
+                 int* port) {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);
   if (get(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return;
@@ -80,7 +82,8 @@ bool Connection::WaitForRequest() {
   const absl::Time begun_at = absl::Now();
   const absl::Time deadline = begun_at + limits_.idle_timeout;
   while (!end_idle_(absl::Now() - begun_at) && absl::Now() < deadline) {
-    if (PollUntil(socket_, POLLIN, std::min(deadline, absl::Now() + kPollSlice))) return Fill(deadline);
+    if (PollUntil(socket_, POLLIN, std::min(deadline, absl::Now() + kPollSlice)))
+      return Fill(deadline);
   }
   return false;
 }
@@ -127,7 +130,8 @@ void Connection::CountHead(char c) {
 }
 
 bool Connection::is_readable() const {
-  return buffer_begin_ < buffer_end_ || PollUntil(socket_, POLLIN, begun_at_ + limits_.request_timeout);
+  return buffer_begin_ < buffer_end_ ||
+         PollUntil(socket_, POLLIN, begun_at_ + limits_.request_timeout);
 }
 
 bool Connection::is_writable() const {
@@ -135,7 +139,8 @@ bool Connection::is_writable() const {
 }
 
 ssize_t Connection::read(char* ptr, size_t size) {
-  const size_t limit = head_ended_ ? limits_.max_head_bytes + limits_.max_body_bytes : limits_.max_head_bytes;
+  const size_t limit =
+      head_ended_ ? limits_.max_head_bytes + limits_.max_body_bytes : limits_.max_head_bytes;
   if (request_bytes_ >= limit) {
     CloseAfterResponse();
     return -1;
@@ -234,8 +239,8 @@ bool BoundedServer::process_and_close_socket(socket_t sock) {
     sockets_.insert(sock);
     if (stopping_) ::shutdown(sock, SHUT_RDWR);
   }
-  // An idle connection must not hold a thread for long that another one waits for. It is not cut at once:
-  // a client that sends its next request right away would lose it.
+  // An idle connection must not hold a thread for long that another one waits for. It is not cut at
+  // once: a client that sends its next request right away would lose it.
   Connection connection(sock, limits_, [this](absl::Duration idle) {
     return stopping_ || (has_waiting_connections() && idle >= kMinIdleTime);
   });

@@ -1,6 +1,6 @@
 // One client connection of the HTTP server, with the bounds that cpp-httplib 0.11 lacks: bytes of a
-// request's head and of the whole request (however it is framed), time for the head and for the whole
-// request, and time without progress of a write. Used by the connection's thread only.
+// request's head and of the whole request (however it is framed), time for the head and for the
+// whole request, and time without progress of a write. Used by the connection's thread only.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -23,17 +23,18 @@ namespace taopd {
 struct ConnectionLimits {
   size_t max_head_bytes = 64 << 10;
   size_t max_body_bytes = 32 << 20;
-  absl::Duration idle_timeout = absl::Seconds(5);       // between requests
-  absl::Duration head_timeout = absl::Seconds(10);      // from a request's first byte
-  absl::Duration request_timeout = absl::Seconds(60);   // head and body
-  absl::Duration write_timeout = absl::Seconds(30);     // without progress
+  absl::Duration idle_timeout = absl::Seconds(5);      // between requests
+  absl::Duration head_timeout = absl::Seconds(10);     // from a request's first byte
+  absl::Duration request_timeout = absl::Seconds(60);  // head and body
+  absl::Duration write_timeout = absl::Seconds(30);    // without progress
 };
 
 class Connection final : public httplib::Stream {
  public:
-  // `end_idle` is asked often, with the time waited, while no request has begun; true gives the wait
-  // up. Does not own the socket.
-  Connection(socket_t socket, const ConnectionLimits& limits, std::function<bool(absl::Duration)> end_idle)
+  // `end_idle` is asked often, with the time waited, while no request has begun; true gives the
+  // wait up. Does not own the socket.
+  Connection(socket_t socket, const ConnectionLimits& limits,
+             std::function<bool(absl::Duration)> end_idle)
       : socket_(socket), limits_(limits), end_idle_(std::move(end_idle)) {}
 
   // Waits for a request's first byte; false: none came, or the peer closed.
@@ -52,8 +53,8 @@ class Connection final : public httplib::Stream {
   absl::Time begun_at() const { return begun_at_; }  // of the present request
   // The peer has closed its side or is gone. Never waits.
   bool PeerClosed() const;
-  // Ends the sending side and discards what still arrives for a short while, so that the peer can read
-  // the answer before its unread bytes would make the kernel reset the connection.
+  // Ends the sending side and discards what still arrives for a short while, so that the peer can
+  // read the answer before its unread bytes would make the kernel reset the connection.
   void LingeringClose();
 
   bool is_readable() const override;
@@ -75,8 +76,8 @@ class Connection final : public httplib::Stream {
   std::array<char, 16 << 10> buffer_;
   size_t buffer_begin_ = 0;
   size_t buffer_end_ = 0;
-  size_t request_bytes_ = 0;    // handed out since BeginRequest
-  int line_feeds_ = 0;          // in a row, carriage returns aside
+  size_t request_bytes_ = 0;  // handed out since BeginRequest
+  int line_feeds_ = 0;        // in a row, carriage returns aside
   bool head_ended_ = false;
   bool end_after_response_ = false;
   bool close_after_response_ = false;
@@ -84,11 +85,12 @@ class Connection final : public httplib::Stream {
   std::vector<ByteBudget::Reservation> memory_;
 };
 
-// The connection that the calling thread serves; null elsewhere. For handlers, which cpp-httplib gives
-// only the parsed request.
+// The connection that the calling thread serves; null elsewhere. For handlers, which cpp-httplib
+// gives only the parsed request.
 Connection* CurrentConnection();
 
-// A cpp-httplib server whose connections are `Connection`s, with a backlog that does not drop a burst.
+// A cpp-httplib server whose connections are `Connection`s, with a backlog that does not drop a
+// burst.
 class BoundedServer final : public httplib::Server {
  public:
   BoundedServer(const ConnectionLimits& limits, int num_threads);

@@ -20,12 +20,14 @@ HttpError BadField(const std::string& param, const std::string& message) {
   return {400, "BadRequestError", param, message};
 }
 
-HttpError BadRequest(const std::string& message) { return {400, "BadRequestError", std::nullopt, message}; }
+HttpError BadRequest(const std::string& message) {
+  return {400, "BadRequestError", std::nullopt, message};
+}
 
 HttpError WrongType(const std::string& field, const std::string& expected) {
   return {400, "Bad Request", "body." + field,
-          Concat("1 validation error:\n  {'loc': ('body', '", field, "'), 'msg': 'Input should be ", expected,
-                 "'}")};
+          Concat("1 validation error:\n  {'loc': ('body', '", field, "'), 'msg': 'Input should be ",
+                 expected, "'}")};
 }
 
 HttpError FromStatus(const absl::Status& status) {

@@ -49,8 +49,8 @@ bool IsJsonContentType(std::string type) {
   return type == kJson || type.ends_with("+json");
 }
 
-// Framing that two readers could understand differently, and bodies that must not be read. cpp-httplib
-// 0.11 itself looks at the first header of a name only.
+// Framing that two readers could understand differently, and bodies that must not be read.
+// cpp-httplib 0.11 itself looks at the first header of a name only.
 std::optional<HttpError> CheckFraming(const Request& request, size_t max_body_bytes) {
   const size_t num_lengths = request.get_header_value_count("Content-Length");
   const size_t num_encodings = request.get_header_value_count("Transfer-Encoding");
@@ -87,7 +87,8 @@ std::optional<HttpError> CheckFraming(const Request& request, size_t max_body_by
   if (!has_body) return std::nullopt;
   const std::string encoding = request.get_header_value("Content-Encoding");
   if (!encoding.empty() && encoding != "identity") {
-    return HttpError{415, "UnsupportedMediaTypeError", std::nullopt, "Content-Encoding is not supported"};
+    return HttpError{415, "UnsupportedMediaTypeError", std::nullopt,
+                     "Content-Encoding is not supported"};
   }
   if (!IsJsonContentType(request.get_header_value("Content-Type"))) {
     return HttpError{415, "UnsupportedMediaTypeError", std::nullopt,
@@ -135,7 +136,10 @@ std::string ModelsJson(const ServedModel& model) {
 class HttpServerImpl final : public HttpServer {
  public:
   HttpServerImpl(ServingState* state, ServerMetrics* metrics, std::function<void()> on_failure)
-      : state_(state), metrics_(metrics), on_failure_(std::move(on_failure)), server_(limits_, kNumThreads) {
+      : state_(state),
+        metrics_(metrics),
+        on_failure_(std::move(on_failure)),
+        server_(limits_, kNumThreads) {
     AddRoutes();
     AddPolicies();
   }
@@ -188,14 +192,16 @@ class HttpServerImpl final : public HttpServer {
     });
     server_.Post("/v1/completions", [this](const Request& request, Response& response) {
       Connection* connection = CurrentConnection();
-      auto answer = RunCompletion(request.body, request.get_header_value("X-Request-Id"), *state_,
-                                  [connection] { return connection->PeerClosed(); },
-                                  [connection](ByteBudget::Reservation memory) {
-                                    connection->HoldMemory(std::move(memory));
-                                  });
-      if (const HttpError* error = std::get_if<HttpError>(&answer)) return SendError(*error, response);
-      // By a provider: cpp-httplib compresses plain bodies for clients that accept it, at a cost far above
-      // that of sending them.
+      auto answer = RunCompletion(
+          request.body, request.get_header_value("X-Request-Id"), *state_,
+          [connection] { return connection->PeerClosed(); },
+          [connection](ByteBudget::Reservation memory) {
+            connection->HoldMemory(std::move(memory));
+          });
+      if (const HttpError* error = std::get_if<HttpError>(&answer))
+        return SendError(*error, response);
+      // By a provider: cpp-httplib compresses plain bodies for clients that accept it, at a cost
+      // far above that of sending them.
       auto text = std::make_shared<const std::string>(std::move(std::get<std::string>(answer)));
       response.set_content_provider(text->size(), kJson,
                                     [text](size_t offset, size_t length, httplib::DataSink& sink) {
@@ -206,22 +212,26 @@ class HttpServerImpl final : public HttpServer {
 
   void AddPolicies() {
     server_.set_pre_routing_handler([this](const Request& request, Response& response) {
-      if (const auto error = CheckFraming(request, limits_.max_body_bytes)) return RefuseUnread(*error, response);
+      if (const auto error = CheckFraming(request, limits_.max_body_bytes))
+        return RefuseUnread(*error, response);
       if (request.method == "POST") {
         const bool is_chunked = request.has_header("Transfer-Encoding");
         ByteBudget::Reservation memory = state_->message_budget().TryReserve(
-            is_chunked ? static_cast<int64_t>(limits_.max_body_bytes)
-                       : static_cast<int64_t>(request.get_header_value<uint64_t>("Content-Length")));
+            is_chunked
+                ? static_cast<int64_t>(limits_.max_body_bytes)
+                : static_cast<int64_t>(request.get_header_value<uint64_t>("Content-Length")));
         if (!memory) {
-          return RefuseUnread(FromStatus(ResourceExhausted("too many large requests at once; try again later")),
-                              response);
+          return RefuseUnread(
+              FromStatus(ResourceExhausted("too many large requests at once; try again later")),
+              response);
         }
         CurrentConnection()->HoldMemory(std::move(memory));
       }
       return httplib::Server::HandlerResponse::Unhandled;
     });
     // Called for every status of 400 and more; answers that have a body keep it.
-    server_.set_error_handler(httplib::Server::Handler([](const Request& request, Response& response) {
+    server_.set_error_handler(httplib::Server::Handler([](const Request& request,
+                                                          Response& response) {
       if (!response.body.empty()) return;
       const bool known_path = kGetPaths.contains(request.path) || kPostPaths.contains(request.path);
       if (response.status == 404 && known_path) {
@@ -230,20 +240,23 @@ class HttpServerImpl final : public HttpServer {
       } else if (response.status == 404) {
         response.set_content("{\"detail\":\"Not Found\"}", kJson);
       } else {
-        SendError({response.status, "Bad Request", std::nullopt, "the request could not be read"}, response);
+        SendError({response.status, "Bad Request", std::nullopt, "the request could not be read"},
+                  response);
       }
     }));
-    server_.set_exception_handler([](const Request& request, Response& response, std::exception_ptr exception) {
-      std::string what = "unknown";
-      try {
-        std::rethrow_exception(exception);
-      } catch (const std::exception& error) {
-        what = error.what();
-      } catch (...) {
-      }
-      LogError("request failed", {{"method", request.method}, {"path", request.path}, {"what", what}});
-      SendError({500, "InternalServerError", std::nullopt, "internal error"}, response);
-    });
+    server_.set_exception_handler(
+        [](const Request& request, Response& response, std::exception_ptr exception) {
+          std::string what = "unknown";
+          try {
+            std::rethrow_exception(exception);
+          } catch (const std::exception& error) {
+            what = error.what();
+          } catch (...) {
+          }
+          LogError("request failed",
+                   {{"method", request.method}, {"path", request.path}, {"what", what}});
+          SendError({500, "InternalServerError", std::nullopt, "internal error"}, response);
+        });
     // Just before the answer is sent.
     server_.set_post_routing_handler([this](const Request& request, Response& response) {
       Connection* connection = CurrentConnection();
@@ -269,7 +282,8 @@ class HttpServerImpl final : public HttpServer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(const std::string& host, int port,
-                                                               ServingState* state, ServerMetrics* metrics,
+                                                               ServingState* state,
+                                                               ServerMetrics* metrics,
                                                                std::function<void()> on_failure) {
   auto server = std::make_unique<HttpServerImpl>(state, metrics, std::move(on_failure));
   TAOPD_RETURN_IF_ERROR(server->Start(host, port));

@@ -13,7 +13,8 @@ std::optional<int64_t> AsInteger(const nlohmann::json& value) {
   if (value.is_number_integer()) return value.get<int64_t>();
   if (value.is_number_float()) {
     const double number = value.get<double>();
-    if (std::abs(number) < 9e15 && number == std::floor(number)) return static_cast<int64_t>(number);
+    if (std::abs(number) < 9e15 && number == std::floor(number))
+      return static_cast<int64_t>(number);
   }
   return std::nullopt;
 }

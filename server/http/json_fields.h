@@ -26,7 +26,8 @@ class JsonFields {
   const nlohmann::json* Find(const std::string& name) const;
   std::optional<bool> Bool(const std::string& name);
   // 5 and 5.0 are integers, as in vLLM; outside of [low, high] is refused.
-  std::optional<int64_t> Integer(const std::string& name, int64_t low = std::numeric_limits<int64_t>::min(),
+  std::optional<int64_t> Integer(const std::string& name,
+                                 int64_t low = std::numeric_limits<int64_t>::min(),
                                  int64_t high = std::numeric_limits<int64_t>::max());
   std::optional<double> Number(const std::string& name);
   std::optional<std::string> Text(const std::string& name);

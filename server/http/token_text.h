@@ -1,5 +1,5 @@
-// Tokens as JSON texts, with each id decoded once per answer. Without a tokenizer a token has no text;
-// its name is then "token_id:<id>". For one thread.
+// Tokens as JSON texts, with each id decoded once per answer. Without a tokenizer a token has no
+// text; its name is then "token_id:<id>". For one thread.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@ namespace taopd {
 class TokenText {
  public:
   // `tokenizer` may be null.
-  TokenText(const Tokenizer* tokenizer, bool as_token_ids) : tokenizer_(tokenizer), as_token_ids_(as_token_ids) {}
+  TokenText(const Tokenizer* tokenizer, bool as_token_ids)
+      : tokenizer_(tokenizer), as_token_ids_(as_token_ids) {}
 
-  // A part of a character is completed with up to four tokens of `context` (those before the id); text
-  // that stays incomplete is empty.
+  // A part of a character is completed with up to four tokens of `context` (those before the id);
+  // text that stays incomplete is empty.
   std::string Decode(int32_t id, std::span<const int32_t> context);
   // "decoded_token" of prompt_logprobs: JSON text, or null without a tokenizer.
   std::string DecodedTokenJson(int32_t id, std::span<const int32_t> context);

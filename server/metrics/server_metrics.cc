@@ -29,7 +29,8 @@ MetricFamily Family(const std::string& name, const std::string& help, MetricType
   return {name, help, type, {std::move(metric)}};
 }
 
-void AppendEngineFamilies(ServingState& state, const ServedModel& model, std::vector<MetricFamily>* families) {
+void AppendEngineFamilies(ServingState& state, const ServedModel& model,
+                          std::vector<MetricFamily>* families) {
   const EngineStats stats = model.engine->stats();
   const auto gauge = [&](const char* name, const char* help, double value) {
     families->push_back(Family(name, help, MetricType::Gauge, value));
@@ -41,10 +42,11 @@ void AppendEngineFamilies(ServingState& state, const ServedModel& model, std::ve
         static_cast<double>(stats.queued_tokens));
   gauge("taopd_teacher_max_queued_tokens", "Tokens that may wait.",
         static_cast<double>(model.limits.max_queued_tokens));
-  gauge("taopd_teacher_engine_heartbeat_age_seconds", "Time since the engine's last step while it has work.",
-        state.HeartbeatAgeSeconds());
+  gauge("taopd_teacher_engine_heartbeat_age_seconds",
+        "Time since the engine's last step while it has work.", state.HeartbeatAgeSeconds());
   counter("taopd_teacher_scored_rows_total", "Positions scored.", stats.scored_rows);
-  counter("taopd_teacher_finished_sequences_total", "Sequences the engine finished.", stats.finished_requests);
+  counter("taopd_teacher_finished_sequences_total", "Sequences the engine finished.",
+          stats.finished_requests);
   counter("taopd_teacher_failed_sequences_total", "Sequences that failed or were cancelled.",
           stats.failed_requests);
 
@@ -80,15 +82,17 @@ ServerMetrics::ServerMetrics()
                      .Help("Time from the request's arrival to its answer.")
                      .Register(registry_)) {}
 
-void ServerMetrics::RecordRequest(const std::string& method, const std::string& code, absl::Duration latency) {
+void ServerMetrics::RecordRequest(const std::string& method, const std::string& code,
+                                  absl::Duration latency) {
   requests_.Add({{"method", method}, {"code", code}}).Increment();
   latencies_.Add({{"method", method}}, kLatencySeconds).Observe(absl::ToDoubleSeconds(latency));
 }
 
 std::string ServerMetrics::Text(ServingState& state) {
   std::vector<MetricFamily> families = registry_.Collect();
-  families.push_back(Family("taopd_teacher_ready", "1 when requests are accepted and the engine moves.",
-                            MetricType::Gauge, state.Health().ok() ? 1.0 : 0.0));
+  families.push_back(Family("taopd_teacher_ready",
+                            "1 when requests are accepted and the engine moves.", MetricType::Gauge,
+                            state.Health().ok() ? 1.0 : 0.0));
   families.push_back(Family("taopd_teacher_message_memory_bytes",
                             "Memory reserved for request bodies and answers.", MetricType::Gauge,
                             static_cast<double>(state.message_budget().num_used())));

@@ -1,6 +1,6 @@
 // What GET /metrics shows. Request counts and latencies are recorded by the protocols; the engine's
-// numbers are read when the text is made. Queue lengths and token counts also appear under the names
-// that vLLM gives them, for dashboards and autoscalers made for vLLM.
+// numbers are read when the text is made. Queue lengths and token counts also appear under the
+// names that vLLM gives them, for dashboards and autoscalers made for vLLM.
 //
 // Thread-safe. Label values come from fixed sets: a client cannot make new series.
 #pragma once
@@ -22,7 +22,8 @@ class ServerMetrics {
  public:
   ServerMetrics();
 
-  // `method`: "grpc/Score", "POST /v1/completions", ...; `code`: a gRPC code's name or an HTTP status.
+  // `method`: "grpc/Score", "POST /v1/completions", ...; `code`: a gRPC code's name or an HTTP
+  // status.
   void RecordRequest(const std::string& method, const std::string& code, absl::Duration latency);
 
   // Prometheus text format 0.0.4.

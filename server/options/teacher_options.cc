@@ -23,33 +23,40 @@ std::string FlagName(const std::string& setting) {
 }  // namespace
 
 void TeacherOptions::Visit(SettingVisitor& v) {
-  v.Setting("model", &model,
-            "Model directory: config.json, safetensors, and tokenizer.json if texts are to be accepted.",
-            NotEmpty());
+  v.Setting(
+      "model", &model,
+      "Model directory: config.json, safetensors, and tokenizer.json if texts are to be accepted.",
+      NotEmpty());
   v.Setting<std::string>("served_model_name", &served_model_name,
                          "Name in requests and answers; empty: the value of --model.");
   v.Setting("host", &host, "Address to listen on.", NotEmpty());
   v.Setting("port", &port, "HTTP port; 0 lets the system pick.", Between<int64_t>(0, 65535));
-  v.Setting("grpc_port", &grpc_port, "gRPC port; 0 lets the system pick.", Between<int64_t>(0, 65535));
-  v.Setting("dtype", &dtype, "Type of the weights in memory.", OneOf({"auto", "float32", "bfloat16"}));
+  v.Setting("grpc_port", &grpc_port, "gRPC port; 0 lets the system pick.",
+            Between<int64_t>(0, 65535));
+  v.Setting("dtype", &dtype, "Type of the weights in memory.",
+            OneOf({"auto", "float32", "bfloat16"}));
   v.Setting("device", &device, "cpu, cuda, cuda:N, or auto (cuda where there is one).", NotEmpty());
   v.Setting("num_threads", &num_threads, "Threads of the computation; 0: all cores.",
             Between<int64_t>(0, 4096));
   v.Setting("max_model_len", &max_model_len,
             "Longest sequence, prompt and generated tokens together; 0: what the model allows.",
             Between<int64_t>(0, kMaxInt32));
-  v.Setting("max_logprobs", &max_logprobs,
-            "Largest top_k, prompt_logprobs and logprobs of a request, and most candidate ids a row.",
-            Between<int64_t>(0, kMaxInt32));
+  v.Setting(
+      "max_logprobs", &max_logprobs,
+      "Largest top_k, prompt_logprobs and logprobs of a request, and most candidate ids a row.",
+      Between<int64_t>(0, kMaxInt32));
   v.Setting("max_num_batched_tokens", &max_num_batched_tokens, "Tokens of one engine step.",
             Between<int64_t>(1, kMaxInt32));
-  v.Setting("max_num_seqs", &max_num_seqs, "Sequences that run at once.", Between<int64_t>(1, 1 << 20));
+  v.Setting("max_num_seqs", &max_num_seqs, "Sequences that run at once.",
+            Between<int64_t>(1, 1 << 20));
   v.Setting("max_queued_tokens", &max_queued_tokens,
-            "Tokens that may wait; more are refused with RESOURCE_EXHAUSTED or 429.", AtLeast<int64_t>(1));
+            "Tokens that may wait; more are refused with RESOURCE_EXHAUSTED or 429.",
+            AtLeast<int64_t>(1));
   v.Setting("kv_cache_memory_bytes", &kv_cache_memory_bytes, "Most memory the KV cache may take.",
             AtLeast<int64_t>(1));
   v.Setting("max_message_memory_bytes", &max_message_memory_bytes,
-            "Most memory of the request bodies and answers held at once; what goes beyond is refused with "
+            "Most memory of the request bodies and answers held at once; what goes beyond is "
+            "refused with "
             "RESOURCE_EXHAUSTED or 429.",
             AtLeast<int64_t>(128 << 20));
   v.Setting("shutdown_timeout", &shutdown_timeout,
@@ -83,12 +90,13 @@ absl::Status ValidateTeacherOptions(TeacherOptions& options) {
   return absl::OkStatus();
 }
 
-std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* const* argv, std::ostream& out,
-                                                      std::ostream& err) {
+std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* const* argv,
+                                                      std::ostream& out, std::ostream& err) {
   TeacherOptions options;
   const SettingTable table = DescribeSettings(options);
   CLI::App app(
-      "Teacher server of on-policy distillation: top-k, tail and token log-probabilities over gRPC, and "
+      "Teacher server of on-policy distillation: top-k, tail and token log-probabilities over "
+      "gRPC, and "
       "vLLM's completions API over HTTP.\n"
       "Exit codes: 0 drained, 64 flags, 65 model files, 69 port in use, 70 internal.",
       "taopd-teacher");

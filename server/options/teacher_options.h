@@ -1,5 +1,5 @@
-// The settings of taopd-teacher. Flags that vLLM also has carry vLLM's names. Declared once here; the
-// flags, the checks, the printed configuration and the reference come from Visit.
+// The settings of taopd-teacher. Flags that vLLM also has carry vLLM's names. Declared once here;
+// the flags, the checks, the printed configuration and the reference come from Visit.
 #pragma once
 
 #include <cstdint>
@@ -43,16 +43,18 @@ struct TeacherOptions {
   void Visit(SettingVisitor& v);
 
   // served_model_name, or else model.
-  const std::string& ModelName() const { return served_model_name.empty() ? model : served_model_name; }
+  const std::string& ModelName() const {
+    return served_model_name.empty() ? model : served_model_name;
+  }
   EngineOptions ToEngineOptions() const;
 };
 
 // Checks single settings and the settings together.
 absl::Status ValidateTeacherOptions(TeacherOptions& options);
 
-// Reads the command line. Help, the version and usage errors are written to `out` and `err`, and the
-// exit code is returned in place of the options.
-std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* const* argv, std::ostream& out,
-                                                      std::ostream& err);
+// Reads the command line. Help, the version and usage errors are written to `out` and `err`, and
+// the exit code is returned in place of the options.
+std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* const* argv,
+                                                      std::ostream& out, std::ostream& err);
 
 }  // namespace taopd

@@ -1,4 +1,5 @@
-// A bound on the memory that request bodies and answers take together, over all protocols. Thread-safe.
+// A bound on the memory that request bodies and answers take together, over all protocols.
+// Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Counts calls from their arrival until gRPC is done with them, so that a drain can wait for the last
-// answer to have left. Thread-safe.
+// Counts calls from their arrival until gRPC is done with them, so that a drain can wait for the
+// last answer to have left. Thread-safe.
 #pragma once
 
 #include <absl/synchronization/mutex.h>

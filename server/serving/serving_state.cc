@@ -62,7 +62,8 @@ absl::Status ServingState::Health() {
   TAOPD_RETURN_IF_ERROR(AdmissionLocked());
   const absl::Duration age = HeartbeatAgeLocked();
   if (age > stall_timeout_) {
-    return Unavailable("the engine has made no step for ", absl::ToInt64Seconds(age), " s while work waits");
+    return Unavailable("the engine has made no step for ", absl::ToInt64Seconds(age),
+                       " s while work waits");
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,7 @@
 // What the protocols share: the model once it is loaded, and whether work is accepted.
 //
-// Life cycle: loading -> ready -> draining, or loading -> failed. Thread-safe. A model that was handed
-// out stays valid while its shared_ptr is held.
+// Life cycle: loading -> ready -> draining, or loading -> failed. Thread-safe. A model that was
+// handed out stays valid while its shared_ptr is held.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -34,7 +34,8 @@ struct ServedModel {
 
 class ServingState {
  public:
-  ServingState(Clock* clock, absl::Duration stall_timeout, int64_t max_message_bytes = int64_t{4} << 30)
+  ServingState(Clock* clock, absl::Duration stall_timeout,
+               int64_t max_message_bytes = int64_t{4} << 30)
       : clock_(clock), stall_timeout_(stall_timeout), message_budget_(max_message_bytes) {}
 
   void SetReady(std::shared_ptr<const ServedModel> model);
@@ -46,9 +47,9 @@ class ServingState {
   // The model whatever the state; null until it is loaded.
   std::shared_ptr<const ServedModel> model() const;
 
-  // OK when ready and the engine moves: UNAVAILABLE while loading, draining, failed, or when work has
-  // waited for `stall_timeout` without an engine step. Ask at least every few seconds: the time counts
-  // from the first call that saw the step.
+  // OK when ready and the engine moves: UNAVAILABLE while loading, draining, failed, or when work
+  // has waited for `stall_timeout` without an engine step. Ask at least every few seconds: the time
+  // counts from the first call that saw the step.
   absl::Status Health();
   // Seconds since the engine's last step while it has work; 0 when idle or not loaded.
   double HeartbeatAgeSeconds();
@@ -69,8 +70,8 @@ class ServingState {
   std::shared_ptr<const ServedModel> model_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  // The engine's clock and the first time this object saw that value with work at hand: an engine that
-  // was idle for an hour is not stalled when the first request arrives.
+  // The engine's clock and the first time this object saw that value with work at hand: an engine
+  // that was idle for an hour is not stalled when the first request arrives.
   absl::Time seen_step_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Time seen_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };

@@ -1,5 +1,5 @@
-// An InferenceEngine for tests of the protocols: a thread of its own, numbers from a small formula, and
-// a switch that holds all work back.
+// An InferenceEngine for tests of the protocols: a thread of its own, numbers from a small formula,
+// and a switch that holds all work back.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -24,12 +24,15 @@ namespace taopd::testing {
 
 inline constexpr int kFakeVocab = 32;
 
-// Log-probs of the token after `context`: distinct for every id, dependent on the last token and the
-// length; the last id has probability 0.
-inline std::vector<double> FakeLogProbs(const std::vector<int32_t>& token_ids, size_t position, double temperature) {
+// Log-probs of the token after `context`: distinct for every id, dependent on the last token and
+// the length; the last id has probability 0.
+inline std::vector<double> FakeLogProbs(const std::vector<int32_t>& token_ids, size_t position,
+                                        double temperature) {
   std::vector<double> logits(kFakeVocab);
   for (int v = 0; v < kFakeVocab; ++v) {
-    logits[v] = 0.25 * ((v * 7 + static_cast<int>(position) * 5 + token_ids[position - 1] * 3) % 31) / temperature;
+    logits[v] = 0.25 *
+                ((v * 7 + static_cast<int>(position) * 5 + token_ids[position - 1] * 3) % 31) /
+                temperature;
   }
   logits[kFakeVocab - 1] = -std::numeric_limits<double>::infinity();
   double sum = 0;
@@ -41,7 +44,8 @@ inline std::vector<double> FakeLogProbs(const std::vector<int32_t>& token_ids, s
 inline std::vector<int32_t> FakeOrder(const std::vector<double>& log_probs) {
   std::vector<int32_t> order(log_probs.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return log_probs[a] > log_probs[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return log_probs[a] > log_probs[b]; });
   return order;
 }
 
@@ -60,7 +64,8 @@ inline ScoreRows FakeScore(const std::vector<int32_t>& token_ids, const ScorePar
     const std::vector<double> log_probs = FakeLogProbs(token_ids, t, params.temperature);
     const std::vector<int32_t> order = FakeOrder(log_probs);
     std::vector<double> support, tail;
-    for (int j = 0; j < kFakeVocab; ++j) (j < params.top_k ? support : tail).push_back(log_probs[order[j]]);
+    for (int j = 0; j < kFakeVocab; ++j)
+      (j < params.top_k ? support : tail).push_back(log_probs[order[j]]);
     for (int j = 0; j < params.top_k; ++j) {
       rows.ids.push_back(order[j]);
       rows.log_probs.push_back(static_cast<float>(log_probs[order[j]]));
@@ -69,8 +74,8 @@ inline ScoreRows FakeScore(const std::vector<int32_t>& token_ids, const ScorePar
     const double sampled = log_probs[token_ids[t]];
     rows.sampled_log_probs.push_back(static_cast<float>(sampled));
     if (params.rank) {
-      rows.sampled_ranks.push_back(static_cast<int32_t>(
-          std::count_if(log_probs.begin(), log_probs.end(), [&](double x) { return x >= sampled; })));
+      rows.sampled_ranks.push_back(static_cast<int32_t>(std::count_if(
+          log_probs.begin(), log_probs.end(), [&](double x) { return x >= sampled; })));
     }
     if (params.entropy) {
       double entropy = 0;
@@ -105,7 +110,8 @@ inline GeneratedTokens FakeGenerate(std::vector<int32_t> token_ids, const Sampli
     }
     token_ids.push_back(id);
     const auto& stops = params.stop_token_ids;
-    if ((id == 0 && !params.ignore_eos) || std::find(stops.begin(), stops.end(), id) != stops.end()) {
+    if ((id == 0 && !params.ignore_eos) ||
+        std::find(stops.begin(), stops.end(), id) != stops.end()) {
       out.finish = FinishReason::kStop;
       return out;
     }
@@ -135,13 +141,15 @@ class FakeEngine final : public InferenceEngine {
     one.emplace_back(std::move(request), std::move(done));
     return SubmitBatch(std::move(one))[0];
   }
-  std::vector<RequestHandle> SubmitBatch(std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
+  std::vector<RequestHandle> SubmitBatch(
+      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
     std::vector<RequestHandle> handles;
     absl::Status refused;
     {
       absl::MutexLock lock(&mutex_);
       int64_t num_tokens = 0;
-      for (const auto& [request, done] : requests) num_tokens += static_cast<int64_t>(request.token_ids.size());
+      for (const auto& [request, done] : requests)
+        num_tokens += static_cast<int64_t>(request.token_ids.size());
       if (draining_) {
         refused = Unavailable("draining");
       } else if (queued_tokens_ + num_tokens > limits_.max_queued_tokens) {
@@ -168,7 +176,8 @@ class FakeEngine final : public InferenceEngine {
   void Drain(absl::Time deadline) override {
     absl::MutexLock lock(&mutex_);
     draining_ = true;
-    auto empty = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return queue_.empty() && !busy_; };
+    auto empty = [this]()
+                     ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return queue_.empty() && !busy_; };
     mutex_.AwaitWithDeadline(absl::Condition(&empty), deadline);
     abort_ = true;
     mutex_.Await(absl::Condition(&empty));
@@ -221,7 +230,8 @@ class FakeEngine final : public InferenceEngine {
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (stopping_) return true;
     if (!hold_ || abort_) return !queue_.empty();
-    return std::any_of(queue_.begin(), queue_.end(), [this](const Item& item) { return cancelled_.count(item.handle) > 0; });
+    return std::any_of(queue_.begin(), queue_.end(),
+                       [this](const Item& item) { return cancelled_.count(item.handle) > 0; });
   }
   void Run() {
     for (;;) {
@@ -231,8 +241,9 @@ class FakeEngine final : public InferenceEngine {
         absl::MutexLock lock(&mutex_);
         mutex_.Await(absl::Condition(this, &FakeEngine::HasWork));
         if (stopping_ && queue_.empty()) return;
-        auto next = std::find_if(queue_.begin(), queue_.end(),
-                                 [this](const Item& queued) { return cancelled_.count(queued.handle) > 0; });
+        auto next = std::find_if(queue_.begin(), queue_.end(), [this](const Item& queued) {
+          return cancelled_.count(queued.handle) > 0;
+        });
         if (next == queue_.end()) next = queue_.begin();
         if (cancelled_.count(next->handle) > 0) {
           status = absl::CancelledError("cancelled");
@@ -247,8 +258,10 @@ class FakeEngine final : public InferenceEngine {
       }
       if (status.ok()) {
         InferenceResult result;
-        if (item.request.score) result.score = FakeScore(item.request.token_ids, *item.request.score);
-        if (item.request.sampling) result.generated = FakeGenerate(item.request.token_ids, *item.request.sampling);
+        if (item.request.score)
+          result.score = FakeScore(item.request.token_ids, *item.request.score);
+        if (item.request.sampling)
+          result.generated = FakeGenerate(item.request.token_ids, *item.request.sampling);
         item.done(std::move(result));
       } else {
         item.done(status);
@@ -304,7 +317,9 @@ class FakeTokenizer final : public Tokenizer {
     }
     return text;
   }
-  std::string TokenBytes(int32_t id) const override { return std::string(1, static_cast<char>('a' + id)); }
+  std::string TokenBytes(int32_t id) const override {
+    return std::string(1, static_cast<char>('a' + id));
+  }
   std::string IdToToken(int32_t id) const override { return TokenBytes(id); }
   std::optional<int32_t> TokenToId(std::string_view token) const override { return token[0] - 'a'; }
   int64_t vocab_size() const override { return kFakeVocab; }
@@ -319,7 +334,8 @@ struct FakeModel {
   FakeEngine* engine;
 };
 
-inline FakeModel MakeFakeModel(bool with_tokenizer = false, std::unique_ptr<FakeEngine> engine = nullptr) {
+inline FakeModel MakeFakeModel(bool with_tokenizer = false,
+                               std::unique_ptr<FakeEngine> engine = nullptr) {
   if (engine == nullptr) engine = std::make_unique<FakeEngine>();
   FakeModel fake{std::make_shared<ServedModel>(), engine.get()};
   fake.model->limits = engine->limits();

@@ -17,8 +17,8 @@
 namespace taopd {
 namespace {
 
-using ::testing::HasSubstr;
 using nlohmann::json;
+using ::testing::HasSubstr;
 using testing::ReadFile;
 using testing::SourcePath;
 using testing::StoriesModel;
@@ -39,15 +39,17 @@ struct Golden {
   json top5;
 };
 Golden LoadGolden() {
-  const json golden = json::parse(ReadFile(SourcePath("tests/integration/teacher/stories260K_greedy.json")));
+  const json golden =
+      json::parse(ReadFile(SourcePath("tests/integration/teacher/stories260K_greedy.json")));
   return {golden["ids"].get<std::vector<uint32_t>>(), golden["top5"]};
 }
 
 std::unique_ptr<v1::Teacher::Stub> Connect(const TeacherProcess& teacher) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  return v1::Teacher::NewStub(grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(teacher.grpc_port()),
-                                                        grpc::InsecureChannelCredentials(), arguments));
+  return v1::Teacher::NewStub(
+      grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(teacher.grpc_port()),
+                                grpc::InsecureChannelCredentials(), arguments));
 }
 
 v1::ScoreRequest MakeRequest(const std::vector<uint32_t>& ids, uint32_t start, uint32_t top_k) {
@@ -58,7 +60,8 @@ v1::ScoreRequest MakeRequest(const std::vector<uint32_t>& ids, uint32_t start, u
   return request;
 }
 
-grpc::Status Score(v1::Teacher::Stub& stub, const v1::ScoreRequest& request, v1::ScoreResponse* response) {
+grpc::Status Score(v1::Teacher::Stub& stub, const v1::ScoreRequest& request,
+                   v1::ScoreResponse* response) {
   grpc::ClientContext context;
   return stub.Score(&context, request, response);
 }
@@ -66,7 +69,8 @@ grpc::Status Score(v1::Teacher::Stub& stub, const v1::ScoreRequest& request, v1:
 class TeacherBinaryTest : public ::testing::Test {
  protected:
   void Start(std::vector<std::string> extra = {}) {
-    std::vector<std::string> arguments = {"--model", StoriesModel(), "--num-threads", "1", "--max-logprobs", "512"};
+    std::vector<std::string> arguments = {"--model", StoriesModel(),   "--num-threads",
+                                          "1",       "--max-logprobs", "512"};
     arguments.insert(arguments.end(), extra.begin(), extra.end());
     teacher_ = std::make_unique<TeacherProcess>(arguments);
     ASSERT_TRUE(teacher_->WaitUntilReady()) << teacher_->Errors();
@@ -96,7 +100,9 @@ TEST_F(TeacherBinaryTest, ScoresMatchAnIndependentFloat64Forward) {
   for (int r = 0; r < num_rows; ++r) {
     for (int j = 0; j < 5; ++j) {
       EXPECT_EQ(response.ids(r * 5 + j), golden.top5[r][j][0].get<uint32_t>()) << r;
-      EXPECT_NEAR(response.logprobs(r * 5 + j), golden.top5[r][j][1].get<double>(), kFloat64Tolerance) << r;
+      EXPECT_NEAR(response.logprobs(r * 5 + j), golden.top5[r][j][1].get<double>(),
+                  kFloat64Tolerance)
+          << r;
     }
     // The continuation is greedy: each token is the most probable one.
     EXPECT_EQ(response.sampled_ranks(r), 1u) << r;
@@ -129,12 +135,14 @@ TEST_F(TeacherBinaryTest, BothProtocolsSayTheSame) {
   const Golden golden = LoadGolden();
   constexpr int kTopK = 8;
   std::vector<uint32_t> ids = golden.ids;
-  for (size_t i = 5; i < ids.size(); i += 5) ids[i] = static_cast<uint32_t>((ids[i] * 31 + i) % kVocab);  // unlikely tokens
+  for (size_t i = 5; i < ids.size(); i += 5)
+    ids[i] = static_cast<uint32_t>((ids[i] * 31 + i) % kVocab);  // unlikely tokens
   v1::ScoreRequest request = MakeRequest(ids, 1, kTopK);
   request.mutable_options()->set_rank(true);
   v1::ScoreResponse response;
   ASSERT_TRUE(Score(*stub_, request, &response).ok());
-  const auto answer = Complete({{"prompt", ids}, {"max_tokens", 1}, {"temperature", 0}, {"prompt_logprobs", kTopK}});
+  const auto answer = Complete(
+      {{"prompt", ids}, {"max_tokens", 1}, {"temperature", 0}, {"prompt_logprobs", kTopK}});
   ASSERT_EQ(answer->status, 200) << answer->body;
   const json rows = json::parse(answer->body)["choices"][0]["prompt_logprobs"];
   ASSERT_EQ(rows.size(), ids.size());
@@ -145,7 +153,8 @@ TEST_F(TeacherBinaryTest, BothProtocolsSayTheSame) {
     EXPECT_NEAR(actual["logprob"].get<double>(), response.sampled_logprobs(r), kProtocolTolerance);
     for (int j = 0; j < kTopK; ++j) {
       const json& entry = rows[t][std::to_string(response.ids(r * kTopK + j))];
-      EXPECT_NEAR(entry["logprob"].get<double>(), response.logprobs(r * kTopK + j), kProtocolTolerance);
+      EXPECT_NEAR(entry["logprob"].get<double>(), response.logprobs(r * kTopK + j),
+                  kProtocolTolerance);
       EXPECT_EQ(entry["rank"], j + 1);
     }
     if (rows[t].size() == kTopK + 1) {
@@ -160,20 +169,28 @@ TEST_F(TeacherBinaryTest, BothProtocolsSayTheSame) {
 TEST_F(TeacherBinaryTest, GreedyCompletionIsTheGoldenContinuation) {
   Start();
   const Golden golden = LoadGolden();
-  const auto answer =
-      Complete({{"prompt", {1}}, {"max_tokens", 100}, {"temperature", 0}, {"logprobs", 5}, {"return_token_ids", true}});
+  const auto answer = Complete({{"prompt", {1}},
+                                {"max_tokens", 100},
+                                {"temperature", 0},
+                                {"logprobs", 5},
+                                {"return_token_ids", true}});
   ASSERT_EQ(answer->status, 200) << answer->body;
   const json choice = json::parse(answer->body)["choices"][0];
-  EXPECT_EQ(choice["token_ids"], json(std::vector<uint32_t>(golden.ids.begin() + 1, golden.ids.begin() + 101)));
+  EXPECT_EQ(choice["token_ids"],
+            json(std::vector<uint32_t>(golden.ids.begin() + 1, golden.ids.begin() + 101)));
   for (size_t i = 0; i < 100; ++i) {
-    EXPECT_NEAR(choice["logprobs"]["token_logprobs"][i].get<double>(), golden.top5[i][0][1].get<double>(),
-                kFloat64Tolerance);
+    EXPECT_NEAR(choice["logprobs"]["token_logprobs"][i].get<double>(),
+                golden.top5[i][0][1].get<double>(), kFloat64Tolerance);
   }
 }
 
 TEST_F(TeacherBinaryTest, SeededSamplesRepeat) {
   Start();
-  const json body = {{"prompt", {1}}, {"max_tokens", 30}, {"temperature", 1.3}, {"seed", 5}, {"return_token_ids", true}};
+  const json body = {{"prompt", {1}},
+                     {"max_tokens", 30},
+                     {"temperature", 1.3},
+                     {"seed", 5},
+                     {"return_token_ids", true}};
   const json first = json::parse(Complete(body)->body)["choices"][0]["token_ids"];
   EXPECT_EQ(json::parse(Complete(body)->body)["choices"][0]["token_ids"], first);
   json other = body;
@@ -184,18 +201,24 @@ TEST_F(TeacherBinaryTest, SeededSamplesRepeat) {
 TEST_F(TeacherBinaryTest, BadRequestsAreRefusedAndTheServerLives) {
   Start();
   v1::ScoreResponse response;
-  EXPECT_EQ(Score(*stub_, MakeRequest({1, 512}, 1, 1), &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(Score(*stub_, MakeRequest({1, 2}, 1, 513), &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Score(*stub_, MakeRequest({1, 512}, 1, 1), &response).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Score(*stub_, MakeRequest({1, 2}, 1, 513), &response).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(Score(*stub_, MakeRequest(std::vector<uint32_t>(513, 1), 1, 1), &response).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(Score(*stub_, MakeRequest(std::vector<uint32_t>((64 << 20) / 4 + 1, 1), 1, 1), &response).error_code(),
-            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(
+      Score(*stub_, MakeRequest(std::vector<uint32_t>((64 << 20) / 4 + 1, 1), 1, 1), &response)
+          .error_code(),
+      grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(Complete({{"prompt", "text"}})->status, 400);
   EXPECT_EQ(Complete({{"prompt", {512}}})->status, 400);
-  EXPECT_EQ(http_->Post("/v1/completions", std::string(100000, '['), "application/json")->status, 400);
+  EXPECT_EQ(http_->Post("/v1/completions", std::string(100000, '['), "application/json")->status,
+            400);
   EXPECT_TRUE(Score(*stub_, MakeRequest({1, 2}, 1, 1), &response).ok());
   EXPECT_EQ(http_->Get("/health")->status, 200);
-  EXPECT_THAT(http_->Get("/metrics")->body, HasSubstr("taopd_teacher_requests_total{code=\"INVALID_ARGUMENT\""));
+  EXPECT_THAT(http_->Get("/metrics")->body,
+              HasSubstr("taopd_teacher_requests_total{code=\"INVALID_ARGUMENT\""));
 }
 
 TEST_F(TeacherBinaryTest, FullQueueRefusesWithoutHarm) {
@@ -214,7 +237,8 @@ TEST_F(TeacherBinaryTest, FullQueueRefusesWithoutHarm) {
   EXPECT_TRUE(stream->Finish().ok());
   EXPECT_GT(num_by_code[grpc::StatusCode::OK], 0);
   EXPECT_GT(num_by_code[grpc::StatusCode::RESOURCE_EXHAUSTED], 0);
-  EXPECT_EQ(num_by_code[grpc::StatusCode::OK] + num_by_code[grpc::StatusCode::RESOURCE_EXHAUSTED], 64);
+  EXPECT_EQ(num_by_code[grpc::StatusCode::OK] + num_by_code[grpc::StatusCode::RESOURCE_EXHAUSTED],
+            64);
   v1::ScoreResponse after;
   EXPECT_TRUE(Score(*stub_, MakeRequest(ids, 1, 1), &after).ok());
 }
@@ -236,10 +260,13 @@ TEST_F(TeacherBinaryTest, DisconnectedClientsLeaveNothingBehind) {
     address.sin_port = htons(static_cast<uint16_t>(teacher_->http_port()));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     ASSERT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    const std::string body = json({{"prompt", ids}, {"prompt_logprobs", 64}, {"max_tokens", 1}}).dump();
-    const std::string request = "POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: " +
-                                std::to_string(body.size()) + "\r\n\r\n" + body.substr(0, i % 2 == 0 ? body.size() : 10);
-    ASSERT_EQ(::send(client, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+    const std::string body =
+        json({{"prompt", ids}, {"prompt_logprobs", 64}, {"max_tokens", 1}}).dump();
+    const std::string request =
+        "POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: " +
+        std::to_string(body.size()) + "\r\n\r\n" + body.substr(0, i % 2 == 0 ? body.size() : 10);
+    ASSERT_EQ(::send(client, request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
     ::close(client);
   }
   v1::ScoreResponse response;
@@ -275,8 +302,9 @@ TEST_F(TeacherBinaryTest, SigtermDrainsAndExitsZero) {
 
 TEST_F(TeacherBinaryTest, PrintsBothPortsInOneLine) {
   Start();
-  EXPECT_EQ(teacher_->Output(), "listening http=127.0.0.1:" + std::to_string(teacher_->http_port()) +
-                                    " grpc=127.0.0.1:" + std::to_string(teacher_->grpc_port()) + "\n");
+  EXPECT_EQ(teacher_->Output(),
+            "listening http=127.0.0.1:" + std::to_string(teacher_->http_port()) +
+                " grpc=127.0.0.1:" + std::to_string(teacher_->grpc_port()) + "\n");
 }
 
 TEST_F(TeacherBinaryTest, SecondServerOnAPortIsRefused) {

@@ -1,5 +1,5 @@
-// Runs the real taopd-teacher for a test: ports picked by the system, output kept in files, the process
-// ended with the object.
+// Runs the real taopd-teacher for a test: ports picked by the system, output kept in files, the
+// process ended with the object.
 #pragma once
 
 #include <fcntl.h>
@@ -25,8 +25,13 @@ class TeacherProcess {
  public:
   // `arguments` follow --ready-file; ports are 0 unless given there.
   explicit TeacherProcess(std::vector<std::string> arguments) {
-    std::vector<std::string> command = {BinaryPath("taopd-teacher"), "--port", "0", "--grpc-port", "0",
-                                        "--ready-file", ReadyFile()};
+    std::vector<std::string> command = {BinaryPath("taopd-teacher"),
+                                        "--port",
+                                        "0",
+                                        "--grpc-port",
+                                        "0",
+                                        "--ready-file",
+                                        ReadyFile()};
     for (const std::string& argument : arguments) {
       // The last value of a flag would be an error, so a port that the test names replaces the 0.
       if (argument == "--port") command.erase(command.begin() + 1, command.begin() + 3);

@@ -1,5 +1,5 @@
-// The life cycle with a fake engine: each test is a process of its own under ctest, so the signals it
-// sends to itself reach its own server only.
+// The life cycle with a fake engine: each test is a process of its own under ctest, so the signals
+// it sends to itself reach its own server only.
 #include "server/app/teacher_app.h"
 
 #include <absl/synchronization/notification.h>
@@ -167,13 +167,17 @@ TEST_F(TeacherAppTest, SignalWhileLoadingEndsAtOnce) {
 }
 
 TEST_F(TeacherAppTest, FailureToLoadIsAnExitCode) {
-  Start([]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> { return NotFound("config.json"); });
+  Start([]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
+    return NotFound("config.json");
+  });
   server_.join();
   EXPECT_EQ(exit_code_, kExitModel);
 }
 
 TEST_F(TeacherAppTest, ExceptionInLoadingIsInternal) {
-  Start([]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> { throw std::runtime_error("boom"); });
+  Start([]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
+    throw std::runtime_error("boom");
+  });
   server_.join();
   EXPECT_EQ(exit_code_, kExitInternal);
 }
@@ -185,7 +189,8 @@ TEST_F(TeacherAppTest, PortInUseIsAnExitCode) {
     WaitUntilHealthy();
     while (!std::filesystem::exists(options_.ready_file)) std::this_thread::yield();
     const auto ready = nlohmann::json::parse(testing::ReadFile(options_.ready_file));
-    (http ? second.port : second.grpc_port) = ready[http ? "http_port" : "grpc_port"].get<int64_t>();
+    (http ? second.port : second.grpc_port) =
+        ready[http ? "http_port" : "grpc_port"].get<int64_t>();
     std::ostringstream out;
     const ModelLoader load = [] { return MakeFakeModel().model; };
     EXPECT_EQ(RunTeacher(second, load, out), kExitUnavailable);

@@ -16,8 +16,8 @@
 namespace taopd {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::FakeModel;
+using ::testing::HasSubstr;
 using testing::MakeFakeModel;
 
 v1::ScoreRequest MakeRequest(const std::string& id = "r1") {
@@ -37,8 +37,8 @@ class GrpcServerTest : public ::testing::Test {
     server_ = *std::move(server);
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    channel_ = grpc::CreateCustomChannel(HostPort("127.0.0.1", server_->port()), grpc::InsecureChannelCredentials(),
-                                         arguments);
+    channel_ = grpc::CreateCustomChannel(HostPort("127.0.0.1", server_->port()),
+                                         grpc::InsecureChannelCredentials(), arguments);
     stub_ = v1::Teacher::NewStub(channel_);
   }
   void TearDown() override {
@@ -122,8 +122,14 @@ TEST_F(GrpcServerTest, ScoreCarriesEveryArray) {
   const grpc::Status status = Score(request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
 
-  ScoreParams params{.start = 2, .top_k = 3, .temperature = 0.5f, .entropy = true, .rank = true,
-                     .support_stats = true, .num_candidates = 2, .candidate_ids = {0, 1, 2, 3, 4, 5, 6, 31}};
+  ScoreParams params{.start = 2,
+                     .top_k = 3,
+                     .temperature = 0.5f,
+                     .entropy = true,
+                     .rank = true,
+                     .support_stats = true,
+                     .num_candidates = 2,
+                     .candidate_ids = {0, 1, 2, 3, 4, 5, 6, 31}};
   const ScoreRows rows = testing::FakeScore({3, 1, 4, 1, 5, 9}, params);
   const auto expect_equal = [](const auto& actual, const auto& expected, size_t size) {
     ASSERT_EQ(expected.size(), size);
@@ -137,7 +143,8 @@ TEST_F(GrpcServerTest, ScoreCarriesEveryArray) {
   expect_equal(response.logprobs(), rows.log_probs, 12);
   expect_equal(response.log_tail(), rows.log_tail, 4);
   expect_equal(response.sampled_logprobs(), rows.sampled_log_probs, 4);
-  expect_equal(response.sampled_ranks(), std::vector<uint32_t>(rows.sampled_ranks.begin(), rows.sampled_ranks.end()), 4);
+  expect_equal(response.sampled_ranks(),
+               std::vector<uint32_t>(rows.sampled_ranks.begin(), rows.sampled_ranks.end()), 4);
   expect_equal(response.entropy(), rows.entropy, 4);
   expect_equal(response.candidate_logprobs(), rows.candidate_log_probs, 8);
   expect_equal(response.log_support_mass(), rows.log_support_mass, 4);
@@ -150,8 +157,12 @@ TEST_F(GrpcServerTest, BadFieldsAreRefusedByName) {
   using Edit = std::function<void(v1::ScoreRequest&)>;
   const std::vector<std::pair<Edit, std::string>> cases = {
       {[](auto& r) { r.clear_token_ids(); }, "token_ids has 0 ids"},
-      {[](auto& r) { for (int i = 0; i < 60; ++i) r.add_token_ids(1); }, "token_ids has 66 ids, more than max_model_len 64"},
-      {[](auto& r) { r.set_token_ids(3, 32); }, "token_ids[3] = 32 is not below the vocabulary size 32"},
+      {[](auto& r) {
+         for (int i = 0; i < 60; ++i) r.add_token_ids(1);
+       },
+       "token_ids has 66 ids, more than max_model_len 64"},
+      {[](auto& r) { r.set_token_ids(3, 32); },
+       "token_ids[3] = 32 is not below the vocabulary size 32"},
       {[](auto& r) { r.set_token_ids(3, 0xFFFFFFFF); }, "token_ids[3] = 4294967295"},
       {[](auto& r) { r.set_score_start(0); }, "score_start 0 is not in [1, 6)"},
       {[](auto& r) { r.set_score_start(6); }, "score_start 6 is not in [1, 6)"},
@@ -162,7 +173,10 @@ TEST_F(GrpcServerTest, BadFieldsAreRefusedByName) {
       {[](auto& r) { r.set_num_candidates(5); }, "num_candidates 5 exceeds the limit 4"},
       {[](auto& r) { r.set_num_candidates(1); }, "candidate_ids has 0 ids, 4 rows of 1 need 4"},
       {[](auto& r) { r.add_candidate_ids(1); }, "candidate_ids has 1 ids"},
-      {[](auto& r) { r.set_num_candidates(1); for (int i = 0; i < 4; ++i) r.add_candidate_ids(29 + i); },
+      {[](auto& r) {
+         r.set_num_candidates(1);
+         for (int i = 0; i < 4; ++i) r.add_candidate_ids(29 + i);
+       },
        "candidate_ids[3] = 32 is not below"},
       {[](auto& r) { r.set_request_id(std::string(1025, 'x')); }, "request_id has 1025 bytes"},
   };
@@ -181,21 +195,26 @@ TEST_F(GrpcServerTest, BadFieldsAreRefusedByName) {
 }
 
 TEST(ScoreConversionTest, ResponseLargerThanAMessageIsRefused) {
-  const EngineLimits limits = {.vocab_size = 1000, .max_model_len = 200000, .max_top_k = 128, .max_candidates = 4};
+  const EngineLimits limits = {
+      .vocab_size = 1000, .max_model_len = 200000, .max_top_k = 128, .max_candidates = 4};
   const FakeModel fake = MakeFakeModel(false, std::make_unique<testing::FakeEngine>(limits));
   v1::ScoreRequest request;
   for (int i = 0; i < 70000; ++i) request.add_token_ids(1);
   request.set_score_start(1);
   request.set_top_k(128);
-  EXPECT_ERROR(ToInferenceRequest(request, *fake.model, absl::InfiniteFuture()), absl::StatusCode::kInvalidArgument,
-               "the limit is 67108864");
+  EXPECT_ERROR(ToInferenceRequest(request, *fake.model, absl::InfiniteFuture()),
+               absl::StatusCode::kInvalidArgument, "the limit is 67108864");
   request.set_top_k(64);
   EXPECT_OK(ToInferenceRequest(request, *fake.model, absl::InfiniteFuture()));
 }
 
 TEST_F(GrpcServerTest, FullQueueSaysWhenToComeBack) {
-  const EngineLimits limits = {.vocab_size = 32, .max_model_len = 64, .max_top_k = 8, .max_candidates = 4,
-                               .max_num_seqs = 4, .max_queued_tokens = 6};
+  const EngineLimits limits = {.vocab_size = 32,
+                               .max_model_len = 64,
+                               .max_top_k = 8,
+                               .max_candidates = 4,
+                               .max_num_seqs = 4,
+                               .max_queued_tokens = 6};
   fake_ = MakeFakeModel(false, std::make_unique<testing::FakeEngine>(limits));
   Ready();
   fake_.engine->Hold(true);
@@ -219,7 +238,8 @@ TEST_F(GrpcServerTest, FullQueueSaysWhenToComeBack) {
 TEST_F(GrpcServerTest, AnswersThatWouldNotFitInMemoryAreRefused) {
   Ready();
   fake_.engine->Hold(true);
-  const ByteBudget::Reservation most = state_.message_budget().TryReserve(state_.message_budget().max_bytes() - 100);
+  const ByteBudget::Reservation most =
+      state_.message_budget().TryReserve(state_.message_budget().max_bytes() - 100);
   v1::ScoreResponse response;
   const grpc::Status status = Score(MakeRequest(), &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
@@ -252,7 +272,8 @@ TEST_F(GrpcServerTest, DeadlineReachesTheEngineAndCancels) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
   v1::ScoreResponse response;
-  EXPECT_EQ(stub_->Score(&context, MakeRequest(), &response).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(stub_->Score(&context, MakeRequest(), &response).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
   fake_.engine->WaitForCancels(1);
   EXPECT_LT(fake_.engine->last_deadline(), absl::Now() + absl::Seconds(10));
 }
@@ -263,7 +284,8 @@ TEST_F(GrpcServerTest, CancellationReachesTheEngine) {
   grpc::ClientContext context;
   std::thread call([&] {
     v1::ScoreResponse response;
-    EXPECT_EQ(stub_->Score(&context, MakeRequest(), &response).error_code(), grpc::StatusCode::CANCELLED);
+    EXPECT_EQ(stub_->Score(&context, MakeRequest(), &response).error_code(),
+              grpc::StatusCode::CANCELLED);
   });
   fake_.engine->WaitForQueued(1);
   context.TryCancel();
@@ -329,7 +351,8 @@ TEST_F(GrpcServerTest, StreamHoldsABoundedNumberInTheEngine) {
   grpc::ClientContext context;
   auto stream = stub_->ScoreStream(&context);
   std::thread writer([&] {
-    for (int i = 0; i < kNumRequests; ++i) EXPECT_TRUE(stream->Write(MakeRequest(std::to_string(i))));
+    for (int i = 0; i < kNumRequests; ++i)
+      EXPECT_TRUE(stream->Write(MakeRequest(std::to_string(i))));
     stream->WritesDone();
   });
   fake_.engine->WaitForQueued(64);
@@ -397,8 +420,8 @@ TEST_F(GrpcServerTest, HealthNamesBothServices) {
 }
 
 TEST_F(GrpcServerTest, PortInUseIsUnavailable) {
-  EXPECT_ERROR(GrpcServer::Listen("127.0.0.1", server_->port(), &state_, &metrics_), absl::StatusCode::kUnavailable,
-               Concat("grpc_port ", server_->port()));
+  EXPECT_ERROR(GrpcServer::Listen("127.0.0.1", server_->port(), &state_, &metrics_),
+               absl::StatusCode::kUnavailable, Concat("grpc_port ", server_->port()));
 }
 
 TEST_F(GrpcServerTest, RequestsAreCounted) {
@@ -413,7 +436,9 @@ TEST_F(GrpcServerTest, RequestsAreCounted) {
   server_.reset();
   const std::string text = metrics_.Text(state_);
   EXPECT_THAT(text, HasSubstr("taopd_teacher_requests_total{code=\"OK\",method=\"grpc/Score\"} 1"));
-  EXPECT_THAT(text, HasSubstr("taopd_teacher_requests_total{code=\"INVALID_ARGUMENT\",method=\"grpc/Score\"} 1"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("taopd_teacher_requests_total{code=\"INVALID_ARGUMENT\",method=\"grpc/Score\"} 1"));
 }
 
 TEST(HostPortTest, BracketsIpv6) {

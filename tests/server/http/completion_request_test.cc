@@ -11,7 +11,8 @@ namespace {
 using ::testing::HasSubstr;
 using testing::MakeFakeModel;
 
-std::variant<CompletionRequest, HttpError> Parse(const std::string& body, bool with_tokenizer = false) {
+std::variant<CompletionRequest, HttpError> Parse(const std::string& body,
+                                                 bool with_tokenizer = false) {
   return ParseCompletionRequest(body, *MakeFakeModel(with_tokenizer).model);
 }
 
@@ -32,9 +33,12 @@ TEST(CompletionRequestTest, DefaultsAreVllms) {
 TEST(CompletionRequestTest, ReadsEveryField) {
   const auto parsed = Parse(
       "{\"model\":\"fake\",\"prompt\":[[1],[2,3]],\"max_tokens\":0,\"echo\":true,\"logprobs\":4,"
-      "\"temperature\":0.5,\"top_p\":0.25,\"top_k\":-1,\"seed\":7,\"stop_token_ids\":[5],\"ignore_eos\":true,"
-      "\"n\":1,\"return_token_ids\":true,\"return_tokens_as_token_ids\":true,\"skip_special_tokens\":false,"
-      "\"request_id\":\"mine\",\"stream\":false,\"stop\":[],\"user\":\"x\",\"an_unknown_field\":{\"a\":1}}");
+      "\"temperature\":0.5,\"top_p\":0.25,\"top_k\":-1,\"seed\":7,\"stop_token_ids\":[5],\"ignore_"
+      "eos\":true,"
+      "\"n\":1,\"return_token_ids\":true,\"return_tokens_as_token_ids\":true,\"skip_special_"
+      "tokens\":false,"
+      "\"request_id\":\"mine\",\"stream\":false,\"stop\":[],\"user\":\"x\",\"an_unknown_field\":{"
+      "\"a\":1}}");
   ASSERT_TRUE(std::holds_alternative<CompletionRequest>(parsed));
   const auto& request = std::get<CompletionRequest>(parsed);
   EXPECT_EQ(request.prompts.size(), 2u);
@@ -59,7 +63,8 @@ TEST(CompletionRequestTest, TextPromptsNeedATokenizer) {
   const auto parsed = Parse("{\"prompt\":[\"bc\",\"d\"]}", true);
   ASSERT_TRUE(std::holds_alternative<CompletionRequest>(parsed));
   const auto& request = std::get<CompletionRequest>(parsed);
-  EXPECT_EQ(request.prompts[0].token_ids, (std::vector<int32_t>{1, 1, 2}));  // with the special token
+  EXPECT_EQ(request.prompts[0].token_ids,
+            (std::vector<int32_t>{1, 1, 2}));  // with the special token
   EXPECT_EQ(request.prompts[1].text, "d");
   const auto plain = Parse("{\"prompt\":\"bc\",\"add_special_tokens\":false}", true);
   EXPECT_EQ(std::get<CompletionRequest>(plain).prompts[0].token_ids, (std::vector<int32_t>{1, 2}));
@@ -88,8 +93,10 @@ TEST(CompletionRequestTest, ErrorsAreVllms) {
   prompts += "]";
   const std::string bad = "BadRequestError";
   const std::vector<ErrorCase> cases = {
-      {"{\"prompt\":[1],\"model\":\"X\"}", 404, "NotFoundError", "model", "The model `X` does not exist."},
-      {"{}", 400, bad, "prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)"},
+      {"{\"prompt\":[1],\"model\":\"X\"}", 404, "NotFoundError", "model",
+       "The model `X` does not exist."},
+      {"{}", 400, bad, "prompt",
+       "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)"},
       {"{\"prompt\":\"\"}", 400, bad, "prompt", "Either prompt or prompt_embeds"},
       {"{\"prompt\":[[]]}", 400, bad, std::nullopt, "The decoder prompt cannot be empty"},
       {"{\"prompt\":[32]}", 400, bad, std::nullopt, "Token id 32 is out of vocabulary"},
@@ -100,33 +107,42 @@ TEST(CompletionRequestTest, ErrorsAreVllms) {
       {"{\"prompt\":{}}", 400, "Bad Request", "body.prompt", ""},
       {"{\"prompt\":" + prompts + "}", 400, bad, std::nullopt, "prompt list length 1025 exceeds"},
       {"{\"prompt\":[1],\"prompt_logprobs\":9}", 400, bad, "prompt_logprobs",
-       "Requested prompt logprobs of 9, which is greater than max allowed: 8 (parameter=prompt_logprobs, value=9)"},
+       "Requested prompt logprobs of 9, which is greater than max allowed: 8 "
+       "(parameter=prompt_logprobs, value=9)"},
       {"{\"prompt\":[1],\"prompt_logprobs\":-1}", 400, bad, "prompt_logprobs",
        "Requested prompt logprobs of 32, which is greater than max allowed: 8"},
       {"{\"prompt\":[1],\"logprobs\":9}", 400, bad, "logprobs",
-       "Requested sample logprobs of 9, which is greater than max allowed: 8 (parameter=logprobs, value=9)"},
+       "Requested sample logprobs of 9, which is greater than max allowed: 8 (parameter=logprobs, "
+       "value=9)"},
       {"{\"prompt\":[1],\"prompt_logprobs\":-2}", 400, bad, "prompt_logprobs",
        "`prompt_logprobs` must be a positive value or -1. (parameter=prompt_logprobs, value=-2)"},
       {"{\"prompt\":[1],\"prompt_logprobs\":\"abc\"}", 400, bad, "prompt_logprobs",
        "`prompt_logprobs` must be an integer. (parameter=prompt_logprobs, value=abc)"},
       {"{\"prompt\":[1],\"max_tokens\":0}", 400, bad, "max_tokens",
        "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)"},
-      {"{\"prompt\":[1],\"max_tokens\":\"x\"}", 400, "Bad Request", "body.max_tokens", "valid integer"},
+      {"{\"prompt\":[1],\"max_tokens\":\"x\"}", 400, "Bad Request", "body.max_tokens",
+       "valid integer"},
       {"{\"prompt\":[1],\"echo\":1}", 400, "Bad Request", "body.echo", "valid boolean"},
       {"{\"prompt\":[1],\"temperature\":3}", 400, bad, "temperature", "between 0 and 2"},
       {"{\"prompt\":[1],\"top_p\":0}", 400, bad, "top_p", "(0, 1]"},
       {"{\"prompt\":[1],\"top_k\":-2}", 400, bad, "top_k", "top_k must be between -1"},
       {"{\"prompt\":[1],\"stop_token_ids\":[32]}", 400, bad, "stop_token_ids", "holds 32"},
-      {"{\"prompt\":[1],\"suffix\":\"x\"}", 400, bad, std::nullopt, "suffix is not currently supported"},
-      {"{\"prompt\":[1],\"stream_options\":{}}", 400, bad, "stream_options", "can only be defined when"},
+      {"{\"prompt\":[1],\"suffix\":\"x\"}", 400, bad, std::nullopt,
+       "suffix is not currently supported"},
+      {"{\"prompt\":[1],\"stream_options\":{}}", 400, bad, "stream_options",
+       "can only be defined when"},
       {"{\"prompt\":" + many + ",\"max_tokens\":1}", 400, bad, "input_tokens",
-       "This model's maximum context length is 64 tokens. However, you requested 1 output tokens and your prompt "
-       "contains 64 input tokens, for a total of 65 tokens. Please reduce the length of the input prompt or the "
+       "This model's maximum context length is 64 tokens. However, you requested 1 output tokens "
+       "and your prompt "
+       "contains 64 input tokens, for a total of 65 tokens. Please reduce the length of the input "
+       "prompt or the "
        "number of requested output tokens. (parameter=input_tokens, value=64)"},
       {"{\"prompt\":" + many + ",\"max_tokens\":0,\"echo\":true}", 400, bad, std::nullopt,
-       "The decoder prompt (length 64) plus the number of requested output tokens (at least 1) is longer than the "
+       "The decoder prompt (length 64) plus the number of requested output tokens (at least 1) is "
+       "longer than the "
        "maximum model length of 64."},
-      {"{\"prompt\":[1],\"max_tokens\":9223372036854775807}", 400, bad, "input_tokens", "a total of 9223372036854775808"},
+      {"{\"prompt\":[1],\"max_tokens\":9223372036854775807}", 400, bad, "input_tokens",
+       "a total of 9223372036854775808"},
       {"{\"prompt\":[1]", 400, "Bad Request", "body", "1 validation error"},
       {"[1]", 400, "Bad Request", "body", "object"},
       {std::string(100000, '['), 400, "Bad Request", "body", ""},
@@ -145,24 +161,40 @@ TEST(CompletionRequestTest, ErrorsAreVllms) {
 
 TEST(CompletionRequestTest, UnsupportedFieldsAreRefusedByNameUnlessNeutral) {
   const std::vector<std::pair<std::string, std::string>> fields = {
-      {"n", "2"},          {"best_of", "2"},        {"stream", "true"},          {"min_p", "0.1"},
-      {"stop", "\"x\""},   {"logit_bias", "{\"1\":1}"}, {"repetition_penalty", "1.1"}, {"use_beam_search", "true"},
-      {"min_tokens", "1"}, {"bad_words", "[\"a\"]"}, {"presence_penalty", "0.5"}, {"prompt_embeds", "\"x\""},
-      {"priority", "1"},   {"truncate_prompt_tokens", "4"}, {"logprob_token_ids", "[1]"},
-      {"allowed_token_ids", "[1]"}, {"structured_outputs", "{\"a\":1}"}, {"spaces_between_special_tokens", "false"},
+      {"n", "2"},
+      {"best_of", "2"},
+      {"stream", "true"},
+      {"min_p", "0.1"},
+      {"stop", "\"x\""},
+      {"logit_bias", "{\"1\":1}"},
+      {"repetition_penalty", "1.1"},
+      {"use_beam_search", "true"},
+      {"min_tokens", "1"},
+      {"bad_words", "[\"a\"]"},
+      {"presence_penalty", "0.5"},
+      {"prompt_embeds", "\"x\""},
+      {"priority", "1"},
+      {"truncate_prompt_tokens", "4"},
+      {"logprob_token_ids", "[1]"},
+      {"allowed_token_ids", "[1]"},
+      {"structured_outputs", "{\"a\":1}"},
+      {"spaces_between_special_tokens", "false"},
       {"include_stop_str_in_output", "true"}};
   for (const auto& [name, value] : fields) {
     const auto parsed = Parse("{\"prompt\":[1],\"" + name + "\":" + value + "}");
     ASSERT_TRUE(std::holds_alternative<HttpError>(parsed)) << name;
     EXPECT_EQ(std::get<HttpError>(parsed).param, name);
     EXPECT_THAT(std::get<HttpError>(parsed).message, HasSubstr(name + " is not supported"));
-    EXPECT_TRUE(std::holds_alternative<CompletionRequest>(Parse("{\"prompt\":[1],\"" + name + "\":null}"))) << name;
+    EXPECT_TRUE(
+        std::holds_alternative<CompletionRequest>(Parse("{\"prompt\":[1],\"" + name + "\":null}")))
+        << name;
   }
 }
 
 TEST(HttpErrorTest, JsonShape) {
   EXPECT_EQ(BadField("f", "m \xFF").Json(),
-            "{\"error\":{\"message\":\"m \xEF\xBF\xBD\",\"type\":\"BadRequestError\",\"param\":\"f\",\"code\":400}}");
+            "{\"error\":{\"message\":\"m "
+            "\xEF\xBF\xBD\",\"type\":\"BadRequestError\",\"param\":\"f\",\"code\":400}}");
   EXPECT_EQ(FromStatus(ResourceExhausted("q")).status, 429);
   EXPECT_EQ(FromStatus(Unavailable("u")).status, 503);
   EXPECT_EQ(FromStatus(absl::DeadlineExceededError("d")).status, 504);

@@ -24,7 +24,8 @@ CompletionRequest MakeRequest() {
   return request;
 }
 
-// Row 0 (position 1): the actual token 1 is not in the top 2. Row 1 (position 2): token 2 is second.
+// Row 0 (position 1): the actual token 1 is not in the top 2. Row 1 (position 2): token 2 is
+// second.
 InferenceResult MakeResult(int32_t k) {
   ScoreRows rows;
   rows.num_rows = 2;
@@ -42,8 +43,10 @@ InferenceResult MakeResult(int32_t k) {
   return {std::move(rows), std::move(generated)};
 }
 
-std::string Render(const CompletionRequest& request, const InferenceResult& result, bool with_tokenizer = false) {
-  const auto json = CompletionResponseJson(request, *MakeFakeModel(with_tokenizer).model, {result}, 1755000000);
+std::string Render(const CompletionRequest& request, const InferenceResult& result,
+                   bool with_tokenizer = false) {
+  const auto json =
+      CompletionResponseJson(request, *MakeFakeModel(with_tokenizer).model, {result}, 1755000000);
   EXPECT_OK(json);
   return json.value_or("");
 }
@@ -51,30 +54,34 @@ std::string Render(const CompletionRequest& request, const InferenceResult& resu
 TEST(CompletionResponseTest, WholeAnswerInVllmsKeyOrder) {
   CompletionRequest request = MakeRequest();
   request.prompt_logprobs = 2;
-  EXPECT_EQ(
-      Render(request, MakeResult(2)),
-      "{\"id\":\"cmpl-id\",\"object\":\"text_completion\",\"created\":1755000000,\"model\":\"fake\",\"choices\":["
-      "{\"index\":0,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\",\"stop_reason\":null,"
-      "\"token_ids\":null,\"prompt_logprobs\":[null,"
-      "{\"1\":{\"logprob\":-3.5,\"rank\":9,\"decoded_token\":null},"
-      "\"5\":{\"logprob\":-0.5,\"rank\":1,\"decoded_token\":null},"
-      "\"6\":{\"logprob\":-1.25,\"rank\":2,\"decoded_token\":null}},"
-      "{\"2\":{\"logprob\":-0.75,\"rank\":2,\"decoded_token\":null},"
-      "\"7\":{\"logprob\":-0.10000000149011612,\"rank\":1,\"decoded_token\":null}}],"
-      "\"prompt_token_ids\":null,\"routed_experts\":null}],"
-      "\"service_tier\":null,\"system_fingerprint\":\"taopd-" TAOPD_VERSION
-      "-01234567\","
-      "\"usage\":{\"prompt_tokens\":3,\"total_tokens\":4,\"completion_tokens\":1,\"prompt_tokens_details\":null,"
-      "\"completion_tokens_details\":null},"
-      "\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null}");
+  EXPECT_EQ(Render(request, MakeResult(2)),
+            "{\"id\":\"cmpl-id\",\"object\":\"text_completion\",\"created\":1755000000,\"model\":"
+            "\"fake\",\"choices\":["
+            "{\"index\":0,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\",\"stop_"
+            "reason\":null,"
+            "\"token_ids\":null,\"prompt_logprobs\":[null,"
+            "{\"1\":{\"logprob\":-3.5,\"rank\":9,\"decoded_token\":null},"
+            "\"5\":{\"logprob\":-0.5,\"rank\":1,\"decoded_token\":null},"
+            "\"6\":{\"logprob\":-1.25,\"rank\":2,\"decoded_token\":null}},"
+            "{\"2\":{\"logprob\":-0.75,\"rank\":2,\"decoded_token\":null},"
+            "\"7\":{\"logprob\":-0.10000000149011612,\"rank\":1,\"decoded_token\":null}}],"
+            "\"prompt_token_ids\":null,\"routed_experts\":null}],"
+            "\"service_tier\":null,\"system_fingerprint\":\"taopd-" TAOPD_VERSION
+            "-01234567\","
+            "\"usage\":{\"prompt_tokens\":3,\"total_tokens\":4,\"completion_tokens\":1,\"prompt_"
+            "tokens_details\":null,"
+            "\"completion_tokens_details\":null},"
+            "\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null}");
 }
 
 TEST(CompletionResponseTest, ZeroPromptLogprobsGivesTheActualToken) {
   CompletionRequest request = MakeRequest();
   request.prompt_logprobs = 0;
-  EXPECT_THAT(Render(request, MakeResult(0)),
-              HasSubstr("\"prompt_logprobs\":[null,{\"1\":{\"logprob\":-3.5,\"rank\":9,\"decoded_token\":null}},"
-                        "{\"2\":{\"logprob\":-0.75,\"rank\":2,\"decoded_token\":null}}]"));
+  EXPECT_THAT(
+      Render(request, MakeResult(0)),
+      HasSubstr(
+          "\"prompt_logprobs\":[null,{\"1\":{\"logprob\":-3.5,\"rank\":9,\"decoded_token\":null}},"
+          "{\"2\":{\"logprob\":-0.75,\"rank\":2,\"decoded_token\":null}}]"));
 }
 
 TEST(CompletionResponseTest, OneTokenPromptGivesNull) {
@@ -94,8 +101,8 @@ TEST(CompletionResponseTest, MinusInfinityIsMinus9999AndNanIsAnError) {
   EXPECT_THAT(Render(request, result), HasSubstr("\"logprob\":-9999.0,"));
   for (float bad : {std::nanf(""), kInf}) {
     result.score->sampled_log_probs[0] = bad;
-    EXPECT_ERROR(CompletionResponseJson(request, *MakeFakeModel().model, {result}, 0), absl::StatusCode::kInternal,
-                 "token 1 at position 1");
+    EXPECT_ERROR(CompletionResponseJson(request, *MakeFakeModel().model, {result}, 0),
+                 absl::StatusCode::kInternal, "token 1 at position 1");
   }
 }
 
@@ -109,10 +116,13 @@ TEST(CompletionResponseTest, EchoedLogprobsCoverPromptAndGeneratedTokens) {
   result.generated->top_log_probs = {-0.25f, -2.0f};
   const std::string json = Render(request, result, /*with_tokenizer=*/true);
   EXPECT_THAT(json, HasSubstr("\"text\":\"abcd\""));
-  EXPECT_THAT(json, HasSubstr("\"logprobs\":{\"text_offset\":[0,1,2,3],\"token_logprobs\":[null,-3.5,-0.75,-0.25],"
-                              "\"tokens\":[\"a\",\"b\",\"c\",\"d\"],\"top_logprobs\":[null,"
-                              "{\"b\":-3.5,\"f\":-0.5,\"g\":-1.25},"
-                              "{\"c\":-0.75,\"h\":-0.10000000149011612},{\"d\":-0.25,\"j\":-2.0}]}"));
+  EXPECT_THAT(
+      json,
+      HasSubstr(
+          "\"logprobs\":{\"text_offset\":[0,1,2,3],\"token_logprobs\":[null,-3.5,-0.75,-0.25],"
+          "\"tokens\":[\"a\",\"b\",\"c\",\"d\"],\"top_logprobs\":[null,"
+          "{\"b\":-3.5,\"f\":-0.5,\"g\":-1.25},"
+          "{\"c\":-0.75,\"h\":-0.10000000149011612},{\"d\":-0.25,\"j\":-2.0}]}"));
   EXPECT_THAT(json, HasSubstr("\"decoded_token\":\"b\""));
 }
 
@@ -120,7 +130,8 @@ TEST(CompletionResponseTest, LogprobsZeroReportsOnlyTheChosenToken) {
   CompletionRequest request = MakeRequest();
   request.logprobs = 0;
   EXPECT_THAT(Render(request, MakeResult(0)),
-              HasSubstr("\"logprobs\":{\"text_offset\":[0],\"token_logprobs\":[-0.25],\"tokens\":[\"token_id:3\"],"
+              HasSubstr("\"logprobs\":{\"text_offset\":[0],\"token_logprobs\":[-0.25],\"tokens\":["
+                        "\"token_id:3\"],"
                         "\"top_logprobs\":[{\"token_id:3\":-0.25}]}"));
 }
 
@@ -130,7 +141,8 @@ TEST(CompletionResponseTest, EchoedLogprobsAreCutToTheirOwnCount) {
   request.logprobs = 0;
   request.prompt_logprobs = 2;  // asks for more than logprobs does
   EXPECT_THAT(Render(request, MakeResult(2)),
-              HasSubstr("\"top_logprobs\":[null,{\"token_id:1\":-3.5},{\"token_id:2\":-0.75},{\"token_id:3\":-0.25}]"));
+              HasSubstr("\"top_logprobs\":[null,{\"token_id:1\":-3.5},{\"token_id:2\":-0.75},{"
+                        "\"token_id:3\":-0.25}]"));
 }
 
 TEST(CompletionResponseTest, MaxTokensZeroHidesTheGeneratedToken) {
@@ -157,8 +169,10 @@ TEST(CompletionResponseTest, StopReasonIsTheAskedIdOnly) {
   InferenceResult result = MakeResult(0);
   result.generated->ids = {4, 3};
   result.generated->finish = FinishReason::kStop;
-  EXPECT_THAT(Render(request, result, true),
-              HasSubstr("\"text\":\"e\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_reason\":null"));
+  EXPECT_THAT(
+      Render(request, result, true),
+      HasSubstr(
+          "\"text\":\"e\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_reason\":null"));
   request.stop_token_ids = {3};
   EXPECT_THAT(Render(request, result), HasSubstr("\"finish_reason\":\"stop\",\"stop_reason\":3"));
 }
@@ -169,7 +183,8 @@ TEST(CompletionResponseTest, EqualTokenTextsMerge) {
   InferenceResult result = MakeResult(0);
   result.generated->top_ids = {30, 31};  // both incomplete characters: empty text
   result.generated->top_log_probs = {-1.0f, -2.0f};
-  EXPECT_THAT(Render(request, result, true), HasSubstr("\"top_logprobs\":[{\"d\":-0.25,\"\":-2.0}]"));
+  EXPECT_THAT(Render(request, result, true),
+              HasSubstr("\"top_logprobs\":[{\"d\":-0.25,\"\":-2.0}]"));
 }
 
 TEST(TokenTextTest, CompletesACharacterFromItsContext) {
@@ -200,7 +215,8 @@ TEST(EstimateTest, BoundsTheAnswer) {
   InferenceResult result = MakeResult(2);
   result.generated->top_ids = {3, 9};
   result.generated->top_log_probs = {-0.25f, -2.0f};
-  EXPECT_GE(EstimateResponseBytes(request), static_cast<int64_t>(Render(request, result, true).size()));
+  EXPECT_GE(EstimateResponseBytes(request),
+            static_cast<int64_t>(Render(request, result, true).size()));
 }
 
 }  // namespace

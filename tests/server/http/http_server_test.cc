@@ -17,11 +17,11 @@
 namespace taopd {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 using nlohmann::json;
 using testing::FakeModel;
+using ::testing::HasSubstr;
 using testing::MakeFakeModel;
+using ::testing::StartsWith;
 
 // A client that says exactly what it is told.
 class RawClient {
@@ -38,13 +38,15 @@ class RawClient {
   ~RawClient() { Close(); }
   // False when the server has closed.
   bool Send(const std::string& bytes) {
-    return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+    return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(bytes.size());
   }
   std::string ReadAll() {
     std::string all;
     char buffer[4096];
     ssize_t got;
-    while ((got = ::recv(socket_, buffer, sizeof(buffer), 0)) > 0) all.append(buffer, static_cast<size_t>(got));
+    while ((got = ::recv(socket_, buffer, sizeof(buffer), 0)) > 0)
+      all.append(buffer, static_cast<size_t>(got));
     return all;
   }
   void Close() {
@@ -59,7 +61,8 @@ class RawClient {
 class HttpServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto server = HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_, [] { FAIL() << "listener lost"; });
+    auto server =
+        HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_, [] { FAIL() << "listener lost"; });
     ASSERT_OK(server);
     server_ = *std::move(server);
     client_ = std::make_unique<httplib::Client>("127.0.0.1", server_->port());
@@ -71,7 +74,9 @@ class HttpServerTest : public ::testing::Test {
     if (server_ != nullptr) server_->Shutdown(absl::Now() + absl::Seconds(10));
   }
   void Ready() { state_.SetReady(fake_.model); }
-  httplib::Result Complete(const std::string& body) { return client_->Post("/v1/completions", body, "application/json"); }
+  httplib::Result Complete(const std::string& body) {
+    return client_->Post("/v1/completions", body, "application/json");
+  }
   std::string Raw(const std::string& request) {
     RawClient client(server_->port());
     client.Send(request);
@@ -123,7 +128,8 @@ TEST_F(HttpServerTest, UnknownRoutesAndMethods) {
 
 TEST_F(HttpServerTest, ScoresABatchOfPrompts) {
   Ready();
-  const auto answer = Complete("{\"prompt\":[[3,1,4],[5]],\"max_tokens\":1,\"temperature\":0,\"prompt_logprobs\":2}");
+  const auto answer = Complete(
+      "{\"prompt\":[[3,1,4],[5]],\"max_tokens\":1,\"temperature\":0,\"prompt_logprobs\":2}");
   ASSERT_EQ(answer->status, 200) << answer->body;
   EXPECT_EQ(answer->get_header_value("Content-Type"), "application/json");
   const json body = json::parse(answer->body);
@@ -142,14 +148,16 @@ TEST_F(HttpServerTest, ScoresABatchOfPrompts) {
       EXPECT_EQ(entry["logprob"].get<float>(), static_cast<float>(expected[order[rank - 1]]));
     }
     const int32_t actual = std::vector<int32_t>{3, 1, 4}[t];
-    EXPECT_EQ(rows[t][std::to_string(actual)]["logprob"].get<float>(), static_cast<float>(expected[actual]));
+    EXPECT_EQ(rows[t][std::to_string(actual)]["logprob"].get<float>(),
+              static_cast<float>(expected[actual]));
   }
 }
 
 TEST_F(HttpServerTest, LogprobsOfSampledTokensAreUnderTemperatureOne) {
   Ready();
-  const auto answer = Complete("{\"prompt\":[3,1],\"max_tokens\":2,\"temperature\":0.5,\"logprobs\":1,"
-                               "\"ignore_eos\":true,\"return_token_ids\":true}");
+  const auto answer = Complete(
+      "{\"prompt\":[3,1],\"max_tokens\":2,\"temperature\":0.5,\"logprobs\":1,"
+      "\"ignore_eos\":true,\"return_token_ids\":true}");
   ASSERT_EQ(answer->status, 200) << answer->body;
   const json choice = json::parse(answer->body)["choices"][0];
   std::vector<int32_t> ids = {3, 1};
@@ -157,27 +165,34 @@ TEST_F(HttpServerTest, LogprobsOfSampledTokensAreUnderTemperatureOne) {
     const int32_t id = choice["token_ids"][i];
     const float expected = static_cast<float>(testing::FakeLogProbs(ids, ids.size(), 1.0)[id]);
     EXPECT_EQ(choice["logprobs"]["token_logprobs"][i].get<float>(), expected);
-    EXPECT_EQ(choice["logprobs"]["top_logprobs"][i]["token_id:" + std::to_string(id)].get<float>(), expected);
+    EXPECT_EQ(choice["logprobs"]["top_logprobs"][i]["token_id:" + std::to_string(id)].get<float>(),
+              expected);
     ids.push_back(id);
   }
 }
 
 TEST_F(HttpServerTest, RequestIdHeaderNamesTheAnswer) {
   Ready();
-  const auto answer = client_->Post("/v1/completions", {{"X-Request-Id", "abc\"d"}}, "{\"prompt\":[1]}", "application/json");
+  const auto answer = client_->Post("/v1/completions", {{"X-Request-Id", "abc\"d"}},
+                                    "{\"prompt\":[1]}", "application/json");
   EXPECT_EQ(json::parse(answer->body)["id"], "cmpl-abc\"d");
 }
 
 TEST_F(HttpServerTest, FullQueueIs429) {
-  const EngineLimits limits = {.vocab_size = 32, .max_model_len = 64, .max_top_k = 8, .max_candidates = 4,
-                               .max_num_seqs = 4, .max_queued_tokens = 3};
+  const EngineLimits limits = {.vocab_size = 32,
+                               .max_model_len = 64,
+                               .max_top_k = 8,
+                               .max_candidates = 4,
+                               .max_num_seqs = 4,
+                               .max_queued_tokens = 3};
   fake_ = MakeFakeModel(false, std::make_unique<testing::FakeEngine>(limits));
   Ready();
   fake_.engine->Hold(true);
   std::thread first([&] {
     httplib::Client client("127.0.0.1", server_->port());
     client.set_read_timeout(20);
-    EXPECT_EQ(client.Post("/v1/completions", "{\"prompt\":[1,2]}", "application/json")->status, 200);
+    EXPECT_EQ(client.Post("/v1/completions", "{\"prompt\":[1,2]}", "application/json")->status,
+              200);
   });
   fake_.engine->WaitForQueued(1);
   const auto refused = Complete("{\"prompt\":[1,2]}");
@@ -203,8 +218,9 @@ TEST_F(HttpServerTest, ClientGoneCancelsTheWork) {
   fake_.engine->Hold(true);
   RawClient client(server_->port());
   const std::string body = "{\"prompt\":[[1],[2]]}";
-  client.Send("POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: " +
-              std::to_string(body.size()) + "\r\n\r\n" + body);
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body);
   fake_.engine->WaitForQueued(2);
   client.Close();
   fake_.engine->WaitForCancels(2);
@@ -221,10 +237,12 @@ TEST_F(HttpServerTest, AmbiguousOrUnreadableBodiesAreRefusedAndClosed) {
       {post + "Content-Length: 99999999999999999999999\r\n\r\n", "400"},
       {post + "Content-Length: 33554433\r\n\r\n", "413"},
       {post + "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", "415"},
-      {"POST /v1/completions HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}", "415"},
+      {"POST /v1/completions HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}",
+       "415"},
       {"POST /v1/completions HTTP/1.1\r\n\r\n", "411"},
       {"DELETE /v1/models HTTP/1.1\r\n\r\n", "405"},
-      {"GET /health HTTP/1.1\r\nContent-Length: 31\r\n\r\nGET /version HTTP/1.1\r\nA: b\r\n\r\nx", "400"},
+      {"GET /health HTTP/1.1\r\nContent-Length: 31\r\n\r\nGET /version HTTP/1.1\r\nA: b\r\n\r\nx",
+       "400"},
   };
   for (const auto& [request, status] : cases) {
     const std::string answer = Raw(request);
@@ -249,7 +267,9 @@ TEST_F(HttpServerTest, EndlessHeadsAndChunksAreCutOff) {
   EXPECT_EQ(headers.ReadAll().find("HTTP/1.1 200"), std::string::npos);
 
   RawClient chunks(server_->port());
-  open = chunks.Send("POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
+  open = chunks.Send(
+      "POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n");
   int num_sent = 0;
   for (; num_sent < 1024 && open; ++num_sent) open = chunks.Send("10000\r\n" + block + "\r\n");
   if (open) chunks.Send("0\r\n\r\n");
@@ -260,7 +280,8 @@ TEST_F(HttpServerTest, EndlessHeadsAndChunksAreCutOff) {
 TEST_F(HttpServerTest, MemoryOfBodiesAndAnswersIsBoundedAndReturned) {
   Ready();
   {
-    const auto most = state_.message_budget().TryReserve(state_.message_budget().max_bytes() - 1000);
+    const auto most =
+        state_.message_budget().TryReserve(state_.message_budget().max_bytes() - 1000);
     const auto refused = Complete("{\"prompt\":[1],\"max_tokens\":1}");
     EXPECT_EQ(refused->status, 429);
     EXPECT_THAT(refused->body, HasSubstr("max_message_memory_bytes"));
@@ -273,9 +294,11 @@ TEST_F(HttpServerTest, MemoryOfBodiesAndAnswersIsBoundedAndReturned) {
 
 TEST_F(HttpServerTest, ChunkedBodyIsRead) {
   Ready();
-  EXPECT_THAT(Raw("POST /v1/completions HTTP/1.1\r\nContent-Type: application/json; charset=utf-8\r\n"
-                  "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n8\r\n{\"prompt\r\n6\r\n\":[1]}\r\n0\r\n\r\n"),
-              StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(
+      Raw("POST /v1/completions HTTP/1.1\r\nContent-Type: application/json; charset=utf-8\r\n"
+          "Transfer-Encoding: chunked\r\nConnection: "
+          "close\r\n\r\n8\r\n{\"prompt\r\n6\r\n\":[1]}\r\n0\r\n\r\n"),
+      StartsWith("HTTP/1.1 200"));
 }
 
 TEST_F(HttpServerTest, MetricsCountKnownRoutesOnly) {
@@ -285,9 +308,13 @@ TEST_F(HttpServerTest, MetricsCountKnownRoutesOnly) {
   Complete("{\"prompt\":[1]}");
   const auto metrics = client_->Get("/metrics");
   EXPECT_EQ(metrics->get_header_value("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
-  EXPECT_THAT(metrics->body, HasSubstr("taopd_teacher_requests_total{code=\"200\",method=\"GET /health\"} 1"));
-  EXPECT_THAT(metrics->body, HasSubstr("taopd_teacher_requests_total{code=\"404\",method=\"other\"} 1"));
-  EXPECT_THAT(metrics->body, HasSubstr("taopd_teacher_requests_total{code=\"200\",method=\"POST /v1/completions\"} 1"));
+  EXPECT_THAT(metrics->body,
+              HasSubstr("taopd_teacher_requests_total{code=\"200\",method=\"GET /health\"} 1"));
+  EXPECT_THAT(metrics->body,
+              HasSubstr("taopd_teacher_requests_total{code=\"404\",method=\"other\"} 1"));
+  EXPECT_THAT(
+      metrics->body,
+      HasSubstr("taopd_teacher_requests_total{code=\"200\",method=\"POST /v1/completions\"} 1"));
   EXPECT_EQ(metrics->body.find("made/up"), std::string::npos);
 }
 
@@ -301,7 +328,8 @@ TEST_F(HttpServerTest, ManyClientsAtOnceAreAllAnswered) {
       client.set_keep_alive(true);  // each holds its connection: more than there are threads
       client.set_read_timeout(20);
       for (int k = 0; k < 2; ++k) {
-        const auto answer = client.Post("/v1/completions", "{\"prompt\":[1,2],\"prompt_logprobs\":1}", "application/json");
+        const auto answer = client.Post(
+            "/v1/completions", "{\"prompt\":[1,2],\"prompt_logprobs\":1}", "application/json");
         if (answer && answer->status == 200) ++num_ok;
       }
     });

@@ -28,10 +28,30 @@ Outcome Parse(std::vector<const char*> arguments) {
 }
 
 TEST(TeacherOptionsTest, ReadsVllmFlagNames) {
-  const Outcome outcome =
-      Parse({"--model", "m", "--port", "0", "--grpc-port", "0", "--max-model-len", "100", "--max-logprobs", "7",
-             "--max-num-batched-tokens", "9", "--max-num-seqs", "3", "--max-queued-tokens", "11", "--dtype",
-             "bfloat16", "--device", "cpu", "--served-model-name", "s", "--kv-cache-memory-bytes", "13"});
+  const Outcome outcome = Parse({"--model",
+                                 "m",
+                                 "--port",
+                                 "0",
+                                 "--grpc-port",
+                                 "0",
+                                 "--max-model-len",
+                                 "100",
+                                 "--max-logprobs",
+                                 "7",
+                                 "--max-num-batched-tokens",
+                                 "9",
+                                 "--max-num-seqs",
+                                 "3",
+                                 "--max-queued-tokens",
+                                 "11",
+                                 "--dtype",
+                                 "bfloat16",
+                                 "--device",
+                                 "cpu",
+                                 "--served-model-name",
+                                 "s",
+                                 "--kv-cache-memory-bytes",
+                                 "13"});
   ASSERT_TRUE(outcome.options) << outcome.err;
   EXPECT_EQ(outcome.options->ModelName(), "s");
   const EngineOptions engine = outcome.options->ToEngineOptions();

@@ -7,10 +7,10 @@
 namespace taopd {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::FakeModel;
+using ::testing::HasSubstr;
 using testing::MakeFakeModel;
+using ::testing::Not;
 
 TEST(ServingStateTest, AdmitsOnlyWhenReady) {
   ServingState state(Clock::Real(), absl::Seconds(1));
@@ -88,8 +88,12 @@ TEST(ServerMetricsTest, TextHoldsRequestsAndEngineNumbers) {
   const std::string text = metrics.Text(state);
   EXPECT_THAT(text, HasSubstr("taopd_teacher_ready 1"));
   EXPECT_THAT(text, HasSubstr("taopd_teacher_requests_total{code=\"OK\",method=\"grpc/Score\"} 2"));
-  EXPECT_THAT(text, HasSubstr("taopd_teacher_request_duration_seconds_bucket{method=\"grpc/Score\",le=\"0.005\"} 1"));
-  EXPECT_THAT(text, HasSubstr("taopd_teacher_request_duration_seconds_count{method=\"grpc/Score\"} 2"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "taopd_teacher_request_duration_seconds_bucket{method=\"grpc/Score\",le=\"0.005\"} 1"));
+  EXPECT_THAT(text,
+              HasSubstr("taopd_teacher_request_duration_seconds_count{method=\"grpc/Score\"} 2"));
   EXPECT_THAT(text, HasSubstr("vllm:prompt_tokens_total{model_name=\"fake\"} 3"));
   EXPECT_THAT(text, HasSubstr("taopd_teacher_max_queued_tokens 100000"));
   EXPECT_THAT(text, HasSubstr("# TYPE taopd_teacher_scored_rows_total counter"));

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <system_error>
 
 #include "common/base/status.h"
 
@@ -17,7 +18,9 @@ inline std::string ExampleContent(int64_t step, const std::string& name) {
 }
 
 inline absl::Status WriteExample(const std::string& dir, int64_t step) {
-  std::filesystem::create_directories(dir + "/student");
+  std::error_code error;  // a full disk is an answer here, not an exception
+  std::filesystem::create_directories(dir + "/student", error);
+  if (error) return Internal("cannot make ", dir, "/student: ", error.message());
   for (const char* name : {"student/model.bin", "optimizer.bin", "state.json"}) {
     std::ofstream file(dir + "/" + name, std::ios::binary);
     file << ExampleContent(step, name);

@@ -46,8 +46,10 @@ int NumSystemCalls() { return num_calls; }
 using taopd::testing::Run;
 
 extern "C" {
+// Counted only: what a killed process wrote is the kernel's, so waiting for the disk would test
+// nothing here and take most of the time.
 int fsync(int fd) {
-  return static_cast<int>(Run([&] { return syscall(SYS_fsync, fd); }));
+  return static_cast<int>(Run([] { return 0L; }));
 }
 int rename(const char* from, const char* to) {
   return static_cast<int>(Run([&] { return syscall(SYS_rename, from, to); }));
