@@ -151,7 +151,7 @@ std::string FormatNumber(double value, NumberStyle style, int digits) {
     const double percent = 100 * value;
     const double size = std::abs(percent);
     if (size >= 1e6 || (size != 0 && size < 1e-3)) return Scientific(percent, digits) + "%";
-    const int whole_digits = size < 1 ? 1 : static_cast<int>(std::floor(std::log10(size))) + 1;
+    const int whole_digits = size == 0 ? 1 : static_cast<int>(std::floor(std::log10(size))) + 1;
     return Trimmed(Fixed(percent, std::max(0, digits - whole_digits))) + "%";
   }
   const double size = std::abs(value);
