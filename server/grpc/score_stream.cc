@@ -35,15 +35,14 @@ void ScoreStream::Drain() {
 }
 
 void ScoreStream::OnReadDone(bool ok) {
-  {
-    absl::MutexLock lock(&mutex_);
-    reading_ = false;
-    if (!ok) reads_ended_ = true;
-  }
+  // reading_ stays true until request_ is no longer needed: a write that ends meanwhile on another
+  // thread must not start the next read into it.
   if (ok) Accept(request_);
   Next next;
   {
     absl::MutexLock lock(&mutex_);
+    reading_ = false;
+    if (!ok) reads_ended_ = true;
     next = DecideLocked(/*may_read=*/true);
   }
   Do(next);
