@@ -1,0 +1,39 @@
+// --config and --set, and how they become a configuration.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "common/config/settings.h"
+#include "common/config/yaml.h"
+#include "trainer/run/commands.h"
+
+namespace taopd {
+
+struct ConfigFlags {
+  std::string path;
+  std::vector<std::string> overrides;
+
+  void AddTo(CLI::App* app) {
+    app->add_option("--config", path, "YAML file; see the configuration reference")->required();
+    app->add_option("--set", overrides, "Override a setting: section.key=value (repeatable)")->expected(1)->take_all();
+  }
+
+  // The file, then the overrides, then the checks of each setting.
+  template <typename Config>
+  absl::Status Read(Config* config) const {
+    const SettingTable table = DescribeSettings(*config);
+    if (!path.empty()) TAOPD_RETURN_IF_ERROR(ReadYamlFile(path, table));
+    for (const std::string& assignment : overrides) TAOPD_RETURN_IF_ERROR(ApplyOverride(assignment, table));
+    return CheckSettings(DescribeSettings(*config));
+  }
+};
+
+// --resume and --overwrite of the commands that write a run directory.
+inline void AddStartFlags(CLI::App* app, StartMode* mode) {
+  auto* resume = app->add_flag("--resume", mode->resume, "Continue from the newest complete checkpoint of run.dir");
+  app->add_flag("--overwrite", mode->overwrite, "Replace the run that run.dir holds")->excludes(resume);
+}
+
+}  // namespace taopd

@@ -1,0 +1,32 @@
+// taopd-trainer config and objectives: what can be configured, as text for people and for README.md.
+#include <iostream>
+#include <memory>
+
+#include "common/config/yaml.h"
+#include "taopd/objective.h"
+#include "trainer/cli/subcommand.h"
+#include "trainer/sft_config.h"
+#include "trainer/train_config.h"
+
+namespace taopd {
+
+Subcommand AddConfig(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("config", "Print the configuration reference as Markdown");
+  auto program = std::make_shared<std::string>("train");
+  command->add_option("program", *program, "train or sft")->check(CLI::IsMember({"train", "sft"}));
+  return {command, [program] {
+            TrainConfig train;
+            SftConfig sft;
+            std::cout << SettingsReference(*program == "train" ? DescribeSettings(train) : DescribeSettings(sft));
+            return 0;
+          }};
+}
+
+Subcommand AddObjectives(CLI::App& app) {
+  return {app.add_subcommand("objectives", "List the objectives"), [] {
+            for (const ObjectiveInfo& row : AllObjectives()) std::cout << row.name << "\n    " << row.summary << "\n";
+            return 0;
+          }};
+}
+
+}  // namespace taopd

@@ -1,0 +1,24 @@
+// taopd-trainer report: one page of one or several runs.
+#include <memory>
+
+#include "trainer/cli/subcommand.h"
+#include "trainer/report/report.h"
+
+namespace taopd {
+
+Subcommand AddReport(CLI::App& app) {
+  struct Flags {
+    std::vector<std::string> run_dirs;
+    std::string output_path;
+  };
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("report", "One self-contained HTML page of one or several runs");
+  command->add_option("run_dirs", flags->run_dirs, "Run directories")->required();
+  command->add_option("-o,--output", flags->output_path, "The page")->required();
+  return {command, [flags] {
+            const absl::Status status = WriteReport(flags->run_dirs, flags->output_path);
+            return status.ok() ? EndCommand(std::nullopt) : EndCommand(BadData(status));
+          }};
+}
+
+}  // namespace taopd

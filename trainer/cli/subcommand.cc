@@ -1,0 +1,43 @@
+#include "trainer/cli/subcommand.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <thread>
+
+#include "common/base/log.h"
+
+namespace taopd {
+
+int EndCommand(const std::optional<RunFailure>& failure) {
+  if (!failure) return static_cast<int>(ExitCode::kFinished);
+  std::cout.flush();
+  if (failure->code == ExitCode::kStopped) {
+    LogInfo("stopped", {{"reason", std::string(failure->status.message())}});
+  } else {
+    std::fprintf(stderr, "taopd-trainer: %s\n", std::string(failure->status.message()).c_str());
+  }
+  return static_cast<int>(failure->code);
+}
+
+// Signals are taken by one thread, so nothing runs in a handler.
+void StopOnSignals(RunState* state) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every later thread
+  std::thread([signals, state] {
+    int signal = 0;
+    sigwait(&signals, &signal);
+    LogInfo("stopping after this step", {{"signal", signal}});
+    state->RequestStop();
+    sigwait(&signals, &signal);
+    LogWarning("ending at once; the newest checkpoint stays", {{"signal", signal}});
+    _exit(static_cast<int>(ExitCode::kStopped));
+  }).detach();
+}
+
+}  // namespace taopd

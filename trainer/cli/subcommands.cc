@@ -1,0 +1,27 @@
+// One row a subcommand.
+#include "trainer/cli/subcommand.h"
+
+namespace taopd {
+
+Subcommand AddTrain(CLI::App& app);
+Subcommand AddSft(CLI::App& app);
+Subcommand AddEval(CLI::App& app);
+Subcommand AddGenerate(CLI::App& app);
+Subcommand AddReport(CLI::App& app);
+Subcommand AddConfig(CLI::App& app);
+Subcommand AddObjectives(CLI::App& app);
+
+const std::vector<AddSubcommand>& AllSubcommands() {
+  static const std::vector<AddSubcommand> rows = {
+      AddTrain,
+      AddSft,
+      AddEval,
+      AddGenerate,
+      AddReport,
+      AddConfig,
+      AddObjectives,
+  };
+  return rows;
+}
+
+}  // namespace taopd
