@@ -25,9 +25,8 @@ target_include_directories(taopd_httplib SYSTEM INTERFACE ${TAOPD_HTTPLIB_INCLUD
 target_compile_options(taopd_httplib INTERFACE ${TAOPD_HTTPLIB_CFLAGS_OTHER})
 target_link_libraries(taopd_httplib INTERFACE ${TAOPD_HTTPLIB_LIBRARIES} OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
 
-# --- LibTorch ---------------------------------------------------------------------------------
-# deploy/setup puts it in $TAOPD_DEPS (default ~/.cache/taopd); an existing one is named with
-# TAOPD_DEPS (a directory that holds torch-2.11.0/torch or torch) or -DTAOPD_TORCH_DIR=.../torch.
+# --- Downloaded libraries -----------------------------------------------------------------------
+# deploy/setup puts them in $TAOPD_DEPS (default ~/.cache/taopd).
 if(DEFINED ENV{TAOPD_DEPS})
   set(taopd_deps_default $ENV{TAOPD_DEPS})
 elseif(DEFINED ENV{XDG_CACHE_HOME})
@@ -36,6 +35,28 @@ else()
   set(taopd_deps_default $ENV{HOME}/.cache/taopd)
 endif()
 set(TAOPD_DEPS ${taopd_deps_default} CACHE PATH "Directory of the downloaded dependencies")
+
+# --- Apache Arrow (Parquet) ---------------------------------------------------------------------
+# The C++ libraries of the Python wheel, linked by full file name: the wheel has no lib*.so links. CMake's
+# build rpath finds them at run time. Only common/io/parquet.cc includes their headers.
+find_path(TAOPD_ARROW_DIR NAMES include/parquet/arrow/reader.h
+          PATHS ${TAOPD_DEPS}/pyarrow-26.0.1/pyarrow ${TAOPD_DEPS}/pyarrow
+          NO_DEFAULT_PATH DOC "Apache Arrow: the directory that holds include/ and libarrow.so.2600")
+if(NOT TAOPD_ARROW_DIR)
+  message(FATAL_ERROR "Apache Arrow is not in ${TAOPD_DEPS}. Run deploy/setup, or set TAOPD_DEPS.")
+endif()
+add_library(taopd_arrow INTERFACE)
+foreach(lib arrow parquet)
+  add_library(taopd_lib${lib} SHARED IMPORTED GLOBAL)
+  set_target_properties(taopd_lib${lib} PROPERTIES
+    IMPORTED_LOCATION ${TAOPD_ARROW_DIR}/lib${lib}.so.2600 IMPORTED_SONAME lib${lib}.so.2600)
+endforeach()
+target_include_directories(taopd_arrow SYSTEM INTERFACE ${TAOPD_ARROW_DIR}/include)
+target_link_libraries(taopd_arrow INTERFACE taopd_libparquet taopd_libarrow Threads::Threads)
+
+# --- LibTorch ---------------------------------------------------------------------------------
+# An existing one is named with TAOPD_DEPS (a directory that holds torch-2.11.0/torch or torch) or
+# -DTAOPD_TORCH_DIR=.../torch.
 find_path(TAOPD_TORCH_DIR NAMES include/ATen/ATen.h
           PATHS ${TAOPD_DEPS}/torch-2.11.0/torch ${TAOPD_DEPS}/torch ${TAOPD_DEPS}
           NO_DEFAULT_PATH DOC "LibTorch: the directory that holds include/ and lib/")

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,31 +18,33 @@ namespace taopd {
 namespace {
 
 // nlohmann's SAX interface, building the value while it counts what the DOM parser does not: depth,
-// repeated keys, number of values.
+// repeated keys, number of values. Json is nlohmann::json or nlohmann::ordered_json.
+template <typename Json>
 class LimitedBuilder {
  public:
-  using Json = nlohmann::json;
-
   explicit LimitedBuilder(Json* root) : root_(root) {}
   const std::string& error() const { return error_; }
 
   // NOLINTBEGIN(readability-identifier-naming): the names are the library's.
   bool null() { return Add(nullptr) != nullptr; }
   bool boolean(bool value) { return Add(value) != nullptr; }
-  bool number_integer(Json::number_integer_t value) { return Add(value) != nullptr; }
-  bool number_unsigned(Json::number_unsigned_t value) { return Add(value) != nullptr; }
-  bool number_float(Json::number_float_t value, const std::string&) {
+  bool number_integer(typename Json::number_integer_t value) { return Add(value) != nullptr; }
+  bool number_unsigned(typename Json::number_unsigned_t value) { return Add(value) != nullptr; }
+  bool number_float(typename Json::number_float_t value, const std::string&) {
     return Add(value) != nullptr;
   }
   bool string(std::string& value) { return Add(std::move(value)) != nullptr; }
-  bool binary(Json::binary_t&) { return Fail("binary value"); }  // not in JSON text
+  bool binary(typename Json::binary_t&) { return Fail("binary value"); }  // not in JSON text
   bool start_object(size_t) { return Push(Add(Json::object())); }
   bool start_array(size_t) { return Push(Add(Json::array())); }
   bool end_object() { return Pop(); }
   bool end_array() { return Pop(); }
   bool key(std::string& name) {
-    auto& object = open_.back()->get_ref<Json::object_t&>();
-    const auto [entry, is_new] = object.try_emplace(name);
+    auto& object = open_.back()->template get_ref<typename Json::object_t&>();
+    if (kOrdered && object.size() >= kMaxOrderedJsonKeys) {
+      return Fail(Concat("an object of more than the limit of ", kMaxOrderedJsonKeys, " keys"));
+    }
+    const auto [entry, is_new] = object.emplace(name, Json());
     if (!is_new) return Fail(Concat("duplicate key \"", name, "\""));
     slot_ = &entry->second;
     return true;
@@ -76,7 +79,7 @@ class LimitedBuilder {
     }
     Json* place = root_;
     if (!open_.empty() && open_.back()->is_array()) {
-      auto& array = open_.back()->get_ref<Json::array_t&>();
+      auto& array = open_.back()->template get_ref<typename Json::array_t&>();
       place = &array.emplace_back();
     } else if (!open_.empty()) {
       place = slot_;
@@ -85,9 +88,11 @@ class LimitedBuilder {
     return place;
   }
 
+  static constexpr bool kOrdered = std::is_same_v<Json, nlohmann::ordered_json>;
+
   Json* root_;
-  // Containers from the root to the innermost open one. Pointers stay valid: an array grows only
-  // while none of its elements is open.
+  // Containers from the root to the innermost open one. Pointers stay valid: a container grows
+  // only while none of its elements is open.
   std::vector<Json*> open_;
   Json* slot_ = nullptr;  // where the value of the last key goes
   int64_t num_values_ = 0;
@@ -98,29 +103,10 @@ bool IsBlank(std::string_view line) {
   return line.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
-}  // namespace
-
-absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source) {
-  // The library takes a NUL byte for the end of the text and would ignore what follows.
-  if (const size_t nul = text.find('\0'); nul != std::string::npos) {
-    return InvalidArgument(source, ": not JSON: NUL byte at offset ", nul);
-  }
-  nlohmann::json value;
-  LimitedBuilder builder(&value);
-  if (!nlohmann::json::sax_parse(text, &builder)) {
-    return InvalidArgument(source, ": not JSON: ", builder.error());
-  }
-  return value;
-}
-
-absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path) {
-  TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(path, kMaxJsonFileBytes));
-  return ParseJson(text, path);
-}
-
-absl::Status ReadJsonl(
+// Each line that is not blank, with its 1-based number.
+absl::Status ReadLines(
     const std::string& path,
-    const std::function<absl::Status(const nlohmann::json& value, int64_t line)>& row) {
+    const std::function<absl::Status(const std::string& text, int64_t line)>& row) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
                                                              &std::fclose);
   if (file == nullptr) return FileError("open", path, errno);
@@ -129,10 +115,8 @@ absl::Status ReadJsonl(
   int64_t line_number = 1;
 
   auto finish_line = [&]() -> absl::Status {
-    const std::string where = Concat(path, ":", line_number);
     if (!IsBlank(line)) {
-      TAOPD_ASSIGN_OR_RETURN(const nlohmann::json value, ParseJson(line, where));
-      TAOPD_RETURN_IF_ERROR(Annotate(row(value, line_number), where));
+      TAOPD_RETURN_IF_ERROR(row(line, line_number));
     }
     line.clear();
     ++line_number;
@@ -157,6 +141,56 @@ absl::Status ReadJsonl(
   }
   if (std::ferror(file.get()) != 0) return FileError("read", path, errno);
   return finish_line();
+}
+
+template <typename Json>
+absl::StatusOr<Json> Parse(const std::string& text, const std::string& source) {
+  // The library takes a NUL byte for the end of the text and would ignore what follows.
+  if (const size_t nul = text.find('\0'); nul != std::string::npos) {
+    return InvalidArgument(source, ": not JSON: NUL byte at offset ", nul);
+  }
+  Json value;
+  LimitedBuilder<Json> builder(&value);
+  if (!Json::sax_parse(text, &builder)) {
+    return InvalidArgument(source, ": not JSON: ", builder.error());
+  }
+  return value;
+}
+
+}  // namespace
+
+absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source) {
+  return Parse<nlohmann::json>(text, source);
+}
+
+absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(const std::string& text,
+                                                        const std::string& source) {
+  return Parse<nlohmann::ordered_json>(text, source);
+}
+
+absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(path, kMaxJsonFileBytes));
+  return ParseJson(text, path);
+}
+
+absl::Status ReadJsonl(
+    const std::string& path,
+    const std::function<absl::Status(const nlohmann::json& value, int64_t line)>& row) {
+  return ReadLines(path, [&](const std::string& text, int64_t line) -> absl::Status {
+    const std::string where = Concat(path, ":", line);
+    TAOPD_ASSIGN_OR_RETURN(const nlohmann::json value, ParseJson(text, where));
+    return Annotate(row(value, line), where);
+  });
+}
+
+absl::Status ReadOrderedJsonl(
+    const std::string& path,
+    const std::function<absl::Status(const nlohmann::ordered_json& value, int64_t line)>& row) {
+  return ReadLines(path, [&](const std::string& text, int64_t line) -> absl::Status {
+    const std::string where = Concat(path, ":", line);
+    TAOPD_ASSIGN_OR_RETURN(const nlohmann::ordered_json value, ParseOrderedJson(text, where));
+    return Annotate(row(value, line), where);
+  });
 }
 
 absl::StatusOr<JsonlWriter> JsonlWriter::Open(const std::string& path, int64_t truncate_to_bytes) {

@@ -52,9 +52,10 @@ class SetupTest(unittest.TestCase):
     def with_libtorch(self, layout):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
-        for file in ("include/ATen/ATen.h", "lib/libtorch_cpu.so"):
-            path = pathlib.Path(directory.name, layout, file)
-            path.parent.mkdir(parents=True)
+        files = [pathlib.Path(layout, file) for file in ("include/ATen/ATen.h", "lib/libtorch_cpu.so")]
+        files += [pathlib.Path("pyarrow", file) for file in ("include/parquet/arrow/reader.h", "libparquet.so.2600")]
+        for path in (pathlib.Path(directory.name, file) for file in files):
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         return directory.name
 

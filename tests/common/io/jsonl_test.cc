@@ -58,6 +58,16 @@ TEST(ParseJson, LimitsTheNumberOfValues) {
   EXPECT_ERROR(ParseJson(text, "t"), kInvalid, "limit of 8000000 values");
 }
 
+TEST(ParseOrderedJson, KeepsTheOrderUnderTheSameLimits) {
+  ASSERT_OK_AND_ASSIGN(const auto value, ParseOrderedJson(R"({"z":1,"a":{"y":[2,{"c":3,"b":4}],"x":null}})", "t"));
+  EXPECT_EQ(value.dump(), R"({"z":1,"a":{"y":[2,{"c":3,"b":4}],"x":null}})");
+  EXPECT_ERROR(ParseOrderedJson(R"({"b":1,"a":2,"b":3})", "t"), kInvalid, "duplicate key \"b\"");
+  std::string many = "{";
+  for (size_t i = 0; i <= kMaxOrderedJsonKeys; ++i) many += Concat(i == 0 ? "" : ",", "\"", i, "\":0");
+  EXPECT_ERROR(ParseOrderedJson(many + "}", "t"), kInvalid, "more than the limit of 10000 keys");
+  EXPECT_OK(ParseJson(many + "}", "t"));
+}
+
 TEST(ReadJsonFile, NamesTheFile) {
   testing::TempDir dir;
   testing::WriteFile(dir.File("c.json"), "{\"a\": 1");
