@@ -35,11 +35,11 @@ struct PartOfRow {
   bool empty = true;
 };
 
-inline PartOfRow SumPart(const RowMath& math, float* logits, int64_t n, double temperature,
-                         bool write_exp) {
+// `max` is that of the row (RowMath::max).
+inline PartOfRow SumPartBelow(const RowMath& math, float max, float* logits, int64_t n,
+                              double temperature, bool write_exp) {
   PartOfRow part;
   const float scale = static_cast<float>(1 / temperature);
-  const float max = math.max(logits, n);
   // All -inf: nothing is left, the sums are zero whatever the shift. (A row of NaN has this
   // maximum, too.)
   part.shift = max == NegativeInfinity<float>() ? 0.0f : max;
@@ -51,6 +51,11 @@ inline PartOfRow SumPart(const RowMath& math, float* logits, int64_t n, double t
   part.log_sum_exp = shift + std::log(sums.sum_exp);
   part.mean_logit = shift + sums.sum_exp_x / sums.sum_exp;
   return part;
+}
+
+inline PartOfRow SumPart(const RowMath& math, float* logits, int64_t n, double temperature,
+                         bool write_exp) {
+  return SumPartBelow(math, math.max(logits, n), logits, n, temperature, write_exp);
 }
 
 // Entropy in nats of the whole row from its two parts: lse - sum_v p_v z_v. `taken` at 1 /

@@ -11,6 +11,7 @@
 #include "kernels/cpu/student_rows.h"
 #include "kernels/torch/head_gemm.h"
 #include "kernels/torch/student_rows_aten.h"
+#include "taopd/check_objective.h"
 
 namespace taopd {
 namespace {
@@ -24,47 +25,54 @@ void CheckTensor(const at::Tensor& tensor, const char* name, at::IntArrayRef sha
               device);
 }
 
-void CheckIds(const at::Tensor& ids, const char* name, int64_t vocabulary_size) {
+// lowest: 0, or -1 where that is padding.
+void CheckIds(const at::Tensor& ids, const char* name, int32_t lowest, int64_t vocabulary_size) {
   if (ids.numel() == 0) return;
   const auto [low, high] = at::aminmax(ids);
-  TORCH_CHECK(low.item<int32_t>() >= 0 && high.item<int32_t>() < vocabulary_size, name,
+  TORCH_CHECK(low.item<int32_t>() >= lowest && high.item<int32_t>() < vocabulary_size, name,
               " holds ids in [", low.item<int32_t>(), ", ", high.item<int32_t>(),
               "], outside of the vocabulary [0, ", vocabulary_size, ")");
 }
 
-void CheckTargets(const HeadTargets& targets, const ObjectiveInfo& info, int64_t num_rows,
+void CheckTargets(const HeadTargets& targets, const ObjectiveTerms& objective, int64_t num_rows,
                   int64_t vocabulary_size, at::Device device) {
+  const uint32_t needs = NeedsOf(objective);
+  const std::string name_of_objective = NameOf(objective);
   const auto check = [&](const at::Tensor& tensor, const char* name, bool needed,
                          at::IntArrayRef shape, at::ScalarType dtype) {
-    TORCH_CHECK(tensor.defined() || !needed, name, " is missing; objective ",
-                std::string(info.name), " needs it");
+    TORCH_CHECK(tensor.defined() || !needed, name, " is missing; objective ", name_of_objective,
+                " needs it");
     if (tensor.defined()) CheckTensor(tensor, name, shape, dtype, device);
   };
   const at::Tensor& support = targets.support_ids_Nk;
   const int64_t k = support.defined() && support.dim() == 2 ? support.size(1) : 0;
-  check(support, "support_ids", info.needs & kNeedsSupport, {num_rows, k}, at::kInt);
+  check(support, "support_ids", needs & kNeedsSupport, {num_rows, k}, at::kInt);
   check(targets.teacher_log_probs_Nk, "teacher_log_probs", support.defined(), {num_rows, k},
         at::kFloat);
-  check(targets.teacher_log_tail_N, "teacher_log_tail", info.needs & kNeedsTeacherTail, {num_rows},
-        at::kFloat);
+  check(targets.teacher_log_tail_N, "teacher_log_tail", false, {num_rows}, at::kFloat);
   check(targets.sampled_ids_N, "sampled_ids", true, {num_rows}, at::kInt);
   check(targets.teacher_sampled_log_probs_N, "teacher_sampled_log_probs",
-        info.needs & kNeedsTeacherSampled, {num_rows}, at::kFloat);
+        needs & kNeedsTeacherSampled, {num_rows}, at::kFloat);
+  check(targets.teacher_entropy_N, "teacher_entropy", needs & kNeedsTeacherEntropy, {num_rows},
+        at::kFloat);
   check(targets.behavior_log_probs_N, "behavior_log_probs", false, {num_rows}, at::kFloat);
   check(targets.row_weights_N, "row_weights", true, {num_rows}, at::kFloat);
-  TORCH_CHECK(!(info.needs & kNeedsSupport) || num_rows == 0 || k > 0,
-              "support_ids has k = 0; objective ", std::string(info.name), " needs a support");
+  TORCH_CHECK(!(needs & kNeedsSupport) || num_rows == 0 || k > 0,
+              "support_ids has k = 0; objective ", name_of_objective, " needs a support");
   TORCH_CHECK(k <= vocabulary_size, "support_ids has k = ", k, ", larger than the vocabulary of ",
               vocabulary_size);
-  if (support.defined()) CheckIds(support, "support_ids", vocabulary_size);
-  CheckIds(targets.sampled_ids_N, "sampled_ids", vocabulary_size);
+  TORCH_CHECK(!(needs & kNeedsFullVocabulary) || num_rows == 0 || k == vocabulary_size,
+              "support_ids has k = ", k, ", must be the vocabulary of ", vocabulary_size,
+              "; objective ", name_of_objective, " needs every token's log-prob");
+  if (support.defined()) CheckIds(support, "support_ids", -1, vocabulary_size);
+  CheckIds(targets.sampled_ids_N, "sampled_ids", 0, vocabulary_size);
 }
 
 HeadTargets ContiguousTargets(HeadTargets targets) {
   for (at::Tensor* tensor :
        {&targets.support_ids_Nk, &targets.teacher_log_probs_Nk, &targets.teacher_log_tail_N,
-        &targets.sampled_ids_N, &targets.teacher_sampled_log_probs_N, &targets.behavior_log_probs_N,
-        &targets.row_weights_N}) {
+        &targets.sampled_ids_N, &targets.teacher_sampled_log_probs_N, &targets.teacher_entropy_N,
+        &targets.behavior_log_probs_N, &targets.row_weights_N}) {
     if (tensor->defined()) *tensor = tensor->contiguous();
   }
   return targets;
@@ -73,8 +81,8 @@ HeadTargets ContiguousTargets(HeadTargets targets) {
 HeadTargets NarrowTargets(HeadTargets targets, int64_t begin, int64_t num) {
   for (at::Tensor* tensor :
        {&targets.support_ids_Nk, &targets.teacher_log_probs_Nk, &targets.teacher_log_tail_N,
-        &targets.sampled_ids_N, &targets.teacher_sampled_log_probs_N, &targets.behavior_log_probs_N,
-        &targets.row_weights_N}) {
+        &targets.sampled_ids_N, &targets.teacher_sampled_log_probs_N, &targets.teacher_entropy_N,
+        &targets.behavior_log_probs_N, &targets.row_weights_N}) {
     if (tensor->defined()) *tensor = tensor->narrow(0, begin, num);
   }
   return targets;
@@ -98,7 +106,7 @@ void StudentRowsCpu(const HeadTargets& targets, const HeadOptions& options, at::
   float* logits = logits_CV.mutable_data_ptr<float>();
   float* loss = loss_C.mutable_data_ptr<float>();
   float* all_metrics = metrics_CM.mutable_data_ptr<float>();
-  std::atomic<bool> duplicate{false};
+  std::atomic<cpu::RowStatus> status{cpu::RowStatus::kOk};
   at::parallel_for(
       0, logits_CV.size(0), RowsPerTask(vocabulary_size), [&](int64_t begin, int64_t end) {
         cpu::StudentRowScratch scratch;
@@ -110,27 +118,22 @@ void StudentRowsCpu(const HeadTargets& targets, const HeadOptions& options, at::
           row.teacher_log_tail = ValueOrNan(targets.teacher_log_tail_N, n);
           row.sampled_id = targets.sampled_ids_N.const_data_ptr<int32_t>()[n];
           row.teacher_sampled_log_prob = ValueOrNan(targets.teacher_sampled_log_probs_N, n);
+          row.teacher_entropy = ValueOrNan(targets.teacher_entropy_N, n);
           row.behavior_log_prob = RowOrNull<float>(targets.behavior_log_probs_N, n, 1);
           row.weight = targets.row_weights_N.const_data_ptr<float>()[n];
           cpu::StudentRowNumbers numbers;
-          if (cpu::StudentRow(options.objective, options.temperature, row,
-                              logits + n * vocabulary_size, vocabulary_size, &scratch,
-                              &numbers) != cpu::RowStatus::kOk) {
-            duplicate = true;
+          const cpu::RowStatus row_status =
+              cpu::StudentRow(options.objective, options.temperature, options.top_k_metrics, row,
+                              logits + n * vocabulary_size, vocabulary_size, &scratch, &numbers);
+          if (row_status != cpu::RowStatus::kOk) {
+            status = row_status;
             return;
           }
           loss[n] = numbers.loss;
-          float* metrics = all_metrics + n * kNumHeadMetrics;
-          metrics[kStudentTail] = std::exp(numbers.log_tail);
-          metrics[kTeacherTail] = std::exp(row.teacher_log_tail);
-          metrics[kStudentEntropy] = numbers.entropy;
-          metrics[kSampledLogProb] = numbers.sampled_log_prob;
-          metrics[kSampledLogRatio] = numbers.sampled_log_prob - row.teacher_sampled_log_prob;
-          metrics[kSampledOutside] = numbers.sampled_in_support ? 0.0f : 1.0f;
-          metrics[kNumLimited] = static_cast<float>(numbers.num_limited);
+          std::copy_n(numbers.metrics, kNumHeadMetrics, all_metrics + n * kNumHeadMetrics);
         }
       });
-  TORCH_CHECK(!duplicate, "support_ids holds an id twice in one row");
+  TORCH_CHECK(status.load() == cpu::RowStatus::kOk, cpu::Describe(status.load()));
 }
 
 }  // namespace
@@ -143,13 +146,11 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
   const int64_t num_rows = hidden_NH.size(0);
   const int64_t vocabulary_size = lm_head_VH.size(0);
   const at::Device device = hidden_NH.device();
-  const ObjectiveInfo& info = InfoOf(options.objective);
-  CheckTargets(targets, info, num_rows, vocabulary_size, device);
+  const std::string problem = ProblemOf(options.objective);
+  TORCH_CHECK(problem.empty(), problem);
+  CheckTargets(targets, options.objective, num_rows, vocabulary_size, device);
   TORCH_CHECK(options.temperature > 0 && std::isfinite(options.temperature), "temperature is ",
               options.temperature, ", must be positive");
-  const double beta = options.objective.beta;
-  TORCH_CHECK(!(info.needs & kReadsBeta) || (beta > 0 && beta < 1), "beta is ", beta,
-              ", must be above 0 and below 1 for objective ", std::string(info.name));
   if (d_lm_head_VH.defined()) {
     CheckTensor(d_lm_head_VH, "d_lm_head", lm_head_VH.sizes(), at::kFloat, device);
   }

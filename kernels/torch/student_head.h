@@ -15,43 +15,38 @@
 #include <vector>
 
 #include "taopd/objective.h"
+#include "taopd/row_metrics.h"
 
 namespace taopd {
 
 // A tensor that the objective does not need (its needs in taopd/objective.h) may be undefined;
 // metrics that would read it are then NaN. sampled_ids_N and row_weights_N are always needed.
 struct HeadTargets {
-  at::Tensor support_ids_Nk;               // int32, distinct within a row, each in [0, V)
-  at::Tensor teacher_log_probs_Nk;         // float32, log q on the support; -inf allowed
-  at::Tensor teacher_log_tail_N;           // float32, log of q outside the support; -inf allowed
+  // int32, distinct within a row, each in [0, V); -1 at the end of a row pads a support that is
+  // smaller than k. An objective that needs the full vocabulary needs k = V.
+  at::Tensor support_ids_Nk;
+  at::Tensor teacher_log_probs_Nk;  // float32, log q on the support; -inf allowed
+  // float32, log of q outside the support; -inf allowed. Undefined, or NaN in a row: made from the
+  // support's mass with the clamp of the paper's listing, and counted (kTailWasDerived).
+  at::Tensor teacher_log_tail_N;
   at::Tensor sampled_ids_N;                // int32, y
   at::Tensor teacher_sampled_log_probs_N;  // float32, log q(y)
+  at::Tensor teacher_entropy_N;            // float32, nats, of the teacher's whole distribution
   at::Tensor behavior_log_probs_N;  // float32, log p_behavior(y); only off-policy corrections read
                                     // it; undefined: the batch is from the present policy
-  at::Tensor row_weights_N;  // float32; the total loss is sum_n w_n loss_n
+  at::Tensor row_weights_N;         // float32; the total loss is sum_n w_n loss_n
 };
 
 struct HeadOptions {
-  Objective objective;       // from FindObjective(name), kernels/include/taopd/objective.h
-  double temperature = 1.0;  // logits are divided by this before the softmax
+  ObjectiveTerms objective;             // one objective, or a linear combination of several
+  double temperature = 1.0;             // logits are divided by this before the softmax
+  bool top_k_metrics = false;           // also fill kTopKOverlap and kTopKOverlapAdvantage
   int64_t workspace_bytes = 256 << 20;  // bound of a chunk's logits and their gradient
-};
-
-// Row metrics, in this order, each float32 [N] (columns of HeadOutput::metrics_NM).
-enum HeadMetric : int {
-  kStudentTail,      // probability outside of the support under the student
-  kTeacherTail,      // the same under the teacher
-  kStudentEntropy,   // nats, full vocabulary
-  kSampledLogProb,   // log p(y)
-  kSampledLogRatio,  // log p(y) - log q(y)
-  kSampledOutside,   // 1 when y is not in the support
-  kNumLimited,       // log-probs and weights held at a limit of taopd/objective_row.h
-  kNumHeadMetrics,
 };
 
 struct HeadOutput {
   at::Tensor loss_N;       // float32, unweighted, on hidden's device
-  at::Tensor metrics_NM;   // float32 [N, kNumHeadMetrics], on the CPU
+  at::Tensor metrics_NM;   // float32 [N, kNumHeadMetrics] (taopd/row_metrics.h), on the CPU
   at::Tensor d_hidden_NH;  // hidden's dtype: d (sum_n w_n loss_n) / d hidden
 };
 

@@ -4,6 +4,8 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/cpu/student_rows.h"
+
 namespace taopd {
 namespace {
 
@@ -17,6 +19,17 @@ struct HostRows {
   const double* data;
 };
 
+// uint8 [C, k] on the CPU: which support ids are among the row's largest logits, as many as the row
+// has support ids.
+at::Tensor InStudentTopK(const at::Tensor& logits_CV, const at::Tensor& support_Ck,
+                         const at::Tensor& padding_Ck) {
+  const at::Tensor top_Ck = std::get<1>(logits_CV.topk(support_Ck.size(1), 1));
+  // Padding makes the row's k smaller: of the sorted top ids only the first k count.
+  at::Tensor marks_CV = at::zeros(logits_CV.sizes(), logits_CV.options().dtype(at::kByte));
+  marks_CV.scatter_(1, top_Ck, padding_Ck.logical_not().to(at::kByte));
+  return marks_CV.gather(1, support_Ck).to(at::kCPU).contiguous();
+}
+
 }  // namespace
 
 void StudentRowsAten(const HeadTargets& targets, const HeadOptions& options, at::Tensor logits_CV,
@@ -24,23 +37,39 @@ void StudentRowsAten(const HeadTargets& targets, const HeadOptions& options, at:
   const int64_t num_rows = logits_CV.size(0);
   const bool has_support = targets.support_ids_Nk.defined();
   const int64_t k = has_support ? targets.support_ids_Nk.size(1) : 0;
-  const at::TensorOptions wide = at::TensorOptions().dtype(at::kDouble);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const at::Tensor sampled_C1 = targets.sampled_ids_N.to(at::kLong).unsqueeze(1);
-  const at::Tensor support_Ck = has_support ? targets.support_ids_Nk.to(at::kLong) : at::Tensor();
-  if (has_support && k > 1) {
-    const at::Tensor sorted_Ck = std::get<0>(support_Ck.sort(1));
-    TORCH_CHECK(!sorted_Ck.narrow(1, 1, k - 1).eq(sorted_Ck.narrow(1, 0, k - 1)).any().item<bool>(),
-                "support_ids holds an id twice in one row");
+  const uint32_t needs = NeedsOf(options.objective);
+  at::Tensor support_Ck, padding_Ck;
+  if (has_support) {
+    support_Ck = targets.support_ids_Nk.to(at::kLong);
+    padding_Ck = support_Ck.lt(0);
+    if (k > 1) {
+      const at::Tensor sorted_Ck = std::get<0>(support_Ck.sort(1));
+      const at::Tensor later_Ck = sorted_Ck.narrow(1, 1, k - 1);
+      TORCH_CHECK(!later_Ck.eq(sorted_Ck.narrow(1, 0, k - 1))
+                       .logical_and(later_Ck.ge(0))
+                       .any()
+                       .item<bool>(),
+                  cpu::Describe(cpu::RowStatus::kDuplicateSupportId));
+    }
   }
 
   // The support leaves the row: the rest is the tail.
   logits_CV.mul_(1 / options.temperature);
   const at::Tensor sampled_logit_C = logits_CV.gather(1, sampled_C1).squeeze(1).to(at::kDouble);
   at::Tensor taken_Ck = at::empty({num_rows, 0}, logits_CV.options().dtype(at::kDouble));
-  if (has_support) {
+  at::Tensor in_top_k_Ck, empty_C1;  // rows without a support keep their logits
+  if (has_support && k > 0) {
+    // Padding gathers the row's first id of the support, whose place it may then write, too.
+    const at::Tensor first_C1 = support_Ck.narrow(1, 0, 1).clamp_min(0);
+    support_Ck = at::where(padding_Ck, first_C1, support_Ck);
     taken_Ck = logits_CV.gather(1, support_Ck).to(at::kDouble);
-    logits_CV.scatter_(1, support_Ck, -std::numeric_limits<double>::infinity());
+    if (options.top_k_metrics) in_top_k_Ck = InStudentTopK(logits_CV, support_Ck, padding_Ck);
+    empty_C1 = padding_Ck.narrow(1, 0, 1);
+    logits_CV.scatter_(1, support_Ck,
+                       at::where(empty_C1, logits_CV.gather(1, support_Ck),
+                                 -std::numeric_limits<double>::infinity()));
   }
   const at::Tensor max_C1 = logits_CV.amax(1, true);
   const at::Tensor shift_C1 =
@@ -62,32 +91,39 @@ void StudentRowsAten(const HeadTargets& targets, const HeadOptions& options, at:
   const HostRows log_q(targets.teacher_log_probs_Nk);
   const HostRows log_q_tail(targets.teacher_log_tail_N);
   const HostRows log_q_sampled(targets.teacher_sampled_log_probs_N);
+  const HostRows teacher_entropy(targets.teacher_entropy_N);
   const HostRows log_behavior(targets.behavior_log_probs_N);
   const HostRows weights(targets.row_weights_N);
   const HostRows support(has_support ? targets.support_ids_Nk : at::Tensor());
   const HostRows sampled(targets.sampled_ids_N);
 
-  at::Tensor gradient_Cm = at::empty({num_rows, k + 2}, wide);  // support, dense factor, sampled
+  // Support, dense factor, sampled.
+  at::Tensor gradient_Cm = at::empty({num_rows, k + 2}, at::TensorOptions().dtype(at::kDouble));
   double* gradient = gradient_Cm.mutable_data_ptr<double>();
-  std::vector<double> log_p(k);
+  std::vector<double> log_p(k), scratch(k);
+  std::vector<int32_t> ids(k);
   for (int64_t n = 0; n < num_rows; ++n) {
     const double* numbers = packed_data + n * (k + 4);
+    for (int64_t j = 0; j < k; ++j) ids[j] = static_cast<int32_t>(support.data[n * k + j]);
+    const int32_t size = cpu::SupportSize(ids.data(), static_cast<int32_t>(k));
+    const cpu::RowStatus status = cpu::CheckSupportSize(size, needs, logits_CV.size(1));
+    TORCH_CHECK(status == cpu::RowStatus::kOk, cpu::Describe(status));
     const double shift = numbers[k + 1];
     const double sum = numbers[k + 2];
     const double tail = sum == 0 ? NegativeInfinity<double>() : shift + std::log(sum);
-    const double log_sum_exp = LogAddExp(tail, LogSumExp(numbers, static_cast<int32_t>(k)));
+    const double log_sum_exp = LogAddExp(tail, LogSumExp(numbers, size));
     double entropy = 0;
     if (sum != 0) {
       entropy += std::exp(tail - log_sum_exp) * (log_sum_exp - shift - numbers[k + 3] / sum);
     }
     bool inside = false;
-    for (int64_t j = 0; j < k; ++j) {
+    for (int32_t j = 0; j < size; ++j) {
       log_p[j] = numbers[j] - log_sum_exp;
       if (log_p[j] != NegativeInfinity<double>()) entropy -= std::exp(log_p[j]) * log_p[j];
-      inside = inside || support.data[n * k + j] == sampled.data[n];
+      inside = inside || ids[j] == sampled.data[n];
     }
     ObjectiveRow<double> row;
-    row.k = static_cast<int32_t>(k);
+    row.k = size;
     row.log_p = log_p.data();
     row.log_q = log_q.data + (log_q.data != nullptr ? n * k : 0);
     row.log_p_tail = tail - log_sum_exp;
@@ -96,29 +132,42 @@ void StudentRowsAten(const HeadTargets& targets, const HeadOptions& options, at:
     row.log_q_sampled = log_q_sampled.At(n, nan);
     row.log_behavior_sampled = log_behavior.At(n, row.log_p_sampled);
     row.sampled_in_support = inside;
+    row.teacher_entropy = teacher_entropy.At(n, nan);
+    const TeacherTail teacher_tail = FillTeacherTail(&row, size == logits_CV.size(1));
     ObjectiveResult<double> result;
     result.support_gradient = gradient + n * (k + 2);
-    EvaluateObjective(options.objective, row, &result);
+    EvaluateObjectives(options.objective, row, scratch.data(), &result);
 
     const double to_logits = weights.data[n] / options.temperature;
-    for (int64_t j = 0; j < k; ++j) result.support_gradient[j] *= to_logits;
+    for (int64_t j = 0; j < k; ++j) {
+      // Padding stands for the first id, see above.
+      result.support_gradient[j] = j < size   ? result.support_gradient[j] * to_logits
+                                   : size > 0 ? result.support_gradient[0]
+                                              : 0;
+    }
     result.support_gradient[k] =
         sum == 0 ? 0 : result.a * to_logits * std::exp(shift - log_sum_exp);
     result.support_gradient[k + 1] = result.c * to_logits;
     loss_C[n] = result.loss;
     float* metrics = metrics_CM.mutable_data_ptr<float>() + n * kNumHeadMetrics;
-    metrics[kStudentTail] = static_cast<float>(std::exp(row.log_p_tail));
-    metrics[kTeacherTail] = static_cast<float>(std::exp(row.log_q_tail));
-    metrics[kStudentEntropy] = static_cast<float>(entropy < 0 ? 0 : entropy);
-    metrics[kSampledLogProb] = static_cast<float>(row.log_p_sampled);
-    metrics[kSampledLogRatio] = static_cast<float>(row.log_p_sampled - row.log_q_sampled);
-    metrics[kSampledOutside] = inside ? 0.0f : 1.0f;
-    metrics[kNumLimited] = static_cast<float>(result.num_limited);
+    WriteRowMetrics(row, result, entropy < 0 ? 0 : entropy, teacher_tail, metrics);
+    if (in_top_k_Ck.defined() && size > 0) {
+      const uint8_t* in_top_k = in_top_k_Ck.const_data_ptr<uint8_t>() + n * k;
+      int32_t overlap = 0;
+      for (int32_t j = 0; j < size; ++j) overlap += in_top_k[j];
+      metrics[kTopKOverlap] = static_cast<float>(overlap);
+      metrics[kTopKOverlapAdvantage] =
+          static_cast<float>(OverlapAdvantage(row.log_p, row.log_q, size, in_top_k));
+    }
   }
 
   const at::Tensor on_device = gradient_Cm.to(logits_CV.options());
   logits_CV.mul_(on_device.narrow(1, k, 1));
-  if (has_support) logits_CV.scatter_(1, support_Ck, on_device.narrow(1, 0, k));
+  if (has_support && k > 0) {
+    logits_CV.scatter_(
+        1, support_Ck,
+        at::where(empty_C1, logits_CV.gather(1, support_Ck), on_device.narrow(1, 0, k)));
+  }
   logits_CV.scatter_add_(1, sampled_C1, on_device.narrow(1, k + 1, 1));
 }
 

@@ -118,8 +118,9 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(const TrainCo
 
 HeadOptions MakeHeadOptions(const TrainConfig& config) {
   HeadOptions options;
-  options.objective = *FindObjective(config.objective.name);
-  options.objective.beta = config.objective.beta;
+  Objective objective = *FindObjective(config.objective.name);
+  objective.beta = config.objective.beta;
+  options.objective = objective;
   options.temperature = config.rollout.temperature;
   options.workspace_bytes = static_cast<int64_t>(config.trainer.head_workspace_mb * (1 << 20));
   return options;

@@ -13,8 +13,15 @@
 // the gradient.
 //
 // To add an objective: a function in objective_functions.h and a row in TAOPD_OBJECTIVES below. The
-// registry, the dispatch, the tests against finite differences and the CUDA build follow from the
-// row.
+// registry, the dispatch, the configuration, the tests against finite differences and the CUDA
+// build follow from the row. To try one without touching this file, put the function (namespace
+// taopd::objectives) and `#define TAOPD_EXTRA_OBJECTIVES(X) X(kMine, "mine", Mine, kNeedsSupport,
+// "What it is.")` in a header of your own and compile everything with
+// -DTAOPD_EXTRA_OBJECTIVES_HEADER='"that/header.h"';
+// tests/kernels/objective/extra_objective_test.cc does that.
+//
+// A loss may be a linear combination of objectives (ObjectiveTerms): the form above is linear, so a
+// combination costs its terms' O(k) work and nothing over the vocabulary.
 //
 // Everything here is free of state, allocation and framework; any thread, host or device.
 #pragma once
@@ -23,10 +30,17 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 #include "taopd/host_device.h"
 #include "taopd/objective_functions.h"
 #include "taopd/objective_row.h"
+
+#ifdef TAOPD_EXTRA_OBJECTIVES_HEADER
+#include TAOPD_EXTRA_OBJECTIVES_HEADER
+#else
+#define TAOPD_EXTRA_OBJECTIVES(X)
+#endif
 
 namespace taopd {
 
@@ -34,13 +48,17 @@ namespace taopd {
 enum ObjectiveNeeds : uint32_t {
   kNeedsNothing = 0,
   kNeedsSupport = 1,         // support ids and log q on them, k >= 1
-  kNeedsTeacherTail = 2,     // log_q_tail
+  kNeedsTeacherTail = 2,     // log_q_tail, or FillTeacherTail's in its place
   kNeedsTeacherSampled = 4,  // log_q_sampled
   kReadsBehavior = 8,        // log_behavior_sampled, where the batch is not from the present policy
-  kReadsBeta = 16,           // Objective::beta in (0, 1)
+  kReadsBeta = 16,           // beta in (0, 1)
   // The gradient is that of a surrogate with stop-gradients (a score-function estimate): unbiased
   // over y ~ p, but not the derivative of the loss value for a given y.
   kScoreFunction = 32,
+  kNeedsFullVocabulary = 64,     // the support is the whole vocabulary: k = V
+  kNeedsTeacherEntropy = 128,    // teacher_entropy
+  kReadsEntropyThreshold = 256,  // entropy_threshold >= 0
+  kReadsMaxRho = 512,            // max_rho >= 0
 };
 
 // X(enumerator, name in configurations, function, needs, what it is and when to use it)
@@ -49,9 +67,13 @@ enum ObjectiveNeeds : uint32_t {
     "Tail-Aware Top-k OPD (paper, Method): reverse KL on the support plus one token that "      \
     "carries the tail. The default.")                                                           \
   X(kScTaOpd, "sc_ta_opd", ScTaOpd,                                                             \
-    kNeedsSupport | kNeedsTeacherTail | kNeedsTeacherSampled | kReadsBehavior | kScoreFunction, \
+    kNeedsSupport | kNeedsTeacherTail | kNeedsTeacherSampled | kReadsBehavior | kReadsMaxRho |  \
+        kScoreFunction,                                                                         \
     "Sample-corrected TA-OPD (paper, Discussion): adds the sampled token's estimate of what "   \
     "TA-OPD leaves out; unbiased for the full reverse KL in value and gradient.")               \
+  X(kFull, "full", Full, kNeedsSupport | kNeedsFullVocabulary,                                  \
+    "Full-vocabulary OPD (paper, Preliminaries): the exact reverse KL. Needs the teacher's "    \
+    "log-prob of every token: for small vocabularies.")                                         \
   X(kNormalized, "normalized", Normalized, kNeedsSupport,                                       \
     "Normalized top-k OPD (paper, Compared Methods): reverse KL of both distributions "         \
     "renormalised on the support. Blind to the tail, which grows; a baseline.")                 \
@@ -81,6 +103,12 @@ enum ObjectiveNeeds : uint32_t {
   X(kForwardKl, "forward_kl", ForwardKl, kNeedsSupport,                                         \
     "Forward KL of both distributions renormalised on the support: covers the teacher's "       \
     "modes; blind to the tail.")                                                                \
+  X(kEntropyAware, "entropy_aware", EntropyAware,                                               \
+    kNeedsSupport | kNeedsTeacherSampled | kNeedsTeacherEntropy | kReadsEntropyThreshold |      \
+        kScoreFunction,                                                                         \
+    "Entropy-aware OPD (Jin et al. 2026, arXiv:2603.07079; paper, Related Work): "              \
+    "sampled_token, plus forward_kl where the teacher's entropy is above entropy_threshold: "   \
+    "keeps diversity where several continuations are good.")                                    \
   X(kForwardKlTail, "forward_kl_tail", ForwardKlTail, kNeedsSupport | kNeedsTeacherTail,        \
     "Forward KL on the support plus the tail token; with k = V the classic distillation loss.") \
   X(kJsd, "jsd", Jsd, kNeedsSupport | kNeedsTeacherTail | kReadsBeta,                           \
@@ -88,7 +116,8 @@ enum ObjectiveNeeds : uint32_t {
     "(GKD, Agarwal et al. 2024): bounded, towards forward KL for small beta, reverse for "      \
     "large.")                                                                                   \
   X(kCrossEntropy, "cross_entropy", CrossEntropy, kNeedsNothing,                                \
-    "-log p(y): supervised fine-tuning on given responses; needs no teacher.")
+    "-log p(y): supervised fine-tuning on given responses; needs no teacher.")                  \
+  TAOPD_EXTRA_OBJECTIVES(X)
 
 enum class ObjectiveKind : int32_t {
 #define TAOPD_ENUMERATOR(kind, name, function, needs, summary) kind,
@@ -96,11 +125,28 @@ enum class ObjectiveKind : int32_t {
 #undef TAOPD_ENUMERATOR
 };
 
-// Which objective, with its parameters. Small and copyable: passed by value into kernels.
-struct Objective {
+// Which objective, with its parameters. Trivially copyable: passed by value into kernels.
+struct Objective : ObjectiveParameters {
   ObjectiveKind kind = ObjectiveKind::kTaOpd;
-  double beta = 0.5;  // kReadsBeta only
 };
+
+struct ObjectiveTerm {
+  Objective objective;
+  double weight = 1;
+};
+
+// sum_i weight_i objective_i; one objective is a combination of one. Trivially copyable: passed by
+// value into kernels.
+struct ObjectiveTerms {
+  ObjectiveTerms() = default;                   // ta_opd
+  ObjectiveTerms(const Objective& objective) {  // NOLINT: an objective is a combination of one
+    term[0].objective = objective;
+  }
+
+  int32_t num_terms = 1;  // 1..kMaxObjectiveTerms
+  ObjectiveTerm term[kMaxObjectiveTerms];
+};
+static_assert(std::is_trivially_copyable_v<ObjectiveTerms>);
 
 struct ObjectiveInfo {
   std::string_view name;
@@ -125,10 +171,20 @@ constexpr const ObjectiveInfo& InfoOf(const Objective& objective) {
   return kObjectives[static_cast<std::size_t>(objective.kind)];
 }
 
+// All that the terms need, or-ed.
+constexpr uint32_t NeedsOf(const ObjectiveTerms& terms) {
+  uint32_t needs = kNeedsNothing;
+  for (int32_t i = 0; i < terms.num_terms; ++i) needs |= InfoOf(terms.term[i].objective).needs;
+  return needs;
+}
+
 // The objective of that name with default parameters; nullopt where there is none.
 constexpr std::optional<Objective> FindObjective(std::string_view name) {
   for (const ObjectiveInfo& info : kObjectives) {
-    if (info.name == name) return Objective{.kind = info.kind};
+    if (info.name != name) continue;
+    Objective objective;
+    objective.kind = info.kind;
+    return objective;
   }
   return std::nullopt;
 }
@@ -141,12 +197,45 @@ TAOPD_HOST_DEVICE inline void EvaluateObjective(const Objective& objective,
                                                 const ObjectiveRow<Real>& row,
                                                 ObjectiveResult<Real>* result) {
   result->num_limited = 0;
+  result->num_truncated = 0;
   switch (objective.kind) {
 #define TAOPD_CASE(kind, name, function, needs, summary) \
   case ObjectiveKind::kind:                              \
-    return objectives::function(row, static_cast<Real>(objective.beta), result);
+    return objectives::function(row, objective, result);
     TAOPD_OBJECTIVES(TAOPD_CASE)
 #undef TAOPD_CASE
+  }
+}
+
+// The loss and gradient of a combination for one row: sums of the terms' loss, a, c and
+// support_gradient, and term_loss. scratch[k] is the caller's; not read and may be null when
+// num_terms is 1. REQUIRES: what NeedsOf(terms) names is in the row.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void EvaluateObjectives(const ObjectiveTerms& terms,
+                                                 const ObjectiveRow<Real>& row, Real* scratch,
+                                                 ObjectiveResult<Real>* result) {
+  EvaluateObjective(terms.term[0].objective, row, result);
+  const Real first_weight = static_cast<Real>(terms.term[0].weight);
+  if (first_weight != 1) {
+    result->loss *= first_weight;
+    result->a *= first_weight;
+    result->c *= first_weight;
+    for (int32_t j = 0; j < row.k; ++j) result->support_gradient[j] *= first_weight;
+  }
+  result->term_loss[0] = result->loss;
+  for (int32_t i = 1; i < kMaxObjectiveTerms; ++i) result->term_loss[i] = 0;
+  for (int32_t i = 1; i < terms.num_terms; ++i) {
+    const Real weight = static_cast<Real>(terms.term[i].weight);
+    ObjectiveResult<Real> term;
+    term.support_gradient = scratch;
+    EvaluateObjective(terms.term[i].objective, row, &term);
+    result->term_loss[i] = weight * term.loss;
+    result->loss += weight * term.loss;
+    result->a += weight * term.a;
+    result->c += weight * term.c;
+    for (int32_t j = 0; j < row.k; ++j) result->support_gradient[j] += weight * scratch[j];
+    result->num_limited += term.num_limited;
+    result->num_truncated += term.num_truncated;
   }
 }
 

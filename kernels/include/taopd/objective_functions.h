@@ -54,15 +54,18 @@ TAOPD_HOST_DEVICE inline void FinishReverseKl(const ObjectiveRow<Real>& row, Rea
 // multiplies only zeros.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void TaOpdCorrected(const ObjectiveRow<Real>& row, bool corrected,
-                                             ObjectiveResult<Real>* out) {
+                                             double max_rho, ObjectiveResult<Real>* out) {
   const Real tail_ratio = WeightedLogRatio(row.log_p_tail, row.log_q_tail, &out->num_limited);
   const Real ta = SupportReverseKl(row, out) + std::exp(row.log_p_tail) * tail_ratio;
   Real correction = 0;
   if (corrected && !row.sampled_in_support) {
-    const Real rho =
-        row.log_p_sampled == NegativeInfinity<Real>()
-            ? Real(0)
-            : LimitedExp(row.log_p_sampled - row.log_behavior_sampled, &out->num_limited);
+    Real rho = row.log_p_sampled == NegativeInfinity<Real>()
+                   ? Real(0)
+                   : LimitedExp(row.log_p_sampled - row.log_behavior_sampled, &out->num_limited);
+    if (max_rho > 0 && rho > Real(max_rho)) {
+      rho = Real(max_rho);
+      ++out->num_truncated;
+    }
     correction = rho * (SampledLogRatio(row, &out->num_limited) - tail_ratio);
   }
   out->loss = ta + correction;
@@ -73,24 +76,40 @@ TAOPD_HOST_DEVICE inline void TaOpdCorrected(const ObjectiveRow<Real>& row, bool
 
 // loss = sum over S+ of p log p/q;  a = T - loss;  g_j = p_j (r_j - loss)
 template <typename Real>
-TAOPD_HOST_DEVICE inline void TaOpd(const ObjectiveRow<Real>& row, Real /*beta*/,
+TAOPD_HOST_DEVICE inline void TaOpd(const ObjectiveRow<Real>& row,
+                                    const ObjectiveParameters& /*parameters*/,
                                     ObjectiveResult<Real>* out) {
-  TaOpdCorrected(row, false, out);
+  TaOpdCorrected(row, false, 0, out);
 }
 
 // The paper's eq. (lmas): ta_opd + A with A = rho [y not in S] (log p(y)/q(y) - T), whose gradient
-// is A d log p(y). rho = p(y)/p_behavior(y) is 1 on-policy and not clipped.
+// is A d log p(y). rho = p(y)/p_behavior(y) is 1 on-policy and not clipped unless max_rho asks for
+// it.
 template <typename Real>
-TAOPD_HOST_DEVICE inline void ScTaOpd(const ObjectiveRow<Real>& row, Real /*beta*/,
+TAOPD_HOST_DEVICE inline void ScTaOpd(const ObjectiveRow<Real>& row,
+                                      const ObjectiveParameters& parameters,
                                       ObjectiveResult<Real>* out) {
-  TaOpdCorrected(row, true, out);
+  TaOpdCorrected(row, true, parameters.max_rho, out);
+}
+
+// The full-vocabulary reverse KL: REQUIRES k = V. loss = sum_j p_j r_j;  g_j = p_j (r_j - loss); no
+// token is outside of the support.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void Full(const ObjectiveRow<Real>& row,
+                                   const ObjectiveParameters& /*parameters*/,
+                                   ObjectiveResult<Real>* out) {
+  out->loss = SupportReverseKl(row, out);
+  out->a = 0;
+  out->c = 0;
+  FinishReverseKl(row, out->loss, out);
 }
 
 // loss = sum_j pbar_j rbar_j;  a = 0;  g_j = pbar_j (rbar_j - loss). From the log-probs directly:
 // pbar is well defined for a support of any mass. A teacher with no mass on the whole support is
 // read as the floor on each id.
 template <typename Real>
-TAOPD_HOST_DEVICE inline void Normalized(const ObjectiveRow<Real>& row, Real /*beta*/,
+TAOPD_HOST_DEVICE inline void Normalized(const ObjectiveRow<Real>& row,
+                                         const ObjectiveParameters& /*parameters*/,
                                          ObjectiveResult<Real>* out) {
   const Real log_mass_p = LogSumExp(row.log_p, row.k);
   const Real log_mass_q = LogSumExp(row.log_q, row.k);
@@ -114,7 +133,8 @@ TAOPD_HOST_DEVICE inline void Normalized(const ObjectiveRow<Real>& row, Real /*b
 
 // loss = sum_j p_j r_j;  a = -(loss + m);  g_j = p_j (r_j + 1 - loss - m)
 template <typename Real>
-TAOPD_HOST_DEVICE inline void Unnormalized(const ObjectiveRow<Real>& row, Real /*beta*/,
+TAOPD_HOST_DEVICE inline void Unnormalized(const ObjectiveRow<Real>& row,
+                                           const ObjectiveParameters& /*parameters*/,
                                            ObjectiveResult<Real>* out) {
   out->loss = SupportReverseKl(row, out);
   Real mass = 0;
@@ -126,7 +146,8 @@ TAOPD_HOST_DEVICE inline void Unnormalized(const ObjectiveRow<Real>& row, Real /
 
 // loss = sum_j (p_j r_j + q_j - p_j), every term >= 0;  a = -sum_j p_j r_j;  g_j = p_j (r_j + a)
 template <typename Real>
-TAOPD_HOST_DEVICE inline void Mopd(const ObjectiveRow<Real>& row, Real /*beta*/,
+TAOPD_HOST_DEVICE inline void Mopd(const ObjectiveRow<Real>& row,
+                                   const ObjectiveParameters& /*parameters*/,
                                    ObjectiveResult<Real>* out) {
   const Real reverse_kl = SupportReverseKl(row, out);
   out->loss = reverse_kl;
@@ -140,7 +161,8 @@ TAOPD_HOST_DEVICE inline void Mopd(const ObjectiveRow<Real>& row, Real /*beta*/,
 // on every log-ratio, so a = -loss, g_j = p_j (r_j - loss), c = A'. As published, without rho: for
 // batches from the present policy.
 template <typename Real>
-TAOPD_HOST_DEVICE inline void EmaPg(const ObjectiveRow<Real>& row, Real /*beta*/,
+TAOPD_HOST_DEVICE inline void EmaPg(const ObjectiveRow<Real>& row,
+                                    const ObjectiveParameters& /*parameters*/,
                                     ObjectiveResult<Real>* out) {
   const Real reverse_kl = SupportReverseKl(row, out);
   out->c = row.sampled_in_support ? Real(0) : SampledLogRatio(row, &out->num_limited);
@@ -151,7 +173,8 @@ TAOPD_HOST_DEVICE inline void EmaPg(const ObjectiveRow<Real>& row, Real /*beta*/
 
 // k1: loss = log p(y)/q(y), gradient loss * d log p(y).
 template <typename Real>
-TAOPD_HOST_DEVICE inline void SampledToken(const ObjectiveRow<Real>& row, Real /*beta*/,
+TAOPD_HOST_DEVICE inline void SampledToken(const ObjectiveRow<Real>& row,
+                                           const ObjectiveParameters& /*parameters*/,
                                            ObjectiveResult<Real>* out) {
   out->loss = SampledLogRatio(row, &out->num_limited);
   FillScore(row, out->loss, out);
@@ -159,7 +182,8 @@ TAOPD_HOST_DEVICE inline void SampledToken(const ObjectiveRow<Real>& row, Real /
 
 // k2: loss = (log p(y)/q(y))^2 / 2.
 template <typename Real>
-TAOPD_HOST_DEVICE inline void SampledTokenK2(const ObjectiveRow<Real>& row, Real /*beta*/,
+TAOPD_HOST_DEVICE inline void SampledTokenK2(const ObjectiveRow<Real>& row,
+                                             const ObjectiveParameters& /*parameters*/,
                                              ObjectiveResult<Real>* out) {
   const Real r = SampledLogRatio(row, &out->num_limited);
   out->loss = r * r / 2;
@@ -169,7 +193,8 @@ TAOPD_HOST_DEVICE inline void SampledTokenK2(const ObjectiveRow<Real>& row, Real
 // k3: loss = q(y)/p(y) - 1 + log p(y)/q(y), gradient (1 - q(y)/p(y)) d log p(y). Beyond
 // kMaxLogWeight the ratio is held, and the log-ratio with it, so that the loss stays >= 0.
 template <typename Real>
-TAOPD_HOST_DEVICE inline void SampledTokenK3(const ObjectiveRow<Real>& row, Real /*beta*/,
+TAOPD_HOST_DEVICE inline void SampledTokenK3(const ObjectiveRow<Real>& row,
+                                             const ObjectiveParameters& /*parameters*/,
                                              ObjectiveResult<Real>* out) {
   Real minus_r = -SampledLogRatio(row, &out->num_limited);
   if (minus_r > Real(kMaxLogWeight)) {
@@ -183,9 +208,10 @@ TAOPD_HOST_DEVICE inline void SampledTokenK3(const ObjectiveRow<Real>& row, Real
 
 // loss = log p(y)/q(y), gradient (loss - baseline) d log p(y) with the normalized loss as baseline.
 template <typename Real>
-TAOPD_HOST_DEVICE inline void Vopd(const ObjectiveRow<Real>& row, Real beta,
+TAOPD_HOST_DEVICE inline void Vopd(const ObjectiveRow<Real>& row,
+                                   const ObjectiveParameters& parameters,
                                    ObjectiveResult<Real>* out) {
-  Normalized(row, beta, out);
+  Normalized(row, parameters, out);
   const Real baseline = out->loss;
   out->loss = SampledLogRatio(row, &out->num_limited);
   FillScore(row, out->loss - baseline, out);
@@ -203,7 +229,8 @@ TAOPD_HOST_DEVICE inline Real ForwardTerm(Real log_q, Real log_p, int32_t* num_l
 // loss = sum_j qbar_j log qbar_j/pbar_j;  a = 0;  g_j = pbar_j - qbar_j. Zero where either
 // distribution has no mass on the support.
 template <typename Real>
-TAOPD_HOST_DEVICE inline void ForwardKl(const ObjectiveRow<Real>& row, Real /*beta*/,
+TAOPD_HOST_DEVICE inline void ForwardKl(const ObjectiveRow<Real>& row,
+                                        const ObjectiveParameters& /*parameters*/,
                                         ObjectiveResult<Real>* out) {
   const Real log_mass_p = LogSumExp(row.log_p, row.k);
   const Real log_mass_q = LogSumExp(row.log_q, row.k);
@@ -223,11 +250,32 @@ TAOPD_HOST_DEVICE inline void ForwardKl(const ObjectiveRow<Real>& row, Real /*be
   }
 }
 
+// sampled_token plus, where the teacher's entropy is above the threshold, forward_kl. The two
+// gradients add: forward_kl has a = c = 0.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void EntropyAware(const ObjectiveRow<Real>& row,
+                                           const ObjectiveParameters& parameters,
+                                           ObjectiveResult<Real>* out) {
+  const Real r = SampledLogRatio(row, &out->num_limited);
+  if (row.teacher_entropy <= Real(parameters.entropy_threshold)) {
+    out->loss = r;
+    FillScore(row, r, out);
+    return;
+  }
+  ForwardKl(row, parameters, out);
+  out->loss += r;
+  if (std::isnan(row.teacher_entropy)) out->loss = row.teacher_entropy;
+  out->a = -r;
+  out->c = r;
+  for (int32_t j = 0; j < row.k; ++j) out->support_gradient[j] -= r * std::exp(row.log_p[j]);
+}
+
 // loss = sum over S+ of q log q/p;  a = Q - q_tail/p_tail;  g_j = Q p_j - q_j, where Q = sum over
 // S+ of q is 1 up to the rounding of what the teacher sent. a = 0 where the student has no tail (k
 // = V): it then multiplies only zeros.
 template <typename Real>
-TAOPD_HOST_DEVICE inline void ForwardKlTail(const ObjectiveRow<Real>& row, Real /*beta*/,
+TAOPD_HOST_DEVICE inline void ForwardKlTail(const ObjectiveRow<Real>& row,
+                                            const ObjectiveParameters& /*parameters*/,
                                             ObjectiveResult<Real>* out) {
   out->loss = ForwardTerm(row.log_q_tail, row.log_p_tail, &out->num_limited);
   out->c = 0;
@@ -264,8 +312,10 @@ TAOPD_HOST_DEVICE inline Real JsdOutcome(Real log_p, Real log_q, Real beta, Real
 // With u = log p/M and U = sum over S+ of p u:  a = (1 - beta)(u_tail - U),  g_j = (1 - beta) p_j
 // (u_j - U). The divergence is bounded, so zeros of q need no floor.
 template <typename Real>
-TAOPD_HOST_DEVICE inline void Jsd(const ObjectiveRow<Real>& row, Real beta,
+TAOPD_HOST_DEVICE inline void Jsd(const ObjectiveRow<Real>& row,
+                                  const ObjectiveParameters& parameters,
                                   ObjectiveResult<Real>* out) {
+  const Real beta = static_cast<Real>(parameters.beta);
   Real term = 0;
   const Real u_tail = JsdOutcome(row.log_p_tail, row.log_q_tail, beta, &term);
   out->loss = term;
@@ -286,7 +336,8 @@ TAOPD_HOST_DEVICE inline void Jsd(const ObjectiveRow<Real>& row, Real beta,
 
 // loss = -log p(y);  a = 1;  c = -1. Finite log-probs are not floored here: the loss is p's alone.
 template <typename Real>
-TAOPD_HOST_DEVICE inline void CrossEntropy(const ObjectiveRow<Real>& row, Real /*beta*/,
+TAOPD_HOST_DEVICE inline void CrossEntropy(const ObjectiveRow<Real>& row,
+                                           const ObjectiveParameters& /*parameters*/,
                                            ObjectiveResult<Real>* out) {
   const bool no_mass = row.log_p_sampled == NegativeInfinity<Real>();
   out->loss = -(no_mass ? FlooredLogProb(row.log_p_sampled, &out->num_limited) : row.log_p_sampled);

@@ -25,6 +25,15 @@ inline constexpr double kMaxLogWeight = 20.0;
 // that the factor itself is a float32.
 inline constexpr double kMaxLogTailRatio = 80.0;
 
+// Parameters of objectives; each is read only by the objectives whose needs name it (objective.h).
+struct ObjectiveParameters {
+  double beta = 0.5;               // weight of the teacher in jsd's mixture, in (0, 1)
+  double entropy_threshold = 0.8;  // nats, >= 0; entropy_aware adds its forward KL above it
+  // Truncated importance sampling: rho is held at this number, 0 = never. A held rho makes the loss
+  // and gradient biased; each is counted in ObjectiveResult::num_truncated.
+  double max_rho = 0;
+};
+
 template <typename Real>
 struct ObjectiveRow {
   int32_t k = 0;                // support size; the arrays are the caller's
@@ -37,7 +46,11 @@ struct ObjectiveRow {
   Real log_behavior_sampled =
       0;  // log of y's probability when it was drawn; log_p_sampled on-policy
   bool sampled_in_support = false;
+  Real teacher_entropy = 0;  // nats, of the teacher's whole distribution
 };
+
+// The most terms of a linear combination.
+inline constexpr int32_t kMaxObjectiveTerms = 4;
 
 template <typename Real>
 struct ObjectiveResult {
@@ -46,6 +59,10 @@ struct ObjectiveResult {
   Real c = 0;                        // added at y, inside or outside of the support
   Real* support_gradient = nullptr;  // [k], the caller's array: a p(s_j) + b_j
   int32_t num_limited = 0;           // log-probs or weights held at one of the limits above
+  int32_t num_truncated = 0;         // rho held at ObjectiveParameters::max_rho
+  // [kMaxObjectiveTerms], filled by EvaluateObjectives: weight times loss of each term, 0 for
+  // unused ones; loss is their sum.
+  Real term_loss[kMaxObjectiveTerms] = {};
 };
 
 namespace objectives {
@@ -87,4 +104,31 @@ TAOPD_HOST_DEVICE inline Real LimitedExp(Real log_weight, int32_t* num_limited) 
 }
 
 }  // namespace objectives
+
+// epsilon of the paper's listing: how far below zero the log of a support's mass is held where a
+// tail is made from it.
+inline constexpr double kTailEpsilon = 1e-6;
+
+enum TeacherTail : int32_t {
+  kTailGiven,    // the teacher sent it
+  kTailDerived,  // log1mexp of the support's mass
+  kTailClamped,  // the same with the mass held at exp(-kTailEpsilon)
+};
+
+// For teachers that send no tail: a NaN log_q_tail is replaced by log1mexp of the mass that the
+// teacher gives the support, with the clamp of the paper's listing; of whole_vocabulary (k = V) it
+// is -inf. REQUIRES: k, log_q. A NaN in log_q stays.
+template <typename Real>
+TAOPD_HOST_DEVICE inline TeacherTail FillTeacherTail(ObjectiveRow<Real>* row,
+                                                     bool whole_vocabulary) {
+  if (!std::isnan(row->log_q_tail) || row->k == 0) return kTailGiven;
+  if (whole_vocabulary) {
+    row->log_q_tail = NegativeInfinity<Real>();
+    return kTailDerived;
+  }
+  bool clamped = false;
+  row->log_q_tail = LogTailFromLogMass(LogSumExp(row->log_q, row->k), Real(kTailEpsilon), &clamped);
+  return clamped ? kTailClamped : kTailDerived;
+}
+
 }  // namespace taopd

@@ -13,6 +13,7 @@ import sys
 import torch
 
 BETA = 0.3  # of jsd
+ENTROPY_THRESHOLD = 0.8  # of entropy_aware; its vectors alternate between a teacher below and above
 
 
 def quantities(row):
@@ -31,6 +32,7 @@ def quantities(row):
         log_py=log_p_all[row["sampled_id"]],
         log_qy=torch.tensor(row["teacher_logprob_sampled"], dtype=torch.float64),
         inside=row["sampled_id"] in row["support_ids"],
+        teacher_entropy=row.get("teacher_entropy"),
     )
 
 
@@ -71,6 +73,17 @@ def jsd(q):
     return both((BETA * t * (t / m).log() + (1 - BETA) * p * (p / m).log()).sum())
 
 
+def forward_kl(q):
+    log_p = torch.log_softmax(q["log_p"], -1)
+    log_q = torch.log_softmax(q["log_q"], -1)
+    return (log_q.exp() * (log_q - log_p)).sum()
+
+
+def entropy_aware(q):
+    extra = forward_kl(q) if q["teacher_entropy"] > ENTROPY_THRESHOLD else 0
+    return ratio(q) + extra, score(q, ratio(q)) + extra
+
+
 OBJECTIVES = {
     "normalized": lambda q: both(normalized(q)),
     "unnormalized": lambda q: both(unnormalized(q)),
@@ -80,6 +93,7 @@ OBJECTIVES = {
     "sampled_token_k3": lambda q: both(torch.expm1(-ratio(q)) + ratio(q)),
     "vopd": lambda q: (ratio(q), score(q, ratio(q) - normalized(q))),
     "jsd": jsd,
+    "entropy_aware": entropy_aware,
     "cross_entropy": lambda q: both(-q["log_py"]),
 }
 
@@ -92,7 +106,9 @@ def main():
             print(json.dumps(row))
     inputs = [row for row in rows if row["objective"] == "ta_opd"][3::6]
     for name, objective in OBJECTIVES.items():
-        for row in inputs:
+        for i, row in enumerate(inputs):
+            if name == "entropy_aware":
+                row = dict(row, teacher_entropy=0.3 + i % 2, entropy_threshold=ENTROPY_THRESHOLD)
             q = quantities(row)
             value, surrogate = objective(q)
             (grad,) = torch.autograd.grad(surrogate, q["z"])

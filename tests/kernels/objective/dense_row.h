@@ -31,6 +31,7 @@ struct DenseRow {
   Real teacher_sampled = 0;
   Real log_behavior = 0;
   bool off_policy = false;
+  Real teacher_entropy = 1;
 
   bool Inside(int32_t v) const {
     return std::find(support.begin(), support.end(), v) != support.end();
@@ -69,6 +70,7 @@ DenseResult<Real> Evaluate(const Objective& objective, const DenseRow<Real>& den
   row.log_q_sampled = dense.teacher_sampled;
   row.log_behavior_sampled = dense.off_policy ? dense.log_behavior : row.log_p_sampled;
   row.sampled_in_support = dense.Inside(dense.sampled);
+  row.teacher_entropy = dense.teacher_entropy;
   ObjectiveResult<Real> result;
   result.support_gradient = gradient.data();
   EvaluateObjective(objective, row, &result);
@@ -104,6 +106,8 @@ DenseRow<Real> MakeRow(const std::vector<Real>& logits, const std::vector<Real>&
   dense.teacher_tail = LogSumExp(rest.data(), static_cast<int32_t>(rest.size()));
   dense.sampled = sampled;
   dense.teacher_sampled = log_q_all[sampled];
+  dense.teacher_entropy = 0;
+  for (Real x : log_q_all) dense.teacher_entropy -= std::exp(x) * x;
   return dense;
 }
 

@@ -73,7 +73,9 @@ DenseRow<Real> ToRow(const json& vector) {
   row.teacher_sampled = vector["teacher_logprob_sampled"].get<Real>();
   row.off_policy = !vector["behavior_logprob"].is_null();
   if (row.off_policy) row.log_behavior = vector["behavior_logprob"].get<Real>();
-  if (vector["objective"] == "full") {  // is TA-OPD with the whole vocabulary as its support
+  if (vector.contains("teacher_entropy"))
+    row.teacher_entropy = vector["teacher_entropy"].get<Real>();
+  if (vector["objective"] == "full") {
     row.support.resize(row.logits.size());
     for (std::size_t v = 0; v < row.support.size(); ++v) row.support[v] = static_cast<int32_t>(v);
     row.teacher = vector["teacher_full_logprobs"].get<std::vector<Real>>();
@@ -84,8 +86,11 @@ DenseRow<Real> ToRow(const json& vector) {
 
 Objective ToObjective(const json& vector) {
   const std::string name = vector["objective"];
-  Objective objective = FindObjective(name == "full" ? "ta_opd" : name).value();
+  Objective objective = FindObjective(name).value();
   if (vector.contains("beta")) objective.beta = vector["beta"];
+  if (vector.contains("entropy_threshold")) {
+    objective.entropy_threshold = vector["entropy_threshold"];
+  }
   return objective;
 }
 

@@ -69,6 +69,11 @@ double Surrogate(const std::string& name, const DenseRow<double>& at,
     return sum + std::exp(log_py - frozen_log_py) * (frozen_log_py - at.teacher_sampled);
   }
   if (name == "sampled_token") return frozen_loss * log_py;
+  if (name == "entropy_aware") {
+    const double ratio = Evaluate(Find("sampled_token"), at).loss * log_py;
+    if (at.teacher_entropy <= Find(name).entropy_threshold) return ratio;
+    return ratio + Evaluate(Find("forward_kl"), moved).loss;
+  }
   if (name == "vopd") return (frozen_loss - Evaluate(Find("normalized"), at).loss) * log_py;
   ADD_FAILURE() << "objective " << name << " is marked kScoreFunction: write its surrogate here";
   return 0;
@@ -77,9 +82,10 @@ double Surrogate(const std::string& name, const DenseRow<double>& at,
 constexpr int32_t kVocabulary = 9;
 
 // Rows with k = 1..V, y inside and outside of the support, on- and off-policy.
-void ForRows(const std::function<void(const DenseRow<double>&, const std::string&)>& f) {
+void ForRows(const std::function<void(const DenseRow<double>&, const std::string&)>& f,
+             uint32_t needs = 0) {
   uint64_t seed = 0;
-  for (int32_t k = 1; k <= kVocabulary; ++k) {
+  for (int32_t k = needs & kNeedsFullVocabulary ? kVocabulary : 1; k <= kVocabulary; ++k) {
     for (int32_t sampled : {0, 4, 8}) {
       const std::vector<double> logits = RandomLogits(kVocabulary, 2, ++seed);
       const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, ++seed));
@@ -98,7 +104,7 @@ TEST(ObjectiveRegistry, FindsEveryNameAndNoOther) {
   }
   EXPECT_FALSE(FindObjective("ta_op").has_value());
   EXPECT_FALSE(FindObjective("").has_value());
-  EXPECT_EQ(AllObjectives().size(), 14u);
+  EXPECT_EQ(AllObjectives().size(), 16u);
 }
 
 // Central differences with step 1e-5 in float64: error 2e-11 times the third derivative (k3's is
@@ -108,45 +114,50 @@ TEST(ObjectiveGradient, MatchesFiniteDifferences) {
   constexpr double kTolerance = 1e-7;
   for (const ObjectiveInfo& info : AllObjectives()) {
     const std::string name(info.name);
-    ForRows([&](const DenseRow<double>& row, const std::string& what) {
-      Objective objective = Find(name);
-      objective.beta = 0.3;
-      const DenseResult<double> result = Evaluate(objective, row);
-      for (int32_t v = 0; v < kVocabulary; ++v) {
-        std::vector<double> high = row.logits;
-        std::vector<double> low = row.logits;
-        high[v] += kStep;
-        low[v] -= kStep;
-        const auto value = [&](const std::vector<double>& logits) {
-          if (info.needs & kScoreFunction) return Surrogate(name, row, logits);
-          DenseRow<double> moved = row;
-          moved.logits = logits;
-          return Evaluate(objective, moved).loss;
-        };
-        const double difference = (value(high) - value(low)) / (2 * kStep);
-        EXPECT_NEAR(result.gradient[v], difference, kTolerance * (1 + std::abs(difference)))
-            << name << ", " << what << ", logit " << v;
-      }
-    });
+    ForRows(
+        [&](const DenseRow<double>& row, const std::string& what) {
+          Objective objective = Find(name);
+          objective.beta = 0.3;
+          const DenseResult<double> result = Evaluate(objective, row);
+          for (int32_t v = 0; v < kVocabulary; ++v) {
+            std::vector<double> high = row.logits;
+            std::vector<double> low = row.logits;
+            high[v] += kStep;
+            low[v] -= kStep;
+            const auto value = [&](const std::vector<double>& logits) {
+              if (info.needs & kScoreFunction) return Surrogate(name, row, logits);
+              DenseRow<double> moved = row;
+              moved.logits = logits;
+              return Evaluate(objective, moved).loss;
+            };
+            const double difference = (value(high) - value(low)) / (2 * kStep);
+            EXPECT_NEAR(result.gradient[v], difference, kTolerance * (1 + std::abs(difference)))
+                << name << ", " << what << ", logit " << v;
+          }
+        },
+        info.needs);
   }
 }
 
 // A loss of softmax(z) does not change when all logits move, so its gradient sums to zero.
 TEST(ObjectiveGradient, SumsToZeroAndIgnoresShifts) {
   for (const ObjectiveInfo& info : AllObjectives()) {
-    ForRows([&](const DenseRow<double>& row, const std::string& what) {
-      const Objective objective = Find(std::string(info.name));
-      const DenseResult<double> result = Evaluate(objective, row);
-      const double sum = std::accumulate(result.gradient.begin(), result.gradient.end(), 0.0);
-      EXPECT_NEAR(sum, 0, 1e-12 * (1 + std::abs(result.loss))) << info.name << ", " << what;
-      DenseRow<double> moved = row;
-      for (double& z : moved.logits) z += 1000;
-      const DenseResult<double> shifted = Evaluate(objective, moved);
-      EXPECT_NEAR(shifted.loss, result.loss, 1e-10) << info.name << ", " << what;
-      for (int32_t v = 0; v < kVocabulary; ++v) {
-        EXPECT_NEAR(shifted.gradient[v], result.gradient[v], 1e-10) << info.name << ", " << what;
-      }
-    });
+    ForRows(
+        [&](const DenseRow<double>& row, const std::string& what) {
+          const Objective objective = Find(std::string(info.name));
+          const DenseResult<double> result = Evaluate(objective, row);
+          const double sum = std::accumulate(result.gradient.begin(), result.gradient.end(), 0.0);
+          EXPECT_NEAR(sum, 0, 1e-12 * (1 + std::abs(result.loss))) << info.name << ", " << what;
+          DenseRow<double> moved = row;
+          for (double& z : moved.logits) z += 1000;
+          const DenseResult<double> shifted = Evaluate(objective, moved);
+          EXPECT_NEAR(shifted.loss, result.loss, 1e-10) << info.name << ", " << what;
+          for (int32_t v = 0; v < kVocabulary; ++v) {
+            EXPECT_NEAR(shifted.gradient[v], result.gradient[v], 1e-10)
+                << info.name << ", " << what;
+          }
+        },
+        info.needs);
   }
 }
 

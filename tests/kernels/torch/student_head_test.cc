@@ -1,166 +1,30 @@
-// The fused head against autograd through the whole softmax in float64, built from ATen operations.
+// The fused head against its oracle: losses and gradients of every objective.
 #include "kernels/torch/student_head.h"
 
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "kernels/torch/head_gemm.h"
 #include "kernels/torch/student_rows_aten.h"
+#include "tests/kernels/torch/head_problem.h"
 
 namespace taopd {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
-// float32 GEMM and row kernel against float64: relative to the largest element of the tensor.
-constexpr double kFloatTolerance = 5e-6;
-// bfloat16 inputs, float32 logits: d hidden is rounded to bfloat16 at the end (2^-9 relative).
-constexpr double kBfloat16OutputTolerance = 4e-3;
-
-struct Problem {
-  at::Tensor hidden, lm_head;
-  HeadTargets targets;
-};
-
-at::Generator Seeded(uint64_t seed) {
-  at::Generator generator = at::detail::createCPUGenerator(seed);
-  return generator;
-}
-
-Problem MakeProblem(int64_t num_rows, int64_t hidden_size, int64_t vocabulary_size, int64_t k,
-                    uint64_t seed) {
-  at::Generator random = Seeded(seed);
-  const at::TensorOptions floats = at::TensorOptions().dtype(at::kFloat);
-  Problem problem;
-  problem.hidden = at::randn({num_rows, hidden_size}, random, floats);
-  problem.lm_head = at::randn({vocabulary_size, hidden_size}, random, floats) * 0.7;
-  const at::Tensor teacher =
-      at::log_softmax(at::randn({num_rows, vocabulary_size}, random, floats) * 2, 1);
-  const auto [log_q, ids] = teacher.topk(k, 1);
-  const at::Tensor rest = teacher.scatter(1, ids, -kInf);
-  const at::Tensor sampled =
-      at::randint(0, vocabulary_size, {num_rows}, random, at::TensorOptions().dtype(at::kLong));
-  HeadTargets& targets = problem.targets;
-  targets.support_ids_Nk = ids.to(at::kInt);
-  targets.teacher_log_probs_Nk = log_q;
-  targets.teacher_log_tail_N = at::logsumexp(rest, 1);
-  targets.sampled_ids_N = sampled.to(at::kInt);
-  targets.teacher_sampled_log_probs_N = teacher.gather(1, sampled.unsqueeze(1)).squeeze(1);
-  targets.row_weights_N = at::rand({num_rows}, random, floats) + 0.1;
-  return problem;
-}
-
-// Loss and a surrogate with the same gradient, per row, from full float64 log-probs. Written from
-// the papers' formulas with detach() for the stop-gradients, not from the table of gradients.
-std::pair<at::Tensor, at::Tensor> OracleRows(const std::string& name, const at::Tensor& log_p_all,
-                                             const HeadTargets& targets, double beta) {
-  const at::Tensor ids = targets.support_ids_Nk.to(at::kLong);
-  const at::Tensor y = targets.sampled_ids_N.to(at::kLong).unsqueeze(1);
-  const at::Tensor log_p = log_p_all.gather(1, ids);
-  const at::Tensor log_q = targets.teacher_log_probs_Nk.to(at::kDouble);
-  const at::Tensor log_py = log_p_all.gather(1, y).squeeze(1);
-  const at::Tensor ratio = log_py - targets.teacher_sampled_log_probs_N.to(at::kDouble);
-  const at::Tensor outside = ids.ne(y).all(1).to(at::kDouble);
-  const bool whole = ids.size(1) == log_p_all.size(1);
-  const at::Tensor log_p_tail = at::logsumexp(log_p_all.scatter(1, ids, -kInf), 1);
-  const at::Tensor log_q_tail = targets.teacher_log_tail_N.to(at::kDouble);
-  const at::Tensor zero = at::zeros_like(ratio);
-  const at::Tensor tail_ratio = whole ? zero : log_p_tail - log_q_tail;
-  const at::Tensor reverse = (log_p.exp() * (log_p - log_q)).sum(1);
-  const at::Tensor ta = whole ? reverse : reverse + log_p_tail.exp() * tail_ratio;
-  const at::Tensor bar_p = at::log_softmax(log_p, 1);
-  const at::Tensor bar_q = at::log_softmax(log_q, 1);
-  const at::Tensor normalized = (bar_p.exp() * (bar_p - bar_q)).sum(1);
-  const at::Tensor weight = (log_py - log_py.detach()).exp();
-  const auto same = [](const at::Tensor& loss) { return std::make_pair(loss, loss); };
-  if (name == "ta_opd") return same(ta);
-  if (name == "sc_ta_opd") {
-    at::Tensor rho = at::ones_like(ratio);
-    if (targets.behavior_log_probs_N.defined()) {
-      rho = (log_py - targets.behavior_log_probs_N.to(at::kDouble)).exp().detach();
-    }
-    return same(ta + weight * (outside * rho * (ratio - tail_ratio)).detach());
-  }
-  if (name == "normalized") return same(normalized);
-  if (name == "unnormalized") return same(reverse);
-  if (name == "mopd") return same(reverse + log_q.exp().sum(1) - log_p.exp().sum(1));
-  if (name == "ema_pg") {
-    return same((log_p.exp() * (log_p - log_q).detach()).sum(1) +
-                weight * (outside * ratio).detach());
-  }
-  if (name == "sampled_token") return {ratio, ratio.detach() * log_py};
-  if (name == "sampled_token_k2") return same(ratio * ratio / 2);
-  if (name == "sampled_token_k3") return same(at::expm1(-ratio) + ratio);
-  if (name == "vopd") return {ratio, (ratio - normalized).detach() * log_py};
-  if (name == "forward_kl") return same((bar_q.exp() * (bar_q - bar_p)).sum(1));
-  if (name == "forward_kl_tail") {
-    const at::Tensor support = (log_q.exp() * (log_q - log_p)).sum(1);
-    return same(whole ? support : support - log_q_tail.exp() * tail_ratio);
-  }
-  if (name == "jsd") {
-    at::Tensor p = log_p.exp();
-    at::Tensor q = log_q.exp();
-    if (!whole) {
-      p = at::cat({p, log_p_tail.exp().unsqueeze(1)}, 1);
-      q = at::cat({q, log_q_tail.exp().unsqueeze(1)}, 1);
-    }
-    const at::Tensor m = beta * q + (1 - beta) * p;
-    return same((beta * q * (q / m).log() + (1 - beta) * p * (p / m).log()).sum(1));
-  }
-  if (name == "cross_entropy") return same(-log_py);
-  ADD_FAILURE() << "objective " << name << " has no oracle: write it here";
-  return same(zero);
-}
-
-struct Expected {
-  at::Tensor loss, d_hidden, d_lm_head, log_p;
-};
-
-Expected Oracle(const Problem& problem, const HeadOptions& options) {
-  const at::Tensor hidden = problem.hidden.detach().to(at::kDouble).requires_grad_(true);
-  const at::Tensor lm_head = problem.lm_head.detach().to(at::kDouble).requires_grad_(true);
-  const at::Tensor log_p = at::log_softmax(at::mm(hidden, lm_head.t()) / options.temperature, 1);
-  const auto [loss, surrogate] = OracleRows(std::string(InfoOf(options.objective).name), log_p,
-                                            problem.targets, options.objective.beta);
-  const at::Tensor total = (surrogate * problem.targets.row_weights_N.to(at::kDouble)).sum();
-  const auto gradients =
-      torch::autograd::grad({total}, {hidden, lm_head}, {}, std::nullopt, false, true);
-  Expected expected{loss.detach(), gradients[0], gradients[1], log_p.detach()};
-  if (!expected.d_hidden.defined()) expected.d_hidden = at::zeros_like(hidden).detach();
-  if (!expected.d_lm_head.defined()) expected.d_lm_head = at::zeros_like(lm_head).detach();
-  return expected;
-}
-
-void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
-                 const std::string& what) {
-  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
-  if (actual.numel() == 0) return;
-  const double size = std::max(1.0, expected.abs().max().item<double>());
-  const double error = (actual.to(at::kDouble) - expected).abs().max().item<double>();
-  EXPECT_LE(error, tolerance * size) << what;
-}
-
-HeadOptions OptionsFor(const std::string& name) {
-  HeadOptions options;
-  options.objective = FindObjective(name).value();
-  options.objective.beta = 0.3;
-  return options;
-}
-
-void ExpectMatchesOracle(const Problem& problem, const HeadOptions& options,
-                         const std::string& what) {
-  const Expected expected = Oracle(problem, options);
-  at::Tensor d_lm_head = at::zeros(problem.lm_head.sizes());
-  const HeadOutput output =
-      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_lm_head);
-  ExpectClose(output.loss_N, expected.loss, kFloatTolerance, what + ": loss");
-  ExpectClose(output.d_hidden_NH, expected.d_hidden, kFloatTolerance, what + ": d hidden");
-  ExpectClose(d_lm_head, expected.d_lm_head, kFloatTolerance, what + ": d lm_head");
-}
+using testing::ExpectClose;
+using testing::Expected;
+using testing::ExpectMatchesOracle;
+using testing::kBfloat16OutputTolerance;
+using testing::kFloatTolerance;
+using testing::kInf;
+using testing::MakeProblem;
+using testing::OptionsFor;
+using testing::Oracle;
+using testing::OracleRows;
+using testing::Problem;
+using testing::Seeded;
 
 // All objectives, odd sizes, k = 1..V, one row, both temperatures, on- and off-policy.
 TEST(StudentHead, MatchesAutogradForEveryObjective) {
@@ -173,7 +37,8 @@ TEST(StudentHead, MatchesAutogradForEveryObjective) {
       {1, 1, 1, 1}, {1, 5, 7, 1}, {3, 4, 17, 16}, {5, 8, 33, 33}, {7, 16, 1029, 13}};
   for (const ObjectiveInfo& info : AllObjectives()) {
     uint64_t seed = 0;
-    for (const Shape& shape : shapes) {
+    for (Shape shape : shapes) {
+      if (info.needs & kNeedsFullVocabulary) shape.k = shape.vocabulary_size;
       for (double temperature : {1.0, 0.6}) {
         Problem problem =
             MakeProblem(shape.num_rows, shape.hidden_size, shape.vocabulary_size, shape.k, ++seed);
@@ -195,10 +60,12 @@ TEST(StudentHead, MatchesAutogradForEveryObjective) {
 TEST(StudentHead, AtenRowsMatchTheCpuKernel) {
   for (const ObjectiveInfo& info : AllObjectives()) {
     for (int64_t k : {1, 6, 40}) {
+      if ((info.needs & kNeedsFullVocabulary) && k != 40) continue;
       Problem problem = MakeProblem(6, 4, 40, k, 100 + k);
       problem.targets.behavior_log_probs_N = problem.targets.teacher_sampled_log_probs_N + 0.2;
       HeadOptions options = OptionsFor(std::string(info.name));
       options.temperature = 1.3;
+      options.top_k_metrics = true;
       const HeadOutput output =
           StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
       const HeadGemm gemm(problem.lm_head);
@@ -209,6 +76,7 @@ TEST(StudentHead, AtenRowsMatchTheCpuKernel) {
       StudentRowsAten(problem.targets, options, logits, loss, metrics);
       const std::string what = std::string(info.name) + ", k " + std::to_string(k);
       ExpectClose(loss, output.loss_N.to(at::kDouble), kFloatTolerance, what);
+      EXPECT_TRUE(at::isfinite(metrics).all().item<bool>()) << what;
       ExpectClose(metrics, output.metrics_NM.to(at::kDouble), kFloatTolerance, what);
       ExpectClose(gemm.DHidden(logits), output.d_hidden_NH.to(at::kDouble), kFloatTolerance, what);
     }
@@ -218,6 +86,7 @@ TEST(StudentHead, AtenRowsMatchTheCpuKernel) {
 TEST(StudentHead, ChunkingDoesNotChangeTheResult) {
   const Problem problem = MakeProblem(11, 8, 20011, 9, 5);
   HeadOptions options = OptionsFor("sc_ta_opd");
+  options.top_k_metrics = true;
   at::Tensor d_whole = at::zeros(problem.lm_head.sizes());
   const HeadOutput whole =
       StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_whole);
@@ -267,49 +136,25 @@ TEST(StudentHead, Bfloat16InputsHaveFloat32Logits) {
   }
 }
 
-TEST(StudentHead, MetricsAreTheRowsOwnNumbers) {
-  Problem problem = MakeProblem(8, 6, 30, 5, 8);
-  problem.targets.sampled_ids_N[0] = problem.targets.support_ids_Nk[0][3];
-  problem.targets.teacher_log_probs_Nk[1][4] = -kInf;
-  const HeadOptions options = OptionsFor("ta_opd");
-  const HeadOutput output =
-      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
-  const Expected expected = Oracle(problem, options);
-  const at::Tensor ids = problem.targets.support_ids_Nk.to(at::kLong);
-  const at::Tensor y = problem.targets.sampled_ids_N.to(at::kLong).unsqueeze(1);
-  const auto column = [&](HeadMetric metric) { return output.metrics_NM.select(1, metric); };
-  const at::Tensor p = expected.log_p.exp();
-  const at::Tensor log_py = expected.log_p.gather(1, y).squeeze(1);
-  ExpectClose(column(kStudentTail), 1 - p.gather(1, ids).sum(1), 1e-6, "student tail");
-  ExpectClose(column(kTeacherTail), problem.targets.teacher_log_tail_N.to(at::kDouble).exp(), 1e-6,
-              "teacher tail");
-  ExpectClose(column(kStudentEntropy), -(p * expected.log_p).sum(1), 1e-6, "entropy");
-  ExpectClose(column(kSampledLogProb), log_py, 1e-6, "log p(y)");
-  ExpectClose(column(kSampledLogRatio),
-              log_py - problem.targets.teacher_sampled_log_probs_N.to(at::kDouble), 2e-6,
-              "log ratio");
-  ExpectClose(column(kSampledOutside), ids.ne(y).all(1).to(at::kDouble), 0, "outside");
-  EXPECT_EQ(column(kSampledOutside)[0].item<float>(), 0);
-  EXPECT_EQ(column(kNumLimited)[0].item<float>(), 0);
-  EXPECT_EQ(column(kNumLimited)[1].item<float>(), 1);
-}
-
 // Logits of +-1e4 and a shift of 1000: a hidden size of 1 makes the logits hidden * lm_head.
 TEST(StudentHead, ExtremeLogitsStayFinite) {
   for (const ObjectiveInfo& info : AllObjectives()) {
     for (double factor : {1e4, -1e4}) {
-      Problem problem = MakeProblem(4, 1, 12, 3, 9);
+      const int64_t k = info.needs & kNeedsFullVocabulary ? 12 : 3;
+      Problem problem = MakeProblem(4, 1, 12, k, 9);
       problem.hidden.fill_(factor);
       problem.lm_head = at::linspace(-1, 1, 12).unsqueeze(1).contiguous();
       at::Tensor d_lm_head = at::zeros(problem.lm_head.sizes());
-      const HeadOutput output = StudentHead(problem.hidden, problem.lm_head, problem.targets,
-                                            OptionsFor(std::string(info.name)), d_lm_head);
+      HeadOptions options = OptionsFor(std::string(info.name));
+      options.top_k_metrics = true;
+      const HeadOutput output =
+          StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_lm_head);
       EXPECT_TRUE(at::isfinite(output.loss_N).all().item<bool>()) << info.name;
       EXPECT_TRUE(at::isfinite(output.metrics_NM).all().item<bool>()) << info.name;
       EXPECT_TRUE(at::isfinite(output.d_hidden_NH).all().item<bool>()) << info.name;
       EXPECT_TRUE(at::isfinite(d_lm_head).all().item<bool>()) << info.name;
     }
-    Problem problem = MakeProblem(4, 8, 20, 3, 10);
+    Problem problem = MakeProblem(4, 8, 20, info.needs & kNeedsFullVocabulary ? 20 : 3, 10);
     problem.hidden = at::cat({problem.hidden, at::ones({4, 1})}, 1);
     problem.lm_head = at::cat({problem.lm_head, at::zeros({20, 1})}, 1);
     const HeadOptions options = OptionsFor(std::string(info.name));
@@ -352,8 +197,9 @@ TEST(StudentHead, NoRowsGiveEmptyOutput) {
   Problem problem = MakeProblem(1, 4, 20, 3, 13);
   problem.hidden = problem.hidden.narrow(0, 0, 0);
   HeadTargets& t = problem.targets;
-  for (at::Tensor* tensor : {&t.support_ids_Nk, &t.teacher_log_probs_Nk, &t.teacher_log_tail_N,
-                             &t.sampled_ids_N, &t.teacher_sampled_log_probs_N, &t.row_weights_N}) {
+  for (at::Tensor* tensor :
+       {&t.support_ids_Nk, &t.teacher_log_probs_Nk, &t.teacher_log_tail_N, &t.sampled_ids_N,
+        &t.teacher_sampled_log_probs_N, &t.teacher_entropy_N, &t.row_weights_N}) {
     *tensor = tensor->narrow(0, 0, 0);
   }
   const HeadOutput output =
@@ -433,15 +279,17 @@ TEST(StudentHead, RefusesWrongInputsByName) {
   bad.targets.teacher_log_probs_Nk = good.targets.teacher_log_probs_Nk.narrow(1, 0, 2);
   ExpectRefused(bad, options, "teacher_log_probs has shape");
   bad = good;
-  bad.targets.teacher_log_tail_N.reset();
-  ExpectRefused(bad, options, "teacher_log_tail is missing; objective sc_ta_opd needs it");
+  bad.targets.teacher_entropy_N.reset();
+  ExpectRefused(bad, OptionsFor("entropy_aware"),
+                "teacher_entropy is missing; objective entropy_aware needs it");
+  ExpectRefused(good, OptionsFor("full"), "support_ids has k = 3, must be the vocabulary of 20");
   bad = good;
   bad.targets.teacher_sampled_log_probs_N.reset();
   ExpectRefused(bad, options, "teacher_sampled_log_probs is missing");
   bad = good;
   bad.targets.row_weights_N = good.targets.row_weights_N.narrow(0, 0, 3);
   ExpectRefused(bad, options, "row_weights has shape");
-  for (int32_t id : {-1, 20}) {
+  for (int32_t id : {-2, 20}) {
     bad = good;
     bad.targets.support_ids_Nk = good.targets.support_ids_Nk.clone();
     bad.targets.support_ids_Nk[2][1] = id;
@@ -455,12 +303,27 @@ TEST(StudentHead, RefusesWrongInputsByName) {
   bad.targets.support_ids_Nk = good.targets.support_ids_Nk.clone();
   bad.targets.support_ids_Nk[1][0] = bad.targets.support_ids_Nk[1][2];
   ExpectRefused(bad, options, "support_ids holds an id twice");
+  bad = good;
+  bad.targets.support_ids_Nk = good.targets.support_ids_Nk.clone();
+  bad.targets.support_ids_Nk[1][1] = -1;
+  ExpectRefused(bad, options, "support_ids holds an id behind padding");
+  bad.targets.support_ids_Nk[1].fill_(-1);
+  ExpectRefused(bad, options, "support_ids has k = 0 in one row");
   HeadOptions wrong = options;
   wrong.temperature = 0;
   ExpectRefused(good, wrong, "temperature is 0");
   wrong = OptionsFor("jsd");
-  wrong.objective.beta = 1;
+  wrong.objective.term[0].objective.beta = 1;
   ExpectRefused(good, wrong, "beta is 1");
+  wrong = options;
+  wrong.objective.num_terms = 5;
+  ExpectRefused(good, wrong, "num_terms is 5, must be 1 to 4");
+  wrong = options;
+  wrong.objective.term[0].weight = 0;
+  ExpectRefused(good, wrong, "weight is 0");
+  wrong.objective.term[0].weight = 1;
+  wrong.objective.term[0].objective.max_rho = -1;
+  ExpectRefused(good, wrong, "max_rho is -1");
   ExpectRefused(good, options, "d_lm_head", at::zeros({20, 7}));
   ExpectRefused(good, options, "d_lm_head", at::zeros({20, 6}, at::kDouble));
 }

@@ -1,0 +1,179 @@
+// Problems for the student's head and their oracle: autograd through the whole softmax in float64,
+// built from ATen operations.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "kernels/torch/student_head.h"
+#include "taopd/check_objective.h"
+
+namespace taopd::testing {
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// float32 GEMM and row kernel against float64: relative to the largest element of the tensor.
+inline constexpr double kFloatTolerance = 5e-6;
+// bfloat16 inputs, float32 logits: d hidden is rounded to bfloat16 at the end (2^-9 relative).
+inline constexpr double kBfloat16OutputTolerance = 4e-3;
+
+// About half of MakeProblem's teachers are above it (for vocabularies above 16).
+inline constexpr double kEntropyThreshold = 1.5;
+
+struct Problem {
+  at::Tensor hidden, lm_head;
+  HeadTargets targets;
+};
+
+inline at::Generator Seeded(uint64_t seed) {
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  return generator;
+}
+
+inline Problem MakeProblem(int64_t num_rows, int64_t hidden_size, int64_t vocabulary_size,
+                           int64_t k, uint64_t seed) {
+  at::Generator random = Seeded(seed);
+  const at::TensorOptions floats = at::TensorOptions().dtype(at::kFloat);
+  Problem problem;
+  problem.hidden = at::randn({num_rows, hidden_size}, random, floats);
+  problem.lm_head = at::randn({vocabulary_size, hidden_size}, random, floats) * 0.7;
+  const at::Tensor teacher =
+      at::log_softmax(at::randn({num_rows, vocabulary_size}, random, floats) * 2, 1);
+  const auto [log_q, ids] = teacher.topk(k, 1);
+  const at::Tensor rest = teacher.scatter(1, ids, -kInf);
+  const at::Tensor sampled =
+      at::randint(0, vocabulary_size, {num_rows}, random, at::TensorOptions().dtype(at::kLong));
+  HeadTargets& targets = problem.targets;
+  targets.support_ids_Nk = ids.to(at::kInt);
+  targets.teacher_log_probs_Nk = log_q;
+  targets.teacher_log_tail_N = at::logsumexp(rest, 1);
+  targets.sampled_ids_N = sampled.to(at::kInt);
+  targets.teacher_sampled_log_probs_N = teacher.gather(1, sampled.unsqueeze(1)).squeeze(1);
+  targets.teacher_entropy_N = -(teacher * teacher.exp()).sum(1);
+  targets.row_weights_N = at::rand({num_rows}, random, floats) + 0.1;
+  return problem;
+}
+
+// Loss and a surrogate with the same gradient, per row, from full float64 log-probs. Written from
+// the papers' formulas with detach() for the stop-gradients, not from the table of gradients.
+inline std::pair<at::Tensor, at::Tensor> OracleRows(const std::string& name,
+                                                    const at::Tensor& log_p_all,
+                                                    const HeadTargets& targets, double beta) {
+  const at::Tensor ids = targets.support_ids_Nk.to(at::kLong);
+  const at::Tensor y = targets.sampled_ids_N.to(at::kLong).unsqueeze(1);
+  const at::Tensor log_p = log_p_all.gather(1, ids);
+  const at::Tensor log_q = targets.teacher_log_probs_Nk.to(at::kDouble);
+  const at::Tensor log_py = log_p_all.gather(1, y).squeeze(1);
+  const at::Tensor ratio = log_py - targets.teacher_sampled_log_probs_N.to(at::kDouble);
+  const at::Tensor outside = ids.ne(y).all(1).to(at::kDouble);
+  const bool whole = ids.size(1) == log_p_all.size(1);
+  const at::Tensor log_p_tail = at::logsumexp(log_p_all.scatter(1, ids, -kInf), 1);
+  const at::Tensor log_q_tail = targets.teacher_log_tail_N.to(at::kDouble);
+  const at::Tensor zero = at::zeros_like(ratio);
+  const at::Tensor tail_ratio = whole ? zero : log_p_tail - log_q_tail;
+  const at::Tensor reverse = (log_p.exp() * (log_p - log_q)).sum(1);
+  const at::Tensor ta = whole ? reverse : reverse + log_p_tail.exp() * tail_ratio;
+  const at::Tensor bar_p = at::log_softmax(log_p, 1);
+  const at::Tensor bar_q = at::log_softmax(log_q, 1);
+  const at::Tensor normalized = (bar_p.exp() * (bar_p - bar_q)).sum(1);
+  const at::Tensor weight = (log_py - log_py.detach()).exp();
+  const auto same = [](const at::Tensor& loss) { return std::make_pair(loss, loss); };
+  if (name == "ta_opd") return same(ta);
+  if (name == "sc_ta_opd") {
+    at::Tensor rho = at::ones_like(ratio);
+    if (targets.behavior_log_probs_N.defined()) {
+      rho = (log_py - targets.behavior_log_probs_N.to(at::kDouble)).exp().detach();
+    }
+    return same(ta + weight * (outside * rho * (ratio - tail_ratio)).detach());
+  }
+  if (name == "normalized") return same(normalized);
+  if (name == "unnormalized") return same(reverse);
+  if (name == "mopd") return same(reverse + log_q.exp().sum(1) - log_p.exp().sum(1));
+  if (name == "ema_pg") {
+    return same((log_p.exp() * (log_p - log_q).detach()).sum(1) +
+                weight * (outside * ratio).detach());
+  }
+  if (name == "sampled_token") return {ratio, ratio.detach() * log_py};
+  if (name == "sampled_token_k2") return same(ratio * ratio / 2);
+  if (name == "sampled_token_k3") return same(at::expm1(-ratio) + ratio);
+  if (name == "vopd") return {ratio, (ratio - normalized).detach() * log_py};
+  if (name == "forward_kl") return same((bar_q.exp() * (bar_q - bar_p)).sum(1));
+  if (name == "forward_kl_tail") {
+    const at::Tensor support = (log_q.exp() * (log_q - log_p)).sum(1);
+    return same(whole ? support : support - log_q_tail.exp() * tail_ratio);
+  }
+  if (name == "jsd") {
+    at::Tensor p = log_p.exp();
+    at::Tensor q = log_q.exp();
+    if (!whole) {
+      p = at::cat({p, log_p_tail.exp().unsqueeze(1)}, 1);
+      q = at::cat({q, log_q_tail.exp().unsqueeze(1)}, 1);
+    }
+    const at::Tensor m = beta * q + (1 - beta) * p;
+    return same((beta * q * (q / m).log() + (1 - beta) * p * (p / m).log()).sum(1));
+  }
+  if (name == "full") return same(reverse);
+  if (name == "entropy_aware") {
+    const at::Tensor high = targets.teacher_entropy_N.gt(kEntropyThreshold).to(at::kDouble);
+    const at::Tensor forward = high * (bar_q.exp() * (bar_q - bar_p)).sum(1);
+    return {ratio + forward, ratio.detach() * log_py + forward};
+  }
+  if (name == "cross_entropy") return same(-log_py);
+  ADD_FAILURE() << "objective " << name << " has no oracle: write it here";
+  return same(zero);
+}
+
+struct Expected {
+  at::Tensor loss, d_hidden, d_lm_head, log_p;
+};
+
+inline Expected Oracle(const Problem& problem, const HeadOptions& options) {
+  const at::Tensor hidden = problem.hidden.detach().to(at::kDouble).requires_grad_(true);
+  const at::Tensor lm_head = problem.lm_head.detach().to(at::kDouble).requires_grad_(true);
+  const at::Tensor log_p = at::log_softmax(at::mm(hidden, lm_head.t()) / options.temperature, 1);
+  const auto [loss, surrogate] = OracleRows(NameOf(options.objective), log_p, problem.targets,
+                                            options.objective.term[0].objective.beta);
+  const at::Tensor total = (surrogate * problem.targets.row_weights_N.to(at::kDouble)).sum();
+  const auto gradients =
+      torch::autograd::grad({total}, {hidden, lm_head}, {}, std::nullopt, false, true);
+  Expected expected{loss.detach(), gradients[0], gradients[1], log_p.detach()};
+  if (!expected.d_hidden.defined()) expected.d_hidden = at::zeros_like(hidden).detach();
+  if (!expected.d_lm_head.defined()) expected.d_lm_head = at::zeros_like(lm_head).detach();
+  return expected;
+}
+
+inline void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
+                        const std::string& what) {
+  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
+  if (actual.numel() == 0) return;
+  const double size = std::max(1.0, expected.abs().max().item<double>());
+  const double error = (actual.to(at::kDouble) - expected).abs().max().item<double>();
+  EXPECT_LE(error, tolerance * size) << what;
+}
+
+inline HeadOptions OptionsFor(const std::string& name) {
+  HeadOptions options;
+  Objective objective = FindObjective(name).value();
+  objective.beta = 0.3;
+  objective.entropy_threshold = kEntropyThreshold;
+  options.objective = objective;
+  return options;
+}
+
+inline void ExpectMatchesOracle(const Problem& problem, const HeadOptions& options,
+                                const std::string& what) {
+  const Expected expected = Oracle(problem, options);
+  at::Tensor d_lm_head = at::zeros(problem.lm_head.sizes());
+  const HeadOutput output =
+      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_lm_head);
+  ExpectClose(output.loss_N, expected.loss, kFloatTolerance, what + ": loss");
+  ExpectClose(output.d_hidden_NH, expected.d_hidden, kFloatTolerance, what + ": d hidden");
+  ExpectClose(d_lm_head, expected.d_lm_head, kFloatTolerance, what + ": d lm_head");
+}
+
+}  // namespace taopd::testing
