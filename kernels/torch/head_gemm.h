@@ -14,29 +14,31 @@ namespace taopd {
 // on one device, and V fits int32.
 void CheckHeadInputs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH);
 
-// Rows per chunk so that `buffers` tensors of float32 [rows, V] stay within workspace_bytes; at
-// least 1.
-int64_t RowsPerChunk(int64_t workspace_bytes, int64_t vocabulary_size, int64_t num_buffers);
+// Rows per chunk so that `buffers` tensors of float32 [rows, V], and extra_row_bytes a row, stay
+// within workspace_bytes; at least 1.
+int64_t RowsPerChunk(int64_t workspace_bytes, int64_t vocabulary_size, int64_t num_buffers,
+                     int64_t extra_row_bytes = 0);
 
 // Rows per task of at::parallel_for: small vocabularies are not worth a thread per row.
 int64_t RowsPerTask(int64_t vocabulary_size);
 
+// On the CPU by the blocks of head_gemm_cpu.h, which also says what does not depend on what.
 class HeadGemm {
  public:
   explicit HeadGemm(at::Tensor lm_head_VH);
 
-  // logits = hidden lm_head^T, float32.
+  // logits = hidden lm_head^T, float32; the elements of a row of logits are adjacent.
   void Logits(const at::Tensor& hidden_CH, at::Tensor logits_CV) const;
-  // d hidden = d_logits lm_head, float32 [C, H].
-  at::Tensor DHidden(const at::Tensor& d_logits_CV) const;
-  // d_lm_head += d_logits^T hidden, float32.
-  void AddDLmHead(const at::Tensor& d_logits_CV, const at::Tensor& hidden_CH,
-                  at::Tensor d_lm_head_VH) const;
+  // Returns d_hidden = d_logits lm_head, float32 [C, H], and d_lm_head += d_logits^T hidden
+  // (float32, contiguous; skipped when undefined).
+  at::Tensor Backward(const at::Tensor& d_logits_CV, const at::Tensor& hidden_CH,
+                      at::Tensor d_lm_head_VH) const;
+
+  // Bytes per row, beyond logits and their gradient, that Backward allocates.
+  int64_t BackwardBytesPerRow() const;
 
  private:
   at::Tensor lm_head_VH_;
-  // bfloat16 on the CPU: this many vocabulary rows at a time are widened to float32.
-  int64_t block_rows_;
 };
 
 }  // namespace taopd

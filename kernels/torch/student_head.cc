@@ -98,6 +98,19 @@ float ValueOrNan(const at::Tensor& tensor, int64_t row) {
                           : std::numeric_limits<float>::quiet_NaN();
 }
 
+// Each chunk reads lm_head twice and reads and writes all of d_lm_head, so there should be few and
+// equal ones; in whole tiles of every matrix product (head_gemm_cpu.h) where that adds no chunk.
+int64_t RowsOfChunk(int64_t num_rows, int64_t max_rows) {
+  if (num_rows <= max_rows) return std::max<int64_t>(1, num_rows);
+  const int64_t num_chunks = (num_rows + max_rows - 1) / max_rows;
+  const int64_t rows = (num_rows + num_chunks - 1) / num_chunks;
+  for (int64_t tile : {96, 48, 16}) {
+    const int64_t in_tiles = (rows + tile - 1) / tile * tile;
+    if (in_tiles <= max_rows) return in_tiles;
+  }
+  return rows;
+}
+
 // The row kernel over a chunk on the CPU; same contract as StudentRowsAten.
 void StudentRowsCpu(const HeadTargets& targets, const HeadOptions& options, at::Tensor logits_CV,
                     at::Tensor loss_C, at::Tensor metrics_CM) {
@@ -153,6 +166,8 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
               options.temperature, ", must be positive");
   if (d_lm_head_VH.defined()) {
     CheckTensor(d_lm_head_VH, "d_lm_head", lm_head_VH.sizes(), at::kFloat, device);
+    TORCH_CHECK(d_lm_head_VH.is_contiguous(), "d_lm_head has strides ", d_lm_head_VH.strides(),
+                ", must be contiguous");
   }
 
   const HeadTargets rows = ContiguousTargets(targets);
@@ -164,9 +179,9 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
 
   const HeadGemm gemm(lm_head_VH.detach());
   const int64_t num_buffers = device.is_cpu() ? 1 : 3;  // the ATen composition holds copies
-  const int64_t chunk =
-      std::min(std::max<int64_t>(num_rows, 1),
-               RowsPerChunk(options.workspace_bytes, vocabulary_size, num_buffers));
+  const int64_t chunk = RowsOfChunk(
+      num_rows, RowsPerChunk(options.workspace_bytes, vocabulary_size, num_buffers,
+                             gemm.BackwardBytesPerRow()));
   at::Tensor workspace_CV =
       at::empty({chunk, vocabulary_size}, hidden_NH.options().dtype(at::kFloat));
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
@@ -178,8 +193,8 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
     row_work(NarrowTargets(rows, begin, num), options, logits_CV, loss_N.narrow(0, begin, num),
              output.metrics_NM.narrow(0, begin, num));
     // logits_CV now holds w d loss / d logits.
-    output.d_hidden_NH.narrow(0, begin, num).copy_(gemm.DHidden(logits_CV));
-    if (d_lm_head_VH.defined()) gemm.AddDLmHead(logits_CV, hidden_CH, d_lm_head_VH);
+    output.d_hidden_NH.narrow(0, begin, num)
+        .copy_(gemm.Backward(logits_CV, hidden_CH, d_lm_head_VH));
   }
   output.loss_N = loss_N.to(device);
   return output;

@@ -78,7 +78,7 @@ TEST(StudentHead, AtenRowsMatchTheCpuKernel) {
       ExpectClose(loss, output.loss_N.to(at::kDouble), kFloatTolerance, what);
       EXPECT_TRUE(at::isfinite(metrics).all().item<bool>()) << what;
       ExpectClose(metrics, output.metrics_NM.to(at::kDouble), kFloatTolerance, what);
-      ExpectClose(gemm.DHidden(logits), output.d_hidden_NH.to(at::kDouble), kFloatTolerance, what);
+      ExpectClose(gemm.Backward(logits, problem.hidden, {}), output.d_hidden_NH.to(at::kDouble), kFloatTolerance, what);
     }
   }
 }

@@ -1,0 +1,157 @@
+// The head's products on the CPU against float64, on both ways to compute them: float32 panels, and
+// bfloat16 pairs with a plain loop in the place of the processor's instructions.
+#include "kernels/torch/head_gemm_cpu.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+namespace taopd {
+namespace {
+
+// float32 sums of products, relative to the largest element.
+constexpr double kFloatTolerance = 5e-6;
+// bfloat16 pairs round d_logits to 8 bits; errors of the terms are independent.
+constexpr double kBfloat16GradientTolerance = 4e-3;
+
+// What Bfloat16Multiply promises, element by element.
+void PlainMultiply(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc,
+                   bool accumulate, const at::BFloat16* a, const at::BFloat16* b, float* c) {
+  ASSERT_EQ(k % 2, 0);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      float sum = accumulate ? c[i * ldc + j] : 0;
+      for (int64_t l = 0; l < k; ++l) {
+        sum += static_cast<float>(a[i * lda + l]) *
+               static_cast<float>(b[(l / 2 * ldb + j) * 2 + l % 2]);
+      }
+      c[i * ldc + j] = sum;
+    }
+  }
+}
+
+constexpr Bfloat16Gemm kWiden{};
+constexpr Bfloat16Gemm kPlainPairs{PlainMultiply, nullptr};
+
+at::Tensor Random(at::IntArrayRef shape, uint64_t seed) {
+  return at::randn(shape, at::detail::createCPUGenerator(seed),
+                   at::TensorOptions().dtype(at::kFloat));
+}
+
+void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
+                 const std::string& what) {
+  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
+  const double size = std::max(1.0, expected.abs().max().item<double>());
+  EXPECT_LE((actual.to(at::kDouble) - expected).abs().max().item<double>(), tolerance * size)
+      << what;
+}
+
+struct Shape {
+  int64_t num_rows, hidden_size, vocabulary_size;
+};
+
+class HeadGemmShapes : public testing::TestWithParam<Shape> {};
+
+TEST_P(HeadGemmShapes, MatchFloat64) {
+  const auto [num_rows, hidden_size, vocabulary_size] = GetParam();
+  const at::Tensor hidden = Random({num_rows, hidden_size}, 1);
+  const at::Tensor lm_head = Random({vocabulary_size, hidden_size}, 2);
+  const at::Tensor d_logits = Random({num_rows, vocabulary_size}, 3);
+  const at::Tensor before = Random({vocabulary_size, hidden_size}, 4);
+  for (bool bf16 : {false, true}) {
+    const at::ScalarType dtype = bf16 ? at::kBFloat16 : at::kFloat;
+    const at::Tensor h = hidden.to(dtype);
+    const at::Tensor w = lm_head.to(dtype);
+    const at::Tensor exact_h = h.to(at::kDouble);
+    const at::Tensor exact_w = w.to(at::kDouble);
+    for (bool pairs : {false, true}) {
+      if (pairs && !bf16) continue;
+      const Bfloat16Gemm& bfloat16 = pairs ? kPlainPairs : kWiden;
+      const std::string what = std::string(bf16 ? "bf16" : "float") + (pairs ? " pairs" : "");
+      // Rows of a wider tensor: nothing may be written beyond them.
+      const at::Tensor wide = at::full({num_rows, vocabulary_size + 3}, 7.0f);
+      const at::Tensor logits = wide.narrow(1, 0, vocabulary_size);
+      CpuHeadLogits(h, w, logits, bfloat16);
+      ExpectClose(logits, at::mm(exact_h, exact_w.t()), kFloatTolerance, what + ": logits");
+      EXPECT_TRUE(wide.narrow(1, vocabulary_size, 3).eq(7).all().item<bool>()) << what;
+
+      const double tolerance = pairs && hidden_size % 2 == 0 ? kBfloat16GradientTolerance
+                                                            : kFloatTolerance;
+      at::Tensor d_lm_head = before.clone();
+      const at::Tensor d_hidden = CpuHeadBackward(d_logits, h, w, d_lm_head, bfloat16);
+      const at::Tensor exact_d = d_logits.to(at::kDouble);
+      ExpectClose(d_hidden, at::mm(exact_d, exact_w), tolerance, what + ": d hidden");
+      ExpectClose(d_lm_head, at::mm(exact_d.t(), exact_h) + before.to(at::kDouble), tolerance,
+                  what + ": d lm_head");
+      EXPECT_TRUE(at::equal(CpuHeadBackward(d_logits, h, w, {}, bfloat16), d_hidden)) << what;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, HeadGemmShapes,
+                         testing::Values(Shape{1, 1, 1}, Shape{1, 8, 5}, Shape{3, 7, 143},
+                                         Shape{17, 70, 145}, Shape{33, 64, 288},
+                                         Shape{97, 130, 1001}));
+
+// The promise of the engine: a row's logits are the same bits whatever else is in the call.
+TEST(HeadGemm, LogitsDoNotDependOnOtherRowsOrThreads) {
+  const at::Tensor hidden = Random({37, 96}, 5);
+  const at::Tensor lm_head = Random({777, 96}, 6);
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor h = hidden.to(dtype);
+    const at::Tensor w = lm_head.to(dtype);
+    at::set_num_threads(2);
+    const at::Tensor whole = at::empty({37, 777});
+    CpuHeadLogits(h, w, whole);
+    at::set_num_threads(1);
+    for (int64_t first : {0, 5, 36}) {
+      for (int64_t num : {1, 7, 32}) {
+        if (first + num > 37) continue;
+        const at::Tensor part = at::empty({num, 777});
+        CpuHeadLogits(h.narrow(0, first, num), w, part);
+        EXPECT_TRUE(at::equal(part, whole.narrow(0, first, num))) << first << ", " << num;
+      }
+    }
+  }
+}
+
+TEST(HeadGemm, GradientOfTheHeadDoesNotDependOnThreads) {
+  const at::Tensor hidden = Random({9, 32}, 7);
+  const at::Tensor lm_head = Random({1500, 32}, 8);
+  const at::Tensor d_logits = Random({9, 1500}, 9);
+  at::set_num_threads(1);
+  at::Tensor one = at::zeros({1500, 32});
+  const at::Tensor d_hidden_one = CpuHeadBackward(d_logits, hidden, lm_head, one);
+  at::set_num_threads(3);
+  at::Tensor three = at::zeros({1500, 32});
+  const at::Tensor d_hidden_three = CpuHeadBackward(d_logits, hidden, lm_head, three);
+  EXPECT_TRUE(at::equal(one, three));
+  ExpectClose(d_hidden_three, d_hidden_one.to(at::kDouble), kFloatTolerance, "d hidden");
+}
+
+// Strided inputs: a transposed lm_head, every second row of hidden.
+TEST(HeadGemm, TakesInputsThatAreNotContiguous) {
+  const at::Tensor hidden = Random({20, 16}, 10).slice(0, 0, 20, 2);
+  const at::Tensor lm_head = Random({16, 300}, 11).t();
+  const at::Tensor logits = at::empty({10, 300});
+  CpuHeadLogits(hidden, lm_head, logits);
+  ExpectClose(logits, at::mm(hidden.to(at::kDouble), lm_head.to(at::kDouble).t()), kFloatTolerance,
+              "logits");
+  const at::Tensor d_logits = Random({10, 300}, 12);
+  at::Tensor d_lm_head = at::zeros({300, 16});
+  const at::Tensor d_hidden = CpuHeadBackward(d_logits, hidden, lm_head, d_lm_head);
+  ExpectClose(d_hidden, at::mm(d_logits.to(at::kDouble), lm_head.to(at::kDouble)), kFloatTolerance,
+              "d hidden");
+  ExpectClose(d_lm_head, at::mm(d_logits.t().to(at::kDouble), hidden.to(at::kDouble)),
+              kFloatTolerance, "d lm_head");
+}
+
+TEST(HeadGemm, SaysHowItComputes) {
+  EXPECT_NE(CpuHeadGemmName(at::kFloat).find("float32 panels"), std::string::npos);
+  EXPECT_NE(CpuHeadGemmName(at::kBFloat16).find("bfloat16"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace taopd
