@@ -19,6 +19,9 @@ constexpr int64_t kWidth = kLanes * kVectors;
 // A panel of this many k stays in the first-level cache while the rows of A pass by.
 constexpr int64_t kBlockK = 16384 / (kWidth * static_cast<int64_t>(sizeof(float)));
 
+// Vectors of a cache line.
+constexpr int kLineVectors = kLanes < 16 ? 16 / kLanes : 1;
+
 typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
 
 inline __attribute__((always_inline)) void Load(Floats* lanes, const float* from) {
@@ -37,6 +40,16 @@ void Tile(const float* a, int64_t a_stride, const float* panel, int64_t num_k, f
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) sums[m][j] = Floats{};
+  }
+  // C may be far away: it is fetched while the products are summed.
+  if (accumulate) {
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; j += kLineVectors) {
+        __builtin_prefetch(c + m * c_stride + j * kLanes, 1);
+      }
+    }
   }
   for (int64_t k = 0; k < num_k; ++k) {
     Floats b[kVectors];

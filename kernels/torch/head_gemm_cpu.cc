@@ -116,7 +116,7 @@ void PanelLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
 }
 
 // d_lm_head rows that are updated at a time: their cache lines are read and written in order.
-constexpr int64_t kGradientRows = 12;
+constexpr int64_t kGradientRows = 36;
 
 void PanelBackward(const at::Tensor& d_logits_CV, const at::Tensor& hidden_CH,
                    const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH, int64_t slice,
