@@ -2,8 +2,8 @@
 //
 //   C[m][n] (+)= sum_k A(m, k) B(k, n)        float32, accumulated in float32 over k in order
 //
-// B is packed into panels of `panel_width` columns, so that the inner loop reads it with stride one;
-// A and C are read and written where they lie. One element of C is always the same sequence of
+// B is packed into panels of `panel_width` columns, so that the inner loop reads it with stride
+// one; A and C are read and written where they lie. One element of C is always the same sequence of
 // operations, whatever M and N are: a row of a product does not depend on the other rows.
 //
 // One source (panel_gemm_isa.h) is compiled for several instruction sets, the widest that the

@@ -257,7 +257,8 @@ void PairBackward(const at::Tensor& d_logits_CV, const at::Tensor& lm_head_VH,
                       pairs, d_hidden);
     if (d_lm_head == nullptr) continue;
     for (int64_t v = 0; v < num; ++v) {
-      for (int64_t n = 0; n < num_rows; ++n) by_column[v * padded_rows + n] = by_row[n * kBlock + v];
+      for (int64_t n = 0; n < num_rows; ++n)
+        by_column[v * padded_rows + n] = by_row[n * kBlock + v];
     }
     MultiplyInColumns(gemm, num, h, padded_rows, padded_rows, h, h, /*accumulate=*/true, by_column,
                       hidden_pairs, d_lm_head + first * h);
@@ -302,8 +303,8 @@ std::string ProblemOfBrgemm() {
     for (int64_t n = 0; n < kN; ++n) {
       float sum = 1;  // exact in float32: small multiples of 1/4
       for (int64_t k = 0; k < kK; ++k) {
-        sum += static_cast<float>(a[m * kK + k]) *
-               static_cast<float>(b[(k / 2 * kN + n) * 2 + k % 2]);
+        sum +=
+            static_cast<float>(a[m * kK + k]) * static_cast<float>(b[(k / 2 * kN + n) * 2 + k % 2]);
       }
       if (c[m * kN + n] != sum) return "its product is not the exact one";
     }

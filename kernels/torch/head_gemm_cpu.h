@@ -2,8 +2,8 @@
 // of the vocabulary that at::parallel_for hands to the threads.
 //
 // float32, and bfloat16 where the processor has no instructions for it: the panels of
-// kernels/cpu/panel_gemm.h, bfloat16 widened block by block in the cache. bfloat16 with AVX-512 BF16
-// or AMX: ATen's brgemm on bfloat16 pairs (VNNI order), checked against float32 at first use.
+// kernels/cpu/panel_gemm.h, bfloat16 widened block by block in the cache. bfloat16 with AVX-512
+// BF16 or AMX: ATen's brgemm on bfloat16 pairs (VNNI order), checked against float32 at first use.
 //
 // A logit does not depend on the other rows of the call, nor on the number of threads: bit for bit.
 // d_lm_head does not depend on the number of threads; d_hidden sums one partial result a thread.

@@ -179,9 +179,9 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
 
   const HeadGemm gemm(lm_head_VH.detach());
   const int64_t num_buffers = device.is_cpu() ? 1 : 3;  // the ATen composition holds copies
-  const int64_t chunk = RowsOfChunk(
-      num_rows, RowsPerChunk(options.workspace_bytes, vocabulary_size, num_buffers,
-                             gemm.BackwardBytesPerRow()));
+  const int64_t chunk =
+      RowsOfChunk(num_rows, RowsPerChunk(options.workspace_bytes, vocabulary_size, num_buffers,
+                                         gemm.BackwardBytesPerRow()));
   at::Tensor workspace_CV =
       at::empty({chunk, vocabulary_size}, hidden_NH.options().dtype(at::kFloat));
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {

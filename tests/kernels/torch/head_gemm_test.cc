@@ -77,8 +77,8 @@ TEST_P(HeadGemmShapes, MatchFloat64) {
       ExpectClose(logits, at::mm(exact_h, exact_w.t()), kFloatTolerance, what + ": logits");
       EXPECT_TRUE(wide.narrow(1, vocabulary_size, 3).eq(7).all().item<bool>()) << what;
 
-      const double tolerance = pairs && hidden_size % 2 == 0 ? kBfloat16GradientTolerance
-                                                            : kFloatTolerance;
+      const double tolerance =
+          pairs && hidden_size % 2 == 0 ? kBfloat16GradientTolerance : kFloatTolerance;
       at::Tensor d_lm_head = before.clone();
       const at::Tensor d_hidden = CpuHeadBackward(d_logits, h, w, d_lm_head, bfloat16);
       const at::Tensor exact_d = d_logits.to(at::kDouble);

@@ -1,0 +1,160 @@
+"""The fused heads beside the ways that others compute the same, on the same tensors.
+
+Each side is a fresh process with the same number of threads. A side warms up on tiny tensors, then
+calls on the whole shape: the first call gives the memory (peak resident set beyond what was resident
+before it and beyond the gradient buffers that the side hands out), the fastest call the time. The
+error of d hidden is the Frobenius norm of the difference to float64's, over the norm of float64's.
+
+  student   TA-OPD loss (paper, listing alg:maopd), forward and backward, both gradients
+  teacher   log-sum-exp, top-k and the sampled token's log-prob
+
+Peers: "eager", the paper's listing on PyTorch's log_softmax, topk, gather and autograd, with logits
+in the dtype of the weights; "eager, float32 logits"; "chunked", the same in chunks of 64 rows with
+float32 logits; "liger", Liger's fused linear KL (Triton: needs a GPU).
+"""
+import argparse
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SHAPES = [(256, 1024, 151936), (1024, 256, 4096)]
+TOP_K = [2, 16, 64]
+PEERS = ["eager", "eager, float32 logits", "chunked", "liger"]
+# A peer's time hardly depends on k: where one call takes longer than this, k = 16 stands for all.
+SLOW_CALL_S = 5.0
+
+
+def oracle_python() -> str:
+    deps = os.environ.get("TAOPD_DEPS") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "taopd")
+    return os.environ.get("TAOPD_ORACLE_PYTHON") or os.path.join(deps, "oracle-venv/bin/python")
+
+
+def machine() -> dict:
+    info = {"system": platform.platform(), "processor": platform.machine(), "cores": os.cpu_count()}
+    try:
+        for line in open("/proc/cpuinfo", encoding="utf-8"):
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                info["processor"] = value.strip()
+            if key.strip() == "flags":
+                wanted = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+                info["instructions"] = [flag for flag in wanted if flag in value.split()]
+                break
+    except OSError:
+        pass
+    return info
+
+
+def run_side(command: list, environment: dict) -> dict:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not lines:
+        reason = (done.stderr or done.stdout).strip().splitlines()
+        return {"not_run": reason[-1][:160] if reason else f"ended with {done.returncode}"}
+    return json.loads(lines[-1])
+
+
+def describe(row: dict) -> str:
+    if "not_run" in row:
+        return f"not run: {row['not_run']}"
+    text = f"{row['time_s'] * 1e3:9.1f} ms {row['gflops']:7.1f} GFLOP/s"
+    if row.get("memory_mib") is not None:
+        text += f" {row['memory_mib']:8.1f} MiB"
+    if row.get("d_hidden_error") is not None:
+        text += f"  error {row['d_hidden_error'] * 100:.4f} %"
+    if row.get("speedup") is not None:
+        text += f"  ours is {row['speedup']:.2f}x faster"
+        if row.get("memory_ratio") is not None:
+            text += f", needs 1/{row['memory_ratio']:.1f} of the memory"
+    return text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/bench/run heads", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=oracle_python(),
+                        help="interpreter that has PyTorch (default: %(default)s)")
+    parser.add_argument("--build", default=str(ROOT / "build/cpu"), help="CMake build directory")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3, help="timed calls of a side")
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], action="append")
+    parser.add_argument("--shape", choices=["large", "small"], action="append",
+                        help="large: [256,1024] x 151936; small: [1024,256] x 4096; default: both")
+    parser.add_argument("--k", type=int, action="append", help="default: 2, 16 and 64")
+    parser.add_argument("--output", default=str(ROOT / "build/bench-heads.json"))
+    options = parser.parse_args()
+
+    binary = pathlib.Path(options.build) / "bin/head_call"
+    if not binary.exists():
+        print(f"{binary} does not exist: ninja -C {options.build} head_call", file=sys.stderr)
+        return 1
+    if not os.access(options.python, os.X_OK):
+        print(f"{options.python} does not exist: deploy/setup --oracle, or --python", file=sys.stderr)
+        return 1
+    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
+                            capture_output=True, text=True, check=False).stdout.strip()
+    environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads))
+    peers_script = str(pathlib.Path(__file__).with_name("peers.py"))
+    shapes = [SHAPES[["large", "small"].index(name)] for name in options.shape or ["large", "small"]]
+    report = {"machine": machine(), "threads": options.threads, "commit": commit, "rows": []}
+    start = time.monotonic()
+    print(f"{report['machine']['processor']}, {options.threads} threads, {commit}")
+
+    for num_rows, hidden, vocabulary in shapes:
+        for dtype in options.dtype or ["bfloat16", "float32"]:
+            slow = set()
+            for k in sorted(options.k or TOP_K, key=lambda k: (k != 16, k)):
+                with tempfile.TemporaryDirectory(prefix="heads") as data:
+                    shape = [str(num_rows), str(hidden), str(vocabulary), str(k), dtype]
+                    print(f"\n[{num_rows},{hidden}] x {vocabulary}, k {k}, {dtype}", flush=True)
+                    subprocess.run([options.python, peers_script, "make", data] + shape,
+                                   env=environment, check=True)
+                    for part in ["student", "teacher"]:
+                        if part == "teacher" and k != 16:
+                            continue
+                        call = [part, data] + shape + [str(options.threads), str(options.repeats)]
+                        ours = run_side([str(binary)] + call, environment)
+                        sides = [("ours", ours)]
+                        for peer in PEERS:
+                            if peer in slow or (part == "teacher" and peer != "eager"):
+                                continue
+                            if dtype == "float32" and peer == "eager, float32 logits":
+                                continue  # the same as eager
+                            sides.append((peer, run_side(
+                                [options.python, peers_script, "call", peer] + call, environment)))
+                        for name, row in sides:
+                            row.update(part=part, side=name, shape=[num_rows, hidden, vocabulary],
+                                       k=k, dtype=dtype)
+                            if "time_s" in row:
+                                gemms = 3 if part == "student" else 1
+                                flops = 2 * gemms * num_rows * hidden * vocabulary
+                                row["gflops"] = flops / row["time_s"] / 1e9
+                                if row["time_s"] > SLOW_CALL_S and name != "ours":
+                                    slow.add(name)
+                                if name != "ours" and "time_s" in ours:
+                                    row["speedup"] = row["time_s"] / ours["time_s"]
+                                    if ours.get("memory_mib") and row.get("memory_mib"):
+                                        row["memory_ratio"] = row["memory_mib"] / ours["memory_mib"]
+                            report["rows"].append(row)
+                            print(f"  {part:8} {name:22} {describe(row)}", flush=True)
+                        if "method" in ours:
+                            share = ours["gflops"] / ours["mm_gflops"]
+                            print(f"  {'':8} ours: {ours['method']}; {share * 100:.0f} % of the "
+                                  f"{ours['mm_gflops']:.0f} GFLOP/s of float32 at::mm", flush=True)
+                    for name in sorted(slow):
+                        if k != 16:
+                            print(f"  {'student':8} {name:22} not run: as with k = 16, above")
+    pathlib.Path(options.output).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(f"\n{options.output}: {len(report['rows'])} rows in {time.monotonic() - start:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+// This project's side of compare.py: the same protocol as peers.py.
+//
+//   head_call student|teacher DIR N H V K DTYPE THREADS REPEATS    prints one line of JSON
+//
+// The workspace is a tenth of what PyTorch holds in eager mode, four tensors [N, V] of DTYPE.
+#include <ATen/ATen.h>
+#include <ATen/MapAllocator.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "kernels/torch/head_gemm_cpu.h"
+#include "kernels/torch/scoring_head.h"
+#include "kernels/torch/student_head.h"
+
+namespace taopd {
+namespace {
+
+// A copy: the pages are this process's own before anything is measured.
+at::Tensor Read(const std::string& path, std::vector<int64_t> shape, at::ScalarType dtype) {
+  int64_t count = 1;
+  for (int64_t size : shape) count *= size;
+  return at::from_file(path, /*shared=*/false, count, at::TensorOptions().dtype(dtype))
+      .reshape(shape)
+      .clone();
+}
+
+double ResidentKib(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.rfind(key + ":", 0) == 0) return std::strtod(line.c_str() + key.size() + 1, nullptr);
+  }
+  return 0;
+}
+
+void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// GFLOP/s of the three products by float32 at::mm, on a part of the vocabulary.
+double MatmulRate(int64_t num_rows, int64_t hidden_size, int64_t vocabulary_size) {
+  const int64_t v = std::min<int64_t>(vocabulary_size, 16384);
+  const at::Tensor hidden = at::rand({num_rows, hidden_size});
+  const at::Tensor lm_head = at::rand({v, hidden_size});
+  at::Tensor d_lm_head = at::zeros({v, hidden_size});
+  at::Tensor logits = at::empty({num_rows, v});
+  at::Tensor d_hidden = at::empty({num_rows, hidden_size});
+  double best = 0;
+  for (int i = 0; i < 4; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    at::mm_out(logits, hidden, lm_head.t());
+    at::mm_out(d_hidden, logits, lm_head);
+    d_lm_head.addmm_(logits.t(), hidden);
+    const double flops = 6.0 * static_cast<double>(num_rows * hidden_size * v);
+    best = std::max(best, flops / SecondsSince(start) / 1e9);
+  }
+  return best;
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  if (arguments.size() != 9) {
+    std::fprintf(stderr, "head_call student|teacher DIR N H V K DTYPE THREADS REPEATS\n");
+    return 2;
+  }
+  const bool student = arguments[0] == "student";
+  const std::string data = arguments[1] + "/";
+  const int64_t n = std::stoll(arguments[2]);
+  const int64_t h = std::stoll(arguments[3]);
+  const int64_t v = std::stoll(arguments[4]);
+  const int64_t k = std::stoll(arguments[5]);
+  const bool bf16 = arguments[6] == "bfloat16";
+  const at::ScalarType dtype = bf16 ? at::kBFloat16 : at::kFloat;
+  at::set_num_threads(std::stoi(arguments[7]));
+  const int repeats = std::stoi(arguments[8]);
+
+  const at::Tensor hidden = Read(data + "hidden", {n, h}, dtype);
+  const at::Tensor lm_head = Read(data + "lm_head", {v, h}, dtype);
+  HeadTargets targets;
+  targets.support_ids_Nk = Read(data + "support_ids", {n, k}, at::kInt);
+  targets.teacher_log_probs_Nk = Read(data + "teacher_log_probs", {n, k}, at::kFloat);
+  targets.teacher_log_tail_N = Read(data + "teacher_log_tail", {n}, at::kFloat);
+  targets.sampled_ids_N = Read(data + "sampled_ids", {n}, at::kInt);
+  targets.row_weights_N = Read(data + "row_weights", {n}, at::kFloat);
+  HeadOptions options;
+  options.objective = FindObjective("ta_opd").value();
+  options.top_k_metrics = true;  // the peers find the student's top-k, too
+  options.workspace_bytes = n * v * 4 * (bf16 ? 2 : 4) / 10;
+  ScoringOptions scoring;
+  scoring.top_k = static_cast<int32_t>(k);
+  scoring.workspace_bytes = options.workspace_bytes;
+  at::Tensor d_lm_head = student ? at::zeros({v, h}) : at::Tensor();
+
+  // Libraries and threads are there before anything is measured.
+  const at::Tensor warm = at::empty({4, 256});
+  CpuHeadLogits(hidden.narrow(0, 0, 4), lm_head.narrow(0, 0, 256), warm);
+  std::vector<double> times;
+  double memory_kib = 0;
+  at::Tensor d_hidden;
+  for (int i = 0; i < repeats; ++i) {
+    if (student) d_lm_head.zero_();
+    d_hidden.reset();
+    ResetPeak();
+    const double before = ResidentKib("VmRSS");
+    const auto start = std::chrono::steady_clock::now();
+    if (student) {
+      d_hidden = StudentHead(hidden, lm_head, targets, options, d_lm_head).d_hidden_NH;
+    } else {
+      ScoreRowsOfHead(hidden, lm_head, targets.sampled_ids_N, {}, scoring);
+    }
+    times.push_back(SecondsSince(start));
+    if (i == 0) {
+      memory_kib = ResidentKib("VmHWM") - before;
+      if (student) memory_kib -= static_cast<double>(d_hidden.nbytes()) / 1024;
+    }
+  }
+  std::string json = "{\"time_s\": ";
+  json += std::to_string(*std::min_element(times.begin(), times.end())) + ", \"times_s\": [";
+  for (size_t i = 0; i < times.size(); ++i) json += (i ? ", " : "") + std::to_string(times[i]);
+  json += "], \"memory_mib\": " + std::to_string(memory_kib / 1024);
+  json += ", \"method\": \"" + CpuHeadGemmName(dtype) + "\"";
+  json += ", \"mm_gflops\": " + std::to_string(MatmulRate(n, h, v));
+  if (student) {
+    const at::Tensor exact = Read(data + "d_hidden", {n, h}, at::kDouble);
+    const at::Tensor error = (d_hidden.to(at::kDouble) - exact).norm() / exact.norm();
+    json += ", \"d_hidden_error\": " + std::to_string(error.item<double>());
+  }
+  std::printf("%s}\n", json.c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace taopd
+
+int main(int argc, char** argv) {
+  try {
+    return taopd::Main({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
