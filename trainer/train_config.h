@@ -47,25 +47,51 @@ struct TeacherConfig {
 
 struct DataConfig {
   std::vector<std::string> train;
+  std::vector<double> train_weights;
   std::vector<std::string> val;
   std::string prompt_key = "prompt";
   std::string answer_key = "answer";
+  std::string source_key = "data_source";
+  std::string system_prompt;
+  std::string prompt_template;
+  std::string apply_chat_template = "auto";
+  std::string chat_template_kwargs;
   int64_t train_batch_size = 72;
   int64_t max_prompt_length = 1024;
   int64_t max_response_length = 7168;
   bool filter_overlong_prompts = false;
+  bool drop_duplicates = false;
   bool add_special_tokens = true;
   bool shuffle = true;
   void Visit(SettingVisitor& v) {
-    v.Setting("train", &train, "JSONL files of prompts; a prompt is text, or token ids under PROMPT_KEY_ids.");
-    v.Setting("val", &val, "JSONL files of held-out problems for the evaluation.");
-    v.Setting("prompt_key", &prompt_key, "Key of the prompt.", NotEmpty());
-    v.Setting("answer_key", &answer_key, "Key of the right answer, for the accuracy.", NotEmpty());
+    v.Setting("train", &train,
+              "JSON Lines or Parquet files of prompts; a prompt is text, a list of messages (as in verl's files), or "
+              "token ids under PROMPT_KEY_ids.");
+    v.Setting("train_weights", &train_weights,
+              "How often each file's prompts are used in an epoch, one number for each file; 0.5 = half of them, another "
+              "half in the next epoch. Empty: all once.");
+    v.Setting("val", &val, "JSON Lines or Parquet files of held-out problems for the evaluation.");
+    v.Setting("prompt_key", &prompt_key, "Key of the prompt; a.b is the key b inside of a.", NotEmpty());
+    v.Setting("answer_key", &answer_key,
+              "Key of the right answer, for the accuracy; a row that lacks it may have verl's reward_model.ground_truth.",
+              NotEmpty());
+    v.Setting("source_key", &source_key, "Key of the data set's name, by which evaluations are reported.", NotEmpty());
+    v.Setting("system_prompt", &system_prompt,
+              "System message of training prompts that bring none; for data.val see eval.system_prompt.");
+    v.Setting("prompt_template", &prompt_template,
+              "Words around a training prompt: a text with {question}, or boxed, boxed_system, dapo, gsm8k, ta_opd_eval; "
+              "for data.val see eval.prompt_template.");
+    v.Setting("apply_chat_template", &apply_chat_template,
+              "auto: the model's chat template renders messages, and text stays as it is; always: text becomes a user "
+              "message.", OneOf({"auto", "always"}));
+    v.Setting("chat_template_kwargs", &chat_template_kwargs,
+              "Variables for the chat template as a JSON object in quotes, such as '{\"enable_thinking\": false}'.");
     v.Setting("train_batch_size", &train_batch_size, "Prompts per step.", AtLeast<int64_t>(1));
     v.Setting("max_prompt_length", &max_prompt_length, "Longest prompt in tokens.", AtLeast<int64_t>(1));
     v.Setting("max_response_length", &max_response_length, "Most tokens to generate.", AtLeast<int64_t>(1));
     v.Setting("filter_overlong_prompts", &filter_overlong_prompts,
               "Drop (and count) longer prompts; otherwise one is an error.");
+    v.Setting("drop_duplicates", &drop_duplicates, "Use equal prompts once; otherwise they are only counted.");
     v.Setting("add_special_tokens", &add_special_tokens, "Let the tokenizer add its BOS to text prompts.");
     v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");
   }
@@ -142,6 +168,8 @@ struct TrainerConfig {
 
 struct EvalConfig {
   std::string measure = "accuracy";
+  std::string system_prompt;
+  std::string prompt_template;
   int64_t n = 8;
   double temperature = 0.7;
   double top_p = 0.95;
@@ -156,6 +184,9 @@ struct EvalConfig {
     v.Setting("measure", &measure,
               "accuracy: generate and grade; kl: truncated reverse KL to the teacher on given responses; none.",
               OneOf({"accuracy", "kl", "none"}));
+    v.Setting("system_prompt", &system_prompt, "System message of problems that bring none.");
+    v.Setting("prompt_template", &prompt_template,
+              "Words around a problem, as data.prompt_template; ta_opd_eval is the paper's evaluation prompt.");
     v.Setting("n", &n, "Responses per problem (Avg@n).", AtLeast<int64_t>(1));
     v.Setting("temperature", &temperature, "Sampling temperature; 0 = greedy.", AtLeast(0.0));
     v.Setting("top_p", &top_p, "Nucleus sampling; 1 = off.", SettingCheck<double>([](const double& p) {

@@ -1,66 +1,89 @@
-// Prompts from JSONL files, tokenized once, in an order that is a pure function of (seed, epoch): the
-// position in the data is two numbers, which a checkpoint keeps.
+// Prompts from JSON Lines and Parquet files, rendered and tokenized once.
+//
+// A row is an object. Its prompt stands under prompt_key (a dotted path) and is
+//   text                       taken as it is, or as a user message where a chat is asked for,
+//   a list of messages         [{"role": ..., "content": ...}], rendered with the model's chat template,
+//   or, under prompt_key_ids,  token ids.
+// verl's files are read unchanged: prompt (messages), data_source, reward_model.ground_truth.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/text/tokenizer.h"
+#include "trainer/data/epoch_order.h"
+#include "trainer/data/prompt_template.h"
 
 namespace taopd {
 
 struct PromptRecord {
-  std::string id;                    // "file:line"
-  std::string prompt;                // text; empty when the file gives ids
-  std::vector<int32_t> prompt_ids;
-  std::string answer;                // empty: none given
-  std::vector<int32_t> response_ids; // a given response (supervised data, held-out text); else empty
+  std::string id;                     // "file:row"
+  std::string prompt;                 // text as the model sees it; empty when the file gives ids
+  std::vector<int32_t> prompt_ids;    // empty with DatasetOptions::tokenize off, unless the file gives ids
+  nlohmann::ordered_json messages;    // null unless the prompt is a chat
+  std::string answer;                 // empty: none given
+  std::string source;                 // data set of the row; the file's name without extension where it has none
+  std::vector<int32_t> response_ids;  // a given response (supervised data, held-out text); else empty
 };
+
+// Messages to the text that the model sees, up to where its response starts.
+using RenderMessages = std::function<absl::StatusOr<std::string>(const nlohmann::ordered_json& messages)>;
 
 struct DatasetOptions {
   std::string prompt_key = "prompt";
-  std::string answer_key = "answer";      // empty: not read
-  std::string response_key;               // empty: not read; else required in every row
-  bool add_special_tokens = true;
-  int64_t max_prompt_length = INT64_MAX;  // tokens
-  bool filter_overlong_prompts = false;   // false: an over-long prompt is an error
-  int64_t max_length = INT64_MAX;         // prompt plus response; longer is an error
-  int64_t append_eos_id = -1;             // >= 0: each response ends with it
-  int64_t vocab_size = 0;                 // ids must be below
+  // Empty: not read. Where a row lacks it, verl's reward_model.ground_truth is read.
+  std::string answer_key = "answer";
+  std::string source_key = "data_source";  // empty: not read
+  std::string response_key;                // empty: not read; else required in every row
+  PromptTemplate prompt_template;          // its system message goes to chats that bring none
+  bool text_as_chat = false;               // a text prompt becomes a user message; so it does under a system message
+  RenderMessages render;                   // null: messages are refused
+  bool tokenize = true;                    // false: for a server that does it; tokenizer and render are not used
+  bool add_special_tokens = true;          // for text prompts; a chat template writes its own
+  int64_t max_prompt_length = INT64_MAX;   // tokens
+  bool filter_overlong_prompts = false;    // false: an over-long prompt is an error
+  bool drop_duplicates = false;            // false: they are counted only
+  int64_t max_length = INT64_MAX;          // prompt plus response; longer is an error
+  int64_t append_eos_id = -1;              // >= 0: each response ends with it
+  int64_t vocab_size = 0;                  // ids must be below
+};
+
+// What became of a file's rows.
+struct FileCounts {
+  std::string path;
+  std::string format;             // "jsonl" or "parquet"
+  int64_t num_rows = 0;
+  int64_t num_records = 0;        // that are used
+  int64_t num_overlong = 0;       // dropped
+  int64_t num_duplicates = 0;     // prompts seen before, in this file or one before it
+  int64_t num_own_system = 0;     // chats that kept their own system message in place of the template's
 };
 
 struct PromptDataset {
-  std::vector<PromptRecord> records;
-  int64_t num_filtered = 0;  // over-long prompts dropped
+  std::vector<PromptRecord> records;  // file by file
+  std::vector<FileCounts> files;
+
+  int64_t num_overlong() const { return Sum(&FileCounts::num_overlong); }
+  int64_t num_duplicates() const { return Sum(&FileCounts::num_duplicates); }
+
+ private:
+  int64_t Sum(int64_t FileCounts::*count) const {
+    int64_t sum = 0;
+    for (const FileCounts& file : files) sum += file.*count;
+    return sum;
+  }
 };
 
-// A row is an object. The prompt is text under prompt_key (needs a tokenizer) or a list of ids under
-// prompt_key + "_ids"; the same for the response. Errors name file, line and key. An empty result is an
-// error. `tokenizer` may be null.
+// Errors name file, row and key. An empty result is an error. `tokenizer` may be null.
 absl::StatusOr<PromptDataset> LoadPrompts(const std::vector<std::string>& paths, const Tokenizer* tokenizer,
                                           const DatasetOptions& options);
 
-// Endless batches: epoch after epoch; a batch may span two epochs, so every record is used once an epoch.
-class EpochOrder {
- public:
-  EpochOrder(int64_t num_records, uint64_t seed, bool shuffle);
-  std::vector<int64_t> Next(int64_t count);
-
-  int64_t epoch() const { return epoch_; }
-  int64_t index() const { return index_; }
-  // INVALID_ARGUMENT when the position does not exist in this data.
-  absl::Status Restore(int64_t epoch, int64_t index);
-
- private:
-  void StartEpoch();
-  const int64_t num_records_;
-  const uint64_t seed_;
-  const bool shuffle_;
-  int64_t epoch_ = 0;
-  int64_t index_ = 0;
-  std::vector<int64_t> order_;
-};
+// The files as shares of an epoch. `weights`: one for each file, or none at all (all 1). INVALID_ARGUMENT for another
+// number of them, for one that is not positive or over 1000, and for one so small that no record is used.
+absl::StatusOr<std::vector<DataShare>> WeighFiles(const PromptDataset& dataset, const std::vector<double>& weights);
 
 }  // namespace taopd

@@ -43,9 +43,9 @@ std::optional<RunFailure> Evaluate(TrainConfig config, const EvalRequest& reques
   const std::string model_dir = request.model_dir.empty() ? config.student.model : request.model_dir;
   auto student = LoadStudent(model_dir, config.student.dtype, config.trainer.device, nullptr);
   if (!student.ok()) return BadData(Annotate(student.status(), model_dir));
-  auto records = LoadEvalRecords(config, student->tokenizer.get(), student->decoder->config().vocab_size);
+  auto records = LoadEvalPrompts(config.data, config.eval, PromptModelOf(*student));
   if (!records.ok()) return BadData(Annotate(records.status(), "data.val"));
-  if (records->empty()) return BadConfig(InvalidArgument("nothing to evaluate: data.val is empty or eval.measure is none"));
+  if (records->records.empty()) return BadConfig(InvalidArgument("nothing to evaluate: data.val is empty or eval.measure is none"));
 
   std::unique_ptr<TeacherClient> teacher;
   if (config.eval.measure == "kl") {
@@ -60,7 +60,7 @@ std::optional<RunFailure> Evaluate(TrainConfig config, const EvalRequest& reques
   auto engine = MakeRolloutEngine(config, student->decoder);
   if (!engine.ok()) return BadConfig(Annotate(engine.status(), "eval"));
   LocalRolloutEngine rollout_engine(engine->get());
-  auto result = RunEvaluation(config, *records, &*student, &rollout_engine, teacher.get(),
+  auto result = RunEvaluation(config, records->records, &*student, &rollout_engine, teacher.get(),
                               /*keep_all_samples=*/!request.responses_path.empty());
   if (!result.ok()) {
     return RunFailure{absl::IsUnavailable(result.status()) ? ExitCode::kTeacherUnavailable : ExitCode::kBadData,

@@ -126,32 +126,11 @@ HeadOptions MakeHeadOptions(const TrainConfig& config) {
   return options;
 }
 
-absl::StatusOr<std::vector<PromptRecord>> LoadEvalRecords(const TrainConfig& config, const Tokenizer* tokenizer,
-                                                          int64_t vocab_size) {
-  if (config.eval.measure == "none" || config.data.val.empty()) return std::vector<PromptRecord>();
-  if (config.eval.measure == "accuracy" && tokenizer == nullptr) {
-    return InvalidArgument("eval.measure accuracy needs a tokenizer.json in the student's directory");
-  }
-  DatasetOptions options;
-  options.prompt_key = config.data.prompt_key;
-  options.answer_key = config.data.answer_key;
-  options.add_special_tokens = config.data.add_special_tokens;
-  options.max_prompt_length = config.data.max_prompt_length;
-  options.filter_overlong_prompts = config.data.filter_overlong_prompts;
-  options.vocab_size = vocab_size;
-  if (config.eval.measure == "kl") options.response_key = "response";
-  TAOPD_ASSIGN_OR_RETURN(PromptDataset dataset, LoadPrompts(config.data.val, tokenizer, options));
-  const auto available = static_cast<int64_t>(dataset.records.size());
-  if (config.eval.num_prompts > available) {
-    return InvalidArgument("eval.num_prompts ", config.eval.num_prompts, " exceeds the ", available, " rows of data.val");
-  }
-  if (config.eval.num_prompts > 0) dataset.records.resize(config.eval.num_prompts);
-  for (const PromptRecord& record : dataset.records) {
-    if (config.eval.measure == "accuracy" && record.answer.empty()) {
-      return InvalidArgument(record.id, ": no \"", config.data.answer_key, "\" to grade against");
-    }
-  }
-  return std::move(dataset.records);
+PromptModel PromptModelOf(const Student& student) {
+  PromptModel model;
+  model.tokenizer = student.tokenizer.get();
+  model.vocab_size = student.decoder->config().vocab_size;
+  return model;
 }
 
 absl::StatusOr<EvalResult> RunEvaluation(const TrainConfig& config, const std::vector<PromptRecord>& records,

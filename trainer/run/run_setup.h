@@ -13,6 +13,7 @@
 #include "trainer/eval/evaluator.h"
 #include "trainer/exit_code.h"
 #include "trainer/run/commands.h"
+#include "trainer/run/prompt_setup.h"
 #include "trainer/run/student.h"
 #include "trainer/teacher/teacher_client.h"
 #include "trainer/train_config.h"
@@ -38,14 +39,13 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TeacherCo
 // Vocabulary, tokenizer, length, top-k and temperature, each named with both values.
 absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teacher, const Student& student);
 
+PromptModel PromptModelOf(const Student& student);
+
 // The engine for rollouts and evaluation with the student's live weights.
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(const TrainConfig& config,
                                                                    std::shared_ptr<Decoder> student);
 HeadOptions MakeHeadOptions(const TrainConfig& config);
 
-// data.val as eval.measure needs it, cut to eval.num_prompts; empty when there is nothing to evaluate.
-absl::StatusOr<std::vector<PromptRecord>> LoadEvalRecords(const TrainConfig& config, const Tokenizer* tokenizer,
-                                                          int64_t vocab_size);
 // By eval.measure. `teacher` may be null for accuracy.
 absl::StatusOr<EvalResult> RunEvaluation(const TrainConfig& config, const std::vector<PromptRecord>& records,
                                          Student* student, RolloutEngine* engine, TeacherClient* teacher,

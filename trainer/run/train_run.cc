@@ -111,25 +111,24 @@ class TrainingRun {
     auto grader = Grader::Make(config_.eval.grader, config_.eval.answer_pattern);
     if (!grader.ok()) return BadConfig(Annotate(grader.status(), "eval"));
     grader_ = *std::move(grader);
+    if (absl::Status checked = CheckPromptSettings(config_.data, config_.eval); !checked.ok()) return BadConfig(checked);
     return std::nullopt;
   }
 
   std::optional<RunFailure> LoadData() {
-    DatasetOptions options;
-    options.prompt_key = config_.data.prompt_key;
-    options.answer_key = config_.data.answer_key;
-    options.add_special_tokens = config_.data.add_special_tokens;
-    options.max_prompt_length = config_.data.max_prompt_length;
-    options.filter_overlong_prompts = config_.data.filter_overlong_prompts;
-    options.vocab_size = student_.decoder->config().vocab_size;
-    auto prompts = LoadPrompts(config_.data.train, student_.tokenizer.get(), options);
-    if (!prompts.ok()) return BadData(Annotate(prompts.status(), "data.train"));
-    if (prompts->num_filtered > 0) LogWarning("over-long prompts dropped", {{"count", prompts->num_filtered}});
-    prompts_ = std::move(prompts->records);
-    auto problems = LoadEvalRecords(config_, student_.tokenizer.get(), options.vocab_size);
-    if (!problems.ok()) return BadData(Annotate(problems.status(), "data.val"));
-    problems_ = *std::move(problems);
-    order_.emplace(static_cast<int64_t>(prompts_.size()), DeriveSeed(config_.run.seed, "data"), config_.data.shuffle);
+    const PromptModel model = PromptModelOf(student_);
+    auto training = LoadTrainingPrompts(config_.data, model);
+    if (!training.ok()) return BadData(Annotate(training.status(), "data.train"));
+    auto evaluation = LoadEvalPrompts(config_.data, config_.eval, model);
+    if (!evaluation.ok()) return BadData(Annotate(evaluation.status(), "data.val"));
+    LogDataset("data.train", training->dataset);
+    LogDataset("data.val", *evaluation);
+    order_.emplace(training->shares, DeriveSeed(config_.run.seed, "data"), config_.data.shuffle);
+    data_metrics_ = {{"data/prompts", static_cast<double>(training->dataset.records.size())},
+                     {"data/overlong_dropped", static_cast<double>(training->dataset.num_overlong())},
+                     {"data/duplicates", static_cast<double>(training->dataset.num_duplicates())}};
+    prompts_ = std::move(training->dataset.records);
+    problems_ = std::move(evaluation->records);
     const absl::Status position = order_->Restore(train_state_.epoch, train_state_.epoch_index);
     if (!position.ok()) return BadData(Annotate(position, "the checkpoint does not fit data.train"));
     return std::nullopt;
@@ -218,6 +217,8 @@ class TrainingRun {
     }
     if (graded > 0) metrics.emplace_back("rollout/accuracy", static_cast<double>(correct) / static_cast<double>(graded));
     metrics.emplace_back("teacher/retries", static_cast<double>(teacher_->stats().retries));
+    metrics.emplace_back("data/epoch", static_cast<double>(order_->epoch()));
+    metrics.insert(metrics.end(), data_metrics_.begin(), data_metrics_.end());
     output_->Write(train_state_.step, metrics);
     const double seconds_per_step = train_state_.train_seconds / static_cast<double>(train_state_.step);
     run_state_->Update([&](RunStatus& status) {
@@ -305,6 +306,7 @@ class TrainingRun {
   std::vector<PromptRecord> prompts_;
   std::vector<PromptRecord> problems_;
   std::optional<EpochOrder> order_;
+  Metrics data_metrics_;  // what became of the rows of data.train
   std::unique_ptr<Grader> grader_;
   StepContext context_;
   std::unique_ptr<InferenceEngine> engine_;

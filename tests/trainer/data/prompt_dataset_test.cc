@@ -1,36 +1,18 @@
 #include "trainer/data/prompt_dataset.h"
 
-#include <algorithm>
-#include <set>
+#include <cmath>
 
+#include "common/base/random.h"
+#include "tests/support/byte_tokenizer.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
 namespace {
 
+using testing::ByteTokenizer;
 using testing::TempDir;
 using testing::WriteFile;
-
-// One id a byte.
-class ByteTokenizer final : public Tokenizer {
- public:
-  std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens) const override {
-    std::vector<int32_t> ids;
-    if (add_special_tokens) ids.push_back(1);
-    for (unsigned char c : text) ids.push_back(c);
-    return ids;
-  }
-  std::string Decode(const std::vector<int32_t>& ids, bool) const override { return {ids.begin(), ids.end()}; }
-  std::string TokenBytes(int32_t id) const override { return std::string(1, static_cast<char>(id)); }
-  std::string IdToToken(int32_t id) const override { return TokenBytes(id); }
-  std::optional<int32_t> TokenToId(std::string_view token) const override { return token[0]; }
-  int64_t vocab_size() const override { return 256; }
-  const std::string& hash() const override { return hash_; }
-
- private:
-  std::string hash_ = "bytes";
-};
 
 class LoadPromptsTest : public ::testing::Test {
  protected:
@@ -77,7 +59,7 @@ TEST_F(LoadPromptsTest, OverlongPromptsAreRefusedOrCounted) {
   options.filter_overlong_prompts = true;
   ASSERT_OK_AND_ASSIGN(PromptDataset data, Load(content, options));
   EXPECT_EQ(data.records.size(), 1u);
-  EXPECT_EQ(data.num_filtered, 1);
+  EXPECT_EQ(data.num_overlong(), 1);
   EXPECT_ERROR(Load("{\"prompt\":\"abcdef\"}\n", options), absl::StatusCode::kInvalidArgument, "1 over-long prompts dropped");
 }
 
@@ -87,13 +69,20 @@ TEST_F(LoadPromptsTest, BadRowsNameFileLineAndKey) {
   };
   for (const Case& c : std::vector<Case>{{"{\"question\":\"a\"}", "neither \"prompt\" nor \"prompt_ids\""},
                                          {"[1]", "must be an object"},
-                                         {"{\"prompt\":5}", "\"prompt\" is not text"},
+                                         {"{\"prompt\":5}", "\"prompt\" is neither text nor a list of messages"},
                                          {"{\"prompt\":\"\"", "data.jsonl:1"},
                                          {"{\"prompt_ids\":[]}", "the prompt is empty"},
                                          {"{\"prompt_ids\":[256]}", "\"prompt_ids\"[0] = 256"},
                                          {"{\"prompt_ids\":[1,-1]}", "\"prompt_ids\"[1] = -1"},
                                          {"{\"prompt_ids\":[1.5]}", "= 1.5"},
-                                         {"{\"prompt\":[{\"role\":\"user\"}]}", "list of messages"},
+                                         {"{\"prompt\":[{\"role\":\"user\"}]}", "\"prompt\"[0] has no content"},
+                                         {"{\"prompt\":[{\"role\":\"user\",\"content\":\"a\"}]}", "no chat template"},
+                                         {"{\"prompt\":[]}", "an empty list of messages"},
+                                         {"{\"prompt\":[7]}", "\"prompt\"[0] is not a message"},
+                                         {"{\"prompt\":[{\"role\":7,\"content\":\"a\"}]}", "\"prompt\"[0] has no role"},
+                                         {"{\"prompt\":[{\"role\":\"user\",\"content\":null}]}", "is not text"},
+                                         {"{\"prompt\":null}", "\"prompt\" is neither text"},
+                                         {"{\"prompt\":\"a\",\"data_source\":3}", "\"data_source\" is not text"},
                                          {"{\"prompt\":\"a\",\"answer\":[1]}", "\"answer\" is neither"}}) {
     const auto result = Load(c.row + "\n", Options());
     ASSERT_FALSE(result.ok()) << c.row;
@@ -122,32 +111,153 @@ TEST_F(LoadPromptsTest, LongPairsAreRefused) {
   EXPECT_ERROR(Load("{\"prompt\":\"ab\"}\n", options), absl::StatusCode::kInvalidArgument, "response");
 }
 
-TEST(EpochOrder, EachRecordOnceAnEpochInANewOrder) {
-  EpochOrder order(10, 3, true);
-  std::vector<int64_t> first = order.Next(10), second = order.Next(10);
-  EXPECT_NE(first, second);
-  EXPECT_EQ(std::set<int64_t>(first.begin(), first.end()).size(), 10u);
-  EXPECT_EQ(std::set<int64_t>(second.begin(), second.end()).size(), 10u);
-}
-
-TEST(EpochOrder, BatchesSpanEpochsAndResumeAnywhere) {
-  for (int64_t cut = 0; cut < 25; ++cut) {
-    EpochOrder whole(7, 5, true);
-    std::vector<int64_t> expected;
-    for (int64_t id : whole.Next(40)) expected.push_back(id);
-    EpochOrder before(7, 5, true);
-    std::vector<int64_t> got = before.Next(cut);
-    EpochOrder after(7, 5, true);
-    ASSERT_OK(after.Restore(before.epoch(), before.index()));
-    for (int64_t id : after.Next(40 - cut)) got.push_back(id);
-    EXPECT_EQ(got, expected) << cut;
+// "<role>content" per message, and a mark where the response starts.
+absl::StatusOr<std::string> RenderForTest(const nlohmann::ordered_json& messages) {
+  std::string text;
+  for (const auto& message : messages) {
+    text += "<" + message["role"].get<std::string>() + ">" + message["content"].get<std::string>();
   }
+  return text + "<go>";
 }
 
-TEST(EpochOrder, UnshuffledIsTheFilesOrderAndBadPositionsAreRefused) {
-  EpochOrder order(3, 5, false);
-  EXPECT_EQ(order.Next(5), (std::vector<int64_t>{0, 1, 2, 0, 1}));
-  EXPECT_ERROR(order.Restore(0, 4), absl::StatusCode::kInvalidArgument, "index 4");
+TEST_F(LoadPromptsTest, MessagesAreRenderedWithoutSpecialTokens) {
+  DatasetOptions options = Options();
+  options.render = RenderForTest;
+  ASSERT_OK_AND_ASSIGN(PromptDataset data,
+                       Load(R"({"prompt":[{"content":"s","role":"system"},{"content":"q","role":"user"}],"answer":"1"})" "\n",
+                            options));
+  EXPECT_EQ(data.records[0].prompt, "<system>s<user>q<go>");
+  EXPECT_EQ(data.records[0].prompt_ids.size(), data.records[0].prompt.size());  // no BOS
+  EXPECT_EQ(data.records[0].messages.size(), 2u);
+  // An error of the template is placed.
+  options.render = [](const nlohmann::ordered_json&) { return InvalidArgument("no tools"); };
+  EXPECT_ERROR(Load(R"({"prompt":[{"content":"s","role":"user"}]})", options), absl::StatusCode::kInvalidArgument,
+               "data.jsonl:1: no tools");
+}
+
+TEST_F(LoadPromptsTest, TemplatesAndSystemPrompts) {
+  DatasetOptions options = Options();
+  options.render = RenderForTest;
+  const std::string rows = "{\"prompt\":\"ab\"}\n{\"prompt\":[{\"role\":\"user\",\"content\":\"c\"}]}\n"
+                           "{\"prompt\":[{\"role\":\"system\",\"content\":\"own\"},{\"role\":\"user\",\"content\":\"d\"}]}\n";
+  ASSERT_OK_AND_ASSIGN(options.prompt_template, MakePromptTemplate("Q: {question}", ""));
+  ASSERT_OK_AND_ASSIGN(PromptDataset data, Load(rows, options));
+  EXPECT_EQ(data.records[0].prompt, "Q: ab");
+  EXPECT_EQ(data.records[0].prompt_ids.size(), 6u);  // with BOS: text stays text
+  EXPECT_EQ(data.records[1].prompt, "<user>Q: c<go>");
+  EXPECT_EQ(data.files[0].num_own_system, 0);
+
+  ASSERT_OK_AND_ASSIGN(options.prompt_template, MakePromptTemplate("", "be brief"));
+  ASSERT_OK_AND_ASSIGN(data, Load(rows, options));
+  EXPECT_EQ(data.records[0].prompt, "<system>be brief<user>ab<go>");
+  EXPECT_EQ(data.records[1].prompt, "<system>be brief<user>c<go>");
+  EXPECT_EQ(data.records[2].prompt, "<system>own<user>d<go>");
+  EXPECT_EQ(data.files[0].num_own_system, 1);
+
+  options.prompt_template = {};
+  options.text_as_chat = true;
+  ASSERT_OK_AND_ASSIGN(data, Load(rows, options));
+  EXPECT_EQ(data.records[0].prompt, "<user>ab<go>");
+
+  ASSERT_OK_AND_ASSIGN(options.prompt_template, MakePromptTemplate("Q: {question}", ""));
+  EXPECT_ERROR(Load(R"({"prompt":[{"role":"assistant","content":"a"}]})", options), absl::StatusCode::kInvalidArgument,
+               "the last message is not a user's text");
+  EXPECT_ERROR(Load(R"({"prompt_ids":[1]})", options), absl::StatusCode::kInvalidArgument, "token ids");
+}
+
+TEST_F(LoadPromptsTest, VerlsSchemaAndDottedKeys) {
+  DatasetOptions options = Options();
+  options.render = RenderForTest;
+  options.vocab_size = 1 << 20;
+  ASSERT_OK_AND_ASSIGN(const PromptDataset data,
+                       LoadPrompts({testing::SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options));
+  ASSERT_EQ(data.records.size(), 7u);
+  EXPECT_EQ(data.files[0].format, "parquet");
+  EXPECT_EQ(data.records[1].id, "verl.parquet:2");
+  EXPECT_EQ(data.records[1].source, "math");
+  EXPECT_EQ(data.records[1].answer, "2");  // reward_model.ground_truth
+  EXPECT_EQ(data.records[2].source, "aime");
+  EXPECT_THAT(data.records[2].prompt, ::testing::StartsWith("<system>System 2.<user>What is 2 + 2?"));
+  // Any column by its path.
+  options.answer_key = "extra_info.split";
+  options.source_key = "ability";
+  ASSERT_OK_AND_ASSIGN(const PromptDataset other,
+                       LoadPrompts({testing::SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options));
+  EXPECT_EQ(other.records[0].answer, "test");
+  EXPECT_EQ(other.records[0].source, "math");
+  options.prompt_key = "extra_info.index";
+  EXPECT_ERROR(LoadPrompts({testing::SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options),
+               absl::StatusCode::kInvalidArgument, "verl.parquet: row 1: \"extra_info.index\" is neither text");
+}
+
+TEST_F(LoadPromptsTest, DuplicatesAreCountedAndDroppedOnRequest) {
+  DatasetOptions options = Options();
+  const std::string rows = "{\"prompt\":\"ab\"}\n{\"prompt_ids\":[1,97,98]}\n{\"prompt\":\"ab\",\"answer\":\"x\"}\n{\"prompt\":\"b\"}\n";
+  WriteFile(dir_.File("a.jsonl"), rows);
+  WriteFile(dir_.File("b.jsonl"), rows);
+  ASSERT_OK_AND_ASSIGN(PromptDataset data, LoadPrompts({dir_.File("a.jsonl"), dir_.File("b.jsonl")}, &tokenizer_, options));
+  EXPECT_EQ(data.records.size(), 8u);
+  EXPECT_EQ(data.files[0].num_duplicates, 1);  // ids are another record than a text, whatever it is tokenized to
+  EXPECT_EQ(data.files[1].num_duplicates, 4);
+  options.drop_duplicates = true;
+  ASSERT_OK_AND_ASSIGN(data, LoadPrompts({dir_.File("a.jsonl"), dir_.File("b.jsonl")}, &tokenizer_, options));
+  EXPECT_EQ(data.records.size(), 3u);
+  EXPECT_EQ(data.num_duplicates(), 5);
+  EXPECT_EQ(data.files[1].num_records, 0);
+}
+
+TEST_F(LoadPromptsTest, WithoutTokenizing) {
+  DatasetOptions options = Options();
+  options.tokenize = false;
+  WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"ab\"}\n{\"prompt\":[{\"role\":\"user\",\"content\":\"c\"}]}\n"
+                                  "{\"prompt\":[{\"role\":\"user\",\"content\":\"d\"}]}\n");
+  ASSERT_OK_AND_ASSIGN(const PromptDataset data, LoadPrompts({dir_.File("t.jsonl")}, nullptr, options));
+  EXPECT_EQ(data.records[0].prompt, "ab");
+  EXPECT_TRUE(data.records[0].prompt_ids.empty());
+  EXPECT_EQ(data.records[1].messages.dump(), R"([{"role":"user","content":"c"}])");
+  EXPECT_EQ(data.num_duplicates(), 0);
+}
+
+TEST_F(LoadPromptsTest, WeightsNeedOneNumberAFile) {
+  ASSERT_OK_AND_ASSIGN(const PromptDataset data, Load("{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n", Options()));
+  ASSERT_OK_AND_ASSIGN(const auto shares, WeighFiles(data, {1.5}));
+  EXPECT_EQ(shares[0].num_records, 2);
+  EXPECT_EQ(shares[0].weight, 1.5);
+  EXPECT_EQ(WeighFiles(data, {})->at(0).weight, 1.0);
+  EXPECT_ERROR(WeighFiles(data, {1, 2}), absl::StatusCode::kInvalidArgument, "2 weights for 1 files");
+  for (double weight : {0.0, -1.0, 1001.0, static_cast<double>(NAN)}) {
+    EXPECT_ERROR(WeighFiles(data, {weight}), absl::StatusCode::kInvalidArgument, "data.jsonl");
+  }
+  EXPECT_ERROR(WeighFiles(data, {0.1}), absl::StatusCode::kInvalidArgument, "uses none of its 2 rows");
+}
+
+// Lines with damaged bytes: an error that names the file, or other rows; never a crash.
+TEST_F(LoadPromptsTest, SeededMutationsOfLines) {
+  const std::string whole =
+      R"({"prompt":[{"content":"s","role":"system"},{"content":"q\u00e9","role":"user"}],"reward_model":{"ground_truth":"1"}})" "\n"
+      R"({"prompt":"text","answer":1.5,"data_source":"x"})" "\n" R"({"prompt_ids":[1,2,3],"answer":"7"})" "\n";
+  DatasetOptions options = Options();
+  options.render = RenderForTest;
+  ASSERT_OK(Load(whole, options));
+  int64_t num_errors = 0;
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    RandomStream random(seed, "lines");
+    std::string bytes = whole;
+    for (uint64_t change = 0; change <= random.NextBelow(4); ++change) {
+      const size_t at = random.NextBelow(bytes.size());
+      switch (random.NextBelow(3)) {
+        case 0: bytes[at] = static_cast<char>(random.NextU32()); break;
+        case 1: bytes.erase(at, random.NextBelow(16)); break;
+        default: bytes.insert(at, whole.substr(random.NextBelow(whole.size()), random.NextBelow(16))); break;
+      }
+      if (bytes.empty()) bytes = "x";
+    }
+    const auto data = Load(bytes, options);
+    if (data.ok()) continue;
+    ++num_errors;
+    EXPECT_THAT(std::string(data.status().message()), ::testing::HasSubstr("data.jsonl"));
+  }
+  EXPECT_GT(num_errors, 200);
 }
 
 }  // namespace

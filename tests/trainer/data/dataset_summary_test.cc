@@ -1,0 +1,71 @@
+#include "trainer/data/dataset_summary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+
+PromptDataset Dataset(const std::vector<int64_t>& lengths) {
+  PromptDataset dataset;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    PromptRecord record;
+    record.id = Concat("f.jsonl:", i + 1);
+    record.source = i % 3 == 0 ? "b" : "a";
+    record.answer = i % 2 == 0 ? "1" : "";
+    record.prompt = "text";
+    record.prompt_ids.assign(lengths[i], 7);
+    dataset.records.push_back(record);
+  }
+  FileCounts file;
+  file.path = "f.jsonl";
+  file.format = "jsonl";
+  file.num_rows = 9;
+  file.num_records = static_cast<int64_t>(lengths.size());
+  file.num_overlong = 2;
+  file.num_duplicates = 1;
+  dataset.files = {file};
+  return dataset;
+}
+
+TEST(DatasetSummary, HistogramCountsEveryLengthOnce) {
+  for (const std::vector<int64_t>& lengths :
+       {std::vector<int64_t>{5}, {1, 2, 3}, {100, 101, 131, 1023}, {7, 7, 7, 7}, {1, 100000}, {15, 16, 31, 32}}) {
+    const LengthHistogram histogram = MeasureLengths(Dataset(lengths));
+    ASSERT_LE(histogram.bins.size(), 16u);
+    int64_t count = 0;
+    for (size_t i = 0; i < histogram.bins.size(); ++i) {
+      count += histogram.bins[i].count;
+      EXPECT_TRUE(i == 0 || histogram.bins[i].low == histogram.bins[i - 1].high);
+      EXPECT_EQ(histogram.bins[i].count, std::count_if(lengths.begin(), lengths.end(), [&](int64_t length) {
+                  return length >= histogram.bins[i].low && length < histogram.bins[i].high;
+                }));
+    }
+    EXPECT_EQ(count, static_cast<int64_t>(lengths.size()));
+    EXPECT_EQ(histogram.min, lengths.front());
+    EXPECT_EQ(histogram.max, lengths.back());
+  }
+}
+
+TEST(DatasetSummary, TextAndJsonTellTheSame) {
+  SummaryOptions options;
+  options.weights = {1.5};
+  options.num_samples = 2;
+  const auto json = DatasetSummaryJson("data.train", Dataset({4, 5, 6, 100}), options);
+  EXPECT_EQ(json["num_records"], 4);
+  EXPECT_EQ(json["num_overlong_dropped"], 2);
+  EXPECT_EQ(json["files"][0]["weight"], 1.5);
+  EXPECT_EQ(json["sources"][0], (nlohmann::ordered_json{{"source", "a"}, {"num_records", 2}, {"num_answers", 1}}));
+  EXPECT_EQ(json["prompt_tokens"]["total"], 115);
+  EXPECT_EQ(json["samples"].size(), 2u);
+  EXPECT_EQ(json["samples"][1]["id"], "f.jsonl:4");
+  const std::string text = DatasetSummaryText(json);
+  EXPECT_THAT(text, HasSubstr("data.train: 4 prompts, 2 over-long dropped, 1 duplicates"));
+  EXPECT_THAT(text, HasSubstr("--- f.jsonl:4 (b), answer"));
+  EXPECT_THAT(text, HasSubstr("ids 7 7 7 7"));
+}
+
+}  // namespace
+}  // namespace taopd

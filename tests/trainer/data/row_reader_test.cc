@@ -1,0 +1,43 @@
+#include "trainer/data/row_reader.h"
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+TEST(FindPath, KeysAndPaths) {
+  const Json row = Json::parse(R"({"a":{"b":{"c":1}},"x.y":2,"a.b":3,"d":{"e.f":4},"n":null,"t":"text"})");
+  EXPECT_EQ(*FindPath(row, "x.y"), 2);
+  EXPECT_EQ(*FindPath(row, "a.b"), 3);  // a key of that very name comes first
+  EXPECT_EQ(*FindPath(row, "a.b.c"), 1);
+  EXPECT_EQ(*FindPath(row, "d.e.f"), 4);
+  EXPECT_TRUE(FindPath(row, "n")->is_null());
+  for (const char* absent : {"q", "a.q", "t.q", "n.q", "a.b.c.d", "", ".", "a."}) {
+    EXPECT_EQ(FindPath(row, absent), nullptr) << absent;
+  }
+  EXPECT_EQ(FindPath(Json(5), "a"), nullptr);
+}
+
+TEST(ReadRows, TheFormatIsThatOfTheBytes) {
+  testing::TempDir dir;
+  const std::string golden = testing::SourcePath("tests/common/io/golden/verl.parquet");
+  testing::WriteFile(dir.File("renamed.jsonl"), testing::ReadFile(golden));
+  EXPECT_EQ(DataFormatOf(dir.File("renamed.jsonl")), DataFormat::kParquet);
+  testing::WriteFile(dir.File("text.parquet"), "{}\n");
+  EXPECT_EQ(DataFormatOf(dir.File("text.parquet")), DataFormat::kParquet);
+  const auto ignore = [](const Json&, int64_t) { return absl::OkStatus(); };
+  EXPECT_ERROR(ReadRows(dir.File("text.parquet"), {"prompt"}, ignore), absl::StatusCode::kDataLoss, "text.parquet");
+  testing::WriteFile(dir.File("text.jsonl"), "{\"z\":1,\"a\":2}\n");
+  std::string seen;
+  ASSERT_OK(ReadRows(dir.File("text.jsonl"), {"z"}, [&](const Json& row, int64_t number) {
+    seen += Concat(number, row.dump());
+    return absl::OkStatus();
+  }));
+  EXPECT_EQ(seen, "1{\"z\":1,\"a\":2}");
+}
+
+}  // namespace
+}  // namespace taopd

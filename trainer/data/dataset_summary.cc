@@ -1,0 +1,142 @@
+#include "trainer/data/dataset_summary.h"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <map>
+#include <numeric>
+
+namespace taopd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Format(const char* format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof(text), format, arguments);
+  va_end(arguments);
+  return text;
+}
+
+constexpr int kBarWidth = 40;
+constexpr size_t kMaxBins = 16;
+
+}  // namespace
+
+std::vector<SourceCounts> CountSources(const PromptDataset& dataset) {
+  std::map<std::string, SourceCounts> counts;
+  for (const PromptRecord& record : dataset.records) {
+    SourceCounts& count = counts[record.source];
+    count.source = record.source;
+    ++count.num_records;
+    count.num_answers += record.answer.empty() ? 0 : 1;
+  }
+  std::vector<SourceCounts> list;
+  for (auto& [source, count] : counts) list.push_back(std::move(count));
+  return list;
+}
+
+LengthHistogram MeasureLengths(const PromptDataset& dataset) {
+  LengthHistogram histogram;
+  if (dataset.records.empty()) return histogram;
+  std::vector<int64_t> lengths;
+  for (const PromptRecord& record : dataset.records) lengths.push_back(static_cast<int64_t>(record.prompt_ids.size()));
+  std::sort(lengths.begin(), lengths.end());
+  const size_t count = lengths.size();
+  histogram.min = lengths.front();
+  histogram.max = lengths.back();
+  histogram.median = lengths[count / 2];
+  histogram.p99 = lengths[(count - 1) * 99 / 100];
+  histogram.total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  histogram.mean = static_cast<double>(histogram.total) / static_cast<double>(count);
+  int64_t width = 1;
+  while (histogram.max / width - histogram.min / width >= static_cast<int64_t>(kMaxBins)) width *= 2;
+  for (int64_t low = histogram.min / width * width; low <= histogram.max; low += width) {
+    const auto begin = std::lower_bound(lengths.begin(), lengths.end(), low);
+    const auto end = std::lower_bound(lengths.begin(), lengths.end(), low + width);
+    histogram.bins.push_back({low, low + width, end - begin});
+  }
+  return histogram;
+}
+
+Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset, const SummaryOptions& options) {
+  Json summary;
+  summary["name"] = name;
+  summary["num_records"] = dataset.records.size();
+  summary["num_overlong_dropped"] = dataset.num_overlong();
+  summary["num_duplicates"] = dataset.num_duplicates();
+  summary["files"] = Json::array();
+  for (size_t i = 0; i < dataset.files.size(); ++i) {
+    const FileCounts& file = dataset.files[i];
+    Json& row = summary["files"].emplace_back();
+    row = {{"path", file.path}, {"format", file.format}, {"num_rows", file.num_rows}, {"num_records", file.num_records},
+           {"num_overlong_dropped", file.num_overlong}, {"num_duplicates", file.num_duplicates},
+           {"num_own_system_prompt", file.num_own_system}};
+    row["weight"] = options.weights.empty() ? 1.0 : options.weights[i];
+  }
+  summary["sources"] = Json::array();
+  for (const SourceCounts& source : CountSources(dataset)) {
+    summary["sources"].push_back({{"source", source.source}, {"num_records", source.num_records},
+                                  {"num_answers", source.num_answers}});
+  }
+  const LengthHistogram lengths = MeasureLengths(dataset);
+  Json& tokens = summary["prompt_tokens"];
+  tokens = {{"total", lengths.total}, {"min", lengths.min}, {"mean", lengths.mean}, {"median", lengths.median},
+            {"p99", lengths.p99}, {"max", lengths.max}};
+  tokens["histogram"] = Json::array();
+  for (const auto& bin : lengths.bins) {
+    tokens["histogram"].push_back({{"low", bin.low}, {"high", bin.high}, {"count", bin.count}});
+  }
+  summary["samples"] = Json::array();
+  const auto size = static_cast<int64_t>(dataset.records.size());
+  const int64_t num_samples = std::min(options.num_samples, size);
+  for (int64_t i = 0; i < num_samples; ++i) {
+    const PromptRecord& record = dataset.records[num_samples == 1 ? 0 : i * (size - 1) / (num_samples - 1)];
+    summary["samples"].push_back({{"id", record.id}, {"source", record.source}, {"answer", record.answer},
+                                  {"prompt", record.prompt}, {"prompt_ids", record.prompt_ids}});
+  }
+  return summary;
+}
+
+std::string DatasetSummaryText(const Json& summary) {
+  std::string text = Format("%s: %lld prompts, %lld over-long dropped, %lld duplicates\n",
+                            summary["name"].get<std::string>().c_str(), summary["num_records"].get<long long>(),
+                            summary["num_overlong_dropped"].get<long long>(),
+                            summary["num_duplicates"].get<long long>());
+  text += Format("  %9s %9s %9s %10s %10s %7s  %s\n", "rows", "prompts", "over-long", "duplicates", "own system", "weight", "file");
+  for (const Json& file : summary["files"]) {
+    text += Format("  %9lld %9lld %9lld %10lld %10lld %7.4g  ", file["num_rows"].get<long long>(),
+                   file["num_records"].get<long long>(), file["num_overlong_dropped"].get<long long>(),
+                   file["num_duplicates"].get<long long>(), file["num_own_system_prompt"].get<long long>(),
+                   file["weight"].get<double>()) +
+            file["path"].get<std::string>() + "\n";
+  }
+  text += Format("  %9s %9s  %s\n", "prompts", "answers", "source");
+  for (const Json& source : summary["sources"]) {
+    text += Format("  %9lld %9lld  ", source["num_records"].get<long long>(), source["num_answers"].get<long long>()) +
+            source["source"].get<std::string>() + "\n";
+  }
+  const Json& tokens = summary["prompt_tokens"];
+  text += Format("  tokens of a prompt: min %lld, mean %.1f, median %lld, p99 %lld, max %lld; in all %lld\n",
+                 tokens["min"].get<long long>(), tokens["mean"].get<double>(), tokens["median"].get<long long>(),
+                 tokens["p99"].get<long long>(), tokens["max"].get<long long>(), tokens["total"].get<long long>());
+  int64_t most = 1;
+  for (const Json& bin : tokens["histogram"]) most = std::max(most, bin["count"].get<int64_t>());
+  for (const Json& bin : tokens["histogram"]) {
+    const auto count = bin["count"].get<int64_t>();
+    text += Format("  %6lld to %6lld %8lld ", bin["low"].get<long long>(), bin["high"].get<long long>() - 1,
+                   static_cast<long long>(count)) +
+            std::string(count * kBarWidth / most, '#') + "\n";
+  }
+  for (const Json& sample : summary["samples"]) {
+    text += "  --- " + sample["id"].get<std::string>() + " (" + sample["source"].get<std::string>() + "), answer " +
+            sample["answer"].get<std::string>() + "\n" + sample["prompt"].get<std::string>() + "\n  ids";
+    for (const Json& id : sample["prompt_ids"]) text += Concat(" ", id.get<int64_t>());
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace taopd

@@ -1,0 +1,46 @@
+// What a data set holds, for people and for programs: counts by file and by source, lengths, samples.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/text/tokenizer.h"
+#include "trainer/data/prompt_dataset.h"
+
+namespace taopd {
+
+struct SourceCounts {
+  std::string source;
+  int64_t num_records = 0;
+  int64_t num_answers = 0;  // with an answer to grade against
+};
+
+// Prompt lengths in tokens.
+struct LengthHistogram {
+  struct Bin {
+    int64_t low = 0;   // included
+    int64_t high = 0;  // not included
+    int64_t count = 0;
+  };
+  std::vector<Bin> bins;  // of equal width, a power of two; at most 16
+  int64_t min = 0, median = 0, p99 = 0, max = 0;
+  double mean = 0;
+  int64_t total = 0;
+};
+
+std::vector<SourceCounts> CountSources(const PromptDataset& dataset);  // sorted by name
+LengthHistogram MeasureLengths(const PromptDataset& dataset);
+
+struct SummaryOptions {
+  std::vector<double> weights;  // by file; empty: all 1
+  int64_t num_samples = 3;      // spread evenly over the records
+};
+// "name" is data.train or data.val.
+nlohmann::ordered_json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset,
+                                          const SummaryOptions& options);
+// The same as text, from that JSON.
+std::string DatasetSummaryText(const nlohmann::ordered_json& summary);
+
+}  // namespace taopd

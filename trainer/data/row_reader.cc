@@ -1,0 +1,38 @@
+#include "trainer/data/row_reader.h"
+
+#include <memory>
+
+#include "common/io/jsonl.h"
+#include "common/io/parquet.h"
+
+namespace taopd {
+
+DataFormat DataFormatOf(const std::string& path) {
+  const std::string extension = ".parquet";
+  const bool named = path.size() >= extension.size() &&
+                     path.compare(path.size() - extension.size(), extension.size(), extension) == 0;
+  return named || HasParquetMagic(path) ? DataFormat::kParquet : DataFormat::kJsonl;
+}
+
+absl::Status ReadRows(const std::string& path, const std::vector<std::string>& columns,
+                      const std::function<absl::Status(const nlohmann::ordered_json& row, int64_t number)>& row) {
+  if (DataFormatOf(path) == DataFormat::kJsonl) return ReadOrderedJsonl(path, row);
+  TAOPD_ASSIGN_OR_RETURN(const std::unique_ptr<ParquetReader> reader, ParquetReader::Open(path));
+  return reader->ForEachRow(columns, row);
+}
+
+const nlohmann::ordered_json* FindPath(const nlohmann::ordered_json& row, const std::string& path) {
+  const nlohmann::ordered_json* value = &row;
+  for (std::string_view rest = path;;) {
+    if (!value->is_object()) return nullptr;
+    if (const auto whole = value->find(std::string(rest)); whole != value->end()) return &*whole;
+    const size_t dot = rest.find('.');
+    if (dot == std::string_view::npos) return nullptr;
+    const auto member = value->find(std::string(rest.substr(0, dot)));
+    if (member == value->end()) return nullptr;
+    value = &*member;
+    rest.remove_prefix(dot + 1);
+  }
+}
+
+}  // namespace taopd
