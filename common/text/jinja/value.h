@@ -1,0 +1,143 @@
+// The values of a template: Python's, as far as chat templates can make them. Immutable but for
+// namespaces, loops and iterators; copying shares. One thread at a time where a value may hold one
+// of those three.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace taopd::jinja {
+
+class Value;
+class Runtime;
+struct Arguments;
+struct Callable;
+struct Loop;
+struct Namespace;
+
+// Python's undefined name: prints as nothing, is false, and fails when it is used as anything else.
+struct Undefined {
+  std::string message;  // of that failure
+};
+struct None {};
+
+struct Text {
+  std::string bytes;     // valid UTF-8
+  bool is_safe = false;  // markupsafe's Markup: escaped already
+};
+
+enum class SequenceType : uint8_t { kList, kTuple, kRange, kKeys, kValues, kItems, kIterator };
+
+struct Sequence {
+  SequenceType type = SequenceType::kList;
+  std::vector<Value> items;
+  int depth = 1;                 // 1 + the deepest item's
+  mutable size_t position = 0;   // of an iterator: what has been taken
+  int64_t range[3] = {0, 0, 1};  // of a range: start, stop, step
+};
+
+// In the order of insertion. Found by scanning: a message has few keys.
+struct Dict {
+  std::vector<std::pair<Value, Value>> items;
+  int depth = 1;
+  const Value* Find(const Value& key) const;
+  const Value* Find(std::string_view key) const;
+};
+
+class Value {
+ public:
+  using Data = std::variant<std::shared_ptr<const Undefined>, None, bool, int64_t, double,
+                            std::shared_ptr<const Text>, std::shared_ptr<const Sequence>,
+                            std::shared_ptr<const Dict>, std::shared_ptr<Namespace>,
+                            std::shared_ptr<const Callable>, std::shared_ptr<Loop>>;
+
+  Value() = default;  // undefined, without a message
+  template <typename T>
+  requires std::is_constructible_v<Data, T>
+  explicit Value(T data) : data_(std::move(data)) {}
+  // Not charged to a rendering's limits; use Runtime's makers inside one.
+  static Value OfText(std::string bytes, bool is_safe = false) {
+    return Value(std::make_shared<const Text>(Text{std::move(bytes), is_safe}));
+  }
+  static Value OfUndefined(std::string message) {
+    return Value(std::make_shared<const Undefined>(Undefined{std::move(message)}));
+  }
+
+  template <typename T>
+  const T* As() const {
+    return std::get_if<T>(&data_);
+  }
+  bool is_undefined() const { return data_.index() == 0; }
+  bool is_none() const { return As<None>() != nullptr; }
+  // Null when it is something else.
+  const Text* text() const { return Pointer<const Text>(); }
+  const Sequence* sequence() const { return Pointer<const Sequence>(); }
+  const Dict* dict() const { return Pointer<const Dict>(); }
+  Namespace* name_space() const { return Pointer<Namespace>(); }
+  const Callable* callable() const { return Pointer<const Callable>(); }
+  Loop* loop() const { return Pointer<Loop>(); }
+  bool is_list() const { return IsSequence(SequenceType::kList); }
+  bool is_tuple() const { return IsSequence(SequenceType::kTuple); }
+  bool IsSequence(SequenceType type) const {
+    return sequence() != nullptr && sequence()->type == type;
+  }
+  // 1 for a scalar.
+  int depth() const;
+  const Data& data() const { return data_; }
+
+ private:
+  template <typename T>
+  T* Pointer() const {
+    const auto* pointer = std::get_if<std::shared_ptr<T>>(&data_);
+    return pointer == nullptr ? nullptr : pointer->get();
+  }
+  Data data_;
+};
+
+struct Namespace {
+  std::vector<std::pair<std::string, Value>> attributes;
+};
+
+struct Callable {
+  std::string type_name;  // Python's, for messages
+  std::string name;
+  std::function<Value(Runtime&, const Arguments&)> call;
+};
+
+// The `loop` of a for statement.
+struct Loop {
+  std::vector<Value> items;
+  int64_t index0 = 0;
+  int64_t depth0 = 0;
+  std::vector<Value> last_changed;
+  bool has_changed = false;
+  // Renders the body for inner items; empty without `recursive`.
+  std::function<Value(const Value& iterable)> recurse;
+};
+
+// What using an undefined value says. REQUIRES: is_undefined().
+std::string UndefinedMessage(const Value& value);
+// Python's truth of a value.
+bool IsTrue(const Value& value);
+// ==, for any two values; 1, 1.0 and True are equal.
+bool AreEqual(const Value& a, const Value& b);
+// <; throws TemplateError where Python's types have no order.
+bool IsLess(const Value& a, const Value& b);
+// Numbers (True is 1): null for others.
+bool IsNumber(const Value& value);
+double ToDouble(const Value& value);       // REQUIRES: IsNumber
+const char* TypeName(const Value& value);  // Python's: "int", "str", "NoneType"
+// Int or bool as an integer; throws naming `what` otherwise.
+int64_t ToInteger(const Value& value, std::string_view what);
+
+// A JSON value; throws TemplateError where it is nested too deep or an integer has over 64 bits.
+Value FromJson(const nlohmann::ordered_json& json);
+
+}  // namespace taopd::jinja

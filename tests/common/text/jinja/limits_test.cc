@@ -1,0 +1,116 @@
+// Templates that would hang Python or eat its memory: each ends with an error, soon.
+#include "common/text/jinja/limits.h"
+
+#include <absl/time/clock.h>
+
+#include "common/text/jinja/template.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd::jinja {
+namespace {
+
+absl::StatusOr<Rendering> RenderText(const std::string& source,
+                                     const nlohmann::ordered_json& context = nlohmann::ordered_json::object()) {
+  TAOPD_ASSIGN_OR_RETURN(const Template parsed, Template::Parse(source));
+  return parsed.Render(context);
+}
+
+std::string Repeated(const std::string& part, size_t count) {
+  std::string text;
+  for (size_t i = 0; i < count; ++i) text += part;
+  return text;
+}
+
+// Generous for a busy machine and sanitizers; the point is that it is not minutes.
+constexpr absl::Duration kMaxTime = absl::Seconds(30);
+
+TEST(JinjaLimits, HostileTemplatesEnd) {
+  const std::string loop = "{% for i in range(99999) %}";
+  const std::string end = "{% endfor %}";
+  const std::string templates[] = {
+      // Time.
+      loop + loop + loop + end + end + end,
+      "{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}",
+      "{% set ns = namespace(x=range(99999)|list) %}" + loop + "{% set y = ns.x|sort %}" + end,
+      "{% set ns = namespace(x='a' * 1000000) %}" + loop + "{% set y = 'aab' in ns.x %}" + end,
+      "{% set x = range(99999)|list %}" + loop + "{% set y = x == x %}" + end,
+      "{% set x = range(99999)|unique|list %}",
+      "{% set x = 'a' * 3000000 %}{{ x.rsplit('a' * 1500000 ~ 'b') }}",
+      // Memory.
+      "{% set ns = namespace(x='aaaaaaaa') %}" + loop + "{% set ns.x = ns.x ~ ns.x %}" + end,
+      "{% set ns = namespace(x=[1]) %}" + loop + "{% set ns.x = ns.x + ns.x %}" + end,
+      "{{ 'abcdefgh' * 1000000000 }}",
+      "{{ [1, 2] * 1000000000000 }}",
+      "{{ ('x' * 100000).replace('', 'y' * 100000) }}",
+      "{{ ('x' * 100000)|replace('x', 'y' * 100000) }}",
+      "{{ ('a\n' * 1000000)|indent(10000) }}",
+      "{{ 'x'|center(10000000000) }}",
+      "{{ [1]|batch(1000000000000, 'x')|list }}",
+      "{{ '%999999d' % 1 }}",
+      "{{ range(1000000000000)|list }}",
+      "{{ (range(99999)|list|string) * 99999 }}",
+      loop + loop + "{{ 'x' * 1000 }}" + end + end,
+      "{% set ns = namespace(x=[]) %}" + loop + "{% set ns.x = [ns.x] %}" + end,
+      "{% set ns = namespace(x={}) %}" + loop + "{% set ns.x = {'a': ns.x} %}" + end,
+      "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
+      "{% set ns = namespace(x=1) %}" + loop + "{% set ns.x = namespace(x=ns.x) %}" + end + "{{ ns }}",
+      // Stack.
+      "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+      "{% macro f(n=f()) %}{% endmacro %}{{ f() }}",
+      "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+      Repeated("(", 100000) + "1",
+      "{{ " + Repeated("(", 100000) + "1" + Repeated(")", 100000) + " }}",
+      "{{ " + Repeated("[", 100000) + Repeated("]", 100000) + " }}",
+      "{{ 1" + Repeated(" + 1", 100000) + " }}",
+      "{{ x" + Repeated(".a", 100000) + " }}",
+      "{{ x" + Repeated("|list", 100000) + " }}",
+      "{{ " + Repeated("not ", 100000) + "x }}",
+      "{{ " + Repeated("-", 100000) + "1 }}",
+      "{{ " + Repeated("1 if x else ", 60000) + "1 }}",
+      "{{ " + Repeated("f(", 100000) + Repeated(")", 100000) + " }}",
+      Repeated("{% if x %}", 60000) + Repeated("{% endif %}", 60000),
+      "{% if x %}" + Repeated("{% elif x %}", 60000) + "{% endif %}",
+      "{% set " + Repeated("(", 100000) + "a" + Repeated(")", 100000) + " = 1 %}",
+      // Size.
+      std::string(static_cast<size_t>(kMaxTemplateBytes) + 1, 'x'),
+  };
+  for (const std::string& source : templates) {
+    const absl::Time begin = absl::Now();
+    const auto rendering = RenderText(source);
+    const std::string shown = source.substr(0, 100);
+    EXPECT_EQ(rendering.ok(), source[0] == '(') << shown;
+    EXPECT_LT(absl::Now() - begin, kMaxTime) << shown;
+    EXPECT_LT(rendering.status().message().size(), 1000u) << shown;
+  }
+}
+
+TEST(JinjaLimits, MessagesNameTheLimit) {
+  EXPECT_ERROR(RenderText("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
+               absl::StatusCode::kResourceExhausted, "steps than the limit of 20000000");
+  EXPECT_ERROR(RenderText("{{ range(100001) }}"), absl::StatusCode::kResourceExhausted,
+               "line 1, column 9: range of more elements than the limit of 100000");
+  EXPECT_ERROR(RenderText("\n {% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
+               absl::StatusCode::kResourceExhausted, "line 2, column ");
+}
+
+// Real use stays far below.
+TEST(JinjaLimits, LongConversationsPass) {
+  nlohmann::ordered_json context;
+  for (int i = 0; i < 20000; ++i) {
+    context["messages"].push_back({{"role", "user"}, {"content", std::string(200, 'x')}});
+  }
+  const auto rendering = RenderText(
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] | trim + '<|im_end|>\n' }}{% endfor %}",
+      context);
+  ASSERT_OK(rendering);
+  EXPECT_EQ(rendering->text.size(), 20000u * (12 + 5 + 200 + 11));
+}
+
+// Values that hold each other in circles are freed with the rendering (the leak checker looks).
+TEST(JinjaLimits, CirclesAreFreed) {
+  EXPECT_OK(RenderText("{% set ns = namespace() %}{% set ns.x = [ns] %}{% macro f() %}{% endmacro %}"
+                       "{% set ns.f = f %}{% for i in [1] recursive %}{% set ns.l = loop %}{% endfor %}"));
+}
+
+}  // namespace
+}  // namespace taopd::jinja
