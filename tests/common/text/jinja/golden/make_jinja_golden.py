@@ -253,7 +253,7 @@ TEMPLATES = r"""
 {% for x in missing %}{{ x }}{% else %}undefined{% endfor %}
 {% for x in none %}{{ x }}{% endfor %}
 {% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}
-{% for k in d %}{{ k }}{% endfor %}{% for c in 'aé' %}[{{ c }}]{% endfor %}
+{% for k in d %}{{ k }}{% endfor %}{% for c in 'a\u00e9' %}[{{ c }}]{% endfor %}
 {% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}
 {% for x in nums %}{% if x == 2 %}{% continue %}{% endif %}{{ x }}{% endfor %}
 {% for x in nums %}{% if x == 1 %}{% break %}{% endif %}{{ x }}{% endfor %}
