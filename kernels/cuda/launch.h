@@ -1,0 +1,52 @@
+// Launching kernels and turning CUDA errors into text.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <string>
+
+namespace taopd::cuda {
+
+inline std::string ProblemOf(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return "";
+  return std::string(what) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
+}
+
+// One-dimensional grid. Nothing is launched for no blocks, which CUDA would refuse.
+template <typename... Parameters, typename... Arguments>
+std::string Launch(const char* name, void (*kernel)(Parameters...), int64_t num_blocks,
+                   int num_threads, cudaStream_t stream, Arguments... arguments) {
+  if (num_blocks == 0) return "";
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(num_blocks), 1, 1);
+  config.blockDim = dim3(static_cast<unsigned>(num_threads), 1, 1);
+  config.stream = stream;
+  return ProblemOf(
+      cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), name);
+}
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
+
+// Hands out parts of the workspace, each aligned to 256 bytes.
+class WorkspaceLayout {
+ public:
+  // The place of `bytes` bytes, from the start of the workspace.
+  int64_t Add(int64_t bytes) {
+    const int64_t place = size_;
+    size_ += RoundUp(bytes, 256);
+    return place;
+  }
+  int64_t size() const { return size_; }
+
+ private:
+  int64_t size_ = 0;
+};
+
+template <typename T>
+T* Place(void* workspace, int64_t place) {
+  return reinterpret_cast<T*>(static_cast<char*>(workspace) + place);
+}
+
+}  // namespace taopd::cuda

@@ -1,0 +1,66 @@
+// Gradients of objectives without a dense part: k + 1 entries per row.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/block.h"
+
+namespace taopd::cuda {
+
+inline constexpr int kSparseThreads = 256;
+
+// d_hidden[n] = sum_j value_j lm_head[id_j], in the order of the entries; one block per row.
+template <typename Element>
+__global__ void __launch_bounds__(kSparseThreads)
+    SparseDHidden(const int32_t* ids, const float* values, int32_t entries_per_row,
+                  const Element* lm_head, int64_t lm_head_stride, int64_t vocabulary_size,
+                  int64_t hidden_size, Element* d_hidden) {
+  const int64_t n = blockIdx.x;
+  for (int64_t h = threadIdx.x; h < hidden_size; h += kSparseThreads) {
+    float sum = 0;
+    for (int32_t j = 0; j < entries_per_row; ++j) {
+      const int32_t id = ids[n * entries_per_row + j];
+      if (id < 0 || id >= vocabulary_size) continue;
+      sum += values[n * entries_per_row + j] * Load(lm_head + id * lm_head_stride + h);
+    }
+    Store(sum, d_hidden + n * hidden_size + h);
+  }
+}
+
+// Sorted by vocabulary id, entries in the order of the rows within an id: d_lm_head[id] += sum of
+// value hidden[row] over the id's entries. One block per entry works for all of its id when it is
+// the first of it.
+template <typename Element>
+__global__ void __launch_bounds__(kSparseThreads)
+    SparseDLmHead(const uint32_t* sorted_ids, const int32_t* sorted_entries, const float* values,
+                  int64_t num_entries, int32_t entries_per_row, const Element* hidden,
+                  int64_t hidden_stride, int64_t vocabulary_size, int64_t hidden_size,
+                  float* d_lm_head) {
+  const int64_t first = blockIdx.x;
+  const uint32_t id = sorted_ids[first];
+  if (id >= static_cast<uint64_t>(vocabulary_size)) return;  // none
+  if (first > 0 && sorted_ids[first - 1] == id) return;
+  for (int64_t h = threadIdx.x; h < hidden_size; h += kSparseThreads) {
+    float sum = 0;
+    for (int64_t i = first; i < num_entries && sorted_ids[i] == id; ++i) {
+      const int32_t entry = sorted_entries[i];
+      const int64_t n = entry / entries_per_row;
+      sum += values[entry] * Load(hidden + n * hidden_stride + h);
+    }
+    d_lm_head[static_cast<int64_t>(id) * hidden_size + h] += sum;
+  }
+}
+
+// keys[i] = the entry's id, or the largest number for none; entries[i] = i.
+__global__ void MakeSortKeys(const int32_t* ids, int64_t num_entries, int64_t vocabulary_size,
+                             uint32_t* keys, int32_t* entries) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= num_entries) return;
+  const bool valid = ids[i] >= 0 && ids[i] < vocabulary_size;
+  keys[i] = valid ? static_cast<uint32_t>(ids[i]) : 0xffffffffu;
+  entries[i] = static_cast<int32_t>(i);
+}
+
+}  // namespace taopd::cuda

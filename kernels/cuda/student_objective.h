@@ -1,0 +1,141 @@
+// Pass 3 of taopd/fused_head.h: the objective, one thread per row, and the entries of E that are not
+// a p(v).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/block.h"
+#include "kernels/cuda/student_sweep.h"
+#include "taopd/fused_head.h"
+#include "taopd/student_row.h"
+
+namespace taopd::cuda {
+
+struct ObjectiveArguments {
+  ObjectiveTerms objective;
+  int64_t num_rows = 0;
+  int64_t vocabulary_size = 0;
+  float scale = 1;  // 1 / temperature
+  int32_t k = 0;
+  const int32_t* support_ids = nullptr;  // [rows, k], as all that follow of these rows
+  const float* teacher_log_probs = nullptr;
+  const float* teacher_log_tail = nullptr;
+  const int32_t* sampled_ids = nullptr;
+  const float* teacher_sampled_log_probs = nullptr;
+  const float* teacher_entropy = nullptr;
+  const float* behavior_log_probs = nullptr;
+  const float* row_weights = nullptr;
+  const float* taken = nullptr;
+  const float* sampled_logits = nullptr;
+  const int32_t* sizes = nullptr;
+  const SweepSums* sums = nullptr;
+  const uint8_t* in_top_k = nullptr;  // null: no overlap metrics
+  double* scratch = nullptr;          // [rows, 4 k]
+  float* loss = nullptr;
+  float* metrics = nullptr;  // [rows, kNumHeadMetrics]
+  // The gradient: E's rows are multiplied by row_scale; the entries' columns (-1: none) and values,
+  // in units of row_scale. Without a dense part row_scale is 1.
+  bool dense = true;
+  float* row_scale = nullptr;        // [rows]
+  int32_t* entry_ids = nullptr;      // [rows, k + 1]; the last is y where it is not in the support
+  float* entry_values = nullptr;     // [rows, k + 1]
+};
+
+inline constexpr int kObjectiveThreads = 64;
+
+__device__ inline float ValueOrNan(const float* values, int64_t n) {
+  return values != nullptr ? values[n] : std::numeric_limits<float>::quiet_NaN();
+}
+
+// The number by which a row of E is multiplied. Not the dense factor alone: the entries are divided
+// by it, and where the dense factor is tiny or zero beside them they would overflow. Raising it to
+// 2^-24 of the largest entry over E's sum adds a dense gradient of less than 6e-8 of that entry.
+__device__ inline double RowScale(double dense, double largest_entry, double sum) {
+  const double smallest = ldexp(largest_entry, -24) / (sum > 1 ? sum : 1.0);
+  if (!(fabs(dense) < smallest)) return dense;  // a NaN stays
+  return dense < 0 ? -smallest : smallest;
+}
+
+__global__ void __launch_bounds__(kObjectiveThreads) StudentObjective(ObjectiveArguments args) {
+  const int64_t n = int64_t{blockIdx.x} * kObjectiveThreads + threadIdx.x;
+  if (n >= args.num_rows) return;
+  const int64_t k = args.k;
+  StudentRowInput input;
+  input.rest = {args.sums[n].reference, args.sums[n].sum, args.sums[n].sum_x};
+  input.scale = args.scale;
+  input.taken = args.taken + n * k;
+  input.sampled_logit = args.sampled_logits[n];
+  input.ids = args.support_ids + n * k;
+  input.teacher_log_probs = args.teacher_log_probs + n * k;
+  input.k = args.sizes[n];
+  input.whole_vocabulary = input.k == args.vocabulary_size;
+  input.sampled_id = args.sampled_ids[n];
+  input.teacher_log_tail = ValueOrNan(args.teacher_log_tail, n);
+  input.teacher_sampled_log_prob = ValueOrNan(args.teacher_sampled_log_probs, n);
+  input.teacher_entropy = ValueOrNan(args.teacher_entropy, n);
+  if (args.behavior_log_probs != nullptr) input.behavior_log_prob = args.behavior_log_probs + n;
+  if (args.in_top_k != nullptr) input.in_top_k = args.in_top_k + n * k;
+  double* log_p = args.scratch + n * 4 * k;
+  double* gradient = log_p + 2 * k;
+  const StudentRowGradient row =
+      FinishStudentRow(args.objective, input, log_p, log_p + k, gradient, log_p + 3 * k,
+                       args.metrics + n * kNumHeadMetrics);
+  args.loss[n] = static_cast<float>(row.loss);
+  if (args.entry_ids == nullptr) return;  // no gradient is asked for
+
+  const double weight = args.row_weights[n];
+  int32_t* ids = args.entry_ids + n * (k + 1);
+  float* values = args.entry_values + n * (k + 1);
+  if (row.sampled_index >= 0) gradient[row.sampled_index] += row.sampled;
+  double largest = row.sampled_index >= 0 ? 0 : fabs(row.sampled * weight);
+  for (int32_t j = 0; j < input.k; ++j) {
+    const double size = fabs(gradient[j] * weight);
+    largest = size > largest ? size : largest;
+  }
+  const double dense = row.dense * weight;
+  float scale = 1;
+  if (args.dense) {
+    scale = static_cast<float>(RowScale(dense, largest, input.rest.sum));
+    // A gradient below the smallest normal float32: the row has none.
+    if (fabsf(scale) < std::numeric_limits<float>::min()) scale = 0;
+  }
+  const double inverse = scale == 0 ? 0 : weight / scale;
+  args.row_scale[n] = scale;
+  for (int32_t j = 0; j < args.k; ++j) {
+    ids[j] = j < input.k ? input.ids[j] : -1;
+    values[j] = j < input.k ? static_cast<float>(gradient[j] * inverse) : 0;
+  }
+  // y outside of the support: its share of the dense part and the sampled token's own.
+  const double x = (static_cast<double>(input.sampled_logit) - input.rest.reference) * input.scale;
+  const double dense_y = args.dense && scale != 0 ? dense / scale * exp(x) : 0;
+  const bool outside = row.sampled_index < 0 && row.sampled != 0;
+  ids[k] = outside ? input.sampled_id : -1;
+  values[k] = outside ? static_cast<float>(dense_y + row.sampled * inverse) : 0;
+}
+
+// E[n, entry_ids] = entry_values, one thread per entry. Ids out of range were reported by the sweep.
+template <typename Element>
+__global__ void WriteEntries(const int32_t* ids, const float* values, int64_t num_entries,
+                             int32_t entries_per_row, int64_t vocabulary_size, Element* e,
+                             int64_t stride) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= num_entries) return;
+  const int32_t id = ids[i];
+  if (id < 0 || id >= vocabulary_size) return;
+  Store(values[i], e + i / entries_per_row * stride + id);
+}
+
+// out[n] = row_scale[n] * in[n], for H columns: one block per row.
+template <typename In, typename Out>
+__global__ void ScaleRows(const In* in, int64_t in_stride, const float* row_scale,
+                          int64_t num_columns, Out* out, int64_t out_stride) {
+  const int64_t n = blockIdx.x;
+  const float scale = row_scale[n];
+  for (int64_t h = threadIdx.x; h < num_columns; h += blockDim.x) {
+    Store(scale * Load(in + n * in_stride + h), out + n * out_stride + h);
+  }
+}
+
+}  // namespace taopd::cuda

@@ -1,0 +1,127 @@
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "tests/support/emulated_cuda/cuda_runtime.h"
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulated_cuda {
+namespace {
+
+constexpr size_t kStackBytes = 64 << 10;
+constexpr unsigned kWarpSize = 32;
+
+enum class State { kReady, kAtBlockBarrier, kAtWarpBarrier, kDone };
+
+// A fiber starts by swapcontext, which takes system calls, and goes on by _longjmp. It serves one
+// thread after the other and never ends.
+struct Fiber {
+  ucontext_t context = {};
+  jmp_buf place;
+  bool started = false;
+  std::unique_ptr<char[]> stack;
+  State state = State::kReady;
+};
+
+struct Block {
+  std::vector<std::unique_ptr<Fiber>> fibers;  // as many as the largest block so far
+  std::vector<char> lane_slots;
+  ucontext_t start = {};
+  jmp_buf scheduler;
+  const std::function<void()>* body = nullptr;
+  unsigned running = 0;
+  bool flag = false;
+};
+
+Block* block = nullptr;  // kernels run one at a time
+
+void Wait(State state) {
+  Fiber& fiber = *block->fibers[block->running];
+  fiber.state = state;
+  if (_setjmp(fiber.place) == 0) _longjmp(block->scheduler, 1);
+}
+
+void Enter() {
+  for (;;) {
+    (*block->body)();
+    Wait(State::kDone);
+  }
+}
+
+// Returns when the fiber waits or ends.
+void Resume(Fiber* fiber) {
+  if (_setjmp(block->scheduler) != 0) return;
+  if (fiber->started) _longjmp(fiber->place, 1);
+  fiber->started = true;
+  getcontext(&fiber->context);
+  fiber->context.uc_stack.ss_sp = fiber->stack.get();
+  fiber->context.uc_stack.ss_size = kStackBytes;
+  fiber->context.uc_link = nullptr;  // Enter does not return
+  makecontext(&fiber->context, Enter, 0);
+  swapcontext(&block->start, &fiber->context);
+}
+
+// Lets fibers [begin, end) go on when all of them that are not done are at that barrier.
+void Release(unsigned begin, unsigned end, State barrier) {
+  for (unsigned i = begin; i < end; ++i) {
+    const State state = block->fibers[i]->state;
+    if (state != State::kDone && state != barrier) return;
+  }
+  for (unsigned i = begin; i < end; ++i) {
+    if (block->fibers[i]->state == barrier) block->fibers[i]->state = State::kReady;
+  }
+}
+
+void RunBlock(dim3 grid, dim3 index, dim3 size) {
+  const unsigned num = size.x;
+  for (unsigned i = 0; i < num; ++i) block->fibers[i]->state = State::kReady;
+  bool progress = true;
+  while (progress) {
+    progress = false;
+    for (unsigned i = 0; i < num; ++i) {
+      if (block->fibers[i]->state != State::kReady) continue;
+      block->running = i;
+      threadIdx = dim3(i);
+      blockIdx = index;
+      blockDim = size;
+      gridDim = grid;
+      Resume(block->fibers[i].get());
+      progress = true;
+    }
+    for (unsigned i = 0; i < num; i += kWarpSize) {
+      Release(i, std::min(num, i + kWarpSize), State::kAtWarpBarrier);
+    }
+    Release(0, num, State::kAtBlockBarrier);
+  }
+  for (unsigned i = 0; i < num; ++i) {
+    // Threads that wait for others at different barriers: on a GPU this hangs.
+    if (block->fibers[i]->state != State::kDone) std::abort();
+  }
+}
+
+}  // namespace
+
+void Run(dim3 grid, dim3 block_size, const std::function<void()>& body) {
+  static Block the_block;
+  block = &the_block;
+  while (block->fibers.size() < block_size.x) {
+    block->fibers.push_back(std::make_unique<Fiber>());
+    block->fibers.back()->stack = std::make_unique<char[]>(kStackBytes);
+  }
+  block->lane_slots.resize(size_t{64} * (block->fibers.size() + kWarpSize));
+  block->body = &body;
+  for (unsigned x = 0; x < grid.x; ++x) RunBlock(grid, dim3(x), block_size);
+}
+
+void BlockBarrier() { Wait(State::kAtBlockBarrier); }
+void WarpBarrier() { Wait(State::kAtWarpBarrier); }
+void* LaneSlot(unsigned lane) {
+  return &block->lane_slots[size_t{64} * (threadIdx.x / kWarpSize * kWarpSize + lane)];
+}
+bool* BlockFlag() { return &block->flag; }
+
+}  // namespace emulated_cuda
