@@ -1,8 +1,10 @@
 # Warnings, sanitizers, the compiler cache and the linker.
-add_compile_options(-Wall -Wextra -Wno-unused-parameter)
+add_compile_options($<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall>
+                    $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wextra>
+                    $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wno-unused-parameter>)
 # For every file, because a precompiled header made without it is refused by files that have it (gRPC's
 # and Abseil's targets ask for it).
-add_compile_options(-pthread)
+add_compile_options($<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-pthread>)
 # Programs are compiled as libraries are (-fPIC, not -fPIE), so that they can use the same precompiled
 # header.
 set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)

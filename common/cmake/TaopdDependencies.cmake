@@ -77,7 +77,11 @@ target_link_libraries(taopd_torch INTERFACE torch_cpu c10 Threads::Threads)
 if(TAOPD_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know it for nvcc 13
-  set(CMAKE_CUDA_ARCHITECTURES 90a CACHE STRING "")
+  # All that the kernels are written for: -DCMAKE_CUDA_ARCHITECTURES="80-real;90a-real;100-real".
+  set(CMAKE_CUDA_ARCHITECTURES 90a-real CACHE STRING "")
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin)
+  endif()
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   foreach(lib torch_cuda c10_cuda)

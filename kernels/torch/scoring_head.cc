@@ -7,6 +7,9 @@
 #include <limits>
 
 #include "kernels/cpu/scoring_rows.h"
+#ifdef TAOPD_CUDA
+#include "kernels/torch/cuda_heads.h"
+#endif
 #include "kernels/torch/head_gemm.h"
 #include "kernels/torch/scoring_rows_aten.h"
 
@@ -106,6 +109,13 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const at::Tensor& lm_
   if (candidates_NM.defined())
     output.candidate_log_probs_NM = at::empty(candidates_NM.sizes(), floats);
 
+#ifdef TAOPD_CUDA
+  // Larger k: the composition below.
+  if (hidden_NH.is_cuda() && k <= kMaxScoringTopK) {
+    ScoreRowsOfHeadCuda(hidden_NH, lm_head_VH, sampled_N, candidates_NM, options, &output);
+    return output;
+  }
+#endif
   const HeadGemm gemm(lm_head_VH.detach());
   const bool on_cpu = hidden_NH.is_cpu();
   const int64_t num_buffers = on_cpu ? 1 : 4;  // the ATen composition holds copies

@@ -9,6 +9,9 @@
 #include <limits>
 
 #include "kernels/cpu/student_rows.h"
+#ifdef TAOPD_CUDA
+#include "kernels/torch/cuda_heads.h"
+#endif
 #include "kernels/torch/head_gemm.h"
 #include "kernels/torch/student_rows_aten.h"
 #include "taopd/check_objective.h"
@@ -64,6 +67,9 @@ void CheckTargets(const HeadTargets& targets, const ObjectiveTerms& objective, i
   TORCH_CHECK(!(needs & kNeedsFullVocabulary) || num_rows == 0 || k == vocabulary_size,
               "support_ids has k = ", k, ", must be the vocabulary of ", vocabulary_size,
               "; objective ", name_of_objective, " needs every token's log-prob");
+#ifdef TAOPD_CUDA
+  if (device.is_cuda()) return;  // the kernels check ids on the way
+#endif
   if (support.defined()) CheckIds(support, "support_ids", -1, vocabulary_size);
   CheckIds(targets.sampled_ids_N, "sampled_ids", 0, vocabulary_size);
 }
@@ -171,6 +177,11 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
   }
 
   const HeadTargets rows = ContiguousTargets(targets);
+#ifdef TAOPD_CUDA
+  if (device.is_cuda()) {
+    return StudentHeadCuda(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
+  }
+#endif
   const at::TensorOptions cpu_float = at::TensorOptions().dtype(at::kFloat);
   HeadOutput output;
   at::Tensor loss_N = at::empty({num_rows}, cpu_float);

@@ -15,7 +15,7 @@
 //      and the k + 1 entries of E that are not a p(v);
 //   4. d hidden = diag(s) (E lm_head), d lm_head += E^T (diag(s) hidden): cuBLASLt on E, float32
 //      accumulators.
-// Objectives without a dense gradient (kSparseGradient) skip E and pass 4: d hidden is the sum of
+// Objectives without a dense gradient (kNoDenseGradient) skip E and pass 4: d hidden is the sum of
 // k + 1 rows of lm_head, d lm_head the sum of rows of hidden in the order of their vocabulary ids.
 //
 // Deterministic: the same call gives the same bits; no floating-point atomics.

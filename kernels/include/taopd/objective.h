@@ -59,6 +59,7 @@ enum ObjectiveNeeds : uint32_t {
   kNeedsTeacherEntropy = 128,    // teacher_entropy
   kReadsEntropyThreshold = 256,  // entropy_threshold >= 0
   kReadsMaxRho = 512,            // max_rho >= 0
+  kNoDenseGradient = 1024,       // a is 0 for every row: the gradient has only b_j and c
 };
 
 // X(enumerator, name in configurations, function, needs, what it is and when to use it)
@@ -74,7 +75,7 @@ enum ObjectiveNeeds : uint32_t {
   X(kFull, "full", Full, kNeedsSupport | kNeedsFullVocabulary,                                  \
     "Full-vocabulary OPD (paper, Preliminaries): the exact reverse KL. Needs the teacher's "    \
     "log-prob of every token: for small vocabularies.")                                         \
-  X(kNormalized, "normalized", Normalized, kNeedsSupport,                                       \
+  X(kNormalized, "normalized", Normalized, kNeedsSupport | kNoDenseGradient,                                       \
     "Normalized top-k OPD (paper, Compared Methods): reverse KL of both distributions "         \
     "renormalised on the support. Blind to the tail, which grows; a baseline.")                 \
   X(kUnnormalized, "unnormalized", Unnormalized, kNeedsSupport,                                 \
@@ -100,7 +101,7 @@ enum ObjectiveNeeds : uint32_t {
   X(kVopd, "vopd", Vopd, kNeedsSupport | kNeedsTeacherSampled | kScoreFunction,                 \
     "sampled_token with the normalized loss as baseline (no gradient through it): less "        \
     "variance where the support holds most of the mass.")                                       \
-  X(kForwardKl, "forward_kl", ForwardKl, kNeedsSupport,                                         \
+  X(kForwardKl, "forward_kl", ForwardKl, kNeedsSupport | kNoDenseGradient,                                         \
     "Forward KL of both distributions renormalised on the support: covers the teacher's "       \
     "modes; blind to the tail.")                                                                \
   X(kEntropyAware, "entropy_aware", EntropyAware,                                               \
@@ -176,6 +177,15 @@ constexpr uint32_t NeedsOf(const ObjectiveTerms& terms) {
   uint32_t needs = kNeedsNothing;
   for (int32_t i = 0; i < terms.num_terms; ++i) needs |= InfoOf(terms.term[i].objective).needs;
   return needs;
+}
+
+// Whether a may be other than 0 for some row. Where it is not, the gradient needs no product with
+// the whole vocabulary.
+constexpr bool HasDenseGradient(const ObjectiveTerms& terms) {
+  for (int32_t i = 0; i < terms.num_terms; ++i) {
+    if (!(InfoOf(terms.term[i].objective).needs & kNoDenseGradient)) return true;
+  }
+  return false;
 }
 
 // The objective of that name with default parameters; nullopt where there is none.
