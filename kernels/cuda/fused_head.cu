@@ -22,7 +22,7 @@ namespace {
 // What is computed beside loss and metrics.
 struct Mode {
   bool gradient = false;
-  bool dense = false;    // E and two products; otherwise k + 1 entries per row
+  bool dense = false;     // E and two products; otherwise k + 1 entries per row
   bool in_place = false;  // E replaces the logits: one dtype
 };
 
@@ -42,8 +42,8 @@ struct Buffers {
   float* row_scale = nullptr;
   int32_t* entry_ids = nullptr;
   float* entry_values = nullptr;
-  float* d_hidden = nullptr;       // float32, before the row scale
-  void* scaled_hidden = nullptr;   // hidden's dtype
+  float* d_hidden = nullptr;      // float32, before the row scale
+  void* scaled_hidden = nullptr;  // hidden's dtype
   uint32_t* keys = nullptr;
   uint32_t* sorted_keys = nullptr;
   int32_t* entries = nullptr;
@@ -219,20 +219,20 @@ class Chunk {
       problem = Matmul(p_.dtype, num_rows, hidden_size, p_.vocabulary_size, {b_.e, stride, false},
                        LmHead(false), 0, b_.d_hidden, hidden_size, b_.matmul_scratch, context_);
       if (!problem.empty()) return problem;
-      problem = Launch("scale d hidden", ScaleRows<float, Element>, num_rows, 256, context_.stream,
-                       b_.d_hidden, hidden_size, b_.row_scale, hidden_size, DHidden(begin),
-                       hidden_size);
+      problem =
+          Launch("scale d hidden", ScaleRows<float, Element>, num_rows, 256, context_.stream,
+                 b_.d_hidden, hidden_size, b_.row_scale, hidden_size, DHidden(begin), hidden_size);
       if (!problem.empty()) return problem;
     }
     if (r_.d_lm_head_VH == nullptr) return "";
     Element* scaled = static_cast<Element*>(b_.scaled_hidden);
-    problem = Launch("scale hidden", ScaleRows<Element, Element>, num_rows, 256, context_.stream,
-                     Hidden(begin), p_.hidden_stride, b_.row_scale, hidden_size, scaled,
-                     hidden_size);
+    problem =
+        Launch("scale hidden", ScaleRows<Element, Element>, num_rows, 256, context_.stream,
+               Hidden(begin), p_.hidden_stride, b_.row_scale, hidden_size, scaled, hidden_size);
     if (!problem.empty()) return problem;
     return Matmul(p_.dtype, p_.vocabulary_size, hidden_size, num_rows, {b_.e, stride, true},
-                  {scaled, hidden_size, false}, 1, r_.d_lm_head_VH, hidden_size,
-                  b_.matmul_scratch, context_);
+                  {scaled, hidden_size, false}, 1, r_.d_lm_head_VH, hidden_size, b_.matmul_scratch,
+                  context_);
   }
 
   std::string SparseGradient(int64_t begin, int64_t num_rows) {
@@ -368,8 +368,8 @@ std::string FusedHead(const FusedHeadProblem& problem, const FusedHeadResult& re
   if (!wrong.empty() || problem.num_rows == 0) return wrong;
   const FusedHeadPlan plan = PlanFusedHead(problem, context.workspace_bytes);
   if (plan.chunk_rows == 0 || context.workspace == nullptr) {
-    return "the workspace has " + std::to_string(context.workspace_bytes) + " bytes, one row takes " +
-           std::to_string(plan.bytes);
+    return "the workspace has " + std::to_string(context.workspace_bytes) +
+           " bytes, one row takes " + std::to_string(plan.bytes);
   }
   Mode mode = ModeOf(problem);
   const Buffers buffers =

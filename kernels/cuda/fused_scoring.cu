@@ -29,9 +29,9 @@ std::string WrongArguments(const FusedScoringProblem& p, const FusedScoringResul
             << std::min<int64_t>(p.vocabulary_size, kMaxScoringTopK) << "]";
   } else if (!(p.temperature > 0) || !std::isfinite(p.temperature)) {
     problem << "temperature is " << p.temperature << ", must be positive";
-  } else if (p.num_rows > 0 && (p.hidden_NH == nullptr || p.lm_head_VH == nullptr ||
-                                r.log_tail_N == nullptr || r.log_support_mass_N == nullptr ||
-                                r.log_sum_exp_N == nullptr)) {
+  } else if (p.num_rows > 0 &&
+             (p.hidden_NH == nullptr || p.lm_head_VH == nullptr || r.log_tail_N == nullptr ||
+              r.log_support_mass_N == nullptr || r.log_sum_exp_N == nullptr)) {
     problem << "hidden, lm_head, log_tail, log_support_mass and log_sum_exp are needed";
   } else if (p.top_k > 0 && (r.ids_Nk == nullptr || r.log_probs_Nk == nullptr)) {
     problem << "ids and log_probs are needed for top_k = " << p.top_k;
@@ -41,9 +41,9 @@ std::string WrongArguments(const FusedScoringProblem& p, const FusedScoringResul
   } else if (p.sampled_ids_N == nullptr && r.sampled_ranks_N != nullptr) {
     problem << "sampled_ranks needs sampled_ids";
   } else if (p.num_candidates < 0 ||
-             (p.num_candidates > 0 && (p.candidate_ids_NM == nullptr ||
-                                       r.candidate_log_probs_NM == nullptr ||
-                                       r.errors == nullptr))) {
+             (p.num_candidates > 0 &&
+              (p.candidate_ids_NM == nullptr || r.candidate_log_probs_NM == nullptr ||
+               r.errors == nullptr))) {
     problem << "candidate_ids, candidate_log_probs and errors are needed for " << p.num_candidates
             << " candidates";
   }
@@ -82,8 +82,7 @@ FusedScoringResult RowsFrom(const FusedScoringProblem& p, const FusedScoringResu
 
 int64_t ScoringBytesPerRow(const FusedScoringProblem& problem) {
   return cuda::LogitsStride(problem) * static_cast<int64_t>(sizeof(float)) +
-         cuda::NumTiles(problem) *
-             static_cast<int64_t>(sizeof(cuda::TileSums) + sizeof(int32_t));
+         cuda::NumTiles(problem) * static_cast<int64_t>(sizeof(cuda::TileSums) + sizeof(int32_t));
 }
 
 int64_t ScoringFixedBytes() { return cuda::kMatmulScratchBytes + 3 * 256; }
@@ -93,9 +92,8 @@ std::string FusedScoring(const FusedScoringProblem& problem, const FusedScoringR
   using namespace cuda;  // NOLINT: the layout's names
   std::string wrong = WrongArguments(problem, result);
   if (!wrong.empty() || problem.num_rows == 0) return wrong;
-  const int64_t chunk =
-      std::min(problem.num_rows,
-               (context.workspace_bytes - ScoringFixedBytes()) / ScoringBytesPerRow(problem));
+  const int64_t chunk = std::min(problem.num_rows, (context.workspace_bytes - ScoringFixedBytes()) /
+                                                       ScoringBytesPerRow(problem));
   if (chunk < 1 || context.workspace == nullptr) {
     return "the workspace has " + std::to_string(context.workspace_bytes) +
            " bytes, one row takes " +

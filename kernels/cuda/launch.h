@@ -22,8 +22,8 @@ std::string Launch(const char* name, void (*kernel)(Parameters...), int64_t num_
   config.gridDim = dim3(static_cast<unsigned>(num_blocks), 1, 1);
   config.blockDim = dim3(static_cast<unsigned>(num_threads), 1, 1);
   config.stream = stream;
-  return ProblemOf(
-      cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), name);
+  return ProblemOf(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...),
+                   name);
 }
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -58,9 +58,9 @@ std::string Matmul(DataType inputs, int64_t m, int64_t n, int64_t k, const Opera
   const auto set_transposed = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
     const cublasOperation_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     if (check.ok()) {
-      check(cublasLtMatmulDescSetAttribute(raw_description, attribute, &operation,
-                                           sizeof(operation)),
-            "transpose");
+      check(
+          cublasLtMatmulDescSetAttribute(raw_description, attribute, &operation, sizeof(operation)),
+          "transpose");
     }
   };
   set_transposed(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed);
@@ -73,8 +73,10 @@ std::string Matmul(DataType inputs, int64_t m, int64_t n, int64_t k, const Opera
     return Layout(raw);
   };
   // Column-major shapes of the memory: a row-major [x, y] is a column-major [y, x].
-  const Layout b_layout = b.transposed ? layout(type, k, n, b.stride) : layout(type, n, k, b.stride);
-  const Layout a_layout = a.transposed ? layout(type, m, k, a.stride) : layout(type, k, m, a.stride);
+  const Layout b_layout =
+      b.transposed ? layout(type, k, n, b.stride) : layout(type, n, k, b.stride);
+  const Layout a_layout =
+      a.transposed ? layout(type, m, k, a.stride) : layout(type, k, m, a.stride);
   const Layout c_layout = layout(CUDA_R_32F, n, m, c_stride);
 
   cublasLtMatmulPreference_t raw_preference = nullptr;
@@ -102,11 +104,11 @@ std::string Matmul(DataType inputs, int64_t m, int64_t n, int64_t k, const Opera
   }
   const float one = 1;
   if (check.ok()) {
-    check(cublasLtMatmul(context.cublaslt, raw_description, &one, b.data, b_layout.get(), a.data,
-                         a_layout.get(), &beta, c, c_layout.get(), c, c_layout.get(),
-                         &heuristic.algo, scratch, static_cast<size_t>(kMatmulScratchBytes),
-                         context.stream),
-          "multiply");
+    check(
+        cublasLtMatmul(context.cublaslt, raw_description, &one, b.data, b_layout.get(), a.data,
+                       a_layout.get(), &beta, c, c_layout.get(), c, c_layout.get(), &heuristic.algo,
+                       scratch, static_cast<size_t>(kMatmulScratchBytes), context.stream),
+        "multiply");
   }
   if (check.ok()) return "";
   std::ostringstream problem;

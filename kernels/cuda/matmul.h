@@ -17,8 +17,9 @@ struct Operand {
 
 inline constexpr int64_t kMatmulScratchBytes = 32 << 20;
 
-// c[m, n] = beta c + a[m, k] b[k, n], float32 c with the given stride. float32 inputs are multiplied
-// in float32, not TF32. scratch: kMatmulScratchBytes of device memory, aligned to 256 bytes.
+// c[m, n] = beta c + a[m, k] b[k, n], float32 c with the given stride. float32 inputs are
+// multiplied in float32, not TF32. scratch: kMatmulScratchBytes of device memory, aligned to 256
+// bytes.
 std::string Matmul(DataType inputs, int64_t m, int64_t n, int64_t k, const Operand& a,
                    const Operand& b, float beta, float* c, int64_t c_stride, void* scratch,
                    const DeviceContext& context);

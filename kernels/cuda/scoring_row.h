@@ -32,7 +32,7 @@ struct ScoringArguments {
   int64_t vocabulary_size = 0;
   float scale = 1;
   int32_t top_k = 0;
-  TileSums* tiles = nullptr;         // [rows, num_tiles]
+  TileSums* tiles = nullptr;          // [rows, num_tiles]
   int32_t* selected_tiles = nullptr;  // [rows, num_tiles]
   int32_t num_tiles = 0;
   // Inputs and outputs of these rows; see FusedScoringProblem and FusedScoringResult.
@@ -115,8 +115,8 @@ __device__ uint64_t SelectLargest(int32_t wanted, const Visit& visit) {
 }
 
 // The row's tokens outside of the top-k, from the tiles' sums, in the order of the tiles.
-__device__ inline ComplementSums CombineTiles(const TileSums* tiles, int32_t num_tiles,
-                                              float scale, float* scratch, double* wide_scratch) {
+__device__ inline ComplementSums CombineTiles(const TileSums* tiles, int32_t num_tiles, float scale,
+                                              float* scratch, double* wide_scratch) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   float high = NegativeInfinity<float>();
   for (int32_t i = thread; i < num_tiles; i += kScoringThreads) high = MaxOf()(high, tiles[i].max);
@@ -260,8 +260,8 @@ __global__ void __launch_bounds__(kScoringThreads) ScoringRow(ScoringArguments a
 
   const ComplementSums rest =
       CombineTiles(tiles, args.num_tiles, args.scale, scratch, wide_scratch);
-  const double tail = rest.sum == 0 ? NegativeInfinity<double>()
-                                    : rest.reference * args.scale + log(rest.sum);
+  const double tail =
+      rest.sum == 0 ? NegativeInfinity<double>() : rest.reference * args.scale + log(rest.sum);
   // The top-k's own log-sum-exp; the first is the largest (or NaN, which it then is).
   const double scale = args.scale;
   double log_support = NegativeInfinity<double>();

@@ -1,5 +1,5 @@
-// Pass 3 of taopd/fused_head.h: the objective, one thread per row, and the entries of E that are not
-// a p(v).
+// Pass 3 of taopd/fused_head.h: the objective, one thread per row, and the entries of E that are
+// not a p(v).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -38,9 +38,9 @@ struct ObjectiveArguments {
   // The gradient: E's rows are multiplied by row_scale; the entries' columns (-1: none) and values,
   // in units of row_scale. Without a dense part row_scale is 1.
   bool dense = true;
-  float* row_scale = nullptr;        // [rows]
-  int32_t* entry_ids = nullptr;      // [rows, k + 1]; the last is y where it is not in the support
-  float* entry_values = nullptr;     // [rows, k + 1]
+  float* row_scale = nullptr;     // [rows]
+  int32_t* entry_ids = nullptr;   // [rows, k + 1]; the last is y where it is not in the support
+  float* entry_values = nullptr;  // [rows, k + 1]
 };
 
 inline constexpr int kObjectiveThreads = 64;
@@ -115,7 +115,8 @@ __global__ void __launch_bounds__(kObjectiveThreads) StudentObjective(ObjectiveA
   values[k] = outside ? static_cast<float>(dense_y + row.sampled * inverse) : 0;
 }
 
-// E[n, entry_ids] = entry_values, one thread per entry. Ids out of range were reported by the sweep.
+// E[n, entry_ids] = entry_values, one thread per entry. Ids out of range were reported by the
+// sweep.
 template <typename Element>
 __global__ void WriteEntries(const int32_t* ids, const float* values, int64_t num_entries,
                              int32_t entries_per_row, int64_t vocabulary_size, Element* e,

@@ -28,8 +28,8 @@ struct SweepArguments {
   const int32_t* sampled_ids = nullptr;  // [rows]
   int32_t k = 0;
   uint32_t needs = 0;
-  void* e = nullptr;  // [rows, stride] of the kernel's Element; may be the logits for float
-  float* taken = nullptr;           // [rows, k] logits of the support
+  void* e = nullptr;       // [rows, stride] of the kernel's Element; may be the logits for float
+  float* taken = nullptr;  // [rows, k] logits of the support
   float* sampled_logits = nullptr;  // [rows]
   int32_t* sizes = nullptr;         // [rows] ids before the padding
   SweepSums* sums = nullptr;        // [rows]
@@ -96,7 +96,7 @@ __device__ inline void TakeSupport(const SweepArguments& args, const int32_t* id
 // Counts of the complement's tokens ahead of the support's, for kTopKOverlap: a token that is
 // smaller than exactly i of the support's keys is ahead of those from i on.
 struct AheadCounts {
-  uint64_t* keys = nullptr;  // [size], falling; shared
+  uint64_t* keys = nullptr;   // [size], falling; shared
   int32_t* counts = nullptr;  // [size]; shared
   int32_t size = 0;
   float lowest = 0;  // the support's smallest logit
@@ -161,7 +161,8 @@ __global__ void __launch_bounds__(kSweepThreads) StudentSweep(SweepArguments arg
       }
       ahead.lowest = -BlockReduce<kSweepThreads>(-lowest, scratch, MaxOf());
       // The support's own places hold -inf now and must not be counted.
-      if (ahead.lowest == NegativeInfinity<float>()) ahead.lowest = -std::numeric_limits<float>::max();
+      if (ahead.lowest == NegativeInfinity<float>())
+        ahead.lowest = -std::numeric_limits<float>::max();
     }
   }
 

@@ -22,10 +22,9 @@ std::string SortByVocabulary(const uint32_t* keys, const int32_t* entries, int64
                              uint32_t* sorted_keys, int32_t* sorted_entries, void* scratch,
                              int64_t scratch_bytes, cudaStream_t stream) {
   size_t bytes = static_cast<size_t>(scratch_bytes);
-  return ProblemOf(
-      cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, sorted_keys, entries, sorted_entries,
-                                      num_entries, 0, 32, stream),
-      "sort by vocabulary");
+  return ProblemOf(cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, sorted_keys, entries,
+                                                   sorted_entries, num_entries, 0, 32, stream),
+                   "sort by vocabulary");
 }
 
 }  // namespace taopd::cuda

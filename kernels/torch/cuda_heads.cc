@@ -74,9 +74,8 @@ HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   problem.lm_head_stride = std::max(lm_head_VH.stride(0), problem.hidden_size);
   problem.support_ids_Nk = OrNull<int32_t>(targets.support_ids_Nk);
   problem.teacher_log_probs_Nk = OrNull<float>(targets.teacher_log_probs_Nk);
-  problem.k = targets.support_ids_Nk.defined()
-                  ? static_cast<int32_t>(targets.support_ids_Nk.size(1))
-                  : 0;
+  problem.k =
+      targets.support_ids_Nk.defined() ? static_cast<int32_t>(targets.support_ids_Nk.size(1)) : 0;
   problem.teacher_log_tail_N = OrNull<float>(targets.teacher_log_tail_N);
   problem.sampled_ids_N = OrNull<int32_t>(targets.sampled_ids_N);
   problem.teacher_sampled_log_probs_N = OrNull<float>(targets.teacher_sampled_log_probs_N);
@@ -150,8 +149,7 @@ void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   problem.temperature = options.temperature;
   problem.sampled_ids_N = OrNull<int32_t>(sampled);
   problem.candidate_ids_NM = OrNull<int32_t>(candidates);
-  problem.num_candidates =
-      candidates.defined() ? static_cast<int32_t>(candidates.size(1)) : 0;
+  problem.num_candidates = candidates.defined() ? static_cast<int32_t>(candidates.size(1)) : 0;
   FusedScoringResult result;
   result.ids_Nk = MutableOrNull<int32_t>(device.ids_Nk);
   result.log_probs_Nk = MutableOrNull<float>(device.log_probs_Nk);
@@ -168,8 +166,8 @@ void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   const int64_t row_bytes = ScoringBytesPerRow(problem);
   const int64_t rows = std::clamp<int64_t>(
       (options.workspace_bytes - ScoringFixedBytes()) / row_bytes, 1, problem.num_rows);
-  const at::Tensor workspace = at::empty({ScoringFixedBytes() + rows * row_bytes},
-                                         hidden_NH.options().dtype(at::kByte));
+  const at::Tensor workspace =
+      at::empty({ScoringFixedBytes() + rows * row_bytes}, hidden_NH.options().dtype(at::kByte));
   const std::string wrong = FusedScoring(problem, result, ContextOf(workspace));
   TORCH_CHECK(wrong.empty(), wrong);
   const int32_t found = errors.item<int32_t>();

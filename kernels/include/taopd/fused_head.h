@@ -7,10 +7,11 @@
 //
 // The passes over a chunk of rows (kernels/cuda):
 //   1. logits = hidden lm_head^T by cuBLASLt, float32 accumulators and results, of a few rows;
-//   2. one read of those rows: the support leaves the row, the rest gives the tail's log-sum-exp and
+//   2. one read of those rows: the support leaves the row, the rest gives the tail's log-sum-exp
+//   and
 //      the entropy's sum, and E_nv = exp((z_nv - r_n) / temperature) is written in hidden's dtype.
-//      r_n is the largest logit so far; where a logit exceeds it by kMaxOverReference the row's sums
-//      and E are rescaled, so that nothing overflows and a tail of any size is exact;
+//      r_n is the largest logit so far; where a logit exceeds it by kMaxOverReference the row's
+//      sums and E are rescaled, so that nothing overflows and a tail of any size is exact;
 //   3. the objective, one thread per row in float64 on O(k) numbers: loss, metrics, a row scale s_n
 //      and the k + 1 entries of E that are not a p(v);
 //   4. d hidden = diag(s) (E lm_head), d lm_head += E^T (diag(s) hidden): cuBLASLt on E, float32
@@ -73,9 +74,9 @@ enum HeadError : int32_t {
 };
 
 struct FusedHeadResult {
-  float* loss_N = nullptr;       // unweighted
-  float* metrics_NM = nullptr;   // contiguous, columns of taopd/row_metrics.h
-  void* d_hidden_NH = nullptr;   // d (sum_n w_n loss_n) / d hidden, contiguous; null: skipped
+  float* loss_N = nullptr;        // unweighted
+  float* metrics_NM = nullptr;    // contiguous, columns of taopd/row_metrics.h
+  void* d_hidden_NH = nullptr;    // d (sum_n w_n loss_n) / d hidden, contiguous; null: skipped
   float* d_lm_head_VH = nullptr;  // += ; contiguous [V, H]; null: skipped
   // One word; the caller sets it to 0 before. Errors of all rows are or-ed into it; a row with one
   // has an unspecified loss and gradient, and no memory outside of the arrays is touched.

@@ -34,8 +34,8 @@ struct FusedScoringProblem {
   int64_t lm_head_stride = 0;
   int32_t top_k = 0;  // 0 <= k <= min(V, kMaxScoringTopK)
   double temperature = 1;
-  const int32_t* sampled_ids_N = nullptr;      // null: none
-  const int32_t* candidate_ids_NM = nullptr;   // null: none; contiguous
+  const int32_t* sampled_ids_N = nullptr;     // null: none
+  const int32_t* candidate_ids_NM = nullptr;  // null: none; contiguous
   int32_t num_candidates = 0;
 };
 

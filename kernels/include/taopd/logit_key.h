@@ -20,7 +20,8 @@ TAOPD_HOST_DEVICE inline uint32_t OrderedBits(float logit) {
 
 // Larger key: earlier. Distinct ids have distinct keys.
 TAOPD_HOST_DEVICE inline uint64_t LogitKey(float logit, int32_t id) {
-  return (static_cast<uint64_t>(OrderedBits(logit)) << 32) | (0xffffffffu - static_cast<uint32_t>(id));
+  return (static_cast<uint64_t>(OrderedBits(logit)) << 32) |
+         (0xffffffffu - static_cast<uint32_t>(id));
 }
 
 TAOPD_HOST_DEVICE inline int32_t IdOfKey(uint64_t key) {

@@ -1,5 +1,5 @@
-// From the sums over one row of logits to loss, metrics and the factors of the logits' gradient: the
-// O(k) part of the student's head, the same source for every device.
+// From the sums over one row of logits to loss, metrics and the factors of the logits' gradient:
+// the O(k) part of the student's head, the same source for every device.
 #pragma once
 
 #include <cmath>
@@ -39,10 +39,10 @@ TAOPD_HOST_DEVICE inline double EntropyOfRow(const ComplementSums& rest, double 
 // What one row brings. Pointers are null, numbers NaN, where the caller has none.
 struct StudentRowInput {
   ComplementSums rest;
-  double scale = 1;               // 1 / temperature, as the sums used it
-  const float* taken = nullptr;   // [k] logits of the support
-  float sampled_logit = 0;        // of y
-  const int32_t* ids = nullptr;   // [k], without padding
+  double scale = 1;                          // 1 / temperature, as the sums used it
+  const float* taken = nullptr;              // [k] logits of the support
+  float sampled_logit = 0;                   // of y
+  const int32_t* ids = nullptr;              // [k], without padding
   const float* teacher_log_probs = nullptr;  // [k]
   int32_t k = 0;
   bool whole_vocabulary = false;  // k = V
@@ -65,9 +65,11 @@ struct StudentRowGradient {
 
 // log_p, log_q, support_gradient and scratch are the caller's [k] (scratch is read only by
 // combinations of objectives). metrics: kNumHeadMetrics columns.
-TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(
-    const ObjectiveTerms& objective, const StudentRowInput& input, double* log_p, double* log_q,
-    double* support_gradient, double* scratch, float* metrics) {
+TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerms& objective,
+                                                             const StudentRowInput& input,
+                                                             double* log_p, double* log_q,
+                                                             double* support_gradient,
+                                                             double* scratch, float* metrics) {
   const double tail = input.rest.sum == 0
                           ? NegativeInfinity<double>()
                           : input.rest.reference * input.scale + std::log(input.rest.sum);

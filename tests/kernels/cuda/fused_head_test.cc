@@ -1,5 +1,5 @@
-// The student's head of kernels/cuda against the CPU's row kernel with plain products in float64: on
-// a GPU (tests/gpu), and the same source on the CPU through the emulated runtime.
+// The student's head of kernels/cuda against the CPU's row kernel with plain products in float64:
+// on a GPU (tests/gpu), and the same source on the CPU through the emulated runtime.
 #include "taopd/fused_head.h"
 
 #include <gtest/gtest.h>
@@ -108,8 +108,8 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 * kMegabyte, boo
   DeviceArray<char> lm_head(Bytes(m.lm_head_VH, m.hidden_size, padding, m.dtype));
   DeviceArray<int32_t> support_ids(t.support_ids), sampled_ids(t.sampled_ids);
   DeviceArray<float> log_probs(t.teacher_log_probs), log_tail(t.teacher_log_tail),
-      teacher_sampled(t.teacher_sampled), teacher_entropy(t.teacher_entropy),
-      behavior(t.behavior), weights(t.weights);
+      teacher_sampled(t.teacher_sampled), teacher_entropy(t.teacher_entropy), behavior(t.behavior),
+      weights(t.weights);
   DeviceArray<float> loss(std::vector<float>(m.num_rows));
   DeviceArray<float> metrics(std::vector<float>(m.num_rows * kNumHeadMetrics));
   DeviceArray<char> hidden_gradient(
@@ -257,8 +257,8 @@ TEST_F(FusedHeadTest, MatchesTheCpuForEveryObjective) {
     for (const Shape& shape : shapes) {
       // Types, temperatures and behaviour in turn, so that each objective has all of them.
       const DataType dtype = ++seed % 2 ? DataType::kFloat32 : DataType::kBFloat16;
-      Case c = MakeCase(info.name, dtype, shape.num_rows, shape.hidden_size,
-                        shape.vocabulary_size, shape.k, seed);
+      Case c = MakeCase(info.name, dtype, shape.num_rows, shape.hidden_size, shape.vocabulary_size,
+                        shape.k, seed);
       c.top_k_metrics = seed % 4 < 2;
       if (seed % 3 == 0) c.temperature = 0.6;
       if (seed % 5 < 2) {
@@ -402,8 +402,8 @@ TEST_F(FusedHeadTest, WrongIdsAreFlagged) {
     return results.errors;
   };
   EXPECT_EQ(errors(good), 0);
-  for (int32_t id : {-2, 40, std::numeric_limits<int32_t>::max(),
-                     std::numeric_limits<int32_t>::min()}) {
+  for (int32_t id :
+       {-2, 40, std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::min()}) {
     Case c = good;
     c.targets.support_ids[4] = id;
     EXPECT_EQ(errors(c), kHeadSupportIdOutOfRange) << id;
@@ -451,6 +451,28 @@ TEST_F(FusedHeadTest, RefusesWrongArgumentsByName) {
 TEST_F(FusedHeadTest, NoRows) {
   const Case c = MakeCase("ta_opd", DataType::kFloat32, 0, 4, 40, 3, 13);
   EXPECT_EQ(RunOnDevice(c).problem, "");
+}
+
+// What decides whether the products over the vocabulary are left out.
+TEST(NoDenseGradient, IsSaidOfExactlyTheObjectivesWhoseAIsZero) {
+  const double log_p[] = {std::log(0.5), std::log(0.2), std::log(0.1)};
+  const double log_q[] = {std::log(0.4), std::log(0.3), std::log(0.05)};
+  ObjectiveRow<double> row;
+  row.k = 3;
+  row.log_p = log_p;
+  row.log_q = log_q;
+  row.log_p_tail = std::log(0.2);
+  row.log_q_tail = std::log(0.25);
+  row.log_p_sampled = row.log_behavior_sampled = std::log(0.02);
+  row.log_q_sampled = std::log(0.01);
+  row.teacher_entropy = 2;
+  for (const ObjectiveInfo& info : AllObjectives()) {
+    double gradient[3];
+    ObjectiveResult<double> result;
+    result.support_gradient = gradient;
+    EvaluateObjectives(Named(info.name), row, static_cast<double*>(nullptr), &result);
+    EXPECT_EQ(HasDenseGradient(Named(info.name)), result.a != 0) << info.name;
+  }
 }
 
 TEST(FusedHeadPlan, GivesMostOfALargeWorkspaceToE) {

@@ -198,8 +198,8 @@ TEST_F(FusedScoringTest, MatchesTheCpuAtAllSizes) {
         Case c = MakeCase(seed % 2 ? DataType::kFloat32 : DataType::kBFloat16, 2, vocabulary_size,
                           k, levels, seed);
         c.temperature = seed % 3 ? 1.0 : 0.7;
-        ExpectMatchesTheCpu(c, "V " + std::to_string(vocabulary_size) + ", k " +
-                                   std::to_string(k) + ", levels " + std::to_string(levels));
+        ExpectMatchesTheCpu(c, "V " + std::to_string(vocabulary_size) + ", k " + std::to_string(k) +
+                                   ", levels " + std::to_string(levels));
         if (HasFatalFailure()) return;
       }
     }
@@ -213,7 +213,8 @@ TEST_F(FusedScoringTest, TailsOfAnySize) {
     c.matrices.lm_head_VH[v * 3] = static_cast<float>((v * 37) % 3001) / 8.0f;
     c.matrices.lm_head_VH[v * 3 + 1] = c.matrices.lm_head_VH[v * 3 + 2] = 0;
   }
-  for (int64_t n = 0; n < 3; ++n) c.matrices.hidden_NH[n * 3] = n == 0 ? 1.0f : n == 1 ? -8.0f : 64.0f;
+  for (int64_t n = 0; n < 3; ++n)
+    c.matrices.hidden_NH[n * 3] = n == 0 ? 1.0f : n == 1 ? -8.0f : 64.0f;
   ExpectMatchesTheCpu(c, "steep");
 }
 

@@ -44,7 +44,8 @@ struct HeadMatrices {
     for (int64_t v = 0; v < vocabulary_size; ++v) {
       double sum = 0;
       for (int64_t h = 0; h < hidden_size; ++h) {
-        sum += static_cast<double>(hidden_NH[n * hidden_size + h]) * lm_head_VH[v * hidden_size + h];
+        sum +=
+            static_cast<double>(hidden_NH[n * hidden_size + h]) * lm_head_VH[v * hidden_size + h];
       }
       logits[v] = static_cast<float>(sum);
     }

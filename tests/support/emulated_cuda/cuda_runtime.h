@@ -1,11 +1,11 @@
-// As much of the CUDA runtime as kernels/cuda uses, on the CPU: the kernels' own source, compiled by
-// the host compiler, runs in tests of machines without a GPU. Found before the toolkit's header by
-// the include directory of the target taopd_cuda_emulated.
+// As much of the CUDA runtime as kernels/cuda uses, on the CPU: the kernels' own source, compiled
+// by the host compiler, runs in tests of machines without a GPU. Found before the toolkit's header
+// by the include directory of the target taopd_cuda_emulated.
 //
 // A block's threads are fibers of one host thread. They run one after the other, each until it
-// reaches a barrier (of its block or of its warp), so the order is always the same; shared memory is
-// static memory, and blocks run one after the other. What this cannot show: races, memory ordering,
-// alignment faults, device-only arithmetic (fused multiply-add, expf's last bit).
+// reaches a barrier (of its block or of its warp), so the order is always the same; shared memory
+// is static memory, and blocks run one after the other. What this cannot show: races, memory
+// ordering, alignment faults, device-only arithmetic (fused multiply-add, expf's last bit).
 #pragma once
 
 #include <algorithm>

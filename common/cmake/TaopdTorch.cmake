@@ -1,0 +1,41 @@
+# LibTorch as the target taopd_torch, with its CUDA libraries and the toolkit when TAOPD_CUDA is on. Also
+# used by tests/gpu, which has no other dependency.
+# An existing one is named with TAOPD_DEPS (a directory that holds torch-2.11.0/torch or torch) or
+# -DTAOPD_TORCH_DIR=.../torch.
+find_path(TAOPD_TORCH_DIR NAMES include/ATen/ATen.h
+          PATHS ${TAOPD_DEPS}/torch-2.11.0/torch ${TAOPD_DEPS}/torch ${TAOPD_DEPS}
+          NO_DEFAULT_PATH DOC "LibTorch: the directory that holds include/ and lib/")
+if(NOT TAOPD_TORCH_DIR)
+  message(FATAL_ERROR "LibTorch is not in ${TAOPD_DEPS}. Run deploy/setup, or set TAOPD_DEPS.")
+endif()
+
+# find_package(Torch) of the wheel wants the CUDA toolkit, so the targets are written out.
+foreach(lib torch_cpu c10)
+  add_library(${lib} SHARED IMPORTED GLOBAL)
+  set_target_properties(${lib} PROPERTIES IMPORTED_LOCATION ${TAOPD_TORCH_DIR}/lib/lib${lib}.so)
+endforeach()
+add_library(taopd_torch INTERFACE)
+target_include_directories(taopd_torch SYSTEM INTERFACE
+  ${TAOPD_TORCH_DIR}/include ${TAOPD_TORCH_DIR}/include/torch/csrc/api/include)
+target_link_libraries(taopd_torch INTERFACE torch_cpu c10 Threads::Threads)
+
+if(TAOPD_CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know it for nvcc 13
+  # All that the kernels are written for: -DCMAKE_CUDA_ARCHITECTURES="80-real;90a-real;100-real".
+  set(CMAKE_CUDA_ARCHITECTURES 90a-real CACHE STRING "")
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin)
+  endif()
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  foreach(lib torch_cuda c10_cuda)
+    add_library(${lib} SHARED IMPORTED GLOBAL)
+    set_target_properties(${lib} PROPERTIES IMPORTED_LOCATION ${TAOPD_TORCH_DIR}/lib/lib${lib}.so)
+  endforeach()
+  target_compile_definitions(taopd_torch INTERFACE TAOPD_CUDA=1)
+  # torch_cuda registers its kernels when it is loaded: it must stay although no symbol is named.
+  # The wheel's own needs (cuFile, cuSPARSELt, NVSHMEM) may be absent where a program is only built.
+  target_link_options(taopd_torch INTERFACE -Wl,--allow-shlib-undefined)
+  target_link_libraries(taopd_torch INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed CUDA::cudart)
+endif()
