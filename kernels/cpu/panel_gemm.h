@@ -37,6 +37,9 @@ struct PanelGemm {
   void (*multiply)(const float* a, ElementOrder a_order, int64_t a_stride, const float* panels,
                    int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride,
                    bool accumulate);
+  // to[i] += factor * from[i].
+  void (*add_scaled)(const float* from, float factor, int64_t num, float* to);
+  void (*add_scaled_bf16)(const Bfloat16Bits* from, float factor, int64_t num, float* to);
   // to[i] = from[i] as float32.
   void (*widen)(const Bfloat16Bits* from, int64_t num, float* to);
 };

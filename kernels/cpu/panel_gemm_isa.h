@@ -168,6 +168,14 @@ void PackBf16(const Bfloat16Bits* b, ElementOrder order, int64_t stride, int64_t
   PackElements(b, order, stride, num_k, num_n, panels);
 }
 
+void AddScaled(const float* from, float factor, int64_t num, float* to) {
+  for (int64_t i = 0; i < num; ++i) to[i] += factor * from[i];
+}
+
+void AddScaledBf16(const Bfloat16Bits* from, float factor, int64_t num, float* to) {
+  for (int64_t i = 0; i < num; ++i) to[i] += factor * ToFloat(from[i]);
+}
+
 void Widen(const Bfloat16Bits* from, int64_t num, float* to) {
   for (int64_t i = 0; i < num; ++i) to[i] = ToFloat(from[i]);
 }
@@ -175,6 +183,7 @@ void Widen(const Bfloat16Bits* from, int64_t num, float* to) {
 }  // namespace
 
 extern const PanelGemm kPanelGemm;
-const PanelGemm kPanelGemm = {TAOPD_ISA_NAME, kWidth, Pack, PackBf16, Multiply, Widen};
+const PanelGemm kPanelGemm = {TAOPD_ISA_NAME, kWidth,    Pack,          PackBf16,
+                              Multiply,       AddScaled, AddScaledBf16, Widen};
 
 }  // namespace taopd::cpu::TAOPD_ISA

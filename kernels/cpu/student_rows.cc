@@ -100,7 +100,9 @@ RowStatus StudentRow(const ObjectiveTerms& objective, double temperature, bool t
   // weight.
   const double to_logits = targets.weight * scale;
   const double tail_factor = tail.empty ? 0 : std::exp(tail.shift * scale - log_sum_exp);
-  math.scale(logits, vocabulary_size, static_cast<float>(result.a * tail_factor * to_logits));
+  const float dense_factor = static_cast<float>(result.a * tail_factor * to_logits);
+  numbers->dense = dense_factor != 0;
+  math.scale(logits, vocabulary_size, dense_factor);
   for (int32_t j = 0; j < k; ++j) {
     logits[targets.support_ids[j]] = static_cast<float>(result.support_gradient[j] * to_logits);
   }

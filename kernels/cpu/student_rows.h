@@ -28,6 +28,8 @@ struct StudentRowTargets {
 
 struct StudentRowNumbers {
   float loss = 0;  // unweighted
+  // False: the gradient is zero but on the support and the sampled token.
+  bool dense = true;
   float metrics[kNumHeadMetrics] = {};
 };
 

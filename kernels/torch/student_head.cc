@@ -13,6 +13,7 @@
 #include "kernels/torch/cuda_heads.h"
 #endif
 #include "kernels/torch/head_gemm.h"
+#include "kernels/torch/head_gemm_sparse.h"
 #include "kernels/torch/student_rows_aten.h"
 #include "taopd/check_objective.h"
 
@@ -117,8 +118,9 @@ int64_t RowsOfChunk(int64_t num_rows, int64_t max_rows) {
   return rows;
 }
 
-// The row kernel over a chunk on the CPU; same contract as StudentRowsAten.
-void StudentRowsCpu(const HeadTargets& targets, const HeadOptions& options, at::Tensor logits_CV,
+// The row kernel over a chunk on the CPU; same contract as StudentRowsAten. Returns whether any
+// row's gradient has more columns than the support and the sampled token.
+bool StudentRowsCpu(const HeadTargets& targets, const HeadOptions& options, at::Tensor logits_CV,
                     at::Tensor loss_C, at::Tensor metrics_CM) {
   const int64_t vocabulary_size = logits_CV.size(1);
   const int64_t k = targets.support_ids_Nk.defined() ? targets.support_ids_Nk.size(1) : 0;
@@ -126,6 +128,7 @@ void StudentRowsCpu(const HeadTargets& targets, const HeadOptions& options, at::
   float* loss = loss_C.mutable_data_ptr<float>();
   float* all_metrics = metrics_CM.mutable_data_ptr<float>();
   std::atomic<cpu::RowStatus> status{cpu::RowStatus::kOk};
+  std::atomic<bool> dense{false};
   at::parallel_for(
       0, logits_CV.size(0), RowsPerTask(vocabulary_size), [&](int64_t begin, int64_t end) {
         cpu::StudentRowScratch scratch;
@@ -148,11 +151,13 @@ void StudentRowsCpu(const HeadTargets& targets, const HeadOptions& options, at::
             status = row_status;
             return;
           }
+          if (numbers.dense) dense = true;
           loss[n] = numbers.loss;
           std::copy_n(numbers.metrics, kNumHeadMetrics, all_metrics + n * kNumHeadMetrics);
         }
       });
   TORCH_CHECK(status.load() == cpu::RowStatus::kOk, cpu::Describe(status.load()));
+  return dense;
 }
 
 }  // namespace
@@ -188,6 +193,7 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
   output.metrics_NM = at::empty({num_rows, kNumHeadMetrics}, cpu_float);
   output.d_hidden_NH = at::empty(hidden_NH.sizes(), hidden_NH.options());
 
+  const int64_t support_size = rows.support_ids_Nk.defined() ? rows.support_ids_Nk.size(1) : 0;
   const HeadGemm gemm(lm_head_VH.detach());
   const int64_t num_buffers = device.is_cpu() ? 1 : 3;  // the ATen composition holds copies
   const int64_t chunk =
@@ -200,12 +206,22 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
     const at::Tensor hidden_CH = hidden_NH.narrow(0, begin, num);
     const at::Tensor logits_CV = workspace_CV.narrow(0, 0, num);
     gemm.Logits(hidden_CH, logits_CV);
-    const auto row_work = device.is_cpu() ? StudentRowsCpu : StudentRowsAten;
-    row_work(NarrowTargets(rows, begin, num), options, logits_CV, loss_N.narrow(0, begin, num),
-             output.metrics_NM.narrow(0, begin, num));
+    const HeadTargets targets_C = NarrowTargets(rows, begin, num);
+    const at::Tensor loss_C = loss_N.narrow(0, begin, num);
+    const at::Tensor metrics_CM = output.metrics_NM.narrow(0, begin, num);
+    bool dense = true;
+    if (device.is_cpu()) {
+      dense = StudentRowsCpu(targets_C, options, logits_CV, loss_C, metrics_CM) ||
+              !SparseBackwardIsCheaper(support_size, vocabulary_size);
+    } else {
+      StudentRowsAten(targets_C, options, logits_CV, loss_C, metrics_CM);
+    }
     // logits_CV now holds w d loss / d logits.
     output.d_hidden_NH.narrow(0, begin, num)
-        .copy_(gemm.Backward(logits_CV, hidden_CH, d_lm_head_VH));
+        .copy_(dense ? gemm.Backward(logits_CV, hidden_CH, d_lm_head_VH)
+                     : CpuHeadBackwardSparse(logits_CV, targets_C.support_ids_Nk,
+                                             targets_C.sampled_ids_N, hidden_CH, lm_head_VH,
+                                             d_lm_head_VH));
   }
   output.loss_N = loss_N.to(device);
   return output;

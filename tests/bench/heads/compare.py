@@ -64,7 +64,8 @@ def run_side(command: list, environment: dict) -> dict:
 def describe(row: dict) -> str:
     if "not_run" in row:
         return f"not run: {row['not_run']}"
-    text = f"{row['time_s'] * 1e3:9.1f} ms {row['gflops']:7.1f} GFLOP/s"
+    text = f"{row['time_s'] * 1e3:9.1f} ms ({row['cpu_s'] * 1e3:.0f} of the processor)"
+    text += f" {row['gflops']:7.1f} GFLOP/s"
     if row.get("memory_mib") is not None:
         text += f" {row['memory_mib']:8.1f} MiB"
     if row.get("d_hidden_error") is not None:

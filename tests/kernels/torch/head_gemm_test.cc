@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/torch/head_gemm_sparse.h"
+
 namespace taopd {
 namespace {
 
@@ -146,6 +148,48 @@ TEST(HeadGemm, TakesInputsThatAreNotContiguous) {
               "d hidden");
   ExpectClose(d_lm_head, at::mm(d_logits.t().to(at::kDouble), hidden.to(at::kDouble)),
               kFloatTolerance, "d lm_head");
+}
+
+// Repeated ids across rows, padding, the sampled token inside and outside of the support.
+TEST(HeadGemmSparse, MatchesTheDenseProducts) {
+  constexpr int64_t kRows = 40, kHidden = 21, kVocabulary = 300, kSupport = 6;
+  const at::Tensor hidden = Random({kRows, kHidden}, 13);
+  const at::Tensor lm_head = Random({kVocabulary, kHidden}, 14);
+  at::Tensor ids = at::empty({kRows, kSupport}, at::kInt);
+  at::Tensor sampled = at::empty({kRows}, at::kInt);
+  at::Tensor d_logits = at::zeros({kRows, kVocabulary});
+  const at::Tensor values = Random({kRows, kSupport + 1}, 15);
+  for (int64_t n = 0; n < kRows; ++n) {
+    for (int64_t j = 0; j < kSupport; ++j) {
+      const int64_t id = (n % 5) * 7 + j * 3;
+      const bool padding = n % 4 == 0 && j >= 4;
+      ids[n][j] = padding ? -1 : id;
+      if (!padding) d_logits[n][id] = values[n][j];
+    }
+    const int64_t y = n % 3 == 0 ? (n % 5) * 7 : 299 - n % 2;
+    sampled[n] = y;
+    d_logits[n][y] += values[n][kSupport];
+  }
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor h = hidden.to(dtype);
+    const at::Tensor w = lm_head.to(dtype);
+    const at::Tensor before = Random({kVocabulary, kHidden}, 16);
+    const at::Tensor exact = d_logits.to(at::kDouble);
+    at::Tensor first;
+    for (int threads : {1, 3}) {
+      at::set_num_threads(threads);
+      at::Tensor d_lm_head = before.clone();
+      const at::Tensor d_hidden = CpuHeadBackwardSparse(d_logits, ids, sampled, h, w, d_lm_head);
+      ExpectClose(d_hidden, at::mm(exact, w.to(at::kDouble)), kFloatTolerance, "d hidden");
+      ExpectClose(d_lm_head, at::mm(exact.t(), h.to(at::kDouble)) + before.to(at::kDouble),
+                  kFloatTolerance, "d lm_head");
+      if (!first.defined()) first = d_lm_head;
+      EXPECT_TRUE(at::equal(first, d_lm_head));
+      EXPECT_TRUE(at::equal(CpuHeadBackwardSparse(d_logits, ids, sampled, h, w, {}), d_hidden));
+    }
+  }
+  EXPECT_TRUE(SparseBackwardIsCheaper(64, 151936));
+  EXPECT_FALSE(SparseBackwardIsCheaper(100, 100));
 }
 
 TEST(HeadGemm, SaysHowItComputes) {

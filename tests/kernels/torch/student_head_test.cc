@@ -300,6 +300,25 @@ TEST(StudentHead, RefusesWrongInputsByName) {
     ExpectRefused(bad, options, "sampled_ids holds ids in");
   }
   bad = good;
+  bad.hidden = at::zeros({4});
+  ExpectRefused(bad, options, "hidden must be [N, H]");
+  bad = good;
+  bad.hidden = at::zeros({4, 0});
+  bad.lm_head = at::zeros({20, 0});
+  ExpectRefused(bad, options, "hidden has H = 0");
+  bad = good;
+  bad.lm_head = at::zeros({0, 6});
+  ExpectRefused(bad, options, "lm_head has V = 0");
+  bad = good;
+  bad.targets.support_ids_Nk = at::zeros({4, 0}, at::kInt);
+  bad.targets.teacher_log_probs_Nk = at::zeros({4, 0});
+  ExpectRefused(bad, options, "k = 0");
+  bad = good;
+  bad.targets.support_ids_Nk = at::arange(21, at::kInt).expand({4, 21}).contiguous();
+  bad.targets.teacher_log_probs_Nk = at::full({4, 21}, -3.0f);
+  ExpectRefused(bad, options, "support_ids has k = 21, larger than the vocabulary of 20");
+  ExpectRefused(good, options, "must be contiguous", at::zeros({6, 20}).t());
+  bad = good;
   bad.targets.support_ids_Nk = good.targets.support_ids_Nk.clone();
   bad.targets.support_ids_Nk[1][0] = bad.targets.support_ids_Nk[1][2];
   ExpectRefused(bad, options, "support_ids holds an id twice");
