@@ -136,6 +136,22 @@ TEST(StudentHead, Bfloat16InputsHaveFloat32Logits) {
   }
 }
 
+// a = 0 in every row: no matrix product backward, rows of the head beyond the support and y untouched.
+TEST(StudentHead, ObjectivesWithoutDensePartTouchFewRowsOfTheHead) {
+  Problem problem = MakeProblem(9, 24, 2003, 5, 71);
+  problem.targets.sampled_ids_N[0] = problem.targets.support_ids_Nk[0][2];
+  for (const char* name : {"normalized", "forward_kl"}) {
+    const HeadOptions options = OptionsFor(name);
+    ExpectMatchesOracle(problem, options, name);
+    const float marker = 3;
+    at::Tensor d_lm_head = at::full(problem.lm_head.sizes(), marker);
+    StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_lm_head);
+    const int64_t touched = d_lm_head.ne(marker).any(1).sum().item<int64_t>();
+    EXPECT_GT(touched, 5) << name;
+    EXPECT_LE(touched, 9 * 6) << name;
+  }
+}
+
 // Logits of +-1e4 and a shift of 1000: a hidden size of 1 makes the logits hidden * lm_head.
 TEST(StudentHead, ExtremeLogitsStayFinite) {
   for (const ObjectiveInfo& info : AllObjectives()) {
