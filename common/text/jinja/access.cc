@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "common/text/jinja/dict_lookup.h"
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/format.h"
 #include "common/text/jinja/python_text.h"
@@ -31,10 +32,15 @@ Value UnsafeAttribute(const Value& value, std::string_view name) {
       Concat("access to attribute '", name, "' of '", TypeName(value), "' object is unsafe."));
 }
 
+// The object is held through a namespace, which is emptied when the rendering ends: a list of a
+// method of a list of a method ... could otherwise be deeper than the stack that frees it.
 Value BindMethod(Runtime& runtime, const Value& self, const std::string& name, Builtin method) {
+  const Value holder = runtime.MakeNamespace();
+  holder.name_space()->attributes.emplace_back("self", self);
   return runtime.MakeCallable("builtin_function_or_method", name,
-                              [self, method](Runtime& r, const Arguments& arguments) {
-                                return method(r, self, arguments);
+                              [holder, method](Runtime& r, const Arguments& arguments) {
+                                const Value object = holder.name_space()->attributes[0].second;
+                                return method(r, object, arguments);
                               });
 }
 
@@ -65,8 +71,9 @@ Value LoopAttribute(Runtime& runtime, const std::shared_ptr<Loop>& loop, const s
     });
   }
   if (name == "changed") {
-    return runtime.MakeCallable("method", name, [loop](Runtime&, const Arguments& arguments) {
+    return runtime.MakeCallable("method", name, [loop](Runtime& r, const Arguments& arguments) {
       const auto& now = arguments.positional;
+      for (const Value& value : now) ChargeComparison(r, value);
       const auto& before = loop->last_changed;
       const bool is_same = loop->has_changed && now.size() == before.size() &&
                            std::equal(now.begin(), now.end(), before.begin(), AreEqual);
@@ -112,8 +119,7 @@ std::optional<Value> PythonAttribute(Runtime& runtime, const Value& value,
 // value[index] of Python; nullopt for what it raises a LookupError or TypeError for.
 std::optional<Value> PythonItem(Runtime& runtime, const Value& value, const Value& key) {
   if (const Dict* dict = value.dict()) {
-    runtime.Step(static_cast<int64_t>(dict->items.size() / 8));
-    const Value* found = dict->Find(key);
+    const Value* found = FindKey(runtime, *dict, key);
     return found == nullptr ? std::nullopt : std::optional<Value>(*found);
   }
   if (const Namespace* name_space = value.name_space();

@@ -88,11 +88,16 @@ Value StrftimeNow(Runtime& runtime, const Arguments& arguments) {
 
 Value Joiner(Runtime& runtime, const Arguments& arguments) {
   const auto bound = arguments.Bind("joiner", {"sep"});
-  const Value separator = bound[0] == nullptr ? runtime.MakeText(", ") : *bound[0];
+  // In a namespace for the same reason as a method's object (access.cc).
+  const Value holder = runtime.MakeNamespace();
+  holder.name_space()->attributes.emplace_back(
+      "sep", bound[0] == nullptr ? runtime.MakeText(", ") : *bound[0]);
   return runtime.MakeCallable(
       "Joiner", "joiner",
-      [separator, is_used = std::make_shared<bool>(false)](Runtime& r, const Arguments&) {
-        if (std::exchange(*is_used, true)) return separator;
+      [holder, is_used = std::make_shared<bool>(false)](Runtime& r, const Arguments&) {
+        if (std::exchange(*is_used, true)) {
+          return holder.name_space()->attributes[0].second;
+        }
         return r.MakeText("");
       });
 }

@@ -1,6 +1,7 @@
 // Methods of Python's str, dict, list and tuple.
 #include <algorithm>
 
+#include "common/text/jinja/dict_lookup.h"
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/format.h"
 #include "common/text/jinja/python_text.h"
@@ -271,8 +272,7 @@ Value DictItems(Runtime& runtime, const Value& self, const Arguments& arguments)
 Value Get(Runtime& runtime, const Value& self, const Arguments& arguments) {
   if (!arguments.keywords.empty()) Fail("dict.get() takes no keyword arguments");
   const auto bound = arguments.Bind("get", {"key", "default"}, 1);
-  runtime.Step(static_cast<int64_t>(self.dict()->items.size() / 8));
-  if (const Value* found = self.dict()->Find(*bound[0])) return *found;
+  if (const Value* found = FindKey(runtime, *self.dict(), *bound[0])) return *found;
   return bound[1] == nullptr ? Value(None{}) : *bound[1];
 }
 Value Copy(Runtime&, const Value& self, const Arguments& arguments) {

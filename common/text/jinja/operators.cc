@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "common/text/jinja/dict_lookup.h"
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/format.h"
 #include "common/text/jinja/limits.h"
@@ -167,21 +168,9 @@ Value Arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) 
   FailOperands(op, a, b);
 }
 
-// Steps for comparing two values, which takes as long as they are large.
 void StepsToCompare(Runtime& runtime, const Value& a, const Value& b) {
-  for (const Value* value : {&a, &b}) {
-    runtime.Step();
-    if (value->text() != nullptr) runtime.Scan(value->text()->bytes.size());
-    if (const Sequence* sequence = value->sequence()) {
-      for (const Value& item : sequence->items) StepsToCompare(runtime, item, item);
-    } else if (const Dict* dict = value->dict()) {
-      for (const auto& [key, item] : dict->items) {
-        runtime.Step(static_cast<int64_t>(dict->items.size()));
-        StepsToCompare(runtime, item, item);
-      }
-    }
-    if (&a == &b) return;
-  }
+  ChargeComparison(runtime, a);
+  ChargeComparison(runtime, b);
 }
 
 bool Contains(Runtime& runtime, const Value& container, const Value& item) {
@@ -194,8 +183,7 @@ bool Contains(Runtime& runtime, const Value& container, const Value& item) {
     return Find(text->bytes, item.text()->bytes) != std::string_view::npos;
   }
   if (const Dict* dict = container.dict()) {
-    runtime.Step(static_cast<int64_t>(dict->items.size() / 8));
-    return dict->Find(item) != nullptr;
+    return FindKey(runtime, *dict, item) != nullptr;
   }
   if (container.sequence() == nullptr && !container.is_undefined()) {
     Fail("argument of type '", TypeName(container), "' is not iterable");
@@ -208,6 +196,30 @@ bool Contains(Runtime& runtime, const Value& container, const Value& item) {
 }
 
 }  // namespace
+
+void ChargeComparison(Runtime& runtime, const Value& value) {
+  runtime.Step();
+  if (const Text* text = value.text()) {
+    runtime.Scan(text->bytes.size());
+  } else if (const Sequence* sequence = value.sequence()) {
+    for (const Value& item : sequence->items) ChargeComparison(runtime, item);
+  } else if (const Dict* dict = value.dict()) {
+    for (const auto& [key, item] : dict->items) {
+      ChargeKeyComparisons(runtime, key, dict->items.size());
+      ChargeComparison(runtime, item);
+    }
+  }
+}
+
+void ChargeKeyComparisons(Runtime& runtime, const Value& key, size_t num_keys) {
+  if (key.sequence() == nullptr) return runtime.Step(static_cast<int64_t>(num_keys / 8));
+  for (size_t i = 0; i < num_keys; ++i) ChargeComparison(runtime, key);
+}
+
+const Value* FindKey(Runtime& runtime, const Dict& dict, const Value& key) {
+  ChargeKeyComparisons(runtime, key, dict.items.size());
+  return dict.Find(key);
+}
 
 Value Apply(Runtime& runtime, Operator op, const Value& a, const Value& b) {
   switch (op) {

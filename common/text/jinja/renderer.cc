@@ -13,6 +13,11 @@ Renderer::Renderer(const Syntax& syntax, const RenderOptions& options)
 
 Renderer::~Renderer() {
   for (const ScopePtr& scope : captured_) scope->values.clear();
+  for (const auto& loop : captured_loops_) {
+    loop->items.clear();
+    loop->last_changed.clear();
+    loop->recurse = nullptr;
+  }
   for (const auto& name_space : runtime_.namespaces()) name_space->attributes.clear();
 }
 
@@ -142,6 +147,7 @@ void Renderer::RunFor(const Statement& statement, const ScopePtr& scope, const V
     Assign(statement.target, loop->items[i], inner);
     if (Run(statement.body, inner, out) == Flow::kBreak) break;
   }
+  if (loop.use_count() > 1) captured_loops_.push_back(loop);
   // jinja2 keeps `else` for loops without a pass, unlike Python.
   if (loop->items.empty()) {
     Run(statement.else_body, std::make_shared<Scope>(scope), out);

@@ -82,8 +82,9 @@ class Renderer {
   // The text of the whole template, as opposed to that of a macro or block; null before Render.
   std::string* root_out_ = nullptr;
   Rendering rendering_;
-  // Scopes that a macro or a loop refers to.
+  // Scopes that a macro or a loop refers to, and loops that a value refers to.
   std::vector<ScopePtr> captured_;
+  std::vector<std::shared_ptr<Loop>> captured_loops_;
 };
 
 }  // namespace taopd::jinja

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/text/jinja/dict_lookup.h"
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/limits.h"
 #include "common/text/jinja/python_text.h"
@@ -44,7 +45,7 @@ Value Runtime::MakeDict(std::vector<std::pair<Value, Value>> items) {
   auto dict = std::make_shared<Dict>();
   for (auto& [key, value] : items) {
     if (key.is_list() || key.dict() != nullptr) Fail("unhashable type: '", TypeName(key), "'");
-    Step(static_cast<int64_t>(dict->items.size() / 8));
+    ChargeKeyComparisons(*this, key, dict->items.size());
     // Of equal keys the first stays, with the last value.
     const auto found = std::find_if(dict->items.begin(), dict->items.end(),
                                     [&](const auto& entry) { return AreEqual(entry.first, key); });

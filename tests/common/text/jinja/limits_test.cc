@@ -54,6 +54,20 @@ TEST(JinjaLimits, HostileTemplatesEnd) {
       "{% set ns = namespace(x={}) %}" + loop + "{% set ns.x = {'a': ns.x} %}" + end,
       "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
       "{% set ns = namespace(x=1) %}" + loop + "{% set ns.x = namespace(x=ns.x) %}" + end + "{{ ns }}",
+      // Values inside each other through what is not a list.
+      "{% set ns = namespace(x=[]) %}" + loop + "{% set ns.x = [ns.x.count] %}" + end + "{{ 1 // 0 }}",
+      "{% set ns = namespace(x=1) %}" + loop + "{% set ns.x = joiner(ns.x) %}" + end + "{{ 1 // 0 }}",
+      "{% set ns = namespace(x=1) %}" + loop + "{% set ns.x = cycler(ns.x) %}" + end + "{{ 1 // 0 }}",
+      "{% set ns = namespace(x=1) %}" + loop + "{% for i in [ns.x] %}{% set ns.x = loop %}{% endfor %}" + end +
+          "{{ 1 // 0 }}",
+      "{% set ns = namespace(x=1) %}{% macro f(m) %}{% macro g() %}{% endmacro %}{% set ns.x = g %}{% endmacro %}" +
+          loop + "{{ f(ns.x) }}" + end + "{{ 1 // 0 }}",
+      // Comparisons of small expressions with large values.
+      "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) %}"
+      "{% set ns.b = (ns.b, ns.b) %}{% endfor %}{{ {ns.a: 1, ns.b: 2} }}",
+      "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) %}"
+      "{% set ns.b = (ns.b, ns.b) %}{% endfor %}{{ {1: 1}.get(ns.a) }}{{ ns.a in [ns.b] }}",
+      "{% set ns = namespace(a=(1,)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) %}{% endfor %}{{ ns.a }}",
       // Stack.
       "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
       "{% macro f(n=f()) %}{% endmacro %}{{ f() }}",
@@ -109,7 +123,7 @@ TEST(JinjaLimits, LongConversationsPass) {
 // Values that hold each other in circles are freed with the rendering (the leak checker looks).
 TEST(JinjaLimits, CirclesAreFreed) {
   EXPECT_OK(RenderText("{% set ns = namespace() %}{% set ns.x = [ns] %}{% macro f() %}{% endmacro %}"
-                       "{% set ns.f = f %}{% for i in [1] recursive %}{% set ns.l = loop %}{% endfor %}"));
+                       "{% set ns.f = f %}{% for i in [1] recursive %}{% set ns.l = loop %}{{ loop.changed(loop) }}{% endfor %}"));
 }
 
 }  // namespace
