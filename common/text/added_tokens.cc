@@ -54,11 +54,20 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(s
     token_at_node_[node] = static_cast<int32_t>(t);
     is_first_byte_[static_cast<uint8_t>(tokens_[t].content[0])] = true;
   }
+  if (std::count(is_first_byte_.begin(), is_first_byte_.end(), true) == 1) {
+    only_first_byte_ = static_cast<uint8_t>(tokens_[0].content[0]);
+  }
 }
 
 AddedTokenMatcher::Match AddedTokenMatcher::FindFrom(std::string_view text, size_t position) const {
+  if (tokens_.empty()) return {text.size(), text.size(), nullptr};
   for (size_t begin = position; begin < text.size(); ++begin) {
-    if (!is_first_byte_[static_cast<uint8_t>(text[begin])]) continue;
+    if (only_first_byte_ >= 0) {
+      begin = text.find(static_cast<char>(only_first_byte_), begin);
+      if (begin == std::string_view::npos) break;
+    } else if (!is_first_byte_[static_cast<uint8_t>(text[begin])]) {
+      continue;
+    }
     Match longest = {begin, begin, nullptr};
     int32_t node = 0;
     for (size_t i = begin; i < text.size(); ++i) {

@@ -45,6 +45,8 @@ class AddedTokenMatcher {
   absl::flat_hash_map<uint64_t, int32_t> children_;
   std::vector<int32_t> token_at_node_ = {-1};
   std::array<bool, 256> is_first_byte_{};
+  // The first byte of all tokens where it is one and the same ('<', mostly); -1 otherwise.
+  int only_first_byte_ = -1;
 };
 
 }  // namespace taopd

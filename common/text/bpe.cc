@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <span>
 #include <tuple>
 
 namespace taopd {
@@ -31,27 +32,25 @@ Bpe::RankedMerge Bpe::Find(int32_t left_id, int32_t right_id) const {
   return found == merges_.end() ? RankedMerge{kNoRank, -1} : found->second;
 }
 
-void Bpe::Encode(std::string_view word, std::vector<int32_t>* ids) const {
+void Bpe::Encode(std::string_view word, WordCache* cache, std::vector<int32_t>* ids) const {
+  if (cache != nullptr && cache->Find(word, ids)) return;
+  const size_t begin = ids->size();
   if (!whole_words_.empty()) {
     const auto found = whole_words_.find(absl::string_view(word.data(), word.size()));
-    if (found != whole_words_.end()) {
-      ids->push_back(found->second);
-      return;
+    if (found != whole_words_.end()) ids->push_back(found->second);
+  }
+  if (ids->size() == begin) {
+    std::vector<int32_t> symbols;
+    symbols.reserve(word.size());
+    for (const char byte : word) {
+      const int32_t id = byte_ids_[static_cast<uint8_t>(byte)];
+      if (id >= 0) symbols.push_back(id);
     }
+    symbols = symbols.size() <= kMaxShortWord ? MergeShort(std::move(symbols))
+                                              : MergeLong(std::move(symbols));
+    ids->insert(ids->end(), symbols.begin(), symbols.end());
   }
-  const bool is_cacheable = word.size() <= WordCache::kMaxWordBytes;
-  if (is_cacheable && cache_->Find(word, ids)) return;
-
-  std::vector<int32_t> symbols;
-  symbols.reserve(word.size());
-  for (const char byte : word) {
-    const int32_t id = byte_ids_[static_cast<uint8_t>(byte)];
-    if (id >= 0) symbols.push_back(id);
-  }
-  symbols = symbols.size() <= kMaxShortWord ? MergeShort(std::move(symbols))
-                                            : MergeLong(std::move(symbols));
-  if (is_cacheable) cache_->Insert(word, symbols);
-  ids->insert(ids->end(), symbols.begin(), symbols.end());
+  if (cache != nullptr) cache->Insert(word, std::span(*ids).subspan(begin));
 }
 
 std::vector<int32_t> Bpe::MergeShort(std::vector<int32_t> symbols) const {

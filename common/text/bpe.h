@@ -1,12 +1,11 @@
 // Byte-pair encoding of one word: as long as two neighbours form a known pair, the pair of the
-// lowest rank (the leftmost of equals) is merged. Immutable but for its cache; any thread.
+// lowest rank (the leftmost of equals) is merged. Immutable; any thread.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,8 +28,9 @@ class Bpe {
   Bpe(const std::vector<BpeMerge>& merges, const std::array<int32_t, 256>& byte_ids,
       absl::flat_hash_map<std::string, int32_t> whole_words);
 
-  // Appends the ids of a word. n log n in its length.
-  void Encode(std::string_view word, std::vector<int32_t>* ids) const;
+  // Appends the ids of a word. n log n in its length. The cache, which may be null, is one that
+  // only this tokenizer fills.
+  void Encode(std::string_view word, WordCache* cache, std::vector<int32_t>* ids) const;
 
  private:
   struct RankedMerge {
@@ -46,7 +46,6 @@ class Bpe {
   absl::flat_hash_map<uint64_t, RankedMerge> merges_;
   std::array<int32_t, 256> byte_ids_;
   absl::flat_hash_map<std::string, int32_t> whole_words_;
-  std::unique_ptr<WordCache> cache_ = std::make_unique<WordCache>();
 };
 
 }  // namespace taopd

@@ -16,6 +16,7 @@
 #include "common/text/byte_level.h"
 #include "common/text/tokenizer_json.h"
 #include "common/text/unicode.h"
+#include "common/text/word_cache.h"
 
 namespace taopd {
 namespace {
@@ -96,11 +97,14 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
 
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens) const override {
     std::vector<int32_t> ids;
+    // English has four bytes a token.
+    ids.reserve(text.size() / 4 + spec_.prefix_ids.size() + spec_.suffix_ids.size() + 8);
     if (add_special_tokens) ids = spec_.prefix_ids;
+    const WordCachePool::Lease cache(&caches_);
     if (IsValidUtf8(text)) {
-      EncodeText(text, &ids);
+      EncodeText(text, cache.get(), &ids);
     } else {
-      EncodeText(RepairUtf8(text), &ids);
+      EncodeText(RepairUtf8(text), cache.get(), &ids);
     }
     if (add_special_tokens) {
       ids.insert(ids.end(), spec_.suffix_ids.begin(), spec_.suffix_ids.end());
@@ -141,34 +145,34 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
 
   // Added tokens of the raw text first; what lies between is normalized, searched for the others,
   // and split into words.
-  void EncodeText(std::string_view text, std::vector<int32_t>* ids) const {
+  void EncodeText(std::string_view text, WordCache* cache, std::vector<int32_t>* ids) const {
     raw_added_.Split(text, [&](int32_t id, std::string_view piece) {
       if (id >= 0) {
         ids->push_back(id);
       } else if (spec_.normalize_nfc) {
-        EncodeNormalized(NormalizeNfc(piece), ids);
+        EncodeNormalized(NormalizeNfc(piece), cache, ids);
       } else {
-        EncodeNormalized(piece, ids);
+        EncodeNormalized(piece, cache, ids);
       }
     });
   }
 
-  void EncodeNormalized(std::string_view text, std::vector<int32_t>* ids) const {
+  void EncodeNormalized(std::string_view text, WordCache* cache, std::vector<int32_t>* ids) const {
     normalized_added_.Split(text, [&](int32_t id, std::string_view piece) {
       if (id >= 0) {
         ids->push_back(id);
       } else if (spec_.add_prefix_space && piece[0] != ' ') {
-        EncodeWords(std::string(" ").append(piece), ids);
+        EncodeWords(std::string(" ").append(piece), cache, ids);
       } else {
-        EncodeWords(piece, ids);
+        EncodeWords(piece, cache, ids);
       }
     });
   }
 
-  void EncodeWords(std::string_view text, std::vector<int32_t>* ids) const {
+  void EncodeWords(std::string_view text, WordCache* cache, std::vector<int32_t>* ids) const {
     while (!text.empty()) {
       const size_t size_bytes = FirstPieceBytes(spec_.split_pattern, text);
-      bpe_->Encode(text.substr(0, size_bytes), ids);
+      bpe_->Encode(text.substr(0, size_bytes), cache, ids);
       text.remove_prefix(size_bytes);
     }
   }
@@ -180,6 +184,7 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
   std::unique_ptr<Bpe> bpe_;
   AddedTokenMatcher raw_added_;
   AddedTokenMatcher normalized_added_;
+  mutable WordCachePool caches_;
 };
 
 // The added tokens to look for after normalization, with normalized contents.

@@ -193,11 +193,13 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const std::string& text) {
   }
   TAOPD_ASSIGN_OR_RETURN(const json root, ParseJson(text, "tokenizer.json"));
   if (!root.is_object()) return InvalidArgument("tokenizer.json is not an object");
-  // Truncation and padding change what Encode returns; they belong to a caller, not to a model.
-  TAOPD_RETURN_IF_ERROR(RefuseUnknownKeys(root,
-                                          {"version", "added_tokens", "normalizer", "pre_tokenizer",
-                                           "post_processor", "decoder", "model"},
-                                          "tokenizer.json: "));
+  // What the file says of truncation and padding does not count: they belong to a caller.
+  // transformers turns both off unless a call asks for them.
+  TAOPD_RETURN_IF_ERROR(
+      RefuseUnknownKeys(root,
+                        {"version", "truncation", "padding", "added_tokens", "normalizer",
+                         "pre_tokenizer", "post_processor", "decoder", "model"},
+                        "tokenizer.json: "));
   const auto model = root.find("model");
   if (model == root.end() || !model->is_object()) {
     return InvalidArgument("tokenizer.json has no object model");

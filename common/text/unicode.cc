@@ -103,6 +103,30 @@ std::string SortLongMarkRuns(std::string_view text) {
   return sorted;
 }
 
+// Whether all characters are from blocks in which every one is normal and none combines with what
+// is in these blocks: below U+0300; U+2010 to U+203F (dashes, quotation marks, ellipsis); U+4E00 to
+// U+9FFF (Han); U+1F000 to U+1FFFF (emoji). REQUIRES: valid UTF-8.
+bool IsPlainlyNormal(std::string_view text) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+  for (size_t i = 0; i < text.size();) {
+    const uint8_t lead = bytes[i];
+    if (lead < 0x80) {
+      ++i;
+      i += AsciiPrefix(text.substr(i));
+    } else if (lead < 0xCC) {
+      i += 2;
+    } else if ((lead == 0xE2 && bytes[i + 1] == 0x80 && bytes[i + 2] >= 0x90) ||
+               (lead == 0xE4 && bytes[i + 1] >= 0xB8) || (lead >= 0xE5 && lead <= 0xE9)) {
+      i += 3;
+    } else if (lead == 0xF0 && bytes[i + 1] == 0x9F && bytes[i + 2] >= 0x80) {
+      i += 4;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
 void AppendNfc(std::string_view text, std::string* normalized) {
   TAOPD_CHECK_LE(text.size(), static_cast<size_t>(std::numeric_limits<int32_t>::max()));
   UErrorCode error = U_ZERO_ERROR;
@@ -118,10 +142,12 @@ void AppendNfc(std::string_view text, std::string* normalized) {
 
 bool IsValidUtf8(std::string_view text) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
-  for (size_t i = AsciiPrefix(text); i < text.size();) {
+  for (size_t i = 0; i < text.size();) {
     UChar32 c;
     U8_NEXT(bytes, i, text.size(), c);
     if (c < 0) return false;
+    // Foreign characters come in groups, ASCII between them in long runs.
+    if (c < 0x80) i += AsciiPrefix(text.substr(i));
   }
   return true;
 }
@@ -136,10 +162,7 @@ std::string RepairUtf8(std::string_view text) {
 }
 
 std::string NormalizeNfc(std::string_view text) {
-  // Below U+0300 every character is normal and none combines; bytes from 0xCC on lead the others.
-  const bool is_normal =
-      std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0xCC; });
-  if (is_normal) return std::string(text);
+  if (IsPlainlyNormal(text)) return std::string(text);
   const std::string sorted = SortLongMarkRuns(text);
   std::string normalized;
   normalized.reserve(sorted.size());

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/base/random.h"
+#include "common/text/word_cache.h"
 
 namespace taopd {
 namespace {
@@ -62,9 +63,9 @@ struct RandomModel {
   }
 };
 
-std::vector<int32_t> Encode(const Bpe& bpe, const std::string& word) {
+std::vector<int32_t> Encode(const Bpe& bpe, const std::string& word, WordCache* cache = nullptr) {
   std::vector<int32_t> ids;
-  bpe.Encode(word, &ids);
+  bpe.Encode(word, cache, &ids);
   return ids;
 }
 
@@ -74,13 +75,14 @@ TEST(Bpe, AgreesWithTheDefinition) {
   for (int trial = 0; trial < 25; ++trial) {
     const RandomModel model(&random, 3 + static_cast<int>(random.NextBelow(60)));
     const Bpe bpe(model.merges, model.byte_ids, {});
+    WordCache cache;
     for (size_t length = 0; length <= 130; ++length) {
       const uint64_t num_letters = 1 + random.NextBelow(5);  // the fifth, 'e', has no token
       std::string word(length, 'a');
       for (char& c : word) c = static_cast<char>('a' + random.NextBelow(num_letters));
       const std::vector<int32_t> expected = model.PlainEncode(word);
-      ASSERT_EQ(Encode(bpe, word), expected) << word;
-      ASSERT_EQ(Encode(bpe, word), expected) << word;
+      ASSERT_EQ(Encode(bpe, word, &cache), expected) << word;
+      ASSERT_EQ(Encode(bpe, word, &cache), expected) << word;
     }
   }
 }
@@ -105,8 +107,8 @@ TEST(Bpe, OneMebibyteOfOneLetterIsFast) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
-// More words than the cache holds, from several threads.
-TEST(Bpe, ThreadsShareTheCache) {
+// Threads that take caches from one pool, as they come.
+TEST(Bpe, ThreadsShareAPoolOfCaches) {
   RandomStream random(2);
   const RandomModel model(&random, 30);
   const Bpe bpe(model.merges, model.byte_ids, {});
@@ -117,6 +119,7 @@ TEST(Bpe, ThreadsShareTheCache) {
     for (char& c : word) c = static_cast<char>('a' + random.NextBelow(4));
     expected.push_back(model.PlainEncode(word));
   }
+  WordCachePool pool;
   std::vector<int> num_wrong(4, 0);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -124,7 +127,8 @@ TEST(Bpe, ThreadsShareTheCache) {
       RandomStream local(100 + t);
       for (int i = 0; i < 20'000; ++i) {
         const size_t w = local.NextBelow(words.size());
-        if (Encode(bpe, words[w]) != expected[w]) ++num_wrong[t];
+        const WordCachePool::Lease cache(&pool);
+        if (Encode(bpe, words[w], cache.get()) != expected[w]) ++num_wrong[t];
       }
     });
   }
@@ -144,7 +148,15 @@ TEST(WordCache, StaysBoundedAndCorrect) {
     ASSERT_EQ(ids, std::vector<int32_t>{i});
   }
   EXPECT_GT(num_found, 0);
-  EXPECT_LE(num_found, 32 * 2048);
+  EXPECT_LE(num_found, static_cast<int>(WordCache::kNumEntries));
+  // What has no room is not kept.
+  ids.clear();
+  cache.Insert(std::string(WordCache::kMaxWordBytes + 1, 'a'), std::vector<int32_t>{1});
+  cache.Insert("b", std::vector<int32_t>(WordCache::kMaxIds + 1, 1));
+  EXPECT_FALSE(cache.Find(std::string(WordCache::kMaxWordBytes + 1, 'a'), &ids));
+  EXPECT_FALSE(cache.Find("b", &ids));
+  EXPECT_FALSE(cache.Find("", &ids));
+  EXPECT_TRUE(ids.empty());
 }
 
 }  // namespace

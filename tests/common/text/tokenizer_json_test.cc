@@ -118,9 +118,6 @@ TEST(TokenizerJson, Components) {
   const json sequence_a = {{"Sequence", {{"id", "A"}}}};
   const json x = {{"SpecialToken", {{"id", "x"}}}};
   ExpectRefused({
-      {"truncation", [](json& f) { f["truncation"] = json::object(); }, kUnimplemented,
-       "\"truncation\""},
-      {"padding", [](json& f) { f["padding"] = json::object(); }, kUnimplemented, "\"padding\""},
       {"NFKC", [](json& f) { f["normalizer"]["type"] = "NFKC"; }, kUnimplemented,
        "normalizer \"NFKC\""},
       {"in sequence",
@@ -240,10 +237,14 @@ TEST(TokenizerJson, HarmlessOptions) {
   file["model"]["byte_fallback"] = true;
   file["model"]["dropout"] = 0.0;
   file["model"]["merges"].insert(file["model"]["merges"].begin(), "#version: 0.2");
-  file["truncation"] = nullptr;
+  // A caller's business: transformers turns them off where a call does not ask for them.
+  file["truncation"] = {{"direction", "Right"}, {"max_length", 1}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  file["padding"] = {{"strategy", {{"Fixed", 64}}}, {"direction", "Right"}, {"pad_id", 0}};
   file["post_processor"] = nullptr;
   file["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array()}};
-  EXPECT_OK(Tokenizer::Parse(file.dump()));
+  ASSERT_OK_AND_ASSIGN(const auto tokenizer, Tokenizer::Parse(file.dump()));
+  ASSERT_OK_AND_ASSIGN(const auto plain, Tokenizer::Parse(Toy().dump()));
+  EXPECT_EQ(tokenizer->Encode("lower low"), plain->Encode("lower low"));
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 
 #include "common/base/random.h"
 #include "common/io/jsonl.h"
+#include "common/text/encode_batch.h"
+#include "common/text/incremental_decoder.h"
 #include "common/text/unicode.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
@@ -175,6 +177,45 @@ TEST_F(ToyTokenizer, ThreadsShareOneTokenizer) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(num_wrong, std::vector<int>(4, 0));
+}
+
+TEST_F(ToyTokenizer, BatchesAreTheSameOnAnyNumberOfThreads) {
+  std::vector<std::string> texts;
+  std::vector<Ids> expected;
+  for (int i = 0; i < 200; ++i) {
+    texts.push_back("lower \u00E9 " + std::string(static_cast<size_t>(i), 'l') + "<|endoftext|> low");
+    expected.push_back(tokenizer_->Encode(texts.back()));
+  }
+  for (const int num_threads : {0, 1, 3, 500}) {
+    EXPECT_EQ(EncodeBatch(*tokenizer_, texts, false, num_threads), expected) << num_threads;
+  }
+  EXPECT_TRUE(EncodeBatch(*tokenizer_, {}, false).empty());
+}
+
+// The pieces of a stream make the text of the whole, whatever the ids are; a whole character is not
+// held back.
+TEST_F(ToyTokenizer, IncrementalDecoding) {
+  RandomStream random(19);
+  for (int trial = 0; trial < 3000; ++trial) {
+    Ids ids(random.NextBelow(12));
+    for (int32_t& id : ids) id = static_cast<int32_t>(random.NextBelow(271));
+    for (const bool skip : {false, true}) {
+      IncrementalDecoder decoder(tokenizer_.get(), skip);
+      std::string text;
+      for (const int32_t id : ids) {
+        const std::string piece = decoder.Push(id);
+        EXPECT_TRUE(IsValidUtf8(piece));
+        text += piece;
+      }
+      EXPECT_EQ(text + decoder.Finish(), tokenizer_->Decode(ids, skip));
+    }
+  }
+  IncrementalDecoder decoder(tokenizer_.get());
+  const Ids smile = tokenizer_->Encode("\U0001F600");
+  ASSERT_EQ(smile.size(), 4u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(decoder.Push(smile[i]), "");
+  EXPECT_EQ(decoder.Push(smile[3]), "\U0001F600");
+  EXPECT_EQ(decoder.Finish(), "");
 }
 
 // What is missing from the vocabulary is dropped, as HF tokenizers does without unk_token.
