@@ -10,6 +10,8 @@ Subcommand AddGenerate(CLI::App& app);
 Subcommand AddReport(CLI::App& app);
 Subcommand AddConfig(CLI::App& app);
 Subcommand AddObjectives(CLI::App& app);
+Subcommand AddTokenize(CLI::App& app);
+Subcommand AddRender(CLI::App& app);
 
 const std::vector<AddSubcommand>& AllSubcommands() {
   static const std::vector<AddSubcommand> rows = {
@@ -20,6 +22,8 @@ const std::vector<AddSubcommand>& AllSubcommands() {
       AddReport,
       AddConfig,
       AddObjectives,
+      AddTokenize,
+      AddRender,
   };
   return rows;
 }

@@ -1,0 +1,88 @@
+// taopd-trainer tokenize and render as programs: lines in, lines out, bad lines answered.
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support/files.h"
+#include "tests/support/process.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::json;
+
+class TextCommands : public ::testing::Test {
+ protected:
+  // The answers to the lines; exit code in code_.
+  std::vector<json> Answers(const std::string& arguments, const std::string& lines) {
+    testing::WriteFile(dir_.File("in"), lines);
+    const std::string command = testing::BinaryPath("taopd-trainer") + " " + arguments + " < " +
+                                dir_.File("in") + " > " + dir_.File("out") + " 2> " + dir_.File("err");
+    std::string ignored;
+    code_ = testing::RunProgram({"/bin/sh", "-c", command}, dir_.File("log"), &ignored);
+    std::vector<json> answers;
+    std::istringstream out(testing::ReadFile(dir_.File("out")));
+    for (std::string line; std::getline(out, line);) answers.push_back(json::parse(line));
+    return answers;
+  }
+  std::string ToyDir() {
+    const std::string file = "tokenizer.json";
+    testing::WriteFile(dir_.File(file),
+                       testing::ReadFile(testing::SourcePath("tests/common/text/data/qwen2_toy/" + file)));
+    testing::WriteFile(dir_.File("tokenizer_config.json"),
+                       R"({"chat_template": "{% for m in messages %}[{{ m.content }}]{% endfor %}{{ eos_token }}",
+                           "eos_token": "<|endoftext|>"})");
+    return dir_.path();
+  }
+  testing::TempDir dir_;
+  int code_ = -1;
+};
+
+TEST_F(TextCommands, Tokenize) {
+  const auto answers = Answers("tokenize --tokenizer " + ToyDir(),
+                               "{\"text\": \"lower low\"}\n\n{\"ids\": [259, 270]}\n"
+                               "{\"ids\": [259, 270], \"skip_special_tokens\": true}\n");
+  ASSERT_EQ(answers.size(), 3u);
+  EXPECT_EQ(code_, 0);
+  EXPECT_EQ(answers[0]["text"], "lower low");
+  EXPECT_EQ(answers[0]["ids"].size(), answers[0]["tokens"].size());
+  EXPECT_EQ(answers[1], json::parse("{\"ids\": [259, 270], \"tokens\": [\"\u0120low\", \"<|endoftext|>\"], "
+                                    "\"text\": \" low<|endoftext|>\"}"));
+  EXPECT_EQ(answers[2]["text"], " low");
+}
+
+TEST_F(TextCommands, BadLinesAreAnsweredAndTheNextOnesToo) {
+  const auto answers = Answers("tokenize --tokenizer " + ToyDir(),
+                               "{\n[1]\n{\"ids\": [271]}\n{\"ids\": [-1]}\n{\"text\": 5}\n{}\n{\"txt\": \"a\"}\n"
+                               "{\"text\": \"low\"}\n");
+  ASSERT_EQ(answers.size(), 8u);
+  EXPECT_EQ(code_, 65);
+  const char* messages[] = {"not JSON", "not a JSON object", "271", "-1", "text is not a string",
+                            "either text or ids", "unknown key \"txt\""};
+  for (size_t i = 0; i < std::size(messages); ++i) {
+    EXPECT_NE(answers[i].value("error", "").find(messages[i]), std::string::npos) << answers[i];
+  }
+  EXPECT_EQ(answers[7]["text"], "low");
+  EXPECT_TRUE(Answers("tokenize --tokenizer " + dir_.File("nowhere"), "").empty());
+  EXPECT_EQ(code_, 65);
+}
+
+TEST_F(TextCommands, Render) {
+  const auto answers = Answers("render --tokenizer " + ToyDir(),
+                               "{\"messages\": [{\"role\": \"user\", \"content\": \"low\"}]}\n"
+                               "{\"template\": \"{{ x|upper }}\", \"context\": {\"x\": \"a\"}}\n"
+                               "{\"template\": \"{{ x\", \"context\": {}}\n{\"messages\": 1}\n{\"nothing\": 1}\n");
+  ASSERT_EQ(answers.size(), 5u);
+  EXPECT_EQ(answers[0]["text"], "[low]<|endoftext|>");
+  EXPECT_EQ(answers[0]["ids"].back(), 270);
+  EXPECT_EQ(answers[1], json({{"text", "A"}}));
+  EXPECT_EQ(answers[2]["error"], "line 1, column 1: missing }}");
+  EXPECT_EQ(answers[3]["error"], "messages is not an array");
+  EXPECT_EQ(answers[4]["error"], "line has no messages");
+  testing::WriteFile(dir_.File("t.jinja"), "{% for i in range(n) %}\n{{ i }},\n{% endfor %}");
+  const auto of_file = Answers("render --template " + dir_.File("t.jinja"), "{\"context\": {\"n\": 2}}\n");
+  ASSERT_EQ(of_file.size(), 1u);
+  EXPECT_EQ(of_file[0]["text"], "0,\n1,\n");
+}
+
+}  // namespace
+}  // namespace taopd

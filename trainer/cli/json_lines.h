@@ -1,0 +1,20 @@
+// Commands that answer each line of standard input, a JSON object, with one on standard output.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "common/base/status.h"
+#include "trainer/exit_code.h"
+
+namespace taopd {
+
+// Calls `answer` for each line that is not blank and writes what it returns; for an error, and for
+// a line that is not a JSON object, writes {"error": message} and goes on. Returns the exit code: 0
+// when every line was answered, that of bad data otherwise. Lines longer than kMaxJsonlLineBytes
+// are such errors.
+int AnswerJsonLines(
+    const std::function<absl::StatusOr<nlohmann::ordered_json>(const nlohmann::ordered_json& line)>&
+        answer);
+
+}  // namespace taopd
