@@ -5,7 +5,8 @@
 // kernels/cpu/panel_gemm.h, bfloat16 widened block by block in the cache. bfloat16 with AVX-512
 // BF16 or AMX: ATen's brgemm on bfloat16 pairs (VNNI order), checked against float32 at first use.
 //
-// A logit does not depend on the other rows of the call, nor on the number of threads: bit for bit.
+// From panels, a logit does not depend on the other rows of the call, nor on the number of threads:
+// bit for bit (brgemm does not promise it).
 // d_lm_head does not depend on the number of threads; d_hidden sums one partial result a thread.
 //
 // Shapes: C rows of a chunk, H hidden, V vocabulary.

@@ -10,7 +10,8 @@ error of d hidden is the Frobenius norm of the difference to float64's, over the
 
 Peers: "eager", the paper's listing on PyTorch's log_softmax, topk, gather and autograd, with logits
 in the dtype of the weights; "eager, float32 logits"; "chunked", the same in chunks of 64 rows with
-float32 logits; "liger", Liger's fused linear KL (Triton: needs a GPU).
+float32 logits; "liger", Liger's fused linear KL, which is Triton
+and does not run on CPUs: its row says so.
 """
 import argparse
 import json
