@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/config/settings.h"
+#include "trainer/grading/grader.h"
 #include "trainer/run_config.h"
 
 namespace taopd {
@@ -194,10 +195,10 @@ struct EvalConfig {
               }));
     v.Setting("max_response_length", &max_response_length, "Most tokens to generate.", AtLeast<int64_t>(1));
     v.Setting("num_prompts", &num_prompts, "Use the first so many problems; 0 = all.", AtLeast<int64_t>(0));
-    v.Setting("grader", &grader, "exact: the extracted text equals the answer; numeric: as numbers.",
-              OneOf({"exact", "numeric"}));
+    v.Setting("grader", &grader, "How answers are judged; one of `taopd-trainer grade --list`.", OneOf(GraderNames()));
     v.Setting("answer_pattern", &answer_pattern,
-              "RE2 expression whose first group is the answer in a response; its first match counts. Empty: all text.");
+              "RE2 expression whose first group is the answer in a response (exact, numeric); its first match counts. "
+              "Empty: all text.");
     v.Setting("require_stop", &require_stop, "A response cut at max_response_length is wrong.");
     v.Setting("kl_top_k", &kl_top_k, "Teacher tokens per position for measure kl; 0 = teacher.top_k.",
               AtLeast<int64_t>(0));

@@ -7,6 +7,7 @@ Subcommand AddTrain(CLI::App& app);
 Subcommand AddSft(CLI::App& app);
 Subcommand AddEval(CLI::App& app);
 Subcommand AddGenerate(CLI::App& app);
+Subcommand AddGrade(CLI::App& app);
 Subcommand AddReport(CLI::App& app);
 Subcommand AddConfig(CLI::App& app);
 Subcommand AddObjectives(CLI::App& app);
@@ -19,6 +20,7 @@ const std::vector<AddSubcommand>& AllSubcommands() {
       AddSft,
       AddEval,
       AddGenerate,
+      AddGrade,
       AddReport,
       AddConfig,
       AddObjectives,

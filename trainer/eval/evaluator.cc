@@ -6,13 +6,14 @@
 
 #include "common/base/random.h"
 #include "kernels/torch/student_head.h"
+#include "trainer/eval/wilson.h"
 #include "trainer/step/train_step.h"
 
 namespace taopd {
 
 Verdict GradeRollout(const Grader& grader, const EvalConfig& config, const Tokenizer& tokenizer,
-                     const Rollout& rollout, const std::string& answer) {
-  Verdict verdict = grader.Grade(tokenizer.Decode(rollout.response_ids), answer);
+                     const Rollout& rollout, const PromptRecord& problem) {
+  Verdict verdict = grader.Grade(tokenizer.Decode(rollout.response_ids), problem.answer, problem.source);
   if (config.require_stop && rollout.finish != FinishReason::kStop) verdict.correct = false;
   return verdict;
 }
@@ -40,7 +41,7 @@ absl::StatusOr<EvalResult> EvaluateAccuracy(const EvalConfig& config, uint64_t s
   int64_t num_correct = 0, num_tokens = 0, num_truncated = 0;
   for (size_t i = 0; i < rollouts.size(); ++i) {
     const PromptRecord& problem = problems[i / config.n];
-    const Verdict verdict = GradeRollout(*grader, config, tokenizer, rollouts[i], problem.answer);
+    const Verdict verdict = GradeRollout(*grader, config, tokenizer, rollouts[i], problem);
     num_correct += verdict.correct ? 1 : 0;
     num_tokens += static_cast<int64_t>(rollouts[i].response_ids.size());
     num_truncated += rollouts[i].finish == FinishReason::kLength ? 1 : 0;

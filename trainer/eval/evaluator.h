@@ -11,7 +11,7 @@
 #include "common/model/decoder.h"
 #include "common/text/tokenizer.h"
 #include "trainer/data/prompt_dataset.h"
-#include "trainer/eval/grader.h"
+#include "trainer/grading/grader.h"
 #include "trainer/rollout/rollout_engine.h"
 #include "trainer/teacher/teacher_client.h"
 #include "trainer/train_config.h"
@@ -33,9 +33,9 @@ struct EvalResult {
   std::vector<EvalSample> samples;  // every response, or the first eval.num_samples, as asked
 };
 
-// A response graded; tokens become text without the special ones.
+// A response to `problem` graded; tokens become text without the special ones.
 Verdict GradeRollout(const Grader& grader, const EvalConfig& config, const Tokenizer& tokenizer,
-                     const Rollout& rollout, const std::string& answer);
+                     const Rollout& rollout, const PromptRecord& problem);
 
 // Avg@n over the problems: the share of right responses. The interval is Wilson's over problems with
 // each problem's mean as its score (responses to one problem are not independent). Seeds depend on

@@ -210,10 +210,10 @@ class TrainingRun {
     Metrics metrics = result.metrics;
     int64_t graded = 0, correct = 0;
     for (size_t i = 0; student_.tokenizer && i < result.rollouts.size(); ++i) {
-      const std::string& answer = batch[i / config_.rollout.n]->answer;
-      if (answer.empty()) continue;
+      const PromptRecord& problem = *batch[i / config_.rollout.n];
+      if (problem.answer.empty()) continue;
       ++graded;
-      correct += GradeRollout(*grader_, config_.eval, *student_.tokenizer, result.rollouts[i], answer).correct ? 1 : 0;
+      correct += GradeRollout(*grader_, config_.eval, *student_.tokenizer, result.rollouts[i], problem).correct ? 1 : 0;
     }
     if (graded > 0) metrics.emplace_back("rollout/accuracy", static_cast<double>(correct) / static_cast<double>(graded));
     metrics.emplace_back("teacher/retries", static_cast<double>(teacher_->stats().retries));

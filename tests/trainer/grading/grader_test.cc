@@ -1,0 +1,100 @@
+#include "trainer/grading/grader.h"
+
+#include <set>
+
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+TEST(Grader, ExactComparesTheExtractedText) {
+  ASSERT_OK_AND_ASSIGN(auto grader, Grader::Make("exact", "#(.*)$"));
+  EXPECT_TRUE(grader->Grade("w22 7+9#12846", "12846").correct);
+  EXPECT_EQ(grader->Grade("w22 7+9#12847", "12846").extracted, "12847");
+  EXPECT_FALSE(grader->Grade("w22 7+9#12847", "12846").correct);
+  EXPECT_FALSE(grader->Grade("no answer", "12846").correct);
+  EXPECT_FALSE(grader->Grade("#12846 and more", "12846").correct);
+  EXPECT_FALSE(grader->Grade("#", "0").correct);
+}
+
+TEST(Grader, WholeResponseWithoutAPattern) {
+  ASSERT_OK_AND_ASSIGN(auto grader, Grader::Make("exact", ""));
+  EXPECT_TRUE(grader->Grade(" yes\n", "yes").correct);
+  EXPECT_FALSE(grader->Grade("yes indeed", "yes").correct);
+}
+
+TEST(Grader, NumericIgnoresSpelling) {
+  ASSERT_OK_AND_ASSIGN(auto grader, Grader::Make("numeric", "=\\s*([-+0-9.,e]+)"));
+  EXPECT_TRUE(grader->Grade("x = 1,234.50", "1234.5").correct);
+  EXPECT_TRUE(grader->Grade("x = 007", "7").correct);
+  EXPECT_TRUE(grader->Grade("x = +7", "7").correct);
+  EXPECT_FALSE(grader->Grade("x = 7.1", "7").correct);
+  EXPECT_FALSE(grader->Grade("x = .", ".").correct);
+  EXPECT_FALSE(grader->Grade("x = 1e999", "1e999").correct);
+}
+
+TEST(Grader, BadPatternsAreRefused) {
+  EXPECT_ERROR(Grader::Make("exact", "(("), absl::StatusCode::kInvalidArgument, "answer_pattern");
+  EXPECT_ERROR(Grader::Make("exact", "abc"), absl::StatusCode::kInvalidArgument, "no group");
+  EXPECT_ERROR(Grader::Make("fuzzy", ""), absl::StatusCode::kInvalidArgument, "fuzzy");
+}
+
+TEST(Grader, HugeResponsesTakeLinearTime) {
+  ASSERT_OK_AND_ASSIGN(auto grader, Grader::Make("exact", "(a*)*b"));
+  EXPECT_FALSE(grader->Grade(std::string(1 << 20, 'a'), "x").correct);
+}
+
+TEST(Grader, EveryRowOfTheRegistryMakesAGrader) {
+  std::set<std::string> names;
+  for (const GraderInfo& info : AllGraders()) {
+    EXPECT_OK(Grader::Make(info.name, ""));
+    EXPECT_FALSE(info.summary.empty()) << info.name;
+    EXPECT_TRUE(names.insert(info.name).second) << info.name;
+  }
+  EXPECT_TRUE(names.count("math") && names.count("auto") && names.count("choice"));
+}
+
+TEST(Grader, PatternsAreForGradersThatReadThem) {
+  EXPECT_ERROR(Grader::Make("math", "(.*)"), absl::StatusCode::kInvalidArgument, "answer_pattern");
+  EXPECT_ERROR(Grader::Make("regex", "(.*)"), absl::StatusCode::kInvalidArgument, "answer_pattern");
+}
+
+TEST(Grader, RegexTakesTheAnswerAsPattern) {
+  ASSERT_OK_AND_ASSIGN(auto grader, Grader::Make("regex", ""));
+  EXPECT_TRUE(grader->Grade(" 12 cm\n", "[0-9]+ ?cm").correct);
+  EXPECT_FALSE(grader->Grade("about 12 cm", "[0-9]+ ?cm").correct);
+  EXPECT_THAT(grader->Grade("x", "((").reason, ::testing::HasSubstr("regular expression"));
+}
+
+TEST(Grader, AutoRoutesByDataSource) {
+  ASSERT_OK_AND_ASSIGN(auto grader, Grader::Make("auto", ""));
+  // DAPO wants an "Answer:" line and compares text; math-verify reads the box and compares values.
+  EXPECT_FALSE(grader->Grade("\\boxed{34}", "34", "math_dapo").correct);
+  EXPECT_TRUE(grader->Grade("so\nAnswer: 34", "34", "math_dapo").correct);
+  EXPECT_FALSE(grader->Grade("so\nAnswer: 68/2", "34", "math_dapo").correct);
+  EXPECT_TRUE(grader->Grade("\\boxed{68/2}", "34", "aime").correct);
+}
+
+TEST(DapoGrader, ReadsTheLastAnswerLineOfTheLast300Characters) {
+  ASSERT_OK_AND_ASSIGN(auto grader, Grader::Make("math_dapo", ""));
+  EXPECT_TRUE(grader->Grade("Answer: 3\nno\nAnswer: $\\boxed{1,234}$", "1234").correct);
+  EXPECT_FALSE(grader->Grade("Answer: 12" + std::string(400, ' ') + "that is it", "12").correct);
+  EXPECT_EQ(grader->Grade("answer : x = 5 \\text{ cm}", "5").extracted, "5");
+  EXPECT_FALSE(grader->Grade("no line", "5").correct);
+}
+
+TEST(ChoiceGrader, FindsTheLetter) {
+  ASSERT_OK_AND_ASSIGN(auto grader, Grader::Make("choice", ""));
+  for (const char* response : {"\\boxed{B}", "\\boxed{\\text{B}}", "\\boxed{(B) 12 cm}", "The answer is (B).", "Answer: B",
+                               "**Answer:** B", "A is wrong, C too, so B", "<think>\\boxed{A}</think>\\boxed{b}"}) {
+    EXPECT_TRUE(grader->Grade(response, "B").correct) << response;
+    EXPECT_FALSE(grader->Grade(response, "A").correct) << response;
+  }
+  EXPECT_FALSE(grader->Grade("\\boxed{12}", "B").correct);
+  EXPECT_FALSE(grader->Grade("", "B").correct);
+  EXPECT_FALSE(grader->Grade("B", "").correct);
+  EXPECT_TRUE(grader->Grade("\\boxed{4}", "4").correct);
+}
+
+}  // namespace
+}  // namespace taopd

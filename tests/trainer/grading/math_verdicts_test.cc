@@ -1,0 +1,106 @@
+// Verdicts against those of other programs: math-verify 0.9 inside the paper's evaluation, and the
+// Qwen2.5-Math evaluation.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/files.h"
+#include "trainer/grading/grader.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::json;
+
+std::vector<json> ReadRows(const std::string& path) {
+  std::vector<json> rows;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) rows.push_back(json::parse(line));
+  return rows;
+}
+
+struct Agreement {
+  size_t rows = 0, false_correct = 0, false_wrong = 0;
+  std::string listing;  // every disagreement with its reason, one a line
+};
+
+Agreement Compare(const std::vector<json>& rows, const std::string& grader_name, const char* response, const char* answer) {
+  auto grader = Grader::Make(grader_name, "");
+  Agreement result;
+  for (const json& row : rows) {
+    const json& gold = row[answer].is_array() ? row[answer][0] : row[answer];
+    const Verdict verdict = (*grader)->Grade(row[response].get<std::string>(), gold.get<std::string>());
+    ++result.rows;
+    if (verdict.correct == row["expected"].get<bool>()) continue;
+    ++(verdict.correct ? result.false_correct : result.false_wrong);
+    const std::string where = row.contains("case") ? row["case"].get<std::string>() : gold.get<std::string>();
+    result.listing += (verdict.correct ? "correct here: " : "wrong here: ") + where + " | read " + verdict.extracted + " | " +
+                      verdict.reason + "\n";
+  }
+  return result;
+}
+
+// The part of golden/disagreements.txt under "## name".
+std::string ListedDisagreements(const std::string& name) {
+  const std::string text = testing::ReadFile(testing::SourcePath("tests/trainer/grading/golden/disagreements.txt"));
+  const std::string header = "## " + name + "\n";
+  const size_t begin = text.find(header);
+  if (begin == std::string::npos) return "(no part " + name + ")";
+  const size_t first = begin + header.size();
+  std::string part;
+  std::istringstream lines(text.substr(first, text.find("\n## ", first - 1) - first));
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty() && line[0] != '#') part += line + "\n";
+  }
+  return part;
+}
+
+constexpr double kMinAgreement = 0.985, kMaxFalseCorrect = 0.003;  // the project's acceptance
+
+TEST(MathVerdicts, PaperGrader) {
+  const std::string path = testing::SharedData("math/paper_grader_verdicts.jsonl");
+  if (path.empty()) GTEST_SKIP() << "shared data is absent";
+  const Agreement result = Compare(ReadRows(path), "math", "response", "answer");
+  const auto rows = static_cast<double>(result.rows);
+  EXPECT_GE(result.rows, 2500u);
+  EXPECT_LE(static_cast<double>(result.false_correct + result.false_wrong), (1 - kMinAgreement) * rows);
+  EXPECT_LE(static_cast<double>(result.false_correct), kMaxFalseCorrect * rows);
+  EXPECT_EQ(result.listing, ListedDisagreements("paper_grader_verdicts"));
+}
+
+// Spelling variations of published answers, judged by math-verify when golden/make_verdicts.py wrote them.
+TEST(MathVerdicts, SpellingVariations) {
+  const auto rows = ReadRows(testing::SourcePath("tests/trainer/grading/golden/verdicts.jsonl"));
+  ASSERT_GE(rows.size(), 1000u);
+  const Agreement result = Compare(rows, "math", "response", "answer");
+  const auto count = static_cast<double>(result.rows);
+  EXPECT_LE(static_cast<double>(result.false_correct + result.false_wrong), (1 - kMinAgreement) * count);
+  EXPECT_LE(static_cast<double>(result.false_correct), kMaxFalseCorrect * count);
+  EXPECT_EQ(result.listing, ListedDisagreements("verdicts"));
+}
+
+TEST(MathVerdicts, CasesOfMathVerify) {
+  const std::string path = testing::SharedData("math_verify_cases.jsonl");
+  if (path.empty()) GTEST_SKIP() << "shared data is absent";
+  std::vector<json> rows = ReadRows(path);
+  std::erase_if(rows, [](const json& row) { return row["grader"] != "math-verify"; });
+  const Agreement result = Compare(rows, "math", "pred", "gold");
+  EXPECT_EQ(result.rows, 163u);
+  EXPECT_LE(result.false_correct + result.false_wrong, 3u) << result.listing;
+  EXPECT_EQ(result.listing, ListedDisagreements("math_verify_cases math-verify"));
+}
+
+TEST(MathVerdicts, CasesOfQwenMath) {
+  const std::string path = testing::SharedData("math_verify_cases.jsonl");
+  if (path.empty()) GTEST_SKIP() << "shared data is absent";
+  std::vector<json> rows = ReadRows(path);
+  std::erase_if(rows, [](const json& row) { return row["grader"] != "qwen2.5-math"; });
+  const Agreement result = Compare(rows, "qwen2.5-math", "pred", "gold");
+  EXPECT_EQ(result.rows, 48u);
+  EXPECT_LE(result.false_correct + result.false_wrong, 2u) << result.listing;
+  EXPECT_EQ(result.listing, ListedDisagreements("math_verify_cases qwen2.5-math"));
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,46 @@
+#include "trainer/grading/symbol_names.h"
+
+#include <algorithm>
+#include <map>
+
+namespace taopd {
+
+std::string AccentName(const std::string& token) {
+  const size_t open = token.find('{');
+  std::string command = token.substr(1, open - 1);
+  while (!command.empty() && std::isspace(static_cast<unsigned char>(command.back()))) command.pop_back();
+  std::string text = token.substr(open + 1, token.size() - open - 2);
+  text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
+  if (command.find("text") != std::string::npos || command == "mbox") {
+    text.erase(std::remove_if(text.begin(), text.end(), [](char c) { return c == '(' || c == ')'; }), text.end());
+    return text;
+  }
+  if (command == "overline") command = "bar";
+  if (command == "overrightarrow") command = "vec";
+  if (command == "widetilde") command = "tilde";
+  if (command.find("math") != std::string::npos) command = "math";
+  return command + "{" + text + "}";
+}
+
+ExprPtr SymbolOrConstant(const std::string& name) {
+  static const std::map<std::string, std::string> greek_letters = {
+      {"α", "alpha"}, {"β", "beta"}, {"γ", "gamma"}, {"Γ", "gamma"}, {"δ", "delta"}, {"Δ", "delta"},
+      {"ε", "epsilon"}, {"ϵ", "varepsilon"}, {"ζ", "zeta"}, {"η", "eta"}, {"θ", "theta"}, {"Θ", "theta"},
+      {"ϑ", "vartheta"}, {"ι", "iota"}, {"κ", "kappa"}, {"λ", "lambda"}, {"Λ", "lambda"}, {"μ", "mu"},
+      {"ν", "nu"}, {"ξ", "xi"}, {"Ξ", "xi"}, {"ο", "omicron"}, {"π", "pi"}, {"Π", "Pi"}, {"ϖ", "varpi"},
+      {"ρ", "rho"}, {"ϱ", "varrho"}, {"σ", "sigma"}, {"Σ", "sigma"}, {"ς", "varsigma"}, {"τ", "tau"},
+      {"υ", "upsilon"}, {"Υ", "upsilon"}, {"φ", "phi"}, {"Φ", "phi"}, {"ϕ", "varphi"}, {"χ", "chi"},
+      {"ψ", "psi"}, {"Ψ", "psi"}, {"ω", "omega"}, {"Ω", "omega"}};
+  std::string text = name;
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  text.erase(0, text.find_first_not_of(' '));
+  if (const auto found = greek_letters.find(text); found != greek_letters.end()) text = found->second;
+  if (!text.empty() && text[0] == '\\') text.erase(0, 1);
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(c < 0x80 ? std::tolower(c) : c); });
+  if (text == "pi") return MakeConstant(ExprKind::kPi);
+  if (text == "gamma") return MakeConstant(ExprKind::kEulerGamma);
+  return MakeSymbol(text);
+}
+
+}  // namespace taopd

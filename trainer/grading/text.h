@@ -1,0 +1,20 @@
+// Small operations on text that the graders share.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace taopd {
+
+inline bool IsSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+inline bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+inline bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+inline char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+std::string Stripped(std::string_view text);
+void ReplaceAll(std::string* text, std::string_view from, std::string_view to);
+std::string LowerCase(std::string_view text);
+// Unicode characters of UTF-8.
+size_t NumCharacters(std::string_view text);
+
+}  // namespace taopd
