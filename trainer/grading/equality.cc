@@ -4,6 +4,7 @@
 
 #include "trainer/grading/numeric_value.h"
 #include "trainer/grading/real_set.h"
+#include "trainer/grading/symbol_names.h"
 
 namespace taopd {
 namespace {
@@ -201,7 +202,7 @@ class Comparison {
     std::string text;
     for (const ExprPtr& arg : e.args) {
       if (arg->kind != ExprKind::kSymbol && arg->kind != ExprKind::kE) return "";
-      text += arg->kind == ExprKind::kE ? "e" : arg->name;
+      text += arg->kind == ExprKind::kE ? "e" : PlainName(*arg);
     }
     return text;
   }
@@ -210,10 +211,11 @@ class Comparison {
   static bool SymbolsEqual(const Expr& gold, const Expr& answer) {
     for (const auto& [symbol, other] : {std::pair{&gold, &answer}, std::pair{&answer, &gold}}) {
       if (symbol->kind != ExprKind::kSymbol) continue;
-      if (other->kind == ExprKind::kE) return symbol->name == "e";
-      if (other->kind == ExprKind::kSymbol) return symbol->name == other->name;
-      if (const std::string word = Concatenated(*other); !word.empty()) return symbol->name == word;
-      if (other->kind == ExprKind::kRational) return symbol->name == other->number.str();
+      const std::string_view name = PlainName(*symbol);
+      if (other->kind == ExprKind::kE) return name == "e";
+      if (other->kind == ExprKind::kSymbol) return name == PlainName(*other);
+      if (const std::string word = Concatenated(*other); !word.empty()) return name == word;
+      if (other->kind == ExprKind::kRational) return name == other->number.str();
     }
     return false;
   }

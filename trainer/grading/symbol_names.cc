@@ -22,7 +22,23 @@ std::string AccentName(const std::string& token) {
   return command + "{" + text + "}";
 }
 
-ExprPtr SymbolOrConstant(const std::string& name) {
+bool SpeaksOfComplexNumbers(std::string_view latex) {
+  for (const std::string_view sign :
+       {"\\mathbb{C}", "\\text{i}", "\\mathrm{i}", "\\imath", "\\det", "\\operatorname{tr}", "\\operatorname{rank}",
+        "\\text{rank}", "\\arg{", "\\Re{", "\\Im{", "\\operatorname{Re}", "\\operatorname{Im}", "\\text{Re}",
+        "\\text{Im}"}) {
+    if (latex.find(sign) != std::string_view::npos) return true;
+  }
+  const auto in_word = [&](size_t i) {
+    return i < latex.size() && (std::isalnum(static_cast<unsigned char>(latex[i])) != 0 || latex[i] == '_');
+  };
+  for (size_t i = latex.find('i'); i != std::string_view::npos; i = latex.find('i', i + 1)) {
+    if ((i == 0 || !in_word(i - 1)) && !in_word(i + 1)) return true;
+  }
+  return false;
+}
+
+ExprPtr SymbolOrConstant(const std::string& name, bool real) {
   static const std::map<std::string, std::string> greek_letters = {
       {"α", "alpha"}, {"β", "beta"}, {"γ", "gamma"}, {"Γ", "gamma"}, {"δ", "delta"}, {"Δ", "delta"},
       {"ε", "epsilon"}, {"ϵ", "varepsilon"}, {"ζ", "zeta"}, {"η", "eta"}, {"θ", "theta"}, {"Θ", "theta"},
@@ -40,7 +56,7 @@ ExprPtr SymbolOrConstant(const std::string& name) {
                  [](unsigned char c) { return static_cast<char>(c < 0x80 ? std::tolower(c) : c); });
   if (text == "pi") return MakeConstant(ExprKind::kPi);
   if (text == "gamma") return MakeConstant(ExprKind::kEulerGamma);
-  return MakeSymbol(text);
+  return MakeSymbol(real ? text : kComplexMark + text);
 }
 
 }  // namespace taopd
