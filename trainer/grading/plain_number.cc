@@ -10,7 +10,7 @@ namespace taopd {
 namespace {
 
 constexpr size_t kNone = std::string_view::npos;
-constexpr size_t kMaxArithmeticBytes = 2000;
+constexpr size_t kMaxArithmeticBytes = 400;
 
 size_t SkipSpaces(std::string_view text, size_t i) {
   while (i < text.size() && IsSpace(text[i])) ++i;
@@ -70,10 +70,12 @@ std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t star
   if (i < text.size() && text[i] == '-') ++i;
   if (i >= text.size() || !IsDigit(text[i])) return std::nullopt;
   const size_t digit = i;
-  size_t run = digit + 1;
+  size_t run = digit + 1, first_operator = kNone;
   for (size_t width; run < text.size() && run - digit < kMaxArithmeticBytes && (width = ArithmeticWidth(text, run)) > 0;) {
+    if (first_operator == kNone && IsOperator(text, run)) first_operator = run;
     run += width;
   }
+  if (first_operator == kNone) return std::nullopt;
   // The longest end that a suffix may follow, with an operator at least one character before it.
   size_t end = run;
   for (; end > digit + 2; --end) {
@@ -84,9 +86,7 @@ std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t star
       ++after;
     }
     if (no_equals_after && EqualsFollows(text, after)) continue;
-    bool has_operator = false;
-    for (size_t k = digit + 1; k + 1 < end && !has_operator; ++k) has_operator = IsOperator(text, k);
-    if (!has_operator) return std::nullopt;
+    if (first_operator + 1 >= end) return std::nullopt;
     Candidate candidate;
     candidate.begin = start;
     candidate.end = after;
