@@ -28,10 +28,10 @@ LiteralTable MakeLiterals() {
   AddWords(&t, Token::kEnd,
            "\\, \\thinspace \\: \\medspace \\; \\thickspace \\quad \\qquad \\! \\negthinspace \\negmedspace "
            "\\negthickspace \\$ \\vrule \\vcenter \\vbox \\vskip \\vspace \\hfil", true);
-  AddWords(&t, Token::kAdd, "+ ∔ ⊕ ⊞");
-  AddWords(&t, Token::kSub, "- − ∸");
-  AddWords(&t, Token::kMul, "* × ⋅ ⋄ ⊡ ∗ ⋆ ∘ ∙ ⊗ ⊠ ⋈ ⋉ ⋊ \\times \\cdot");
-  AddWords(&t, Token::kDiv, "/ ÷ ∕ \\over \\div");
+  AddWords(&t, Token::kAdd, "+ \u2214 \u2295 \u229E");
+  AddWords(&t, Token::kSub, "- \u2212 \u2238");
+  AddWords(&t, Token::kMul, "* \u00D7 \u22C5 \u22C4 \u22A1 \u2217 \u22C6 \u2218 \u2219 \u2297 \u22A0 \u22C8 \u22C9 \u22CA \\times \\cdot");
+  AddWords(&t, Token::kDiv, "/ \u00F7 \u2215 \\over \\div");
   AddWords(&t, Token::kMod, "\\mod");
   AddWords(&t, Token::kLeftParen, "(");
   AddWords(&t, Token::kRightParen, ")");
@@ -91,35 +91,35 @@ LiteralTable MakeLiterals() {
   AddWords(&t, Token::kEuler, "e \\exponentialE");
   AddWords(&t, Token::kCapitalE, "E");
   AddWords(&t, Token::kIn, "\\in");
-  AddWords(&t, Token::kEquals, "= ≡ ≣ ≟ ≎ ≏ ≐ ≑ ≒ ≓ ≔ ≕ ≖ ≗");
+  AddWords(&t, Token::kEquals, "= \u2261 \u2263 \u225F \u224E \u224F \u2250 \u2251 \u2252 \u2253 \u2254 \u2255 \u2256 \u2257");
   AddWords(&t, Token::kEquivalent, "== \\equiv");
-  AddWords(&t, Token::kApprox, "~= ≈ ≊ ≋ ≃ ≅ \\approx");
-  AddWords(&t, Token::kLess, "< ≪ ≺ ⋖ \\lt");
-  AddWords(&t, Token::kLessEqual, "\\leq \\le \\leqslant ≤ ≦ ≲ ≾ <=");
-  AddWords(&t, Token::kGreater, "> ≫ ≻ ⋗ \\gt");
-  AddWords(&t, Token::kGreaterEqual, "\\geq \\ge \\geqslant ≥ ≧ ≳ ≿ >=");
-  AddWords(&t, Token::kUnequal, "!= !== \\ne \\neq \\not\\equiv ≠ ≁ ≄ ≇ ≉ ≢");
-  AddWords(&t, Token::kUnion, "\\cup ∪");
-  AddWords(&t, Token::kIntersection, "\\cap ∩");
-  AddWords(&t, Token::kSetMinus, "\\setminus ∖");
-  AddWords(&t, Token::kPlusMinus, "\\pm ± ∓ \\mp");
-  AddWords(&t, Token::kEmptySet, "\\emptyset ∅ \\{\\} \\lbrace\\rbrace");
-  AddWords(&t, Token::kSuperset, "\\supseteq ⊇");
-  AddWords(&t, Token::kSubset, "\\subseteq ⊆");
-  AddWords(&t, Token::kNotIn, "\\notin ∉");
+  AddWords(&t, Token::kApprox, "~= \u2248 \u224A \u224B \u2243 \u2245 \\approx");
+  AddWords(&t, Token::kLess, "< \u226A \u227A \u22D6 \\lt");
+  AddWords(&t, Token::kLessEqual, "\\leq \\le \\leqslant \u2264 \u2266 \u2272 \u227E <=");
+  AddWords(&t, Token::kGreater, "> \u226B \u227B \u22D7 \\gt");
+  AddWords(&t, Token::kGreaterEqual, "\\geq \\ge \\geqslant \u2265 \u2267 \u2273 \u227F >=");
+  AddWords(&t, Token::kUnequal, "!= !== \\ne \\neq \\not\\equiv \u2260 \u2241 \u2244 \u2247 \u2249 \u2262");
+  AddWords(&t, Token::kUnion, "\\cup \u222A");
+  AddWords(&t, Token::kIntersection, "\\cap \u2229");
+  AddWords(&t, Token::kSetMinus, "\\setminus \u2216");
+  AddWords(&t, Token::kPlusMinus, "\\pm \u00B1 \u2213 \\mp");
+  AddWords(&t, Token::kEmptySet, "\\emptyset \u2205 \\{\\} \\lbrace\\rbrace");
+  AddWords(&t, Token::kSuperset, "\\supseteq \u2287");
+  AddWords(&t, Token::kSubset, "\\subseteq \u2286");
+  AddWords(&t, Token::kNotIn, "\\notin \u2209");
   AddWords(&t, Token::kNamedSet,
-           "\\mathbb{N} ℕ \\mathbb{Z} ℤ \\mathbb{Q} ℚ \\mathbb{R} ℝ \\mathbb{C} ℂ \\mathbb{P} ℙ");
+           "\\mathbb{N} \u2115 \\mathbb{Z} \u2124 \\mathbb{Q} \u211A \\mathbb{R} \u211D \\mathbb{C} \u2102 \\mathbb{P} \u2119");
   AddWords(&t, Token::kInfinity, "\\infty \\infty% \\infty\\%");
   AddWords(&t, Token::kPartial, "\\partial");
   AddWords(&t, Token::kTranspose, "^T ^{T} ^{\\top} '");
-  AddWords(&t, Token::kDegree, "^\\circ ^\\degree ^\\circle ^° ^{\\circ} ^{\\degree} ^{\\circle} ^{°}");
+  AddWords(&t, Token::kDegree, "^\\circ ^\\degree ^\\circle ^\u00B0 ^{\\circ} ^{\\degree} ^{\\circle} ^{\u00B0}");
   AddWords(&t, Token::kGreek,
-           "\\alpha α \\beta β γ Γ \\delta δ \\Delta Δ \\epsilon ε \\varepsilon ϵ \\zeta ζ \\eta η \\theta θ "
-           "\\Theta Θ \\vartheta ϑ \\iota ι \\kappa κ \\lambda λ \\Lambda Λ \\mu μ \\nu ν \\xi ξ \\Xi Ξ \\omicron ο "
-           "\\pi π \\Pi Π \\varpi ϖ \\rho ρ \\varrho ϱ \\sigma σ \\Sigma Σ \\varsigma ς \\tau τ \\upsilon υ \\Upsilon "
-           "Υ \\phi φ \\Phi Φ \\varphi ϕ \\chi χ \\psi ψ \\Psi Ψ \\omega ω \\Omega Ω");
+           "\\alpha \u03B1 \\beta \u03B2 \u03B3 \u0393 \\delta \u03B4 \\Delta \u0394 \\epsilon \u03B5 \\varepsilon \u03F5 \\zeta \u03B6 \\eta \u03B7 \\theta \u03B8 "
+           "\\Theta \u0398 \\vartheta \u03D1 \\iota \u03B9 \\kappa \u03BA \\lambda \u03BB \\Lambda \u039B \\mu \u03BC \\nu \u03BD \\xi \u03BE \\Xi \u039E \\omicron \u03BF "
+           "\\pi \u03C0 \\Pi \u03A0 \\varpi \u03D6 \\rho \u03C1 \\varrho \u03F1 \\sigma \u03C3 \\Sigma \u03A3 \\varsigma \u03C2 \\tau \u03C4 \\upsilon \u03C5 \\Upsilon "
+           "\u03A5 \\phi \u03C6 \\Phi \u03A6 \\varphi \u03D5 \\chi \u03C7 \\psi \u03C8 \\Psi \u03A8 \\omega \u03C9 \\Omega \u03A9");
   AddWords(&t, Token::kOtherSymbol,
-           "\\Bbbk \\wp \\nabla \\bigstar \\angle \\nexists \\diagdown \\measuredangle \\eth ℵ ℶ ℷ ℸ \\diagup "
+           "\\Bbbk \\wp \\nabla \\bigstar \\angle \\nexists \\diagdown \\measuredangle \\eth \u2135 \u2136 \u2137 \u2138 \\diagup "
            "\\sphericalangle \\clubsuit \\varnothing \\Diamond \\complement \\diamondsuit \\imath \\Finv \\triangledown "
            "\\heartsuit \\jmath \\Game \\triangle \\spadesuit \\ell \\hbar \\vartriangle \\hslash \\blacklozenge "
            "\\lozenge \\blacksquare \\mho \\blacktriangle \\sharp \\prime \\Im \\flat \\square \\backprime \\Re "

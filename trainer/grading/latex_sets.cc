@@ -199,8 +199,8 @@ ExprPtr LatexParser::SetAtom() {
   if (At(Token::kNamedSet)) {
     const std::string_view text = Text();
     ++position_;
-    static const std::map<std::string_view, std::string> names = {{"ℕ", "N"}, {"ℤ", "Z"}, {"ℚ", "Q"},
-                                                                  {"ℝ", "R"}, {"ℂ", "C"}, {"ℙ", "P"}};
+    static const std::map<std::string_view, std::string> names = {{"\u2115", "N"}, {"\u2124", "Z"}, {"\u211A", "Q"},
+                                                                  {"\u211D", "R"}, {"\u2102", "C"}, {"\u2119", "P"}};
     const auto found = names.find(text);
     return MakeNode(ExprKind::kNamedSet, {}, found != names.end() ? found->second : std::string(text.substr(8, 1)));
   }

@@ -99,7 +99,7 @@ std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t star
 std::optional<Candidate> MatchPlainNumber(std::string_view text, size_t start, bool no_equals_after) {
   size_t begin = SkipPrefix(text, start);
   if (begin == kNone || begin >= text.size()) return std::nullopt;
-  static constexpr std::array<std::string_view, 6> kCurrencies = {"$", "€", "£", "¥", "₹", "₽"};
+  static constexpr std::array<std::string_view, 6> kCurrencies = {"$", "\u20AC", "\u00A3", "\u00A5", "\u20B9", "\u20BD"};
   for (const std::string_view currency : kCurrencies) {
     if (text.substr(begin, currency.size()) == currency) {
       begin += currency.size();

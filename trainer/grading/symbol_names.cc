@@ -40,13 +40,13 @@ bool SpeaksOfComplexNumbers(std::string_view latex) {
 
 ExprPtr SymbolOrConstant(const std::string& name, bool real) {
   static const std::map<std::string, std::string> greek_letters = {
-      {"α", "alpha"}, {"β", "beta"}, {"γ", "gamma"}, {"Γ", "gamma"}, {"δ", "delta"}, {"Δ", "delta"},
-      {"ε", "epsilon"}, {"ϵ", "varepsilon"}, {"ζ", "zeta"}, {"η", "eta"}, {"θ", "theta"}, {"Θ", "theta"},
-      {"ϑ", "vartheta"}, {"ι", "iota"}, {"κ", "kappa"}, {"λ", "lambda"}, {"Λ", "lambda"}, {"μ", "mu"},
-      {"ν", "nu"}, {"ξ", "xi"}, {"Ξ", "xi"}, {"ο", "omicron"}, {"π", "pi"}, {"Π", "Pi"}, {"ϖ", "varpi"},
-      {"ρ", "rho"}, {"ϱ", "varrho"}, {"σ", "sigma"}, {"Σ", "sigma"}, {"ς", "varsigma"}, {"τ", "tau"},
-      {"υ", "upsilon"}, {"Υ", "upsilon"}, {"φ", "phi"}, {"Φ", "phi"}, {"ϕ", "varphi"}, {"χ", "chi"},
-      {"ψ", "psi"}, {"Ψ", "psi"}, {"ω", "omega"}, {"Ω", "omega"}};
+      {"\u03B1", "alpha"}, {"\u03B2", "beta"}, {"\u03B3", "gamma"}, {"\u0393", "gamma"}, {"\u03B4", "delta"}, {"\u0394", "delta"},
+      {"\u03B5", "epsilon"}, {"\u03F5", "varepsilon"}, {"\u03B6", "zeta"}, {"\u03B7", "eta"}, {"\u03B8", "theta"}, {"\u0398", "theta"},
+      {"\u03D1", "vartheta"}, {"\u03B9", "iota"}, {"\u03BA", "kappa"}, {"\u03BB", "lambda"}, {"\u039B", "lambda"}, {"\u03BC", "mu"},
+      {"\u03BD", "nu"}, {"\u03BE", "xi"}, {"\u039E", "xi"}, {"\u03BF", "omicron"}, {"\u03C0", "pi"}, {"\u03A0", "Pi"}, {"\u03D6", "varpi"},
+      {"\u03C1", "rho"}, {"\u03F1", "varrho"}, {"\u03C3", "sigma"}, {"\u03A3", "sigma"}, {"\u03C2", "varsigma"}, {"\u03C4", "tau"},
+      {"\u03C5", "upsilon"}, {"\u03A5", "upsilon"}, {"\u03C6", "phi"}, {"\u03A6", "phi"}, {"\u03D5", "varphi"}, {"\u03C7", "chi"},
+      {"\u03C8", "psi"}, {"\u03A8", "psi"}, {"\u03C9", "omega"}, {"\u03A9", "omega"}};
   std::string text = name;
   while (!text.empty() && text.back() == ' ') text.pop_back();
   text.erase(0, text.find_first_not_of(' '));
