@@ -176,8 +176,8 @@ class Comparison {
       OperationBudget exact{2000};
       const auto left = ExactValue(a, &exact), right = ExactValue(b, &exact);
       if (left && right) {
-        if (*left == *right) return true;
-        if (!chop) return false;
+        const Rational difference = mp::abs(Rational(*left - *right));
+        return difference == 0 || (chop && difference < Rational(1, BigInteger(1) << 49));
       }
     }
     const Real& tolerance = HasFloat(a) || HasFloat(b) ? FloatTolerance() : ExactTolerance();

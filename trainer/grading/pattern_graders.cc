@@ -60,6 +60,11 @@ class RegexGrader final : public Grader {
   Verdict GradeAnswer(std::string_view response, std::string_view answer, std::string_view) const override {
     Verdict verdict;
     verdict.extracted = Stripped(response);
+    constexpr size_t kMaxPatternBytes = 4000;
+    if (answer.size() > kMaxPatternBytes) {
+      verdict.reason = Concat("the reference answer has more than ", kMaxPatternBytes, " bytes");
+      return verdict;
+    }
     RE2::Options options;
     options.set_log_errors(false);
     options.set_max_mem(int64_t{1} << 20);

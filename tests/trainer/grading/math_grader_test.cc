@@ -13,7 +13,7 @@ bool Correct(const std::string& response, const std::string& answer) { return Gr
 bool Equal(const std::string& answer, const std::string& gold) { return Correct("\\boxed{" + answer + "}", gold); }
 
 TEST(BoxedContent, LastWithItsNeighboursOrAll) {
-  EXPECT_EQ(BoxedContent("\\boxed{1} so far, but the result is clearly \\boxed{\\frac{1}{2}}.", BoxedMode::kLast),
+  EXPECT_EQ(BoxedContent("\\boxed{1} so far but the result is clearly \\boxed{\\frac{1}{2}}.", BoxedMode::kLast),
             "\\frac{1}{2}");
   EXPECT_EQ(BoxedContent("\\boxed{1} and \\boxed{2}", BoxedMode::kLast), "1,2");
   EXPECT_EQ(BoxedContent("\\boxed{1} that is quite far away from \\fbox {2}", BoxedMode::kAll), "1,2");
