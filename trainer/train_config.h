@@ -14,9 +14,13 @@ namespace taopd {
 
 struct StudentConfig {
   std::string model;
+  std::string tokenizer;
   std::string dtype = "auto";
   void Visit(SettingVisitor& v) {
     v.Setting("model", &model, "Hugging Face model directory to start from.", NotEmpty());
+    v.Setting("tokenizer", &tokenizer,
+              "Directory of another model's tokenizer, whose special tokens and template the student takes over; "
+              "empty: the student's own.");
     v.Setting("dtype", &dtype,
               "Computation and parameters: auto (as stored), float32, bfloat16 (the optimizer keeps a float32 copy).",
               OneOf({"auto", "float32", "bfloat16"}));

@@ -50,3 +50,23 @@ endfunction()
 add_library(taopd_torch_pch OBJECT ${PROJECT_SOURCE_DIR}/common/cmake/torch_pch.cc)
 taopd_compile_settings(taopd_torch_pch TRUE)
 target_precompile_headers(taopd_torch_pch PRIVATE ${PROJECT_SOURCE_DIR}/common/cmake/torch_pch.h)
+
+# taopd_fuzz_test(name FUZZ entry.cc TEST test.cc DEPS ... [TORCH])   one fuzz entry
+# (LLVMFuzzerTestOneInput), twice: NAME_test runs it on a fixed set of damaged inputs
+# (tests/support/mutation.h); with clang and -DTAOPD_FUZZ=ON, fuzz-bin/NAME is a libFuzzer program.
+option(TAOPD_FUZZ "Build libFuzzer programs (clang)" OFF)
+function(taopd_fuzz_test name)
+  cmake_parse_arguments(ARG "TORCH" "FUZZ;TEST" "DEPS" ${ARGN})
+  set(torch "")
+  if(ARG_TORCH)
+    set(torch TORCH)
+  endif()
+  taopd_test(${name}_test ${torch} SRCS ${ARG_TEST} ${ARG_FUZZ} DEPS ${ARG_DEPS} LABELS property unit)
+  if(TAOPD_FUZZ AND CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    add_executable(${name} ${ARG_FUZZ})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz-bin)
+    taopd_compile_settings(${name} "${ARG_TORCH}")
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  endif()
+endfunction()

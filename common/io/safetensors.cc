@@ -36,6 +36,13 @@ class Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Drops the whole pages of a part.
+  void Release(std::span<const std::byte> part) const {
+    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto begin = (reinterpret_cast<uintptr_t>(part.data()) + page - 1) / page * page;
+    const auto end = (reinterpret_cast<uintptr_t>(part.data()) + part.size()) / page * page;
+    if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  }
 
  private:
   explicit Mapping(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -73,6 +80,7 @@ class MappedSafetensors final : public SafetensorsFile {
   const std::map<std::string, TensorView>& tensors() const override { return tensors_; }
   const std::map<std::string, std::string>& metadata() const override { return metadata_; }
   const std::string& path() const override { return path_; }
+  void Release(const TensorView& tensor) const override { mapping_->Release(tensor.bytes); }
 
  private:
   std::string path_;

@@ -37,6 +37,9 @@ class SafetensorsFile {
   virtual const std::map<std::string, TensorView>& tensors() const = 0;
   virtual const std::map<std::string, std::string>& metadata() const = 0;
   virtual const std::string& path() const = 0;
+  // Says that a tensor's bytes are not needed for now, so that they stop counting as this process's
+  // memory. They read as before if they are needed again.
+  virtual void Release(const TensorView& tensor) const = 0;
 };
 
 // All files of a model directory: model.safetensors, or the shards that

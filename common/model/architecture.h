@@ -30,6 +30,13 @@ struct TensorNames {
   std::string gate_proj = "mlp.gate_proj";
   std::string up_proj = "mlp.up_proj";
   std::string down_proj = "mlp.down_proj";
+
+  // Mixture of experts: the router, and the matrices of expert e after "<experts>.<e>.".
+  std::string router = "mlp.gate.weight";
+  std::string experts = "mlp.experts";
+  std::string expert_gate_proj = "gate_proj.weight";
+  std::string expert_up_proj = "up_proj.weight";
+  std::string expert_down_proj = "down_proj.weight";
 };
 
 struct Architecture {
@@ -39,10 +46,29 @@ struct Architecture {
   // Sets what the architecture fixes and the defaults of keys that config.json may leave out, and
   // refuses its own settings that are not implemented. Runs before the sizes are checked.
   absl::Status (*fix_config)(const nlohmann::ordered_json& json, ModelConfig* config);
+  // Adds to a config.json the members that fix_config reads; null where there are none.
+  void (*write_config)(const ModelConfig& config, nlohmann::ordered_json* json) = nullptr;
 };
 
 const Architecture& LlamaArchitecture();
+const Architecture& Qwen2Architecture();
 const Architecture& Qwen3Architecture();
+const Architecture& Qwen3MoeArchitecture();
+
+// Members that several architectures read alike.
+// head_dim = hidden_size / num_attention_heads where it is not given; that must divide.
+absl::Status DeriveHeadDim(ModelConfig* config);
+// null means one key-value head per head. A missing key is refused: transformers' default is a
+// fixed number whatever the number of heads, so the key is more likely forgotten than left out.
+absl::Status RequireKeyValueHeads(const nlohmann::ordered_json& json, ModelConfig* config);
+// use_sliding_window, sliding_window, and for Qwen2 and Qwen3 which layers slide: layer_types, or
+// where that is missing those from max_window_layers on.
+absl::Status ReadSlidingLayers(const nlohmann::ordered_json& json, ModelConfig* config);
+void WriteSlidingLayers(const ModelConfig& config, nlohmann::ordered_json* json);
+// use_sliding_window and sliding_window, for all layers or none.
+absl::Status ReadSlidingWindow(const nlohmann::ordered_json& json, ModelConfig* config);
+// UNIMPLEMENTED where the file asks for a sliding window.
+absl::Status RefuseSlidingWindow(const nlohmann::ordered_json& json, const std::string& model);
 
 // UNIMPLEMENTED, naming the known ones, for an unknown name.
 absl::StatusOr<const Architecture*> FindArchitecture(const std::string& name);

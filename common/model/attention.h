@@ -8,9 +8,14 @@
 
 namespace taopd {
 
+struct AttentionLayer {
+  int64_t number = 0;          // in the cache
+  int64_t sliding_window = 0;  // a token sees itself and so many tokens less one before; 0: all
+};
+
 // Queries [T, heads, D], keys and values [T, kv heads, D], all rotated; the result is [T, heads *
 // D]. With a cache the layer's keys and values are appended to it first, and grad mode must be off.
 at::Tensor Attention(const at::Tensor& q_TND, const at::Tensor& k_TND, const at::Tensor& v_TND,
-                     const AttentionPlan& plan, KvCache* cache, int64_t layer);
+                     const AttentionLayer& layer, const AttentionPlan& plan, KvCache* cache);
 
 }  // namespace taopd

@@ -50,8 +50,12 @@ int64_t PaddedLength(int64_t n) {
 class PlanBuilder {
  public:
   PlanBuilder(const PackedBatch& batch, const KvCache* cache, at::Device device,
-              at::ScalarType dtype)
-      : sequences_(ListSequences(batch, cache)), cache_(cache), device_(device), dtype_(dtype) {
+              at::ScalarType dtype, int64_t sliding_window)
+      : sequences_(ListSequences(batch, cache)),
+        cache_(cache),
+        device_(device),
+        dtype_(dtype),
+        sliding_window_(sliding_window) {
     plan_.num_tokens = batch.token_ids_T.size(0);
     const bool stable = !at::GradMode::is_enabled() && device.is_cpu();
     plan_.num_rows = stable ? RowsForStableGemm(plan_.num_tokens) : plan_.num_tokens;
@@ -163,11 +167,19 @@ class PlanBuilder {
     if (!read_in_place) decode.slots_R = Upload(slots);
     const at::Tensor columns_L =
         at::arange(decode.kv_len, at::TensorOptions().dtype(at::kLong).device(device_));
-    decode.mask_R11L = at::zeros({decode.num_rows, decode.kv_len},
-                                 at::TensorOptions().dtype(dtype_).device(device_))
-                           .masked_fill_(columns_L >= Upload(kv_lens).unsqueeze(1),
-                                         -std::numeric_limits<double>::infinity())
-                           .view({decode.num_rows, 1, 1, decode.kv_len});
+    const at::Tensor kv_lens_R1 = Upload(kv_lens).unsqueeze(1);
+    const auto mask = [&](const at::Tensor& hidden_RL) {
+      return at::zeros({decode.num_rows, decode.kv_len},
+                       at::TensorOptions().dtype(dtype_).device(device_))
+          .masked_fill_(hidden_RL, -std::numeric_limits<double>::infinity())
+          .view({decode.num_rows, 1, 1, decode.kv_len});
+    };
+    const at::Tensor behind_RL = columns_L >= kv_lens_R1;
+    decode.mask_R11L = mask(behind_RL);
+    if (sliding_window_ > 0) {
+      decode.sliding_mask_R11L =
+          mask(behind_RL.logical_or(columns_L < kv_lens_R1 - sliding_window_));
+    }
   }
 
   void Finish() {
@@ -188,6 +200,7 @@ class PlanBuilder {
   const KvCache* const cache_;
   const at::Device device_;
   const at::ScalarType dtype_;
+  const int64_t sliding_window_;
   AttentionPlan plan_;
   std::vector<int64_t> row_of_spot_, spot_of_row_;
   std::vector<bool> is_padding_;
@@ -196,8 +209,8 @@ class PlanBuilder {
 }  // namespace
 
 AttentionPlan MakeAttentionPlan(const PackedBatch& batch, const KvCache* cache, at::Device device,
-                                at::ScalarType dtype) {
-  return PlanBuilder(batch, cache, device, dtype).Build();
+                                at::ScalarType dtype, int64_t sliding_window) {
+  return PlanBuilder(batch, cache, device, dtype, sliding_window).Build();
 }
 
 }  // namespace taopd

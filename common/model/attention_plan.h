@@ -27,11 +27,12 @@ struct AttentionPlan {
   };
   struct Decode {
     int64_t first_spot = 0;
-    int64_t num_rows = 0;    // R; 0 when nothing decodes
-    int64_t first_slot = 0;  // row r reads slot first_slot + r, ...
-    at::Tensor slots_R;      // ... or slots_R[r] where this is defined
-    int64_t kv_len = 0;      // keys read of every slot
-    at::Tensor mask_R11L;    // 0 or -inf, in the model's dtype
+    int64_t num_rows = 0;          // R; 0 when nothing decodes
+    int64_t first_slot = 0;        // row r reads slot first_slot + r, ...
+    at::Tensor slots_R;            // ... or slots_R[r] where this is defined
+    int64_t kv_len = 0;            // keys read of every slot
+    at::Tensor mask_R11L;          // 0 or -inf, in the model's dtype
+    at::Tensor sliding_mask_R11L;  // of sliding layers; undefined without them
   };
 
   int64_t num_tokens = 0;  // of the batch
@@ -53,8 +54,9 @@ struct AttentionPlan {
   at::Tensor positions_N;
 };
 
-// REQUIRES: the batch is well formed (decoder.h) and fits the cache.
+// REQUIRES: the batch is well formed (decoder.h) and fits the cache. sliding_window is that of the
+// model's sliding layers, 0 where it has none.
 AttentionPlan MakeAttentionPlan(const PackedBatch& batch, const KvCache* cache, at::Device device,
-                                at::ScalarType dtype);
+                                at::ScalarType dtype, int64_t sliding_window = 0);
 
 }  // namespace taopd

@@ -46,8 +46,9 @@ absl::StatusOr<at::ScalarType> ParseDtype(const std::string& text,
   const std::string& dtype = text == "auto" ? stored_dtype : text;
   if (dtype == "float32") return at::kFloat;
   if (dtype == "bfloat16") return at::kBFloat16;
+  if (dtype == "float16") return at::kHalf;
   return InvalidArgument("dtype \"", dtype, "\"", text == "auto" ? " of the stored weights" : "",
-                         " is not implemented; name float32 or bfloat16");
+                         " is not implemented; name float32, bfloat16 or float16");
 }
 
 }  // namespace taopd

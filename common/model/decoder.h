@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,26 +73,36 @@ class Decoder {
 };
 
 struct DecoderOptions {
-  std::string dtype = "auto";   // "auto" (as stored), "float32", "bfloat16"
+  std::string dtype = "auto";   // "auto" (as stored), "float32", "bfloat16", "float16"
   std::string device = "auto";  // "auto" (cuda:0 where there is one), "cpu", "cuda", "cuda:1"
+  // Training needs float32 or bfloat16: float16 gradients would need a scaled loss.
   bool requires_grad = false;
+  std::optional<VocabularyChange> vocabulary = std::nullopt;  // of the tokenizer that the model goes on with
 };
 
 absl::StatusOr<at::Device> ParseDevice(const std::string& text);
 absl::StatusOr<at::ScalarType> ParseDtype(const std::string& text, const std::string& stored_dtype);
 
 // Loads config.json and the safetensors (one file or sharded) of a Hugging Face directory. Missing
-// and unexpected tensors and wrong shapes are named.
+// and unexpected tensors and wrong shapes are named; what older exports left beside the weights
+// (rotary_emb.inv_freq, a copy of a tied head) is accepted. RESOURCE_EXHAUSTED, before anything is
+// allocated, where the weights exceed the memory that is available. On the CPU, weights that are
+// not trained and stored in the asked dtype stay in the mapped files; others are copied one by one.
 absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const std::string& model_dir, const DecoderOptions& options);
 
 // Random weights as transformers initialises them (normal with initializer_range; norms one).
 absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& config, const DecoderOptions& options,
                                                      RandomStream random);
 
-// Writes config.json, model.safetensors (in the model's dtype) and, when given, copies the
-// tokenizer and generation files of `tokenizer_dir`. transformers loads the result. The directory is
-// created; each file is written atomically.
-absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir, const std::string& tokenizer_dir = "");
+// Largest file of an export, as Hugging Face counts (decimal); one larger tensor has its own file.
+inline constexpr int64_t kMaxShardBytes = 5'000'000'000;
+
+// Writes config.json and the weights in the model's dtype (model.safetensors, or where they exceed
+// max_shard_bytes numbered shards and, last of all, their index), and, when given, copies the
+// tokenizer and generation files of `tokenizer_dir`. transformers loads the result. The directory
+// is created; each file is written atomically; weights of an earlier export are removed.
+absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir, const std::string& tokenizer_dir = "",
+                         int64_t max_shard_bytes = kMaxShardBytes);
 
 // SHA-256 (hex) over config and the weight tensors' names, shapes and bytes, in name order.
 absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder);

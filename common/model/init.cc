@@ -1,6 +1,5 @@
 // Random weights.
 #include <c10/core/InferenceMode.h>
-#include <unistd.h>
 
 #include "common/model/transformer.h"
 
@@ -22,17 +21,6 @@ at::Tensor InitialValue(const WeightSlot& slot, const ModelConfig& config, bool 
   return value;
 }
 
-// A configuration may ask for any size; the machine's memory is the limit.
-absl::Status CheckFits(const ModelConfig& config, at::ScalarType dtype) {
-  const int64_t size_bytes = config.NumParameters() * static_cast<int64_t>(c10::elementSize(dtype));
-  const int64_t memory_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-  if (size_bytes > memory_bytes) {
-    return ResourceExhausted("a model of ", config.NumParameters(), " parameters takes ",
-                             size_bytes, " bytes; this machine has ", memory_bytes);
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& given,
@@ -45,7 +33,9 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& given,
   config.raw_json = given.raw_json;
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(options.device));
   TAOPD_ASSIGN_OR_RETURN(const at::ScalarType dtype, ParseDtype(options.dtype, config.dtype));
-  TAOPD_RETURN_IF_ERROR(CheckFits(config, dtype));
+  if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
+  if (options.requires_grad) TAOPD_RETURN_IF_ERROR(CheckTrains(dtype));
+  TAOPD_RETURN_IF_ERROR(CheckWeightsFit(config, device, dtype));
   const c10::InferenceMode normal(false);  // parameters may be trained
   try {
     auto decoder = std::make_unique<TransformerDecoder>(config, device, dtype);

@@ -1,4 +1,5 @@
-// Llama 1-3: RMSNorm before attention and MLP, rotary positions, SwiGLU, grouped-query attention.
+// Llama 1-3: RMSNorm before attention and MLP, rotary positions (scaled from 3.1 on), SwiGLU,
+// grouped-query attention.
 #include "common/model/architecture.h"
 
 namespace taopd {
@@ -6,16 +7,9 @@ namespace {
 
 absl::Status FixConfig(const nlohmann::ordered_json& json, ModelConfig* config) {
   config->qk_norm = false;
+  TAOPD_RETURN_IF_ERROR(RefuseSlidingWindow(json, "Llama"));
   if (config->num_key_value_heads == 0) config->num_key_value_heads = config->num_attention_heads;
-  if (config->head_dim == 0 && config->num_attention_heads > 0) {
-    if (config->hidden_size % config->num_attention_heads != 0) {
-      return InvalidArgument("hidden_size ", config->hidden_size,
-                             " is no multiple of num_attention_heads ", config->num_attention_heads,
-                             " and head_dim is not given");
-    }
-    config->head_dim = config->hidden_size / config->num_attention_heads;
-  }
-  return absl::OkStatus();
+  return DeriveHeadDim(config);
 }
 
 }  // namespace

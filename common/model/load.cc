@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "common/io/memory.h"
 #include "common/io/safetensors.h"
 #include "common/model/transformer.h"
 
@@ -17,6 +18,9 @@ at::Tensor MapTensor(const TensorView& view, at::ScalarType dtype,
   return at::from_blob(
       data, view.shape, [file = std::move(file)](void*) {}, at::TensorOptions().dtype(dtype));
 }
+
+// Left in files by older versions of transformers; computed from the configuration here.
+bool IsHarmless(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
 // A parameter that is trained is written in place, and a mapped one must not be. The format aligns
 // tensors to nothing but their own file's order, and unaligned reads of numbers are undefined.
@@ -63,7 +67,7 @@ absl::Status CheckNames(const std::vector<WeightSlot>& slots, const SafetensorsM
     // Older exports store the tied head beside the embedding; transformers ties over it, so it
     // counts for nothing there either.
     if (tied && name == lm_head_name) continue;
-    if (!expected.contains(name)) unexpected.push_back(name);
+    if (!expected.contains(name) && !IsHarmless(name)) unexpected.push_back(name);
   }
   if (!missing.empty()) return InvalidArgument("tensors missing: ", NamesText(missing));
   if (!unexpected.empty()) return InvalidArgument("unexpected tensors: ", NamesText(unexpected));
@@ -89,29 +93,50 @@ std::string StoredDtype(const ModelConfig& config, const std::string& embedding_
   return embedding_dtype == "BF16" ? "bfloat16" : "float16";
 }
 
+// The rows of a larger vocabulary: the old ones, then their mean (see VocabularyChange).
+at::Tensor WithNewRows(const at::Tensor& rows_VH, int64_t num_rows) {
+  if (rows_VH.size(0) >= num_rows) return rows_VH;
+  const at::Tensor mean_1H =
+      rows_VH.mean(0, /*keepdim=*/true, at::kFloat).to(rows_VH.scalar_type());
+  return at::cat({rows_VH, mean_1H.expand({num_rows - rows_VH.size(0), rows_VH.size(1)})});
+}
+
+// Checks names, shapes and types of what is stored before any tensor is made: sizes that the files
+// do not bear out cost nothing. Sets config->dtype where config.json is silent.
+absl::Status CheckStored(const SafetensorsModel& stored, const TensorNames& names,
+                         ModelConfig* config) {
+  ModelWeights shapes_only;
+  const auto slots = ListWeights(*config, names, &shapes_only);
+  TAOPD_RETURN_IF_ERROR(CheckNames(slots, stored, config->tie_word_embeddings, names.lm_head));
+  for (const WeightSlot& slot : slots) {
+    TAOPD_RETURN_IF_ERROR(CheckTensor(slot, stored.tensors.at(slot.name).first));
+  }
+  config->dtype = StoredDtype(*config, stored.tensors.at(slots[0].name).first.dtype);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Decoder>> Load(const std::string& model_dir,
                                               const DecoderOptions& options) {
   TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(options.device));
   TAOPD_ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(config.architecture));
   TAOPD_ASSIGN_OR_RETURN(const SafetensorsModel stored, OpenSafetensorsModel(model_dir));
-  // Before any tensor is made: sizes that the files do not bear out cost nothing.
-  {
-    ModelWeights shapes_only;
-    const auto slots = ListWeights(config, architecture->names, &shapes_only);
-    TAOPD_RETURN_IF_ERROR(
-        CheckNames(slots, stored, config.tie_word_embeddings, architecture->names.lm_head));
-    for (const WeightSlot& slot : slots) {
-      TAOPD_RETURN_IF_ERROR(CheckTensor(slot, stored.tensors.at(slot.name).first));
-    }
-    config.dtype = StoredDtype(config, stored.tensors.at(slots[0].name).first.dtype);
-  }
+  const TensorNames& names = architecture->names;
+  TAOPD_RETURN_IF_ERROR(CheckStored(stored, names, &config));
   TAOPD_ASSIGN_OR_RETURN(const at::ScalarType dtype, ParseDtype(options.dtype, config.dtype));
+  if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
+  if (options.requires_grad) TAOPD_RETURN_IF_ERROR(CheckTrains(dtype));
+  TAOPD_RETURN_IF_ERROR(CheckWeightsFit(config, device, dtype));
   auto decoder = std::make_unique<TransformerDecoder>(config, device, dtype);
   for (const WeightSlot& slot : decoder->slots()) {
     const auto& [view, file] = stored.tensors.at(slot.name);
-    *slot.tensor = CopyWhereNeeded(MapTensor(view, *ScalarTypeOfSafetensors(view.dtype), file),
-                                   device, dtype, options.requires_grad);
+    const at::Tensor mapped = MapTensor(view, *ScalarTypeOfSafetensors(view.dtype), file);
+    *slot.tensor = CopyWhereNeeded(mapped, device, dtype, options.requires_grad);
+    const bool is_copy = slot.tensor->const_data_ptr() != mapped.const_data_ptr();
+    if (slot.name == names.embed_tokens || slot.name == names.lm_head) {
+      *slot.tensor = WithNewRows(*slot.tensor, slot.shape[0]);
+    }
+    if (is_copy) file->Release(view);
   }
   decoder->FinishWeights(options.requires_grad);
   return decoder;

@@ -12,22 +12,15 @@ absl::Status FixConfig(const nlohmann::ordered_json& json, ModelConfig* config) 
   config->qk_norm = true;
   if (config->mlp_bias) return Unimplemented("mlp_bias true: Qwen3 has no biases in its MLP");
   if (config->head_dim == 0) config->head_dim = kDefaultHeadDim;
-  // null means one key-value head per head; Qwen3Config's default for a missing key is 32 whatever
-  // the number of heads, so a missing key is more likely a mistake than meant.
-  if (config->num_key_value_heads == 0) {
-    if (!json.contains("num_key_value_heads")) {
-      return InvalidArgument("num_key_value_heads is missing");
-    }
-    config->num_key_value_heads = config->num_attention_heads;
-  }
-  return absl::OkStatus();
+  TAOPD_RETURN_IF_ERROR(RequireKeyValueHeads(json, config));
+  return ReadSlidingLayers(json, config);
 }
 
 }  // namespace
 
 const Architecture& Qwen3Architecture() {
   static const Architecture* const kQwen3 =
-      new Architecture{"Qwen3ForCausalLM", "qwen3", TensorNames{}, &FixConfig};
+      new Architecture{"Qwen3ForCausalLM", "qwen3", TensorNames{}, &FixConfig, &WriteSlidingLayers};
   return *kQwen3;
 }
 

@@ -6,13 +6,13 @@
 #include "common/model/attention.h"
 #include "common/model/attention_plan.h"
 #include "common/model/rms_norm.h"
+#include "kernels/torch/linear.h"
 
 namespace taopd {
 namespace {
 
 at::Tensor Project(const at::Tensor& x, const Projection& projection) {
-  if (projection.bias.defined()) return at::linear(x, projection.weight, projection.bias);
-  return at::linear(x, projection.weight);
+  return Linear(x, projection.weight, projection.bias);
 }
 
 at::Tensor AttentionBlock(const at::Tensor& x_TH, const LayerWeights& weights,
@@ -28,9 +28,9 @@ at::Tensor AttentionBlock(const at::Tensor& x_TH, const LayerWeights& weights,
     q_TND = RmsNorm(q_TND, weights.q_norm_D, config.rms_norm_eps);
     k_TND = RmsNorm(k_TND, weights.k_norm_D, config.rms_norm_eps);
   }
-  return Project(
-      Attention(ApplyRope(q_TND, rotation), ApplyRope(k_TND, rotation), v_TND, plan, cache, layer),
-      weights.o_proj);
+  return Project(Attention(ApplyRope(q_TND, rotation), ApplyRope(k_TND, rotation), v_TND,
+                           {layer, config.SlidingWindow(layer)}, plan, cache),
+                 weights.o_proj);
 }
 
 // SwiGLU (Shazeer, arXiv:2002.05202).
@@ -43,13 +43,18 @@ at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights) {
 
 TransformerDecoder::TransformerDecoder(const ModelConfig& config, at::Device device,
                                        at::ScalarType dtype)
-    : Decoder(config, device, dtype), rope_(config.head_dim, config.rope_theta, device, dtype) {
+    : Decoder(config, device, dtype), rope_(config.rope, config.head_dim, device, dtype) {
   const auto architecture = FindArchitecture(config.architecture);
   TAOPD_CHECK(architecture.ok());
   slots_ = ListWeights(this->config(), (*architecture)->names, &weights_);
 }
 
 void TransformerDecoder::FinishWeights(bool requires_grad) {
+  for (LayerWeights& layer : weights_.layers) {
+    if (layer.moe.router_EH.defined() && HasGroupedProducts(layer.moe.router_EH, config().moe)) {
+      StackExperts(&layer.moe);
+    }
+  }
   for (const WeightSlot& slot : slots_) slot.tensor->set_requires_grad(requires_grad);
   if (config().tie_word_embeddings) weights_.lm_head_VH = weights_.embed_tokens_VH;
 }
@@ -63,7 +68,8 @@ std::vector<NamedParameter> TransformerDecoder::Parameters() const {
 at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, KvCache* cache) {
   const int64_t num_tokens = batch.token_ids_T.size(0);
   if (num_tokens == 0) return at::empty({0, config().hidden_size}, weights_.final_norm_H.options());
-  const AttentionPlan plan = MakeAttentionPlan(batch, cache, device(), dtype());
+  const AttentionPlan plan = MakeAttentionPlan(
+      batch, cache, device(), dtype(), config().HasSlidingLayers() ? config().sliding_window : 0);
   const Rotation rotation = rope_.Gather(plan.positions_T, plan.num_positions);
   at::Tensor ids_T = batch.token_ids_T;
   if (plan.num_rows > num_tokens) {
@@ -78,7 +84,10 @@ at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, KvCache* cache)
     hidden_TH =
         hidden_TH + AttentionBlock(RmsNorm(hidden_TH, layer.input_norm_H, eps), layer, config(),
                                    rotation, plan, cache, static_cast<int64_t>(i));
-    hidden_TH = hidden_TH + MlpBlock(RmsNorm(hidden_TH, layer.post_attention_norm_H, eps), layer);
+    const at::Tensor normed_TH = RmsNorm(hidden_TH, layer.post_attention_norm_H, eps);
+    hidden_TH =
+        hidden_TH + (layer.moe.router_EH.defined() ? MoeBlock(normed_TH, layer.moe, config().moe)
+                                                   : MlpBlock(normed_TH, layer));
   }
   return RmsNorm(hidden_TH.narrow(0, 0, num_tokens), weights_.final_norm_H, config().rms_norm_eps);
 }

@@ -7,11 +7,13 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/model/architecture.h"
 #include "common/model/model_config.h"
+#include "common/model/moe.h"
 
 namespace taopd {
 
@@ -31,6 +33,7 @@ struct LayerWeights {
   Projection gate_proj;  // [I, H]
   Projection up_proj;    // [I, H]
   Projection down_proj;  // [H, I]
+  MoeWeights moe;        // in place of the three projections above in a sparse layer
 };
 
 struct ModelWeights {
@@ -55,11 +58,17 @@ struct WeightSlot {
 std::vector<WeightSlot> ListWeights(const ModelConfig& config, const TensorNames& names,
                                     ModelWeights* weights);
 
+// RESOURCE_EXHAUSTED, with both sizes, where the weights are larger than what the device, or for
+// the CPU the machine and the control group, has available.
+absl::Status CheckWeightsFit(const ModelConfig& config, at::Device device, at::ScalarType dtype);
+// INVALID_ARGUMENT for a type that no optimizer here trains.
+absl::Status CheckTrains(at::ScalarType dtype);
+
 // "F32", "BF16" or "F16" of safetensors; nullopt for types that no decoder computes in.
 std::optional<at::ScalarType> ScalarTypeOfSafetensors(const std::string& dtype);
-// REQUIRES: kFloat, kBFloat16.
+// REQUIRES: kFloat, kBFloat16, kHalf.
 std::string SafetensorsDtype(at::ScalarType dtype);
-// "float32" or "bfloat16", as config.json writes it.
+// "float32", "bfloat16" or "float16", as config.json writes it.
 std::string ConfigDtype(at::ScalarType dtype);
 
 }  // namespace taopd

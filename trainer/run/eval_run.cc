@@ -41,7 +41,8 @@ absl::Status WriteResults(const TrainConfig& config, const std::string& model_di
 std::optional<RunFailure> Evaluate(TrainConfig config, const EvalRequest& request) {
   SetNumThreads(config.trainer.num_threads);
   const std::string model_dir = request.model_dir.empty() ? config.student.model : request.model_dir;
-  auto student = LoadStudent(model_dir, config.student.dtype, config.trainer.device, nullptr);
+  auto student = LoadStudent(model_dir, config.student.dtype, config.trainer.device, nullptr,
+                             request.model_dir.empty() ? config.student.tokenizer : "");
   if (!student.ok()) return BadData(Annotate(student.status(), model_dir));
   auto records = LoadEvalPrompts(config.data, config.eval, PromptModelOf(*student));
   if (!records.ok()) return BadData(Annotate(records.status(), "data.val"));

@@ -4,6 +4,7 @@
 
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
+#include "trainer/run/student_tokenizer.h"
 
 namespace taopd {
 namespace {
@@ -25,20 +26,25 @@ void VisitState(TrainState& state, Fn&& visit) {
 }  // namespace
 
 absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype, const std::string& device,
-                                    const OptimizerConfig* optimizer) {
+                                    const OptimizerConfig* optimizer, const std::string& tokenizer_dir) {
   Student student;
   DecoderOptions options;
   options.dtype = dtype;
   options.device = device;
   options.requires_grad = optimizer != nullptr;
-  TAOPD_ASSIGN_OR_RETURN(student.decoder, LoadDecoder(model_dir, options));
-  auto tokenizer = Tokenizer::Load(model_dir);
+  student.tokenizer_dir = tokenizer_dir.empty() ? model_dir : tokenizer_dir;
+  auto tokenizer = Tokenizer::Load(student.tokenizer_dir);
   if (tokenizer.ok()) {
     student.tokenizer = *std::move(tokenizer);
-    student.tokenizer_dir = model_dir;
-  } else if (!absl::IsNotFound(tokenizer.status())) {
+  } else if (absl::IsNotFound(tokenizer.status()) && tokenizer_dir.empty()) {
+    student.tokenizer_dir.clear();
+  } else {
     return tokenizer.status();
   }
+  if (!tokenizer_dir.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(options.vocabulary, ReadVocabularyChange(tokenizer_dir, *student.tokenizer));
+  }
+  TAOPD_ASSIGN_OR_RETURN(student.decoder, LoadDecoder(model_dir, options));
   if (optimizer != nullptr) student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), *optimizer);
   return student;
 }

@@ -26,9 +26,11 @@ struct Student {
   std::unique_ptr<AdamW> optimizer;      // null for evaluation and generation
 };
 
-// A trainable (or, with optimizer null, a read-only) student of a model directory.
+// A trainable (or, with optimizer null, a read-only) student of a model directory. With tokenizer_dir
+// it goes on with the tokenizer there: the embedding grows where that has more tokens, and the special
+// tokens become that tokenizer's (student_tokenizer.h).
 absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype, const std::string& device,
-                                    const OptimizerConfig* optimizer);
+                                    const OptimizerConfig* optimizer, const std::string& tokenizer_dir = "");
 
 // What a checkpoint knows beside the tensors.
 struct TrainState {

@@ -54,7 +54,8 @@ class TrainingRun {
     const bool resumed = directory_.checkpoint.has_value();
 
     const std::string model_dir = resumed ? directory_.checkpoint->path + "/model" : config_.student.model;
-    auto student = LoadStudent(model_dir, config_.student.dtype, config_.trainer.device, &config_.optimizer);
+    auto student = LoadStudent(model_dir, config_.student.dtype, config_.trainer.device, &config_.optimizer,
+                               resumed ? "" : config_.student.tokenizer);
     if (!student.ok()) return BadData(Annotate(student.status(), "student.model"));
     student_ = *std::move(student);
     if (resumed) {

@@ -55,7 +55,10 @@ INSTANTIATE_TEST_SUITE_P(Settings, BatchInvariance,
                                            Setting{"Qwen3ForCausalLM", "float32", 2},
                                            Setting{"LlamaForCausalLM", "float32", 2},
                                            Setting{"Qwen3ForCausalLM", "bfloat16", 2},
-                                           Setting{"LlamaForCausalLM", "bfloat16", 1}),
+                                           Setting{"LlamaForCausalLM", "bfloat16", 1},
+                                           Setting{"Qwen2ForCausalLM", "float32", 2},
+                                           Setting{"Qwen3MoeForCausalLM", "float32", 2},
+                                           Setting{"Qwen3MoeForCausalLM", "bfloat16", 2}),
                          [](const auto& info) {
                            return Concat(info.param.architecture, "_", info.param.dtype, "_",
                                          info.param.num_threads);

@@ -167,7 +167,8 @@ TEST_P(KvCacheTest, SizeIsWhatItAllocates) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, KvCacheTest,
-                         ::testing::Values("Qwen3ForCausalLM", "LlamaForCausalLM"),
+                         ::testing::Values("Qwen3ForCausalLM", "LlamaForCausalLM",
+                                           "Qwen2ForCausalLM", "Qwen3MoeForCausalLM"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

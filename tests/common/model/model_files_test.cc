@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "common/io/file.h"
 #include "common/model/transformer.h"
 #include "tests/common/model/tiny_models.h"
 
@@ -69,7 +70,8 @@ TEST_P(ModelFiles, RandomWeightsDependOnTheSeedAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ModelFiles,
-                         ::testing::Values("Qwen3ForCausalLM", "LlamaForCausalLM"),
+                         ::testing::Values("Qwen3ForCausalLM", "LlamaForCausalLM",
+                                           "Qwen2ForCausalLM", "Qwen3MoeForCausalLM"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(MakeDecoder, InitialisesAsTransformers) {
@@ -97,8 +99,8 @@ TEST(MakeDecoder, InitialisesAsTransformers) {
 
 TEST(MakeDecoder, RefusesWhatDoesNotFitOrIsNotThere) {
   ModelConfig config = TinyConfig("LlamaForCausalLM");
-  EXPECT_ERROR(MakeDecoder(config, {"float16", "cpu", false}, RandomStream(1)),
-               StatusCode::kInvalidArgument, "float16");
+  EXPECT_ERROR(MakeDecoder(config, {"float64", "cpu", false}, RandomStream(1)),
+               StatusCode::kInvalidArgument, "float64");
   EXPECT_ERROR(MakeDecoder(config, {"float32", "gpu", false}, RandomStream(1)),
                StatusCode::kInvalidArgument, "gpu");
   EXPECT_ERROR(MakeDecoder(config, {"float32", "cuda:99", false}, RandomStream(1)),
@@ -196,12 +198,125 @@ TEST_F(BadFiles, TypeOfTheStoredWeightsCountsWhereTheConfigurationIsSilent) {
   EXPECT_EQ(decoder->dtype(), at::kBFloat16);
 }
 
+// Buffers that older versions of transformers stored; their numbers follow from the configuration.
+TEST_F(BadFiles, WhatOlderExportsLeftBesideTheWeightsIsAccepted) {
+  RewriteTensors(dir_.path(), [](auto& tensors) {
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::ones({4});
+    tensors["model.rotary_emb.inv_freq"] = at::ones({4});
+  });
+  EXPECT_OK(LoadDecoder(dir_.path(), kCpu));
+  RewriteTensors(dir_.path(), [](auto& tensors) { tensors["model.inv_freq"] = at::ones({4}); });
+  EXPECT_ERROR(LoadDecoder(dir_.path(), kCpu), StatusCode::kInvalidArgument, "model.inv_freq");
+}
+
+TEST_F(BadFiles, StoredTypesAreComputedInTheAskedOne) {
+  const PackedBatch batch = PackedBatch::FromSequences({{1, 2, 3}, {4, 5}}, at::kCPU);
+  const c10::InferenceMode inference;
+  ASSERT_OK_AND_ASSIGN(const auto float32, LoadDecoder(dir_.path(), kCpu));
+  const at::Tensor expected = float32->Forward(batch);
+  for (const at::ScalarType stored : {at::kHalf, at::kBFloat16, at::kFloat}) {
+    RewriteTensors(dir_.path(), [&](auto& tensors) {
+      for (auto& [name, tensor] : tensors) tensor = tensor.to(stored);
+    });
+    for (const char* asked : {"float32", "bfloat16", "float16"}) {
+      ASSERT_OK_AND_ASSIGN(const auto decoder, LoadDecoder(dir_.path(), {asked, "cpu", false}));
+      EXPECT_EQ(ConfigDtype(decoder->dtype()), asked);
+      const at::Tensor hidden_TH = decoder->Forward(batch);
+      EXPECT_EQ(hidden_TH.scalar_type(), decoder->dtype());
+      EXPECT_LE(MaxAbs(hidden_TH - expected), 0.1) << stored << " " << asked;
+    }
+  }
+  EXPECT_ERROR(LoadDecoder(dir_.path(), {"float16", "cpu", true}), StatusCode::kInvalidArgument,
+               "float16 cannot be trained");
+}
+
 // A mapped tensor must not be written: training gets copies.
 TEST_F(BadFiles, TrainingDoesNotWriteToTheFile) {
   const std::string before = ReadFile(dir_.File("model.safetensors"));
   ASSERT_OK_AND_ASSIGN(const auto decoder, LoadDecoder(dir_.path(), {"auto", "cpu", true}));
   for (const auto& [name, parameter] : decoder->Parameters()) parameter.detach().add_(1.0);
   EXPECT_EQ(ReadFile(dir_.File("model.safetensors")), before);
+}
+
+TEST(SaveDecoder, ShardsReadBackToTheSameBits) {
+  const TempDir dir;
+  const auto decoder = TinyDecoder("Qwen3MoeForCausalLM");
+  ASSERT_OK_AND_ASSIGN(const std::string revision, WeightsRevision(*decoder));
+  const auto files = [&] {
+    auto names = ListDirectory(dir.path());
+    EXPECT_TRUE(names.ok());
+    return *names;
+  };
+  // A limit below the largest tensor: that one has a file of its own.
+  const int64_t kLimits[] = {2000, 20000, kMaxShardBytes, 9000};
+  for (const int64_t limit : kLimits) {
+    ASSERT_OK(SaveDecoder(*decoder, dir.path(), "", limit));
+    size_t num_shards = 0;
+    for (const std::string& name : files()) num_shards += name.ends_with(".safetensors");
+    if (limit == kMaxShardBytes) {
+      EXPECT_EQ(files(), std::vector<std::string>({"config.json", "model.safetensors"}));
+    } else {
+      // No shard of the export before is left over.
+      char last[64];
+      std::snprintf(last, sizeof(last), "model-%05zu-of-%05zu.safetensors", num_shards, num_shards);
+      EXPECT_GT(num_shards, 1u);
+      EXPECT_TRUE(std::filesystem::exists(dir.File(last)));
+      EXPECT_FALSE(std::filesystem::exists(dir.File("model.safetensors")));
+      const auto index = nlohmann::json::parse(ReadFile(dir.File("model.safetensors.index.json")));
+      EXPECT_EQ(index["weight_map"].size(), decoder->Parameters().size());
+      EXPECT_EQ(index["metadata"]["total_size"], 4 * decoder->config().NumParameters());
+    }
+    ASSERT_OK_AND_ASSIGN(const auto read, LoadDecoder(dir.path(), kCpu));
+    ASSERT_OK_AND_ASSIGN(const std::string read_revision, WeightsRevision(*read));
+    EXPECT_EQ(read_revision, revision) << limit;
+  }
+  for (const std::string& name : files()) {
+    if (name.starts_with("model-00002")) std::filesystem::remove(dir.File(name));
+  }
+  EXPECT_ERROR(LoadDecoder(dir.path(), kCpu), StatusCode::kNotFound, "model-00002-of-");
+}
+
+TEST(LoadDecoder, GrowsTheVocabularyByTheMeanOfItsRows) {
+  for (const char* architecture : {"Qwen3ForCausalLM", "LlamaForCausalLM"}) {  // tied and not
+    const TempDir dir;
+    const auto decoder = TinyDecoder(architecture);
+    ASSERT_OK(SaveDecoder(*decoder, dir.path()));
+    DecoderOptions options = kCpu;
+    options.requires_grad = true;
+    options.vocabulary = VocabularyChange{40, {33, 39}, 35, std::nullopt};
+    ASSERT_OK_AND_ASSIGN(const auto grown, LoadDecoder(dir.path(), options));
+    EXPECT_EQ(grown->config().vocab_size, 40);
+    for (const auto& [old_rows, new_rows] :
+         {std::pair(decoder->Parameters()[0].second, grown->Parameters()[0].second.detach()),
+          std::pair(decoder->lm_head(), grown->lm_head().detach())}) {
+      EXPECT_EQ(new_rows.size(0), 40);
+      EXPECT_TRUE(at::equal(new_rows.narrow(0, 0, 31), old_rows));
+      EXPECT_LE(MaxAbs(new_rows.narrow(0, 31, 9) - old_rows.mean(0, true)), 1e-6);
+    }
+    EXPECT_EQ(grown->config().NumParameters() - decoder->config().NumParameters(),
+              9 * 24 * (decoder->config().tie_word_embeddings ? 1 : 2));
+    // The export says what the model is now, and reads back.
+    ASSERT_OK(SaveDecoder(*grown, dir.File("grown")));
+    ASSERT_OK_AND_ASSIGN(const auto read, LoadDecoder(dir.File("grown"), kCpu));
+    EXPECT_EQ(read->config().eos_token_ids, std::vector<int32_t>({33, 39}));
+    EXPECT_EQ(read->config().bos_token_id, 35);
+    EXPECT_FALSE(read->config().pad_token_id);
+    // A smaller tokenizer leaves the rows: published vocabularies are padded.
+    options.vocabulary = VocabularyChange{20, {3}, std::nullopt, 4};
+    ASSERT_OK_AND_ASSIGN(const auto same, LoadDecoder(dir.path(), options));
+    EXPECT_EQ(same->config().vocab_size, 31);
+    options.vocabulary = VocabularyChange{20, {31}, std::nullopt, std::nullopt};
+    EXPECT_ERROR(LoadDecoder(dir.path(), options), StatusCode::kInvalidArgument, "id 31");
+  }
+}
+
+TEST(LoadDecoder, ReadsNoMoreThanTheMemoryAllows) {
+  ModelConfig config = TinyConfig("LlamaForCausalLM");
+  config.vocab_size = 1 << 24;
+  config.hidden_size = 1 << 18;
+  EXPECT_ERROR(CheckWeightsFit(config, at::kCPU, at::kFloat), StatusCode::kResourceExhausted,
+               "parameters takes 327");
+  EXPECT_OK(CheckWeightsFit(TinyConfig("LlamaForCausalLM"), at::kCPU, at::kFloat));
 }
 
 TEST(SaveDecoder, CopiesTheTokenizerFiles) {

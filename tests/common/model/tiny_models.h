@@ -1,4 +1,4 @@
-// Tiny models of both architectures and what tests ask of them.
+// Tiny models of every architecture and what tests ask of them.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -35,9 +35,24 @@ inline ModelConfig TinyConfig(const std::string& architecture) {
   config.head_dim = 8;
   config.max_position_embeddings = 512;
   config.initializer_range = 0.2;
-  config.qk_norm = architecture == "Qwen3ForCausalLM";
+  config.qk_norm = architecture.starts_with("Qwen3");
   config.tie_word_embeddings = config.qk_norm;
   config.attention_bias = !config.qk_norm;
+  config.attention_output_bias = architecture == "LlamaForCausalLM";
+  if (architecture == "Qwen2ForCausalLM") {  // a window and a scaling that the tests' lengths reach
+    config.sliding_window = 20;
+    config.sliding_layers = {false, true};
+    config.rope.type = RopeType::kYarn;
+    config.rope.factor = 4.0;
+    config.rope.original_max_position_embeddings = 32;
+  }
+  if (architecture == "Qwen3MoeForCausalLM") {
+    config.moe = {.num_experts = 6,
+                  .experts_per_token = 2,
+                  .intermediate_size = 16,
+                  .normalize_gates = true,
+                  .sparse_layers = {false, true}};
+  }
   return config;
 }
 

@@ -1,0 +1,82 @@
+// Damaged inputs for parsers, the same ones on every run: changes of given examples that a fuzzer
+// would try. A parser's fuzz entry (LLVMFuzzerTestOneInput) is run on them in the default suite;
+// with clang the same entry is also a libFuzzer program (taopd_fuzzer in CMake).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+
+// Feeds one input to the parser under test; must return 0 and neither crash nor hang.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace taopd::testing {
+
+// One to four changes: a byte set, bytes cut out, doubled or inserted, the end cut off, a number or
+// a piece of structure put somewhere, or the head of one example on the tail of another.
+inline std::string Mutate(const std::vector<std::string>& examples, RandomStream* random) {
+  static const char* const kPieces[] = {"-1",
+                                        "0",
+                                        "18446744073709551616",
+                                        "9223372036854775807",
+                                        "1e309",
+                                        "null",
+                                        "[[[[",
+                                        "{\"a\":",
+                                        "\"\\ud800\"",
+                                        "\xff\xfe",
+                                        "\"",
+                                        ",",
+                                        "}",
+                                        "]",
+                                        "true",
+                                        "4294967295",
+                                        "0.5",
+                                        "[]",
+                                        "{}"};
+  std::string text = examples[random->NextBelow(examples.size())];
+  const uint64_t num_changes = 1 + random->NextBelow(4);
+  for (uint64_t change = 0; change < num_changes; ++change) {
+    const size_t at = random->NextBelow(text.size() + 1);
+    const size_t length = std::min<size_t>(random->NextBelow(24), text.size() - at);
+    switch (random->NextBelow(7)) {
+      case 0:
+        if (at < text.size()) text[at] = static_cast<char>(random->NextBelow(256));
+        break;
+      case 1:
+        text.erase(at, length);
+        break;
+      case 2:
+        text.insert(at, text.substr(at, length));
+        break;
+      case 3:
+        text.resize(at);
+        break;
+      case 4:
+        text.insert(at, kPieces[random->NextBelow(std::size(kPieces))]);
+        break;
+      case 5:
+        text.replace(at, length, kPieces[random->NextBelow(std::size(kPieces))]);
+        break;
+      default: {
+        const std::string& other = examples[random->NextBelow(examples.size())];
+        text = text.substr(0, at) + other.substr(std::min(at, other.size()));
+      }
+    }
+  }
+  return text;
+}
+
+inline void RunMutations(const std::vector<std::string>& examples, int num_inputs, uint64_t seed) {
+  RandomStream random(seed);
+  const auto run = [](const std::string& text) {
+    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  };
+  for (const std::string& example : examples) run(example);
+  for (int i = 0; i < num_inputs; ++i) run(Mutate(examples, &random));
+}
+
+}  // namespace taopd::testing
