@@ -20,6 +20,8 @@ std::string DtypeName(at::ScalarType dtype) {
       return "float32";
     case at::kBFloat16:
       return "bfloat16";
+    case at::kHalf:
+      return "float16";
     default:
       return c10::toString(dtype);
   }

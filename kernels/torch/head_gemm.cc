@@ -17,8 +17,8 @@ void CheckHeadInputs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH) 
   TORCH_CHECK(lm_head_VH.size(0) > 0 && lm_head_VH.size(0) <= std::numeric_limits<int32_t>::max(),
               "lm_head has V = ", lm_head_VH.size(0), ", which must be in [1, 2^31)");
   const at::ScalarType dtype = hidden_NH.scalar_type();
-  TORCH_CHECK(dtype == at::kFloat || dtype == at::kBFloat16, "hidden is ", dtype,
-              ", must be float32 or bfloat16");
+  TORCH_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf, "hidden is ",
+              dtype, ", must be float32, bfloat16 or float16");
   TORCH_CHECK(lm_head_VH.scalar_type() == dtype, "lm_head is ", lm_head_VH.scalar_type(),
               " but hidden is ", dtype);
   TORCH_CHECK(lm_head_VH.device() == hidden_NH.device(), "lm_head is on ", lm_head_VH.device(),
@@ -37,11 +37,15 @@ int64_t RowsPerTask(int64_t vocabulary_size) {
   return std::max<int64_t>(1, kElementsPerTask / vocabulary_size);
 }
 
-HeadGemm::HeadGemm(at::Tensor lm_head_VH) : lm_head_VH_(std::move(lm_head_VH)) {}
+// float16 on the CPU is for reading such models, not for speed: the head is widened as a whole.
+HeadGemm::HeadGemm(at::Tensor lm_head_VH)
+    : lm_head_VH_(lm_head_VH.is_cpu() && lm_head_VH.scalar_type() == at::kHalf
+                      ? lm_head_VH.to(at::kFloat)
+                      : std::move(lm_head_VH)) {}
 
 void HeadGemm::Logits(const at::Tensor& hidden_CH, at::Tensor logits_CV) const {
   if (lm_head_VH_.is_cpu()) {
-    CpuHeadLogits(hidden_CH, lm_head_VH_, logits_CV);
+    CpuHeadLogits(hidden_CH.to(lm_head_VH_.scalar_type()), lm_head_VH_, logits_CV);
   } else if (lm_head_VH_.scalar_type() == at::kFloat) {
     at::mm_out(logits_CV, hidden_CH, lm_head_VH_.t());
   } else {

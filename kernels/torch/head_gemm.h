@@ -10,8 +10,8 @@
 
 namespace taopd {
 
-// Throws c10::Error unless hidden [N, H] and lm_head [V, H] are float32 or bfloat16, of one dtype,
-// on one device, and V fits int32.
+// Throws c10::Error unless hidden [N, H] and lm_head [V, H] are float32, bfloat16 or (without a
+// gradient) float16, of one dtype, on one device, and V fits int32.
 void CheckHeadInputs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH);
 
 // Rows per chunk so that `buffers` tensors of float32 [rows, V], and extra_row_bytes a row, stay

@@ -34,7 +34,7 @@ void TeacherOptions::Visit(SettingVisitor& v) {
   v.Setting("grpc_port", &grpc_port, "gRPC port; 0 lets the system pick.",
             Between<int64_t>(0, 65535));
   v.Setting("dtype", &dtype, "Type of the weights in memory.",
-            OneOf({"auto", "float32", "bfloat16"}));
+            OneOf({"auto", "float32", "bfloat16", "float16"}));
   v.Setting("device", &device, "cpu, cuda, cuda:N, or auto (cuda where there is one).", NotEmpty());
   v.Setting("num_threads", &num_threads, "Threads of the computation; 0: all cores.",
             Between<int64_t>(0, 4096));

@@ -18,7 +18,7 @@ Subcommand AddGenerate(CLI::App& app) {
   command->add_option("--top-p", request->top_p, "Nucleus sampling; 1 = off")->check(CLI::Range(1e-9, 1.0))->capture_default_str();
   command->add_option("--top-k", request->top_k, "0 = off")->check(CLI::NonNegativeNumber)->capture_default_str();
   command->add_option("--seed", request->seed, "Seed of the sampling")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--dtype", request->dtype, "auto, float32, bfloat16")->capture_default_str();
+  command->add_option("--dtype", request->dtype, "auto, float32, bfloat16, float16")->capture_default_str();
   command->add_option("--device", request->device, "auto, cpu, cuda, cuda:1")->capture_default_str();
   return {command, [request] { return EndCommand(RunGenerate(*request)); }};
 }
