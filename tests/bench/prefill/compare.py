@@ -1,7 +1,7 @@
 """Loading and prefill on the CPU: bin/prefill_bench beside transformers, in turn, on one model.
 
-    pip install torch==2.11.0 transformers==5.17 safetensors
-    python compare.py --bench build/cpu/bin/prefill_bench [--tokens 512] [--rounds 2] [--threads 0]
+    ninja -C build/cpu prefill_bench
+    tests/bench/run prefill [--tokens 512] [--rounds 2] [--threads 0]
 
 Makes random bfloat16 weights of Qwen3-0.6B's shape (--config for another). Each round runs both
 programs once, each its best of --repeat after a warm-up; the table has the best of the rounds.
@@ -12,11 +12,16 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 import time
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+
+
+def oracle_python():
+    deps = os.environ.get("TAOPD_DEPS") or os.path.expanduser("~/.cache/taopd")
+    return os.environ.get("TAOPD_ORACLE_PYTHON") or os.path.join(deps, "oracle-venv/bin/python")
 
 
 def run_transformers(model_dir, num_tokens, repeat):
@@ -46,8 +51,10 @@ def run_transformers(model_dir, num_tokens, repeat):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--bench", required=True)
+    parser = argparse.ArgumentParser(prog="tests/bench/run prefill", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=oracle_python(), help="Python with torch and transformers")
+    parser.add_argument("--bench", default=str(ROOT / "build/cpu/bin/prefill_bench"))
     parser.add_argument("--config", default=str(HERE / "qwen3_0.6b.json"))
     parser.add_argument("--model-dir", help="reuse these weights; made when absent")
     parser.add_argument("--tokens", type=int, default=512)
@@ -76,7 +83,7 @@ def main():
         best = {}
         for _ in range(args.rounds):
             ours = last_json([args.bench, "run", model_dir, *sizes])
-            theirs = last_json([sys.executable, __file__, "--bench", args.bench, "--transformers", model_dir, *sizes])
+            theirs = last_json([args.python, __file__, "--transformers", model_dir, *sizes])
             for name, values in (("ours", ours), ("transformers", theirs)):
                 for key, value in values.items():
                     best.setdefault(name, {}).setdefault(key, value)

@@ -223,7 +223,7 @@ TEST_F(BadFiles, StoredTypesAreComputedInTheAskedOne) {
       EXPECT_EQ(ConfigDtype(decoder->dtype()), asked);
       const at::Tensor hidden_TH = decoder->Forward(batch);
       EXPECT_EQ(hidden_TH.scalar_type(), decoder->dtype());
-      EXPECT_LE(MaxAbs(hidden_TH - expected), 0.1) << stored << " " << asked;
+      EXPECT_LE(MaxAbs(hidden_TH - expected), 0.25) << stored << " " << asked;
     }
   }
   EXPECT_ERROR(LoadDecoder(dir_.path(), {"float16", "cpu", true}), StatusCode::kInvalidArgument,

@@ -25,6 +25,9 @@ at::Tensor Normal(at::IntArrayRef shape, at::ScalarType dtype) {
 
 double MaxAbs(const at::Tensor& x) { return x.to(at::kFloat).abs().max().item<double>(); }
 
+// Columns of x, rows of the weight.
+const std::vector<std::pair<int64_t, int64_t>> kSizes = {{1, 1}, {7, 5}, {64, 1100}, {3000, 37}};
+
 class LinearTest : public ::testing::TestWithParam<at::ScalarType> {};
 
 TEST_P(LinearTest, RoundsTheFloat32ResultOnce) {
@@ -32,8 +35,7 @@ TEST_P(LinearTest, RoundsTheFloat32ResultOnce) {
   at::manual_seed(1);
   // Sizes around the blocks, one row, no row, and enough rows for several threads.
   for (const int64_t rows : {0, 1, 3, 4, 33}) {
-    for (const auto [in, out] :
-         {std::pair<int64_t, int64_t>{1, 1}, {7, 5}, {64, 1100}, {3000, 37}}) {
+    for (const auto& [in, out] : kSizes) {
       const at::Tensor x = Normal({rows, in}, GetParam()), weight = Normal({out, in}, GetParam());
       const at::Tensor bias = Normal({out}, GetParam());
       const at::Tensor expected =
