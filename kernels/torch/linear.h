@@ -1,9 +1,9 @@
 // x W^T + b, differentiable, for every device and type.
 //
 // On a CPU without instructions for bfloat16 (float16) products ATen multiplies such matrices
-// several times slower than float32 ones. There the weights are widened to float32 a block of rows
-// at a time, in each thread's cache, and multiplied by sgemm: exact products, float32 sums, one
-// rounding at the end. Elsewhere it is at::linear.
+// several times slower than float32 ones. There the weights are widened to float32, for bfloat16 a
+// block of rows at a time in each thread's cache (head_gemm_cpu.h): exact products, float32 sums,
+// one rounding at the end. Elsewhere it is at::linear.
 #pragma once
 
 #include <ATen/ATen.h>
