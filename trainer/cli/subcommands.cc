@@ -13,6 +13,8 @@ Subcommand AddConfig(CLI::App& app);
 Subcommand AddObjectives(CLI::App& app);
 Subcommand AddTokenize(CLI::App& app);
 Subcommand AddRender(CLI::App& app);
+Subcommand AddObjective(CLI::App& app);
+Subcommand AddBandit(CLI::App& app);
 
 const std::vector<AddSubcommand>& AllSubcommands() {
   static const std::vector<AddSubcommand> rows = {
@@ -26,6 +28,8 @@ const std::vector<AddSubcommand>& AllSubcommands() {
       AddObjectives,
       AddTokenize,
       AddRender,
+      AddObjective,
+      AddBandit,
   };
   return rows;
 }

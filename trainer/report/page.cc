@@ -7,6 +7,7 @@
 
 #include "common/io/sha256.h"
 #include "trainer/report/assets.h"
+#include "trainer/report/bandit_section.h"
 #include "trainer/report/chart.h"
 #include "trainer/report/html.h"
 
@@ -23,6 +24,7 @@ std::string ContentSecurityPolicy() {
 }
 
 std::string Title(const std::vector<RunRecord>& runs) {
+  if (runs.empty()) return "30-armed bandit";
   if (runs.size() == 1) return runs[0].name;
   return Concat(runs.size(), " runs");
 }
@@ -97,14 +99,18 @@ std::string RenderConfigs(const std::vector<RunRecord>& runs) {
 
 }  // namespace
 
-std::string RenderPage(const std::vector<RunRecord>& runs) {
+std::string RenderPage(const std::vector<RunRecord>& runs,
+                       const std::vector<BanditResult>& bandits) {
   Json data;
   data["runs"] = Json::array();
   for (const RunRecord& run : runs) data["runs"].push_back(run.name);
   data["charts"] = Json::array();
-  std::string body = RenderHeader(runs) + RenderLegend(runs) + "<main>\n" + RenderNotes(runs) +
-                     RenderHeadline(runs) + RenderCharts(runs, &data["charts"]) +
-                     RenderSamples(runs) + RenderConfigs(runs) + "</main>\n";
+  std::string body = RenderHeader(runs) + RenderLegend(runs) + "<main>\n" + RenderNotes(runs);
+  if (!runs.empty()) body += RenderHeadline(runs) + RenderCharts(runs, &data["charts"]);
+  for (size_t i = 0; i < bandits.size(); ++i) {
+    body += RenderBandit(bandits[i], Concat("bandit-", i + 1));
+  }
+  body += RenderSamples(runs) + RenderConfigs(runs) + "</main>\n";
   return Concat(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"",

@@ -4,12 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "trainer/bandit/bandit.h"
 #include "trainer/report/run_record.h"
 
 namespace taopd {
 
-// The whole file.
-std::string RenderPage(const std::vector<RunRecord>& runs);
+// The whole file. Without runs it has the bandits' sections only.
+std::string RenderPage(const std::vector<RunRecord>& runs,
+                       const std::vector<BanditResult>& bandits = {});
 
 // Before, after and teacher of every run: as a picture and as a table.
 std::string RenderHeadline(const std::vector<RunRecord>& runs);

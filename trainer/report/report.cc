@@ -1,22 +1,31 @@
 #include "trainer/report/report.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "common/io/file.h"
+#include "trainer/bandit/bandit_file.h"
 #include "trainer/report/page.h"
 #include "trainer/report/run_record.h"
 
 namespace taopd {
 
-absl::Status WriteReport(const std::vector<std::string>& run_dirs, const std::string& output_path) {
-  if (run_dirs.empty()) return InvalidArgument("a report needs at least one run directory");
+absl::Status WriteReport(const std::vector<std::string>& paths, const std::string& output_path) {
+  if (paths.empty()) return InvalidArgument("a report needs at least one run directory");
   std::vector<RunRecord> runs;
-  for (const std::string& dir : run_dirs) {
-    TAOPD_ASSIGN_OR_RETURN(RunRecord run, ReadRun(dir));
-    runs.push_back(std::move(run));
+  std::vector<BanditResult> bandits;
+  for (const std::string& path : paths) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(path, ignored)) {
+      TAOPD_ASSIGN_OR_RETURN(BanditResult bandit, ReadBanditFile(path));
+      bandits.push_back(std::move(bandit));
+    } else {
+      TAOPD_ASSIGN_OR_RETURN(RunRecord run, ReadRun(path));
+      runs.push_back(std::move(run));
+    }
   }
   MakeNamesUnique(&runs);
-  return WriteFileAtomically(output_path, RenderPage(runs));
+  return WriteFileAtomically(output_path, RenderPage(runs, bandits));
 }
 
 }  // namespace taopd

@@ -2,9 +2,11 @@
 // anyway. The same source for the CPU and CUDA row kernels.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
 #include "taopd/host_device.h"
 #include "taopd/log_math.h"
@@ -37,6 +39,15 @@ enum HeadMetric : int {
   kTopKOverlapAdvantage,
   kTermLoss,  // kMaxObjectiveTerms columns: each term's weighted loss, 0 for unused terms
   kNumHeadMetrics = kTermLoss + kMaxObjectiveTerms,
+};
+
+// Names of the columns before kTermLoss, for files and messages.
+inline constexpr std::array<std::string_view, kTermLoss> kHeadMetricNames = {
+    "student_tail",     "teacher_tail",      "student_entropy",
+    "sampled_log_prob", "sampled_log_ratio", "sampled_outside",
+    "num_limited",      "student_mass",      "teacher_mass",
+    "tail_was_derived", "tail_was_clamped",  "rho_truncated",
+    "tail_growth",      "top_k_overlap",     "top_k_overlap_advantage",
 };
 
 // Cov_{v ~ pbar}(pbar(v), log pbar(v) - log qbar(v)), bars: renormalised on the support. q = 0 is
@@ -83,13 +94,13 @@ TAOPD_HOST_DEVICE inline Real OverlapAdvantage(const Real* log_p, const Real* lo
   return num == 0 ? Real(0) : sum / static_cast<Real>(num);
 }
 
-// Writes all columns but the two of the top-k overlap, which become NaN.
-template <typename Real>
+// Writes all columns but the two of the top-k overlap, which become NaN. Metric: float or double.
+template <typename Real, typename Metric>
 TAOPD_HOST_DEVICE inline void WriteRowMetrics(const ObjectiveRow<Real>& row,
                                               const ObjectiveResult<Real>& result,
                                               Real student_entropy, TeacherTail teacher_tail,
-                                              float* metrics) {
-  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+                                              Metric* metrics) {
+  constexpr Metric kNan = std::numeric_limits<Metric>::quiet_NaN();
   const bool has_teacher = row.k > 0 && row.log_q != nullptr;
   Real student_mass = 0;
   Real teacher_mass = 0;
@@ -97,23 +108,23 @@ TAOPD_HOST_DEVICE inline void WriteRowMetrics(const ObjectiveRow<Real>& row,
     student_mass += std::exp(row.log_p[j]);
     if (has_teacher) teacher_mass += std::exp(row.log_q[j]);
   }
-  metrics[kStudentTail] = static_cast<float>(std::exp(row.log_p_tail));
-  metrics[kTeacherTail] = static_cast<float>(std::exp(row.log_q_tail));
-  metrics[kStudentEntropy] = static_cast<float>(student_entropy);
-  metrics[kSampledLogProb] = static_cast<float>(row.log_p_sampled);
-  metrics[kSampledLogRatio] = static_cast<float>(row.log_p_sampled - row.log_q_sampled);
-  metrics[kSampledOutside] = row.sampled_in_support ? 0.0f : 1.0f;
-  metrics[kNumLimited] = static_cast<float>(result.num_limited);
-  metrics[kStudentMass] = static_cast<float>(student_mass);
-  metrics[kTeacherMass] = has_teacher ? static_cast<float>(teacher_mass) : kNan;
-  metrics[kTailWasDerived] = teacher_tail == kTailGiven ? 0.0f : 1.0f;
-  metrics[kTailWasClamped] = teacher_tail == kTailClamped ? 1.0f : 0.0f;
-  metrics[kRhoTruncated] = static_cast<float>(result.num_truncated);
-  metrics[kTailGrowth] = has_teacher ? static_cast<float>(TailGrowthCovariance(row)) : kNan;
+  metrics[kStudentTail] = static_cast<Metric>(std::exp(row.log_p_tail));
+  metrics[kTeacherTail] = static_cast<Metric>(std::exp(row.log_q_tail));
+  metrics[kStudentEntropy] = static_cast<Metric>(student_entropy);
+  metrics[kSampledLogProb] = static_cast<Metric>(row.log_p_sampled);
+  metrics[kSampledLogRatio] = static_cast<Metric>(row.log_p_sampled - row.log_q_sampled);
+  metrics[kSampledOutside] = row.sampled_in_support ? Metric(0) : Metric(1);
+  metrics[kNumLimited] = static_cast<Metric>(result.num_limited);
+  metrics[kStudentMass] = static_cast<Metric>(student_mass);
+  metrics[kTeacherMass] = has_teacher ? static_cast<Metric>(teacher_mass) : kNan;
+  metrics[kTailWasDerived] = teacher_tail == kTailGiven ? Metric(0) : Metric(1);
+  metrics[kTailWasClamped] = teacher_tail == kTailClamped ? Metric(1) : Metric(0);
+  metrics[kRhoTruncated] = static_cast<Metric>(result.num_truncated);
+  metrics[kTailGrowth] = has_teacher ? static_cast<Metric>(TailGrowthCovariance(row)) : kNan;
   metrics[kTopKOverlap] = kNan;
   metrics[kTopKOverlapAdvantage] = kNan;
   for (int32_t i = 0; i < kMaxObjectiveTerms; ++i) {
-    metrics[kTermLoss + i] = static_cast<float>(result.term_loss[i]);
+    metrics[kTermLoss + i] = static_cast<Metric>(result.term_loss[i]);
   }
 }
 

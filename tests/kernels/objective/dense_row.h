@@ -43,12 +43,14 @@ struct DenseResult {
   Real loss = 0;
   std::vector<Real> gradient;  // [V]
   int32_t num_limited = 0;
+  int32_t num_truncated = 0;
+  std::vector<Real> term_loss;  // [kMaxObjectiveTerms]
 };
 
 // With student_epsilon > 0 the student's tail is log1mexp of its clamped mass, as in the paper's
 // listing.
 template <typename Real>
-DenseResult<Real> Evaluate(const Objective& objective, const DenseRow<Real>& dense,
+DenseResult<Real> Evaluate(const ObjectiveTerms& objective, const DenseRow<Real>& dense,
                            Real student_epsilon = 0) {
   const std::vector<Real> log_p_all = LogSoftmax(dense.logits);
   std::vector<Real> log_p, rest, gradient(dense.support.size());
@@ -73,35 +75,42 @@ DenseResult<Real> Evaluate(const Objective& objective, const DenseRow<Real>& den
   row.teacher_entropy = dense.teacher_entropy;
   ObjectiveResult<Real> result;
   result.support_gradient = gradient.data();
-  EvaluateObjective(objective, row, &result);
+  std::vector<Real> scratch(row.k);
+  EvaluateObjectives(objective, row, scratch.data(), &result);
 
   DenseResult<Real> out;
   out.loss = result.loss;
   out.num_limited = result.num_limited;
+  out.num_truncated = result.num_truncated;
+  out.term_loss.assign(result.term_loss, result.term_loss + kMaxObjectiveTerms);
   for (Real x : log_p_all) out.gradient.push_back(result.a * std::exp(x));
   for (int32_t j = 0; j < row.k; ++j) out.gradient[dense.support[j]] = gradient[j];
   out.gradient[dense.sampled] += result.c;
   return out;
 }
 
-// Dense teacher to the numbers that a real one sends, for the k most probable ids.
+// The ids of the k largest numbers, ties by lowest id.
 template <typename Real>
-DenseRow<Real> MakeRow(const std::vector<Real>& logits, const std::vector<Real>& log_q_all,
-                       int32_t k, int32_t sampled) {
-  DenseRow<Real> dense;
-  dense.logits = logits;
-  std::vector<int32_t> order(logits.size());
+std::vector<int32_t> Largest(const std::vector<Real>& numbers, int32_t k) {
+  std::vector<int32_t> order(numbers.size());
   for (std::size_t v = 0; v < order.size(); ++v) order[v] = static_cast<int32_t>(v);
   std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t x, int32_t y) { return log_q_all[x] > log_q_all[y]; });
+                   [&](int32_t x, int32_t y) { return numbers[x] > numbers[y]; });
+  order.resize(k);
+  return order;
+}
+
+// Dense teacher to the numbers that a real one sends, for any support.
+template <typename Real>
+DenseRow<Real> MakeRowOn(const std::vector<int32_t>& support, const std::vector<Real>& logits,
+                         const std::vector<Real>& log_q_all, int32_t sampled) {
+  DenseRow<Real> dense;
+  dense.logits = logits;
+  dense.support = support;
+  for (int32_t id : support) dense.teacher.push_back(log_q_all[id]);
   std::vector<Real> rest;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (i < static_cast<std::size_t>(k)) {
-      dense.support.push_back(order[i]);
-      dense.teacher.push_back(log_q_all[order[i]]);
-    } else {
-      rest.push_back(log_q_all[order[i]]);
-    }
+  for (std::size_t v = 0; v < logits.size(); ++v) {
+    if (!dense.Inside(static_cast<int32_t>(v))) rest.push_back(log_q_all[v]);
   }
   dense.teacher_tail = LogSumExp(rest.data(), static_cast<int32_t>(rest.size()));
   dense.sampled = sampled;
@@ -109,6 +118,13 @@ DenseRow<Real> MakeRow(const std::vector<Real>& logits, const std::vector<Real>&
   dense.teacher_entropy = 0;
   for (Real x : log_q_all) dense.teacher_entropy -= std::exp(x) * x;
   return dense;
+}
+
+// The same for the teacher's k most probable ids.
+template <typename Real>
+DenseRow<Real> MakeRow(const std::vector<Real>& logits, const std::vector<Real>& log_q_all,
+                       int32_t k, int32_t sampled) {
+  return MakeRowOn(Largest(log_q_all, k), logits, log_q_all, sampled);
 }
 
 inline std::vector<double> RandomLogits(int32_t vocabulary_size, double scale, uint64_t seed) {

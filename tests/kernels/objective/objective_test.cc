@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -16,8 +17,10 @@ namespace {
 using testing::DenseResult;
 using testing::DenseRow;
 using testing::Evaluate;
+using testing::Largest;
 using testing::LogSoftmax;
 using testing::MakeRow;
+using testing::MakeRowOn;
 using testing::RandomLogits;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -81,18 +84,30 @@ double Surrogate(const std::string& name, const DenseRow<double>& at,
 
 constexpr int32_t kVocabulary = 9;
 
-// Rows with k = 1..V, y inside and outside of the support, on- and off-policy.
+// Rows with k = 1..V on the teacher's, the student's and the union of both top-k; y inside and
+// outside of the support, on- and off-policy, a teacher below and above entropy_aware's threshold.
 void ForRows(const std::function<void(const DenseRow<double>&, const std::string&)>& f,
              uint32_t needs = 0) {
   uint64_t seed = 0;
-  for (int32_t k = needs & kNeedsFullVocabulary ? kVocabulary : 1; k <= kVocabulary; ++k) {
-    for (int32_t sampled : {0, 4, 8}) {
-      const std::vector<double> logits = RandomLogits(kVocabulary, 2, ++seed);
-      const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, ++seed));
-      DenseRow<double> row = MakeRow(logits, log_q, k, sampled);
-      row.off_policy = seed % 4 == 0;
-      row.log_behavior = LogSoftmax(logits)[sampled] + 0.3;
-      f(row, "k " + std::to_string(k) + ", y " + std::to_string(sampled));
+  for (const std::string kind : {"teacher", "student", "union"}) {
+    for (int32_t k = needs & kNeedsFullVocabulary ? kVocabulary : 1; k <= kVocabulary; ++k) {
+      for (int32_t sampled : {0, 4, 8}) {
+        const std::vector<double> logits = RandomLogits(kVocabulary, 2, ++seed);
+        const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, ++seed));
+        std::vector<int32_t> support = Largest(kind == "student" ? logits : log_q, k);
+        if (kind == "union") {
+          for (int32_t id : Largest(logits, k)) {
+            if (std::find(support.begin(), support.end(), id) == support.end()) {
+              support.push_back(id);
+            }
+          }
+        }
+        DenseRow<double> row = MakeRowOn(support, logits, log_q, sampled);
+        row.off_policy = seed % 4 == 0;
+        row.log_behavior = LogSoftmax(logits)[sampled] + 0.3;
+        if (seed % 3 == 0) row.teacher_entropy = 0.1;
+        f(row, kind + "'s top " + std::to_string(k) + ", y " + std::to_string(sampled));
+      }
     }
   }
 }

@@ -1,0 +1,178 @@
+// The bandit against PyTorch's AdamW and autograd (golden/make_bandit.py), and where the paper's
+// objectives end.
+#include "trainer/bandit/bandit.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "taopd/check_objective.h"
+#include "tests/support/files.h"
+#include "trainer/bandit/bandit_file.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::json;
+
+// float64 on both sides while the student learns.
+constexpr double kLearningTolerance = 1e-9;
+// At an optimum the gradient is rounding, and AdamW divides it by the root of its own square: the
+// logits wander by a small share of the learning rate (1e-3).
+constexpr double kOptimumTolerance = 1e-4;
+constexpr int64_t kLearning = 2000;
+
+const BanditPoint& At(const BanditRun& run, int64_t step) {
+  for (const BanditPoint& point : run.trajectory) {
+    if (point.step == step) return point;
+  }
+  ADD_FAILURE() << run.objective << " has no point at step " << step;
+  return run.trajectory.back();
+}
+
+TEST(Bandit, FollowsPyTorch) {
+  std::ifstream file(testing::SourcePath("tests/trainer/bandit/golden/bandit.json"));
+  const json golden = json::parse(file);
+  BanditOptions options;
+  options.k = golden["k"];
+  options.steps = golden["steps"];
+  options.initial_logits = golden["initial_logits"].get<std::vector<double>>();
+  options.record_every = 1;
+  std::vector<std::string> names;
+  for (const json& run : golden["runs"]) names.push_back(run["objective"]);
+  const auto result = RunBandit(names, options);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_NEAR(result->teacher_tail, golden["teacher_tail"].get<double>(), 1e-14);
+  for (size_t i = 0; i < names.size(); ++i) {
+    for (const json& expected : golden["runs"][i]["points"]) {
+      const BanditPoint& point = At(result->runs[i], expected["step"]);
+      const double tolerance = point.step <= kLearning ? kLearningTolerance : kOptimumTolerance;
+      for (int32_t v = 0; v < kNumArms; ++v) {
+        EXPECT_NEAR(point.logits[v], expected["logits"][v].get<double>(), tolerance)
+            << names[i] << ", step " << point.step << ", arm " << v;
+      }
+      EXPECT_NEAR(point.full_kl, expected["full_kl"].get<double>(), tolerance);
+      EXPECT_NEAR(point.student_tail, expected["student_tail"].get<double>(), tolerance);
+    }
+  }
+}
+
+// The paper's figure, for any draw of the initial logits.
+TEST(Bandit, EndsWhereThePapersDoes) {
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    BanditOptions options;
+    options.seed = seed;
+    const auto result =
+        RunBandit({"full", "ta_opd", "sc_ta_opd", "normalized", "unnormalized"}, options);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_NEAR(result->teacher_tail, 0.31972, 1e-5);
+    const auto end = [&](int i) { return result->runs[i].trajectory.back(); };
+    EXPECT_LT(end(0).full_kl, 1e-4) << "full, seed " << seed;
+    EXPECT_NEAR(end(1).student_tail, result->teacher_tail, 1e-3) << "ta_opd, seed " << seed;
+    EXPECT_NEAR(end(2).student_tail, result->teacher_tail, 0.05) << "sc_ta_opd samples, " << seed;
+    EXPECT_NEAR(end(3).student_tail, 0.72, 0.01) << "normalized, seed " << seed;
+    // The closed form of its minimum (paper, "The unnormalized objective is not a divergence").
+    EXPECT_NEAR(end(4).student_tail, 1 - (1 - result->teacher_tail) / std::exp(1), 1e-3);
+    EXPECT_LT(end(2).full_kl, end(1).full_kl) << "the correction reaches the tail's shape";
+  }
+}
+
+// Every objective runs on every support, and the same options give the same numbers.
+TEST(Bandit, RunsEveryObjectiveOnEverySupport) {
+  std::vector<std::string> names;
+  for (const ObjectiveInfo& info : AllObjectives()) names.emplace_back(info.name);
+  for (auto support : {BanditOptions::Support::kTeacher, BanditOptions::Support::kStudent,
+                       BanditOptions::Support::kUnion}) {
+    for (int32_t k : {1, 8, 30}) {
+      BanditOptions options;
+      options.support = support;
+      options.k = k;
+      options.steps = 300;
+      const auto result = RunBandit(names, options);
+      ASSERT_TRUE(result.ok()) << NameOf(support) << ", k " << k << ": " << result.status();
+      for (const BanditRun& run : result->runs) {
+        EXPECT_NEAR(std::accumulate(run.policy.begin(), run.policy.end(), 0.0), 1, 1e-12);
+        EXPECT_EQ(run.trajectory.size(), 4u);
+      }
+      EXPECT_EQ(RunBandit(names, options)->runs[1].policy, result->runs[1].policy);
+    }
+  }
+}
+
+TEST(Bandit, RefusesOptionsByName) {
+  const auto refused = [](const std::string& name, const BanditOptions& options) {
+    const auto result = RunBandit({name}, options);
+    EXPECT_FALSE(result.ok());
+    return std::string(result.status().message());
+  };
+  BanditOptions options;
+  EXPECT_EQ(refused("ta_op", options),
+            "objective is \"ta_op\", must be a name that `taopd-trainer objectives` lists");
+  options.k = 31;
+  EXPECT_EQ(refused("ta_opd", options), "k is 31, must be 1 to 30");
+  options = {};
+  options.steps = 0;
+  EXPECT_EQ(refused("ta_opd", options), "steps is 0, must be 1 to 10000000");
+  options = {};
+  options.learning_rate = std::nan("");
+  EXPECT_EQ(refused("ta_opd", options), "learning_rate is nan, must be above 0");
+  options = {};
+  options.initial_logits = {1, 2};
+  EXPECT_EQ(refused("ta_opd", options), "initial_logits has 2 numbers, must have 30");
+  EXPECT_FALSE(RunBandit({}, {}).ok());
+  EXPECT_FALSE(ParseBanditSupport("teachers").ok());
+}
+
+TEST(BanditFile, IsReadAsItWasWritten) {
+  const testing::TempDir dir;
+  BanditOptions options;
+  options.steps = 250;
+  options.seed = 7;
+  options.support = BanditOptions::Support::kUnion;
+  const BanditResult written = RunBandit({"ta_opd", "jsd"}, options).value();
+  ASSERT_TRUE(WriteBanditFile(written, dir.File("b.json")).ok());
+  const auto read = ReadBanditFile(dir.File("b.json"));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->options.seed, 7u);
+  EXPECT_EQ(read->options.support, options.support);
+  EXPECT_EQ(read->teacher, written.teacher);
+  EXPECT_EQ(read->teacher_support, written.teacher_support);
+  ASSERT_EQ(read->runs.size(), 2u);
+  EXPECT_EQ(read->runs[1].objective, "jsd");
+  EXPECT_EQ(read->runs[1].policy, written.runs[1].policy);
+  EXPECT_EQ(read->runs[1].trajectory.back().logits, written.runs[1].trajectory.back().logits);
+}
+
+TEST(BanditFile, DamageIsNamed) {
+  const testing::TempDir dir;
+  BanditOptions options;
+  options.steps = 1;
+  ASSERT_TRUE(WriteBanditFile(RunBandit({"ta_opd"}, options).value(), dir.File("b.json")).ok());
+  std::ifstream file(dir.File("b.json"));
+  const json good = json::parse(file);
+  const auto message = [&](const json& damaged) {
+    std::ofstream(dir.File("d.json")) << damaged;
+    const auto result = ReadBanditFile(dir.File("d.json"));
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kDataLoss);
+    return std::string(result.status().message());
+  };
+  json bad = good;
+  bad["runs"][0]["policy"][3] = 1.5;
+  EXPECT_NE(message(bad).find("runs[0].policy holds 1.5"), std::string::npos) << message(bad);
+  bad = good;
+  bad["runs"][0]["trajectory"]["logits"][1].erase(0);
+  EXPECT_NE(message(bad).find("runs[0].trajectory.logits[1]"), std::string::npos) << message(bad);
+  bad = good;
+  bad["teacher"]["support"][0] = 30;
+  EXPECT_NE(message(bad).find("teacher.support holds 30"), std::string::npos) << message(bad);
+  bad = good;
+  bad["format"] = "other";
+  EXPECT_NE(message(bad).find("format is \"other\""), std::string::npos) << message(bad);
+  EXPECT_NE(message(json::array()).find("format is missing"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace taopd
