@@ -123,7 +123,8 @@ std::string RenderLandscape(const BanditResult& result, const std::string& id) {
   const std::vector<double> levels = ContourLevels(landscape.full_kl);
   std::string out = BeginFigure(
       id, "Landscape",
-      "Full reverse KL on the first two principal components of all logits; darker is larger, "
+      "Full reverse KL on the first two principal components of all logits; stronger shade is "
+      "larger, "
       "lines at " +
           LevelsText(levels) + " nats. Each path ends at its mark.",
       Key(result, Concat("<svg class=\"swatch\" viewBox=\"0 0 24 12\" aria-hidden=\"true\"><path "

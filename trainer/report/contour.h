@@ -16,7 +16,7 @@ using Grid = std::vector<std::vector<double>>;
 
 // Those of 1, 2, 5 times powers of ten that lie inside of the values' range, at most kMaxLevels:
 // the highest are left out first, because the low ground is where optimizers end.
-inline constexpr size_t kMaxLevels = 9;
+inline constexpr size_t kMaxLevels = 12;
 std::vector<double> ContourLevels(const Grid& values);
 
 // For each level the area above it, in cells; painted over each other they get darker with height.
