@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/base/check.h"
+
 namespace taopd {
 
 void AddSettingFlags(const SettingTable& table, CLI::App* app) {
@@ -11,7 +13,9 @@ void AddSettingFlags(const SettingTable& table, CLI::App* app) {
     std::replace(name.begin(), name.end(), '.', '-');
     std::visit(
         [&](auto* pointer) {
-          if constexpr (std::is_same_v<decltype(pointer), bool*>) {
+          if constexpr (std::is_same_v<decltype(pointer), SectionList*>) {
+            TAOPD_CHECK(pointer == nullptr);  // a list of sections has no flag
+          } else if constexpr (std::is_same_v<decltype(pointer), bool*>) {
             app->add_flag("--" + name + ",!--no-" + name, *pointer, setting.help);
           } else {
             app->add_option("--" + name, *pointer, setting.help)->capture_default_str();

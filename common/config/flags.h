@@ -9,7 +9,8 @@
 
 namespace taopd {
 
-// Adds one flag a setting to `app`. Booleans become --name / --no-name. `table`'s struct receives the
+// Adds one flag a setting to `app`; a list of sections cannot be one.
+//  Booleans become --name / --no-name. `table`'s struct receives the
 // values when app parses. Checks are run by the caller (CheckSettings).
 void AddSettingFlags(const SettingTable& table, CLI::App* app);
 

@@ -52,6 +52,20 @@ std::string ScalarText(const std::vector<T>& values) {
   return text + "]";
 }
 
+std::string ScalarText(SectionList& list) {
+  std::string text = "[";
+  for (size_t i = 0; i < list.size(); ++i) {
+    text += i > 0 ? ", {" : "{";
+    const SettingTable item = list.Item(i);
+    for (size_t s = 0; s < item.settings().size(); ++s) {
+      const Setting& setting = item.settings()[s];
+      text += Concat(s > 0 ? ", " : "", setting.path, ": ", SettingText(setting.value));
+    }
+    text += "}";
+  }
+  return text + "]";
+}
+
 size_t EditDistance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -71,6 +85,10 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 
 absl::Status CheckSettings(const SettingTable& table) {
   for (const Setting& setting : table.settings()) {
+    for (size_t i = 0; setting.list && i < setting.list->size(); ++i) {
+      TAOPD_RETURN_IF_ERROR(
+          Annotate(CheckSettings(setting.list->Item(i)), Concat(setting.path, "[", i, "]")));
+    }
     if (!setting.check) continue;
     TAOPD_RETURN_IF_ERROR(
         Annotate(setting.check(), Concat(setting.path, " = ", SettingText(setting.value))));
@@ -84,7 +102,8 @@ std::string SettingText(const SettingPointer& value) {
 
 std::string SettingTypeName(const SettingPointer& value) {
   static const char* const kNames[] = {"boolean",      "integer",          "number",         "text",
-                                       "list of text", "list of integers", "list of numbers"};
+                                       "list of text", "list of integers", "list of numbers",
+                                       "list of sections"};
   return kNames[value.index()];
 }
 

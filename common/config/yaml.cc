@@ -79,6 +79,20 @@ absl::Status ReadValue(const YAML::Node& node, std::vector<T>* out) {
   return absl::OkStatus();
 }
 
+absl::Status ReadMap(const YAML::Node& map, const std::string& prefix, const std::string& source, int depth,
+                     const SettingTable& table);
+
+absl::Status ReadValue(const YAML::Node& node, SectionList* out) {
+  if (!node.IsSequence()) return InvalidArgument("a list of sections is expected, as in [{name: a}, {name: b}]");
+  out->Reset(node.size());
+  for (size_t i = 0; i < node.size(); ++i) {
+    const std::string place = Concat("[", i, "]");
+    if (!node[i].IsMap()) return InvalidArgument(place, ": a section is expected, as in {name: a}");
+    TAOPD_RETURN_IF_ERROR(ReadMap(node[i], "", place, 0, out->Item(i)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status AssignNode(const YAML::Node& node, const Setting& setting) {
   if (!node.IsDefined() || node.IsNull()) {
     return InvalidArgument(setting.path, ": no value is given (", SettingTypeName(setting.value), ")");
@@ -219,12 +233,18 @@ std::string SettingsReference(const SettingTable& table) {
   std::string out;
   auto add_table = [&](const std::string& prefix) {
     std::string rows;
+    auto add_row = [&](const Setting& setting, const std::string& path) {
+      rows += "| `" + path + "` | " + SettingTypeName(setting.value) + " | `" + SettingText(setting.value) + "` | " +
+              setting.help + " |\n";
+    };
     for (const Setting& setting : table.settings()) {
       const size_t dot = setting.path.rfind('.');
       const std::string section = dot == std::string::npos ? "" : setting.path.substr(0, dot);
       if (section != prefix) continue;
-      rows += "| `" + setting.path + "` | " + SettingTypeName(setting.value) + " | `" + SettingText(setting.value) +
-              "` | " + setting.help + " |\n";
+      add_row(setting, setting.path);
+      if (!setting.list) continue;
+      const SettingTable prototype = setting.list->Prototype();
+      for (const Setting& item : prototype.settings()) add_row(item, setting.path + "[]." + item.path);
     }
     if (!rows.empty()) out += "\n| setting | type | default | what it does |\n| --- | --- | --- | --- |\n" + rows;
   };

@@ -16,7 +16,8 @@ absl::Status ReadYamlSettings(const std::string& text, const std::string& source
 // ReadYamlSettings of a file's content.
 absl::Status ReadYamlFile(const std::string& path, const SettingTable& table);
 
-// "optimizer.lr=1e-5", the right side as in YAML; text needs no quotes ("student.model=a/b").
+// "optimizer.lr=1e-5", the right side as in YAML; text needs no quotes ("student.model=a/b"), a list
+// is given whole ("objective.terms=[{name: ta_opd, weight: 1}]").
 absl::Status ApplyOverride(const std::string& assignment, const SettingTable& table);
 
 // The whole effective configuration as YAML that ReadYamlSettings takes back unchanged.

@@ -23,15 +23,26 @@ struct OptimizerConfig {
   }
 };
 
+struct TermConfig {
+  std::string name = "a";
+  double weight = 1;
+  void Visit(SettingVisitor& v) {
+    v.Setting("name", &name, "Which.", OneOf({"a", "b"}));
+    v.Setting("weight", &weight, "Factor.", MoreThan(0.0));
+  }
+};
+
 struct Config {
   std::string name;
   bool resume = false;
   std::vector<std::string> files;
   OptimizerConfig optimizer;
+  std::vector<TermConfig> terms;
   void Visit(SettingVisitor& v) {
     v.Setting("name", &name, "Name.");
     v.Setting("resume", &resume, "Resume.");
     v.Setting("files", &files, "Files.");
+    v.List("terms", &terms, "Terms.");
     v.Section("optimizer", "The optimizer.", optimizer);
   }
 };
@@ -96,6 +107,39 @@ TEST(YamlSettings, WrittenTextReadsBackUnchanged) {
   EXPECT_EQ(WriteYamlSettings(DescribeSettings(read)), text);
 }
 
+TEST(YamlSettings, ListsOfSections) {
+  Config config;
+  ASSERT_OK(Read("terms:\n- {name: b, weight: 0.5}\n- weight: 2\n", &config));
+  ASSERT_EQ(config.terms.size(), 2u);
+  EXPECT_EQ(config.terms[0].name, "b");
+  EXPECT_EQ(config.terms[0].weight, 0.5);
+  EXPECT_EQ(config.terms[1].name, "a");
+  EXPECT_EQ(config.terms[1].weight, 2);
+  // Written as one line that reads back; a list replaces the one before.
+  const std::string text = WriteYamlSettings(DescribeSettings(config));
+  EXPECT_THAT(text, HasSubstr("terms: [{name: \"b\", weight: 0.5}, {name: \"a\", weight: 2.0}]"));
+  Config read;
+  read.terms.resize(5);
+  ASSERT_OK(Read(text, &read));
+  EXPECT_EQ(WriteYamlSettings(DescribeSettings(read)), text);
+  ASSERT_OK(ApplyOverride("terms=[{name: a, weight: 3}]", DescribeSettings(read)));
+  ASSERT_EQ(read.terms.size(), 1u);
+  EXPECT_EQ(read.terms[0].weight, 3);
+  ASSERT_OK(ApplyOverride("terms=[]", DescribeSettings(read)));
+  EXPECT_TRUE(read.terms.empty());
+
+  EXPECT_ERROR(Read("name: x\nterms: [{nam: a}]\n", &config), absl::StatusCode::kInvalidArgument,
+               "c.yaml:2: terms: [0]:2: unknown key \"nam\" (did you mean \"name\"?)");
+  EXPECT_ERROR(Read("terms: [a]", &config), absl::StatusCode::kInvalidArgument, "[0]: a section is expected");
+  EXPECT_ERROR(Read("terms: a", &config), absl::StatusCode::kInvalidArgument, "a list of sections is expected");
+  EXPECT_ERROR(Read("terms: {name: a}", &config), absl::StatusCode::kInvalidArgument, "a list of sections is expected");
+  EXPECT_ERROR(Read("terms: [{weight: x}]", &config), absl::StatusCode::kInvalidArgument, "\"x\" is not a number");
+  ASSERT_OK(Read("terms: [{name: a}, {weight: -1}]", &config));
+  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), absl::StatusCode::kInvalidArgument,
+               "terms[1]: weight = -1.0: must be more than 0");
+  EXPECT_THAT(SettingsReference(DescribeSettings(config)), HasSubstr("| `terms[].weight` | number | `1.0` | Factor. |"));
+}
+
 TEST(Settings, ChecksNameThePathAndTheValue) {
   Config config;
   config.optimizer.lr = -1;
@@ -122,7 +166,18 @@ TEST(Settings, OverridesWinAndAreChecked) {
 }
 
 TEST(Settings, FlagsComeFromTheDeclarations) {
-  Config config;
+  struct FlatConfig {
+    std::string name;
+    bool resume = false;
+    std::vector<std::string> files;
+    OptimizerConfig optimizer;
+    void Visit(SettingVisitor& v) {
+      v.Setting("name", &name, "Name.");
+      v.Setting("resume", &resume, "Resume.");
+      v.Setting("files", &files, "Files.");
+      v.Section("optimizer", "The optimizer.", optimizer);
+    }
+  } config;
   const SettingTable table = DescribeSettings(config);
   CLI::App app;
   AddSettingFlags(table, &app);
