@@ -36,6 +36,7 @@ struct ScoreParams {
   bool entropy = false;
   bool rank = false;
   bool support_stats = false;
+  bool dense = false;                  // limits().max_dense_vocab_size >= vocab_size
   int32_t num_candidates = 0;          // M
   std::vector<int32_t> candidate_ids;  // [R, M]
 };
@@ -52,6 +53,8 @@ struct ScoreRows {
   std::vector<float> candidate_log_probs;  // [R, M] or empty
   std::vector<float> log_support_mass;     // [R] or empty
   std::vector<float> log_sum_exp;          // [R] or empty
+  std::vector<float> candidate_log_tail;   // [R] or empty: outside of ids and candidates
+  std::vector<float> dense_log_probs;      // [R, V] or empty
 };
 
 struct SamplingParams {
@@ -103,6 +106,7 @@ struct EngineLimits {
   int64_t max_model_len = 0;  // prompt plus generated tokens
   int32_t max_top_k = 0;
   int32_t max_candidates = 0;
+  int64_t max_dense_vocab_size = 0;  // ScoreParams::dense is refused for a larger vocabulary
   int64_t max_num_seqs = 0;  // sequences that run at once
   int64_t max_queued_tokens = 0;
   bool can_generate = true;  // false: no memory was given to the KV cache, so only scores
@@ -124,6 +128,7 @@ struct EngineOptions {
   int64_t max_model_len = 0;  // 0 = the model's max_position_embeddings
   int32_t max_top_k = 128;
   int32_t max_candidates = 128;
+  int64_t max_dense_vocab_size = 4096;  // largest vocabulary whose dense log-probs may be asked for
   int64_t max_num_seqs = 256;
   int64_t max_num_batched_tokens = 8192;  // tokens of one step
   int64_t max_queued_tokens = 4 << 20;  // bound of the queue before the engine; one longer request

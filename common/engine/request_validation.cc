@@ -33,6 +33,10 @@ absl::Status ValidateScore(const ScoreParams& score, int64_t num_tokens,
     return InvalidArgument("score.num_candidates ", score.num_candidates,
                            " must be between 0 and max_candidates ", limits.max_candidates);
   }
+  if (score.dense && limits.vocab_size > limits.max_dense_vocab_size) {
+    return InvalidArgument("score.dense: the vocabulary of ", limits.vocab_size,
+                           " exceeds max_dense_vocab_size ", limits.max_dense_vocab_size);
+  }
   const int64_t num_rows = num_tokens - score.start;
   if (static_cast<int64_t>(score.candidate_ids.size()) != num_rows * score.num_candidates) {
     return InvalidArgument("score.candidate_ids has ", score.candidate_ids.size(),
@@ -107,6 +111,7 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
       {"max_model_len", options.max_model_len, 0},
       {"max_top_k", options.max_top_k, 0},
       {"max_candidates", options.max_candidates, 0},
+      {"max_dense_vocab_size", options.max_dense_vocab_size, 0},
       {"max_num_seqs", options.max_num_seqs, 1},
       {"max_num_batched_tokens", options.max_num_batched_tokens, 1},
       {"max_queued_tokens", options.max_queued_tokens, 1},

@@ -34,6 +34,7 @@ absl::StatusOr<ScoreRows> ScoreSequence(const at::Tensor& hidden_PH, const at::T
   options.temperature = params.temperature;
   options.entropy = params.entropy;
   options.rank = params.rank;
+  options.dense = params.dense;
   options.workspace_bytes = workspace_bytes;
   const at::Tensor sampled_ids_R =
       ToTensor(request.token_ids.data() + params.start, {num_rows}, device);
@@ -63,8 +64,11 @@ absl::StatusOr<ScoreRows> ScoreSequence(const at::Tensor& hidden_PH, const at::T
   rows.log_tail = ToVector<float>(output.log_tail_N);
   if (params.rank) rows.sampled_ranks = ToVector<int32_t>(output.sampled_ranks_N);
   if (params.entropy) rows.entropy = ToVector<float>(output.entropy_N);
-  if (params.num_candidates > 0)
+  if (params.num_candidates > 0) {
     rows.candidate_log_probs = ToVector<float>(output.candidate_log_probs_NM);
+    rows.candidate_log_tail = ToVector<float>(output.candidate_log_tail_N);
+  }
+  if (params.dense) rows.dense_log_probs = ToVector<float>(output.dense_log_probs_NV);
   if (params.support_stats) {
     rows.log_support_mass = ToVector<float>(output.log_support_mass_N);
     rows.log_sum_exp = ToVector<float>(output.log_sum_exp_N);

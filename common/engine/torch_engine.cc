@@ -317,6 +317,7 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr
   limits.max_model_len = max_model_len;
   limits.max_top_k = static_cast<int32_t>(std::min<int64_t>(options.max_top_k, config.vocab_size));
   limits.max_candidates = options.max_candidates;
+  limits.max_dense_vocab_size = options.max_dense_vocab_size;
   limits.max_num_seqs = num_slots > 0 ? num_slots : options.max_num_seqs;
   limits.max_queued_tokens = options.max_queued_tokens;
   limits.can_generate = num_slots > 0;

@@ -80,19 +80,35 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
   for (int32_t j = 0; j < request.num_candidates; ++j) {
     result->candidate_log_probs[j] = logits[request.candidate_ids[j]];
   }
+  if (result->dense_log_probs != nullptr) {
+    std::copy_n(logits, vocabulary_size, result->dense_log_probs);
+  }
   TopK(logits, vocabulary_size, k, scratch, result->ids);
   TakeOut(result->ids, k, logits, taken.data());
+  // The candidates outside of the top-k, each once: what was taken out already is -inf.
+  std::vector<double>& outside_scaled = scratch->outside_scaled;
+  outside_scaled.clear();
+  for (int32_t j = 0; j < request.num_candidates; ++j) {
+    float& logit = logits[request.candidate_ids[j]];
+    if (logit == NegativeInfinity<float>()) continue;
+    outside_scaled.push_back(logit * scale);
+    logit = NegativeInfinity<float>();
+  }
 
-  const PartOfRow tail =
+  const PartOfRow rest =
       SumPart(math, logits, vocabulary_size, request.temperature, /*write_exp=*/false);
+  const double log_outside =
+      LogSumExp(outside_scaled.data(), static_cast<int32_t>(outside_scaled.size()));
+  const double log_tail = LogAddExp(rest.log_sum_exp, log_outside);
   std::vector<double>& taken_scaled = scratch->taken_scaled;
   taken_scaled.resize(k);
   for (int32_t j = 0; j < k; ++j) taken_scaled[j] = taken[j] * scale;
   const double log_support = LogSumExp(taken_scaled.data(), k);
-  const double log_sum_exp = LogAddExp(tail.log_sum_exp, log_support);
+  const double log_sum_exp = LogAddExp(log_tail, log_support);
 
   result->log_sum_exp = static_cast<float>(log_sum_exp);
-  result->log_tail = static_cast<float>(tail.log_sum_exp - log_sum_exp);
+  result->log_tail = static_cast<float>(log_tail - log_sum_exp);
+  result->candidate_log_tail = static_cast<float>(rest.log_sum_exp - log_sum_exp);
   result->log_support_mass = static_cast<float>(log_support - log_sum_exp);
   for (int32_t j = 0; j < k; ++j)
     result->log_probs[j] = static_cast<float>(taken_scaled[j] - log_sum_exp);
@@ -103,8 +119,17 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
   if (request.sampled_id != nullptr) {
     result->sampled_log_prob = static_cast<float>(sampled_logit * scale - log_sum_exp);
   }
+  if (result->dense_log_probs != nullptr) {
+    for (int64_t v = 0; v < vocabulary_size; ++v) {
+      result->dense_log_probs[v] =
+          static_cast<float>(result->dense_log_probs[v] * scale - log_sum_exp);
+    }
+  }
   if (request.entropy) {
-    result->entropy = static_cast<float>(EntropyOfParts(tail, taken_scaled.data(), k, log_sum_exp));
+    taken_scaled.insert(taken_scaled.end(), outside_scaled.begin(), outside_scaled.end());
+    result->entropy = static_cast<float>(
+        EntropyOfParts(rest, taken_scaled.data(), static_cast<int32_t>(taken_scaled.size()),
+                       log_sum_exp));
   }
 }
 

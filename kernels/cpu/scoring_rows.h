@@ -21,7 +21,9 @@ struct ScoringRowResult {
   int32_t* ids = nullptr;      // [top_k], the caller's; by falling logit, ties by lowest id
   float* log_probs = nullptr;  // [top_k], the caller's
   float* candidate_log_probs = nullptr;  // [num_candidates], the caller's
+  float* dense_log_probs = nullptr;      // [V], the caller's; null: not asked for
   float log_tail = 0;  // log-sum-exp over the complement of ids, minus the normaliser
+  float candidate_log_tail = 0;  // the same of ids and candidates together; with candidates only
   float log_support_mass = 0;
   float log_sum_exp = 0;  // the normaliser, of logits / temperature
   float sampled_log_prob = 0;
@@ -34,7 +36,7 @@ struct ScoringRowScratch {
   std::vector<float> tile_max, tile_order;
   std::vector<int32_t> candidates;
   std::vector<float> taken;
-  std::vector<double> taken_scaled;
+  std::vector<double> taken_scaled, outside_scaled;
 };
 
 // The ids of the k largest of logits[V], largest first, ties by lowest id. NaN counts as -inf.

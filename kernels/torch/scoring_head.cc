@@ -57,11 +57,18 @@ void ScoringRowsCpu(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
             result.candidate_log_probs =
                 output->candidate_log_probs_NM.mutable_data_ptr<float>() + n * num_candidates;
           }
+          if (options.dense) {
+            result.dense_log_probs =
+                output->dense_log_probs_NV.mutable_data_ptr<float>() + n * vocabulary_size;
+          }
           result.ids = output->ids_Nk.mutable_data_ptr<int32_t>() + n * k;
           result.log_probs = output->log_probs_Nk.mutable_data_ptr<float>() + n * k;
           cpu::ScoringRow(request, logits + row * vocabulary_size, vocabulary_size, &scratch,
                           &result);
           output->log_tail_N.mutable_data_ptr<float>()[n] = result.log_tail;
+          if (num_candidates > 0) {
+            output->candidate_log_tail_N.mutable_data_ptr<float>()[n] = result.candidate_log_tail;
+          }
           output->log_support_mass_N.mutable_data_ptr<float>()[n] = result.log_support_mass;
           output->log_sum_exp_N.mutable_data_ptr<float>()[n] = result.log_sum_exp;
           if (sampled_N.defined()) {
@@ -106,8 +113,11 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const at::Tensor& lm_
     if (options.rank) output.sampled_ranks_N = at::empty({num_rows}, ints);
   }
   if (options.entropy) output.entropy_N = at::empty({num_rows}, floats);
-  if (candidates_NM.defined())
+  if (candidates_NM.defined()) {
     output.candidate_log_probs_NM = at::empty(candidates_NM.sizes(), floats);
+    output.candidate_log_tail_N = at::empty({num_rows}, floats);
+  }
+  if (options.dense) output.dense_log_probs_NV = at::empty({num_rows, vocabulary_size}, floats);
 
 #ifdef TAOPD_CUDA
   // Larger k: the composition below.

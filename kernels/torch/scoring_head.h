@@ -1,5 +1,5 @@
 // The teacher's head: hidden states to exact top-k, log tail, sampled log-prob and rank, in chunks
-// of rows; [N, V] never exists beyond one chunk. Logits accumulate in fp32.
+// of rows; [N, V] never exists beyond one chunk, unless it is asked for (dense). Logits accumulate in fp32.
 //
 // Shapes: N rows, H hidden, V vocabulary, k top-k, M candidates.
 #pragma once
@@ -15,6 +15,7 @@ struct ScoringOptions {
   double temperature = 1.0;
   bool entropy = false;
   bool rank = false;
+  bool dense = false;
   int64_t workspace_bytes = 256 << 20;
 };
 
@@ -27,6 +28,8 @@ struct ScoringOutput {
   at::Tensor sampled_ranks_N;      // number of ids with a logit >= the sampled one's
   at::Tensor entropy_N;
   at::Tensor candidate_log_probs_NM;
+  at::Tensor candidate_log_tail_N;  // log-sum-exp over the complement of ids and candidates
+  at::Tensor dense_log_probs_NV;    // the one output of size [N, V]
   at::Tensor log_support_mass_N;  // log-sum-exp over ids, minus the normaliser
   at::Tensor log_sum_exp_N;       // of logits / temperature
 };

@@ -52,9 +52,22 @@ void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
   if (candidates_NM.defined()) {
     candidate_logits_CM = logits_CV.gather(1, rows_of(candidates_NM).to(device, at::kLong));
   }
+  const at::Tensor dense_CV = options.dense ? logits_CV.clone() : at::Tensor();
   const at::Tensor ids_Ck = TopKAten(logits_CV, options.top_k);
   const at::Tensor support_Ck = logits_CV.gather(1, ids_Ck).to(at::kDouble) * scale;
   logits_CV.scatter_(1, ids_Ck, -kInf);
+  // The candidates outside of the top-k, each once: the others are -inf by then.
+  at::Tensor outside_CM = at::empty({num_rows, 0}, support_Ck.options());
+  if (candidates_NM.defined() && candidates_NM.size(1) > 0) {
+    const at::Tensor sorted_CM =
+        std::get<0>(rows_of(candidates_NM).to(device, at::kLong).sort(1));
+    outside_CM = logits_CV.gather(1, sorted_CM).to(at::kDouble) * scale;
+    const int64_t num_pairs = sorted_CM.size(1) - 1;
+    const at::Tensor repeated_CM =
+        sorted_CM.narrow(1, 1, num_pairs).eq(sorted_CM.narrow(1, 0, num_pairs));
+    outside_CM.narrow(1, 1, num_pairs).masked_fill_(repeated_CM, -kInf);
+    logits_CV.scatter_(1, sorted_CM, -kInf);
+  }
 
   // The complement with its own maximum; sums in float32 blocks as ATen does them, logarithms in
   // float64.
@@ -64,7 +77,8 @@ void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
   const at::Tensor exp_CV = logits_CV.exp();
   const at::Tensor sum_C = exp_CV.sum(1).to(at::kDouble);
   const at::Tensor shift_C = shift_C1.squeeze(1).to(at::kDouble) * scale;
-  const at::Tensor tail_C = sum_C.log() + shift_C;
+  const at::Tensor rest_lse_C = sum_C.log() + shift_C;
+  const at::Tensor tail_C = at::logaddexp(rest_lse_C, at::logsumexp(outside_CM, 1));
   const at::Tensor log_support_C = at::logsumexp(support_Ck, 1);
   const at::Tensor log_sum_exp_C = at::logaddexp(tail_C, log_support_C);
   const at::Tensor log_sum_exp_C1 = log_sum_exp_C.unsqueeze(1);
@@ -81,6 +95,11 @@ void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
   if (candidates_NM.defined()) {
     rows_of(output->candidate_log_probs_NM)
         .copy_(candidate_logits_CM.to(at::kDouble) * scale - log_sum_exp_C1);
+    rows_of(output->candidate_log_tail_N).copy_(rest_lse_C - log_sum_exp_C);
+  }
+  if (options.dense) {
+    rows_of(output->dense_log_probs_NV)
+        .copy_(dense_CV.to(at::kDouble) * scale - log_sum_exp_C1);
   }
   if (options.entropy) {
     // lse - sum_v p_v z_v over both parts; x is clamped so that exp(x) x is 0, not NaN, for x =
@@ -88,8 +107,8 @@ void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
     const at::Tensor sum_x_C = exp_CV.mul_(logits_CV.clamp_min_(-128)).sum(1).to(at::kDouble);
     const at::Tensor rest_C =
         at::where(sum_C.eq(0), at::zeros_like(sum_C),
-                  (tail_C - log_sum_exp_C).exp() * (log_sum_exp_C - shift_C - sum_x_C / sum_C));
-    const at::Tensor log_p_Ck = support_Ck - log_sum_exp_C1;
+                  (rest_lse_C - log_sum_exp_C).exp() * (log_sum_exp_C - shift_C - sum_x_C / sum_C));
+    const at::Tensor log_p_Ck = at::cat({support_Ck, outside_CM}, 1) - log_sum_exp_C1;
     const at::Tensor support_C = -(log_p_Ck.exp() * log_p_Ck.clamp_min(-1e4)).sum(1);
     rows_of(output->entropy_N).copy_((rest_C + support_C).clamp_min(0));
   }

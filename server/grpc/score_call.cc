@@ -36,7 +36,7 @@ absl::Status ScoreCall::Submit(const v1::ScoreRequest& request) {
   TAOPD_ASSIGN_OR_RETURN(model_, state_->Admit());
   TAOPD_ASSIGN_OR_RETURN(InferenceRequest converted,
                          ToInferenceRequest(request, *model_, DeadlineOf(*context_)));
-  memory_ = state_->message_budget().TryReserve(AnswerMemoryBytes(request));
+  memory_ = state_->message_budget().TryReserve(AnswerMemoryBytes(request, model_->limits));
   if (!memory_) return MessageMemoryExhausted(*state_);
   const RequestHandle handle = model_->engine->Submit(
       std::move(converted),

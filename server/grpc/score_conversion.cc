@@ -25,19 +25,23 @@ absl::Status CopyTokenIds(const char* field, const Ids& ids, int64_t vocab_size,
   return absl::OkStatus();
 }
 
-int64_t ResponseBytes(const v1::ScoreRequest& request) {
+int64_t ResponseBytes(const v1::ScoreRequest& request, int64_t vocab_size) {
   const v1::ScoreOptions& options = request.options();
   const int64_t words_per_row = 2 * int64_t{request.top_k()} + 2 + request.num_candidates() +
-                                options.entropy() + options.rank() + 2 * options.support_stats();
+                                (request.num_candidates() > 0) + options.entropy() +
+                                options.rank() + 2 * options.support_stats() +
+                                (options.dense() ? vocab_size : 0);
   return (request.token_ids_size() - int64_t{request.score_start()}) * words_per_row * 4 +
          kResponseOverheadBytes;
 }
 
-absl::Status CheckResponseSize(const v1::ScoreRequest& request, int64_t num_rows) {
-  const int64_t bytes = ResponseBytes(request);
+absl::Status CheckResponseSize(const v1::ScoreRequest& request, int64_t num_rows,
+                               int64_t vocab_size) {
+  const int64_t bytes = ResponseBytes(request, vocab_size);
   if (bytes <= kMaxMessageBytes) return absl::OkStatus();
-  return InvalidArgument("top_k ", request.top_k(), " and num_candidates ",
-                         request.num_candidates(), " for ", num_rows, " rows need a response of ",
+  return InvalidArgument("top_k ", request.top_k(), ", num_candidates ", request.num_candidates(),
+                         request.options().dense() ? Concat(" and dense over ", vocab_size) : "",
+                         " for ", num_rows, " rows need a response of ",
                          bytes, " bytes, the limit is ", kMaxMessageBytes);
 }
 
@@ -88,13 +92,17 @@ absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& requ
     return InvalidArgument("num_candidates ", request.num_candidates(), " exceeds the limit ",
                            limits.max_candidates);
   }
+  if (request.options().dense() && limits.vocab_size > limits.max_dense_vocab_size) {
+    return InvalidArgument("options.dense: the vocabulary of ", limits.vocab_size,
+                           " exceeds max_dense_vocab_size ", limits.max_dense_vocab_size);
+  }
   const int64_t num_rows = num_tokens - request.score_start();
   const int64_t num_candidate_ids = num_rows * request.num_candidates();
   if (request.candidate_ids_size() != num_candidate_ids) {
     return InvalidArgument("candidate_ids has ", request.candidate_ids_size(), " ids, ", num_rows,
                            " rows of ", request.num_candidates(), " need ", num_candidate_ids);
   }
-  TAOPD_RETURN_IF_ERROR(CheckResponseSize(request, num_rows));
+  TAOPD_RETURN_IF_ERROR(CheckResponseSize(request, num_rows, limits.vocab_size));
 
   InferenceRequest out;
   out.request_id = request.request_id();
@@ -108,6 +116,7 @@ absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& requ
   score.entropy = request.options().entropy();
   score.rank = request.options().rank();
   score.support_stats = request.options().support_stats();
+  score.dense = request.options().dense();
   score.num_candidates = static_cast<int32_t>(request.num_candidates());
   TAOPD_RETURN_IF_ERROR(CopyTokenIds("candidate_ids", request.candidate_ids(), limits.vocab_size,
                                      &score.candidate_ids));
@@ -115,8 +124,8 @@ absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& requ
   return out;
 }
 
-int64_t AnswerMemoryBytes(const v1::ScoreRequest& request) {
-  return 2 * ResponseBytes(request) + 8 * int64_t{request.token_ids_size()};
+int64_t AnswerMemoryBytes(const v1::ScoreRequest& request, const EngineLimits& limits) {
+  return 2 * ResponseBytes(request, limits.vocab_size) + 8 * int64_t{request.token_ids_size()};
 }
 
 v1::ScoreResponse ToScoreResponse(const std::string& request_id, const std::string& revision,
@@ -134,6 +143,8 @@ v1::ScoreResponse ToScoreResponse(const std::string& request_id, const std::stri
   AddAll(rows.candidate_log_probs, response.mutable_candidate_logprobs());
   AddAll(rows.log_support_mass, response.mutable_log_support_mass());
   AddAll(rows.log_sum_exp, response.mutable_log_sum_exp());
+  AddAll(rows.candidate_log_tail, response.mutable_candidate_log_tail());
+  AddAll(rows.dense_log_probs, response.mutable_dense_logprobs());
   return response;
 }
 
@@ -149,6 +160,7 @@ v1::GetTeacherInfoResponse ToTeacherInfo(const ServedModel& model) {
   info.set_max_model_len(static_cast<uint32_t>(model.limits.max_model_len));
   info.set_max_top_k(static_cast<uint32_t>(model.MaxTopK()));
   info.set_max_candidates(static_cast<uint32_t>(model.limits.max_candidates));
+  info.set_max_dense_vocab_size(static_cast<uint32_t>(model.limits.max_dense_vocab_size));
   info.set_dtype(model.dtype);
   info.set_supports_temperature(true);
   info.set_protocol_version(kProtocolVersion);

@@ -20,7 +20,7 @@ absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& requ
                                                     const ServedModel& model, absl::Time deadline);
 
 // Memory that the request's answer takes until it is sent: the engine's arrays and the message.
-int64_t AnswerMemoryBytes(const v1::ScoreRequest& request);
+int64_t AnswerMemoryBytes(const v1::ScoreRequest& request, const EngineLimits& limits);
 
 v1::ScoreResponse ToScoreResponse(const std::string& request_id, const std::string& revision,
                                   const ScoreRows& rows);

@@ -98,7 +98,7 @@ absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t numbe
                          ToInferenceRequest(request, *model, deadline_));
   // Shared: the callback must be copyable.
   auto memory = std::make_shared<ByteBudget::Reservation>(
-      state_->message_budget().TryReserve(AnswerMemoryBytes(request)));
+      state_->message_budget().TryReserve(AnswerMemoryBytes(request, model->limits)));
   if (!*memory) return MessageMemoryExhausted(*state_);
   auto done = [this, number, started_at, model, memory,
                request_id = request.request_id()](absl::StatusOr<InferenceResult> result) {

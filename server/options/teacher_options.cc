@@ -45,6 +45,10 @@ void TeacherOptions::Visit(SettingVisitor& v) {
       "max_logprobs", &max_logprobs,
       "Largest top_k, prompt_logprobs and logprobs of a request, and most candidate ids a row.",
       Between<int64_t>(0, kMaxInt32));
+  v.Setting("max_dense_vocab_size", &max_dense_vocab_size,
+            "Largest vocabulary whose log-probs of every id a request may ask for over gRPC, 4 bytes "
+            "an id and row.",
+            Between<int64_t>(0, kMaxInt32));
   v.Setting("max_num_batched_tokens", &max_num_batched_tokens, "Tokens of one engine step.",
             Between<int64_t>(1, kMaxInt32));
   v.Setting("max_num_seqs", &max_num_seqs, "Sequences that run at once.",
@@ -75,6 +79,7 @@ EngineOptions TeacherOptions::ToEngineOptions() const {
   engine.max_model_len = max_model_len;
   engine.max_top_k = static_cast<int32_t>(max_logprobs);
   engine.max_candidates = static_cast<int32_t>(max_logprobs);
+  engine.max_dense_vocab_size = max_dense_vocab_size;
   engine.max_num_seqs = max_num_seqs;
   engine.max_num_batched_tokens = max_num_batched_tokens;
   engine.max_queued_tokens = max_queued_tokens;

@@ -86,6 +86,18 @@ inline ScoreRows FakeScore(const std::vector<int32_t>& token_ids, const ScorePar
       rows.candidate_log_probs.push_back(
           static_cast<float>(log_probs[params.candidate_ids[r * params.num_candidates + m]]));
     }
+    if (params.num_candidates > 0) {
+      std::vector<double> rest = log_probs;
+      for (int j = 0; j < params.top_k; ++j) rest[order[j]] = -std::numeric_limits<double>::infinity();
+      for (int m = 0; m < params.num_candidates; ++m) {
+        rest[params.candidate_ids[r * params.num_candidates + m]] =
+            -std::numeric_limits<double>::infinity();
+      }
+      rows.candidate_log_tail.push_back(static_cast<float>(LogSumExp(rest)));
+    }
+    if (params.dense) {
+      rows.dense_log_probs.insert(rows.dense_log_probs.end(), log_probs.begin(), log_probs.end());
+    }
     if (params.support_stats) {
       rows.log_support_mass.push_back(static_cast<float>(LogSumExp(support)));
       rows.log_sum_exp.push_back(static_cast<float>(t));
@@ -125,6 +137,7 @@ class FakeEngine final : public InferenceEngine {
                                              .max_model_len = 64,
                                              .max_top_k = 8,
                                              .max_candidates = 4,
+                                             .max_dense_vocab_size = kFakeVocab,
                                              .max_num_seqs = 16,
                                              .max_queued_tokens = 100000})
       : limits_(limits), thread_([this] { Run(); }) {}

@@ -26,6 +26,8 @@ class EngineTeacher final : public TeacherClient {
     info.head_vocab_size = engine_->limits().vocab_size;
     info.max_model_len = engine_->limits().max_model_len;
     info.max_top_k = engine_->limits().max_top_k;
+    info.max_candidates = engine_->limits().max_candidates;
+    info.max_dense_vocab_size = engine_->limits().max_dense_vocab_size;
     info.supports_temperature = true;
     return info;
   }
@@ -37,6 +39,10 @@ class EngineTeacher final : public TeacherClient {
     params.start = request.score_start;
     params.top_k = request.top_k;
     params.temperature = request.temperature;
+    params.entropy = request.entropy;
+    params.dense = request.dense;
+    params.num_candidates = request.num_candidates;
+    params.candidate_ids = std::move(request.candidate_ids);
     inference.score = params;
     engine_->Submit(std::move(inference), [done = std::move(done)](absl::StatusOr<InferenceResult> result) {
       if (!result.ok()) return done(result.status());
@@ -47,6 +53,10 @@ class EngineTeacher final : public TeacherClient {
       scores.log_probs = std::move(rows.log_probs);
       scores.log_tail = std::move(rows.log_tail);
       scores.sampled_log_probs = std::move(rows.sampled_log_probs);
+      scores.entropy = std::move(rows.entropy);
+      scores.candidate_log_probs = std::move(rows.candidate_log_probs);
+      scores.candidate_log_tail = std::move(rows.candidate_log_tail);
+      scores.dense_log_probs = std::move(rows.dense_log_probs);
       done(std::move(scores));
     });
   }

@@ -117,6 +117,9 @@ class GrpcTeacherClient final : public TeacherClient {
       }
       agreed.max_model_len = std::min(agreed.max_model_len, info.max_model_len);
       agreed.max_top_k = std::min(agreed.max_top_k, info.max_top_k);
+      agreed.max_candidates = std::min(agreed.max_candidates, info.max_candidates);
+      agreed.max_dense_vocab_size =
+          std::min(agreed.max_dense_vocab_size, info.max_dense_vocab_size);
       agreed.supports_temperature &= info.supports_temperature;
     }
     return agreed;

@@ -53,14 +53,13 @@ v1::ScoreRequest ToProto(const TeacherRequest& request, const TeacherInfo& info)
   proto.set_top_k(static_cast<uint32_t>(request.top_k));
   proto.set_temperature(request.temperature);
   proto.set_expected_revision(info.revision);
+  if (request.entropy) proto.mutable_options()->set_entropy(true);
+  if (request.dense) proto.mutable_options()->set_dense(true);
+  proto.set_num_candidates(static_cast<uint32_t>(request.num_candidates));
+  proto.mutable_candidate_ids()->Add(request.candidate_ids.begin(), request.candidate_ids.end());
   return proto;
 }
 
-// Bytes of the reply's arrays: ids and log-probs [R,k], tail and sampled log-prob [R].
-int64_t ReplyBytes(const TeacherRequest& request) {
-  const int64_t num_rows = static_cast<int64_t>(request.token_ids.size()) - request.score_start;
-  return num_rows * 8 * (request.top_k + 1);
-}
 
 // A message above the limit fails in the same way each time, though gRPC gives it the code of a
 // full queue; its text is the only sign.
@@ -113,9 +112,12 @@ GrpcScoreTransport::~GrpcScoreTransport() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-absl::Status GrpcScoreTransport::Check(const TeacherRequest& request) const {
-  const int64_t request_bytes = 4 * static_cast<int64_t>(request.token_ids.size());
-  const int64_t bytes = std::max(request_bytes, ReplyBytes(request));
+absl::Status GrpcScoreTransport::Check(const TeacherRequest& request,
+                                       const TeacherInfo& info) const {
+  const int64_t request_bytes =
+      4 * static_cast<int64_t>(request.token_ids.size() + request.candidate_ids.size());
+  const int64_t num_rows = static_cast<int64_t>(request.token_ids.size()) - request.score_start;
+  const int64_t bytes = std::max(request_bytes, ScoreReplyBytes(request, num_rows, info));
   if (bytes <= max_message_bytes_) return absl::OkStatus();
   return InvalidArgument("its messages need ", bytes, " bytes, above max_message_bytes ",
                          max_message_bytes_);
@@ -214,6 +216,12 @@ absl::StatusOr<TeacherScores> ScoresOfReply(const v1::ScoreResponse& reply,
   scores.log_probs.assign(reply.logprobs().begin(), reply.logprobs().end());
   scores.log_tail.assign(reply.log_tail().begin(), reply.log_tail().end());
   scores.sampled_log_probs.assign(reply.sampled_logprobs().begin(), reply.sampled_logprobs().end());
+  scores.entropy.assign(reply.entropy().begin(), reply.entropy().end());
+  scores.candidate_log_probs.assign(reply.candidate_logprobs().begin(),
+                                    reply.candidate_logprobs().end());
+  scores.candidate_log_tail.assign(reply.candidate_log_tail().begin(),
+                                   reply.candidate_log_tail().end());
+  scores.dense_log_probs.assign(reply.dense_logprobs().begin(), reply.dense_logprobs().end());
   TAOPD_RETURN_IF_ERROR(VerifyTeacherScores(scores, request, info));
   return scores;
 }
@@ -237,6 +245,8 @@ absl::StatusOr<TeacherInfo> InfoOfReply(const v1::GetTeacherInfoResponse& reply)
   info.head_vocab_size = reply.head_vocab_size();
   info.max_model_len = reply.max_model_len();
   info.max_top_k = reply.max_top_k();
+  info.max_candidates = reply.max_candidates();
+  info.max_dense_vocab_size = reply.max_dense_vocab_size();
   info.supports_temperature = reply.supports_temperature();
   return info;
 }

@@ -29,7 +29,7 @@ class GrpcScoreTransport final : public ScoreTransport {
 
   ~GrpcScoreTransport() override;  // REQUIRES: every call has ended
 
-  absl::Status Check(const TeacherRequest& request) const override;
+  absl::Status Check(const TeacherRequest& request, const TeacherInfo& info) const override;
   void Start(size_t endpoint, const TeacherRequest& request, const TeacherInfo& info,
              absl::Duration timeout, std::function<void(Result)> done) override;
   void CancelAll() override;

@@ -112,7 +112,7 @@ void RetryingClient::Score(TeacherRequest request, Done done) {
   absl::Status status = FailedPrecondition("Score before Connect: the teacher is not known yet");
   if (work->info != nullptr) {
     status = VerifyTeacherRequest(work->request, *work->info);
-    if (status.ok()) status = transport_->Check(work->request);
+    if (status.ok()) status = transport_->Check(work->request, *work->info);
     status = Annotate(status, Concat("request \"", work->request.request_id, "\""));
   }
 

@@ -44,7 +44,7 @@ class ScoreTransport {
   };
   virtual ~ScoreTransport() = default;
   // INVALID_ARGUMENT for a request that this transport can never carry.
-  virtual absl::Status Check(const TeacherRequest& request) const = 0;
+  virtual absl::Status Check(const TeacherRequest& request, const TeacherInfo& info) const = 0;
   // Calls `done` once, on any thread, within about `timeout`; also after CancelAll. `scores` are
   // verified by the transport. `request` and `info` live until then. Calling it from inside of
   // Start is for tests: the next request then starts in the same stack.

@@ -26,6 +26,8 @@ struct TeacherInfo {
   int64_t head_vocab_size = 0;
   int64_t max_model_len = 0;
   int64_t max_top_k = 0;
+  int64_t max_candidates = 0;
+  int64_t max_dense_vocab_size = 0;  // dense log-probs only of a head_vocab_size up to this
   bool supports_temperature = false;
 };
 
@@ -35,6 +37,10 @@ struct TeacherRequest {
   int64_t score_start = 1;         // first response position
   int32_t top_k = 16;
   float temperature = 1.0f;
+  bool entropy = false;
+  bool dense = false;                  // the log-probs of every id
+  int32_t num_candidates = 0;          // M
+  std::vector<int32_t> candidate_ids;  // [R, M] ids whose log-probs are wanted as well
 };
 
 // R = P - score_start rows; see proto/taopd/v1/teacher.proto.
@@ -44,6 +50,10 @@ struct TeacherScores {
   std::vector<float> log_probs;          // [R, k]
   std::vector<float> log_tail;           // [R]
   std::vector<float> sampled_log_probs;  // [R]
+  std::vector<float> entropy;              // [R], where asked for
+  std::vector<float> candidate_log_probs;  // [R, M]
+  std::vector<float> candidate_log_tail;   // [R] outside of ids and candidates, when M > 0
+  std::vector<float> dense_log_probs;      // [R, V], where asked for
   std::string revision;
 };
 

@@ -16,6 +16,10 @@ struct Row {
   float log_tail;
   float sampled_log_prob;
   int32_t sampled_id;
+  std::span<const int32_t> candidate_ids_m;
+  std::span<const float> candidate_log_probs_m;
+  float candidate_log_tail;
+  std::span<const float> dense_log_probs_v;
 };
 
 template <typename... Parts>
@@ -24,6 +28,9 @@ absl::Status BadRow(const Row& row, const Parts&... parts) {
 }
 
 bool IsLogProb(float value) { return value <= kLogProbSlack; }  // false for NaN; -inf is legal
+
+// The same log-prob from two places of a reply.
+bool AreEqual(float a, float b) { return a == b || std::abs(a - b) <= kLogProbSlack; }
 
 absl::Status VerifyIds(const Row& row, int64_t head_vocab_size, std::vector<int32_t>* scratch) {
   for (const int32_t id : row.ids_k) {
@@ -62,8 +69,7 @@ absl::Status VerifySampled(const Row& row) {
   const auto found = std::find(row.ids_k.begin(), row.ids_k.end(), row.sampled_id);
   if (found != row.ids_k.end()) {
     const float expected = row.log_probs_k[found - row.ids_k.begin()];
-    const bool is_equal = sampled == expected || std::abs(sampled - expected) <= kLogProbSlack;
-    if (!is_equal) {
+    if (!AreEqual(sampled, expected)) {
       return BadRow(row, "sampled_logprobs ", sampled, " contradicts logprobs ", expected,
                     " of the same id ", row.sampled_id);
     }
@@ -85,12 +91,81 @@ absl::Status VerifySampled(const Row& row) {
   return absl::OkStatus();
 }
 
+absl::Status VerifyCandidates(const Row& row) {
+  if (!IsLogProb(row.candidate_log_tail)) {
+    return BadRow(row, "candidate_log_tail is ", row.candidate_log_tail);
+  }
+  double mass = std::exp(static_cast<double>(row.candidate_log_tail));
+  for (const float log_prob : row.log_probs_k) mass += std::exp(static_cast<double>(log_prob));
+  for (size_t j = 0; j < row.candidate_ids_m.size(); ++j) {
+    const int32_t id = row.candidate_ids_m[j];
+    const float log_prob = row.candidate_log_probs_m[j];
+    if (!IsLogProb(log_prob)) return BadRow(row, "candidate_logprobs[", j, "] is ", log_prob);
+    if (id == row.sampled_id && !AreEqual(log_prob, row.sampled_log_prob)) {
+      return BadRow(row, "candidate_logprobs ", log_prob, " contradicts sampled_logprobs ",
+                    row.sampled_log_prob, " of the same id ", id);
+    }
+    const auto found = std::find(row.ids_k.begin(), row.ids_k.end(), id);
+    if (found != row.ids_k.end()) {
+      const float expected = row.log_probs_k[found - row.ids_k.begin()];
+      if (!AreEqual(log_prob, expected)) {
+        return BadRow(row, "candidate_logprobs ", log_prob, " contradicts logprobs ", expected,
+                      " of the same id ", id);
+      }
+      continue;
+    }
+    if (!row.log_probs_k.empty() && log_prob > row.log_probs_k.back() + kLogProbSlack) {
+      return BadRow(row, "candidate_logprobs ", log_prob, " of id ", id,
+                    " is above the last of the ids, ", row.log_probs_k.back());
+    }
+    const auto before = row.candidate_ids_m.begin() + static_cast<std::ptrdiff_t>(j);
+    if (std::find(row.candidate_ids_m.begin(), before, id) == before) {
+      mass += std::exp(static_cast<double>(log_prob));
+    }
+  }
+  if (std::abs(mass - 1.0) > kMassSlack) {
+    return BadRow(row, "ids, candidates and their tail have the mass ", mass, " instead of 1");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerifyDense(const Row& row) {
+  double mass = 0;
+  for (size_t v = 0; v < row.dense_log_probs_v.size(); ++v) {
+    const float log_prob = row.dense_log_probs_v[v];
+    if (!IsLogProb(log_prob)) return BadRow(row, "dense_logprobs[", v, "] is ", log_prob);
+    mass += std::exp(static_cast<double>(log_prob));
+  }
+  if (std::abs(mass - 1.0) > kMassSlack) {
+    return BadRow(row, "dense_logprobs have the mass ", mass, " instead of 1");
+  }
+  const auto verify_entry = [&](int32_t id, float expected) {
+    const float log_prob = row.dense_log_probs_v[id];
+    if (AreEqual(log_prob, expected)) return absl::OkStatus();
+    return BadRow(row, "dense_logprobs ", log_prob, " contradicts ", expected, " of the same id ",
+                  id);
+  };
+  for (size_t j = 0; j < row.ids_k.size(); ++j) {
+    TAOPD_RETURN_IF_ERROR(verify_entry(row.ids_k[j], row.log_probs_k[j]));
+  }
+  return verify_entry(row.sampled_id, row.sampled_log_prob);
+}
+
 absl::Status VerifyCount(const char* field, size_t size, int64_t expected) {
   if (static_cast<int64_t>(size) == expected) return absl::OkStatus();
   return DataLoss("teacher reply: ", field, " has ", size, " values instead of ", expected);
 }
 
 }  // namespace
+
+int64_t ScoreReplyBytes(const TeacherRequest& request, int64_t num_rows, const TeacherInfo& info) {
+  // ids and log-probs [R,k], tail and sampled log-prob [R]; then what may be asked for.
+  int64_t words_per_row = 2 * int64_t{request.top_k} + 2 + request.num_candidates;
+  words_per_row += request.num_candidates > 0 ? 1 : 0;
+  words_per_row += request.entropy ? 1 : 0;
+  words_per_row += request.dense ? info.head_vocab_size : 0;
+  return 4 * num_rows * words_per_row;
+}
 
 absl::Status VerifyTeacherRequest(const TeacherRequest& request, const TeacherInfo& info) {
   const int64_t num_tokens = static_cast<int64_t>(request.token_ids.size());
@@ -112,6 +187,27 @@ absl::Status VerifyTeacherRequest(const TeacherRequest& request, const TeacherIn
   if (request.temperature != 1.0f && !info.supports_temperature) {
     return InvalidArgument("temperature ", request.temperature,
                            ": this teacher supports only temperature 1");
+  }
+  if (request.num_candidates < 0 || request.num_candidates > info.max_candidates) {
+    return InvalidArgument("num_candidates ", request.num_candidates, " is outside [0, ",
+                           info.max_candidates, "], the teacher's max_candidates");
+  }
+  const int64_t num_candidate_ids = (num_tokens - request.score_start) * request.num_candidates;
+  if (static_cast<int64_t>(request.candidate_ids.size()) != num_candidate_ids) {
+    return InvalidArgument("candidate_ids has ", request.candidate_ids.size(),
+                           " ids; num_candidates ", request.num_candidates, " needs ",
+                           num_candidate_ids);
+  }
+  for (size_t i = 0; i < request.candidate_ids.size(); ++i) {
+    const int32_t id = request.candidate_ids[i];
+    if (id < 0 || id >= info.head_vocab_size) {
+      return InvalidArgument("candidate_ids[", i, "] ", id, " is outside [0, ",
+                             info.head_vocab_size, "), the teacher's head_vocab_size");
+    }
+  }
+  if (request.dense && info.head_vocab_size > info.max_dense_vocab_size) {
+    return InvalidArgument("dense: the teacher's head_vocab_size ", info.head_vocab_size,
+                           " exceeds its max_dense_vocab_size ", info.max_dense_vocab_size);
   }
   for (int64_t t = 0; t < num_tokens; ++t) {
     if (request.token_ids[t] < 0 || request.token_ids[t] >= info.head_vocab_size) {
@@ -138,6 +234,18 @@ absl::Status VerifyTeacherScores(const TeacherScores& scores, const TeacherReque
   TAOPD_RETURN_IF_ERROR(VerifyCount("log_tail", scores.log_tail.size(), num_rows));
   TAOPD_RETURN_IF_ERROR(VerifyCount("sampled_logprobs", scores.sampled_log_probs.size(), num_rows));
 
+  const int64_t m = request.num_candidates;
+  const int64_t dense = request.dense ? info.head_vocab_size : 0;
+  TAOPD_RETURN_IF_ERROR(
+      VerifyCount("candidate_logprobs", scores.candidate_log_probs.size(), num_rows * m));
+  TAOPD_RETURN_IF_ERROR(VerifyCount("candidate_log_tail", scores.candidate_log_tail.size(),
+                                    m > 0 ? num_rows : 0));
+  TAOPD_RETURN_IF_ERROR(
+      VerifyCount("dense_logprobs", scores.dense_log_probs.size(), num_rows * dense));
+  TAOPD_RETURN_IF_ERROR(
+      VerifyCount("entropy", scores.entropy.size(), request.entropy ? num_rows : 0));
+  const double max_entropy = std::log(static_cast<double>(info.head_vocab_size));
+
   std::vector<int32_t> scratch;
   for (int64_t r = 0; r < num_rows; ++r) {
     const Row row{r,
@@ -145,10 +253,19 @@ absl::Status VerifyTeacherScores(const TeacherScores& scores, const TeacherReque
                   std::span(scores.log_probs).subspan(r * k, k),
                   scores.log_tail[r],
                   scores.sampled_log_probs[r],
-                  request.token_ids[request.score_start + r]};
+                  request.token_ids[request.score_start + r],
+                  std::span(request.candidate_ids).subspan(r * m, m),
+                  std::span(scores.candidate_log_probs).subspan(r * m, m),
+                  m > 0 ? scores.candidate_log_tail[r] : 0.0f,
+                  std::span(scores.dense_log_probs).subspan(r * dense, dense)};
     TAOPD_RETURN_IF_ERROR(VerifyIds(row, info.head_vocab_size, &scratch));
     TAOPD_RETURN_IF_ERROR(VerifyDistribution(row));
     TAOPD_RETURN_IF_ERROR(VerifySampled(row));
+    if (m > 0) TAOPD_RETURN_IF_ERROR(VerifyCandidates(row));
+    if (request.dense) TAOPD_RETURN_IF_ERROR(VerifyDense(row));
+    if (request.entropy && !(scores.entropy[r] >= 0 && scores.entropy[r] <= max_entropy + kLogProbSlack)) {
+      return BadRow(row, "entropy ", scores.entropy[r], " is outside [0, ", max_entropy, "]");
+    }
   }
   return absl::OkStatus();
 }

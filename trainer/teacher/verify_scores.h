@@ -12,6 +12,10 @@ namespace taopd {
 inline constexpr float kLogProbSlack = 1e-3f;
 inline constexpr double kMassSlack = 1e-3;
 
+// Bytes of the arrays of a reply with `num_rows` rows to a request that asks for what `request` does
+// (its tokens do not matter).
+int64_t ScoreReplyBytes(const TeacherRequest& request, int64_t num_rows, const TeacherInfo& info);
+
 // INVALID_ARGUMENT when the request exceeds a limit of the teacher, or is malformed.
 absl::Status VerifyTeacherRequest(const TeacherRequest& request, const TeacherInfo& info);
 
@@ -20,7 +24,9 @@ absl::Status VerifyTeacherRequest(const TeacherRequest& request, const TeacherIn
 //   ids are in [0, head_vocab_size) and distinct within a row;
 //   log-probs are no NaN, at most 0, and fall along a row;
 //   each row's ids and tail together have the mass 1;
-//   the sampled token's log-prob equals its entry in the row, or fits into the tail.
+//   the sampled token's log-prob equals its entry in the row, or fits into the tail;
+//   candidates agree with the row's ids, and have with these and their tail the mass 1;
+//   dense log-probs agree with the row's ids and have the mass 1; entropies fit the vocabulary.
 absl::Status VerifyTeacherScores(const TeacherScores& scores, const TeacherRequest& request,
                                  const TeacherInfo& info);
 

@@ -48,6 +48,8 @@ void ExpectScores(const ScoreRows& rows, const InferenceRequest& request,
   ASSERT_EQ(rows.sampled_ranks.size(), static_cast<size_t>(params.rank ? num_rows : 0));
   ASSERT_EQ(rows.entropy.size(), static_cast<size_t>(params.entropy ? num_rows : 0));
   ASSERT_EQ(rows.candidate_log_probs.size(), static_cast<size_t>(num_rows * m));
+  ASSERT_EQ(rows.candidate_log_tail.size(), static_cast<size_t>(m > 0 ? num_rows : 0));
+  ASSERT_EQ(rows.dense_log_probs.size(), static_cast<size_t>(params.dense ? num_rows * vocab_size : 0));
   ASSERT_EQ(rows.log_support_mass.size(), static_cast<size_t>(params.support_stats ? num_rows : 0));
   ASSERT_EQ(rows.log_sum_exp.size(), static_cast<size_t>(params.support_stats ? num_rows : 0));
 
@@ -89,6 +91,19 @@ void ExpectScores(const ScoreRows& rows, const InferenceRequest& request,
       EXPECT_NEAR(rows.candidate_log_probs[r * m + j],
                   z[params.candidate_ids[r * m + j]] - log_sum_exp, kLogProbTolerance);
     }
+    if (m > 0) {
+      double outside = 0.0;
+      const auto begin = params.candidate_ids.begin() + r * m;
+      for (int64_t j = k; j < vocab_size; ++j) {
+        if (std::find(begin, begin + m, order[j]) == begin + m) {
+          outside += std::exp(z[order[j]] - log_sum_exp);
+        }
+      }
+      EXPECT_NEAR(rows.candidate_log_tail[r], std::log(outside), kTailTolerance);
+    }
+    for (int64_t v = 0; params.dense && v < vocab_size; ++v) {
+      EXPECT_NEAR(rows.dense_log_probs[r * vocab_size + v], z[v] - log_sum_exp, kLogProbTolerance);
+    }
     if (params.support_stats) {
       EXPECT_NEAR(rows.log_sum_exp[r], log_sum_exp, kLogProbTolerance);
       // An empty support has no mass: log 0.
@@ -111,6 +126,7 @@ std::vector<InferenceRequest> VariedRequests() {
     request.score->entropy = i % 2 == 0;
     request.score->rank = i % 3 != 1;
     request.score->support_stats = i % 4 < 2;
+    request.score->dense = i % 4 == 1;
     if (i % 3 == 2) {
       request.score->num_candidates = 2;
       request.score->candidate_ids = RandomIds(2 * (length - start), 200 + i);
@@ -134,6 +150,8 @@ void ExpectSameBits(const ScoreRows& a, const ScoreRows& b) {
   ExpectSameBits(a.sampled_ranks, b.sampled_ranks);
   ExpectSameBits(a.entropy, b.entropy);
   ExpectSameBits(a.candidate_log_probs, b.candidate_log_probs);
+  ExpectSameBits(a.candidate_log_tail, b.candidate_log_tail);
+  ExpectSameBits(a.dense_log_probs, b.dense_log_probs);
   ExpectSameBits(a.log_support_mass, b.log_support_mass);
   ExpectSameBits(a.log_sum_exp, b.log_sum_exp);
 }

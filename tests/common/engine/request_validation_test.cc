@@ -14,6 +14,7 @@ EngineLimits Limits() {
   limits.max_model_len = 16;
   limits.max_top_k = 8;
   limits.max_candidates = 2;
+  limits.max_dense_vocab_size = 99;
   limits.max_num_seqs = 4;
   limits.max_queued_tokens = 1000;
   return limits;
@@ -74,6 +75,8 @@ TEST(ValidateRequest, NamesFieldValueAndLimit) {
   }
   ExpectRefused([](auto& r) { r.score->num_candidates = 3; },
                 {"score.num_candidates 3", "max_candidates 2"});
+  ExpectRefused([](auto& r) { r.score->dense = true; },
+                {"vocabulary of 100", "max_dense_vocab_size 99"});
   ExpectRefused([](auto& r) { r.score->num_candidates = -1; }, {"score.num_candidates -1"});
   ExpectRefused([](auto& r) { r.score->num_candidates = 2; }, {"candidate_ids has 0", "must be 6"});
   ExpectRefused([](auto& r) { r.score->candidate_ids = {1}; },

@@ -130,6 +130,55 @@ TEST_F(TeacherBinaryTest, FullDistributionSumsToOneAndTailsAreItsComplement) {
   }
 }
 
+TEST_F(TeacherBinaryTest, DenseRowsAndCandidatesAgreeWithTheFullTopK) {
+  Start();
+  const Golden golden = LoadGolden();
+  constexpr int kTopK = 3, kCandidates = 4;
+  v1::ScoreResponse full, answer;
+  ASSERT_TRUE(Score(*stub_, MakeRequest(golden.ids, 150, kVocab), &full).ok());
+  v1::ScoreRequest request = MakeRequest(golden.ids, 150, kTopK);
+  request.mutable_options()->set_dense(true);
+  request.set_num_candidates(kCandidates);
+  const int num_rows = full.log_tail_size();
+  for (int r = 0; r < num_rows; ++r) {
+    // One of the top-k, two others, one of these again.
+    for (const uint32_t id : {full.ids(r * kVocab + 1), full.ids(r * kVocab + 5),
+                              full.ids(r * kVocab + 9), full.ids(r * kVocab + 5)}) {
+      request.add_candidate_ids(id);
+    }
+  }
+  ASSERT_TRUE(Score(*stub_, request, &answer).ok());
+  ASSERT_EQ(answer.dense_logprobs_size(), num_rows * kVocab);
+  ASSERT_EQ(answer.candidate_log_tail_size(), num_rows);
+  for (int r = 0; r < num_rows; ++r) {
+    double outside = 0;
+    for (int j = 0; j < kVocab; ++j) {
+      const float expected = full.logprobs(r * kVocab + j);
+      const int id = static_cast<int>(full.ids(r * kVocab + j));
+      EXPECT_NEAR(answer.dense_logprobs(r * kVocab + id), expected, kProtocolTolerance);
+      if (j >= kTopK && j != 5 && j != 9) outside += std::exp(double{expected});
+    }
+    EXPECT_NEAR(answer.candidate_logprobs(r * kCandidates + 2), full.logprobs(r * kVocab + 9),
+                kProtocolTolerance);
+    EXPECT_NEAR(answer.candidate_log_tail(r), std::log(outside), kFloat64Tolerance);
+  }
+}
+
+TEST_F(TeacherBinaryTest, DenseRowsOfALargeVocabularyAreRefused) {
+  Start({"--max-dense-vocab-size", "511"});
+  grpc::ClientContext context;
+  v1::GetTeacherInfoResponse info;
+  ASSERT_TRUE(stub_->GetTeacherInfo(&context, {}, &info).ok());
+  EXPECT_EQ(info.max_dense_vocab_size(), 511u);
+  v1::ScoreRequest request = MakeRequest({1, 2, 3}, 1, 1);
+  request.mutable_options()->set_dense(true);
+  v1::ScoreResponse response;
+  const grpc::Status status = Score(*stub_, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(),
+              HasSubstr("vocabulary of 512 exceeds max_dense_vocab_size 511"));
+}
+
 TEST_F(TeacherBinaryTest, BothProtocolsSayTheSame) {
   Start();
   const Golden golden = LoadGolden();

@@ -111,6 +111,19 @@ void ExpectMatchesOracle(const at::Tensor& logits_NV, const at::Tensor& sampled,
                   kLogProbTolerance * (1 - log_p))
           << where;
     }
+    if (candidates.defined() && candidates.size(1) > 0) {
+      std::vector<double> outside;
+      for (int64_t i = options.top_k; i < vocabulary_size; ++i) {
+        if (!candidates[n].eq(order[i]).any().item<bool>()) outside.push_back(all[i]);
+      }
+      expect_log(output.candidate_log_tail_N[n], LogSumExp(outside) - total, "candidate log tail");
+    }
+    for (int64_t i = 0; options.dense && i < vocabulary_size; ++i) {
+      const double log_p = all[i] - total;
+      EXPECT_NEAR(output.dense_log_probs_NV[n][order[i]].item<float>(), log_p,
+                  kLogProbTolerance * (1 - log_p))
+          << where;
+    }
   }
 }
 
@@ -124,6 +137,7 @@ TEST(ScoringHead, MatchesFloat64ForAllSizesOfTopK) {
       options.temperature = k % 2 == 0 ? 1.0 : 0.7;
       options.entropy = true;
       options.rank = true;
+      options.dense = vocabulary_size < 200;
       ExpectMatchesOracle(Random({3, vocabulary_size}, 4, vocabulary_size + k),
                           RandomIds({3}, vocabulary_size, k),
                           RandomIds({3, 4}, vocabulary_size, k + 1), options,
@@ -224,6 +238,7 @@ TEST(ScoringHead, AtenRowsMatchTheCpuKernel) {
       options.temperature = 0.8;
       options.entropy = true;
       options.rank = true;
+      options.dense = true;
       const Rows rows = FromLogits(logits);
       const ScoringOutput expected =
           ScoreRowsOfHead(rows.hidden, rows.lm_head, sampled, candidates, options);
@@ -231,7 +246,8 @@ TEST(ScoringHead, AtenRowsMatchTheCpuKernel) {
       for (at::Tensor* tensor :
            {&actual.ids_Nk, &actual.log_probs_Nk, &actual.log_tail_N, &actual.sampled_log_probs_N,
             &actual.sampled_ranks_N, &actual.entropy_N, &actual.candidate_log_probs_NM,
-            &actual.log_support_mass_N, &actual.log_sum_exp_N}) {
+            &actual.candidate_log_tail_N, &actual.dense_log_probs_NV, &actual.log_support_mass_N,
+            &actual.log_sum_exp_N}) {
         *tensor = at::full_like(*tensor, -7);
       }
       ScoringRowsAten(logits.clone(), sampled, candidates, options, 0, &actual);
@@ -246,6 +262,8 @@ TEST(ScoringHead, AtenRowsMatchTheCpuKernel) {
       close(actual.sampled_log_probs_N, expected.sampled_log_probs_N, "sampled");
       close(actual.entropy_N, expected.entropy_N, "entropy");
       close(actual.candidate_log_probs_NM, expected.candidate_log_probs_NM, "candidates");
+      close(actual.candidate_log_tail_N, expected.candidate_log_tail_N, "candidate tail");
+      close(actual.dense_log_probs_NV, expected.dense_log_probs_NV, "dense");
       close(actual.log_support_mass_N, expected.log_support_mass_N, "support mass");
       close(actual.log_sum_exp_N, expected.log_sum_exp_N, "log-sum-exp");
     }
@@ -259,6 +277,8 @@ TEST(ScoringHead, WhatIsNotAskedForIsUndefined) {
   EXPECT_FALSE(output.sampled_ranks_N.defined());
   EXPECT_FALSE(output.entropy_N.defined());
   EXPECT_FALSE(output.candidate_log_probs_NM.defined());
+  EXPECT_FALSE(output.candidate_log_tail_N.defined());
+  EXPECT_FALSE(output.dense_log_probs_NV.defined());
   EXPECT_EQ(output.ids_Nk.sizes(), (std::vector<int64_t>{2, 0}));
   const ScoringOutput none = ScoreRowsOfHead(rows.hidden.narrow(0, 0, 0), rows.lm_head, {}, {}, {});
   EXPECT_EQ(none.log_tail_N.numel(), 0);

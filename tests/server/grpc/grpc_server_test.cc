@@ -102,6 +102,7 @@ TEST_F(GrpcServerTest, UnavailableWhileLoadingThenServes) {
   EXPECT_EQ(info.max_model_len(), 64u);
   EXPECT_EQ(info.max_top_k(), 8u);
   EXPECT_EQ(info.max_candidates(), 4u);
+  EXPECT_EQ(info.max_dense_vocab_size(), 32u);
   EXPECT_EQ(info.dtype(), "float32");
   EXPECT_TRUE(info.supports_temperature());
   EXPECT_EQ(info.protocol_version(), 1u);
@@ -115,6 +116,7 @@ TEST_F(GrpcServerTest, ScoreCarriesEveryArray) {
   request.mutable_options()->set_entropy(true);
   request.mutable_options()->set_rank(true);
   request.mutable_options()->set_support_stats(true);
+  request.mutable_options()->set_dense(true);
   request.set_num_candidates(2);
   for (uint32_t id : {0, 1, 2, 3, 4, 5, 6, 31}) request.add_candidate_ids(id);
   request.set_expected_revision("0123456789abcdef");
@@ -128,6 +130,7 @@ TEST_F(GrpcServerTest, ScoreCarriesEveryArray) {
                      .entropy = true,
                      .rank = true,
                      .support_stats = true,
+                     .dense = true,
                      .num_candidates = 2,
                      .candidate_ids = {0, 1, 2, 3, 4, 5, 6, 31}};
   const ScoreRows rows = testing::FakeScore({3, 1, 4, 1, 5, 9}, params);
@@ -147,6 +150,8 @@ TEST_F(GrpcServerTest, ScoreCarriesEveryArray) {
                std::vector<uint32_t>(rows.sampled_ranks.begin(), rows.sampled_ranks.end()), 4);
   expect_equal(response.entropy(), rows.entropy, 4);
   expect_equal(response.candidate_logprobs(), rows.candidate_log_probs, 8);
+  expect_equal(response.candidate_log_tail(), rows.candidate_log_tail, 4);
+  expect_equal(response.dense_logprobs(), rows.dense_log_probs, 4 * 32);
   expect_equal(response.log_support_mass(), rows.log_support_mass, 4);
   expect_equal(response.log_sum_exp(), rows.log_sum_exp, 4);
   EXPECT_EQ(response.candidate_logprobs(7), -std::numeric_limits<float>::infinity());
@@ -196,7 +201,8 @@ TEST_F(GrpcServerTest, BadFieldsAreRefusedByName) {
 
 TEST(ScoreConversionTest, ResponseLargerThanAMessageIsRefused) {
   const EngineLimits limits = {
-      .vocab_size = 1000, .max_model_len = 200000, .max_top_k = 128, .max_candidates = 4};
+      .vocab_size = 1000, .max_model_len = 200000, .max_top_k = 128, .max_candidates = 4,
+      .max_dense_vocab_size = 1000};
   const FakeModel fake = MakeFakeModel(false, std::make_unique<testing::FakeEngine>(limits));
   v1::ScoreRequest request;
   for (int i = 0; i < 70000; ++i) request.add_token_ids(1);
@@ -206,6 +212,14 @@ TEST(ScoreConversionTest, ResponseLargerThanAMessageIsRefused) {
                absl::StatusCode::kInvalidArgument, "the limit is 67108864");
   request.set_top_k(64);
   EXPECT_OK(ToInferenceRequest(request, *fake.model, absl::InfiniteFuture()));
+  // Dense rows count, too; and only a small vocabulary has them.
+  request.mutable_options()->set_dense(true);
+  EXPECT_ERROR(ToInferenceRequest(request, *fake.model, absl::InfiniteFuture()),
+               absl::StatusCode::kInvalidArgument, "dense over 1000");
+  fake.model->limits.max_dense_vocab_size = 999;
+  EXPECT_ERROR(ToInferenceRequest(request, *fake.model, absl::InfiniteFuture()),
+               absl::StatusCode::kInvalidArgument,
+               "the vocabulary of 1000 exceeds max_dense_vocab_size 999");
 }
 
 TEST_F(GrpcServerTest, FullQueueSaysWhenToComeBack) {

@@ -19,6 +19,8 @@ inline TeacherInfo ExampleInfo() {
   info.head_vocab_size = 50;
   info.max_model_len = 64;
   info.max_top_k = 16;
+  info.max_candidates = 8;
+  info.max_dense_vocab_size = 64;
   return info;
 }
 
@@ -31,6 +33,20 @@ inline TeacherRequest ExampleRequest(int index, int64_t num_tokens = 12, int32_t
   }
   request.score_start = 3;
   request.top_k = top_k;
+  return request;
+}
+
+// The same with everything that a request may ask for; candidates repeat and meet the top-k.
+inline TeacherRequest FullRequest(int index, int64_t num_tokens = 12, int32_t top_k = 4,
+                                  int32_t num_candidates = 5) {
+  TeacherRequest request = ExampleRequest(index, num_tokens, top_k);
+  RandomStream random(8, "candidates", {static_cast<uint64_t>(index)});
+  request.entropy = true;
+  request.dense = true;
+  request.num_candidates = num_candidates;
+  for (int64_t i = 0; i < (num_tokens - request.score_start) * num_candidates; ++i) {
+    request.candidate_ids.push_back(static_cast<int32_t>(random.NextBelow(50)));
+  }
   return request;
 }
 
@@ -63,6 +79,26 @@ inline TeacherScores ExampleScores(const TeacherRequest& request, const TeacherI
       }
       scores.log_tail.push_back(static_cast<float>(std::log(tail)));
       scores.sampled_log_probs.push_back(static_cast<float>(log_probs[request.token_ids[t]]));
+      const auto first = static_cast<int64_t>(scores.candidate_log_probs.size());
+      double outside = tail;
+      std::vector<bool> counted(vocab, false);
+      for (int32_t j = 0; j < request.top_k; ++j) counted[order[j]] = true;
+      for (int32_t j = 0; j < request.num_candidates; ++j) {
+        const int32_t id = request.candidate_ids[first + j];
+        scores.candidate_log_probs.push_back(static_cast<float>(log_probs[id]));
+        if (!counted[id]) outside -= std::exp(log_probs[id]);
+        counted[id] = true;
+      }
+      if (request.num_candidates > 0) {
+        scores.candidate_log_tail.push_back(static_cast<float>(std::log(std::max(0.0, outside))));
+      }
+      double entropy = 0;
+      for (const double value : log_probs) entropy -= std::exp(value) * value;
+      if (request.entropy) scores.entropy.push_back(static_cast<float>(entropy));
+      if (request.dense) {
+        scores.dense_log_probs.insert(scores.dense_log_probs.end(), log_probs.begin(),
+                                      log_probs.end());
+      }
     }
     prefix = DeriveSeed(prefix, "token", {static_cast<uint64_t>(request.token_ids[t])});
   }

@@ -13,6 +13,10 @@ v1::ScoreResponse RightReply(const v1::ScoreRequest& proto, const TeacherInfo& i
   request.token_ids.assign(proto.token_ids().begin(), proto.token_ids().end());
   request.score_start = proto.score_start();
   request.top_k = static_cast<int32_t>(proto.top_k());
+  request.entropy = proto.options().entropy();
+  request.dense = proto.options().dense();
+  request.num_candidates = static_cast<int32_t>(proto.num_candidates());
+  request.candidate_ids.assign(proto.candidate_ids().begin(), proto.candidate_ids().end());
   const TeacherScores scores = ExampleScores(request, info);
   v1::ScoreResponse reply;
   reply.set_request_id(proto.request_id());
@@ -23,6 +27,13 @@ v1::ScoreResponse RightReply(const v1::ScoreRequest& proto, const TeacherInfo& i
   reply.mutable_log_tail()->Add(scores.log_tail.begin(), scores.log_tail.end());
   reply.mutable_sampled_logprobs()->Add(scores.sampled_log_probs.begin(),
                                         scores.sampled_log_probs.end());
+  reply.mutable_entropy()->Add(scores.entropy.begin(), scores.entropy.end());
+  reply.mutable_candidate_logprobs()->Add(scores.candidate_log_probs.begin(),
+                                          scores.candidate_log_probs.end());
+  reply.mutable_candidate_log_tail()->Add(scores.candidate_log_tail.begin(),
+                                          scores.candidate_log_tail.end());
+  reply.mutable_dense_logprobs()->Add(scores.dense_log_probs.begin(),
+                                      scores.dense_log_probs.end());
   return reply;
 }
 
@@ -33,6 +44,8 @@ FakeTeacher::FakeTeacher() {
   info.set_head_vocab_size(static_cast<uint32_t>(example.head_vocab_size));
   info.set_max_model_len(static_cast<uint32_t>(example.max_model_len));
   info.set_max_top_k(static_cast<uint32_t>(example.max_top_k));
+  info.set_max_candidates(static_cast<uint32_t>(example.max_candidates));
+  info.set_max_dense_vocab_size(static_cast<uint32_t>(example.max_dense_vocab_size));
   info.set_protocol_version(kTeacherProtocolVersion);
 }
 

@@ -28,7 +28,7 @@ class StepTransport final : public ScoreTransport {
     std::function<void(Result)> done;
   };
 
-  absl::Status Check(const TeacherRequest& request) const override {
+  absl::Status Check(const TeacherRequest& request, const TeacherInfo&) const override {
     return request.request_id == "forbidden" ? InvalidArgument("not by this transport")
                                              : absl::OkStatus();
   }

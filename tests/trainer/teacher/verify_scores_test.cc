@@ -13,6 +13,7 @@ namespace {
 using testing::ExampleInfo;
 using testing::ExampleRequest;
 using testing::ExampleScores;
+using testing::FullRequest;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -109,6 +110,65 @@ INSTANTIATE_TEST_SUITE_P(
                  std::rotate(s->log_tail.begin(), s->log_tail.begin() + 1, s->log_tail.end());
                }}));
 
+TEST(VerifyTeacherScoresTest, RightCandidatesDenseRowsAndEntropiesPass) {
+  const TeacherInfo info = ExampleInfo();
+  for (int i = 0; i < 200; ++i) {
+    const TeacherRequest request = FullRequest(i, 4 + i % 20, i % 17, i % 9);
+    EXPECT_OK(VerifyTeacherRequest(request, info));
+    EXPECT_OK(VerifyTeacherScores(ExampleScores(request, info), request, info));
+  }
+}
+
+class DamagedFullScoresTest : public ::testing::TestWithParam<Damage> {};
+
+TEST_P(DamagedFullScoresTest, IsRefused) {
+  const TeacherInfo info = ExampleInfo();
+  TeacherRequest request = FullRequest(5);
+  // Row 0: the first candidate is the sampled token. Row 1: the first is the row's best id, and
+  // the second stands outside of the row.
+  request.candidate_ids[0] = request.token_ids[request.score_start];
+  const TeacherScores plain = ExampleScores(request, info);
+  request.candidate_ids[5] = plain.ids[4];
+  for (int32_t id = 0;; ++id) {
+    const auto row = plain.ids.begin() + 4;
+    if (std::find(row, row + 4, id) != row + 4) continue;
+    request.candidate_ids[6] = id;
+    break;
+  }
+  TeacherScores scores = ExampleScores(request, info);
+  ASSERT_OK(VerifyTeacherScores(scores, request, info));
+  GetParam().apply(&scores);
+  EXPECT_ERROR(VerifyTeacherScores(scores, request, info), absl::StatusCode::kDataLoss,
+               GetParam().says);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, DamagedFullScoresTest,
+    ::testing::Values(
+        Damage{"candidate_logprobs has 44 values instead of 45",
+               [](auto* s) { s->candidate_log_probs.pop_back(); }},
+        Damage{"candidate_log_tail has 0 values", [](auto* s) { s->candidate_log_tail.clear(); }},
+        Damage{"dense_logprobs has 449 values", [](auto* s) { s->dense_log_probs.pop_back(); }},
+        Damage{"entropy has 8 values", [](auto* s) { s->entropy.pop_back(); }},
+        Damage{"candidate_logprobs[2] is nan", [](auto* s) { s->candidate_log_probs[2] = kNan; }},
+        Damage{"candidate_log_tail is 0.5", [](auto* s) { s->candidate_log_tail[1] = 0.5f; }},
+        Damage{"contradicts sampled_logprobs", [](auto* s) { s->candidate_log_probs[0] -= 0.1f; }},
+        Damage{"contradicts logprobs", [](auto* s) { s->candidate_log_probs[5] -= 0.1f; }},
+        Damage{"is above the last of the ids", [](auto* s) { s->candidate_log_probs[6] = -0.01f; }},
+        Damage{"candidates and their tail have the mass",
+               [](auto* s) { s->candidate_log_tail[3] = -0.0f; }},
+        Damage{"dense_logprobs[7] is inf", [](auto* s) { s->dense_log_probs[7] = kInf; }},
+        Damage{"dense_logprobs have the mass",
+               [](auto* s) { s->dense_log_probs[s->ids[0]] = -kInf; }},
+        // Two ids change places.
+        Damage{"contradicts",
+               [](auto* s) {
+                 std::swap(s->dense_log_probs[s->ids[0]], s->dense_log_probs[s->ids[1]]);
+               }},
+        Damage{"entropy -1", [](auto* s) { s->entropy[0] = -1; }},
+        Damage{"entropy nan", [](auto* s) { s->entropy[0] = kNan; }},
+        Damage{"entropy 4", [](auto* s) { s->entropy[0] = 4; }}));
+
 TEST(VerifyTeacherScoresTest, SampledTokenFitsIntoTheTail) {
   const TeacherInfo info = ExampleInfo();
   TeacherRequest request = ExampleRequest(1);
@@ -142,6 +202,18 @@ TEST(VerifyTeacherRequestTest, LimitsAreNamed) {
   expect_refused([](auto* r) { r->token_ids.clear(); }, "score_start 3 is outside [1, 0)", info);
   expect_refused([](auto* r) { r->top_k = 17; }, "top_k 17 is outside [0, 16]", info);
   expect_refused([](auto* r) { r->top_k = -1; }, "top_k -1", info);
+  expect_refused([](auto* r) { r->num_candidates = 9; }, "num_candidates 9 is outside [0, 8]", info);
+  expect_refused([](auto* r) { r->num_candidates = 1; }, "candidate_ids has 0 ids", info);
+  expect_refused(
+      [](auto* r) {
+        r->num_candidates = 1;
+        r->candidate_ids.assign(61, 50);
+      },
+      "candidate_ids[0] 50 is outside [0, 50)", info);
+  TeacherInfo large = info;
+  large.max_dense_vocab_size = 49;
+  expect_refused([](auto* r) { r->dense = true; },
+                 "head_vocab_size 50 exceeds its max_dense_vocab_size 49", large);
   expect_refused([](auto* r) { r->temperature = 0.5f; }, "supports only temperature 1", info);
   expect_refused([](auto* r) { r->token_ids[7] = 50; }, "token_ids[7] 50 is outside [0, 50)", info);
   expect_refused([](auto* r) { r->token_ids[0] = -2; }, "token_ids[0] -2", info);
