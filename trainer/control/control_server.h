@@ -51,10 +51,8 @@ class RunState {
   void Update(const std::function<void(RunStatus&)>& change);
   bool stop_requested() const;
   bool pause_requested() const;
-  // Blocks while paused and not stopped.
-  void WaitWhilePaused();
-  // The same, but a save that is requested during the pause is not left waiting: `save` is called,
-  // and is to do what the loop does when TakeSaveRequest is true.
+  // Blocks while paused and not stopped. A save that is requested during the pause is not left
+  // waiting: `save` is called, and is to do what the loop does when TakeSaveRequest is true.
   void WaitWhilePaused(const std::function<void()>& save);
   // True once per SaveCheckpoint request batch; the loop then saves and calls CheckpointSaved.
   bool TakeSaveRequest();

@@ -58,12 +58,6 @@ bool RunState::pause_requested() const {
   return pause_;
 }
 
-void RunState::WaitWhilePaused() {
-  absl::MutexLock lock(&mutex_);
-  auto may_go_on = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !pause_ || stop_; };
-  mutex_.Await(absl::Condition(&may_go_on));
-}
-
 void RunState::WaitWhilePaused(const std::function<void()>& save) {
   while (true) {
     {

@@ -30,7 +30,7 @@ class TrainingRun {
       if (auto failure = Evaluate("before")) return failure;
     }
     while (train_state_.step < config_.trainer.total_steps) {
-      run_state_->WaitWhilePaused();
+      WaitWhilePaused();
       if (run_state_->stop_requested()) return Stopped();
       if (auto failure = Step()) return failure;
     }
@@ -203,6 +203,20 @@ class TrainingRun {
       if (auto saved = Save(); saved && last) return saved;
     }
     return std::nullopt;
+  }
+
+  // Saves that are asked for meanwhile are answered at once: no step is in progress.
+  void WaitWhilePaused() {
+    const auto show = [this] {
+      if (run_state_->pause_requested()) {
+        run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kPaused; });
+      }
+    };
+    show();
+    run_state_->WaitWhilePaused([&] {
+      Save();
+      show();
+    });
   }
 
   bool IsDue(int64_t every) const { return every > 0 && train_state_.step % every == 0; }

@@ -1,7 +1,9 @@
 // The subcommands on real files: what they write, and that the variants of a run complete.
 
+#include <grpcpp/grpcpp.h>
 #include <httplib.h>
 
+#include "proto/taopd/v1/trainer.grpc.pb.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
@@ -87,6 +89,43 @@ TEST_F(TrainerTest, StatusPagesWhileItRuns) {
   std::string output;
   EXPECT_EQ(Train(teacher.endpoint(), &output, {}, {"--resume"}), 64);
   EXPECT_THAT(output, HasSubstr(std::to_string(trainer.pid())));
+  trainer.Signal(SIGTERM);
+  EXPECT_EQ(trainer.Wait(), 75) << trainer.Output();
+}
+
+TEST_F(TrainerTest, APausedRunSavesAtOnce) {
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::vector<std::string> arguments =
+      TrainArguments(teacher.endpoint(), {"trainer.total_steps=100000", "trainer.eval_every=0"});
+  arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
+  Process trainer(arguments, dir_.File("train.log"));
+  const std::string mark = " grpc=127.0.0.1:";
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return trainer.Output().find(mark) != std::string::npos; }));
+  const std::string log = trainer.Output();
+  const int port = std::stoi(log.substr(log.find(mark) + mark.size()));
+  const auto stub = v1::Trainer::NewStub(
+      grpc::CreateChannel(Concat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  const auto status = [&] {
+    grpc::ClientContext context;
+    v1::GetStatusResponse reply;
+    EXPECT_TRUE(stub->GetStatus(&context, {}, &reply).ok());
+    return reply;
+  };
+  grpc::ClientContext pause, save, resume;
+  v1::PauseResponse paused;
+  ASSERT_TRUE(stub->Pause(&pause, {}, &paused).ok());
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return status().state() == v1::TRAINER_STATE_PAUSED; }));
+  const uint64_t step = status().step();
+  save.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  v1::SaveCheckpointResponse saved;
+  const grpc::Status answer = stub->SaveCheckpoint(&save, {}, &saved);
+  ASSERT_TRUE(answer.ok()) << answer.error_message();
+  EXPECT_TRUE(std::filesystem::exists(saved.path() + "/manifest.json")) << saved.path();
+  EXPECT_EQ(status().state(), v1::TRAINER_STATE_PAUSED);
+  EXPECT_EQ(status().step(), step);
+  v1::ResumeResponse resumed;
+  ASSERT_TRUE(stub->Resume(&resume, {}, &resumed).ok());
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return status().step() > step; }));
   trainer.Signal(SIGTERM);
   EXPECT_EQ(trainer.Wait(), 75) << trainer.Output();
 }

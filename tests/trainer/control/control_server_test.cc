@@ -150,7 +150,7 @@ TEST_F(ControlServerTest, PauseResumeAndStopReachTheLoop) {
   v1::StopResponse stop_reply;
   ASSERT_TRUE(stub_->Pause(&pause, {}, &pause_reply).ok());
   EXPECT_TRUE(state_.pause_requested());
-  std::thread loop([&] { state_.WaitWhilePaused(); });
+  std::thread loop([&] { state_.WaitWhilePaused([] {}); });
   ASSERT_TRUE(stub_->Resume(&resume, {}, &resume_reply).ok());
   loop.join();
   EXPECT_FALSE(state_.stop_requested());

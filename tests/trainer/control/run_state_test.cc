@@ -30,14 +30,14 @@ TEST(RunStateTest, StatusIsWhatTheLoopPublished) {
 
 TEST(RunStateTest, PauseHoldsTheLoopUntilResume) {
   RunState state;
-  state.WaitWhilePaused();  // not paused: returns
+  state.WaitWhilePaused([] {});  // not paused: returns
   state.RequestPause(true);
   state.RequestPause(true);  // once is enough
   EXPECT_TRUE(state.pause_requested());
   std::atomic<bool> is_resumed = false;
   absl::Notification went_on;
   std::thread loop([&] {
-    state.WaitWhilePaused();
+    state.WaitWhilePaused([] {});
     EXPECT_TRUE(is_resumed);
     went_on.Notify();
   });
@@ -52,7 +52,7 @@ TEST(RunStateTest, PauseHoldsTheLoopUntilResume) {
 TEST(RunStateTest, StopEndsAPause) {
   RunState state;
   state.RequestPause(true);
-  std::thread loop([&] { state.WaitWhilePaused(); });
+  std::thread loop([&] { state.WaitWhilePaused([] {}); });
   EXPECT_FALSE(state.stop_requested());
   state.RequestStop();
   state.RequestStop();
