@@ -7,7 +7,8 @@ import json
 import pathlib
 import sys
 
-ROWS = (("teacher", "teacher"), ("student_before", "student before"), ("student_after", "student after"))
+ROWS = (("teacher", "teacher"), ("student_before", "student before"), ("student_after", "student after"),
+        ("student_after_greedy", "  without sampling"))
 
 
 def split_result(name):

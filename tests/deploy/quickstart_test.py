@@ -129,6 +129,51 @@ for name in ("train", "val"):
         self.assertEqual(len(self.events("teacher ended")), 1)
         self.assertFalse((self.root / "runs/quickstart/summary.json").exists())
 
+    def test_comparison(self):
+        arguments = ("--compare", "ta_opd,full", "--seeds", "2", "--set", "trainer.total_steps=3")
+        code, output = self.run_quickstart(*arguments)
+        self.assertEqual(code, 0, output)
+        trains = self.events("train")
+        self.assertEqual([(t["settings"]["run.dir"], t["settings"]["objective.name"], t["settings"]["run.seed"])
+                          for t in trains],
+                         [(f"runs/compare/seed-{s}/{o}", o, str(s)) for s in (0, 1) for o in ("ta_opd", "full")])
+        self.assertEqual({t["settings"]["trainer.total_steps"] for t in trains}, {"3"})
+        # The same student for each objective of a seed, another one for the next seed.
+        students = [t["settings"]["student.model"] for t in trains]
+        self.assertEqual(students[0], students[1])
+        self.assertNotEqual(students[1], students[2])
+        seeds = {e["settings"]["run.dir"].rsplit("/", 1)[1] + e["settings"].get("run.seed", "") for e in self.events("sft")}
+        self.assertEqual(seeds, {"teacher", "student", "teacher10", "student11"})
+        self.assertEqual(len(self.events("teacher ended")), 4)
+        # Three evaluations and the greedy one.
+        greedy = [e for e in self.events("eval") if e["settings"].get("eval.temperature") == "0"]
+        self.assertEqual((len(self.events("eval")), len(greedy)), (16, 4))
+        report = (self.root / "runs/compare/compare.html").read_text()
+        self.assertEqual(report, "runs/compare/seed-0/ta_opd runs/compare/seed-0/full")
+        self.assertIn("| `full` | 80.0% [80.0%, 80.0%] | 80.0% [80.0%, 80.0%] | 0.250 [0.250, 0.250] | "
+                      "0.750 [0.750, 0.750] | 0.125 [0.125, 0.125] | 0.500 [0.500, 0.500] | - |", output)
+        self.assertIn("Teacher 90.0%", output)
+
+        # Started again: what has finished is kept, what was interrupted goes on, what differs is made anew.
+        (self.root / "runs/compare/seed-1/full/report.html").unlink()
+        code, output = self.run_quickstart(*arguments)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(output.count("run: runs/compare"), 3)
+        self.assertEqual([t["resume"] for t in self.events("train")], [False] * 4 + [True])
+        code, output = self.run_quickstart("--compare", "full")
+        self.assertEqual(code, 0, output)
+        self.assertEqual([t["resume"] for t in self.events("train")], [False] * 4 + [True, False])
+
+    def test_comparison_that_fails(self):
+        code, output = self.run_quickstart("--compare", "ta_opd,ful")
+        self.assertEqual(code, 1)
+        self.assertIn('there is no objective "ful"', output)
+        self.assertEqual(self.run_quickstart("--compare", "ta_opd", "--seeds", "0")[0], 1)
+        self.assertEqual(self.events(), [])
+        code, output = self.run_quickstart("--compare", "ta_opd,full", STUB_TRAIN="76")
+        self.assertEqual(code, 76, output)
+        self.assertEqual(len(self.events("train")), 1)
+
     def interrupt(self, number):
         process = self.start(STUB_TRAIN="wait")
         teacher, trainer = self.wait_for_event("teacher"), self.wait_for_event("train")

@@ -18,6 +18,7 @@ parser.add_argument("run_dirs", nargs="*")
 parser.add_argument("--config")
 parser.add_argument("--set", action="append", default=[])
 parser.add_argument("--overwrite", action="store_true")
+parser.add_argument("--resume", action="store_true")
 parser.add_argument("--model")
 parser.add_argument("-o", "--output")
 args = parser.parse_args()
@@ -26,11 +27,14 @@ settings = dict(assignment.split("=", 1) for assignment in args.set)
 
 def log(**fields):
     with open(os.environ["STUB_LOG"], "a", encoding="utf-8") as file:
-        file.write(json.dumps({"command": args.command, "pid": os.getpid(), "settings": settings, **fields}) + "\n")
+        file.write(json.dumps({"command": args.command, "pid": os.getpid(), "settings": settings,
+                               "resume": args.resume, **fields}) + "\n")
 
 
 if args.command == "report":
-    pathlib.Path(args.output).write_text("<html>")
+    pathlib.Path(args.output).write_text(" ".join(args.run_dirs))
+elif args.command == "objectives":
+    print("ta_opd\n    The default.\nfull\n    Exact.")
 elif args.command == "eval":
     log(model=args.model)
     right = {"teacher": 0.9, "before": 0.25}.get(args.output.split("/")[-1].split(".")[0].split("_")[-1], 0.8)
@@ -45,7 +49,9 @@ else:  # sft, train
     log()
     run_dir = pathlib.Path(settings["run.dir"])
     (run_dir / "model").mkdir(parents=True, exist_ok=True)
-    (run_dir / "metrics.jsonl").write_text('{"step": 1}\n{"step": 7}\n')
+    policy = {"policy/student_tail": 0.25, "policy/teacher_tail": 0.125, "policy/entropy": 0.5}
+    (run_dir / "metrics.jsonl").write_text(json.dumps({"step": 1, **policy, "policy/student_tail": 0.75}) + "\n" +
+                                           10 * (json.dumps({"step": 7, **policy}) + "\n"))
     behavior = os.environ.get("STUB_TRAIN", "0") if args.command == "train" else os.environ.get("STUB_SFT", "0")
     if behavior == "wait":
         while not signals:
