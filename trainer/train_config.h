@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/config/settings.h"
+#include "taopd/objective.h"
 #include "trainer/grading/grader.h"
 #include "trainer/run_config.h"
 
@@ -121,12 +122,28 @@ struct RolloutConfig {
   }
 };
 
-struct ObjectiveConfig {
-  std::string name = "ta_opd";
-  std::string support = "teacher";
-  double beta = 0.5;
-  std::string aggregation = "token-mean";
+struct ObjectiveTermConfig {
+  std::string name;
+  double weight = 1.0;
   void Visit(SettingVisitor& v);
+};
+
+struct ObjectiveConfig {
+  std::string name;
+  std::vector<ObjectiveTermConfig> terms;
+  std::string support = "teacher";
+  int64_t student_top_k = 0;
+  double beta = 0.5;
+  double entropy_threshold = 0.8;
+  double max_rho = 0.0;
+  std::string aggregation = "token-mean";
+  bool overlap = true;
+  int64_t full_kl_rows = 0;
+  void Visit(SettingVisitor& v);
+
+  // Name or terms with their parameters. REQUIRES: the settings passed CheckTrainConfig, or name a
+  // registered objective.
+  ObjectiveTerms Terms() const;
 };
 
 struct TrainerConfig {
@@ -235,6 +252,7 @@ struct TrainConfig {
 };
 
 // Checks of each setting, and those that need several: mini_batch_size divides train_batch_size, ...
+// Without objective.terms, an empty objective.name becomes ta_opd.
 absl::Status CheckTrainConfig(TrainConfig& config);
 
 }  // namespace taopd

@@ -120,8 +120,8 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const at::Tensor& lm_
   if (options.dense) output.dense_log_probs_NV = at::empty({num_rows, vocabulary_size}, floats);
 
 #ifdef TAOPD_CUDA
-  // Larger k: the composition below.
-  if (hidden_NH.is_cuda() && k <= kMaxScoringTopK) {
+  // Larger k, dense rows and the tail outside of candidates: the composition below.
+  if (hidden_NH.is_cuda() && k <= kMaxScoringTopK && !options.dense && !candidates_NM.defined()) {
     ScoreRowsOfHeadCuda(hidden_NH, lm_head_VH, sampled_N, candidates_NM, options, &output);
     return output;
   }

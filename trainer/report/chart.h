@@ -35,8 +35,8 @@ struct ChartSpec {
   bool optional = false;  // left out of the page when no run recorded it
 };
 
-// All charts of the page, in order.
-const std::vector<ChartSpec>& ReportCharts();
+// All charts of the page, in order. Those of loss terms depend on what the runs recorded.
+std::vector<ChartSpec> ReportCharts(const std::vector<RunRecord>& runs);
 
 bool AnyRecorded(const ChartSpec& spec, const std::vector<RunRecord>& runs);
 

@@ -1,9 +1,16 @@
 // Which charts the page has.
+#include <absl/strings/ascii.h>
+
+#include <algorithm>
+#include <set>
+
 #include "trainer/report/chart.h"
 
 namespace taopd {
 
-const std::vector<ChartSpec>& ReportCharts() {
+namespace {
+
+const std::vector<ChartSpec>& FixedCharts() {
   const ScaleOptions plain;
   const ScaleOptions log = {.allow_log = true};
   const ScaleOptions share = {.style = NumberStyle::kPercent, .floor = 0, .ceiling = 1};
@@ -39,6 +46,20 @@ const std::vector<ChartSpec>& ReportCharts() {
        "Of the student's next-token distribution, nats.",
        {{"policy/entropy", "", "", ""}},
        plain},
+      {"overlap",
+       "Top-k overlap",
+       "Share of the teacher's most probable tokens that are also among the student's.",
+       {{"policy/overlap", "", "", ""}},
+       share,
+       ChartSpec::Style::kNoisy,
+       /*optional=*/true},
+      {"full-kl",
+       "Full-vocabulary KL",
+       "To the teacher, on the measured positions, and what of it the top-k and their tail leave out.",
+       {{"policy/full_kl", "full KL", "", ""}, {"policy/truncation_gap", "truncation gap", "", ""}},
+       log,
+       ChartSpec::Style::kNoisy,
+       /*optional=*/true},
       {"length",
        "Response length",
        "Mean over the step's rollouts, tokens.",
@@ -68,6 +89,38 @@ const std::vector<ChartSpec>& ReportCharts() {
        plain,
        ChartSpec::Style::kExact},
   };
+  return charts;
+}
+
+// One for each term of a combined objective.
+std::vector<ChartSpec> TermCharts(const std::vector<RunRecord>& runs) {
+  const std::string prefix = "loss/term/";
+  std::set<std::string> terms;
+  for (const RunRecord& run : runs) {
+    for (const auto& [metric, series] : run.series) {
+      if (metric.rfind(prefix, 0) != 0) continue;
+      // Names of objectives; whatever else a damaged file holds does not belong into the page.
+      const std::string term = metric.substr(prefix.size());
+      const bool is_name = std::all_of(term.begin(), term.end(), [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
+      if (is_name) terms.insert(term);
+    }
+  }
+  std::vector<ChartSpec> charts;
+  for (const std::string& term : terms) {
+    std::string id = "term-" + term;
+    std::replace(id.begin(), id.end(), '_', '-');
+    charts.push_back({id, "Loss term " + term, "Times its weight, mean over the step's response tokens.",
+                      {{prefix + term, "", "", ""}}, ScaleOptions()});
+  }
+  return charts;
+}
+
+}  // namespace
+
+std::vector<ChartSpec> ReportCharts(const std::vector<RunRecord>& runs) {
+  std::vector<ChartSpec> charts = FixedCharts();
+  const std::vector<ChartSpec> terms = TermCharts(runs);
+  charts.insert(charts.begin() + 1, terms.begin(), terms.end());
   return charts;
 }
 

@@ -76,7 +76,7 @@ std::string RenderCharts(const std::vector<RunRecord>& runs, Json* data) {
       "<section aria-labelledby=\"curves\"><h2 id=\"curves\">Curves</h2>"
       "<p class=\"remark\">Of noisy curves the thin line is what was recorded and the bold one its "
       "moving average (geometric on log scales).</p><div class=\"charts\">\n";
-  for (const ChartSpec& spec : ReportCharts()) {
+  for (const ChartSpec& spec : ReportCharts(runs)) {
     if (spec.optional && !AnyRecorded(spec, runs)) continue;
     out += RenderChart(spec, runs, data);
   }

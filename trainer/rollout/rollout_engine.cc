@@ -26,6 +26,7 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
       rollout.prompt_ids = std::move(prompt_ids);
       rollout.response_ids = std::move(generated.ids);
       rollout.behavior_log_probs = std::move(generated.log_probs);
+      rollout.top_ids = std::move(generated.top_ids);
       rollout.finish = generated.finish;
       (*shared_done)(index, std::move(rollout));
     };

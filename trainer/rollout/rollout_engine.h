@@ -22,6 +22,8 @@ struct Rollout {
   std::vector<int32_t> response_ids;         // [R], R >= 1
   // [R] under the policy that sampled, at the sampling temperature, before top-p and top-k.
   std::vector<float> behavior_log_probs;
+  // [R, sampling.num_log_probs] the most probable ids under the same distribution, best first.
+  std::vector<int32_t> top_ids;
   FinishReason finish = FinishReason::kLength;
 };
 

@@ -8,6 +8,8 @@
 
 #include "common/engine/torch_engine.h"
 #include "common/io/file.h"
+#include "trainer/step/train_step.h"
+#include "trainer/teacher/verify_scores.h"
 
 namespace taopd {
 
@@ -17,6 +19,9 @@ void SetNumThreads(int64_t num_threads) {
 }
 
 namespace {
+
+// What a message holds beside its arrays.
+constexpr int64_t kMessageOverheadBytes = 4096;
 
 // A start that failed early leaves an empty record; that is no run to protect.
 bool HoldsRun(const std::string& run_dir) {
@@ -67,6 +72,44 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TeacherCo
   return MakeGrpcTeacherClient(options);
 }
 
+namespace {
+
+absl::Status CheckDense(const char* who, const TeacherInfo& teacher) {
+  if (teacher.head_vocab_size <= teacher.max_dense_vocab_size) return absl::OkStatus();
+  return FailedPrecondition(who, " needs the teacher's log-probs of every token: its vocabulary of ",
+                            teacher.head_vocab_size, " exceeds its max_dense_vocab_size of ",
+                            teacher.max_dense_vocab_size);
+}
+
+// What the teacher is asked for because of the objective and its support.
+absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teacher, int64_t vocab_size) {
+  const SupportOptions support = MakeSupportOptions(config, vocab_size);
+  if (support.teacher_top_k > teacher.max_top_k) {
+    return FailedPrecondition("teacher.top_k ", support.teacher_top_k, " exceeds the teacher's limit of ", teacher.max_top_k);
+  }
+  if (support.student_top_k > teacher.max_candidates) {
+    return FailedPrecondition("objective.student_top_k ", support.student_top_k,
+                              " exceeds the teacher's limit of candidates, ", teacher.max_candidates);
+  }
+  for (const auto& [name, top_k] : {std::pair("teacher.top_k ", support.teacher_top_k),
+                                    std::pair("objective.student_top_k ", support.student_top_k)}) {
+    if (top_k > vocab_size) return FailedPrecondition(name, top_k, " exceeds the vocabulary of ", vocab_size);
+  }
+  if (support.kind == SupportKind::kFullVocabulary) TAOPD_RETURN_IF_ERROR(CheckDense("the objective", teacher));
+  if (config.objective.full_kl_rows > 0) TAOPD_RETURN_IF_ERROR(CheckDense("objective.full_kl_rows", teacher));
+  // The longest response in one message.
+  const int64_t bytes = ScoreReplyBytes(MakeTeacherRequest(support, Rollout(), ""), config.data.max_response_length, teacher);
+  const int64_t limit = GrpcTeacherOptions().max_message_bytes - kMessageOverheadBytes;
+  if (bytes > limit) {
+    return FailedPrecondition("data.max_response_length ", config.data.max_response_length,
+                              ": the teacher's scores of such a response take ", bytes, " bytes, above the ", limit,
+                              " of a message: lower it or the tokens compared per position");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teacher, const Student& student) {
   const ModelConfig& model = student.decoder->config();
   if (student.tokenizer && !teacher.tokenizer_hash.empty() && teacher.tokenizer_hash != student.tokenizer->hash()) {
@@ -78,12 +121,7 @@ absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teac
     return FailedPrecondition("the teacher's vocabulary of ", teacher.head_vocab_size, " is smaller than the student's of ",
                               model.vocab_size, ": it cannot score the student's tokens");
   }
-  if (config.teacher.top_k > teacher.max_top_k) {
-    return FailedPrecondition("teacher.top_k ", config.teacher.top_k, " exceeds the teacher's limit of ", teacher.max_top_k);
-  }
-  if (config.teacher.top_k > model.vocab_size) {
-    return FailedPrecondition("teacher.top_k ", config.teacher.top_k, " exceeds the vocabulary of ", model.vocab_size);
-  }
+  TAOPD_RETURN_IF_ERROR(CheckSupportFits(config, teacher, model.vocab_size));
   if (config.teacher.temperature != 1.0 && !teacher.supports_temperature) {
     return FailedPrecondition("teacher.temperature ", config.teacher.temperature, ": the teacher supports only 1");
   }
@@ -108,6 +146,7 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(const TrainCo
                            " exceeds the student's max_position_embeddings ", student->config().max_position_embeddings);
   }
   options.max_num_seqs = config.rollout.max_num_seqs;
+  options.max_top_k = MakeSupportOptions(config, student->config().vocab_size).student_top_k;
   options.kv_cache_bytes = static_cast<int64_t>(config.rollout.kv_cache_gb * (int64_t{1} << 30));
   options.head_workspace_bytes = static_cast<int64_t>(config.trainer.head_workspace_mb * (1 << 20));
   // The size of a step and of an evaluation is the configuration's choice.
@@ -118,9 +157,7 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(const TrainCo
 
 HeadOptions MakeHeadOptions(const TrainConfig& config) {
   HeadOptions options;
-  Objective objective = *FindObjective(config.objective.name);
-  objective.beta = config.objective.beta;
-  options.objective = objective;
+  options.objective = config.objective.Terms();
   options.temperature = config.rollout.temperature;
   options.workspace_bytes = static_cast<int64_t>(config.trainer.head_workspace_mb * (1 << 20));
   return options;

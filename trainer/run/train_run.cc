@@ -16,6 +16,7 @@
 #include "trainer/run/run_setup.h"
 #include "trainer/run/student.h"
 #include "trainer/step/train_step.h"
+#include "taopd/check_objective.h"
 
 namespace taopd {
 namespace {
@@ -101,7 +102,7 @@ class TrainingRun {
     LogInfo(resumed ? "resumed" : "started",
             {{"run", config_.run.name}, {"dir", run_dir_}, {"step", train_state_.step},
              {"parameters", student_.decoder->config().NumParameters()}, {"prompts", prompts_.size()},
-             {"objective", config_.objective.name}, {"teacher", teacher_info_.model_name}});
+             {"objective", NameOf(config_.objective.Terms())}, {"teacher", teacher_info_.model_name}});
     return std::nullopt;
   }
 

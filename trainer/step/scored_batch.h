@@ -14,22 +14,17 @@
 #include <vector>
 
 #include "trainer/step/step_types.h"
+#include "trainer/step/support.h"
 
 namespace taopd {
-
-struct ScoringParams {
-  int32_t top_k = 16;
-  float temperature = 1.0f;
-  int64_t vocab_size = 0;  // the student's; the teacher's ids must be below
-};
 
 class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
  public:
   // Starts generating and scoring `requests`; returns at once. The batch stays alive until every
   // callback has run.
   static std::shared_ptr<ScoredBatch> Start(RolloutEngine* engine, TeacherClient* teacher,
-                                            std::vector<RolloutRequest> requests, const ScoringParams& params,
-                                            const std::string& name);
+                                            std::vector<RolloutRequest> requests,
+                                            const SupportOptions& support, const std::string& name);
 
   // Waits until items [begin, end) are scored, or any rollout or score has failed (that status).
   // `on_wait` runs about once a second meanwhile; an error from it ends the wait with that error.
@@ -44,13 +39,12 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
 
  private:
-  ScoredBatch(TeacherClient* teacher, const ScoringParams& params, std::string name, int64_t size);
+  ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name, int64_t size);
   void OnRollout(int64_t index, absl::StatusOr<Rollout> rollout);
   void OnScores(int64_t index, absl::StatusOr<TeacherScores> scores);
-  absl::Status Verify(int64_t index, const TeacherScores& scores) const;
 
   TeacherClient* const teacher_;
-  const ScoringParams params_;
+  const SupportOptions support_;
   const std::string name_;
 
   absl::Mutex mutex_;

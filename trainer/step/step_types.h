@@ -13,7 +13,7 @@ namespace taopd {
 // A rollout with the teacher's scores of its response: ready to train.
 struct ScoredRollout {
   Rollout rollout;
-  TeacherScores scores;  // R rows, one a response token
+  TeacherScores scores;  // R rows, one a response token; on the support (support.h)
 };
 
 // How positions are summed into one loss; as in verl.

@@ -5,14 +5,10 @@
 
 #include "common/base/log.h"
 #include "common/base/random.h"
+#include "trainer/step/full_kl.h"
 
 namespace taopd {
 namespace {
-
-template <typename T>
-at::Tensor ToTensor(const std::vector<T>& values, at::IntArrayRef shape, at::ScalarType dtype, at::Device device) {
-  return at::from_blob(const_cast<T*>(values.data()), shape, at::TensorOptions().dtype(dtype)).clone().to(device);
-}
 
 double Mean(double sum, int64_t count) { return count > 0 ? sum / static_cast<double>(count) : 0.0; }
 
@@ -32,25 +28,78 @@ void AddRolloutMetrics(const std::vector<Rollout>& rollouts, Metrics* metrics) {
 }
 
 void AddLossMetrics(const RowSums& sums, int64_t num_minis, int64_t num_updates, double grad_norm_sum, double lr,
-                    Metrics* metrics) {
+                    const ObjectiveTerms& terms, Metrics* metrics) {
   const int64_t rows = sums.num_rows;
   metrics->emplace_back("loss/mean", Mean(sums.weighted_loss, num_minis));
   metrics->emplace_back("loss/row_mean", Mean(sums.loss, rows));
+  for (int32_t i = 0; terms.num_terms > 1 && i < terms.num_terms; ++i) {
+    metrics->emplace_back(Concat("loss/term/", InfoOf(terms.term[i].objective).name), Mean(sums.term_loss[i], rows));
+  }
   metrics->emplace_back("loss/grad_norm", Mean(grad_norm_sum, num_updates));
   metrics->emplace_back("optim/lr", lr);
-  metrics->emplace_back("policy/student_tail", Mean(sums.head_metrics[kStudentTail], rows));
-  metrics->emplace_back("policy/teacher_tail", Mean(sums.head_metrics[kTeacherTail], rows));
-  metrics->emplace_back("policy/entropy", Mean(sums.head_metrics[kStudentEntropy], rows));
-  metrics->emplace_back("policy/sampled_log_ratio", Mean(sums.head_metrics[kSampledLogRatio], rows));
-  metrics->emplace_back("policy/sampled_outside", Mean(sums.head_metrics[kSampledOutside], rows));
+}
+
+// What the rows say of student and teacher: means over the rows, or counts.
+void AddPolicyMetrics(const RowSums& sums, const SupportOptions& support, bool overlap, Metrics* metrics) {
+  const int64_t rows = sums.num_rows;
+  const auto mean = [&](const char* name, HeadMetric column) {
+    metrics->emplace_back(name, Mean(sums.head_metrics[column], rows));
+  };
+  mean("policy/student_tail", kStudentTail);
+  mean("policy/teacher_tail", kTeacherTail);
+  mean("policy/student_mass", kStudentMass);
+  mean("policy/teacher_mass", kTeacherMass);
+  mean("policy/entropy", kStudentEntropy);
+  mean("policy/sampled_log_ratio", kSampledLogRatio);
+  mean("policy/sampled_outside", kSampledOutside);
+  mean("policy/tail_growth", kTailGrowth);
+  if (overlap) {
+    metrics->emplace_back("policy/overlap", Mean(sums.head_metrics[kTopKOverlap], rows) / support.teacher_top_k);
+    mean("policy/overlap_advantage", kTopKOverlapAdvantage);
+  } else if (support.kind == SupportKind::kUnion) {
+    metrics->emplace_back("policy/overlap", Mean(sums.padding, rows) / support.student_top_k);
+  }
   metrics->emplace_back("policy/limited_values", sums.head_metrics[kNumLimited]);
+  metrics->emplace_back("policy/derived_tails", sums.head_metrics[kTailWasDerived]);
+  metrics->emplace_back("policy/clamped_tails", sums.head_metrics[kTailWasClamped]);
+  metrics->emplace_back("policy/truncated_rho", sums.head_metrics[kRhoTruncated]);
   metrics->emplace_back("policy/kl_behavior", Mean(sums.behavior_gap, rows));
+}
+
+// The overlap of the two top-k is of the teacher's support; the union's follows from its size.
+bool MeasuresOverlap(const TrainConfig& config, const SupportOptions& support) {
+  return config.objective.overlap &&
+         (support.kind == SupportKind::kTeacher || support.kind == SupportKind::kFullVocabulary);
 }
 
 }  // namespace
 
+SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size) {
+  const uint32_t needs = NeedsOf(config.objective.Terms());
+  const auto teacher_top_k = static_cast<int32_t>(config.teacher.top_k);
+  const auto student_top_k =
+      config.objective.student_top_k > 0 ? static_cast<int32_t>(config.objective.student_top_k) : teacher_top_k;
+  SupportOptions support;
+  support.teacher_top_k = teacher_top_k;
+  if (needs & kNeedsFullVocabulary) {
+    support.kind = SupportKind::kFullVocabulary;
+  } else if (config.objective.support == "student") {
+    support.kind = SupportKind::kStudent;
+    support.teacher_top_k = 0;
+    support.student_top_k = student_top_k;
+  } else if (config.objective.support == "union") {
+    support.kind = SupportKind::kUnion;
+    support.student_top_k = student_top_k;
+  }
+  support.teacher_entropy = (needs & kNeedsTeacherEntropy) != 0;
+  support.temperature = static_cast<float>(config.teacher.temperature);
+  support.vocab_size = vocab_size;
+  return support;
+}
+
 std::vector<RolloutRequest> MakeRolloutRequests(const TrainConfig& config, int64_t step,
                                                 const std::vector<const PromptRecord*>& prompts) {
+  const int32_t student_top_k = MakeSupportOptions(config, 0).student_top_k;
   std::vector<RolloutRequest> requests;
   requests.reserve(prompts.size() * config.rollout.n);
   for (size_t prompt = 0; prompt < prompts.size(); ++prompt) {
@@ -61,60 +110,13 @@ std::vector<RolloutRequest> MakeRolloutRequests(const TrainConfig& config, int64
       request.sampling.temperature = static_cast<float>(config.rollout.temperature);
       request.sampling.top_p = static_cast<float>(config.rollout.top_p);
       request.sampling.top_k = static_cast<int32_t>(config.rollout.top_k);
+      request.sampling.num_log_probs = student_top_k;
       request.sampling.seed = DeriveSeed(config.run.seed, "rollout",
                                          {static_cast<uint64_t>(step), prompt, static_cast<uint64_t>(sample)});
       requests.push_back(std::move(request));
     }
   }
   return requests;
-}
-
-StudentInput MakeStudentInput(
-    const std::vector<std::pair<const std::vector<int32_t>*, const std::vector<int32_t>*>>& sequences,
-    at::Device device) {
-  std::vector<std::vector<int32_t>> inputs;
-  std::vector<int64_t> rows;
-  int64_t offset = 0;
-  for (const auto& [prompt_ids, response_ids] : sequences) {
-    std::vector<int32_t> input = *prompt_ids;
-    input.insert(input.end(), response_ids->begin(), response_ids->end() - 1);  // the last token predicts nothing
-    const auto prompt_length = static_cast<int64_t>(prompt_ids->size());
-    const auto length = static_cast<int64_t>(input.size());
-    for (int64_t t = prompt_length - 1; t < length; ++t) rows.push_back(offset + t);
-    offset += length;
-    inputs.push_back(std::move(input));
-  }
-  return {PackedBatch::FromSequences(inputs, device),
-          ToTensor(rows, {static_cast<int64_t>(rows.size())}, at::kLong, device)};
-}
-
-HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences, const std::vector<double>& weights,
-                            at::Device device) {
-  std::vector<int32_t> support_ids, sampled_ids;
-  std::vector<float> teacher_log_probs, teacher_log_tail, teacher_sampled, behavior, row_weights;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    const Rollout& rollout = sequences[i]->rollout;
-    const TeacherScores& scores = sequences[i]->scores;
-    auto append = [](auto* to, const auto& from) { to->insert(to->end(), from.begin(), from.end()); };
-    append(&support_ids, scores.ids);
-    append(&teacher_log_probs, scores.log_probs);
-    append(&teacher_log_tail, scores.log_tail);
-    append(&teacher_sampled, scores.sampled_log_probs);
-    append(&sampled_ids, rollout.response_ids);
-    append(&behavior, rollout.behavior_log_probs);
-    row_weights.insert(row_weights.end(), rollout.response_ids.size(), static_cast<float>(weights[i]));
-  }
-  const auto num_rows = static_cast<int64_t>(sampled_ids.size());
-  const int64_t k = num_rows > 0 ? static_cast<int64_t>(support_ids.size()) / num_rows : 0;
-  HeadTargets targets;
-  targets.support_ids_Nk = ToTensor(support_ids, {num_rows, k}, at::kInt, device);
-  targets.teacher_log_probs_Nk = ToTensor(teacher_log_probs, {num_rows, k}, at::kFloat, device);
-  targets.teacher_log_tail_N = ToTensor(teacher_log_tail, {num_rows}, at::kFloat, device);
-  targets.sampled_ids_N = ToTensor(sampled_ids, {num_rows}, at::kInt, device);
-  targets.teacher_sampled_log_probs_N = ToTensor(teacher_sampled, {num_rows}, at::kFloat, device);
-  targets.behavior_log_probs_N = ToTensor(behavior, {num_rows}, at::kFloat, device);
-  targets.row_weights_N = ToTensor(row_weights, {num_rows}, at::kFloat, device);
-  return targets;
 }
 
 void ForwardBackward(Decoder* student, const HeadOptions& head, const ScoredBatch& batch, int64_t begin, int64_t end,
@@ -127,16 +129,32 @@ void ForwardBackward(Decoder* student, const HeadOptions& head, const ScoredBatc
   }
   const StudentInput input = MakeStudentInput(tokens, student->device());
   const HeadTargets targets = MakeHeadTargets(sequences, weights, student->device());
+  const bool full_vocabulary = (NeedsOf(head.objective) & kNeedsFullVocabulary) != 0;
+  const int64_t vocab_size = student->config().vocab_size;
 
   const at::Tensor hidden_TH = student->Forward(input.batch);
   const at::Tensor hidden_NH = hidden_TH.index_select(0, input.rows_N);
   HeadOutput output;
-  const at::Tensor loss = StudentHeadLoss(hidden_NH, student->lm_head(), targets, head, &output);
+  HeadOptions loss_head = head;
+  loss_head.top_k_metrics = head.top_k_metrics && !full_vocabulary;
+  const at::Tensor loss = StudentHeadLoss(
+      hidden_NH, student->lm_head(), full_vocabulary ? WithFullVocabulary(targets, sequences, vocab_size) : targets,
+      loss_head, &output);
   loss.backward();
+  at::Tensor metrics_NM = output.metrics_NM;
+  if (full_vocabulary) {
+    HeadOptions metrics_head = head;
+    metrics_head.objective = *FindObjective("ta_opd");
+    const HeadOutput top_k =
+        StudentHead(hidden_NH.detach(), student->lm_head().detach(), targets, metrics_head, at::Tensor());
+    sums->ta_loss += top_k.loss_N.to(at::kCPU, at::kDouble).sum().item<double>();
+    metrics_NM = top_k.metrics_NM;
+  }
 
   // Summed in row order in double: the same whatever the micro-batches.
   const at::Tensor row_loss = output.loss_N.to(at::kCPU).contiguous();
-  const at::Tensor metrics_NM = output.metrics_NM.to(at::kCPU).contiguous();
+  const at::Tensor loss_metrics = output.metrics_NM.contiguous();
+  metrics_NM = metrics_NM.contiguous();
   const at::Tensor behavior = targets.behavior_log_probs_N.to(at::kCPU).contiguous();
   const at::Tensor row_weights = targets.row_weights_N.to(at::kCPU).contiguous();
   const float* losses = row_loss.const_data_ptr<float>();
@@ -146,8 +164,12 @@ void ForwardBackward(Decoder* student, const HeadOptions& head, const ScoredBatc
     sums->loss += losses[n];
     sums->weighted_loss += static_cast<double>(losses[n]) * row_weights.const_data_ptr<float>()[n];
     for (int m = 0; m < kNumHeadMetrics; ++m) sums->head_metrics[m] += metrics[n * kNumHeadMetrics + m];
+    for (int i = 0; i < kMaxObjectiveTerms; ++i) {
+      sums->term_loss[i] += loss_metrics.const_data_ptr<float>()[n * kNumHeadMetrics + kTermLoss + i];
+    }
     sums->behavior_gap += behavior.const_data_ptr<float>()[n] - metrics[n * kNumHeadMetrics + kSampledLogProb];
   }
+  sums->padding += static_cast<double>(targets.support_ids_Nk.lt(0).sum().item<int64_t>());
   sums->num_rows += num_rows;
 }
 
@@ -158,15 +180,15 @@ std::optional<StepResult> Train(const StepContext& context, int64_t step, double
   absl::Duration waited;
 
   // 1. Roll out with the present weights; each finished rollout goes to the teacher at once.
-  ScoringParams scoring;
-  scoring.top_k = static_cast<int32_t>(config.teacher.top_k);
-  scoring.temperature = static_cast<float>(config.teacher.temperature);
-  scoring.vocab_size = context.student->config().vocab_size;
+  const SupportOptions support = MakeSupportOptions(config, context.student->config().vocab_size);
+  HeadOptions head = context.head;
+  head.top_k_metrics = MeasuresOverlap(config, support);
   const auto batch = ScoredBatch::Start(context.rollout_engine, context.teacher,
-                                        MakeRolloutRequests(config, step, prompts), scoring, Concat("step-", step + 1));
+                                        MakeRolloutRequests(config, step, prompts), support, Concat("step-", step + 1));
 
   StepResult result;
   RowSums sums;
+  FullKl full_kl;
   double grad_norm_sum = 0;
   int64_t num_updates = 0, num_minis = 0;
   const int64_t sequences_per_mini = config.trainer.mini_batch_size * config.rollout.n;
@@ -176,7 +198,10 @@ std::optional<StepResult> Train(const StepContext& context, int64_t step, double
 
     // 2. Wait for this mini-batch's scores; the rest goes on meanwhile.
     const absl::Time wait_start = context.clock->Now();
-    const absl::Status scored = batch->WaitScored(begin, end, context.on_wait);
+    absl::Status scored = batch->WaitScored(begin, end, context.on_wait);
+    if (scored.ok() && begin == 0 && config.objective.full_kl_rows > 0 && support.kind != SupportKind::kFullVocabulary) {
+      scored = MeasureFullKl(context, *batch, support, end, step, &full_kl);
+    }
     waited += context.clock->Now() - wait_start;
     if (!scored.ok()) {
       // Callbacks still point at the engine and the client; the rollouts end by themselves.
@@ -197,7 +222,7 @@ std::optional<StepResult> Train(const StepContext& context, int64_t step, double
     int64_t done = 0;
     for (int64_t micro_end : MicroBatchEnds(input_tokens, config.trainer.micro_batch_tokens)) {
       const std::vector<double> micro_weights(weights.begin() + done, weights.begin() + micro_end);
-      ForwardBackward(context.student, context.head, *batch, begin + done, begin + micro_end, micro_weights, &sums);
+      ForwardBackward(context.student, head, *batch, begin + done, begin + micro_end, micro_weights, &sums);
       context.optimizer->AccumulateGradients();
       done = micro_end;
     }
@@ -223,7 +248,16 @@ std::optional<StepResult> Train(const StepContext& context, int64_t step, double
     prompt_tokens += static_cast<int64_t>(batch->item(i).rollout.prompt_ids.size());
     result.rollouts.push_back(batch->item(i).rollout);
   }
-  AddLossMetrics(sums, num_minis, num_updates, grad_norm_sum, lr, &result.metrics);
+  AddLossMetrics(sums, num_minis, num_updates, grad_norm_sum, lr, head.objective, &result.metrics);
+  AddPolicyMetrics(sums, support, head.top_k_metrics, &result.metrics);
+  if (support.kind == SupportKind::kFullVocabulary && head.objective.num_terms == 1) {
+    full_kl = {sums.loss, sums.ta_loss, sums.num_rows};
+  }
+  if (full_kl.num_rows > 0) {
+    result.metrics.emplace_back("policy/full_kl", Mean(full_kl.full_kl, full_kl.num_rows));
+    result.metrics.emplace_back("policy/truncation_gap", Mean(full_kl.full_kl - full_kl.ta_opd, full_kl.num_rows));
+    result.metrics.emplace_back("policy/full_kl_rows", static_cast<double>(full_kl.num_rows));
+  }
   AddRolloutMetrics(result.rollouts, &result.metrics);
   const double step_s = absl::ToDoubleSeconds(context.clock->Now() - start);
   const auto step_tokens = static_cast<double>(prompt_tokens + sums.num_rows);

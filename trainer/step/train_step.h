@@ -17,6 +17,7 @@
 #include "kernels/torch/student_head.h"
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/optim/adamw.h"
+#include "trainer/step/head_targets.h"
 #include "trainer/step/scored_batch.h"
 #include "trainer/step/step_types.h"
 #include "trainer/train_config.h"
@@ -58,28 +59,23 @@ std::optional<StepResult> Train(const StepContext& context, int64_t step, double
 std::vector<RolloutRequest> MakeRolloutRequests(const TrainConfig& config, int64_t step,
                                                 const std::vector<const PromptRecord*>& prompts);
 
+// Whose tokens the configuration's objective compares, and how many.
+SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size);
+
 // Loss and gradients of scored sequences [begin, end): forward, fused head, backward. weights[i - begin]
-// weighs each response row of sequence i. Gradients go to the parameters' .grad.
+// weighs each response row of sequence i. Gradients go to the parameters' .grad. Row metrics are those
+// of the support; where that is the whole vocabulary, those of the teacher's top-k, in a second pass.
 struct RowSums {
   double loss = 0;               // sum over rows, unweighted
   double weighted_loss = 0;      // what is minimised
   double head_metrics[kNumHeadMetrics] = {};
+  double term_loss[kMaxObjectiveTerms] = {};  // weighted
   double behavior_gap = 0;       // sum of behavior log-prob minus log p(y)
+  double padding = 0;            // free places of supports (union)
+  double ta_loss = 0;            // of ta_opd on the teacher's top-k, where the loss has the whole vocabulary
   int64_t num_rows = 0;
 };
 void ForwardBackward(Decoder* student, const HeadOptions& head, const ScoredBatch& batch, int64_t begin, int64_t end,
                      const std::vector<double>& weights, RowSums* sums);
-
-// Head targets of the response rows of the given sequences, on `device`.
-HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences, const std::vector<double>& weights,
-                            at::Device device);
-// Packed input (prompt and response but its last token) and the row of the pack that predicts each
-// response token.
-struct StudentInput {
-  PackedBatch batch;
-  at::Tensor rows_N;  // int64
-};
-StudentInput MakeStudentInput(const std::vector<std::pair<const std::vector<int32_t>*, const std::vector<int32_t>*>>& sequences,
-                              at::Device device);
 
 }  // namespace taopd

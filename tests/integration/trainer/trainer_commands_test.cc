@@ -49,6 +49,11 @@ TEST_F(TrainerTest, DtypesObjectivesAndSingleRolloutsComplete) {
                                                           {"student.dtype=float32"},
                                                           {"objective.name=normalized"},
                                                           {"objective.name=sc_ta_opd"},
+                                                          {"objective.name=full"},
+                                                          {"objective.name=entropy_aware"},
+                                                          {"objective.support=student", "objective.full_kl_rows=5"},
+                                                          {"objective.support=union", "objective.student_top_k=7"},
+                                                          {"objective.terms=[{name: ta_opd}, {name: jsd, weight: 0.5}]"},
                                                           {"rollout.n=1"},
                                                           {"trainer.mini_batch_size=4", "data.shuffle=false"}};
   for (size_t i = 0; i < variants.size(); ++i) {
@@ -57,6 +62,26 @@ TEST_F(TrainerTest, DtypesObjectivesAndSingleRolloutsComplete) {
     settings.push_back("trainer.total_steps=2");
     std::string output;
     EXPECT_EQ(Train(teacher.endpoint(), &output, settings), 0) << variants[i][0] << output;
+  }
+}
+
+// Refused at the start, with the value, the limit and the exit code of a mistake in the configuration.
+TEST_F(TrainerTest, ObjectivesThatTheTeacherCannotServe) {
+  TeacherProcess teacher(dir_, teacher_model_, 0, {"--max-dense-vocab-size", "511", "--max-logprobs", "20"});
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"objective.name=full"}, "its vocabulary of 512 exceeds its max_dense_vocab_size of 511"},
+      {{"objective.full_kl_rows=1"}, "objective.full_kl_rows needs the teacher's log-probs of every token"},
+      {{"objective.support=student", "objective.student_top_k=21"},
+       "objective.student_top_k 21 exceeds the teacher's limit of candidates, 20"},
+      {{"objective.terms=[{name: nope}]"}, "objective.terms[0]: name"},
+      {{"objective.terms=[{nam: ta_opd}]"}, "unknown key \"nam\""},
+      {{"objective.name=full", "objective.support=student"}, "objective.support = student"},
+      {{"teacher.top_k=21"}, "teacher.top_k 21 exceeds the teacher's limit of 20"},
+  };
+  for (const auto& [settings, says] : cases) {
+    std::string output;
+    EXPECT_EQ(Train(teacher.endpoint(), &output, settings), 64) << settings[0];
+    EXPECT_THAT(output, HasSubstr(says));
   }
 }
 

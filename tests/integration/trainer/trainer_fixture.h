@@ -24,13 +24,15 @@ inline std::string ModelConfigText() {
 class TeacherProcess {
  public:
   // `grpc_port` 0: the kernel picks.
-  TeacherProcess(const TempDir& dir, const std::string& model_dir, int grpc_port = 0)
+  TeacherProcess(const TempDir& dir, const std::string& model_dir, int grpc_port = 0,
+                 const std::vector<std::string>& flags = {})
       : ready_path_(dir.File("ready.json")) {
     std::remove(ready_path_.c_str());
-    process_.emplace(std::vector<std::string>{BinaryPath("taopd-teacher"), "--model", model_dir, "--port", "0",
-                                              "--grpc-port", std::to_string(grpc_port), "--ready-file", ready_path_,
-                                              "--num-threads", "1"},
-                     dir.File("teacher.log"));
+    std::vector<std::string> arguments = {BinaryPath("taopd-teacher"), "--model", model_dir, "--port", "0",
+                                          "--grpc-port", std::to_string(grpc_port), "--ready-file", ready_path_,
+                                          "--num-threads", "1"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    process_.emplace(arguments, dir.File("teacher.log"));
     EXPECT_TRUE(PollUntil(absl::Seconds(60), [&] {
       return std::filesystem::exists(ready_path_) || !process_->running();
     }));

@@ -58,10 +58,10 @@ class ScoredBatchTest : public ::testing::Test {
   std::shared_ptr<ScoredBatch> Start(int count) {
     std::vector<RolloutRequest> requests(count);
     for (int i = 0; i < count; ++i) requests[i].prompt_ids = {7, static_cast<int32_t>(i)};
-    ScoringParams params;
-    params.top_k = 2;
-    params.vocab_size = 10;
-    return ScoredBatch::Start(&rollouts_, &teacher_, std::move(requests), params, "test");
+    SupportOptions support;
+    support.teacher_top_k = 2;
+    support.vocab_size = 10;
+    return ScoredBatch::Start(&rollouts_, &teacher_, std::move(requests), support, "test");
   }
   static absl::Status GoOn() { return absl::OkStatus(); }
   ManualRollouts rollouts_;

@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -83,7 +84,8 @@ struct Setting {
 };
 
 // Runs `num_steps` steps and returns the losses.
-std::vector<double> RunSteps(const Setting& setting, int num_steps, std::shared_ptr<Decoder>* trained = nullptr) {
+std::vector<double> RunSteps(const Setting& setting, int num_steps, std::shared_ptr<Decoder>* trained = nullptr,
+                             std::map<std::string, double>* last_metrics = nullptr) {
   at::set_num_threads(2);
   const TrainConfig& config = setting.config;
   std::shared_ptr<Decoder> student = Make(32, 1, true, setting.dtype);
@@ -120,6 +122,7 @@ std::vector<double> RunSteps(const Setting& setting, int num_steps, std::shared_
     if (!result) break;
     EXPECT_EQ(result->metrics[0].first, "loss/mean");
     losses.push_back(result->metrics[0].second);
+    if (last_metrics != nullptr) *last_metrics = {result->metrics.begin(), result->metrics.end()};
   }
   if (trained != nullptr) *trained = student;
   return losses;
@@ -163,17 +166,178 @@ TEST(TrainStep, ArrivalOrderOfScoresDoesNotMatter) {
   }
 }
 
+// Two mini-batches a step, each of one to many micro-batches: the weights of a mini-batch's rows do not
+// depend on how it is cut.
 TEST(TrainStep, MicroBatchesDoNotChangeTheGradient) {
-  std::shared_ptr<Decoder> small, large;
+  for (const char* aggregation : {"token-mean", "seq-mean-token-mean", "seq-mean-token-sum"}) {
+    std::shared_ptr<Decoder> small, large;
+    Setting setting;
+    setting.config.objective.aggregation = aggregation;
+    setting.config.trainer.micro_batch_tokens = 1;  // one sequence each
+    const std::vector<double> losses = RunSteps(setting, 2, &small);
+    setting.config.trainer.micro_batch_tokens = 1 << 20;
+    const std::vector<double> expected = RunSteps(setting, 2, &large);
+    for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-4 * expected[i]) << aggregation;
+    const auto a = small->Parameters(), b = large->Parameters();
+    for (size_t i = 0; i < a.size(); ++i) {
+      // Sums in another order, through AdamW's normalisation, which divides small gradients by their size.
+      EXPECT_TRUE(at::allclose(a[i].second, b[i].second, 1e-3, 1e-3)) << aggregation << a[i].first;
+    }
+  }
+}
+
+TEST(TrainStep, EverySupportTrains) {
+  for (const char* support : {"teacher", "student", "union"}) {
+    Setting setting;
+    setting.config.objective.support = support;
+    setting.config.objective.student_top_k = 3;
+    std::map<std::string, double> metrics;
+    const std::vector<double> losses = RunSteps(setting, 12, nullptr, &metrics);
+    EXPECT_LT(losses.back(), losses.front()) << support;
+    EXPECT_NEAR(metrics.at("policy/student_mass") + metrics.at("policy/student_tail"), 1, 1e-5) << support;
+    EXPECT_NEAR(metrics.at("policy/teacher_mass") + metrics.at("policy/teacher_tail"), 1, 1e-5) << support;
+    EXPECT_EQ(metrics.at("policy/derived_tails"), 0) << support;
+    EXPECT_EQ(metrics.count("policy/overlap"), std::string(support) != "student" ? 1u : 0u);
+    if (metrics.count("policy/overlap")) {
+      EXPECT_GT(metrics.at("policy/overlap"), 0.1) << support;
+      EXPECT_LE(metrics.at("policy/overlap"), 1) << support;
+    }
+  }
+}
+
+// The gradient of a parameter against autograd over dense log-softmaxes of both models.
+TEST(TrainStep, GradientsOfEverySupportEqualADenseComputation) {
+  at::set_num_threads(2);
+  for (const char* kind : {"teacher", "student", "union", "full"}) {
+    TrainConfig config = TinyConfig();
+    config.rollout.n = 2;
+    if (std::string(kind) == "full") {
+      config.objective.name = "full";
+    } else {
+      config.objective.support = kind;
+    }
+    const std::shared_ptr<Decoder> student = Make(32, 1, true), teacher_model = Make(48, 2, false);
+    ASSERT_OK_AND_ASSIGN(auto rollout_engine, MakeRolloutEngine(config, student));
+    ASSERT_OK_AND_ASSIGN(auto teacher_engine, MakeTorchEngine(teacher_model, EngineOptions()));
+    LocalRolloutEngine rollouts(rollout_engine.get());
+    testing::EngineTeacher teacher(teacher_engine.get());
+    PromptRecord a, b;
+    a.prompt_ids = {5, 6, 7};
+    b.prompt_ids = {9};
+    const SupportOptions support = MakeSupportOptions(config, 40);
+    const auto batch = ScoredBatch::Start(&rollouts, &teacher, MakeRolloutRequests(config, 0, {&a, &b}), support, "dense");
+    ASSERT_OK(batch->WaitScored(0, batch->size(), [] { return absl::OkStatus(); }));
+    batch->WaitIdle();
+
+    RowSums sums;
+    ForwardBackward(student.get(), MakeHeadOptions(config), *batch, 0, batch->size(), {0.1, 0.2, 0.3, 0.4}, &sums);
+    std::vector<at::Tensor> gradients;
+    for (const auto& [name, parameter] : student->Parameters()) {
+      gradients.push_back(parameter.grad().clone());
+      parameter.mutable_grad() = at::Tensor();
+    }
+    at::Tensor loss = at::zeros({}, at::kDouble);
+    for (int64_t i = 0; i < batch->size(); ++i) {
+      const Rollout& rollout = batch->item(i).rollout;
+      const StudentInput input = MakeStudentInput({{&rollout.prompt_ids, &rollout.response_ids}}, at::kCPU);
+      const auto log_probs = [&](Decoder& model) {
+        const at::Tensor hidden_NH = model.Forward(input.batch).index_select(0, input.rows_N);
+        return at::log_softmax(at::mm(hidden_NH, model.lm_head().t()).to(at::kDouble), 1);
+      };
+      const at::Tensor log_p_NV = log_probs(*student), log_q_NV = log_probs(*teacher_model).detach();
+      // The support by its definition: 1 where a token is compared.
+      at::Tensor in_support_NV = at::zeros_like(log_q_NV);
+      const auto add_top = [&](const at::Tensor& of) {
+        in_support_NV.scatter_(1, std::get<1>(of.detach().topk(config.teacher.top_k, 1)), 1.0);
+      };
+      const std::string name = kind;
+      if (name == "teacher" || name == "union") add_top(log_q_NV);
+      if (name == "student" || name == "union") add_top(log_p_NV);
+      if (name == "full") in_support_NV.fill_(1);
+      const at::Tensor p_NV = log_p_NV.exp();
+      at::Tensor row_N = (in_support_NV * p_NV * (log_p_NV - log_q_NV)).sum(1);
+      if (name != "full") {
+        const at::Tensor p_tail_N = ((1 - in_support_NV) * p_NV).sum(1);
+        const at::Tensor q_tail_N = ((1 - in_support_NV) * log_q_NV.exp()).sum(1);
+        row_N = row_N + p_tail_N * (p_tail_N.log() - q_tail_N.log());
+      }
+      loss = loss + 0.1 * static_cast<double>(i + 1) * row_N.sum();
+    }
+    loss.backward();
+    EXPECT_NEAR(sums.weighted_loss, loss.item<double>(), 1e-5 * loss.item<double>()) << kind;
+    const auto parameters = student->Parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      // float32 backward passes of the same loss.
+      EXPECT_TRUE(at::allclose(gradients[i], parameters[i].second.grad(), 1e-3, 1e-5)) << kind << parameters[i].first;
+    }
+  }
+}
+
+TEST(TrainStep, FullVocabularyReportsTheTopKAndTheTruncationGap) {
   Setting setting;
-  setting.config.trainer.micro_batch_tokens = 1;  // one sequence each
-  RunSteps(setting, 2, &small);
-  setting.config.trainer.micro_batch_tokens = 1 << 20;
-  RunSteps(setting, 2, &large);
-  const auto a = small->Parameters(), b = large->Parameters();
-  for (size_t i = 0; i < a.size(); ++i) {
-    // Sums in another order, through AdamW's normalisation, which divides small gradients by their size.
-    EXPECT_TRUE(at::allclose(a[i].second, b[i].second, 1e-3, 1e-3)) << a[i].first;
+  setting.config.objective.name = "full";
+  std::map<std::string, double> metrics;
+  const std::vector<double> losses = RunSteps(setting, 12, nullptr, &metrics);
+  EXPECT_LT(losses.back(), losses.front());
+  EXPECT_GT(metrics.at("policy/teacher_tail"), 0);  // of the top-k, not of the vocabulary
+  EXPECT_NEAR(metrics.at("policy/full_kl"), metrics.at("loss/row_mean"), 1e-12);
+  EXPECT_GT(metrics.at("policy/truncation_gap"), 0);
+  EXPECT_GT(metrics.at("policy/overlap"), 0.1);
+  EXPECT_EQ(metrics.at("policy/full_kl_rows"), metrics.at("rollout/tokens"));
+}
+
+TEST(TrainStep, FullKlOnASampleOfRows) {
+  Setting setting;
+  setting.config.objective.full_kl_rows = 7;
+  setting.config.trainer.micro_batch_tokens = 20;
+  std::map<std::string, double> metrics;
+  std::shared_ptr<Decoder> measured, plain;
+  RunSteps(setting, 2, &measured, &metrics);
+  EXPECT_EQ(metrics.at("policy/full_kl_rows"), 7);
+  EXPECT_GT(metrics.at("policy/truncation_gap"), 0);
+  EXPECT_GT(metrics.at("policy/full_kl"), metrics.at("policy/truncation_gap"));
+  // Measuring changes nothing.
+  setting.config.objective.full_kl_rows = 0;
+  RunSteps(setting, 2, &plain, &metrics);
+  EXPECT_EQ(metrics.count("policy/full_kl"), 0u);
+  ExpectSameWeights(*measured, *plain);
+
+  // All rows of the first mini-batch of the first step, where nothing has been updated yet: with one
+  // mini-batch, the bound is the loss.
+  setting.config.objective.full_kl_rows = 1 << 20;
+  setting.config.trainer.mini_batch_size = 6;
+  RunSteps(setting, 1, nullptr, &metrics);
+  EXPECT_EQ(metrics.at("policy/full_kl_rows"), metrics.at("rollout/tokens"));
+  EXPECT_NEAR(metrics.at("policy/full_kl") - metrics.at("policy/truncation_gap"), metrics.at("loss/row_mean"), 1e-4);
+  // A support of the whole vocabulary leaves no gap.
+  setting.config.teacher.top_k = 40;
+  RunSteps(setting, 1, nullptr, &metrics);
+  EXPECT_NEAR(metrics.at("policy/truncation_gap"), 0, 1e-6);
+}
+
+TEST(TrainStep, TermsAddUp) {
+  const auto first_step = [](std::vector<ObjectiveTermConfig> terms) {
+    Setting setting;
+    setting.config.objective.terms = std::move(terms);
+    setting.config.trainer.mini_batch_size = 6;
+    std::map<std::string, double> metrics;
+    RunSteps(setting, 1, nullptr, &metrics);
+    return metrics;
+  };
+  const auto ta = first_step({{"ta_opd", 1}}), token = first_step({{"sampled_token", 1}});
+  const auto both = first_step({{"ta_opd", 0.75}, {"sampled_token", 0.5}});
+  EXPECT_EQ(ta.count("loss/term/ta_opd"), 0u);
+  EXPECT_NEAR(both.at("loss/term/ta_opd"), 0.75 * ta.at("loss/row_mean"), 1e-6);
+  EXPECT_NEAR(both.at("loss/term/sampled_token"), 0.5 * token.at("loss/row_mean"), 1e-6);
+  EXPECT_NEAR(both.at("loss/mean"), 0.75 * ta.at("loss/mean") + 0.5 * token.at("loss/mean"), 1e-6);
+  EXPECT_EQ(ta.at("loss/mean"), first_step({}).at("loss/mean"));
+}
+
+TEST(TrainStep, EveryRegisteredObjectiveTrains) {
+  for (const ObjectiveInfo& info : AllObjectives()) {
+    Setting setting;
+    setting.config.objective.name = std::string(info.name);
+    for (double loss : RunSteps(setting, 1)) EXPECT_TRUE(std::isfinite(loss)) << info.name;
   }
 }
 

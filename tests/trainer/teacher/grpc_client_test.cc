@@ -18,6 +18,7 @@ using testing::ExampleScores;
 using testing::FakeCall;
 using testing::FakeTeacher;
 using testing::FastOptions;
+using testing::FullRequest;
 using testing::RightReply;
 using testing::ScoreAll;
 using testing::ScoreOne;
@@ -42,6 +43,10 @@ void ExpectEqual(const TeacherScores& actual, const TeacherScores& expected) {
   EXPECT_EQ(actual.log_tail, expected.log_tail);
   EXPECT_EQ(actual.sampled_log_probs, expected.sampled_log_probs);
   EXPECT_EQ(actual.revision, expected.revision);
+  EXPECT_EQ(actual.entropy, expected.entropy);
+  EXPECT_EQ(actual.candidate_log_probs, expected.candidate_log_probs);
+  EXPECT_EQ(actual.candidate_log_tail, expected.candidate_log_tail);
+  EXPECT_EQ(actual.dense_log_probs, expected.dense_log_probs);
 }
 
 TEST_F(GrpcClientTest, NumbersArriveAsTheyWereSent) {
@@ -59,6 +64,31 @@ TEST_F(GrpcClientTest, NumbersArriveAsTheyWereSent) {
   EXPECT_EQ(stats.failures, 0u);
   EXPECT_EQ(stats.in_flight, 0);
   EXPECT_EQ(stats.queued, 0);
+}
+
+TEST_F(GrpcClientTest, CandidatesDenseRowsAndEntropiesArrive) {
+  Connect();
+  // The first try is answered with a damaged tail, which is asked for once more.
+  std::atomic<int> num_tries = 0;
+  teacher_.SetHandler([&](FakeCall call) {
+    if (++num_tries > 1) return teacher_.AnswerRight(call);
+    *call.reply = RightReply(*call.request, ExampleInfo());
+    call.reply->set_candidate_log_tail(0, -0.0f);
+    call.finish(grpc::Status::OK);
+  });
+  const TeacherRequest request = FullRequest(7);
+  const auto answer = ScoreOne(client_.get(), request);
+  ASSERT_OK(answer);
+  ExpectEqual(*answer, ExampleScores(request, ExampleInfo()));
+  EXPECT_EQ(answer->dense_log_probs.size(), 9u * 50);
+  EXPECT_EQ(num_tries, 2);
+  // Dense rows count against the limit of a message: 9 rows of 4 pairs, tail, sampled token,
+  // entropy, 5 candidates and their tail, 50 ids, 4 bytes each.
+  GrpcTeacherOptions small = FastOptions({&teacher_});
+  small.max_message_bytes = 2000;
+  Connect(small);
+  EXPECT_ERROR(ScoreOne(client_.get(), request), absl::StatusCode::kInvalidArgument,
+               "2412 bytes, above max_message_bytes 2000");
 }
 
 TEST_F(GrpcClientTest, RequestSaysWhatIsWanted) {

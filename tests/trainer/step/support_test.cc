@@ -1,0 +1,158 @@
+// Requests and supports of each kind, on a teacher with six tokens whose probabilities are known.
+#include "trainer/step/support.h"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+// Of one row: ids 3, 1, 0, 5, 2, 4 by falling probability.
+const std::vector<double> kTeacher = {0.2, 0.25, 0.05, 0.4, 0.02, 0.08};
+
+float LogOf(double probability) { return static_cast<float>(std::log(probability)); }
+
+// Two rows; the student's best two ids: {1, 2} and {3, 1}.
+Rollout ExampleRollout() {
+  Rollout rollout;
+  rollout.prompt_ids = {5, 4};
+  rollout.response_ids = {0, 2};
+  rollout.behavior_log_probs = {-1, -1};
+  rollout.top_ids = {1, 2, 3, 1};
+  return rollout;
+}
+
+SupportOptions Options(SupportKind kind, int32_t teacher_top_k, int32_t student_top_k) {
+  SupportOptions options;
+  options.kind = kind;
+  options.teacher_top_k = teacher_top_k;
+  options.student_top_k = student_top_k;
+  options.temperature = 0.5f;
+  options.vocab_size = 6;
+  return options;
+}
+
+// What the teacher answers.
+TeacherScores Answer(const TeacherRequest& request) {
+  const int32_t order[] = {3, 1, 0, 5, 2, 4};
+  TeacherScores scores;
+  scores.top_k = request.top_k;
+  for (int64_t r = 0; r < 2; ++r) {
+    double tail = 1, outside = 1;
+    std::vector<bool> named(6, false);
+    for (int32_t j = 0; j < request.top_k; ++j) {
+      scores.ids.push_back(order[j]);
+      scores.log_probs.push_back(LogOf(kTeacher[order[j]]));
+      tail -= kTeacher[order[j]];
+      named[order[j]] = true;
+    }
+    for (int32_t j = 0; j < request.num_candidates; ++j) {
+      const int32_t id = request.candidate_ids[r * request.num_candidates + j];
+      scores.candidate_log_probs.push_back(LogOf(kTeacher[id]));
+      named[id] = true;
+    }
+    for (int32_t v = 0; v < 6; ++v) outside -= named[v] ? kTeacher[v] : 0;
+    scores.log_tail.push_back(LogOf(tail));
+    if (request.num_candidates > 0) scores.candidate_log_tail.push_back(LogOf(outside));
+    scores.sampled_log_probs.push_back(-1);
+    for (int32_t v = 0; request.dense && v < 6; ++v) scores.dense_log_probs.push_back(LogOf(kTeacher[v]));
+  }
+  return scores;
+}
+
+TeacherScores Reduced(const SupportOptions& options) {
+  const Rollout rollout = ExampleRollout();
+  TeacherScores scores = Answer(MakeTeacherRequest(options, rollout, "r"));
+  EXPECT_OK(ReduceToSupport(options, rollout, &scores));
+  EXPECT_TRUE(scores.candidate_log_probs.empty());
+  return scores;
+}
+
+TEST(Support, RequestsAskForWhatTheKindNeeds) {
+  const Rollout rollout = ExampleRollout();
+  TeacherRequest request = MakeTeacherRequest(Options(SupportKind::kTeacher, 3, 0), rollout, "r");
+  EXPECT_EQ(request.request_id, "r");
+  EXPECT_THAT(request.token_ids, ElementsAre(5, 4, 0, 2));
+  EXPECT_EQ(request.score_start, 2);
+  EXPECT_EQ(request.top_k, 3);
+  EXPECT_EQ(request.temperature, 0.5f);
+  EXPECT_EQ(request.num_candidates, 0);
+  EXPECT_TRUE(request.candidate_ids.empty());
+  EXPECT_FALSE(request.dense || request.entropy);
+  request = MakeTeacherRequest(Options(SupportKind::kUnion, 3, 2), rollout, "r");
+  EXPECT_EQ(request.top_k, 3);
+  EXPECT_EQ(request.num_candidates, 2);
+  EXPECT_EQ(request.candidate_ids, rollout.top_ids);
+  SupportOptions full = Options(SupportKind::kFullVocabulary, 3, 0);
+  full.teacher_entropy = true;
+  request = MakeTeacherRequest(full, rollout, "r");
+  EXPECT_TRUE(request.dense && request.entropy);
+}
+
+TEST(Support, TeachersTopKStayAsTheyAre) {
+  const TeacherScores scores = Reduced(Options(SupportKind::kTeacher, 2, 0));
+  EXPECT_THAT(scores.ids, ElementsAre(3, 1, 3, 1));
+  EXPECT_FLOAT_EQ(scores.log_tail[1], LogOf(0.35));
+}
+
+TEST(Support, StudentsTopKWithTheTailOutsideOfThem) {
+  const TeacherScores scores = Reduced(Options(SupportKind::kStudent, 0, 2));
+  EXPECT_EQ(scores.top_k, 2);
+  EXPECT_THAT(scores.ids, ElementsAre(1, 2, 3, 1));
+  EXPECT_FLOAT_EQ(scores.log_probs[1], LogOf(0.05));
+  EXPECT_FLOAT_EQ(scores.log_tail[0], LogOf(0.7));
+  EXPECT_FLOAT_EQ(scores.log_tail[1], LogOf(0.35));
+}
+
+TEST(Support, UnionHoldsEachTokenOnceAndPadsTheRest) {
+  const TeacherScores scores = Reduced(Options(SupportKind::kUnion, 2, 2));
+  EXPECT_EQ(scores.top_k, 4);
+  EXPECT_THAT(scores.ids, ElementsAre(3, 1, 2, -1, 3, 1, -1, -1));
+  EXPECT_FLOAT_EQ(scores.log_probs[2], LogOf(0.05));
+  EXPECT_EQ(scores.log_probs[3], kMinusInf);
+  EXPECT_FLOAT_EQ(scores.log_tail[0], LogOf(0.3));
+  EXPECT_FLOAT_EQ(scores.log_tail[1], LogOf(0.35));
+}
+
+TEST(Support, FullVocabularyIsCutToTheStudents) {
+  SupportOptions options = Options(SupportKind::kFullVocabulary, 2, 0);
+  TeacherScores scores = Reduced(options);
+  EXPECT_EQ(scores.dense_log_probs.size(), 12u);
+  EXPECT_THAT(scores.ids, ElementsAre(3, 1, 3, 1));
+  options.vocab_size = 4;
+  scores = Reduced(options);
+  ASSERT_EQ(scores.dense_log_probs.size(), 8u);
+  for (int v = 0; v < 8; ++v) EXPECT_FLOAT_EQ(scores.dense_log_probs[v], LogOf(kTeacher[v % 4]));
+}
+
+TEST(Support, ForeignRepliesAreRefused) {
+  const Rollout rollout = ExampleRollout();
+  const auto refused = [&](const SupportOptions& options, auto damage) {
+    TeacherScores scores = Answer(MakeTeacherRequest(options, rollout, "r"));
+    damage(&scores);
+    EXPECT_ERROR(ReduceToSupport(options, rollout, &scores), absl::StatusCode::kDataLoss, "for a response of 2 tokens");
+  };
+  const SupportOptions both = Options(SupportKind::kUnion, 2, 2);
+  refused(both, [](auto* s) { s->ids.pop_back(); });
+  refused(both, [](auto* s) { s->log_probs.pop_back(); });
+  refused(both, [](auto* s) { s->log_tail.pop_back(); });
+  refused(both, [](auto* s) { s->sampled_log_probs.clear(); });
+  refused(both, [](auto* s) { s->candidate_log_probs.clear(); });
+  refused(both, [](auto* s) { s->candidate_log_tail.clear(); });
+  const SupportOptions full = Options(SupportKind::kFullVocabulary, 2, 0);
+  refused(full, [](auto* s) { s->dense_log_probs.clear(); });
+  refused(full, [](auto* s) { s->dense_log_probs.resize(10); });
+  SupportOptions small = both;
+  small.vocab_size = 3;
+  TeacherScores scores = Answer(MakeTeacherRequest(small, rollout, "r"));
+  EXPECT_ERROR(ReduceToSupport(small, rollout, &scores), absl::StatusCode::kFailedPrecondition,
+               "token id 3 is beyond the student's vocabulary of 3");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,59 @@
+// Settings that depend on each other.
+#include "trainer/train_config.h"
+
+#include "common/config/yaml.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+absl::Status Check(const std::string& objective, TrainConfig* config) {
+  config->student.model = "m";
+  TAOPD_RETURN_IF_ERROR(ReadYamlSettings("objective: " + objective, "c.yaml", DescribeSettings(*config)));
+  return CheckTrainConfig(*config);
+}
+
+TEST(TrainConfig, ObjectiveIsANameOrTerms) {
+  TrainConfig config;
+  ASSERT_OK(Check("{}", &config));
+  EXPECT_EQ(config.objective.name, "ta_opd");
+  TrainConfig terms;
+  ASSERT_OK(Check("{terms: [{name: jsd, weight: 2}, {name: sampled_token}], beta: 0.25, max_rho: 3}", &terms));
+  EXPECT_EQ(terms.objective.name, "");
+  const ObjectiveTerms combination = terms.objective.Terms();
+  ASSERT_EQ(combination.num_terms, 2);
+  EXPECT_EQ(InfoOf(combination.term[0].objective).name, "jsd");
+  EXPECT_EQ(combination.term[0].weight, 2);
+  EXPECT_EQ(combination.term[1].objective.beta, 0.25);
+  EXPECT_EQ(combination.term[1].objective.max_rho, 3);
+  // What is written reads back.
+  TrainConfig again;
+  ASSERT_OK(ReadYamlSettings(WriteYamlSettings(DescribeSettings(terms)), "c.yaml", DescribeSettings(again)));
+  ASSERT_OK(CheckTrainConfig(again));
+  EXPECT_EQ(WriteYamlSettings(DescribeSettings(again)), WriteYamlSettings(DescribeSettings(terms)));
+}
+
+TEST(TrainConfig, ImpossibleObjectivesAreRefused) {
+  const auto refused = [](const std::string& objective, const std::string& says) {
+    TrainConfig config;
+    EXPECT_ERROR(Check(objective, &config), absl::StatusCode::kInvalidArgument, says);
+  };
+  refused("{name: ta_op}", "did you mean \"ta_opd\"?");
+  refused("{name: full, terms: [{name: ta_opd}]}", "are both given");
+  refused("{terms: [{name: ta_opd}, {name: ta_opd}]}", "names ta_opd twice");
+  refused("{terms: [{name: ta_op}]}", "objective.terms[0]: name");
+  refused("{terms: [{weight: 1}]}", "objective.terms[0]: name");
+  refused("{terms: [{name: ta_opd, weight: 0}]}", "weight is 0");
+  refused("{terms: [{name: ta_opd, weight: .inf}]}", "weight is inf");
+  refused("{terms: [{name: ta_opd}, {name: jsd}, {name: mopd}, {name: vopd}, {name: ema_pg}]}", "the limit is 4");
+  refused("{terms: [{name: ta_opd}, {name: full}]}", "cannot be combined");
+  refused("{name: full, support: union}", "objective.support = union");
+  refused("{support: both}", "must be one of teacher, student, union");
+  refused("{student_top_k: -1}", "objective.student_top_k = -1");
+  refused("{full_kl_rows: -1}", "objective.full_kl_rows = -1");
+  TrainConfig config;
+  EXPECT_OK(Check("{terms: [{name: full}, {name: sampled_token, weight: 0.1}]}", &config));
+}
+
+}  // namespace
+}  // namespace taopd

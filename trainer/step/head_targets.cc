@@ -1,0 +1,87 @@
+#include "trainer/step/head_targets.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace taopd {
+namespace {
+
+template <typename T>
+at::Tensor ToTensor(const std::vector<T>& values, at::IntArrayRef shape, at::ScalarType dtype, at::Device device) {
+  return at::from_blob(const_cast<T*>(values.data()), shape, at::TensorOptions().dtype(dtype)).clone().to(device);
+}
+
+}  // namespace
+
+StudentInput MakeStudentInput(
+    const std::vector<std::pair<const std::vector<int32_t>*, const std::vector<int32_t>*>>& sequences,
+    at::Device device) {
+  std::vector<std::vector<int32_t>> inputs;
+  std::vector<int64_t> rows;
+  int64_t offset = 0;
+  for (const auto& [prompt_ids, response_ids] : sequences) {
+    std::vector<int32_t> input = *prompt_ids;
+    input.insert(input.end(), response_ids->begin(), response_ids->end() - 1);  // the last token predicts nothing
+    const auto prompt_length = static_cast<int64_t>(prompt_ids->size());
+    const auto length = static_cast<int64_t>(input.size());
+    for (int64_t t = prompt_length - 1; t < length; ++t) rows.push_back(offset + t);
+    offset += length;
+    inputs.push_back(std::move(input));
+  }
+  return {PackedBatch::FromSequences(inputs, device),
+          ToTensor(rows, {static_cast<int64_t>(rows.size())}, at::kLong, device)};
+}
+
+HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences, const std::vector<double>& weights,
+                            at::Device device) {
+  std::vector<int32_t> support_ids, sampled_ids;
+  std::vector<float> teacher_log_probs, teacher_log_tail, teacher_sampled, teacher_entropy, behavior, row_weights;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const Rollout& rollout = sequences[i]->rollout;
+    const TeacherScores& scores = sequences[i]->scores;
+    auto append = [](auto* to, const auto& from) { to->insert(to->end(), from.begin(), from.end()); };
+    append(&support_ids, scores.ids);
+    append(&teacher_log_probs, scores.log_probs);
+    append(&teacher_log_tail, scores.log_tail);
+    append(&teacher_sampled, scores.sampled_log_probs);
+    append(&teacher_entropy, scores.entropy);
+    append(&sampled_ids, rollout.response_ids);
+    append(&behavior, rollout.behavior_log_probs);
+    row_weights.insert(row_weights.end(), rollout.response_ids.size(), static_cast<float>(weights[i]));
+  }
+  const auto num_rows = static_cast<int64_t>(sampled_ids.size());
+  const int64_t k = num_rows > 0 ? static_cast<int64_t>(support_ids.size()) / num_rows : 0;
+  HeadTargets targets;
+  targets.support_ids_Nk = ToTensor(support_ids, {num_rows, k}, at::kInt, device);
+  targets.teacher_log_probs_Nk = ToTensor(teacher_log_probs, {num_rows, k}, at::kFloat, device);
+  targets.teacher_log_tail_N = ToTensor(teacher_log_tail, {num_rows}, at::kFloat, device);
+  targets.sampled_ids_N = ToTensor(sampled_ids, {num_rows}, at::kInt, device);
+  targets.teacher_sampled_log_probs_N = ToTensor(teacher_sampled, {num_rows}, at::kFloat, device);
+  if (!teacher_entropy.empty()) {
+    targets.teacher_entropy_N = ToTensor(teacher_entropy, {num_rows}, at::kFloat, device);
+  }
+  targets.behavior_log_probs_N = ToTensor(behavior, {num_rows}, at::kFloat, device);
+  targets.row_weights_N = ToTensor(row_weights, {num_rows}, at::kFloat, device);
+  return targets;
+}
+
+HeadTargets WithFullVocabulary(HeadTargets targets, const std::vector<const ScoredRollout*>& sequences,
+                               int64_t vocab_size) {
+  const int64_t num_rows = targets.sampled_ids_N.size(0);
+  const at::Device device = targets.sampled_ids_N.device();
+  at::Tensor log_probs_NV = at::empty({num_rows, vocab_size}, at::TensorOptions().dtype(at::kFloat));
+  float* to = log_probs_NV.mutable_data_ptr<float>();
+  for (const ScoredRollout* sequence : sequences) {
+    to = std::copy(sequence->scores.dense_log_probs.begin(), sequence->scores.dense_log_probs.end(), to);
+  }
+  targets.support_ids_Nk = at::arange(vocab_size, at::TensorOptions().dtype(at::kInt).device(device))
+                               .unsqueeze(0)
+                               .expand({num_rows, vocab_size})
+                               .contiguous();
+  targets.teacher_log_probs_Nk = log_probs_NV.to(device);
+  targets.teacher_log_tail_N = at::full({num_rows}, -std::numeric_limits<float>::infinity(),
+                                        at::TensorOptions().dtype(at::kFloat).device(device));
+  return targets;
+}
+
+}  // namespace taopd
