@@ -13,7 +13,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-WAIT_S = 120
+WAIT_S = 300
 
 
 def is_alive(pid):
