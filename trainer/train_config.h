@@ -89,7 +89,8 @@ struct DataConfig {
               "for data.val see eval.prompt_template.");
     v.Setting("apply_chat_template", &apply_chat_template,
               "auto: the model's chat template renders messages, and text stays as it is; always: text becomes a user "
-              "message.", OneOf({"auto", "always"}));
+              "message; never: messages become their contents, joined by empty lines (models without a template).",
+              OneOf({"auto", "always", "never"}));
     v.Setting("chat_template_kwargs", &chat_template_kwargs,
               "Variables for the chat template as a JSON object in quotes, such as '{\"enable_thinking\": false}'.");
     v.Setting("train_batch_size", &train_batch_size, "Prompts per step.", AtLeast<int64_t>(1));
@@ -193,6 +194,7 @@ struct EvalConfig {
   std::string system_prompt;
   std::string prompt_template;
   int64_t n = 8;
+  std::vector<std::string> n_by_source = {"mmlu_pro=1"};
   double temperature = 0.7;
   double top_p = 0.95;
   int64_t max_response_length = 8192;
@@ -210,6 +212,8 @@ struct EvalConfig {
     v.Setting("prompt_template", &prompt_template,
               "Words around a problem, as data.prompt_template; ta_opd_eval is the paper's evaluation prompt.");
     v.Setting("n", &n, "Responses per problem (Avg@n).", AtLeast<int64_t>(1));
+    v.Setting("n_by_source", &n_by_source,
+              "Other numbers of responses for problems of some sources, each SOURCE=N; the paper samples MMLU-Pro once.");
     v.Setting("temperature", &temperature, "Sampling temperature; 0 = greedy.", AtLeast(0.0));
     v.Setting("top_p", &top_p, "Nucleus sampling; 1 = off.", SettingCheck<double>([](const double& p) {
                 return p > 0 && p <= 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1]");

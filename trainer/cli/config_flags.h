@@ -15,8 +15,8 @@ struct ConfigFlags {
   std::string path;
   std::vector<std::string> overrides;
 
-  void AddTo(CLI::App* app) {
-    app->add_option("--config", path, "YAML file; see the configuration reference")->required();
+  void AddTo(CLI::App* app, bool required = true) {
+    app->add_option("--config", path, "YAML file; see the configuration reference")->required(required);
     app->add_option("--set", overrides, "Override a setting: section.key=value (repeatable)")->expected(1)->take_all();
   }
 

@@ -6,6 +6,7 @@ namespace taopd {
 Subcommand AddTrain(CLI::App& app);
 Subcommand AddSft(CLI::App& app);
 Subcommand AddEval(CLI::App& app);
+Subcommand AddData(CLI::App& app);
 Subcommand AddGenerate(CLI::App& app);
 Subcommand AddGrade(CLI::App& app);
 Subcommand AddReport(CLI::App& app);
@@ -21,6 +22,7 @@ const std::vector<AddSubcommand>& AllSubcommands() {
       AddTrain,
       AddSft,
       AddEval,
+      AddData,
       AddGenerate,
       AddGrade,
       AddReport,

@@ -144,10 +144,18 @@ class Loader {
         record->messages.insert(record->messages.begin(), Json{{"role", "system"}, {"content", words.system}});
       }
     }
+    if (options_.messages_as_text) {
+      for (const Json& message : record->messages) {
+        if (!message["content"].is_string()) return InvalidArgument("\"", key, "\": a message's content is not text");
+        record->prompt += (record->prompt.empty() ? "" : "\n\n") + message["content"].get<std::string>();
+      }
+      record->messages = nullptr;
+      return Tokenize(record->prompt, key, options_.add_special_tokens, &record->prompt_ids);
+    }
     if (!options_.tokenize) return absl::OkStatus();
     if (options_.render == nullptr) {
-      return InvalidArgument("\"", key, "\" is a list of messages but the model has no chat template; give text or \"", key,
-                             "_ids\"");
+      return InvalidArgument("\"", key, "\" is a list of messages but the model has no chat template; give text, \"", key,
+                             "_ids\", or apply_chat_template never");
     }
     TAOPD_ASSIGN_OR_RETURN(record->prompt, options_.render(record->messages));
     return Tokenize(record->prompt, key, /*add_special_tokens=*/false, &record->prompt_ids);

@@ -41,6 +41,7 @@ struct DatasetOptions {
   std::string response_key;                // empty: not read; else required in every row
   PromptTemplate prompt_template;          // its system message goes to chats that bring none
   bool text_as_chat = false;               // a text prompt becomes a user message; so it does under a system message
+  bool messages_as_text = false;           // a chat becomes its contents, joined by empty lines
   RenderMessages render;                   // null: messages are refused
   bool tokenize = true;                    // false: for a server that does it; tokenizer and render are not used
   bool add_special_tokens = true;          // for text prompts; a chat template writes its own

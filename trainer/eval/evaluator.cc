@@ -4,65 +4,10 @@
 
 #include <algorithm>
 
-#include "common/base/random.h"
 #include "kernels/torch/student_head.h"
-#include "trainer/eval/wilson.h"
 #include "trainer/step/train_step.h"
 
 namespace taopd {
-
-Verdict GradeRollout(const Grader& grader, const EvalConfig& config, const Tokenizer& tokenizer,
-                     const Rollout& rollout, const PromptRecord& problem) {
-  Verdict verdict = grader.Grade(tokenizer.Decode(rollout.response_ids), problem.answer, problem.source);
-  if (config.require_stop && rollout.finish != FinishReason::kStop) verdict.correct = false;
-  return verdict;
-}
-
-absl::StatusOr<EvalResult> EvaluateAccuracy(const EvalConfig& config, uint64_t seed,
-                                            const std::vector<PromptRecord>& problems, const Tokenizer& tokenizer,
-                                            RolloutEngine* engine, bool keep_all_samples) {
-  TAOPD_ASSIGN_OR_RETURN(const std::unique_ptr<Grader> grader, Grader::Make(config.grader, config.answer_pattern));
-  std::vector<RolloutRequest> requests;
-  for (size_t problem = 0; problem < problems.size(); ++problem) {
-    if (problems[problem].answer.empty()) return InvalidArgument(problems[problem].id, ": no answer to grade against");
-    for (int64_t sample = 0; sample < config.n; ++sample) {
-      RolloutRequest request;
-      request.prompt_ids = problems[problem].prompt_ids;
-      request.sampling.max_new_tokens = config.max_response_length;
-      request.sampling.temperature = static_cast<float>(config.temperature);
-      request.sampling.top_p = static_cast<float>(config.top_p);
-      request.sampling.seed = DeriveSeed(seed, "eval", {problem, static_cast<uint64_t>(sample)});
-      requests.push_back(std::move(request));
-    }
-  }
-  TAOPD_ASSIGN_OR_RETURN(const std::vector<Rollout> rollouts, GenerateAll(engine, std::move(requests)));
-
-  EvalResult result;
-  int64_t num_correct = 0, num_tokens = 0, num_truncated = 0;
-  for (size_t i = 0; i < rollouts.size(); ++i) {
-    const PromptRecord& problem = problems[i / config.n];
-    const Verdict verdict = GradeRollout(*grader, config, tokenizer, rollouts[i], problem);
-    num_correct += verdict.correct ? 1 : 0;
-    num_tokens += static_cast<int64_t>(rollouts[i].response_ids.size());
-    num_truncated += rollouts[i].finish == FinishReason::kLength ? 1 : 0;
-    if (keep_all_samples || static_cast<int64_t>(result.samples.size()) < config.num_samples) {
-      const std::string prompt = problem.prompt.empty() ? tokenizer.Decode(problem.prompt_ids) : problem.prompt;
-      result.samples.push_back(
-          {problem.id, prompt, tokenizer.Decode(rollouts[i].response_ids), problem.answer, verdict.correct});
-    }
-  }
-  const auto num_responses = static_cast<double>(rollouts.size());
-  const auto num_problems = static_cast<double>(problems.size());
-  const double accuracy = static_cast<double>(num_correct) / num_responses;
-  const Interval interval = WilsonInterval(accuracy * num_problems, num_problems);
-  result.metrics = {{"eval/accuracy", accuracy},
-                    {"eval/accuracy_low", interval.low},
-                    {"eval/accuracy_high", interval.high},
-                    {"eval/n", num_problems},
-                    {"eval/response_length_mean", static_cast<double>(num_tokens) / num_responses},
-                    {"eval/truncated_share", static_cast<double>(num_truncated) / num_responses}};
-  return result;
-}
 
 absl::StatusOr<EvalResult> EvaluateKl(int64_t top_k, int64_t micro_batch_tokens, int64_t head_workspace_bytes,
                                       const std::vector<PromptRecord>& records, Decoder* student,

@@ -23,12 +23,25 @@ std::optional<RunFailure> RunTraining(TrainConfig config, const StartMode& mode,
 std::optional<RunFailure> RunSft(SftConfig config, const StartMode& mode, RunState* state);
 
 struct EvalRequest {
-  std::string model_dir;         // empty: student.model of the configuration
-  std::string output_path;       // results as JSON; empty: none
-  std::string responses_path;    // every response as JSONL; empty: none
+  std::string model_dir;        // empty: student.model of the configuration; with an endpoint: the server's model
+  std::string output_path;      // results as JSON
+  std::string responses_path;   // every response as JSON Lines, the journal of the evaluation; empty: beside the results
+  bool overwrite = false;       // start anew whatever the journal holds
+  std::string endpoint;         // URL of an OpenAI-compatible server in place of a model in this process; empty: none
+  std::string api_key_env;      // environment variable of its API key; empty: OPENAI_API_KEY, if set
+  int64_t concurrency = 32;     // requests in flight
+  double timeout_s = 1800;      // for one attempt at one response
+  int64_t max_retries = 6;
 };
-// Evaluates on data.val and prints a table.
+// Evaluates on data.val, prints a table and writes the results.
 std::optional<RunFailure> RunEval(TrainConfig config, const EvalRequest& request);
+
+struct ShowDataRequest {
+  bool json = false;
+  int64_t num_samples = 3;  // rendered prompts of data.train and of data.val
+};
+// Prints what a run would see of data.train and data.val.
+std::optional<RunFailure> RunShowData(const TrainConfig& config, const ShowDataRequest& request);
 
 struct GenerateRequest {
   std::string model_dir;

@@ -1,187 +1,233 @@
-// The eval and generate subcommands.
-
-#include <absl/synchronization/notification.h>
+// The eval subcommand: a model in this process or on a server, on data.val.
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "common/base/log.h"
 #include "common/engine/torch_engine.h"
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
+#include "common/io/sha256.h"
+#include "trainer/eval/local_source.h"
+#include "trainer/eval/openai_source.h"
 #include "trainer/run/commands.h"
 #include "trainer/run/run_setup.h"
 
 namespace taopd {
 namespace {
 
-absl::Status WriteResults(const TrainConfig& config, const std::string& model_dir, const EvalResult& result,
-                          const EvalRequest& request) {
-  if (!request.output_path.empty()) {
-    nlohmann::ordered_json values = {{"model", model_dir}, {"data", config.data.val}, {"measure", config.eval.measure}};
-    for (const auto& [name, value] : result.metrics) values[name.substr(name.find('/') + 1)] = value;
-    if (config.eval.measure == "accuracy") {
-      values["responses_per_problem"] = config.eval.n;
-      values["temperature"] = config.eval.temperature;
-      values["top_p"] = config.eval.top_p;
-    }
-    TAOPD_RETURN_IF_ERROR(WriteFileAtomically(request.output_path, values.dump(2) + "\n"));
+using Json = nlohmann::ordered_json;
+
+constexpr char kApiKeyVariable[] = "OPENAI_API_KEY";
+
+// Settings that decide what is asked and how it is judged, by name, from the one list of settings.
+Json SettingsOfEvaluation(TrainConfig config) {
+  Json values = Json::object();
+  const SettingTable table = DescribeSettings(config);
+  for (const Setting& setting : table.settings()) {
+    const bool counts = setting.path == "run.seed" || setting.path == "student.dtype" ||
+                        (setting.path.rfind("eval.", 0) == 0 && setting.path != "eval.num_samples") ||
+                        (setting.path.rfind("data.", 0) == 0 && setting.path.rfind("data.train", 0) != 0 &&
+                         setting.path != "data.val" && setting.path != "data.max_response_length" &&
+                         setting.path != "data.shuffle" && setting.path != "data.drop_duplicates");
+    if (counts) values[setting.path] = SettingText(setting.value);
   }
-  if (!request.responses_path.empty()) {
-    TAOPD_ASSIGN_OR_RETURN(JsonlWriter writer, JsonlWriter::Open(request.responses_path, 0));
-    for (const EvalSample& sample : result.samples) {
-      TAOPD_RETURN_IF_ERROR(writer.Write({{"id", sample.id}, {"prompt", sample.prompt}, {"response", sample.response},
-                                          {"answer", sample.answer}, {"correct", sample.correct}}));
-    }
-  }
-  return absl::OkStatus();
+  return values;
 }
 
-std::optional<RunFailure> Evaluate(TrainConfig config, const EvalRequest& request) {
+// What a journal must agree with: the settings, the bytes of the data and the weights (by size and time: hashing a big
+// model would take longer than many an evaluation).
+absl::StatusOr<Json> DescribeEvaluation(const TrainConfig& config, const EvalRequest& request, const std::string& model) {
+  Json evaluation = SettingsOfEvaluation(config);
+  evaluation["model"] = model;
+  if (!request.endpoint.empty()) {
+    evaluation["endpoint"] = request.endpoint;
+  } else {
+    TAOPD_ASSIGN_OR_RETURN(const auto names, ListDirectory(model));
+    for (const std::string& name : names) {
+      if (name.find(".safetensors") == std::string::npos) continue;
+      std::error_code error;
+      const std::string path = model + "/" + name;
+      const auto time = std::filesystem::last_write_time(path, error).time_since_epoch().count();
+      evaluation["weights"].push_back({{"file", name}, {"bytes", std::filesystem::file_size(path, error)}, {"time", time}});
+    }
+  }
+  for (const std::string& path : config.data.val) {
+    TAOPD_ASSIGN_OR_RETURN(const std::string hash, Sha256OfFile(path));
+    evaluation["data"].push_back({{"file", path}, {"sha256", hash}});
+  }
+  return evaluation;
+}
+
+std::string ResponsesPath(const EvalRequest& request) {
+  if (!request.responses_path.empty()) return request.responses_path;
+  std::filesystem::path path(request.output_path);
+  return path.replace_extension("responses.jsonl").string();
+}
+
+absl::Status WriteResults(const TrainConfig& config, const EvalRequest& request, const std::string& model,
+                          const EvalResult& result) {
+  Json values = {{"model", model}, {"data", config.data.val}, {"measure", config.eval.measure}};
+  if (!request.endpoint.empty()) values["endpoint"] = request.endpoint;
+  if (config.eval.measure == "accuracy") {
+    values.update(AccuracyReportJson(result.accuracy));
+    values["temperature"] = config.eval.temperature;
+    values["top_p"] = config.eval.top_p;
+    values["max_response_length"] = config.eval.max_response_length;
+    values["grader"] = config.eval.grader;
+    values["seed"] = config.run.seed;
+    values["responses"] = ResponsesPath(request);
+  } else {
+    for (const auto& [name, value] : result.metrics) values[name.substr(name.find('/') + 1)] = value;
+  }
+  if (const auto parent = std::filesystem::path(request.output_path).parent_path(); !parent.empty()) {
+    TAOPD_RETURN_IF_ERROR(MakeDirectories(parent.string()));
+  }
+  return WriteFileAtomically(request.output_path, values.dump(2) + "\n");
+}
+
+// A log line now and then, not one a response.
+class Progress {
+ public:
+  void operator()(int64_t num_done, int64_t num_tasks, int64_t num_correct) {
+    const absl::Time now = absl::Now();
+    if (now - last_ < absl::Seconds(10) && num_done < num_tasks) return;
+    last_ = now;
+    const double seconds = absl::ToDoubleSeconds(now - start_);
+    if (first_ < 0) first_ = num_done - 1;
+    LogInfo("evaluating", {{"responses", Concat(num_done, "/", num_tasks)},
+                           {"correct", static_cast<double>(num_correct) / static_cast<double>(num_done)},
+                           {"eta_s", seconds / static_cast<double>(num_done - first_) * static_cast<double>(num_tasks - num_done)}});
+  }
+
+ private:
+  const absl::Time start_ = absl::Now();
+  absl::Time last_ = start_;
+  int64_t first_ = -1;  // responses that were there before
+};
+
+std::optional<RunFailure> Failed(const absl::Status& status) {
+  const bool away = absl::IsUnavailable(status) || absl::IsPermissionDenied(status);
+  return RunFailure{away ? ExitCode::kTeacherUnavailable : ExitCode::kBadData, status};
+}
+
+std::optional<RunFailure> Report(const TrainConfig& config, const EvalRequest& request, const std::string& model,
+                                 const EvalResult& result) {
+  std::printf("%s\n", model.c_str());
+  if (config.eval.measure == "accuracy") {
+    std::printf("%s", AccuracyTable(result.accuracy).c_str());
+  } else {
+    for (const auto& [name, value] : result.metrics) std::printf("  %-28s %.6g\n", name.c_str(), value);
+  }
+  std::fflush(stdout);
+  if (absl::Status written = WriteResults(config, request, model, result); !written.ok()) return BadConfig(written);
+  LogInfo("evaluation written", {{"results", request.output_path}});
+  return std::nullopt;
+}
+
+// Grades what `source` gives, with the journal.
+std::optional<RunFailure> Measure(const TrainConfig& config, const EvalRequest& request, const std::string& model,
+                                  const PromptDataset& problems, ResponseSource* source) {
+  auto evaluation = DescribeEvaluation(config, request, model);
+  if (!evaluation.ok()) return BadData(evaluation.status());
+  auto journal = EvalJournal::Open(ResponsesPath(request), *evaluation, request.overwrite);
+  if (!journal.ok()) return BadConfig(journal.status());
+  if (!journal->rows().empty()) {
+    LogInfo("resumed", {{"journal", journal->path()}, {"responses", journal->rows().size()}});
+  }
+  AccuracyRun run;
+  run.config = &config.eval;
+  run.seed = config.run.seed;
+  run.problems = &problems.records;
+  run.source = source;
+  run.journal = &*journal;
+  run.on_progress = [progress = Progress()](int64_t done, int64_t tasks, int64_t correct) mutable { progress(done, tasks, correct); };
+  auto result = EvaluateAccuracy(run);
+  if (!result.ok()) return Failed(result.status());
+  return Report(config, request, model, *result);
+}
+
+std::optional<RunFailure> EvaluateEndpoint(const TrainConfig& config, const EvalRequest& request) {
+  if (config.eval.measure != "accuracy") return BadConfig(InvalidArgument("--endpoint needs eval.measure accuracy"));
+  PromptModel model;
+  model.renders_itself = true;
+  auto problems = LoadEvalPrompts(config.data, config.eval, model);
+  if (!problems.ok()) return BadData(Annotate(problems.status(), "data.val"));
+  if (problems->records.empty()) return BadConfig(InvalidArgument("nothing to evaluate: data.val is empty"));
+  LogDataset("data.val", *problems);
+  OpenAiOptions options;
+  options.url = request.endpoint;
+  options.model = request.model_dir;
+  options.api_key_env = request.api_key_env.empty() ? kApiKeyVariable : request.api_key_env;
+  if (const char* key = std::getenv(options.api_key_env.c_str())) options.api_key = key;
+  if (!request.api_key_env.empty() && options.api_key.empty()) {
+    return BadConfig(InvalidArgument("--api-key-env: the environment variable ", request.api_key_env, " is empty or not set"));
+  }
+  options.concurrency = request.concurrency;
+  options.timeout_s = request.timeout_s;
+  options.max_retries = request.max_retries;
+  options.chat_template_kwargs = *ParseChatTemplateKwargs(config.data.chat_template_kwargs);
+  auto source = OpenAiSource::Connect(options);
+  if (!source.ok()) {
+    return absl::IsInvalidArgument(source.status()) ? BadConfig(source.status()) : Failed(source.status());
+  }
+  LogInfo("endpoint", {{"url", request.endpoint}, {"model", (*source)->model()}, {"concurrency", options.concurrency}});
+  auto failure = Measure(config, request, (*source)->model(), *problems, source->get());
+  if ((*source)->num_retries() > 0) LogWarning("requests were repeated", {{"count", (*source)->num_retries()}});
+  return failure;
+}
+
+std::optional<RunFailure> EvaluateModel(TrainConfig config, const EvalRequest& request) {
   SetNumThreads(config.trainer.num_threads);
   const std::string model_dir = request.model_dir.empty() ? config.student.model : request.model_dir;
   auto student = LoadStudent(model_dir, config.student.dtype, config.trainer.device, nullptr,
                              request.model_dir.empty() ? config.student.tokenizer : "");
   if (!student.ok()) return BadData(Annotate(student.status(), model_dir));
-  auto records = LoadEvalPrompts(config.data, config.eval, PromptModelOf(*student));
-  if (!records.ok()) return BadData(Annotate(records.status(), "data.val"));
-  if (records->records.empty()) return BadConfig(InvalidArgument("nothing to evaluate: data.val is empty or eval.measure is none"));
+  auto prompt_model = PromptModelOf(config.data, *student);
+  if (!prompt_model.ok()) return BadData(Annotate(prompt_model.status(), model_dir));
+  auto problems = LoadEvalPrompts(config.data, config.eval, *prompt_model);
+  if (!problems.ok()) return BadData(Annotate(problems.status(), "data.val"));
+  if (problems->records.empty()) return BadConfig(InvalidArgument("nothing to evaluate: data.val is empty or eval.measure is none"));
+  LogDataset("data.val", *problems);
 
-  std::unique_ptr<TeacherClient> teacher;
   if (config.eval.measure == "kl") {
     auto client = MakeTeacherClient(config.teacher);
     if (!client.ok()) return BadConfig(Annotate(client.status(), "teacher.endpoints"));
-    teacher = *std::move(client);
-    auto info = teacher->Connect(absl::Seconds(config.teacher.connect_timeout_s));
+    auto info = (*client)->Connect(absl::Seconds(config.teacher.connect_timeout_s));
     if (!info.ok()) return RunFailure{ExitCode::kTeacherUnavailable, Annotate(info.status(), "teacher")};
     if (absl::Status fits = CheckTeacherFits(config, *info, *student); !fits.ok()) return BadConfig(fits);
+    auto result = RunEvaluation(config, problems->records, &*student, nullptr, client->get());
+    if (!result.ok()) return Failed(result.status());
+    return Report(config, request, model_dir, *result);
   }
-  config.data.max_response_length = 1;  // the engine's length is the evaluation's
-  auto engine = MakeRolloutEngine(config, student->decoder);
+  // The engine's length is this evaluation's.
+  TrainConfig sized = config;
+  sized.data.max_response_length = 1;
+  sized.data.max_prompt_length = 1;
+  for (const PromptRecord& problem : problems->records) {
+    sized.data.max_prompt_length = std::max(sized.data.max_prompt_length, static_cast<int64_t>(problem.prompt_ids.size()));
+  }
+  auto engine = MakeRolloutEngine(sized, student->decoder);
   if (!engine.ok()) return BadConfig(Annotate(engine.status(), "eval"));
   LocalRolloutEngine rollout_engine(engine->get());
-  auto result = RunEvaluation(config, records->records, &*student, &rollout_engine, teacher.get(),
-                              /*keep_all_samples=*/!request.responses_path.empty());
-  if (!result.ok()) {
-    return RunFailure{absl::IsUnavailable(result.status()) ? ExitCode::kTeacherUnavailable : ExitCode::kBadData,
-                      result.status()};
-  }
-  std::printf("%s\n", model_dir.c_str());
-  for (const auto& [name, value] : result->metrics) std::printf("  %-28s %.6g\n", name.c_str(), value);
-  std::fflush(stdout);
-  if (absl::Status written = WriteResults(config, model_dir, *result, request); !written.ok()) return BadConfig(written);
-  return std::nullopt;
-}
-
-// Prints tokens as they come; holds back bytes that are not yet a whole UTF-8 character.
-class TokenPrinter {
- public:
-  TokenPrinter(const Tokenizer* tokenizer, std::vector<int32_t> hidden_ids)
-      : tokenizer_(tokenizer), hidden_ids_(std::move(hidden_ids)) {}
-
-  void Print(int32_t id) {
-    if (tokenizer_ == nullptr) {
-      std::printf("%d ", id);
-    } else if (std::find(hidden_ids_.begin(), hidden_ids_.end(), id) == hidden_ids_.end()) {
-      pending_ += tokenizer_->TokenBytes(id);
-      const size_t whole = WholeCharacters();
-      std::fwrite(pending_.data(), 1, whole, stdout);
-      pending_.erase(0, whole);
-    }
-    std::fflush(stdout);
-  }
-  void End() {
-    std::fwrite(pending_.data(), 1, pending_.size(), stdout);
-    std::printf("\n");
-    std::fflush(stdout);
-  }
-
- private:
-  // Length of the prefix that does not end inside a character.
-  size_t WholeCharacters() const {
-    for (size_t back = 1; back <= 3 && back <= pending_.size(); ++back) {
-      const auto byte = static_cast<unsigned char>(pending_[pending_.size() - back]);
-      if (byte < 0x80) break;
-      if (byte >= 0xC0) {
-        const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
-        return length > back ? pending_.size() - back : pending_.size();
-      }
-    }
-    return pending_.size();
-  }
-  const Tokenizer* tokenizer_;
-  std::vector<int32_t> hidden_ids_;
-  std::string pending_;
-};
-
-std::optional<RunFailure> Generate(const GenerateRequest& request) {
-  SetNumThreads(0);
-  auto student = LoadStudent(request.model_dir, request.dtype, request.device, nullptr);
-  if (!student.ok()) return BadData(Annotate(student.status(), request.model_dir));
-  const ModelConfig& model = student->decoder->config();
-  InferenceRequest generation;
-  generation.request_id = "generate";
-  if (!request.prompt_ids.empty()) {
-    for (int64_t id : request.prompt_ids) {
-      if (id < 0 || id >= model.vocab_size) {
-        return BadConfig(InvalidArgument("--prompt-ids: ", id, " is not below the vocabulary size ", model.vocab_size));
-      }
-      generation.token_ids.push_back(static_cast<int32_t>(id));
-    }
-  } else if (student->tokenizer == nullptr) {
-    return BadConfig(InvalidArgument(request.model_dir, " has no tokenizer.json: give --prompt-ids"));
-  } else {
-    generation.token_ids = student->tokenizer->Encode(request.prompt, /*add_special_tokens=*/true);
-  }
-  if (generation.token_ids.empty()) return BadConfig(InvalidArgument("the prompt is empty"));
-  EngineOptions options;
-  options.max_num_seqs = 1;
-  options.max_model_len = static_cast<int64_t>(generation.token_ids.size()) + request.max_new_tokens;
-  if (options.max_model_len > model.max_position_embeddings) {
-    return BadConfig(InvalidArgument("prompt of ", generation.token_ids.size(), " tokens + --max-new-tokens ",
-                                     request.max_new_tokens, " exceeds max_position_embeddings ",
-                                     model.max_position_embeddings));
-  }
-  auto engine = MakeTorchEngine(student->decoder, options);
-  if (!engine.ok()) return BadConfig(engine.status());
-  SamplingParams sampling;
-  sampling.max_new_tokens = request.max_new_tokens;
-  sampling.temperature = static_cast<float>(request.temperature);
-  sampling.top_p = static_cast<float>(request.top_p);
-  sampling.top_k = static_cast<int32_t>(request.top_k);
-  sampling.seed = static_cast<uint64_t>(request.seed);
-  generation.sampling = sampling;
-  TokenPrinter printer(student->tokenizer.get(), model.eos_token_ids);
-  generation.on_token = [&printer](int32_t id, float) { printer.Print(id); };
-
-  absl::Notification finished;
-  absl::Status status;
-  (*engine)->Submit(std::move(generation), [&](absl::StatusOr<InferenceResult> result) {
-    status = result.status();
-    finished.Notify();
-  });
-  finished.WaitForNotification();
-  if (!status.ok()) return BadConfig(status);
-  printer.End();
-  return std::nullopt;
+  LocalSource source(&rollout_engine, student->tokenizer.get());
+  return Measure(config, request, model_dir, *problems, &source);
 }
 
 }  // namespace
 
 std::optional<RunFailure> RunEval(TrainConfig config, const EvalRequest& request) {
+  if (absl::Status checked = CheckPromptSettings(config.data, config.eval); !checked.ok()) return BadConfig(checked);
   try {
-    return Evaluate(std::move(config), request);
+    return request.endpoint.empty() ? EvaluateModel(std::move(config), request) : EvaluateEndpoint(config, request);
   } catch (const c10::Error& error) {
     return RunFailure{ExitCode::kInternal, Internal(error.what_without_backtrace())};
-  }
-}
-
-std::optional<RunFailure> RunGenerate(const GenerateRequest& request) {
-  try {
-    return Generate(request);
-  } catch (const c10::Error& error) {
-    return RunFailure{ExitCode::kInternal, Internal(error.what_without_backtrace())};
+  } catch (const std::bad_alloc&) {
+    return RunFailure{ExitCode::kInternal, ResourceExhausted("out of memory")};
   }
 }
 

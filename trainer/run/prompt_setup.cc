@@ -2,6 +2,8 @@
 
 #include "common/base/log.h"
 #include "common/io/jsonl.h"
+#include "common/text/chat_template.h"
+#include "trainer/eval/accuracy.h"
 
 namespace taopd {
 namespace {
@@ -12,11 +14,13 @@ absl::StatusOr<DatasetOptions> MakeOptions(const DataConfig& data, const PromptM
   options.answer_key = data.answer_key;
   options.source_key = data.source_key;
   options.text_as_chat = data.apply_chat_template == "always";
+  options.messages_as_text = data.apply_chat_template == "never";
   options.render = model.render;
+  options.tokenize = !model.renders_itself;
   options.add_special_tokens = data.add_special_tokens;
   options.max_prompt_length = data.max_prompt_length;
   options.filter_overlong_prompts = data.filter_overlong_prompts;
-  options.vocab_size = model.vocab_size;
+  options.vocab_size = model.renders_itself ? INT32_MAX : model.vocab_size;
   return options;
 }
 
@@ -28,6 +32,26 @@ absl::StatusOr<PromptTemplate> WordsOf(const std::string& section, const std::st
 }
 
 }  // namespace
+
+absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::string& model_dir,
+                                            const Tokenizer* tokenizer, int64_t vocab_size) {
+  PromptModel model;
+  model.tokenizer = tokenizer;
+  model.vocab_size = vocab_size;
+  if (model_dir.empty() || data.apply_chat_template == "never") return model;
+  auto chat_template = ChatTemplate::Load(model_dir);
+  if (absl::IsNotFound(chat_template.status())) return model;
+  TAOPD_RETURN_IF_ERROR(chat_template.status());
+  ChatOptions options;
+  options.add_generation_prompt = true;
+  TAOPD_ASSIGN_OR_RETURN(options.kwargs, ParseChatTemplateKwargs(data.chat_template_kwargs));
+  model.render = [chat = std::make_shared<const ChatTemplate>(*std::move(chat_template)),
+                  options](const nlohmann::ordered_json& messages) -> absl::StatusOr<std::string> {
+    TAOPD_ASSIGN_OR_RETURN(jinja::Rendering rendering, chat->Render(messages, options));
+    return std::move(rendering.text);
+  };
+  return model;
+}
 
 absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data, const PromptModel& model) {
   TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
@@ -43,7 +67,7 @@ absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data, cons
 
 absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const EvalConfig& eval, const PromptModel& model) {
   if (eval.measure == "none" || data.val.empty()) return PromptDataset();
-  if (eval.measure == "accuracy" && model.tokenizer == nullptr) {
+  if (eval.measure == "accuracy" && model.tokenizer == nullptr && !model.renders_itself) {
     return InvalidArgument("eval.measure accuracy needs a tokenizer.json in the student's directory");
   }
   TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
@@ -63,9 +87,18 @@ absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const Eval
   return dataset;
 }
 
+absl::StatusOr<nlohmann::ordered_json> ParseChatTemplateKwargs(const std::string& text) {
+  if (text.empty()) return nlohmann::ordered_json::object();
+  TAOPD_ASSIGN_OR_RETURN(nlohmann::ordered_json kwargs, ParseOrderedJson(text, "data.chat_template_kwargs"));
+  if (!kwargs.is_object()) return InvalidArgument("data.chat_template_kwargs: ", text, " is not a JSON object");
+  return kwargs;
+}
+
 absl::Status CheckPromptSettings(const DataConfig& data, const EvalConfig& eval) {
   TAOPD_RETURN_IF_ERROR(WordsOf("data", data.prompt_template, data.system_prompt).status());
   TAOPD_RETURN_IF_ERROR(WordsOf("eval", eval.prompt_template, eval.system_prompt).status());
+  TAOPD_RETURN_IF_ERROR(ParseChatTemplateKwargs(data.chat_template_kwargs).status());
+  TAOPD_RETURN_IF_ERROR(ParseResponsesBySource(eval.n_by_source).status());
   if (!data.train_weights.empty() && data.train_weights.size() != data.train.size()) {
     return InvalidArgument("data.train_weights has ", data.train_weights.size(), " numbers for the ", data.train.size(),
                            " files of data.train");

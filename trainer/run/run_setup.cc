@@ -8,6 +8,7 @@
 
 #include "common/engine/torch_engine.h"
 #include "common/io/file.h"
+#include "trainer/eval/local_source.h"
 #include "trainer/step/train_step.h"
 #include "trainer/teacher/verify_scores.h"
 
@@ -163,23 +164,25 @@ HeadOptions MakeHeadOptions(const TrainConfig& config) {
   return options;
 }
 
-PromptModel PromptModelOf(const Student& student) {
-  PromptModel model;
-  model.tokenizer = student.tokenizer.get();
-  model.vocab_size = student.decoder->config().vocab_size;
-  return model;
+absl::StatusOr<PromptModel> PromptModelOf(const DataConfig& data, const Student& student) {
+  return MakePromptModel(data, student.tokenizer_dir, student.tokenizer.get(), student.decoder->config().vocab_size);
 }
 
 absl::StatusOr<EvalResult> RunEvaluation(const TrainConfig& config, const std::vector<PromptRecord>& records,
-                                         Student* student, RolloutEngine* engine, TeacherClient* teacher,
-                                         bool keep_all_samples) {
+                                         Student* student, RolloutEngine* engine, TeacherClient* teacher) {
   if (config.eval.measure == "kl") {
     const int64_t top_k = config.eval.kl_top_k > 0 ? config.eval.kl_top_k : config.teacher.top_k;
     return EvaluateKl(top_k, config.trainer.micro_batch_tokens,
                       static_cast<int64_t>(config.trainer.head_workspace_mb * (1 << 20)), records,
                       student->decoder.get(), teacher);
   }
-  return EvaluateAccuracy(config.eval, config.run.seed, records, *student->tokenizer, engine, keep_all_samples);
+  LocalSource source(engine, student->tokenizer.get());
+  AccuracyRun run;
+  run.config = &config.eval;
+  run.seed = config.run.seed;
+  run.problems = &records;
+  run.source = &source;
+  return EvaluateAccuracy(run);
 }
 
 }  // namespace taopd

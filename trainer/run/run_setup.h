@@ -12,6 +12,7 @@
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/eval/evaluator.h"
 #include "trainer/exit_code.h"
+#include "trainer/rollout/rollout_engine.h"
 #include "trainer/run/commands.h"
 #include "trainer/run/prompt_setup.h"
 #include "trainer/run/student.h"
@@ -39,16 +40,16 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TeacherCo
 // Vocabulary, tokenizer, length, top-k and temperature, each named with both values.
 absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teacher, const Student& student);
 
-PromptModel PromptModelOf(const Student& student);
+// `student` outlives the result. INVALID_ARGUMENT for a chat template that is none.
+absl::StatusOr<PromptModel> PromptModelOf(const DataConfig& data, const Student& student);
 
 // The engine for rollouts and evaluation with the student's live weights.
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(const TrainConfig& config,
                                                                    std::shared_ptr<Decoder> student);
 HeadOptions MakeHeadOptions(const TrainConfig& config);
 
-// By eval.measure. `teacher` may be null for accuracy.
+// By eval.measure. `engine` may be null for kl, `teacher` for accuracy.
 absl::StatusOr<EvalResult> RunEvaluation(const TrainConfig& config, const std::vector<PromptRecord>& records,
-                                         Student* student, RolloutEngine* engine, TeacherClient* teacher,
-                                         bool keep_all_samples);
+                                         Student* student, RolloutEngine* engine, TeacherClient* teacher);
 
 }  // namespace taopd

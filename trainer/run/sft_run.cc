@@ -145,6 +145,9 @@ class SftRun {
       return BadConfig(InvalidArgument("data.max_length ", config_.data.max_length,
                                        " exceeds the model's max_position_embeddings ", model.max_position_embeddings));
     }
+    auto prompt_model = MakePromptModel(DataConfig(), student_.tokenizer_dir, student_.tokenizer.get(), model.vocab_size);
+    if (!prompt_model.ok()) return BadData(Annotate(prompt_model.status(), "model"));
+    options.render = prompt_model->render;
     auto train = LoadPrompts(config_.data.train, student_.tokenizer.get(), options);
     if (!train.ok()) return BadData(Annotate(train.status(), "data.train"));
     train_ = std::move(train->records);

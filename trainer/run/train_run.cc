@@ -118,10 +118,11 @@ class TrainingRun {
   }
 
   std::optional<RunFailure> LoadData() {
-    const PromptModel model = PromptModelOf(student_);
-    auto training = LoadTrainingPrompts(config_.data, model);
+    const auto model = PromptModelOf(config_.data, student_);
+    if (!model.ok()) return BadData(Annotate(model.status(), "student.model"));
+    auto training = LoadTrainingPrompts(config_.data, *model);
     if (!training.ok()) return BadData(Annotate(training.status(), "data.train"));
-    auto evaluation = LoadEvalPrompts(config_.data, config_.eval, model);
+    auto evaluation = LoadEvalPrompts(config_.data, config_.eval, *model);
     if (!evaluation.ok()) return BadData(Annotate(evaluation.status(), "data.val"));
     LogDataset("data.train", training->dataset);
     LogDataset("data.val", *evaluation);
@@ -229,7 +230,10 @@ class TrainingRun {
       const PromptRecord& problem = *batch[i / config_.rollout.n];
       if (problem.answer.empty()) continue;
       ++graded;
-      correct += GradeRollout(*grader_, config_.eval, *student_.tokenizer, result.rollouts[i], problem).correct ? 1 : 0;
+      const Rollout& rollout = result.rollouts[i];
+      const std::string text = student_.tokenizer->Decode(rollout.response_ids);
+      const bool truncated = rollout.finish != FinishReason::kStop;
+      correct += GradeResponse(*grader_, config_.eval, text, truncated, problem).correct ? 1 : 0;
     }
     if (graded > 0) metrics.emplace_back("rollout/accuracy", static_cast<double>(correct) / static_cast<double>(graded));
     metrics.emplace_back("teacher/retries", static_cast<double>(teacher_->stats().retries));
@@ -247,7 +251,7 @@ class TrainingRun {
   std::optional<RunFailure> Evaluate(const std::string& when) {
     if (config_.eval.measure == "none" || problems_.empty()) return std::nullopt;
     run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
-    auto result = RunEvaluation(config_, problems_, &student_, &*rollout_engine_, teacher_.get(), false);
+    auto result = RunEvaluation(config_, problems_, &student_, &*rollout_engine_, teacher_.get());
     if (!result.ok()) {
       return RunFailure{absl::IsUnavailable(result.status()) ? ExitCode::kTeacherUnavailable : ExitCode::kBadData,
                         Annotate(result.status(), "evaluation")};

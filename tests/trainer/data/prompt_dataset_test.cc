@@ -159,6 +159,14 @@ TEST_F(LoadPromptsTest, TemplatesAndSystemPrompts) {
   ASSERT_OK_AND_ASSIGN(data, Load(rows, options));
   EXPECT_EQ(data.records[0].prompt, "<user>ab<go>");
 
+  options.text_as_chat = false;
+  options.messages_as_text = true;
+  options.render = nullptr;
+  ASSERT_OK_AND_ASSIGN(data, Load(rows, options));
+  EXPECT_EQ(data.records[2].prompt, "own\n\nd");
+  EXPECT_EQ(data.records[2].prompt_ids.size(), 7u);  // with BOS
+  EXPECT_TRUE(data.records[2].messages.is_null());
+
   ASSERT_OK_AND_ASSIGN(options.prompt_template, MakePromptTemplate("Q: {question}", ""));
   EXPECT_ERROR(Load(R"({"prompt":[{"role":"assistant","content":"a"}]})", options), absl::StatusCode::kInvalidArgument,
                "the last message is not a user's text");

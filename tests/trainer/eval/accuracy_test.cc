@@ -1,0 +1,216 @@
+#include "trainer/eval/accuracy.h"
+
+#include <set>
+#include <thread>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using testing::TempDir;
+using ::testing::HasSubstr;
+
+// Answers from a function of (problem, sample), handed over on another thread in reverse order.
+class FakeSource final : public ResponseSource {
+ public:
+  using Answer = std::function<absl::StatusOr<EvalResponse>(const EvalTask&)>;
+  explicit FakeSource(Answer answer) : answer_(std::move(answer)) {}
+  ~FakeSource() override {
+    if (thread_.joinable()) thread_.join();
+  }
+  void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
+                std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) override {
+    sampling_ = sampling;
+    if (thread_.joinable()) thread_.join();
+    thread_ = std::thread([this, &tasks, done] {
+      for (size_t i = tasks.size(); i-- > 0;) {
+        asked_.insert({tasks[i].problem_index, tasks[i].sample});
+        seeds_.insert(tasks[i].seed);
+        done(i, answer_(tasks[i]));
+      }
+    });
+  }
+  std::set<std::pair<int64_t, int64_t>> asked_;
+  std::set<uint64_t> seeds_;
+  EvalSampling sampling_;
+
+ private:
+  Answer answer_;
+  std::thread thread_;
+};
+
+std::vector<PromptRecord> Problems(const std::vector<std::string>& sources) {
+  std::vector<PromptRecord> problems;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    PromptRecord problem;
+    problem.id = Concat("f:", i + 1);
+    problem.prompt = Concat("question ", i);
+    problem.answer = std::to_string(i);
+    problem.source = sources[i];
+    problems.push_back(problem);
+  }
+  return problems;
+}
+
+EvalConfig Config(int64_t n) {
+  EvalConfig config;
+  config.n = n;
+  config.grader = "exact";
+  return config;
+}
+
+// Sample s of problem p is right when s <= p.
+absl::StatusOr<EvalResponse> RightUpToTheProblem(const EvalTask& task) {
+  EvalResponse response;
+  response.text = task.sample <= task.problem_index ? task.problem->answer : "wrong";
+  response.num_tokens = 10 + task.sample;
+  response.truncated = task.sample == 3;
+  return response;
+}
+
+AccuracyRun RunOf(const EvalConfig& config, const std::vector<PromptRecord>& problems, ResponseSource* source) {
+  AccuracyRun run;
+  run.config = &config;
+  run.problems = &problems;
+  run.source = source;
+  return run;
+}
+
+double Metric(const EvalResult& result, const std::string& name) {
+  for (const auto& [key, value] : result.metrics) {
+    if (key == name) return value;
+  }
+  ADD_FAILURE() << name;
+  return -1;
+}
+
+TEST(EvaluateAccuracy, NumbersOfASmallTable) {
+  const auto problems = Problems({"b", "a", "a"});
+  EvalConfig config = Config(4);
+  config.num_samples = 2;
+  FakeSource source(RightUpToTheProblem);
+  AccuracyRun run = RunOf(config, problems, &source);
+  int64_t last_done = 0, last_correct = 0;
+  run.on_progress = [&](int64_t done, int64_t tasks, int64_t correct) {
+    EXPECT_EQ(done, ++last_done);
+    EXPECT_EQ(tasks, 12);
+    last_correct = correct;
+  };
+  ASSERT_OK_AND_ASSIGN(const EvalResult result, EvaluateAccuracy(run));
+  EXPECT_EQ(last_done, 12);
+  EXPECT_EQ(last_correct, 6);
+  EXPECT_EQ(source.seeds_.size(), 12u);
+  EXPECT_EQ(source.sampling_.temperature, 0.7);
+  EXPECT_EQ(source.sampling_.top_p, 0.95);
+  EXPECT_EQ(source.sampling_.max_tokens, 8192);
+  const AccuracyReport& report = result.accuracy;
+  ASSERT_EQ(report.sources.size(), 2u);
+  EXPECT_EQ(report.sources[0].source, "a");
+  EXPECT_DOUBLE_EQ(report.sources[0].avg, (0.5 + 0.75) / 2);
+  EXPECT_DOUBLE_EQ(report.sources[1].avg, 0.25);
+  EXPECT_DOUBLE_EQ(report.all.avg, 0.5);
+  EXPECT_DOUBLE_EQ(report.macro_avg, (0.625 + 0.25) / 2);
+  EXPECT_EQ(report.all.n, 4);
+  // pass@2 of 1, 2 and 3 right of 4: 1/2, 5/6, 1.
+  ASSERT_EQ(report.all.pass_at_k.size(), 3u);
+  EXPECT_EQ(report.all.pass_at_k[1].first, 2);
+  EXPECT_NEAR(report.all.pass_at_k[1].second, (1.0 / 2 + 5.0 / 6 + 1) / 3, 1e-12);
+  EXPECT_DOUBLE_EQ(report.all.pass_at_k[2].second, 1.0);
+  // "wrong" is one answer: 3 against 1, 2 against 2 with the right one first, 1 against 3.
+  EXPECT_NEAR(report.all.majority, 2.0 / 3, 1e-12);
+  EXPECT_DOUBLE_EQ(report.all.truncated_share, 0.25);
+  EXPECT_DOUBLE_EQ(report.all.mean_tokens, 11.5);
+  EXPECT_EQ(Metric(result, "eval/accuracy"), 0.5);
+  EXPECT_EQ(Metric(result, "eval/n"), 3);
+  EXPECT_EQ(Metric(result, "eval/pass_at_4"), 1.0);
+  EXPECT_EQ(Metric(result, "eval/accuracy/b"), 0.25);
+  ASSERT_EQ(result.samples.size(), 2u);
+  EXPECT_EQ(result.samples[0].response, "0");
+  EXPECT_TRUE(result.samples[0].correct);
+  EXPECT_EQ(result.samples[1].response, "wrong");
+  const std::string table = AccuracyTable(report);
+  EXPECT_THAT(table, HasSubstr("a             2    4   62.50"));
+  EXPECT_THAT(table, HasSubstr("macro                  43.75"));
+  const auto json = AccuracyReportJson(report);
+  EXPECT_EQ(json["accuracy"], 0.5);
+  EXPECT_EQ(json["n"], 3);
+  EXPECT_EQ(json["responses_per_problem"], 4);
+  EXPECT_EQ(json["sources"][1]["source"], "b");
+  EXPECT_EQ(json["pass_at_k"]["4"], 1.0);
+}
+
+TEST(EvaluateAccuracy, ACutResponseIsWrongUnlessAllowed) {
+  const auto problems = Problems({"a", "a", "a", "a"});
+  EvalConfig config = Config(4);
+  FakeSource source(RightUpToTheProblem);
+  ASSERT_OK_AND_ASSIGN(const EvalResult strict, EvaluateAccuracy(RunOf(config, problems, &source)));
+  config.require_stop = false;
+  ASSERT_OK_AND_ASSIGN(const EvalResult lenient, EvaluateAccuracy(RunOf(config, problems, &source)));
+  EXPECT_DOUBLE_EQ(lenient.accuracy.all.avg - strict.accuracy.all.avg, 1.0 / 16);  // problem 3, sample 3
+}
+
+TEST(EvaluateAccuracy, ResponsesBySource) {
+  const auto problems = Problems({"math", "mmlu_pro"});
+  EvalConfig config = Config(3);
+  FakeSource source(RightUpToTheProblem);
+  ASSERT_OK_AND_ASSIGN(const EvalResult result, EvaluateAccuracy(RunOf(config, problems, &source)));
+  EXPECT_EQ(source.asked_.size(), 4u);  // the paper's: one response for MMLU-Pro
+  EXPECT_EQ(result.accuracy.sources[1].n, 1);
+  EXPECT_EQ(result.accuracy.all.n, 0);
+  for (const char* bad : {"x", "x=", "=3", "x=0", "x=-1", "x=1.5"}) {
+    EXPECT_ERROR(ParseResponsesBySource({bad}), absl::StatusCode::kInvalidArgument, bad);
+  }
+  EXPECT_ERROR(ParseResponsesBySource({"a=1", "a=2"}), absl::StatusCode::kInvalidArgument, "twice");
+  EXPECT_EQ(ParseResponsesBySource({"a=b=2"})->at("a=b"), 2);
+}
+
+TEST(EvaluateAccuracy, TheJournalIsNotGeneratedAgain) {
+  TempDir dir;
+  const auto problems = Problems({"a", "b", "c"});
+  const EvalConfig config = Config(4);
+  const nlohmann::ordered_json evaluation = {{"x", 1}};
+  // The server fails in the middle: what came back before is kept.
+  FakeSource failing([](const EvalTask& task) -> absl::StatusOr<EvalResponse> {
+    if (task.problem_index == 1 && task.sample == 2) return Unavailable("gone");
+    if (task.problem_index <= 1 && task.sample < 2) return absl::CancelledError("not asked");
+    return RightUpToTheProblem(task);
+  });
+  {
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
+    AccuracyRun run = RunOf(config, problems, &failing);
+    run.journal = &journal;
+    EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kUnavailable, "gone");
+  }
+  FakeSource whole(RightUpToTheProblem), rest(RightUpToTheProblem), none(RightUpToTheProblem);
+  ASSERT_OK_AND_ASSIGN(const EvalResult expected, EvaluateAccuracy(RunOf(config, problems, &whole)));
+  for (FakeSource* source : {&rest, &none}) {
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
+    AccuracyRun run = RunOf(config, problems, source);
+    run.journal = &journal;
+    ASSERT_OK_AND_ASSIGN(const EvalResult result, EvaluateAccuracy(run));
+    EXPECT_EQ(result.metrics, expected.metrics);
+    EXPECT_EQ(result.samples.size(), expected.samples.size());
+    for (size_t i = 0; i < result.samples.size(); ++i) EXPECT_EQ(result.samples[i].response, expected.samples[i].response);
+  }
+  EXPECT_EQ(rest.asked_, (std::set<std::pair<int64_t, int64_t>>{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {1, 2}}));
+  EXPECT_TRUE(none.asked_.empty());
+  // The same numbers of other problems.
+  auto others = problems;
+  others[0].id = "other";
+  ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
+  AccuracyRun run = RunOf(config, others, &none);
+  run.journal = &journal;
+  EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kFailedPrecondition, "\"other\"");
+}
+
+TEST(EvaluateAccuracy, AProblemWithoutAnswer) {
+  auto problems = Problems({"a"});
+  problems[0].answer.clear();
+  FakeSource source(RightUpToTheProblem);
+  EXPECT_ERROR(EvaluateAccuracy(RunOf(Config(1), problems, &source)), absl::StatusCode::kInvalidArgument, "f:1: no answer");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,68 @@
+#include "trainer/eval/journal.h"
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::ReadFile;
+using testing::TempDir;
+using testing::WriteFile;
+constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+
+const Json kEvaluation = {{"model", "m"}, {"eval.n", "8"}};
+
+TEST(EvalJournal, KeepsWhatWasAdded) {
+  TempDir dir;
+  const std::string path = dir.File("deep/er/r.jsonl");
+  {
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, false));
+    EXPECT_TRUE(journal.rows().empty());
+    ASSERT_OK(journal.Add({{"problem", 3}, {"sample", 1}, {"response", "a\nb"}}));
+    ASSERT_OK(journal.Add({{"problem", 0}, {"sample", 0}, {"response", "c"}}));
+  }
+  ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, false));
+  ASSERT_EQ(journal.rows().size(), 2u);
+  EXPECT_EQ(journal.rows().at({3, 1}).at("response"), "a\nb");
+  ASSERT_OK_AND_ASSIGN(EvalJournal fresh, EvalJournal::Open(path, kEvaluation, true));
+  EXPECT_TRUE(fresh.rows().empty());
+  EXPECT_EQ(ReadFile(path), "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n");
+}
+
+TEST(EvalJournal, HalfALineIsCutAtEveryPlace) {
+  TempDir dir;
+  const std::string path = dir.File("r.jsonl");
+  const std::string head = "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n{\"problem\":0,\"sample\":0}\n";
+  const std::string last = "{\"problem\":1,\"sample\":0}\n";
+  for (size_t size = 0; size <= last.size(); ++size) {
+    WriteFile(path, head + last.substr(0, size));
+    {
+      ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, false));
+      EXPECT_EQ(journal.rows().size(), size == last.size() ? 2u : 1u) << size;
+      ASSERT_OK(journal.Add({{"problem", 7}, {"sample", 0}}));
+    }
+    ASSERT_OK_AND_ASSIGN(EvalJournal again, EvalJournal::Open(path, kEvaluation, false));
+    EXPECT_EQ(again.rows().count({7, 0}), 1u);
+  }
+}
+
+TEST(EvalJournal, OtherEvaluationsAndOtherFilesAreLeftAlone) {
+  TempDir dir;
+  const std::string path = dir.File("r.jsonl");
+  ASSERT_OK(EvalJournal::Open(path, kEvaluation, false));
+  EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}, {"eval.n", "4"}}, false), kRefused, "eval.n is \"4\", there \"8\"");
+  EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}}, false), kRefused, "eval.n is recorded there only");
+  EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}, {"eval.n", "8"}, {"x", 1}}, false), kRefused, "x is not recorded");
+  for (const std::string text : {"hello", "{\"step\":1}\n{\"step\":2", "[]\n", "{\"evaluation\":{}"}) {
+    WriteFile(path, text);
+    EXPECT_FALSE(EvalJournal::Open(path, kEvaluation, false).ok()) << text;
+    EXPECT_EQ(ReadFile(path), text);
+  }
+  WriteFile(path, "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n{\"problem\":-1,\"sample\":0}\n");
+  EXPECT_ERROR(EvalJournal::Open(path, kEvaluation, false), absl::StatusCode::kDataLoss, "r.jsonl:2");
+}
+
+}  // namespace
+}  // namespace taopd

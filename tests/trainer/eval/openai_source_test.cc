@@ -1,0 +1,263 @@
+#include "trainer/eval/openai_source.h"
+
+#include <absl/synchronization/blocking_counter.h>
+#include <absl/time/clock.h>
+#include <httplib.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+// A server whose completions a test writes.
+class Server {
+ public:
+  using Handler = std::function<void(const httplib::Request&, httplib::Response&)>;
+  explicit Server(Handler handler, const std::string& models = R"({"object":"list","data":[{"id":"tiny"},{"id":"big"}]})") {
+    server_.Get("/v1/models", [this, models](const httplib::Request& request, httplib::Response& reply) {
+      Note(request);
+      reply.set_content(models, "application/json");
+    });
+    for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
+      server_.Post(path, [this, handler](const httplib::Request& request, httplib::Response& reply) {
+        Note(request);
+        const int64_t now = ++in_flight_;
+        int64_t most = most_in_flight_;
+        while (now > most && !most_in_flight_.compare_exchange_weak(most, now)) {
+        }
+        handler(request, reply);
+        --in_flight_;
+      });
+    }
+    server_.new_task_queue = [] { return new httplib::ThreadPool(32); };
+    port_ = server_.bind_to_any_port("127.0.0.1");
+    thread_ = std::thread([this] { server_.listen_after_bind(); });
+    while (!server_.is_running()) std::this_thread::yield();
+  }
+  ~Server() {
+    server_.stop();
+    thread_.join();
+  }
+  std::string url() const { return Concat("http://127.0.0.1:", port_); }
+  std::vector<httplib::Request> requests() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return requests_;
+  }
+  int64_t most_in_flight() const { return most_in_flight_; }
+
+ private:
+  void Note(const httplib::Request& request) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    requests_.push_back(request);
+  }
+  httplib::Server server_;
+  std::mutex mutex_;
+  std::vector<httplib::Request> requests_;
+  std::atomic<int64_t> in_flight_{0}, most_in_flight_{0};
+  int port_ = 0;
+  std::thread thread_;
+};
+
+OpenAiOptions Options(const Server& server) {
+  OpenAiOptions options;
+  options.url = server.url();
+  options.concurrency = 4;
+  options.first_pause_s = 0.01;
+  options.max_retries = 2;
+  options.timeout_s = 5;
+  return options;
+}
+
+std::string TextReply(const std::string& text) {
+  return Json{{"choices", Json::array({Json{{"index", 0}, {"text", text}, {"finish_reason", "stop"}}})},
+              {"usage", {{"prompt_tokens", 3}, {"completion_tokens", 7}}}}.dump();
+}
+
+
+std::vector<absl::StatusOr<EvalResponse>> AskAll(OpenAiSource* source, const std::vector<PromptRecord>& problems) {
+  std::vector<EvalTask> tasks(problems.size());
+  for (size_t i = 0; i < problems.size(); ++i) {
+    tasks[i].problem = &problems[i];
+    tasks[i].problem_index = static_cast<int64_t>(i);
+    tasks[i].seed = UINT64_MAX - i;
+  }
+  std::vector<absl::StatusOr<EvalResponse>> responses(problems.size(), absl::UnknownError("not called"));
+  absl::BlockingCounter pending(static_cast<int>(problems.size()));
+  source->Generate(tasks, EvalSampling{0.5, 0.9, 33}, [&](size_t i, absl::StatusOr<EvalResponse> response) {
+    responses[i] = std::move(response);
+    pending.DecrementCount();
+  });
+  pending.Wait();
+  return responses;
+}
+
+PromptRecord TextPrompt(const std::string& text) {
+  PromptRecord problem;
+  problem.id = "f:1";
+  problem.prompt = text;
+  return problem;
+}
+PromptRecord Chat(const std::string& text) {
+  PromptRecord problem;
+  problem.id = "f:2";
+  problem.messages = Json::array({Json{{"role", "user"}, {"content", text}}});
+  return problem;
+}
+
+TEST(OpenAiSource, TextIdsAndChats) {
+  Server server([](const httplib::Request& request, httplib::Response& reply) {
+    const Json body = Json::parse(request.body);
+    EXPECT_EQ(body["model"], "tiny");
+    EXPECT_EQ(body["max_tokens"], 33);
+    EXPECT_EQ(body["temperature"], 0.5);
+    EXPECT_EQ(body["top_p"], 0.9);
+    EXPECT_TRUE(body["seed"].is_number_unsigned() && body["seed"].get<uint64_t>() < (uint64_t{1} << 53));
+    if (request.path == "/v1/chat/completions") {
+      EXPECT_EQ(body["messages"][0]["content"], "hi");
+      EXPECT_EQ(body["chat_template_kwargs"]["enable_thinking"], false);
+      reply.set_content(R"({"choices":[{"message":{"role":"assistant","content":"chat"},"finish_reason":"length"}]})", "application/json");
+    } else {
+      reply.set_content(TextReply("to " + body["prompt"].dump()), "application/json");
+    }
+  });
+  OpenAiOptions options = Options(server);
+  options.chat_template_kwargs = {{"enable_thinking", false}};
+  ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
+  EXPECT_EQ(source->model(), "tiny");
+  PromptRecord ids;
+  ids.prompt_ids = {4, 5};
+  const auto responses = AskAll(source.get(), {TextPrompt("a\xff"), ids, Chat("hi")});
+  for (const auto& response : responses) ASSERT_OK(response);
+  EXPECT_THAT(responses[0]->text, HasSubstr("to \"a"));
+  EXPECT_EQ(responses[0]->num_tokens, 7);
+  EXPECT_FALSE(responses[0]->truncated);
+  EXPECT_EQ(responses[1]->text, "to [4,5]");
+  EXPECT_EQ(responses[2]->text, "chat");
+  EXPECT_TRUE(responses[2]->truncated);
+  EXPECT_EQ(responses[2]->num_tokens, -1);
+}
+
+TEST(OpenAiSource, RetriesWhatMayPass) {
+  std::atomic<int> calls{0};
+  Server server([&](const httplib::Request&, httplib::Response& reply) {
+    switch (calls++) {
+      case 0: reply.status = 503; break;
+      case 1: reply.status = 429; break;
+      default: reply.set_content(TextReply("x"), "application/json");
+    }
+  });
+  ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(Options(server)));
+  EXPECT_OK(AskAll(source.get(), {TextPrompt("a")})[0]);
+  EXPECT_EQ(source->num_retries(), 2);
+}
+
+TEST(OpenAiSource, EndsAfterItsRetriesAndAsksTheRestNoMore) {
+  std::atomic<int> calls{0};
+  Server server([&](const httplib::Request&, httplib::Response& reply) {
+    ++calls;
+    reply.status = 500;
+    reply.set_content(R"({"error":{"message":"out of KV cache","type":"x"}})", "application/json");
+  });
+  OpenAiOptions options = Options(server);
+  options.concurrency = 1;
+  ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
+  const auto responses = AskAll(source.get(), std::vector<PromptRecord>(50, TextPrompt("a")));
+  EXPECT_ERROR(responses[0], absl::StatusCode::kUnavailable, "HTTP 500: out of KV cache");
+  EXPECT_THAT(std::string(responses[0].status().message()), HasSubstr("after 3 attempts"));
+  for (size_t i = 1; i < responses.size(); ++i) EXPECT_TRUE(absl::IsCancelled(responses[i].status()));
+  EXPECT_EQ(calls, 3);
+}
+
+TEST(OpenAiSource, RefusalsAreNotRepeated) {
+  for (const auto& [status, code, words] :
+       {std::tuple{400, absl::StatusCode::kInvalidArgument, "HTTP 400: too long"},
+        std::tuple{401, absl::StatusCode::kPermissionDenied, "MY_KEY"}, std::tuple{404, absl::StatusCode::kNotFound, "HTTP 404"}}) {
+    std::atomic<int> calls{0};
+    Server server([&, status = status](const httplib::Request&, httplib::Response& reply) {
+      ++calls;
+      reply.status = status;
+      reply.set_content(R"({"error":{"message":"too long"}})", "application/json");
+    });
+    OpenAiOptions options = Options(server);
+    options.api_key_env = "MY_KEY";
+    ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
+    EXPECT_ERROR(AskAll(source.get(), {TextPrompt("a")})[0], code, words);
+    EXPECT_EQ(calls, 1);
+  }
+}
+
+TEST(OpenAiSource, BadRepliesAreErrors) {
+  for (const char* body : {"", "nonsense", "[]", "{}", R"({"choices":[]})", R"({"choices":[{}]})", R"({"choices":[{"text":5}]})",
+                           R"({"choices":5})"}) {
+    Server server([&](const httplib::Request&, httplib::Response& reply) { reply.set_content(body, "application/json"); });
+    ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(Options(server)));
+    EXPECT_FALSE(AskAll(source.get(), {TextPrompt("a")})[0].ok()) << body;
+  }
+}
+
+TEST(OpenAiSource, ASlowServerIsATimeout) {
+  std::atomic<bool> stop{false};
+  Server server([&](const httplib::Request&, httplib::Response&) {
+    while (!stop) absl::SleepFor(absl::Milliseconds(5));
+  });
+  OpenAiOptions options = Options(server);
+  options.timeout_s = 0.2;
+  options.max_retries = 0;
+  {
+    ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
+    EXPECT_ERROR(AskAll(source.get(), {TextPrompt("a")})[0], absl::StatusCode::kUnavailable, "/v1/completions");
+  }
+  stop = true;
+}
+
+TEST(OpenAiSource, ConcurrencyIsLimited) {
+  Server server([](const httplib::Request&, httplib::Response& reply) {
+    absl::SleepFor(absl::Milliseconds(5));  // long enough for requests to overlap
+    reply.set_content(TextReply("x"), "application/json");
+  });
+  ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(Options(server)));
+  for (const auto& response : AskAll(source.get(), std::vector<PromptRecord>(40, TextPrompt("a")))) EXPECT_OK(response);
+  EXPECT_LE(server.most_in_flight(), 4);
+  EXPECT_GE(server.most_in_flight(), 2);
+}
+
+TEST(OpenAiSource, TheApiKeyIsSentAndThePrefixKept) {
+  Server server([](const httplib::Request&, httplib::Response& reply) { reply.set_content(TextReply("x"), "application/json"); });
+  OpenAiOptions options = Options(server);
+  options.url += "/v1/";
+  options.api_key = "secret";
+  options.model = "big";
+  ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
+  EXPECT_EQ(source->model(), "big");
+  EXPECT_OK(AskAll(source.get(), {TextPrompt("a")})[0]);
+  for (const httplib::Request& request : server.requests()) {
+    EXPECT_EQ(request.get_header_value("Authorization"), "Bearer secret");
+  }
+}
+
+TEST(OpenAiSource, ConnectNamesWhatIsWrong) {
+  Server server([](const httplib::Request&, httplib::Response&) {});
+  OpenAiOptions options = Options(server);
+  options.model = "other";
+  EXPECT_ERROR(OpenAiSource::Connect(options), absl::StatusCode::kNotFound, "no model \"other\"; it has \"tiny\", \"big\"");
+  for (const char* url : {"", "127.0.0.1:8000", "http://", "ftp://x", "http:///v1", "http://a b"}) {
+    options.url = url;
+    EXPECT_ERROR(OpenAiSource::Connect(options), absl::StatusCode::kInvalidArgument, "is not a URL");
+  }
+  options.url = "http://127.0.0.1:1";
+  options.max_retries = 1;
+  EXPECT_ERROR(OpenAiSource::Connect(options), absl::StatusCode::kUnavailable, "http://127.0.0.1:1/v1/models");
+  Server empty([](const httplib::Request&, httplib::Response&) {}, R"({"data":[]})");
+  EXPECT_ERROR(OpenAiSource::Connect(Options(empty)), absl::StatusCode::kNotFound, "lists no model");
+}
+
+}  // namespace
+}  // namespace taopd

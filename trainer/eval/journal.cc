@@ -1,0 +1,83 @@
+#include "trainer/eval/journal.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/io/file.h"
+
+namespace taopd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The first member that differs, in words; empty when none does.
+std::string Difference(const Json& asked, const Json& found) {
+  for (const auto& [key, value] : asked.items()) {
+    if (!found.contains(key)) return Concat(key, " is not recorded there");
+    if (found.at(key) != value) return Concat(key, " is ", value.dump(), ", there ", found.at(key).dump());
+  }
+  for (const auto& [key, value] : found.items()) {
+    if (!asked.contains(key)) return Concat(key, " is recorded there only");
+  }
+  return "";
+}
+
+// Bytes up to and with the last newline.
+absl::StatusOr<int64_t> WholeLines(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return NotFound(path, ": cannot be opened");
+  auto size = static_cast<int64_t>(file.tellg());
+  std::string block(1 << 16, '\0');
+  while (size > 0) {
+    const int64_t begin = std::max<int64_t>(0, size - static_cast<int64_t>(block.size()));
+    file.seekg(begin);
+    file.read(block.data(), size - begin);
+    const size_t newline = std::string_view(block.data(), size - begin).rfind('\n');
+    if (newline != std::string_view::npos) return begin + static_cast<int64_t>(newline) + 1;
+    size = begin;
+  }
+  return 0;
+}
+
+}  // namespace
+
+absl::StatusOr<EvalJournal> EvalJournal::Open(const std::string& path, const Json& evaluation, bool overwrite) {
+  if (const auto parent = std::filesystem::path(path).parent_path(); !parent.empty()) {
+    TAOPD_RETURN_IF_ERROR(MakeDirectories(parent.string()));
+  }
+  const std::string advice = "; choose another --responses, or --overwrite it";
+  int64_t size = 0;
+  if (!overwrite && FileExists(path)) {
+    std::ifstream file(path, std::ios::binary);
+    std::string line;
+    std::getline(file, line);
+    if (!line.empty() || file.good()) {
+      const auto first = ParseOrderedJson(line, path);
+      if (!first.ok() || !first->is_object() || !first->contains("evaluation")) {
+        return FailedPrecondition(path, ": does not begin with an evaluation's configuration", advice);
+      }
+      const std::string difference = Difference(evaluation, first->at("evaluation"));
+      if (!difference.empty()) return FailedPrecondition(path, ": holds another evaluation: ", difference, advice);
+    }
+    TAOPD_ASSIGN_OR_RETURN(size, WholeLines(path));
+  }
+  TAOPD_ASSIGN_OR_RETURN(JsonlWriter writer, JsonlWriter::Open(path, size));
+  Rows rows;
+  if (size == 0) {
+    TAOPD_RETURN_IF_ERROR(writer.Write({{"evaluation", evaluation}}));
+    return EvalJournal(path, std::move(writer), std::move(rows));
+  }
+  TAOPD_RETURN_IF_ERROR(ReadOrderedJsonl(path, [&](const Json& row, int64_t line) -> absl::Status {
+    if (line == 1) return absl::OkStatus();
+    for (const char* key : {"problem", "sample"}) {
+      if (!row.is_object() || !row.contains(key) || !row.at(key).is_number_unsigned()) {
+        return DataLoss("no number \"", key, "\"");
+      }
+    }
+    rows.insert_or_assign({row.at("problem").get<int64_t>(), row.at("sample").get<int64_t>()}, row);
+    return absl::OkStatus();
+  }));
+  return EvalJournal(path, std::move(writer), std::move(rows));
+}
+
+}  // namespace taopd
