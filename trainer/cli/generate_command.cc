@@ -11,7 +11,8 @@ Subcommand AddGenerate(CLI::App& app) {
   auto request = std::make_shared<GenerateRequest>();
   command->add_option("--model", request->model_dir, "Hugging Face model directory")->required();
   auto* prompt = command->add_option("--prompt", request->prompt, "Text to continue");
-  command->add_option("--prompt-ids", request->prompt_ids, "Token ids to continue")->excludes(prompt);
+  command->add_option("--prompt-ids", request->prompt_ids, "Token ids to continue, separated by spaces or commas")
+      ->delimiter(',')->excludes(prompt);
   command->add_option("--max-new-tokens", request->max_new_tokens, "Most tokens to generate")
       ->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--temperature", request->temperature, "0 = greedy")->check(CLI::NonNegativeNumber)->capture_default_str();
