@@ -209,16 +209,10 @@ class TrainingRun {
 
   // Saves that are asked for meanwhile are answered at once: no step is in progress.
   void WaitWhilePaused() {
-    const auto show = [this] {
-      if (run_state_->pause_requested()) {
-        run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kPaused; });
-      }
-    };
-    show();
-    run_state_->WaitWhilePaused([&] {
-      Save();
-      show();
-    });
+    if (run_state_->pause_requested()) {
+      run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kPaused; });
+    }
+    run_state_->WaitWhilePaused([this] { Save(); });
   }
 
   bool IsDue(int64_t every) const { return every > 0 && train_state_.step % every == 0; }
@@ -262,12 +256,15 @@ class TrainingRun {
   }
 
   std::optional<RunFailure> Save() {
+    const TrainerPhase before = run_state_->status().phase;
     run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kSaving; });
     train_state_.metrics_bytes = output_->metrics_bytes();
     train_state_.samples_bytes = output_->samples_bytes();
     auto saved = directory_.store->Save(train_state_.step, [&](const std::string& dir) {
       return SaveCheckpointFiles(student_, train_state_, config_yaml_, dir);
     });
+    // Before the answer: who asked for the checkpoint may ask for the state next.
+    run_state_->Update([before](RunStatus& status) { status.phase = before; });
     run_state_->CheckpointSaved(saved);
     if (!saved.ok()) {
       // Older checkpoints are intact: go on, and try again when the next one is due.
