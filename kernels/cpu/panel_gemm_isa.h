@@ -16,8 +16,10 @@ constexpr int kLanes = TAOPD_LANES;
 constexpr int kTileRows = TAOPD_TILE_ROWS;
 constexpr int kVectors = TAOPD_TILE_VECTORS;
 constexpr int64_t kWidth = kLanes * kVectors;
-// A panel of this many k stays in the first-level cache while the rows of A pass by.
-constexpr int64_t kBlockK = 16384 / (kWidth * static_cast<int64_t>(sizeof(float)));
+// Products are summed over blocks of this many k: long enough that C is seldom read and written.
+constexpr int64_t kBlockK = 512;
+// Panels of a block that together stay in the second-level cache.
+constexpr int64_t kNearPanelBytes = 384 << 10;
 
 // Vectors of a cache line.
 constexpr int kLineVectors = kLanes < 16 ? 16 / kLanes : 1;
@@ -88,6 +90,27 @@ TileFunction TileOf(int64_t rows) {
   return Tile<kRows, kOrder>;
 }
 
+// One tile of C, whole or at the right edge, where the last panel is narrower than a tile.
+template <ElementOrder kOrder>
+inline __attribute__((always_inline)) void MultiplyTile(const float* a, int64_t a_stride,
+                                                        const float* panel, int64_t rows,
+                                                        int64_t columns, int64_t num_k, float* c,
+                                                        int64_t c_stride, bool accumulate) {
+  const TileFunction tile = TileOf<kOrder, kTileRows>(rows);
+  if (columns >= kWidth) {
+    tile(a, a_stride, panel, num_k, c, c_stride, accumulate);
+    return;
+  }
+  float whole[kTileRows * kWidth] = {};
+  for (int64_t i = 0; accumulate && i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) whole[i * kWidth + j] = c[i * c_stride + j];
+  }
+  tile(a, a_stride, panel, num_k, whole, kWidth, accumulate);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) c[i * c_stride + j] = whole[i * kWidth + j];
+  }
+}
+
 template <ElementOrder kOrder>
 void MultiplyOrdered(const float* a, int64_t a_stride, const float* panels, int64_t num_m,
                      int64_t num_n, int64_t num_k, float* c, int64_t c_stride, bool accumulate) {
@@ -96,27 +119,21 @@ void MultiplyOrdered(const float* a, int64_t a_stride, const float* panels, int6
   for (int64_t k = 0; k < num_k; k += kBlockK) {
     const int64_t block_k = num_k - k < kBlockK ? num_k - k : kBlockK;
     const bool add = accumulate || k > 0;
-    for (int64_t n = 0; n < num_n; n += kWidth) {
-      const float* panel = panels + n * num_k + k * kWidth;
-      const int64_t columns = num_n - n < kWidth ? num_n - n : kWidth;
+    const auto tile = [&](int64_t m, int64_t n) {
+      MultiplyTile<kOrder>(a + m * row_step + k * k_step, a_stride,
+                           panels + n * num_k + k * kWidth,
+                           num_m - m < kTileRows ? num_m - m : kTileRows, num_n - n, block_k,
+                           c + m * c_stride + n, c_stride, add);
+    };
+    // What is far away is read once and in order: A and C where the panels are near; the panels
+    // otherwise.
+    if (num_n * block_k * static_cast<int64_t>(sizeof(float)) <= kNearPanelBytes) {
       for (int64_t m = 0; m < num_m; m += kTileRows) {
-        const int64_t rows = num_m - m < kTileRows ? num_m - m : kTileRows;
-        const float* a_tile = a + m * row_step + k * k_step;
-        float* c_tile = c + m * c_stride + n;
-        const TileFunction tile = TileOf<kOrder, kTileRows>(rows);
-        if (columns == kWidth) {
-          tile(a_tile, a_stride, panel, block_k, c_tile, c_stride, add);
-          continue;
-        }
-        // A narrow last panel: through a whole tile.
-        float whole[kTileRows * kWidth] = {};
-        for (int64_t i = 0; add && i < rows; ++i) {
-          for (int64_t j = 0; j < columns; ++j) whole[i * kWidth + j] = c_tile[i * c_stride + j];
-        }
-        tile(a_tile, a_stride, panel, block_k, whole, kWidth, add);
-        for (int64_t i = 0; i < rows; ++i) {
-          for (int64_t j = 0; j < columns; ++j) c_tile[i * c_stride + j] = whole[i * kWidth + j];
-        }
+        for (int64_t n = 0; n < num_n; n += kWidth) tile(m, n);
+      }
+    } else {
+      for (int64_t n = 0; n < num_n; n += kWidth) {
+        for (int64_t m = 0; m < num_m; m += kTileRows) tile(m, n);
       }
     }
   }

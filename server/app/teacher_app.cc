@@ -169,7 +169,8 @@ class TeacherApp {
     if (const auto model = state_.model()) model->engine->Drain(deadline);
     grpc_->Shutdown(deadline);
     http_->Shutdown(deadline);
-    if (load_ended_) {
+    // A model that is served is loaded: what is left of that thread is the ready file.
+    if (load_ended_ || state_.model() != nullptr) {
       loader_.join();
     } else {
       loader_.detach();  // cannot be interrupted; the process ends under it (LeaveProcess)
