@@ -10,78 +10,89 @@ namespace {
 
 // Up to here a scan for the lowest rank beats a heap.
 constexpr size_t kMaxShortWord = 48;
-
-uint64_t PairKey(int32_t left_id, int32_t right_id) {
-  return (static_cast<uint64_t>(left_id) << 32) | static_cast<uint32_t>(right_id);
-}
+// Words whose places in the cache are on their way from memory at a time.
+constexpr size_t kNumAhead = 16;
 
 }  // namespace
 
 Bpe::Bpe(const std::vector<BpeMerge>& merges, const std::array<int32_t, 256>& byte_ids,
          absl::flat_hash_map<std::string, int32_t> whole_words)
-    : byte_ids_(byte_ids), whole_words_(std::move(whole_words)) {
-  merges_.reserve(merges.size());
-  int32_t rank = 0;
-  for (const BpeMerge& merge : merges) {
-    merges_[PairKey(merge.left_id, merge.right_id)] = {rank++, merge.merged_id};
+    : merges_(merges), byte_ids_(byte_ids), whole_words_(std::move(whole_words)) {}
+
+void Bpe::Encode(std::span<const std::string_view> words, WordCache* cache,
+                 std::vector<int32_t>* ids) const {
+  if (cache == nullptr) {
+    for (const std::string_view word : words) EncodeNew(word, ids);
+    return;
+  }
+  std::array<WordCache::Place, kNumAhead> places;
+  for (; !words.empty(); words = words.subspan(std::min(words.size(), kNumAhead))) {
+    const auto batch = words.first(std::min(words.size(), kNumAhead));
+    for (size_t i = 0; i < batch.size(); ++i) places[i] = cache->Locate(batch[i]);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (const auto cached = cache->Find(batch[i], places[i]); !cached.empty()) {
+        for (const int32_t id : cached) ids->push_back(id);
+        continue;
+      }
+      const size_t begin = ids->size();
+      EncodeNew(batch[i], ids);
+      cache->Insert(batch[i], std::span(*ids).subspan(begin));
+    }
   }
 }
 
-Bpe::RankedMerge Bpe::Find(int32_t left_id, int32_t right_id) const {
-  const auto found = merges_.find(PairKey(left_id, right_id));
-  return found == merges_.end() ? RankedMerge{kNoRank, -1} : found->second;
-}
-
-void Bpe::Encode(std::string_view word, WordCache* cache, std::vector<int32_t>* ids) const {
-  if (cache != nullptr && cache->Find(word, ids)) return;
-  const size_t begin = ids->size();
+void Bpe::EncodeNew(std::string_view word, std::vector<int32_t>* ids) const {
   if (!whole_words_.empty()) {
     const auto found = whole_words_.find(absl::string_view(word.data(), word.size()));
-    if (found != whole_words_.end()) ids->push_back(found->second);
+    if (found != whole_words_.end()) return ids->push_back(found->second);
   }
-  if (ids->size() == begin) {
-    std::vector<int32_t> symbols;
-    symbols.reserve(word.size());
+  if (word.size() <= kMaxShortWord) {
+    std::array<int32_t, kMaxShortWord> symbols;
+    size_t num_symbols = 0;
     for (const char byte : word) {
       const int32_t id = byte_ids_[static_cast<uint8_t>(byte)];
-      if (id >= 0) symbols.push_back(id);
+      if (id >= 0) symbols[num_symbols++] = id;
     }
-    symbols = symbols.size() <= kMaxShortWord ? MergeShort(std::move(symbols))
-                                              : MergeLong(std::move(symbols));
-    ids->insert(ids->end(), symbols.begin(), symbols.end());
+    return MergeShort(std::span(symbols).first(num_symbols), ids);
   }
-  if (cache != nullptr) cache->Insert(word, std::span(*ids).subspan(begin));
+  std::vector<int32_t> symbols;
+  symbols.reserve(word.size());
+  for (const char byte : word) {
+    const int32_t id = byte_ids_[static_cast<uint8_t>(byte)];
+    if (id >= 0) symbols.push_back(id);
+  }
+  MergeLong(std::move(symbols), ids);
 }
 
-std::vector<int32_t> Bpe::MergeShort(std::vector<int32_t> symbols) const {
-  if (symbols.size() < 2) return symbols;
-  std::array<RankedMerge, kMaxShortWord> pairs;  // pairs[i]: symbols i and i + 1
-  size_t num_pairs = symbols.size() - 1;
-  for (size_t i = 0; i < num_pairs; ++i) pairs[i] = Find(symbols[i], symbols[i + 1]);
-  while (num_pairs > 0) {
-    size_t best = 0;
-    for (size_t i = 1; i < num_pairs; ++i) {
-      if (pairs[i].rank < pairs[best].rank) best = i;
-    }
-    if (pairs[best].rank == kNoRank) break;
-    symbols[best] = pairs[best].merged_id;
-    symbols.erase(symbols.begin() + static_cast<ptrdiff_t>(best) + 1);
-    std::copy(pairs.begin() + best + 1, pairs.begin() + num_pairs, pairs.begin() + best);
-    --num_pairs;
-    if (best > 0) pairs[best - 1] = Find(symbols[best - 1], symbols[best]);
-    if (best < num_pairs) pairs[best] = Find(symbols[best], symbols[best + 1]);
+void Bpe::MergeShort(std::span<int32_t> symbols, std::vector<int32_t>* ids) const {
+  size_t num_symbols = symbols.size();
+  std::array<uint32_t, kMaxShortWord> ranks;  // ranks[i]: of symbols i and i + 1
+  for (size_t i = 0; i + 1 < num_symbols; ++i) {
+    ranks[i] = merges_.RankOf(symbols[i], symbols[i + 1]);
   }
-  return symbols;
+  while (num_symbols > 1) {
+    const auto lowest = std::min_element(ranks.begin(), ranks.begin() + num_symbols - 1);
+    if (*lowest == MergeTable::kNoRank) break;
+    const size_t at = lowest - ranks.begin();
+    symbols[at] = merges_.MergedId(*lowest);
+    std::copy(symbols.begin() + at + 2, symbols.begin() + num_symbols, symbols.begin() + at + 1);
+    std::copy(ranks.begin() + at + 1, ranks.begin() + num_symbols - 1, ranks.begin() + at);
+    --num_symbols;
+    if (at > 0) ranks[at - 1] = merges_.RankOf(symbols[at - 1], symbols[at]);
+    if (at + 1 < num_symbols) ranks[at] = merges_.RankOf(symbols[at], symbols[at + 1]);
+  }
+  ids->insert(ids->end(), symbols.begin(), symbols.begin() + num_symbols);
 }
 
-std::vector<int32_t> Bpe::MergeLong(std::vector<int32_t> symbols) const {
+void Bpe::MergeLong(std::vector<int32_t> symbols, std::vector<int32_t>* ids) const {
   // A linked list over the symbols, and a heap of candidate merges. A candidate is stale when its
   // left symbol is gone or the pair there is another one by now.
   const auto num_symbols = static_cast<int32_t>(symbols.size());
   constexpr int32_t kGone = -1;
   std::vector<int32_t> previous(symbols.size()), next(symbols.size());
   struct Candidate {
-    int32_t rank, position, left_id, right_id, merged_id;
+    uint32_t rank;
+    int32_t position, left_id, right_id;
     bool operator>(const Candidate& other) const {
       return std::tie(rank, position) > std::tie(other.rank, other.position);
     }
@@ -92,10 +103,8 @@ std::vector<int32_t> Bpe::MergeLong(std::vector<int32_t> symbols) const {
                                                                               std::move(storage));
   auto consider = [&](int32_t left, int32_t right) {
     if (left < 0 || right >= num_symbols) return;
-    const RankedMerge merge = Find(symbols[left], symbols[right]);
-    if (merge.rank != kNoRank) {
-      heap.push({merge.rank, left, symbols[left], symbols[right], merge.merged_id});
-    }
+    const uint32_t rank = merges_.RankOf(symbols[left], symbols[right]);
+    if (rank != MergeTable::kNoRank) heap.push({rank, left, symbols[left], symbols[right]});
   };
   for (int32_t i = 0; i < num_symbols; ++i) {
     previous[i] = i - 1;
@@ -109,7 +118,7 @@ std::vector<int32_t> Bpe::MergeLong(std::vector<int32_t> symbols) const {
     if (symbols[left] != candidate.left_id) continue;
     const int32_t right = next[left];
     if (right >= num_symbols || symbols[right] != candidate.right_id) continue;
-    symbols[left] = candidate.merged_id;
+    symbols[left] = merges_.MergedId(candidate.rank);
     symbols[right] = kGone;
     next[left] = next[right];
     if (next[left] < num_symbols) previous[next[left]] = left;
@@ -117,7 +126,7 @@ std::vector<int32_t> Bpe::MergeLong(std::vector<int32_t> symbols) const {
     consider(left, next[left]);
   }
   std::erase(symbols, kGone);
-  return symbols;
+  ids->insert(ids->end(), symbols.begin(), symbols.end());
 }
 
 }  // namespace taopd

@@ -170,10 +170,15 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
   }
 
   void EncodeWords(std::string_view text, WordCache* cache, std::vector<int32_t>* ids) const {
+    std::array<std::string_view, 64> words;
     while (!text.empty()) {
-      const size_t size_bytes = FirstPieceBytes(spec_.split_pattern, text);
-      bpe_->Encode(text.substr(0, size_bytes), cache, ids);
-      text.remove_prefix(size_bytes);
+      size_t num_words = 0;
+      while (num_words < words.size() && !text.empty()) {
+        const size_t size_bytes = FirstPieceBytes(spec_.split_pattern, text);
+        words[num_words++] = text.substr(0, size_bytes);
+        text.remove_prefix(size_bytes);
+      }
+      bpe_->Encode(std::span(words).first(num_words), cache, ids);
     }
   }
 

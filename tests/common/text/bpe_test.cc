@@ -1,5 +1,6 @@
 #include "common/text/bpe.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,9 @@
 
 namespace taopd {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 
 // Bytes 'a' to 'd' are tokens 0 to 3; later tokens are merges of earlier ones.
 struct RandomModel {
@@ -65,7 +69,7 @@ struct RandomModel {
 
 std::vector<int32_t> Encode(const Bpe& bpe, const std::string& word, WordCache* cache = nullptr) {
   std::vector<int32_t> ids;
-  bpe.Encode(word, cache, &ids);
+  bpe.Encode(std::array{std::string_view(word)}, cache, &ids);
   return ids;
 }
 
@@ -83,6 +87,35 @@ TEST(Bpe, AgreesWithTheDefinition) {
       const std::vector<int32_t> expected = model.PlainEncode(word);
       ASSERT_EQ(Encode(bpe, word, &cache), expected) << word;
       ASSERT_EQ(Encode(bpe, word, &cache), expected) << word;
+    }
+  }
+}
+
+// More words than are looked up at a time, known and new, with and without a cache.
+TEST(Bpe, ManyWordsAreTheirIdsInOrder) {
+  RandomStream random(22);
+  const RandomModel model(&random, 40);
+  const Bpe bpe(model.merges, model.byte_ids, {});
+  WordCache cache;
+  std::vector<std::string> texts(200);
+  std::vector<std::string_view> words;
+  std::vector<int32_t> expected;
+  for (std::string& text : texts) {
+    text.resize(random.NextBelow(20));
+    for (char& c : text) c = static_cast<char>('a' + random.NextBelow(4));
+    words.push_back(text);
+    words.push_back(texts[random.NextBelow(words.size()) / 2]);
+  }
+  for (size_t num_words = 0; num_words <= words.size(); num_words += 7) {
+    expected.clear();
+    for (const std::string_view word : std::span(words).first(num_words)) {
+      const std::vector<int32_t> ids = model.PlainEncode(std::string(word));
+      expected.insert(expected.end(), ids.begin(), ids.end());
+    }
+    for (WordCache* const each : {&cache, static_cast<WordCache*>(nullptr)}) {
+      std::vector<int32_t> ids;
+      bpe.Encode(std::span(words).first(num_words), each, &ids);
+      ASSERT_EQ(ids, expected) << num_words;
     }
   }
 }
@@ -138,25 +171,66 @@ TEST(Bpe, ThreadsShareAPoolOfCaches) {
 
 TEST(WordCache, StaysBoundedAndCorrect) {
   WordCache cache;
-  std::vector<int32_t> ids;
-  for (int32_t i = 0; i < 200'000; ++i) cache.Insert(std::to_string(i), std::vector<int32_t>{i});
-  int num_found = 0;
-  for (int32_t i = 0; i < 200'000; ++i) {
-    ids.clear();
-    if (!cache.Find(std::to_string(i), &ids)) continue;
-    ++num_found;
-    ASSERT_EQ(ids, std::vector<int32_t>{i});
+  constexpr int32_t kNumWords = 200'000;
+  for (int32_t i = 0; i < kNumWords; ++i) {
+    cache.Insert(std::to_string(i), std::vector<int32_t>{i});
+    cache.Insert(std::to_string(i) + " and fifteen bytes", std::vector<int32_t>{i, -i});
   }
-  EXPECT_GT(num_found, 0);
+  int num_found = 0;
+  for (int32_t i = 0; i < kNumWords; ++i) {
+    if (const auto ids = cache.Find(std::to_string(i)); !ids.empty()) {
+      ++num_found;
+      ASSERT_THAT(ids, ElementsAre(i));
+    }
+    if (const auto ids = cache.Find(std::to_string(i) + " and fifteen bytes"); !ids.empty()) {
+      ++num_found;
+      ASSERT_THAT(ids, ElementsAre(i, -i));
+    }
+  }
+  // All places are taken by now.
+  EXPECT_GT(num_found, static_cast<int>(WordCache::kNumEntries) * 9 / 10);
   EXPECT_LE(num_found, static_cast<int>(WordCache::kNumEntries));
-  // What has no room is not kept.
-  ids.clear();
-  cache.Insert(std::string(WordCache::kMaxWordBytes + 1, 'a'), std::vector<int32_t>{1});
+}
+
+// Every size of word and of result; words that differ in one byte, in a zero at the end, in size.
+TEST(WordCache, TellsWordsApart) {
+  for (size_t size = 1; size <= WordCache::kMaxWordBytes; ++size) {
+    for (size_t num_ids = 1; num_ids <= WordCache::kMaxIds; ++num_ids) {
+      WordCache cache;
+      std::string word(size, '\0');
+      for (size_t i = 0; i < size; ++i) word[i] = static_cast<char>('a' + i);
+      std::vector<int32_t> ids(num_ids);
+      for (size_t i = 0; i < num_ids; ++i) ids[i] = static_cast<int32_t>(1000 + i);
+      cache.Insert(word, ids);
+      ASSERT_THAT(cache.Find(word), ElementsAreArray(ids)) << size;
+      for (size_t i = 0; i < size; ++i) {
+        std::string other = word;
+        other[i] ^= 1;
+        ASSERT_TRUE(cache.Find(other).empty()) << size << " bytes, byte " << i;
+      }
+      ASSERT_TRUE(cache.Find(word + '\0').empty());
+      ASSERT_TRUE(cache.Find(word.substr(0, size - 1)).empty());
+    }
+  }
+}
+
+TEST(WordCache, TheNewerOfTwoResultsStays) {
+  WordCache cache;
+  cache.Insert("word", std::vector<int32_t>{1});
+  cache.Insert("word", std::vector<int32_t>{2, 3});
+  EXPECT_THAT(cache.Find("word"), ElementsAre(2, 3));
+}
+
+TEST(WordCache, WhatHasNoRoomIsNotKept) {
+  WordCache cache;
+  const std::string too_long(WordCache::kMaxWordBytes + 1, 'a');
+  cache.Insert(too_long, std::vector<int32_t>{1});
   cache.Insert("b", std::vector<int32_t>(WordCache::kMaxIds + 1, 1));
-  EXPECT_FALSE(cache.Find(std::string(WordCache::kMaxWordBytes + 1, 'a'), &ids));
-  EXPECT_FALSE(cache.Find("b", &ids));
-  EXPECT_FALSE(cache.Find("", &ids));
-  EXPECT_TRUE(ids.empty());
+  cache.Insert("c", {});
+  cache.Insert("", std::vector<int32_t>{1});
+  for (const std::string& word : {too_long, std::string("b"), std::string("c"), std::string()}) {
+    EXPECT_TRUE(cache.Find(word).empty()) << word;
+  }
 }
 
 }  // namespace
