@@ -6,7 +6,7 @@
 // Times are wall-clock; `prefill_s` is the smallest of REPEAT after one warm-up, hidden states of
 // all tokens and the logits of the last. Peaks are of the resident memory (VmHWM, pages of mapped
 // files included) above what the process had before. `read_s` is reading all bytes of the weights
-// from the page cache into one buffer.
+// from the page cache into fresh memory of their size.
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
@@ -17,6 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -51,14 +52,13 @@ int64_t PeakBytes(const std::function<void()>& work) {
 }
 
 int64_t ReadWeights(const std::string& model_dir) {
-  std::vector<char> buffer(8 << 20);
   int64_t num_bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(model_dir)) {
     if (entry.path().extension() != ".safetensors") continue;
+    const size_t size = entry.file_size();
+    const std::unique_ptr<char[]> bytes(new char[size]);  // pages come with the first write
     std::FILE* file = std::fopen(entry.path().c_str(), "rb");
-    while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), file)) {
-      num_bytes += static_cast<int64_t>(n);
-    }
+    num_bytes += static_cast<int64_t>(std::fread(bytes.get(), 1, size, file));
     std::fclose(file);
   }
   return num_bytes;
