@@ -120,8 +120,7 @@ void MultiplyOrdered(const float* a, int64_t a_stride, const float* panels, int6
     const int64_t block_k = num_k - k < kBlockK ? num_k - k : kBlockK;
     const bool add = accumulate || k > 0;
     const auto tile = [&](int64_t m, int64_t n) {
-      MultiplyTile<kOrder>(a + m * row_step + k * k_step, a_stride,
-                           panels + n * num_k + k * kWidth,
+      MultiplyTile<kOrder>(a + m * row_step + k * k_step, a_stride, panels + n * num_k + k * kWidth,
                            num_m - m < kTileRows ? num_m - m : kTileRows, num_n - n, block_k,
                            c + m * c_stride + n, c_stride, add);
     };
@@ -197,10 +196,26 @@ void Widen(const Bfloat16Bits* from, int64_t num, float* to) {
   for (int64_t i = 0; i < num; ++i) to[i] = ToFloat(from[i]);
 }
 
+void Narrow(const float* from, int64_t num, Bfloat16Bits* to) {
+  for (int64_t i = 0; i < num; ++i) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, from + i, sizeof(bits));
+    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    to[i] = (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : static_cast<Bfloat16Bits>(rounded);
+  }
+}
+
+void Interleave(const Bfloat16Bits* even, const Bfloat16Bits* odd, int64_t num, Bfloat16Bits* to) {
+  for (int64_t i = 0; i < num; ++i) {
+    const uint32_t pair = even[i] | static_cast<uint32_t>(odd[i]) << 16;  // little-endian
+    __builtin_memcpy(to + 2 * i, &pair, sizeof(pair));
+  }
+}
+
 }  // namespace
 
 extern const PanelGemm kPanelGemm;
-const PanelGemm kPanelGemm = {TAOPD_ISA_NAME, kWidth,    Pack,          PackBf16,
-                              Multiply,       AddScaled, AddScaledBf16, Widen};
+const PanelGemm kPanelGemm = {TAOPD_ISA_NAME, kWidth,        Pack,  PackBf16, Multiply,
+                              AddScaled,      AddScaledBf16, Widen, Narrow,   Interleave};
 
 }  // namespace taopd::cpu::TAOPD_ISA

@@ -26,6 +26,7 @@ at::Tensor Buffer(int64_t num, at::ScalarType dtype) {
 const cpu::Bfloat16Bits* Bits(const BFloat16* data) {
   return reinterpret_cast<const cpu::Bfloat16Bits*>(data);
 }
+cpu::Bfloat16Bits* Bits(BFloat16* data) { return reinterpret_cast<cpu::Bfloat16Bits*>(data); }
 
 // Blocks of the vocabulary: large enough that a block of d_hidden is written once per many
 // products, small enough for the second-level cache. A multiple of every tile's rows and of 16.
@@ -172,9 +173,13 @@ void PackPairs(const BFloat16* b, int64_t k_step, int64_t n_step, int64_t num_k,
     const BFloat16* even = b + k * k_step;
     const int64_t present = std::clamp<int64_t>(num_k - k, 0, 2);
     const int64_t columns = present == 2 ? num_n : 0;
-    for (int64_t n = 0; n < columns; ++n) {
-      to[2 * n] = even[n * n_step];
-      to[2 * n + 1] = even[k_step + n * n_step];
+    if (n_step == 1) {
+      cpu::BestPanelGemm().interleave(Bits(even), Bits(even + k_step), columns, Bits(to));
+    } else {
+      for (int64_t n = 0; n < columns; ++n) {
+        to[2 * n] = even[n * n_step];
+        to[2 * n + 1] = even[k_step + n * n_step];
+      }
     }
     for (int64_t n = columns; n < padded_n; ++n) {
       to[2 * n] = present > 0 && n < num_n ? even[n * n_step] : BFloat16(0);
@@ -248,8 +253,7 @@ void PairBackward(const at::Tensor& d_logits_CV, const at::Tensor& lm_head_VH,
     const int64_t num = std::min(kBlock, weights.vocabulary_size - first);
     const int64_t padded_num = RoundUp(num, 2);
     for (int64_t n = 0; n < num_rows; ++n) {
-      const float* from = d_logits + n * stride + first;
-      for (int64_t v = 0; v < num; ++v) by_row[n * kBlock + v] = BFloat16(from[v]);
+      cpu::BestPanelGemm().narrow(d_logits + n * stride + first, num, Bits(by_row + n * kBlock));
       for (int64_t v = num; v < padded_num; ++v) by_row[n * kBlock + v] = BFloat16(0);
     }
     PackPairs(weights.Bf16Row(first), h, 1, num, h, padded_num, h, pairs);
