@@ -53,8 +53,12 @@ def machine() -> dict:
     return info
 
 
-def run_side(command: list, environment: dict) -> dict:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+def run_side(command: list, environment: dict, limit_s: float) -> dict:
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False,
+                              timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return {"stopped_after_s": limit_s}
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0 or not lines:
         reason = (done.stderr or done.stdout).strip().splitlines()
@@ -65,6 +69,8 @@ def run_side(command: list, environment: dict) -> dict:
 def describe(row: dict) -> str:
     if "not_run" in row:
         return f"not run: {row['not_run']}"
+    if "stopped_after_s" in row:
+        return f"stopped after {row['stopped_after_s']:.0f} s (--limit)"
     text = f"{row['time_s'] * 1e3:9.1f} ms ({row['cpu_s'] * 1e3:.0f} of the processor)"
     text += f" {row['gflops']:7.1f} GFLOP/s"
     if row.get("memory_mib") is not None:
@@ -86,6 +92,9 @@ def main() -> int:
     parser.add_argument("--build", default=str(ROOT / "build/cpu"), help="CMake build directory")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3, help="timed calls of a side")
+    parser.add_argument("--limit", type=float, default=900, metavar="SECONDS",
+                        help="a side that takes longer is stopped (default: %(default)s): without "
+                        "instructions for bfloat16 PyTorch needs minutes a call on the large shape")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], action="append")
     parser.add_argument("--shape", choices=["large", "small"], action="append",
                         help="large: [256,1024] x 151936; small: [1024,256] x 4096; default: both")
@@ -122,7 +131,7 @@ def main() -> int:
                         if part == "teacher" and k != 16:
                             continue
                         call = [part, data] + shape + [str(options.threads), str(options.repeats)]
-                        ours = run_side([str(binary)] + call, environment)
+                        ours = run_side([str(binary)] + call, environment, options.limit)
                         sides = [("ours", ours)]
                         for peer in PEERS:
                             if peer in slow or (part == "teacher" and peer != "eager"):
@@ -130,10 +139,13 @@ def main() -> int:
                             if dtype == "float32" and peer == "eager, float32 logits":
                                 continue  # the same as eager
                             sides.append((peer, run_side(
-                                [options.python, peers_script, "call", peer] + call, environment)))
+                                [options.python, peers_script, "call", peer] + call, environment,
+                                options.limit)))
                         for name, row in sides:
                             row.update(part=part, side=name, shape=[num_rows, hidden, vocabulary],
                                        k=k, dtype=dtype)
+                            if "stopped_after_s" in row:
+                                slow.add(name)
                             if "time_s" in row:
                                 gemms = 3 if part == "student" else 1
                                 flops = 2 * gemms * num_rows * hidden * vocabulary

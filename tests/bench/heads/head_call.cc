@@ -2,7 +2,7 @@
 //
 //   head_call student|teacher DIR N H V K DTYPE THREADS REPEATS    prints one line of JSON
 //
-// The workspace makes all of the memory less than an eighth of what PyTorch holds in eager mode,
+// The workspace makes all of the memory less than an eighth of what PyTorch holds in eager mode, about
 // three tensors [N, V] of DTYPE.
 #include <ATen/ATen.h>
 #include <ATen/MapAllocator.h>
@@ -95,7 +95,7 @@ int Main(const std::vector<std::string>& arguments) {
   HeadOptions options;
   options.objective = FindObjective("ta_opd").value();
   options.top_k_metrics = true;  // the peers find the student's top-k, too
-  options.workspace_bytes = n * v * (bf16 ? 2 : 4) * 35 / 100;
+  options.workspace_bytes = n * v * (bf16 ? 2 * 29 : 4 * 35) / 100;
   ScoringOptions scoring;
   scoring.top_k = static_cast<int32_t>(k);
   scoring.workspace_bytes = options.workspace_bytes;
