@@ -4,47 +4,38 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "trainer/cli/json_lines.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/grading/grader.h"
 
 namespace taopd {
 namespace {
 
-using nlohmann::json;
+using nlohmann::ordered_json;
 
-constexpr size_t kMaxLineBytes = size_t{16} << 20;
-
-// One line without its end. False at the end of the input; of a longer line only the first
-// kMaxLineBytes + 1 bytes are kept.
-bool ReadLine(std::istream& in, std::string* line) {
-  line->clear();
-  std::streambuf* buffer = in.rdbuf();
-  int c = buffer->sbumpc();
-  if (c == std::char_traits<char>::eof()) return false;
-  for (; c != std::char_traits<char>::eof() && c != '\n'; c = buffer->sbumpc()) {
-    if (line->size() <= kMaxLineBytes) line->push_back(static_cast<char>(c));
-  }
-  return true;
+// A row's text under a key; `absent` where there is none.
+absl::StatusOr<std::string> Text(const ordered_json& row, const std::string& key, const std::string& absent) {
+  const auto member = row.find(key);
+  if (member == row.end()) return absent;
+  if (!member->is_string()) return InvalidArgument(key, " is not text");
+  return member->get<std::string>();
 }
 
 class LineGrader {
  public:
   LineGrader(std::string grader, std::string pattern) : default_(std::move(grader)), pattern_(std::move(pattern)) {}
 
-  absl::StatusOr<Verdict> Grade(const std::string& line) {
-    if (line.size() > kMaxLineBytes) return InvalidArgument("a line has more than ", kMaxLineBytes, " bytes");
-    const json row = json::parse(line, nullptr, false);
-    if (!row.is_object()) return InvalidArgument("not a JSON object");
-    for (const auto& [key, value] : row.items()) {
-      if (key != "response" && key != "answer" && key != "grader" && key != "data_source") {
-        return InvalidArgument("unknown key \"", key, "\"; known: response, answer, grader, data_source");
-      }
-      if (!value.is_string()) return InvalidArgument(key, " is not text");
+  absl::StatusOr<ordered_json> Grade(const ordered_json& row) {
+    for (const char* key : {"response", "answer"}) {
+      if (!row.contains(key)) return InvalidArgument(key, " is missing");
     }
-    if (!row.contains("response") || !row.contains("answer")) return InvalidArgument("response or answer is missing");
-    TAOPD_ASSIGN_OR_RETURN(const Grader* grader, Find(row.value("grader", default_)));
-    return grader->Grade(row["response"].get_ref<const std::string&>(), row["answer"].get_ref<const std::string&>(),
-                         row.value("data_source", ""));
+    TAOPD_ASSIGN_OR_RETURN(const std::string response, Text(row, "response", ""));
+    TAOPD_ASSIGN_OR_RETURN(const std::string answer, Text(row, "answer", ""));
+    TAOPD_ASSIGN_OR_RETURN(const std::string name, Text(row, "grader", default_));
+    TAOPD_ASSIGN_OR_RETURN(const std::string source, Text(row, "data_source", ""));
+    TAOPD_ASSIGN_OR_RETURN(const Grader* grader, Find(name));
+    const Verdict verdict = grader->Grade(response, answer, source);
+    return ordered_json{{"correct", verdict.correct}, {"extracted", verdict.extracted}, {"reason", verdict.reason}};
   }
 
   absl::StatusOr<const Grader*> Find(const std::string& name) {
@@ -65,24 +56,6 @@ class LineGrader {
   std::map<std::string, std::unique_ptr<Grader>> graders_;
 };
 
-int GradeLines(LineGrader* grader) {
-  std::string line;
-  while (ReadLine(std::cin, &line)) {
-    const auto verdict = grader->Grade(line);
-    json out;
-    if (verdict.ok()) {
-      out = {{"correct", verdict->correct}, {"extracted", verdict->extracted}, {"reason", verdict->reason}};
-    } else {
-      out = {{"error", std::string(verdict.status().message())}};
-    }
-    // Bytes that are not UTF-8 in what was extracted are replaced.
-    std::cout << out.dump(-1, ' ', false, json::error_handler_t::replace) << '\n';
-    if (!std::cout) return EndCommand(BadData(Unavailable("standard output is closed")));
-  }
-  std::cout.flush();
-  return 0;
-}
-
 }  // namespace
 
 Subcommand AddGrade(CLI::App& app) {
@@ -93,7 +66,8 @@ Subcommand AddGrade(CLI::App& app) {
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
-      "grade", "Verdicts on answers: JSON lines {response, answer, grader?, data_source?} in, {correct, extracted, reason} out");
+      "grade", "Verdicts on answers: JSON lines {response, answer, grader?, data_source?} in, {correct, extracted, reason} "
+               "out, behind the other keys of the line");
   command->add_option("--grader", flags->grader, "Grader of lines that name none")->capture_default_str();
   command->add_option("--answer-pattern", flags->pattern, "RE2 expression whose first group is the answer (exact, numeric)");
   command->add_flag("--list", flags->list, "List the graders");
@@ -104,7 +78,8 @@ Subcommand AddGrade(CLI::App& app) {
             }
             LineGrader grader(flags->grader, flags->pattern);
             if (const auto found = grader.Find(flags->grader); !found.ok()) return EndCommand(BadConfig(found.status()));
-            return GradeLines(&grader);
+            return AnswerJsonLines([&grader](const ordered_json& row) { return grader.Grade(row); },
+                                   {"response", "answer", "grader", "data_source"});
           }};
 }
 

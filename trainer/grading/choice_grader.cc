@@ -25,12 +25,15 @@ std::string LeadingChoice(std::string_view text) {
   return found;
 }
 
-std::string ExtractChoice(std::string_view text) {
+// Some questions of ARC count their choices: a digit is looked for where the answer is one, and where
+// nothing but "the answer" introduces it.
+std::string ExtractChoice(std::string_view text, bool is_digit) {
   if (text.find("\\boxed") != std::string_view::npos) return LeadingChoice(BoxedContent(text, BoxedMode::kLast));
   static const RE2 answer_is(R"((?i:answer)\s+is:?\s*(?:\*\*|\$)?\(?([A-J])\b)", RE2::Latin1);
+  static const RE2 answer_is_digit(R"((?i:answer)\s+is:?\s*(?:\*\*|\$)?\(?([1-9])(?:[^\w.,]|[.,](?:\D|$)|$))", RE2::Latin1);
   static const RE2 answer_line(R"((?i:answer)\**\s*:\s*(?:\*\*|\$)?\s*\(?([A-J1-9])\b)", RE2::Latin1);
   static const RE2 alone(R"(\b([A-J])\b)", RE2::Latin1);
-  for (const RE2* pattern : {&answer_is, &answer_line, &alone}) {
+  for (const RE2* pattern : {is_digit ? &answer_is_digit : &answer_is, &answer_line, &alone}) {
     std::string found = LastMatch(text, *pattern);
     if (!found.empty()) return found;
   }
@@ -45,8 +48,8 @@ Verdict GradeChoice(std::string_view response, std::string_view answer) {
     response.remove_prefix(think + kThink.size());
   }
   Verdict verdict;
-  verdict.extracted = ExtractChoice(response);
   const std::string wanted = LeadingChoice(answer);
+  verdict.extracted = ExtractChoice(response, !wanted.empty() && wanted[0] <= '9');
   verdict.correct = !wanted.empty() && verdict.extracted == wanted;
   verdict.reason = wanted.empty() ? "the reference answer names no choice"
                    : verdict.extracted.empty() ? "no choice found" : verdict.correct ? "same choice" : "another choice";

@@ -1,4 +1,7 @@
+#include <cctype>
 #include <exception>
+#include <set>
+#include <string>
 
 #include "trainer/grading/grader_rows.h"
 #include "trainer/grading/math_grader.h"
@@ -19,10 +22,21 @@ class FunctionGrader final : public Grader {
   const GradeFunction grade_;
 };
 
-// TA-OPD's routing (default_compute_score): the data source math_dapo has a grader of its own.
+// Data sources whose answers are letters among choices, without the publisher's name.
+bool HasChoices(std::string_view source) {
+  source.remove_prefix(source.rfind('/') + 1);  // npos + 1 is 0
+  std::string name(source);
+  for (char& c : name) c = c == '-' || c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  static const std::set<std::string> names = {"ai2_arc", "arc_c", "arc_challenge", "arc_e", "arc_easy", "mmlu_pro"};
+  return names.contains(name);
+}
+
+// TA-OPD's routing (default_compute_score): the data source math_dapo has a grader of its own. Its
+// evaluation asks math-verify for choices too, which takes "(B)" and "B." for other things than B.
 class AutoGrader final : public Grader {
   Verdict GradeAnswer(std::string_view response, std::string_view answer, std::string_view source) const override {
-    return source == "math_dapo" ? GradeDapo(response, answer) : GradeMath(response, answer);
+    if (source == "math_dapo") return GradeDapo(response, answer);
+    return HasChoices(source) ? GradeChoice(response, answer) : GradeMath(response, answer);
   }
 };
 
@@ -42,7 +56,7 @@ const std::vector<Row>& Rows() {
   static const std::vector<Row> rows = {
       {{"math", "equal mathematics, as the paper's evaluation judges (math-verify)"}, false, MakeFunctionGrader<GradeMath>},
       {{"math_dapo", "the \"Answer:\" line as normalised text (DAPO)"}, false, MakeFunctionGrader<GradeDapo>},
-      {{"auto", "math_dapo for records of that data source, else math"}, false, MakeAutoGrader},
+      {{"auto", "by the data source: math_dapo for it, choice for ARC and MMLU-Pro, else math"}, false, MakeAutoGrader},
       {{"qwen2.5-math", "the rules of the Qwen2.5-Math evaluation"}, false, MakeFunctionGrader<GradeQwenMath>},
       {{"choice", "a letter among choices (ARC-c, MMLU-Pro)"}, false, MakeFunctionGrader<GradeChoice>},
       {{"exact", "the extracted text equals the answer"}, true, MakeExactGrader},

@@ -4,53 +4,47 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/engine/torch_engine.h"
+#include "common/text/incremental_decoder.h"
 #include "trainer/run/commands.h"
 #include "trainer/run/run_setup.h"
 
 namespace taopd {
 namespace {
 
-// Prints tokens as they come; holds back bytes that are not yet a whole UTF-8 character.
+// Prints tokens as they come: text, or ids where the model has no tokenizer.
 class TokenPrinter {
  public:
+  // `hidden_ids`: tokens that have no text here (those that end a sequence).
   TokenPrinter(const Tokenizer* tokenizer, std::vector<int32_t> hidden_ids)
-      : tokenizer_(tokenizer), hidden_ids_(std::move(hidden_ids)) {}
+      : hidden_ids_(std::move(hidden_ids)) {
+    if (tokenizer != nullptr) decoder_.emplace(tokenizer, /*skip_special_tokens=*/false);
+  }
 
   void Print(int32_t id) {
-    if (tokenizer_ == nullptr) {
+    if (!decoder_) {
       std::printf("%d ", id);
     } else if (std::find(hidden_ids_.begin(), hidden_ids_.end(), id) == hidden_ids_.end()) {
-      pending_ += tokenizer_->TokenBytes(id);
-      const size_t whole = WholeCharacters();
-      std::fwrite(pending_.data(), 1, whole, stdout);
-      pending_.erase(0, whole);
+      Write(decoder_->Push(id));
     }
     std::fflush(stdout);
   }
   void End() {
-    std::fwrite(pending_.data(), 1, pending_.size(), stdout);
+    if (decoder_) Write(decoder_->Finish());
     std::printf("\n");
     std::fflush(stdout);
   }
 
  private:
-  // Length of the prefix that does not end inside a character.
-  size_t WholeCharacters() const {
-    for (size_t back = 1; back <= 3 && back <= pending_.size(); ++back) {
-      const auto byte = static_cast<unsigned char>(pending_[pending_.size() - back]);
-      if (byte < 0x80) break;
-      if (byte >= 0xC0) {
-        const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
-        return length > back ? pending_.size() - back : pending_.size();
-      }
-    }
-    return pending_.size();
-  }
-  const Tokenizer* tokenizer_;
+  static void Write(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
   std::vector<int32_t> hidden_ids_;
-  std::string pending_;
+  std::optional<IncrementalDecoder> decoder_;
 };
 
 std::optional<RunFailure> Generate(const GenerateRequest& request) {
@@ -63,22 +57,26 @@ std::optional<RunFailure> Generate(const GenerateRequest& request) {
   if (!request.prompt_ids.empty()) {
     for (int64_t id : request.prompt_ids) {
       if (id < 0 || id >= model.vocab_size) {
-        return BadConfig(InvalidArgument("--prompt-ids: ", id, " is not below the vocabulary size ", model.vocab_size));
+        return BadConfig(InvalidArgument("--prompt-ids: ", id, " is not below the vocabulary size ",
+                                         model.vocab_size));
       }
       generation.token_ids.push_back(static_cast<int32_t>(id));
     }
   } else if (student->tokenizer == nullptr) {
-    return BadConfig(InvalidArgument(request.model_dir, " has no tokenizer.json: give --prompt-ids"));
+    return BadConfig(
+        InvalidArgument(request.model_dir, " has no tokenizer.json: give --prompt-ids"));
   } else {
     generation.token_ids = student->tokenizer->Encode(request.prompt, /*add_special_tokens=*/true);
   }
   if (generation.token_ids.empty()) return BadConfig(InvalidArgument("the prompt is empty"));
   EngineOptions options;
   options.max_num_seqs = 1;
-  options.max_model_len = static_cast<int64_t>(generation.token_ids.size()) + request.max_new_tokens;
+  options.max_model_len =
+      static_cast<int64_t>(generation.token_ids.size()) + request.max_new_tokens;
   if (options.max_model_len > model.max_position_embeddings) {
-    return BadConfig(InvalidArgument("prompt of ", generation.token_ids.size(), " tokens + --max-new-tokens ",
-                                     request.max_new_tokens, " exceeds max_position_embeddings ",
+    return BadConfig(InvalidArgument("prompt of ", generation.token_ids.size(),
+                                     " tokens + --max-new-tokens ", request.max_new_tokens,
+                                     " exceeds max_position_embeddings ",
                                      model.max_position_embeddings));
   }
   auto engine = MakeTorchEngine(student->decoder, options);

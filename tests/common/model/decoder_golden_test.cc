@@ -107,5 +107,45 @@ TEST(Stories260K, GreedyContinuation) {
   EXPECT_EQ(ids, expected);
 }
 
+// verl's digit-completion model: the continuations of transformers, and their log-probs.
+TEST(VerlArithLlama, GreedyContinuations) {
+  const std::string model_dir = SharedData("models/verl_arith_llama");
+  if (model_dir.empty()) GTEST_SKIP() << "shared data is absent";
+  UseOneThread();
+  const auto golden = nlohmann::json::parse(
+      ReadFile(SourcePath("tests/common/model/golden/verl_arith_llama/golden_greedy.json")));
+  // Ids must be equal: the best logit is never nearer to the second than ten times this.
+  constexpr double kLogProbTolerance = 2e-5;
+  ASSERT_GT(golden["smallest_logit_gap"].get<double>(), 10 * kLogProbTolerance);
+  ASSERT_OK_AND_ASSIGN(const auto decoder, LoadDecoder(model_dir, {"float32", "cpu", false}));
+  const c10::InferenceMode inference;
+  ASSERT_EQ(golden["cases"].size(), 12u);
+  for (const auto& test_case : golden["cases"]) {
+    KvCache cache(decoder->config(), 1, 64, decoder->dtype(), decoder->device());
+    auto pending = test_case["prompt_ids"].get<std::vector<int32_t>>();
+    int64_t num_past = 0;
+    std::vector<int32_t> ids;
+    std::string text;
+    for (const double expected : test_case["logprobs"].get<std::vector<double>>()) {
+      PackedBatch batch = PackedBatch::FromSequences({pending}, decoder->device());
+      batch.slots = {0};
+      batch.past_lens = {num_past};
+      num_past += static_cast<int64_t>(pending.size());
+      const at::Tensor hidden_NH = decoder->Forward(batch, &cache);
+      const at::Tensor logits_V = at::linear(hidden_NH, decoder->lm_head())[-1];
+      const auto id = static_cast<int32_t>(logits_V.argmax().item<int64_t>());
+      EXPECT_NEAR(logits_V.log_softmax(0)[id].item<double>(), expected, kLogProbTolerance);
+      ids.push_back(id);
+      constexpr int32_t kNumSpecial = 4;
+      text += id < kNumSpecial
+                  ? "<" + std::to_string(id) + ">"
+                  : golden["characters"].get<std::string>().substr(id - kNumSpecial, 1);
+      pending = {id};
+    }
+    EXPECT_EQ(ids, test_case["ids"].get<std::vector<int32_t>>()) << test_case["prompt"];
+    EXPECT_EQ(text, test_case["text"].get<std::string>());
+  }
+}
+
 }  // namespace
 }  // namespace taopd::testing

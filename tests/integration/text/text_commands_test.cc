@@ -1,4 +1,4 @@
-// taopd-trainer tokenize and render as programs: lines in, lines out, bad lines answered.
+// taopd-trainer tokenize, render and grade as programs: lines in, lines out, bad lines answered.
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -64,6 +64,35 @@ TEST_F(TextCommands, BadLinesAreAnsweredAndTheNextOnesToo) {
   EXPECT_EQ(answers[7]["text"], "low");
   EXPECT_TRUE(Answers("tokenize --tokenizer " + dir_.File("nowhere"), "").empty());
   EXPECT_EQ(code_, 65);
+}
+
+TEST_F(TextCommands, GradeCarriesTheOtherKeys) {
+  const auto answers = Answers(
+      "grade", "{\"id\": 7, \"response\": \"so \\\\boxed{4}\", \"answer\": \"4\", \"kind\": {\"a\": [1]}}\n"
+               "{\"response\": \"The answer is (B).\", \"answer\": \"B\", \"grader\": \"auto\", \"data_source\": \"arc_c\"}\n");
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(code_, 0);
+  EXPECT_EQ(answers[0]["id"], 7);
+  EXPECT_EQ(answers[0]["kind"], json::parse("{\"a\": [1]}"));
+  EXPECT_EQ(answers[0]["correct"], true);
+  EXPECT_EQ(answers[0].size(), 5u);
+  EXPECT_EQ(answers[1], json({{"correct", true}, {"extracted", "B"}, {"reason", "same choice"}}));
+}
+
+TEST_F(TextCommands, GradeAnswersBadRowsWithTheirKeys) {
+  const auto answers = Answers("grade", "{\"id\": 1, \"response\": \"4\", \"anwser\": \"4\"}\n"
+                                        "{\"id\": 2, \"response\": \"4\", \"answer\": 4}\n"
+                                        "{\"id\": 3, \"response\": \"4\", \"answer\": \"4\", \"grader\": \"x\"}\n"
+                                        "{\"id\": 4, \"response\": \"4\", \"answer\": \"4\", \"correct\": true}\n"
+                                        "{\"id\": 5, \"error\": \"mine\"}\n[]\n");
+  ASSERT_EQ(answers.size(), 6u);
+  EXPECT_EQ(code_, 65);
+  const char* messages[] = {"answer is missing",     "answer is not text", "grader \"x\" is none of",
+                            "key \"correct\"", "key \"error\"",     "not a JSON object"};
+  for (size_t i = 0; i < std::size(messages); ++i) {
+    EXPECT_NE(answers[i].value("error", "").find(messages[i]), std::string::npos) << answers[i];
+    EXPECT_EQ(answers[i].value("id", 0), i < 5 ? static_cast<int>(i) + 1 : 0);
+  }
 }
 
 TEST_F(TextCommands, Render) {

@@ -73,6 +73,13 @@ TEST(Grader, AutoRoutesByDataSource) {
   EXPECT_TRUE(grader->Grade("so\nAnswer: 34", "34", "math_dapo").correct);
   EXPECT_FALSE(grader->Grade("so\nAnswer: 68/2", "34", "math_dapo").correct);
   EXPECT_TRUE(grader->Grade("\\boxed{68/2}", "34", "aime").correct);
+  EXPECT_TRUE(grader->Grade("\\boxed{68/2}", "34", "").correct);
+  // Choices are letters, however they are framed.
+  for (const char* source : {"arc_c", "ARC-Challenge", "allenai/ai2_arc", "ai2_arc", "TIGER-Lab/MMLU-Pro", "mmlu_pro"}) {
+    EXPECT_EQ(grader->Grade("The answer is (B) 12 cm.", "B", source).reason, "same choice") << source;
+    EXPECT_EQ(grader->Grade("The answer is (C).", "B", source).reason, "another choice") << source;
+  }
+  EXPECT_NE(grader->Grade("The answer is (B) 12 cm.", "B", "arc_cx").reason, "same choice");
 }
 
 TEST(DapoGrader, ReadsTheLastAnswerLineOfTheLast300Characters) {
