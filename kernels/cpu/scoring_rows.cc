@@ -95,11 +95,13 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
     logit = NegativeInfinity<float>();
   }
 
-  const PartOfRow rest =
-      SumPart(math, logits, vocabulary_size, request.temperature, /*write_exp=*/false);
+  const ComplementSums rest =
+      SumBelow(math, math.max(logits, vocabulary_size), logits, vocabulary_size,
+               static_cast<float>(scale), /*write_exp=*/false);
+  const double log_rest = LogSumOf(rest, scale);
   const double log_outside =
       LogSumExp(outside_scaled.data(), static_cast<int32_t>(outside_scaled.size()));
-  const double log_tail = LogAddExp(rest.log_sum_exp, log_outside);
+  const double log_tail = LogAddExp(log_rest, log_outside);
   std::vector<double>& taken_scaled = scratch->taken_scaled;
   taken_scaled.resize(k);
   for (int32_t j = 0; j < k; ++j) taken_scaled[j] = taken[j] * scale;
@@ -108,7 +110,7 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
 
   result->log_sum_exp = static_cast<float>(log_sum_exp);
   result->log_tail = static_cast<float>(log_tail - log_sum_exp);
-  result->candidate_log_tail = static_cast<float>(rest.log_sum_exp - log_sum_exp);
+  result->candidate_log_tail = static_cast<float>(log_rest - log_sum_exp);
   result->log_support_mass = static_cast<float>(log_support - log_sum_exp);
   for (int32_t j = 0; j < k; ++j)
     result->log_probs[j] = static_cast<float>(taken_scaled[j] - log_sum_exp);
@@ -127,9 +129,10 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
   }
   if (request.entropy) {
     taken_scaled.insert(taken_scaled.end(), outside_scaled.begin(), outside_scaled.end());
-    result->entropy = static_cast<float>(
-        EntropyOfParts(rest, taken_scaled.data(), static_cast<int32_t>(taken_scaled.size()),
-                       log_sum_exp));
+    for (double& x : taken_scaled) x -= log_sum_exp;
+    result->entropy = static_cast<float>(EntropyOfRow(rest, scale, log_rest - log_sum_exp,
+                                                      log_sum_exp, taken_scaled.data(),
+                                                      static_cast<int32_t>(taken_scaled.size())));
   }
 }
 

@@ -1,9 +1,8 @@
 #include "kernels/cpu/student_rows.h"
 
-#include <cmath>
-
 #include "kernels/cpu/complement.h"
 #include "kernels/cpu/top_k_overlap.h"
+#include "taopd/student_row.h"
 
 namespace taopd::cpu {
 
@@ -35,12 +34,11 @@ RowStatus StudentRow(const ObjectiveTerms& objective, double temperature, bool t
   scratch->log_q.resize(k);
   scratch->gradient.resize(k);
   if (objective.num_terms > 1) scratch->term_gradient.resize(k);
-  double* log_p = scratch->log_p.data();
-  double* log_q = scratch->log_q.data();
-  const double scale = static_cast<float>(1 / temperature);  // as the loops over the row use it
 
-  // The support leaves the row, so that the rest is the tail; the rest becomes exp(z - shift).
-  const double sampled_logit = logits[targets.sampled_id] * scale;
+  StudentRowInput input;
+  input.scale = static_cast<float>(1 / temperature);  // as the loops over the row use it
+  input.sampled_logit = logits[targets.sampled_id];
+  // The support leaves the row, so that the rest is the tail; the rest becomes exp(z - reference).
   if (!TakeOut(targets.support_ids, k, logits, scratch->logits.data())) {
     return RowStatus::kDuplicateSupportId;
   }
@@ -54,59 +52,36 @@ RowStatus StudentRow(const ObjectiveTerms& objective, double temperature, bool t
     MarkStudentTopK(targets.support_ids, scratch->logits.data(), k, logits,
                     scratch->tile_max.data(), vocabulary_size, &scratch->order,
                     scratch->in_top_k.data());
+    input.in_top_k = scratch->in_top_k.data();
   } else {
     max = math.max(logits, vocabulary_size);
   }
-  const PartOfRow tail =
-      SumPartBelow(math, max, logits, vocabulary_size, temperature, /*write_exp=*/true);
-  for (int32_t j = 0; j < k; ++j) log_p[j] = scratch->logits[j] * scale;
-  const double log_sum_exp = LogAddExp(tail.log_sum_exp, LogSumExp(log_p, k));
-  const double entropy = EntropyOfParts(tail, log_p, k, log_sum_exp);
+  input.rest = SumBelow(math, max, logits, vocabulary_size, static_cast<float>(input.scale),
+                        /*write_exp=*/true);
+  input.taken = scratch->logits.data();
+  input.ids = targets.support_ids;
+  input.teacher_log_probs = targets.teacher_log_probs;
+  input.k = k;
+  input.whole_vocabulary = k == vocabulary_size;
+  input.sampled_id = targets.sampled_id;
+  input.teacher_log_tail = targets.teacher_log_tail;
+  input.teacher_sampled_log_prob = targets.teacher_sampled_log_prob;
+  input.teacher_entropy = targets.teacher_entropy;
+  input.behavior_log_prob = targets.behavior_log_prob;
+  const StudentRowGradient gradient =
+      FinishStudentRow(objective, input, scratch->log_p.data(), scratch->log_q.data(),
+                       scratch->gradient.data(), scratch->term_gradient.data(), numbers->metrics);
+  numbers->loss = static_cast<float>(gradient.loss);
+
+  const float dense = static_cast<float>(gradient.dense * targets.weight);
+  numbers->dense = dense != 0;
+  math.scale(logits, vocabulary_size, dense);
   for (int32_t j = 0; j < k; ++j) {
-    log_p[j] -= log_sum_exp;
-    log_q[j] = targets.teacher_log_probs[j];
+    logits[targets.support_ids[j]] = static_cast<float>(scratch->gradient[j] * targets.weight);
   }
-
-  ObjectiveRow<double> row;
-  row.k = k;
-  row.log_p = log_p;
-  row.log_q = log_q;
-  row.log_p_tail = tail.log_sum_exp - log_sum_exp;
-  row.log_q_tail = targets.teacher_log_tail;
-  row.log_p_sampled = sampled_logit - log_sum_exp;
-  row.log_q_sampled = targets.teacher_sampled_log_prob;
-  row.log_behavior_sampled =
-      targets.behavior_log_prob != nullptr ? *targets.behavior_log_prob : row.log_p_sampled;
-  row.teacher_entropy = targets.teacher_entropy;
-  for (int32_t j = 0; j < k && !row.sampled_in_support; ++j) {
-    row.sampled_in_support = targets.support_ids[j] == targets.sampled_id;
+  if (gradient.sampled != 0) {
+    logits[targets.sampled_id] += static_cast<float>(gradient.sampled * targets.weight);
   }
-  const TeacherTail teacher_tail = FillTeacherTail(&row, k == vocabulary_size);
-  ObjectiveResult<double> result;
-  result.support_gradient = scratch->gradient.data();
-  EvaluateObjectives(objective, row, scratch->term_gradient.data(), &result);
-
-  numbers->loss = static_cast<float>(result.loss);
-  WriteRowMetrics(row, result, entropy, teacher_tail, numbers->metrics);
-  if (top_k_metrics && k > 0) {
-    int32_t overlap = 0;
-    for (uint8_t inside : scratch->in_top_k) overlap += inside;
-    numbers->metrics[kTopKOverlap] = static_cast<float>(overlap);
-    numbers->metrics[kTopKOverlapAdvantage] =
-        static_cast<float>(OverlapAdvantage(log_p, log_q, k, scratch->in_top_k.data()));
-  }
-
-  // p(v) = exp(z - shift) exp(shift - log_sum_exp); chain rule of z / temperature; the row's
-  // weight.
-  const double to_logits = targets.weight * scale;
-  const double tail_factor = tail.empty ? 0 : std::exp(tail.shift * scale - log_sum_exp);
-  const float dense_factor = static_cast<float>(result.a * tail_factor * to_logits);
-  numbers->dense = dense_factor != 0;
-  math.scale(logits, vocabulary_size, dense_factor);
-  for (int32_t j = 0; j < k; ++j) {
-    logits[targets.support_ids[j]] = static_cast<float>(result.support_gradient[j] * to_logits);
-  }
-  if (result.c != 0) logits[targets.sampled_id] += static_cast<float>(result.c * to_logits);
   return RowStatus::kOk;
 }
 

@@ -5,36 +5,13 @@
 #include <cmath>
 #include <cstdint>
 
+#include "taopd/complement_sums.h"
 #include "taopd/host_device.h"
 #include "taopd/log_math.h"
 #include "taopd/objective.h"
 #include "taopd/row_metrics.h"
 
 namespace taopd {
-
-// log-sum-exp over the complement of the support from sum = sum_v exp((z_v - reference) scale), and
-// the mean of scale * z under the complement's own softmax from sum_x, the same sum with a factor
-// (z_v - reference) scale.
-struct ComplementSums {
-  double reference = 0;  // finite
-  double sum = 0;
-  double sum_x = 0;
-};
-
-// Entropy in nats of a row: lse - sum_v p_v z_v, in two parts. log_p[k] is of the full softmax.
-TAOPD_HOST_DEVICE inline double EntropyOfRow(const ComplementSums& rest, double scale,
-                                             double log_p_tail, double log_sum_exp,
-                                             const double* log_p, int32_t k) {
-  double entropy = 0;
-  if (rest.sum != 0) {
-    const double mean_logit = rest.reference * scale + rest.sum_x / rest.sum;
-    entropy += std::exp(log_p_tail) * (log_sum_exp - mean_logit);
-  }
-  for (int32_t j = 0; j < k; ++j) {
-    if (log_p[j] != NegativeInfinity<double>()) entropy -= std::exp(log_p[j]) * log_p[j];
-  }
-  return entropy < 0 ? 0 : entropy;  // rounding of a one-point distribution; a NaN stays
-}
 
 // What one row brings. Pointers are null, numbers NaN, where the caller has none.
 struct StudentRowInput {
@@ -70,9 +47,7 @@ TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerm
                                                              double* log_p, double* log_q,
                                                              double* support_gradient,
                                                              double* scratch, float* metrics) {
-  const double tail = input.rest.sum == 0
-                          ? NegativeInfinity<double>()
-                          : input.rest.reference * input.scale + std::log(input.rest.sum);
+  const double tail = LogSumOf(input.rest, input.scale);
   for (int32_t j = 0; j < input.k; ++j) log_p[j] = input.taken[j] * input.scale;
   const double log_sum_exp = LogAddExp(tail, LogSumExp(log_p, input.k));
   StudentRowGradient out;
