@@ -21,14 +21,16 @@ target_include_directories(taopd_torch SYSTEM INTERFACE
 # every loop of ours would run on one thread. The run-time library is the one that torch_cpu itself uses: two
 # would be two pools of threads.
 file(GLOB TAOPD_GOMP ${TAOPD_TORCH_DIR}/lib/libgomp*.so*)
-list(LENGTH TAOPD_GOMP gomp_count)
-if(NOT gomp_count EQUAL 1)
-  message(FATAL_ERROR "One libgomp is expected in ${TAOPD_TORCH_DIR}/lib, found ${gomp_count}: ${TAOPD_GOMP}")
+if(TAOPD_GOMP)
+  list(GET TAOPD_GOMP 0 gomp)
+  add_library(taopd_gomp SHARED IMPORTED GLOBAL)
+  set_target_properties(taopd_gomp PROPERTIES IMPORTED_LOCATION ${gomp})
+  target_link_libraries(taopd_torch INTERFACE taopd_gomp)
+else()  # a LibTorch that uses the system's
+  target_link_options(taopd_torch INTERFACE -fopenmp)
 endif()
-add_library(taopd_gomp SHARED IMPORTED GLOBAL)
-set_target_properties(taopd_gomp PROPERTIES IMPORTED_LOCATION ${TAOPD_GOMP})
 target_compile_options(taopd_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
-target_link_libraries(taopd_torch INTERFACE torch_cpu c10 taopd_gomp Threads::Threads)
+target_link_libraries(taopd_torch INTERFACE torch_cpu c10 Threads::Threads)
 
 if(TAOPD_CUDA)
   set(CMAKE_CUDA_STANDARD 20)

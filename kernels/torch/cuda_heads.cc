@@ -30,6 +30,19 @@ T* MutableOrNull(const at::Tensor& tensor) {
   return tensor.defined() && tensor.numel() > 0 ? tensor.mutable_data_ptr<T>() : nullptr;
 }
 
+// The two matrices of a problem of either head.
+template <typename Problem>
+void SetMatrices(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH, Problem* problem) {
+  problem->dtype = TypeOf(hidden_NH);
+  problem->num_rows = hidden_NH.size(0);
+  problem->hidden_size = hidden_NH.size(1);
+  problem->vocabulary_size = lm_head_VH.size(0);
+  problem->hidden_NH = hidden_NH.const_data_ptr();
+  problem->hidden_stride = std::max(hidden_NH.stride(0), problem->hidden_size);
+  problem->lm_head_VH = lm_head_VH.const_data_ptr();
+  problem->lm_head_stride = std::max(lm_head_VH.stride(0), problem->hidden_size);
+}
+
 DeviceContext ContextOf(const at::Tensor& workspace) {
   DeviceContext context;
   context.stream = at::cuda::getCurrentCUDAStream().stream();
@@ -64,14 +77,7 @@ HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   TORCH_CHECK(!d_lm_head_VH.defined() || d_lm_head_VH.is_contiguous(), "d_lm_head has strides ",
               d_lm_head_VH.strides(), ", must be contiguous");
   FusedHeadProblem problem;
-  problem.dtype = TypeOf(hidden_NH);
-  problem.num_rows = hidden_NH.size(0);
-  problem.hidden_size = hidden_NH.size(1);
-  problem.vocabulary_size = lm_head_VH.size(0);
-  problem.hidden_NH = hidden_NH.const_data_ptr();
-  problem.hidden_stride = std::max(hidden_NH.stride(0), problem.hidden_size);
-  problem.lm_head_VH = lm_head_VH.const_data_ptr();
-  problem.lm_head_stride = std::max(lm_head_VH.stride(0), problem.hidden_size);
+  SetMatrices(hidden_NH, lm_head_VH, &problem);
   problem.support_ids_Nk = OrNull<int32_t>(targets.support_ids_Nk);
   problem.teacher_log_probs_Nk = OrNull<float>(targets.teacher_log_probs_Nk);
   problem.k =
@@ -137,14 +143,7 @@ void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   const at::Tensor errors = at::zeros({1}, device.ids_Nk.options());
 
   FusedScoringProblem problem;
-  problem.dtype = TypeOf(hidden_NH);
-  problem.num_rows = hidden_NH.size(0);
-  problem.hidden_size = hidden_NH.size(1);
-  problem.vocabulary_size = lm_head_VH.size(0);
-  problem.hidden_NH = hidden_NH.const_data_ptr();
-  problem.hidden_stride = std::max(hidden_NH.stride(0), problem.hidden_size);
-  problem.lm_head_VH = lm_head_VH.const_data_ptr();
-  problem.lm_head_stride = std::max(lm_head_VH.stride(0), problem.hidden_size);
+  SetMatrices(hidden_NH, lm_head_VH, &problem);
   problem.top_k = options.top_k;
   problem.temperature = options.temperature;
   problem.sampled_ids_N = OrNull<int32_t>(sampled);

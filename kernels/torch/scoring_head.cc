@@ -1,6 +1,7 @@
 #include "kernels/torch/scoring_head.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,7 @@
 #include "kernels/torch/student_head.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>

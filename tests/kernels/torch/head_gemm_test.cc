@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <set>
 #include <string>
 
 #include "kernels/torch/head_gemm_sparse.h"
@@ -98,6 +100,18 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HeadGemmShapes,
                                          Shape{97, 130, 1001}));
 
 // The promise of the engine: a row's logits are the same bits whatever else is in the call.
+// Without OpenMP at compile time at::parallel_for is a plain loop, and nothing else would tell.
+TEST(ParallelFor, RunsOnSeveralThreads) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(3);
+  std::array<int, 3> thread_of{-1, -1, -1};
+  at::parallel_for(0, 3, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) thread_of[i] = at::get_thread_num();
+  });
+  at::set_num_threads(before);
+  EXPECT_EQ(std::set<int>(thread_of.begin(), thread_of.end()).size(), 3u);
+}
+
 TEST(HeadGemm, LogitsDoNotDependOnOtherRowsOrThreads) {
   const at::Tensor hidden = Random({37, 96}, 5);
   const at::Tensor lm_head = Random({777, 96}, 6);
