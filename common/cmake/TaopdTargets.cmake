@@ -51,22 +51,34 @@ add_library(taopd_torch_pch OBJECT ${PROJECT_SOURCE_DIR}/common/cmake/torch_pch.
 taopd_compile_settings(taopd_torch_pch TRUE)
 target_precompile_headers(taopd_torch_pch PRIVATE ${PROJECT_SOURCE_DIR}/common/cmake/torch_pch.h)
 
-# taopd_fuzz_test(name FUZZ entry.cc TEST test.cc DEPS ... [TORCH])   one fuzz entry
-# (LLVMFuzzerTestOneInput), twice: NAME_test runs it on a fixed set of damaged inputs
-# (tests/support/mutation.h); with clang and -DTAOPD_FUZZ=ON, fuzz-bin/NAME is a libFuzzer program.
-option(TAOPD_FUZZ "Build libFuzzer programs (clang)" OFF)
+# taopd_fuzz_test(name SRC entry.cc SEEDS files and directories... [DICTIONARY file] INPUTS n DEPS ...)
+# One fuzz entry (LLVMFuzzerTestOneInput), twice: fuzz_NAME_test runs it on the seeds and n damaged ones
+# (tests/support/mutation.h); with TAOPD_FUZZ, fuzz-bin/NAME is a libFuzzer program. Paths are from the root
+# of the tree. The seeds and the dictionary of a program stand in fuzz-bin/NAME.inputs, for tests/fuzz/run.
+option(TAOPD_FUZZ "Build libFuzzer programs (clang): the target fuzzers" OFF)
+if(TAOPD_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    message(FATAL_ERROR "TAOPD_FUZZ needs clang; the compiler is ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)  # coverage of every library
+  add_custom_target(fuzzers)
+endif()
 function(taopd_fuzz_test name)
-  cmake_parse_arguments(ARG "TORCH" "FUZZ;TEST" "DEPS" ${ARGN})
-  set(torch "")
-  if(ARG_TORCH)
-    set(torch TORCH)
+  cmake_parse_arguments(ARG "" "SRC;DICTIONARY;INPUTS" "SEEDS;DEPS" ${ARGN})
+  string(REPLACE ";" ":" seeds "${ARG_SEEDS}")
+  if(NOT TAOPD_FUZZ)
+    taopd_test(fuzz_${name}_test SRCS ${PROJECT_SOURCE_DIR}/tests/fuzz/damaged_inputs_test.cc ${ARG_SRC}
+      DEPS ${ARG_DEPS} LABELS property unit)
+    target_compile_definitions(fuzz_${name}_test PRIVATE TAOPD_FUZZ_SEEDS="${seeds}"
+      TAOPD_FUZZ_DICTIONARY="${ARG_DICTIONARY}" TAOPD_FUZZ_INPUTS=${ARG_INPUTS})
+    return()
   endif()
-  taopd_test(${name}_test ${torch} SRCS ${ARG_TEST} ${ARG_FUZZ} DEPS ${ARG_DEPS} LABELS property unit)
-  if(TAOPD_FUZZ AND CMAKE_CXX_COMPILER_ID MATCHES Clang)
-    add_executable(${name} ${ARG_FUZZ})
-    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz-bin)
-    taopd_compile_settings(${name} "${ARG_TORCH}")
-    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-    target_link_libraries(${name} PRIVATE ${ARG_DEPS})
-  endif()
+  add_executable(fuzz_${name} ${ARG_SRC})
+  set_target_properties(fuzz_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz-bin
+    OUTPUT_NAME ${name})
+  taopd_compile_settings(fuzz_${name} FALSE)
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  target_link_libraries(fuzz_${name} PRIVATE ${ARG_DEPS} taopd_test_support)
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/fuzz-bin/${name}.inputs CONTENT "${seeds}\n${ARG_DICTIONARY}\n")
+  add_dependencies(fuzzers fuzz_${name})
 endfunction()

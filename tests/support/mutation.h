@@ -1,6 +1,6 @@
 // Damaged inputs for parsers, the same ones on every run: changes of given examples that a fuzzer
 // would try. A parser's fuzz entry (LLVMFuzzerTestOneInput) is run on them in the default suite;
-// with clang the same entry is also a libFuzzer program (taopd_fuzzer in CMake).
+// with clang the same entry is also a libFuzzer program (tests/fuzz/run).
 #pragma once
 
 #include <algorithm>
@@ -17,26 +17,28 @@ namespace taopd::testing {
 
 // One to four changes: a byte set, bytes cut out, doubled or inserted, the end cut off, a number or
 // a piece of structure put somewhere, or the head of one example on the tail of another.
-inline std::string Mutate(const std::vector<std::string>& examples, RandomStream* random) {
-  static const char* const kPieces[] = {"-1",
-                                        "0",
-                                        "18446744073709551616",
-                                        "9223372036854775807",
-                                        "1e309",
-                                        "null",
-                                        "[[[[",
-                                        "{\"a\":",
-                                        "\"\\ud800\"",
-                                        "\xff\xfe",
-                                        "\"",
-                                        ",",
-                                        "}",
-                                        "]",
-                                        "true",
-                                        "4294967295",
-                                        "0.5",
-                                        "[]",
-                                        "{}"};
+inline std::string Mutate(const std::vector<std::string>& examples,
+                          const std::vector<std::string>& dictionary, RandomStream* random) {
+  static const std::vector<std::string> kJsonPieces = {"-1",
+                                                       "0",
+                                                       "18446744073709551616",
+                                                       "9223372036854775807",
+                                                       "1e309",
+                                                       "null",
+                                                       "[[[[",
+                                                       "{\"a\":",
+                                                       "\"\\ud800\"",
+                                                       "\xff\xfe",
+                                                       "\"",
+                                                       ",",
+                                                       "}",
+                                                       "]",
+                                                       "true",
+                                                       "4294967295",
+                                                       "0.5",
+                                                       "[]",
+                                                       "{}"};
+  const std::vector<std::string>& pieces = dictionary.empty() ? kJsonPieces : dictionary;
   std::string text = examples[random->NextBelow(examples.size())];
   const uint64_t num_changes = 1 + random->NextBelow(4);
   for (uint64_t change = 0; change < num_changes; ++change) {
@@ -56,10 +58,10 @@ inline std::string Mutate(const std::vector<std::string>& examples, RandomStream
         text.resize(at);
         break;
       case 4:
-        text.insert(at, kPieces[random->NextBelow(std::size(kPieces))]);
+        text.insert(at, pieces[random->NextBelow(pieces.size())]);
         break;
       case 5:
-        text.replace(at, length, kPieces[random->NextBelow(std::size(kPieces))]);
+        text.replace(at, length, pieces[random->NextBelow(pieces.size())]);
         break;
       default: {
         const std::string& other = examples[random->NextBelow(examples.size())];
@@ -70,13 +72,16 @@ inline std::string Mutate(const std::vector<std::string>& examples, RandomStream
   return text;
 }
 
-inline void RunMutations(const std::vector<std::string>& examples, int num_inputs, uint64_t seed) {
+// `dictionary`: pieces of the format; empty: JSON's.
+inline void RunMutations(const std::vector<std::string>& examples,
+                         const std::vector<std::string>& dictionary, int num_inputs,
+                         uint64_t seed) {
   RandomStream random(seed);
   const auto run = [](const std::string& text) {
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(text.data()), text.size());
   };
   for (const std::string& example : examples) run(example);
-  for (int i = 0; i < num_inputs; ++i) run(Mutate(examples, &random));
+  for (int i = 0; i < num_inputs; ++i) run(Mutate(examples, dictionary, &random));
 }
 
 }  // namespace taopd::testing

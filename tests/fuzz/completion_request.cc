@@ -1,0 +1,20 @@
+// Fuzz entry: the body of POST /v1/completions. What is taken is within the model's limits.
+#include "server/http/completion_request.h"
+#include "common/base/check.h"
+#include "tests/server/fake_engine.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const auto fake = taopd::testing::MakeFakeModel(/*with_tokenizer=*/true);
+  const auto parsed = taopd::ParseCompletionRequest(
+      std::string(reinterpret_cast<const char*>(data), size), *fake.model);
+  if (const auto* request = std::get_if<taopd::CompletionRequest>(&parsed)) {
+    TAOPD_CHECK(!request->prompts.empty());
+    for (const auto& prompt : request->prompts) {
+      if (prompt.text) continue;  // the ids are the tokenizer's
+      for (const int32_t id : prompt.token_ids) {
+        TAOPD_CHECK(id >= 0 && id < taopd::testing::kFakeVocab);
+      }
+    }
+  }
+  return 0;
+}

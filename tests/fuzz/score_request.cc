@@ -1,0 +1,19 @@
+// Fuzz entry: a serialized ScoreRequest. What is taken is within the model's limits.
+#include "common/base/check.h"
+#include "server/grpc/score_conversion.h"
+#include "tests/server/fake_engine.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const auto fake = taopd::testing::MakeFakeModel(/*with_tokenizer=*/false);
+  taopd::v1::ScoreRequest message;
+  if (!message.ParseFromArray(data, static_cast<int>(size))) return 0;
+  const auto request = taopd::ToInferenceRequest(message, *fake.model, absl::InfiniteFuture());
+  if (!request.ok()) {
+    TAOPD_CHECK(!request.status().message().empty());
+    return 0;
+  }
+  for (const int32_t id : request->token_ids) {
+    TAOPD_CHECK(id >= 0 && id < taopd::testing::kFakeVocab);
+  }
+  return 0;
+}
