@@ -103,6 +103,10 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
     return InvalidArgument("trainer.mini_batch_size = ", config.trainer.mini_batch_size,
                            ": must divide data.train_batch_size = ", config.data.train_batch_size);
   }
+  if (config.data.filter_overlong_prompts && config.data.truncation != "error") {
+    return InvalidArgument("data.truncation = ", config.data.truncation,
+                           " cuts over-long prompts and data.filter_overlong_prompts drops them: choose one");
+  }
   return absl::OkStatus();
 }
 

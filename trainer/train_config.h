@@ -66,6 +66,7 @@ struct DataConfig {
   int64_t max_prompt_length = 1024;
   int64_t max_response_length = 7168;
   bool filter_overlong_prompts = false;
+  std::string truncation = "error";
   bool drop_duplicates = false;
   bool add_special_tokens = true;
   bool shuffle = true;
@@ -97,7 +98,11 @@ struct DataConfig {
     v.Setting("max_prompt_length", &max_prompt_length, "Longest prompt in tokens.", AtLeast<int64_t>(1));
     v.Setting("max_response_length", &max_response_length, "Most tokens to generate.", AtLeast<int64_t>(1));
     v.Setting("filter_overlong_prompts", &filter_overlong_prompts,
-              "Drop (and count) longer prompts; otherwise one is an error.");
+              "Drop (and count) longer prompts; otherwise truncation decides.");
+    v.Setting("truncation", &truncation,
+              "What becomes of longer prompts that are not dropped: error, or the left end, the right end or the middle is "
+              "cut off (and counted).",
+              OneOf({"error", "left", "right", "middle"}));
     v.Setting("drop_duplicates", &drop_duplicates, "Use equal prompts once; otherwise they are only counted.");
     v.Setting("add_special_tokens", &add_special_tokens, "Let the tokenizer add its BOS to text prompts.");
     v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");

@@ -64,6 +64,16 @@ void Bpe::EncodeNew(std::string_view word, std::vector<int32_t>* ids) const {
   MergeLong(std::move(symbols), ids);
 }
 
+int64_t Bpe::CountDropped(std::string_view word) const {
+  if (whole_words_.contains(absl::string_view(word.data(), word.size()))) return 0;
+  return std::count_if(word.begin(), word.end(),
+                       [this](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] < 0; });
+}
+
+bool Bpe::drops_bytes() const {
+  return std::any_of(byte_ids_.begin(), byte_ids_.end(), [](int32_t id) { return id < 0; });
+}
+
 void Bpe::MergeShort(std::span<int32_t> symbols, std::vector<int32_t>* ids) const {
   size_t num_symbols = symbols.size();
   std::array<uint32_t, kMaxShortWord> ranks;  // ranks[i]: of symbols i and i + 1

@@ -28,6 +28,10 @@ class Bpe {
   // be null, is one that only this tokenizer fills.
   void Encode(std::span<const std::string_view> words, WordCache* cache,
               std::vector<int32_t>* ids) const;
+  // Bytes of a word that Encode drops.
+  int64_t CountDropped(std::string_view word) const;
+  // Whether there is any byte that Encode drops.
+  bool drops_bytes() const;
 
  private:
   void EncodeNew(std::string_view word, std::vector<int32_t>* ids) const;

@@ -101,15 +101,29 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
     ids.reserve(text.size() / 4 + spec_.prefix_ids.size() + spec_.suffix_ids.size() + 8);
     if (add_special_tokens) ids = spec_.prefix_ids;
     const WordCachePool::Lease cache(&caches_);
-    if (IsValidUtf8(text)) {
-      EncodeText(text, cache.get(), &ids);
-    } else {
-      EncodeText(RepairUtf8(text), cache.get(), &ids);
-    }
+    const std::string repaired = IsValidUtf8(text) ? "" : RepairUtf8(text);
+    ForEachPiece(
+        repaired.empty() ? text : repaired, [&](int32_t id) { ids.push_back(id); },
+        [&](std::string_view piece) { EncodeWords(piece, cache.get(), &ids); });
     if (add_special_tokens) {
       ids.insert(ids.end(), spec_.suffix_ids.begin(), spec_.suffix_ids.end());
     }
     return ids;
+  }
+
+  int64_t CountUnknownBytes(std::string_view text) const override {
+    int64_t count = 0;
+    if (!bpe_->drops_bytes()) return count;
+    ForEachPiece(
+        RepairUtf8(text), [](int32_t) {},
+        [&](std::string_view piece) {
+          while (!piece.empty()) {
+            const size_t size_bytes = FirstPieceBytes(spec_.split_pattern, piece);
+            count += bpe_->CountDropped(piece.substr(0, size_bytes));
+            piece.remove_prefix(size_bytes);
+          }
+        });
+    return count;
   }
 
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special_tokens) const override {
@@ -143,28 +157,26 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
     return id >= 0 && id < vocab_size() ? &tokens_[id] : nullptr;
   }
 
-  // Added tokens of the raw text first; what lies between is normalized, searched for the others,
-  // and split into words.
-  void EncodeText(std::string_view text, WordCache* cache, std::vector<int32_t>* ids) const {
+  // From left to right: on_token(id) for an added token, on_text(piece) for the text between two.
+  // Added tokens of the raw text first; what lies between is normalized and searched for the others.
+  template <typename OnToken, typename OnText>
+  void ForEachPiece(std::string_view text, const OnToken& on_token, const OnText& on_text) const {
+    const auto on_normalized = [&](int32_t id, std::string_view piece) {
+      if (id >= 0) {
+        on_token(id);
+      } else if (spec_.add_prefix_space && piece[0] != ' ') {
+        on_text(std::string(" ").append(piece));
+      } else {
+        on_text(piece);
+      }
+    };
     raw_added_.Split(text, [&](int32_t id, std::string_view piece) {
       if (id >= 0) {
-        ids->push_back(id);
+        on_token(id);
       } else if (spec_.normalize_nfc) {
-        EncodeNormalized(NormalizeNfc(piece), cache, ids);
+        normalized_added_.Split(NormalizeNfc(piece), on_normalized);
       } else {
-        EncodeNormalized(piece, cache, ids);
-      }
-    });
-  }
-
-  void EncodeNormalized(std::string_view text, WordCache* cache, std::vector<int32_t>* ids) const {
-    normalized_added_.Split(text, [&](int32_t id, std::string_view piece) {
-      if (id >= 0) {
-        ids->push_back(id);
-      } else if (spec_.add_prefix_space && piece[0] != ' ') {
-        EncodeWords(std::string(" ").append(piece), cache, ids);
-      } else {
-        EncodeWords(piece, cache, ids);
+        normalized_added_.Split(piece, on_normalized);
       }
     });
   }

@@ -26,6 +26,9 @@ class Tokenizer {
   // U+FFFD.
   virtual std::vector<int32_t> Encode(std::string_view text,
                                       bool add_special_tokens = false) const = 0;
+  // Bytes of the normalized text that the vocabulary has no token for: Encode drops them, as HF
+  // tokenizers does where there is no unk_token. 0 at once for a vocabulary that has every byte.
+  virtual int64_t CountUnknownBytes(std::string_view text) const = 0;
   // Ids outside the vocabulary decode to nothing. Incomplete UTF-8 becomes U+FFFD.
   virtual std::string Decode(const std::vector<int32_t>& ids,
                              bool skip_special_tokens = true) const = 0;

@@ -316,6 +316,7 @@ class FakeTokenizer final : public Tokenizer {
     for (char c : text) ids.push_back(c - 'a');
     return ids;
   }
+  int64_t CountUnknownBytes(std::string_view) const override { return 0; }
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special_tokens) const override {
     std::string text;
     for (size_t i = 0; i < ids.size(); ++i) {

@@ -9,7 +9,7 @@
 namespace taopd::testing {
 
 // One id a byte.
-class ByteTokenizer final : public Tokenizer {
+class ByteTokenizer : public Tokenizer {
  public:
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens) const override {
     std::vector<int32_t> ids;
@@ -17,6 +17,7 @@ class ByteTokenizer final : public Tokenizer {
     for (unsigned char c : text) ids.push_back(c);
     return ids;
   }
+  int64_t CountUnknownBytes(std::string_view) const override { return 0; }
   std::string Decode(const std::vector<int32_t>& ids, bool) const override { return {ids.begin(), ids.end()}; }
   std::string TokenBytes(int32_t id) const override { return std::string(1, static_cast<char>(id)); }
   std::string IdToToken(int32_t id) const override { return TokenBytes(id); }

@@ -55,5 +55,19 @@ TEST(TrainConfig, ImpossibleObjectivesAreRefused) {
   EXPECT_OK(Check("{terms: [{name: full}, {name: sampled_token, weight: 0.1}]}", &config));
 }
 
+TEST(TrainConfig, OverlongPromptsAreDroppedOrCut) {
+  TrainConfig config;
+  config.student.model = "m";
+  for (const char* truncation : {"error", "left", "right", "middle"}) {
+    config.data.truncation = truncation;
+    config.data.filter_overlong_prompts = false;
+    EXPECT_OK(CheckTrainConfig(config));
+    config.data.filter_overlong_prompts = true;
+    EXPECT_EQ(CheckTrainConfig(config).ok(), config.data.truncation == "error");
+  }
+  config.data.truncation = "lef";
+  EXPECT_ERROR(CheckTrainConfig(config), absl::StatusCode::kInvalidArgument, "data.truncation");
+}
+
 }  // namespace
 }  // namespace taopd

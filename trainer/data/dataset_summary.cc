@@ -66,13 +66,16 @@ Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset, c
   summary["name"] = name;
   summary["num_records"] = dataset.records.size();
   summary["num_overlong_dropped"] = dataset.num_overlong();
+  summary["num_truncated"] = dataset.num_truncated();
+  summary["num_unknown_bytes"] = dataset.num_unknown_bytes();
   summary["num_duplicates"] = dataset.num_duplicates();
   summary["files"] = Json::array();
   for (size_t i = 0; i < dataset.files.size(); ++i) {
     const FileCounts& file = dataset.files[i];
     Json& row = summary["files"].emplace_back();
     row = {{"path", file.path}, {"format", file.format}, {"num_rows", file.num_rows}, {"num_records", file.num_records},
-           {"num_overlong_dropped", file.num_overlong}, {"num_duplicates", file.num_duplicates},
+           {"num_overlong_dropped", file.num_overlong}, {"num_truncated", file.num_truncated},
+           {"num_unknown_bytes", file.num_unknown_bytes}, {"num_duplicates", file.num_duplicates},
            {"num_own_system_prompt", file.num_own_system}};
     row["weight"] = options.weights.empty() ? 1.0 : options.weights[i];
   }
@@ -101,17 +104,21 @@ Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset, c
 }
 
 std::string DatasetSummaryText(const Json& summary) {
-  std::string text = Format("%s: %lld prompts, %lld over-long dropped, %lld duplicates\n",
+  std::string text = Format("%s: %lld prompts, %lld over-long dropped, %lld truncated, %lld duplicates\n",
                             summary["name"].get<std::string>().c_str(), summary["num_records"].get<long long>(),
                             summary["num_overlong_dropped"].get<long long>(),
-                            summary["num_duplicates"].get<long long>());
-  text += Format("  %9s %9s %9s %10s %10s %7s  %s\n", "rows", "prompts", "over-long", "duplicates", "own system", "weight", "file");
+                            summary["num_truncated"].get<long long>(), summary["num_duplicates"].get<long long>());
+  text += Format("  %9s %9s %9s %9s %10s %10s %7s  %s\n", "rows", "prompts", "over-long", "truncated", "duplicates", "own system",
+                 "weight", "file");
   for (const Json& file : summary["files"]) {
-    text += Format("  %9lld %9lld %9lld %10lld %10lld %7.4g  ", file["num_rows"].get<long long>(),
+    text += Format("  %9lld %9lld %9lld %9lld %10lld %10lld %7.4g  ", file["num_rows"].get<long long>(),
                    file["num_records"].get<long long>(), file["num_overlong_dropped"].get<long long>(),
-                   file["num_duplicates"].get<long long>(), file["num_own_system_prompt"].get<long long>(),
+                   file["num_truncated"].get<long long>(), file["num_duplicates"].get<long long>(), file["num_own_system_prompt"].get<long long>(),
                    file["weight"].get<double>()) +
             file["path"].get<std::string>() + "\n";
+  }
+  if (const auto unknown = summary["num_unknown_bytes"].get<long long>(); unknown > 0) {
+    text += Format("  %lld bytes of the prompts are left out: the tokenizer has no token for them\n", unknown);
   }
   text += Format("  %9s %9s  %s\n", "prompts", "answers", "source");
   for (const Json& source : summary["sources"]) {

@@ -77,14 +77,24 @@ class Loader {
     if (!row.is_object()) return InvalidArgument("a row must be an object");
     TAOPD_RETURN_IF_ERROR(ReadPrompt(row, &record, counts));
     const auto prompt_length = static_cast<int64_t>(record.prompt_ids.size());
-    if (options_.tokenize && prompt_length == 0) return InvalidArgument("the prompt is empty");
-    if (prompt_length > options_.max_prompt_length) {
-      if (options_.filter_overlong_prompts) {
-        ++counts->num_overlong;
-        return absl::OkStatus();
+    const bool overlong = prompt_length > options_.max_prompt_length;
+    if (overlong && options_.filter_overlong_prompts) {
+      ++counts->num_overlong;
+      return absl::OkStatus();
+    }
+    if (options_.tokenize && tokenizer_ != nullptr) record.num_unknown_bytes = tokenizer_->CountUnknownBytes(record.prompt);
+    if (options_.tokenize && prompt_length == 0) {
+      return InvalidArgument("the prompt is empty", record.num_unknown_bytes > 0 ? ": the tokenizer has a token for none of its characters" : "");
+    }
+    if (overlong) {
+      if (options_.truncation == Truncation::kError) {
+        return InvalidArgument("the prompt has ", prompt_length, " tokens, more than max_prompt_length ",
+                               options_.max_prompt_length,
+                               " (filter_overlong_prompts drops such rows, truncation left, right or middle cuts them)");
       }
-      return InvalidArgument("the prompt has ", prompt_length, " tokens, more than max_prompt_length ",
-                             options_.max_prompt_length, " (filter_overlong_prompts drops such rows)");
+      record.num_truncated_tokens = prompt_length - options_.max_prompt_length;
+      record.prompt_ids = TruncateIds(std::move(record.prompt_ids), options_.max_prompt_length, options_.truncation);
+      if (!record.prompt.empty()) record.prompt = tokenizer_->Decode(record.prompt_ids, /*skip_special_tokens=*/false);
     }
     TAOPD_RETURN_IF_ERROR(ReadAnswer(row, &record));
     if (!options_.source_key.empty()) {
@@ -99,6 +109,8 @@ class Loader {
       if (options_.drop_duplicates) return absl::OkStatus();
     }
     ++counts->num_records;
+    counts->num_truncated += overlong ? 1 : 0;
+    counts->num_unknown_bytes += record.num_unknown_bytes;
     dataset_.records.push_back(std::move(record));
     return absl::OkStatus();
   }
@@ -236,6 +248,23 @@ class Loader {
 };
 
 }  // namespace
+
+absl::StatusOr<Truncation> ParseTruncation(const std::string& name) {
+  if (name == "error") return Truncation::kError;
+  if (name == "left") return Truncation::kLeft;
+  if (name == "right") return Truncation::kRight;
+  if (name == "middle") return Truncation::kMiddle;
+  return InvalidArgument("truncation \"", name, "\" is none of error, left, right, middle");
+}
+
+std::vector<int32_t> TruncateIds(std::vector<int32_t> ids, int64_t max_length, Truncation truncation) {
+  const int64_t num_cut = static_cast<int64_t>(ids.size()) - max_length;
+  if (num_cut <= 0) return ids;
+  // The middle leaves the larger half at the end, as verl.
+  const int64_t begin = truncation == Truncation::kLeft ? 0 : truncation == Truncation::kRight ? max_length : max_length / 2;
+  ids.erase(ids.begin() + begin, ids.begin() + begin + num_cut);
+  return ids;
+}
 
 absl::StatusOr<PromptDataset> LoadPrompts(const std::vector<std::string>& paths, const Tokenizer* tokenizer,
                                           const DatasetOptions& options) {

@@ -23,12 +23,22 @@ namespace taopd {
 struct PromptRecord {
   std::string id;                     // "file:row"
   std::string prompt;                 // text as the model sees it; empty when the file gives ids
+  int64_t num_truncated_tokens = 0;   // of the prompt, cut off
+  int64_t num_unknown_bytes = 0;      // of the whole prompt: those that the tokenizer has no token for and leaves out
   std::vector<int32_t> prompt_ids;    // empty with DatasetOptions::tokenize off, unless the file gives ids
   nlohmann::ordered_json messages;    // null unless the prompt is a chat
   std::string answer;                 // empty: none given
   std::string source;                 // data set of the row; the file's name without extension where it has none
   std::vector<int32_t> response_ids;  // a given response (supervised data, held-out text); else empty
 };
+
+// What becomes of a prompt of more than max_prompt_length tokens, as verl's data.truncation: an error, or its first
+// tokens (kLeft), its last (kRight) or those in the middle (kMiddle) are cut off.
+enum class Truncation { kError, kLeft, kRight, kMiddle };
+// INVALID_ARGUMENT for a name other than error, left, right and middle.
+absl::StatusOr<Truncation> ParseTruncation(const std::string& name);
+// At most max_length of the ids; where they are more, those that stay. REQUIRES: not kError.
+std::vector<int32_t> TruncateIds(std::vector<int32_t> ids, int64_t max_length, Truncation truncation);
 
 // Messages to the text that the model sees, up to where its response starts.
 using RenderMessages = std::function<absl::StatusOr<std::string>(const nlohmann::ordered_json& messages)>;
@@ -46,7 +56,8 @@ struct DatasetOptions {
   bool tokenize = true;                    // false: for a server that does it; tokenizer and render are not used
   bool add_special_tokens = true;          // for text prompts; a chat template writes its own
   int64_t max_prompt_length = INT64_MAX;   // tokens
-  bool filter_overlong_prompts = false;    // false: an over-long prompt is an error
+  bool filter_overlong_prompts = false;    // drop an over-long prompt, whatever `truncation` says
+  Truncation truncation = Truncation::kError;
   bool drop_duplicates = false;            // false: they are counted only
   int64_t max_length = INT64_MAX;          // prompt plus response; longer is an error
   int64_t append_eos_id = -1;              // >= 0: each response ends with it
@@ -60,6 +71,8 @@ struct FileCounts {
   int64_t num_rows = 0;
   int64_t num_records = 0;        // that are used
   int64_t num_overlong = 0;       // dropped
+  int64_t num_truncated = 0;      // records whose prompt was cut to max_prompt_length
+  int64_t num_unknown_bytes = 0;  // of the records
   int64_t num_duplicates = 0;     // prompts seen before, in this file or one before it
   int64_t num_own_system = 0;     // chats that kept their own system message in place of the template's
 };
@@ -69,6 +82,8 @@ struct PromptDataset {
   std::vector<FileCounts> files;
 
   int64_t num_overlong() const { return Sum(&FileCounts::num_overlong); }
+  int64_t num_truncated() const { return Sum(&FileCounts::num_truncated); }
+  int64_t num_unknown_bytes() const { return Sum(&FileCounts::num_unknown_bytes); }
   int64_t num_duplicates() const { return Sum(&FileCounts::num_duplicates); }
 
  private:

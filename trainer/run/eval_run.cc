@@ -69,8 +69,48 @@ std::string ResponsesPath(const EvalRequest& request) {
   return path.replace_extension("responses.jsonl").string();
 }
 
+// What the problems lost before the model saw them.
+struct PromptLosses {
+  int64_t num_problems = 0;
+  int64_t num_truncated = 0;
+  int64_t num_truncated_tokens = 0;
+  int64_t num_with_unknown = 0;  // problems with bytes that the tokenizer has no token for
+  int64_t num_unknown_bytes = 0;
+  int64_t num_overlong = 0;      // problems that were dropped
+};
+
+PromptLosses LossesOf(const PromptDataset& problems) {
+  PromptLosses losses;
+  losses.num_overlong = problems.num_overlong();
+  for (const PromptRecord& problem : problems.records) {
+    ++losses.num_problems;
+    losses.num_truncated += problem.num_truncated_tokens > 0 ? 1 : 0;
+    losses.num_truncated_tokens += problem.num_truncated_tokens;
+    losses.num_with_unknown += problem.num_unknown_bytes > 0 ? 1 : 0;
+    losses.num_unknown_bytes += problem.num_unknown_bytes;
+  }
+  return losses;
+}
+
+// Under the table; nothing where nothing was lost.
+std::string LossesText(const PromptLosses& losses, const std::string& truncation) {
+  std::string text;
+  if (losses.num_overlong > 0) {
+    text += Concat("  ", losses.num_overlong, " over-long problems are left out (data.filter_overlong_prompts)\n");
+  }
+  if (losses.num_truncated > 0) {
+    text += Concat("  ", losses.num_truncated, " of ", losses.num_problems, " prompts are cut, by ", losses.num_truncated_tokens,
+                   " tokens in all (data.truncation ", truncation, ")\n");
+  }
+  if (losses.num_unknown_bytes > 0) {
+    text += Concat("  ", losses.num_with_unknown, " of ", losses.num_problems, " prompts lack characters that the tokenizer has "
+                   "no token for, ", losses.num_unknown_bytes, " bytes in all\n");
+  }
+  return text;
+}
+
 absl::Status WriteResults(const TrainConfig& config, const EvalRequest& request, const std::string& model,
-                          const EvalResult& result) {
+                          const PromptLosses& losses, const EvalResult& result) {
   Json values = {{"model", model}, {"data", config.data.val}, {"measure", config.eval.measure}};
   if (!request.endpoint.empty()) values["endpoint"] = request.endpoint;
   if (config.eval.measure == "accuracy") {
@@ -80,6 +120,9 @@ absl::Status WriteResults(const TrainConfig& config, const EvalRequest& request,
     values["max_response_length"] = config.eval.max_response_length;
     values["grader"] = config.eval.grader;
     values["seed"] = config.run.seed;
+    values["prompts"] = {{"num_overlong_dropped", losses.num_overlong}, {"num_truncated", losses.num_truncated},
+                         {"num_truncated_tokens", losses.num_truncated_tokens}, {"num_with_unknown_bytes", losses.num_with_unknown},
+                         {"num_unknown_bytes", losses.num_unknown_bytes}};
     values["responses"] = ResponsesPath(request);
   } else {
     for (const auto& [name, value] : result.metrics) values[name.substr(name.find('/') + 1)] = value;
@@ -116,15 +159,16 @@ std::optional<RunFailure> Failed(const absl::Status& status) {
 }
 
 std::optional<RunFailure> Report(const TrainConfig& config, const EvalRequest& request, const std::string& model,
-                                 const EvalResult& result) {
+                                 const PromptDataset& problems, const EvalResult& result) {
+  const PromptLosses losses = LossesOf(problems);
   std::printf("%s\n", model.c_str());
   if (config.eval.measure == "accuracy") {
-    std::printf("%s", AccuracyTable(result.accuracy).c_str());
+    std::printf("%s%s", AccuracyTable(result.accuracy).c_str(), LossesText(losses, config.data.truncation).c_str());
   } else {
     for (const auto& [name, value] : result.metrics) std::printf("  %-28s %.6g\n", name.c_str(), value);
   }
   std::fflush(stdout);
-  if (absl::Status written = WriteResults(config, request, model, result); !written.ok()) return BadConfig(written);
+  if (absl::Status written = WriteResults(config, request, model, losses, result); !written.ok()) return BadConfig(written);
   LogInfo("evaluation written", {{"results", request.output_path}});
   return std::nullopt;
 }
@@ -148,11 +192,14 @@ std::optional<RunFailure> Measure(const TrainConfig& config, const EvalRequest& 
   run.on_progress = [progress = Progress()](int64_t done, int64_t tasks, int64_t correct) mutable { progress(done, tasks, correct); };
   auto result = EvaluateAccuracy(run);
   if (!result.ok()) return Failed(result.status());
-  return Report(config, request, model, *result);
+  return Report(config, request, model, problems, *result);
 }
 
 std::optional<RunFailure> EvaluateEndpoint(const TrainConfig& config, const EvalRequest& request) {
   if (config.eval.measure != "accuracy") return BadConfig(InvalidArgument("--endpoint needs eval.measure accuracy"));
+  if (config.data.truncation != "error" || config.data.filter_overlong_prompts) {
+    LogWarning("prompts go to the server whole: data.truncation and data.filter_overlong_prompts are for a model in this process");
+  }
   PromptModel model;
   model.renders_itself = true;
   auto problems = LoadEvalPrompts(config.data, config.eval, model);
@@ -189,8 +236,23 @@ std::optional<RunFailure> EvaluateModel(TrainConfig config, const EvalRequest& r
   if (!student.ok()) return BadData(Annotate(student.status(), model_dir));
   auto prompt_model = PromptModelOf(config.data, *student);
   if (!prompt_model.ok()) return BadData(Annotate(prompt_model.status(), model_dir));
-  auto problems = LoadEvalPrompts(config.data, config.eval, *prompt_model);
-  if (!problems.ok()) return BadData(Annotate(problems.status(), "data.val"));
+  DataConfig data = config.data;
+  std::string limit;  // where data.max_prompt_length comes from
+  if (config.eval.measure == "accuracy") {
+    const int64_t positions = student->decoder->config().max_position_embeddings;
+    const int64_t room = positions - config.eval.max_response_length;
+    if (room < 1) {
+      return BadConfig(InvalidArgument("eval.max_response_length ", config.eval.max_response_length, " leaves no room for a "
+                                       "prompt in the model's max_position_embeddings ", positions));
+    }
+    if (room < data.max_prompt_length) {
+      data.max_prompt_length = room;
+      limit = Concat(" (max_prompt_length: the model's max_position_embeddings ", positions, " less eval.max_response_length ",
+                     config.eval.max_response_length, ")");
+    }
+  }
+  auto problems = LoadEvalPrompts(data, config.eval, *prompt_model);
+  if (!problems.ok()) return BadData(Annotate(problems.status(), "data.val" + limit));
   if (problems->records.empty()) return BadConfig(InvalidArgument("nothing to evaluate: data.val is empty or eval.measure is none"));
   LogDataset("data.val", *problems);
 
@@ -202,7 +264,7 @@ std::optional<RunFailure> EvaluateModel(TrainConfig config, const EvalRequest& r
     if (absl::Status fits = CheckTeacherFits(config, *info, *student); !fits.ok()) return BadConfig(fits);
     auto result = RunEvaluation(config, problems->records, &*student, nullptr, client->get());
     if (!result.ok()) return Failed(result.status());
-    return Report(config, request, model_dir, *result);
+    return Report(config, request, model_dir, *problems, *result);
   }
   // The engine's length is this evaluation's.
   TrainConfig sized = config;
@@ -222,13 +284,7 @@ std::optional<RunFailure> EvaluateModel(TrainConfig config, const EvalRequest& r
 
 std::optional<RunFailure> RunEval(TrainConfig config, const EvalRequest& request) {
   if (absl::Status checked = CheckPromptSettings(config.data, config.eval); !checked.ok()) return BadConfig(checked);
-  try {
-    return request.endpoint.empty() ? EvaluateModel(std::move(config), request) : EvaluateEndpoint(config, request);
-  } catch (const c10::Error& error) {
-    return RunFailure{ExitCode::kInternal, Internal(error.what_without_backtrace())};
-  } catch (const std::bad_alloc&) {
-    return RunFailure{ExitCode::kInternal, ResourceExhausted("out of memory")};
-  }
+  return CatchExceptions([&] { return request.endpoint.empty() ? EvaluateModel(std::move(config), request) : EvaluateEndpoint(config, request); });
 }
 
 }  // namespace taopd

@@ -20,6 +20,7 @@ absl::StatusOr<DatasetOptions> MakeOptions(const DataConfig& data, const PromptM
   options.add_special_tokens = data.add_special_tokens;
   options.max_prompt_length = data.max_prompt_length;
   options.filter_overlong_prompts = data.filter_overlong_prompts;
+  TAOPD_ASSIGN_OR_RETURN(options.truncation, ParseTruncation(data.truncation));
   options.vocab_size = model.renders_itself ? INT32_MAX : model.vocab_size;
   return options;
 }
@@ -109,7 +110,8 @@ absl::Status CheckPromptSettings(const DataConfig& data, const EvalConfig& eval)
 void LogDataset(const std::string& name, const PromptDataset& dataset) {
   for (const FileCounts& file : dataset.files) {
     LogInfo(name, {{"file", file.path}, {"rows", file.num_rows}, {"prompts", file.num_records},
-                   {"overlong_dropped", file.num_overlong}, {"duplicates", file.num_duplicates}});
+                   {"overlong_dropped", file.num_overlong}, {"truncated", file.num_truncated},
+                   {"unknown_bytes", file.num_unknown_bytes}, {"duplicates", file.num_duplicates}});
   }
 }
 

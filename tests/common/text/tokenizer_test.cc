@@ -226,6 +226,18 @@ TEST_F(ToyTokenizer, BytesWithoutATokenAreDropped) {
   file["added_tokens"] = json::array();
   const auto tokenizer = MakeTokenizer(file.dump());
   EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("low lll")), "ow ");
+  EXPECT_EQ(tokenizer->CountUnknownBytes("low lll"), 4);
+  EXPECT_EQ(tokenizer->CountUnknownBytes("ow "), 0);
+  EXPECT_EQ(tokenizer->CountUnknownBytes(""), 0);
+  EXPECT_EQ(tokenizer_->CountUnknownBytes("low lll"), 0);
+  // Inside of an added token, or of a word that is a token whole, no byte is missing.
+  file["added_tokens"] = json::array({{{"id", 300}, {"content", "<l>"}, {"single_word", false}, {"lstrip", false},
+                                       {"rstrip", false}, {"normalized", false}, {"special", true}}});
+  EXPECT_EQ(MakeTokenizer(file.dump())->CountUnknownBytes("<l>l"), 1);
+  file["model"]["ignore_merges"] = true;
+  file["model"]["vocab"]["ll"] = 301;
+  EXPECT_EQ(MakeTokenizer(file.dump())->CountUnknownBytes("ll"), 0);
+  EXPECT_EQ(MakeTokenizer(file.dump())->CountUnknownBytes("lll"), 3);
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ PromptDataset Dataset(const std::vector<int64_t>& lengths) {
   file.num_records = static_cast<int64_t>(lengths.size());
   file.num_overlong = 2;
   file.num_duplicates = 1;
+  file.num_truncated = 3;
+  file.num_unknown_bytes = 17;
   dataset.files = {file};
   return dataset;
 }
@@ -62,9 +64,12 @@ TEST(DatasetSummary, TextAndJsonTellTheSame) {
   EXPECT_EQ(json["samples"].size(), 2u);
   EXPECT_EQ(json["samples"][1]["id"], "f.jsonl:4");
   const std::string text = DatasetSummaryText(json);
-  EXPECT_THAT(text, HasSubstr("data.train: 4 prompts, 2 over-long dropped, 1 duplicates"));
+  EXPECT_THAT(text, HasSubstr("data.train: 4 prompts, 2 over-long dropped, 3 truncated, 1 duplicates"));
   EXPECT_THAT(text, HasSubstr("--- f.jsonl:4 (b), answer"));
   EXPECT_THAT(text, HasSubstr("ids 7 7 7 7"));
+  EXPECT_THAT(text, HasSubstr("17 bytes of the prompts are left out"));
+  EXPECT_EQ(json["num_truncated"], 3);
+  EXPECT_EQ(json["files"][0]["num_unknown_bytes"], 17);
 }
 
 }  // namespace

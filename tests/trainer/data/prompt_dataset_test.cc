@@ -1,6 +1,8 @@
 #include "trainer/data/prompt_dataset.h"
 
+#include <cctype>
 #include <cmath>
+#include <tuple>
 
 #include "common/base/random.h"
 #include "tests/support/byte_tokenizer.h"
@@ -61,6 +63,61 @@ TEST_F(LoadPromptsTest, OverlongPromptsAreRefusedOrCounted) {
   EXPECT_EQ(data.records.size(), 1u);
   EXPECT_EQ(data.num_overlong(), 1);
   EXPECT_ERROR(Load("{\"prompt\":\"abcdef\"}\n", options), absl::StatusCode::kInvalidArgument, "1 over-long prompts dropped");
+}
+
+TEST_F(LoadPromptsTest, OverlongPromptsAreCutAsAsked) {
+  DatasetOptions options = Options();
+  options.max_prompt_length = 4;
+  options.add_special_tokens = false;
+  const std::string rows = "{\"prompt\":\"abcd\"}\n{\"prompt\":\"abcdefg\"}\n{\"prompt_ids\":[1,2,3,4,5,6]}\n";
+  for (const auto& [name, text, ids] : std::vector<std::tuple<std::string, std::string, std::vector<int32_t>>>{
+           {"left", "defg", {3, 4, 5, 6}}, {"right", "abcd", {1, 2, 3, 4}}, {"middle", "abfg", {1, 2, 5, 6}}}) {
+    ASSERT_OK_AND_ASSIGN(options.truncation, ParseTruncation(name));
+    ASSERT_OK_AND_ASSIGN(const PromptDataset data, Load(rows, options));
+    ASSERT_EQ(data.records.size(), 3u) << name;
+    EXPECT_EQ(data.records[0].prompt, "abcd");
+    EXPECT_EQ(data.records[0].num_truncated_tokens, 0);
+    EXPECT_EQ(data.records[1].prompt, text) << name;  // as the model sees it
+    EXPECT_EQ(data.records[1].prompt_ids, std::vector<int32_t>(text.begin(), text.end())) << name;
+    EXPECT_EQ(data.records[1].num_truncated_tokens, 3);
+    EXPECT_EQ(data.records[2].prompt, "");
+    EXPECT_EQ(data.records[2].prompt_ids, ids) << name;
+    EXPECT_EQ(data.num_truncated(), 2);
+    EXPECT_EQ(data.num_overlong(), 0);
+  }
+  EXPECT_EQ(TruncateIds({1, 2, 3, 4, 5, 6}, 3, Truncation::kMiddle), (std::vector<int32_t>{1, 5, 6}));  // verl's halves
+  EXPECT_ERROR(ParseTruncation("lef"), absl::StatusCode::kInvalidArgument, "none of error, left, right, middle");
+}
+
+// Has tokens for lower-case letters only.
+class LowerCaseTokenizer final : public ByteTokenizer {
+ public:
+  std::vector<int32_t> Encode(std::string_view text, bool) const override {
+    std::vector<int32_t> ids;
+    for (char c : text) {
+      if (std::islower(c)) ids.push_back(c);
+    }
+    return ids;
+  }
+  int64_t CountUnknownBytes(std::string_view text) const override {
+    return static_cast<int64_t>(text.size() - Encode(text, false).size());
+  }
+};
+
+TEST_F(LoadPromptsTest, CharactersWithoutATokenAreCounted) {
+  WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"A bee\"}\n{\"prompt\":\"bee\"}\n{\"prompt\":\"I see X\"}\n");
+  const LowerCaseTokenizer tokenizer;
+  DatasetOptions options = Options();
+  ASSERT_OK_AND_ASSIGN(PromptDataset data, LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options));
+  EXPECT_EQ(data.records[0].num_unknown_bytes, 2);
+  EXPECT_EQ(data.records[1].num_unknown_bytes, 0);
+  EXPECT_EQ(data.num_unknown_bytes(), 6);
+  options.drop_duplicates = true;  // other texts: what the tokenizer loses does not make them equal
+  ASSERT_OK_AND_ASSIGN(data, LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options));
+  EXPECT_EQ(data.records.size(), 3u);
+  WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"ABC\"}\n");
+  EXPECT_ERROR(LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options), absl::StatusCode::kInvalidArgument,
+               "t.jsonl:1: the prompt is empty: the tokenizer has a token for none of its characters");
 }
 
 TEST_F(LoadPromptsTest, BadRowsNameFileLineAndKey) {
