@@ -18,7 +18,9 @@ struct SftModelConfig {
   void Visit(SettingVisitor& v) {
     v.Setting("init", &init, "Hugging Face model directory to start from; empty: random weights.");
     v.Setting("config", &config, "config.json of a model with random weights; used when init is empty.");
-    v.Setting("tokenizer", &tokenizer, "Directory of the tokenizer; empty: init's.");
+    v.Setting("tokenizer", &tokenizer,
+              "Directory of a tokenizer. With init it is another model's, whose special tokens and template the model takes "
+              "over; empty: init's own.");
     v.Setting("dtype", &dtype, "auto (as stored), float32 or bfloat16.", OneOf({"auto", "float32", "bfloat16"}));
   }
 };

@@ -106,11 +106,7 @@ std::optional<RunFailure> Generate(const GenerateRequest& request) {
 }  // namespace
 
 std::optional<RunFailure> RunGenerate(const GenerateRequest& request) {
-  try {
-    return Generate(request);
-  } catch (const c10::Error& error) {
-    return RunFailure{ExitCode::kInternal, Internal(error.what_without_backtrace())};
-  }
+  return CatchExceptions([&] { return Generate(request); });
 }
 
 }  // namespace taopd

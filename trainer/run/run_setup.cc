@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
+#include <new>
 #include <thread>
 
+#include "common/config/yaml.h"
 #include "common/engine/torch_engine.h"
 #include "common/io/file.h"
 #include "trainer/eval/local_source.h"
@@ -17,6 +20,22 @@ namespace taopd {
 void SetNumThreads(int64_t num_threads) {
   if (num_threads == 0) num_threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
   at::set_num_threads(static_cast<int>(num_threads));
+}
+
+std::string ShowEffectiveConfig(const SettingTable& settings) {
+  std::string yaml = WriteYamlSettings(settings);
+  std::cout << "# effective configuration\n" << yaml << std::flush;
+  return yaml;
+}
+
+std::optional<RunFailure> CatchExceptions(const std::function<std::optional<RunFailure>()>& run) {
+  try {
+    return run();
+  } catch (const c10::Error& error) {
+    return RunFailure{ExitCode::kInternal, Internal(error.what_without_backtrace())};
+  } catch (const std::bad_alloc&) {
+    return RunFailure{ExitCode::kInternal, ResourceExhausted("out of memory")};
+  }
 }
 
 namespace {

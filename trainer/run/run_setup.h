@@ -1,6 +1,7 @@
 // Steps of set-up that training, supervised training and evaluation share.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,12 @@ namespace taopd {
 
 // 0 = one a core.
 void SetNumThreads(int64_t num_threads);
+
+// Prints the settings as YAML, what a run directory's config.yaml holds, and returns that text.
+std::string ShowEffectiveConfig(const SettingTable& settings);
+
+// What a subcommand runs in: LibTorch's errors and a lack of memory become failures.
+std::optional<RunFailure> CatchExceptions(const std::function<std::optional<RunFailure>()>& run);
 
 // A run's directory, locked against other writers, and where to continue.
 struct RunDirectory {

@@ -1,9 +1,13 @@
 #include "trainer/run/student.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
+
 #include <nlohmann/json.hpp>
 
+#include "common/base/log.h"
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
+#include "common/io/memory.h"
 #include "trainer/run/student_tokenizer.h"
 
 namespace taopd {
@@ -21,6 +25,34 @@ void VisitState(TrainState& state, Fn&& visit) {
   visit("samples_bytes", state.samples_bytes);
   visit("nonfinite_in_a_row", state.nonfinite_in_a_row);
   visit("train_seconds", state.train_seconds);
+}
+
+// Per parameter, what training keeps beside the weight: AdamW's gradient sum and two moments in float32, a float32 copy
+// of any other weight, and the gradient of a backward pass.
+int64_t TrainingBytesPerParameter(at::ScalarType dtype) {
+  const auto weight_bytes = static_cast<int64_t>(c10::elementSize(dtype));
+  return 3 * 4 + (dtype == at::kFloat ? 0 : 4) + weight_bytes;
+}
+
+// Before anything is read: RESOURCE_EXHAUSTED where the memory cannot hold the student as training needs it. What
+// activations, the KV cache and the logits take comes on top; the configuration bounds those.
+absl::Status CheckTrainingFits(const std::string& model_dir, const DecoderOptions& options) {
+  TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
+  TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(options.device));
+  TAOPD_ASSIGN_OR_RETURN(const at::ScalarType dtype, ParseDtype(options.dtype, config.dtype.empty() ? "float32" : config.dtype));
+  if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
+  const int64_t num_parameters = config.NumParameters();
+  const int64_t weight_bytes = num_parameters * static_cast<int64_t>(c10::elementSize(dtype));
+  const int64_t training_bytes = num_parameters * TrainingBytesPerParameter(dtype);
+  const int64_t available_bytes =
+      device.is_cpu() ? AvailableMemoryBytes()
+                      : static_cast<int64_t>(c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
+  LogInfo("memory", {{"device", device.str()}, {"weights", MemoryText(weight_bytes)},
+                     {"gradients_and_optimizer", MemoryText(training_bytes)}, {"available", MemoryText(available_bytes)}});
+  if (weight_bytes + training_bytes <= available_bytes) return absl::OkStatus();
+  return ResourceExhausted(model_dir, ": training ", num_parameters, " parameters takes ", MemoryText(weight_bytes),
+                           " of weights and ", MemoryText(training_bytes), " of gradients and optimizer state; ", device.str(),
+                           " has ", MemoryText(available_bytes), " available");
 }
 
 }  // namespace
@@ -44,6 +76,7 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
   if (!tokenizer_dir.empty()) {
     TAOPD_ASSIGN_OR_RETURN(options.vocabulary, ReadVocabularyChange(tokenizer_dir, *student.tokenizer));
   }
+  if (optimizer != nullptr) TAOPD_RETURN_IF_ERROR(CheckTrainingFits(model_dir, options));
   TAOPD_ASSIGN_OR_RETURN(student.decoder, LoadDecoder(model_dir, options));
   if (optimizer != nullptr) student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), *optimizer);
   return student;

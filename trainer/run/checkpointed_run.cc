@@ -1,0 +1,69 @@
+#include "trainer/run/checkpointed_run.h"
+
+#include "common/base/log.h"
+#include "common/io/file.h"
+
+namespace taopd {
+
+std::optional<RunFailure> CheckpointedRun::Start(const StartMode& mode, const std::string& setting,
+                                                 const std::function<absl::StatusOr<Student>()>& make_student) {
+  auto directory = OpenRunDirectory(options_.run_dir, mode, options_.keep_checkpoints);
+  if (!directory.ok()) return RunFailure{DirectoryExitCode(directory.status()), directory.status()};
+  directory_ = *std::move(directory);
+  auto student = resumed() ? LoadStudent(resumed_from() + "/model", options_.dtype, options_.device, &options_.optimizer)
+                           : make_student();
+  if (!student.ok()) return BadData(Annotate(student.status(), setting));
+  student_ = *std::move(student);
+  if (!resumed()) return std::nullopt;
+  auto restored = LoadCheckpointState(resumed_from(), &student_);
+  if (!restored.ok()) return BadData(restored.status());
+  state_ = *restored;
+  return std::nullopt;
+}
+
+std::optional<RunFailure> CheckpointedRun::OpenOutput() {
+  RunOutputOptions options;
+  options.run_dir = options_.run_dir;
+  options.total_steps = options_.total_steps;
+  if (resumed()) {
+    options.resume_step = state_.step;
+    options.metrics_bytes = state_.metrics_bytes;
+    options.samples_bytes = state_.samples_bytes;
+  }
+  auto output = RunOutput::Open(options);
+  if (!output.ok()) return RunFailure{ExitCode::kInternal, output.status()};
+  output_ = *std::move(output);
+  const absl::Status written = WriteFileAtomically(options_.run_dir + "/config.yaml", options_.config_yaml);
+  if (!written.ok()) return RunFailure{ExitCode::kInternal, written};
+  return std::nullopt;
+}
+
+absl::StatusOr<std::string> CheckpointedRun::Save() {
+  state_.metrics_bytes = output_->metrics_bytes();
+  state_.samples_bytes = output_->samples_bytes();
+  auto saved = directory_.store->Save(state_.step, [this](const std::string& dir) {
+    return SaveCheckpointFiles(student_, state_, options_.config_yaml, dir);
+  });
+  if (saved.ok()) {
+    LogInfo("checkpoint saved", {{"step", state_.step}, {"path", *saved}});
+  } else {
+    LogError("checkpoint not saved", {{"step", state_.step}, {"error", saved.status()}});
+  }
+  return saved;
+}
+
+std::optional<RunFailure> CheckpointedRun::Export() {
+  const std::string model_dir = options_.run_dir + "/model";
+  const absl::Status saved = SaveDecoder(*student_.decoder, model_dir, student_.tokenizer_dir);
+  if (!saved.ok()) return RunFailure{ExitCode::kInternal, saved};
+  LogInfo("finished", {{"run", options_.name}, {"steps", state_.step}, {"train_seconds", state_.train_seconds},
+                       {"model", model_dir}});
+  return std::nullopt;
+}
+
+RunFailure CheckpointedRun::Stopped() const {
+  return {ExitCode::kStopped,
+          absl::CancelledError(Concat("asked to stop after step ", state_.step, "; continue with --resume"))};
+}
+
+}  // namespace taopd
