@@ -38,9 +38,11 @@ def region(text):
     return tail.strip()
 
 
-def verdict(response, answer):
-    gold = parse("$" + answer + "$")
-    return bool(verify(gold, parse(response)) or verify(gold, parse(region(response))))
+def verdict(response, answer, timeout_s=5):
+    """timeout_s: math-verify's limit (wall time) for each step; 5 is its default."""
+    gold = parse("$" + answer + "$", parsing_timeout=timeout_s)
+    return any(verify(gold, parse(text, parsing_timeout=timeout_s), timeout_seconds=timeout_s)
+               for text in (response, region(response)))
 
 
 def answers(data_dir):
@@ -108,8 +110,8 @@ def framings(rng, text):
             f"\\boxed{{3}} or rather \\boxed{{{text}}}", f"the value = {text}\nQED", f"\\fbox{{{text}}}"]
 
 
-def main():
-    data_dir, count, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+def cases(data_dir, count, seed):
+    """Distinct pairs of a response and the right answer."""
     rng = random.Random(seed)
     pools = answers(data_dir)
     sources = sorted(pools)
@@ -119,9 +121,13 @@ def main():
         answer = rng.choice(pool)
         said = rng.choice(pool) if rng.random() < 0.25 else answer
         response = rng.choice(framings(rng, rng.choice(variations(rng, said))))
-        if (response, answer) in seen:
-            continue
-        seen.add((response, answer))
+        if (response, answer) not in seen:
+            seen.add((response, answer))
+            yield response, answer
+
+
+def main():
+    for response, answer in cases(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])):
         print(json.dumps({"response": response, "answer": answer, "expected": verdict(response, answer)}))
 
 
