@@ -16,7 +16,8 @@ Interval WilsonInterval(double successes, double trials) {
   const double z2 = kZ * kZ;
   const double center = (p + z2 / (2 * trials)) / (1 + z2 / trials);
   const double half = kZ / (1 + z2 / trials) * std::sqrt(p * (1 - p) / trials + z2 / (4 * trials * trials));
-  return {std::max(0.0, center - half), std::min(1.0, center + half)};
+  // At the ends the sums leave a rounding's difference.
+  return {successes <= 0 ? 0.0 : std::max(0.0, center - half), successes >= trials ? 1.0 : std::min(1.0, center + half)};
 }
 
 double PassAtK(int64_t n, int64_t c, int64_t k) {

@@ -23,6 +23,8 @@ TEST(WilsonInterval, EndsSolveTheScoreEquation) {
       EXPECT_LT(interval.low, interval.high);
     }
   }
+  EXPECT_EQ(WilsonInterval(0, 500).low, 0.0);  // exactly: the sums leave 4e-19
+  EXPECT_EQ(WilsonInterval(500, 500).high, 1.0);
   EXPECT_EQ(WilsonInterval(0, 0).low, 0.0);
   EXPECT_EQ(WilsonInterval(0, 0).high, 1.0);
 }
