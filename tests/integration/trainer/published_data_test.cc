@@ -4,22 +4,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/integration/trainer/model_configs.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using Json = nlohmann::ordered_json;
-
-// Width and depth of a toy, vocabulary and special tokens of Qwen3.
-std::string Qwen3ShapedConfig() {
-  return R"({"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","vocab_size":151936,"hidden_size":16,
-"intermediate_size":32,"num_hidden_layers":2,"num_attention_heads":2,"num_key_value_heads":1,"head_dim":8,
-"max_position_embeddings":4096,"rms_norm_eps":1e-6,"rope_theta":1000000.0,"tie_word_embeddings":true,
-"attention_bias":false,"hidden_act":"silu","initializer_range":0.02,"bos_token_id":151643,"eos_token_id":151645,
-"torch_dtype":"float32"})";
-}
 
 class PublishedDataTest : public TrainerTest {
  protected:
@@ -28,19 +19,11 @@ class PublishedDataTest : public TrainerTest {
     dapo_ = SharedData("dapo-math-17k-processed.parquet");
     math500_ = SharedData("valid_math500.parquet");
     if (tokenizer_.empty() || dapo_.empty() || math500_.empty()) GTEST_SKIP() << "shared data is absent";
-    WriteFile(dir_.File("qwen3.json"), Qwen3ShapedConfig());
     WriteFile(dir_.File("pairs.jsonl"), "{\"prompt_ids\":[9707],\"response_ids\":[0]}\n");
-    for (const char* name : {"student", "teacher"}) {
-      std::string output;
-      WriteFile(dir_.File("sft.yaml"),
-                Concat("run: {name: ", name, ", dir: ", dir_.File(name), ", seed: ", name[0] == 's' ? 1 : 2, "}\n",
-                       "model: {config: ", dir_.File("qwen3.json"), ", tokenizer: ", tokenizer_, "}\n",
-                       "data: {train: [", dir_.File("pairs.jsonl"), "]}\n",
-                       "trainer: {total_steps: 1, batch_size: 1, num_threads: 1}\n"));
-      ASSERT_EQ(Run({"sft", "--config", dir_.File("sft.yaml")}, &output), 0) << output;
-    }
+    teacher_model_ = MakeModel("teacher", Qwen3Config(kQwenVocabulary), 2);
+    student_model_ = MakeModel("student", Qwen3Config(kQwenVocabulary), 1);
     WriteFile(dir_.File("train.yaml"),
-              Concat("run: {name: dapo, dir: ", dir_.File("run"), "}\n", "student: {model: ", dir_.File("student/model"), "}\n",
+              Concat("run: {name: dapo, dir: ", dir_.File("run"), "}\n", "student: {model: ", student_model_, "}\n",
                      "data:\n  train: [", dapo_, "]\n  val: [", math500_, "]\n",
                      "  train_batch_size: 4\n  max_prompt_length: 512\n  max_response_length: 8\n",
                      "  filter_overlong_prompts: true\n  chat_template_kwargs: '{\"enable_thinking\": false}'\n",
@@ -48,7 +31,21 @@ class PublishedDataTest : public TrainerTest {
                      "trainer: {total_steps: 2, mini_batch_size: 2, num_threads: 1, head_workspace_mb: 32}\n",
                      "eval: {n: 2, num_prompts: 3, max_response_length: 8}\n"));
   }
-  std::string tokenizer_, dapo_, math500_;
+  // Random weights, nearly: one step of supervised training saves them with the Qwen tokenizer.
+  std::string MakeModel(const std::string& name, Json config, int seed) {
+    config["max_position_embeddings"] = 4096;
+    WriteFile(dir_.File(name + ".json"), config.dump());
+    WriteFile(dir_.File("sft.yaml"),
+              Concat("run: {name: ", name, ", dir: ", dir_.File(name), ", seed: ", seed, "}\n", "model: {config: ",
+                     dir_.File(name + ".json"), ", tokenizer: ", tokenizer_, "}\n", "data: {train: [", dir_.File("pairs.jsonl"),
+                     "]}\n", "trainer: {total_steps: 1, batch_size: 1, num_threads: 1}\n"));
+    std::string output;
+    EXPECT_EQ(Run({"sft", "--config", dir_.File("sft.yaml")}, &output), 0) << output;
+    return dir_.File(name + "/model");
+  }
+
+  static constexpr int64_t kQwenVocabulary = 151936;
+  std::string tokenizer_, dapo_, math500_, teacher_model_, student_model_;
 };
 
 TEST_F(PublishedDataTest, DataShowsWhatARunWouldSee) {
@@ -77,7 +74,7 @@ TEST_F(PublishedDataTest, DataShowsWhatARunWouldSee) {
 }
 
 TEST_F(PublishedDataTest, TwoStepsOnDapo) {
-  TeacherProcess teacher(dir_, dir_.File("teacher/model"));
+  TeacherProcess teacher(dir_, teacher_model_);
   std::string output;
   ASSERT_EQ(Train(teacher.endpoint(), &output, {}), 0) << output;
   EXPECT_EQ(Losses(dir_.File("run")).size(), 2u);
@@ -89,10 +86,68 @@ TEST_F(PublishedDataTest, TwoStepsOnDapo) {
   }
 }
 
+struct Architecture {
+  const char* name;
+  Json (*config)(int64_t vocab_size);
+  int64_t vocab_size;
+  bool other_tokenizer;  // the student goes on with the teacher's tokenizer and has fewer tokens at first
+};
+
+class DapoArchitecturesTest : public PublishedDataTest, public ::testing::WithParamInterface<Architecture> {};
+
+// The paper's students by shape. What a user would look at: the metrics of each step, and the exported model.
+TEST_P(DapoArchitecturesTest, TwoSteps) {
+  const Architecture& architecture = GetParam();
+  const std::string student = MakeModel(architecture.name, architecture.config(architecture.vocab_size), 1);
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::vector<std::string> settings = {Concat("student.model=", student), "eval.measure=none", "optimizer.lr=0.001"};
+  if (architecture.other_tokenizer) settings.push_back(Concat("student.tokenizer=", tokenizer_));
+  std::string output;
+  ASSERT_EQ(Train(teacher.endpoint(), &output, settings), 0) << output;
+
+  std::istringstream lines(ReadFile(dir_.File("run/metrics.jsonl")));
+  int64_t step = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json row = Json::parse(line);
+    EXPECT_EQ(row["step"], ++step);
+    for (const auto& [name, value] : row.items()) {
+      EXPECT_TRUE(value.is_number() && std::isfinite(value.get<double>())) << name << " " << value;
+    }
+    EXPECT_EQ(row["data/prompts"], 17864);
+    EXPECT_GT(row["loss/mean"], 0.0);
+    EXPECT_GT(row["loss/grad_norm"], 0.0);
+    // Nearly uniform distributions of random weights.
+    EXPECT_GT(row["policy/entropy"], 0.5 * std::log(kQwenVocabulary));
+    EXPECT_LT(row["policy/entropy"], std::log(kQwenVocabulary));
+    for (const char* name : {"policy/student_tail", "policy/teacher_tail"}) {
+      EXPECT_GT(row[name], 0.0) << name;
+      EXPECT_LT(row[name], 1.0) << name;
+    }
+    EXPECT_LE(row["rollout/response_length_mean"], 8);
+  }
+  EXPECT_EQ(step, 2);
+
+  const std::string model = dir_.File("run/model");
+  const Json config = Json::parse(ReadFile(model + "/config.json")), start = Json::parse(ReadFile(student + "/config.json"));
+  EXPECT_EQ(config["architectures"], start["architectures"]);
+  EXPECT_EQ(config["vocab_size"], architecture.other_tokenizer ? 151669 : architecture.vocab_size);
+  if (architecture.other_tokenizer) EXPECT_EQ(config["eos_token_id"], 151645);
+  EXPECT_EQ(FileHash(model + "/tokenizer.json"), FileHash(tokenizer_ + "/tokenizer.json"));
+  EXPECT_EQ(FileHash(model + "/tokenizer_config.json"), FileHash(tokenizer_ + "/tokenizer_config.json"));
+  EXPECT_NE(FileHash(model + "/model.safetensors"), FileHash(student + "/model.safetensors"));
+  EXPECT_EQ(Run({"generate", "--model", model, "--prompt", "What is 2 + 3?", "--max-new-tokens", "3"}, &output), 0) << output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Students, DapoArchitecturesTest,
+                         ::testing::Values(Architecture{"qwen2", Qwen25Config, 151936, false},
+                                           Architecture{"qwen3_moe", Qwen3MoeConfig, 151936, false},
+                                           Architecture{"llama31", Llama31Config, 128256, true}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
 TEST_F(PublishedDataTest, EvalOnMath500HereAndOnAServer) {
   std::string output;
   const std::string results = dir_.File("out/results.json"), responses = dir_.File("out/results.responses.jsonl");
-  const std::vector<std::string> evaluate = {"eval", "--model", dir_.File("student/model"), "--data", math500_, "--output", results,
+  const std::vector<std::string> evaluate = {"eval", "--model", student_model_, "--data", math500_, "--output", results,
                                              "--set", "eval.num_prompts=5", "--set", "eval.n=2", "--set",
                                              "eval.max_response_length=8", "--set", "rollout.kv_cache_gb=0.25"};
   ASSERT_EQ(Run(evaluate, &output), 0) << output;
@@ -120,7 +175,7 @@ TEST_F(PublishedDataTest, EvalOnMath500HereAndOnAServer) {
   EXPECT_THAT(output, HasSubstr("eval.temperature is \"1.0\", there \"0.7\""));
 
   // The same problems as plain text from taopd-teacher's /v1/completions.
-  TeacherProcess teacher(dir_, dir_.File("teacher/model"));
+  TeacherProcess teacher(dir_, teacher_model_);
   const int port = Json::parse(ReadFile(dir_.File("ready.json"))).at("http_port").get<int>();
   ASSERT_EQ(Run({"eval", "--endpoint", Concat("http://127.0.0.1:", port), "--data", math500_, "--output", dir_.File("remote.json"),
                  "--set", "eval.num_prompts=3", "--set", "eval.n=1", "--set", "eval.max_response_length=4", "--set",
@@ -131,6 +186,67 @@ TEST_F(PublishedDataTest, EvalOnMath500HereAndOnAServer) {
   EXPECT_GE(remote["response_length_mean"], 1);
   EXPECT_EQ(Run({"eval", "--endpoint", "http://127.0.0.1:1", "--data", math500_, "--max-retries", "0"}, &output), 69);
   EXPECT_THAT(output, HasSubstr("http://127.0.0.1:1"));
+}
+
+// The quickstart's model: 64 positions, no chat template, a tokenizer that lacks most characters. What the problems lose
+// on their way into it is refused first, and counted when it is asked for.
+class QuickstartModelTest : public TrainerTest {
+ protected:
+  void SetUp() override {
+    math500_ = SharedData("valid_math500.parquet");
+    if (math500_.empty()) GTEST_SKIP() << "shared data is absent";
+    std::string output;
+    ASSERT_EQ(RunProgram({"python3", SourcePath("deploy/examples/addition/generate.py"), dir_.File("data"), "--train", "4", "--val",
+                          "4", "--teacher-sft", "36", "--student-sft", "36"},
+                         dir_.File("generate.log"), &output),
+              0) << output;
+    ASSERT_EQ(Run({"sft", "--config", SourcePath("deploy/configs/addition/student_sft.yaml"), "--set",
+                   Concat("run.dir=", dir_.File("student")), "--set", Concat("model.tokenizer=", dir_.File("data/tokenizer")), "--set",
+                   Concat("model.config=", SourcePath("deploy/examples/addition/config.json")), "--set",
+                   Concat("data.train=[", dir_.File("data/student_sft.jsonl"), "]"), "--set", "trainer.total_steps=2"},
+                  &output),
+              0) << output;
+  }
+  int Evaluate(const std::vector<std::string>& settings, std::string* output) {
+    std::vector<std::string> arguments = {"eval", "--model", dir_.File("student/model"), "--data", math500_, "--output",
+                                          dir_.File("results.json")};
+    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    return Run(arguments, output);
+  }
+  std::string math500_;
+};
+
+TEST_F(QuickstartModelTest, EvalOnMath500) {
+  std::string output;
+  EXPECT_EQ(Evaluate({}, &output), 64);
+  EXPECT_THAT(output, HasSubstr("eval.max_response_length 8192 leaves no room for a prompt in the model's max_position_embeddings 64"));
+  EXPECT_EQ(Evaluate({"eval.max_response_length=24"}, &output), 65);
+  EXPECT_THAT(output, HasSubstr("apply_chat_template never"));
+  EXPECT_EQ(Evaluate({"eval.max_response_length=24", "data.apply_chat_template=never"}, &output), 65);
+  EXPECT_THAT(output, HasSubstr("more than max_prompt_length 40"));
+  EXPECT_THAT(output, HasSubstr("max_position_embeddings 64 less eval.max_response_length 24"));
+
+  ASSERT_EQ(Evaluate({"eval.max_response_length=24", "data.apply_chat_template=never", "data.truncation=left", "eval.n=1"}, &output), 0)
+      << output;
+  EXPECT_THAT(output, HasSubstr("  math"));
+  EXPECT_THAT(output, HasSubstr("500 of 500 prompts are cut, by "));  // each has the paper's system prompt
+  EXPECT_THAT(output, HasSubstr("500 of 500 prompts lack characters that the tokenizer has no token for"));
+  const Json results = Json::parse(ReadFile(dir_.File("results.json")));
+  EXPECT_EQ(results["n"], 500);
+  EXPECT_EQ(results["responses_per_problem"], 1);
+  EXPECT_LE(results["accuracy"], 0.02);
+  EXPECT_LE(results["response_length_mean"], 24);
+  EXPECT_GT(results["response_length_mean"], 1);
+  const Json& prompts = results["prompts"];
+  EXPECT_EQ(prompts["num_overlong_dropped"], 0);
+  EXPECT_EQ(prompts["num_with_unknown_bytes"], 500);
+  EXPECT_EQ(prompts["num_truncated"], 500);
+  EXPECT_GT(prompts["num_truncated_tokens"], 500);
+
+  // Nothing is left where they are dropped.
+  EXPECT_EQ(Evaluate({"eval.max_response_length=24", "data.apply_chat_template=never", "data.filter_overlong_prompts=true"}, &output),
+            65);
+  EXPECT_THAT(output, HasSubstr("500 over-long prompts dropped"));
 }
 
 }  // namespace

@@ -1,56 +1,12 @@
-// Training of tiny students of every architecture, with the real programs and real tokenizers: two
-// steps, then the exported model is read again.
+// Students that take over another model's tokenizer, in `train` and in `sft`, with the real programs and real tokenizers.
 
+#include "tests/integration/trainer/model_configs.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-// What all models here share; tiny but for the vocabulary.
-Json BaseConfig(const std::string& architecture, const std::string& model_type, int64_t vocab_size) {
-  return {{"architectures", Json::array({architecture})},
-          {"model_type", model_type},
-          {"vocab_size", vocab_size},
-          {"hidden_size", 16},
-          {"intermediate_size", 32},
-          {"num_hidden_layers", 2},
-          {"num_attention_heads", 4},
-          {"num_key_value_heads", 2},
-          {"head_dim", 8},
-          {"max_position_embeddings", 256},
-          {"rms_norm_eps", 1e-6},
-          {"rope_theta", 1000000.0},
-          {"tie_word_embeddings", true},
-          {"initializer_range", 0.1},
-          {"torch_dtype", "float32"}};
-}
-
-Json Qwen25Config(int64_t vocab_size) {
-  Json json = BaseConfig("Qwen2ForCausalLM", "qwen2", vocab_size);
-  json.update({{"eos_token_id", 151643}, {"bos_token_id", 151643}, {"sliding_window", 4096},
-               {"use_sliding_window", false}, {"max_window_layers", 2}});
-  return json;
-}
-
-Json Qwen3MoeConfig(int64_t vocab_size) {
-  Json json = BaseConfig("Qwen3MoeForCausalLM", "qwen3_moe", vocab_size);
-  json.update({{"eos_token_id", 151645}, {"bos_token_id", 151643}, {"num_experts", 8},
-               {"num_experts_per_tok", 2}, {"moe_intermediate_size", 16}, {"norm_topk_prob", true},
-               {"decoder_sparse_step", 1}, {"mlp_only_layers", Json::array()}});
-  return json;
-}
-
-Json Llama31Config(int64_t vocab_size) {
-  Json json = BaseConfig("LlamaForCausalLM", "llama", vocab_size);
-  json.update({{"eos_token_id", Json::array({128001, 128008, 128009})}, {"bos_token_id", 128000},
-               {"rope_scaling", {{"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0},
-                                 {"original_max_position_embeddings", 64}, {"rope_type", "llama3"}}}});
-  return json;
-}
-
-class ArchitecturesTest : public TrainerTest {
+class OtherTokenizerTest : public TrainerTest {
  protected:
   void SetUp() override {
     if (SharedData("tokenizers").empty()) GTEST_SKIP() << "shared data is absent";
@@ -93,24 +49,8 @@ class ArchitecturesTest : public TrainerTest {
   }
 };
 
-TEST_F(ArchitecturesTest, Qwen25AndQwen3MoeStudentsUnderAQwenTeacher) {
-  const std::string tokenizer = SharedData("tokenizers/qwen3");
-  Json teacher_config = BaseConfig("Qwen3ForCausalLM", "qwen3", 151936);
-  teacher_config["eos_token_id"] = 151645;
-  TeacherProcess teacher(dir_, MakeModel("teacher", teacher_config, tokenizer));
-  for (const Json& config : {Qwen25Config(151936), Qwen3MoeConfig(151936)}) {
-    const std::string model_type = config["model_type"];
-    const std::string model = TrainTwoSteps(MakeModel(model_type, config, tokenizer), teacher.endpoint(), "");
-    std::string output;
-    EXPECT_EQ(Run({"generate", "--model", model, "--prompt-ids", "1,2", "--max-new-tokens", "3"}, &output), 0)
-        << model_type << output;
-    EXPECT_EQ(Json::parse(ReadFile(model + "/config.json"))["model_type"], model_type);
-    EXPECT_EQ(FileHash(model + "/tokenizer.json"), FileHash(tokenizer + "/tokenizer.json"));
-  }
-}
-
 // The paper's case: a Llama student with the tokenizer of the R1 teacher.
-TEST_F(ArchitecturesTest, ALlama31StudentWithTheTeachersTokenizer) {
+TEST_F(OtherTokenizerTest, ALlama31StudentWithTheTeachersTokenizer) {
   const std::string tokenizer = SharedData("tokenizers/deepseek-r1-distill-qwen");
   TeacherProcess teacher(dir_, MakeModel("teacher", Qwen25Config(151936), tokenizer));
   const std::string student = MakeModel("llama", Llama31Config(128256), SharedData("tokenizers/llama3.1"));
@@ -133,6 +73,29 @@ TEST_F(ArchitecturesTest, ALlama31StudentWithTheTeachersTokenizer) {
   EXPECT_EQ(config["rope_scaling"]["rope_type"], "llama3");
   EXPECT_EQ(FileHash(model + "/tokenizer.json"), FileHash(tokenizer + "/tokenizer.json"));
   EXPECT_EQ(FileHash(model + "/tokenizer_config.json"), FileHash(tokenizer + "/tokenizer_config.json"));
+}
+
+// Supervised training goes on with another tokenizer as distillation does.
+TEST_F(OtherTokenizerTest, SupervisedTrainingWithTheTeachersTokenizer) {
+  const std::string tokenizer = SharedData("tokenizers/deepseek-r1-distill-qwen");
+  const std::string llama = MakeModel("llama", Llama31Config(128256), SharedData("tokenizers/llama3.1"));
+  const auto train = [&](const std::string& model, std::string* output) {
+    WriteFile(dir_.File("sft.yaml"), Concat("run: {dir: ", dir_.File("sft"), "}\n", "model: {", model, ", tokenizer: ", tokenizer,
+                                            "}\n", "data: {train: [", dir_.File("pairs.jsonl"), "], max_length: 64}\n",
+                                            "optimizer: {lr: 0.0}\n", "trainer: {total_steps: 1, batch_size: 4, num_threads: 1}\n"));
+    return Run({"sft", "--config", dir_.File("sft.yaml"), "--overwrite"}, output);
+  };
+  std::string output;
+  ASSERT_EQ(train(Concat("init: ", llama), &output), 0) << output;
+  const Json config = Json::parse(ReadFile(dir_.File("sft/model/config.json")));
+  EXPECT_EQ(config["vocab_size"], 151665);
+  EXPECT_EQ(config["eos_token_id"], 151643);
+  EXPECT_EQ(config["bos_token_id"], 151646);
+  EXPECT_EQ(config["pad_token_id"], 151643);
+  EXPECT_EQ(FileHash(dir_.File("sft/model/tokenizer.json")), FileHash(tokenizer + "/tokenizer.json"));
+  // Random weights have no row to take over: their config.json must be large enough.
+  EXPECT_EQ(train(Concat("config: ", dir_.File("llama.json")), &output), 65);
+  EXPECT_THAT(output, ::testing::HasSubstr("has 151665 tokens, more than the vocab_size 128256"));
 }
 
 }  // namespace

@@ -1,0 +1,60 @@
+// config.json of tiny models of each architecture, of any vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace taopd::testing {
+
+using Json = nlohmann::ordered_json;
+
+// What all models here share; tiny but for the vocabulary.
+inline Json BaseConfig(const std::string& architecture, const std::string& model_type, int64_t vocab_size) {
+  return {{"architectures", Json::array({architecture})},
+          {"model_type", model_type},
+          {"vocab_size", vocab_size},
+          {"hidden_size", 16},
+          {"intermediate_size", 32},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"head_dim", 8},
+          {"max_position_embeddings", 256},
+          {"rms_norm_eps", 1e-6},
+          {"rope_theta", 1000000.0},
+          {"tie_word_embeddings", true},
+          {"initializer_range", 0.1},
+          {"torch_dtype", "float32"}};
+}
+
+inline Json Qwen25Config(int64_t vocab_size) {
+  Json json = BaseConfig("Qwen2ForCausalLM", "qwen2", vocab_size);
+  json.update({{"eos_token_id", 151643}, {"bos_token_id", 151643}, {"sliding_window", 4096},
+               {"use_sliding_window", false}, {"max_window_layers", 2}});
+  return json;
+}
+
+inline Json Qwen3MoeConfig(int64_t vocab_size) {
+  Json json = BaseConfig("Qwen3MoeForCausalLM", "qwen3_moe", vocab_size);
+  json.update({{"eos_token_id", 151645}, {"bos_token_id", 151643}, {"num_experts", 8},
+               {"num_experts_per_tok", 2}, {"moe_intermediate_size", 16}, {"norm_topk_prob", true},
+               {"decoder_sparse_step", 1}, {"mlp_only_layers", Json::array()}});
+  return json;
+}
+
+inline Json Llama31Config(int64_t vocab_size) {
+  Json json = BaseConfig("LlamaForCausalLM", "llama", vocab_size);
+  json.update({{"eos_token_id", Json::array({128001, 128008, 128009})}, {"bos_token_id", 128000},
+               {"rope_scaling", {{"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0},
+                                 {"original_max_position_embeddings", 64}, {"rope_type", "llama3"}}}});
+  return json;
+}
+
+inline Json Qwen3Config(int64_t vocab_size) {
+  Json json = BaseConfig("Qwen3ForCausalLM", "qwen3", vocab_size);
+  json.update({{"eos_token_id", 151645}, {"bos_token_id", 151643}});
+  return json;
+}
+
+}  // namespace taopd::testing
