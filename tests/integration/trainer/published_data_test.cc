@@ -20,8 +20,8 @@ class PublishedDataTest : public TrainerTest {
     math500_ = SharedData("valid_math500.parquet");
     if (tokenizer_.empty() || dapo_.empty() || math500_.empty()) GTEST_SKIP() << "shared data is absent";
     WriteFile(dir_.File("pairs.jsonl"), "{\"prompt_ids\":[9707],\"response_ids\":[0]}\n");
-    teacher_model_ = MakeModel("teacher", Qwen3Config(kQwenVocabulary), 2);
-    student_model_ = MakeModel("student", Qwen3Config(kQwenVocabulary), 1);
+    teacher_model_ = MakeModel("teacher", Qwen3Config(kQwenVocabulary), 2, tokenizer_);
+    student_model_ = MakeModel("student", Qwen3Config(kQwenVocabulary), 1, tokenizer_);
     WriteFile(dir_.File("train.yaml"),
               Concat("run: {name: dapo, dir: ", dir_.File("run"), "}\n", "student: {model: ", student_model_, "}\n",
                      "data:\n  train: [", dapo_, "]\n  val: [", math500_, "]\n",
@@ -31,13 +31,13 @@ class PublishedDataTest : public TrainerTest {
                      "trainer: {total_steps: 2, mini_batch_size: 2, num_threads: 1, head_workspace_mb: 32}\n",
                      "eval: {n: 2, num_prompts: 3, max_response_length: 8}\n"));
   }
-  // Random weights, nearly: one step of supervised training saves them with the Qwen tokenizer.
-  std::string MakeModel(const std::string& name, Json config, int seed) {
+  // Random weights, nearly: one step of supervised training saves them with the tokenizer.
+  std::string MakeModel(const std::string& name, Json config, int seed, const std::string& tokenizer) {
     config["max_position_embeddings"] = 4096;
     WriteFile(dir_.File(name + ".json"), config.dump());
     WriteFile(dir_.File("sft.yaml"),
               Concat("run: {name: ", name, ", dir: ", dir_.File(name), ", seed: ", seed, "}\n", "model: {config: ",
-                     dir_.File(name + ".json"), ", tokenizer: ", tokenizer_, "}\n", "data: {train: [", dir_.File("pairs.jsonl"),
+                     dir_.File(name + ".json"), ", tokenizer: ", tokenizer, "}\n", "data: {train: [", dir_.File("pairs.jsonl"),
                      "]}\n", "trainer: {total_steps: 1, batch_size: 1, num_threads: 1}\n"));
     std::string output;
     EXPECT_EQ(Run({"sft", "--config", dir_.File("sft.yaml")}, &output), 0) << output;
@@ -98,7 +98,8 @@ class DapoArchitecturesTest : public PublishedDataTest, public ::testing::WithPa
 // The paper's students by shape. What a user would look at: the metrics of each step, and the exported model.
 TEST_P(DapoArchitecturesTest, TwoSteps) {
   const Architecture& architecture = GetParam();
-  const std::string student = MakeModel(architecture.name, architecture.config(architecture.vocab_size), 1);
+  const std::string student = MakeModel(architecture.name, architecture.config(architecture.vocab_size), 1,
+                                        architecture.other_tokenizer ? SharedData("tokenizers/llama3.1") : tokenizer_);
   TeacherProcess teacher(dir_, teacher_model_);
   std::vector<std::string> settings = {Concat("student.model=", student), "eval.measure=none", "optimizer.lr=0.001"};
   if (architecture.other_tokenizer) settings.push_back(Concat("student.tokenizer=", tokenizer_));
@@ -196,7 +197,7 @@ class QuickstartModelTest : public TrainerTest {
     math500_ = SharedData("valid_math500.parquet");
     if (math500_.empty()) GTEST_SKIP() << "shared data is absent";
     std::string output;
-    ASSERT_EQ(RunProgram({"python3", SourcePath("deploy/examples/addition/generate.py"), dir_.File("data"), "--train", "4", "--val",
+    ASSERT_EQ(RunProgram({"/usr/bin/env", "python3", SourcePath("deploy/examples/addition/generate.py"), dir_.File("data"), "--train", "4", "--val",
                           "4", "--teacher-sft", "36", "--student-sft", "36"},
                          dir_.File("generate.log"), &output),
               0) << output;

@@ -51,6 +51,16 @@ TEST(DatasetSummary, HistogramCountsEveryLengthOnce) {
   }
 }
 
+TEST(DatasetSummary, PercentilesAreOfTheSortedLengths) {
+  std::vector<int64_t> lengths(200);
+  for (int64_t i = 0; i < 200; ++i) lengths[i] = 200 - i;
+  const LengthHistogram histogram = MeasureLengths(Dataset(lengths));
+  EXPECT_EQ(histogram.median, 101);
+  EXPECT_EQ(histogram.p99, 198);  // 1 % of 200 are longer
+  EXPECT_EQ(histogram.max, 200);
+  EXPECT_DOUBLE_EQ(histogram.mean, 100.5);
+}
+
 TEST(DatasetSummary, TextAndJsonTellTheSame) {
   SummaryOptions options;
   options.weights = {1.5};

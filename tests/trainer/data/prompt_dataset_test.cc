@@ -271,6 +271,14 @@ TEST_F(LoadPromptsTest, DuplicatesAreCountedAndDroppedOnRequest) {
   EXPECT_EQ(data.files[1].num_records, 0);
 }
 
+TEST_F(LoadPromptsTest, OtherResponsesAreNoDuplicates) {
+  DatasetOptions options = Options();
+  options.response_key = "response";
+  ASSERT_OK_AND_ASSIGN(PromptDataset data, Load("{\"prompt\":\"a\",\"response\":\"b\"}\n{\"prompt\":\"a\",\"response\":\"c\"}\n"
+                                                "{\"prompt\":\"a\",\"response\":\"b\"}\n", options));
+  EXPECT_EQ(data.num_duplicates(), 1);
+}
+
 TEST_F(LoadPromptsTest, WithoutTokenizing) {
   DatasetOptions options = Options();
   options.tokenize = false;

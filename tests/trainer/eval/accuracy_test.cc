@@ -1,5 +1,6 @@
 #include "trainer/eval/accuracy.h"
 
+#include <cmath>
 #include <set>
 #include <thread>
 
@@ -210,6 +211,16 @@ TEST(EvaluateAccuracy, AProblemWithoutAnswer) {
   problems[0].answer.clear();
   FakeSource source(RightUpToTheProblem);
   EXPECT_ERROR(EvaluateAccuracy(RunOf(Config(1), problems, &source)), absl::StatusCode::kInvalidArgument, "f:1: no answer");
+}
+
+TEST(SummarizeAccuracy, ResponsesOfUnknownLengthDoNotCountInTheMean) {
+  PromptRecord problem;
+  problem.source = "a";
+  ResponseOutcome known, unknown;
+  known.num_tokens = 40;
+  unknown.num_tokens = -1;
+  EXPECT_EQ(SummarizeAccuracy({problem}, {{known, unknown}}, 0).all.mean_tokens, 40);
+  EXPECT_TRUE(std::isnan(SummarizeAccuracy({problem}, {{unknown}}, 0).all.mean_tokens));
 }
 
 }  // namespace

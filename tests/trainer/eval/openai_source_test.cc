@@ -150,13 +150,21 @@ TEST(OpenAiSource, RetriesWhatMayPass) {
   Server server([&](const httplib::Request&, httplib::Response& reply) {
     switch (calls++) {
       case 0: reply.status = 503; break;
-      case 1: reply.status = 429; break;
+      case 1: reply.status = 408; break;
+      case 2:
+        reply.status = 429;
+        reply.set_header("Retry-After", "1");
+        break;
       default: reply.set_content(TextReply("x"), "application/json");
     }
   });
-  ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(Options(server)));
+  OpenAiOptions options = Options(server);
+  options.max_retries = 3;
+  ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
+  const absl::Time start = absl::Now();
   EXPECT_OK(AskAll(source.get(), {TextPrompt("a")})[0]);
-  EXPECT_EQ(source->num_retries(), 2);
+  EXPECT_EQ(source->num_retries(), 3);
+  EXPECT_GE(absl::Now() - start, absl::Seconds(1));  // as the server asked; its own pauses are 70 ms together
 }
 
 TEST(OpenAiSource, EndsAfterItsRetriesAndAsksTheRestNoMore) {
