@@ -214,6 +214,22 @@ TEST(WordCache, TellsWordsApart) {
   }
 }
 
+// So many that words of one beginning, and of one end, share places.
+TEST(WordCache, TellsWordsOfOnePlaceApart) {
+  WordCache cache;
+  for (const bool at_end : {true, false}) {
+    const auto word = [&](int32_t i) {
+      const std::string number = std::to_string(100'000 + i);
+      return at_end ? "abcdefgh" + number : number + "abcdefgh";
+    };
+    for (int32_t i = 0; i < 100'000; ++i) cache.Insert(word(i), std::vector<int32_t>{i});
+    for (int32_t i = 0; i < 100'000; ++i) {
+      const auto ids = cache.Find(word(i));
+      ASSERT_TRUE(ids.empty() || (ids.size() == 1 && ids[0] == i)) << word(i);
+    }
+  }
+}
+
 TEST(WordCache, TheNewerOfTwoResultsStays) {
   WordCache cache;
   cache.Insert("word", std::vector<int32_t>{1});

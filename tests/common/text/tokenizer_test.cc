@@ -183,7 +183,8 @@ TEST_F(ToyTokenizer, BatchesAreTheSameOnAnyNumberOfThreads) {
   std::vector<std::string> texts;
   std::vector<Ids> expected;
   for (int i = 0; i < 200; ++i) {
-    texts.push_back("lower \u00E9 " + std::string(static_cast<size_t>(i), 'l') + "<|endoftext|> low");
+    texts.push_back("lower \u00E9 " + std::string(static_cast<size_t>(i), 'l') +
+                    "<|endoftext|> low");
     expected.push_back(tokenizer_->Encode(texts.back()));
   }
   for (const int num_threads : {0, 1, 3, 500}) {
@@ -216,6 +217,23 @@ TEST_F(ToyTokenizer, IncrementalDecoding) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(decoder.Push(smile[i]), "");
   EXPECT_EQ(decoder.Push(smile[3]), "\U0001F600");
   EXPECT_EQ(decoder.Finish(), "");
+}
+
+TEST_F(ToyTokenizer, IncrementalDecodingGivesWhatIsCertain) {
+  const auto id_of_byte = [&](char byte) {
+    int32_t id = 0;
+    while (tokenizer_->TokenBytes(id) != std::string(1, byte)) ++id;
+    return id;
+  };
+  IncrementalDecoder decoder(tokenizer_.get());
+  EXPECT_EQ(decoder.Push(id_of_byte('\xE4')), "");
+  EXPECT_EQ(decoder.Push(id_of_byte('\xBD')), "");
+  EXPECT_EQ(decoder.Push(id_of_byte('\xA0')), "\u4F60");
+  // No byte can make a character of E0 80.
+  EXPECT_EQ(decoder.Push(id_of_byte('\xE0')), "");
+  EXPECT_EQ(decoder.Push(id_of_byte('\x80')), "\uFFFD\uFFFD");
+  EXPECT_EQ(decoder.Push(id_of_byte('\xF0')), "");
+  EXPECT_EQ(decoder.Finish(), "\uFFFD");
 }
 
 // What is missing from the vocabulary is dropped, as HF tokenizers does without unk_token.

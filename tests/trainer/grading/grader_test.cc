@@ -101,6 +101,8 @@ TEST(ChoiceGrader, FindsTheLetter) {
   EXPECT_FALSE(grader->Grade("", "B").correct);
   EXPECT_FALSE(grader->Grade("B", "").correct);
   EXPECT_TRUE(grader->Grade("\\boxed{4}", "4").correct);
+  // Only what stands behind the last </think> is the answer.
+  EXPECT_TRUE(grader->Grade("x</think>The answer is (A).</think>\nB", "B").correct);
 }
 
 }  // namespace

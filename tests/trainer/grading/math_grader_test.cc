@@ -35,6 +35,18 @@ TEST(NormalizeLatex, UnitsDecorationAndShorthand) {
   EXPECT_EQ(normal(".5"), "\\frac{1}{2}");
 }
 
+// Verdicts of math-verify 0.9.
+TEST(MathGrader, MatricesAreMultiplied) {
+  const std::string a = "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", b = "\\begin{pmatrix}0&1\\\\1&0\\end{pmatrix}";
+  const std::string product = "\\begin{pmatrix}2&1\\\\4&3\\end{pmatrix}";
+  for (const std::string& factors : {a + b, a + "\\cdot " + b}) {
+    EXPECT_TRUE(Equal(product, factors));
+    EXPECT_TRUE(Equal(factors, product));
+    EXPECT_FALSE(Equal(a, factors));
+  }
+  EXPECT_TRUE(Equal("\\begin{pmatrix}2&4\\\\6&8\\end{pmatrix}", "2" + a));
+}
+
 TEST(ExtractAnswer, PlacesByPriorityAndFromTheRight) {
   EXPECT_EQ(ExtractAnswer("first $1$ then $2$").value_text, "2");
   EXPECT_EQ(ExtractAnswer("the answer is $1$ because $2 < 3$").value_text, "1");

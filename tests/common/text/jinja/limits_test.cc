@@ -1,6 +1,8 @@
 // Templates that would hang Python or eat its memory: each ends with an error, soon.
 #include "common/text/jinja/limits.h"
 
+#include <sys/resource.h>
+
 #include <ctime>
 
 #include "common/text/jinja/template.h"
@@ -42,6 +44,9 @@ TEST(JinjaLimits, HostileTemplatesEnd) {
       "{% set ns = namespace(x=[1]) %}" + loop + "{% set ns.x = ns.x + ns.x %}" + end,
       "{{ 'abcdefgh' * 1000000000 }}",
       "{{ [1, 2] * 1000000000000 }}",
+      // Products of size and count that are small again in 64 bits.
+      "{{ 'abcd' * 4611686018427387905 }}",
+      "{{ [1] * 1152921504606846977 }}",
       "{{ ('x' * 100000).replace('', 'y' * 100000) }}",
       "{{ ('x' * 100000)|replace('x', 'y' * 100000) }}",
       "{{ ('a\n' * 1000000)|indent(10000) }}",
@@ -97,6 +102,15 @@ TEST(JinjaLimits, HostileTemplatesEnd) {
     EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, kMaxCpuSeconds) << shown;
     EXPECT_LT(rendering.status().message().size(), 1000u) << shown;
   }
+}
+
+// Not only what a filter returns is within the limit, but what it makes on the way.
+TEST(JinjaLimits, JoinIsChargedWhileItGrows) {
+  EXPECT_ERROR(RenderText("{{ range(100000)|join('x' * 40000) }}"), absl::StatusCode::kResourceExhausted, "limit");
+  rusage usage{};
+  ASSERT_EQ(getrusage(RUSAGE_SELF, &usage), 0);
+  // The whole text would be 4 GB; the limit is half a GiB, twice that while a string grows.
+  EXPECT_LT(usage.ru_maxrss, int64_t{5} << 19) << "KiB";
 }
 
 TEST(JinjaLimits, MessagesNameTheLimit) {
