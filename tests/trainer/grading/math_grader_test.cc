@@ -47,6 +47,14 @@ TEST(MathGrader, MatricesAreMultiplied) {
   EXPECT_TRUE(Equal("\\begin{pmatrix}2&4\\\\6&8\\end{pmatrix}", "2" + a));
 }
 
+TEST(MathGrader, NearIsNotEqual) {
+  EXPECT_FALSE(Equal("\\sqrt{2}+\\sqrt{3}+10^{-8}", "\\sqrt{2}+\\sqrt{3}"));
+  // An element answers one element only.
+  EXPECT_FALSE(Equal("\\{\\frac{1}{3},\\frac{1}{2}\\}", "\\{0.3333333,\\frac{1}{3}\\}"));
+  EXPECT_TRUE(Equal("(0,1]", "(0,1)\\cup(0,1]"));
+  EXPECT_FALSE(Equal("(0,1)", "(0,1)\\cup(0,1]"));
+}
+
 TEST(ExtractAnswer, PlacesByPriorityAndFromTheRight) {
   EXPECT_EQ(ExtractAnswer("first $1$ then $2$").value_text, "2");
   EXPECT_EQ(ExtractAnswer("the answer is $1$ because $2 < 3$").value_text, "1");
