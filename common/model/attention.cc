@@ -1,5 +1,6 @@
 #include "common/model/attention.h"
 
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
@@ -167,6 +168,7 @@ void AppendToCache(const at::Tensor& k_TND, const at::Tensor& v_TND, const Atten
 
 at::Tensor Attention(const at::Tensor& q_TND, const at::Tensor& k_TND, const at::Tensor& v_TND,
                      const AttentionLayer& layer, const AttentionPlan& plan, KvCache* cache) {
+  RECORD_USER_SCOPE("taopd::attention");
   if (cache != nullptr) {
     TAOPD_CHECK(!at::GradMode::is_enabled());
     AppendToCache(k_TND, v_TND, plan, cache, layer.number);

@@ -1,5 +1,6 @@
 #include "kernels/torch/linear.h"
 
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
@@ -81,6 +82,7 @@ bool WidensOnCpu(at::ScalarType dtype) {
 void SetWidensOnCpuForTesting(bool widens) { widens_for_testing = widens ? 1 : 0; }
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  RECORD_USER_SCOPE("taopd::linear");
   if (x.is_cpu() && WidensOnCpu(x.scalar_type())) {
     TORCH_CHECK(weight.is_cpu() && weight.scalar_type() == x.scalar_type(), "weight is ",
                 weight.scalar_type(), " on ", weight.device(), " but x is ", x.scalar_type(),

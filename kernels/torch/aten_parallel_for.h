@@ -1,0 +1,18 @@
+// ATen's threads for kernels that are given theirs.
+#pragma once
+
+#include <ATen/Parallel.h>
+
+#include "taopd/parallel_for.h"
+
+namespace taopd {
+
+inline const ParallelFor& AtenParallelFor() {
+  static const auto* const kParallelFor = new ParallelFor(
+      [](int64_t num, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+        at::parallel_for(0, num, grain, body);
+      });
+  return *kParallelFor;
+}
+
+}  // namespace taopd
