@@ -250,13 +250,21 @@ struct StudentHeadFunction : torch::autograd::Function<StudentHeadFunction> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const at::Tensor& upstream = gradients[0];
-    const auto scaled = [&](const char* name) {
-      const auto found = context->saved_data.find(name);
-      if (found == context->saved_data.end()) return at::Tensor();
-      const at::Tensor gradient = found->second.toTensor();
-      return gradient * upstream.to(gradient.scalar_type());
-    };
-    return {scaled("d_hidden"), scaled("d_lm_head"), at::Tensor(), at::Tensor(), at::Tensor()};
+    const at::Tensor d_hidden = context->saved_data.at("d_hidden").toTensor();
+    at::Tensor d_lm_head;
+    if (context->needs_input_grad(1)) {
+      const auto found = context->saved_data.find("d_lm_head");
+      TORCH_CHECK(found != context->saved_data.end(),
+                  "the student's head has handed out its gradient: backward runs once");
+      // Given away, not copied: it is as large as the model's head, which autograd then adds to.
+      d_lm_head = std::move(found->second).toTensor();
+      context->saved_data.erase(found);
+      // A loss's own backward pass starts with 1. Elsewhere than on the CPU a look would wait.
+      const bool is_one = upstream.is_cpu() && upstream.item<double>() == 1.0;
+      if (!is_one) d_lm_head.mul_(upstream);
+    }
+    return {d_hidden * upstream.to(d_hidden.scalar_type()), d_lm_head, at::Tensor(), at::Tensor(),
+            at::Tensor()};
   }
 };
 
