@@ -6,15 +6,16 @@
 
 #include "common/base/check.h"
 #include "common/model/decoder.h"
+#include "kernels/torch/layers.h"
 #include "kernels/torch/linear.h"
 
 namespace taopd {
 namespace {
 
-at::Tensor SwiGlu(const at::Tensor& x_NH, const ExpertWeights& expert) {
+at::Tensor Expert(const at::Tensor& x_NH, const ExpertWeights& expert) {
   const at::Tensor none;
-  const at::Tensor gate_NI = at::silu(Linear(x_NH, expert.gate_IH, none));
-  return Linear(gate_NI.mul(Linear(x_NH, expert.up_IH, none)), expert.down_HI, none);
+  const at::Tensor gate_NI = Linear(x_NH, expert.gate_IH, none);
+  return Linear(SwiGlu(gate_NI, Linear(x_NH, expert.up_IH, none)), expert.down_HI, none);
 }
 
 // The S pairs sorted by expert, pairs of one expert in the order of their tokens.
@@ -86,7 +87,7 @@ at::Tensor ExpertsInTurn(const at::Tensor& x_TH, const Routing& routing,
     at::Tensor rows_n = tokens_n;
     if (stable_rows) rows_n = at::constant_pad_nd(tokens_n, {0, RowsForStableGemm(n) - n});
     const at::Tensor y_nH =
-        SwiGlu(x_TH.index_select(0, rows_n), weights.experts[e]).narrow(0, 0, n);
+        Expert(x_TH.index_select(0, rows_n), weights.experts[e]).narrow(0, 0, n);
     const at::Tensor gates_n1 =
         gates_S.index_select(0, order.pairs_S.narrow(0, first, n)).unsqueeze(1);
     out_TH = out_TH.index_add_(0, tokens_n, (y_nH * gates_n1).to(at::kFloat));
@@ -112,7 +113,7 @@ at::Tensor ExpertsGrouped(const at::Tensor& x_TH, const Routing& routing,
   const at::Tensor gate_SI = grouped(x_SH, stacked(weights.gate_EIH, &ExpertWeights::gate_IH));
   const at::Tensor up_SI = grouped(x_SH, stacked(weights.up_EIH, &ExpertWeights::up_IH));
   const at::Tensor y_SH =
-      grouped(at::silu(gate_SI).mul(up_SI), stacked(weights.down_EHI, &ExpertWeights::down_HI));
+      grouped(SwiGlu(gate_SI, up_SI), stacked(weights.down_EHI, &ExpertWeights::down_HI));
   const at::Tensor spot_of_pair_S = at::argsort(order.pairs_S);
   const at::Tensor y_TkH = y_SH.index_select(0, spot_of_pair_S).view({T, k, H});
   return (y_TkH * routing.gates_Tk.unsqueeze(-1))

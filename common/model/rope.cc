@@ -54,11 +54,6 @@ double YarnMscale(double factor, double mscale) {
 
 }  // namespace
 
-at::Tensor ApplyRope(const at::Tensor& x_TND, const Rotation& rotation) {
-  const at::Tensor halves_swapped = x_TND.roll(x_TND.size(-1) / 2, -1);
-  return at::addcmul(x_TND * rotation.cos_T1D, halves_swapped, rotation.sin_T1D);
-}
-
 at::Tensor InverseFrequencies(const RopeConfig& config, int64_t head_dim) {
   const at::Tensor exponents =
       at::arange(0, head_dim, 2, at::kFloat) / static_cast<double>(head_dim);

@@ -20,9 +20,6 @@ struct Rotation {
   at::Tensor sin_T1D;
 };
 
-// x [T, heads, D] rotated.
-at::Tensor ApplyRope(const at::Tensor& x_TND, const Rotation& rotation);
-
 // Frequencies of the pairs of a head, [D/2] float32 on the CPU, scaled as the configuration says;
 // operation by operation as transformers' modeling_rope_utils.py, so that the bits are its bits.
 at::Tensor InverseFrequencies(const RopeConfig& config, int64_t head_dim);

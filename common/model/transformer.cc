@@ -5,7 +5,7 @@
 #include "common/base/check.h"
 #include "common/model/attention.h"
 #include "common/model/attention_plan.h"
-#include "common/model/rms_norm.h"
+#include "kernels/torch/layers.h"
 #include "kernels/torch/linear.h"
 
 namespace taopd {
@@ -21,21 +21,20 @@ at::Tensor AttentionBlock(const at::Tensor& x_TH, const LayerWeights& weights,
   const auto split_heads = [&](const at::Tensor& x, int64_t num_heads) {
     return x.view({x.size(0), num_heads, config.head_dim});
   };
-  at::Tensor q_TND = split_heads(Project(x_TH, weights.q_proj), config.num_attention_heads);
-  at::Tensor k_TND = split_heads(Project(x_TH, weights.k_proj), config.num_key_value_heads);
+  const at::Tensor q_TND = split_heads(Project(x_TH, weights.q_proj), config.num_attention_heads);
+  const at::Tensor k_TND = split_heads(Project(x_TH, weights.k_proj), config.num_key_value_heads);
   const at::Tensor v_TND = split_heads(Project(x_TH, weights.v_proj), config.num_key_value_heads);
-  if (config.qk_norm) {
-    q_TND = RmsNorm(q_TND, weights.q_norm_D, config.rms_norm_eps);
-    k_TND = RmsNorm(k_TND, weights.k_norm_D, config.rms_norm_eps);
-  }
-  return Project(Attention(ApplyRope(q_TND, rotation), ApplyRope(k_TND, rotation), v_TND,
+  // The weights of the norms are undefined where the model has none.
+  const auto ready = [&](const at::Tensor& x_TND, const at::Tensor& norm_D) {
+    return NormRotateHeads(x_TND, norm_D, config.rms_norm_eps, rotation.cos_T1D, rotation.sin_T1D);
+  };
+  return Project(Attention(ready(q_TND, weights.q_norm_D), ready(k_TND, weights.k_norm_D), v_TND,
                            {layer, config.SlidingWindow(layer)}, plan, cache),
                  weights.o_proj);
 }
 
-// SwiGLU (Shazeer, arXiv:2002.05202).
 at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights) {
-  return Project(at::silu(Project(x_TH, weights.gate_proj)).mul(Project(x_TH, weights.up_proj)),
+  return Project(SwiGlu(Project(x_TH, weights.gate_proj), Project(x_TH, weights.up_proj)),
                  weights.down_proj);
 }
 
@@ -78,18 +77,28 @@ at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, KvCache* cache)
   // As transformers: the padding token's row of the embedding gets no gradient from being read.
   at::Tensor hidden_TH =
       at::embedding(weights_.embed_tokens_VH, ids_T, config().pad_token_id.value_or(-1));
-  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+  const double eps = config().rms_norm_eps;
+  const size_t num_layers = weights_.layers.size();
+  // Each block's output is added to the residual stream together with the next block's norm.
+  const auto norm_of_layer = [&](size_t i) {
+    return i < num_layers ? weights_.layers[i].input_norm_H : weights_.final_norm_H;
+  };
+  at::Tensor normed_TH = RmsNorm(hidden_TH, norm_of_layer(0), eps);
+  for (size_t i = 0; i < num_layers; ++i) {
     const LayerWeights& layer = weights_.layers[i];
-    const double eps = config().rms_norm_eps;
-    hidden_TH =
-        hidden_TH + AttentionBlock(RmsNorm(hidden_TH, layer.input_norm_H, eps), layer, config(),
-                                   rotation, plan, cache, static_cast<int64_t>(i));
-    const at::Tensor normed_TH = RmsNorm(hidden_TH, layer.post_attention_norm_H, eps);
-    hidden_TH =
-        hidden_TH + (layer.moe.router_EH.defined() ? MoeBlock(normed_TH, layer.moe, config().moe)
-                                                   : MlpBlock(normed_TH, layer));
+    SumAndNorm next = AddRmsNorm(
+        hidden_TH,
+        AttentionBlock(normed_TH, layer, config(), rotation, plan, cache, static_cast<int64_t>(i)),
+        layer.post_attention_norm_H, eps);
+    next =
+        AddRmsNorm(next.sum_NH,
+                   layer.moe.router_EH.defined() ? MoeBlock(next.normed_NH, layer.moe, config().moe)
+                                                 : MlpBlock(next.normed_NH, layer),
+                   norm_of_layer(i + 1), eps);
+    hidden_TH = next.sum_NH;
+    normed_TH = next.normed_NH;
   }
-  return RmsNorm(hidden_TH.narrow(0, 0, num_tokens), weights_.final_norm_H, config().rms_norm_eps);
+  return normed_TH.narrow(0, 0, num_tokens);
 }
 
 }  // namespace taopd

@@ -11,75 +11,63 @@ namespace taopd {
 AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& config) : config_(config) {
   at::NoGradGuard no_grad;
   for (auto& [name, parameter] : parameters) {
-    Slot slot;
-    slot.name = name;
-    slot.parameter = parameter;
-    slot.master = parameter.scalar_type() == at::kFloat ? parameter : parameter.detach().to(at::kFloat);
-    slot.exp_avg = at::zeros_like(slot.master, at::MemoryFormat::Contiguous);
-    slot.exp_avg_sq = at::zeros_like(slot.master, at::MemoryFormat::Contiguous);
-    slot.weight_decay = parameter.dim() >= 2 ? config.weight_decay : 0.0;
-    slots_.push_back(std::move(slot));
+    AdamWState state;
+    state.parameter = parameter;
+    state.master = parameter.scalar_type() == at::kFloat ? parameter : parameter.detach().to(at::kFloat);
+    state.exp_avg = at::zeros_like(state.master, at::MemoryFormat::Contiguous);
+    state.exp_avg_sq = at::zeros_like(state.master, at::MemoryFormat::Contiguous);
+    state.weight_decay = parameter.dim() >= 2 ? config.weight_decay : 0.0;
+    names_.push_back(name);
+    states_.push_back(std::move(state));
   }
 }
 
 void AdamW::AccumulateGradients() {
   at::NoGradGuard no_grad;
-  for (Slot& slot : slots_) {
-    at::Tensor& grad = slot.parameter.mutable_grad();
+  for (AdamWState& state : states_) {
+    at::Tensor& grad = state.parameter.mutable_grad();
     if (!grad.defined()) continue;
-    if (!slot.grad_sum.defined()) {
-      slot.grad_sum = grad.to(at::kFloat);
+    if (!state.gradient.defined()) {
+      state.gradient = grad.contiguous();
     } else {
-      slot.grad_sum.add_(grad);
+      if (state.gradient.scalar_type() != at::kFloat) state.gradient = state.gradient.to(at::kFloat);
+      state.gradient.add_(grad);
     }
     grad.reset();
   }
 }
 
-double AdamW::GradientNorm() const {
-  at::NoGradGuard no_grad;
-  double sum_of_squares = 0;  // per-tensor norms on the device, their squares in double, in a fixed order
-  for (const Slot& slot : slots_) {
-    if (!slot.grad_sum.defined()) continue;
-    const double norm = at::linalg_vector_norm(slot.grad_sum, 2).item<double>();
-    sum_of_squares += norm * norm;
-  }
-  return std::sqrt(sum_of_squares);
-}
+double AdamW::GradientNorm() const { return taopd::GradientNorm(states_); }
 
 void AdamW::Update(double lr, double grad_norm) {
   at::NoGradGuard no_grad;
   ++num_updates_;
-  const double clip = config_.max_grad_norm > 0 && grad_norm > config_.max_grad_norm
-                          ? config_.max_grad_norm / grad_norm
-                          : 1.0;
-  for (Slot& slot : slots_) {
-    if (!slot.grad_sum.defined()) continue;
-    if (clip != 1.0) slot.grad_sum.mul_(clip);
-    // detach() shares the storage and lets an in-place update pass for leaves that require grad.
-    at::Tensor master = slot.master.detach();
-    at::Tensor step = at::full({}, static_cast<double>(num_updates_), master.options());
-    at::_fused_adamw_({master}, {slot.grad_sum}, {slot.exp_avg}, {slot.exp_avg_sq}, /*max_exp_avg_sqs=*/{}, {step}, lr,
-                      config_.betas[0], config_.betas[1], slot.weight_decay, config_.eps, /*amsgrad=*/false,
-                      /*maximize=*/false);
-    if (slot.parameter.scalar_type() != at::kFloat) slot.parameter.detach().copy_(slot.master);
+  AdamWSettings settings;
+  settings.lr = lr;
+  settings.beta1 = config_.betas[0];
+  settings.beta2 = config_.betas[1];
+  settings.eps = config_.eps;
+  settings.step = num_updates_;
+  if (config_.max_grad_norm > 0 && grad_norm > config_.max_grad_norm) {
+    settings.gradient_scale = config_.max_grad_norm / grad_norm;
   }
+  UpdateAdamW(settings, states_);
   ClearGradients();
 }
 
 void AdamW::ClearGradients() {
-  for (Slot& slot : slots_) {
-    slot.grad_sum.reset();
-    slot.parameter.mutable_grad().reset();
+  for (AdamWState& state : states_) {
+    state.gradient.reset();
+    state.parameter.mutable_grad().reset();
   }
 }
 
 std::vector<std::pair<std::string, at::Tensor>> AdamW::State() const {
   std::vector<std::pair<std::string, at::Tensor>> state;
-  for (const Slot& slot : slots_) {
-    state.emplace_back("exp_avg." + slot.name, slot.exp_avg);
-    state.emplace_back("exp_avg_sq." + slot.name, slot.exp_avg_sq);
-    if (slot.parameter.scalar_type() != at::kFloat) state.emplace_back("master." + slot.name, slot.master);
+  for (size_t i = 0; i < states_.size(); ++i) {
+    state.emplace_back("exp_avg." + names_[i], states_[i].exp_avg);
+    state.emplace_back("exp_avg_sq." + names_[i], states_[i].exp_avg_sq);
+    if (states_[i].parameter.scalar_type() != at::kFloat) state.emplace_back("master." + names_[i], states_[i].master);
   }
   return state;
 }

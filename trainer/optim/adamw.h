@@ -1,6 +1,8 @@
 // AdamW (Loshchilov and Hutter, 2019) with decoupled weight decay over a model's parameters, gradient
-// accumulation in float32, and global-norm clipping. Parameters in bfloat16 have a float32 master copy
-// that takes the update; moments are always float32.
+// accumulation in float32, and global-norm clipping; as torch.optim.AdamW and clip_grad_norm_, in one
+// pass over all parameters (kernels/torch/adamw.h). Parameters in bfloat16 have a float32 master copy
+// that takes the update; moments are always float32. The gradient of a single micro-batch stays in the
+// type it came in.
 //
 // Not thread-safe. Parameters are changed in place by Update: nothing may read them meanwhile.
 #pragma once
@@ -12,6 +14,7 @@
 
 #include "common/base/status.h"
 #include "common/model/decoder.h"
+#include "kernels/torch/adamw.h"
 #include "trainer/run_config.h"
 
 namespace taopd {
@@ -20,7 +23,7 @@ class AdamW {
  public:
   AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& config);
 
-  // Adds the parameters' .grad to the float32 sums and clears them. Once per micro-batch.
+  // Adds the parameters' .grad to the sums and clears them. Once per micro-batch.
   void AccumulateGradients();
 
   // L2 norm of all accumulated gradients together. Non-finite when any gradient is.
@@ -40,19 +43,11 @@ class AdamW {
   absl::Status Load(const std::string& path);
 
  private:
-  struct Slot {
-    std::string name;
-    at::Tensor parameter;
-    at::Tensor master;      // float32; the parameter itself when that is float32
-    at::Tensor grad_sum;    // float32; undefined until the first accumulation
-    at::Tensor exp_avg;     // float32
-    at::Tensor exp_avg_sq;  // float32
-    double weight_decay = 0;
-  };
   std::vector<std::pair<std::string, at::Tensor>> State() const;
 
   OptimizerConfig config_;
-  std::vector<Slot> slots_;
+  std::vector<std::string> names_;
+  std::vector<AdamWState> states_;  // by name; `gradient` is the sum over the micro-batches so far
   int64_t num_updates_ = 0;
 };
 
