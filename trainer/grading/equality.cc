@@ -95,7 +95,8 @@ class Comparison {
   explicit Comparison(OperationBudget* budget) : budget_(budget) {}
 
   bool Equal(ExprPtr gold, ExprPtr answer) {
-    if (++depth_ > kMaxExpressionDepth || !budget_->Spend()) return false;
+    if (depth_ >= kMaxExpressionDepth || !budget_->Spend()) return false;
+    ++depth_;
     const bool result = EqualForms(std::move(gold), std::move(answer));
     --depth_;
     return result;

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "taopd/log_math.h"
+
 namespace taopd {
 namespace {
 
@@ -33,12 +35,14 @@ void ReduceToUnion(const SupportOptions& options, const Rollout& rollout, Teache
   for (int64_t r = 0; r < num_rows; ++r) {
     int32_t* ids = ids_Rk.data() + r * k;
     float* log_probs = log_probs_Rk.data() + r * k;
-    std::copy_n(scores->ids.begin() + r * top_k, top_k, ids);
-    std::copy_n(scores->log_probs.begin() + r * top_k, top_k, log_probs);
-    int64_t size = top_k;
+    const auto teachers = scores->ids.begin() + r * top_k;
+    const int64_t num_teachers = std::find(teachers, teachers + top_k, -1) - teachers;
+    std::copy_n(teachers, num_teachers, ids);
+    std::copy_n(scores->log_probs.begin() + r * top_k, num_teachers, log_probs);
+    int64_t size = num_teachers;
     for (int64_t j = r * num_candidates; j < (r + 1) * num_candidates; ++j) {
       const int32_t id = rollout.top_ids[j];
-      if (std::find(ids, ids + top_k, id) != ids + top_k) continue;
+      if (std::find(ids, ids + num_teachers, id) != ids + num_teachers) continue;
       ids[size] = id;
       log_probs[size] = scores->candidate_log_probs[j];
       ++size;
@@ -49,7 +53,38 @@ void ReduceToUnion(const SupportOptions& options, const Rollout& rollout, Teache
   scores->log_tail = std::move(scores->candidate_log_tail);
 }
 
-// The teacher's vocabulary may be larger: padding, which the student cannot say.
+// The teacher's vocabulary may be larger: padding (Qwen2.5's heads have 151936 or 152064 rows for the
+// same tokens), which the student cannot say. What the teacher gives such an id belongs to its tail.
+absl::Status MoveBeyondVocabularyToTail(const SupportOptions& options, TeacherScores* scores) {
+  const int64_t k = options.teacher_top_k;
+  const auto num_rows = static_cast<int64_t>(scores->log_tail.size());
+  for (int64_t r = 0; r < num_rows; ++r) {
+    int32_t* const ids = scores->ids.data() + r * k;
+    float* const log_probs = scores->log_probs.data() + r * k;
+    int64_t num_kept = 0;
+    for (int64_t j = 0; j < k; ++j) {
+      if (ids[j] < options.vocab_size) {
+        ids[num_kept] = ids[j];
+        log_probs[num_kept++] = log_probs[j];
+        continue;
+      }
+      // A tail that is not there (NaN) is made later from what the support leaves.
+      scores->log_tail[r] = LogAddExp(scores->log_tail[r], log_probs[j]);
+      if (!scores->candidate_log_tail.empty()) {
+        scores->candidate_log_tail[r] = LogAddExp(scores->candidate_log_tail[r], log_probs[j]);
+      }
+      ++scores->num_beyond_vocabulary;
+    }
+    if (k > 0 && num_kept == 0) {
+      return FailedPrecondition("all of the teacher's ", k, " most probable tokens are beyond the student's vocabulary of ",
+                                options.vocab_size, ", such as ", ids[0]);
+    }
+    std::fill(ids + num_kept, ids + k, -1);
+    std::fill(log_probs + num_kept, log_probs + k, kMinusInf);
+  }
+  return absl::OkStatus();
+}
+
 void CutToVocabulary(int64_t vocab_size, TeacherScores* scores) {
   const auto num_rows = static_cast<int64_t>(scores->sampled_log_probs.size());
   const int64_t width = static_cast<int64_t>(scores->dense_log_probs.size()) / num_rows;
@@ -80,12 +115,7 @@ TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& 
 
 absl::Status ReduceToSupport(const SupportOptions& options, const Rollout& rollout, TeacherScores* scores) {
   TAOPD_RETURN_IF_ERROR(CheckSizes(options, rollout.response_ids.size(), *scores));
-  const auto beyond = std::find_if(scores->ids.begin(), scores->ids.end(),
-                                   [&](int32_t id) { return id < 0 || id >= options.vocab_size; });
-  if (beyond != scores->ids.end()) {
-    return FailedPrecondition("the teacher's token id ", *beyond, " is beyond the student's vocabulary of ",
-                              options.vocab_size);
-  }
+  TAOPD_RETURN_IF_ERROR(MoveBeyondVocabularyToTail(options, scores));
   switch (options.kind) {
     case SupportKind::kTeacher:
       break;

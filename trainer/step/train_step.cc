@@ -57,7 +57,7 @@ void AddPolicyMetrics(const RowSums& sums, const SupportOptions& support, bool o
     metrics->emplace_back("policy/overlap", Mean(sums.head_metrics[kTopKOverlap], rows) / support.teacher_top_k);
     mean("policy/overlap_advantage", kTopKOverlapAdvantage);
   } else if (support.kind == SupportKind::kUnion) {
-    metrics->emplace_back("policy/overlap", Mean(sums.padding, rows) / support.student_top_k);
+    metrics->emplace_back("policy/overlap", Mean(sums.shared, rows) / support.student_top_k);
   }
   metrics->emplace_back("policy/limited_values", sums.head_metrics[kNumLimited]);
   metrics->emplace_back("policy/derived_tails", sums.head_metrics[kTailWasDerived]);
@@ -169,7 +169,10 @@ void ForwardBackward(Decoder* student, const HeadOptions& head, const ScoredBatc
     }
     sums->behavior_gap += behavior.const_data_ptr<float>()[n] - metrics[n * kNumHeadMetrics + kSampledLogProb];
   }
-  sums->padding += static_cast<double>(targets.support_ids_Nk.lt(0).sum().item<int64_t>());
+  sums->shared += static_cast<double>(targets.support_ids_Nk.lt(0).sum().item<int64_t>());
+  for (const ScoredRollout* sequence : sequences) {
+    sums->shared -= static_cast<double>(sequence->scores.num_beyond_vocabulary);
+  }
   sums->num_rows += num_rows;
 }
 
@@ -243,13 +246,17 @@ std::optional<StepResult> Train(const StepContext& context, int64_t step, double
   batch->WaitIdle();
 
   // 5. What happened.
-  int64_t prompt_tokens = 0;
+  int64_t prompt_tokens = 0, num_beyond_vocabulary = 0;
   for (int64_t i = 0; i < batch->size(); ++i) {
+    num_beyond_vocabulary += batch->item(i).scores.num_beyond_vocabulary;
     prompt_tokens += static_cast<int64_t>(batch->item(i).rollout.prompt_ids.size());
     result.rollouts.push_back(batch->item(i).rollout);
   }
   AddLossMetrics(sums, num_minis, num_updates, grad_norm_sum, lr, head.objective, &result.metrics);
   AddPolicyMetrics(sums, support, head.top_k_metrics, &result.metrics);
+  if (num_beyond_vocabulary > 0) {
+    result.metrics.emplace_back("teacher/beyond_vocabulary", static_cast<double>(num_beyond_vocabulary));
+  }
   if (support.kind == SupportKind::kFullVocabulary && head.objective.num_terms == 1) {
     full_kl = {sums.loss, sums.ta_loss, sums.num_rows};
   }

@@ -71,7 +71,7 @@ struct RowSums {
   double head_metrics[kNumHeadMetrics] = {};
   double term_loss[kMaxObjectiveTerms] = {};  // weighted
   double behavior_gap = 0;       // sum of behavior log-prob minus log p(y)
-  double padding = 0;            // free places of supports (union)
+  double shared = 0;             // of a union: tokens of the teacher that are the student's, too
   double ta_loss = 0;            // of ta_opd on the teacher's top-k, where the loss has the whole vocabulary
   int64_t num_rows = 0;
 };

@@ -54,6 +54,7 @@ struct TeacherScores {
   std::vector<float> candidate_log_probs;  // [R, M]
   std::vector<float> candidate_log_tail;   // [R] outside of ids and candidates, when M > 0
   std::vector<float> dense_log_probs;      // [R, V], where asked for
+  int64_t num_beyond_vocabulary = 0;       // ids that ReduceToSupport (support.h) moved to the tail
   std::string revision;
 };
 

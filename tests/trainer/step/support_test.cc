@@ -148,10 +148,39 @@ TEST(Support, ForeignRepliesAreRefused) {
   refused(full, [](auto* s) { s->dense_log_probs.clear(); });
   refused(full, [](auto* s) { s->dense_log_probs.resize(10); });
   SupportOptions small = both;
-  small.vocab_size = 3;
+  small.vocab_size = 1;
   TeacherScores scores = Answer(MakeTeacherRequest(small, rollout, "r"));
   EXPECT_ERROR(ReduceToSupport(small, rollout, &scores), absl::StatusCode::kFailedPrecondition,
-               "token id 3 is beyond the student's vocabulary of 3");
+               "all of the teacher's 2 most probable tokens are beyond the student's vocabulary of 1, such as 3");
+}
+
+// The student has no token 3, the teacher's best.
+TEST(Support, WhatOnlyTheTeacherHasBelongsToItsTail) {
+  SupportOptions options = Options(SupportKind::kTeacher, 3, 0);
+  options.vocab_size = 3;
+  TeacherScores scores = Reduced(options);
+  EXPECT_EQ(scores.num_beyond_vocabulary, 2);
+  EXPECT_THAT(scores.ids, ElementsAre(1, 0, -1, 1, 0, -1));
+  EXPECT_FLOAT_EQ(scores.log_probs[0], LogOf(kTeacher[1]));
+  EXPECT_EQ(scores.log_probs[2], kMinusInf);
+  EXPECT_FLOAT_EQ(scores.log_tail[1], LogOf(1 - kTeacher[1] - kTeacher[0]));
+  // A union: the places that the token leaves are filled by the student's.
+  Rollout rollout = ExampleRollout();
+  rollout.top_ids = {1, 2, 2, 0};
+  options = Options(SupportKind::kUnion, 2, 2);
+  options.vocab_size = 3;
+  scores = Answer(MakeTeacherRequest(options, rollout, "r"));
+  EXPECT_OK(ReduceToSupport(options, rollout, &scores));
+  EXPECT_THAT(scores.ids, ElementsAre(1, 2, -1, -1, 1, 2, 0, -1));
+  EXPECT_FLOAT_EQ(scores.log_tail[0], LogOf(1 - kTeacher[1] - kTeacher[2]));
+  EXPECT_FLOAT_EQ(scores.log_tail[1], LogOf(1 - kTeacher[1] - kTeacher[2] - kTeacher[0]));
+  // Without a tail of the teacher's, it is still to be made.
+  options = Options(SupportKind::kTeacher, 2, 0);
+  options.vocab_size = 3;
+  scores = Answer(MakeTeacherRequest(options, rollout, "r"));
+  scores.log_tail = {NAN, NAN};
+  EXPECT_OK(ReduceToSupport(options, rollout, &scores));
+  EXPECT_TRUE(std::isnan(scores.log_tail[0]));
 }
 
 }  // namespace
