@@ -122,8 +122,8 @@ TEST_F(ScoredBatchTest, WrongShapesAndForeignIdsAreRefused) {
   EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), absl::StatusCode::kDataLoss, "scores of 0 rows for a response of 2 tokens");
   auto other = Start(1);
   rollouts_.Finish(0, 2);
-  teacher_.Answer(1, /*first_id=*/9);  // ids 9 and 10; the vocabulary is 10
-  EXPECT_ERROR(other->WaitScored(0, 1, GoOn), absl::StatusCode::kFailedPrecondition, "token id 10");
+  teacher_.Answer(1, /*first_id=*/10);  // ids 10 and 11; the vocabulary is 10
+  EXPECT_ERROR(other->WaitScored(0, 1, GoOn), absl::StatusCode::kFailedPrecondition, "vocabulary of 10, such as 10");
 }
 
 TEST_F(ScoredBatchTest, TheWaiterCanGiveUp) {
