@@ -42,8 +42,6 @@ struct PanelGemm {
   void (*add_scaled_bf16)(const Bfloat16Bits* from, float factor, int64_t num, float* to);
   // to[i] = from[i] as float32.
   void (*widen)(const Bfloat16Bits* from, int64_t num, float* to);
-  // to[i] = from[i] rounded to the nearest bfloat16, ties to even; a NaN stays one.
-  void (*narrow)(const float* from, int64_t num, Bfloat16Bits* to);
   // to[2 i] = even[i], to[2 i + 1] = odd[i].
   void (*interleave)(const Bfloat16Bits* even, const Bfloat16Bits* odd, int64_t num,
                      Bfloat16Bits* to);

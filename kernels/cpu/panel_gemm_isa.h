@@ -196,15 +196,6 @@ void Widen(const Bfloat16Bits* from, int64_t num, float* to) {
   for (int64_t i = 0; i < num; ++i) to[i] = ToFloat(from[i]);
 }
 
-void Narrow(const float* from, int64_t num, Bfloat16Bits* to) {
-  for (int64_t i = 0; i < num; ++i) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, from + i, sizeof(bits));
-    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    to[i] = (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : static_cast<Bfloat16Bits>(rounded);
-  }
-}
-
 void Interleave(const Bfloat16Bits* even, const Bfloat16Bits* odd, int64_t num, Bfloat16Bits* to) {
   for (int64_t i = 0; i < num; ++i) {
     const uint32_t pair = even[i] | static_cast<uint32_t>(odd[i]) << 16;  // little-endian
@@ -215,7 +206,7 @@ void Interleave(const Bfloat16Bits* even, const Bfloat16Bits* odd, int64_t num, 
 }  // namespace
 
 extern const PanelGemm kPanelGemm;
-const PanelGemm kPanelGemm = {TAOPD_ISA_NAME, kWidth,        Pack,  PackBf16, Multiply,
-                              AddScaled,      AddScaledBf16, Widen, Narrow,   Interleave};
+const PanelGemm kPanelGemm = {TAOPD_ISA_NAME, kWidth,        Pack,  PackBf16,  Multiply,
+                              AddScaled,      AddScaledBf16, Widen, Interleave};
 
 }  // namespace taopd::cpu::TAOPD_ISA

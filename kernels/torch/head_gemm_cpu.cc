@@ -9,6 +9,7 @@
 #include <exception>
 #include <vector>
 
+#include "kernels/cpu/layer_loops.h"
 #include "kernels/cpu/panel_gemm.h"
 
 namespace taopd {
@@ -246,6 +247,7 @@ void PairBackward(const at::Tensor& d_logits_CV, const at::Tensor& lm_head_VH,
   BFloat16* by_row = row_buffer.mutable_data_ptr<BFloat16>();
   BFloat16* by_column = column_buffer.mutable_data_ptr<BFloat16>();
 
+  const auto narrow = cpu::BestLayerLoops(DataType::kBFloat16).narrow;
   const int64_t num_blocks = NumBlocks(weights.vocabulary_size);
   const int64_t end_block = num_blocks * (slice + 1) / num_slices;
   for (int64_t i = num_blocks * slice / num_slices; i < end_block; ++i) {
@@ -253,7 +255,7 @@ void PairBackward(const at::Tensor& d_logits_CV, const at::Tensor& lm_head_VH,
     const int64_t num = std::min(kBlock, weights.vocabulary_size - first);
     const int64_t padded_num = RoundUp(num, 2);
     for (int64_t n = 0; n < num_rows; ++n) {
-      cpu::BestPanelGemm().narrow(d_logits + n * stride + first, num, Bits(by_row + n * kBlock));
+      narrow(d_logits + n * stride + first, num, by_row + n * kBlock);
       for (int64_t v = num; v < padded_num; ++v) by_row[n * kBlock + v] = BFloat16(0);
     }
     PackPairs(weights.Bf16Row(first), h, 1, num, h, padded_num, h, pairs);

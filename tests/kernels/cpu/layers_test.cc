@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -41,6 +42,37 @@ double Difference(std::vector<double> x, size_t i,
   const double above = f(x);
   x[i] -= 2 * kStep;
   return (above - f(x)) / (2 * kStep);
+}
+
+TEST(LayerLoops, NarrowRoundsToTheNearestAndTiesToEven) {
+  const auto bits_of = [](float value) { return std::bit_cast<uint32_t>(value); };
+  const auto wide = [](uint32_t bfloat16) { return std::bit_cast<float>(bfloat16 << 16); };
+  std::vector<float> values = Normal(DataType::kFloat32, 1000, 4).Values();
+  for (float special :
+       {0.0f, -0.0f, INFINITY, -INFINITY, 3.4e38f, 1e-40f, -1.00390625f, 1.01171875f}) {
+    values.push_back(special);  // the last two lie between two bfloat16
+  }
+  for (int set = 0; set < NumLayerLoops(); ++set) {
+    const LayerLoops& loops = LayerLoopsAt(set, DataType::kBFloat16);
+    std::vector<uint16_t> narrow(values.size());
+    loops.narrow(values.data(), static_cast<int64_t>(values.size()), narrow.data());
+    for (size_t i = 0; i < values.size(); ++i) {
+      // The neighbours: towards zero, and one further.
+      const uint32_t below = bits_of(values[i]) >> 16, above = below + 1;
+      const double value = values[i];
+      const bool overflows = !std::isfinite(wide(above));  // infinity stands where 2^128 would
+      const double up =
+          overflows ? std::ldexp(1.0, 128) - std::abs(value) : std::abs(wide(above) - value);
+      const double down = std::abs(value - wide(below));
+      const bool to_above = up < down || (up == down && below % 2 == 1);
+      EXPECT_EQ(narrow[i], std::isinf(value) || !to_above ? below : above)
+          << loops.name << " " << value;
+    }
+    // A NaN whose set bits are all in the half that is dropped.
+    const float nan = std::bit_cast<float>(0x7f800001u);
+    loops.narrow(&nan, 1, narrow.data());
+    EXPECT_TRUE(std::isnan(wide(narrow[0]))) << loops.name;
+  }
 }
 
 TEST(LayerMath, RmsNormGradientEqualsDifferences) {
