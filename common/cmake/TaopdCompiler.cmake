@@ -36,5 +36,8 @@ endif()
 
 find_program(TAOPD_MOLD mold)
 if(TAOPD_MOLD AND NOT TAOPD_SANITIZE)
-  add_link_options(-fuse-ld=mold)
+  # No RELRO: mold 1.10 starts that segment at .tbss, and where the program's text ends a few bytes before a
+  # page does, .tbss lies in a page that is not mapped and the program does not load ("cannot apply
+  # additional memory protection after relocation").
+  add_link_options(-fuse-ld=mold -Wl,-z,norelro)
 endif()
