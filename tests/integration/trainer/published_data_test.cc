@@ -136,7 +136,9 @@ TEST_P(DapoArchitecturesTest, TwoSteps) {
   const Json config = Json::parse(ReadFile(model + "/config.json")), start = Json::parse(ReadFile(student + "/config.json"));
   EXPECT_EQ(config["architectures"], start["architectures"]);
   EXPECT_EQ(config["vocab_size"], architecture.other_tokenizer ? kQwenTokens : architecture.vocab_size);
-  if (architecture.other_tokenizer) EXPECT_EQ(config["eos_token_id"], 151645);
+  if (architecture.other_tokenizer) {
+    EXPECT_EQ(config["eos_token_id"], 151645);
+  }
   EXPECT_EQ(FileHash(model + "/tokenizer.json"), FileHash(tokenizer_ + "/tokenizer.json"));
   EXPECT_EQ(FileHash(model + "/tokenizer_config.json"), FileHash(tokenizer_ + "/tokenizer_config.json"));
   EXPECT_NE(FileHash(model + "/model.safetensors"), FileHash(student + "/model.safetensors"));
