@@ -132,16 +132,14 @@ def main() -> int:
                             continue
                         call = [part, data] + shape + [str(options.threads), str(options.repeats)]
                         ours = run_side([str(binary)] + call, environment, options.limit)
-                        sides = [("ours", ours)]
-                        for peer in PEERS:
-                            if peer in slow or (part == "teacher" and peer != "eager"):
+                        for name in ["ours"] + PEERS:
+                            if name in slow or (part == "teacher" and name not in ("ours", "eager")):
                                 continue
-                            if dtype == "float32" and peer == "eager, float32 logits":
+                            if dtype == "float32" and name == "eager, float32 logits":
                                 continue  # the same as eager
-                            sides.append((peer, run_side(
-                                [options.python, peers_script, "call", peer] + call, environment,
-                                options.limit)))
-                        for name, row in sides:
+                            row = ours if name == "ours" else run_side(
+                                [options.python, peers_script, "call", name] + call, environment,
+                                options.limit)
                             row.update(part=part, side=name, shape=[num_rows, hidden, vocabulary],
                                        k=k, dtype=dtype)
                             if "stopped_after_s" in row:
