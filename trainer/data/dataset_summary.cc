@@ -1,8 +1,8 @@
 #include "trainer/data/dataset_summary.h"
 
+#include <absl/strings/str_format.h>
+
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
 #include <map>
 #include <numeric>
 
@@ -10,15 +10,6 @@ namespace taopd {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string Format(const char* format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof(text), format, arguments);
-  va_end(arguments);
-  return text;
-}
 
 constexpr int kBarWidth = 40;
 constexpr size_t kMaxBins = 16;
@@ -104,36 +95,36 @@ Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset, c
 }
 
 std::string DatasetSummaryText(const Json& summary) {
-  std::string text = Format("%s: %lld prompts, %lld over-long dropped, %lld truncated, %lld duplicates\n",
+  std::string text = absl::StrFormat("%s: %lld prompts, %lld over-long dropped, %lld truncated, %lld duplicates\n",
                             summary["name"].get<std::string>().c_str(), summary["num_records"].get<long long>(),
                             summary["num_overlong_dropped"].get<long long>(),
                             summary["num_truncated"].get<long long>(), summary["num_duplicates"].get<long long>());
-  text += Format("  %9s %9s %9s %9s %10s %10s %7s  %s\n", "rows", "prompts", "over-long", "truncated", "duplicates", "own system",
+  text += absl::StrFormat("  %9s %9s %9s %9s %10s %10s %7s  %s\n", "rows", "prompts", "over-long", "truncated", "duplicates", "own system",
                  "weight", "file");
   for (const Json& file : summary["files"]) {
-    text += Format("  %9lld %9lld %9lld %9lld %10lld %10lld %7.4g  ", file["num_rows"].get<long long>(),
+    text += absl::StrFormat("  %9lld %9lld %9lld %9lld %10lld %10lld %7.4g  ", file["num_rows"].get<long long>(),
                    file["num_records"].get<long long>(), file["num_overlong_dropped"].get<long long>(),
                    file["num_truncated"].get<long long>(), file["num_duplicates"].get<long long>(), file["num_own_system_prompt"].get<long long>(),
                    file["weight"].get<double>()) +
             file["path"].get<std::string>() + "\n";
   }
   if (const auto unknown = summary["num_unknown_bytes"].get<long long>(); unknown > 0) {
-    text += Format("  %lld bytes of the prompts are left out: the tokenizer has no token for them\n", unknown);
+    text += absl::StrFormat("  %lld bytes of the prompts are left out: the tokenizer has no token for them\n", unknown);
   }
-  text += Format("  %9s %9s  %s\n", "prompts", "answers", "source");
+  text += absl::StrFormat("  %9s %9s  %s\n", "prompts", "answers", "source");
   for (const Json& source : summary["sources"]) {
-    text += Format("  %9lld %9lld  ", source["num_records"].get<long long>(), source["num_answers"].get<long long>()) +
+    text += absl::StrFormat("  %9lld %9lld  ", source["num_records"].get<long long>(), source["num_answers"].get<long long>()) +
             source["source"].get<std::string>() + "\n";
   }
   const Json& tokens = summary["prompt_tokens"];
-  text += Format("  tokens of a prompt: min %lld, mean %.1f, median %lld, p99 %lld, max %lld; in all %lld\n",
+  text += absl::StrFormat("  tokens of a prompt: min %lld, mean %.1f, median %lld, p99 %lld, max %lld; in all %lld\n",
                  tokens["min"].get<long long>(), tokens["mean"].get<double>(), tokens["median"].get<long long>(),
                  tokens["p99"].get<long long>(), tokens["max"].get<long long>(), tokens["total"].get<long long>());
   int64_t most = 1;
   for (const Json& bin : tokens["histogram"]) most = std::max(most, bin["count"].get<int64_t>());
   for (const Json& bin : tokens["histogram"]) {
     const auto count = bin["count"].get<int64_t>();
-    text += Format("  %6lld to %6lld %8lld ", bin["low"].get<long long>(), bin["high"].get<long long>() - 1,
+    text += absl::StrFormat("  %6lld to %6lld %8lld ", bin["low"].get<long long>(), bin["high"].get<long long>() - 1,
                    static_cast<long long>(count)) +
             std::string(count * kBarWidth / most, '#') + "\n";
   }

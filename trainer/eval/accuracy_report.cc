@@ -1,7 +1,7 @@
 // From outcomes to the table: what accuracy.h declares for reports.
+#include <absl/strings/str_format.h>
+
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <limits>
 #include <map>
 
@@ -80,22 +80,13 @@ Json ScoresJson(const SourceScores& scores) {
   return json;
 }
 
-std::string Format(const char* format, ...) {
-  char text[256];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof(text), format, arguments);
-  va_end(arguments);
-  return text;
-}
-
 std::string Row(const SourceScores& scores, size_t width) {
   std::string row = "  " + scores.source + std::string(width - scores.source.size(), ' ');
-  row += Format(" %8lld %4s %7.2f %7.2f to %6.2f", static_cast<long long>(scores.num_problems),
+  row += absl::StrFormat(" %8lld %4s %7.2f %7.2f to %6.2f", static_cast<long long>(scores.num_problems),
                 scores.n > 0 ? std::to_string(scores.n).c_str() : "-", 100 * scores.avg, 100 * scores.avg_interval.low,
                 100 * scores.avg_interval.high);
-  row += Format(" %7.2f", 100 * scores.pass_at_k.back().second);
-  row += Format(" %7.2f %9.2f %9.2f %8.1f\n", 100 * scores.majority, 100 * scores.truncated_share,
+  row += absl::StrFormat(" %7.2f", 100 * scores.pass_at_k.back().second);
+  row += absl::StrFormat(" %7.2f %9.2f %9.2f %8.1f\n", 100 * scores.majority, 100 * scores.truncated_share,
                 100 * scores.no_answer_share, scores.mean_tokens);
   return row;
 }
@@ -147,7 +138,7 @@ std::string AccuracyTable(const AccuracyReport& report) {
   if (report.sources.size() > 1) {
     text += Row(report.all, width);
     text += "  macro" + std::string(width - 5, ' ') +
-            Format(" %8s %4s %7.2f %7.2f to %6.2f\n", "", "", 100 * report.macro_avg, 100 * report.macro_interval.low,
+            absl::StrFormat(" %8s %4s %7.2f %7.2f to %6.2f\n", "", "", 100 * report.macro_avg, 100 * report.macro_interval.low,
                    100 * report.macro_interval.high);
   }
   return text;
