@@ -34,10 +34,9 @@ int64_t TrainingBytesPerParameter(at::ScalarType dtype) {
   return 3 * 4 + (dtype == at::kFloat ? 0 : 4) + weight_bytes;
 }
 
-// Before anything is read: RESOURCE_EXHAUSTED where the memory cannot hold the student as training needs it. What
-// activations, the KV cache and the logits take comes on top; the configuration bounds those.
-absl::Status CheckTrainingFits(const std::string& model_dir, const DecoderOptions& options) {
-  TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
+}  // namespace
+
+absl::Status CheckTrainingFits(const std::string& model, ModelConfig config, const DecoderOptions& options) {
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(options.device));
   TAOPD_ASSIGN_OR_RETURN(const at::ScalarType dtype, ParseDtype(options.dtype, config.dtype.empty() ? "float32" : config.dtype));
   if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
@@ -50,12 +49,10 @@ absl::Status CheckTrainingFits(const std::string& model_dir, const DecoderOption
   LogInfo("memory", {{"device", device.str()}, {"weights", MemoryText(weight_bytes)},
                      {"gradients_and_optimizer", MemoryText(training_bytes)}, {"available", MemoryText(available_bytes)}});
   if (weight_bytes + training_bytes <= available_bytes) return absl::OkStatus();
-  return ResourceExhausted(model_dir, ": training ", num_parameters, " parameters takes ", MemoryText(weight_bytes),
+  return ResourceExhausted(model, ": training ", num_parameters, " parameters takes ", MemoryText(weight_bytes),
                            " of weights and ", MemoryText(training_bytes), " of gradients and optimizer state; ", device.str(),
                            " has ", MemoryText(available_bytes), " available");
 }
-
-}  // namespace
 
 absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype, const std::string& device,
                                     const OptimizerConfig* optimizer, const std::string& tokenizer_dir) {
@@ -76,7 +73,10 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
   if (!tokenizer_dir.empty()) {
     TAOPD_ASSIGN_OR_RETURN(options.vocabulary, ReadVocabularyChange(tokenizer_dir, *student.tokenizer));
   }
-  if (optimizer != nullptr) TAOPD_RETURN_IF_ERROR(CheckTrainingFits(model_dir, options));
+  if (optimizer != nullptr) {
+    TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
+    TAOPD_RETURN_IF_ERROR(CheckTrainingFits(model_dir, std::move(config), options));
+  }
   TAOPD_ASSIGN_OR_RETURN(student.decoder, LoadDecoder(model_dir, options));
   if (optimizer != nullptr) student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), *optimizer);
   return student;

@@ -26,6 +26,11 @@ struct Student {
   std::unique_ptr<AdamW> optimizer;      // null for evaluation and generation
 };
 
+// RESOURCE_EXHAUSTED where the memory cannot hold the weights and what training keeps beside them; for
+// before anything is read or made. What activations, the KV cache and the logits take comes on top; the
+// configuration bounds those. `model` is the name in the message.
+absl::Status CheckTrainingFits(const std::string& model, ModelConfig config, const DecoderOptions& options);
+
 // A trainable (or, with optimizer null, a read-only) student of a model directory. With tokenizer_dir
 // it goes on with the tokenizer there: the embedding grows where that has more tokens, and the special
 // tokens become that tokenizer's (student_tokenizer.h).

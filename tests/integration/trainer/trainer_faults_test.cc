@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "common/io/memory.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
@@ -59,6 +60,29 @@ TEST_F(TrainerFaultsTest, BadModels) {
   WriteFile(copy + "/config.json", "{\"architectures\":[\"GPT2LMHeadModel\"]}");
   ExpectFailure({Concat("student.model=", copy), Concat("run.dir=", dir_.File("r2"))}, 65, "GPT2LMHeadModel");
   ExpectFailure({"data.max_response_length=4096", Concat("run.dir=", dir_.File("r3"))}, 69, "teacher");
+}
+
+// The weights are half of the memory, what training keeps beside them twice the memory: nothing is read or made.
+TEST_F(TrainerFaultsTest, AModelThatTheMemoryCannotTrainIsRefused) {
+  const int64_t available_bytes = AvailableMemoryBytes();
+  constexpr int64_t kHiddenSize = 1 << 14, kMaxVocabulary = 1 << 24;
+  const int64_t vocab_size = available_bytes / 2 / static_cast<int64_t>(sizeof(float)) / kHiddenSize;
+  if (vocab_size > kMaxVocabulary) GTEST_SKIP() << "no model is as large as half of " << available_bytes << " bytes";
+  auto config = nlohmann::json::parse(ModelConfigText());
+  config["vocab_size"] = vocab_size;
+  config["hidden_size"] = kHiddenSize;
+  const std::string large = dir_.File("large");
+  std::filesystem::copy(dir_.File("student/model"), large);
+  WriteFile(large + "/config.json", config.dump());
+  const char* const message = "of gradients and optimizer state; cpu has ";
+  ExpectFailure({Concat("student.model=", large)}, 65, message);
+
+  std::string output;
+  EXPECT_EQ(Run({"sft", "--config", dir_.File("sft.yaml"), "--set", Concat("model.config=", large, "/config.json"), "--set",
+                 Concat("run.dir=", dir_.File("new"))},
+                &output),
+            65);
+  EXPECT_THAT(output, HasSubstr(message));
 }
 
 TEST_F(TrainerFaultsTest, NoTeacherAtTheStart) {
