@@ -1,7 +1,11 @@
 #include "trainer/optim/adamw.h"
 
 #include <cmath>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
 
+#include "common/io/safetensors.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
@@ -79,6 +83,52 @@ TEST(AdamW, ClipsByTheGlobalNorm) {
     without.Update(0.1, without.GradientNorm());
   }
   EXPECT_TRUE(at::allclose(clipped, plain, 1e-5, 1e-6));
+}
+
+// golden/make_clipped_adamw.py: torch's clip_grad_norm_ and AdamW in float64.
+TEST(AdamW, ClipsAndUpdatesAsTorchDoes) {
+  // Six float32 updates of numbers up to 1; torch divides by the norm + 1e-6.
+  constexpr double kTolerance = 5e-6;
+  const auto golden = nlohmann::json::parse(
+      testing::ReadFile(testing::SourcePath("tests/trainer/optim/golden/clipped_adamw.json")));
+  OptimizerConfig config;
+  config.betas = golden.at("betas").get<std::vector<double>>();
+  config.eps = golden.at("eps");
+  config.weight_decay = golden.at("weight_decay");
+  config.max_grad_norm = golden.at("max_grad_norm");
+  const auto tensor_of = [&](const nlohmann::json& by_name, const std::string& name) {
+    return at::tensor(by_name.at(name).get<std::vector<double>>())
+        .reshape(golden.at("shapes").at(name).get<std::vector<int64_t>>());
+  };
+  std::map<std::string, at::Tensor> parameters;
+  std::vector<NamedParameter> named;
+  for (const auto& [name, shape] : golden.at("shapes").items()) {
+    parameters[name] = Leaf(tensor_of(golden.at("initial"), name).to(at::kFloat));
+    named.push_back({name, parameters[name]});
+  }
+  AdamW optimizer(named, config);
+  testing::TempDir dir;
+  for (const auto& step : golden.at("steps")) {
+    for (auto& [name, parameter] : parameters) SetGrad(parameter, tensor_of(step.at("gradients"), name));
+    optimizer.AccumulateGradients();
+    const double norm = optimizer.GradientNorm();
+    EXPECT_NEAR(norm, step.at("norm").get<double>(), kTolerance * norm);
+    optimizer.Update(golden.at("lr"), norm);
+    ASSERT_OK(optimizer.Save(dir.File("o.safetensors")));
+    ASSERT_OK_AND_ASSIGN(const auto saved, SafetensorsFile::Open(dir.File("o.safetensors")));
+    for (const auto& [name, parameter] : parameters) {
+      const auto near = [&](const at::Tensor& actual, const char* what) {
+        EXPECT_TRUE(at::allclose(actual.to(at::kDouble), tensor_of(step.at(what), name), kTolerance, kTolerance))
+            << what << " of " << name << ", norm " << norm;
+      };
+      near(parameter.detach(), "parameters");
+      const TensorView& bytes = saved->tensors().at("exp_avg." + name);
+      at::Tensor exp_avg = at::empty(parameter.sizes(), at::kFloat);
+      ASSERT_EQ(bytes.bytes.size(), exp_avg.nbytes());
+      std::memcpy(exp_avg.mutable_data_ptr(), bytes.bytes.data(), exp_avg.nbytes());
+      near(exp_avg, "exp_avg");
+    }
+  }
 }
 
 TEST(AdamW, Bfloat16ParametersHaveAFloat32Master) {
