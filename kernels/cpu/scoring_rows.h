@@ -23,7 +23,7 @@ struct ScoringRowResult {
   float* candidate_log_probs = nullptr;  // [num_candidates], the caller's
   float* dense_log_probs = nullptr;      // [V], the caller's; null: not asked for
   float log_tail = 0;  // log-sum-exp over the complement of ids, minus the normaliser
-  float candidate_log_tail = 0;  // the same of ids and candidates together; with candidates only
+  float candidate_log_tail = 0;  // the same of ids and candidates together
   float log_support_mass = 0;
   float log_sum_exp = 0;  // the normaliser, of logits / temperature
   float sampled_log_prob = 0;

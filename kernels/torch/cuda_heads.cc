@@ -17,6 +17,9 @@ at::Tensor WithAdjacentColumns(const at::Tensor& matrix) {
 }
 
 DataType TypeOf(const at::Tensor& tensor) {
+  // Anything else would be read as float32: beyond its end.
+  TORCH_CHECK(tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kFloat,
+              "hidden is ", tensor.scalar_type(), ", must be float32 or bfloat16 here");
   return tensor.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
 }
 

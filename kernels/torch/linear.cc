@@ -87,8 +87,11 @@ at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
     TORCH_CHECK(weight.is_cpu() && weight.scalar_type() == x.scalar_type(), "weight is ",
                 weight.scalar_type(), " on ", weight.device(), " but x is ", x.scalar_type(),
                 " on ", x.device());
+    TORCH_CHECK(weight.dim() == 2, "weight has shape ", weight.sizes(), ", must be [out, in]");
     TORCH_CHECK(x.size(-1) == weight.size(1), "x has ", x.size(-1), " columns, weight ",
                 weight.size(1));
+    TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
+                "bias has shape ", bias.sizes(), " but weight has ", weight.size(0), " rows");
     if (at::GradMode::is_enabled()) {
       // Autograd takes an undefined tensor for one without a device.
       return WidenedLinearFunction::apply(

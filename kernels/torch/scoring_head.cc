@@ -67,7 +67,7 @@ void ScoringRowsCpu(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
           cpu::ScoringRow(request, logits + row * vocabulary_size, vocabulary_size, &scratch,
                           &result);
           output->log_tail_N.mutable_data_ptr<float>()[n] = result.log_tail;
-          if (num_candidates > 0) {
+          if (candidates_NM.defined()) {
             output->candidate_log_tail_N.mutable_data_ptr<float>()[n] = result.candidate_log_tail;
           }
           output->log_support_mass_N.mutable_data_ptr<float>()[n] = result.log_support_mass;
@@ -121,8 +121,9 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const at::Tensor& lm_
   if (options.dense) output.dense_log_probs_NV = at::empty({num_rows, vocabulary_size}, floats);
 
 #ifdef TAOPD_CUDA
-  // Larger k, dense rows and the tail outside of candidates: the composition below.
-  if (hidden_NH.is_cuda() && k <= kMaxScoringTopK && !options.dense && !candidates_NM.defined()) {
+  // float16, larger k, dense rows and the tail outside of candidates: the composition below.
+  if (hidden_NH.is_cuda() && hidden_NH.scalar_type() != at::kHalf && k <= kMaxScoringTopK &&
+      !options.dense && !candidates_NM.defined()) {
     ScoreRowsOfHeadCuda(hidden_NH, lm_head_VH, sampled_N, candidates_NM, options, &output);
     return output;
   }

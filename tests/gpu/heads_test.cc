@@ -155,46 +155,59 @@ TEST_F(GpuHeads, WrongIdsAreNamed) {
   EXPECT_NE(message(OnDevice(p)).find("sampled_ids holds ids outside"), std::string::npos);
 }
 
+// Float16 heads are the composition's alone; the kernel takes float32 and bfloat16 without
+// candidates.
 TEST_F(GpuHeads, ScoringMatchesAten) {
-  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (int32_t k : {0, 1, 16, 128, 1024}) {
-      const Problem p = OnDevice(MakeProblem(9, 64, 20011, 3, dtype));
-      const at::Tensor sampled = p.targets.sampled_ids_N;
-      const at::Tensor candidates = at::randint(0, 20011, {9, 5}, at::kInt);
-      ScoringOptions options;
-      options.top_k = k;
-      options.temperature = 0.8;
-      options.entropy = options.rank = true;
-      const ScoringOutput ours = ScoreRowsOfHead(p.hidden, p.lm_head, sampled, candidates, options);
-      ScoringOutput aten;
-      aten.ids_Nk = at::empty_like(ours.ids_Nk);
-      aten.log_probs_Nk = at::empty_like(ours.log_probs_Nk);
-      aten.log_tail_N = at::empty_like(ours.log_tail_N);
-      aten.log_support_mass_N = at::empty_like(ours.log_support_mass_N);
-      aten.log_sum_exp_N = at::empty_like(ours.log_sum_exp_N);
-      aten.sampled_log_probs_N = at::empty_like(ours.sampled_log_probs_N);
-      aten.sampled_ranks_N = at::empty_like(ours.sampled_ranks_N);
-      aten.entropy_N = at::empty_like(ours.entropy_N);
-      aten.candidate_log_probs_NM = at::empty_like(ours.candidate_log_probs_NM);
-      const HeadGemm gemm(p.lm_head);
-      const at::Tensor logits = at::empty({9, 20011}, p.hidden.options().dtype(at::kFloat));
-      gemm.Logits(p.hidden, logits);
-      ScoringRowsAten(logits, sampled.to(at::kCPU), candidates, options, 0, &aten);
-      const std::string what = "k " + std::to_string(k);
-      // The two products may round logits differently, which may swap two that are nearly equal.
-      const double same_ids =
-          k == 0 ? 1 : ours.ids_Nk.eq(aten.ids_Nk).to(at::kDouble).mean().item<double>();
-      EXPECT_GE(same_ids, 0.99) << what;
-      ExpectClose(ours.log_probs_Nk, aten.log_probs_Nk, kFloatTolerance, what);
-      ExpectClose(ours.log_tail_N, aten.log_tail_N, kFloatTolerance, what);
-      ExpectClose(ours.log_sum_exp_N, aten.log_sum_exp_N, kFloatTolerance, what);
-      ExpectClose(ours.sampled_log_probs_N, aten.sampled_log_probs_N, kFloatTolerance, what);
-      ExpectClose(ours.entropy_N, aten.entropy_N, kFloatTolerance, what);
-      ExpectClose(ours.candidate_log_probs_NM, aten.candidate_log_probs_NM, kFloatTolerance, what);
-      const at::Tensor rank_error = (ours.sampled_ranks_N - aten.sampled_ranks_N).abs();
-      EXPECT_LE(rank_error.max().item<int32_t>(), 2) << what;
+      for (bool with_candidates : {false, true}) {
+        const Problem p = OnDevice(MakeProblem(9, 64, 20011, 3, dtype));
+        const at::Tensor sampled = p.targets.sampled_ids_N;
+        const at::Tensor candidates =
+            with_candidates ? at::randint(0, 20011, {9, 5}, at::kInt) : at::Tensor();
+        ScoringOptions options;
+        options.top_k = k;
+        options.temperature = 0.8;
+        options.entropy = options.rank = true;
+        const ScoringOutput ours =
+            ScoreRowsOfHead(p.hidden, p.lm_head, sampled, candidates, options);
+        ScoringOutput aten = ours;
+        for (at::Tensor* tensor :
+             {&aten.ids_Nk, &aten.log_probs_Nk, &aten.log_tail_N, &aten.log_support_mass_N,
+              &aten.log_sum_exp_N, &aten.sampled_log_probs_N, &aten.sampled_ranks_N,
+              &aten.entropy_N, &aten.candidate_log_probs_NM, &aten.candidate_log_tail_N}) {
+          if (tensor->defined()) *tensor = at::empty_like(*tensor);
+        }
+        const HeadGemm gemm(p.lm_head);
+        const at::Tensor logits = at::empty({9, 20011}, p.hidden.options().dtype(at::kFloat));
+        gemm.Logits(p.hidden, logits);
+        ScoringRowsAten(logits, sampled.to(at::kCPU), candidates, options, 0, &aten);
+        const std::string what = "k " + std::to_string(k);
+        // The two products may round logits differently, which may swap two that are nearly equal.
+        const double same_ids =
+            k == 0 ? 1 : ours.ids_Nk.eq(aten.ids_Nk).to(at::kDouble).mean().item<double>();
+        EXPECT_GE(same_ids, 0.99) << what;
+        ExpectClose(ours.log_probs_Nk, aten.log_probs_Nk, kFloatTolerance, what);
+        ExpectClose(ours.log_tail_N, aten.log_tail_N, kFloatTolerance, what);
+        ExpectClose(ours.log_sum_exp_N, aten.log_sum_exp_N, kFloatTolerance, what);
+        ExpectClose(ours.sampled_log_probs_N, aten.sampled_log_probs_N, kFloatTolerance, what);
+        ExpectClose(ours.entropy_N, aten.entropy_N, kFloatTolerance, what);
+        if (with_candidates) {
+          ExpectClose(ours.candidate_log_probs_NM, aten.candidate_log_probs_NM, kFloatTolerance,
+                      what);
+          ExpectClose(ours.candidate_log_tail_N, aten.candidate_log_tail_N, kFloatTolerance, what);
+        }
+        const at::Tensor rank_error = (ours.sampled_ranks_N - aten.sampled_ranks_N).abs();
+        EXPECT_LE(rank_error.max().item<int32_t>(), 2) << what;
+      }
     }
   }
+}
+
+// Read as float32, a float16 tensor would end twice as early.
+TEST_F(GpuHeads, Float16HasNoGradient) {
+  const Problem p = OnDevice(MakeProblem(3, 8, 40, 3, at::kHalf));
+  EXPECT_THROW(StudentHead(p.hidden, p.lm_head, p.targets, {}, {}), c10::Error);
 }
 
 }  // namespace

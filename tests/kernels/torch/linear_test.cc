@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace taopd {
 namespace {
 
@@ -63,6 +65,24 @@ TEST_P(LinearTest, TakesAnyShapeAndStride) {
   EXPECT_EQ(Linear(x, weight, at::Tensor()).sizes(), at::IntArrayRef({3, 2, 8}));
   EXPECT_ANY_THROW(Linear(x, Normal({8, 15}, GetParam()), at::Tensor()));
   EXPECT_ANY_THROW(Linear(x, Normal({8, 16}, at::kFloat), at::Tensor()));
+}
+
+TEST_P(LinearTest, WrongShapesAreRefusedByName) {
+  const Widening widening(true);
+  const at::Tensor x = Normal({2, 16}, GetParam()), weight = Normal({8, 16}, GetParam());
+  const auto expect_refused = [&](const at::Tensor& w, const at::Tensor& b, const char* part) {
+    try {
+      Linear(x, w, b);
+      ADD_FAILURE() << "accepted; expected: " << part;
+    } catch (const c10::Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  expect_refused(Normal({8, 16, 2}, GetParam()), {}, "weight has shape [8, 16, 2]");
+  expect_refused(weight, Normal({1}, GetParam()), "bias has shape [1] but weight has 8 rows");
+  expect_refused(weight, Normal({2, 8}, GetParam()), "bias has shape [2, 8]");
+  EXPECT_ANY_THROW(Linear(at::zeros({}, GetParam()), weight, {}));
+  EXPECT_EQ(Linear(x.narrow(0, 0, 0), weight, {}).sizes(), at::IntArrayRef({0, 8}));
 }
 
 TEST_P(LinearTest, GradientsAreThoseOfLinear) {

@@ -284,6 +284,17 @@ TEST(ScoringHead, WhatIsNotAskedForIsUndefined) {
   EXPECT_EQ(none.log_tail_N.numel(), 0);
 }
 
+// Outside of the top-k and of no candidates: outside of the top-k.
+TEST(ScoringHead, AnEmptyListOfCandidatesLeavesTheTailAsItIs) {
+  const Rows rows = FromLogits(Random({3, 20}, 1, 25));
+  ScoringOptions options;
+  options.top_k = 4;
+  const ScoringOutput output =
+      ScoreRowsOfHead(rows.hidden, rows.lm_head, {}, at::empty({3, 0}, at::kInt), options);
+  EXPECT_EQ(output.candidate_log_probs_NM.sizes(), (std::vector<int64_t>{3, 0}));
+  EXPECT_TRUE(at::equal(output.candidate_log_tail_N, output.log_tail_N));
+}
+
 void ExpectRefused(const Rows& rows, const at::Tensor& sampled, const at::Tensor& candidates,
                    const ScoringOptions& options, const std::string& part) {
   try {
