@@ -1,5 +1,5 @@
 // One row in float64 by plain loops over logits[V]: the reference that `taopd-trainer objective`
-// and the bandit use, where accuracy counts and time does not. The same contract as student_rows.h.
+// and the bandit use, where accuracy counts and time does not. The same contract as the heads.
 #pragma once
 
 #include <array>
@@ -8,7 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/cpu/student_rows.h"
+#include "kernels/cpu/row_support.h"
+#include "taopd/objective.h"
+#include "taopd/row_metrics.h"
 
 namespace taopd::cpu {
 

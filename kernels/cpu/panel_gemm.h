@@ -40,6 +40,9 @@ struct PanelGemm {
   // to[i] += factor * from[i].
   void (*add_scaled)(const float* from, float factor, int64_t num, float* to);
   void (*add_scaled_bf16)(const Bfloat16Bits* from, float factor, int64_t num, float* to);
+  // to[i] = from[i] * factors[i].
+  void (*scale)(const float* from, const float* factors, int64_t num, float* to);
+  void (*scale_bf16)(const Bfloat16Bits* from, const float* factors, int64_t num, float* to);
   // to[i] = from[i] as float32.
   void (*widen)(const Bfloat16Bits* from, int64_t num, float* to);
   // to[2 i] = even[i], to[2 i + 1] = odd[i].

@@ -192,6 +192,14 @@ void AddScaledBf16(const Bfloat16Bits* from, float factor, int64_t num, float* t
   for (int64_t i = 0; i < num; ++i) to[i] += factor * ToFloat(from[i]);
 }
 
+void Scale(const float* from, const float* factors, int64_t num, float* to) {
+  for (int64_t i = 0; i < num; ++i) to[i] = from[i] * factors[i];
+}
+
+void ScaleBf16(const Bfloat16Bits* from, const float* factors, int64_t num, float* to) {
+  for (int64_t i = 0; i < num; ++i) to[i] = ToFloat(from[i]) * factors[i];
+}
+
 void Widen(const Bfloat16Bits* from, int64_t num, float* to) {
   for (int64_t i = 0; i < num; ++i) to[i] = ToFloat(from[i]);
 }
@@ -206,7 +214,7 @@ void Interleave(const Bfloat16Bits* even, const Bfloat16Bits* odd, int64_t num, 
 }  // namespace
 
 extern const PanelGemm kPanelGemm;
-const PanelGemm kPanelGemm = {TAOPD_ISA_NAME, kWidth,        Pack,  PackBf16,  Multiply,
-                              AddScaled,      AddScaledBf16, Widen, Interleave};
+const PanelGemm kPanelGemm = {TAOPD_ISA_NAME, kWidth, Pack,      PackBf16, Multiply,  AddScaled,
+                              AddScaledBf16,  Scale,  ScaleBf16, Widen,    Interleave};
 
 }  // namespace taopd::cpu::TAOPD_ISA

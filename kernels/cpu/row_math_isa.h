@@ -15,6 +15,7 @@ constexpr int64_t kBlock = 1024;  // float32 partial sums: 64 additions per lane
 
 typedef float Floats __attribute__((vector_size(kLanes * sizeof(float)), aligned(4)));
 typedef int32_t Ints __attribute__((vector_size(kLanes * sizeof(int32_t))));
+typedef uint16_t Shorts __attribute__((vector_size(kLanes * sizeof(uint16_t))));
 
 constexpr float kInfinity = __builtin_inff();
 
@@ -79,9 +80,7 @@ void TileMax(const float* z, int64_t n, float* tile_max) {
   }
 }
 
-template <bool kWrite>
-inline __attribute__((always_inline)) ExpSums SumExpLoop(const float* z, float* out, int64_t n,
-                                                         float shift, float scale) {
+ExpSums SumExp(const float* z, int64_t n, float shift, float scale) {
   ExpSums sums;
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t end = n - begin < kBlock ? n : begin + kBlock;
@@ -89,8 +88,7 @@ inline __attribute__((always_inline)) ExpSums SumExpLoop(const float* z, float* 
     Floats sum_x = Floats{};
     for (int64_t i = begin; i < end; i += kLanes) {
       Floats v;
-      const bool whole = i + kLanes <= end;
-      if (whole) {
+      if (i + kLanes <= end) {
         Load(&v, z + i);
       } else {
         LoadPart(&v, z + i, end - i, -kInfinity);
@@ -100,12 +98,6 @@ inline __attribute__((always_inline)) ExpSums SumExpLoop(const float* z, float* 
       ExpOfNonPositive(&e);
       sum += e;
       sum_x += e * (x < -128.0f ? Floats{} : x);  // not 0 * -inf
-      if (!kWrite) continue;
-      if (whole) {
-        Store(out + i, &e);
-      } else {
-        for (int64_t lane = 0; lane < end - i; ++lane) out[i + lane] = e[lane];
-      }
     }
     for (int lane = 0; lane < kLanes; ++lane) {
       sums.sum_exp += sum[lane];
@@ -115,16 +107,90 @@ inline __attribute__((always_inline)) ExpSums SumExpLoop(const float* z, float* 
   return sums;
 }
 
-ExpSums SumExp(const float* z, int64_t n, float shift, float scale) {
-  return SumExpLoop<false>(z, nullptr, n, shift, scale);
+void ColumnMax(const float* block, int64_t stride, int64_t num, int64_t columns, float* max) {
+  for (int64_t n = 0; n < columns; n += kLanes) {
+    Floats high = Floats{} - kInfinity;
+    for (int64_t v = 0; v < num; ++v) {
+      Floats z;
+      Load(&z, block + v * stride + n);
+      high = z > high ? z : high;
+    }
+    for (int64_t lane = 0; lane < kLanes && n + lane < columns; ++lane) max[n + lane] = high[lane];
+  }
 }
 
-ExpSums ExpInPlace(float* z, int64_t n, float shift, float scale) {
-  return SumExpLoop<true>(z, z, n, shift, scale);
+// The nearest bfloat16, ties to even; a NaN stays one.
+inline __attribute__((always_inline)) void StoreBfloat16(uint16_t* to, const Floats* lanes) {
+  const Ints bits = (Ints)*lanes;
+  const Ints rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const Ints kept = *lanes != *lanes ? Ints{} + 0x7fc0 : rounded;
+  const Shorts narrow = __builtin_convertvector(kept, Shorts);
+  __builtin_memcpy(to, &narrow, sizeof(Shorts));
 }
 
-void Scale(float* z, int64_t n, float factor) {
-  for (int64_t i = 0; i < n; ++i) z[i] *= factor;
+// Rows that are summed before they are added to the column's sum: fewer roundings of a large sum.
+constexpr int64_t kRowsPerSum = 16;
+
+enum class Written { kNothing, kFloat32, kBfloat16 };
+
+template <Written kWritten>
+void ColumnExpLoop(const ColumnExp& job) {
+  for (int64_t n = 0; n < job.columns; n += kLanes) {
+    const int64_t present = job.columns - n < kLanes ? job.columns - n : kLanes;
+    Floats shift, offset;
+    LoadPart(&shift, job.shift + n, present, 0);
+    LoadPart(&offset, job.offset + n, present, 0);
+    Floats sum = Floats{};
+    Floats sum_x = Floats{};
+    for (int64_t begin = 0; begin < job.num; begin += kRowsPerSum) {
+      const int64_t end = job.num - begin < kRowsPerSum ? job.num : begin + kRowsPerSum;
+      Floats part = Floats{};
+      Floats part_x = Floats{};
+      for (int64_t v = begin; v < end; ++v) {
+        Floats z;
+        Load(&z, job.block + v * job.stride + n);
+        const Floats x = (z - shift) * job.scale + offset;
+        Floats e = x;
+        ExpOfNonPositive(&e);
+        part += e;
+        part_x += e * (x < -128.0f ? Floats{} : x);  // not 0 * -inf
+        const int64_t at = v * job.columns + n;
+        if constexpr (kWritten == Written::kFloat32) {
+          float* to = static_cast<float*>(job.exps) + at;
+          if (present == kLanes) {
+            Store(to, &e);
+          } else {
+            for (int64_t lane = 0; lane < present; ++lane) to[lane] = e[lane];
+          }
+        } else if constexpr (kWritten == Written::kBfloat16) {
+          uint16_t* to = static_cast<uint16_t*>(job.exps) + at;
+          if (present == kLanes) {
+            StoreBfloat16(to, &e);
+          } else {
+            uint16_t whole[kLanes];
+            StoreBfloat16(whole, &e);
+            for (int64_t lane = 0; lane < present; ++lane) to[lane] = whole[lane];
+          }
+        }
+      }
+      sum += part;
+      sum_x += part_x;
+    }
+    for (int64_t lane = 0; lane < present; ++lane) {
+      job.sum_exp[n + lane] = sum[lane];
+      job.sum_exp_x[n + lane] = sum_x[lane];
+    }
+  }
+}
+
+void ColumnExps(const ColumnExp& job) {
+  if (job.exps == nullptr) {
+    ColumnExpLoop<Written::kNothing>(job);
+  } else if (job.bfloat16) {
+    ColumnExpLoop<Written::kBfloat16>(job);
+  } else {
+    ColumnExpLoop<Written::kFloat32>(job);
+  }
 }
 
 int64_t CountAtLeast(const float* z, int64_t n, float threshold) {
@@ -141,6 +207,7 @@ int64_t CountAtLeast(const float* z, int64_t n, float threshold) {
 }  // namespace
 
 extern const RowMath kRowMath;
-const RowMath kRowMath = {TAOPD_ISA_NAME, Max, TileMax, SumExp, ExpInPlace, Scale, CountAtLeast};
+const RowMath kRowMath = {TAOPD_ISA_NAME, Max,       TileMax,   SumExp,
+                          CountAtLeast,   ColumnMax, ColumnExps};
 
 }  // namespace taopd::cpu::TAOPD_ISA

@@ -95,9 +95,8 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
     logit = NegativeInfinity<float>();
   }
 
-  const ComplementSums rest =
-      SumBelow(math, math.max(logits, vocabulary_size), logits, vocabulary_size,
-               static_cast<float>(scale), /*write_exp=*/false);
+  const ComplementSums rest = SumBelow(math, math.max(logits, vocabulary_size), logits,
+                                       vocabulary_size, static_cast<float>(scale));
   const double log_rest = LogSumOf(rest, scale);
   const double log_outside =
       LogSumExp(outside_scaled.data(), static_cast<int32_t>(outside_scaled.size()));

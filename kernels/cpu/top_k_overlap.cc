@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "taopd/log_math.h"
@@ -9,47 +10,65 @@
 namespace taopd::cpu {
 namespace {
 
-// How many of the rest come before (logit, id), counted up to `enough`.
-int32_t CountAhead(const float* rest, const float* tile_max, int64_t vocabulary_size, float logit,
-                   int32_t id, int32_t enough) {
-  const bool ties = logit != NegativeInfinity<float>();  // the support's own places are -inf
-  int32_t count = 0;
-  for (int64_t begin = 0; begin < vocabulary_size && count < enough; begin += kTileSize) {
-    if (*tile_max++ < logit) continue;
-    const int64_t end = std::min(vocabulary_size, begin + kTileSize);
-    for (int64_t v = begin; v < end; ++v) {
-      count += rest[v] > logit || (ties && rest[v] == logit && v < id);
-    }
-  }
-  return std::min(count, enough);
+// Sorting out is put off until the kept ones have doubled.
+std::size_t Capacity(int32_t size) { return 2 * static_cast<std::size_t>(std::max(size, 32)); }
+
+bool Before(const LargestLogits::Candidate& left, const LargestLogits::Candidate& right) {
+  return left.logit > right.logit || (left.logit == right.logit && left.id < right.id);
 }
 
 }  // namespace
 
-void MarkStudentTopK(const int32_t* ids, const float* taken, int32_t k, const float* rest,
-                     const float* tile_max, int64_t vocabulary_size, std::vector<int32_t>* order,
+int64_t LargestLogits::Bytes(int32_t size) {
+  return static_cast<int64_t>(sizeof(LargestLogits) + Capacity(size) * sizeof(Candidate));
+}
+
+void LargestLogits::Reset(int32_t size) {
+  kept_.clear();
+  size_ = size;
+  // The smallest finite number: -inf is no candidate.
+  threshold_.store(
+      size > 0 ? std::numeric_limits<float>::lowest() : std::numeric_limits<float>::infinity(),
+      std::memory_order_relaxed);
+}
+
+void LargestLogits::Offer(float logit, int32_t id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (size_ == 0 || !(logit >= threshold())) return;
+  kept_.reserve(Capacity(size_));
+  kept_.push_back({logit, id});
+  if (kept_.size() == Capacity(size_)) Trim();
+}
+
+void LargestLogits::Trim() {
+  std::nth_element(kept_.begin(), kept_.begin() + (size_ - 1), kept_.end(), Before);
+  kept_.resize(size_);
+  threshold_.store(kept_.back().logit, std::memory_order_relaxed);
+}
+
+const std::vector<LargestLogits::Candidate>& LargestLogits::Sorted() {
+  std::sort(kept_.begin(), kept_.end(), Before);
+  if (kept_.size() > static_cast<std::size_t>(size_)) kept_.resize(size_);
+  return kept_;
+}
+
+void MarkStudentTopK(const int32_t* ids, const float* taken, int32_t k,
+                     const std::vector<LargestLogits::Candidate>& rest, std::vector<int32_t>* order,
                      uint8_t* in_top_k) {
   order->resize(k);
   std::iota(order->begin(), order->end(), 0);
-  const auto key = [&](int32_t j) {  // a NaN would break the ordering
-    return std::isnan(taken[j]) ? NegativeInfinity<float>() : taken[j];
+  const auto candidate = [&](int32_t j) {  // a NaN would break the ordering
+    return LargestLogits::Candidate{std::isnan(taken[j]) ? NegativeInfinity<float>() : taken[j],
+                                    ids[j]};
   };
-  std::sort(order->begin(), order->end(), [&](int32_t left, int32_t right) {
-    return key(left) > key(right) || (key(left) == key(right) && ids[left] < ids[right]);
-  });
-  int32_t inside = 0;   // the first `inside` of the order are known to be in the top k
-  int32_t outside = k;  // those from `outside` on are known not to be
-  while (inside < outside) {
-    const int32_t middle = inside + (outside - inside) / 2;
-    const int32_t j = (*order)[middle];
-    const int32_t room = k - middle;  // fewer than this many of the rest may be ahead
-    if (CountAhead(rest, tile_max, vocabulary_size, key(j), ids[j], room) < room) {
-      inside = middle + 1;
-    } else {
-      outside = middle;
-    }
+  std::sort(order->begin(), order->end(),
+            [&](int32_t left, int32_t right) { return Before(candidate(left), candidate(right)); });
+  std::size_t ahead = 0;  // of the rest
+  for (int32_t i = 0; i < k; ++i) {
+    const LargestLogits::Candidate own = candidate((*order)[i]);
+    while (ahead < rest.size() && Before(rest[ahead], own)) ++ahead;
+    in_top_k[(*order)[i]] = i + static_cast<int64_t>(ahead) < k ? 1 : 0;
   }
-  for (int32_t i = 0; i < k; ++i) in_top_k[(*order)[i]] = i < inside ? 1 : 0;
 }
 
 }  // namespace taopd::cpu

@@ -49,15 +49,6 @@ __device__ inline float ValueOrNan(const float* values, int64_t n) {
   return values != nullptr ? values[n] : std::numeric_limits<float>::quiet_NaN();
 }
 
-// The number by which a row of E is multiplied. Not the dense factor alone: the entries are divided
-// by it, and where the dense factor is tiny or zero beside them they would overflow. Raising it to
-// 2^-24 of the largest entry over E's sum adds a dense gradient of less than 6e-8 of that entry.
-__device__ inline double RowScale(double dense, double largest_entry, double sum) {
-  const double smallest = ldexp(largest_entry, -24) / (sum > 1 ? sum : 1.0);
-  if (!(fabs(dense) < smallest)) return dense;  // a NaN stays
-  return dense < 0 ? -smallest : smallest;
-}
-
 __global__ void __launch_bounds__(kObjectiveThreads) StudentObjective(ObjectiveArguments args) {
   const int64_t n = int64_t{blockIdx.x} * kObjectiveThreads + threadIdx.x;
   if (n >= args.num_rows) return;
@@ -85,34 +76,9 @@ __global__ void __launch_bounds__(kObjectiveThreads) StudentObjective(ObjectiveA
   args.loss[n] = static_cast<float>(row.loss);
   if (args.entry_ids == nullptr) return;  // no gradient is asked for
 
-  const double weight = args.row_weights[n];
-  int32_t* ids = args.entry_ids + n * (k + 1);
-  float* values = args.entry_values + n * (k + 1);
-  if (row.sampled_index >= 0) gradient[row.sampled_index] += row.sampled;
-  double largest = row.sampled_index >= 0 ? 0 : fabs(row.sampled * weight);
-  for (int32_t j = 0; j < input.k; ++j) {
-    const double size = fabs(gradient[j] * weight);
-    largest = size > largest ? size : largest;
-  }
-  const double dense = row.dense * weight;
-  float scale = 1;
-  if (args.dense) {
-    scale = static_cast<float>(RowScale(dense, largest, input.rest.sum));
-    // A gradient below the smallest normal float32: the row has none.
-    if (fabsf(scale) < std::numeric_limits<float>::min()) scale = 0;
-  }
-  const double inverse = scale == 0 ? 0 : weight / scale;
-  args.row_scale[n] = scale;
-  for (int32_t j = 0; j < args.k; ++j) {
-    ids[j] = j < input.k ? input.ids[j] : -1;
-    values[j] = j < input.k ? static_cast<float>(gradient[j] * inverse) : 0;
-  }
-  // y outside of the support: its share of the dense part and the sampled token's own.
-  const double x = (static_cast<double>(input.sampled_logit) - input.rest.reference) * input.scale;
-  const double dense_y = args.dense && scale != 0 ? dense / scale * exp(x) : 0;
-  const bool outside = row.sampled_index < 0 && row.sampled != 0;
-  ids[k] = outside ? input.sampled_id : -1;
-  values[k] = outside ? static_cast<float>(dense_y + row.sampled * inverse) : 0;
+  args.row_scale[n] =
+      WriteRowEntries(input, row, args.row_weights[n], args.dense, args.k, gradient,
+                      args.entry_ids + n * (k + 1), args.entry_values + n * (k + 1));
 }
 
 // E[n, entry_ids] = entry_values, one thread per entry. Ids out of range were reported by the

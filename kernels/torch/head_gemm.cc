@@ -25,10 +25,8 @@ void CheckHeadInputs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH) 
               " but hidden is on ", hidden_NH.device());
 }
 
-int64_t RowsPerChunk(int64_t workspace_bytes, int64_t vocabulary_size, int64_t num_buffers,
-                     int64_t extra_row_bytes) {
-  const int64_t row_bytes =
-      vocabulary_size * num_buffers * static_cast<int64_t>(sizeof(float)) + extra_row_bytes;
+int64_t RowsPerChunk(int64_t workspace_bytes, int64_t vocabulary_size, int64_t num_buffers) {
+  const int64_t row_bytes = vocabulary_size * num_buffers * static_cast<int64_t>(sizeof(float));
   return std::max<int64_t>(1, workspace_bytes / row_bytes);
 }
 
@@ -55,9 +53,6 @@ void HeadGemm::Logits(const at::Tensor& hidden_CH, at::Tensor logits_CV) const {
 
 at::Tensor HeadGemm::Backward(const at::Tensor& d_logits_CV, const at::Tensor& hidden_CH,
                               at::Tensor d_lm_head_VH) const {
-  if (lm_head_VH_.is_cpu()) {
-    return CpuHeadBackward(d_logits_CV, hidden_CH, lm_head_VH_, d_lm_head_VH);
-  }
   if (lm_head_VH_.scalar_type() == at::kFloat) {
     if (d_lm_head_VH.defined()) d_lm_head_VH.addmm_(d_logits_CV.t(), hidden_CH);
     return at::mm(d_logits_CV, lm_head_VH_);
@@ -73,10 +68,6 @@ at::Tensor HeadGemm::Backward(const at::Tensor& d_logits_CV, const at::Tensor& h
     d_lm_head_VH.narrow(0, begin, num).add_(at::mm(d_block_Cv.t(), hidden_CH, at::kFloat));
   }
   return at::mm(d_logits_CV.to(at::kBFloat16), lm_head_VH_, at::kFloat);
-}
-
-int64_t HeadGemm::BackwardBytesPerRow() const {
-  return lm_head_VH_.is_cpu() ? CpuHeadBackwardBytesPerRow(lm_head_VH_.size(1)) : 0;
 }
 
 }  // namespace taopd

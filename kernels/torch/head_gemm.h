@@ -14,15 +14,15 @@ namespace taopd {
 // gradient) float16, of one dtype, on one device, and V fits int32.
 void CheckHeadInputs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH);
 
-// Rows per chunk so that `buffers` tensors of float32 [rows, V], and extra_row_bytes a row, stay
-// within workspace_bytes; at least 1.
-int64_t RowsPerChunk(int64_t workspace_bytes, int64_t vocabulary_size, int64_t num_buffers,
-                     int64_t extra_row_bytes = 0);
+// Rows per chunk so that `buffers` tensors of float32 [rows, V] stay within workspace_bytes; at
+// least 1.
+int64_t RowsPerChunk(int64_t workspace_bytes, int64_t vocabulary_size, int64_t num_buffers);
 
 // Rows per task of at::parallel_for: small vocabularies are not worth a thread per row.
 int64_t RowsPerTask(int64_t vocabulary_size);
 
-// On the CPU by the blocks of head_gemm_cpu.h, which also says what does not depend on what.
+// Logits on the CPU by the blocks of head_gemm_cpu.h, which also says what does not depend on what;
+// Backward by ATen, float32 only there (the student's head on the CPU is student_head_cpu.h).
 class HeadGemm {
  public:
   explicit HeadGemm(at::Tensor lm_head_VH);
@@ -33,9 +33,6 @@ class HeadGemm {
   // (float32, contiguous; skipped when undefined).
   at::Tensor Backward(const at::Tensor& d_logits_CV, const at::Tensor& hidden_CH,
                       at::Tensor d_lm_head_VH) const;
-
-  // Bytes per row, beyond logits and their gradient, that Backward allocates.
-  int64_t BackwardBytesPerRow() const;
 
  private:
   at::Tensor lm_head_VH_;

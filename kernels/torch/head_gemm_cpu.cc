@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <exception>
+#include <functional>
 #include <vector>
 
 #include "kernels/cpu/layer_loops.h"
@@ -29,11 +29,14 @@ const cpu::Bfloat16Bits* Bits(const BFloat16* data) {
 }
 cpu::Bfloat16Bits* Bits(BFloat16* data) { return reinterpret_cast<cpu::Bfloat16Bits*>(data); }
 
-// Blocks of the vocabulary: large enough that a block of d_hidden is written once per many
-// products, small enough for the second-level cache. A multiple of every tile's rows and of 16.
-constexpr int64_t kBlock = 144;
+int64_t NumBlocks(int64_t vocabulary_size) {
+  return (vocabulary_size + kVocabularyBlock - 1) / kVocabularyBlock;
+}
 
-int64_t NumBlocks(int64_t vocabulary_size) { return (vocabulary_size + kBlock - 1) / kBlock; }
+// Tokens of block i.
+int64_t SizeOfBlock(int64_t i, int64_t vocabulary_size) {
+  return std::min(kVocabularyBlock, vocabulary_size - i * kVocabularyBlock);
+}
 
 // Calls f(begin, end) for contiguous ranges of blocks, one a thread.
 template <typename F>
@@ -75,30 +78,31 @@ struct Weights {
   const void* data;
 };
 
-void PanelLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
-                 const at::Tensor& logits_CV) {
+using TakeBlock = std::function<void(int64_t block, float* logits, int64_t stride)>;
+
+void PanelLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH, const TakeBlock& take) {
   const cpu::PanelGemm& gemm = cpu::BestPanelGemm();
   const Weights weights(lm_head_VH);
   const int64_t num_rows = hidden_CH.size(0);
   const int64_t h = weights.hidden_size;
-  const int64_t padded_rows = RoundUp(num_rows, gemm.panel_width);
+  const int64_t padded_rows = RoundUp(num_rows, std::max<int64_t>(gemm.panel_width, 16));
   const at::Tensor hidden_panels = Buffer(padded_rows * h, at::kFloat);
   const at::Tensor wide_CH = hidden_CH.to(at::kFloat).contiguous();
   gemm.pack(wide_CH.const_data_ptr<float>(), ElementOrder::kColumns, h, h, num_rows,
             hidden_panels.mutable_data_ptr<float>());
   const float* panels = hidden_panels.const_data_ptr<float>();
-  float* logits = logits_CV.mutable_data_ptr<float>();
-  const int64_t stride = logits_CV.stride(0);
   ForBlockRanges(weights.vocabulary_size, [&](int64_t begin, int64_t end) {
-    const at::Tensor block_buffer = Buffer(kBlock * padded_rows, at::kFloat);
+    // Zeros: the columns beyond the rows are read, not used.
+    const at::Tensor block_buffer = at::zeros({kVocabularyBlock * padded_rows}, at::kFloat);
     float* block = block_buffer.mutable_data_ptr<float>();
     // Rows a cache line apart from a power of two: they would share few sets of the cache.
     const int64_t wide_stride = RoundUp(h, 16) + 16;
-    const at::Tensor wide_buffer = Buffer(weights.bf16 ? kBlock * wide_stride : 0, at::kFloat);
+    const at::Tensor wide_buffer =
+        Buffer(weights.bf16 ? kVocabularyBlock * wide_stride : 0, at::kFloat);
     float* wide = wide_buffer.mutable_data_ptr<float>();
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i * kBlock;
-      const int64_t num = std::min(kBlock, weights.vocabulary_size - first);
+      const int64_t first = i * kVocabularyBlock;
+      const int64_t num = SizeOfBlock(i, weights.vocabulary_size);
       const float* a = nullptr;
       int64_t a_stride = h;
       if (weights.bf16) {
@@ -112,46 +116,58 @@ void PanelLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
       }
       gemm.multiply(a, ElementOrder::kRows, a_stride, panels, num, num_rows, h, block, padded_rows,
                     /*accumulate=*/false);
-      StoreTransposed(block, padded_rows, num, num_rows, logits + first, stride);
+      take(i, block, padded_rows);
     }
   });
+}
+
+// to[v * num_rows + n] = factor_n e_vn for one block's tokens.
+void ScaleBlock(const cpu::LogitGradient& d_logits, int64_t block, int64_t v, float* to) {
+  const cpu::PanelGemm& gemm = cpu::BestPanelGemm();
+  const int64_t num_rows = d_logits.num_rows;
+  const float* factors = d_logits.factors_BC + block * num_rows;
+  const int64_t at = (block * kVocabularyBlock + v) * num_rows;
+  if (d_logits.dtype == DataType::kBFloat16) {
+    gemm.scale_bf16(static_cast<const cpu::Bfloat16Bits*>(d_logits.exps_VC) + at, factors, num_rows,
+                    to);
+  } else {
+    gemm.scale(static_cast<const float*>(d_logits.exps_VC) + at, factors, num_rows, to);
+  }
 }
 
 // d_lm_head rows that are updated at a time: their cache lines are read and written in order.
 constexpr int64_t kGradientRows = 36;
 
-void PanelBackward(const at::Tensor& d_logits_CV, const at::Tensor& hidden_CH,
-                   const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH, int64_t slice,
-                   int64_t num_slices, const float* hidden_panels, float* d_hidden) {
+// hidden_panels: of row_scale_n hidden_n.
+void PanelBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_VH,
+                   const at::Tensor& d_lm_head_VH, int64_t slice, int64_t num_slices,
+                   const float* hidden_panels, float* d_hidden) {
   const cpu::PanelGemm& gemm = cpu::BestPanelGemm();
   const Weights weights(lm_head_VH);
-  const int64_t num_rows = d_logits_CV.size(0);
+  const int64_t num_rows = d_logits.num_rows;
   const int64_t h = weights.hidden_size;
-  const float* d_logits = d_logits_CV.const_data_ptr<float>();
-  const int64_t stride = d_logits_CV.stride(0);
   float* d_lm_head = d_lm_head_VH.defined() ? d_lm_head_VH.mutable_data_ptr<float>() : nullptr;
-  const at::Tensor panel_buffer = Buffer(kBlock * RoundUp(h, gemm.panel_width), at::kFloat);
+  const at::Tensor panel_buffer =
+      Buffer(kVocabularyBlock * RoundUp(h, gemm.panel_width), at::kFloat);
   float* panels = panel_buffer.mutable_data_ptr<float>();
-  const at::Tensor block_buffer = Buffer(kBlock * num_rows, at::kFloat);
+  const at::Tensor block_buffer = Buffer(kVocabularyBlock * num_rows, at::kFloat);
   float* block = block_buffer.mutable_data_ptr<float>();
 
   const int64_t num_blocks = NumBlocks(weights.vocabulary_size);
   const int64_t end_block = num_blocks * (slice + 1) / num_slices;
   for (int64_t i = num_blocks * slice / num_slices; i < end_block; ++i) {
-    const int64_t first = i * kBlock;
-    const int64_t num = std::min(kBlock, weights.vocabulary_size - first);
-    for (int64_t n = 0; n < num_rows; ++n) {
-      std::memcpy(block + n * kBlock, d_logits + n * stride + first, num * sizeof(float));
-    }
+    const int64_t first = i * kVocabularyBlock;
+    const int64_t num = SizeOfBlock(i, weights.vocabulary_size);
+    for (int64_t v = 0; v < num; ++v) ScaleBlock(d_logits, i, v, block + v * num_rows);
     if (weights.bf16) {
       gemm.pack_bf16(Bits(weights.Bf16Row(first)), ElementOrder::kRows, h, num, h, panels);
     } else {
       gemm.pack(weights.FloatRow(first), ElementOrder::kRows, h, num, h, panels);
     }
-    gemm.multiply(block, ElementOrder::kRows, kBlock, panels, num_rows, h, num, d_hidden, h,
+    gemm.multiply(block, ElementOrder::kColumns, num_rows, panels, num_rows, h, num, d_hidden, h,
                   /*accumulate=*/true);
     for (int64_t v = 0; d_lm_head != nullptr && v < num; v += kGradientRows) {
-      gemm.multiply(block + v, ElementOrder::kColumns, kBlock, hidden_panels,
+      gemm.multiply(block + v * num_rows, ElementOrder::kRows, num_rows, hidden_panels,
                     std::min(kGradientRows, num - v), h, num_rows, d_lm_head + (first + v) * h, h,
                     /*accumulate=*/true);
     }
@@ -202,8 +218,8 @@ void Release(const Bfloat16Gemm& gemm) {
   if (gemm.release != nullptr) gemm.release();
 }
 
-void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
-                const at::Tensor& logits_CV, const Bfloat16Gemm& gemm) {
+void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH, const TakeBlock& take,
+                const Bfloat16Gemm& gemm) {
   const Weights weights(lm_head_VH);
   const int64_t num_rows = hidden_CH.size(0);
   const int64_t h = weights.hidden_size;
@@ -213,59 +229,58 @@ void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
   PackPairs(hidden.const_data_ptr<BFloat16>(), 1, h, h, num_rows, h, padded_rows,
             pair_buffer.mutable_data_ptr<BFloat16>());
   const BFloat16* pairs = pair_buffer.const_data_ptr<BFloat16>();
-  float* logits = logits_CV.mutable_data_ptr<float>();
-  const int64_t stride = logits_CV.stride(0);
   ForBlockRanges(weights.vocabulary_size, [&](int64_t begin, int64_t end) {
-    const at::Tensor block_buffer = Buffer(kBlock * padded_rows, at::kFloat);
+    const at::Tensor block_buffer = Buffer(kVocabularyBlock * padded_rows, at::kFloat);
     float* block = block_buffer.mutable_data_ptr<float>();
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i * kBlock;
-      const int64_t num = std::min(kBlock, weights.vocabulary_size - first);
+      const int64_t num = SizeOfBlock(i, weights.vocabulary_size);
       MultiplyInColumns(gemm, num, padded_rows, h, h, padded_rows, padded_rows,
-                        /*accumulate=*/false, weights.Bf16Row(first), pairs, block);
-      StoreTransposed(block, padded_rows, num, num_rows, logits + first, stride);
+                        /*accumulate=*/false, weights.Bf16Row(i * kVocabularyBlock), pairs, block);
+      take(i, block, padded_rows);
     }
     Release(gemm);
   });
 }
 
-void PairBackward(const at::Tensor& d_logits_CV, const at::Tensor& lm_head_VH,
+// hidden_pairs: of row_scale_n hidden_n.
+void PairBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_VH,
                   const at::Tensor& d_lm_head_VH, int64_t slice, int64_t num_slices,
                   const BFloat16* hidden_pairs, float* d_hidden, const Bfloat16Gemm& gemm) {
   const Weights weights(lm_head_VH);
-  const int64_t num_rows = d_logits_CV.size(0);
+  const int64_t num_rows = d_logits.num_rows;
   const int64_t padded_rows = RoundUp(num_rows, kPairRows);
   const int64_t h = weights.hidden_size;
-  const float* d_logits = d_logits_CV.const_data_ptr<float>();
-  const int64_t stride = d_logits_CV.stride(0);
   float* d_lm_head = d_lm_head_VH.defined() ? d_lm_head_VH.mutable_data_ptr<float>() : nullptr;
-  const at::Tensor pair_buffer = Buffer(kBlock * h, at::kBFloat16);
+  const at::Tensor pair_buffer = Buffer(kVocabularyBlock * h, at::kBFloat16);
   BFloat16* pairs = pair_buffer.mutable_data_ptr<BFloat16>();
-  // The block's gradient by rows [C, block] and by vocabulary [block, C].
-  const at::Tensor row_buffer = at::zeros({padded_rows * kBlock}, at::kBFloat16);
-  const at::Tensor column_buffer = at::zeros({padded_rows * kBlock}, at::kBFloat16);
-  BFloat16* by_row = row_buffer.mutable_data_ptr<BFloat16>();
+  // The block's gradient by vocabulary [block, C] and by rows [C, block].
+  const at::Tensor token_buffer = Buffer(num_rows, at::kFloat);
+  float* token = token_buffer.mutable_data_ptr<float>();
+  const at::Tensor column_buffer = at::zeros({padded_rows * kVocabularyBlock}, at::kBFloat16);
+  const at::Tensor row_buffer = at::zeros({padded_rows * kVocabularyBlock}, at::kBFloat16);
   BFloat16* by_column = column_buffer.mutable_data_ptr<BFloat16>();
+  BFloat16* by_row = row_buffer.mutable_data_ptr<BFloat16>();
 
   const auto narrow = cpu::BestLayerLoops(DataType::kBFloat16).narrow;
   const int64_t num_blocks = NumBlocks(weights.vocabulary_size);
   const int64_t end_block = num_blocks * (slice + 1) / num_slices;
   for (int64_t i = num_blocks * slice / num_slices; i < end_block; ++i) {
-    const int64_t first = i * kBlock;
-    const int64_t num = std::min(kBlock, weights.vocabulary_size - first);
+    const int64_t first = i * kVocabularyBlock;
+    const int64_t num = SizeOfBlock(i, weights.vocabulary_size);
     const int64_t padded_num = RoundUp(num, 2);
+    for (int64_t v = 0; v < num; ++v) {
+      ScaleBlock(d_logits, i, v, token);
+      narrow(token, num_rows, by_column + v * padded_rows);  // exact: powers of two
+    }
     for (int64_t n = 0; n < num_rows; ++n) {
-      narrow(d_logits + n * stride + first, num, by_row + n * kBlock);
-      for (int64_t v = num; v < padded_num; ++v) by_row[n * kBlock + v] = BFloat16(0);
+      BFloat16* row = by_row + n * kVocabularyBlock;
+      for (int64_t v = 0; v < num; ++v) row[v] = by_column[v * padded_rows + n];
+      for (int64_t v = num; v < padded_num; ++v) row[v] = BFloat16(0);
     }
     PackPairs(weights.Bf16Row(first), h, 1, num, h, padded_num, h, pairs);
-    MultiplyInColumns(gemm, padded_rows, h, padded_num, kBlock, h, h, /*accumulate=*/true, by_row,
-                      pairs, d_hidden);
+    MultiplyInColumns(gemm, padded_rows, h, padded_num, kVocabularyBlock, h, h, /*accumulate=*/true,
+                      by_row, pairs, d_hidden);
     if (d_lm_head == nullptr) continue;
-    for (int64_t v = 0; v < num; ++v) {
-      for (int64_t n = 0; n < num_rows; ++n)
-        by_column[v * padded_rows + n] = by_row[n * kBlock + v];
-    }
     MultiplyInColumns(gemm, num, h, padded_rows, padded_rows, h, h, /*accumulate=*/true, by_column,
                       hidden_pairs, d_lm_head + first * h);
   }
@@ -352,47 +367,70 @@ std::string CpuHeadGemmName(at::ScalarType dtype) {
          cpu::BestPanelGemm().name;
 }
 
+int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const Bfloat16Gemm& bfloat16) {
+  if (UsePairs(lm_head_VH, bfloat16)) return kPairRows;
+  return std::max<int64_t>(cpu::BestPanelGemm().panel_width, 16);
+}
+
 int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size) {
   // hidden as float32 and as panels; one partial d_hidden a thread.
   return hidden_size * static_cast<int64_t>(sizeof(float)) * (2 + at::get_num_threads());
 }
 
-void CpuHeadLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
-                   const at::Tensor& logits_CV, const Bfloat16Gemm& bfloat16) {
+void CpuHeadLogitBlocks(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
+                        const TakeBlock& take, const Bfloat16Gemm& bfloat16) {
   if (hidden_CH.size(0) == 0) return;
   const at::Tensor weights_VH = lm_head_VH.contiguous();
   if (UsePairs(weights_VH, bfloat16)) {
-    PairLogits(hidden_CH, weights_VH, logits_CV, bfloat16);
+    PairLogits(hidden_CH, weights_VH, take, bfloat16);
   } else {
-    PanelLogits(hidden_CH, weights_VH, logits_CV);
+    PanelLogits(hidden_CH, weights_VH, take);
   }
 }
 
-at::Tensor CpuHeadBackward(const at::Tensor& d_logits_CV, const at::Tensor& hidden_CH,
+void CpuHeadLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
+                   const at::Tensor& logits_CV, const Bfloat16Gemm& bfloat16) {
+  float* logits = logits_CV.mutable_data_ptr<float>();
+  const int64_t num_rows = hidden_CH.size(0);
+  const int64_t logits_stride = logits_CV.stride(0);
+  CpuHeadLogitBlocks(
+      hidden_CH, lm_head_VH,
+      [&](int64_t i, const float* block, int64_t stride) {
+        StoreTransposed(block, stride, SizeOfBlock(i, lm_head_VH.size(0)), num_rows,
+                        logits + i * kVocabularyBlock, logits_stride);
+      },
+      bfloat16);
+}
+
+at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor& hidden_CH,
                            const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH,
                            const Bfloat16Gemm& bfloat16) {
   const at::Tensor weights_VH = lm_head_VH.contiguous();
-  const int64_t num_rows = d_logits_CV.size(0);
+  const int64_t num_rows = d_logits.num_rows;
   const int64_t h = weights_VH.size(1);
+  TORCH_CHECK(d_logits.block_size == kVocabularyBlock && hidden_CH.size(0) == num_rows &&
+                  d_logits.vocabulary_size == weights_VH.size(0),
+              "d_logits is [", num_rows, ", ", d_logits.vocabulary_size, "] in blocks of ",
+              d_logits.block_size, ", hidden ", hidden_CH.sizes(), ", lm_head ",
+              weights_VH.sizes());
   if (num_rows == 0) return at::zeros({0, h}, at::kFloat);
+  const at::Tensor row_scale_C1 =
+      at::from_blob(const_cast<float*>(d_logits.row_scale_C), {num_rows, 1}, at::kFloat);
+  // A row's scale belongs to both products: to hidden's rows in one, to the result's in the other.
+  const at::Tensor hidden = hidden_CH.to(at::kFloat).mul(row_scale_C1);
   const bool pairs = UsePairs(weights_VH, bfloat16);
   const int64_t padded_rows = pairs ? RoundUp(num_rows, kPairRows) : num_rows;
-  const at::Tensor hidden = hidden_CH.contiguous();
   at::Tensor packed_hidden;
   if (pairs) {
     packed_hidden = Buffer(padded_rows * h, at::kBFloat16);
-    PackPairs(hidden.const_data_ptr<BFloat16>(), h, 1, num_rows, h, padded_rows, h,
+    const at::Tensor narrow = hidden.to(at::kBFloat16);
+    PackPairs(narrow.const_data_ptr<BFloat16>(), h, 1, num_rows, h, padded_rows, h,
               packed_hidden.mutable_data_ptr<BFloat16>());
   } else {
     const cpu::PanelGemm& gemm = cpu::BestPanelGemm();
     packed_hidden = Buffer(num_rows * RoundUp(h, gemm.panel_width), at::kFloat);
-    float* panels = packed_hidden.mutable_data_ptr<float>();
-    if (hidden.scalar_type() == at::kBFloat16) {
-      gemm.pack_bf16(Bits(hidden.const_data_ptr<BFloat16>()), ElementOrder::kRows, h, num_rows, h,
-                     panels);
-    } else {
-      gemm.pack(hidden.const_data_ptr<float>(), ElementOrder::kRows, h, num_rows, h, panels);
-    }
+    gemm.pack(hidden.const_data_ptr<float>(), ElementOrder::kRows, h, num_rows, h,
+              packed_hidden.mutable_data_ptr<float>());
   }
 
   const int64_t num_slices =
@@ -402,10 +440,10 @@ at::Tensor CpuHeadBackward(const at::Tensor& d_logits_CV, const at::Tensor& hidd
     for (int64_t slice = begin; slice < end; ++slice) {
       float* d_hidden = partial_SCH.mutable_data_ptr<float>() + slice * padded_rows * h;
       if (pairs) {
-        PairBackward(d_logits_CV, weights_VH, d_lm_head_VH, slice, num_slices,
+        PairBackward(d_logits, weights_VH, d_lm_head_VH, slice, num_slices,
                      packed_hidden.const_data_ptr<BFloat16>(), d_hidden, bfloat16);
       } else {
-        PanelBackward(d_logits_CV, hidden, weights_VH, d_lm_head_VH, slice, num_slices,
+        PanelBackward(d_logits, weights_VH, d_lm_head_VH, slice, num_slices,
                       packed_hidden.const_data_ptr<float>(), d_hidden);
       }
     }
@@ -414,7 +452,7 @@ at::Tensor CpuHeadBackward(const at::Tensor& d_logits_CV, const at::Tensor& hidd
   for (int64_t slice = 1; slice < num_slices; ++slice) {
     d_hidden_CH.add_(partial_SCH.select(0, slice).narrow(0, 0, num_rows));
   }
-  return d_hidden_CH;
+  return d_hidden_CH.mul_(row_scale_C1);
 }
 
 }  // namespace taopd

@@ -8,6 +8,8 @@
 // From panels, a logit does not depend on the other rows of the call, nor on the number of threads:
 // bit for bit (brgemm does not promise it).
 // d_lm_head does not depend on the number of threads; d_hidden sums one partial result a thread.
+// With bfloat16 weights the gradient of the logits is rounded to bfloat16 once (some 0.15 % of
+// d_hidden), and so is hidden times a row scale on pairs.
 //
 // Shapes: C rows of a chunk, H hidden, V vocabulary.
 #pragma once
@@ -15,7 +17,10 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
+
+#include "kernels/cpu/logit_gradient.h"
 
 namespace taopd {
 
@@ -37,16 +42,33 @@ const Bfloat16Gemm& BestBfloat16Gemm();
 // What computes the products of this dtype here, for benchmarks: "float32 panels, avx2".
 std::string CpuHeadGemmName(at::ScalarType dtype);
 
-// Bytes per row, beyond the logits, that CpuHeadBackward allocates for a chunk.
-int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size);
+// Tokens per block of the vocabulary, but for the last: large enough that a block of d_hidden is
+// written once per many products, small enough for the second-level cache. A multiple of every
+// tile's rows and of 16.
+inline constexpr int64_t kVocabularyBlock = 144;
+
+// Computes logits = hidden lm_head^T block by block and calls take for each, from any thread: the
+// logit of token block * kVocabularyBlock + v and row n is logits[v * stride + n], float32; stride
+// is a multiple of 16. `take` may spoil the block.
+void CpuHeadLogitBlocks(
+    const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
+    const std::function<void(int64_t block, float* logits, int64_t stride)>& take,
+    const Bfloat16Gemm& bfloat16 = BestBfloat16Gemm());
 
 // logits [C, V] (float32, rows contiguous) = hidden lm_head^T.
 void CpuHeadLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
                    const at::Tensor& logits_CV, const Bfloat16Gemm& bfloat16 = BestBfloat16Gemm());
 
+// Rows that the products take at a time: chunks should be multiples of it.
+int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const Bfloat16Gemm& bfloat16);
+
+// Bytes per row that CpuHeadBackward allocates for a chunk.
+int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size);
+
 // Returns d_hidden [C, H] = d_logits lm_head, float32, and d_lm_head (float32 [V, H], skipped when
-// undefined) += d_logits^T hidden. One pass over lm_head and d_lm_head.
-at::Tensor CpuHeadBackward(const at::Tensor& d_logits_CV, const at::Tensor& hidden_CH,
+// undefined) += d_logits^T hidden. One pass over lm_head and d_lm_head. d_logits is in blocks of
+// kVocabularyBlock and in the dtype of lm_head, which is float32 or bfloat16.
+at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor& hidden_CH,
                            const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH,
                            const Bfloat16Gemm& bfloat16 = BestBfloat16Gemm());
 

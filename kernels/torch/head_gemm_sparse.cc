@@ -36,11 +36,9 @@ bool SparseBackwardIsCheaper(int64_t k, int64_t vocabulary_size) {
   return (k + 1) * 8 <= vocabulary_size;
 }
 
-at::Tensor CpuHeadBackwardSparse(const at::Tensor& d_logits_CV, const at::Tensor& support_ids_Ck,
-                                 const at::Tensor& sampled_ids_C, const at::Tensor& hidden_CH,
+at::Tensor CpuHeadBackwardSparse(const cpu::LogitEntries& d_logits, const at::Tensor& hidden_CH,
                                  const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH) {
-  const int64_t num_rows = d_logits_CV.size(0);
-  const int64_t k = support_ids_Ck.defined() ? support_ids_Ck.size(1) : 0;
+  const int64_t num_rows = d_logits.num_rows;
   const int64_t h = lm_head_VH.size(1);
   const at::Tensor weights_VH = lm_head_VH.contiguous();
   const at::Tensor hidden = hidden_CH.contiguous();
@@ -50,18 +48,10 @@ at::Tensor CpuHeadBackwardSparse(const at::Tensor& d_logits_CV, const at::Tensor
   std::vector<int64_t> first_of_row;
   for (int64_t n = 0; n < num_rows; ++n) {
     first_of_row.push_back(static_cast<int64_t>(entries.size()));
-    const float* d_logits = d_logits_CV.const_data_ptr<float>() + n * d_logits_CV.stride(0);
-    const int32_t* ids = k > 0 ? support_ids_Ck.const_data_ptr<int32_t>() + n * k : nullptr;
-    const int32_t sampled = sampled_ids_C.const_data_ptr<int32_t>()[n];
-    const auto add = [&](int32_t id) {
-      if (d_logits[id] != 0) entries.push_back({id, static_cast<int32_t>(n), d_logits[id]});
-    };
-    bool sampled_in_support = false;
-    for (int64_t j = 0; j < k && ids[j] >= 0; ++j) {
-      add(ids[j]);
-      sampled_in_support = sampled_in_support || ids[j] == sampled;
+    for (int64_t i = n * d_logits.per_row; i < (n + 1) * d_logits.per_row; ++i) {
+      if (d_logits.ids_Ce[i] < 0 || d_logits.values_Ce[i] == 0) continue;
+      entries.push_back({d_logits.ids_Ce[i], static_cast<int32_t>(n), d_logits.values_Ce[i]});
     }
-    if (!sampled_in_support) add(sampled);
   }
   first_of_row.push_back(static_cast<int64_t>(entries.size()));
 

@@ -6,16 +6,17 @@
 
 #include <ATen/ATen.h>
 
+#include "kernels/cpu/logit_gradient.h"
+
 namespace taopd {
 
 // Whether CpuHeadBackwardSparse with k + 1 columns a row is cheaper than CpuHeadBackward.
 bool SparseBackwardIsCheaper(int64_t k, int64_t vocabulary_size);
 
-// What CpuHeadBackward (head_gemm_cpu.h) returns and adds, where row n of d_logits (float32) is
-// zero but at support_ids[n] (int32 [C, k]; negative ids are padding; may be undefined) and at
-// sampled_ids[n] (int32 [C]). Sums run in a fixed order: the same bits for any number of threads.
-at::Tensor CpuHeadBackwardSparse(const at::Tensor& d_logits_CV, const at::Tensor& support_ids_Ck,
-                                 const at::Tensor& sampled_ids_C, const at::Tensor& hidden_CH,
+// What CpuHeadBackward (head_gemm_cpu.h) returns and adds, where the logits' gradient is zero but
+// for the entries, in their own units (a scale of 1). Sums run in a fixed order: the same bits for
+// any number of threads.
+at::Tensor CpuHeadBackwardSparse(const cpu::LogitEntries& d_logits, const at::Tensor& hidden_CH,
                                  const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH);
 
 }  // namespace taopd

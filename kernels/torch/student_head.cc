@@ -1,20 +1,16 @@
 #include "kernels/torch/student_head.h"
 
-#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <limits>
 
-#include "kernels/cpu/student_rows.h"
 #ifdef TAOPD_CUDA
 #include "kernels/torch/cuda_heads.h"
 #endif
 #include "kernels/torch/head_gemm.h"
-#include "kernels/torch/head_gemm_sparse.h"
+#include "kernels/torch/student_head_cpu.h"
 #include "kernels/torch/student_rows_aten.h"
 #include "taopd/check_objective.h"
 
@@ -86,81 +82,6 @@ HeadTargets ContiguousTargets(HeadTargets targets) {
   return targets;
 }
 
-HeadTargets NarrowTargets(HeadTargets targets, int64_t begin, int64_t num) {
-  for (at::Tensor* tensor :
-       {&targets.support_ids_Nk, &targets.teacher_log_probs_Nk, &targets.teacher_log_tail_N,
-        &targets.sampled_ids_N, &targets.teacher_sampled_log_probs_N, &targets.teacher_entropy_N,
-        &targets.behavior_log_probs_N, &targets.row_weights_N}) {
-    if (tensor->defined()) *tensor = tensor->narrow(0, begin, num);
-  }
-  return targets;
-}
-
-template <typename T>
-const T* RowOrNull(const at::Tensor& tensor, int64_t row, int64_t stride) {
-  return tensor.defined() ? tensor.const_data_ptr<T>() + row * stride : nullptr;
-}
-
-float ValueOrNan(const at::Tensor& tensor, int64_t row) {
-  return tensor.defined() ? tensor.const_data_ptr<float>()[row]
-                          : std::numeric_limits<float>::quiet_NaN();
-}
-
-// Each chunk reads lm_head twice and reads and writes all of d_lm_head, so there should be few and
-// equal ones; in whole tiles of every matrix product (head_gemm_cpu.h) where that adds no chunk.
-int64_t RowsOfChunk(int64_t num_rows, int64_t max_rows) {
-  if (num_rows <= max_rows) return std::max<int64_t>(1, num_rows);
-  const int64_t num_chunks = (num_rows + max_rows - 1) / max_rows;
-  const int64_t rows = (num_rows + num_chunks - 1) / num_chunks;
-  for (int64_t tile : {96, 48, 16}) {
-    const int64_t in_tiles = (rows + tile - 1) / tile * tile;
-    if (in_tiles <= max_rows) return in_tiles;
-  }
-  return rows;
-}
-
-// The row kernel over a chunk on the CPU; same contract as StudentRowsAten. Returns whether any
-// row's gradient has more columns than the support and the sampled token.
-bool StudentRowsCpu(const HeadTargets& targets, const HeadOptions& options, at::Tensor logits_CV,
-                    at::Tensor loss_C, at::Tensor metrics_CM) {
-  const int64_t vocabulary_size = logits_CV.size(1);
-  const int64_t k = targets.support_ids_Nk.defined() ? targets.support_ids_Nk.size(1) : 0;
-  float* logits = logits_CV.mutable_data_ptr<float>();
-  float* loss = loss_C.mutable_data_ptr<float>();
-  float* all_metrics = metrics_CM.mutable_data_ptr<float>();
-  std::atomic<cpu::RowStatus> status{cpu::RowStatus::kOk};
-  std::atomic<bool> dense{false};
-  at::parallel_for(
-      0, logits_CV.size(0), RowsPerTask(vocabulary_size), [&](int64_t begin, int64_t end) {
-        cpu::StudentRowScratch scratch;
-        for (int64_t n = begin; n < end; ++n) {
-          cpu::StudentRowTargets row;
-          row.support_ids = RowOrNull<int32_t>(targets.support_ids_Nk, n, k);
-          row.teacher_log_probs = RowOrNull<float>(targets.teacher_log_probs_Nk, n, k);
-          row.k = static_cast<int32_t>(k);
-          row.teacher_log_tail = ValueOrNan(targets.teacher_log_tail_N, n);
-          row.sampled_id = targets.sampled_ids_N.const_data_ptr<int32_t>()[n];
-          row.teacher_sampled_log_prob = ValueOrNan(targets.teacher_sampled_log_probs_N, n);
-          row.teacher_entropy = ValueOrNan(targets.teacher_entropy_N, n);
-          row.behavior_log_prob = RowOrNull<float>(targets.behavior_log_probs_N, n, 1);
-          row.weight = targets.row_weights_N.const_data_ptr<float>()[n];
-          cpu::StudentRowNumbers numbers;
-          const cpu::RowStatus row_status =
-              cpu::StudentRow(options.objective, options.temperature, options.top_k_metrics, row,
-                              logits + n * vocabulary_size, vocabulary_size, &scratch, &numbers);
-          if (row_status != cpu::RowStatus::kOk) {
-            status = row_status;
-            return;
-          }
-          if (numbers.dense) dense = true;
-          loss[n] = numbers.loss;
-          std::copy_n(numbers.metrics, kNumHeadMetrics, all_metrics + n * kNumHeadMetrics);
-        }
-      });
-  TORCH_CHECK(status.load() == cpu::RowStatus::kOk, cpu::Describe(status.load()));
-  return dense;
-}
-
 }  // namespace
 
 HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
@@ -188,18 +109,18 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
     return StudentHeadCuda(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
   }
 #endif
+  if (device.is_cpu()) return StudentHeadCpu(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
+
+  // Other devices: the composition of ATen's operations.
   const at::TensorOptions cpu_float = at::TensorOptions().dtype(at::kFloat);
   HeadOutput output;
   at::Tensor loss_N = at::empty({num_rows}, cpu_float);
   output.metrics_NM = at::empty({num_rows, kNumHeadMetrics}, cpu_float);
   output.d_hidden_NH = at::empty(hidden_NH.sizes(), hidden_NH.options());
-
-  const int64_t support_size = rows.support_ids_Nk.defined() ? rows.support_ids_Nk.size(1) : 0;
   const HeadGemm gemm(lm_head_VH.detach());
-  const int64_t num_buffers = device.is_cpu() ? 1 : 3;  // the ATen composition holds copies
-  const int64_t chunk =
-      RowsOfChunk(num_rows, RowsPerChunk(options.workspace_bytes, vocabulary_size, num_buffers,
-                                         gemm.BackwardBytesPerRow()));
+  constexpr int64_t kNumBuffers = 3;  // it holds copies
+  const int64_t chunk = std::clamp<int64_t>(
+      num_rows, 1, RowsPerChunk(options.workspace_bytes, vocabulary_size, kNumBuffers));
   at::Tensor workspace_CV =
       at::empty({chunk, vocabulary_size}, hidden_NH.options().dtype(at::kFloat));
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
@@ -207,22 +128,11 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
     const at::Tensor hidden_CH = hidden_NH.narrow(0, begin, num);
     const at::Tensor logits_CV = workspace_CV.narrow(0, 0, num);
     gemm.Logits(hidden_CH, logits_CV);
-    const HeadTargets targets_C = NarrowTargets(rows, begin, num);
-    const at::Tensor loss_C = loss_N.narrow(0, begin, num);
-    const at::Tensor metrics_CM = output.metrics_NM.narrow(0, begin, num);
-    bool dense = true;
-    if (device.is_cpu()) {
-      dense = StudentRowsCpu(targets_C, options, logits_CV, loss_C, metrics_CM) ||
-              !SparseBackwardIsCheaper(support_size, vocabulary_size);
-    } else {
-      StudentRowsAten(targets_C, options, logits_CV, loss_C, metrics_CM);
-    }
+    StudentRowsAten(NarrowTargets(rows, begin, num), options, logits_CV,
+                    loss_N.narrow(0, begin, num), output.metrics_NM.narrow(0, begin, num));
     // logits_CV now holds w d loss / d logits.
     output.d_hidden_NH.narrow(0, begin, num)
-        .copy_(dense ? gemm.Backward(logits_CV, hidden_CH, d_lm_head_VH)
-                     : CpuHeadBackwardSparse(logits_CV, targets_C.support_ids_Nk,
-                                             targets_C.sampled_ids_N, hidden_CH, lm_head_VH,
-                                             d_lm_head_VH));
+        .copy_(gemm.Backward(logits_CV, hidden_CH, d_lm_head_VH));
   }
   output.loss_N = loss_N.to(device);
   return output;

@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/student_rows.h"
+#include "kernels/cpu/row_support.h"
 
 namespace taopd {
 namespace {

@@ -93,4 +93,51 @@ TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerm
   return out;
 }
 
+// The number by which a row of exponentials is multiplied. Not the dense factor alone: the entries
+// are divided by it, and where the dense factor is tiny or zero beside them they would overflow.
+// Raising it to 2^-24 of the largest entry over the exponentials' sum adds a dense gradient of less
+// than 6e-8 of that entry.
+TAOPD_HOST_DEVICE inline double RowScale(double dense, double largest_entry, double sum) {
+  const double smallest = std::ldexp(largest_entry, -24) / (sum > 1 ? sum : 1.0);
+  if (!(std::fabs(dense) < smallest)) return dense;  // a NaN stays
+  return dense < 0 ? -smallest : smallest;
+}
+
+// The gradient of a row's logits, times its weight, as the matrix products of the heads take it:
+// scale * e_v with e_v = exp((z_v - reference) scale), but for up to k + 1 entries, whose e_v is in
+// values[k + 1] under its id in ids[k + 1] (-1: none): the support, and y where it is outside of it
+// and has a gradient of its own. `support_gradient` is FinishStudentRow's, spoilt after. Returns
+// the scale. with_dense = false: e_v is 0 but for the entries, and the scale is 1.
+TAOPD_HOST_DEVICE inline float WriteRowEntries(const StudentRowInput& input,
+                                               const StudentRowGradient& row, double weight,
+                                               bool with_dense, int32_t k, double* support_gradient,
+                                               int32_t* ids, float* values) {
+  if (row.sampled_index >= 0) support_gradient[row.sampled_index] += row.sampled;
+  double largest = row.sampled_index >= 0 ? 0 : std::fabs(row.sampled * weight);
+  for (int32_t j = 0; j < input.k; ++j) {
+    const double size = std::fabs(support_gradient[j] * weight);
+    largest = size > largest ? size : largest;
+  }
+  const double dense = row.dense * weight;
+  float scale = 1;
+  if (with_dense) {
+    constexpr float kSmallestNormal = 1.17549435e-38f;
+    scale = static_cast<float>(RowScale(dense, largest, input.rest.sum));
+    // A gradient below the smallest normal float32: the row has none.
+    if (std::fabs(scale) < kSmallestNormal) scale = 0;
+  }
+  const double inverse = scale == 0 ? 0 : weight / scale;
+  for (int32_t j = 0; j < k; ++j) {
+    ids[j] = j < input.k ? input.ids[j] : -1;
+    values[j] = j < input.k ? static_cast<float>(support_gradient[j] * inverse) : 0;
+  }
+  // y outside of the support: its share of the dense part and the sampled token's own.
+  const double x = (static_cast<double>(input.sampled_logit) - input.rest.reference) * input.scale;
+  const double dense_y = with_dense && scale != 0 ? dense / scale * std::exp(x) : 0;
+  const bool outside = row.sampled_index < 0 && row.sampled != 0;
+  ids[k] = outside ? input.sampled_id : -1;
+  values[k] = outside ? static_cast<float>(dense_y + row.sampled * inverse) : 0;
+  return scale;
+}
+
 }  // namespace taopd

@@ -1,4 +1,4 @@
-// The student's head of kernels/cuda against the CPU's row kernel with plain products in float64:
+// The student's head of kernels/cuda against plain rows and products in float64:
 // on a GPU (tests/gpu), and the same source on the CPU through the emulated runtime.
 #include "taopd/fused_head.h"
 
@@ -9,7 +9,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/cpu/student_rows.h"
+#include "kernels/cpu/dense_row.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/cuda/head_problem.h"
 
@@ -162,40 +162,42 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 * kMegabyte, boo
   return results;
 }
 
+// By the plain float64 row (kernels/cpu/dense_row.h).
 Results Expected(const Case& c) {
   const HeadMatrices& m = c.matrices;
   const Targets& t = c.targets;
   Results expected;
   std::vector<double> d_lm_head(m.vocabulary_size * m.hidden_size, kInitialDLmHead);
-  cpu::StudentRowScratch scratch;
   const auto value = [](const std::vector<float>& values, int64_t n) {
     return values.empty() ? kNan : values[n];
   };
+  const double scale = static_cast<float>(1 / c.temperature);
   for (int64_t n = 0; n < m.num_rows; ++n) {
-    std::vector<float> row = m.Logits(n);
-    cpu::StudentRowTargets targets;
-    targets.support_ids = t.support_ids.data() + n * t.k;
-    targets.teacher_log_probs = t.teacher_log_probs.data() + n * t.k;
-    targets.k = t.k;
-    targets.teacher_log_tail = value(t.teacher_log_tail, n);
-    targets.sampled_id = t.sampled_ids[n];
-    targets.teacher_sampled_log_prob = value(t.teacher_sampled, n);
-    targets.teacher_entropy = value(t.teacher_entropy, n);
-    targets.behavior_log_prob = t.behavior.empty() ? nullptr : &t.behavior[n];
-    targets.weight = t.weights[n];
-    cpu::StudentRowNumbers numbers;
-    EXPECT_EQ(cpu::StudentRow(c.objective, c.temperature, c.top_k_metrics, targets, row.data(),
-                              m.vocabulary_size, &scratch, &numbers),
-              cpu::RowStatus::kOk);
-    expected.loss.push_back(numbers.loss);
-    expected.metrics.insert(expected.metrics.end(), numbers.metrics,
-                            numbers.metrics + kNumHeadMetrics);
+    cpu::DenseRow dense;
+    for (float logit : m.Logits(n)) dense.logits.push_back(logit * scale);
+    for (int64_t j = n * t.k; j < (n + 1) * t.k && t.support_ids[j] >= 0; ++j) {
+      dense.support_ids.push_back(t.support_ids[j]);
+      dense.teacher_log_probs.push_back(t.teacher_log_probs[j]);
+    }
+    dense.teacher_log_tail = value(t.teacher_log_tail, n);
+    dense.sampled_id = t.sampled_ids[n];
+    dense.teacher_sampled_log_prob = value(t.teacher_sampled, n);
+    dense.teacher_entropy = value(t.teacher_entropy, n);
+    if (!t.behavior.empty()) dense.behavior_log_prob = t.behavior[n];
+    cpu::DenseRowResult result;
+    EXPECT_EQ(cpu::EvaluateDenseRow(c.objective, dense, &result), cpu::RowStatus::kOk);
+    if (!c.top_k_metrics) {
+      result.metrics[kTopKOverlap] = result.metrics[kTopKOverlapAdvantage] = kNan;
+    }
+    std::vector<double> row = result.gradient;
+    for (double& d : row) d *= scale * t.weights[n];
+    expected.loss.push_back(static_cast<float>(result.loss));
+    for (double metric : result.metrics) expected.metrics.push_back(static_cast<float>(metric));
     for (int64_t h = 0; h < m.hidden_size; ++h) {
       double sum = 0;
       for (int64_t v = 0; v < m.vocabulary_size; ++v) {
-        sum += static_cast<double>(row[v]) * m.lm_head_VH[v * m.hidden_size + h];
-        d_lm_head[v * m.hidden_size + h] +=
-            static_cast<double>(row[v]) * m.hidden_NH[n * m.hidden_size + h];
+        sum += row[v] * m.lm_head_VH[v * m.hidden_size + h];
+        d_lm_head[v * m.hidden_size + h] += row[v] * m.hidden_NH[n * m.hidden_size + h];
       }
       expected.d_hidden.push_back(static_cast<float>(sum));
     }

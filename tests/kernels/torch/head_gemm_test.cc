@@ -11,33 +11,21 @@
 #include <string>
 
 #include "kernels/torch/head_gemm_sparse.h"
+#include "tests/kernels/torch/logit_gradient.h"
+#include "tests/kernels/torch/plain_pairs.h"
 
 namespace taopd {
 namespace {
 
+using testing::BlockedGradient;
+using testing::kPlainPairs;
+
 // float32 sums of products, relative to the largest element.
 constexpr double kFloatTolerance = 5e-6;
-// bfloat16 pairs round d_logits to 8 bits; errors of the terms are independent.
+// bfloat16 pairs round hidden times the row's scale to 8 bits; errors of the terms are independent.
 constexpr double kBfloat16GradientTolerance = 4e-3;
 
-// What Bfloat16Multiply promises, element by element.
-void PlainMultiply(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc,
-                   bool accumulate, const at::BFloat16* a, const at::BFloat16* b, float* c) {
-  ASSERT_EQ(k % 2, 0);
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) {
-      float sum = accumulate ? c[i * ldc + j] : 0;
-      for (int64_t l = 0; l < k; ++l) {
-        sum += static_cast<float>(a[i * lda + l]) *
-               static_cast<float>(b[(l / 2 * ldb + j) * 2 + l % 2]);
-      }
-      c[i * ldc + j] = sum;
-    }
-  }
-}
-
 constexpr Bfloat16Gemm kWiden{};
-constexpr Bfloat16Gemm kPlainPairs{PlainMultiply, nullptr};
 
 at::Tensor Random(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, at::detail::createCPUGenerator(seed),
@@ -56,7 +44,7 @@ struct Shape {
   int64_t num_rows, hidden_size, vocabulary_size;
 };
 
-class HeadGemmShapes : public testing::TestWithParam<Shape> {};
+class HeadGemmShapes : public ::testing::TestWithParam<Shape> {};
 
 TEST_P(HeadGemmShapes, MatchFloat64) {
   const auto [num_rows, hidden_size, vocabulary_size] = GetParam();
@@ -81,23 +69,23 @@ TEST_P(HeadGemmShapes, MatchFloat64) {
       ExpectClose(logits, at::mm(exact_h, exact_w.t()), kFloatTolerance, what + ": logits");
       EXPECT_TRUE(wide.narrow(1, vocabulary_size, 3).eq(7).all().item<bool>()) << what;
 
-      const double tolerance =
-          pairs && hidden_size % 2 == 0 ? kBfloat16GradientTolerance : kFloatTolerance;
+      const BlockedGradient gradient(d_logits, dtype);
+      const at::Tensor& exact_d = gradient.d_logits_exact_CV;
       at::Tensor d_lm_head = before.clone();
-      const at::Tensor d_hidden = CpuHeadBackward(d_logits, h, w, d_lm_head, bfloat16);
-      const at::Tensor exact_d = d_logits.to(at::kDouble);
-      ExpectClose(d_hidden, at::mm(exact_d, exact_w), tolerance, what + ": d hidden");
-      ExpectClose(d_lm_head, at::mm(exact_d.t(), exact_h) + before.to(at::kDouble), tolerance,
-                  what + ": d lm_head");
-      EXPECT_TRUE(at::equal(CpuHeadBackward(d_logits, h, w, {}, bfloat16), d_hidden)) << what;
+      const at::Tensor d_hidden = CpuHeadBackward(gradient.view, h, w, d_lm_head, bfloat16);
+      ExpectClose(d_hidden, at::mm(exact_d, exact_w), kFloatTolerance, what + ": d hidden");
+      const bool rounded = pairs && hidden_size % 2 == 0;
+      ExpectClose(d_lm_head, at::mm(exact_d.t(), exact_h) + before.to(at::kDouble),
+                  rounded ? kBfloat16GradientTolerance : kFloatTolerance, what + ": d lm_head");
+      EXPECT_TRUE(at::equal(CpuHeadBackward(gradient.view, h, w, {}, bfloat16), d_hidden)) << what;
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, HeadGemmShapes,
-                         testing::Values(Shape{1, 1, 1}, Shape{1, 8, 5}, Shape{3, 7, 143},
-                                         Shape{17, 70, 145}, Shape{33, 64, 288},
-                                         Shape{97, 130, 1001}));
+                         ::testing::Values(Shape{1, 1, 1}, Shape{1, 8, 5}, Shape{3, 7, 143},
+                                           Shape{17, 70, 145}, Shape{33, 64, 288},
+                                           Shape{97, 130, 1001}));
 
 // The promise of the engine: a row's logits are the same bits whatever else is in the call.
 // Without OpenMP at compile time at::parallel_for is a plain loop, and nothing else would tell.
@@ -136,13 +124,13 @@ TEST(HeadGemm, LogitsDoNotDependOnOtherRowsOrThreads) {
 TEST(HeadGemm, GradientOfTheHeadDoesNotDependOnThreads) {
   const at::Tensor hidden = Random({9, 32}, 7);
   const at::Tensor lm_head = Random({1500, 32}, 8);
-  const at::Tensor d_logits = Random({9, 1500}, 9);
+  const BlockedGradient gradient(Random({9, 1500}, 9), at::kFloat);
   at::set_num_threads(1);
   at::Tensor one = at::zeros({1500, 32});
-  const at::Tensor d_hidden_one = CpuHeadBackward(d_logits, hidden, lm_head, one);
+  const at::Tensor d_hidden_one = CpuHeadBackward(gradient.view, hidden, lm_head, one);
   at::set_num_threads(3);
   at::Tensor three = at::zeros({1500, 32});
-  const at::Tensor d_hidden_three = CpuHeadBackward(d_logits, hidden, lm_head, three);
+  const at::Tensor d_hidden_three = CpuHeadBackward(gradient.view, hidden, lm_head, three);
   EXPECT_TRUE(at::equal(one, three));
   ExpectClose(d_hidden_three, d_hidden_one.to(at::kDouble), kFloatTolerance, "d hidden");
 }
@@ -157,33 +145,32 @@ TEST(HeadGemm, TakesInputsThatAreNotContiguous) {
               "logits");
   const at::Tensor d_logits = Random({10, 300}, 12);
   at::Tensor d_lm_head = at::zeros({300, 16});
-  const at::Tensor d_hidden = CpuHeadBackward(d_logits, hidden, lm_head, d_lm_head);
+  const BlockedGradient gradient(d_logits, at::kFloat);
+  const at::Tensor d_hidden = CpuHeadBackward(gradient.view, hidden, lm_head, d_lm_head);
   ExpectClose(d_hidden, at::mm(d_logits.to(at::kDouble), lm_head.to(at::kDouble)), kFloatTolerance,
               "d hidden");
   ExpectClose(d_lm_head, at::mm(d_logits.t().to(at::kDouble), hidden.to(at::kDouble)),
               kFloatTolerance, "d lm_head");
 }
 
-// Repeated ids across rows, padding, the sampled token inside and outside of the support.
+// Repeated ids across rows, entries that are not there.
 TEST(HeadGemmSparse, MatchesTheDenseProducts) {
-  constexpr int64_t kRows = 40, kHidden = 21, kVocabulary = 300, kSupport = 6;
+  constexpr int64_t kRows = 40, kHidden = 21, kVocabulary = 300, kEntries = 7;
   const at::Tensor hidden = Random({kRows, kHidden}, 13);
   const at::Tensor lm_head = Random({kVocabulary, kHidden}, 14);
-  at::Tensor ids = at::empty({kRows, kSupport}, at::kInt);
-  at::Tensor sampled = at::empty({kRows}, at::kInt);
+  at::Tensor ids = at::empty({kRows, kEntries}, at::kInt);
   at::Tensor d_logits = at::zeros({kRows, kVocabulary});
-  const at::Tensor values = Random({kRows, kSupport + 1}, 15);
+  const at::Tensor values = Random({kRows, kEntries}, 15);
   for (int64_t n = 0; n < kRows; ++n) {
-    for (int64_t j = 0; j < kSupport; ++j) {
-      const int64_t id = (n % 5) * 7 + j * 3;
-      const bool padding = n % 4 == 0 && j >= 4;
-      ids[n][j] = padding ? -1 : id;
-      if (!padding) d_logits[n][id] = values[n][j];
+    for (int64_t i = 0; i < kEntries; ++i) {
+      const bool present = n % 4 != 0 || i < 4;
+      const int64_t id = i + 1 < kEntries ? (n % 5) * 7 + i * 3 : 299 - n % 2;
+      ids[n][i] = present ? id : -1;
+      if (present) d_logits[n][id] = values[n][i];
     }
-    const int64_t y = n % 3 == 0 ? (n % 5) * 7 : 299 - n % 2;
-    sampled[n] = y;
-    d_logits[n][y] += values[n][kSupport];
   }
+  const cpu::LogitEntries entries{ids.const_data_ptr<int32_t>(), values.const_data_ptr<float>(),
+                                  kRows, kEntries};
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const at::Tensor h = hidden.to(dtype);
     const at::Tensor w = lm_head.to(dtype);
@@ -193,13 +180,13 @@ TEST(HeadGemmSparse, MatchesTheDenseProducts) {
     for (int threads : {1, 3}) {
       at::set_num_threads(threads);
       at::Tensor d_lm_head = before.clone();
-      const at::Tensor d_hidden = CpuHeadBackwardSparse(d_logits, ids, sampled, h, w, d_lm_head);
+      const at::Tensor d_hidden = CpuHeadBackwardSparse(entries, h, w, d_lm_head);
       ExpectClose(d_hidden, at::mm(exact, w.to(at::kDouble)), kFloatTolerance, "d hidden");
       ExpectClose(d_lm_head, at::mm(exact.t(), h.to(at::kDouble)) + before.to(at::kDouble),
                   kFloatTolerance, "d lm_head");
       if (!first.defined()) first = d_lm_head;
       EXPECT_TRUE(at::equal(first, d_lm_head));
-      EXPECT_TRUE(at::equal(CpuHeadBackwardSparse(d_logits, ids, sampled, h, w, {}), d_hidden));
+      EXPECT_TRUE(at::equal(CpuHeadBackwardSparse(entries, h, w, {}), d_hidden));
     }
   }
   EXPECT_TRUE(SparseBackwardIsCheaper(64, 151936));

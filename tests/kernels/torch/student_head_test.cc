@@ -1,6 +1,7 @@
 // The fused head against its oracle: losses and gradients of every objective.
 #include "kernels/torch/student_head.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,8 +9,10 @@
 
 #include "kernels/torch/head_gemm.h"
 #include "kernels/torch/head_gemm_cpu.h"
+#include "kernels/torch/student_head_cpu.h"
 #include "kernels/torch/student_rows_aten.h"
 #include "tests/kernels/torch/head_problem.h"
+#include "tests/kernels/torch/plain_pairs.h"
 
 namespace taopd {
 namespace {
@@ -20,6 +23,7 @@ using testing::ExpectMatchesOracle;
 using testing::kBfloat16OutputTolerance;
 using testing::kFloatTolerance;
 using testing::kInf;
+using testing::kPlainPairs;
 using testing::MakeProblem;
 using testing::OptionsFor;
 using testing::Oracle;
@@ -57,7 +61,7 @@ TEST(StudentHead, MatchesAutogradForEveryObjective) {
   }
 }
 
-// The ATen composition, which other devices use, on the same logits as the CPU's row kernel.
+// The ATen composition, which other devices use, on the same logits as the CPU's blocks.
 TEST(StudentHead, AtenRowsMatchTheCpuKernel) {
   for (const ObjectiveInfo& info : AllObjectives()) {
     for (int64_t k : {1, 6, 40}) {
@@ -120,7 +124,7 @@ TEST(StudentHead, AccumulatesIntoDLmHeadAndRepeatsBitForBit) {
 }
 
 // Compared with float64 on the same bfloat16 numbers: the loss, which rounded logits would spoil in
-// the second digit, and d lm_head are float32-exact.
+// the second digit, is float32-exact; the products read the logits' gradient in bfloat16.
 TEST(StudentHead, Bfloat16InputsHaveFloat32Logits) {
   Problem problem = MakeProblem(9, 64, 5003, 16, 7);
   problem.hidden = problem.hidden.to(at::kBFloat16);
@@ -128,16 +132,41 @@ TEST(StudentHead, Bfloat16InputsHaveFloat32Logits) {
   for (const char* name : {"ta_opd", "sc_ta_opd", "forward_kl_tail"}) {
     const HeadOptions options = OptionsFor(name);
     const Expected expected = Oracle(problem, options);
-    at::Tensor d_lm_head = at::zeros(problem.lm_head.sizes());
-    const HeadOutput output =
-        StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_lm_head);
-    EXPECT_EQ(output.d_hidden_NH.scalar_type(), at::kBFloat16);
-    ExpectClose(output.loss_N, expected.loss, kFloatTolerance, name);
-    // Products of bfloat16 pairs read the logits' gradient in bfloat16.
-    const bool pairs = BestBfloat16Gemm().multiply != nullptr;
-    ExpectClose(d_lm_head, expected.d_lm_head, pairs ? kBfloat16OutputTolerance : kFloatTolerance,
-                name);
-    ExpectClose(output.d_hidden_NH, expected.d_hidden, kBfloat16OutputTolerance, name);
+    for (const Bfloat16Gemm& gemm : {BestBfloat16Gemm(), Bfloat16Gemm{}, kPlainPairs}) {
+      at::Tensor d_lm_head = at::zeros(problem.lm_head.sizes());
+      const HeadOutput output = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets,
+                                               options, d_lm_head, gemm);
+      EXPECT_EQ(output.d_hidden_NH.scalar_type(), at::kBFloat16);
+      ExpectClose(output.loss_N, expected.loss, kFloatTolerance, name);
+      ExpectClose(d_lm_head, expected.d_lm_head, kBfloat16OutputTolerance, name);
+      ExpectClose(output.d_hidden_NH, expected.d_hidden, kBfloat16OutputTolerance, name);
+    }
+  }
+}
+
+TEST(StudentHead, NumberOfThreadsDoesNotChangeLossOrHead) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    Problem problem = MakeProblem(19, 24, 3001, 7, 8);
+    problem.hidden = problem.hidden.to(dtype);
+    problem.lm_head = problem.lm_head.to(dtype);
+    HeadOptions options = OptionsFor("sc_ta_opd");
+    options.top_k_metrics = true;
+    const int before = at::get_num_threads();
+    HeadOutput outputs[2];
+    at::Tensor d_lm_head[2];
+    for (int i = 0; i < 2; ++i) {
+      at::set_num_threads(i == 0 ? 1 : 3);
+      d_lm_head[i] = at::zeros(problem.lm_head.sizes());
+      outputs[i] = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options,
+                                  d_lm_head[i], kPlainPairs);
+    }
+    at::set_num_threads(before);
+    EXPECT_TRUE(at::equal(outputs[0].loss_N, outputs[1].loss_N));
+    EXPECT_TRUE(at::equal(outputs[0].metrics_NM, outputs[1].metrics_NM));
+    EXPECT_TRUE(at::equal(d_lm_head[0], d_lm_head[1]));
+    // One partial sum a thread.
+    ExpectClose(outputs[1].d_hidden_NH, outputs[0].d_hidden_NH.to(at::kDouble),
+                dtype == at::kFloat ? kFloatTolerance : kBfloat16OutputTolerance, "d hidden");
   }
 }
 
