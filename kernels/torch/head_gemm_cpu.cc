@@ -136,7 +136,7 @@ void ScaleBlock(const cpu::LogitGradient& d_logits, int64_t block, int64_t v, fl
 }
 
 // d_lm_head rows that are updated at a time: their cache lines are read and written in order.
-constexpr int64_t kGradientRows = 36;
+constexpr int64_t kGradientRows = 48;
 
 // hidden_panels: of row_scale_n hidden_n.
 void PanelBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_VH,

@@ -44,8 +44,8 @@ std::string CpuHeadGemmName(at::ScalarType dtype);
 
 // Tokens per block of the vocabulary, but for the last: large enough that a block of d_hidden is
 // written once per many products, small enough for the second-level cache. A multiple of every
-// tile's rows and of 16.
-inline constexpr int64_t kVocabularyBlock = 144;
+// tile's rows and of the 32 bfloat16 that AMX multiplies at a time.
+inline constexpr int64_t kVocabularyBlock = 96;
 
 // Computes logits = hidden lm_head^T block by block and calls take for each, from any thread: the
 // logit of token block * kVocabularyBlock + v and row n is logits[v * stride + n], float32; stride
