@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "kernels/cpu/exp_parts.h"
 #include "kernels/cpu/layer_loops.h"
 #include "taopd/always_inline.h"
 #include "taopd/layer_math.h"
@@ -42,23 +43,15 @@ TAOPD_ALWAYS_INLINE float Round(float value) {
   return Widen(stored);
 }
 
-// exp(x) for x <= 0, within 2 ulp; 0 below -87.3, where float32 has no normal numbers left. As in
-// row_math_isa.h: x = n log 2 + r, exp(r) by its Taylor polynomial, 2^n by the exponent bits.
+// exp(x) for x <= 0, within 2 ulp; 0 below kSmallestExpArgument.
 TAOPD_ALWAYS_INLINE float ExpOfNonPositive(float x) {
-  constexpr float kRound = 12582912.0f;           // 1.5 * 2^23: adding it rounds to an integer
-  const float bounded = x < -87.3f ? -87.3f : x;  // a NaN stays
-  const float n = (bounded * 1.44269504088896341f + kRound) - kRound;
-  const float r = (bounded - n * 0.693359375f) - n * -2.12194440e-4f;
-  float e = r * (1.0f / 5040) + (1.0f / 720);
-  e = e * r + (1.0f / 120);
-  e = e * r + (1.0f / 24);
-  e = e * r + (1.0f / 6);
-  e = e * r + 0.5f;
-  e = e * r * r + r + 1.0f;
+  const float bounded = x < kSmallestExpArgument ? kSmallestExpArgument : x;  // a NaN stays
+  float n, e;
+  ExpParts(&bounded, &n, &e);
   // A NaN's integer is unspecified but its product with anything is NaN.
   const int32_t power = (static_cast<int32_t>(n) + 127) << 23;
   const float result = e * __builtin_bit_cast(float, power);
-  return x < -87.3f ? 0.0f : result;
+  return x < kSmallestExpArgument ? 0.0f : result;
 }
 
 // e / (1 + e) for x <= 0, 1 / (1 + e) for x > 0, with e = exp(-|x|).

@@ -1,10 +1,11 @@
 // The loops of row_math.h. Included once per instruction set, by a file that defines TAOPD_ISA as
-// the namespace and is compiled with that set's flags. Includes nothing with inline functions of
-// its own: those would be compiled for that set and could be picked by the linker for all.
+// the namespace and is compiled with that set's flags. Includes no inline functions but such as are
+// always inlined: others would be compiled for that set and could be picked by the linker for all.
 #pragma once
 
 #include <stdint.h>
 
+#include "kernels/cpu/exp_parts.h"
 #include "kernels/cpu/row_math.h"
 
 namespace taopd::cpu::TAOPD_ISA {
@@ -19,41 +20,27 @@ typedef uint16_t Shorts __attribute__((vector_size(kLanes * sizeof(uint16_t))));
 
 constexpr float kInfinity = __builtin_inff();
 
-// exp(x) for x <= 0, within 2 ulp; 0 below -87.3, where float32 has no normal numbers left.
-// x = n log 2 + r with |r| <= log(2) / 2, exp(r) by its Taylor polynomial of degree 7 (remainder
-// below 6e-9 of the value), 2^n by the exponent bits.
-inline __attribute__((always_inline)) void ExpOfNonPositive(Floats* x_and_exp) {
-  constexpr float kLog2e = 1.44269504088896341f;
-  constexpr float kLog2High = 0.693359375f;  // 9 bits: n * kLog2High is exact
-  constexpr float kLog2Low = -2.12194440e-4f;
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  constexpr float kSmallest = -87.3f;
+// exp(x) for x <= 0, within 2 ulp; 0 below kSmallestExpArgument.
+TAOPD_ALWAYS_INLINE void ExpOfNonPositive(Floats* x_and_exp) {
   const Floats x = *x_and_exp;
-  const Ints is_zero = x < kSmallest;
+  const Ints is_zero = x < kSmallestExpArgument;
   const Floats bounded = is_zero ? Floats{} : x;  // a NaN stays
-  const Floats n = (bounded * kLog2e + kRound) - kRound;
-  const Floats r = (bounded - n * kLog2High) - n * kLog2Low;
-  Floats e = r * (1.0f / 5040) + (1.0f / 720);
-  e = e * r + (1.0f / 120);
-  e = e * r + (1.0f / 24);
-  e = e * r + (1.0f / 6);
-  e = e * r + 0.5f;
-  e = e * r * r + r + 1.0f;
+  Floats n, e;
+  ExpParts(&bounded, &n, &e);
   // A NaN's integer is unspecified but its product with anything is NaN.
   const Ints exponent = __builtin_convertvector(n, Ints);
   const Floats power = (Floats)((exponent + 127) << 23);
   *x_and_exp = is_zero ? Floats{} : e * power;
 }
 
-inline __attribute__((always_inline)) void Load(Floats* lanes, const float* z) {
+TAOPD_ALWAYS_INLINE void Load(Floats* lanes, const float* z) {
   __builtin_memcpy(lanes, z, sizeof(Floats));
 }
-inline __attribute__((always_inline)) void Store(float* z, const Floats* lanes) {
+TAOPD_ALWAYS_INLINE void Store(float* z, const Floats* lanes) {
   __builtin_memcpy(z, lanes, sizeof(Floats));
 }
 // The last, partial vector, filled up with `filler`.
-inline __attribute__((always_inline)) void LoadPart(Floats* lanes, const float* z, int64_t num,
-                                                    float filler) {
+TAOPD_ALWAYS_INLINE void LoadPart(Floats* lanes, const float* z, int64_t num, float filler) {
   for (int i = 0; i < kLanes; ++i) (*lanes)[i] = i < num ? z[i] : filler;
 }
 
@@ -120,7 +107,7 @@ void ColumnMax(const float* block, int64_t stride, int64_t num, int64_t columns,
 }
 
 // The nearest bfloat16, ties to even; a NaN stays one.
-inline __attribute__((always_inline)) void StoreBfloat16(uint16_t* to, const Floats* lanes) {
+TAOPD_ALWAYS_INLINE void StoreBfloat16(uint16_t* to, const Floats* lanes) {
   const Ints bits = (Ints)*lanes;
   const Ints rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   const Ints kept = *lanes != *lanes ? Ints{} + 0x7fc0 : rounded;
