@@ -1,5 +1,6 @@
-// The head's products on the CPU against float64, on both ways to compute them: float32 panels, and
-// bfloat16 pairs with a plain loop in the place of the processor's instructions.
+// The head's products on the CPU against float64, on every way to compute them: float32 panels,
+// bfloat16 pairs with a plain loop in the place of the processor's instructions, and these
+// instructions where the processor has them.
 #include "kernels/torch/head_gemm_cpu.h"
 
 #include <ATen/Parallel.h>
@@ -9,6 +10,8 @@
 #include <array>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/torch/head_gemm_sparse.h"
 #include "tests/kernels/torch/logit_gradient.h"
@@ -58,10 +61,14 @@ TEST_P(HeadGemmShapes, MatchFloat64) {
     const at::Tensor w = lm_head.to(dtype);
     const at::Tensor exact_h = h.to(at::kDouble);
     const at::Tensor exact_w = w.to(at::kDouble);
-    for (bool pairs : {false, true}) {
-      if (pairs && !bf16) continue;
-      const Bfloat16Gemm& bfloat16 = pairs ? kPlainPairs : kWiden;
-      const std::string what = std::string(bf16 ? "bf16" : "float") + (pairs ? " pairs" : "");
+    std::vector<std::pair<std::string, Bfloat16Gemm>> ways = {{"widened", kWiden}};
+    if (bf16) ways.emplace_back("plain pairs", kPlainPairs);
+    if (bf16 && BestBfloat16Gemm().multiply != nullptr) {
+      ways.emplace_back("this processor's pairs", BestBfloat16Gemm());
+    }
+    for (const auto& [way, bfloat16] : ways) {
+      const bool pairs = bfloat16.multiply != nullptr;
+      const std::string what = std::string(bf16 ? "bf16, " : "float, ") + way;
       // Rows of a wider tensor: nothing may be written beyond them.
       const at::Tensor wide = at::full({num_rows, vocabulary_size + 3}, 7.0f);
       const at::Tensor logits = wide.narrow(1, 0, vocabulary_size);
