@@ -417,7 +417,8 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
   const at::Tensor row_scale_C1 =
       at::from_blob(const_cast<float*>(d_logits.row_scale_C), {num_rows, 1}, at::kFloat);
   // A row's scale belongs to both products: to hidden's rows in one, to the result's in the other.
-  const at::Tensor hidden = hidden_CH.to(at::kFloat).mul(row_scale_C1);
+  // Contiguous first: a product keeps the order of its factor's dimensions.
+  const at::Tensor hidden = hidden_CH.to(at::kFloat).contiguous().mul(row_scale_C1);
   const bool pairs = UsePairs(weights_VH, bfloat16);
   const int64_t padded_rows = pairs ? RoundUp(num_rows, kPairRows) : num_rows;
   at::Tensor packed_hidden;
