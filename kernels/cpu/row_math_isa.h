@@ -15,6 +15,8 @@ constexpr int kLanes = 16;
 constexpr int64_t kBlock = 1024;  // float32 partial sums: 64 additions per lane
 
 typedef float Floats __attribute__((vector_size(kLanes * sizeof(float)), aligned(4)));
+// Where it is a template's argument, which would lose the attribute above.
+typedef float AlignedFloats __attribute__((vector_size(kLanes * sizeof(float))));
 typedef int32_t Ints __attribute__((vector_size(kLanes * sizeof(int32_t))));
 typedef uint16_t Shorts __attribute__((vector_size(kLanes * sizeof(uint16_t))));
 
@@ -24,8 +26,8 @@ constexpr float kInfinity = __builtin_inff();
 TAOPD_ALWAYS_INLINE void ExpOfNonPositive(Floats* x_and_exp) {
   const Floats x = *x_and_exp;
   const Ints is_zero = x < kSmallestExpArgument;
-  const Floats bounded = is_zero ? Floats{} : x;  // a NaN stays
-  Floats n, e;
+  const AlignedFloats bounded = is_zero ? Floats{} : x;  // a NaN stays
+  AlignedFloats n, e;
   ExpParts(&bounded, &n, &e);
   // A NaN's integer is unspecified but its product with anything is NaN.
   const Ints exponent = __builtin_convertvector(n, Ints);

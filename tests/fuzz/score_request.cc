@@ -1,10 +1,14 @@
 // Fuzz entry: a serialized ScoreRequest. What is taken is within the model's limits.
+#include <google/protobuf/stubs/logging.h>
+
 #include "common/base/check.h"
 #include "server/grpc/score_conversion.h"
 #include "tests/server/fake_engine.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto fake = taopd::testing::MakeFakeModel(/*with_tokenizer=*/false);
+  // protobuf would print a line for each text that is no UTF-8.
+  [[maybe_unused]] static auto* const printed = google::protobuf::SetLogHandler(nullptr);
   taopd::v1::ScoreRequest message;
   if (!message.ParseFromArray(data, static_cast<int>(size))) return 0;
   const auto request = taopd::ToInferenceRequest(message, *fake.model, absl::InfiniteFuture());
