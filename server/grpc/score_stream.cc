@@ -82,7 +82,7 @@ void ScoreStream::Accept(const v1::ScoreRequest& request) {
   {
     absl::MutexLock lock(&mutex_);
     number = next_number_++;
-    open_.emplace(number, Open());
+    open_.emplace(number, 0);
   }
   if (const absl::Status status = Submit(request, number, started_at); !status.ok()) {
     metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(status),
@@ -100,7 +100,7 @@ absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t numbe
   auto memory = std::make_shared<ByteBudget::Reservation>(
       state_->message_budget().TryReserve(AnswerMemoryBytes(request, model->limits)));
   if (!*memory) return MessageMemoryExhausted(*state_);
-  auto done = [this, number, started_at, model, memory,
+  auto done = [this, number, started_at, revision = model->revision, memory,
                request_id = request.request_id()](absl::StatusOr<InferenceResult> result) {
     metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(result.status()),
                             state_->clock()->Now() - started_at);
@@ -108,19 +108,23 @@ absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t numbe
     if (result.ok()) {
       response = std::make_unique<v1::ScoreStreamResponse>();
       response->set_request_id(request_id);
-      *response->mutable_response() = ToScoreResponse(request_id, model->revision, *result->score);
+      *response->mutable_response() = ToScoreResponse(request_id, revision, *result->score);
     } else {
       response = MakeError(request_id, result.status());
     }
     Complete(number, {std::move(response), std::move(*memory)});
   };
+  {
+    absl::MutexLock lock(&mutex_);
+    model_ = model;
+  }
   const RequestHandle handle = model->engine->Submit(std::move(converted), std::move(done));
   bool cancel = false;
   {
     absl::MutexLock lock(&mutex_);
     const auto open = open_.find(number);  // gone when `done` has run
     if (open != open_.end()) {
-      open->second = {model, handle};
+      open->second = handle;
       cancel = broken_;
     }
   }
@@ -150,15 +154,17 @@ std::unique_ptr<v1::ScoreStreamResponse> ScoreStream::MakeError(const std::strin
 }
 
 void ScoreStream::CancelAll() {
-  std::vector<Open> open;
+  std::shared_ptr<const ServedModel> model;
+  std::vector<RequestHandle> handles;
   {
     absl::MutexLock lock(&mutex_);
     broken_ = true;
-    for (const auto& [number, request] : open_) open.push_back(request);
+    model = model_;
+    for (const auto& [number, handle] : open_) {
+      if (handle != 0) handles.push_back(handle);
+    }
   }
-  for (const Open& request : open) {
-    if (request.handle != 0) request.model->engine->Cancel(request.handle);
-  }
+  for (const RequestHandle handle : handles) model->engine->Cancel(handle);
 }
 
 ScoreStream::Next ScoreStream::DecideLocked(bool may_read) {

@@ -70,11 +70,10 @@ class ScoreStream final
 
   absl::Mutex mutex_;
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
-  struct Open {
-    std::shared_ptr<const ServedModel> model;
-    RequestHandle handle = 0;
-  };
-  std::map<uint64_t, Open> open_ ABSL_GUARDED_BY(mutex_);  // in the engine
+  // Held here alone, not by what the engine is given: an engine's thread that let go of the last
+  // reference would wait for itself.
+  std::shared_ptr<const ServedModel> model_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, RequestHandle> open_ ABSL_GUARDED_BY(mutex_);  // in the engine; 0: not yet
   std::deque<Answer> answers_ ABSL_GUARDED_BY(mutex_);
   Answer writing_ ABSL_GUARDED_BY(mutex_);
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;

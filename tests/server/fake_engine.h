@@ -279,6 +279,7 @@ class FakeEngine final : public InferenceEngine {
       } else {
         item.done(status);
       }
+      item.done = nullptr;  // nothing of a request is left in an idle engine
       absl::MutexLock lock(&mutex_);
       busy_ = false;
       queued_tokens_ -= static_cast<int64_t>(item.request.token_ids.size());

@@ -11,6 +11,7 @@
 #include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "server/grpc/score_conversion.h"
 #include "tests/server/fake_engine.h"
+#include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -378,6 +379,20 @@ TEST_F(GrpcServerTest, StreamHoldsABoundedNumberInTheEngine) {
   EXPECT_TRUE(stream->Finish().ok());
   EXPECT_EQ(num_answers, kNumRequests);
   EXPECT_EQ(fake_.engine->max_queued(), 64u);
+}
+
+// An engine's thread that let go of the last reference would wait for itself.
+TEST_F(GrpcServerTest, WhatWaitsInTheEngineDoesNotOwnIt) {
+  Ready();
+  fake_.engine->Hold(true);
+  grpc::ClientContext context;
+  auto stream = stub_->ScoreStream(&context);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(MakeRequest(std::to_string(i))));
+  fake_.engine->WaitForQueued(3);
+  // This test, the state and the stream; the handler of the last request may still be leaving.
+  EXPECT_TRUE(testing::PollUntil(absl::Seconds(10), [&] { return fake_.model.use_count() == 3; }))
+      << fake_.model.use_count();
+  context.TryCancel();
 }
 
 TEST_F(GrpcServerTest, CancelledStreamCancelsItsWork) {
