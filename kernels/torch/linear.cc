@@ -17,9 +17,9 @@ std::atomic<int> widens_for_testing{-1};
 
 bool ProcessorMultiplies(at::ScalarType dtype) {
 #if defined(__x86_64__)
-  static const bool has_bf16 = __builtin_cpu_supports("avx512bf16") != 0;
+  if (dtype == at::kBFloat16) return BestBfloat16Gemm().multiply != nullptr;
   static const bool has_fp16 = __builtin_cpu_supports("avx512fp16") != 0;
-  return dtype == at::kBFloat16 ? has_bf16 : has_fp16;
+  return has_fp16;
 #else
   return true;
 #endif
