@@ -1,6 +1,9 @@
-// The loops of row_math.h. Included once per instruction set, by a file that defines TAOPD_ISA as
-// the namespace and is compiled with that set's flags. Includes no inline functions but such as are
-// always inlined: others would be compiled for that set and could be picked by the linker for all.
+// The loops of row_math.h. Included once per instruction set, by a file that defines TAOPD_ISA (the
+// namespace), TAOPD_ISA_NAME and TAOPD_LANES (float32 per register), and is compiled with that
+// set's flags. Includes no inline functions but such as are always inlined: others would be
+// compiled for that set and could be picked by the linker for all.
+//
+// Vectors are as long as a register: the compiler takes the comparisons of longer ones apart.
 #pragma once
 
 #include <stdint.h>
@@ -11,12 +14,13 @@
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-constexpr int kLanes = 16;
+constexpr int kLanes = TAOPD_LANES;
+// Rows are summed in 16 lanes on every instruction set.
+constexpr int kSumLanes = 16;
+constexpr int kParts = kSumLanes / kLanes;
 constexpr int64_t kBlock = 1024;  // float32 partial sums: 64 additions per lane
 
-typedef float Floats __attribute__((vector_size(kLanes * sizeof(float)), aligned(4)));
-// Where it is a template's argument, which would lose the attribute above.
-typedef float AlignedFloats __attribute__((vector_size(kLanes * sizeof(float))));
+typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
 typedef int32_t Ints __attribute__((vector_size(kLanes * sizeof(int32_t))));
 typedef uint16_t Shorts __attribute__((vector_size(kLanes * sizeof(uint16_t))));
 
@@ -26,8 +30,8 @@ constexpr float kInfinity = __builtin_inff();
 TAOPD_ALWAYS_INLINE void ExpOfNonPositive(Floats* x_and_exp) {
   const Floats x = *x_and_exp;
   const Ints is_zero = x < kSmallestExpArgument;
-  const AlignedFloats bounded = is_zero ? Floats{} : x;  // a NaN stays
-  AlignedFloats n, e;
+  const Floats bounded = is_zero ? Floats{} : x;  // a NaN stays
+  Floats n, e;
   ExpParts(&bounded, &n, &e);
   // A NaN's integer is unspecified but its product with anything is NaN.
   const Ints exponent = __builtin_convertvector(n, Ints);
@@ -46,20 +50,31 @@ TAOPD_ALWAYS_INLINE void LoadPart(Floats* lanes, const float* z, int64_t num, fl
   for (int i = 0; i < kLanes; ++i) (*lanes)[i] = i < num ? z[i] : filler;
 }
 
-float Max(const float* z, int64_t n) {
-  Floats high = Floats{} - kInfinity;
-  Floats v;
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    Load(&v, z + i);
-    high = v > high ? v : high;
+// Vector i of kParts, where num numbers are left.
+TAOPD_ALWAYS_INLINE void LoadRow(Floats* lanes, const float* z, int64_t num, int i) {
+  if (num >= kSumLanes) {
+    Load(lanes, z + i * kLanes);
+  } else {
+    LoadPart(lanes, z + i * kLanes, num - i * kLanes, -kInfinity);
   }
-  if (i < n) {
-    LoadPart(&v, z + i, n - i, -kInfinity);
-    high = v > high ? v : high;
+}
+
+float Max(const float* z, int64_t n) {
+  Floats high[kParts];
+  for (int p = 0; p < kParts; ++p) high[p] = Floats{} - kInfinity;
+  for (int64_t i = 0; i < n; i += kSumLanes) {
+    for (int p = 0; p < kParts; ++p) {
+      Floats v;
+      LoadRow(&v, z + i, n - i, p);
+      high[p] = v > high[p] ? v : high[p];
+    }
   }
   float result = -kInfinity;
-  for (int lane = 0; lane < kLanes; ++lane) result = high[lane] > result ? high[lane] : result;
+  for (int p = 0; p < kParts; ++p) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      result = high[p][lane] > result ? high[p][lane] : result;
+    }
+  }
   return result;
 }
 
@@ -73,24 +88,24 @@ ExpSums SumExp(const float* z, int64_t n, float shift, float scale) {
   ExpSums sums;
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t end = n - begin < kBlock ? n : begin + kBlock;
-    Floats sum = Floats{};
-    Floats sum_x = Floats{};
-    for (int64_t i = begin; i < end; i += kLanes) {
-      Floats v;
-      if (i + kLanes <= end) {
-        Load(&v, z + i);
-      } else {
-        LoadPart(&v, z + i, end - i, -kInfinity);
+    Floats sum[kParts] = {};
+    Floats sum_x[kParts] = {};
+    for (int64_t i = begin; i < end; i += kSumLanes) {
+      for (int p = 0; p < kParts; ++p) {
+        Floats v;
+        LoadRow(&v, z + i, end - i, p);
+        const Floats x = (v - shift) * scale;
+        Floats e = x;
+        ExpOfNonPositive(&e);
+        sum[p] += e;
+        sum_x[p] += e * (x < -128.0f ? Floats{} : x);  // not 0 * -inf
       }
-      const Floats x = (v - shift) * scale;
-      Floats e = x;
-      ExpOfNonPositive(&e);
-      sum += e;
-      sum_x += e * (x < -128.0f ? Floats{} : x);  // not 0 * -inf
     }
-    for (int lane = 0; lane < kLanes; ++lane) {
-      sums.sum_exp += sum[lane];
-      sums.sum_exp_x += sum_x[lane];
+    for (int p = 0; p < kParts; ++p) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        sums.sum_exp += sum[p][lane];
+        sums.sum_exp_x += sum_x[p][lane];
+      }
     }
   }
   return sums;
@@ -112,7 +127,7 @@ void ColumnMax(const float* block, int64_t stride, int64_t num, int64_t columns,
 TAOPD_ALWAYS_INLINE void StoreBfloat16(uint16_t* to, const Floats* lanes) {
   const Ints bits = (Ints)*lanes;
   const Ints rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  const Ints kept = *lanes != *lanes ? Ints{} + 0x7fc0 : rounded;
+  const Ints kept = *lanes == *lanes ? rounded : Ints{} + 0x7fc0;
   const Shorts narrow = __builtin_convertvector(kept, Shorts);
   __builtin_memcpy(to, &narrow, sizeof(Shorts));
 }

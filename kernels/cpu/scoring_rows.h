@@ -22,7 +22,7 @@ struct ScoringRowResult {
   float* log_probs = nullptr;  // [top_k], the caller's
   float* candidate_log_probs = nullptr;  // [num_candidates], the caller's
   float* dense_log_probs = nullptr;      // [V], the caller's; null: not asked for
-  float log_tail = 0;  // log-sum-exp over the complement of ids, minus the normaliser
+  float log_tail = 0;            // log-sum-exp over the complement of ids, minus the normaliser
   float candidate_log_tail = 0;  // the same of ids and candidates together
   float log_support_mass = 0;
   float log_sum_exp = 0;  // the normaliser, of logits / temperature

@@ -38,6 +38,10 @@ int64_t SizeOfBlock(int64_t i, int64_t vocabulary_size) {
   return std::min(kVocabularyBlock, vocabulary_size - i * kVocabularyBlock);
 }
 
+// Of rows in a cache: whole vectors, and a cache line apart from a power of two, at which they
+// would share few of its sets.
+int64_t BlockStride(int64_t columns) { return RoundUp(columns, 16) + 16; }
+
 // Calls f(begin, end) for contiguous ranges of blocks, one a thread.
 template <typename F>
 void ForBlockRanges(int64_t vocabulary_size, const F& f) {
@@ -85,18 +89,17 @@ void PanelLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH, cons
   const Weights weights(lm_head_VH);
   const int64_t num_rows = hidden_CH.size(0);
   const int64_t h = weights.hidden_size;
-  const int64_t padded_rows = RoundUp(num_rows, std::max<int64_t>(gemm.panel_width, 16));
-  const at::Tensor hidden_panels = Buffer(padded_rows * h, at::kFloat);
+  const at::Tensor hidden_panels = Buffer(RoundUp(num_rows, gemm.panel_width) * h, at::kFloat);
   const at::Tensor wide_CH = hidden_CH.to(at::kFloat).contiguous();
   gemm.pack(wide_CH.const_data_ptr<float>(), ElementOrder::kColumns, h, h, num_rows,
             hidden_panels.mutable_data_ptr<float>());
   const float* panels = hidden_panels.const_data_ptr<float>();
   ForBlockRanges(weights.vocabulary_size, [&](int64_t begin, int64_t end) {
     // Zeros: the columns beyond the rows are read, not used.
-    const at::Tensor block_buffer = at::zeros({kVocabularyBlock * padded_rows}, at::kFloat);
+    const int64_t stride = BlockStride(num_rows);
+    const at::Tensor block_buffer = at::zeros({kVocabularyBlock * stride}, at::kFloat);
     float* block = block_buffer.mutable_data_ptr<float>();
-    // Rows a cache line apart from a power of two: they would share few sets of the cache.
-    const int64_t wide_stride = RoundUp(h, 16) + 16;
+    const int64_t wide_stride = BlockStride(h);
     const at::Tensor wide_buffer =
         Buffer(weights.bf16 ? kVocabularyBlock * wide_stride : 0, at::kFloat);
     float* wide = wide_buffer.mutable_data_ptr<float>();
@@ -114,9 +117,9 @@ void PanelLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH, cons
       } else {
         a = weights.FloatRow(first);
       }
-      gemm.multiply(a, ElementOrder::kRows, a_stride, panels, num, num_rows, h, block, padded_rows,
+      gemm.multiply(a, ElementOrder::kRows, a_stride, panels, num, num_rows, h, block, stride,
                     /*accumulate=*/false);
-      take(i, block, padded_rows);
+      take(i, block, stride);
     }
   });
 }
@@ -230,13 +233,14 @@ void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH, const
             pair_buffer.mutable_data_ptr<BFloat16>());
   const BFloat16* pairs = pair_buffer.const_data_ptr<BFloat16>();
   ForBlockRanges(weights.vocabulary_size, [&](int64_t begin, int64_t end) {
-    const at::Tensor block_buffer = Buffer(kVocabularyBlock * padded_rows, at::kFloat);
+    const int64_t block_stride = BlockStride(padded_rows);
+    const at::Tensor block_buffer = Buffer(kVocabularyBlock * block_stride, at::kFloat);
     float* block = block_buffer.mutable_data_ptr<float>();
     for (int64_t i = begin; i < end; ++i) {
       const int64_t num = SizeOfBlock(i, weights.vocabulary_size);
-      MultiplyInColumns(gemm, num, padded_rows, h, h, padded_rows, padded_rows,
+      MultiplyInColumns(gemm, num, padded_rows, h, h, padded_rows, block_stride,
                         /*accumulate=*/false, weights.Bf16Row(i * kVocabularyBlock), pairs, block);
-      take(i, block, padded_rows);
+      take(i, block, block_stride);
     }
     Release(gemm);
   });
