@@ -1,5 +1,7 @@
 #include "server/grpc/grpc_server.h"
 
+#include <absl/strings/str_cat.h>
+#include <google/protobuf/stubs/logging.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -7,6 +9,7 @@
 
 #include <utility>
 
+#include "common/base/log.h"
 #include "server/grpc/score_conversion.h"
 #include "server/grpc/teacher_service.h"
 
@@ -18,6 +21,13 @@ constexpr int kMaxConcurrentStreams = 1024;          // of one connection
 constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // of all connections
 constexpr int kMinPingIntervalMs = 10'000;
 
+// protobuf writes a line on stderr for every string of a message that is not UTF-8; what comes of
+// such a message its caller is told.
+void LogOfProtobuf(google::protobuf::LogLevel, const char* file, int line,
+                   const std::string& message) {
+  LogDebug("protobuf", {{"at", absl::StrCat(file, ":", line)}, {"message", message}});
+}
+
 class GrpcServerImpl final : public GrpcServer {
  public:
   GrpcServerImpl(ServingState* state, ServerMetrics* metrics) : service_(state, metrics) {}
@@ -26,6 +36,7 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
   absl::Status Start(const std::string& host, int port) {
+    [[maybe_unused]] static const auto before = google::protobuf::SetLogHandler(LogOfProtobuf);
     grpc::ServerBuilder builder;
     builder.AddListeningPort(HostPort(host, port), grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&service_);

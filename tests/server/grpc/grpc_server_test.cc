@@ -55,26 +55,37 @@ class GrpcServerTest : public ::testing::Test {
     return stub_->Score(&context, request, response);
   }
 
-  // grpc.health.v1.Health/Check with hand-made messages: 1 = SERVING, 2 = NOT_SERVING.
-  int Health(const std::string& service) {
-    std::string bytes = "\x0a" + std::string(1, static_cast<char>(service.size())) + service;
+  // A unary call with the message as bytes.
+  grpc::Status Call(const std::string& method, const std::string& bytes, std::string* answer) {
     grpc::Slice slice(bytes);
     grpc::ByteBuffer request(&slice, 1), response;
     grpc::ClientContext context;
     grpc::GenericStub stub(channel_);
     grpc::CompletionQueue queue;
-    auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+    auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
     call->StartCall();
     grpc::Status status;
     call->Finish(&response, &status, nullptr);
     void* tag;
     bool ok;
     queue.Next(&tag, &ok);
-    if (!status.ok()) return -static_cast<int>(status.error_code());
     std::vector<grpc::Slice> slices;
-    response.Dump(&slices);
-    if (slices.empty() || slices[0].size() < 2) return 0;
-    return slices[0].begin()[1];
+    if (status.ok()) response.Dump(&slices);
+    answer->clear();
+    for (const grpc::Slice& part : slices) {
+      answer->append(reinterpret_cast<const char*>(part.begin()), part.size());
+    }
+    return status;
+  }
+
+  // grpc.health.v1.Health/Check with hand-made messages: 1 = SERVING, 2 = NOT_SERVING.
+  int Health(const std::string& service) {
+    std::string answer;
+    const grpc::Status status =
+        Call("/grpc.health.v1.Health/Check",
+             "\x0a" + std::string(1, static_cast<char>(service.size())) + service, &answer);
+    if (!status.ok()) return -static_cast<int>(status.error_code());
+    return answer.size() < 2 ? 0 : answer[1];
   }
 
   FakeModel fake_ = MakeFakeModel(/*with_tokenizer=*/true);
@@ -84,6 +95,17 @@ class GrpcServerTest : public ::testing::Test {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Teacher::Stub> stub_;
 };
+
+// The call is refused; protobuf would also write a line for each such string, which a client could
+// fill a disk with.
+TEST_F(GrpcServerTest, TextThatIsNotUtf8IsRefusedWithoutALine) {
+  Ready();
+  ::testing::internal::CaptureStderr();
+  std::string answer;
+  const grpc::Status status = Call("/taopd.v1.Teacher/Score", "\x0a\x02\xff\xfe", &answer);
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
 
 TEST_F(GrpcServerTest, UnavailableWhileLoadingThenServes) {
   grpc::ClientContext context;
@@ -201,9 +223,11 @@ TEST_F(GrpcServerTest, BadFieldsAreRefusedByName) {
 }
 
 TEST(ScoreConversionTest, ResponseLargerThanAMessageIsRefused) {
-  const EngineLimits limits = {
-      .vocab_size = 1000, .max_model_len = 200000, .max_top_k = 128, .max_candidates = 4,
-      .max_dense_vocab_size = 1000};
+  const EngineLimits limits = {.vocab_size = 1000,
+                               .max_model_len = 200000,
+                               .max_top_k = 128,
+                               .max_candidates = 4,
+                               .max_dense_vocab_size = 1000};
   const FakeModel fake = MakeFakeModel(false, std::make_unique<testing::FakeEngine>(limits));
   v1::ScoreRequest request;
   for (int i = 0; i < 70000; ++i) request.add_token_ids(1);
