@@ -8,7 +8,8 @@ namespace taopd {
 namespace {
 
 int Main(int argc, char** argv) {
-  CLI::App app{"taopd-trainer: trains a small language model on its own generations under a teacher"};
+  CLI::App app{
+      "taopd-trainer: trains a small language model on its own generations under a teacher"};
   app.require_subcommand(1);
   std::string log_level = "info";
   app.add_option("--log-level", log_level, "debug, info, warning or error")->capture_default_str();
@@ -20,7 +21,8 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kBadConfig);
   }
-  if (absl::Status status = SetLogLevel(log_level); !status.ok()) return EndCommand(BadConfig(status));
+  if (absl::Status status = SetLogLevel(log_level); !status.ok())
+    return EndCommand(BadConfig(status));
   for (const Subcommand& subcommand : subcommands) {
     if (*subcommand.app) return subcommand.run();
   }

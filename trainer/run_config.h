@@ -33,18 +33,23 @@ struct OptimizerConfig {
   double min_lr_ratio = 0.0;
   void Visit(SettingVisitor& v) {
     v.Setting("lr", &lr, "Peak learning rate of AdamW.", AtLeast(0.0));
-    v.Setting("betas", &betas, "AdamW's two decay rates.", SettingCheck<std::vector<double>>(CheckBetas));
+    v.Setting("betas", &betas, "AdamW's two decay rates.",
+              SettingCheck<std::vector<double>>(CheckBetas));
     v.Setting("eps", &eps, "AdamW's epsilon.", MoreThan(0.0));
-    v.Setting("weight_decay", &weight_decay, "Decoupled weight decay of matrices; vectors (norms, biases) have none.",
+    v.Setting("weight_decay", &weight_decay,
+              "Decoupled weight decay of matrices; vectors (norms, biases) have none.",
               AtLeast(0.0));
-    v.Setting("max_grad_norm", &max_grad_norm, "Gradients are scaled down to this norm; 0 = never.", AtLeast(0.0));
+    v.Setting("max_grad_norm", &max_grad_norm, "Gradients are scaled down to this norm; 0 = never.",
+              AtLeast(0.0));
     v.Setting("schedule", &schedule, "Learning rate after the warm-up: constant, linear or cosine.",
               OneOf({"constant", "linear", "cosine"}));
     v.Setting("warmup_steps", &warmup_steps, "Steps of linear warm-up.", AtLeast<int64_t>(0));
-    v.Setting("min_lr_ratio", &min_lr_ratio, "Share of lr at the last step of linear and cosine.", Between(0.0, 1.0));
+    v.Setting("min_lr_ratio", &min_lr_ratio, "Share of lr at the last step of linear and cosine.",
+              Between(0.0, 1.0));
   }
   static absl::Status CheckBetas(const std::vector<double>& betas) {
-    const bool good = betas.size() == 2 && betas[0] >= 0 && betas[0] < 1 && betas[1] >= 0 && betas[1] < 1;
+    const bool good =
+        betas.size() == 2 && betas[0] >= 0 && betas[0] < 1 && betas[1] >= 0 && betas[1] < 1;
     return good ? absl::OkStatus() : InvalidArgument("must be two numbers in [0, 1)");
   }
 };

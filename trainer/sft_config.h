@@ -17,11 +17,13 @@ struct SftModelConfig {
   std::string dtype = "auto";
   void Visit(SettingVisitor& v) {
     v.Setting("init", &init, "Hugging Face model directory to start from; empty: random weights.");
-    v.Setting("config", &config, "config.json of a model with random weights; used when init is empty.");
+    v.Setting("config", &config,
+              "config.json of a model with random weights; used when init is empty.");
     v.Setting("tokenizer", &tokenizer,
-              "Directory of a tokenizer. With init it is another model's, whose special tokens and template the model takes "
-              "over; empty: init's own.");
-    v.Setting("dtype", &dtype, "auto (as stored), float32 or bfloat16.", OneOf({"auto", "float32", "bfloat16"}));
+              "Directory of a tokenizer. With init it is another model's, whose special tokens and "
+              "template the model takes over; empty: init's own.");
+    v.Setting("dtype", &dtype, "auto (as stored), float32 or bfloat16.",
+              OneOf({"auto", "float32", "bfloat16"}));
   }
 };
 
@@ -35,14 +37,19 @@ struct SftDataConfig {
   bool append_eos = true;
   bool shuffle = true;
   void Visit(SettingVisitor& v) {
-    v.Setting("train", &train, "JSONL files; prompt and response are text, or token ids under KEY_ids.");
+    v.Setting("train", &train,
+              "JSONL files; prompt and response are text, or token ids under KEY_ids.");
     v.Setting("val", &val, "JSONL files for the validation loss.");
     v.Setting("prompt_key", &prompt_key, "Key of the prompt.", NotEmpty());
-    v.Setting("response_key", &response_key, "Key of the response; only its tokens are learned.", NotEmpty());
-    v.Setting("max_length", &max_length, "Longest prompt plus response in tokens; longer rows are an error.",
+    v.Setting("response_key", &response_key, "Key of the response; only its tokens are learned.",
+              NotEmpty());
+    v.Setting("max_length", &max_length,
+              "Longest prompt plus response in tokens; longer rows are an error.",
               AtLeast<int64_t>(2));
-    v.Setting("add_special_tokens", &add_special_tokens, "Let the tokenizer add its BOS to text prompts.");
-    v.Setting("append_eos", &append_eos, "End each response with the model's end of sequence where it lacks one.");
+    v.Setting("add_special_tokens", &add_special_tokens,
+              "Let the tokenizer add its BOS to text prompts.");
+    v.Setting("append_eos", &append_eos,
+              "End each response with the model's end of sequence where it lacks one.");
     v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");
   }
 };
@@ -60,16 +67,19 @@ struct SftTrainerConfig {
   void Visit(SettingVisitor& v) {
     v.Setting("total_steps", &total_steps, "Optimizer steps.", AtLeast<int64_t>(1));
     v.Setting("batch_size", &batch_size, "Rows per step.", AtLeast<int64_t>(1));
-    v.Setting("micro_batch_tokens", &micro_batch_tokens, "Tokens per forward and backward pass.", AtLeast<int64_t>(1));
-    v.Setting("head_workspace_mb", &head_workspace_mb, "Most memory for the logits of one chunk of rows, in MiB.",
-              MoreThan(0.0));
-    v.Setting("eval_every", &eval_every, "Steps between validations; the last step is always validated.",
-              AtLeast<int64_t>(0));
-    v.Setting("save_every", &save_every, "Steps between checkpoints; the last step is always saved.",
-              AtLeast<int64_t>(0));
-    v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.", AtLeast<int64_t>(2));
+    v.Setting("micro_batch_tokens", &micro_batch_tokens, "Tokens per forward and backward pass.",
+              AtLeast<int64_t>(1));
+    v.Setting("head_workspace_mb", &head_workspace_mb,
+              "Most memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0));
+    v.Setting("eval_every", &eval_every,
+              "Steps between validations; the last step is always validated.", AtLeast<int64_t>(0));
+    v.Setting("save_every", &save_every,
+              "Steps between checkpoints; the last step is always saved.", AtLeast<int64_t>(0));
+    v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
+              AtLeast<int64_t>(2));
     v.Setting("device", &device, "auto, cpu, cuda or cuda:1.", NotEmpty());
-    v.Setting("num_threads", &num_threads, "Threads for numerics; 0 = one a core.", AtLeast<int64_t>(0));
+    v.Setting("num_threads", &num_threads, "Threads for numerics; 0 = one a core.",
+              AtLeast<int64_t>(0));
   }
 };
 

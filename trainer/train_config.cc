@@ -16,10 +16,12 @@ std::vector<std::string> ObjectiveNames() {
 
 absl::Status CheckObjective(ObjectiveConfig& config) {
   if (!config.terms.empty() && !config.name.empty()) {
-    return InvalidArgument("objective.name = ", config.name, " and objective.terms are both given: leave one of them empty");
+    return InvalidArgument("objective.name = ", config.name,
+                           " and objective.terms are both given: leave one of them empty");
   }
   if (config.terms.size() > static_cast<size_t>(kMaxObjectiveTerms)) {
-    return InvalidArgument("objective.terms has ", config.terms.size(), " terms: the limit is ", kMaxObjectiveTerms);
+    return InvalidArgument("objective.terms has ", config.terms.size(), " terms: the limit is ",
+                           kMaxObjectiveTerms);
   }
   for (size_t i = 0; i < config.terms.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
@@ -30,7 +32,8 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
   }
   if (config.name.empty() && config.terms.empty()) config.name = kDefaultObjective;
   const ObjectiveTerms terms = config.Terms();
-  if (const std::string problem = ProblemOf(terms); !problem.empty()) return InvalidArgument("objective: ", problem);
+  if (const std::string problem = ProblemOf(terms); !problem.empty())
+    return InvalidArgument("objective: ", problem);
   if ((NeedsOf(terms) & kNeedsFullVocabulary) == 0) return absl::OkStatus();
   if (config.support != "teacher") {
     return InvalidArgument("objective.support = ", config.support, ": ", NameOf(terms),
@@ -39,8 +42,9 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
   for (int32_t i = 0; i < terms.num_terms; ++i) {
     const ObjectiveInfo& info = InfoOf(terms.term[i].objective);
     if ((info.needs & kNeedsSupport) != 0 && (info.needs & kNeedsFullVocabulary) == 0) {
-      return InvalidArgument("objective.terms: ", info.name, " compares the top-k, others the whole vocabulary; "
-                             "they cannot be combined");
+      return InvalidArgument(
+          "objective.terms: ", info.name,
+          " compares the top-k, others the whole vocabulary; they cannot be combined");
     }
   }
   return absl::OkStatus();
@@ -56,28 +60,41 @@ void ObjectiveTermConfig::Visit(SettingVisitor& v) {
 void ObjectiveConfig::Visit(SettingVisitor& v) {
   std::vector<std::string> names = ObjectiveNames();
   names.emplace_back("");
-  v.Setting("name", &name, "Loss of a position; `taopd-trainer objectives` lists them. Empty: ta_opd, or what terms says.",
+  v.Setting("name", &name,
+            "Loss of a position; `taopd-trainer objectives` lists them. Empty: ta_opd, or what "
+            "terms says.",
             OneOf(std::move(names)));
   v.List("terms", &terms,
-         "In place of name, a weighted sum: [{name: ta_opd, weight: 1}, {name: sampled_token, weight: 0.1}].");
+         "In place of name, a weighted sum: [{name: ta_opd, weight: 1}, {name: sampled_token, "
+         "weight: 0.1}].");
   v.Setting("support", &support,
-            "Whose top-k tokens are compared one by one: teacher, student (those of the policy that generated), or union.",
+            "Whose top-k tokens are compared one by one: teacher, student (those of the policy "
+            "that generated), or union.",
             OneOf({"teacher", "student", "union"}));
-  v.Setting("student_top_k", &student_top_k, "Student tokens per position for support student and union; 0 = teacher.top_k.",
+  v.Setting("student_top_k", &student_top_k,
+            "Student tokens per position for support student and union; 0 = teacher.top_k.",
             AtLeast<int64_t>(0));
-  v.Setting("beta", &beta, "Weight of the teacher in jsd's mixture.", SettingCheck<double>([](const double& value) {
-              return value > 0 && value < 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1)");
+  v.Setting("beta", &beta, "Weight of the teacher in jsd's mixture.",
+            SettingCheck<double>([](const double& value) {
+              return value > 0 && value < 1 ? absl::OkStatus()
+                                            : InvalidArgument("must be in (0, 1)");
             }));
   v.Setting("entropy_threshold", &entropy_threshold,
-            "entropy_aware adds its forward KL where the teacher's entropy is above it, in nats.", AtLeast(0.0));
+            "entropy_aware adds its forward KL where the teacher's entropy is above it, in nats.",
+            AtLeast(0.0));
   v.Setting("max_rho", &max_rho,
-            "Hold the importance ratio of reused batches at this number, which biases the loss; 0 = never.", AtLeast(0.0));
-  v.Setting("aggregation", &aggregation, "token-mean, seq-mean-token-mean or seq-mean-token-sum, as in verl.",
+            "Hold the importance ratio of reused batches at this number, which biases the loss; 0 "
+            "= never.",
+            AtLeast(0.0));
+  v.Setting("aggregation", &aggregation,
+            "token-mean, seq-mean-token-mean or seq-mean-token-sum, as in verl.",
             OneOf({"token-mean", "seq-mean-token-mean", "seq-mean-token-sum"}));
-  v.Setting("overlap", &overlap, "Measure how many of the teacher's top-k are among the student's (support teacher).");
+  v.Setting("overlap", &overlap,
+            "Measure how many of the teacher's top-k are among the student's (support teacher).");
   v.Setting("full_kl_rows", &full_kl_rows,
-            "Positions per step on which the full-vocabulary KL and the truncation gap are measured, before the first "
-            "update; needs a teacher that sends dense log-probs. 0 = none; with objective full it is every position.",
+            "Positions per step on which the full-vocabulary KL and the truncation gap are "
+            "measured, before the first update; needs a teacher that sends dense log-probs. 0 = "
+            "none; with objective full it is every position.",
             AtLeast<int64_t>(0));
 }
 
@@ -104,8 +121,9 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
                            ": must divide data.train_batch_size = ", config.data.train_batch_size);
   }
   if (config.data.filter_overlong_prompts && config.data.truncation != "error") {
-    return InvalidArgument("data.truncation = ", config.data.truncation,
-                           " cuts over-long prompts and data.filter_overlong_prompts drops them: choose one");
+    return InvalidArgument(
+        "data.truncation = ", config.data.truncation,
+        " cuts over-long prompts and data.filter_overlong_prompts drops them: choose one");
   }
   return absl::OkStatus();
 }

@@ -20,10 +20,11 @@ struct StudentConfig {
   void Visit(SettingVisitor& v) {
     v.Setting("model", &model, "Hugging Face model directory to start from.", NotEmpty());
     v.Setting("tokenizer", &tokenizer,
-              "Directory of another model's tokenizer, whose special tokens and template the student takes over; "
-              "empty: the student's own.");
+              "Directory of another model's tokenizer, whose special tokens and template the "
+              "student takes over; empty: the student's own.");
     v.Setting("dtype", &dtype,
-              "Computation and parameters: auto (as stored), float32, bfloat16 (the optimizer keeps a float32 copy).",
+              "Computation and parameters: auto (as stored), float32, bfloat16 (the optimizer "
+              "keeps a float32 copy).",
               OneOf({"auto", "float32", "bfloat16"}));
   }
 };
@@ -37,17 +38,23 @@ struct TeacherConfig {
   double connect_timeout_s = 60;
   int64_t max_in_flight = 64;
   void Visit(SettingVisitor& v) {
-    v.Setting("endpoints", &endpoints, "Teacher servers, grpc://host:port; requests go to the least busy one.",
+    v.Setting("endpoints", &endpoints,
+              "Teacher servers, grpc://host:port; requests go to the least busy one.",
               SettingCheck<std::vector<std::string>>([](const std::vector<std::string>& list) {
-                return list.empty() ? InvalidArgument("must name at least one server") : absl::OkStatus();
+                return list.empty() ? InvalidArgument("must name at least one server")
+                                    : absl::OkStatus();
               }));
-    v.Setting("top_k", &top_k, "Teacher tokens per position; the rest is one tail token.", AtLeast<int64_t>(1));
-    v.Setting("temperature", &temperature, "Temperature of the teacher's distribution.", MoreThan(0.0));
+    v.Setting("top_k", &top_k, "Teacher tokens per position; the rest is one tail token.",
+              AtLeast<int64_t>(1));
+    v.Setting("temperature", &temperature, "Temperature of the teacher's distribution.",
+              MoreThan(0.0));
     v.Setting("timeout_s", &timeout_s, "Time for one attempt at one sequence.", MoreThan(0.0));
-    v.Setting("outage_budget_s", &outage_budget_s, "How long a sequence is retried before the run ends with code 69.",
-              AtLeast(0.0));
-    v.Setting("connect_timeout_s", &connect_timeout_s, "How long to wait for a teacher at the start.", MoreThan(0.0));
-    v.Setting("max_in_flight", &max_in_flight, "Requests in flight per server.", AtLeast<int64_t>(1));
+    v.Setting("outage_budget_s", &outage_budget_s,
+              "How long a sequence is retried before the run ends with code 69.", AtLeast(0.0));
+    v.Setting("connect_timeout_s", &connect_timeout_s,
+              "How long to wait for a teacher at the start.", MoreThan(0.0));
+    v.Setting("max_in_flight", &max_in_flight, "Requests in flight per server.",
+              AtLeast<int64_t>(1));
   }
 };
 
@@ -72,39 +79,49 @@ struct DataConfig {
   bool shuffle = true;
   void Visit(SettingVisitor& v) {
     v.Setting("train", &train,
-              "JSON Lines or Parquet files of prompts; a prompt is text, a list of messages (as in verl's files), or "
-              "token ids under PROMPT_KEY_ids.");
+              "JSON Lines or Parquet files of prompts; a prompt is text, a list of messages (as in "
+              "verl's files), or token ids under PROMPT_KEY_ids.");
     v.Setting("train_weights", &train_weights,
-              "How often each file's prompts are used in an epoch, one number for each file; 0.5 = half of them, another "
-              "half in the next epoch. Empty: all once.");
+              "How often each file's prompts are used in an epoch, one number for each file; 0.5 = "
+              "half of them, another half in the next epoch. Empty: all once.");
     v.Setting("val", &val, "JSON Lines or Parquet files of held-out problems for the evaluation.");
-    v.Setting("prompt_key", &prompt_key, "Key of the prompt; a.b is the key b inside of a.", NotEmpty());
-    v.Setting("answer_key", &answer_key,
-              "Key of the right answer, for the accuracy; a row that lacks it may have verl's reward_model.ground_truth.",
+    v.Setting("prompt_key", &prompt_key, "Key of the prompt; a.b is the key b inside of a.",
               NotEmpty());
-    v.Setting("source_key", &source_key, "Key of the data set's name, by which evaluations are reported.", NotEmpty());
-    v.Setting("system_prompt", &system_prompt,
-              "System message of training prompts that bring none; for data.val see eval.system_prompt.");
+    v.Setting("answer_key", &answer_key,
+              "Key of the right answer, for the accuracy; a row that lacks it may have verl's "
+              "reward_model.ground_truth.",
+              NotEmpty());
+    v.Setting("source_key", &source_key,
+              "Key of the data set's name, by which evaluations are reported.", NotEmpty());
+    v.Setting(
+        "system_prompt", &system_prompt,
+        "System message of training prompts that bring none; for data.val see eval.system_prompt.");
     v.Setting("prompt_template", &prompt_template,
-              "Words around a training prompt: a text with {question}, or boxed, boxed_system, dapo, gsm8k, ta_opd_eval; "
-              "for data.val see eval.prompt_template.");
+              "Words around a training prompt: a text with {question}, or boxed, boxed_system, "
+              "dapo, gsm8k, ta_opd_eval; for data.val see eval.prompt_template.");
     v.Setting("apply_chat_template", &apply_chat_template,
-              "auto: the model's chat template renders messages, and text stays as it is; always: text becomes a user "
-              "message; never: messages become their contents, joined by empty lines (models without a template).",
+              "auto: the model's chat template renders messages, and text stays as it is; always: "
+              "text becomes a user message; never: messages become their contents, joined by empty "
+              "lines (models without a template).",
               OneOf({"auto", "always", "never"}));
     v.Setting("chat_template_kwargs", &chat_template_kwargs,
-              "Variables for the chat template as a JSON object in quotes, such as '{\"enable_thinking\": false}'.");
+              "Variables for the chat template as a JSON object in quotes, such as "
+              "'{\"enable_thinking\": false}'.");
     v.Setting("train_batch_size", &train_batch_size, "Prompts per step.", AtLeast<int64_t>(1));
-    v.Setting("max_prompt_length", &max_prompt_length, "Longest prompt in tokens.", AtLeast<int64_t>(1));
-    v.Setting("max_response_length", &max_response_length, "Most tokens to generate.", AtLeast<int64_t>(1));
+    v.Setting("max_prompt_length", &max_prompt_length, "Longest prompt in tokens.",
+              AtLeast<int64_t>(1));
+    v.Setting("max_response_length", &max_response_length, "Most tokens to generate.",
+              AtLeast<int64_t>(1));
     v.Setting("filter_overlong_prompts", &filter_overlong_prompts,
               "Drop (and count) longer prompts; otherwise truncation decides.");
     v.Setting("truncation", &truncation,
-              "What becomes of longer prompts that are not dropped: error, or the left end, the right end or the middle is "
-              "cut off (and counted).",
+              "What becomes of longer prompts that are not dropped: error, or the left end, the "
+              "right end or the middle is cut off (and counted).",
               OneOf({"error", "left", "right", "middle"}));
-    v.Setting("drop_duplicates", &drop_duplicates, "Use equal prompts once; otherwise they are only counted.");
-    v.Setting("add_special_tokens", &add_special_tokens, "Let the tokenizer add its BOS to text prompts.");
+    v.Setting("drop_duplicates", &drop_duplicates,
+              "Use equal prompts once; otherwise they are only counted.");
+    v.Setting("add_special_tokens", &add_special_tokens,
+              "Let the tokenizer add its BOS to text prompts.");
     v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");
   }
 };
@@ -118,13 +135,17 @@ struct RolloutConfig {
   double kv_cache_gb = 4.0;
   void Visit(SettingVisitor& v) {
     v.Setting("n", &n, "Responses per prompt.", AtLeast<int64_t>(1));
-    v.Setting("temperature", &temperature, "Sampling temperature; the loss uses the same.", MoreThan(0.0));
-    v.Setting("top_p", &top_p, "Nucleus sampling; 1 = off.", SettingCheck<double>([](const double& p) {
+    v.Setting("temperature", &temperature, "Sampling temperature; the loss uses the same.",
+              MoreThan(0.0));
+    v.Setting("top_p", &top_p, "Nucleus sampling; 1 = off.",
+              SettingCheck<double>([](const double& p) {
                 return p > 0 && p <= 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1]");
               }));
-    v.Setting("top_k", &top_k, "Sample from the k most probable tokens; 0 = off.", AtLeast<int64_t>(0));
+    v.Setting("top_k", &top_k, "Sample from the k most probable tokens; 0 = off.",
+              AtLeast<int64_t>(0));
     v.Setting("max_num_seqs", &max_num_seqs, "Sequences generated at once.", AtLeast<int64_t>(1));
-    v.Setting("kv_cache_gb", &kv_cache_gb, "Most memory of the rollout's KV cache, in GiB.", MoreThan(0.0));
+    v.Setting("kv_cache_gb", &kv_cache_gb, "Most memory of the rollout's KV cache, in GiB.",
+              MoreThan(0.0));
   }
 };
 
@@ -168,29 +189,39 @@ struct TrainerConfig {
   int64_t http_port = 0;
   int64_t grpc_port = 0;
   void Visit(SettingVisitor& v) {
-    v.Setting("total_steps", &total_steps, "Steps; one step is one batch of prompts.", AtLeast<int64_t>(1));
+    v.Setting("total_steps", &total_steps, "Steps; one step is one batch of prompts.",
+              AtLeast<int64_t>(1));
     v.Setting("mini_batch_size", &mini_batch_size,
-              "Prompts per optimizer step; from the second one of a step on, the behavior policy is not the current one.",
+              "Prompts per optimizer step; from the second one of a step on, the behavior policy "
+              "is not the current one.",
               AtLeast<int64_t>(1));
     v.Setting("micro_batch_tokens", &micro_batch_tokens,
-              "Tokens per forward and backward pass; one longer sequence goes alone.", AtLeast<int64_t>(1));
-    v.Setting("head_workspace_mb", &head_workspace_mb, "Most memory for the logits of one chunk of rows, in MiB.",
-              MoreThan(0.0));
+              "Tokens per forward and backward pass; one longer sequence goes alone.",
+              AtLeast<int64_t>(1));
+    v.Setting("head_workspace_mb", &head_workspace_mb,
+              "Most memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0));
     v.Setting("eval_at_start", &eval_at_start, "Evaluate the student before the first step.");
-    v.Setting("eval_every", &eval_every, "Steps between evaluations; the last step is always evaluated. 0 = only then.",
+    v.Setting("eval_every", &eval_every,
+              "Steps between evaluations; the last step is always evaluated. 0 = only then.",
               AtLeast<int64_t>(0));
-    v.Setting("save_every", &save_every, "Steps between checkpoints; the last step is always saved. 0 = only then.",
+    v.Setting("save_every", &save_every,
+              "Steps between checkpoints; the last step is always saved. 0 = only then.",
               AtLeast<int64_t>(0));
-    v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.", AtLeast<int64_t>(2));
+    v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
+              AtLeast<int64_t>(2));
     v.Setting("max_nonfinite_steps", &max_nonfinite_steps,
-              "Updates skipped in a row for a non-finite loss or gradient before the run ends with code 76.",
+              "Updates skipped in a row for a non-finite loss or gradient before the run ends with "
+              "code 76.",
               AtLeast<int64_t>(1));
     v.Setting("device", &device, "auto, cpu, cuda or cuda:1.", NotEmpty());
-    v.Setting("num_threads", &num_threads, "Threads for numerics; 0 = one a core.", AtLeast<int64_t>(0));
-    v.Setting("host", &host, "Address of the control service, /status, /metrics and /healthz.", NotEmpty());
+    v.Setting("num_threads", &num_threads, "Threads for numerics; 0 = one a core.",
+              AtLeast<int64_t>(0));
+    v.Setting("host", &host, "Address of the control service, /status, /metrics and /healthz.",
+              NotEmpty());
     v.Setting("http_port", &http_port, "Port of /status, /metrics and /healthz; 0 = any free one.",
               Between<int64_t>(0, 65535));
-    v.Setting("grpc_port", &grpc_port, "Port of the control service; 0 = any free one.", Between<int64_t>(0, 65535));
+    v.Setting("grpc_port", &grpc_port, "Port of the control service; 0 = any free one.",
+              Between<int64_t>(0, 65535));
   }
 };
 
@@ -211,28 +242,37 @@ struct EvalConfig {
   int64_t num_samples = 8;
   void Visit(SettingVisitor& v) {
     v.Setting("measure", &measure,
-              "accuracy: generate and grade; kl: truncated reverse KL to the teacher on given responses; none.",
+              "accuracy: generate and grade; kl: truncated reverse KL to the teacher on given "
+              "responses; none.",
               OneOf({"accuracy", "kl", "none"}));
     v.Setting("system_prompt", &system_prompt, "System message of problems that bring none.");
     v.Setting("prompt_template", &prompt_template,
-              "Words around a problem, as data.prompt_template; ta_opd_eval is the paper's evaluation prompt.");
+              "Words around a problem, as data.prompt_template; ta_opd_eval is the paper's "
+              "evaluation prompt.");
     v.Setting("n", &n, "Responses per problem (Avg@n).", AtLeast<int64_t>(1));
     v.Setting("n_by_source", &n_by_source,
-              "Other numbers of responses for problems of some sources, each SOURCE=N; the paper samples MMLU-Pro once.");
+              "Other numbers of responses for problems of some sources, each SOURCE=N; the paper "
+              "samples MMLU-Pro once.");
     v.Setting("temperature", &temperature, "Sampling temperature; 0 = greedy.", AtLeast(0.0));
-    v.Setting("top_p", &top_p, "Nucleus sampling; 1 = off.", SettingCheck<double>([](const double& p) {
+    v.Setting("top_p", &top_p, "Nucleus sampling; 1 = off.",
+              SettingCheck<double>([](const double& p) {
                 return p > 0 && p <= 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1]");
               }));
-    v.Setting("max_response_length", &max_response_length, "Most tokens to generate.", AtLeast<int64_t>(1));
-    v.Setting("num_prompts", &num_prompts, "Use the first so many problems; 0 = all.", AtLeast<int64_t>(0));
-    v.Setting("grader", &grader, "How answers are judged; one of `taopd-trainer grade --list`.", OneOf(GraderNames()));
-    v.Setting("answer_pattern", &answer_pattern,
-              "RE2 expression whose first group is the answer in a response (exact, numeric); its first match counts. "
-              "Empty: all text.");
-    v.Setting("require_stop", &require_stop, "A response cut at max_response_length is wrong.");
-    v.Setting("kl_top_k", &kl_top_k, "Teacher tokens per position for measure kl; 0 = teacher.top_k.",
+    v.Setting("max_response_length", &max_response_length, "Most tokens to generate.",
+              AtLeast<int64_t>(1));
+    v.Setting("num_prompts", &num_prompts, "Use the first so many problems; 0 = all.",
               AtLeast<int64_t>(0));
-    v.Setting("num_samples", &num_samples, "Responses written to samples.jsonl per evaluation.", AtLeast<int64_t>(0));
+    v.Setting("grader", &grader, "How answers are judged; one of `taopd-trainer grade --list`.",
+              OneOf(GraderNames()));
+    v.Setting("answer_pattern", &answer_pattern,
+              "RE2 expression whose first group is the answer in a response (exact, numeric); its "
+              "first match counts. Empty: all text.");
+    v.Setting("require_stop", &require_stop, "A response cut at max_response_length is wrong.");
+    v.Setting("kl_top_k", &kl_top_k,
+              "Teacher tokens per position for measure kl; 0 = teacher.top_k.",
+              AtLeast<int64_t>(0));
+    v.Setting("num_samples", &num_samples, "Responses written to samples.jsonl per evaluation.",
+              AtLeast<int64_t>(0));
   }
 };
 
@@ -260,8 +300,8 @@ struct TrainConfig {
   }
 };
 
-// Checks of each setting, and those that need several: mini_batch_size divides train_batch_size, ...
-// Without objective.terms, an empty objective.name becomes ta_opd.
+// Checks of each setting, and those that need several: mini_batch_size divides train_batch_size,
+// ... Without objective.terms, an empty objective.name becomes ta_opd.
 absl::Status CheckTrainConfig(TrainConfig& config);
 
 }  // namespace taopd

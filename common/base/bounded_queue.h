@@ -23,7 +23,8 @@ class BoundedQueue {
   // Waits for room. False when the queue is (or gets) closed; the item is then dropped.
   bool Push(T item, int64_t cost = 1) {
     absl::MutexLock lock(&mutex_);
-    auto can_proceed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || Fits(cost); };
+    auto can_proceed = [&]()
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || Fits(cost); };
     mutex_.Await(absl::Condition(&can_proceed));
     return PushLocked(std::move(item), cost);
   }
@@ -38,7 +39,9 @@ class BoundedQueue {
   // Waits for an item; nullopt once the queue is closed and empty.
   std::optional<T> Pop() {
     absl::MutexLock lock(&mutex_);
-    auto can_proceed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || !items_.empty(); };
+    auto can_proceed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return closed_ || !items_.empty();
+    };
     mutex_.Await(absl::Condition(&can_proceed));
     return PopLocked();
   }

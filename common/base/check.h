@@ -16,12 +16,12 @@ namespace taopd {
     if (!(condition)) ::taopd::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 
-#define TAOPD_CHECK_OP(a, op, b)                                                           \
-  do {                                                                                     \
-    if (!((a)op(b))) {                                                                     \
-      ::taopd::CheckFailed(__FILE__, __LINE__,                                             \
+#define TAOPD_CHECK_OP(a, op, b)                                                                 \
+  do {                                                                                           \
+    if (!((a)op(b))) {                                                                           \
+      ::taopd::CheckFailed(__FILE__, __LINE__,                                                   \
                            ::taopd::Concat(#a " " #op " " #b " (", (a), " against ", (b), ")")); \
-    }                                                                                      \
+    }                                                                                            \
   } while (false)
 
 #define TAOPD_CHECK_EQ(a, b) TAOPD_CHECK_OP(a, ==, b)

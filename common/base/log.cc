@@ -11,7 +11,8 @@ namespace {
 spdlog::logger& Logger() {
   // Leaked on purpose: threads may log while static objects are being destroyed.
   static spdlog::logger* logger = [] {
-    auto* created = new spdlog::logger("taopd", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    auto* created =
+        new spdlog::logger("taopd", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
     created->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%L%$ %v");
     created->flush_on(spdlog::level::info);
     return created;
@@ -68,9 +69,13 @@ std::string FormatLogLine(std::string_view event, LogFields fields) {
   return line;
 }
 
-void LogDebug(std::string_view event, LogFields fields) { Log(spdlog::level::debug, event, fields); }
+void LogDebug(std::string_view event, LogFields fields) {
+  Log(spdlog::level::debug, event, fields);
+}
 void LogInfo(std::string_view event, LogFields fields) { Log(spdlog::level::info, event, fields); }
-void LogWarning(std::string_view event, LogFields fields) { Log(spdlog::level::warn, event, fields); }
+void LogWarning(std::string_view event, LogFields fields) {
+  Log(spdlog::level::warn, event, fields);
+}
 void LogError(std::string_view event, LogFields fields) { Log(spdlog::level::err, event, fields); }
 
 absl::Status SetLogLevel(std::string_view level) {

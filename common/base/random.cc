@@ -18,7 +18,8 @@ uint64_t Mix(uint64_t x) {
 
 }  // namespace
 
-uint64_t DeriveSeed(uint64_t seed, std::string_view label, std::initializer_list<uint64_t> numbers) {
+uint64_t DeriveSeed(uint64_t seed, std::string_view label,
+                    std::initializer_list<uint64_t> numbers) {
   uint64_t hash = Mix(seed + 0x9e3779b97f4a7c15ULL);
   for (unsigned char c : label) hash = Mix(hash * 31 + c + 1);
   hash = Mix(hash ^ label.size());
@@ -30,8 +31,10 @@ std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<u
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53} * counter[0];
     const uint64_t product1 = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
-               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
+    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
+               static_cast<uint32_t>(product1),
+               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
+               static_cast<uint32_t>(product0)};
     key[0] += 0x9E3779B9;
     key[1] += 0xBB67AE85;
   }
@@ -40,8 +43,9 @@ std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<u
 
 uint32_t RandomStream::NextU32() {
   const uint64_t block = position_ / 4;
-  const auto words = Philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), 0, 0},
-                                {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
+  const auto words =
+      Philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), 0, 0},
+                 {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
   return words[position_++ % 4];
 }
 

@@ -16,7 +16,8 @@
 namespace taopd {
 
 // Mixes a name into 64 bits; used as a seed for what is below the caller.
-uint64_t DeriveSeed(uint64_t seed, std::string_view label, std::initializer_list<uint64_t> numbers = {});
+uint64_t DeriveSeed(uint64_t seed, std::string_view label,
+                    std::initializer_list<uint64_t> numbers = {});
 
 // One Philox4x32-10 block.
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);

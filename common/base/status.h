@@ -67,10 +67,10 @@ inline absl::Status Annotate(const absl::Status& status, const std::string& wher
 #define TAOPD_CONCAT_INNER(a, b) a##b
 #define TAOPD_CONCAT(a, b) TAOPD_CONCAT_INNER(a, b)
 
-#define TAOPD_RETURN_IF_ERROR(expr)                      \
-  do {                                                   \
-    absl::Status taopd_status = (expr);                  \
-    if (!taopd_status.ok()) return taopd_status;         \
+#define TAOPD_RETURN_IF_ERROR(expr)              \
+  do {                                           \
+    absl::Status taopd_status = (expr);          \
+    if (!taopd_status.ok()) return taopd_status; \
   } while (false)
 
 // TAOPD_ASSIGN_OR_RETURN(auto value, MakeValue());

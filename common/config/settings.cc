@@ -101,9 +101,9 @@ std::string SettingText(const SettingPointer& value) {
 }
 
 std::string SettingTypeName(const SettingPointer& value) {
-  static const char* const kNames[] = {"boolean",      "integer",          "number",         "text",
-                                       "list of text", "list of integers", "list of numbers",
-                                       "list of sections"};
+  static const char* const kNames[] = {
+      "boolean",      "integer",          "number",          "text",
+      "list of text", "list of integers", "list of numbers", "list of sections"};
   return kNames[value.index()];
 }
 

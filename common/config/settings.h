@@ -11,7 +11,8 @@
 //   };
 //   struct TrainConfig {
 //     OptimizerConfig optimizer;
-//     void Visit(SettingVisitor& v) { v.Section("optimizer", "AdamW and its schedule.", optimizer); }
+//     void Visit(SettingVisitor& v) { v.Section("optimizer", "AdamW and its schedule.", optimizer);
+//     }
 //   };
 //
 // A list of sections has the same items each:
@@ -52,8 +53,9 @@ class SectionList {
   virtual SettingVisitor Prototype() = 0;
 };
 
-using SettingPointer = std::variant<bool*, int64_t*, double*, std::string*, std::vector<std::string>*,
-                                    std::vector<int64_t>*, std::vector<double>*, SectionList*>;
+using SettingPointer =
+    std::variant<bool*, int64_t*, double*, std::string*, std::vector<std::string>*,
+                 std::vector<int64_t>*, std::vector<double>*, SectionList*>;
 
 // Says what is wrong with a value ("must be at least 0"), or OK.
 template <typename T>
@@ -75,7 +77,8 @@ struct SettingSection {
 class SettingVisitor {
  public:
   template <typename T>
-  void Setting(const std::string& name, T* value, const std::string& help, SettingCheck<T> check = nullptr) {
+  void Setting(const std::string& name, T* value, const std::string& help,
+               SettingCheck<T> check = nullptr) {
     std::function<absl::Status()> bound;
     if (check) bound = [value, check = std::move(check)] { return check(*value); };
     settings_.push_back({prefix_ + name, help, SettingPointer(value), std::move(bound), nullptr});

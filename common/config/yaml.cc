@@ -79,11 +79,12 @@ absl::Status ReadValue(const YAML::Node& node, std::vector<T>* out) {
   return absl::OkStatus();
 }
 
-absl::Status ReadMap(const YAML::Node& map, const std::string& prefix, const std::string& source, int depth,
-                     const SettingTable& table);
+absl::Status ReadMap(const YAML::Node& map, const std::string& prefix, const std::string& source,
+                     int depth, const SettingTable& table);
 
 absl::Status ReadValue(const YAML::Node& node, SectionList* out) {
-  if (!node.IsSequence()) return InvalidArgument("a list of sections is expected, as in [{name: a}, {name: b}]");
+  if (!node.IsSequence())
+    return InvalidArgument("a list of sections is expected, as in [{name: a}, {name: b}]");
   out->Reset(node.size());
   for (size_t i = 0; i < node.size(); ++i) {
     const std::string place = Concat("[", i, "]");
@@ -95,7 +96,8 @@ absl::Status ReadValue(const YAML::Node& node, SectionList* out) {
 
 absl::Status AssignNode(const YAML::Node& node, const Setting& setting) {
   if (!node.IsDefined() || node.IsNull()) {
-    return InvalidArgument(setting.path, ": no value is given (", SettingTypeName(setting.value), ")");
+    return InvalidArgument(setting.path, ": no value is given (", SettingTypeName(setting.value),
+                           ")");
   }
   const absl::Status status =
       std::visit([&](auto* pointer) { return ReadValue(node, pointer); }, setting.value);
@@ -128,7 +130,8 @@ std::vector<std::string> NamesUnder(const SettingTable& table, const std::string
 }
 
 // A name that exists elsewhere helps more than a similar one here: lr -> optimizer.lr.
-std::string Suggestion(const SettingTable& table, const std::string& prefix, const std::string& name) {
+std::string Suggestion(const SettingTable& table, const std::string& prefix,
+                       const std::string& name) {
   for (const Setting& setting : table.settings()) {
     const size_t dot = setting.path.rfind('.');
     if (dot != std::string::npos && setting.path.substr(dot + 1) == name) {
@@ -138,9 +141,10 @@ std::string Suggestion(const SettingTable& table, const std::string& prefix, con
   return DidYouMean(name, NamesUnder(table, prefix));
 }
 
-absl::Status ReadMap(const YAML::Node& map, const std::string& prefix, const std::string& source, int depth,
-                     const SettingTable& table) {
-  if (depth > kMaxDepth) return InvalidArgument(Where(source, map), ": nested deeper than ", kMaxDepth);
+absl::Status ReadMap(const YAML::Node& map, const std::string& prefix, const std::string& source,
+                     int depth, const SettingTable& table) {
+  if (depth > kMaxDepth)
+    return InvalidArgument(Where(source, map), ": nested deeper than ", kMaxDepth);
   std::set<std::string> seen;
   for (const auto& entry : map) {
     const std::string where = Where(source, entry.first);
@@ -150,13 +154,15 @@ absl::Status ReadMap(const YAML::Node& map, const std::string& prefix, const std
     if (!seen.insert(name).second) return InvalidArgument(where, ": ", path, " is given twice");
     if (IsSection(table, path)) {
       if (entry.second.IsNull()) continue;  // "optimizer:" with nothing under it
-      if (!entry.second.IsMap()) return InvalidArgument(where, ": ", path, " is a section, not a value");
+      if (!entry.second.IsMap())
+        return InvalidArgument(where, ": ", path, " is a section, not a value");
       TAOPD_RETURN_IF_ERROR(ReadMap(entry.second, path + ".", source, depth + 1, table));
       continue;
     }
     const Setting* setting = Find(table, path);
     if (setting == nullptr) {
-      return InvalidArgument(where, ": unknown key \"", path, "\"", Suggestion(table, prefix, name));
+      return InvalidArgument(where, ": unknown key \"", path, "\"",
+                             Suggestion(table, prefix, name));
     }
     TAOPD_RETURN_IF_ERROR(Annotate(AssignNode(entry.second, *setting), where));
   }
@@ -165,7 +171,8 @@ absl::Status ReadMap(const YAML::Node& map, const std::string& prefix, const std
 
 }  // namespace
 
-absl::Status ReadYamlSettings(const std::string& text, const std::string& source, const SettingTable& table) {
+absl::Status ReadYamlSettings(const std::string& text, const std::string& source,
+                              const SettingTable& table) {
   try {
     const YAML::Node root = YAML::Load(text);
     if (root.IsNull()) return absl::OkStatus();
@@ -201,7 +208,8 @@ absl::Status ApplyOverride(const std::string& assignment, const SettingTable& ta
   try {
     YAML::Node node = YAML::Load(assignment.substr(equals + 1));
     // An empty right side is an empty text, and a text may hold what YAML would read as a list.
-    if (auto* text = std::get_if<std::string*>(&setting->value); text != nullptr && !node.IsScalar()) {
+    if (auto* text = std::get_if<std::string*>(&setting->value);
+        text != nullptr && !node.IsScalar()) {
       **text = assignment.substr(equals + 1);
       return absl::OkStatus();
     }
@@ -222,9 +230,11 @@ std::string WriteYamlSettings(const SettingTable& table) {
     }
     size_t shared = 0;
     while (shared < open.size() && shared < parts.size() && open[shared] == parts[shared]) ++shared;
-    for (size_t i = shared; i < parts.size(); ++i) out += std::string(2 * i, ' ') + parts[i] + ":\n";
+    for (size_t i = shared; i < parts.size(); ++i)
+      out += std::string(2 * i, ' ') + parts[i] + ":\n";
     open = parts;
-    out += std::string(2 * parts.size(), ' ') + setting.path.substr(begin) + ": " + SettingText(setting.value) + "\n";
+    out += std::string(2 * parts.size(), ' ') + setting.path.substr(begin) + ": " +
+           SettingText(setting.value) + "\n";
   }
   return out;
 }
@@ -234,8 +244,8 @@ std::string SettingsReference(const SettingTable& table) {
   auto add_table = [&](const std::string& prefix) {
     std::string rows;
     auto add_row = [&](const Setting& setting, const std::string& path) {
-      rows += "| `" + path + "` | " + SettingTypeName(setting.value) + " | `" + SettingText(setting.value) + "` | " +
-              setting.help + " |\n";
+      rows += "| `" + path + "` | " + SettingTypeName(setting.value) + " | `" +
+              SettingText(setting.value) + "` | " + setting.help + " |\n";
     };
     for (const Setting& setting : table.settings()) {
       const size_t dot = setting.path.rfind('.');
@@ -244,9 +254,11 @@ std::string SettingsReference(const SettingTable& table) {
       add_row(setting, setting.path);
       if (!setting.list) continue;
       const SettingTable prototype = setting.list->Prototype();
-      for (const Setting& item : prototype.settings()) add_row(item, setting.path + "[]." + item.path);
+      for (const Setting& item : prototype.settings())
+        add_row(item, setting.path + "[]." + item.path);
     }
-    if (!rows.empty()) out += "\n| setting | type | default | what it does |\n| --- | --- | --- | --- |\n" + rows;
+    if (!rows.empty())
+      out += "\n| setting | type | default | what it does |\n| --- | --- | --- | --- |\n" + rows;
   };
   add_table("");
   for (const SettingSection& section : table.sections()) {

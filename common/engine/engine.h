@@ -107,7 +107,7 @@ struct EngineLimits {
   int32_t max_top_k = 0;
   int32_t max_candidates = 0;
   int64_t max_dense_vocab_size = 0;  // ScoreParams::dense is refused for a larger vocabulary
-  int64_t max_num_seqs = 0;  // sequences that run at once
+  int64_t max_num_seqs = 0;          // sequences that run at once
   int64_t max_queued_tokens = 0;
   bool can_generate = true;  // false: no memory was given to the KV cache, so only scores
 };

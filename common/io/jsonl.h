@@ -20,8 +20,8 @@ inline constexpr int64_t kMaxJsonlLineBytes = int64_t{64} << 20;
 // Parses one JSON text under those limits; INVALID_ARGUMENT otherwise. `source` names it in
 // messages. Integers beyond 64 bits become floating-point numbers, so check is_number_integer().
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source);
-// The same with the keys of objects in the text's order. Such objects are searched from their first key on, so
-// their size is limited too.
+// The same with the keys of objects in the text's order. Such objects are searched from their first
+// key on, so their size is limited too.
 inline constexpr size_t kMaxOrderedJsonKeys = 10'000;
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(const std::string& text,
                                                         const std::string& source);

@@ -26,7 +26,8 @@ absl::Status FromArrow(const arrow::Status& status, const std::string& where) {
 }
 
 absl::Status CheckType(const arrow::DataType& type, const std::string& column, int depth) {
-  if (depth > kMaxNesting) return InvalidArgument("column \"", column, "\": nested deeper than ", kMaxNesting);
+  if (depth > kMaxNesting)
+    return InvalidArgument("column \"", column, "\": nested deeper than ", kMaxNesting);
   switch (type.id()) {
     case arrow::Type::NA:
     case arrow::Type::BOOL:
@@ -44,13 +45,15 @@ absl::Status CheckType(const arrow::DataType& type, const std::string& column, i
     case arrow::Type::LARGE_STRING:
       return absl::OkStatus();
     case arrow::Type::DICTIONARY:
-      return CheckType(*static_cast<const arrow::DictionaryType&>(type).value_type(), column, depth + 1);
+      return CheckType(*static_cast<const arrow::DictionaryType&>(type).value_type(), column,
+                       depth + 1);
     case arrow::Type::LIST:
     case arrow::Type::LARGE_LIST:
     case arrow::Type::FIXED_SIZE_LIST:
     case arrow::Type::STRUCT:
       for (const auto& field : type.fields()) {
-        const std::string name = type.id() == arrow::Type::STRUCT ? column + "." + field->name() : column;
+        const std::string name =
+            type.id() == arrow::Type::STRUCT ? column + "." + field->name() : column;
         TAOPD_RETURN_IF_ERROR(CheckType(*field->type(), name, depth + 1));
       }
       return absl::OkStatus();
@@ -76,27 +79,46 @@ class RowBuilder {
       return absl::OkStatus();
     }
     switch (array.type_id()) {
-      case arrow::Type::NA: *out = nullptr; return absl::OkStatus();
-      case arrow::Type::BOOL: *out = static_cast<const arrow::BooleanArray&>(array).Value(i); return absl::OkStatus();
-      case arrow::Type::INT8: return Number<arrow::Int8Array>(array, i, out);
-      case arrow::Type::INT16: return Number<arrow::Int16Array>(array, i, out);
-      case arrow::Type::INT32: return Number<arrow::Int32Array>(array, i, out);
-      case arrow::Type::INT64: return Number<arrow::Int64Array>(array, i, out);
-      case arrow::Type::UINT8: return Number<arrow::UInt8Array>(array, i, out);
-      case arrow::Type::UINT16: return Number<arrow::UInt16Array>(array, i, out);
-      case arrow::Type::UINT32: return Number<arrow::UInt32Array>(array, i, out);
-      case arrow::Type::UINT64: return Number<arrow::UInt64Array>(array, i, out);
-      case arrow::Type::FLOAT: return Number<arrow::FloatArray>(array, i, out);
-      case arrow::Type::DOUBLE: return Number<arrow::DoubleArray>(array, i, out);
-      case arrow::Type::STRING: return Text(static_cast<const arrow::StringArray&>(array).GetView(i), out);
-      case arrow::Type::LARGE_STRING: return Text(static_cast<const arrow::LargeStringArray&>(array).GetView(i), out);
+      case arrow::Type::NA:
+        *out = nullptr;
+        return absl::OkStatus();
+      case arrow::Type::BOOL:
+        *out = static_cast<const arrow::BooleanArray&>(array).Value(i);
+        return absl::OkStatus();
+      case arrow::Type::INT8:
+        return Number<arrow::Int8Array>(array, i, out);
+      case arrow::Type::INT16:
+        return Number<arrow::Int16Array>(array, i, out);
+      case arrow::Type::INT32:
+        return Number<arrow::Int32Array>(array, i, out);
+      case arrow::Type::INT64:
+        return Number<arrow::Int64Array>(array, i, out);
+      case arrow::Type::UINT8:
+        return Number<arrow::UInt8Array>(array, i, out);
+      case arrow::Type::UINT16:
+        return Number<arrow::UInt16Array>(array, i, out);
+      case arrow::Type::UINT32:
+        return Number<arrow::UInt32Array>(array, i, out);
+      case arrow::Type::UINT64:
+        return Number<arrow::UInt64Array>(array, i, out);
+      case arrow::Type::FLOAT:
+        return Number<arrow::FloatArray>(array, i, out);
+      case arrow::Type::DOUBLE:
+        return Number<arrow::DoubleArray>(array, i, out);
+      case arrow::Type::STRING:
+        return Text(static_cast<const arrow::StringArray&>(array).GetView(i), out);
+      case arrow::Type::LARGE_STRING:
+        return Text(static_cast<const arrow::LargeStringArray&>(array).GetView(i), out);
       case arrow::Type::DICTIONARY: {
         const auto& dictionary = static_cast<const arrow::DictionaryArray&>(array);
         return Convert(*dictionary.dictionary(), dictionary.GetValueIndex(i), out);
       }
-      case arrow::Type::LIST: return List<arrow::ListArray>(array, i, out);
-      case arrow::Type::LARGE_LIST: return List<arrow::LargeListArray>(array, i, out);
-      case arrow::Type::FIXED_SIZE_LIST: return List<arrow::FixedSizeListArray>(array, i, out);
+      case arrow::Type::LIST:
+        return List<arrow::ListArray>(array, i, out);
+      case arrow::Type::LARGE_LIST:
+        return List<arrow::LargeListArray>(array, i, out);
+      case arrow::Type::FIXED_SIZE_LIST:
+        return List<arrow::FixedSizeListArray>(array, i, out);
       case arrow::Type::STRUCT: {
         const auto& fields = static_cast<const arrow::StructArray&>(array);
         *out = Json::object();
@@ -106,7 +128,8 @@ class RowBuilder {
         }
         return absl::OkStatus();
       }
-      default: return InvalidArgument("type ", array.type()->ToString(), " is not read");
+      default:
+        return InvalidArgument("type ", array.type()->ToString(), " is not read");
     }
   }
 
@@ -143,8 +166,10 @@ class RowBuilder {
 class ArrowParquetReader final : public ParquetReader {
  public:
   ArrowParquetReader(std::string path, const ParquetOptions& options)
-      : path_(std::move(path)), options_(options),
-        pool_(std::make_unique<arrow::CappedMemoryPool>(arrow::system_memory_pool(), options.max_decoded_bytes)) {}
+      : path_(std::move(path)),
+        options_(options),
+        pool_(std::make_unique<arrow::CappedMemoryPool>(arrow::system_memory_pool(),
+                                                        options.max_decoded_bytes)) {}
 
   absl::Status Open() {
     if (std::FILE* file = std::fopen(path_.c_str(), "rbe")) {
@@ -179,7 +204,8 @@ class ArrowParquetReader final : public ParquetReader {
         parts.push_back(node->name());
       }
       std::string field;
-      for (auto part = parts.rbegin(); part != parts.rend(); ++part) field += (field.empty() ? "" : ".") + *part;
+      for (auto part = parts.rbegin(); part != parts.rend(); ++part)
+        field += (field.empty() ? "" : ".") + *part;
       leaf_fields_.push_back(field);
       if (fields_.empty() || fields_.back() != field) fields_.push_back(field);
     }
@@ -203,20 +229,25 @@ class ArrowParquetReader final : public ParquetReader {
  private:
   // Whether `field` is the column asked for or a member of it.
   static bool Selects(const std::string& column, const std::string& field) {
-    return field == column || (field.size() > column.size() && field.compare(0, column.size(), column) == 0 &&
-                               field[column.size()] == '.');
+    return field == column ||
+           (field.size() > column.size() && field.compare(0, column.size(), column) == 0 &&
+            field[column.size()] == '.');
   }
 
   absl::Status Read(const std::vector<std::string>& columns,
                     const std::function<absl::Status(const Json&, int64_t)>& row) {
     std::vector<int> leaves;
     for (int leaf = 0; leaf < static_cast<int>(leaf_fields_.size()); ++leaf) {
-      const bool wanted = columns.empty() || std::any_of(columns.begin(), columns.end(), [&](const std::string& column) {
-                            return Selects(column, leaf_fields_[leaf]);
-                          });
+      const bool wanted =
+          columns.empty() ||
+          std::any_of(columns.begin(), columns.end(), [&](const std::string& column) {
+            return Selects(column, leaf_fields_[leaf]);
+          });
       if (wanted) leaves.push_back(leaf);
     }
-    if (leaves.empty()) return InvalidArgument(path_, ": has none of the columns ", List(columns), "; it has ", List(fields_));
+    if (leaves.empty())
+      return InvalidArgument(path_, ": has none of the columns ", List(columns), "; it has ",
+                             List(fields_));
 
     std::vector<int> row_groups(reader_->num_row_groups());
     for (size_t i = 0; i < row_groups.size(); ++i) row_groups[i] = static_cast<int>(i);
@@ -240,14 +271,16 @@ class ArrowParquetReader final : public ParquetReader {
         absl::Status status;
         for (int c = 0; c < (*batch)->num_columns() && status.ok(); ++c) {
           const std::string& name = (*batch)->column_name(c);
-          status = Annotate(builder.Convert(*(*batch)->column(c), i, &value[name]), Concat("column \"", name, "\""));
+          status = Annotate(builder.Convert(*(*batch)->column(c), i, &value[name]),
+                            Concat("column \"", name, "\""));
         }
         ++number;
         if (status.ok()) status = row(value, number);
         TAOPD_RETURN_IF_ERROR(Annotate(status, Concat(path_, ": row ", number)));
       }
     }
-    if (number != num_rows_) return DataLoss(path_, ": has ", number, " rows, its footer promises ", num_rows_);
+    if (number != num_rows_)
+      return DataLoss(path_, ": has ", number, " rows, its footer promises ", num_rows_);
     return absl::OkStatus();
   }
 
@@ -269,9 +302,11 @@ class ArrowParquetReader final : public ParquetReader {
 }  // namespace
 
 bool HasParquetMagic(const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), &std::fclose);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
+                                                             &std::fclose);
   char magic[4] = {};
-  return file != nullptr && std::fread(magic, 1, 4, file.get()) == 4 && std::memcmp(magic, "PAR1", 4) == 0;
+  return file != nullptr && std::fread(magic, 1, 4, file.get()) == 4 &&
+         std::memcmp(magic, "PAR1", 4) == 0;
 }
 
 absl::StatusOr<std::unique_ptr<ParquetReader>> ParquetReader::Open(const std::string& path,

@@ -31,15 +31,16 @@ struct PackedBatch {
   std::vector<int64_t> past_lens;
 
   // Of whole sequences, without a cache.
-  static PackedBatch FromSequences(const std::vector<std::vector<int32_t>>& sequences, at::Device device);
+  static PackedBatch FromSequences(const std::vector<std::vector<int32_t>>& sequences,
+                                   at::Device device);
 };
 
-// The least multiple of 4 that is not below num_rows. On the CPU an fp32 matrix product's row depends on
-// the number of rows when it is 1, 2 or 3, or when the threads' shares of the rows end in such a rest
-// (MKL 2024.2: 1-3, 5-7, 9-11 rows with 2 and 8 threads, also 17-19 and 25-27 with 16); with a multiple of
-// 4 it never did (M 1 to 300, K and N 96 to 3072, 1 to 16 threads). bf16 rows never depend on it.
-// Forward appends rows accordingly when grad mode is off; the head's product must do the same for its
-// rows not to depend on what else is in the batch.
+// The least multiple of 4 that is not below num_rows. On the CPU an fp32 matrix product's row
+// depends on the number of rows when it is 1, 2 or 3, or when the threads' shares of the rows end
+// in such a rest (MKL 2024.2: 1-3, 5-7, 9-11 rows with 2 and 8 threads, also 17-19 and 25-27 with
+// 16); with a multiple of 4 it never did (M 1 to 300, K and N 96 to 3072, 1 to 16 threads). bf16
+// rows never depend on it. Forward appends rows accordingly when grad mode is off; the head's
+// product must do the same for its rows not to depend on what else is in the batch.
 constexpr int64_t RowsForStableGemm(int64_t num_rows) { return (num_rows + 3) / 4 * 4; }
 
 using NamedParameter = std::pair<std::string, at::Tensor>;
@@ -77,7 +78,8 @@ struct DecoderOptions {
   std::string device = "auto";  // "auto" (cuda:0 where there is one), "cpu", "cuda", "cuda:1"
   // Training needs float32 or bfloat16: float16 gradients would need a scaled loss.
   bool requires_grad = false;
-  std::optional<VocabularyChange> vocabulary = std::nullopt;  // of the tokenizer that the model goes on with
+  std::optional<VocabularyChange> vocabulary =
+      std::nullopt;  // of the tokenizer that the model goes on with
 };
 
 absl::StatusOr<at::Device> ParseDevice(const std::string& text);
@@ -88,10 +90,12 @@ absl::StatusOr<at::ScalarType> ParseDtype(const std::string& text, const std::st
 // (rotary_emb.inv_freq, a copy of a tied head) is accepted. RESOURCE_EXHAUSTED, before anything is
 // allocated, where the weights exceed the memory that is available. On the CPU, weights that are
 // not trained and stored in the asked dtype stay in the mapped files; others are copied one by one.
-absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const std::string& model_dir, const DecoderOptions& options);
+absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const std::string& model_dir,
+                                                     const DecoderOptions& options);
 
 // Random weights as transformers initialises them (normal with initializer_range; norms one).
-absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& config, const DecoderOptions& options,
+absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& config,
+                                                     const DecoderOptions& options,
                                                      RandomStream random);
 
 // Largest file of an export, as Hugging Face counts (decimal); one larger tensor has its own file.
@@ -101,7 +105,8 @@ inline constexpr int64_t kMaxShardBytes = 5'000'000'000;
 // max_shard_bytes numbered shards and, last of all, their index), and, when given, copies the
 // tokenizer and generation files of `tokenizer_dir`. transformers loads the result. The directory
 // is created; each file is written atomically; weights of an earlier export are removed.
-absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir, const std::string& tokenizer_dir = "",
+absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir,
+                         const std::string& tokenizer_dir = "",
                          int64_t max_shard_bytes = kMaxShardBytes);
 
 // SHA-256 (hex) over config and the weight tensors' names, shapes and bytes, in name order.

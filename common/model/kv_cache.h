@@ -13,9 +13,10 @@ namespace taopd {
 
 class KvCache {
  public:
-  // REQUIRES: both > 0. With a multiple of 16 tokens decoding is independent of the batch, bit for bit.
-  KvCache(const ModelConfig& config, int64_t num_slots, int64_t tokens_per_slot, at::ScalarType dtype,
-          at::Device device);
+  // REQUIRES: both > 0. With a multiple of 16 tokens decoding is independent of the batch, bit for
+  // bit.
+  KvCache(const ModelConfig& config, int64_t num_slots, int64_t tokens_per_slot,
+          at::ScalarType dtype, at::Device device);
 
   int64_t num_slots() const { return num_slots_; }
   int64_t tokens_per_slot() const { return tokens_per_slot_; }

@@ -70,9 +70,9 @@ absl::StatusOr<std::array<int32_t, 256>> ByteIds(
     if (byte_ids[byte] < 0) ++num_missing;
   }
   if (num_missing > 0 && handles_unknown_bytes) {
-    return Unimplemented("model: ", num_missing,
-                         " bytes have no token, and unk_token or byte_fallback for them is not "
-                         "supported");
+    return Unimplemented(
+        "model: ", num_missing,
+        " bytes have no token, and unk_token or byte_fallback for them is not supported");
   }
   if (num_missing > 0) {
     LogWarning("tokenizer drops bytes that its vocabulary does not have",
@@ -158,7 +158,8 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
   }
 
   // From left to right: on_token(id) for an added token, on_text(piece) for the text between two.
-  // Added tokens of the raw text first; what lies between is normalized and searched for the others.
+  // Added tokens of the raw text first; what lies between is normalized and searched for the
+  // others.
   template <typename OnToken, typename OnText>
   void ForEachPiece(std::string_view text, const OnToken& on_token, const OnText& on_text) const {
     const auto on_normalized = [&](int32_t id, std::string_view piece) {

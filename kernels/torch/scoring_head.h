@@ -1,5 +1,6 @@
 // The teacher's head: hidden states to exact top-k, log tail, sampled log-prob and rank, in chunks
-// of rows; [N, V] never exists beyond one chunk, unless it is asked for (dense). Logits accumulate in fp32.
+// of rows; [N, V] never exists beyond one chunk, unless it is asked for (dense). Logits accumulate
+// in fp32.
 //
 // Shapes: N rows, H hidden, V vocabulary, k top-k, M candidates.
 #pragma once
@@ -30,8 +31,8 @@ struct ScoringOutput {
   at::Tensor candidate_log_probs_NM;
   at::Tensor candidate_log_tail_N;  // log-sum-exp over the complement of ids and candidates
   at::Tensor dense_log_probs_NV;    // the one output of size [N, V]
-  at::Tensor log_support_mass_N;  // log-sum-exp over ids, minus the normaliser
-  at::Tensor log_sum_exp_N;       // of logits / temperature
+  at::Tensor log_support_mass_N;    // log-sum-exp over ids, minus the normaliser
+  at::Tensor log_sum_exp_N;         // of logits / temperature
 };
 
 // sampled_ids_N (int32 [N]) and candidate_ids_NM (int32 [N, M]) may be undefined. Ids must be in

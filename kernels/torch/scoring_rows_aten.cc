@@ -59,8 +59,7 @@ void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
   // The candidates outside of the top-k, each once: the others are -inf by then.
   at::Tensor outside_CM = at::empty({num_rows, 0}, support_Ck.options());
   if (candidates_NM.defined() && candidates_NM.size(1) > 0) {
-    const at::Tensor sorted_CM =
-        std::get<0>(rows_of(candidates_NM).to(device, at::kLong).sort(1));
+    const at::Tensor sorted_CM = std::get<0>(rows_of(candidates_NM).to(device, at::kLong).sort(1));
     outside_CM = logits_CV.gather(1, sorted_CM).to(at::kDouble) * scale;
     const int64_t num_pairs = sorted_CM.size(1) - 1;
     const at::Tensor repeated_CM =
@@ -98,8 +97,7 @@ void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
     rows_of(output->candidate_log_tail_N).copy_(rest_lse_C - log_sum_exp_C);
   }
   if (options.dense) {
-    rows_of(output->dense_log_probs_NV)
-        .copy_(dense_CV.to(at::kDouble) * scale - log_sum_exp_C1);
+    rows_of(output->dense_log_probs_NV).copy_(dense_CV.to(at::kDouble) * scale - log_sum_exp_C1);
   }
   if (options.entropy) {
     // lse - sum_v p_v z_v over both parts; x is clamped so that exp(x) x is 0, not NaN, for x =

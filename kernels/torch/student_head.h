@@ -53,8 +53,8 @@ struct HeadOutput {
 // Computes the loss and both gradients in one pass. d_lm_head_VH (float32) is accumulated into
 // (+=); an undefined tensor skips it. Throws c10::Error on wrong shapes, dtypes or devices, ids
 // outside of [0, V), ids that occur twice in a row's support, and a temperature that is not
-// positive; d_lm_head is then unspecified. NaN and infinite logits give NaN losses; the caller checks
-// loss_N.
+// positive; d_lm_head is then unspecified. NaN and infinite logits give NaN losses; the caller
+// checks loss_N.
 HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                        const HeadTargets& targets, const HeadOptions& options,
                        at::Tensor d_lm_head_VH);

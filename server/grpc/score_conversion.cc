@@ -41,8 +41,8 @@ absl::Status CheckResponseSize(const v1::ScoreRequest& request, int64_t num_rows
   if (bytes <= kMaxMessageBytes) return absl::OkStatus();
   return InvalidArgument("top_k ", request.top_k(), ", num_candidates ", request.num_candidates(),
                          request.options().dense() ? Concat(" and dense over ", vocab_size) : "",
-                         " for ", num_rows, " rows need a response of ",
-                         bytes, " bytes, the limit is ", kMaxMessageBytes);
+                         " for ", num_rows, " rows need a response of ", bytes,
+                         " bytes, the limit is ", kMaxMessageBytes);
 }
 
 void AddAll(const std::vector<float>& values, google::protobuf::RepeatedField<float>* out) {

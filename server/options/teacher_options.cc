@@ -46,8 +46,8 @@ void TeacherOptions::Visit(SettingVisitor& v) {
       "Largest top_k, prompt_logprobs and logprobs of a request, and most candidate ids a row.",
       Between<int64_t>(0, kMaxInt32));
   v.Setting("max_dense_vocab_size", &max_dense_vocab_size,
-            "Largest vocabulary whose log-probs of every id a request may ask for over gRPC, 4 bytes "
-            "an id and row.",
+            "Largest vocabulary whose log-probs of every id a request may ask for over gRPC, 4 "
+            "bytes an id and row.",
             Between<int64_t>(0, kMaxInt32));
   v.Setting("max_num_batched_tokens", &max_num_batched_tokens, "Tokens of one engine step.",
             Between<int64_t>(1, kMaxInt32));
@@ -60,8 +60,7 @@ void TeacherOptions::Visit(SettingVisitor& v) {
             AtLeast<int64_t>(1));
   v.Setting("max_message_memory_bytes", &max_message_memory_bytes,
             "Most memory of the request bodies and answers held at once; what goes beyond is "
-            "refused with "
-            "RESOURCE_EXHAUSTED or 429.",
+            "refused with RESOURCE_EXHAUSTED or 429.",
             AtLeast<int64_t>(128 << 20));
   v.Setting("shutdown_timeout", &shutdown_timeout,
             "Seconds that accepted work may take to finish after SIGTERM.", Between(0.0, 86400.0));
@@ -101,8 +100,7 @@ std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* cons
   const SettingTable table = DescribeSettings(options);
   CLI::App app(
       "Teacher server of on-policy distillation: top-k, tail and token log-probabilities over "
-      "gRPC, and "
-      "vLLM's completions API over HTTP.\n"
+      "gRPC, and vLLM's completions API over HTTP.\n"
       "Exit codes: 0 drained, 64 flags, 65 model files, 69 port in use, 70 internal.",
       "taopd-teacher");
   app.set_version_flag("--version", std::string(kTeacherVersion));

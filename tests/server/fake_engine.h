@@ -88,7 +88,8 @@ inline ScoreRows FakeScore(const std::vector<int32_t>& token_ids, const ScorePar
     }
     if (params.num_candidates > 0) {
       std::vector<double> rest = log_probs;
-      for (int j = 0; j < params.top_k; ++j) rest[order[j]] = -std::numeric_limits<double>::infinity();
+      for (int j = 0; j < params.top_k; ++j)
+        rest[order[j]] = -std::numeric_limits<double>::infinity();
       for (int m = 0; m < params.num_candidates; ++m) {
         rest[params.candidate_ids[r * params.num_candidates + m]] =
             -std::numeric_limits<double>::infinity();

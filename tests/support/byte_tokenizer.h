@@ -18,8 +18,12 @@ class ByteTokenizer : public Tokenizer {
     return ids;
   }
   int64_t CountUnknownBytes(std::string_view) const override { return 0; }
-  std::string Decode(const std::vector<int32_t>& ids, bool) const override { return {ids.begin(), ids.end()}; }
-  std::string TokenBytes(int32_t id) const override { return std::string(1, static_cast<char>(id)); }
+  std::string Decode(const std::vector<int32_t>& ids, bool) const override {
+    return {ids.begin(), ids.end()};
+  }
+  std::string TokenBytes(int32_t id) const override {
+    return std::string(1, static_cast<char>(id));
+  }
   std::string IdToToken(int32_t id) const override { return TokenBytes(id); }
   std::optional<int32_t> TokenToId(std::string_view token) const override { return token[0]; }
   int64_t vocab_size() const override { return 256; }

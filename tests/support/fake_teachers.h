@@ -1,5 +1,5 @@
-// Teachers for tests of the trainer: one that scores with a real engine in this process, and one that
-// hands the answers out in an order of the test's choice.
+// Teachers for tests of the trainer: one that scores with a real engine in this process, and one
+// that hands the answers out in an order of the test's choice.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -31,7 +31,8 @@ class EngineTeacher final : public TeacherClient {
     info.supports_temperature = true;
     return info;
   }
-  void Score(TeacherRequest request, std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+  void Score(TeacherRequest request,
+             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
     InferenceRequest inference;
     inference.request_id = request.request_id;
     inference.token_ids = request.token_ids;
@@ -44,21 +45,22 @@ class EngineTeacher final : public TeacherClient {
     params.num_candidates = request.num_candidates;
     params.candidate_ids = std::move(request.candidate_ids);
     inference.score = params;
-    engine_->Submit(std::move(inference), [done = std::move(done)](absl::StatusOr<InferenceResult> result) {
-      if (!result.ok()) return done(result.status());
-      ScoreRows& rows = *result->score;
-      TeacherScores scores;
-      scores.top_k = rows.top_k;
-      scores.ids = std::move(rows.ids);
-      scores.log_probs = std::move(rows.log_probs);
-      scores.log_tail = std::move(rows.log_tail);
-      scores.sampled_log_probs = std::move(rows.sampled_log_probs);
-      scores.entropy = std::move(rows.entropy);
-      scores.candidate_log_probs = std::move(rows.candidate_log_probs);
-      scores.candidate_log_tail = std::move(rows.candidate_log_tail);
-      scores.dense_log_probs = std::move(rows.dense_log_probs);
-      done(std::move(scores));
-    });
+    engine_->Submit(std::move(inference),
+                    [done = std::move(done)](absl::StatusOr<InferenceResult> result) {
+                      if (!result.ok()) return done(result.status());
+                      ScoreRows& rows = *result->score;
+                      TeacherScores scores;
+                      scores.top_k = rows.top_k;
+                      scores.ids = std::move(rows.ids);
+                      scores.log_probs = std::move(rows.log_probs);
+                      scores.log_tail = std::move(rows.log_tail);
+                      scores.sampled_log_probs = std::move(rows.sampled_log_probs);
+                      scores.entropy = std::move(rows.entropy);
+                      scores.candidate_log_probs = std::move(rows.candidate_log_probs);
+                      scores.candidate_log_tail = std::move(rows.candidate_log_tail);
+                      scores.dense_log_probs = std::move(rows.dense_log_probs);
+                      done(std::move(scores));
+                    });
   }
   TeacherClientStats stats() const override { return {}; }
 
@@ -66,14 +68,17 @@ class EngineTeacher final : public TeacherClient {
   InferenceEngine* engine_;
 };
 
-// Holds requests back until `batch_size` have come, then passes them to `inner` in a shuffled order and
-// waits with each for the one before.
+// Holds requests back until `batch_size` have come, then passes them to `inner` in a shuffled order
+// and waits with each for the one before.
 class ShufflingTeacher final : public TeacherClient {
  public:
   ShufflingTeacher(TeacherClient* inner, size_t batch_size, uint64_t seed)
       : inner_(inner), batch_size_(batch_size), random_(seed) {}
-  absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override { return inner_->Connect(timeout); }
-  void Score(TeacherRequest request, std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+  absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override {
+    return inner_->Connect(timeout);
+  }
+  void Score(TeacherRequest request,
+             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
     std::vector<Held> released;
     {
       absl::MutexLock lock(&mutex_);
@@ -90,11 +95,12 @@ class ShufflingTeacher final : public TeacherClient {
   using Held = std::pair<TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)>>;
   void PassOn(std::shared_ptr<std::vector<Held>> held, size_t index) {
     if (index == held->size()) return;
-    inner_->Score(std::move((*held)[index].first), [this, held, index](absl::StatusOr<TeacherScores> scores) {
-      auto done = std::move((*held)[index].second);
-      PassOn(held, index + 1);
-      done(std::move(scores));
-    });
+    inner_->Score(std::move((*held)[index].first),
+                  [this, held, index](absl::StatusOr<TeacherScores> scores) {
+                    auto done = std::move((*held)[index].second);
+                    PassOn(held, index + 1);
+                    done(std::move(scores));
+                  });
   }
   TeacherClient* inner_;
   const size_t batch_size_;

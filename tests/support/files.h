@@ -44,7 +44,8 @@ inline std::string BinaryPath(const std::string& name) {
 //   if (SharedData("x").empty()) GTEST_SKIP() << "shared data is absent";
 inline std::string SharedData(const std::string& relative) {
   const char* dir = std::getenv("TAOPD_SHARED_DATA");
-  const std::string path = (dir != nullptr ? std::string(dir) : SourcePath("../shared/data")) + "/" + relative;
+  const std::string path =
+      (dir != nullptr ? std::string(dir) : SourcePath("../shared/data")) + "/" + relative;
   return std::filesystem::exists(path) ? path : "";
 }
 inline std::string ReadFile(const std::string& path) {

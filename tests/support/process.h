@@ -1,5 +1,5 @@
-// Real programs in tests: started with their output in a file, waited for with a deadline, and never
-// left behind.
+// Real programs in tests: started with their output in a file, waited for with a deadline, and
+// never left behind.
 #pragma once
 
 #include <absl/time/clock.h>
@@ -18,7 +18,8 @@
 
 namespace taopd::testing {
 
-// Polls until `ready` is true; false at the deadline. For states of other processes, which cannot notify.
+// Polls until `ready` is true; false at the deadline. For states of other processes, which cannot
+// notify.
 inline bool PollUntil(absl::Duration timeout, const std::function<bool()>& ready) {
   const absl::Time deadline = absl::Now() + timeout;
   while (!ready()) {
@@ -31,9 +32,11 @@ inline bool PollUntil(absl::Duration timeout, const std::function<bool()>& ready
 class Process {
  public:
   // arguments[0] is the program. Standard output and error go to `output_path`.
-  Process(const std::vector<std::string>& arguments, const std::string& output_path) : output_path_(output_path) {
+  Process(const std::vector<std::string>& arguments, const std::string& output_path)
+      : output_path_(output_path) {
     std::vector<char*> argv;
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    for (const std::string& argument : arguments)
+      argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     const int output = open(output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     const pid_t parent = getpid();
@@ -83,8 +86,8 @@ class Process {
 };
 
 // Runs to the end and returns the exit code; the output goes to `output`.
-inline int RunProgram(const std::vector<std::string>& arguments, const std::string& output_path, std::string* output,
-                      absl::Duration timeout = absl::Seconds(60)) {
+inline int RunProgram(const std::vector<std::string>& arguments, const std::string& output_path,
+                      std::string* output, absl::Duration timeout = absl::Seconds(60)) {
   Process process(arguments, output_path);
   const int code = process.Wait(timeout);
   *output = process.Output();

@@ -27,13 +27,13 @@ absl::Status StatusOf(const absl::StatusOr<T>& value) {
 // ASSERT_OK_AND_ASSIGN(auto value, MakeValue());
 #define ASSERT_OK_AND_ASSIGN(lhs, expr) \
   ASSERT_OK_AND_ASSIGN_IMPL(TAOPD_CONCAT(test_status_or_, __LINE__), lhs, expr)
-#define ASSERT_OK_AND_ASSIGN_IMPL(tmp, lhs, expr)             \
-  auto tmp = (expr);                                          \
-  ASSERT_TRUE(tmp.ok()) << tmp.status().ToString();           \
+#define ASSERT_OK_AND_ASSIGN_IMPL(tmp, lhs, expr)   \
+  auto tmp = (expr);                                \
+  ASSERT_TRUE(tmp.ok()) << tmp.status().ToString(); \
   lhs = std::move(tmp).value()
-#define EXPECT_ERROR(expr, expected_code, part)                                       \
-  do {                                                                                \
-    const absl::Status error_status = ::taopd::testing::StatusOf(expr);               \
-    EXPECT_EQ(error_status.code(), expected_code) << error_status.ToString();         \
-    EXPECT_THAT(std::string(error_status.message()), ::testing::HasSubstr(part));     \
+#define EXPECT_ERROR(expr, expected_code, part)                                   \
+  do {                                                                            \
+    const absl::Status error_status = ::taopd::testing::StatusOf(expr);           \
+    EXPECT_EQ(error_status.code(), expected_code) << error_status.ToString();     \
+    EXPECT_THAT(std::string(error_status.message()), ::testing::HasSubstr(part)); \
   } while (false)

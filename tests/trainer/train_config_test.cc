@@ -9,7 +9,8 @@ namespace {
 
 absl::Status Check(const std::string& objective, TrainConfig* config) {
   config->student.model = "m";
-  TAOPD_RETURN_IF_ERROR(ReadYamlSettings("objective: " + objective, "c.yaml", DescribeSettings(*config)));
+  TAOPD_RETURN_IF_ERROR(
+      ReadYamlSettings("objective: " + objective, "c.yaml", DescribeSettings(*config)));
   return CheckTrainConfig(*config);
 }
 
@@ -18,7 +19,8 @@ TEST(TrainConfig, ObjectiveIsANameOrTerms) {
   ASSERT_OK(Check("{}", &config));
   EXPECT_EQ(config.objective.name, "ta_opd");
   TrainConfig terms;
-  ASSERT_OK(Check("{terms: [{name: jsd, weight: 2}, {name: sampled_token}], beta: 0.25, max_rho: 3}", &terms));
+  ASSERT_OK(Check(
+      "{terms: [{name: jsd, weight: 2}, {name: sampled_token}], beta: 0.25, max_rho: 3}", &terms));
   EXPECT_EQ(terms.objective.name, "");
   const ObjectiveTerms combination = terms.objective.Terms();
   ASSERT_EQ(combination.num_terms, 2);
@@ -28,7 +30,8 @@ TEST(TrainConfig, ObjectiveIsANameOrTerms) {
   EXPECT_EQ(combination.term[1].objective.max_rho, 3);
   // What is written reads back.
   TrainConfig again;
-  ASSERT_OK(ReadYamlSettings(WriteYamlSettings(DescribeSettings(terms)), "c.yaml", DescribeSettings(again)));
+  ASSERT_OK(ReadYamlSettings(WriteYamlSettings(DescribeSettings(terms)), "c.yaml",
+                             DescribeSettings(again)));
   ASSERT_OK(CheckTrainConfig(again));
   EXPECT_EQ(WriteYamlSettings(DescribeSettings(again)), WriteYamlSettings(DescribeSettings(terms)));
 }
@@ -45,7 +48,8 @@ TEST(TrainConfig, ImpossibleObjectivesAreRefused) {
   refused("{terms: [{weight: 1}]}", "objective.terms[0]: name");
   refused("{terms: [{name: ta_opd, weight: 0}]}", "weight is 0");
   refused("{terms: [{name: ta_opd, weight: .inf}]}", "weight is inf");
-  refused("{terms: [{name: ta_opd}, {name: jsd}, {name: mopd}, {name: vopd}, {name: ema_pg}]}", "the limit is 4");
+  refused("{terms: [{name: ta_opd}, {name: jsd}, {name: mopd}, {name: vopd}, {name: ema_pg}]}",
+          "the limit is 4");
   refused("{terms: [{name: ta_opd}, {name: full}]}", "cannot be combined");
   refused("{name: full, support: union}", "objective.support = union");
   refused("{support: both}", "must be one of teacher, student, union");

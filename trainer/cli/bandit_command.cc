@@ -15,15 +15,23 @@ Subcommand AddBandit(CLI::App& app) {
     BanditOptions options;
   };
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("bandit", "The paper's 30-armed bandit under one or several objectives");
-  command->add_option("--objective", flags->objectives, "Names, separated by commas")->required()->delimiter(',');
+  CLI::App* command =
+      app.add_subcommand("bandit", "The paper's 30-armed bandit under one or several objectives");
+  command->add_option("--objective", flags->objectives, "Names, separated by commas")
+      ->required()
+      ->delimiter(',');
   command->add_option("--k", flags->options.k, "Size of the support")->capture_default_str();
   command->add_option("--steps", flags->options.steps, "Optimizer steps")->capture_default_str();
-  command->add_option("--seed", flags->options.seed, "Of the initial logits and the draws")->capture_default_str();
-  command->add_option("--support", flags->support, "Whose top-k: teacher, student or union")->capture_default_str();
-  command->add_option("--learning-rate", flags->options.learning_rate, "Of AdamW")->capture_default_str();
-  command->add_option("--weight-decay", flags->options.weight_decay, "Of AdamW")->capture_default_str();
-  command->add_option("--record-every", flags->options.record_every, "Steps between recorded points")
+  command->add_option("--seed", flags->options.seed, "Of the initial logits and the draws")
+      ->capture_default_str();
+  command->add_option("--support", flags->support, "Whose top-k: teacher, student or union")
+      ->capture_default_str();
+  command->add_option("--learning-rate", flags->options.learning_rate, "Of AdamW")
+      ->capture_default_str();
+  command->add_option("--weight-decay", flags->options.weight_decay, "Of AdamW")
+      ->capture_default_str();
+  command
+      ->add_option("--record-every", flags->options.record_every, "Steps between recorded points")
       ->capture_default_str();
   command->add_option("--output", flags->output_path, "The JSON file, for `report`")->required();
   return {command, [flags] {
@@ -35,11 +43,12 @@ Subcommand AddBandit(CLI::App& app) {
             if (absl::Status status = WriteBanditFile(*result, flags->output_path); !status.ok()) {
               return EndCommand(BadData(status));
             }
-            std::printf("%-20s %12s %14s %14s\n", "objective", "full KL", "student tail", "teacher tail");
+            std::printf("%-20s %12s %14s %14s\n", "objective", "full KL", "student tail",
+                        "teacher tail");
             for (const BanditRun& run : result->runs) {
               const BanditPoint& end = run.trajectory.back();
-              std::printf("%-20s %12.3g %14.5f %14.5f\n", run.objective.c_str(), end.full_kl, end.student_tail,
-                          result->teacher_tail);
+              std::printf("%-20s %12.3g %14.5f %14.5f\n", run.objective.c_str(), end.full_kl,
+                          end.student_tail, result->teacher_tail);
             }
             return EndCommand(std::nullopt);
           }};

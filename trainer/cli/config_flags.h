@@ -16,8 +16,11 @@ struct ConfigFlags {
   std::vector<std::string> overrides;
 
   void AddTo(CLI::App* app, bool required = true) {
-    app->add_option("--config", path, "YAML file; see the configuration reference")->required(required);
-    app->add_option("--set", overrides, "Override a setting: section.key=value (repeatable)")->expected(1)->take_all();
+    app->add_option("--config", path, "YAML file; see the configuration reference")
+        ->required(required);
+    app->add_option("--set", overrides, "Override a setting: section.key=value (repeatable)")
+        ->expected(1)
+        ->take_all();
   }
 
   // The file, then the overrides, then the checks of each setting.
@@ -25,15 +28,18 @@ struct ConfigFlags {
   absl::Status Read(Config* config) const {
     const SettingTable table = DescribeSettings(*config);
     if (!path.empty()) TAOPD_RETURN_IF_ERROR(ReadYamlFile(path, table));
-    for (const std::string& assignment : overrides) TAOPD_RETURN_IF_ERROR(ApplyOverride(assignment, table));
+    for (const std::string& assignment : overrides)
+      TAOPD_RETURN_IF_ERROR(ApplyOverride(assignment, table));
     return CheckSettings(DescribeSettings(*config));
   }
 };
 
 // --resume and --overwrite of the commands that write a run directory.
 inline void AddStartFlags(CLI::App* app, StartMode* mode) {
-  auto* resume = app->add_flag("--resume", mode->resume, "Continue from the newest complete checkpoint of run.dir");
-  app->add_flag("--overwrite", mode->overwrite, "Replace the run that run.dir holds")->excludes(resume);
+  auto* resume = app->add_flag("--resume", mode->resume,
+                               "Continue from the newest complete checkpoint of run.dir");
+  app->add_flag("--overwrite", mode->overwrite, "Replace the run that run.dir holds")
+      ->excludes(resume);
 }
 
 }  // namespace taopd

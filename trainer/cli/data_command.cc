@@ -13,11 +13,14 @@ Subcommand AddData(CLI::App& app) {
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
-      "data", "Show the prompts of a training configuration: counts by file and source, lengths, samples");
+      "data",
+      "Show the prompts of a training configuration: counts by file and source, lengths, samples");
   flags->config.AddTo(command);
   command->add_flag("--json", flags->request.json, "As one JSON object");
-  command->add_option("--samples", flags->request.num_samples, "Rendered prompts to show of each part")
-      ->check(CLI::Range(int64_t{0}, int64_t{1000}))->capture_default_str();
+  command
+      ->add_option("--samples", flags->request.num_samples, "Rendered prompts to show of each part")
+      ->check(CLI::Range(int64_t{0}, int64_t{1000}))
+      ->capture_default_str();
   return {command, [flags] {
             TrainConfig config;
             absl::Status status = flags->config.Read(&config);

@@ -11,16 +11,30 @@ Subcommand AddGenerate(CLI::App& app) {
   auto request = std::make_shared<GenerateRequest>();
   command->add_option("--model", request->model_dir, "Hugging Face model directory")->required();
   auto* prompt = command->add_option("--prompt", request->prompt, "Text to continue");
-  command->add_option("--prompt-ids", request->prompt_ids, "Token ids to continue, separated by spaces or commas")
-      ->delimiter(',')->excludes(prompt);
+  command
+      ->add_option("--prompt-ids", request->prompt_ids,
+                   "Token ids to continue, separated by spaces or commas")
+      ->delimiter(',')
+      ->excludes(prompt);
   command->add_option("--max-new-tokens", request->max_new_tokens, "Most tokens to generate")
-      ->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--temperature", request->temperature, "0 = greedy")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--top-p", request->top_p, "Nucleus sampling; 1 = off")->check(CLI::Range(1e-9, 1.0))->capture_default_str();
-  command->add_option("--top-k", request->top_k, "0 = off")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--seed", request->seed, "Seed of the sampling")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--dtype", request->dtype, "auto, float32, bfloat16, float16")->capture_default_str();
-  command->add_option("--device", request->device, "auto, cpu, cuda, cuda:1")->capture_default_str();
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--temperature", request->temperature, "0 = greedy")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--top-p", request->top_p, "Nucleus sampling; 1 = off")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
+  command->add_option("--top-k", request->top_k, "0 = off")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--seed", request->seed, "Seed of the sampling")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--dtype", request->dtype, "auto, float32, bfloat16, float16")
+      ->capture_default_str();
+  command->add_option("--device", request->device, "auto, cpu, cuda, cuda:1")
+      ->capture_default_str();
   return {command, [request] { return EndCommand(RunGenerate(*request)); }};
 }
 

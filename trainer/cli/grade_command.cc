@@ -14,7 +14,8 @@ namespace {
 using nlohmann::ordered_json;
 
 // A row's text under a key; `absent` where there is none.
-absl::StatusOr<std::string> Text(const ordered_json& row, const std::string& key, const std::string& absent) {
+absl::StatusOr<std::string> Text(const ordered_json& row, const std::string& key,
+                                 const std::string& absent) {
   const auto member = row.find(key);
   if (member == row.end()) return absent;
   if (!member->is_string()) return InvalidArgument(key, " is not text");
@@ -23,7 +24,8 @@ absl::StatusOr<std::string> Text(const ordered_json& row, const std::string& key
 
 class LineGrader {
  public:
-  LineGrader(std::string grader, std::string pattern) : default_(std::move(grader)), pattern_(std::move(pattern)) {}
+  LineGrader(std::string grader, std::string pattern)
+      : default_(std::move(grader)), pattern_(std::move(pattern)) {}
 
   absl::StatusOr<ordered_json> Grade(const ordered_json& row) {
     for (const char* key : {"response", "answer"}) {
@@ -35,7 +37,8 @@ class LineGrader {
     TAOPD_ASSIGN_OR_RETURN(const std::string source, Text(row, "data_source", ""));
     TAOPD_ASSIGN_OR_RETURN(const Grader* grader, Find(name));
     const Verdict verdict = grader->Grade(response, answer, source);
-    return ordered_json{{"correct", verdict.correct}, {"extracted", verdict.extracted}, {"reason", verdict.reason}};
+    return ordered_json{
+        {"correct", verdict.correct}, {"extracted", verdict.extracted}, {"reason", verdict.reason}};
   }
 
   absl::StatusOr<const Grader*> Find(const std::string& name) {
@@ -66,18 +69,23 @@ Subcommand AddGrade(CLI::App& app) {
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
-      "grade", "Verdicts on answers: JSON lines {response, answer, grader?, data_source?} in, {correct, extracted, reason} "
-               "out, behind the other keys of the line");
-  command->add_option("--grader", flags->grader, "Grader of lines that name none")->capture_default_str();
-  command->add_option("--answer-pattern", flags->pattern, "RE2 expression whose first group is the answer (exact, numeric)");
+      "grade",
+      "Verdicts on answers: JSON lines {response, answer, grader?, data_source?} in, {correct, "
+      "extracted, reason} out, behind the other keys of the line");
+  command->add_option("--grader", flags->grader, "Grader of lines that name none")
+      ->capture_default_str();
+  command->add_option("--answer-pattern", flags->pattern,
+                      "RE2 expression whose first group is the answer (exact, numeric)");
   command->add_flag("--list", flags->list, "List the graders");
   return {command, [flags] {
             if (flags->list) {
-              for (const GraderInfo& info : AllGraders()) std::cout << info.name << "\n    " << info.summary << "\n";
+              for (const GraderInfo& info : AllGraders())
+                std::cout << info.name << "\n    " << info.summary << "\n";
               return 0;
             }
             LineGrader grader(flags->grader, flags->pattern);
-            if (const auto found = grader.Find(flags->grader); !found.ok()) return EndCommand(BadConfig(found.status()));
+            if (const auto found = grader.Find(flags->grader); !found.ok())
+              return EndCommand(BadConfig(found.status()));
             return AnswerJsonLines([&grader](const ordered_json& row) { return grader.Grade(row); },
                                    {"response", "answer", "grader", "data_source"});
           }};

@@ -12,7 +12,8 @@ Subcommand AddObjective(CLI::App& app) {
     std::string input_path, output_path;
   };
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("objective", "Losses and gradients of cases from a JSONL file, in float64");
+  CLI::App* command = app.add_subcommand(
+      "objective", "Losses and gradients of cases from a JSONL file, in float64");
   command->add_option("--input", flags->input_path, "Cases, one JSON object a line")->required();
   command->add_option("--output", flags->output_path, "Results, one a line; replaced")->required();
   return {command, [flags] {
@@ -20,13 +21,16 @@ Subcommand AddObjective(CLI::App& app) {
             if (!summary.ok()) return EndCommand(BadData(summary.status()));
             std::cout << summary->num_cases << " cases, " << summary->num_refused << " refused";
             if (summary->num_expected > 0) {
-              std::cout << "; " << summary->num_expected << " with expected values, largest difference: loss "
-                        << summary->max_loss_difference << ", grad " << summary->max_grad_difference;
+              std::cout << "; " << summary->num_expected
+                        << " with expected values, largest difference: loss "
+                        << summary->max_loss_difference << ", grad "
+                        << summary->max_grad_difference;
             }
             std::cout << "\n";
             if (summary->num_refused == 0) return EndCommand(std::nullopt);
-            return EndCommand(BadData(InvalidArgument(summary->num_refused, " of ", summary->num_cases,
-                                                      " cases refused; see \"error\" in ", flags->output_path)));
+            return EndCommand(
+                BadData(InvalidArgument(summary->num_refused, " of ", summary->num_cases,
+                                        " cases refused; see \"error\" in ", flags->output_path)));
           }};
 }
 

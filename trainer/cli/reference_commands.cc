@@ -1,4 +1,5 @@
-// taopd-trainer config and objectives: what can be configured, as text for people and for README.md.
+// taopd-trainer config and objectives: what can be configured, as text for people and for
+// README.md.
 #include <iostream>
 #include <memory>
 
@@ -17,14 +18,16 @@ Subcommand AddConfig(CLI::App& app) {
   return {command, [program] {
             TrainConfig train;
             SftConfig sft;
-            std::cout << SettingsReference(*program == "train" ? DescribeSettings(train) : DescribeSettings(sft));
+            std::cout << SettingsReference(*program == "train" ? DescribeSettings(train)
+                                                               : DescribeSettings(sft));
             return 0;
           }};
 }
 
 Subcommand AddObjectives(CLI::App& app) {
   return {app.add_subcommand("objectives", "List the objectives"), [] {
-            for (const ObjectiveInfo& row : AllObjectives()) std::cout << row.name << "\n    " << row.summary << "\n";
+            for (const ObjectiveInfo& row : AllObjectives())
+              std::cout << row.name << "\n    " << row.summary << "\n";
             return 0;
           }};
 }

@@ -12,8 +12,10 @@ Subcommand AddReport(CLI::App& app) {
     std::string output_path;
   };
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("report", "One self-contained HTML page of runs and bandit files");
-  command->add_option("run_dirs", flags->run_dirs, "Run directories, and files of `bandit`")->required();
+  CLI::App* command =
+      app.add_subcommand("report", "One self-contained HTML page of runs and bandit files");
+  command->add_option("run_dirs", flags->run_dirs, "Run directories, and files of `bandit`")
+      ->required();
   command->add_option("-o,--output", flags->output_path, "The page")->required();
   return {command, [flags] {
             const absl::Status status = WriteReport(flags->run_dirs, flags->output_path);

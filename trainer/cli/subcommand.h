@@ -1,5 +1,5 @@
-// The subcommands of taopd-trainer. Each stands in a file of its own, NAME_command.cc, and has one row
-// in subcommands.cc; main knows none of them.
+// The subcommands of taopd-trainer. Each stands in a file of its own, NAME_command.cc, and has one
+// row in subcommands.cc; main knows none of them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -28,9 +28,9 @@ const std::vector<AddSubcommand>& AllSubcommands();
 // Says on standard error why a command failed and returns the code of the process.
 int EndCommand(const std::optional<RunFailure>& failure);
 
-// SIGTERM and SIGINT ask `state` for a stop (the step in progress ends, the run is saved, the code is
-// 75); a second one ends the process at once, and the newest checkpoint stays. Call before threads
-// start. `state` must outlive the process's signals, that is, main.
+// SIGTERM and SIGINT ask `state` for a stop (the step in progress ends, the run is saved, the code
+// is 75); a second one ends the process at once, and the newest checkpoint stays. Call before
+// threads start. `state` must outlive the process's signals, that is, main.
 void StopOnSignals(RunState* state);
 
 }  // namespace taopd

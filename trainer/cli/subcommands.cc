@@ -19,19 +19,8 @@ Subcommand AddBandit(CLI::App& app);
 
 const std::vector<AddSubcommand>& AllSubcommands() {
   static const std::vector<AddSubcommand> rows = {
-      AddTrain,
-      AddSft,
-      AddEval,
-      AddData,
-      AddGenerate,
-      AddGrade,
-      AddReport,
-      AddConfig,
-      AddObjectives,
-      AddTokenize,
-      AddRender,
-      AddObjective,
-      AddBandit,
+      AddTrain,  AddSft,        AddEval,     AddData,   AddGenerate,  AddGrade,  AddReport,
+      AddConfig, AddObjectives, AddTokenize, AddRender, AddObjective, AddBandit,
   };
   return rows;
 }

@@ -23,7 +23,8 @@ std::shared_ptr<RunFlags> AddRunFlags(CLI::App* command) {
 }  // namespace
 
 Subcommand AddTrain(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("train", "On-policy distillation, a daemon per experiment");
+  CLI::App* command =
+      app.add_subcommand("train", "On-policy distillation, a daemon per experiment");
   auto flags = AddRunFlags(command);
   return {command, [flags] {
             TrainConfig config;
@@ -40,7 +41,8 @@ Subcommand AddSft(CLI::App& app) {
   auto flags = AddRunFlags(command);
   return {command, [flags] {
             SftConfig config;
-            if (absl::Status status = flags->config.Read(&config); !status.ok()) return EndCommand(BadConfig(status));
+            if (absl::Status status = flags->config.Read(&config); !status.ok())
+              return EndCommand(BadConfig(status));
             StopOnSignals(&flags->state);
             return EndCommand(RunSft(std::move(config), flags->mode, &flags->state));
           }};

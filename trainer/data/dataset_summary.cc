@@ -33,7 +33,8 @@ LengthHistogram MeasureLengths(const PromptDataset& dataset) {
   LengthHistogram histogram;
   if (dataset.records.empty()) return histogram;
   std::vector<int64_t> lengths;
-  for (const PromptRecord& record : dataset.records) lengths.push_back(static_cast<int64_t>(record.prompt_ids.size()));
+  for (const PromptRecord& record : dataset.records)
+    lengths.push_back(static_cast<int64_t>(record.prompt_ids.size()));
   std::sort(lengths.begin(), lengths.end());
   const size_t count = lengths.size();
   histogram.min = lengths.front();
@@ -43,7 +44,8 @@ LengthHistogram MeasureLengths(const PromptDataset& dataset) {
   histogram.total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   histogram.mean = static_cast<double>(histogram.total) / static_cast<double>(count);
   int64_t width = 1;
-  while (histogram.max / width - histogram.min / width >= static_cast<int64_t>(kMaxBins)) width *= 2;
+  while (histogram.max / width - histogram.min / width >= static_cast<int64_t>(kMaxBins))
+    width *= 2;
   for (int64_t low = histogram.min / width * width; low <= histogram.max; low += width) {
     const auto begin = std::lower_bound(lengths.begin(), lengths.end(), low);
     const auto end = std::lower_bound(lengths.begin(), lengths.end(), low + width);
@@ -52,7 +54,8 @@ LengthHistogram MeasureLengths(const PromptDataset& dataset) {
   return histogram;
 }
 
-Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset, const SummaryOptions& options) {
+Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset,
+                        const SummaryOptions& options) {
   Json summary;
   summary["name"] = name;
   summary["num_records"] = dataset.records.size();
@@ -64,21 +67,27 @@ Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset, c
   for (size_t i = 0; i < dataset.files.size(); ++i) {
     const FileCounts& file = dataset.files[i];
     Json& row = summary["files"].emplace_back();
-    row = {{"path", file.path}, {"format", file.format}, {"num_rows", file.num_rows}, {"num_records", file.num_records},
-           {"num_overlong_dropped", file.num_overlong}, {"num_truncated", file.num_truncated},
-           {"num_unknown_bytes", file.num_unknown_bytes}, {"num_duplicates", file.num_duplicates},
+    row = {{"path", file.path},
+           {"format", file.format},
+           {"num_rows", file.num_rows},
+           {"num_records", file.num_records},
+           {"num_overlong_dropped", file.num_overlong},
+           {"num_truncated", file.num_truncated},
+           {"num_unknown_bytes", file.num_unknown_bytes},
+           {"num_duplicates", file.num_duplicates},
            {"num_own_system_prompt", file.num_own_system}};
     row["weight"] = options.weights.empty() ? 1.0 : options.weights[i];
   }
   summary["sources"] = Json::array();
   for (const SourceCounts& source : CountSources(dataset)) {
-    summary["sources"].push_back({{"source", source.source}, {"num_records", source.num_records},
+    summary["sources"].push_back({{"source", source.source},
+                                  {"num_records", source.num_records},
                                   {"num_answers", source.num_answers}});
   }
   const LengthHistogram lengths = MeasureLengths(dataset);
   Json& tokens = summary["prompt_tokens"];
-  tokens = {{"total", lengths.total}, {"min", lengths.min}, {"mean", lengths.mean}, {"median", lengths.median},
-            {"p99", lengths.p99}, {"max", lengths.max}};
+  tokens = {{"total", lengths.total},   {"min", lengths.min}, {"mean", lengths.mean},
+            {"median", lengths.median}, {"p99", lengths.p99}, {"max", lengths.max}};
   tokens["histogram"] = Json::array();
   for (const auto& bin : lengths.bins) {
     tokens["histogram"].push_back({{"low", bin.low}, {"high", bin.high}, {"count", bin.count}});
@@ -87,50 +96,63 @@ Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset, c
   const auto size = static_cast<int64_t>(dataset.records.size());
   const int64_t num_samples = std::min(options.num_samples, size);
   for (int64_t i = 0; i < num_samples; ++i) {
-    const PromptRecord& record = dataset.records[num_samples == 1 ? 0 : i * (size - 1) / (num_samples - 1)];
-    summary["samples"].push_back({{"id", record.id}, {"source", record.source}, {"answer", record.answer},
-                                  {"prompt", record.prompt}, {"prompt_ids", record.prompt_ids}});
+    const PromptRecord& record =
+        dataset.records[num_samples == 1 ? 0 : i * (size - 1) / (num_samples - 1)];
+    summary["samples"].push_back({{"id", record.id},
+                                  {"source", record.source},
+                                  {"answer", record.answer},
+                                  {"prompt", record.prompt},
+                                  {"prompt_ids", record.prompt_ids}});
   }
   return summary;
 }
 
 std::string DatasetSummaryText(const Json& summary) {
-  std::string text = absl::StrFormat("%s: %lld prompts, %lld over-long dropped, %lld truncated, %lld duplicates\n",
-                            summary["name"].get<std::string>().c_str(), summary["num_records"].get<long long>(),
-                            summary["num_overlong_dropped"].get<long long>(),
-                            summary["num_truncated"].get<long long>(), summary["num_duplicates"].get<long long>());
-  text += absl::StrFormat("  %9s %9s %9s %9s %10s %10s %7s  %s\n", "rows", "prompts", "over-long", "truncated", "duplicates", "own system",
-                 "weight", "file");
+  std::string text = absl::StrFormat(
+      "%s: %lld prompts, %lld over-long dropped, %lld truncated, %lld duplicates\n",
+      summary["name"].get<std::string>().c_str(), summary["num_records"].get<long long>(),
+      summary["num_overlong_dropped"].get<long long>(), summary["num_truncated"].get<long long>(),
+      summary["num_duplicates"].get<long long>());
+  text += absl::StrFormat("  %9s %9s %9s %9s %10s %10s %7s  %s\n", "rows", "prompts", "over-long",
+                          "truncated", "duplicates", "own system", "weight", "file");
   for (const Json& file : summary["files"]) {
-    text += absl::StrFormat("  %9lld %9lld %9lld %9lld %10lld %10lld %7.4g  ", file["num_rows"].get<long long>(),
-                   file["num_records"].get<long long>(), file["num_overlong_dropped"].get<long long>(),
-                   file["num_truncated"].get<long long>(), file["num_duplicates"].get<long long>(), file["num_own_system_prompt"].get<long long>(),
-                   file["weight"].get<double>()) +
-            file["path"].get<std::string>() + "\n";
+    text +=
+        absl::StrFormat(
+            "  %9lld %9lld %9lld %9lld %10lld %10lld %7.4g  ", file["num_rows"].get<long long>(),
+            file["num_records"].get<long long>(), file["num_overlong_dropped"].get<long long>(),
+            file["num_truncated"].get<long long>(), file["num_duplicates"].get<long long>(),
+            file["num_own_system_prompt"].get<long long>(), file["weight"].get<double>()) +
+        file["path"].get<std::string>() + "\n";
   }
   if (const auto unknown = summary["num_unknown_bytes"].get<long long>(); unknown > 0) {
-    text += absl::StrFormat("  %lld bytes of the prompts are left out: the tokenizer has no token for them\n", unknown);
+    text += absl::StrFormat(
+        "  %lld bytes of the prompts are left out: the tokenizer has no token for them\n", unknown);
   }
   text += absl::StrFormat("  %9s %9s  %s\n", "prompts", "answers", "source");
   for (const Json& source : summary["sources"]) {
-    text += absl::StrFormat("  %9lld %9lld  ", source["num_records"].get<long long>(), source["num_answers"].get<long long>()) +
+    text += absl::StrFormat("  %9lld %9lld  ", source["num_records"].get<long long>(),
+                            source["num_answers"].get<long long>()) +
             source["source"].get<std::string>() + "\n";
   }
   const Json& tokens = summary["prompt_tokens"];
-  text += absl::StrFormat("  tokens of a prompt: min %lld, mean %.1f, median %lld, p99 %lld, max %lld; in all %lld\n",
-                 tokens["min"].get<long long>(), tokens["mean"].get<double>(), tokens["median"].get<long long>(),
-                 tokens["p99"].get<long long>(), tokens["max"].get<long long>(), tokens["total"].get<long long>());
+  text += absl::StrFormat(
+      "  tokens of a prompt: min %lld, mean %.1f, median %lld, p99 %lld, max %lld; in all %lld\n",
+      tokens["min"].get<long long>(), tokens["mean"].get<double>(),
+      tokens["median"].get<long long>(), tokens["p99"].get<long long>(),
+      tokens["max"].get<long long>(), tokens["total"].get<long long>());
   int64_t most = 1;
   for (const Json& bin : tokens["histogram"]) most = std::max(most, bin["count"].get<int64_t>());
   for (const Json& bin : tokens["histogram"]) {
     const auto count = bin["count"].get<int64_t>();
-    text += absl::StrFormat("  %6lld to %6lld %8lld ", bin["low"].get<long long>(), bin["high"].get<long long>() - 1,
-                   static_cast<long long>(count)) +
+    text += absl::StrFormat("  %6lld to %6lld %8lld ", bin["low"].get<long long>(),
+                            bin["high"].get<long long>() - 1, static_cast<long long>(count)) +
             std::string(count * kBarWidth / most, '#') + "\n";
   }
   for (const Json& sample : summary["samples"]) {
-    text += "  --- " + sample["id"].get<std::string>() + " (" + sample["source"].get<std::string>() + "), answer " +
-            sample["answer"].get<std::string>() + "\n" + sample["prompt"].get<std::string>() + "\n  ids";
+    text += "  --- " + sample["id"].get<std::string>() + " (" +
+            sample["source"].get<std::string>() + "), answer " +
+            sample["answer"].get<std::string>() + "\n" + sample["prompt"].get<std::string>() +
+            "\n  ids";
     for (const Json& id : sample["prompt_ids"]) text += Concat(" ", id.get<int64_t>());
     text += "\n";
   }

@@ -1,4 +1,5 @@
-// What a data set holds, for people and for programs: counts by file and by source, lengths, samples.
+// What a data set holds, for people and for programs: counts by file and by source, lengths,
+// samples.
 #pragma once
 
 #include <cstdint>

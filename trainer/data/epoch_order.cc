@@ -25,9 +25,12 @@ void EpochOrder::StartEpoch() {
     std::iota(records.begin(), records.end(), first);
     first += size;
     const double whole = std::floor(shares_[s].weight);
-    for (double copy = 0; copy < whole; ++copy) order_.insert(order_.end(), records.begin(), records.end());
-    // The broken part walks round one fixed permutation, so that over the epochs every record has its turn.
-    const auto part = static_cast<int64_t>(std::llround((shares_[s].weight - whole) * static_cast<double>(size)));
+    for (double copy = 0; copy < whole; ++copy)
+      order_.insert(order_.end(), records.begin(), records.end());
+    // The broken part walks round one fixed permutation, so that over the epochs every record has
+    // its turn.
+    const auto part =
+        static_cast<int64_t>(std::llround((shares_[s].weight - whole) * static_cast<double>(size)));
     if (part == 0) continue;
     if (shuffle_) RandomStream(seed_, "share", {s}).Shuffle(&records);
     const auto start = static_cast<int64_t>(static_cast<__int128>(epoch_) * part % size);
@@ -53,8 +56,8 @@ std::vector<int64_t> EpochOrder::Next(int64_t count) {
 
 absl::Status EpochOrder::Restore(int64_t epoch, int64_t index) {
   if (epoch < 0 || index < 0 || index > epoch_size()) {
-    return InvalidArgument("data position epoch ", epoch, " index ", index, " is outside of the ", epoch_size(),
-                           " rows of an epoch");
+    return InvalidArgument("data position epoch ", epoch, " index ", index, " is outside of the ",
+                           epoch_size(), " rows of an epoch");
   }
   epoch_ = epoch;
   index_ = index;

@@ -1,5 +1,5 @@
-// The order in which records are used: a pure function of (seed, epoch), so that the position in the data is two
-// numbers, which a checkpoint keeps.
+// The order in which records are used: a pure function of (seed, epoch), so that the position in
+// the data is two numbers, which a checkpoint keeps.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace taopd {
 // Records that share a weight, such as those of one file.
 struct DataShare {
   int64_t num_records = 0;
-  // How often a record is used in an epoch. 2: twice; 0.25: a quarter of the records each epoch, another quarter in
-  // the next one; 1.5: once, and half of them once more.
+  // How often a record is used in an epoch. 2: twice; 0.25: a quarter of the records each epoch,
+  // another quarter in the next one; 1.5: once, and half of them once more.
   double weight = 1.0;
 };
 
@@ -21,7 +21,8 @@ struct DataShare {
 class EpochOrder {
  public:
   EpochOrder(int64_t num_records, uint64_t seed, bool shuffle);
-  // Records are numbered over the shares in their order. REQUIRES: weights > 0, and an epoch that is not empty.
+  // Records are numbered over the shares in their order. REQUIRES: weights > 0, and an epoch that
+  // is not empty.
   EpochOrder(std::vector<DataShare> shares, uint64_t seed, bool shuffle);
   std::vector<int64_t> Next(int64_t count);
 

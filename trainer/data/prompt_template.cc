@@ -13,28 +13,34 @@ constexpr char kBoxed[] = "Please reason step by step, and put your final answer
 const std::vector<PromptTemplate>& BuiltInPromptTemplates() {
   static const std::vector<PromptTemplate> templates = {
       {"ta_opd_eval",
-       "Your task is to follow a systematic, thorough reasoning process before providing the final solution. This "
-       "involves analyzing, summarizing, exploring, reassessing, and refining your thought process through multiple "
-       "iterations. Structure your response into two sections: Thought and Solution. In the Thought section, present "
-       "your reasoning using the format: \"<think>\n {thoughts} </think>\n\". Each thought should include detailed "
-       "analysis, brainstorming, verification, and refinement of ideas. After \"</think>\n,\" in the Solution section, "
-       "provide the final, logical, and accurate answer, clearly derived from the exploration in the Thought section. "
-       "If applicable, include the answer in \\boxed{} for closed-form results like multiple choices or mathematical "
-       "solutions.",
+       "Your task is to follow a systematic, thorough reasoning process before providing the final "
+       "solution. This involves analyzing, summarizing, exploring, reassessing, and refining your "
+       "thought process through multiple iterations. Structure your response into two sections: "
+       "Thought and Solution. In the Thought section, present your reasoning using the format: "
+       "\"<think>\n {thoughts} </think>\n\". Each thought should include detailed analysis, "
+       "brainstorming, verification, and refinement of ideas. After \"</think>\n,\" in the "
+       "Solution section, provide the final, logical, and accurate answer, clearly derived from "
+       "the exploration in the Thought section. If applicable, include the answer in \\boxed{} for "
+       "closed-form results like multiple choices or mathematical solutions.",
        kQuestion, "the paper's evaluation prompt"},
-      {"boxed", "", std::string(kQuestion) + "\n" + kBoxed, "the usual suffix of mathematical data sets"},
+      {"boxed", "", std::string(kQuestion) + "\n" + kBoxed,
+       "the usual suffix of mathematical data sets"},
       {"boxed_system", kBoxed, kQuestion, "Qwen2.5-Math"},
       {"dapo", "",
-       "Solve the following math problem step by step. The last line of your response should be of the form Answer: "
-       "$Answer (without quotes) where $Answer is the answer to the problem.\n\n{question}\n\nRemember to put your "
-       "answer on its own line after \"Answer:\".",
+       "Solve the following math problem step by step. The last line of your response should be of "
+       "the form Answer: "
+       "$Answer (without quotes) where $Answer is the answer to the "
+       "problem.\n\n{question}\n\nRemember to put your answer on its own line after \"Answer:\".",
        "DAPO-Math-17k as published"},
-      {"gsm8k", "", "{question} Let's think step by step and output the final answer after \"####\".", "verl's GSM8K"},
+      {"gsm8k", "",
+       "{question} Let's think step by step and output the final answer after \"####\".",
+       "verl's GSM8K"},
   };
   return templates;
 }
 
-absl::StatusOr<PromptTemplate> MakePromptTemplate(const std::string& name_or_text, const std::string& system) {
+absl::StatusOr<PromptTemplate> MakePromptTemplate(const std::string& name_or_text,
+                                                  const std::string& system) {
   PromptTemplate result;
   if (name_or_text.find(kQuestion) != std::string::npos) {
     result.name = "custom";
@@ -48,8 +54,8 @@ absl::StatusOr<PromptTemplate> MakePromptTemplate(const std::string& name_or_tex
     if (result.name.empty()) {
       std::string list;
       for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-      return InvalidArgument("prompt_template \"", name_or_text, "\" is no built-in one (", list, ") and lacks ",
-                             kQuestion, DidYouMean(name_or_text, names));
+      return InvalidArgument("prompt_template \"", name_or_text, "\" is no built-in one (", list,
+                             ") and lacks ", kQuestion, DidYouMean(name_or_text, names));
     }
   }
   if (!system.empty()) result.system = system;

@@ -1,4 +1,5 @@
-// Words that are put around a question before the chat template: a system message and a text with {question}.
+// Words that are put around a question before the chat template: a system message and a text with
+// {question}.
 #pragma once
 
 #include <string>
@@ -18,9 +19,11 @@ struct PromptTemplate {
 // The built-in ones.
 const std::vector<PromptTemplate>& BuiltInPromptTemplates();
 
-// `name_or_text`: the name of a built-in one, a text that holds {question}, or empty (the question as it is).
-// `system` is used in place of the template's own unless empty. INVALID_ARGUMENT for anything else.
-absl::StatusOr<PromptTemplate> MakePromptTemplate(const std::string& name_or_text, const std::string& system);
+// `name_or_text`: the name of a built-in one, a text that holds {question}, or empty (the question
+// as it is). `system` is used in place of the template's own unless empty. INVALID_ARGUMENT for
+// anything else.
+absl::StatusOr<PromptTemplate> MakePromptTemplate(const std::string& name_or_text,
+                                                  const std::string& system);
 
 // The user text with every {question} replaced.
 std::string FillTemplate(const PromptTemplate& prompt_template, const std::string& question);

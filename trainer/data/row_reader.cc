@@ -14,8 +14,9 @@ DataFormat DataFormatOf(const std::string& path) {
   return named || HasParquetMagic(path) ? DataFormat::kParquet : DataFormat::kJsonl;
 }
 
-absl::Status ReadRows(const std::string& path, const std::vector<std::string>& columns,
-                      const std::function<absl::Status(const nlohmann::ordered_json& row, int64_t number)>& row) {
+absl::Status ReadRows(
+    const std::string& path, const std::vector<std::string>& columns,
+    const std::function<absl::Status(const nlohmann::ordered_json& row, int64_t number)>& row) {
   if (DataFormatOf(path) == DataFormat::kJsonl) return ReadOrderedJsonl(path, row);
   TAOPD_ASSIGN_OR_RETURN(const std::unique_ptr<ParquetReader> reader, ParquetReader::Open(path));
   return reader->ForEachRow(columns, row);

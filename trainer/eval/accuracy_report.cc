@@ -21,12 +21,14 @@ struct ProblemScores {
 
 using OutcomeRows = std::vector<const std::vector<ResponseOutcome>*>;
 
-SourceScores Summarize(const std::string& name, const OutcomeRows& rows, uint64_t seed, ProblemScores* scores) {
+SourceScores Summarize(const std::string& name, const OutcomeRows& rows, uint64_t seed,
+                       ProblemScores* scores) {
   SourceScores result;
   result.source = name;
   result.num_problems = static_cast<int64_t>(rows.size());
   size_t least = std::numeric_limits<size_t>::max(), most = 0;
-  int64_t num_responses = 0, num_truncated = 0, num_without_answer = 0, num_tokens = 0, num_counted = 0;
+  int64_t num_responses = 0, num_truncated = 0, num_without_answer = 0, num_tokens = 0,
+          num_counted = 0;
   std::vector<int64_t> num_correct;
   for (const auto* row : rows) {
     least = std::min(least, row->size());
@@ -50,7 +52,8 @@ SourceScores Summarize(const std::string& name, const OutcomeRows& rows, uint64_
   result.avg = Mean(scores->avg);
   result.avg_interval = BootstrapInterval({scores->avg}, DeriveSeed(seed, "avg " + name));
   result.majority = Mean(scores->majority);
-  result.majority_interval = BootstrapInterval({scores->majority}, DeriveSeed(seed, "majority " + name));
+  result.majority_interval =
+      BootstrapInterval({scores->majority}, DeriveSeed(seed, "majority " + name));
   const auto n = static_cast<int64_t>(least);
   for (int64_t k = 1; k <= n; k = k * 2 > n && k < n ? n : k * 2) {
     std::vector<double> values;
@@ -60,15 +63,20 @@ SourceScores Summarize(const std::string& name, const OutcomeRows& rows, uint64_
     result.pass_at_k.emplace_back(k, Mean(values));
   }
   result.truncated_share = static_cast<double>(num_truncated) / static_cast<double>(num_responses);
-  result.no_answer_share = static_cast<double>(num_without_answer) / static_cast<double>(num_responses);
-  result.mean_tokens = num_counted > 0 ? static_cast<double>(num_tokens) / static_cast<double>(num_counted)
-                                       : std::numeric_limits<double>::quiet_NaN();
+  result.no_answer_share =
+      static_cast<double>(num_without_answer) / static_cast<double>(num_responses);
+  result.mean_tokens = num_counted > 0
+                           ? static_cast<double>(num_tokens) / static_cast<double>(num_counted)
+                           : std::numeric_limits<double>::quiet_NaN();
   return result;
 }
 
 Json ScoresJson(const SourceScores& scores) {
-  Json json = {{"source", scores.source}, {"num_problems", scores.num_problems}, {"n", scores.n},
-               {"accuracy", scores.avg}, {"accuracy_low", scores.avg_interval.low},
+  Json json = {{"source", scores.source},
+               {"num_problems", scores.num_problems},
+               {"n", scores.n},
+               {"accuracy", scores.avg},
+               {"accuracy_low", scores.avg_interval.low},
                {"accuracy_high", scores.avg_interval.high}};
   for (const auto& [k, value] : scores.pass_at_k) json["pass_at_k"][std::to_string(k)] = value;
   json["majority"] = scores.majority;
@@ -82,19 +90,22 @@ Json ScoresJson(const SourceScores& scores) {
 
 std::string Row(const SourceScores& scores, size_t width) {
   std::string row = "  " + scores.source + std::string(width - scores.source.size(), ' ');
-  row += absl::StrFormat(" %8lld %4s %7.2f %7.2f to %6.2f", static_cast<long long>(scores.num_problems),
-                scores.n > 0 ? std::to_string(scores.n).c_str() : "-", 100 * scores.avg, 100 * scores.avg_interval.low,
-                100 * scores.avg_interval.high);
+  row += absl::StrFormat(" %8lld %4s %7.2f %7.2f to %6.2f",
+                         static_cast<long long>(scores.num_problems),
+                         scores.n > 0 ? std::to_string(scores.n).c_str() : "-", 100 * scores.avg,
+                         100 * scores.avg_interval.low, 100 * scores.avg_interval.high);
   row += absl::StrFormat(" %7.2f", 100 * scores.pass_at_k.back().second);
-  row += absl::StrFormat(" %7.2f %9.2f %9.2f %8.1f\n", 100 * scores.majority, 100 * scores.truncated_share,
-                100 * scores.no_answer_share, scores.mean_tokens);
+  row += absl::StrFormat(" %7.2f %9.2f %9.2f %8.1f\n", 100 * scores.majority,
+                         100 * scores.truncated_share, 100 * scores.no_answer_share,
+                         scores.mean_tokens);
   return row;
 }
 
 }  // namespace
 
 AccuracyReport SummarizeAccuracy(const std::vector<PromptRecord>& problems,
-                                 const std::vector<std::vector<ResponseOutcome>>& outcomes, uint64_t seed) {
+                                 const std::vector<std::vector<ResponseOutcome>>& outcomes,
+                                 uint64_t seed) {
   std::map<std::string, OutcomeRows> by_source;
   OutcomeRows all;
   for (size_t p = 0; p < problems.size(); ++p) {
@@ -132,14 +143,15 @@ Json AccuracyReportJson(const AccuracyReport& report) {
 std::string AccuracyTable(const AccuracyReport& report) {
   size_t width = 6;
   for (const SourceScores& source : report.sources) width = std::max(width, source.source.size());
-  std::string text = "  source" + std::string(width - 6, ' ') +
-                     "  problems    n   Avg@n    95 % interval  pass@n   maj@n truncated no answer   tokens\n";
+  std::string text =
+      "  source" + std::string(width - 6, ' ') +
+      "  problems    n   Avg@n    95 % interval  pass@n   maj@n truncated no answer   tokens\n";
   for (const SourceScores& source : report.sources) text += Row(source, width);
   if (report.sources.size() > 1) {
     text += Row(report.all, width);
     text += "  macro" + std::string(width - 5, ' ') +
-            absl::StrFormat(" %8s %4s %7.2f %7.2f to %6.2f\n", "", "", 100 * report.macro_avg, 100 * report.macro_interval.low,
-                   100 * report.macro_interval.high);
+            absl::StrFormat(" %8s %4s %7.2f %7.2f to %6.2f\n", "", "", 100 * report.macro_avg,
+                            100 * report.macro_interval.low, 100 * report.macro_interval.high);
   }
   return text;
 }

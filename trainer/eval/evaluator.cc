@@ -9,7 +9,8 @@
 
 namespace taopd {
 
-absl::StatusOr<EvalResult> EvaluateKl(int64_t top_k, int64_t micro_batch_tokens, int64_t head_workspace_bytes,
+absl::StatusOr<EvalResult> EvaluateKl(int64_t top_k, int64_t micro_batch_tokens,
+                                      int64_t head_workspace_bytes,
                                       const std::vector<PromptRecord>& records, Decoder* student,
                                       TeacherClient* teacher) {
   std::vector<ScoredRollout> scored(records.size());
@@ -23,7 +24,8 @@ absl::StatusOr<EvalResult> EvaluateKl(int64_t top_k, int64_t micro_batch_tokens,
     TeacherRequest request;
     request.request_id = Concat("eval-", i);
     request.token_ids = rollout.prompt_ids;
-    request.token_ids.insert(request.token_ids.end(), rollout.response_ids.begin(), rollout.response_ids.end());
+    request.token_ids.insert(request.token_ids.end(), rollout.response_ids.begin(),
+                             rollout.response_ids.end());
     request.score_start = static_cast<int64_t>(rollout.prompt_ids.size());
     request.top_k = static_cast<int32_t>(top_k);
     teacher->Score(std::move(request), [&, i](absl::StatusOr<TeacherScores> scores) {
@@ -40,7 +42,9 @@ absl::StatusOr<EvalResult> EvaluateKl(int64_t top_k, int64_t micro_batch_tokens,
   head.workspace_bytes = head_workspace_bytes;
   std::vector<int64_t> tokens;
   for (const ScoredRollout& item : scored) {
-    tokens.push_back(static_cast<int64_t>(item.rollout.prompt_ids.size() + item.rollout.response_ids.size()) - 1);
+    tokens.push_back(
+        static_cast<int64_t>(item.rollout.prompt_ids.size() + item.rollout.response_ids.size()) -
+        1);
   }
   at::NoGradGuard no_grad;
   double sum = 0;
@@ -56,7 +60,8 @@ absl::StatusOr<EvalResult> EvaluateKl(int64_t top_k, int64_t micro_batch_tokens,
     const HeadTargets targets =
         MakeHeadTargets(sequences, std::vector<double>(sequences.size(), 1.0), student->device());
     const at::Tensor hidden_NH = student->Forward(input.batch).index_select(0, input.rows_N);
-    const HeadOutput output = StudentHead(hidden_NH, student->lm_head(), targets, head, at::Tensor());
+    const HeadOutput output =
+        StudentHead(hidden_NH, student->lm_head(), targets, head, at::Tensor());
     sum += output.loss_N.to(at::kDouble).sum().item<double>();
     num_rows += output.loss_N.size(0);
     begin = end;

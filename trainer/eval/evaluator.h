@@ -12,10 +12,11 @@
 
 namespace taopd {
 
-// Mean over response tokens of the reverse KL between student and teacher on the teacher's top-k plus the
-// tail (the ta_opd value: a lower bound of the full KL, equal to it when k is the vocabulary), at
-// temperature 1, on the given responses.
-absl::StatusOr<EvalResult> EvaluateKl(int64_t top_k, int64_t micro_batch_tokens, int64_t head_workspace_bytes,
+// Mean over response tokens of the reverse KL between student and teacher on the teacher's top-k
+// plus the tail (the ta_opd value: a lower bound of the full KL, equal to it when k is the
+// vocabulary), at temperature 1, on the given responses.
+absl::StatusOr<EvalResult> EvaluateKl(int64_t top_k, int64_t micro_batch_tokens,
+                                      int64_t head_workspace_bytes,
                                       const std::vector<PromptRecord>& records, Decoder* student,
                                       TeacherClient* teacher);
 

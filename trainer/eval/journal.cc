@@ -14,7 +14,8 @@ using Json = nlohmann::ordered_json;
 std::string Difference(const Json& asked, const Json& found) {
   for (const auto& [key, value] : asked.items()) {
     if (!found.contains(key)) return Concat(key, " is not recorded there");
-    if (found.at(key) != value) return Concat(key, " is ", value.dump(), ", there ", found.at(key).dump());
+    if (found.at(key) != value)
+      return Concat(key, " is ", value.dump(), ", there ", found.at(key).dump());
   }
   for (const auto& [key, value] : found.items()) {
     if (!asked.contains(key)) return Concat(key, " is recorded there only");
@@ -41,7 +42,8 @@ absl::StatusOr<int64_t> WholeLines(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<EvalJournal> EvalJournal::Open(const std::string& path, const Json& evaluation, bool overwrite) {
+absl::StatusOr<EvalJournal> EvalJournal::Open(const std::string& path, const Json& evaluation,
+                                              bool overwrite) {
   if (const auto parent = std::filesystem::path(path).parent_path(); !parent.empty()) {
     TAOPD_RETURN_IF_ERROR(MakeDirectories(parent.string()));
   }
@@ -54,10 +56,12 @@ absl::StatusOr<EvalJournal> EvalJournal::Open(const std::string& path, const Jso
     if (!line.empty() || file.good()) {
       const auto first = ParseOrderedJson(line, path);
       if (!first.ok() || !first->is_object() || !first->contains("evaluation")) {
-        return FailedPrecondition(path, ": does not begin with an evaluation's configuration", advice);
+        return FailedPrecondition(path, ": does not begin with an evaluation's configuration",
+                                  advice);
       }
       const std::string difference = Difference(evaluation, first->at("evaluation"));
-      if (!difference.empty()) return FailedPrecondition(path, ": holds another evaluation: ", difference, advice);
+      if (!difference.empty())
+        return FailedPrecondition(path, ": holds another evaluation: ", difference, advice);
     }
     TAOPD_ASSIGN_OR_RETURN(size, WholeLines(path));
   }

@@ -1,5 +1,6 @@
-// Every response of an evaluation as JSON Lines: a record for people, and what a second start of the same evaluation
-// goes on from. The first line is {"evaluation": {...}}, the configuration; each further one is a response.
+// Every response of an evaluation as JSON Lines: a record for people, and what a second start of
+// the same evaluation goes on from. The first line is {"evaluation": {...}}, the configuration;
+// each further one is a response.
 #pragma once
 
 #include <map>
@@ -16,13 +17,14 @@ namespace taopd {
 // One thread.
 class EvalJournal {
  public:
-  using Rows = std::map<std::pair<int64_t, int64_t>, nlohmann::ordered_json>;  // by (problem, sample)
+  using Rows =
+      std::map<std::pair<int64_t, int64_t>, nlohmann::ordered_json>;  // by (problem, sample)
 
-  // Opens or makes the file. FAILED_PRECONDITION when it holds another evaluation (the message names the first setting
-  // that differs, with both values) or anything else; `overwrite` starts anew whatever it holds. Half a line at the end,
-  // left by a process that was killed, is cut off.
-  static absl::StatusOr<EvalJournal> Open(const std::string& path, const nlohmann::ordered_json& evaluation,
-                                          bool overwrite);
+  // Opens or makes the file. FAILED_PRECONDITION when it holds another evaluation (the message
+  // names the first setting that differs, with both values) or anything else; `overwrite` starts
+  // anew whatever it holds. Half a line at the end, left by a process that was killed, is cut off.
+  static absl::StatusOr<EvalJournal> Open(const std::string& path,
+                                          const nlohmann::ordered_json& evaluation, bool overwrite);
 
   // Responses that were there at Open.
   const Rows& rows() const { return rows_; }

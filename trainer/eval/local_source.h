@@ -10,7 +10,8 @@ namespace taopd {
 class LocalSource final : public ResponseSource {
  public:
   // Both outlive this. Tokens become text without the special ones.
-  LocalSource(RolloutEngine* engine, const Tokenizer* tokenizer) : engine_(engine), tokenizer_(tokenizer) {}
+  LocalSource(RolloutEngine* engine, const Tokenizer* tokenizer)
+      : engine_(engine), tokenizer_(tokenizer) {}
   void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
                 std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) override;
 

@@ -27,7 +27,8 @@ struct Url {
 absl::StatusOr<Url> ParseUrl(const std::string& text) {
   const bool http = text.compare(0, 7, "http://") == 0, https = text.compare(0, 8, "https://") == 0;
   const size_t begin = http ? 7 : 8;
-  if ((!http && !https) || text.size() == begin || text[begin] == '/' || text.find_first_of(" \t\n?#") != std::string::npos) {
+  if ((!http && !https) || text.size() == begin || text[begin] == '/' ||
+      text.find_first_of(" \t\n?#") != std::string::npos) {
     return InvalidArgument("endpoint \"", text, "\" is not a URL such as http://127.0.0.1:8000");
   }
   const size_t slash = text.find('/', begin);
@@ -44,7 +45,8 @@ std::string ServersWords(const std::string& body) {
   const Json value = Json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (value.is_object()) {
     const auto error = value.find("error");
-    if (error != value.end() && error->is_object() && error->contains("message") && error->at("message").is_string()) {
+    if (error != value.end() && error->is_object() && error->contains("message") &&
+        error->at("message").is_string()) {
       return error->at("message").get<std::string>();
     }
     if (error != value.end() && error->is_string()) return error->get<std::string>();
@@ -75,7 +77,8 @@ class HttpSource final : public OpenAiSource {
     std::string known;
     const auto data = reply->is_object() ? reply->find("data") : reply->end();
     if (!reply->is_object() || data == reply->end() || !data->is_array()) {
-      return Unavailable(url_.host, url_.prefix, "/models: the reply holds no list \"data\" of models");
+      return Unavailable(url_.host, url_.prefix,
+                         "/models: the reply holds no list \"data\" of models");
     }
     for (const Json& entry : *data) {
       if (!entry.is_object() || !entry.contains("id") || !entry.at("id").is_string()) continue;
@@ -85,7 +88,8 @@ class HttpSource final : public OpenAiSource {
     }
     if (!model_.empty()) return absl::OkStatus();
     if (options_.model.empty()) return NotFound(url_.host, ": the server lists no model");
-    return NotFound(url_.host, ": the server has no model \"", options_.model, "\"; it has ", known);
+    return NotFound(url_.host, ": the server has no model \"", options_.model, "\"; it has ",
+                    known);
   }
 
   const std::string& model() const override { return model_; }
@@ -120,12 +124,14 @@ class HttpSource final : public OpenAiSource {
 
  private:
   static void SetTimeouts(httplib::Client* client, double seconds) {
-    client->set_connection_timeout(std::chrono::milliseconds(static_cast<int64_t>(std::min(seconds, 30.0) * 1000)));
+    client->set_connection_timeout(
+        std::chrono::milliseconds(static_cast<int64_t>(std::min(seconds, 30.0) * 1000)));
     client->set_read_timeout(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
     client->set_write_timeout(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
   }
 
-  absl::StatusOr<EvalResponse> Ask(httplib::Client* client, const EvalTask& task, const EvalSampling& sampling) {
+  absl::StatusOr<EvalResponse> Ask(httplib::Client* client, const EvalTask& task,
+                                   const EvalSampling& sampling) {
     const PromptRecord& problem = *task.problem;
     const bool chat = !problem.messages.is_null();
     Json body = {{"model", model_}};
@@ -144,16 +150,19 @@ class HttpSource final : public OpenAiSource {
     body["top_p"] = sampling.top_p;
     body["seed"] = task.seed >> 11;  // servers take signed or 53-bit integers
     const std::string path = chat ? "/chat/completions" : "/completions";
-    auto reply = Try(client, "POST", path, body.dump(-1, ' ', false, Json::error_handler_t::replace));
+    auto reply =
+        Try(client, "POST", path, body.dump(-1, ' ', false, Json::error_handler_t::replace));
     if (!reply.ok()) return Annotate(reply.status(), problem.id);
     auto response = ReadResponse(*reply, chat);
-    if (!response.ok()) return Annotate(response.status(), Concat(problem.id, ": ", url_.host, url_.prefix, path));
+    if (!response.ok())
+      return Annotate(response.status(), Concat(problem.id, ": ", url_.host, url_.prefix, path));
     return response;
   }
 
   static absl::StatusOr<EvalResponse> ReadResponse(const Json& reply, bool chat) {
     const auto choices = reply.find("choices");
-    if (choices == reply.end() || !choices->is_array() || choices->empty() || !choices->front().is_object()) {
+    if (choices == reply.end() || !choices->is_array() || choices->empty() ||
+        !choices->front().is_object()) {
       return DataLoss("the reply holds no \"choices\"");
     }
     const Json& choice = choices->front();
@@ -167,7 +176,8 @@ class HttpSource final : public OpenAiSource {
     EvalResponse response;
     // A reasoning model that was cut while it thought has null content.
     if (text == nullptr || (!text->is_string() && !text->is_null())) {
-      return DataLoss("the reply's choice holds no text in ", chat ? "\"message.content\"" : "\"text\"");
+      return DataLoss("the reply's choice holds no text in ",
+                      chat ? "\"message.content\"" : "\"text\"");
     }
     if (text->is_string()) response.text = text->get<std::string>();
     const auto finish = choice.find("finish_reason");
@@ -175,14 +185,15 @@ class HttpSource final : public OpenAiSource {
     response.num_tokens = -1;
     if (const auto usage = reply.find("usage"); usage != reply.end() && usage->is_object()) {
       const auto tokens = usage->find("completion_tokens");
-      if (tokens != usage->end() && tokens->is_number_unsigned()) response.num_tokens = tokens->get<int64_t>();
+      if (tokens != usage->end() && tokens->is_number_unsigned())
+        response.num_tokens = tokens->get<int64_t>();
     }
     return response;
   }
 
   // One request with its retries; the parsed body of a 200.
-  absl::StatusOr<Json> Try(httplib::Client* client, const std::string& method, const std::string& path,
-                           const std::string& body) {
+  absl::StatusOr<Json> Try(httplib::Client* client, const std::string& method,
+                           const std::string& path, const std::string& body) {
     absl::Duration pause = absl::Seconds(options_.first_pause_s);
     for (int64_t attempt = 0;; ++attempt) {
       absl::Duration asked_pause;
@@ -206,13 +217,15 @@ class HttpSource final : public OpenAiSource {
     }
   }
 
-  absl::StatusOr<Json> Send(httplib::Client* client, const std::string& method, const std::string& path,
-                            const std::string& body, bool* may_pass, absl::Duration* asked_pause) {
+  absl::StatusOr<Json> Send(httplib::Client* client, const std::string& method,
+                            const std::string& path, const std::string& body, bool* may_pass,
+                            absl::Duration* asked_pause) {
     httplib::Request request;
     request.method = method;
     request.path = url_.prefix + path;
     request.set_header("Accept", "application/json");
-    if (!options_.api_key.empty()) request.set_header("Authorization", "Bearer " + options_.api_key);
+    if (!options_.api_key.empty())
+      request.set_header("Authorization", "Bearer " + options_.api_key);
     if (!body.empty()) {
       request.set_header("Content-Type", "application/json");
       request.body = body;
@@ -226,7 +239,8 @@ class HttpSource final : public OpenAiSource {
     };
     const std::string where = url_.host + request.path;
     const httplib::Result result = client->send(request);
-    if (too_long) return ResourceExhausted(where, ": the reply is longer than ", kMaxReplyBytes, " bytes");
+    if (too_long)
+      return ResourceExhausted(where, ": the reply is longer than ", kMaxReplyBytes, " bytes");
     if (!result) {
       *may_pass = true;
       return Unavailable(where, ": ", httplib::to_string(result.error()));
@@ -240,9 +254,12 @@ class HttpSource final : public OpenAiSource {
     }
     const std::string message = Concat(where, ": HTTP ", status, ": ", ServersWords(received));
     if (status == 401 || status == 403) {
-      return absl::PermissionDeniedError(
-          Concat(message, options_.api_key.empty() ? " (no API key was sent" : " (an API key was sent",
-                 options_.api_key_env.empty() ? "" : "; it is read from the environment variable " + options_.api_key_env, ")"));
+      return absl::PermissionDeniedError(Concat(
+          message, options_.api_key.empty() ? " (no API key was sent" : " (an API key was sent",
+          options_.api_key_env.empty()
+              ? ""
+              : "; it is read from the environment variable " + options_.api_key_env,
+          ")"));
     }
     *may_pass = status == 408 || status == 429 || status >= 500;
     if (*may_pass) {

@@ -26,15 +26,16 @@ struct EvalTask {
 
 struct EvalResponse {
   std::string text;
-  bool truncated = false;   // cut at max_tokens
-  int64_t num_tokens = 0;   // -1: the server did not say
+  bool truncated = false;  // cut at max_tokens
+  int64_t num_tokens = 0;  // -1: the server did not say
 };
 
 class ResponseSource {
  public:
   virtual ~ResponseSource() = default;
-  // Generates for all tasks; `done(i, response)` runs once for each index in any order, on any thread. Returns at once
-  // or after the last one. What `tasks` point to must live until the last done has run.
+  // Generates for all tasks; `done(i, response)` runs once for each index in any order, on any
+  // thread. Returns at once or after the last one. What `tasks` point to must live until the last
+  // done has run.
   virtual void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
                         std::function<void(size_t index, absl::StatusOr<EvalResponse>)> done) = 0;
 };

@@ -15,15 +15,18 @@ Interval WilsonInterval(double successes, double trials) {
   const double p = successes / trials;
   const double z2 = kZ * kZ;
   const double center = (p + z2 / (2 * trials)) / (1 + z2 / trials);
-  const double half = kZ / (1 + z2 / trials) * std::sqrt(p * (1 - p) / trials + z2 / (4 * trials * trials));
+  const double half =
+      kZ / (1 + z2 / trials) * std::sqrt(p * (1 - p) / trials + z2 / (4 * trials * trials));
   // At the ends the sums leave a rounding's difference.
-  return {successes <= 0 ? 0.0 : std::max(0.0, center - half), successes >= trials ? 1.0 : std::min(1.0, center + half)};
+  return {successes <= 0 ? 0.0 : std::max(0.0, center - half),
+          successes >= trials ? 1.0 : std::min(1.0, center + half)};
 }
 
 double PassAtK(int64_t n, int64_t c, int64_t k) {
   if (n - c < k) return 1.0;
   double none = 1.0;  // C(n-c, k) / C(n, k) as a product of k factors
-  for (int64_t i = n - c + 1; i <= n; ++i) none *= 1.0 - static_cast<double>(k) / static_cast<double>(i);
+  for (int64_t i = n - c + 1; i <= n; ++i)
+    none *= 1.0 - static_cast<double>(k) / static_cast<double>(i);
   return 1.0 - none;
 }
 
@@ -53,7 +56,8 @@ double Mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-Interval BootstrapInterval(const std::vector<std::vector<double>>& strata, uint64_t seed, int64_t num_resamples) {
+Interval BootstrapInterval(const std::vector<std::vector<double>>& strata, uint64_t seed,
+                           int64_t num_resamples) {
   if (strata.empty()) return {};
   const double first = strata[0][0];
   size_t num_values = 0;
@@ -75,7 +79,9 @@ Interval BootstrapInterval(const std::vector<std::vector<double>>& strata, uint6
     }
   }
   std::sort(means.begin(), means.end());
-  const auto at = [&](double share) { return means[static_cast<size_t>(share * static_cast<double>(num_resamples - 1))]; };
+  const auto at = [&](double share) {
+    return means[static_cast<size_t>(share * static_cast<double>(num_resamples - 1))];
+  };
   return {at(0.025), at(0.975)};
 }
 

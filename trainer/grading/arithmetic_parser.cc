@@ -86,10 +86,13 @@ class ArithmeticParser {
       return e;
     }
     const size_t begin = i_;
-    while (i_ < text_.size() && (std::isdigit(static_cast<unsigned char>(text_[i_])) || text_[i_] == '.')) ++i_;
+    while (i_ < text_.size() &&
+           (std::isdigit(static_cast<unsigned char>(text_[i_])) || text_[i_] == '.'))
+      ++i_;
     const std::string digits(text_.substr(begin, i_ - begin));
     // A leading zero is an error in Python, except in 0 and 0.5.
-    if (digits.size() > 1 && digits[0] == '0' && digits.find_first_not_of('0') != std::string::npos &&
+    if (digits.size() > 1 && digits[0] == '0' &&
+        digits.find_first_not_of('0') != std::string::npos &&
         digits.find('.') == std::string::npos) {
       return nullptr;
     }

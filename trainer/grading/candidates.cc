@@ -26,13 +26,18 @@ size_t NextCharacter(std::string_view text, size_t i) {
 
 class GroupScan {
  public:
-  GroupScan(std::string_view text, std::string_view lower) : text_(text), lower_(lower), environments_(text) {}
+  GroupScan(std::string_view text, std::string_view lower)
+      : text_(text), lower_(lower), environments_(text) {}
 
   std::vector<Candidate> Find(int priority) {
     if (priority <= 50) {
       const bool hope = priority == 0;
-      Anchored("final answer", [&](size_t i) { return hope ? FinalAnswerIs(i, true) : FinalAnswerJustIs(i, true); });
-      Anchored("final answer", [&](size_t i) { return hope ? FinalAnswerIs(i, false) : FinalAnswerJustIs(i, false); });
+      Anchored("final answer", [&](size_t i) {
+        return hope ? FinalAnswerIs(i, true) : FinalAnswerJustIs(i, true);
+      });
+      Anchored("final answer", [&](size_t i) {
+        return hope ? FinalAnswerIs(i, false) : FinalAnswerJustIs(i, false);
+      });
       if (!hope) Boxed();
     } else if (priority < 300) {
       const std::string_view anchor = priority == 100 ? "answer:" : "answer";
@@ -184,7 +189,9 @@ class GroupScan {
 
 CandidateFinder::CandidateFinder(std::string_view text) : text_(text), lower_(LowerCase(text)) {}
 
-std::vector<Candidate> CandidateFinder::Group(int priority) const { return GroupScan(text_, lower_).Find(priority); }
+std::vector<Candidate> CandidateFinder::Group(int priority) const {
+  return GroupScan(text_, lower_).Find(priority);
+}
 
 std::vector<Candidate> CandidateFinder::NextGroup() {
   static constexpr int kPriorities[] = {0, 50, 100, 200, 300};

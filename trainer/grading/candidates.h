@@ -1,6 +1,7 @@
-// Where in a response an answer may stand, as math-verify 0.9 looks for it with its default targets (LaTeX,
-// then plain numbers and arithmetic). Places come in groups of falling priority:
-//     0  "final answer is ... I hope"      50  "final answer ... is", and everything between the first
+// Where in a response an answer may stand, as math-verify 0.9 looks for it with its default targets
+// (LaTeX, then plain numbers and arithmetic). Places come in groups of falling priority:
+//     0  "final answer is ... I hope"      50  "final answer ... is", and everything between the
+//     first
 //   100  "answer: ..."                         \boxed{ and the last }
 //   200  "answer ..."                     300  any LaTeX, any number
 // and within a group from the right end of the response to the left.
@@ -28,8 +29,8 @@ struct Candidate {
   bool percent = false;           // of the number
 };
 
-// Candidates by group, each group in the order in which they are to be tried. Groups without any are
-// left out. The views point into `text`.
+// Candidates by group, each group in the order in which they are to be tried. Groups without any
+// are left out. The views point into `text`.
 class CandidateFinder {
  public:
   explicit CandidateFinder(std::string_view text);

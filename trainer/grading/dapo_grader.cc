@@ -25,14 +25,27 @@ std::string_view LastCharacters(std::string_view text, size_t count) {
 std::string NormalizeDapoAnswer(std::string_view answer) {
   std::string text(answer.substr(answer.rfind('=') + 1));
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kSubstitutions = {{
-      {"an ", ""}, {"a ", ""}, {".$", "$"}, {"\\$", ""}, {"\\ ", ""}, {" ", ""}, {"mbox", "text"},
-      {",\\text{and}", ","}, {"\\text{and}", ","}, {"\\text{m}", "\\text{}"},
+      {"an ", ""},
+      {"a ", ""},
+      {".$", "$"},
+      {"\\$", ""},
+      {"\\ ", ""},
+      {" ", ""},
+      {"mbox", "text"},
+      {",\\text{and}", ","},
+      {"\\text{and}", ","},
+      {"\\text{m}", "\\text{}"},
   }};
   static constexpr std::string_view kRemoved[] = {
-      "square", "ways", "integers", "dollars", "mph", "inches", "hours", "km", "units", "\\ldots", "sue", "points",
-      "feet", "minutes", "digits", "cents", "degrees", "cm", "gm", "pounds", "meters", "meals", "edges", "students",
-      "childrentickets", "multiples", "\\text{s}", "\\text{.}", "\\text{\ns}", "\\text{}^2", "\\text{}^3",
-      "\\text{\n}", "\\text{}", "\\mathrm{th}", "^\\circ", "^{\\circ}", "\\;", ",\\!", "{,}", "\"", "\\dots"};
+      "square",     "ways",       "integers",  "dollars",      "mph",
+      "inches",     "hours",      "km",        "units",        "\\ldots",
+      "sue",        "points",     "feet",      "minutes",      "digits",
+      "cents",      "degrees",    "cm",        "gm",           "pounds",
+      "meters",     "meals",      "edges",     "students",     "childrentickets",
+      "multiples",  "\\text{s}",  "\\text{.}", "\\text{\ns}",  "\\text{}^2",
+      "\\text{}^3", "\\text{\n}", "\\text{}",  "\\mathrm{th}", "^\\circ",
+      "^{\\circ}",  "\\;",        ",\\!",      "{,}",          "\"",
+      "\\dots"};
   for (const auto& [from, to] : kSubstitutions) ReplaceAll(&text, from, to);
   for (const std::string_view word : kRemoved) ReplaceAll(&text, word, "");
   struct Rewrite {
@@ -48,7 +61,8 @@ std::string NormalizeDapoAnswer(std::string_view answer) {
       {RE2(R"((frac)([^{])(.))", RE2::Latin1), R"(frac{\2}{\3})"},
       {RE2(R"((sqrt)([^{]))", RE2::Latin1), R"(sqrt{\2})"},
   };
-  for (const Rewrite& rewrite : kRewrites) RE2::GlobalReplace(&text, rewrite.pattern, rewrite.replacement);
+  for (const Rewrite& rewrite : kRewrites)
+    RE2::GlobalReplace(&text, rewrite.pattern, rewrite.replacement);
   ReplaceAll(&text, "$", "");
   std::string digits = text;
   ReplaceAll(&digits, ",", "");

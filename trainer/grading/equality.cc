@@ -11,8 +11,8 @@ namespace {
 
 namespace mp = boost::multiprecision;
 
-constexpr int kNumPoints = 8;     // where expressions with symbols are compared
-constexpr int kMinPoints = 3;     // at so many both must be defined
+constexpr int kNumPoints = 8;  // where expressions with symbols are compared
+constexpr int kMinPoints = 3;  // at so many both must be defined
 constexpr size_t kMaxElements = 200;
 
 // Two exact values computed with 50 digits agree to this; what cancels loses up to 20 digits.
@@ -37,21 +37,24 @@ ExprPtr MatrixProduct(const Expr& a, const Expr& b) {
   constexpr size_t kMaxSide = 16;
   const size_t rows = static_cast<size_t>(a.rows), inner = static_cast<size_t>(b.rows);
   const size_t columns = b.args.size() / inner;
-  if (a.args.size() != rows * inner || rows > kMaxSide || inner > kMaxSide || columns > kMaxSide) return nullptr;
+  if (a.args.size() != rows * inner || rows > kMaxSide || inner > kMaxSide || columns > kMaxSide)
+    return nullptr;
   auto product = std::make_shared<Expr>();
   product->kind = ExprKind::kMatrix;
   product->rows = a.rows;
   for (size_t r = 0; r < rows; ++r) {
     for (size_t c = 0; c < columns; ++c) {
       ExprPtr sum = MakeMul(a.args[r * inner], b.args[c]);
-      for (size_t k = 1; k < inner; ++k) sum = MakeAdd(sum, MakeMul(a.args[r * inner + k], b.args[k * columns + c]));
+      for (size_t k = 1; k < inner; ++k)
+        sum = MakeAdd(sum, MakeMul(a.args[r * inner + k], b.args[k * columns + c]));
       product->args.push_back(std::move(sum));
     }
   }
   return product;
 }
 
-// e as a matrix: a matrix, a product of numbers and matrices, or a sum of those. nullptr for anything else.
+// e as a matrix: a matrix, a product of numbers and matrices, or a sum of those. nullptr for
+// anything else.
 ExprPtr AsMatrix(const ExprPtr& e) {
   if (e->kind == ExprKind::kMatrix) return e;
   if (e->kind != ExprKind::kMul && e->kind != ExprKind::kAdd) return nullptr;
@@ -71,7 +74,8 @@ ExprPtr AsMatrix(const ExprPtr& e) {
       return nullptr;
     } else {
       auto total = std::make_shared<Expr>(*matrix);
-      for (size_t i = 0; i < total->args.size(); ++i) total->args[i] = MakeAdd(total->args[i], part->args[i]);
+      for (size_t i = 0; i < total->args.size(); ++i)
+        total->args[i] = MakeAdd(total->args[i], part->args[i]);
       matrix = total;
     }
   }
@@ -87,7 +91,8 @@ const Expr& WithoutPercent(const Expr& e) { return e.kind == ExprKind::kPercent 
 
 bool HasCalls(const Expr& e) {
   return e.kind == ExprKind::kCall ||
-         std::any_of(e.args.begin(), e.args.end(), [](const ExprPtr& arg) { return HasCalls(*arg); });
+         std::any_of(e.args.begin(), e.args.end(),
+                     [](const ExprPtr& arg) { return HasCalls(*arg); });
 }
 
 class Comparison {
@@ -106,11 +111,14 @@ class Comparison {
   static bool IsEquation(const Expr& e) {
     if (e.kind == ExprKind::kEq) return true;
     return e.kind == ExprKind::kAnd &&
-           std::all_of(e.args.begin(), e.args.end(), [](const ExprPtr& a) { return a->kind == ExprKind::kEq; });
+           std::all_of(e.args.begin(), e.args.end(),
+                       [](const ExprPtr& a) { return a->kind == ExprKind::kEq; });
   }
   static const Expr& First(const Expr& e) { return e.kind == ExprKind::kAnd ? *e.args.front() : e; }
   static const Expr& Last(const Expr& e) { return e.kind == ExprKind::kAnd ? *e.args.back() : e; }
-  static bool IsAssignment(const Expr& e) { return IsEquation(e) && IsSymbolsOnly(*First(e).args[0]); }
+  static bool IsAssignment(const Expr& e) {
+    return IsEquation(e) && IsSymbolsOnly(*First(e).args[0]);
+  }
   static bool AnyRelation(const Expr& e) { return IsRelation(e) || e.kind == ExprKind::kAnd; }
   static bool SetOrTuple(const Expr& e) { return IsSet(e) || e.kind == ExprKind::kTuple; }
 
@@ -119,7 +127,8 @@ class Comparison {
     const bool answer_equation = IsEquation(*answer);
     // x = a = b says x = b.
     if (gold_assigns) gold = MakeNode(ExprKind::kEq, {First(*gold).args[0], Last(*gold).args[1]});
-    if (IsAssignment(*answer)) answer = MakeNode(ExprKind::kEq, {First(*answer).args[0], Last(*answer).args[1]});
+    if (IsAssignment(*answer))
+      answer = MakeNode(ExprKind::kEq, {First(*answer).args[0], Last(*answer).args[1]});
     if (answer_equation && !gold_equation) {
       answer = Last(*answer).args[1];
     } else if (gold_assigns && !answer_equation) {
@@ -133,13 +142,15 @@ class Comparison {
     if (AnyRelation(*gold) && AnyRelation(*answer)) return RelationsEqual(*gold, *answer);
     if (SetOrTuple(*gold) || SetOrTuple(*answer)) return SetsEqual(gold, answer);
     if (AnyRelation(*gold) || AnyRelation(*answer)) return false;
-    if (gold->kind == ExprKind::kSymbol || answer->kind == ExprKind::kSymbol) return SymbolsEqual(*gold, *answer);
+    if (gold->kind == ExprKind::kSymbol || answer->kind == ExprKind::kSymbol)
+      return SymbolsEqual(*gold, *answer);
     const ExprPtr gold_matrix = AsMatrix(gold), answer_matrix = AsMatrix(answer);
     if (gold_matrix || answer_matrix) {
       return gold_matrix && answer_matrix && gold_matrix->rows == answer_matrix->rows &&
-             std::equal(gold_matrix->args.begin(), gold_matrix->args.end(), answer_matrix->args.begin(),
-                        answer_matrix->args.end(),
-                        [this](const ExprPtr& a, const ExprPtr& b) { return NumbersEqual(*a, *b); });
+             std::equal(
+                 gold_matrix->args.begin(), gold_matrix->args.end(), answer_matrix->args.begin(),
+                 answer_matrix->args.end(),
+                 [this](const ExprPtr& a, const ExprPtr& b) { return NumbersEqual(*a, *b); });
     }
     return NumbersEqual(*gold, *answer);
   }
@@ -227,8 +238,8 @@ class Comparison {
     const ExprPtr a = SetOrTuple(*gold) ? gold : MakeFiniteSet({gold});
     const ExprPtr b = SetOrTuple(*answer) ? answer : MakeFiniteSet({answer});
     if (a->kind == ExprKind::kInterval && b->kind == ExprKind::kInterval) {
-      return a->left_open == b->left_open && a->right_open == b->right_open && Equal(a->args[0], b->args[0]) &&
-             Equal(a->args[1], b->args[1]);
+      return a->left_open == b->left_open && a->right_open == b->right_open &&
+             Equal(a->args[0], b->args[0]) && Equal(a->args[1], b->args[1]);
     }
     if (CanonicalText(*a) == CanonicalText(*b)) return true;
     if (IsSet(*a) && IsSet(*b)) {
@@ -240,13 +251,18 @@ class Comparison {
                 SetsEqual(a->args[1], b->args[0]));
       }
     }
-    const auto pair = [](const Expr& e) { return e.kind == ExprKind::kInterval && e.left_open && e.right_open; };
-    const auto list = [](const Expr& e) { return e.kind == ExprKind::kFiniteSet || e.kind == ExprKind::kTuple; };
+    const auto pair = [](const Expr& e) {
+      return e.kind == ExprKind::kInterval && e.left_open && e.right_open;
+    };
+    const auto list = [](const Expr& e) {
+      return e.kind == ExprKind::kFiniteSet || e.kind == ExprKind::kTuple;
+    };
     if (!(list(*a) || pair(*a)) || !(list(*b) || pair(*b))) return false;
     return ElementsEqual(a->args, b->args, a->kind == ExprKind::kFiniteSet);
   }
 
-  bool ElementsEqual(const std::vector<ExprPtr>& gold, const std::vector<ExprPtr>& answer, bool any_order) {
+  bool ElementsEqual(const std::vector<ExprPtr>& gold, const std::vector<ExprPtr>& answer,
+                     bool any_order) {
     if (gold.size() != answer.size() || gold.size() > kMaxElements) return false;
     std::vector<bool> used(answer.size(), false);
     for (size_t i = 0; i < gold.size(); ++i) {
@@ -272,11 +288,16 @@ class Comparison {
 
   static ExprKind Inverse(ExprKind kind) {
     switch (kind) {
-      case ExprKind::kLt: return ExprKind::kGt;
-      case ExprKind::kLe: return ExprKind::kGe;
-      case ExprKind::kGt: return ExprKind::kLt;
-      case ExprKind::kGe: return ExprKind::kLe;
-      default: return kind;
+      case ExprKind::kLt:
+        return ExprKind::kGt;
+      case ExprKind::kLe:
+        return ExprKind::kGe;
+      case ExprKind::kGt:
+        return ExprKind::kLt;
+      case ExprKind::kGe:
+        return ExprKind::kLe;
+      default:
+        return kind;
     }
   }
 
@@ -289,11 +310,13 @@ class Comparison {
       return true;
     }
     if (SetOrTuple(*gold.args[1]) || SetOrTuple(*answer.args[1]) || SetOrTuple(*gold.args[0])) {
-      return gold.kind == answer.kind && Equal(gold.args[0], answer.args[0]) && Equal(gold.args[1], answer.args[1]);
+      return gold.kind == answer.kind && Equal(gold.args[0], answer.args[0]) &&
+             Equal(gold.args[1], answer.args[1]);
     }
     const ExprPtr a = Difference(gold, false), b = Difference(answer, false);
     if (gold.kind == answer.kind && Equal(a, b)) return true;
-    if (Inverse(gold.kind) == answer.kind && gold.kind != ExprKind::kNe && Equal(a, Difference(answer, true))) {
+    if (Inverse(gold.kind) == answer.kind && gold.kind != ExprKind::kNe &&
+        Equal(a, Difference(answer, true))) {
       return true;
     }
     return gold.kind == ExprKind::kEq && answer.kind == ExprKind::kEq && Proportional(*a, *b);
@@ -307,9 +330,12 @@ class Comparison {
     int defined = 0;
     for (int point = 0; point < kNumPoints; ++point) {
       const auto left = ValueAt(a, point, budget_), right = ValueAt(b, point, budget_);
-      if (!left || !right || Magnitude(*left) < ExactTolerance() || Magnitude(*right) < ExactTolerance()) continue;
+      if (!left || !right || Magnitude(*left) < ExactTolerance() ||
+          Magnitude(*right) < ExactTolerance())
+        continue;
       const Complex quotient = *left / *right;
-      if (ratio && Magnitude(Complex(quotient - *ratio)) > FloatTolerance() * Magnitude(*ratio)) return false;
+      if (ratio && Magnitude(Complex(quotient - *ratio)) > FloatTolerance() * Magnitude(*ratio))
+        return false;
       if (!ratio) ratio = quotient;
       ++defined;
     }

@@ -13,7 +13,9 @@ constexpr unsigned kMaxExactBits = 20000;
 constexpr int kMaxFactorial = 400;
 
 unsigned Bits(const BigInteger& n) { return n == 0 ? 1 : mp::msb(mp::abs(n)) + 1; }
-bool Small(const Rational& r) { return Bits(mp::numerator(r)) + Bits(mp::denominator(r)) <= kMaxExactBits; }
+bool Small(const Rational& r) {
+  return Bits(mp::numerator(r)) + Bits(mp::denominator(r)) <= kMaxExactBits;
+}
 bool IsWhole(const Rational& r) { return mp::denominator(r) == 1; }
 
 BigInteger FloorOf(const Rational& r) {
@@ -32,7 +34,8 @@ std::optional<Rational> ExactPower(const Rational& base, const Rational& exponen
   const BigInteger n = mp::abs(mp::numerator(exponent));
   if (n > kMaxExactBits) return std::nullopt;
   const auto power = n.convert_to<unsigned>();
-  if (static_cast<uint64_t>(power) * (Bits(mp::numerator(base)) + Bits(mp::denominator(base))) > kMaxExactBits) {
+  if (static_cast<uint64_t>(power) * (Bits(mp::numerator(base)) + Bits(mp::denominator(base))) >
+      kMaxExactBits) {
     return std::nullopt;
   }
   const Rational result(mp::pow(mp::numerator(base), power), mp::pow(mp::denominator(base), power));
@@ -53,7 +56,8 @@ std::optional<Rational> ExactFunction(const std::string& name, const std::vector
   if (name == "ceiling") return Rational(-FloorOf(-x));
   if (name == "factorial") return ExactFactorial(x);
   if (name == "gamma") return ExactFactorial(x - 1);
-  if (args.size() == 2 && name == "mod" && args[1] != 0) return x - args[1] * Rational(FloorOf(x / args[1]));
+  if (args.size() == 2 && name == "mod" && args[1] != 0)
+    return x - args[1] * Rational(FloorOf(x / args[1]));
   if (args.size() == 2 && name == "binomial" && IsWhole(args[1]) && IsWhole(x)) {
     if (args[1] < 0) return Rational(0);
     if (args[1] > kMaxFactorial) return std::nullopt;
@@ -94,11 +98,12 @@ const Real& MaxMagnitude() {
 
 bool Finite(const Complex& z) {
   const Real re = z.real(), im = z.imag();
-  return mp::isfinite(re) && mp::isfinite(im) && mp::abs(re) < MaxMagnitude() && mp::abs(im) < MaxMagnitude();
+  return mp::isfinite(re) && mp::isfinite(im) && mp::abs(re) < MaxMagnitude() &&
+         mp::abs(im) < MaxMagnitude();
 }
 
-// The gamma function of a real number by Stirling's series, moved up to x >= 40 where 20 terms give 45
-// digits. nullopt at its poles and where it is too large to matter.
+// The gamma function of a real number by Stirling's series, moved up to x >= 40 where 20 terms give
+// 45 digits. nullopt at its poles and where it is too large to matter.
 std::optional<Real> Gamma(Real x) {
   if (mp::abs(x) > 2000 || (x <= 0 && mp::floor(x) == x)) return std::nullopt;
   static const std::vector<Real> bernoulli = [] {  // B_2, B_4, ... by their recurrence
@@ -113,7 +118,8 @@ std::optional<Real> Gamma(Real x) {
       b.push_back(-sum / (m + 1));
     }
     std::vector<Real> even;
-    for (unsigned m = 2; m <= 2 * kTerms; m += 2) even.push_back(Real(mp::numerator(b[m])) / Real(mp::denominator(b[m])));
+    for (unsigned m = 2; m <= 2 * kTerms; m += 2)
+      even.push_back(Real(mp::numerator(b[m])) / Real(mp::denominator(b[m])));
     return even;
   }();
   Real shift = 1;
@@ -141,23 +147,35 @@ class Evaluator {
   std::optional<Complex> Compute(const Expr& e) {
     switch (e.kind) {
       case ExprKind::kRational:
-      case ExprKind::kFloat: return Complex(Real(mp::numerator(e.number)) / Real(mp::denominator(e.number)));
-      case ExprKind::kSymbol: return SymbolValue(e.name, point_);
-      case ExprKind::kPi: return Complex(mp::acos(Real(-1)));
-      case ExprKind::kE: return Complex(mp::exp(Real(1)));
-      case ExprKind::kImaginary: return Complex(Real(0), Real(1));
-      case ExprKind::kEulerGamma: return Complex(Real("0.57721566490153286060651209008240243104215933593992359880577"));
-      case ExprKind::kCall: return e.name == "zoo" ? std::nullopt : std::optional(SymbolValue(CanonicalText(e), point_));
+      case ExprKind::kFloat:
+        return Complex(Real(mp::numerator(e.number)) / Real(mp::denominator(e.number)));
+      case ExprKind::kSymbol:
+        return SymbolValue(e.name, point_);
+      case ExprKind::kPi:
+        return Complex(mp::acos(Real(-1)));
+      case ExprKind::kE:
+        return Complex(mp::exp(Real(1)));
+      case ExprKind::kImaginary:
+        return Complex(Real(0), Real(1));
+      case ExprKind::kEulerGamma:
+        return Complex(Real("0.57721566490153286060651209008240243104215933593992359880577"));
+      case ExprKind::kCall:
+        return e.name == "zoo" ? std::nullopt
+                               : std::optional(SymbolValue(CanonicalText(e), point_));
       case ExprKind::kAdd:
-      case ExprKind::kMul: return SumOrProduct(e);
-      case ExprKind::kPow: return Power(*e.args[0], *e.args[1]);
+      case ExprKind::kMul:
+        return SumOrProduct(e);
+      case ExprKind::kPow:
+        return Power(*e.args[0], *e.args[1]);
       case ExprKind::kPercent: {
         auto z = Value(*e.args[0]);
         if (z) *z /= 100;
         return z;
       }
-      case ExprKind::kFunction: return Function(e);
-      default: return std::nullopt;
+      case ExprKind::kFunction:
+        return Function(e);
+      default:
+        return std::nullopt;
     }
   }
 
@@ -182,7 +200,8 @@ class Evaluator {
     if (!base || !exponent) return std::nullopt;
     if (base->real() == 0 && base->imag() == 0) {
       if (exponent->real() > 0) return Complex(0);
-      return exponent->real() == 0 && exponent->imag() == 0 ? std::optional(Complex(1)) : std::nullopt;
+      return exponent->real() == 0 && exponent->imag() == 0 ? std::optional(Complex(1))
+                                                            : std::nullopt;
     }
     if (exponent_expr.kind == ExprKind::kRational && IsWhole(exponent_expr.number) &&
         mp::abs(mp::numerator(exponent_expr.number)) <= 1000) {
@@ -221,7 +240,8 @@ class Evaluator {
     if (f == "abs") return Complex(mp::sqrt(Real(z.real() * z.real() + z.imag() * z.imag())));
     if (f == "log") {
       const Complex base = mp::log(args[1]);
-      if ((z.real() == 0 && z.imag() == 0) || (base.real() == 0 && base.imag() == 0)) return std::nullopt;
+      if ((z.real() == 0 && z.imag() == 0) || (base.real() == 0 && base.imag() == 0))
+        return std::nullopt;
       return mp::log(z) / base;
     }
     if (f == "sin") return mp::sin(z);
@@ -239,7 +259,8 @@ class Evaluator {
     if (f == "asinh") return mp::log(z + mp::sqrt(Complex(z * z + one)));
     if (f == "acosh") return mp::log(z + mp::sqrt(Complex(z + one)) * mp::sqrt(Complex(z - one)));
     if (f == "atanh") return (mp::log(Complex(one + z)) - mp::log(Complex(one - z))) / 2;
-    if (mp::abs(z.real()) > 9000 && (f == "sinh" || f == "cosh" || f == "tanh")) return std::nullopt;
+    if (mp::abs(z.real()) > 9000 && (f == "sinh" || f == "cosh" || f == "tanh"))
+      return std::nullopt;
     const Complex up = f == "sinh" || f == "cosh" || f == "tanh" ? Complex(mp::exp(z)) : one;
     const Complex down = one / up;
     if (f == "sinh") return (up - down) / 2;
@@ -249,7 +270,8 @@ class Evaluator {
   }
 
   std::optional<Complex> RealFunction(const Expr& e, const std::vector<Complex>& args) {
-    if (!std::all_of(args.begin(), args.end(), IsReal)) return SymbolValue(CanonicalText(e), point_);
+    if (!std::all_of(args.begin(), args.end(), IsReal))
+      return SymbolValue(CanonicalText(e), point_);
     std::vector<Rational> exact;
     for (const Complex& arg : args) {
       const Real rounded = mp::round(arg.real());
@@ -263,12 +285,14 @@ class Evaluator {
     if (e.name == "floor") return Complex(mp::floor(args[0].real()));
     if (e.name == "ceiling") return Complex(mp::ceil(args[0].real()));
     if (e.name == "mod" && args[1].real() != 0) {
-      return Complex(args[0].real() - args[1].real() * mp::floor(Real(args[0].real() / args[1].real())));
+      return Complex(args[0].real() -
+                     args[1].real() * mp::floor(Real(args[0].real() / args[1].real())));
     }
     if (e.name == "max" || e.name == "min") {
       Real best = args[0].real();
       for (const Complex& arg : args) {
-        best = e.name == "max" ? std::max(best, Real(arg.real())) : std::min(best, Real(arg.real()));
+        best =
+            e.name == "max" ? std::max(best, Real(arg.real())) : std::min(best, Real(arg.real()));
       }
       return Complex(best);
     }
@@ -281,7 +305,8 @@ class Evaluator {
 
   std::optional<Complex> Determinant(const Expr& matrix) {
     const auto n = static_cast<size_t>(matrix.rows);
-    if (matrix.kind != ExprKind::kMatrix || n * n != matrix.args.size() || n > 8) return std::nullopt;
+    if (matrix.kind != ExprKind::kMatrix || n * n != matrix.args.size() || n > 8)
+      return std::nullopt;
     std::vector<Complex> m;
     for (const ExprPtr& arg : matrix.args) {
       const auto z = Value(*arg);
@@ -314,7 +339,8 @@ class Evaluator {
 
 template <typename Predicate>
 bool Any(const Expr& e, const Predicate& predicate) {
-  return predicate(e) || std::any_of(e.args.begin(), e.args.end(), [&](const ExprPtr& a) { return Any(*a, predicate); });
+  return predicate(e) || std::any_of(e.args.begin(), e.args.end(),
+                                     [&](const ExprPtr& a) { return Any(*a, predicate); });
 }
 
 }  // namespace
@@ -339,13 +365,19 @@ std::optional<Rational> ExactValue(const Expr& e, OperationBudget* budget) {
     case ExprKind::kMul:
       result = args[0];
       for (size_t i = 1; i < args.size(); ++i) {
-        *result = e.kind == ExprKind::kAdd ? Rational(*result + args[i]) : Rational(*result * args[i]);
+        *result =
+            e.kind == ExprKind::kAdd ? Rational(*result + args[i]) : Rational(*result * args[i]);
         if (!Small(*result)) return std::nullopt;
       }
       break;
-    case ExprKind::kPow: result = ExactPower(args[0], args[1]); break;
-    case ExprKind::kPercent: result = args[0] / 100; break;
-    default: result = ExactFunction(e.name, args);
+    case ExprKind::kPow:
+      result = ExactPower(args[0], args[1]);
+      break;
+    case ExprKind::kPercent:
+      result = args[0] / 100;
+      break;
+    default:
+      result = ExactFunction(e.name, args);
   }
   return result && Small(*result) ? result : std::nullopt;
 }
@@ -359,23 +391,26 @@ bool HasFloat(const Expr& e) {
 }
 
 bool HasSymbols(const Expr& e) {
-  return Any(e, [](const Expr& n) { return n.kind == ExprKind::kSymbol || n.kind == ExprKind::kCall; });
+  return Any(
+      e, [](const Expr& n) { return n.kind == ExprKind::kSymbol || n.kind == ExprKind::kCall; });
 }
 
 bool IsSymbolsOnly(const Expr& e) {
   if (e.kind == ExprKind::kSymbol) return true;
-  if (e.kind == ExprKind::kPow && e.args[1]->kind == ExprKind::kRational && e.args[1]->number == -1) {
+  if (e.kind == ExprKind::kPow && e.args[1]->kind == ExprKind::kRational &&
+      e.args[1]->number == -1) {
     return IsSymbolsOnly(*e.args[0]);
   }
-  return !e.args.empty() &&
-         std::all_of(e.args.begin(), e.args.end(), [](const ExprPtr& arg) { return IsSymbolsOnly(*arg); });
+  return !e.args.empty() && std::all_of(e.args.begin(), e.args.end(),
+                                        [](const ExprPtr& arg) { return IsSymbolsOnly(*arg); });
 }
 
 std::optional<int> CompareReal(const Expr& a, const Expr& b) {
   OperationBudget budget{2000};
   const auto infinite = [](const Expr& e) {
     if (e.kind == ExprKind::kInfinity) return 1;
-    const bool negated = e.kind == ExprKind::kMul && e.args.size() == 2 && e.args[1]->kind == ExprKind::kInfinity;
+    const bool negated =
+        e.kind == ExprKind::kMul && e.args.size() == 2 && e.args[1]->kind == ExprKind::kInfinity;
     return negated && e.args[0]->kind == ExprKind::kRational && e.args[0]->number < 0 ? -1 : 0;
   };
   const int left_infinite = infinite(a), right_infinite = infinite(b);
@@ -384,9 +419,11 @@ std::optional<int> CompareReal(const Expr& a, const Expr& b) {
     return left_infinite == right_infinite ? 0 : (left_infinite < right_infinite ? -1 : 1);
   }
   const auto left_exact = ExactValue(a, &budget), right_exact = ExactValue(b, &budget);
-  if (left_exact && right_exact) return *left_exact < *right_exact ? -1 : (*left_exact > *right_exact ? 1 : 0);
+  if (left_exact && right_exact)
+    return *left_exact < *right_exact ? -1 : (*left_exact > *right_exact ? 1 : 0);
   const auto left = ValueAt(a, 0, &budget), right = ValueAt(b, 0, &budget);
-  if (!left || !right || mp::abs(left->imag()) > Real("1e-40") || mp::abs(right->imag()) > Real("1e-40")) {
+  if (!left || !right || mp::abs(left->imag()) > Real("1e-40") ||
+      mp::abs(right->imag()) > Real("1e-40")) {
     return std::nullopt;
   }
   const Real difference = left->real() - right->real();

@@ -1,6 +1,7 @@
 // What can be said of an expression's value without complex arithmetic (numeric_value.h has that).
 //
-// Work is counted against a budget of operations, not against a clock: verdicts are the same everywhere.
+// Work is counted against a budget of operations, not against a clock: verdicts are the same
+// everywhere.
 #pragma once
 
 #include <cstdint>

@@ -46,8 +46,12 @@ ExprPtr Splice(ExprKind kind, ExprPtr left, ExprPtr right) {
 
 }  // namespace
 
-ExprPtr MakeAdd(ExprPtr left, ExprPtr right) { return Splice(ExprKind::kAdd, std::move(left), std::move(right)); }
-ExprPtr MakeMul(ExprPtr left, ExprPtr right) { return Splice(ExprKind::kMul, std::move(left), std::move(right)); }
+ExprPtr MakeAdd(ExprPtr left, ExprPtr right) {
+  return Splice(ExprKind::kAdd, std::move(left), std::move(right));
+}
+ExprPtr MakeMul(ExprPtr left, ExprPtr right) {
+  return Splice(ExprKind::kMul, std::move(left), std::move(right));
+}
 
 ExprPtr Negate(ExprPtr value) {
   if (value->kind == ExprKind::kRational) return MakeRational(-value->number);
@@ -61,15 +65,20 @@ ExprPtr MakeFiniteSet(const std::vector<ExprPtr>& elements) {
   for (const ExprPtr& element : elements) {
     if (seen.insert(CanonicalText(*element)).second) kept.push_back(element);
   }
-  return kept.empty() ? MakeNode(ExprKind::kNamedSet, {}) : MakeNode(ExprKind::kFiniteSet, std::move(kept));
+  return kept.empty() ? MakeNode(ExprKind::kNamedSet, {})
+                      : MakeNode(ExprKind::kFiniteSet, std::move(kept));
 }
 
 std::string CanonicalText(const Expr& e) {
   switch (e.kind) {
-    case ExprKind::kRational: return e.number.str();
-    case ExprKind::kFloat: return "~" + e.number.str();
-    case ExprKind::kSymbol: return "'" + e.name + "'";
-    default: break;
+    case ExprKind::kRational:
+      return e.number.str();
+    case ExprKind::kFloat:
+      return "~" + e.number.str();
+    case ExprKind::kSymbol:
+      return "'" + e.name + "'";
+    default:
+      break;
   }
   std::vector<std::string> parts;
   parts.reserve(e.args.size());
@@ -94,7 +103,9 @@ bool ParseDecimal(const std::string& text, Rational* value, bool* is_float) {
   std::string digits;
   int scale = 0;
   bool point = false;
-  for (; i < text.size() && (std::isdigit(static_cast<unsigned char>(text[i])) || (text[i] == '.' && !point)); ++i) {
+  for (; i < text.size() &&
+         (std::isdigit(static_cast<unsigned char>(text[i])) || (text[i] == '.' && !point));
+       ++i) {
     if (text[i] == '.') {
       point = true;
     } else {
@@ -109,15 +120,19 @@ bool ParseDecimal(const std::string& text, Rational* value, bool* is_float) {
     scientific = true;
     char* end = nullptr;
     const long parsed = std::strtol(text.c_str() + i + 1, &end, 10);
-    if (end == text.c_str() + i + 1 || parsed > kMaxDecimalExponent || parsed < -kMaxDecimalExponent) return false;
+    if (end == text.c_str() + i + 1 || parsed > kMaxDecimalExponent ||
+        parsed < -kMaxDecimalExponent)
+      return false;
     exponent = static_cast<int>(parsed);
     i = static_cast<size_t>(end - text.c_str());
   }
   if (i != text.size() || digits.size() > static_cast<size_t>(kMaxDecimalExponent)) return false;
-  digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size() - 1));  // a leading 0 would read as octal
+  digits.erase(0, std::min(digits.find_first_not_of('0'),
+                           digits.size() - 1));  // a leading 0 would read as octal
   Rational number{BigInteger(digits)};
   const int shift = exponent - scale;
-  const BigInteger power = boost::multiprecision::pow(BigInteger(10), static_cast<unsigned>(std::abs(shift)));
+  const BigInteger power =
+      boost::multiprecision::pow(BigInteger(10), static_cast<unsigned>(std::abs(shift)));
   if (shift >= 0) {
     number *= power;
   } else {

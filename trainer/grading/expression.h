@@ -1,5 +1,5 @@
-// What an answer says, as a tree: numbers, expressions, relations, sets, tuples and matrices. Built by
-// latex_parser.h, compared by equality.h.
+// What an answer says, as a tree: numbers, expressions, relations, sets, tuples and matrices. Built
+// by latex_parser.h, compared by equality.h.
 //
 // Trees are immutable and shared; any thread may read them. Their depth is bounded by the parser
 // (kMaxExpressionDepth), so plain recursion over them is safe.
@@ -19,22 +19,35 @@ using BigInteger = boost::multiprecision::cpp_int;
 inline constexpr int kMaxExpressionDepth = 120;
 
 enum class ExprKind {
-  kRational,     // `number`, exact
-  kFloat,        // `number`, written with a decimal point: compared after rounding
-  kSymbol,       // `name`, lower case
-  kPi, kE, kImaginary, kInfinity, kEulerGamma,
-  kAdd, kMul, kPow,
-  kPercent,      // args[0] / 100, kept apart because 9 % and 9 count as the same answer
-  kFunction,     // a known function `name` of args: sin, log (argument, base), abs, floor, ...
-  kCall,         // an unknown function `name` of args, and operators that are compared by their text only
-  kEq, kNe, kLt, kLe, kGt, kGe,  // args {left, right}
-  kAnd,          // a chain of relations, in reading order
+  kRational,  // `number`, exact
+  kFloat,     // `number`, written with a decimal point: compared after rounding
+  kSymbol,    // `name`, lower case
+  kPi,
+  kE,
+  kImaginary,
+  kInfinity,
+  kEulerGamma,
+  kAdd,
+  kMul,
+  kPow,
+  kPercent,   // args[0] / 100, kept apart because 9 % and 9 count as the same answer
+  kFunction,  // a known function `name` of args: sin, log (argument, base), abs, floor, ...
+  kCall,  // an unknown function `name` of args, and operators that are compared by their text only
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,   // args {left, right}
+  kAnd,  // a chain of relations, in reading order
   kTuple,
-  kFiniteSet,    // in reading order, repeated elements dropped
-  kInterval,     // args {start, end}
-  kUnion, kIntersection, kComplement,
-  kNamedSet,     // `name`: R, Z, ...; "" is the empty set
-  kMatrix,       // rows x columns, row-major
+  kFiniteSet,  // in reading order, repeated elements dropped
+  kInterval,   // args {start, end}
+  kUnion,
+  kIntersection,
+  kComplement,
+  kNamedSet,  // `name`: R, Z, ...; "" is the empty set
+  kMatrix,    // rows x columns, row-major
 };
 
 struct Expr;
@@ -66,17 +79,20 @@ inline bool IsInteger(const Expr& e) {
 }
 // A number as written: integer, fraction, decimal or infinity.
 inline bool IsNumber(const Expr& e) {
-  return e.kind == ExprKind::kRational || e.kind == ExprKind::kFloat || e.kind == ExprKind::kInfinity;
+  return e.kind == ExprKind::kRational || e.kind == ExprKind::kFloat ||
+         e.kind == ExprKind::kInfinity;
 }
 inline bool IsRelation(const Expr& e) { return e.kind >= ExprKind::kEq && e.kind <= ExprKind::kGe; }
-inline bool IsSet(const Expr& e) { return e.kind >= ExprKind::kFiniteSet && e.kind <= ExprKind::kNamedSet; }
+inline bool IsSet(const Expr& e) {
+  return e.kind >= ExprKind::kFiniteSet && e.kind <= ExprKind::kNamedSet;
+}
 
 // One text per tree; sums, products and sets are sorted, so that a+b and b+a agree. For structural
 // equality, and to name what has no numeric value.
 std::string CanonicalText(const Expr& e);
 
-// A decimal text ("12.50", ".5", "6.02E23") exactly. False when it is not one, or its exponent exceeds
-// kMaxDecimalExponent.
+// A decimal text ("12.50", ".5", "6.02E23") exactly. False when it is not one, or its exponent
+// exceeds kMaxDecimalExponent.
 inline constexpr int kMaxDecimalExponent = 2000;
 bool ParseDecimal(const std::string& text, Rational* value, bool* is_float);
 

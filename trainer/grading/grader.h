@@ -1,5 +1,5 @@
-// Whether a response's answer is right. One registry of graders, used by the evaluation inside `train`, by
-// `eval` and by `grade`.
+// Whether a response's answer is right. One registry of graders, used by the evaluation inside
+// `train`, by `eval` and by `grade`.
 #pragma once
 
 #include <memory>
@@ -25,20 +25,24 @@ struct GraderInfo {
 const std::vector<GraderInfo>& AllGraders();
 std::vector<std::string> GraderNames();
 
-// Immutable; any thread. Grading never fails and never throws: what cannot be read is not correct, and
-// its reason says so. Time and memory are bounded for any bytes (no clocks: the same verdict everywhere).
+// Immutable; any thread. Grading never fails and never throws: what cannot be read is not correct,
+// and its reason says so. Time and memory are bounded for any bytes (no clocks: the same verdict
+// everywhere).
 class Grader {
  public:
-  // `answer_pattern` (RE2; exact, numeric and regex only): its first group is the answer in a response,
-  // the first match counts; empty = the whole response. Other graders refuse one.
-  static absl::StatusOr<std::unique_ptr<Grader>> Make(const std::string& name, const std::string& answer_pattern);
+  // `answer_pattern` (RE2; exact, numeric and regex only): its first group is the answer in a
+  // response, the first match counts; empty = the whole response. Other graders refuse one.
+  static absl::StatusOr<std::unique_ptr<Grader>> Make(const std::string& name,
+                                                      const std::string& answer_pattern);
   virtual ~Grader() = default;
 
   // `source`: the record's data source, for the grader "auto"; others ignore it.
-  Verdict Grade(std::string_view response, std::string_view answer, std::string_view source = {}) const;
+  Verdict Grade(std::string_view response, std::string_view answer,
+                std::string_view source = {}) const;
 
  protected:
-  virtual Verdict GradeAnswer(std::string_view response, std::string_view answer, std::string_view source) const = 0;
+  virtual Verdict GradeAnswer(std::string_view response, std::string_view answer,
+                              std::string_view source) const = 0;
 };
 
 }  // namespace taopd

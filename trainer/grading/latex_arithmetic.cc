@@ -1,6 +1,5 @@
 #include "trainer/grading/latex_grammar.h"
 
-
 namespace taopd {
 
 ExprPtr LatexParser::Expression() {
@@ -18,7 +17,8 @@ ExprPtr LatexParser::Expression() {
 }
 
 ExprPtr LatexParser::Divide(const ExprPtr& top, const ExprPtr& bottom) {
-  if (IsInteger(*bottom) && bottom->number == 0 && IsNumber(*top)) return MakeNode(ExprKind::kCall, {}, "zoo");
+  if (IsInteger(*bottom) && bottom->number == 0 && IsNumber(*top))
+    return MakeNode(ExprKind::kCall, {}, "zoo");
   if (IsInteger(*top) && IsInteger(*bottom)) return MakeRational(top->number / bottom->number);
   return MakeMul(top, MakeNode(ExprKind::kPow, {bottom, MakeRational(-1)}));
 }
@@ -62,7 +62,8 @@ ExprPtr LatexParser::Unary(bool functions) {
     // 2 1/2: an integer before a positive fraction or integer is a mixed number.
     if (IsInteger(*factors[i]) && product->kind == ExprKind::kRational && product->number > 0) {
       const Rational& whole = factors[i]->number;
-      product = MakeRational(whole < 0 ? Rational(whole - product->number) : Rational(whole + product->number));
+      product = MakeRational(whole < 0 ? Rational(whole - product->number)
+                                       : Rational(whole + product->number));
     } else {
       product = MakeMul(factors[i], product);
     }
@@ -72,20 +73,47 @@ ExprPtr LatexParser::Unary(bool functions) {
 
 bool LatexParser::StartsPostfix(bool functions) const {
   switch (Peek()) {
-    case Token::kLeftParen: case Token::kLeftGroup: case Token::kLeftBrace: case Token::kLeftBracket:
-    case Token::kLeftBraceVisual: case Token::kLeftBraceCommand: case Token::kLeftBrack: case Token::kBoxed:
-    case Token::kLeftVert: case Token::kLeftFloor: case Token::kLeftCeil: case Token::kFrac: case Token::kBinom:
-    case Token::kMatrixBegin: case Token::kDetBegin: case Token::kNumber: case Token::kPercentNumber:
-    case Token::kScientific: case Token::kLetter: case Token::kCapitalE: case Token::kGreek:
-    case Token::kOtherSymbol: case Token::kAccent: case Token::kDifferential: case Token::kInfinity:
+    case Token::kLeftParen:
+    case Token::kLeftGroup:
+    case Token::kLeftBrace:
+    case Token::kLeftBracket:
+    case Token::kLeftBraceVisual:
+    case Token::kLeftBraceCommand:
+    case Token::kLeftBrack:
+    case Token::kBoxed:
+    case Token::kLeftVert:
+    case Token::kLeftFloor:
+    case Token::kLeftCeil:
+    case Token::kFrac:
+    case Token::kBinom:
+    case Token::kMatrixBegin:
+    case Token::kDetBegin:
+    case Token::kNumber:
+    case Token::kPercentNumber:
+    case Token::kScientific:
+    case Token::kLetter:
+    case Token::kCapitalE:
+    case Token::kGreek:
+    case Token::kOtherSymbol:
+    case Token::kAccent:
+    case Token::kDifferential:
+    case Token::kInfinity:
     case Token::kGamma:
       return true;
-    case Token::kBar: return !in_bars_;
-    case Token::kVert: return !in_verts_;
-    case Token::kFunction: case Token::kMultiFunction: case Token::kOperatorName: case Token::kBigOperator:
-    case Token::kLimit: case Token::kSqrt: case Token::kEuler:
+    case Token::kBar:
+      return !in_bars_;
+    case Token::kVert:
+      return !in_verts_;
+    case Token::kFunction:
+    case Token::kMultiFunction:
+    case Token::kOperatorName:
+    case Token::kBigOperator:
+    case Token::kLimit:
+    case Token::kSqrt:
+    case Token::kEuler:
       return functions;
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -110,7 +138,8 @@ ExprPtr LatexParser::Transpose(const Expr& m) {
   t->kind = ExprKind::kMatrix;
   t->rows = columns;
   for (int c = 0; c < columns; ++c) {
-    for (int r = 0; r < m.rows; ++r) t->args.push_back(m.args[static_cast<size_t>(r * columns + c)]);
+    for (int r = 0; r < m.rows; ++r)
+      t->args.push_back(m.args[static_cast<size_t>(r * columns + c)]);
   }
   return t;
 }
@@ -181,36 +210,65 @@ ExprPtr LatexParser::Bars(Token bar, bool* inside) {
 
 ExprPtr LatexParser::Component() {
   switch (Peek()) {
-    case Token::kLeftParen: return Group(Token::kRightParen);
-    case Token::kLeftGroup: return Group(Token::kRightGroup);
-    case Token::kLeftBracket: return Group(Token::kRightBracket);
-    case Token::kLeftBraceVisual: return Group(Token::kRightBraceVisual);
-    case Token::kLeftBraceCommand: return Group(Token::kRightBraceCommand);
-    case Token::kLeftBrack: return Group(Token::kRightBrack);
-    case Token::kLeftBrace: return BraceOrChoose();
-    case Token::kBoxed: ++position_; return Braced();
-    case Token::kBar: return Bars(Token::kBar, &in_bars_);
-    case Token::kVert: return Bars(Token::kVert, &in_verts_);
-    case Token::kLeftVert: return Wrapped(Token::kRightVert, "abs");
-    case Token::kLeftFloor: return Wrapped(Token::kRightFloor, "floor");
-    case Token::kLeftCeil: return Wrapped(Token::kRightCeil, "ceiling");
-    case Token::kFrac: case Token::kBinom: return TwoBraced();
-    case Token::kMatrixBegin: case Token::kDetBegin: return MatrixOrDeterminant();
-    case Token::kSqrt: return Root();
-    case Token::kEuler: return Euler();
-    case Token::kFunction: case Token::kOperatorName: return Function();
-    case Token::kMultiFunction: return MultiFunction();
-    case Token::kBigOperator: case Token::kLimit: return BigOperator();
+    case Token::kLeftParen:
+      return Group(Token::kRightParen);
+    case Token::kLeftGroup:
+      return Group(Token::kRightGroup);
+    case Token::kLeftBracket:
+      return Group(Token::kRightBracket);
+    case Token::kLeftBraceVisual:
+      return Group(Token::kRightBraceVisual);
+    case Token::kLeftBraceCommand:
+      return Group(Token::kRightBraceCommand);
+    case Token::kLeftBrack:
+      return Group(Token::kRightBrack);
+    case Token::kLeftBrace:
+      return BraceOrChoose();
+    case Token::kBoxed:
+      ++position_;
+      return Braced();
+    case Token::kBar:
+      return Bars(Token::kBar, &in_bars_);
+    case Token::kVert:
+      return Bars(Token::kVert, &in_verts_);
+    case Token::kLeftVert:
+      return Wrapped(Token::kRightVert, "abs");
+    case Token::kLeftFloor:
+      return Wrapped(Token::kRightFloor, "floor");
+    case Token::kLeftCeil:
+      return Wrapped(Token::kRightCeil, "ceiling");
+    case Token::kFrac:
+    case Token::kBinom:
+      return TwoBraced();
+    case Token::kMatrixBegin:
+    case Token::kDetBegin:
+      return MatrixOrDeterminant();
+    case Token::kSqrt:
+      return Root();
+    case Token::kEuler:
+      return Euler();
+    case Token::kFunction:
+    case Token::kOperatorName:
+      return Function();
+    case Token::kMultiFunction:
+      return MultiFunction();
+    case Token::kBigOperator:
+    case Token::kLimit:
+      return BigOperator();
     case Token::kGamma:
       if (Peek(1) == Token::kLeftParen) {
         ++position_;
         return Wrapped(Token::kRightParen, "gamma");
       }
       return Atom();
-    case Token::kLetter: case Token::kGreek: case Token::kOtherSymbol: case Token::kAccent:
+    case Token::kLetter:
+    case Token::kGreek:
+    case Token::kOtherSymbol:
+    case Token::kAccent:
       if (ExprPtr call = Call()) return call;
       return Atom();
-    default: return Atom();
+    default:
+      return Atom();
   }
 }
 

@@ -67,7 +67,7 @@ ExprPtr LatexParser::Function() {
   } else if (name == "exp") {
     argument = MakeNode(ExprKind::kPow, {MakeConstant(ExprKind::kE), argument});
   } else {
-    static constexpr std::string_view kInvertible[] = {"sin", "cos", "tan", "csc", "sec",
+    static constexpr std::string_view kInvertible[] = {"sin", "cos",  "tan",  "csc", "sec",
                                                        "cot", "sinh", "cosh", "tanh"};
     if (power && power->kind == ExprKind::kRational && power->number == -1 &&
         std::find(std::begin(kInvertible), std::end(kInvertible), name) != std::end(kInvertible)) {
@@ -131,7 +131,8 @@ ExprPtr LatexParser::Call() {
   ExprPtr power;
   if (At(Token::kUnderscore) && !SubscriptText(&name)) return Back(start);
   if (Take(Token::kCaret) && !(power = Script())) return Back(start);
-  const bool braced = At(Token::kLeftBrace) && (Peek(1) == Token::kLeftParen || Peek(1) == Token::kLeftBracket);
+  const bool braced =
+      At(Token::kLeftBrace) && (Peek(1) == Token::kLeftParen || Peek(1) == Token::kLeftBracket);
   if (braced) ++position_;
   Token close;
   if (At(Token::kLeftParen)) {
@@ -173,18 +174,27 @@ ExprPtr LatexParser::Atom() {
   switch (Peek()) {
     case Token::kNumber: {
       ++position_;
-      if (At(Token::kUnderscore) && !SkipSubscript()) return nullptr;  // the base of a numeral: not read
+      if (At(Token::kUnderscore) && !SkipSubscript())
+        return nullptr;  // the base of a numeral: not read
       return Number(text);
     }
-    case Token::kScientific: ++position_; return Number(text);
+    case Token::kScientific:
+      ++position_;
+      return Number(text);
     case Token::kPercentNumber: {
       ++position_;
       ExprPtr number = Number(text.substr(0, text.find_first_not_of("0123456789.")));
       return number ? MakeNode(ExprKind::kPercent, {number}) : nullptr;
     }
-    case Token::kCapitalE: ++position_; return SymbolOrConstant("e", real_symbols_);
-    case Token::kGamma: ++position_; return MakeConstant(ExprKind::kEulerGamma);
-    case Token::kInfinity: ++position_; return MakeConstant(ExprKind::kInfinity);
+    case Token::kCapitalE:
+      ++position_;
+      return SymbolOrConstant("e", real_symbols_);
+    case Token::kGamma:
+      ++position_;
+      return MakeConstant(ExprKind::kEulerGamma);
+    case Token::kInfinity:
+      ++position_;
+      return MakeConstant(ExprKind::kInfinity);
     case Token::kDifferential: {
       ++position_;
       std::string name = "d";
@@ -193,7 +203,8 @@ ExprPtr LatexParser::Atom() {
       }
       return SymbolOrConstant(name, real_symbols_);
     }
-    default: return AtomExpr();
+    default:
+      return AtomExpr();
   }
 }
 
@@ -205,7 +216,8 @@ ExprPtr LatexParser::Number(const std::string& text) {
 }
 
 ExprPtr LatexParser::AtomExpr() {
-  if (!Among(Peek(), {Token::kLetter, Token::kGreek, Token::kOtherSymbol, Token::kAccent})) return nullptr;
+  if (!Among(Peek(), {Token::kLetter, Token::kGreek, Token::kOtherSymbol, Token::kAccent}))
+    return nullptr;
   std::string name(Text());
   const bool letter_i = name == "I";
   const bool accent = At(Token::kAccent);
@@ -224,7 +236,8 @@ ExprPtr LatexParser::AtomExpr() {
   }
   while (!name.empty() && name.back() == ' ') name.pop_back();
   if (!subscript.empty()) name += subscript.size() > 1 ? "_{" + subscript + "}" : "_" + subscript;
-  ExprPtr symbol = letter_i ? MakeConstant(ExprKind::kImaginary) : SymbolOrConstant(name, real_symbols_);
+  ExprPtr symbol =
+      letter_i ? MakeConstant(ExprKind::kImaginary) : SymbolOrConstant(name, real_symbols_);
   return power ? MakeNode(ExprKind::kPow, {symbol, power}) : symbol;
 }
 

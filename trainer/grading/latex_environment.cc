@@ -40,7 +40,8 @@ size_t BracedNumber(std::string_view text, size_t i) {
 
 size_t NextOccurrence::From(size_t start) {
   if (known_from_ != kNone && start < known_from_) {
-    const size_t closer = text_.substr(0, std::min(text_.size(), known_from_ + needle_.size() - 1)).find(needle_, start);
+    const size_t closer = text_.substr(0, std::min(text_.size(), known_from_ + needle_.size() - 1))
+                              .find(needle_, start);
     if (closer != kNone) found_ = closer;
     known_from_ = start;
   } else if (known_from_ == kNone || (found_ != kNone && start > found_)) {
@@ -55,7 +56,8 @@ size_t SkipPercentWord(std::string_view text, size_t start) {
   if (text.substr(start, 1) == "%") return start + 1;
   for (const std::string_view word : {"ercentage", "ercent", "ct"}) {
     // "percent" is tried before "percentage", so that "age" stays behind; nothing reads it.
-    if (start < text.size() && (text[start] == 'p' || text[start] == 'P') && text.substr(start + 1, word.size()) == word) {
+    if (start < text.size() && (text[start] == 'p' || text[start] == 'P') &&
+        text.substr(start + 1, word.size()) == word) {
       return start + 1 + (word == "ercentage" ? 6 : word.size());
     }
   }
@@ -63,7 +65,11 @@ size_t SkipPercentWord(std::string_view text, size_t start) {
 }
 
 LatexEnvironments::LatexEnvironments(std::string_view text)
-    : text_(text), double_dollar_(text, "$$"), bracket_(text, "\\]"), parenthesis_(text, "\\)"), newline_(text, "\n"),
+    : text_(text),
+      double_dollar_(text, "$$"),
+      bracket_(text, "\\]"),
+      parenthesis_(text, "\\)"),
+      newline_(text, "\n"),
       square_(text, "]") {}
 
 std::optional<size_t> LatexEnvironments::Delimited(size_t start, LatexPiece* piece) {
@@ -93,12 +99,14 @@ std::optional<size_t> LatexEnvironments::Delimited(size_t start, LatexPiece* pie
   }
   if (c == '\\' && next == '(' && !Escaped(text_, start)) {
     const size_t close = parenthesis_.From(start + 2);
-    if (close == kNone || Escaped(text_, close) || newline_.From(start + 2) < close) return std::nullopt;
+    if (close == kNone || Escaped(text_, close) || newline_.From(start + 2) < close)
+      return std::nullopt;
     return take(start + 2, close, 2);
   }
   if (IsSpace(c) && next == '[') {
     const size_t close = square_.From(start + 2);
-    if (close == kNone || close + 1 >= text_.size() || !IsSpace(text_[close + 1])) return std::nullopt;
+    if (close == kNone || close + 1 >= text_.size() || !IsSpace(text_[close + 1]))
+      return std::nullopt;
     if (newline_.From(start + 2) < close) return std::nullopt;
     if (text_.substr(start + 2, close - start - 2).find('[') != kNone) return std::nullopt;
     return take(start + 2, close, 2);

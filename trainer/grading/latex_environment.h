@@ -1,5 +1,5 @@
-// Finds $...$, $$...$$, \(...\), \[...\], [ ... ] and bare \frac{1}{2} in text, in linear time over a
-// whole scan.
+// Finds $...$, $$...$$, \(...\), \[...\], [ ... ] and bare \frac{1}{2} in text, in linear time over
+// a whole scan.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,8 @@
 
 namespace taopd {
 
-// find(needle, from) that remembers its last answer, so that a scan from left to right costs one pass.
+// find(needle, from) that remembers its last answer, so that a scan from left to right costs one
+// pass.
 class NextOccurrence {
  public:
   NextOccurrence(std::string_view text, std::string_view needle) : text_(text), needle_(needle) {}
@@ -30,7 +31,8 @@ class LatexEnvironments {
  public:
   explicit LatexEnvironments(std::string_view text);
 
-  // An environment that begins exactly at `start`, and up to five more joined to it by commas, "and", "or".
+  // An environment that begins exactly at `start`, and up to five more joined to it by commas,
+  // "and", "or".
   std::optional<LatexMatch> MatchAt(size_t start);
 
  private:

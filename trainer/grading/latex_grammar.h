@@ -1,5 +1,6 @@
-// The recursive descent behind latex_parser.h, in three files: latex_sets.cc (sets, tuples, relations),
-// latex_arithmetic.cc (sums to powers and brackets) and latex_atoms.cc (functions, symbols, numbers).
+// The recursive descent behind latex_parser.h, in three files: latex_sets.cc (sets, tuples,
+// relations), latex_arithmetic.cc (sums to powers and brackets) and latex_atoms.cc (functions,
+// symbols, numbers).
 #pragma once
 
 #include <algorithm>
@@ -13,8 +14,8 @@
 
 namespace taopd {
 
-// For one answer. Every method leaves the position behind what it read, or returns nullptr (false), and the
-// caller gives up or goes back.
+// For one answer. Every method leaves the position behind what it read, or returns nullptr (false),
+// and the caller gives up or goes back.
 class LatexParser {
  public:
   // The tokens must outlive the parser.
@@ -31,7 +32,9 @@ class LatexParser {
    public:
     explicit DepthGuard(LatexParser* parser) : parser_(parser) { ++parser_->depth_; }
     ~DepthGuard() { --parser_->depth_; }
-    bool Exceeded() const { return parser_->depth_ > kMaxExpressionDepth || ++parser_->steps_ > kMaxSteps; }
+    bool Exceeded() const {
+      return parser_->depth_ > kMaxExpressionDepth || ++parser_->steps_ > kMaxSteps;
+    }
 
    private:
     LatexParser* parser_;
@@ -106,8 +109,8 @@ class LatexParser {
   ExprPtr MultiFunction();
   // Sums, integrals and limits are compared by what they say, not by their value.
   ExprPtr BigOperator();
-  // f(x), f(x,y), f^2(x), f[x]: a name, and in brackets one atom or a list. nullptr and no move when
-  // what follows is not that.
+  // f(x), f(x,y), f^2(x), f[x]: a name, and in brackets one atom or a list. nullptr and no move
+  // when what follows is not that.
   ExprPtr Call();
   ExprPtr Back(size_t start);
   ExprPtr Atom();

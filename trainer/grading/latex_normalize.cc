@@ -27,16 +27,22 @@ void ReplaceCommands(std::string* text) {
   ReplaceAll(text, "{\\rm d}", "d");
   ReplaceAll(text, "\\left[\\begin{matrix}", "\\begin{bmatrix}");
   ReplaceAll(text, "\\end{matrix}\\right]", "\\end{bmatrix}");
-  static const RE2 left(R"(\\m?left(\\\{|\{|\\\||\||\[|\(|\\(?:lgroup|lbrace|lbrack|vert|lvert|lceil|lfloor|langle|llcorner|ulcorner)))", Latin1());
-  static const RE2 right(R"(\\m?right(\\\}|\}|\\\||\||\]|\)|\\(?:rgroup|rbrace|rbrack|vert|rvert|rceil|rfloor|rangle|lrcorner|urcorner)))", Latin1());
-  static const RE2 permutation(R"(\(([a-zA-Z0-9+\-*/\\ ]+?)\)_\{([a-zA-Z0-9+\-*/\\ ]+?)\})", Latin1());
+  static const RE2 left(
+      R"(\\m?left(\\\{|\{|\\\||\||\[|\(|\\(?:lgroup|lbrace|lbrack|vert|lvert|lceil|lfloor|langle|llcorner|ulcorner)))",
+      Latin1());
+  static const RE2 right(
+      R"(\\m?right(\\\}|\}|\\\||\||\]|\)|\\(?:rgroup|rbrace|rbrack|vert|rvert|rceil|rfloor|rangle|lrcorner|urcorner)))",
+      Latin1());
+  static const RE2 permutation(R"(\(([a-zA-Z0-9+\-*/\\ ]+?)\)_\{([a-zA-Z0-9+\-*/\\ ]+?)\})",
+                               Latin1());
   RE2::GlobalReplace(text, left, "\\1");
   RE2::GlobalReplace(text, right, "\\1");
   RE2::GlobalReplace(text, permutation, "\\\\frac{(\\1)!}{((\\1)-(\\2))!}");
 }
 
 void DropDecoration(std::string* text) {
-  static const RE2 decoration(R"(^(?:\\mathrm\{th\}|\\!\s*|\\text\s*\{\s*\}|\\\$|\$|\\displaystyle))", Latin1());
+  static const RE2 decoration(
+      R"(^(?:\\mathrm\{th\}|\\!\s*|\\text\s*\{\s*\}|\\\$|\$|\\displaystyle))", Latin1());
   std::string out;
   re2::StringPiece rest(*text);
   while (!rest.empty()) {
@@ -53,7 +59,7 @@ void DropDecoration(std::string* text) {
 
 // One pass, the first rule that matches at each place; `before` is the character before it.
 struct SpellingRule {
-  std::string pattern;      // anchored
+  std::string pattern;  // anchored
   std::string replacement;
   enum { kAnything, kNoLetter, kNoBackslash } before = kAnything;
   bool no_letter_after = false;
@@ -89,7 +95,8 @@ void RegularSpelling(std::string* text) {
         {R"( sqrt)", "\\sqrt"},
     };
     std::vector<Compiled> compiled;
-    for (const SpellingRule& rule : list) compiled.push_back({std::make_unique<RE2>(rule.pattern, Latin1()), rule});
+    for (const SpellingRule& rule : list)
+      compiled.push_back({std::make_unique<RE2>(rule.pattern, Latin1()), rule});
     return compiled;
   }();
   // No rule can begin with another character.
@@ -105,7 +112,9 @@ void RegularSpelling(std::string* text) {
         if (compiled.rule.before == SpellingRule::kNoLetter && IsLetter(before)) continue;
         if (compiled.rule.before == SpellingRule::kNoBackslash && before == '\\') continue;
         re2::StringPiece match;
-        if (!compiled.regex->Match(*text, i, text->size(), RE2::ANCHOR_START, &match, 1) || match.empty()) continue;
+        if (!compiled.regex->Match(*text, i, text->size(), RE2::ANCHOR_START, &match, 1) ||
+            match.empty())
+          continue;
         const size_t end = i + match.size();
         if (compiled.rule.no_letter_after && end < text->size() && IsLetter((*text)[end])) continue;
         out += compiled.rule.replacement;
@@ -132,21 +141,29 @@ void DropTrailingText(std::string* text) {
 // Words that math-verify takes for units at the end of an answer. A dot stands for any character.
 const RE2& UnitPattern() {
   static constexpr std::string_view kUnits =
-      "integerpoint|feet|sue|digit|pound|meal|edge|student|children ticket|multiple|east|degree|mph|kmph|ft|m square|"
-      " m east|sq m|deg|mile|q .|monkey|prime|ratio|profit of rs|rd|o|gm|p . m|lb|tile|per|dm|lt|gain|ab|way|west|"
-      "a .|b .|c .|d .|e .|f .|g .|h .|t|h|no change|men|soldier|pie|bc|excess|st|inches|noon|cent|by|gal|kmh|c|"
-      "acre|rise|a . m|th|sq|mark|l|toy|coin|sq . m|gallon|profit|minw|yr|women|am|pm|hr|cu cm|square|are|rupee|"
-      "rounds|cubic|cc|mtr|s|ohm|number|day|hour|minute|min|second|man|woman|sec|cube|mt|sq inch|mp|hectare|more|"
-      "unit|cu . m|cm 2|rs .|rs|kg|g|month|km|m|cm|mm|apple|liter|loss|yard|pure|year|increase|decrease|d|less|"
+      "integerpoint|feet|sue|digit|pound|meal|edge|student|children "
+      "ticket|multiple|east|degree|mph|kmph|ft|m square|"
+      " m east|sq m|deg|mile|q .|monkey|prime|ratio|profit of rs|rd|o|gm|p . "
+      "m|lb|tile|per|dm|lt|gain|ab|way|west|"
+      "a .|b .|c .|d .|e .|f .|g .|h .|t|h|no "
+      "change|men|soldier|pie|bc|excess|st|inches|noon|cent|by|gal|kmh|c|"
+      "acre|rise|a . m|th|sq|mark|l|toy|coin|sq . m|gallon|profit|minw|yr|women|am|pm|hr|cu "
+      "cm|square|are|rupee|"
+      "rounds|cubic|cc|mtr|s|ohm|number|day|hour|minute|min|second|man|woman|sec|cube|mt|sq "
+      "inch|mp|hectare|more|"
+      "unit|cu . m|cm 2|rs "
+      ".|rs|kg|g|month|km|m|cm|mm|apple|liter|loss|yard|pure|year|increase|decrease|d|less|"
       "Surface|litre|pi sq m|s .|metre|meter|inch";
-  static const RE2 pattern(R"((\d|\}|\s)\s*(?:)" + std::string(kUnits) + R"()(?:s|es)?\s*$)", Latin1());
+  static const RE2 pattern(R"((\d|\}|\s)\s*(?:)" + std::string(kUnits) + R"()(?:s|es)?\s*$)",
+                           Latin1());
   return pattern;
 }
 
 void DropUnits(std::string* text) {
   for (int pass = 0; pass < 2; ++pass) {
     std::string shorter = *text;
-    if (RE2::Replace(&shorter, UnitPattern(), "\\1") && !shorter.empty()) *text = std::move(shorter);
+    if (RE2::Replace(&shorter, UnitPattern(), "\\1") && !shorter.empty())
+      *text = std::move(shorter);
   }
 }
 
@@ -162,7 +179,8 @@ void CompleteOperators(std::string* text) {
   };
   static const std::vector<std::unique_ptr<RE2>> patterns = [] {
     std::vector<std::unique_ptr<RE2>> compiled;
-    for (const auto& [pattern, rewrite] : list) compiled.push_back(std::make_unique<RE2>(pattern, Latin1()));
+    for (const auto& [pattern, rewrite] : list)
+      compiled.push_back(std::make_unique<RE2>(pattern, Latin1()));
     return compiled;
   }();
   for (size_t i = 0; i < list.size(); ++i) RE2::GlobalReplace(text, *patterns[i], list[i].second);
@@ -178,7 +196,8 @@ void CompleteRoots(std::string* text) {
     out.append(*text, i, found + kSqrt.size() - i);
     i = found + kSqrt.size();
     while (i < text->size() && IsSpace((*text)[i])) ++i;
-    if (i < text->size() && (*text)[i] != '{' && (*text)[i] != '[' && text->compare(i, kSqrt.size(), kSqrt) != 0) {
+    if (i < text->size() && (*text)[i] != '{' && (*text)[i] != '[' &&
+        text->compare(i, kSqrt.size(), kSqrt) != 0) {
       out += std::string("{") + (*text)[i++] + "}";
     }
   }
@@ -216,7 +235,8 @@ void CompleteSlash(std::string* text) {
   }
 }
 
-bool BelongsToNextBox(std::string_view between, const std::string& content, const std::string& next) {
+bool BelongsToNextBox(std::string_view between, const std::string& content,
+                      const std::string& next) {
   const size_t length = NumCharacters(between);
   if (length < 10) return true;
   static const RE2 separator(R"(\b(?:and|or)\b|,|;)", Latin1());
@@ -257,7 +277,8 @@ std::string BoxedContent(std::string_view text, BoxedMode mode) {
     }
     std::string content = Stripped(std::string(text.substr(open + 1, close - open - 1)));
     if (mode == BoxedMode::kLast && limit < text.size() &&
-        !BelongsToNextBox(text.substr(close + 1, limit - close - 1), content, contents.empty() ? "" : contents.back())) {
+        !BelongsToNextBox(text.substr(close + 1, limit - close - 1), content,
+                          contents.empty() ? "" : contents.back())) {
       break;
     }
     if (contents.empty() || contents.back() != content) contents.push_back(std::move(content));

@@ -1,5 +1,5 @@
-// LaTeX of an answer made regular before parsing, as latex2sympy2_extended 1.11 does for math-verify:
-// boxes opened, units and decoration dropped, shorthand such as \frac12 completed.
+// LaTeX of an answer made regular before parsing, as latex2sympy2_extended 1.11 does for
+// math-verify: boxes opened, units and decoration dropped, shorthand such as \frac12 completed.
 #pragma once
 
 #include <string>

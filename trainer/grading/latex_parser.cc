@@ -13,7 +13,8 @@ constexpr size_t kMaxLatexBytes = 20000;
 ExprPtr LatexParser::Answer(std::string_view source) {
   if (ExprPtr e = ElementsRelation(); e && At(Token::kEnd)) return e;
   position_ = 0;
-  if (std::vector<std::vector<ExprPtr>> groups; SemicolonElements(true, &groups) && At(Token::kEnd)) {
+  if (std::vector<std::vector<ExprPtr>> groups;
+      SemicolonElements(true, &groups) && At(Token::kEnd)) {
     if (ExprPtr number = CommaNumber(source)) return number;
     return ElementsToSet(groups);
   }

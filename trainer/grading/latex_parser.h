@@ -1,7 +1,7 @@
-// An answer in (normalised) LaTeX as a tree. The language, its precedences and its oddities are those of
-// latex2sympy2_extended 1.11, which reads answers for math-verify 0.9: "2\frac{1}{2}" is a mixed number,
-// "1,234" a number and "1,2" a set, "(1,2)" an open interval, "f(x)" a call, "\log" has base 10, a
-// degree sign or a number's subscript changes nothing.
+// An answer in (normalised) LaTeX as a tree. The language, its precedences and its oddities are
+// those of latex2sympy2_extended 1.11, which reads answers for math-verify 0.9: "2\frac{1}{2}" is a
+// mixed number, "1,234" a number and "1,2" a set, "(1,2)" an open interval, "f(x)" a call, "\log"
+// has base 10, a degree sign or a number's subscript changes nothing.
 //
 // Never throws; time and memory are bounded by the limits on tokens, depth and steps.
 #pragma once

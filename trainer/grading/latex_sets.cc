@@ -32,9 +32,11 @@ ExprPtr LatexParser::AtomList() {
 
 ExprPtr LatexParser::ElementsToSet(const std::vector<std::vector<ExprPtr>>& groups) {
   if (groups.size() == 1) return groups[0].size() == 1 ? groups[0][0] : MakeFiniteSet(groups[0]);
-  const bool single = std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.size() == 1; });
+  const bool single =
+      std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.size() == 1; });
   std::vector<ExprPtr> elements;
-  for (const auto& group : groups) elements.push_back(single ? group[0] : MakeNode(ExprKind::kTuple, group));
+  for (const auto& group : groups)
+    elements.push_back(single ? group[0] : MakeNode(ExprKind::kTuple, group));
   return MakeFiniteSet(elements);
 }
 
@@ -61,7 +63,8 @@ ExprPtr LatexParser::CommaNumber(std::string_view source) {
   if (i < source.size() && source[i] == '.') {
     digits += '.';
     const size_t first = ++i;
-    for (; i < source.size() && std::isdigit(static_cast<unsigned char>(source[i])); ++i) digits += source[i];
+    for (; i < source.size() && std::isdigit(static_cast<unsigned char>(source[i])); ++i)
+      digits += source[i];
     if (i == first) return nullptr;
   }
   if (source.find_first_not_of(" \t\r\n", i) != std::string_view::npos) return nullptr;
@@ -83,9 +86,9 @@ bool LatexParser::SemicolonElements(bool relations, std::vector<std::vector<Expr
 }
 
 bool LatexParser::EndsElement() const {
-  return Among(Peek(), {Token::kEnd, Token::kComma, Token::kSemicolon, Token::kRightParen, Token::kRightBracket,
-                        Token::kRightBrace, Token::kRightBraceVisual, Token::kRightParenVisual, Token::kRightBrack,
-                        Token::kRightGroup});
+  return Among(Peek(), {Token::kEnd, Token::kComma, Token::kSemicolon, Token::kRightParen,
+                        Token::kRightBracket, Token::kRightBrace, Token::kRightBraceVisual,
+                        Token::kRightParenVisual, Token::kRightBrack, Token::kRightGroup});
 }
 
 bool LatexParser::Element(bool relations, std::vector<ExprPtr>* out) {
@@ -122,12 +125,25 @@ ExprPtr LatexParser::RelationChain(ExprPtr left) {
   while (true) {
     ExprKind kind;
     switch (Peek()) {
-      case Token::kEquals: case Token::kEquivalent: kind = ExprKind::kEq; break;
-      case Token::kLess: kind = ExprKind::kLt; break;
-      case Token::kLessEqual: kind = ExprKind::kLe; break;
-      case Token::kGreater: kind = ExprKind::kGt; break;
-      case Token::kGreaterEqual: kind = ExprKind::kGe; break;
-      case Token::kUnequal: kind = ExprKind::kNe; break;
+      case Token::kEquals:
+      case Token::kEquivalent:
+        kind = ExprKind::kEq;
+        break;
+      case Token::kLess:
+        kind = ExprKind::kLt;
+        break;
+      case Token::kLessEqual:
+        kind = ExprKind::kLe;
+        break;
+      case Token::kGreater:
+        kind = ExprKind::kGt;
+        break;
+      case Token::kGreaterEqual:
+        kind = ExprKind::kGe;
+        break;
+      case Token::kUnequal:
+        kind = ExprKind::kNe;
+        break;
       case Token::kApprox: {
         ++position_;
         ExprPtr right = Expression();
@@ -135,7 +151,8 @@ ExprPtr LatexParser::RelationChain(ExprPtr left) {
         if (IsSymbolsOnly(*left)) left = right;  // else the exact side counts
         continue;
       }
-      default: return left;
+      default:
+        return left;
     }
     ++position_;
     ExprPtr right = Expression();
@@ -165,7 +182,8 @@ ExprPtr LatexParser::SetRelation() {
 
 ExprPtr LatexParser::SetOperation(int level) {
   static constexpr Token kOperators[] = {Token::kSetMinus, Token::kUnion, Token::kIntersection};
-  static constexpr ExprKind kKinds[] = {ExprKind::kComplement, ExprKind::kUnion, ExprKind::kIntersection};
+  static constexpr ExprKind kKinds[] = {ExprKind::kComplement, ExprKind::kUnion,
+                                        ExprKind::kIntersection};
   if (level == 3) return SetGroup();
   ExprPtr left = SetOperation(level + 1);
   while (left && Take(kOperators[level])) {
@@ -199,19 +217,22 @@ ExprPtr LatexParser::SetAtom() {
   if (At(Token::kNamedSet)) {
     const std::string_view text = Text();
     ++position_;
-    static const std::map<std::string_view, std::string> names = {{"\u2115", "N"}, {"\u2124", "Z"}, {"\u211A", "Q"},
-                                                                  {"\u211D", "R"}, {"\u2102", "C"}, {"\u2119", "P"}};
+    static const std::map<std::string_view, std::string> names = {{"\u2115", "N"}, {"\u2124", "Z"},
+                                                                  {"\u211A", "Q"}, {"\u211D", "R"},
+                                                                  {"\u2102", "C"}, {"\u2119", "P"}};
     const auto found = names.find(text);
-    return MakeNode(ExprKind::kNamedSet, {}, found != names.end() ? found->second : std::string(text.substr(8, 1)));
+    return MakeNode(ExprKind::kNamedSet, {},
+                    found != names.end() ? found->second : std::string(text.substr(8, 1)));
   }
   if (Take(Token::kEmptySet)) return MakeNode(ExprKind::kNamedSet, {});
   if (At(Token::kLeftBrace) && Peek(1) == Token::kRightBrace) {
     position_ += 2;
     return MakeNode(ExprKind::kNamedSet, {});
   }
-  static constexpr std::pair<Token, Token> kTuples[] = {{Token::kLeftParen, Token::kRightParen},
-                                                        {Token::kLeftParenVisual, Token::kRightParenVisual},
-                                                        {Token::kLeftBracket, Token::kRightBracket}};
+  static constexpr std::pair<Token, Token> kTuples[] = {
+      {Token::kLeftParen, Token::kRightParen},
+      {Token::kLeftParenVisual, Token::kRightParenVisual},
+      {Token::kLeftBracket, Token::kRightBracket}};
   for (const auto& [open, close] : kTuples) {
     if (!At(open)) continue;
     ++position_;
@@ -237,8 +258,8 @@ ExprPtr LatexParser::SetAtom() {
 }
 
 ExprPtr LatexParser::IntervalAtom() {
-  if (!Among(Peek(), {Token::kLeftBracket, Token::kLeftParen, Token::kLeftParenVisual, Token::kLeftBrack,
-                      Token::kLeftGroup})) {
+  if (!Among(Peek(), {Token::kLeftBracket, Token::kLeftParen, Token::kLeftParenVisual,
+                      Token::kLeftBrack, Token::kLeftGroup})) {
     return nullptr;
   }
   const bool left_open = !At(Token::kLeftBracket) && !At(Token::kLeftBrack);
@@ -246,8 +267,8 @@ ExprPtr LatexParser::IntervalAtom() {
   ExprPtr start = Expression();
   if (!start || !Take(Token::kComma)) return nullptr;
   ExprPtr end = Expression();
-  if (!end || !Among(Peek(), {Token::kRightBracket, Token::kRightParen, Token::kRightParenVisual, Token::kRightBrack,
-                              Token::kRightGroup})) {
+  if (!end || !Among(Peek(), {Token::kRightBracket, Token::kRightParen, Token::kRightParenVisual,
+                              Token::kRightBrack, Token::kRightGroup})) {
     return nullptr;
   }
   const bool right_open = !At(Token::kRightBracket) && !At(Token::kRightBrack);

@@ -27,7 +27,8 @@ std::string_view LastSide(std::string_view latex) {
   if (latex.find_first_of(",;") != std::string_view::npos) return latex;
   size_t last = std::string_view::npos, count = 0;
   for (size_t i = 0; i < latex.size(); ++i) {
-    const bool part_of_relation = i > 0 && std::string_view("\\<!>").find(latex[i - 1]) != std::string_view::npos;
+    const bool part_of_relation =
+        i > 0 && std::string_view("\\<!>").find(latex[i - 1]) != std::string_view::npos;
     if (latex[i] == '=' && !part_of_relation) last = i, ++count;
   }
   return count >= 2 ? latex.substr(last + 1) : latex;
@@ -43,10 +44,12 @@ Reading ReadLatex(const Candidate& candidate) {
       const std::string_view side = LastSide(reading.text);
       if (side.size() < reading.text.size()) reading.value = ParseLatex(side);
     }
-    if (reading.value && piece.percent) reading.value = MakeNode(ExprKind::kPercent, {reading.value});
+    if (reading.value && piece.percent)
+      reading.value = MakeNode(ExprKind::kPercent, {reading.value});
     readings.push_back(std::move(reading));
   }
-  const bool all = std::all_of(readings.begin(), readings.end(), [](const Reading& r) { return r.value != nullptr; });
+  const bool all = std::all_of(readings.begin(), readings.end(),
+                               [](const Reading& r) { return r.value != nullptr; });
   if (readings.size() == 1 || !all) return readings[0];
   // "1, 2 and 3"
   std::vector<ExprPtr> elements;
@@ -74,7 +77,9 @@ std::string PlainNumber(std::string_view text) {
   if (first_group >= 1 && first_group <= 3 && text[sign] != '0') {
     thousands = true;
     for (size_t k = i; k < text.size() && text[k] != '.'; k += 4) {
-      if (k + 3 >= text.size() || !IsDigit(text[k + 1]) || !IsDigit(text[k + 2]) || !IsDigit(text[k + 3])) thousands = false;
+      if (k + 3 >= text.size() || !IsDigit(text[k + 1]) || !IsDigit(text[k + 2]) ||
+          !IsDigit(text[k + 3]))
+        thousands = false;
       if (k + 4 < text.size() && IsDigit(text[k + 4])) thousands = false;
     }
   }
@@ -91,7 +96,8 @@ std::string PlainNumber(std::string_view text) {
   return digits;
 }
 
-// A reference like "1,22": two digits after a comma are hundredths as well as a list of two numbers.
+// A reference like "1,22": two digits after a comma are hundredths as well as a list of two
+// numbers.
 bool IsDecimalComma(std::string_view text) {
   const size_t comma = text.find(',');
   if (comma == std::string_view::npos || comma == 0 || comma + 3 != text.size()) return false;
@@ -140,8 +146,8 @@ ExtractedAnswer ExtractAnswer(std::string_view text) {
 }
 
 std::string_view AnswerRegion(std::string_view response) {
-  static constexpr std::array<std::string_view, 4> kMarkers = {"**Final Answer**", "**Final Answer:**", "**Answer**",
-                                                               "**Answer:**"};
+  static constexpr std::array<std::string_view, 4> kMarkers = {
+      "**Final Answer**", "**Final Answer:**", "**Answer**", "**Answer:**"};
   const auto next_marker = [&](size_t from, size_t* length) {
     size_t best = std::string_view::npos;
     for (const std::string_view marker : kMarkers) {
@@ -175,7 +181,8 @@ Verdict CompareAnswers(const ExtractedAnswer& gold, const ExtractedAnswer& answe
     verdict.reason = "equal";
     return verdict;
   }
-  const std::string gold_text = Stripped(gold.first_text), answer_text = Stripped(answer.first_text);
+  const std::string gold_text = Stripped(gold.first_text),
+                    answer_text = Stripped(answer.first_text);
   if (!gold_text.empty() && gold_text == answer_text) {
     verdict.correct = true;
     verdict.reason = "same text";
@@ -184,7 +191,8 @@ Verdict CompareAnswers(const ExtractedAnswer& gold, const ExtractedAnswer& answe
   } else if (!answer.value && answer_text.empty()) {
     verdict.reason = "no answer found";
   } else if (!gold.value || !answer.value) {
-    verdict.reason = std::string(gold.value ? "the answer" : "the reference answer") + " is not readable and the texts differ";
+    verdict.reason = std::string(gold.value ? "the answer" : "the reference answer") +
+                     " is not readable and the texts differ";
   } else {
     verdict.reason = budget.left < 0 ? "too complex to compare" : "not equal";
   }

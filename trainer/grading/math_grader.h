@@ -1,5 +1,6 @@
 // The paper's evaluation grader: math-verify 0.9 on the whole response, and if that says no, on the
-// answer region after a "**Final Answer**" or "**Answer**" marker (TA-OPD's evaluation/verifier.py).
+// answer region after a "**Final Answer**" or "**Answer**" marker (TA-OPD's
+// evaluation/verifier.py).
 #pragma once
 
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace taopd {
 
-// What a text answers: the first place (candidates.h) that parses, and the text of the first place of all.
+// What a text answers: the first place (candidates.h) that parses, and the text of the first place
+// of all.
 struct ExtractedAnswer {
   ExprPtr value;           // nullptr: nothing parsed
   std::string value_text;  // what `value` was read from

@@ -1,4 +1,5 @@
-// exact, numeric and regex: the text that a pattern finds (or the whole response) against the answer.
+// exact, numeric and regex: the text that a pattern finds (or the whole response) against the
+// answer.
 
 #include <re2/re2.h>
 
@@ -24,15 +25,17 @@ std::optional<double> ParseNumber(std::string text) {
 
 class PatternGrader final : public Grader {
  public:
-  PatternGrader(bool numeric, std::unique_ptr<RE2> pattern) : numeric_(numeric), pattern_(std::move(pattern)) {}
+  PatternGrader(bool numeric, std::unique_ptr<RE2> pattern)
+      : numeric_(numeric), pattern_(std::move(pattern)) {}
 
  private:
-  Verdict GradeAnswer(std::string_view response, std::string_view answer, std::string_view) const override {
+  Verdict GradeAnswer(std::string_view response, std::string_view answer,
+                      std::string_view) const override {
     Verdict verdict;
     if (pattern_ == nullptr) {
       verdict.extracted = Stripped(response);
-    } else if (std::string found;
-               RE2::PartialMatch(re2::StringPiece(response.data(), response.size()), *pattern_, &found)) {
+    } else if (std::string found; RE2::PartialMatch(
+                   re2::StringPiece(response.data(), response.size()), *pattern_, &found)) {
       verdict.extracted = Stripped(found);
     } else {
       verdict.reason = "the pattern does not match";
@@ -46,8 +49,10 @@ class PatternGrader final : public Grader {
     }
     const auto left = ParseNumber(verdict.extracted), right = ParseNumber(wanted);
     verdict.correct = left && right && std::isfinite(*left) && *left == *right;
-    verdict.reason = !left ? "not a number" : !right ? "the reference answer is not a number"
-                     : verdict.correct ? "same number" : "another number";
+    verdict.reason = !left             ? "not a number"
+                     : !right          ? "the reference answer is not a number"
+                     : verdict.correct ? "same number"
+                                       : "another number";
     return verdict;
   }
 
@@ -57,7 +62,8 @@ class PatternGrader final : public Grader {
 
 // The answer is itself an RE2 expression that the whole found text must match.
 class RegexGrader final : public Grader {
-  Verdict GradeAnswer(std::string_view response, std::string_view answer, std::string_view) const override {
+  Verdict GradeAnswer(std::string_view response, std::string_view answer,
+                      std::string_view) const override {
     Verdict verdict;
     verdict.extracted = Stripped(response);
     constexpr size_t kMaxPatternBytes = 4000;
@@ -79,11 +85,13 @@ class RegexGrader final : public Grader {
   }
 };
 
-absl::StatusOr<std::unique_ptr<Grader>> MakePattern(bool numeric, const std::string& answer_pattern) {
+absl::StatusOr<std::unique_ptr<Grader>> MakePattern(bool numeric,
+                                                    const std::string& answer_pattern) {
   std::unique_ptr<RE2> pattern;
   if (!answer_pattern.empty()) {
     pattern = std::make_unique<RE2>(answer_pattern, RE2::Quiet);
-    if (!pattern->ok()) return InvalidArgument("answer_pattern \"", answer_pattern, "\": ", pattern->error());
+    if (!pattern->ok())
+      return InvalidArgument("answer_pattern \"", answer_pattern, "\": ", pattern->error());
     if (pattern->NumberOfCapturingGroups() < 1) {
       return InvalidArgument("answer_pattern \"", answer_pattern, "\" has no group for the answer");
     }
@@ -99,6 +107,8 @@ absl::StatusOr<std::unique_ptr<Grader>> MakeExactGrader(const std::string& answe
 absl::StatusOr<std::unique_ptr<Grader>> MakeNumericGrader(const std::string& answer_pattern) {
   return MakePattern(true, answer_pattern);
 }
-absl::StatusOr<std::unique_ptr<Grader>> MakeRegexGrader(const std::string&) { return std::make_unique<RegexGrader>(); }
+absl::StatusOr<std::unique_ptr<Grader>> MakeRegexGrader(const std::string&) {
+  return std::make_unique<RegexGrader>();
+}
 
 }  // namespace taopd

@@ -22,8 +22,8 @@ bool EqualsFollows(std::string_view text, size_t i) {
   return i < text.size() && text[i] == '=';
 }
 
-// The begin of the text, a space or "=", then perhaps "**"; kNone when it is not there. At the begin of
-// the text nothing is consumed.
+// The begin of the text, a space or "=", then perhaps "**"; kNone when it is not there. At the
+// begin of the text nothing is consumed.
 size_t SkipPrefix(std::string_view text, size_t start) {
   size_t i = start;
   if (i < text.size() && (IsSpace(text[i]) || text[i] == '=')) {
@@ -34,8 +34,8 @@ size_t SkipPrefix(std::string_view text, size_t start) {
   return text.substr(i, 2) == "**" ? i + 2 : i;
 }
 
-// The width of a character of arithmetic at i: digits, spaces, . + - * / ^ ( ), or the signs for times and
-// divided by. 0: another character.
+// The width of a character of arithmetic at i: digits, spaces, . + - * / ^ ( ), or the signs for
+// times and divided by. 0: another character.
 size_t ArithmeticWidth(std::string_view text, size_t i) {
   const char c = text[i];
   if (IsDigit(c) || IsSpace(c) || std::string_view(".+-*/^()").find(c) != kNone) return 1;
@@ -49,7 +49,9 @@ bool IsOperator(std::string_view text, size_t i) {
 bool SuffixAt(std::string_view text, size_t i) {
   if (text.substr(i, 2) == "**") {
     const size_t after = i + 2;
-    if (after >= text.size() || IsSpace(text[after]) || std::string_view(".,:)$").find(text[after]) != kNone) return true;
+    if (after >= text.size() || IsSpace(text[after]) ||
+        std::string_view(".,:)$").find(text[after]) != kNone)
+      return true;
   }
   return i >= text.size() || IsSpace(text[i]) || std::string_view(".,:)$").find(text[i]) != kNone;
 }
@@ -61,7 +63,8 @@ size_t SkipDigits(std::string_view text, size_t i) {
 
 }  // namespace
 
-std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t start, bool no_equals_after) {
+std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t start,
+                                              bool no_equals_after) {
   const size_t begin = SkipPrefix(text, start);
   if (begin == kNone) return std::nullopt;
   size_t i = begin;
@@ -71,7 +74,8 @@ std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t star
   if (i >= text.size() || !IsDigit(text[i])) return std::nullopt;
   const size_t digit = i;
   size_t run = digit + 1, first_operator = kNone;
-  for (size_t width; run < text.size() && run - digit < kMaxArithmeticBytes && (width = ArithmeticWidth(text, run)) > 0;) {
+  for (size_t width; run < text.size() && run - digit < kMaxArithmeticBytes &&
+                     (width = ArithmeticWidth(text, run)) > 0;) {
     if (first_operator == kNone && IsOperator(text, run)) first_operator = run;
     run += width;
   }
@@ -81,8 +85,8 @@ std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t star
   for (; end > digit + 2; --end) {
     if (!SuffixAt(text, end)) continue;
     size_t after = end;
-    if (after < text.size() && (text[after] == '.' || text[after] == ',' || text[after] == ':' || text[after] == ')' ||
-                                text[after] == '$' || IsSpace(text[after]))) {
+    if (after < text.size() && (text[after] == '.' || text[after] == ',' || text[after] == ':' ||
+                                text[after] == ')' || text[after] == '$' || IsSpace(text[after]))) {
       ++after;
     }
     if (no_equals_after && EqualsFollows(text, after)) continue;
@@ -96,10 +100,12 @@ std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t star
   return std::nullopt;
 }
 
-std::optional<Candidate> MatchPlainNumber(std::string_view text, size_t start, bool no_equals_after) {
+std::optional<Candidate> MatchPlainNumber(std::string_view text, size_t start,
+                                          bool no_equals_after) {
   size_t begin = SkipPrefix(text, start);
   if (begin == kNone || begin >= text.size()) return std::nullopt;
-  static constexpr std::array<std::string_view, 6> kCurrencies = {"$", "\u20AC", "\u00A3", "\u00A5", "\u20B9", "\u20BD"};
+  static constexpr std::array<std::string_view, 6> kCurrencies = {"$",      "\u20AC", "\u00A3",
+                                                                  "\u00A5", "\u20B9", "\u20BD"};
   for (const std::string_view currency : kCurrencies) {
     if (text.substr(begin, currency.size()) == currency) {
       begin += currency.size();
@@ -128,13 +134,14 @@ std::optional<Candidate> MatchPlainNumber(std::string_view text, size_t start, b
   if (whole > sign && whole - sign <= 3 && text[sign] != '0') {
     std::vector<size_t> ends;
     size_t i = whole;
-    while (i + 3 < text.size() && (text[i] == ',' || text[i] == ' ') && IsDigit(text[i + 1]) && IsDigit(text[i + 2]) &&
-           IsDigit(text[i + 3])) {
+    while (i + 3 < text.size() && (text[i] == ',' || text[i] == ' ') && IsDigit(text[i + 1]) &&
+           IsDigit(text[i + 2]) && IsDigit(text[i + 3])) {
       i += 4;
       ends.push_back(i);
     }
     for (size_t k = ends.size(); k-- > 0;) {
-      const size_t decimals = ends[k] < text.size() && text[ends[k]] == '.' ? SkipDigits(text, ends[k] + 1) : ends[k];
+      const size_t decimals =
+          ends[k] < text.size() && text[ends[k]] == '.' ? SkipDigits(text, ends[k] + 1) : ends[k];
       for (size_t end = decimals; end > ends[k] + 1; --end) {
         if (auto candidate = accept(end)) return candidate;
         if (!no_equals_after) break;
@@ -143,7 +150,8 @@ std::optional<Candidate> MatchPlainNumber(std::string_view text, size_t start, b
     }
   }
   // 12.5, 12,5
-  if (whole > sign && whole + 1 < text.size() && (text[whole] == '.' || text[whole] == ',') && IsDigit(text[whole + 1])) {
+  if (whole > sign && whole + 1 < text.size() && (text[whole] == '.' || text[whole] == ',') &&
+      IsDigit(text[whole + 1])) {
     for (size_t end = SkipDigits(text, whole + 1); end > whole + 1; --end) {
       if (auto candidate = accept(end)) return candidate;
     }

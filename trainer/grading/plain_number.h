@@ -8,9 +8,11 @@
 
 namespace taopd {
 
-// What begins at `start` (the begin of the text, a space or "=", then the number). `no_equals_after`: it
-// must not be followed by "=", and is shortened until it is not.
-std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t start, bool no_equals_after);
-std::optional<Candidate> MatchPlainNumber(std::string_view text, size_t start, bool no_equals_after);
+// What begins at `start` (the begin of the text, a space or "=", then the number).
+// `no_equals_after`: it must not be followed by "=", and is shortened until it is not.
+std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t start,
+                                              bool no_equals_after);
+std::optional<Candidate> MatchPlainNumber(std::string_view text, size_t start,
+                                          bool no_equals_after);
 
 }  // namespace taopd

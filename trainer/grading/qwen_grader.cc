@@ -22,10 +22,19 @@ std::string Normalize(std::string_view answer) {
   ReplaceAll(&text, "\n", "");
   while (!text.empty() && text.back() == '.') text.pop_back();
   static constexpr std::pair<std::string_view, std::string_view> kReplacements[] = {
-      {"\\!", ""}, {"\\ ", ""}, {"\\\\", "\\"}, {"tfrac", "frac"}, {"dfrac", "frac"}, {"\\neq", "\\ne"},
-      {"\\leq", "\\le"}, {"\\geq", "\\ge"}, {"\\left", ""}, {"\\right", ""}, {"\\{", "{"}, {"\\}", "}"},
-      {"^{\\circ}", ""}, {"^\\circ", ""}, {"\\$", ""}, {"$", ""}, {"\\(", ""}, {"\\)", ""}, {"\\%", ""}, {"%", ""},
-      {" .", " 0."}, {"{.", "{0."}, {"\\mathbf", ""}, {"\\mathrm", ""}, {"\\cdot", ""}, {"infinity", "\\infty"},
+      {"\\!", ""},        {"\\ ", ""},
+      {"\\\\", "\\"},     {"tfrac", "frac"},
+      {"dfrac", "frac"},  {"\\neq", "\\ne"},
+      {"\\leq", "\\le"},  {"\\geq", "\\ge"},
+      {"\\left", ""},     {"\\right", ""},
+      {"\\{", "{"},       {"\\}", "}"},
+      {"^{\\circ}", ""},  {"^\\circ", ""},
+      {"\\$", ""},        {"$", ""},
+      {"\\(", ""},        {"\\)", ""},
+      {"\\%", ""},        {"%", ""},
+      {" .", " 0."},      {"{.", "{0."},
+      {"\\mathbf", ""},   {"\\mathrm", ""},
+      {"\\cdot", ""},     {"infinity", "\\infty"},
       {"inf", "\\infty"}, {"and", ""}};
   // A unit in \text{} behind a value goes; a word in it stays.
   static const RE2 unit(R"((.)\\text\{[^{}]*\}(?:\^\{?\d\}?)?$)", RE2::Latin1);
@@ -53,8 +62,10 @@ std::string Normalize(std::string_view answer) {
 
 std::string Extract(std::string_view response) {
   if (response.find("boxed{") != std::string_view::npos) {
-    const std::string content = BoxedContent(response.substr(response.rfind("\\boxed") == std::string_view::npos
-                                                                 ? 0 : response.rfind("\\boxed")), BoxedMode::kLast);
+    const std::string content = BoxedContent(
+        response.substr(
+            response.rfind("\\boxed") == std::string_view::npos ? 0 : response.rfind("\\boxed")),
+        BoxedMode::kLast);
     return Normalize(content);
   }
   for (const std::string_view phrase : {"he answer is", "final answer is"}) {
@@ -93,14 +104,18 @@ std::optional<double> Number(std::string text) {
 
 bool Close(double reference, double value) {
   for (const double target : {reference / 100, reference, reference * 100}) {
-    if (std::abs(target - value) <= kRelativeTolerance * std::max(std::abs(target), std::abs(value))) return true;
+    if (std::abs(target - value) <=
+        kRelativeTolerance * std::max(std::abs(target), std::abs(value)))
+      return true;
   }
   return false;
 }
 
 // The comma-separated parts of (a, b), [a, b]; empty for anything else.
 std::vector<std::string> Parts(const std::string& text) {
-  if (text.size() < 2 || (text[0] != '(' && text[0] != '[') || (text.back() != ')' && text.back() != ']')) return {};
+  if (text.size() < 2 || (text[0] != '(' && text[0] != '[') ||
+      (text.back() != ')' && text.back() != ']'))
+    return {};
   std::vector<std::string> parts(1);
   for (size_t i = 1; i + 1 < text.size(); ++i) {
     if (text[i] == ',') {
@@ -120,7 +135,8 @@ bool Equal(const std::string& gold, const std::string& answer, int depth) {
   const auto gold_parts = Parts(gold), answer_parts = Parts(answer);
   if (depth < 3 && gold_parts.size() > 1 && gold_parts.size() == answer_parts.size()) {
     bool all = true;
-    for (size_t i = 0; i < gold_parts.size() && all; ++i) all = Equal(gold_parts[i], answer_parts[i], depth + 1);
+    for (size_t i = 0; i < gold_parts.size() && all; ++i)
+      all = Equal(gold_parts[i], answer_parts[i], depth + 1);
     if (all) return true;
   }
   const ExprPtr left = ParseLatex(gold), right = ParseLatex(answer);
@@ -134,7 +150,9 @@ Verdict GradeQwenMath(std::string_view response, std::string_view answer) {
   Verdict verdict;
   verdict.extracted = Extract(response);
   verdict.correct = !verdict.extracted.empty() && Equal(Normalize(answer), verdict.extracted, 0);
-  verdict.reason = verdict.extracted.empty() ? "no answer found" : verdict.correct ? "equal" : "not equal";
+  verdict.reason = verdict.extracted.empty() ? "no answer found"
+                   : verdict.correct         ? "equal"
+                                             : "not equal";
   return verdict;
 }
 

@@ -15,7 +15,8 @@ ExprPtr PlusInfinity() { return MakeConstant(ExprKind::kInfinity); }
 
 bool HasImaginary(const Expr& e) {
   return e.kind == ExprKind::kImaginary ||
-         std::any_of(e.args.begin(), e.args.end(), [](const ExprPtr& arg) { return HasImaginary(*arg); });
+         std::any_of(e.args.begin(), e.args.end(),
+                     [](const ExprPtr& arg) { return HasImaginary(*arg); });
 }
 
 bool Empty(const RealPiece& p) {
@@ -89,7 +90,8 @@ ExprPtr MakeInterval(const ExprPtr& start, const ExprPtr& end, bool left_open, b
   const auto order = CompareReal(*end, *start);
   if (order) {
     const bool open = left_open && right_open, closed = !left_open && !right_open;
-    if ((open && *order <= 0) || (closed && *order < 0)) return MakeNode(ExprKind::kTuple, {start, end});
+    if ((open && *order <= 0) || (closed && *order < 0))
+      return MakeNode(ExprKind::kTuple, {start, end});
     if (*order < 0 || (*order == 0 && !closed)) return MakeNode(ExprKind::kNamedSet, {});
     if (*order == 0) return MakeFiniteSet({start});
   }
@@ -118,7 +120,9 @@ std::optional<Pieces> RealPieces(const Expr& set) {
       if (set.name == "R") return Pieces{{MinusInfinity(), PlusInfinity(), true, true}};
       if (set.name.empty()) return Pieces{};
       return std::nullopt;
-    case ExprKind::kUnion: case ExprKind::kIntersection: case ExprKind::kComplement: {
+    case ExprKind::kUnion:
+    case ExprKind::kIntersection:
+    case ExprKind::kComplement: {
       auto left = RealPieces(*set.args[0]), right = RealPieces(*set.args[1]);
       if (!left || !right || left->size() + right->size() > kMaxPieces) return std::nullopt;
       if (set.kind == ExprKind::kIntersection) return Merge(Intersect(*left, *right));
@@ -126,15 +130,18 @@ std::optional<Pieces> RealPieces(const Expr& set) {
       left->insert(left->end(), right->begin(), right->end());
       return Merge(*std::move(left));
     }
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
 bool SamePieces(const Pieces& a, const Pieces& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const RealPiece& x, const RealPiece& y) {
-    return x.left_open == y.left_open && x.right_open == y.right_open &&
-           CompareReal(*x.start, *y.start).value_or(1) == 0 && CompareReal(*x.end, *y.end).value_or(1) == 0;
-  });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const RealPiece& x, const RealPiece& y) {
+                      return x.left_open == y.left_open && x.right_open == y.right_open &&
+                             CompareReal(*x.start, *y.start).value_or(1) == 0 &&
+                             CompareReal(*x.end, *y.end).value_or(1) == 0;
+                    });
 }
 
 ExprPtr RelationAsSet(const Expr& relation) {
@@ -151,18 +158,23 @@ ExprPtr RelationAsSet(const Expr& relation) {
                         pieces->front().right_open);
   }
   if (!IsRelation(relation)) return nullptr;
-  const bool symbol_left = relation.args[0]->kind == ExprKind::kSymbol || relation.args[0]->kind == ExprKind::kCall;
-  const bool symbol_right = relation.args[1]->kind == ExprKind::kSymbol || relation.args[1]->kind == ExprKind::kCall;
+  const bool symbol_left =
+      relation.args[0]->kind == ExprKind::kSymbol || relation.args[0]->kind == ExprKind::kCall;
+  const bool symbol_right =
+      relation.args[1]->kind == ExprKind::kSymbol || relation.args[1]->kind == ExprKind::kCall;
   if (symbol_left == symbol_right) return nullptr;
   const ExprPtr& bound = relation.args[symbol_left ? 1 : 0];
   if (!CompareReal(*bound, *bound)) return nullptr;
-  const bool below = (relation.kind == ExprKind::kLt || relation.kind == ExprKind::kLe) == symbol_left;
+  const bool below =
+      (relation.kind == ExprKind::kLt || relation.kind == ExprKind::kLe) == symbol_left;
   const bool open = relation.kind == ExprKind::kLt || relation.kind == ExprKind::kGt;
   if (relation.kind == ExprKind::kEq) return MakeFiniteSet({bound});
   if (relation.kind == ExprKind::kNe) {
-    return MakeNode(ExprKind::kComplement, {MakeNode(ExprKind::kNamedSet, {}, "R"), MakeFiniteSet({bound})});
+    return MakeNode(ExprKind::kComplement,
+                    {MakeNode(ExprKind::kNamedSet, {}, "R"), MakeFiniteSet({bound})});
   }
-  return below ? MakeInterval(MinusInfinity(), bound, true, open) : MakeInterval(bound, PlusInfinity(), open, true);
+  return below ? MakeInterval(MinusInfinity(), bound, true, open)
+               : MakeInterval(bound, PlusInfinity(), open, true);
 }
 
 }  // namespace taopd

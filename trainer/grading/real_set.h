@@ -13,8 +13,8 @@ struct RealPiece {
   bool left_open = false, right_open = false;
 };
 
-// (a, b), [a, b), ... as sympy builds it. A pair that could only be empty is a tuple instead: (3, 1) is a
-// point. nullptr for complex ends.
+// (a, b), [a, b), ... as sympy builds it. A pair that could only be empty is a tuple instead: (3,
+// 1) is a point. nullptr for complex ends.
 ExprPtr MakeInterval(const ExprPtr& start, const ExprPtr& end, bool left_open, bool right_open);
 
 // nullopt when an end is not a real number or the expression is not such a set.

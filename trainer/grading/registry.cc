@@ -16,7 +16,8 @@ class FunctionGrader final : public Grader {
   explicit FunctionGrader(GradeFunction grade) : grade_(grade) {}
 
  private:
-  Verdict GradeAnswer(std::string_view response, std::string_view answer, std::string_view) const override {
+  Verdict GradeAnswer(std::string_view response, std::string_view answer,
+                      std::string_view) const override {
     return grade_(response, answer);
   }
   const GradeFunction grade_;
@@ -26,15 +27,18 @@ class FunctionGrader final : public Grader {
 bool HasChoices(std::string_view source) {
   source.remove_prefix(source.rfind('/') + 1);  // npos + 1 is 0
   std::string name(source);
-  for (char& c : name) c = c == '-' || c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  static const std::set<std::string> names = {"ai2_arc", "arc_c", "arc_challenge", "arc_e", "arc_easy", "mmlu_pro"};
+  for (char& c : name)
+    c = c == '-' || c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  static const std::set<std::string> names = {"ai2_arc", "arc_c",    "arc_challenge",
+                                              "arc_e",   "arc_easy", "mmlu_pro"};
   return names.contains(name);
 }
 
 // TA-OPD's routing (default_compute_score): the data source math_dapo has a grader of its own. Its
 // evaluation asks math-verify for choices too, which takes "(B)" and "B." for other things than B.
 class AutoGrader final : public Grader {
-  Verdict GradeAnswer(std::string_view response, std::string_view answer, std::string_view source) const override {
+  Verdict GradeAnswer(std::string_view response, std::string_view answer,
+                      std::string_view source) const override {
     if (source == "math_dapo") return GradeDapo(response, answer);
     return HasChoices(source) ? GradeChoice(response, answer) : GradeMath(response, answer);
   }
@@ -44,7 +48,9 @@ template <GradeFunction kGrade>
 absl::StatusOr<std::unique_ptr<Grader>> MakeFunctionGrader(const std::string&) {
   return std::make_unique<FunctionGrader>(kGrade);
 }
-absl::StatusOr<std::unique_ptr<Grader>> MakeAutoGrader(const std::string&) { return std::make_unique<AutoGrader>(); }
+absl::StatusOr<std::unique_ptr<Grader>> MakeAutoGrader(const std::string&) {
+  return std::make_unique<AutoGrader>();
+}
 
 struct Row {
   GraderInfo info;
@@ -54,14 +60,26 @@ struct Row {
 
 const std::vector<Row>& Rows() {
   static const std::vector<Row> rows = {
-      {{"math", "equal mathematics, as the paper's evaluation judges (math-verify)"}, false, MakeFunctionGrader<GradeMath>},
-      {{"math_dapo", "the \"Answer:\" line as normalised text (DAPO)"}, false, MakeFunctionGrader<GradeDapo>},
-      {{"auto", "by the data source: math_dapo for it, choice for ARC and MMLU-Pro, else math"}, false, MakeAutoGrader},
-      {{"qwen2.5-math", "the rules of the Qwen2.5-Math evaluation"}, false, MakeFunctionGrader<GradeQwenMath>},
-      {{"choice", "a letter among choices (ARC-c, MMLU-Pro)"}, false, MakeFunctionGrader<GradeChoice>},
+      {{"math", "equal mathematics, as the paper's evaluation judges (math-verify)"},
+       false,
+       MakeFunctionGrader<GradeMath>},
+      {{"math_dapo", "the \"Answer:\" line as normalised text (DAPO)"},
+       false,
+       MakeFunctionGrader<GradeDapo>},
+      {{"auto", "by the data source: math_dapo for it, choice for ARC and MMLU-Pro, else math"},
+       false,
+       MakeAutoGrader},
+      {{"qwen2.5-math", "the rules of the Qwen2.5-Math evaluation"},
+       false,
+       MakeFunctionGrader<GradeQwenMath>},
+      {{"choice", "a letter among choices (ARC-c, MMLU-Pro)"},
+       false,
+       MakeFunctionGrader<GradeChoice>},
       {{"exact", "the extracted text equals the answer"}, true, MakeExactGrader},
       {{"numeric", "equal as numbers"}, true, MakeNumericGrader},
-      {{"regex", "the answer is an RE2 expression that the response matches"}, false, MakeRegexGrader},
+      {{"regex", "the answer is an RE2 expression that the response matches"},
+       false,
+       MakeRegexGrader},
   };
   return rows;
 }
@@ -83,13 +101,15 @@ std::vector<std::string> GraderNames() {
   return names;
 }
 
-absl::StatusOr<std::unique_ptr<Grader>> Grader::Make(const std::string& name, const std::string& answer_pattern) {
+absl::StatusOr<std::unique_ptr<Grader>> Grader::Make(const std::string& name,
+                                                     const std::string& answer_pattern) {
   std::string known;
   for (const Row& row : Rows()) {
     known += (known.empty() ? "" : ", ") + row.info.name;
     if (row.info.name != name) continue;
     if (!row.takes_pattern && !answer_pattern.empty()) {
-      return InvalidArgument("answer_pattern \"", answer_pattern, "\" has no meaning for the grader ", name,
+      return InvalidArgument("answer_pattern \"", answer_pattern,
+                             "\" has no meaning for the grader ", name,
                              ": it finds the answer itself");
     }
     return row.make(answer_pattern);
@@ -97,7 +117,8 @@ absl::StatusOr<std::unique_ptr<Grader>> Grader::Make(const std::string& name, co
   return InvalidArgument("grader \"", name, "\" is none of ", known);
 }
 
-Verdict Grader::Grade(std::string_view response, std::string_view answer, std::string_view source) const {
+Verdict Grader::Grade(std::string_view response, std::string_view answer,
+                      std::string_view source) const {
   // The arithmetic of big numbers reports overflow by exceptions.
   try {
     return GradeAnswer(response, answer, source);

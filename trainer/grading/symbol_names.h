@@ -1,5 +1,5 @@
-// Names of symbols as latex2sympy2_extended makes them: Greek commands and letters by their English name,
-// text without spaces and brackets, everything in lower case.
+// Names of symbols as latex2sympy2_extended makes them: Greek commands and letters by their English
+// name, text without spaces and brackets, everything in lower case.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ namespace taopd {
 // "\text{ B }" -> "B", "\overline{AB}" -> "bar{AB}".
 std::string AccentName(const std::string& token);
 
-// The symbol of that name; pi and gamma are constants. Symbols stand for real numbers, except in an answer
-// that speaks of complex ones: those (`real` false) are other symbols, as sympy's assumptions make them, and
-// their names begin with kComplexMark.
+// The symbol of that name; pi and gamma are constants. Symbols stand for real numbers, except in an
+// answer that speaks of complex ones: those (`real` false) are other symbols, as sympy's
+// assumptions make them, and their names begin with kComplexMark.
 inline constexpr char kComplexMark = '~';
 ExprPtr SymbolOrConstant(const std::string& name, bool real);
 
@@ -25,7 +25,8 @@ inline std::string_view PlainName(const Expr& symbol) {
   return name;
 }
 
-// The signs of complex numbers: a lone i, \mathbb{C}, \det, a trace or a rank, real and imaginary parts.
+// The signs of complex numbers: a lone i, \mathbb{C}, \det, a trace or a rank, real and imaginary
+// parts.
 bool SpeaksOfComplexNumbers(std::string_view latex);
 
 }  // namespace taopd

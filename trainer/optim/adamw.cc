@@ -8,12 +8,14 @@
 
 namespace taopd {
 
-AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& config) : config_(config) {
+AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& config)
+    : config_(config) {
   at::NoGradGuard no_grad;
   for (auto& [name, parameter] : parameters) {
     AdamWState state;
     state.parameter = parameter;
-    state.master = parameter.scalar_type() == at::kFloat ? parameter : parameter.detach().to(at::kFloat);
+    state.master =
+        parameter.scalar_type() == at::kFloat ? parameter : parameter.detach().to(at::kFloat);
     state.exp_avg = at::zeros_like(state.master, at::MemoryFormat::Contiguous);
     state.exp_avg_sq = at::zeros_like(state.master, at::MemoryFormat::Contiguous);
     state.weight_decay = parameter.dim() >= 2 ? config.weight_decay : 0.0;
@@ -30,7 +32,8 @@ void AdamW::AccumulateGradients() {
     if (!state.gradient.defined()) {
       state.gradient = grad.contiguous();
     } else {
-      if (state.gradient.scalar_type() != at::kFloat) state.gradient = state.gradient.to(at::kFloat);
+      if (state.gradient.scalar_type() != at::kFloat)
+        state.gradient = state.gradient.to(at::kFloat);
       state.gradient.add_(grad);
     }
     grad.reset();
@@ -67,7 +70,8 @@ std::vector<std::pair<std::string, at::Tensor>> AdamW::State() const {
   for (size_t i = 0; i < states_.size(); ++i) {
     state.emplace_back("exp_avg." + names_[i], states_[i].exp_avg);
     state.emplace_back("exp_avg_sq." + names_[i], states_[i].exp_avg_sq);
-    if (states_[i].parameter.scalar_type() != at::kFloat) state.emplace_back("master." + names_[i], states_[i].master);
+    if (states_[i].parameter.scalar_type() != at::kFloat)
+      state.emplace_back("master." + names_[i], states_[i].master);
   }
   return state;
 }
@@ -78,7 +82,9 @@ absl::Status AdamW::Save(const std::string& path) const {
   for (const auto& [name, tensor] : State()) {
     on_cpu.push_back(tensor.to(at::kCPU).contiguous());
     const at::Tensor& cpu = on_cpu.back();
-    tensors.push_back({name, "F32", cpu.sizes().vec(),
+    tensors.push_back({name,
+                       "F32",
+                       cpu.sizes().vec(),
                        {static_cast<const std::byte*>(cpu.const_data_ptr()), cpu.nbytes()}});
   }
   return WriteSafetensors(path, tensors, {{"num_updates", std::to_string(num_updates_)}});
@@ -86,7 +92,8 @@ absl::Status AdamW::Save(const std::string& path) const {
 
 absl::Status AdamW::Load(const std::string& path) {
   at::NoGradGuard no_grad;
-  TAOPD_ASSIGN_OR_RETURN(const std::shared_ptr<const SafetensorsFile> file, SafetensorsFile::Open(path));
+  TAOPD_ASSIGN_OR_RETURN(const std::shared_ptr<const SafetensorsFile> file,
+                         SafetensorsFile::Open(path));
   const auto count = file->metadata().find("num_updates");
   if (count == file->metadata().end() || count->second.empty() || count->second.size() > 18 ||
       count->second.find_first_not_of("0123456789") != std::string::npos) {
@@ -94,7 +101,8 @@ absl::Status AdamW::Load(const std::string& path) {
   }
   const auto state = State();
   if (state.size() != file->tensors().size()) {
-    return DataLoss(path, ": holds ", file->tensors().size(), " tensors, the optimizer of this model has ", state.size());
+    return DataLoss(path, ": holds ", file->tensors().size(),
+                    " tensors, the optimizer of this model has ", state.size());
   }
   for (const auto& [name, tensor] : state) {
     const auto found = file->tensors().find(name);
@@ -106,7 +114,8 @@ absl::Status AdamW::Load(const std::string& path) {
   for (const auto& [name, tensor] : state) {
     const TensorView& view = file->tensors().at(name);
     at::Tensor loaded = at::empty(tensor.sizes(), at::TensorOptions().dtype(at::kFloat));
-    if (!view.bytes.empty()) std::memcpy(loaded.mutable_data_ptr(), view.bytes.data(), view.bytes.size());
+    if (!view.bytes.empty())
+      std::memcpy(loaded.mutable_data_ptr(), view.bytes.data(), view.bytes.size());
     at::Tensor target = tensor;
     target.copy_(loaded);
   }

@@ -1,8 +1,8 @@
-// AdamW (Loshchilov and Hutter, 2019) with decoupled weight decay over a model's parameters, gradient
-// accumulation in float32, and global-norm clipping; as torch.optim.AdamW and clip_grad_norm_, in one
-// pass over all parameters (kernels/torch/adamw.h). Parameters in bfloat16 have a float32 master copy
-// that takes the update; moments are always float32. The gradient of a single micro-batch stays in the
-// type it came in.
+// AdamW (Loshchilov and Hutter, 2019) with decoupled weight decay over a model's parameters,
+// gradient accumulation in float32, and global-norm clipping; as torch.optim.AdamW and
+// clip_grad_norm_, in one pass over all parameters (kernels/torch/adamw.h). Parameters in bfloat16
+// have a float32 master copy that takes the update; moments are always float32. The gradient of a
+// single micro-batch stays in the type it came in.
 //
 // Not thread-safe. Parameters are changed in place by Update: nothing may read them meanwhile.
 #pragma once
@@ -29,16 +29,16 @@ class AdamW {
   // L2 norm of all accumulated gradients together. Non-finite when any gradient is.
   double GradientNorm() const;
 
-  // Scales the gradients to max_grad_norm when their norm (given) exceeds it, applies one update and
-  // clears the sums. REQUIRES: grad_norm is finite.
+  // Scales the gradients to max_grad_norm when their norm (given) exceeds it, applies one update
+  // and clears the sums. REQUIRES: grad_norm is finite.
   void Update(double lr, double grad_norm);
   // Forgets the accumulated gradients (a skipped update).
   void ClearGradients();
 
   int64_t num_updates() const { return num_updates_; }
 
-  // Moments, master copies and the update count, as a safetensors file. Load refuses a file of other
-  // parameters by name and shape; on failure nothing has changed.
+  // Moments, master copies and the update count, as a safetensors file. Load refuses a file of
+  // other parameters by name and shape; on failure nothing has changed.
   absl::Status Save(const std::string& path) const;
   absl::Status Load(const std::string& path);
 

@@ -55,7 +55,8 @@ const std::vector<ChartSpec>& FixedCharts() {
        /*optional=*/true},
       {"full-kl",
        "Full-vocabulary KL",
-       "To the teacher, on the measured positions, and what of it the top-k and their tail leave out.",
+       "To the teacher, on the measured positions, and what of it the top-k and their tail leave "
+       "out.",
        {{"policy/full_kl", "full KL", "", ""}, {"policy/truncation_gap", "truncation gap", "", ""}},
        log,
        ChartSpec::Style::kNoisy,
@@ -101,7 +102,8 @@ std::vector<ChartSpec> TermCharts(const std::vector<RunRecord>& runs) {
       if (metric.rfind(prefix, 0) != 0) continue;
       // Names of objectives; whatever else a damaged file holds does not belong into the page.
       const std::string term = metric.substr(prefix.size());
-      const bool is_name = std::all_of(term.begin(), term.end(), [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
+      const bool is_name = std::all_of(term.begin(), term.end(),
+                                       [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
       if (is_name) terms.insert(term);
     }
   }
@@ -109,8 +111,11 @@ std::vector<ChartSpec> TermCharts(const std::vector<RunRecord>& runs) {
   for (const std::string& term : terms) {
     std::string id = "term-" + term;
     std::replace(id.begin(), id.end(), '_', '-');
-    charts.push_back({id, "Loss term " + term, "Times its weight, mean over the step's response tokens.",
-                      {{prefix + term, "", "", ""}}, ScaleOptions()});
+    charts.push_back({id,
+                      "Loss term " + term,
+                      "Times its weight, mean over the step's response tokens.",
+                      {{prefix + term, "", "", ""}},
+                      ScaleOptions()});
   }
   return charts;
 }

@@ -35,7 +35,8 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
   engine_->SubmitBatch(std::move(batch));
 }
 
-absl::StatusOr<std::vector<Rollout>> GenerateAll(RolloutEngine* engine, std::vector<RolloutRequest> requests) {
+absl::StatusOr<std::vector<Rollout>> GenerateAll(RolloutEngine* engine,
+                                                 std::vector<RolloutRequest> requests) {
   const auto count = static_cast<int>(requests.size());
   std::vector<absl::StatusOr<Rollout>> results(count, absl::UnknownError("not generated"));
   absl::BlockingCounter pending(count);

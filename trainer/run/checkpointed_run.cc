@@ -5,12 +5,14 @@
 
 namespace taopd {
 
-std::optional<RunFailure> CheckpointedRun::Start(const StartMode& mode, const std::string& setting,
-                                                 const std::function<absl::StatusOr<Student>()>& make_student) {
+std::optional<RunFailure> CheckpointedRun::Start(
+    const StartMode& mode, const std::string& setting,
+    const std::function<absl::StatusOr<Student>()>& make_student) {
   auto directory = OpenRunDirectory(options_.run_dir, mode, options_.keep_checkpoints);
   if (!directory.ok()) return RunFailure{DirectoryExitCode(directory.status()), directory.status()};
   directory_ = *std::move(directory);
-  auto student = resumed() ? LoadStudent(resumed_from() + "/model", options_.dtype, options_.device, &options_.optimizer)
+  auto student = resumed() ? LoadStudent(resumed_from() + "/model", options_.dtype, options_.device,
+                                         &options_.optimizer)
                            : make_student();
   if (!student.ok()) return BadData(Annotate(student.status(), setting));
   student_ = *std::move(student);
@@ -33,7 +35,8 @@ std::optional<RunFailure> CheckpointedRun::OpenOutput() {
   auto output = RunOutput::Open(options);
   if (!output.ok()) return RunFailure{ExitCode::kInternal, output.status()};
   output_ = *std::move(output);
-  const absl::Status written = WriteFileAtomically(options_.run_dir + "/config.yaml", options_.config_yaml);
+  const absl::Status written =
+      WriteFileAtomically(options_.run_dir + "/config.yaml", options_.config_yaml);
   if (!written.ok()) return RunFailure{ExitCode::kInternal, written};
   return std::nullopt;
 }
@@ -56,14 +59,16 @@ std::optional<RunFailure> CheckpointedRun::Export() {
   const std::string model_dir = options_.run_dir + "/model";
   const absl::Status saved = SaveDecoder(*student_.decoder, model_dir, student_.tokenizer_dir);
   if (!saved.ok()) return RunFailure{ExitCode::kInternal, saved};
-  LogInfo("finished", {{"run", options_.name}, {"steps", state_.step}, {"train_seconds", state_.train_seconds},
+  LogInfo("finished", {{"run", options_.name},
+                       {"steps", state_.step},
+                       {"train_seconds", state_.train_seconds},
                        {"model", model_dir}});
   return std::nullopt;
 }
 
 RunFailure CheckpointedRun::Stopped() const {
-  return {ExitCode::kStopped,
-          absl::CancelledError(Concat("asked to stop after step ", state_.step, "; continue with --resume"))};
+  return {ExitCode::kStopped, absl::CancelledError(Concat("asked to stop after step ", state_.step,
+                                                          "; continue with --resume"))};
 }
 
 }  // namespace taopd

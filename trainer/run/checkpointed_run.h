@@ -1,8 +1,9 @@
-// What `train` and `sft` have in common: a run directory with a student that learns, its checkpoints and records, from
-// the first start or a resumed one to the export.
+// What `train` and `sft` have in common: a run directory with a student that learns, its
+// checkpoints and records, from the first start or a resumed one to the export.
 //
 //   CheckpointedRun run(options);
-//   run.Start(mode, [&] { return LoadStudent(...); })   the directory, and the student: given, or of a checkpoint
+//   run.Start(mode, [&] { return LoadStudent(...); })   the directory, and the student: given, or
+//   of a checkpoint
 //   ...                                                 data and whatever else may refuse to go on
 //   run.OpenOutput()                                    from here on the directory is this run's
 //   loop: train student(); state().step = ...; output().Write(...); Save() when due
@@ -53,8 +54,8 @@ class CheckpointedRun {
  public:
   explicit CheckpointedRun(CheckpointedRunOptions options) : options_(std::move(options)) {}
 
-  // Locks the directory. With --resume and a checkpoint there the student, its optimizer and the state come from it;
-  // else make_student makes it, and `setting` is where its errors are from.
+  // Locks the directory. With --resume and a checkpoint there the student, its optimizer and the
+  // state come from it; else make_student makes it, and `setting` is where its errors are from.
   std::optional<RunFailure> Start(const StartMode& mode, const std::string& setting,
                                   const std::function<absl::StatusOr<Student>()>& make_student);
   // Opens the records, cut to where the checkpoint left them, and writes config.yaml.

@@ -14,7 +14,8 @@
 namespace taopd {
 
 struct StartMode {
-  bool resume = false;     // continue from the newest complete checkpoint (a new run when there is none)
+  bool resume =
+      false;  // continue from the newest complete checkpoint (a new run when there is none)
   bool overwrite = false;  // a new run in a directory that holds one: its files are removed first
 };
 
@@ -23,14 +24,17 @@ std::optional<RunFailure> RunTraining(TrainConfig config, const StartMode& mode,
 std::optional<RunFailure> RunSft(SftConfig config, const StartMode& mode, RunState* state);
 
 struct EvalRequest {
-  std::string model_dir;        // empty: student.model of the configuration; with an endpoint: the server's model
-  std::string output_path;      // results as JSON
-  std::string responses_path;   // every response as JSON Lines, the journal of the evaluation; empty: beside the results
-  bool overwrite = false;       // start anew whatever the journal holds
-  std::string endpoint;         // URL of an OpenAI-compatible server in place of a model in this process; empty: none
-  std::string api_key_env;      // environment variable of its API key; empty: OPENAI_API_KEY, if set
-  int64_t concurrency = 32;     // requests in flight
-  double timeout_s = 1800;      // for one attempt at one response
+  std::string
+      model_dir;  // empty: student.model of the configuration; with an endpoint: the server's model
+  std::string output_path;     // results as JSON
+  std::string responses_path;  // every response as JSON Lines, the journal of the evaluation;
+                               // empty: beside the results
+  bool overwrite = false;      // start anew whatever the journal holds
+  std::string endpoint;  // URL of an OpenAI-compatible server in place of a model in this process;
+                         // empty: none
+  std::string api_key_env;   // environment variable of its API key; empty: OPENAI_API_KEY, if set
+  int64_t concurrency = 32;  // requests in flight
+  double timeout_s = 1800;   // for one attempt at one response
   int64_t max_retries = 6;
 };
 // Evaluates on data.val, prints a table and writes the results.

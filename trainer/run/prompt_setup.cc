@@ -25,7 +25,8 @@ absl::StatusOr<DatasetOptions> MakeOptions(const DataConfig& data, const PromptM
   return options;
 }
 
-absl::StatusOr<PromptTemplate> WordsOf(const std::string& section, const std::string& prompt_template,
+absl::StatusOr<PromptTemplate> WordsOf(const std::string& section,
+                                       const std::string& prompt_template,
                                        const std::string& system_prompt) {
   auto words = MakePromptTemplate(prompt_template, system_prompt);
   if (!words.ok()) return Annotate(words.status(), section);
@@ -54,9 +55,11 @@ absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::s
   return model;
 }
 
-absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data, const PromptModel& model) {
+absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data,
+                                                    const PromptModel& model) {
   TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
-  TAOPD_ASSIGN_OR_RETURN(options.prompt_template, WordsOf("data", data.prompt_template, data.system_prompt));
+  TAOPD_ASSIGN_OR_RETURN(options.prompt_template,
+                         WordsOf("data", data.prompt_template, data.system_prompt));
   options.drop_duplicates = data.drop_duplicates;
   TrainingPrompts prompts;
   TAOPD_ASSIGN_OR_RETURN(prompts.dataset, LoadPrompts(data.train, model.tokenizer, options));
@@ -66,18 +69,22 @@ absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data, cons
   return prompts;
 }
 
-absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const EvalConfig& eval, const PromptModel& model) {
+absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const EvalConfig& eval,
+                                              const PromptModel& model) {
   if (eval.measure == "none" || data.val.empty()) return PromptDataset();
   if (eval.measure == "accuracy" && model.tokenizer == nullptr && !model.renders_itself) {
-    return InvalidArgument("eval.measure accuracy needs a tokenizer.json in the student's directory");
+    return InvalidArgument(
+        "eval.measure accuracy needs a tokenizer.json in the student's directory");
   }
   TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
-  TAOPD_ASSIGN_OR_RETURN(options.prompt_template, WordsOf("eval", eval.prompt_template, eval.system_prompt));
+  TAOPD_ASSIGN_OR_RETURN(options.prompt_template,
+                         WordsOf("eval", eval.prompt_template, eval.system_prompt));
   if (eval.measure == "kl") options.response_key = "response";
   TAOPD_ASSIGN_OR_RETURN(PromptDataset dataset, LoadPrompts(data.val, model.tokenizer, options));
   const auto available = static_cast<int64_t>(dataset.records.size());
   if (eval.num_prompts > available) {
-    return InvalidArgument("eval.num_prompts ", eval.num_prompts, " exceeds the ", available, " rows of data.val");
+    return InvalidArgument("eval.num_prompts ", eval.num_prompts, " exceeds the ", available,
+                           " rows of data.val");
   }
   if (eval.num_prompts > 0) dataset.records.resize(eval.num_prompts);
   for (const PromptRecord& record : dataset.records) {
@@ -90,8 +97,10 @@ absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const Eval
 
 absl::StatusOr<nlohmann::ordered_json> ParseChatTemplateKwargs(const std::string& text) {
   if (text.empty()) return nlohmann::ordered_json::object();
-  TAOPD_ASSIGN_OR_RETURN(nlohmann::ordered_json kwargs, ParseOrderedJson(text, "data.chat_template_kwargs"));
-  if (!kwargs.is_object()) return InvalidArgument("data.chat_template_kwargs: ", text, " is not a JSON object");
+  TAOPD_ASSIGN_OR_RETURN(nlohmann::ordered_json kwargs,
+                         ParseOrderedJson(text, "data.chat_template_kwargs"));
+  if (!kwargs.is_object())
+    return InvalidArgument("data.chat_template_kwargs: ", text, " is not a JSON object");
   return kwargs;
 }
 
@@ -101,17 +110,21 @@ absl::Status CheckPromptSettings(const DataConfig& data, const EvalConfig& eval)
   TAOPD_RETURN_IF_ERROR(ParseChatTemplateKwargs(data.chat_template_kwargs).status());
   TAOPD_RETURN_IF_ERROR(ParseResponsesBySource(eval.n_by_source).status());
   if (!data.train_weights.empty() && data.train_weights.size() != data.train.size()) {
-    return InvalidArgument("data.train_weights has ", data.train_weights.size(), " numbers for the ", data.train.size(),
-                           " files of data.train");
+    return InvalidArgument("data.train_weights has ", data.train_weights.size(),
+                           " numbers for the ", data.train.size(), " files of data.train");
   }
   return absl::OkStatus();
 }
 
 void LogDataset(const std::string& name, const PromptDataset& dataset) {
   for (const FileCounts& file : dataset.files) {
-    LogInfo(name, {{"file", file.path}, {"rows", file.num_rows}, {"prompts", file.num_records},
-                   {"overlong_dropped", file.num_overlong}, {"truncated", file.num_truncated},
-                   {"unknown_bytes", file.num_unknown_bytes}, {"duplicates", file.num_duplicates}});
+    LogInfo(name, {{"file", file.path},
+                   {"rows", file.num_rows},
+                   {"prompts", file.num_records},
+                   {"overlong_dropped", file.num_overlong},
+                   {"truncated", file.num_truncated},
+                   {"unknown_bytes", file.num_unknown_bytes},
+                   {"duplicates", file.num_duplicates}});
   }
 }
 

@@ -21,9 +21,12 @@ void LogFailure(const absl::Status& status) {
 
 class RunOutputFiles final : public RunOutput {
  public:
-  RunOutputFiles(std::unique_ptr<JsonlSink> jsonl, JsonlWriter samples, std::unique_ptr<TensorBoardSink> tensorboard,
-                 const ConsoleOptions& console, Clock* clock)
-      : registry_(std::make_shared<prometheus::Registry>()), samples_(std::move(samples)), jsonl_(jsonl.get()) {
+  RunOutputFiles(std::unique_ptr<JsonlSink> jsonl, JsonlWriter samples,
+                 std::unique_ptr<TensorBoardSink> tensorboard, const ConsoleOptions& console,
+                 Clock* clock)
+      : registry_(std::make_shared<prometheus::Registry>()),
+        samples_(std::move(samples)),
+        jsonl_(jsonl.get()) {
     sinks_.Add(std::move(jsonl));
     sinks_.Add(std::move(tensorboard));
     sinks_.Add(std::make_unique<PrometheusSink>(registry_));
@@ -35,10 +38,15 @@ class RunOutputFiles final : public RunOutput {
     LogFailure(sinks_.Flush());
   }
 
-  void WriteSamples(int64_t step, const std::string& when, const std::vector<EvalSample>& samples) override {
+  void WriteSamples(int64_t step, const std::string& when,
+                    const std::vector<EvalSample>& samples) override {
     for (const EvalSample& sample : samples) {
-      LogFailure(samples_.Write({{"step", step}, {"when", when}, {"id", sample.id}, {"prompt", sample.prompt},
-                                 {"response", sample.response}, {"answer", sample.answer},
+      LogFailure(samples_.Write({{"step", step},
+                                 {"when", when},
+                                 {"id", sample.id},
+                                 {"prompt", sample.prompt},
+                                 {"response", sample.response},
+                                 {"answer", sample.answer},
                                  {"correct", sample.correct}}));
     }
   }
@@ -61,7 +69,8 @@ class RunOutputFiles final : public RunOutput {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOutputOptions& options, Clock* clock) {
+absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOutputOptions& options,
+                                                           Clock* clock) {
   const bool resumed = options.resume_step >= 0;
   TAOPD_RETURN_IF_ERROR(MakeDirectories(options.run_dir));
   TAOPD_ASSIGN_OR_RETURN(auto jsonl, JsonlSink::Open(options.run_dir + "/metrics.jsonl", clock,
@@ -77,7 +86,8 @@ absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOutputOption
   console.first_step = resumed ? options.resume_step : 0;
   console.terminal = isatty(STDOUT_FILENO) == 1;
   if (!console.terminal) console.plain_interval = absl::Seconds(5);
-  return std::make_unique<RunOutputFiles>(std::move(jsonl), std::move(samples), std::move(tensorboard), console, clock);
+  return std::make_unique<RunOutputFiles>(std::move(jsonl), std::move(samples),
+                                          std::move(tensorboard), console, clock);
 }
 
 }  // namespace taopd

@@ -1,6 +1,6 @@
-// Everything a run writes as it goes: RUN_DIR/{config.yaml, metrics.jsonl, samples.jsonl, tensorboard/},
-// the console and the Prometheus page. A sink that fails is logged and counted, and the run goes on.
-// One thread writes; any thread may render the Prometheus page.
+// Everything a run writes as it goes: RUN_DIR/{config.yaml, metrics.jsonl, samples.jsonl,
+// tensorboard/}, the console and the Prometheus page. A sink that fails is logged and counted, and
+// the run goes on. One thread writes; any thread may render the Prometheus page.
 #pragma once
 
 #include <memory>
@@ -31,7 +31,8 @@ class RunOutput {
 
   virtual void Write(int64_t step, const Metrics& metrics) = 0;
   // `when`: "before", "after" or "eval".
-  virtual void WriteSamples(int64_t step, const std::string& when, const std::vector<EvalSample>& samples) = 0;
+  virtual void WriteSamples(int64_t step, const std::string& when,
+                            const std::vector<EvalSample>& samples) = 0;
   virtual int64_t metrics_bytes() const = 0;
   virtual int64_t samples_bytes() const = 0;
   virtual std::string PrometheusText() const = 0;

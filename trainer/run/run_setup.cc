@@ -47,23 +47,28 @@ constexpr int64_t kMessageOverheadBytes = 4096;
 bool HoldsRun(const std::string& run_dir) {
   std::error_code error;
   const std::string metrics = run_dir + "/metrics.jsonl", checkpoints = run_dir + "/checkpoints";
-  if (std::filesystem::exists(metrics, error) && std::filesystem::file_size(metrics, error) > 0) return true;
-  return std::filesystem::exists(checkpoints, error) && !std::filesystem::is_empty(checkpoints, error);
+  if (std::filesystem::exists(metrics, error) && std::filesystem::file_size(metrics, error) > 0)
+    return true;
+  return std::filesystem::exists(checkpoints, error) &&
+         !std::filesystem::is_empty(checkpoints, error);
 }
 
 }  // namespace
 
-absl::StatusOr<RunDirectory> OpenRunDirectory(const std::string& run_dir, const StartMode& mode, int64_t keep_last) {
+absl::StatusOr<RunDirectory> OpenRunDirectory(const std::string& run_dir, const StartMode& mode,
+                                              int64_t keep_last) {
   TAOPD_RETURN_IF_ERROR(MakeDirectories(run_dir));
   RunDirectory directory;
   TAOPD_ASSIGN_OR_RETURN(directory.lock, RunLock::Acquire(run_dir));
   if (!mode.resume && !mode.overwrite && HoldsRun(run_dir)) {
-    return FailedPrecondition("run.dir ", run_dir, " holds a run already: continue it with --resume, replace it with "
+    return FailedPrecondition("run.dir ", run_dir,
+                              " holds a run already: continue it with --resume, replace it with "
                               "--overwrite, or choose another run.dir");
   }
   if (!mode.resume) {
     // What a run leaves; anything else in the directory is the user's.
-    for (const char* product : {"checkpoints", "metrics.jsonl", "samples.jsonl", "tensorboard", "config.yaml", "model"}) {
+    for (const char* product :
+         {"checkpoints", "metrics.jsonl", "samples.jsonl", "tensorboard", "config.yaml", "model"}) {
       const std::string path = run_dir + "/" + product;
       std::error_code error;
       std::filesystem::remove_all(path, error);
@@ -96,33 +101,42 @@ namespace {
 
 absl::Status CheckDense(const char* who, const TeacherInfo& teacher) {
   if (teacher.head_vocab_size <= teacher.max_dense_vocab_size) return absl::OkStatus();
-  return FailedPrecondition(who, " needs the teacher's log-probs of every token: its vocabulary of ",
+  return FailedPrecondition(who,
+                            " needs the teacher's log-probs of every token: its vocabulary of ",
                             teacher.head_vocab_size, " exceeds its max_dense_vocab_size of ",
                             teacher.max_dense_vocab_size);
 }
 
 // What the teacher is asked for because of the objective and its support.
-absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teacher, int64_t vocab_size) {
+absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teacher,
+                              int64_t vocab_size) {
   const SupportOptions support = MakeSupportOptions(config, vocab_size);
   if (support.teacher_top_k > teacher.max_top_k) {
-    return FailedPrecondition("teacher.top_k ", support.teacher_top_k, " exceeds the teacher's limit of ", teacher.max_top_k);
+    return FailedPrecondition("teacher.top_k ", support.teacher_top_k,
+                              " exceeds the teacher's limit of ", teacher.max_top_k);
   }
   if (support.student_top_k > teacher.max_candidates) {
     return FailedPrecondition("objective.student_top_k ", support.student_top_k,
-                              " exceeds the teacher's limit of candidates, ", teacher.max_candidates);
+                              " exceeds the teacher's limit of candidates, ",
+                              teacher.max_candidates);
   }
   for (const auto& [name, top_k] : {std::pair("teacher.top_k ", support.teacher_top_k),
                                     std::pair("objective.student_top_k ", support.student_top_k)}) {
-    if (top_k > vocab_size) return FailedPrecondition(name, top_k, " exceeds the vocabulary of ", vocab_size);
+    if (top_k > vocab_size)
+      return FailedPrecondition(name, top_k, " exceeds the vocabulary of ", vocab_size);
   }
-  if (support.kind == SupportKind::kFullVocabulary) TAOPD_RETURN_IF_ERROR(CheckDense("the objective", teacher));
-  if (config.objective.full_kl_rows > 0) TAOPD_RETURN_IF_ERROR(CheckDense("objective.full_kl_rows", teacher));
+  if (support.kind == SupportKind::kFullVocabulary)
+    TAOPD_RETURN_IF_ERROR(CheckDense("the objective", teacher));
+  if (config.objective.full_kl_rows > 0)
+    TAOPD_RETURN_IF_ERROR(CheckDense("objective.full_kl_rows", teacher));
   // The longest response in one message.
-  const int64_t bytes = ScoreReplyBytes(MakeTeacherRequest(support, Rollout(), ""), config.data.max_response_length, teacher);
+  const int64_t bytes = ScoreReplyBytes(MakeTeacherRequest(support, Rollout(), ""),
+                                        config.data.max_response_length, teacher);
   const int64_t limit = GrpcTeacherOptions().max_message_bytes - kMessageOverheadBytes;
   if (bytes > limit) {
     return FailedPrecondition("data.max_response_length ", config.data.max_response_length,
-                              ": the teacher's scores of such a response take ", bytes, " bytes, above the ", limit,
+                              ": the teacher's scores of such a response take ", bytes,
+                              " bytes, above the ", limit,
                               " of a message: lower it or the tokens compared per position");
   }
   return absl::OkStatus();
@@ -130,20 +144,25 @@ absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teac
 
 }  // namespace
 
-absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teacher, const Student& student) {
+absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teacher,
+                              const Student& student) {
   const ModelConfig& model = student.decoder->config();
-  if (student.tokenizer && !teacher.tokenizer_hash.empty() && teacher.tokenizer_hash != student.tokenizer->hash()) {
-    return FailedPrecondition("the teacher ", teacher.model_name, " has another tokenizer (", teacher.tokenizer_hash.substr(0, 12),
-                              ") than the student (", student.tokenizer->hash().substr(0, 12),
+  if (student.tokenizer && !teacher.tokenizer_hash.empty() &&
+      teacher.tokenizer_hash != student.tokenizer->hash()) {
+    return FailedPrecondition("the teacher ", teacher.model_name, " has another tokenizer (",
+                              teacher.tokenizer_hash.substr(0, 12), ") than the student (",
+                              student.tokenizer->hash().substr(0, 12),
                               "): their token ids do not mean the same");
   }
   if (teacher.head_vocab_size < model.vocab_size) {
-    return FailedPrecondition("the teacher's vocabulary of ", teacher.head_vocab_size, " is smaller than the student's of ",
-                              model.vocab_size, ": it cannot score the student's tokens");
+    return FailedPrecondition("the teacher's vocabulary of ", teacher.head_vocab_size,
+                              " is smaller than the student's of ", model.vocab_size,
+                              ": it cannot score the student's tokens");
   }
   TAOPD_RETURN_IF_ERROR(CheckSupportFits(config, teacher, model.vocab_size));
   if (config.teacher.temperature != 1.0 && !teacher.supports_temperature) {
-    return FailedPrecondition("teacher.temperature ", config.teacher.temperature, ": the teacher supports only 1");
+    return FailedPrecondition("teacher.temperature ", config.teacher.temperature,
+                              ": the teacher supports only 1");
   }
   const int64_t longest = config.data.max_prompt_length + config.data.max_response_length;
   if (longest > teacher.max_model_len) {
@@ -153,17 +172,19 @@ absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teac
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(const TrainConfig& config,
-                                                                   std::shared_ptr<Decoder> student) {
+absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
+    const TrainConfig& config, std::shared_ptr<Decoder> student) {
   const bool generates = config.eval.measure == "accuracy" && !config.data.val.empty();
   const int64_t longest_response =
       std::max(config.data.max_response_length, generates ? config.eval.max_response_length : 0);
   EngineOptions options;
   options.max_model_len = config.data.max_prompt_length + longest_response;
   if (options.max_model_len > student->config().max_position_embeddings) {
-    return InvalidArgument("data.max_prompt_length + the longest response (data.max_response_length, "
-                           "eval.max_response_length) = ", options.max_model_len,
-                           " exceeds the student's max_position_embeddings ", student->config().max_position_embeddings);
+    return InvalidArgument(
+        "data.max_prompt_length + the longest response (data.max_response_length, "
+        "eval.max_response_length) = ",
+        options.max_model_len, " exceeds the student's max_position_embeddings ",
+        student->config().max_position_embeddings);
   }
   options.max_num_seqs = config.rollout.max_num_seqs;
   options.max_top_k = MakeSupportOptions(config, student->config().vocab_size).student_top_k;
@@ -184,11 +205,13 @@ HeadOptions MakeHeadOptions(const TrainConfig& config) {
 }
 
 absl::StatusOr<PromptModel> PromptModelOf(const DataConfig& data, const Student& student) {
-  return MakePromptModel(data, student.tokenizer_dir, student.tokenizer.get(), student.decoder->config().vocab_size);
+  return MakePromptModel(data, student.tokenizer_dir, student.tokenizer.get(),
+                         student.decoder->config().vocab_size);
 }
 
-absl::StatusOr<EvalResult> RunEvaluation(const TrainConfig& config, const std::vector<PromptRecord>& records,
-                                         Student* student, RolloutEngine* engine, TeacherClient* teacher) {
+absl::StatusOr<EvalResult> RunEvaluation(const TrainConfig& config,
+                                         const std::vector<PromptRecord>& records, Student* student,
+                                         RolloutEngine* engine, TeacherClient* teacher) {
   if (config.eval.measure == "kl") {
     const int64_t top_k = config.eval.kl_top_k > 0 ? config.eval.kl_top_k : config.teacher.top_k;
     return EvaluateKl(top_k, config.trainer.micro_batch_tokens,

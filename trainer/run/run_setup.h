@@ -37,26 +37,29 @@ struct RunDirectory {
   std::unique_ptr<CheckpointStore> store;
   std::optional<CheckpointRef> checkpoint;  // with --resume: the newest complete one, if any
 };
-// FAILED_PRECONDITION when another process runs there, or when it holds a run and neither resume nor
-// overwrite is asked for.
-absl::StatusOr<RunDirectory> OpenRunDirectory(const std::string& run_dir, const StartMode& mode, int64_t keep_last);
+// FAILED_PRECONDITION when another process runs there, or when it holds a run and neither resume
+// nor overwrite is asked for.
+absl::StatusOr<RunDirectory> OpenRunDirectory(const std::string& run_dir, const StartMode& mode,
+                                              int64_t keep_last);
 // 64 for a misuse, 65 for damaged checkpoints.
 ExitCode DirectoryExitCode(const absl::Status& status);
 
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TeacherConfig& config);
 // Vocabulary, tokenizer, length, top-k and temperature, each named with both values.
-absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teacher, const Student& student);
+absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teacher,
+                              const Student& student);
 
 // `student` outlives the result. INVALID_ARGUMENT for a chat template that is none.
 absl::StatusOr<PromptModel> PromptModelOf(const DataConfig& data, const Student& student);
 
 // The engine for rollouts and evaluation with the student's live weights.
-absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(const TrainConfig& config,
-                                                                   std::shared_ptr<Decoder> student);
+absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
+    const TrainConfig& config, std::shared_ptr<Decoder> student);
 HeadOptions MakeHeadOptions(const TrainConfig& config);
 
 // By eval.measure. `engine` may be null for kl, `teacher` for accuracy.
-absl::StatusOr<EvalResult> RunEvaluation(const TrainConfig& config, const std::vector<PromptRecord>& records,
-                                         Student* student, RolloutEngine* engine, TeacherClient* teacher);
+absl::StatusOr<EvalResult> RunEvaluation(const TrainConfig& config,
+                                         const std::vector<PromptRecord>& records, Student* student,
+                                         RolloutEngine* engine, TeacherClient* teacher);
 
 }  // namespace taopd

@@ -1,5 +1,5 @@
-// Supervised training on prompt/response pairs: the same optimizer, head, checkpoints and records as
-// distillation, with cross-entropy on the response tokens.
+// Supervised training on prompt/response pairs: the same optimizer, head, checkpoints and records
+// as distillation, with cross-entropy on the response tokens.
 
 #include <cmath>
 
@@ -36,7 +36,9 @@ struct LossSums {
 class SftRun {
  public:
   SftRun(SftConfig config, RunState* state)
-      : config_(std::move(config)), run_state_(state), run_(MakeRunOptions(config_, config_.model.dtype)) {}
+      : config_(std::move(config)),
+        run_state_(state),
+        run_(MakeRunOptions(config_, config_.model.dtype)) {}
 
   std::optional<RunFailure> Run(const StartMode& mode) {
     if (auto failure = SetUp(mode)) return failure;
@@ -58,9 +60,12 @@ class SftRun {
     head_.objective = *FindObjective("cross_entropy");
     head_.workspace_bytes = static_cast<int64_t>(config_.trainer.head_workspace_mb * (1 << 20));
     if (auto failure = run_.OpenOutput()) return failure;
-    LogInfo(run_.resumed() ? "resumed" : "started", {{"run", config_.run.name}, {"dir", run_.run_dir()},
-                                                     {"step", run_.state().step}, {"rows", train_.size()},
-                                                     {"parameters", decoder().config().NumParameters()}});
+    LogInfo(run_.resumed() ? "resumed" : "started",
+            {{"run", config_.run.name},
+             {"dir", run_.run_dir()},
+             {"step", run_.state().step},
+             {"rows", train_.size()},
+             {"parameters", decoder().config().NumParameters()}});
     return std::nullopt;
   }
 
@@ -68,7 +73,8 @@ class SftRun {
   absl::StatusOr<Student> MakeStudent() {
     const SftModelConfig& model = config_.model;
     if (!model.init.empty()) {
-      return LoadStudent(model.init, model.dtype, config_.trainer.device, &config_.optimizer, model.tokenizer);
+      return LoadStudent(model.init, model.dtype, config_.trainer.device, &config_.optimizer,
+                         model.tokenizer);
     }
     TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(model.config));
     TAOPD_ASSIGN_OR_RETURN(const ModelConfig config, ParseModelConfig(text));
@@ -77,8 +83,9 @@ class SftRun {
       TAOPD_ASSIGN_OR_RETURN(student.tokenizer, Tokenizer::Load(model.tokenizer));
       student.tokenizer_dir = model.tokenizer;
       if (student.tokenizer->vocab_size() > config.vocab_size) {
-        return InvalidArgument("model.tokenizer ", model.tokenizer, " has ", student.tokenizer->vocab_size(),
-                               " tokens, more than the vocab_size ", config.vocab_size, " of ", model.config);
+        return InvalidArgument(
+            "model.tokenizer ", model.tokenizer, " has ", student.tokenizer->vocab_size(),
+            " tokens, more than the vocab_size ", config.vocab_size, " of ", model.config);
       }
     }
     DecoderOptions options;
@@ -86,8 +93,9 @@ class SftRun {
     options.device = config_.trainer.device;
     options.requires_grad = true;
     TAOPD_RETURN_IF_ERROR(CheckTrainingFits(model.config, config, options));
-    TAOPD_ASSIGN_OR_RETURN(student.decoder,
-                           MakeDecoder(config, options, RandomStream(config_.run.seed, "initial weights")));
+    TAOPD_ASSIGN_OR_RETURN(
+        student.decoder,
+        MakeDecoder(config, options, RandomStream(config_.run.seed, "initial weights")));
     student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), config_.optimizer);
     return student;
   }
@@ -102,12 +110,15 @@ class SftRun {
     const Student& student = run_.student();
     const ModelConfig& model = decoder().config();
     options.vocab_size = model.vocab_size;
-    if (config_.data.append_eos && !model.eos_token_ids.empty()) options.append_eos_id = model.eos_token_ids.front();
+    if (config_.data.append_eos && !model.eos_token_ids.empty())
+      options.append_eos_id = model.eos_token_ids.front();
     if (config_.data.max_length > model.max_position_embeddings) {
       return BadConfig(InvalidArgument("data.max_length ", config_.data.max_length,
-                                       " exceeds the model's max_position_embeddings ", model.max_position_embeddings));
+                                       " exceeds the model's max_position_embeddings ",
+                                       model.max_position_embeddings));
     }
-    auto prompt_model = MakePromptModel(DataConfig(), student.tokenizer_dir, student.tokenizer.get(), model.vocab_size);
+    auto prompt_model = MakePromptModel(DataConfig(), student.tokenizer_dir,
+                                        student.tokenizer.get(), model.vocab_size);
     if (!prompt_model.ok()) return BadData(Annotate(prompt_model.status(), "model"));
     options.render = prompt_model->render;
     auto train = LoadPrompts(config_.data.train, student.tokenizer.get(), options);
@@ -118,9 +129,11 @@ class SftRun {
       if (!val.ok()) return BadData(Annotate(val.status(), "data.val"));
       val_ = std::move(val->records);
     }
-    order_.emplace(static_cast<int64_t>(train_.size()), DeriveSeed(config_.run.seed, "data"), config_.data.shuffle);
+    order_.emplace(static_cast<int64_t>(train_.size()), DeriveSeed(config_.run.seed, "data"),
+                   config_.data.shuffle);
     const absl::Status position = order_->Restore(run_.state().epoch, run_.state().epoch_index);
-    if (!position.ok()) return BadData(Annotate(position, "the checkpoint does not fit data.train"));
+    if (!position.ok())
+      return BadData(Annotate(position, "the checkpoint does not fit data.train"));
     return std::nullopt;
   }
 
@@ -128,7 +141,8 @@ class SftRun {
   LossSums Pass(const std::vector<const PromptRecord*>& records, bool train) {
     std::vector<int64_t> input_tokens, response_lengths;
     for (const PromptRecord* record : records) {
-      input_tokens.push_back(static_cast<int64_t>(record->prompt_ids.size() + record->response_ids.size()) - 1);
+      input_tokens.push_back(
+          static_cast<int64_t>(record->prompt_ids.size() + record->response_ids.size()) - 1);
       response_lengths.push_back(static_cast<int64_t>(record->response_ids.size()));
     }
     const std::vector<double> weights = SequenceWeights(Aggregation::kTokenMean, response_lengths);
@@ -145,7 +159,8 @@ class SftRun {
       }
       const StudentInput input = MakeStudentInput(tokens, decoder().device());
       const HeadTargets targets = MakeHeadTargets(
-          sequences, std::vector<double>(weights.begin() + begin, weights.begin() + end), decoder().device());
+          sequences, std::vector<double>(weights.begin() + begin, weights.begin() + end),
+          decoder().device());
       const at::Tensor hidden_NH = decoder().Forward(input.batch).index_select(0, input.rows_N);
       HeadOutput output;
       if (train) {
@@ -185,11 +200,12 @@ class SftRun {
     for (const PromptRecord* record : batch) {
       num_tokens += static_cast<int64_t>(record->prompt_ids.size() + record->response_ids.size());
     }
-    run_.output().Write(state.step, {{"loss/mean", loss},
-                                       {"loss/grad_norm", grad_norm},
-                                       {"optim/lr", lr},
-                                       {"time/step_s", seconds},
-                                       {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}});
+    run_.output().Write(state.step,
+                        {{"loss/mean", loss},
+                         {"loss/grad_norm", grad_norm},
+                         {"optim/lr", lr},
+                         {"time/step_s", seconds},
+                         {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}});
 
     if (!val_.empty() && (run_.is_last() || run_.is_due(config_.trainer.eval_every))) Validate();
     if (run_.is_last() || run_.is_due(config_.trainer.save_every)) {
@@ -203,8 +219,9 @@ class SftRun {
     std::vector<const PromptRecord*> records;
     for (const PromptRecord& record : val_) records.push_back(&record);
     const LossSums sums = Pass(records, /*train=*/false);
-    run_.output().Write(run_.state().step, {{"eval/loss", sums.loss / static_cast<double>(sums.num_rows)},
-                                       {"eval/n", static_cast<double>(val_.size())}});
+    run_.output().Write(run_.state().step,
+                        {{"eval/loss", sums.loss / static_cast<double>(sums.num_rows)},
+                         {"eval/n", static_cast<double>(val_.size())}});
   }
 
   std::optional<RunFailure> Save() {

@@ -27,8 +27,8 @@ void VisitState(TrainState& state, Fn&& visit) {
   visit("train_seconds", state.train_seconds);
 }
 
-// Per parameter, what training keeps beside the weight: AdamW's gradient sum and two moments in float32, a float32 copy
-// of any other weight, and the gradient of a backward pass.
+// Per parameter, what training keeps beside the weight: AdamW's gradient sum and two moments in
+// float32, a float32 copy of any other weight, and the gradient of a backward pass.
 int64_t TrainingBytesPerParameter(at::ScalarType dtype) {
   const auto weight_bytes = static_cast<int64_t>(c10::elementSize(dtype));
   return 3 * 4 + (dtype == at::kFloat ? 0 : 4) + weight_bytes;
@@ -36,26 +36,35 @@ int64_t TrainingBytesPerParameter(at::ScalarType dtype) {
 
 }  // namespace
 
-absl::Status CheckTrainingFits(const std::string& model, ModelConfig config, const DecoderOptions& options) {
+absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
+                               const DecoderOptions& options) {
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(options.device));
-  TAOPD_ASSIGN_OR_RETURN(const at::ScalarType dtype, ParseDtype(options.dtype, config.dtype.empty() ? "float32" : config.dtype));
+  TAOPD_ASSIGN_OR_RETURN(
+      const at::ScalarType dtype,
+      ParseDtype(options.dtype, config.dtype.empty() ? "float32" : config.dtype));
   if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
   const int64_t num_parameters = config.NumParameters();
   const int64_t weight_bytes = num_parameters * static_cast<int64_t>(c10::elementSize(dtype));
   const int64_t training_bytes = num_parameters * TrainingBytesPerParameter(dtype);
   const int64_t available_bytes =
-      device.is_cpu() ? AvailableMemoryBytes()
-                      : static_cast<int64_t>(c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
-  LogInfo("memory", {{"device", device.str()}, {"weights", MemoryText(weight_bytes)},
-                     {"gradients_and_optimizer", MemoryText(training_bytes)}, {"available", MemoryText(available_bytes)}});
+      device.is_cpu()
+          ? AvailableMemoryBytes()
+          : static_cast<int64_t>(
+                c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
+  LogInfo("memory", {{"device", device.str()},
+                     {"weights", MemoryText(weight_bytes)},
+                     {"gradients_and_optimizer", MemoryText(training_bytes)},
+                     {"available", MemoryText(available_bytes)}});
   if (weight_bytes + training_bytes <= available_bytes) return absl::OkStatus();
-  return ResourceExhausted(model, ": training ", num_parameters, " parameters takes ", MemoryText(weight_bytes),
-                           " of weights and ", MemoryText(training_bytes), " of gradients and optimizer state; ", device.str(),
-                           " has ", MemoryText(available_bytes), " available");
+  return ResourceExhausted(model, ": training ", num_parameters, " parameters takes ",
+                           MemoryText(weight_bytes), " of weights and ", MemoryText(training_bytes),
+                           " of gradients and optimizer state; ", device.str(), " has ",
+                           MemoryText(available_bytes), " available");
 }
 
-absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype, const std::string& device,
-                                    const OptimizerConfig* optimizer, const std::string& tokenizer_dir) {
+absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype,
+                                    const std::string& device, const OptimizerConfig* optimizer,
+                                    const std::string& tokenizer_dir) {
   Student student;
   DecoderOptions options;
   options.dtype = dtype;
@@ -71,19 +80,21 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
     return tokenizer.status();
   }
   if (!tokenizer_dir.empty()) {
-    TAOPD_ASSIGN_OR_RETURN(options.vocabulary, ReadVocabularyChange(tokenizer_dir, *student.tokenizer));
+    TAOPD_ASSIGN_OR_RETURN(options.vocabulary,
+                           ReadVocabularyChange(tokenizer_dir, *student.tokenizer));
   }
   if (optimizer != nullptr) {
     TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
     TAOPD_RETURN_IF_ERROR(CheckTrainingFits(model_dir, std::move(config), options));
   }
   TAOPD_ASSIGN_OR_RETURN(student.decoder, LoadDecoder(model_dir, options));
-  if (optimizer != nullptr) student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), *optimizer);
+  if (optimizer != nullptr)
+    student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), *optimizer);
   return student;
 }
 
-absl::Status SaveCheckpointFiles(const Student& student, const TrainState& state, const std::string& config_yaml,
-                                 const std::string& dir) {
+absl::Status SaveCheckpointFiles(const Student& student, const TrainState& state,
+                                 const std::string& config_yaml, const std::string& dir) {
   TAOPD_RETURN_IF_ERROR(SaveDecoder(*student.decoder, dir + "/model", student.tokenizer_dir));
   TAOPD_RETURN_IF_ERROR(student.optimizer->Save(dir + "/optimizer.safetensors"));
   json values;

@@ -26,32 +26,34 @@ struct Student {
   std::unique_ptr<AdamW> optimizer;      // null for evaluation and generation
 };
 
-// RESOURCE_EXHAUSTED where the memory cannot hold the weights and what training keeps beside them; for
-// before anything is read or made. What activations, the KV cache and the logits take comes on top; the
-// configuration bounds those. `model` is the name in the message.
-absl::Status CheckTrainingFits(const std::string& model, ModelConfig config, const DecoderOptions& options);
+// RESOURCE_EXHAUSTED where the memory cannot hold the weights and what training keeps beside them;
+// for before anything is read or made. What activations, the KV cache and the logits take comes on
+// top; the configuration bounds those. `model` is the name in the message.
+absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
+                               const DecoderOptions& options);
 
-// A trainable (or, with optimizer null, a read-only) student of a model directory. With tokenizer_dir
-// it goes on with the tokenizer there: the embedding grows where that has more tokens, and the special
-// tokens become that tokenizer's (student_tokenizer.h).
-absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype, const std::string& device,
-                                    const OptimizerConfig* optimizer, const std::string& tokenizer_dir = "");
+// A trainable (or, with optimizer null, a read-only) student of a model directory. With
+// tokenizer_dir it goes on with the tokenizer there: the embedding grows where that has more
+// tokens, and the special tokens become that tokenizer's (student_tokenizer.h).
+absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype,
+                                    const std::string& device, const OptimizerConfig* optimizer,
+                                    const std::string& tokenizer_dir = "");
 
 // What a checkpoint knows beside the tensors.
 struct TrainState {
-  int64_t step = 0;                // steps finished
-  int64_t epoch = 0;               // data position, see EpochOrder
+  int64_t step = 0;   // steps finished
+  int64_t epoch = 0;  // data position, see EpochOrder
   int64_t epoch_index = 0;
-  int64_t metrics_bytes = 0;       // of metrics.jsonl; a resumed run cuts the file there
-  int64_t samples_bytes = 0;       // of samples.jsonl
+  int64_t metrics_bytes = 0;  // of metrics.jsonl; a resumed run cuts the file there
+  int64_t samples_bytes = 0;  // of samples.jsonl
   int64_t nonfinite_in_a_row = 0;
-  double train_seconds = 0;        // time spent in the steps so far
+  double train_seconds = 0;  // time spent in the steps so far
 };
 
-absl::Status SaveCheckpointFiles(const Student& student, const TrainState& state, const std::string& config_yaml,
-                                 const std::string& dir);
-// Reads state.json and, into student's optimizer, optimizer.safetensors. The student itself is loaded
-// from dir/model by LoadStudent before.
+absl::Status SaveCheckpointFiles(const Student& student, const TrainState& state,
+                                 const std::string& config_yaml, const std::string& dir);
+// Reads state.json and, into student's optimizer, optimizer.safetensors. The student itself is
+// loaded from dir/model by LoadStudent before.
 absl::StatusOr<TrainState> LoadCheckpointState(const std::string& dir, Student* student);
 
 }  // namespace taopd

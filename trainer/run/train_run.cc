@@ -16,7 +16,9 @@ namespace {
 class TrainingRun {
  public:
   TrainingRun(TrainConfig config, RunState* state)
-      : config_(std::move(config)), run_state_(state), run_(MakeRunOptions(config_, config_.student.dtype)) {}
+      : config_(std::move(config)),
+        run_state_(state),
+        run_(MakeRunOptions(config_, config_.student.dtype)) {}
 
   std::optional<RunFailure> Run(const StartMode& mode) {
     if (auto failure = SetUp(mode)) return failure;
@@ -39,8 +41,8 @@ class TrainingRun {
     // What only the configuration decides comes before anything is written.
     if (auto failure = CheckNames()) return failure;
     const auto load_student = [this] {
-      return LoadStudent(config_.student.model, config_.student.dtype, config_.trainer.device, &config_.optimizer,
-                         config_.student.tokenizer);
+      return LoadStudent(config_.student.model, config_.student.dtype, config_.trainer.device,
+                         &config_.optimizer, config_.student.tokenizer);
     };
     if (auto failure = run_.Start(mode, "student.model", load_student)) return failure;
     if (auto failure = LoadData()) return failure;
@@ -52,8 +54,10 @@ class TrainingRun {
     control.host = config_.trainer.host;
     control.http_port = config_.trainer.http_port;
     control.grpc_port = config_.trainer.grpc_port;
-    auto server = ControlServer::Start(control, run_state_, [this] { return run_.output().PrometheusText(); });
-    if (!server.ok()) return BadConfig(Annotate(server.status(), "trainer.http_port, trainer.grpc_port"));
+    auto server = ControlServer::Start(control, run_state_,
+                                       [this] { return run_.output().PrometheusText(); });
+    if (!server.ok())
+      return BadConfig(Annotate(server.status(), "trainer.http_port, trainer.grpc_port"));
     control_ = *std::move(server);
     LogInfo("control", {{"http", Concat(config_.trainer.host, ":", control_->http_port())},
                         {"grpc", Concat(config_.trainer.host, ":", control_->grpc_port())}});
@@ -65,9 +69,13 @@ class TrainingRun {
       if (run_.resumed()) status.last_checkpoint = run_.resumed_from();
     });
     LogInfo(run_.resumed() ? "resumed" : "started",
-            {{"run", config_.run.name}, {"dir", run_.run_dir()}, {"step", state_.step},
-             {"parameters", student_.decoder->config().NumParameters()}, {"prompts", prompts_.size()},
-             {"objective", NameOf(config_.objective.Terms())}, {"teacher", teacher_info_.model_name}});
+            {{"run", config_.run.name},
+             {"dir", run_.run_dir()},
+             {"step", state_.step},
+             {"parameters", student_.decoder->config().NumParameters()},
+             {"prompts", prompts_.size()},
+             {"objective", NameOf(config_.objective.Terms())},
+             {"teacher", teacher_info_.model_name}});
     return std::nullopt;
   }
 
@@ -78,7 +86,8 @@ class TrainingRun {
     auto grader = Grader::Make(config_.eval.grader, config_.eval.answer_pattern);
     if (!grader.ok()) return BadConfig(Annotate(grader.status(), "eval"));
     grader_ = *std::move(grader);
-    if (absl::Status checked = CheckPromptSettings(config_.data, config_.eval); !checked.ok()) return BadConfig(checked);
+    if (absl::Status checked = CheckPromptSettings(config_.data, config_.eval); !checked.ok())
+      return BadConfig(checked);
     return std::nullopt;
   }
 
@@ -92,21 +101,24 @@ class TrainingRun {
     LogDataset("data.train", training->dataset);
     LogDataset("data.val", *evaluation);
     order_.emplace(training->shares, DeriveSeed(config_.run.seed, "data"), config_.data.shuffle);
-    data_metrics_ = {{"data/prompts", static_cast<double>(training->dataset.records.size())},
-                     {"data/overlong_dropped", static_cast<double>(training->dataset.num_overlong())},
-                     {"data/truncated", static_cast<double>(training->dataset.num_truncated())},
-                     {"data/unknown_bytes", static_cast<double>(training->dataset.num_unknown_bytes())},
-                     {"data/duplicates", static_cast<double>(training->dataset.num_duplicates())}};
+    data_metrics_ = {
+        {"data/prompts", static_cast<double>(training->dataset.records.size())},
+        {"data/overlong_dropped", static_cast<double>(training->dataset.num_overlong())},
+        {"data/truncated", static_cast<double>(training->dataset.num_truncated())},
+        {"data/unknown_bytes", static_cast<double>(training->dataset.num_unknown_bytes())},
+        {"data/duplicates", static_cast<double>(training->dataset.num_duplicates())}};
     prompts_ = std::move(training->dataset.records);
     problems_ = std::move(evaluation->records);
     const absl::Status position = order_->Restore(state_.epoch, state_.epoch_index);
-    if (!position.ok()) return BadData(Annotate(position, "the checkpoint does not fit data.train"));
+    if (!position.ok())
+      return BadData(Annotate(position, "the checkpoint does not fit data.train"));
     return std::nullopt;
   }
 
   std::optional<RunFailure> ConnectTeacher() {
     auto info = teacher_->Connect(absl::Seconds(config_.teacher.connect_timeout_s));
-    if (!info.ok()) return RunFailure{ExitCode::kTeacherUnavailable, Annotate(info.status(), "teacher")};
+    if (!info.ok())
+      return RunFailure{ExitCode::kTeacherUnavailable, Annotate(info.status(), "teacher")};
     teacher_info_ = *std::move(info);
     const absl::Status fits = CheckTeacherFits(config_, teacher_info_, student_);
     if (!fits.ok()) return BadConfig(fits);
@@ -131,7 +143,8 @@ class TrainingRun {
         status.phase = waiting ? TrainerPhase::kWaitingForTeacher : TrainerPhase::kRunning;
       });
       // A stop request ends the step in the usual case; without a teacher the step would not end.
-      if (waiting && run_state_->stop_requested()) return absl::CancelledError("asked to stop while the teacher is away");
+      if (waiting && run_state_->stop_requested())
+        return absl::CancelledError("asked to stop while the teacher is away");
       return absl::OkStatus();
     };
     return std::nullopt;
@@ -144,7 +157,8 @@ class TrainingRun {
     run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kRunning; });
     const TrainState before = state_;
     std::vector<const PromptRecord*> batch;
-    for (int64_t index : order_->Next(config_.data.train_batch_size)) batch.push_back(&prompts_[index]);
+    for (int64_t index : order_->Next(config_.data.train_batch_size))
+      batch.push_back(&prompts_[index]);
 
     const double lr = LearningRate(config_.optimizer, step, config_.trainer.total_steps);
     StepFailure failure;
@@ -160,8 +174,9 @@ class TrainingRun {
         result->num_skipped_updates == num_minis ? state_.nonfinite_in_a_row + 1 : 0;
     Report(*result, batch);
     if (state_.nonfinite_in_a_row >= config_.trainer.max_nonfinite_steps) {
-      return RunFailure{ExitCode::kNumerics, Internal("the loss or its gradient was not finite in ",
-                                                      state_.nonfinite_in_a_row, " steps in a row")};
+      return RunFailure{ExitCode::kNumerics,
+                        Internal("the loss or its gradient was not finite in ",
+                                 state_.nonfinite_in_a_row, " steps in a row")};
     }
 
     const bool last = run_.is_last();
@@ -194,7 +209,9 @@ class TrainingRun {
       const bool truncated = rollout.finish != FinishReason::kStop;
       correct += GradeResponse(*grader_, config_.eval, text, truncated, problem).correct ? 1 : 0;
     }
-    if (graded > 0) metrics.emplace_back("rollout/accuracy", static_cast<double>(correct) / static_cast<double>(graded));
+    if (graded > 0)
+      metrics.emplace_back("rollout/accuracy",
+                           static_cast<double>(correct) / static_cast<double>(graded));
     metrics.emplace_back("teacher/retries", static_cast<double>(teacher_->stats().retries));
     metrics.emplace_back("data/epoch", static_cast<double>(order_->epoch()));
     metrics.insert(metrics.end(), data_metrics_.begin(), data_metrics_.end());
@@ -203,7 +220,8 @@ class TrainingRun {
     run_state_->Update([&](RunStatus& status) {
       status.step = state_.step;
       status.metrics = metrics;
-      status.eta_seconds = seconds_per_step * static_cast<double>(config_.trainer.total_steps - state_.step);
+      status.eta_seconds =
+          seconds_per_step * static_cast<double>(config_.trainer.total_steps - state_.step);
     });
   }
 
@@ -212,8 +230,9 @@ class TrainingRun {
     run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
     auto result = RunEvaluation(config_, problems_, &student_, &*rollout_engine_, teacher_.get());
     if (!result.ok()) {
-      return RunFailure{absl::IsUnavailable(result.status()) ? ExitCode::kTeacherUnavailable : ExitCode::kBadData,
-                        Annotate(result.status(), "evaluation")};
+      return RunFailure{
+          absl::IsUnavailable(result.status()) ? ExitCode::kTeacherUnavailable : ExitCode::kBadData,
+          Annotate(result.status(), "evaluation")};
     }
     run_.output().Write(state_.step, result->metrics);
     run_.output().WriteSamples(state_.step, when, result->samples);

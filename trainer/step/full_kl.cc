@@ -64,14 +64,17 @@ absl::Status FetchDense(const StepContext& context, const SupportOptions& suppor
   dense.vocab_size = support.vocab_size;
   const auto answers = std::make_shared<Answers>(rows->size());
   for (size_t i = 0; i < rows->size(); ++i) {
-    TeacherRequest request = MakeTeacherRequest(dense, (*rows)[i].rollout, Concat("step-", step + 1, "-full-kl-", i));
+    TeacherRequest request =
+        MakeTeacherRequest(dense, (*rows)[i].rollout, Concat("step-", step + 1, "-full-kl-", i));
     context.teacher->Score(std::move(request), [answers, i](absl::StatusOr<TeacherScores> scores) {
       absl::MutexLock lock(&answers->mutex);
       answers->scores[i] = std::move(scores);
       --answers->num_open;
     });
   }
-  const auto all_here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(answers->mutex) { return answers->num_open == 0; };
+  const auto all_here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(answers->mutex) {
+    return answers->num_open == 0;
+  };
   while (true) {
     {
       absl::MutexLock lock(&answers->mutex);
@@ -92,13 +95,15 @@ absl::Status FetchDense(const StepContext& context, const SupportOptions& suppor
 
 }  // namespace
 
-absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch, const SupportOptions& support,
-                           int64_t end, int64_t step, FullKl* sums) {
+absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
+                           const SupportOptions& support, int64_t end, int64_t step, FullKl* sums) {
   const TrainConfig& config = *context.config;
   int64_t total = 0;
-  for (int64_t i = 0; i < end; ++i) total += static_cast<int64_t>(batch.item(i).rollout.response_ids.size());
-  const std::vector<int64_t> chosen = SampleRows(total, std::min(total, config.objective.full_kl_rows),
-                                                 DeriveSeed(config.run.seed, "full KL", {static_cast<uint64_t>(step)}));
+  for (int64_t i = 0; i < end; ++i)
+    total += static_cast<int64_t>(batch.item(i).rollout.response_ids.size());
+  const std::vector<int64_t> chosen =
+      SampleRows(total, std::min(total, config.objective.full_kl_rows),
+                 DeriveSeed(config.run.seed, "full KL", {static_cast<uint64_t>(step)}));
   std::vector<ScoredRollout> rows;
   int64_t sequence = 0, first = 0;  // `first` row of `sequence`
   for (const int64_t row : chosen) {
@@ -116,7 +121,8 @@ absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
   full.objective = *FindObjective("full");
   bound.objective = *FindObjective("ta_opd");
   std::vector<int64_t> tokens;
-  for (const ScoredRollout& row : rows) tokens.push_back(static_cast<int64_t>(row.rollout.prompt_ids.size()));
+  for (const ScoredRollout& row : rows)
+    tokens.push_back(static_cast<int64_t>(row.rollout.prompt_ids.size()));
   int64_t begin = 0;
   for (const int64_t stop : MicroBatchEnds(tokens, config.trainer.micro_batch_tokens)) {
     std::vector<const ScoredRollout*> sequences;
@@ -126,10 +132,14 @@ absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
       pairs.emplace_back(&rows[i].rollout.prompt_ids, &rows[i].rollout.response_ids);
     }
     const StudentInput input = MakeStudentInput(pairs, student->device());
-    const HeadTargets targets = MakeHeadTargets(sequences, std::vector<double>(sequences.size(), 1.0), student->device());
+    const HeadTargets targets =
+        MakeHeadTargets(sequences, std::vector<double>(sequences.size(), 1.0), student->device());
     const at::Tensor hidden_NH = student->Forward(input.batch).index_select(0, input.rows_N);
     const auto sum = [&](const HeadTargets& of, const HeadOptions& head) {
-      return StudentHead(hidden_NH, student->lm_head(), of, head, at::Tensor()).loss_N.to(at::kDouble).sum().item<double>();
+      return StudentHead(hidden_NH, student->lm_head(), of, head, at::Tensor())
+          .loss_N.to(at::kDouble)
+          .sum()
+          .item<double>();
     };
     sums->full_kl += sum(WithFullVocabulary(targets, sequences, support.vocab_size), full);
     sums->ta_opd += sum(targets, bound);

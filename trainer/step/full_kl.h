@@ -13,11 +13,11 @@ struct FullKl {
 };
 
 // Draws objective.full_kl_rows rows (all, where there are fewer) of sequences [0, end) of `batch`,
-// named by run.seed and `step`, asks the teacher for their dense log-probs and evaluates both losses
-// under the student's present weights. Each row is one request of its prefix. Runs context.on_wait
-// while it waits; an error from it ends the wait with that error.
-// REQUIRES: sequences [0, end) are scored; the teacher sends dense log-probs.
-absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch, const SupportOptions& support,
-                           int64_t end, int64_t step, FullKl* sums);
+// named by run.seed and `step`, asks the teacher for their dense log-probs and evaluates both
+// losses under the student's present weights. Each row is one request of its prefix. Runs
+// context.on_wait while it waits; an error from it ends the wait with that error. REQUIRES:
+// sequences [0, end) are scored; the teacher sends dense log-probs.
+absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
+                           const SupportOptions& support, int64_t end, int64_t step, FullKl* sums);
 
 }  // namespace taopd

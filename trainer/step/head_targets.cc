@@ -7,21 +7,26 @@ namespace taopd {
 namespace {
 
 template <typename T>
-at::Tensor ToTensor(const std::vector<T>& values, at::IntArrayRef shape, at::ScalarType dtype, at::Device device) {
-  return at::from_blob(const_cast<T*>(values.data()), shape, at::TensorOptions().dtype(dtype)).clone().to(device);
+at::Tensor ToTensor(const std::vector<T>& values, at::IntArrayRef shape, at::ScalarType dtype,
+                    at::Device device) {
+  return at::from_blob(const_cast<T*>(values.data()), shape, at::TensorOptions().dtype(dtype))
+      .clone()
+      .to(device);
 }
 
 }  // namespace
 
 StudentInput MakeStudentInput(
-    const std::vector<std::pair<const std::vector<int32_t>*, const std::vector<int32_t>*>>& sequences,
+    const std::vector<std::pair<const std::vector<int32_t>*, const std::vector<int32_t>*>>&
+        sequences,
     at::Device device) {
   std::vector<std::vector<int32_t>> inputs;
   std::vector<int64_t> rows;
   int64_t offset = 0;
   for (const auto& [prompt_ids, response_ids] : sequences) {
     std::vector<int32_t> input = *prompt_ids;
-    input.insert(input.end(), response_ids->begin(), response_ids->end() - 1);  // the last token predicts nothing
+    input.insert(input.end(), response_ids->begin(),
+                 response_ids->end() - 1);  // the last token predicts nothing
     const auto prompt_length = static_cast<int64_t>(prompt_ids->size());
     const auto length = static_cast<int64_t>(input.size());
     for (int64_t t = prompt_length - 1; t < length; ++t) rows.push_back(offset + t);
@@ -32,14 +37,17 @@ StudentInput MakeStudentInput(
           ToTensor(rows, {static_cast<int64_t>(rows.size())}, at::kLong, device)};
 }
 
-HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences, const std::vector<double>& weights,
-                            at::Device device) {
+HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences,
+                            const std::vector<double>& weights, at::Device device) {
   std::vector<int32_t> support_ids, sampled_ids;
-  std::vector<float> teacher_log_probs, teacher_log_tail, teacher_sampled, teacher_entropy, behavior, row_weights;
+  std::vector<float> teacher_log_probs, teacher_log_tail, teacher_sampled, teacher_entropy,
+      behavior, row_weights;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const Rollout& rollout = sequences[i]->rollout;
     const TeacherScores& scores = sequences[i]->scores;
-    auto append = [](auto* to, const auto& from) { to->insert(to->end(), from.begin(), from.end()); };
+    auto append = [](auto* to, const auto& from) {
+      to->insert(to->end(), from.begin(), from.end());
+    };
     append(&support_ids, scores.ids);
     append(&teacher_log_probs, scores.log_probs);
     append(&teacher_log_tail, scores.log_tail);
@@ -47,7 +55,8 @@ HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences, 
     append(&teacher_entropy, scores.entropy);
     append(&sampled_ids, rollout.response_ids);
     append(&behavior, rollout.behavior_log_probs);
-    row_weights.insert(row_weights.end(), rollout.response_ids.size(), static_cast<float>(weights[i]));
+    row_weights.insert(row_weights.end(), rollout.response_ids.size(),
+                       static_cast<float>(weights[i]));
   }
   const auto num_rows = static_cast<int64_t>(sampled_ids.size());
   const int64_t k = num_rows > 0 ? static_cast<int64_t>(support_ids.size()) / num_rows : 0;
@@ -65,19 +74,23 @@ HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences, 
   return targets;
 }
 
-HeadTargets WithFullVocabulary(HeadTargets targets, const std::vector<const ScoredRollout*>& sequences,
+HeadTargets WithFullVocabulary(HeadTargets targets,
+                               const std::vector<const ScoredRollout*>& sequences,
                                int64_t vocab_size) {
   const int64_t num_rows = targets.sampled_ids_N.size(0);
   const at::Device device = targets.sampled_ids_N.device();
-  at::Tensor log_probs_NV = at::empty({num_rows, vocab_size}, at::TensorOptions().dtype(at::kFloat));
+  at::Tensor log_probs_NV =
+      at::empty({num_rows, vocab_size}, at::TensorOptions().dtype(at::kFloat));
   float* to = log_probs_NV.mutable_data_ptr<float>();
   for (const ScoredRollout* sequence : sequences) {
-    to = std::copy(sequence->scores.dense_log_probs.begin(), sequence->scores.dense_log_probs.end(), to);
+    to = std::copy(sequence->scores.dense_log_probs.begin(), sequence->scores.dense_log_probs.end(),
+                   to);
   }
-  targets.support_ids_Nk = at::arange(vocab_size, at::TensorOptions().dtype(at::kInt).device(device))
-                               .unsqueeze(0)
-                               .expand({num_rows, vocab_size})
-                               .contiguous();
+  targets.support_ids_Nk =
+      at::arange(vocab_size, at::TensorOptions().dtype(at::kInt).device(device))
+          .unsqueeze(0)
+          .expand({num_rows, vocab_size})
+          .contiguous();
   targets.teacher_log_probs_Nk = log_probs_NV.to(device);
   targets.teacher_log_tail_N = at::full({num_rows}, -std::numeric_limits<float>::infinity(),
                                         at::TensorOptions().dtype(at::kFloat).device(device));

@@ -14,13 +14,14 @@ namespace taopd {
 
 // Head targets of the response rows of the given sequences, on `device`. weights[i] weighs each row
 // of sequence i.
-HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences, const std::vector<double>& weights,
-                            at::Device device);
+HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences,
+                            const std::vector<double>& weights, at::Device device);
 
-// The same with the whole vocabulary as support, from the sequences' dense log-probs, which leave no
-// tail: [N, V] ids and log-probs.
-// REQUIRES: every sequence has dense_log_probs of `vocab_size` numbers a row.
-HeadTargets WithFullVocabulary(HeadTargets targets, const std::vector<const ScoredRollout*>& sequences,
+// The same with the whole vocabulary as support, from the sequences' dense log-probs, which leave
+// no tail: [N, V] ids and log-probs. REQUIRES: every sequence has dense_log_probs of `vocab_size`
+// numbers a row.
+HeadTargets WithFullVocabulary(HeadTargets targets,
+                               const std::vector<const ScoredRollout*>& sequences,
                                int64_t vocab_size);
 
 // Packed input (prompt and response but its last token) and the row of the pack that predicts each
@@ -29,7 +30,9 @@ struct StudentInput {
   PackedBatch batch;
   at::Tensor rows_N;  // int64
 };
-StudentInput MakeStudentInput(const std::vector<std::pair<const std::vector<int32_t>*, const std::vector<int32_t>*>>& sequences,
-                              at::Device device);
+StudentInput MakeStudentInput(
+    const std::vector<std::pair<const std::vector<int32_t>*, const std::vector<int32_t>*>>&
+        sequences,
+    at::Device device);
 
 }  // namespace taopd

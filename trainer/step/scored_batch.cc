@@ -5,13 +5,19 @@
 
 namespace taopd {
 
-ScoredBatch::ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name, int64_t size)
-    : teacher_(teacher), support_(support), name_(std::move(name)), items_(size), scored_(size, false),
+ScoredBatch::ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name,
+                         int64_t size)
+    : teacher_(teacher),
+      support_(support),
+      name_(std::move(name)),
+      items_(size),
+      scored_(size, false),
       num_generating_(size) {}
 
 std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine, TeacherClient* teacher,
                                                 std::vector<RolloutRequest> requests,
-                                                const SupportOptions& support, const std::string& name) {
+                                                const SupportOptions& support,
+                                                const std::string& name) {
   std::shared_ptr<ScoredBatch> batch(
       new ScoredBatch(teacher, support, name, static_cast<int64_t>(requests.size())));
   engine->Generate(std::move(requests), [batch](int64_t index, absl::StatusOr<Rollout> rollout) {
@@ -32,10 +38,12 @@ void ScoredBatch::OnRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
     items_[index].rollout = *std::move(rollout);
     ++num_scoring_;
   }
-  TeacherRequest request = MakeTeacherRequest(support_, items_[index].rollout, Concat(name_, "-", index));
-  teacher_->Score(std::move(request), [self = shared_from_this(), index](absl::StatusOr<TeacherScores> scores) {
-    self->OnScores(index, std::move(scores));
-  });
+  TeacherRequest request =
+      MakeTeacherRequest(support_, items_[index].rollout, Concat(name_, "-", index));
+  teacher_->Score(std::move(request),
+                  [self = shared_from_this(), index](absl::StatusOr<TeacherScores> scores) {
+                    self->OnScores(index, std::move(scores));
+                  });
 }
 
 void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> scores) {
@@ -51,9 +59,11 @@ void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> scores) 
   scored_[index] = true;
 }
 
-absl::Status ScoredBatch::WaitScored(int64_t begin, int64_t end, const std::function<absl::Status()>& on_wait) {
+absl::Status ScoredBatch::WaitScored(int64_t begin, int64_t end,
+                                     const std::function<absl::Status()>& on_wait) {
   auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !error_.ok() || std::all_of(scored_.begin() + begin, scored_.begin() + end, [](bool s) { return s; });
+    return !error_.ok() ||
+           std::all_of(scored_.begin() + begin, scored_.begin() + end, [](bool s) { return s; });
   };
   while (true) {
     {
@@ -72,7 +82,9 @@ void ScoredBatch::WaitGenerated() {
 
 void ScoredBatch::WaitIdle() {
   absl::MutexLock lock(&mutex_);
-  auto idle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_generating_ == 0 && num_scoring_ == 0; };
+  auto idle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return num_generating_ == 0 && num_scoring_ == 0;
+  };
   mutex_.Await(absl::Condition(&idle));
 }
 

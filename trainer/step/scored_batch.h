@@ -1,6 +1,6 @@
-// The bounded meeting point of rollout, scoring and training within one step: every finished rollout
-// goes to the teacher at once, and the step takes scored rollouts in prompt order, whatever the order of
-// arrival, so that results do not depend on timing.
+// The bounded meeting point of rollout, scoring and training within one step: every finished
+// rollout goes to the teacher at once, and the step takes scored rollouts in prompt order, whatever
+// the order of arrival, so that results do not depend on timing.
 //
 // Memory: one slot a rollout of the step; nothing of the next step enters before this one is done.
 // Threads: engine and client threads fill it; the training thread waits on it.
@@ -39,7 +39,8 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
 
  private:
-  ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name, int64_t size);
+  ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name,
+              int64_t size);
   void OnRollout(int64_t index, absl::StatusOr<Rollout> rollout);
   void OnScores(int64_t index, absl::StatusOr<TeacherScores> scores);
 
@@ -48,7 +49,8 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   const std::string name_;
 
   absl::Mutex mutex_;
-  std::vector<ScoredRollout> items_;  // item i is written by one callback at a time, read when scored
+  std::vector<ScoredRollout>
+      items_;  // item i is written by one callback at a time, read when scored
   std::vector<bool> scored_ ABSL_GUARDED_BY(mutex_);
   int64_t num_generating_ ABSL_GUARDED_BY(mutex_);
   int64_t num_scoring_ ABSL_GUARDED_BY(mutex_) = 0;

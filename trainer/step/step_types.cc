@@ -12,9 +12,10 @@ absl::StatusOr<Aggregation> ParseAggregation(const std::string& name) {
                          "\" is none of token-mean, seq-mean-token-mean, seq-mean-token-sum");
 }
 
-std::vector<double> SequenceWeights(Aggregation aggregation, const std::vector<int64_t>& response_lengths) {
-  const auto num_tokens =
-      static_cast<double>(std::accumulate(response_lengths.begin(), response_lengths.end(), int64_t{0}));
+std::vector<double> SequenceWeights(Aggregation aggregation,
+                                    const std::vector<int64_t>& response_lengths) {
+  const auto num_tokens = static_cast<double>(
+      std::accumulate(response_lengths.begin(), response_lengths.end(), int64_t{0}));
   const auto num_sequences = static_cast<double>(response_lengths.size());
   std::vector<double> weights;
   weights.reserve(response_lengths.size());

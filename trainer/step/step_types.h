@@ -22,10 +22,11 @@ absl::StatusOr<Aggregation> ParseAggregation(const std::string& name);
 
 // Weight of each response token of sequence i in the loss of a mini-batch of sequences with these
 // response lengths. The weights of a mini-batch do not depend on how it is cut into micro-batches.
-std::vector<double> SequenceWeights(Aggregation aggregation, const std::vector<int64_t>& response_lengths);
+std::vector<double> SequenceWeights(Aggregation aggregation,
+                                    const std::vector<int64_t>& response_lengths);
 
-// Cuts items 0..n-1 (tokens each) into consecutive runs of at most `budget_tokens`; an item longer than
-// the budget goes alone. Returns the end index of each run.
+// Cuts items 0..n-1 (tokens each) into consecutive runs of at most `budget_tokens`; an item longer
+// than the budget goes alone. Returns the end index of each run.
 std::vector<int64_t> MicroBatchEnds(const std::vector<int64_t>& tokens, int64_t budget_tokens);
 
 }  // namespace taopd

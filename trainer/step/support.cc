@@ -12,18 +12,22 @@ namespace {
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
-absl::Status CheckSizes(const SupportOptions& options, size_t num_rows, const TeacherScores& scores) {
+absl::Status CheckSizes(const SupportOptions& options, size_t num_rows,
+                        const TeacherScores& scores) {
   const auto top_k = static_cast<size_t>(options.teacher_top_k);
   const auto num_candidates = static_cast<size_t>(options.student_top_k);
   const bool dense = options.kind == SupportKind::kFullVocabulary;
-  const bool fits = scores.sampled_log_probs.size() == num_rows && scores.log_tail.size() == num_rows &&
-                    scores.ids.size() == num_rows * top_k && scores.log_probs.size() == num_rows * top_k &&
-                    scores.candidate_log_probs.size() == num_rows * num_candidates &&
-                    scores.candidate_log_tail.size() == (num_candidates > 0 ? num_rows : 0) &&
-                    (!dense || (num_rows > 0 && scores.dense_log_probs.size() % num_rows == 0 &&
-                                scores.dense_log_probs.size() / num_rows >= static_cast<size_t>(options.vocab_size)));
+  const bool fits =
+      scores.sampled_log_probs.size() == num_rows && scores.log_tail.size() == num_rows &&
+      scores.ids.size() == num_rows * top_k && scores.log_probs.size() == num_rows * top_k &&
+      scores.candidate_log_probs.size() == num_rows * num_candidates &&
+      scores.candidate_log_tail.size() == (num_candidates > 0 ? num_rows : 0) &&
+      (!dense ||
+       (num_rows > 0 && scores.dense_log_probs.size() % num_rows == 0 &&
+        scores.dense_log_probs.size() / num_rows >= static_cast<size_t>(options.vocab_size)));
   if (fits) return absl::OkStatus();
-  return DataLoss("got scores of ", scores.sampled_log_probs.size(), " rows for a response of ", num_rows, " tokens");
+  return DataLoss("got scores of ", scores.sampled_log_probs.size(), " rows for a response of ",
+                  num_rows, " tokens");
 }
 
 void ReduceToUnion(const SupportOptions& options, const Rollout& rollout, TeacherScores* scores) {
@@ -53,8 +57,9 @@ void ReduceToUnion(const SupportOptions& options, const Rollout& rollout, Teache
   scores->log_tail = std::move(scores->candidate_log_tail);
 }
 
-// The teacher's vocabulary may be larger: padding (Qwen2.5's heads have 151936 or 152064 rows for the
-// same tokens), which the student cannot say. What the teacher gives such an id belongs to its tail.
+// The teacher's vocabulary may be larger: padding (Qwen2.5's heads have 151936 or 152064 rows for
+// the same tokens), which the student cannot say. What the teacher gives such an id belongs to its
+// tail.
 absl::Status MoveBeyondVocabularyToTail(const SupportOptions& options, TeacherScores* scores) {
   const int64_t k = options.teacher_top_k;
   const auto num_rows = static_cast<int64_t>(scores->log_tail.size());
@@ -76,7 +81,8 @@ absl::Status MoveBeyondVocabularyToTail(const SupportOptions& options, TeacherSc
       ++scores->num_beyond_vocabulary;
     }
     if (k > 0 && num_kept == 0) {
-      return FailedPrecondition("all of the teacher's ", k, " most probable tokens are beyond the student's vocabulary of ",
+      return FailedPrecondition("all of the teacher's ", k,
+                                " most probable tokens are beyond the student's vocabulary of ",
                                 options.vocab_size, ", such as ", ids[0]);
     }
     std::fill(ids + num_kept, ids + k, -1);
@@ -98,11 +104,13 @@ void CutToVocabulary(int64_t vocab_size, TeacherScores* scores) {
 
 }  // namespace
 
-TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& rollout, std::string request_id) {
+TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& rollout,
+                                  std::string request_id) {
   TeacherRequest request;
   request.request_id = std::move(request_id);
   request.token_ids = rollout.prompt_ids;
-  request.token_ids.insert(request.token_ids.end(), rollout.response_ids.begin(), rollout.response_ids.end());
+  request.token_ids.insert(request.token_ids.end(), rollout.response_ids.begin(),
+                           rollout.response_ids.end());
   request.score_start = static_cast<int64_t>(rollout.prompt_ids.size());
   request.top_k = options.teacher_top_k;
   request.temperature = options.temperature;
@@ -113,7 +121,8 @@ TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& 
   return request;
 }
 
-absl::Status ReduceToSupport(const SupportOptions& options, const Rollout& rollout, TeacherScores* scores) {
+absl::Status ReduceToSupport(const SupportOptions& options, const Rollout& rollout,
+                             TeacherScores* scores) {
   TAOPD_RETURN_IF_ERROR(CheckSizes(options, rollout.response_ids.size(), *scores));
   TAOPD_RETURN_IF_ERROR(MoveBeyondVocabularyToTail(options, scores));
   switch (options.kind) {

@@ -31,7 +31,6 @@ struct SupportOptions {
   bool teacher_entropy = false;
   float temperature = 1.0f;  // the teacher's
   int64_t vocab_size = 0;    // the student's; every id of a support is below
-
 };
 
 // What the teacher is to say about a rollout's response.
@@ -40,11 +39,13 @@ TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& 
                                   std::string request_id);
 
 // Turns the reply to that request into the support's scores: top_k = k, ids, log_probs and log_tail
-// are those of the support; candidates are used up. A row that has fewer tokens is filled with id -1 and log-prob -inf at its end, which the head skips. For the full vocabulary, these are
-// the teacher's top-k, and dense_log_probs [R, V] has what the teacher says of the student's ids.
-// An id beyond the student's vocabulary (padding of the teacher's) leaves its row, its probability goes
-// to the tail, and num_beyond_vocabulary counts it. DATA_LOSS when the reply's arrays do not fit the
-// rollout, FAILED_PRECONDITION when a row has nothing but such ids.
-absl::Status ReduceToSupport(const SupportOptions& options, const Rollout& rollout, TeacherScores* scores);
+// are those of the support; candidates are used up. A row that has fewer tokens is filled with id
+// -1 and log-prob -inf at its end, which the head skips. For the full vocabulary, these are the
+// teacher's top-k, and dense_log_probs [R, V] has what the teacher says of the student's ids. An id
+// beyond the student's vocabulary (padding of the teacher's) leaves its row, its probability goes
+// to the tail, and num_beyond_vocabulary counts it. DATA_LOSS when the reply's arrays do not fit
+// the rollout, FAILED_PRECONDITION when a row has nothing but such ids.
+absl::Status ReduceToSupport(const SupportOptions& options, const Rollout& rollout,
+                             TeacherScores* scores);
 
 }  // namespace taopd

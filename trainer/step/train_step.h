@@ -2,8 +2,8 @@
 // Train reads top to bottom like the algorithm.
 //
 // Owns nothing; not thread-safe. Everything a step needs is given, so a step is a pure function of
-// (weights, optimizer state, prompts, step number) on the CPU, bit for bit, whatever the order in which
-// rollouts and scores arrive.
+// (weights, optimizer state, prompts, step number) on the CPU, bit for bit, whatever the order in
+// which rollouts and scores arrive.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ struct StepContext {
   AdamW* optimizer = nullptr;
   RolloutEngine* rollout_engine = nullptr;
   TeacherClient* teacher = nullptr;
-  HeadOptions head;                       // objective, temperature, workspace
+  HeadOptions head;  // objective, temperature, workspace
   Aggregation aggregation = Aggregation::kTokenMean;
   Clock* clock = Clock::Real();
   // Runs about once a second while the step waits for scores; an error from it abandons the step.
@@ -38,9 +38,9 @@ struct StepContext {
 };
 
 struct StepResult {
-  Metrics metrics;                 // by the names of metrics.jsonl
-  int64_t num_skipped_updates = 0; // non-finite loss or gradients
-  std::vector<Rollout> rollouts;   // [prompts * n], for accuracy and samples
+  Metrics metrics;                  // by the names of metrics.jsonl
+  int64_t num_skipped_updates = 0;  // non-finite loss or gradients
+  std::vector<Rollout> rollouts;    // [prompts * n], for accuracy and samples
 };
 
 // A failed step: whether it had already changed the weights (then the state is between two
@@ -50,10 +50,11 @@ struct StepFailure {
   bool weights_changed = false;
 };
 
-// Trains on `prompts` as step number `step` (0-based) with learning rate `lr`. On failure *failure is
-// filled and the result is empty.
+// Trains on `prompts` as step number `step` (0-based) with learning rate `lr`. On failure *failure
+// is filled and the result is empty.
 std::optional<StepResult> Train(const StepContext& context, int64_t step, double lr,
-                                const std::vector<const PromptRecord*>& prompts, StepFailure* failure);
+                                const std::vector<const PromptRecord*>& prompts,
+                                StepFailure* failure);
 
 // The rollouts a step asks for: n per prompt, seeds named by (run.seed, step, prompt, sample).
 std::vector<RolloutRequest> MakeRolloutRequests(const TrainConfig& config, int64_t step,
@@ -62,20 +63,21 @@ std::vector<RolloutRequest> MakeRolloutRequests(const TrainConfig& config, int64
 // Whose tokens the configuration's objective compares, and how many.
 SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size);
 
-// Loss and gradients of scored sequences [begin, end): forward, fused head, backward. weights[i - begin]
-// weighs each response row of sequence i. Gradients go to the parameters' .grad. Row metrics are those
-// of the support; where that is the whole vocabulary, those of the teacher's top-k, in a second pass.
+// Loss and gradients of scored sequences [begin, end): forward, fused head, backward. weights[i -
+// begin] weighs each response row of sequence i. Gradients go to the parameters' .grad. Row metrics
+// are those of the support; where that is the whole vocabulary, those of the teacher's top-k, in a
+// second pass.
 struct RowSums {
-  double loss = 0;               // sum over rows, unweighted
-  double weighted_loss = 0;      // what is minimised
+  double loss = 0;           // sum over rows, unweighted
+  double weighted_loss = 0;  // what is minimised
   double head_metrics[kNumHeadMetrics] = {};
   double term_loss[kMaxObjectiveTerms] = {};  // weighted
-  double behavior_gap = 0;       // sum of behavior log-prob minus log p(y)
-  double shared = 0;             // of a union: tokens of the teacher that are the student's, too
-  double ta_loss = 0;            // of ta_opd on the teacher's top-k, where the loss has the whole vocabulary
+  double behavior_gap = 0;                    // sum of behavior log-prob minus log p(y)
+  double shared = 0;   // of a union: tokens of the teacher that are the student's, too
+  double ta_loss = 0;  // of ta_opd on the teacher's top-k, where the loss has the whole vocabulary
   int64_t num_rows = 0;
 };
-void ForwardBackward(Decoder* student, const HeadOptions& head, const ScoredBatch& batch, int64_t begin, int64_t end,
-                     const std::vector<double>& weights, RowSums* sums);
+void ForwardBackward(Decoder* student, const HeadOptions& head, const ScoredBatch& batch,
+                     int64_t begin, int64_t end, const std::vector<double>& weights, RowSums* sums);
 
 }  // namespace taopd

@@ -60,7 +60,6 @@ v1::ScoreRequest ToProto(const TeacherRequest& request, const TeacherInfo& info)
   return proto;
 }
 
-
 // A message above the limit fails in the same way each time, though gRPC gives it the code of a
 // full queue; its text is the only sign.
 bool IsMessageTooLarge(const grpc::Status& status) {

@@ -46,10 +46,10 @@ struct TeacherRequest {
 // R = P - score_start rows; see proto/taopd/v1/teacher.proto.
 struct TeacherScores {
   int32_t top_k = 0;
-  std::vector<int32_t> ids;              // [R, k]
-  std::vector<float> log_probs;          // [R, k]
-  std::vector<float> log_tail;           // [R]
-  std::vector<float> sampled_log_probs;  // [R]
+  std::vector<int32_t> ids;                // [R, k]
+  std::vector<float> log_probs;            // [R, k]
+  std::vector<float> log_tail;             // [R]
+  std::vector<float> sampled_log_probs;    // [R]
   std::vector<float> entropy;              // [R], where asked for
   std::vector<float> candidate_log_probs;  // [R, M]
   std::vector<float> candidate_log_tail;   // [R] outside of ids and candidates, when M > 0

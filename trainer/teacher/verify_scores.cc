@@ -238,8 +238,8 @@ absl::Status VerifyTeacherScores(const TeacherScores& scores, const TeacherReque
   const int64_t dense = request.dense ? info.head_vocab_size : 0;
   TAOPD_RETURN_IF_ERROR(
       VerifyCount("candidate_logprobs", scores.candidate_log_probs.size(), num_rows * m));
-  TAOPD_RETURN_IF_ERROR(VerifyCount("candidate_log_tail", scores.candidate_log_tail.size(),
-                                    m > 0 ? num_rows : 0));
+  TAOPD_RETURN_IF_ERROR(
+      VerifyCount("candidate_log_tail", scores.candidate_log_tail.size(), m > 0 ? num_rows : 0));
   TAOPD_RETURN_IF_ERROR(
       VerifyCount("dense_logprobs", scores.dense_log_probs.size(), num_rows * dense));
   TAOPD_RETURN_IF_ERROR(
@@ -263,7 +263,8 @@ absl::Status VerifyTeacherScores(const TeacherScores& scores, const TeacherReque
     TAOPD_RETURN_IF_ERROR(VerifySampled(row));
     if (m > 0) TAOPD_RETURN_IF_ERROR(VerifyCandidates(row));
     if (request.dense) TAOPD_RETURN_IF_ERROR(VerifyDense(row));
-    if (request.entropy && !(scores.entropy[r] >= 0 && scores.entropy[r] <= max_entropy + kLogProbSlack)) {
+    if (request.entropy &&
+        !(scores.entropy[r] >= 0 && scores.entropy[r] <= max_entropy + kLogProbSlack)) {
       return BadRow(row, "entropy ", scores.entropy[r], " is outside [0, ", max_entropy, "]");
     }
   }

@@ -12,8 +12,8 @@ namespace taopd {
 inline constexpr float kLogProbSlack = 1e-3f;
 inline constexpr double kMassSlack = 1e-3;
 
-// Bytes of the arrays of a reply with `num_rows` rows to a request that asks for what `request` does
-// (its tokens do not matter).
+// Bytes of the arrays of a reply with `num_rows` rows to a request that asks for what `request`
+// does (its tokens do not matter).
 int64_t ScoreReplyBytes(const TeacherRequest& request, int64_t num_rows, const TeacherInfo& info);
 
 // INVALID_ARGUMENT when the request exceeds a limit of the teacher, or is malformed.

@@ -75,7 +75,7 @@ enum ObjectiveNeeds : uint32_t {
   X(kFull, "full", Full, kNeedsSupport | kNeedsFullVocabulary,                                  \
     "Full-vocabulary OPD (paper, Preliminaries): the exact reverse KL. Needs the teacher's "    \
     "log-prob of every token: for small vocabularies.")                                         \
-  X(kNormalized, "normalized", Normalized, kNeedsSupport | kNoDenseGradient,                                       \
+  X(kNormalized, "normalized", Normalized, kNeedsSupport | kNoDenseGradient,                    \
     "Normalized top-k OPD (paper, Compared Methods): reverse KL of both distributions "         \
     "renormalised on the support. Blind to the tail, which grows; a baseline.")                 \
   X(kUnnormalized, "unnormalized", Unnormalized, kNeedsSupport,                                 \
@@ -101,7 +101,7 @@ enum ObjectiveNeeds : uint32_t {
   X(kVopd, "vopd", Vopd, kNeedsSupport | kNeedsTeacherSampled | kScoreFunction,                 \
     "sampled_token with the normalized loss as baseline (no gradient through it): less "        \
     "variance where the support holds most of the mass.")                                       \
-  X(kForwardKl, "forward_kl", ForwardKl, kNeedsSupport | kNoDenseGradient,                                         \
+  X(kForwardKl, "forward_kl", ForwardKl, kNeedsSupport | kNoDenseGradient,                      \
     "Forward KL of both distributions renormalised on the support: covers the teacher's "       \
     "modes; blind to the tail.")                                                                \
   X(kEntropyAware, "entropy_aware", EntropyAware,                                               \

@@ -3,11 +3,11 @@
 //
 //   step_profile_bench CONFIG.json DTYPE NUM_LAYERS NUM_SEQUENCES LENGTH REPEAT
 //
-// Prints one JSON object: milliseconds of processor time (all threads together, which other programs
-// on the machine do not change much) of one step by phase and part, the median of REPEAT after a
-// warm-up, and `step_ms` of steps without the measurement. A part is a user scope of LibTorch's
-// record_function ("taopd::norm"); the backward pass of an operation is counted with the scope that
-// its forward pass ran in, by its sequence number.
+// Prints one JSON object: milliseconds of processor time (all threads together, which other
+// programs on the machine do not change much) of one step by phase and part, the median of REPEAT
+// after a warm-up, and `step_ms` of steps without the measurement. A part is a user scope of
+// LibTorch's record_function ("taopd::norm"); the backward pass of an operation is counted with the
+// scope that its forward pass ran in, by its sequence number.
 #include <ATen/Parallel.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
@@ -85,7 +85,8 @@ Recorder* recorder = nullptr;  // of the one thread that trains; callbacks have 
 
 bool IsPart(const at::RecordFunction& fn) {
   return fn.scope() == at::RecordScope::BACKWARD_FUNCTION ||
-         (fn.scope() == at::RecordScope::USER_SCOPE && std::string(fn.name()).rfind(kScopePrefix, 0) == 0);
+         (fn.scope() == at::RecordScope::USER_SCOPE &&
+          std::string(fn.name()).rfind(kScopePrefix, 0) == 0);
 }
 
 std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& fn) {
@@ -202,7 +203,8 @@ void Run(const std::vector<std::string>& arguments) {
     for (const auto& [part, ms] : of_step.TakeMs()) part_ms[part].push_back(ms);
   }
   int64_t num_parameters = 0;
-  for (const auto& [name, parameter] : problem.student->Parameters()) num_parameters += parameter.numel();
+  for (const auto& [name, parameter] : problem.student->Parameters())
+    num_parameters += parameter.numel();
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   nlohmann::ordered_json result;
@@ -222,7 +224,8 @@ void Run(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() != 6) {
-    std::cerr << "usage: step_profile_bench CONFIG.json DTYPE NUM_LAYERS NUM_SEQUENCES LENGTH REPEAT\n";
+    std::cerr
+        << "usage: step_profile_bench CONFIG.json DTYPE NUM_LAYERS NUM_SEQUENCES LENGTH REPEAT\n";
     return 1;
   }
   taopd::Run(arguments);

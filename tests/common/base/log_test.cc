@@ -6,8 +6,9 @@ namespace taopd {
 namespace {
 
 TEST(Log, FieldsAreKeyValuePairs) {
-  EXPECT_EQ(FormatLogLine("step done", {{"step", 12}, {"loss", 0.5}, {"ok", true}, {"name", "a/b"}}),
-            "step done step=12 loss=0.5 ok=true name=a/b");
+  EXPECT_EQ(
+      FormatLogLine("step done", {{"step", 12}, {"loss", 0.5}, {"ok", true}, {"name", "a/b"}}),
+      "step done step=12 loss=0.5 ok=true name=a/b");
 }
 
 TEST(Log, ClientTextCannotForgeALine) {

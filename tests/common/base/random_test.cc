@@ -27,7 +27,8 @@ TEST(RandomStream, PositionIsTheWholeState) {
 TEST(RandomStream, NamesGiveDifferentStreams) {
   std::set<uint64_t> seeds;
   for (uint64_t step = 0; step < 100; ++step) {
-    for (uint64_t sample = 0; sample < 100; ++sample) seeds.insert(DeriveSeed(1, "rollout", {step, sample}));
+    for (uint64_t sample = 0; sample < 100; ++sample)
+      seeds.insert(DeriveSeed(1, "rollout", {step, sample}));
   }
   seeds.insert(DeriveSeed(1, "data", {0, 0}));
   seeds.insert(DeriveSeed(2, "rollout", {0, 0}));

@@ -53,7 +53,9 @@ absl::Status Read(const std::string& text, Config* config) {
 
 TEST(YamlSettings, SetsWhatIsNamedAndKeepsTheRest) {
   Config config;
-  ASSERT_OK(Read("name: a b\nresume: true\nfiles: [x, y]\noptimizer:\n  lr: 5e-4\n  betas: [0.9, 1]\n", &config));
+  ASSERT_OK(
+      Read("name: a b\nresume: true\nfiles: [x, y]\noptimizer:\n  lr: 5e-4\n  betas: [0.9, 1]\n",
+           &config));
   EXPECT_EQ(config.name, "a b");
   EXPECT_TRUE(config.resume);
   EXPECT_EQ(config.files, (std::vector<std::string>{"x", "y"}));
@@ -73,11 +75,12 @@ TEST(YamlSettings, UnknownKeyNamesLineAndNearest) {
 }
 
 TEST(YamlSettings, WrongTypesAreRefused) {
-  for (const char* text : {"resume: 1", "resume: \"true\"", "optimizer: {warmup_steps: 1.5}",
-                           "optimizer: {warmup_steps: 1e3}", "optimizer: {warmup_steps: \"5\"}",
-                           "optimizer: {warmup_steps: 99999999999999999999}", "optimizer: {lr: abc}",
-                           "optimizer: {lr: 1x}", "optimizer: {lr: }", "files: x", "files: [[x]]", "name: [a]",
-                           "optimizer: 5", "- a", "optimizer: {lr: inf}", "optimizer: {betas: [a]}"}) {
+  for (const char* text :
+       {"resume: 1", "resume: \"true\"", "optimizer: {warmup_steps: 1.5}",
+        "optimizer: {warmup_steps: 1e3}", "optimizer: {warmup_steps: \"5\"}",
+        "optimizer: {warmup_steps: 99999999999999999999}", "optimizer: {lr: abc}",
+        "optimizer: {lr: 1x}", "optimizer: {lr: }", "files: x", "files: [[x]]", "name: [a]",
+        "optimizer: 5", "- a", "optimizer: {lr: inf}", "optimizer: {betas: [a]}"}) {
     Config config;
     EXPECT_EQ(Read(text, &config).code(), absl::StatusCode::kInvalidArgument) << text;
   }
@@ -85,10 +88,12 @@ TEST(YamlSettings, WrongTypesAreRefused) {
 
 TEST(YamlSettings, DamagedTextIsRefusedWithItsLine) {
   Config config;
-  EXPECT_ERROR(Read("name: a\nname: b\n", &config), absl::StatusCode::kInvalidArgument, "c.yaml:2: name is given twice");
+  EXPECT_ERROR(Read("name: a\nname: b\n", &config), absl::StatusCode::kInvalidArgument,
+               "c.yaml:2: name is given twice");
   EXPECT_ERROR(Read("name: [a\n", &config), absl::StatusCode::kInvalidArgument, "not YAML");
   EXPECT_OK(Read("", &config));
-  EXPECT_ERROR(ReadYamlFile("/nowhere.yaml", DescribeSettings(config)), absl::StatusCode::kNotFound, "/nowhere.yaml");
+  EXPECT_ERROR(ReadYamlFile("/nowhere.yaml", DescribeSettings(config)), absl::StatusCode::kNotFound,
+               "/nowhere.yaml");
 }
 
 TEST(YamlSettings, WrittenTextReadsBackUnchanged) {
@@ -130,14 +135,19 @@ TEST(YamlSettings, ListsOfSections) {
 
   EXPECT_ERROR(Read("name: x\nterms: [{nam: a}]\n", &config), absl::StatusCode::kInvalidArgument,
                "c.yaml:2: terms: [0]:2: unknown key \"nam\" (did you mean \"name\"?)");
-  EXPECT_ERROR(Read("terms: [a]", &config), absl::StatusCode::kInvalidArgument, "[0]: a section is expected");
-  EXPECT_ERROR(Read("terms: a", &config), absl::StatusCode::kInvalidArgument, "a list of sections is expected");
-  EXPECT_ERROR(Read("terms: {name: a}", &config), absl::StatusCode::kInvalidArgument, "a list of sections is expected");
-  EXPECT_ERROR(Read("terms: [{weight: x}]", &config), absl::StatusCode::kInvalidArgument, "\"x\" is not a number");
+  EXPECT_ERROR(Read("terms: [a]", &config), absl::StatusCode::kInvalidArgument,
+               "[0]: a section is expected");
+  EXPECT_ERROR(Read("terms: a", &config), absl::StatusCode::kInvalidArgument,
+               "a list of sections is expected");
+  EXPECT_ERROR(Read("terms: {name: a}", &config), absl::StatusCode::kInvalidArgument,
+               "a list of sections is expected");
+  EXPECT_ERROR(Read("terms: [{weight: x}]", &config), absl::StatusCode::kInvalidArgument,
+               "\"x\" is not a number");
   ASSERT_OK(Read("terms: [{name: a}, {weight: -1}]", &config));
   EXPECT_ERROR(CheckSettings(DescribeSettings(config)), absl::StatusCode::kInvalidArgument,
                "terms[1]: weight = -1.0: must be more than 0");
-  EXPECT_THAT(SettingsReference(DescribeSettings(config)), HasSubstr("| `terms[].weight` | number | `1.0` | Factor. |"));
+  EXPECT_THAT(SettingsReference(DescribeSettings(config)),
+              HasSubstr("| `terms[].weight` | number | `1.0` | Factor. |"));
 }
 
 TEST(Settings, ChecksNameThePathAndTheValue) {
@@ -147,7 +157,8 @@ TEST(Settings, ChecksNameThePathAndTheValue) {
                "optimizer.lr = -1.0: must be at least 0");
   config.optimizer.lr = 1;
   config.optimizer.schedule = "linea";
-  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), absl::StatusCode::kInvalidArgument, "did you mean \"linear\"?");
+  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), absl::StatusCode::kInvalidArgument,
+               "did you mean \"linear\"?");
 }
 
 TEST(Settings, OverridesWinAndAreChecked) {
@@ -161,8 +172,10 @@ TEST(Settings, OverridesWinAndAreChecked) {
   EXPECT_EQ(config.files.size(), 2u);
   EXPECT_OK(ApplyOverride("name=", table));
   EXPECT_EQ(config.name, "");
-  EXPECT_ERROR(ApplyOverride("optimizer.l=1", table), absl::StatusCode::kInvalidArgument, "optimizer.l");
-  EXPECT_ERROR(ApplyOverride("optimizer.lr", table), absl::StatusCode::kInvalidArgument, "section.key=value");
+  EXPECT_ERROR(ApplyOverride("optimizer.l=1", table), absl::StatusCode::kInvalidArgument,
+               "optimizer.l");
+  EXPECT_ERROR(ApplyOverride("optimizer.lr", table), absl::StatusCode::kInvalidArgument,
+               "section.key=value");
 }
 
 TEST(Settings, FlagsComeFromTheDeclarations) {
@@ -193,7 +206,8 @@ TEST(Settings, ReferenceListsEverySetting) {
   Config config;
   const SettingTable table = DescribeSettings(config);
   const std::string reference = SettingsReference(table);
-  for (const Setting& setting : table.settings()) EXPECT_THAT(reference, HasSubstr("`" + setting.path + "`"));
+  for (const Setting& setting : table.settings())
+    EXPECT_THAT(reference, HasSubstr("`" + setting.path + "`"));
 }
 
 }  // namespace

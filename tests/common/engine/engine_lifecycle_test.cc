@@ -36,7 +36,7 @@ class EngineLifecycleTest : public ::testing::Test {
   }
 
   std::shared_ptr<MarkovDecoder> decoder_ = std::make_shared<MarkovDecoder>(16);
-  ResultBox box_;       // these two outlive the engine
+  ResultBox box_;  // these two outlive the engine
   ManualClock clock_;
   std::unique_ptr<InferenceEngine> engine_;
 };

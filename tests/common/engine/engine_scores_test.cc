@@ -49,7 +49,8 @@ void ExpectScores(const ScoreRows& rows, const InferenceRequest& request,
   ASSERT_EQ(rows.entropy.size(), static_cast<size_t>(params.entropy ? num_rows : 0));
   ASSERT_EQ(rows.candidate_log_probs.size(), static_cast<size_t>(num_rows * m));
   ASSERT_EQ(rows.candidate_log_tail.size(), static_cast<size_t>(m > 0 ? num_rows : 0));
-  ASSERT_EQ(rows.dense_log_probs.size(), static_cast<size_t>(params.dense ? num_rows * vocab_size : 0));
+  ASSERT_EQ(rows.dense_log_probs.size(),
+            static_cast<size_t>(params.dense ? num_rows * vocab_size : 0));
   ASSERT_EQ(rows.log_support_mass.size(), static_cast<size_t>(params.support_stats ? num_rows : 0));
   ASSERT_EQ(rows.log_sum_exp.size(), static_cast<size_t>(params.support_stats ? num_rows : 0));
 

@@ -59,11 +59,13 @@ TEST(ParseJson, LimitsTheNumberOfValues) {
 }
 
 TEST(ParseOrderedJson, KeepsTheOrderUnderTheSameLimits) {
-  ASSERT_OK_AND_ASSIGN(const auto value, ParseOrderedJson(R"({"z":1,"a":{"y":[2,{"c":3,"b":4}],"x":null}})", "t"));
+  ASSERT_OK_AND_ASSIGN(const auto value,
+                       ParseOrderedJson(R"({"z":1,"a":{"y":[2,{"c":3,"b":4}],"x":null}})", "t"));
   EXPECT_EQ(value.dump(), R"({"z":1,"a":{"y":[2,{"c":3,"b":4}],"x":null}})");
   EXPECT_ERROR(ParseOrderedJson(R"({"b":1,"a":2,"b":3})", "t"), kInvalid, "duplicate key \"b\"");
   std::string many = "{";
-  for (size_t i = 0; i <= kMaxOrderedJsonKeys; ++i) many += Concat(i == 0 ? "" : ",", "\"", i, "\":0");
+  for (size_t i = 0; i <= kMaxOrderedJsonKeys; ++i)
+    many += Concat(i == 0 ? "" : ",", "\"", i, "\":0");
   EXPECT_ERROR(ParseOrderedJson(many + "}", "t"), kInvalid, "more than the limit of 10000 keys");
   EXPECT_OK(ParseJson(many + "}", "t"));
 }

@@ -10,16 +10,17 @@ namespace taopd {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
 using testing::ReadFile;
 using testing::SharedData;
 using testing::SourcePath;
 using testing::TempDir;
 using testing::WriteFile;
-using ::testing::HasSubstr;
 
 std::string Golden(const std::string& name) { return SourcePath("tests/common/io/golden/" + name); }
 
-absl::StatusOr<std::vector<Json>> ReadAll(const std::string& path, const std::vector<std::string>& columns = {},
+absl::StatusOr<std::vector<Json>> ReadAll(const std::string& path,
+                                          const std::vector<std::string>& columns = {},
                                           const ParquetOptions& options = {}) {
   TAOPD_ASSIGN_OR_RETURN(auto reader, ParquetReader::Open(path, options));
   std::vector<Json> rows;
@@ -32,7 +33,8 @@ absl::StatusOr<std::vector<Json>> ReadAll(const std::string& path, const std::ve
 }
 
 // What Python reads, restricted to the columns.
-std::vector<Json> PythonRows(const std::string& name, const std::vector<std::string>& columns = {}) {
+std::vector<Json> PythonRows(const std::string& name,
+                             const std::vector<std::string>& columns = {}) {
   std::vector<Json> rows;
   std::ifstream lines(Golden(name));
   for (std::string line; std::getline(lines, line);) {
@@ -58,52 +60,61 @@ TEST(ParquetTest, RowsAreWhatPythonReads) {
 }
 
 TEST(ParquetTest, EveryTypeAndNulls) {
-  const std::vector<std::string> columns = {"flag", "i8",      "u64",  "i64",   "f32",  "f64",   "text",
-                                            "category", "nothing", "list", "lists", "pair", "struct"};
+  const std::vector<std::string> columns = {"flag",  "i8",   "u64",      "i64",     "f32",
+                                            "f64",   "text", "category", "nothing", "list",
+                                            "lists", "pair", "struct"};
   ASSERT_OK_AND_ASSIGN(const auto rows, ReadAll(Golden("types.parquet"), columns));
   EXPECT_EQ(rows, PythonRows("types.parquet.jsonl", columns));
   EXPECT_EQ(rows[1]["u64"].get<uint64_t>(), UINT64_MAX);
 }
 
 TEST(ParquetTest, ATypeThatIsNotReadIsNamed) {
-  EXPECT_ERROR(ReadAll(Golden("types.parquet")), absl::StatusCode::kInvalidArgument, "column \"when\" has the type timestamp");
+  EXPECT_ERROR(ReadAll(Golden("types.parquet")), absl::StatusCode::kInvalidArgument,
+               "column \"when\" has the type timestamp");
   EXPECT_OK(ReadAll(Golden("types.parquet"), {"text"}));  // not asked for, not decoded
 }
 
 TEST(ParquetTest, FieldsAndColumns) {
   ASSERT_OK_AND_ASSIGN(const auto reader, ParquetReader::Open(Golden("verl.parquet")));
   EXPECT_EQ(reader->num_rows(), 7);
-  EXPECT_EQ(reader->fields(), (std::vector<std::string>{"data_source", "prompt", "ability", "reward_model.ground_truth",
-                                                        "reward_model.style", "extra_info.index", "extra_info.split"}));
-  ASSERT_OK_AND_ASSIGN(const auto rows, ReadAll(Golden("verl.parquet"), {"reward_model.ground_truth", "prompt", "answer"}));
+  EXPECT_EQ(reader->fields(), (std::vector<std::string>{
+                                  "data_source", "prompt", "ability", "reward_model.ground_truth",
+                                  "reward_model.style", "extra_info.index", "extra_info.split"}));
+  ASSERT_OK_AND_ASSIGN(const auto rows, ReadAll(Golden("verl.parquet"),
+                                                {"reward_model.ground_truth", "prompt", "answer"}));
   EXPECT_EQ(rows[3].size(), 2u);
   EXPECT_EQ(rows[3]["reward_model"].dump(), R"({"ground_truth":"6"})");
-  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"answer", "promp"}), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"answer", "promp"}),
+               absl::StatusCode::kInvalidArgument,
                "has none of the columns \"answer\", \"promp\"; it has \"data_source\", \"prompt\"");
 }
 
 TEST(ParquetTest, AnErrorOfTheRowIsPlaced) {
   ASSERT_OK_AND_ASSIGN(const auto reader, ParquetReader::Open(Golden("verl.parquet")));
   int64_t calls = 0;
-  EXPECT_ERROR(reader->ForEachRow({}, [&](const Json&, int64_t row) {
-    ++calls;
-    return row == 5 ? InvalidArgument("no good") : absl::OkStatus();
-  }), absl::StatusCode::kInvalidArgument, "verl.parquet: row 5: no good");
+  EXPECT_ERROR(reader->ForEachRow({},
+                                  [&](const Json&, int64_t row) {
+                                    ++calls;
+                                    return row == 5 ? InvalidArgument("no good") : absl::OkStatus();
+                                  }),
+               absl::StatusCode::kInvalidArgument, "verl.parquet: row 5: no good");
   EXPECT_EQ(calls, 5);
 }
 
 TEST(ParquetTest, Limits) {
   ParquetOptions options;
   options.max_row_values = 6;
-  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"prompt"}, options), absl::StatusCode::kResourceExhausted,
+  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"prompt"}, options),
+               absl::StatusCode::kResourceExhausted,
                "row 1: column \"prompt\": more than the limit of 6 values");
   options = {};
   options.max_row_bytes = 20;
-  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"prompt"}, options), absl::StatusCode::kResourceExhausted,
-               "more than the limit of 20 bytes");
+  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"prompt"}, options),
+               absl::StatusCode::kResourceExhausted, "more than the limit of 20 bytes");
   options = {};
   options.max_decoded_bytes = 1000;
-  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"prompt"}, options), absl::StatusCode::kResourceExhausted, "verl.parquet");
+  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"prompt"}, options),
+               absl::StatusCode::kResourceExhausted, "verl.parquet");
 }
 
 TEST(ParquetTest, FilesThatAreNotParquet) {
@@ -145,14 +156,22 @@ TEST(ParquetTest, SeededMutations) {
       for (uint64_t change = 0; change <= random.NextBelow(4); ++change) {
         const size_t at = random.NextBelow(bytes.size());
         switch (random.NextBelow(3)) {
-          case 0: bytes[at] = static_cast<char>(random.NextU32()); break;
-          case 1: bytes[at] ^= static_cast<char>(1u << random.NextBelow(8)); break;
-          default: bytes.erase(at, random.NextBelow(16)); break;
+          case 0:
+            bytes[at] = static_cast<char>(random.NextU32());
+            break;
+          case 1:
+            bytes[at] ^= static_cast<char>(1u << random.NextBelow(8));
+            break;
+          default:
+            bytes.erase(at, random.NextBelow(16));
+            break;
         }
         if (bytes.empty()) bytes = "x";
       }
       WriteFile(dir.File("mutant"), bytes);
-      const auto rows = ReadAll(dir.File("mutant"), {"prompt", "reward_model", "text", "struct", "lists", "category"}, options);
+      const auto rows =
+          ReadAll(dir.File("mutant"),
+                  {"prompt", "reward_model", "text", "struct", "lists", "category"}, options);
       if (rows.ok()) continue;
       ++num_errors;
       EXPECT_THAT(std::string(rows.status().message()), HasSubstr("mutant"));
@@ -162,10 +181,13 @@ TEST(ParquetTest, SeededMutations) {
 }
 
 TEST(ParquetTest, ThePublishedFiles) {
-  if (SharedData("dapo-math-17k-processed.parquet").empty()) GTEST_SKIP() << "shared data is absent";
+  if (SharedData("dapo-math-17k-processed.parquet").empty())
+    GTEST_SKIP() << "shared data is absent";
   const std::vector<std::string> columns = {"prompt", "reward_model.ground_truth", "data_source"};
-  for (const auto& [name, size] : {std::pair<const char*, size_t>{"dapo-math-17k-processed.parquet", 17917},
-                                   {"valid_math500.parquet", 500}, {"valid_without_mmlu_pro.parquet", 2762}}) {
+  for (const auto& [name, size] :
+       {std::pair<const char*, size_t>{"dapo-math-17k-processed.parquet", 17917},
+        {"valid_math500.parquet", 500},
+        {"valid_without_mmlu_pro.parquet", 2762}}) {
     ASSERT_OK_AND_ASSIGN(const auto rows, ReadAll(SharedData(name), columns));
     ASSERT_EQ(rows.size(), size) << name;
     for (const Json& row : rows) {

@@ -22,7 +22,8 @@ ordered_json UserSays(const std::string& text) {
 // Shows what a template is given.
 constexpr char kShowAll[] =
     "{{ bos_token }}{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
-    "{% if tools %}T{{ tools|length }}{% endif %}{% if documents %}D{{ documents|length }}{% endif %}"
+    "{% if tools %}T{{ tools|length }}{% endif %}{% if documents %}D{{ documents|length }}{% endif "
+    "%}"
     "{% if tools is defined and tools is none %}N{% endif %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}{{ x }}{{ eos_token }}";
 
@@ -31,7 +32,8 @@ class ChatTemplateTest : public ::testing::Test {
   void WriteConfig(const ordered_json& config) {
     testing::WriteFile(dir_.File("tokenizer_config.json"), config.dump());
   }
-  absl::StatusOr<std::string> Render(const ordered_json& messages, const ChatOptions& options = {}) {
+  absl::StatusOr<std::string> Render(const ordered_json& messages,
+                                     const ChatOptions& options = {}) {
     TAOPD_ASSIGN_OR_RETURN(const ChatTemplate chat, ChatTemplate::Load(dir_.path()));
     TAOPD_ASSIGN_OR_RETURN(const auto rendering, chat.Render(messages, options));
     return rendering.text;
@@ -58,9 +60,10 @@ TEST_F(ChatTemplateTest, FilesInTransformersOrder) {
   EXPECT_EQ(Render(UserSays("hi")).status().code(), absl::StatusCode::kNotFound);
   testing::WriteFile(dir_.File("chat_template.json"), R"({"chat_template": "legacy"})");
   EXPECT_EQ(*Render(UserSays("hi")), "legacy");
-  WriteConfig({{"chat_template", {{{"name", "default"}, {"template", "plain"}},
-                                  {{"name", "tool_use"}, {"template", "tools"}},
-                                  {{"name", "rag"}, {"template", "documents"}}}}});
+  WriteConfig({{"chat_template",
+                {{{"name", "default"}, {"template", "plain"}},
+                 {{"name", "tool_use"}, {"template", "tools"}},
+                 {{"name", "rag"}, {"template", "documents"}}}}});
   ChatOptions with_tools;
   with_tools.tools = ordered_json::array();
   EXPECT_EQ(*Render(UserSays("hi")), "plain");
@@ -89,7 +92,8 @@ TEST_F(ChatTemplateTest, ContinueFinalMessage) {
   EXPECT_EQ(*Render(ordered_json::parse(R"([{"content": [{"text": "part"}]}])"), options), "part");
   WriteConfig({{"chat_template", "nothing"}});
   EXPECT_ERROR(Render(UserSays("hi"), options), kInvalid, "does not show the last message");
-  EXPECT_ERROR(Render(ordered_json::parse(R"([{"role": "user"}])"), options), kInvalid, "no text to continue");
+  EXPECT_ERROR(Render(ordered_json::parse(R"([{"role": "user"}])"), options), kInvalid,
+               "no text to continue");
   options.add_generation_prompt = true;
   EXPECT_ERROR(Render(UserSays("hi"), options), kInvalid, "exclude each other");
 }
@@ -141,7 +145,8 @@ TEST_F(ChatTemplateTest, PublishedQwen) {
   ChatOptions options;
   options.add_generation_prompt = true;
   const ordered_json hi = UserSays("hi");
-  EXPECT_EQ(chat.Render(hi, options)->text, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(chat.Render(hi, options)->text,
+            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
   options.kwargs["enable_thinking"] = false;
   EXPECT_EQ(chat.Render(hi, options)->text,
             "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
@@ -163,11 +168,14 @@ TEST_F(ChatTemplateTest, PublishedQwen) {
     case_options.add_generation_prompt = context.value("add_generation_prompt", false);
     if (context.contains("tools")) case_options.tools = context["tools"];
     const ordered_json messages = context["messages"];
-    for (const char* name : {"messages", "tools", "add_generation_prompt", "documents"}) context.erase(name);
+    for (const char* name : {"messages", "tools", "add_generation_prompt", "documents"})
+      context.erase(name);
     case_options.kwargs = context;
-    ASSERT_OK_AND_ASSIGN(const auto tokenizer_of_case,
-                         Tokenizer::Load(testing::SharedData("tokenizers/" + row["tokenizer"].get<std::string>())));
-    ASSERT_OK_AND_ASSIGN(const auto case_ids, of_case.RenderToIds(messages, case_options, *tokenizer_of_case));
+    ASSERT_OK_AND_ASSIGN(
+        const auto tokenizer_of_case,
+        Tokenizer::Load(testing::SharedData("tokenizers/" + row["tokenizer"].get<std::string>())));
+    ASSERT_OK_AND_ASSIGN(const auto case_ids,
+                         of_case.RenderToIds(messages, case_options, *tokenizer_of_case));
     EXPECT_EQ(case_ids, row["ids"].get<std::vector<int32_t>>()) << row["name"];
   }
   EXPECT_EQ(num_with_ids, 1);

@@ -238,7 +238,8 @@ TEST(TokenizerJson, HarmlessOptions) {
   file["model"]["dropout"] = 0.0;
   file["model"]["merges"].insert(file["model"]["merges"].begin(), "#version: 0.2");
   // A caller's business: transformers turns them off where a call does not ask for them.
-  file["truncation"] = {{"direction", "Right"}, {"max_length", 1}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  file["truncation"] = {
+      {"direction", "Right"}, {"max_length", 1}, {"strategy", "LongestFirst"}, {"stride", 0}};
   file["padding"] = {{"strategy", {{"Fixed", 64}}}, {"direction", "Right"}, {"pad_id", 0}};
   file["post_processor"] = nullptr;
   file["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array()}};

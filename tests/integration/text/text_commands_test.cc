@@ -16,7 +16,8 @@ class TextCommands : public ::testing::Test {
   std::vector<json> Answers(const std::string& arguments, const std::string& lines) {
     testing::WriteFile(dir_.File("in"), lines);
     const std::string command = testing::BinaryPath("taopd-trainer") + " " + arguments + " < " +
-                                dir_.File("in") + " > " + dir_.File("out") + " 2> " + dir_.File("err");
+                                dir_.File("in") + " > " + dir_.File("out") + " 2> " +
+                                dir_.File("err");
     std::string ignored;
     code_ = testing::RunProgram({"/bin/sh", "-c", command}, dir_.File("log"), &ignored);
     std::vector<json> answers;
@@ -26,10 +27,12 @@ class TextCommands : public ::testing::Test {
   }
   std::string ToyDir() {
     const std::string file = "tokenizer.json";
-    testing::WriteFile(dir_.File(file),
-                       testing::ReadFile(testing::SourcePath("tests/common/text/data/qwen2_toy/" + file)));
-    testing::WriteFile(dir_.File("tokenizer_config.json"),
-                       R"({"chat_template": "{% for m in messages %}[{{ m.content }}]{% endfor %}{{ eos_token }}",
+    testing::WriteFile(
+        dir_.File(file),
+        testing::ReadFile(testing::SourcePath("tests/common/text/data/qwen2_toy/" + file)));
+    testing::WriteFile(
+        dir_.File("tokenizer_config.json"),
+        R"({"chat_template": "{% for m in messages %}[{{ m.content }}]{% endfor %}{{ eos_token }}",
                            "eos_token": "<|endoftext|>"})");
     return dir_.path();
   }
@@ -45,19 +48,22 @@ TEST_F(TextCommands, Tokenize) {
   EXPECT_EQ(code_, 0);
   EXPECT_EQ(answers[0]["text"], "lower low");
   EXPECT_EQ(answers[0]["ids"].size(), answers[0]["tokens"].size());
-  EXPECT_EQ(answers[1], json::parse("{\"ids\": [259, 270], \"tokens\": [\"\u0120low\", \"<|endoftext|>\"], "
-                                    "\"text\": \" low<|endoftext|>\"}"));
+  EXPECT_EQ(answers[1],
+            json::parse("{\"ids\": [259, 270], \"tokens\": [\"\u0120low\", \"<|endoftext|>\"], "
+                        "\"text\": \" low<|endoftext|>\"}"));
   EXPECT_EQ(answers[2]["text"], " low");
 }
 
 TEST_F(TextCommands, BadLinesAreAnsweredAndTheNextOnesToo) {
-  const auto answers = Answers("tokenize --tokenizer " + ToyDir(),
-                               "{\n[1]\n{\"ids\": [271]}\n{\"ids\": [-1]}\n{\"text\": 5}\n{}\n{\"txt\": \"a\"}\n"
-                               "{\"text\": \"low\"}\n");
+  const auto answers =
+      Answers("tokenize --tokenizer " + ToyDir(),
+              "{\n[1]\n{\"ids\": [271]}\n{\"ids\": [-1]}\n{\"text\": 5}\n{}\n{\"txt\": \"a\"}\n"
+              "{\"text\": \"low\"}\n");
   ASSERT_EQ(answers.size(), 8u);
   EXPECT_EQ(code_, 65);
-  const char* messages[] = {"not JSON", "not a JSON object", "271", "-1", "text is not a string",
-                            "either text or ids", "unknown key \"txt\""};
+  const char* messages[] = {
+      "not JSON",           "not a JSON object",  "271", "-1", "text is not a string",
+      "either text or ids", "unknown key \"txt\""};
   for (size_t i = 0; i < std::size(messages); ++i) {
     EXPECT_NE(answers[i].value("error", "").find(messages[i]), std::string::npos) << answers[i];
   }
@@ -68,8 +74,10 @@ TEST_F(TextCommands, BadLinesAreAnsweredAndTheNextOnesToo) {
 
 TEST_F(TextCommands, GradeCarriesTheOtherKeys) {
   const auto answers = Answers(
-      "grade", "{\"id\": 7, \"response\": \"so \\\\boxed{4}\", \"answer\": \"4\", \"kind\": {\"a\": [1]}}\n"
-               "{\"response\": \"The answer is (B).\", \"answer\": \"B\", \"grader\": \"auto\", \"data_source\": \"arc_c\"}\n");
+      "grade",
+      "{\"id\": 7, \"response\": \"so \\\\boxed{4}\", \"answer\": \"4\", \"kind\": {\"a\": [1]}}\n"
+      "{\"response\": \"The answer is (B).\", \"answer\": \"B\", \"grader\": \"auto\", "
+      "\"data_source\": \"arc_c\"}\n");
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_EQ(code_, 0);
   EXPECT_EQ(answers[0]["id"], 7);
@@ -80,15 +88,17 @@ TEST_F(TextCommands, GradeCarriesTheOtherKeys) {
 }
 
 TEST_F(TextCommands, GradeAnswersBadRowsWithTheirKeys) {
-  const auto answers = Answers("grade", "{\"id\": 1, \"response\": \"4\", \"anwser\": \"4\"}\n"
-                                        "{\"id\": 2, \"response\": \"4\", \"answer\": 4}\n"
-                                        "{\"id\": 3, \"response\": \"4\", \"answer\": \"4\", \"grader\": \"x\"}\n"
-                                        "{\"id\": 4, \"response\": \"4\", \"answer\": \"4\", \"correct\": true}\n"
-                                        "{\"id\": 5, \"error\": \"mine\"}\n[]\n");
+  const auto answers =
+      Answers("grade",
+              "{\"id\": 1, \"response\": \"4\", \"anwser\": \"4\"}\n"
+              "{\"id\": 2, \"response\": \"4\", \"answer\": 4}\n"
+              "{\"id\": 3, \"response\": \"4\", \"answer\": \"4\", \"grader\": \"x\"}\n"
+              "{\"id\": 4, \"response\": \"4\", \"answer\": \"4\", \"correct\": true}\n"
+              "{\"id\": 5, \"error\": \"mine\"}\n[]\n");
   ASSERT_EQ(answers.size(), 6u);
   EXPECT_EQ(code_, 65);
-  const char* messages[] = {"answer is missing",     "answer is not text", "grader \"x\" is none of",
-                            "key \"correct\"", "key \"error\"",     "not a JSON object"};
+  const char* messages[] = {"answer is missing", "answer is not text", "grader \"x\" is none of",
+                            "key \"correct\"",   "key \"error\"",      "not a JSON object"};
   for (size_t i = 0; i < std::size(messages); ++i) {
     EXPECT_NE(answers[i].value("error", "").find(messages[i]), std::string::npos) << answers[i];
     EXPECT_EQ(answers[i].value("id", 0), i < 5 ? static_cast<int>(i) + 1 : 0);
@@ -96,10 +106,11 @@ TEST_F(TextCommands, GradeAnswersBadRowsWithTheirKeys) {
 }
 
 TEST_F(TextCommands, Render) {
-  const auto answers = Answers("render --tokenizer " + ToyDir(),
-                               "{\"messages\": [{\"role\": \"user\", \"content\": \"low\"}]}\n"
-                               "{\"template\": \"{{ x|upper }}\", \"context\": {\"x\": \"a\"}}\n"
-                               "{\"template\": \"{{ x\", \"context\": {}}\n{\"messages\": 1}\n{\"nothing\": 1}\n");
+  const auto answers =
+      Answers("render --tokenizer " + ToyDir(),
+              "{\"messages\": [{\"role\": \"user\", \"content\": \"low\"}]}\n"
+              "{\"template\": \"{{ x|upper }}\", \"context\": {\"x\": \"a\"}}\n"
+              "{\"template\": \"{{ x\", \"context\": {}}\n{\"messages\": 1}\n{\"nothing\": 1}\n");
   ASSERT_EQ(answers.size(), 5u);
   EXPECT_EQ(answers[0]["text"], "[low]<|endoftext|>");
   EXPECT_EQ(answers[0]["ids"].back(), 270);
@@ -108,7 +119,8 @@ TEST_F(TextCommands, Render) {
   EXPECT_EQ(answers[3]["error"], "messages is not an array");
   EXPECT_EQ(answers[4]["error"], "line has no messages");
   testing::WriteFile(dir_.File("t.jinja"), "{% for i in range(n) %}\n{{ i }},\n{% endfor %}");
-  const auto of_file = Answers("render --template " + dir_.File("t.jinja"), "{\"context\": {\"n\": 2}}\n");
+  const auto of_file =
+      Answers("render --template " + dir_.File("t.jinja"), "{\"context\": {\"n\": 2}}\n");
   ASSERT_EQ(of_file.size(), 1u);
   EXPECT_EQ(of_file[0]["text"], "0,\n1,\n");
 }

@@ -10,7 +10,8 @@ namespace taopd::testing {
 using Json = nlohmann::ordered_json;
 
 // What all models here share; tiny but for the vocabulary.
-inline Json BaseConfig(const std::string& architecture, const std::string& model_type, int64_t vocab_size) {
+inline Json BaseConfig(const std::string& architecture, const std::string& model_type,
+                       int64_t vocab_size) {
   return {{"architectures", Json::array({architecture})},
           {"model_type", model_type},
           {"vocab_size", vocab_size},
@@ -30,24 +31,37 @@ inline Json BaseConfig(const std::string& architecture, const std::string& model
 
 inline Json Qwen25Config(int64_t vocab_size) {
   Json json = BaseConfig("Qwen2ForCausalLM", "qwen2", vocab_size);
-  json.update({{"eos_token_id", 151643}, {"bos_token_id", 151643}, {"sliding_window", 4096},
-               {"use_sliding_window", false}, {"max_window_layers", 2}});
+  json.update({{"eos_token_id", 151643},
+               {"bos_token_id", 151643},
+               {"sliding_window", 4096},
+               {"use_sliding_window", false},
+               {"max_window_layers", 2}});
   return json;
 }
 
 inline Json Qwen3MoeConfig(int64_t vocab_size) {
   Json json = BaseConfig("Qwen3MoeForCausalLM", "qwen3_moe", vocab_size);
-  json.update({{"eos_token_id", 151645}, {"bos_token_id", 151643}, {"num_experts", 8},
-               {"num_experts_per_tok", 2}, {"moe_intermediate_size", 16}, {"norm_topk_prob", true},
-               {"decoder_sparse_step", 1}, {"mlp_only_layers", Json::array()}});
+  json.update({{"eos_token_id", 151645},
+               {"bos_token_id", 151643},
+               {"num_experts", 8},
+               {"num_experts_per_tok", 2},
+               {"moe_intermediate_size", 16},
+               {"norm_topk_prob", true},
+               {"decoder_sparse_step", 1},
+               {"mlp_only_layers", Json::array()}});
   return json;
 }
 
 inline Json Llama31Config(int64_t vocab_size) {
   Json json = BaseConfig("LlamaForCausalLM", "llama", vocab_size);
-  json.update({{"eos_token_id", Json::array({128001, 128008, 128009})}, {"bos_token_id", 128000},
-               {"rope_scaling", {{"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0},
-                                 {"original_max_position_embeddings", 64}, {"rope_type", "llama3"}}}});
+  json.update({{"eos_token_id", Json::array({128001, 128008, 128009})},
+               {"bos_token_id", 128000},
+               {"rope_scaling",
+                {{"factor", 8.0},
+                 {"low_freq_factor", 1.0},
+                 {"high_freq_factor", 4.0},
+                 {"original_max_position_embeddings", 64},
+                 {"rope_type", "llama3"}}}});
   return json;
 }
 

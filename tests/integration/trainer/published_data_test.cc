@@ -1,5 +1,6 @@
-// The data, tokenizer and chat template that the paper's experiments use, with a Qwen3-shaped student and teacher of
-// random weights: `data`, `train` and `eval` on the published files, unchanged. Skipped where they are absent.
+// The data, tokenizer and chat template that the paper's experiments use, with a Qwen3-shaped
+// student and teacher of random weights: `data`, `train` and `eval` on the published files,
+// unchanged. Skipped where they are absent.
 
 #include <algorithm>
 #include <cmath>
@@ -18,27 +19,33 @@ class PublishedDataTest : public TrainerTest {
     tokenizer_ = SharedData("tokenizers/qwen3");
     dapo_ = SharedData("dapo-math-17k-processed.parquet");
     math500_ = SharedData("valid_math500.parquet");
-    if (tokenizer_.empty() || dapo_.empty() || math500_.empty()) GTEST_SKIP() << "shared data is absent";
+    if (tokenizer_.empty() || dapo_.empty() || math500_.empty())
+      GTEST_SKIP() << "shared data is absent";
     WriteFile(dir_.File("pairs.jsonl"), "{\"prompt_ids\":[9707],\"response_ids\":[0]}\n");
     teacher_model_ = MakeModel("teacher", Qwen3Config(kQwenVocabulary), 2, tokenizer_);
     student_model_ = MakeModel("student", Qwen3Config(kQwenVocabulary), 1, tokenizer_);
     WriteFile(dir_.File("train.yaml"),
-              Concat("run: {name: dapo, dir: ", dir_.File("run"), "}\n", "student: {model: ", student_model_, "}\n",
-                     "data:\n  train: [", dapo_, "]\n  val: [", math500_, "]\n",
+              Concat("run: {name: dapo, dir: ", dir_.File("run"), "}\n",
+                     "student: {model: ", student_model_, "}\n", "data:\n  train: [", dapo_,
+                     "]\n  val: [", math500_, "]\n",
                      "  train_batch_size: 4\n  max_prompt_length: 512\n  max_response_length: 8\n",
-                     "  filter_overlong_prompts: true\n  chat_template_kwargs: '{\"enable_thinking\": false}'\n",
+                     "  filter_overlong_prompts: true\n  chat_template_kwargs: "
+                     "'{\"enable_thinking\": false}'\n",
                      "rollout: {n: 2, kv_cache_gb: 0.25}\n",
-                     "trainer: {total_steps: 2, mini_batch_size: 2, num_threads: 1, head_workspace_mb: 32}\n",
+                     "trainer: {total_steps: 2, mini_batch_size: 2, num_threads: 1, "
+                     "head_workspace_mb: 32}\n",
                      "eval: {n: 2, num_prompts: 3, max_response_length: 8}\n"));
   }
   // Random weights, nearly: one step of supervised training saves them with the tokenizer.
-  std::string MakeModel(const std::string& name, Json config, int seed, const std::string& tokenizer) {
+  std::string MakeModel(const std::string& name, Json config, int seed,
+                        const std::string& tokenizer) {
     config["max_position_embeddings"] = 4096;
     WriteFile(dir_.File(name + ".json"), config.dump());
     WriteFile(dir_.File("sft.yaml"),
-              Concat("run: {name: ", name, ", dir: ", dir_.File(name), ", seed: ", seed, "}\n", "model: {config: ",
-                     dir_.File(name + ".json"), ", tokenizer: ", tokenizer, "}\n", "data: {train: [", dir_.File("pairs.jsonl"),
-                     "]}\n", "trainer: {total_steps: 1, batch_size: 1, num_threads: 1}\n"));
+              Concat("run: {name: ", name, ", dir: ", dir_.File(name), ", seed: ", seed, "}\n",
+                     "model: {config: ", dir_.File(name + ".json"), ", tokenizer: ", tokenizer,
+                     "}\n", "data: {train: [", dir_.File("pairs.jsonl"), "]}\n",
+                     "trainer: {total_steps: 1, batch_size: 1, num_threads: 1}\n"));
     std::string output;
     EXPECT_EQ(Run({"sft", "--config", dir_.File("sft.yaml")}, &output), 0) << output;
     return dir_.File(name + "/model");
@@ -51,7 +58,9 @@ class PublishedDataTest : public TrainerTest {
 
 TEST_F(PublishedDataTest, DataShowsWhatARunWouldSee) {
   std::string output;
-  ASSERT_EQ(Run({"data", "--config", dir_.File("train.yaml"), "--json", "--samples", "2"}, &output), 0) << output;
+  ASSERT_EQ(Run({"data", "--config", dir_.File("train.yaml"), "--json", "--samples", "2"}, &output),
+            0)
+      << output;
   const Json data = Json::parse(output.substr(output.find('{')));
   const Json& train = data["data"][0];
   EXPECT_EQ(train["files"][0]["num_rows"], 17917);
@@ -65,10 +74,13 @@ TEST_F(PublishedDataTest, DataShowsWhatARunWouldSee) {
   EXPECT_EQ(train["sources"][0]["num_answers"], train["num_records"]);
   const auto prompt = train["samples"][0]["prompt"].get<std::string>();
   EXPECT_EQ(prompt.find("<|im_start|>user\nIn triangle $ABC$"), 0u) << prompt;
-  const std::string end = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";  // thinking is off
+  const std::string end =
+      "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";  // thinking is off
   EXPECT_EQ(prompt.substr(prompt.size() - end.size()), end);
   EXPECT_EQ(train["samples"][0]["prompt_ids"][0], 151644);
-  EXPECT_EQ(data["data"][1]["samples"][0]["prompt"].get<std::string>().find("<|im_start|>system\nYour task is"), 0u);
+  EXPECT_EQ(data["data"][1]["samples"][0]["prompt"].get<std::string>().find(
+                "<|im_start|>system\nYour task is"),
+            0u);
   ASSERT_EQ(Run({"data", "--config", dir_.File("train.yaml")}, &output), 0) << output;
   EXPECT_THAT(output, HasSubstr("17917"));
   EXPECT_THAT(output, HasSubstr("math_dapo"));
@@ -82,7 +94,8 @@ TEST_F(PublishedDataTest, TwoStepsOnDapo) {
   for (double loss : Losses(dir_.File("run"))) EXPECT_TRUE(std::isfinite(loss));
   EXPECT_THAT(output, HasSubstr("duplicates="));
   const std::string metrics = ReadFile(dir_.File("run/metrics.jsonl"));
-  for (const char* name : {"data/prompts", "data/overlong_dropped", "data/duplicates", "data/epoch", "eval/accuracy"}) {
+  for (const char* name : {"data/prompts", "data/overlong_dropped", "data/duplicates", "data/epoch",
+                           "eval/accuracy"}) {
     EXPECT_THAT(metrics, HasSubstr(name));
   }
 }
@@ -91,21 +104,27 @@ struct Architecture {
   const char* name;
   Json (*config)(int64_t vocab_size);
   int64_t vocab_size;
-  bool other_tokenizer;  // the student goes on with the teacher's tokenizer and has fewer tokens at first
+  bool other_tokenizer;  // the student goes on with the teacher's tokenizer and has fewer tokens at
+                         // first
 };
 
-class DapoArchitecturesTest : public PublishedDataTest, public ::testing::WithParamInterface<Architecture> {};
+class DapoArchitecturesTest : public PublishedDataTest,
+                              public ::testing::WithParamInterface<Architecture> {};
 
-// The paper's students by shape. What a user would look at: the metrics of each step, and the exported model.
+// The paper's students by shape. What a user would look at: the metrics of each step, and the
+// exported model.
 TEST_P(DapoArchitecturesTest, TwoSteps) {
   const Architecture& architecture = GetParam();
-  const std::string student = MakeModel(architecture.name, architecture.config(architecture.vocab_size), 1,
-                                        architecture.other_tokenizer ? SharedData("tokenizers/llama3.1") : tokenizer_);
-  // Random weights give the rows that pad a published vocabulary as much as any other, and a student that grew to the
-  // tokenizer's size lacks them.
-  TeacherProcess teacher(dir_, architecture.other_tokenizer ? MakeModel("unpadded", Qwen3Config(kQwenTokens), 2, tokenizer_)
-                                                            : teacher_model_);
-  std::vector<std::string> settings = {Concat("student.model=", student), "eval.measure=none", "optimizer.lr=0.001"};
+  const std::string student =
+      MakeModel(architecture.name, architecture.config(architecture.vocab_size), 1,
+                architecture.other_tokenizer ? SharedData("tokenizers/llama3.1") : tokenizer_);
+  // Random weights give the rows that pad a published vocabulary as much as any other, and a
+  // student that grew to the tokenizer's size lacks them.
+  TeacherProcess teacher(dir_, architecture.other_tokenizer
+                                   ? MakeModel("unpadded", Qwen3Config(kQwenTokens), 2, tokenizer_)
+                                   : teacher_model_);
+  std::vector<std::string> settings = {Concat("student.model=", student), "eval.measure=none",
+                                       "optimizer.lr=0.001"};
   if (architecture.other_tokenizer) settings.push_back(Concat("student.tokenizer=", tokenizer_));
   std::string output;
   ASSERT_EQ(Train(teacher.endpoint(), &output, settings), 0) << output;
@@ -133,16 +152,23 @@ TEST_P(DapoArchitecturesTest, TwoSteps) {
   EXPECT_EQ(step, 2);
 
   const std::string model = dir_.File("run/model");
-  const Json config = Json::parse(ReadFile(model + "/config.json")), start = Json::parse(ReadFile(student + "/config.json"));
+  const Json config = Json::parse(ReadFile(model + "/config.json")),
+             start = Json::parse(ReadFile(student + "/config.json"));
   EXPECT_EQ(config["architectures"], start["architectures"]);
-  EXPECT_EQ(config["vocab_size"], architecture.other_tokenizer ? kQwenTokens : architecture.vocab_size);
+  EXPECT_EQ(config["vocab_size"],
+            architecture.other_tokenizer ? kQwenTokens : architecture.vocab_size);
   if (architecture.other_tokenizer) {
     EXPECT_EQ(config["eos_token_id"], 151645);
   }
   EXPECT_EQ(FileHash(model + "/tokenizer.json"), FileHash(tokenizer_ + "/tokenizer.json"));
-  EXPECT_EQ(FileHash(model + "/tokenizer_config.json"), FileHash(tokenizer_ + "/tokenizer_config.json"));
+  EXPECT_EQ(FileHash(model + "/tokenizer_config.json"),
+            FileHash(tokenizer_ + "/tokenizer_config.json"));
   EXPECT_NE(FileHash(model + "/model.safetensors"), FileHash(student + "/model.safetensors"));
-  EXPECT_EQ(Run({"generate", "--model", model, "--prompt", "What is 2 + 3?", "--max-new-tokens", "3"}, &output), 0) << output;
+  EXPECT_EQ(
+      Run({"generate", "--model", model, "--prompt", "What is 2 + 3?", "--max-new-tokens", "3"},
+          &output),
+      0)
+      << output;
 }
 
 INSTANTIATE_TEST_SUITE_P(Students, DapoArchitecturesTest,
@@ -153,10 +179,23 @@ INSTANTIATE_TEST_SUITE_P(Students, DapoArchitecturesTest,
 
 TEST_F(PublishedDataTest, EvalOnMath500HereAndOnAServer) {
   std::string output;
-  const std::string results = dir_.File("out/results.json"), responses = dir_.File("out/results.responses.jsonl");
-  const std::vector<std::string> evaluate = {"eval", "--model", student_model_, "--data", math500_, "--output", results,
-                                             "--set", "eval.num_prompts=5", "--set", "eval.n=2", "--set",
-                                             "eval.max_response_length=8", "--set", "rollout.kv_cache_gb=0.25"};
+  const std::string results = dir_.File("out/results.json"),
+                    responses = dir_.File("out/results.responses.jsonl");
+  const std::vector<std::string> evaluate = {"eval",
+                                             "--model",
+                                             student_model_,
+                                             "--data",
+                                             math500_,
+                                             "--output",
+                                             results,
+                                             "--set",
+                                             "eval.num_prompts=5",
+                                             "--set",
+                                             "eval.n=2",
+                                             "--set",
+                                             "eval.max_response_length=8",
+                                             "--set",
+                                             "rollout.kv_cache_gb=0.25"};
   ASSERT_EQ(Run(evaluate, &output), 0) << output;
   EXPECT_THAT(output, HasSubstr("Avg@n"));
   const Json first = Json::parse(ReadFile(results));
@@ -166,7 +205,8 @@ TEST_F(PublishedDataTest, EvalOnMath500HereAndOnAServer) {
   EXPECT_EQ(first["temperature"], 0.7);
   EXPECT_GE(first["accuracy_high"], first["accuracy"]);
   const std::string journal = ReadFile(responses);
-  EXPECT_EQ(std::count(journal.begin(), journal.end(), '\n'), 11);  // the configuration and 10 responses
+  EXPECT_EQ(std::count(journal.begin(), journal.end(), '\n'),
+            11);  // the configuration and 10 responses
 
   // Half of the responses lost: the rest is not generated again, and the numbers are the same.
   size_t at = 0;
@@ -184,40 +224,55 @@ TEST_F(PublishedDataTest, EvalOnMath500HereAndOnAServer) {
   // The same problems as plain text from taopd-teacher's /v1/completions.
   TeacherProcess teacher(dir_, teacher_model_);
   const int port = Json::parse(ReadFile(dir_.File("ready.json"))).at("http_port").get<int>();
-  ASSERT_EQ(Run({"eval", "--endpoint", Concat("http://127.0.0.1:", port), "--data", math500_, "--output", dir_.File("remote.json"),
-                 "--set", "eval.num_prompts=3", "--set", "eval.n=1", "--set", "eval.max_response_length=4", "--set",
-                 "data.apply_chat_template=never"}, &output), 0) << output;
+  ASSERT_EQ(
+      Run({"eval", "--endpoint", Concat("http://127.0.0.1:", port), "--data", math500_, "--output",
+           dir_.File("remote.json"), "--set", "eval.num_prompts=3", "--set", "eval.n=1", "--set",
+           "eval.max_response_length=4", "--set", "data.apply_chat_template=never"},
+          &output),
+      0)
+      << output;
   const Json remote = Json::parse(ReadFile(dir_.File("remote.json")));
   EXPECT_EQ(remote["n"], 3);
   EXPECT_LE(remote["response_length_mean"], 4);
   EXPECT_GE(remote["response_length_mean"], 1);
-  EXPECT_EQ(Run({"eval", "--endpoint", "http://127.0.0.1:1", "--data", math500_, "--max-retries", "0"}, &output), 69);
+  EXPECT_EQ(
+      Run({"eval", "--endpoint", "http://127.0.0.1:1", "--data", math500_, "--max-retries", "0"},
+          &output),
+      69);
   EXPECT_THAT(output, HasSubstr("http://127.0.0.1:1"));
 }
 
-// The quickstart's model: 64 positions, no chat template, a tokenizer that lacks most characters. What the problems lose
-// on their way into it is refused first, and counted when it is asked for.
+// The quickstart's model: 64 positions, no chat template, a tokenizer that lacks most characters.
+// What the problems lose on their way into it is refused first, and counted when it is asked for.
 class QuickstartModelTest : public TrainerTest {
  protected:
   void SetUp() override {
     math500_ = SharedData("valid_math500.parquet");
     if (math500_.empty()) GTEST_SKIP() << "shared data is absent";
     std::string output;
-    ASSERT_EQ(RunProgram({"/usr/bin/env", "python3", SourcePath("deploy/examples/addition/generate.py"), dir_.File("data"), "--train", "4", "--val",
-                          "4", "--teacher-sft", "36", "--student-sft", "36"},
-                         dir_.File("generate.log"), &output),
-              0) << output;
-    ASSERT_EQ(Run({"sft", "--config", SourcePath("deploy/configs/addition/student_sft.yaml"), "--set",
-                   Concat("run.dir=", dir_.File("student")), "--set", Concat("model.tokenizer=", dir_.File("data/tokenizer")), "--set",
-                   Concat("model.config=", SourcePath("deploy/examples/addition/config.json")), "--set",
-                   Concat("data.train=[", dir_.File("data/student_sft.jsonl"), "]"), "--set", "trainer.total_steps=2"},
+    ASSERT_EQ(
+        RunProgram({"/usr/bin/env", "python3", SourcePath("deploy/examples/addition/generate.py"),
+                    dir_.File("data"), "--train", "4", "--val", "4", "--teacher-sft", "36",
+                    "--student-sft", "36"},
+                   dir_.File("generate.log"), &output),
+        0)
+        << output;
+    ASSERT_EQ(Run({"sft", "--config", SourcePath("deploy/configs/addition/student_sft.yaml"),
+                   "--set", Concat("run.dir=", dir_.File("student")), "--set",
+                   Concat("model.tokenizer=", dir_.File("data/tokenizer")), "--set",
+                   Concat("model.config=", SourcePath("deploy/examples/addition/config.json")),
+                   "--set", Concat("data.train=[", dir_.File("data/student_sft.jsonl"), "]"),
+                   "--set", "trainer.total_steps=2"},
                   &output),
-              0) << output;
+              0)
+        << output;
   }
   int Evaluate(const std::vector<std::string>& settings, std::string* output) {
-    std::vector<std::string> arguments = {"eval", "--model", dir_.File("student/model"), "--data", math500_, "--output",
-                                          dir_.File("results.json")};
-    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    std::vector<std::string> arguments = {
+        "eval",   "--model",  dir_.File("student/model"), "--data",
+        math500_, "--output", dir_.File("results.json")};
+    for (const std::string& setting : settings)
+      arguments.insert(arguments.end(), {"--set", setting});
     return Run(arguments, output);
   }
   std::string math500_;
@@ -226,18 +281,25 @@ class QuickstartModelTest : public TrainerTest {
 TEST_F(QuickstartModelTest, EvalOnMath500) {
   std::string output;
   EXPECT_EQ(Evaluate({}, &output), 64);
-  EXPECT_THAT(output, HasSubstr("eval.max_response_length 8192 leaves no room for a prompt in the model's max_position_embeddings 64"));
+  EXPECT_THAT(output, HasSubstr("eval.max_response_length 8192 leaves no room for a prompt in the "
+                                "model's max_position_embeddings 64"));
   EXPECT_EQ(Evaluate({"eval.max_response_length=24"}, &output), 65);
   EXPECT_THAT(output, HasSubstr("apply_chat_template never"));
-  EXPECT_EQ(Evaluate({"eval.max_response_length=24", "data.apply_chat_template=never"}, &output), 65);
+  EXPECT_EQ(Evaluate({"eval.max_response_length=24", "data.apply_chat_template=never"}, &output),
+            65);
   EXPECT_THAT(output, HasSubstr("more than max_prompt_length 40"));
   EXPECT_THAT(output, HasSubstr("max_position_embeddings 64 less eval.max_response_length 24"));
 
-  ASSERT_EQ(Evaluate({"eval.max_response_length=24", "data.apply_chat_template=never", "data.truncation=left", "eval.n=1"}, &output), 0)
+  ASSERT_EQ(Evaluate({"eval.max_response_length=24", "data.apply_chat_template=never",
+                      "data.truncation=left", "eval.n=1"},
+                     &output),
+            0)
       << output;
   EXPECT_THAT(output, HasSubstr("  math"));
-  EXPECT_THAT(output, HasSubstr("500 of 500 prompts are cut, by "));  // each has the paper's system prompt
-  EXPECT_THAT(output, HasSubstr("500 of 500 prompts lack characters that the tokenizer has no token for"));
+  EXPECT_THAT(output,
+              HasSubstr("500 of 500 prompts are cut, by "));  // each has the paper's system prompt
+  EXPECT_THAT(output,
+              HasSubstr("500 of 500 prompts lack characters that the tokenizer has no token for"));
   const Json results = Json::parse(ReadFile(dir_.File("results.json")));
   EXPECT_EQ(results["n"], 500);
   EXPECT_EQ(results["responses_per_problem"], 1);
@@ -251,7 +313,9 @@ TEST_F(QuickstartModelTest, EvalOnMath500) {
   EXPECT_GT(prompts["num_truncated_tokens"], 500);
 
   // Nothing is left where they are dropped.
-  EXPECT_EQ(Evaluate({"eval.max_response_length=24", "data.apply_chat_template=never", "data.filter_overlong_prompts=true"}, &output),
+  EXPECT_EQ(Evaluate({"eval.max_response_length=24", "data.apply_chat_template=never",
+                      "data.filter_overlong_prompts=true"},
+                     &output),
             65);
   EXPECT_THAT(output, HasSubstr("500 over-long prompts dropped"));
 }

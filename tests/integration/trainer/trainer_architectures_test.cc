@@ -1,4 +1,5 @@
-// Students that take over another model's tokenizer, in `train` and in `sft`, with the real programs and real tokenizers.
+// Students that take over another model's tokenizer, in `train` and in `sft`, with the real
+// programs and real tokenizers.
 
 #include "tests/integration/trainer/model_configs.h"
 #include "tests/integration/trainer/trainer_fixture.h"
@@ -20,12 +21,13 @@ class OtherTokenizerTest : public TrainerTest {
   }
 
   // A model with random weights (after one step of supervised training) and that tokenizer.
-  std::string MakeModel(const std::string& name, const Json& config, const std::string& tokenizer_dir) {
+  std::string MakeModel(const std::string& name, const Json& config,
+                        const std::string& tokenizer_dir) {
     WriteFile(dir_.File(name + ".json"), config.dump());
     WriteFile(dir_.File(name + ".yaml"),
-              Concat("run: {name: ", name, ", dir: ", dir_.File(name), "}\n", "model: {config: ",
-                     dir_.File(name + ".json"), ", tokenizer: ", tokenizer_dir, "}\n", "data: {train: [",
-                     dir_.File("pairs.jsonl"), "], max_length: 64}\n",
+              Concat("run: {name: ", name, ", dir: ", dir_.File(name), "}\n",
+                     "model: {config: ", dir_.File(name + ".json"), ", tokenizer: ", tokenizer_dir,
+                     "}\n", "data: {train: [", dir_.File("pairs.jsonl"), "], max_length: 64}\n",
                      "trainer: {total_steps: 1, batch_size: 4, num_threads: 1}\n"));
     std::string output;
     EXPECT_EQ(Run({"sft", "--config", dir_.File(name + ".yaml")}, &output), 0) << output;
@@ -33,16 +35,19 @@ class OtherTokenizerTest : public TrainerTest {
   }
 
   // Two steps; the exported model's directory.
-  std::string TrainTwoSteps(const std::string& student, const std::string& endpoint, const std::string& tokenizer) {
+  std::string TrainTwoSteps(const std::string& student, const std::string& endpoint,
+                            const std::string& tokenizer) {
     WriteFile(dir_.File("train.yaml"),
-              Concat("run: {name: two, dir: ", dir_.File("run"), "}\n", "student: {model: ", student,
-                     ", tokenizer: \"", tokenizer, "\"}\n", "teacher: {endpoints: [", endpoint, "], top_k: 4}\n",
-                     "data: {train: [", dir_.File("prompts.jsonl"),
-                     "], train_batch_size: 2, max_prompt_length: 64, max_response_length: 12}\n", "rollout: {n: 2}\n",
-                     "optimizer: {lr: 1e-3}\n", "trainer: {total_steps: 2, mini_batch_size: 2, num_threads: 1}\n",
+              Concat("run: {name: two, dir: ", dir_.File("run"), "}\n", "student: {model: ",
+                     student, ", tokenizer: \"", tokenizer, "\"}\n", "teacher: {endpoints: [",
+                     endpoint, "], top_k: 4}\n", "data: {train: [", dir_.File("prompts.jsonl"),
+                     "], train_batch_size: 2, max_prompt_length: 64, max_response_length: 12}\n",
+                     "rollout: {n: 2}\n", "optimizer: {lr: 1e-3}\n",
+                     "trainer: {total_steps: 2, mini_batch_size: 2, num_threads: 1}\n",
                      "eval: {measure: none}\n"));
     std::string output;
-    EXPECT_EQ(Run({"train", "--config", dir_.File("train.yaml"), "--overwrite"}, &output), 0) << output;
+    EXPECT_EQ(Run({"train", "--config", dir_.File("train.yaml"), "--overwrite"}, &output), 0)
+        << output;
     EXPECT_EQ(Losses(dir_.File("run")).size(), 2u);
     for (const double loss : Losses(dir_.File("run"))) EXPECT_GT(loss, 0.0);
     return dir_.File("run/model");
@@ -53,14 +58,16 @@ class OtherTokenizerTest : public TrainerTest {
 TEST_F(OtherTokenizerTest, ALlama31StudentWithTheTeachersTokenizer) {
   const std::string tokenizer = SharedData("tokenizers/deepseek-r1-distill-qwen");
   TeacherProcess teacher(dir_, MakeModel("teacher", Qwen25Config(151936), tokenizer));
-  const std::string student = MakeModel("llama", Llama31Config(128256), SharedData("tokenizers/llama3.1"));
+  const std::string student =
+      MakeModel("llama", Llama31Config(128256), SharedData("tokenizers/llama3.1"));
   std::string output;
   // With its own tokenizer the ids would not mean the same.
-  WriteFile(dir_.File("own.yaml"), Concat("run: {dir: ", dir_.File("own"), "}\n", "student: {model: ", student, "}\n",
-                                          "teacher: {endpoints: [", teacher.endpoint(), "], top_k: 4}\n",
-                                          "data: {train: [", dir_.File("prompts.jsonl"),
-                                          "], train_batch_size: 2, max_prompt_length: 64, max_response_length: 12}\n",
-                                          "trainer: {mini_batch_size: 2}\n", "eval: {measure: none}\n"));
+  WriteFile(dir_.File("own.yaml"),
+            Concat("run: {dir: ", dir_.File("own"), "}\n", "student: {model: ", student, "}\n",
+                   "teacher: {endpoints: [", teacher.endpoint(), "], top_k: 4}\n",
+                   "data: {train: [", dir_.File("prompts.jsonl"),
+                   "], train_batch_size: 2, max_prompt_length: 64, max_response_length: 12}\n",
+                   "trainer: {mini_batch_size: 2}\n", "eval: {measure: none}\n"));
   EXPECT_NE(Run({"train", "--config", dir_.File("own.yaml")}, &output), 0);
   EXPECT_THAT(output, ::testing::HasSubstr("another tokenizer"));
 
@@ -72,17 +79,21 @@ TEST_F(OtherTokenizerTest, ALlama31StudentWithTheTeachersTokenizer) {
   EXPECT_EQ(config["pad_token_id"], 151643);
   EXPECT_EQ(config["rope_scaling"]["rope_type"], "llama3");
   EXPECT_EQ(FileHash(model + "/tokenizer.json"), FileHash(tokenizer + "/tokenizer.json"));
-  EXPECT_EQ(FileHash(model + "/tokenizer_config.json"), FileHash(tokenizer + "/tokenizer_config.json"));
+  EXPECT_EQ(FileHash(model + "/tokenizer_config.json"),
+            FileHash(tokenizer + "/tokenizer_config.json"));
 }
 
 // Supervised training goes on with another tokenizer as distillation does.
 TEST_F(OtherTokenizerTest, SupervisedTrainingWithTheTeachersTokenizer) {
   const std::string tokenizer = SharedData("tokenizers/deepseek-r1-distill-qwen");
-  const std::string llama = MakeModel("llama", Llama31Config(128256), SharedData("tokenizers/llama3.1"));
+  const std::string llama =
+      MakeModel("llama", Llama31Config(128256), SharedData("tokenizers/llama3.1"));
   const auto train = [&](const std::string& model, std::string* output) {
-    WriteFile(dir_.File("sft.yaml"), Concat("run: {dir: ", dir_.File("sft"), "}\n", "model: {", model, ", tokenizer: ", tokenizer,
-                                            "}\n", "data: {train: [", dir_.File("pairs.jsonl"), "], max_length: 64}\n",
-                                            "optimizer: {lr: 0.0}\n", "trainer: {total_steps: 1, batch_size: 4, num_threads: 1}\n"));
+    WriteFile(dir_.File("sft.yaml"),
+              Concat("run: {dir: ", dir_.File("sft"), "}\n", "model: {", model,
+                     ", tokenizer: ", tokenizer, "}\n", "data: {train: [", dir_.File("pairs.jsonl"),
+                     "], max_length: 64}\n", "optimizer: {lr: 0.0}\n",
+                     "trainer: {total_steps: 1, batch_size: 4, num_threads: 1}\n"));
     return Run({"sft", "--config", dir_.File("sft.yaml"), "--overwrite"}, output);
   };
   std::string output;
@@ -92,7 +103,8 @@ TEST_F(OtherTokenizerTest, SupervisedTrainingWithTheTeachersTokenizer) {
   EXPECT_EQ(config["eos_token_id"], 151643);
   EXPECT_EQ(config["bos_token_id"], 151646);
   EXPECT_EQ(config["pad_token_id"], 151643);
-  EXPECT_EQ(FileHash(dir_.File("sft/model/tokenizer.json")), FileHash(tokenizer + "/tokenizer.json"));
+  EXPECT_EQ(FileHash(dir_.File("sft/model/tokenizer.json")),
+            FileHash(tokenizer + "/tokenizer.json"));
   // Random weights have no row to take over: their config.json must be large enough.
   EXPECT_EQ(train(Concat("config: ", dir_.File("llama.json")), &output), 65);
   EXPECT_THAT(output, ::testing::HasSubstr("has 151665 tokens, more than the vocab_size 128256"));

@@ -17,18 +17,21 @@ TEST_F(TrainerTest, ARunWritesEverything) {
   ASSERT_EQ(Train(teacher.endpoint(), &output), 0) << output;
   const std::string run = dir_.File("run");
   EXPECT_EQ(Losses(run).size(), 6u);
-  for (const char* file : {"config.yaml", "samples.jsonl", "tensorboard", "model/config.json", "model/model.safetensors",
-                           "checkpoints/step-000006/manifest.json", "checkpoints/step-000006/state.json",
-                           "checkpoints/step-000006/model/model.safetensors"}) {
+  for (const char* file :
+       {"config.yaml", "samples.jsonl", "tensorboard", "model/config.json",
+        "model/model.safetensors", "checkpoints/step-000006/manifest.json",
+        "checkpoints/step-000006/state.json", "checkpoints/step-000006/model/model.safetensors"}) {
     EXPECT_TRUE(std::filesystem::exists(run + "/" + file)) << file;
   }
-  EXPECT_EQ(FileHash(run + "/model/model.safetensors"), FileHash(run + "/checkpoints/step-000006/model/model.safetensors"));
+  EXPECT_EQ(FileHash(run + "/model/model.safetensors"),
+            FileHash(run + "/checkpoints/step-000006/model/model.safetensors"));
   EXPECT_THAT(output, HasSubstr("# effective configuration"));
   EXPECT_THAT(ReadFile(run + "/config.yaml"), HasSubstr("mini_batch_size: 2"));
   // KL to the teacher before the first step, in the middle and at the end.
   const std::string metrics = ReadFile(run + "/metrics.jsonl");
   size_t evaluations = 0;
-  for (size_t at = 0; (at = metrics.find("eval/kl_to_teacher", at)) != std::string::npos; ++at) ++evaluations;
+  for (size_t at = 0; (at = metrics.find("eval/kl_to_teacher", at)) != std::string::npos; ++at)
+    ++evaluations;
   EXPECT_EQ(evaluations, 3u);
 
   ASSERT_EQ(Run({"report", run, "-o", dir_.File("report.html")}, &output), 0) << output;
@@ -45,17 +48,18 @@ TEST_F(TrainerTest, ARunWritesEverything) {
 
 TEST_F(TrainerTest, DtypesObjectivesAndSingleRolloutsComplete) {
   TeacherProcess teacher(dir_, teacher_model_);
-  const std::vector<std::vector<std::string>> variants = {{"student.dtype=bfloat16"},
-                                                          {"student.dtype=float32"},
-                                                          {"objective.name=normalized"},
-                                                          {"objective.name=sc_ta_opd"},
-                                                          {"objective.name=full"},
-                                                          {"objective.name=entropy_aware"},
-                                                          {"objective.support=student", "objective.full_kl_rows=5"},
-                                                          {"objective.support=union", "objective.student_top_k=7"},
-                                                          {"objective.terms=[{name: ta_opd}, {name: jsd, weight: 0.5}]"},
-                                                          {"rollout.n=1"},
-                                                          {"trainer.mini_batch_size=4", "data.shuffle=false"}};
+  const std::vector<std::vector<std::string>> variants = {
+      {"student.dtype=bfloat16"},
+      {"student.dtype=float32"},
+      {"objective.name=normalized"},
+      {"objective.name=sc_ta_opd"},
+      {"objective.name=full"},
+      {"objective.name=entropy_aware"},
+      {"objective.support=student", "objective.full_kl_rows=5"},
+      {"objective.support=union", "objective.student_top_k=7"},
+      {"objective.terms=[{name: ta_opd}, {name: jsd, weight: 0.5}]"},
+      {"rollout.n=1"},
+      {"trainer.mini_batch_size=4", "data.shuffle=false"}};
   for (size_t i = 0; i < variants.size(); ++i) {
     std::vector<std::string> settings = variants[i];
     settings.push_back(Concat("run.dir=", dir_.File(Concat("variant-", i))));
@@ -65,12 +69,15 @@ TEST_F(TrainerTest, DtypesObjectivesAndSingleRolloutsComplete) {
   }
 }
 
-// Refused at the start, with the value, the limit and the exit code of a mistake in the configuration.
+// Refused at the start, with the value, the limit and the exit code of a mistake in the
+// configuration.
 TEST_F(TrainerTest, ObjectivesThatTheTeacherCannotServe) {
-  TeacherProcess teacher(dir_, teacher_model_, 0, {"--max-dense-vocab-size", "511", "--max-logprobs", "20"});
+  TeacherProcess teacher(dir_, teacher_model_, 0,
+                         {"--max-dense-vocab-size", "511", "--max-logprobs", "20"});
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"objective.name=full"}, "its vocabulary of 512 exceeds its max_dense_vocab_size of 511"},
-      {{"objective.full_kl_rows=1"}, "objective.full_kl_rows needs the teacher's log-probs of every token"},
+      {{"objective.full_kl_rows=1"},
+       "objective.full_kl_rows needs the teacher's log-probs of every token"},
       {{"objective.support=student", "objective.student_top_k=21"},
        "objective.student_top_k 21 exceeds the teacher's limit of candidates, 20"},
       {{"objective.terms=[{name: nope}]"}, "objective.terms[0]: name"},
@@ -87,12 +94,16 @@ TEST_F(TrainerTest, ObjectivesThatTheTeacherCannotServe) {
 
 TEST_F(TrainerTest, StatusPagesWhileItRuns) {
   TeacherProcess teacher(dir_, teacher_model_);
-  std::vector<std::string> arguments = TrainArguments(teacher.endpoint(), {"trainer.total_steps=100000", "trainer.eval_every=0"});
+  std::vector<std::string> arguments =
+      TrainArguments(teacher.endpoint(), {"trainer.total_steps=100000", "trainer.eval_every=0"});
   arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
   Process trainer(arguments, dir_.File("train.log"));
-  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return trainer.Output().find("control http=127.0.0.1:") != std::string::npos; }));
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
+    return trainer.Output().find("control http=127.0.0.1:") != std::string::npos;
+  }));
   const std::string log = trainer.Output();
-  const size_t at = log.find("control http=127.0.0.1:") + std::string("control http=127.0.0.1:").size();
+  const size_t at =
+      log.find("control http=127.0.0.1:") + std::string("control http=127.0.0.1:").size();
   httplib::Client client("127.0.0.1", std::stoi(log.substr(at)));
   nlohmann::json status;
   ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
@@ -125,7 +136,8 @@ TEST_F(TrainerTest, APausedRunSavesAtOnce) {
   arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
   Process trainer(arguments, dir_.File("train.log"));
   const std::string mark = " grpc=127.0.0.1:";
-  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return trainer.Output().find(mark) != std::string::npos; }));
+  ASSERT_TRUE(PollUntil(absl::Seconds(60),
+                        [&] { return trainer.Output().find(mark) != std::string::npos; }));
   const std::string log = trainer.Output();
   const int port = std::stoi(log.substr(log.find(mark) + mark.size()));
   const auto stub = v1::Trainer::NewStub(
@@ -139,7 +151,8 @@ TEST_F(TrainerTest, APausedRunSavesAtOnce) {
   grpc::ClientContext pause, save, resume;
   v1::PauseResponse paused;
   ASSERT_TRUE(stub->Pause(&pause, {}, &paused).ok());
-  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return status().state() == v1::TRAINER_STATE_PAUSED; }));
+  ASSERT_TRUE(
+      PollUntil(absl::Seconds(60), [&] { return status().state() == v1::TRAINER_STATE_PAUSED; }));
   const uint64_t step = status().step();
   save.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   v1::SaveCheckpointResponse saved;
@@ -158,18 +171,33 @@ TEST_F(TrainerTest, APausedRunSavesAtOnce) {
 TEST_F(TrainerTest, GenerateAndEvaluate) {
   TeacherProcess teacher(dir_, teacher_model_);
   std::string output;
-  ASSERT_EQ(Run({"generate", "--model", teacher_model_, "--prompt-ids", "1", "--temperature", "0", "--max-new-tokens", "8"}, &output), 0)
+  ASSERT_EQ(Run({"generate", "--model", teacher_model_, "--prompt-ids", "1", "--temperature", "0",
+                 "--max-new-tokens", "8"},
+                &output),
+            0)
       << output;
-  // "Once upon a time, there was": the published greedy continuation (karpathy/llama2.c, test_all.py).
+  // "Once upon a time, there was": the published greedy continuation (karpathy/llama2.c,
+  // test_all.py).
   EXPECT_THAT(output, HasSubstr("403 407 261 378 432 383 286 261"));
 
-  ASSERT_EQ(Run({"eval", "--config", dir_.File("train.yaml"), "--model", teacher_model_, "--output", dir_.File("eval.json"),
-                 "--set", Concat("teacher.endpoints=[", teacher.endpoint(), "]")}, &output), 0) << output;
+  ASSERT_EQ(
+      Run({"eval", "--config", dir_.File("train.yaml"), "--model", teacher_model_, "--output",
+           dir_.File("eval.json"), "--set", Concat("teacher.endpoints=[", teacher.endpoint(), "]")},
+          &output),
+      0)
+      << output;
   // The teacher's distance to itself: both sides compute the same numbers in float32.
-  EXPECT_NEAR(nlohmann::json::parse(ReadFile(dir_.File("eval.json"))).at("kl_to_teacher").get<double>(), 0.0, 1e-5);
+  EXPECT_NEAR(
+      nlohmann::json::parse(ReadFile(dir_.File("eval.json"))).at("kl_to_teacher").get<double>(),
+      0.0, 1e-5);
   ASSERT_EQ(Run({"eval", "--config", dir_.File("train.yaml"), "--output", dir_.File("eval.json"),
-                 "--set", Concat("teacher.endpoints=[", teacher.endpoint(), "]")}, &output), 0) << output;
-  EXPECT_GT(nlohmann::json::parse(ReadFile(dir_.File("eval.json"))).at("kl_to_teacher").get<double>(), 1.0);
+                 "--set", Concat("teacher.endpoints=[", teacher.endpoint(), "]")},
+                &output),
+            0)
+      << output;
+  EXPECT_GT(
+      nlohmann::json::parse(ReadFile(dir_.File("eval.json"))).at("kl_to_teacher").get<double>(),
+      1.0);
 }
 
 }  // namespace

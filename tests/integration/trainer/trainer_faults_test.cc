@@ -1,4 +1,5 @@
-// Bad input and a teacher that goes away: the exit code, a message that names the thing, nothing lost.
+// Bad input and a teacher that goes away: the exit code, a message that names the thing, nothing
+// lost.
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -14,7 +15,8 @@ using ::testing::HasSubstr;
 class TrainerFaultsTest : public TrainerTest {
  protected:
   // No teacher is needed to fail this early.
-  void ExpectFailure(const std::vector<std::string>& settings, int code, const std::string& message) {
+  void ExpectFailure(const std::vector<std::string>& settings, int code,
+                     const std::string& message) {
     std::vector<std::string> all = {"teacher.connect_timeout_s=0.2"};
     all.insert(all.end(), settings.begin(), settings.end());
     std::string output;
@@ -41,13 +43,13 @@ TEST_F(TrainerFaultsTest, MisspeltKeysAndBadValues) {
 
 TEST_F(TrainerFaultsTest, BadData) {
   WriteFile(dir_.File("empty.jsonl"), "");
-  // One directory for all: a start that failed early is no run that the next one would have to respect.
+  // One directory for all: a start that failed early is no run that the next one would have to
+  // respect.
   ExpectFailure({Concat("data.train=[", dir_.File("empty.jsonl"), "]")}, 65, "empty.jsonl");
   ExpectFailure({"data.train=[/nowhere.jsonl]"}, 65, "/nowhere.jsonl");
   ExpectFailure({"data.max_prompt_length=2"}, 65, "more than max_prompt_length 2");
   WriteFile(dir_.File("broken.jsonl"), "{\"prompt_ids\":[1]}\n{\"prompt_ids\":[1\n");
-  ExpectFailure({Concat("data.train=[", dir_.File("broken.jsonl"), "]")}, 65,
-                "broken.jsonl:2");
+  ExpectFailure({Concat("data.train=[", dir_.File("broken.jsonl"), "]")}, 65, "broken.jsonl:2");
 }
 
 TEST_F(TrainerFaultsTest, BadModels) {
@@ -56,18 +58,24 @@ TEST_F(TrainerFaultsTest, BadModels) {
   std::filesystem::copy(dir_.File("student/model"), copy);
   const std::string weights = ReadFile(copy + "/model.safetensors");
   WriteFile(copy + "/model.safetensors", weights.substr(0, weights.size() / 2));
-  ExpectFailure({Concat("student.model=", copy), Concat("run.dir=", dir_.File("r1"))}, 65, "model.safetensors");
+  ExpectFailure({Concat("student.model=", copy), Concat("run.dir=", dir_.File("r1"))}, 65,
+                "model.safetensors");
   WriteFile(copy + "/config.json", "{\"architectures\":[\"GPT2LMHeadModel\"]}");
-  ExpectFailure({Concat("student.model=", copy), Concat("run.dir=", dir_.File("r2"))}, 65, "GPT2LMHeadModel");
-  ExpectFailure({"data.max_response_length=4096", Concat("run.dir=", dir_.File("r3"))}, 69, "teacher");
+  ExpectFailure({Concat("student.model=", copy), Concat("run.dir=", dir_.File("r2"))}, 65,
+                "GPT2LMHeadModel");
+  ExpectFailure({"data.max_response_length=4096", Concat("run.dir=", dir_.File("r3"))}, 69,
+                "teacher");
 }
 
-// The weights are half of the memory, what training keeps beside them twice the memory: nothing is read or made.
+// The weights are half of the memory, what training keeps beside them twice the memory: nothing is
+// read or made.
 TEST_F(TrainerFaultsTest, AModelThatTheMemoryCannotTrainIsRefused) {
   const int64_t available_bytes = AvailableMemoryBytes();
   constexpr int64_t kHiddenSize = 1 << 14, kMaxVocabulary = 1 << 24;
-  const int64_t vocab_size = available_bytes / 2 / static_cast<int64_t>(sizeof(float)) / kHiddenSize;
-  if (vocab_size > kMaxVocabulary) GTEST_SKIP() << "no model is as large as half of " << available_bytes << " bytes";
+  const int64_t vocab_size =
+      available_bytes / 2 / static_cast<int64_t>(sizeof(float)) / kHiddenSize;
+  if (vocab_size > kMaxVocabulary)
+    GTEST_SKIP() << "no model is as large as half of " << available_bytes << " bytes";
   auto config = nlohmann::json::parse(ModelConfigText());
   config["vocab_size"] = vocab_size;
   config["hidden_size"] = kHiddenSize;
@@ -78,23 +86,24 @@ TEST_F(TrainerFaultsTest, AModelThatTheMemoryCannotTrainIsRefused) {
   ExpectFailure({Concat("student.model=", large)}, 65, message);
 
   std::string output;
-  EXPECT_EQ(Run({"sft", "--config", dir_.File("sft.yaml"), "--set", Concat("model.config=", large, "/config.json"), "--set",
+  EXPECT_EQ(Run({"sft", "--config", dir_.File("sft.yaml"), "--set",
+                 Concat("model.config=", large, "/config.json"), "--set",
                  Concat("run.dir=", dir_.File("new"))},
                 &output),
             65);
   EXPECT_THAT(output, HasSubstr(message));
 }
 
-TEST_F(TrainerFaultsTest, NoTeacherAtTheStart) {
-  ExpectFailure({}, 69, "teacher");
-}
+TEST_F(TrainerFaultsTest, NoTeacherAtTheStart) { ExpectFailure({}, 69, "teacher"); }
 
 TEST_F(TrainerFaultsTest, LimitsOfTheTeacherAreNamed) {
   TeacherProcess teacher(dir_, teacher_model_);
   std::string output;
   EXPECT_EQ(Train(teacher.endpoint(), &output, {"teacher.top_k=4000"}), 64);
   EXPECT_THAT(output, HasSubstr("teacher.top_k 4000 exceeds the teacher's limit"));
-  EXPECT_EQ(Train(teacher.endpoint(), &output, {"data.max_response_length=510", Concat("run.dir=", dir_.File("r2"))}), 64);
+  EXPECT_EQ(Train(teacher.endpoint(), &output,
+                  {"data.max_response_length=510", Concat("run.dir=", dir_.File("r2"))}),
+            64);
   EXPECT_THAT(output, HasSubstr("max_model_len 512"));
 }
 
@@ -130,7 +139,9 @@ TEST_F(TrainerFaultsTest, AControlPortInUse) {
   std::string output;
   EXPECT_EQ(Train(teacher.endpoint(), &output, {Concat("trainer.http_port=", port)}), 64);
   EXPECT_THAT(output, HasSubstr(std::to_string(port)));
-  EXPECT_EQ(Train(teacher.endpoint(), &output, {Concat("trainer.grpc_port=", port), Concat("run.dir=", dir_.File("r2"))}), 64);
+  EXPECT_EQ(Train(teacher.endpoint(), &output,
+                  {Concat("trainer.grpc_port=", port), Concat("run.dir=", dir_.File("r2"))}),
+            64);
   EXPECT_THAT(output, HasSubstr(std::to_string(port)));
   close(holder);
 }
@@ -140,10 +151,14 @@ TEST_F(TrainerFaultsTest, ATeacherKilledInTheMiddleLosesNothing) {
   std::optional<TeacherProcess> teacher(std::in_place, dir_, teacher_model_);
   const int port = teacher->grpc_port();
   // The uninterrupted run.
-  ASSERT_EQ(Train(teacher->endpoint(), &output, {"trainer.total_steps=60", Concat("run.dir=", dir_.File("whole"))}), 0) << output;
+  ASSERT_EQ(Train(teacher->endpoint(), &output,
+                  {"trainer.total_steps=60", Concat("run.dir=", dir_.File("whole"))}),
+            0)
+      << output;
 
   std::vector<std::string> arguments = TrainArguments(
-      teacher->endpoint(), {"trainer.total_steps=60", "teacher.outage_budget_s=1", "teacher.timeout_s=2"});
+      teacher->endpoint(),
+      {"trainer.total_steps=60", "teacher.outage_budget_s=1", "teacher.timeout_s=2"});
   arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
   Process trainer(arguments, dir_.File("train.log"));
   ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
@@ -152,16 +167,19 @@ TEST_F(TrainerFaultsTest, ATeacherKilledInTheMiddleLosesNothing) {
   teacher->process().Signal(SIGKILL);
   EXPECT_EQ(trainer.Wait(absl::Seconds(60)), 69) << trainer.Output();
   teacher.emplace(dir_, teacher_model_, port);
-  ASSERT_EQ(Train(teacher->endpoint(), &output, {"trainer.total_steps=60"}, {"--resume"}), 0) << output;
+  ASSERT_EQ(Train(teacher->endpoint(), &output, {"trainer.total_steps=60"}, {"--resume"}), 0)
+      << output;
   EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
-  EXPECT_EQ(FileHash(dir_.File("run/model/model.safetensors")), FileHash(dir_.File("whole/model/model.safetensors")));
+  EXPECT_EQ(FileHash(dir_.File("run/model/model.safetensors")),
+            FileHash(dir_.File("whole/model/model.safetensors")));
 }
 
 TEST_F(TrainerFaultsTest, ATeacherThatComesBackIsWaitedFor) {
   std::string output;
   std::optional<TeacherProcess> teacher(std::in_place, dir_, teacher_model_);
   const int port = teacher->grpc_port();
-  std::vector<std::string> arguments = TrainArguments(teacher->endpoint(), {"trainer.total_steps=60"});
+  std::vector<std::string> arguments =
+      TrainArguments(teacher->endpoint(), {"trainer.total_steps=60"});
   arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
   Process trainer(arguments, dir_.File("train.log"));
   ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {

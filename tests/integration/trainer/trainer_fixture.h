@@ -1,5 +1,5 @@
-// The two real programs on 127.0.0.1: a trained teacher (stories260K), a small random student made by
-// `taopd-trainer sft`, prompts as token ids.
+// The two real programs on 127.0.0.1: a trained teacher (stories260K), a small random student made
+// by `taopd-trainer sft`, prompts as token ids.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -28,9 +28,17 @@ class TeacherProcess {
                  const std::vector<std::string>& flags = {})
       : ready_path_(dir.File("ready.json")) {
     std::remove(ready_path_.c_str());
-    std::vector<std::string> arguments = {BinaryPath("taopd-teacher"), "--model", model_dir, "--port", "0",
-                                          "--grpc-port", std::to_string(grpc_port), "--ready-file", ready_path_,
-                                          "--num-threads", "1"};
+    std::vector<std::string> arguments = {BinaryPath("taopd-teacher"),
+                                          "--model",
+                                          model_dir,
+                                          "--port",
+                                          "0",
+                                          "--grpc-port",
+                                          std::to_string(grpc_port),
+                                          "--ready-file",
+                                          ready_path_,
+                                          "--num-threads",
+                                          "1"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     process_.emplace(arguments, dir.File("teacher.log"));
     EXPECT_TRUE(PollUntil(absl::Seconds(60), [&] {
@@ -60,17 +68,18 @@ class TrainerTest : public ::testing::Test {
     RandomStream random(3);
     for (int row = 0; row < 24; ++row) {
       std::string ids = "1";
-      for (uint64_t i = 0; i <= random.NextBelow(6); ++i) ids += Concat(",", 3 + random.NextBelow(500));
+      for (uint64_t i = 0; i <= random.NextBelow(6); ++i)
+        ids += Concat(",", 3 + random.NextBelow(500));
       pairs += Concat("{\"prompt_ids\":[", ids, "],\"response_ids\":[", 5 + row, ",7]}\n");
       prompts += Concat("{\"prompt_ids\":[", ids, "]}\n");
     }
     WriteFile(dir_.File("pairs.jsonl"), pairs);
     WriteFile(dir_.File("prompts.jsonl"), prompts);
-    WriteFile(dir_.File("sft.yaml"), Concat("run: {name: student, dir: ", dir_.File("student"), "}\n",
-                                            "model: {config: ", dir_.File("student.json"), "}\n",
-                                            "data: {train: [", dir_.File("pairs.jsonl"), "], max_length: 64}\n",
-                                            "optimizer: {lr: 1e-3}\n",
-                                            "trainer: {total_steps: 2, batch_size: 8, num_threads: 1}\n"));
+    WriteFile(dir_.File("sft.yaml"),
+              Concat("run: {name: student, dir: ", dir_.File("student"), "}\n",
+                     "model: {config: ", dir_.File("student.json"), "}\n", "data: {train: [",
+                     dir_.File("pairs.jsonl"), "], max_length: 64}\n", "optimizer: {lr: 1e-3}\n",
+                     "trainer: {total_steps: 2, batch_size: 8, num_threads: 1}\n"));
     std::string output;
     ASSERT_EQ(Run({"sft", "--config", dir_.File("sft.yaml")}, &output), 0) << output;
     WriteTrainConfig("");
@@ -80,19 +89,22 @@ class TrainerTest : public ::testing::Test {
   void WriteTrainConfig(const std::string& more) {
     WriteFile(dir_.File("train.yaml"),
               Concat("run: {name: test, dir: ", dir_.File("run"), ", seed: 11}\n",
-                     "student: {model: ", dir_.File("student/model"), "}\n",
-                     "data: {train: [", dir_.File("prompts.jsonl"), "], val: [", dir_.File("pairs.jsonl"),
+                     "student: {model: ", dir_.File("student/model"), "}\n", "data: {train: [",
+                     dir_.File("prompts.jsonl"), "], val: [", dir_.File("pairs.jsonl"),
                      "], train_batch_size: 4, max_prompt_length: 16, max_response_length: 12}\n",
                      "rollout: {n: 2}\n", "optimizer: {lr: 1e-3, weight_decay: 0.0}\n",
-                     "trainer: {total_steps: 6, mini_batch_size: 2, save_every: 2, eval_every: 3, num_threads: 1}\n",
+                     "trainer: {total_steps: 6, mini_batch_size: 2, save_every: 2, eval_every: 3, "
+                     "num_threads: 1}\n",
                      "eval: {measure: kl, num_prompts: 8}\n", more));
   }
 
-  int Run(std::vector<std::string> arguments, std::string* output, absl::Duration timeout = absl::Seconds(120)) {
+  int Run(std::vector<std::string> arguments, std::string* output,
+          absl::Duration timeout = absl::Seconds(120)) {
     arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
     return RunProgram(arguments, dir_.File("command.log"), output, timeout);
   }
-  std::vector<std::string> TrainArguments(const std::string& endpoint, const std::vector<std::string>& settings = {},
+  std::vector<std::string> TrainArguments(const std::string& endpoint,
+                                          const std::vector<std::string>& settings = {},
                                           const std::vector<std::string>& flags = {}) {
     std::vector<std::string> arguments = {"train", "--config", dir_.File("train.yaml"), "--set",
                                           Concat("teacher.endpoints=[", endpoint, "]")};
@@ -103,7 +115,8 @@ class TrainerTest : public ::testing::Test {
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     return arguments;
   }
-  int Train(const std::string& endpoint, std::string* output, const std::vector<std::string>& settings = {},
+  int Train(const std::string& endpoint, std::string* output,
+            const std::vector<std::string>& settings = {},
             const std::vector<std::string>& flags = {}) {
     return Run(TrainArguments(endpoint, settings, flags), output);
   }

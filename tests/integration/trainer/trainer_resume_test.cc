@@ -33,7 +33,8 @@ TEST_F(TrainerResumeTest, KilledAtRandomMoments) {
   RandomStream random(absl::ToUnixNanos(start));
   int kills = 0;
   for (int attempt = 0; kills < 5 && attempt < 50; ++attempt) {
-    std::vector<std::string> arguments = TrainArguments(teacher.endpoint(), Settings("killed"), {"--resume"});
+    std::vector<std::string> arguments =
+        TrainArguments(teacher.endpoint(), Settings("killed"), {"--resume"});
     arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
     Process trainer(arguments, dir_.File("killed.log"));
     // Anywhere between the first instant and what a third of the whole run takes.
@@ -56,7 +57,8 @@ TEST_F(TrainerResumeTest, StoppedBySigterm) {
   arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
   Process trainer(arguments, dir_.File("stopped.log"));
   ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
-    return std::filesystem::exists(dir_.File("stopped/checkpoints/step-000003")) || !trainer.running();
+    return std::filesystem::exists(dir_.File("stopped/checkpoints/step-000003")) ||
+           !trainer.running();
   }));
   trainer.Signal(SIGTERM);
   ASSERT_EQ(trainer.Wait(), 75) << trainer.Output();

@@ -33,15 +33,20 @@ PromptDataset Dataset(const std::vector<int64_t>& lengths) {
 }
 
 TEST(DatasetSummary, HistogramCountsEveryLengthOnce) {
-  for (const std::vector<int64_t>& lengths :
-       {std::vector<int64_t>{5}, {1, 2, 3}, {100, 101, 131, 1023}, {7, 7, 7, 7}, {1, 100000}, {15, 16, 31, 32}}) {
+  for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{5},
+                                              {1, 2, 3},
+                                              {100, 101, 131, 1023},
+                                              {7, 7, 7, 7},
+                                              {1, 100000},
+                                              {15, 16, 31, 32}}) {
     const LengthHistogram histogram = MeasureLengths(Dataset(lengths));
     ASSERT_LE(histogram.bins.size(), 16u);
     int64_t count = 0;
     for (size_t i = 0; i < histogram.bins.size(); ++i) {
       count += histogram.bins[i].count;
       EXPECT_TRUE(i == 0 || histogram.bins[i].low == histogram.bins[i - 1].high);
-      EXPECT_EQ(histogram.bins[i].count, std::count_if(lengths.begin(), lengths.end(), [&](int64_t length) {
+      EXPECT_EQ(histogram.bins[i].count,
+                std::count_if(lengths.begin(), lengths.end(), [&](int64_t length) {
                   return length >= histogram.bins[i].low && length < histogram.bins[i].high;
                 }));
     }
@@ -69,12 +74,14 @@ TEST(DatasetSummary, TextAndJsonTellTheSame) {
   EXPECT_EQ(json["num_records"], 4);
   EXPECT_EQ(json["num_overlong_dropped"], 2);
   EXPECT_EQ(json["files"][0]["weight"], 1.5);
-  EXPECT_EQ(json["sources"][0], (nlohmann::ordered_json{{"source", "a"}, {"num_records", 2}, {"num_answers", 1}}));
+  EXPECT_EQ(json["sources"][0],
+            (nlohmann::ordered_json{{"source", "a"}, {"num_records", 2}, {"num_answers", 1}}));
   EXPECT_EQ(json["prompt_tokens"]["total"], 115);
   EXPECT_EQ(json["samples"].size(), 2u);
   EXPECT_EQ(json["samples"][1]["id"], "f.jsonl:4");
   const std::string text = DatasetSummaryText(json);
-  EXPECT_THAT(text, HasSubstr("data.train: 4 prompts, 2 over-long dropped, 3 truncated, 1 duplicates"));
+  EXPECT_THAT(text,
+              HasSubstr("data.train: 4 prompts, 2 over-long dropped, 3 truncated, 1 duplicates"));
   EXPECT_THAT(text, HasSubstr("--- f.jsonl:4 (b), answer"));
   EXPECT_THAT(text, HasSubstr("ids 7 7 7 7"));
   EXPECT_THAT(text, HasSubstr("17 bytes of the prompts are left out"));

@@ -51,9 +51,10 @@ TEST(EpochOrder, WeightsSayHowOftenARecordIsUsed) {
       }
       for (int64_t record = 0; record < 4; ++record) EXPECT_EQ(now[record], 2);
       for (int64_t record = 4; record < 14; ++record) EXPECT_LE(now[record], 1);
-      for (int64_t record = 14; record < 17; ++record) EXPECT_TRUE(now[record] == 1 || now[record] == 2);
+      for (int64_t record = 14; record < 17; ++record)
+        EXPECT_TRUE(now[record] == 1 || now[record] == 2);
     }
-    for (int64_t record = 4; record < 14; ++record) EXPECT_EQ(uses[record], 9);     // 30 * 3 / 10
+    for (int64_t record = 4; record < 14; ++record) EXPECT_EQ(uses[record], 9);    // 30 * 3 / 10
     for (int64_t record = 14; record < 17; ++record) EXPECT_EQ(uses[record], 50);  // 30 * 5 / 3
     EXPECT_EQ(uses.size(), 17u);
   }

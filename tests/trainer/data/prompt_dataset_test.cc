@@ -32,7 +32,10 @@ class LoadPromptsTest : public ::testing::Test {
 };
 
 TEST_F(LoadPromptsTest, TextAndIds) {
-  ASSERT_OK_AND_ASSIGN(PromptDataset data, Load("{\"prompt\":\"ab\",\"answer\":\"7\"}\n\n{\"prompt_ids\":[5,6],\"answer\":12}\n", Options()));
+  ASSERT_OK_AND_ASSIGN(
+      PromptDataset data,
+      Load("{\"prompt\":\"ab\",\"answer\":\"7\"}\n\n{\"prompt_ids\":[5,6],\"answer\":12}\n",
+           Options()));
   ASSERT_EQ(data.records.size(), 2u);
   EXPECT_EQ(data.records[0].prompt_ids, (std::vector<int32_t>{1, 'a', 'b'}));
   EXPECT_EQ(data.records[0].answer, "7");
@@ -46,8 +49,10 @@ TEST_F(LoadPromptsTest, ResponsesEndWithEosOnce) {
   DatasetOptions options = Options();
   options.response_key = "response";
   options.append_eos_id = 2;
-  ASSERT_OK_AND_ASSIGN(PromptDataset data,
-                       Load("{\"prompt\":\"a\",\"response\":\"b\"}\n{\"prompt\":\"a\",\"response_ids\":[9,2]}\n", options));
+  ASSERT_OK_AND_ASSIGN(
+      PromptDataset data,
+      Load("{\"prompt\":\"a\",\"response\":\"b\"}\n{\"prompt\":\"a\",\"response_ids\":[9,2]}\n",
+           options));
   EXPECT_EQ(data.records[0].response_ids, (std::vector<int32_t>{'b', 2}));
   EXPECT_EQ(data.records[1].response_ids, (std::vector<int32_t>{9, 2}));
 }
@@ -62,16 +67,21 @@ TEST_F(LoadPromptsTest, OverlongPromptsAreRefusedOrCounted) {
   ASSERT_OK_AND_ASSIGN(PromptDataset data, Load(content, options));
   EXPECT_EQ(data.records.size(), 1u);
   EXPECT_EQ(data.num_overlong(), 1);
-  EXPECT_ERROR(Load("{\"prompt\":\"abcdef\"}\n", options), absl::StatusCode::kInvalidArgument, "1 over-long prompts dropped");
+  EXPECT_ERROR(Load("{\"prompt\":\"abcdef\"}\n", options), absl::StatusCode::kInvalidArgument,
+               "1 over-long prompts dropped");
 }
 
 TEST_F(LoadPromptsTest, OverlongPromptsAreCutAsAsked) {
   DatasetOptions options = Options();
   options.max_prompt_length = 4;
   options.add_special_tokens = false;
-  const std::string rows = "{\"prompt\":\"abcd\"}\n{\"prompt\":\"abcdefg\"}\n{\"prompt_ids\":[1,2,3,4,5,6]}\n";
-  for (const auto& [name, text, ids] : std::vector<std::tuple<std::string, std::string, std::vector<int32_t>>>{
-           {"left", "defg", {3, 4, 5, 6}}, {"right", "abcd", {1, 2, 3, 4}}, {"middle", "abfg", {1, 2, 5, 6}}}) {
+  const std::string rows =
+      "{\"prompt\":\"abcd\"}\n{\"prompt\":\"abcdefg\"}\n{\"prompt_ids\":[1,2,3,4,5,6]}\n";
+  for (const auto& [name, text, ids] :
+       std::vector<std::tuple<std::string, std::string, std::vector<int32_t>>>{
+           {"left", "defg", {3, 4, 5, 6}},
+           {"right", "abcd", {1, 2, 3, 4}},
+           {"middle", "abfg", {1, 2, 5, 6}}}) {
     ASSERT_OK_AND_ASSIGN(options.truncation, ParseTruncation(name));
     ASSERT_OK_AND_ASSIGN(const PromptDataset data, Load(rows, options));
     ASSERT_EQ(data.records.size(), 3u) << name;
@@ -85,8 +95,10 @@ TEST_F(LoadPromptsTest, OverlongPromptsAreCutAsAsked) {
     EXPECT_EQ(data.num_truncated(), 2);
     EXPECT_EQ(data.num_overlong(), 0);
   }
-  EXPECT_EQ(TruncateIds({1, 2, 3, 4, 5, 6}, 3, Truncation::kMiddle), (std::vector<int32_t>{1, 5, 6}));  // verl's halves
-  EXPECT_ERROR(ParseTruncation("lef"), absl::StatusCode::kInvalidArgument, "none of error, left, right, middle");
+  EXPECT_EQ(TruncateIds({1, 2, 3, 4, 5, 6}, 3, Truncation::kMiddle),
+            (std::vector<int32_t>{1, 5, 6}));  // verl's halves
+  EXPECT_ERROR(ParseTruncation("lef"), absl::StatusCode::kInvalidArgument,
+               "none of error, left, right, middle");
 }
 
 // Has tokens for lower-case letters only.
@@ -105,10 +117,12 @@ class LowerCaseTokenizer final : public ByteTokenizer {
 };
 
 TEST_F(LoadPromptsTest, CharactersWithoutATokenAreCounted) {
-  WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"A bee\"}\n{\"prompt\":\"bee\"}\n{\"prompt\":\"I see X\"}\n");
+  WriteFile(dir_.File("t.jsonl"),
+            "{\"prompt\":\"A bee\"}\n{\"prompt\":\"bee\"}\n{\"prompt\":\"I see X\"}\n");
   const LowerCaseTokenizer tokenizer;
   DatasetOptions options = Options();
-  ASSERT_OK_AND_ASSIGN(PromptDataset data, LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options));
+  ASSERT_OK_AND_ASSIGN(PromptDataset data,
+                       LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options));
   EXPECT_EQ(data.records[0].num_unknown_bytes, 2);
   EXPECT_EQ(data.records[1].num_unknown_bytes, 0);
   EXPECT_EQ(data.num_unknown_bytes(), 6);
@@ -116,56 +130,63 @@ TEST_F(LoadPromptsTest, CharactersWithoutATokenAreCounted) {
   ASSERT_OK_AND_ASSIGN(data, LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options));
   EXPECT_EQ(data.records.size(), 3u);
   WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"ABC\"}\n");
-  EXPECT_ERROR(LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options), absl::StatusCode::kInvalidArgument,
-               "t.jsonl:1: the prompt is empty: the tokenizer has a token for none of its characters");
+  EXPECT_ERROR(
+      LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options), absl::StatusCode::kInvalidArgument,
+      "t.jsonl:1: the prompt is empty: the tokenizer has a token for none of its characters");
 }
 
 TEST_F(LoadPromptsTest, BadRowsNameFileLineAndKey) {
   struct Case {
     std::string row, message;
   };
-  for (const Case& c : std::vector<Case>{{"{\"question\":\"a\"}", "neither \"prompt\" nor \"prompt_ids\""},
-                                         {"[1]", "must be an object"},
-                                         {"{\"prompt\":5}", "\"prompt\" is neither text nor a list of messages"},
-                                         {"{\"prompt\":\"\"", "data.jsonl:1"},
-                                         {"{\"prompt_ids\":[]}", "the prompt is empty"},
-                                         {"{\"prompt_ids\":[256]}", "\"prompt_ids\"[0] = 256"},
-                                         {"{\"prompt_ids\":[1,-1]}", "\"prompt_ids\"[1] = -1"},
-                                         {"{\"prompt_ids\":[1.5]}", "= 1.5"},
-                                         {"{\"prompt\":[{\"role\":\"user\"}]}", "\"prompt\"[0] has no content"},
-                                         {"{\"prompt\":[{\"role\":\"user\",\"content\":\"a\"}]}", "no chat template"},
-                                         {"{\"prompt\":[]}", "an empty list of messages"},
-                                         {"{\"prompt\":[7]}", "\"prompt\"[0] is not a message"},
-                                         {"{\"prompt\":[{\"role\":7,\"content\":\"a\"}]}", "\"prompt\"[0] has no role"},
-                                         {"{\"prompt\":[{\"role\":\"user\",\"content\":null}]}", "is not text"},
-                                         {"{\"prompt\":null}", "\"prompt\" is neither text"},
-                                         {"{\"prompt\":\"a\",\"data_source\":3}", "\"data_source\" is not text"},
-                                         {"{\"prompt\":\"a\",\"answer\":[1]}", "\"answer\" is neither"}}) {
+  for (const Case& c : std::vector<Case>{
+           {"{\"question\":\"a\"}", "neither \"prompt\" nor \"prompt_ids\""},
+           {"[1]", "must be an object"},
+           {"{\"prompt\":5}", "\"prompt\" is neither text nor a list of messages"},
+           {"{\"prompt\":\"\"", "data.jsonl:1"},
+           {"{\"prompt_ids\":[]}", "the prompt is empty"},
+           {"{\"prompt_ids\":[256]}", "\"prompt_ids\"[0] = 256"},
+           {"{\"prompt_ids\":[1,-1]}", "\"prompt_ids\"[1] = -1"},
+           {"{\"prompt_ids\":[1.5]}", "= 1.5"},
+           {"{\"prompt\":[{\"role\":\"user\"}]}", "\"prompt\"[0] has no content"},
+           {"{\"prompt\":[{\"role\":\"user\",\"content\":\"a\"}]}", "no chat template"},
+           {"{\"prompt\":[]}", "an empty list of messages"},
+           {"{\"prompt\":[7]}", "\"prompt\"[0] is not a message"},
+           {"{\"prompt\":[{\"role\":7,\"content\":\"a\"}]}", "\"prompt\"[0] has no role"},
+           {"{\"prompt\":[{\"role\":\"user\",\"content\":null}]}", "is not text"},
+           {"{\"prompt\":null}", "\"prompt\" is neither text"},
+           {"{\"prompt\":\"a\",\"data_source\":3}", "\"data_source\" is not text"},
+           {"{\"prompt\":\"a\",\"answer\":[1]}", "\"answer\" is neither"}}) {
     const auto result = Load(c.row + "\n", Options());
     ASSERT_FALSE(result.ok()) << c.row;
     EXPECT_THAT(std::string(result.status().message()), ::testing::HasSubstr(c.message)) << c.row;
-    EXPECT_THAT(std::string(result.status().message()), ::testing::HasSubstr("data.jsonl:1")) << c.row;
+    EXPECT_THAT(std::string(result.status().message()), ::testing::HasSubstr("data.jsonl:1"))
+        << c.row;
   }
 }
 
 TEST_F(LoadPromptsTest, EmptyFilesAndMissingFilesAreErrors) {
   EXPECT_ERROR(Load("\n\n", Options()), absl::StatusCode::kInvalidArgument, "no rows in");
   EXPECT_FALSE(LoadPrompts({"/nowhere.jsonl"}, &tokenizer_, Options()).ok());
-  EXPECT_ERROR(LoadPrompts({}, &tokenizer_, Options()), absl::StatusCode::kInvalidArgument, "empty list of files");
+  EXPECT_ERROR(LoadPrompts({}, &tokenizer_, Options()), absl::StatusCode::kInvalidArgument,
+               "empty list of files");
 }
 
 TEST_F(LoadPromptsTest, TextNeedsATokenizer) {
   WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"a\"}\n");
-  EXPECT_ERROR(LoadPrompts({dir_.File("t.jsonl")}, nullptr, Options()), absl::StatusCode::kInvalidArgument, "no tokenizer.json");
+  EXPECT_ERROR(LoadPrompts({dir_.File("t.jsonl")}, nullptr, Options()),
+               absl::StatusCode::kInvalidArgument, "no tokenizer.json");
 }
 
 TEST_F(LoadPromptsTest, LongPairsAreRefused) {
   DatasetOptions options = Options();
   options.response_key = "response";
   options.max_length = 4;
-  EXPECT_ERROR(Load("{\"prompt\":\"ab\",\"response\":\"cd\"}\n", options), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Load("{\"prompt\":\"ab\",\"response\":\"cd\"}\n", options),
+               absl::StatusCode::kInvalidArgument,
                "prompt and response have 5 tokens, more than max_length 4");
-  EXPECT_ERROR(Load("{\"prompt\":\"ab\"}\n", options), absl::StatusCode::kInvalidArgument, "response");
+  EXPECT_ERROR(Load("{\"prompt\":\"ab\"}\n", options), absl::StatusCode::kInvalidArgument,
+               "response");
 }
 
 // "<role>content" per message, and a mark where the response starts.
@@ -180,23 +201,28 @@ absl::StatusOr<std::string> RenderForTest(const nlohmann::ordered_json& messages
 TEST_F(LoadPromptsTest, MessagesAreRenderedWithoutSpecialTokens) {
   DatasetOptions options = Options();
   options.render = RenderForTest;
-  ASSERT_OK_AND_ASSIGN(PromptDataset data,
-                       Load(R"({"prompt":[{"content":"s","role":"system"},{"content":"q","role":"user"}],"answer":"1"})" "\n",
-                            options));
+  ASSERT_OK_AND_ASSIGN(
+      PromptDataset data,
+      Load(
+          R"({"prompt":[{"content":"s","role":"system"},{"content":"q","role":"user"}],"answer":"1"})"
+          "\n",
+          options));
   EXPECT_EQ(data.records[0].prompt, "<system>s<user>q<go>");
   EXPECT_EQ(data.records[0].prompt_ids.size(), data.records[0].prompt.size());  // no BOS
   EXPECT_EQ(data.records[0].messages.size(), 2u);
   // An error of the template is placed.
   options.render = [](const nlohmann::ordered_json&) { return InvalidArgument("no tools"); };
-  EXPECT_ERROR(Load(R"({"prompt":[{"content":"s","role":"user"}]})", options), absl::StatusCode::kInvalidArgument,
-               "data.jsonl:1: no tools");
+  EXPECT_ERROR(Load(R"({"prompt":[{"content":"s","role":"user"}]})", options),
+               absl::StatusCode::kInvalidArgument, "data.jsonl:1: no tools");
 }
 
 TEST_F(LoadPromptsTest, TemplatesAndSystemPrompts) {
   DatasetOptions options = Options();
   options.render = RenderForTest;
-  const std::string rows = "{\"prompt\":\"ab\"}\n{\"prompt\":[{\"role\":\"user\",\"content\":\"c\"}]}\n"
-                           "{\"prompt\":[{\"role\":\"system\",\"content\":\"own\"},{\"role\":\"user\",\"content\":\"d\"}]}\n";
+  const std::string rows =
+      "{\"prompt\":\"ab\"}\n{\"prompt\":[{\"role\":\"user\",\"content\":\"c\"}]}\n"
+      "{\"prompt\":[{\"role\":\"system\",\"content\":\"own\"},{\"role\":\"user\",\"content\":\"d\"}"
+      "]}\n";
   ASSERT_OK_AND_ASSIGN(options.prompt_template, MakePromptTemplate("Q: {question}", ""));
   ASSERT_OK_AND_ASSIGN(PromptDataset data, Load(rows, options));
   EXPECT_EQ(data.records[0].prompt, "Q: ab");
@@ -225,9 +251,10 @@ TEST_F(LoadPromptsTest, TemplatesAndSystemPrompts) {
   EXPECT_TRUE(data.records[2].messages.is_null());
 
   ASSERT_OK_AND_ASSIGN(options.prompt_template, MakePromptTemplate("Q: {question}", ""));
-  EXPECT_ERROR(Load(R"({"prompt":[{"role":"assistant","content":"a"}]})", options), absl::StatusCode::kInvalidArgument,
-               "the last message is not a user's text");
-  EXPECT_ERROR(Load(R"({"prompt_ids":[1]})", options), absl::StatusCode::kInvalidArgument, "token ids");
+  EXPECT_ERROR(Load(R"({"prompt":[{"role":"assistant","content":"a"}]})", options),
+               absl::StatusCode::kInvalidArgument, "the last message is not a user's text");
+  EXPECT_ERROR(Load(R"({"prompt_ids":[1]})", options), absl::StatusCode::kInvalidArgument,
+               "token ids");
 }
 
 TEST_F(LoadPromptsTest, VerlsSchemaAndDottedKeys) {
@@ -235,37 +262,47 @@ TEST_F(LoadPromptsTest, VerlsSchemaAndDottedKeys) {
   options.render = RenderForTest;
   options.vocab_size = 1 << 20;
   ASSERT_OK_AND_ASSIGN(const PromptDataset data,
-                       LoadPrompts({testing::SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options));
+                       LoadPrompts({testing::SourcePath("tests/common/io/golden/verl.parquet")},
+                                   &tokenizer_, options));
   ASSERT_EQ(data.records.size(), 7u);
   EXPECT_EQ(data.files[0].format, "parquet");
   EXPECT_EQ(data.records[1].id, "verl.parquet:2");
   EXPECT_EQ(data.records[1].source, "math");
   EXPECT_EQ(data.records[1].answer, "2");  // reward_model.ground_truth
   EXPECT_EQ(data.records[2].source, "aime");
-  EXPECT_THAT(data.records[2].prompt, ::testing::StartsWith("<system>System 2.<user>What is 2 + 2?"));
+  EXPECT_THAT(data.records[2].prompt,
+              ::testing::StartsWith("<system>System 2.<user>What is 2 + 2?"));
   // Any column by its path.
   options.answer_key = "extra_info.split";
   options.source_key = "ability";
   ASSERT_OK_AND_ASSIGN(const PromptDataset other,
-                       LoadPrompts({testing::SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options));
+                       LoadPrompts({testing::SourcePath("tests/common/io/golden/verl.parquet")},
+                                   &tokenizer_, options));
   EXPECT_EQ(other.records[0].answer, "test");
   EXPECT_EQ(other.records[0].source, "math");
   options.prompt_key = "extra_info.index";
-  EXPECT_ERROR(LoadPrompts({testing::SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options),
-               absl::StatusCode::kInvalidArgument, "verl.parquet: row 1: \"extra_info.index\" is neither text");
+  EXPECT_ERROR(LoadPrompts({testing::SourcePath("tests/common/io/golden/verl.parquet")},
+                           &tokenizer_, options),
+               absl::StatusCode::kInvalidArgument,
+               "verl.parquet: row 1: \"extra_info.index\" is neither text");
 }
 
 TEST_F(LoadPromptsTest, DuplicatesAreCountedAndDroppedOnRequest) {
   DatasetOptions options = Options();
-  const std::string rows = "{\"prompt\":\"ab\"}\n{\"prompt_ids\":[1,97,98]}\n{\"prompt\":\"ab\",\"answer\":\"x\"}\n{\"prompt\":\"b\"}\n";
+  const std::string rows =
+      "{\"prompt\":\"ab\"}\n{\"prompt_ids\":[1,97,98]}\n{\"prompt\":\"ab\",\"answer\":\"x\"}\n{"
+      "\"prompt\":\"b\"}\n";
   WriteFile(dir_.File("a.jsonl"), rows);
   WriteFile(dir_.File("b.jsonl"), rows);
-  ASSERT_OK_AND_ASSIGN(PromptDataset data, LoadPrompts({dir_.File("a.jsonl"), dir_.File("b.jsonl")}, &tokenizer_, options));
+  ASSERT_OK_AND_ASSIGN(PromptDataset data, LoadPrompts({dir_.File("a.jsonl"), dir_.File("b.jsonl")},
+                                                       &tokenizer_, options));
   EXPECT_EQ(data.records.size(), 8u);
-  EXPECT_EQ(data.files[0].num_duplicates, 1);  // ids are another record than a text, whatever it is tokenized to
+  EXPECT_EQ(data.files[0].num_duplicates,
+            1);  // ids are another record than a text, whatever it is tokenized to
   EXPECT_EQ(data.files[1].num_duplicates, 4);
   options.drop_duplicates = true;
-  ASSERT_OK_AND_ASSIGN(data, LoadPrompts({dir_.File("a.jsonl"), dir_.File("b.jsonl")}, &tokenizer_, options));
+  ASSERT_OK_AND_ASSIGN(
+      data, LoadPrompts({dir_.File("a.jsonl"), dir_.File("b.jsonl")}, &tokenizer_, options));
   EXPECT_EQ(data.records.size(), 3u);
   EXPECT_EQ(data.num_duplicates(), 5);
   EXPECT_EQ(data.files[1].num_records, 0);
@@ -274,17 +311,22 @@ TEST_F(LoadPromptsTest, DuplicatesAreCountedAndDroppedOnRequest) {
 TEST_F(LoadPromptsTest, OtherResponsesAreNoDuplicates) {
   DatasetOptions options = Options();
   options.response_key = "response";
-  ASSERT_OK_AND_ASSIGN(PromptDataset data, Load("{\"prompt\":\"a\",\"response\":\"b\"}\n{\"prompt\":\"a\",\"response\":\"c\"}\n"
-                                                "{\"prompt\":\"a\",\"response\":\"b\"}\n", options));
+  ASSERT_OK_AND_ASSIGN(
+      PromptDataset data,
+      Load("{\"prompt\":\"a\",\"response\":\"b\"}\n{\"prompt\":\"a\",\"response\":\"c\"}\n"
+           "{\"prompt\":\"a\",\"response\":\"b\"}\n",
+           options));
   EXPECT_EQ(data.num_duplicates(), 1);
 }
 
 TEST_F(LoadPromptsTest, WithoutTokenizing) {
   DatasetOptions options = Options();
   options.tokenize = false;
-  WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"ab\"}\n{\"prompt\":[{\"role\":\"user\",\"content\":\"c\"}]}\n"
-                                  "{\"prompt\":[{\"role\":\"user\",\"content\":\"d\"}]}\n");
-  ASSERT_OK_AND_ASSIGN(const PromptDataset data, LoadPrompts({dir_.File("t.jsonl")}, nullptr, options));
+  WriteFile(dir_.File("t.jsonl"),
+            "{\"prompt\":\"ab\"}\n{\"prompt\":[{\"role\":\"user\",\"content\":\"c\"}]}\n"
+            "{\"prompt\":[{\"role\":\"user\",\"content\":\"d\"}]}\n");
+  ASSERT_OK_AND_ASSIGN(const PromptDataset data,
+                       LoadPrompts({dir_.File("t.jsonl")}, nullptr, options));
   EXPECT_EQ(data.records[0].prompt, "ab");
   EXPECT_TRUE(data.records[0].prompt_ids.empty());
   EXPECT_EQ(data.records[1].messages.dump(), R"([{"role":"user","content":"c"}])");
@@ -292,23 +334,30 @@ TEST_F(LoadPromptsTest, WithoutTokenizing) {
 }
 
 TEST_F(LoadPromptsTest, WeightsNeedOneNumberAFile) {
-  ASSERT_OK_AND_ASSIGN(const PromptDataset data, Load("{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n", Options()));
+  ASSERT_OK_AND_ASSIGN(const PromptDataset data,
+                       Load("{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n", Options()));
   ASSERT_OK_AND_ASSIGN(const auto shares, WeighFiles(data, {1.5}));
   EXPECT_EQ(shares[0].num_records, 2);
   EXPECT_EQ(shares[0].weight, 1.5);
   EXPECT_EQ(WeighFiles(data, {})->at(0).weight, 1.0);
-  EXPECT_ERROR(WeighFiles(data, {1, 2}), absl::StatusCode::kInvalidArgument, "2 weights for 1 files");
+  EXPECT_ERROR(WeighFiles(data, {1, 2}), absl::StatusCode::kInvalidArgument,
+               "2 weights for 1 files");
   for (double weight : {0.0, -1.0, 1001.0, static_cast<double>(NAN)}) {
     EXPECT_ERROR(WeighFiles(data, {weight}), absl::StatusCode::kInvalidArgument, "data.jsonl");
   }
-  EXPECT_ERROR(WeighFiles(data, {0.1}), absl::StatusCode::kInvalidArgument, "uses none of its 2 rows");
+  EXPECT_ERROR(WeighFiles(data, {0.1}), absl::StatusCode::kInvalidArgument,
+               "uses none of its 2 rows");
 }
 
 // Lines with damaged bytes: an error that names the file, or other rows; never a crash.
 TEST_F(LoadPromptsTest, SeededMutationsOfLines) {
   const std::string whole =
-      R"({"prompt":[{"content":"s","role":"system"},{"content":"q\u00e9","role":"user"}],"reward_model":{"ground_truth":"1"}})" "\n"
-      R"({"prompt":"text","answer":1.5,"data_source":"x"})" "\n" R"({"prompt_ids":[1,2,3],"answer":"7"})" "\n";
+      R"({"prompt":[{"content":"s","role":"system"},{"content":"q\u00e9","role":"user"}],"reward_model":{"ground_truth":"1"}})"
+      "\n"
+      R"({"prompt":"text","answer":1.5,"data_source":"x"})"
+      "\n"
+      R"({"prompt_ids":[1,2,3],"answer":"7"})"
+      "\n";
   DatasetOptions options = Options();
   options.render = RenderForTest;
   ASSERT_OK(Load(whole, options));
@@ -319,9 +368,15 @@ TEST_F(LoadPromptsTest, SeededMutationsOfLines) {
     for (uint64_t change = 0; change <= random.NextBelow(4); ++change) {
       const size_t at = random.NextBelow(bytes.size());
       switch (random.NextBelow(3)) {
-        case 0: bytes[at] = static_cast<char>(random.NextU32()); break;
-        case 1: bytes.erase(at, random.NextBelow(16)); break;
-        default: bytes.insert(at, whole.substr(random.NextBelow(whole.size()), random.NextBelow(16))); break;
+        case 0:
+          bytes[at] = static_cast<char>(random.NextU32());
+          break;
+        case 1:
+          bytes.erase(at, random.NextBelow(16));
+          break;
+        default:
+          bytes.insert(at, whole.substr(random.NextBelow(whole.size()), random.NextBelow(16)));
+          break;
       }
       if (bytes.empty()) bytes = "x";
     }

@@ -23,8 +23,10 @@ TEST(PromptTemplate, BuiltInOnesAndOwnTexts) {
 }
 
 TEST(PromptTemplate, UnknownNames) {
-  EXPECT_ERROR(MakePromptTemplate("boxd", ""), absl::StatusCode::kInvalidArgument, "did you mean \"boxed\"");
-  EXPECT_ERROR(MakePromptTemplate("Solve this.", ""), absl::StatusCode::kInvalidArgument, "lacks {question}");
+  EXPECT_ERROR(MakePromptTemplate("boxd", ""), absl::StatusCode::kInvalidArgument,
+               "did you mean \"boxed\"");
+  EXPECT_ERROR(MakePromptTemplate("Solve this.", ""), absl::StatusCode::kInvalidArgument,
+               "lacks {question}");
 }
 
 // The published evaluation files hold the prompt as their system message.

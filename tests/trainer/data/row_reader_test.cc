@@ -9,7 +9,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 TEST(FindPath, KeysAndPaths) {
-  const Json row = Json::parse(R"({"a":{"b":{"c":1}},"x.y":2,"a.b":3,"d":{"e.f":4},"n":null,"t":"text"})");
+  const Json row =
+      Json::parse(R"({"a":{"b":{"c":1}},"x.y":2,"a.b":3,"d":{"e.f":4},"n":null,"t":"text"})");
   EXPECT_EQ(*FindPath(row, "x.y"), 2);
   EXPECT_EQ(*FindPath(row, "a.b"), 3);  // a key of that very name comes first
   EXPECT_EQ(*FindPath(row, "a.b.c"), 1);
@@ -29,7 +30,8 @@ TEST(ReadRows, TheFormatIsThatOfTheBytes) {
   testing::WriteFile(dir.File("text.parquet"), "{}\n");
   EXPECT_EQ(DataFormatOf(dir.File("text.parquet")), DataFormat::kParquet);
   const auto ignore = [](const Json&, int64_t) { return absl::OkStatus(); };
-  EXPECT_ERROR(ReadRows(dir.File("text.parquet"), {"prompt"}, ignore), absl::StatusCode::kDataLoss, "text.parquet");
+  EXPECT_ERROR(ReadRows(dir.File("text.parquet"), {"prompt"}, ignore), absl::StatusCode::kDataLoss,
+               "text.parquet");
   testing::WriteFile(dir.File("text.jsonl"), "{\"z\":1,\"a\":2}\n");
   std::string seen;
   ASSERT_OK(ReadRows(dir.File("text.jsonl"), {"z"}, [&](const Json& row, int64_t number) {

@@ -10,8 +10,8 @@
 namespace taopd {
 namespace {
 
-using testing::TempDir;
 using ::testing::HasSubstr;
+using testing::TempDir;
 
 // Answers from a function of (problem, sample), handed over on another thread in reverse order.
 class FakeSource final : public ResponseSource {
@@ -71,7 +71,8 @@ absl::StatusOr<EvalResponse> RightUpToTheProblem(const EvalTask& task) {
   return response;
 }
 
-AccuracyRun RunOf(const EvalConfig& config, const std::vector<PromptRecord>& problems, ResponseSource* source) {
+AccuracyRun RunOf(const EvalConfig& config, const std::vector<PromptRecord>& problems,
+                  ResponseSource* source) {
   AccuracyRun run;
   run.config = &config;
   run.problems = &problems;
@@ -148,8 +149,10 @@ TEST(EvaluateAccuracy, ACutResponseIsWrongUnlessAllowed) {
   FakeSource source(RightUpToTheProblem);
   ASSERT_OK_AND_ASSIGN(const EvalResult strict, EvaluateAccuracy(RunOf(config, problems, &source)));
   config.require_stop = false;
-  ASSERT_OK_AND_ASSIGN(const EvalResult lenient, EvaluateAccuracy(RunOf(config, problems, &source)));
-  EXPECT_DOUBLE_EQ(lenient.accuracy.all.avg - strict.accuracy.all.avg, 1.0 / 16);  // problem 3, sample 3
+  ASSERT_OK_AND_ASSIGN(const EvalResult lenient,
+                       EvaluateAccuracy(RunOf(config, problems, &source)));
+  EXPECT_DOUBLE_EQ(lenient.accuracy.all.avg - strict.accuracy.all.avg,
+                   1.0 / 16);  // problem 3, sample 3
 }
 
 TEST(EvaluateAccuracy, ResponsesBySource) {
@@ -179,28 +182,34 @@ TEST(EvaluateAccuracy, TheJournalIsNotGeneratedAgain) {
     return RightUpToTheProblem(task);
   });
   {
-    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal,
+                         EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
     AccuracyRun run = RunOf(config, problems, &failing);
     run.journal = &journal;
     EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kUnavailable, "gone");
   }
   FakeSource whole(RightUpToTheProblem), rest(RightUpToTheProblem), none(RightUpToTheProblem);
-  ASSERT_OK_AND_ASSIGN(const EvalResult expected, EvaluateAccuracy(RunOf(config, problems, &whole)));
+  ASSERT_OK_AND_ASSIGN(const EvalResult expected,
+                       EvaluateAccuracy(RunOf(config, problems, &whole)));
   for (FakeSource* source : {&rest, &none}) {
-    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal,
+                         EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
     AccuracyRun run = RunOf(config, problems, source);
     run.journal = &journal;
     ASSERT_OK_AND_ASSIGN(const EvalResult result, EvaluateAccuracy(run));
     EXPECT_EQ(result.metrics, expected.metrics);
     EXPECT_EQ(result.samples.size(), expected.samples.size());
-    for (size_t i = 0; i < result.samples.size(); ++i) EXPECT_EQ(result.samples[i].response, expected.samples[i].response);
+    for (size_t i = 0; i < result.samples.size(); ++i)
+      EXPECT_EQ(result.samples[i].response, expected.samples[i].response);
   }
-  EXPECT_EQ(rest.asked_, (std::set<std::pair<int64_t, int64_t>>{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {1, 2}}));
+  EXPECT_EQ(rest.asked_,
+            (std::set<std::pair<int64_t, int64_t>>{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {1, 2}}));
   EXPECT_TRUE(none.asked_.empty());
   // The same numbers of other problems.
   auto others = problems;
   others[0].id = "other";
-  ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
+  ASSERT_OK_AND_ASSIGN(EvalJournal journal,
+                       EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
   AccuracyRun run = RunOf(config, others, &none);
   run.journal = &journal;
   EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kFailedPrecondition, "\"other\"");
@@ -210,7 +219,8 @@ TEST(EvaluateAccuracy, AProblemWithoutAnswer) {
   auto problems = Problems({"a"});
   problems[0].answer.clear();
   FakeSource source(RightUpToTheProblem);
-  EXPECT_ERROR(EvaluateAccuracy(RunOf(Config(1), problems, &source)), absl::StatusCode::kInvalidArgument, "f:1: no answer");
+  EXPECT_ERROR(EvaluateAccuracy(RunOf(Config(1), problems, &source)),
+               absl::StatusCode::kInvalidArgument, "f:1: no answer");
 }
 
 TEST(SummarizeAccuracy, ResponsesOfUnknownLengthDoNotCountInTheMean) {

@@ -34,7 +34,8 @@ TEST(EvalJournal, KeepsWhatWasAdded) {
 TEST(EvalJournal, HalfALineIsCutAtEveryPlace) {
   TempDir dir;
   const std::string path = dir.File("r.jsonl");
-  const std::string head = "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n{\"problem\":0,\"sample\":0}\n";
+  const std::string head =
+      "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n{\"problem\":0,\"sample\":0}\n";
   const std::string last = "{\"problem\":1,\"sample\":0}\n";
   for (size_t size = 0; size <= last.size(); ++size) {
     WriteFile(path, head + last.substr(0, size));
@@ -52,16 +53,22 @@ TEST(EvalJournal, OtherEvaluationsAndOtherFilesAreLeftAlone) {
   TempDir dir;
   const std::string path = dir.File("r.jsonl");
   ASSERT_OK(EvalJournal::Open(path, kEvaluation, false));
-  EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}, {"eval.n", "4"}}, false), kRefused, "eval.n is \"4\", there \"8\"");
-  EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}}, false), kRefused, "eval.n is recorded there only");
-  EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}, {"eval.n", "8"}, {"x", 1}}, false), kRefused, "x is not recorded");
-  for (const std::string text : {"hello", "{\"step\":1}\n{\"step\":2", "[]\n", "{\"evaluation\":{}"}) {
+  EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}, {"eval.n", "4"}}, false), kRefused,
+               "eval.n is \"4\", there \"8\"");
+  EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}}, false), kRefused,
+               "eval.n is recorded there only");
+  EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}, {"eval.n", "8"}, {"x", 1}}, false),
+               kRefused, "x is not recorded");
+  for (const std::string text :
+       {"hello", "{\"step\":1}\n{\"step\":2", "[]\n", "{\"evaluation\":{}"}) {
     WriteFile(path, text);
     EXPECT_FALSE(EvalJournal::Open(path, kEvaluation, false).ok()) << text;
     EXPECT_EQ(ReadFile(path), text);
   }
-  WriteFile(path, "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n{\"problem\":-1,\"sample\":0}\n");
-  EXPECT_ERROR(EvalJournal::Open(path, kEvaluation, false), absl::StatusCode::kDataLoss, "r.jsonl:2");
+  WriteFile(path,
+            "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n{\"problem\":-1,\"sample\":0}\n");
+  EXPECT_ERROR(EvalJournal::Open(path, kEvaluation, false), absl::StatusCode::kDataLoss,
+               "r.jsonl:2");
 }
 
 }  // namespace

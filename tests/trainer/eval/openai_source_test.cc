@@ -21,21 +21,24 @@ using ::testing::HasSubstr;
 class Server {
  public:
   using Handler = std::function<void(const httplib::Request&, httplib::Response&)>;
-  explicit Server(Handler handler, const std::string& models = R"({"object":"list","data":[{"id":"tiny"},{"id":"big"}]})") {
-    server_.Get("/v1/models", [this, models](const httplib::Request& request, httplib::Response& reply) {
-      Note(request);
-      reply.set_content(models, "application/json");
-    });
+  explicit Server(Handler handler, const std::string& models =
+                                       R"({"object":"list","data":[{"id":"tiny"},{"id":"big"}]})") {
+    server_.Get("/v1/models",
+                [this, models](const httplib::Request& request, httplib::Response& reply) {
+                  Note(request);
+                  reply.set_content(models, "application/json");
+                });
     for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
-      server_.Post(path, [this, handler](const httplib::Request& request, httplib::Response& reply) {
-        Note(request);
-        const int64_t now = ++in_flight_;
-        int64_t most = most_in_flight_;
-        while (now > most && !most_in_flight_.compare_exchange_weak(most, now)) {
-        }
-        handler(request, reply);
-        --in_flight_;
-      });
+      server_.Post(path,
+                   [this, handler](const httplib::Request& request, httplib::Response& reply) {
+                     Note(request);
+                     const int64_t now = ++in_flight_;
+                     int64_t most = most_in_flight_;
+                     while (now > most && !most_in_flight_.compare_exchange_weak(most, now)) {
+                     }
+                     handler(request, reply);
+                     --in_flight_;
+                   });
     }
     server_.new_task_queue = [] { return new httplib::ThreadPool(32); };
     port_ = server_.bind_to_any_port("127.0.0.1");
@@ -77,24 +80,28 @@ OpenAiOptions Options(const Server& server) {
 }
 
 std::string TextReply(const std::string& text) {
-  return Json{{"choices", Json::array({Json{{"index", 0}, {"text", text}, {"finish_reason", "stop"}}})},
-              {"usage", {{"prompt_tokens", 3}, {"completion_tokens", 7}}}}.dump();
+  return Json{
+      {"choices", Json::array({Json{{"index", 0}, {"text", text}, {"finish_reason", "stop"}}})},
+      {"usage", {{"prompt_tokens", 3}, {"completion_tokens", 7}}}}
+      .dump();
 }
 
-
-std::vector<absl::StatusOr<EvalResponse>> AskAll(OpenAiSource* source, const std::vector<PromptRecord>& problems) {
+std::vector<absl::StatusOr<EvalResponse>> AskAll(OpenAiSource* source,
+                                                 const std::vector<PromptRecord>& problems) {
   std::vector<EvalTask> tasks(problems.size());
   for (size_t i = 0; i < problems.size(); ++i) {
     tasks[i].problem = &problems[i];
     tasks[i].problem_index = static_cast<int64_t>(i);
     tasks[i].seed = UINT64_MAX - i;
   }
-  std::vector<absl::StatusOr<EvalResponse>> responses(problems.size(), absl::UnknownError("not called"));
+  std::vector<absl::StatusOr<EvalResponse>> responses(problems.size(),
+                                                      absl::UnknownError("not called"));
   absl::BlockingCounter pending(static_cast<int>(problems.size()));
-  source->Generate(tasks, EvalSampling{0.5, 0.9, 33}, [&](size_t i, absl::StatusOr<EvalResponse> response) {
-    responses[i] = std::move(response);
-    pending.DecrementCount();
-  });
+  source->Generate(tasks, EvalSampling{0.5, 0.9, 33},
+                   [&](size_t i, absl::StatusOr<EvalResponse> response) {
+                     responses[i] = std::move(response);
+                     pending.DecrementCount();
+                   });
   pending.Wait();
   return responses;
 }
@@ -119,11 +126,14 @@ TEST(OpenAiSource, TextIdsAndChats) {
     EXPECT_EQ(body["max_tokens"], 33);
     EXPECT_EQ(body["temperature"], 0.5);
     EXPECT_EQ(body["top_p"], 0.9);
-    EXPECT_TRUE(body["seed"].is_number_unsigned() && body["seed"].get<uint64_t>() < (uint64_t{1} << 53));
+    EXPECT_TRUE(body["seed"].is_number_unsigned() &&
+                body["seed"].get<uint64_t>() < (uint64_t{1} << 53));
     if (request.path == "/v1/chat/completions") {
       EXPECT_EQ(body["messages"][0]["content"], "hi");
       EXPECT_EQ(body["chat_template_kwargs"]["enable_thinking"], false);
-      reply.set_content(R"({"choices":[{"message":{"role":"assistant","content":"chat"},"finish_reason":"length"}]})", "application/json");
+      reply.set_content(
+          R"({"choices":[{"message":{"role":"assistant","content":"chat"},"finish_reason":"length"}]})",
+          "application/json");
     } else {
       reply.set_content(TextReply("to " + body["prompt"].dump()), "application/json");
     }
@@ -149,13 +159,18 @@ TEST(OpenAiSource, RetriesWhatMayPass) {
   std::atomic<int> calls{0};
   Server server([&](const httplib::Request&, httplib::Response& reply) {
     switch (calls++) {
-      case 0: reply.status = 503; break;
-      case 1: reply.status = 408; break;
+      case 0:
+        reply.status = 503;
+        break;
+      case 1:
+        reply.status = 408;
+        break;
       case 2:
         reply.status = 429;
         reply.set_header("Retry-After", "1");
         break;
-      default: reply.set_content(TextReply("x"), "application/json");
+      default:
+        reply.set_content(TextReply("x"), "application/json");
     }
   });
   OpenAiOptions options = Options(server);
@@ -164,7 +179,8 @@ TEST(OpenAiSource, RetriesWhatMayPass) {
   const absl::Time start = absl::Now();
   EXPECT_OK(AskAll(source.get(), {TextPrompt("a")})[0]);
   EXPECT_EQ(source->num_retries(), 3);
-  EXPECT_GE(absl::Now() - start, absl::Seconds(1));  // as the server asked; its own pauses are 70 ms together
+  EXPECT_GE(absl::Now() - start,
+            absl::Seconds(1));  // as the server asked; its own pauses are 70 ms together
 }
 
 TEST(OpenAiSource, EndsAfterItsRetriesAndAsksTheRestNoMore) {
@@ -180,14 +196,16 @@ TEST(OpenAiSource, EndsAfterItsRetriesAndAsksTheRestNoMore) {
   const auto responses = AskAll(source.get(), std::vector<PromptRecord>(50, TextPrompt("a")));
   EXPECT_ERROR(responses[0], absl::StatusCode::kUnavailable, "HTTP 500: out of KV cache");
   EXPECT_THAT(std::string(responses[0].status().message()), HasSubstr("after 3 attempts"));
-  for (size_t i = 1; i < responses.size(); ++i) EXPECT_TRUE(absl::IsCancelled(responses[i].status()));
+  for (size_t i = 1; i < responses.size(); ++i)
+    EXPECT_TRUE(absl::IsCancelled(responses[i].status()));
   EXPECT_EQ(calls, 3);
 }
 
 TEST(OpenAiSource, RefusalsAreNotRepeated) {
   for (const auto& [status, code, words] :
        {std::tuple{400, absl::StatusCode::kInvalidArgument, "HTTP 400: too long"},
-        std::tuple{401, absl::StatusCode::kPermissionDenied, "MY_KEY"}, std::tuple{404, absl::StatusCode::kNotFound, "HTTP 404"}}) {
+        std::tuple{401, absl::StatusCode::kPermissionDenied, "MY_KEY"},
+        std::tuple{404, absl::StatusCode::kNotFound, "HTTP 404"}}) {
     std::atomic<int> calls{0};
     Server server([&, status = status](const httplib::Request&, httplib::Response& reply) {
       ++calls;
@@ -203,9 +221,11 @@ TEST(OpenAiSource, RefusalsAreNotRepeated) {
 }
 
 TEST(OpenAiSource, BadRepliesAreErrors) {
-  for (const char* body : {"", "nonsense", "[]", "{}", R"({"choices":[]})", R"({"choices":[{}]})", R"({"choices":[{"text":5}]})",
-                           R"({"choices":5})"}) {
-    Server server([&](const httplib::Request&, httplib::Response& reply) { reply.set_content(body, "application/json"); });
+  for (const char* body : {"", "nonsense", "[]", "{}", R"({"choices":[]})", R"({"choices":[{}]})",
+                           R"({"choices":[{"text":5}]})", R"({"choices":5})"}) {
+    Server server([&](const httplib::Request&, httplib::Response& reply) {
+      reply.set_content(body, "application/json");
+    });
     ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(Options(server)));
     EXPECT_FALSE(AskAll(source.get(), {TextPrompt("a")})[0].ok()) << body;
   }
@@ -221,7 +241,8 @@ TEST(OpenAiSource, ASlowServerIsATimeout) {
   options.max_retries = 0;
   {
     ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
-    EXPECT_ERROR(AskAll(source.get(), {TextPrompt("a")})[0], absl::StatusCode::kUnavailable, "/v1/completions");
+    EXPECT_ERROR(AskAll(source.get(), {TextPrompt("a")})[0], absl::StatusCode::kUnavailable,
+                 "/v1/completions");
   }
   stop = true;
 }
@@ -232,13 +253,16 @@ TEST(OpenAiSource, ConcurrencyIsLimited) {
     reply.set_content(TextReply("x"), "application/json");
   });
   ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(Options(server)));
-  for (const auto& response : AskAll(source.get(), std::vector<PromptRecord>(40, TextPrompt("a")))) EXPECT_OK(response);
+  for (const auto& response : AskAll(source.get(), std::vector<PromptRecord>(40, TextPrompt("a"))))
+    EXPECT_OK(response);
   EXPECT_LE(server.most_in_flight(), 4);
   EXPECT_GE(server.most_in_flight(), 2);
 }
 
 TEST(OpenAiSource, TheApiKeyIsSentAndThePrefixKept) {
-  Server server([](const httplib::Request&, httplib::Response& reply) { reply.set_content(TextReply("x"), "application/json"); });
+  Server server([](const httplib::Request&, httplib::Response& reply) {
+    reply.set_content(TextReply("x"), "application/json");
+  });
   OpenAiOptions options = Options(server);
   options.url += "/v1/";
   options.api_key = "secret";
@@ -255,16 +279,20 @@ TEST(OpenAiSource, ConnectNamesWhatIsWrong) {
   Server server([](const httplib::Request&, httplib::Response&) {});
   OpenAiOptions options = Options(server);
   options.model = "other";
-  EXPECT_ERROR(OpenAiSource::Connect(options), absl::StatusCode::kNotFound, "no model \"other\"; it has \"tiny\", \"big\"");
+  EXPECT_ERROR(OpenAiSource::Connect(options), absl::StatusCode::kNotFound,
+               "no model \"other\"; it has \"tiny\", \"big\"");
   for (const char* url : {"", "127.0.0.1:8000", "http://", "ftp://x", "http:///v1", "http://a b"}) {
     options.url = url;
-    EXPECT_ERROR(OpenAiSource::Connect(options), absl::StatusCode::kInvalidArgument, "is not a URL");
+    EXPECT_ERROR(OpenAiSource::Connect(options), absl::StatusCode::kInvalidArgument,
+                 "is not a URL");
   }
   options.url = "http://127.0.0.1:1";
   options.max_retries = 1;
-  EXPECT_ERROR(OpenAiSource::Connect(options), absl::StatusCode::kUnavailable, "http://127.0.0.1:1/v1/models");
+  EXPECT_ERROR(OpenAiSource::Connect(options), absl::StatusCode::kUnavailable,
+               "http://127.0.0.1:1/v1/models");
   Server empty([](const httplib::Request&, httplib::Response&) {}, R"({"data":[]})");
-  EXPECT_ERROR(OpenAiSource::Connect(Options(empty)), absl::StatusCode::kNotFound, "lists no model");
+  EXPECT_ERROR(OpenAiSource::Connect(Options(empty)), absl::StatusCode::kNotFound,
+               "lists no model");
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ TEST(WilsonInterval, EndsSolveTheScoreEquation) {
     for (double share : {0.0, 0.1, 0.5, 0.93, 1.0}) {
       const Interval interval = WilsonInterval(share * trials, trials);
       for (double p : {interval.low, interval.high}) {
-        EXPECT_NEAR((share - p) * (share - p), kZ * kZ * p * (1 - p) / trials, 1e-14) << share << " of " << trials;
+        EXPECT_NEAR((share - p) * (share - p), kZ * kZ * p * (1 - p) / trials, 1e-14)
+            << share << " of " << trials;
       }
       EXPECT_LE(interval.low, share + 1e-15);
       EXPECT_GE(interval.high, share - 1e-15);
@@ -29,7 +30,8 @@ TEST(WilsonInterval, EndsSolveTheScoreEquation) {
   EXPECT_EQ(WilsonInterval(0, 0).high, 1.0);
 }
 
-// Against the definition: the share of all k-subsets of n responses, c of them right, that hold a right one.
+// Against the definition: the share of all k-subsets of n responses, c of them right, that hold a
+// right one.
 TEST(PassAtK, CountsSubsets) {
   for (int n = 1; n <= 10; ++n) {
     for (int c = 0; c <= n; ++c) {
@@ -40,18 +42,22 @@ TEST(PassAtK, CountsSubsets) {
           ++subsets;
           passing += (mask & ((1u << c) - 1)) != 0 ? 1 : 0;  // the first c are the right ones
         }
-        EXPECT_NEAR(PassAtK(n, c, k), static_cast<double>(passing) / static_cast<double>(subsets), 1e-12);
+        EXPECT_NEAR(PassAtK(n, c, k), static_cast<double>(passing) / static_cast<double>(subsets),
+                    1e-12);
       }
     }
   }
 }
 
-ResponseOutcome Outcome(const std::string& extracted, bool correct) { return {correct, extracted, false, 1}; }
+ResponseOutcome Outcome(const std::string& extracted, bool correct) {
+  return {correct, extracted, false, 1};
+}
 
 TEST(MajorityIsCorrect, VotesTiesAndAbstentions) {
   EXPECT_TRUE(MajorityIsCorrect({Outcome("1", false), Outcome("2", true), Outcome("2", true)}));
   EXPECT_FALSE(MajorityIsCorrect({Outcome("1", false), Outcome("2", true), Outcome("1", false)}));
-  EXPECT_FALSE(MajorityIsCorrect({Outcome("9", false), Outcome("2", true)}));  // a tie: the first one
+  EXPECT_FALSE(
+      MajorityIsCorrect({Outcome("9", false), Outcome("2", true)}));  // a tie: the first one
   EXPECT_TRUE(MajorityIsCorrect({Outcome("2", true), Outcome("1", false)}));
   EXPECT_TRUE(MajorityIsCorrect({Outcome("", false), Outcome("", false), Outcome("2", true)}));
   EXPECT_FALSE(MajorityIsCorrect({Outcome("", false)}));
@@ -74,7 +80,7 @@ TEST(BootstrapInterval, IsSeededAndAboutTheNormalIntervalForLargeSamples) {
 TEST(BootstrapInterval, StrataCountTheSameWhateverTheirSize) {
   const std::vector<std::vector<double>> strata = {std::vector<double>(1000, 1.0), {0, 1, 0, 1}};
   const Interval interval = BootstrapInterval(strata, 5);
-  EXPECT_LT(interval.low, 0.65);   // 0.5 + 0.5 * (0 to 1)
+  EXPECT_LT(interval.low, 0.65);  // 0.5 + 0.5 * (0 to 1)
   EXPECT_GT(interval.high, 0.85);
   EXPECT_GE(interval.low, 0.5);
 }

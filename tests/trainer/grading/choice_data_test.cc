@@ -18,17 +18,24 @@ int CheckChoices(const std::string& file, const std::string& wanted_source) {
   EXPECT_OK(reader.status());
   int num_rows = 0;
   EXPECT_OK((*reader)->ForEachRow(
-      {"data_source", "reward_model.ground_truth"}, [&](const nlohmann::ordered_json& row, int64_t number) {
+      {"data_source", "reward_model.ground_truth"},
+      [&](const nlohmann::ordered_json& row, int64_t number) {
         const std::string source = row["data_source"];
         if (source != wanted_source) return absl::OkStatus();
         ++num_rows;
         const std::string answer = row["reward_model"]["ground_truth"];
-        const std::string other(1, answer == "1" || answer == "A" ? static_cast<char>(answer[0] + 1)
-                                                                  : static_cast<char>(answer[0] - 1));
+        const std::string other(1, answer == "1" || answer == "A"
+                                       ? static_cast<char>(answer[0] + 1)
+                                       : static_cast<char>(answer[0] - 1));
         for (const auto& [before, after] : std::vector<std::pair<std::string, std::string>>{
-                 {"A and B differ, so\n\\boxed{", "}"}, {"\\boxed{\\text{", "}}"},     {"\\boxed{", ") 12 cm}"},
-                 {"C? No.\nThe answer is (", ")."},     {"The answer is **", "**."},   {"Answer: ", ""},
-                 {"<think>D</think>\n**Answer**: ", "."}, {"the final answer is: ", ""}}) {
+                 {"A and B differ, so\n\\boxed{", "}"},
+                 {"\\boxed{\\text{", "}}"},
+                 {"\\boxed{", ") 12 cm}"},
+                 {"C? No.\nThe answer is (", ")."},
+                 {"The answer is **", "**."},
+                 {"Answer: ", ""},
+                 {"<think>D</think>\n**Answer**: ", "."},
+                 {"the final answer is: ", ""}}) {
           EXPECT_TRUE((*grader)->Grade(before + answer + after, answer, source).correct)
               << "row " << number << ": " << before + answer + after;
           EXPECT_FALSE((*grader)->Grade(before + other + after, answer, source).correct)

@@ -75,8 +75,10 @@ TEST(Grader, AutoRoutesByDataSource) {
   EXPECT_TRUE(grader->Grade("\\boxed{68/2}", "34", "aime").correct);
   EXPECT_TRUE(grader->Grade("\\boxed{68/2}", "34", "").correct);
   // Choices are letters, however they are framed.
-  for (const char* source : {"arc_c", "ARC-Challenge", "allenai/ai2_arc", "ai2_arc", "TIGER-Lab/MMLU-Pro", "mmlu_pro"}) {
-    EXPECT_EQ(grader->Grade("The answer is (B) 12 cm.", "B", source).reason, "same choice") << source;
+  for (const char* source :
+       {"arc_c", "ARC-Challenge", "allenai/ai2_arc", "ai2_arc", "TIGER-Lab/MMLU-Pro", "mmlu_pro"}) {
+    EXPECT_EQ(grader->Grade("The answer is (B) 12 cm.", "B", source).reason, "same choice")
+        << source;
     EXPECT_EQ(grader->Grade("The answer is (C).", "B", source).reason, "another choice") << source;
   }
   EXPECT_NE(grader->Grade("The answer is (B) 12 cm.", "B", "arc_cx").reason, "same choice");
@@ -92,8 +94,9 @@ TEST(DapoGrader, ReadsTheLastAnswerLineOfTheLast300Characters) {
 
 TEST(ChoiceGrader, FindsTheLetter) {
   ASSERT_OK_AND_ASSIGN(auto grader, Grader::Make("choice", ""));
-  for (const char* response : {"\\boxed{B}", "\\boxed{\\text{B}}", "\\boxed{(B) 12 cm}", "The answer is (B).", "Answer: B",
-                               "**Answer:** B", "A is wrong, C too, so B", "<think>\\boxed{A}</think>\\boxed{b}"}) {
+  for (const char* response :
+       {"\\boxed{B}", "\\boxed{\\text{B}}", "\\boxed{(B) 12 cm}", "The answer is (B).", "Answer: B",
+        "**Answer:** B", "A is wrong, C too, so B", "<think>\\boxed{A}</think>\\boxed{b}"}) {
     EXPECT_TRUE(grader->Grade(response, "B").correct) << response;
     EXPECT_FALSE(grader->Grade(response, "A").correct) << response;
   }

@@ -9,14 +9,20 @@
 namespace taopd {
 namespace {
 
-bool Correct(const std::string& response, const std::string& answer) { return GradeMath(response, answer).correct; }
-bool Equal(const std::string& answer, const std::string& gold) { return Correct("\\boxed{" + answer + "}", gold); }
+bool Correct(const std::string& response, const std::string& answer) {
+  return GradeMath(response, answer).correct;
+}
+bool Equal(const std::string& answer, const std::string& gold) {
+  return Correct("\\boxed{" + answer + "}", gold);
+}
 
 TEST(BoxedContent, LastWithItsNeighboursOrAll) {
-  EXPECT_EQ(BoxedContent("\\boxed{1} so far but the result is clearly \\boxed{\\frac{1}{2}}.", BoxedMode::kLast),
+  EXPECT_EQ(BoxedContent("\\boxed{1} so far but the result is clearly \\boxed{\\frac{1}{2}}.",
+                         BoxedMode::kLast),
             "\\frac{1}{2}");
   EXPECT_EQ(BoxedContent("\\boxed{1} and \\boxed{2}", BoxedMode::kLast), "1,2");
-  EXPECT_EQ(BoxedContent("\\boxed{1} that is quite far away from \\fbox {2}", BoxedMode::kAll), "1,2");
+  EXPECT_EQ(BoxedContent("\\boxed{1} that is quite far away from \\fbox {2}", BoxedMode::kAll),
+            "1,2");
   EXPECT_EQ(BoxedContent("\\boxed{1} = \\boxed{1}", BoxedMode::kAll), "1");
   EXPECT_EQ(BoxedContent("\\boxed{{1}", BoxedMode::kLast), "{{1}");
   EXPECT_EQ(BoxedContent("none", BoxedMode::kLast), "none");
@@ -37,7 +43,8 @@ TEST(NormalizeLatex, UnitsDecorationAndShorthand) {
 
 // Verdicts of math-verify 0.9.
 TEST(MathGrader, MatricesAreMultiplied) {
-  const std::string a = "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", b = "\\begin{pmatrix}0&1\\\\1&0\\end{pmatrix}";
+  const std::string a = "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}",
+                    b = "\\begin{pmatrix}0&1\\\\1&0\\end{pmatrix}";
   const std::string product = "\\begin{pmatrix}2&1\\\\4&3\\end{pmatrix}";
   for (const std::string& factors : {a + b, a + "\\cdot " + b}) {
     EXPECT_TRUE(Equal(product, factors));
@@ -60,7 +67,8 @@ TEST(ExtractAnswer, PlacesByPriorityAndFromTheRight) {
   EXPECT_EQ(ExtractAnswer("the answer is $1$ because $2 < 3$").value_text, "1");
   EXPECT_EQ(ExtractAnswer("answer: 5. Check: 7").value_text, "5");
   EXPECT_EQ(ExtractAnswer("\\boxed{4} although the answer: 5").value_text, "4");
-  EXPECT_EQ(ExtractAnswer("The final answer is $3$. I hope it is correct. \\boxed{9}").value_text, "3");
+  EXPECT_EQ(ExtractAnswer("The final answer is $3$. I hope it is correct. \\boxed{9}").value_text,
+            "3");
   EXPECT_EQ(ExtractAnswer("$1$, $2$ and $3$").value_text, "1 and 2 and 3");
   EXPECT_EQ(ExtractAnswer("it costs $1,000.99 in all").value_text, "1000.99");
   EXPECT_EQ(ExtractAnswer("nothing").value, nullptr);
@@ -112,7 +120,8 @@ TEST(MathGrader, SetsTuplesIntervalsMatrices) {
   EXPECT_TRUE(Equal("(-\\infty,1)\\cup(1,\\infty)", "(1,\\infty)\\cup(-\\infty,1)"));
   EXPECT_TRUE(Equal("(1,3)", "1 < x < 3"));
   EXPECT_TRUE(Equal("1 \\pm \\sqrt{2}", "1+\\sqrt{2}, 1-\\sqrt{2}"));
-  EXPECT_TRUE(Equal("\\begin{bmatrix}0.5\\\\1\\end{bmatrix}", "\\begin{pmatrix}\\frac12\\\\1\\end{pmatrix}"));
+  EXPECT_TRUE(Equal("\\begin{bmatrix}0.5\\\\1\\end{bmatrix}",
+                    "\\begin{pmatrix}\\frac12\\\\1\\end{pmatrix}"));
   EXPECT_FALSE(Equal("\\begin{pmatrix}1&2\\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"));
 }
 

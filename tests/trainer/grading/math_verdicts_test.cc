@@ -25,25 +25,29 @@ struct Agreement {
   std::string listing;  // every disagreement with its reason, one a line
 };
 
-Agreement Compare(const std::vector<json>& rows, const std::string& grader_name, const char* response, const char* answer) {
+Agreement Compare(const std::vector<json>& rows, const std::string& grader_name,
+                  const char* response, const char* answer) {
   auto grader = Grader::Make(grader_name, "");
   Agreement result;
   for (const json& row : rows) {
     const json& gold = row[answer].is_array() ? row[answer][0] : row[answer];
-    const Verdict verdict = (*grader)->Grade(row[response].get<std::string>(), gold.get<std::string>());
+    const Verdict verdict =
+        (*grader)->Grade(row[response].get<std::string>(), gold.get<std::string>());
     ++result.rows;
     if (verdict.correct == row["expected"].get<bool>()) continue;
     ++(verdict.correct ? result.false_correct : result.false_wrong);
-    const std::string where = row.contains("case") ? row["case"].get<std::string>() : gold.get<std::string>();
-    result.listing += (verdict.correct ? "correct here: " : "wrong here: ") + where + " | read " + verdict.extracted + " | " +
-                      verdict.reason + "\n";
+    const std::string where =
+        row.contains("case") ? row["case"].get<std::string>() : gold.get<std::string>();
+    result.listing += (verdict.correct ? "correct here: " : "wrong here: ") + where + " | read " +
+                      verdict.extracted + " | " + verdict.reason + "\n";
   }
   return result;
 }
 
 // The part of golden/disagreements.txt under "## name".
 std::string ListedDisagreements(const std::string& name) {
-  const std::string text = testing::ReadFile(testing::SourcePath("tests/trainer/grading/golden/disagreements.txt"));
+  const std::string text =
+      testing::ReadFile(testing::SourcePath("tests/trainer/grading/golden/disagreements.txt"));
   const std::string header = "## " + name + "\n";
   const size_t begin = text.find(header);
   if (begin == std::string::npos) return "(no part " + name + ")";
@@ -64,18 +68,21 @@ TEST(MathVerdicts, PaperGrader) {
   const Agreement result = Compare(ReadRows(path), "math", "response", "answer");
   const auto rows = static_cast<double>(result.rows);
   EXPECT_GE(result.rows, 2500u);
-  EXPECT_LE(static_cast<double>(result.false_correct + result.false_wrong), (1 - kMinAgreement) * rows);
+  EXPECT_LE(static_cast<double>(result.false_correct + result.false_wrong),
+            (1 - kMinAgreement) * rows);
   EXPECT_LE(static_cast<double>(result.false_correct), kMaxFalseCorrect * rows);
   EXPECT_EQ(result.listing, ListedDisagreements("paper_grader_verdicts"));
 }
 
-// Spelling variations of published answers, judged by math-verify when golden/make_verdicts.py wrote them.
+// Spelling variations of published answers, judged by math-verify when golden/make_verdicts.py
+// wrote them.
 TEST(MathVerdicts, SpellingVariations) {
   const auto rows = ReadRows(testing::SourcePath("tests/trainer/grading/golden/verdicts.jsonl"));
   ASSERT_GE(rows.size(), 1000u);
   const Agreement result = Compare(rows, "math", "response", "answer");
   const auto count = static_cast<double>(result.rows);
-  EXPECT_LE(static_cast<double>(result.false_correct + result.false_wrong), (1 - kMinAgreement) * count);
+  EXPECT_LE(static_cast<double>(result.false_correct + result.false_wrong),
+            (1 - kMinAgreement) * count);
   EXPECT_LE(static_cast<double>(result.false_correct), kMaxFalseCorrect * count);
   EXPECT_EQ(result.listing, ListedDisagreements("verdicts"));
 }

@@ -22,7 +22,9 @@ OptimizerConfig Config() {
 
 at::Tensor Leaf(at::Tensor values) { return values.clone().set_requires_grad(true); }
 
-void SetGrad(at::Tensor& parameter, const at::Tensor& grad) { parameter.mutable_grad() = grad.to(parameter.scalar_type()); }
+void SetGrad(at::Tensor& parameter, const at::Tensor& grad) {
+  parameter.mutable_grad() = grad.to(parameter.scalar_type());
+}
 
 // Algorithm 2 of Loshchilov and Hutter (2019), in double.
 struct PlainAdamW {
@@ -109,7 +111,8 @@ TEST(AdamW, ClipsAndUpdatesAsTorchDoes) {
   AdamW optimizer(named, config);
   testing::TempDir dir;
   for (const auto& step : golden.at("steps")) {
-    for (auto& [name, parameter] : parameters) SetGrad(parameter, tensor_of(step.at("gradients"), name));
+    for (auto& [name, parameter] : parameters)
+      SetGrad(parameter, tensor_of(step.at("gradients"), name));
     optimizer.AccumulateGradients();
     const double norm = optimizer.GradientNorm();
     EXPECT_NEAR(norm, step.at("norm").get<double>(), kTolerance * norm);
@@ -118,7 +121,8 @@ TEST(AdamW, ClipsAndUpdatesAsTorchDoes) {
     ASSERT_OK_AND_ASSIGN(const auto saved, SafetensorsFile::Open(dir.File("o.safetensors")));
     for (const auto& [name, parameter] : parameters) {
       const auto near = [&](const at::Tensor& actual, const char* what) {
-        EXPECT_TRUE(at::allclose(actual.to(at::kDouble), tensor_of(step.at(what), name), kTolerance, kTolerance))
+        EXPECT_TRUE(at::allclose(actual.to(at::kDouble), tensor_of(step.at(what), name), kTolerance,
+                                 kTolerance))
             << what << " of " << name << ", norm " << norm;
       };
       near(parameter.detach(), "parameters");
@@ -134,7 +138,8 @@ TEST(AdamW, ClipsAndUpdatesAsTorchDoes) {
 TEST(AdamW, Bfloat16ParametersHaveAFloat32Master) {
   at::Tensor parameter = Leaf(at::full({2, 2}, 1.0f).to(at::kBFloat16));
   AdamW optimizer({{"p", parameter}}, Config());
-  // Updates of 1e-4 are below half a bfloat16 step at 1 (2^-9): without a master nothing would move.
+  // Updates of 1e-4 are below half a bfloat16 step at 1 (2^-9): without a master nothing would
+  // move.
   for (int step = 0; step < 100; ++step) {
     SetGrad(parameter, at::ones({2, 2}));
     optimizer.AccumulateGradients();
@@ -172,9 +177,12 @@ TEST(AdamW, StateOfAnotherModelIsRefused) {
   at::Tensor p = Leaf(at::zeros({2})), q = Leaf(at::zeros({3}));
   AdamW optimizer({{"p", p}}, Config());
   ASSERT_OK(optimizer.Save(dir.File("o.safetensors")));
-  EXPECT_ERROR(AdamW({{"q", p}}, Config()).Load(dir.File("o.safetensors")), absl::StatusCode::kDataLoss, "exp_avg.q is missing");
-  EXPECT_ERROR(AdamW({{"p", q}}, Config()).Load(dir.File("o.safetensors")), absl::StatusCode::kDataLoss, "shape");
-  EXPECT_ERROR(AdamW({{"p", p}, {"q", q}}, Config()).Load(dir.File("o.safetensors")), absl::StatusCode::kDataLoss, "holds 2 tensors");
+  EXPECT_ERROR(AdamW({{"q", p}}, Config()).Load(dir.File("o.safetensors")),
+               absl::StatusCode::kDataLoss, "exp_avg.q is missing");
+  EXPECT_ERROR(AdamW({{"p", q}}, Config()).Load(dir.File("o.safetensors")),
+               absl::StatusCode::kDataLoss, "shape");
+  EXPECT_ERROR(AdamW({{"p", p}, {"q", q}}, Config()).Load(dir.File("o.safetensors")),
+               absl::StatusCode::kDataLoss, "holds 2 tensors");
 }
 
 TEST(AdamW, NonFiniteGradientsShowInTheNorm) {

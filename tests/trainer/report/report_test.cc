@@ -48,10 +48,12 @@ TEST_F(ReportTest, TheHeadlineOfASummary) {
 }
 
 TEST_F(ReportTest, ChartsOfTermsOverlapAndFullKl) {
-  const std::string run = MakeRun(
-      "r", "{\"step\":1,\"loss/term/ta_opd\":0.5,\"loss/term/<b>\":1,\"policy/overlap\":0.75,\"policy/full_kl\":2}\n");
+  const std::string run = MakeRun("r",
+                                  "{\"step\":1,\"loss/term/ta_opd\":0.5,\"loss/term/"
+                                  "<b>\":1,\"policy/overlap\":0.75,\"policy/full_kl\":2}\n");
   const std::string page = Page({run});
-  for (const char* id : {"term-ta-opd", "overlap", "full-kl"}) EXPECT_THAT(page, HasSubstr(Concat("id=\"", id, "\"")));
+  for (const char* id : {"term-ta-opd", "overlap", "full-kl"})
+    EXPECT_THAT(page, HasSubstr(Concat("id=\"", id, "\"")));
   EXPECT_THAT(page, HasSubstr("Loss term ta_opd"));
   EXPECT_THAT(page, Not(HasSubstr("Loss term <b>")));
   EXPECT_THAT(Page({MakeRun("s", "{\"step\":1,\"loss/mean\":1}\n")}), Not(HasSubstr("Loss term")));

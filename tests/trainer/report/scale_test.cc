@@ -106,7 +106,8 @@ TEST(FormatNumber, ShortAndRight) {
   EXPECT_EQ(FormatNumber(0.375, NumberStyle::kPercent), "37.5%");
   EXPECT_EQ(FormatNumber(1, NumberStyle::kPercent), "100%");
   EXPECT_EQ(FormatNumber(0.0001234, NumberStyle::kPercent), "0.0123%");
-  EXPECT_EQ(FormatNumber(0.005, NumberStyle::kPercent, 1), "0.5%");  // a tick between 0 and 1 percent
+  EXPECT_EQ(FormatNumber(0.005, NumberStyle::kPercent, 1),
+            "0.5%");  // a tick between 0 and 1 percent
   EXPECT_EQ(FormatNumber(0, NumberStyle::kPercent), "0%");
   EXPECT_EQ(FormatNumber(std::numeric_limits<double>::quiet_NaN()), "not a number");
 }

@@ -12,7 +12,8 @@ namespace {
 // Answers when the test says so.
 class ManualRollouts final : public RolloutEngine {
  public:
-  void Generate(std::vector<RolloutRequest> requests, std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override {
+  void Generate(std::vector<RolloutRequest> requests,
+                std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override {
     requests_ = std::move(requests);
     done_ = std::move(done);
   }
@@ -33,7 +34,8 @@ class ManualRollouts final : public RolloutEngine {
 class ManualTeacher final : public TeacherClient {
  public:
   absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return TeacherInfo(); }
-  void Score(TeacherRequest request, std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+  void Score(TeacherRequest request,
+             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
     pending.emplace_back(std::move(request), std::move(done));
   }
   TeacherClientStats stats() const override { return {}; }
@@ -50,7 +52,8 @@ class ManualTeacher final : public TeacherClient {
     scores.sampled_log_probs.assign(rows, -1.0f);
     pending[i].second(std::move(scores));
   }
-  std::vector<std::pair<TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)>>> pending;
+  std::vector<std::pair<TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)>>>
+      pending;
 };
 
 class ScoredBatchTest : public ::testing::Test {
@@ -112,23 +115,27 @@ TEST_F(ScoredBatchTest, ATeacherErrorNamesTheRollout) {
   auto batch = Start(1);
   rollouts_.Finish(0, 1);
   teacher_.pending[0].second(Unavailable("gone"));
-  EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), absl::StatusCode::kUnavailable, "teacher scores of rollout 0: gone");
+  EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), absl::StatusCode::kUnavailable,
+               "teacher scores of rollout 0: gone");
 }
 
 TEST_F(ScoredBatchTest, WrongShapesAndForeignIdsAreRefused) {
   auto batch = Start(1);
   rollouts_.Finish(0, 2);
   teacher_.pending[0].second(TeacherScores());
-  EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), absl::StatusCode::kDataLoss, "scores of 0 rows for a response of 2 tokens");
+  EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), absl::StatusCode::kDataLoss,
+               "scores of 0 rows for a response of 2 tokens");
   auto other = Start(1);
   rollouts_.Finish(0, 2);
   teacher_.Answer(1, /*first_id=*/10);  // ids 10 and 11; the vocabulary is 10
-  EXPECT_ERROR(other->WaitScored(0, 1, GoOn), absl::StatusCode::kFailedPrecondition, "vocabulary of 10, such as 10");
+  EXPECT_ERROR(other->WaitScored(0, 1, GoOn), absl::StatusCode::kFailedPrecondition,
+               "vocabulary of 10, such as 10");
 }
 
 TEST_F(ScoredBatchTest, TheWaiterCanGiveUp) {
   auto batch = Start(1);
-  EXPECT_ERROR(batch->WaitScored(0, 1, [] { return absl::CancelledError("stop"); }), absl::StatusCode::kCancelled, "stop");
+  EXPECT_ERROR(batch->WaitScored(0, 1, [] { return absl::CancelledError("stop"); }),
+               absl::StatusCode::kCancelled, "stop");
   rollouts_.Finish(0, 1);
   teacher_.Answer(0);
   batch->WaitIdle();

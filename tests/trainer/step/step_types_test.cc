@@ -23,7 +23,8 @@ TEST(SequenceWeights, TotalsAreThoseOfVerl) {
   EXPECT_NEAR(total(Aggregation::kSeqMeanTokenMean), 1.0, 1e-15);
   EXPECT_NEAR(total(Aggregation::kSeqMeanTokenSum), 8.0 / 3, 1e-15);
   // Token-mean weighs all tokens alike; the others by sequence.
-  EXPECT_EQ(SequenceWeights(Aggregation::kTokenMean, lengths)[0], SequenceWeights(Aggregation::kTokenMean, lengths)[2]);
+  EXPECT_EQ(SequenceWeights(Aggregation::kTokenMean, lengths)[0],
+            SequenceWeights(Aggregation::kTokenMean, lengths)[2]);
   EXPECT_NEAR(SequenceWeights(Aggregation::kSeqMeanTokenMean, lengths)[1], 1.0 / 9, 1e-15);
 }
 

@@ -60,7 +60,8 @@ TeacherScores Answer(const TeacherRequest& request) {
     scores.log_tail.push_back(LogOf(tail));
     if (request.num_candidates > 0) scores.candidate_log_tail.push_back(LogOf(outside));
     scores.sampled_log_probs.push_back(-1);
-    for (int32_t v = 0; request.dense && v < 6; ++v) scores.dense_log_probs.push_back(LogOf(kTeacher[v]));
+    for (int32_t v = 0; request.dense && v < 6; ++v)
+      scores.dense_log_probs.push_back(LogOf(kTeacher[v]));
   }
   return scores;
 }
@@ -135,7 +136,8 @@ TEST(Support, ForeignRepliesAreRefused) {
   const auto refused = [&](const SupportOptions& options, auto damage) {
     TeacherScores scores = Answer(MakeTeacherRequest(options, rollout, "r"));
     damage(&scores);
-    EXPECT_ERROR(ReduceToSupport(options, rollout, &scores), absl::StatusCode::kDataLoss, "for a response of 2 tokens");
+    EXPECT_ERROR(ReduceToSupport(options, rollout, &scores), absl::StatusCode::kDataLoss,
+                 "for a response of 2 tokens");
   };
   const SupportOptions both = Options(SupportKind::kUnion, 2, 2);
   refused(both, [](auto* s) { s->ids.pop_back(); });
@@ -151,7 +153,8 @@ TEST(Support, ForeignRepliesAreRefused) {
   small.vocab_size = 1;
   TeacherScores scores = Answer(MakeTeacherRequest(small, rollout, "r"));
   EXPECT_ERROR(ReduceToSupport(small, rollout, &scores), absl::StatusCode::kFailedPrecondition,
-               "all of the teacher's 2 most probable tokens are beyond the student's vocabulary of 1, such as 3");
+               "all of the teacher's 2 most probable tokens are beyond the student's vocabulary of "
+               "1, such as 3");
 }
 
 // The student has no token 3, the teacher's best.

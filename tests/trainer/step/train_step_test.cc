@@ -1,5 +1,5 @@
-// The step on tiny models, with real engines. The losses of 20 steps are committed: a refactoring must
-// reproduce them bit for bit on the machine type that wrote them.
+// The step on tiny models, with real engines. The losses of 20 steps are committed: a refactoring
+// must reproduce them bit for bit on the machine type that wrote them.
 
 #include "trainer/step/train_step.h"
 
@@ -20,7 +20,8 @@
 namespace taopd {
 namespace {
 
-// Another processor or library version rounds differently; 20 steps amplify that. Losses are about 1.
+// Another processor or library version rounds differently; 20 steps amplify that. Losses are
+// about 1.
 constexpr double kOtherMachineTolerance = 1e-3;
 
 ModelConfig TinyModel(int64_t hidden_size) {
@@ -40,7 +41,8 @@ ModelConfig TinyModel(int64_t hidden_size) {
   return model;
 }
 
-std::shared_ptr<Decoder> Make(int64_t hidden_size, uint64_t seed, bool requires_grad, const std::string& dtype = "float32") {
+std::shared_ptr<Decoder> Make(int64_t hidden_size, uint64_t seed, bool requires_grad,
+                              const std::string& dtype = "float32") {
   DecoderOptions options;
   options.device = "cpu";
   options.dtype = dtype;
@@ -84,7 +86,8 @@ struct Setting {
 };
 
 // Runs `num_steps` steps and returns the losses.
-std::vector<double> RunSteps(const Setting& setting, int num_steps, std::shared_ptr<Decoder>* trained = nullptr,
+std::vector<double> RunSteps(const Setting& setting, int num_steps,
+                             std::shared_ptr<Decoder>* trained = nullptr,
                              std::map<std::string, double>* last_metrics = nullptr) {
   at::set_num_threads(2);
   const TrainConfig& config = setting.config;
@@ -95,7 +98,8 @@ std::vector<double> RunSteps(const Setting& setting, int num_steps, std::shared_
   EXPECT_TRUE(rollout_engine.ok() && teacher_engine.ok());
   LocalRolloutEngine rollouts(rollout_engine->get());
   testing::EngineTeacher teacher(teacher_engine->get());
-  testing::ShufflingTeacher shuffling(&teacher, config.data.train_batch_size * config.rollout.n, setting.shuffle_seed);
+  testing::ShufflingTeacher shuffling(&teacher, config.data.train_batch_size * config.rollout.n,
+                                      setting.shuffle_seed);
 
   std::vector<PromptRecord> prompts(16);
   RandomStream random(9);
@@ -117,7 +121,8 @@ std::vector<double> RunSteps(const Setting& setting, int num_steps, std::shared_
     std::vector<const PromptRecord*> batch;
     for (int64_t index : order.Next(config.data.train_batch_size)) batch.push_back(&prompts[index]);
     StepFailure failure;
-    auto result = Train(context, step, LearningRate(config.optimizer, step, num_steps), batch, &failure);
+    auto result =
+        Train(context, step, LearningRate(config.optimizer, step, num_steps), batch, &failure);
     EXPECT_TRUE(result.has_value()) << failure.status;
     if (!result) break;
     EXPECT_EQ(result->metrics[0].first, "loss/mean");
@@ -131,14 +136,16 @@ std::vector<double> RunSteps(const Setting& setting, int num_steps, std::shared_
 void ExpectSameWeights(const Decoder& a, const Decoder& b) {
   const auto left = a.Parameters(), right = b.Parameters();
   ASSERT_EQ(left.size(), right.size());
-  for (size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(at::equal(left[i].second, right[i].second)) << left[i].first;
+  for (size_t i = 0; i < left.size(); ++i)
+    EXPECT_TRUE(at::equal(left[i].second, right[i].second)) << left[i].first;
 }
 
 TEST(TrainStep, TwentyStepsReproduceTheCommittedLosses) {
   const std::vector<double> losses = RunSteps(Setting(), 20);
   const std::string path = testing::SourcePath("tests/trainer/step/golden/losses.json");
   if (std::getenv("TAOPD_WRITE_GOLDEN") != nullptr) {
-    testing::WriteFile(path, nlohmann::json{{"processor", Processor()}, {"losses", losses}}.dump(1) + "\n");
+    testing::WriteFile(
+        path, nlohmann::json{{"processor", Processor()}, {"losses", losses}}.dump(1) + "\n");
     GTEST_SKIP() << "wrote " << path;
   }
   const auto golden = nlohmann::json::parse(testing::ReadFile(path));
@@ -166,8 +173,8 @@ TEST(TrainStep, ArrivalOrderOfScoresDoesNotMatter) {
   }
 }
 
-// Two mini-batches a step, each of one to many micro-batches: the weights of a mini-batch's rows do not
-// depend on how it is cut.
+// Two mini-batches a step, each of one to many micro-batches: the weights of a mini-batch's rows do
+// not depend on how it is cut.
 TEST(TrainStep, MicroBatchesDoNotChangeTheGradient) {
   for (const char* aggregation : {"token-mean", "seq-mean-token-mean", "seq-mean-token-sum"}) {
     std::shared_ptr<Decoder> small, large;
@@ -177,10 +184,12 @@ TEST(TrainStep, MicroBatchesDoNotChangeTheGradient) {
     const std::vector<double> losses = RunSteps(setting, 2, &small);
     setting.config.trainer.micro_batch_tokens = 1 << 20;
     const std::vector<double> expected = RunSteps(setting, 2, &large);
-    for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-4 * expected[i]) << aggregation;
+    for (size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], expected[i], 1e-4 * expected[i]) << aggregation;
     const auto a = small->Parameters(), b = large->Parameters();
     for (size_t i = 0; i < a.size(); ++i) {
-      // Sums in another order, through AdamW's normalisation, which divides small gradients by their size.
+      // Sums in another order, through AdamW's normalisation, which divides small gradients by
+      // their size.
       EXPECT_TRUE(at::allclose(a[i].second, b[i].second, 1e-3, 1e-3)) << aggregation << a[i].first;
     }
   }
@@ -194,8 +203,10 @@ TEST(TrainStep, EverySupportTrains) {
     std::map<std::string, double> metrics;
     const std::vector<double> losses = RunSteps(setting, 12, nullptr, &metrics);
     EXPECT_LT(losses.back(), losses.front()) << support;
-    EXPECT_NEAR(metrics.at("policy/student_mass") + metrics.at("policy/student_tail"), 1, 1e-5) << support;
-    EXPECT_NEAR(metrics.at("policy/teacher_mass") + metrics.at("policy/teacher_tail"), 1, 1e-5) << support;
+    EXPECT_NEAR(metrics.at("policy/student_mass") + metrics.at("policy/student_tail"), 1, 1e-5)
+        << support;
+    EXPECT_NEAR(metrics.at("policy/teacher_mass") + metrics.at("policy/teacher_tail"), 1, 1e-5)
+        << support;
     EXPECT_EQ(metrics.at("policy/derived_tails"), 0) << support;
     EXPECT_EQ(metrics.count("policy/overlap"), std::string(support) != "student" ? 1u : 0u);
     if (metrics.count("policy/overlap")) {
@@ -225,12 +236,14 @@ TEST(TrainStep, GradientsOfEverySupportEqualADenseComputation) {
     a.prompt_ids = {5, 6, 7};
     b.prompt_ids = {9};
     const SupportOptions support = MakeSupportOptions(config, 40);
-    const auto batch = ScoredBatch::Start(&rollouts, &teacher, MakeRolloutRequests(config, 0, {&a, &b}), support, "dense");
+    const auto batch = ScoredBatch::Start(
+        &rollouts, &teacher, MakeRolloutRequests(config, 0, {&a, &b}), support, "dense");
     ASSERT_OK(batch->WaitScored(0, batch->size(), [] { return absl::OkStatus(); }));
     batch->WaitIdle();
 
     RowSums sums;
-    ForwardBackward(student.get(), MakeHeadOptions(config), *batch, 0, batch->size(), {0.1, 0.2, 0.3, 0.4}, &sums);
+    ForwardBackward(student.get(), MakeHeadOptions(config), *batch, 0, batch->size(),
+                    {0.1, 0.2, 0.3, 0.4}, &sums);
     std::vector<at::Tensor> gradients;
     for (const auto& [name, parameter] : student->Parameters()) {
       gradients.push_back(parameter.grad().clone());
@@ -239,12 +252,14 @@ TEST(TrainStep, GradientsOfEverySupportEqualADenseComputation) {
     at::Tensor loss = at::zeros({}, at::kDouble);
     for (int64_t i = 0; i < batch->size(); ++i) {
       const Rollout& rollout = batch->item(i).rollout;
-      const StudentInput input = MakeStudentInput({{&rollout.prompt_ids, &rollout.response_ids}}, at::kCPU);
+      const StudentInput input =
+          MakeStudentInput({{&rollout.prompt_ids, &rollout.response_ids}}, at::kCPU);
       const auto log_probs = [&](Decoder& model) {
         const at::Tensor hidden_NH = model.Forward(input.batch).index_select(0, input.rows_N);
         return at::log_softmax(at::mm(hidden_NH, model.lm_head().t()).to(at::kDouble), 1);
       };
-      const at::Tensor log_p_NV = log_probs(*student), log_q_NV = log_probs(*teacher_model).detach();
+      const at::Tensor log_p_NV = log_probs(*student),
+                       log_q_NV = log_probs(*teacher_model).detach();
       // The support by its definition: 1 where a token is compared.
       at::Tensor in_support_NV = at::zeros_like(log_q_NV);
       const auto add_top = [&](const at::Tensor& of) {
@@ -268,7 +283,8 @@ TEST(TrainStep, GradientsOfEverySupportEqualADenseComputation) {
     const auto parameters = student->Parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {
       // float32 backward passes of the same loss.
-      EXPECT_TRUE(at::allclose(gradients[i], parameters[i].second.grad(), 1e-3, 1e-5)) << kind << parameters[i].first;
+      EXPECT_TRUE(at::allclose(gradients[i], parameters[i].second.grad(), 1e-3, 1e-5))
+          << kind << parameters[i].first;
     }
   }
 }
@@ -302,13 +318,14 @@ TEST(TrainStep, FullKlOnASampleOfRows) {
   EXPECT_EQ(metrics.count("policy/full_kl"), 0u);
   ExpectSameWeights(*measured, *plain);
 
-  // All rows of the first mini-batch of the first step, where nothing has been updated yet: with one
-  // mini-batch, the bound is the loss.
+  // All rows of the first mini-batch of the first step, where nothing has been updated yet: with
+  // one mini-batch, the bound is the loss.
   setting.config.objective.full_kl_rows = 1 << 20;
   setting.config.trainer.mini_batch_size = 6;
   RunSteps(setting, 1, nullptr, &metrics);
   EXPECT_EQ(metrics.at("policy/full_kl_rows"), metrics.at("rollout/tokens"));
-  EXPECT_NEAR(metrics.at("policy/full_kl") - metrics.at("policy/truncation_gap"), metrics.at("loss/row_mean"), 1e-4);
+  EXPECT_NEAR(metrics.at("policy/full_kl") - metrics.at("policy/truncation_gap"),
+              metrics.at("loss/row_mean"), 1e-4);
   // A support of the whole vocabulary leaves no gap.
   setting.config.teacher.top_k = 40;
   RunSteps(setting, 1, nullptr, &metrics);
@@ -347,7 +364,8 @@ TEST(TrainStep, EveryAggregationObjectiveAndDtypeTrains) {
       Setting setting;
       setting.config.objective.name = objective;
       setting.config.objective.aggregation = aggregation;
-      for (double loss : RunSteps(setting, 2)) EXPECT_TRUE(std::isfinite(loss)) << objective << aggregation;
+      for (double loss : RunSteps(setting, 2))
+        EXPECT_TRUE(std::isfinite(loss)) << objective << aggregation;
     }
   }
   Setting bfloat16;
@@ -364,7 +382,9 @@ TEST(TrainStep, ADeadTeacherLeavesTheWeightsUntouched) {
   class DeadTeacher final : public TeacherClient {
    public:
     absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return TeacherInfo(); }
-    void Score(TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)> done) override { done(Unavailable("dead")); }
+    void Score(TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+      done(Unavailable("dead"));
+    }
     TeacherClientStats stats() const override { return {}; }
   } teacher;
   const TrainConfig config = TinyConfig();
@@ -383,15 +403,18 @@ TEST(TrainStep, ADeadTeacherLeavesTheWeightsUntouched) {
   context.teacher = &teacher;
   context.head = MakeHeadOptions(config);
   StepFailure failure;
-  EXPECT_FALSE(Train(context, 0, 1e-3, std::vector<const PromptRecord*>(6, &prompt), &failure).has_value());
+  EXPECT_FALSE(
+      Train(context, 0, 1e-3, std::vector<const PromptRecord*>(6, &prompt), &failure).has_value());
   EXPECT_FALSE(failure.weights_changed);
   EXPECT_ERROR(failure.status, absl::StatusCode::kUnavailable, "dead");
   ExpectSameWeights(*student, *untouched);
 }
 
 TEST(MakeStudentInput, RowsPredictTheResponse) {
-  const std::vector<int32_t> prompt_a = {5, 6, 7}, response_a = {8, 9}, prompt_b = {4}, response_b = {3};
-  const StudentInput input = MakeStudentInput({{&prompt_a, &response_a}, {&prompt_b, &response_b}}, at::kCPU);
+  const std::vector<int32_t> prompt_a = {5, 6, 7}, response_a = {8, 9}, prompt_b = {4},
+                             response_b = {3};
+  const StudentInput input =
+      MakeStudentInput({{&prompt_a, &response_a}, {&prompt_b, &response_b}}, at::kCPU);
   EXPECT_EQ(input.batch.cu_seqlens, (std::vector<int64_t>{0, 4, 5}));
   EXPECT_TRUE(at::equal(input.batch.token_ids_T, at::tensor({5, 6, 7, 8, 4}, at::kLong)));
   // Token 7 (row 2) predicts 8, token 8 (row 3) predicts 9, token 4 (row 4) predicts 3.
@@ -404,7 +427,8 @@ TEST(MakeRolloutRequests, SeedsAreNamedByStepPromptAndSample) {
   prompt.prompt_ids = {5};
   std::set<uint64_t> seeds;
   for (int64_t step : {0, 1}) {
-    for (const RolloutRequest& request : MakeRolloutRequests(config, step, {&prompt, &prompt})) seeds.insert(request.sampling.seed);
+    for (const RolloutRequest& request : MakeRolloutRequests(config, step, {&prompt, &prompt}))
+      seeds.insert(request.sampling.seed);
   }
   EXPECT_EQ(seeds.size(), 12u);
 }

@@ -32,8 +32,7 @@ v1::ScoreResponse RightReply(const v1::ScoreRequest& proto, const TeacherInfo& i
                                           scores.candidate_log_probs.end());
   reply.mutable_candidate_log_tail()->Add(scores.candidate_log_tail.begin(),
                                           scores.candidate_log_tail.end());
-  reply.mutable_dense_logprobs()->Add(scores.dense_log_probs.begin(),
-                                      scores.dense_log_probs.end());
+  reply.mutable_dense_logprobs()->Add(scores.dense_log_probs.begin(), scores.dense_log_probs.end());
   return reply;
 }
 

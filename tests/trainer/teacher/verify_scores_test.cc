@@ -202,7 +202,8 @@ TEST(VerifyTeacherRequestTest, LimitsAreNamed) {
   expect_refused([](auto* r) { r->token_ids.clear(); }, "score_start 3 is outside [1, 0)", info);
   expect_refused([](auto* r) { r->top_k = 17; }, "top_k 17 is outside [0, 16]", info);
   expect_refused([](auto* r) { r->top_k = -1; }, "top_k -1", info);
-  expect_refused([](auto* r) { r->num_candidates = 9; }, "num_candidates 9 is outside [0, 8]", info);
+  expect_refused([](auto* r) { r->num_candidates = 9; }, "num_candidates 9 is outside [0, 8]",
+                 info);
   expect_refused([](auto* r) { r->num_candidates = 1; }, "candidate_ids has 0 ids", info);
   expect_refused(
       [](auto* r) {

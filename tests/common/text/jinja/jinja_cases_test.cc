@@ -109,8 +109,10 @@ TEST(JinjaCases, SharedGoldens) {
     const std::string dir = testing::SharedData("chat_templates/");
     row["template"] = testing::ReadFile(dir + row["template_file"].get<std::string>());
     row["options"] = {{"trim_blocks", true}, {"lstrip_blocks", true}};
-    const std::string context_file = dir + "contexts/" + row["context_file"].get<std::string>() + ".json";
-    ASSERT_OK_AND_ASSIGN(row["context"], ParseOrderedJson(testing::ReadFile(context_file), context_file));
+    const std::string context_file =
+        dir + "contexts/" + row["context_file"].get<std::string>() + ".json";
+    ASSERT_OK_AND_ASSIGN(row["context"],
+                         ParseOrderedJson(testing::ReadFile(context_file), context_file));
     for (const auto& [name, value] : row["overrides"].items()) row["context"][name] = value;
     const auto text = RenderCase(row);
     if (row.contains("expect_error")) {

@@ -11,8 +11,9 @@
 namespace taopd::jinja {
 namespace {
 
-absl::StatusOr<Rendering> RenderText(const std::string& source,
-                                     const nlohmann::ordered_json& context = nlohmann::ordered_json::object()) {
+absl::StatusOr<Rendering> RenderText(
+    const std::string& source,
+    const nlohmann::ordered_json& context = nlohmann::ordered_json::object()) {
   TAOPD_ASSIGN_OR_RETURN(const Template parsed, Template::Parse(source));
   return parsed.Render(context);
 }
@@ -23,8 +24,8 @@ std::string Repeated(const std::string& part, size_t count) {
   return text;
 }
 
-// Of the processor, so that a busy machine does not count. Generous for sanitizers; the point is that
-// it is not minutes.
+// Of the processor, so that a busy machine does not count. Generous for sanitizers; the point is
+// that it is not minutes.
 constexpr double kMaxCpuSeconds = 30;
 
 TEST(JinjaLimits, HostileTemplatesEnd) {
@@ -59,21 +60,29 @@ TEST(JinjaLimits, HostileTemplatesEnd) {
       "{% set ns = namespace(x=[]) %}" + loop + "{% set ns.x = [ns.x] %}" + end,
       "{% set ns = namespace(x={}) %}" + loop + "{% set ns.x = {'a': ns.x} %}" + end,
       "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
-      "{% set ns = namespace(x=1) %}" + loop + "{% set ns.x = namespace(x=ns.x) %}" + end + "{{ ns }}",
+      "{% set ns = namespace(x=1) %}" + loop + "{% set ns.x = namespace(x=ns.x) %}" + end +
+          "{{ ns }}",
       // Values inside each other through what is not a list.
-      "{% set ns = namespace(x=[]) %}" + loop + "{% set ns.x = [ns.x.count] %}" + end + "{{ 1 // 0 }}",
-      "{% set ns = namespace(x=1) %}" + loop + "{% set ns.x = joiner(ns.x) %}" + end + "{{ 1 // 0 }}",
-      "{% set ns = namespace(x=1) %}" + loop + "{% set ns.x = cycler(ns.x) %}" + end + "{{ 1 // 0 }}",
-      "{% set ns = namespace(x=1) %}" + loop + "{% for i in [ns.x] %}{% set ns.x = loop %}{% endfor %}" + end +
+      "{% set ns = namespace(x=[]) %}" + loop + "{% set ns.x = [ns.x.count] %}" + end +
           "{{ 1 // 0 }}",
-      "{% set ns = namespace(x=1) %}{% macro f(m) %}{% macro g() %}{% endmacro %}{% set ns.x = g %}{% endmacro %}" +
+      "{% set ns = namespace(x=1) %}" + loop + "{% set ns.x = joiner(ns.x) %}" + end +
+          "{{ 1 // 0 }}",
+      "{% set ns = namespace(x=1) %}" + loop + "{% set ns.x = cycler(ns.x) %}" + end +
+          "{{ 1 // 0 }}",
+      "{% set ns = namespace(x=1) %}" + loop +
+          "{% for i in [ns.x] %}{% set ns.x = loop %}{% endfor %}" + end + "{{ 1 // 0 }}",
+      "{% set ns = namespace(x=1) %}{% macro f(m) %}{% macro g() %}{% endmacro %}{% set ns.x = g "
+      "%}{% endmacro %}" +
           loop + "{{ f(ns.x) }}" + end + "{{ 1 // 0 }}",
       // Comparisons of small expressions with large values.
-      "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) %}"
+      "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) "
+      "%}"
       "{% set ns.b = (ns.b, ns.b) %}{% endfor %}{{ {ns.a: 1, ns.b: 2} }}",
-      "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) %}"
+      "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) "
+      "%}"
       "{% set ns.b = (ns.b, ns.b) %}{% endfor %}{{ {1: 1}.get(ns.a) }}{{ ns.a in [ns.b] }}",
-      "{% set ns = namespace(a=(1,)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) %}{% endfor %}{{ ns.a }}",
+      "{% set ns = namespace(a=(1,)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) %}{% "
+      "endfor %}{{ ns.a }}",
       // Stack.
       "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
       "{% macro f(n=f()) %}{% endmacro %}{{ f() }}",
@@ -106,7 +115,8 @@ TEST(JinjaLimits, HostileTemplatesEnd) {
 
 // Not only what a filter returns is within the limit, but what it makes on the way.
 TEST(JinjaLimits, JoinIsChargedWhileItGrows) {
-  EXPECT_ERROR(RenderText("{{ range(100000)|join('x' * 40000) }}"), absl::StatusCode::kResourceExhausted, "limit");
+  EXPECT_ERROR(RenderText("{{ range(100000)|join('x' * 40000) }}"),
+               absl::StatusCode::kResourceExhausted, "limit");
   rusage usage{};
   ASSERT_EQ(getrusage(RUSAGE_SELF, &usage), 0);
   // The whole text would be 4 GB; the limit is half a GiB, twice that while a string grows.
@@ -114,8 +124,9 @@ TEST(JinjaLimits, JoinIsChargedWhileItGrows) {
 }
 
 TEST(JinjaLimits, MessagesNameTheLimit) {
-  EXPECT_ERROR(RenderText("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
-               absl::StatusCode::kResourceExhausted, "steps than the limit of 20000000");
+  EXPECT_ERROR(
+      RenderText("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
+      absl::StatusCode::kResourceExhausted, "steps than the limit of 20000000");
   EXPECT_ERROR(RenderText("{{ range(100001) }}"), absl::StatusCode::kResourceExhausted,
                "line 1, column 9: range of more elements than the limit of 100000");
   EXPECT_ERROR(RenderText("\n {% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
@@ -129,7 +140,8 @@ TEST(JinjaLimits, LongConversationsPass) {
     context["messages"].push_back({{"role", "user"}, {"content", std::string(200, 'x')}});
   }
   const auto rendering = RenderText(
-      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] | trim + '<|im_end|>\n' }}{% endfor %}",
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] | trim + "
+      "'<|im_end|>\n' }}{% endfor %}",
       context);
   ASSERT_OK(rendering);
   EXPECT_EQ(rendering->text.size(), 20000u * (12 + 5 + 200 + 11));
@@ -137,8 +149,10 @@ TEST(JinjaLimits, LongConversationsPass) {
 
 // Values that hold each other in circles are freed with the rendering (the leak checker looks).
 TEST(JinjaLimits, CirclesAreFreed) {
-  EXPECT_OK(RenderText("{% set ns = namespace() %}{% set ns.x = [ns] %}{% macro f() %}{% endmacro %}"
-                       "{% set ns.f = f %}{% for i in [1] recursive %}{% set ns.l = loop %}{{ loop.changed(loop) }}{% endfor %}"));
+  EXPECT_OK(
+      RenderText("{% set ns = namespace() %}{% set ns.x = [ns] %}{% macro f() %}{% endmacro %}"
+                 "{% set ns.f = f %}{% for i in [1] recursive %}{% set ns.l = loop %}{{ "
+                 "loop.changed(loop) }}{% endfor %}"));
 }
 
 }  // namespace

@@ -18,11 +18,14 @@ absl::StatusOr<Rendering> RenderText(const std::string& source,
 TEST(Template, SyntaxErrorsSayLineAndColumn) {
   const std::pair<std::string, std::string> cases[] = {
       {"a\n  {{ 1 + }}", "line 2, column 10: expected an expression, got end of print statement"},
-      {"{% if x %}\n{% endfor %}", "line 2, column 4: unknown tag 'endfor', expected 'elif' or 'else' or 'endif'"},
-      {"{% if x %}", "line 1, column 11: end of template, but expected 'elif' or 'else' or 'endif'"},
+      {"{% if x %}\n{% endfor %}",
+       "line 2, column 4: unknown tag 'endfor', expected 'elif' or 'else' or 'endif'"},
+      {"{% if x %}",
+       "line 1, column 11: end of template, but expected 'elif' or 'else' or 'endif'"},
       {"{{ x | nothing }}", "line 1, column 8: no filter named 'nothing'"},
       {"{{ x is nothing }}", "line 1, column 6: no test named 'nothing'"},
-      {"\n\n{% include 'x' %}", "line 3, column 4: tag 'include' is not supported in chat templates"},
+      {"\n\n{% include 'x' %}",
+       "line 3, column 4: tag 'include' is not supported in chat templates"},
       {"{{ 'abc }}", "line 1, column 4: missing end of string"},
       {"{{ (1] }}", "line 1, column 6: unexpected ']', expected ')'"},
       {"x {# never", "line 1, column 3: missing end of comment tag"},
@@ -32,7 +35,8 @@ TEST(Template, SyntaxErrorsSayLineAndColumn) {
       {"{% set true = 1 %}", "line 1, column 8: can't assign to 'true'"},
       {"{{ \u00e9\u00e9 ? }}", "line 1, column 7: unexpected character '?'"},
       {"{{ f(a=1, 2) }}", "line 1, column 5: invalid syntax for function call expression"},
-      {"{% macro f(a=1, b) %}{% endmacro %}", "line 1, column 17: non-default argument follows default argument"},
+      {"{% macro f(a=1, b) %}{% endmacro %}",
+       "line 1, column 17: non-default argument follows default argument"},
       {"{{ 99999999999999999999 }}", "more than 63 bits"},
   };
   for (const auto& [source, message] : cases) {
@@ -78,7 +82,8 @@ TEST(Template, GenerationsAreSpansOfTheText) {
   ASSERT_EQ(rendering->generations.size(), 2u);
   auto part = [&](size_t i) {
     const TextSpan span = rendering->generations[i];
-    return rendering->text.substr(static_cast<size_t>(span.begin), static_cast<size_t>(span.end - span.begin));
+    return rendering->text.substr(static_cast<size_t>(span.begin),
+                                  static_cast<size_t>(span.end - span.begin));
   };
   EXPECT_EQ(part(0), "ab\u00e9");
   EXPECT_EQ(part(1), "c\u00e9");
