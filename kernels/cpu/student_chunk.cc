@@ -1,10 +1,11 @@
 #include "kernels/cpu/student_chunk.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+
+#include "kernels/cpu/layer_loops.h"
 
 namespace taopd::cpu {
 namespace {
@@ -20,12 +21,6 @@ int64_t NumBlocks(const StudentChunkOptions& options) {
 
 float ValueOrNan(const float* values, int64_t n) {
   return values != nullptr ? values[n] : std::numeric_limits<float>::quiet_NaN();
-}
-
-uint16_t ToBfloat16(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  if (std::isnan(x)) return 0x7fc0;
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 // exp((z - shift) scale + offset) = exp(z scale) 2^-exponent, at most 1 and at the largest logit
@@ -79,7 +74,7 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
   sum_x_BC_.resize(num_blocks_ * num_rows);
   const uint32_t needs = NeedsOf(options_.objective);
   for (int64_t n = 0; n < num_rows; ++n) {
-    const int32_t* ids = targets.support_ids_Ck + n * k;
+    const int32_t* ids = targets.support_ids_Nk + n * k;
     size_C_[n] = SupportSize(ids, targets.k);
     RowStatus status = CheckSupportSize(size_C_[n], needs, options_.vocabulary_size);
     if (status == RowStatus::kOk) {
@@ -106,9 +101,9 @@ void StudentChunk::TakeBlock(int64_t block, float* logits, int64_t stride,
   const int64_t num = std::min(options_.block_size, options_.vocabulary_size - first);
   const int64_t k = targets_.k;
   for (int64_t n = 0; n < num_rows_; ++n) {
-    const int64_t sampled = targets_.sampled_ids_C[n] - first;
+    const int64_t sampled = targets_.sampled_ids_N[n] - first;
     if (sampled >= 0 && sampled < num) sampled_logit_C_[n] = logits[sampled * stride + n];
-    const int32_t* ids = targets_.support_ids_Ck + n * k;
+    const int32_t* ids = targets_.support_ids_Nk + n * k;
     const int32_t* order = order_Ck_.data() + n * k;
     const int32_t* end = order + size_C_[n];
     const int32_t* next =
@@ -196,7 +191,7 @@ void StudentChunk::WriteEntry(int64_t row, int32_t id, float value) {
   const float e = value / factor;
   const int64_t at = id * num_rows_ + row;
   if (bfloat16) {
-    static_cast<uint16_t*>(exps_)[at] = ToBfloat16(e);
+    BestLayerLoops(options_.dtype).narrow(&e, 1, static_cast<uint16_t*>(exps_) + at);
   } else {
     static_cast<float*>(exps_)[at] = e;
   }
@@ -215,16 +210,16 @@ void StudentChunk::FinishRow(int64_t row, StudentChunkScratch* scratch, float* l
   input.scale = scale_;
   input.taken = taken_Ck_.data() + row * k;
   input.sampled_logit = sampled_logit_C_[row];
-  input.ids = targets_.support_ids_Ck + row * k;
-  input.teacher_log_probs = targets_.teacher_log_probs_Ck + row * k;
+  input.ids = targets_.support_ids_Nk + row * k;
+  input.teacher_log_probs = targets_.teacher_log_probs_Nk + row * k;
   input.k = size;
   input.whole_vocabulary = size == options_.vocabulary_size;
-  input.sampled_id = targets_.sampled_ids_C[row];
-  input.teacher_log_tail = ValueOrNan(targets_.teacher_log_tail_C, row);
-  input.teacher_sampled_log_prob = ValueOrNan(targets_.teacher_sampled_log_probs_C, row);
-  input.teacher_entropy = ValueOrNan(targets_.teacher_entropy_C, row);
-  if (targets_.behavior_log_probs_C != nullptr) {
-    input.behavior_log_prob = targets_.behavior_log_probs_C + row;
+  input.sampled_id = targets_.sampled_ids_N[row];
+  input.teacher_log_tail = ValueOrNan(targets_.teacher_log_tail_N, row);
+  input.teacher_sampled_log_prob = ValueOrNan(targets_.teacher_sampled_log_probs_N, row);
+  input.teacher_entropy = ValueOrNan(targets_.teacher_entropy_N, row);
+  if (targets_.behavior_log_probs_N != nullptr) {
+    input.behavior_log_prob = targets_.behavior_log_probs_N + row;
   }
   if (options_.top_k_metrics) {
     scratch->in_top_k.resize(size);
@@ -238,7 +233,7 @@ void StudentChunk::FinishRow(int64_t row, StudentChunkScratch* scratch, float* l
   *loss = static_cast<float>(gradient.loss);
   int32_t* ids = entry_ids_Ce_.data() + row * (k + 1);
   float* values = entry_values_Ce_.data() + row * (k + 1);
-  row_scale_C_[row] = WriteRowEntries(input, gradient, targets_.row_weights_C[row], dense_,
+  row_scale_C_[row] = WriteRowEntries(input, gradient, targets_.row_weights_N[row], dense_,
                                       targets_.k, scratch->gradient.data(), ids, values);
   for (int64_t i = 0; options_.products && i <= k; ++i) {
     if (ids[i] >= 0) WriteEntry(row, ids[i], values[i]);

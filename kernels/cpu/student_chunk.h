@@ -32,18 +32,19 @@
 
 namespace taopd::cpu {
 
-// What belongs to the rows of a chunk; contiguous, null where the objective does not need it.
+// What belongs to the rows of a chunk, here N; contiguous, null where the objective does not need
+// it. Named as in FusedHeadProblem (taopd/fused_head.h).
 struct StudentTargets {
   // Distinct within a row, each in [0, V); -1 at the end pads a support that is smaller than k.
-  const int32_t* support_ids_Ck = nullptr;
-  const float* teacher_log_probs_Ck = nullptr;  // those of padding are not read
+  const int32_t* support_ids_Nk = nullptr;
+  const float* teacher_log_probs_Nk = nullptr;  // those of padding are not read
   int32_t k = 0;
-  const float* teacher_log_tail_C = nullptr;  // NaN, or null: made from the support's mass
-  const int32_t* sampled_ids_C = nullptr;     // in [0, V); always needed
-  const float* teacher_sampled_log_probs_C = nullptr;
-  const float* teacher_entropy_C = nullptr;
-  const float* behavior_log_probs_C = nullptr;  // null: on-policy
-  const float* row_weights_C = nullptr;         // always needed
+  const float* teacher_log_tail_N = nullptr;  // NaN, or null: made from the support's mass
+  const int32_t* sampled_ids_N = nullptr;     // in [0, V); always needed
+  const float* teacher_sampled_log_probs_N = nullptr;
+  const float* teacher_entropy_N = nullptr;
+  const float* behavior_log_probs_N = nullptr;  // null: on-policy
+  const float* row_weights_N = nullptr;         // always needed
 };
 
 struct StudentChunkOptions {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/torch/head_target_pointers.h"
 #include "taopd/fused_head.h"
 
 namespace taopd {
@@ -21,11 +22,6 @@ DataType TypeOf(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kFloat,
               "hidden is ", tensor.scalar_type(), ", must be float32 or bfloat16 here");
   return tensor.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
-}
-
-template <typename T>
-const T* OrNull(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.numel() > 0 ? tensor.const_data_ptr<T>() : nullptr;
 }
 
 template <typename T>
@@ -81,16 +77,7 @@ HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
               d_lm_head_VH.strides(), ", must be contiguous");
   FusedHeadProblem problem;
   SetMatrices(hidden_NH, lm_head_VH, &problem);
-  problem.support_ids_Nk = OrNull<int32_t>(targets.support_ids_Nk);
-  problem.teacher_log_probs_Nk = OrNull<float>(targets.teacher_log_probs_Nk);
-  problem.k =
-      targets.support_ids_Nk.defined() ? static_cast<int32_t>(targets.support_ids_Nk.size(1)) : 0;
-  problem.teacher_log_tail_N = OrNull<float>(targets.teacher_log_tail_N);
-  problem.sampled_ids_N = OrNull<int32_t>(targets.sampled_ids_N);
-  problem.teacher_sampled_log_probs_N = OrNull<float>(targets.teacher_sampled_log_probs_N);
-  problem.teacher_entropy_N = OrNull<float>(targets.teacher_entropy_N);
-  problem.behavior_log_probs_N = OrNull<float>(targets.behavior_log_probs_N);
-  problem.row_weights_N = OrNull<float>(targets.row_weights_N);
+  SetTargetPointers(targets, &problem);
   problem.objective = options.objective;
   problem.temperature = options.temperature;
   problem.top_k_metrics = options.top_k_metrics;
@@ -149,8 +136,8 @@ void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   SetMatrices(hidden_NH, lm_head_VH, &problem);
   problem.top_k = options.top_k;
   problem.temperature = options.temperature;
-  problem.sampled_ids_N = OrNull<int32_t>(sampled);
-  problem.candidate_ids_NM = OrNull<int32_t>(candidates);
+  problem.sampled_ids_N = DataOrNull<int32_t>(sampled);
+  problem.candidate_ids_NM = DataOrNull<int32_t>(candidates);
   problem.num_candidates = candidates.defined() ? static_cast<int32_t>(candidates.size(1)) : 0;
   FusedScoringResult result;
   result.ids_Nk = MutableOrNull<int32_t>(device.ids_Nk);

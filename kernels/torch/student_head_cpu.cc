@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/student_chunk.h"
 #include "kernels/torch/head_gemm_sparse.h"
+#include "kernels/torch/head_target_pointers.h"
 
 namespace taopd {
 namespace {
@@ -20,23 +21,9 @@ int64_t RowsOfChunk(int64_t num_rows, int64_t max_rows, int64_t tile) {
   return in_tiles <= max_rows ? in_tiles : rows;
 }
 
-template <typename T>
-const T* DataOrNull(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
-}
-
 cpu::StudentTargets PointersTo(const HeadTargets& targets) {
   cpu::StudentTargets pointers;
-  const at::Tensor& support = targets.support_ids_Nk;
-  pointers.support_ids_Ck = DataOrNull<int32_t>(support);
-  pointers.teacher_log_probs_Ck = DataOrNull<float>(targets.teacher_log_probs_Nk);
-  pointers.k = support.defined() ? static_cast<int32_t>(support.size(1)) : 0;
-  pointers.teacher_log_tail_C = DataOrNull<float>(targets.teacher_log_tail_N);
-  pointers.sampled_ids_C = DataOrNull<int32_t>(targets.sampled_ids_N);
-  pointers.teacher_sampled_log_probs_C = DataOrNull<float>(targets.teacher_sampled_log_probs_N);
-  pointers.teacher_entropy_C = DataOrNull<float>(targets.teacher_entropy_N);
-  pointers.behavior_log_probs_C = DataOrNull<float>(targets.behavior_log_probs_N);
-  pointers.row_weights_C = DataOrNull<float>(targets.row_weights_N);
+  SetTargetPointers(targets, &pointers);
   return pointers;
 }
 

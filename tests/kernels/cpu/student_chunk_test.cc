@@ -81,13 +81,13 @@ Results RunChunk(const Case& c, const std::vector<int64_t>& order = {}, int num_
   std::vector<float> exps(c.num_rows * v_size);  // enough for either type
   StudentChunk chunk(c.options, exps.data());
   StudentTargets targets;
-  targets.support_ids_Ck = c.support_ids.data();
-  targets.teacher_log_probs_Ck = c.teacher_log_probs.data();
+  targets.support_ids_Nk = c.support_ids.data();
+  targets.teacher_log_probs_Nk = c.teacher_log_probs.data();
   targets.k = c.k;
-  targets.sampled_ids_C = c.sampled_ids.data();
-  targets.teacher_sampled_log_probs_C = c.teacher_sampled.data();
-  targets.teacher_entropy_C = c.teacher_entropy.data();
-  targets.row_weights_C = c.weights.data();
+  targets.sampled_ids_N = c.sampled_ids.data();
+  targets.teacher_sampled_log_probs_N = c.teacher_sampled.data();
+  targets.teacher_entropy_N = c.teacher_entropy.data();
+  targets.row_weights_N = c.weights.data();
   Results results;
   results.status = chunk.Start(targets, c.num_rows);
   if (results.status != RowStatus::kOk) return results;
