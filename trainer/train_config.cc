@@ -1,6 +1,6 @@
 #include "trainer/train_config.h"
 
-#include "taopd/check_objective.h"
+#include "taopd/objective/check_objective.h"
 
 namespace taopd {
 

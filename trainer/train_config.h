@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/config/settings.h"
-#include "taopd/objective.h"
+#include "taopd/objective/objective.h"
 #include "trainer/grading/grader.h"
 #include "trainer/run_config.h"
 

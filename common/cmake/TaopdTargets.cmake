@@ -1,43 +1,84 @@
-# taopd_library(name SRCS ... DEPS ... [TORCH])   a static library; DEPS are public
-# taopd_binary(name SRCS ... DEPS ... [TORCH])    a program in bin/
+# taopd_library(name [SRCS ...] DEPS ... [TORCH] [PLAIN])   a static library; DEPS are public
+# taopd_sources(name file...)                                more sources of a library, from a sub-folder
+# taopd_binary(name SRCS ... DEPS ... [TORCH])               a program in bin/
 # taopd_test(name SRCS ... DEPS ... LABELS ... [TORCH] [TIMEOUT seconds])
 #
 # TORCH: the sources include LibTorch headers and share its precompiled header. Such a target must
 # not include gRPC, protobuf, fmt or spdlog headers: LibTorch carries other versions of two of them.
+# PLAIN: no precompiled header, for sources that are compiled with options of their own.
 include(GoogleTest)
 
-function(taopd_compile_settings name torch)
-  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
-  if(torch)
-    target_link_libraries(${name} PUBLIC taopd_torch)
-    if(NOT name STREQUAL "taopd_torch_pch")
-      target_precompile_headers(${name} REUSE_FROM taopd_torch_pch)
-    endif()
+# Eight sources are compiled as one: most of a compilation is the headers. A source that must stand alone says
+# so with SKIP_UNITY_BUILD_INCLUSION; -DTAOPD_UNITY=OFF compiles each by itself (work on one file, missing includes).
+option(TAOPD_UNITY "Compile several sources as one" ON)
+function(taopd_unity name)
+  if(TAOPD_UNITY)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
 endfunction()
 
+# pch: the target whose precompiled header the sources of `name` share, or an empty string.
+function(taopd_compile_settings name torch pch)
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  if(torch)
+    target_link_libraries(${name} PUBLIC taopd_torch)
+  endif()
+  if(pch)
+    target_precompile_headers(${name} REUSE_FROM ${pch})
+  endif()
+endfunction()
+
+# The precompiled header of a library or program.
+function(taopd_choose_pch out torch plain)
+  set(pch taopd_base_pch)
+  if(torch)
+    set(pch taopd_torch_pch)
+  endif()
+  if(plain OR NOT TARGET ${pch})
+    set(pch "")
+  endif()
+  set(${out} "${pch}" PARENT_SCOPE)
+endfunction()
+
 function(taopd_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;PLAIN" "" "SRCS;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SRCS})
-  taopd_compile_settings(${name} "${ARG_TORCH}")
+  taopd_choose_pch(pch "${ARG_TORCH}" "${ARG_PLAIN}")
+  taopd_compile_settings(${name} "${ARG_TORCH}" "${pch}")
   target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+  if(NOT ARG_PLAIN)
+    taopd_unity(${name})
+  endif()
+endfunction()
+
+function(taopd_sources name)
+  target_sources(${name} PRIVATE ${ARGN})
 endfunction()
 
 function(taopd_binary name)
   cmake_parse_arguments(ARG "TORCH" "" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
-  taopd_compile_settings(${name} "${ARG_TORCH}")
+  taopd_choose_pch(pch "${ARG_TORCH}" "")
+  taopd_compile_settings(${name} "${ARG_TORCH}" "${pch}")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  taopd_unity(${name})
 endfunction()
 
 function(taopd_test name)
-  cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SRCS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests-bin)
-  taopd_compile_settings(${name} "${ARG_TORCH}")
+  set(pch taopd_test_pch)
+  if(ARG_TORCH)
+    set(pch taopd_torch_test_pch)
+  endif()
+  if(NOT TARGET ${pch})
+    set(pch "")
+  endif()
+  taopd_compile_settings(${name} "${ARG_TORCH}" "${pch}")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} taopd_test_support GTest::gmock GTest::gtest GTest::gtest_main)
   # gtest_discover_tests flattens lists in properties: several labels become one that names them all
   # (ctest -L takes a regular expression), and the environment is one variable.
@@ -46,10 +87,19 @@ function(taopd_test name)
     LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "TAOPD_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
 endfunction()
 
-# Owner of LibTorch's precompiled header.
-add_library(taopd_torch_pch OBJECT ${PROJECT_SOURCE_DIR}/common/cmake/torch_pch.cc)
-taopd_compile_settings(taopd_torch_pch TRUE)
-target_precompile_headers(taopd_torch_pch PRIVATE ${PROJECT_SOURCE_DIR}/common/cmake/torch_pch.h)
+# Owners of the precompiled headers: taopd_pch(name header libraries...).
+function(taopd_pch name header)
+  add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/common/cmake/pch/empty.cc)
+  taopd_compile_settings(${name} "" "")
+  target_precompile_headers(${name} PRIVATE ${PROJECT_SOURCE_DIR}/common/cmake/pch/${header})
+  target_link_libraries(${name} PRIVATE ${ARGN})
+endfunction()
+taopd_pch(taopd_torch_pch torch.h taopd_torch)
+if(TARGET absl::status)  # not in the build of the kernels alone (tests/gpu)
+  taopd_pch(taopd_base_pch base.h absl::status nlohmann_json::nlohmann_json)
+  taopd_pch(taopd_test_pch test.h absl::status nlohmann_json::nlohmann_json GTest::gmock)
+  taopd_pch(taopd_torch_test_pch torch_test.h taopd_torch absl::status nlohmann_json::nlohmann_json GTest::gmock)
+endif()
 
 # taopd_fuzz_test(name SRC entry.cc SEEDS files and directories... [DICTIONARY file] INPUTS n DEPS ...)
 # One fuzz entry (LLVMFuzzerTestOneInput), twice: fuzz_NAME_test runs it on the seeds and n damaged ones
@@ -76,7 +126,7 @@ function(taopd_fuzz_test name)
   add_executable(fuzz_${name} ${ARG_SRC})
   set_target_properties(fuzz_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz-bin
     OUTPUT_NAME ${name})
-  taopd_compile_settings(fuzz_${name} FALSE)
+  taopd_compile_settings(fuzz_${name} "" "")
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
   target_link_libraries(fuzz_${name} PRIVATE ${ARG_DEPS} taopd_test_support GTest::gtest)
   file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/fuzz-bin/${name}.inputs CONTENT "${seeds}\n${ARG_DICTIONARY}\n")

@@ -1,5 +1,7 @@
 #include "common/config/flags.h"
 
+#include <CLI/CLI.hpp>
+
 #include <algorithm>
 
 #include "common/base/check.h"

@@ -3,9 +3,11 @@
 // YAML and --set (yaml.h).
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "common/config/settings.h"
+
+namespace CLI {
+class App;
+}
 
 namespace taopd {
 

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "common/engine/model_runner.h"
 #include "common/engine/request_validation.h"
-#include "common/engine/scheduler.h"
+#include "common/engine/runner/model_runner.h"
+#include "common/engine/scheduling/scheduler.h"
 
 namespace taopd {
 namespace {

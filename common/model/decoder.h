@@ -15,8 +15,8 @@
 
 #include "common/base/random.h"
 #include "common/base/status.h"
-#include "common/model/kv_cache.h"
-#include "common/model/model_config.h"
+#include "common/model/config/model_config.h"
+#include "common/model/layers/kv_cache.h"
 
 namespace taopd {
 

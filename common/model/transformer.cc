@@ -3,10 +3,10 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include "common/base/check.h"
-#include "common/model/attention.h"
-#include "common/model/attention_plan.h"
-#include "kernels/torch/layers.h"
-#include "kernels/torch/linear.h"
+#include "common/model/layers/attention.h"
+#include "common/model/layers/attention_plan.h"
+#include "kernels/torch/gemm/linear.h"
+#include "kernels/torch/layers/layers.h"
 
 namespace taopd {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "common/model/decoder.h"
-#include "common/model/rope.h"
-#include "common/model/weights.h"
+#include "common/model/layers/rope.h"
+#include "common/model/weights/weights.h"
 
 namespace taopd {
 

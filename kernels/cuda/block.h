@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "taopd/log_math.h"
+#include "taopd/objective/log_math.h"
 
 namespace taopd::cuda {
 

@@ -3,7 +3,7 @@
 
 #include <ATen/Parallel.h>
 
-#include "taopd/parallel_for.h"
+#include "taopd/base/parallel_for.h"
 
 namespace taopd {
 

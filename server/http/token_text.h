@@ -7,7 +7,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "common/text/tokenizer.h"
+#include "common/text/tokenizer/tokenizer.h"
 
 namespace taopd {
 

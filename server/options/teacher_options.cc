@@ -1,5 +1,8 @@
 #include "server/options/teacher_options.h"
 
+#include <CLI/CLI.hpp>
+
+#include <CLI/CLI.hpp>
 #include <limits>
 #include <ostream>
 #include <vector>

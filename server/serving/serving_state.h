@@ -13,7 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/engine/engine.h"
-#include "common/text/tokenizer.h"
+#include "common/text/tokenizer/tokenizer.h"
 #include "server/serving/byte_budget.h"
 
 namespace taopd {

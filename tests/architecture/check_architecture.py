@@ -82,7 +82,7 @@ class Tree:
 
     def _resolve(self, name, number, match):
         included = match.group(2)
-        # kernels/include is an include directory of its own: "taopd/objective.h".
+        # kernels/include is an include directory of its own: "taopd/objective/objective.h".
         for candidate in (included, "kernels/include/" + included):
             if (self.root / candidate).is_file():
                 return number, candidate, included

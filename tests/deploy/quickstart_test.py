@@ -104,7 +104,7 @@ for name in ("train", "val"):
         self.assertEqual(code, 0, output)
         self.assertIn("(kept)", output)
         self.assertEqual(len(self.events("sft")), 2)
-        with open(self.root / "deploy/configs/addition/student_sft.yaml", "a", encoding="utf-8") as file:
+        with open(self.root / "deploy/recipes/addition/student_sft.yaml", "a", encoding="utf-8") as file:
             file.write("# changed\n")
         self.assertEqual(self.run_quickstart()[0], 0)
         self.assertEqual(len(self.events("sft")), 4)
@@ -195,7 +195,7 @@ for name in ("train", "val"):
 
     def test_other_configuration(self):
         shutil.copytree(ROOT / "deploy/examples/stories", self.root / "deploy/examples/stories", dirs_exist_ok=True)
-        code, output = self.run_quickstart("--config", "deploy/configs/stories.yaml", "--set", "trainer.total_steps=3",
+        code, output = self.run_quickstart("--config", "deploy/recipes/stories.yaml", "--set", "trainer.total_steps=3",
                                            STUB_MEASURE="kl")
         self.assertEqual(code, 0, output)
         self.assertEqual(self.events("teacher")[0]["model"], "deploy/examples/stories260K")

@@ -31,7 +31,7 @@ def help_of(program, subcommand):
 
 class ReadmeTest(unittest.TestCase):
     def test_reference_is_up_to_date(self):
-        done = subprocess.run([ROOT / "deploy/readme_reference", "--check"], capture_output=True, text=True, check=False,
+        done = subprocess.run([ROOT / "deploy/tools/readme_reference", "--check"], capture_output=True, text=True, check=False,
                               env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR)})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 

@@ -4,7 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/text/jinja/template.h"
-#include "common/text/unicode.h"
+#include "common/text/unicode/unicode.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto parsed = taopd::jinja::Template::Parse({reinterpret_cast<const char*>(data), size});

@@ -1,5 +1,5 @@
 // Fuzz entry: a config.json. What parses has bounded sizes, and writes and reads back to the same.
-#include "common/model/model_config.h"
+#include "common/model/config/model_config.h"
 #include "common/base/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

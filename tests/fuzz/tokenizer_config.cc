@@ -1,5 +1,5 @@
 // Fuzz entry: a tokenizer_config.json and the template that is in it.
-#include "common/text/tokenizer_config.h"
+#include "common/text/tokenizer/tokenizer_config.h"
 #include "common/base/check.h"
 #include "tests/fuzz/files.h"
 

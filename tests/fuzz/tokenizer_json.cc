@@ -1,8 +1,8 @@
 // Fuzz entry: a tokenizer.json. One that loads encodes to ids of its vocabulary, and decodes to
 // text.
 #include "common/base/check.h"
-#include "common/text/tokenizer.h"
-#include "common/text/unicode.h"
+#include "common/text/tokenizer/tokenizer.h"
+#include "common/text/unicode/unicode.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto tokenizer =

@@ -1,9 +1,9 @@
 // Fuzz entry: text for a tokenizer. It decodes to the same text, repaired and composed where the
 // tokenizer's normalizer composes, and piece by piece to the same as at once.
 #include "common/base/check.h"
-#include "common/text/incremental_decoder.h"
-#include "common/text/tokenizer.h"
-#include "common/text/unicode.h"
+#include "common/text/tokenizer/incremental_decoder.h"
+#include "common/text/tokenizer/tokenizer.h"
+#include "common/text/unicode/unicode.h"
 #include "tests/support/files.h"
 
 namespace taopd {

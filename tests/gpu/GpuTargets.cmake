@@ -1,7 +1,7 @@
 set(kernel_tests ${PROJECT_SOURCE_DIR}/tests/kernels/cuda)
 taopd_test(gpu_kernels_test
-  SRCS ${kernel_tests}/fused_head_test.cc ${kernel_tests}/fused_scoring_test.cc
-       ${kernel_tests}/layers_test.cc
+  SRCS ${kernel_tests}/head/fused_head_test.cc ${kernel_tests}/head/fused_scoring_test.cc
+       ${kernel_tests}/layers/layers_test.cc
        ${CMAKE_CURRENT_LIST_DIR}/cublaslt.cc
   DEPS taopd_kernels_cuda LABELS gpu TIMEOUT 300)
 taopd_test(gpu_heads_test TORCH SRCS ${CMAKE_CURRENT_LIST_DIR}/heads_test.cc

@@ -23,8 +23,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/torch/scoring_head.h"
-#include "kernels/torch/student_head.h"
+#include "kernels/torch/head/scoring_head.h"
+#include "kernels/torch/head/student_head.h"
 
 namespace taopd {
 namespace {

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/torch/head_gemm.h"
-#include "kernels/torch/scoring_head.h"
-#include "kernels/torch/scoring_rows_aten.h"
-#include "kernels/torch/student_head.h"
-#include "kernels/torch/student_rows_aten.h"
+#include "kernels/torch/gemm/head_gemm.h"
+#include "kernels/torch/head/scoring_head.h"
+#include "kernels/torch/head/scoring_rows_aten.h"
+#include "kernels/torch/head/student_head.h"
+#include "kernels/torch/head/student_rows_aten.h"
 
 namespace taopd {
 namespace {

@@ -1,4 +1,4 @@
-// Random inputs of the layers' kernels (taopd/layers.h), in both storage types.
+// Random inputs of the layers' kernels (taopd/layers/layers.h), in both storage types.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "taopd/layers.h"
+#include "taopd/layers/layers.h"
 
 namespace taopd::testing {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/text/tokenizer.h"
+#include "common/text/tokenizer/tokenizer.h"
 
 namespace taopd::testing {
 

@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "common/base/random.h"
-#include "kernels/cpu/dense_row.h"
-#include "taopd/check_objective.h"
+#include "kernels/cpu/head/dense_row.h"
+#include "taopd/objective/check_objective.h"
 
 namespace taopd {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "taopd/objective.h"
+#include "taopd/objective/objective.h"
 
 namespace taopd {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "common/config/yaml.h"
-#include "taopd/objective.h"
+#include "taopd/objective/objective.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/sft_config.h"
 #include "trainer/train_config.h"

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "common/io/file.h"
-#include "common/text/chat_template.h"
+#include "common/text/chat/chat_template.h"
 #include "common/text/jinja/template.h"
 #include "trainer/cli/json_lines.h"
 #include "trainer/cli/subcommand.h"

@@ -3,7 +3,7 @@
 #include <initializer_list>
 #include <memory>
 
-#include "common/text/tokenizer.h"
+#include "common/text/tokenizer/tokenizer.h"
 #include "trainer/cli/json_lines.h"
 #include "trainer/cli/subcommand.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/text/tokenizer.h"
+#include "common/text/tokenizer/tokenizer.h"
 #include "trainer/data/prompt_dataset.h"
 
 namespace taopd {

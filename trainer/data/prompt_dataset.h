@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/text/tokenizer.h"
+#include "common/text/tokenizer/tokenizer.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/data/prompt_template.h"
 

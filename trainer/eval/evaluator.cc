@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/torch/student_head.h"
+#include "kernels/torch/head/student_head.h"
 #include "trainer/step/train_step.h"
 
 namespace taopd {

@@ -1,7 +1,7 @@
 // Responses of a model in this process.
 #pragma once
 
-#include "common/text/tokenizer.h"
+#include "common/text/tokenizer/tokenizer.h"
 #include "trainer/eval/response_source.h"
 #include "trainer/rollout/rollout_engine.h"
 

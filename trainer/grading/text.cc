@@ -4,6 +4,11 @@
 
 namespace taopd {
 
+size_t SkipSpaces(std::string_view text, size_t i) {
+  while (i < text.size() && IsSpace(text[i])) ++i;
+  return i;
+}
+
 std::string Stripped(std::string_view text) {
   size_t begin = 0, end = text.size();
   while (begin < end && IsSpace(text[begin])) ++begin;

@@ -11,6 +11,11 @@ inline bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 inline bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 inline char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
+// "Nowhere" as a position in text.
+inline constexpr size_t kNone = std::string_view::npos;
+
+// Returns the position of the first character at or after i that is not a space.
+size_t SkipSpaces(std::string_view text, size_t i);
 std::string Stripped(std::string_view text);
 void ReplaceAll(std::string* text, std::string_view from, std::string_view to);
 std::string LowerCase(std::string_view text);

@@ -11,7 +11,7 @@
 
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
-#include "taopd/check_objective.h"
+#include "taopd/objective/check_objective.h"
 
 namespace taopd {
 namespace {

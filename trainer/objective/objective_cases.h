@@ -20,7 +20,7 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "kernels/cpu/dense_row.h"
+#include "kernels/cpu/head/dense_row.h"
 
 namespace taopd {
 

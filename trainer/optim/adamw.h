@@ -1,8 +1,8 @@
 // AdamW (Loshchilov and Hutter, 2019) with decoupled weight decay over a model's parameters,
 // gradient accumulation in float32, and global-norm clipping; as torch.optim.AdamW and
-// clip_grad_norm_, in one pass over all parameters (kernels/torch/adamw.h). Parameters in bfloat16
-// have a float32 master copy that takes the update; moments are always float32. The gradient of a
-// single micro-batch stays in the type it came in.
+// clip_grad_norm_, in one pass over all parameters (kernels/torch/layers/adamw.h). Parameters in
+// bfloat16 have a float32 master copy that takes the update; moments are always float32. The
+// gradient of a single micro-batch stays in the type it came in.
 //
 // Not thread-safe. Parameters are changed in place by Update: nothing may read them meanwhile.
 #pragma once
@@ -14,7 +14,7 @@
 
 #include "common/base/status.h"
 #include "common/model/decoder.h"
-#include "kernels/torch/adamw.h"
+#include "kernels/torch/layers/adamw.h"
 #include "trainer/run_config.h"
 
 namespace taopd {

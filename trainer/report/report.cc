@@ -5,7 +5,7 @@
 
 #include "common/io/file.h"
 #include "trainer/bandit/bandit_file.h"
-#include "trainer/report/page.h"
+#include "trainer/report/page/page.h"
 #include "trainer/report/run_record.h"
 
 namespace taopd {

@@ -16,8 +16,7 @@
 namespace taopd {
 namespace {
 
-using Json = nlohmann::json;
-using LineReader = std::function<absl::Status(const Json& value)>;
+using LineReader = std::function<absl::Status(const nlohmann::json& value)>;
 
 // ReadJsonl with forgiveness for what a killed process leaves: a last line that lacks its line
 // break and is not whole JSON.
@@ -31,7 +30,7 @@ absl::Status ReadLines(const std::string& path, const LineReader& read, RunRecor
     start = ended ? newline + 1 : content.size();
     const std::string where = Concat(path, ":", ++line_number);
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const absl::StatusOr<Json> value = ParseJson(line, where);
+    const absl::StatusOr<nlohmann::json> value = ParseJson(line, where);
     if (!value.ok() && !ended) {
       run->notes.push_back(Concat(std::filesystem::path(path).filename().string(), " line ",
                                   line_number,
@@ -46,7 +45,7 @@ absl::Status ReadLines(const std::string& path, const LineReader& read, RunRecor
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> ReadStep(const Json& line) {
+absl::StatusOr<int64_t> ReadStep(const nlohmann::json& line) {
   const auto step = line.find("step");
   if (step == line.end()) return DataLoss("\"step\" is missing");
   if (!step->is_number_integer()) return DataLoss("\"step\" is not an integer");
@@ -61,7 +60,7 @@ absl::StatusOr<int64_t> ReadStep(const Json& line) {
 absl::Status ReadMetrics(const std::string& path, RunRecord* run) {
   std::map<std::string, std::map<int64_t, double>> values;
   std::set<int64_t> repeated_steps;
-  const auto read = [&](const Json& line) -> absl::Status {
+  const auto read = [&](const nlohmann::json& line) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(const int64_t step, ReadStep(line));
     if (line.contains("text")) return absl::OkStatus();
     for (const auto& [name, value] : line.items()) {
@@ -94,14 +93,14 @@ absl::Status ReadMetrics(const std::string& path, RunRecord* run) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadText(const Json& line, const char* key) {
+absl::StatusOr<std::string> ReadText(const nlohmann::json& line, const char* key) {
   const auto value = line.find(key);
   if (value == line.end()) return DataLoss("\"", key, "\" is missing");
   if (!value->is_string()) return DataLoss("\"", key, "\" is not a text");
   return value->get<std::string>();
 }
 
-absl::StatusOr<Sample> ReadSample(const Json& line) {
+absl::StatusOr<Sample> ReadSample(const nlohmann::json& line) {
   Sample sample;
   TAOPD_ASSIGN_OR_RETURN(sample.step, ReadStep(line));
   TAOPD_ASSIGN_OR_RETURN(sample.prompt, ReadText(line, "prompt"));
@@ -125,7 +124,7 @@ absl::StatusOr<Sample> ReadSample(const Json& line) {
 }
 
 absl::Status ReadSummary(const std::string& path, RunRecord* run) {
-  const absl::StatusOr<Json> summary = ReadJsonFile(path);
+  const absl::StatusOr<nlohmann::json> summary = ReadJsonFile(path);
   if (!summary.ok()) return DataLoss(std::string(summary.status().message()));
   if (!summary->is_object()) return DataLoss(path, ": not a JSON object");
   run->has_summary = true;
@@ -178,7 +177,7 @@ absl::StatusOr<RunRecord> ReadRun(const std::string& dir) {
     TAOPD_ASSIGN_OR_RETURN(run.config_yaml, ReadFileToString(path));
   }
   if (const std::string path = dir + "/samples.jsonl"; FileExists(path)) {
-    const auto read = [&run](const Json& line) -> absl::Status {
+    const auto read = [&run](const nlohmann::json& line) -> absl::Status {
       TAOPD_ASSIGN_OR_RETURN(Sample sample, ReadSample(line));
       run.samples.push_back(std::move(sample));
       return absl::OkStatus();

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "common/io/file.h"
-#include "common/model/model_config.h"
+#include "common/model/config/model_config.h"
 #include "trainer/data/dataset_summary.h"
 #include "trainer/run/commands.h"
 #include "trainer/run/prompt_setup.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/engine/torch_engine.h"
-#include "common/text/incremental_decoder.h"
+#include "common/text/tokenizer/incremental_decoder.h"
 #include "trainer/run/commands.h"
 #include "trainer/run/run_setup.h"
 

@@ -2,7 +2,7 @@
 
 #include "common/base/log.h"
 #include "common/io/jsonl.h"
-#include "common/text/chat_template.h"
+#include "common/text/chat/chat_template.h"
 #include "trainer/eval/accuracy.h"
 
 namespace taopd {

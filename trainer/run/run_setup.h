@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/engine/engine.h"
-#include "kernels/torch/student_head.h"
+#include "kernels/torch/head/student_head.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/eval/evaluator.h"

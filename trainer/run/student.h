@@ -14,7 +14,7 @@
 #include <string>
 
 #include "common/model/decoder.h"
-#include "common/text/tokenizer.h"
+#include "common/text/tokenizer/tokenizer.h"
 #include "trainer/optim/adamw.h"
 
 namespace taopd {

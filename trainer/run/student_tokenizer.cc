@@ -5,7 +5,7 @@
 
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
-#include "common/text/tokenizer_config.h"
+#include "common/text/tokenizer/tokenizer_config.h"
 
 namespace taopd {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "common/model/model_config.h"
-#include "common/text/tokenizer.h"
+#include "common/model/config/model_config.h"
+#include "common/text/tokenizer/tokenizer.h"
 
 namespace taopd {
 

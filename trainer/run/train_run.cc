@@ -2,7 +2,7 @@
 
 #include "common/base/log.h"
 #include "common/engine/torch_engine.h"
-#include "taopd/check_objective.h"
+#include "taopd/objective/check_objective.h"
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/eval/evaluator.h"
 #include "trainer/optim/lr_schedule.h"

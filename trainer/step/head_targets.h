@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/model/decoder.h"
-#include "kernels/torch/student_head.h"
+#include "kernels/torch/head/student_head.h"
 #include "trainer/step/step_types.h"
 
 namespace taopd {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "taopd/log_math.h"
+#include "taopd/objective/log_math.h"
 
 namespace taopd {
 namespace {

@@ -14,7 +14,7 @@
 #include "common/base/clock.h"
 #include "common/metrics/sink.h"
 #include "common/model/decoder.h"
-#include "kernels/torch/student_head.h"
+#include "kernels/torch/head/student_head.h"
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/optim/adamw.h"
 #include "trainer/step/head_targets.h"

@@ -4,9 +4,9 @@
 
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/limits.h"
-#include "common/text/jinja/parser.h"
-#include "common/text/jinja/renderer.h"
-#include "common/text/unicode.h"
+#include "common/text/jinja/runtime/renderer.h"
+#include "common/text/jinja/syntax/parser.h"
+#include "common/text/unicode/unicode.h"
 
 namespace taopd::jinja {
 namespace {

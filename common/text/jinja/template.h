@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/text/jinja/lexer.h"
+#include "common/text/jinja/syntax/lexer.h"
 
 namespace taopd::jinja {
 

@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/torch/head_gemm_cpu.h"
-#include "kernels/torch/scoring_head.h"
-#include "kernels/torch/student_head.h"
+#include "kernels/torch/gemm/head_gemm_cpu.h"
+#include "kernels/torch/head/scoring_head.h"
+#include "kernels/torch/head/student_head.h"
 
 namespace taopd {
 namespace {

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/torch/scoring_head.h"
-#include "kernels/torch/student_head.h"
+#include "kernels/torch/head/scoring_head.h"
+#include "kernels/torch/head/student_head.h"
 
 namespace taopd {
 namespace {

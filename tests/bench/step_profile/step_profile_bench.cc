@@ -24,7 +24,7 @@
 #include "common/base/random.h"
 #include "common/io/file.h"
 #include "common/model/decoder.h"
-#include "kernels/torch/student_head.h"
+#include "kernels/torch/head/student_head.h"
 #include "trainer/optim/adamw.h"
 #include "trainer/step/head_targets.h"
 

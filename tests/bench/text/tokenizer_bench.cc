@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "common/io/parquet.h"
-#include "common/text/encode_batch.h"
-#include "common/text/tokenizer.h"
+#include "common/text/tokenizer/encode_batch.h"
+#include "common/text/tokenizer/tokenizer.h"
 #include "tests/support/files.h"
 
 namespace taopd {

@@ -1,3 +1,5 @@
+#include <CLI/CLI.hpp>
+
 #include "common/config/settings.h"
 
 #include "common/config/flags.h"

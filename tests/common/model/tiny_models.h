@@ -13,7 +13,7 @@
 
 #include "common/io/safetensors.h"
 #include "common/model/decoder.h"
-#include "common/model/weights.h"
+#include "common/model/weights/weights.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 

@@ -3,7 +3,7 @@
 #include <cctype>
 
 #include "common/io/jsonl.h"
-#include "common/text/tokenizer.h"
+#include "common/text/tokenizer/tokenizer.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 

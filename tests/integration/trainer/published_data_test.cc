@@ -257,7 +257,7 @@ class QuickstartModelTest : public TrainerTest {
                    dir_.File("generate.log"), &output),
         0)
         << output;
-    ASSERT_EQ(Run({"sft", "--config", SourcePath("deploy/configs/addition/student_sft.yaml"),
+    ASSERT_EQ(Run({"sft", "--config", SourcePath("deploy/recipes/addition/student_sft.yaml"),
                    "--set", Concat("run.dir=", dir_.File("student")), "--set",
                    Concat("model.tokenizer=", dir_.File("data/tokenizer")), "--set",
                    Concat("model.config=", SourcePath("deploy/examples/addition/config.json")),

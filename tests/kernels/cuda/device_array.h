@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "taopd/device.h"
+#include "taopd/base/device.h"
 
 namespace taopd {
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "taopd/device.h"
+#include "taopd/base/device.h"
 
 namespace taopd {
 

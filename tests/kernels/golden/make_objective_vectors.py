@@ -5,7 +5,7 @@ Usage: python make_objective_vectors.py SHARED_VECTORS > objective_vectors.jsonl
 The float64 rows of SHARED_VECTORS (data/objective_vectors.jsonl of the shared folder; autograd over the full softmax
 with the exact tail) are thinned to every fourth of each objective. For the objectives that it does not hold with an exact
 tail, the same inputs go through PyTorch's float64 autograd here, with the formulas of the sources
-that kernels/include/taopd/objective.h names, stop-gradients written as detach(). torch 2.11.0.
+that kernels/include/taopd/objective/objective.h names, stop-gradients written as detach(). torch 2.11.0.
 """
 import json
 import sys

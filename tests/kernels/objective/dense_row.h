@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "taopd/objective.h"
+#include "taopd/objective/objective.h"
 
 namespace taopd::testing {
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "taopd/objective.h"
+#include "taopd/objective/objective.h"
 #include "tests/kernels/objective/dense_row.h"
 
 namespace taopd {

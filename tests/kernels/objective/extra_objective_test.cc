@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "taopd/check_objective.h"
-#include "taopd/objective.h"
+#include "taopd/objective/check_objective.h"
+#include "taopd/objective/objective.h"
 #include "tests/kernels/objective/dense_row.h"
 
 namespace taopd {

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "taopd/objective.h"
+#include "taopd/objective/objective.h"
 #include "tests/kernels/objective/dense_row.h"
 #include "tests/support/files.h"
 

@@ -1,5 +1,5 @@
 // Properties of every objective in the registry: derivative, limits, and the paper's propositions.
-#include "taopd/objective.h"
+#include "taopd/objective/objective.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // The numbers beside the loss.
-#include "taopd/row_metrics.h"
+#include "taopd/objective/row_metrics.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
-#include "taopd/objective.h"
+#include "taopd/objective/objective.h"
 #include "tests/kernels/objective/dense_row.h"
 
 namespace taopd {

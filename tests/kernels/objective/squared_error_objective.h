@@ -1,10 +1,10 @@
-// An objective from outside of the tree, as kernels/include/taopd/objective.h describes it: one
-// function and one row.
+// An objective from outside of the tree, as kernels/include/taopd/objective/objective.h describes
+// it: one function and one row.
 #pragma once
 
 #include <cmath>
 
-#include "taopd/objective_row.h"
+#include "taopd/objective/objective_row.h"
 
 #define TAOPD_EXTRA_OBJECTIVES(X)                                \
   X(kSquaredError, "squared_error", SquaredError, kNeedsSupport, \

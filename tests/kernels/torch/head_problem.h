@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "kernels/torch/student_head.h"
-#include "taopd/check_objective.h"
+#include "kernels/torch/head/student_head.h"
+#include "taopd/objective/check_objective.h"
 
 namespace taopd::testing {
 

@@ -1,10 +1,10 @@
-// A gradient of logits as a chunk of the student's rows leaves it (kernels/cpu/logit_gradient.h),
-// from a matrix; for tests of the products.
+// A gradient of logits as a chunk of the student's rows leaves it
+// (kernels/cpu/head/logit_gradient.h), from a matrix; for tests of the products.
 #pragma once
 
 #include <ATen/ATen.h>
 
-#include "kernels/torch/head_gemm_cpu.h"
+#include "kernels/torch/gemm/head_gemm_cpu.h"
 
 namespace taopd::testing {
 

@@ -1,10 +1,10 @@
-// The bfloat16 products of kernels/torch/head_gemm_cpu.h by plain loops, in the place of a
+// The bfloat16 products of kernels/torch/gemm/head_gemm_cpu.h by plain loops, in the place of a
 // processor's instructions.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include "kernels/torch/head_gemm_cpu.h"
+#include "kernels/torch/gemm/head_gemm_cpu.h"
 
 namespace taopd::testing {
 

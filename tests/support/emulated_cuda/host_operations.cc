@@ -3,8 +3,8 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cuda/matmul.h"
-#include "kernels/cuda/vocabulary_sort.h"
+#include "kernels/cuda/gemm/matmul.h"
+#include "kernels/cuda/head/vocabulary_sort.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/support/emulated_cuda/cuda_bf16.h"
 

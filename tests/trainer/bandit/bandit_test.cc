@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "taopd/check_objective.h"
+#include "taopd/objective/check_objective.h"
 #include "tests/support/files.h"
 #include "trainer/bandit/bandit_file.h"
 

@@ -8,7 +8,7 @@
 
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
-#include "trainer/report/assets.h"
+#include "trainer/report/page/assets.h"
 
 namespace taopd {
 namespace {

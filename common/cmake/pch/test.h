@@ -1,0 +1,7 @@
+// The precompiled header of the tests that do not use LibTorch.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/cmake/pch/base.h"

@@ -1,0 +1,152 @@
+#include "common/model/layers/moe.h"
+
+#include <ATen/ops/_grouped_mm.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include "common/base/check.h"
+#include "common/model/decoder.h"
+#include "kernels/torch/gemm/linear.h"
+#include "kernels/torch/layers/layers.h"
+
+namespace taopd {
+namespace {
+
+at::Tensor Expert(const at::Tensor& x_NH, const ExpertWeights& expert) {
+  const at::Tensor none;
+  const at::Tensor gate_NI = Linear(x_NH, expert.gate_IH, none);
+  return Linear(SwiGlu(gate_NI, Linear(x_NH, expert.up_IH, none)), expert.down_HI, none);
+}
+
+// The S pairs sorted by expert, pairs of one expert in the order of their tokens.
+struct ExpertOrder {
+  at::Tensor pairs_S;   // pair t * k + i
+  at::Tensor tokens_S;  // t
+  at::Tensor counts_E;  // int64
+};
+
+ExpertOrder SortByExpert(const Routing& routing, int64_t num_experts) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor experts_S = routing.experts_Tk.reshape({-1});
+  const at::Tensor pairs_S =
+      std::get<1>(at::sort(experts_S, /*stable=*/std::optional<bool>(true), /*dim=*/0));
+  return {pairs_S, pairs_S.div(routing.experts_Tk.size(1), "floor"),
+          at::bincount(experts_S, {}, num_experts)};
+}
+
+// The stack of the experts' matrices as one tensor of autograd, without a copy: they are views of
+// it already. The inputs are the matrices, which its gradient goes to, and at the end the stack.
+class StackedParameters : public torch::autograd::Function<StackedParameters> {
+ public:
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
+                                                at::TensorList experts_and_stack) {
+    context->saved_data["num_experts"] = static_cast<int64_t>(experts_and_stack.size()) - 1;
+    return {experts_and_stack.back().detach()};
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    torch::autograd::variable_list result = gradients[0].unbind(0);
+    TAOPD_CHECK_EQ(static_cast<int64_t>(result.size()), context->saved_data["num_experts"].toInt());
+    result.emplace_back();  // the stack itself is no parameter
+    return result;
+  }
+};
+
+at::Tensor Stacked(const at::Tensor& stack, const std::vector<ExpertWeights>& experts,
+                   at::Tensor ExpertWeights::*matrix) {
+  if (!at::GradMode::is_enabled() || !(experts[0].*matrix).requires_grad()) return stack;
+  torch::autograd::variable_list inputs;
+  for (const ExpertWeights& expert : experts) inputs.push_back(expert.*matrix);
+  inputs.push_back(stack);
+  return StackedParameters::apply(at::TensorList(inputs))[0];
+}
+
+}  // namespace
+
+Routing Route(const at::Tensor& x_TH, const at::Tensor& router_EH, const MoeConfig& config) {
+  const at::Tensor logits_TE = Linear(x_TH, router_EH, at::Tensor());
+  const at::Tensor probs_TE = at::softmax(logits_TE, -1, at::kFloat);
+  auto [gates_Tk, experts_Tk] = at::topk(probs_TE, config.experts_per_token, -1);
+  if (config.normalize_gates) gates_Tk = gates_Tk / gates_Tk.sum(-1, /*keepdim=*/true);
+  return {gates_Tk.to(x_TH.scalar_type()), experts_Tk};
+}
+
+at::Tensor ExpertsInTurn(const at::Tensor& x_TH, const Routing& routing,
+                         const MoeWeights& weights) {
+  const int64_t E = static_cast<int64_t>(weights.experts.size());
+  const ExpertOrder order = SortByExpert(routing, E);
+  const at::Tensor counts_E = order.counts_E.to(at::kCPU);
+  const at::Tensor gates_S = routing.gates_Tk.reshape({-1});
+  const bool stable_rows = !at::GradMode::is_enabled() && x_TH.is_cpu();
+  at::Tensor out_TH = at::zeros(x_TH.sizes(), x_TH.options().dtype(at::kFloat));
+  int64_t first = 0;
+  for (int64_t e = 0; e < E; ++e) {
+    const int64_t n = counts_E.const_data_ptr<int64_t>()[e];
+    if (n == 0) continue;
+    const at::Tensor tokens_n = order.tokens_S.narrow(0, first, n);
+    at::Tensor rows_n = tokens_n;
+    if (stable_rows) rows_n = at::constant_pad_nd(tokens_n, {0, RowsForStableGemm(n) - n});
+    const at::Tensor y_nH =
+        Expert(x_TH.index_select(0, rows_n), weights.experts[e]).narrow(0, 0, n);
+    const at::Tensor gates_n1 =
+        gates_S.index_select(0, order.pairs_S.narrow(0, first, n)).unsqueeze(1);
+    out_TH = out_TH.index_add_(0, tokens_n, (y_nH * gates_n1).to(at::kFloat));
+    first += n;
+  }
+  return out_TH.to(x_TH.scalar_type());
+}
+
+at::Tensor ExpertsGrouped(const at::Tensor& x_TH, const Routing& routing,
+                          const MoeWeights& weights) {
+  const int64_t T = x_TH.size(0), H = x_TH.size(1), k = routing.experts_Tk.size(1);
+  const ExpertOrder order = SortByExpert(routing, static_cast<int64_t>(weights.experts.size()));
+  const at::Tensor offsets_E = order.counts_E.cumsum(0).to(at::kInt);
+  const auto grouped = [&](const at::Tensor& x, const at::Tensor& stack) {
+    return at::_grouped_mm(x, stack.transpose(1, 2), offsets_E);
+  };
+  // Pairs, each taken once: a gradient by index is then a permutation, which has no order to vary.
+  const at::Tensor x_SH =
+      x_TH.unsqueeze(1).expand({T, k, H}).reshape({T * k, H}).index_select(0, order.pairs_S);
+  const auto stacked = [&](const at::Tensor& stack, at::Tensor ExpertWeights::*matrix) {
+    return Stacked(stack, weights.experts, matrix);
+  };
+  const at::Tensor gate_SI = grouped(x_SH, stacked(weights.gate_EIH, &ExpertWeights::gate_IH));
+  const at::Tensor up_SI = grouped(x_SH, stacked(weights.up_EIH, &ExpertWeights::up_IH));
+  const at::Tensor y_SH =
+      grouped(SwiGlu(gate_SI, up_SI), stacked(weights.down_EHI, &ExpertWeights::down_HI));
+  const at::Tensor spot_of_pair_S = at::argsort(order.pairs_S);
+  const at::Tensor y_TkH = y_SH.index_select(0, spot_of_pair_S).view({T, k, H});
+  return (y_TkH * routing.gates_Tk.unsqueeze(-1))
+      .sum(1, /*keepdim=*/false, at::kFloat)
+      .to(x_TH.scalar_type());
+}
+
+void StackExperts(MoeWeights* weights) {
+  const auto stack = [&](at::Tensor ExpertWeights::*matrix) {
+    std::vector<at::Tensor> matrices;
+    for (const ExpertWeights& expert : weights->experts) matrices.push_back(expert.*matrix);
+    const at::Tensor stacked = at::stack(matrices);
+    for (size_t e = 0; e < weights->experts.size(); ++e) {
+      weights->experts[e].*matrix = stacked.select(0, static_cast<int64_t>(e)).detach();
+    }
+    return stacked;
+  };
+  weights->gate_EIH = stack(&ExpertWeights::gate_IH);
+  weights->up_EIH = stack(&ExpertWeights::up_IH);
+  weights->down_EHI = stack(&ExpertWeights::down_HI);
+}
+
+bool HasGroupedProducts(const at::Tensor& router_EH, const MoeConfig& config) {
+  constexpr int64_t kValuesOf16Bytes = 8;
+  return router_EH.is_cuda() && router_EH.scalar_type() == at::kBFloat16 &&
+         router_EH.size(1) % kValuesOf16Bytes == 0 &&
+         config.intermediate_size % kValuesOf16Bytes == 0;
+}
+
+at::Tensor MoeBlock(const at::Tensor& x_TH, const MoeWeights& weights, const MoeConfig& config) {
+  const Routing routing = Route(x_TH, weights.router_EH, config);
+  return weights.gate_EIH.defined() ? ExpertsGrouped(x_TH, routing, weights)
+                                    : ExpertsInTurn(x_TH, routing, weights);
+}
+
+}  // namespace taopd

@@ -1,0 +1,159 @@
+// Weights to safetensors, and their name.
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "common/io/file.h"
+#include "common/io/safetensors.h"
+#include "common/io/sha256.h"
+#include "common/model/decoder.h"
+#include "common/model/weights/weights.h"
+
+namespace taopd {
+namespace {
+
+// What a Hugging Face directory holds beside the configuration and the weights.
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
+                                           "tokenizer_config.json",
+                                           "tokenizer.model",
+                                           "special_tokens_map.json",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "added_tokens.json",
+                                           "chat_template.jinja",
+                                           "vocab.txt",
+                                           "chat_template.json",
+                                           "generation_config.json"};
+
+constexpr char kSingleFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+
+std::span<const std::byte> BytesOf(const at::Tensor& cpu_tensor) {
+  return {static_cast<const std::byte*>(cpu_tensor.const_data_ptr()), cpu_tensor.nbytes()};
+}
+
+at::Tensor OnCpu(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU).contiguous(); }
+
+ModelConfig ConfigAsHeld(const Decoder& decoder) {
+  ModelConfig config = decoder.config();
+  config.dtype = ConfigDtype(decoder.dtype());
+  return config;
+}
+
+// Parameters in their order, in groups that each fit a file.
+std::vector<std::vector<NamedParameter>> SplitIntoShards(const Decoder& decoder,
+                                                         int64_t max_shard_bytes) {
+  std::vector<std::vector<NamedParameter>> shards;
+  int64_t shard_bytes = 0;
+  for (const NamedParameter& parameter : decoder.Parameters()) {
+    const auto size_bytes = static_cast<int64_t>(parameter.second.nbytes());
+    if (shards.empty() || shard_bytes + size_bytes > max_shard_bytes) {
+      shards.emplace_back();
+      shard_bytes = 0;
+    }
+    shards.back().push_back(parameter);
+    shard_bytes += size_bytes;
+  }
+  return shards;
+}
+
+absl::Status WriteShard(const std::string& path, const std::vector<NamedParameter>& parameters) {
+  std::vector<at::Tensor> on_cpu;  // keeps the bytes alive
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, parameter] : parameters) {
+    on_cpu.push_back(OnCpu(parameter));
+    tensors.push_back({name, SafetensorsDtype(parameter.scalar_type()), parameter.sizes().vec(),
+                       BytesOf(on_cpu.back())});
+  }
+  // transformers refuses files whose metadata does not name a format.
+  return WriteSafetensors(path, tensors, {{"format", "pt"}});
+}
+
+std::string ShardName(size_t number, size_t num_shards) {
+  char name[64];
+  std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", number, num_shards);
+  return name;
+}
+
+// Weights of an earlier export that the new one, complete by now, does not name. Until the last of
+// them is gone a reader finds one of the two models, whole.
+absl::Status RemoveOldWeights(const std::string& model_dir, const std::set<std::string>& keep) {
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(model_dir));
+  // The index goes before the shards that it names.
+  for (const bool index_pass : {true, false}) {
+    for (const std::string& name : names) {
+      const bool is_weights = name == kSingleFile || name == kIndexFile ||
+                              (name.starts_with("model-") && name.ends_with(".safetensors"));
+      if (!is_weights || keep.contains(name) || (name == kIndexFile) != index_pass) continue;
+      std::error_code error;
+      std::filesystem::remove(model_dir + "/" + name, error);
+      if (error) return Internal(model_dir, "/", name, ": cannot be removed: ", error.message());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteWeights(const Decoder& decoder, const std::string& model_dir,
+                          int64_t max_shard_bytes) {
+  const auto shards = SplitIntoShards(decoder, max_shard_bytes);
+  if (shards.size() == 1) {
+    TAOPD_RETURN_IF_ERROR(WriteShard(model_dir + "/" + kSingleFile, shards[0]));
+    return RemoveOldWeights(model_dir, {kSingleFile});
+  }
+  nlohmann::ordered_json index;
+  int64_t total_bytes = 0;
+  std::map<std::string, std::string> weight_map;
+  std::set<std::string> written = {kIndexFile};
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = ShardName(i + 1, shards.size());
+    TAOPD_RETURN_IF_ERROR(WriteShard(model_dir + "/" + name, shards[i]));
+    written.insert(name);
+    for (const auto& [tensor_name, parameter] : shards[i]) {
+      weight_map[tensor_name] = name;
+      total_bytes += static_cast<int64_t>(parameter.nbytes());
+    }
+  }
+  index["metadata"] = {{"total_parameters", decoder.config().NumParameters()},
+                       {"total_size", total_bytes}};
+  index["weight_map"] = weight_map;
+  TAOPD_RETURN_IF_ERROR(WriteFileAtomically(model_dir + "/" + kIndexFile, index.dump(2) + "\n"));
+  return RemoveOldWeights(model_dir, written);
+}
+
+}  // namespace
+
+absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir,
+                         const std::string& tokenizer_dir, int64_t max_shard_bytes) {
+  TAOPD_RETURN_IF_ERROR(MakeDirectories(model_dir));
+  TAOPD_RETURN_IF_ERROR(WriteWeights(decoder, model_dir, max_shard_bytes));
+  if (!tokenizer_dir.empty()) {
+    for (const char* name : kTokenizerFiles) {
+      const std::string from = tokenizer_dir + "/" + name;
+      if (!FileExists(from)) continue;
+      TAOPD_RETURN_IF_ERROR(CopyFileAtomically(from, model_dir + "/" + name));
+    }
+  }
+  return WriteFileAtomically(model_dir + "/config.json", ModelConfigJson(ConfigAsHeld(decoder)));
+}
+
+absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder) {
+  Sha256 hash;
+  // The fields and not the file: spacing, key order and the writer's version are not the model.
+  ModelConfig config = ConfigAsHeld(decoder);
+  config.raw_json.clear();
+  hash.Update(ModelConfigJson(config));
+  std::map<std::string, at::Tensor> by_name;
+  for (const auto& [name, parameter] : decoder.Parameters()) by_name[name] = parameter;
+  for (const auto& [name, parameter] : by_name) {
+    hash.Update(
+        Concat("\n", name, " ", SafetensorsDtype(decoder.dtype()), " ", parameter.sizes(), "\n"));
+    hash.Update(BytesOf(OnCpu(parameter)));
+  }
+  return hash.HexDigest();
+}
+
+}  // namespace taopd

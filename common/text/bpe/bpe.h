@@ -1,0 +1,46 @@
+// Byte-pair encoding of words: as long as two neighbours of a word form a known pair, the pair of
+// the lowest rank (the leftmost of equals) is merged. Immutable; any thread.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/text/bpe/merge_table.h"
+#include "common/text/bpe/word_cache.h"
+
+namespace taopd {
+
+class Bpe {
+ public:
+  // merges: by rank; of a repeated pair the last counts. byte_ids: the token of each byte; bytes
+  // with -1 are dropped, as HF tokenizers drops what it has no token for. whole_words: words that
+  // are one token whatever the merges say (ignore_merges); may be empty.
+  Bpe(const std::vector<BpeMerge>& merges, const std::array<int32_t, 256>& byte_ids,
+      absl::flat_hash_map<std::string, int32_t> whole_words);
+
+  // Appends the ids of words, one after the other. n log n in a word's length. The cache, which may
+  // be null, is one that only this tokenizer fills.
+  void Encode(std::span<const std::string_view> words, WordCache* cache,
+              std::vector<int32_t>* ids) const;
+  // Bytes of a word that Encode drops.
+  int64_t CountDropped(std::string_view word) const;
+  // Whether there is any byte that Encode drops.
+  bool drops_bytes() const;
+
+ private:
+  void EncodeNew(std::string_view word, std::vector<int32_t>* ids) const;
+  void MergeShort(std::span<int32_t> symbols, std::vector<int32_t>* ids) const;
+  void MergeLong(std::vector<int32_t> symbols, std::vector<int32_t>* ids) const;
+
+  MergeTable merges_;
+  std::array<int32_t, 256> byte_ids_;
+  absl::flat_hash_map<std::string, int32_t> whole_words_;
+};
+
+}  // namespace taopd

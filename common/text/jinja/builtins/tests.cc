@@ -1,0 +1,148 @@
+// What stands behind `is`.
+#include <cmath>
+
+#include "common/text/jinja/error.h"
+#include "common/text/jinja/runtime/runtime.h"
+#include "common/text/jinja/values/format.h"
+#include "common/text/jinja/values/python_text.h"
+
+namespace taopd::jinja {
+namespace {
+
+using Test = bool (*)(const Value& value);
+
+template <Test test>
+Value Plain(Runtime&, const Value& self, const Arguments& arguments) {
+  arguments.Bind("test", {});
+  return Value(test(self));
+}
+
+template <Operator op>
+Value Compare(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  const auto bound = arguments.Bind("comparison", {"b"}, 1);
+  return Apply(runtime, op, self, *bound[0]);
+}
+
+bool IsDefined(const Value& value) { return !value.is_undefined(); }
+bool IsUndefined(const Value& value) { return value.is_undefined(); }
+bool IsNone(const Value& value) { return value.is_none(); }
+bool IsBoolean(const Value& value) { return value.As<bool>() != nullptr; }
+bool IsTrueConstant(const Value& value) { return IsBoolean(value) && *value.As<bool>(); }
+bool IsFalseConstant(const Value& value) { return IsBoolean(value) && !*value.As<bool>(); }
+bool IsInteger(const Value& value) { return value.As<int64_t>() != nullptr; }
+bool IsFloat(const Value& value) { return value.As<double>() != nullptr; }
+bool IsString(const Value& value) { return value.text() != nullptr; }
+bool IsMapping(const Value& value) { return value.dict() != nullptr; }
+bool IsEscaped(const Value& value) { return value.text() != nullptr && value.text()->is_safe; }
+// Undefined has every method; it fails when one is called.
+bool IsCallable(const Value& value) { return value.callable() != nullptr || value.is_undefined(); }
+bool IsIterable(const Value& value) {
+  return value.is_undefined() || value.text() != nullptr || value.sequence() != nullptr ||
+         value.dict() != nullptr || value.loop() != nullptr;
+}
+bool IsSequence(const Value& value) {
+  return value.is_undefined() || value.text() != nullptr || value.dict() != nullptr ||
+         value.is_list() || value.is_tuple() || value.IsSequence(SequenceType::kRange);
+}
+
+Value HasCase(Runtime& runtime, const Value& self, const Arguments& arguments,
+              TextProperty property) {
+  arguments.Bind("test", {});
+  return Value(HasProperty(ToString(runtime, self), property));
+}
+Value IsLower(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  return HasCase(runtime, self, arguments, TextProperty::kLower);
+}
+Value IsUpper(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  return HasCase(runtime, self, arguments, TextProperty::kUpper);
+}
+
+Value DivisibleBy(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  const auto bound = arguments.Bind("divisibleby", {"num"}, 1);
+  return Value(!IsTrue(Apply(runtime, Operator::kModulo, self, *bound[0])));
+}
+Value IsOdd(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  arguments.Bind("odd", {});
+  if (self.text() != nullptr) Fail("not all arguments converted during string formatting");
+  const Value rest = Apply(runtime, Operator::kModulo, self, Value(int64_t{2}));
+  return Value(AreEqual(rest, Value(int64_t{1})));
+}
+Value IsEven(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  arguments.Bind("even", {});
+  if (self.text() != nullptr) Fail("not all arguments converted during string formatting");
+  return Value(!IsTrue(Apply(runtime, Operator::kModulo, self, Value(int64_t{2}))));
+}
+
+// Python's `is`: one and the same object; small numbers and constants always are.
+Value SameAs(Runtime&, const Value& self, const Arguments& arguments) {
+  const auto bound = arguments.Bind("sameas", {"other"}, 1);
+  const Value& other = *bound[0];
+  if (self.data().index() != other.data().index()) return Value(false);
+  if (self.text() != nullptr) {
+    return Value(self.text() == other.text() || self.text()->bytes == other.text()->bytes);
+  }
+  if (self.sequence() != nullptr) return Value(self.sequence() == other.sequence());
+  if (self.dict() != nullptr) return Value(self.dict() == other.dict());
+  return Value(AreEqual(self, other));
+}
+
+Value IsFilter(Runtime&, const Value& self, const Arguments& arguments) {
+  arguments.Bind("filter", {});
+  return Value(self.text() != nullptr && FindFilter(self.text()->bytes) != nullptr);
+}
+Value IsTest(Runtime&, const Value& self, const Arguments& arguments) {
+  arguments.Bind("test", {});
+  return Value(self.text() != nullptr && FindTest(self.text()->bytes) != nullptr);
+}
+
+}  // namespace
+
+Builtin FindTest(std::string_view name) {
+  static constexpr std::pair<std::string_view, Builtin> kTests[] = {
+      {"defined", Plain<IsDefined>},
+      {"undefined", Plain<IsUndefined>},
+      {"none", Plain<IsNone>},
+      {"boolean", Plain<IsBoolean>},
+      {"true", Plain<IsTrueConstant>},
+      {"false", Plain<IsFalseConstant>},
+      {"integer", Plain<IsInteger>},
+      {"float", Plain<IsFloat>},
+      {"number", Plain<IsNumber>},
+      {"string", Plain<IsString>},
+      {"mapping", Plain<IsMapping>},
+      {"sequence", Plain<IsSequence>},
+      {"iterable", Plain<IsIterable>},
+      {"callable", Plain<IsCallable>},
+      {"escaped", Plain<IsEscaped>},
+      {"lower", IsLower},
+      {"upper", IsUpper},
+      {"odd", IsOdd},
+      {"even", IsEven},
+      {"divisibleby", DivisibleBy},
+      {"sameas", SameAs},
+      {"filter", IsFilter},
+      {"test", IsTest},
+      {"in", Compare<Operator::kIn>},
+      {"==", Compare<Operator::kEqual>},
+      {"eq", Compare<Operator::kEqual>},
+      {"equalto", Compare<Operator::kEqual>},
+      {"!=", Compare<Operator::kNotEqual>},
+      {"ne", Compare<Operator::kNotEqual>},
+      {">", Compare<Operator::kGreater>},
+      {"gt", Compare<Operator::kGreater>},
+      {"greaterthan", Compare<Operator::kGreater>},
+      {">=", Compare<Operator::kGreaterEqual>},
+      {"ge", Compare<Operator::kGreaterEqual>},
+      {"<", Compare<Operator::kLess>},
+      {"lt", Compare<Operator::kLess>},
+      {"lessthan", Compare<Operator::kLess>},
+      {"<=", Compare<Operator::kLessEqual>},
+      {"le", Compare<Operator::kLessEqual>},
+  };
+  for (const auto& [test, function] : kTests) {
+    if (test == name) return function;
+  }
+  return nullptr;
+}
+
+}  // namespace taopd::jinja

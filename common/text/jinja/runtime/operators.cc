@@ -1,0 +1,330 @@
+// Arithmetic, comparison, membership and concatenation.
+#include <cmath>
+#include <cstdio>
+
+#include "common/text/jinja/error.h"
+#include "common/text/jinja/limits.h"
+#include "common/text/jinja/runtime/runtime.h"
+#include "common/text/jinja/values/dict_lookup.h"
+#include "common/text/jinja/values/format.h"
+#include "common/text/jinja/values/python_text.h"
+
+namespace taopd::jinja {
+namespace {
+
+constexpr const char* kSymbols[] = {
+    "+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
+
+const char* Symbol(Operator op) { return kSymbols[static_cast<size_t>(op)]; }
+
+[[noreturn]] void FailOperands(Operator op, const Value& a, const Value& b) {
+  if (op == Operator::kAdd && a.text() != nullptr) {
+    Fail("can only concatenate str (not \"", TypeName(b), "\") to str");
+  }
+  Fail("unsupported operand type(s) for ", Symbol(op), ": '", TypeName(a), "' and '", TypeName(b),
+       "'");
+}
+
+[[noreturn]] void FailOverflow(Operator op) {
+  Fail("integer result of ", Symbol(op), " has more than 63 bits");
+}
+
+Value RaiseInteger(int64_t base, int64_t exponent) {
+  if (exponent < 0) {
+    if (base == 0) Fail("0 cannot be raised to a negative power");
+    return Value(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+  }
+  int64_t result = 1;
+  while (exponent > 0) {
+    if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result)) {
+      FailOverflow(Operator::kPower);
+    }
+    exponent >>= 1;
+    if (exponent > 0 && __builtin_mul_overflow(base, base, &base)) FailOverflow(Operator::kPower);
+  }
+  return Value(result);
+}
+
+Value ApplyToIntegers(Operator op, int64_t a, int64_t b) {
+  int64_t result = 0;
+  const bool divides =
+      op == Operator::kDivide || op == Operator::kFloorDivide || op == Operator::kModulo;
+  if (divides && b == 0) Fail("division by zero");
+  if (divides && b == -1 && op != Operator::kDivide) {  // INT64_MIN / -1 traps
+    if (op == Operator::kModulo) return Value(int64_t{0});
+    if (__builtin_sub_overflow(int64_t{0}, a, &result)) FailOverflow(op);
+    return Value(result);
+  }
+  switch (op) {
+    case Operator::kAdd:
+      if (__builtin_add_overflow(a, b, &result)) FailOverflow(op);
+      return Value(result);
+    case Operator::kSubtract:
+      if (__builtin_sub_overflow(a, b, &result)) FailOverflow(op);
+      return Value(result);
+    case Operator::kMultiply:
+      if (__builtin_mul_overflow(a, b, &result)) FailOverflow(op);
+      return Value(result);
+    case Operator::kDivide:
+      return Value(static_cast<double>(a) / static_cast<double>(b));
+    case Operator::kFloorDivide:
+      return Value(int64_t{a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0)});
+    case Operator::kModulo:
+      result = a % b;
+      return Value(int64_t{result != 0 && (result < 0) != (b < 0) ? result + b : result});
+    default:
+      return RaiseInteger(a, b);
+  }
+}
+
+Value ApplyToFloats(Operator op, double a, double b) {
+  switch (op) {
+    case Operator::kAdd:
+      return Value(a + b);
+    case Operator::kSubtract:
+      return Value(a - b);
+    case Operator::kMultiply:
+      return Value(a * b);
+    case Operator::kPower:
+      return Value(std::pow(a, b));
+    default:
+      break;
+  }
+  if (b == 0) Fail("division by zero");
+  if (op == Operator::kDivide) return Value(a / b);
+  if (op == Operator::kFloorDivide) return Value(std::floor(a / b));
+  const double remainder = std::fmod(a, b);
+  return Value(remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder);
+}
+
+Value Repeat(Runtime& runtime, const Value& value, int64_t count) {
+  count = std::max<int64_t>(count, 0);
+  const int64_t size = value.text() != nullptr
+                           ? static_cast<int64_t>(value.text()->bytes.size())
+                           : static_cast<int64_t>(value.sequence()->items.size() * sizeof(Value));
+  if (size > 0 && count > kMaxAllocatedBytes / size) {
+    FailLimit("repeating ", size, " bytes ", count, " times exceeds the limit of ",
+              kMaxAllocatedBytes);
+  }
+  if (const Text* text = value.text()) {
+    runtime.Charge(size * count);  // before it is made
+    std::string repeated;
+    repeated.reserve(static_cast<size_t>(size * count));
+    if (size > 0) {
+      for (int64_t i = 0; i < count; ++i) repeated += text->bytes;
+    }
+    return runtime.MakeText(std::move(repeated), text->is_safe);
+  }
+  runtime.Charge(size * count);
+  std::vector<Value> items;
+  const auto& part = value.sequence()->items;
+  if (!part.empty()) {
+    for (int64_t i = 0; i < count; ++i) items.insert(items.end(), part.begin(), part.end());
+  }
+  return runtime.MakeSequence(std::move(items), value.sequence()->type);
+}
+
+bool IsRepeatable(const Value& value) {
+  return value.text() != nullptr || value.is_list() || value.is_tuple();
+}
+
+bool IsInteger(const Value& value) {
+  return value.As<int64_t>() != nullptr || value.As<bool>() != nullptr;
+}
+
+Value Add(Runtime& runtime, const Value& a, const Value& b) {
+  if (a.text() != nullptr && b.text() != nullptr) {
+    // Markup escapes what it is joined with.
+    const bool is_safe = a.text()->is_safe || b.text()->is_safe;
+    auto part = [&](const Text& text) {
+      return is_safe && !text.is_safe ? EscapeHtml(text.bytes) : text.bytes;
+    };
+    return runtime.MakeText(part(*a.text()) + part(*b.text()), is_safe);
+  }
+  if ((a.is_list() && b.is_list()) || (a.is_tuple() && b.is_tuple())) {
+    std::vector<Value> items = a.sequence()->items;
+    items.insert(items.end(), b.sequence()->items.begin(), b.sequence()->items.end());
+    return runtime.MakeSequence(std::move(items), a.sequence()->type);
+  }
+  FailOperands(Operator::kAdd, a, b);
+}
+
+Value Arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) {
+  if (a.is_undefined()) Fail(UndefinedMessage(a));
+  if (b.is_undefined()) Fail(UndefinedMessage(b));
+  if (IsInteger(a) && IsInteger(b)) return ApplyToIntegers(op, ToInteger(a, ""), ToInteger(b, ""));
+  if (IsNumber(a) && IsNumber(b)) return ApplyToFloats(op, ToDouble(a), ToDouble(b));
+  if (op == Operator::kAdd) return Add(runtime, a, b);
+  if (op == Operator::kMultiply && IsRepeatable(a) && IsInteger(b)) {
+    return Repeat(runtime, a, ToInteger(b, ""));
+  }
+  if (op == Operator::kMultiply && IsRepeatable(b) && IsInteger(a)) {
+    return Repeat(runtime, b, ToInteger(a, ""));
+  }
+  if (op == Operator::kModulo && a.text() != nullptr) {
+    std::vector<Value> values = b.is_tuple() ? b.sequence()->items : std::vector<Value>{b};
+    return FormatPercent(runtime, *a.text(), values, b.dict());
+  }
+  FailOperands(op, a, b);
+}
+
+void StepsToCompare(Runtime& runtime, const Value& a, const Value& b) {
+  ChargeComparison(runtime, a);
+  ChargeComparison(runtime, b);
+}
+
+bool Contains(Runtime& runtime, const Value& container, const Value& item) {
+  if (const Text* text = container.text()) {
+    if (item.is_undefined()) Fail(UndefinedMessage(item));
+    if (item.text() == nullptr) {
+      Fail("'in <string>' requires string as left operand, not ", TypeName(item));
+    }
+    runtime.Scan(text->bytes.size() * 4);  // searching is slower than copying
+    return Find(text->bytes, item.text()->bytes) != std::string_view::npos;
+  }
+  if (const Dict* dict = container.dict()) {
+    return FindKey(runtime, *dict, item) != nullptr;
+  }
+  if (container.sequence() == nullptr && !container.is_undefined()) {
+    Fail("argument of type '", TypeName(container), "' is not iterable");
+  }
+  for (const Value& other : runtime.Iterate(container)) {
+    StepsToCompare(runtime, item, other);
+    if (AreEqual(item, other)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void ChargeComparison(Runtime& runtime, const Value& value) {
+  runtime.Step();
+  if (const Text* text = value.text()) {
+    runtime.Scan(text->bytes.size());
+  } else if (const Sequence* sequence = value.sequence()) {
+    for (const Value& item : sequence->items) ChargeComparison(runtime, item);
+  } else if (const Dict* dict = value.dict()) {
+    for (const auto& [key, item] : dict->items) {
+      ChargeKeyComparisons(runtime, key, dict->items.size());
+      ChargeComparison(runtime, item);
+    }
+  }
+}
+
+void ChargeKeyComparisons(Runtime& runtime, const Value& key, size_t num_keys) {
+  if (key.sequence() == nullptr) return runtime.Step(static_cast<int64_t>(num_keys / 8));
+  for (size_t i = 0; i < num_keys; ++i) ChargeComparison(runtime, key);
+}
+
+const Value* FindKey(Runtime& runtime, const Dict& dict, const Value& key) {
+  ChargeKeyComparisons(runtime, key, dict.items.size());
+  return dict.Find(key);
+}
+
+Value Apply(Runtime& runtime, Operator op, const Value& a, const Value& b) {
+  switch (op) {
+    case Operator::kEqual:
+    case Operator::kNotEqual:
+      StepsToCompare(runtime, a, b);
+      return Value(AreEqual(a, b) == (op == Operator::kEqual));
+    case Operator::kIn:
+    case Operator::kNotIn:
+      return Value(Contains(runtime, b, a) == (op == Operator::kIn));
+    case Operator::kLess:
+      StepsToCompare(runtime, a, b);
+      return Value(IsLess(a, b));
+    case Operator::kGreater:
+      StepsToCompare(runtime, a, b);
+      return Value(IsLess(b, a));
+    case Operator::kLessEqual:  // not !(b < a): NaN
+      StepsToCompare(runtime, a, b);
+      return Value(IsLess(a, b) || AreEqual(a, b));
+    case Operator::kGreaterEqual:
+      StepsToCompare(runtime, a, b);
+      return Value(IsLess(b, a) || AreEqual(a, b));
+    default:
+      return Arithmetic(runtime, op, a, b);
+  }
+}
+
+Value Concatenate(Runtime& runtime, const std::vector<Value>& parts) {
+  std::string text;
+  for (const Value& part : parts) text += ToString(runtime, part);
+  return runtime.MakeText(std::move(text));
+}
+
+// %s %r %d %i %f %x %% with width and precision.
+Value FormatPercent(Runtime& runtime, const Text& format, const std::vector<Value>& values,
+                    const Dict* named) {
+  const std::string& text = format.bytes;
+  std::string out;
+  size_t next = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    if (++i < text.size() && text[i] == '%') {
+      out += '%';
+      continue;
+    }
+    const Value* value = nullptr;
+    if (i < text.size() && text[i] == '(' && named != nullptr) {
+      const size_t close = text.find(')', i);
+      if (close == std::string::npos) Fail("incomplete format key");
+      value = named->Find(std::string_view(text).substr(i + 1, close - i - 1));
+      if (value == nullptr) Fail("format key '", text.substr(i + 1, close - i - 1), "' is missing");
+      i = close + 1;
+    }
+    std::string spec = "%";
+    constexpr size_t kMaxSpec = 6;  // so that widths stay small
+    while (i < text.size() &&
+           std::string_view("0123456789.-+ #").find(text[i]) != std::string_view::npos) {
+      spec += text[i++];
+    }
+    if (i >= text.size() || spec.size() > kMaxSpec) Fail("incomplete or unsupported format");
+    if (value == nullptr) {
+      if (next >= values.size()) Fail("not enough arguments for format string");
+      value = &values[next++];
+    }
+    char buffer[16384];
+    int size = 0;
+    switch (const char kind = text[i]) {
+      case 's':
+      case 'r': {
+        const std::string shown = kind == 's' ? ToString(runtime, *value) : Repr(runtime, *value);
+        if (spec != "%") Fail("format ", spec, kind, " is not supported");
+        out += shown;
+        break;
+      }
+      case 'd':
+      case 'i':
+      case 'x':
+      case 'X': {
+        const int64_t integer = value->As<double>() != nullptr && kind != 'x' && kind != 'X'
+                                    ? static_cast<int64_t>(*value->As<double>())
+                                    : ToInteger(*value, "format argument");
+        spec += kind == 'x' ? "llx" : kind == 'X' ? "llX" : "lld";
+        size = std::snprintf(buffer, sizeof(buffer), spec.c_str(), static_cast<long long>(integer));
+        break;
+      }
+      case 'f':
+      case 'g':
+      case 'e': {
+        if (!IsNumber(*value)) Fail("must be real number, not ", TypeName(*value));
+        spec += kind;
+        size = std::snprintf(buffer, sizeof(buffer), spec.c_str(), ToDouble(*value));
+        break;
+      }
+      default:
+        Fail("unsupported format character '", kind, "'");
+    }
+    if (size >= static_cast<int>(sizeof(buffer))) Fail("format ", spec, " is too wide");
+    out.append(buffer, static_cast<size_t>(size));
+  }
+  if (named == nullptr && next < values.size())
+    Fail("not all arguments converted during string formatting");
+  return runtime.MakeText(std::move(out), format.is_safe);
+}
+
+}  // namespace taopd::jinja

@@ -1,0 +1,90 @@
+// Runs a parsed template once. One thread; used by Template::Render only.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/text/jinja/runtime/runtime.h"
+#include "common/text/jinja/runtime/scope.h"
+#include "common/text/jinja/syntax/syntax.h"
+#include "common/text/jinja/template.h"
+
+namespace taopd::jinja {
+
+class Renderer {
+ public:
+  Renderer(const Syntax& syntax, const RenderOptions& options);
+  // Scopes and namespaces can hold each other in circles: they are emptied here.
+  ~Renderer();
+  Renderer(const Renderer&) = delete;
+  Renderer& operator=(const Renderer&) = delete;
+
+  // Throws TemplateError; position() says where.
+  Rendering Render(const nlohmann::ordered_json& context);
+  Position position() const { return position_; }
+
+ private:
+  enum class Flow : uint8_t { kNext, kBreak, kContinue };
+  using ScopePtr = std::shared_ptr<Scope>;
+  using Body = std::vector<StatementPtr>;
+
+  // Statements (renderer.cc).
+  Flow Run(const Body& body, const ScopePtr& scope, std::string* out);
+  Flow RunStatement(const Statement& statement, const ScopePtr& scope, std::string* out);
+  void RunFor(const Statement& statement, const ScopePtr& scope, const Value& iterable,
+              int64_t depth0, std::string* out);
+  std::vector<Value> LoopItems(const Statement& statement, const ScopePtr& scope,
+                               const Value& iterable);
+  void RunCall(const Statement& statement, const ScopePtr& scope, std::string* out);
+  void RunWith(const Statement& statement, const ScopePtr& scope, std::string* out);
+  void RunGeneration(const Statement& statement, const ScopePtr& scope, std::string* out);
+  // A body as a value, in a scope of its own.
+  std::string RenderBody(const Body& body, const ScopePtr& scope);
+  void Assign(const Target& target, const Value& value, const ScopePtr& scope);
+  Value MakeMacro(const MacroSyntax& macro, const ScopePtr& scope);
+  Value CallMacro(const MacroSyntax& macro, const ScopePtr& defined_in, const Arguments& arguments);
+  void BindParameters(const MacroSyntax& macro, Arguments arguments, const ScopePtr& inner);
+  void Write(std::string_view text, std::string* out);
+
+  // Expressions (evaluate.cc).
+  Value Evaluate(const Expression& expression, const ScopePtr& scope);
+  Value EvaluateHere(const Expression& expression, const ScopePtr& scope);
+  Value EvaluateName(const Expression& expression, const ScopePtr& scope);
+  Value EvaluateDict(const Expression& expression, const ScopePtr& scope);
+  Value EvaluateSlice(const Expression& expression, const ScopePtr& scope);
+  Value EvaluateCall(const Expression& expression, const ScopePtr& scope, const Value* caller);
+  Value EvaluateBinary(const Expression& expression, const ScopePtr& scope);
+  Value EvaluateCompare(const Expression& expression, const ScopePtr& scope);
+  Value EvaluateSign(const Expression& expression, const ScopePtr& scope);
+  Value EvaluateConditional(const Expression& expression, const ScopePtr& scope);
+  Value ApplyBuiltin(const Expression& expression, const ScopePtr& scope, const Value& input);
+  // Filters one after another on `input`.
+  Value ApplyFilters(const Expression& expression, const ScopePtr& scope, const Value& input);
+  std::vector<Value> EvaluateAll(const std::vector<ExpressionPtr>& expressions,
+                                 const ScopePtr& scope);
+  Arguments EvaluateArguments(const CallArguments& arguments, const ScopePtr& scope);
+
+  // Counts evaluations inside each other; throws beyond kMaxEvaluationDepth.
+  class Depth {
+   public:
+    explicit Depth(Renderer* renderer);
+    ~Depth() { --renderer_->depth_; }
+
+   private:
+    Renderer* renderer_;
+  };
+
+  const Syntax& syntax_;
+  Runtime runtime_;
+  Position position_;
+  int depth_ = 0;
+  // The text of the whole template, as opposed to that of a macro or block; null before Render.
+  std::string* root_out_ = nullptr;
+  Rendering rendering_;
+  // Scopes that a macro or a loop refers to, and loops that a value refers to.
+  std::vector<ScopePtr> captured_;
+  std::vector<std::shared_ptr<Loop>> captured_loops_;
+};
+
+}  // namespace taopd::jinja

@@ -1,0 +1,266 @@
+#include "common/text/jinja/syntax/expression_parser.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/text/jinja/limits.h"
+
+namespace taopd::jinja {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Operator>, 6> kComparisons = {{
+    {"==", Operator::kEqual},
+    {"!=", Operator::kNotEqual},
+    {"<", Operator::kLess},
+    {"<=", Operator::kLessEqual},
+    {">", Operator::kGreater},
+    {">=", Operator::kGreaterEqual},
+}};
+}  // namespace
+
+ExpressionParser::Nested::Nested(ExpressionParser* parser) : parser_(parser) {
+  if (++parser_->depth_ > kMaxSyntaxDepth) {
+    throw TemplateError(absl::StatusCode::kResourceExhausted,
+                        Concat("nested deeper than the limit of ", kMaxSyntaxDepth),
+                        parser_->current().position);
+  }
+}
+
+std::vector<ExpressionPtr> ExpressionParser::List(ExpressionPtr a, ExpressionPtr b) {
+  std::vector<ExpressionPtr> list;
+  list.push_back(std::move(a));
+  if (b != nullptr) list.push_back(std::move(b));
+  return list;
+}
+
+bool ExpressionParser::SkipOperator(std::string_view text) {
+  if (!IsOperator(text)) return false;
+  Advance();
+  return true;
+}
+
+bool ExpressionParser::SkipName(std::string_view text) {
+  if (!IsName(text)) return false;
+  Advance();
+  return true;
+}
+
+void ExpressionParser::ExpectOperator(std::string_view text) {
+  if (!SkipOperator(text)) FailUnexpected(Concat("'", text, "'"));
+}
+
+void ExpressionParser::ExpectName(std::string_view text) {
+  if (!SkipName(text)) FailUnexpected(Concat("'", text, "'"));
+}
+
+std::string ExpressionParser::TakeName() {
+  if (current().type != TokenType::kName) FailUnexpected("a name");
+  std::string name = current().text;
+  Advance();
+  return name;
+}
+
+void ExpressionParser::FailUnexpected(std::string_view expected) const {
+  const Token& token = current();
+  std::string what;
+  switch (token.type) {
+    case TokenType::kEnd:
+      what = "end of template";
+      break;
+    case TokenType::kBlockEnd:
+      what = "end of statement block";
+      break;
+    case TokenType::kVariableEnd:
+      what = "end of print statement";
+      break;
+    case TokenType::kText:
+      what = "string \"" + token.text.substr(0, 40) + "\"";
+      break;
+    default:
+      what = "'" + token.text.substr(0, 40) + "'";
+  }
+  FailAt(token.position, "expected ", expected, ", got ", what);
+}
+
+NameId ExpressionParser::IdOf(const std::string& name) {
+  const auto [entry, is_new] = ids_.try_emplace(name, static_cast<NameId>(names_.size()));
+  if (is_new) names_.push_back(name);
+  return entry->second;
+}
+
+ExpressionPtr ExpressionParser::Make(ExpressionKind kind, Position position,
+                                     std::vector<ExpressionPtr> children) {
+  auto expression = std::make_unique<Expression>();
+  expression->kind = kind;
+  expression->position = position;
+  for (const ExpressionPtr& child : children) {
+    if (child != nullptr) expression->depth = std::max(expression->depth, child->depth + 1);
+  }
+  // a + b + c + ... is as deep as it is long, and is evaluated and freed by recursion.
+  CheckDepth(*expression);
+  expression->children = std::move(children);
+  return expression;
+}
+
+void ExpressionParser::CheckDepth(const Expression& expression) {
+  if (expression.depth <= kMaxSyntaxDepth) return;
+  throw TemplateError(absl::StatusCode::kResourceExhausted,
+                      Concat("nested deeper than the limit of ", kMaxSyntaxDepth),
+                      expression.position);
+}
+
+void ExpressionParser::TakeArguments(Expression* node) {
+  node->arguments = ParseArguments();
+  const CallArguments& arguments = node->arguments;
+  auto consider = [&](const ExpressionPtr& argument) {
+    if (argument != nullptr) node->depth = std::max(node->depth, argument->depth + 1);
+  };
+  for (const ExpressionPtr& argument : arguments.positional) consider(argument);
+  for (const auto& [name, argument] : arguments.keywords) consider(argument);
+  consider(arguments.rest);
+  consider(arguments.rest_keywords);
+  CheckDepth(*node);
+}
+
+ExpressionPtr ExpressionParser::ParseExpression(bool with_condition) {
+  const Nested nested(this);
+  ExpressionPtr value = ParseOr();
+  while (with_condition && IsName("if")) {
+    const Position position = current().position;
+    Advance();
+    ExpressionPtr condition = ParseOr();
+    ExpressionPtr otherwise = SkipName("else") ? ParseExpression() : nullptr;
+    std::vector<ExpressionPtr> children = List(std::move(value), std::move(condition));
+    children.push_back(std::move(otherwise));
+    value = Make(ExpressionKind::kConditional, position, std::move(children));
+  }
+  return value;
+}
+
+ExpressionPtr ExpressionParser::ParseOr() {
+  ExpressionPtr left = ParseAnd();
+  while (IsName("or")) {
+    const Position position = current().position;
+    Advance();
+    left = Make(ExpressionKind::kOr, position, List(std::move(left), ParseAnd()));
+  }
+  return left;
+}
+
+ExpressionPtr ExpressionParser::ParseAnd() {
+  ExpressionPtr left = ParseNot();
+  while (IsName("and")) {
+    const Position position = current().position;
+    Advance();
+    left = Make(ExpressionKind::kAnd, position, List(std::move(left), ParseNot()));
+  }
+  return left;
+}
+
+ExpressionPtr ExpressionParser::ParseNot() {
+  const Nested nested(this);
+  const Position position = current().position;
+  if (!SkipName("not")) return ParseCompare();
+  return Make(ExpressionKind::kNot, position, List(ParseNot()));
+}
+
+ExpressionPtr ExpressionParser::ParseCompare() {
+  const Position position = current().position;
+  ExpressionPtr left = ParseSum();
+  std::vector<ExpressionPtr> operands;
+  std::vector<Operator> operators;
+  for (;;) {
+    const auto found =
+        std::find_if(kComparisons.begin(), kComparisons.end(),
+                     [&](const auto& comparison) { return IsOperator(comparison.first); });
+    if (found != kComparisons.end()) {
+      Advance();
+      operators.push_back(found->second);
+    } else if (SkipName("in")) {
+      operators.push_back(Operator::kIn);
+    } else if (IsName("not") && next().type == TokenType::kName && next().text == "in") {
+      Advance();
+      Advance();
+      operators.push_back(Operator::kNotIn);
+    } else {
+      break;
+    }
+    if (operands.empty()) operands.push_back(std::move(left));
+    operands.push_back(ParseSum());
+  }
+  if (operators.empty()) return left;
+  ExpressionPtr compare = Make(ExpressionKind::kCompare, position, std::move(operands));
+  compare->operators = std::move(operators);
+  return compare;
+}
+
+ExpressionPtr ExpressionParser::ParseSum() {
+  ExpressionPtr left = ParseConcatenate();
+  while (IsOperator("+") || IsOperator("-")) {
+    const Token token = current();
+    Advance();
+    left = Make(ExpressionKind::kBinary, token.position, List(std::move(left), ParseConcatenate()));
+    left->operators = {token.text == "+" ? Operator::kAdd : Operator::kSubtract};
+  }
+  return left;
+}
+
+ExpressionPtr ExpressionParser::ParseConcatenate() {
+  const Position position = current().position;
+  std::vector<ExpressionPtr> parts = List(ParseProduct());
+  while (SkipOperator("~")) parts.push_back(ParseProduct());
+  if (parts.size() == 1) return std::move(parts[0]);
+  return Make(ExpressionKind::kConcatenate, position, std::move(parts));
+}
+
+ExpressionPtr ExpressionParser::ParseProduct() {
+  ExpressionPtr left = ParsePower();
+  for (;;) {
+    const Token token = current();
+    Operator op;
+    if (IsOperator("*")) {
+      op = Operator::kMultiply;
+    } else if (IsOperator("/")) {
+      op = Operator::kDivide;
+    } else if (IsOperator("//")) {
+      op = Operator::kFloorDivide;
+    } else if (IsOperator("%")) {
+      op = Operator::kModulo;
+    } else {
+      return left;
+    }
+    Advance();
+    left = Make(ExpressionKind::kBinary, token.position, List(std::move(left), ParsePower()));
+    left->operators = {op};
+  }
+}
+
+ExpressionPtr ExpressionParser::ParsePower() {
+  ExpressionPtr left = ParseUnary(/*with_filters=*/true);
+  while (IsOperator("**")) {
+    const Position position = current().position;
+    Advance();
+    left = Make(ExpressionKind::kBinary, position,
+                List(std::move(left), ParseUnary(/*with_filters=*/true)));
+    left->operators = {Operator::kPower};
+  }
+  return left;
+}
+
+// The sign binds closer than the filters behind it: -42 | abs is 42.
+ExpressionPtr ExpressionParser::ParseUnary(bool with_filters) {
+  const Nested nested(this);
+  const Position position = current().position;
+  ExpressionPtr node;
+  if (SkipOperator("-")) {
+    node = Make(ExpressionKind::kNegative, position, List(ParseUnary(/*with_filters=*/false)));
+  } else if (SkipOperator("+")) {
+    node = Make(ExpressionKind::kPositive, position, List(ParseUnary(/*with_filters=*/false)));
+  } else {
+    node = ParsePrimary();
+  }
+  node = ParsePostfix(std::move(node));
+  return with_filters ? ParseFilterOrTest(std::move(node)) : std::move(node);
+}
+
+}  // namespace taopd::jinja

@@ -1,0 +1,90 @@
+// The half of the parser that reads expressions; ParseTemplate (parser.cc) reads statements on top.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/text/jinja/syntax/lexer.h"
+#include "common/text/jinja/syntax/syntax.h"
+
+namespace taopd::jinja {
+
+class ExpressionParser {
+ public:
+  explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+
+ protected:
+  const Token& current() const { return tokens_[at_]; }
+  const Token& next() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
+  void Advance() { at_ = std::min(at_ + 1, tokens_.size() - 1); }
+  bool IsOperator(std::string_view text) const { return Is(TokenType::kOperator, text); }
+  bool IsName(std::string_view text) const { return Is(TokenType::kName, text); }
+  bool Is(TokenType type, std::string_view text) const {
+    return current().type == type && current().text == text;
+  }
+  bool SkipOperator(std::string_view text);
+  bool SkipName(std::string_view text);
+  void ExpectOperator(std::string_view text);
+  void ExpectName(std::string_view text);
+  std::string TakeName();
+  [[noreturn]] void FailUnexpected(std::string_view expected) const;
+  NameId IdOf(const std::string& name);
+
+  ExpressionPtr ParseExpression(bool with_condition = true);
+  // a, b, c or one expression; ends_with_name: a name that ends it.
+  ExpressionPtr ParseTuple(bool with_condition, bool is_in_parentheses,
+                           std::string_view ends_with_name = "");
+  CallArguments ParseArguments();
+  // Filters one after another on `operand`; with is_inline, the first needs no bar.
+  ExpressionPtr ParseFilters(ExpressionPtr operand, bool is_inline);
+
+  std::vector<std::string> names_;
+  // For the macros that are being read, the innermost last.
+  std::vector<MacroSyntax*> macros_;
+
+  // Counts nesting while it lives; throws beyond kMaxSyntaxDepth.
+  class Nested {
+   public:
+    explicit Nested(ExpressionParser* parser);
+    ~Nested() { --parser_->depth_; }
+
+   private:
+    ExpressionParser* parser_;
+  };
+
+ private:
+  ExpressionPtr Make(ExpressionKind kind, Position position, std::vector<ExpressionPtr> children);
+  static std::vector<ExpressionPtr> List(ExpressionPtr a, ExpressionPtr b = nullptr);
+  static void CheckDepth(const Expression& expression);
+  void TakeArguments(Expression* node);
+  ExpressionPtr ParseOr();
+  ExpressionPtr ParseAnd();
+  ExpressionPtr ParseNot();
+  ExpressionPtr ParseCompare();
+  ExpressionPtr ParseSum();
+  ExpressionPtr ParseConcatenate();
+  ExpressionPtr ParseProduct();
+  ExpressionPtr ParsePower();
+  ExpressionPtr ParseUnary(bool with_filters);
+  ExpressionPtr ParsePrimary();
+  ExpressionPtr ParseName();
+  ExpressionPtr ParseList();
+  ExpressionPtr ParseDict();
+  ExpressionPtr ParsePostfix(ExpressionPtr operand);
+  ExpressionPtr ParseFilterOrTest(ExpressionPtr operand);
+  ExpressionPtr ParseDot(ExpressionPtr operand);
+  ExpressionPtr ParseSubscript(ExpressionPtr operand);
+  ExpressionPtr ParseCall(ExpressionPtr operand);
+  ExpressionPtr ParseTest(ExpressionPtr operand);
+
+  std::vector<Token> tokens_;
+  size_t at_ = 0;
+  int depth_ = 0;
+  absl::flat_hash_map<std::string, NameId> ids_;
+};
+
+}  // namespace taopd::jinja

@@ -1,0 +1,15 @@
+// Templates as syntax trees: jinja2's grammar without inheritance, imports and translations, which
+// a chat template has no use for and which are refused by name.
+#pragma once
+
+#include <string_view>
+
+#include "common/text/jinja/syntax/lexer.h"
+#include "common/text/jinja/syntax/syntax.h"
+
+namespace taopd::jinja {
+
+// Throws TemplateError. REQUIRES: source is valid UTF-8.
+Syntax ParseTemplate(std::string_view source, const LexerOptions& options);
+
+}  // namespace taopd::jinja

@@ -1,0 +1,124 @@
+// A parsed template. Immutable; any thread may render it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/text/jinja/error.h"
+#include "common/text/jinja/runtime/runtime.h"
+#include "common/text/jinja/values/value.h"
+
+namespace taopd::jinja {
+
+struct Expression;
+struct Statement;
+using ExpressionPtr = std::unique_ptr<Expression>;
+using StatementPtr = std::unique_ptr<Statement>;
+
+// Names are numbers while a template runs: see Syntax::names.
+using NameId = int32_t;
+
+struct CallArguments {
+  std::vector<ExpressionPtr> positional;
+  std::vector<std::pair<std::string, ExpressionPtr>> keywords;
+  ExpressionPtr rest;           // *rest, or null
+  ExpressionPtr rest_keywords;  // **rest_keywords, or null
+};
+
+enum class ExpressionKind : uint8_t {
+  kConstant,     // constant
+  kName,         // name
+  kList,         // children
+  kTuple,        // children
+  kDict,         // children: key, value, key, value, ...
+  kAttribute,    // children[0] . text
+  kItem,         // children[0] [ children[1] ]
+  kSlice,        // children[0] [ children[1] : children[2] : children[3] ], absent ones null
+  kCall,         // children[0] ( arguments )
+  kFilter,       // children[0] | text ( arguments ); in a filter block children[0] is null
+  kTest,         // children[0] is text ( arguments )
+  kNot,          // not children[0]
+  kNegative,     // - children[0]
+  kPositive,     // + children[0]
+  kAnd,          // children[0] and children[1]
+  kOr,           // children[0] or children[1]
+  kBinary,       // children[0] operators[0] children[1]
+  kCompare,      // children[0] operators[0] children[1] operators[1] children[2] ...
+  kConcatenate,  // children[0] ~ children[1] ~ ...
+  kConditional,  // children[0] if children[1] else children[2], which may be null
+};
+
+struct Expression {
+  ExpressionKind kind = ExpressionKind::kConstant;
+  Position position;
+  int depth = 1;  // 1 + the deepest child's
+  Value constant;
+  NameId name = -1;
+  std::string text;
+  Builtin builtin = nullptr;  // of a filter or test; null when there is none of this name
+  std::vector<ExpressionPtr> children;
+  std::vector<Operator> operators;
+  CallArguments arguments;
+};
+
+// What an assignment writes to: a name, an attribute of a namespace, or several targets.
+struct Target {
+  Position position;
+  NameId name = -1;
+  std::string attribute;  // of the namespace `name`; empty for a name
+  std::vector<Target> parts;
+};
+
+// A macro, or the body of a call block as one.
+struct MacroSyntax {
+  std::string name;
+  std::vector<NameId> parameters;
+  std::vector<ExpressionPtr> defaults;  // of the last parameters
+  std::vector<StatementPtr> body;
+  // Whether the body mentions these names.
+  bool uses_caller = false;
+  bool uses_varargs = false;
+  bool uses_kwargs = false;
+};
+
+enum class StatementKind : uint8_t {
+  kText,        // text
+  kPrint,       // expression
+  kIf,          // expression, body, else_body
+  kFor,         // target in expression if condition: body, else_body; is_recursive
+  kSet,         // target = expression
+  kSetBlock,    // target = body, through the filters of expression (or null)
+  kMacro,       // macro
+  kCall,        // expression (a call) with macro as its caller
+  kFilter,      // body, through the filters of expression
+  kWith,        // targets = values: body
+  kGeneration,  // body, marked as the assistant's
+  kBreak,
+  kContinue,
+};
+
+struct Statement {
+  StatementKind kind = StatementKind::kText;
+  Position position;
+  std::string text;
+  ExpressionPtr expression;
+  ExpressionPtr condition;
+  bool is_recursive = false;
+  Target target;
+  std::vector<std::pair<Target, ExpressionPtr>> assignments;
+  std::vector<StatementPtr> body;
+  std::vector<StatementPtr> else_body;
+  std::unique_ptr<MacroSyntax> macro;
+};
+
+struct Syntax {
+  std::vector<StatementPtr> body;
+  std::vector<std::string> names;  // of each NameId
+  // Ids of names that the renderer itself binds.
+  NameId loop = -1, caller = -1, varargs = -1, kwargs = -1;
+};
+
+}  // namespace taopd::jinja

@@ -1,0 +1,6 @@
+#define TAOPD_ISA panel_avx2
+#define TAOPD_ISA_NAME "avx2"
+#define TAOPD_LANES 8
+#define TAOPD_TILE_ROWS 6
+#define TAOPD_TILE_VECTORS 2
+#include "kernels/cpu/gemm/panel_gemm_isa.h"

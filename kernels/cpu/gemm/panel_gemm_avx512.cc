@@ -1,0 +1,6 @@
+#define TAOPD_ISA panel_avx512
+#define TAOPD_ISA_NAME "avx512"
+#define TAOPD_LANES 16
+#define TAOPD_TILE_ROWS 12
+#define TAOPD_TILE_VECTORS 2
+#include "kernels/cpu/gemm/panel_gemm_isa.h"

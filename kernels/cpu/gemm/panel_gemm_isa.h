@@ -1,0 +1,220 @@
+// The loops of panel_gemm.h. Included once per instruction set, by a file that defines TAOPD_ISA
+// (the namespace), TAOPD_ISA_NAME, TAOPD_LANES (float32 per register), TAOPD_TILE_ROWS and
+// TAOPD_TILE_VECTORS (the tile of C that is held in registers), and is compiled with that set's
+// flags. Includes nothing with inline functions of its own: those would be compiled for that set
+// and could be picked by the linker for all.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/cpu/gemm/panel_gemm.h"
+
+namespace taopd::cpu::TAOPD_ISA {
+namespace {
+
+constexpr int kLanes = TAOPD_LANES;
+constexpr int kTileRows = TAOPD_TILE_ROWS;
+constexpr int kVectors = TAOPD_TILE_VECTORS;
+constexpr int64_t kWidth = kLanes * kVectors;
+// Products are summed over blocks of this many k: long enough that C is seldom read and written.
+constexpr int64_t kBlockK = 512;
+// Panels of a block that together stay in the second-level cache.
+constexpr int64_t kNearPanelBytes = 384 << 10;
+
+// Vectors of a cache line.
+constexpr int kLineVectors = kLanes < 16 ? 16 / kLanes : 1;
+
+typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
+
+inline __attribute__((always_inline)) void Load(Floats* lanes, const float* from) {
+  __builtin_memcpy(lanes, from, sizeof(Floats));
+}
+inline __attribute__((always_inline)) void Store(float* to, const Floats* lanes) {
+  __builtin_memcpy(to, lanes, sizeof(Floats));
+}
+
+// A tile of C: kRows rows, one panel wide.
+template <int kRows, ElementOrder kOrder>
+void Tile(const float* a, int64_t a_stride, const float* panel, int64_t num_k, float* c,
+          int64_t c_stride, bool accumulate) {
+  Floats sums[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) sums[m][j] = Floats{};
+  }
+  // C may be far away: it is fetched while the products are summed.
+  if (accumulate) {
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; j += kLineVectors) {
+        __builtin_prefetch(c + m * c_stride + j * kLanes, 1);
+      }
+    }
+  }
+  for (int64_t k = 0; k < num_k; ++k) {
+    Floats b[kVectors];
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) Load(&b[j], panel + k * kWidth + j * kLanes);
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      const float a_mk = kOrder == ElementOrder::kRows ? a[m * a_stride + k] : a[k * a_stride + m];
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) sums[m][j] += a_mk * b[j];
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) {
+      float* to = c + m * c_stride + j * kLanes;
+      if (accumulate) {
+        Floats before;
+        Load(&before, to);
+        sums[m][j] += before;
+      }
+      Store(to, &sums[m][j]);
+    }
+  }
+}
+
+using TileFunction = void (*)(const float*, int64_t, const float*, int64_t, float*, int64_t, bool);
+
+// TileOf<order>(rows) for 1 <= rows <= kTileRows.
+template <ElementOrder kOrder, int kRows>
+TileFunction TileOf(int64_t rows) {
+  if constexpr (kRows > 1) {
+    if (rows != kRows) return TileOf<kOrder, kRows - 1>(rows);
+  }
+  return Tile<kRows, kOrder>;
+}
+
+// One tile of C, whole or at the right edge, where the last panel is narrower than a tile.
+template <ElementOrder kOrder>
+inline __attribute__((always_inline)) void MultiplyTile(const float* a, int64_t a_stride,
+                                                        const float* panel, int64_t rows,
+                                                        int64_t columns, int64_t num_k, float* c,
+                                                        int64_t c_stride, bool accumulate) {
+  const TileFunction tile = TileOf<kOrder, kTileRows>(rows);
+  if (columns >= kWidth) {
+    tile(a, a_stride, panel, num_k, c, c_stride, accumulate);
+    return;
+  }
+  float whole[kTileRows * kWidth] = {};
+  for (int64_t i = 0; accumulate && i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) whole[i * kWidth + j] = c[i * c_stride + j];
+  }
+  tile(a, a_stride, panel, num_k, whole, kWidth, accumulate);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) c[i * c_stride + j] = whole[i * kWidth + j];
+  }
+}
+
+template <ElementOrder kOrder>
+void MultiplyOrdered(const float* a, int64_t a_stride, const float* panels, int64_t num_m,
+                     int64_t num_n, int64_t num_k, float* c, int64_t c_stride, bool accumulate) {
+  const int64_t row_step = kOrder == ElementOrder::kRows ? a_stride : 1;
+  const int64_t k_step = kOrder == ElementOrder::kRows ? 1 : a_stride;
+  for (int64_t k = 0; k < num_k; k += kBlockK) {
+    const int64_t block_k = num_k - k < kBlockK ? num_k - k : kBlockK;
+    const bool add = accumulate || k > 0;
+    const auto tile = [&](int64_t m, int64_t n) {
+      MultiplyTile<kOrder>(a + m * row_step + k * k_step, a_stride, panels + n * num_k + k * kWidth,
+                           num_m - m < kTileRows ? num_m - m : kTileRows, num_n - n, block_k,
+                           c + m * c_stride + n, c_stride, add);
+    };
+    // What is far away is read once and in order: A and C where the panels are near; the panels
+    // otherwise.
+    if (num_n * block_k * static_cast<int64_t>(sizeof(float)) <= kNearPanelBytes) {
+      for (int64_t m = 0; m < num_m; m += kTileRows) {
+        for (int64_t n = 0; n < num_n; n += kWidth) tile(m, n);
+      }
+    } else {
+      for (int64_t n = 0; n < num_n; n += kWidth) {
+        for (int64_t m = 0; m < num_m; m += kTileRows) tile(m, n);
+      }
+    }
+  }
+}
+
+void Multiply(const float* a, ElementOrder a_order, int64_t a_stride, const float* panels,
+              int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride,
+              bool accumulate) {
+  const auto multiply = a_order == ElementOrder::kRows ? MultiplyOrdered<ElementOrder::kRows>
+                                                       : MultiplyOrdered<ElementOrder::kColumns>;
+  multiply(a, a_stride, panels, num_m, num_n, num_k, c, c_stride, accumulate);
+}
+
+inline __attribute__((always_inline)) float ToFloat(float x) { return x; }
+inline __attribute__((always_inline)) float ToFloat(Bfloat16Bits x) {
+  const uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+template <typename Element>
+void PackElements(const Element* b, ElementOrder order, int64_t stride, int64_t num_k,
+                  int64_t num_n, float* panels) {
+  const int64_t k_step = order == ElementOrder::kRows ? stride : 1;
+  const int64_t n_step = order == ElementOrder::kRows ? 1 : stride;
+  // B is read in the order in which it lies: it may come from far, the panels are near.
+  for (int64_t k = 0; k < num_k; ++k) {
+    for (int64_t n = 0; n < num_n; n += kWidth) {
+      const int64_t columns = num_n - n < kWidth ? num_n - n : kWidth;
+      const Element* from = b + k * k_step + n * n_step;
+      float* to = panels + n * num_k + k * kWidth;
+      if (columns == kWidth && n_step == 1) {
+        for (int64_t j = 0; j < kWidth; ++j) to[j] = ToFloat(from[j]);
+      } else {
+        for (int64_t j = 0; j < kWidth; ++j) to[j] = j < columns ? ToFloat(from[j * n_step]) : 0;
+      }
+    }
+  }
+}
+
+void Pack(const float* b, ElementOrder order, int64_t stride, int64_t num_k, int64_t num_n,
+          float* panels) {
+  PackElements(b, order, stride, num_k, num_n, panels);
+}
+
+void PackBf16(const Bfloat16Bits* b, ElementOrder order, int64_t stride, int64_t num_k,
+              int64_t num_n, float* panels) {
+  PackElements(b, order, stride, num_k, num_n, panels);
+}
+
+void AddScaled(const float* from, float factor, int64_t num, float* to) {
+  for (int64_t i = 0; i < num; ++i) to[i] += factor * from[i];
+}
+
+void AddScaledBf16(const Bfloat16Bits* from, float factor, int64_t num, float* to) {
+  for (int64_t i = 0; i < num; ++i) to[i] += factor * ToFloat(from[i]);
+}
+
+void Scale(const float* from, const float* factors, int64_t num, float* to) {
+  for (int64_t i = 0; i < num; ++i) to[i] = from[i] * factors[i];
+}
+
+void ScaleBf16(const Bfloat16Bits* from, const float* factors, int64_t num, float* to) {
+  for (int64_t i = 0; i < num; ++i) to[i] = ToFloat(from[i]) * factors[i];
+}
+
+void Widen(const Bfloat16Bits* from, int64_t num, float* to) {
+  for (int64_t i = 0; i < num; ++i) to[i] = ToFloat(from[i]);
+}
+
+void Interleave(const Bfloat16Bits* even, const Bfloat16Bits* odd, int64_t num, Bfloat16Bits* to) {
+  for (int64_t i = 0; i < num; ++i) {
+    const uint32_t pair = even[i] | static_cast<uint32_t>(odd[i]) << 16;  // little-endian
+    __builtin_memcpy(to + 2 * i, &pair, sizeof(pair));
+  }
+}
+
+}  // namespace
+
+extern const PanelGemm kPanelGemm;
+const PanelGemm kPanelGemm = {TAOPD_ISA_NAME, kWidth, Pack,      PackBf16, Multiply,  AddScaled,
+                              AddScaledBf16,  Scale,  ScaleBf16, Widen,    Interleave};
+
+}  // namespace taopd::cpu::TAOPD_ISA

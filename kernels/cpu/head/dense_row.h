@@ -1,0 +1,47 @@
+// One row in float64 by plain loops over logits[V]: the reference that `taopd-trainer objective`
+// and the bandit use, where accuracy counts and time does not. The same contract as the heads.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "kernels/cpu/head/row_support.h"
+#include "taopd/objective/objective.h"
+#include "taopd/objective/row_metrics.h"
+
+namespace taopd::cpu {
+
+struct DenseRow {
+  std::vector<double> logits;             // [V]
+  std::vector<int32_t> support_ids;       // [k], distinct, each in [0, V)
+  std::vector<double> teacher_log_probs;  // [k]
+  // NaN: made from the support's mass (FillTeacherTail).
+  double teacher_log_tail = std::numeric_limits<double>::quiet_NaN();
+  int32_t sampled_id = 0;  // in [0, V)
+  double teacher_sampled_log_prob = std::numeric_limits<double>::quiet_NaN();
+  double teacher_entropy = std::numeric_limits<double>::quiet_NaN();
+  std::optional<double> behavior_log_prob;  // absent: on-policy
+};
+
+struct DenseRowResult {
+  double loss = 0;
+  std::vector<double> gradient;  // [V], d loss / d logits
+  std::array<double, kNumHeadMetrics> metrics = {};
+};
+
+// REQUIRES: V >= 1, ids in range, as many teacher_log_probs as support_ids, ProblemOf(objective) is
+// empty. When the status is not kOk the result is not filled.
+RowStatus EvaluateDenseRow(const ObjectiveTerms& objective, const DenseRow& row,
+                           DenseRowResult* result);
+
+// log(softmax(logits)).
+std::vector<double> LogSoftmax(const std::vector<double>& logits);
+
+// The ids of the k largest numbers, largest first, ties by lowest id. REQUIRES: 0 <= k <= size, no
+// NaN.
+std::vector<int32_t> LargestIds(const std::vector<double>& numbers, int32_t k);
+
+}  // namespace taopd::cpu

@@ -1,0 +1,57 @@
+#include "kernels/cpu/head/row_support.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "taopd/objective/objective.h"
+
+namespace taopd::cpu {
+
+const char* Describe(RowStatus status) {
+  switch (status) {
+    case RowStatus::kOk:
+      return "";
+    case RowStatus::kDuplicateSupportId:
+      return "support_ids holds an id twice in one row";
+    case RowStatus::kIdBehindPadding:
+      return "support_ids holds an id behind padding (-1) in one row";
+    case RowStatus::kEmptySupport:
+      return "support_ids has k = 0 in one row; the objective needs a support";
+    case RowStatus::kIncompleteSupport:
+      return "support_ids is not the whole vocabulary in one row; objective full needs it";
+  }
+  return "";
+}
+
+int32_t SupportSize(const int32_t* support_ids, int32_t k) {
+  int32_t size = 0;
+  while (size < k && support_ids[size] >= 0) ++size;
+  for (int32_t j = size; j < k; ++j) {
+    if (support_ids[j] >= 0) return -1;
+  }
+  return size;
+}
+
+RowStatus CheckSupportSize(int32_t size, uint32_t needs, int64_t vocabulary_size) {
+  if (size < 0) return RowStatus::kIdBehindPadding;
+  if ((needs & kNeedsSupport) && size == 0) return RowStatus::kEmptySupport;
+  if ((needs & kNeedsFullVocabulary) && size != vocabulary_size) {
+    return RowStatus::kIncompleteSupport;
+  }
+  return RowStatus::kOk;
+}
+
+RowStatus OrderSupport(const int32_t* support_ids, int32_t size, int32_t* order) {
+  std::iota(order, order + size, 0);
+  const auto before = [&](int32_t left, int32_t right) {
+    return support_ids[left] < support_ids[right];
+  };
+  // A whole vocabulary mostly comes in order.
+  if (!std::is_sorted(order, order + size, before)) std::sort(order, order + size, before);
+  for (int32_t i = 1; i < size; ++i) {
+    if (support_ids[order[i]] == support_ids[order[i - 1]]) return RowStatus::kDuplicateSupportId;
+  }
+  return RowStatus::kOk;
+}
+
+}  // namespace taopd::cpu

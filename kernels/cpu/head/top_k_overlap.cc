@@ -1,0 +1,74 @@
+#include "kernels/cpu/head/top_k_overlap.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "taopd/objective/log_math.h"
+
+namespace taopd::cpu {
+namespace {
+
+// Sorting out is put off until the kept ones have doubled.
+std::size_t Capacity(int32_t size) { return 2 * static_cast<std::size_t>(std::max(size, 32)); }
+
+bool Before(const LargestLogits::Candidate& left, const LargestLogits::Candidate& right) {
+  return left.logit > right.logit || (left.logit == right.logit && left.id < right.id);
+}
+
+}  // namespace
+
+int64_t LargestLogits::Bytes(int32_t size) {
+  return static_cast<int64_t>(sizeof(LargestLogits) + Capacity(size) * sizeof(Candidate));
+}
+
+void LargestLogits::Reset(int32_t size) {
+  kept_.clear();
+  size_ = size;
+  // The smallest finite number: -inf is no candidate.
+  threshold_.store(
+      size > 0 ? std::numeric_limits<float>::lowest() : std::numeric_limits<float>::infinity(),
+      std::memory_order_relaxed);
+}
+
+void LargestLogits::Offer(float logit, int32_t id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (size_ == 0 || !(logit >= threshold())) return;
+  kept_.reserve(Capacity(size_));
+  kept_.push_back({logit, id});
+  if (kept_.size() == Capacity(size_)) Trim();
+}
+
+void LargestLogits::Trim() {
+  std::nth_element(kept_.begin(), kept_.begin() + (size_ - 1), kept_.end(), Before);
+  kept_.resize(size_);
+  threshold_.store(kept_.back().logit, std::memory_order_relaxed);
+}
+
+const std::vector<LargestLogits::Candidate>& LargestLogits::Sorted() {
+  std::sort(kept_.begin(), kept_.end(), Before);
+  if (kept_.size() > static_cast<std::size_t>(size_)) kept_.resize(size_);
+  return kept_;
+}
+
+void MarkStudentTopK(const int32_t* ids, const float* taken, int32_t k,
+                     const std::vector<LargestLogits::Candidate>& rest, std::vector<int32_t>* order,
+                     uint8_t* in_top_k) {
+  order->resize(k);
+  std::iota(order->begin(), order->end(), 0);
+  const auto candidate = [&](int32_t j) {  // a NaN would break the ordering
+    return LargestLogits::Candidate{std::isnan(taken[j]) ? NegativeInfinity<float>() : taken[j],
+                                    ids[j]};
+  };
+  std::sort(order->begin(), order->end(),
+            [&](int32_t left, int32_t right) { return Before(candidate(left), candidate(right)); });
+  std::size_t ahead = 0;  // of the rest
+  for (int32_t i = 0; i < k; ++i) {
+    const LargestLogits::Candidate own = candidate((*order)[i]);
+    while (ahead < rest.size() && Before(rest[ahead], own)) ++ahead;
+    in_top_k[(*order)[i]] = i + static_cast<int64_t>(ahead) < k ? 1 : 0;
+  }
+}
+
+}  // namespace taopd::cpu

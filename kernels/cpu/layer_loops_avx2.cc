@@ -1,3 +1,0 @@
-#define TAOPD_ISA avx2
-#define TAOPD_ISA_NAME "avx2"
-#include "kernels/cpu/layer_loops_isa.h"

@@ -1,3 +1,0 @@
-#define TAOPD_ISA avx512
-#define TAOPD_ISA_NAME "avx512"
-#include "kernels/cpu/layer_loops_isa.h"

@@ -1,0 +1,3 @@
+#define TAOPD_ISA avx512
+#define TAOPD_ISA_NAME "avx512"
+#include "kernels/cpu/layers/layer_loops_isa.h"

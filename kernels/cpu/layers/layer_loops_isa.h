@@ -1,0 +1,299 @@
+// The loops of layer_loops.h: plain ones, written so that the compiler makes vectors of them.
+// Included once per instruction set, by a file that defines TAOPD_ISA as the namespace and is
+// compiled with that set's flags. Includes nothing with inline functions of its own but those that
+// are always inlined: others would be compiled for that set and could be picked by the linker for
+// all.
+//
+// Sums go to 16 lanes, and those to one number in a fixed order, whatever the instruction set.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/cpu/layers/layer_loops.h"
+#include "kernels/cpu/math/exp_parts.h"
+#include "taopd/base/always_inline.h"
+#include "taopd/layers/layer_math.h"
+
+// The next loop's iterations do not depend on each other: its rows do not overlap.
+#define TAOPD_INDEPENDENT _Pragma("GCC ivdep")
+
+namespace taopd::cpu::TAOPD_ISA {
+namespace {
+
+constexpr int kLanes = 16;
+constexpr int64_t kSumBlock = 1024;  // elements of one float32 sum: 64 additions a lane
+
+TAOPD_ALWAYS_INLINE float Widen(float value) { return value; }
+TAOPD_ALWAYS_INLINE float Widen(uint16_t bfloat16) {
+  const uint32_t bits = static_cast<uint32_t>(bfloat16) << 16;
+  return __builtin_bit_cast(float, bits);
+}
+// To the type of the place; bfloat16 to nearest, ties to even, and a NaN stays one.
+TAOPD_ALWAYS_INLINE void Put(float value, float* place) { *place = value; }
+TAOPD_ALWAYS_INLINE void Put(float value, uint16_t* place) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  *place = static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
+}
+// What storing and loading again makes of a number.
+template <typename Element>
+TAOPD_ALWAYS_INLINE float Round(float value) {
+  Element stored;
+  Put(value, &stored);
+  return Widen(stored);
+}
+
+// exp(x) for x <= 0, within 2 ulp; 0 below kSmallestExpArgument.
+TAOPD_ALWAYS_INLINE float ExpOfNonPositive(float x) {
+  const float bounded = x < kSmallestExpArgument ? kSmallestExpArgument : x;  // a NaN stays
+  float n, e;
+  ExpParts(&bounded, &n, &e);
+  // A NaN's integer is unspecified but its product with anything is NaN.
+  const int32_t power = (static_cast<int32_t>(n) + 127) << 23;
+  const float result = e * __builtin_bit_cast(float, power);
+  return x < kSmallestExpArgument ? 0.0f : result;
+}
+
+// e / (1 + e) for x <= 0, 1 / (1 + e) for x > 0, with e = exp(-|x|).
+TAOPD_ALWAYS_INLINE float Sigmoid(float x) {
+  const float e = ExpOfNonPositive(x < 0.0f ? x : -x);
+  return (x < 0.0f ? e : 1.0f) / (e + 1.0f);
+}
+
+TAOPD_ALWAYS_INLINE float InverseRms(double sum_of_squares, int64_t n, float eps) {
+  return static_cast<float>(
+      1 / __builtin_sqrt(sum_of_squares / static_cast<double>(n) + static_cast<double>(eps)));
+}
+
+// The sum of term(i) for i in [0, n).
+template <typename Term>
+TAOPD_ALWAYS_INLINE double SumInLanes(int64_t n, const Term& term) {
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += kSumBlock) {
+    const int64_t end = n - begin < kSumBlock ? n : begin + kSumBlock;
+    float lanes[kLanes] = {};
+    int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) {
+      for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
+    }
+    for (; i < end; ++i) lanes[i % kLanes] += term(i);
+    for (int lane = 0; lane < kLanes; ++lane) total += lanes[lane];
+  }
+  return total;
+}
+
+template <typename Element>
+struct Loops {
+  using In = const Element*;
+  using Out = Element*;
+
+  static double SumOfSquares(Row row, int64_t n) {
+    const In x = static_cast<const Element*>(row);
+    return SumInLanes(
+        n, [&](int64_t i) __attribute__((always_inline)) { return Widen(x[i]) * Widen(x[i]); });
+  }
+
+  // The normalised row is rounded before its weight.
+  static TAOPD_ALWAYS_INLINE float Normalize(Element x, float inverse_rms, Element weight) {
+    return Round<Element>(Widen(x) * inverse_rms) * Widen(weight);
+  }
+
+  static float RmsNorm(Row x_row, Row added_row, Row weight_row, int64_t n, float eps,
+                       MutableRow sum_row, MutableRow normed_row) {
+    if (added_row != nullptr) {
+      const In x = static_cast<const Element*>(x_row),
+               added = static_cast<const Element*>(added_row);
+      const Out sum = static_cast<Element*>(sum_row);
+      TAOPD_INDEPENDENT
+      for (int64_t i = 0; i < n; ++i) Put(Widen(x[i]) + Widen(added[i]), sum + i);
+      x_row = sum_row;
+    }
+    const In x = static_cast<const Element*>(x_row),
+             weight = static_cast<const Element*>(weight_row);
+    const Out normed = static_cast<Element*>(normed_row);
+    const float inverse_rms = InverseRms(SumOfSquares(x_row, n), n, eps);
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) Put(Normalize(x[i], inverse_rms, weight[i]), normed + i);
+    return inverse_rms;
+  }
+
+  // The gradient of the norm is d(i); upstream (may be null) is added to the result.
+  template <typename Gradient>
+  static TAOPD_ALWAYS_INLINE void NormBackward(const Element* x_row, const Element* weight_row,
+                                               float inverse_rms, const Gradient& d,
+                                               const Element* upstream_row, int64_t n,
+                                               Element* d_x_row, float* partial_row) {
+    const In x = x_row, weight = weight_row, upstream = upstream_row;
+    const Out d_x = d_x_row;
+    float* const partial = partial_row;
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) partial[i] += d(i) * (Widen(x[i]) * inverse_rms);
+    const double dot = SumInLanes(
+        n, [&](int64_t i) __attribute__((always_inline)) {
+          return d(i) * (Widen(x[i]) * inverse_rms) * Widen(weight[i]);
+        });
+    const auto mean = static_cast<float>(dot / static_cast<double>(n));
+    if (upstream == nullptr) {
+      TAOPD_INDEPENDENT
+      for (int64_t i = 0; i < n; ++i) {
+        float result;
+        RmsNormGradient(d(i), Widen(weight[i]), Widen(x[i]) * inverse_rms, mean, inverse_rms,
+                        &result);
+        Put(result, d_x + i);
+      }
+      return;
+    }
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) {
+      float result;
+      RmsNormGradient(d(i), Widen(weight[i]), Widen(x[i]) * inverse_rms, mean, inverse_rms,
+                      &result);
+      Put(result + Widen(upstream[i]), d_x + i);
+    }
+  }
+
+  static void RmsNormBackward(Row x, Row weight, float inverse_rms, Row d_normed_row, Row d_sum,
+                              int64_t n, MutableRow d_x, float* partial_weight) {
+    const In d_normed = static_cast<const Element*>(d_normed_row);
+    NormBackward(
+        static_cast<const Element*>(x), static_cast<const Element*>(weight),
+        inverse_rms, [&](int64_t i) __attribute__((always_inline)) { return Widen(d_normed[i]); },
+        static_cast<const Element*>(d_sum), n, static_cast<Element*>(d_x), partial_weight);
+  }
+
+  // x cos is rounded before the other term.
+  static TAOPD_ALWAYS_INLINE float RotateOne(float x, float other, Element cos, Element sin) {
+    return Round<Element>(x * Widen(cos)) + other * Widen(sin);
+  }
+
+  static float Rotate(Row x_row, Row weight_row, Row cos_row, Row sin_row, int64_t n, float eps,
+                      MutableRow out_row) {
+    const int64_t half = n / 2;
+    const In x = static_cast<const Element*>(x_row), cos = static_cast<const Element*>(cos_row),
+             sin = static_cast<const Element*>(sin_row);
+    const In x_2 = x + half, cos_2 = cos + half, sin_2 = sin + half;
+    const Out out = static_cast<Element*>(out_row), out_2 = static_cast<Element*>(out_row) + half;
+    if (weight_row == nullptr) {
+      TAOPD_INDEPENDENT
+      for (int64_t i = 0; i < half; ++i) {
+        const float first = Widen(x[i]), second = Widen(x_2[i]);
+        Put(RotateOne(first, second, cos[i], sin[i]), out + i);
+        Put(RotateOne(second, first, cos_2[i], sin_2[i]), out_2 + i);
+      }
+      return 1.0f;
+    }
+    const In weight = static_cast<const Element*>(weight_row), weight_2 = weight + half;
+    const float inverse_rms = InverseRms(SumOfSquares(x_row, n), n, eps);
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < half; ++i) {
+      const float first = Round<Element>(Normalize(x[i], inverse_rms, weight[i]));
+      const float second = Round<Element>(Normalize(x_2[i], inverse_rms, weight_2[i]));
+      Put(RotateOne(first, second, cos[i], sin[i]), out + i);
+      Put(RotateOne(second, first, cos_2[i], sin_2[i]), out_2 + i);
+    }
+    return inverse_rms;
+  }
+
+  static void RotateBackward(Row x, Row weight, float inverse_rms, Row cos_row, Row sin_row,
+                             Row d_out_row, int64_t n, MutableRow d_x_row, float* scratch,
+                             float* partial_weight) {
+    const In cos = static_cast<const Element*>(cos_row), sin = static_cast<const Element*>(sin_row),
+             d_out = static_cast<const Element*>(d_out_row);
+    const int64_t half = n / 2;
+    float* const d_row = scratch;
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < half; ++i) {
+      UnrotatePair(Widen(d_out[i]), Widen(d_out[half + i]), Widen(cos[i]), Widen(cos[half + i]),
+                   Widen(sin[i]), Widen(sin[half + i]), d_row + i, d_row + half + i);
+    }
+    if (weight == nullptr) {
+      Narrow(scratch, n, d_x_row);
+      return;
+    }
+    NormBackward(
+        static_cast<const Element*>(x), static_cast<const Element*>(weight),
+        inverse_rms, [&](int64_t i) __attribute__((always_inline)) { return d_row[i]; }, nullptr, n,
+        static_cast<Element*>(d_x_row), partial_weight);
+  }
+
+  static void SwiGlu(Row gate_row, Row up_row, int64_t n, MutableRow y_row) {
+    const In gate = static_cast<const Element*>(gate_row), up = static_cast<const Element*>(up_row);
+    const Out y = static_cast<Element*>(y_row);
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) {
+      const float g = Widen(gate[i]);
+      Put(Round<Element>(g * Sigmoid(g)) * Widen(up[i]), y + i);
+    }
+  }
+
+  static void SwiGluBackward(Row gate_row, Row up_row, Row d_y_row, int64_t n,
+                             MutableRow d_gate_row, MutableRow d_up_row) {
+    const In gate = static_cast<const Element*>(gate_row), up = static_cast<const Element*>(up_row),
+             d_y = static_cast<const Element*>(d_y_row);
+    const Out d_gate = static_cast<Element*>(d_gate_row), d_up = static_cast<Element*>(d_up_row);
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) {
+      const float g = Widen(gate[i]);
+      float dg, du;
+      SwiGluGradient(g, Widen(up[i]), Sigmoid(g), Widen(d_y[i]), &dg, &du);
+      Put(dg, d_gate + i);
+      Put(du, d_up + i);
+    }
+  }
+
+  static void Narrow(const float* from_row, int64_t n, MutableRow to_row) {
+    const float* const from = from_row;
+    const Out to = static_cast<Element*>(to_row);
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) Put(from[i], to + i);
+  }
+
+  template <bool kBfloat16Copy>
+  static TAOPD_ALWAYS_INLINE void AdamWLoop(const AdamWFactors<float>& factors, float keep,
+                                            const Element* gradient_row, int64_t n,
+                                            float* master_row, float* exp_avg_row,
+                                            float* exp_avg_sq_row, uint16_t* bfloat16_row) {
+    const In gradient = gradient_row;
+    float *const master = master_row, *const exp_avg = exp_avg_row,
+                 *const exp_avg_sq = exp_avg_sq_row;
+    uint16_t* const bfloat16 = bfloat16_row;
+    const AdamWFactors<float> f = factors;
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) {
+      float x = master[i], m = exp_avg[i], v = exp_avg_sq[i];
+      AdamWMoments(f, Widen(gradient[i]), &m, &v);
+      AdamWParameter(f, keep, m, __builtin_sqrtf(v), &x);
+      master[i] = x;
+      exp_avg[i] = m;
+      exp_avg_sq[i] = v;
+      if (kBfloat16Copy) Put(x, bfloat16 + i);
+    }
+  }
+
+  static void AdamW(const AdamWFactors<float>& factors, float keep, Row gradient, int64_t n,
+                    float* master, float* exp_avg, float* exp_avg_sq, uint16_t* bfloat16) {
+    const auto* of_type = static_cast<const Element*>(gradient);
+    if (bfloat16 != nullptr) {
+      AdamWLoop<true>(factors, keep, of_type, n, master, exp_avg, exp_avg_sq, bfloat16);
+    } else {
+      AdamWLoop<false>(factors, keep, of_type, n, master, exp_avg, exp_avg_sq, nullptr);
+    }
+  }
+};
+
+template <typename Element>
+constexpr LayerLoops Table() {
+  using L = Loops<Element>;
+  return {TAOPD_ISA_NAME, L::RmsNorm,        L::RmsNormBackward, L::Rotate,       L::RotateBackward,
+          L::SwiGlu,      L::SwiGluBackward, L::Narrow,          L::SumOfSquares, L::AdamW};
+}
+
+}  // namespace
+
+extern const LayerLoops kFloat32Loops, kBfloat16Loops;
+const LayerLoops kFloat32Loops = Table<float>();
+const LayerLoops kBfloat16Loops = Table<uint16_t>();
+
+}  // namespace taopd::cpu::TAOPD_ISA
+
+#undef TAOPD_INDEPENDENT

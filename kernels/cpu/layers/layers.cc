@@ -1,0 +1,184 @@
+#include "kernels/cpu/layers/layers.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/layers/layer_loops.h"
+
+namespace taopd::cpu {
+namespace {
+
+constexpr int64_t kElementsPerTask = 1 << 14;  // less is not worth waking a thread
+
+int64_t RowsPerTask(int64_t row_size) {
+  return std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(row_size, 1));
+}
+
+// Row `row` of a matrix with rows of `stride` elements; null stays null.
+Row At(const void* matrix, int64_t row, int64_t stride, DataType type) {
+  if (matrix == nullptr) return nullptr;
+  return static_cast<const char*>(matrix) + row * stride * SizeOf(type);
+}
+MutableRow At(void* matrix, int64_t row, int64_t stride, DataType type) {
+  if (matrix == nullptr) return nullptr;
+  return static_cast<char*>(matrix) + row * stride * SizeOf(type);
+}
+
+// d_weight = the sum of the partials in their order.
+void SumPartials(const float* partials, int64_t num_partials, int64_t size, DataType type,
+                 void* d_weight) {
+  std::vector<float> total(size);
+  for (int64_t p = 0; p < num_partials; ++p) {
+    for (int64_t i = 0; i < size; ++i) total[i] += partials[p * size + i];
+  }
+  BestLayerLoops(type).narrow(total.data(), size, d_weight);
+}
+
+}  // namespace
+
+void Run(const RmsNormForward& p, const ParallelFor& parallel_for) {
+  const LayerLoops& loops = BestLayerLoops(p.dtype);
+  parallel_for(p.num_rows, RowsPerTask(p.size), [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const float inverse_rms = loops.rms_norm(
+          At(p.x_NH, n, p.size, p.dtype), At(p.added_NH, n, p.size, p.dtype), p.weight_H, p.size,
+          p.eps, At(p.sum_NH, n, p.size, p.dtype), At(p.normed_NH, n, p.size, p.dtype));
+      if (p.inverse_rms_N != nullptr) p.inverse_rms_N[n] = inverse_rms;
+    }
+  });
+}
+
+void Run(const RmsNormBackward& p, const ParallelFor& parallel_for) {
+  const LayerLoops& loops = BestLayerLoops(p.dtype);
+  const int64_t num_partials = NumPartials(p.num_rows);
+  const int64_t grain = std::max<int64_t>(1, RowsPerTask(p.size) / kRowsPerPartial);
+  parallel_for(num_partials, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t partial = begin; partial < end; ++partial) {
+      float* const sums = p.partials_PH + partial * p.size;
+      std::fill_n(sums, p.size, 0.0f);
+      const int64_t last = std::min(p.num_rows, (partial + 1) * kRowsPerPartial);
+      for (int64_t n = partial * kRowsPerPartial; n < last; ++n) {
+        loops.rms_norm_backward(At(p.x_NH, n, p.size, p.dtype), p.weight_H, p.inverse_rms_N[n],
+                                At(p.d_normed_NH, n, p.size, p.dtype),
+                                At(p.d_sum_NH, n, p.size, p.dtype), p.size,
+                                At(p.d_x_NH, n, p.size, p.dtype), sums);
+      }
+    }
+  });
+  SumPartials(p.partials_PH, num_partials, p.size, p.dtype, p.d_weight_H);
+}
+
+void Run(const HeadsForward& p, const ParallelFor& parallel_for) {
+  const LayerLoops& loops = BestLayerLoops(p.dtype);
+  const int64_t D = p.head_size;
+  parallel_for(p.num_tokens, RowsPerTask(p.num_heads * D), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const Row cos = At(p.cos_TD, t, D, p.dtype), sin = At(p.sin_TD, t, D, p.dtype);
+      for (int64_t row = t * p.num_heads; row < (t + 1) * p.num_heads; ++row) {
+        const float inverse_rms = loops.rotate(At(p.x_TAD, row, D, p.dtype), p.weight_D, cos, sin,
+                                               D, p.eps, At(p.out_TAD, row, D, p.dtype));
+        if (p.inverse_rms_TA != nullptr) p.inverse_rms_TA[row] = inverse_rms;
+      }
+    }
+  });
+}
+
+void Run(const HeadsBackward& p, const ParallelFor& parallel_for) {
+  const LayerLoops& loops = BestLayerLoops(p.dtype);
+  const int64_t D = p.head_size, num_partials = NumPartials(p.num_tokens);
+  const int64_t grain = std::max<int64_t>(1, RowsPerTask(p.num_heads * D) / kRowsPerPartial);
+  parallel_for(num_partials, grain, [&](int64_t begin, int64_t end) {
+    std::vector<float> scratch(D);
+    for (int64_t partial = begin; partial < end; ++partial) {
+      float* const sums = p.weight_D != nullptr ? p.partials_PD + partial * D : nullptr;
+      if (sums != nullptr) std::fill_n(sums, D, 0.0f);
+      const int64_t last = std::min(p.num_tokens, (partial + 1) * kRowsPerPartial);
+      for (int64_t t = partial * kRowsPerPartial; t < last; ++t) {
+        const Row cos = At(p.cos_TD, t, D, p.dtype), sin = At(p.sin_TD, t, D, p.dtype);
+        for (int64_t head = 0; head < p.num_heads; ++head) {
+          const int64_t row = t * p.num_heads + head;
+          const int64_t place = t * p.d_out_token_stride + head * p.d_out_head_stride;
+          loops.rotate_backward(At(p.x_TAD, row, D, p.dtype), p.weight_D,
+                                p.weight_D != nullptr ? p.inverse_rms_TA[row] : 1.0f, cos, sin,
+                                At(p.d_out_TAD, place, 1, p.dtype), D,
+                                At(p.d_x_TAD, row, D, p.dtype), scratch.data(), sums);
+        }
+      }
+    }
+  });
+  if (p.weight_D != nullptr) SumPartials(p.partials_PD, num_partials, D, p.dtype, p.d_weight_D);
+}
+
+void Run(const SwiGluForward& p, const ParallelFor& parallel_for) {
+  const LayerLoops& loops = BestLayerLoops(p.dtype);
+  parallel_for(p.size, kElementsPerTask, [&](int64_t begin, int64_t end) {
+    loops.swiglu(At(p.gate, begin, 1, p.dtype), At(p.up, begin, 1, p.dtype), end - begin,
+                 At(p.y, begin, 1, p.dtype));
+  });
+}
+
+void Run(const SwiGluBackward& p, const ParallelFor& parallel_for) {
+  const LayerLoops& loops = BestLayerLoops(p.dtype);
+  parallel_for(p.size, kElementsPerTask, [&](int64_t begin, int64_t end) {
+    loops.swiglu_backward(At(p.gate, begin, 1, p.dtype), At(p.up, begin, 1, p.dtype),
+                          At(p.d_y, begin, 1, p.dtype), end - begin,
+                          At(p.d_gate, begin, 1, p.dtype), At(p.d_up, begin, 1, p.dtype));
+  });
+}
+
+namespace {
+
+// Calls body(tensor, first element, number of elements, block) for blocks [begin, end).
+template <typename Body>
+void ForBlocks(const std::vector<AdamWTensor>& tensors, int64_t begin, int64_t end,
+               const Body& body) {
+  // The last tensor whose first block is not behind `begin`.
+  auto tensor =
+      std::upper_bound(tensors.begin(), tensors.end(), begin,
+                       [](int64_t block, const AdamWTensor& t) { return block < t.first_block; });
+  --tensor;
+  for (int64_t block = begin; block < end; ++block) {
+    while (tensor + 1 != tensors.end() && (tensor + 1)->first_block <= block) ++tensor;
+    const int64_t first = (block - tensor->first_block) * kAdamWBlock;
+    body(*tensor, first, std::min(kAdamWBlock, tensor->size - first), block);
+  }
+}
+
+int64_t NumBlocks(const std::vector<AdamWTensor>& tensors) {
+  if (tensors.empty()) return 0;
+  const AdamWTensor& last = tensors.back();
+  return last.first_block + (last.size + kAdamWBlock - 1) / kAdamWBlock;
+}
+
+}  // namespace
+
+void AdamW(const AdamWSettings& settings, const std::vector<AdamWTensor>& tensors,
+           const ParallelFor& parallel_for) {
+  const auto factors = MakeAdamWFactors<float>(settings);
+  parallel_for(NumBlocks(tensors), 1, [&](int64_t begin, int64_t end) {
+    ForBlocks(tensors, begin, end,
+              [&](const AdamWTensor& tensor, int64_t first, int64_t num, int64_t) {
+                const auto keep = static_cast<float>(1 - settings.lr * tensor.weight_decay);
+                BestLayerLoops(tensor.gradient_type)
+                    .adamw(factors, keep, At(tensor.gradient, first, 1, tensor.gradient_type), num,
+                           tensor.master + first, tensor.exp_avg + first, tensor.exp_avg_sq + first,
+                           tensor.bfloat16 != nullptr ? tensor.bfloat16 + first : nullptr);
+              });
+  });
+}
+
+double SumOfSquares(const std::vector<AdamWTensor>& tensors, const ParallelFor& parallel_for) {
+  std::vector<double> sums(NumBlocks(tensors));
+  parallel_for(static_cast<int64_t>(sums.size()), 1, [&](int64_t begin, int64_t end) {
+    ForBlocks(tensors, begin, end,
+              [&](const AdamWTensor& tensor, int64_t first, int64_t num, int64_t block) {
+                sums[block] =
+                    BestLayerLoops(tensor.gradient_type)
+                        .sum_of_squares(At(tensor.gradient, first, 1, tensor.gradient_type), num);
+              });
+  });
+  double total = 0;
+  for (double sum : sums) total += sum;
+  return total;
+}
+
+}  // namespace taopd::cpu

@@ -1,0 +1,30 @@
+// The arithmetic of exp that the loops of row_math_isa.h and layer_loops_isa.h share, for a number
+// and for a vector of them.
+#pragma once
+
+#include "taopd/base/always_inline.h"
+
+namespace taopd::cpu {
+
+// exp(x) = 2^n e for -88 < x <= 0: x = n log 2 + r with |r| <= log(2) / 2, e = exp(r) by its Taylor
+// polynomial of degree 7 (remainder below 6e-9 of the value). A NaN gives NaNs.
+template <typename Float>
+TAOPD_ALWAYS_INLINE void ExpParts(const Float* x, Float* n, Float* e) {
+  constexpr float kLog2e = 1.44269504088896341f;
+  constexpr float kLog2High = 0.693359375f;  // 9 bits: n * kLog2High is exact
+  constexpr float kLog2Low = -2.12194440e-4f;
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  *n = (*x * kLog2e + kRound) - kRound;
+  const Float r = (*x - *n * kLog2High) - *n * kLog2Low;
+  Float sum = r * (1.0f / 5040) + (1.0f / 720);
+  sum = sum * r + (1.0f / 120);
+  sum = sum * r + (1.0f / 24);
+  sum = sum * r + (1.0f / 6);
+  sum = sum * r + 0.5f;
+  *e = sum * r * r + r + 1.0f;
+}
+
+// Below this float32 has no normal numbers left: exp is taken for 0.
+inline constexpr float kSmallestExpArgument = -87.3f;
+
+}  // namespace taopd::cpu

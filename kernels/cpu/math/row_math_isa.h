@@ -1,0 +1,217 @@
+// The loops of row_math.h. Included once per instruction set, by a file that defines TAOPD_ISA (the
+// namespace), TAOPD_ISA_NAME and TAOPD_LANES (float32 per register), and is compiled with that
+// set's flags. Includes no inline functions but such as are always inlined: others would be
+// compiled for that set and could be picked by the linker for all.
+//
+// Vectors are as long as a register: the compiler takes the comparisons of longer ones apart.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/cpu/math/exp_parts.h"
+#include "kernels/cpu/math/row_math.h"
+
+namespace taopd::cpu::TAOPD_ISA {
+namespace {
+
+constexpr int kLanes = TAOPD_LANES;
+// Rows are summed in 16 lanes on every instruction set.
+constexpr int kSumLanes = 16;
+constexpr int kParts = kSumLanes / kLanes;
+constexpr int64_t kBlock = 1024;  // float32 partial sums: 64 additions per lane
+
+typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
+typedef int32_t Ints __attribute__((vector_size(kLanes * sizeof(int32_t))));
+typedef uint16_t Shorts __attribute__((vector_size(kLanes * sizeof(uint16_t))));
+
+constexpr float kInfinity = __builtin_inff();
+
+// exp(x) for x <= 0, within 2 ulp; 0 below kSmallestExpArgument.
+TAOPD_ALWAYS_INLINE void ExpOfNonPositive(Floats* x_and_exp) {
+  const Floats x = *x_and_exp;
+  const Ints is_zero = x < kSmallestExpArgument;
+  const Floats bounded = is_zero ? Floats{} : x;  // a NaN stays
+  Floats n, e;
+  ExpParts(&bounded, &n, &e);
+  // A NaN's integer is unspecified but its product with anything is NaN.
+  const Ints exponent = __builtin_convertvector(n, Ints);
+  const Floats power = (Floats)((exponent + 127) << 23);
+  *x_and_exp = is_zero ? Floats{} : e * power;
+}
+
+TAOPD_ALWAYS_INLINE void Load(Floats* lanes, const float* z) {
+  __builtin_memcpy(lanes, z, sizeof(Floats));
+}
+TAOPD_ALWAYS_INLINE void Store(float* z, const Floats* lanes) {
+  __builtin_memcpy(z, lanes, sizeof(Floats));
+}
+// The last, partial vector, filled up with `filler`.
+TAOPD_ALWAYS_INLINE void LoadPart(Floats* lanes, const float* z, int64_t num, float filler) {
+  for (int i = 0; i < kLanes; ++i) (*lanes)[i] = i < num ? z[i] : filler;
+}
+
+// Vector i of kParts, where num numbers are left.
+TAOPD_ALWAYS_INLINE void LoadRow(Floats* lanes, const float* z, int64_t num, int i) {
+  if (num >= kSumLanes) {
+    Load(lanes, z + i * kLanes);
+  } else {
+    LoadPart(lanes, z + i * kLanes, num - i * kLanes, -kInfinity);
+  }
+}
+
+float Max(const float* z, int64_t n) {
+  Floats high[kParts];
+  for (int p = 0; p < kParts; ++p) high[p] = Floats{} - kInfinity;
+  for (int64_t i = 0; i < n; i += kSumLanes) {
+    for (int p = 0; p < kParts; ++p) {
+      Floats v;
+      LoadRow(&v, z + i, n - i, p);
+      high[p] = v > high[p] ? v : high[p];
+    }
+  }
+  float result = -kInfinity;
+  for (int p = 0; p < kParts; ++p) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      result = high[p][lane] > result ? high[p][lane] : result;
+    }
+  }
+  return result;
+}
+
+void TileMax(const float* z, int64_t n, float* tile_max) {
+  for (int64_t i = 0; i < n; i += kTileSize) {
+    *tile_max++ = Max(z + i, n - i < kTileSize ? n - i : kTileSize);
+  }
+}
+
+ExpSums SumExp(const float* z, int64_t n, float shift, float scale) {
+  ExpSums sums;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t end = n - begin < kBlock ? n : begin + kBlock;
+    Floats sum[kParts] = {};
+    Floats sum_x[kParts] = {};
+    for (int64_t i = begin; i < end; i += kSumLanes) {
+      for (int p = 0; p < kParts; ++p) {
+        Floats v;
+        LoadRow(&v, z + i, end - i, p);
+        const Floats x = (v - shift) * scale;
+        Floats e = x;
+        ExpOfNonPositive(&e);
+        sum[p] += e;
+        sum_x[p] += e * (x < -128.0f ? Floats{} : x);  // not 0 * -inf
+      }
+    }
+    for (int p = 0; p < kParts; ++p) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        sums.sum_exp += sum[p][lane];
+        sums.sum_exp_x += sum_x[p][lane];
+      }
+    }
+  }
+  return sums;
+}
+
+void ColumnMax(const float* block, int64_t stride, int64_t num, int64_t columns, float* max) {
+  for (int64_t n = 0; n < columns; n += kLanes) {
+    Floats high = Floats{} - kInfinity;
+    for (int64_t v = 0; v < num; ++v) {
+      Floats z;
+      Load(&z, block + v * stride + n);
+      high = z > high ? z : high;
+    }
+    for (int64_t lane = 0; lane < kLanes && n + lane < columns; ++lane) max[n + lane] = high[lane];
+  }
+}
+
+// The nearest bfloat16, ties to even; a NaN stays one.
+TAOPD_ALWAYS_INLINE void StoreBfloat16(uint16_t* to, const Floats* lanes) {
+  const Ints bits = (Ints)*lanes;
+  const Ints rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const Ints kept = *lanes == *lanes ? rounded : Ints{} + 0x7fc0;
+  const Shorts narrow = __builtin_convertvector(kept, Shorts);
+  __builtin_memcpy(to, &narrow, sizeof(Shorts));
+}
+
+// Rows that are summed before they are added to the column's sum: fewer roundings of a large sum.
+constexpr int64_t kRowsPerSum = 16;
+
+enum class Written { kNothing, kFloat32, kBfloat16 };
+
+template <Written kWritten>
+void ColumnExpLoop(const ColumnExp& job) {
+  for (int64_t n = 0; n < job.columns; n += kLanes) {
+    const int64_t present = job.columns - n < kLanes ? job.columns - n : kLanes;
+    Floats shift, offset;
+    LoadPart(&shift, job.shift + n, present, 0);
+    LoadPart(&offset, job.offset + n, present, 0);
+    Floats sum = Floats{};
+    Floats sum_x = Floats{};
+    for (int64_t begin = 0; begin < job.num; begin += kRowsPerSum) {
+      const int64_t end = job.num - begin < kRowsPerSum ? job.num : begin + kRowsPerSum;
+      Floats part = Floats{};
+      Floats part_x = Floats{};
+      for (int64_t v = begin; v < end; ++v) {
+        Floats z;
+        Load(&z, job.block + v * job.stride + n);
+        const Floats x = (z - shift) * job.scale + offset;
+        Floats e = x;
+        ExpOfNonPositive(&e);
+        part += e;
+        part_x += e * (x < -128.0f ? Floats{} : x);  // not 0 * -inf
+        const int64_t at = v * job.columns + n;
+        if constexpr (kWritten == Written::kFloat32) {
+          float* to = static_cast<float*>(job.exps) + at;
+          if (present == kLanes) {
+            Store(to, &e);
+          } else {
+            for (int64_t lane = 0; lane < present; ++lane) to[lane] = e[lane];
+          }
+        } else if constexpr (kWritten == Written::kBfloat16) {
+          uint16_t* to = static_cast<uint16_t*>(job.exps) + at;
+          if (present == kLanes) {
+            StoreBfloat16(to, &e);
+          } else {
+            uint16_t whole[kLanes];
+            StoreBfloat16(whole, &e);
+            for (int64_t lane = 0; lane < present; ++lane) to[lane] = whole[lane];
+          }
+        }
+      }
+      sum += part;
+      sum_x += part_x;
+    }
+    for (int64_t lane = 0; lane < present; ++lane) {
+      job.sum_exp[n + lane] = sum[lane];
+      job.sum_exp_x[n + lane] = sum_x[lane];
+    }
+  }
+}
+
+void ColumnExps(const ColumnExp& job) {
+  if (job.exps == nullptr) {
+    ColumnExpLoop<Written::kNothing>(job);
+  } else if (job.bfloat16) {
+    ColumnExpLoop<Written::kBfloat16>(job);
+  } else {
+    ColumnExpLoop<Written::kFloat32>(job);
+  }
+}
+
+int64_t CountAtLeast(const float* z, int64_t n, float threshold) {
+  int64_t count = 0;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t end = n - begin < kBlock ? n : begin + kBlock;
+    int32_t in_block = 0;
+    for (int64_t i = begin; i < end; ++i) in_block += z[i] >= threshold;
+    count += in_block;
+  }
+  return count;
+}
+
+}  // namespace
+
+extern const RowMath kRowMath;
+const RowMath kRowMath = {TAOPD_ISA_NAME, Max,       TileMax,   SumExp,
+                          CountAtLeast,   ColumnMax, ColumnExps};
+
+}  // namespace taopd::cpu::TAOPD_ISA

@@ -1,6 +1,0 @@
-#define TAOPD_ISA panel_avx512
-#define TAOPD_ISA_NAME "avx512"
-#define TAOPD_LANES 16
-#define TAOPD_TILE_ROWS 12
-#define TAOPD_TILE_VECTORS 2
-#include "kernels/cpu/panel_gemm_isa.h"

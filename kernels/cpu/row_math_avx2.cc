@@ -1,4 +1,0 @@
-#define TAOPD_ISA avx2
-#define TAOPD_ISA_NAME "avx2"
-#define TAOPD_LANES 8
-#include "kernels/cpu/row_math_isa.h"

@@ -1,4 +1,0 @@
-#define TAOPD_ISA avx512
-#define TAOPD_ISA_NAME "avx512"
-#define TAOPD_LANES 16
-#include "kernels/cpu/row_math_isa.h"

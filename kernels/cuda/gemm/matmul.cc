@@ -1,0 +1,120 @@
+#include "kernels/cuda/gemm/matmul.h"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <memory>
+#include <sstream>
+
+namespace taopd::cuda {
+namespace {
+
+template <typename T, cublasStatus_t (*destroy)(T)>
+struct Destroy {
+  void operator()(T handle) const { destroy(handle); }
+};
+template <typename T, cublasStatus_t (*destroy)(T)>
+using Owned = std::unique_ptr<std::remove_pointer_t<T>, Destroy<T, destroy>>;
+
+using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+// cuBLASLt's largest useful alignment of a pointer: the power of two that divides it, up to 256.
+uint32_t AlignmentOf(const void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  uint32_t alignment = 256;
+  while (address % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+// The first error of a sequence of calls.
+class FirstError {
+ public:
+  void operator()(cublasStatus_t status, const char* what) {
+    if (status == CUBLAS_STATUS_SUCCESS || !text_.empty()) return;
+    text_ = std::string(what) + ": " + cublasLtGetStatusString(status);
+  }
+  const std::string& text() const { return text_; }
+  bool ok() const { return text_.empty(); }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace
+
+// cuBLASLt thinks in columns: row-major c = a b is column-major c^T = b^T a^T, where each row-major
+// matrix is read as its transpose. So b comes first and no data moves.
+std::string Matmul(DataType inputs, int64_t m, int64_t n, int64_t k, const Operand& a,
+                   const Operand& b, float beta, float* c, int64_t c_stride, void* scratch,
+                   const DeviceContext& context) {
+  if (m == 0 || n == 0) return "";
+  const cudaDataType_t type = inputs == DataType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
+  FirstError check;
+  cublasLtMatmulDesc_t raw_description = nullptr;
+  check(cublasLtMatmulDescCreate(&raw_description, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe");
+  const Description description(raw_description);
+  const auto set_transposed = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
+    const cublasOperation_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    if (check.ok()) {
+      check(
+          cublasLtMatmulDescSetAttribute(raw_description, attribute, &operation, sizeof(operation)),
+          "transpose");
+    }
+  };
+  set_transposed(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed);
+  set_transposed(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed);
+  const auto layout = [&](cudaDataType_t element, int64_t rows, int64_t columns, int64_t stride) {
+    cublasLtMatrixLayout_t raw = nullptr;
+    check(cublasLtMatrixLayoutCreate(&raw, element, static_cast<uint64_t>(rows),
+                                     static_cast<uint64_t>(columns), stride),
+          "layout");
+    return Layout(raw);
+  };
+  // Column-major shapes of the memory: a row-major [x, y] is a column-major [y, x].
+  const Layout b_layout =
+      b.transposed ? layout(type, k, n, b.stride) : layout(type, n, k, b.stride);
+  const Layout a_layout =
+      a.transposed ? layout(type, m, k, a.stride) : layout(type, k, m, a.stride);
+  const Layout c_layout = layout(CUDA_R_32F, n, m, c_stride);
+
+  cublasLtMatmulPreference_t raw_preference = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&raw_preference), "preference");
+  const Preference preference(raw_preference);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    if (check.ok()) {
+      check(cublasLtMatmulPreferenceSetAttribute(raw_preference, attribute, &value, sizeof(value)),
+            "preference");
+    }
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kMatmulScratchBytes));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(b.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(a.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(c));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(c));
+  cublasLtMatmulHeuristicResult_t heuristic = {};
+  int num_found = 0;
+  if (check.ok()) {
+    check(cublasLtMatmulAlgoGetHeuristic(context.cublaslt, raw_description, b_layout.get(),
+                                         a_layout.get(), c_layout.get(), c_layout.get(),
+                                         raw_preference, 1, &heuristic, &num_found),
+          "choose an algorithm");
+    if (num_found == 0) check(CUBLAS_STATUS_NOT_SUPPORTED, "choose an algorithm");
+  }
+  const float one = 1;
+  if (check.ok()) {
+    check(
+        cublasLtMatmul(context.cublaslt, raw_description, &one, b.data, b_layout.get(), a.data,
+                       a_layout.get(), &beta, c, c_layout.get(), c, c_layout.get(), &heuristic.algo,
+                       scratch, static_cast<size_t>(kMatmulScratchBytes), context.stream),
+        "multiply");
+  }
+  if (check.ok()) return "";
+  std::ostringstream problem;
+  problem << "cuBLASLt matmul [" << m << ", " << k << "] x [" << k << ", " << n << "] of "
+          << (inputs == DataType::kBFloat16 ? "bfloat16" : "float32") << ": " << check.text();
+  return problem.str();
+}
+
+}  // namespace taopd::cuda

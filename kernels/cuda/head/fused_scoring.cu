@@ -1,0 +1,135 @@
+#include "taopd/head/fused_scoring.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include "kernels/cuda/gemm/matmul.h"
+#include "kernels/cuda/head/scoring_row.h"
+#include "kernels/cuda/launch.h"
+
+namespace taopd {
+namespace cuda {
+namespace {
+
+std::string WrongArguments(const FusedScoringProblem& p, const FusedScoringResult& r) {
+  std::ostringstream problem;
+  if (p.num_rows < 0 || p.hidden_size < 1) {
+    problem << "hidden has shape [" << p.num_rows << ", " << p.hidden_size << "]";
+  } else if (p.vocabulary_size < 1 || p.vocabulary_size > std::numeric_limits<int32_t>::max()) {
+    problem << "vocabulary_size is " << p.vocabulary_size << ", must be in [1, 2^31)";
+  } else if (p.hidden_stride < p.hidden_size || p.lm_head_stride < p.hidden_size) {
+    problem << "strides are " << p.hidden_stride << " and " << p.lm_head_stride
+            << ", must be at least hidden_size " << p.hidden_size;
+  } else if (p.top_k < 0 || p.top_k > std::min<int64_t>(p.vocabulary_size, kMaxScoringTopK)) {
+    problem << "top_k is " << p.top_k << ", must be in [0, "
+            << std::min<int64_t>(p.vocabulary_size, kMaxScoringTopK) << "]";
+  } else if (!(p.temperature > 0) || !std::isfinite(p.temperature)) {
+    problem << "temperature is " << p.temperature << ", must be positive";
+  } else if (p.num_rows > 0 &&
+             (p.hidden_NH == nullptr || p.lm_head_VH == nullptr || r.log_tail_N == nullptr ||
+              r.log_support_mass_N == nullptr || r.log_sum_exp_N == nullptr)) {
+    problem << "hidden, lm_head, log_tail, log_support_mass and log_sum_exp are needed";
+  } else if (p.top_k > 0 && (r.ids_Nk == nullptr || r.log_probs_Nk == nullptr)) {
+    problem << "ids and log_probs are needed for top_k = " << p.top_k;
+  } else if (p.sampled_ids_N != nullptr &&
+             (r.sampled_log_probs_N == nullptr || r.errors == nullptr)) {
+    problem << "sampled_log_probs and errors are needed with sampled_ids";
+  } else if (p.sampled_ids_N == nullptr && r.sampled_ranks_N != nullptr) {
+    problem << "sampled_ranks needs sampled_ids";
+  } else if (p.num_candidates < 0 ||
+             (p.num_candidates > 0 &&
+              (p.candidate_ids_NM == nullptr || r.candidate_log_probs_NM == nullptr ||
+               r.errors == nullptr))) {
+    problem << "candidate_ids, candidate_log_probs and errors are needed for " << p.num_candidates
+            << " candidates";
+  }
+  return problem.str();
+}
+
+int64_t LogitsStride(const FusedScoringProblem& problem) {
+  return RoundUp(problem.vocabulary_size, 64);
+}
+int64_t NumTiles(const FusedScoringProblem& problem) {
+  return CeilDiv(problem.vocabulary_size, kScoringTile);
+}
+
+template <typename T>
+T* RowsFrom(T* rows, int64_t row, int64_t columns = 1) {
+  return rows == nullptr ? nullptr : rows + row * columns;
+}
+
+FusedScoringResult RowsFrom(const FusedScoringProblem& p, const FusedScoringResult& r,
+                            int64_t row) {
+  FusedScoringResult out = r;
+  out.ids_Nk = RowsFrom(r.ids_Nk, row, p.top_k);
+  out.log_probs_Nk = RowsFrom(r.log_probs_Nk, row, p.top_k);
+  out.log_tail_N = RowsFrom(r.log_tail_N, row);
+  out.log_support_mass_N = RowsFrom(r.log_support_mass_N, row);
+  out.log_sum_exp_N = RowsFrom(r.log_sum_exp_N, row);
+  out.sampled_log_probs_N = RowsFrom(r.sampled_log_probs_N, row);
+  out.sampled_ranks_N = RowsFrom(r.sampled_ranks_N, row);
+  out.entropy_N = RowsFrom(r.entropy_N, row);
+  out.candidate_log_probs_NM = RowsFrom(r.candidate_log_probs_NM, row, p.num_candidates);
+  return out;
+}
+
+}  // namespace
+}  // namespace cuda
+
+int64_t ScoringBytesPerRow(const FusedScoringProblem& problem) {
+  return cuda::LogitsStride(problem) * static_cast<int64_t>(sizeof(float)) +
+         cuda::NumTiles(problem) * static_cast<int64_t>(sizeof(cuda::TileSums) + sizeof(int32_t));
+}
+
+int64_t ScoringFixedBytes() { return cuda::kMatmulScratchBytes + 3 * 256; }
+
+std::string FusedScoring(const FusedScoringProblem& problem, const FusedScoringResult& result,
+                         const DeviceContext& context) {
+  using namespace cuda;  // NOLINT: the layout's names
+  std::string wrong = WrongArguments(problem, result);
+  if (!wrong.empty() || problem.num_rows == 0) return wrong;
+  const int64_t chunk = std::min(problem.num_rows, (context.workspace_bytes - ScoringFixedBytes()) /
+                                                       ScoringBytesPerRow(problem));
+  if (chunk < 1 || context.workspace == nullptr) {
+    return "the workspace has " + std::to_string(context.workspace_bytes) +
+           " bytes, one row takes " +
+           std::to_string(ScoringFixedBytes() + ScoringBytesPerRow(problem));
+  }
+  const int64_t stride = LogitsStride(problem);
+  const int64_t num_tiles = NumTiles(problem);
+  WorkspaceLayout layout;
+  void* scratch = Place<char>(context.workspace, layout.Add(kMatmulScratchBytes));
+  ScoringArguments args;
+  args.logits = Place<float>(context.workspace, layout.Add(chunk * stride * 4));
+  args.tiles = Place<TileSums>(
+      context.workspace, layout.Add(chunk * num_tiles * static_cast<int64_t>(sizeof(TileSums))));
+  args.selected_tiles = Place<int32_t>(context.workspace, layout.Add(chunk * num_tiles * 4));
+  args.stride = stride;
+  args.vocabulary_size = problem.vocabulary_size;
+  args.scale = static_cast<float>(1 / problem.temperature);
+  args.top_k = problem.top_k;
+  args.num_tiles = static_cast<int32_t>(num_tiles);
+  args.num_candidates = problem.num_candidates;
+  for (int64_t begin = 0; begin < problem.num_rows; begin += chunk) {
+    const int64_t num = std::min(chunk, problem.num_rows - begin);
+    const void* hidden = static_cast<const char*>(problem.hidden_NH) +
+                         begin * problem.hidden_stride * SizeOf(problem.dtype);
+    wrong = Matmul(problem.dtype, num, problem.vocabulary_size, problem.hidden_size,
+                   {hidden, problem.hidden_stride, false},
+                   {problem.lm_head_VH, problem.lm_head_stride, true}, 0, args.logits, stride,
+                   scratch, context);
+    if (!wrong.empty()) return wrong;
+    args.sampled_ids = RowsFrom(problem.sampled_ids_N, begin);
+    args.candidate_ids = RowsFrom(problem.candidate_ids_NM, begin, problem.num_candidates);
+    args.out = RowsFrom(problem, result, begin);
+    wrong = Launch("scoring rows", ScoringRow, num, kScoringThreads, context.stream, args);
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+}  // namespace taopd

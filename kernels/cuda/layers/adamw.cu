@@ -1,0 +1,86 @@
+#include "taopd/layers/adamw.h"
+
+#include <cmath>
+
+#include "kernels/cuda/block.h"
+#include "kernels/cuda/launch.h"
+
+namespace taopd {
+namespace cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// The tensor that block `block` is of: the last whose first block is not behind it.
+__device__ inline const AdamWTensor& TensorOf(const AdamWTensor* tensors, int32_t num_tensors,
+                                              int64_t block) {
+  int32_t low = 0, high = num_tensors;
+  while (high - low > 1) {
+    const int32_t middle = (low + high) / 2;
+    (tensors[middle].first_block <= block ? low : high) = middle;
+  }
+  return tensors[low];
+}
+
+__device__ inline float GradientAt(const AdamWTensor& tensor, int64_t i) {
+  return tensor.gradient_type == DataType::kFloat32
+             ? Load(static_cast<const float*>(tensor.gradient) + i)
+             : Load(static_cast<const __nv_bfloat16*>(tensor.gradient) + i);
+}
+
+__device__ inline int64_t EndOfBlock(const AdamWTensor& tensor, int64_t first) {
+  return first + kAdamWBlock < tensor.size ? first + kAdamWBlock : tensor.size;
+}
+
+__global__ void AdamWKernel(AdamWFactors<float> factors, double lr, const AdamWTensor* tensors,
+                            int32_t num_tensors) {
+  const int64_t block = blockIdx.x;
+  const AdamWTensor& tensor = TensorOf(tensors, num_tensors, block);
+  const auto keep = static_cast<float>(1 - lr * static_cast<double>(tensor.weight_decay));
+  const int64_t first = (block - tensor.first_block) * kAdamWBlock;
+  const int64_t end = EndOfBlock(tensor, first);
+  for (int64_t i = first + threadIdx.x; i < end; i += kThreads) {
+    float x = tensor.master[i], m = tensor.exp_avg[i], v = tensor.exp_avg_sq[i];
+    AdamWMoments(factors, GradientAt(tensor, i), &m, &v);
+    AdamWParameter(factors, keep, m, std::sqrt(v), &x);
+    tensor.master[i] = x;
+    tensor.exp_avg[i] = m;
+    tensor.exp_avg_sq[i] = v;
+    if (tensor.bfloat16 != nullptr) {
+      Store(x, reinterpret_cast<__nv_bfloat16*>(tensor.bfloat16) + i);
+    }
+  }
+}
+
+__global__ void SumsOfSquaresKernel(const AdamWTensor* tensors, int32_t num_tensors,
+                                    double* sums_B) {
+  const int64_t block = blockIdx.x;
+  const AdamWTensor& tensor = TensorOf(tensors, num_tensors, block);
+  const int64_t first = (block - tensor.first_block) * kAdamWBlock;
+  const int64_t end = EndOfBlock(tensor, first);
+  double sum = 0;
+  for (int64_t i = first + threadIdx.x; i < end; i += kThreads) {
+    const double gradient = GradientAt(tensor, i);
+    sum += gradient * gradient;
+  }
+  __shared__ double scratch[kThreads];
+  sum = BlockReduce<kThreads>(sum, scratch, SumOf());
+  if (threadIdx.x == 0) sums_B[block] = sum;
+}
+
+}  // namespace
+}  // namespace cuda
+
+std::string AdamWCuda(const AdamWSettings& settings, const AdamWTensor* tensors_S,
+                      int32_t num_tensors, int64_t num_blocks, const DeviceContext& context) {
+  return cuda::Launch("AdamW", cuda::AdamWKernel, num_blocks, cuda::kThreads, context.stream,
+                      MakeAdamWFactors<float>(settings), settings.lr, tensors_S, num_tensors);
+}
+
+std::string SumsOfSquaresCuda(const AdamWTensor* tensors_S, int32_t num_tensors, int64_t num_blocks,
+                              double* sums_B, const DeviceContext& context) {
+  return cuda::Launch("SumsOfSquares", cuda::SumsOfSquaresKernel, num_blocks, cuda::kThreads,
+                      context.stream, tensors_S, num_tensors, sums_B);
+}
+
+}  // namespace taopd

@@ -1,0 +1,283 @@
+#include "taopd/layers/layers.h"
+
+#include <cmath>
+
+#include "kernels/cuda/block.h"
+#include "kernels/cuda/launch.h"
+#include "taopd/layers/layer_math.h"
+
+namespace taopd {
+namespace cuda {
+namespace {
+
+constexpr int kRowThreads = 256;  // of one row of a hidden state
+constexpr int kHeadThreads = 64;  // of one head
+constexpr int kFlatThreads = 256;
+
+// What storing and loading again makes of a number.
+template <typename Element>
+__device__ float Round(float value) {
+  Element stored;
+  Store(value, &stored);
+  return Load(&stored);
+}
+
+// The same in every thread.
+template <int kThreads>
+__device__ float Sum(float value) {
+  __shared__ float scratch[kThreads];
+  return BlockReduce<kThreads>(value, scratch, SumOf());
+}
+
+__device__ inline float InverseRms(float sum_of_squares, int64_t n, float eps) {
+  return 1.0f / std::sqrt(sum_of_squares / static_cast<float>(n) + eps);
+}
+
+// One block a row.
+template <typename Element>
+__global__ void RmsNormForwardKernel(RmsNormForward p) {
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * p.size;
+  const Element* x = static_cast<const Element*>(p.x_NH) + first;
+  const auto* weight = static_cast<const Element*>(p.weight_H);
+  Element* normed = static_cast<Element*>(p.normed_NH) + first;
+  float squares = 0;
+  for (int64_t i = threadIdx.x; i < p.size; i += kRowThreads) {
+    float value = Load(x + i);
+    if (p.added_NH != nullptr) {
+      value += Load(static_cast<const Element*>(p.added_NH) + first + i);
+      Element* sum = static_cast<Element*>(p.sum_NH) + first + i;
+      Store(value, sum);
+      value = Load(sum);
+    }
+    squares += value * value;
+  }
+  const float inverse_rms = InverseRms(Sum<kRowThreads>(squares), p.size, p.eps);
+  // A thread reads again what it wrote itself.
+  if (p.added_NH != nullptr) x = static_cast<const Element*>(p.sum_NH) + first;
+  for (int64_t i = threadIdx.x; i < p.size; i += kRowThreads) {
+    Store(Round<Element>(Load(x + i) * inverse_rms) * Load(weight + i), normed + i);
+  }
+  if (p.inverse_rms_N != nullptr && threadIdx.x == 0) p.inverse_rms_N[blockIdx.x] = inverse_rms;
+}
+
+// One block for the rows of one partial sum; a thread owns its columns of the partial.
+template <typename Element>
+__global__ void RmsNormBackwardKernel(RmsNormBackward p) {
+  const auto* weight = static_cast<const Element*>(p.weight_H);
+  float* partial = p.partials_PH + blockIdx.x * p.size;
+  for (int64_t i = threadIdx.x; i < p.size; i += kRowThreads) partial[i] = 0;
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kRowsPerPartial;
+  const int64_t end = begin + kRowsPerPartial < p.num_rows ? begin + kRowsPerPartial : p.num_rows;
+  for (int64_t n = begin; n < end; ++n) {
+    const Element* x = static_cast<const Element*>(p.x_NH) + n * p.size;
+    const Element* d_normed = static_cast<const Element*>(p.d_normed_NH) + n * p.size;
+    Element* d_x = static_cast<Element*>(p.d_x_NH) + n * p.size;
+    const float inverse_rms = p.inverse_rms_N[n];
+    float dot = 0;
+    for (int64_t i = threadIdx.x; i < p.size; i += kRowThreads) {
+      const float product = Load(d_normed + i) * (Load(x + i) * inverse_rms);
+      partial[i] += product;
+      dot += product * Load(weight + i);
+    }
+    const float mean = Sum<kRowThreads>(dot) / static_cast<float>(p.size);
+    for (int64_t i = threadIdx.x; i < p.size; i += kRowThreads) {
+      float result;
+      RmsNormGradient(Load(d_normed + i), Load(weight + i), Load(x + i) * inverse_rms, mean,
+                      inverse_rms, &result);
+      if (p.d_sum_NH != nullptr) {
+        result += Load(static_cast<const Element*>(p.d_sum_NH) + n * p.size + i);
+      }
+      Store(result, d_x + i);
+    }
+  }
+}
+
+// d_weight = the sum of the partials in their order; one thread a column.
+template <typename Element>
+__global__ void SumPartialsKernel(const float* partials, int64_t num_partials, int64_t size,
+                                  Element* d_weight) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kFlatThreads + threadIdx.x;
+  if (i >= size) return;
+  float total = 0;
+  for (int64_t p = 0; p < num_partials; ++p) total += partials[p * size + i];
+  Store(total, d_weight + i);
+}
+
+// One block a head.
+template <typename Element>
+__global__ void HeadsForwardKernel(HeadsForward p) {
+  const int64_t row = blockIdx.x, D = p.head_size, half = D / 2, token = row / p.num_heads;
+  const Element* x = static_cast<const Element*>(p.x_TAD) + row * D;
+  const auto* weight = static_cast<const Element*>(p.weight_D);
+  const Element* cos = static_cast<const Element*>(p.cos_TD) + token * D;
+  const Element* sin = static_cast<const Element*>(p.sin_TD) + token * D;
+  Element* out = static_cast<Element*>(p.out_TAD) + row * D;
+  float inverse_rms = 1;
+  if (weight != nullptr) {
+    float squares = 0;
+    for (int64_t i = threadIdx.x; i < D; i += kHeadThreads) squares += Load(x + i) * Load(x + i);
+    inverse_rms = InverseRms(Sum<kHeadThreads>(squares), D, p.eps);
+    if (p.inverse_rms_TA != nullptr && threadIdx.x == 0) p.inverse_rms_TA[row] = inverse_rms;
+  }
+  const auto ready = [&](int64_t i) {
+    if (weight == nullptr) return Load(x + i);
+    return Round<Element>(Round<Element>(Load(x + i) * inverse_rms) * Load(weight + i));
+  };
+  for (int64_t i = threadIdx.x; i < half; i += kHeadThreads) {
+    const float first = ready(i), second = ready(half + i);
+    Store(Round<Element>(first * Load(cos + i)) + second * Load(sin + i), out + i);
+    Store(Round<Element>(second * Load(cos + half + i)) + first * Load(sin + half + i),
+          out + half + i);
+  }
+}
+
+// One block for the tokens of one partial sum; a thread owns its columns, in both halves.
+template <typename Element>
+__global__ void HeadsBackwardKernel(HeadsBackward p) {
+  const int64_t D = p.head_size, half = D / 2;
+  const auto* weight = static_cast<const Element*>(p.weight_D);
+  float* partial = weight != nullptr ? p.partials_PD + blockIdx.x * D : nullptr;
+  for (int64_t i = threadIdx.x; partial != nullptr && i < half; i += kHeadThreads) {
+    partial[i] = partial[half + i] = 0;
+  }
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kRowsPerPartial;
+  const int64_t end =
+      begin + kRowsPerPartial < p.num_tokens ? begin + kRowsPerPartial : p.num_tokens;
+  for (int64_t row = begin * p.num_heads; row < end * p.num_heads; ++row) {
+    const int64_t token = row / p.num_heads, head = row % p.num_heads;
+    const Element* cos = static_cast<const Element*>(p.cos_TD) + token * D;
+    const Element* sin = static_cast<const Element*>(p.sin_TD) + token * D;
+    const Element* d_out = static_cast<const Element*>(p.d_out_TAD) + token * p.d_out_token_stride +
+                           head * p.d_out_head_stride;
+    Element* d_x = static_cast<Element*>(p.d_x_TAD) + row * D;
+    const auto unrotate = [&](int64_t i, float* first, float* second) {
+      UnrotatePair(Load(d_out + i), Load(d_out + half + i), Load(cos + i), Load(cos + half + i),
+                   Load(sin + i), Load(sin + half + i), first, second);
+    };
+    if (weight == nullptr) {
+      for (int64_t i = threadIdx.x; i < half; i += kHeadThreads) {
+        float first, second;
+        unrotate(i, &first, &second);
+        Store(first, d_x + i);
+        Store(second, d_x + half + i);
+      }
+      continue;
+    }
+    const Element* x = static_cast<const Element*>(p.x_TAD) + row * D;
+    const float inverse_rms = p.inverse_rms_TA[row];
+    float dot = 0;
+    const auto add = [&](float d, int64_t i) {
+      const float product = d * (Load(x + i) * inverse_rms);
+      partial[i] += product;
+      dot += product * Load(weight + i);
+    };
+    for (int64_t i = threadIdx.x; i < half; i += kHeadThreads) {
+      float first, second;
+      unrotate(i, &first, &second);
+      add(first, i);
+      add(second, half + i);
+    }
+    const float mean = Sum<kHeadThreads>(dot) / static_cast<float>(D);
+    const auto write = [&](float d, int64_t i) {
+      float result;
+      RmsNormGradient(d, Load(weight + i), Load(x + i) * inverse_rms, mean, inverse_rms, &result);
+      Store(result, d_x + i);
+    };
+    for (int64_t i = threadIdx.x; i < half; i += kHeadThreads) {
+      float first, second;
+      unrotate(i, &first, &second);
+      write(first, i);
+      write(second, half + i);
+    }
+  }
+}
+
+__device__ inline float Sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+
+template <typename Element>
+__global__ void SwiGluForwardKernel(SwiGluForward p) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kFlatThreads + threadIdx.x;
+  if (i >= p.size) return;
+  const float gate = Load(static_cast<const Element*>(p.gate) + i);
+  Store(Round<Element>(gate * Sigmoid(gate)) * Load(static_cast<const Element*>(p.up) + i),
+        static_cast<Element*>(p.y) + i);
+}
+
+template <typename Element>
+__global__ void SwiGluBackwardKernel(SwiGluBackward p) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kFlatThreads + threadIdx.x;
+  if (i >= p.size) return;
+  const float gate = Load(static_cast<const Element*>(p.gate) + i);
+  float d_gate, d_up;
+  SwiGluGradient(gate, Load(static_cast<const Element*>(p.up) + i), Sigmoid(gate),
+                 Load(static_cast<const Element*>(p.d_y) + i), &d_gate, &d_up);
+  Store(d_gate, static_cast<Element*>(p.d_gate) + i);
+  Store(d_up, static_cast<Element*>(p.d_up) + i);
+}
+
+template <typename Element>
+std::string SumPartials(const float* partials, int64_t num_partials, int64_t size, void* d_weight,
+                        const DeviceContext& context) {
+  return Launch("SumPartials", SumPartialsKernel<Element>, CeilDiv(size, kFlatThreads),
+                kFlatThreads, context.stream, partials, num_partials, size,
+                static_cast<Element*>(d_weight));
+}
+
+}  // namespace
+}  // namespace cuda
+
+using cuda::CeilDiv;
+using cuda::Launch;
+
+std::string RmsNormForwardCuda(const RmsNormForward& p, const DeviceContext& context) {
+  const auto kernel = p.dtype == DataType::kFloat32 ? cuda::RmsNormForwardKernel<float>
+                                                    : cuda::RmsNormForwardKernel<__nv_bfloat16>;
+  return Launch("RmsNormForward", kernel, p.num_rows, cuda::kRowThreads, context.stream, p);
+}
+
+std::string RmsNormBackwardCuda(const RmsNormBackward& p, const DeviceContext& context) {
+  const bool wide = p.dtype == DataType::kFloat32;
+  const auto kernel =
+      wide ? cuda::RmsNormBackwardKernel<float> : cuda::RmsNormBackwardKernel<__nv_bfloat16>;
+  const int64_t num_partials = NumPartials(p.num_rows);
+  std::string wrong =
+      Launch("RmsNormBackward", kernel, num_partials, cuda::kRowThreads, context.stream, p);
+  if (!wrong.empty()) return wrong;
+  const auto sum = wide ? cuda::SumPartials<float> : cuda::SumPartials<__nv_bfloat16>;
+  return sum(p.partials_PH, num_partials, p.size, p.d_weight_H, context);
+}
+
+std::string HeadsForwardCuda(const HeadsForward& p, const DeviceContext& context) {
+  const auto kernel = p.dtype == DataType::kFloat32 ? cuda::HeadsForwardKernel<float>
+                                                    : cuda::HeadsForwardKernel<__nv_bfloat16>;
+  return Launch("HeadsForward", kernel, p.num_tokens * p.num_heads, cuda::kHeadThreads,
+                context.stream, p);
+}
+
+std::string HeadsBackwardCuda(const HeadsBackward& p, const DeviceContext& context) {
+  const bool wide = p.dtype == DataType::kFloat32;
+  const auto kernel =
+      wide ? cuda::HeadsBackwardKernel<float> : cuda::HeadsBackwardKernel<__nv_bfloat16>;
+  const int64_t num_partials = NumPartials(p.num_tokens);
+  std::string wrong =
+      Launch("HeadsBackward", kernel, num_partials, cuda::kHeadThreads, context.stream, p);
+  if (!wrong.empty() || p.weight_D == nullptr) return wrong;
+  const auto sum = wide ? cuda::SumPartials<float> : cuda::SumPartials<__nv_bfloat16>;
+  return sum(p.partials_PD, num_partials, p.head_size, p.d_weight_D, context);
+}
+
+std::string SwiGluForwardCuda(const SwiGluForward& p, const DeviceContext& context) {
+  const auto kernel = p.dtype == DataType::kFloat32 ? cuda::SwiGluForwardKernel<float>
+                                                    : cuda::SwiGluForwardKernel<__nv_bfloat16>;
+  return Launch("SwiGluForward", kernel, CeilDiv(p.size, cuda::kFlatThreads), cuda::kFlatThreads,
+                context.stream, p);
+}
+
+std::string SwiGluBackwardCuda(const SwiGluBackward& p, const DeviceContext& context) {
+  const auto kernel = p.dtype == DataType::kFloat32 ? cuda::SwiGluBackwardKernel<float>
+                                                    : cuda::SwiGluBackwardKernel<__nv_bfloat16>;
+  return Launch("SwiGluBackward", kernel, CeilDiv(p.size, cuda::kFlatThreads), cuda::kFlatThreads,
+                context.stream, p);
+}
+
+}  // namespace taopd

@@ -1,0 +1,60 @@
+// Arithmetic on log-probabilities. Every function takes -inf (probability zero) and keeps NaN, so
+// that a broken model shows in the loss instead of being repaired on the way.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "taopd/base/host_device.h"
+
+namespace taopd {
+
+template <typename Real>
+TAOPD_HOST_DEVICE constexpr Real NegativeInfinity() {
+  return -std::numeric_limits<Real>::infinity();
+}
+
+// log(1 - exp(x)) for x <= 0: -inf at 0. The split at -log 2 keeps the relative error small on both
+// sides (Maechler, "Accurately computing log(1 - exp(-|a|))", 2012).
+template <typename Real>
+TAOPD_HOST_DEVICE inline Real Log1mExp(Real x) {
+  constexpr Real kMinusLog2 = Real(-0.69314718055994530942);
+  return x > kMinusLog2 ? std::log(-std::expm1(x)) : std::log1p(-std::exp(x));
+}
+
+// log(exp(x) + exp(y)).
+template <typename Real>
+TAOPD_HOST_DEVICE inline Real LogAddExp(Real x, Real y) {
+  const Real high = x < y ? y : x;
+  const Real low = x < y ? x : y;
+  if (high == NegativeInfinity<Real>()) return low;  // -inf, or the NaN of the two
+  return high + std::log1p(std::exp(low - high));
+}
+
+// log(sum_j exp(x_j)) of num >= 0 numbers; -inf for none.
+template <typename Real>
+TAOPD_HOST_DEVICE inline Real LogSumExp(const Real* x, int32_t num) {
+  Real high = NegativeInfinity<Real>();
+  for (int32_t j = 0; j < num; ++j) {
+    if (std::isnan(x[j])) return x[j];
+    if (x[j] > high) high = x[j];
+  }
+  if (high == NegativeInfinity<Real>()) return high;
+  Real sum = 0;
+  for (int32_t j = 0; j < num; ++j) sum += std::exp(x[j] - high);
+  return high + std::log(sum);
+}
+
+// The tail of a distribution known only by its top-k log-probs, for teachers that cannot send one
+// (vLLM, SGLang): log1mexp of the support's mass, which is held below -epsilon so that the tail
+// stays positive when rounding lifts the mass to 1 (paper, "Numerically Stable Computation of
+// TA-OPD"). *clamped says whether that happened. Where logits are at hand, use the log-sum-exp over
+// the complement.
+template <typename Real>
+TAOPD_HOST_DEVICE inline Real LogTailFromLogMass(Real log_mass, Real epsilon, bool* clamped) {
+  *clamped = log_mass > -epsilon;
+  return Log1mExp(*clamped ? -epsilon : log_mass);
+}
+
+}  // namespace taopd

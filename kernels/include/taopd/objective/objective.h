@@ -1,0 +1,252 @@
+// The objectives: what one response position costs, and its gradient with respect to the logits.
+//
+// Let z be the student's logits, p = softmax(z), S the k support ids, y the sampled token, q the
+// teacher. An objective sees only O(k) numbers (ObjectiveRow) and answers in ONE fixed form
+// (ObjectiveResult):
+//
+//   d loss / d z_v  =  a p(v)  +  sum_j b_j [v = s_j]  +  c [v = y]
+//
+// so a kernel needs a dense scalar, k sparse numbers and one number on the sampled token, whatever
+// the objective. The k numbers are handed out as support_gradient[j] = a p(s_j) + b_j, the whole of
+// the first two terms: b_j alone holds the tail's log-ratio (or q_tail / p_tail, which may be 1e6),
+// which cancels against a p(s_j), and in float32 that cancellation would be the largest error of
+// the gradient.
+//
+// To add an objective: a function in objective_functions.h and a row in TAOPD_OBJECTIVES below. The
+// registry, the dispatch, the configuration, the tests against finite differences and the CUDA
+// build follow from the row. To try one without touching this file, put the function (namespace
+// taopd::objectives) and `#define TAOPD_EXTRA_OBJECTIVES(X) X(kMine, "mine", Mine, kNeedsSupport,
+// "What it is.")` in a header of your own and compile everything with
+// -DTAOPD_EXTRA_OBJECTIVES_HEADER='"that/header.h"';
+// tests/kernels/objective/extra_objective_test.cc does that.
+//
+// A loss may be a linear combination of objectives (ObjectiveTerms): the form above is linear, so a
+// combination costs its terms' O(k) work and nothing over the vocabulary.
+//
+// Everything here is free of state, allocation and framework; any thread, host or device.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+
+#include "taopd/base/host_device.h"
+#include "taopd/objective/objective_functions.h"
+#include "taopd/objective/objective_row.h"
+
+#ifdef TAOPD_EXTRA_OBJECTIVES_HEADER
+#include TAOPD_EXTRA_OBJECTIVES_HEADER
+#else
+#define TAOPD_EXTRA_OBJECTIVES(X)
+#endif
+
+namespace taopd {
+
+// Inputs beyond the student's own numbers. A caller without them must refuse the objective.
+enum ObjectiveNeeds : uint32_t {
+  kNeedsNothing = 0,
+  kNeedsSupport = 1,         // support ids and log q on them, k >= 1
+  kNeedsTeacherTail = 2,     // log_q_tail, or FillTeacherTail's in its place
+  kNeedsTeacherSampled = 4,  // log_q_sampled
+  kReadsBehavior = 8,        // log_behavior_sampled, where the batch is not from the present policy
+  kReadsBeta = 16,           // beta in (0, 1)
+  // The gradient is that of a surrogate with stop-gradients (a score-function estimate): unbiased
+  // over y ~ p, but not the derivative of the loss value for a given y.
+  kScoreFunction = 32,
+  kNeedsFullVocabulary = 64,     // the support is the whole vocabulary: k = V
+  kNeedsTeacherEntropy = 128,    // teacher_entropy
+  kReadsEntropyThreshold = 256,  // entropy_threshold >= 0
+  kReadsMaxRho = 512,            // max_rho >= 0
+  kNoDenseGradient = 1024,       // a is 0 for every row: the gradient has only b_j and c
+};
+
+// X(enumerator, name in configurations, function, needs, what it is and when to use it)
+#define TAOPD_OBJECTIVES(X)                                                                     \
+  X(kTaOpd, "ta_opd", TaOpd, kNeedsSupport | kNeedsTeacherTail,                                 \
+    "Tail-Aware Top-k OPD (paper, Method): reverse KL on the support plus one token that "      \
+    "carries the tail. The default.")                                                           \
+  X(kScTaOpd, "sc_ta_opd", ScTaOpd,                                                             \
+    kNeedsSupport | kNeedsTeacherTail | kNeedsTeacherSampled | kReadsBehavior | kReadsMaxRho |  \
+        kScoreFunction,                                                                         \
+    "Sample-corrected TA-OPD (paper, Discussion): adds the sampled token's estimate of what "   \
+    "TA-OPD leaves out; unbiased for the full reverse KL in value and gradient.")               \
+  X(kFull, "full", Full, kNeedsSupport | kNeedsFullVocabulary,                                  \
+    "Full-vocabulary OPD (paper, Preliminaries): the exact reverse KL. Needs the teacher's "    \
+    "log-prob of every token: for small vocabularies.")                                         \
+  X(kNormalized, "normalized", Normalized, kNeedsSupport | kNoDenseGradient,                    \
+    "Normalized top-k OPD (paper, Compared Methods): reverse KL of both distributions "         \
+    "renormalised on the support. Blind to the tail, which grows; a baseline.")                 \
+  X(kUnnormalized, "unnormalized", Unnormalized, kNeedsSupport,                                 \
+    "Unnormalized top-k OPD (paper, Compared Methods): the support's part of the reverse KL. "  \
+    "Not a divergence and collapses; a baseline.")                                              \
+  X(kMopd, "mopd", Mopd, kNeedsSupport,                                                         \
+    "Generalised KL on the support: unnormalized plus the difference of masses, so that it is " \
+    "a divergence. Gives the tail only the gradient of the normaliser.")                        \
+  X(kEmaPg, "ema_pg", EmaPg, kNeedsSupport | kNeedsTeacherSampled | kScoreFunction,             \
+    "EMA-PG's top-k estimator (paper, Discussion of EMA-PG): unnormalized plus the sampled "    \
+    "token where it is outside of the support. Unbiased on-policy; more variance than "         \
+    "sc_ta_opd.")                                                                               \
+  X(kSampledToken, "sampled_token", SampledToken, kNeedsTeacherSampled | kScoreFunction,        \
+    "Sampled-token OPD, the k1 estimator (paper, Compared Methods) with the score-function "    \
+    "gradient. Needs no top-k from the teacher; high variance.")                                \
+  X(kSampledTokenK2, "sampled_token_k2", SampledTokenK2, kNeedsTeacherSampled,                  \
+    "Half of the squared log-ratio of the sampled token (Schulman's k2): never negative, and "  \
+    "in gradient the same as sampled_token.")                                                   \
+  X(kSampledTokenK3, "sampled_token_k3", SampledTokenK3, kNeedsTeacherSampled,                  \
+    "q/p - 1 - log q/p of the sampled token (Schulman's k3), differentiated as it stands, as "  \
+    "GRPO does: never negative, low variance; its expected gradient is that of the forward "    \
+    "KL.")                                                                                      \
+  X(kVopd, "vopd", Vopd, kNeedsSupport | kNeedsTeacherSampled | kScoreFunction,                 \
+    "sampled_token with the normalized loss as baseline (no gradient through it): less "        \
+    "variance where the support holds most of the mass.")                                       \
+  X(kForwardKl, "forward_kl", ForwardKl, kNeedsSupport | kNoDenseGradient,                      \
+    "Forward KL of both distributions renormalised on the support: covers the teacher's "       \
+    "modes; blind to the tail.")                                                                \
+  X(kEntropyAware, "entropy_aware", EntropyAware,                                               \
+    kNeedsSupport | kNeedsTeacherSampled | kNeedsTeacherEntropy | kReadsEntropyThreshold |      \
+        kScoreFunction,                                                                         \
+    "Entropy-aware OPD (Jin et al. 2026, arXiv:2603.07079; paper, Related Work): "              \
+    "sampled_token, plus forward_kl where the teacher's entropy is above entropy_threshold: "   \
+    "keeps diversity where several continuations are good.")                                    \
+  X(kForwardKlTail, "forward_kl_tail", ForwardKlTail, kNeedsSupport | kNeedsTeacherTail,        \
+    "Forward KL on the support plus the tail token; with k = V the classic distillation loss.") \
+  X(kJsd, "jsd", Jsd, kNeedsSupport | kNeedsTeacherTail | kReadsBeta,                           \
+    "Generalised Jensen-Shannon divergence with the tail token, weights beta for the teacher "  \
+    "(GKD, Agarwal et al. 2024): bounded, towards forward KL for small beta, reverse for "      \
+    "large.")                                                                                   \
+  X(kCrossEntropy, "cross_entropy", CrossEntropy, kNeedsNothing,                                \
+    "-log p(y): supervised fine-tuning on given responses; needs no teacher.")                  \
+  TAOPD_EXTRA_OBJECTIVES(X)
+
+enum class ObjectiveKind : int32_t {
+#define TAOPD_ENUMERATOR(kind, name, function, needs, summary) kind,
+  TAOPD_OBJECTIVES(TAOPD_ENUMERATOR)
+#undef TAOPD_ENUMERATOR
+};
+
+// Which objective, with its parameters. Trivially copyable: passed by value into kernels.
+struct Objective : ObjectiveParameters {
+  ObjectiveKind kind = ObjectiveKind::kTaOpd;
+};
+
+struct ObjectiveTerm {
+  Objective objective;
+  double weight = 1;
+};
+
+// sum_i weight_i objective_i; one objective is a combination of one. Trivially copyable: passed by
+// value into kernels.
+struct ObjectiveTerms {
+  ObjectiveTerms() = default;                   // ta_opd
+  ObjectiveTerms(const Objective& objective) {  // NOLINT: an objective is a combination of one
+    term[0].objective = objective;
+  }
+
+  int32_t num_terms = 1;  // 1..kMaxObjectiveTerms
+  ObjectiveTerm term[kMaxObjectiveTerms];
+};
+static_assert(std::is_trivially_copyable_v<ObjectiveTerms>);
+
+struct ObjectiveInfo {
+  std::string_view name;
+  ObjectiveKind kind;
+  uint32_t needs;  // ObjectiveNeeds, or-ed
+  std::string_view summary;
+};
+
+inline constexpr std::array kObjectives = {
+#define TAOPD_INFO(kind, name, function, needs, summary) \
+  ObjectiveInfo{name, ObjectiveKind::kind, needs, summary},
+    TAOPD_OBJECTIVES(TAOPD_INFO)
+#undef TAOPD_INFO
+};
+
+// All objectives in the order of their kinds, for help texts, tests and configuration checks.
+constexpr const std::array<ObjectiveInfo, kObjectives.size()>& AllObjectives() {
+  return kObjectives;
+}
+
+constexpr const ObjectiveInfo& InfoOf(const Objective& objective) {
+  return kObjectives[static_cast<std::size_t>(objective.kind)];
+}
+
+// All that the terms need, or-ed.
+constexpr uint32_t NeedsOf(const ObjectiveTerms& terms) {
+  uint32_t needs = kNeedsNothing;
+  for (int32_t i = 0; i < terms.num_terms; ++i) needs |= InfoOf(terms.term[i].objective).needs;
+  return needs;
+}
+
+// Whether a may be other than 0 for some row. Where it is not, the gradient needs no product with
+// the whole vocabulary.
+constexpr bool HasDenseGradient(const ObjectiveTerms& terms) {
+  for (int32_t i = 0; i < terms.num_terms; ++i) {
+    if (!(InfoOf(terms.term[i].objective).needs & kNoDenseGradient)) return true;
+  }
+  return false;
+}
+
+// The objective of that name with default parameters; nullopt where there is none.
+constexpr std::optional<Objective> FindObjective(std::string_view name) {
+  for (const ObjectiveInfo& info : kObjectives) {
+    if (info.name != name) continue;
+    Objective objective;
+    objective.kind = info.kind;
+    return objective;
+  }
+  return std::nullopt;
+}
+
+// The loss and its gradient for one row. REQUIRES: what InfoOf(objective).needs names is in the
+// row. All results are finite for log-probabilities that are <= 0 or -inf; see kLogProbFloor for
+// zero mass.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void EvaluateObjective(const Objective& objective,
+                                                const ObjectiveRow<Real>& row,
+                                                ObjectiveResult<Real>* result) {
+  result->num_limited = 0;
+  result->num_truncated = 0;
+  switch (objective.kind) {
+#define TAOPD_CASE(kind, name, function, needs, summary) \
+  case ObjectiveKind::kind:                              \
+    return objectives::function(row, objective, result);
+    TAOPD_OBJECTIVES(TAOPD_CASE)
+#undef TAOPD_CASE
+  }
+}
+
+// The loss and gradient of a combination for one row: sums of the terms' loss, a, c and
+// support_gradient, and term_loss. scratch[k] is the caller's; not read and may be null when
+// num_terms is 1. REQUIRES: what NeedsOf(terms) names is in the row.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void EvaluateObjectives(const ObjectiveTerms& terms,
+                                                 const ObjectiveRow<Real>& row, Real* scratch,
+                                                 ObjectiveResult<Real>* result) {
+  EvaluateObjective(terms.term[0].objective, row, result);
+  const Real first_weight = static_cast<Real>(terms.term[0].weight);
+  if (first_weight != 1) {
+    result->loss *= first_weight;
+    result->a *= first_weight;
+    result->c *= first_weight;
+    for (int32_t j = 0; j < row.k; ++j) result->support_gradient[j] *= first_weight;
+  }
+  result->term_loss[0] = result->loss;
+  for (int32_t i = 1; i < kMaxObjectiveTerms; ++i) result->term_loss[i] = 0;
+  for (int32_t i = 1; i < terms.num_terms; ++i) {
+    const Real weight = static_cast<Real>(terms.term[i].weight);
+    ObjectiveResult<Real> term;
+    term.support_gradient = scratch;
+    EvaluateObjective(terms.term[i].objective, row, &term);
+    result->term_loss[i] = weight * term.loss;
+    result->loss += weight * term.loss;
+    result->a += weight * term.a;
+    result->c += weight * term.c;
+    for (int32_t j = 0; j < row.k; ++j) result->support_gradient[j] += weight * scratch[j];
+    result->num_limited += term.num_limited;
+    result->num_truncated += term.num_truncated;
+  }
+}
+
+}  // namespace taopd

@@ -1,0 +1,349 @@
+// The objectives themselves, one function each; objective.h holds the contract and the registry.
+//
+// Notation: r_j = log p(s_j)/q(s_j), T = log p_tail/q_tail, m = sum_j p(s_j), bars: renormalised on
+// S, g_j = support_gradient[j]. A sum over S+ is over the support and the tail token.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "taopd/base/host_device.h"
+#include "taopd/objective/log_math.h"
+#include "taopd/objective/objective_row.h"
+
+namespace taopd::objectives {
+
+// g_j = a p_j: objectives that treat the support like the rest of the vocabulary.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void FillDense(const ObjectiveRow<Real>& row, ObjectiveResult<Real>* out) {
+  for (int32_t j = 0; j < row.k; ++j) out->support_gradient[j] = out->a * std::exp(row.log_p[j]);
+}
+
+// Score-function gradient: advantage * d log p(y), i.e. a = -advantage, c = advantage.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void FillScore(const ObjectiveRow<Real>& row, Real advantage,
+                                        ObjectiveResult<Real>* out) {
+  out->a = -advantage;
+  out->c = advantage;
+  FillDense(row, out);
+}
+
+// sum_j p_j r_j over the support; leaves r_j in support_gradient.
+template <typename Real>
+TAOPD_HOST_DEVICE inline Real SupportReverseKl(const ObjectiveRow<Real>& row,
+                                               ObjectiveResult<Real>* out) {
+  Real sum = 0;
+  for (int32_t j = 0; j < row.k; ++j) {
+    const Real r = WeightedLogRatio(row.log_p[j], row.log_q[j], &out->num_limited);
+    out->support_gradient[j] = r;
+    sum += std::exp(row.log_p[j]) * r;
+  }
+  return sum;
+}
+
+// g_j = p_j (r_j - shift), for the r_j that SupportReverseKl left there.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void FinishReverseKl(const ObjectiveRow<Real>& row, Real shift,
+                                              ObjectiveResult<Real>* out) {
+  for (int32_t j = 0; j < row.k; ++j) {
+    out->support_gradient[j] = std::exp(row.log_p[j]) * (out->support_gradient[j] - shift);
+  }
+}
+
+// The paper's eq. (lma) and proposition (ta). T = 0 where the student's tail is empty: it then
+// multiplies only zeros.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void TaOpdCorrected(const ObjectiveRow<Real>& row, bool corrected,
+                                             double max_rho, ObjectiveResult<Real>* out) {
+  const Real tail_ratio = WeightedLogRatio(row.log_p_tail, row.log_q_tail, &out->num_limited);
+  const Real ta = SupportReverseKl(row, out) + std::exp(row.log_p_tail) * tail_ratio;
+  Real correction = 0;
+  if (corrected && !row.sampled_in_support) {
+    Real rho = row.log_p_sampled == NegativeInfinity<Real>()
+                   ? Real(0)
+                   : LimitedExp(row.log_p_sampled - row.log_behavior_sampled, &out->num_limited);
+    if (max_rho > 0 && rho > Real(max_rho)) {
+      rho = Real(max_rho);
+      ++out->num_truncated;
+    }
+    correction = rho * (SampledLogRatio(row, &out->num_limited) - tail_ratio);
+  }
+  out->loss = ta + correction;
+  out->a = tail_ratio - ta - correction;
+  out->c = correction;
+  FinishReverseKl(row, ta + correction, out);
+}
+
+// loss = sum over S+ of p log p/q;  a = T - loss;  g_j = p_j (r_j - loss)
+template <typename Real>
+TAOPD_HOST_DEVICE inline void TaOpd(const ObjectiveRow<Real>& row,
+                                    const ObjectiveParameters& /*parameters*/,
+                                    ObjectiveResult<Real>* out) {
+  TaOpdCorrected(row, false, 0, out);
+}
+
+// The paper's eq. (lmas): ta_opd + A with A = rho [y not in S] (log p(y)/q(y) - T), whose gradient
+// is A d log p(y). rho = p(y)/p_behavior(y) is 1 on-policy and not clipped unless max_rho asks for
+// it.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void ScTaOpd(const ObjectiveRow<Real>& row,
+                                      const ObjectiveParameters& parameters,
+                                      ObjectiveResult<Real>* out) {
+  TaOpdCorrected(row, true, parameters.max_rho, out);
+}
+
+// The full-vocabulary reverse KL: REQUIRES k = V. loss = sum_j p_j r_j;  g_j = p_j (r_j - loss); no
+// token is outside of the support.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void Full(const ObjectiveRow<Real>& row,
+                                   const ObjectiveParameters& /*parameters*/,
+                                   ObjectiveResult<Real>* out) {
+  out->loss = SupportReverseKl(row, out);
+  out->a = 0;
+  out->c = 0;
+  FinishReverseKl(row, out->loss, out);
+}
+
+// loss = sum_j pbar_j rbar_j;  a = 0;  g_j = pbar_j (rbar_j - loss). From the log-probs directly:
+// pbar is well defined for a support of any mass. A teacher with no mass on the whole support is
+// read as the floor on each id.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void Normalized(const ObjectiveRow<Real>& row,
+                                         const ObjectiveParameters& /*parameters*/,
+                                         ObjectiveResult<Real>* out) {
+  const Real log_mass_p = LogSumExp(row.log_p, row.k);
+  const Real log_mass_q = LogSumExp(row.log_q, row.k);
+  const bool no_p = log_mass_p == NegativeInfinity<Real>();
+  const bool no_q = log_mass_q == NegativeInfinity<Real>();
+  out->loss = 0;
+  out->a = 0;
+  out->c = 0;
+  for (int32_t j = 0; j < row.k; ++j) {
+    const Real log_p = no_p ? row.log_p[j] : row.log_p[j] - log_mass_p;
+    const Real log_q = no_q ? row.log_q[j] : row.log_q[j] - log_mass_q;
+    const Real r = WeightedLogRatio(log_p, log_q, &out->num_limited);
+    out->support_gradient[j] = r;
+    out->loss += std::exp(log_p) * r;
+  }
+  for (int32_t j = 0; j < row.k; ++j) {
+    const Real p = no_p ? Real(0) : std::exp(row.log_p[j] - log_mass_p);
+    out->support_gradient[j] = p * (out->support_gradient[j] - out->loss);
+  }
+}
+
+// loss = sum_j p_j r_j;  a = -(loss + m);  g_j = p_j (r_j + 1 - loss - m)
+template <typename Real>
+TAOPD_HOST_DEVICE inline void Unnormalized(const ObjectiveRow<Real>& row,
+                                           const ObjectiveParameters& /*parameters*/,
+                                           ObjectiveResult<Real>* out) {
+  out->loss = SupportReverseKl(row, out);
+  Real mass = 0;
+  for (int32_t j = 0; j < row.k; ++j) mass += std::exp(row.log_p[j]);
+  out->a = -(out->loss + mass);
+  out->c = 0;
+  FinishReverseKl(row, out->loss + mass - 1, out);
+}
+
+// loss = sum_j (p_j r_j + q_j - p_j), every term >= 0;  a = -sum_j p_j r_j;  g_j = p_j (r_j + a)
+template <typename Real>
+TAOPD_HOST_DEVICE inline void Mopd(const ObjectiveRow<Real>& row,
+                                   const ObjectiveParameters& /*parameters*/,
+                                   ObjectiveResult<Real>* out) {
+  const Real reverse_kl = SupportReverseKl(row, out);
+  out->loss = reverse_kl;
+  for (int32_t j = 0; j < row.k; ++j) out->loss += std::exp(row.log_q[j]) - std::exp(row.log_p[j]);
+  out->a = -reverse_kl;
+  out->c = 0;
+  FinishReverseKl(row, reverse_kl, out);
+}
+
+// The paper's eq. (ema): loss = sum_j p_j r_j + A', A' = [y not in S] log p(y)/q(y); stop-gradient
+// on every log-ratio, so a = -loss, g_j = p_j (r_j - loss), c = A'. As published, without rho: for
+// batches from the present policy.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void EmaPg(const ObjectiveRow<Real>& row,
+                                    const ObjectiveParameters& /*parameters*/,
+                                    ObjectiveResult<Real>* out) {
+  const Real reverse_kl = SupportReverseKl(row, out);
+  out->c = row.sampled_in_support ? Real(0) : SampledLogRatio(row, &out->num_limited);
+  out->loss = reverse_kl + out->c;
+  out->a = -out->loss;
+  FinishReverseKl(row, out->loss, out);
+}
+
+// k1: loss = log p(y)/q(y), gradient loss * d log p(y).
+template <typename Real>
+TAOPD_HOST_DEVICE inline void SampledToken(const ObjectiveRow<Real>& row,
+                                           const ObjectiveParameters& /*parameters*/,
+                                           ObjectiveResult<Real>* out) {
+  out->loss = SampledLogRatio(row, &out->num_limited);
+  FillScore(row, out->loss, out);
+}
+
+// k2: loss = (log p(y)/q(y))^2 / 2.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void SampledTokenK2(const ObjectiveRow<Real>& row,
+                                             const ObjectiveParameters& /*parameters*/,
+                                             ObjectiveResult<Real>* out) {
+  const Real r = SampledLogRatio(row, &out->num_limited);
+  out->loss = r * r / 2;
+  FillScore(row, r, out);
+}
+
+// k3: loss = q(y)/p(y) - 1 + log p(y)/q(y), gradient (1 - q(y)/p(y)) d log p(y). Beyond
+// kMaxLogWeight the ratio is held, and the log-ratio with it, so that the loss stays >= 0.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void SampledTokenK3(const ObjectiveRow<Real>& row,
+                                             const ObjectiveParameters& /*parameters*/,
+                                             ObjectiveResult<Real>* out) {
+  Real minus_r = -SampledLogRatio(row, &out->num_limited);
+  if (minus_r > Real(kMaxLogWeight)) {
+    ++out->num_limited;
+    minus_r = Real(kMaxLogWeight);
+  }
+  const Real ratio_minus_one = std::expm1(minus_r);
+  out->loss = ratio_minus_one - minus_r;
+  FillScore(row, -ratio_minus_one, out);
+}
+
+// loss = log p(y)/q(y), gradient (loss - baseline) d log p(y) with the normalized loss as baseline.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void Vopd(const ObjectiveRow<Real>& row,
+                                   const ObjectiveParameters& parameters,
+                                   ObjectiveResult<Real>* out) {
+  Normalized(row, parameters, out);
+  const Real baseline = out->loss;
+  out->loss = SampledLogRatio(row, &out->num_limited);
+  FillScore(row, out->loss - baseline, out);
+}
+
+// log q/p where q weighs the term; log p is read with the floor, because a student without mass
+// where the teacher has some makes a forward KL +inf.
+template <typename Real>
+TAOPD_HOST_DEVICE inline Real ForwardTerm(Real log_q, Real log_p, int32_t* num_limited) {
+  if (log_q == NegativeInfinity<Real>()) return 0;
+  if (log_p == NegativeInfinity<Real>()) log_p = FlooredLogProb(log_p, num_limited);
+  return std::exp(log_q) * (log_q - log_p);
+}
+
+// loss = sum_j qbar_j log qbar_j/pbar_j;  a = 0;  g_j = pbar_j - qbar_j. Zero where either
+// distribution has no mass on the support.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void ForwardKl(const ObjectiveRow<Real>& row,
+                                        const ObjectiveParameters& /*parameters*/,
+                                        ObjectiveResult<Real>* out) {
+  const Real log_mass_p = LogSumExp(row.log_p, row.k);
+  const Real log_mass_q = LogSumExp(row.log_q, row.k);
+  const bool defined =
+      !(log_mass_p == NegativeInfinity<Real>() || log_mass_q == NegativeInfinity<Real>());
+  if (!defined) ++out->num_limited;
+  out->loss = 0;
+  out->a = 0;
+  out->c = 0;
+  for (int32_t j = 0; j < row.k; ++j) {
+    out->support_gradient[j] = 0;
+    if (!defined) continue;
+    const Real log_p = row.log_p[j] - log_mass_p;
+    const Real log_q = row.log_q[j] - log_mass_q;
+    out->loss += ForwardTerm(log_q, log_p, &out->num_limited);
+    out->support_gradient[j] = std::exp(log_p) - std::exp(log_q);
+  }
+}
+
+// sampled_token plus, where the teacher's entropy is above the threshold, forward_kl. The two
+// gradients add: forward_kl has a = c = 0.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void EntropyAware(const ObjectiveRow<Real>& row,
+                                           const ObjectiveParameters& parameters,
+                                           ObjectiveResult<Real>* out) {
+  const Real r = SampledLogRatio(row, &out->num_limited);
+  if (row.teacher_entropy <= Real(parameters.entropy_threshold)) {
+    out->loss = r;
+    FillScore(row, r, out);
+    return;
+  }
+  ForwardKl(row, parameters, out);
+  out->loss += r;
+  if (std::isnan(row.teacher_entropy)) out->loss = row.teacher_entropy;
+  out->a = -r;
+  out->c = r;
+  for (int32_t j = 0; j < row.k; ++j) out->support_gradient[j] -= r * std::exp(row.log_p[j]);
+}
+
+// loss = sum over S+ of q log q/p;  a = Q - q_tail/p_tail;  g_j = Q p_j - q_j, where Q = sum over
+// S+ of q is 1 up to the rounding of what the teacher sent. a = 0 where the student has no tail (k
+// = V): it then multiplies only zeros.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void ForwardKlTail(const ObjectiveRow<Real>& row,
+                                            const ObjectiveParameters& /*parameters*/,
+                                            ObjectiveResult<Real>* out) {
+  out->loss = ForwardTerm(row.log_q_tail, row.log_p_tail, &out->num_limited);
+  out->c = 0;
+  Real teacher_mass = std::exp(row.log_q_tail);
+  for (int32_t j = 0; j < row.k; ++j) {
+    out->loss += ForwardTerm(row.log_q[j], row.log_p[j], &out->num_limited);
+    teacher_mass += std::exp(row.log_q[j]);
+  }
+  for (int32_t j = 0; j < row.k; ++j) {
+    out->support_gradient[j] = teacher_mass * std::exp(row.log_p[j]) - std::exp(row.log_q[j]);
+  }
+  out->a = 0;
+  if (row.log_p_tail == NegativeInfinity<Real>()) return;
+  Real log_ratio = row.log_q_tail - row.log_p_tail;
+  if (log_ratio > Real(kMaxLogTailRatio)) {
+    ++out->num_limited;
+    log_ratio = Real(kMaxLogTailRatio);
+  }
+  out->a = (teacher_mass - 1) - std::expm1(log_ratio);
+}
+
+// One outcome of the Jensen-Shannon divergence: with M = beta q + (1 - beta) p,
+// *term = beta q log q/M + (1 - beta) p log p/M; returns log p/M (0 for p = 0).
+template <typename Real>
+TAOPD_HOST_DEVICE inline Real JsdOutcome(Real log_p, Real log_q, Real beta, Real* term) {
+  *term = 0;
+  const Real log_m = LogAddExp(std::log(beta) + log_q, std::log1p(-beta) + log_p);
+  if (log_q != NegativeInfinity<Real>()) *term += beta * std::exp(log_q) * (log_q - log_m);
+  if (log_p == NegativeInfinity<Real>()) return 0;
+  *term += (1 - beta) * std::exp(log_p) * (log_p - log_m);
+  return log_p - log_m;
+}
+
+// With u = log p/M and U = sum over S+ of p u:  a = (1 - beta)(u_tail - U),  g_j = (1 - beta) p_j
+// (u_j - U). The divergence is bounded, so zeros of q need no floor.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void Jsd(const ObjectiveRow<Real>& row,
+                                  const ObjectiveParameters& parameters,
+                                  ObjectiveResult<Real>* out) {
+  const Real beta = static_cast<Real>(parameters.beta);
+  Real term = 0;
+  const Real u_tail = JsdOutcome(row.log_p_tail, row.log_q_tail, beta, &term);
+  out->loss = term;
+  Real mean_u = std::exp(row.log_p_tail) * u_tail;
+  for (int32_t j = 0; j < row.k; ++j) {
+    const Real u = JsdOutcome(row.log_p[j], row.log_q[j], beta, &term);
+    out->loss += term;
+    out->support_gradient[j] = u;
+    mean_u += std::exp(row.log_p[j]) * u;
+  }
+  out->a = (1 - beta) * (u_tail - mean_u);
+  out->c = 0;
+  for (int32_t j = 0; j < row.k; ++j) {
+    out->support_gradient[j] =
+        (1 - beta) * std::exp(row.log_p[j]) * (out->support_gradient[j] - mean_u);
+  }
+}
+
+// loss = -log p(y);  a = 1;  c = -1. Finite log-probs are not floored here: the loss is p's alone.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void CrossEntropy(const ObjectiveRow<Real>& row,
+                                           const ObjectiveParameters& /*parameters*/,
+                                           ObjectiveResult<Real>* out) {
+  const bool no_mass = row.log_p_sampled == NegativeInfinity<Real>();
+  out->loss = -(no_mass ? FlooredLogProb(row.log_p_sampled, &out->num_limited) : row.log_p_sampled);
+  out->a = 1;
+  out->c = -1;
+  FillDense(row, out);
+}
+
+}  // namespace taopd::objectives

@@ -1,0 +1,131 @@
+// What a row of the student's head reports beside its loss, from numbers that the loss needs
+// anyway. The same source for the CPU and CUDA row kernels.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include "taopd/base/host_device.h"
+#include "taopd/objective/log_math.h"
+#include "taopd/objective/objective_row.h"
+
+namespace taopd {
+
+// Columns of a row's metrics. A column whose input the caller does not have (no teacher, no
+// support) is NaN.
+enum HeadMetric : int {
+  kStudentTail,      // probability outside of the support under the student
+  kTeacherTail,      // the same under the teacher
+  kStudentEntropy,   // nats, full vocabulary
+  kSampledLogProb,   // log p(y)
+  kSampledLogRatio,  // log p(y) - log q(y)
+  kSampledOutside,   // 1 when y is not in the support
+  kNumLimited,       // log-probs and weights held at a limit of taopd/objective/objective_row.h
+  kStudentMass,      // probability of the support under the student
+  kTeacherMass,      // the same under the teacher
+  kTailWasDerived,   // 1 when the teacher sent no tail and it was made from its mass
+  kTailWasClamped,   // 1 when that mass was held below 1 by the clamp of the paper's listing
+  kRhoTruncated,     // importance ratios held at max_rho
+  // Cov(pbar, log pbar) - Cov(pbar, log qbar) under pbar: above zero a step of the normalized
+  // objective makes the student's tail grow (paper, proposition tail_prob_increase).
+  kTailGrowth,
+  // HeadOptions::top_k_metrics only, otherwise NaN: how many tokens of the support are also among
+  // the student's k most probable, and the mean of q (log p - log q) over those (0 for none; the
+  // paper's code calls it the overlap tokens' advantage).
+  kTopKOverlap,
+  kTopKOverlapAdvantage,
+  kTermLoss,  // kMaxObjectiveTerms columns: each term's weighted loss, 0 for unused terms
+  kNumHeadMetrics = kTermLoss + kMaxObjectiveTerms,
+};
+
+// Names of the columns before kTermLoss, for files and messages.
+inline constexpr std::array<std::string_view, kTermLoss> kHeadMetricNames = {
+    "student_tail",     "teacher_tail",      "student_entropy",
+    "sampled_log_prob", "sampled_log_ratio", "sampled_outside",
+    "num_limited",      "student_mass",      "teacher_mass",
+    "tail_was_derived", "tail_was_clamped",  "rho_truncated",
+    "tail_growth",      "top_k_overlap",     "top_k_overlap_advantage",
+};
+
+// Cov_{v ~ pbar}(pbar(v), log pbar(v) - log qbar(v)), bars: renormalised on the support. q = 0 is
+// read at kLogProbFloor. 0 when the student has no mass on the support.
+template <typename Real>
+TAOPD_HOST_DEVICE inline Real TailGrowthCovariance(const ObjectiveRow<Real>& row) {
+  const Real log_mass = LogSumExp(row.log_p, row.k);
+  if (log_mass == NegativeInfinity<Real>()) return 0;
+  Real mean_p = 0;
+  Real mean_r = 0;
+  for (int32_t j = 0; j < row.k; ++j) {
+    const Real p = std::exp(row.log_p[j] - log_mass);
+    int32_t ignored = 0;
+    mean_p += p * p;
+    mean_r += p * objectives::WeightedLogRatio(row.log_p[j], row.log_q[j], &ignored);
+  }
+  Real covariance = 0;
+  for (int32_t j = 0; j < row.k; ++j) {
+    const Real p = std::exp(row.log_p[j] - log_mass);
+    int32_t ignored = 0;
+    const Real r = objectives::WeightedLogRatio(row.log_p[j], row.log_q[j], &ignored);
+    covariance += p * (p - mean_p) * (r - mean_r);
+  }
+  return covariance;
+}
+
+// Mean of q (log p - log q) over the support's tokens with in_student_top_k[j] != 0; 0 for none.
+// The paper's code hands in the log-probs of its loss: bars for normalized, p and q otherwise.
+template <typename Real>
+TAOPD_HOST_DEVICE inline Real OverlapAdvantage(const Real* log_p, const Real* log_q, int32_t k,
+                                               const uint8_t* in_student_top_k) {
+  Real sum = 0;
+  int32_t num = 0;
+  for (int32_t j = 0; j < k; ++j) {
+    if (!in_student_top_k[j]) continue;
+    ++num;
+    if (log_q[j] == NegativeInfinity<Real>()) continue;  // 0 log 0 = 0
+    int32_t ignored = 0;
+    const Real p = log_p[j] == NegativeInfinity<Real>()
+                       ? objectives::FlooredLogProb(log_p[j], &ignored)
+                       : log_p[j];
+    sum += std::exp(log_q[j]) * (p - log_q[j]);
+  }
+  return num == 0 ? Real(0) : sum / static_cast<Real>(num);
+}
+
+// Writes all columns but the two of the top-k overlap, which become NaN. Metric: float or double.
+template <typename Real, typename Metric>
+TAOPD_HOST_DEVICE inline void WriteRowMetrics(const ObjectiveRow<Real>& row,
+                                              const ObjectiveResult<Real>& result,
+                                              Real student_entropy, TeacherTail teacher_tail,
+                                              Metric* metrics) {
+  constexpr Metric kNan = std::numeric_limits<Metric>::quiet_NaN();
+  const bool has_teacher = row.k > 0 && row.log_q != nullptr;
+  Real student_mass = 0;
+  Real teacher_mass = 0;
+  for (int32_t j = 0; j < row.k; ++j) {
+    student_mass += std::exp(row.log_p[j]);
+    if (has_teacher) teacher_mass += std::exp(row.log_q[j]);
+  }
+  metrics[kStudentTail] = static_cast<Metric>(std::exp(row.log_p_tail));
+  metrics[kTeacherTail] = static_cast<Metric>(std::exp(row.log_q_tail));
+  metrics[kStudentEntropy] = static_cast<Metric>(student_entropy);
+  metrics[kSampledLogProb] = static_cast<Metric>(row.log_p_sampled);
+  metrics[kSampledLogRatio] = static_cast<Metric>(row.log_p_sampled - row.log_q_sampled);
+  metrics[kSampledOutside] = row.sampled_in_support ? Metric(0) : Metric(1);
+  metrics[kNumLimited] = static_cast<Metric>(result.num_limited);
+  metrics[kStudentMass] = static_cast<Metric>(student_mass);
+  metrics[kTeacherMass] = has_teacher ? static_cast<Metric>(teacher_mass) : kNan;
+  metrics[kTailWasDerived] = teacher_tail == kTailGiven ? Metric(0) : Metric(1);
+  metrics[kTailWasClamped] = teacher_tail == kTailClamped ? Metric(1) : Metric(0);
+  metrics[kRhoTruncated] = static_cast<Metric>(result.num_truncated);
+  metrics[kTailGrowth] = has_teacher ? static_cast<Metric>(TailGrowthCovariance(row)) : kNan;
+  metrics[kTopKOverlap] = kNan;
+  metrics[kTopKOverlapAdvantage] = kNan;
+  for (int32_t i = 0; i < kMaxObjectiveTerms; ++i) {
+    metrics[kTermLoss + i] = static_cast<Metric>(result.term_loss[i]);
+  }
+}
+
+}  // namespace taopd

@@ -1,0 +1,178 @@
+#include "kernels/torch/head/cuda_heads.h"
+
+#include <ATen/cuda/CUDAContextLight.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <algorithm>
+
+#include "kernels/torch/head/head_target_pointers.h"
+#include "taopd/head/fused_head.h"
+
+namespace taopd {
+namespace {
+
+// Rows of a matrix with adjacent elements; other layouts are copied.
+at::Tensor WithAdjacentColumns(const at::Tensor& matrix) {
+  const bool usable = matrix.stride(1) == 1 && matrix.stride(0) >= matrix.size(1);
+  return usable ? matrix : matrix.contiguous();
+}
+
+DataType TypeOf(const at::Tensor& tensor) {
+  // Anything else would be read as float32: beyond its end.
+  TORCH_CHECK(tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kFloat,
+              "hidden is ", tensor.scalar_type(), ", must be float32 or bfloat16 here");
+  return tensor.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
+}
+
+template <typename T>
+T* MutableOrNull(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.numel() > 0 ? tensor.mutable_data_ptr<T>() : nullptr;
+}
+
+// The two matrices of a problem of either head.
+template <typename Problem>
+void SetMatrices(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH, Problem* problem) {
+  problem->dtype = TypeOf(hidden_NH);
+  problem->num_rows = hidden_NH.size(0);
+  problem->hidden_size = hidden_NH.size(1);
+  problem->vocabulary_size = lm_head_VH.size(0);
+  problem->hidden_NH = hidden_NH.const_data_ptr();
+  problem->hidden_stride = std::max(hidden_NH.stride(0), problem->hidden_size);
+  problem->lm_head_VH = lm_head_VH.const_data_ptr();
+  problem->lm_head_stride = std::max(lm_head_VH.stride(0), problem->hidden_size);
+}
+
+DeviceContext ContextOf(const at::Tensor& workspace) {
+  DeviceContext context;
+  context.stream = at::cuda::getCurrentCUDAStream().stream();
+  context.cublaslt = at::cuda::getCurrentCUDABlasLtHandle();
+  context.workspace = workspace.mutable_data_ptr();
+  context.workspace_bytes = workspace.numel();
+  return context;
+}
+
+void CheckErrors(int32_t errors, int64_t vocabulary_size) {
+  TORCH_CHECK(!(errors & kHeadSupportIdOutOfRange),
+              "support_ids holds ids outside of the vocabulary [0, ", vocabulary_size, ")");
+  TORCH_CHECK(!(errors & kHeadSampledIdOutOfRange),
+              "sampled_ids holds ids outside of the vocabulary [0, ", vocabulary_size, ")");
+  TORCH_CHECK(!(errors & kHeadDuplicateSupportId), "support_ids holds an id twice in one row");
+  TORCH_CHECK(!(errors & kHeadIdBehindPadding),
+              "support_ids holds an id behind padding (-1) in one row");
+  TORCH_CHECK(!(errors & kHeadEmptySupport),
+              "support_ids has k = 0 in one row; the objective needs a support");
+  TORCH_CHECK(!(errors & kHeadIncompleteSupport),
+              "support_ids is not the whole vocabulary in one row; objective full needs it");
+}
+
+}  // namespace
+
+HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
+                           const HeadTargets& targets, const HeadOptions& options,
+                           at::Tensor d_lm_head_VH) {
+  const c10::cuda::CUDAGuard guard(hidden.device());
+  const at::Tensor hidden_NH = WithAdjacentColumns(hidden);
+  const at::Tensor lm_head_VH = WithAdjacentColumns(lm_head);
+  TORCH_CHECK(!d_lm_head_VH.defined() || d_lm_head_VH.is_contiguous(), "d_lm_head has strides ",
+              d_lm_head_VH.strides(), ", must be contiguous");
+  FusedHeadProblem problem;
+  SetMatrices(hidden_NH, lm_head_VH, &problem);
+  SetTargetPointers(targets, &problem);
+  problem.objective = options.objective;
+  problem.temperature = options.temperature;
+  problem.top_k_metrics = options.top_k_metrics;
+
+  const at::TensorOptions floats = hidden_NH.options().dtype(at::kFloat);
+  HeadOutput output;
+  output.loss_N = at::empty({problem.num_rows}, floats);
+  output.d_hidden_NH = at::empty(hidden_NH.sizes(), hidden_NH.options());
+  const at::Tensor metrics_NM = at::empty({problem.num_rows, kNumHeadMetrics}, floats);
+  const at::Tensor errors = at::zeros({1}, floats.dtype(at::kInt));
+  FusedHeadResult result;
+  result.loss_N = MutableOrNull<float>(output.loss_N);
+  result.metrics_NM = MutableOrNull<float>(metrics_NM);
+  result.d_hidden_NH = output.d_hidden_NH.mutable_data_ptr();
+  if (d_lm_head_VH.defined()) result.d_lm_head_VH = d_lm_head_VH.mutable_data_ptr<float>();
+  result.errors = errors.mutable_data_ptr<int32_t>();
+
+  const FusedHeadPlan plan = PlanFusedHead(problem, options.workspace_bytes);
+  const at::Tensor workspace = at::empty({plan.bytes}, floats.dtype(at::kByte));
+  const std::string wrong = FusedHead(problem, result, ContextOf(workspace));
+  TORCH_CHECK(wrong.empty(), wrong);
+  CheckErrors(errors.item<int32_t>(), problem.vocabulary_size);
+  output.metrics_NM = metrics_NM.to(at::kCPU);
+  return output;
+}
+
+void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
+                         const at::Tensor& sampled_N, const at::Tensor& candidates_NM,
+                         const ScoringOptions& options, ScoringOutput* output) {
+  const c10::cuda::CUDAGuard guard(hidden.device());
+  const at::Tensor hidden_NH = WithAdjacentColumns(hidden);
+  const at::Tensor lm_head_VH = WithAdjacentColumns(lm_head);
+  // The tensors of *output on the device.
+  const auto on_device = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? at::empty(tensor.sizes(), tensor.options().device(hidden.device()))
+                            : tensor;
+  };
+  const auto inputs_on_device = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.to(hidden.device()) : tensor;
+  };
+  ScoringOutput device;
+  device.ids_Nk = on_device(output->ids_Nk);
+  device.log_probs_Nk = on_device(output->log_probs_Nk);
+  device.log_tail_N = on_device(output->log_tail_N);
+  device.log_support_mass_N = on_device(output->log_support_mass_N);
+  device.log_sum_exp_N = on_device(output->log_sum_exp_N);
+  device.sampled_log_probs_N = on_device(output->sampled_log_probs_N);
+  device.sampled_ranks_N = on_device(output->sampled_ranks_N);
+  device.entropy_N = on_device(output->entropy_N);
+  device.candidate_log_probs_NM = on_device(output->candidate_log_probs_NM);
+  const at::Tensor sampled = inputs_on_device(sampled_N);
+  const at::Tensor candidates = inputs_on_device(candidates_NM);
+  const at::Tensor errors = at::zeros({1}, device.ids_Nk.options());
+
+  FusedScoringProblem problem;
+  SetMatrices(hidden_NH, lm_head_VH, &problem);
+  problem.top_k = options.top_k;
+  problem.temperature = options.temperature;
+  problem.sampled_ids_N = DataOrNull<int32_t>(sampled);
+  problem.candidate_ids_NM = DataOrNull<int32_t>(candidates);
+  problem.num_candidates = candidates.defined() ? static_cast<int32_t>(candidates.size(1)) : 0;
+  FusedScoringResult result;
+  result.ids_Nk = MutableOrNull<int32_t>(device.ids_Nk);
+  result.log_probs_Nk = MutableOrNull<float>(device.log_probs_Nk);
+  result.log_tail_N = MutableOrNull<float>(device.log_tail_N);
+  result.log_support_mass_N = MutableOrNull<float>(device.log_support_mass_N);
+  result.log_sum_exp_N = MutableOrNull<float>(device.log_sum_exp_N);
+  result.sampled_log_probs_N = MutableOrNull<float>(device.sampled_log_probs_N);
+  result.sampled_ranks_N = MutableOrNull<int32_t>(device.sampled_ranks_N);
+  result.entropy_N = MutableOrNull<float>(device.entropy_N);
+  result.candidate_log_probs_NM = MutableOrNull<float>(device.candidate_log_probs_NM);
+  result.errors = errors.mutable_data_ptr<int32_t>();
+
+  if (problem.num_rows == 0) return;
+  const int64_t row_bytes = ScoringBytesPerRow(problem);
+  const int64_t rows = std::clamp<int64_t>(
+      (options.workspace_bytes - ScoringFixedBytes()) / row_bytes, 1, problem.num_rows);
+  const at::Tensor workspace =
+      at::empty({ScoringFixedBytes() + rows * row_bytes}, hidden_NH.options().dtype(at::kByte));
+  const std::string wrong = FusedScoring(problem, result, ContextOf(workspace));
+  TORCH_CHECK(wrong.empty(), wrong);
+  const int32_t found = errors.item<int32_t>();
+  TORCH_CHECK(found == 0, "ids outside of the vocabulary: error word ", found);
+  const auto copy_back = [](const at::Tensor& to, const at::Tensor& from) {
+    if (to.defined()) to.copy_(from);
+  };
+  copy_back(output->ids_Nk, device.ids_Nk);
+  copy_back(output->log_probs_Nk, device.log_probs_Nk);
+  copy_back(output->log_tail_N, device.log_tail_N);
+  copy_back(output->log_support_mass_N, device.log_support_mass_N);
+  copy_back(output->log_sum_exp_N, device.log_sum_exp_N);
+  copy_back(output->sampled_log_probs_N, device.sampled_log_probs_N);
+  copy_back(output->sampled_ranks_N, device.sampled_ranks_N);
+  copy_back(output->entropy_N, device.entropy_N);
+  copy_back(output->candidate_log_probs_NM, device.candidate_log_probs_NM);
+}
+
+}  // namespace taopd

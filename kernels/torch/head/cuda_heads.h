@@ -1,0 +1,28 @@
+// The heads on CUDA tensors through kernels/cuda: stream, cuBLASLt handle and workspace are those
+// of ATen on the tensors' device. Only in builds with TAOPD_CUDA. student_head.h and scoring_head.h
+// choose between these and the other paths.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "kernels/torch/head/scoring_head.h"
+#include "kernels/torch/head/student_head.h"
+#include "taopd/head/fused_scoring.h"
+
+namespace taopd {
+
+// StudentHead for CUDA tensors whose shapes, dtypes and devices are checked and whose targets are
+// contiguous; ids are checked here. Waits for the results, which the metrics on the CPU need
+// anyway. workspace_bytes of the options is raised to what one row takes (32 MiB and some rows of
+// logits).
+HeadOutput StudentHeadCuda(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                           const HeadTargets& targets, const HeadOptions& options,
+                           at::Tensor d_lm_head_VH);
+
+// ScoreRowsOfHead for CUDA tensors, top_k <= kMaxScoringTopK, into *output, whose tensors are
+// allocated on the CPU. sampled_N and candidates_NM are on the CPU with ids in range, or undefined.
+void ScoreRowsOfHeadCuda(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                         const at::Tensor& sampled_N, const at::Tensor& candidates_NM,
+                         const ScoringOptions& options, ScoringOutput* output);
+
+}  // namespace taopd

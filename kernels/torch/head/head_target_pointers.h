@@ -1,0 +1,34 @@
+// The rows' targets as the kernels take them: raw pointers, null where a tensor is undefined or
+// empty.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+
+#include "kernels/torch/head/student_head.h"
+
+namespace taopd {
+
+template <typename T>
+const T* DataOrNull(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.numel() > 0 ? tensor.const_data_ptr<T>() : nullptr;
+}
+
+// pointers: FusedHeadProblem (taopd/head/fused_head.h) or cpu::StudentTargets. The targets are
+// contiguous and outlive it.
+template <typename Pointers>
+void SetTargetPointers(const HeadTargets& targets, Pointers* pointers) {
+  const at::Tensor& support = targets.support_ids_Nk;
+  pointers->support_ids_Nk = DataOrNull<int32_t>(support);
+  pointers->teacher_log_probs_Nk = DataOrNull<float>(targets.teacher_log_probs_Nk);
+  pointers->k = support.defined() ? static_cast<int32_t>(support.size(1)) : 0;
+  pointers->teacher_log_tail_N = DataOrNull<float>(targets.teacher_log_tail_N);
+  pointers->sampled_ids_N = DataOrNull<int32_t>(targets.sampled_ids_N);
+  pointers->teacher_sampled_log_probs_N = DataOrNull<float>(targets.teacher_sampled_log_probs_N);
+  pointers->teacher_entropy_N = DataOrNull<float>(targets.teacher_entropy_N);
+  pointers->behavior_log_probs_N = DataOrNull<float>(targets.behavior_log_probs_N);
+  pointers->row_weights_N = DataOrNull<float>(targets.row_weights_N);
+}
+
+}  // namespace taopd

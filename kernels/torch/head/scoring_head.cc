@@ -1,0 +1,149 @@
+#include "kernels/torch/head/scoring_head.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/head/scoring_rows.h"
+#ifdef TAOPD_CUDA
+#include "kernels/torch/head/cuda_heads.h"
+#endif
+#include "kernels/torch/gemm/head_gemm.h"
+#include "kernels/torch/head/scoring_rows_aten.h"
+
+namespace taopd {
+namespace {
+
+at::Tensor CheckedIds(const at::Tensor& ids, const char* name, int64_t num_rows, int64_t dim,
+                      int64_t vocabulary_size) {
+  if (!ids.defined()) return ids;
+  TORCH_CHECK(ids.dim() == dim && ids.size(0) == num_rows, name, " has shape ", ids.sizes(),
+              ", must have ", dim, " dimensions and ", num_rows, " rows");
+  TORCH_CHECK(ids.scalar_type() == at::kInt, name, " is ", ids.scalar_type(), ", must be Int");
+  const at::Tensor on_cpu = ids.to(at::kCPU).contiguous();
+  if (on_cpu.numel() == 0) return on_cpu;
+  const auto [low, high] = at::aminmax(on_cpu);
+  TORCH_CHECK(low.item<int32_t>() >= 0 && high.item<int32_t>() < vocabulary_size, name,
+              " holds ids in [", low.item<int32_t>(), ", ", high.item<int32_t>(),
+              "], outside of the vocabulary [0, ", vocabulary_size, ")");
+  return on_cpu;
+}
+
+// The row kernel over a chunk on the CPU; same contract as ScoringRowsAten.
+void ScoringRowsCpu(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
+                    const at::Tensor& candidates_NM, const ScoringOptions& options, int64_t first,
+                    ScoringOutput* output) {
+  const int64_t vocabulary_size = logits_CV.size(1);
+  const int64_t k = options.top_k;
+  const int64_t num_candidates = candidates_NM.defined() ? candidates_NM.size(1) : 0;
+  float* logits = logits_CV.mutable_data_ptr<float>();
+  at::parallel_for(
+      0, logits_CV.size(0), RowsPerTask(vocabulary_size), [&](int64_t begin, int64_t end) {
+        cpu::ScoringRowScratch scratch;
+        for (int64_t row = begin; row < end; ++row) {
+          const int64_t n = first + row;
+          cpu::ScoringRowRequest request;
+          request.top_k = options.top_k;
+          request.temperature = options.temperature;
+          request.entropy = options.entropy;
+          request.rank = options.rank;
+          if (sampled_N.defined()) request.sampled_id = sampled_N.const_data_ptr<int32_t>() + n;
+          cpu::ScoringRowResult result;
+          if (num_candidates > 0) {
+            request.candidate_ids = candidates_NM.const_data_ptr<int32_t>() + n * num_candidates;
+            request.num_candidates = static_cast<int32_t>(num_candidates);
+            result.candidate_log_probs =
+                output->candidate_log_probs_NM.mutable_data_ptr<float>() + n * num_candidates;
+          }
+          if (options.dense) {
+            result.dense_log_probs =
+                output->dense_log_probs_NV.mutable_data_ptr<float>() + n * vocabulary_size;
+          }
+          result.ids = output->ids_Nk.mutable_data_ptr<int32_t>() + n * k;
+          result.log_probs = output->log_probs_Nk.mutable_data_ptr<float>() + n * k;
+          cpu::ScoringRow(request, logits + row * vocabulary_size, vocabulary_size, &scratch,
+                          &result);
+          output->log_tail_N.mutable_data_ptr<float>()[n] = result.log_tail;
+          if (candidates_NM.defined()) {
+            output->candidate_log_tail_N.mutable_data_ptr<float>()[n] = result.candidate_log_tail;
+          }
+          output->log_support_mass_N.mutable_data_ptr<float>()[n] = result.log_support_mass;
+          output->log_sum_exp_N.mutable_data_ptr<float>()[n] = result.log_sum_exp;
+          if (sampled_N.defined()) {
+            output->sampled_log_probs_N.mutable_data_ptr<float>()[n] = result.sampled_log_prob;
+            if (options.rank)
+              output->sampled_ranks_N.mutable_data_ptr<int32_t>()[n] = result.sampled_rank;
+          }
+          if (options.entropy) output->entropy_N.mutable_data_ptr<float>()[n] = result.entropy;
+        }
+      });
+}
+
+}  // namespace
+
+ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                              const at::Tensor& sampled_ids_N, const at::Tensor& candidate_ids_NM,
+                              const ScoringOptions& options) {
+  const at::NoGradGuard no_grad;
+  CheckHeadInputs(hidden_NH, lm_head_VH);
+  const int64_t num_rows = hidden_NH.size(0);
+  const int64_t vocabulary_size = lm_head_VH.size(0);
+  const int64_t k = options.top_k;
+  TORCH_CHECK(k >= 0 && k <= vocabulary_size, "top_k is ", k, ", must be in [0, ", vocabulary_size,
+              "]");
+  TORCH_CHECK(options.temperature > 0 && std::isfinite(options.temperature), "temperature is ",
+              options.temperature, ", must be positive");
+  const at::Tensor sampled_N =
+      CheckedIds(sampled_ids_N, "sampled_ids", num_rows, 1, vocabulary_size);
+  const at::Tensor candidates_NM =
+      CheckedIds(candidate_ids_NM, "candidate_ids", num_rows, 2, vocabulary_size);
+
+  const at::TensorOptions floats = at::TensorOptions().dtype(at::kFloat);
+  const at::TensorOptions ints = at::TensorOptions().dtype(at::kInt);
+  ScoringOutput output;
+  output.ids_Nk = at::empty({num_rows, k}, ints);
+  output.log_probs_Nk = at::empty({num_rows, k}, floats);
+  output.log_tail_N = at::empty({num_rows}, floats);
+  output.log_support_mass_N = at::empty({num_rows}, floats);
+  output.log_sum_exp_N = at::empty({num_rows}, floats);
+  if (sampled_N.defined()) {
+    output.sampled_log_probs_N = at::empty({num_rows}, floats);
+    if (options.rank) output.sampled_ranks_N = at::empty({num_rows}, ints);
+  }
+  if (options.entropy) output.entropy_N = at::empty({num_rows}, floats);
+  if (candidates_NM.defined()) {
+    output.candidate_log_probs_NM = at::empty(candidates_NM.sizes(), floats);
+    output.candidate_log_tail_N = at::empty({num_rows}, floats);
+  }
+  if (options.dense) output.dense_log_probs_NV = at::empty({num_rows, vocabulary_size}, floats);
+
+#ifdef TAOPD_CUDA
+  // float16, larger k, dense rows and the tail outside of candidates: the composition below.
+  if (hidden_NH.is_cuda() && hidden_NH.scalar_type() != at::kHalf && k <= kMaxScoringTopK &&
+      !options.dense && !candidates_NM.defined()) {
+    ScoreRowsOfHeadCuda(hidden_NH, lm_head_VH, sampled_N, candidates_NM, options, &output);
+    return output;
+  }
+#endif
+  const HeadGemm gemm(lm_head_VH.detach());
+  const bool on_cpu = hidden_NH.is_cpu();
+  const int64_t num_buffers = on_cpu ? 1 : 4;  // the ATen composition holds copies
+  const int64_t chunk =
+      std::min(std::max<int64_t>(num_rows, 1),
+               RowsPerChunk(options.workspace_bytes, vocabulary_size, num_buffers));
+  at::Tensor workspace_CV =
+      at::empty({chunk, vocabulary_size}, hidden_NH.options().dtype(at::kFloat));
+  for (int64_t begin = 0; begin < num_rows; begin += chunk) {
+    const int64_t num = std::min(chunk, num_rows - begin);
+    const at::Tensor logits_CV = workspace_CV.narrow(0, 0, num);
+    gemm.Logits(hidden_NH.narrow(0, begin, num), logits_CV);
+    const auto row_work = on_cpu ? ScoringRowsCpu : ScoringRowsAten;
+    row_work(logits_CV, sampled_N, candidates_NM, options, begin, &output);
+  }
+  return output;
+}
+
+}  // namespace taopd

@@ -1,0 +1,115 @@
+#include "kernels/torch/head/scoring_rows_aten.h"
+
+#include <limits>
+#include <tuple>
+
+namespace taopd {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+// topk's values are exact but its choice among equal ones is not specified. Everything above the
+// k-th value theta is in; the rest of the k places goes to the lowest ids that equal theta, which
+// are the largest of V - id there.
+at::Tensor TopKAten(const at::Tensor& logits_CV, int64_t k) {
+  const int64_t vocabulary_size = logits_CV.size(1);
+  const at::Tensor clean_CV =
+      at::where(at::isnan(logits_CV), at::full({}, -kInf, logits_CV.options()), logits_CV);
+  if (k == 0) return at::empty({logits_CV.size(0), 0}, logits_CV.options().dtype(at::kLong));
+  const at::Tensor theta_C1 = std::get<0>(clean_CV.topk(k, 1)).narrow(1, k - 1, 1);
+  const at::Tensor ids_V = at::arange(vocabulary_size, logits_CV.options().dtype(at::kInt));
+  // Above theta: beyond every tie; at theta: by id; below: never.
+  const at::Tensor key_CV = (vocabulary_size - ids_V).unsqueeze(0).expand_as(clean_CV);
+  const at::Tensor above_CV = clean_CV > theta_C1;
+  const at::Tensor rank_CV =
+      at::where(above_CV, at::full({}, vocabulary_size + 1, key_CV.options()),
+                key_CV.masked_fill(clean_CV < theta_C1, 0));
+  const at::Tensor chosen_Ck = std::get<0>(std::get<1>(rank_CV.topk(k, 1)).sort(1));
+  // By id first, then stably by falling logit.
+  const at::Tensor order_Ck = std::get<1>(
+      clean_CV.gather(1, chosen_Ck).sort(/*stable=*/true, /*dim=*/1, /*descending=*/true));
+  return chosen_Ck.gather(1, order_Ck);
+}
+
+void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
+                     const at::Tensor& candidates_NM, const ScoringOptions& options, int64_t first,
+                     ScoringOutput* output) {
+  const int64_t num_rows = logits_CV.size(0);
+  const at::Device device = logits_CV.device();
+  const auto rows_of = [&](const at::Tensor& tensor) { return tensor.narrow(0, first, num_rows); };
+  const double scale = 1 / options.temperature;
+
+  // Everything that reads single logits comes before the top-k leave the row.
+  at::Tensor sampled_C1;
+  at::Tensor candidate_logits_CM;
+  if (sampled_N.defined()) {
+    const at::Tensor ids_C1 = rows_of(sampled_N).to(device, at::kLong).unsqueeze(1);
+    sampled_C1 = logits_CV.gather(1, ids_C1);
+    if (options.rank) rows_of(output->sampled_ranks_N).copy_((logits_CV >= sampled_C1).sum(1));
+  }
+  if (candidates_NM.defined()) {
+    candidate_logits_CM = logits_CV.gather(1, rows_of(candidates_NM).to(device, at::kLong));
+  }
+  const at::Tensor dense_CV = options.dense ? logits_CV.clone() : at::Tensor();
+  const at::Tensor ids_Ck = TopKAten(logits_CV, options.top_k);
+  const at::Tensor support_Ck = logits_CV.gather(1, ids_Ck).to(at::kDouble) * scale;
+  logits_CV.scatter_(1, ids_Ck, -kInf);
+  // The candidates outside of the top-k, each once: the others are -inf by then.
+  at::Tensor outside_CM = at::empty({num_rows, 0}, support_Ck.options());
+  if (candidates_NM.defined() && candidates_NM.size(1) > 0) {
+    const at::Tensor sorted_CM = std::get<0>(rows_of(candidates_NM).to(device, at::kLong).sort(1));
+    outside_CM = logits_CV.gather(1, sorted_CM).to(at::kDouble) * scale;
+    const int64_t num_pairs = sorted_CM.size(1) - 1;
+    const at::Tensor repeated_CM =
+        sorted_CM.narrow(1, 1, num_pairs).eq(sorted_CM.narrow(1, 0, num_pairs));
+    outside_CM.narrow(1, 1, num_pairs).masked_fill_(repeated_CM, -kInf);
+    logits_CV.scatter_(1, sorted_CM, -kInf);
+  }
+
+  // The complement with its own maximum; sums in float32 blocks as ATen does them, logarithms in
+  // float64.
+  const at::Tensor max_C1 = logits_CV.amax(1, true);
+  const at::Tensor shift_C1 = max_C1.masked_fill(max_C1.eq(-kInf), 0);
+  logits_CV.sub_(shift_C1).mul_(scale);
+  const at::Tensor exp_CV = logits_CV.exp();
+  const at::Tensor sum_C = exp_CV.sum(1).to(at::kDouble);
+  const at::Tensor shift_C = shift_C1.squeeze(1).to(at::kDouble) * scale;
+  const at::Tensor rest_lse_C = sum_C.log() + shift_C;
+  const at::Tensor tail_C = at::logaddexp(rest_lse_C, at::logsumexp(outside_CM, 1));
+  const at::Tensor log_support_C = at::logsumexp(support_Ck, 1);
+  const at::Tensor log_sum_exp_C = at::logaddexp(tail_C, log_support_C);
+  const at::Tensor log_sum_exp_C1 = log_sum_exp_C.unsqueeze(1);
+
+  rows_of(output->ids_Nk).copy_(ids_Ck);
+  rows_of(output->log_probs_Nk).copy_(support_Ck - log_sum_exp_C1);
+  rows_of(output->log_tail_N).copy_(tail_C - log_sum_exp_C);
+  rows_of(output->log_support_mass_N).copy_(log_support_C - log_sum_exp_C);
+  rows_of(output->log_sum_exp_N).copy_(log_sum_exp_C);
+  if (sampled_N.defined()) {
+    rows_of(output->sampled_log_probs_N)
+        .copy_((sampled_C1.to(at::kDouble) * scale - log_sum_exp_C1).squeeze(1));
+  }
+  if (candidates_NM.defined()) {
+    rows_of(output->candidate_log_probs_NM)
+        .copy_(candidate_logits_CM.to(at::kDouble) * scale - log_sum_exp_C1);
+    rows_of(output->candidate_log_tail_N).copy_(rest_lse_C - log_sum_exp_C);
+  }
+  if (options.dense) {
+    rows_of(output->dense_log_probs_NV).copy_(dense_CV.to(at::kDouble) * scale - log_sum_exp_C1);
+  }
+  if (options.entropy) {
+    // lse - sum_v p_v z_v over both parts; x is clamped so that exp(x) x is 0, not NaN, for x =
+    // -inf.
+    const at::Tensor sum_x_C = exp_CV.mul_(logits_CV.clamp_min_(-128)).sum(1).to(at::kDouble);
+    const at::Tensor rest_C =
+        at::where(sum_C.eq(0), at::zeros_like(sum_C),
+                  (rest_lse_C - log_sum_exp_C).exp() * (log_sum_exp_C - shift_C - sum_x_C / sum_C));
+    const at::Tensor log_p_Ck = at::cat({support_Ck, outside_CM}, 1) - log_sum_exp_C1;
+    const at::Tensor support_C = -(log_p_Ck.exp() * log_p_Ck.clamp_min(-1e4)).sum(1);
+    rows_of(output->entropy_N).copy_((rest_C + support_C).clamp_min(0));
+  }
+}
+
+}  // namespace taopd

@@ -1,0 +1,191 @@
+#include "kernels/torch/head/student_head.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+
+#ifdef TAOPD_CUDA
+#include "kernels/torch/head/cuda_heads.h"
+#endif
+#include "kernels/torch/gemm/head_gemm.h"
+#include "kernels/torch/head/student_head_cpu.h"
+#include "kernels/torch/head/student_rows_aten.h"
+#include "taopd/objective/check_objective.h"
+
+namespace taopd {
+namespace {
+
+void CheckTensor(const at::Tensor& tensor, const char* name, at::IntArrayRef shape,
+                 at::ScalarType dtype, at::Device device) {
+  TORCH_CHECK(tensor.sizes() == shape, name, " has shape ", tensor.sizes(), ", must be ", shape);
+  TORCH_CHECK(tensor.scalar_type() == dtype, name, " is ", tensor.scalar_type(), ", must be ",
+              dtype);
+  TORCH_CHECK(tensor.device() == device, name, " is on ", tensor.device(), " but hidden is on ",
+              device);
+}
+
+// lowest: 0, or -1 where that is padding.
+void CheckIds(const at::Tensor& ids, const char* name, int32_t lowest, int64_t vocabulary_size) {
+  if (ids.numel() == 0) return;
+  const auto [low, high] = at::aminmax(ids);
+  TORCH_CHECK(low.item<int32_t>() >= lowest && high.item<int32_t>() < vocabulary_size, name,
+              " holds ids in [", low.item<int32_t>(), ", ", high.item<int32_t>(),
+              "], outside of the vocabulary [0, ", vocabulary_size, ")");
+}
+
+void CheckTargets(const HeadTargets& targets, const ObjectiveTerms& objective, int64_t num_rows,
+                  int64_t vocabulary_size, at::Device device) {
+  const uint32_t needs = NeedsOf(objective);
+  const std::string name_of_objective = NameOf(objective);
+  const auto check = [&](const at::Tensor& tensor, const char* name, bool needed,
+                         at::IntArrayRef shape, at::ScalarType dtype) {
+    TORCH_CHECK(tensor.defined() || !needed, name, " is missing; objective ", name_of_objective,
+                " needs it");
+    if (tensor.defined()) CheckTensor(tensor, name, shape, dtype, device);
+  };
+  const at::Tensor& support = targets.support_ids_Nk;
+  const int64_t k = support.defined() && support.dim() == 2 ? support.size(1) : 0;
+  check(support, "support_ids", needs & kNeedsSupport, {num_rows, k}, at::kInt);
+  check(targets.teacher_log_probs_Nk, "teacher_log_probs", support.defined(), {num_rows, k},
+        at::kFloat);
+  check(targets.teacher_log_tail_N, "teacher_log_tail", false, {num_rows}, at::kFloat);
+  check(targets.sampled_ids_N, "sampled_ids", true, {num_rows}, at::kInt);
+  check(targets.teacher_sampled_log_probs_N, "teacher_sampled_log_probs",
+        needs & kNeedsTeacherSampled, {num_rows}, at::kFloat);
+  check(targets.teacher_entropy_N, "teacher_entropy", needs & kNeedsTeacherEntropy, {num_rows},
+        at::kFloat);
+  check(targets.behavior_log_probs_N, "behavior_log_probs", false, {num_rows}, at::kFloat);
+  check(targets.row_weights_N, "row_weights", true, {num_rows}, at::kFloat);
+  TORCH_CHECK(!(needs & kNeedsSupport) || num_rows == 0 || k > 0,
+              "support_ids has k = 0; objective ", name_of_objective, " needs a support");
+  TORCH_CHECK(k <= vocabulary_size, "support_ids has k = ", k, ", larger than the vocabulary of ",
+              vocabulary_size);
+  TORCH_CHECK(!(needs & kNeedsFullVocabulary) || num_rows == 0 || k == vocabulary_size,
+              "support_ids has k = ", k, ", must be the vocabulary of ", vocabulary_size,
+              "; objective ", name_of_objective, " needs every token's log-prob");
+#ifdef TAOPD_CUDA
+  if (device.is_cuda()) return;  // the kernels check ids on the way
+#endif
+  if (support.defined()) CheckIds(support, "support_ids", -1, vocabulary_size);
+  CheckIds(targets.sampled_ids_N, "sampled_ids", 0, vocabulary_size);
+}
+
+HeadTargets ContiguousTargets(HeadTargets targets) {
+  for (at::Tensor* tensor :
+       {&targets.support_ids_Nk, &targets.teacher_log_probs_Nk, &targets.teacher_log_tail_N,
+        &targets.sampled_ids_N, &targets.teacher_sampled_log_probs_N, &targets.teacher_entropy_N,
+        &targets.behavior_log_probs_N, &targets.row_weights_N}) {
+    if (tensor->defined()) *tensor = tensor->contiguous();
+  }
+  return targets;
+}
+
+}  // namespace
+
+HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                       const HeadTargets& targets, const HeadOptions& options,
+                       at::Tensor d_lm_head_VH) {
+  const at::NoGradGuard no_grad;
+  CheckHeadInputs(hidden_NH, lm_head_VH);
+  const int64_t num_rows = hidden_NH.size(0);
+  const int64_t vocabulary_size = lm_head_VH.size(0);
+  const at::Device device = hidden_NH.device();
+  const std::string problem = ProblemOf(options.objective);
+  TORCH_CHECK(problem.empty(), problem);
+  CheckTargets(targets, options.objective, num_rows, vocabulary_size, device);
+  TORCH_CHECK(options.temperature > 0 && std::isfinite(options.temperature), "temperature is ",
+              options.temperature, ", must be positive");
+  if (d_lm_head_VH.defined()) {
+    CheckTensor(d_lm_head_VH, "d_lm_head", lm_head_VH.sizes(), at::kFloat, device);
+    TORCH_CHECK(d_lm_head_VH.is_contiguous(), "d_lm_head has strides ", d_lm_head_VH.strides(),
+                ", must be contiguous");
+  }
+
+  const HeadTargets rows = ContiguousTargets(targets);
+#ifdef TAOPD_CUDA
+  if (device.is_cuda()) {
+    return StudentHeadCuda(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
+  }
+#endif
+  if (device.is_cpu()) return StudentHeadCpu(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
+
+  // Other devices: the composition of ATen's operations.
+  const at::TensorOptions cpu_float = at::TensorOptions().dtype(at::kFloat);
+  HeadOutput output;
+  at::Tensor loss_N = at::empty({num_rows}, cpu_float);
+  output.metrics_NM = at::empty({num_rows, kNumHeadMetrics}, cpu_float);
+  output.d_hidden_NH = at::empty(hidden_NH.sizes(), hidden_NH.options());
+  const HeadGemm gemm(lm_head_VH.detach());
+  constexpr int64_t kNumBuffers = 3;  // it holds copies
+  const int64_t chunk = std::clamp<int64_t>(
+      num_rows, 1, RowsPerChunk(options.workspace_bytes, vocabulary_size, kNumBuffers));
+  at::Tensor workspace_CV =
+      at::empty({chunk, vocabulary_size}, hidden_NH.options().dtype(at::kFloat));
+  for (int64_t begin = 0; begin < num_rows; begin += chunk) {
+    const int64_t num = std::min(chunk, num_rows - begin);
+    const at::Tensor hidden_CH = hidden_NH.narrow(0, begin, num);
+    const at::Tensor logits_CV = workspace_CV.narrow(0, 0, num);
+    gemm.Logits(hidden_CH, logits_CV);
+    StudentRowsAten(NarrowTargets(rows, begin, num), options, logits_CV,
+                    loss_N.narrow(0, begin, num), output.metrics_NM.narrow(0, begin, num));
+    // logits_CV now holds w d loss / d logits.
+    output.d_hidden_NH.narrow(0, begin, num)
+        .copy_(gemm.Backward(logits_CV, hidden_CH, d_lm_head_VH));
+  }
+  output.loss_N = loss_N.to(device);
+  return output;
+}
+
+namespace {
+
+struct StudentHeadFunction : torch::autograd::Function<StudentHeadFunction> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden_NH,
+                            const at::Tensor& lm_head_VH, const HeadTargets& targets,
+                            const HeadOptions& options, HeadOutput* output) {
+    const bool head_needs_gradient = lm_head_VH.requires_grad();
+    at::Tensor d_lm_head_VH;
+    if (head_needs_gradient) {
+      CheckHeadInputs(hidden_NH, lm_head_VH);
+      d_lm_head_VH = at::zeros(lm_head_VH.sizes(), lm_head_VH.options().dtype(at::kFloat));
+    }
+    *output = StudentHead(hidden_NH, lm_head_VH, targets, options, d_lm_head_VH);
+    context->saved_data["d_hidden"] = output->d_hidden_NH;
+    if (head_needs_gradient)
+      context->saved_data["d_lm_head"] = d_lm_head_VH.to(lm_head_VH.scalar_type());
+    return (output->loss_N * targets.row_weights_N).sum();
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const at::Tensor& upstream = gradients[0];
+    const at::Tensor d_hidden = context->saved_data.at("d_hidden").toTensor();
+    at::Tensor d_lm_head;
+    if (context->needs_input_grad(1)) {
+      const auto found = context->saved_data.find("d_lm_head");
+      TORCH_CHECK(found != context->saved_data.end(),
+                  "the student's head has handed out its gradient: backward runs once");
+      // Given away, not copied: it is as large as the model's head, which autograd then adds to.
+      d_lm_head = std::move(found->second).toTensor();
+      context->saved_data.erase(found);
+      // A loss's own backward pass starts with 1. Elsewhere than on the CPU a look would wait.
+      const bool is_one = upstream.is_cpu() && upstream.item<double>() == 1.0;
+      if (!is_one) d_lm_head.mul_(upstream);
+    }
+    return {d_hidden * upstream.to(d_hidden.scalar_type()), d_lm_head, at::Tensor(), at::Tensor(),
+            at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor StudentHeadLoss(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                           const HeadTargets& targets, const HeadOptions& options,
+                           HeadOutput* output) {
+  HeadOutput ignored;
+  return StudentHeadFunction::apply(hidden_NH, lm_head_VH, targets, options,
+                                    output != nullptr ? output : &ignored);
+}
+
+}  // namespace taopd

@@ -1,0 +1,126 @@
+#include "kernels/torch/layers/adamw.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/layers/layers.h"
+#include "kernels/torch/aten_parallel_for.h"
+#ifdef TAOPD_CUDA
+#include <ATen/cuda/CUDAContextLight.h>
+#include <c10/cuda/CUDAGuard.h>
+#endif
+
+namespace taopd {
+namespace {
+
+void CheckTensor(const char* name, const at::Tensor& tensor, const at::Tensor& parameter,
+                 bool bfloat16_allowed) {
+  const bool type_fits = tensor.scalar_type() == at::kFloat ||
+                         (bfloat16_allowed && tensor.scalar_type() == at::kBFloat16);
+  TORCH_CHECK(type_fits, name, " is ", tensor.scalar_type(), ", must be float32",
+              bfloat16_allowed ? " or bfloat16" : "");
+  TORCH_CHECK(tensor.sizes() == parameter.sizes() && tensor.device() == parameter.device(), name,
+              " has shape ", tensor.sizes(), " on ", tensor.device(), " but its parameter has ",
+              parameter.sizes(), " on ", parameter.device());
+  TORCH_CHECK(tensor.is_contiguous(), name, " of shape ", tensor.sizes(), " has strides ",
+              tensor.strides(), ", must be contiguous");
+}
+
+struct Tensors {
+  std::vector<AdamWTensor> tensors;  // of parameters with gradients
+  int64_t num_blocks = 0;
+  at::Device device = at::kCPU;
+};
+
+Tensors Collect(const std::vector<AdamWState>& states) {
+  Tensors collected;
+  for (const AdamWState& state : states) {
+    if (!state.gradient.defined()) continue;
+    const at::Tensor& parameter = state.parameter;
+    CheckTensor("parameter", parameter, parameter, /*bfloat16_allowed=*/true);
+    CheckTensor("gradient", state.gradient, parameter, /*bfloat16_allowed=*/true);
+    CheckTensor("master", state.master, parameter, /*bfloat16_allowed=*/false);
+    CheckTensor("exp_avg", state.exp_avg, parameter, /*bfloat16_allowed=*/false);
+    CheckTensor("exp_avg_sq", state.exp_avg_sq, parameter, /*bfloat16_allowed=*/false);
+    if (collected.tensors.empty()) collected.device = parameter.device();
+    TORCH_CHECK(parameter.device() == collected.device, "parameters on ", collected.device,
+                " and on ", parameter.device());
+    AdamWTensor tensor;
+    tensor.size = parameter.numel();
+    tensor.gradient_type =
+        state.gradient.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
+    tensor.gradient = state.gradient.const_data_ptr();
+    tensor.master = state.master.mutable_data_ptr<float>();
+    tensor.exp_avg = state.exp_avg.mutable_data_ptr<float>();
+    tensor.exp_avg_sq = state.exp_avg_sq.mutable_data_ptr<float>();
+    if (parameter.scalar_type() == at::kBFloat16) {
+      tensor.bfloat16 = static_cast<uint16_t*>(parameter.mutable_data_ptr());
+    }
+    tensor.weight_decay = static_cast<float>(state.weight_decay);
+    collected.tensors.push_back(tensor);
+  }
+  collected.num_blocks = NumberBlocks(&collected.tensors);
+  TORCH_CHECK(collected.device.is_cpu() || collected.device.is_cuda(), "AdamW on ",
+              collected.device, " is not implemented");
+  return collected;
+}
+
+#ifdef TAOPD_CUDA
+at::Tensor ToDevice(const Tensors& collected) {
+  const auto bytes = static_cast<int64_t>(collected.tensors.size() * sizeof(AdamWTensor));
+  const at::Tensor on_cpu = at::empty({bytes}, at::kByte);
+  std::memcpy(on_cpu.mutable_data_ptr(), collected.tensors.data(), bytes);
+  return on_cpu.to(collected.device);
+}
+
+DeviceContext CurrentStream() {
+  DeviceContext context;
+  context.stream = at::cuda::getCurrentCUDAStream().stream();
+  return context;
+}
+#endif
+
+}  // namespace
+
+void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& states) {
+  const Tensors collected = Collect(states);
+#ifdef TAOPD_CUDA
+  if (collected.device.is_cuda()) {
+    const c10::cuda::CUDAGuard guard(collected.device);
+    const at::Tensor tensors_S = ToDevice(collected);
+    const std::string wrong = AdamWCuda(
+        settings, static_cast<const AdamWTensor*>(tensors_S.const_data_ptr()),
+        static_cast<int32_t>(collected.tensors.size()), collected.num_blocks, CurrentStream());
+    TORCH_CHECK(wrong.empty(), wrong);
+    return;
+  }
+#endif
+  TORCH_CHECK(collected.device.is_cpu(), "this build has no AdamW on ", collected.device);
+  cpu::AdamW(settings, collected.tensors, AtenParallelFor());
+}
+
+double GradientNorm(const std::vector<AdamWState>& states) {
+  const Tensors collected = Collect(states);
+#ifdef TAOPD_CUDA
+  if (collected.device.is_cuda()) {
+    const c10::cuda::CUDAGuard guard(collected.device);
+    const at::Tensor tensors_S = ToDevice(collected);
+    const at::Tensor sums_B = at::empty(
+        {collected.num_blocks}, at::TensorOptions().dtype(at::kDouble).device(collected.device));
+    const std::string wrong =
+        SumsOfSquaresCuda(static_cast<const AdamWTensor*>(tensors_S.const_data_ptr()),
+                          static_cast<int32_t>(collected.tensors.size()), collected.num_blocks,
+                          sums_B.mutable_data_ptr<double>(), CurrentStream());
+    TORCH_CHECK(wrong.empty(), wrong);
+    // In the order of the blocks, as on the CPU.
+    const at::Tensor on_cpu = sums_B.to(at::kCPU);
+    double total = 0;
+    for (int64_t b = 0; b < collected.num_blocks; ++b) total += on_cpu.const_data_ptr<double>()[b];
+    return std::sqrt(total);
+  }
+#endif
+  TORCH_CHECK(collected.device.is_cpu(), "this build has no gradient norm on ", collected.device);
+  return std::sqrt(cpu::SumOfSquares(collected.tensors, AtenParallelFor()));
+}
+
+}  // namespace taopd

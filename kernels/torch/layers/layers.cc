@@ -1,0 +1,350 @@
+#include "kernels/torch/layers/layers.h"
+
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <optional>
+#include <string>
+
+#include "kernels/cpu/layers/layers.h"
+#include "kernels/torch/aten_parallel_for.h"
+#include "kernels/torch/layers/layers_aten.h"
+#ifdef TAOPD_CUDA
+#include <ATen/cuda/CUDAContextLight.h>
+#include <c10/cuda/CUDAGuard.h>
+#endif
+
+namespace taopd {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+bool HasKernels(const at::Tensor& x) {
+  if (x.scalar_type() != at::kFloat && x.scalar_type() != at::kBFloat16) return false;
+#ifdef TAOPD_CUDA
+  if (x.is_cuda()) return true;
+#endif
+  return x.is_cpu();
+}
+
+DataType TypeOf(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
+}
+
+#ifdef TAOPD_CUDA
+std::string RunCuda(const RmsNormForward& p, const DeviceContext& c) {
+  return RmsNormForwardCuda(p, c);
+}
+std::string RunCuda(const RmsNormBackward& p, const DeviceContext& c) {
+  return RmsNormBackwardCuda(p, c);
+}
+std::string RunCuda(const HeadsForward& p, const DeviceContext& c) {
+  return HeadsForwardCuda(p, c);
+}
+std::string RunCuda(const HeadsBackward& p, const DeviceContext& c) {
+  return HeadsBackwardCuda(p, c);
+}
+std::string RunCuda(const SwiGluForward& p, const DeviceContext& c) {
+  return SwiGluForwardCuda(p, c);
+}
+std::string RunCuda(const SwiGluBackward& p, const DeviceContext& c) {
+  return SwiGluBackwardCuda(p, c);
+}
+#endif
+
+// On the device of `like`, which has kernels.
+template <typename Problem>
+void RunKernel(const Problem& problem, const at::Tensor& like) {
+#ifdef TAOPD_CUDA
+  if (like.is_cuda()) {
+    const c10::cuda::CUDAGuard guard(like.device());
+    DeviceContext context;
+    context.stream = at::cuda::getCurrentCUDAStream().stream();
+    const std::string wrong = RunCuda(problem, context);
+    TORCH_CHECK(wrong.empty(), wrong);
+    return;
+  }
+#endif
+  cpu::Run(problem, AtenParallelFor());
+}
+
+const void* In(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
+}
+void* Out(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
+}
+float* Floats(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.mutable_data_ptr<float>() : nullptr;
+}
+at::Tensor EmptyFloats(at::IntArrayRef shape, const at::Tensor& like) {
+  return at::empty(shape, like.options().dtype(at::kFloat));
+}
+bool Records(const at::Tensor& a, const at::Tensor& b) {
+  return at::GradMode::is_enabled() && (a.requires_grad() || (b.defined() && b.requires_grad()));
+}
+
+void CheckAlike(const char* name, const at::Tensor& tensor, const at::Tensor& x) {
+  TORCH_CHECK(tensor.scalar_type() == x.scalar_type() && tensor.device() == x.device(), name,
+              " is ", tensor.scalar_type(), " on ", tensor.device(), " but x is ", x.scalar_type(),
+              " on ", x.device());
+}
+void CheckNormWeight(const at::Tensor& weight, const at::Tensor& x) {
+  CheckAlike("weight", weight, x);
+  TORCH_CHECK(x.dim() >= 1 && x.size(-1) >= 1, "x has shape ", x.sizes());
+  TORCH_CHECK(weight.dim() == 1 && weight.size(0) == x.size(-1), "weight has shape ",
+              weight.sizes(), " but the rows of x have ", x.size(-1), " elements");
+}
+
+struct NormOutput {
+  at::Tensor sum_NH;  // x itself where nothing is added
+  at::Tensor normed_NH;
+  at::Tensor inverse_rms_N;
+};
+
+NormOutput NormForward(const at::Tensor& x_NH, const at::Tensor& added_NH,
+                       const at::Tensor& weight_H, double eps, bool keeps_rms) {
+  const at::Tensor x = x_NH.contiguous(), weight = weight_H.contiguous();
+  const at::Tensor added = added_NH.defined() ? added_NH.contiguous() : added_NH;
+  RmsNormForward problem;
+  problem.dtype = TypeOf(x);
+  problem.size = weight.size(0);
+  problem.num_rows = x.numel() / problem.size;
+  problem.eps = static_cast<float>(eps);
+  NormOutput output;
+  output.sum_NH = added.defined() ? at::empty_like(x) : x;
+  output.normed_NH = at::empty_like(x);
+  if (keeps_rms) output.inverse_rms_N = EmptyFloats({problem.num_rows}, x);
+  problem.x_NH = In(x);
+  problem.added_NH = In(added);
+  problem.weight_H = In(weight);
+  if (added.defined()) problem.sum_NH = Out(output.sum_NH);
+  problem.normed_NH = Out(output.normed_NH);
+  problem.inverse_rms_N = Floats(output.inverse_rms_N);
+  RunKernel(problem, x);
+  return output;
+}
+
+// {sum, normed}; without `added` the sum is nothing that autograd knows.
+class RmsNormFunction : public Function<RmsNormFunction> {
+ public:
+  static variable_list forward(AutogradContext* context, const at::Tensor& x_NH,
+                               const std::optional<at::Tensor>& added_NH,
+                               const at::Tensor& weight_H, double eps) {
+    const NormOutput output = NormForward(x_NH, added_NH.value_or(at::Tensor()), weight_H, eps,
+                                          /*keeps_rms=*/true);
+    context->set_materialize_grads(false);
+    context->save_for_backward({output.sum_NH, weight_H, output.inverse_rms_N});
+    if (!added_NH.has_value()) return {output.normed_NH};
+    return {output.normed_NH, output.sum_NH};
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1];
+    const bool has_added = gradients.size() == 2;
+    const at::Tensor d_sum =
+        has_added && gradients[1].defined() ? gradients[1].contiguous() : at::Tensor();
+    if (!gradients[0].defined()) {
+      return {d_sum, has_added ? d_sum : at::Tensor(), at::Tensor(), at::Tensor()};
+    }
+    const at::Tensor d_normed = gradients[0].contiguous(), wide_weight = weight.contiguous();
+    RmsNormBackward problem;
+    problem.dtype = TypeOf(x);
+    problem.size = weight.size(0);
+    problem.num_rows = x.numel() / problem.size;
+    const at::Tensor d_x = at::empty_like(x), d_weight = at::empty_like(wide_weight);
+    const at::Tensor partials = EmptyFloats({NumPartials(problem.num_rows), problem.size}, x);
+    problem.x_NH = In(x);
+    problem.weight_H = In(wide_weight);
+    problem.inverse_rms_N = saved[2].const_data_ptr<float>();
+    problem.d_normed_NH = In(d_normed);
+    problem.d_sum_NH = In(d_sum);
+    problem.d_x_NH = Out(d_x);
+    problem.d_weight_H = Out(d_weight);
+    problem.partials_PH = Floats(partials);
+    RunKernel(problem, x);
+    return {d_x, has_added ? d_x : at::Tensor(), d_weight, at::Tensor()};
+  }
+};
+
+struct HeadsOutput {
+  at::Tensor out_TAD;
+  at::Tensor inverse_rms_TA;  // undefined without a weight
+};
+
+HeadsOutput RotateForward(const at::Tensor& x_TAD, const at::Tensor& weight_D, double eps,
+                          const at::Tensor& cos_T1D, const at::Tensor& sin_T1D, bool keeps_rms) {
+  const at::Tensor x = x_TAD.contiguous(), cos = cos_T1D.contiguous(), sin = sin_T1D.contiguous();
+  const at::Tensor weight = weight_D.defined() ? weight_D.contiguous() : weight_D;
+  HeadsForward problem;
+  problem.dtype = TypeOf(x);
+  problem.num_tokens = x.size(0);
+  problem.num_heads = x.size(1);
+  problem.head_size = x.size(2);
+  problem.eps = static_cast<float>(eps);
+  HeadsOutput output;
+  output.out_TAD = at::empty_like(x);
+  if (keeps_rms && weight.defined()) output.inverse_rms_TA = EmptyFloats({x.size(0), x.size(1)}, x);
+  problem.x_TAD = In(x);
+  problem.weight_D = In(weight);
+  problem.cos_TD = In(cos);
+  problem.sin_TD = In(sin);
+  problem.out_TAD = Out(output.out_TAD);
+  problem.inverse_rms_TA = Floats(output.inverse_rms_TA);
+  RunKernel(problem, x);
+  return output;
+}
+
+class NormRotateHeadsFunction : public Function<NormRotateHeadsFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_TAD,
+                            const std::optional<at::Tensor>& weight_D, double eps,
+                            const at::Tensor& cos_T1D, const at::Tensor& sin_T1D) {
+    const at::Tensor weight = weight_D.value_or(at::Tensor());
+    const HeadsOutput output = RotateForward(x_TAD, weight, eps, cos_T1D, sin_T1D, true);
+    // Without a norm the rotation's gradient needs no x.
+    context->save_for_backward({weight.defined() ? x_TAD.contiguous() : at::Tensor(), weight,
+                                output.inverse_rms_TA, cos_T1D, sin_T1D});
+    return output.out_TAD;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const at::Tensor weight = saved[1].defined() ? saved[1].contiguous() : at::Tensor();
+    const at::Tensor cos = saved[3].contiguous(), sin = saved[4].contiguous();
+    at::Tensor d_out = gradients[0];
+    if (d_out.stride(2) != 1) d_out = d_out.contiguous();
+    HeadsBackward problem;
+    problem.dtype = TypeOf(d_out);
+    problem.num_tokens = d_out.size(0);
+    problem.num_heads = d_out.size(1);
+    problem.head_size = d_out.size(2);
+    const at::Tensor d_x = at::empty(d_out.sizes(), d_out.options());
+    at::Tensor d_weight, partials;
+    if (weight.defined()) {
+      d_weight = at::empty_like(weight);
+      partials = EmptyFloats({NumPartials(problem.num_tokens), problem.head_size}, d_out);
+      problem.inverse_rms_TA = saved[2].const_data_ptr<float>();
+    }
+    problem.x_TAD = In(x);
+    problem.weight_D = In(weight);
+    problem.cos_TD = In(cos);
+    problem.sin_TD = In(sin);
+    problem.d_out_TAD = In(d_out);
+    problem.d_out_token_stride = d_out.stride(0);
+    problem.d_out_head_stride = d_out.stride(1);
+    problem.d_x_TAD = Out(d_x);
+    problem.d_weight_D = Out(d_weight);
+    problem.partials_PD = Floats(partials);
+    RunKernel(problem, d_out);
+    return {d_x, d_weight, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor SwiGluForwardOf(const at::Tensor& gate_any, const at::Tensor& up_any) {
+  const at::Tensor gate = gate_any.contiguous(), up = up_any.contiguous();
+  const at::Tensor y = at::empty_like(gate);
+  SwiGluForward problem;
+  problem.dtype = TypeOf(gate);
+  problem.size = gate.numel();
+  problem.gate = In(gate);
+  problem.up = In(up);
+  problem.y = Out(y);
+  RunKernel(problem, gate);
+  return y;
+}
+
+class SwiGluFunction : public Function<SwiGluFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate,
+                            const at::Tensor& up) {
+    context->save_for_backward({gate, up});
+    return SwiGluForwardOf(gate, up);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor gate = saved[0].contiguous(), up = saved[1].contiguous(),
+                     d_y = gradients[0].contiguous();
+    const at::Tensor d_gate = at::empty_like(gate), d_up = at::empty_like(up);
+    SwiGluBackward problem;
+    problem.dtype = TypeOf(gate);
+    problem.size = gate.numel();
+    problem.gate = In(gate);
+    problem.up = In(up);
+    problem.d_y = In(d_y);
+    problem.d_gate = Out(d_gate);
+    problem.d_up = Out(d_up);
+    RunKernel(problem, gate);
+    return {d_gate, d_up};
+  }
+};
+
+}  // namespace
+
+at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps) {
+  RECORD_USER_SCOPE("taopd::norm");
+  CheckNormWeight(weight_H, x_NH);
+  if (!HasKernels(x_NH)) return RmsNormAten(x_NH, weight_H, eps);
+  if (Records(x_NH, weight_H)) return RmsNormFunction::apply(x_NH, std::nullopt, weight_H, eps)[0];
+  return NormForward(x_NH, at::Tensor(), weight_H, eps, /*keeps_rms=*/false).normed_NH;
+}
+
+SumAndNorm AddRmsNorm(const at::Tensor& x_NH, const at::Tensor& added_NH,
+                      const at::Tensor& weight_H, double eps) {
+  RECORD_USER_SCOPE("taopd::norm");
+  CheckNormWeight(weight_H, x_NH);
+  CheckAlike("added", added_NH, x_NH);
+  TORCH_CHECK(added_NH.sizes() == x_NH.sizes(), "added has shape ", added_NH.sizes(), " but x has ",
+              x_NH.sizes());
+  if (!HasKernels(x_NH)) {
+    const at::Tensor sum = x_NH + added_NH;
+    return {sum, RmsNormAten(sum, weight_H, eps)};
+  }
+  if (Records(x_NH, weight_H) || Records(added_NH, weight_H)) {
+    const variable_list outputs =
+        RmsNormFunction::apply(x_NH, std::optional<at::Tensor>(added_NH), weight_H, eps);
+    return {outputs[1], outputs[0]};
+  }
+  const NormOutput output = NormForward(x_NH, added_NH, weight_H, eps, /*keeps_rms=*/false);
+  return {output.sum_NH, output.normed_NH};
+}
+
+at::Tensor NormRotateHeads(const at::Tensor& x_TAD, const at::Tensor& weight_D, double eps,
+                           const at::Tensor& cos_T1D, const at::Tensor& sin_T1D) {
+  RECORD_USER_SCOPE("taopd::rope");
+  TORCH_CHECK(x_TAD.dim() == 3 && x_TAD.size(2) % 2 == 0, "x has shape ", x_TAD.sizes(),
+              ", must be [tokens, heads, even head size]");
+  if (weight_D.defined()) CheckNormWeight(weight_D, x_TAD);
+  for (const auto& [name, table] : {std::pair{"cos", cos_T1D}, {"sin", sin_T1D}}) {
+    CheckAlike(name, table, x_TAD);
+    TORCH_CHECK(table.dim() == 3 && table.size(0) == x_TAD.size(0) && table.size(1) == 1 &&
+                    table.size(2) == x_TAD.size(2),
+                name, " has shape ", table.sizes(), " but x has ", x_TAD.sizes());
+    TORCH_CHECK(!table.requires_grad(), name, " requires a gradient, which is not computed");
+  }
+  if (!HasKernels(x_TAD)) return NormRotateHeadsAten(x_TAD, weight_D, eps, cos_T1D, sin_T1D);
+  if (Records(x_TAD, weight_D)) {
+    return NormRotateHeadsFunction::apply(
+        x_TAD, weight_D.defined() ? std::optional<at::Tensor>(weight_D) : std::nullopt, eps,
+        cos_T1D, sin_T1D);
+  }
+  return RotateForward(x_TAD, weight_D, eps, cos_T1D, sin_T1D, /*keeps_rms=*/false).out_TAD;
+}
+
+at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& up) {
+  RECORD_USER_SCOPE("taopd::swiglu");
+  CheckAlike("up", up, gate);
+  TORCH_CHECK(up.sizes() == gate.sizes(), "up has shape ", up.sizes(), " but gate has ",
+              gate.sizes());
+  if (!HasKernels(gate)) return SwiGluAten(gate, up);
+  if (Records(gate, up)) return SwiGluFunction::apply(gate, up);
+  return SwiGluForwardOf(gate, up);
+}
+
+}  // namespace taopd

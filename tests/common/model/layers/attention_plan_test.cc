@@ -1,0 +1,126 @@
+// A sequence's numbers do not depend on its company: packs against single sequences, bit for bit.
+#include "common/model/layers/attention_plan.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include "tests/common/model/tiny_models.h"
+
+namespace taopd::testing {
+namespace {
+
+std::vector<std::vector<int32_t>> ManySequences(int64_t vocab_size) {
+  RandomStream random(3);
+  std::vector<std::vector<int32_t>> sequences;
+  for (int64_t length : {1, 2, 3, 5, 8, 9, 31, 64, 65, 100, 200, 300, 2, 53, 53, 54, 7, 1, 250}) {
+    sequences.push_back(RandomTokens(length, vocab_size, &random));
+  }
+  return sequences;
+}
+
+struct Setting {
+  const char* architecture;
+  const char* dtype;
+  int num_threads;
+};
+
+class BatchInvariance : public ::testing::TestWithParam<Setting> {};
+
+TEST_P(BatchInvariance, HiddenStatesOfASequenceAreTheSameBitsInEveryPack) {
+  const auto decoder = TinyDecoder(GetParam().architecture, GetParam().dtype);
+  at::set_num_threads(GetParam().num_threads);
+  const c10::InferenceMode inference;
+  const auto sequences = ManySequences(decoder->config().vocab_size);
+  const PackedBatch pack = PackedBatch::FromSequences(sequences, at::kCPU);
+  const at::Tensor together_TH = decoder->Forward(pack);
+  const auto expect_same = [&](const std::vector<size_t>& members) {
+    std::vector<std::vector<int32_t>> chosen;
+    for (size_t s : members) chosen.push_back(sequences[s]);
+    const PackedBatch batch = PackedBatch::FromSequences(chosen, at::kCPU);
+    const at::Tensor hidden_TH = decoder->Forward(batch);
+    for (size_t m = 0; m < members.size(); ++m) {
+      const int64_t length = static_cast<int64_t>(chosen[m].size());
+      EXPECT_TRUE(at::equal(hidden_TH.narrow(0, batch.cu_seqlens[m], length),
+                            together_TH.narrow(0, pack.cu_seqlens[members[m]], length)))
+          << "sequence " << members[m] << " of " << length << " tokens among " << members.size();
+    }
+  };
+  for (size_t s = 0; s < sequences.size(); ++s) expect_same({s});
+  expect_same({13, 0, 11});
+  expect_same({18, 14, 13, 1, 2});
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, BatchInvariance,
+                         ::testing::Values(Setting{"Qwen3ForCausalLM", "float32", 1},
+                                           Setting{"Qwen3ForCausalLM", "float32", 2},
+                                           Setting{"LlamaForCausalLM", "float32", 2},
+                                           Setting{"Qwen3ForCausalLM", "bfloat16", 2},
+                                           Setting{"LlamaForCausalLM", "bfloat16", 1},
+                                           Setting{"Qwen2ForCausalLM", "float32", 2},
+                                           Setting{"Qwen3MoeForCausalLM", "float32", 2},
+                                           Setting{"Qwen3MoeForCausalLM", "bfloat16", 2}),
+                         [](const auto& info) {
+                           return Concat(info.param.architecture, "_", info.param.dtype, "_",
+                                         info.param.num_threads);
+                         });
+
+TEST(Packing, TrainingForwardIsThatOfSingleSequences) {
+  const auto decoder = TinyDecoder("Qwen3ForCausalLM", "float32", /*requires_grad=*/true);
+  const auto sequences = ManySequences(decoder->config().vocab_size);
+  const at::Tensor together_TH =
+      decoder->Forward(PackedBatch::FromSequences(sequences, at::kCPU)).detach();
+  std::vector<at::Tensor> alone;
+  for (const auto& sequence : sequences) {
+    alone.push_back(decoder->Forward(PackedBatch::FromSequences({sequence}, at::kCPU)).detach());
+  }
+  EXPECT_LE(MaxAbs(together_TH - at::cat(alone)), 1e-5);
+}
+
+std::vector<at::Tensor> Gradients(const std::vector<std::vector<int32_t>>& sequences) {
+  const auto decoder = TinyDecoder("LlamaForCausalLM", "float32", /*requires_grad=*/true);
+  const at::Tensor hidden_TH = decoder->Forward(PackedBatch::FromSequences(sequences, at::kCPU));
+  at::linear(hidden_TH, decoder->lm_head()).log_softmax(-1).select(1, 0).sum().backward();
+  std::vector<at::Tensor> gradients = {hidden_TH.detach()};
+  for (const auto& [name, parameter] : decoder->Parameters()) gradients.push_back(parameter.grad());
+  return gradients;
+}
+
+TEST(Determinism, ForwardAndBackwardTwiceGiveTheSameBits) {
+  const auto sequences = ManySequences(31);
+  const auto first = Gradients(sequences), second = Gradients(sequences);
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(at::equal(first[i], second[i])) << i;
+}
+
+TEST(AttentionPlan, EqualLengthsNeedNoGatherWhenTraining) {
+  const std::vector<std::vector<int32_t>> sequences(5, std::vector<int32_t>(13, 1));
+  const AttentionPlan plan = MakeAttentionPlan(PackedBatch::FromSequences(sequences, at::kCPU),
+                                               nullptr, at::kCPU, at::kFloat);
+  EXPECT_TRUE(plan.spots_are_rows);
+  EXPECT_EQ(plan.full_groups.size(), 1u);
+}
+
+TEST(AttentionPlan, PaddingIsAtMostAnEighthOfLongSequences) {
+  const at::NoGradGuard no_grad;
+  for (int64_t length = 64; length < 3000; length += 7) {
+    const std::vector<std::vector<int32_t>> sequences = {std::vector<int32_t>(length, 1)};
+    const AttentionPlan plan = MakeAttentionPlan(PackedBatch::FromSequences(sequences, at::kCPU),
+                                                 nullptr, at::kCPU, at::kFloat);
+    ASSERT_EQ(plan.full_groups.size(), 1u);
+    EXPECT_GE(plan.full_groups[0].padded_len, length);
+    EXPECT_LE(plan.full_groups[0].padded_len * 8, length * 9 + 8);
+  }
+}
+
+TEST(Packing, EmptySequencesAndEmptyBatches) {
+  const auto decoder = TinyDecoder("Qwen3ForCausalLM");
+  const c10::InferenceMode inference;
+  EXPECT_EQ(decoder->Forward(PackedBatch::FromSequences({}, at::kCPU)).sizes(),
+            at::IntArrayRef({0, 24}));
+  const at::Tensor with_TH =
+      decoder->Forward(PackedBatch::FromSequences({{}, {3, 4}, {}}, at::kCPU));
+  const at::Tensor without_TH = decoder->Forward(PackedBatch::FromSequences({{3, 4}}, at::kCPU));
+  EXPECT_TRUE(at::equal(with_TH, without_TH));
+}
+
+}  // namespace
+}  // namespace taopd::testing

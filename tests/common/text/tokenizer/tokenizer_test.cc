@@ -1,0 +1,260 @@
+#include "common/text/tokenizer/tokenizer.h"
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "common/base/random.h"
+#include "common/io/jsonl.h"
+#include "common/text/tokenizer/encode_batch.h"
+#include "common/text/tokenizer/incremental_decoder.h"
+#include "common/text/unicode/unicode.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::json;
+using Ids = std::vector<int32_t>;
+
+std::string TestFile(const std::string& name) {
+  return testing::SourcePath("tests/common/text/" + name);
+}
+
+std::unique_ptr<Tokenizer> MakeTokenizer(const std::string& text) {
+  auto tokenizer = Tokenizer::Parse(text);
+  EXPECT_OK(tokenizer);
+  return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
+}
+
+class ToyTokenizer : public ::testing::Test {
+ protected:
+  const std::string text_ = testing::ReadFile(TestFile("data/qwen2_toy/tokenizer.json"));
+  const std::unique_ptr<Tokenizer> tokenizer_ = MakeTokenizer(text_);
+};
+
+TEST_F(ToyTokenizer, PublishedCases) {
+  const json cases = json::parse(testing::ReadFile(TestFile("data/qwen2_toy/cases.json")));
+  int num_checked = 0;
+  for (const json& row : cases) {
+    if (row.contains("ids")) {
+      EXPECT_EQ(tokenizer_->Encode(row["text"].get<std::string>()), row["ids"].get<Ids>());
+      ++num_checked;
+    }
+    if (row.contains("decoded")) {
+      const auto ids = row[row.contains("ids") ? "ids" : "decode_ids"].get<Ids>();
+      EXPECT_EQ(tokenizer_->Decode(ids, false), row["decoded"]);
+      ++num_checked;
+    }
+    if (row.contains("nfc_in")) {
+      EXPECT_EQ(NormalizeNfc(row["nfc_in"].get<std::string>()), row["nfc_out"]);
+      ++num_checked;
+    }
+  }
+  EXPECT_GE(num_checked, 5);
+}
+
+// Random text against HF tokenizers; see golden/make_tokenizer_golden.py.
+class TokenizerGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(TokenizerGolden, AgreesWithHfTokenizers) {
+  const auto tokenizer =
+      MakeTokenizer(testing::ReadFile(TestFile("golden/" + GetParam() + ".tokenizer.json")));
+  ASSERT_NE(tokenizer, nullptr);
+  int num_rows = 0;
+  ASSERT_OK(
+      ReadJsonl(TestFile("golden/" + GetParam() + ".jsonl"), [&](const json& row, int64_t line) {
+        ++num_rows;
+        const auto ids = row["ids"].get<Ids>();
+        EXPECT_EQ(tokenizer->Encode(row["text"].get<std::string>(),
+                                    row["add_special_tokens"].get<bool>()),
+                  ids)
+            << "line " << line << ": " << row["text"];
+        EXPECT_EQ(tokenizer->Decode(ids, false), row["decoded"]) << line;
+        EXPECT_EQ(tokenizer->Decode(ids, true), row["decoded_skip_special"]) << line;
+        EXPECT_EQ(tokenizer->Decode(row["decode_ids"].get<Ids>(), false), row["decode_ids_text"])
+            << line;
+        return absl::OkStatus();
+      }));
+  EXPECT_EQ(num_rows, 200);
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, TokenizerGolden,
+                         ::testing::Values("toy", "gpt2_style", "llama3_style"),
+                         [](const auto& test) { return test.param; });
+
+TEST_F(ToyTokenizer, RoundTripOfAnyText) {
+  RandomStream random(17);
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::string text;
+    for (uint64_t i = random.NextBelow(30); i > 0; --i) {
+      const char32_t c = static_cast<char32_t>(random.NextBelow(1 << (7 + random.NextBelow(14))));
+      if (c < 0x110000 && (c < 0xD800 || c > 0xDFFF)) AppendUtf8(c, &text);
+    }
+    const Ids ids = tokenizer_->Encode(text);
+    EXPECT_EQ(tokenizer_->Decode(ids), NormalizeNfc(text));
+    std::string streamed;
+    for (const int32_t id : ids) streamed += tokenizer_->TokenBytes(id);
+    EXPECT_EQ(streamed, NormalizeNfc(text));
+  }
+}
+
+TEST_F(ToyTokenizer, InvalidUtf8IsReplaced) {
+  RandomStream random(18);
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::string bytes(random.NextBelow(40), '\0');
+    for (char& c : bytes) c = static_cast<char>(random.NextBelow(256));
+    EXPECT_EQ(tokenizer_->Encode(bytes), tokenizer_->Encode(RepairUtf8(bytes)));
+  }
+  EXPECT_EQ(tokenizer_->Decode(tokenizer_->Encode("a\xFF")), "a\xEF\xBF\xBD");
+}
+
+TEST_F(ToyTokenizer, Lookups) {
+  EXPECT_EQ(tokenizer_->vocab_size(), 271);
+  for (int32_t id = 0; id < 271; ++id) {
+    EXPECT_EQ(tokenizer_->TokenToId(tokenizer_->IdToToken(id)), id);
+  }
+  EXPECT_EQ(tokenizer_->IdToToken(270), "<|endoftext|>");
+  EXPECT_EQ(tokenizer_->TokenToId("\u0120low"), 259);
+  EXPECT_EQ(tokenizer_->TokenBytes(259), " low");
+  EXPECT_EQ(tokenizer_->TokenToId("nothing like it"), std::nullopt);
+  for (const int32_t id : {-1, 271, INT32_MAX, INT32_MIN}) {
+    EXPECT_EQ(tokenizer_->IdToToken(id), "");
+    EXPECT_EQ(tokenizer_->TokenBytes(id), "");
+    EXPECT_EQ(tokenizer_->Decode({id}), "");
+  }
+  EXPECT_EQ(tokenizer_->Decode({259, 270, 259}, true), " low low");
+  EXPECT_EQ(tokenizer_->Decode({259, 270, 259}, false), " low<|endoftext|> low");
+  EXPECT_EQ(tokenizer_->Encode("", true), Ids());
+}
+
+TEST_F(ToyTokenizer, HashNamesTheContentNotTheLayout) {
+  const json file = json::parse(text_);
+  auto hash_after = [&](const std::function<void(json&)>& change) {
+    json changed = file;
+    change(changed);
+    return MakeTokenizer(changed.dump())->hash();
+  };
+  EXPECT_EQ(tokenizer_->hash().size(), 64u);
+  // Another order of keys, merges as pairs, the added token also in the vocabulary.
+  EXPECT_EQ(hash_after([](json& f) {
+              for (json& merge : f["model"]["merges"]) {
+                const auto text = merge.get<std::string>();
+                const size_t space = text.find(' ');
+                merge = {text.substr(0, space), text.substr(space + 1)};
+              }
+              f["model"]["vocab"]["<|endoftext|>"] = 270;
+            }),
+            tokenizer_->hash());
+  const std::vector<std::function<void(json&)>> changes = {
+      [](json& f) { std::swap(f["model"]["merges"][8], f["model"]["merges"][9]); },
+      [](json& f) { f["model"]["merges"].erase(9); },
+      [](json& f) { std::swap(f["model"]["vocab"]["!"], f["model"]["vocab"]["a"]); },
+      [](json& f) { f["added_tokens"][0]["content"] = "<|end|>"; },
+      [](json& f) { f["added_tokens"][0]["lstrip"] = true; },
+      [](json& f) { f["added_tokens"][0]["special"] = false; },
+      [](json& f) {
+        f["added_tokens"].push_back({{"content", "<x>"}, {"id", 271}});
+      },
+  };
+  std::set<std::string> hashes = {tokenizer_->hash()};
+  for (const auto& change : changes) {
+    EXPECT_TRUE(hashes.insert(hash_after(change)).second) << hashes.size();
+  }
+}
+
+TEST_F(ToyTokenizer, ThreadsShareOneTokenizer) {
+  const std::string text = "lower newer we're 123 <|endoftext|> \u00E9 lower lowest";
+  const Ids expected = MakeTokenizer(text_)->Encode(text);
+  std::vector<int> num_wrong(4, 0);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 1000; ++i) num_wrong[t] += tokenizer_->Encode(text) != expected;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_wrong, std::vector<int>(4, 0));
+}
+
+TEST_F(ToyTokenizer, BatchesAreTheSameOnAnyNumberOfThreads) {
+  std::vector<std::string> texts;
+  std::vector<Ids> expected;
+  for (int i = 0; i < 200; ++i) {
+    texts.push_back("lower \u00E9 " + std::string(static_cast<size_t>(i), 'l') +
+                    "<|endoftext|> low");
+    expected.push_back(tokenizer_->Encode(texts.back()));
+  }
+  for (const int num_threads : {0, 1, 3, 500}) {
+    EXPECT_EQ(EncodeBatch(*tokenizer_, texts, false, num_threads), expected) << num_threads;
+  }
+  EXPECT_TRUE(EncodeBatch(*tokenizer_, {}, false).empty());
+}
+
+// The pieces of a stream make the text of the whole, whatever the ids are; a whole character is not
+// held back.
+TEST_F(ToyTokenizer, IncrementalDecoding) {
+  RandomStream random(19);
+  for (int trial = 0; trial < 3000; ++trial) {
+    Ids ids(random.NextBelow(12));
+    for (int32_t& id : ids) id = static_cast<int32_t>(random.NextBelow(271));
+    for (const bool skip : {false, true}) {
+      IncrementalDecoder decoder(tokenizer_.get(), skip);
+      std::string text;
+      for (const int32_t id : ids) {
+        const std::string piece = decoder.Push(id);
+        EXPECT_TRUE(IsValidUtf8(piece));
+        text += piece;
+      }
+      EXPECT_EQ(text + decoder.Finish(), tokenizer_->Decode(ids, skip));
+    }
+  }
+  IncrementalDecoder decoder(tokenizer_.get());
+  const Ids smile = tokenizer_->Encode("\U0001F600");
+  ASSERT_EQ(smile.size(), 4u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(decoder.Push(smile[i]), "");
+  EXPECT_EQ(decoder.Push(smile[3]), "\U0001F600");
+  EXPECT_EQ(decoder.Finish(), "");
+}
+
+TEST_F(ToyTokenizer, IncrementalDecodingGivesWhatIsCertain) {
+  const auto id_of_byte = [&](char byte) {
+    int32_t id = 0;
+    while (tokenizer_->TokenBytes(id) != std::string(1, byte)) ++id;
+    return id;
+  };
+  IncrementalDecoder decoder(tokenizer_.get());
+  EXPECT_EQ(decoder.Push(id_of_byte('\xE4')), "");
+  EXPECT_EQ(decoder.Push(id_of_byte('\xBD')), "");
+  EXPECT_EQ(decoder.Push(id_of_byte('\xA0')), "\u4F60");
+  // No byte can make a character of E0 80.
+  EXPECT_EQ(decoder.Push(id_of_byte('\xE0')), "");
+  EXPECT_EQ(decoder.Push(id_of_byte('\x80')), "\uFFFD\uFFFD");
+  EXPECT_EQ(decoder.Push(id_of_byte('\xF0')), "");
+  EXPECT_EQ(decoder.Finish(), "\uFFFD");
+}
+
+// What is missing from the vocabulary is dropped, as HF tokenizers does without unk_token.
+TEST_F(ToyTokenizer, BytesWithoutATokenAreDropped) {
+  json file = json::parse(text_);
+  const json id_of_l = file["model"]["vocab"]["l"];
+  file["model"]["vocab"].erase("l");
+  file["model"]["merges"] = json::array();
+  file["added_tokens"] = json::array();
+  const auto tokenizer = MakeTokenizer(file.dump());
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("low lll")), "ow ");
+  EXPECT_EQ(tokenizer->CountUnknownBytes("low lll"), 4);
+  EXPECT_EQ(tokenizer->CountUnknownBytes("ow "), 0);
+  EXPECT_EQ(tokenizer->CountUnknownBytes(""), 0);
+  EXPECT_EQ(tokenizer_->CountUnknownBytes("low lll"), 0);
+  // A word that is a token whole lacks nothing.
+  file["model"]["ignore_merges"] = true;
+  file["model"]["vocab"]["ll"] = id_of_l;
+  EXPECT_EQ(MakeTokenizer(file.dump())->CountUnknownBytes("ll"), 0);
+  EXPECT_EQ(MakeTokenizer(file.dump())->CountUnknownBytes("lll"), 3);
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,167 @@
+// The blocks' matrix product against plain float64 loops, for every instruction set of this
+// processor.
+#include "kernels/cpu/gemm/panel_gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace taopd::cpu {
+namespace {
+
+// Float32 rounding of each of K sums, relative to the sum of the products' sizes.
+double Tolerance(int64_t num_k) { return 6e-8 * static_cast<double>(num_k + 2); }
+
+std::vector<float> Random(int64_t num, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(num);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+Bfloat16Bits ToBits(float value) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return static_cast<Bfloat16Bits>(bits >> 16);
+}
+
+float FromBits(Bfloat16Bits value) {
+  const uint32_t bits = static_cast<uint32_t>(value) << 16;
+  float result = 0;
+  std::memcpy(&result, &bits, sizeof(result));
+  return result;
+}
+
+int64_t PanelElements(const PanelGemm& gemm, int64_t num_k, int64_t num_n) {
+  return (num_n + gemm.panel_width - 1) / gemm.panel_width * gemm.panel_width * num_k;
+}
+
+int64_t Index(ElementOrder order, int64_t stride, int64_t i, int64_t j) {
+  return order == ElementOrder::kRows ? i * stride + j : i + j * stride;
+}
+
+TEST(PanelGemm, MatchesPlainLoopsForAllShapesAndOrders) {
+  struct Shape {
+    int64_t m, n, k;
+  };
+  std::vector<Shape> shapes = {
+      {144, 96, 300}, {13, 33, 1030}, {12, 64, 64}, {50, 1, 7}, {14, 300, 600}};  // the last: far
+  for (int64_t m = 1; m <= 14; ++m) shapes.push_back({m, 2 * m + 1, 3 * m});
+  for (int set = 0; set < NumPanelGemms(); ++set) {
+    const PanelGemm& gemm = PanelGemmAt(set);
+    for (const Shape& shape : shapes) {
+      for (ElementOrder a_order : {ElementOrder::kRows, ElementOrder::kColumns}) {
+        for (ElementOrder b_order : {ElementOrder::kRows, ElementOrder::kColumns}) {
+          const int64_t a_stride = (a_order == ElementOrder::kRows ? shape.k : shape.m) + 3;
+          const int64_t b_stride = (b_order == ElementOrder::kRows ? shape.n : shape.k) + 5;
+          const int64_t c_stride = shape.n + 2;
+          const std::vector<float> a = Random(a_stride * std::max(shape.m, shape.k), 1);
+          const std::vector<float> b = Random(b_stride * std::max(shape.n, shape.k), 2);
+          const std::vector<float> before = Random(shape.m * c_stride, 3);
+          std::vector<float> panels(PanelElements(gemm, shape.k, shape.n), NAN);
+          gemm.pack(b.data(), b_order, b_stride, shape.k, shape.n, panels.data());
+          for (bool accumulate : {false, true}) {
+            std::vector<float> c = before;
+            gemm.multiply(a.data(), a_order, a_stride, panels.data(), shape.m, shape.n, shape.k,
+                          c.data(), c_stride, accumulate);
+            for (int64_t m = 0; m < shape.m; ++m) {
+              for (int64_t n = 0; n < c_stride; ++n) {
+                const int64_t at = m * c_stride + n;
+                if (n >= shape.n) {
+                  ASSERT_EQ(c[at], before[at]) << "written beyond a row";
+                  continue;
+                }
+                double sum = accumulate ? before[at] : 0;
+                double size = std::abs(sum);
+                for (int64_t k = 0; k < shape.k; ++k) {
+                  const double product = static_cast<double>(a[Index(a_order, a_stride, m, k)]) *
+                                         b[Index(b_order, b_stride, k, n)];
+                  sum += product;
+                  size += std::abs(product);
+                }
+                ASSERT_NEAR(c[at], sum, Tolerance(shape.k) * size)
+                    << gemm.name << ": " << shape.m << " x " << shape.n << " x " << shape.k
+                    << " at " << m << ", " << n;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PanelGemm, WidensBfloat16) {
+  const std::vector<float> values = Random(37 * 21, 4);
+  std::vector<Bfloat16Bits> narrow;
+  std::vector<float> rounded;
+  for (float value : values) {
+    narrow.push_back(ToBits(value));
+    rounded.push_back(FromBits(ToBits(value)));
+  }
+  for (int set = 0; set < NumPanelGemms(); ++set) {
+    const PanelGemm& gemm = PanelGemmAt(set);
+    std::vector<float> wide(values.size());
+    gemm.widen(narrow.data(), static_cast<int64_t>(narrow.size()), wide.data());
+    EXPECT_EQ(wide, rounded) << gemm.name;
+    for (ElementOrder order : {ElementOrder::kRows, ElementOrder::kColumns}) {
+      const int64_t num_k = order == ElementOrder::kRows ? 37 : 21;
+      const int64_t num_n = order == ElementOrder::kRows ? 21 : 37;
+      std::vector<float> from_bf16(PanelElements(gemm, num_k, num_n));
+      std::vector<float> from_float(from_bf16.size());
+      gemm.pack_bf16(narrow.data(), order, 21, num_k, num_n, from_bf16.data());
+      gemm.pack(rounded.data(), order, 21, num_k, num_n, from_float.data());
+      EXPECT_EQ(from_bf16, from_float) << gemm.name;
+    }
+  }
+}
+
+// A row and a column of the product are the same bits in whatever company they are computed.
+TEST(PanelGemm, ElementsDoNotDependOnTheOthers) {
+  constexpr int64_t kM = 31, kN = 45, kK = 517;
+  const std::vector<float> a = Random(kM * kK, 5);
+  const std::vector<float> b = Random(kN * kK, 6);
+  for (int set = 0; set < NumPanelGemms(); ++set) {
+    const PanelGemm& gemm = PanelGemmAt(set);
+    std::vector<float> panels(PanelElements(gemm, kK, kN));
+    gemm.pack(b.data(), ElementOrder::kColumns, kK, kK, kN, panels.data());
+    std::vector<float> whole(kM * kN);
+    gemm.multiply(a.data(), ElementOrder::kRows, kK, panels.data(), kM, kN, kK, whole.data(), kN,
+                  false);
+    for (int64_t m = 0; m < kM; m += 3) {
+      for (int64_t n = 0; n < kN; n += 4) {
+        std::vector<float> one_panel(PanelElements(gemm, kK, 1));
+        gemm.pack(b.data() + n * kK, ElementOrder::kColumns, kK, kK, 1, one_panel.data());
+        float one = 0;
+        gemm.multiply(a.data() + m * kK, ElementOrder::kRows, kK, one_panel.data(), 1, 1, kK, &one,
+                      1, false);
+        ASSERT_EQ(one, whole[m * kN + n]) << gemm.name << " at " << m << ", " << n;
+      }
+    }
+  }
+}
+
+TEST(PanelGemm, InterleavePairsUp) {
+  const std::vector<Bfloat16Bits> even = {1,  2,  3,  4,  5,  6,  7,  8, 9,
+                                          10, 11, 12, 13, 14, 15, 16, 17};
+  std::vector<Bfloat16Bits> odd;
+  for (Bfloat16Bits x : even) odd.push_back(static_cast<Bfloat16Bits>(60000 + x));
+  for (int set = 0; set < NumPanelGemms(); ++set) {
+    std::vector<Bfloat16Bits> pairs(2 * even.size() + 1, 77);
+    PanelGemmAt(set).interleave(even.data(), odd.data(), static_cast<int64_t>(even.size()),
+                                pairs.data());
+    for (size_t i = 0; i < even.size(); ++i) {
+      EXPECT_EQ(pairs[2 * i], even[i]);
+      EXPECT_EQ(pairs[2 * i + 1], odd[i]);
+    }
+    EXPECT_EQ(pairs.back(), 77) << "written beyond the end";
+  }
+}
+
+}  // namespace
+}  // namespace taopd::cpu

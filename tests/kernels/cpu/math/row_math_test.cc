@@ -1,0 +1,266 @@
+// The loops over a row against plain float64 loops, for every instruction set of this processor.
+#include "kernels/cpu/math/row_math.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/head/complement.h"
+#include "kernels/cpu/head/scoring_rows.h"
+
+namespace taopd::cpu {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+std::vector<float> RandomRow(int64_t n, float scale, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> row(n);
+  for (float& z : row) z = normal(random);
+  return row;
+}
+
+std::vector<int64_t> Sizes() {
+  std::vector<int64_t> sizes;
+  for (int64_t n = 0; n <= 70; ++n) sizes.push_back(n);
+  for (int64_t n : {127, 128, 129, 1023, 1024, 1025, 1041, 5000}) sizes.push_back(n);
+  return sizes;
+}
+
+// A block of logits, its columns' references, and what ColumnExp makes of them.
+struct Columns {
+  Columns(int64_t num, int64_t columns, uint64_t seed)
+      : num(num),
+        columns(columns),
+        stride((columns + 15) / 16 * 16),
+        block(RandomRow(num * stride, 5, seed)),
+        shift(columns, -kInf),
+        offset(columns, -0.3f),
+        sum(columns, 7),
+        sum_x(columns, 7) {
+    for (int64_t v = 0; v < num; ++v) {
+      for (int64_t n = 0; n < columns; ++n) shift[n] = std::max(shift[n], block[v * stride + n]);
+    }
+  }
+
+  // One number more than is to be written.
+  std::vector<float> Run(const RowMath& math) {
+    std::vector<float> exps(num * columns + 1, 7);
+    Run(math, exps.data(), false);
+    return exps;
+  }
+  std::vector<uint16_t> RunBfloat16(const RowMath& math) {
+    std::vector<uint16_t> exps(num * columns + 1, 7);
+    Run(math, exps.data(), true);
+    return exps;
+  }
+  void Run(const RowMath& math, void* exps, bool bfloat16) {
+    math.column_exp({block.data(), stride, num, columns, shift.data(), offset.data(), 0.7f,
+                     sum.data(), sum_x.data(), exps, bfloat16});
+  }
+
+  int64_t num, columns, stride;
+  std::vector<float> block, shift, offset, sum, sum_x;
+};
+
+float FromBfloat16(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+// exp within 2 ulp: 2.4e-7 relative, over the whole range where float32 has normal numbers.
+TEST(RowMath, ExpIsAccurate) {
+  constexpr double kTwoUlp = 2.4e-7;
+  std::vector<float> x;
+  for (float v = 0; v > -87.3f; v -= 0.0007f) x.push_back(v);
+  const auto small = static_cast<std::ptrdiff_t>(x.size());
+  for (float v : {-87.4f, -1000.0f, -3e38f, -kInf}) x.push_back(v);
+  while (x.size() % 16 != 0) x.push_back(0);
+  const auto n = static_cast<int64_t>(x.size());
+  const std::vector<float> zeros(n, 0);
+  std::vector<float> e(n), sum(n), sum_x(n);
+  BestRowMath().column_exp({x.data(), n, 1, n, zeros.data(), zeros.data(), 1, sum.data(),
+                            sum_x.data(), e.data(), false});
+  double worst = 0;
+  for (std::ptrdiff_t i = 0; i < small; ++i) {
+    const double exact = std::exp(static_cast<double>(x[i]));
+    worst = std::max(worst, std::abs(e[i] - exact) / exact);
+  }
+  EXPECT_LT(worst, kTwoUlp);
+  EXPECT_EQ(e[0], 1.0f);
+  for (std::ptrdiff_t i = small; i < small + 4; ++i) {
+    EXPECT_EQ(e[i], 0.0f) << x[i];
+    EXPECT_EQ(sum_x[i], 0.0f) << x[i];
+  }
+}
+
+TEST(RowMath, ColumnsMatchPlainLoops) {
+  for (int set = 0; set < NumRowMaths(); ++set) {
+    const RowMath& math = RowMathAt(set);
+    for (int64_t num : {1, 15, 16, 17, 144}) {
+      for (int64_t columns : {1, 2, 15, 16, 17, 31, 33, 64}) {
+        const std::string what =
+            std::string(math.name) + ", " + std::to_string(num) + " x " + std::to_string(columns);
+        Columns c(num, columns, 3 * num + columns);
+        std::vector<float> max(columns + 1, 7);
+        math.column_max(c.block.data(), c.stride, num, columns, max.data());
+        EXPECT_EQ(max[columns], 7) << what;
+        const std::vector<float> exps = c.Run(math);
+        EXPECT_EQ(exps.back(), 7) << what;
+        for (int64_t n = 0; n < columns; ++n) {
+          EXPECT_EQ(max[n], c.shift[n]) << what;
+          double sum = 0, sum_x = 0;
+          for (int64_t v = 0; v < num; ++v) {
+            const double x = (static_cast<double>(c.block[v * c.stride + n]) - c.shift[n]) * 0.7f +
+                             static_cast<double>(c.offset[n]);
+            EXPECT_NEAR(exps[v * columns + n], std::exp(x), 4e-6 * std::exp(x)) << what;
+            sum += std::exp(x);
+            sum_x += std::exp(x) * x;
+          }
+          EXPECT_NEAR(c.sum[n], sum, 2e-6 * sum) << what;
+          EXPECT_NEAR(c.sum_x[n], sum_x, 2e-6 * (sum + std::abs(sum_x))) << what;
+        }
+        // bfloat16: half a unit in the eighth bit; the sums are of unrounded numbers.
+        const std::vector<float> sums = c.sum;
+        const std::vector<uint16_t> narrow = c.RunBfloat16(math);
+        EXPECT_EQ(narrow.back(), 7) << what;
+        EXPECT_EQ(c.sum, sums) << what;
+        for (int64_t i = 0; i < num * columns; ++i) {
+          EXPECT_NEAR(FromBfloat16(narrow[i]), exps[i], exps[i] / 256) << what;
+        }
+        c.Run(math, nullptr, false);
+        EXPECT_EQ(c.sum, sums) << what;
+      }
+    }
+  }
+}
+
+TEST(RowMath, MatchesPlainLoopsForAllSizesAndAlignments) {
+  for (int set = 0; set < NumRowMaths(); ++set) {
+    const RowMath& math = RowMathAt(set);
+    for (int64_t n : Sizes()) {
+      for (int64_t offset : {0, 1, 3}) {
+        std::vector<float> buffer = RandomRow(n + offset, 5, 7 * n + offset);
+        float* row = buffer.data() + offset;
+        float max = -kInf;
+        for (int64_t i = 0; i < n; ++i) max = std::max(max, row[i]);
+        EXPECT_EQ(math.max(row, n), max) << math.name << " n " << n;
+        if (n == 0) continue;
+        double sum = 0;
+        double sum_x = 0;
+        int64_t count = 0;
+        for (int64_t i = 0; i < n; ++i) {
+          const double x = (static_cast<double>(row[i]) - max) * 0.7f;
+          sum += std::exp(x);
+          sum_x += std::exp(x) * x;
+          count += row[i] >= row[n / 2];
+        }
+        const ExpSums sums = math.sum_exp(row, n, max, 0.7f);
+        EXPECT_NEAR(sums.sum_exp, sum, 2e-6 * sum) << math.name << " n " << n;
+        EXPECT_NEAR(sums.sum_exp_x, sum_x, 2e-6 * (sum + std::abs(sum_x)))
+            << math.name << " n " << n;
+        EXPECT_EQ(math.count_at_least(row, n, row[n / 2]), count) << math.name << " n " << n;
+        std::vector<float> tiles((n + kTileSize - 1) / kTileSize);
+        math.tile_max(row, n, tiles.data());
+        for (std::size_t t = 0; t < tiles.size(); ++t) {
+          const int64_t begin = static_cast<int64_t>(t) * kTileSize;
+          EXPECT_EQ(tiles[t], *std::max_element(row + begin, row + std::min(n, begin + kTileSize)));
+        }
+      }
+    }
+  }
+}
+
+// The same bits on every instruction set: a machine type does not change a result.
+TEST(RowMath, InstructionSetsAgreeBitForBit) {
+  if (NumRowMaths() == 1) GTEST_SKIP() << "this processor has one instruction set";
+  for (int64_t n : {1, 17, 1025, 151936}) {
+    const std::vector<float> row = RandomRow(n, 8, n);
+    const float max = RowMathAt(0).max(row.data(), n);
+    const ExpSums sums = RowMathAt(0).sum_exp(row.data(), n, max, 0.9f);
+    Columns expected(144, n % 97 + 1, n);
+    const std::vector<float> exps = expected.Run(RowMathAt(0));
+    const std::vector<uint16_t> narrow = expected.RunBfloat16(RowMathAt(0));
+    for (int set = 1; set < NumRowMaths(); ++set) {
+      const char* name = RowMathAt(set).name;
+      const ExpSums other = RowMathAt(set).sum_exp(row.data(), n, max, 0.9f);
+      EXPECT_EQ(sums.sum_exp, other.sum_exp) << name;
+      EXPECT_EQ(sums.sum_exp_x, other.sum_exp_x) << name;
+      Columns columns(144, n % 97 + 1, n);
+      EXPECT_EQ(columns.Run(RowMathAt(set)), exps) << name;
+      EXPECT_EQ(columns.RunBfloat16(RowMathAt(set)), narrow) << name;
+      EXPECT_EQ(columns.sum, expected.sum) << name;
+      EXPECT_EQ(columns.sum_x, expected.sum_x) << name;
+    }
+  }
+}
+
+TEST(RowMath, InfinityAndNanShowInTheSums) {
+  const RowMath& math = BestRowMath();
+  for (int64_t n : {3, 16, 40}) {
+    std::vector<float> row(n, -kInf);
+    EXPECT_EQ(math.sum_exp(row.data(), n, 0, 1).sum_exp, 0);
+    EXPECT_EQ(math.sum_exp(row.data(), n, 0, 1).sum_exp_x, 0);
+    row[n - 1] = std::nanf("");
+    EXPECT_TRUE(std::isnan(math.sum_exp(row.data(), n, 0, 1).sum_exp));
+    EXPECT_TRUE(std::isnan(LogSumOf(SumBelow(math, math.max(row.data(), n), row.data(), n, 1), 1)));
+    row[n - 1] = kInf;
+    EXPECT_TRUE(std::isnan(LogSumOf(SumBelow(math, math.max(row.data(), n), row.data(), n, 1), 1)));
+  }
+}
+
+TEST(TakeOut, SavesLogits) {
+  std::vector<float> row = {1, 2, 3, 4};
+  std::vector<float> taken(3);
+  const int32_t ids[] = {2, 0, 3};
+  TakeOut(ids, 3, row.data(), taken.data());
+  EXPECT_EQ(taken, (std::vector<float>{3, 1, 4}));
+  EXPECT_EQ(row, (std::vector<float>{-kInf, 2, -kInf, -kInf}));
+}
+
+// Against a full stable sort; rows with few distinct numbers have ties everywhere.
+TEST(TopK, MatchesStableSortWithTies) {
+  ScoringRowScratch scratch;
+  for (int64_t n : {1, 5, 127, 129, 1000, 4096}) {
+    for (int distinct : {1, 3, 50, 1000000}) {
+      std::mt19937_64 random(n + distinct);
+      std::vector<float> row(n);
+      for (float& z : row) z = static_cast<float>(static_cast<int>(random() % distinct)) - 1;
+      std::vector<int32_t> order(n);
+      for (int64_t i = 0; i < n; ++i) order[i] = static_cast<int32_t>(i);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int32_t a, int32_t b) { return row[a] > row[b]; });
+      for (int32_t k : {0, 1, 2, 7, 31, 32, 33, 1024}) {
+        if (k > n) continue;
+        std::vector<int32_t> ids(k);
+        TopK(row.data(), n, k, &scratch, ids.data());
+        EXPECT_TRUE(std::equal(ids.begin(), ids.end(), order.begin())) << "n " << n << " k " << k;
+      }
+    }
+  }
+}
+
+TEST(TopK, NanAndInfinityGiveDistinctIds) {
+  ScoringRowScratch scratch;
+  for (float filler : {std::nanf(""), -kInf, kInf}) {
+    std::vector<float> row(1000, filler);
+    row[500] = 1;
+    for (int32_t k : {1, 5, 1000}) {
+      std::vector<int32_t> ids(k);
+      TopK(row.data(), 1000, k, &scratch, ids.data());
+      EXPECT_EQ(ids[0] == 500, filler != kInf);
+      std::sort(ids.begin(), ids.end());
+      EXPECT_EQ(std::unique(ids.begin(), ids.end()), ids.end());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace taopd::cpu

@@ -1,0 +1,498 @@
+// The student's head of kernels/cuda against plain rows and products in float64:
+// on a GPU (tests/gpu), and the same source on the CPU through the emulated runtime.
+#include "taopd/head/fused_head.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kernels/cpu/head/dense_row.h"
+#include "tests/kernels/cuda/device_array.h"
+#include "tests/kernels/cuda/head_problem.h"
+
+namespace taopd {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// Relative to the largest element, at least 1 for losses and metrics. float32 products and
+// exponentials in another order than the CPU's.
+constexpr double kFloatTolerance = 2e-5;
+// E, the scaled hidden states and d hidden are rounded to bfloat16: 2^-9 of each.
+constexpr double kBfloat16Tolerance = 1e-2;
+
+struct Targets {
+  int32_t k = 0;
+  std::vector<int32_t> support_ids, sampled_ids;
+  std::vector<float> teacher_log_probs, teacher_log_tail, teacher_sampled, teacher_entropy,
+      behavior, weights;
+};
+
+struct Case {
+  HeadMatrices matrices;
+  Targets targets;
+  ObjectiveTerms objective;
+  double temperature = 1;
+  bool top_k_metrics = false;
+};
+
+Targets RandomTargets(int64_t num_rows, int64_t vocabulary_size, int32_t k, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  Targets t;
+  t.k = k;
+  for (int64_t n = 0; n < num_rows; ++n) {
+    std::vector<double> q(vocabulary_size);
+    double sum = 0;
+    for (double& value : q) sum += value = std::exp(2 * normal(random));
+    std::vector<int32_t> ids(vocabulary_size);
+    std::iota(ids.begin(), ids.end(), 0);
+    std::sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) { return q[a] > q[b]; });
+    double tail = 0;
+    double entropy = 0;
+    for (int64_t i = 0; i < vocabulary_size; ++i) {
+      const double p = q[ids[i]] / sum;
+      entropy -= p * std::log(p);
+      if (i >= k) {
+        tail += p;
+        continue;
+      }
+      t.support_ids.push_back(ids[i]);
+      t.teacher_log_probs.push_back(static_cast<float>(std::log(p)));
+    }
+    const int32_t y = static_cast<int32_t>(random() % vocabulary_size);
+    t.sampled_ids.push_back(y);
+    t.teacher_log_tail.push_back(tail == 0 ? -kInf : static_cast<float>(std::log(tail)));
+    t.teacher_sampled.push_back(static_cast<float>(std::log(q[y] / sum)));
+    t.teacher_entropy.push_back(static_cast<float>(entropy));
+    t.weights.push_back(0.1f + static_cast<float>(random() % 1000) / 500.0f);
+  }
+  return t;
+}
+
+ObjectiveTerms Named(std::string_view name) {
+  Objective objective = FindObjective(name).value();
+  objective.beta = 0.3;
+  return objective;
+}
+
+Case MakeCase(std::string_view name, DataType dtype, int64_t num_rows, int64_t hidden_size,
+              int64_t vocabulary_size, int32_t k, uint64_t seed) {
+  Case c;
+  c.matrices = RandomMatrices(dtype, num_rows, hidden_size, vocabulary_size, seed);
+  c.objective = Named(name);
+  if (NeedsOf(c.objective) & kNeedsFullVocabulary) k = static_cast<int32_t>(vocabulary_size);
+  c.targets = RandomTargets(num_rows, vocabulary_size, k, seed + 1000);
+  return c;
+}
+
+struct Results {
+  std::vector<float> loss, metrics, d_hidden, d_lm_head;
+  int32_t errors = 0;
+  std::string problem;
+};
+
+constexpr int64_t kMegabyte = 1 << 20;
+constexpr float kInitialDLmHead = 0.5f;  // d lm_head is added to this
+
+Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 * kMegabyte, bool d_hidden = true,
+                    bool d_lm_head = true) {
+  const HeadMatrices& m = c.matrices;
+  const Targets& t = c.targets;
+  const int64_t padding = 8;  // keeps the alignment of rows
+  DeviceArray<char> hidden(Bytes(m.hidden_NH, m.hidden_size, padding, m.dtype));
+  DeviceArray<char> lm_head(Bytes(m.lm_head_VH, m.hidden_size, padding, m.dtype));
+  DeviceArray<int32_t> support_ids(t.support_ids), sampled_ids(t.sampled_ids);
+  DeviceArray<float> log_probs(t.teacher_log_probs), log_tail(t.teacher_log_tail),
+      teacher_sampled(t.teacher_sampled), teacher_entropy(t.teacher_entropy), behavior(t.behavior),
+      weights(t.weights);
+  DeviceArray<float> loss(std::vector<float>(m.num_rows));
+  DeviceArray<float> metrics(std::vector<float>(m.num_rows * kNumHeadMetrics));
+  DeviceArray<char> hidden_gradient(
+      std::vector<char>(m.num_rows * m.hidden_size * SizeOf(m.dtype)));
+  DeviceArray<float> lm_head_gradient(
+      std::vector<float>(m.vocabulary_size * m.hidden_size, kInitialDLmHead));
+  DeviceArray<int32_t> errors(std::vector<int32_t>(1));
+  DeviceArray<char> workspace(workspace_bytes);
+
+  FusedHeadProblem problem;
+  problem.dtype = m.dtype;
+  problem.num_rows = m.num_rows;
+  problem.hidden_size = m.hidden_size;
+  problem.vocabulary_size = m.vocabulary_size;
+  problem.hidden_NH = hidden.data();
+  problem.hidden_stride = m.hidden_size + padding;
+  problem.lm_head_VH = lm_head.data();
+  problem.lm_head_stride = m.hidden_size + padding;
+  problem.support_ids_Nk = support_ids.OrNull();
+  problem.teacher_log_probs_Nk = log_probs.OrNull();
+  problem.k = t.k;
+  problem.teacher_log_tail_N = log_tail.OrNull();
+  problem.sampled_ids_N = sampled_ids.data();
+  problem.teacher_sampled_log_probs_N = teacher_sampled.OrNull();
+  problem.teacher_entropy_N = teacher_entropy.OrNull();
+  problem.behavior_log_probs_N = behavior.OrNull();
+  problem.row_weights_N = weights.data();
+  problem.objective = c.objective;
+  problem.temperature = c.temperature;
+  problem.top_k_metrics = c.top_k_metrics;
+  FusedHeadResult result;
+  result.loss_N = loss.data();
+  result.metrics_NM = metrics.data();
+  if (d_hidden) result.d_hidden_NH = hidden_gradient.data();
+  if (d_lm_head) result.d_lm_head_VH = lm_head_gradient.data();
+  result.errors = errors.data();
+  DeviceContext context;
+  context.cublaslt = TestCublasLt();
+  context.workspace = workspace.data();
+  context.workspace_bytes = workspace_bytes;
+
+  Results results;
+  results.problem = FusedHead(problem, result, context);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  results.loss = loss.Values();
+  results.metrics = metrics.Values();
+  results.d_hidden = FromBytes(hidden_gradient.Values(), m.dtype);
+  results.d_lm_head = lm_head_gradient.Values();
+  results.errors = errors.Values()[0];
+  return results;
+}
+
+// By the plain float64 row (kernels/cpu/head/dense_row.h).
+Results Expected(const Case& c) {
+  const HeadMatrices& m = c.matrices;
+  const Targets& t = c.targets;
+  Results expected;
+  std::vector<double> d_lm_head(m.vocabulary_size * m.hidden_size, kInitialDLmHead);
+  const auto value = [](const std::vector<float>& values, int64_t n) {
+    return values.empty() ? kNan : values[n];
+  };
+  const double scale = static_cast<float>(1 / c.temperature);
+  for (int64_t n = 0; n < m.num_rows; ++n) {
+    cpu::DenseRow dense;
+    for (float logit : m.Logits(n)) dense.logits.push_back(logit * scale);
+    for (int64_t j = n * t.k; j < (n + 1) * t.k && t.support_ids[j] >= 0; ++j) {
+      dense.support_ids.push_back(t.support_ids[j]);
+      dense.teacher_log_probs.push_back(t.teacher_log_probs[j]);
+    }
+    dense.teacher_log_tail = value(t.teacher_log_tail, n);
+    dense.sampled_id = t.sampled_ids[n];
+    dense.teacher_sampled_log_prob = value(t.teacher_sampled, n);
+    dense.teacher_entropy = value(t.teacher_entropy, n);
+    if (!t.behavior.empty()) dense.behavior_log_prob = t.behavior[n];
+    cpu::DenseRowResult result;
+    EXPECT_EQ(cpu::EvaluateDenseRow(c.objective, dense, &result), cpu::RowStatus::kOk);
+    if (!c.top_k_metrics) {
+      result.metrics[kTopKOverlap] = result.metrics[kTopKOverlapAdvantage] = kNan;
+    }
+    std::vector<double> row = result.gradient;
+    for (double& d : row) d *= scale * t.weights[n];
+    expected.loss.push_back(static_cast<float>(result.loss));
+    for (double metric : result.metrics) expected.metrics.push_back(static_cast<float>(metric));
+    for (int64_t h = 0; h < m.hidden_size; ++h) {
+      double sum = 0;
+      for (int64_t v = 0; v < m.vocabulary_size; ++v) {
+        sum += row[v] * m.lm_head_VH[v * m.hidden_size + h];
+        d_lm_head[v * m.hidden_size + h] += row[v] * m.hidden_NH[n * m.hidden_size + h];
+      }
+      expected.d_hidden.push_back(static_cast<float>(sum));
+    }
+  }
+  expected.d_lm_head.assign(d_lm_head.begin(), d_lm_head.end());
+  return expected;
+}
+
+// Each element relative to its own size, at least 1. NaNs must be in the same places.
+void ExpectNear(const std::vector<float>& actual, const std::vector<float>& expected,
+                double tolerance, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (std::isnan(expected[i])) {
+      EXPECT_TRUE(std::isnan(actual[i])) << what << " [" << i << "] is " << actual[i];
+      continue;
+    }
+    const double limit = tolerance * std::max(1.0, static_cast<double>(std::fabs(expected[i])));
+    EXPECT_NEAR(actual[i], expected[i], limit) << what << " [" << i << "]";
+  }
+}
+
+// Relative to the largest element.
+void ExpectGradient(const std::vector<float>& actual, const std::vector<float>& expected,
+                    double tolerance, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  double largest = 1e-3;
+  for (float value : expected) largest = std::max(largest, std::fabs(static_cast<double>(value)));
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected[i], tolerance * largest) << what << " [" << i << "]";
+  }
+}
+
+void ExpectMatchesTheCpu(const Case& c, const std::string& what,
+                         int64_t workspace_bytes = 64 * kMegabyte) {
+  const Results actual = RunOnDevice(c, workspace_bytes);
+  const Results expected = Expected(c);
+  ASSERT_EQ(actual.problem, "") << what;
+  EXPECT_EQ(actual.errors, 0) << what;
+  const double gradient_tolerance =
+      c.matrices.dtype == DataType::kFloat32 ? kFloatTolerance : kBfloat16Tolerance;
+  ExpectNear(actual.loss, expected.loss, kFloatTolerance, what + ": loss");
+  ExpectNear(actual.metrics, expected.metrics, kFloatTolerance, what + ": metrics");
+  ExpectGradient(actual.d_hidden, expected.d_hidden, gradient_tolerance, what + ": d hidden");
+  ExpectGradient(actual.d_lm_head, expected.d_lm_head, gradient_tolerance, what + ": d lm_head");
+}
+
+using FusedHeadTest = CudaTest;
+
+TEST_F(FusedHeadTest, MatchesTheCpuForEveryObjective) {
+  struct Shape {
+    int64_t num_rows, hidden_size, vocabulary_size;
+    int32_t k;
+  };
+  const Shape shapes[] = {
+      {1, 1, 1, 1}, {2, 5, 7, 1}, {3, 4, 17, 16}, {2, 8, 33, 33}, {3, 16, 1029, 13}};
+  for (const ObjectiveInfo& info : AllObjectives()) {
+    uint64_t seed = static_cast<uint64_t>(info.kind);
+    for (const Shape& shape : shapes) {
+      // Types, temperatures and behaviour in turn, so that each objective has all of them.
+      const DataType dtype = ++seed % 2 ? DataType::kFloat32 : DataType::kBFloat16;
+      Case c = MakeCase(info.name, dtype, shape.num_rows, shape.hidden_size, shape.vocabulary_size,
+                        shape.k, seed);
+      c.top_k_metrics = seed % 4 < 2;
+      if (seed % 3 == 0) c.temperature = 0.6;
+      if (seed % 5 < 2) {
+        c.targets.behavior = c.targets.teacher_sampled;
+        for (float& value : c.targets.behavior) value -= 0.5f;
+      }
+      ExpectMatchesTheCpu(c, std::string(info.name) + ", V " +
+                                 std::to_string(shape.vocabulary_size) + ", case " +
+                                 std::to_string(seed));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// More columns than a block reads at once, large supports, and the student's own top-k.
+TEST_F(FusedHeadTest, LargeVocabulariesAndSupports) {
+  for (const char* name : {"sc_ta_opd", "normalized"}) {
+    for (int32_t k : {2, 64, 1024}) {
+      for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+        Case c = MakeCase(name, dtype, 1, 3, 20011, k, 70 + k);
+        c.top_k_metrics = true;
+        ExpectMatchesTheCpu(c, std::string(name) + ", k " + std::to_string(k));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// Logits that rise (fall) along the vocabulary by hundreds of nats: the reference moves many times,
+// and the tail is far below or above the support.
+TEST_F(FusedHeadTest, ReferenceMovesWithTheLogits) {
+  for (double slope : {400.0, -400.0}) {
+    for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+      for (const char* name : {"ta_opd", "forward_kl_tail", "cross_entropy"}) {
+        Case c = MakeCase(name, dtype, 2, 2, 40009, 5, 90);
+        for (int64_t v = 0; v < 40009; ++v) {
+          // In steps that bfloat16 holds, so that neighbours tie.
+          c.matrices.lm_head_VH[v * 2] = static_cast<float>(std::round(slope * v / 40009));
+          c.matrices.lm_head_VH[v * 2 + 1] = 0.01f * static_cast<float>(v % 7);
+        }
+        c.matrices.hidden_NH = {1, 1, 0.5f, -1};
+        c.matrices.Round();
+        ExpectMatchesTheCpu(c, std::string(name) + ", slope " + std::to_string(slope));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(FusedHeadTest, LinearCombinationsPaddedSupportsAndDerivedTails) {
+  Case c = MakeCase("ta_opd", DataType::kFloat32, 4, 6, 50, 6, 5);
+  c.objective.num_terms = 3;
+  c.objective.term[0] = {Named("ta_opd").term[0].objective, 0.5};
+  c.objective.term[1] = {Named("forward_kl").term[0].objective, 2};
+  c.objective.term[2] = {Named("cross_entropy").term[0].objective, -0.25};
+  c.targets.support_ids[5] = -1;
+  c.targets.support_ids[4] = -1;
+  c.targets.support_ids[11] = -1;
+  c.targets.teacher_log_tail[0] = kNan;
+  c.targets.teacher_log_tail[1] = kNan;
+  c.targets.teacher_log_probs[13] = -kInf;
+  c.targets.weights[3] = 0;
+  c.targets.sampled_ids[2] = c.targets.support_ids[14];
+  c.top_k_metrics = true;
+  ExpectMatchesTheCpu(c, "combination");
+  c.objective = Named("normalized");
+  ExpectMatchesTheCpu(c, "no dense gradient");
+  c.targets.teacher_log_tail.clear();
+  c.objective = Named("sc_ta_opd");
+  ExpectMatchesTheCpu(c, "no tails");
+}
+
+TEST_F(FusedHeadTest, ObjectivesWithoutTeacher) {
+  Case c = MakeCase("cross_entropy", DataType::kBFloat16, 3, 8, 300, 0, 6);
+  c.targets.teacher_log_tail.clear();
+  c.targets.teacher_sampled.clear();
+  c.targets.teacher_entropy.clear();
+  ExpectMatchesTheCpu(c, "cross entropy");
+}
+
+TEST_F(FusedHeadTest, ChunksDoNotChangeTheResultAndCallsRepeatBitForBit) {
+  for (const char* name : {"sc_ta_opd", "forward_kl"}) {
+    for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+      const Case c = MakeCase(name, dtype, 5, 8, 503, 9, 7);
+      FusedHeadProblem problem;
+      problem.dtype = dtype;
+      problem.num_rows = 5;
+      problem.hidden_size = 8;
+      problem.vocabulary_size = 503;
+      problem.k = 9;
+      problem.objective = c.objective;
+      const int64_t one_row = PlanFusedHead(problem, 0).bytes;
+      for (int64_t extra : {int64_t{0}, int64_t{4000}, int64_t{8000}}) {
+        const FusedHeadPlan plan = PlanFusedHead(problem, one_row + extra);
+        EXPECT_GE(plan.chunk_rows, 1);
+        EXPECT_LE(plan.bytes, one_row + extra);
+        ExpectMatchesTheCpu(c, std::string(name) + ", rows " + std::to_string(plan.chunk_rows),
+                            one_row + extra);
+      }
+      const Results once = RunOnDevice(c);
+      const Results again = RunOnDevice(c);
+      EXPECT_EQ(once.loss, again.loss);
+      EXPECT_EQ(once.d_hidden, again.d_hidden);
+      EXPECT_EQ(once.d_lm_head, again.d_lm_head);
+      const Results too_small = RunOnDevice(c, one_row - 1);
+      EXPECT_EQ(too_small.problem, "the workspace has " + std::to_string(one_row - 1) +
+                                       " bytes, one row takes " + std::to_string(one_row));
+    }
+  }
+}
+
+TEST_F(FusedHeadTest, EachGradientCanBeLeftOut) {
+  for (const char* name : {"ta_opd", "normalized"}) {
+    const Case c = MakeCase(name, DataType::kFloat32, 3, 8, 100, 4, 8);
+    const Results both = RunOnDevice(c);
+    const Results none = RunOnDevice(c, 64 * kMegabyte, false, false);
+    const Results hidden_only = RunOnDevice(c, 64 * kMegabyte, true, false);
+    const Results lm_head_only = RunOnDevice(c, 64 * kMegabyte, false, true);
+    EXPECT_EQ(none.loss, both.loss);
+    EXPECT_EQ(hidden_only.d_hidden, both.d_hidden);
+    EXPECT_EQ(lm_head_only.d_lm_head, both.d_lm_head);
+    for (float value : none.d_hidden) EXPECT_EQ(value, 0);
+    for (float value : hidden_only.d_lm_head) EXPECT_EQ(value, kInitialDLmHead);
+  }
+}
+
+TEST_F(FusedHeadTest, NanHiddenShowsInThatRowsLossOnly) {
+  Case c = MakeCase("ta_opd", DataType::kFloat32, 3, 4, 200, 3, 9);
+  c.matrices.hidden_NH[5] = kNan;
+  const Results results = RunOnDevice(c);
+  EXPECT_TRUE(std::isfinite(results.loss[0]));
+  EXPECT_TRUE(std::isnan(results.loss[1]));
+  EXPECT_TRUE(std::isfinite(results.loss[2]));
+}
+
+TEST_F(FusedHeadTest, WrongIdsAreFlagged) {
+  const Case good = MakeCase("ta_opd", DataType::kBFloat16, 3, 4, 40, 3, 10);
+  const auto errors = [](const Case& c) {
+    const Results results = RunOnDevice(c);
+    EXPECT_EQ(results.problem, "");
+    return results.errors;
+  };
+  EXPECT_EQ(errors(good), 0);
+  for (int32_t id :
+       {-2, 40, std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::min()}) {
+    Case c = good;
+    c.targets.support_ids[4] = id;
+    EXPECT_EQ(errors(c), kHeadSupportIdOutOfRange) << id;
+    c.objective = Named("normalized");
+    EXPECT_EQ(errors(c), kHeadSupportIdOutOfRange) << id;
+    c = good;
+    c.targets.sampled_ids[1] = id;
+    EXPECT_EQ(errors(c), kHeadSampledIdOutOfRange) << id;
+  }
+  Case c = good;
+  c.targets.support_ids[3] = c.targets.support_ids[5];
+  EXPECT_EQ(errors(c), kHeadDuplicateSupportId);
+  c = good;
+  c.targets.support_ids[4] = -1;
+  EXPECT_EQ(errors(c), kHeadIdBehindPadding);
+  c = good;
+  for (int32_t j : {3, 4, 5}) c.targets.support_ids[j] = -1;
+  EXPECT_EQ(errors(c), kHeadEmptySupport);
+  c = MakeCase("full", DataType::kFloat32, 2, 4, 12, 12, 11);
+  c.targets.support_ids[11] = -1;
+  EXPECT_EQ(errors(c), kHeadIncompleteSupport);
+}
+
+TEST_F(FusedHeadTest, RefusesWrongArgumentsByName) {
+  const Case good = MakeCase("jsd", DataType::kFloat32, 3, 4, 40, 3, 12);
+  Case c = good;
+  c.temperature = 0;
+  EXPECT_EQ(RunOnDevice(c).problem, "temperature is 0, must be positive");
+  c = good;
+  c.objective.term[0].objective.beta = 1;
+  EXPECT_NE(RunOnDevice(c).problem.find("beta is 1"), std::string::npos);
+  c = good;
+  c.targets.k = 0;
+  EXPECT_EQ(RunOnDevice(c).problem, "k is 0; objective jsd needs a support");
+  c = good;
+  c.targets.k = 41;
+  EXPECT_EQ(RunOnDevice(c).problem, "k is 41, must be in [0, 40]");
+  c = good;
+  c.targets.teacher_sampled.clear();
+  c.objective = Named("ema_pg");
+  EXPECT_EQ(RunOnDevice(c).problem,
+            "teacher_sampled_log_probs is missing; objective ema_pg needs it");
+}
+
+TEST_F(FusedHeadTest, NoRows) {
+  const Case c = MakeCase("ta_opd", DataType::kFloat32, 0, 4, 40, 3, 13);
+  EXPECT_EQ(RunOnDevice(c).problem, "");
+}
+
+// What decides whether the products over the vocabulary are left out.
+TEST(NoDenseGradient, IsSaidOfExactlyTheObjectivesWhoseAIsZero) {
+  const double log_p[] = {std::log(0.5), std::log(0.2), std::log(0.1)};
+  const double log_q[] = {std::log(0.4), std::log(0.3), std::log(0.05)};
+  ObjectiveRow<double> row;
+  row.k = 3;
+  row.log_p = log_p;
+  row.log_q = log_q;
+  row.log_p_tail = std::log(0.2);
+  row.log_q_tail = std::log(0.25);
+  row.log_p_sampled = row.log_behavior_sampled = std::log(0.02);
+  row.log_q_sampled = std::log(0.01);
+  row.teacher_entropy = 2;
+  for (const ObjectiveInfo& info : AllObjectives()) {
+    double gradient[3];
+    ObjectiveResult<double> result;
+    result.support_gradient = gradient;
+    EvaluateObjectives(Named(info.name), row, static_cast<double*>(nullptr), &result);
+    // Over the whole vocabulary the k entries are the dense gradient.
+    const bool dense = result.a != 0 || (info.needs & kNeedsFullVocabulary);
+    EXPECT_EQ(HasDenseGradient(Named(info.name)), dense) << info.name;
+  }
+}
+
+TEST(FusedHeadPlan, GivesMostOfALargeWorkspaceToE) {
+  FusedHeadProblem problem;
+  problem.num_rows = 8192;
+  problem.hidden_size = 2048;
+  problem.vocabulary_size = 151936;
+  problem.k = 16;
+  problem.objective = Named("ta_opd");
+  const int64_t budget = 1500 * kMegabyte;
+  const FusedHeadPlan plan = PlanFusedHead(problem, budget);
+  EXPECT_LE(plan.bytes, budget);
+  EXPECT_GE(plan.chunk_rows, 2731);  // at most three chunks
+  EXPECT_EQ(plan.chunk_rows % plan.logits_rows, 0);
+  EXPECT_GE(plan.logits_rows, 256);
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,273 @@
+// The teacher's head of kernels/cuda against the CPU's row kernel: on a GPU (tests/gpu), and the
+// same source on the CPU through the emulated runtime.
+#include "taopd/head/fused_scoring.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/head/scoring_rows.h"
+#include "tests/kernels/cuda/device_array.h"
+#include "tests/kernels/cuda/head_problem.h"
+
+namespace taopd {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+// float32 products and exponentials in another order than the CPU's, relative, at least to 1.
+constexpr double kTolerance = 2e-5;
+
+struct Case {
+  HeadMatrices matrices;
+  int32_t top_k = 0;
+  double temperature = 1;
+  std::vector<int32_t> sampled_ids, candidate_ids;
+  int32_t num_candidates = 0;
+};
+
+struct Results {
+  std::vector<int32_t> ids, ranks;
+  std::vector<float> log_probs, log_tail, log_mass, log_sum_exp, sampled, entropy, candidates;
+  int32_t errors = 0;
+  std::string problem;
+};
+
+FusedScoringProblem ProblemOf(const Case& c) {
+  FusedScoringProblem problem;
+  problem.dtype = c.matrices.dtype;
+  problem.num_rows = c.matrices.num_rows;
+  problem.hidden_size = c.matrices.hidden_size;
+  problem.vocabulary_size = c.matrices.vocabulary_size;
+  problem.top_k = c.top_k;
+  problem.temperature = c.temperature;
+  problem.num_candidates = c.num_candidates;
+  return problem;
+}
+
+Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 << 20) {
+  const HeadMatrices& m = c.matrices;
+  const int64_t padding = 8;  // keeps the alignment of rows
+  DeviceArray<char> hidden(Bytes(m.hidden_NH, m.hidden_size, padding, m.dtype));
+  DeviceArray<char> lm_head(Bytes(m.lm_head_VH, m.hidden_size, padding, m.dtype));
+  DeviceArray<int32_t> sampled_ids(c.sampled_ids), candidate_ids(c.candidate_ids);
+  const std::vector<float> per_row(m.num_rows);
+  DeviceArray<int32_t> ids(std::vector<int32_t>(m.num_rows * c.top_k));
+  DeviceArray<float> log_probs(std::vector<float>(m.num_rows * c.top_k));
+  DeviceArray<float> log_tail(per_row), log_mass(per_row), log_sum_exp(per_row), sampled(per_row),
+      entropy(per_row), candidates(std::vector<float>(m.num_rows * c.num_candidates));
+  DeviceArray<int32_t> ranks(std::vector<int32_t>(m.num_rows)), errors(std::vector<int32_t>(1));
+  DeviceArray<char> workspace(workspace_bytes);
+  FusedScoringProblem problem = ProblemOf(c);
+  problem.hidden_NH = hidden.data();
+  problem.hidden_stride = m.hidden_size + padding;
+  problem.lm_head_VH = lm_head.data();
+  problem.lm_head_stride = m.hidden_size + padding;
+  problem.sampled_ids_N = sampled_ids.OrNull();
+  problem.candidate_ids_NM = candidate_ids.OrNull();
+  FusedScoringResult result;
+  result.ids_Nk = ids.data();
+  result.log_probs_Nk = log_probs.data();
+  result.log_tail_N = log_tail.data();
+  result.log_support_mass_N = log_mass.data();
+  result.log_sum_exp_N = log_sum_exp.data();
+  result.sampled_log_probs_N = sampled.data();
+  if (!c.sampled_ids.empty()) result.sampled_ranks_N = ranks.data();
+  result.entropy_N = entropy.data();
+  result.candidate_log_probs_NM = candidates.data();
+  result.errors = errors.data();
+  DeviceContext context;
+  context.cublaslt = TestCublasLt();
+  context.workspace = workspace.data();
+  context.workspace_bytes = workspace_bytes;
+  Results results;
+  results.problem = FusedScoring(problem, result, context);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  results.ids = ids.Values();
+  results.log_probs = log_probs.Values();
+  results.log_tail = log_tail.Values();
+  results.log_mass = log_mass.Values();
+  results.log_sum_exp = log_sum_exp.Values();
+  results.sampled = sampled.Values();
+  results.ranks = ranks.Values();
+  results.entropy = entropy.Values();
+  results.candidates = candidates.Values();
+  results.errors = errors.Values()[0];
+  return results;
+}
+
+Results Expected(const Case& c) {
+  const HeadMatrices& m = c.matrices;
+  Results expected;
+  expected.ids.resize(m.num_rows * c.top_k);
+  expected.log_probs.resize(m.num_rows * c.top_k);
+  expected.candidates.resize(m.num_rows * c.num_candidates);
+  cpu::ScoringRowScratch scratch;
+  for (int64_t n = 0; n < m.num_rows; ++n) {
+    std::vector<float> row = m.Logits(n);
+    cpu::ScoringRowRequest request;
+    request.top_k = c.top_k;
+    request.temperature = c.temperature;
+    request.entropy = true;
+    request.rank = !c.sampled_ids.empty();
+    if (!c.sampled_ids.empty()) request.sampled_id = &c.sampled_ids[n];
+    request.candidate_ids = c.candidate_ids.data() + n * c.num_candidates;
+    request.num_candidates = c.num_candidates;
+    cpu::ScoringRowResult result;
+    result.ids = expected.ids.data() + n * c.top_k;
+    result.log_probs = expected.log_probs.data() + n * c.top_k;
+    result.candidate_log_probs = expected.candidates.data() + n * c.num_candidates;
+    cpu::ScoringRow(request, row.data(), m.vocabulary_size, &scratch, &result);
+    expected.log_tail.push_back(result.log_tail);
+    expected.log_mass.push_back(result.log_support_mass);
+    expected.log_sum_exp.push_back(result.log_sum_exp);
+    expected.sampled.push_back(result.sampled_log_prob);
+    expected.ranks.push_back(result.sampled_rank);
+    expected.entropy.push_back(result.entropy);
+  }
+  return expected;
+}
+
+void ExpectNear(const std::vector<float>& actual, const std::vector<float>& expected,
+                const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (std::isnan(expected[i])) {
+      EXPECT_TRUE(std::isnan(actual[i])) << what << " [" << i << "] is " << actual[i];
+    } else if (std::isinf(expected[i])) {
+      EXPECT_EQ(actual[i], expected[i]) << what << " [" << i << "]";
+    } else {
+      const double size = std::max(1.0, static_cast<double>(std::fabs(expected[i])));
+      EXPECT_NEAR(actual[i], expected[i], kTolerance * size) << what << " [" << i << "]";
+    }
+  }
+}
+
+void ExpectMatchesTheCpu(const Case& c, const std::string& what,
+                         int64_t workspace_bytes = 64 << 20) {
+  const Results actual = RunOnDevice(c, workspace_bytes);
+  const Results expected = Expected(c);
+  ASSERT_EQ(actual.problem, "") << what;
+  EXPECT_EQ(actual.errors, 0) << what;
+  EXPECT_EQ(actual.ids, expected.ids) << what;
+  ExpectNear(actual.log_probs, expected.log_probs, what + ": log probs");
+  ExpectNear(actual.log_tail, expected.log_tail, what + ": log tail");
+  ExpectNear(actual.log_mass, expected.log_mass, what + ": log mass");
+  ExpectNear(actual.log_sum_exp, expected.log_sum_exp, what + ": log sum exp");
+  ExpectNear(actual.entropy, expected.entropy, what + ": entropy");
+  ExpectNear(actual.candidates, expected.candidates, what + ": candidates");
+  if (c.sampled_ids.empty()) return;
+  ExpectNear(actual.sampled, expected.sampled, what + ": sampled");
+  EXPECT_EQ(actual.ranks, expected.ranks) << what;
+}
+
+// Sums of a few products of small numbers are exact in float32 in any order, so that ids and ranks
+// must agree exactly; and they tie.
+Case MakeCase(DataType dtype, int64_t num_rows, int64_t vocabulary_size, int32_t k, int levels,
+              uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Case c;
+  c.matrices = RandomMatrices(dtype, num_rows, 3, vocabulary_size, seed);
+  for (std::vector<float>* matrix : {&c.matrices.hidden_NH, &c.matrices.lm_head_VH}) {
+    for (float& value : *matrix) {
+      value = (static_cast<float>(random() % levels) - static_cast<float>(levels / 2)) / 16.0f;
+    }
+  }
+  c.matrices.Round();
+  c.top_k = k;
+  for (int64_t n = 0; n < num_rows; ++n) {
+    c.sampled_ids.push_back(static_cast<int32_t>(random() % vocabulary_size));
+  }
+  c.num_candidates = 3;
+  for (int64_t i = 0; i < num_rows * 3; ++i) {
+    c.candidate_ids.push_back(static_cast<int32_t>(random() % vocabulary_size));
+  }
+  return c;
+}
+
+using FusedScoringTest = CudaTest;
+
+TEST_F(FusedScoringTest, MatchesTheCpuAtAllSizes) {
+  uint64_t seed = 0;
+  for (int64_t vocabulary_size : {1, 2, 127, 128, 129, 2047, 20011}) {
+    for (int32_t k : {0, 1, 2, 16, 127, 128, 1024}) {
+      if (k > vocabulary_size) continue;
+      for (int levels : {1, 3, 257}) {  // all equal, many ties, few ties
+        ++seed;
+        Case c = MakeCase(seed % 2 ? DataType::kFloat32 : DataType::kBFloat16, 2, vocabulary_size,
+                          k, levels, seed);
+        c.temperature = seed % 3 ? 1.0 : 0.7;
+        ExpectMatchesTheCpu(c, "V " + std::to_string(vocabulary_size) + ", k " + std::to_string(k) +
+                                   ", levels " + std::to_string(levels));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// Steep logits: the tail is far below the top-k, and the tiles' maxima far apart.
+TEST_F(FusedScoringTest, TailsOfAnySize) {
+  Case c = MakeCase(DataType::kFloat32, 3, 3001, 5, 3, 7);
+  for (int64_t v = 0; v < 3001; ++v) {
+    c.matrices.lm_head_VH[v * 3] = static_cast<float>((v * 37) % 3001) / 8.0f;
+    c.matrices.lm_head_VH[v * 3 + 1] = c.matrices.lm_head_VH[v * 3 + 2] = 0;
+  }
+  for (int64_t n = 0; n < 3; ++n)
+    c.matrices.hidden_NH[n * 3] = n == 0 ? 1.0f : n == 1 ? -8.0f : 64.0f;
+  ExpectMatchesTheCpu(c, "steep");
+}
+
+TEST_F(FusedScoringTest, NanCountsAsTheSmallestLogit) {
+  Case c = MakeCase(DataType::kFloat32, 2, 700, 16, 257, 8);
+  for (int64_t v = 100; v < 400; ++v) c.matrices.lm_head_VH[v * 3] = kNan;
+  const Results results = RunOnDevice(c);
+  EXPECT_EQ(results.ids, Expected(c).ids);
+  EXPECT_TRUE(std::isnan(results.log_sum_exp[0]));
+  c.top_k = 500;  // more than there are numbers
+  EXPECT_EQ(RunOnDevice(c).ids, Expected(c).ids);
+}
+
+TEST_F(FusedScoringTest, ChunksDoNotChangeTheResultAndCallsRepeatBitForBit) {
+  const Case c = MakeCase(DataType::kBFloat16, 7, 1500, 20, 257, 9);
+  const int64_t row = ScoringBytesPerRow(ProblemOf(c));
+  for (int64_t rows : {1, 3}) {
+    ExpectMatchesTheCpu(c, "rows " + std::to_string(rows), ScoringFixedBytes() + rows * row);
+  }
+  const Results once = RunOnDevice(c);
+  const Results again = RunOnDevice(c);
+  EXPECT_EQ(once.log_probs, again.log_probs);
+  EXPECT_EQ(once.log_tail, again.log_tail);
+  EXPECT_EQ(once.entropy, again.entropy);
+  EXPECT_NE(RunOnDevice(c, ScoringFixedBytes() + row - 1).problem.find("one row takes"),
+            std::string::npos);
+}
+
+TEST_F(FusedScoringTest, NothingAskedForButTheTopK) {
+  Case c = MakeCase(DataType::kFloat32, 2, 300, 4, 257, 10);
+  c.sampled_ids.clear();
+  c.candidate_ids.clear();
+  c.num_candidates = 0;
+  ExpectMatchesTheCpu(c, "top-k only");
+}
+
+TEST_F(FusedScoringTest, WrongIdsAreFlaggedAndWrongArgumentsRefused) {
+  const Case good = MakeCase(DataType::kFloat32, 2, 300, 4, 257, 11);
+  for (int32_t id : {-1, 300, std::numeric_limits<int32_t>::max()}) {
+    Case c = good;
+    c.sampled_ids[1] = id;
+    EXPECT_EQ(RunOnDevice(c).errors, kScoringSampledIdOutOfRange);
+    c = good;
+    c.candidate_ids[4] = id;
+    EXPECT_EQ(RunOnDevice(c).errors, kScoringCandidateIdOutOfRange);
+  }
+  Case c = good;
+  c.top_k = 301;
+  EXPECT_EQ(RunOnDevice(c).problem, "top_k is 301, must be in [0, 300]");
+  c = good;
+  c.temperature = 0;
+  EXPECT_EQ(RunOnDevice(c).problem, "temperature is 0, must be positive");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,328 @@
+// The teacher's head against a float64 log-softmax of the same float32 logits.
+#include "kernels/torch/head/scoring_head.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "kernels/torch/head/scoring_rows_aten.h"
+
+namespace taopd {
+namespace {
+
+// Required of log-probs, and of log tails down to 1e-30, against float64.
+constexpr double kLogProbTolerance = 1e-5;
+constexpr double kLogTailTolerance = 1e-4;
+
+double LogSumExp(const std::vector<double>& x) {
+  double high = -std::numeric_limits<double>::infinity();
+  for (double v : x) high = std::max(high, v);
+  if (std::isinf(high)) return high;
+  double sum = 0;
+  for (double v : x) sum += std::exp(v - high);
+  return high + std::log(sum);
+}
+
+// With hidden = identity, lm_head^T is the logits: row n's logits are column n, exactly.
+struct Rows {
+  at::Tensor hidden, lm_head;
+};
+Rows FromLogits(const at::Tensor& logits_NV) {
+  return {at::eye(logits_NV.size(0)), logits_NV.t().contiguous()};
+}
+
+at::Tensor Random(at::IntArrayRef shape, double scale, uint64_t seed) {
+  return at::randn(shape, at::detail::createCPUGenerator(seed),
+                   at::TensorOptions().dtype(at::kFloat)) *
+         scale;
+}
+
+at::Tensor RandomIds(at::IntArrayRef shape, int64_t vocabulary_size, uint64_t seed) {
+  return at::randint(0, vocabulary_size, shape, at::detail::createCPUGenerator(seed),
+                     at::TensorOptions().dtype(at::kInt));
+}
+
+// Everything of every row, by plain float64 loops and a stable sort.
+void ExpectMatchesOracle(const at::Tensor& logits_NV, const at::Tensor& sampled,
+                         const at::Tensor& candidates, const ScoringOptions& options,
+                         const std::string& what) {
+  const Rows rows = FromLogits(logits_NV);
+  const ScoringOutput output =
+      ScoreRowsOfHead(rows.hidden, rows.lm_head, sampled, candidates, options);
+  const int64_t vocabulary_size = logits_NV.size(1);
+  for (int64_t n = 0; n < logits_NV.size(0); ++n) {
+    const std::string where = what + ", row " + std::to_string(n);
+    const float* logits = logits_NV.const_data_ptr<float>() + n * vocabulary_size;
+    std::vector<int32_t> order(vocabulary_size);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+    std::vector<double> all, rest, support;
+    for (int64_t i = 0; i < vocabulary_size; ++i) {
+      const double z = logits[order[i]] / options.temperature;
+      all.push_back(z);
+      (i < options.top_k ? support : rest).push_back(z);
+    }
+    const double total = LogSumExp(all);
+    EXPECT_NEAR(output.log_sum_exp_N[n].item<float>(), total,
+                kLogProbTolerance * (1 + std::abs(total)))
+        << where;
+    for (int32_t j = 0; j < options.top_k; ++j) {
+      ASSERT_EQ(output.ids_Nk[n][j].item<int32_t>(), order[j]) << where << ", place " << j;
+      EXPECT_NEAR(output.log_probs_Nk[n][j].item<float>(), all[j] - total,
+                  kLogProbTolerance * (1 + total - all[j]))
+          << where;
+    }
+    const auto expect_log = [&](const at::Tensor& actual, double expected, const char* name) {
+      if (std::isinf(expected)) {
+        EXPECT_EQ(actual.item<float>(), expected) << where << ": " << name;
+      } else {
+        EXPECT_NEAR(actual.item<float>(), expected, kLogTailTolerance) << where << ": " << name;
+      }
+    };
+    expect_log(output.log_tail_N[n], LogSumExp(rest) - total, "log tail");
+    expect_log(output.log_support_mass_N[n], LogSumExp(support) - total, "log support mass");
+    if (sampled.defined()) {
+      const float z = logits[sampled[n].item<int32_t>()];
+      const double log_p = z / options.temperature - total;
+      EXPECT_NEAR(output.sampled_log_probs_N[n].item<float>(), log_p,
+                  kLogProbTolerance * (1 - log_p))
+          << where;
+      if (options.rank) {
+        const auto rank =
+            std::count_if(logits, logits + vocabulary_size, [&](float v) { return v >= z; });
+        EXPECT_EQ(output.sampled_ranks_N[n].item<int32_t>(), rank) << where;
+      }
+    }
+    if (options.entropy) {
+      double entropy = 0;
+      for (double z : all) entropy -= std::exp(z - total) * (z - total);
+      EXPECT_NEAR(output.entropy_N[n].item<float>(), entropy, kLogProbTolerance * (1 + entropy))
+          << where;
+    }
+    for (int64_t j = 0; candidates.defined() && j < candidates.size(1); ++j) {
+      const double log_p = logits[candidates[n][j].item<int32_t>()] / options.temperature - total;
+      EXPECT_NEAR(output.candidate_log_probs_NM[n][j].item<float>(), log_p,
+                  kLogProbTolerance * (1 - log_p))
+          << where;
+    }
+    if (candidates.defined() && candidates.size(1) > 0) {
+      std::vector<double> outside;
+      for (int64_t i = options.top_k; i < vocabulary_size; ++i) {
+        if (!candidates[n].eq(order[i]).any().item<bool>()) outside.push_back(all[i]);
+      }
+      expect_log(output.candidate_log_tail_N[n], LogSumExp(outside) - total, "candidate log tail");
+    }
+    for (int64_t i = 0; options.dense && i < vocabulary_size; ++i) {
+      const double log_p = all[i] - total;
+      EXPECT_NEAR(output.dense_log_probs_NV[n][order[i]].item<float>(), log_p,
+                  kLogProbTolerance * (1 - log_p))
+          << where;
+    }
+  }
+}
+
+TEST(ScoringHead, MatchesFloat64ForAllSizesOfTopK) {
+  for (int64_t vocabulary_size : {1, 7, 130, 2500}) {
+    for (int64_t k : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{16}, int64_t{1024},
+                      vocabulary_size - 1, vocabulary_size}) {
+      if (k > vocabulary_size) continue;
+      ScoringOptions options;
+      options.top_k = static_cast<int32_t>(k);
+      options.temperature = k % 2 == 0 ? 1.0 : 0.7;
+      options.entropy = true;
+      options.rank = true;
+      options.dense = vocabulary_size < 200;
+      ExpectMatchesOracle(Random({3, vocabulary_size}, 4, vocabulary_size + k),
+                          RandomIds({3}, vocabulary_size, k),
+                          RandomIds({3, 4}, vocabulary_size, k + 1), options,
+                          "V " + std::to_string(vocabulary_size) + ", k " + std::to_string(k));
+    }
+  }
+}
+
+TEST(ScoringHead, TiesGoToTheLowestId) {
+  ScoringOptions options;
+  options.rank = true;
+  for (int32_t k : {1, 3, 8, 40, 700}) {
+    options.top_k = k;
+    const at::Tensor few_values = Random({4, 700}, 1, k).round();
+    ExpectMatchesOracle(few_values, RandomIds({4}, 700, k), {}, options, "rounded");
+    ExpectMatchesOracle(at::zeros({1, 700}), RandomIds({1}, 700, k), {}, options, "all equal");
+  }
+}
+
+TEST(ScoringHead, TailsAreExactDownTo1em30) {
+  for (double log10_tail : {-6.0, -12.0, -20.0, -30.0, -80.0}) {
+    at::Tensor logits = Random({2, 3000}, 1, 17);
+    logits.sub_(logits.logsumexp(1, true)).add_(log10_tail * std::log(10.0));
+    logits.select(1, 10).fill_(0);
+    logits.select(1, 2000).fill_(-0.5);
+    ScoringOptions options;
+    options.top_k = 2;
+    ExpectMatchesOracle(logits, {}, {}, options, "tail 1e" + std::to_string(log10_tail));
+  }
+}
+
+TEST(ScoringHead, LargeAndNanLogits) {
+  const Rows rows{at::ones({2, 1}), at::zeros({50, 1})};
+  ScoringOptions options;
+  options.top_k = 4;
+  options.entropy = true;
+  ExpectMatchesOracle(Random({2, 50}, 3000, 18), RandomIds({2}, 50, 1), {}, options, "large");
+  // A row that is not a number is reported as such, with ids that may be used as indices.
+  at::Tensor broken = rows.hidden.clone();
+  broken[1][0] = std::nanf("");
+  const ScoringOutput output = ScoreRowsOfHead(broken, rows.lm_head, {}, {}, options);
+  EXPECT_NEAR(output.log_sum_exp_N[0].item<float>(), std::log(50.0), 1e-5);
+  EXPECT_TRUE(std::isnan(output.log_sum_exp_N[1].item<float>()));
+  EXPECT_TRUE(std::isnan(output.log_tail_N[1].item<float>()));
+  EXPECT_TRUE(std::isnan(output.entropy_N[1].item<float>()));
+  EXPECT_TRUE(at::isnan(output.log_probs_Nk[1]).all().item<bool>());
+  EXPECT_TRUE((output.ids_Nk >= 0).logical_and(output.ids_Nk < 50).all().item<bool>());
+}
+
+// The answer to a row is the same whatever else is in the call and however it is chunked. The
+// logits are exact here (identity), so that the GEMM's order of summation plays no part.
+TEST(ScoringHead, ARowDependsOnThatRowOnly) {
+  const Rows rows = FromLogits(Random({9, 1000}, 3, 19));
+  const at::Tensor sampled = RandomIds({9}, 1000, 20);
+  ScoringOptions options;
+  options.top_k = 12;
+  options.entropy = true;
+  const ScoringOutput whole = ScoreRowsOfHead(rows.hidden, rows.lm_head, sampled, {}, options);
+  for (int64_t workspace_bytes : {int64_t{1}, int64_t{4 * 4000}}) {
+    options.workspace_bytes = workspace_bytes;
+    const ScoringOutput chunked = ScoreRowsOfHead(rows.hidden, rows.lm_head, sampled, {}, options);
+    EXPECT_TRUE(at::equal(chunked.ids_Nk, whole.ids_Nk));
+    EXPECT_TRUE(at::equal(chunked.log_probs_Nk, whole.log_probs_Nk));
+    EXPECT_TRUE(at::equal(chunked.log_tail_N, whole.log_tail_N));
+    EXPECT_TRUE(at::equal(chunked.sampled_log_probs_N, whole.sampled_log_probs_N));
+    EXPECT_TRUE(at::equal(chunked.entropy_N, whole.entropy_N));
+  }
+  const ScoringOutput one = ScoreRowsOfHead(rows.hidden.narrow(0, 4, 1), rows.lm_head,
+                                            sampled.narrow(0, 4, 1), {}, options);
+  EXPECT_TRUE(at::equal(one.log_probs_Nk[0], whole.log_probs_Nk[4]));
+  EXPECT_TRUE(at::equal(one.log_tail_N[0], whole.log_tail_N[4]));
+}
+
+TEST(ScoringHead, Bfloat16InputsHaveFloat32Logits) {
+  const at::Tensor hidden = Random({5, 64}, 1, 21).to(at::kBFloat16);
+  const at::Tensor lm_head = Random({3001, 64}, 1, 22).to(at::kBFloat16);
+  ScoringOptions options;
+  options.top_k = 8;
+  const ScoringOutput output = ScoreRowsOfHead(hidden, lm_head, {}, {}, options);
+  const at::Tensor exact =
+      at::log_softmax(at::mm(hidden.to(at::kDouble), lm_head.to(at::kDouble).t()), 1);
+  const auto [log_probs, ids] = exact.topk(8, 1);
+  EXPECT_TRUE(at::equal(output.ids_Nk, ids.to(at::kInt)));
+  EXPECT_LT((output.log_probs_Nk - log_probs).abs().max().item<double>(), 2e-5);
+}
+
+// The ATen composition, which other devices use, on the same logits as the CPU's row kernel.
+TEST(ScoringHead, AtenRowsMatchTheCpuKernel) {
+  for (int64_t vocabulary_size : {1, 9, 400}) {
+    for (int64_t k : {int64_t{0}, int64_t{1}, int64_t{7}, vocabulary_size}) {
+      if (k > vocabulary_size) continue;
+      at::Tensor logits = Random({5, vocabulary_size}, 3, 31 + k);
+      logits[1] = logits[1].round();  // ties
+      const at::Tensor sampled = RandomIds({5}, vocabulary_size, k);
+      const at::Tensor candidates = RandomIds({5, 3}, vocabulary_size, k + 1);
+      ScoringOptions options;
+      options.top_k = static_cast<int32_t>(k);
+      options.temperature = 0.8;
+      options.entropy = true;
+      options.rank = true;
+      options.dense = true;
+      const Rows rows = FromLogits(logits);
+      const ScoringOutput expected =
+          ScoreRowsOfHead(rows.hidden, rows.lm_head, sampled, candidates, options);
+      ScoringOutput actual = expected;
+      for (at::Tensor* tensor :
+           {&actual.ids_Nk, &actual.log_probs_Nk, &actual.log_tail_N, &actual.sampled_log_probs_N,
+            &actual.sampled_ranks_N, &actual.entropy_N, &actual.candidate_log_probs_NM,
+            &actual.candidate_log_tail_N, &actual.dense_log_probs_NV, &actual.log_support_mass_N,
+            &actual.log_sum_exp_N}) {
+        *tensor = at::full_like(*tensor, -7);
+      }
+      ScoringRowsAten(logits.clone(), sampled, candidates, options, 0, &actual);
+      EXPECT_TRUE(at::equal(actual.ids_Nk, expected.ids_Nk));
+      EXPECT_TRUE(at::equal(actual.sampled_ranks_N, expected.sampled_ranks_N));
+      const auto close = [&](const at::Tensor& a, const at::Tensor& b, const char* what) {
+        EXPECT_TRUE(at::allclose(a, b, kLogProbTolerance, kLogProbTolerance))
+            << what << ", k " << k;
+      };
+      close(actual.log_probs_Nk, expected.log_probs_Nk, "log-probs");
+      close(actual.log_tail_N, expected.log_tail_N, "log tail");
+      close(actual.sampled_log_probs_N, expected.sampled_log_probs_N, "sampled");
+      close(actual.entropy_N, expected.entropy_N, "entropy");
+      close(actual.candidate_log_probs_NM, expected.candidate_log_probs_NM, "candidates");
+      close(actual.candidate_log_tail_N, expected.candidate_log_tail_N, "candidate tail");
+      close(actual.dense_log_probs_NV, expected.dense_log_probs_NV, "dense");
+      close(actual.log_support_mass_N, expected.log_support_mass_N, "support mass");
+      close(actual.log_sum_exp_N, expected.log_sum_exp_N, "log-sum-exp");
+    }
+  }
+}
+
+TEST(ScoringHead, WhatIsNotAskedForIsUndefined) {
+  const Rows rows = FromLogits(Random({2, 20}, 1, 23));
+  const ScoringOutput output = ScoreRowsOfHead(rows.hidden, rows.lm_head, {}, {}, {});
+  EXPECT_FALSE(output.sampled_log_probs_N.defined());
+  EXPECT_FALSE(output.sampled_ranks_N.defined());
+  EXPECT_FALSE(output.entropy_N.defined());
+  EXPECT_FALSE(output.candidate_log_probs_NM.defined());
+  EXPECT_FALSE(output.candidate_log_tail_N.defined());
+  EXPECT_FALSE(output.dense_log_probs_NV.defined());
+  EXPECT_EQ(output.ids_Nk.sizes(), (std::vector<int64_t>{2, 0}));
+  const ScoringOutput none = ScoreRowsOfHead(rows.hidden.narrow(0, 0, 0), rows.lm_head, {}, {}, {});
+  EXPECT_EQ(none.log_tail_N.numel(), 0);
+}
+
+// Outside of the top-k and of no candidates: outside of the top-k.
+TEST(ScoringHead, AnEmptyListOfCandidatesLeavesTheTailAsItIs) {
+  const Rows rows = FromLogits(Random({3, 20}, 1, 25));
+  ScoringOptions options;
+  options.top_k = 4;
+  const ScoringOutput output =
+      ScoreRowsOfHead(rows.hidden, rows.lm_head, {}, at::empty({3, 0}, at::kInt), options);
+  EXPECT_EQ(output.candidate_log_probs_NM.sizes(), (std::vector<int64_t>{3, 0}));
+  EXPECT_TRUE(at::equal(output.candidate_log_tail_N, output.log_tail_N));
+}
+
+void ExpectRefused(const Rows& rows, const at::Tensor& sampled, const at::Tensor& candidates,
+                   const ScoringOptions& options, const std::string& part) {
+  try {
+    ScoreRowsOfHead(rows.hidden, rows.lm_head, sampled, candidates, options);
+    ADD_FAILURE() << "accepted; expected: " << part;
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(ScoringHead, RefusesWrongInputsByName) {
+  const Rows rows = FromLogits(Random({3, 20}, 1, 24));
+  ScoringOptions options;
+  options.top_k = 21;
+  ExpectRefused(rows, {}, {}, options, "top_k is 21, must be in [0, 20]");
+  options.top_k = -1;
+  ExpectRefused(rows, {}, {}, options, "top_k is -1");
+  options.top_k = 3;
+  ExpectRefused(rows, at::tensor({0, 1}, at::kInt), {}, options, "sampled_ids has shape [2]");
+  ExpectRefused(rows, at::tensor({0, 1, 20}, at::kInt), {}, options,
+                "sampled_ids holds ids in [0, 20]");
+  ExpectRefused(rows, {}, at::full({3, 2}, -1, at::kInt), options,
+                "candidate_ids holds ids in [-1, -1]");
+  ExpectRefused(rows, {}, at::zeros({3, 2}, at::kLong), options, "candidate_ids is Long");
+  options.temperature = std::nan("");
+  ExpectRefused(rows, {}, {}, options, "temperature is nan");
+  ExpectRefused({rows.hidden, at::zeros({20, 4})}, {}, {}, {}, "lm_head has H = 4");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,402 @@
+// The fused head against its oracle: losses and gradients of every objective.
+#include "kernels/torch/head/student_head.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "kernels/torch/gemm/head_gemm.h"
+#include "kernels/torch/gemm/head_gemm_cpu.h"
+#include "kernels/torch/head/student_head_cpu.h"
+#include "kernels/torch/head/student_rows_aten.h"
+#include "tests/kernels/torch/head_problem.h"
+#include "tests/kernels/torch/plain_pairs.h"
+
+namespace taopd {
+namespace {
+
+using testing::ExpectClose;
+using testing::Expected;
+using testing::ExpectMatchesOracle;
+using testing::kBfloat16OutputTolerance;
+using testing::kFloatTolerance;
+using testing::kInf;
+using testing::kPlainPairs;
+using testing::MakeProblem;
+using testing::OptionsFor;
+using testing::Oracle;
+using testing::OracleRows;
+using testing::Problem;
+using testing::Seeded;
+
+// All objectives, odd sizes, k = 1..V, one row, both temperatures, on- and off-policy.
+TEST(StudentHead, MatchesAutogradForEveryObjective) {
+  at::set_num_threads(
+      1);  // hundreds of tiny operations; ChunkingDoesNotChangeTheResult has threads
+  struct Shape {
+    int64_t num_rows, hidden_size, vocabulary_size, k;
+  };
+  const Shape shapes[] = {
+      {1, 1, 1, 1}, {1, 5, 7, 1}, {3, 4, 17, 16}, {5, 8, 33, 33}, {7, 16, 1029, 13}};
+  for (const ObjectiveInfo& info : AllObjectives()) {
+    uint64_t seed = 0;
+    for (Shape shape : shapes) {
+      if (info.needs & kNeedsFullVocabulary) shape.k = shape.vocabulary_size;
+      for (double temperature : {1.0, 0.6}) {
+        Problem problem =
+            MakeProblem(shape.num_rows, shape.hidden_size, shape.vocabulary_size, shape.k, ++seed);
+        HeadOptions options = OptionsFor(std::string(info.name));
+        options.temperature = temperature;
+        if (temperature != 1.0) {
+          problem.targets.behavior_log_probs_N = problem.targets.teacher_sampled_log_probs_N - 0.5;
+        }
+        ExpectMatchesOracle(
+            problem, options,
+            std::string(info.name) + ", V " + std::to_string(shape.vocabulary_size) + ", k " +
+                std::to_string(shape.k) + ", temperature " + std::to_string(temperature));
+      }
+    }
+  }
+}
+
+// The ATen composition, which other devices use, on the same logits as the CPU's blocks.
+TEST(StudentHead, AtenRowsMatchTheCpuKernel) {
+  for (const ObjectiveInfo& info : AllObjectives()) {
+    for (int64_t k : {1, 6, 40}) {
+      if ((info.needs & kNeedsFullVocabulary) && k != 40) continue;
+      Problem problem = MakeProblem(6, 4, 40, k, 100 + k);
+      problem.targets.behavior_log_probs_N = problem.targets.teacher_sampled_log_probs_N + 0.2;
+      HeadOptions options = OptionsFor(std::string(info.name));
+      options.temperature = 1.3;
+      options.top_k_metrics = true;
+      const HeadOutput output =
+          StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
+      const HeadGemm gemm(problem.lm_head);
+      at::Tensor logits = at::empty({6, 40});
+      gemm.Logits(problem.hidden, logits);
+      at::Tensor loss = at::empty({6});
+      at::Tensor metrics = at::empty({6, kNumHeadMetrics});
+      StudentRowsAten(problem.targets, options, logits, loss, metrics);
+      const std::string what = std::string(info.name) + ", k " + std::to_string(k);
+      ExpectClose(loss, output.loss_N.to(at::kDouble), kFloatTolerance, what);
+      EXPECT_TRUE(at::isfinite(metrics).all().item<bool>()) << what;
+      ExpectClose(metrics, output.metrics_NM.to(at::kDouble), kFloatTolerance, what);
+      ExpectClose(gemm.Backward(logits, problem.hidden, {}), output.d_hidden_NH.to(at::kDouble),
+                  kFloatTolerance, what);
+    }
+  }
+}
+
+TEST(StudentHead, ChunkingDoesNotChangeTheResult) {
+  const Problem problem = MakeProblem(11, 8, 20011, 9, 5);
+  HeadOptions options = OptionsFor("sc_ta_opd");
+  options.top_k_metrics = true;
+  at::Tensor d_whole = at::zeros(problem.lm_head.sizes());
+  const HeadOutput whole =
+      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_whole);
+  for (int64_t workspace_bytes : {int64_t{1}, int64_t{20011 * 4 * 2}, int64_t{20011 * 4 * 5 + 3}}) {
+    options.workspace_bytes = workspace_bytes;
+    at::Tensor d_chunked = at::zeros(problem.lm_head.sizes());
+    const HeadOutput chunked =
+        StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_chunked);
+    // The GEMM may sum in another order; nothing else differs.
+    ExpectClose(chunked.loss_N, whole.loss_N.to(at::kDouble), 1e-6, "loss");
+    ExpectClose(chunked.metrics_NM, whole.metrics_NM.to(at::kDouble), 1e-6, "metrics");
+    ExpectClose(chunked.d_hidden_NH, whole.d_hidden_NH.to(at::kDouble), 1e-6, "d hidden");
+    ExpectClose(d_chunked, d_whole.to(at::kDouble), 1e-6, "d lm_head");
+  }
+}
+
+TEST(StudentHead, AccumulatesIntoDLmHeadAndRepeatsBitForBit) {
+  const Problem problem = MakeProblem(6, 8, 50, 4, 6);
+  const HeadOptions options = OptionsFor("ta_opd");
+  at::Tensor once = at::zeros(problem.lm_head.sizes());
+  const HeadOutput first =
+      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, once);
+  at::Tensor twice = at::ones(problem.lm_head.sizes());
+  const HeadOutput second =
+      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, twice);
+  EXPECT_TRUE(at::equal(first.loss_N, second.loss_N));
+  EXPECT_TRUE(at::equal(first.d_hidden_NH, second.d_hidden_NH));
+  ExpectClose(twice, once.to(at::kDouble) + 1, 1e-6, "d lm_head");
+}
+
+// Compared with float64 on the same bfloat16 numbers: the loss, which rounded logits would spoil in
+// the second digit, is float32-exact; the products read the logits' gradient in bfloat16.
+TEST(StudentHead, Bfloat16InputsHaveFloat32Logits) {
+  Problem problem = MakeProblem(9, 64, 5003, 16, 7);
+  problem.hidden = problem.hidden.to(at::kBFloat16);
+  problem.lm_head = problem.lm_head.to(at::kBFloat16);
+  for (const char* name : {"ta_opd", "sc_ta_opd", "forward_kl_tail"}) {
+    const HeadOptions options = OptionsFor(name);
+    const Expected expected = Oracle(problem, options);
+    for (const Bfloat16Gemm& gemm : {BestBfloat16Gemm(), Bfloat16Gemm{}, kPlainPairs}) {
+      at::Tensor d_lm_head = at::zeros(problem.lm_head.sizes());
+      const HeadOutput output = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets,
+                                               options, d_lm_head, gemm);
+      EXPECT_EQ(output.d_hidden_NH.scalar_type(), at::kBFloat16);
+      ExpectClose(output.loss_N, expected.loss, kFloatTolerance, name);
+      ExpectClose(d_lm_head, expected.d_lm_head, kBfloat16OutputTolerance, name);
+      ExpectClose(output.d_hidden_NH, expected.d_hidden, kBfloat16OutputTolerance, name);
+    }
+  }
+}
+
+TEST(StudentHead, NumberOfThreadsDoesNotChangeLossOrHead) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    Problem problem = MakeProblem(19, 24, 3001, 7, 8);
+    problem.hidden = problem.hidden.to(dtype);
+    problem.lm_head = problem.lm_head.to(dtype);
+    HeadOptions options = OptionsFor("sc_ta_opd");
+    options.top_k_metrics = true;
+    const int before = at::get_num_threads();
+    HeadOutput outputs[2];
+    at::Tensor d_lm_head[2];
+    for (int i = 0; i < 2; ++i) {
+      at::set_num_threads(i == 0 ? 1 : 3);
+      d_lm_head[i] = at::zeros(problem.lm_head.sizes());
+      outputs[i] = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options,
+                                  d_lm_head[i], kPlainPairs);
+    }
+    at::set_num_threads(before);
+    EXPECT_TRUE(at::equal(outputs[0].loss_N, outputs[1].loss_N));
+    EXPECT_TRUE(at::equal(outputs[0].metrics_NM, outputs[1].metrics_NM));
+    EXPECT_TRUE(at::equal(d_lm_head[0], d_lm_head[1]));
+    // One partial sum a thread.
+    ExpectClose(outputs[1].d_hidden_NH, outputs[0].d_hidden_NH.to(at::kDouble),
+                dtype == at::kFloat ? kFloatTolerance : kBfloat16OutputTolerance, "d hidden");
+  }
+}
+
+// a = 0 in every row: no matrix product backward, rows of the head beyond the support and y are
+// untouched.
+TEST(StudentHead, ObjectivesWithoutDensePartTouchFewRowsOfTheHead) {
+  Problem problem = MakeProblem(9, 24, 2003, 5, 71);
+  problem.targets.sampled_ids_N[0] = problem.targets.support_ids_Nk[0][2];
+  for (const char* name : {"normalized", "forward_kl"}) {
+    const HeadOptions options = OptionsFor(name);
+    ExpectMatchesOracle(problem, options, name);
+    const float marker = 3;
+    at::Tensor d_lm_head = at::full(problem.lm_head.sizes(), marker);
+    StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_lm_head);
+    const int64_t touched = d_lm_head.ne(marker).any(1).sum().item<int64_t>();
+    EXPECT_GT(touched, 5) << name;
+    EXPECT_LE(touched, 9 * 6) << name;
+  }
+}
+
+// Logits of +-1e4 and a shift of 1000: a hidden size of 1 makes the logits hidden * lm_head.
+TEST(StudentHead, ExtremeLogitsStayFinite) {
+  for (const ObjectiveInfo& info : AllObjectives()) {
+    for (double factor : {1e4, -1e4}) {
+      const int64_t k = info.needs & kNeedsFullVocabulary ? 12 : 3;
+      Problem problem = MakeProblem(4, 1, 12, k, 9);
+      problem.hidden.fill_(factor);
+      problem.lm_head = at::linspace(-1, 1, 12).unsqueeze(1).contiguous();
+      at::Tensor d_lm_head = at::zeros(problem.lm_head.sizes());
+      HeadOptions options = OptionsFor(std::string(info.name));
+      options.top_k_metrics = true;
+      const HeadOutput output =
+          StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_lm_head);
+      EXPECT_TRUE(at::isfinite(output.loss_N).all().item<bool>()) << info.name;
+      EXPECT_TRUE(at::isfinite(output.metrics_NM).all().item<bool>()) << info.name;
+      EXPECT_TRUE(at::isfinite(output.d_hidden_NH).all().item<bool>()) << info.name;
+      EXPECT_TRUE(at::isfinite(d_lm_head).all().item<bool>()) << info.name;
+    }
+    Problem problem = MakeProblem(4, 8, 20, info.needs & kNeedsFullVocabulary ? 20 : 3, 10);
+    problem.hidden = at::cat({problem.hidden, at::ones({4, 1})}, 1);
+    problem.lm_head = at::cat({problem.lm_head, at::zeros({20, 1})}, 1);
+    const HeadOptions options = OptionsFor(std::string(info.name));
+    const HeadOutput plain =
+        StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
+    problem.lm_head.select(1, 8).fill_(1000);
+    const HeadOutput shifted =
+        StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
+    // float32 logits near 1000 are rounded to 6e-5.
+    ExpectClose(shifted.loss_N, plain.loss_N.to(at::kDouble), 1e-3,
+                std::string(info.name) + ": shift");
+  }
+}
+
+TEST(StudentHead, NanHiddenShowsInThatRowsLossOnly) {
+  Problem problem = MakeProblem(3, 4, 20, 3, 11);
+  problem.hidden[1][2] = std::nan("");
+  const HeadOutput output =
+      StudentHead(problem.hidden, problem.lm_head, problem.targets, OptionsFor("ta_opd"), {});
+  EXPECT_TRUE(std::isfinite(output.loss_N[0].item<float>()));
+  EXPECT_TRUE(std::isnan(output.loss_N[1].item<float>()));
+  EXPECT_TRUE(std::isfinite(output.loss_N[2].item<float>()));
+}
+
+TEST(StudentHead, CrossEntropyNeedsNoTeacher) {
+  const Problem full = MakeProblem(5, 4, 20, 3, 12);
+  Problem problem = full;
+  problem.targets = {};
+  problem.targets.sampled_ids_N = full.targets.sampled_ids_N;
+  problem.targets.row_weights_N = full.targets.row_weights_N;
+  const HeadOptions options = OptionsFor("cross_entropy");
+  const HeadOutput with = StudentHead(full.hidden, full.lm_head, full.targets, options, {});
+  const HeadOutput without =
+      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
+  ExpectClose(without.loss_N, with.loss_N.to(at::kDouble), 1e-6, "loss");
+  ExpectClose(without.d_hidden_NH, with.d_hidden_NH.to(at::kDouble), 1e-6, "d hidden");
+}
+
+TEST(StudentHead, NoRowsGiveEmptyOutput) {
+  Problem problem = MakeProblem(1, 4, 20, 3, 13);
+  problem.hidden = problem.hidden.narrow(0, 0, 0);
+  HeadTargets& t = problem.targets;
+  for (at::Tensor* tensor :
+       {&t.support_ids_Nk, &t.teacher_log_probs_Nk, &t.teacher_log_tail_N, &t.sampled_ids_N,
+        &t.teacher_sampled_log_probs_N, &t.teacher_entropy_N, &t.row_weights_N}) {
+    *tensor = tensor->narrow(0, 0, 0);
+  }
+  const HeadOutput output =
+      StudentHead(problem.hidden, problem.lm_head, t, OptionsFor("ta_opd"), {});
+  EXPECT_EQ(output.loss_N.numel(), 0);
+  EXPECT_EQ(output.metrics_NM.sizes(), (std::vector<int64_t>{0, kNumHeadMetrics}));
+}
+
+// Tied weights: the embedding is the lm_head, so its gradient has two sources.
+TEST(StudentHeadLoss, IsAnAutogradNodeWithTiedWeights) {
+  const Problem problem = MakeProblem(6, 8, 25, 4, 14);
+  const HeadOptions options = OptionsFor("ta_opd");
+  const at::Tensor inputs =
+      at::randint(0, 25, {6}, Seeded(3), at::TensorOptions().dtype(at::kLong));
+
+  const at::Tensor tied = problem.lm_head.detach().clone().requires_grad_(true);
+  HeadOutput output;
+  const at::Tensor loss =
+      StudentHeadLoss(tied.index_select(0, inputs), tied, problem.targets, options, &output);
+  (loss * 2).backward();
+
+  const at::Tensor exact = problem.lm_head.detach().to(at::kDouble).requires_grad_(true);
+  const at::Tensor log_p = at::log_softmax(at::mm(exact.index_select(0, inputs), exact.t()), 1);
+  const at::Tensor expected = (OracleRows("ta_opd", log_p, problem.targets, 0).second *
+                               problem.targets.row_weights_N.to(at::kDouble))
+                                  .sum();
+  (expected * 2).backward();
+  EXPECT_NEAR(loss.item<double>(), expected.item<double>(),
+              1e-5 * std::abs(expected.item<double>()));
+  ExpectClose(tied.grad(), exact.grad(), kFloatTolerance, "tied gradient");
+  EXPECT_EQ(output.loss_N.size(0), 6);
+}
+
+TEST(StudentHeadLoss, CastsTheHeadsGradientAndSkipsFrozenInputs) {
+  Problem problem = MakeProblem(6, 8, 25, 4, 15);
+  const HeadOptions options = OptionsFor("ta_opd");
+  problem.hidden = problem.hidden.to(at::kBFloat16);
+  problem.lm_head = problem.lm_head.to(at::kBFloat16).requires_grad_(true);
+  StudentHeadLoss(problem.hidden, problem.lm_head, problem.targets, options, nullptr).backward();
+  EXPECT_EQ(problem.lm_head.grad().scalar_type(), at::kBFloat16);
+  const Expected expected = Oracle(problem, options);
+  ExpectClose(problem.lm_head.grad(), expected.d_lm_head, kBfloat16OutputTolerance, "d lm_head");
+  EXPECT_FALSE(problem.hidden.grad().defined());
+
+  const at::Tensor frozen = problem.lm_head.detach();
+  const at::Tensor hidden = problem.hidden.detach().requires_grad_(true);
+  StudentHeadLoss(hidden, frozen, problem.targets, options, nullptr).backward();
+  ExpectClose(hidden.grad(), expected.d_hidden, kBfloat16OutputTolerance, "d hidden");
+}
+
+void ExpectRefused(const Problem& problem, const HeadOptions& options, const std::string& part,
+                   at::Tensor d_lm_head = {}) {
+  try {
+    StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_lm_head);
+    ADD_FAILURE() << "accepted; expected: " << part;
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(StudentHead, RefusesWrongInputsByName) {
+  const Problem good = MakeProblem(4, 6, 20, 3, 16);
+  const HeadOptions options = OptionsFor("sc_ta_opd");
+  Problem bad = good;
+  bad.lm_head = at::zeros({20, 5});
+  ExpectRefused(bad, options, "hidden has H = 6 but lm_head has H = 5");
+  bad = good;
+  bad.hidden = good.hidden.to(at::kDouble);
+  ExpectRefused(bad, options, "must be float32, bfloat16 or float16");
+  bad = good;
+  bad.lm_head = good.lm_head.to(at::kBFloat16);
+  ExpectRefused(bad, options, "lm_head is");
+  bad = good;
+  bad.targets.support_ids_Nk = good.targets.support_ids_Nk.to(at::kLong);
+  ExpectRefused(bad, options, "support_ids is");
+  bad = good;
+  bad.targets.teacher_log_probs_Nk = good.targets.teacher_log_probs_Nk.narrow(1, 0, 2);
+  ExpectRefused(bad, options, "teacher_log_probs has shape");
+  bad = good;
+  bad.targets.teacher_entropy_N.reset();
+  ExpectRefused(bad, OptionsFor("entropy_aware"),
+                "teacher_entropy is missing; objective entropy_aware needs it");
+  ExpectRefused(good, OptionsFor("full"), "support_ids has k = 3, must be the vocabulary of 20");
+  bad = good;
+  bad.targets.teacher_sampled_log_probs_N.reset();
+  ExpectRefused(bad, options, "teacher_sampled_log_probs is missing");
+  bad = good;
+  bad.targets.row_weights_N = good.targets.row_weights_N.narrow(0, 0, 3);
+  ExpectRefused(bad, options, "row_weights has shape");
+  for (int32_t id : {-2, 20}) {
+    bad = good;
+    bad.targets.support_ids_Nk = good.targets.support_ids_Nk.clone();
+    bad.targets.support_ids_Nk[2][1] = id;
+    ExpectRefused(bad, options, "support_ids holds ids in");
+    bad = good;
+    bad.targets.sampled_ids_N = good.targets.sampled_ids_N.clone();
+    bad.targets.sampled_ids_N[3] = id;
+    ExpectRefused(bad, options, "sampled_ids holds ids in");
+  }
+  bad = good;
+  bad.hidden = at::zeros({4});
+  ExpectRefused(bad, options, "hidden must be [N, H]");
+  bad = good;
+  bad.hidden = at::zeros({4, 0});
+  bad.lm_head = at::zeros({20, 0});
+  ExpectRefused(bad, options, "hidden has H = 0");
+  bad = good;
+  bad.lm_head = at::zeros({0, 6});
+  ExpectRefused(bad, options, "lm_head has V = 0");
+  bad = good;
+  bad.targets.support_ids_Nk = at::zeros({4, 0}, at::kInt);
+  bad.targets.teacher_log_probs_Nk = at::zeros({4, 0});
+  ExpectRefused(bad, options, "k = 0");
+  bad = good;
+  bad.targets.support_ids_Nk = at::arange(21, at::kInt).expand({4, 21}).contiguous();
+  bad.targets.teacher_log_probs_Nk = at::full({4, 21}, -3.0f);
+  ExpectRefused(bad, options, "support_ids has k = 21, larger than the vocabulary of 20");
+  ExpectRefused(good, options, "must be contiguous", at::zeros({6, 20}).t());
+  bad = good;
+  bad.targets.support_ids_Nk = good.targets.support_ids_Nk.clone();
+  bad.targets.support_ids_Nk[1][0] = bad.targets.support_ids_Nk[1][2];
+  ExpectRefused(bad, options, "support_ids holds an id twice");
+  bad = good;
+  bad.targets.support_ids_Nk = good.targets.support_ids_Nk.clone();
+  bad.targets.support_ids_Nk[1][1] = -1;
+  ExpectRefused(bad, options, "support_ids holds an id behind padding");
+  bad.targets.support_ids_Nk[1].fill_(-1);
+  ExpectRefused(bad, options, "support_ids has k = 0 in one row");
+  HeadOptions wrong = options;
+  wrong.temperature = 0;
+  ExpectRefused(good, wrong, "temperature is 0");
+  wrong = OptionsFor("jsd");
+  wrong.objective.term[0].objective.beta = 1;
+  ExpectRefused(good, wrong, "beta is 1");
+  wrong = options;
+  wrong.objective.num_terms = 5;
+  ExpectRefused(good, wrong, "num_terms is 5, must be 1 to 4");
+  wrong = options;
+  wrong.objective.term[0].weight = 0;
+  ExpectRefused(good, wrong, "weight is 0");
+  wrong.objective.term[0].weight = 1;
+  wrong.objective.term[0].objective.max_rho = -1;
+  ExpectRefused(good, wrong, "max_rho is -1");
+  ExpectRefused(good, options, "d_lm_head", at::zeros({20, 7}));
+  ExpectRefused(good, options, "d_lm_head", at::zeros({20, 6}, at::kDouble));
+}
+
+}  // namespace
+}  // namespace taopd

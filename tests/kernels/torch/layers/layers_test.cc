@@ -1,0 +1,237 @@
+// The layers' functions against compositions of ATen operations in double: results, and gradients
+// by autograd.
+#include "kernels/torch/layers/layers.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <functional>
+
+#include "kernels/torch/layers/layers_aten.h"
+
+namespace taopd {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+// Relative to the largest number, where roundings are largest, plus 0.1 for gradients that are
+// small because their terms cancel: float32 sums of up to 1000 numbers; bfloat16 keeps 8 bits, and
+// the forward passes round up to four times on the way.
+double ToleranceOf(at::ScalarType dtype) { return dtype == at::kFloat ? 3e-6 : 0.012; }
+constexpr double kEps = 1e-5;
+
+at::Tensor Normal(at::IntArrayRef shape, at::ScalarType dtype, double scale = 1, double mean = 0) {
+  return (at::randn(shape, at::kFloat) * scale + mean).to(dtype);
+}
+
+void ExpectNear(const at::Tensor& ours, const at::Tensor& expected, double tolerance,
+                const std::string& what) {
+  ASSERT_EQ(ours.sizes(), expected.sizes()) << what;
+  if (ours.numel() == 0) return;
+  const at::Tensor difference = (ours.to(at::kDouble) - expected).abs();
+  EXPECT_LE(difference.max().item<double>(),
+            tolerance * (0.1 + expected.abs().max().item<double>()))
+      << what << " " << ours.sizes();
+}
+
+// Outputs and gradients of `ours` on the inputs and of `oracle` on the same in double.
+// random_gradient: which outputs have a gradient.
+void CompareWithDouble(const Tensors& inputs, const std::vector<bool>& has_gradient,
+                       const std::function<Tensors(const Tensors&)>& ours,
+                       const std::function<Tensors(const Tensors&)>& oracle,
+                       const std::string& what) {
+  Tensors leaves, wide;
+  for (const at::Tensor& input : inputs) {
+    leaves.push_back(input.detach().clone().requires_grad_(true));
+    wide.push_back(input.detach().to(at::kDouble).requires_grad_(true));
+  }
+  const Tensors outputs = ours(leaves), expected = oracle(wide);
+  const double tolerance = ToleranceOf(inputs[0].scalar_type());
+  at::Tensor loss = at::zeros({}, at::kDouble), expected_loss = at::zeros({}, at::kDouble);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    EXPECT_EQ(outputs[i].scalar_type(), inputs[0].scalar_type());
+    ExpectNear(outputs[i].detach(), expected[i].detach(), tolerance, what + " output");
+    if (!has_gradient[i]) continue;
+    // The gradient of an output is a number of its type.
+    const at::Tensor weights = Normal(outputs[i].sizes(), outputs[i].scalar_type());
+    loss = loss + (outputs[i].to(at::kDouble) * weights.to(at::kDouble)).sum();
+    expected_loss = expected_loss + (expected[i] * weights.to(at::kDouble)).sum();
+    const at::NoGradGuard no_grad;
+    ExpectNear(ours(leaves)[i], outputs[i].detach().to(at::kDouble), 0, what + " without autograd");
+  }
+  loss.backward();
+  expected_loss.backward();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    ASSERT_EQ(leaves[i].grad().defined(), wide[i].grad().defined()) << what << " input " << i;
+    if (!leaves[i].grad().defined()) continue;
+    EXPECT_EQ(leaves[i].grad().scalar_type(), inputs[i].scalar_type());
+    ExpectNear(leaves[i].grad(), wide[i].grad(), tolerance,
+               what + " gradient of input " + std::to_string(i));
+  }
+}
+
+class LayersTest : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override { at::manual_seed(1); }
+};
+
+TEST_P(LayersTest, RmsNorm) {
+  for (const auto& [rows, size] :
+       {std::pair{0, 8}, {1, 1}, {3, 5}, {33, 16}, {70, 96}, {5, 1000}}) {
+    const Tensors inputs = {Normal({rows, size}, GetParam(), 3),
+                            Normal({size}, GetParam(), 0.3, 1)};
+    CompareWithDouble(
+        inputs, {true}, [](const Tensors& t) { return Tensors{RmsNorm(t[0], t[1], kEps)}; },
+        [](const Tensors& t) { return Tensors{RmsNormAten(t[0], t[1], kEps)}; }, "rms norm");
+  }
+}
+
+TEST_P(LayersTest, AddRmsNormWithAnyOfItsGradients) {
+  for (const auto& has_gradient :
+       {std::vector{true, true}, std::vector{true, false}, std::vector{false, true}}) {
+    const Tensors inputs = {Normal({2, 20, 33}, GetParam()), Normal({2, 20, 33}, GetParam()),
+                            Normal({33}, GetParam(), 0.3, 1)};
+    CompareWithDouble(
+        inputs, has_gradient,
+        [](const Tensors& t) {
+          const SumAndNorm output = AddRmsNorm(t[0], t[1], t[2], kEps);
+          return Tensors{output.sum_NH, output.normed_NH};
+        },
+        [](const Tensors& t) {
+          const at::Tensor sum = t[0] + t[1];
+          return Tensors{sum, RmsNormAten(sum, t[2], kEps)};
+        },
+        "add, rms norm");
+  }
+}
+
+TEST_P(LayersTest, NormRotateHeads) {
+  for (const auto& [tokens, heads, size] :
+       {std::tuple{0, 2, 4}, {1, 1, 2}, {5, 3, 8}, {40, 2, 32}, {33, 4, 128}}) {
+    const at::Tensor angles = at::rand({tokens, 1, size / 2}) * 6;
+    const at::Tensor cos = at::cat({angles.cos(), angles.cos()}, 2).to(GetParam());
+    const at::Tensor sin = at::cat({-angles.sin(), angles.sin()}, 2).to(GetParam());
+    const Tensors inputs = {Normal({tokens, heads, size}, GetParam(), 2),
+                            Normal({size}, GetParam(), 0.3, 1)};
+    const auto tables = [&](const at::Tensor& like) {
+      return std::pair{cos.to(like.scalar_type()), sin.to(like.scalar_type())};
+    };
+    CompareWithDouble(
+        inputs, {true},
+        [&](const Tensors& t) { return Tensors{NormRotateHeads(t[0], t[1], kEps, cos, sin)}; },
+        [&](const Tensors& t) {
+          const auto [cos_d, sin_d] = tables(t[0]);
+          return Tensors{NormRotateHeadsAten(t[0], t[1], kEps, cos_d, sin_d)};
+        },
+        "norm, rotate");
+    CompareWithDouble(
+        {inputs[0]}, {true},
+        [&](const Tensors& t) {
+          // As attention: a gradient whose heads come first.
+          const at::Tensor out = NormRotateHeads(t[0], at::Tensor(), kEps, cos, sin);
+          return Tensors{out.transpose(0, 1).contiguous()};
+        },
+        [&](const Tensors& t) {
+          const auto [cos_d, sin_d] = tables(t[0]);
+          return Tensors{
+              NormRotateHeadsAten(t[0], at::Tensor(), kEps, cos_d, sin_d).transpose(0, 1)};
+        },
+        "rotate");
+  }
+}
+
+TEST_P(LayersTest, SwiGlu) {
+  for (const int64_t size : {0, 1, 17, 5000}) {
+    CompareWithDouble(
+        {Normal({2, size}, GetParam(), 4), Normal({2, size}, GetParam())}, {true},
+        [](const Tensors& t) { return Tensors{SwiGlu(t[0], t[1])}; },
+        [](const Tensors& t) { return Tensors{SwiGluAten(t[0], t[1])}; }, "swiglu");
+  }
+}
+
+// bfloat16 results are rounded where transformers' are: nearly all bits agree with the composition
+// in bfloat16, which rounds at those places (a float32 sum in another order may tip one).
+TEST_P(LayersTest, RoundsWhereTransformersDoes) {
+  const auto expect_same = [](const at::Tensor& ours, const at::Tensor& theirs) {
+    if (ours.scalar_type() == at::kFloat) return;
+    EXPECT_GE(ours.eq(theirs).to(at::kDouble).mean().item<double>(), 0.999);
+  };
+  const at::Tensor x = Normal({64, 4, 32}, GetParam(), 2),
+                   weight = Normal({32}, GetParam(), 0.3, 1);
+  const at::Tensor cos = Normal({64, 1, 32}, GetParam()), sin = Normal({64, 1, 32}, GetParam());
+  expect_same(RmsNorm(x, weight, kEps), RmsNormAten(x, weight, kEps));
+  expect_same(NormRotateHeads(x, weight, kEps, cos, sin),
+              NormRotateHeadsAten(x, weight, kEps, cos, sin));
+  expect_same(SwiGlu(x, x.flip(0)), SwiGluAten(x, x.flip(0)));
+}
+
+// Neither the threads nor the other rows change a row.
+TEST_P(LayersTest, RowsStandAlone) {
+  const at::Tensor x = Normal({300, 2, 128}, GetParam()), weight = Normal({128}, GetParam());
+  const at::Tensor cos = Normal({300, 1, 128}, GetParam());
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const at::Tensor normed = RmsNorm(x, weight, kEps);
+  const at::Tensor rotated = NormRotateHeads(x, weight, kEps, cos, cos);
+  at::set_num_threads(4);
+  EXPECT_TRUE(at::equal(RmsNorm(x, weight, kEps), normed));
+  EXPECT_TRUE(at::equal(NormRotateHeads(x, weight, kEps, cos, cos), rotated));
+  at::set_num_threads(threads);
+  EXPECT_TRUE(at::equal(RmsNorm(x.narrow(0, 7, 2), weight, kEps), normed.narrow(0, 7, 2)));
+  EXPECT_TRUE(at::equal(
+      NormRotateHeads(x.narrow(0, 7, 2), weight, kEps, cos.narrow(0, 7, 2), cos.narrow(0, 7, 2)),
+      rotated.narrow(0, 7, 2)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, LayersTest, ::testing::Values(at::kFloat, at::kBFloat16),
+                         [](const auto& info) {
+                           return info.param == at::kFloat ? "float32" : "bfloat16";
+                         });
+
+TEST(Layers, Float16AndDoubleGoThroughAten) {
+  for (const at::ScalarType dtype : {at::kHalf, at::kDouble}) {
+    const at::Tensor x = Normal({4, 2, 8}, dtype), weight = Normal({8}, dtype);
+    const at::Tensor cos = Normal({4, 1, 8}, dtype);
+    EXPECT_TRUE(at::equal(RmsNorm(x, weight, kEps), RmsNormAten(x, weight, kEps)));
+    EXPECT_TRUE(
+        at::equal(AddRmsNorm(x, x, weight, kEps).normed_NH, RmsNormAten(x + x, weight, kEps)));
+    EXPECT_TRUE(at::equal(NormRotateHeads(x, weight, kEps, cos, cos),
+                          NormRotateHeadsAten(x, weight, kEps, cos, cos)));
+    EXPECT_TRUE(at::equal(SwiGlu(x, x), SwiGluAten(x, x)));
+  }
+}
+
+void ExpectThrows(const std::string& part, const std::function<void()>& call) {
+  try {
+    call();
+    ADD_FAILURE() << "nothing thrown, expected: " << part;
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(Layers, WrongTensorsAreRefused) {
+  const at::Tensor x = at::zeros({4, 2, 8}), weight = at::zeros({8}), cos = at::zeros({4, 1, 8});
+  ExpectThrows("weight has shape [7] but the rows of x have 8",
+               [&] { RmsNorm(x, at::zeros({7}), kEps); });
+  ExpectThrows("weight is Double", [&] { RmsNorm(x, weight.to(at::kDouble), kEps); });
+  ExpectThrows("x has shape []", [&] { RmsNorm(at::zeros({}), weight, kEps); });
+  ExpectThrows("added has shape [4, 2, 1]", [&] {
+    AddRmsNorm(x, at::zeros({4, 2, 1}), weight, kEps);
+  });
+  ExpectThrows("added is BFloat16", [&] { AddRmsNorm(x, x.to(at::kBFloat16), weight, kEps); });
+  ExpectThrows("must be [tokens, heads, even head size]", [&] {
+    NormRotateHeads(at::zeros({4, 2, 7}), at::Tensor(), kEps, cos, cos);
+  });
+  ExpectThrows("cos has shape [3, 1, 8]", [&] {
+    NormRotateHeads(x, weight, kEps, at::zeros({3, 1, 8}), cos);
+  });
+  ExpectThrows("sin has shape [4, 8]", [&] {
+    NormRotateHeads(x, weight, kEps, cos, at::zeros({4, 8}));
+  });
+  ExpectThrows("up has shape [4, 2, 1]", [&] { SwiGlu(x, at::zeros({4, 2, 1})); });
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,122 @@
+#include "trainer/report/charts/chart.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::ordered_json;
+
+constexpr double kGap = std::numeric_limits<double>::quiet_NaN();
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+RunRecord RunWith(const std::string& name, const std::string& metric, const Series& series) {
+  RunRecord run;
+  run.name = name;
+  run.series[metric] = series;
+  return run;
+}
+
+const ChartSpec kSpec = {"c", "Title", "Hint.", {{"m", "", "", ""}}, {}};
+
+TEST(Chart, TheLineGoesThroughThePoints) {
+  Json data = Json::array();
+  const std::string html = RenderChart(kSpec, {RunWith("a", "m", {{0, 0}, {10, 100}})}, &data);
+  // 0 is the base line; 100 is 4 % of the range below the top: 222 - 210 / 1.04.
+  EXPECT_THAT(html, HasSubstr("<path class=\"line\" d=\"M48.0 222.0L428.0 20.1\"/>"));
+  EXPECT_EQ(data[0]["lines"][0]["x"], Json({0, 10}));
+  EXPECT_EQ(data[0]["lines"][0]["y"], Json({0.0, 100.0}));
+  EXPECT_THAT(html, HasSubstr("a: from 0 at step 0 to 100 at step 10."));
+}
+
+TEST(Chart, NullsAreGapsAndLonePointsAreDots) {
+  Json data = Json::array();
+  const std::string html = RenderChart(
+      kSpec, {RunWith("a", "m", {{0, 0}, {1, 50}, {2, kGap}, {3, 50}, {4, kGap}})}, &data);
+  EXPECT_THAT(html, HasSubstr("d=\"M48.0 222.0L143.0 "));
+  EXPECT_THAT(html, HasSubstr("M333.0 20.1h0\""));
+  EXPECT_EQ(data[0]["lines"][0]["y"][2], nullptr);
+}
+
+TEST(Chart, TwoRunsShareTheAxesAndDifferInColourAndMark) {
+  Json data = Json::array();
+  const std::vector<RunRecord> runs = {RunWith("a", "m", {{0, 0}, {10, 1}}),
+                                       RunWith("b", "m", {{0, 4}, {20, 2}})};
+  const std::string html = RenderChart(kSpec, runs, &data);
+  EXPECT_THAT(html, HasSubstr("<g class=\"run r0\" data-run=\"0\">"));
+  EXPECT_THAT(html, HasSubstr("<g class=\"run r1\" data-run=\"1\">"));
+  EXPECT_EQ(Count(html, "<path class=\"line\""), 2u);
+  EXPECT_EQ(data[0]["steps"], Json({0.0, 20.0}));
+  EXPECT_EQ(data[0]["lines"].size(), 2u);
+  EXPECT_THAT(html, HasSubstr("L238.0 "));  // run a ends in the middle
+}
+
+TEST(Chart, ElevenRunsAreToldApart) {
+  std::set<std::string> looks;
+  for (size_t run = 0; run < 11; ++run) looks.insert(RunClass(run) + RunMark(run, 0, 0));
+  EXPECT_EQ(looks.size(), 11u);
+}
+
+TEST(Chart, WhatWasNotRecordedIsSaid) {
+  Json data = Json::array();
+  const std::string none = RenderChart(kSpec, {RunWith("a", "other", {{0, 0}})}, &data);
+  EXPECT_THAT(none, HasSubstr("not recorded"));
+  EXPECT_THAT(none, Not(HasSubstr("<svg")));
+  EXPECT_TRUE(data.empty());
+  const std::string one =
+      RenderChart(kSpec, {RunWith("a", "m", {{0, 1}}), RunWith("b<", "other", {{0, 0}})}, &data);
+  EXPECT_THAT(one, HasSubstr("Not recorded by b&lt;."));
+}
+
+TEST(Chart, ZerosOnALogScaleAreCounted) {
+  ChartSpec spec = kSpec;
+  spec.scale.allow_log = true;
+  Series series = {{0, 0}};
+  for (int64_t i = 1; i < 20; ++i) series.push_back({i, i < 10 ? 1e-4 : 1.0});
+  Json data = Json::array();
+  const std::string html = RenderChart(spec, {RunWith("a", "m", series)}, &data);
+  EXPECT_THAT(html, HasSubstr("Log scale. 1 value(s) of 0 have no place on it."));
+  EXPECT_THAT(html, Not(HasSubstr("nan")));
+  EXPECT_THAT(html, Not(HasSubstr("inf\"")));
+}
+
+TEST(Chart, TheIntervalIsABand) {
+  ChartSpec spec = kSpec;
+  spec.style = ChartSpec::Style::kPoints;
+  spec.quantities[0].low = "low";
+  spec.quantities[0].high = "high";
+  RunRecord run = RunWith("a", "m", {{0, 50}, {5, 50}, {10, 50}});
+  run.series["low"] = {{0, 0}, {10, 0}};
+  run.series["high"] = {{0, 100}, {10, 100}};
+  Json data = Json::array();
+  const std::string html = RenderChart(spec, {run}, &data);
+  // Step 5 has no interval: two pieces.
+  EXPECT_THAT(
+      html,
+      HasSubstr("<path class=\"band\" d=\"M48.0 20.1L48.0 222.0ZM428.0 20.1L428.0 222.0Z\"/>"));
+  EXPECT_EQ(data[0]["lines"][0]["low"], Json({0.0, nullptr, 0.0}));
+}
+
+TEST(Chart, ALongRunStaysSmall) {
+  Series series;
+  for (int64_t i = 0; i < 50000; ++i) series.push_back({i, static_cast<double>(i * 7919 % 1000)});
+  Json data = Json::array();
+  const std::string html = RenderChart(kSpec, {RunWith("a", "m", series)}, &data);
+  EXPECT_LT(html.size() + data.dump().size(), 60000u);
+  EXPECT_THAT(html, HasSubstr("<path class=\"raw\""));
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,117 @@
+// Arithmetic as a program writes it (Python's precedences), for answers without LaTeX.
+
+#include <cctype>
+
+#include "trainer/grading/latex/parser.h"
+
+namespace taopd {
+namespace {
+
+class ArithmeticParser {
+ public:
+  explicit ArithmeticParser(std::string_view text) : text_(text) {}
+
+  ExprPtr Parse() {
+    ExprPtr e = Sum();
+    SkipSpaces();
+    return e && i_ == text_.size() ? e : nullptr;
+  }
+
+ private:
+  void SkipSpaces() {
+    while (i_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[i_]))) ++i_;
+  }
+  char Next() {
+    SkipSpaces();
+    return i_ < text_.size() ? text_[i_] : '\0';
+  }
+
+  ExprPtr Sum() {
+    if (++depth_ > kMaxExpressionDepth) return nullptr;
+    ExprPtr left = Product();
+    while (left && (Next() == '+' || Next() == '-')) {
+      const bool minus = text_[i_++] == '-';
+      ExprPtr right = Product();
+      if (!right) return nullptr;
+      left = MakeAdd(left, minus ? Negate(right) : right);
+    }
+    --depth_;
+    return left;
+  }
+
+  ExprPtr Product() {
+    ExprPtr left = Unary();
+    while (left && (Next() == '*' || Next() == '/')) {
+      const bool divide = text_[i_++] == '/';
+      if (divide && Next() == '/') return nullptr;  // floor division is not an answer's notation
+      ExprPtr right = Unary();
+      if (!right) return nullptr;
+      if (!divide) {
+        left = MakeMul(left, right);
+      } else if (IsInteger(*right) && right->number == 0) {
+        return nullptr;
+      } else {
+        left = MakeMul(left, MakeNode(ExprKind::kPow, {right, MakeRational(-1)}));
+      }
+    }
+    return left;
+  }
+
+  ExprPtr Unary() {
+    if (++depth_ > kMaxExpressionDepth) return nullptr;
+    const char sign = Next();
+    ExprPtr e;
+    if (sign == '-' || sign == '+') {
+      ++i_;
+      e = Unary();
+      if (e && sign == '-') e = Negate(e);
+    } else {
+      e = Atom();
+      if (e && (Next() == '^' || text_.substr(i_, 2) == "**")) {
+        i_ += Next() == '^' ? 1 : 2;
+        ExprPtr exponent = Unary();  // to the right: 2^3^2 = 2^9
+        e = exponent ? MakeNode(ExprKind::kPow, {e, exponent}) : nullptr;
+      }
+    }
+    --depth_;
+    return e;
+  }
+
+  ExprPtr Atom() {
+    if (Next() == '(') {
+      ++i_;
+      ExprPtr e = Sum();
+      if (!e || Next() != ')') return nullptr;
+      ++i_;
+      return e;
+    }
+    const size_t begin = i_;
+    while (i_ < text_.size() &&
+           (std::isdigit(static_cast<unsigned char>(text_[i_])) || text_[i_] == '.'))
+      ++i_;
+    const std::string digits(text_.substr(begin, i_ - begin));
+    // A leading zero is an error in Python, except in 0 and 0.5.
+    if (digits.size() > 1 && digits[0] == '0' &&
+        digits.find_first_not_of('0') != std::string::npos &&
+        digits.find('.') == std::string::npos) {
+      return nullptr;
+    }
+    Rational value;
+    bool is_float = false;
+    if (!ParseDecimal(digits, &value, &is_float)) return nullptr;
+    return is_float ? MakeFloat(value) : MakeRational(value);
+  }
+
+  const std::string_view text_;
+  size_t i_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+ExprPtr ParseArithmetic(std::string_view text) {
+  constexpr size_t kMaxBytes = 4000;
+  return text.size() > kMaxBytes ? nullptr : ArithmeticParser(text).Parse();
+}
+
+}  // namespace taopd

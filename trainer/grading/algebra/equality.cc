@@ -1,0 +1,355 @@
+#include "trainer/grading/algebra/equality.h"
+
+#include <algorithm>
+
+#include "trainer/grading/algebra/numeric_value.h"
+#include "trainer/grading/algebra/real_set.h"
+#include "trainer/grading/latex/symbol_names.h"
+
+namespace taopd {
+namespace {
+
+namespace mp = boost::multiprecision;
+
+constexpr int kNumPoints = 8;  // where expressions with symbols are compared
+constexpr int kMinPoints = 3;  // at so many both must be defined
+constexpr size_t kMaxElements = 200;
+
+// Two exact values computed with 50 digits agree to this; what cancels loses up to 20 digits.
+const Real& ExactTolerance() {
+  static const Real value("1e-30");
+  return value;
+}
+// Decimals have the 15 digits of a double.
+const Real& FloatTolerance() {
+  static const Real value("1e-13");
+  return value;
+}
+// evalf(chop=True) at 15 digits takes differences below 2^-49 for zero.
+const Real& ChopTolerance() {
+  static const Real value = mp::ldexp(Real(1), -49);
+  return value;
+}
+
+Real Magnitude(const Complex& z) { return mp::abs(Real(z.real())) + mp::abs(Real(z.imag())); }
+
+ExprPtr MatrixProduct(const Expr& a, const Expr& b) {
+  constexpr size_t kMaxSide = 16;
+  const size_t rows = static_cast<size_t>(a.rows), inner = static_cast<size_t>(b.rows);
+  const size_t columns = b.args.size() / inner;
+  if (a.args.size() != rows * inner || rows > kMaxSide || inner > kMaxSide || columns > kMaxSide)
+    return nullptr;
+  auto product = std::make_shared<Expr>();
+  product->kind = ExprKind::kMatrix;
+  product->rows = a.rows;
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < columns; ++c) {
+      ExprPtr sum = MakeMul(a.args[r * inner], b.args[c]);
+      for (size_t k = 1; k < inner; ++k)
+        sum = MakeAdd(sum, MakeMul(a.args[r * inner + k], b.args[k * columns + c]));
+      product->args.push_back(std::move(sum));
+    }
+  }
+  return product;
+}
+
+// e as a matrix: a matrix, a product of numbers and matrices, or a sum of those. nullptr for
+// anything else.
+ExprPtr AsMatrix(const ExprPtr& e) {
+  if (e->kind == ExprKind::kMatrix) return e;
+  if (e->kind != ExprKind::kMul && e->kind != ExprKind::kAdd) return nullptr;
+  const bool sum = e->kind == ExprKind::kAdd;
+  ExprPtr matrix;
+  std::vector<ExprPtr> scalars;
+  for (const ExprPtr& arg : e->args) {
+    ExprPtr part = AsMatrix(arg);
+    if (!part && sum) return nullptr;
+    if (!part) {
+      scalars.push_back(arg);
+    } else if (!matrix) {
+      matrix = part;
+    } else if (!sum) {
+      if (!(matrix = MatrixProduct(*matrix, *part))) return nullptr;
+    } else if (part->rows != matrix->rows || part->args.size() != matrix->args.size()) {
+      return nullptr;
+    } else {
+      auto total = std::make_shared<Expr>(*matrix);
+      for (size_t i = 0; i < total->args.size(); ++i)
+        total->args[i] = MakeAdd(total->args[i], part->args[i]);
+      matrix = total;
+    }
+  }
+  if (!matrix || scalars.empty()) return matrix;
+  auto scaled = std::make_shared<Expr>(*matrix);
+  for (ExprPtr& element : scaled->args) {
+    for (const ExprPtr& scalar : scalars) element = MakeMul(scalar, element);
+  }
+  return scaled;
+}
+
+const Expr& WithoutPercent(const Expr& e) { return e.kind == ExprKind::kPercent ? *e.args[0] : e; }
+
+bool HasCalls(const Expr& e) {
+  return e.kind == ExprKind::kCall ||
+         std::any_of(e.args.begin(), e.args.end(),
+                     [](const ExprPtr& arg) { return HasCalls(*arg); });
+}
+
+class Comparison {
+ public:
+  explicit Comparison(OperationBudget* budget) : budget_(budget) {}
+
+  bool Equal(ExprPtr gold, ExprPtr answer) {
+    if (depth_ >= kMaxExpressionDepth || !budget_->Spend()) return false;
+    ++depth_;
+    const bool result = EqualForms(std::move(gold), std::move(answer));
+    --depth_;
+    return result;
+  }
+
+ private:
+  static bool IsEquation(const Expr& e) {
+    if (e.kind == ExprKind::kEq) return true;
+    return e.kind == ExprKind::kAnd &&
+           std::all_of(e.args.begin(), e.args.end(),
+                       [](const ExprPtr& a) { return a->kind == ExprKind::kEq; });
+  }
+  static const Expr& First(const Expr& e) { return e.kind == ExprKind::kAnd ? *e.args.front() : e; }
+  static const Expr& Last(const Expr& e) { return e.kind == ExprKind::kAnd ? *e.args.back() : e; }
+  static bool IsAssignment(const Expr& e) {
+    return IsEquation(e) && IsSymbolsOnly(*First(e).args[0]);
+  }
+  static bool AnyRelation(const Expr& e) { return IsRelation(e) || e.kind == ExprKind::kAnd; }
+  static bool SetOrTuple(const Expr& e) { return IsSet(e) || e.kind == ExprKind::kTuple; }
+
+  bool EqualForms(ExprPtr gold, ExprPtr answer) {
+    const bool gold_assigns = IsAssignment(*gold), gold_equation = IsEquation(*gold);
+    const bool answer_equation = IsEquation(*answer);
+    // x = a = b says x = b.
+    if (gold_assigns) gold = MakeNode(ExprKind::kEq, {First(*gold).args[0], Last(*gold).args[1]});
+    if (IsAssignment(*answer))
+      answer = MakeNode(ExprKind::kEq, {First(*answer).args[0], Last(*answer).args[1]});
+    if (answer_equation && !gold_equation) {
+      answer = Last(*answer).args[1];
+    } else if (gold_assigns && !answer_equation) {
+      gold = Last(*gold).args[1];
+    }
+    if (AnyRelation(*gold) && IsSet(*answer)) {
+      if (ExprPtr set = RelationAsSet(*gold)) gold = set;
+    }
+    if (gold->name == "zoo") return false;
+    if (CanonicalText(*gold) == CanonicalText(*answer)) return true;
+    if (AnyRelation(*gold) && AnyRelation(*answer)) return RelationsEqual(*gold, *answer);
+    if (SetOrTuple(*gold) || SetOrTuple(*answer)) return SetsEqual(gold, answer);
+    if (AnyRelation(*gold) || AnyRelation(*answer)) return false;
+    if (gold->kind == ExprKind::kSymbol || answer->kind == ExprKind::kSymbol)
+      return SymbolsEqual(*gold, *answer);
+    const ExprPtr gold_matrix = AsMatrix(gold), answer_matrix = AsMatrix(answer);
+    if (gold_matrix || answer_matrix) {
+      return gold_matrix && answer_matrix && gold_matrix->rows == answer_matrix->rows &&
+             std::equal(
+                 gold_matrix->args.begin(), gold_matrix->args.end(), answer_matrix->args.begin(),
+                 answer_matrix->args.end(),
+                 [this](const ExprPtr& a, const ExprPtr& b) { return NumbersEqual(*a, *b); });
+    }
+    return NumbersEqual(*gold, *answer);
+  }
+
+  // --- values -----------------------------------------------------------------------------------
+
+  bool NumbersEqual(const Expr& a, const Expr& b) {
+    const Expr& a_plain = WithoutPercent(a);
+    const Expr& b_plain = WithoutPercent(b);
+    const bool atomic = IsNumber(a_plain) || IsNumber(b_plain);
+    const bool symbols = HasSymbols(a) || HasSymbols(b);
+    if (!symbols && (a_plain.kind == ExprKind::kFloat || b_plain.kind == ExprKind::kFloat)) {
+      return EqualRounded(a, b);
+    }
+    if (IsInteger(a_plain) && IsInteger(b_plain)) {
+      return a_plain.number == b_plain.number;  // 9 % answers 9
+    }
+    return ValuesEqual(a, b, symbols, !atomic);
+  }
+
+  // Both rounded to 6 decimals.
+  bool EqualRounded(const Expr& a, const Expr& b) {
+    const auto left = ValueAt(a, 0, budget_), right = ValueAt(b, 0, budget_);
+    if (!left || !right) return false;
+    const auto same = [](const Real& x, const Real& y) {
+      constexpr int kScale = 1000000;
+      return mp::round(Real(x * kScale)) == mp::round(Real(y * kScale)) ||
+             mp::abs(Real(x - y)) <= Real("1e-15") * mp::abs(x);
+    };
+    return same(left->real(), right->real()) && same(left->imag(), right->imag());
+  }
+
+  bool ValuesEqual(const Expr& a, const Expr& b, bool symbols, bool chop) {
+    if (!symbols) {
+      OperationBudget exact{2000};
+      const auto left = ExactValue(a, &exact), right = ExactValue(b, &exact);
+      if (left && right) {
+        const Rational difference = mp::abs(Rational(*left - *right));
+        return difference == 0 || (chop && difference < Rational(1, BigInteger(1) << 49));
+      }
+    }
+    const Real& tolerance = HasFloat(a) || HasFloat(b) ? FloatTolerance() : ExactTolerance();
+    int defined = 0;
+    for (int point = 0; point < (symbols ? kNumPoints : 1); ++point) {
+      const auto left = ValueAt(a, point, budget_), right = ValueAt(b, point, budget_);
+      if (!left || !right) continue;
+      const Real difference = Magnitude(Complex(*left - *right));
+      const Real size = std::max(Magnitude(*left), Magnitude(*right));
+      if (!symbols && chop && difference < ChopTolerance()) return true;
+      if (difference > tolerance * size && difference > Real("1e-40")) return false;
+      ++defined;
+    }
+    return defined >= (symbols ? kMinPoints : 1);
+  }
+
+  // --- symbols ----------------------------------------------------------------------------------
+
+  // a*b*c as "abc"; empty when a factor is not a letter.
+  static std::string Concatenated(const Expr& e) {
+    if (e.kind != ExprKind::kMul) return "";
+    std::string text;
+    for (const ExprPtr& arg : e.args) {
+      if (arg->kind != ExprKind::kSymbol && arg->kind != ExprKind::kE) return "";
+      text += arg->kind == ExprKind::kE ? "e" : PlainName(*arg);
+    }
+    return text;
+  }
+
+  // A word is read as one symbol in \text{} and as a product of letters without it.
+  static bool SymbolsEqual(const Expr& gold, const Expr& answer) {
+    for (const auto& [symbol, other] : {std::pair{&gold, &answer}, std::pair{&answer, &gold}}) {
+      if (symbol->kind != ExprKind::kSymbol) continue;
+      const std::string_view name = PlainName(*symbol);
+      if (other->kind == ExprKind::kE) return name == "e";
+      if (other->kind == ExprKind::kSymbol) return name == PlainName(*other);
+      if (const std::string word = Concatenated(*other); !word.empty()) return name == word;
+      if (other->kind == ExprKind::kRational) return name == other->number.str();
+    }
+    return false;
+  }
+
+  // --- sets and tuples --------------------------------------------------------------------------
+
+  bool SetsEqual(const ExprPtr& gold, const ExprPtr& answer) {
+    const ExprPtr a = SetOrTuple(*gold) ? gold : MakeFiniteSet({gold});
+    const ExprPtr b = SetOrTuple(*answer) ? answer : MakeFiniteSet({answer});
+    if (a->kind == ExprKind::kInterval && b->kind == ExprKind::kInterval) {
+      return a->left_open == b->left_open && a->right_open == b->right_open &&
+             Equal(a->args[0], b->args[0]) && Equal(a->args[1], b->args[1]);
+    }
+    if (CanonicalText(*a) == CanonicalText(*b)) return true;
+    if (IsSet(*a) && IsSet(*b)) {
+      const auto left = RealPieces(*a), right = RealPieces(*b);
+      if (left && right && SamePieces(*left, *right)) return true;
+      if (a->kind == b->kind && a->kind >= ExprKind::kUnion && a->kind <= ExprKind::kComplement) {
+        return (SetsEqual(a->args[0], b->args[0]) && SetsEqual(a->args[1], b->args[1])) ||
+               (a->kind != ExprKind::kComplement && SetsEqual(a->args[0], b->args[1]) &&
+                SetsEqual(a->args[1], b->args[0]));
+      }
+    }
+    const auto pair = [](const Expr& e) {
+      return e.kind == ExprKind::kInterval && e.left_open && e.right_open;
+    };
+    const auto list = [](const Expr& e) {
+      return e.kind == ExprKind::kFiniteSet || e.kind == ExprKind::kTuple;
+    };
+    if (!(list(*a) || pair(*a)) || !(list(*b) || pair(*b))) return false;
+    return ElementsEqual(a->args, b->args, a->kind == ExprKind::kFiniteSet);
+  }
+
+  bool ElementsEqual(const std::vector<ExprPtr>& gold, const std::vector<ExprPtr>& answer,
+                     bool any_order) {
+    if (gold.size() != answer.size() || gold.size() > kMaxElements) return false;
+    std::vector<bool> used(answer.size(), false);
+    for (size_t i = 0; i < gold.size(); ++i) {
+      if (!any_order) {
+        if (!Equal(gold[i], answer[i])) return false;
+        continue;
+      }
+      size_t j = 0;
+      while (j < answer.size() && (used[j] || !Equal(gold[i], answer[j]))) ++j;
+      if (j == answer.size()) return false;
+      used[j] = true;
+    }
+    return true;
+  }
+
+  // --- relations --------------------------------------------------------------------------------
+
+  static ExprPtr Difference(const Expr& relation, bool flipped) {
+    const ExprPtr& left = relation.args[flipped ? 1 : 0];
+    const ExprPtr& right = relation.args[flipped ? 0 : 1];
+    return MakeAdd(left, MakeMul(MakeRational(-1), right));
+  }
+
+  static ExprKind Inverse(ExprKind kind) {
+    switch (kind) {
+      case ExprKind::kLt:
+        return ExprKind::kGt;
+      case ExprKind::kLe:
+        return ExprKind::kGe;
+      case ExprKind::kGt:
+        return ExprKind::kLt;
+      case ExprKind::kGe:
+        return ExprKind::kLe;
+      default:
+        return kind;
+    }
+  }
+
+  bool RelationsEqual(const Expr& gold, const Expr& answer) {
+    if (gold.kind == ExprKind::kAnd || answer.kind == ExprKind::kAnd) {
+      if (gold.kind != answer.kind || gold.args.size() != answer.args.size()) return false;
+      for (size_t i = 0; i < gold.args.size(); ++i) {
+        if (!RelationsEqual(*gold.args[i], *answer.args[i])) return false;
+      }
+      return true;
+    }
+    if (SetOrTuple(*gold.args[1]) || SetOrTuple(*answer.args[1]) || SetOrTuple(*gold.args[0])) {
+      return gold.kind == answer.kind && Equal(gold.args[0], answer.args[0]) &&
+             Equal(gold.args[1], answer.args[1]);
+    }
+    const ExprPtr a = Difference(gold, false), b = Difference(answer, false);
+    if (gold.kind == answer.kind && Equal(a, b)) return true;
+    if (Inverse(gold.kind) == answer.kind && gold.kind != ExprKind::kNe &&
+        Equal(a, Difference(answer, true))) {
+      return true;
+    }
+    return gold.kind == ExprKind::kEq && answer.kind == ExprKind::kEq && Proportional(*a, *b);
+  }
+
+  // Equations with the same solutions: one side is a constant multiple of the other.
+  bool Proportional(const Expr& a, const Expr& b) {
+    // sympy does not solve equations in unknown functions.
+    if (!HasSymbols(a) || !HasSymbols(b) || HasCalls(a) || HasCalls(b)) return false;
+    std::optional<Complex> ratio;
+    int defined = 0;
+    for (int point = 0; point < kNumPoints; ++point) {
+      const auto left = ValueAt(a, point, budget_), right = ValueAt(b, point, budget_);
+      if (!left || !right || Magnitude(*left) < ExactTolerance() ||
+          Magnitude(*right) < ExactTolerance())
+        continue;
+      const Complex quotient = *left / *right;
+      if (ratio && Magnitude(Complex(quotient - *ratio)) > FloatTolerance() * Magnitude(*ratio))
+        return false;
+      if (!ratio) ratio = quotient;
+      ++defined;
+    }
+    return defined >= kMinPoints;
+  }
+
+  OperationBudget* const budget_;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+bool AnswersEqual(const ExprPtr& gold, const ExprPtr& answer, OperationBudget* budget) {
+  return Comparison(budget).Equal(gold, answer);
+}
+
+}  // namespace taopd

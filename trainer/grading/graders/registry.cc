@@ -1,0 +1,130 @@
+#include <cctype>
+#include <exception>
+#include <set>
+#include <string>
+
+#include "trainer/grading/grader_rows.h"
+#include "trainer/grading/graders/math_grader.h"
+
+namespace taopd {
+namespace {
+
+using GradeFunction = Verdict (*)(std::string_view response, std::string_view answer);
+
+class FunctionGrader final : public Grader {
+ public:
+  explicit FunctionGrader(GradeFunction grade) : grade_(grade) {}
+
+ private:
+  Verdict GradeAnswer(std::string_view response, std::string_view answer,
+                      std::string_view) const override {
+    return grade_(response, answer);
+  }
+  const GradeFunction grade_;
+};
+
+// Data sources whose answers are letters among choices, without the publisher's name.
+bool HasChoices(std::string_view source) {
+  source.remove_prefix(source.rfind('/') + 1);  // npos + 1 is 0
+  std::string name(source);
+  for (char& c : name)
+    c = c == '-' || c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  static const std::set<std::string> names = {"ai2_arc", "arc_c",    "arc_challenge",
+                                              "arc_e",   "arc_easy", "mmlu_pro"};
+  return names.contains(name);
+}
+
+// TA-OPD's routing (default_compute_score): the data source math_dapo has a grader of its own. Its
+// evaluation asks math-verify for choices too, which takes "(B)" and "B." for other things than B.
+class AutoGrader final : public Grader {
+  Verdict GradeAnswer(std::string_view response, std::string_view answer,
+                      std::string_view source) const override {
+    if (source == "math_dapo") return GradeDapo(response, answer);
+    return HasChoices(source) ? GradeChoice(response, answer) : GradeMath(response, answer);
+  }
+};
+
+template <GradeFunction kGrade>
+absl::StatusOr<std::unique_ptr<Grader>> MakeFunctionGrader(const std::string&) {
+  return std::make_unique<FunctionGrader>(kGrade);
+}
+absl::StatusOr<std::unique_ptr<Grader>> MakeAutoGrader(const std::string&) {
+  return std::make_unique<AutoGrader>();
+}
+
+struct Row {
+  GraderInfo info;
+  bool takes_pattern;
+  absl::StatusOr<std::unique_ptr<Grader>> (*make)(const std::string& answer_pattern);
+};
+
+const std::vector<Row>& Rows() {
+  static const std::vector<Row> rows = {
+      {{"math", "equal mathematics, as the paper's evaluation judges (math-verify)"},
+       false,
+       MakeFunctionGrader<GradeMath>},
+      {{"math_dapo", "the \"Answer:\" line as normalised text (DAPO)"},
+       false,
+       MakeFunctionGrader<GradeDapo>},
+      {{"auto", "by the data source: math_dapo for it, choice for ARC and MMLU-Pro, else math"},
+       false,
+       MakeAutoGrader},
+      {{"qwen2.5-math", "the rules of the Qwen2.5-Math evaluation"},
+       false,
+       MakeFunctionGrader<GradeQwenMath>},
+      {{"choice", "a letter among choices (ARC-c, MMLU-Pro)"},
+       false,
+       MakeFunctionGrader<GradeChoice>},
+      {{"exact", "the extracted text equals the answer"}, true, MakeExactGrader},
+      {{"numeric", "equal as numbers"}, true, MakeNumericGrader},
+      {{"regex", "the answer is an RE2 expression that the response matches"},
+       false,
+       MakeRegexGrader},
+  };
+  return rows;
+}
+
+}  // namespace
+
+const std::vector<GraderInfo>& AllGraders() {
+  static const std::vector<GraderInfo> infos = [] {
+    std::vector<GraderInfo> all;
+    for (const Row& row : Rows()) all.push_back(row.info);
+    return all;
+  }();
+  return infos;
+}
+
+std::vector<std::string> GraderNames() {
+  std::vector<std::string> names;
+  for (const GraderInfo& info : AllGraders()) names.push_back(info.name);
+  return names;
+}
+
+absl::StatusOr<std::unique_ptr<Grader>> Grader::Make(const std::string& name,
+                                                     const std::string& answer_pattern) {
+  std::string known;
+  for (const Row& row : Rows()) {
+    known += (known.empty() ? "" : ", ") + row.info.name;
+    if (row.info.name != name) continue;
+    if (!row.takes_pattern && !answer_pattern.empty()) {
+      return InvalidArgument("answer_pattern \"", answer_pattern,
+                             "\" has no meaning for the grader ", name,
+                             ": it finds the answer itself");
+    }
+    return row.make(answer_pattern);
+  }
+  return InvalidArgument("grader \"", name, "\" is none of ", known);
+}
+
+Verdict Grader::Grade(std::string_view response, std::string_view answer,
+                      std::string_view source) const {
+  // The arithmetic of big numbers reports overflow by exceptions.
+  try {
+    return GradeAnswer(response, answer, source);
+  } catch (const std::exception& error) {
+    return {false, "", std::string("arithmetic failed: ") + error.what()};
+  }
+}
+
+}  // namespace taopd

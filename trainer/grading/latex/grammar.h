@@ -1,0 +1,129 @@
+// The recursive descent behind latex_parser.h, in three files: latex_sets.cc (sets, tuples,
+// relations), latex_arithmetic.cc (sums to powers and brackets) and latex_atoms.cc (functions,
+// symbols, numbers).
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/grading/algebra/expression.h"
+#include "trainer/grading/latex/lexer.h"
+
+namespace taopd {
+
+// For one answer. Every method leaves the position behind what it read, or returns nullptr (false),
+// and the caller gives up or goes back.
+class LatexParser {
+ public:
+  // The tokens must outlive the parser.
+  LatexParser(const std::vector<LexedToken>& tokens, bool real_symbols)
+      : tokens_(tokens), real_symbols_(real_symbols) {}
+
+  // The three readings of a whole answer, in the order of the grammar.
+  ExprPtr Answer(std::string_view source);
+
+ private:
+  static constexpr int64_t kMaxSteps = 300000;
+
+  class DepthGuard {
+   public:
+    explicit DepthGuard(LatexParser* parser) : parser_(parser) { ++parser_->depth_; }
+    ~DepthGuard() { --parser_->depth_; }
+    bool Exceeded() const {
+      return parser_->depth_ > kMaxExpressionDepth || ++parser_->steps_ > kMaxSteps;
+    }
+
+   private:
+    LatexParser* parser_;
+  };
+
+  Token Peek(size_t ahead = 0) const {
+    const size_t i = position_ + ahead;
+    return i < tokens_.size() ? tokens_[i].token : Token::kEnd;
+  }
+  std::string_view Text() const { return tokens_[position_].text; }
+  bool At(Token token) const { return Peek() == token; }
+  bool Take(Token token) {
+    if (Peek() != token || steps_ > kMaxSteps) return false;
+    ++position_;
+    return true;
+  }
+  static bool Among(Token token, std::initializer_list<Token> tokens) {
+    return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+  }
+  // Inside other brackets a bar opens again.
+  template <typename Parse>
+  ExprPtr Scoped(const Parse& parse) {
+    const bool bars = in_bars_, verts = in_verts_;
+    in_bars_ = in_verts_ = false;
+    ExprPtr e = parse();
+    in_bars_ = bars;
+    in_verts_ = verts;
+    return e;
+  }
+  ExprPtr Braced() { return At(Token::kLeftBrace) ? Group(Token::kRightBrace) : nullptr; }
+
+  ExprPtr ElementsRelation();
+  // a, or (a, b, c): symbols only.
+  ExprPtr AtomList();
+  static ExprPtr ElementsToSet(const std::vector<std::vector<ExprPtr>>& groups);
+  // 1,234 and 1,234,567.5 are numbers when nothing else stands there.
+  static ExprPtr CommaNumber(std::string_view source);
+  bool SemicolonElements(bool relations, std::vector<std::vector<ExprPtr>>* groups);
+  bool EndsElement() const;
+  bool Element(bool relations, std::vector<ExprPtr>* out);
+  ExprPtr RelationChain(ExprPtr left);
+  ExprPtr SetRelation();
+  // \setminus binds loosest, \cap tightest.
+  ExprPtr SetOperation(int level);
+  ExprPtr SetGroup();
+  ExprPtr SetAtom();
+  ExprPtr IntervalAtom();
+  ExprPtr Expression();
+  static ExprPtr Divide(const ExprPtr& top, const ExprPtr& bottom);
+  ExprPtr Product(bool functions);
+  ExprPtr Unary(bool functions);
+  bool StartsPostfix(bool functions) const;
+  ExprPtr Postfix();
+  static ExprPtr Transpose(const Expr& m);
+  ExprPtr Power();
+  // What may follow ^ : one atom, or an expression in braces.
+  ExprPtr Script();
+  bool SkipSubscript();
+  // _a or _{...}: its source without spaces.
+  bool SubscriptText(std::string* text);
+  ExprPtr Group(Token close);
+  ExprPtr Wrapped(Token close, const char* function);
+  ExprPtr Bars(Token bar, bool* inside);
+  ExprPtr Component();
+  ExprPtr BraceOrChoose();
+  ExprPtr TwoBraced();
+  ExprPtr MatrixOrDeterminant();
+  ExprPtr Root();
+  ExprPtr Euler();
+  ExprPtr Function();
+  ExprPtr Arguments(const std::string& name);
+  ExprPtr MultiFunction();
+  // Sums, integrals and limits are compared by what they say, not by their value.
+  ExprPtr BigOperator();
+  // f(x), f(x,y), f^2(x), f[x]: a name, and in brackets one atom or a list. nullptr and no move
+  // when what follows is not that.
+  ExprPtr Call();
+  ExprPtr Back(size_t start);
+  ExprPtr Atom();
+  static ExprPtr Number(const std::string& text);
+  // A symbol with its subscript (part of the name) and superscript (a power), in either order.
+  ExprPtr AtomExpr();
+
+  const std::vector<LexedToken>& tokens_;
+  const bool real_symbols_;
+  size_t position_ = 0;
+  int depth_ = 0;
+  int64_t steps_ = 0;
+  bool in_bars_ = false, in_verts_ = false;
+};
+
+}  // namespace taopd

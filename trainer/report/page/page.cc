@@ -1,0 +1,123 @@
+#include "trainer/report/page/page.h"
+
+#include <absl/strings/escaping.h>
+#include <absl/time/time.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/io/sha256.h"
+#include "trainer/report/charts/chart.h"
+#include "trainer/report/page/assets.h"
+#include "trainer/report/page/bandit_section.h"
+#include "trainer/report/page/html.h"
+
+namespace taopd {
+namespace {
+
+// The page may run its own script and nothing else, and load nothing.
+std::string ContentSecurityPolicy() {
+  const std::string digest = absl::HexStringToBytes(Sha256Hex(kReportJs));
+  return Concat("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-",
+                absl::Base64Escape(digest), "'; base-uri 'none'; form-action 'none'");
+}
+
+std::string Title(const std::vector<RunRecord>& runs) {
+  if (runs.empty()) return "30-armed bandit";
+  if (runs.size() == 1) return runs[0].name;
+  return Concat(runs.size(), " runs");
+}
+
+std::string Utc(double seconds) {
+  return absl::FormatTime("%Y-%m-%d %H:%M UTC", absl::UnixEpoch() + absl::Seconds(seconds),
+                          absl::UTCTimeZone());
+}
+
+std::string RenderHeader(const std::vector<RunRecord>& runs) {
+  std::string out = "<header><p class=\"product\">TA-OPD training report</p><h1>" +
+                    EscapeHtml(Title(runs)) + "</h1>";
+  std::optional<double> first, last;
+  for (const RunRecord& run : runs) {
+    if (!run.first_time_s) continue;
+    if (!first || *run.first_time_s < *first) first = run.first_time_s;
+    if (!last || *run.last_time_s > *last) last = run.last_time_s;
+  }
+  if (first) out += "<p class=\"when\">" + Utc(*first) + " &ndash; " + Utc(*last) + "</p>";
+  return out + "</header>\n";
+}
+
+// The buttons show and hide runs; without the script they are the key to the colours only.
+std::string RenderLegend(const std::vector<RunRecord>& runs) {
+  if (runs.size() < 2) return "";
+  std::string out = "<nav class=\"legend\" aria-label=\"Runs\">";
+  for (size_t i = 0; i < runs.size(); ++i) {
+    out +=
+        Concat("<button type=\"button\" class=\"", RunClass(i), "\" data-toggle=\"", i,
+               "\" aria-pressed=\"true\"><svg class=\"swatch\" viewBox=\"0 0 24 12\" "
+               "aria-hidden=\"true\"><path class=\"line\" d=\"M2 6H22\"/><path class=\"mark\" d=\"",
+               RunMark(i, 12, 6), "\"/></svg>", EscapeHtml(runs[i].name), "</button>");
+  }
+  return out + "</nav>\n";
+}
+
+std::string RenderNotes(const std::vector<RunRecord>& runs) {
+  std::string out;
+  for (const RunRecord& run : runs) {
+    for (const std::string& note : run.notes) {
+      out += "<li>" + EscapeHtml(run.name + ": " + note) + "</li>";
+    }
+  }
+  return out.empty() ? "" : "<ul class=\"notes\" aria-label=\"Notes\">" + out + "</ul>\n";
+}
+
+std::string RenderCharts(const std::vector<RunRecord>& runs, nlohmann::ordered_json* data) {
+  std::string out =
+      "<section aria-labelledby=\"curves\"><h2 id=\"curves\">Curves</h2>"
+      "<p class=\"remark\">Of noisy curves the thin line is what was recorded and the bold one its "
+      "moving average (geometric on log scales).</p><div class=\"charts\">\n";
+  for (const ChartSpec& spec : ReportCharts(runs)) {
+    if (spec.optional && !AnyRecorded(spec, runs)) continue;
+    out += RenderChart(spec, runs, data);
+  }
+  return out + "</div></section>\n";
+}
+
+std::string RenderConfigs(const std::vector<RunRecord>& runs) {
+  std::string out;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].config_yaml.empty()) continue;
+    out += Concat("<details class=\"card config run ", RunClass(i), "\" data-run=\"", i,
+                  "\"><summary>", EscapeHtml(runs[i].name), "</summary><pre tabindex=\"0\">",
+                  EscapeHtml(runs[i].config_yaml), "</pre></details>\n");
+  }
+  if (out.empty()) return "";
+  return "<section aria-labelledby=\"configuration\"><h2 id=\"configuration\">Effective "
+         "configuration</h2>\n" +
+         out + "</section>\n";
+}
+
+}  // namespace
+
+std::string RenderPage(const std::vector<RunRecord>& runs,
+                       const std::vector<BanditResult>& bandits) {
+  nlohmann::ordered_json data;
+  data["runs"] = nlohmann::ordered_json::array();
+  for (const RunRecord& run : runs) data["runs"].push_back(run.name);
+  data["charts"] = nlohmann::ordered_json::array();
+  std::string body = RenderHeader(runs) + RenderLegend(runs) + "<main>\n" + RenderNotes(runs);
+  if (!runs.empty()) body += RenderHeadline(runs) + RenderCharts(runs, &data["charts"]);
+  for (size_t i = 0; i < bandits.size(); ++i) {
+    body += RenderBandit(bandits[i], Concat("bandit-", i + 1));
+  }
+  body += RenderSamples(runs) + RenderConfigs(runs) + "</main>\n";
+  return Concat(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"",
+      ContentSecurityPolicy(),
+      "\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta name=\"color-scheme\" content=\"light dark\">\n<title>",
+      EscapeHtml(Title(runs)), " - TA-OPD report</title>\n<style>\n", kReportCss,
+      "</style>\n</head>\n<body>\n", body, "<script type=\"application/json\" id=\"data\">",
+      ScriptJson(data), "</script>\n<script>", kReportJs, "</script>\n</body>\n</html>\n");
+}
+
+}  // namespace taopd
