@@ -7,15 +7,26 @@ Rules:
   2. No file sees both gRPC or protobuf (or fmt, spdlog) and LibTorch, directly or through headers of the
      tree: LibTorch's include directory carries other versions of them.
   3. LibTorch is included only where LIBTORCH_FOLDERS allows it.
-  4. Source files have at most MAX_LINES lines and hold ASCII only.
+  4. Source files have at most MAX_LINES lines and hold ASCII only; folders hold at most MAX_FILES files.
   5. Headers start with #pragma once; includes are relative to the root and name files that exist.
+  6. Inside of common/, kernels/, server/ and trainer/ arrows go down the LAYERS: a room includes rooms of layers
+     before its own, and nothing else of that folder.
+  7. Functions have at most MAX_FUNCTION_LINES lines, those of TABLES aside.
+  8. A header of the programs is included by another file of the programs than its own source: what only tests
+     include is dead.
+  9. A file that a comment names exists, in the tree or in EXTERNAL_FILES.
+ 10. A list in a comment has more than one item; no line of a comment stands indented alone.
 """
 
 import pathlib
 import re
 import sys
 
-MAX_LINES = 600
+import cpp_source
+
+MAX_LINES = 500
+MAX_FILES = 20
+MAX_FUNCTION_LINES = 80
 FOLDERS = ("common", "kernels", "proto", "server", "trainer", "deploy", "tests")
 CODE = (".cc", ".h", ".cu", ".cuh")
 TEXT = CODE + (".proto", ".cmake", ".py", ".sh", ".yaml", ".yml", ".env", ".md")
@@ -39,6 +50,31 @@ ALLOWED = {
 }
 LIBTORCH_FOLDERS = ("kernels/torch", "common/cmake", "common/model", "common/dist", "common/engine", "server",
                     "trainer", "tests")
+
+# The rooms of a folder by layer, lowest first; "." is what stands in the folder itself. Rooms of one layer do not know
+# each other; "a+b" is one room in two folders.
+LAYERS = {
+    "common": ("base cmake", "config io wire", "metrics text", "model", "engine"),
+    "common/text": ("unicode", "bpe jinja", "tokenizer", "chat"),
+    "common/model": ("config+architectures", "layers+weights+."),
+    "kernels": ("include", "cpu cuda", "torch"),
+    "kernels/include/taopd": ("base", "objective layers", "head"),
+    "kernels/cpu": ("math", "gemm layers", "head"),
+    "kernels/cuda": (".", "gemm", "head layers"),
+    "kernels/torch": (".", "gemm layers", "head"),
+    "server": ("options serving", "metrics", "grpc http", "app", "."),
+    "trainer": ("bandit checkpoint control data grading objective teacher", "report rollout", ".", "optim", "step", "eval",
+                "run", "cli"),
+}
+# Long because they are tables: one entry after the other, nothing else.
+TABLES = ()
+# Files of other programs that comments cite as sources.
+EXTERNAL_FILES = (
+    "core/framework/summary.proto", "core/util/event.proto", "lib/hash/crc32c.h",  # TensorFlow
+    "evaluation/verifier.py",                                                        # verl's and Qwen's graders
+    "modeling_rope_utils.py",                                                        # transformers
+    "sysexits.h", "test_all.py", "that/header.h",
+)
 
 LIBTORCH = re.compile(r"^(ATen|torch|c10)/")
 WIRE = re.compile(r"^(grpc|grpcpp|grpc\+\+|google/protobuf|fmt|spdlog)/|\.pb\.h$")
@@ -140,9 +176,108 @@ def check_text(tree):
                 yield f"{name}:{number}: not ASCII: {line.decode('utf-8', 'replace').strip()[:60]!r}"
 
 
-def violations(root):
+def room_of(path, folder, rooms):
+    """The room of `folder` that holds `path`: its sub-folder, "." for its own files, None if no layer names it."""
+    rest = path[len(folder) + 1:]
+    name = rest.split("/")[0] if "/" in rest else "."
+    return next((room for room in rooms if name in room.split("+")), None)
+
+
+def check_layers(tree):
+    for folder, layers in LAYERS.items():
+        layer_of = {room: number for number, layer in enumerate(layers) for room in layer.split()}
+        for name, includes in tree.includes.items():
+            if not in_folder(name, folder):
+                continue
+            source = room_of(name, folder, layer_of)
+            if source is None:
+                yield f"{name}:1: LAYERS of {folder} does not name this room"
+                continue
+            for number, path, _ in includes:
+                target = room_of(path, folder, layer_of) if path and in_folder(path, folder) else source
+                if target != source and (target is None or layer_of[target] >= layer_of[source]):
+                    yield f"{name}:{number}: {folder}/{source} must not include {path}"
+
+
+def check_functions(tree):
+    for name, data in tree.texts.items():
+        if not name.endswith(CODE):
+            continue
+        lines = data.decode("latin-1").split("\n")
+        for number, length in cpp_source.functions(lines):
+            if length > MAX_FUNCTION_LINES and not lines[number - 1].strip().startswith(TABLES or ("\0",)):
+                yield f"{name}:{number}: a function of {length} lines, the limit is {MAX_FUNCTION_LINES}"
+
+
+def check_headers_are_used(tree):
+    users = {}
+    for name, includes in tree.includes.items():
+        if not in_folder(name, "tests"):
+            for _, path, _ in includes:
+                users.setdefault(path, set()).add(name)
+    for name in tree.includes:
+        if name.endswith((".h", ".cuh")) and not in_folder(name, "tests") and not in_folder(name, "common/cmake"):
+            own = re.sub(r"\.\w+$", "", name)
+            if not any(re.sub(r"\.\w+$", "", user) != own for user in users.get(name, ())):
+                yield f"{name}:1: no other file of the programs includes this header"
+
+
+COMMENT_FILE = re.compile(r"(?<![\w*<{}$/.-])([\w./-]+\.(?:h|cc|cu|py|proto|sh|css|js|cmake|md))\b(?![:*{(])")
+
+
+def check_comment_files(tree):
+    basenames = {pathlib.Path(name).name for name in tree.texts} | {
+        path.name for folder in FOLDERS for path in (tree.root / folder).rglob("*.*")}
+    for name, data in tree.texts.items():
+        if not name.endswith(CODE):
+            continue
+        here = pathlib.PurePath(name).parent
+        for number, text in cpp_source.comments(data.decode("latin-1").split("\n")):
+            for match in COMMENT_FILE.finditer(text):
+                cited = match.group(1)
+                found = cited in EXTERNAL_FILES or ("/" not in cited and cited in basenames) or any(
+                    (tree.root / parent / cited).exists()
+                    for parent in (pathlib.PurePath("kernels/include"), here, *here.parents))
+                if not found:
+                    yield f"{name}:{number}: the comment names {cited}, which does not exist"
+
+
+ITEM = re.compile(r"\s+([-*]|\d+[.)])\s")
+
+
+def check_lists(tree):
+    for name, data in tree.texts.items():
+        if not name.endswith(CODE):
+            continue
+        for start, block in cpp_source.comment_blocks(data.decode("latin-1").split("\n")):
+            items = [i for i, line in enumerate(block) if ITEM.match(line)]
+            if len(items) == 1 and (items[0] > 0 or ITEM.match(block[0]).group(1) in "-*"):
+                yield f"{name}:{start + items[0]}: a list of one item"
+            for i in range(1, len(block)):
+                alone = not (i + 1 < len(block) and re.match(r" {2,}\S", block[i + 1]))
+                if (re.match(r" {2,3}\S", block[i]) and not ITEM.match(block[i]) and alone
+                        and re.match(r" \S", block[i - 1]) and not ITEM.match(block[i - 1])
+                        and not block[i - 1].rstrip().endswith((":", ";", ","))):
+                    yield f"{name}:{start + i}: a comment's line is indented alone"
+
+
+def check_folders(tree):
+    counts = {}
+    for name in tree.texts:
+        parent = str(pathlib.PurePath(name).parent)
+        counts[parent] = counts.get(parent, 0) + 1
+    for folder, count in counts.items():
+        if count > MAX_FILES:
+            yield f"{folder}:1: {count} files, the limit is {MAX_FILES}"
+
+
+RULES = (check_arrows, check_layers, check_libtorch_meets_wire, check_includes, check_text, check_folders,
+         check_functions, check_headers_are_used, check_comment_files, check_lists)
+
+
+def violations(root, rules=RULES):
     tree = Tree(root)
-    for rule in (check_arrows, check_libtorch_meets_wire, check_includes, check_text):
+    for rule in rules:
         yield from rule(tree)
     if len(tree.includes) == 0:
         yield f"{root}: no source files"

@@ -12,12 +12,14 @@ GOOD = {
     "common/engine/engine.h": '#pragma once\n#include "common/base/status.h"\n',
     "common/engine/torch_engine.cc": '#include "common/model/decoder.h"\n',
     "kernels/include/taopd/objective/objective.h": "#pragma once\n#include <cmath>\n",
-    "kernels/cpu/head.cc": '#include "taopd/objective/objective.h"\n',
-    "kernels/torch/head.cc": '#include <ATen/ATen.h>\n#include "taopd/objective/objective.h"\n',
-    "server/service.cc": '#include <grpcpp/grpcpp.h>\n#include "common/engine/engine.h"\n',
-    "trainer/step.h": '#pragma once\n#include "common/model/decoder.h"\n',
-    "trainer/client.cc": '#include "proto/taopd/v1/teacher.pb.h"\n#include "common/base/status.h"\n',
+    "kernels/cpu/head/head.cc": '#include "taopd/objective/objective.h"\n',
+    "kernels/torch/head/head.cc": '#include <ATen/ATen.h>\n#include "taopd/objective/objective.h"\n',
+    "server/grpc/service.cc": '#include <grpcpp/grpcpp.h>\n#include "common/engine/engine.h"\n',
+    "trainer/step/step.h": '#pragma once\n#include "common/model/decoder.h"\n',
+    "trainer/run/run.cc": '#include "trainer/step/step.h"\n',
+    "trainer/teacher/client.cc": '#include "proto/taopd/v1/teacher.pb.h"\n#include "common/base/status.h"\n',
 }
+ARROWS = (check_architecture.check_arrows,)
 
 
 class CheckArchitectureTest(unittest.TestCase):
@@ -28,10 +30,11 @@ class CheckArchitectureTest(unittest.TestCase):
                 file = pathlib.Path(root, path)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(text if isinstance(text, bytes) else text.encode())
-            return list(check_architecture.violations(root))
+            return list(check_architecture.violations(root, changes.get("rules", check_architecture.RULES)))
 
-    def expect_one(self, path, text, part):
-        found = self.violations_with(files={path: text})
+    def expect_one(self, path, text, part, rules=check_architecture.RULES):
+        """One violation, which names `path` and says `part`: of `rules`, where a planted fault breaks several."""
+        found = self.violations_with(files={path: text}, rules=rules)
         self.assertEqual(len(found), 1, found)
         self.assertTrue(found[0].startswith(path + ":"), found)
         self.assertIn(part, found[0])
@@ -44,51 +47,107 @@ class CheckArchitectureTest(unittest.TestCase):
             self.assertEqual(list(check_architecture.violations(root)), [f"{root}: no source files"])
 
     def test_server_and_trainer(self):
-        self.expect_one("server/a.cc", '#include "trainer/step.h"\n', "server must not include trainer/step.h")
-        found = self.violations_with(files={"server/a.h": "#pragma once\n", "trainer/a.cc": '#include "server/a.h"\n'})
+        self.expect_one("server/grpc/a.cc", '#include "trainer/step/step.h"\n',
+                        "server must not include trainer/step/step.h")
+        self.expect_one("trainer/run/a.cc", '#include "server/grpc/a.h"\n', "does not exist")
+        found = self.violations_with(files={"server/grpc/a.h": "#pragma once\n",
+                                            "trainer/run/a.cc": '#include "server/grpc/a.h"\n'}, rules=ARROWS)
         self.assertEqual(len(found), 1, found)
 
     def test_common_knows_no_program(self):
-        self.expect_one("common/engine/a.cc", '#include "trainer/step.h"\n', "must not include")
+        self.expect_one("common/engine/a.cc", '#include "trainer/step/step.h"\n', "must not include")
 
     def test_base_knows_no_engine(self):
-        self.expect_one("common/text/a.cc", '#include "common/engine/engine.h"\n', "must not include")
+        self.expect_one("common/metrics/a.cc", '#include "common/engine/engine.h"\n', "must not include", ARROWS)
 
     def test_model_knows_no_engine(self):
-        self.expect_one("common/model/a.cc", '#include "common/engine/engine.h"\n', "must not include")
+        self.expect_one("common/model/a.cc", '#include "common/engine/engine.h"\n', "must not include", ARROWS)
 
     def test_kernels_know_no_common(self):
-        self.expect_one("kernels/cpu/a.cc", '#include "common/base/status.h"\n', "must not include")
+        self.expect_one("kernels/cpu/head/a.cc", '#include "common/base/status.h"\n', "must not include")
 
     def test_kernels_know_no_libtorch(self):
-        self.expect_one("kernels/cpu/a.cc", "#include <c10/util/Half.h>\n", "is not for kernels")
+        self.expect_one("kernels/cpu/head/a.cc", "#include <c10/util/Half.h>\n", "is not for kernels")
 
     def test_base_knows_no_libtorch(self):
         self.expect_one("common/io/a.cc", "#include <torch/torch.h>\n", "is not for common")
 
     def test_kernels_torch_knows_no_model(self):
-        self.expect_one("kernels/torch/a.cc", '#include "common/model/decoder.h"\n', "must not include")
+        self.expect_one("kernels/torch/head/a.cc", '#include "common/model/decoder.h"\n', "must not include")
+
+    def test_layers_of_a_folder(self):
+        layers = (check_architecture.check_layers,)
+        self.expect_one("trainer/step/a.cc", '#include "trainer/run/x.h"\n', "does not exist")
+        for path, included in (("trainer/step/a.cc", "trainer/run/x.h"), ("server/grpc/a.cc", "server/http/x.h"),
+                               ("common/model/a.cc", "common/engine/x.h"), ("kernels/cpu/math/a.cc", "kernels/cpu/head/x.h"),
+                               ("kernels/include/taopd/base/a.h", "kernels/include/taopd/head/x.h")):
+            found = self.violations_with(files={path: f'#include "{included}"\n', included: ""}, rules=layers)
+            self.assertEqual(len(found), 1, found)
+            self.assertIn(f"must not include {included}", found[0])
+            found = self.violations_with(files={included: f'#include "{path}"\n', path: ""}, rules=layers)
+            self.assertEqual(len(found), 1 if "http" in included else 0, found)
+
+    def test_unknown_room(self):
+        self.expect_one("trainer/attic/a.cc", "", "does not name this room")
+
+    def test_long_function(self):
+        def function(length):
+            return "int F(int a,\n      int b) {\n" + "  a += b;\n" * (length - 4) + "  return a;\n}\n"
+        self.expect_one("trainer/run/a.cc", function(81), "a function of 81 lines")
+        self.expect_one("trainer/run/a.cc", "namespace taopd {\n\n" + function(81) + "\n}  // namespace taopd\n", ":3: ")
+        member = "class A {\n public:\n  void G() {\n" + "    Use();\n" * 79 + "  }\n};\n"
+        self.expect_one("trainer/run/a.cc", member, ":3: a function of 81 lines")
+        self.assertEqual(self.violations_with(files={"trainer/run/a.cc": function(80)}), [])
+        table = "constexpr int kTable[] = {\n" + "    1,\n" * 200 + "};\n"
+        self.assertEqual(self.violations_with(files={"trainer/run/a.cc": table}), [])
+
+    def test_header_of_tests_alone(self):
+        self.expect_one("common/base/queue.h", "#pragma once\n", "no other file of the programs")
+        found = self.violations_with(files={"common/base/queue.h": "#pragma once\n",
+                                            "common/base/queue.cc": '#include "common/base/queue.h"\n',
+                                            "tests/common/base/queue_test.cc": '#include "common/base/queue.h"\n'})
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("common/base/queue.h:1: no other file of the programs", found[0])
+
+    def test_comment_names_a_file(self):
+        self.expect_one("trainer/run/a.cc", "int x;  // as statsu.h says\n", "statsu.h, which does not exist")
+        self.expect_one("trainer/run/a.cc", "// See common/base/state.h.\n", "common/base/state.h")
+        self.assertEqual(self.violations_with(files={"trainer/run/a.cc": "// See common/base/status.h, status.h.\n"}), [])
+
+    def test_lists_of_comments(self):
+        self.expect_one("trainer/run/a.cc", "// What follows:\n//  - one\n// and more.\n", ":2: a list of one item")
+        self.expect_one("trainer/run/a.cc", "// One sentence.\n//  Another one,\n// which ends.\n", ":2: a comment's line")
+        good = "// What follows:\n//  - one,\n//    in two lines\n//  - two\n//\n//   taopd-trainer train\n// 1. A phase.\n"
+        self.assertEqual(self.violations_with(files={"trainer/run/a.cc": good}), [])
+        self.assertEqual(self.violations_with(files={"trainer/run/a.cc": "// 1. A phase alone.\n"}), [])
 
     def test_wire_meets_libtorch_directly(self):
-        self.expect_one("trainer/a.cc", '#include <ATen/ATen.h>\n#include <grpcpp/grpcpp.h>\n', "sees LibTorch")
+        self.expect_one("trainer/run/a.cc", '#include <ATen/ATen.h>\n#include <grpcpp/grpcpp.h>\n', "sees LibTorch")
 
     def test_wire_meets_libtorch_through_headers(self):
-        self.expect_one("server/a.cc", '#include "x.pb.h"\n#include "common/model/decoder.h"\n',
+        self.expect_one("server/grpc/a.cc", '#include "x.pb.h"\n#include "common/model/decoder.h"\n',
                         "common/model/decoder.h > ATen/ATen.h")
 
     def test_spdlog_counts_as_wire(self):
-        self.expect_one("trainer/a.cc", '#include <spdlog/spdlog.h>\n#include "trainer/step.h"\n', "spdlog/spdlog.h")
+        self.expect_one("trainer/run/a.cc", '#include <spdlog/spdlog.h>\n#include "trainer/step/step.h"\n',
+                        "spdlog/spdlog.h")
 
     def test_long_file(self):
-        self.expect_one("trainer/a.cc", "// x\n" * 601, "601 lines")
-        self.assertEqual(self.violations_with(files={"trainer/a.cc": "// x\n" * 600}), [])
+        self.expect_one("trainer/run/a.cc", "// x\n" * 501, "501 lines")
+        self.assertEqual(self.violations_with(files={"trainer/run/a.cc": "// x\n" * 500}), [])
+
+    def test_crowded_folder(self):
+        files = {f"trainer/run/{i}.cc": "" for i in range(21)}
+        found = self.violations_with(files=files)
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("trainer/run:1: 22 files", found[0])
 
     def test_ascii(self):
         self.expect_one("common/base/a.cc", "// caf\u00e9\n", "not ASCII")
         self.expect_one("deploy/setup", b"#!/bin/sh\n# \xff\n", "not ASCII")
 
     def test_pragma_once(self):
-        self.expect_one("common/base/a.h", "int x;\n", "lacks #pragma once")
+        self.expect_one("common/base/a.h", "int x;\n", "lacks #pragma once", (check_architecture.check_includes,))
 
     def test_missing_and_relative_includes(self):
         self.expect_one("common/base/a.cc", '#include "common/base/statsu.h"\n', "does not exist")
