@@ -1,5 +1,9 @@
-// One unary Score: convert, hand to the engine, finish from the engine's callback. Deletes itself
-// when gRPC is done with it.
+// One unary Score: converts the request, hands it to the engine, and finishes the call from the
+// engine's callback.
+//
+// Ownership: the object deletes itself in OnDone. gRPC calls OnDone only after Finish, and Finish is
+// called in one place: by the engine's callback, as the last thing that it does with the object (or
+// by Start, if the engine was not asked). A cancelled call therefore lives until the engine answers.
 #pragma once
 
 #include <absl/synchronization/mutex.h>

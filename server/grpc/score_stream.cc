@@ -72,8 +72,15 @@ void ScoreStream::OnCancel() {
 }
 
 void ScoreStream::OnDone() {
+  ReleaseModel();
   const std::function<void(ScoreStream*)> on_done = on_done_;  // outlives the object
   on_done(this);
+}
+
+void ScoreStream::ReleaseModel() {
+  std::shared_ptr<const ServedModel> model;  // destroyed after the lock is released
+  absl::MutexLock lock(&mutex_);
+  model.swap(model_);
 }
 
 void ScoreStream::Accept(const v1::ScoreRequest& request) {
@@ -81,6 +88,9 @@ void ScoreStream::Accept(const v1::ScoreRequest& request) {
   uint64_t number;
   {
     absl::MutexLock lock(&mutex_);
+    // A cancellation or a drain may have ended the call after this message arrived. OnDone then
+    // follows this reaction, and nothing may be left in the engine.
+    if (broken_ || finished_) return;
     number = next_number_++;
     open_.emplace(number, 0);
   }
@@ -100,10 +110,11 @@ absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t numbe
   auto memory = std::make_shared<ByteBudget::Reservation>(
       state_->message_budget().TryReserve(AnswerMemoryBytes(request, model->limits)));
   if (!*memory) return MessageMemoryExhausted(*state_);
-  auto done = [this, number, started_at, revision = model->revision, memory,
+  // The callback owns a share of the stream: it may still run when gRPC is done with the call.
+  auto done = [stream = shared_from_this(), number, started_at, revision = model->revision, memory,
                request_id = request.request_id()](absl::StatusOr<InferenceResult> result) {
-    metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(result.status()),
-                            state_->clock()->Now() - started_at);
+    stream->metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(result.status()),
+                                    stream->state_->clock()->Now() - started_at);
     std::unique_ptr<v1::ScoreStreamResponse> response;
     if (result.ok()) {
       response = std::make_unique<v1::ScoreStreamResponse>();
@@ -112,7 +123,7 @@ absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t numbe
     } else {
       response = MakeError(request_id, result.status());
     }
-    Complete(number, {std::move(response), std::move(*memory)});
+    stream->Complete(number, {std::move(response), std::move(*memory)});
   };
   {
     absl::MutexLock lock(&mutex_);

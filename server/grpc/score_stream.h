@@ -2,7 +2,12 @@
 // written, and writes answers in the order of completion. Reading stops while that many are open,
 // so a client that does not read its answers is held by flow control.
 //
-// The owner keeps it until `on_done`, which runs last.
+// Ownership: make it with std::make_shared and keep it until `on_done` runs, which is gRPC's last
+// reaction. The engine's callbacks share the ownership, so the object may live a little longer; it
+// lets go of the model before `on_done`, so that no engine is destroyed by its own thread.
+//
+// End: the call is finished when nothing is in the engine and no answer waits or is being written.
+// A message whose reaction runs after that is dropped.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -20,8 +25,8 @@
 
 namespace taopd {
 
-class ScoreStream final
-    : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse> {
+class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>,
+                          public std::enable_shared_from_this<ScoreStream> {
  public:
   static constexpr int64_t kMaxInFlight = 64;
 
@@ -55,9 +60,10 @@ class ScoreStream final
   void Accept(const v1::ScoreRequest& request);
   absl::Status Submit(const v1::ScoreRequest& request, uint64_t number, absl::Time started_at);
   void Complete(uint64_t number, Answer answer);
-  std::unique_ptr<v1::ScoreStreamResponse> MakeError(const std::string& request_id,
-                                                     const absl::Status& status);
+  static std::unique_ptr<v1::ScoreStreamResponse> MakeError(const std::string& request_id,
+                                                            const absl::Status& status);
   void CancelAll();
+  void ReleaseModel();
   Next DecideLocked(bool may_read) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const Next& next);
 
@@ -70,8 +76,8 @@ class ScoreStream final
 
   absl::Mutex mutex_;
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Held here alone, not by what the engine is given: an engine's thread that let go of the last
-  // reference would wait for itself.
+  // Held until OnDone, and not by the engine's callbacks: an engine's thread that let go of the
+  // last reference would wait for itself.
   std::shared_ptr<const ServedModel> model_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, RequestHandle> open_ ABSL_GUARDED_BY(mutex_);  // in the engine; 0: not yet
   std::deque<Answer> answers_ ABSL_GUARDED_BY(mutex_);

@@ -323,6 +323,34 @@ TEST_F(TeacherBinaryTest, DisconnectedClientsLeaveNothingBehind) {
   EXPECT_EQ(teacher_->Terminate(), 0) << teacher_->Errors();
 }
 
+// Whatever the moment at which a client cancels, the server goes on: messages are sent, some
+// answers are read, and the call is dropped while the rest is in the engine or on its way.
+TEST_F(TeacherBinaryTest, CancelledStreamsDoNotHarmTheServer) {
+  Start();
+  constexpr int kNumClients = 4, kNumCancelsOfAClient = 250;
+  const std::vector<uint32_t> ids(20, 7);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kNumClients; ++i) {
+    clients.emplace_back([&] {
+      const auto stub = Connect(*teacher_);
+      for (int j = 0; j < kNumCancelsOfAClient; ++j) {
+        grpc::ClientContext context;
+        auto stream = stub->ScoreStream(&context);
+        for (int k = 0; k < 8; ++k) stream->Write(MakeRequest(ids, 1, 4));
+        v1::ScoreStreamResponse response;
+        for (int k = 0; k < j % 4; ++k) stream->Read(&response);
+        context.TryCancel();
+        if (stream->Finish().error_code() != grpc::StatusCode::CANCELLED) return;  // it has died
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  ASSERT_TRUE(teacher_->Alive()) << teacher_->Errors();
+  v1::ScoreResponse response;
+  EXPECT_TRUE(Score(*stub_, MakeRequest(ids, 1, 1), &response).ok());
+  EXPECT_EQ(teacher_->Terminate(), 0) << teacher_->Errors();
+}
+
 TEST_F(TeacherBinaryTest, SigtermDrainsAndExitsZero) {
   Start();
   const std::vector<uint32_t> ids(500, 7);

@@ -1,16 +1,12 @@
 // The gRPC server with real sockets on 127.0.0.1 and an engine that can hold work back.
 #include "server/grpc/grpc_server.h"
 
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/grpcpp.h>
-
 #include <functional>
 #include <set>
 #include <thread>
 
-#include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "server/grpc/score_conversion.h"
-#include "tests/server/fake_engine.h"
+#include "tests/server/grpc/grpc_server_fixture.h"
 #include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
 
@@ -20,81 +16,9 @@ namespace {
 using testing::FakeModel;
 using ::testing::HasSubstr;
 using testing::MakeFakeModel;
+using testing::MakeScoreRequest;
 
-v1::ScoreRequest MakeRequest(const std::string& id = "r1") {
-  v1::ScoreRequest request;
-  request.set_request_id(id);
-  for (uint32_t token : {3, 1, 4, 1, 5, 9}) request.add_token_ids(token);
-  request.set_score_start(2);
-  request.set_top_k(3);
-  return request;
-}
-
-class GrpcServerTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    auto server = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_);
-    ASSERT_OK(server);
-    server_ = *std::move(server);
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    channel_ = grpc::CreateCustomChannel(HostPort("127.0.0.1", server_->port()),
-                                         grpc::InsecureChannelCredentials(), arguments);
-    stub_ = v1::Teacher::NewStub(channel_);
-  }
-  void TearDown() override {
-    if (server_ == nullptr) return;
-    fake_.engine->Drain(absl::Now());
-    server_->Shutdown(absl::Now());
-  }
-
-  void Ready() { state_.SetReady(fake_.model); }
-
-  grpc::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response) {
-    grpc::ClientContext context;
-    return stub_->Score(&context, request, response);
-  }
-
-  // A unary call with the message as bytes.
-  grpc::Status Call(const std::string& method, const std::string& bytes, std::string* answer) {
-    grpc::Slice slice(bytes);
-    grpc::ByteBuffer request(&slice, 1), response;
-    grpc::ClientContext context;
-    grpc::GenericStub stub(channel_);
-    grpc::CompletionQueue queue;
-    auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
-    call->StartCall();
-    grpc::Status status;
-    call->Finish(&response, &status, nullptr);
-    void* tag;
-    bool ok;
-    queue.Next(&tag, &ok);
-    std::vector<grpc::Slice> slices;
-    if (status.ok()) response.Dump(&slices);
-    answer->clear();
-    for (const grpc::Slice& part : slices) {
-      answer->append(reinterpret_cast<const char*>(part.begin()), part.size());
-    }
-    return status;
-  }
-
-  // grpc.health.v1.Health/Check with hand-made messages: 1 = SERVING, 2 = NOT_SERVING.
-  int Health(const std::string& service) {
-    std::string answer;
-    const grpc::Status status =
-        Call("/grpc.health.v1.Health/Check",
-             "\x0a" + std::string(1, static_cast<char>(service.size())) + service, &answer);
-    if (!status.ok()) return -static_cast<int>(status.error_code());
-    return answer.size() < 2 ? 0 : answer[1];
-  }
-
-  FakeModel fake_ = MakeFakeModel(/*with_tokenizer=*/true);
-  ServingState state_{Clock::Real(), absl::Seconds(60)};
-  ServerMetrics metrics_;
-  std::unique_ptr<GrpcServer> server_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::Teacher::Stub> stub_;
-};
+using GrpcServerTest = testing::GrpcServerFixture;
 
 // The call is refused; protobuf would also write a line for each such string, which a client could
 // fill a disk with.
@@ -112,7 +36,7 @@ TEST_F(GrpcServerTest, UnavailableWhileLoadingThenServes) {
   v1::GetTeacherInfoResponse info;
   EXPECT_EQ(stub_->GetTeacherInfo(&context, {}, &info).error_code(), grpc::StatusCode::UNAVAILABLE);
   v1::ScoreResponse response;
-  EXPECT_EQ(Score(MakeRequest(), &response).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Score(MakeScoreRequest(), &response).error_code(), grpc::StatusCode::UNAVAILABLE);
 
   Ready();
   grpc::ClientContext second;
@@ -129,12 +53,12 @@ TEST_F(GrpcServerTest, UnavailableWhileLoadingThenServes) {
   EXPECT_EQ(info.dtype(), "float32");
   EXPECT_TRUE(info.supports_temperature());
   EXPECT_EQ(info.protocol_version(), 1u);
-  EXPECT_TRUE(Score(MakeRequest(), &response).ok());
+  EXPECT_TRUE(Score(MakeScoreRequest(), &response).ok());
 }
 
 TEST_F(GrpcServerTest, ScoreCarriesEveryArray) {
   Ready();
-  v1::ScoreRequest request = MakeRequest("everything");
+  v1::ScoreRequest request = MakeScoreRequest("everything");
   request.set_temperature(0.5f);
   request.mutable_options()->set_entropy(true);
   request.mutable_options()->set_rank(true);
@@ -209,14 +133,14 @@ TEST_F(GrpcServerTest, BadFieldsAreRefusedByName) {
       {[](auto& r) { r.set_request_id(std::string(1025, 'x')); }, "request_id has 1025 bytes"},
   };
   for (const auto& [edit, message] : cases) {
-    v1::ScoreRequest request = MakeRequest();
+    v1::ScoreRequest request = MakeScoreRequest();
     edit(request);
     v1::ScoreResponse response;
     const grpc::Status status = Score(request, &response);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << message;
     EXPECT_THAT(status.error_message(), HasSubstr(message));
   }
-  v1::ScoreRequest request = MakeRequest();
+  v1::ScoreRequest request = MakeScoreRequest();
   request.set_expected_revision("other");
   v1::ScoreResponse response;
   EXPECT_EQ(Score(request, &response).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
@@ -259,12 +183,12 @@ TEST_F(GrpcServerTest, FullQueueSaysWhenToComeBack) {
   fake_.engine->Hold(true);
   std::thread first([&] {
     v1::ScoreResponse response;
-    EXPECT_TRUE(Score(MakeRequest(), &response).ok());
+    EXPECT_TRUE(Score(MakeScoreRequest(), &response).ok());
   });
   fake_.engine->WaitForQueued(1);
   grpc::ClientContext context;
   v1::ScoreResponse response;
-  const grpc::Status status = stub_->Score(&context, MakeRequest(), &response);
+  const grpc::Status status = stub_->Score(&context, MakeScoreRequest(), &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   const auto& trailers = context.GetServerTrailingMetadata();
   const auto pushback = trailers.find("grpc-retry-pushback-ms");
@@ -280,7 +204,7 @@ TEST_F(GrpcServerTest, AnswersThatWouldNotFitInMemoryAreRefused) {
   const ByteBudget::Reservation most =
       state_.message_budget().TryReserve(state_.message_budget().max_bytes() - 100);
   v1::ScoreResponse response;
-  const grpc::Status status = Score(MakeRequest(), &response);
+  const grpc::Status status = Score(MakeScoreRequest(), &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("max_message_memory_bytes"));
 }
@@ -291,14 +215,14 @@ TEST_F(GrpcServerTest, MemoryOfAnswersIsReturned) {
   auto stream = stub_->ScoreStream(&context);
   v1::ScoreStreamResponse response;
   for (int i = 0; i < 5; ++i) {
-    ASSERT_TRUE(stream->Write(MakeRequest()));
+    ASSERT_TRUE(stream->Write(MakeScoreRequest()));
     ASSERT_TRUE(stream->Read(&response));
     EXPECT_TRUE(response.has_response());
   }
   stream->WritesDone();
   EXPECT_FALSE(stream->Read(&response));
   v1::ScoreResponse unary;
-  EXPECT_TRUE(Score(MakeRequest(), &unary).ok());
+  EXPECT_TRUE(Score(MakeScoreRequest(), &unary).ok());
   fake_.engine->Drain(absl::InfiniteFuture());
   server_->Shutdown(absl::Now() + absl::Seconds(30));
   server_.reset();
@@ -311,7 +235,7 @@ TEST_F(GrpcServerTest, DeadlineReachesTheEngineAndCancels) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
   v1::ScoreResponse response;
-  EXPECT_EQ(stub_->Score(&context, MakeRequest(), &response).error_code(),
+  EXPECT_EQ(stub_->Score(&context, MakeScoreRequest(), &response).error_code(),
             grpc::StatusCode::DEADLINE_EXCEEDED);
   fake_.engine->WaitForCancels(1);
   EXPECT_LT(fake_.engine->last_deadline(), absl::Now() + absl::Seconds(10));
@@ -323,7 +247,7 @@ TEST_F(GrpcServerTest, CancellationReachesTheEngine) {
   grpc::ClientContext context;
   std::thread call([&] {
     v1::ScoreResponse response;
-    EXPECT_EQ(stub_->Score(&context, MakeRequest(), &response).error_code(),
+    EXPECT_EQ(stub_->Score(&context, MakeScoreRequest(), &response).error_code(),
               grpc::StatusCode::CANCELLED);
   });
   fake_.engine->WaitForQueued(1);
@@ -336,18 +260,18 @@ TEST_F(GrpcServerTest, EngineErrorsKeepTheirCode) {
   Ready();
   fake_.engine->FailWith(Internal("device lost"));
   v1::ScoreResponse response;
-  const grpc::Status status = Score(MakeRequest(), &response);
+  const grpc::Status status = Score(MakeScoreRequest(), &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_THAT(status.error_message(), HasSubstr("device lost"));
 }
 
 TEST_F(GrpcServerTest, OversizedMessageIsRefusedAndTheServerLives) {
   Ready();
-  v1::ScoreRequest request = MakeRequest();
+  v1::ScoreRequest request = MakeScoreRequest();
   request.mutable_token_ids()->Resize(kMaxMessageBytes / 4 + 1, 0);
   v1::ScoreResponse response;
   EXPECT_EQ(Score(request, &response).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_TRUE(Score(MakeRequest(), &response).ok());
+  EXPECT_TRUE(Score(MakeScoreRequest(), &response).ok());
 }
 
 TEST_F(GrpcServerTest, StreamAnswersEachRequestOnce) {
@@ -357,7 +281,7 @@ TEST_F(GrpcServerTest, StreamAnswersEachRequestOnce) {
   auto stream = stub_->ScoreStream(&context);
   std::thread writer([&] {
     for (int i = 0; i < kNumRequests; ++i) {
-      v1::ScoreRequest request = MakeRequest(std::to_string(i));
+      v1::ScoreRequest request = MakeScoreRequest(std::to_string(i));
       if (i % 50 == 7) request.set_top_k(99);
       EXPECT_TRUE(stream->Write(request));
     }
@@ -391,7 +315,7 @@ TEST_F(GrpcServerTest, StreamHoldsABoundedNumberInTheEngine) {
   auto stream = stub_->ScoreStream(&context);
   std::thread writer([&] {
     for (int i = 0; i < kNumRequests; ++i)
-      EXPECT_TRUE(stream->Write(MakeRequest(std::to_string(i))));
+      EXPECT_TRUE(stream->Write(MakeScoreRequest(std::to_string(i))));
     stream->WritesDone();
   });
   fake_.engine->WaitForQueued(64);
@@ -411,7 +335,7 @@ TEST_F(GrpcServerTest, WhatWaitsInTheEngineDoesNotOwnIt) {
   fake_.engine->Hold(true);
   grpc::ClientContext context;
   auto stream = stub_->ScoreStream(&context);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(MakeRequest(std::to_string(i))));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(MakeScoreRequest(std::to_string(i))));
   fake_.engine->WaitForQueued(3);
   // This test, the state and the stream; the handler of the last request may still be leaving.
   EXPECT_TRUE(testing::PollUntil(absl::Seconds(10), [&] { return fake_.model.use_count() == 3; }))
@@ -424,7 +348,7 @@ TEST_F(GrpcServerTest, CancelledStreamCancelsItsWork) {
   fake_.engine->Hold(true);
   grpc::ClientContext context;
   auto stream = stub_->ScoreStream(&context);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(MakeRequest(std::to_string(i))));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(MakeScoreRequest(std::to_string(i))));
   fake_.engine->WaitForQueued(3);
   context.TryCancel();
   fake_.engine->WaitForCancels(3);
@@ -439,8 +363,8 @@ TEST_F(GrpcServerTest, ShutdownAnswersAcceptedWorkAndEndsIdleStreams) {
   grpc::ClientContext idle_context, busy_context;
   auto idle = stub_->ScoreStream(&idle_context);
   auto busy = stub_->ScoreStream(&busy_context);
-  ASSERT_TRUE(idle->Write(MakeRequest("idle")));
-  ASSERT_TRUE(busy->Write(MakeRequest("busy")));
+  ASSERT_TRUE(idle->Write(MakeScoreRequest("idle")));
+  ASSERT_TRUE(busy->Write(MakeScoreRequest("busy")));
   fake_.engine->WaitForQueued(2);
   state_.SetDraining();
   std::thread shutdown([&] {
@@ -480,8 +404,8 @@ TEST_F(GrpcServerTest, PortInUseIsUnavailable) {
 TEST_F(GrpcServerTest, RequestsAreCounted) {
   Ready();
   v1::ScoreResponse response;
-  ASSERT_TRUE(Score(MakeRequest(), &response).ok());
-  v1::ScoreRequest bad = MakeRequest();
+  ASSERT_TRUE(Score(MakeScoreRequest(), &response).ok());
+  v1::ScoreRequest bad = MakeScoreRequest();
   bad.set_top_k(99);
   EXPECT_FALSE(Score(bad, &response).ok());
   fake_.engine->Drain(absl::InfiniteFuture());

@@ -1,0 +1,94 @@
+// The gRPC server with real sockets on 127.0.0.1 and an engine that can hold work back.
+#pragma once
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "server/grpc/grpc_server.h"
+#include "server/grpc/score_conversion.h"
+#include "tests/server/fake_engine.h"
+#include "tests/server/grpc/score_requests.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd::testing {
+
+class GrpcServerFixture : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_);
+    ASSERT_OK(server);
+    server_ = *std::move(server);
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    channel_ = grpc::CreateCustomChannel(HostPort("127.0.0.1", server_->port()),
+                                         grpc::InsecureChannelCredentials(), arguments);
+    stub_ = v1::Teacher::NewStub(channel_);
+  }
+  void TearDown() override {
+    if (server_ == nullptr) return;
+    fake_.engine->Drain(absl::Now());
+    server_->Shutdown(absl::Now());
+  }
+
+  void Ready() { state_.SetReady(fake_.model); }
+
+  // As the program does it: the engine first, so that no call is left in it.
+  void ShutDown() {
+    state_.SetDraining();
+    fake_.engine->Drain(absl::InfiniteFuture());
+    server_->Shutdown(absl::Now() + absl::Seconds(30));
+    server_.reset();
+  }
+
+  grpc::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response) {
+    grpc::ClientContext context;
+    return stub_->Score(&context, request, response);
+  }
+
+  // A unary call with the message as bytes.
+  grpc::Status Call(const std::string& method, const std::string& bytes, std::string* answer) {
+    grpc::Slice slice(bytes);
+    grpc::ByteBuffer request(&slice, 1), response;
+    grpc::ClientContext context;
+    grpc::GenericStub stub(channel_);
+    grpc::CompletionQueue queue;
+    auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
+    call->StartCall();
+    grpc::Status status;
+    call->Finish(&response, &status, nullptr);
+    void* tag;
+    bool ok;
+    queue.Next(&tag, &ok);
+    std::vector<grpc::Slice> slices;
+    if (status.ok()) response.Dump(&slices);
+    answer->clear();
+    for (const grpc::Slice& part : slices) {
+      answer->append(reinterpret_cast<const char*>(part.begin()), part.size());
+    }
+    return status;
+  }
+
+  // grpc.health.v1.Health/Check with hand-made messages: 1 = SERVING, 2 = NOT_SERVING.
+  int Health(const std::string& service) {
+    std::string answer;
+    const grpc::Status status =
+        Call("/grpc.health.v1.Health/Check",
+             "\x0a" + std::string(1, static_cast<char>(service.size())) + service, &answer);
+    if (!status.ok()) return -static_cast<int>(status.error_code());
+    return answer.size() < 2 ? 0 : answer[1];
+  }
+
+  FakeModel fake_ = MakeFakeModel(/*with_tokenizer=*/true);
+  ServingState state_{Clock::Real(), absl::Seconds(60)};
+  ServerMetrics metrics_;
+  std::unique_ptr<GrpcServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Teacher::Stub> stub_;
+};
+
+}  // namespace taopd::testing

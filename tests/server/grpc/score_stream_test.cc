@@ -1,0 +1,194 @@
+// When a ScoreStream may end, and what it may no longer do then.
+#include "server/grpc/score_stream.h"
+
+#include <random>
+
+#include "tests/server/grpc/stepped_stream.h"
+
+namespace taopd {
+namespace {
+
+using testing::MakeScoreRequest;
+using testing::SteppedStream;
+
+TEST(ScoreStreamTest, AnswersAndEnds) {
+  SteppedStream step;
+  step.Receive(MakeScoreRequest("one"));
+  step.engine->Complete(1);
+  ASSERT_NE(step.wire.writing, nullptr);
+  EXPECT_EQ(step.wire.writing->request_id(), "one");
+  step.EndWrite(true);
+  step.EndReads();
+  ASSERT_TRUE(step.wire.final_status.has_value());
+  EXPECT_TRUE(step.wire.final_status->ok());
+}
+
+// The message was read before the cancellation, and its reaction runs after it: gRPC calls OnDone
+// as soon as that reaction has returned, so an answer would find no stream.
+TEST(ScoreStreamTest, MessageThatArrivesAfterTheCancellationIsNotAccepted) {
+  SteppedStream step;
+  step.Cancel();
+  ASSERT_TRUE(step.wire.final_status.has_value());
+  EXPECT_EQ(step.wire.final_status->error_code(), grpc::StatusCode::CANCELLED);
+  step.Receive(MakeScoreRequest());
+  EXPECT_EQ(step.engine->num_submitted(), 0u);
+  step.Done();
+  for (const RequestHandle handle : step.engine->open()) step.engine->Complete(handle);
+}
+
+TEST(ScoreStreamTest, CancellationWhileAMessageIsBeingTakenIsNotAccepted) {
+  SteppedStream step;
+  step.clock.during_now = [&] {
+    step.clock.during_now = nullptr;
+    step.Cancel();
+  };
+  step.Receive(MakeScoreRequest());
+  ASSERT_TRUE(step.wire.final_status.has_value());
+  EXPECT_EQ(step.engine->num_submitted(), 0u);
+  step.Done();
+  for (const RequestHandle handle : step.engine->open()) step.engine->Complete(handle);
+}
+
+// Draining ends an idle stream at once; a message may have been read by then.
+TEST(ScoreStreamTest, MessageThatArrivesAfterTheEndOfADrainIsNotAccepted) {
+  SteppedStream step;
+  step.Drain();
+  ASSERT_TRUE(step.wire.final_status.has_value());
+  EXPECT_EQ(step.wire.final_status->error_code(), grpc::StatusCode::UNAVAILABLE);
+  step.Receive(MakeScoreRequest());
+  EXPECT_EQ(step.engine->num_submitted(), 0u);
+  step.Done();
+  for (const RequestHandle handle : step.engine->open()) step.engine->Complete(handle);
+}
+
+TEST(ScoreStreamTest, CancellationDuringSubmitCancelsTheWorkAndWaitsForIt) {
+  SteppedStream step;
+  step.engine->during_submit = [&](RequestHandle) { step.Cancel(); };
+  step.Receive(MakeScoreRequest());
+  EXPECT_EQ(step.engine->cancelled, std::vector<RequestHandle>{1});
+  EXPECT_FALSE(step.wire.final_status.has_value());
+  step.engine->Complete(1, absl::CancelledError("cancelled"));
+  EXPECT_TRUE(step.wire.final_status.has_value());
+  EXPECT_EQ(step.wire.writing, nullptr);
+}
+
+TEST(ScoreStreamTest, CancellationDuringAWriteWaitsForIt) {
+  SteppedStream step;
+  step.Receive(MakeScoreRequest());
+  step.engine->Complete(1);
+  step.Cancel();
+  EXPECT_FALSE(step.wire.final_status.has_value());
+  step.EndWrite(false);
+  EXPECT_TRUE(step.wire.final_status.has_value());
+}
+
+// The engine's thread may still be inside of the callback when gRPC is done with the call.
+TEST(ScoreStreamTest, EngineThatHoldsACallbackKeepsTheStreamButNotTheModel) {
+  SteppedStream step;
+  const int64_t num_owners = step.model.use_count();
+  step.Receive(MakeScoreRequest());
+  step.engine->Complete(1);
+  step.EndWrite(true);
+  step.EndReads();
+  step.Done();
+  EXPECT_FALSE(step.watched.expired());
+  EXPECT_EQ(step.model.use_count(), num_owners);  // or the engine's thread would join itself
+  step.engine->ForgetCallbacks();
+  EXPECT_TRUE(step.watched.expired());
+}
+
+// Every order of events that gRPC and an engine may produce, drawn at random.
+class RandomEvents {
+ public:
+  explicit RandomEvents(uint64_t seed) : random_(seed) {
+    step_.engine->during_submit = [this](RequestHandle handle) {
+      if (Draw(4) == 0) step_.engine->Complete(handle);
+      if (Draw(8) == 0) Cancel();
+    };
+    step_.clock.during_now = [this] {
+      if (Draw(16) == 0) Cancel();
+    };
+  }
+
+  void Run() {
+    const int num_steps = 2 + static_cast<int>(Draw(30));
+    for (int i = 0; i < num_steps; ++i) OneEvent();
+    End();
+  }
+
+ private:
+  uint64_t Draw(uint64_t below) { return random_() % below; }
+
+  void Cancel() {
+    if (!is_cancelled_) step_.Cancel();
+    is_cancelled_ = true;
+  }
+  void CompleteOne() {
+    const std::vector<RequestHandle> open = step_.engine->open();
+    if (open.empty()) return;
+    const absl::Status status = Draw(4) == 0 ? Internal("failed") : absl::OkStatus();
+    step_.engine->Complete(open[Draw(open.size())], status);
+  }
+  void OneEvent() {
+    switch (Draw(16)) {
+      case 0:
+        return Cancel();
+      case 1:
+        return step_.Drain();
+      case 2:
+        if (step_.wire.reading != nullptr && Draw(4) == 0) step_.EndReads();
+        return;
+      case 3:
+      case 4:
+      case 5:
+      case 6:
+        return CompleteOne();
+      case 7:
+      case 8:
+      case 9:
+        if (step_.wire.writing != nullptr) step_.EndWrite(!is_cancelled_ && Draw(16) != 0);
+        return;
+      default:
+        Receive();
+    }
+  }
+  void Receive() {
+    if (step_.wire.reading == nullptr) return;
+    const bool is_over = step_.wire.final_status.has_value();
+    const RequestHandle before = step_.engine->num_submitted();
+    v1::ScoreRequest request = MakeScoreRequest();
+    if (Draw(8) == 0) request.set_top_k(99);  // refused
+    step_.Receive(request);
+    if (is_over) {
+      EXPECT_EQ(step_.engine->num_submitted(), before);
+    }
+  }
+  // What is under way ends, and then nothing may be left.
+  void End() {
+    while (!step_.engine->open().empty() || step_.wire.writing != nullptr ||
+           step_.wire.reading != nullptr) {
+      CompleteOne();
+      if (step_.wire.writing != nullptr) step_.EndWrite(!is_cancelled_);
+      if (step_.wire.reading != nullptr) step_.EndReads();
+    }
+    step_.Done();
+    step_.engine->ForgetCallbacks();
+    EXPECT_TRUE(step_.watched.expired());
+    EXPECT_EQ(step_.state.message_budget().num_used(), 0);
+  }
+
+  std::mt19937_64 random_;
+  SteppedStream step_;
+  bool is_cancelled_ = false;
+};
+
+TEST(ScoreStreamTest, EveryOrderOfEventsEndsOnce) {
+  for (uint64_t seed = 0; seed < 20'000; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomEvents(seed).Run();
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace taopd
