@@ -102,11 +102,10 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& config,
 inline constexpr int64_t kMaxShardBytes = 5'000'000'000;
 
 // Writes config.json and the weights in the model's dtype (model.safetensors, or where they exceed
-// max_shard_bytes numbered shards and, last of all, their index), and, when given, copies the
-// tokenizer and generation files of `tokenizer_dir`. transformers loads the result. The directory
-// is created; each file is written atomically; weights of an earlier export are removed.
+// max_shard_bytes numbered shards and, last of all, their index). With the tokenizer's files
+// (weights/tokenizer_files.h) transformers loads the result. The directory is created; each file is
+// written atomically; weights of an earlier export are removed.
 absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir,
-                         const std::string& tokenizer_dir = "",
                          int64_t max_shard_bytes = kMaxShardBytes);
 
 // SHA-256 (hex) over config and the weight tensors' names, shapes and bytes, in name order.

@@ -57,7 +57,7 @@ absl::StatusOr<std::string> CheckpointedRun::Save() {
 
 std::optional<RunFailure> CheckpointedRun::Export() {
   const std::string model_dir = options_.run_dir + "/model";
-  const absl::Status saved = SaveDecoder(*student_.decoder, model_dir, student_.tokenizer_dir);
+  const absl::Status saved = SaveStudentModel(student_, model_dir);
   if (!saved.ok()) return RunFailure{ExitCode::kInternal, saved};
   LogInfo("finished", {{"run", options_.name},
                        {"steps", state_.step},

@@ -82,6 +82,7 @@ class SftRun {
     if (!model.tokenizer.empty()) {
       TAOPD_ASSIGN_OR_RETURN(student.tokenizer, Tokenizer::Load(model.tokenizer));
       student.tokenizer_dir = model.tokenizer;
+      TAOPD_ASSIGN_OR_RETURN(student.tokenizer_files, ReadTokenizerFiles(model.tokenizer));
       if (student.tokenizer->vocab_size() > config.vocab_size) {
         return InvalidArgument(
             "model.tokenizer ", model.tokenizer, " has ", student.tokenizer->vocab_size(),

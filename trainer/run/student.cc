@@ -74,6 +74,7 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
   auto tokenizer = Tokenizer::Load(student.tokenizer_dir);
   if (tokenizer.ok()) {
     student.tokenizer = *std::move(tokenizer);
+    TAOPD_ASSIGN_OR_RETURN(student.tokenizer_files, ReadTokenizerFiles(student.tokenizer_dir));
   } else if (absl::IsNotFound(tokenizer.status()) && tokenizer_dir.empty()) {
     student.tokenizer_dir.clear();
   } else {
@@ -93,9 +94,14 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
   return student;
 }
 
+absl::Status SaveStudentModel(const Student& student, const std::string& model_dir) {
+  TAOPD_RETURN_IF_ERROR(WriteTokenizerFiles(student.tokenizer_files, model_dir));
+  return SaveDecoder(*student.decoder, model_dir);
+}
+
 absl::Status SaveCheckpointFiles(const Student& student, const TrainState& state,
                                  const std::string& config_yaml, const std::string& dir) {
-  TAOPD_RETURN_IF_ERROR(SaveDecoder(*student.decoder, dir + "/model", student.tokenizer_dir));
+  TAOPD_RETURN_IF_ERROR(SaveStudentModel(student, dir + "/model"));
   TAOPD_RETURN_IF_ERROR(student.optimizer->Save(dir + "/optimizer.safetensors"));
   json values;
   TrainState copy = state;

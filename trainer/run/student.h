@@ -14,6 +14,7 @@
 #include <string>
 
 #include "common/model/decoder.h"
+#include "common/model/weights/tokenizer_files.h"
 #include "common/text/tokenizer/tokenizer.h"
 #include "trainer/optim/adamw.h"
 
@@ -22,7 +23,11 @@ namespace taopd {
 struct Student {
   std::shared_ptr<Decoder> decoder;
   std::unique_ptr<Tokenizer> tokenizer;  // null: the directory has no tokenizer.json
-  std::string tokenizer_dir;             // where the tokenizer files are copied from; empty: none
+  // The files that every checkpoint and the exported model get; empty without a tokenizer.
+  TokenizerFiles tokenizer_files;
+  // Where the tokenizer was read from; empty: none. Only for set-up (the chat template): a resumed
+  // run's is a checkpoint, which the run deletes later.
+  std::string tokenizer_dir;
   std::unique_ptr<AdamW> optimizer;      // null for evaluation and generation
 };
 
@@ -49,6 +54,9 @@ struct TrainState {
   int64_t nonfinite_in_a_row = 0;
   double train_seconds = 0;  // time spent in the steps so far
 };
+
+// Writes the model with its tokenizer in Hugging Face layout.
+absl::Status SaveStudentModel(const Student& student, const std::string& model_dir);
 
 absl::Status SaveCheckpointFiles(const Student& student, const TrainState& state,
                                  const std::string& config_yaml, const std::string& dir);

@@ -16,19 +16,6 @@
 namespace taopd {
 namespace {
 
-// What a Hugging Face directory holds beside the configuration and the weights.
-constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
-                                           "tokenizer_config.json",
-                                           "tokenizer.model",
-                                           "special_tokens_map.json",
-                                           "vocab.json",
-                                           "merges.txt",
-                                           "added_tokens.json",
-                                           "chat_template.jinja",
-                                           "vocab.txt",
-                                           "chat_template.json",
-                                           "generation_config.json"};
-
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
@@ -127,16 +114,9 @@ absl::Status WriteWeights(const Decoder& decoder, const std::string& model_dir,
 }  // namespace
 
 absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir,
-                         const std::string& tokenizer_dir, int64_t max_shard_bytes) {
+                         int64_t max_shard_bytes) {
   TAOPD_RETURN_IF_ERROR(MakeDirectories(model_dir));
   TAOPD_RETURN_IF_ERROR(WriteWeights(decoder, model_dir, max_shard_bytes));
-  if (!tokenizer_dir.empty()) {
-    for (const char* name : kTokenizerFiles) {
-      const std::string from = tokenizer_dir + "/" + name;
-      if (!FileExists(from)) continue;
-      TAOPD_RETURN_IF_ERROR(CopyFileAtomically(from, model_dir + "/" + name));
-    }
-  }
   return WriteFileAtomically(model_dir + "/config.json", ModelConfigJson(ConfigAsHeld(decoder)));
 }
 

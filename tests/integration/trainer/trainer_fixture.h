@@ -2,6 +2,7 @@
 // by `taopd-trainer sft`, prompts as token ids.
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -121,6 +122,15 @@ class TrainerTest : public ::testing::Test {
     return Run(TrainArguments(endpoint, settings, flags), output);
   }
 
+  // The bytes of every file below `dir`, by path relative to it.
+  static std::map<std::string, std::string> FilesOf(const std::string& dir) {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir)) {
+      if (!entry.is_regular_file()) continue;
+      files[entry.path().lexically_relative(dir).string()] = ReadFile(entry.path().string());
+    }
+    return files;
+  }
   static std::string FileHash(const std::string& path) {
     auto hash = Sha256OfFile(path);
     return hash.ok() ? *hash : hash.status().ToString();

@@ -32,7 +32,7 @@ TEST_P(ExportOracle, TransformersLoadsTheExportAndComputesTheSame) {
                          {static_cast<const std::byte*>(ids.const_data_ptr()), ids.nbytes()}}}));
   for (const int64_t max_shard_bytes : {kMaxShardBytes, int64_t{8000}}) {
     const std::string model_dir = dir.File(Concat("model-", max_shard_bytes));
-    ASSERT_OK(SaveDecoder(*decoder, model_dir, "", max_shard_bytes));
+    ASSERT_OK(SaveDecoder(*decoder, model_dir, max_shard_bytes));
     std::string output;
     ASSERT_EQ(RunProgram({python, SourcePath("tests/common/model/golden/run_export.py"), model_dir,
                           dir.File("input.safetensors"), dir.File("output.safetensors")},

@@ -6,12 +6,14 @@
 
 #include "common/io/file.h"
 #include "common/model/transformer.h"
+#include "common/model/weights/tokenizer_files.h"
 #include "tests/common/model/tiny_models.h"
 
 namespace taopd::testing {
 namespace {
 
 using ::absl::StatusCode;
+using ::testing::HasSubstr;
 
 const DecoderOptions kCpu = {"auto", "cpu", false};
 
@@ -250,7 +252,7 @@ TEST(SaveDecoder, ShardsReadBackToTheSameBits) {
   // A limit below the largest tensor: that one has a file of its own.
   const int64_t kLimits[] = {2000, 20000, kMaxShardBytes, 9000};
   for (const int64_t limit : kLimits) {
-    ASSERT_OK(SaveDecoder(*decoder, dir.path(), "", limit));
+    ASSERT_OK(SaveDecoder(*decoder, dir.path(), limit));
     size_t num_shards = 0;
     for (const std::string& name : files()) num_shards += name.ends_with(".safetensors");
     if (limit == kMaxShardBytes) {
@@ -319,16 +321,35 @@ TEST(LoadDecoder, ReadsNoMoreThanTheMemoryAllows) {
   EXPECT_OK(CheckWeightsFit(TinyConfig("LlamaForCausalLM"), at::kCPU, at::kFloat));
 }
 
-TEST(SaveDecoder, CopiesTheTokenizerFiles) {
-  const TempDir from, to;
-  WriteFile(from.File("tokenizer.json"), "{}");
-  WriteFile(from.File("generation_config.json"), "{\"eos_token_id\": [2, 3]}");
-  WriteFile(from.File("pytorch_model.bin"), "not copied");
-  ASSERT_OK(SaveDecoder(*TinyDecoder("LlamaForCausalLM"), to.path(), from.path()));
+// What a chat model ends on stands in generation_config.json, which LoadDecoder reads.
+TEST(TokenizerFiles, SurviveTheDirectoryThatTheyWereReadFrom) {
+  const TempDir to;
+  absl::StatusOr<TokenizerFiles> files;
+  {
+    const TempDir from;
+    WriteFile(from.File("tokenizer.json"), "{}");
+    WriteFile(from.File("generation_config.json"), "{\"eos_token_id\": [2, 3]}");
+    WriteFile(from.File("pytorch_model.bin"), "not copied");
+    files = ReadTokenizerFiles(from.path());
+  }
+  ASSERT_OK(files);
+  ASSERT_OK(WriteTokenizerFiles(*files, to.path()));
+  ASSERT_OK(SaveDecoder(*TinyDecoder("LlamaForCausalLM"), to.path()));
   EXPECT_EQ(ReadFile(to.File("tokenizer.json")), "{}");
   EXPECT_FALSE(std::filesystem::exists(to.File("pytorch_model.bin")));
   ASSERT_OK_AND_ASSIGN(const auto decoder, LoadDecoder(to.path(), kCpu));
   EXPECT_EQ(decoder->config().eos_token_ids, std::vector<int32_t>({2, 3}));
+}
+
+// A directory in a file's place stands for any file that exists and cannot be read (tests may run
+// as root, whom permissions do not stop).
+TEST(TokenizerFiles, AFileThatCannotBeReadOrWrittenIsAnError) {
+  const TempDir from, to;
+  std::filesystem::create_directory(from.File("tokenizer.json"));
+  EXPECT_THAT(ReadTokenizerFiles(from.path()).status().message(), HasSubstr("tokenizer.json"));
+  std::filesystem::create_directories(to.File("merges.txt/x"));
+  EXPECT_THAT(WriteTokenizerFiles({{"merges.txt", "a b"}}, to.path()).message(),
+              HasSubstr("merges.txt"));
 }
 
 }  // namespace
