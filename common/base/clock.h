@@ -1,4 +1,4 @@
-// Time as a dependency, so that tests step it by hand. Thread-safe.
+// Time as a dependency, so that tests can step it by hand. Thread-safe.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -12,11 +12,11 @@ class Clock {
   virtual absl::Time Now() = 0;
   virtual void SleepFor(absl::Duration duration) = 0;
 
-  // The machine's clock; lives for ever.
+  // The machine's clock. The object is never destroyed.
   static Clock* Real();
 };
 
-// Stands still until Advance. SleepFor advances it and returns at once.
+// A clock that stands still until Advance is called. SleepFor advances it and returns at once.
 class ManualClock final : public Clock {
  public:
   explicit ManualClock(absl::Time start = absl::UnixEpoch()) : now_(start) {}

@@ -1,8 +1,9 @@
-// Log lines are events with keys: "step done step=12 loss=0.3412 tokens=51234".
-// Lines go to standard error through spdlog; any thread may log. This header includes neither
-// spdlog nor fmt, so that files which see LibTorch (with its own fmt) can use it.
-// Values are quoted and escaped where they hold anything but printable ASCII without spaces, so a
-// client's text cannot forge a line.
+// Log lines are events with keys: "step done step=12 loss=0.3412 tokens=51234". They go to standard
+// error through spdlog. Any thread may log.
+//
+// A value that holds anything but printable ASCII without spaces is quoted and escaped, so that a
+// client's text cannot forge a line. This header includes neither spdlog nor fmt, so that files
+// that include LibTorch, which carries its own fmt, can use it.
 #pragma once
 
 #include <cstdint>
@@ -43,10 +44,11 @@ void LogInfo(std::string_view event, LogFields fields = {});
 void LogWarning(std::string_view event, LogFields fields = {});
 void LogError(std::string_view event, LogFields fields = {});
 
-// "debug", "info", "warning" or "error"; anything else is refused. Default: info.
+// Sets the least severe level that is printed: "debug", "info" (the default), "warning" or "error".
+// Returns INVALID_ARGUMENT for anything else.
 absl::Status SetLogLevel(std::string_view level);
 
-// The text after the time and level, as the functions above print it (for tests).
+// The part of a line that follows the time and the level. Public for tests.
 std::string FormatLogLine(std::string_view event, LogFields fields);
 
 }  // namespace taopd

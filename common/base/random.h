@@ -1,10 +1,12 @@
-// Random numbers that do not depend on who asks when: a counter-based generator (Philox4x32-10,
-// Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). A stream is named by a
-// seed, a label and numbers, e.g. RandomStream(run_seed, "rollout", {step, prompt, sample}); the
-// n-th draw of a stream is a pure function of that name and n. So a rollout's samples do not depend
-// on the batch it ran in, and a stream's whole state is one counter.
+// Random numbers that do not depend on the order in which consumers ask for them: a counter-based
+// generator (Philox4x32-10; Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 //
-// Not thread-safe; make one stream per consumer. Not for cryptography.
+// A stream is named by a seed, a label and numbers, e.g.
+//   RandomStream(run_seed, "rollout", {step, prompt, sample})
+// The n-th draw of a stream is a pure function of that name and n. A rollout's samples therefore do
+// not depend on the batch that the rollout ran in, and a stream's only state is one counter.
+//
+// Not thread-safe: give each consumer its own stream. Not for cryptography.
 #pragma once
 
 #include <array>
@@ -15,37 +17,34 @@
 
 namespace taopd {
 
-// Mixes a name into 64 bits; used as a seed for what is below the caller.
+// Mixes a stream's name into 64 bits, which a caller can use as the seed of further streams.
 uint64_t DeriveSeed(uint64_t seed, std::string_view label,
                     std::initializer_list<uint64_t> numbers = {});
 
-// One Philox4x32-10 block.
+// One block of Philox4x32-10: the function from a counter and a key to four random words.
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 class RandomStream {
  public:
+  // `position` is the number of 32-bit words of the stream to skip.
   explicit RandomStream(uint64_t seed, uint64_t position = 0) : seed_(seed), position_(position) {}
   RandomStream(uint64_t seed, std::string_view label, std::initializer_list<uint64_t> numbers = {})
       : seed_(DeriveSeed(seed, label, numbers)) {}
 
   uint32_t NextU32();
   uint64_t NextU64();
-  // In the open interval (0, 1): multiples of 2^-52, offset by half a step; never 0 or 1.
+  // Uniform in the open interval (0, 1): (k + 0.5) * 2^-52 for an integer k; never 0 or 1.
   double NextUniform();
-  // Unbiased in [0, bound). REQUIRES: bound > 0.
+  // Uniform in [0, bound), without bias. REQUIRES: bound > 0.
   uint64_t NextBelow(uint64_t bound);
-  // Standard normal (Box-Muller; two uniforms a draw).
+  // A standard normal number (Box-Muller; consumes two uniform numbers).
   double NextNormal();
 
-  // Fisher-Yates, in place.
+  // Shuffles the items in place (Fisher-Yates).
   template <typename T>
   void Shuffle(std::vector<T>* items) {
     for (size_t i = items->size(); i > 1; --i) std::swap((*items)[i - 1], (*items)[NextBelow(i)]);
   }
-
-  // Draws so far, in 32-bit words: the whole state beside the seed. Saved with a checkpoint.
-  uint64_t position() const { return position_; }
-  uint64_t seed() const { return seed_; }
 
  private:
   uint64_t seed_;

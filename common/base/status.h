@@ -1,6 +1,6 @@
-// Errors that a user, a file or the network can cause travel as absl::Status. Messages name the
-// field, the value and the limit: "top_k 300 exceeds max_logprobs 128".
-// CHECKs (check.h) are for programmer errors only.
+// Short ways to make and pass on an absl::Status, which is how errors that a user, a file or the
+// network can cause travel. Messages name the field, the value and the limit: "top_k 300 exceeds
+// max_logprobs 128". Checks (check.h) are for programmers' errors only.
 #pragma once
 
 #include <absl/status/status.h>
@@ -12,8 +12,8 @@
 
 namespace taopd {
 
-// Glues the parts as operator<< prints them. Debian's absl::StrCat does not take
-// std::string_view, this does.
+// Joins the parts as operator<< prints them. Unlike Debian's absl::StrCat, it takes
+// std::string_view.
 template <typename... Parts>
 std::string Concat(const Parts&... parts) {
   std::ostringstream out;
@@ -50,13 +50,13 @@ template <typename... Parts>
 absl::Status Internal(const Parts&... parts) {
   return absl::InternalError(Concat(parts...));
 }
-// A file or message whose content is damaged or not what its format demands.
+// For a file or message whose content is damaged or breaks the rules of its format.
 template <typename... Parts>
 absl::Status DataLoss(const Parts&... parts) {
   return absl::DataLossError(Concat(parts...));
 }
 
-// The same status with "where: " before its message; OK stays OK.
+// The same status with "where: " before its message. OK stays OK.
 inline absl::Status Annotate(const absl::Status& status, const std::string& where) {
   if (status.ok()) return status;
   return absl::Status(status.code(), Concat(where, ": ", std::string(status.message())));

@@ -1,6 +1,6 @@
-// Command-line flags from a SettingTable: the setting "max_model_len" is the flag --max-model-len,
-// with its help and default. For programs whose settings are flat (the teacher); the trainer reads
-// YAML and --set (yaml.h).
+// Command-line flags from a SettingTable: the setting "max_model_len" becomes the flag
+// --max-model-len, with the setting's help and default. This serves programs whose settings are
+// flat, such as the teacher; the trainer reads YAML and --set (yaml.h).
 #pragma once
 
 #include "common/config/settings.h"
@@ -11,9 +11,9 @@ class App;
 
 namespace taopd {
 
-// Adds one flag a setting to `app`; a list of sections cannot be one.
-//  Booleans become --name / --no-name. `table`'s struct receives the
-// values when app parses. Checks are run by the caller (CheckSettings).
+// Adds one flag per setting to `app`. A boolean becomes the pair --name and --no-name. When `app`
+// parses, it writes the values into the struct that `table` describes; the caller then runs the
+// checks (CheckSettings). REQUIRES: no setting of the table is a list of sections.
 void AddSettingFlags(const SettingTable& table, CLI::App* app);
 
 }  // namespace taopd

@@ -1,5 +1,5 @@
-// Settings that are declared once. A configuration is a plain struct whose members hold the
-// defaults and whose Visit lists, per setting, the name, the help and the check:
+// Settings that are declared once. A configuration is a plain struct. Its members hold the
+// defaults, and its Visit lists the name, the help and the check of each setting:
 //
 //   struct OptimizerConfig {
 //     double lr = 1e-6;
@@ -11,20 +11,19 @@
 //   };
 //   struct TrainConfig {
 //     OptimizerConfig optimizer;
-//     void Visit(SettingVisitor& v) { v.Section("optimizer", "AdamW and its schedule.", optimizer);
+//     std::vector<TermConfig> terms;
+//     void Visit(SettingVisitor& v) {
+//       v.Section("optimizer", "AdamW and its schedule.", optimizer);
+//       v.List("terms", &terms, "Weighted objectives.");  // terms: [{name: ta_opd, weight: 1}]
 //     }
 //   };
 //
-// A list of sections has the same items each:
+// YAML files and --set (yaml.h), command-line flags (flags.h), the printed configuration and the
+// reference of all settings come from these declarations. A key that is not declared is an error
+// that names the nearest declared key.
 //
-//   std::vector<TermConfig> terms;
-//   v.List("terms", &terms, "Weighted objectives.");   // terms: [{name: ta_opd, weight: 1}, ...]
-//
-// Reading YAML, --set overrides, command-line flags, printing and the reference in the README all
-// come from that list (yaml.h, flags.h, reference.h). Nothing is read that is not declared: an
-// unknown key is an error that names the nearest known one.
-//
-// A SettingTable points into the struct it was made from, which must outlive it.
+// A SettingTable points into the struct that it describes, which must outlive it. Nothing here is
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -41,15 +40,15 @@ namespace taopd {
 
 class SettingVisitor;
 
-// A list whose items are sections; see List below. Points into the configuration.
+// A list whose items are sections (see SettingVisitor::List). Points into the configuration.
 class SectionList {
  public:
   virtual ~SectionList() = default;
   virtual size_t size() const = 0;
-  // Replaces the items by `num` new ones with their defaults; tables of items before are void.
+  // Replaces the items by `num` new items with their defaults. Invalidates the tables of all items.
   virtual void Reset(size_t num) = 0;
   virtual SettingVisitor Item(size_t index) = 0;
-  // The settings of an item with its defaults, for references.
+  // The settings of an item that has its defaults, for the reference of all settings.
   virtual SettingVisitor Prototype() = 0;
 };
 
@@ -57,7 +56,7 @@ using SettingPointer =
     std::variant<bool*, int64_t*, double*, std::string*, std::vector<std::string>*,
                  std::vector<int64_t>*, std::vector<double>*, SectionList*>;
 
-// Says what is wrong with a value ("must be at least 0"), or OK.
+// Returns OK, or an error that says what is wrong with the value: "must be at least 0".
 template <typename T>
 using SettingCheck = std::function<absl::Status(const T&)>;
 
@@ -65,8 +64,11 @@ struct Setting {
   std::string path;  // "optimizer.lr"
   std::string help;
   SettingPointer value;
-  std::function<absl::Status()> check;  // of the present value; the message holds no path
-  std::shared_ptr<SectionList> list;    // keeps the SectionList of `value`, where it is one
+  // Checks the present value; its message does not name the path. Empty if there is nothing to
+  // check.
+  std::function<absl::Status()> check;
+  // Owns the SectionList that `value` points to; null for other types.
+  std::shared_ptr<SectionList> list;
 };
 
 struct SettingSection {
@@ -74,8 +76,10 @@ struct SettingSection {
   std::string help;
 };
 
+// Collects the declarations of a configuration. See the top of this file.
 class SettingVisitor {
  public:
+  // Declares a setting. `value` must be one of the types of SettingPointer.
   template <typename T>
   void Setting(const std::string& name, T* value, const std::string& help,
                SettingCheck<T> check = nullptr) {
@@ -84,6 +88,7 @@ class SettingVisitor {
     settings_.push_back({prefix_ + name, help, SettingPointer(value), std::move(bound), nullptr});
   }
 
+  // Declares a section. Struct has a Visit of its own, and its settings get the prefix "name.".
   template <typename Struct>
   void Section(const std::string& name, const std::string& help, Struct& section) {
     sections_.push_back({prefix_ + name, help});
@@ -93,7 +98,7 @@ class SettingVisitor {
     prefix_ = outer;
   }
 
-  // Struct has a Visit of its own, as for Section, and no lists in it.
+  // Declares a list of sections. Struct has a Visit of its own, which declares no lists.
   template <typename Struct>
   void List(const std::string& name, std::vector<Struct>* items, const std::string& help);
 
@@ -108,6 +113,7 @@ class SettingVisitor {
 
 using SettingTable = SettingVisitor;
 
+// The settings of `config`, which must outlive the table.
 template <typename Config>
 SettingTable DescribeSettings(Config& config) {
   SettingTable table;
@@ -115,6 +121,7 @@ SettingTable DescribeSettings(Config& config) {
   return table;
 }
 
+// The SectionList over a vector; SettingVisitor::List makes it.
 template <typename Struct>
 class SectionListOf final : public SectionList {
  public:
@@ -136,19 +143,20 @@ void SettingVisitor::List(const std::string& name, std::vector<Struct>* items,
   settings_.push_back({prefix_ + name, help, SettingPointer(list.get()), nullptr, list});
 }
 
-// Runs every check; the message starts with the path: "optimizer.lr = -1: must be at least 0".
+// Runs the checks of all settings and returns the first error. Its message starts with the path:
+// "optimizer.lr = -1: must be at least 0".
 absl::Status CheckSettings(const SettingTable& table);
 
-// The value as YAML flow text: 1e-06, true, "text", [1, 2], [{name: "a", weight: 1.0}].
+// The value in YAML's flow style: 1e-06, true, "text", [1, 2], [{name: "a", weight: 1.0}].
 std::string SettingText(const SettingPointer& value);
-// "boolean", "integer", "number", "text", "list of text", ...
+// The type's name for messages: "boolean", "integer", "number", "text", "list of text", ...
 std::string SettingTypeName(const SettingPointer& value);
 
-// " (did you mean \"lr\"?)" for the closest of `known` within two edits or a third of the length,
-// else an empty text.
+// A suggestion to append to a message: " (did you mean \"lr\"?)" for the member of `known` that is
+// closest to `unknown`. Empty if none is within two edits or a third of the length of `unknown`.
 std::string DidYouMean(const std::string& unknown, const std::vector<std::string>& known);
 
-// ---- Checks ----
+// Checks for SettingVisitor::Setting.
 template <typename T>
 SettingCheck<T> AtLeast(T limit) {
   return [limit](const T& v) {

@@ -116,7 +116,7 @@ bool IsSection(const SettingTable& table, const std::string& path) {
                      [&](const SettingSection& section) { return section.path == path; });
 }
 
-// The names directly under `prefix` ("optimizer."), for messages.
+// The names directly under `prefix` (e.g. "optimizer."), for messages.
 std::vector<std::string> NamesUnder(const SettingTable& table, const std::string& prefix) {
   std::vector<std::string> names;
   auto add = [&](const std::string& path) {
@@ -129,9 +129,17 @@ std::vector<std::string> NamesUnder(const SettingTable& table, const std::string
   return names;
 }
 
-// A name that exists elsewhere helps more than a similar one here: lr -> optimizer.lr.
+// Suggests, for the unknown key prefix + name, the first of these that exists:
+//   a similar path, if the section itself is unknown: objectve.name -> objective.name
+//   the same name elsewhere, which helps more than a similar one here: lr -> optimizer.lr
+//   a similar name in the same section
 std::string Suggestion(const SettingTable& table, const std::string& prefix,
                        const std::string& name) {
+  if (!prefix.empty() && !IsSection(table, prefix.substr(0, prefix.size() - 1))) {
+    std::vector<std::string> paths;
+    for (const Setting& setting : table.settings()) paths.push_back(setting.path);
+    if (std::string similar = DidYouMean(prefix + name, paths); !similar.empty()) return similar;
+  }
   for (const Setting& setting : table.settings()) {
     const size_t dot = setting.path.rfind('.');
     if (dot != std::string::npos && setting.path.substr(dot + 1) == name) {
@@ -221,7 +229,7 @@ absl::Status ApplyOverride(const std::string& assignment, const SettingTable& ta
 
 std::string WriteYamlSettings(const SettingTable& table) {
   std::string out;
-  std::vector<std::string> open;  // the sections the last line stands in
+  std::vector<std::string> open;  // the sections that the last line is in
   for (const Setting& setting : table.settings()) {
     std::vector<std::string> parts;
     size_t begin = 0;

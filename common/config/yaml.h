@@ -1,4 +1,7 @@
-// Reads settings from YAML and writes them back. See settings.h.
+// Reads settings from YAML and writes them back. See settings.h for how settings are declared.
+//
+// None of the functions that read runs the checks; callers run CheckSettings when everything is
+// read.
 #pragma once
 
 #include <string>
@@ -8,23 +11,29 @@
 
 namespace taopd {
 
-// Sets what the text names; the rest keeps its value. Refused, with the line: unknown keys, keys
-// given twice, values of another type (5 is a number and an integer, "5" is neither, 1e3 is a
-// number only), null. `source` names the text in messages. Does not run the checks.
+// Sets the settings that the text names; all others keep their values. Returns INVALID_ARGUMENT,
+// with the line, for:
+//   an unknown key, with the nearest known key
+//   a key that is given twice
+//   a value of another type: 5 is a number and an integer, "5" is neither, 1e3 is only a number
+//   null
+// `source` names the text in messages.
 absl::Status ReadYamlSettings(const std::string& text, const std::string& source,
                               const SettingTable& table);
 
-// ReadYamlSettings of a file's content.
+// ReadYamlSettings for a file's content. Returns NOT_FOUND if the file cannot be read.
 absl::Status ReadYamlFile(const std::string& path, const SettingTable& table);
 
-// "optimizer.lr=1e-5", the right side as in YAML; text needs no quotes ("student.model=a/b"), a
-// list is given whole ("objective.terms=[{name: ta_opd, weight: 1}]").
+// Applies one assignment of the command line, such as "optimizer.lr=1e-5". The right side is YAML.
+// Text needs no quotes ("student.model=a/b"), and a list is given as a whole
+// ("objective.terms=[{name: ta_opd, weight: 1}]").
 absl::Status ApplyOverride(const std::string& assignment, const SettingTable& table);
 
-// The whole effective configuration as YAML that ReadYamlSettings takes back unchanged.
+// The whole effective configuration as YAML that ReadYamlSettings reads back unchanged.
 std::string WriteYamlSettings(const SettingTable& table);
 
-// A Markdown table per section: setting, type, default (the present value), help.
+// A Markdown table per section, with a row per setting: path, type, default (the present value) and
+// help.
 std::string SettingsReference(const SettingTable& table);
 
 }  // namespace taopd

@@ -1,6 +1,6 @@
-// A file that appears under its name only when it is complete: bytes go to a temporary name in the
-// same directory; Commit makes them durable and renames. Destroyed without Commit, nothing is left.
-// One thread.
+// A file that appears under its name only when it is complete. The bytes go to a temporary name in
+// the same directory; Commit makes them durable and renames the file. If an AtomicFile is destroyed
+// without Commit, nothing is left on the disk. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ class AtomicFile {
 
   absl::Status Write(std::span<const std::byte> bytes);
   absl::Status Write(std::string_view text) { return Write(std::as_bytes(std::span(text))); }
-  // fsync, rename over the final name, fsync of the directory.
+  // Calls fsync, renames the file to its final name and syncs the directory. No other call may
+  // follow.
   absl::Status Commit();
 
  private:
@@ -34,11 +35,12 @@ class AtomicFile {
   std::string temporary_path_;
 };
 
-// Status of a failed system call on a path, with errno in words: NOT_FOUND, PERMISSION_DENIED,
-// RESOURCE_EXHAUSTED (no space, quota), else UNAVAILABLE.
+// The status of a failed system call: "cannot <action> <path>: <errno in words>". The code is
+// NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (no space or quota left) or else UNAVAILABLE.
+// The message already names the path, so callers must not annotate it with the path again.
 absl::Status FileError(const std::string& action, const std::string& path, int error_number);
 
-// write(2) until everything is written.
+// Calls write(2) until everything is written. `path` names the file in messages.
 absl::Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path);
 
 }  // namespace taopd

@@ -1,4 +1,6 @@
-// Whole files: reading, and writing that leaves either the old or the new content, never half.
+// Whole files and directories. A file that these functions write has either its old or its new
+// content at any time, never a part of one. All functions are thread-safe, and the messages of all
+// errors name the path.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +12,22 @@
 
 namespace taopd {
 
-// NOT_FOUND when it cannot be opened; RESOURCE_EXHAUSTED above max_bytes. Messages name the path.
+// Returns NOT_FOUND if the file cannot be opened, and RESOURCE_EXHAUSTED if it has more than
+// max_bytes.
 absl::StatusOr<std::string> ReadFileToString(const std::string& path,
                                              int64_t max_bytes = int64_t{1} << 30);
 
-// Temporary name in the same directory, write, fsync, rename, fsync of the directory.
+// Writes through an AtomicFile.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view content);
 
-// mkdir -p.
+// Creates a directory and its missing parents.
 absl::Status MakeDirectories(const std::string& path);
-// fsync of a directory, after renames in it.
+// Makes earlier renames in a directory durable (fsync).
 absl::Status SyncDirectory(const std::string& path);
-// Copies a file's content atomically.
+// Copies a file's content through an AtomicFile.
 absl::Status CopyFileAtomically(const std::string& from, const std::string& to);
 bool FileExists(const std::string& path);
-// File names (not paths) in a directory, sorted.
+// The names (not paths) of a directory's entries, sorted.
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);
 
 }  // namespace taopd

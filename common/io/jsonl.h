@@ -1,6 +1,8 @@
-// JSON and JSON Lines. Errors name the file and the line. Depth and number of values are limited
-// and duplicate keys refused while a value is built (deep values overflow the stack when copied,
-// and a value takes up to 50 times the bytes of its text).
+// JSON and JSON Lines. Errors name the file and the line.
+//
+// A value's depth and number of parts are limited while it is built, because deep values overflow
+// the stack when they are copied, and because a value takes up to 50 times the bytes of its text.
+// Duplicate keys are refused.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +18,20 @@ inline constexpr int kMaxJsonDepth = 100;
 inline constexpr int64_t kMaxJsonValues = 8'000'000;
 inline constexpr int64_t kMaxJsonFileBytes = int64_t{64} << 20;
 inline constexpr int64_t kMaxJsonlLineBytes = int64_t{64} << 20;
-
-// Parses one JSON text under those limits; INVALID_ARGUMENT otherwise. `source` names it in
-// messages. Integers beyond 64 bits become floating-point numbers, so check is_number_integer().
-absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source);
-// The same with the keys of objects in the text's order. Such objects are searched from their first
-// key on, so their size is limited too.
+// An ordered object is searched from its first key on, so its size is limited too.
 inline constexpr size_t kMaxOrderedJsonKeys = 10'000;
+
+// Parses one JSON text. Returns INVALID_ARGUMENT if it is malformed or exceeds a limit. `source`
+// names the text in messages. Integers beyond 64 bits become floating-point numbers, so callers
+// must check is_number_integer().
+absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source);
+// The same, with the keys of objects in the order of the text.
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(const std::string& text,
                                                         const std::string& source);
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path);
 
-// Calls `row` for each non-empty line, with its 1-based number. Stops at the first error.
+// Calls `row` for each line that is not empty, with the line's 1-based number. Stops at the first
+// error.
 absl::Status ReadJsonl(
     const std::string& path,
     const std::function<absl::Status(const nlohmann::json& value, int64_t line)>& row);
@@ -35,11 +39,13 @@ absl::Status ReadOrderedJsonl(
     const std::string& path,
     const std::function<absl::Status(const nlohmann::ordered_json& value, int64_t line)>& row);
 
-// Appends lines to a file; each line is written whole and flushed to the kernel. Invalid UTF-8 in a
-// string is written as U+FFFD, a number that is not finite as null. One thread, one writer a file.
+// Appends lines to a file. Each line is handed to the kernel whole. Bytes of a string that are not
+// UTF-8 are written as U+FFFD, and numbers that are not finite as null. Not thread-safe; a file
+// must have one writer at a time.
 class JsonlWriter {
  public:
-  // `truncate_to_bytes` >= 0 first cuts the file there (resuming a run at a checkpoint).
+  // If truncate_to_bytes >= 0, the file is first cut to that size (to resume a run at a
+  // checkpoint).
   static absl::StatusOr<JsonlWriter> Open(const std::string& path, int64_t truncate_to_bytes = -1);
   JsonlWriter(JsonlWriter&& other) noexcept;
   JsonlWriter& operator=(JsonlWriter&& other) noexcept;

@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4): names of content, not protection of secrets.
+// SHA-256 (FIPS 180-4), used to name content, not to protect secrets.
 #pragma once
 
 #include <array>
@@ -12,12 +12,14 @@
 
 namespace taopd {
 
+// Hashes bytes that arrive in parts. Not thread-safe.
 class Sha256 {
  public:
   Sha256();
   void Update(std::span<const std::byte> bytes);
   void Update(std::string_view text);
-  std::string HexDigest();  // ends the object's life
+  // The digest of all bytes given so far, as 64 hexadecimal digits. No other call may follow.
+  std::string HexDigest();
 
  private:
   void Block(const std::byte* block);

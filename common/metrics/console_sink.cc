@@ -41,31 +41,6 @@ std::string FormatEta(absl::Duration duration) {
   return Concat(seconds / 86400, "d", two_digits(seconds / 3600 % 24), "h");
 }
 
-// Line breaks and other control characters as escapes; bytes of UTF-8 stay.
-std::string Printable(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\x%02x", byte);
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  // C1 control characters (U+0080 to U+009F) are C2 80 to C2 9F in UTF-8.
-  for (size_t i = 0; i + 1 < out.size(); ++i) {
-    const auto next = static_cast<unsigned char>(out[i + 1]);
-    if (out[i] == '\xc2' && next >= 0x80 && next < 0xa0) out.replace(i, 2, "?");
-  }
-  return out;
-}
-
 // At most max_bytes, without half a UTF-8 character at the end.
 std::string Shortened(const std::string& text, int max_bytes) {
   if (text.size() <= static_cast<size_t>(max_bytes)) return text;
@@ -118,18 +93,6 @@ absl::Status ConsoleSink::Write(int64_t step, const Metrics& metrics) {
       WriteLine(line);
     }
   }
-  out_->flush();
-  return StreamStatus();
-}
-
-absl::Status ConsoleSink::WriteText(int64_t step, const std::string& name,
-                                    const std::string& text) {
-  std::string line = Concat("step ", step, "  ", Printable(name), ": ",
-                            Printable(Shortened(text, options_.max_text_bytes)));
-  if (text.size() > static_cast<size_t>(options_.max_text_bytes)) {
-    line += Concat("... (", text.size(), " bytes)");
-  }
-  WriteLine(line);
   out_->flush();
   return StreamStatus();
 }

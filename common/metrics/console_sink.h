@@ -1,15 +1,13 @@
-// A run's progress for the person who watches it.
+// Shows a run's progress to the person who watches it, as one line a step:
 //
-//   step 120/200  loss 0.1234  tail 0.0031  teacher 0.0009  entropy 0.41  acc 37.5%  2315 tok/s ETA
-//   4m10s
+//   step 120/200  loss 0.1234  tail 0.0031  teacher 0.0009  entropy 0.41  acc 37.5%  2315 tok/s
 //
-// On a terminal that line is rewritten in place, and lines that are worth keeping (milestones,
-// texts) scroll by above it. Elsewhere (a file, a pod's log) it is a plain line, at most one every
-// `plain_interval`. Columns whose metric was never written are left out; one that is not written at
-// every step (an evaluation) shows its last value.
+// On a terminal the line is rewritten in place, and a copy of a milestone's line stays above it.
+// Elsewhere (a file, a pod's log) plain lines are written, at most one per `plain_interval`; the
+// lines of milestones and of the last step are always written.
 //
-// Texts come from a model: control characters are written as \xNN, so that they cannot drive the
-// terminal. Long ones are shortened, with their full length said; metrics.jsonl holds them whole.
+// A column whose metric was never written is left out. A column whose metric is not written at
+// every step, such as an evaluation's, shows its last value.
 #pragma once
 
 #include <cstdint>
@@ -28,37 +26,37 @@ struct ConsoleColumn {
 
   std::string name;   // the metric: "loss/mean"
   std::string label;  // "loss"; a label that starts with a space follows the value: " tok/s"
-  int precision = 3;  // digits after the point; kSignificant: digits in all
+  int precision = 3;  // digits after the point; for kSignificant, digits in all
   Style style = Style::kFixed;
-  bool milestone = false;  // a write that holds this metric leaves a line whatever the interval
+  bool milestone = false;  // a write of this metric leaves a line, whatever the interval
 };
 
-// The columns of the drawing above, for the metrics that the trainer writes.
+// The columns of the line above, for the metrics that the trainer writes.
 std::vector<ConsoleColumn> DefaultConsoleColumns();
 
 struct ConsoleOptions {
   std::vector<ConsoleColumn> columns = DefaultConsoleColumns();
-  int64_t total_steps = 0;  // 0: not known; then there is no ETA
-  int64_t first_step = 0;   // steps done before this process (a resumed run)
-  bool terminal = false;    // rewrite one line (isatty of the stream's descriptor)
-  int terminal_width = 80;  // the status line is cut there, so that it stays one line
-  absl::Duration plain_interval = absl::ZeroDuration();  // zero: every step
-  int max_text_bytes = 160;                              // of a text; longer ones are shortened
+  int64_t total_steps = 0;  // 0 if unknown; no ETA is shown then
+  int64_t first_step = 0;   // steps done before this process started (a resumed run)
+  bool terminal = false;    // whether to rewrite one line (isatty of the stream's descriptor)
+  int terminal_width = 80;  // the status line is cut to this width, so that it stays one line
+  absl::Duration plain_interval = absl::ZeroDuration();  // zero: a line for every step
 };
 
 class ConsoleSink final : public MetricSink {
  public:
-  // `out` and `clock` must outlive the sink. The ETA counts from now.
+  // `out` and `clock` must outlive the sink. The ETA is computed from the time of construction.
   ConsoleSink(const ConsoleOptions& options, std::ostream* out, Clock* clock);
-  ~ConsoleSink() override;  // ends the status line, so that a shell's prompt starts a new one
+  // Ends the status line, so that a shell's prompt starts a new one.
+  ~ConsoleSink() override;
 
   absl::Status Write(int64_t step, const Metrics& metrics) override;
-  absl::Status WriteText(int64_t step, const std::string& name, const std::string& text) override;
   absl::Status Flush() override;
 
  private:
   std::string StatusLine(int64_t step) const;
-  void WriteLine(const std::string& line);  // one that stays
+  // Writes a line that stays.
+  void WriteLine(const std::string& line);
   absl::Status StreamStatus() const;
 
   const ConsoleOptions options_;
@@ -66,7 +64,7 @@ class ConsoleSink final : public MetricSink {
   Clock* const clock_;
   const absl::Time start_;
   std::map<std::string, double> last_values_;
-  std::string status_line_;  // what stands on the terminal's last line now
+  std::string status_line_;  // what the terminal's last line shows now
   absl::Time last_plain_line_ = absl::InfinitePast();
 };
 

@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli polynomial 0x1EDC6F41, reflected; RFC 3720 appendix B.4).
+// CRC-32C (Castagnoli polynomial 0x1EDC6F41, reflected; RFC 3720, appendix B.4).
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace taopd {
 
 uint32_t Crc32c(std::string_view bytes);
 
-// As TFRecord stores it: rotated and shifted, so that the sum of data that holds such sums stays
-// meaningful (TensorFlow, lib/hash/crc32c.h).
+// The checksum in the form that TFRecord stores: rotated and offset, so that a checksum of data
+// which itself holds such checksums stays meaningful (TensorFlow, lib/hash/crc32c.h).
 inline uint32_t MaskedCrc32c(std::string_view bytes) {
   const uint32_t crc = Crc32c(bytes);
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;

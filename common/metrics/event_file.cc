@@ -92,20 +92,4 @@ std::string ScalarsEvent(double wall_time_s, int64_t step, const Metrics& metric
   return Event(wall_time_s, step).Sub(5, summary).Take();
 }
 
-std::string TextEvent(double wall_time_s, int64_t step, std::string_view tag,
-                      std::string_view text) {
-  const uint64_t kDtString = 7, kDataClassTensor = 2;
-  // TensorProto {DataType dtype = 1; TensorShapeProto tensor_shape = 2; bytes string_val = 8;}
-  Message tensor;
-  tensor.Varint(1, kDtString).Sub(2, Message()).Bytes(8, text);
-  // SummaryMetadata {PluginData plugin_data = 1 {string plugin_name = 1;}; DataClass data_class =
-  // 4;}
-  Message metadata;
-  metadata.Sub(1, Message().Bytes(1, "text")).Varint(4, kDataClassTensor);
-  // Value {string tag = 1; TensorProto tensor = 8; SummaryMetadata metadata = 9;}
-  Message value;
-  value.Bytes(1, tag).Sub(8, tensor).Sub(9, metadata);
-  return Event(wall_time_s, step).Sub(5, Message().Sub(1, value)).Take();
-}
-
 }  // namespace taopd

@@ -7,7 +7,7 @@ namespace taopd {
 namespace {
 
 bool IsReserved(const std::string& name) {
-  return name == "step" || name == "time" || name == "text" || name == "non_finite";
+  return name == "step" || name == "time" || name == "non_finite";
 }
 
 nlohmann::ordered_json LineStart(int64_t step, Clock* clock) {
@@ -48,12 +48,6 @@ absl::Status JsonlSink::Write(int64_t step, const Metrics& metrics) {
     }
   }
   if (!non_finite.empty()) line["non_finite"] = std::move(non_finite);
-  return writer_.Write(line);
-}
-
-absl::Status JsonlSink::WriteText(int64_t step, const std::string& name, const std::string& text) {
-  nlohmann::ordered_json line = LineStart(step, clock_);
-  line["text"][ReplaceBadUtf8(name)] = ReplaceBadUtf8(text);
   return writer_.Write(line);
 }
 

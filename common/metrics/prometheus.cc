@@ -22,10 +22,6 @@ absl::Status PrometheusSink::Write(int64_t step, const Metrics& metrics) {
   return first;
 }
 
-absl::Status PrometheusSink::WriteText(int64_t, const std::string&, const std::string&) {
-  return absl::OkStatus();
-}
-
 absl::Status PrometheusSink::Flush() { return absl::OkStatus(); }
 
 absl::Status PrometheusSink::Set(const std::string& name, double value) {

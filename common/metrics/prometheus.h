@@ -1,8 +1,8 @@
-// Prometheus: a sink that keeps the last value of every metric as a gauge, and the text page of a
-// registry, which server code with counters and histograms of its own uses too (it then includes
-// <prometheus/registry.h> and links prometheus-cpp::core).
+// Metrics for Prometheus: a sink that keeps the last value of every metric as a gauge, and the text
+// page of a registry. Code that has counters and histograms of its own can render the page of its
+// registry too; it includes <prometheus/registry.h> and links prometheus-cpp::core itself.
 //
-// Threads: one thread writes the sink; any thread may render the registry meanwhile.
+// Threads: one thread writes the sink, while any thread may render the registry.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ class Registry;
 
 namespace taopd {
 
-// What HTTP answers as the page's Content-Type.
+// The page's Content-Type in HTTP.
 inline constexpr char kPrometheusContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
-// The page: text exposition format 0.0.4.
+// The page of a registry, in the text exposition format 0.0.4.
 std::string RenderPrometheusText(const prometheus::Collectable& registry);
 
 class PrometheusSink final : public MetricSink {
@@ -31,13 +31,11 @@ class PrometheusSink final : public MetricSink {
   explicit PrometheusSink(std::shared_ptr<prometheus::Registry> registry,
                           std::string prefix = "taopd_trainer_");
 
-  // "loss/grad_norm" sets the gauge <prefix>loss_grad_norm ('/' and '-' become '_'), and
-  // <prefix>step says the last step. NaN and infinities are shown as such. INVALID_ARGUMENT for a
-  // name with other characters than letters, digits, '_', '/' and '-', or one that two metrics
-  // would share; the other metrics are set all the same.
+  // Sets the gauge <prefix>loss_grad_norm for the metric "loss/grad_norm" ('/' and '-' become '_'),
+  // and the gauge <prefix>step to the step. NaN and infinities are shown as such. Returns
+  // INVALID_ARGUMENT if a name holds other characters than letters, digits, '_', '/' and '-', or if
+  // two metrics would share a gauge; all other metrics are set nevertheless.
   absl::Status Write(int64_t step, const Metrics& metrics) override;
-  // Prometheus holds numbers only: texts are for the other sinks.
-  absl::Status WriteText(int64_t step, const std::string& name, const std::string& text) override;
   absl::Status Flush() override;
 
  private:

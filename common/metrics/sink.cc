@@ -8,13 +8,6 @@ absl::Status MetricFanout::Write(int64_t step, const Metrics& metrics) {
   return first;
 }
 
-absl::Status MetricFanout::WriteText(int64_t step, const std::string& name,
-                                     const std::string& text) {
-  absl::Status first;
-  for (const auto& sink : sinks_) first.Update(sink->WriteText(step, name, text));
-  return first;
-}
-
 absl::Status MetricFanout::Flush() {
   absl::Status first;
   for (const auto& sink : sinks_) first.Update(sink->Flush());

@@ -1,8 +1,9 @@
-// Where a run's numbers go. One interface, several sinks: console, metrics.jsonl, TensorBoard,
-// Prometheus. Names are field/what ("loss/mean", "rollout/response_length_mean"), values doubles.
+// Where a run's numbers go. One interface has several sinks: the console, metrics.jsonl,
+// TensorBoard and Prometheus. A metric's name has the form group/what, e.g. "loss/mean" or
+// "rollout/response_length_mean", and its value is a double.
 //
-// Threads: one thread writes a sink. Errors (a full disk) are returned, never fatal: the caller
-// logs them and goes on.
+// Threads: a sink is not thread-safe; one thread writes it. Errors such as a full disk are returned
+// and are never fatal: the caller logs them and goes on.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +16,24 @@
 
 namespace taopd {
 
-using Metrics = std::vector<std::pair<std::string, double>>;  // in print order; names unique
+// Pairs of name and value, in the order in which they are printed. Names are unique.
+using Metrics = std::vector<std::pair<std::string, double>>;
 
 class MetricSink {
  public:
   virtual ~MetricSink() = default;
-  // `step` rises. Non-finite values are kept (JSONL writes them as null and counts them).
+  // `step` never decreases from one call to the next. NaN and infinities are legal values; each
+  // sink says how it shows them.
   virtual absl::Status Write(int64_t step, const Metrics& metrics) = 0;
-  // A line of text beside the numbers: sample generations, events.
-  virtual absl::Status WriteText(int64_t step, const std::string& name,
-                                 const std::string& text) = 0;
   virtual absl::Status Flush() = 0;
 };
 
-// Writes to all; the first error is returned after all were tried.
+// Passes every call to all of its sinks, in the order in which they were added. A sink that fails
+// does not keep the others from being called; the first error is returned.
 class MetricFanout final : public MetricSink {
  public:
   void Add(std::unique_ptr<MetricSink> sink) { sinks_.push_back(std::move(sink)); }
   absl::Status Write(int64_t step, const Metrics& metrics) override;
-  absl::Status WriteText(int64_t step, const std::string& name, const std::string& text) override;
   absl::Status Flush() override;
 
  private:

@@ -26,8 +26,8 @@ std::string HostAndProcess() {
 absl::StatusOr<std::unique_ptr<TensorBoardSink>> TensorBoardSink::Open(
     const TensorBoardOptions& options, Clock* clock) {
   TAOPD_RETURN_IF_ERROR(MakeDirectories(options.dir));
-  char
-      seconds[24];  // ten digits: TensorBoard reads a directory's files in the order of their names
+  // Ten digits, since TensorBoard reads a directory's files in the order of their names.
+  char seconds[24];
   std::snprintf(seconds, sizeof(seconds), "%010lld",
                 static_cast<long long>(absl::ToUnixSeconds(clock->Now())));
   const std::string unique =
@@ -49,11 +49,6 @@ TensorBoardSink::~TensorBoardSink() { close(fd_); }
 
 absl::Status TensorBoardSink::Write(int64_t step, const Metrics& metrics) {
   return Append(ScalarsEvent(NowSeconds(), step, metrics));
-}
-
-absl::Status TensorBoardSink::WriteText(int64_t step, const std::string& name,
-                                        const std::string& text) {
-  return Append(TextEvent(NowSeconds(), step, name, text));
 }
 
 // Every event is with the kernel already.

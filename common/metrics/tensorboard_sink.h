@@ -1,8 +1,8 @@
-// TensorBoard event files: scalars, and texts for the text dashboard (shown there as Markdown).
+// Writes scalars to a TensorBoard event file.
 //
-// Every sink writes a file of its own, "events.out.tfevents.<seconds>.<unique>", in the directory;
-// TensorBoard joins the files of a directory to one run. Events are handed to the kernel whole:
-// when one does not fit on the disk, the file is cut back to the last whole one.
+// Every sink writes a file of its own, "events.out.tfevents.<seconds>.<unique>"; TensorBoard joins
+// the files of a directory into one run. Each event is handed to the kernel whole. If an event does
+// not fit on the disk, the file is cut back to the last whole event.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@ namespace taopd {
 
 struct TensorBoardOptions {
   std::string dir;
-  // The file name's end; empty: host name and process number.
+  // The end of the file's name. Empty: the host's name and the process's number.
   std::string unique_suffix;
-  // >= 0: the first step that a resumed run does (again). TensorBoard then drops what earlier files
+  // If >= 0, the first step that a resumed run repeats. TensorBoard then drops what earlier files
   // of the directory hold from this step on.
   int64_t resume_step = -1;
 };
 
 class TensorBoardSink final : public MetricSink {
  public:
-  // Makes the directory and the file; ALREADY_EXISTS when the file is there. `clock` must outlive
-  // the sink.
+  // Creates the directory and the file. Returns ALREADY_EXISTS if the file exists. `clock` must
+  // outlive the sink.
   static absl::StatusOr<std::unique_ptr<TensorBoardSink>> Open(const TensorBoardOptions& options,
                                                                Clock* clock);
   TensorBoardSink(const TensorBoardSink&) = delete;
@@ -34,7 +34,6 @@ class TensorBoardSink final : public MetricSink {
   ~TensorBoardSink() override;
 
   absl::Status Write(int64_t step, const Metrics& metrics) override;
-  absl::Status WriteText(int64_t step, const std::string& name, const std::string& text) override;
   absl::Status Flush() override;
 
   const std::string& path() const { return path_; }
@@ -48,7 +47,7 @@ class TensorBoardSink final : public MetricSink {
   const int fd_;
   const std::string path_;
   Clock* const clock_;
-  int64_t size_bytes_ = 0;  // of whole events
+  int64_t size_bytes_ = 0;  // of the whole events
 };
 
 }  // namespace taopd

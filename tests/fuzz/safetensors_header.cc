@@ -1,5 +1,5 @@
 // Fuzz entry: a safetensors header. What parses obeys the format's rules.
-#include "common/io/safetensors_header.h"
+#include "common/io/safetensors/safetensors_header.h"
 #include "common/base/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,6 +1,6 @@
 // Fuzz entry: a model.safetensors.index.json beside one shard with the tensors x and y. What opens
 // has these tensors and no others.
-#include "common/io/safetensors.h"
+#include "common/io/safetensors/safetensors.h"
 #include "tests/fuzz/files.h"
 
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <map>
 
-#include "common/io/safetensors.h"
+#include "common/io/safetensors/safetensors.h"
 
 namespace taopd {
 

@@ -62,7 +62,6 @@ absl::Status ReadMetrics(const std::string& path, RunRecord* run) {
   std::set<int64_t> repeated_steps;
   const auto read = [&](const nlohmann::json& line) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(const int64_t step, ReadStep(line));
-    if (line.contains("text")) return absl::OkStatus();
     for (const auto& [name, value] : line.items()) {
       if (name == "step" || name == "non_finite") continue;
       if (!value.is_number() && !(value.is_null() && name != "time")) {

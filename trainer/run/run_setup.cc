@@ -8,6 +8,7 @@
 #include <new>
 #include <thread>
 
+#include "common/base/memory.h"
 #include "common/config/yaml.h"
 #include "common/engine/torch_engine.h"
 #include "common/io/file.h"
@@ -188,8 +189,8 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
   }
   options.max_num_seqs = config.rollout.max_num_seqs;
   options.max_top_k = MakeSupportOptions(config, student->config().vocab_size).student_top_k;
-  options.kv_cache_bytes = static_cast<int64_t>(config.rollout.kv_cache_gb * (int64_t{1} << 30));
-  options.head_workspace_bytes = static_cast<int64_t>(config.trainer.head_workspace_mb * (1 << 20));
+  options.kv_cache_bytes = BytesOfGib(config.rollout.kv_cache_gb);
+  options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   // The size of a step and of an evaluation is the configuration's choice.
   options.max_queued_tokens = INT64_MAX / 2;
   options.max_queued_requests = INT64_MAX / 2;
@@ -200,7 +201,7 @@ HeadOptions MakeHeadOptions(const TrainConfig& config) {
   HeadOptions options;
   options.objective = config.objective.Terms();
   options.temperature = config.rollout.temperature;
-  options.workspace_bytes = static_cast<int64_t>(config.trainer.head_workspace_mb * (1 << 20));
+  options.workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   return options;
 }
 
@@ -215,8 +216,8 @@ absl::StatusOr<EvalResult> RunEvaluation(const TrainConfig& config,
   if (config.eval.measure == "kl") {
     const int64_t top_k = config.eval.kl_top_k > 0 ? config.eval.kl_top_k : config.teacher.top_k;
     return EvaluateKl(top_k, config.trainer.micro_batch_tokens,
-                      static_cast<int64_t>(config.trainer.head_workspace_mb * (1 << 20)), records,
-                      student->decoder.get(), teacher);
+                      BytesOfMib(config.trainer.head_workspace_mb), records, student->decoder.get(),
+                      teacher);
   }
   LocalSource source(engine, student->tokenizer.get());
   AccuracyRun run;

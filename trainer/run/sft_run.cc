@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/base/log.h"
+#include "common/base/memory.h"
 #include "common/io/file.h"
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/run/checkpointed_run.h"
@@ -58,7 +59,7 @@ class SftRun {
     if (auto failure = run_.Start(mode, "model", [this] { return MakeStudent(); })) return failure;
     if (auto failure = LoadData()) return failure;
     head_.objective = *FindObjective("cross_entropy");
-    head_.workspace_bytes = static_cast<int64_t>(config_.trainer.head_workspace_mb * (1 << 20));
+    head_.workspace_bytes = BytesOfMib(config_.trainer.head_workspace_mb);
     if (auto failure = run_.OpenOutput()) return failure;
     LogInfo(run_.resumed() ? "resumed" : "started",
             {{"run", config_.run.name},

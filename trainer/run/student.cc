@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/log.h"
+#include "common/base/memory.h"
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
-#include "common/io/memory.h"
 #include "trainer/run/student_tokenizer.h"
 
 namespace taopd {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "common/io/file.h"
-#include "common/io/safetensors.h"
+#include "common/io/safetensors/safetensors.h"
 #include "common/io/sha256.h"
 #include "common/model/decoder.h"
 #include "common/model/weights/weights.h"

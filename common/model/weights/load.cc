@@ -3,8 +3,8 @@
 
 #include <set>
 
-#include "common/io/memory.h"
-#include "common/io/safetensors.h"
+#include "common/base/memory.h"
+#include "common/io/safetensors/safetensors.h"
 #include "common/model/transformer.h"
 
 namespace taopd {

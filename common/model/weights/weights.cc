@@ -3,8 +3,8 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "common/base/check.h"
+#include "common/base/memory.h"
 #include "common/base/status.h"
-#include "common/io/memory.h"
 
 namespace taopd {
 namespace {

@@ -134,11 +134,4 @@ absl::StatusOr<jinja::Rendering> ChatTemplate::Render(const ordered_json& messag
   return rendering;
 }
 
-absl::StatusOr<std::vector<int32_t>> ChatTemplate::RenderToIds(const ordered_json& messages,
-                                                               const ChatOptions& options,
-                                                               const Tokenizer& tokenizer) const {
-  TAOPD_ASSIGN_OR_RETURN(const jinja::Rendering rendering, Render(messages, options));
-  return tokenizer.Encode(rendering.text, /*add_special_tokens=*/false);
-}
-
 }  // namespace taopd

@@ -180,6 +180,24 @@ TEST(Settings, OverridesWinAndAreChecked) {
                "section.key=value");
 }
 
+TEST(Settings, AMisspeltSectionIsComparedWithItsKey) {
+  struct TwoNames {
+    TermConfig run, objective;
+    void Visit(SettingVisitor& v) {
+      v.Section("run", "Run.", run);
+      v.Section("objective", "Objective.", objective);
+    }
+  } config;
+  const SettingTable table = DescribeSettings(config);
+  EXPECT_ERROR(ApplyOverride("objectve.name=a", table), absl::StatusCode::kInvalidArgument,
+               "unknown key \"objectve.name\" (did you mean \"objective.name\"?)");
+  EXPECT_ERROR(ApplyOverride("objectve.wieght=1", table), absl::StatusCode::kInvalidArgument,
+               "did you mean \"objective.weight\"?");
+  // No section is similar: the name itself is found elsewhere.
+  EXPECT_ERROR(ApplyOverride("loss.weight=1", table), absl::StatusCode::kInvalidArgument,
+               "did you mean \"run.weight\"?");
+}
+
 TEST(Settings, FlagsComeFromTheDeclarations) {
   struct FlatConfig {
     std::string name;

@@ -68,8 +68,6 @@ TEST_F(ConsoleSinkTest, ATerminalKeepsOneLine) {
                      &out_, &clock_);
     EXPECT_OK(sink.Write(1, {{"v", 1}}));
     EXPECT_EQ(Output(), "\r\x1b[Kstep 1  v");  // cut at the width
-    EXPECT_OK(sink.WriteText(1, "event", "saved"));
-    EXPECT_EQ(Output(), "\r\x1b[Kstep 1  event: saved\nstep 1  v");
     EXPECT_OK(sink.Write(2, {{"e", 3}}));
     EXPECT_EQ(Output(), "\r\x1b[Kstep 2  v 1  e 3\nstep 1  v\r\x1b[Kstep 2  v");
   }
@@ -99,18 +97,6 @@ TEST_F(ConsoleSinkTest, NumbersThatWouldFillTheScreen) {
                            {"c", 1.23e-7},
                            {"d", -std::numeric_limits<double>::infinity()}}));
   EXPECT_EQ(Output(), "step 1  a 1e+300  b nan%  c 1.2e-07  d -inf\n");
-}
-
-TEST_F(ConsoleSinkTest, AModelsTextCannotDriveTheTerminal) {
-  ConsoleSink sink({.columns = {}, .max_text_bytes = 12}, &out_, &clock_);
-  EXPECT_OK(sink.WriteText(3, "s", "a\x1b[2J\r\n\t\x7f"));
-  EXPECT_EQ(Output(), "step 3  s: a\\x1b[2J\\x0d\\n\\t\\x7f\n");
-  EXPECT_OK(sink.WriteText(3, "s",
-                           "\xc2\x9b"
-                           "2J"));  // the one-character form of ESC [
-  EXPECT_EQ(Output(), "step 3  s: ?2J\n");
-  EXPECT_OK(sink.WriteText(3, "s", "0123456789a\xc3\xa4 and more"));
-  EXPECT_EQ(Output(), "step 3  s: 0123456789a... (22 bytes)\n");
 }
 
 TEST_F(ConsoleSinkTest, AClosedStreamIsAnError) {

@@ -17,9 +17,6 @@ class RecordingSink final : public MetricSink {
   absl::Status Write(int64_t step, const Metrics& metrics) override {
     return Record(Concat("write ", step, " ", metrics.at(0).first, "=", metrics.at(0).second));
   }
-  absl::Status WriteText(int64_t step, const std::string& name, const std::string& text) override {
-    return Record(Concat("text ", step, " ", name, "=", text));
-  }
   absl::Status Flush() override { return Record("flush"); }
 
  private:
@@ -39,10 +36,8 @@ TEST(MetricFanout, AllAreTriedAndTheFirstErrorIsReturned) {
   fanout.Add(std::make_unique<RecordingSink>(&calls, "b", true));
   fanout.Add(std::make_unique<RecordingSink>(&calls, "c", true));
   EXPECT_ERROR(fanout.Write(3, {{"x", 2}}), absl::StatusCode::kUnavailable, "b failed");
-  EXPECT_ERROR(fanout.WriteText(4, "t", "hi"), absl::StatusCode::kUnavailable, "b failed");
   EXPECT_ERROR(fanout.Flush(), absl::StatusCode::kUnavailable, "b failed");
   EXPECT_THAT(calls, ::testing::ElementsAre("a write 3 x=2", "b write 3 x=2", "c write 3 x=2",
-                                            "a text 4 t=hi", "b text 4 t=hi", "c text 4 t=hi",
                                             "a flush", "b flush", "c flush"));
 }
 

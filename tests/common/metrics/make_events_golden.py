@@ -8,9 +8,7 @@ Versions: tensorboard 2.21.0, protobuf as it asks for; Python 3.11.
 import pathlib
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-from tensorboard.compat.proto.tensor_pb2 import TensorProto
-from tensorboard.compat.proto.types_pb2 import DT_STRING
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 WALL_TIME = 1767225600.25
@@ -23,14 +21,6 @@ def main():
     scalars = [("loss/mean", 0.25), ("loss/grad_norm", float("inf")), ("optim/lr", 1e-6)]
     values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars]
     events.append(Event(wall_time=WALL_TIME, step=300, summary=Summary(value=values)))
-    text = "x" * 200 + " \u00e4 <b>"
-    tensor = TensorProto(dtype=DT_STRING, string_val=[text.encode()])
-    tensor.tensor_shape.SetInParent()
-    metadata = SummaryMetadata(
-        plugin_data=SummaryMetadata.PluginData(plugin_name="text"), data_class=2
-    )
-    value = Summary.Value(tag="sample/0", tensor=tensor, metadata=metadata)
-    events.append(Event(wall_time=WALL_TIME, step=301, summary=Summary(value=[value])))
     with open(pathlib.Path(__file__).parent / "events_golden.tfevents", "wb") as file:
         writer = RecordWriter(file)
         for event in events:

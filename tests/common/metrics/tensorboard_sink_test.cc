@@ -61,12 +61,10 @@ TEST(TensorBoardSink, WritesWholeFramesAtOnce) {
   ASSERT_OK_AND_ASSIGN(auto sink, TensorBoardSink::Open(options, &clock));
   EXPECT_EQ(sink->path(), dir.File("tb") + "/events.out.tfevents.1767225600.test");
   EXPECT_OK(sink->Write(7, {{"loss/mean", 0.5}}));
-  EXPECT_OK(sink->WriteText(7, "sample", "text"));
   const std::vector<std::string> frames = ReadFrames(testing::ReadFile(sink->path()));
-  ASSERT_EQ(frames.size(), 3u);
+  ASSERT_EQ(frames.size(), 2u);
   EXPECT_EQ(frames[0], FileVersionEvent(1767225600));
   EXPECT_EQ(frames[1], ScalarsEvent(1767225600, 7, {{"loss/mean", 0.5}}));
-  EXPECT_EQ(frames[2], TextEvent(1767225600, 7, "sample", "text"));
 }
 
 TEST(TensorBoardSink, AResumedRunStartsANewSession) {
@@ -101,7 +99,7 @@ TEST(TensorBoardSink, AFullDiskLeavesWholeFrames) {
   limit.rlim_cur = 200;
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
   EXPECT_OK(sink->Write(1, {{"a", 1}}));
-  const absl::Status status = sink->WriteText(2, "long", std::string(1000, 'x'));
+  const absl::Status status = sink->Write(2, {{std::string(1000, 'x'), 1}});
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   std::signal(SIGXFSZ, old_handler);
   EXPECT_FALSE(status.ok());

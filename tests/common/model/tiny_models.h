@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/io/safetensors.h"
+#include "common/io/safetensors/safetensors.h"
 #include "common/model/decoder.h"
 #include "common/model/weights/weights.h"
 #include "tests/support/files.h"

@@ -4,7 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "common/io/memory.h"
+#include "common/base/memory.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {

@@ -5,7 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "common/io/safetensors.h"
+#include "common/io/safetensors/safetensors.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 

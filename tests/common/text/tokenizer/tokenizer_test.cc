@@ -7,7 +7,6 @@
 
 #include "common/base/random.h"
 #include "common/io/jsonl.h"
-#include "common/text/tokenizer/encode_batch.h"
 #include "common/text/tokenizer/incremental_decoder.h"
 #include "common/text/unicode/unicode.h"
 #include "tests/support/files.h"
@@ -177,20 +176,6 @@ TEST_F(ToyTokenizer, ThreadsShareOneTokenizer) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(num_wrong, std::vector<int>(4, 0));
-}
-
-TEST_F(ToyTokenizer, BatchesAreTheSameOnAnyNumberOfThreads) {
-  std::vector<std::string> texts;
-  std::vector<Ids> expected;
-  for (int i = 0; i < 200; ++i) {
-    texts.push_back("lower \u00E9 " + std::string(static_cast<size_t>(i), 'l') +
-                    "<|endoftext|> low");
-    expected.push_back(tokenizer_->Encode(texts.back()));
-  }
-  for (const int num_threads : {0, 1, 3, 500}) {
-    EXPECT_EQ(EncodeBatch(*tokenizer_, texts, false, num_threads), expected) << num_threads;
-  }
-  EXPECT_TRUE(EncodeBatch(*tokenizer_, {}, false).empty());
 }
 
 // The pieces of a stream make the text of the whole, whatever the ids are; a whole character is not

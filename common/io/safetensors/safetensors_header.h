@@ -1,4 +1,4 @@
-// The header of a safetensors file: parsing and every check that needs no tensor bytes.
+// The header of a safetensors file: parsing it, with every check that needs no tensor bytes.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,16 @@
 
 namespace taopd {
 
+// A file starts with the header's length, a little-endian u64.
+inline constexpr int64_t kSafetensorsLengthBytes = 8;
 // The reference implementation's limit.
 inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
+// The tensor's bytes are [begin, end), counted from the end of the header.
 struct SafetensorsEntry {
   std::string dtype;
   std::vector<int64_t> shape;
-  int64_t begin = 0;  // relative to the end of the header
+  int64_t begin = 0;
   int64_t end = 0;
 };
 
@@ -25,14 +28,14 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// `text` is the JSON; data_bytes is what follows it in the file. DATA_LOSS when a rule is broken;
-// `source` names the file in messages.
+// Parses the JSON text of a header. `data_bytes` is the number of bytes that follow it in the file.
+// Returns DATA_LOSS if a rule of the format is broken; `source` names the file in messages.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(const std::string& text,
                                                          int64_t data_bytes,
                                                          const std::string& source);
 
-// Bytes of a tensor; INVALID_ARGUMENT for a negative dimension, an unknown dtype or a product that
-// overflows.
+// The size of a tensor. Returns INVALID_ARGUMENT for a negative dimension, an unknown dtype or a
+// product that overflows.
 absl::StatusOr<int64_t> SafetensorsTensorBytes(const std::string& dtype,
                                                const std::vector<int64_t>& shape);
 

@@ -1,9 +1,9 @@
-#include "common/io/safetensors.h"
+#include "common/io/safetensors/safetensors.h"
 
 #include <sys/stat.h>
 
 #include "common/base/random.h"
-#include "common/io/safetensors_header.h"
+#include "common/io/safetensors/safetensors_header.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 

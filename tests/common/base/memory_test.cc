@@ -1,4 +1,4 @@
-#include "common/io/memory.h"
+#include "common/base/memory.h"
 
 #include <gtest/gtest.h>
 

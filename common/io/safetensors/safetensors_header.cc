@@ -1,4 +1,4 @@
-#include "common/io/safetensors_header.h"
+#include "common/io/safetensors/safetensors_header.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/io/jsonl.h"
-#include "common/io/safetensors.h"
+#include "common/io/safetensors/safetensors.h"
 
 namespace taopd {
 namespace {

@@ -1,0 +1,24 @@
+// Sizes of memory: how much this process may still take, units, and sizes as text. All functions
+// are thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace taopd {
+
+// Bytes of a size that a setting gives in MiB (2^20 bytes) or GiB (2^30 bytes), rounded down.
+constexpr int64_t BytesOfMib(double mib) { return static_cast<int64_t>(mib * (int64_t{1} << 20)); }
+constexpr int64_t BytesOfGib(double gib) { return static_cast<int64_t>(gib * (int64_t{1} << 30)); }
+
+// The smaller of two sizes:
+//   what the machine has available: MemAvailable of /proc/meminfo, which is free memory and page
+//     cache that can be dropped
+//   what the control group still allows: memory.max less memory.current, plus its page cache
+// Returns INT64_MAX if neither is known. `root` is put in front of the paths, for tests.
+int64_t AvailableMemoryBytes(const std::string& root = "");
+
+// A size for people: "1.5 GiB", or "5.0 MiB" below 0.1 GiB.
+std::string MemoryText(int64_t bytes);
+
+}  // namespace taopd

@@ -1,0 +1,71 @@
+// The safetensors format: a little-endian u64 with the header's length, a JSON header, and the
+// bytes of the tensors.
+//
+// Files are read through mmap. Their content is not trusted: every rule that the reference
+// implementation validates is checked, and errors (DATA_LOSS) name the file, the tensor and the
+// value. A file must not be truncated while it is mapped, because reading beyond its new end kills
+// the process; replace files by renaming. Dtypes with values smaller than a byte (F4, F6) are not
+// supported.
+//
+// This header knows nothing of LibTorch; common/model turns views into tensors.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace taopd {
+
+struct TensorView {
+  std::string dtype;           // as the file spells it: "F32", "BF16", "F16", "I64", ...
+  std::vector<int64_t> shape;  // rank 0 and zero sizes are legal
+  // Points into the mapping and is valid while the file object lives. In general not aligned to the
+  // dtype.
+  std::span<const std::byte> bytes;
+};
+
+// The size of one value of a dtype. Returns INVALID_ARGUMENT for an unknown dtype.
+absl::StatusOr<int64_t> SafetensorsDtypeSize(const std::string& dtype);
+
+// One mapped file. Immutable and thread-safe. It is shared, so that tensors made from its views can
+// keep it alive.
+class SafetensorsFile {
+ public:
+  static absl::StatusOr<std::shared_ptr<const SafetensorsFile>> Open(const std::string& path);
+  virtual ~SafetensorsFile() = default;
+  virtual const std::map<std::string, TensorView>& tensors() const = 0;
+  virtual const std::map<std::string, std::string>& metadata() const = 0;
+  virtual const std::string& path() const = 0;
+  // Tells the kernel that a tensor's bytes are not needed for now, so that they stop counting as
+  // this process's memory. They can still be read.
+  virtual void Release(const TensorView& tensor) const = 0;
+};
+
+// All files of a model directory: model.safetensors, or the shards that
+// model.safetensors.index.json names. Shards are bare file names inside the directory. All of them
+// must be present, no tensor may occur twice, and the index must agree with the shards.
+struct SafetensorsModel {
+  std::vector<std::shared_ptr<const SafetensorsFile>> files;
+  // The view of each tensor by its name, and the file that holds it.
+  std::map<std::string, std::pair<TensorView, std::shared_ptr<const SafetensorsFile>>> tensors;
+};
+absl::StatusOr<SafetensorsModel> OpenSafetensorsModel(const std::string& model_dir);
+
+struct TensorToWrite {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> bytes;
+};
+
+// Writes a file atomically (AtomicFile). The header is padded so that the data is 8-byte aligned.
+// Tensors are written in the given order.
+absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
+                              const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace taopd
