@@ -263,7 +263,7 @@ struct EvalConfig {
     v.Setting("num_prompts", &num_prompts, "Use the first so many problems; 0 = all.",
               AtLeast<int64_t>(0));
     v.Setting("grader", &grader, "How answers are judged; one of `taopd-trainer grade --list`.",
-              OneOf(GraderNames()));
+              OneOf(grading::GraderNames()));
     v.Setting("answer_pattern", &answer_pattern,
               "RE2 expression whose first group is the answer in a response (exact, numeric); its "
               "first match counts. Empty: all text.");

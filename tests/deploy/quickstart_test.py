@@ -130,7 +130,8 @@ for name in ("train", "val"):
         self.assertFalse((self.root / "runs/quickstart/summary.json").exists())
 
     def test_comparison(self):
-        arguments = ("--compare", "ta_opd,full", "--seeds", "2", "--set", "trainer.total_steps=3")
+        arguments = ("--compare", "ta_opd,full", "--seeds", "2", "--set", "trainer.total_steps=3",
+                     "--set", "eval.temperature=0.6")
         code, output = self.run_quickstart(*arguments)
         self.assertEqual(code, 0, output)
         trains = self.events("train")
@@ -153,6 +154,8 @@ for name in ("train", "val"):
         self.assertIn("| `full` | 80.0% [80.0%, 80.0%] | 80.0% [80.0%, 80.0%] | 0.250 [0.250, 0.250] | "
                       "0.750 [0.750, 0.750] | 0.125 [0.125, 0.125] | 0.500 [0.500, 0.500] | - |", output)
         self.assertIn("Teacher 90.0%", output)
+        self.assertIn("| objective | accuracy, T = 0.6 | greedy |", output)
+        self.draw_result("runs/compare/seed-0/ta_opd", "sampled at temperature 0.6")
 
         # Started again: what has finished is kept, what was interrupted goes on, what differs is made anew.
         (self.root / "runs/compare/seed-1/full/report.html").unlink()
@@ -162,7 +165,15 @@ for name in ("train", "val"):
         self.assertEqual([t["resume"] for t in self.events("train")], [False] * 4 + [True])
         code, output = self.run_quickstart("--compare", "full")
         self.assertEqual(code, 0, output)
+        self.assertIn("| objective | accuracy, T = 1 | greedy |", output)
         self.assertEqual([t["resume"] for t in self.events("train")], [False] * 4 + [True, False])
+
+    def draw_result(self, run_dir, title):
+        picture = self.root / "pictures/result.svg"
+        done = subprocess.run([self.root / "deploy/tools/draw_result", "-o", picture, f"Run={run_dir}"], cwd=self.root,
+                              env=self.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(title, picture.read_text(encoding="ascii"))
 
     def test_comparison_that_fails(self):
         code, output = self.run_quickstart("--compare", "ta_opd,ful")

@@ -38,7 +38,8 @@ elif args.command == "objectives":
 elif args.command == "eval":
     log(model=args.model)
     right = {"teacher": 0.9, "before": 0.25}.get(args.output.split("/")[-1].split(".")[0].split("_")[-1], 0.8)
-    result = {"measure": "accuracy", "accuracy": right, "accuracy_low": right - 0.05, "accuracy_high": right + 0.05, "n": 400}
+    result = {"measure": "accuracy", "accuracy": right, "accuracy_low": right - 0.05, "accuracy_high": right + 0.05, "n": 400,
+              "temperature": float(settings.get("eval.temperature", 1))}
     if os.environ.get("STUB_MEASURE") == "kl":
         result = {"measure": "kl", "kl_to_teacher": right, "n": 64}
     pathlib.Path(args.output).write_text(json.dumps(result))
@@ -51,7 +52,7 @@ else:  # sft, train
     (run_dir / "model").mkdir(parents=True, exist_ok=True)
     policy = {"policy/student_tail": 0.25, "policy/teacher_tail": 0.125, "policy/entropy": 0.5}
     (run_dir / "metrics.jsonl").write_text(json.dumps({"step": 1, **policy, "policy/student_tail": 0.75}) + "\n" +
-                                           10 * (json.dumps({"step": 7, **policy}) + "\n"))
+                                           10 * (json.dumps({"step": 7, "eval/accuracy": 0.5, **policy}) + "\n"))
     behavior = os.environ.get("STUB_TRAIN", "0") if args.command == "train" else os.environ.get("STUB_SFT", "0")
     if behavior == "wait":
         while not signals:

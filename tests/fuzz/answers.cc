@@ -6,10 +6,10 @@
 #include "trainer/grading/grader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::vector<std::unique_ptr<taopd::Grader>> graders = [] {
-    std::vector<std::unique_ptr<taopd::Grader>> made;
-    for (const std::string& name : taopd::GraderNames()) {
-      auto grader = taopd::Grader::Make(name, "");
+  static const std::vector<std::unique_ptr<taopd::grading::Grader>> graders = [] {
+    std::vector<std::unique_ptr<taopd::grading::Grader>> made;
+    for (const std::string& name : taopd::grading::GraderNames()) {
+      auto grader = taopd::grading::Grader::Make(name, "");
       if (grader.ok()) made.push_back(*std::move(grader));
     }
     return made;

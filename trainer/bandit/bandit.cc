@@ -8,7 +8,7 @@
 #include "kernels/cpu/head/dense_row.h"
 #include "taopd/objective/check_objective.h"
 
-namespace taopd {
+namespace taopd::bandit {
 namespace {
 
 constexpr double kInitialDeviation = 0.01;
@@ -82,24 +82,24 @@ cpu::DenseRow MakeRow(const Teacher& teacher, std::vector<int32_t> support,
   return row;
 }
 
-std::vector<int32_t> SupportOf(const BanditOptions& options, uint32_t needs,
+std::vector<int32_t> SupportOf(const Options& options, uint32_t needs,
                                const std::vector<double>& log_q,
                                const std::vector<double>& logits) {
   if (needs & kNeedsFullVocabulary) return cpu::LargestIds(log_q, kNumArms);
-  if (options.support == BanditOptions::Support::kStudent) {
+  if (options.support == Options::Support::kStudent) {
     return cpu::LargestIds(logits, options.k);
   }
   std::vector<int32_t> support = cpu::LargestIds(log_q, options.k);
-  if (options.support == BanditOptions::Support::kTeacher) return support;
+  if (options.support == Options::Support::kTeacher) return support;
   for (int32_t id : cpu::LargestIds(logits, options.k)) {
     if (std::find(support.begin(), support.end(), id) == support.end()) support.push_back(id);
   }
   return support;
 }
 
-BanditPoint MakePoint(int64_t step, const std::vector<double>& logits,
-                      const std::vector<double>& log_q, const std::vector<int32_t>& support) {
-  BanditPoint point;
+TrajectoryPoint MakePoint(int64_t step, const std::vector<double>& logits,
+                          const std::vector<double>& log_q, const std::vector<int32_t>& support) {
+  TrajectoryPoint point;
   point.step = step;
   point.logits = logits;
   const std::vector<double> log_p = cpu::LogSoftmax(logits);
@@ -112,7 +112,7 @@ BanditPoint MakePoint(int64_t step, const std::vector<double>& logits,
   return point;
 }
 
-absl::Status CheckOptions(const BanditOptions& options) {
+absl::Status CheckOptions(const Options& options) {
   if (options.k < 1 || options.k > kNumArms) {
     return InvalidArgument("k is ", options.k, ", must be 1 to ", kNumArms);
   }
@@ -139,9 +139,9 @@ absl::Status CheckOptions(const BanditOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<BanditRun> RunOne(const std::string& name, const BanditOptions& options,
-                                 const Teacher& teacher, const std::vector<int32_t>& top_k,
-                                 const std::vector<double>& initial_logits) {
+absl::StatusOr<ObjectiveRun> RunOne(const std::string& name, const Options& options,
+                                    const Teacher& teacher, const std::vector<int32_t>& top_k,
+                                    const std::vector<double>& initial_logits) {
   const std::optional<Objective> objective = FindObjective(name);
   if (!objective) {
     return InvalidArgument("objective is \"", name,
@@ -152,7 +152,7 @@ absl::StatusOr<BanditRun> RunOne(const std::string& name, const BanditOptions& o
   RandomStream random(options.seed, "bandit draw " + name);
   AdamW optimizer(options.learning_rate, options.weight_decay);
   std::vector<double> logits = initial_logits;
-  BanditRun run;
+  ObjectiveRun run;
   run.objective = name;
   run.trajectory.push_back(MakePoint(0, logits, teacher.log_q, top_k));
   cpu::DenseRowResult result;
@@ -178,7 +178,7 @@ absl::StatusOr<BanditRun> RunOne(const std::string& name, const BanditOptions& o
 
 }  // namespace
 
-std::vector<double> BanditTeacher() {
+std::vector<double> TeacherPolicy() {
   std::vector<double> q(kNumArms);
   double sum = 0;
   for (int32_t v = 0; v < kNumArms; ++v) {
@@ -190,13 +190,13 @@ std::vector<double> BanditTeacher() {
   return q;
 }
 
-absl::StatusOr<BanditResult> RunBandit(const std::vector<std::string>& objectives,
-                                       const BanditOptions& options) {
+absl::StatusOr<Result> RunBandit(const std::vector<std::string>& objectives,
+                                 const Options& options) {
   TAOPD_RETURN_IF_ERROR(CheckOptions(options));
   if (objectives.empty()) return InvalidArgument("objective must name at least one");
-  BanditResult result;
+  Result result;
   result.options = options;
-  result.teacher = BanditTeacher();
+  result.teacher = TeacherPolicy();
   Teacher teacher;
   teacher.log_q = Logs(result.teacher);
   for (double x : teacher.log_q) teacher.entropy -= std::exp(x) * x;
@@ -215,31 +215,31 @@ absl::StatusOr<BanditResult> RunBandit(const std::vector<std::string>& objective
     }
   }
   for (const std::string& name : objectives) {
-    TAOPD_ASSIGN_OR_RETURN(BanditRun run, RunOne(name, options, teacher, result.teacher_support,
-                                                 result.options.initial_logits));
+    TAOPD_ASSIGN_OR_RETURN(ObjectiveRun run, RunOne(name, options, teacher, result.teacher_support,
+                                                    result.options.initial_logits));
     result.runs.push_back(std::move(run));
   }
   return result;
 }
 
-absl::StatusOr<BanditOptions::Support> ParseBanditSupport(const std::string& name) {
-  using Support = BanditOptions::Support;
+absl::StatusOr<Options::Support> ParseSupport(const std::string& name) {
+  using Support = Options::Support;
   for (Support support : {Support::kTeacher, Support::kStudent, Support::kUnion}) {
     if (NameOf(support) == name) return support;
   }
   return InvalidArgument("support is \"", name, "\", must be teacher, student or union");
 }
 
-std::string NameOf(BanditOptions::Support support) {
+std::string NameOf(Options::Support support) {
   switch (support) {
-    case BanditOptions::Support::kTeacher:
+    case Options::Support::kTeacher:
       return "teacher";
-    case BanditOptions::Support::kStudent:
+    case Options::Support::kStudent:
       return "student";
-    case BanditOptions::Support::kUnion:
+    case Options::Support::kUnion:
       return "union";
   }
   return "";
 }
 
-}  // namespace taopd
+}  // namespace taopd::bandit

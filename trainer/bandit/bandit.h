@@ -1,10 +1,10 @@
 // The paper's synthetic experiment (appendix, "Synthetic experiment"): a student that is 30 logits
-// learns a fixed bimodal distribution under an objective, with AdamW on the exact gradient of the
-// logits. It shows in seconds what an objective's minimum is, apart from any language model.
+// learns a fixed bimodal distribution under an objective, by AdamW on the exact gradient of the
+// logits. In seconds it shows what an objective's minimum is, apart from any language model.
 //
-// Teacher: q(v) proportional to exp(-(v - 10)^2 / 8) + 0.88 exp(-(v - 20)^2 / 8), v = 1..30 (arm v
-// is index v - 1). Student: logits drawn from N(0, 0.01^2). Objectives that read a sampled token
-// get one draw a step, from the student; cross_entropy gets it from the teacher.
+// Teacher: q(v) is proportional to exp(-(v - 10)^2 / 8) + 0.88 exp(-(v - 20)^2 / 8), v = 1..30. Arm v
+// has index v - 1. Student: logits drawn from N(0, 0.01^2). An objective that reads a sampled token
+// gets one draw a step from the student; cross_entropy gets it from the teacher.
 #pragma once
 
 #include <cstdint>
@@ -14,53 +14,70 @@
 #include "common/base/status.h"
 #include "taopd/objective/objective.h"
 
-namespace taopd {
+namespace taopd::bandit {
 
 inline constexpr int32_t kNumArms = 30;
 
-struct BanditOptions {
-  enum class Support { kTeacher, kStudent, kUnion };  // whose top-k; the student's of each step
+struct Options {
+  // Whose top-k is the support. The student's is that of each step.
+  enum class Support { kTeacher, kStudent, kUnion };
   Support support = Support::kTeacher;
+  // In [1, kNumArms].
   int32_t k = 8;
   int64_t steps = 20000;
-  uint64_t seed = 0;                   // of the initial logits and the draws
-  double learning_rate = 1e-3;         // the paper's
-  double weight_decay = 0.01;          // PyTorch's default of AdamW, as are its betas and epsilon
-  int64_t record_every = 100;          // steps between the points of a trajectory
-  std::vector<double> initial_logits;  // empty: drawn
+  // Of the initial logits and the draws.
+  uint64_t seed = 0;
+  // The paper's.
+  double learning_rate = 1e-3;
+  // The default of PyTorch's AdamW, as are betas and epsilon.
+  double weight_decay = 0.01;
+  // Steps between two points of a trajectory.
+  int64_t record_every = 100;
+  // [kNumArms], or empty: drawn.
+  std::vector<double> initial_logits;
 };
 
-struct BanditPoint {
-  int64_t step = 0;            // 0 is the start
-  std::vector<double> logits;  // [kNumArms]
-  double full_kl = 0;          // reverse KL over all arms, nats
-  double student_tail = 0;     // the student's probability outside of the TEACHER's top-k
+struct TrajectoryPoint {
+  // 0 is the start.
+  int64_t step = 0;
+  // [kNumArms]
+  std::vector<double> logits;
+  // Reverse KL over all arms, in nats.
+  double full_kl = 0;
+  // The student's probability outside of the teacher's top-k, whatever the support is.
+  double student_tail = 0;
 };
 
-struct BanditRun {
+struct ObjectiveRun {
   std::string objective;
-  std::vector<double> policy;           // [kNumArms], at the end
-  std::vector<BanditPoint> trajectory;  // first the start, last the end
+  // [kNumArms], at the end.
+  std::vector<double> policy;
+  // The first point is the start, the last one the end.
+  std::vector<TrajectoryPoint> trajectory;
 };
 
-struct BanditResult {
-  BanditOptions options;
-  std::vector<double> teacher;           // [kNumArms] probabilities
-  std::vector<int32_t> teacher_support;  // [k] arms from 0
+struct Result {
+  // As given, with the initial logits.
+  Options options;
+  // [kNumArms] probabilities.
+  std::vector<double> teacher;
+  // [k] indices of arms.
+  std::vector<int32_t> teacher_support;
   double teacher_tail = 0;
-  std::vector<BanditRun> runs;  // in the order of the names
+  // In the order of the names.
+  std::vector<ObjectiveRun> runs;
 };
 
-// The teacher's probabilities.
-std::vector<double> BanditTeacher();
+// Returns the teacher's probabilities, [kNumArms].
+std::vector<double> TeacherPolicy();
 
-// INVALID_ARGUMENT for an unknown objective, k outside of [1, kNumArms] and other options out of
-// range. The same options give the same numbers.
-absl::StatusOr<BanditResult> RunBandit(const std::vector<std::string>& objectives,
-                                       const BanditOptions& options);
+// Runs each objective from the same initial logits. The same options give the same numbers. Returns
+// INVALID_ARGUMENT if an objective is unknown or an option is out of its range.
+absl::StatusOr<Result> RunBandit(const std::vector<std::string>& objectives,
+                                 const Options& options);
 
 // "teacher", "student", "union" and back.
-absl::StatusOr<BanditOptions::Support> ParseBanditSupport(const std::string& name);
-std::string NameOf(BanditOptions::Support support);
+absl::StatusOr<Options::Support> ParseSupport(const std::string& name);
+std::string NameOf(Options::Support support);
 
-}  // namespace taopd
+}  // namespace taopd::bandit

@@ -6,7 +6,7 @@
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
 
-namespace taopd {
+namespace taopd::bandit {
 namespace {
 
 using Json = nlohmann::json;
@@ -78,9 +78,9 @@ class Reader {
   std::string where_;
 };
 
-absl::StatusOr<BanditRun> ReadRun(const Json& json, const std::string& where) {
+absl::StatusOr<ObjectiveRun> ReadRun(const Json& json, const std::string& where) {
   const Reader reader(json, where);
-  BanditRun run;
+  ObjectiveRun run;
   TAOPD_ASSIGN_OR_RETURN(run.objective, reader.Text("objective"));
   TAOPD_ASSIGN_OR_RETURN(run.policy, reader.Policy("policy"));
   TAOPD_ASSIGN_OR_RETURN(const Json trajectory, reader.Field("trajectory"));
@@ -93,7 +93,7 @@ absl::StatusOr<BanditRun> ReadRun(const Json& json, const std::string& where) {
   TAOPD_ASSIGN_OR_RETURN(const auto kls, points.Numbers("full_kl", logits.size()));
   TAOPD_ASSIGN_OR_RETURN(const auto tails, points.Numbers("student_tail", logits.size()));
   for (size_t i = 0; i < logits.size(); ++i) {
-    BanditPoint point;
+    TrajectoryPoint point;
     point.step = static_cast<int64_t>(steps[i]);
     point.full_kl = kls[i];
     point.student_tail = tails[i];
@@ -105,14 +105,14 @@ absl::StatusOr<BanditRun> ReadRun(const Json& json, const std::string& where) {
   return run;
 }
 
-absl::StatusOr<BanditResult> FromJson(const Json& json) {
+absl::StatusOr<Result> FromJson(const Json& json) {
   const Reader reader(json, "");
   TAOPD_ASSIGN_OR_RETURN(const std::string format, reader.Text("format"));
   if (format != kFormat) return DataLoss("format is \"", format, "\", must be ", kFormat);
-  BanditResult result;
-  BanditOptions& options = result.options;
+  Result result;
+  Options& options = result.options;
   TAOPD_ASSIGN_OR_RETURN(const std::string support, reader.Text("support"));
-  TAOPD_ASSIGN_OR_RETURN(options.support, ParseBanditSupport(support));
+  TAOPD_ASSIGN_OR_RETURN(options.support, ParseSupport(support));
   TAOPD_ASSIGN_OR_RETURN(const int64_t k, reader.Integer("k", 1, kNumArms));
   options.k = static_cast<int32_t>(k);
   constexpr int64_t kMost = int64_t{1} << 53;
@@ -143,7 +143,7 @@ absl::StatusOr<BanditResult> FromJson(const Json& json) {
   if (!runs.is_array() || runs.empty())
     return DataLoss("runs must be a list with at least one run");
   for (size_t i = 0; i < runs.size(); ++i) {
-    TAOPD_ASSIGN_OR_RETURN(BanditRun run, ReadRun(runs[i], Concat("runs[", i, "].")));
+    TAOPD_ASSIGN_OR_RETURN(ObjectiveRun run, ReadRun(runs[i], Concat("runs[", i, "].")));
     result.runs.push_back(std::move(run));
   }
   return result;
@@ -151,8 +151,8 @@ absl::StatusOr<BanditResult> FromJson(const Json& json) {
 
 }  // namespace
 
-absl::Status WriteBanditFile(const BanditResult& result, const std::string& path) {
-  const BanditOptions& options = result.options;
+absl::Status WriteResult(const Result& result, const std::string& path) {
+  const Options& options = result.options;
   OrderedJson json;
   json["format"] = kFormat;
   json["support"] = NameOf(options.support);
@@ -167,9 +167,9 @@ absl::Status WriteBanditFile(const BanditResult& result, const std::string& path
                      {"support", result.teacher_support},
                      {"tail", result.teacher_tail}};
   json["runs"] = OrderedJson::array();
-  for (const BanditRun& run : result.runs) {
+  for (const ObjectiveRun& run : result.runs) {
     OrderedJson points;
-    for (const BanditPoint& point : run.trajectory) {
+    for (const TrajectoryPoint& point : run.trajectory) {
       points["step"].push_back(point.step);
       points["full_kl"].push_back(point.full_kl);
       points["student_tail"].push_back(point.student_tail);
@@ -184,11 +184,11 @@ absl::Status WriteBanditFile(const BanditResult& result, const std::string& path
   return WriteFileAtomically(path, json.dump() + "\n");
 }
 
-absl::StatusOr<BanditResult> ReadBanditFile(const std::string& path) {
+absl::StatusOr<Result> ReadResult(const std::string& path) {
   TAOPD_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
-  absl::StatusOr<BanditResult> result = FromJson(json);
+  absl::StatusOr<Result> result = FromJson(json);
   if (!result.ok()) return DataLoss(path, ": ", std::string(result.status().message()));
   return result;
 }
 
-}  // namespace taopd
+}  // namespace taopd::bandit

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/head/dense_row.h"
 
-namespace taopd {
+namespace taopd::bandit {
 namespace {
 
 using Matrix = std::vector<std::vector<double>>;
@@ -122,24 +122,24 @@ PlanePoint Project(const Plane& plane, const std::vector<double>& point) {
   return {Dot(from_origin, plane.axes[0]), Dot(from_origin, plane.axes[1])};
 }
 
-Landscape MakeLandscape(const BanditResult& result) {
+Landscape MakeLandscape(const Result& result) {
   constexpr double kMargin = 0.12;  // of the paths' extent, on each side
   std::vector<double> log_q;
   for (double q : result.teacher) log_q.push_back(std::log(q));
   const std::vector<double> teacher = Centred(log_q);
 
   std::vector<std::vector<double>> points = {teacher};
-  for (const BanditRun& run : result.runs) {
-    for (const BanditPoint& point : run.trajectory) points.push_back(Centred(point.logits));
+  for (const ObjectiveRun& run : result.runs) {
+    for (const TrajectoryPoint& point : run.trajectory) points.push_back(Centred(point.logits));
   }
   Landscape landscape;
   landscape.plane = PrincipalPlane(points);
   landscape.teacher = Project(landscape.plane, teacher);
   double low_x = landscape.teacher.x, high_x = low_x;
   double low_y = landscape.teacher.y, high_y = low_y;
-  for (const BanditRun& run : result.runs) {
+  for (const ObjectiveRun& run : result.runs) {
     std::vector<PlanePoint>& path = landscape.paths.emplace_back();
-    for (const BanditPoint& point : run.trajectory) {
+    for (const TrajectoryPoint& point : run.trajectory) {
       const PlanePoint at = Project(landscape.plane, Centred(point.logits));
       low_x = std::min(low_x, at.x);
       high_x = std::max(high_x, at.x);
@@ -175,4 +175,4 @@ Landscape MakeLandscape(const BanditResult& result) {
   return landscape;
 }
 
-}  // namespace taopd
+}  // namespace taopd::bandit

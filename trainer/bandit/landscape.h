@@ -1,7 +1,7 @@
 // The bandit's trajectories over the landscape of the full-vocabulary reverse KL (paper, figure
-// "Learning dynamics of different OPD objectives"): all logits of all runs and the teacher's,
-// centred (a shift of all logits changes no policy), projected onto their first two principal
-// components, and the KL of the policies on that plane.
+// "Learning dynamics of different OPD objectives"). All logits of all runs and the teacher's are
+// centred, because a shift of all logits changes no policy, and projected onto their first two
+// principal components. The landscape is the KL of the policies on that plane.
 #pragma once
 
 #include <array>
@@ -9,44 +9,48 @@
 
 #include "trainer/bandit/bandit.h"
 
-namespace taopd {
+namespace taopd::bandit {
 
 struct PlanePoint {
   double x = 0, y = 0;
 };
 
-// origin + x axes[0] + y axes[1]; the axes are orthonormal.
+// origin + x axes[0] + y axes[1]. The axes are orthonormal.
 struct Plane {
   std::vector<double> origin;
   std::array<std::vector<double>, 2> axes;
-  std::array<double, 2> variance_share = {};  // of all the points' variance, each axis
+  // Each axis's share of the variance of all points.
+  std::array<double, 2> variance_share = {};
 };
 
-// The plane through the points' mean along their two principal components, each with its largest
-// entry positive. REQUIRES: at least one point, all of one size of at least 2.
+// Returns the plane through the points' mean along their two principal components. The largest entry
+// of each axis is positive. REQUIRES: at least one point, all of one size of at least 2.
 Plane PrincipalPlane(const std::vector<std::vector<double>>& points);
 
 PlanePoint Project(const Plane& plane, const std::vector<double>& point);
 
-// Eigenvalues, falling, and unit eigenvectors of a symmetric matrix [n][n] by Jacobi rotations.
+// Eigenvalues in descending order, and unit eigenvectors.
 struct Eigen {
   std::vector<double> values;
-  std::vector<std::vector<double>> vectors;  // vectors[i] belongs to values[i]
+  // vectors[i] belongs to values[i].
+  std::vector<std::vector<double>> vectors;
 };
+// Decomposes a symmetric matrix [n, n] by Jacobi rotations.
 Eigen SymmetricEigen(std::vector<std::vector<double>> matrix);
 
 struct Landscape {
   Plane plane;
   PlanePoint teacher;
-  std::vector<std::vector<PlanePoint>> paths;  // one a run, one point a recorded step
+  // One path a run, one point a recorded step.
+  std::vector<std::vector<PlanePoint>> paths;
   double min_x = 0, max_x = 1, min_y = 0, max_y = 1;
-  // full_kl[row][column] at evenly spaced nodes from (min_x, min_y) to (max_x, max_y).
+  // [kLandscapeRows, kLandscapeColumns] at evenly spaced nodes from (min_x, min_y) to (max_x, max_y).
   std::vector<std::vector<double>> full_kl;
 };
 
 inline constexpr int kLandscapeColumns = 97;
 inline constexpr int kLandscapeRows = 65;
 
-Landscape MakeLandscape(const BanditResult& result);
+Landscape MakeLandscape(const Result& result);
 
-}  // namespace taopd
+}  // namespace taopd::bandit

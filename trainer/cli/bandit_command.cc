@@ -12,7 +12,7 @@ Subcommand AddBandit(CLI::App& app) {
   struct Flags {
     std::vector<std::string> objectives;
     std::string support = "teacher", output_path;
-    BanditOptions options;
+    bandit::Options options;
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command =
@@ -35,18 +35,19 @@ Subcommand AddBandit(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--output", flags->output_path, "The JSON file, for `report`")->required();
   return {command, [flags] {
-            const auto support = ParseBanditSupport(flags->support);
+            const auto support = bandit::ParseSupport(flags->support);
             if (!support.ok()) return EndCommand(BadConfig(support.status()));
             flags->options.support = *support;
-            const auto result = RunBandit(flags->objectives, flags->options);
+            const auto result = bandit::RunBandit(flags->objectives, flags->options);
             if (!result.ok()) return EndCommand(BadConfig(result.status()));
-            if (absl::Status status = WriteBanditFile(*result, flags->output_path); !status.ok()) {
+            if (absl::Status status = bandit::WriteResult(*result, flags->output_path);
+                !status.ok()) {
               return EndCommand(BadData(status));
             }
             std::printf("%-20s %12s %14s %14s\n", "objective", "full KL", "student tail",
                         "teacher tail");
-            for (const BanditRun& run : result->runs) {
-              const BanditPoint& end = run.trajectory.back();
+            for (const bandit::ObjectiveRun& run : result->runs) {
+              const bandit::TrajectoryPoint& end = run.trajectory.back();
               std::printf("%-20s %12.3g %14.5f %14.5f\n", run.objective.c_str(), end.full_kl,
                           end.student_tail, result->teacher_tail);
             }

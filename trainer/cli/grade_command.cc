@@ -35,16 +35,16 @@ class LineGrader {
     TAOPD_ASSIGN_OR_RETURN(const std::string answer, Text(row, "answer", ""));
     TAOPD_ASSIGN_OR_RETURN(const std::string name, Text(row, "grader", default_));
     TAOPD_ASSIGN_OR_RETURN(const std::string source, Text(row, "data_source", ""));
-    TAOPD_ASSIGN_OR_RETURN(const Grader* grader, Find(name));
-    const Verdict verdict = grader->Grade(response, answer, source);
+    TAOPD_ASSIGN_OR_RETURN(const grading::Grader* grader, Find(name));
+    const grading::Verdict verdict = grader->Grade(response, answer, source);
     return ordered_json{
         {"correct", verdict.correct}, {"extracted", verdict.extracted}, {"reason", verdict.reason}};
   }
 
-  absl::StatusOr<const Grader*> Find(const std::string& name) {
+  absl::StatusOr<const grading::Grader*> Find(const std::string& name) {
     auto& slot = graders_[name];
     if (slot == nullptr) {
-      auto made = Grader::Make(name, name == default_ ? pattern_ : "");
+      auto made = grading::Grader::Make(name, name == default_ ? pattern_ : "");
       if (!made.ok()) {
         graders_.erase(name);
         return made.status();
@@ -56,7 +56,7 @@ class LineGrader {
 
  private:
   const std::string default_, pattern_;
-  std::map<std::string, std::unique_ptr<Grader>> graders_;
+  std::map<std::string, std::unique_ptr<grading::Grader>> graders_;
 };
 
 }  // namespace
@@ -79,7 +79,7 @@ Subcommand AddGrade(CLI::App& app) {
   command->add_flag("--list", flags->list, "List the graders");
   return {command, [flags] {
             if (flags->list) {
-              for (const GraderInfo& info : AllGraders())
+              for (const grading::GraderInfo& info : grading::AllGraders())
                 std::cout << info.name << "\n    " << info.summary << "\n";
               return 0;
             }

@@ -18,7 +18,7 @@ Subcommand AddReport(CLI::App& app) {
       ->required();
   command->add_option("-o,--output", flags->output_path, "The page")->required();
   return {command, [flags] {
-            const absl::Status status = WriteReport(flags->run_dirs, flags->output_path);
+            const absl::Status status = report::WriteReport(flags->run_dirs, flags->output_path);
             return status.ok() ? EndCommand(std::nullopt) : EndCommand(BadData(status));
           }};
 }

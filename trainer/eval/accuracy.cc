@@ -88,9 +88,10 @@ Metrics MetricsOf(const AccuracyReport& report) {
 
 }  // namespace
 
-Verdict GradeResponse(const Grader& grader, const EvalConfig& config, const std::string& response,
-                      bool truncated, const PromptRecord& problem) {
-  Verdict verdict = grader.Grade(response, problem.answer, problem.source);
+grading::Verdict GradeResponse(const grading::Grader& grader, const EvalConfig& config,
+                               const std::string& response, bool truncated,
+                               const PromptRecord& problem) {
+  grading::Verdict verdict = grader.Grade(response, problem.answer, problem.source);
   if (config.require_stop && truncated) verdict.correct = false;
   return verdict;
 }
@@ -116,8 +117,8 @@ absl::StatusOr<std::map<std::string, int64_t>> ParseResponsesBySource(
 absl::StatusOr<EvalResult> EvaluateAccuracy(const AccuracyRun& run) {
   const EvalConfig& config = *run.config;
   const std::vector<PromptRecord>& problems = *run.problems;
-  TAOPD_ASSIGN_OR_RETURN(const std::unique_ptr<Grader> grader,
-                         Grader::Make(config.grader, config.answer_pattern));
+  TAOPD_ASSIGN_OR_RETURN(const std::unique_ptr<grading::Grader> grader,
+                         grading::Grader::Make(config.grader, config.answer_pattern));
   TAOPD_ASSIGN_OR_RETURN(const auto n_by_source, ParseResponsesBySource(config.n_by_source));
 
   std::vector<std::vector<ResponseOutcome>> outcomes(problems.size());
@@ -184,7 +185,7 @@ absl::StatusOr<EvalResult> EvaluateAccuracy(const AccuracyRun& run) {
     }
     const EvalTask& task = tasks[index];
     const PromptRecord& problem = *task.problem;
-    const Verdict verdict =
+    const grading::Verdict verdict =
         GradeResponse(*grader, config, response->text, response->truncated, problem);
     outcomes[task.problem_index][task.sample] = {verdict.correct, verdict.extracted,
                                                  response->truncated, response->num_tokens};

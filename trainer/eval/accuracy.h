@@ -60,7 +60,7 @@ struct EvalResult {
 };
 
 // A response graded; one that was cut is wrong under eval.require_stop.
-Verdict GradeResponse(const Grader& grader, const EvalConfig& config, const std::string& response,
+grading::Verdict GradeResponse(const grading::Grader& grader, const EvalConfig& config, const std::string& response,
                       bool truncated, const PromptRecord& problem);
 
 // Responses for a problem of this source: eval.n or what eval.n_by_source says.

@@ -1,5 +1,10 @@
-// Whether a response's answer is right. One registry of graders, used by the evaluation inside
-// `train`, by `eval` and by `grade`.
+// Decides whether the answer in a response is right. The evaluation inside `train`, `eval` and
+// `grade` all use this one registry of graders.
+//
+// The rooms below build on each other, each only on those before it:
+//   algebra/   expressions as trees, and whether two of them say the same
+//   latex/     from LaTeX to an expression
+//   graders/   where in a response the answer stands, and the rules of each grader
 #pragma once
 
 #include <memory>
@@ -9,34 +14,42 @@
 
 #include "common/base/status.h"
 
-namespace taopd {
+namespace taopd::grading {
 
 struct Verdict {
   bool correct = false;
-  std::string extracted;  // what was compared; empty when nothing was found
-  std::string reason;     // why, in a few words
+  // The answer that was compared. Empty if no answer was found.
+  std::string extracted;
+  // Why, in a few words. Never empty.
+  std::string reason;
 };
 
-// One row of the registry (registry.cc).
+// A grader as `taopd-trainer grade --list` shows it.
 struct GraderInfo {
   std::string name;
   std::string summary;
 };
+// All graders, in the order of the registry (graders/registry.cc).
 const std::vector<GraderInfo>& AllGraders();
 std::vector<std::string> GraderNames();
 
-// Immutable; any thread. Grading never fails and never throws: what cannot be read is not correct,
-// and its reason says so. Time and memory are bounded for any bytes (no clocks: the same verdict
-// everywhere).
+// Immutable; any thread may use it. Grading never fails and never throws: an answer that cannot be
+// read is not correct, and the verdict's reason says so. Time and memory are bounded for any bytes.
+// The bounds count operations and never read a clock, so every machine reaches the same verdict.
 class Grader {
  public:
-  // `answer_pattern` (RE2; exact, numeric and regex only): its first group is the answer in a
-  // response, the first match counts; empty = the whole response. Other graders refuse one.
+  // `answer_pattern` is an RE2 expression that finds the answer in a response: its first group at
+  // its first match. Without a pattern the whole response is the answer. Only `exact` and `numeric`
+  // take a pattern.
+  //
+  // Returns INVALID_ARGUMENT if the name is unknown, if the pattern cannot be compiled or has no
+  // group, or if the grader takes no pattern.
   static absl::StatusOr<std::unique_ptr<Grader>> Make(const std::string& name,
                                                       const std::string& answer_pattern);
   virtual ~Grader() = default;
 
-  // `source`: the record's data source, for the grader "auto"; others ignore it.
+  // `answer` is the reference answer. `source` is the record's data source: the grader `auto`
+  // chooses by it, the others ignore it.
   Verdict Grade(std::string_view response, std::string_view answer,
                 std::string_view source = {}) const;
 
@@ -45,4 +58,4 @@ class Grader {
                               std::string_view source) const = 0;
 };
 
-}  // namespace taopd
+}  // namespace taopd::grading

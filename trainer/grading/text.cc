@@ -2,10 +2,15 @@
 
 #include <algorithm>
 
-namespace taopd {
+namespace taopd::grading {
 
 size_t SkipSpaces(std::string_view text, size_t i) {
   while (i < text.size() && IsSpace(text[i])) ++i;
+  return i;
+}
+
+size_t SkipDigits(std::string_view text, size_t i) {
+  while (i < text.size() && IsDigit(text[i])) ++i;
   return i;
 }
 
@@ -34,9 +39,8 @@ std::string LowerCase(std::string_view text) {
 }
 
 size_t NumCharacters(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return !ContinuesCharacter(c); }));
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading

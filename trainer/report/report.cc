@@ -8,17 +8,17 @@
 #include "trainer/report/page/page.h"
 #include "trainer/report/run_record.h"
 
-namespace taopd {
+namespace taopd::report {
 
 absl::Status WriteReport(const std::vector<std::string>& paths, const std::string& output_path) {
   if (paths.empty()) return InvalidArgument("a report needs at least one run directory");
   std::vector<RunRecord> runs;
-  std::vector<BanditResult> bandits;
+  std::vector<bandit::Result> bandits;
   for (const std::string& path : paths) {
     std::error_code ignored;
     if (std::filesystem::is_regular_file(path, ignored)) {
-      TAOPD_ASSIGN_OR_RETURN(BanditResult bandit, ReadBanditFile(path));
-      bandits.push_back(std::move(bandit));
+      TAOPD_ASSIGN_OR_RETURN(bandit::Result result, bandit::ReadResult(path));
+      bandits.push_back(std::move(result));
     } else {
       TAOPD_ASSIGN_OR_RETURN(RunRecord run, ReadRun(path));
       runs.push_back(std::move(run));
@@ -28,4 +28,4 @@ absl::Status WriteReport(const std::vector<std::string>& paths, const std::strin
   return WriteFileAtomically(output_path, RenderPage(runs, bandits));
 }
 
-}  // namespace taopd
+}  // namespace taopd::report

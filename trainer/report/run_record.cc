@@ -13,7 +13,7 @@
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
 
-namespace taopd {
+namespace taopd::report {
 namespace {
 
 using LineReader = std::function<absl::Status(const nlohmann::json& value)>;
@@ -142,6 +142,11 @@ absl::Status ReadSummary(const std::string& path, RunRecord* run) {
   return absl::OkStatus();
 }
 
+bool HasValues(const Series& series) {
+  return std::any_of(series.begin(), series.end(),
+                     [](const Point& point) { return std::isfinite(point.value); });
+}
+
 std::string LastPart(const std::string& dir) {
   std::error_code ignored;
   std::filesystem::path path = std::filesystem::absolute(dir, ignored).lexically_normal();
@@ -153,10 +158,12 @@ std::string LastPart(const std::string& dir) {
 
 const Series* RunRecord::Find(const std::string& metric) const {
   const auto found = series.find(metric);
-  if (found == series.end()) return nullptr;
-  const bool any = std::any_of(found->second.begin(), found->second.end(),
-                               [](const Point& point) { return std::isfinite(point.value); });
-  return any ? &found->second : nullptr;
+  return found != series.end() && HasValues(found->second) ? &found->second : nullptr;
+}
+
+bool RunRecord::RecordedAnything() const {
+  return std::any_of(series.begin(), series.end(),
+                     [](const auto& recorded) { return HasValues(recorded.second); });
 }
 
 std::optional<double> RunRecord::Summary(const std::string& key) const {
@@ -169,9 +176,11 @@ absl::StatusOr<RunRecord> ReadRun(const std::string& dir) {
   run.dir = dir;
   run.name = LastPart(dir);
   TAOPD_RETURN_IF_ERROR(ReadMetrics(dir + "/metrics.jsonl", &run));
+  if (!run.RecordedAnything()) run.notes.emplace_back("metrics.jsonl has no values to show yet.");
   if (const std::string path = dir + "/summary.json"; FileExists(path)) {
     TAOPD_RETURN_IF_ERROR(ReadSummary(path, &run));
   }
+  run.has_ended = run.has_summary || FileExists(dir + "/model/config.json");
   if (const std::string path = dir + "/config.yaml"; FileExists(path)) {
     TAOPD_ASSIGN_OR_RETURN(run.config_yaml, ReadFileToString(path));
   }
@@ -199,4 +208,4 @@ void MakeNamesUnique(std::vector<RunRecord>* runs) {
   }
 }
 
-}  // namespace taopd
+}  // namespace taopd::report

@@ -9,13 +9,15 @@
 
 #include "common/base/status.h"
 
-namespace taopd {
+namespace taopd::report {
 
 struct Point {
   int64_t step = 0;
-  double value = 0;  // NaN: recorded as null, a gap in the curve
+  // NaN if it was recorded as null: a gap in the curve.
+  double value = 0;
 };
-using Series = std::vector<Point>;  // steps rise
+// In ascending order of steps.
+using Series = std::vector<Point>;
 
 struct Sample {
   enum class When { kBefore, kAfter, kEval };
@@ -29,24 +31,34 @@ struct Sample {
 
 struct RunRecord {
   std::string dir;
-  std::string name;  // the directory's last part
+  // The directory's last part, made unique by MakeNamesUnique.
+  std::string name;
   std::map<std::string, Series> series;
-  std::optional<double> first_time_s, last_time_s;  // seconds since 1970, of lines with numbers
-  std::map<std::string, double> summary;            // the numbers of summary.json
+  // Of the first and the last line with numbers, in seconds since 1970.
+  std::optional<double> first_time_s, last_time_s;
+  // The numbers of summary.json.
+  std::map<std::string, double> summary;
   bool has_summary = false;
-  std::string config_yaml;  // empty: none
+  // The run wrote its final model or a summary.
+  bool has_ended = false;
+  // Empty if there is none.
+  std::string config_yaml;
   std::vector<Sample> samples;
-  std::vector<std::string> notes;  // what the reader of the page has to know
+  // What the reader of the page has to know, in sentences.
+  std::vector<std::string> notes;
 
-  // nullptr when it was never recorded, or only as null.
+  // Returns nullptr if the metric was never recorded, or only as null.
   const Series* Find(const std::string& metric) const;
+  // Whether any metric has a value.
+  bool RecordedAnything() const;
   std::optional<double> Summary(const std::string& key) const;
 };
 
+// Errors are those of WriteReport (report.h).
 absl::StatusOr<RunRecord> ReadRun(const std::string& dir);
 
-// Runs whose names are equal get their directories as names, and, where these are equal too, a
+// Runs with equal names get their directories as names. Those whose directories are equal too get a
 // number.
 void MakeNamesUnique(std::vector<RunRecord>* runs);
 
-}  // namespace taopd
+}  // namespace taopd::report

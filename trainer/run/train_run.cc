@@ -83,7 +83,7 @@ class TrainingRun {
     auto client = MakeTeacherClient(config_.teacher);
     if (!client.ok()) return BadConfig(Annotate(client.status(), "teacher.endpoints"));
     teacher_ = *std::move(client);
-    auto grader = Grader::Make(config_.eval.grader, config_.eval.answer_pattern);
+    auto grader = grading::Grader::Make(config_.eval.grader, config_.eval.answer_pattern);
     if (!grader.ok()) return BadConfig(Annotate(grader.status(), "eval"));
     grader_ = *std::move(grader);
     if (absl::Status checked = CheckPromptSettings(config_.data, config_.eval); !checked.ok())
@@ -287,7 +287,7 @@ class TrainingRun {
   std::vector<PromptRecord> problems_;
   std::optional<EpochOrder> order_;
   Metrics data_metrics_;  // what became of the rows of data.train
-  std::unique_ptr<Grader> grader_;
+  std::unique_ptr<grading::Grader> grader_;
   StepContext context_;
   std::unique_ptr<InferenceEngine> engine_;
   std::optional<LocalRolloutEngine> rollout_engine_;

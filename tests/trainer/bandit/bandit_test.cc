@@ -13,7 +13,7 @@
 #include "tests/support/files.h"
 #include "trainer/bandit/bandit_file.h"
 
-namespace taopd {
+namespace taopd::bandit {
 namespace {
 
 using nlohmann::json;
@@ -25,8 +25,8 @@ constexpr double kLearningTolerance = 1e-9;
 constexpr double kOptimumTolerance = 1e-4;
 constexpr int64_t kLearning = 2000;
 
-const BanditPoint& At(const BanditRun& run, int64_t step) {
-  for (const BanditPoint& point : run.trajectory) {
+const TrajectoryPoint& At(const ObjectiveRun& run, int64_t step) {
+  for (const TrajectoryPoint& point : run.trajectory) {
     if (point.step == step) return point;
   }
   ADD_FAILURE() << run.objective << " has no point at step " << step;
@@ -36,7 +36,7 @@ const BanditPoint& At(const BanditRun& run, int64_t step) {
 TEST(Bandit, FollowsPyTorch) {
   std::ifstream file(testing::SourcePath("tests/trainer/bandit/golden/bandit.json"));
   const json golden = json::parse(file);
-  BanditOptions options;
+  Options options;
   options.k = golden["k"];
   options.steps = golden["steps"];
   options.initial_logits = golden["initial_logits"].get<std::vector<double>>();
@@ -48,7 +48,7 @@ TEST(Bandit, FollowsPyTorch) {
   EXPECT_NEAR(result->teacher_tail, golden["teacher_tail"].get<double>(), 1e-14);
   for (size_t i = 0; i < names.size(); ++i) {
     for (const json& expected : golden["runs"][i]["points"]) {
-      const BanditPoint& point = At(result->runs[i], expected["step"]);
+      const TrajectoryPoint& point = At(result->runs[i], expected["step"]);
       const double tolerance = point.step <= kLearning ? kLearningTolerance : kOptimumTolerance;
       for (int32_t v = 0; v < kNumArms; ++v) {
         EXPECT_NEAR(point.logits[v], expected["logits"][v].get<double>(), tolerance)
@@ -63,7 +63,7 @@ TEST(Bandit, FollowsPyTorch) {
 // The paper's figure, for any draw of the initial logits.
 TEST(Bandit, EndsWhereThePapersDoes) {
   for (uint64_t seed = 0; seed < 5; ++seed) {
-    BanditOptions options;
+    Options options;
     options.seed = seed;
     const auto result =
         RunBandit({"full", "ta_opd", "sc_ta_opd", "normalized", "unnormalized"}, options);
@@ -84,16 +84,16 @@ TEST(Bandit, EndsWhereThePapersDoes) {
 TEST(Bandit, RunsEveryObjectiveOnEverySupport) {
   std::vector<std::string> names;
   for (const ObjectiveInfo& info : AllObjectives()) names.emplace_back(info.name);
-  for (auto support : {BanditOptions::Support::kTeacher, BanditOptions::Support::kStudent,
-                       BanditOptions::Support::kUnion}) {
+  for (auto support :
+       {Options::Support::kTeacher, Options::Support::kStudent, Options::Support::kUnion}) {
     for (int32_t k : {1, 8, 30}) {
-      BanditOptions options;
+      Options options;
       options.support = support;
       options.k = k;
       options.steps = 300;
       const auto result = RunBandit(names, options);
       ASSERT_TRUE(result.ok()) << NameOf(support) << ", k " << k << ": " << result.status();
-      for (const BanditRun& run : result->runs) {
+      for (const ObjectiveRun& run : result->runs) {
         EXPECT_NEAR(std::accumulate(run.policy.begin(), run.policy.end(), 0.0), 1, 1e-12);
         EXPECT_EQ(run.trajectory.size(), 4u);
       }
@@ -103,12 +103,12 @@ TEST(Bandit, RunsEveryObjectiveOnEverySupport) {
 }
 
 TEST(Bandit, RefusesOptionsByName) {
-  const auto refused = [](const std::string& name, const BanditOptions& options) {
+  const auto refused = [](const std::string& name, const Options& options) {
     const auto result = RunBandit({name}, options);
     EXPECT_FALSE(result.ok());
     return std::string(result.status().message());
   };
-  BanditOptions options;
+  Options options;
   EXPECT_EQ(refused("ta_op", options),
             "objective is \"ta_op\", must be a name that `taopd-trainer objectives` lists");
   options.k = 31;
@@ -123,18 +123,18 @@ TEST(Bandit, RefusesOptionsByName) {
   options.initial_logits = {1, 2};
   EXPECT_EQ(refused("ta_opd", options), "initial_logits has 2 numbers, must have 30");
   EXPECT_FALSE(RunBandit({}, {}).ok());
-  EXPECT_FALSE(ParseBanditSupport("teachers").ok());
+  EXPECT_FALSE(ParseSupport("teachers").ok());
 }
 
 TEST(BanditFile, IsReadAsItWasWritten) {
   const testing::TempDir dir;
-  BanditOptions options;
+  Options options;
   options.steps = 250;
   options.seed = 7;
-  options.support = BanditOptions::Support::kUnion;
-  const BanditResult written = RunBandit({"ta_opd", "jsd"}, options).value();
-  ASSERT_TRUE(WriteBanditFile(written, dir.File("b.json")).ok());
-  const auto read = ReadBanditFile(dir.File("b.json"));
+  options.support = Options::Support::kUnion;
+  const Result written = RunBandit({"ta_opd", "jsd"}, options).value();
+  ASSERT_TRUE(WriteResult(written, dir.File("b.json")).ok());
+  const auto read = ReadResult(dir.File("b.json"));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->options.seed, 7u);
   EXPECT_EQ(read->options.support, options.support);
@@ -148,14 +148,14 @@ TEST(BanditFile, IsReadAsItWasWritten) {
 
 TEST(BanditFile, DamageIsNamed) {
   const testing::TempDir dir;
-  BanditOptions options;
+  Options options;
   options.steps = 1;
-  ASSERT_TRUE(WriteBanditFile(RunBandit({"ta_opd"}, options).value(), dir.File("b.json")).ok());
+  ASSERT_TRUE(WriteResult(RunBandit({"ta_opd"}, options).value(), dir.File("b.json")).ok());
   std::ifstream file(dir.File("b.json"));
   const json good = json::parse(file);
   const auto message = [&](const json& damaged) {
     std::ofstream(dir.File("d.json")) << damaged;
-    const auto result = ReadBanditFile(dir.File("d.json"));
+    const auto result = ReadResult(dir.File("d.json"));
     EXPECT_EQ(result.status().code(), absl::StatusCode::kDataLoss);
     return std::string(result.status().message());
   };
@@ -175,4 +175,4 @@ TEST(BanditFile, DamageIsNamed) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::bandit

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-namespace taopd {
+namespace taopd::bandit {
 namespace {
 
 TEST(SymmetricEigen, DecomposesRandomMatrices) {
@@ -55,9 +55,9 @@ TEST(PrincipalPlane, FindsThePlaneOfPointsThatLieInOne) {
 }
 
 TEST(Landscape, HoldsEveryPathAndTheTeacher) {
-  BanditOptions options;
+  Options options;
   options.steps = 2000;
-  const BanditResult result = RunBandit({"full", "normalized"}, options).value();
+  const Result result = RunBandit({"full", "normalized"}, options).value();
   const Landscape landscape = MakeLandscape(result);
   ASSERT_EQ(landscape.paths.size(), 2u);
   const auto inside = [&](const PlanePoint& point) {
@@ -82,4 +82,4 @@ TEST(Landscape, HoldsEveryPathAndTheTeacher) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::bandit

@@ -7,7 +7,7 @@
 #include "tests/support/status_matchers.h"
 #include "trainer/grading/grader.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 // Rows of one data source: their number. `file` is one of the shared data.
@@ -53,4 +53,4 @@ TEST(ChoiceData, ArcChallenge) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::grading

@@ -4,7 +4,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 TEST(Grader, ExactComparesTheExtractedText) {
@@ -109,4 +109,4 @@ TEST(ChoiceGrader, FindsTheLetter) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::grading

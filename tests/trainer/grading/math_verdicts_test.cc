@@ -8,7 +8,7 @@
 #include "tests/support/files.h"
 #include "trainer/grading/grader.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 using nlohmann::json;
@@ -110,4 +110,4 @@ TEST(MathVerdicts, CasesOfQwenMath) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::grading

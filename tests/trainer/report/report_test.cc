@@ -4,13 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 #include <string>
 
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
+#include "trainer/report/charts/run_style.h"
 #include "trainer/report/page/assets.h"
 
-namespace taopd {
+namespace taopd::report {
 namespace {
 
 using ::testing::HasSubstr;
@@ -77,7 +79,44 @@ TEST_F(ReportTest, WithoutASummaryTheEvaluationsSpeak) {
   const std::string page = Page({run});
   EXPECT_THAT(page, HasSubstr("aria-label=\"r, before 12.5%, after 50.0%\""));
   EXPECT_THAT(page, HasSubstr("<b>50.0%</b> <small>40.0%&ndash;60.0%</small>"));
-  EXPECT_THAT(page, HasSubstr("Without summary.json (not ended): r."));
+  EXPECT_THAT(page, HasSubstr("Not ended: r. Before and after are the first and the latest"));
+}
+
+TEST_F(ReportTest, ARunThatWroteItsModelHasEndedEvenWithoutASummary) {
+  const std::string metrics =
+      "{\"step\":0,\"eval/accuracy\":0.125}\n{\"step\":5,\"eval/accuracy\":0.25}\n";
+  const std::string ended = MakeRun("ended", metrics);
+  std::filesystem::create_directories(ended + "/model");
+  testing::WriteFile(ended + "/model/config.json", "{}");
+  const std::string page = Page({ended, MakeRun("going-on", metrics)});
+  EXPECT_THAT(page, HasSubstr("last evaluation during training: ended.</p>"));
+  EXPECT_THAT(page, HasSubstr("Not ended: going-on."));
+}
+
+// Every curve would repeat it.
+TEST_F(ReportTest, ARunWithoutAnyValueIsNamedOnce) {
+  const std::string page =
+      Page({MakeRun("full", "{\"step\":1,\"loss/mean\":1}\n"), MakeRun("silent", "")});
+  EXPECT_THAT(page, HasSubstr("silent: metrics.jsonl has no values to show yet."));
+  EXPECT_THAT(page, Not(HasSubstr("Not recorded by silent")));
+}
+
+TEST_F(ReportTest, EveryColourOfARunIsDefinedForLightAndDarkPages) {
+  const std::string css = kReportCss;
+  std::set<std::string> colors;
+  for (int i = 0; i < kNumRunColors; ++i) {
+    EXPECT_THAT(css, HasSubstr(Concat(".r", i, " { --run: var(--run-", i, "); }")));
+    const std::string name = Concat("--run-", i, ": #");
+    size_t at = 0;
+    for (const char* page : {"light", "dark"}) {
+      at = css.find(name, at);
+      ASSERT_NE(at, std::string::npos) << name << " on a " << page << " page";
+      at += name.size();
+      EXPECT_TRUE(colors.insert(Concat(page, css.substr(at, 6))).second) << name << ", " << page;
+    }
+  }
+  EXPECT_THAT(Page({MakeRun("r", "{\"step\":1,\"loss/mean\":1}\n")}),
+              HasSubstr(Concat("\"colors\":", kNumRunColors)));
 }
 
 TEST_F(ReportTest, NothingThatARunSaysBecomesMarkup) {
@@ -154,7 +193,9 @@ TEST_F(ReportTest, ARunThatRecordedNothing) {
 
 TEST_F(ReportTest, TheSameFilesGiveTheSameBytes) {
   const std::string run = MakeRun("r", "{\"step\":1,\"time\":5,\"loss/mean\":1}\n");
-  EXPECT_EQ(Page({run}), Page({run}));
+  const std::string first = Page({run});
+  EXPECT_THAT(first, HasSubstr("</html>"));
+  EXPECT_EQ(Page({run}), first);
 }
 
 TEST_F(ReportTest, ErrorsLeaveAnOldReportAlone) {
@@ -170,4 +211,4 @@ TEST_F(ReportTest, ErrorsLeaveAnOldReportAlone) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::report

@@ -9,7 +9,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::report {
 namespace {
 
 using ::testing::ElementsAre;
@@ -60,6 +60,8 @@ TEST_F(ReadRunTest, OnlyNullsCountAsNotRecorded) {
   Write("metrics.jsonl", "{\"step\":1,\"loss/mean\":null}\n");
   ASSERT_OK_AND_ASSIGN(const RunRecord run, Read());
   EXPECT_EQ(run.Find("loss/mean"), nullptr);
+  EXPECT_FALSE(run.RecordedAnything());
+  EXPECT_THAT(run.notes, ElementsAre(HasSubstr("no values")));
 }
 
 TEST_F(ReadRunTest, AHalfWrittenLastLineIsANote) {
@@ -133,6 +135,18 @@ TEST_F(ReadRunTest, ADamagedSummaryIsAnError) {
   EXPECT_ERROR(Read(), absl::StatusCode::kDataLoss, "student_accuracy_after_low");
 }
 
+TEST_F(ReadRunTest, ASummaryOrTheFinalModelEndsARun) {
+  Write("metrics.jsonl", "{\"step\":1,\"a\":1}\n");
+  EXPECT_FALSE(Read()->has_ended);
+  std::filesystem::create_directories(dir_.File("model"));
+  EXPECT_FALSE(Read()->has_ended) << "the model is being written";
+  Write("model/config.json", "{}");
+  EXPECT_TRUE(Read()->has_ended);
+  std::filesystem::remove_all(dir_.File("model"));
+  Write("summary.json", "{}");
+  EXPECT_TRUE(Read()->has_ended);
+}
+
 TEST_F(ReadRunTest, WithoutMetricsThereIsNoRun) {
   EXPECT_ERROR(Read(), absl::StatusCode::kNotFound, "metrics.jsonl");
 }
@@ -151,4 +165,4 @@ TEST(MakeNamesUnique, EqualNamesBecomeDirectories) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::report

@@ -1,10 +1,10 @@
-// Arithmetic as a program writes it (Python's precedences), for answers without LaTeX.
+#include "trainer/grading/algebra/arithmetic_parser.h"
 
-#include <cctype>
+#include <string>
 
-#include "trainer/grading/latex/parser.h"
+#include "trainer/grading/text.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 class ArithmeticParser {
@@ -13,16 +13,12 @@ class ArithmeticParser {
 
   ExprPtr Parse() {
     ExprPtr e = Sum();
-    SkipSpaces();
-    return e && i_ == text_.size() ? e : nullptr;
+    return e && SkipSpaces(text_, i_) == text_.size() ? e : nullptr;
   }
 
  private:
-  void SkipSpaces() {
-    while (i_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[i_]))) ++i_;
-  }
   char Next() {
-    SkipSpaces();
+    i_ = SkipSpaces(text_, i_);
     return i_ < text_.size() ? text_[i_] : '\0';
   }
 
@@ -86,9 +82,7 @@ class ArithmeticParser {
       return e;
     }
     const size_t begin = i_;
-    while (i_ < text_.size() &&
-           (std::isdigit(static_cast<unsigned char>(text_[i_])) || text_[i_] == '.'))
-      ++i_;
+    while (i_ < text_.size() && (IsDigit(text_[i_]) || text_[i_] == '.')) ++i_;
     const std::string digits(text_.substr(begin, i_ - begin));
     // A leading zero is an error in Python, except in 0 and 0.5.
     if (digits.size() > 1 && digits[0] == '0' &&
@@ -96,10 +90,7 @@ class ArithmeticParser {
         digits.find('.') == std::string::npos) {
       return nullptr;
     }
-    Rational value;
-    bool is_float = false;
-    if (!ParseDecimal(digits, &value, &is_float)) return nullptr;
-    return is_float ? MakeFloat(value) : MakeRational(value);
+    return MakeDecimal(digits);
   }
 
   const std::string_view text_;
@@ -114,4 +105,4 @@ ExprPtr ParseArithmetic(std::string_view text) {
   return text.size() > kMaxBytes ? nullptr : ArithmeticParser(text).Parse();
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading

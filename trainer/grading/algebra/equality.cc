@@ -2,98 +2,14 @@
 
 #include <algorithm>
 
-#include "trainer/grading/algebra/numeric_value.h"
+#include "trainer/grading/algebra/matrix.h"
 #include "trainer/grading/algebra/real_set.h"
-#include "trainer/grading/latex/symbol_names.h"
+#include "trainer/grading/algebra/value_equality.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
-namespace mp = boost::multiprecision;
-
-constexpr int kNumPoints = 8;  // where expressions with symbols are compared
-constexpr int kMinPoints = 3;  // at so many both must be defined
 constexpr size_t kMaxElements = 200;
-
-// Two exact values computed with 50 digits agree to this; what cancels loses up to 20 digits.
-const Real& ExactTolerance() {
-  static const Real value("1e-30");
-  return value;
-}
-// Decimals have the 15 digits of a double.
-const Real& FloatTolerance() {
-  static const Real value("1e-13");
-  return value;
-}
-// evalf(chop=True) at 15 digits takes differences below 2^-49 for zero.
-const Real& ChopTolerance() {
-  static const Real value = mp::ldexp(Real(1), -49);
-  return value;
-}
-
-Real Magnitude(const Complex& z) { return mp::abs(Real(z.real())) + mp::abs(Real(z.imag())); }
-
-ExprPtr MatrixProduct(const Expr& a, const Expr& b) {
-  constexpr size_t kMaxSide = 16;
-  const size_t rows = static_cast<size_t>(a.rows), inner = static_cast<size_t>(b.rows);
-  const size_t columns = b.args.size() / inner;
-  if (a.args.size() != rows * inner || rows > kMaxSide || inner > kMaxSide || columns > kMaxSide)
-    return nullptr;
-  auto product = std::make_shared<Expr>();
-  product->kind = ExprKind::kMatrix;
-  product->rows = a.rows;
-  for (size_t r = 0; r < rows; ++r) {
-    for (size_t c = 0; c < columns; ++c) {
-      ExprPtr sum = MakeMul(a.args[r * inner], b.args[c]);
-      for (size_t k = 1; k < inner; ++k)
-        sum = MakeAdd(sum, MakeMul(a.args[r * inner + k], b.args[k * columns + c]));
-      product->args.push_back(std::move(sum));
-    }
-  }
-  return product;
-}
-
-// e as a matrix: a matrix, a product of numbers and matrices, or a sum of those. nullptr for
-// anything else.
-ExprPtr AsMatrix(const ExprPtr& e) {
-  if (e->kind == ExprKind::kMatrix) return e;
-  if (e->kind != ExprKind::kMul && e->kind != ExprKind::kAdd) return nullptr;
-  const bool sum = e->kind == ExprKind::kAdd;
-  ExprPtr matrix;
-  std::vector<ExprPtr> scalars;
-  for (const ExprPtr& arg : e->args) {
-    ExprPtr part = AsMatrix(arg);
-    if (!part && sum) return nullptr;
-    if (!part) {
-      scalars.push_back(arg);
-    } else if (!matrix) {
-      matrix = part;
-    } else if (!sum) {
-      if (!(matrix = MatrixProduct(*matrix, *part))) return nullptr;
-    } else if (part->rows != matrix->rows || part->args.size() != matrix->args.size()) {
-      return nullptr;
-    } else {
-      auto total = std::make_shared<Expr>(*matrix);
-      for (size_t i = 0; i < total->args.size(); ++i)
-        total->args[i] = MakeAdd(total->args[i], part->args[i]);
-      matrix = total;
-    }
-  }
-  if (!matrix || scalars.empty()) return matrix;
-  auto scaled = std::make_shared<Expr>(*matrix);
-  for (ExprPtr& element : scaled->args) {
-    for (const ExprPtr& scalar : scalars) element = MakeMul(scalar, element);
-  }
-  return scaled;
-}
-
-const Expr& WithoutPercent(const Expr& e) { return e.kind == ExprKind::kPercent ? *e.args[0] : e; }
-
-bool HasCalls(const Expr& e) {
-  return e.kind == ExprKind::kCall ||
-         std::any_of(e.args.begin(), e.args.end(),
-                     [](const ExprPtr& arg) { return HasCalls(*arg); });
-}
 
 class Comparison {
  public:
@@ -147,63 +63,13 @@ class Comparison {
     const ExprPtr gold_matrix = AsMatrix(gold), answer_matrix = AsMatrix(answer);
     if (gold_matrix || answer_matrix) {
       return gold_matrix && answer_matrix && gold_matrix->rows == answer_matrix->rows &&
-             std::equal(
-                 gold_matrix->args.begin(), gold_matrix->args.end(), answer_matrix->args.begin(),
-                 answer_matrix->args.end(),
-                 [this](const ExprPtr& a, const ExprPtr& b) { return NumbersEqual(*a, *b); });
+             std::equal(gold_matrix->args.begin(), gold_matrix->args.end(),
+                        answer_matrix->args.begin(), answer_matrix->args.end(),
+                        [this](const ExprPtr& a, const ExprPtr& b) {
+                          return NumbersEqual(*a, *b, budget_);
+                        });
     }
-    return NumbersEqual(*gold, *answer);
-  }
-
-  // --- values -----------------------------------------------------------------------------------
-
-  bool NumbersEqual(const Expr& a, const Expr& b) {
-    const Expr& a_plain = WithoutPercent(a);
-    const Expr& b_plain = WithoutPercent(b);
-    const bool atomic = IsNumber(a_plain) || IsNumber(b_plain);
-    const bool symbols = HasSymbols(a) || HasSymbols(b);
-    if (!symbols && (a_plain.kind == ExprKind::kFloat || b_plain.kind == ExprKind::kFloat)) {
-      return EqualRounded(a, b);
-    }
-    if (IsInteger(a_plain) && IsInteger(b_plain)) {
-      return a_plain.number == b_plain.number;  // 9 % answers 9
-    }
-    return ValuesEqual(a, b, symbols, !atomic);
-  }
-
-  // Both rounded to 6 decimals.
-  bool EqualRounded(const Expr& a, const Expr& b) {
-    const auto left = ValueAt(a, 0, budget_), right = ValueAt(b, 0, budget_);
-    if (!left || !right) return false;
-    const auto same = [](const Real& x, const Real& y) {
-      constexpr int kScale = 1000000;
-      return mp::round(Real(x * kScale)) == mp::round(Real(y * kScale)) ||
-             mp::abs(Real(x - y)) <= Real("1e-15") * mp::abs(x);
-    };
-    return same(left->real(), right->real()) && same(left->imag(), right->imag());
-  }
-
-  bool ValuesEqual(const Expr& a, const Expr& b, bool symbols, bool chop) {
-    if (!symbols) {
-      OperationBudget exact{2000};
-      const auto left = ExactValue(a, &exact), right = ExactValue(b, &exact);
-      if (left && right) {
-        const Rational difference = mp::abs(Rational(*left - *right));
-        return difference == 0 || (chop && difference < Rational(1, BigInteger(1) << 49));
-      }
-    }
-    const Real& tolerance = HasFloat(a) || HasFloat(b) ? FloatTolerance() : ExactTolerance();
-    int defined = 0;
-    for (int point = 0; point < (symbols ? kNumPoints : 1); ++point) {
-      const auto left = ValueAt(a, point, budget_), right = ValueAt(b, point, budget_);
-      if (!left || !right) continue;
-      const Real difference = Magnitude(Complex(*left - *right));
-      const Real size = std::max(Magnitude(*left), Magnitude(*right));
-      if (!symbols && chop && difference < ChopTolerance()) return true;
-      if (difference > tolerance * size && difference > Real("1e-40")) return false;
-      ++defined;
-    }
-    return defined >= (symbols ? kMinPoints : 1);
+    return NumbersEqual(*gold, *answer, budget_);
   }
 
   // --- symbols ----------------------------------------------------------------------------------
@@ -319,27 +185,8 @@ class Comparison {
         Equal(a, Difference(answer, true))) {
       return true;
     }
-    return gold.kind == ExprKind::kEq && answer.kind == ExprKind::kEq && Proportional(*a, *b);
-  }
-
-  // Equations with the same solutions: one side is a constant multiple of the other.
-  bool Proportional(const Expr& a, const Expr& b) {
-    // sympy does not solve equations in unknown functions.
-    if (!HasSymbols(a) || !HasSymbols(b) || HasCalls(a) || HasCalls(b)) return false;
-    std::optional<Complex> ratio;
-    int defined = 0;
-    for (int point = 0; point < kNumPoints; ++point) {
-      const auto left = ValueAt(a, point, budget_), right = ValueAt(b, point, budget_);
-      if (!left || !right || Magnitude(*left) < ExactTolerance() ||
-          Magnitude(*right) < ExactTolerance())
-        continue;
-      const Complex quotient = *left / *right;
-      if (ratio && Magnitude(Complex(quotient - *ratio)) > FloatTolerance() * Magnitude(*ratio))
-        return false;
-      if (!ratio) ratio = quotient;
-      ++defined;
-    }
-    return defined >= kMinPoints;
+    return gold.kind == ExprKind::kEq && answer.kind == ExprKind::kEq &&
+           Proportional(*a, *b, budget_);
   }
 
   OperationBudget* const budget_;
@@ -352,4 +199,4 @@ bool AnswersEqual(const ExprPtr& gold, const ExprPtr& answer, OperationBudget* b
   return Comparison(budget).Equal(gold, answer);
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading

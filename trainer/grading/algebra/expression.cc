@@ -1,10 +1,9 @@
 #include "trainer/grading/algebra/expression.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
-namespace taopd {
+namespace taopd::grading {
 
 ExprPtr MakeRational(Rational value) {
   auto e = std::make_shared<Expr>();
@@ -42,6 +41,12 @@ ExprPtr Splice(ExprKind kind, ExprPtr left, ExprPtr right) {
     }
   }
   return MakeNode(kind, std::move(args));
+}
+
+template <typename Predicate>
+bool Any(const Expr& e, const Predicate& predicate) {
+  return predicate(e) || std::any_of(e.args.begin(), e.args.end(),
+                                     [&](const ExprPtr& arg) { return Any(*arg, predicate); });
 }
 
 }  // namespace
@@ -96,51 +101,27 @@ std::string CanonicalText(const Expr& e) {
   return text + "}";
 }
 
-bool ParseDecimal(const std::string& text, Rational* value, bool* is_float) {
-  size_t i = 0;
-  bool negative = false;
-  if (i < text.size() && (text[i] == '-' || text[i] == '+')) negative = text[i++] == '-';
-  std::string digits;
-  int scale = 0;
-  bool point = false;
-  for (; i < text.size() &&
-         (std::isdigit(static_cast<unsigned char>(text[i])) || (text[i] == '.' && !point));
-       ++i) {
-    if (text[i] == '.') {
-      point = true;
-    } else {
-      digits += text[i];
-      scale += point ? 1 : 0;
-    }
-  }
-  if (digits.empty()) return false;
-  int exponent = 0;
-  bool scientific = false;
-  if (i < text.size() && (text[i] == 'e' || text[i] == 'E')) {
-    scientific = true;
-    char* end = nullptr;
-    const long parsed = std::strtol(text.c_str() + i + 1, &end, 10);
-    if (end == text.c_str() + i + 1 || parsed > kMaxDecimalExponent ||
-        parsed < -kMaxDecimalExponent)
-      return false;
-    exponent = static_cast<int>(parsed);
-    i = static_cast<size_t>(end - text.c_str());
-  }
-  if (i != text.size() || digits.size() > static_cast<size_t>(kMaxDecimalExponent)) return false;
-  digits.erase(0, std::min(digits.find_first_not_of('0'),
-                           digits.size() - 1));  // a leading 0 would read as octal
-  Rational number{BigInteger(digits)};
-  const int shift = exponent - scale;
-  const BigInteger power =
-      boost::multiprecision::pow(BigInteger(10), static_cast<unsigned>(std::abs(shift)));
-  if (shift >= 0) {
-    number *= power;
-  } else {
-    number /= power;
-  }
-  *value = negative ? Rational(-number) : number;
-  *is_float = point || scientific;
-  return true;
+bool HasFloat(const Expr& e) {
+  return Any(e, [](const Expr& n) { return n.kind == ExprKind::kFloat; });
 }
 
-}  // namespace taopd
+bool HasSymbols(const Expr& e) {
+  return Any(
+      e, [](const Expr& n) { return n.kind == ExprKind::kSymbol || n.kind == ExprKind::kCall; });
+}
+
+bool HasCalls(const Expr& e) {
+  return Any(e, [](const Expr& n) { return n.kind == ExprKind::kCall; });
+}
+
+bool IsSymbolsOnly(const Expr& e) {
+  if (e.kind == ExprKind::kSymbol) return true;
+  if (e.kind == ExprKind::kPow && e.args[1]->kind == ExprKind::kRational &&
+      e.args[1]->number == -1) {
+    return IsSymbolsOnly(*e.args[0]);
+  }
+  return !e.args.empty() && std::all_of(e.args.begin(), e.args.end(),
+                                        [](const ExprPtr& arg) { return IsSymbolsOnly(*arg); });
+}
+
+}  // namespace taopd::grading

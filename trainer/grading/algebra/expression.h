@@ -1,27 +1,30 @@
-// What an answer says, as a tree: numbers, expressions, relations, sets, tuples and matrices. Built
-// by latex_parser.h, compared by equality.h.
+// What an answer says, as a tree: numbers, expressions, relations, sets, tuples and matrices.
 //
-// Trees are immutable and shared; any thread may read them. Their depth is bounded by the parser
-// (kMaxExpressionDepth), so plain recursion over them is safe.
+// Trees are immutable and shared; any thread may read them. The parsers limit their depth to
+// kMaxExpressionDepth, so that plain recursion over them is safe.
 #pragma once
 
 #include <boost/multiprecision/cpp_int.hpp>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-namespace taopd {
+namespace taopd::grading {
 
 using Rational = boost::multiprecision::cpp_rational;
 using BigInteger = boost::multiprecision::cpp_int;
 
-// Deeper nesting is refused by the parser: twenty times what any published answer has.
+// The parsers refuse deeper nesting. No published answer has a twentieth of it.
 inline constexpr int kMaxExpressionDepth = 120;
 
 enum class ExprKind {
-  kRational,  // `number`, exact
-  kFloat,     // `number`, written with a decimal point: compared after rounding
-  kSymbol,    // `name`, lower case
+  // `number`, exact.
+  kRational,
+  // `number`, written with a decimal point: compared after rounding.
+  kFloat,
+  // `name`, in lower case.
+  kSymbol,
   kPi,
   kE,
   kImaginary,
@@ -30,24 +33,33 @@ enum class ExprKind {
   kAdd,
   kMul,
   kPow,
-  kPercent,   // args[0] / 100, kept apart because 9 % and 9 count as the same answer
-  kFunction,  // a known function `name` of args: sin, log (argument, base), abs, floor, ...
-  kCall,  // an unknown function `name` of args, and operators that are compared by their text only
+  // args[0] / 100. It is a kind of its own because 9 % and 9 count as the same answer.
+  kPercent,
+  // The known function `name` of args: sin, log (argument, base), abs, floor, ...
+  kFunction,
+  // The unknown function `name` of args, and operators that are compared by their text only.
+  kCall,
+  // Relations: args {left, right}.
   kEq,
   kNe,
   kLt,
   kLe,
   kGt,
-  kGe,   // args {left, right}
-  kAnd,  // a chain of relations, in reading order
+  kGe,
+  // A chain of relations, in reading order.
+  kAnd,
   kTuple,
-  kFiniteSet,  // in reading order, repeated elements dropped
-  kInterval,   // args {start, end}
+  // In reading order, without repeated elements.
+  kFiniteSet,
+  // args {start, end}.
+  kInterval,
   kUnion,
   kIntersection,
   kComplement,
-  kNamedSet,  // `name`: R, Z, ...; "" is the empty set
-  kMatrix,    // rows x columns, row-major
+  // `name`: R, Z, ...; "" is the empty set.
+  kNamedSet,
+  // [rows, columns], row-major.
+  kMatrix,
 };
 
 struct Expr;
@@ -58,8 +70,10 @@ struct Expr {
   Rational number = 0;
   std::string name;
   std::vector<ExprPtr> args;
-  bool left_open = false, right_open = false;  // kInterval
-  int rows = 0;                                // kMatrix; columns = args / rows
+  // Of kInterval.
+  bool left_open = false, right_open = false;
+  // Of kMatrix, which has args.size() / rows columns.
+  int rows = 0;
 };
 
 ExprPtr MakeRational(Rational value);
@@ -67,17 +81,18 @@ ExprPtr MakeFloat(Rational value);
 ExprPtr MakeSymbol(std::string name);
 ExprPtr MakeConstant(ExprKind kind);
 ExprPtr MakeNode(ExprKind kind, std::vector<ExprPtr> args, std::string name = "");
-// Sum and product with nested sums and products spliced in, in reading order.
+// Both splice the terms of nested sums and the factors of nested products in, in reading order.
 ExprPtr MakeAdd(ExprPtr left, ExprPtr right);
 ExprPtr MakeMul(ExprPtr left, ExprPtr right);
 ExprPtr Negate(ExprPtr value);
-// Equal texts are dropped; keeps the order of first appearance.
+// Drops elements whose canonical text an earlier element has, and keeps the order of the others.
+// Without elements it is the empty set.
 ExprPtr MakeFiniteSet(const std::vector<ExprPtr>& elements);
 
 inline bool IsInteger(const Expr& e) {
   return e.kind == ExprKind::kRational && boost::multiprecision::denominator(e.number) == 1;
 }
-// A number as written: integer, fraction, decimal or infinity.
+// True for a number as written: integer, fraction, decimal or infinity.
 inline bool IsNumber(const Expr& e) {
   return e.kind == ExprKind::kRational || e.kind == ExprKind::kFloat ||
          e.kind == ExprKind::kInfinity;
@@ -87,13 +102,34 @@ inline bool IsSet(const Expr& e) {
   return e.kind >= ExprKind::kFiniteSet && e.kind <= ExprKind::kNamedSet;
 }
 
-// One text per tree; sums, products and sets are sorted, so that a+b and b+a agree. For structural
-// equality, and to name what has no numeric value.
+// Returns a text that names the tree. Sums, products and sets are sorted in it, so that a+b and b+a
+// have the same text. It decides structural equality, and names what has no numeric value.
 std::string CanonicalText(const Expr& e);
 
-// A decimal text ("12.50", ".5", "6.02E23") exactly. False when it is not one, or its exponent
-// exceeds kMaxDecimalExponent.
+// Returns the exact number of a decimal text ("12.50", ".5", "6.02E23"): a kRational, or a kFloat if
+// it has a decimal point or an exponent. Returns nullptr if the text is not a decimal number, or has
+// more than kMaxDecimalExponent digits or a larger exponent.
 inline constexpr int kMaxDecimalExponent = 2000;
-bool ParseDecimal(const std::string& text, Rational* value, bool* is_float);
+ExprPtr MakeDecimal(const std::string& text);
 
-}  // namespace taopd
+// Symbols stand for real numbers, except in an answer that speaks of complex ones. There they are
+// other symbols, as sympy's assumptions make them, and their names begin with this mark.
+inline constexpr char kComplexMark = '~';
+
+// Returns a symbol's name without the mark.
+inline std::string_view PlainName(const Expr& symbol) {
+  std::string_view name = symbol.name;
+  if (!name.empty() && name[0] == kComplexMark) name.remove_prefix(1);
+  return name;
+}
+
+// Whether the tree holds a decimal number, a symbol or an unknown function, an unknown function.
+bool HasFloat(const Expr& e);
+bool HasSymbols(const Expr& e);
+bool HasCalls(const Expr& e);
+
+// True if all leaves are symbols: x, f(x), (x, y), x + y. The left side of an assignment is such a
+// tree.
+bool IsSymbolsOnly(const Expr& e);
+
+}  // namespace taopd::grading

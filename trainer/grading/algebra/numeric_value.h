@@ -1,20 +1,26 @@
-// Values of expressions as complex numbers of 50 digits, with symbols at fixed real points. This
-// decides equality where a computer algebra system would simplify: two expressions that agree at
-// several points to 30 digits are equal. Points come from the names of the symbols.
+// Values of expressions as complex numbers of 50 digits, with symbols at fixed real points. They
+// decide equality where a computer algebra system would simplify: two expressions that agree at
+// several points to 30 digits are equal. The points depend on the names of the symbols only.
 #pragma once
 
 #include <boost/multiprecision/cpp_complex.hpp>
 #include <optional>
 
-#include "trainer/grading/algebra/evaluate.h"
+#include "trainer/grading/algebra/expression.h"
+#include "trainer/grading/algebra/operation_budget.h"
 
-namespace taopd {
+namespace taopd::grading {
 
 using Complex = boost::multiprecision::cpp_complex_50;
 using Real = boost::multiprecision::cpp_bin_float_50;
 
-// The value with every symbol (and every unknown function) at its `point`-th value. nullopt:
-// undefined there, infinite, not a number (a set, a matrix), or the budget is spent.
+// Returns the value with every symbol (and every unknown function) at its `point`-th value. Returns
+// nullopt if the value is undefined there, infinite or not a number (a set, a matrix), or if the
+// budget is spent.
 std::optional<Complex> ValueAt(const Expr& e, int point, OperationBudget* budget);
 
-}  // namespace taopd
+// Returns -1, 0 or 1 as a is less than, equal to or greater than b, which are real numbers or
+// infinities. Returns nullopt if either of them is something else.
+std::optional<int> CompareReal(const Expr& a, const Expr& b);
+
+}  // namespace taopd::grading

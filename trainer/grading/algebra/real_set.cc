@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "trainer/grading/algebra/evaluate.h"
+#include "trainer/grading/algebra/numeric_value.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 constexpr size_t kMaxPieces = 200;
@@ -177,4 +177,4 @@ ExprPtr RelationAsSet(const Expr& relation) {
                : MakeInterval(bound, PlusInfinity(), open, true);
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading

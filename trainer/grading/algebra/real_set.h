@@ -6,23 +6,24 @@
 
 #include "trainer/grading/algebra/expression.h"
 
-namespace taopd {
+namespace taopd::grading {
 
 struct RealPiece {
   ExprPtr start, end;
   bool left_open = false, right_open = false;
 };
 
-// (a, b), [a, b), ... as sympy builds it. A pair that could only be empty is a tuple instead: (3,
-// 1) is a point. nullptr for complex ends.
+// Returns (a, b), [a, b), ... as sympy builds it. A pair that could only be an empty interval is a
+// tuple: (3, 1) is a point. Returns nullptr if an end is complex.
 ExprPtr MakeInterval(const ExprPtr& start, const ExprPtr& end, bool left_open, bool right_open);
 
-// nullopt when an end is not a real number or the expression is not such a set.
+// Returns nullopt if an end is not a real number, or if the expression is not a set of real numbers.
 std::optional<std::vector<RealPiece>> RealPieces(const Expr& set);
 
 bool SamePieces(const std::vector<RealPiece>& a, const std::vector<RealPiece>& b);
 
-// 1 < x <= 2 as (1, 2]: relations between one symbol and numbers. nullptr for others.
+// Returns 1 < x <= 2 as (1, 2]. Returns nullptr unless the relations are between one symbol and
+// numbers.
 ExprPtr RelationAsSet(const Expr& relation);
 
-}  // namespace taopd
+}  // namespace taopd::grading

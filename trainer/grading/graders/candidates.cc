@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <optional>
 
-#include "trainer/grading/algebra/plain_number.h"
+#include "trainer/grading/graders/plain_number.h"
 #include "trainer/grading/latex/environment.h"
 #include "trainer/grading/text.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 // The position after the UTF-8 character at i.
 size_t NextCharacter(std::string_view text, size_t i) {
   ++i;
-  while (i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) ++i;
+  while (i < text.size() && ContinuesCharacter(text[i])) ++i;
   return i;
 }
 
@@ -78,7 +78,7 @@ class GroupScan {
     Candidate candidate;
     candidate.begin = i;
     candidate.end = match->end;
-    candidate.latex = std::move(match->pieces);
+    candidate.pieces = std::move(match->pieces);
     return candidate;
   }
 
@@ -169,12 +169,12 @@ class GroupScan {
     Candidate candidate;
     candidate.begin = begin;
     candidate.end = end + 1;
-    candidate.latex.push_back({text_.substr(begin, end + 1 - begin), false, true});
+    candidate.pieces.push_back({text_.substr(begin, end + 1 - begin), false, true});
     found_.push_back(std::move(candidate));
   }
 
   const std::string_view text_, lower_;
-  LatexEnvironments environments_;
+  latex::Environments environments_;
   std::vector<Candidate> found_;
 };
 
@@ -195,4 +195,4 @@ std::vector<Candidate> CandidateFinder::NextGroup() {
   return {};
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading

@@ -1,41 +1,32 @@
-// Where in a response an answer may stand, as math-verify 0.9 looks for it with its default targets
-// (LaTeX, then plain numbers and arithmetic). Places come in groups of falling priority:
-//     0  "final answer is ... I hope"      50  "final answer ... is", and everything between the
-//     first
-//   100  "answer: ..."                         \boxed{ and the last }
-//   200  "answer ..."                     300  any LaTeX, any number
-// and within a group from the right end of the response to the left.
+// Finds the places in a response where an answer may stand, as math-verify 0.9 does with its default
+// targets (LaTeX, then plain numbers and arithmetic). The places come in groups, tried in this
+// order:
+//
+//     0  "final answer is ... I hope"
+//    50  "final answer ... is", and everything between the first \boxed{ and the last }
+//   100  "answer: ..."
+//   200  "answer ..."
+//   300  any LaTeX and any number
+//
+// Within a group the places are tried from the right end of the response to the left.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "trainer/grading/algebra/expression.h"
+#include "trainer/grading/graders/candidate.h"
 
-namespace taopd {
+namespace taopd::grading {
 
-struct LatexPiece {
-  std::string_view text;
-  bool percent = false;  // followed by % or "percent"
-  bool boxed = false;    // found by its \boxed, not by $...$
-};
-
-struct Candidate {
-  size_t begin = 0, end = 0;
-  std::vector<LatexPiece> latex;  // one, or several joined by "and", "or" or commas
-  std::string_view arithmetic;    // plain text: an expression with operators,
-  std::string_view number;        // or a number
-  bool percent = false;           // of the number
-};
-
-// Candidates by group, each group in the order in which they are to be tried. Groups without any
-// are left out. The views point into `text`.
+// One pass over a text. Not thread-safe.
 class CandidateFinder {
  public:
+  // The candidates are views into `text`, which must outlive the finder and its results.
   explicit CandidateFinder(std::string_view text);
 
-  // The next group, or empty when all are done.
+  // Returns the next group that has candidates, in the order in which they are to be tried. Returns
+  // an empty vector after the last group.
   std::vector<Candidate> NextGroup();
 
  private:
@@ -45,4 +36,4 @@ class CandidateFinder {
   int next_ = 0;
 };
 
-}  // namespace taopd
+}  // namespace taopd::grading

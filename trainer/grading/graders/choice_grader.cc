@@ -1,10 +1,10 @@
 #include <re2/re2.h>
 
-#include "trainer/grading/grader_rows.h"
-#include "trainer/grading/latex/normalize.h"
+#include "trainer/grading/graders/grader_rows.h"
+#include "trainer/grading/latex/boxed.h"
 #include "trainer/grading/text.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 // The one group of the last match; empty when there is none.
@@ -30,7 +30,7 @@ std::string LeadingChoice(std::string_view text) {
 // where nothing but "the answer" introduces it.
 std::string ExtractChoice(std::string_view text, bool is_digit) {
   if (text.find("\\boxed") != std::string_view::npos)
-    return LeadingChoice(BoxedContent(text, BoxedMode::kLast));
+    return LeadingChoice(latex::BoxedContent(text, latex::BoxedMode::kLast));
   static const RE2 answer_is(R"((?i:answer)\s+is:?\s*(?:\*\*|\$)?\(?([A-J])\b)", RE2::Latin1);
   static const RE2 answer_is_digit(
       R"((?i:answer)\s+is:?\s*(?:\*\*|\$)?\(?([1-9])(?:[^\w.,]|[.,](?:\D|$)|$))", RE2::Latin1);
@@ -62,4 +62,4 @@ Verdict GradeChoice(std::string_view response, std::string_view answer) {
   return verdict;
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading

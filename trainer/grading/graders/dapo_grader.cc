@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 
-#include "trainer/grading/grader_rows.h"
+#include "trainer/grading/graders/grader_rows.h"
 #include "trainer/grading/text.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 constexpr size_t kTailCharacters = 300;
@@ -15,7 +15,7 @@ std::string_view LastCharacters(std::string_view text, size_t count) {
   size_t i = text.size();
   while (i > 0 && count > 0) {
     --i;
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) --count;
+    if (!ContinuesCharacter(text[i])) --count;
   }
   return text.substr(i);
 }
@@ -88,4 +88,4 @@ Verdict GradeDapo(std::string_view response, std::string_view answer) {
   return verdict;
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <array>
 
+#include "trainer/grading/algebra/arithmetic_parser.h"
 #include "trainer/grading/algebra/equality.h"
 #include "trainer/grading/graders/candidates.h"
 #include "trainer/grading/latex/normalize.h"
 #include "trainer/grading/latex/parser.h"
 #include "trainer/grading/text.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 // The end of a longer response is read; an answer of 8,192 tokens has about 32 KiB.
@@ -36,13 +37,14 @@ std::string_view LastSide(std::string_view latex) {
 
 Reading ReadLatex(const Candidate& candidate) {
   std::vector<Reading> readings;
-  for (const LatexPiece& piece : candidate.latex) {
+  for (const latex::Piece& piece : candidate.pieces) {
     Reading reading;
-    reading.text = NormalizeLatex(piece.text, piece.boxed ? BoxedMode::kLast : BoxedMode::kAll);
-    reading.value = ParseLatex(reading.text);
+    reading.text = latex::Normalize(piece.text,
+                                    piece.boxed ? latex::BoxedMode::kLast : latex::BoxedMode::kAll);
+    reading.value = latex::Parse(reading.text);
     if (!reading.value) {
       const std::string_view side = LastSide(reading.text);
-      if (side.size() < reading.text.size()) reading.value = ParseLatex(side);
+      if (side.size() < reading.text.size()) reading.value = latex::Parse(side);
     }
     if (reading.value && piece.percent)
       reading.value = MakeNode(ExprKind::kPercent, {reading.value});
@@ -105,7 +107,7 @@ bool IsDecimalComma(std::string_view text) {
 }
 
 Reading Read(const Candidate& candidate) {
-  if (!candidate.latex.empty()) return ReadLatex(candidate);
+  if (!candidate.pieces.empty()) return ReadLatex(candidate);
   Reading reading;
   if (!candidate.arithmetic.empty()) {
     reading.text = std::string(candidate.arithmetic);
@@ -113,11 +115,9 @@ Reading Read(const Candidate& candidate) {
     return reading;
   }
   reading.text = PlainNumber(candidate.number);
-  Rational value;
-  bool is_float = false;
-  if (!ParseDecimal(reading.text, &value, &is_float)) return reading;
-  reading.value = is_float ? MakeFloat(value) : MakeRational(value);
-  if (candidate.percent) reading.value = MakeNode(ExprKind::kPercent, {reading.value});
+  reading.value = MakeDecimal(reading.text);
+  if (reading.value && candidate.percent)
+    reading.value = MakeNode(ExprKind::kPercent, {reading.value});
   return reading;
 }
 
@@ -213,4 +213,4 @@ Verdict GradeMath(std::string_view response, std::string_view answer) {
   return second.correct ? second : verdict;
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading

@@ -1,6 +1,6 @@
-// The paper's evaluation grader: math-verify 0.9 on the whole response, and if that says no, on the
-// answer region after a "**Final Answer**" or "**Answer**" marker (TA-OPD's
-// evaluation/verifier.py).
+// The grader of the paper's evaluation (TA-OPD's evaluation/verifier.py): math-verify 0.9 on the
+// whole response and, if that finds the answer wrong, on the answer region behind a
+// "**Final Answer**" or "**Answer**" marker.
 #pragma once
 
 #include <string>
@@ -9,23 +9,25 @@
 #include "trainer/grading/algebra/expression.h"
 #include "trainer/grading/grader.h"
 
-namespace taopd {
+namespace taopd::grading {
 
-// What a text answers: the first place (candidates.h) that parses, and the text of the first place
-// of all.
+// What a text answers, read at the places that candidates.h describes.
 struct ExtractedAnswer {
-  ExprPtr value;           // nullptr: nothing parsed
-  std::string value_text;  // what `value` was read from
-  std::string first_text;  // compared as text when nothing else decides
+  // The first place that can be parsed. nullptr if there is none.
+  ExprPtr value;
+  // The text that `value` was read from.
+  std::string value_text;
+  // The text of the first place. It is compared as text if the values decide nothing.
+  std::string first_text;
 };
 ExtractedAnswer ExtractAnswer(std::string_view text);
 
-// The region that the second attempt reads; the whole text, stripped, where there is no marker.
+// Returns the region that the second attempt reads, or the whole response if it has no marker.
 std::string_view AnswerRegion(std::string_view response);
 
-// math-verify's verdict on an extracted answer.
+// Returns math-verify's verdict on an extracted answer.
 Verdict CompareAnswers(const ExtractedAnswer& gold, const ExtractedAnswer& answer);
 
 Verdict GradeMath(std::string_view response, std::string_view answer);
 
-}  // namespace taopd
+}  // namespace taopd::grading

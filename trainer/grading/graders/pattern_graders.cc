@@ -8,10 +8,10 @@
 #include <cmath>
 #include <optional>
 
-#include "trainer/grading/grader_rows.h"
+#include "trainer/grading/graders/grader_rows.h"
 #include "trainer/grading/text.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 std::optional<double> ParseNumber(std::string text) {
@@ -111,4 +111,4 @@ absl::StatusOr<std::unique_ptr<Grader>> MakeRegexGrader(const std::string&) {
   return std::make_unique<RegexGrader>();
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading

@@ -5,12 +5,12 @@
 #include <optional>
 
 #include "trainer/grading/algebra/equality.h"
-#include "trainer/grading/grader_rows.h"
-#include "trainer/grading/latex/normalize.h"
+#include "trainer/grading/graders/grader_rows.h"
+#include "trainer/grading/latex/boxed.h"
 #include "trainer/grading/latex/parser.h"
 #include "trainer/grading/text.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 constexpr size_t kMaxAnswerBytes = 20000;
@@ -62,10 +62,10 @@ std::string Normalize(std::string_view answer) {
 
 std::string Extract(std::string_view response) {
   if (response.find("boxed{") != std::string_view::npos) {
-    const std::string content = BoxedContent(
+    const std::string content = latex::BoxedContent(
         response.substr(
             response.rfind("\\boxed") == std::string_view::npos ? 0 : response.rfind("\\boxed")),
-        BoxedMode::kLast);
+        latex::BoxedMode::kLast);
     return Normalize(content);
   }
   for (const std::string_view phrase : {"he answer is", "final answer is"}) {
@@ -95,10 +95,9 @@ std::optional<double> Number(std::string text) {
     if (!text.empty() && text.back() == '\\') text.pop_back();
   }
   if (text.size() > 400) return std::nullopt;
-  Rational exact;
-  bool is_float = false;
-  if (!ParseDecimal(text, &exact, &is_float)) return std::nullopt;
-  const double value = exact.convert_to<double>();
+  const ExprPtr exact = MakeDecimal(text);
+  if (!exact) return std::nullopt;
+  const double value = exact->number.convert_to<double>();
   return percent ? value / 100 : value;
 }
 
@@ -139,7 +138,7 @@ bool Equal(const std::string& gold, const std::string& answer, int depth) {
       all = Equal(gold_parts[i], answer_parts[i], depth + 1);
     if (all) return true;
   }
-  const ExprPtr left = ParseLatex(gold), right = ParseLatex(answer);
+  const ExprPtr left = latex::Parse(gold), right = latex::Parse(answer);
   OperationBudget budget;
   return left && right && AnswersEqual(left, right, &budget);
 }
@@ -156,4 +155,4 @@ Verdict GradeQwenMath(std::string_view response, std::string_view answer) {
   return verdict;
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading

@@ -3,10 +3,10 @@
 #include <set>
 #include <string>
 
-#include "trainer/grading/grader_rows.h"
+#include "trainer/grading/graders/grader_rows.h"
 #include "trainer/grading/graders/math_grader.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 using GradeFunction = Verdict (*)(std::string_view response, std::string_view answer);
@@ -127,4 +127,4 @@ Verdict Grader::Grade(std::string_view response, std::string_view answer,
   }
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading

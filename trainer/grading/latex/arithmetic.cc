@@ -1,8 +1,9 @@
+#include "trainer/grading/algebra/matrix.h"
 #include "trainer/grading/latex/grammar.h"
 
-namespace taopd {
+namespace taopd::grading::latex {
 
-ExprPtr LatexParser::Expression() {
+ExprPtr Parser::Expression() {
   DepthGuard guard(this);
   if (guard.Exceeded()) return nullptr;
   ExprPtr left = Product(true);
@@ -16,14 +17,14 @@ ExprPtr LatexParser::Expression() {
   return left;
 }
 
-ExprPtr LatexParser::Divide(const ExprPtr& top, const ExprPtr& bottom) {
+ExprPtr Parser::Divide(const ExprPtr& top, const ExprPtr& bottom) {
   if (IsInteger(*bottom) && bottom->number == 0 && IsNumber(*top))
     return MakeNode(ExprKind::kCall, {}, "zoo");
   if (IsInteger(*top) && IsInteger(*bottom)) return MakeRational(top->number / bottom->number);
   return MakeMul(top, MakeNode(ExprKind::kPow, {bottom, MakeRational(-1)}));
 }
 
-ExprPtr LatexParser::Product(bool functions) {
+ExprPtr Parser::Product(bool functions) {
   ExprPtr left = Unary(functions);
   while (left && Among(Peek(), {Token::kMul, Token::kDiv, Token::kColon, Token::kMod})) {
     const Token op = Peek();
@@ -41,7 +42,7 @@ ExprPtr LatexParser::Product(bool functions) {
   return left;
 }
 
-ExprPtr LatexParser::Unary(bool functions) {
+ExprPtr Parser::Unary(bool functions) {
   DepthGuard guard(this);
   if (guard.Exceeded()) return nullptr;
   if (Take(Token::kAdd)) return Unary(functions);
@@ -71,7 +72,7 @@ ExprPtr LatexParser::Unary(bool functions) {
   return product;
 }
 
-bool LatexParser::StartsPostfix(bool functions) const {
+bool Parser::StartsPostfix(bool functions) const {
   switch (Peek()) {
     case Token::kLeftParen:
     case Token::kLeftGroup:
@@ -117,14 +118,14 @@ bool LatexParser::StartsPostfix(bool functions) const {
   }
 }
 
-ExprPtr LatexParser::Postfix() {
+ExprPtr Parser::Postfix() {
   ExprPtr e = Power();
   while (e) {
     if (Take(Token::kBang)) {
       e = MakeNode(ExprKind::kFunction, {e}, "factorial");
     } else if (At(Token::kTranspose)) {
       ++position_;
-      if (e->kind == ExprKind::kMatrix) e = Transpose(*e);
+      if (e->kind == ExprKind::kMatrix) e = Transposed(*e);
     } else if (!Take(Token::kDegree)) {
       break;
     }
@@ -132,19 +133,7 @@ ExprPtr LatexParser::Postfix() {
   return e;
 }
 
-ExprPtr LatexParser::Transpose(const Expr& m) {
-  const int columns = static_cast<int>(m.args.size()) / m.rows;
-  auto t = std::make_shared<Expr>();
-  t->kind = ExprKind::kMatrix;
-  t->rows = columns;
-  for (int c = 0; c < columns; ++c) {
-    for (int r = 0; r < m.rows; ++r)
-      t->args.push_back(m.args[static_cast<size_t>(r * columns + c)]);
-  }
-  return t;
-}
-
-ExprPtr LatexParser::Power() {
+ExprPtr Parser::Power() {
   ExprPtr base = Component();
   while (base && At(Token::kCaret)) {
     ++position_;
@@ -156,19 +145,19 @@ ExprPtr LatexParser::Power() {
   return base;
 }
 
-ExprPtr LatexParser::Script() {
+ExprPtr Parser::Script() {
   if (!At(Token::kLeftBrace)) return Atom();
   ++position_;
   ExprPtr e = Scoped([this] { return Expression(); });
   return e && Take(Token::kRightBrace) ? e : nullptr;
 }
 
-bool LatexParser::SkipSubscript() {
+bool Parser::SkipSubscript() {
   std::string text;
   return SubscriptText(&text);
 }
 
-bool LatexParser::SubscriptText(std::string* text) {
+bool Parser::SubscriptText(std::string* text) {
   if (!Take(Token::kUnderscore)) return false;
   const size_t start = position_ + (At(Token::kLeftBrace) ? 1 : 0);
   size_t stop;
@@ -186,135 +175,4 @@ bool LatexParser::SubscriptText(std::string* text) {
   return true;
 }
 
-ExprPtr LatexParser::Group(Token close) {
-  ++position_;
-  ExprPtr e = Scoped([this] { return Expression(); });
-  return e && Take(close) ? e : nullptr;
-}
-
-ExprPtr LatexParser::Wrapped(Token close, const char* function) {
-  ExprPtr e = Group(close);
-  return e ? MakeNode(ExprKind::kFunction, {e}, function) : nullptr;
-}
-
-ExprPtr LatexParser::Bars(Token bar, bool* inside) {
-  ++position_;
-  const bool bars = in_bars_, verts = in_verts_;
-  in_bars_ = in_verts_ = false;
-  *inside = true;
-  ExprPtr e = Expression();
-  in_bars_ = bars;
-  in_verts_ = verts;
-  return e && Take(bar) ? MakeNode(ExprKind::kFunction, {e}, "abs") : nullptr;
-}
-
-ExprPtr LatexParser::Component() {
-  switch (Peek()) {
-    case Token::kLeftParen:
-      return Group(Token::kRightParen);
-    case Token::kLeftGroup:
-      return Group(Token::kRightGroup);
-    case Token::kLeftBracket:
-      return Group(Token::kRightBracket);
-    case Token::kLeftBraceVisual:
-      return Group(Token::kRightBraceVisual);
-    case Token::kLeftBraceCommand:
-      return Group(Token::kRightBraceCommand);
-    case Token::kLeftBrack:
-      return Group(Token::kRightBrack);
-    case Token::kLeftBrace:
-      return BraceOrChoose();
-    case Token::kBoxed:
-      ++position_;
-      return Braced();
-    case Token::kBar:
-      return Bars(Token::kBar, &in_bars_);
-    case Token::kVert:
-      return Bars(Token::kVert, &in_verts_);
-    case Token::kLeftVert:
-      return Wrapped(Token::kRightVert, "abs");
-    case Token::kLeftFloor:
-      return Wrapped(Token::kRightFloor, "floor");
-    case Token::kLeftCeil:
-      return Wrapped(Token::kRightCeil, "ceiling");
-    case Token::kFrac:
-    case Token::kBinom:
-      return TwoBraced();
-    case Token::kMatrixBegin:
-    case Token::kDetBegin:
-      return MatrixOrDeterminant();
-    case Token::kSqrt:
-      return Root();
-    case Token::kEuler:
-      return Euler();
-    case Token::kFunction:
-    case Token::kOperatorName:
-      return Function();
-    case Token::kMultiFunction:
-      return MultiFunction();
-    case Token::kBigOperator:
-    case Token::kLimit:
-      return BigOperator();
-    case Token::kGamma:
-      if (Peek(1) == Token::kLeftParen) {
-        ++position_;
-        return Wrapped(Token::kRightParen, "gamma");
-      }
-      return Atom();
-    case Token::kLetter:
-    case Token::kGreek:
-    case Token::kOtherSymbol:
-    case Token::kAccent:
-      if (ExprPtr call = Call()) return call;
-      return Atom();
-    default:
-      return Atom();
-  }
-}
-
-ExprPtr LatexParser::BraceOrChoose() {
-  ++position_;
-  ExprPtr top = Scoped([this] { return Expression(); });
-  if (!top) return nullptr;
-  if (Take(Token::kChoose)) {
-    ExprPtr bottom = Scoped([this] { return Expression(); });
-    if (!bottom || !Take(Token::kRightBrace)) return nullptr;
-    return MakeNode(ExprKind::kFunction, {top, bottom}, "binomial");
-  }
-  return Take(Token::kRightBrace) ? top : nullptr;
-}
-
-ExprPtr LatexParser::TwoBraced() {
-  const bool fraction = At(Token::kFrac);
-  ++position_;
-  ExprPtr top = Braced();
-  ExprPtr bottom = top ? Braced() : nullptr;
-  if (!bottom) return nullptr;
-  return fraction ? Divide(top, bottom) : MakeNode(ExprKind::kFunction, {top, bottom}, "binomial");
-}
-
-ExprPtr LatexParser::MatrixOrDeterminant() {
-  const Token close = At(Token::kMatrixBegin) ? Token::kMatrixEnd : Token::kDetEnd;
-  ++position_;
-  auto matrix = std::make_shared<Expr>();
-  matrix->kind = ExprKind::kMatrix;
-  size_t columns = 0;
-  do {
-    if (matrix->rows > 0 && At(close)) break;
-    const size_t before = matrix->args.size();
-    do {
-      ExprPtr e = Scoped([this] { return Expression(); });
-      if (!e) return nullptr;
-      matrix->args.push_back(std::move(e));
-    } while (Take(Token::kAmpersand));
-    const size_t width = matrix->args.size() - before;
-    if (matrix->rows > 0 && width != columns) return nullptr;
-    columns = width;
-    ++matrix->rows;
-  } while (Take(Token::kRowEnd));
-  if (!Take(close)) return nullptr;
-  if (close == Token::kMatrixEnd) return matrix;
-  return MakeNode(ExprKind::kFunction, {matrix}, "det");
-}
-
-}  // namespace taopd
+}  // namespace taopd::grading::latex

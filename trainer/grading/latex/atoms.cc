@@ -4,9 +4,9 @@
 
 #include "trainer/grading/latex/symbol_names.h"
 
-namespace taopd {
+namespace taopd::grading::latex {
 
-ExprPtr LatexParser::Root() {
+ExprPtr Parser::Root() {
   ++position_;
   ExprPtr exponent = MakeRational(Rational(1, 2));
   if (At(Token::kLeftBracket)) {
@@ -18,14 +18,14 @@ ExprPtr LatexParser::Root() {
   return base ? MakeNode(ExprKind::kPow, {base, exponent}) : nullptr;
 }
 
-ExprPtr LatexParser::Euler() {
+ExprPtr Parser::Euler() {
   ++position_;
   if (!Take(Token::kCaret)) return MakeConstant(ExprKind::kE);
   ExprPtr exponent = Script();
   return exponent ? MakeNode(ExprKind::kPow, {MakeConstant(ExprKind::kE), exponent}) : nullptr;
 }
 
-ExprPtr LatexParser::Function() {
+ExprPtr Parser::Function() {
   std::string name(Text().substr(1));
   const bool operator_name = At(Token::kOperatorName);
   ++position_;
@@ -79,7 +79,7 @@ ExprPtr LatexParser::Function() {
   return power ? MakeNode(ExprKind::kPow, {argument, power}) : argument;
 }
 
-ExprPtr LatexParser::Arguments(const std::string& name) {
+ExprPtr Parser::Arguments(const std::string& name) {
   if (!Take(Token::kLeftParen)) return nullptr;
   std::vector<ExprPtr> args;
   do {
@@ -90,13 +90,13 @@ ExprPtr LatexParser::Arguments(const std::string& name) {
   return Take(Token::kRightParen) ? MakeNode(ExprKind::kFunction, std::move(args), name) : nullptr;
 }
 
-ExprPtr LatexParser::MultiFunction() {
+ExprPtr Parser::MultiFunction() {
   const std::string name(Text().substr(1));
   ++position_;
   return Arguments(name);
 }
 
-ExprPtr LatexParser::BigOperator() {
+ExprPtr Parser::BigOperator() {
   const std::string name(Text().substr(1));
   ++position_;
   std::vector<ExprPtr> args;
@@ -124,7 +124,7 @@ ExprPtr LatexParser::BigOperator() {
   return MakeNode(ExprKind::kCall, std::move(args), name);
 }
 
-ExprPtr LatexParser::Call() {
+ExprPtr Parser::Call() {
   const size_t start = position_;
   std::string name(Text());
   ++position_;
@@ -162,28 +162,28 @@ ExprPtr LatexParser::Call() {
   return power ? MakeNode(ExprKind::kPow, {call, power}) : call;
 }
 
-ExprPtr LatexParser::Back(size_t start) {
+ExprPtr Parser::Back(size_t start) {
   position_ = start;
   return nullptr;
 }
 
-ExprPtr LatexParser::Atom() {
+ExprPtr Parser::Atom() {
   DepthGuard guard(this);
   if (guard.Exceeded()) return nullptr;
   const std::string text(Text());
   switch (Peek()) {
     case Token::kNumber: {
       ++position_;
-      if (At(Token::kUnderscore) && !SkipSubscript())
-        return nullptr;  // the base of a numeral: not read
-      return Number(text);
+      // The base of a numeral is read over.
+      if (At(Token::kUnderscore) && !SkipSubscript()) return nullptr;
+      return MakeDecimal(text);
     }
     case Token::kScientific:
       ++position_;
-      return Number(text);
+      return MakeDecimal(text);
     case Token::kPercentNumber: {
       ++position_;
-      ExprPtr number = Number(text.substr(0, text.find_first_not_of("0123456789.")));
+      ExprPtr number = MakeDecimal(text.substr(0, text.find_first_not_of("0123456789.")));
       return number ? MakeNode(ExprKind::kPercent, {number}) : nullptr;
     }
     case Token::kCapitalE:
@@ -208,14 +208,7 @@ ExprPtr LatexParser::Atom() {
   }
 }
 
-ExprPtr LatexParser::Number(const std::string& text) {
-  Rational value;
-  bool is_float = false;
-  if (!ParseDecimal(text, &value, &is_float)) return nullptr;
-  return is_float ? MakeFloat(value) : MakeRational(value);
-}
-
-ExprPtr LatexParser::AtomExpr() {
+ExprPtr Parser::AtomExpr() {
   if (!Among(Peek(), {Token::kLetter, Token::kGreek, Token::kOtherSymbol, Token::kAccent}))
     return nullptr;
   std::string name(Text());
@@ -241,4 +234,4 @@ ExprPtr LatexParser::AtomExpr() {
   return power ? MakeNode(ExprKind::kPow, {symbol, power}) : symbol;
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading::latex

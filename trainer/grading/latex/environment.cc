@@ -4,7 +4,7 @@
 
 #include "trainer/grading/text.h"
 
-namespace taopd {
+namespace taopd::grading::latex {
 namespace {
 
 bool Escaped(std::string_view text, size_t i) { return i > 0 && text[i - 1] == '\\'; }
@@ -13,11 +13,10 @@ bool Escaped(std::string_view text, size_t i) { return i > 0 && text[i - 1] == '
 size_t SimpleNumber(std::string_view text, size_t i) {
   if (i < text.size() && text[i] == '-') ++i;
   const size_t first = i;
-  while (i < text.size() && IsDigit(text[i])) ++i;
+  i = SkipDigits(text, i);
   if (i == first) return kNone;
   if (i + 1 < text.size() && (text[i] == '.' || text[i] == ',') && IsDigit(text[i + 1])) {
-    ++i;
-    while (i < text.size() && IsDigit(text[i])) ++i;
+    return SkipDigits(text, i + 1);
   }
   return i;
 }
@@ -57,7 +56,7 @@ size_t SkipPercentWord(std::string_view text, size_t start) {
   return start;
 }
 
-LatexEnvironments::LatexEnvironments(std::string_view text)
+Environments::Environments(std::string_view text)
     : text_(text),
       double_dollar_(text, "$$"),
       bracket_(text, "\\]"),
@@ -65,7 +64,7 @@ LatexEnvironments::LatexEnvironments(std::string_view text)
       newline_(text, "\n"),
       square_(text, "]") {}
 
-std::optional<size_t> LatexEnvironments::Delimited(size_t start, LatexPiece* piece) {
+std::optional<size_t> Environments::Delimited(size_t start, Piece* piece) {
   const auto take = [&](size_t open, size_t close, size_t width) -> std::optional<size_t> {
     if (close == kNone || close <= open) return std::nullopt;
     piece->text = text_.substr(open, close - open);
@@ -107,7 +106,7 @@ std::optional<size_t> LatexEnvironments::Delimited(size_t start, LatexPiece* pie
   return std::nullopt;
 }
 
-std::optional<size_t> LatexEnvironments::One(size_t start, LatexPiece* piece) {
+std::optional<size_t> Environments::One(size_t start, Piece* piece) {
   if (start >= text_.size()) return std::nullopt;
   std::optional<size_t> end = Delimited(start, piece);
   if (!end) {
@@ -125,9 +124,9 @@ std::optional<size_t> LatexEnvironments::One(size_t start, LatexPiece* piece) {
   return after;
 }
 
-std::optional<LatexMatch> LatexEnvironments::MatchAt(size_t start) {
-  LatexMatch match;
-  LatexPiece piece;
+std::optional<Match> Environments::MatchAt(size_t start) {
+  Match match;
+  Piece piece;
   std::optional<size_t> end = One(start, &piece);
   if (!end) return std::nullopt;
   match.pieces.push_back(piece);
@@ -153,4 +152,4 @@ std::optional<LatexMatch> LatexEnvironments::MatchAt(size_t start) {
   return match;
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading::latex

@@ -1,17 +1,25 @@
-// Finds $...$, $$...$$, \(...\), \[...\], [ ... ] and bare \frac{1}{2} in text, in linear time over
-// a whole scan.
+// Finds $...$, $$...$$, \(...\), \[...\], [ ... ] and bare \frac{1}{2} in text. A scan over the whole
+// text takes linear time.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string_view>
 #include <vector>
 
-#include "trainer/grading/graders/candidates.h"
+namespace taopd::grading::latex {
 
-namespace taopd {
+// A stretch of LaTeX in a text, without its delimiters.
+struct Piece {
+  std::string_view text;
+  // A percent sign or word follows.
+  bool percent = false;
+  // It was found by its \boxed and not by delimiters.
+  bool boxed = false;
+};
 
-// find(needle, from) that remembers its last answer, so that a scan from left to right costs one
-// pass.
+// text.find(needle, from) that remembers its last answer, so that a scan from left to right costs
+// one pass.
 class NextOccurrence {
  public:
   NextOccurrence(std::string_view text, std::string_view needle) : text_(text), needle_(needle) {}
@@ -22,28 +30,30 @@ class NextOccurrence {
   size_t known_from_ = std::string_view::npos, found_ = std::string_view::npos;
 };
 
-struct LatexMatch {
+struct Match {
+  // The position behind the last piece.
   size_t end = 0;
-  std::vector<LatexPiece> pieces;
+  std::vector<Piece> pieces;
 };
 
-class LatexEnvironments {
+// Not thread-safe. The matches are views into the text.
+class Environments {
  public:
-  explicit LatexEnvironments(std::string_view text);
+  explicit Environments(std::string_view text);
 
-  // An environment that begins exactly at `start`, and up to five more joined to it by commas,
-  // "and", "or".
-  std::optional<LatexMatch> MatchAt(size_t start);
+  // Matches an environment that begins exactly at `start`, and up to five more that commas, "and" or
+  // "or" join to it.
+  std::optional<Match> MatchAt(size_t start);
 
  private:
-  std::optional<size_t> One(size_t start, LatexPiece* piece);
-  std::optional<size_t> Delimited(size_t start, LatexPiece* piece);
+  std::optional<size_t> One(size_t start, Piece* piece);
+  std::optional<size_t> Delimited(size_t start, Piece* piece);
 
   std::string_view text_;
   NextOccurrence double_dollar_, bracket_, parenthesis_, newline_, square_;
 };
 
-// The end of a % or "percent" at `start`, or `start`.
+// Returns the position behind the % or "percent" at `start`, or `start` if there is none.
 size_t SkipPercentWord(std::string_view text, size_t start);
 
-}  // namespace taopd
+}  // namespace taopd::grading::latex

@@ -1,6 +1,8 @@
-// The recursive descent behind latex_parser.h, in three files: latex_sets.cc (sets, tuples,
-// relations), latex_arithmetic.cc (sums to powers and brackets) and latex_atoms.cc (functions,
-// symbols, numbers).
+// The recursive descent behind parser.h, in these files:
+//   sets.cc         sets, tuples and relations
+//   arithmetic.cc   from sums to powers
+//   brackets.cc     what stands in brackets, bars, fractions and matrices
+//   atoms.cc        functions, symbols and numbers
 #pragma once
 
 #include <algorithm>
@@ -12,17 +14,19 @@
 #include "trainer/grading/algebra/expression.h"
 #include "trainer/grading/latex/lexer.h"
 
-namespace taopd {
+namespace taopd::grading::latex {
 
-// For one answer. Every method leaves the position behind what it read, or returns nullptr (false),
-// and the caller gives up or goes back.
-class LatexParser {
+// Reads one answer. Every method leaves the position behind what it has read. A method that cannot
+// read what it is for returns nullptr (or false) and leaves the position anywhere: its caller gives
+// up or goes back.
+class Parser {
  public:
   // The tokens must outlive the parser.
-  LatexParser(const std::vector<LexedToken>& tokens, bool real_symbols)
+  Parser(const std::vector<LexedToken>& tokens, bool real_symbols)
       : tokens_(tokens), real_symbols_(real_symbols) {}
 
-  // The three readings of a whole answer, in the order of the grammar.
+  // Tries the three readings of a whole answer in the order of the grammar. `source` is the text that
+  // the tokens come from.
   ExprPtr Answer(std::string_view source);
 
  private:
@@ -30,14 +34,14 @@ class LatexParser {
 
   class DepthGuard {
    public:
-    explicit DepthGuard(LatexParser* parser) : parser_(parser) { ++parser_->depth_; }
+    explicit DepthGuard(Parser* parser) : parser_(parser) { ++parser_->depth_; }
     ~DepthGuard() { --parser_->depth_; }
     bool Exceeded() const {
       return parser_->depth_ > kMaxExpressionDepth || ++parser_->steps_ > kMaxSteps;
     }
 
    private:
-    LatexParser* parser_;
+    Parser* parser_;
   };
 
   Token Peek(size_t ahead = 0) const {
@@ -54,7 +58,7 @@ class LatexParser {
   static bool Among(Token token, std::initializer_list<Token> tokens) {
     return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
   }
-  // Inside other brackets a bar opens again.
+  // Parses the inside of other brackets, where a bar opens again.
   template <typename Parse>
   ExprPtr Scoped(const Parse& parse) {
     const bool bars = in_bars_, verts = in_verts_;
@@ -67,10 +71,10 @@ class LatexParser {
   ExprPtr Braced() { return At(Token::kLeftBrace) ? Group(Token::kRightBrace) : nullptr; }
 
   ExprPtr ElementsRelation();
-  // a, or (a, b, c): symbols only.
+  // a, or (a, b, c), where all are symbols.
   ExprPtr AtomList();
   static ExprPtr ElementsToSet(const std::vector<std::vector<ExprPtr>>& groups);
-  // 1,234 and 1,234,567.5 are numbers when nothing else stands there.
+  // 1,234 and 1,234,567.5 are numbers if they are the whole answer.
   static ExprPtr CommaNumber(std::string_view source);
   bool SemicolonElements(bool relations, std::vector<std::vector<ExprPtr>>* groups);
   bool EndsElement() const;
@@ -88,12 +92,11 @@ class LatexParser {
   ExprPtr Unary(bool functions);
   bool StartsPostfix(bool functions) const;
   ExprPtr Postfix();
-  static ExprPtr Transpose(const Expr& m);
   ExprPtr Power();
-  // What may follow ^ : one atom, or an expression in braces.
+  // What may follow ^: one atom, or an expression in braces.
   ExprPtr Script();
   bool SkipSubscript();
-  // _a or _{...}: its source without spaces.
+  // Appends the source of _a or _{...} without spaces.
   bool SubscriptText(std::string* text);
   ExprPtr Group(Token close);
   ExprPtr Wrapped(Token close, const char* function);
@@ -107,14 +110,13 @@ class LatexParser {
   ExprPtr Function();
   ExprPtr Arguments(const std::string& name);
   ExprPtr MultiFunction();
-  // Sums, integrals and limits are compared by what they say, not by their value.
+  // Sums, integrals and limits are compared by their text and not by their value.
   ExprPtr BigOperator();
-  // f(x), f(x,y), f^2(x), f[x]: a name, and in brackets one atom or a list. nullptr and no move
-  // when what follows is not that.
+  // f(x), f(x,y), f^2(x), f[x]: a name, and in brackets one atom or a list. Does not move the
+  // position when it returns nullptr.
   ExprPtr Call();
   ExprPtr Back(size_t start);
   ExprPtr Atom();
-  static ExprPtr Number(const std::string& text);
   // A symbol with its subscript (part of the name) and superscript (a power), in either order.
   ExprPtr AtomExpr();
 
@@ -126,4 +128,4 @@ class LatexParser {
   bool in_bars_ = false, in_verts_ = false;
 };
 
-}  // namespace taopd
+}  // namespace taopd::grading::latex

@@ -1,6 +1,6 @@
-// Tokens of an answer in LaTeX: the longest known command or symbol at each place, as the grammar
-// of latex2sympy2_extended 1.11 (the parser under math-verify) has them. What it does not know
-// makes the whole answer unreadable, there and here.
+// Tokens of an answer in LaTeX. At each place the longest known command or symbol counts, as in the
+// grammar of latex2sympy2_extended 1.11 (the parser under math-verify). A character that this grammar
+// does not know makes the whole answer unreadable, there and here.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace taopd {
+namespace taopd::grading::latex {
 
 enum class Token {
   kEnd,
@@ -98,19 +98,21 @@ enum class Token {
   kPartial,
   kTranspose,
   kDegree,
-  kName,  // a bare word that the grammar keeps for itself: gcd, rank, matrix, ...
+  // A bare word that the grammar keeps for itself: gcd, rank, matrix, ...
+  kName,
 };
 
 struct LexedToken {
   Token token = Token::kEnd;
-  std::string_view text;  // in the source, spaces at its end included
+  // In the source, including spaces at its end.
+  std::string_view text;
 };
 
-// Longer answers are refused.
+// Answers with more tokens are refused.
 inline constexpr size_t kMaxTokens = 4000;
 
-// nullopt: a character that no token starts with, or too many tokens. The last token is kEnd.
-// The views point into `text`.
+// Returns the tokens, ending with kEnd; they are views into `text`. Returns nullopt if no token
+// starts with some character of the text, or if there are more than kMaxTokens.
 std::optional<std::vector<LexedToken>> Tokenize(std::string_view text);
 
-}  // namespace taopd
+}  // namespace taopd::grading::latex

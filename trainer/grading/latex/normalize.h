@@ -1,19 +1,15 @@
-// LaTeX of an answer made regular before parsing, as latex2sympy2_extended 1.11 does for
-// math-verify: boxes opened, units and decoration dropped, shorthand such as \frac12 completed.
+// Makes the LaTeX of an answer regular before it is parsed, as latex2sympy2_extended 1.11 does for
+// math-verify: it opens boxes, drops units and decoration, and completes shorthand such as \frac12.
 #pragma once
 
 #include <string>
 #include <string_view>
 
-namespace taopd {
+#include "trainer/grading/latex/boxed.h"
 
-// kLast: the last box, with those that stand directly before it; kAll: every box, joined by commas.
-enum class BoxedMode { kLast, kAll };
+namespace taopd::grading::latex {
 
-// The content of the boxes; the whole text where there is none.
-std::string BoxedContent(std::string_view text, BoxedMode mode);
+// Takes time linear in the text: a constant number of passes. `mode` says which boxes count.
+std::string Normalize(std::string_view text, BoxedMode mode);
 
-// Linear in the text but for a constant number of passes.
-std::string NormalizeLatex(std::string_view text, BoxedMode mode);
-
-}  // namespace taopd
+}  // namespace taopd::grading::latex

@@ -3,14 +3,14 @@
 #include "trainer/grading/latex/grammar.h"
 #include "trainer/grading/latex/symbol_names.h"
 
-namespace taopd {
+namespace taopd::grading::latex {
 namespace {
 
 constexpr size_t kMaxLatexBytes = 20000;
 
 }  // namespace
 
-ExprPtr LatexParser::Answer(std::string_view source) {
+ExprPtr Parser::Answer(std::string_view source) {
   if (ExprPtr e = ElementsRelation(); e && At(Token::kEnd)) return e;
   position_ = 0;
   if (std::vector<std::vector<ExprPtr>> groups;
@@ -23,11 +23,11 @@ ExprPtr LatexParser::Answer(std::string_view source) {
   return nullptr;
 }
 
-ExprPtr ParseLatex(std::string_view latex) {
+ExprPtr Parse(std::string_view latex) {
   if (latex.size() > kMaxLatexBytes) return nullptr;
   const auto tokens = Tokenize(latex);
   if (!tokens) return nullptr;
-  return LatexParser(*tokens, !SpeaksOfComplexNumbers(latex)).Answer(latex);
+  return Parser(*tokens, !SpeaksOfComplexNumbers(latex)).Answer(latex);
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading::latex

@@ -3,12 +3,11 @@
 #include <cctype>
 #include <map>
 
-#include "trainer/grading/algebra/evaluate.h"
 #include "trainer/grading/algebra/real_set.h"
 
-namespace taopd {
+namespace taopd::grading::latex {
 
-ExprPtr LatexParser::ElementsRelation() {
+ExprPtr Parser::ElementsRelation() {
   ExprPtr left = AtomList();
   if (!left || !(At(Token::kIn) || At(Token::kEquals))) return nullptr;
   ++position_;
@@ -17,7 +16,7 @@ ExprPtr LatexParser::ElementsRelation() {
   return MakeNode(ExprKind::kEq, {left, ElementsToSet(groups)});
 }
 
-ExprPtr LatexParser::AtomList() {
+ExprPtr Parser::AtomList() {
   if (!At(Token::kLeftParen)) return AtomExpr();
   ++position_;
   std::vector<ExprPtr> atoms;
@@ -30,7 +29,7 @@ ExprPtr LatexParser::AtomList() {
   return atoms.size() == 1 ? atoms[0] : MakeNode(ExprKind::kTuple, std::move(atoms));
 }
 
-ExprPtr LatexParser::ElementsToSet(const std::vector<std::vector<ExprPtr>>& groups) {
+ExprPtr Parser::ElementsToSet(const std::vector<std::vector<ExprPtr>>& groups) {
   if (groups.size() == 1) return groups[0].size() == 1 ? groups[0][0] : MakeFiniteSet(groups[0]);
   const bool single =
       std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.size() == 1; });
@@ -40,7 +39,7 @@ ExprPtr LatexParser::ElementsToSet(const std::vector<std::vector<ExprPtr>>& grou
   return MakeFiniteSet(elements);
 }
 
-ExprPtr LatexParser::CommaNumber(std::string_view source) {
+ExprPtr Parser::CommaNumber(std::string_view source) {
   std::string digits;
   size_t i = source.find_first_not_of(" \t\r\n");
   if (i == std::string_view::npos) return nullptr;
@@ -68,13 +67,10 @@ ExprPtr LatexParser::CommaNumber(std::string_view source) {
     if (i == first) return nullptr;
   }
   if (source.find_first_not_of(" \t\r\n", i) != std::string_view::npos) return nullptr;
-  Rational value;
-  bool is_float = false;
-  if (!ParseDecimal(digits, &value, &is_float)) return nullptr;
-  return is_float ? MakeFloat(value) : MakeRational(value);
+  return MakeDecimal(digits);
 }
 
-bool LatexParser::SemicolonElements(bool relations, std::vector<std::vector<ExprPtr>>* groups) {
+bool Parser::SemicolonElements(bool relations, std::vector<std::vector<ExprPtr>>* groups) {
   do {
     std::vector<ExprPtr> group;
     do {
@@ -85,13 +81,13 @@ bool LatexParser::SemicolonElements(bool relations, std::vector<std::vector<Expr
   return true;
 }
 
-bool LatexParser::EndsElement() const {
+bool Parser::EndsElement() const {
   return Among(Peek(), {Token::kEnd, Token::kComma, Token::kSemicolon, Token::kRightParen,
                         Token::kRightBracket, Token::kRightBrace, Token::kRightBraceVisual,
                         Token::kRightParenVisual, Token::kRightBrack, Token::kRightGroup});
 }
 
-bool LatexParser::Element(bool relations, std::vector<ExprPtr>* out) {
+bool Parser::Element(bool relations, std::vector<ExprPtr>* out) {
   DepthGuard guard(this);
   if (guard.Exceeded()) return false;
   if (Take(Token::kPlusMinus)) {
@@ -121,7 +117,7 @@ bool LatexParser::Element(bool relations, std::vector<ExprPtr>* out) {
   return true;
 }
 
-ExprPtr LatexParser::RelationChain(ExprPtr left) {
+ExprPtr Parser::RelationChain(ExprPtr left) {
   while (true) {
     ExprKind kind;
     switch (Peek()) {
@@ -148,7 +144,8 @@ ExprPtr LatexParser::RelationChain(ExprPtr left) {
         ++position_;
         ExprPtr right = Expression();
         if (!right) return nullptr;
-        if (IsSymbolsOnly(*left)) left = right;  // else the exact side counts
+        // "x ~ 1.41" says 1.41; of "\sqrt{2} ~ 1.41" the exact side counts.
+        if (IsSymbolsOnly(*left)) left = right;
         continue;
       }
       default:
@@ -169,7 +166,7 @@ ExprPtr LatexParser::RelationChain(ExprPtr left) {
   }
 }
 
-ExprPtr LatexParser::SetRelation() {
+ExprPtr Parser::SetRelation() {
   const size_t start = position_;
   if (ExprPtr left = AtomList(); left && (At(Token::kIn) || At(Token::kEquals))) {
     ++position_;
@@ -180,7 +177,7 @@ ExprPtr LatexParser::SetRelation() {
   return SetOperation(0);
 }
 
-ExprPtr LatexParser::SetOperation(int level) {
+ExprPtr Parser::SetOperation(int level) {
   static constexpr Token kOperators[] = {Token::kSetMinus, Token::kUnion, Token::kIntersection};
   static constexpr ExprKind kKinds[] = {ExprKind::kComplement, ExprKind::kUnion,
                                         ExprKind::kIntersection};
@@ -197,7 +194,7 @@ ExprPtr LatexParser::SetOperation(int level) {
   return left;
 }
 
-ExprPtr LatexParser::SetGroup() {
+ExprPtr Parser::SetGroup() {
   DepthGuard guard(this);
   if (guard.Exceeded()) return nullptr;
   const size_t start = position_;
@@ -208,7 +205,7 @@ ExprPtr LatexParser::SetGroup() {
   return SetAtom();
 }
 
-ExprPtr LatexParser::SetAtom() {
+ExprPtr Parser::SetAtom() {
   DepthGuard guard(this);
   if (guard.Exceeded()) return nullptr;
   const size_t start = position_;
@@ -257,7 +254,7 @@ ExprPtr LatexParser::SetAtom() {
   return nullptr;
 }
 
-ExprPtr LatexParser::IntervalAtom() {
+ExprPtr Parser::IntervalAtom() {
   if (!Among(Peek(), {Token::kLeftBracket, Token::kLeftParen, Token::kLeftParenVisual,
                       Token::kLeftBrack, Token::kLeftGroup})) {
     return nullptr;
@@ -276,4 +273,4 @@ ExprPtr LatexParser::IntervalAtom() {
   return MakeInterval(start, end, left_open, right_open);
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading::latex

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-namespace taopd {
+namespace taopd::grading::latex {
 
 std::string AccentName(const std::string& token) {
   const size_t open = token.find('{');
@@ -71,4 +71,4 @@ ExprPtr SymbolOrConstant(const std::string& name, bool real) {
   return MakeSymbol(real ? text : kComplexMark + text);
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading::latex

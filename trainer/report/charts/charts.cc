@@ -6,91 +6,108 @@
 
 #include "trainer/report/charts/chart.h"
 
-namespace taopd {
-
+namespace taopd::report {
 namespace {
 
-const std::vector<ChartSpec>& FixedCharts() {
-  const ScaleOptions plain;
-  const ScaleOptions log = {.allow_log = true};
-  const ScaleOptions share = {.style = NumberStyle::kPercent, .floor = 0, .ceiling = 1};
-  static const std::vector<ChartSpec> charts = {
-      {"loss", "Loss", "Mean over the step's response tokens.", {{"loss/mean", "", "", ""}}, log},
-      {"tail",
-       "Tail probability",
-       "Probability outside of the support.",
-       {{"policy/student_tail", "student", "", ""}, {"policy/teacher_tail", "teacher", "", ""}},
-       log},
-      {"eval-accuracy",
-       "Evaluation accuracy",
-       "With its confidence interval.",
-       {{"eval/accuracy", "", "eval/accuracy_low", "eval/accuracy_high"}},
-       share,
-       ChartSpec::Style::kPoints},
-      {"eval-kl",
-       "KL to the teacher",
-       "Measured at evaluations, nats per token.",
-       {{"eval/kl_to_teacher", "", "", ""}},
-       log,
-       ChartSpec::Style::kPoints,
-       /*optional=*/true},
-      {"rollout-accuracy",
-       "Rollout accuracy",
-       "Share of the step's rollouts that are correct.",
-       {{"rollout/accuracy", "", "", ""}},
-       share,
-       ChartSpec::Style::kNoisy,
-       /*optional=*/true},
-      {"entropy",
-       "Entropy",
-       "Of the student's next-token distribution, nats.",
-       {{"policy/entropy", "", "", ""}},
-       plain},
-      {"overlap",
-       "Top-k overlap",
-       "Share of the teacher's most probable tokens that are also among the student's.",
-       {{"policy/overlap", "", "", ""}},
-       share,
-       ChartSpec::Style::kNoisy,
-       /*optional=*/true},
-      {"full-kl",
-       "Full-vocabulary KL",
-       "To the teacher, on the measured positions, and what of it the top-k and their tail leave "
-       "out.",
-       {{"policy/full_kl", "full KL", "", ""}, {"policy/truncation_gap", "truncation gap", "", ""}},
-       log,
-       ChartSpec::Style::kNoisy,
-       /*optional=*/true},
-      {"length",
-       "Response length",
-       "Mean over the step's rollouts, tokens.",
-       {{"rollout/response_length_mean", "", "", ""}},
-       plain},
-      {"truncated",
-       "Truncated responses",
-       "Share of rollouts stopped by the length limit.",
-       {{"rollout/truncated_share", "", "", ""}},
-       share,
-       ChartSpec::Style::kNoisy,
-       /*optional=*/true},
-      {"throughput",
-       "Throughput",
-       "Tokens per second, all phases of a step.",
-       {{"time/tokens_per_s", "", "", ""}},
-       plain},
-      {"grad-norm",
-       "Gradient norm",
-       "Global L2 norm before clipping.",
-       {{"loss/grad_norm", "", "", ""}},
-       log},
-      {"learning-rate",
-       "Learning rate",
-       "Of the step.",
-       {{"optim/lr", "", "", ""}},
-       plain,
-       ChartSpec::Style::kExact},
+const ScaleOptions kLog = {.allow_log = true};
+const ScaleOptions kShare = {.style = NumberStyle::kPercent, .floor = 0, .ceiling = 1};
+
+// The one quantity of a chart. It needs no label.
+std::vector<ChartQuantity> Only(const std::string& metric) { return {{.metric = metric}}; }
+
+ChartSpec LossChart() {
+  return {.id = "loss",
+          .title = "Loss",
+          .hint = "Mean over the step's response tokens.",
+          .quantities = Only("loss/mean"),
+          .scale = kLog};
+}
+
+// Whether the student learns.
+std::vector<ChartSpec> LearningCharts() {
+  return {
+      {.id = "tail",
+       .title = "Tail probability",
+       .hint = "Probability outside of the support.",
+       .quantities = {{.metric = "policy/student_tail", .label = "student"},
+                      {.metric = "policy/teacher_tail", .label = "teacher"}},
+       .scale = kLog},
+      {.id = "eval-accuracy",
+       .title = "Evaluation accuracy",
+       .hint = "With its confidence interval.",
+       .quantities = {{.metric = "eval/accuracy",
+                       .low = "eval/accuracy_low",
+                       .high = "eval/accuracy_high"}},
+       .scale = kShare,
+       .style = ChartSpec::Style::kPoints},
+      {.id = "eval-kl",
+       .title = "KL to the teacher",
+       .hint = "Measured at evaluations, nats per token.",
+       .quantities = Only("eval/kl_to_teacher"),
+       .scale = kLog,
+       .style = ChartSpec::Style::kPoints,
+       .optional = true},
+      {.id = "rollout-accuracy",
+       .title = "Rollout accuracy",
+       .hint = "Share of the step's rollouts that are correct.",
+       .quantities = Only("rollout/accuracy"),
+       .scale = kShare,
+       .optional = true},
   };
-  return charts;
+}
+
+// How the student's policy changes.
+std::vector<ChartSpec> PolicyCharts() {
+  return {
+      {.id = "entropy",
+       .title = "Entropy",
+       .hint = "Of the student's next-token distribution, nats.",
+       .quantities = Only("policy/entropy")},
+      {.id = "overlap",
+       .title = "Top-k overlap",
+       .hint = "Share of the teacher's most probable tokens that are also among the student's.",
+       .quantities = Only("policy/overlap"),
+       .scale = kShare,
+       .optional = true},
+      {.id = "full-kl",
+       .title = "Full-vocabulary KL",
+       .hint = "To the teacher, on the measured positions, and the part of it that the top-k and "
+               "their tail leave out.",
+       .quantities = {{.metric = "policy/full_kl", .label = "full KL"},
+                      {.metric = "policy/truncation_gap", .label = "truncation gap"}},
+       .scale = kLog,
+       .optional = true},
+  };
+}
+
+// How the steps run.
+std::vector<ChartSpec> StepCharts() {
+  return {
+      {.id = "length",
+       .title = "Response length",
+       .hint = "Mean over the step's rollouts, tokens.",
+       .quantities = Only("rollout/response_length_mean")},
+      {.id = "truncated",
+       .title = "Truncated responses",
+       .hint = "Share of rollouts stopped by the length limit.",
+       .quantities = Only("rollout/truncated_share"),
+       .scale = kShare,
+       .optional = true},
+      {.id = "throughput",
+       .title = "Throughput",
+       .hint = "Tokens per second, all phases of a step.",
+       .quantities = Only("time/tokens_per_s")},
+      {.id = "grad-norm",
+       .title = "Gradient norm",
+       .hint = "Global L2 norm before clipping.",
+       .quantities = Only("loss/grad_norm"),
+       .scale = kLog},
+      {.id = "learning-rate",
+       .title = "Learning rate",
+       .hint = "Of the step.",
+       .quantities = Only("optim/lr"),
+       .style = ChartSpec::Style::kExact},
+  };
 }
 
 // One for each term of a combined objective.
@@ -100,7 +117,7 @@ std::vector<ChartSpec> TermCharts(const std::vector<RunRecord>& runs) {
   for (const RunRecord& run : runs) {
     for (const auto& [metric, series] : run.series) {
       if (metric.rfind(prefix, 0) != 0) continue;
-      // Names of objectives; whatever else a damaged file holds does not belong into the page.
+      // A damaged file may hold anything: only names of objectives get a chart.
       const std::string term = metric.substr(prefix.size());
       const bool is_name = std::all_of(term.begin(), term.end(),
                                        [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
@@ -111,11 +128,10 @@ std::vector<ChartSpec> TermCharts(const std::vector<RunRecord>& runs) {
   for (const std::string& term : terms) {
     std::string id = "term-" + term;
     std::replace(id.begin(), id.end(), '_', '-');
-    charts.push_back({id,
-                      "Loss term " + term,
-                      "Times its weight, mean over the step's response tokens.",
-                      {{prefix + term, "", "", ""}},
-                      ScaleOptions()});
+    charts.push_back({.id = id,
+                      .title = "Loss term " + term,
+                      .hint = "Times its weight, mean over the step's response tokens.",
+                      .quantities = Only(prefix + term)});
   }
   return charts;
 }
@@ -123,10 +139,11 @@ std::vector<ChartSpec> TermCharts(const std::vector<RunRecord>& runs) {
 }  // namespace
 
 std::vector<ChartSpec> ReportCharts(const std::vector<RunRecord>& runs) {
-  std::vector<ChartSpec> charts = FixedCharts();
-  const std::vector<ChartSpec> terms = TermCharts(runs);
-  charts.insert(charts.begin() + 1, terms.begin(), terms.end());
+  std::vector<ChartSpec> charts = {LossChart()};
+  for (const auto& group : {TermCharts(runs), LearningCharts(), PolicyCharts(), StepCharts()}) {
+    charts.insert(charts.end(), group.begin(), group.end());
+  }
   return charts;
 }
 
-}  // namespace taopd
+}  // namespace taopd::report

@@ -5,7 +5,7 @@
 
 #include "trainer/report/page/html.h"
 
-namespace taopd {
+namespace taopd::report {
 namespace {
 
 struct At {
@@ -121,4 +121,4 @@ std::string StarPath(double x, double y, double radius) {
   return path + "Z";
 }
 
-}  // namespace taopd
+}  // namespace taopd::report

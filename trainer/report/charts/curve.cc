@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace taopd {
+namespace taopd::report {
 
 Series Smoothed(const Series& series, int window, bool geometric) {
   const auto n = static_cast<int64_t>(series.size());
@@ -70,4 +70,4 @@ Series Decimated(const Series& series, int max_points) {
   return kept;
 }
 
-}  // namespace taopd
+}  // namespace taopd::report

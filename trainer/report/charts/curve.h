@@ -3,16 +3,18 @@
 
 #include "trainer/report/run_record.h"
 
-namespace taopd {
+namespace taopd::report {
 
-// Moving average over `window` points (odd), centred, over the finite ones; gaps stay gaps. With
-// `geometric` the average of the logarithms, over the positive ones; the others become gaps.
+// Returns the centred moving average over `window` points (odd), of which only the finite ones count.
+// Gaps stay gaps. With `geometric` it is the exponential of the logarithms' average: only positive
+// values count, and the others become gaps.
 Series Smoothed(const Series& series, int window, bool geometric);
-// The window for a series: 1 (none) for short ones, growing with the length.
+
+// Returns the window for a series: 1 (no smoothing) for short ones, growing with the length.
 int SmoothingWindow(size_t num_points);
 
-// At most about 2 * max_points points: of every bucket of steps the lowest and the highest, so that
-// spikes stay, and a gap where it has one. The points are points of the series, unchanged.
+// Returns at most about 2 * max_points points of the series, unchanged: the lowest and the highest of
+// every bucket of steps, so that spikes stay, and a gap where the bucket has one.
 Series Decimated(const Series& series, int max_points);
 
-}  // namespace taopd
+}  // namespace taopd::report

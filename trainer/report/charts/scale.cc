@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 
-namespace taopd {
+namespace taopd::report {
 namespace {
 
 // The 1, 2 or 5 times a power of ten that is nearest to `raw`.
@@ -170,4 +170,4 @@ std::string FormatNumber(double value, NumberStyle style, int digits) {
   return Trimmed(Fixed(value / unit, std::max(0, digits - 1 - exponent))) + suffix;
 }
 
-}  // namespace taopd
+}  // namespace taopd::report

@@ -5,12 +5,12 @@
 #include <cmath>
 
 #include "trainer/bandit/landscape.h"
-#include "trainer/report/charts/chart.h"
 #include "trainer/report/charts/contour.h"
+#include "trainer/report/charts/run_style.h"
 #include "trainer/report/charts/scale.h"
 #include "trainer/report/page/html.h"
 
-namespace taopd {
+namespace taopd::report {
 namespace {
 
 // The drawing's own units.
@@ -18,17 +18,10 @@ constexpr double kLandscapeWidth = 640, kLandscapeHeight = 400;
 constexpr double kLandscapeLeft = 52, kLandscapeRight = 628, kLandscapeTop = 12,
                  kLandscapeBottom = 360;
 
-std::string Swatch(size_t run) {
-  return Concat("<svg class=\"swatch ", RunClass(run),
-                "\" viewBox=\"0 0 24 12\" aria-hidden=\"true\"><path class=\"line\" d=\"M2 6H22\"/>"
-                "<path class=\"mark\" d=\"",
-                RunMark(run, 12, 6), "\"/></svg>");
-}
-
-std::string Key(const BanditResult& result, const std::string& teacher) {
+std::string Key(const bandit::Result& result, const std::string& teacher) {
   std::string out = "<p class=\"key\">";
   for (size_t i = 0; i < result.runs.size(); ++i) {
-    out += "<span>" + Swatch(i) + EscapeHtml(result.runs[i].objective) + "</span>";
+    out += "<span>" + RunSwatch(i) + EscapeHtml(result.runs[i].objective) + "</span>";
   }
   return out + "<span>" + teacher + "teacher</span></p>";
 }
@@ -51,14 +44,14 @@ double Y(double fraction) {
   return kLandscapeBottom - (kLandscapeBottom - kLandscapeTop) * fraction;
 }
 
-std::string RenderPolicies(const BanditResult& result, const std::string& id) {
+std::string RenderPolicies(const bandit::Result& result, const std::string& id) {
   std::vector<double> values = {0};
   values.insert(values.end(), result.teacher.begin(), result.teacher.end());
-  for (const BanditRun& run : result.runs) {
+  for (const bandit::ObjectiveRun& run : result.runs) {
     values.insert(values.end(), run.policy.begin(), run.policy.end());
   }
   const Scale scale = MakeScale(values, {.floor = 0, .ceiling = 1});
-  const auto arm_x = [](int32_t v) { return X((v + 0.5) / kNumArms); };
+  const auto arm_x = [](int32_t v) { return X((v + 0.5) / bandit::kNumArms); };
   std::string out = BeginFigure(
       id, "Policies",
       Concat("Probability of each arm after ", result.options.steps,
@@ -84,8 +77,8 @@ std::string RenderPolicies(const BanditResult& result, const std::string& id) {
                 "\" text-anchor=\"end\" class=\"axis\">arm</text></g>");
 
   std::array<std::string, 2> bars;  // outside and inside of the top-k
-  const double half = 0.36 * (kLandscapeRight - kLandscapeLeft) / kNumArms;
-  for (int32_t v = 0; v < kNumArms; ++v) {
+  const double half = 0.36 * (kLandscapeRight - kLandscapeLeft) / bandit::kNumArms;
+  for (int32_t v = 0; v < bandit::kNumArms; ++v) {
     const auto& support = result.teacher_support;
     const bool inside = std::find(support.begin(), support.end(), v) != support.end();
     const double top = Y(scale.Fraction(result.teacher[v]));
@@ -97,7 +90,7 @@ std::string RenderPolicies(const BanditResult& result, const std::string& id) {
          "\"/>";
   for (size_t i = 0; i < result.runs.size(); ++i) {
     std::string line, marks;
-    for (int32_t v = 0; v < kNumArms; ++v) {
+    for (int32_t v = 0; v < bandit::kNumArms; ++v) {
       const double y = Y(scale.Fraction(result.runs[i].policy[v]));
       line += (v == 0 ? "M" : "L") + Coordinate(arm_x(v)) + " " + Coordinate(y);
       marks += RunMark(i, arm_x(v), y);
@@ -117,8 +110,8 @@ std::string LevelsText(const std::vector<double>& levels) {
   return text;
 }
 
-std::string RenderLandscape(const BanditResult& result, const std::string& id) {
-  const Landscape landscape = MakeLandscape(result);
+std::string RenderLandscape(const bandit::Result& result, const std::string& id) {
+  const bandit::Landscape landscape = bandit::MakeLandscape(result);
   const auto x = [&](double value) {
     return X((value - landscape.min_x) / (landscape.max_x - landscape.min_x));
   };
@@ -143,7 +136,7 @@ std::string RenderLandscape(const BanditResult& result, const std::string& id) {
     out += "<path class=\"contour\" d=\"" + ContourLine(landscape.full_kl, level, frame) + "\"/>";
   }
   for (size_t i = 0; i < landscape.paths.size(); ++i) {
-    const std::vector<PlanePoint>& path = landscape.paths[i];
+    const std::vector<bandit::PlanePoint>& path = landscape.paths[i];
     std::string line;
     for (size_t p = 0; p < path.size(); ++p) {
       line += (p == 0 ? "M" : "L") + Coordinate(x(path[p].x)) + " " + Coordinate(y(path[p].y));
@@ -153,7 +146,7 @@ std::string RenderLandscape(const BanditResult& result, const std::string& id) {
                   "\"/></g>");
   }
   if (!landscape.paths.empty()) {
-    const PlanePoint& start = landscape.paths[0].front();
+    const bandit::PlanePoint& start = landscape.paths[0].front();
     out += Concat("<g class=\"ticks\"><text x=\"", Coordinate(x(start.x) + 7), "\" y=\"",
                   Coordinate(y(start.y) - 7), "\">start</text></g>");
   }
@@ -172,14 +165,14 @@ std::string RenderLandscape(const BanditResult& result, const std::string& id) {
   return out + EndFigure();
 }
 
-std::string RenderTable(const BanditResult& result) {
+std::string RenderTable(const bandit::Result& result) {
   std::string out =
       "<div class=\"card table\"><table><thead><tr><th scope=\"col\">Objective</th>"
       "<th scope=\"col\">Full reverse KL</th><th scope=\"col\">Student tail</th>"
       "<th scope=\"col\">Teacher tail</th></tr></thead><tbody>";
   for (size_t i = 0; i < result.runs.size(); ++i) {
-    const BanditPoint& end = result.runs[i].trajectory.back();
-    out += Concat("<tr><th scope=\"row\">", Swatch(i), EscapeHtml(result.runs[i].objective),
+    const bandit::TrajectoryPoint& end = result.runs[i].trajectory.back();
+    out += Concat("<tr><th scope=\"row\">", RunSwatch(i), EscapeHtml(result.runs[i].objective),
                   "</th><td data-label=\"Full reverse KL\">", FormatNumber(end.full_kl),
                   "</td><td data-label=\"Student tail\">",
                   FormatNumber(end.student_tail, NumberStyle::kPlain, 4),
@@ -191,7 +184,7 @@ std::string RenderTable(const BanditResult& result) {
 
 }  // namespace
 
-std::string RenderBandit(const BanditResult& result, const std::string& id) {
+std::string RenderBandit(const bandit::Result& result, const std::string& id) {
   return Concat(
       "<section aria-labelledby=\"", id, "\"><h2 id=\"", id,
       "\">30-armed bandit</h2><p class=\"remark\">Support: the ", NameOf(result.options.support),
@@ -201,4 +194,4 @@ std::string RenderBandit(const BanditResult& result, const std::string& id) {
       RenderLandscape(result, id + "-landscape"), "</div>\n", RenderTable(result), "</section>\n");
 }
 
-}  // namespace taopd
+}  // namespace taopd::report

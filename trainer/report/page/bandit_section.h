@@ -1,15 +1,14 @@
-// The paper's two figures of a bandit file: the final policies, and the trajectories over the
-// landscape of the full reverse KL; with a table of where each objective ends.
+// The section for a bandit file. It has the paper's two figures, the final policies and the
+// trajectories over the landscape of the full reverse KL, and a table of where each objective ends.
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "trainer/bandit/bandit.h"
 
-namespace taopd {
+namespace taopd::report {
 
-// One section. `id` is unique in the page (letters, digits and '-').
-std::string RenderBandit(const BanditResult& result, const std::string& id);
+// Returns one section. `id` is unique in the page (letters, digits and '-').
+std::string RenderBandit(const bandit::Result& result, const std::string& id);
 
-}  // namespace taopd
+}  // namespace taopd::report

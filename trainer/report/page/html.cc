@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-namespace taopd {
+namespace taopd::report {
 
 std::string EscapeHtml(const std::string& text) {
   const auto replace = nlohmann::json::error_handler_t::replace;
@@ -61,4 +61,4 @@ std::string Coordinate(double value) {
   return text;
 }
 
-}  // namespace taopd
+}  // namespace taopd::report

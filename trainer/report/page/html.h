@@ -4,16 +4,17 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-namespace taopd {
+namespace taopd::report {
 
-// For element content and quoted attributes. Bytes that are not UTF-8 and control characters become
-// U+FFFD.
+// Escapes text for element content and quoted attributes. Bytes that are not UTF-8 and control
+// characters become U+FFFD.
 std::string EscapeHtml(const std::string& text);
 
-// For the content of a <script type="application/json">: no '<', so that no text can end it.
+// Returns JSON for the content of a <script type="application/json">. It has no '<', so that no text
+// can end the element.
 std::string ScriptJson(const nlohmann::ordered_json& value);
 
-// A coordinate: one decimal.
+// Returns a coordinate with one decimal.
 std::string Coordinate(double value);
 
-}  // namespace taopd
+}  // namespace taopd::report

@@ -7,11 +7,12 @@
 
 #include "common/io/sha256.h"
 #include "trainer/report/charts/chart.h"
+#include "trainer/report/charts/run_style.h"
 #include "trainer/report/page/assets.h"
 #include "trainer/report/page/bandit_section.h"
 #include "trainer/report/page/html.h"
 
-namespace taopd {
+namespace taopd::report {
 namespace {
 
 // The page may run its own script and nothing else, and load nothing.
@@ -50,11 +51,8 @@ std::string RenderLegend(const std::vector<RunRecord>& runs) {
   if (runs.size() < 2) return "";
   std::string out = "<nav class=\"legend\" aria-label=\"Runs\">";
   for (size_t i = 0; i < runs.size(); ++i) {
-    out +=
-        Concat("<button type=\"button\" class=\"", RunClass(i), "\" data-toggle=\"", i,
-               "\" aria-pressed=\"true\"><svg class=\"swatch\" viewBox=\"0 0 24 12\" "
-               "aria-hidden=\"true\"><path class=\"line\" d=\"M2 6H22\"/><path class=\"mark\" d=\"",
-               RunMark(i, 12, 6), "\"/></svg>", EscapeHtml(runs[i].name), "</button>");
+    out += Concat("<button type=\"button\" data-toggle=\"", i, "\" aria-pressed=\"true\">",
+                  RunSwatch(i), EscapeHtml(runs[i].name), "</button>");
   }
   return out + "</nav>\n";
 }
@@ -98,10 +96,11 @@ std::string RenderConfigs(const std::vector<RunRecord>& runs) {
 }  // namespace
 
 std::string RenderPage(const std::vector<RunRecord>& runs,
-                       const std::vector<BanditResult>& bandits) {
+                       const std::vector<bandit::Result>& bandits) {
   nlohmann::ordered_json data;
   data["runs"] = nlohmann::ordered_json::array();
   for (const RunRecord& run : runs) data["runs"].push_back(run.name);
+  data["colors"] = kNumRunColors;
   data["charts"] = nlohmann::ordered_json::array();
   std::string body = RenderHeader(runs) + RenderLegend(runs) + "<main>\n" + RenderNotes(runs);
   if (!runs.empty()) body += RenderHeadline(runs) + RenderCharts(runs, &data["charts"]);
@@ -120,4 +119,4 @@ std::string RenderPage(const std::vector<RunRecord>& runs,
       ScriptJson(data), "</script>\n<script>", kReportJs, "</script>\n</body>\n</html>\n");
 }
 
-}  // namespace taopd
+}  // namespace taopd::report

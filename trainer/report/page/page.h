@@ -1,4 +1,5 @@
-// The page and its sections. Each function returns HTML whose run content is escaped.
+// The page and its sections. Each function returns HTML in which everything that a run recorded is
+// escaped.
 #pragma once
 
 #include <string>
@@ -7,16 +8,18 @@
 #include "trainer/bandit/bandit.h"
 #include "trainer/report/run_record.h"
 
-namespace taopd {
+namespace taopd::report {
 
-// The whole file. Without runs it has the bandits' sections only.
+// Returns the whole file. Without runs it has the sections of the bandits only.
 std::string RenderPage(const std::vector<RunRecord>& runs,
-                       const std::vector<BanditResult>& bandits = {});
+                       const std::vector<bandit::Result>& bandits = {});
 
-// Before, after and teacher of every run: as a picture and as a table.
+// Returns the results before and after training and the teacher's, of every run, as a picture and as
+// a table.
 std::string RenderHeadline(const std::vector<RunRecord>& runs);
 
-// Generations before and after training side by side, then those of evaluations. Empty without any.
+// Returns the generations before and after training side by side, and then those of evaluations.
+// Empty if there are none.
 std::string RenderSamples(const std::vector<RunRecord>& runs);
 
-}  // namespace taopd
+}  // namespace taopd::report

@@ -77,7 +77,7 @@
         // Another run's nearest step is named when it is not this one.
         if (line.x[i] !== step) names.push("(step " + line.x[i].toLocaleString("en-US") + ")");
         const name = element("span", names.join(" "));
-        name.className = "r" + line.run % 6;
+        name.className = "r" + line.run % data.colors;
         if (data.runs.length > 1) name.prepend(element("i"));
         if (names.length > 0) row.append(name);
         let text = value === null ? "no value" : format(value, chart.percent);
@@ -88,7 +88,7 @@
         tip.append(row);
         if (value !== null && (!chart.log || value > 0)) {
           const dot = svgElement("circle", {cx: x(line.x[i]), cy: y(value), r: 3.5});
-          dot.setAttribute("class", "r" + line.run % 6);
+          dot.setAttribute("class", "r" + line.run % data.colors);
           cursor.append(dot);
         }
       }

@@ -2,11 +2,11 @@
 #include <map>
 #include <utility>
 
-#include "trainer/report/charts/chart.h"
+#include "trainer/report/charts/run_style.h"
 #include "trainer/report/page/html.h"
 #include "trainer/report/page/page.h"
 
-namespace taopd {
+namespace taopd::report {
 namespace {
 
 constexpr size_t kNumOpenPairs = 4;       // of a run; more of them are folded away
@@ -120,4 +120,4 @@ std::string RenderSamples(const std::vector<RunRecord>& runs) {
          "</section>\n";
 }
 
-}  // namespace taopd
+}  // namespace taopd::report

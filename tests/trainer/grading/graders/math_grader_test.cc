@@ -6,7 +6,7 @@
 #include "trainer/grading/latex/normalize.h"
 #include "trainer/grading/latex/parser.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 bool Correct(const std::string& response, const std::string& answer) {
@@ -17,19 +17,23 @@ bool Equal(const std::string& answer, const std::string& gold) {
 }
 
 TEST(BoxedContent, LastWithItsNeighboursOrAll) {
-  EXPECT_EQ(BoxedContent("\\boxed{1} so far but the result is clearly \\boxed{\\frac{1}{2}}.",
-                         BoxedMode::kLast),
-            "\\frac{1}{2}");
-  EXPECT_EQ(BoxedContent("\\boxed{1} and \\boxed{2}", BoxedMode::kLast), "1,2");
-  EXPECT_EQ(BoxedContent("\\boxed{1} that is quite far away from \\fbox {2}", BoxedMode::kAll),
+  EXPECT_EQ(
+      latex::BoxedContent("\\boxed{1} so far but the result is clearly \\boxed{\\frac{1}{2}}.",
+                          latex::BoxedMode::kLast),
+      "\\frac{1}{2}");
+  EXPECT_EQ(latex::BoxedContent("\\boxed{1} and \\boxed{2}", latex::BoxedMode::kLast), "1,2");
+  EXPECT_EQ(latex::BoxedContent("\\boxed{1} that is quite far away from \\fbox {2}",
+                                latex::BoxedMode::kAll),
             "1,2");
-  EXPECT_EQ(BoxedContent("\\boxed{1} = \\boxed{1}", BoxedMode::kAll), "1");
-  EXPECT_EQ(BoxedContent("\\boxed{{1}", BoxedMode::kLast), "{{1}");
-  EXPECT_EQ(BoxedContent("none", BoxedMode::kLast), "none");
+  EXPECT_EQ(latex::BoxedContent("\\boxed{1} = \\boxed{1}", latex::BoxedMode::kAll), "1");
+  EXPECT_EQ(latex::BoxedContent("\\boxed{{1}", latex::BoxedMode::kLast), "{{1}");
+  EXPECT_EQ(latex::BoxedContent("none", latex::BoxedMode::kLast), "none");
 }
 
-TEST(NormalizeLatex, UnitsDecorationAndShorthand) {
-  const auto normal = [](const char* text) { return NormalizeLatex(text, BoxedMode::kAll); };
+TEST(Normalize, UnitsDecorationAndShorthand) {
+  const auto normal = [](const char* text) {
+    return latex::Normalize(text, latex::BoxedMode::kAll);
+  };
   EXPECT_EQ(normal("\\dfrac12"), "\\frac{1}{2}");
   EXPECT_EQ(normal("\\left( 3, \\sqrt2 \\right)"), "( 3, \\sqrt{2} )");
   EXPECT_EQ(normal("12 \\text{ cm}^2"), "12");
@@ -133,4 +137,4 @@ TEST(MathGrader, ReasonsSayWhy) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::grading

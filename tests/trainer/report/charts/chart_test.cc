@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-namespace taopd {
+#include "trainer/report/charts/run_style.h"
+
+namespace taopd::report {
 namespace {
 
 using ::testing::HasSubstr;
@@ -29,7 +31,7 @@ RunRecord RunWith(const std::string& name, const std::string& metric, const Seri
   return run;
 }
 
-const ChartSpec kSpec = {"c", "Title", "Hint.", {{"m", "", "", ""}}, {}};
+const ChartSpec kSpec = {"c", "Title", "Hint.", {{.metric = "m"}}, {}};
 
 TEST(Chart, TheLineGoesThroughThePoints) {
   Json data = Json::array();
@@ -63,10 +65,12 @@ TEST(Chart, TwoRunsShareTheAxesAndDifferInColourAndMark) {
   EXPECT_THAT(html, HasSubstr("L238.0 "));  // run a ends in the middle
 }
 
-TEST(Chart, ElevenRunsAreToldApart) {
-  std::set<std::string> looks;
-  for (size_t run = 0; run < 11; ++run) looks.insert(RunClass(run) + RunMark(run, 0, 0));
-  EXPECT_EQ(looks.size(), 11u);
+TEST(RunStyle, TwelveColoursAndThenOtherMarks) {
+  std::set<std::string> colors, looks;
+  for (size_t run = 0; run < 12; ++run) colors.insert(RunClass(run));
+  EXPECT_EQ(colors.size(), 12u);
+  for (size_t run = 0; run < 72; ++run) looks.insert(RunClass(run) + RunMark(run, 0, 0));
+  EXPECT_EQ(looks.size(), 72u);
 }
 
 TEST(Chart, WhatWasNotRecordedIsSaid) {
@@ -78,6 +82,20 @@ TEST(Chart, WhatWasNotRecordedIsSaid) {
   const std::string one =
       RenderChart(kSpec, {RunWith("a", "m", {{0, 1}}), RunWith("b<", "other", {{0, 0}})}, &data);
   EXPECT_THAT(one, HasSubstr("Not recorded by b&lt;."));
+}
+
+TEST(Chart, RunsThatLackTheSameAreNamedTogether) {
+  ChartSpec spec = kSpec;
+  spec.quantities = {{.metric = "m", .label = "first"}, {.metric = "n", .label = "second"}};
+  RunRecord both = RunWith("both", "m", {{0, 1}});
+  both.series["n"] = {{0, 2}};
+  Json data = Json::array();
+  const std::string html = RenderChart(
+      spec,
+      {both, RunWith("a", "other", {{0, 1}}), RunWith("b", "m", {{0, 1}}),
+       RunWith("c", "other", {{0, 1}}), RunWith("silent", "other", {{0, kGap}})},
+      &data);
+  EXPECT_THAT(html, HasSubstr("<p>Hint. Not recorded by a, c; by b (second).</p>"));
 }
 
 TEST(Chart, ZerosOnALogScaleAreCounted) {
@@ -119,4 +137,4 @@ TEST(Chart, ALongRunStaysSmall) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::report

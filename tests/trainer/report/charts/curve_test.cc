@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace taopd {
+namespace taopd::report {
 namespace {
 
 constexpr double kGap = std::numeric_limits<double>::quiet_NaN();
@@ -66,4 +66,4 @@ TEST(Decimated, ShortSeriesStayAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::report

@@ -11,7 +11,7 @@
 
 #include "common/base/random.h"
 
-namespace taopd {
+namespace taopd::report {
 namespace {
 
 using ::testing::ElementsAre;
@@ -113,4 +113,4 @@ TEST(FormatNumber, ShortAndRight) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::report

@@ -11,7 +11,7 @@
 #include "trainer/report/charts/contour.h"
 #include "trainer/report/report.h"
 
-namespace taopd {
+namespace taopd::report {
 namespace {
 
 int Count(const std::string& text, const std::string& part) {
@@ -38,9 +38,10 @@ TEST(Contour, LinesAndBandsOfARamp) {
 }
 
 TEST(BanditSection, HasBothFiguresAndTheTable) {
-  BanditOptions options;
+  bandit::Options options;
   options.steps = 500;
-  const BanditResult result = RunBandit({"full", "ta_opd", "normalized"}, options).value();
+  const bandit::Result result =
+      bandit::RunBandit({"full", "ta_opd", "normalized"}, options).value();
   const std::string html = RenderBandit(result, "bandit-1");
   EXPECT_EQ(Count(html, "<figure"), 2);
   EXPECT_EQ(Count(html, "<tr><th scope=\"row\">"), 3);
@@ -54,18 +55,19 @@ TEST(BanditSection, HasBothFiguresAndTheTable) {
 }
 
 TEST(BanditSection, NamesAreEscaped) {
-  BanditOptions options;
+  bandit::Options options;
   options.steps = 1;
-  BanditResult result = RunBandit({"ta_opd"}, options).value();
+  bandit::Result result = bandit::RunBandit({"ta_opd"}, options).value();
   result.runs[0].objective = "<script>";
   EXPECT_EQ(RenderBandit(result, "b").find("<script"), std::string::npos);
 }
 
 TEST(Report, TakesBanditFilesInPlaceOfRuns) {
   const testing::TempDir dir;
-  BanditOptions options;
+  bandit::Options options;
   options.steps = 100;
-  ASSERT_TRUE(WriteBanditFile(RunBandit({"ta_opd"}, options).value(), dir.File("b.json")).ok());
+  ASSERT_TRUE(
+      bandit::WriteResult(bandit::RunBandit({"ta_opd"}, options).value(), dir.File("b.json")).ok());
   ASSERT_TRUE(WriteReport({dir.File("b.json"), dir.File("b.json")}, dir.File("page.html")).ok());
   const std::string page = testing::ReadFile(dir.File("page.html"));
   EXPECT_NE(page.find("id=\"bandit-1\""), std::string::npos);
@@ -78,4 +80,4 @@ TEST(Report, TakesBanditFilesInPlaceOfRuns) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::report

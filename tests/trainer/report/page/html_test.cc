@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace taopd {
+namespace taopd::report {
 namespace {
 
 TEST(EscapeHtml, NothingOfTheTextIsMarkup) {
@@ -27,4 +27,4 @@ TEST(ScriptJson, NoTextEndsTheElement) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::report

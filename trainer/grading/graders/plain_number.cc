@@ -1,4 +1,4 @@
-#include "trainer/grading/algebra/plain_number.h"
+#include "trainer/grading/graders/plain_number.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include "trainer/grading/latex/environment.h"
 #include "trainer/grading/text.h"
 
-namespace taopd {
+namespace taopd::grading {
 namespace {
 
 constexpr size_t kMaxArithmeticBytes = 400;
@@ -48,11 +48,6 @@ bool SuffixAt(std::string_view text, size_t i) {
       return true;
   }
   return i >= text.size() || IsSpace(text[i]) || std::string_view(".,:)$").find(text[i]) != kNone;
-}
-
-size_t SkipDigits(std::string_view text, size_t i) {
-  while (i < text.size() && IsDigit(text[i])) ++i;
-  return i;
 }
 
 }  // namespace
@@ -112,7 +107,7 @@ std::optional<Candidate> MatchPlainNumber(std::string_view text, size_t start,
     candidate.begin = start;
     candidate.number = text.substr(begin, end - begin);
     const size_t word = SkipSpaces(text, end);
-    const size_t after = text.substr(word, 1) == "\\" ? word : SkipPercentWord(text, word);
+    const size_t after = text.substr(word, 1) == "\\" ? word : latex::SkipPercentWord(text, word);
     candidate.percent = after > word;
     candidate.end = candidate.percent ? after : end;
     if (no_equals_after && EqualsFollows(text, candidate.end)) {
@@ -162,4 +157,4 @@ std::optional<Candidate> MatchPlainNumber(std::string_view text, size_t start,
   return std::nullopt;
 }
 
-}  // namespace taopd
+}  // namespace taopd::grading

@@ -1,0 +1,18 @@
+"""What the evaluations at the end of a quickstart say about how they were made."""
+
+import json
+
+
+def temperatures(run_dirs):
+    """The temperatures at which the trained students were sampled, in ascending order; empty where no evaluation says."""
+    found = set()
+    for run_dir in run_dirs:
+        path = run_dir / "evaluation" / "student_after.json"
+        if path.exists():
+            found.add(json.loads(path.read_text(encoding="utf-8")).get("temperature"))
+    return sorted(found - {None})
+
+
+def joined(numbers):
+    """0.6, 1"""
+    return ", ".join(f"{number:g}" for number in numbers)

@@ -1,0 +1,21 @@
+// Values of expressions as exact fractions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/grading/algebra/expression.h"
+#include "trainer/grading/algebra/operation_budget.h"
+
+namespace taopd::grading {
+
+// Returns the value as a fraction. Returns nullopt if the tree holds a symbol, a decimal, a root or
+// a constant, if the fraction has too many digits, or if the budget is spent.
+std::optional<Rational> ExactValue(const Expr& e, OperationBudget* budget);
+
+// Returns the value of the known function `name` (kFunction) of exact arguments, of which there is
+// at least one. Returns nullopt if it is not a fraction, or too large.
+std::optional<Rational> ExactFunction(const std::string& name, const std::vector<Rational>& args);
+
+}  // namespace taopd::grading

@@ -1,0 +1,74 @@
+#include "trainer/grading/algebra/matrix.h"
+
+#include <vector>
+
+namespace taopd::grading {
+namespace {
+
+ExprPtr MatrixProduct(const Expr& a, const Expr& b) {
+  constexpr size_t kMaxSide = 16;
+  const size_t rows = static_cast<size_t>(a.rows), inner = static_cast<size_t>(b.rows);
+  const size_t columns = b.args.size() / inner;
+  if (a.args.size() != rows * inner || rows > kMaxSide || inner > kMaxSide || columns > kMaxSide)
+    return nullptr;
+  auto product = std::make_shared<Expr>();
+  product->kind = ExprKind::kMatrix;
+  product->rows = a.rows;
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < columns; ++c) {
+      ExprPtr sum = MakeMul(a.args[r * inner], b.args[c]);
+      for (size_t k = 1; k < inner; ++k)
+        sum = MakeAdd(sum, MakeMul(a.args[r * inner + k], b.args[k * columns + c]));
+      product->args.push_back(std::move(sum));
+    }
+  }
+  return product;
+}
+
+}  // namespace
+
+ExprPtr AsMatrix(const ExprPtr& e) {
+  if (e->kind == ExprKind::kMatrix) return e;
+  if (e->kind != ExprKind::kMul && e->kind != ExprKind::kAdd) return nullptr;
+  const bool sum = e->kind == ExprKind::kAdd;
+  ExprPtr matrix;
+  std::vector<ExprPtr> scalars;
+  for (const ExprPtr& arg : e->args) {
+    ExprPtr part = AsMatrix(arg);
+    if (!part && sum) return nullptr;
+    if (!part) {
+      scalars.push_back(arg);
+    } else if (!matrix) {
+      matrix = part;
+    } else if (!sum) {
+      if (!(matrix = MatrixProduct(*matrix, *part))) return nullptr;
+    } else if (part->rows != matrix->rows || part->args.size() != matrix->args.size()) {
+      return nullptr;
+    } else {
+      auto total = std::make_shared<Expr>(*matrix);
+      for (size_t i = 0; i < total->args.size(); ++i)
+        total->args[i] = MakeAdd(total->args[i], part->args[i]);
+      matrix = total;
+    }
+  }
+  if (!matrix || scalars.empty()) return matrix;
+  auto scaled = std::make_shared<Expr>(*matrix);
+  for (ExprPtr& element : scaled->args) {
+    for (const ExprPtr& scalar : scalars) element = MakeMul(scalar, element);
+  }
+  return scaled;
+}
+
+ExprPtr Transposed(const Expr& m) {
+  const int columns = static_cast<int>(m.args.size()) / m.rows;
+  auto t = std::make_shared<Expr>();
+  t->kind = ExprKind::kMatrix;
+  t->rows = columns;
+  for (int c = 0; c < columns; ++c) {
+    for (int r = 0; r < m.rows; ++r)
+      t->args.push_back(m.args[static_cast<size_t>(r * columns + c)]);
+  }
+  return t;
+}
+
+}  // namespace taopd::grading

@@ -1,0 +1,34 @@
+// What the lines of a chart are, before anything is drawn.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "trainer/report/charts/chart.h"
+#include "trainer/report/charts/scale.h"
+#include "trainer/report/run_record.h"
+
+namespace taopd::report {
+
+struct Line {
+  // Indices of the run and of the spec's quantity.
+  size_t run = 0;
+  size_t quantity = 0;
+  Series raw;
+  // The ends of the confidence interval at the steps of `raw`, NaN where there is none. Both are
+  // empty if the run did not record them.
+  Series low, high;
+  // Of the moving average; 1 means none.
+  int window = 1;
+};
+
+// One line for each run and quantity that was recorded, quantity by quantity.
+std::vector<Line> CollectLines(const ChartSpec& spec, const std::vector<RunRecord>& runs);
+
+// The steps of all charts are the same, so that charts above each other can be compared.
+Scale StepScale(const std::vector<RunRecord>& runs);
+
+// From all finite values of the lines and of their intervals.
+Scale ValueScale(const std::vector<Line>& lines, const ScaleOptions& options);
+
+}  // namespace taopd::report

@@ -1,0 +1,45 @@
+// Where the points of a chart lie in its drawing, and the SVG paths through them.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "trainer/report/charts/scale.h"
+#include "trainer/report/run_record.h"
+
+namespace taopd::report {
+
+// The drawing's own units. The page shows it at about 0.8 to 1.4 times this size.
+inline constexpr double kPlotWidth = 440, kPlotHeight = 250;
+inline constexpr double kPlotLeft = 48, kPlotRight = 428, kPlotTop = 12, kPlotBottom = 222;
+
+// Immutable.
+class Plot {
+ public:
+  Plot(Scale x, Scale y) : x_(std::move(x)), y_(std::move(y)) {}
+  double X(int64_t step) const {
+    return kPlotLeft + (kPlotRight - kPlotLeft) * x_.Fraction(static_cast<double>(step));
+  }
+  double Y(double value) const {
+    return kPlotBottom - (kPlotBottom - kPlotTop) * y_.Fraction(value);
+  }
+  // Whether the value has a place: it is finite and, on a log scale, positive.
+  bool Shows(double value) const { return std::isfinite(value) && (!y_.log || value > 0); }
+  const Scale& x() const { return x_; }
+  const Scale& y() const { return y_; }
+
+ private:
+  Scale x_, y_;
+};
+
+// "M..L.." through the points. A gap starts a new piece. A piece of one point is a dot (the round
+// line cap of a line without length).
+std::string LinePath(const Plot& plot, const Series& series);
+
+// Around an interval: forth along the upper ends and back along the lower ones. All three series have
+// the same steps. Steps at which one of them has no place are gaps.
+std::string BandPath(const Plot& plot, const Series& values, const Series& low, const Series& high);
+
+}  // namespace taopd::report

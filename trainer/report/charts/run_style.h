@@ -1,0 +1,23 @@
+// How a run looks in every chart of the page. Runs differ by colour and by the mark at the end of
+// their line, so that colours are not needed to tell them apart.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace taopd::report {
+
+// The first twelve runs have colours of their own. Runs that share a colour differ in their marks.
+// report.css defines the colours, one a class, for light and dark pages.
+inline constexpr int kNumRunColors = 12;
+
+// Returns the style class that sets a run's colour.
+std::string RunClass(size_t run);
+
+// Returns the run's mark, a closed SVG path around (x, y).
+std::string RunMark(size_t run, double x, double y);
+
+// Returns a short line with the run's mark, as an inline SVG.
+std::string RunSwatch(size_t run);
+
+}  // namespace taopd::report

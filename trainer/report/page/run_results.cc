@@ -1,0 +1,101 @@
+#include "trainer/report/page/run_results.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace taopd::report {
+namespace {
+
+std::optional<Measured> FromSummary(const RunRecord& run, const std::string& key) {
+  const std::optional<double> value = run.Summary(key);
+  if (!value) return std::nullopt;
+  return Measured{*value, run.Summary(key + "_low"), run.Summary(key + "_high"),
+                  run.Summary(key + "_n")};
+}
+
+std::optional<double> ValueAt(const RunRecord& run, const std::string& metric, int64_t step) {
+  const Series* series = run.Find(metric);
+  if (series == nullptr) return std::nullopt;
+  for (const Point& point : *series) {
+    if (point.step == step && std::isfinite(point.value)) return point.value;
+  }
+  return std::nullopt;
+}
+
+// The first and the last finite point; one if there is only one.
+std::vector<Point> Ends(const RunRecord& run, const std::string& metric) {
+  std::vector<Point> finite;
+  if (const Series* series = run.Find(metric)) {
+    std::copy_if(series->begin(), series->end(), std::back_inserter(finite),
+                 [](const Point& point) { return std::isfinite(point.value); });
+  }
+  if (finite.size() > 2) finite.erase(finite.begin() + 1, finite.end() - 1);
+  return finite;
+}
+
+std::optional<double> Median(const RunRecord& run, const std::string& metric) {
+  const Series* series = run.Find(metric);
+  if (series == nullptr) return std::nullopt;
+  std::vector<double> values;
+  for (const Point& point : *series) {
+    if (std::isfinite(point.value)) values.push_back(point.value);
+  }
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+std::optional<double> Steps(const RunRecord& run) {
+  if (const auto steps = run.Summary("steps")) return steps;
+  if (run.series.empty()) return std::nullopt;
+  int64_t last = 0;
+  for (const auto& [name, series] : run.series) last = std::max(last, series.back().step);
+  return static_cast<double>(last);
+}
+
+std::optional<double> Seconds(const RunRecord& run) {
+  if (const auto seconds = run.Summary("seconds")) return seconds;
+  if (!run.first_time_s || !(*run.last_time_s > *run.first_time_s)) return std::nullopt;
+  return *run.last_time_s - *run.first_time_s;
+}
+
+}  // namespace
+
+RunResults ResultsOf(const RunRecord& run) {
+  RunResults results;
+  results.steps = Steps(run);
+  results.seconds = Seconds(run);
+  results.tokens_per_s = Median(run, "time/tokens_per_s");
+  results.teacher = FromSummary(run, "teacher_accuracy");
+  results.before = FromSummary(run, "student_accuracy_before");
+  results.after = FromSummary(run, "student_accuracy_after");
+  results.kl_before = run.Summary("kl_before");
+  results.kl_after = run.Summary("kl_after");
+  if (run.has_summary) return results;
+
+  results.from_evaluations = true;
+  const auto measured = [&](const Point& point) {
+    return Measured{point.value, ValueAt(run, "eval/accuracy_low", point.step),
+                    ValueAt(run, "eval/accuracy_high", point.step),
+                    ValueAt(run, "eval/n", point.step)};
+  };
+  const std::vector<Point> accuracy = Ends(run, "eval/accuracy"),
+                           kl = Ends(run, "eval/kl_to_teacher");
+  if (!accuracy.empty()) results.before = measured(accuracy.front());
+  if (accuracy.size() > 1) results.after = measured(accuracy.back());
+  if (!kl.empty()) results.kl_before = kl.front().value;
+  if (kl.size() > 1) results.kl_after = kl.back().value;
+  return results;
+}
+
+std::optional<double> GapClosed(const RunResults& results) {
+  if (!results.teacher || !results.before || !results.after) return std::nullopt;
+  const double gap = results.teacher->value - results.before->value;
+  if (gap <= 0) return std::nullopt;
+  return (results.after->value - results.before->value) / gap;
+}
+
+}  // namespace taopd::report
