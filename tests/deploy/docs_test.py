@@ -1,66 +1,210 @@
-"""The README says what the programs do: its reference is their output, its commands parse, its files exist."""
+"""The pages say what is: links, paths, names, generated parts, and commands that run. pages.py and
+documented_commands.py beside this file do the reading and the running."""
 
-import functools
 import os
 import pathlib
 import re
-import shlex
 import subprocess
+import sys
+import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from documented_commands import Clone  # noqa: E402
+from pages import (blocks, blocks_with_names, broken_links, missing_paths, prose, read_pages,  # noqa: E402
+                   string_literals)
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BIN_DIR = pathlib.Path(os.environ.get("TAOPD_BIN_DIR", ROOT / "build/cpu/bin"))
+BIN_DIR = pathlib.Path(os.environ.get("TAOPD_BIN_DIR", ROOT / "build/cpu/bin")).resolve()
+DEPS = pathlib.Path(os.environ.get("TAOPD_DEPS") or
+                    pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "taopd")
+PAGES = read_pages(ROOT)
+MAX_README_LINES = 150
+SECTIONS = "run|student|model|teacher|data|rollout|objective|optimizer|trainer|eval"
 
 
-def commands():
-    """Every command line of the README's shell blocks, as words."""
-    for block in re.findall(r"```sh\n(.*?)```", README, re.S):
-        for line in block.splitlines():
-            for command in line.split("&&"):
-                yield shlex.split(command, comments=True)
+def output_of(program, *arguments):
+    return subprocess.run([BIN_DIR / program, *arguments], check=True, capture_output=True, text=True).stdout
 
 
-@functools.cache
-def help_of(program, subcommand):
-    path = ROOT / program
-    if program.startswith("build/cpu/bin/"):
-        path = BIN_DIR / path.name
-    return subprocess.run([path, *subcommand, "--help"], check=True, capture_output=True, text=True).stdout
+def reference(root):
+    return subprocess.run([ROOT / "deploy/tools/docs_reference", "--check", "--root", root], capture_output=True,
+                          text=True, check=False, env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR)})
 
 
-class ReadmeTest(unittest.TestCase):
-    def test_reference_is_up_to_date(self):
-        done = subprocess.run([ROOT / "deploy/tools/readme_reference", "--check"], capture_output=True, text=True, check=False,
-                              env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR)})
+def unknown_settings(pages):
+    """Settings in backticks that no program has."""
+    text = output_of("taopd-trainer", "config", "train") + output_of("taopd-trainer", "config", "sft")
+    known = set(re.findall(r"^\| `([\w.\[\]]+)` \|", text, re.M))
+    return [f"{page}: {key}" for page, text in pages.items()
+            for key in re.findall(rf"`((?:{SECTIONS})\.\w+)(?:: [^`]*|=[^`]*)?`", prose(text))
+            if key not in known and not re.search(r"\.(h|cc|md|py|yaml|json|jsonl|safetensors)$", key)]
+
+
+def unknown_flags(pages):
+    """Flags in backticks that neither the programs nor the scripts have."""
+    commands = re.findall(r"^  (\w+) {2,}", output_of("taopd-trainer", "--help"), re.M)
+    help_texts = [output_of("taopd-teacher", "--help"), output_of("taopd-trainer", "--help")]
+    help_texts += [output_of("taopd-trainer", command, "--help") for command in commands]
+    for script in ("deploy/setup", "deploy/quickstart", "deploy/tools/compare_table", "tests/run", "tests/gpu/run"):
+        help_texts.append(subprocess.run([ROOT / script, "--help"], check=True, capture_output=True, text=True).stdout)
+    known = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", "\n".join(help_texts)))
+    known |= {"--enable-avx", "--enable-evex", "--enable-amx", "--preset", "--build", "--parallel", "--help"}  # of others
+    return [f"{page}: {flag}" for page, text in pages.items() for code in re.findall(r"`([^`\n]+)`", prose(text))
+            for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", code) if flag not in known]
+
+
+def metric_names():
+    """Names of metrics in the trainer's sources, with upper-case words for what is filled in."""
+    names = set()
+    for path in sorted((ROOT / "trainer").rglob("*.cc")):
+        if path.parts[len(ROOT.parts) + 1] in ("report", "cli"):
+            continue
+        code = path.read_text(encoding="ascii")
+        code = re.sub(r"^#include.*$", "", code, flags=re.M)
+        names |= set(re.findall(r'"((?:loss|policy|rollout|optim|time|teacher|data|eval)/[a-z_/]*)"', code))
+    filled = {"loss/term/": "loss/term/NAME", "eval/pass_at_": "eval/pass_at_N", "eval/accuracy/": "eval/accuracy/SOURCE"}
+    return {filled.get(name, name) for name in names}
+
+
+def described_metrics(text):
+    return set(re.findall(r"`((?:loss|policy|rollout|optim|time|teacher|data|eval)/[\w/]+)`",
+                          "\n".join(re.findall(r"^\| (`[^|]*) \|", text, re.M))))
+
+
+class DocsTest(unittest.TestCase):
+    maxDiff = None
+
+    def test_readme_is_short(self):
+        self.assertLessEqual(len(PAGES["README.md"].splitlines()), MAX_README_LINES)
+
+    def test_ascii(self):
+        self.assertEqual([page for page, text in PAGES.items() if not text.isascii()], [])
+
+    def test_links(self):
+        self.assertEqual(broken_links(ROOT, PAGES), [])
+
+    def test_readme_links_every_page(self):
+        for page in PAGES:
+            if page.startswith("docs/"):
+                self.assertIn(f"]({page})", PAGES["README.md"])
+
+    def test_paths(self):
+        self.assertEqual(missing_paths(ROOT, PAGES), [])
+
+    def test_generated_parts(self):
+        done = reference(ROOT)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
-    def test_commands(self):
-        own = [words for words in commands() if words[0] != "cmake"]
-        self.assertGreaterEqual(len(own), 8)
-        for words in own:
-            is_trainer = words[0].endswith("taopd-trainer")
-            text = help_of(words[0], tuple(words[1:2]) if is_trainer else ())
-            for word in words[1:]:
-                if word in ("-L", "-R"):  # ctest's, passed through
-                    continue
-                if word.startswith("-"):
-                    self.assertRegex(text, rf"(?<![\w-]){re.escape(word)}(?![\w-])", " ".join(words))
+    def test_settings(self):
+        self.assertEqual(unknown_settings(PAGES), [])
 
-    def test_presets(self):
-        presets = (ROOT / "CMakePresets.json").read_text(encoding="utf-8")
-        for words in commands():
-            if "--preset" in words:
-                self.assertIn(f'"name": "{words[words.index("--preset") + 1]}"', presets)
+    def test_flags(self):
+        self.assertEqual(unknown_flags(PAGES), [])
 
-    def test_files_exist(self):
-        folders = "kernels|common|proto|server|trainer|deploy|tests"
-        for path in re.findall(rf"`((?:{folders})/[\w./]*)`", README) + re.findall(r"\]\(([\w./]+)\)", README):
-            self.assertTrue((ROOT / path).exists(), path)
+    def test_every_objective_has_its_formula(self):
+        names = re.findall(r"^(\w+)$", output_of("taopd-trainer", "objectives"), re.M)
+        self.assertGreater(len(names), 1)
+        rows = re.findall(r"^\| `(\w+)`", PAGES["docs/objectives.md"], re.M)
+        self.assertEqual([name for name in names if name not in rows], [])
 
-    def test_settings_in_examples_exist(self):
-        for keys in re.findall(r"`((?:run|student|teacher|data|rollout|objective|optimizer|trainer|eval)\.\w+)`", README):
-            self.assertTrue(f"| `{keys}` |" in README, keys)
+    def test_every_metric_is_described(self):
+        names = metric_names()
+        self.assertGreater(len(names), 40)
+        described = described_metrics(PAGES["docs/glossary.md"])
+        self.assertEqual((sorted(names - described), sorted(described - names)), ([], []))
+
+    def test_messages_exist(self):
+        """What the troubleshooting page quotes is what the programs say."""
+        literals = string_literals(ROOT, ("common", "server", "trainer"))
+        scripts = (ROOT / "deploy/setup").read_text() + (ROOT / "common/cmake/TaopdTorch.cmake").read_text()
+        missing = []
+        for message in re.findall(r"^### `(.*)`$", PAGES["docs/troubleshooting.md"], re.M):
+            # What is filled in stands as ... in the page; the words around it are in the source.
+            words = [part.strip(' "()') for part in message.replace('"..."', "...").split("...")]
+            for part in words:
+                if len(part) > 3 and part not in literals and part not in scripts:
+                    missing.append(f"{message}: {part}")
+        self.assertEqual(missing, [])
+
+    def test_versions(self):
+        setup = (ROOT / "deploy/setup").read_text()
+        oracle = (ROOT / "tests/requirements-oracle.txt").read_text()
+        versions = {
+            "LibTorch": re.search(r"torch==([\d.]+)", setup)[1],
+            "Apache Arrow": re.search(r"pyarrow==([\d.]+)", setup)[1],
+            "CMake": re.search(r"cmake_minimum_required\(VERSION ([\d.]+)\)", (ROOT / "CMakeLists.txt").read_text())[1],
+            "nvcc": re.search(r"nvcc (\d+)", (ROOT / "tests/gpu/run").read_text())[1],
+            "math-verify": re.search(r"math-verify==([\d.]+)", oracle)[1],
+        }
+        for page in ("README.md", "CONTRIBUTING.md", *(page for page in PAGES if page.startswith("docs/"))):
+            for name, version in versions.items():
+                for stated in re.findall(rf"\b{name} (\d+(?:\.\d+)*)", PAGES[page]):
+                    self.assertEqual((version + ".").startswith(stated + "."), True, f"{page}: {name} {stated}, is {version}")
+
+
+class CommandsTest(unittest.TestCase):
+    def run_page(self, text):
+        with tempfile.TemporaryDirectory() as directory:
+            return Clone(ROOT, BIN_DIR, DEPS, directory).run(text, blocks_with_names(PAGES["README.md"]))
+
+    def test_commands_run(self):
+        pages = {page: text for page, text in PAGES.items() if blocks(text, "sh")}
+        self.assertGreaterEqual(len(pages), 8)
+        for page, text in pages.items():
+            with self.subTest(page):
+                code, output = self.run_page(text)
+                self.assertEqual(code, 0, output[-3000:])
+
+
+class PlantedFaultsTest(unittest.TestCase):
+    """Each check fails on a page that deserves it."""
+
+    def test_broken_link(self):
+        pages = {"docs/x.md": "[a](no-such-page.md) [b](glossary.md#no-such-heading) [c](glossary.md#metrics) [d](#here)\n# Here\n"}
+        self.assertEqual(broken_links(ROOT, pages), ["docs/x.md: no-such-page.md: there is no such file",
+                                                     "docs/x.md: glossary.md#no-such-heading: there is no such heading"])
+
+    def test_missing_path(self):
+        pages = {"README.md": "`trainer/step/no_such_file.cc` `kernels/{cpu,gpu}` `trainer/step`"}
+        self.assertEqual(missing_paths(ROOT, pages), ["README.md: trainer/step/no_such_file.cc", "README.md: kernels/{cpu,gpu}"])
+
+    def test_unknown_names(self):
+        self.assertEqual(unknown_settings({"p": "`trainer.total_step` `trainer.total_steps: 3`"}), ["p: trainer.total_step"])
+        self.assertEqual(unknown_flags({"p": "`--max-model-length` `--max-model-len 4`"}), ["p: --max-model-length"])
+
+    def test_stale_part(self):
+        with tempfile.TemporaryDirectory() as directory:
+            docs = pathlib.Path(directory, "docs")
+            docs.mkdir()
+            for page, text in PAGES.items():
+                if page.startswith("docs/"):
+                    (docs / pathlib.Path(page).name).write_text(text)
+            self.assertEqual(reference(directory).returncode, 0)
+            page = docs / "configuration.md"
+            page.write_text(page.read_text().replace("Prompts per step.", "Prompts a step."))
+            done = reference(directory)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("docs/configuration.md", done.stderr)
+            self.assertIn("-| `data.train_batch_size` | integer | `72` | Prompts a step. |", done.stdout)
+
+    def test_commands_that_fail(self):
+        for command, problem in (
+                ("build/cpu/bin/taopd-trainer grade --gradr math < /dev/null", "--gradr"),
+                ("tests/run --lable unit", "--lable is not in its --help"),
+                ("tests/run -L unti", "there is no label unti"),
+                ("deploy/quickstart --confg my.yaml", "unknown argument --confg"),
+                ("deploy/quickstart --compare full --seed-count 3", "--seed-count is not in its --help"),
+                ("cmake --preset gpu", "there is no preset gpu"),
+                ("ninja -C build/cpu no_such_bench", "there is no target no_such_bench"),
+                ("build/cpu/bin/taopd-teacher --model /models/X --max-len 3 &", "")):
+            with self.subTest(command):
+                code, output = self.run_page(f"```sh\n{command}\n" + ("wait %1\n" if command.endswith("&") else "") + "```\n")
+                self.assertNotEqual(code, 0, output)
+                self.assertIn(problem, output)
+
+    run_page = CommandsTest.run_page
 
 
 if __name__ == "__main__":

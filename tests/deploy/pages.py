@@ -42,14 +42,11 @@ def broken_links(root, pages):
             if "://" in target or target.startswith("mailto:"):
                 continue
             path, _, anchor = target.partition("#")
-            file = (root / page).parent / path if path else root / page
-            if not file.exists():
+            file = (root / page).parent / path
+            if path and not file.exists():
                 broken.append(f"{page}: {target}: there is no such file")
-            elif anchor:
-                name = str(file.resolve().relative_to(root.resolve()))
-                linked = pages[name] if name in pages else file.read_text(encoding="utf-8")
-                if anchor not in anchors(linked):
-                    broken.append(f"{page}: {target}: there is no such heading")
+            elif anchor and anchor not in anchors(file.read_text(encoding="utf-8") if path else text):
+                broken.append(f"{page}: {target}: there is no such heading")
     return broken
 
 

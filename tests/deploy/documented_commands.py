@@ -1,0 +1,223 @@
+"""Runs the commands that a page shows, as printed, in a directory that looks like a fresh clone.
+
+The programs are real. What a page takes for granted is replaced by something small: each /models/NAME is one tiny
+random model, each /data/NAME.jsonl a few problems, and a shim in front of taopd-trainer shortens every run to two steps
+and every evaluation to two problems. Scripts that install, build or test are not run: their arguments are checked
+against their --help. The default ports are replaced by free ones.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+from pages import blocks, blocks_with_names
+
+TIMEOUT_S = 300
+# Checked, not run: they install, build or run for minutes.
+SCRIPTS = ("deploy/setup", "deploy/tools/compare_table", "deploy/tools/docs_reference", "tests/run", "tests/gpu/run",
+           "tests/fuzz/run", "tests/bench/run")
+TOOLS = ("cmake", "ninja", "huggingface-cli")  # those of others
+SHORT = ("trainer.total_steps=2", "data.train_batch_size=2", "trainer.mini_batch_size=2", "rollout.n=2",
+         "rollout.max_num_seqs=4", "data.max_response_length=8", "data.truncation=left", "trainer.eval_every=1",
+         "teacher.connect_timeout_s=60", "eval.n=1", "eval.num_prompts=2", "eval.max_response_length=8")
+
+# In front of taopd-trainer: the command as printed, and settings that shorten it. An endpoint of the page wins over ours.
+TRAINER_SHIM = """#!/bin/bash
+endpoint=(--set "teacher.endpoints=[grpc://127.0.0.1:${{GRPC_PORT:-1}}]")
+case $1 in
+  sft) exec {program} "$@" --set trainer.total_steps=2 ;;
+  train | data | eval) exec {program} "$1" "${{endpoint[@]}}" "${{@:2}}" {short} ;;
+  *) exec {program} "$@" ;;
+esac
+"""
+PRELUDE = """set -eu -o pipefail
+CURL='import sys, urllib.request
+arguments = [a for a in sys.argv[1:] if a not in ("-s", "-sf", "-H")]
+url, data = next(a for a in arguments if a.startswith("http")), arguments[-1].encode() if "-d" in arguments else None
+request = urllib.request.Request(url, data, {{"Content-Type": "application/json"}})
+print(urllib.request.urlopen(request).read().decode())'
+export QUICKSTART_IS_BUILT=1
+check() {{ {python} {checker} {root} "$@"; }}
+{checked}
+command -v curl >/dev/null || curl() {{ {python} -c "$CURL" "$@"; }}
+# A comparison is many runs: only its arguments are checked.
+deploy/quickstart() {{
+  case " $* " in
+    *" --compare "*) check deploy/quickstart "$@" ;;
+    *) "$PWD/deploy/quickstart" "$@" ;;
+  esac
+}}
+"""
+
+
+def fail(words, problem):
+    sys.exit(f"{shlex.join(words)}: {problem}")
+
+
+def check_flags(root, words):
+    """Each flag of a script must be in its --help; ctest's own pass through tests/run."""
+    command = words[:2] if words[0] == "tests/bench/run" and len(words) > 1 and not words[1].startswith("-") else words[:1]
+    text = subprocess.run([root / command[0], *command[1:], "--help"], check=True, capture_output=True, text=True).stdout
+    for word in words[len(command):]:
+        if word.startswith("-") and not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text):
+            fail(words, f"{word} is not in its --help")
+    for flag, label in zip(words, words[1:]):
+        if words[0] == "tests/run" and flag == "-L" and label not in text:
+            fail(words, f"there is no label {label}")
+
+
+def check_tool(root, words):
+    """Presets, options and targets must exist in the tree."""
+    lists = "\n".join(path.read_text(encoding="utf-8") for folder in ("common", "kernels", "server", "trainer", "tests")
+                      for path in (root / folder).rglob("CMakeLists.txt"))
+    presets = {preset["name"] for preset in json.loads((root / "CMakePresets.json").read_text())["configurePresets"]}
+    for flag, value in zip(words, words[1:]):
+        if flag == "--preset" and value not in presets:
+            fail(words, f"there is no preset {value}")
+    modules = "\n".join(path.read_text(encoding="utf-8") for path in (root / "common/cmake").glob("*.cmake"))
+    for word in words[1:]:
+        option = re.match(r"-D(TAOPD_\w+)=", word)
+        if option and option[1] not in modules:
+            fail(words, f"there is no option {option[1]}")
+    if words[0] == "ninja":
+        for target in words[3 if words[1] == "-C" else 1:]:
+            if not re.search(rf"\b(taopd_binary|taopd_test|add_executable)\({re.escape(target)}\b", lists):
+                fail(words, f"there is no target {target}")
+
+
+def free_ports(count):
+    """Ports that nobody listens on now. All are held at once, so that they differ."""
+    listeners = [socket.socket() for _ in range(count)]
+    for listener in listeners:
+        listener.bind(("127.0.0.1", 0))
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+class Clone:
+    """A directory with the tree's folders, the programs, and stand-ins for models and data."""
+
+    def __init__(self, root, bin_dir, deps, path):
+        self.root, self.path = root, pathlib.Path(path)
+        for entry in root.iterdir():
+            if entry.name not in ("build", "runs", ".git"):
+                (self.path / entry.name).symlink_to(entry)
+        programs = self.path / "build/cpu/bin"
+        programs.mkdir(parents=True)
+        (programs / "taopd-teacher").symlink_to(bin_dir / "taopd-teacher")
+        short = " ".join(f"--set {setting}" for setting in SHORT)
+        self.write("build/cpu/bin/taopd-trainer", TRAINER_SHIM.format(program=bin_dir / "taopd-trainer", short=short), 0o755)
+        (self.path / "deps").mkdir()
+        self.has_test_python = (deps / "test-venv").exists()
+        if self.has_test_python:
+            (self.path / "deps/test-venv").symlink_to(deps / "test-venv")
+        self.environment = {**os.environ, "TAOPD_DEPS": str(self.path / "deps"), "PYTHONDONTWRITEBYTECODE": "1",
+                            "OMP_NUM_THREADS": "1"}
+        self.make_model()
+        rows = "".join(json.dumps({"prompt": f"{i} + {i} =", "answer": str(2 * i)}) + "\n" for i in range(4))
+        self.write("data/rows.jsonl", rows)
+
+    def write(self, name, text, mode=0o644):
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(mode)
+
+    def make_model(self):
+        """Random weights of a Qwen3 with a byte-level tokenizer and a chat template."""
+        special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+        printable = [*range(33, 127), *range(161, 173), *range(174, 256)]  # GPT-2's characters for bytes
+        others = [byte for byte in range(256) if byte not in printable]
+        characters = [chr(byte) for byte in printable] + [chr(256 + i) for i in range(len(others))]
+        vocabulary = {character: id for id, character in enumerate(characters)}
+        tokenizer = {
+            "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None,
+            "added_tokens": [{"id": 256 + i, "content": text, "single_word": False, "lstrip": False, "rstrip": False,
+                              "normalized": False, "special": True} for i, text in enumerate(special)],
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                      "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": vocabulary, "merges": []}}
+        template = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+                    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+        config = json.loads((self.root / "deploy/examples/addition/config.json").read_text())
+        config |= {"vocab_size": 264, "max_position_embeddings": 8448, "hidden_size": 16, "intermediate_size": 32,
+                   "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 8,
+                   "bos_token_id": 256, "eos_token_id": 258}
+        self.write("tiny/tokenizer/tokenizer.json", json.dumps(tokenizer))
+        self.write("tiny/tokenizer/tokenizer_config.json",
+                   json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": special[0],
+                               "eos_token": special[2], "chat_template": template}))
+        self.write("tiny/config.json", json.dumps(config))
+        self.write("tiny/sft.jsonl", json.dumps({"prompt": "1 + 1 =", "response": " 2"}) + "\n")
+        self.write("tiny/sft.yaml", "run: {dir: tiny/run}\nmodel: {config: tiny/config.json, tokenizer: tiny/tokenizer}\n"
+                                    "data: {train: [tiny/sft.jsonl]}\ntrainer: {total_steps: 1, batch_size: 1}\n")
+        done = subprocess.run(["build/cpu/bin/taopd-trainer", "sft", "--config", "tiny/sft.yaml"], cwd=self.path,
+                              env=self.environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(done.stdout + done.stderr)
+
+    def localize(self, text, ports):
+        """The page's words with this clone's paths and ports in the place of those that the page takes for granted."""
+        text = text.replace("taopd-teacher --model", "taopd-teacher --port 8000 --grpc-port 50051 --model")
+        for printed, port in ports.items():
+            text = re.sub(rf"\b{printed}\b", str(port), text)
+        for name in set(re.findall(r"/models/([\w.-]+)", text)):
+            self.link(f"models/{name}", "tiny/run/model")
+        for name in set(re.findall(r"/data/([\w.-]+\.jsonl)", text)):
+            self.link(f"data/{name}", "data/rows.jsonl")
+        text = re.sub(r"(?<![\w.])/(models|data)/", rf"{self.path}/\1/", text)
+        return text.replace("~/.cache/taopd", str(self.path / "deps"))
+
+    def link(self, name, target):
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.symlink_to(self.path / target)
+
+    def run(self, text, files=()):
+        """Runs the page's sh blocks in their order; returns (exit code, output). `files`: (name, text) of other pages."""
+        script = "".join(blocks(text, "sh"))
+        ports = dict(zip(("8000", "50051"), free_ports(2)))
+        for name, block in [*files, *blocks_with_names(text)]:
+            self.write(name, self.localize(block, ports))
+        if "taopd-trainer train" not in script:  # models that another page has made
+            for run in ("runs/mine", "runs/quickstart"):
+                for part in ("model", "metrics.jsonl", "config.yaml"):
+                    self.link(f"{run}/{part}", f"tiny/run/{part}")
+        if not self.has_test_python:  # made by tests/run
+            script = re.sub(r"^.*test-venv.*\n", "", script, flags=re.M)
+        checked = "\n".join(f'{name}() {{ check {name} "$@"; }}' for name in SCRIPTS + TOOLS)
+        prelude = PRELUDE.format(python=sys.executable, checker=os.path.abspath(__file__), root=self.root, checked=checked)
+        process = subprocess.Popen(["bash", "-c", prelude + self.localize(script, ports)], cwd=self.path,
+                                   env={**self.environment, "GRPC_PORT": str(ports["50051"])}, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        # A teacher in the background keeps the pipe open: the shell's end is the page's.
+        output = []
+        reader = threading.Thread(target=lambda: output.append(process.stdout.read()))
+        reader.start()
+        try:
+            process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            pass
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+        reader.join()
+        process.stdout.close()
+        return process.returncode, output[0].decode(errors="replace")
+
+
+if __name__ == "__main__":
+    (check_tool if sys.argv[2] in TOOLS else check_flags)(pathlib.Path(sys.argv[1]), sys.argv[2:])
