@@ -129,6 +129,50 @@ for name in ("train", "val"):
         self.assertEqual(len(self.events("teacher ended")), 1)
         self.assertFalse((self.root / "runs/quickstart/summary.json").exists())
 
+    def files(self, directory):
+        return {str(path.relative_to(self.root)): path.read_bytes()
+                for path in sorted((self.root / directory).rglob("*")) if path.is_file()}
+
+    def test_a_start_that_fails_keeps_the_old_run(self):
+        self.assertEqual(self.run_quickstart()[0], 0)
+        before = self.files("runs/quickstart")
+        self.assertIn("runs/quickstart/summary.json", before)
+        self.assertIn("runs/quickstart/teacher.log", before)
+        for code, environment in ((65, {"STUB_TEACHER": "65"}), (69, {"STUB_REFUSE": "69"})):
+            result, output = self.run_quickstart("--seed", "1", **environment)
+            self.assertEqual(result, code, output)
+            self.assertEqual(self.files("runs/quickstart"), before)
+        # Which run it is has not changed either: with --keep there is nothing to do.
+        trains = len(self.events("train"))
+        code, output = self.run_quickstart("--keep")
+        self.assertEqual(code, 0, output)
+        self.assertIn("run: runs/quickstart (kept)", output)
+        self.assertEqual(len(self.events("train")), trains)
+
+    def test_a_repeated_run_leaves_nothing_of_the_old_one(self):
+        self.assertEqual(self.run_quickstart("--greedy")[0], 0)
+        self.assertTrue((self.root / "runs/quickstart/evaluation/student_after_greedy.json").exists())
+        code, output = self.run_quickstart(STUB_TRAIN="76")
+        self.assertEqual(code, 76, output)
+        for name in ("evaluation", "summary.json", "report.html"):
+            self.assertFalse((self.root / "runs/quickstart" / name).exists(), name)
+        self.assertFalse((self.root / "runs/quickstart.starting").exists())
+
+    def test_a_quickstart_that_was_killed_goes_on(self):
+        process = self.start("--keep", STUB_TRAIN="wait")
+        programs = [self.wait_for_event("teacher"), self.wait_for_event("train")]
+        end = time.monotonic() + WAIT_S
+        while not (self.root / "runs/quickstart/config.yaml").exists():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+        process.kill()
+        for program in programs:  # in sessions of their own
+            os.kill(program["pid"], signal.SIGKILL)
+        process.communicate(timeout=WAIT_S)
+        code, output = self.run_quickstart("--keep")
+        self.assertEqual(code, 0, output)
+        self.assertEqual([train["resume"] for train in self.events("train")], [False, True])
+
     def test_comparison(self):
         arguments = ("--compare", "ta_opd,full", "--seeds", "2", "--set", "trainer.total_steps=3",
                      "--set", "eval.temperature=0.6")

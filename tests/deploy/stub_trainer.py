@@ -1,13 +1,14 @@
 """Stands in for taopd-trainer in quickstart_test.py: the same command line and files, no numbers.
 
 Appends what it was asked to $STUB_LOG. $STUB_TRAIN: "wait" makes `train` wait for a signal and end with 75, a number
-makes it end with that.
+makes it end with that. $STUB_REFUSE: a number makes `train` end with that before it replaces the run that is there.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import time
@@ -48,11 +49,19 @@ else:  # sft, train
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: signals.append(number))
     log()
+    if args.command == "train" and os.environ.get("STUB_REFUSE"):
+        sys.exit(int(os.environ["STUB_REFUSE"]))
     run_dir = pathlib.Path(settings["run.dir"])
+    if args.overwrite:
+        for name in ("evaluation", "model"):
+            shutil.rmtree(run_dir / name, ignore_errors=True)
+        for name in ("config.yaml", "metrics.jsonl", "summary.json", "report.html", "fingerprint"):
+            (run_dir / name).unlink(missing_ok=True)
     (run_dir / "model").mkdir(parents=True, exist_ok=True)
     policy = {"policy/student_tail": 0.25, "policy/teacher_tail": 0.125, "policy/entropy": 0.5}
     (run_dir / "metrics.jsonl").write_text(json.dumps({"step": 1, **policy, "policy/student_tail": 0.75}) + "\n" +
                                            10 * (json.dumps({"step": 7, "eval/accuracy": 0.5, **policy}) + "\n"))
+    (run_dir / "config.yaml").write_text("run: {}\n")
     behavior = os.environ.get("STUB_TRAIN", "0") if args.command == "train" else os.environ.get("STUB_SFT", "0")
     if behavior == "wait":
         while not signals:

@@ -10,7 +10,7 @@
 // last), fsync of the directories, rename, fsync of DIR, then retention. A failure leaves every
 // older checkpoint as it was.
 //
-// Threads: one writer thread. Processes: RunLock allows one writer per run directory.
+// Threads: one writer thread. Processes: RunLock (trainer/run/run_lock.h) allows one writer per run directory.
 #pragma once
 
 #include <functional>
@@ -51,14 +51,6 @@ class CheckpointStore {
   // Complete or damaged, rising by step.
   virtual absl::StatusOr<std::vector<CheckpointRef>> List() = 0;
   virtual int64_t num_damaged() const = 0;
-};
-
-// flock on DIR/run.lock for the life of the object; FAILED_PRECONDITION names the holder's process
-// id.
-class RunLock {
- public:
-  static absl::StatusOr<std::unique_ptr<RunLock>> Acquire(const std::string& run_dir);
-  virtual ~RunLock() = default;
 };
 
 }  // namespace taopd

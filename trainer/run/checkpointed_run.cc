@@ -8,8 +8,11 @@ namespace taopd {
 std::optional<RunFailure> CheckpointedRun::Start(
     const StartMode& mode, const std::string& setting,
     const std::function<absl::StatusOr<Student>()>& make_student) {
-  auto directory = OpenRunDirectory(options_.run_dir, mode, options_.keep_checkpoints);
-  if (!directory.ok()) return RunFailure{DirectoryExitCode(directory.status()), directory.status()};
+  auto directory = RunDirectory::Open(options_.run_dir, mode, options_.keep_checkpoints);
+  if (!directory.ok()) {
+    return absl::IsDataLoss(directory.status()) ? BadData(directory.status())
+                                                : BadConfig(directory.status());
+  }
   directory_ = *std::move(directory);
   auto student = resumed() ? LoadStudent(resumed_from() + "/model", options_.dtype, options_.device,
                                          &options_.optimizer)
@@ -24,6 +27,15 @@ std::optional<RunFailure> CheckpointedRun::Start(
 }
 
 std::optional<RunFailure> CheckpointedRun::OpenOutput() {
+  const absl::Status opened = ReplaceAndOpen();
+  if (!opened.ok()) return RunFailure{ExitCode::kInternal, opened};
+  directory_->DeleteOldRun();
+  return std::nullopt;
+}
+
+absl::Status CheckpointedRun::ReplaceAndOpen() {
+  if (!resumed()) TAOPD_RETURN_IF_ERROR(directory_->MoveOldRunAside());
+  TAOPD_ASSIGN_OR_RETURN(store_, directory_->Checkpoints());
   RunOutputOptions options;
   options.run_dir = options_.run_dir;
   options.total_steps = options_.total_steps;
@@ -32,19 +44,15 @@ std::optional<RunFailure> CheckpointedRun::OpenOutput() {
     options.metrics_bytes = state_.metrics_bytes;
     options.samples_bytes = state_.samples_bytes;
   }
-  auto output = RunOutput::Open(options);
-  if (!output.ok()) return RunFailure{ExitCode::kInternal, output.status()};
-  output_ = *std::move(output);
-  const absl::Status written =
-      WriteFileAtomically(options_.run_dir + "/config.yaml", options_.config_yaml);
-  if (!written.ok()) return RunFailure{ExitCode::kInternal, written};
-  return std::nullopt;
+  TAOPD_ASSIGN_OR_RETURN(output_, RunOutput::Open(options));
+  // Last: from here on the new run has replaced the old one.
+  return WriteFileAtomically(options_.run_dir + "/config.yaml", options_.config_yaml);
 }
 
 absl::StatusOr<std::string> CheckpointedRun::Save() {
   state_.metrics_bytes = output_->metrics_bytes();
   state_.samples_bytes = output_->samples_bytes();
-  auto saved = directory_.store->Save(state_.step, [this](const std::string& dir) {
+  auto saved = store_->Save(state_.step, [this](const std::string& dir) {
     return SaveCheckpointFiles(student_, state_, options_.config_yaml, dir);
   });
   if (saved.ok()) {

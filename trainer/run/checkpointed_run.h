@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 
+#include "trainer/run/run_directory.h"
 #include "trainer/run/run_output.h"
 #include "trainer/run/run_setup.h"
 #include "trainer/run/student.h"
@@ -54,11 +55,14 @@ class CheckpointedRun {
  public:
   explicit CheckpointedRun(CheckpointedRunOptions options) : options_(std::move(options)) {}
 
-  // Locks the directory. With --resume and a checkpoint there the student, its optimizer and the
-  // state come from it; else make_student makes it, and `setting` is where its errors are from.
+  // Locks the directory. With mode.resume and a checkpoint there, the student, its optimizer and
+  // the state come from the checkpoint; otherwise make_student makes the student, and `setting` is
+  // the setting that its errors are about. An old run stays as it is.
   std::optional<RunFailure> Start(const StartMode& mode, const std::string& setting,
                                   const std::function<absl::StatusOr<Student>()>& make_student);
-  // Opens the records, cut to where the checkpoint left them, and writes config.yaml.
+  // Call it when nothing else can refuse the run. Replaces an old run by this one, or cuts the
+  // records of a resumed run to where the checkpoint left them, and writes config.yaml. After a
+  // failure the old run is there again.
   std::optional<RunFailure> OpenOutput();
 
   // The new checkpoint's path. When it cannot be written the older ones are intact; that is logged.
@@ -70,17 +74,20 @@ class CheckpointedRun {
 
   bool is_due(int64_t every) const { return every > 0 && state_.step % every == 0; }
   bool is_last() const { return state_.step >= options_.total_steps; }
-  bool resumed() const { return directory_.checkpoint.has_value(); }
+  bool resumed() const { return directory_->checkpoint().has_value(); }
   // Where it was resumed from. REQUIRES: resumed().
-  const std::string& resumed_from() const { return directory_.checkpoint->path; }
+  const std::string& resumed_from() const { return directory_->checkpoint()->path; }
   const std::string& run_dir() const { return options_.run_dir; }
   Student& student() { return student_; }
   TrainState& state() { return state_; }
   RunOutput& output() { return *output_; }
 
  private:
+  absl::Status ReplaceAndOpen();
+
   const CheckpointedRunOptions options_;
-  RunDirectory directory_;
+  std::unique_ptr<RunDirectory> directory_;
+  CheckpointStore* store_ = nullptr;  // owned by directory_
   Student student_;
   TrainState state_;
   std::unique_ptr<RunOutput> output_;

@@ -8,16 +8,11 @@
 
 #include "trainer/control/control_server.h"
 #include "trainer/exit_code.h"
+#include "trainer/run/run_directory.h"
 #include "trainer/sft_config.h"
 #include "trainer/train_config.h"
 
 namespace taopd {
-
-struct StartMode {
-  bool resume =
-      false;  // continue from the newest complete checkpoint (a new run when there is none)
-  bool overwrite = false;  // a new run in a directory that holds one: its files are removed first
-};
 
 // The training loop; `state` carries stop and pause requests from outside.
 std::optional<RunFailure> RunTraining(TrainConfig config, const StartMode& mode, RunState* state);

@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <new>
 #include <thread>
@@ -11,7 +10,6 @@
 #include "common/base/memory.h"
 #include "common/config/yaml.h"
 #include "common/engine/torch_engine.h"
-#include "common/io/file.h"
 #include "trainer/eval/local_source.h"
 #include "trainer/step/train_step.h"
 #include "trainer/teacher/verify_scores.h"
@@ -44,50 +42,7 @@ namespace {
 // What a message holds beside its arrays.
 constexpr int64_t kMessageOverheadBytes = 4096;
 
-// A start that failed early leaves an empty record; that is no run to protect.
-bool HoldsRun(const std::string& run_dir) {
-  std::error_code error;
-  const std::string metrics = run_dir + "/metrics.jsonl", checkpoints = run_dir + "/checkpoints";
-  if (std::filesystem::exists(metrics, error) && std::filesystem::file_size(metrics, error) > 0)
-    return true;
-  return std::filesystem::exists(checkpoints, error) &&
-         !std::filesystem::is_empty(checkpoints, error);
-}
-
 }  // namespace
-
-absl::StatusOr<RunDirectory> OpenRunDirectory(const std::string& run_dir, const StartMode& mode,
-                                              int64_t keep_last) {
-  TAOPD_RETURN_IF_ERROR(MakeDirectories(run_dir));
-  RunDirectory directory;
-  TAOPD_ASSIGN_OR_RETURN(directory.lock, RunLock::Acquire(run_dir));
-  if (!mode.resume && !mode.overwrite && HoldsRun(run_dir)) {
-    return FailedPrecondition("run.dir ", run_dir,
-                              " holds a run already: continue it with --resume, replace it with "
-                              "--overwrite, or choose another run.dir");
-  }
-  if (!mode.resume) {
-    // What a run leaves; anything else in the directory is the user's.
-    for (const char* product :
-         {"checkpoints", "metrics.jsonl", "samples.jsonl", "tensorboard", "config.yaml", "model"}) {
-      const std::string path = run_dir + "/" + product;
-      std::error_code error;
-      std::filesystem::remove_all(path, error);
-      if (error) return Internal(path, ": cannot be removed: ", error.message());
-    }
-  }
-  CheckpointOptions options;
-  options.keep_last = keep_last;
-  TAOPD_ASSIGN_OR_RETURN(directory.store, CheckpointStore::Open(run_dir + "/checkpoints", options));
-  if (mode.resume) {
-    TAOPD_ASSIGN_OR_RETURN(directory.checkpoint, directory.store->Newest());
-  }
-  return directory;
-}
-
-ExitCode DirectoryExitCode(const absl::Status& status) {
-  return absl::IsDataLoss(status) ? ExitCode::kBadData : ExitCode::kBadConfig;
-}
 
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TeacherConfig& config) {
   GrpcTeacherOptions options;

@@ -9,7 +9,6 @@
 
 #include "common/engine/engine.h"
 #include "kernels/torch/head/student_head.h"
-#include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/eval/evaluator.h"
 #include "trainer/exit_code.h"
@@ -30,19 +29,6 @@ std::string ShowEffectiveConfig(const SettingTable& settings);
 
 // What a subcommand runs in: LibTorch's errors and a lack of memory become failures.
 std::optional<RunFailure> CatchExceptions(const std::function<std::optional<RunFailure>()>& run);
-
-// A run's directory, locked against other writers, and where to continue.
-struct RunDirectory {
-  std::unique_ptr<RunLock> lock;
-  std::unique_ptr<CheckpointStore> store;
-  std::optional<CheckpointRef> checkpoint;  // with --resume: the newest complete one, if any
-};
-// FAILED_PRECONDITION when another process runs there, or when it holds a run and neither resume
-// nor overwrite is asked for.
-absl::StatusOr<RunDirectory> OpenRunDirectory(const std::string& run_dir, const StartMode& mode,
-                                              int64_t keep_last);
-// 64 for a misuse, 65 for damaged checkpoints.
-ExitCode DirectoryExitCode(const absl::Status& status);
 
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TeacherConfig& config);
 // Vocabulary, tokenizer, length, top-k and temperature, each named with both values.

@@ -84,6 +84,9 @@ class SftRun {
       TAOPD_ASSIGN_OR_RETURN(student.tokenizer, Tokenizer::Load(model.tokenizer));
       student.tokenizer_dir = model.tokenizer;
       TAOPD_ASSIGN_OR_RETURN(student.tokenizer_files, ReadTokenizerFiles(model.tokenizer));
+      // It would name other tokens that end a response to every reader of a checkpoint, a resumed
+      // run among them.
+      student.tokenizer_files.erase("generation_config.json");
       if (student.tokenizer->vocab_size() > config.vocab_size) {
         return InvalidArgument(
             "model.tokenizer ", model.tokenizer, " has ", student.tokenizer->vocab_size(),

@@ -28,7 +28,7 @@ struct Student {
   // Where the tokenizer was read from; empty: none. Only for set-up (the chat template): a resumed
   // run's is a checkpoint, which the run deletes later.
   std::string tokenizer_dir;
-  std::unique_ptr<AdamW> optimizer;      // null for evaluation and generation
+  std::unique_ptr<AdamW> optimizer;  // null for evaluation and generation
 };
 
 // RESOURCE_EXHAUSTED where the memory cannot hold the weights and what training keeps beside them;

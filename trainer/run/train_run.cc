@@ -1,5 +1,7 @@
 // The daemon of one experiment: set-up, the loop over steps, evaluation, checkpoints, the end.
 
+#include <atomic>
+
 #include "common/base/log.h"
 #include "common/engine/torch_engine.h"
 #include "taopd/objective/check_objective.h"
@@ -48,19 +50,9 @@ class TrainingRun {
     if (auto failure = LoadData()) return failure;
     if (auto failure = ConnectTeacher()) return failure;
     if (auto failure = StartEngine()) return failure;
+    if (auto failure = StartControl()) return failure;
     if (auto failure = run_.OpenOutput()) return failure;
-
-    ControlServerOptions control;
-    control.host = config_.trainer.host;
-    control.http_port = config_.trainer.http_port;
-    control.grpc_port = config_.trainer.grpc_port;
-    auto server = ControlServer::Start(control, run_state_,
-                                       [this] { return run_.output().PrometheusText(); });
-    if (!server.ok())
-      return BadConfig(Annotate(server.status(), "trainer.http_port, trainer.grpc_port"));
-    control_ = *std::move(server);
-    LogInfo("control", {{"http", Concat(config_.trainer.host, ":", control_->http_port())},
-                        {"grpc", Concat(config_.trainer.host, ":", control_->grpc_port())}});
+    output_.store(&run_.output());
     run_state_->Update([&](RunStatus& status) {
       status.run_name = config_.run.name;
       status.total_steps = config_.trainer.total_steps;
@@ -76,6 +68,25 @@ class TrainingRun {
              {"prompts", prompts_.size()},
              {"objective", NameOf(config_.objective.Terms())},
              {"teacher", teacher_info_.model_name}});
+    return std::nullopt;
+  }
+
+  // A port that is in use must not cost an old run, so the server starts before there is a record:
+  // until then its metrics page is empty.
+  std::optional<RunFailure> StartControl() {
+    ControlServerOptions control;
+    control.host = config_.trainer.host;
+    control.http_port = config_.trainer.http_port;
+    control.grpc_port = config_.trainer.grpc_port;
+    auto server = ControlServer::Start(control, run_state_, [this] {
+      const RunOutput* output = output_.load();
+      return output != nullptr ? output->PrometheusText() : std::string();
+    });
+    if (!server.ok())
+      return BadConfig(Annotate(server.status(), "trainer.http_port, trainer.grpc_port"));
+    control_ = *std::move(server);
+    LogInfo("control", {{"http", Concat(config_.trainer.host, ":", control_->http_port())},
+                        {"grpc", Concat(config_.trainer.host, ":", control_->grpc_port())}});
     return std::nullopt;
   }
 
@@ -293,6 +304,7 @@ class TrainingRun {
   std::optional<LocalRolloutEngine> rollout_engine_;
   TeacherInfo teacher_info_;
   std::unique_ptr<TeacherClient> teacher_;
+  std::atomic<const RunOutput*> output_ = nullptr;  // for the server's threads
   std::unique_ptr<ControlServer> control_;
 };
 

@@ -178,6 +178,10 @@ TEST_F(TrainerFaultsTest, ATeacherThatComesBackIsWaitedFor) {
   std::string output;
   std::optional<TeacherProcess> teacher(std::in_place, dir_, teacher_model_);
   const int port = teacher->grpc_port();
+  ASSERT_EQ(Train(teacher->endpoint(), &output,
+                  {"trainer.total_steps=60", Concat("run.dir=", dir_.File("whole"))}),
+            0)
+      << output;
   std::vector<std::string> arguments =
       TrainArguments(teacher->endpoint(), {"trainer.total_steps=60"});
   arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
@@ -189,7 +193,11 @@ TEST_F(TrainerFaultsTest, ATeacherThatComesBackIsWaitedFor) {
   teacher->process().Wait();
   teacher.emplace(dir_, teacher_model_, port);
   EXPECT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
+  EXPECT_GT(LastMetric("run", "teacher/retries"), 0) << "the teacher was never missed";
+  EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
   EXPECT_EQ(Losses(dir_.File("run")).size(), 60u);
+  EXPECT_EQ(FileHash(dir_.File("run/model/model.safetensors")),
+            FileHash(dir_.File("whole/model/model.safetensors")));
 }
 
 }  // namespace

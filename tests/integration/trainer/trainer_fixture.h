@@ -2,6 +2,8 @@
 // by `taopd-trainer sft`, prompts as token ids.
 #pragma once
 
+#include <charconv>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -122,12 +124,12 @@ class TrainerTest : public ::testing::Test {
     return Run(TrainArguments(endpoint, settings, flags), output);
   }
 
-  // The bytes of every file below `dir`, by path relative to it.
+  // The hash of every file below `dir`, by path relative to it.
   static std::map<std::string, std::string> FilesOf(const std::string& dir) {
     std::map<std::string, std::string> files;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(dir)) {
       if (!entry.is_regular_file()) continue;
-      files[entry.path().lexically_relative(dir).string()] = ReadFile(entry.path().string());
+      files[entry.path().lexically_relative(dir).string()] = FileHash(entry.path().string());
     }
     return files;
   }
@@ -144,6 +146,31 @@ class TrainerTest : public ::testing::Test {
       if (row.contains("loss/mean")) losses.push_back(row.at("loss/mean").get<double>());
     }
     return losses;
+  }
+
+  // The newest value of a metric of the run `run`; NaN when there is none.
+  double LastMetric(const std::string& run, const std::string& name) {
+    double value = std::numeric_limits<double>::quiet_NaN();
+    std::istringstream lines(ReadFile(dir_.File(run + "/metrics.jsonl")));
+    for (std::string line; std::getline(lines, line);) {
+      const auto row = nlohmann::json::parse(line);
+      if (row.contains(name)) value = row.at(name).get<double>();
+    }
+    return value;
+  }
+  // The step of the newest checkpoint of the run `run`; -1 when there is none.
+  int64_t NewestCheckpoint(const std::string& run) {
+    int64_t newest = -1;
+    std::error_code error;  // the directory comes and goes while the trainer works
+    for (std::filesystem::directory_iterator it(dir_.File(run + "/checkpoints"), error), end;
+         !error && it != end; it.increment(error)) {
+      const std::string name = it->path().filename().string();
+      int64_t step = -1;
+      if (name.starts_with("step-"))
+        std::from_chars(name.data() + 5, name.data() + name.size(), step);
+      newest = std::max(newest, step);
+    }
+    return newest;
   }
 
   TempDir dir_;

@@ -6,47 +6,65 @@ namespace taopd::testing {
 namespace {
 
 constexpr int kSteps = 40;
+constexpr int kStepsPerKill = 8;
+
+int64_t NumberFromEnvironment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::atoll(text) : otherwise;
+}
 
 class TrainerResumeTest : public TrainerTest {
  protected:
-  std::vector<std::string> Settings(const std::string& run) {
-    return {Concat("trainer.total_steps=", kSteps), "trainer.save_every=3", "trainer.eval_every=7",
+  std::vector<std::string> Settings(const std::string& run, int64_t steps = kSteps) {
+    return {Concat("trainer.total_steps=", steps), "trainer.save_every=3", "trainer.eval_every=7",
             Concat("run.dir=", dir_.File(run))};
   }
-  void ExpectSameResult(const std::string& a, const std::string& b) {
-    const std::string last = Concat("/checkpoints/step-0000", kSteps);
+  void ExpectSameResult(const std::string& a, const std::string& b, int64_t steps = kSteps) {
+    ASSERT_EQ(NewestCheckpoint(a), steps);
+    const std::string last =
+        Concat("/checkpoints/step-", std::string(steps < 100 ? "0000" : "000"), steps);
     for (const char* file : {"/model/model.safetensors", "/optimizer.safetensors"}) {
       EXPECT_EQ(FileHash(dir_.File(a) + last + file), FileHash(dir_.File(b) + last + file)) << file;
     }
     EXPECT_EQ(Losses(dir_.File(a)), Losses(dir_.File(b)));
-    EXPECT_EQ(Losses(dir_.File(a)).size(), static_cast<size_t>(kSteps));
+    EXPECT_EQ(Losses(dir_.File(a)).size(), static_cast<size_t>(steps));
   }
 };
 
+// TAOPD_NUM_KILLS: how often (the ctest entry with the label slow sets 50). TAOPD_KILL_SEED: the
+// seed of the moments.
 TEST_F(TrainerResumeTest, KilledAtRandomMoments) {
+  const int64_t num_kills = NumberFromEnvironment("TAOPD_NUM_KILLS", 5);
+  const int64_t seed = NumberFromEnvironment("TAOPD_KILL_SEED", 1);
+  std::printf("%lld kills, TAOPD_KILL_SEED=%lld\n", static_cast<long long>(num_kills),
+              static_cast<long long>(seed));
+  const int64_t steps = kStepsPerKill * (num_kills + 1);
   TeacherProcess teacher(dir_, teacher_model_);
   std::string output;
   const absl::Time start = absl::Now();
-  ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("whole")), 0) << output;
+  ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("whole", steps)), 0) << output;
   const absl::Duration whole = absl::Now() - start;
 
-  RandomStream random(absl::ToUnixNanos(start));
-  int kills = 0;
-  for (int attempt = 0; kills < 5 && attempt < 50; ++attempt) {
-    std::vector<std::string> arguments =
-        TrainArguments(teacher.endpoint(), Settings("killed"), {"--resume"});
-    arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
+  RandomStream random(static_cast<uint64_t>(seed));
+  std::vector<std::string> arguments =
+      TrainArguments(teacher.endpoint(), Settings("killed", steps), {"--resume"});
+  arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
+  for (int64_t kill = 1; kill <= num_kills; ++kill) {
     Process trainer(arguments, dir_.File("killed.log"));
-    // Anywhere between the first instant and what a third of the whole run takes.
-    absl::SleepFor(whole * (random.NextUniform() / 3));
-    if (!trainer.running()) break;
+    // Anywhere between the first instant and twice a kill's share of the whole run, but before the
+    // run can end: its last steps are left to the last start.
+    const absl::Duration moment =
+        whole * (2 * random.NextUniform() / static_cast<double>(num_kills));
+    PollUntil(moment, [&] {
+      return NewestCheckpoint("killed") >= kStepsPerKill * kill || !trainer.running();
+    });
+    ASSERT_TRUE(trainer.running()) << trainer.Output();
     trainer.Signal(SIGKILL);
-    EXPECT_EQ(trainer.Wait(), 128 + SIGKILL);
-    ++kills;
+    ASSERT_EQ(trainer.Wait(), 128 + SIGKILL);
   }
-  EXPECT_EQ(kills, 5);
-  ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("killed"), {"--resume"}), 0) << output;
-  ExpectSameResult("killed", "whole");
+  ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("killed", steps), {"--resume"}), 0)
+      << output;
+  ExpectSameResult("killed", "whole", steps);
 }
 
 TEST_F(TrainerResumeTest, StoppedBySigterm) {

@@ -5,7 +5,7 @@
 
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
-#include "trainer/checkpoint/checkpoint_store.h"
+#include "trainer/run/run_lock.h"
 
 namespace taopd {
 namespace {

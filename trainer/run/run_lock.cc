@@ -1,3 +1,5 @@
+#include "trainer/run/run_lock.h"
+
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -7,7 +9,6 @@
 #include <cstring>
 
 #include "common/io/file.h"
-#include "trainer/checkpoint/checkpoint_store.h"
 
 namespace taopd {
 namespace {

@@ -1,0 +1,170 @@
+// A new run takes an old one's place whole or not at all, whatever ends the process meanwhile.
+#include "trainer/run/run_directory.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using testing::ReadFile;
+using testing::TempDir;
+using testing::WriteFile;
+
+constexpr StartMode kNew, kResume{.resume = true}, kOverwrite{.overwrite = true};
+
+using Files = std::map<std::string, std::string>;
+
+Files FilesOf(const std::string& dir) {
+  Files files;
+  for (const auto& entry : fs::recursive_directory_iterator(dir)) {
+    const std::string name = entry.path().lexically_relative(dir).string();
+    if (entry.is_regular_file() && name != "run.lock") files[name] = ReadFile(entry.path());
+  }
+  return files;
+}
+
+void WriteFiles(const std::string& dir, const Files& files) {
+  for (const auto& [name, content] : files) {
+    fs::create_directories(fs::path(dir + "/" + name).parent_path());
+    WriteFile(dir + "/" + name, content);
+  }
+}
+
+const Files kUserFiles = {{"notes.txt", "mine"}, {"data/rows.jsonl", "{}"}};
+const Files kRunFiles = {{"checkpoints/step-000002/state.json", "{}"},
+                         {"config.yaml", "old"},
+                         {"evaluation/after.json", "1"},
+                         {"fingerprint", "f"},
+                         {"metrics.jsonl", "{\"step\": 1}\n"},
+                         {"model/config.json", "{}"},
+                         {"report.html", "<html>"},
+                         {"samples.jsonl", "{}\n"},
+                         {"summary.json", "{}"},
+                         {"tensorboard/events", "e"}};
+
+Files Both() {
+  Files both = kUserFiles;
+  both.insert(kRunFiles.begin(), kRunFiles.end());
+  return both;
+}
+
+class RunDirectoryTest : public ::testing::Test {
+ protected:
+  // A finished run with a user's files beside it.
+  void SetUp() override {
+    ASSERT_OK(RunLock::Acquire(dir()));  // leaves run.lock
+    WriteFiles(dir(), Both());
+  }
+  std::string dir() const { return temp_.File("run"); }
+
+  // `work` in a process that ends without destructors, as by SIGKILL.
+  template <typename Fn>
+  void InKilledProcess(Fn work) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      auto directory = RunDirectory::Open(dir(), kOverwrite, 2);
+      const bool moved = directory.ok() && (*directory)->MoveOldRunAside().ok();
+      if (moved) work();
+      _exit(moved ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    ASSERT_EQ(status, 0);
+  }
+
+  TempDir temp_;
+};
+
+TEST_F(RunDirectoryTest, AnOldRunIsReplacedAndTheUsersFilesStay) {
+  {
+    ASSERT_OK_AND_ASSIGN(const auto directory, RunDirectory::Open(dir(), kOverwrite, 2));
+    EXPECT_FALSE(directory->checkpoint());
+    EXPECT_EQ(FilesOf(dir()), Both()) << "opening changes nothing";
+    ASSERT_OK(directory->MoveOldRunAside());
+    WriteFile(dir() + "/config.yaml", "new");
+    directory->DeleteOldRun();
+  }
+  Files expected = kUserFiles;
+  expected["config.yaml"] = "new";
+  EXPECT_EQ(FilesOf(dir()), expected);
+}
+
+TEST_F(RunDirectoryTest, ARunThatDoesNotBeginLeavesTheOldOne) {
+  {
+    ASSERT_OK_AND_ASSIGN(const auto directory, RunDirectory::Open(dir(), kOverwrite, 2));
+    ASSERT_OK(directory->MoveOldRunAside());
+    EXPECT_FALSE(fs::exists(dir() + "/config.yaml"));
+    ASSERT_OK(directory->Checkpoints());
+    WriteFiles(dir(), {{"metrics.jsonl", ""}, {"tensorboard/new", ""}});
+  }
+  EXPECT_EQ(FilesOf(dir()), Both());
+}
+
+TEST_F(RunDirectoryTest, AfterACrashBeforeTheNewRunTheOldOneIsPutBack) {
+  InKilledProcess([&] { WriteFiles(dir(), {{"metrics.jsonl", ""}, {"tensorboard/new", ""}}); });
+  EXPECT_NE(FilesOf(dir()), Both());
+  EXPECT_ERROR(RunDirectory::Open(dir(), kNew, 2), absl::StatusCode::kFailedPrecondition,
+               "holds a run already");
+  EXPECT_EQ(FilesOf(dir()), Both());
+}
+
+TEST_F(RunDirectoryTest, AfterACrashHalfWayTheOldOneIsPutBack) {
+  // config.yaml goes first.
+  for (const char* name : {"config.yaml", "checkpoints", "metrics.jsonl"}) {
+    fs::create_directories(dir() + "/.replaced");
+    fs::rename(dir() + "/" + name, dir() + "/.replaced/" + name);
+    EXPECT_ERROR(RunDirectory::Open(dir(), kNew, 2), absl::StatusCode::kFailedPrecondition,
+                 "holds a run already");
+    EXPECT_EQ(FilesOf(dir()), Both()) << name;
+    fs::create_directories(dir() + "/.replaced");
+    fs::rename(dir() + "/config.yaml", dir() + "/.replaced/config.yaml");
+  }
+}
+
+TEST_F(RunDirectoryTest, AfterACrashInTheNewRunTheNewOneStays) {
+  InKilledProcess([&] { WriteFile(dir() + "/config.yaml", "new"); });
+  ASSERT_OK(RunDirectory::Open(dir(), kNew, 2));
+  Files expected = kUserFiles;
+  expected["config.yaml"] = "new";
+  EXPECT_EQ(FilesOf(dir()), expected);
+}
+
+TEST_F(RunDirectoryTest, AnEmptyRecordNeedsNoOverwrite) {
+  fs::remove_all(dir() + "/checkpoints");
+  WriteFile(dir() + "/metrics.jsonl", "");
+  EXPECT_OK(RunDirectory::Open(dir(), kNew, 2));
+  EXPECT_OK(RunDirectory::Open(dir(), kResume, 2));
+}
+
+// Without the files that only a run has, a directory called model/ is somebody's model.
+TEST_F(RunDirectoryTest, AForeignDirectoryIsRefused) {
+  for (const char* name : {"model/config.json", "config.yaml", "checkpoints/step-1"}) {
+    const TempDir foreign;
+    WriteFiles(foreign.path(), {{name, "mine"}});
+    for (const StartMode& mode : {kNew, kResume, kOverwrite}) {
+      EXPECT_ERROR(RunDirectory::Open(foreign.path(), mode, 2),
+                   absl::StatusCode::kFailedPrecondition, "which no run has made");
+      EXPECT_EQ(FilesOf(foreign.path()), Files({{name, "mine"}}));
+      EXPECT_FALSE(fs::exists(foreign.File("run.lock")));
+    }
+  }
+}
+
+TEST_F(RunDirectoryTest, ADirectoryInUseIsRefused) {
+  ASSERT_OK_AND_ASSIGN(const auto lock, RunLock::Acquire(dir()));
+  EXPECT_ERROR(RunDirectory::Open(dir(), kOverwrite, 2), absl::StatusCode::kFailedPrecondition,
+               "in use by process");
+}
+
+}  // namespace
+}  // namespace taopd

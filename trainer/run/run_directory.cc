@@ -1,0 +1,145 @@
+#include "trainer/run/run_directory.h"
+
+#include <filesystem>
+
+#include "common/base/log.h"
+#include "common/io/file.h"
+
+namespace taopd {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kConfigFile[] = "config.yaml";
+constexpr char kReplacedDir[] = ".replaced";
+
+// What a run leaves: the trainer's own files, then what an evaluation, a report and
+// deploy/quickstart add. config.yaml is the first to go and the last to come back: while it is
+// absent, the old run is not yet replaced.
+constexpr const char* kRunEntries[] = {
+    kConfigFile, "checkpoints", "metrics.jsonl", "samples.jsonl", "tensorboard",
+    "model",     "evaluation",  "summary.json",  "report.html",   "fingerprint",
+};
+
+absl::Status FailedTo(const char* action, const std::string& path, const std::error_code& error) {
+  return Internal("cannot ", action, " ", path, ": ", error.message());
+}
+
+bool Exists(const std::string& path) {
+  std::error_code error;  // a link to nowhere exists, too
+  return fs::exists(fs::symlink_status(path, error));
+}
+
+absl::Status RemoveEntry(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  return error ? FailedTo("remove", path, error) : absl::OkStatus();
+}
+
+absl::Status RenameEntry(const std::string& from, const std::string& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  return error ? FailedTo("move", from, error) : absl::OkStatus();
+}
+
+// A start that failed early leaves an empty record, which needs no protection.
+bool HoldsRun(const std::string& run_dir) {
+  std::error_code error;
+  const std::string metrics = run_dir + "/metrics.jsonl", checkpoints = run_dir + "/checkpoints";
+  if (fs::exists(metrics, error) && fs::file_size(metrics, error) > 0) return true;
+  return fs::exists(checkpoints, error) && !fs::is_empty(checkpoints, error);
+}
+
+// Refuses a directory whose files have the names of a run's but are somebody else's.
+absl::Status CheckNotForeign(const std::string& run_dir) {
+  const bool is_run = Exists(run_dir + "/run.lock") &&
+                      (Exists(run_dir + "/metrics.jsonl") || Exists(run_dir + "/checkpoints") ||
+                       Exists(run_dir + "/" + kReplacedDir));
+  if (is_run) return absl::OkStatus();
+  for (const char* name : kRunEntries) {
+    if (!Exists(run_dir + "/" + name)) continue;
+    return FailedPrecondition("run.dir ", run_dir, " holds ", name,
+                              ", which no run has made and which a run would replace: choose "
+                              "another run.dir");
+  }
+  return absl::OkStatus();
+}
+
+// Moves the old run back over whatever a new one has written.
+absl::Status PutBack(const std::string& run_dir) {
+  const std::string replaced = run_dir + "/" + kReplacedDir;
+  for (auto name = std::rbegin(kRunEntries); name != std::rend(kRunEntries); ++name) {
+    const std::string aside = replaced + "/" + *name, path = run_dir + "/" + *name;
+    if (!Exists(aside)) continue;
+    TAOPD_RETURN_IF_ERROR(RemoveEntry(path));
+    TAOPD_RETURN_IF_ERROR(RenameEntry(aside, path));
+  }
+  TAOPD_RETURN_IF_ERROR(RemoveEntry(replaced));
+  return SyncDirectory(run_dir);
+}
+
+// What a process left that ended while it replaced a run.
+absl::Status Recover(const std::string& run_dir) {
+  const std::string replaced = run_dir + "/" + kReplacedDir;
+  if (!Exists(replaced)) return absl::OkStatus();
+  if (Exists(run_dir + "/" + kConfigFile)) return RemoveEntry(replaced);
+  LogWarning("a run that was not yet replaced is put back", {{"dir", run_dir}});
+  return PutBack(run_dir);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(const std::string& path,
+                                                                 const StartMode& mode,
+                                                                 int64_t keep_checkpoints) {
+  TAOPD_RETURN_IF_ERROR(CheckNotForeign(path));
+  std::unique_ptr<RunDirectory> directory(new RunDirectory(path, keep_checkpoints));
+  TAOPD_ASSIGN_OR_RETURN(directory->lock_, RunLock::Acquire(path));
+  TAOPD_RETURN_IF_ERROR(Recover(path));
+  if (!mode.resume && !mode.overwrite && HoldsRun(path)) {
+    return FailedPrecondition("run.dir ", path,
+                              " holds a run already: continue it with --resume, replace it with "
+                              "--overwrite, or choose another run.dir");
+  }
+  if (mode.resume && Exists(path + "/checkpoints")) {
+    TAOPD_ASSIGN_OR_RETURN(CheckpointStore * store, directory->Checkpoints());
+    TAOPD_ASSIGN_OR_RETURN(directory->checkpoint_, store->Newest());
+  }
+  return directory;
+}
+
+RunDirectory::~RunDirectory() {
+  if (!old_run_is_aside_) return;
+  const absl::Status status = PutBack(path_);
+  if (!status.ok())
+    LogError("the old run is not put back; the next start does it", {{"error", status}});
+}
+
+absl::Status RunDirectory::MoveOldRunAside() {
+  store_.reset();
+  const std::string replaced = path_ + "/" + kReplacedDir;
+  TAOPD_RETURN_IF_ERROR(MakeDirectories(replaced));
+  old_run_is_aside_ = true;
+  for (const char* name : kRunEntries) {
+    const std::string entry = path_ + "/" + name;
+    if (Exists(entry)) TAOPD_RETURN_IF_ERROR(RenameEntry(entry, replaced + "/" + name));
+  }
+  return SyncDirectory(path_);
+}
+
+void RunDirectory::DeleteOldRun() {
+  old_run_is_aside_ = false;
+  const absl::Status status = RemoveEntry(path_ + "/" + kReplacedDir);
+  if (!status.ok()) LogWarning("the replaced run is not deleted", {{"error", status}});
+}
+
+absl::StatusOr<CheckpointStore*> RunDirectory::Checkpoints() {
+  if (!store_) {
+    CheckpointOptions options;
+    options.keep_last = keep_checkpoints_;
+    TAOPD_ASSIGN_OR_RETURN(store_, CheckpointStore::Open(path_ + "/checkpoints", options));
+  }
+  return store_.get();
+}
+
+}  // namespace taopd

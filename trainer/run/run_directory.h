@@ -1,0 +1,76 @@
+// The directory of one run: who may write there, where a resumed run continues, and how a new run
+// takes the place of an old one.
+//
+// Nothing of an old run changes until the new one has everything it needs (data, student, teacher,
+// ports). Its files are then moved into RUN_DIR/.replaced, and the new run begins when its
+// config.yaml is written. Until that moment every failure, and every start after a crash, puts the
+// old run back; after it, .replaced is deleted. Files that no run makes are never touched.
+//
+// Use, from one thread:
+//
+//   RunDirectory::Open(...)     lock, and the checkpoint to continue from
+//   ...                         everything that can fail
+//   MoveOldRunAside()           only for a new run
+//   ...                         open the new files; write config.yaml last
+//   DeleteOldRun()
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/base/status.h"
+#include "trainer/checkpoint/checkpoint_store.h"
+#include "trainer/run/run_lock.h"
+
+namespace taopd {
+
+// How a command treats the run that run.dir may hold. At most one of the two is set.
+struct StartMode {
+  // Continue from the newest complete checkpoint; without one, start a new run.
+  bool resume = false;
+  // Replace the run by a new one.
+  bool overwrite = false;
+};
+
+class RunDirectory {
+ public:
+  // Creates and locks `path`; with mode.resume finds the newest complete checkpoint. Returns
+  //   FAILED_PRECONDITION  if another process works there, if a run is there and `mode` says
+  //                        neither resume nor overwrite, or if a file with the name of one of a
+  //                        run's files is there that no run has made;
+  //   DATA_LOSS            if all checkpoints are damaged.
+  static absl::StatusOr<std::unique_ptr<RunDirectory>> Open(const std::string& path,
+                                                            const StartMode& mode,
+                                                            int64_t keep_checkpoints);
+  // Puts the old run back unless DeleteOldRun was called.
+  ~RunDirectory();
+
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+
+  // The checkpoint to continue from; nullopt for a new run.
+  const std::optional<CheckpointRef>& checkpoint() const { return checkpoint_; }
+
+  // Moves the files of an old run into RUN_DIR/.replaced. REQUIRES: checkpoint() is nullopt.
+  absl::Status MoveOldRunAside();
+  // Deletes what MoveOldRunAside moved. A failure is logged: the new run has begun.
+  void DeleteOldRun();
+
+  // Opened at the first call, which creates RUN_DIR/checkpoints. The RunDirectory owns it.
+  absl::StatusOr<CheckpointStore*> Checkpoints();
+
+ private:
+  RunDirectory(std::string path, int64_t keep_checkpoints)
+      : path_(std::move(path)), keep_checkpoints_(keep_checkpoints) {}
+
+  const std::string path_;
+  const int64_t keep_checkpoints_;
+  std::unique_ptr<RunLock> lock_;
+  std::unique_ptr<CheckpointStore> store_;
+  std::optional<CheckpointRef> checkpoint_;
+  bool old_run_is_aside_ = false;
+};
+
+}  // namespace taopd
