@@ -14,6 +14,7 @@ namespace {
 
 using testing::Generation;
 using testing::LogitsOf;
+using testing::MakeEngine;
 using testing::MakeTiny;
 using testing::RandomIds;
 using testing::RunAll;
@@ -24,13 +25,6 @@ using testing::TinyConfig;
 constexpr double kLogProbTolerance = 1e-5;
 // A tail can be small beside the normaliser, so its relative error is larger.
 constexpr double kTailTolerance = 1e-4;
-
-std::unique_ptr<InferenceEngine> MakeEngine(std::shared_ptr<Decoder> decoder,
-                                            const EngineOptions& options = EngineOptions()) {
-  auto engine = MakeTorchEngine(std::move(decoder), options);
-  EXPECT_OK(engine);
-  return *std::move(engine);
-}
 
 void ExpectScores(const ScoreRows& rows, const InferenceRequest& request,
                   const at::Tensor& logits_PV) {

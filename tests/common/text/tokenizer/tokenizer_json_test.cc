@@ -45,7 +45,13 @@ TEST(TokenizerJson, DamagedText) {
   for (size_t size = 0; size < text.size(); size += 97) {
     EXPECT_ERROR(Tokenizer::Parse(text.substr(0, size)), kInvalid, "tokenizer.json: not JSON");
   }
-  EXPECT_ERROR(Tokenizer::Parse("[]"), kInvalid, "not an object");
+  EXPECT_ERROR(Tokenizer::Parse("[]"), kInvalid, "tokenizer.json: not an object");
+  const testing::TempDir dir;
+  testing::WriteFile(dir.File("tokenizer.json"), "{");
+  const absl::Status damaged = Tokenizer::Load(dir.path()).status();
+  EXPECT_THAT(std::string(damaged.message()),
+              ::testing::StartsWith(dir.File("tokenizer.json") + ": not JSON"));
+  EXPECT_EQ(testing::NumMentions(damaged, "tokenizer.json"), 1) << damaged;
   EXPECT_ERROR(Tokenizer::Parse("{}"), kInvalid, "no object model");
   EXPECT_ERROR(Tokenizer::Parse(std::string((64 << 20) + 1, ' ')),
                absl::StatusCode::kResourceExhausted, "exceeds the limit of 67108864");
