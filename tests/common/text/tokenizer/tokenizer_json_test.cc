@@ -112,17 +112,10 @@ TEST(TokenizerJson, Model) {
   });
 }
 
-TEST(TokenizerJson, Components) {
+TEST(TokenizerJson, NormalizerPreTokenizerAndDecoder) {
   const json byte_level = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
   auto split = [](json& f) -> json& { return f["pre_tokenizer"]["pretokenizers"][0]; };
-  auto template_of = [](json single) {
-    return json{{"type", "TemplateProcessing"},
-                {"single", std::move(single)},
-                {"special_tokens", {{"x", {{"ids", {270}}}}, {"big", {{"ids", {271}}}}}}};
-  };
-  const json sequence_a = {{"Sequence", {{"id", "A"}}}};
-  const json x = {{"SpecialToken", {{"id", "x"}}}};
   ExpectRefused({
       {"NFKC", [](json& f) { f["normalizer"]["type"] = "NFKC"; }, kUnimplemented,
        "normalizer \"NFKC\""},
@@ -166,6 +159,18 @@ TEST(TokenizerJson, Components) {
       {"decoder", [](json& f) { f["decoder"]["type"] = "WordPiece"; }, kUnimplemented,
        "decoder \"WordPiece\""},
       {"no decoder", [](json& f) { f["decoder"] = nullptr; }, kUnimplemented, "decoder of 0 parts"},
+  });
+}
+
+TEST(TokenizerJson, PostProcessor) {
+  auto template_of = [](json single) {
+    return json{{"type", "TemplateProcessing"},
+                {"single", std::move(single)},
+                {"special_tokens", {{"x", {{"ids", {270}}}}, {"big", {{"ids", {271}}}}}}};
+  };
+  const json sequence_a = {{"Sequence", {{"id", "A"}}}};
+  const json x = {{"SpecialToken", {{"id", "x"}}}};
+  ExpectRefused({
       {"Bert",
        [](json& f) {
          f["post_processor"] = {{"type", "BertProcessing"}};
