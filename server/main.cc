@@ -19,7 +19,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> LoadModel(const TeacherOption
   auto model = std::make_shared<ServedModel>();
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(options.model);
   if (!tokenizer.ok() && !absl::IsNotFound(tokenizer.status())) {
-    return Annotate(tokenizer.status(), options.model);
+    return tokenizer.status();
   }
   TAOPD_ASSIGN_OR_RETURN(
       LoadedEngine loaded,

@@ -1,7 +1,7 @@
 // Random numbers that do not depend on the order in which consumers ask for them: a counter-based
 // generator (Philox4x32-10; Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 //
-// A stream is named by a seed, a label and numbers, e.g.
+// A stream is named by a seed, a label and numbers, as in this example:
 //   RandomStream(run_seed, "rollout", {step, prompt, sample})
 // The n-th draw of a stream is a pure function of that name and n. A rollout's samples therefore do
 // not depend on the batch that the rollout ran in, and a stream's only state is one counter.

@@ -104,7 +104,8 @@ endif()
 # taopd_fuzz_test(name SRC entry.cc SEEDS files and directories... [DICTIONARY file] INPUTS n DEPS ...)
 # One fuzz entry (LLVMFuzzerTestOneInput), twice: fuzz_NAME_test runs it on the seeds and n damaged ones
 # (tests/support/mutation.h); with TAOPD_FUZZ, fuzz-bin/NAME is a libFuzzer program. Paths are from the root
-# of the tree. The seeds and the dictionary of a program stand in fuzz-bin/NAME.inputs, for tests/fuzz/run.
+# of the tree. The lines of PROGRAM.inputs beside each program are its seeds, its dictionary and, for the test,
+# n: so damaged_inputs_test.cc is compiled once for all tests, and tests/fuzz/run finds what it needs.
 option(TAOPD_FUZZ "Build libFuzzer programs (clang): the target fuzzers" OFF)
 if(TAOPD_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
@@ -117,10 +118,15 @@ function(taopd_fuzz_test name)
   cmake_parse_arguments(ARG "" "SRC;DICTIONARY;INPUTS" "SEEDS;DEPS" ${ARGN})
   string(REPLACE ";" ":" seeds "${ARG_SEEDS}")
   if(NOT TAOPD_FUZZ)
-    taopd_test(fuzz_${name}_test SRCS ${PROJECT_SOURCE_DIR}/tests/fuzz/damaged_inputs_test.cc ${ARG_SRC}
+    if(NOT TARGET taopd_damaged_inputs_test)
+      add_library(taopd_damaged_inputs_test OBJECT ${PROJECT_SOURCE_DIR}/tests/fuzz/damaged_inputs_test.cc)
+      taopd_compile_settings(taopd_damaged_inputs_test "" taopd_test_pch)
+      target_link_libraries(taopd_damaged_inputs_test PRIVATE taopd_test_support GTest::gmock)
+    endif()
+    taopd_test(fuzz_${name}_test SRCS ${ARG_SRC} $<TARGET_OBJECTS:taopd_damaged_inputs_test>
       DEPS ${ARG_DEPS} LABELS property unit)
-    target_compile_definitions(fuzz_${name}_test PRIVATE TAOPD_FUZZ_SEEDS="${seeds}"
-      TAOPD_FUZZ_DICTIONARY="${ARG_DICTIONARY}" TAOPD_FUZZ_INPUTS=${ARG_INPUTS})
+    file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/tests-bin/fuzz_${name}_test.inputs
+      CONTENT "${seeds}\n${ARG_DICTIONARY}\n${ARG_INPUTS}\n")
     return()
   endif()
   add_executable(fuzz_${name} ${ARG_SRC})

@@ -1,4 +1,4 @@
-// An engine from a model directory, for programs that must not include LibTorch.
+// Makes an engine from a model directory, for programs that must not include LibTorch.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,9 @@ struct LoadedEngine {
   std::vector<int32_t> eos_token_ids;
 };
 
-// dtype and device as in DecoderOptions (common/model/decoder.h). num_threads 0 = all cores.
+// Loads the model (LoadDecoder) and starts an engine on it (MakeTorchEngine). `dtype` and `device`
+// are those of DecoderOptions in common/model/decoder.h. `num_threads` sets the threads of LibTorch
+// for the whole process; 0 = all cores. Errors that a file causes name it.
 absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
                                         const std::string& device, int num_threads,
                                         const EngineOptions& options);

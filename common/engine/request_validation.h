@@ -1,18 +1,20 @@
-// The limits of requests and engine options, in one place: the engine checks every request with
-// these, and a server may do so before it queues anything. Messages name the field, the value and
-// the limit.
+// The limits of requests and of engine options, in one place. The engine checks every request with
+// these functions; a server may do so earlier, before it queues anything. Messages name the field,
+// the value and the limit. All functions are thread-safe.
 #pragma once
 
 #include "common/engine/engine.h"
 
 namespace taopd {
 
-// Token ids a request may list in stop_token_ids.
+// The limit of the number of a request's stop_token_ids.
 inline constexpr int64_t kMaxStopTokenIds = 1024;
 
+// Returns FAILED_PRECONDITION if the request asks to generate and the engine only scores, and
+// INVALID_ARGUMENT for everything else that is wrong.
 absl::Status ValidateRequest(const InferenceRequest& request, const EngineLimits& limits);
 
-// What can be said without the model (the rest is MakeTorchEngine's).
+// Checks what does not depend on the model; MakeTorchEngine checks the rest.
 absl::Status ValidateEngineOptions(const EngineOptions& options);
 
 }  // namespace taopd

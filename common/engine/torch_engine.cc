@@ -263,15 +263,15 @@ class TorchEngine final : public InferenceEngine {
   const int64_t max_queued_requests_;
   const std::vector<int32_t> eos_token_ids_;
   Clock* const clock_;
-  ModelRunner runner_;  // of the engine's thread
+  ModelRunner runner_;  // used by the engine's thread only
 
   mutable absl::Mutex mutex_;
   Scheduler scheduler_ ABSL_GUARDED_BY(mutex_);
-  std::string refusal_ ABSL_GUARDED_BY(mutex_);    // not empty: why new work is UNAVAILABLE
+  std::string refusal_ ABSL_GUARDED_BY(mutex_);    // if not empty, why new work is UNAVAILABLE
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;  // the object is being destroyed
   bool aborting_ ABSL_GUARDED_BY(mutex_) = false;  // Drain's deadline has passed
-  bool delivering_ ABSL_GUARDED_BY(mutex_) =
-      false;  // results of this step may still be on their way
+  // Results of the present step may not have been delivered yet.
+  bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
   RequestHandle next_handle_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t prompt_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t generated_tokens_ ABSL_GUARDED_BY(mutex_) = 0;

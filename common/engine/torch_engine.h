@@ -1,5 +1,5 @@
-// InferenceEngine on a LibTorch Decoder. Includes LibTorch: servers include engine.h and get an
-// engine from engine_factory.h.
+// The InferenceEngine that runs a LibTorch Decoder. This header includes LibTorch; code that must
+// not include it gets an engine from engine_factory.h.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,14 @@
 
 namespace taopd {
 
-// `decoder` is shared: the trainer steps its parameters in place between rollouts. The owner must
-// not change parameters while stats().num_waiting + num_running > 0. The engine's thread starts
-// here and ends with the object (unfinished requests get UNAVAILABLE).
+// Starts the engine's thread, which ends when the engine is destroyed; unfinished requests then end
+// with UNAVAILABLE.
+//
+// `decoder` is shared, because the trainer updates its parameters in place between rollouts. They
+// must not be changed while a request is waiting or running. `clock` must outlive the engine.
+//
+// Returns INVALID_ARGUMENT if the options exceed the model's positions, or if kv_cache_bytes does
+// not hold one sequence of max_model_len tokens.
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr<Decoder> decoder,
                                                                  const EngineOptions& options,
                                                                  Clock* clock = Clock::Real());

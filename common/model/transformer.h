@@ -1,5 +1,5 @@
-// The Decoder of every architecture here: embedding, a stack of attention and MLP blocks, final
-// norm. What differs between architectures is in the configuration and in which weights are there.
+// The Decoder of every supported architecture: an embedding, a stack of attention and MLP blocks,
+// and a final norm. Architectures differ in the configuration and in which weights they have.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,13 @@ namespace taopd {
 
 class TransformerDecoder final : public Decoder {
  public:
-  // REQUIRES: config passed ParseModelConfig's checks. The weights are empty until SetWeights.
+  // The weights are undefined until a loader has set all slots() and called FinishWeights.
+  // REQUIRES: `config` passed the checks of ParseModelConfig.
   TransformerDecoder(const ModelConfig& config, at::Device device, at::ScalarType dtype);
 
-  // What a loader fills, once, before the first Forward: slots() lists the tensors to set,
-  // FinishWeights ties the head and marks the leaves of autograd.
+  // The tensors that a loader sets, once, before the first Forward.
   const std::vector<WeightSlot>& slots() const { return slots_; }
+  // Ties the head and, if requires_grad, marks the parameters as leaves of autograd.
   void FinishWeights(bool requires_grad);
 
   at::Tensor Forward(const PackedBatch& batch, KvCache* cache) override;

@@ -1,4 +1,4 @@
-// A parser's fuzz entry on its seeds and on damaged ones, the same on every run.
+// Runs a parser's fuzz entry on its seeds and on damaged seeds, which are the same on every run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,10 +11,26 @@
 namespace taopd::testing {
 namespace {
 
-// TAOPD_FUZZ_SEEDS: files and directories of files, apart by ':', from the root of the tree.
-std::vector<std::string> ReadSeeds() {
+struct Inputs {
+  std::string seeds;       // files and directories of files, separated by ':', from the tree's root
+  std::string dictionary;  // a libFuzzer dictionary, from the tree's root; may be empty
+  int num_inputs = 0;
+};
+
+// Reads the file PROGRAM.inputs beside this program, which taopd_fuzz_test (CMake) writes.
+Inputs ReadInputs() {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::istringstream lines(ReadFile(program + ".inputs"));
+  Inputs inputs;
+  std::getline(lines, inputs.seeds);
+  std::getline(lines, inputs.dictionary);
+  lines >> inputs.num_inputs;
+  return inputs;
+}
+
+std::vector<std::string> ReadSeeds(const std::string& names) {
   std::vector<std::string> paths;
-  std::istringstream list(TAOPD_FUZZ_SEEDS);
+  std::istringstream list(names);
   for (std::string name; std::getline(list, name, ':');) {
     const std::string path = SourcePath(name);
     if (!std::filesystem::is_directory(path)) {
@@ -31,7 +47,8 @@ std::vector<std::string> ReadSeeds() {
   return seeds;
 }
 
-// The words of a libFuzzer dictionary, one a line: "text", \" and \\ and \xNN in it.
+// The words of a libFuzzer dictionary: one word per line, in quotes, with the escapes \", \\ and
+// \xNN.
 std::vector<std::string> ReadDictionary(const std::string& path) {
   std::vector<std::string> words;
   if (path.empty()) return words;
@@ -55,9 +72,11 @@ std::vector<std::string> ReadDictionary(const std::string& path) {
 }
 
 TEST(DamagedInputs, EndWithAValueOrAStatus) {
-  const std::vector<std::string> seeds = ReadSeeds();
+  const Inputs inputs = ReadInputs();
+  const std::vector<std::string> seeds = ReadSeeds(inputs.seeds);
   ASSERT_FALSE(seeds.empty());
-  RunMutations(seeds, ReadDictionary(TAOPD_FUZZ_DICTIONARY), TAOPD_FUZZ_INPUTS, 1);
+  ASSERT_GT(inputs.num_inputs, 0);
+  RunMutations(seeds, ReadDictionary(inputs.dictionary), inputs.num_inputs, /*seed=*/1);
 }
 
 }  // namespace

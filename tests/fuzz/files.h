@@ -1,4 +1,5 @@
-// Files for parsers that take paths. In /proc or a directory of this process's own, gone with it.
+// Files for parsers that take paths. They are in memory or in a directory of this process, and are
+// removed with their object.
 #pragma once
 
 #include <sys/mman.h>
@@ -31,7 +32,7 @@ class MemoryFile {
   int fd_;
 };
 
-// A directory whose files the inputs replace.
+// A temporary directory whose files each input replaces.
 class ScratchDir {
  public:
   ScratchDir() {

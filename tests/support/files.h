@@ -1,4 +1,5 @@
-// A directory that is removed with the test, and where the tree and the shared data lie.
+// Temporary directories, and the places of the source tree, of this build's programs and of shared
+// data.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 
 namespace taopd::testing {
 
+// A directory that is removed with its object.
 class TempDir {
  public:
   TempDir() {
@@ -35,12 +37,13 @@ inline std::string SourcePath(const std::string& relative) {
   const char* root = std::getenv("TAOPD_SOURCE_DIR");  // set by ctest
   return std::string(root != nullptr ? root : ".") + "/" + relative;
 }
-// A program of this build: tests lie in BUILD/tests-bin, programs in BUILD/bin.
+// The path of a program of this build. Tests are in BUILD/tests-bin, programs in BUILD/bin.
 inline std::string BinaryPath(const std::string& name) {
   const std::filesystem::path test = std::filesystem::read_symlink("/proc/self/exe");
   return (test.parent_path().parent_path() / "bin" / name).string();
 }
-// Shared test data that may be absent: TAOPD_SHARED_DATA or ../shared/data beside the tree. Use:
+// The path of shared test data, in TAOPD_SHARED_DATA or in ../shared/data beside the tree. Empty if
+// it is absent. Use:
 //   if (SharedData("x").empty()) GTEST_SKIP() << "shared data is absent";
 inline std::string SharedData(const std::string& relative) {
   const char* dir = std::getenv("TAOPD_SHARED_DATA");

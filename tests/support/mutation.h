@@ -1,6 +1,6 @@
-// Damaged inputs for parsers, the same ones on every run: changes of given examples that a fuzzer
-// would try. A parser's fuzz entry (LLVMFuzzerTestOneInput) is run on them in the default suite;
-// with clang the same entry is also a libFuzzer program (tests/fuzz/run).
+// Damaged inputs for parsers, the same on every run: given examples with changes that a fuzzer
+// would try. The default tests run each parser's fuzz entry (LLVMFuzzerTestOneInput) on them. With
+// clang, the same entry is also a libFuzzer program (tests/fuzz/run).
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,17 @@
 
 #include "common/base/random.h"
 
-// Feeds one input to the parser under test; must return 0 and neither crash nor hang.
+// Feeds one input to the parser under test. Must return 0 and neither crash nor hang.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace taopd::testing {
 
-// One to four changes: a byte set, bytes cut out, doubled or inserted, the end cut off, a number or
-// a piece of structure put somewhere, or the head of one example on the tail of another.
+// One of the examples with one to four changes, each of which is one of these:
+//   a byte is set
+//   bytes are removed or doubled
+//   the end is cut off
+//   a number or a piece of structure is inserted or replaces bytes
+//   the rest is replaced by the tail of another example
 inline std::string Mutate(const std::vector<std::string>& examples,
                           const std::vector<std::string>& dictionary, RandomStream* random) {
   static const std::vector<std::string> kJsonPieces = {"-1",
@@ -72,7 +76,8 @@ inline std::string Mutate(const std::vector<std::string>& examples,
   return text;
 }
 
-// `dictionary`: pieces of the format; empty: JSON's.
+// Runs the entry on the examples and on num_inputs damaged ones. `dictionary` holds pieces of the
+// format to insert; if it is empty, pieces of JSON are used.
 inline void RunMutations(const std::vector<std::string>& examples,
                          const std::vector<std::string>& dictionary, int num_inputs,
                          uint64_t seed) {

@@ -1,4 +1,7 @@
-// EXPECT_OK(status or StatusOr); EXPECT_ERROR(expr, code, "part of the message").
+// Expectations on absl::Status and absl::StatusOr:
+//   EXPECT_OK(status_or_value);
+//   EXPECT_ERROR(status_or_value, code, "part of the message");
+//   ASSERT_OK_AND_ASSIGN(auto value, MakeValue());
 #pragma once
 
 #include <gmock/gmock.h>
@@ -11,6 +14,14 @@ inline absl::Status StatusOf(const absl::Status& status) { return status; }
 template <typename T>
 absl::Status StatusOf(const absl::StatusOr<T>& value) {
   return value.status();
+}
+
+// How often a status's message mentions `part`.
+inline int NumMentions(const absl::Status& status, const std::string& part) {
+  const std::string message(status.message());
+  int count = 0;
+  for (size_t at = 0; (at = message.find(part, at)) != std::string::npos; ++at) ++count;
+  return count;
 }
 }  // namespace taopd::testing
 

@@ -16,9 +16,10 @@ Subcommand AddGenerate(CLI::App& app) {
                    "Token ids to continue, separated by spaces or commas")
       ->delimiter(',')
       ->excludes(prompt);
-  command->add_option("--max-new-tokens", request->max_new_tokens, "Most tokens to generate")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  command
+      ->add_option("--max-new-tokens", request->max_new_tokens,
+                   "Most tokens to generate; without it, 256 or up to the model's last position")
+      ->check(CLI::PositiveNumber);
   command->add_option("--temperature", request->temperature, "0 = greedy")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

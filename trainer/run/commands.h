@@ -42,11 +42,14 @@ struct ShowDataRequest {
 // Prints what a run would see of data.train and data.val.
 std::optional<RunFailure> RunShowData(const TrainConfig& config, const ShowDataRequest& request);
 
+inline constexpr int64_t kDefaultMaxNewTokens = 256;
+
 struct GenerateRequest {
   std::string model_dir;
   std::string prompt;
   std::vector<int64_t> prompt_ids;  // in place of prompt
-  int64_t max_new_tokens = 256;
+  // Absent: kDefaultMaxNewTokens, or fewer if the model's last position comes first.
+  std::optional<int64_t> max_new_tokens;
   double temperature = 1.0;
   double top_p = 1.0;
   int64_t top_k = 0;

@@ -21,9 +21,8 @@ std::optional<RunFailure> RunShowData(const TrainConfig& config, const ShowDataR
   const std::string& model_dir = config.student.model;
   auto config_text = ReadFileToString(model_dir + "/config.json");
   if (!config_text.ok()) return BadData(Annotate(config_text.status(), "student.model"));
-  auto model_config = ParseModelConfig(*config_text);
-  if (!model_config.ok())
-    return BadData(Annotate(model_config.status(), model_dir + "/config.json"));
+  auto model_config = ParseModelConfig(*config_text, model_dir + "/config.json");
+  if (!model_config.ok()) return BadData(model_config.status());
   // student.tokenizer takes the place of the model's: the run resizes the vocabulary to it.
   const bool other = !config.student.tokenizer.empty();
   const std::string& tokenizer_dir = other ? config.student.tokenizer : model_dir;

@@ -263,9 +263,9 @@ std::optional<RunFailure> EvaluateModel(TrainConfig config, const EvalRequest& r
       request.model_dir.empty() ? config.student.model : request.model_dir;
   auto student = LoadStudent(model_dir, config.student.dtype, config.trainer.device, nullptr,
                              request.model_dir.empty() ? config.student.tokenizer : "");
-  if (!student.ok()) return BadData(Annotate(student.status(), model_dir));
+  if (!student.ok()) return BadData(student.status());
   auto prompt_model = PromptModelOf(config.data, *student);
-  if (!prompt_model.ok()) return BadData(Annotate(prompt_model.status(), model_dir));
+  if (!prompt_model.ok()) return BadData(prompt_model.status());
   DataConfig data = config.data;
   std::string limit;  // where data.max_prompt_length comes from
   if (config.eval.measure == "accuracy") {

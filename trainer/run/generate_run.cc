@@ -17,10 +17,10 @@
 namespace taopd {
 namespace {
 
-// Prints tokens as they come: text, or ids where the model has no tokenizer.
+// Prints tokens as they come: as text, or as ids if the model has no tokenizer.
 class TokenPrinter {
  public:
-  // `hidden_ids`: tokens that have no text here (those that end a sequence).
+  // The text of `hidden_ids`, which are the tokens that end a sequence, is not printed.
   TokenPrinter(const Tokenizer* tokenizer, std::vector<int32_t> hidden_ids)
       : hidden_ids_(std::move(hidden_ids)) {
     if (tokenizer != nullptr) decoder_.emplace(tokenizer, /*skip_special_tokens=*/false);
@@ -47,10 +47,24 @@ class TokenPrinter {
   std::optional<IncrementalDecoder> decoder_;
 };
 
+// The length asked for, or the default, which ends at the model's last position.
+absl::StatusOr<int64_t> MaxNewTokens(int64_t num_prompt_tokens, int64_t num_positions,
+                                     std::optional<int64_t> asked) {
+  const int64_t room = num_positions - num_prompt_tokens;
+  if (room < 1) {
+    return InvalidArgument("prompt of ", num_prompt_tokens,
+                           " tokens leaves no room in max_position_embeddings ", num_positions);
+  }
+  if (!asked) return std::min(kDefaultMaxNewTokens, room);
+  if (*asked <= room) return *asked;
+  return InvalidArgument("prompt of ", num_prompt_tokens, " tokens + --max-new-tokens ", *asked,
+                         " exceeds max_position_embeddings ", num_positions);
+}
+
 std::optional<RunFailure> Generate(const GenerateRequest& request) {
   SetNumThreads(0);
   auto student = LoadStudent(request.model_dir, request.dtype, request.device, nullptr);
-  if (!student.ok()) return BadData(Annotate(student.status(), request.model_dir));
+  if (!student.ok()) return BadData(student.status());
   const ModelConfig& model = student->decoder->config();
   InferenceRequest generation;
   generation.request_id = "generate";
@@ -69,20 +83,17 @@ std::optional<RunFailure> Generate(const GenerateRequest& request) {
     generation.token_ids = student->tokenizer->Encode(request.prompt, /*add_special_tokens=*/true);
   }
   if (generation.token_ids.empty()) return BadConfig(InvalidArgument("the prompt is empty"));
+  const auto num_prompt_tokens = static_cast<int64_t>(generation.token_ids.size());
+  const auto max_new_tokens =
+      MaxNewTokens(num_prompt_tokens, model.max_position_embeddings, request.max_new_tokens);
+  if (!max_new_tokens.ok()) return BadConfig(max_new_tokens.status());
   EngineOptions options;
   options.max_num_seqs = 1;
-  options.max_model_len =
-      static_cast<int64_t>(generation.token_ids.size()) + request.max_new_tokens;
-  if (options.max_model_len > model.max_position_embeddings) {
-    return BadConfig(InvalidArgument("prompt of ", generation.token_ids.size(),
-                                     " tokens + --max-new-tokens ", request.max_new_tokens,
-                                     " exceeds max_position_embeddings ",
-                                     model.max_position_embeddings));
-  }
+  options.max_model_len = num_prompt_tokens + *max_new_tokens;
   auto engine = MakeTorchEngine(student->decoder, options);
   if (!engine.ok()) return BadConfig(engine.status());
   SamplingParams sampling;
-  sampling.max_new_tokens = request.max_new_tokens;
+  sampling.max_new_tokens = *max_new_tokens;
   sampling.temperature = static_cast<float>(request.temperature);
   sampling.top_p = static_cast<float>(request.top_p);
   sampling.top_k = static_cast<int32_t>(request.top_k);

@@ -1,4 +1,6 @@
-// The scores of one sequence from its hidden states.
+// Computes the scores of one sequence from its hidden states.
+//
+// Shapes: P tokens of the request, H hidden size, V vocabulary size.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -7,9 +9,9 @@
 
 namespace taopd {
 
-// hidden_PH are the hidden states of all P tokens of the request; row t - 1 predicts token t.
-// INTERNAL when the model's logits are not finite. Throws c10::Error as LibTorch does.
-// REQUIRES: request.score is set and valid.
+// hidden_PH holds the hidden states of all tokens of the request; row t - 1 predicts token t.
+// `workspace_bytes` limits the memory of one chunk's logits. Returns INTERNAL if the model's logits
+// are not finite. Throws c10::Error as LibTorch does. REQUIRES: request.score is set and valid.
 absl::StatusOr<ScoreRows> ScoreSequence(const at::Tensor& hidden_PH, const at::Tensor& lm_head_VH,
                                         const InferenceRequest& request, int64_t workspace_bytes);
 

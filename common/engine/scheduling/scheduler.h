@@ -1,13 +1,15 @@
-// Decides what one step computes. Pure state moves over waiting and running sequences, without a
-// model, a clock or a lock of its own: the engine calls it under its lock.
+// Decides what one step computes. It only moves sequences between states; it knows no model and no
+// clock. Not thread-safe: the engine calls it under its lock.
 //
 //   Add -> waiting -> Schedule -> running -> Finish
 //             |                      |
 //             +---- Cancel, deadline, DropAll ----> TakeDropped
 //
-// Invariants: a sequence is in exactly one of waiting, running and dropped; a running sequence that
-// generates holds one slot of the KV cache, others none; running sequences keep the order in which
-// they were admitted. The same Adds give the same plans.
+// Invariants:
+//   A sequence is in exactly one of the states waiting, running and dropped.
+//   A running sequence that generates holds one slot of the KV cache; no other sequence holds one.
+//   Running sequences keep the order in which they were admitted.
+//   The same calls give the same plans.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +26,22 @@
 namespace taopd {
 
 struct SchedulerLimits {
-  int64_t max_num_seqs = 1;  // sequences that generate at once, and scored sequences of a step
-  int64_t num_slots = 0;     // of the KV cache; 0 when nothing generates
-  int64_t max_num_batched_tokens = 1;  // of a step; one prompt of any length is always admitted, so
-                                       // that a long one cannot starve
-  // False: a sequence with scores is the only prefill of its step, so that its numbers cannot
+  // The limit of the sequences that generate at once, and of the scored sequences of one step.
+  int64_t max_num_seqs = 1;
+  int64_t num_slots = 0;  // of the KV cache; 0 if nothing generates
+  // The limit of one step. One prompt of any length is always admitted, so that a long prompt
+  // cannot starve.
+  int64_t max_num_batched_tokens = 1;
+  // If false, a sequence with scores is the only prefill of its step, so that its scores cannot
   // depend on other sequences, bit for bit.
   bool batch_scores = false;
 };
 
-// The sequences of one step; every running sequence is in exactly one list.
+// The sequences of one step. Every running sequence is in exactly one list.
 struct StepPlan {
-  std::vector<Sequence*> scores;    // to score only: prefill without the KV cache
-  std::vector<Sequence*> prefills;  // to prefill into the KV cache and sample; some score as well
-  std::vector<Sequence*> decodes;   // one token each
+  std::vector<Sequence*> scores;    // are only scored, without the KV cache
+  std::vector<Sequence*> prefills;  // fill the KV cache and sample one token; some score as well
+  std::vector<Sequence*> decodes;   // sample one token each
 
   bool empty() const { return scores.empty() && prefills.empty() && decodes.empty(); }
 };
@@ -48,27 +52,29 @@ class Scheduler {
 
   void Add(std::unique_ptr<Sequence> sequence);
 
-  // Admits waiting sequences in their order, except that sequences which only score pass those that
-  // wait for a slot. All running sequences that were prefilled before are decoded.
+  // Admits waiting sequences in the order of arrival, except that sequences that only score
+  // overtake sequences that wait for a slot. All running sequences that were prefilled before are
+  // decoded.
   StepPlan Schedule();
 
-  // Takes a running sequence out and frees its slot.
+  // Removes a running sequence and frees its slot.
   std::unique_ptr<Sequence> Finish(Sequence* sequence);
 
-  // A waiting sequence leaves at once, a running one before the next step. Unknown handles are
+  // Drops a waiting sequence at once, and a running one before the next step. Unknown handles are
   // ignored.
   void Cancel(RequestHandle handle);
-  // Waiting sequences with deadline <= now leave.
+  // Drops the waiting sequences with deadline <= now.
   void DropExpired(absl::Time now);
-  // Everything leaves with `status`.
+  // Drops all sequences with `status`.
   void DropAll(const absl::Status& status);
-  // What has left otherwise than by Finish, with the reason, in that order.
+  // Returns the sequences that were dropped since the last call, each with the reason, in the order
+  // in which they were dropped.
   std::vector<std::pair<std::unique_ptr<Sequence>, absl::Status>> TakeDropped();
 
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   int64_t queued_tokens() const { return queued_tokens_; }
-  // Whether there is something for the engine's thread to do.
+  // Whether the engine's thread has something to do.
   bool has_work() const { return !waiting_.empty() || !running_.empty() || !dropped_.empty(); }
 
  private:
@@ -86,7 +92,8 @@ class Scheduler {
   Queue scores_;
   Queue generations_;
   std::unordered_map<RequestHandle, Queue::iterator> waiting_;
-  std::set<std::pair<absl::Time, RequestHandle>> deadlines_;  // of waiting sequences that have one
+  // Of the waiting sequences that have a deadline.
+  std::set<std::pair<absl::Time, RequestHandle>> deadlines_;
   int64_t queued_tokens_ = 0;
   std::vector<std::unique_ptr<Sequence>> running_;
   int64_t num_generating_ = 0;

@@ -1,6 +1,6 @@
-// One request on its way through the engine: what was asked, where its keys and values lie, and
-// what has been produced so far. The scheduler owns sequences; the engine's thread alone writes the
-// produced parts while a sequence runs.
+// One request on its way through the engine: what it asks for, where its keys and values are, and
+// what has been produced so far. The scheduler owns all sequences. While a sequence runs, only the
+// engine's thread writes it, except where a member says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +20,25 @@ struct Sequence {
   bool scores() const { return request.score.has_value(); }
   bool generates() const { return request.sampling.has_value(); }
 
-  // Takes one sampled token: calls on_token, and ends the sequence at a stop id or at
+  // Appends one sampled token: calls on_token, and finishes the sequence at a stop id or at
   // max_new_tokens. REQUIRES: generates() && !finished.
   void Append(const SampledToken& token);
 
-  // Whether there is nothing left to compute, or an error made the rest pointless.
+  // Whether nothing is left to compute, be it because everything is done or because of an error.
   bool finished = false;
-  // Not OK: this sequence alone failed (its logits are not finite).
+  // Not OK if this sequence failed, e.g. because its logits are not finite.
   absl::Status status;
 
   const RequestHandle handle;
   InferenceRequest request;
   InferenceDone done;
 
-  int64_t slot = -1;  // of the KV cache, while a generating sequence runs
-  bool shares_prompt =
-      false;               // the prompt equals that of the previous sequence in the same prefill
-  bool cancelled = false;  // guarded by the engine's lock
+  // The slot of the KV cache, while a sequence that generates runs; else -1.
+  int64_t slot = -1;
+  // Whether the prompt equals that of the previous sequence of the same prefill.
+  bool shares_prompt = false;
+  // Guarded by the engine's lock.
+  bool cancelled = false;
 
   std::optional<ScoreRows> score;
   GeneratedTokens generated;

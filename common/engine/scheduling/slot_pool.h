@@ -1,5 +1,5 @@
-// The free slots of the KV cache. Hands out the lowest free slot, so that the same submissions use
-// the same slots. Not thread-safe.
+// The free slots of the KV cache. Acquire returns the lowest free slot, so that the same
+// submissions use the same slots. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class SlotPool {
 
   int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
 
-  // REQUIRES: num_free() > 0.
+  // Takes a slot. REQUIRES: num_free() > 0.
   int64_t Acquire() {
     TAOPD_CHECK(!free_.empty());
     const int64_t slot = free_.top();
@@ -27,7 +27,7 @@ class SlotPool {
     return slot;
   }
 
-  // REQUIRES: `slot` came from Acquire and has not been released since.
+  // Returns a slot. REQUIRES: `slot` came from Acquire and has not been released since.
   void Release(int64_t slot) {
     TAOPD_CHECK(slot >= 0 && slot < num_slots_ && num_free() < num_slots_);
     free_.push(slot);

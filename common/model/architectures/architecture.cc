@@ -9,7 +9,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDefaultSlidingWindow = 4096;  // of transformers' Qwen2Config and its successors
 constexpr int64_t kDefaultMaxWindowLayers = 28;
-constexpr int64_t kMaxPositions = 1 << 26;
 
 // Whether each layer slides, by layer_types; nullopt where the file has none.
 absl::StatusOr<std::optional<std::vector<bool>>> ReadLayerTypes(const Json& json,

@@ -1,5 +1,5 @@
-// What tells one architecture from another. A new one is a file like qwen3.cc and a row in
-// architecture.cc. Knows nothing of LibTorch.
+// What distinguishes one architecture from another. To add an architecture, write a file like
+// qwen3.cc and add a row to architecture.cc. Nothing here knows LibTorch.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,8 +11,8 @@
 
 namespace taopd {
 
-// Names of the tensors in a checkpoint. Those of a layer come after "<layers>.<number>."; those of
-// a projection are followed by ".weight" or ".bias". The defaults are Llama's.
+// The names of the tensors in a checkpoint. The defaults are Llama's. A layer's tensors have the
+// prefix "<layers>.<number>.", and a projection's name is followed by ".weight" or ".bias".
 struct TensorNames {
   std::string embed_tokens = "model.embed_tokens.weight";
   std::string layers = "model.layers";
@@ -31,7 +31,8 @@ struct TensorNames {
   std::string up_proj = "mlp.up_proj";
   std::string down_proj = "mlp.down_proj";
 
-  // Mixture of experts: the router, and the matrices of expert e after "<experts>.<e>.".
+  // A mixture of experts: the router, and the matrices of expert e with the prefix
+  // "<experts>.<e>.".
   std::string router = "mlp.gate.weight";
   std::string experts = "mlp.experts";
   std::string expert_gate_proj = "gate_proj.weight";
@@ -43,10 +44,11 @@ struct Architecture {
   std::string name;        // config.json's architectures[0]
   std::string model_type;  // config.json's model_type
   TensorNames names;
-  // Sets what the architecture fixes and the defaults of keys that config.json may leave out, and
-  // refuses its own settings that are not implemented. Runs before the sizes are checked.
+  // Sets what the architecture fixes and the defaults of keys that config.json may omit, and
+  // refuses the architecture's own settings that are not implemented. Runs before the sizes are
+  // checked.
   absl::Status (*fix_config)(const nlohmann::ordered_json& json, ModelConfig* config);
-  // Adds to a config.json the members that fix_config reads; null where there are none.
+  // Adds the members that fix_config reads to a config.json. Null if there are none.
   void (*write_config)(const ModelConfig& config, nlohmann::ordered_json* json) = nullptr;
 };
 
@@ -55,22 +57,25 @@ const Architecture& Qwen2Architecture();
 const Architecture& Qwen3Architecture();
 const Architecture& Qwen3MoeArchitecture();
 
-// Members that several architectures read alike.
-// head_dim = hidden_size / num_attention_heads where it is not given; that must divide.
+// The functions below read members that several architectures share.
+
+// Sets head_dim to hidden_size / num_attention_heads unless it is given. Returns INVALID_ARGUMENT
+// if that is not a whole number.
 absl::Status DeriveHeadDim(ModelConfig* config);
-// null means one key-value head per head. A missing key is refused: transformers' default is a
-// fixed number whatever the number of heads, so the key is more likely forgotten than left out.
+// Reads num_key_value_heads; null means one key-value head per head. A missing key is refused:
+// transformers' default does not depend on the number of heads, so the key has more likely been
+// forgotten than omitted.
 absl::Status RequireKeyValueHeads(const nlohmann::ordered_json& json, ModelConfig* config);
-// use_sliding_window, sliding_window, and for Qwen2 and Qwen3 which layers slide: layer_types, or
-// where that is missing those from max_window_layers on.
+// Reads use_sliding_window and sliding_window, and which layers slide (Qwen2 and Qwen3):
+// layer_types, or, if that is missing, the layers from max_window_layers on.
 absl::Status ReadSlidingLayers(const nlohmann::ordered_json& json, ModelConfig* config);
 void WriteSlidingLayers(const ModelConfig& config, nlohmann::ordered_json* json);
-// use_sliding_window and sliding_window, for all layers or none.
+// Reads use_sliding_window and sliding_window, which apply to all layers or none.
 absl::Status ReadSlidingWindow(const nlohmann::ordered_json& json, ModelConfig* config);
-// UNIMPLEMENTED where the file asks for a sliding window.
+// Returns UNIMPLEMENTED if the file asks for a sliding window.
 absl::Status RefuseSlidingWindow(const nlohmann::ordered_json& json, const std::string& model);
 
-// UNIMPLEMENTED, naming the known ones, for an unknown name.
+// Returns UNIMPLEMENTED, with the known names, for an unknown name.
 absl::StatusOr<const Architecture*> FindArchitecture(const std::string& name);
 
 }  // namespace taopd

@@ -1,5 +1,6 @@
-// Typed reading of the members of a config.json. A missing or null member leaves the value alone;
-// INVALID_ARGUMENT names the member, its value and the limits.
+// Typed access to the members of a config.json. The functions that write to `value` leave it
+// unchanged if the member is missing or null. INVALID_ARGUMENT names the member, its value and the
+// limits.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,13 @@
 
 namespace taopd {
 
-// nullptr where the member is missing or null.
+// The limit of every member that counts positions: contexts and windows.
+inline constexpr int64_t kMaxPositions = 1 << 26;
+
+// nullptr if the member is missing or null.
 const nlohmann::ordered_json* FindField(const nlohmann::ordered_json& json, const char* key);
 
+// `min` and `max` are inclusive.
 absl::Status ReadInt(const nlohmann::ordered_json& json, const char* key, int64_t min, int64_t max,
                      int64_t* value);
 absl::Status ReadReal(const nlohmann::ordered_json& json, const char* key, double min, double max,
@@ -22,10 +27,10 @@ absl::Status ReadReal(const nlohmann::ordered_json& json, const char* key, doubl
 absl::Status ReadBool(const nlohmann::ordered_json& json, const char* key, bool* value);
 absl::Status ReadString(const nlohmann::ordered_json& json, const char* key, std::string* value);
 
-// One id or a list of ids without repetitions; -1 is how older files say "none".
+// Reads one id or a list of ids, without repetitions. Older files write -1 for "none".
 absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const nlohmann::ordered_json& json,
                                                   const char* key);
-// At most one id.
+// The same for a member that has at most one id.
 absl::Status ReadTokenId(const nlohmann::ordered_json& json, const char* key,
                          std::optional<int32_t>* id);
 

@@ -53,7 +53,7 @@ absl::Status ReadSizes(const Json& json, ModelConfig* config) {
       ReadInt(json, "num_key_value_heads", 1, 4096, &config->num_key_value_heads));
   TAOPD_RETURN_IF_ERROR(ReadInt(json, "head_dim", 1, 1024, &config->head_dim));
   TAOPD_RETURN_IF_ERROR(
-      ReadInt(json, "max_position_embeddings", 1, 1 << 26, &config->max_position_embeddings));
+      ReadInt(json, "max_position_embeddings", 1, kMaxPositions, &config->max_position_embeddings));
   return absl::OkStatus();
 }
 
@@ -98,12 +98,8 @@ absl::StatusOr<Json> ParseObject(const std::string& text, const std::string& sou
   return json;
 }
 
-}  // namespace
-
-absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json_text) {
-  TAOPD_ASSIGN_OR_RETURN(const Json json, ParseObject(json_text, "config.json"));
+absl::StatusOr<ModelConfig> ReadConfig(const Json& json) {
   ModelConfig config;
-  config.raw_json = json_text;
   TAOPD_ASSIGN_OR_RETURN(config.architecture, ReadArchitectureName(json));
   TAOPD_ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(config.architecture));
   std::string model_type = architecture->model_type;
@@ -133,11 +129,21 @@ absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json_text) {
   return config;
 }
 
+}  // namespace
+
+absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json_text,
+                                             const std::string& source) {
+  TAOPD_ASSIGN_OR_RETURN(const Json json, ParseObject(json_text, source));
+  absl::StatusOr<ModelConfig> config = ReadConfig(json);
+  if (!config.ok()) return Annotate(config.status(), source);
+  config->raw_json = json_text;
+  return config;
+}
+
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
   const std::string path = model_dir + "/config.json";
   TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(path, kMaxConfigBytes));
-  absl::StatusOr<ModelConfig> config = ParseModelConfig(text);
-  if (!config.ok()) return Annotate(config.status(), path);
+  TAOPD_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(text, path));
   const std::string generation_path = model_dir + "/generation_config.json";
   if (FileExists(generation_path)) {
     TAOPD_ASSIGN_OR_RETURN(const std::string generation_text,
@@ -147,7 +153,7 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
     if (!ids.ok()) return Annotate(ids.status(), generation_path);
     // As transformers' generate: where generation_config.json names end ids, config.json's do not
     // count.
-    if (!ids->empty()) config->eos_token_ids = *std::move(ids);
+    if (!ids->empty()) config.eos_token_ids = *std::move(ids);
   }
   return config;
 }

@@ -1,6 +1,6 @@
 // The sizes and switches of a decoder-only transformer, as a Hugging Face config.json gives them.
-// One struct for every architecture; what an architecture fixes (Qwen3's QK-norm) its own file
-// sets.
+// One struct serves every architecture; common/model/architectures sets what an architecture fixes,
+// such as Qwen3's QK-norm. Nothing here knows LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@
 
 namespace taopd {
 
-// Mixture of experts in the place of a layer's MLP: a router picks experts_per_token of num_experts
-// for every token. num_experts 0: a dense model.
+// A mixture of experts in place of a layer's MLP: a router chooses experts_per_token of num_experts
+// for every token. A dense model has num_experts 0.
 struct MoeConfig {
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
   int64_t intermediate_size = 0;    // of one expert
-  bool normalize_gates = false;     // gates of the chosen experts sum to one (norm_topk_prob)
+  bool normalize_gates = false;     // the chosen experts' gates sum to one (norm_topk_prob)
   std::vector<bool> sparse_layers;  // by layer; the others have a dense MLP
 };
 
-// For a model that goes on with another tokenizer (a Llama student with the R1 tokenizer).
+// For a model that continues with another tokenizer, such as a Llama student with the R1 tokenizer.
 struct VocabularyChange {
-  // Tokens of the tokenizer. Fewer than the model has rows: nothing is resized, as a padded
-  // vocabulary has rows to spare. More: the embedding and the head get new rows, each the mean of
-  // the old ones, which is transformers' resize_token_embeddings less its noise of 3e-5 standard
-  // deviations (below bfloat16's resolution).
+  // The number of tokens of the tokenizer. If it does not exceed the model's rows, nothing is
+  // resized, since a padded vocabulary has spare rows. Otherwise the embedding and the head get new
+  // rows, each the mean of the old ones. This is transformers' resize_token_embeddings without its
+  // noise of 3e-5 standard deviations, which is below bfloat16's resolution.
   int64_t num_tokens = 0;
-  // Those of the tokenizer, in place of the configuration's.
+  // The tokenizer's ids, which replace the configuration's.
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
   std::optional<int32_t> pad_token_id;
@@ -53,7 +53,7 @@ struct ModelConfig {
   bool attention_output_bias = false;  // bias of the o projection
   bool mlp_bias = false;
   bool qk_norm = false;  // RMSNorm over each head of q and k (Qwen3)
-  // A token of a sliding layer sees itself and sliding_window - 1 tokens before it.
+  // A token of a sliding layer attends to itself and to the sliding_window - 1 tokens before it.
   int64_t sliding_window = 0;
   std::vector<bool> sliding_layers;  // by layer; empty: none
   MoeConfig moe;
@@ -61,28 +61,36 @@ struct ModelConfig {
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
   std::optional<int32_t> pad_token_id;
-  // Of the stored weights, as config.json says (torch_dtype or dtype); empty where it does not say.
+  // The dtype of the stored weights (torch_dtype or dtype); empty if config.json does not say.
   std::string dtype = "float32";
-  std::string raw_json;  // the file as read; export writes it with dtype adjusted: clear it after
-                         // other changes
+  // The file as read. Export writes it with the dtype adjusted, so clear it after any other change.
+  std::string raw_json;
 
-  int64_t SlidingWindow(int64_t layer) const;  // 0: the layer attends to all tokens before
+  // The layer's sliding window; 0 if it attends to all previous tokens.
+  int64_t SlidingWindow(int64_t layer) const;
   bool HasSlidingLayers() const;
-  bool IsSparse(int64_t layer) const;  // the layer's MLP is a mixture of experts
-  int64_t NumParameters() const;       // counts a tied head once
+  // Whether the layer's MLP is a mixture of experts.
+  bool IsSparse(int64_t layer) const;
+  // Counts a tied head once.
+  int64_t NumParameters() const;
+  // The size of one token's keys and values in all layers.
   int64_t KvBytesPerToken(int64_t bytes_per_value) const;
 };
 
-// Reads config.json text. Refused by name: unknown architectures, missing or absurd sizes, and
-// settings that would change the numbers and are not implemented (quantised weights, longrope,
-// ...).
-absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json_text);
-// Of a model directory; also reads generation_config.json's eos_token_id when there is one.
+// Parses the text of a config.json. Errors start with `source` and name the member:
+//   INVALID_ARGUMENT  a size is missing or absurd, or a value is malformed
+//   UNIMPLEMENTED     the architecture is unknown, or a setting would change the numbers and is not
+//                     implemented (quantised weights, longrope, ...)
+absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json_text,
+                                             const std::string& source = "config.json");
+// Reads config.json of a model directory, and the eos_token_id of its generation_config.json, if
+// any.
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir);
-// The vocabulary's size and the special tokens, in the fields and in raw_json. INVALID_ARGUMENT for
-// an id that is not below the new size.
+// Sets the vocabulary's size and the special tokens, in the fields and in raw_json. Returns
+// INVALID_ARGUMENT for an id that is not below the new size.
 absl::Status ChangeVocabulary(const VocabularyChange& change, ModelConfig* config);
-// config.json text for a configuration that was built in memory (raw_json empty) or read.
+// The text of a config.json, for a configuration that was read or that was built in memory (its
+// raw_json is empty).
 std::string ModelConfigJson(const ModelConfig& config);
 
 }  // namespace taopd

@@ -11,7 +11,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kMaxTheta = 1e12;
 constexpr double kMaxFactor = 1e6;
-constexpr int64_t kMaxOriginalPositions = 1 << 26;
 
 struct RopeTypeRow {
   const char* name;
@@ -104,7 +103,7 @@ absl::Status ReadRopeObject(const Json& json, int64_t max_position_embeddings, R
     if (FindField(json, "factor") == nullptr) return InvalidArgument("factor is missing");
     return absl::OkStatus();
   }
-  TAOPD_RETURN_IF_ERROR(ReadInt(json, "original_max_position_embeddings", 1, kMaxOriginalPositions,
+  TAOPD_RETURN_IF_ERROR(ReadInt(json, "original_max_position_embeddings", 1, kMaxPositions,
                                 &rope->original_max_position_embeddings));
   if (rope->original_max_position_embeddings == 0) {
     rope->original_max_position_embeddings = max_position_embeddings;
@@ -125,7 +124,7 @@ absl::StatusOr<RopeConfig> ReadRopeConfig(const Json& json, int64_t max_position
   TAOPD_RETURN_IF_ERROR(ReadReal(json, "rope_theta", 1.0, kMaxTheta, &rope.theta));
   TAOPD_RETURN_IF_ERROR(ReadReal(json, "partial_rotary_factor", 0.0, 1.0, &partial_rotary_factor));
   // Of the whole model and not of its rotation: transformers lets it override the inner one.
-  TAOPD_RETURN_IF_ERROR(ReadInt(json, "original_max_position_embeddings", 1, kMaxOriginalPositions,
+  TAOPD_RETURN_IF_ERROR(ReadInt(json, "original_max_position_embeddings", 1, kMaxPositions,
                                 &rope.original_max_position_embeddings));
   const int64_t outer_original = rope.original_max_position_embeddings;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {

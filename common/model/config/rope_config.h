@@ -1,6 +1,7 @@
-// How the frequencies of rotary positions are scaled for contexts longer than those of the
-// pre-training, as config.json says (rope_scaling or rope_parameters) and as transformers'
-// modeling_rope_utils.py computes it. Knows nothing of LibTorch; rope.h computes.
+// How the frequencies of rotary positions are scaled for contexts that are longer than those of the
+// pre-training. config.json gives this in rope_scaling or rope_parameters; the meaning is that of
+// transformers' modeling_rope_utils.py. layers/rope.h computes the frequencies; nothing here knows
+// LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +15,37 @@ namespace taopd {
 
 enum class RopeType {
   kDefault,
-  kLinear,   // every frequency divided by factor (Chen et al., arXiv:2306.15595)
-  kDynamic,  // NTK-aware: scales only beyond max_position_embeddings, where no sequence here goes
+  kLinear,   // divides every frequency by factor (Chen et al., arXiv:2306.15595)
+  kDynamic,  // NTK-aware; scales only beyond max_position_embeddings, which no sequence exceeds
   kYarn,     // Peng et al., arXiv:2309.00071
-  kLlama3,   // Llama 3.1: low frequencies divided by factor, the middle ones interpolated
+  kLlama3,   // Llama 3.1: divides low frequencies by factor and interpolates the middle ones
 };
 
 struct RopeConfig {
   RopeType type = RopeType::kDefault;
   double theta = 10000.0;
   double factor = 1.0;
-  int64_t original_max_position_embeddings = 0;  // yarn, llama3: context of the pre-training
-  // yarn
-  std::optional<double> attention_factor;  // multiplies cosines and sines; nullopt: from factor
+  // The context of the pre-training, for kYarn and kLlama3.
+  int64_t original_max_position_embeddings = 0;
+
+  // For kYarn:
+  // Multiplies cosines and sines; nullopt: computed from factor.
+  std::optional<double> attention_factor;
   double beta_fast = 32.0;
   double beta_slow = 1.0;
-  double mscale = 0.0;  // both 0: not given
+  double mscale = 0.0;  // not given if this and mscale_all_dim are both 0
   double mscale_all_dim = 0.0;
   bool truncate = true;
-  // llama3
+
+  // For kLlama3:
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
 };
 
-// Reads rope_theta, rope_scaling, rope_parameters and partial_rotary_factor; a rope_scaling that is
-// not empty counts before rope_parameters, as in transformers. UNIMPLEMENTED, by name, for other
-// types (longrope, mrope, ...), for a type's unknown members and for partial rotation.
+// Reads rope_theta, rope_scaling, rope_parameters and partial_rotary_factor. As in transformers, a
+// rope_scaling that is not empty takes precedence over rope_parameters. Returns UNIMPLEMENTED, with
+// the name, for other types (longrope, mrope, ...), for unknown members of a type and for partial
+// rotation.
 absl::StatusOr<RopeConfig> ReadRopeConfig(const nlohmann::ordered_json& json,
                                           int64_t max_position_embeddings);
 

@@ -1,4 +1,7 @@
-// Causal attention of a packed batch, block by block along a plan: never [T, T] over the pack.
+// Causal attention of a packed batch, block by block as the plan says. A [T, T] matrix over the
+// whole pack never exists.
+//
+// Shapes: T rows of the pack, N heads (key-value heads for keys and values), D head_dim.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -9,12 +12,12 @@
 namespace taopd {
 
 struct AttentionLayer {
-  int64_t number = 0;          // in the cache
-  int64_t sliding_window = 0;  // a token sees itself and so many tokens less one before; 0: all
+  int64_t number = 0;          // the layer's index in the cache
+  int64_t sliding_window = 0;  // as ModelConfig::SlidingWindow
 };
 
-// Queries [T, heads, D], keys and values [T, kv heads, D], all rotated; the result is [T, heads *
-// D]. With a cache the layer's keys and values are appended to it first, and grad mode must be off.
+// The result is [T, N * D]. Queries and keys are already rotated. With a cache, the layer's keys
+// and values are appended to it first; grad mode must then be off.
 at::Tensor Attention(const at::Tensor& q_TND, const at::Tensor& k_TND, const at::Tensor& v_TND,
                      const AttentionLayer& layer, const AttentionPlan& plan, KvCache* cache);
 

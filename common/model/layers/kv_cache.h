@@ -1,5 +1,6 @@
-// Keys and values of running sequences: one slot a sequence, all slots allocated at start, so that
-// memory is planned and not hoped for. Not thread-safe: one engine thread owns a cache.
+// The keys and values of running sequences. Each sequence has one slot. All slots are allocated by
+// the constructor, so that a running engine cannot run out of memory for them. Not thread-safe: the
+// engine's thread owns the cache.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,8 +14,8 @@ namespace taopd {
 
 class KvCache {
  public:
-  // REQUIRES: both > 0. With a multiple of 16 tokens decoding is independent of the batch, bit for
-  // bit.
+  // If tokens_per_slot is a multiple of 16, a sequence's decoding does not depend on the rest of
+  // the batch, bit for bit. REQUIRES: num_slots > 0 and tokens_per_slot > 0.
   KvCache(const ModelConfig& config, int64_t num_slots, int64_t tokens_per_slot,
           at::ScalarType dtype, at::Device device);
 
@@ -23,7 +24,7 @@ class KvCache {
   static int64_t SizeBytes(const ModelConfig& config, int64_t num_slots, int64_t tokens_per_slot,
                            at::ScalarType dtype);
 
-  // [num_slots, num_key_value_heads, tokens_per_slot, head_dim] of a layer.
+  // The keys and values of a layer, [num_slots, num_key_value_heads, tokens_per_slot, head_dim].
   at::Tensor& keys(int64_t layer) { return keys_[layer]; }
   at::Tensor& values(int64_t layer) { return values_[layer]; }
 

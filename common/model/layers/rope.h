@@ -1,5 +1,7 @@
-// Rotary position embedding (Su et al., arXiv:2104.09864), the half-split form of transformers:
-// pair i of a head is (x[i], x[i + D/2]), rotated by position * theta^(-2i/D).
+// Rotary position embedding (Su et al., arXiv:2104.09864) in the half-split form of transformers:
+// pair i of a head is (x[i], x[i + D/2]), and it is rotated by the angle position * theta^(-2i/D).
+//
+// Shapes: T tokens, D head_dim, P positions.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,24 +15,25 @@
 
 namespace taopd {
 
-// Cosines and sines of the positions of one batch, [T, 1, D] in the model's dtype. Both halves of a
-// head are filled; the sine of the first half carries the minus sign of the rotation.
+// Cosines and sines of the positions of one batch, in the model's dtype. Both halves of a head are
+// filled; the sine of the first half carries the minus sign of the rotation.
 struct Rotation {
   at::Tensor cos_T1D;
   at::Tensor sin_T1D;
 };
 
-// Frequencies of the pairs of a head, [D/2] float32 on the CPU, scaled as the configuration says;
-// operation by operation as transformers' modeling_rope_utils.py, so that the bits are its bits.
+// The frequencies of the pairs of a head, [D/2] float32 on the CPU, scaled as the configuration
+// says. The operations are those of transformers' modeling_rope_utils.py, one by one, so that the
+// results are equal bit for bit.
 at::Tensor InverseFrequencies(const RopeConfig& config, int64_t head_dim);
-// What cosines and sines are multiplied by: 1 except for YaRN.
+// The factor of cosines and sines: 1 except for YaRN.
 double RopeAttentionFactor(const RopeConfig& config);
 
-// Makes rotations from a table that grows with the largest position asked for. Any thread.
+// Makes rotations from a table that grows with the largest requested position. Thread-safe.
 class RopeTable {
  public:
   RopeTable(const RopeConfig& config, int64_t head_dim, at::Device device, at::ScalarType dtype);
-  // positions_T int64 on the device, all below num_positions.
+  // The rotation of positions_T, which is int64, on the device and below num_positions everywhere.
   Rotation Gather(const at::Tensor& positions_T, int64_t num_positions);
 
  private:
@@ -41,7 +44,8 @@ class RopeTable {
   const at::Tensor inverse_frequencies_;  // [D/2]
   const double attention_factor_;
   std::mutex mutex_;
-  at::Tensor cos_PD_;  // guarded by mutex_; replaced, never written
+  // Guarded by mutex_. Replaced as a whole and never written in place.
+  at::Tensor cos_PD_;
   at::Tensor sin_PD_;
 };
 

@@ -115,12 +115,12 @@ absl::Status CheckStored(const SafetensorsModel& stored, const TensorNames& name
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Decoder>> Load(const std::string& model_dir,
-                                              const DecoderOptions& options) {
-  TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
+// A decoder of the stored weights. Errors do not name the model's directory.
+absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& stored,
+                                                       ModelConfig config,
+                                                       const DecoderOptions& options) {
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(options.device));
   TAOPD_ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(config.architecture));
-  TAOPD_ASSIGN_OR_RETURN(const SafetensorsModel stored, OpenSafetensorsModel(model_dir));
   const TensorNames& names = architecture->names;
   TAOPD_RETURN_IF_ERROR(CheckStored(stored, names, &config));
   TAOPD_ASSIGN_OR_RETURN(const at::ScalarType dtype, ParseDtype(options.dtype, config.dtype));
@@ -148,7 +148,9 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const std::string& model_di
                                                      const DecoderOptions& options) {
   const c10::InferenceMode normal(false);  // parameters may be trained
   try {
-    auto decoder = Load(model_dir, options);
+    TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
+    TAOPD_ASSIGN_OR_RETURN(const SafetensorsModel stored, OpenSafetensorsModel(model_dir));
+    auto decoder = MakeDecoderOf(stored, std::move(config), options);
     if (!decoder.ok()) return Annotate(decoder.status(), model_dir);
     return decoder;
   } catch (const c10::Error& error) {  // out of memory, of the device or of the machine

@@ -1,8 +1,8 @@
-// The tensors of a decoder, and the list that names them: loading, initialisation, export and the
-// optimiser all walk that list.
+// The tensors of a decoder, and the list that names them. Loading, initialisation, export and the
+// optimizer all walk that list.
 //
-// Shapes: H hidden, I intermediate, V vocabulary, Q = heads * head_dim, K = key-value heads *
-// head_dim, D head_dim. Projections are stored [out, in].
+// Shapes: H hidden size, I intermediate size, V vocabulary size, D head_dim, Q = heads * D,
+// K = key-value heads * D. Projections are stored [out, in].
 #pragma once
 
 #include <ATen/ATen.h>
@@ -33,42 +33,44 @@ struct LayerWeights {
   Projection gate_proj;  // [I, H]
   Projection up_proj;    // [I, H]
   Projection down_proj;  // [H, I]
-  MoeWeights moe;        // in place of the three projections above in a sparse layer
+  MoeWeights moe;        // replaces the three projections above in a sparse layer
 };
 
 struct ModelWeights {
   at::Tensor embed_tokens_VH;
   std::vector<LayerWeights> layers;
   at::Tensor final_norm_H;
-  at::Tensor lm_head_VH;  // the embedding itself when tied
+  at::Tensor lm_head_VH;  // the embedding itself if the head is tied
 };
 
 enum class WeightInit { kNormal, kOnes, kZeros };
 
+// One tensor of the list.
 struct WeightSlot {
   std::string name;  // in a checkpoint
   std::vector<int64_t> shape;
   WeightInit init;
-  at::Tensor* tensor;  // into the ModelWeights given
+  at::Tensor* tensor;  // points into the ModelWeights that were listed
 };
 
-// Sizes weights->layers and lists all tensors of the model in a fixed order: the embedding, the
-// layers, the final norm, the head. A tied head has no slot. Pointers are valid while `weights`
-// lives where it is.
+// Resizes weights->layers and lists all tensors of the model in a fixed order: the embedding, the
+// layers, the final norm, the head. A tied head has no slot. The pointers are valid while `weights`
+// is neither moved nor destroyed.
 std::vector<WeightSlot> ListWeights(const ModelConfig& config, const TensorNames& names,
                                     ModelWeights* weights);
 
-// RESOURCE_EXHAUSTED, with both sizes, where the weights are larger than what the device, or for
-// the CPU the machine and the control group, has available.
+// Returns RESOURCE_EXHAUSTED, with both sizes, if the weights are larger than the available memory
+// of the device. For the CPU, that is the smaller of the machine's and the control group's.
 absl::Status CheckWeightsFit(const ModelConfig& config, at::Device device, at::ScalarType dtype);
-// INVALID_ARGUMENT for a type that no optimizer here trains.
+// Returns INVALID_ARGUMENT for a dtype that the optimizer cannot train.
 absl::Status CheckTrains(at::ScalarType dtype);
 
-// "F32", "BF16" or "F16" of safetensors; nullopt for types that no decoder computes in.
+// The dtype for the safetensors names "F32", "BF16" and "F16"; nullopt for all others, in which no
+// decoder computes.
 std::optional<at::ScalarType> ScalarTypeOfSafetensors(const std::string& dtype);
-// REQUIRES: kFloat, kBFloat16, kHalf.
+// The reverse. REQUIRES: dtype is kFloat, kBFloat16 or kHalf.
 std::string SafetensorsDtype(at::ScalarType dtype);
-// "float32", "bfloat16" or "float16", as config.json writes it.
+// The name that config.json uses: "float32", "bfloat16" or "float16".
 std::string ConfigDtype(at::ScalarType dtype);
 
 }  // namespace taopd

@@ -1,5 +1,5 @@
 // Byte-pair encoding of words: as long as two neighbours of a word form a known pair, the pair of
-// the lowest rank (the leftmost of equals) is merged. Immutable; any thread.
+// the lowest rank is merged; of equal pairs the leftmost.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -16,21 +16,23 @@
 
 namespace taopd {
 
+// Immutable and thread-safe.
 class Bpe {
  public:
-  // merges: by rank; of a repeated pair the last counts. byte_ids: the token of each byte; bytes
-  // with -1 are dropped, as HF tokenizers drops what it has no token for. whole_words: words that
-  // are one token whatever the merges say (ignore_merges); may be empty.
+  //   merges        in the order of their ranks; the last occurrence of a repeated pair counts
+  //   byte_ids      the token of each byte; bytes with -1 are dropped, as HF tokenizers drops what
+  //                 it has no token for
+  //   whole_words   words that are one token whatever the merges say (ignore_merges); may be empty
   Bpe(const std::vector<BpeMerge>& merges, const std::array<int32_t, 256>& byte_ids,
       absl::flat_hash_map<std::string, int32_t> whole_words);
 
-  // Appends the ids of words, one after the other. n log n in a word's length. The cache, which may
-  // be null, is one that only this tokenizer fills.
+  // Appends the ids of the words, one after the other, in time O(n log n) in a word's length.
+  // `cache` may be null; it must not be shared with another tokenizer.
   void Encode(std::span<const std::string_view> words, WordCache* cache,
               std::vector<int32_t>* ids) const;
-  // Bytes of a word that Encode drops.
+  // The number of a word's bytes that Encode drops.
   int64_t CountDropped(std::string_view word) const;
-  // Whether there is any byte that Encode drops.
+  // Whether Encode drops any byte at all.
   bool drops_bytes() const;
 
  private:

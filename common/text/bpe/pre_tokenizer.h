@@ -1,6 +1,7 @@
-// Splitting text into the pieces that BPE works on. The patterns are regular expressions in
-// tokenizer.json; those known here are recognised by their text and scanned by hand (a general
-// engine is several times slower, and a pattern from a file is not to be trusted with one).
+// Splits text into the pieces that BPE works on. A tokenizer.json gives the pattern as a regular
+// expression. The supported patterns are recognised by their text and scanned by hand, because a
+// general engine is several times slower and a pattern from a file cannot be trusted with one. All
+// functions are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +16,11 @@ enum class SplitPattern {
   kLlama3,  // Llama 3: digits in groups of up to three
 };
 
-// The pattern whose regular expression has exactly this text.
+// The pattern whose regular expression has exactly this text; nullopt if there is none.
 std::optional<SplitPattern> SplitPatternFromRegex(std::string_view regex);
 
-// Bytes of the piece that starts the text. The patterns do not look behind, so splitting is taking
-// pieces off the front. REQUIRES: text is valid UTF-8 and not empty.
+// The size of the first piece of the text. The patterns do not look behind, so taking pieces off
+// the front splits the whole text. REQUIRES: text is valid UTF-8 and not empty.
 size_t FirstPieceBytes(SplitPattern pattern, std::string_view text);
 
 }  // namespace taopd

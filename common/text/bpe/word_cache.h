@@ -1,5 +1,5 @@
-// Token ids of words seen before: natural text repeats its words. Bounded; what is dropped is only
-// computed again.
+// Caches the token ids of words, because natural text repeats its words. The size is bounded; an
+// entry that was dropped is computed again.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -14,9 +14,9 @@
 
 namespace taopd {
 
-// One thread at a time. Short words with few ids, which is nearly all, are found with one access to
-// memory: two of them share a cache line, and the newer word takes the older one's place. The
-// others have a table of their own, a cache line each.
+// Not thread-safe. Short words with few ids, which are nearly all, are found with one access to
+// memory: two of them share a cache line, and a new word replaces the older of the two. Other words
+// have a table of their own, with one cache line each.
 class WordCache {
  public:
   static constexpr size_t kMaxShortWordBytes = 14;
@@ -31,32 +31,33 @@ class WordCache {
   WordCache()
       : short_lines_(size_t{1} << kShortLineBits), long_entries_(size_t{1} << kLongEntryBits) {}
 
-  // Where a word would be.
+  // The place where a word is stored, if it is stored.
   struct Place {
-    // Of a short word: bytes 0 to 13 with zeros behind it, and its size in byte 14.
+    // For a short word: its bytes, padded with zeros to 14, and its size in byte 14.
     uint64_t head;
     uint64_t tail;
     size_t index;
   };
-  // Starts to fetch the place from memory, so that a caller with several words waits once.
+  // Also starts to fetch the place from memory, so that a caller with several words waits only
+  // once.
   Place Locate(std::string_view word) const;
-  // The word's ids, valid until the next Insert; empty when it is not here.
+  // The word's ids, valid until the next Insert; empty if the word is not stored.
   std::span<const int32_t> Find(std::string_view word, const Place& place) const;
   std::span<const int32_t> Find(std::string_view word) const { return Find(word, Locate(word)); }
-  // Does nothing for a word or result that has no room in an entry, or is empty.
+  // Does nothing if the word or its ids are empty or too long for an entry.
   void Insert(std::string_view word, std::span<const int32_t> ids);
 
  private:
   struct ShortEntry {
     uint64_t head = 0;
-    uint64_t tail_and_num_ids = 0;  // a place's tail, and the number of ids in the last byte
+    uint64_t tail_and_num_ids = 0;  // Place::tail, and the number of ids in the last byte
     std::array<int32_t, kMaxShortWordIds> ids;
   };
   struct alignas(64) ShortLine {
-    std::array<ShortEntry, 2> entries;  // the newer first
+    std::array<ShortEntry, 2> entries;  // the newer one first
   };
   struct alignas(64) LongEntry {
-    uint8_t num_bytes = 0;  // 0: free
+    uint8_t num_bytes = 0;  // 0 = free
     uint8_t num_ids = 0;
     std::array<char, kMaxWordBytes> word;
     std::array<int32_t, kMaxIds> ids;
@@ -68,10 +69,10 @@ class WordCache {
   std::vector<LongEntry> long_entries_;
 };
 
-// As many caches as there are threads at work at a time; any thread may take one.
+// As many caches as threads encode at one time. Thread-safe.
 class WordCachePool {
  public:
-  // A cache for the lease's life.
+  // Holds one cache of the pool while it lives. `pool` must outlive it.
   class Lease {
    public:
     explicit Lease(WordCachePool* pool) : pool_(pool), cache_(pool->Take()) {}

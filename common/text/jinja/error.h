@@ -1,6 +1,6 @@
-// Why a template cannot be parsed or rendered. Thrown inside the engine only, where an error can
-// come from any depth of an expression; Template::Parse and Template::Render catch it and return a
-// Status, so that no exception leaves this folder.
+// The error of a template that cannot be parsed or rendered. It is thrown, because it can come from
+// any depth of an expression. Template::Parse and Template::Render catch it and return a Status, so
+// that no exception leaves this folder.
 #pragma once
 
 #include <exception>
@@ -12,7 +12,7 @@
 namespace taopd::jinja {
 
 struct Position {
-  int line = 0;    // from 1; 0: not known
+  int line = 0;    // from 1; 0 if unknown
   int column = 0;  // from 1, in characters
 };
 
@@ -30,7 +30,7 @@ class TemplateError : public std::exception {
   Position position_;
 };
 
-// Something that Python's jinja2 refuses too: INVALID_ARGUMENT.
+// Throw INVALID_ARGUMENT, for what Python's jinja2 refuses too.
 template <typename... Parts>
 [[noreturn]] void Fail(const Parts&... parts) {
   throw TemplateError(absl::StatusCode::kInvalidArgument, Concat(parts...));
@@ -39,7 +39,7 @@ template <typename... Parts>
 [[noreturn]] void FailAt(Position position, const Parts&... parts) {
   throw TemplateError(absl::StatusCode::kInvalidArgument, Concat(parts...), position);
 }
-// A limit of limits.h: RESOURCE_EXHAUSTED.
+// Throws RESOURCE_EXHAUSTED, for a limit of limits.h.
 template <typename... Parts>
 [[noreturn]] void FailLimit(const Parts&... parts) {
   throw TemplateError(absl::StatusCode::kResourceExhausted, Concat(parts...));

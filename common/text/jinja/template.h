@@ -1,10 +1,10 @@
-// Jinja templates, rendered exactly as Python's jinja2 3.1.6 does in the set-up that transformers
-// uses for chat templates: immutable sandbox, trim_blocks, lstrip_blocks, loop controls, tojson
-// without HTML escapes, raise_exception, strftime_now, {% generation %}.
+// Jinja templates, rendered exactly as Python's jinja2 3.1.6 does in the configuration that
+// transformers uses for chat templates: immutable sandbox, trim_blocks, lstrip_blocks, loop
+// controls, tojson without HTML escapes, raise_exception, strftime_now and {% generation %}.
 //
-// Not there: inheritance, imports, translations, and the filters for HTML pages; each is refused by
-// its name. Integers have 64 bits (beyond: an error). A template can neither hang nor exhaust
-// memory: limits.h.
+// Inheritance, imports, translations and the filters for HTML pages are not supported; each is
+// refused by name. Integers have 64 bits, and an overflow is an error. A template can neither hang
+// nor exhaust memory (limits.h).
 #pragma once
 
 #include <absl/time/time.h>
@@ -24,12 +24,12 @@ namespace taopd::jinja {
 struct Syntax;
 
 struct RenderOptions {
-  // What strftime_now shows.
+  // The time that strftime_now shows.
   absl::Time now = absl::Now();
   absl::TimeZone time_zone = absl::LocalTimeZone();
 };
 
-// Bytes [begin, end) of the text.
+// The bytes [begin, end) of a text.
 struct TextSpan {
   int64_t begin = 0;
   int64_t end = 0;
@@ -37,23 +37,24 @@ struct TextSpan {
 
 struct Rendering {
   std::string text;
-  // What {% generation %} blocks wrote, in order: the assistant's part of a training text.
+  // What the {% generation %} blocks wrote, in order: the assistant's parts of a training text.
   std::vector<TextSpan> generations;
 };
 
-// Immutable; any thread may render, several at once.
+// Immutable and thread-safe.
 class Template {
  public:
-  // INVALID_ARGUMENT for what is not a template, RESOURCE_EXHAUSTED beyond a limit; the message
-  // begins with "line L, column C: ".
+  // Returns INVALID_ARGUMENT if the source is not a template, and RESOURCE_EXHAUSTED if it exceeds
+  // a limit. The message starts with "line L, column C: ".
   static absl::StatusOr<Template> Parse(std::string_view source, const LexerOptions& options = {});
 
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
   ~Template();
 
-  // `context`: an object whose members are the template's variables. Errors as for Parse, with the
-  // place in the template; raise_exception's message is INVALID_ARGUMENT too.
+  // Renders the template. `context` is an object whose members are the template's variables. Errors
+  // are those of Parse, with the place in the template. raise_exception is INVALID_ARGUMENT with
+  // its message.
   absl::StatusOr<Rendering> Render(const nlohmann::ordered_json& context,
                                    const RenderOptions& options = {}) const;
 

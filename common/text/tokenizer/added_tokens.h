@@ -1,5 +1,5 @@
-// Finding added tokens in text, as HF tokenizers does: leftmost first, of those the longest; then
-// the options single_word, lstrip and rstrip. Immutable; any thread.
+// Finds added tokens in text, as HF tokenizers does: the leftmost match wins, and of several
+// matches at one place the longest; then the options single_word, lstrip and rstrip apply.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -16,36 +16,37 @@ namespace taopd {
 struct AddedToken {
   std::string content;
   int32_t id = -1;
-  bool special = false;      // left out by Decode on request
-  bool single_word = false;  // only where no word character touches it
-  bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space after it
-  bool normalized = false;   // looked for in the normalized text, not in the original
+  bool special = false;      // omitted by Decode on request
+  bool single_word = false;  // matches only if no word character is next to it
+  bool lstrip = false;       // also consumes the white space before it
+  bool rstrip = false;       // also consumes the white space after it
+  bool normalized = false;   // is matched in the normalized text, not in the original
 };
 
+// Immutable and thread-safe.
 class AddedTokenMatcher {
  public:
-  // The tokens' contents are the patterns: not empty, no two equal.
+  // The tokens' contents are the patterns. REQUIRES: none is empty and no two are equal.
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
-  // Calls back for the pieces of the text from left to right: `id` of an added token, or -1 and the
-  // text between. No piece of text is empty.
+  // Calls `piece` for each piece of the text from left to right: with the id of an added token, or
+  // with -1 for the text between two of them, which is never empty.
   void Split(std::string_view text,
              const std::function<void(int32_t id, std::string_view piece)>& piece) const;
 
  private:
   struct Match {
     size_t begin, end;
-    const AddedToken* token;  // null: no match
+    const AddedToken* token;  // null if nothing matches
   };
   Match FindFrom(std::string_view text, size_t position) const;
 
   std::vector<AddedToken> tokens_;
-  // A trie over bytes: children by (node, byte), and the token that ends at a node or -1.
+  // A trie over bytes: children by (node, byte), and the token that ends at each node, or -1.
   absl::flat_hash_map<uint64_t, int32_t> children_;
   std::vector<int32_t> token_at_node_ = {-1};
   std::array<bool, 256> is_first_byte_{};
-  // The first byte of all tokens where it is one and the same ('<', mostly); -1 otherwise.
+  // The first byte that all tokens share (usually '<'), or -1 if they do not share one.
   int only_first_byte_ = -1;
 };
 

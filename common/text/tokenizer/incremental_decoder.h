@@ -1,6 +1,6 @@
-// Ids to text one at a time, for streaming: a character's bytes can be spread over several tokens,
-// so the bytes of an incomplete one are held back. The pieces together are Tokenizer::Decode's
-// text.
+// Decodes ids to text one at a time, for streaming. A character's bytes can be spread over several
+// tokens, so the bytes of an incomplete character are held back. The pieces together are the text
+// of Tokenizer::Decode.
 #pragma once
 
 #include <string>
@@ -10,18 +10,20 @@
 
 namespace taopd {
 
-// Bytes at the end of the text that begin a UTF-8 character and do not complete it: 0 to 3.
+// The number of bytes, 0 to 3, at the end of the text that begin a UTF-8 character without
+// completing it.
 size_t IncompleteSuffixBytes(std::string_view text);
 
-// One thread. `tokenizer` must outlive it.
+// Not thread-safe. `tokenizer` must outlive it.
 class IncrementalDecoder {
  public:
   explicit IncrementalDecoder(const Tokenizer* tokenizer, bool skip_special_tokens = true)
       : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
 
-  // What is certain after one more id: whole characters, U+FFFD for bytes that can be none.
+  // The text that one more id makes certain: whole characters, and U+FFFD for bytes that cannot
+  // become part of one.
   std::string Push(int32_t id);
-  // The end: U+FFFD for bytes held back.
+  // The text that the end makes certain: U+FFFD if bytes were held back.
   std::string Finish();
 
  private:

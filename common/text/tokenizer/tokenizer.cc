@@ -274,13 +274,12 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Build(TokenizerSpec spec) {
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
   const std::string path = model_dir + "/tokenizer.json";
   TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(path, kMaxTokenizerJsonBytes));
-  auto tokenizer = Parse(text);
-  if (!tokenizer.ok()) return Annotate(tokenizer.status(), path);
-  return tokenizer;
+  return Parse(text, path);
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(const std::string& tokenizer_json) {
-  TAOPD_ASSIGN_OR_RETURN(TokenizerSpec spec, ParseTokenizerJson(tokenizer_json));
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(const std::string& tokenizer_json,
+                                                            const std::string& source) {
+  TAOPD_ASSIGN_OR_RETURN(TokenizerSpec spec, ParseTokenizerJson(tokenizer_json, source));
   return Build(std::move(spec));
 }
 

@@ -1,5 +1,5 @@
-// The parts of a tokenizer.json around its model: normalizer, pre-tokenizer, post-processor,
-// decoder. Used by tokenizer_json.cc only.
+// The parts of a tokenizer.json around its model: normalizer, pre-tokenizer, post-processor and
+// decoder. Only tokenizer_json.cc uses this header.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,14 +10,16 @@
 
 namespace taopd {
 
+// Each reads one member of the file, which may be null. The first three write what they read to
+// `spec`.
 absl::Status ParseNormalizer(const nlohmann::json& value, TokenizerSpec* spec);
 absl::Status ParsePreTokenizer(const nlohmann::json& value, TokenizerSpec* spec);
 absl::Status ParsePostProcessor(const nlohmann::json& value, TokenizerSpec* spec);
 absl::Status ParseDecoder(const nlohmann::json& value);
 
-// A boolean member; `absent` when there is none, INVALID_ARGUMENT when it is not a boolean.
+// A boolean member, or `absent` if there is none. Returns INVALID_ARGUMENT if it is not a boolean.
 absl::StatusOr<bool> BoolMember(const nlohmann::json& object, const std::string& name, bool absent);
-// A string member; empty when absent or null.
+// A string member, or an empty string if it is absent or null.
 absl::StatusOr<std::string> StringMember(const nlohmann::json& object, const std::string& name);
 
 }  // namespace taopd

@@ -40,9 +40,8 @@ absl::Status ReadTemplates(const json& value, TokenizerConfig* config) {
   return absl::OkStatus();
 }
 
-absl::Status ReadConfigFile(const std::string& path, TokenizerConfig* config) {
-  TAOPD_ASSIGN_OR_RETURN(const json file, ReadJsonFile(path));
-  if (!file.is_object()) return InvalidArgument("is not an object");
+absl::Status ReadConfig(const json& file, TokenizerConfig* config) {
+  if (!file.is_object()) return InvalidArgument("not an object");
   for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                            "cls_token", "mask_token"}) {
     if (!file.contains(name)) continue;
@@ -89,7 +88,8 @@ absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const std::string& model_dir
   TokenizerConfig config;
   const std::string path = model_dir + "/tokenizer_config.json";
   if (FileExists(path)) {
-    TAOPD_RETURN_IF_ERROR(Annotate(ReadConfigFile(path, &config), path));
+    TAOPD_ASSIGN_OR_RETURN(const json file, ReadJsonFile(path));
+    TAOPD_RETURN_IF_ERROR(Annotate(ReadConfig(file, &config), path));
   }
   TAOPD_RETURN_IF_ERROR(ReadTemplateFiles(model_dir, &config));
   const std::string legacy = model_dir + "/chat_template.json";

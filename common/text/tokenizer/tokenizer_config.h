@@ -1,5 +1,5 @@
 // tokenizer_config.json and the chat-template files of a model directory: what transformers knows
-// of a tokenizer beside tokenizer.json.
+// of a tokenizer in addition to tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,26 @@
 namespace taopd {
 
 struct TokenizerConfig {
-  // bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token: those that the
-  // file gives, with their text.
+  // Those of bos_token, eos_token, unk_token, sep_token, pad_token, cls_token and mask_token that
+  // the file gives, with their text.
   std::vector<std::pair<std::string, std::string>> special_tokens;
-  // By name; "default" for the only one. Source text, not parsed.
+  // The source text of each template by its name. An only template has the name "default".
   std::map<std::string, std::string> chat_templates;
 
-  // The text of "eos_token" and the like; nullopt when the file gives none.
+  // The text of "eos_token" or another one; nullopt if the file does not give it.
   std::optional<std::string> SpecialToken(const std::string& attribute) const;
 };
 
-// Chat templates come from chat_template.jinja and additional_chat_templates/*.jinja where there is
-// one of them, else from tokenizer_config.json, else from chat_template.json. A directory without
-// any of these files is an empty configuration.
+// Reads the configuration of a model directory. The chat templates come from the first of these
+// sources that has any:
+//   chat_template.jinja and additional_chat_templates/*.jinja
+//   tokenizer_config.json
+//   chat_template.json
+// A directory without any of these files has an empty configuration. Errors name the path.
 absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const std::string& model_dir);
 
-// Ids of special tokens in a vocabulary; nullopt where the configuration names none.
+// The ids of special tokens in a vocabulary; nullopt for those that the configuration does not
+// name.
 struct SpecialTokenIds {
   std::optional<int32_t> bos;
   std::optional<int32_t> eos;
@@ -38,7 +42,7 @@ struct SpecialTokenIds {
   std::optional<int32_t> unk;
 };
 
-// INVALID_ARGUMENT when the configuration names a token that the tokenizer does not have.
+// Returns INVALID_ARGUMENT if the configuration names a token that the tokenizer does not have.
 absl::StatusOr<SpecialTokenIds> FindSpecialTokens(const TokenizerConfig& config,
                                                   const Tokenizer& tokenizer);
 

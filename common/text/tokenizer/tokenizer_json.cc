@@ -184,25 +184,18 @@ absl::Status ParseAddedTokens(const json& root, const TokenIds& token_ids, Token
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const std::string& text) {
-  if (static_cast<int64_t>(text.size()) > kMaxTokenizerJsonBytes) {
-    return ResourceExhausted("tokenizer.json of ", text.size(), " bytes exceeds the limit of ",
-                             kMaxTokenizerJsonBytes);
-  }
-  TAOPD_ASSIGN_OR_RETURN(const json root, ParseJson(text, "tokenizer.json"));
-  if (!root.is_object()) return InvalidArgument("tokenizer.json is not an object");
+absl::StatusOr<TokenizerSpec> ParseRoot(const json& root) {
+  if (!root.is_object()) return InvalidArgument("not an object");
   // What the file says of truncation and padding does not count: they belong to a caller.
   // transformers turns both off unless a call asks for them.
   TAOPD_RETURN_IF_ERROR(
       RefuseUnknownKeys(root,
                         {"version", "truncation", "padding", "added_tokens", "normalizer",
                          "pre_tokenizer", "post_processor", "decoder", "model"},
-                        "tokenizer.json: "));
+                        ""));
   const auto model = root.find("model");
   if (model == root.end() || !model->is_object()) {
-    return InvalidArgument("tokenizer.json has no object model");
+    return InvalidArgument("no object model");
   }
   TokenizerSpec spec;
   TokenIds token_ids;
@@ -218,6 +211,20 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const std::string& text) {
   TAOPD_RETURN_IF_ERROR(ParsePreTokenizer(component("pre_tokenizer"), &spec));
   TAOPD_RETURN_IF_ERROR(ParsePostProcessor(component("post_processor"), &spec));
   TAOPD_RETURN_IF_ERROR(ParseDecoder(component("decoder")));
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const std::string& text,
+                                                 const std::string& source) {
+  if (static_cast<int64_t>(text.size()) > kMaxTokenizerJsonBytes) {
+    return ResourceExhausted(source, " of ", text.size(), " bytes exceeds the limit of ",
+                             kMaxTokenizerJsonBytes);
+  }
+  TAOPD_ASSIGN_OR_RETURN(const json root, ParseJson(text, source));
+  auto spec = ParseRoot(root);
+  if (!spec.ok()) return Annotate(spec.status(), source);
   return spec;
 }
 

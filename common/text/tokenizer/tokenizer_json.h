@@ -1,5 +1,5 @@
-// What a tokenizer.json says, checked. Every component that is not known here, or would change the
-// result in a way that is not implemented, is refused by its name.
+// The content of a tokenizer.json, checked. A component that is unknown, or that would change the
+// result in a way that is not implemented, is refused by name.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,25 @@ inline constexpr int64_t kMaxTokenizerJsonBytes = int64_t{64} << 20;
 inline constexpr int64_t kMaxVocabSize = 1'000'000;
 
 struct TokenizerSpec {
-  // Spelling of each id of the model's vocabulary; empty where there is none.
+  // The spelling of each id of the model's vocabulary; empty for an id that has none.
   std::vector<std::string> vocab;
   int64_t num_vocab_entries = 0;
   std::vector<BpeMerge> merges;
   bool ignore_merges = false;
-  // Whether the file says what to do with bytes that have no token (unk_token, byte_fallback).
+  // Whether the file says what becomes of bytes that have no token (unk_token, byte_fallback).
   bool handles_unknown_bytes = false;
 
   bool normalize_nfc = false;
   SplitPattern split_pattern = SplitPattern::kGpt2;
   bool add_prefix_space = false;
   std::vector<AddedToken> added_tokens;  // in the file's order
-  // What add_special_tokens puts around a sequence.
+  // The ids that add_special_tokens puts around a sequence.
   std::vector<int32_t> prefix_ids;
   std::vector<int32_t> suffix_ids;
 };
 
-absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const std::string& text);
+// `source` names the text in messages.
+absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const std::string& text,
+                                                 const std::string& source);
 
 }  // namespace taopd

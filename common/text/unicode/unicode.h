@@ -1,6 +1,6 @@
-// What the tokenizer needs of Unicode, over ICU: UTF-8 repair, NFC, and the three character classes
-// of the pre-tokenizers' patterns. Where ICU's version of Unicode differs from that of HF
-// tokenizers, HF's is followed (unicode_versions.h).
+// The parts of Unicode that tokenizers need, on top of ICU: repair of UTF-8, NFC, and the character
+// classes of the pre-tokenizers' patterns. Where ICU's version of Unicode differs from that of HF
+// tokenizers, the functions follow HF (unicode_versions.h). All functions are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,27 +11,34 @@
 namespace taopd {
 
 bool IsValidUtf8(std::string_view text);
-// Each maximal part of an ill-formed sequence becomes one U+FFFD (the W3C's practice, which Rust's
-// from_utf8_lossy follows too).
+// Replaces each maximal part of an ill-formed sequence by one U+FFFD, which is the W3C's practice
+// and that of Rust's from_utf8_lossy.
 std::string RepairUtf8(std::string_view text);
 
-// Canonical composition, in linear time. REQUIRES: valid UTF-8.
+// Canonical composition, in linear time. REQUIRES: text is valid UTF-8.
 std::string NormalizeNfc(std::string_view text);
 
-enum class CharClass : uint8_t { kLetter, kNumber, kNewline, kSpace, kOther, kEnd };
+enum class CharClass : uint8_t {
+  kLetter,   // \p{L}
+  kNumber,   // \p{N}
+  kNewline,  // [\r\n]
+  kSpace,    // any other \s
+  kOther,    // any other character
+  kEnd,      // the end of the text
+};
 
 struct Char {
-  CharClass char_class;  // \p{L}, \p{N}, [\r\n], other \s, anything else, or the end of the text
+  CharClass char_class;
   uint8_t size_bytes;
 };
 
-// The character at a byte position, kEnd at text.size(). REQUIRES: valid UTF-8.
+// The character at a byte position; kEnd at text.size(). REQUIRES: text is valid UTF-8.
 Char CharAt(std::string_view text, size_t position);
 
-// Rust's regex \s and \w, for the options of added tokens.
+// \s and \w of Rust's regex, for the options of added tokens.
 bool IsWhiteSpace(char32_t c);
 bool IsWordCharacter(char32_t c);
-// First and last code point. REQUIRES: text is valid UTF-8 and not empty.
+// The first and the last code point, and their sizes. REQUIRES: text is valid UTF-8 and not empty.
 char32_t FirstCodePoint(std::string_view text, size_t* size_bytes);
 char32_t LastCodePoint(std::string_view text, size_t* size_bytes);
 

@@ -1,6 +1,6 @@
-// Where HF tokenizers 0.23 and ICU 72 (Unicode 15.0) do not agree on a code point, because one of
-// them does not know it yet: found by comparing every code point. HF matches patterns by Unicode 16
-// tables and normalizes by older ones, in which some marks do not exist.
+// The code points on which HF tokenizers 0.23 and ICU 72 (Unicode 15.0) disagree, because one of
+// them does not know them yet. They were found by comparing every code point. HF matches patterns
+// by tables of Unicode 16 and normalizes by older tables, in which some marks do not exist.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct CodePointRange {
   uint32_t last;
 };
 
-// Letters (\p{L}) that Unicode 15.1 and 16 added.
+// The letters (\p{L}) that Unicode 15.1 and 16 added.
 inline constexpr CodePointRange kNewLetters[] = {
     {0x1C89, 0x1C8A},   {0xA7CB, 0xA7CD},   {0xA7DA, 0xA7DC},   {0x105C0, 0x105F3},
     {0x10D4A, 0x10D65}, {0x10D6F, 0x10D85}, {0x10EC2, 0x10EC4}, {0x11380, 0x11389},
@@ -22,11 +22,11 @@ inline constexpr CodePointRange kNewLetters[] = {
     {0x113D1, 0x113D1}, {0x113D3, 0x113D3}, {0x11BC0, 0x11BE0}, {0x13460, 0x143FA},
     {0x16100, 0x1611D}, {0x16D40, 0x16D6C}, {0x18CFF, 0x18CFF}, {0x1E5D0, 0x1E5ED},
     {0x1E5F0, 0x1E5F0}, {0x2EBF0, 0x2EE5D}};
-// Numbers (\p{N}) that Unicode 16 added.
+// The numbers (\p{N}) that Unicode 16 added.
 inline constexpr CodePointRange kNewNumbers[] = {
     {0x10D40, 0x10D49}, {0x116D0, 0x116E3}, {0x11BF0, 0x11BF9}, {0x16130, 0x16139},
     {0x16D70, 0x16D79}, {0x1CCF0, 0x1CCF9}, {0x1E5F1, 0x1E5FA}};
-// Characters that combine with others since Unicode 10 to 15; in HF's NFC they do not.
+// Characters that Unicode 10 to 15 made combining, and that HF's NFC does not combine.
 inline constexpr CodePointRange kInertInNfc[] = {
     {0x07FD, 0x07FD},   {0x0898, 0x089F},   {0x08CA, 0x08D3},   {0x09FE, 0x09FE},
     {0x0C3C, 0x0C3C},   {0x0D3B, 0x0D3C},   {0x0EBA, 0x0EBA},   {0x1715, 0x1715},
@@ -39,7 +39,7 @@ inline constexpr CodePointRange kInertInNfc[] = {
     {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
     {0x1E4EC, 0x1E4EF}};
 
-// Ranges are sorted and apart.
+// Whether a range holds `c`. REQUIRES: the ranges are sorted and disjoint.
 inline bool IsIn(std::span<const CodePointRange> ranges, uint32_t c) {
   const auto range = std::partition_point(ranges.begin(), ranges.end(),
                                           [c](const CodePointRange& r) { return r.last < c; });

@@ -1,5 +1,5 @@
 // Measures tokens per second on real text: a novel, grade-school problems (GSM8K) and competition
-// problems with their LaTeX (DAPO-Math).
+// problems with their LaTeX (DAPO-Math):
 //   build/cpu/bin/tokenizer_bench [--benchmark_filter=REGEX]
 //
 //   Encode/.../threads:N   encodes the text again and again, as a run over its data does; reports

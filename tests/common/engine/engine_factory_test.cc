@@ -40,7 +40,10 @@ TEST(LoadEngine, ServesASavedModel) {
 TEST(LoadEngine, NamesWhatIsWrong) {
   testing::TempDir dir;
   ASSERT_OK(SaveDecoder(*MakeTiny(), dir.File("model")));
-  EXPECT_FALSE(LoadEngine(dir.File("absent"), "auto", "cpu", 0, EngineOptions()).ok());
+  const absl::Status absent =
+      LoadEngine(dir.File("absent"), "auto", "cpu", 0, EngineOptions()).status();
+  EXPECT_ERROR(absent, absl::StatusCode::kNotFound, "config.json");
+  EXPECT_EQ(testing::NumMentions(absent, dir.File("absent")), 1) << absent;
   EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", -1, EngineOptions()),
                absl::StatusCode::kInvalidArgument, "num_threads -1");
   EXPECT_ERROR(LoadEngine(dir.File("model"), "float7", "cpu", 0, EngineOptions()),

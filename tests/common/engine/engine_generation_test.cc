@@ -13,6 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using testing::Generation;
 using testing::LogitsOf;
+using testing::MakeEngine;
 using testing::MakeTiny;
 using testing::MarkovDecoder;
 using testing::RandomIds;
@@ -22,13 +23,6 @@ using testing::TinyConfig;
 // One token at a time through the cache against one pass over everything, in fp32, with logits
 // near 10.
 constexpr double kDecodeTolerance = 2e-4;
-
-std::unique_ptr<InferenceEngine> MakeEngine(std::shared_ptr<Decoder> decoder,
-                                            const EngineOptions& options = EngineOptions()) {
-  auto engine = MakeTorchEngine(std::move(decoder), options);
-  EXPECT_OK(engine);
-  return *std::move(engine);
-}
 
 // The log-probs of the generated tokens equal those of one pass over prompt and response.
 void ExpectLogProbs(Decoder* decoder, const InferenceRequest& request,

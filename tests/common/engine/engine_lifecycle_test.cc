@@ -273,11 +273,12 @@ TEST_F(EngineLifecycleTest, LogitsThatAreNotFiniteFailTheirSequenceAlone) {
   Make();
   const auto results =
       RunAll(engine_.get(), {Generation({1, 13}, 2), Generation({13, 1}, 1), Scoring({1, 13, 4}, 2),
-                             Scoring({1, 13, 4}, 2, 1), Scoring({4, 13}, 2)});
+                             Scoring({13, 1, 4}, 2, /*start=*/2), Scoring({4, 13}, 2)});
   EXPECT_ERROR(results[0], absl::StatusCode::kInternal, "not finite");
   EXPECT_OK(results[1]);
   EXPECT_ERROR(results[2], absl::StatusCode::kInternal, "position 2");
-  EXPECT_OK(results[4]);  // the row after the last token is not asked for
+  EXPECT_OK(results[3]);  // the row after token 13 comes before start
+  EXPECT_OK(results[4]);  // the row after the last token is not requested
 
   InferenceRequest both = Generation({1, 13, 4}, 2);
   both.score = ScoreParams();
@@ -420,6 +421,7 @@ TEST_F(EngineLifecycleTest, Soak) {
   EXPECT_EQ(num_other, 0);
   EXPECT_GT(num_ok, 1000);
   EXPECT_GT(num_cancelled, 100);
+  EXPECT_GT(num_internal, 0);
   const EngineStats stats = engine_->stats();
   EXPECT_EQ(stats.num_running + stats.num_waiting + stats.queued_tokens, 0);
   EXPECT_EQ(stats.finished_requests, static_cast<uint64_t>(num_ok));

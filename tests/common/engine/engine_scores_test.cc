@@ -14,6 +14,7 @@ namespace {
 
 using testing::Generation;
 using testing::LogitsOf;
+using testing::MakeEngine;
 using testing::MakeTiny;
 using testing::RandomIds;
 using testing::RunAll;
@@ -25,18 +26,8 @@ constexpr double kLogProbTolerance = 1e-5;
 // A tail can be small beside the normaliser, so its relative error is larger.
 constexpr double kTailTolerance = 1e-4;
 
-std::unique_ptr<InferenceEngine> MakeEngine(std::shared_ptr<Decoder> decoder,
-                                            const EngineOptions& options = EngineOptions()) {
-  auto engine = MakeTorchEngine(std::move(decoder), options);
-  EXPECT_OK(engine);
-  return *std::move(engine);
-}
-
-void ExpectScores(const ScoreRows& rows, const InferenceRequest& request,
-                  const at::Tensor& logits_PV) {
-  const ScoreParams& params = *request.score;
-  const int64_t num_rows = static_cast<int64_t>(request.token_ids.size()) - params.start;
-  const int64_t vocab_size = logits_PV.size(1);
+void ExpectSizes(const ScoreRows& rows, const ScoreParams& params, int64_t num_rows,
+                 int64_t vocab_size) {
   const int32_t k = params.top_k;
   const int32_t m = params.num_candidates;
   ASSERT_EQ(rows.num_rows, num_rows);
@@ -53,6 +44,16 @@ void ExpectScores(const ScoreRows& rows, const InferenceRequest& request,
             static_cast<size_t>(params.dense ? num_rows * vocab_size : 0));
   ASSERT_EQ(rows.log_support_mass.size(), static_cast<size_t>(params.support_stats ? num_rows : 0));
   ASSERT_EQ(rows.log_sum_exp.size(), static_cast<size_t>(params.support_stats ? num_rows : 0));
+}
+
+void ExpectScores(const ScoreRows& rows, const InferenceRequest& request,
+                  const at::Tensor& logits_PV) {
+  const ScoreParams& params = *request.score;
+  const int64_t num_rows = static_cast<int64_t>(request.token_ids.size()) - params.start;
+  const int64_t vocab_size = logits_PV.size(1);
+  const int32_t k = params.top_k;
+  const int32_t m = params.num_candidates;
+  ASSERT_NO_FATAL_FAILURE(ExpectSizes(rows, params, num_rows, vocab_size));
 
   for (int64_t r = 0; r < num_rows; ++r) {
     SCOPED_TRACE(Concat("row ", r));

@@ -1,7 +1,8 @@
-// Collects the results of requests in the order in which they come, and waits for them.
+// Collects the results of requests in the order in which they arrive, and waits for them.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
+#include <gtest/gtest.h>
 
 #include <map>
 #include <utility>
@@ -15,7 +16,7 @@ using Result = absl::StatusOr<InferenceResult>;
 
 class ResultBox {
  public:
-  // A callback that files its result under `key`; a second call for a key is an error of the test.
+  // A callback that stores its result under `key`. A second call for a key counts as a duplicate.
   InferenceDone Done(int key) {
     return [this, key](Result result) {
       absl::MutexLock lock(&mutex_);
@@ -74,6 +75,7 @@ inline std::vector<Result> RunAll(InferenceEngine* engine, std::vector<Inference
   }
   engine->SubmitBatch(std::move(batch));
   box.WaitFor(requests.size());
+  EXPECT_EQ(box.num_duplicates(), 0);
   std::vector<Result> results;
   for (size_t i = 0; i < requests.size(); ++i) results.push_back(box.Wait(static_cast<int>(i)));
   return results;

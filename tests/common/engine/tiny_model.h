@@ -1,5 +1,5 @@
-// Random models small enough for tests, with logits that are spread well enough for greedy choices
-// not to hang on the last bit.
+// Random models that are small enough for tests. Their logits are spread widely enough that a
+// greedy choice does not depend on the last bit.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/engine/torch_engine.h"
 #include "common/model/decoder.h"
 
 namespace taopd::testing {
@@ -40,6 +41,13 @@ inline std::shared_ptr<Decoder> MakeTiny(const ModelConfig& config = TinyConfig(
   return decoder.ok() ? std::shared_ptr<Decoder>(*std::move(decoder)) : nullptr;
 }
 
+inline std::unique_ptr<InferenceEngine> MakeEngine(std::shared_ptr<Decoder> decoder,
+                                                   const EngineOptions& options = EngineOptions()) {
+  auto engine = MakeTorchEngine(std::move(decoder), options);
+  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+  return *std::move(engine);
+}
+
 inline std::vector<int32_t> RandomIds(int64_t length, uint64_t seed, int64_t vocab_size = 61) {
   RandomStream random(seed, "ids");
   std::vector<int32_t> ids(length);
@@ -47,8 +55,8 @@ inline std::vector<int32_t> RandomIds(int64_t length, uint64_t seed, int64_t voc
   return ids;
 }
 
-// The oracle: float64 logits of all positions from one forward pass over the whole sequence, [P,
-// V].
+// The oracle: the float64 logits of all positions from one forward pass over the whole sequence,
+// [P, V].
 inline at::Tensor LogitsOf(Decoder* decoder, const std::vector<int32_t>& ids) {
   const at::NoGradGuard no_grad;
   const at::Tensor hidden = decoder->Forward(PackedBatch::FromSequences({ids}, decoder->device()));

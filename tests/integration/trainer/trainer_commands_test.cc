@@ -180,6 +180,23 @@ TEST_F(TrainerTest, GenerateAndEvaluate) {
   // test_all.py).
   EXPECT_THAT(output, HasSubstr("403 407 261 378 432 383 286 261"));
 
+  // Without a length, generation ends at the model's last position: 12 of them, 1 taken.
+  const std::string short_model = dir_.File("short_model");
+  std::filesystem::copy(teacher_model_, short_model);
+  auto config = nlohmann::json::parse(ReadFile(short_model + "/config.json"));
+  config["max_position_embeddings"] = 12;
+  WriteFile(short_model + "/config.json", config.dump());
+  const std::vector<std::string> generate = {
+      "generate", "--model", short_model, "--prompt-ids", "1", "--temperature", "0"};
+  ASSERT_EQ(Run(generate, &output), 0) << output;
+  std::istringstream ids(output.substr(output.find("403 407")));
+  EXPECT_EQ(std::distance(std::istream_iterator<int>(ids), std::istream_iterator<int>()), 11)
+      << output;
+  std::vector<std::string> too_many = generate;
+  too_many.insert(too_many.end(), {"--max-new-tokens", "12"});
+  EXPECT_EQ(Run(too_many, &output), 64);
+  EXPECT_THAT(output, HasSubstr("--max-new-tokens 12 exceeds max_position_embeddings 12"));
+
   ASSERT_EQ(
       Run({"eval", "--config", dir_.File("train.yaml"), "--model", teacher_model_, "--output",
            dir_.File("eval.json"), "--set", Concat("teacher.endpoints=[", teacher.endpoint(), "]")},

@@ -1,4 +1,4 @@
-// Runs a parsed template once. One thread; used by Template::Render only.
+// Runs a parsed template once. Not thread-safe. Only Template::Render uses it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,12 +15,12 @@ namespace taopd::jinja {
 class Renderer {
  public:
   Renderer(const Syntax& syntax, const RenderOptions& options);
-  // Scopes and namespaces can hold each other in circles: they are emptied here.
+  // Empties all scopes and namespaces, because they can refer to each other in circles.
   ~Renderer();
   Renderer(const Renderer&) = delete;
   Renderer& operator=(const Renderer&) = delete;
 
-  // Throws TemplateError; position() says where.
+  // Throws TemplateError; position() is then the place in the template.
   Rendering Render(const nlohmann::ordered_json& context);
   Position position() const { return position_; }
 
@@ -39,7 +39,7 @@ class Renderer {
   void RunCall(const Statement& statement, const ScopePtr& scope, std::string* out);
   void RunWith(const Statement& statement, const ScopePtr& scope, std::string* out);
   void RunGeneration(const Statement& statement, const ScopePtr& scope, std::string* out);
-  // A body as a value, in a scope of its own.
+  // Renders a body into a text, in a scope of its own.
   std::string RenderBody(const Body& body, const ScopePtr& scope);
   void Assign(const Target& target, const Value& value, const ScopePtr& scope);
   Value MakeMacro(const MacroSyntax& macro, const ScopePtr& scope);
@@ -59,13 +59,13 @@ class Renderer {
   Value EvaluateSign(const Expression& expression, const ScopePtr& scope);
   Value EvaluateConditional(const Expression& expression, const ScopePtr& scope);
   Value ApplyBuiltin(const Expression& expression, const ScopePtr& scope, const Value& input);
-  // Filters one after another on `input`.
+  // Applies filters to `input`, one after another.
   Value ApplyFilters(const Expression& expression, const ScopePtr& scope, const Value& input);
   std::vector<Value> EvaluateAll(const std::vector<ExpressionPtr>& expressions,
                                  const ScopePtr& scope);
   Arguments EvaluateArguments(const CallArguments& arguments, const ScopePtr& scope);
 
-  // Counts evaluations inside each other; throws beyond kMaxEvaluationDepth.
+  // Counts nested evaluations; throws beyond kMaxEvaluationDepth.
   class Depth {
    public:
     explicit Depth(Renderer* renderer);
@@ -79,10 +79,11 @@ class Renderer {
   Runtime runtime_;
   Position position_;
   int depth_ = 0;
-  // The text of the whole template, as opposed to that of a macro or block; null before Render.
+  // The output of the template itself, as opposed to that of a macro or a block; null before
+  // Render.
   std::string* root_out_ = nullptr;
   Rendering rendering_;
-  // Scopes that a macro or a loop refers to, and loops that a value refers to.
+  // The scopes to which a macro or a loop refers, and the loops to which a value refers.
   std::vector<ScopePtr> captured_;
   std::vector<std::shared_ptr<Loop>> captured_loops_;
 };

@@ -1,5 +1,6 @@
-// What filters, tests and methods get beside their arguments: the limits of this rendering, makers
-// of values that are charged to them, and calls back into the template. One rendering, one thread.
+// What filters, tests and methods need in addition to their arguments: the limits of the present
+// rendering, the making of values, whose sizes count towards those limits, and calls back into the
+// template. A Runtime serves one rendering and is not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>
@@ -20,10 +21,10 @@ class Runtime {
  public:
   Runtime(absl::Time now, absl::TimeZone time_zone) : now_(now), time_zone_(time_zone) {}
 
-  // Each throws TemplateError beyond its limit (limits.h).
+  // Count what the rendering costs. Each throws TemplateError beyond its limit (limits.h).
   void Step(int64_t num_steps = 1);
   void Charge(int64_t size_bytes);
-  // Steps for looking through so many bytes of text.
+  // Counts the steps of scanning so many bytes of text.
   void Scan(size_t size_bytes) { Step(static_cast<int64_t>(size_bytes / 64)); }
 
   Value MakeText(std::string bytes, bool is_safe = false);
@@ -33,15 +34,16 @@ class Runtime {
   Value MakeCallable(std::string type_name, std::string name,
                      std::function<Value(Runtime&, const Arguments&)> call);
 
-  // The elements that a for loop over the value would see. Takes what is left of an iterator.
-  // Throws where Python's value cannot be iterated over.
+  // The elements that a for loop over the value visits. Consumes the rest of an iterator. Throws if
+  // Python cannot iterate over the value.
   std::vector<Value> Iterate(const Value& value);
-  // {{ callee(arguments) }}.
+  // Computes {{ callee(arguments) }}.
   Value Call(const Value& callee, const Arguments& arguments);
 
   absl::Time now() const { return now_; }
   absl::TimeZone time_zone() const { return time_zone_; }
-  // A namespace can hold itself: to be emptied when the rendering ends.
+  // All namespaces of the rendering. They can refer to themselves, so the renderer empties them at
+  // its end.
   const std::vector<std::shared_ptr<Namespace>>& namespaces() const { return namespaces_; }
 
  private:
@@ -52,36 +54,38 @@ class Runtime {
   std::vector<std::shared_ptr<Namespace>> namespaces_;
 };
 
-// Arguments given to a call, and their binding to a signature.
+// The arguments of a call.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> keywords;
 
-  // The value of each name, null where it is not given. Throws for more than there are, for unknown
-  // names, and when one of the first num_required is missing.
+  // Binds the arguments to the parameters `names`: the value of each, or null if it is not given.
+  // Throws if there are more arguments than parameters, if a keyword is unknown, and if one of the
+  // first num_required parameters is missing. `function` is the function's name for messages.
   std::vector<const Value*> Bind(std::string_view function,
                                  std::initializer_list<std::string_view> names,
                                  size_t num_required = 0) const;
 };
 
-// The text of a string argument; throws naming the parameter for other types.
+// The text of a string argument. Throws, with the parameter's name, for other types.
 const std::string& TextArgument(const Value& value, std::string_view parameter);
 
-// Elements in Python's order after a key function; attribute lookups as `map(attribute=...)` does.
+// A filter, a test or a method, applied to `self`.
 using Builtin = Value (*)(Runtime&, const Value& self, const Arguments& arguments);
 
-// By name; null when there is none.
+// Find a filter, a test or a method by its name; null if there is none.
 Builtin FindFilter(std::string_view name);
 Builtin FindTest(std::string_view name);
 Builtin FindTextMethod(std::string_view name);
 Builtin FindDictMethod(std::string_view name);
 Builtin FindListMethod(std::string_view name);
-// Filters that take or give sequences; part of FindFilter.
+// The filters that take or return sequences. FindFilter includes them.
 Builtin FindSequenceFilter(std::string_view name);
-// range, namespace, raise_exception, ...; nullopt when there is none.
+// A global function by its name: range, namespace, raise_exception, ...; nullopt if there is none.
 std::optional<Value> FindGlobal(Runtime& runtime, std::string_view name);
 
-// value.name and value[key], as jinja2's sandbox resolves them; undefined when there is neither.
+// value.name, value[key] and value[start:stop:step], as jinja2's sandbox resolves them. The result
+// is undefined if there is no such attribute or item.
 Value GetAttribute(Runtime& runtime, const Value& value, const std::string& name);
 Value GetItem(Runtime& runtime, const Value& value, const Value& key);
 Value GetSlice(Runtime& runtime, const Value& value, const Value& start, const Value& stop,
@@ -104,12 +108,14 @@ enum class Operator : uint8_t {
   kIn,
   kNotIn,
 };
+// a op b, as Python computes it.
 Value Apply(Runtime& runtime, Operator op, const Value& a, const Value& b);
-// a ~ b ~ c
+// a ~ b ~ c ...
 Value Concatenate(Runtime& runtime, const std::vector<Value>& parts);
-// "..." % values.
+// format % values. If `named` is not null, %(name)s takes its values from it.
 Value FormatPercent(Runtime& runtime, const Text& format, const std::vector<Value>& values,
                     const Dict* named);
+// len(value). Throws if Python's value has no length.
 int64_t Length(const Value& value);
 
 }  // namespace taopd::jinja

@@ -1,5 +1,6 @@
-// Where names live while a template runs: one scope for the template, one for each pass of a loop,
-// each macro call and each block that is rendered into a value. Lookups go outwards.
+// The variables of a running template. The template has one scope, and so has each pass of a loop,
+// each macro call and each block that is rendered into a value. A look-up goes from the inner scope
+// outwards. Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -23,7 +24,7 @@ struct Scope {
     }
     values.emplace_back(name, std::move(value));
   }
-  // Null when no scope has it.
+  // The innermost value of the name; null if no scope has it.
   const Value* Find(NameId name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->outer.get()) {
       for (const auto& [known, value] : scope->values) {

@@ -1,4 +1,5 @@
-// The half of the parser that reads expressions; ParseTemplate (parser.cc) reads statements on top.
+// The part of the parser that reads expressions. The parser of statements (parser.cc) derives from
+// it. Not thread-safe.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -35,18 +36,19 @@ class ExpressionParser {
   NameId IdOf(const std::string& name);
 
   ExpressionPtr ParseExpression(bool with_condition = true);
-  // a, b, c or one expression; ends_with_name: a name that ends it.
+  // One expression, or the tuple a, b, c. The name `ends_with_name`, if not empty, ends the tuple.
   ExpressionPtr ParseTuple(bool with_condition, bool is_in_parentheses,
                            std::string_view ends_with_name = "");
   CallArguments ParseArguments();
-  // Filters one after another on `operand`; with is_inline, the first needs no bar.
+  // Reads filters, one after another, that apply to `operand`. With is_inline, the first filter
+  // needs no bar.
   ExpressionPtr ParseFilters(ExpressionPtr operand, bool is_inline);
 
   std::vector<std::string> names_;
-  // For the macros that are being read, the innermost last.
+  // The macros that are being read, the innermost last.
   std::vector<MacroSyntax*> macros_;
 
-  // Counts nesting while it lives; throws beyond kMaxSyntaxDepth.
+  // Counts one level of nesting while it lives; throws beyond kMaxSyntaxDepth.
   class Nested {
    public:
     explicit Nested(ExpressionParser* parser);

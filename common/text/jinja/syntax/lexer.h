@@ -1,5 +1,5 @@
-// A template's text as tokens, as jinja2's lexer cuts it: white-space control, trim_blocks and
-// lstrip_blocks, comments and raw blocks are dealt with here.
+// Splits a template's text into tokens, as jinja2's lexer does. It also handles white-space
+// control, trim_blocks and lstrip_blocks, comments and raw blocks.
 #pragma once
 
 #include <string>
@@ -21,18 +21,18 @@ enum class TokenType : uint8_t {
   kInteger,
   kFloat,
   kOperator,  // text is the operator itself
-  kEnd,       // of the template
+  kEnd,       // the end of the template
 };
 
 struct Token {
   TokenType type = TokenType::kEnd;
-  std::string text;  // of a kText: without quotes, escapes resolved
+  std::string text;  // of a kText: without quotes, and with its escapes resolved
   Position position;
 };
 
 struct LexerOptions {
   bool trim_blocks = true;    // drop the newline after a block tag
-  bool lstrip_blocks = true;  // drop the white space before a block tag that begins its line
+  bool lstrip_blocks = true;  // drop the white space before a block tag that starts its line
 };
 
 // The last token is kEnd. Throws TemplateError. REQUIRES: source is valid UTF-8.

@@ -1,5 +1,5 @@
-// Templates as syntax trees: jinja2's grammar without inheritance, imports and translations, which
-// a chat template has no use for and which are refused by name.
+// Parses templates into syntax trees. The grammar is jinja2's, without inheritance, imports and
+// translations, which chat templates do not need and which are refused by name.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// A parsed template. Immutable; any thread may render it.
+// The syntax tree of a parsed template. Immutable, so any number of threads may render it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Statement;
 using ExpressionPtr = std::unique_ptr<Expression>;
 using StatementPtr = std::unique_ptr<Statement>;
 
-// Names are numbers while a template runs: see Syntax::names.
+// While a template runs, a name is its index in Syntax::names.
 using NameId = int32_t;
 
 struct CallArguments {
@@ -54,17 +54,17 @@ enum class ExpressionKind : uint8_t {
 struct Expression {
   ExpressionKind kind = ExpressionKind::kConstant;
   Position position;
-  int depth = 1;  // 1 + the deepest child's
+  int depth = 1;  // 1 + the depth of the deepest child
   Value constant;
   NameId name = -1;
   std::string text;
-  Builtin builtin = nullptr;  // of a filter or test; null when there is none of this name
+  Builtin builtin = nullptr;  // of a filter or test; null if none has this name
   std::vector<ExpressionPtr> children;
   std::vector<Operator> operators;
   CallArguments arguments;
 };
 
-// What an assignment writes to: a name, an attribute of a namespace, or several targets.
+// The left side of an assignment: a name, an attribute of a namespace, or several targets.
 struct Target {
   Position position;
   NameId name = -1;
@@ -72,13 +72,13 @@ struct Target {
   std::vector<Target> parts;
 };
 
-// A macro, or the body of a call block as one.
+// A macro, or the body of a call block, which is treated as one.
 struct MacroSyntax {
   std::string name;
   std::vector<NameId> parameters;
-  std::vector<ExpressionPtr> defaults;  // of the last parameters
+  std::vector<ExpressionPtr> defaults;  // for the last parameters
   std::vector<StatementPtr> body;
-  // Whether the body mentions these names.
+  // Whether the body uses these names.
   bool uses_caller = false;
   bool uses_varargs = false;
   bool uses_kwargs = false;
@@ -117,7 +117,7 @@ struct Statement {
 struct Syntax {
   std::vector<StatementPtr> body;
   std::vector<std::string> names;  // of each NameId
-  // Ids of names that the renderer itself binds.
+  // The ids of the names that the renderer itself binds.
   NameId loop = -1, caller = -1, varargs = -1, kwargs = -1;
 };
 

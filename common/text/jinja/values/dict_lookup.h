@@ -1,5 +1,6 @@
-// Comparing costs as much as the values are large, and a small expression can make a large one:
-// what is compared is charged first.
+// Look-ups in dicts whose cost counts towards the rendering's limits. A comparison costs as much as
+// its values are large, and a small expression can make a large value, so the cost is counted
+// before the comparison is made.
 #pragma once
 
 #include "common/text/jinja/runtime/runtime.h"
@@ -7,12 +8,12 @@
 
 namespace taopd::jinja {
 
-// Steps for one comparison of `value` with any other.
+// Counts the steps of one comparison of `value` with any other.
 void ChargeComparison(Runtime& runtime, const Value& value);
 
-// dict.Find(key), charged.
+// dict.Find(key), with its cost counted.
 const Value* FindKey(Runtime& runtime, const Dict& dict, const Value& key);
-// Charges what comparing `key` with num_keys others costs.
+// Counts the steps of comparing `key` with num_keys others.
 void ChargeKeyComparisons(Runtime& runtime, const Value& key, size_t num_keys);
 
 }  // namespace taopd::jinja

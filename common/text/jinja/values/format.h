@@ -1,4 +1,5 @@
-// Values as text: Python's str() and repr(), and json.dumps().
+// Values as text, as Python's str(), repr() and json.dumps() write them. The functions that take a
+// Runtime count their cost towards the rendering's limits.
 #pragma once
 
 #include <string>
@@ -8,20 +9,25 @@
 
 namespace taopd::jinja {
 
-std::string FormatFloat(double value);         // repr(float): shortest, "1.0", "1e+16"
-std::string QuoteText(std::string_view text);  // repr(str)
-// What {{ value }} prints. Charged to the runtime.
+// repr(float): the shortest text that reads back, "1.0", "1e+16".
+std::string FormatFloat(double value);
+// repr(str).
+std::string QuoteText(std::string_view text);
+// str(value), which is what {{ value }} prints.
 std::string ToString(Runtime& runtime, const Value& value);
+// repr(value).
 std::string Repr(Runtime& runtime, const Value& value);
 
+// The arguments of json.dumps().
 struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
   bool is_indented = false;
-  std::string indent;          // of one level
-  std::string item_separator;  // ", ", or "," with an indent
+  std::string indent;          // of one level, if is_indented
+  std::string item_separator;  // ", ", or "," if is_indented
   std::string key_separator = ": ";
 };
+// json.dumps(value).
 std::string ToJson(Runtime& runtime, const Value& value, const JsonStyle& style);
 
 }  // namespace taopd::jinja

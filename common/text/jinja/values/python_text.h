@@ -1,5 +1,5 @@
-// Python's str methods over UTF-8: positions count code points, white space and case are Unicode's.
-// REQUIRES of every text: valid UTF-8. Pure functions; any thread.
+// Python's str methods over UTF-8. White space and letter case are Unicode's. All texts must be
+// valid UTF-8. All functions are pure and thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 namespace taopd::jinja {
 
 int64_t NumCodePoints(std::string_view text);
-// Byte position of the code point `index`, or text.size() beyond the end. REQUIRES: index >= 0.
+// The byte position of the code point `index`; text.size() beyond the end. REQUIRES: index >= 0.
 size_t ByteOffset(std::string_view text, int64_t index);
 std::vector<std::string_view> CodePoints(std::string_view text);
 
 bool IsPythonSpace(char32_t c);
 bool IsPrintable(char32_t c);
 
-// strip(), lstrip(), rstrip(): white space, or the characters of `chars`.
+// lstrip(), rstrip() and strip(): remove white space, or the characters of `chars`.
 std::string_view StripLeft(std::string_view text, std::optional<std::string_view> chars = {});
 std::string_view StripRight(std::string_view text, std::optional<std::string_view> chars = {});
 std::string_view Strip(std::string_view text, std::optional<std::string_view> chars = {});
 
-// split() at white space, or at a separator that is not empty; at most max_splits >= 0 cuts, any
-// number for -1. From the right: rsplit().
+// split(), or rsplit() if from_right. Splits at white space, or at `separator`, which must not be
+// empty. Makes at most max_splits cuts; -1 = any number.
 std::vector<std::string_view> Split(std::string_view text,
                                     std::optional<std::string_view> separator, int64_t max_splits,
                                     bool from_right);
@@ -32,13 +32,16 @@ std::vector<std::string_view> SplitLines(std::string_view text);
 
 std::string ToUpper(std::string_view text);
 std::string ToLower(std::string_view text);
-std::string ToTitle(std::string_view text);     // str.title()
-std::string Capitalize(std::string_view text);  // first character upper, the others lower
+// title().
+std::string ToTitle(std::string_view text);
+// capitalize(): the first character in upper case, the others in lower case.
+std::string Capitalize(std::string_view text);
 
-// First occurrence at or after `from` (bytes), in linear time; npos when there is none.
+// The byte position of the first occurrence at or after the byte `from`; npos if there is none.
+// Takes linear time.
 size_t Find(std::string_view text, std::string_view part, size_t from = 0);
-// Every occurrence, or the first max_count >= 0. An empty `old_part` is found between any two
-// characters and at both ends.
+// Replaces all occurrences if max_count is negative, else the first max_count. An empty `old_part`
+// occurs between any two characters and at both ends.
 std::string Replace(std::string_view text, std::string_view old_part, std::string_view new_part,
                     int64_t max_count);
 

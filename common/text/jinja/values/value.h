@@ -1,6 +1,6 @@
-// The values of a template: Python's, as far as chat templates can make them. Immutable but for
-// namespaces, loops and iterators; copying shares. One thread at a time where a value may hold one
-// of those three.
+// The values of a template, which are Python's, as far as chat templates can make them. Copies
+// share their content. Values are immutable, except for namespaces, loops and iterators; a value
+// that may hold one of these is not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@ struct Callable;
 struct Loop;
 struct Namespace;
 
-// Python's undefined name: prints as nothing, is false, and fails when it is used as anything else.
+// jinja2's undefined: prints as nothing, is false, and fails if it is used in any other way.
 struct Undefined {
-  std::string message;  // of that failure
+  std::string message;  // of the failure
 };
 struct None {};
 
 struct Text {
   std::string bytes;     // valid UTF-8
-  bool is_safe = false;  // markupsafe's Markup: escaped already
+  bool is_safe = false;  // markupsafe's Markup, which is already escaped
 };
 
 enum class SequenceType : uint8_t { kList, kTuple, kRange, kKeys, kValues, kItems, kIterator };
@@ -38,12 +38,12 @@ enum class SequenceType : uint8_t { kList, kTuple, kRange, kKeys, kValues, kItem
 struct Sequence {
   SequenceType type = SequenceType::kList;
   std::vector<Value> items;
-  int depth = 1;                 // 1 + the deepest item's
-  mutable size_t position = 0;   // of an iterator: what has been taken
+  int depth = 1;                 // 1 + the depth of the deepest item
+  mutable size_t position = 0;   // of an iterator: the number of items taken
   int64_t range[3] = {0, 0, 1};  // of a range: start, stop, step
 };
 
-// In the order of insertion. Found by scanning: a message has few keys.
+// Items in the order of insertion. Find scans them, because a message has few keys.
 struct Dict {
   std::vector<std::pair<Value, Value>> items;
   int depth = 1;
@@ -62,7 +62,7 @@ class Value {
   template <typename T>
   requires std::is_constructible_v<Data, T>
   explicit Value(T data) : data_(std::move(data)) {}
-  // Not charged to a rendering's limits; use Runtime's makers inside one.
+  // These do not count towards a rendering's limits; inside of one, use the makers of Runtime.
   static Value OfText(std::string bytes, bool is_safe = false) {
     return Value(std::make_shared<const Text>(Text{std::move(bytes), is_safe}));
   }
@@ -76,7 +76,7 @@ class Value {
   }
   bool is_undefined() const { return data_.index() == 0; }
   bool is_none() const { return As<None>() != nullptr; }
-  // Null when it is something else.
+  // Each is null if the value is of another type.
   const Text* text() const { return Pointer<const Text>(); }
   const Sequence* sequence() const { return Pointer<const Sequence>(); }
   const Dict* dict() const { return Pointer<const Dict>(); }
@@ -88,7 +88,7 @@ class Value {
   bool IsSequence(SequenceType type) const {
     return sequence() != nullptr && sequence()->type == type;
   }
-  // 1 for a scalar.
+  // The depth of nested sequences and dicts; 1 for a scalar.
   int depth() const;
   const Data& data() const { return data_; }
 
@@ -111,33 +111,36 @@ struct Callable {
   std::function<Value(Runtime&, const Arguments&)> call;
 };
 
-// The `loop` of a for statement.
+// The variable `loop` of a for statement.
 struct Loop {
   std::vector<Value> items;
   int64_t index0 = 0;
   int64_t depth0 = 0;
   std::vector<Value> last_changed;
   bool has_changed = false;
-  // Renders the body for inner items; empty without `recursive`.
+  // Renders the body for the items of `iterable`; empty unless the loop is `recursive`.
   std::function<Value(const Value& iterable)> recurse;
 };
 
-// What using an undefined value says. REQUIRES: is_undefined().
+// The message of the failure when an undefined value is used. REQUIRES: is_undefined().
 std::string UndefinedMessage(const Value& value);
 // Python's truth of a value.
 bool IsTrue(const Value& value);
-// ==, for any two values; 1, 1.0 and True are equal.
+// a == b, for values of any types. 1, 1.0 and True are equal.
 bool AreEqual(const Value& a, const Value& b);
-// <; throws TemplateError where Python's types have no order.
+// a < b. Throws TemplateError if Python's types have no order.
 bool IsLess(const Value& a, const Value& b);
-// Numbers (True is 1): null for others.
+// Whether the value is an int, a float or a bool (True is 1).
 bool IsNumber(const Value& value);
-double ToDouble(const Value& value);       // REQUIRES: IsNumber
-const char* TypeName(const Value& value);  // Python's: "int", "str", "NoneType"
-// Int or bool as an integer; throws naming `what` otherwise.
+// REQUIRES: IsNumber(value).
+double ToDouble(const Value& value);
+// Python's name of the type: "int", "str", "NoneType", ...
+const char* TypeName(const Value& value);
+// An int or bool as an integer. Throws, with the name `what`, for other types.
 int64_t ToInteger(const Value& value, std::string_view what);
 
-// A JSON value; throws TemplateError where it is nested too deep or an integer has over 64 bits.
+// The value of a JSON value. Throws TemplateError if it is nested too deep, or if an integer has
+// more than 64 bits.
 Value FromJson(const nlohmann::ordered_json& json);
 
 }  // namespace taopd::jinja

@@ -169,11 +169,30 @@ TEST_F(BadFiles, ASizeInTheConfigurationThatTheFileDoesNotBearOut) {
 TEST_F(BadFiles, MissingOrCutFiles) {
   const std::string weights = ReadFile(dir_.File("model.safetensors"));
   WriteFile(dir_.File("model.safetensors"), weights.substr(0, weights.size() - 4));
-  EXPECT_FALSE(LoadDecoder(dir_.path(), kCpu).ok());
+  EXPECT_ERROR(LoadDecoder(dir_.path(), kCpu), StatusCode::kDataLoss, "model.safetensors");
   std::filesystem::remove(dir_.File("model.safetensors"));
   EXPECT_ERROR(LoadDecoder(dir_.path(), kCpu), StatusCode::kNotFound, "model.safetensors");
   std::filesystem::remove(dir_.File("config.json"));
   EXPECT_ERROR(LoadDecoder(dir_.path(), kCpu), StatusCode::kNotFound, "config.json");
+}
+
+// Each message names the directory once, whichever layer found the fault.
+TEST_F(BadFiles, MessagesNameTheDirectoryOnce) {
+  const auto expect_once = [&](const std::string& part) {
+    const absl::Status status = LoadDecoder(dir_.path(), kCpu).status();
+    EXPECT_EQ(NumMentions(status, dir_.path()), 1) << status;
+    EXPECT_EQ(NumMentions(status, part), 1) << status;
+  };
+  RewriteTensors(dir_.path(), [](auto& tensors) { tensors.erase("model.norm.weight"); });
+  expect_once("tensors missing");
+  std::filesystem::remove(dir_.File("model.safetensors"));
+  expect_once("neither model.safetensors");
+  WriteFile(dir_.File("config.json"), "{");
+  expect_once("not JSON");
+  WriteFile(dir_.File("config.json"), "{}");
+  expect_once("architectures is missing");
+  std::filesystem::remove(dir_.File("config.json"));
+  expect_once("cannot open");
 }
 
 TEST_F(BadFiles, AStoredHeadIsLeftAsideOnlyWhenTied) {

@@ -118,6 +118,7 @@ TEST_F(ChatTemplateTest, BadInput) {
   EXPECT_ERROR(Render(UserSays("hi")), kInvalid, "eos_token is neither a string");
   testing::WriteFile(dir_.File("tokenizer_config.json"), "{");
   EXPECT_ERROR(Render(UserSays("hi")), kInvalid, "not JSON");
+  EXPECT_EQ(testing::NumMentions(Render(UserSays("hi")).status(), dir_.path()), 1);
 }
 
 TEST_F(ChatTemplateTest, SpecialTokensAreFoundInTheVocabulary) {

@@ -45,7 +45,13 @@ TEST(TokenizerJson, DamagedText) {
   for (size_t size = 0; size < text.size(); size += 97) {
     EXPECT_ERROR(Tokenizer::Parse(text.substr(0, size)), kInvalid, "tokenizer.json: not JSON");
   }
-  EXPECT_ERROR(Tokenizer::Parse("[]"), kInvalid, "not an object");
+  EXPECT_ERROR(Tokenizer::Parse("[]"), kInvalid, "tokenizer.json: not an object");
+  const testing::TempDir dir;
+  testing::WriteFile(dir.File("tokenizer.json"), "{");
+  const absl::Status damaged = Tokenizer::Load(dir.path()).status();
+  EXPECT_THAT(std::string(damaged.message()),
+              ::testing::StartsWith(dir.File("tokenizer.json") + ": not JSON"));
+  EXPECT_EQ(testing::NumMentions(damaged, "tokenizer.json"), 1) << damaged;
   EXPECT_ERROR(Tokenizer::Parse("{}"), kInvalid, "no object model");
   EXPECT_ERROR(Tokenizer::Parse(std::string((64 << 20) + 1, ' ')),
                absl::StatusCode::kResourceExhausted, "exceeds the limit of 67108864");
@@ -106,17 +112,10 @@ TEST(TokenizerJson, Model) {
   });
 }
 
-TEST(TokenizerJson, Components) {
+TEST(TokenizerJson, NormalizerPreTokenizerAndDecoder) {
   const json byte_level = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
   auto split = [](json& f) -> json& { return f["pre_tokenizer"]["pretokenizers"][0]; };
-  auto template_of = [](json single) {
-    return json{{"type", "TemplateProcessing"},
-                {"single", std::move(single)},
-                {"special_tokens", {{"x", {{"ids", {270}}}}, {"big", {{"ids", {271}}}}}}};
-  };
-  const json sequence_a = {{"Sequence", {{"id", "A"}}}};
-  const json x = {{"SpecialToken", {{"id", "x"}}}};
   ExpectRefused({
       {"NFKC", [](json& f) { f["normalizer"]["type"] = "NFKC"; }, kUnimplemented,
        "normalizer \"NFKC\""},
@@ -160,6 +159,18 @@ TEST(TokenizerJson, Components) {
       {"decoder", [](json& f) { f["decoder"]["type"] = "WordPiece"; }, kUnimplemented,
        "decoder \"WordPiece\""},
       {"no decoder", [](json& f) { f["decoder"] = nullptr; }, kUnimplemented, "decoder of 0 parts"},
+  });
+}
+
+TEST(TokenizerJson, PostProcessor) {
+  auto template_of = [](json single) {
+    return json{{"type", "TemplateProcessing"},
+                {"single", std::move(single)},
+                {"special_tokens", {{"x", {{"ids", {270}}}}, {"big", {{"ids", {271}}}}}}};
+  };
+  const json sequence_a = {{"Sequence", {{"id", "A"}}}};
+  const json x = {{"SpecialToken", {{"id", "x"}}}};
+  ExpectRefused({
       {"Bert",
        [](json& f) {
          f["post_processor"] = {{"type", "BertProcessing"}};
