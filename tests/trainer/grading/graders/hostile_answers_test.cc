@@ -64,7 +64,8 @@ TEST(HostileAnswers, OneMegabyte) {
                            "1,",       "\\left(", " [",     "=",       "\\",
                            "\xFF",     "and ",    "\n"}) {
     const std::string text = Repeated(part, kBytes / std::string(part).size());
-    std::printf("M %s: %s | %s\n", part, GradedRight(text, "1").c_str(), GradedRight("$" + text + "$", "1").c_str());
+    std::printf("M %s: %s | %s\n", part, GradedRight(text, "1").c_str(),
+                GradedRight("$" + text + "$", "1").c_str());
   }
 }
 
@@ -91,7 +92,9 @@ TEST(HostileAnswers, HugeNumbers) {
                            "\\max(1)",
                            "(\\infty, -\\infty)"}) {
     const std::string plain = std::string("$") + text + "$";
-    std::printf("H %s: %s | %s | %s\n", text, GradedRight(plain, "1").c_str(), GradedRight(plain, text).c_str(), GradedRight(std::string("$") + text + "+0$", text).c_str());
+    std::printf("H %s: %s | %s | %s\n", text, GradedRight(plain, "1").c_str(),
+                GradedRight(plain, text).c_str(),
+                GradedRight(std::string("$") + text + "+0$", text).c_str());
   }
 }
 
@@ -138,10 +141,11 @@ TEST(HostileAnswers, Mutations) {
       }
     }
     const Verdict b = (*grader)->Grade("so \\boxed{" + text + "}", original);
-    const Verdict c=(*grader)->Grade("$" + text + "$", text);
+    const Verdict c = (*grader)->Grade("$" + text + "$", text);
     EXPECT_TRUE(c.correct || c.extracted.empty()) << text << ": " << c.reason;
     EXPECT_EQ(b.reason.find("arithmetic failed"), std::string::npos) << text;
-    num_b += b.correct; num_empty += c.extracted.empty();
+    num_b += b.correct;
+    num_empty += c.extracted.empty();
   }
   std::printf("right %d, empty %d\n", num_b, num_empty);
 }
