@@ -14,7 +14,8 @@ namespace {
 constexpr double kInitialDeviation = 0.01;
 constexpr int64_t kMaxSteps = 10'000'000;
 constexpr int64_t kMaxPoints = 100'000;
-constexpr uint64_t kMaxSeed = uint64_t{1} << 53;  // exact as a JSON number
+// Exact as a JSON number.
+constexpr uint64_t kMaxSeed = uint64_t{1} << 53;
 
 // AdamW as in PyTorch, one parameter group.
 class AdamW {
@@ -56,10 +57,11 @@ int32_t Draw(const std::vector<double>& log_p, RandomStream* random) {
     left -= std::exp(log_p[v]);
     if (left < 0) return v;
   }
-  return kNumArms - 1;  // rounding of the sum
+  // The probabilities sum up to a little less than 1.
+  return kNumArms - 1;
 }
 
-// The teacher as dense numbers, and what the rows of a step are made from.
+// What the rows of a step take from the teacher.
 struct Teacher {
   std::vector<double> log_q;
   double entropy = 0;

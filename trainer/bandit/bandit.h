@@ -2,9 +2,9 @@
 // learns a fixed bimodal distribution under an objective, by AdamW on the exact gradient of the
 // logits. In seconds it shows what an objective's minimum is, apart from any language model.
 //
-// Teacher: q(v) is proportional to exp(-(v - 10)^2 / 8) + 0.88 exp(-(v - 20)^2 / 8), v = 1..30. Arm v
-// has index v - 1. Student: logits drawn from N(0, 0.01^2). An objective that reads a sampled token
-// gets one draw a step from the student; cross_entropy gets it from the teacher.
+// Teacher: q(v) is proportional to exp(-(v - 10)^2 / 8) + 0.88 exp(-(v - 20)^2 / 8), v = 1..30. Arm
+// v has index v - 1. Student: logits drawn from N(0, 0.01^2). An objective that reads a sampled
+// token gets one draw a step from the student; cross_entropy gets it from the teacher.
 #pragma once
 
 #include <cstdint>

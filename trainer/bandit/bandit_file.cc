@@ -14,7 +14,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "taopd-bandit-1";
 
-// Reads fields of an object; `where` names it in messages.
+// Reads the fields of an object. `where` names the object in messages.
 class Reader {
  public:
   Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}

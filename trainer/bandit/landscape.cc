@@ -59,8 +59,10 @@ double OffDiagonal(const Matrix& matrix) {
 }  // namespace
 
 Eigen SymmetricEigen(Matrix matrix) {
-  constexpr int kMaxSweeps = 60;  // it converges quadratically; about 8 are enough for 30 x 30
-  constexpr double kTolerance = 1e-28;  // of the squared norm: float64's rounding
+  // The method converges quadratically: about 8 sweeps are enough for 30 x 30.
+  constexpr int kMaxSweeps = 60;
+  // Of the squared norm: float64's rounding.
+  constexpr double kTolerance = 1e-28;
   const size_t n = matrix.size();
   Matrix vectors(n, std::vector<double>(n, 0));
   double norm = 0;
@@ -123,7 +125,8 @@ PlanePoint Project(const Plane& plane, const std::vector<double>& point) {
 }
 
 Landscape MakeLandscape(const Result& result) {
-  constexpr double kMargin = 0.12;  // of the paths' extent, on each side
+  // On each side, as a share of the paths' extent.
+  constexpr double kMargin = 0.12;
   std::vector<double> log_q;
   for (double q : result.teacher) log_q.push_back(std::log(q));
   const std::vector<double> teacher = Centred(log_q);

@@ -23,8 +23,8 @@ struct Plane {
   std::array<double, 2> variance_share = {};
 };
 
-// Returns the plane through the points' mean along their two principal components. The largest entry
-// of each axis is positive. REQUIRES: at least one point, all of one size of at least 2.
+// Returns the plane through the points' mean along their two principal components. The largest
+// entry of each axis is positive. REQUIRES: at least one point, all of one size of at least 2.
 Plane PrincipalPlane(const std::vector<std::vector<double>>& points);
 
 PlanePoint Project(const Plane& plane, const std::vector<double>& point);
@@ -44,7 +44,8 @@ struct Landscape {
   // One path a run, one point a recorded step.
   std::vector<std::vector<PlanePoint>> paths;
   double min_x = 0, max_x = 1, min_y = 0, max_y = 1;
-  // [kLandscapeRows, kLandscapeColumns] at evenly spaced nodes from (min_x, min_y) to (max_x, max_y).
+  // [kLandscapeRows, kLandscapeColumns] at evenly spaced nodes from (min_x, min_y) to (max_x,
+  // max_y).
   std::vector<std::vector<double>> full_kl;
 };
 

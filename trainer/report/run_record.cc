@@ -18,8 +18,8 @@ namespace {
 
 using LineReader = std::function<absl::Status(const nlohmann::json& value)>;
 
-// ReadJsonl with forgiveness for what a killed process leaves: a last line that lacks its line
-// break and is not whole JSON.
+// Reads JSON Lines. A last line that has no line break and is not whole JSON, as a killed process
+// leaves it, becomes a note.
 absl::Status ReadLines(const std::string& path, const LineReader& read, RunRecord* run) {
   TAOPD_ASSIGN_OR_RETURN(const std::string content, ReadFileToString(path));
   int64_t line_number = 0;

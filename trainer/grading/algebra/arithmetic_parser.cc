@@ -39,7 +39,8 @@ class ArithmeticParser {
     ExprPtr left = Unary();
     while (left && (Next() == '*' || Next() == '/')) {
       const bool divide = text_[i_++] == '/';
-      if (divide && Next() == '/') return nullptr;  // floor division is not an answer's notation
+      // Nobody writes an answer as a floor division.
+      if (divide && Next() == '/') return nullptr;
       ExprPtr right = Unary();
       if (!right) return nullptr;
       if (!divide) {
@@ -65,7 +66,8 @@ class ArithmeticParser {
       e = Atom();
       if (e && (Next() == '^' || text_.substr(i_, 2) == "**")) {
         i_ += Next() == '^' ? 1 : 2;
-        ExprPtr exponent = Unary();  // to the right: 2^3^2 = 2^9
+        // Powers associate to the right: 2^3^2 = 2^9.
+        ExprPtr exponent = Unary();
         e = exponent ? MakeNode(ExprKind::kPow, {e, exponent}) : nullptr;
       }
     }

@@ -74,7 +74,7 @@ class Comparison {
 
   // --- symbols ----------------------------------------------------------------------------------
 
-  // a*b*c as "abc"; empty when a factor is not a letter.
+  // Returns a*b*c as "abc", or an empty string if a factor is not a letter.
   static std::string Concatenated(const Expr& e) {
     if (e.kind != ExprKind::kMul) return "";
     std::string text;

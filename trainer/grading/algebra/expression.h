@@ -106,9 +106,9 @@ inline bool IsSet(const Expr& e) {
 // have the same text. It decides structural equality, and names what has no numeric value.
 std::string CanonicalText(const Expr& e);
 
-// Returns the exact number of a decimal text ("12.50", ".5", "6.02E23"): a kRational, or a kFloat if
-// it has a decimal point or an exponent. Returns nullptr if the text is not a decimal number, or has
-// more than kMaxDecimalExponent digits or a larger exponent.
+// Returns the exact number of a decimal text ("12.50", ".5", "6.02E23"): a kRational, or a kFloat
+// if it has a decimal point or an exponent. Returns nullptr if the text is not a decimal number, or
+// has more than kMaxDecimalExponent digits or a larger exponent.
 inline constexpr int kMaxDecimalExponent = 2000;
 ExprPtr MakeDecimal(const std::string& text);
 

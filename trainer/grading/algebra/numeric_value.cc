@@ -9,7 +9,8 @@ namespace {
 
 namespace mp = boost::multiprecision;
 
-// A fixed real number in +-(0.25, 2.25) per name and point; the sign changes with the point.
+// Returns a real number in +-(0.25, 2.25) that depends on name and point only. Its sign varies with
+// the point.
 Complex SymbolValue(const std::string& name, int point) {
   uint64_t hash = 1469598103934665603ull + static_cast<uint64_t>(point) * 0x9E3779B97F4A7C15ull;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
@@ -32,11 +33,12 @@ bool Finite(const Complex& z) {
          mp::abs(im) < MaxMagnitude();
 }
 
-// The gamma function of a real number by Stirling's series, moved up to x >= 40 where 20 terms give
-// 45 digits. nullopt at its poles and where it is too large to matter.
+// Returns the gamma function of a real number by Stirling's series at x >= 40, where 20 terms give
+// 45 digits, and from there by its recurrence. Returns nullopt at the poles and beyond |x| = 2000.
 std::optional<Real> Gamma(Real x) {
   if (mp::abs(x) > 2000 || (x <= 0 && mp::floor(x) == x)) return std::nullopt;
-  static const std::vector<Real> bernoulli = [] {  // B_2, B_4, ... by their recurrence
+  // B_2, B_4, ... by their recurrence.
+  static const std::vector<Real> bernoulli = [] {
     constexpr unsigned kTerms = 20;
     std::vector<Rational> b = {1, Rational(-1, 2)};
     for (unsigned m = 2; m <= 2 * kTerms; ++m) {
@@ -230,7 +232,8 @@ class Evaluator {
       const auto value = Gamma(args[0].real() + (e.name == "factorial" ? 1 : 0));
       return value ? std::optional(Complex(*value)) : std::nullopt;
     }
-    return SymbolValue(CanonicalText(e), point_);  // what has no value here is only equal to itself
+    // What has no value here is equal to itself only.
+    return SymbolValue(CanonicalText(e), point_);
   }
 
   std::optional<Complex> Determinant(const Expr& matrix) {

@@ -17,7 +17,8 @@ struct RealPiece {
 // tuple: (3, 1) is a point. Returns nullptr if an end is complex.
 ExprPtr MakeInterval(const ExprPtr& start, const ExprPtr& end, bool left_open, bool right_open);
 
-// Returns nullopt if an end is not a real number, or if the expression is not a set of real numbers.
+// Returns nullopt if an end is not a real number, or if the expression is not a set of real
+// numbers.
 std::optional<std::vector<RealPiece>> RealPieces(const Expr& set);
 
 bool SamePieces(const std::vector<RealPiece>& a, const std::vector<RealPiece>& b);

@@ -11,12 +11,12 @@ namespace {
 
 namespace mp = boost::multiprecision;
 
-// Expressions with symbols are compared at kNumPoints points, and must both be defined at kMinPoints
-// of them.
+// Expressions with symbols are compared at kNumPoints points. Both must be defined at kMinPoints of
+// them.
 constexpr int kNumPoints = 8;
 constexpr int kMinPoints = 3;
 
-// Two exact values that are computed with 50 digits agree to this: cancellation loses up to 20.
+// Equal values that are computed with 50 digits agree to this: cancellation costs up to 20 digits.
 const Real& ExactTolerance() {
   static const Real value("1e-30");
   return value;
@@ -48,6 +48,7 @@ bool EqualRounded(const Expr& a, const Expr& b, OperationBudget* budget) {
   return same(left->real(), right->real()) && same(left->imag(), right->imag());
 }
 
+// `chop`: differences that evalf takes for zero do not count.
 bool ValuesEqual(const Expr& a, const Expr& b, bool symbols, bool chop, OperationBudget* budget) {
   if (!symbols) {
     OperationBudget exact{2000};
@@ -82,7 +83,8 @@ bool NumbersEqual(const Expr& a, const Expr& b, OperationBudget* budget) {
     return EqualRounded(a, b, budget);
   }
   if (IsInteger(a_plain) && IsInteger(b_plain)) {
-    return a_plain.number == b_plain.number;  // 9 % answers 9
+    // 9 % answers 9.
+    return a_plain.number == b_plain.number;
   }
   return ValuesEqual(a, b, symbols, !atomic, budget);
 }

@@ -1,5 +1,5 @@
-// Whether two expressions have the same value. math-verify asks sympy to simplify a difference; this
-// compares exact fractions, and values at several points where there are none.
+// Whether two expressions have the same value. math-verify asks sympy to simplify a difference;
+// this compares exact fractions, and values at several points where there are none.
 #pragma once
 
 #include "trainer/grading/algebra/expression.h"
@@ -14,8 +14,8 @@ namespace taopd::grading {
 bool NumbersEqual(const Expr& a, const Expr& b, OperationBudget* budget);
 
 // True if one expression is a constant multiple of the other, so that a = 0 and b = 0 have the same
-// solutions. False for expressions without symbols, and with unknown functions: sympy does not solve
-// equations in them.
+// solutions. False for expressions without symbols, and with unknown functions: sympy does not
+// solve equations in them.
 bool Proportional(const Expr& a, const Expr& b, OperationBudget* budget);
 
 }  // namespace taopd::grading

@@ -9,8 +9,8 @@
 
 namespace taopd::grading {
 
-// [begin, end) is the place. Exactly one of `pieces`, `arithmetic` and `number` is not empty; all of
-// them are views into the response.
+// [begin, end) is the place. Exactly one of `pieces`, `arithmetic` and `number` is not empty; all
+// of them are views into the response.
 struct Candidate {
   size_t begin = 0, end = 0;
   // LaTeX: one piece, or several joined by "and", "or" or commas.

@@ -10,7 +10,7 @@
 namespace taopd::grading {
 namespace {
 
-// The position after the UTF-8 character at i.
+// Returns the position after the UTF-8 character at i.
 size_t NextCharacter(std::string_view text, size_t i) {
   ++i;
   while (i < text.size() && ContinuesCharacter(text[i])) ++i;
@@ -41,7 +41,8 @@ class GroupScan {
       Everywhere([&](size_t i) { return MatchPlainExpression(text_, i, false); });
       Everywhere([&](size_t i) { return MatchPlainNumber(text_, i, false); });
     }
-    // The rightmost end first, then the longest; patterns in their order where both are equal.
+    // The rightmost end comes first, then the longest. Where both are equal, the order of the
+    // patterns stays.
     std::stable_sort(found_.begin(), found_.end(), [](const Candidate& a, const Candidate& b) {
       return a.end != b.end ? a.end > b.end : a.begin < b.begin;
     });
@@ -87,7 +88,8 @@ class GroupScan {
     return MatchPlainNumber(text_, i, no_equals_after);
   }
 
-  // After "is", perhaps ":", spaces. A plain number wants one of the spaces for itself.
+  // Matches what follows "is" or "is:", perhaps after spaces. A plain number includes one of the
+  // spaces.
   std::optional<Candidate> Value(size_t i, bool latex, bool spaces_allowed) {
     const size_t end = spaces_allowed ? SkipSpaces(text_, i) : i;
     if (latex) {
@@ -139,7 +141,7 @@ class GroupScan {
   }
 
   std::optional<Candidate> NumberAfter(size_t start) {
-    // The last "=" within 100 characters that a number follows,
+    // First choice: the last "=" within 100 characters that a number follows.
     std::vector<size_t> equals;
     size_t i = start;
     for (int gap = 0; gap <= 100 && i < text_.size(); ++gap, i = NextCharacter(text_, i)) {
@@ -152,7 +154,7 @@ class GroupScan {
         if (auto candidate = Plain(k, true)) return candidate;
       }
     }
-    // else the first number within 50.
+    // Otherwise: the first number within 50 characters.
     i = start;
     for (int gap = 0; gap <= 50 && i < text_.size(); ++gap, i = NextCharacter(text_, i)) {
       if (auto candidate = Plain(i, true)) return candidate;

@@ -1,6 +1,6 @@
-// Finds the places in a response where an answer may stand, as math-verify 0.9 does with its default
-// targets (LaTeX, then plain numbers and arithmetic). The places come in groups, tried in this
-// order:
+// Finds the places in a response where an answer may stand, as math-verify 0.9 does with its
+// default targets (LaTeX, then plain numbers and arithmetic). The places come in groups, tried in
+// this order:
 //
 //     0  "final answer is ... I hope"
 //    50  "final answer ... is", and everything between the first \boxed{ and the last }

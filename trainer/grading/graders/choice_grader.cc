@@ -7,7 +7,7 @@
 namespace taopd::grading {
 namespace {
 
-// The one group of the last match; empty when there is none.
+// Returns the one group of the last match, or an empty string if nothing matches.
 std::string LastMatch(std::string_view text, const RE2& pattern) {
   re2::StringPiece rest(text.data(), text.size());
   std::string found, last;
@@ -26,8 +26,8 @@ std::string LeadingChoice(std::string_view text) {
   return found;
 }
 
-// Some questions of ARC count their choices: a digit is looked for where the answer is one, and
-// where nothing but "the answer" introduces it.
+// Some questions of ARC number their choices. A digit counts as a choice in "Answer: 3", and in
+// "the answer is 3" only if the reference answer is a digit, too.
 std::string ExtractChoice(std::string_view text, bool is_digit) {
   if (text.find("\\boxed") != std::string_view::npos)
     return LeadingChoice(latex::BoxedContent(text, latex::BoxedMode::kLast));

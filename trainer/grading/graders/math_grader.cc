@@ -13,7 +13,7 @@
 namespace taopd::grading {
 namespace {
 
-// The end of a longer response is read; an answer of 8,192 tokens has about 32 KiB.
+// Only so much of the end of a response is read. A response of 8,192 tokens has about 32 KiB.
 constexpr size_t kMaxResponseBytes = size_t{256} << 10;
 constexpr int kMaxAttempts = 300;
 constexpr int64_t kMaxAttemptBytes = int64_t{1} << 20;
@@ -23,7 +23,8 @@ struct Reading {
   std::string text;
 };
 
-// a = b = c without commas is read as c when it cannot be read whole.
+// Returns c of a = b = c, and the whole text if it has fewer than two "=" or any comma. It is the
+// second try if an answer cannot be read whole.
 std::string_view LastSide(std::string_view latex) {
   if (latex.find_first_of(",;") != std::string_view::npos) return latex;
   size_t last = std::string_view::npos, count = 0;
@@ -68,7 +69,8 @@ Reading ReadLatex(const Candidate& candidate) {
   return joined;
 }
 
-// 1,234.5 and 1 234 have separators of thousands; 12,5 and 0,5 a decimal comma.
+// Rewrites a number with a decimal point: 1,234.5 and 1 234 have separators of thousands, 12,5 and
+// 0,5 have a decimal comma.
 std::string PlainNumber(std::string_view text) {
   std::string digits;
   size_t first_group = 0;
@@ -98,8 +100,8 @@ std::string PlainNumber(std::string_view text) {
   return digits;
 }
 
-// A reference like "1,22": two digits after a comma are hundredths as well as a list of two
-// numbers.
+// True for a reference like "1,22". Two digits after a comma may be hundredths, though math-verify
+// reads a list of two numbers.
 bool IsDecimalComma(std::string_view text) {
   const size_t comma = text.find(',');
   if (comma == std::string_view::npos || comma == 0 || comma + 3 != text.size()) return false;

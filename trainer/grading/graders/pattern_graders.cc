@@ -1,5 +1,5 @@
-// exact, numeric and regex: the text that a pattern finds (or the whole response) against the
-// answer.
+// The graders exact, numeric and regex. The first two compare the text that a pattern finds (or the
+// whole response) with the answer.
 
 #include <re2/re2.h>
 
@@ -60,7 +60,7 @@ class PatternGrader final : public Grader {
   const std::unique_ptr<RE2> pattern_;
 };
 
-// The answer is itself an RE2 expression that the whole found text must match.
+// The answer is itself an RE2 expression that the whole response must match.
 class RegexGrader final : public Grader {
   Verdict GradeAnswer(std::string_view response, std::string_view answer,
                       std::string_view) const override {

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxAnswerBytes = 20000;
 constexpr double kRelativeTolerance = 1e-4;
 
-// The rule's normalisation of an answer's text.
+// Normalizes the text of an answer as the Qwen2.5-Math evaluation does.
 std::string Normalize(std::string_view answer) {
   std::string text = Stripped(answer.substr(0, kMaxAnswerBytes));
   ReplaceAll(&text, "\n", "");
@@ -36,7 +36,7 @@ std::string Normalize(std::string_view answer) {
       {"\\mathbf", ""},   {"\\mathrm", ""},
       {"\\cdot", ""},     {"infinity", "\\infty"},
       {"inf", "\\infty"}, {"and", ""}};
-  // A unit in \text{} behind a value goes; a word in it stays.
+  // A unit in \text{} behind a value is dropped; a word in \text{} is kept.
   static const RE2 unit(R"((.)\\text\{[^{}]*\}(?:\^\{?\d\}?)?$)", RE2::Latin1);
   static const RE2 word(R"(\\text\{([^{}]*)\})", RE2::Latin1);
   RE2::Replace(&text, unit, R"(\1)");
@@ -47,7 +47,8 @@ std::string Normalize(std::string_view answer) {
   RE2::GlobalReplace(&text, word, R"(\1)");
   if (const size_t equals = text.find('='); equals != std::string::npos && equals <= 2 &&
                                             text.find('=', equals + 1) == std::string::npos) {
-    text.erase(0, equals + 1);  // k = 5
+    // k = 5
+    text.erase(0, equals + 1);
   }
   static const RE2 root(R"(\\sqrt(\w))", RE2::Latin1);
   static const RE2 fraction(R"(\\frac(\d)(\d))", RE2::Latin1);
@@ -110,7 +111,7 @@ bool Close(double reference, double value) {
   return false;
 }
 
-// The comma-separated parts of (a, b), [a, b]; empty for anything else.
+// Returns the comma-separated parts of (a, b) or [a, b], and nothing for any other text.
 std::vector<std::string> Parts(const std::string& text) {
   if (text.size() < 2 || (text[0] != '(' && text[0] != '[') ||
       (text.back() != ')' && text.back() != ']'))

@@ -23,9 +23,11 @@ class FunctionGrader final : public Grader {
   const GradeFunction grade_;
 };
 
-// Data sources whose answers are letters among choices, without the publisher's name.
+// Whether the answers of a data source are letters among choices. The publisher's name
+// (allenai/...) does not count.
 bool HasChoices(std::string_view source) {
-  source.remove_prefix(source.rfind('/') + 1);  // npos + 1 is 0
+  // Without a slash this removes nothing: npos + 1 is 0.
+  source.remove_prefix(source.rfind('/') + 1);
   std::string name(source);
   for (char& c : name)
     c = c == '-' || c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -34,8 +36,9 @@ bool HasChoices(std::string_view source) {
   return names.contains(name);
 }
 
-// TA-OPD's routing (default_compute_score): the data source math_dapo has a grader of its own. Its
-// evaluation asks math-verify for choices too, which takes "(B)" and "B." for other things than B.
+// TA-OPD's routing (default_compute_score), in which the data source math_dapo has a grader of its
+// own. TA-OPD's evaluation uses math-verify for choices, too, but math-verify does not read "(B)"
+// and "B." as B, so that choices have their own grader here.
 class AutoGrader final : public Grader {
   Verdict GradeAnswer(std::string_view response, std::string_view answer,
                       std::string_view source) const override {
@@ -119,7 +122,7 @@ absl::StatusOr<std::unique_ptr<Grader>> Grader::Make(const std::string& name,
 
 Verdict Grader::Grade(std::string_view response, std::string_view answer,
                       std::string_view source) const {
-  // The arithmetic of big numbers reports overflow by exceptions.
+  // Boost.Multiprecision reports overflow by exceptions.
   try {
     return GradeAnswer(response, answer, source);
   } catch (const std::exception& error) {

@@ -60,7 +60,7 @@ ExprPtr Parser::Unary(bool functions) {
   }
   ExprPtr product = factors.back();
   for (size_t i = factors.size() - 1; i-- > 0;) {
-    // 2 1/2: an integer before a positive fraction or integer is a mixed number.
+    // An integer before a positive fraction or integer is a mixed number: 2 1/2.
     if (IsInteger(*factors[i]) && product->kind == ExprKind::kRational && product->number > 0) {
       const Rational& whole = factors[i]->number;
       product = MakeRational(whole < 0 ? Rational(whole - product->number)

@@ -174,7 +174,7 @@ ExprPtr Parser::Atom() {
   switch (Peek()) {
     case Token::kNumber: {
       ++position_;
-      // The base of a numeral is read over.
+      // The base of a numeral changes nothing.
       if (At(Token::kUnderscore) && !SkipSubscript()) return nullptr;
       return MakeDecimal(text);
     }

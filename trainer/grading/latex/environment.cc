@@ -9,7 +9,7 @@ namespace {
 
 bool Escaped(std::string_view text, size_t i) { return i > 0 && text[i - 1] == '\\'; }
 
-// -?\d+([.,]\d+)? ; kNone when it is not there.
+// Returns the end of -?\d+([.,]\d+)? at i, or kNone if it is not there.
 size_t SimpleNumber(std::string_view text, size_t i) {
   if (i < text.size() && text[i] == '-') ++i;
   const size_t first = i;
@@ -21,7 +21,7 @@ size_t SimpleNumber(std::string_view text, size_t i) {
   return i;
 }
 
-// {number} at i; the end, or kNone.
+// Returns the end of {number} at i, or kNone if it is not there.
 size_t BracedNumber(std::string_view text, size_t i) {
   if (i >= text.size() || text[i] != '{') return kNone;
   const size_t end = SimpleNumber(text, i + 1);
@@ -47,7 +47,8 @@ size_t SkipPercentWord(std::string_view text, size_t start) {
   if (text.substr(start, 2) == "\\%") return start + 2;
   if (text.substr(start, 1) == "%") return start + 1;
   for (const std::string_view word : {"ercentage", "ercent", "ct"}) {
-    // "percent" is tried before "percentage", so that "age" stays behind; nothing reads it.
+    // math-verify tries "percent" before "percentage", so that "age" stays behind. Nothing reads
+    // it.
     if (start < text.size() && (text[start] == 'p' || text[start] == 'P') &&
         text.substr(start + 1, word.size()) == word) {
       return start + 1 + (word == "ercentage" ? 6 : word.size());
@@ -144,7 +145,8 @@ std::optional<Match> Environments::MatchAt(size_t start) {
     const size_t next = SkipSpaces(text_, after);
     piece = {};
     end = One(next, &piece);
-    if (!end && next > after) end = One(next - 1, &piece);  // [ ... ] wants the space before it
+    // [ ... ] includes the space before it.
+    if (!end && next > after) end = One(next - 1, &piece);
     if (!end) break;
     match.pieces.push_back(piece);
     match.end = *end;

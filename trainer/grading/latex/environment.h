@@ -1,5 +1,5 @@
-// Finds $...$, $$...$$, \(...\), \[...\], [ ... ] and bare \frac{1}{2} in text. A scan over the whole
-// text takes linear time.
+// Finds $...$, $$...$$, \(...\), \[...\], [ ... ] and bare \frac{1}{2} in text. A scan over the
+// whole text takes linear time.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +41,8 @@ class Environments {
  public:
   explicit Environments(std::string_view text);
 
-  // Matches an environment that begins exactly at `start`, and up to five more that commas, "and" or
-  // "or" join to it.
+  // Matches an environment that begins exactly at `start`, and up to five more that commas, "and"
+  // or "or" join to it.
   std::optional<Match> MatchAt(size_t start);
 
  private:

@@ -25,8 +25,8 @@ class Parser {
   Parser(const std::vector<LexedToken>& tokens, bool real_symbols)
       : tokens_(tokens), real_symbols_(real_symbols) {}
 
-  // Tries the three readings of a whole answer in the order of the grammar. `source` is the text that
-  // the tokens come from.
+  // Tries the three readings of a whole answer in the order of the grammar. `source` is the text
+  // that the tokens come from.
   ExprPtr Answer(std::string_view source);
 
  private:

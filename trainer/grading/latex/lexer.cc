@@ -41,7 +41,7 @@ class Lexer {
   }
 
  private:
-  // The first rule wins among equally long ones.
+  // Keeps the longest token; among equally long ones the first.
   void Offer(Token token, size_t size, bool skip = false) {
     if (size > best_size_) {
       best_ = {token, skip};

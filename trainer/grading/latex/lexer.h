@@ -1,6 +1,6 @@
 // Tokens of an answer in LaTeX. At each place the longest known command or symbol counts, as in the
-// grammar of latex2sympy2_extended 1.11 (the parser under math-verify). A character that this grammar
-// does not know makes the whole answer unreadable, there and here.
+// grammar of latex2sympy2_extended 1.11 (the parser under math-verify). A character that this
+// grammar does not know makes the whole answer unreadable, there and here.
 #pragma once
 
 #include <optional>

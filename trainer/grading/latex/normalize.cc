@@ -11,7 +11,7 @@
 namespace taopd::grading::latex {
 namespace {
 
-// Bytes, not characters: answers may hold any bytes, and no pattern here counts characters.
+// The patterns match bytes: answers may hold any bytes, and no pattern here counts characters.
 const RE2::Options& Latin1() {
   static const RE2::Options options = [] {
     RE2::Options o(RE2::Latin1);
@@ -57,9 +57,11 @@ void DropDecoration(std::string* text) {
   *text = std::move(out);
 }
 
-// One pass, the first rule that matches at each place; `before` is the character before it.
+// A rule of RegularSpelling, which makes one pass and applies the first rule that matches at each
+// place. `before` restricts the character before that place.
 struct SpellingRule {
-  std::string pattern;  // anchored
+  // Anchored.
+  std::string pattern;
   std::string replacement;
   enum { kAnything, kNoLetter, kNoBackslash } before = kAnything;
   bool no_letter_after = false;
@@ -128,7 +130,7 @@ void RegularSpelling(std::string* text) {
   *text = std::move(out);
 }
 
-// 5\text{ m}^2: everything from the first \text to the end goes, when a \text ends the answer.
+// 5\text{ m}^2 -> 5. If a \text ends the answer, everything from the first \text on is dropped.
 void DropTrailingText(std::string* text) {
   const size_t begin = std::min(text->find("\\text{"), text->find("\\mbox{"));
   if (begin == std::string::npos) return;
@@ -138,7 +140,8 @@ void DropTrailingText(std::string* text) {
   if (!rest.empty()) *text = std::move(rest);
 }
 
-// Words that math-verify takes for units at the end of an answer. A dot stands for any character.
+// Matches the words that math-verify takes for units at the end of an answer. A dot stands for any
+// character.
 const RE2& UnitPattern() {
   static constexpr std::string_view kUnits =
       "integerpoint|feet|sue|digit|pound|meal|edge|student|children "
@@ -187,7 +190,7 @@ void CompleteOperators(std::string* text) {
   ReplaceAll(text, " sqrt", "\\sqrt");
 }
 
-// \sqrt3 -> \sqrt{3}
+// Turns \sqrt3 into \sqrt{3}.
 void CompleteRoots(std::string* text) {
   constexpr std::string_view kSqrt = "\\sqrt";
   std::string out;
@@ -205,7 +208,7 @@ void CompleteRoots(std::string* text) {
   *text = std::move(out);
 }
 
-// \frac12 -> \frac{1}{2}; left alone when one of them has too little behind it.
+// Turns \frac12 into \frac{1}{2}. Leaves the text alone if any \frac has too little behind it.
 void CompleteFractions(std::string* text) {
   constexpr std::string_view kFrac = "\\frac";
   std::string out;
@@ -226,7 +229,7 @@ void CompleteFractions(std::string* text) {
   *text = std::move(out);
 }
 
-// A lone a/b -> \frac{a}{b}
+// Turns an answer that is a/b into \frac{a}{b}.
 void CompleteSlash(std::string* text) {
   static const RE2 slash(R"((-?(?:0|[1-9]\d*))/(-?(?:0|[1-9]\d*)))", Latin1());
   std::string top, bottom;

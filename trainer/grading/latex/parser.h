@@ -1,5 +1,5 @@
-// Reads an answer in normalized LaTeX (normalize.h) as a tree. The language, its precedences and its
-// oddities are those of latex2sympy2_extended 1.11, which reads answers for math-verify 0.9:
+// Reads an answer in normalized LaTeX (normalize.h) as a tree. The language, its precedences and
+// its oddities are those of latex2sympy2_extended 1.11, which reads answers for math-verify 0.9:
 //   - "2\frac{1}{2}" is a mixed number.
 //   - "1,234" is a number, and "1,2" is a set.
 //   - "(1,2)" is an open interval.

@@ -1,5 +1,5 @@
-// Names of symbols as latex2sympy2_extended makes them. Greek commands and letters get their English
-// names, text loses its spaces and brackets, and everything is in lower case.
+// Names of symbols as latex2sympy2_extended makes them. Greek commands and letters get their
+// English names, text loses its spaces and brackets, and everything is in lower case.
 #pragma once
 
 #include <string>

@@ -18,8 +18,8 @@ struct Literal {
 };
 using LiteralTable = std::map<std::string, Literal, std::less<>>;
 
-// Every command and symbol that always means the same token. A word that the grammar has twice means
-// its first token.
+// Every command and symbol that always means the same token. A word that the grammar has twice
+// means its first token.
 const LiteralTable& Literals();
 
 // Commands that, with their argument in braces, make one token (kAccent): \bar, \text, \mathbb, ...

@@ -16,7 +16,7 @@
 namespace taopd::report {
 namespace {
 
-// Of a line; twice as many points are drawn.
+// For each line. Decimated keeps up to twice as many.
 constexpr int kMaxPoints = 300;
 
 std::string RenderAxes(const Plot& plot) {
@@ -111,8 +111,8 @@ nlohmann::ordered_json LineData(const Line& line, const ChartSpec& spec) {
   return data;
 }
 
-// Which runs lack which quantities, in one sentence. Runs that recorded nothing at all have a note at
-// the top of the page and are left out here.
+// Which runs lack which quantities, in one sentence. Runs that recorded nothing at all have a note
+// at the top of the page and are left out here.
 std::string Missing(const ChartSpec& spec, const std::vector<RunRecord>& runs) {
   // Names of runs, by the quantities that they lack.
   std::vector<std::pair<std::string, std::string>> groups;
@@ -158,7 +158,7 @@ std::string Remarks(const ChartSpec& spec, const std::vector<Line>& lines,
   return out + Missing(spec, runs);
 }
 
-// Solid and dashed, where the chart has two quantities.
+// Says which quantity is solid and which is dashed. Empty for a chart of one quantity.
 std::string RenderKey(const ChartSpec& spec) {
   if (spec.quantities.size() < 2) return "";
   std::string out = "<p class=\"key\" aria-hidden=\"true\">";

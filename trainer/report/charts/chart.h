@@ -1,8 +1,8 @@
 // One chart: a <figure> with an inline SVG that is complete without any script, and the values that
 // the script needs to show what is under the pointer.
 //
-// Runs differ by colour and mark (run_style.h). Two quantities of one chart differ by solid and dashed
-// lines.
+// Runs differ by colour and mark (run_style.h). Two quantities of one chart differ by solid and
+// dashed lines.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

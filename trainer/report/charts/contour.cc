@@ -12,7 +12,7 @@ struct At {
   double x = 0, y = 0;
 };
 
-// From grid coordinates to the drawing.
+// Maps grid coordinates to the drawing.
 class Mapping {
  public:
   Mapping(const Grid& values, const ContourFrame& frame)

@@ -15,8 +15,9 @@ struct ContourFrame {
 // [row][column]; row 0 is at the bottom.
 using Grid = std::vector<std::vector<double>>;
 
-// Returns those of 1, 2 and 5 times powers of ten that lie inside of the values' range, in ascending
-// order and at most kMaxLevels. The highest are left out first, because optimizers end on low ground.
+// Returns those of 1, 2 and 5 times powers of ten that lie inside of the values' range, in
+// ascending order and at most kMaxLevels. The highest are left out first, because optimizers end on
+// low ground.
 inline constexpr size_t kMaxLevels = 12;
 std::vector<double> ContourLevels(const Grid& values);
 

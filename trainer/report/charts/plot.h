@@ -38,8 +38,8 @@ class Plot {
 // line cap of a line without length).
 std::string LinePath(const Plot& plot, const Series& series);
 
-// Around an interval: forth along the upper ends and back along the lower ones. All three series have
-// the same steps. Steps at which one of them has no place are gaps.
+// Around an interval: forth along the upper ends and back along the lower ones. All three series
+// have the same steps. Steps at which one of them has no place are gaps.
 std::string BandPath(const Plot& plot, const Series& values, const Series& low, const Series& high);
 
 }  // namespace taopd::report

@@ -10,7 +10,7 @@
 namespace taopd::report {
 namespace {
 
-// The 1, 2 or 5 times a power of ten that is nearest to `raw`.
+// Returns the 1, 2 or 5 times a power of ten that is nearest to `raw`.
 double NiceStep(double raw) {
   const double power = std::pow(10, std::floor(std::log10(raw)));
   if (raw < 1.5 * power) return power;
@@ -32,7 +32,7 @@ std::string Fixed(double value, int decimals) {
   return text;
 }
 
-// "1.2e-7": mantissa without zeros, exponent without padding.
+// "1.2e-7": neither the mantissa nor the exponent is padded with zeros.
 std::string Scientific(double value, int digits) {
   char text[64];
   std::snprintf(text, sizeof(text), "%.*e", digits - 1, value);
@@ -41,7 +41,7 @@ std::string Scientific(double value, int digits) {
   return Concat(Trimmed(whole.substr(0, e)), "e", std::stoi(whole.substr(e + 1)));
 }
 
-// Significant digits that tell `value` from value + step.
+// Returns how many significant digits tell `value` from value + step.
 int DigitsFor(double value, double step) {
   if (value == 0) return 1;
   const double places =
@@ -54,7 +54,8 @@ void AddLinearTicks(double step, NumberStyle style, Scale* scale) {
   for (int i = 0; i < 50; ++i) {
     double value = (first + i) * step;
     if (!std::isfinite(value) || value > scale->max + step * 1e-9) break;
-    if (std::abs(value) < step * 1e-9) value = 0;  // no "-0"
+    // Avoid "-0".
+    if (std::abs(value) < step * 1e-9) value = 0;
     scale->ticks.push_back({value, FormatNumber(value, style, DigitsFor(value, step))});
   }
 }
@@ -65,7 +66,8 @@ void AddLogTicks(const ScaleOptions& options, Scale* scale) {
   const double decades = std::log10(scale->max) - std::log10(scale->min);
   const int every = std::max(1, static_cast<int>(std::ceil(decades / (options.num_ticks + 2))));
   std::vector<double> factors = {1};
-  if (scale->max / scale->min < 200) factors = {1, 2, 5};  // a few decades: mark their parts
+  // A few decades have room for ticks within them.
+  if (scale->max / scale->min < 200) factors = {1, 2, 5};
   for (int decade = low; decade <= high; decade += every) {
     for (const double factor : factors) {
       const double value = factor * std::pow(10, decade);
@@ -90,7 +92,7 @@ Scale LogScale(double low, double high, const ScaleOptions& options) {
 
 double Scale::Fraction(double value) const {
   if (log) return (std::log(value) - std::log(min)) / (std::log(max) - std::log(min));
-  // Halves: the difference of two large numbers may not be finite.
+  // Halves, because the difference of two large numbers may not be finite.
   return (value / 2 - min / 2) / (max / 2 - min / 2);
 }
 
@@ -119,7 +121,7 @@ Scale MakeScale(const std::vector<double>& values, const ScaleOptions& options) 
   // Zero belongs to the picture when it is near.
   if (low > 0 && low < 0.5 * high) low = 0;
   if (high < 0 && high > 0.5 * low) high = 0;
-  // A constant, or one within rounding.
+  // All values are equal, at least within rounding.
   if (high / 2 - low / 2 <= std::max(std::abs(low), std::abs(high)) * 1e-9) {
     const double margin = low == 0 ? 1 : std::abs(low) * 0.1;
     low = low >= 0 ? std::max(0.0, low - margin) : low - margin;

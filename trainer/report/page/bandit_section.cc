@@ -26,7 +26,7 @@ std::string Key(const bandit::Result& result, const std::string& teacher) {
   return out + "<span>" + teacher + "teacher</span></p>";
 }
 
-// A figure with its caption up to the content of the SVG.
+// Returns a figure with its caption, up to the content of the SVG.
 std::string BeginFigure(const std::string& id, const std::string& title, const std::string& hint,
                         const std::string& key) {
   return Concat("<figure class=\"chart\"><figcaption><h3>", EscapeHtml(title), "</h3><p>",
@@ -76,7 +76,8 @@ std::string RenderPolicies(const bandit::Result& result, const std::string& id) 
   out += Concat("<text x=\"", kLandscapeRight, "\" y=\"", kLandscapeBottom + 31,
                 "\" text-anchor=\"end\" class=\"axis\">arm</text></g>");
 
-  std::array<std::string, 2> bars;  // outside and inside of the top-k
+  // Outside and inside of the top-k.
+  std::array<std::string, 2> bars;
   const double half = 0.36 * (kLandscapeRight - kLandscapeLeft) / bandit::kNumArms;
   for (int32_t v = 0; v < bandit::kNumArms; ++v) {
     const auto& support = result.teacher_support;

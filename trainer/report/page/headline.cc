@@ -14,14 +14,14 @@
 namespace taopd::report {
 namespace {
 
-// One decimal always, so that numbers under each other line up. Values that are no shares (a
-// damaged summary) are shown as they are.
+// Always has one decimal, so that numbers under each other line up. Values that are not shares
+// (from a damaged summary) are shown as they are.
 std::string Percent(double share) {
   if (!(share >= 0 && share <= 1)) return FormatNumber(share, NumberStyle::kPercent);
   return Coordinate(100 * share) + "%";
 }
 
-// "61.2%" and, small, "56.9-65.4%, n = 500".
+// "61.2%" and, in small type, "56.9-65.4%, n = 500".
 std::string MeasuredCell(const Measured& measured) {
   std::string detail;
   if (measured.low && measured.high) {
@@ -47,7 +47,8 @@ double PositionPercent(double share) { return std::clamp(share, 0.0, 1.0) * 100;
 
 std::string Position(double share) { return Coordinate(PositionPercent(share)) + "%"; }
 
-// A bar from 0 to 100 %: the student's way from before to after, with the teacher as a tick.
+// Draws the student's way from before to after on a bar from 0 to 100 %, with the teacher as a
+// tick.
 std::string Dumbbell(const RunRecord& run, size_t index, const RunResults& results) {
   const bool gain = results.before && results.after;
   std::string label = run.name;

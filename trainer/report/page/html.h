@@ -10,8 +10,8 @@ namespace taopd::report {
 // characters become U+FFFD.
 std::string EscapeHtml(const std::string& text);
 
-// Returns JSON for the content of a <script type="application/json">. It has no '<', so that no text
-// can end the element.
+// Returns JSON for the content of a <script type="application/json">. It has no '<', so that no
+// text can end the element.
 std::string ScriptJson(const nlohmann::ordered_json& value);
 
 // Returns a coordinate with one decimal.

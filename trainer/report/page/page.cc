@@ -15,7 +15,7 @@
 namespace taopd::report {
 namespace {
 
-// The page may run its own script and nothing else, and load nothing.
+// Lets the page run its own script, and load nothing.
 std::string ContentSecurityPolicy() {
   const std::string digest = absl::HexStringToBytes(Sha256Hex(kReportJs));
   return Concat("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-",
@@ -46,7 +46,7 @@ std::string RenderHeader(const std::vector<RunRecord>& runs) {
   return out + "</header>\n";
 }
 
-// The buttons show and hide runs; without the script they are the key to the colours only.
+// The buttons show and hide runs. Without the script they are only the key to the colours.
 std::string RenderLegend(const std::vector<RunRecord>& runs) {
   if (runs.size() < 2) return "";
   std::string out = "<nav class=\"legend\" aria-label=\"Runs\">";

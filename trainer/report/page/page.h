@@ -14,8 +14,8 @@ namespace taopd::report {
 std::string RenderPage(const std::vector<RunRecord>& runs,
                        const std::vector<bandit::Result>& bandits = {});
 
-// Returns the results before and after training and the teacher's, of every run, as a picture and as
-// a table.
+// Returns the results before and after training and the teacher's, of every run, as a picture and
+// as a table.
 std::string RenderHeadline(const std::vector<RunRecord>& runs);
 
 // Returns the generations before and after training side by side, and then those of evaluations.

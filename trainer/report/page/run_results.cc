@@ -25,7 +25,7 @@ std::optional<double> ValueAt(const RunRecord& run, const std::string& metric, i
   return std::nullopt;
 }
 
-// The first and the last finite point; one if there is only one.
+// Returns the first and the last finite point, or one point if there is only one.
 std::vector<Point> Ends(const RunRecord& run, const std::string& metric) {
   std::vector<Point> finite;
   if (const Series* series = run.Find(metric)) {

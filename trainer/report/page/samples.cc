@@ -9,17 +9,20 @@
 namespace taopd::report {
 namespace {
 
-constexpr size_t kNumOpenPairs = 4;       // of a run; more of them are folded away
-constexpr size_t kMaxPairs = 24;          // of a run
-constexpr size_t kMaxEvaluations = 12;    // of a run, the latest
-constexpr size_t kMaxTextBytes = 20'000;  // of a prompt or response
+// Of each run the page shows so many pairs openly, and more up to kMaxPairs folded away.
+constexpr size_t kNumOpenPairs = 4;
+constexpr size_t kMaxPairs = 24;
+// The latest generations of evaluations, of each run.
+constexpr size_t kMaxEvaluations = 12;
+// Of a prompt or a response.
+constexpr size_t kMaxTextBytes = 20'000;
 
 struct Pair {
   const Sample* before = nullptr;
   const Sample* after = nullptr;
 };
 
-// The n-th generation before training and the n-th after it, of equal prompts.
+// Pairs the n-th generation before training with the n-th after it, of equal prompts.
 std::vector<Pair> PairUp(const RunRecord& run) {
   std::vector<Pair> pairs;
   std::map<std::string, std::vector<size_t>> pairs_of_prompt;

@@ -90,11 +90,11 @@ TEST(Chart, RunsThatLackTheSameAreNamedTogether) {
   RunRecord both = RunWith("both", "m", {{0, 1}});
   both.series["n"] = {{0, 2}};
   Json data = Json::array();
-  const std::string html = RenderChart(
-      spec,
-      {both, RunWith("a", "other", {{0, 1}}), RunWith("b", "m", {{0, 1}}),
-       RunWith("c", "other", {{0, 1}}), RunWith("silent", "other", {{0, kGap}})},
-      &data);
+  const std::string html =
+      RenderChart(spec,
+                  {both, RunWith("a", "other", {{0, 1}}), RunWith("b", "m", {{0, 1}}),
+                   RunWith("c", "other", {{0, 1}}), RunWith("silent", "other", {{0, kGap}})},
+                  &data);
   EXPECT_THAT(html, HasSubstr("<p>Hint. Not recorded by a, c; by b (second).</p>"));
 }
 

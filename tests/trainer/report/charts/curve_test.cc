@@ -8,12 +8,12 @@
 namespace taopd::report {
 namespace {
 
-constexpr double kGap = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
 TEST(Smoothed, AveragesTheFiniteNeighbours) {
-  const Series series = {{1, 3}, {2, 6}, {3, kGap}, {4, 2}, {5, 4}, {6, 9}};
+  const Series series = {{1, 3}, {2, 6}, {3, kNoValue}, {4, 2}, {5, 4}, {6, 9}};
   const Series smoothed = Smoothed(series, 3, false);
-  const std::vector<double> expected = {4.5, 4.5, kGap, 3, 5, 6.5};
+  const std::vector<double> expected = {4.5, 4.5, kNoValue, 3, 5, 6.5};
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(smoothed[i].step, series[i].step);
     if (std::isnan(expected[i])) {
@@ -45,7 +45,7 @@ TEST(Decimated, KeepsSpikesEndsAndGaps) {
   for (int64_t step = 0; step < 100000; ++step) series.push_back({step, 1 + 1e-6 * (step % 7)});
   series[41234].value = 50;
   series[51234].value = -50;
-  series[61234].value = kGap;
+  series[61234].value = kNoValue;
   const Series kept = Decimated(series, 300);
   EXPECT_LE(kept.size(), 610u);
   EXPECT_EQ(kept.front().step, 0);
@@ -61,7 +61,7 @@ TEST(Decimated, KeepsSpikesEndsAndGaps) {
 }
 
 TEST(Decimated, ShortSeriesStayAsTheyAre) {
-  const Series series = {{0, 1}, {5, kGap}, {9, 2}};
+  const Series series = {{0, 1}, {5, kNoValue}, {9, 2}};
   EXPECT_EQ(Decimated(series, 2).size(), 3u);
 }
 

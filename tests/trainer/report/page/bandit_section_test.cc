@@ -14,7 +14,7 @@
 namespace taopd::report {
 namespace {
 
-int Count(const std::string& text, const std::string& part) {
+int NumOf(const std::string& text, const std::string& part) {
   int count = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
   return count;
@@ -43,8 +43,8 @@ TEST(BanditSection, HasBothFiguresAndTheTable) {
   const bandit::Result result =
       bandit::RunBandit({"full", "ta_opd", "normalized"}, options).value();
   const std::string html = RenderBandit(result, "bandit-1");
-  EXPECT_EQ(Count(html, "<figure"), 2);
-  EXPECT_EQ(Count(html, "<tr><th scope=\"row\">"), 3);
+  EXPECT_EQ(NumOf(html, "<figure"), 2);
+  EXPECT_EQ(NumOf(html, "<tr><th scope=\"row\">"), 3);
   for (const char* part :
        {"id=\"bandit-1-policies-title\"", "id=\"bandit-1-landscape-title\"", "class=\"contour\"",
         "class=\"level\"", "class=\"bars top\"", "ta_opd"}) {
