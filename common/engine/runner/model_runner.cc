@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/engine/runner/sequence_scores.h"
-#include "kernels/torch/gemm/head_gemm.h"
+#include "kernels/torch/head/head_gemm.h"
 
 namespace taopd {
 namespace {

@@ -1,17 +1,20 @@
 // Matrix products of blocks that stay in a core's cache: the inner loops of the heads' GEMMs.
 //
-//   C[m][n] (+)= sum_k A(m, k) B(k, n)        float32, accumulated in float32 over k in order
+//   C[m][n] = sum_k A(m, k) B(k, n)    or    C[m][n] += the same
 //
-// B is packed into panels of `panel_width` columns, so that the inner loop reads it with stride
-// one; A and C are read and written where they lie. One element of C is always the same sequence of
-// operations, whatever M and N are: a row of a product does not depend on the other rows.
+// All numbers are float32, and sums run over k in order. B is packed into panels of `panel_width`
+// columns, so that the inner loop reads it with stride one; A and C are used where they are. An
+// element of C is always the same sequence of operations, whatever M and N are, so a row of a
+// product does not depend on the other rows.
 //
-// One source (panel_gemm_isa.h) is compiled for several instruction sets, the widest that the
-// processor has is chosen once. Unlike row_math.h, sets differ in the last bits: the wide ones fuse
-// multiplication and addition. Raw pointers, no state; any thread. No alignment is required.
+// One source (panel_gemm_isa.h) is compiled for several instruction sets (kernels/cpu/isa/isa.h).
+// Unlike those of row_math.h, they differ in the last bits: avx2 and avx512 fuse multiplication and
+// addition. No alignment is required. The functions keep no state; any thread may call them.
 #pragma once
 
 #include <cstdint>
+
+#include "kernels/cpu/isa/isa.h"
 
 namespace taopd::cpu {
 
@@ -19,21 +22,21 @@ namespace taopd::cpu {
 using Bfloat16Bits = uint16_t;
 
 enum class ElementOrder {
-  kRows,     // element (i, j) at data[i * stride + j]
-  kColumns,  // element (i, j) at data[i + j * stride]
+  kRows,     // element (i, j) is at data[i * stride + j]
+  kColumns,  // element (i, j) is at data[i + j * stride]
 };
 
 struct PanelGemm {
-  const char* name;
-  int64_t panel_width;
+  int64_t panel_width;  // columns of B per panel
 
-  // Packs B [K, N] into ceil(N / panel_width) panels of [K][panel_width], the last one filled up
-  // with zeros: panels[(p * K + k) * panel_width + j] = B(k, p * panel_width + j).
+  // Packs B [K, N] into ceil(N / panel_width) panels of [K][panel_width]:
+  // panels[(p * K + k) * panel_width + j] = B(k, p * panel_width + j). The last panel is filled up
+  // with zeros.
   void (*pack)(const float* b, ElementOrder order, int64_t stride, int64_t num_k, int64_t num_n,
                float* panels);
   void (*pack_bf16)(const Bfloat16Bits* b, ElementOrder order, int64_t stride, int64_t num_k,
                     int64_t num_n, float* panels);
-  // C (row-major, stride c_stride) = or += A B. accumulate: +=.
+  // Computes C = A B, or C += A B if `accumulate` is set. C is row-major with stride c_stride.
   void (*multiply)(const float* a, ElementOrder a_order, int64_t a_stride, const float* panels,
                    int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride,
                    bool accumulate);
@@ -50,11 +53,10 @@ struct PanelGemm {
                      Bfloat16Bits* to);
 };
 
-// The widest set that this processor has.
+// The table of the widest instruction set that this processor has.
 const PanelGemm& BestPanelGemm();
 
-// Every set that this processor has, narrowest first; for tests.
-int NumPanelGemms();
-const PanelGemm& PanelGemmAt(int index);
+// The table of one instruction set. REQUIRES: IsSupported(set).
+const PanelGemm& PanelGemmOf(InstructionSet set);
 
 }  // namespace taopd::cpu

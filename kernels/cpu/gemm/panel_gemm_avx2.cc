@@ -1,5 +1,4 @@
-#define TAOPD_ISA panel_avx2
-#define TAOPD_ISA_NAME "avx2"
+#define TAOPD_ISA avx2
 #define TAOPD_LANES 8
 #define TAOPD_TILE_ROWS 6
 #define TAOPD_TILE_VECTORS 2

@@ -1,5 +1,4 @@
-#define TAOPD_ISA panel_avx512
-#define TAOPD_ISA_NAME "avx512"
+#define TAOPD_ISA avx512
 #define TAOPD_LANES 16
 #define TAOPD_TILE_ROWS 12
 #define TAOPD_TILE_VECTORS 2

@@ -1,5 +1,4 @@
-#define TAOPD_ISA panel_base
-#define TAOPD_ISA_NAME "base"
+#define TAOPD_ISA base
 #define TAOPD_LANES 4
 #define TAOPD_TILE_ROWS 4
 #define TAOPD_TILE_VECTORS 2

@@ -1,8 +1,9 @@
-// The loops of panel_gemm.h. Included once per instruction set, by a file that defines TAOPD_ISA
-// (the namespace), TAOPD_ISA_NAME, TAOPD_LANES (float32 per register), TAOPD_TILE_ROWS and
-// TAOPD_TILE_VECTORS (the tile of C that is held in registers), and is compiled with that set's
-// flags. Includes nothing with inline functions of its own: those would be compiled for that set
-// and could be picked by the linker for all.
+// The loops of panel_gemm.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The
+// including file defines TAOPD_ISA, the namespace; TAOPD_LANES, the float32 numbers in a register;
+// and TAOPD_TILE_ROWS and TAOPD_TILE_VECTORS, the size of the tile of C that is held in registers.
+//
+// This file may not include inline functions of other files: they would be compiled for this
+// instruction set, and the linker might pick that copy for the whole program.
 #pragma once
 
 #include <stdint.h>
@@ -16,9 +17,10 @@ constexpr int kLanes = TAOPD_LANES;
 constexpr int kTileRows = TAOPD_TILE_ROWS;
 constexpr int kVectors = TAOPD_TILE_VECTORS;
 constexpr int64_t kWidth = kLanes * kVectors;
-// Products are summed over blocks of this many k: long enough that C is seldom read and written.
+// Products are summed over blocks of this many k, which is long enough that C is seldom read and
+// written.
 constexpr int64_t kBlockK = 512;
-// Panels of a block that together stay in the second-level cache.
+// Panels of a block that are no larger than this together stay in the second-level cache.
 constexpr int64_t kNearPanelBytes = 384 << 10;
 
 // Vectors of a cache line.
@@ -214,7 +216,7 @@ void Interleave(const Bfloat16Bits* even, const Bfloat16Bits* odd, int64_t num, 
 }  // namespace
 
 extern const PanelGemm kPanelGemm;
-const PanelGemm kPanelGemm = {TAOPD_ISA_NAME, kWidth, Pack,      PackBf16, Multiply,  AddScaled,
-                              AddScaledBf16,  Scale,  ScaleBf16, Widen,    Interleave};
+const PanelGemm kPanelGemm = {kWidth,        Pack,  PackBf16,  Multiply, AddScaled,
+                              AddScaledBf16, Scale, ScaleBf16, Widen,    Interleave};
 
 }  // namespace taopd::cpu::TAOPD_ISA

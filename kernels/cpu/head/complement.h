@@ -1,5 +1,4 @@
-// The split of a row of logits into a few ids and all others, which gives tails without
-// cancellation.
+// Splits a row of logits into a few ids and all others, which gives tails without cancellation.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +9,18 @@
 
 namespace taopd::cpu {
 
-// Saves the logits of the (distinct) ids and puts -inf in their place.
+// Moves the logits of `num` distinct ids to `taken` and puts -inf in their places.
 inline void TakeOut(const int32_t* ids, int32_t num, float* logits, float* taken) {
   for (int32_t j = 0; j < num; ++j) taken[j] = logits[ids[j]];
   for (int32_t j = 0; j < num; ++j) logits[ids[j]] = NegativeInfinity<float>();
 }
 
-// The sums over what is left of a row, `max` being its largest logit (RowMath::max), so that they
-// are exact however small that part is of the whole.
+// Returns the sums over what is left of a row. They are exact however small a part of the whole row
+// that is. max: the largest logit that is left (RowMath::max).
 inline ComplementSums SumBelow(const RowMath& math, float max, const float* logits, int64_t n,
                                float scale) {
-  // All -inf: nothing is left, the sums are zero whatever the reference. (A row of NaN has this
-  // maximum, too.)
+  // If all are -inf, nothing is left and the sums are zero whatever the reference is. A row of NaN
+  // has this maximum, too.
   const float reference = max == NegativeInfinity<float>() ? 0.0f : max;
   const ExpSums sums = math.sum_exp(logits, n, reference, scale);
   return {reference, sums.sum_exp, sums.sum_exp_x};

@@ -1,5 +1,6 @@
-// One row in float64 by plain loops over logits[V]: the reference that `taopd-trainer objective`
-// and the bandit use, where accuracy counts and time does not. The same contract as the heads.
+// One row of the student's head in float64, by plain loops over logits[V]: the reference for tests,
+// `taopd-trainer objective` and the bandit, where accuracy counts and time does not. It keeps the
+// contract of the heads. The functions keep no state; any thread may call them.
 #pragma once
 
 #include <array>
@@ -18,7 +19,7 @@ struct DenseRow {
   std::vector<double> logits;             // [V]
   std::vector<int32_t> support_ids;       // [k], distinct, each in [0, V)
   std::vector<double> teacher_log_probs;  // [k]
-  // NaN: made from the support's mass (FillTeacherTail).
+  // NaN: derived from the support's mass (FillTeacherTail).
   double teacher_log_tail = std::numeric_limits<double>::quiet_NaN();
   int32_t sampled_id = 0;  // in [0, V)
   double teacher_sampled_log_prob = std::numeric_limits<double>::quiet_NaN();
@@ -32,16 +33,17 @@ struct DenseRowResult {
   std::array<double, kNumHeadMetrics> metrics = {};
 };
 
-// REQUIRES: V >= 1, ids in range, as many teacher_log_probs as support_ids, ProblemOf(objective) is
-// empty. When the status is not kOk the result is not filled.
+// Evaluates the objective, its gradient and the metrics for one row. If the status is not kOk,
+// *result is unspecified. REQUIRES: V >= 1, ids are in range, there are as many teacher_log_probs
+// as support_ids, and ProblemOf(objective) is empty.
 RowStatus EvaluateDenseRow(const ObjectiveTerms& objective, const DenseRow& row,
                            DenseRowResult* result);
 
-// log(softmax(logits)).
+// Returns log(softmax(logits)).
 std::vector<double> LogSoftmax(const std::vector<double>& logits);
 
-// The ids of the k largest numbers, largest first, ties by lowest id. REQUIRES: 0 <= k <= size, no
-// NaN.
+// Returns the ids of the k largest numbers, in descending order; ties go to the lower id. REQUIRES:
+// 0 <= k <= size, and no number is NaN.
 std::vector<int32_t> LargestIds(const std::vector<double>& numbers, int32_t k);
 
 }  // namespace taopd::cpu

@@ -1,7 +1,8 @@
-// The gradient of a chunk's logits on the CPU, as the student's rows (student_chunk.h) leave it for
-// the matrix products. Views: the memory is its maker's.
+// The gradient of a chunk's logits on the CPU: what StudentChunk (student_chunk.h) computes and the
+// matrix products of kernels/torch read. Both structs are views; the memory belongs to the
+// StudentChunk that returned them.
 //
-// Shapes: C rows of the chunk, V vocabulary in B blocks.
+// Shapes: C rows of the chunk; V vocabulary, in B blocks; e entries per row.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +11,20 @@
 
 namespace taopd::cpu {
 
-// d (sum_n w_n loss_n) / d z_nv = row_scale_C[n] * factors_BC[v / block_size][n] * exps_VC[v][n].
+// The whole gradient:
+//
+//   d (sum_n w_n loss_n) / d z_nv = row_scale_C[n] * factors_BC[v / block_size][n] * exps_VC[v][n]
 struct LogitGradient {
-  DataType dtype = DataType::kFloat32;
+  DataType dtype = DataType::kFloat32;  // of exps
   const void* exps_VC = nullptr;
   const float* factors_BC = nullptr;  // powers of two, or 0
   const float* row_scale_C = nullptr;
   int64_t num_rows = 0, vocabulary_size = 0, block_size = 0;
 };
 
-// The gradient's entries in units of the row's scale: of row n, values_Ce[n * per_row + i] at
-// ids_Ce[...], -1 for none. An id occurs once a row.
+// The elements of the gradient at the support and at the sampled token, divided by the row's scale:
+// entry i of row n is values_Ce[n * per_row + i] at the id ids_Ce[n * per_row + i]. An id of -1
+// means that there is no such entry. An id occurs at most once per row.
 struct LogitEntries {
   const int32_t* ids_Ce = nullptr;
   const float* values_Ce = nullptr;

@@ -1,4 +1,4 @@
-// What may be wrong with a row's support, found before anything is computed from it.
+// Checks a row's support before anything is computed from it. Ids have been checked to be in range.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,22 @@ enum class RowStatus {
   kOk,
   kDuplicateSupportId,
   kIdBehindPadding,
-  kEmptySupport,       // and an objective needs one
-  kIncompleteSupport,  // and an objective needs the whole vocabulary
+  kEmptySupport,       // but the objective needs a support
+  kIncompleteSupport,  // but the objective needs the whole vocabulary
 };
 
-// What is wrong with support_ids, for error messages; "" for kOk.
+// Says what is wrong with support_ids, for error messages; "" for kOk.
 const char* Describe(RowStatus status);
 
-// How many ids come before the padding; -1 when an id stands behind padding.
+// Returns how many ids come before the padding, or -1 if an id stands behind padding.
 int32_t SupportSize(const int32_t* support_ids, int32_t k);
 
-// kOk, or what a support of that size lacks for objectives with these needs.
+// Checks a support of the size that SupportSize returned against the ObjectiveNeeds of an
+// objective.
 RowStatus CheckSupportSize(int32_t size, uint32_t needs, int64_t vocabulary_size);
 
-// order[size] becomes the indices of the support by rising id; kOk, or kDuplicateSupportId.
+// Writes the indices of the support to order[size], in ascending order of their ids. Returns
+// kDuplicateSupportId if an id occurs twice, otherwise kOk.
 RowStatus OrderSupport(const int32_t* support_ids, int32_t size, int32_t* order);
 
 }  // namespace taopd::cpu

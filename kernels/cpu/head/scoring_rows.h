@@ -1,5 +1,6 @@
-// One row of the teacher's head on the CPU: exact top-k, tail, sampled token, from float32 logits.
-// Raw pointers, no state; any thread. A row's answer depends on that row only.
+// One row of the teacher's head on the CPU: the exact top-k, the tail and the sampled token, from
+// float32 logits. A row's answer depends on that row only. The functions keep no state; any thread
+// may call them with a scratch of its own. Arrays belong to the caller.
 #pragma once
 
 #include <cstdint>
@@ -8,30 +9,38 @@
 namespace taopd::cpu {
 
 struct ScoringRowRequest {
-  int32_t top_k = 0;  // 0 <= top_k <= V
-  double temperature = 1;
-  bool entropy = false;
-  bool rank = false;
-  const int32_t* sampled_id = nullptr;     // null: none; in [0, V)
-  const int32_t* candidate_ids = nullptr;  // [num_candidates], in [0, V), may repeat
+  int32_t top_k = 0;       // 0 <= top_k <= V
+  double temperature = 1;  // > 0
+  bool entropy = false;    // whether to compute it
+  bool rank = false;       // whether to compute the sampled token's
+  // In [0, V); null: there is none.
+  const int32_t* sampled_id = nullptr;
+  // [num_candidates] in [0, V); an id may occur more than once.
+  const int32_t* candidate_ids = nullptr;
   int32_t num_candidates = 0;
 };
 
 struct ScoringRowResult {
-  int32_t* ids = nullptr;      // [top_k], the caller's; by falling logit, ties by lowest id
-  float* log_probs = nullptr;  // [top_k], the caller's
-  float* candidate_log_probs = nullptr;  // [num_candidates], the caller's
-  float* dense_log_probs = nullptr;      // [V], the caller's; null: not asked for
-  float log_tail = 0;            // log-sum-exp over the complement of ids, minus the normaliser
-  float candidate_log_tail = 0;  // the same of ids and candidates together
+  // [top_k], in descending order of logit; ties go to the lower id.
+  int32_t* ids = nullptr;
+  float* log_probs = nullptr;            // [top_k]
+  float* candidate_log_probs = nullptr;  // [num_candidates]
+  float* dense_log_probs = nullptr;      // [V]; null: not computed
+  // Log-sum-exp over the complement of ids, minus the normaliser.
+  float log_tail = 0;
+  // The same over the complement of ids and candidates together.
+  float candidate_log_tail = 0;
+  // Log-sum-exp over ids, minus the normaliser.
   float log_support_mass = 0;
-  float log_sum_exp = 0;  // the normaliser, of logits / temperature
+  // The normaliser, of logits / temperature.
+  float log_sum_exp = 0;
   float sampled_log_prob = 0;
-  int32_t sampled_rank = 0;  // number of ids with a logit >= the sampled one's
-  float entropy = 0;         // nats
+  // How many ids have a logit of at least the sampled one's.
+  int32_t sampled_rank = 0;
+  float entropy = 0;  // nats
 };
 
-// Memory that rows share one after the other; one per thread.
+// Memory that is reused from row to row. Not thread-safe: give each thread its own.
 struct ScoringRowScratch {
   std::vector<float> tile_max, tile_order;
   std::vector<int32_t> candidates;
@@ -39,12 +48,14 @@ struct ScoringRowScratch {
   std::vector<double> taken_scaled, outside_scaled;
 };
 
-// The ids of the k largest of logits[V], largest first, ties by lowest id. NaN counts as -inf.
+// Writes the ids of the k largest of logits[V] to ids[k], in descending order; ties go to the lower
+// id. NaN counts as -inf.
 void TopK(const float* logits, int64_t vocabulary_size, int32_t k, ScoringRowScratch* scratch,
           int32_t* ids);
 
-// Spoils logits[V]. A row with NaN or +inf logits gives NaN numbers and ids that are distinct and
-// in range.
+// Scores one row. Fills in what the request asks for; the arrays of *result are set by the caller.
+// The contents of logits[V] are overwritten. A row with NaN or +inf logits gives NaN numbers, and
+// ids that are distinct and in range.
 void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabulary_size,
                 ScoringRowScratch* scratch, ScoringRowResult* result);
 

@@ -19,10 +19,6 @@ int64_t NumBlocks(const StudentChunkOptions& options) {
   return (options.vocabulary_size + options.block_size - 1) / options.block_size;
 }
 
-float ValueOrNan(const float* values, int64_t n) {
-  return values != nullptr ? values[n] : std::numeric_limits<float>::quiet_NaN();
-}
-
 // exp((z - shift) scale + offset) = exp(z scale) 2^-exponent, at most 1 and at the largest logit
 // mostly above 1/2.
 struct BlockReference {
@@ -206,21 +202,11 @@ void StudentChunk::FinishRow(int64_t row, StudentChunkScratch* scratch, float* l
     values->resize(size);
   }
   StudentRowInput input;
+  SetTargets(targets_, row, size, options_.vocabulary_size, &input);
   input.rest = JoinBlocks(row);
   input.scale = scale_;
   input.taken = taken_Ck_.data() + row * k;
   input.sampled_logit = sampled_logit_C_[row];
-  input.ids = targets_.support_ids_Nk + row * k;
-  input.teacher_log_probs = targets_.teacher_log_probs_Nk + row * k;
-  input.k = size;
-  input.whole_vocabulary = size == options_.vocabulary_size;
-  input.sampled_id = targets_.sampled_ids_N[row];
-  input.teacher_log_tail = ValueOrNan(targets_.teacher_log_tail_N, row);
-  input.teacher_sampled_log_prob = ValueOrNan(targets_.teacher_sampled_log_probs_N, row);
-  input.teacher_entropy = ValueOrNan(targets_.teacher_entropy_N, row);
-  if (targets_.behavior_log_probs_N != nullptr) {
-    input.behavior_log_prob = targets_.behavior_log_probs_N + row;
-  }
   if (options_.top_k_metrics) {
     scratch->in_top_k.resize(size);
     MarkStudentTopK(input.ids, input.taken, size, largest_C_[row].Sorted(), &scratch->order,

@@ -1,5 +1,6 @@
-// Which tokens of the support are also among the student's own k most probable: those with fewer
-// than k tokens ahead of them. Logits come in blocks, so the largest of the others are kept.
+// Finds the tokens of the support that are also among the student's own k most probable, which are
+// those with fewer than k tokens ahead of them. The logits come in blocks, so the largest ones
+// outside of the support are kept until the last block has come.
 #pragma once
 
 #include <atomic>
@@ -9,8 +10,9 @@
 
 namespace taopd::cpu {
 
-// The `size` largest of a stream of logits, ties by lowest id. Any number of threads may offer;
-// what is kept does not depend on the order.
+// Keeps the `size` largest of a stream of logits; ties go to the lower id. What is kept does not
+// depend on the order in which logits are offered. Any number of threads may call threshold and
+// Offer at the same time; all other calls must be alone.
 class LargestLogits {
  public:
   struct Candidate {
@@ -18,15 +20,16 @@ class LargestLogits {
     int32_t id;
   };
 
-  // Forgets all. size >= 0.
+  // Forgets everything and keeps the `size` >= 0 largest from now on.
   void Reset(int32_t size);
-  // Numbers below this are not kept (nor are -inf and NaN).
+  // Offering a number below this has no effect. -inf and NaN are never kept.
   float threshold() const { return threshold_.load(std::memory_order_relaxed); }
   void Offer(float logit, int32_t id);
-  // At most `size` of them, largest first; no other thread may offer any more.
+  // Returns what was kept, at most `size` candidates, in descending order. Valid until the next
+  // call.
   const std::vector<Candidate>& Sorted();
 
-  // Bytes that the largest row of a `size` holds.
+  // How much memory an object with this `size` may take, in bytes.
   static int64_t Bytes(int32_t size);
 
  private:
@@ -38,9 +41,9 @@ class LargestLogits {
   std::atomic<float> threshold_{0};
 };
 
-// in_top_k[j] = 1 when ids[j] is among the k largest of the row, ties by lowest id, 0 otherwise.
-// taken[k] are the support's logits, rest the k largest of the row without the support. `order` is
-// scratch.
+// Writes to in_top_k[k] whether ids[j] is among the k largest of its row: 1 or 0; ties go to the
+// lower id. taken[k] are the logits of the support's ids, and `rest` are the k largest of the row
+// without the support. *order is overwritten.
 void MarkStudentTopK(const int32_t* ids, const float* taken, int32_t k,
                      const std::vector<LargestLogits::Candidate>& rest, std::vector<int32_t>* order,
                      uint8_t* in_top_k);

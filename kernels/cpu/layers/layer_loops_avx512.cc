@@ -1,3 +1,2 @@
 #define TAOPD_ISA avx512
-#define TAOPD_ISA_NAME "avx512"
 #include "kernels/cpu/layers/layer_loops_isa.h"

@@ -1,10 +1,11 @@
-// The loops of layer_loops.h: plain ones, written so that the compiler makes vectors of them.
-// Included once per instruction set, by a file that defines TAOPD_ISA as the namespace and is
-// compiled with that set's flags. Includes nothing with inline functions of its own but those that
-// are always inlined: others would be compiled for that set and could be picked by the linker for
-// all.
+// The loops of layer_loops.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The
+// including file defines TAOPD_ISA, the namespace. The loops are plain ones, written so that the
+// compiler makes vectors of them.
 //
-// Sums go to 16 lanes, and those to one number in a fixed order, whatever the instruction set.
+// This file may only include inline functions that are always inlined. Any other would be compiled
+// for this instruction set, and the linker might pick that copy for the whole program.
+//
+// Sums go to 16 lanes, and those to one number in a fixed order, whatever the instruction set is.
 #pragma once
 
 #include <stdint.h>
@@ -14,7 +15,8 @@
 #include "taopd/base/always_inline.h"
 #include "taopd/layers/layer_math.h"
 
-// The next loop's iterations do not depend on each other: its rows do not overlap.
+// Tells the compiler that the iterations of the next loop do not depend on each other: its rows do
+// not overlap.
 #define TAOPD_INDEPENDENT _Pragma("GCC ivdep")
 
 namespace taopd::cpu::TAOPD_ISA {
@@ -28,14 +30,15 @@ TAOPD_ALWAYS_INLINE float Widen(uint16_t bfloat16) {
   const uint32_t bits = static_cast<uint32_t>(bfloat16) << 16;
   return __builtin_bit_cast(float, bits);
 }
-// To the type of the place; bfloat16 to nearest, ties to even, and a NaN stays one.
+// Stores a number in the type of the place. bfloat16 is rounded to nearest, ties to even; a NaN
+// stays a NaN.
 TAOPD_ALWAYS_INLINE void Put(float value, float* place) { *place = value; }
 TAOPD_ALWAYS_INLINE void Put(float value, uint16_t* place) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, value);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   *place = static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
 }
-// What storing and loading again makes of a number.
+// The number that storing and loading gives.
 template <typename Element>
 TAOPD_ALWAYS_INLINE float Round(float value) {
   Element stored;
@@ -93,7 +96,7 @@ struct Loops {
         n, [&](int64_t i) __attribute__((always_inline)) { return Widen(x[i]) * Widen(x[i]); });
   }
 
-  // The normalised row is rounded before its weight.
+  // The normalised row is rounded before it is multiplied by its weight.
   static TAOPD_ALWAYS_INLINE float Normalize(Element x, float inverse_rms, Element weight) {
     return Round<Element>(Widen(x) * inverse_rms) * Widen(weight);
   }
@@ -117,7 +120,8 @@ struct Loops {
     return inverse_rms;
   }
 
-  // The gradient of the norm is d(i); upstream (may be null) is added to the result.
+  // The gradient with respect to the norm's output is d(i). upstream, which may be null, is added
+  // to the result.
   template <typename Gradient>
   static TAOPD_ALWAYS_INLINE void NormBackward(const Element* x_row, const Element* weight_row,
                                                float inverse_rms, const Gradient& d,
@@ -284,8 +288,8 @@ struct Loops {
 template <typename Element>
 constexpr LayerLoops Table() {
   using L = Loops<Element>;
-  return {TAOPD_ISA_NAME, L::RmsNorm,        L::RmsNormBackward, L::Rotate,       L::RotateBackward,
-          L::SwiGlu,      L::SwiGluBackward, L::Narrow,          L::SumOfSquares, L::AdamW};
+  return {L::RmsNorm,        L::RmsNormBackward, L::Rotate,       L::RotateBackward, L::SwiGlu,
+          L::SwiGluBackward, L::Narrow,          L::SumOfSquares, L::AdamW};
 }
 
 }  // namespace

@@ -1,13 +1,14 @@
-// The arithmetic of exp that the loops of row_math_isa.h and layer_loops_isa.h share, for a number
-// and for a vector of them.
+// The arithmetic of exp that the loops of row_math_isa.h and layer_loops_isa.h share, for one
+// number and for a vector of numbers.
 #pragma once
 
 #include "taopd/base/always_inline.h"
 
 namespace taopd::cpu {
 
-// exp(x) = 2^n e for -88 < x <= 0: x = n log 2 + r with |r| <= log(2) / 2, e = exp(r) by its Taylor
-// polynomial of degree 7 (remainder below 6e-9 of the value). A NaN gives NaNs.
+// Computes n and e with exp(x) = 2^n e for -88 < x <= 0: x = n log 2 + r with |r| <= log(2) / 2,
+// and e is the Taylor polynomial of exp(r) of degree 7, whose remainder is below 6e-9 of the value.
+// A NaN gives NaNs.
 template <typename Float>
 TAOPD_ALWAYS_INLINE void ExpParts(const Float* x, Float* n, Float* e) {
   constexpr float kLog2e = 1.44269504088896341f;
@@ -24,7 +25,7 @@ TAOPD_ALWAYS_INLINE void ExpParts(const Float* x, Float* n, Float* e) {
   *e = sum * r * r + r + 1.0f;
 }
 
-// Below this float32 has no normal numbers left: exp is taken for 0.
+// exp of smaller arguments, for which float32 has no normal numbers, is taken to be 0.
 inline constexpr float kSmallestExpArgument = -87.3f;
 
 }  // namespace taopd::cpu

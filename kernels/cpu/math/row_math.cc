@@ -2,36 +2,12 @@
 
 namespace taopd::cpu {
 
-namespace base {
-extern const RowMath kRowMath;
-}
-#ifdef TAOPD_X86_ROW_MATH
-namespace avx2 {
-extern const RowMath kRowMath;
-}
-namespace avx512 {
-extern const RowMath kRowMath;
-}
-#endif
+TAOPD_DECLARE_ISA_TABLES(RowMath, kRowMath)
 
-int NumRowMaths() {
-#ifdef TAOPD_X86_ROW_MATH
-  if (__builtin_cpu_supports("avx512f")) return 3;
-  if (__builtin_cpu_supports("avx2")) return 2;
-#endif
-  return 1;
-}
-
-const RowMath& RowMathAt(int index) {
-#ifdef TAOPD_X86_ROW_MATH
-  if (index == 2) return avx512::kRowMath;
-  if (index == 1) return avx2::kRowMath;
-#endif
-  return base::kRowMath;
-}
+const RowMath& RowMathOf(InstructionSet set) { return TAOPD_ISA_TABLE(set, kRowMath); }
 
 const RowMath& BestRowMath() {
-  static const RowMath& best = RowMathAt(NumRowMaths() - 1);
+  static const RowMath& best = RowMathOf(WidestInstructionSet());
   return best;
 }
 

@@ -1,4 +1,3 @@
 #define TAOPD_ISA avx512
-#define TAOPD_ISA_NAME "avx512"
 #define TAOPD_LANES 16
 #include "kernels/cpu/math/row_math_isa.h"

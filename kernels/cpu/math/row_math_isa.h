@@ -1,9 +1,11 @@
-// The loops of row_math.h. Included once per instruction set, by a file that defines TAOPD_ISA (the
-// namespace), TAOPD_ISA_NAME and TAOPD_LANES (float32 per register), and is compiled with that
-// set's flags. Includes no inline functions but such as are always inlined: others would be
-// compiled for that set and could be picked by the linker for all.
+// The loops of row_math.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The including
+// file defines TAOPD_ISA, the namespace, and TAOPD_LANES, the float32 numbers in a register.
 //
-// Vectors are as long as a register: the compiler takes the comparisons of longer ones apart.
+// This file may only include inline functions that are always inlined. Any other would be compiled
+// for this instruction set, and the linker might pick that copy for the whole program.
+//
+// Vectors are as long as a register, because the compiler splits comparisons of longer ones into
+// single elements.
 #pragma once
 
 #include <stdint.h>
@@ -211,7 +213,6 @@ int64_t CountAtLeast(const float* z, int64_t n, float threshold) {
 }  // namespace
 
 extern const RowMath kRowMath;
-const RowMath kRowMath = {TAOPD_ISA_NAME, Max,       TileMax,   SumExp,
-                          CountAtLeast,   ColumnMax, ColumnExps};
+const RowMath kRowMath = {Max, TileMax, SumExp, CountAtLeast, ColumnMax, ColumnExps};
 
 }  // namespace taopd::cpu::TAOPD_ISA

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/cpu/isa/isa.h"
 #include "kernels/torch/gemm/head_gemm_cpu.h"
 
 namespace taopd {
@@ -15,14 +16,12 @@ namespace {
 
 std::atomic<int> widens_for_testing{-1};
 
+// Elsewhere than on x86-64 nothing is known, and ATen's own kernels are used.
 bool ProcessorMultiplies(at::ScalarType dtype) {
-#if defined(__x86_64__)
+  if (!cpu::kIsX86) return true;
   if (dtype == at::kBFloat16) return BestBfloat16Gemm().multiply != nullptr;
-  static const bool has_fp16 = __builtin_cpu_supports("avx512fp16") != 0;
-  return has_fp16;
-#else
-  return true;
-#endif
+  static const bool has_float16 = cpu::MultipliesFloat16();
+  return has_float16;
 }
 
 at::Tensor Forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {

@@ -1,23 +1,27 @@
 // x W^T + b, differentiable, for every device and type.
 //
-// On a CPU without instructions for bfloat16 (float16) products ATen multiplies such matrices
-// several times slower than float32 ones. There the weights are widened to float32, for bfloat16 a
-// block of rows at a time in each thread's cache (head_gemm_cpu.h): exact products, float32 sums,
-// one rounding at the end. Elsewhere it is at::linear.
+// On a CPU without instructions for bfloat16 (or float16) products, ATen multiplies such matrices
+// several times more slowly than float32 ones. There the weights are widened to float32, bfloat16
+// block by block in each thread's cache (head_gemm_cpu.h): products are exact, sums are float32,
+// and the result is rounded once. Everywhere else this is at::linear.
 #pragma once
 
 #include <ATen/ATen.h>
 
 namespace taopd {
 
-// x [..., in], weight [out, in], bias [out] or undefined, all of one device and floating type; the
-// result [..., out] has that type. Gradients as at::linear's. A row of the result depends on the
-// number of rows as at::linear's float32 one does (see RowsForStableGemm). Any thread.
+// x is [..., in], weight [out, in] and bias [out] or undefined, all of one device and floating
+// type. Returns [..., out] of that type. Gradients are those of at::linear. A row of the result
+// depends on the number of rows in the way at::linear's float32 result does (see
+// RowsForStableGemm). Throws c10::Error if shapes, types or devices do not fit. Any thread may call
+// it.
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
-// Whether Linear widens tensors of this type on this processor. Set for tests, which then hold on
-// any processor; not while another thread computes.
+// Whether Linear widens tensors of this type on this processor.
 bool WidensOnCpu(at::ScalarType dtype);
+
+// Makes WidensOnCpu answer `widens` for 16-bit types, so that a test covers both ways on any
+// processor. Must not be called while another thread is inside Linear.
 void SetWidensOnCpuForTesting(bool widens);
 
 }  // namespace taopd

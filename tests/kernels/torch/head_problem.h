@@ -30,6 +30,15 @@ struct Problem {
   HeadTargets targets;
 };
 
+// Positions [begin, begin + num) of a problem.
+inline Problem Narrowed(Problem problem, int64_t begin, int64_t num) {
+  problem.hidden = problem.hidden.narrow(0, begin, num);
+  for (at::Tensor* tensor : problem.targets.Tensors()) {
+    if (tensor->defined()) *tensor = tensor->narrow(0, begin, num);
+  }
+  return problem;
+}
+
 inline at::Generator Seeded(uint64_t seed) {
   at::Generator generator = at::detail::createCPUGenerator(seed);
   return generator;
@@ -147,6 +156,8 @@ inline Expected Oracle(const Problem& problem, const HeadOptions& options) {
   return expected;
 }
 
+// For losses, metrics and log-probs: relative to the largest element, which counts as at least 1.
+// They are differences of log-probs, so their rounding is that of numbers of about this size.
 inline void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
                         const std::string& what) {
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
@@ -154,6 +165,39 @@ inline void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, do
   const double size = std::max(1.0, expected.abs().max().item<double>());
   const double error = (actual.to(at::kDouble) - expected).abs().max().item<double>();
   EXPECT_LE(error, tolerance * size) << what;
+}
+
+// What rounding may leave of a gradient that is exactly zero.
+inline constexpr double kZeroGradient = 1e-7;
+
+// For gradients: relative to the largest element, however small that is. A gradient that is missing
+// is an error of 1.
+inline void ExpectGradientClose(const at::Tensor& actual, const at::Tensor& expected,
+                                double tolerance, const std::string& what) {
+  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
+  if (actual.numel() == 0) return;
+  const double size = expected.abs().max().item<double>();
+  const double error = (actual.to(at::kDouble) - expected).abs().max().item<double>();
+  EXPECT_LE(error, tolerance * size + kZeroGradient) << what << ", of size " << size;
+}
+
+// For the gradient of lm_head, in two parts that are each relative to their own largest element:
+// the rows that are the support or the sampled token of some position, and all others. Those have
+// the dense gradient a p(v) alone, which is orders of magnitude smaller.
+inline void ExpectHeadGradientClose(const at::Tensor& actual, const at::Tensor& expected,
+                                    const HeadTargets& targets, double tolerance,
+                                    const std::string& what) {
+  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
+  at::Tensor ids = targets.sampled_ids_N;
+  if (targets.support_ids_Nk.defined()) ids = at::cat({ids, targets.support_ids_Nk.flatten()});
+  ids = ids.masked_select(ids.ge(0)).to(at::kLong);
+  at::Tensor named_V = at::zeros({expected.size(0)}, at::kBool);
+  named_V.index_fill_(0, ids, true);
+  for (const bool named : {true, false}) {
+    const at::Tensor rows = named_V.eq(named).nonzero().squeeze(1);
+    ExpectGradientClose(actual.index_select(0, rows), expected.index_select(0, rows), tolerance,
+                        what + (named ? ", entries" : ", dense part"));
+  }
 }
 
 inline HeadOptions OptionsFor(const std::string& name) {
@@ -172,8 +216,9 @@ inline void ExpectMatchesOracle(const Problem& problem, const HeadOptions& optio
   const HeadOutput output =
       StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_lm_head);
   ExpectClose(output.loss_N, expected.loss, kFloatTolerance, what + ": loss");
-  ExpectClose(output.d_hidden_NH, expected.d_hidden, kFloatTolerance, what + ": d hidden");
-  ExpectClose(d_lm_head, expected.d_lm_head, kFloatTolerance, what + ": d lm_head");
+  ExpectGradientClose(output.d_hidden_NH, expected.d_hidden, kFloatTolerance, what + ": d hidden");
+  ExpectHeadGradientClose(d_lm_head, expected.d_lm_head, problem.targets, kFloatTolerance,
+                          what + ": d lm_head");
 }
 
 }  // namespace taopd::testing

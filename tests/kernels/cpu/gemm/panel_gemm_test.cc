@@ -10,8 +10,12 @@
 #include <random>
 #include <vector>
 
+#include "tests/kernels/cpu/supported_sets.h"
+
 namespace taopd::cpu {
 namespace {
+
+using testing::SupportedSets;
 
 // Float32 rounding of each of K sums, relative to the sum of the products' sizes.
 double Tolerance(int64_t num_k) { return 6e-8 * static_cast<double>(num_k + 2); }
@@ -52,8 +56,8 @@ TEST(PanelGemm, MatchesPlainLoopsForAllShapesAndOrders) {
   std::vector<Shape> shapes = {
       {144, 96, 300}, {13, 33, 1030}, {12, 64, 64}, {50, 1, 7}, {14, 300, 600}};  // the last: far
   for (int64_t m = 1; m <= 14; ++m) shapes.push_back({m, 2 * m + 1, 3 * m});
-  for (int set = 0; set < NumPanelGemms(); ++set) {
-    const PanelGemm& gemm = PanelGemmAt(set);
+  for (InstructionSet set : SupportedSets()) {
+    const PanelGemm& gemm = PanelGemmOf(set);
     for (const Shape& shape : shapes) {
       for (ElementOrder a_order : {ElementOrder::kRows, ElementOrder::kColumns}) {
         for (ElementOrder b_order : {ElementOrder::kRows, ElementOrder::kColumns}) {
@@ -85,7 +89,7 @@ TEST(PanelGemm, MatchesPlainLoopsForAllShapesAndOrders) {
                   size += std::abs(product);
                 }
                 ASSERT_NEAR(c[at], sum, Tolerance(shape.k) * size)
-                    << gemm.name << ": " << shape.m << " x " << shape.n << " x " << shape.k
+                    << NameOf(set) << ": " << shape.m << " x " << shape.n << " x " << shape.k
                     << " at " << m << ", " << n;
               }
             }
@@ -104,11 +108,11 @@ TEST(PanelGemm, WidensBfloat16) {
     narrow.push_back(ToBits(value));
     rounded.push_back(FromBits(ToBits(value)));
   }
-  for (int set = 0; set < NumPanelGemms(); ++set) {
-    const PanelGemm& gemm = PanelGemmAt(set);
+  for (InstructionSet set : SupportedSets()) {
+    const PanelGemm& gemm = PanelGemmOf(set);
     std::vector<float> wide(values.size());
     gemm.widen(narrow.data(), static_cast<int64_t>(narrow.size()), wide.data());
-    EXPECT_EQ(wide, rounded) << gemm.name;
+    EXPECT_EQ(wide, rounded) << NameOf(set);
     for (ElementOrder order : {ElementOrder::kRows, ElementOrder::kColumns}) {
       const int64_t num_k = order == ElementOrder::kRows ? 37 : 21;
       const int64_t num_n = order == ElementOrder::kRows ? 21 : 37;
@@ -116,7 +120,7 @@ TEST(PanelGemm, WidensBfloat16) {
       std::vector<float> from_float(from_bf16.size());
       gemm.pack_bf16(narrow.data(), order, 21, num_k, num_n, from_bf16.data());
       gemm.pack(rounded.data(), order, 21, num_k, num_n, from_float.data());
-      EXPECT_EQ(from_bf16, from_float) << gemm.name;
+      EXPECT_EQ(from_bf16, from_float) << NameOf(set);
     }
   }
 }
@@ -126,8 +130,8 @@ TEST(PanelGemm, ElementsDoNotDependOnTheOthers) {
   constexpr int64_t kM = 31, kN = 45, kK = 517;
   const std::vector<float> a = Random(kM * kK, 5);
   const std::vector<float> b = Random(kN * kK, 6);
-  for (int set = 0; set < NumPanelGemms(); ++set) {
-    const PanelGemm& gemm = PanelGemmAt(set);
+  for (InstructionSet set : SupportedSets()) {
+    const PanelGemm& gemm = PanelGemmOf(set);
     std::vector<float> panels(PanelElements(gemm, kK, kN));
     gemm.pack(b.data(), ElementOrder::kColumns, kK, kK, kN, panels.data());
     std::vector<float> whole(kM * kN);
@@ -140,7 +144,7 @@ TEST(PanelGemm, ElementsDoNotDependOnTheOthers) {
         float one = 0;
         gemm.multiply(a.data() + m * kK, ElementOrder::kRows, kK, one_panel.data(), 1, 1, kK, &one,
                       1, false);
-        ASSERT_EQ(one, whole[m * kN + n]) << gemm.name << " at " << m << ", " << n;
+        ASSERT_EQ(one, whole[m * kN + n]) << NameOf(set) << " at " << m << ", " << n;
       }
     }
   }
@@ -151,9 +155,9 @@ TEST(PanelGemm, InterleavePairsUp) {
                                           10, 11, 12, 13, 14, 15, 16, 17};
   std::vector<Bfloat16Bits> odd;
   for (Bfloat16Bits x : even) odd.push_back(static_cast<Bfloat16Bits>(60000 + x));
-  for (int set = 0; set < NumPanelGemms(); ++set) {
+  for (InstructionSet set : SupportedSets()) {
     std::vector<Bfloat16Bits> pairs(2 * even.size() + 1, 77);
-    PanelGemmAt(set).interleave(even.data(), odd.data(), static_cast<int64_t>(even.size()),
+    PanelGemmOf(set).interleave(even.data(), odd.data(), static_cast<int64_t>(even.size()),
                                 pairs.data());
     for (size_t i = 0; i < even.size(); ++i) {
       EXPECT_EQ(pairs[2 * i], even[i]);

@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/layers/layer_loops.h"
 #include "taopd/layers/layer_math.h"
+#include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/layer_problem.h"
 
 namespace taopd::cpu {
@@ -21,6 +22,7 @@ using testing::HeadsArrays;
 using testing::Normal;
 using testing::RmsNormArrays;
 using testing::Stored;
+using testing::SupportedSets;
 using testing::SwiGluArrays;
 
 constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kBFloat16};
@@ -52,8 +54,8 @@ TEST(LayerLoops, NarrowRoundsToTheNearestAndTiesToEven) {
        {0.0f, -0.0f, INFINITY, -INFINITY, 3.4e38f, 1e-40f, -1.00390625f, 1.01171875f}) {
     values.push_back(special);  // the last two lie between two bfloat16
   }
-  for (int set = 0; set < NumLayerLoops(); ++set) {
-    const LayerLoops& loops = LayerLoopsAt(set, DataType::kBFloat16);
+  for (InstructionSet set : SupportedSets()) {
+    const LayerLoops& loops = LayerLoopsOf(set, DataType::kBFloat16);
     std::vector<uint16_t> narrow(values.size());
     loops.narrow(values.data(), static_cast<int64_t>(values.size()), narrow.data());
     for (size_t i = 0; i < values.size(); ++i) {
@@ -66,12 +68,12 @@ TEST(LayerLoops, NarrowRoundsToTheNearestAndTiesToEven) {
       const double down = std::abs(value - wide(below));
       const bool to_above = up < down || (up == down && below % 2 == 1);
       EXPECT_EQ(narrow[i], std::isinf(value) || !to_above ? below : above)
-          << loops.name << " " << value;
+          << NameOf(set) << " " << value;
     }
     // A NaN whose set bits are all in the half that is dropped.
     const float nan = std::bit_cast<float>(0x7f800001u);
     loops.narrow(&nan, 1, narrow.data());
-    EXPECT_TRUE(std::isnan(wide(narrow[0]))) << loops.name;
+    EXPECT_TRUE(std::isnan(wide(narrow[0]))) << NameOf(set);
   }
 }
 
@@ -165,8 +167,8 @@ TEST(Layers, ThreadsDoNotChangeABit) {
 }
 
 // All loops of one set on rows of n elements, one after the other.
-std::vector<uint8_t> AllLoops(int set, DataType type, int64_t n) {
-  const LayerLoops& loops = LayerLoopsAt(set, type);
+std::vector<uint8_t> AllLoops(InstructionSet set, DataType type, int64_t n) {
+  const LayerLoops& loops = LayerLoopsOf(set, type);
   RmsNormArrays norm(type, 1, n, true);
   SwiGluArrays swiglu(type, n);
   HeadsArrays heads(type, 1, 1, 2 * n, true);
@@ -210,12 +212,12 @@ std::vector<uint8_t> AllLoops(int set, DataType type, int64_t n) {
 }
 
 TEST(LayerLoops, InstructionSetsAgreeBitForBit) {
-  if (NumLayerLoops() == 1) GTEST_SKIP() << "this processor has one instruction set";
+  if (SupportedSets().size() == 1) GTEST_SKIP() << "this processor has one instruction set";
   for (DataType type : kTypes) {
     for (int64_t n : {1, 2, 7, 8, 15, 16, 17, 33, 64, 100, 1023, 1024, 1025, 3072}) {
-      const std::vector<uint8_t> base = AllLoops(0, type, n);
-      for (int set = 1; set < NumLayerLoops(); ++set) {
-        EXPECT_EQ(AllLoops(set, type, n), base) << LayerLoopsAt(set, type).name << " n " << n;
+      const std::vector<uint8_t> base = AllLoops(InstructionSet::kBase, type, n);
+      for (InstructionSet set : SupportedSets()) {
+        EXPECT_EQ(AllLoops(set, type, n), base) << NameOf(set) << " n " << n;
       }
     }
   }
@@ -227,8 +229,8 @@ TEST(LayerLoops, ExtremeGatesStayFinite) {
   const std::vector<float> up(gate.size(), 1), d_y(gate.size(), 1);
   std::vector<float> y(gate.size()), d_gate(gate.size()), d_up(gate.size());
   const auto n = static_cast<int64_t>(gate.size());
-  for (int set = 0; set < NumLayerLoops(); ++set) {
-    const LayerLoops& loops = LayerLoopsAt(set, DataType::kFloat32);
+  for (InstructionSet set : SupportedSets()) {
+    const LayerLoops& loops = LayerLoopsOf(set, DataType::kFloat32);
     loops.swiglu(gate.data() + 1, up.data(), n - 1, y.data() + 1);
     loops.swiglu_backward(gate.data() + 1, up.data(), d_y.data(), n - 1, d_gate.data() + 1,
                           d_up.data() + 1);
@@ -240,7 +242,7 @@ TEST(LayerLoops, ExtremeGatesStayFinite) {
     loops.swiglu(&nan, up.data(), 1, y.data());
     EXPECT_TRUE(std::isnan(y[0]));
     uint16_t narrow = 0;
-    LayerLoopsAt(set, DataType::kBFloat16).narrow(&nan, 1, &narrow);
+    LayerLoopsOf(set, DataType::kBFloat16).narrow(&nan, 1, &narrow);
     EXPECT_GT(narrow & 0x7fff, 0x7f80);
   }
 }

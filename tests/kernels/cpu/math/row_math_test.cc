@@ -14,9 +14,12 @@
 
 #include "kernels/cpu/head/complement.h"
 #include "kernels/cpu/head/scoring_rows.h"
+#include "tests/kernels/cpu/supported_sets.h"
 
 namespace taopd::cpu {
 namespace {
+
+using testing::SupportedSets;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -102,12 +105,12 @@ TEST(RowMath, ExpIsAccurate) {
 }
 
 TEST(RowMath, ColumnsMatchPlainLoops) {
-  for (int set = 0; set < NumRowMaths(); ++set) {
-    const RowMath& math = RowMathAt(set);
+  for (InstructionSet set : SupportedSets()) {
+    const RowMath& math = RowMathOf(set);
     for (int64_t num : {1, 15, 16, 17, 144}) {
       for (int64_t columns : {1, 2, 15, 16, 17, 31, 33, 64}) {
         const std::string what =
-            std::string(math.name) + ", " + std::to_string(num) + " x " + std::to_string(columns);
+            std::string(NameOf(set)) + ", " + std::to_string(num) + " x " + std::to_string(columns);
         Columns c(num, columns, 3 * num + columns);
         std::vector<float> max(columns + 1, 7);
         math.column_max(c.block.data(), c.stride, num, columns, max.data());
@@ -143,15 +146,15 @@ TEST(RowMath, ColumnsMatchPlainLoops) {
 }
 
 TEST(RowMath, MatchesPlainLoopsForAllSizesAndAlignments) {
-  for (int set = 0; set < NumRowMaths(); ++set) {
-    const RowMath& math = RowMathAt(set);
+  for (InstructionSet set : SupportedSets()) {
+    const RowMath& math = RowMathOf(set);
     for (int64_t n : Sizes()) {
       for (int64_t offset : {0, 1, 3}) {
         std::vector<float> buffer = RandomRow(n + offset, 5, 7 * n + offset);
         float* row = buffer.data() + offset;
         float max = -kInf;
         for (int64_t i = 0; i < n; ++i) max = std::max(max, row[i]);
-        EXPECT_EQ(math.max(row, n), max) << math.name << " n " << n;
+        EXPECT_EQ(math.max(row, n), max) << NameOf(set) << " n " << n;
         if (n == 0) continue;
         double sum = 0;
         double sum_x = 0;
@@ -163,10 +166,10 @@ TEST(RowMath, MatchesPlainLoopsForAllSizesAndAlignments) {
           count += row[i] >= row[n / 2];
         }
         const ExpSums sums = math.sum_exp(row, n, max, 0.7f);
-        EXPECT_NEAR(sums.sum_exp, sum, 2e-6 * sum) << math.name << " n " << n;
+        EXPECT_NEAR(sums.sum_exp, sum, 2e-6 * sum) << NameOf(set) << " n " << n;
         EXPECT_NEAR(sums.sum_exp_x, sum_x, 2e-6 * (sum + std::abs(sum_x)))
-            << math.name << " n " << n;
-        EXPECT_EQ(math.count_at_least(row, n, row[n / 2]), count) << math.name << " n " << n;
+            << NameOf(set) << " n " << n;
+        EXPECT_EQ(math.count_at_least(row, n, row[n / 2]), count) << NameOf(set) << " n " << n;
         std::vector<float> tiles((n + kTileSize - 1) / kTileSize);
         math.tile_max(row, n, tiles.data());
         for (std::size_t t = 0; t < tiles.size(); ++t) {
@@ -180,22 +183,23 @@ TEST(RowMath, MatchesPlainLoopsForAllSizesAndAlignments) {
 
 // The same bits on every instruction set: a machine type does not change a result.
 TEST(RowMath, InstructionSetsAgreeBitForBit) {
-  if (NumRowMaths() == 1) GTEST_SKIP() << "this processor has one instruction set";
+  if (SupportedSets().size() == 1) GTEST_SKIP() << "this processor has one instruction set";
   for (int64_t n : {1, 17, 1025, 151936}) {
     const std::vector<float> row = RandomRow(n, 8, n);
-    const float max = RowMathAt(0).max(row.data(), n);
-    const ExpSums sums = RowMathAt(0).sum_exp(row.data(), n, max, 0.9f);
+    const RowMath& base = RowMathOf(InstructionSet::kBase);
+    const float max = base.max(row.data(), n);
+    const ExpSums sums = base.sum_exp(row.data(), n, max, 0.9f);
     Columns expected(144, n % 97 + 1, n);
-    const std::vector<float> exps = expected.Run(RowMathAt(0));
-    const std::vector<uint16_t> narrow = expected.RunBfloat16(RowMathAt(0));
-    for (int set = 1; set < NumRowMaths(); ++set) {
-      const char* name = RowMathAt(set).name;
-      const ExpSums other = RowMathAt(set).sum_exp(row.data(), n, max, 0.9f);
+    const std::vector<float> exps = expected.Run(base);
+    const std::vector<uint16_t> narrow = expected.RunBfloat16(base);
+    for (InstructionSet set : SupportedSets()) {
+      const char* name = NameOf(set);
+      const ExpSums other = RowMathOf(set).sum_exp(row.data(), n, max, 0.9f);
       EXPECT_EQ(sums.sum_exp, other.sum_exp) << name;
       EXPECT_EQ(sums.sum_exp_x, other.sum_exp_x) << name;
       Columns columns(144, n % 97 + 1, n);
-      EXPECT_EQ(columns.Run(RowMathAt(set)), exps) << name;
-      EXPECT_EQ(columns.RunBfloat16(RowMathAt(set)), narrow) << name;
+      EXPECT_EQ(columns.Run(RowMathOf(set)), exps) << name;
+      EXPECT_EQ(columns.RunBfloat16(RowMathOf(set)), narrow) << name;
       EXPECT_EQ(columns.sum, expected.sum) << name;
       EXPECT_EQ(columns.sum_x, expected.sum_x) << name;
     }

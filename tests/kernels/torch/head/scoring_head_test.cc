@@ -224,7 +224,7 @@ TEST(ScoringHead, Bfloat16InputsHaveFloat32Logits) {
   EXPECT_LT((output.log_probs_Nk - log_probs).abs().max().item<double>(), 2e-5);
 }
 
-// The ATen composition, which other devices use, on the same logits as the CPU's row kernel.
+// The composition of ATen operations on the same logits as the CPU's row kernel.
 TEST(ScoringHead, AtenRowsMatchTheCpuKernel) {
   for (int64_t vocabulary_size : {1, 9, 400}) {
     for (int64_t k : {int64_t{0}, int64_t{1}, int64_t{7}, vocabulary_size}) {
@@ -243,11 +243,7 @@ TEST(ScoringHead, AtenRowsMatchTheCpuKernel) {
       const ScoringOutput expected =
           ScoreRowsOfHead(rows.hidden, rows.lm_head, sampled, candidates, options);
       ScoringOutput actual = expected;
-      for (at::Tensor* tensor :
-           {&actual.ids_Nk, &actual.log_probs_Nk, &actual.log_tail_N, &actual.sampled_log_probs_N,
-            &actual.sampled_ranks_N, &actual.entropy_N, &actual.candidate_log_probs_NM,
-            &actual.candidate_log_tail_N, &actual.dense_log_probs_NV, &actual.log_support_mass_N,
-            &actual.log_sum_exp_N}) {
+      for (at::Tensor* tensor : actual.Tensors()) {
         *tensor = at::full_like(*tensor, -7);
       }
       ScoringRowsAten(logits.clone(), sampled, candidates, options, 0, &actual);

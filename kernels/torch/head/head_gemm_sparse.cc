@@ -1,4 +1,4 @@
-#include "kernels/torch/gemm/head_gemm_sparse.h"
+#include "kernels/torch/head/head_gemm_sparse.h"
 
 #include <ATen/Parallel.h>
 

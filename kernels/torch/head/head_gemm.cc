@@ -1,4 +1,4 @@
-#include "kernels/torch/gemm/head_gemm.h"
+#include "kernels/torch/head/head_gemm.h"
 
 #include <algorithm>
 #include <limits>
@@ -49,25 +49,6 @@ void HeadGemm::Logits(const at::Tensor& hidden_CH, at::Tensor logits_CV) const {
   } else {
     at::mm_out(logits_CV, hidden_CH, lm_head_VH_.t(), at::kFloat);
   }
-}
-
-at::Tensor HeadGemm::Backward(const at::Tensor& d_logits_CV, const at::Tensor& hidden_CH,
-                              at::Tensor d_lm_head_VH) const {
-  if (lm_head_VH_.scalar_type() == at::kFloat) {
-    if (d_lm_head_VH.defined()) d_lm_head_VH.addmm_(d_logits_CV.t(), hidden_CH);
-    return at::mm(d_logits_CV, lm_head_VH_);
-  }
-  // In blocks of the vocabulary: the product is a float32 tensor of its own before it is added.
-  constexpr int64_t kBlockBytes = 16 << 20;
-  const int64_t vocabulary_size = lm_head_VH_.size(0);
-  const int64_t row_bytes = lm_head_VH_.size(1) * static_cast<int64_t>(sizeof(float));
-  const int64_t block_rows = std::clamp<int64_t>(kBlockBytes / row_bytes, 1, vocabulary_size);
-  for (int64_t begin = 0; d_lm_head_VH.defined() && begin < vocabulary_size; begin += block_rows) {
-    const int64_t num = std::min(block_rows, vocabulary_size - begin);
-    const at::Tensor d_block_Cv = d_logits_CV.narrow(1, begin, num).to(at::kBFloat16);
-    d_lm_head_VH.narrow(0, begin, num).add_(at::mm(d_block_Cv.t(), hidden_CH, at::kFloat));
-  }
-  return at::mm(d_logits_CV.to(at::kBFloat16), lm_head_VH_, at::kFloat);
 }
 
 }  // namespace taopd

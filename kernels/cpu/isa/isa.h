@@ -1,0 +1,67 @@
+// Which instruction sets this processor has: the one place that asks.
+//
+// The loops that cost time (kernels/cpu/math, kernels/cpu/gemm, kernels/cpu/layers) are compiled
+// once per instruction set from one source each. Such a source, X_isa.h, is included by X_base.cc,
+// X_avx2.cc and X_avx512.cc, which define TAOPD_ISA as the namespace `base`, `avx2` or `avx512`;
+// each compilation defines the same constant table of functions in its own namespace. X.cc picks
+// among the tables with TAOPD_ISA_TABLE.
+//
+// Any thread may call these functions.
+#pragma once
+
+namespace taopd::cpu {
+
+// Narrowest first; a processor that has one of them has all before it.
+enum class InstructionSet {
+  kBase,    // what the compiler may assume of every processor of this architecture
+  kAvx2,    // AVX2 with fused multiply-add
+  kAvx512,  // AVX-512 Foundation
+};
+inline constexpr InstructionSet kAllInstructionSets[] = {
+    InstructionSet::kBase, InstructionSet::kAvx2, InstructionSet::kAvx512};
+
+// "base", "avx2" or "avx512".
+const char* NameOf(InstructionSet set);
+
+bool IsSupported(InstructionSet set);
+
+// The widest set that this processor has, detected on the first call. Kernels run on this one.
+InstructionSet WidestInstructionSet();
+
+// Whether the processor multiplies 16-bit numbers itself: bfloat16 with AVX-512 BF16 or AMX,
+// float16 with AVX-512 FP16. Not known, and false, elsewhere than on x86-64.
+bool MultipliesBfloat16();
+bool MultipliesFloat16();
+
+#if defined(__x86_64__)
+inline constexpr bool kIsX86 = true;
+#else
+inline constexpr bool kIsX86 = false;
+#endif
+
+}  // namespace taopd::cpu
+
+// Declares the tables `name` of this Type, in namespace taopd::cpu. TAOPD_ISA_TABLE(set, name) is
+// the table of an InstructionSet that the processor supports.
+#if defined(__x86_64__)
+#define TAOPD_DECLARE_ISA_TABLES(Type, name) \
+  namespace base {                           \
+  extern const Type name;                    \
+  }                                          \
+  namespace avx2 {                           \
+  extern const Type name;                    \
+  }                                          \
+  namespace avx512 {                         \
+  extern const Type name;                    \
+  }
+#define TAOPD_ISA_TABLE(set, name)                               \
+  ((set) == ::taopd::cpu::InstructionSet::kAvx512 ? avx512::name \
+   : (set) == ::taopd::cpu::InstructionSet::kAvx2 ? avx2::name   \
+                                                  : base::name)
+#else
+#define TAOPD_DECLARE_ISA_TABLES(Type, name) \
+  namespace base {                           \
+  extern const Type name;                    \
+  }
+#define TAOPD_ISA_TABLE(set, name) (static_cast<void>(set), base::name)
+#endif

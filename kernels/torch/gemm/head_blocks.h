@@ -1,0 +1,93 @@
+// What the two ways of multiplying a head on the CPU (head_panels.h, head_pairs.h) share: the
+// blocks of the vocabulary, the weights, and the scaling of a block of the logits' gradient.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+
+#include "kernels/cpu/gemm/panel_gemm.h"
+#include "kernels/cpu/head/logit_gradient.h"
+
+namespace taopd {
+
+// Tokens per block of the vocabulary; the last block may have fewer. Large enough that a block of
+// d_hidden is written once per many products, and small enough for the second-level cache. A
+// multiple of every tile's rows and of the 32 bfloat16 numbers that AMX multiplies at a time.
+inline constexpr int64_t kVocabularyBlock = 96;
+
+// Takes a block of logits; see CpuHeadLogitBlocks in head_gemm_cpu.h.
+using TakeLogitBlock = std::function<void(int64_t block, float* logits, int64_t stride)>;
+
+inline int64_t RoundUp(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+inline int64_t NumVocabularyBlocks(int64_t vocabulary_size) {
+  return (vocabulary_size + kVocabularyBlock - 1) / kVocabularyBlock;
+}
+
+// How many tokens block i has.
+inline int64_t SizeOfBlock(int64_t i, int64_t vocabulary_size) {
+  return std::min(kVocabularyBlock, vocabulary_size - i * kVocabularyBlock);
+}
+
+// The stride of rows that stay in a cache: whole vectors, and one cache line more, because rows
+// that lie a power of two apart would share few of the cache's sets.
+inline int64_t BlockStride(int64_t columns) { return RoundUp(columns, 16) + 16; }
+
+// Calls f(begin, end) for contiguous ranges of blocks, one range per thread.
+template <typename F>
+void ForBlockRanges(int64_t vocabulary_size, const F& f) {
+  at::parallel_for(0, NumVocabularyBlocks(vocabulary_size), 1, f);
+}
+
+inline at::Tensor Buffer(int64_t num, at::ScalarType dtype) {
+  return at::empty({num}, at::TensorOptions().dtype(dtype));
+}
+
+inline const cpu::Bfloat16Bits* Bits(const at::BFloat16* data) {
+  return reinterpret_cast<const cpu::Bfloat16Bits*>(data);
+}
+inline cpu::Bfloat16Bits* Bits(at::BFloat16* data) {
+  return reinterpret_cast<cpu::Bfloat16Bits*>(data);
+}
+
+// A contiguous lm_head, float32 or bfloat16, row by row. The tensor owns the memory.
+struct HeadWeights {
+  explicit HeadWeights(const at::Tensor& lm_head_VH)
+      : bf16(lm_head_VH.scalar_type() == at::kBFloat16),
+        vocabulary_size(lm_head_VH.size(0)),
+        hidden_size(lm_head_VH.size(1)),
+        data(lm_head_VH.const_data_ptr()) {}
+
+  const at::BFloat16* Bf16Row(int64_t v) const {
+    return static_cast<const at::BFloat16*>(data) + v * hidden_size;
+  }
+  const float* FloatRow(int64_t v) const {
+    return static_cast<const float*>(data) + v * hidden_size;
+  }
+
+  bool bf16;
+  int64_t vocabulary_size, hidden_size;
+  const void* data;
+};
+
+// to[n] = factor_n e_vn for token v of one block and all rows n, without the rows' scales.
+inline void ScaleBlock(const cpu::LogitGradient& d_logits, int64_t block, int64_t v, float* to) {
+  const cpu::PanelGemm& gemm = cpu::BestPanelGemm();
+  const int64_t num_rows = d_logits.num_rows;
+  const float* factors = d_logits.factors_BC + block * num_rows;
+  const int64_t at = (block * kVocabularyBlock + v) * num_rows;
+  if (d_logits.dtype == DataType::kBFloat16) {
+    gemm.scale_bf16(static_cast<const cpu::Bfloat16Bits*>(d_logits.exps_VC) + at, factors, num_rows,
+                    to);
+  } else {
+    gemm.scale(static_cast<const float*>(d_logits.exps_VC) + at, factors, num_rows, to);
+  }
+}
+
+}  // namespace taopd

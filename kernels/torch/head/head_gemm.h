@@ -1,0 +1,40 @@
+// The logits of a language-model head on any device, and what the heads check and plan alike.
+//
+// Logits are float32 for float32, bfloat16 and float16 inputs: bfloat16 logits would put an error
+// of 4 to 36 % into the gradient of a reverse KL.
+//
+// Shapes: N rows, C rows of a chunk, H hidden, V vocabulary.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+
+namespace taopd {
+
+// Throws c10::Error unless hidden [N, H] and lm_head [V, H] are float32, bfloat16 or float16, of
+// one dtype and on one device, H is positive and V fits int32.
+void CheckHeadInputs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH);
+
+// How many rows a chunk may have so that num_buffers float32 tensors [rows, V] together stay within
+// workspace_bytes; at least 1.
+int64_t RowsPerChunk(int64_t workspace_bytes, int64_t vocabulary_size, int64_t num_buffers);
+
+// The grain of at::parallel_for over rows: rows of a small vocabulary are not worth a thread each.
+int64_t RowsPerTask(int64_t vocabulary_size);
+
+// Computes logits from a head. Holds a reference to lm_head; on the CPU a float16 head is widened
+// once, at construction. Logits may be called by several threads at the same time.
+class HeadGemm {
+ public:
+  explicit HeadGemm(at::Tensor lm_head_VH);
+
+  // Writes logits = hidden lm_head^T, float32 on the device of both; the elements of a row of
+  // logits must be adjacent. On the CPU by kernels/torch/gemm/head_gemm_cpu.h, elsewhere by at::mm.
+  void Logits(const at::Tensor& hidden_CH, at::Tensor logits_CV) const;
+
+ private:
+  at::Tensor lm_head_VH_;
+};
+
+}  // namespace taopd

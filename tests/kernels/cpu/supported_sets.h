@@ -1,0 +1,19 @@
+// The instruction sets that a test of the loops in kernels/cpu goes through.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cpu/isa/isa.h"
+
+namespace taopd::testing {
+
+// Those that this processor has, narrowest first; the first is always kBase.
+inline std::vector<cpu::InstructionSet> SupportedSets() {
+  std::vector<cpu::InstructionSet> sets;
+  for (cpu::InstructionSet set : cpu::kAllInstructionSets) {
+    if (cpu::IsSupported(set)) sets.push_back(set);
+  }
+  return sets;
+}
+
+}  // namespace taopd::testing

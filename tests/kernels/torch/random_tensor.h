@@ -1,0 +1,26 @@
+// Seeded random matrices, and their comparison with products in float64.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace taopd::testing {
+
+// Standard normal numbers, float32.
+inline at::Tensor RandomTensor(at::IntArrayRef shape, uint64_t seed) {
+  return at::randn(shape, at::detail::createCPUGenerator(seed),
+                   at::TensorOptions().dtype(at::kFloat));
+}
+
+// Every element within `tolerance` times the largest one of `expected`.
+inline void ExpectRelative(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
+                           const std::string& what) {
+  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
+  const double size = expected.abs().max().item<double>();
+  EXPECT_LE((actual.to(at::kDouble) - expected).abs().max().item<double>(), tolerance * size)
+      << what;
+}
+
+}  // namespace taopd::testing
