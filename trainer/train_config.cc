@@ -1,12 +1,13 @@
 #include "trainer/train_config.h"
 
 #include "taopd/objective/check_objective.h"
+#include "taopd/objective/objective_parameters.h"
 
 namespace taopd {
 
 namespace {
 
-constexpr const char* kDefaultObjective = "ta_opd";
+constexpr std::string_view kDefaultObjective = InfoOf(Objective()).name;
 
 std::vector<std::string> ObjectiveNames() {
   std::vector<std::string> names;
@@ -30,7 +31,7 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
       }
     }
   }
-  if (config.name.empty() && config.terms.empty()) config.name = kDefaultObjective;
+  if (config.name.empty() && config.terms.empty()) config.name = std::string(kDefaultObjective);
   const ObjectiveTerms terms = config.Terms();
   if (const std::string problem = ProblemOf(terms); !problem.empty())
     return InvalidArgument("objective: ", problem);
@@ -74,18 +75,14 @@ void ObjectiveConfig::Visit(SettingVisitor& v) {
   v.Setting("student_top_k", &student_top_k,
             "Student tokens per position for support student and union; 0 = teacher.top_k.",
             AtLeast<int64_t>(0));
-  v.Setting("beta", &beta, "Weight of the teacher in jsd's mixture.",
-            SettingCheck<double>([](const double& value) {
-              return value > 0 && value < 1 ? absl::OkStatus()
-                                            : InvalidArgument("must be in (0, 1)");
-            }));
-  v.Setting("entropy_threshold", &entropy_threshold,
-            "entropy_aware adds its forward KL where the teacher's entropy is above it, in nats.",
-            AtLeast(0.0));
-  v.Setting("max_rho", &max_rho,
-            "Hold the importance ratio of reused batches at this number, which biases the loss; 0 "
-            "= never.",
-            AtLeast(0.0));
+  for (const ObjectiveParameter& parameter : kObjectiveParameters) {
+    v.Setting(std::string(parameter.name), &(parameters.*parameter.value),
+              std::string(parameter.summary),
+              SettingCheck<double>([&parameter](const double& value) {
+                return parameter.IsInRange(value) ? absl::OkStatus()
+                                                  : InvalidArgument("must be ", parameter.range);
+              }));
+  }
   v.Setting("aggregation", &aggregation,
             "token-mean, seq-mean-token-mean or seq-mean-token-sum, as in verl.",
             OneOf({"token-mean", "seq-mean-token-mean", "seq-mean-token-sum"}));
@@ -100,14 +97,13 @@ void ObjectiveConfig::Visit(SettingVisitor& v) {
 
 ObjectiveTerms ObjectiveConfig::Terms() const {
   std::vector<ObjectiveTermConfig> configs = terms;
-  if (configs.empty()) configs.push_back({name.empty() ? kDefaultObjective : name, 1.0});
+  if (configs.empty())
+    configs.push_back({name.empty() ? std::string(kDefaultObjective) : name, 1.0});
   ObjectiveTerms combination;
   combination.num_terms = static_cast<int32_t>(configs.size());
   for (size_t i = 0; i < configs.size(); ++i) {
     Objective objective = *FindObjective(configs[i].name);
-    objective.beta = beta;
-    objective.entropy_threshold = entropy_threshold;
-    objective.max_rho = max_rho;
+    static_cast<ObjectiveParameters&>(objective) = parameters;
     combination.term[i] = {objective, configs[i].weight};
   }
   return combination;

@@ -160,9 +160,7 @@ struct ObjectiveConfig {
   std::vector<ObjectiveTermConfig> terms;
   std::string support = "teacher";
   int64_t student_top_k = 0;
-  double beta = 0.5;
-  double entropy_threshold = 0.8;
-  double max_rho = 0.0;
+  ObjectiveParameters parameters;
   std::string aggregation = "token-mean";
   bool overlap = true;
   int64_t full_kl_rows = 0;

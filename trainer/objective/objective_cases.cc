@@ -19,14 +19,12 @@ namespace {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
+// Besides the objectives' parameters.
 constexpr std::array kKnownFields = {
     "id",
     "source",
     "objective",
     "terms",
-    "beta",
-    "entropy_threshold",
-    "max_rho",
     "vocab",
     "k",
     "logits",
@@ -40,6 +38,13 @@ constexpr std::array kKnownFields = {
     "teacher_full_logprobs",
     "teacher_entropy",
 };
+
+bool IsKnownField(const std::string& field) {
+  for (const ObjectiveParameter& parameter : kObjectiveParameters) {
+    if (parameter.name == field) return true;
+  }
+  return std::find(kKnownFields.begin(), kKnownFields.end(), field) != kKnownFields.end();
+}
 
 bool Has(const Json& json, const char* field) {
   const auto found = json.find(field);
@@ -99,13 +104,10 @@ absl::StatusOr<Objective> NamedObjective(const Json& name, const Json& json) {
     return InvalidArgument("objective is ", name.dump(),
                            ", must be a name that `taopd-trainer objectives` lists");
   }
-  const std::pair<const char*, double*> parameters[] = {
-      {"beta", &objective->beta},
-      {"entropy_threshold", &objective->entropy_threshold},
-      {"max_rho", &objective->max_rho}};
-  for (const auto& [field, value] : parameters) {
-    if (!Has(json, field)) continue;
-    TAOPD_ASSIGN_OR_RETURN(*value, Number(json, field));
+  for (const ObjectiveParameter& parameter : kObjectiveParameters) {
+    const std::string field(parameter.name);
+    if (!Has(json, field.c_str())) continue;
+    TAOPD_ASSIGN_OR_RETURN((*objective).*parameter.value, Number(json, field.c_str()));
   }
   return *objective;
 }
@@ -193,7 +195,7 @@ absl::StatusOr<double> LargestDifference(const Json& expected, const std::vector
 absl::StatusOr<ObjectiveCase> ReadObjectiveCase(const Json& json) {
   if (!json.is_object()) return InvalidArgument("the case is not a JSON object");
   for (const auto& [field, value] : json.items()) {
-    if (std::find(kKnownFields.begin(), kKnownFields.end(), field) == kKnownFields.end()) {
+    if (!IsKnownField(field)) {
       return InvalidArgument("\"", field, "\" is not a field of a case");
     }
   }

@@ -85,6 +85,28 @@ TEST(ObjectiveTerms, ProblemsNameFieldValueAndLimit) {
   EXPECT_EQ(ProblemOf(terms), "num_terms is 0, must be 1 to 4");
 }
 
+TEST(ObjectiveParameters, DefaultsAreInRangeAndTheEndsAreExact) {
+  const auto accepts = [](std::string_view name, double value) {
+    for (const ObjectiveParameter& parameter : kObjectiveParameters) {
+      if (parameter.name == name) return parameter.IsInRange(value);
+    }
+    ADD_FAILURE() << "there is no parameter " << name;
+    return false;
+  };
+  for (const ObjectiveParameter& parameter : kObjectiveParameters) {
+    EXPECT_TRUE(parameter.IsInRange(ObjectiveParameters().*parameter.value)) << parameter.name;
+    EXPECT_FALSE(parameter.IsInRange(std::nan(""))) << parameter.name;
+    EXPECT_FALSE(parameter.IsInRange(-1e-9)) << parameter.name;
+  }
+  EXPECT_FALSE(accepts("beta", 0));
+  EXPECT_TRUE(accepts("beta", 1e-9));
+  EXPECT_FALSE(accepts("beta", 1));
+  for (const char* name : {"entropy_threshold", "max_rho"}) {
+    EXPECT_TRUE(accepts(name, 0)) << name;
+    EXPECT_TRUE(accepts(name, kInf)) << name;
+  }
+}
+
 TEST(EntropyAware, AddsForwardKlAboveTheThresholdOnly) {
   DenseRow<double> row = MakeRow(RandomLogits(9, 2, 5), LogSoftmax(RandomLogits(9, 2, 6)), 4, 7);
   Objective objective = *FindObjective("entropy_aware");

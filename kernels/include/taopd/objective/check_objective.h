@@ -1,5 +1,5 @@
-// Whether a combination of objectives can be evaluated at all; for host code that takes one from a
-// configuration or a caller.
+// Whether a combination of objectives can be evaluated, and what to call it. For host code that
+// takes one from a configuration or a caller.
 #pragma once
 
 #include <cmath>
@@ -7,12 +7,13 @@
 #include <string>
 
 #include "taopd/objective/objective.h"
+#include "taopd/objective/objective_parameters.h"
 
 namespace taopd {
 
-// Empty when the number of terms, the weights and the parameters that the terms read are in range;
-// otherwise the first problem with field, value and limit, like "beta is 1, must be above 0 and
-// below 1 for objective jsd".
+// Returns an empty string if the number of terms, the weights and the parameters that the terms
+// read are in range. Otherwise returns the first problem with field, value and limit, such as "beta
+// is 1, must be above 0 and below 1 for objective jsd".
 inline std::string ProblemOf(const ObjectiveTerms& terms) {
   std::ostringstream problem;
   if (terms.num_terms < 1 || terms.num_terms > kMaxObjectiveTerms) {
@@ -26,22 +27,20 @@ inline std::string ProblemOf(const ObjectiveTerms& terms) {
     if (!std::isfinite(weight) || weight == 0) {
       problem << "weight is " << weight << ", must be finite and not 0, for objective "
               << info.name;
-    } else if ((info.needs & kReadsBeta) && !(objective.beta > 0 && objective.beta < 1)) {
-      problem << "beta is " << objective.beta << ", must be above 0 and below 1 for objective "
-              << info.name;
-    } else if ((info.needs & kReadsEntropyThreshold) && !(objective.entropy_threshold >= 0)) {
-      problem << "entropy_threshold is " << objective.entropy_threshold
-              << ", must be at least 0 for objective " << info.name;
-    } else if ((info.needs & kReadsMaxRho) && !(objective.max_rho >= 0)) {
-      problem << "max_rho is " << objective.max_rho << ", must be at least 0 for objective "
-              << info.name;
+      return problem.str();
     }
-    if (!problem.str().empty()) return problem.str();
+    for (const ObjectiveParameter& parameter : kObjectiveParameters) {
+      const double value = objective.*parameter.value;
+      if (!(info.needs & parameter.read_by) || parameter.IsInRange(value)) continue;
+      problem << parameter.name << " is " << value << ", must be " << parameter.range
+              << " for objective " << info.name;
+      return problem.str();
+    }
   }
   return "";
 }
 
-// The terms' names with their weights where those are not 1: "ta_opd + 0.1 cross_entropy".
+// Returns the terms' names, with their weights where those are not 1: "ta_opd + 0.1 cross_entropy".
 inline std::string NameOf(const ObjectiveTerms& terms) {
   std::ostringstream name;
   for (int32_t i = 0; i < terms.num_terms; ++i) {

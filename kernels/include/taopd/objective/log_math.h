@@ -1,5 +1,5 @@
-// Arithmetic on log-probabilities. Every function takes -inf (probability zero) and keeps NaN, so
-// that a broken model shows in the loss instead of being repaired on the way.
+// Arithmetic on log-probabilities. Every function accepts -inf, a probability of zero, and keeps
+// NaN, so that a broken model shows in the loss instead of being hidden on the way.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ TAOPD_HOST_DEVICE constexpr Real NegativeInfinity() {
   return -std::numeric_limits<Real>::infinity();
 }
 
-// log(1 - exp(x)) for x <= 0: -inf at 0. The split at -log 2 keeps the relative error small on both
+// log(1 - exp(x)) for x <= 0; -inf at 0. The split at -log 2 keeps the relative error small on both
 // sides (Maechler, "Accurately computing log(1 - exp(-|a|))", 2012).
 template <typename Real>
 TAOPD_HOST_DEVICE inline Real Log1mExp(Real x) {
@@ -32,7 +32,7 @@ TAOPD_HOST_DEVICE inline Real LogAddExp(Real x, Real y) {
   return high + std::log1p(std::exp(low - high));
 }
 
-// log(sum_j exp(x_j)) of num >= 0 numbers; -inf for none.
+// log(sum_j exp(x_j)) of num >= 0 numbers; -inf if there are none.
 template <typename Real>
 TAOPD_HOST_DEVICE inline Real LogSumExp(const Real* x, int32_t num) {
   Real high = NegativeInfinity<Real>();
@@ -46,11 +46,11 @@ TAOPD_HOST_DEVICE inline Real LogSumExp(const Real* x, int32_t num) {
   return high + std::log(sum);
 }
 
-// The tail of a distribution known only by its top-k log-probs, for teachers that cannot send one
-// (vLLM, SGLang): log1mexp of the support's mass, which is held below -epsilon so that the tail
-// stays positive when rounding lifts the mass to 1 (paper, "Numerically Stable Computation of
-// TA-OPD"). *clamped says whether that happened. Where logits are at hand, use the log-sum-exp over
-// the complement.
+// The log of the tail of a distribution of which only the top-k log-probs are known, for teachers
+// that cannot send a tail (vLLM, SGLang). It is log1mexp of the log of the support's mass. That is
+// held at -epsilon or below, so that the tail stays positive when rounding lifts the mass to 1
+// (paper, "Numerically Stable Computation of TA-OPD"); *clamped says whether it was. Code that has
+// the logits should use the log-sum-exp over the complement instead.
 template <typename Real>
 TAOPD_HOST_DEVICE inline Real LogTailFromLogMass(Real log_mass, Real epsilon, bool* clamped) {
   *clamped = log_mass > -epsilon;

@@ -6,24 +6,29 @@
 //
 //   d loss / d z_v  =  a p(v)  +  sum_j b_j [v = s_j]  +  c [v = y]
 //
-// so a kernel needs a dense scalar, k sparse numbers and one number on the sampled token, whatever
-// the objective. The k numbers are handed out as support_gradient[j] = a p(s_j) + b_j, the whole of
-// the first two terms: b_j alone holds the tail's log-ratio (or q_tail / p_tail, which may be 1e6),
-// which cancels against a p(s_j), and in float32 that cancellation would be the largest error of
-// the gradient.
+// So a kernel needs a dense scalar, k sparse numbers and one number for the sampled token, whatever
+// the objective is. The k numbers are support_gradient[j] = a p(s_j) + b_j, which is the whole of
+// the first two terms at s_j. b_j alone holds the tail's log-ratio (or q_tail / p_tail, which may
+// be 1e6), which cancels against a p(s_j); in float32 that cancellation would be the largest error
+// of the gradient.
 //
-// To add an objective: a function in objective_functions.h and a row in TAOPD_OBJECTIVES below. The
-// registry, the dispatch, the configuration, the tests against finite differences and the CUDA
-// build follow from the row. To try one without touching this file, put the function (namespace
-// taopd::objectives) and `#define TAOPD_EXTRA_OBJECTIVES(X) X(kMine, "mine", Mine, kNeedsSupport,
-// "What it is.")` in a header of your own and compile everything with
-// -DTAOPD_EXTRA_OBJECTIVES_HEADER='"that/header.h"';
-// tests/kernels/objective/extra_objective_test.cc does that.
+// To add an objective, write a function in objective_functions.h and a row in TAOPD_OBJECTIVES
+// below. The registry, the dispatch, the configuration, the tests against finite differences and
+// the CUDA build follow from the row. tests/kernels/torch/head_problem.h needs its formula as an
+// oracle.
 //
-// A loss may be a linear combination of objectives (ObjectiveTerms): the form above is linear, so a
-// combination costs its terms' O(k) work and nothing over the vocabulary.
+// To try an objective without touching this file, put the function (namespace taopd::objectives)
+// and
+//   #define TAOPD_EXTRA_OBJECTIVES(X) X(kMine, "mine", Mine, kNeedsSupport, "What it is.")
+// into a header of your own, and compile everything with
+// -DTAOPD_EXTRA_OBJECTIVES_HEADER='"that/header.h"', as
+// tests/kernels/objective/extra_objective_test.cc does.
 //
-// Everything here is free of state, allocation and framework; any thread, host or device.
+// A loss may be a linear combination of objectives (ObjectiveTerms). The form above is linear, so a
+// combination costs the O(k) work of its terms and nothing more over the vocabulary.
+//
+// The functions keep no state, allocate nothing and depend on no framework. Any thread may call
+// them, on the CPU or on a GPU.
 #pragma once
 
 #include <array>
@@ -44,25 +49,26 @@
 
 namespace taopd {
 
-// Inputs beyond the student's own numbers. A caller without them must refuse the objective.
+// What an objective reads besides the student's own numbers, and properties of its gradient. A
+// caller that does not have an input must refuse the objectives that need it.
 enum ObjectiveNeeds : uint32_t {
   kNeedsNothing = 0,
   kNeedsSupport = 1,         // support ids and log q on them, k >= 1
-  kNeedsTeacherTail = 2,     // log_q_tail, or FillTeacherTail's in its place
+  kNeedsTeacherTail = 2,     // log_q_tail, or the one that FillTeacherTail derives
   kNeedsTeacherSampled = 4,  // log_q_sampled
-  kReadsBehavior = 8,        // log_behavior_sampled, where the batch is not from the present policy
-  kReadsBeta = 16,           // beta in (0, 1)
+  kReadsBehavior = 8,        // log_behavior_sampled, if the batch is not from the present policy
+  kReadsBeta = 16,           // beta
   // The gradient is that of a surrogate with stop-gradients (a score-function estimate): unbiased
   // over y ~ p, but not the derivative of the loss value for a given y.
   kScoreFunction = 32,
   kNeedsFullVocabulary = 64,     // the support is the whole vocabulary: k = V
   kNeedsTeacherEntropy = 128,    // teacher_entropy
-  kReadsEntropyThreshold = 256,  // entropy_threshold >= 0
-  kReadsMaxRho = 512,            // max_rho >= 0
+  kReadsEntropyThreshold = 256,  // entropy_threshold
+  kReadsMaxRho = 512,            // max_rho
   kNoDenseGradient = 1024,       // a is 0 for every row: the gradient has only b_j and c
 };
 
-// X(enumerator, name in configurations, function, needs, what it is and when to use it)
+// X(enumerator, name in configurations, function, ObjectiveNeeds, what it is and when to use it)
 #define TAOPD_OBJECTIVES(X)                                                                     \
   X(kTaOpd, "ta_opd", TaOpd, kNeedsSupport | kNeedsTeacherTail,                                 \
     "Tail-Aware Top-k OPD (paper, Method): reverse KL on the support plus one token that "      \
@@ -126,7 +132,7 @@ enum class ObjectiveKind : int32_t {
 #undef TAOPD_ENUMERATOR
 };
 
-// Which objective, with its parameters. Trivially copyable: passed by value into kernels.
+// An objective with its parameters. Trivially copyable, so that kernels take it by value.
 struct Objective : ObjectiveParameters {
   ObjectiveKind kind = ObjectiveKind::kTaOpd;
 };
@@ -136,8 +142,8 @@ struct ObjectiveTerm {
   double weight = 1;
 };
 
-// sum_i weight_i objective_i; one objective is a combination of one. Trivially copyable: passed by
-// value into kernels.
+// sum_i weight_i objective_i; one objective is a combination of one. Trivially copyable, so that
+// kernels take it by value.
 struct ObjectiveTerms {
   ObjectiveTerms() = default;                   // ta_opd
   ObjectiveTerms(const Objective& objective) {  // NOLINT: an objective is a combination of one
@@ -152,7 +158,7 @@ static_assert(std::is_trivially_copyable_v<ObjectiveTerms>);
 struct ObjectiveInfo {
   std::string_view name;
   ObjectiveKind kind;
-  uint32_t needs;  // ObjectiveNeeds, or-ed
+  uint32_t needs;  // ObjectiveNeeds, or-ed together
   std::string_view summary;
 };
 
@@ -172,15 +178,15 @@ constexpr const ObjectiveInfo& InfoOf(const Objective& objective) {
   return kObjectives[static_cast<std::size_t>(objective.kind)];
 }
 
-// All that the terms need, or-ed.
+// The needs of all terms, or-ed together.
 constexpr uint32_t NeedsOf(const ObjectiveTerms& terms) {
   uint32_t needs = kNeedsNothing;
   for (int32_t i = 0; i < terms.num_terms; ++i) needs |= InfoOf(terms.term[i].objective).needs;
   return needs;
 }
 
-// Whether a may be other than 0 for some row. Where it is not, the gradient needs no product with
-// the whole vocabulary.
+// Whether `a` may differ from 0 for some row. If not, the gradient needs no product with the whole
+// vocabulary.
 constexpr bool HasDenseGradient(const ObjectiveTerms& terms) {
   for (int32_t i = 0; i < terms.num_terms; ++i) {
     if (!(InfoOf(terms.term[i].objective).needs & kNoDenseGradient)) return true;
@@ -188,7 +194,7 @@ constexpr bool HasDenseGradient(const ObjectiveTerms& terms) {
   return false;
 }
 
-// The objective of that name with default parameters; nullopt where there is none.
+// Returns the objective of that name with default parameters, or nullopt if there is none.
 constexpr std::optional<Objective> FindObjective(std::string_view name) {
   for (const ObjectiveInfo& info : kObjectives) {
     if (info.name != name) continue;
@@ -199,9 +205,9 @@ constexpr std::optional<Objective> FindObjective(std::string_view name) {
   return std::nullopt;
 }
 
-// The loss and its gradient for one row. REQUIRES: what InfoOf(objective).needs names is in the
-// row. All results are finite for log-probabilities that are <= 0 or -inf; see kLogProbFloor for
-// zero mass.
+// Evaluates the loss and its gradient for one row. All results are finite if the log-probabilities
+// are at most 0 or -inf; see kLogProbFloor for zero mass. REQUIRES: the row has what
+// InfoOf(objective).needs names, and result->support_gradient has k places.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void EvaluateObjective(const Objective& objective,
                                                 const ObjectiveRow<Real>& row,
@@ -217,9 +223,9 @@ TAOPD_HOST_DEVICE inline void EvaluateObjective(const Objective& objective,
   }
 }
 
-// The loss and gradient of a combination for one row: sums of the terms' loss, a, c and
-// support_gradient, and term_loss. scratch[k] is the caller's; not read and may be null when
-// num_terms is 1. REQUIRES: what NeedsOf(terms) names is in the row.
+// Evaluates a combination for one row: the weighted sums of the terms' loss, a, c and
+// support_gradient, and term_loss. scratch[k] is the caller's; it may be null if num_terms is 1.
+// REQUIRES: the row has what NeedsOf(terms) names, and result->support_gradient has k places.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void EvaluateObjectives(const ObjectiveTerms& terms,
                                                  const ObjectiveRow<Real>& row, Real* scratch,

@@ -1,7 +1,12 @@
-// The objectives themselves, one function each; objective.h holds the contract and the registry.
+// The objectives themselves, one function each. objective.h holds the contract and the registry.
 //
-// Notation: r_j = log p(s_j)/q(s_j), T = log p_tail/q_tail, m = sum_j p(s_j), bars: renormalised on
-// S, g_j = support_gradient[j]. A sum over S+ is over the support and the tail token.
+// Notation:
+//   r_j    log p(s_j)/q(s_j)
+//   T      log p_tail/q_tail
+//   m      sum_j p(s_j), the student's mass on the support
+//   bars   renormalised on the support S
+//   g_j    support_gradient[j]
+//   S+     the support and the tail token
 #pragma once
 
 #include <cmath>
@@ -28,7 +33,7 @@ TAOPD_HOST_DEVICE inline void FillScore(const ObjectiveRow<Real>& row, Real adva
   FillDense(row, out);
 }
 
-// sum_j p_j r_j over the support; leaves r_j in support_gradient.
+// Returns sum_j p_j r_j over the support and leaves r_j in support_gradient.
 template <typename Real>
 TAOPD_HOST_DEVICE inline Real SupportReverseKl(const ObjectiveRow<Real>& row,
                                                ObjectiveResult<Real>* out) {
@@ -41,7 +46,7 @@ TAOPD_HOST_DEVICE inline Real SupportReverseKl(const ObjectiveRow<Real>& row,
   return sum;
 }
 
-// g_j = p_j (r_j - shift), for the r_j that SupportReverseKl left there.
+// g_j = p_j (r_j - shift), for the r_j that SupportReverseKl left in support_gradient.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void FinishReverseKl(const ObjectiveRow<Real>& row, Real shift,
                                               ObjectiveResult<Real>* out) {
@@ -50,8 +55,8 @@ TAOPD_HOST_DEVICE inline void FinishReverseKl(const ObjectiveRow<Real>& row, Rea
   }
 }
 
-// The paper's eq. (lma) and proposition (ta). T = 0 where the student's tail is empty: it then
-// multiplies only zeros.
+// The paper's eq. (lma) and proposition (ta). T is 0 if the student's tail is empty, because it
+// then only multiplies zeros.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void TaOpdCorrected(const ObjectiveRow<Real>& row, bool corrected,
                                              double max_rho, ObjectiveResult<Real>* out) {
@@ -83,7 +88,7 @@ TAOPD_HOST_DEVICE inline void TaOpd(const ObjectiveRow<Real>& row,
 }
 
 // The paper's eq. (lmas): ta_opd + A with A = rho [y not in S] (log p(y)/q(y) - T), whose gradient
-// is A d log p(y). rho = p(y)/p_behavior(y) is 1 on-policy and not clipped unless max_rho asks for
+// is A d log p(y). rho = p(y)/p_behavior(y) is 1 on-policy, and is only clipped if max_rho asks for
 // it.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void ScTaOpd(const ObjectiveRow<Real>& row,
@@ -92,8 +97,8 @@ TAOPD_HOST_DEVICE inline void ScTaOpd(const ObjectiveRow<Real>& row,
   TaOpdCorrected(row, true, parameters.max_rho, out);
 }
 
-// The full-vocabulary reverse KL: REQUIRES k = V. loss = sum_j p_j r_j;  g_j = p_j (r_j - loss); no
-// token is outside of the support.
+// The full-vocabulary reverse KL: loss = sum_j p_j r_j;  g_j = p_j (r_j - loss). No token is
+// outside of the support. REQUIRES: k = V.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void Full(const ObjectiveRow<Real>& row,
                                    const ObjectiveParameters& /*parameters*/,
@@ -104,9 +109,9 @@ TAOPD_HOST_DEVICE inline void Full(const ObjectiveRow<Real>& row,
   FinishReverseKl(row, out->loss, out);
 }
 
-// loss = sum_j pbar_j rbar_j;  a = 0;  g_j = pbar_j (rbar_j - loss). From the log-probs directly:
-// pbar is well defined for a support of any mass. A teacher with no mass on the whole support is
-// read as the floor on each id.
+// loss = sum_j pbar_j rbar_j;  a = 0;  g_j = pbar_j (rbar_j - loss). pbar comes from the log-probs
+// directly, so it is well defined for a support of any mass. If the teacher has no mass on the
+// whole support, log q is the floor at each id.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void Normalized(const ObjectiveRow<Real>& row,
                                          const ObjectiveParameters& /*parameters*/,
@@ -144,7 +149,8 @@ TAOPD_HOST_DEVICE inline void Unnormalized(const ObjectiveRow<Real>& row,
   FinishReverseKl(row, out->loss + mass - 1, out);
 }
 
-// loss = sum_j (p_j r_j + q_j - p_j), every term >= 0;  a = -sum_j p_j r_j;  g_j = p_j (r_j + a)
+// loss = sum_j (p_j r_j + q_j - p_j), where every term is >= 0;  a = -sum_j p_j r_j;
+// g_j = p_j (r_j + a)
 template <typename Real>
 TAOPD_HOST_DEVICE inline void Mopd(const ObjectiveRow<Real>& row,
                                    const ObjectiveParameters& /*parameters*/,
@@ -157,9 +163,9 @@ TAOPD_HOST_DEVICE inline void Mopd(const ObjectiveRow<Real>& row,
   FinishReverseKl(row, reverse_kl, out);
 }
 
-// The paper's eq. (ema): loss = sum_j p_j r_j + A', A' = [y not in S] log p(y)/q(y); stop-gradient
-// on every log-ratio, so a = -loss, g_j = p_j (r_j - loss), c = A'. As published, without rho: for
-// batches from the present policy.
+// The paper's eq. (ema): loss = sum_j p_j r_j + A' with A' = [y not in S] log p(y)/q(y). Every
+// log-ratio is under a stop-gradient, so a = -loss, g_j = p_j (r_j - loss) and c = A'. As
+// published, it has no rho: it is for batches from the present policy.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void EmaPg(const ObjectiveRow<Real>& row,
                                     const ObjectiveParameters& /*parameters*/,
@@ -190,8 +196,8 @@ TAOPD_HOST_DEVICE inline void SampledTokenK2(const ObjectiveRow<Real>& row,
   FillScore(row, r, out);
 }
 
-// k3: loss = q(y)/p(y) - 1 + log p(y)/q(y), gradient (1 - q(y)/p(y)) d log p(y). Beyond
-// kMaxLogWeight the ratio is held, and the log-ratio with it, so that the loss stays >= 0.
+// k3: loss = q(y)/p(y) - 1 + log p(y)/q(y), gradient (1 - q(y)/p(y)) d log p(y). The log-ratio is
+// held at kMaxLogWeight, and the ratio with it, so that the loss stays >= 0.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void SampledTokenK3(const ObjectiveRow<Real>& row,
                                              const ObjectiveParameters& /*parameters*/,
@@ -217,8 +223,8 @@ TAOPD_HOST_DEVICE inline void Vopd(const ObjectiveRow<Real>& row,
   FillScore(row, out->loss - baseline, out);
 }
 
-// log q/p where q weighs the term; log p is read with the floor, because a student without mass
-// where the teacher has some makes a forward KL +inf.
+// q log q/p. log p = -inf is read as the floor, because a student without mass where the teacher
+// has some would make a forward KL +inf.
 template <typename Real>
 TAOPD_HOST_DEVICE inline Real ForwardTerm(Real log_q, Real log_p, int32_t* num_limited) {
   if (log_q == NegativeInfinity<Real>()) return 0;
@@ -226,7 +232,7 @@ TAOPD_HOST_DEVICE inline Real ForwardTerm(Real log_q, Real log_p, int32_t* num_l
   return std::exp(log_q) * (log_q - log_p);
 }
 
-// loss = sum_j qbar_j log qbar_j/pbar_j;  a = 0;  g_j = pbar_j - qbar_j. Zero where either
+// loss = sum_j qbar_j log qbar_j/pbar_j;  a = 0;  g_j = pbar_j - qbar_j. All are zero if either
 // distribution has no mass on the support.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void ForwardKl(const ObjectiveRow<Real>& row,
@@ -250,8 +256,8 @@ TAOPD_HOST_DEVICE inline void ForwardKl(const ObjectiveRow<Real>& row,
   }
 }
 
-// sampled_token plus, where the teacher's entropy is above the threshold, forward_kl. The two
-// gradients add: forward_kl has a = c = 0.
+// sampled_token, plus forward_kl if the teacher's entropy is above the threshold. The two gradients
+// add, because forward_kl has a = c = 0.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void EntropyAware(const ObjectiveRow<Real>& row,
                                            const ObjectiveParameters& parameters,
@@ -309,8 +315,10 @@ TAOPD_HOST_DEVICE inline Real JsdOutcome(Real log_p, Real log_q, Real beta, Real
   return log_p - log_m;
 }
 
-// With u = log p/M and U = sum over S+ of p u:  a = (1 - beta)(u_tail - U),  g_j = (1 - beta) p_j
-// (u_j - U). The divergence is bounded, so zeros of q need no floor.
+// With u = log p/M and U = the sum over S+ of p u:
+//   a = (1 - beta) (u_tail - U)
+//   g_j = (1 - beta) p_j (u_j - U)
+// The divergence is bounded, so zeros of q need no floor.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void Jsd(const ObjectiveRow<Real>& row,
                                   const ObjectiveParameters& parameters,
@@ -334,7 +342,8 @@ TAOPD_HOST_DEVICE inline void Jsd(const ObjectiveRow<Real>& row,
   }
 }
 
-// loss = -log p(y);  a = 1;  c = -1. Finite log-probs are not floored here: the loss is p's alone.
+// loss = -log p(y);  a = 1;  c = -1. Finite log-probs are not floored here: the teacher's do not
+// enter the loss.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void CrossEntropy(const ObjectiveRow<Real>& row,
                                            const ObjectiveParameters& /*parameters*/,

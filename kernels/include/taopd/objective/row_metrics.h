@@ -1,5 +1,5 @@
-// What a row of the student's head reports beside its loss, from numbers that the loss needs
-// anyway. The same source for the CPU and CUDA row kernels.
+// What a row of the student's head reports besides its loss, from numbers that the loss needs
+// anyway. CPU and CUDA code share this source.
 #pragma once
 
 #include <array>
@@ -14,34 +14,35 @@
 
 namespace taopd {
 
-// Columns of a row's metrics. A column whose input the caller does not have (no teacher, no
-// support) is NaN.
+// The columns of a row's metrics. A column is NaN if the caller does not have its input (a teacher,
+// a support).
 enum HeadMetric : int {
   kStudentTail,      // probability outside of the support under the student
   kTeacherTail,      // the same under the teacher
   kStudentEntropy,   // nats, full vocabulary
   kSampledLogProb,   // log p(y)
   kSampledLogRatio,  // log p(y) - log q(y)
-  kSampledOutside,   // 1 when y is not in the support
+  kSampledOutside,   // 1 if y is not in the support
   kNumLimited,       // log-probs and weights held at a limit of taopd/objective/objective_row.h
   kStudentMass,      // probability of the support under the student
   kTeacherMass,      // the same under the teacher
-  kTailWasDerived,   // 1 when the teacher sent no tail and it was made from its mass
-  kTailWasClamped,   // 1 when that mass was held below 1 by the clamp of the paper's listing
+  kTailWasDerived,   // 1 if the teacher sent no tail, so that it was derived from its mass
+  kTailWasClamped,   // 1 if the clamp of the paper's listing held that mass below 1
   kRhoTruncated,     // importance ratios held at max_rho
-  // Cov(pbar, log pbar) - Cov(pbar, log qbar) under pbar: above zero a step of the normalized
-  // objective makes the student's tail grow (paper, proposition tail_prob_increase).
+  // Cov(pbar, log pbar) - Cov(pbar, log qbar) under pbar. If it is above zero, a step of the
+  // normalized objective makes the student's tail grow (paper, proposition tail_prob_increase).
   kTailGrowth,
-  // HeadOptions::top_k_metrics only, otherwise NaN: how many tokens of the support are also among
-  // the student's k most probable, and the mean of q (log p - log q) over those (0 for none; the
-  // paper's code calls it the overlap tokens' advantage).
+  // These two are NaN unless top_k_metrics asks for them. How many tokens of the support are also
+  // among the student's k most probable; and the mean of q (log p - log q) over those, 0 if there
+  // are none, which the paper's code calls the overlap tokens' advantage.
   kTopKOverlap,
   kTopKOverlapAdvantage,
-  kTermLoss,  // kMaxObjectiveTerms columns: each term's weighted loss, 0 for unused terms
+  // kMaxObjectiveTerms columns: the weighted loss of each term, 0 for unused terms.
+  kTermLoss,
   kNumHeadMetrics = kTermLoss + kMaxObjectiveTerms,
 };
 
-// Names of the columns before kTermLoss, for files and messages.
+// The names of the columns before kTermLoss, for files and messages.
 inline constexpr std::array<std::string_view, kTermLoss> kHeadMetricNames = {
     "student_tail",     "teacher_tail",      "student_entropy",
     "sampled_log_prob", "sampled_log_ratio", "sampled_outside",
@@ -50,8 +51,8 @@ inline constexpr std::array<std::string_view, kTermLoss> kHeadMetricNames = {
     "tail_growth",      "top_k_overlap",     "top_k_overlap_advantage",
 };
 
-// Cov_{v ~ pbar}(pbar(v), log pbar(v) - log qbar(v)), bars: renormalised on the support. q = 0 is
-// read at kLogProbFloor. 0 when the student has no mass on the support.
+// Cov_{v ~ pbar}(pbar(v), log pbar(v) - log qbar(v)), where bars mean renormalised on the support.
+// q = 0 is read as kLogProbFloor. The result is 0 if the student has no mass on the support.
 template <typename Real>
 TAOPD_HOST_DEVICE inline Real TailGrowthCovariance(const ObjectiveRow<Real>& row) {
   const Real log_mass = LogSumExp(row.log_p, row.k);
@@ -74,8 +75,9 @@ TAOPD_HOST_DEVICE inline Real TailGrowthCovariance(const ObjectiveRow<Real>& row
   return covariance;
 }
 
-// Mean of q (log p - log q) over the support's tokens with in_student_top_k[j] != 0; 0 for none.
-// The paper's code hands in the log-probs of its loss: bars for normalized, p and q otherwise.
+// The mean of q (log p - log q) over the support's tokens with in_student_top_k[j] != 0; 0 if there
+// are none. The paper's code passes the log-probs of its loss: renormalised ones for the normalized
+// objective, p and q otherwise.
 template <typename Real>
 TAOPD_HOST_DEVICE inline Real OverlapAdvantage(const Real* log_p, const Real* log_q, int32_t k,
                                                const uint8_t* in_student_top_k) {
@@ -94,7 +96,8 @@ TAOPD_HOST_DEVICE inline Real OverlapAdvantage(const Real* log_p, const Real* lo
   return num == 0 ? Real(0) : sum / static_cast<Real>(num);
 }
 
-// Writes all columns but the two of the top-k overlap, which become NaN. Metric: float or double.
+// Writes all columns. The two of the top-k overlap become NaN; the caller overwrites them if it has
+// them. Metric is float or double.
 template <typename Real, typename Metric>
 TAOPD_HOST_DEVICE inline void WriteRowMetrics(const ObjectiveRow<Real>& row,
                                               const ObjectiveResult<Real>& result,

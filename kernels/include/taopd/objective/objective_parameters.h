@@ -1,0 +1,45 @@
+// The parameters of objectives by name, with their ranges, for code that reads them from a
+// configuration or a file. Their defaults are those of ObjectiveParameters. Host code only.
+//
+// To add a parameter: a member of ObjectiveParameters (taopd/objective/objective_row.h), a bit of
+// ObjectiveNeeds and a row of kObjectiveParameters. The checks, the trainer's configuration and
+// `taopd-trainer objective` follow from the row.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include "taopd/objective/objective.h"
+
+namespace taopd {
+
+struct ObjectiveParameter {
+  std::string_view name;
+  double ObjectiveParameters::*value;
+  uint32_t read_by;  // the bit of ObjectiveNeeds of the objectives that read it
+  std::string_view summary;
+  // A valid value is between `low` and `high`; `open` excludes both.
+  double low, high;
+  bool open;
+  std::string_view range;  // in words, to follow "must be"
+
+  // False for a NaN.
+  constexpr bool IsInRange(double x) const {
+    return open ? x > low && x < high : x >= low && x <= high;
+  }
+};
+
+inline constexpr ObjectiveParameter kObjectiveParameters[] = {
+    {"beta", &ObjectiveParameters::beta, kReadsBeta, "Weight of the teacher in jsd's mixture.", 0,
+     1, /*open=*/true, "above 0 and below 1"},
+    {"entropy_threshold", &ObjectiveParameters::entropy_threshold, kReadsEntropyThreshold,
+     "entropy_aware adds its forward KL where the teacher's entropy is above it, in nats.", 0,
+     std::numeric_limits<double>::infinity(), /*open=*/false, "at least 0"},
+    {"max_rho", &ObjectiveParameters::max_rho, kReadsMaxRho,
+     "Hold the importance ratio of reused batches at this number, which biases the loss; 0 = "
+     "never.",
+     0, std::numeric_limits<double>::infinity(), /*open=*/false, "at least 0"},
+};
+
+}  // namespace taopd
