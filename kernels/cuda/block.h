@@ -1,5 +1,5 @@
-// What a block of threads does together, always in the same order, so that results repeat bit for
-// bit: reductions, and reading and writing runs of four elements.
+// What the threads of a block do together: reductions, and reading and writing runs of four
+// elements. Always in the same order, so that results repeat bit for bit.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,6 +11,8 @@
 
 namespace taopd::cuda {
 
+inline constexpr int kWarpSize = 32;
+
 struct SumOf {
   template <typename T>
   __device__ T operator()(T a, T b) const {
@@ -18,13 +20,13 @@ struct SumOf {
   }
 };
 
-// a must not be NaN; a NaN in b is skipped, as in the CPU's row maximum: sums show it.
+// A NaN in b is skipped, as in the CPU's row maximum; the sums show it. a must not be NaN.
 struct MaxOf {
   __device__ float operator()(float a, float b) const { return b > a ? b : a; }
 };
 
-// The same value in every thread. scratch: kThreads elements of shared memory. Ends with all
-// threads past their reads of scratch.
+// Combines the values of all threads of the block; every thread gets the same answer. scratch:
+// kThreads elements of shared memory, which may be reused as soon as it returns.
 template <int kThreads, typename T, typename Combine>
 __device__ T BlockReduce(T value, T* scratch, Combine combine) {
   static_assert((kThreads & (kThreads - 1)) == 0);
@@ -47,7 +49,7 @@ struct alignas(8) Bfloat4 {
   __nv_bfloat16 x[4];
 };
 
-// row[first .. first + 3], -inf from num on. row + first is aligned to 16 bytes.
+// row[first] to row[first + 3], with -inf from index num on. row + first is aligned to 16 bytes.
 __device__ inline Float4 LoadFour(const float* row, int64_t first, int64_t num) {
   if (first + 4 <= num) return *reinterpret_cast<const Float4*>(row + first);
   Float4 four;

@@ -1,4 +1,4 @@
-// Launching kernels and turning CUDA errors into text.
+// Launching kernels, turning CUDA errors into text, and dividing up the workspace.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,12 +8,14 @@
 
 namespace taopd::cuda {
 
+// An empty string for cudaSuccess, otherwise the error's name and text.
 inline std::string ProblemOf(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return "";
   return std::string(what) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
 }
 
-// One-dimensional grid. Nothing is launched for no blocks, which CUDA would refuse.
+// Launches a one-dimensional grid. Returns an empty string, or the error with the kernel's name.
+// With 0 blocks nothing is launched, because CUDA would refuse it.
 template <typename... Parameters, typename... Arguments>
 std::string Launch(const char* name, void (*kernel)(Parameters...), int64_t num_blocks,
                    int num_threads, cudaStream_t stream, Arguments... arguments) {
@@ -29,10 +31,10 @@ std::string Launch(const char* name, void (*kernel)(Parameters...), int64_t num_
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
 
-// Hands out parts of the workspace, each aligned to 256 bytes.
+// Divides a workspace into parts, each aligned to 256 bytes.
 class WorkspaceLayout {
  public:
-  // The place of `bytes` bytes, from the start of the workspace.
+  // Returns where a part of that many bytes begins, in bytes from the start of the workspace.
   int64_t Add(int64_t bytes) {
     const int64_t place = size_;
     size_ += RoundUp(bytes, 256);

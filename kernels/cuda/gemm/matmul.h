@@ -1,4 +1,4 @@
-// Matrix products through cuBLASLt: bfloat16 or float32 inputs, float32 accumulators and results.
+// Matrix products by cuBLASLt: bfloat16 or float32 inputs, float32 accumulators and results.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,21 @@
 
 namespace taopd::cuda {
 
-// Row-major, strides in elements. transposed: the memory holds the transpose of the operand.
+// A row-major matrix in device memory.
 struct Operand {
   const void* data = nullptr;
-  int64_t stride = 0;
-  bool transposed = false;
+  int64_t stride = 0;       // in elements
+  bool transposed = false;  // the memory holds the transpose of the operand
 };
 
 inline constexpr int64_t kMatmulScratchBytes = 32 << 20;
 
-// c[m, n] = beta c + a[m, k] b[k, n], float32 c with the given stride. float32 inputs are
-// multiplied in float32, not TF32. scratch: kMatmulScratchBytes of device memory, aligned to 256
-// bytes.
+// Enqueues c[m, n] = beta c + a[m, k] b[k, n] under the contract of taopd/base/device.h. a and b
+// have the type `inputs`; c is float32, row-major with c_stride elements per row, and is not read
+// if beta is
+// 0. float32 inputs are multiplied in float32, not in TF32. Uses context.stream and
+//    context.cublaslt.
+// scratch: kMatmulScratchBytes of device memory, aligned to 256 bytes.
 std::string Matmul(DataType inputs, int64_t m, int64_t n, int64_t k, const Operand& a,
                    const Operand& b, float beta, float* c, int64_t c_stride, void* scratch,
                    const DeviceContext& context);

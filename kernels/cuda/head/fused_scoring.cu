@@ -3,13 +3,13 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <sstream>
 
 #include "kernels/cuda/gemm/matmul.h"
+#include "kernels/cuda/head/head_problem.h"
 #include "kernels/cuda/head/scoring_row.h"
 #include "kernels/cuda/launch.h"
+#include "taopd/head/student_targets.h"
 
 namespace taopd {
 namespace cuda {
@@ -17,18 +17,10 @@ namespace {
 
 std::string WrongArguments(const FusedScoringProblem& p, const FusedScoringResult& r) {
   std::ostringstream problem;
-  if (p.num_rows < 0 || p.hidden_size < 1) {
-    problem << "hidden has shape [" << p.num_rows << ", " << p.hidden_size << "]";
-  } else if (p.vocabulary_size < 1 || p.vocabulary_size > std::numeric_limits<int32_t>::max()) {
-    problem << "vocabulary_size is " << p.vocabulary_size << ", must be in [1, 2^31)";
-  } else if (p.hidden_stride < p.hidden_size || p.lm_head_stride < p.hidden_size) {
-    problem << "strides are " << p.hidden_stride << " and " << p.lm_head_stride
-            << ", must be at least hidden_size " << p.hidden_size;
-  } else if (p.top_k < 0 || p.top_k > std::min<int64_t>(p.vocabulary_size, kMaxScoringTopK)) {
+  if (std::string wrong_sizes = WrongSizes(p); !wrong_sizes.empty()) return wrong_sizes;
+  if (p.top_k < 0 || p.top_k > std::min<int64_t>(p.vocabulary_size, kMaxScoringTopK)) {
     problem << "top_k is " << p.top_k << ", must be in [0, "
             << std::min<int64_t>(p.vocabulary_size, kMaxScoringTopK) << "]";
-  } else if (!(p.temperature > 0) || !std::isfinite(p.temperature)) {
-    problem << "temperature is " << p.temperature << ", must be positive";
   } else if (p.num_rows > 0 &&
              (p.hidden_NH == nullptr || p.lm_head_VH == nullptr || r.log_tail_N == nullptr ||
               r.log_support_mass_N == nullptr || r.log_sum_exp_N == nullptr)) {
@@ -50,20 +42,12 @@ std::string WrongArguments(const FusedScoringProblem& p, const FusedScoringResul
   return problem.str();
 }
 
-int64_t LogitsStride(const FusedScoringProblem& problem) {
-  return RoundUp(problem.vocabulary_size, 64);
-}
 int64_t NumTiles(const FusedScoringProblem& problem) {
   return CeilDiv(problem.vocabulary_size, kScoringTile);
 }
 
-template <typename T>
-T* RowsFrom(T* rows, int64_t row, int64_t columns = 1) {
-  return rows == nullptr ? nullptr : rows + row * columns;
-}
-
-FusedScoringResult RowsFrom(const FusedScoringProblem& p, const FusedScoringResult& r,
-                            int64_t row) {
+FusedScoringResult ResultsFrom(const FusedScoringProblem& p, const FusedScoringResult& r,
+                               int64_t row) {
   FusedScoringResult out = r;
   out.ids_Nk = RowsFrom(r.ids_Nk, row, p.top_k);
   out.log_probs_Nk = RowsFrom(r.log_probs_Nk, row, p.top_k);
@@ -81,7 +65,7 @@ FusedScoringResult RowsFrom(const FusedScoringProblem& p, const FusedScoringResu
 }  // namespace cuda
 
 int64_t ScoringBytesPerRow(const FusedScoringProblem& problem) {
-  return cuda::LogitsStride(problem) * static_cast<int64_t>(sizeof(float)) +
+  return cuda::LogitsStride(problem.vocabulary_size) * static_cast<int64_t>(sizeof(float)) +
          cuda::NumTiles(problem) * static_cast<int64_t>(sizeof(cuda::TileSums) + sizeof(int32_t));
 }
 
@@ -95,11 +79,10 @@ std::string FusedScoring(const FusedScoringProblem& problem, const FusedScoringR
   const int64_t chunk = std::min(problem.num_rows, (context.workspace_bytes - ScoringFixedBytes()) /
                                                        ScoringBytesPerRow(problem));
   if (chunk < 1 || context.workspace == nullptr) {
-    return "the workspace has " + std::to_string(context.workspace_bytes) +
-           " bytes, one row takes " +
-           std::to_string(ScoringFixedBytes() + ScoringBytesPerRow(problem));
+    return WorkspaceTooSmall(context.workspace_bytes,
+                             ScoringFixedBytes() + ScoringBytesPerRow(problem));
   }
-  const int64_t stride = LogitsStride(problem);
+  const int64_t stride = LogitsStride(problem.vocabulary_size);
   const int64_t num_tiles = NumTiles(problem);
   WorkspaceLayout layout;
   void* scratch = Place<char>(context.workspace, layout.Add(kMatmulScratchBytes));
@@ -125,7 +108,7 @@ std::string FusedScoring(const FusedScoringProblem& problem, const FusedScoringR
     if (!wrong.empty()) return wrong;
     args.sampled_ids = RowsFrom(problem.sampled_ids_N, begin);
     args.candidate_ids = RowsFrom(problem.candidate_ids_NM, begin, problem.num_candidates);
-    args.out = RowsFrom(problem, result, begin);
+    args.out = ResultsFrom(problem, result, begin);
     wrong = Launch("scoring rows", ScoringRow, num, kScoringThreads, context.stream, args);
     if (!wrong.empty()) return wrong;
   }

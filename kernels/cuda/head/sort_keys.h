@@ -7,8 +7,8 @@
 
 namespace taopd::cuda {
 
-// Sorts keys[num] by falling key: a bitonic network over num, a power of two. Ends with all threads
-// past it. kThreads is the block's size.
+// Sorts keys[num] in descending order by a bitonic network. num must be a power of two and kThreads
+// the size of the block. Every thread of the block calls it; the keys are sorted when it returns.
 template <int kThreads>
 __device__ void SortFalling(uint64_t* keys, int32_t num) {
   __syncthreads();

@@ -1,4 +1,4 @@
-// Gradients of objectives without a dense part: k + 1 entries per row.
+// The gradients of objectives without a dense part, which have k + 1 entries per row.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -29,9 +29,9 @@ __global__ void __launch_bounds__(kSparseThreads)
   }
 }
 
-// Sorted by vocabulary id, entries in the order of the rows within an id: d_lm_head[id] += sum of
-// value hidden[row] over the id's entries. One block per entry works for all of its id when it is
-// the first of it.
+// d_lm_head[id] += the sum of value hidden[row] over the entries of the id. The entries are sorted
+// by id, and by row within an id. One block per entry; the block of an id's first entry does the
+// work for all of them, the others return at once.
 template <typename Element>
 __global__ void __launch_bounds__(kSparseThreads)
     SparseDLmHead(const uint32_t* sorted_ids, const int32_t* sorted_entries, const float* values,
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kSparseThreads)
                   float* d_lm_head) {
   const int64_t first = blockIdx.x;
   const uint32_t id = sorted_ids[first];
-  if (id >= static_cast<uint64_t>(vocabulary_size)) return;  // none
+  if (id >= static_cast<uint64_t>(vocabulary_size)) return;  // no entry
   if (first > 0 && sorted_ids[first - 1] == id) return;
   for (int64_t h = threadIdx.x; h < hidden_size; h += kSparseThreads) {
     float sum = 0;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kSparseThreads)
   }
 }
 
-// keys[i] = the entry's id, or the largest number for none; entries[i] = i.
+// keys[i] = the id of entry i, or the largest number if there is no entry; entries[i] = i.
 __global__ void MakeSortKeys(const int32_t* ids, int64_t num_entries, int64_t vocabulary_size,
                              uint32_t* keys, int32_t* entries) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

@@ -1,5 +1,5 @@
-// Pass 3 of taopd/head/fused_head.h: the objective, one thread per row, and the entries of E that
-// are not a p(v).
+// Pass 3 of taopd/head/fused_head.h: the objective, with one thread per row, and the entries of E
+// that are not a multiple of p(v).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,16 +17,8 @@ struct ObjectiveArguments {
   ObjectiveTerms objective;
   int64_t num_rows = 0;
   int64_t vocabulary_size = 0;
-  float scale = 1;  // 1 / temperature
-  int32_t k = 0;
-  const int32_t* support_ids = nullptr;  // [rows, k], as all that follow of these rows
-  const float* teacher_log_probs = nullptr;
-  const float* teacher_log_tail = nullptr;
-  const int32_t* sampled_ids = nullptr;
-  const float* teacher_sampled_log_probs = nullptr;
-  const float* teacher_entropy = nullptr;
-  const float* behavior_log_probs = nullptr;
-  const float* row_weights = nullptr;
+  float scale = 1;         // 1 / temperature
+  StudentTargets targets;  // of these rows
   const float* taken = nullptr;
   const float* sampled_logits = nullptr;
   const int32_t* sizes = nullptr;
@@ -35,38 +27,27 @@ struct ObjectiveArguments {
   double* scratch = nullptr;          // [rows, 4 k]
   float* loss = nullptr;
   float* metrics = nullptr;  // [rows, kNumHeadMetrics]
-  // The gradient: E's rows are multiplied by row_scale; the entries' columns (-1: none) and values,
-  // in units of row_scale. Without a dense part row_scale is 1.
-  bool dense = true;
-  float* row_scale = nullptr;     // [rows]
-  int32_t* entry_ids = nullptr;   // [rows, k + 1]; the last is y where it is not in the support
+  // The gradient is row_scale times E, in whose rows the entries replace the exponentials. Null
+  // pointers: not asked for.
+  bool dense = true;           // otherwise the entries are the whole gradient and row_scale is 1
+  float* row_scale = nullptr;  // [rows]
+  // [rows, k + 1], -1 for none. The last one is y if it is not in the support.
+  int32_t* entry_ids = nullptr;
   float* entry_values = nullptr;  // [rows, k + 1]
 };
 
 inline constexpr int kObjectiveThreads = 64;
 
-__device__ inline float ValueOrNan(const float* values, int64_t n) {
-  return values != nullptr ? values[n] : std::numeric_limits<float>::quiet_NaN();
-}
-
 __global__ void __launch_bounds__(kObjectiveThreads) StudentObjective(ObjectiveArguments args) {
   const int64_t n = int64_t{blockIdx.x} * kObjectiveThreads + threadIdx.x;
   if (n >= args.num_rows) return;
-  const int64_t k = args.k;
+  const int64_t k = args.targets.k;
   StudentRowInput input;
+  SetTargets(args.targets, n, args.sizes[n], args.vocabulary_size, &input);
   input.rest = {args.sums[n].reference, args.sums[n].sum, args.sums[n].sum_x};
   input.scale = args.scale;
   input.taken = args.taken + n * k;
   input.sampled_logit = args.sampled_logits[n];
-  input.ids = args.support_ids + n * k;
-  input.teacher_log_probs = args.teacher_log_probs + n * k;
-  input.k = args.sizes[n];
-  input.whole_vocabulary = input.k == args.vocabulary_size;
-  input.sampled_id = args.sampled_ids[n];
-  input.teacher_log_tail = ValueOrNan(args.teacher_log_tail, n);
-  input.teacher_sampled_log_prob = ValueOrNan(args.teacher_sampled_log_probs, n);
-  input.teacher_entropy = ValueOrNan(args.teacher_entropy, n);
-  if (args.behavior_log_probs != nullptr) input.behavior_log_prob = args.behavior_log_probs + n;
   if (args.in_top_k != nullptr) input.in_top_k = args.in_top_k + n * k;
   double* log_p = args.scratch + n * 4 * k;
   double* gradient = log_p + 2 * k;
@@ -77,8 +58,8 @@ __global__ void __launch_bounds__(kObjectiveThreads) StudentObjective(ObjectiveA
   if (args.entry_ids == nullptr) return;  // no gradient is asked for
 
   args.row_scale[n] =
-      WriteRowEntries(input, row, args.row_weights[n], args.dense, args.k, gradient,
-                      args.entry_ids + n * (k + 1), args.entry_values + n * (k + 1));
+      WriteRowEntries(input, row, args.targets.row_weights_N[n], args.dense, args.targets.k,
+                      gradient, args.entry_ids + n * (k + 1), args.entry_values + n * (k + 1));
 }
 
 // E[n, entry_ids] = entry_values, one thread per entry. Ids out of range were reported by the

@@ -8,10 +8,11 @@
 
 namespace taopd::cuda {
 
-// Bytes of scratch that SortByVocabulary needs for so many entries.
+// How much scratch memory SortByVocabulary needs for that many entries, in bytes.
 int64_t SortScratchBytes(int64_t num_entries);
 
-// Stable, by rising key. All pointers are device memory; outputs differ from inputs.
+// Enqueues a stable sort in ascending order of the keys. All pointers are device memory; the
+// outputs must not be the inputs. Returns an empty string or the error.
 std::string SortByVocabulary(const uint32_t* keys, const int32_t* entries, int64_t num_entries,
                              uint32_t* sorted_keys, int32_t* sorted_entries, void* scratch,
                              int64_t scratch_bytes, cudaStream_t stream);

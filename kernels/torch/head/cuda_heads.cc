@@ -29,9 +29,9 @@ T* MutableOrNull(const at::Tensor& tensor) {
   return tensor.defined() && tensor.numel() > 0 ? tensor.mutable_data_ptr<T>() : nullptr;
 }
 
-// The two matrices of a problem of either head.
-template <typename Problem>
-void SetMatrices(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH, Problem* problem) {
+void SetInputs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH, double temperature,
+               HeadInputs* problem) {
+  problem->temperature = temperature;
   problem->dtype = TypeOf(hidden_NH);
   problem->num_rows = hidden_NH.size(0);
   problem->hidden_size = hidden_NH.size(1);
@@ -76,10 +76,9 @@ HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   TORCH_CHECK(!d_lm_head_VH.defined() || d_lm_head_VH.is_contiguous(), "d_lm_head has strides ",
               d_lm_head_VH.strides(), ", must be contiguous");
   FusedHeadProblem problem;
-  SetMatrices(hidden_NH, lm_head_VH, &problem);
-  SetTargetPointers(targets, &problem);
+  SetInputs(hidden_NH, lm_head_VH, options.temperature, &problem);
+  problem.targets = PointersTo(targets);
   problem.objective = options.objective;
-  problem.temperature = options.temperature;
   problem.top_k_metrics = options.top_k_metrics;
 
   const at::TensorOptions floats = hidden_NH.options().dtype(at::kFloat);
@@ -110,32 +109,22 @@ void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   const c10::cuda::CUDAGuard guard(hidden.device());
   const at::Tensor hidden_NH = WithAdjacentColumns(hidden);
   const at::Tensor lm_head_VH = WithAdjacentColumns(lm_head);
-  // The tensors of *output on the device.
-  const auto on_device = [&](const at::Tensor& tensor) {
-    return tensor.defined() ? at::empty(tensor.sizes(), tensor.options().device(hidden.device()))
-                            : tensor;
-  };
+  ScoringOutput device = *output;
+  for (at::Tensor* tensor : device.Tensors()) {
+    if (tensor->defined()) {
+      *tensor = at::empty(tensor->sizes(), tensor->options().device(hidden.device()));
+    }
+  }
   const auto inputs_on_device = [&](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.to(hidden.device()) : tensor;
   };
-  ScoringOutput device;
-  device.ids_Nk = on_device(output->ids_Nk);
-  device.log_probs_Nk = on_device(output->log_probs_Nk);
-  device.log_tail_N = on_device(output->log_tail_N);
-  device.log_support_mass_N = on_device(output->log_support_mass_N);
-  device.log_sum_exp_N = on_device(output->log_sum_exp_N);
-  device.sampled_log_probs_N = on_device(output->sampled_log_probs_N);
-  device.sampled_ranks_N = on_device(output->sampled_ranks_N);
-  device.entropy_N = on_device(output->entropy_N);
-  device.candidate_log_probs_NM = on_device(output->candidate_log_probs_NM);
   const at::Tensor sampled = inputs_on_device(sampled_N);
   const at::Tensor candidates = inputs_on_device(candidates_NM);
   const at::Tensor errors = at::zeros({1}, device.ids_Nk.options());
 
   FusedScoringProblem problem;
-  SetMatrices(hidden_NH, lm_head_VH, &problem);
+  SetInputs(hidden_NH, lm_head_VH, options.temperature, &problem);
   problem.top_k = options.top_k;
-  problem.temperature = options.temperature;
   problem.sampled_ids_N = DataOrNull<int32_t>(sampled);
   problem.candidate_ids_NM = DataOrNull<int32_t>(candidates);
   problem.num_candidates = candidates.defined() ? static_cast<int32_t>(candidates.size(1)) : 0;
@@ -161,18 +150,10 @@ void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   TORCH_CHECK(wrong.empty(), wrong);
   const int32_t found = errors.item<int32_t>();
   TORCH_CHECK(found == 0, "ids outside of the vocabulary: error word ", found);
-  const auto copy_back = [](const at::Tensor& to, const at::Tensor& from) {
-    if (to.defined()) to.copy_(from);
-  };
-  copy_back(output->ids_Nk, device.ids_Nk);
-  copy_back(output->log_probs_Nk, device.log_probs_Nk);
-  copy_back(output->log_tail_N, device.log_tail_N);
-  copy_back(output->log_support_mass_N, device.log_support_mass_N);
-  copy_back(output->log_sum_exp_N, device.log_sum_exp_N);
-  copy_back(output->sampled_log_probs_N, device.sampled_log_probs_N);
-  copy_back(output->sampled_ranks_N, device.sampled_ranks_N);
-  copy_back(output->entropy_N, device.entropy_N);
-  copy_back(output->candidate_log_probs_NM, device.candidate_log_probs_NM);
+  const auto from = device.Tensors(), to = output->Tensors();
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i]->defined()) to[i]->copy_(*from[i]);
+  }
 }
 
 }  // namespace taopd

@@ -1,6 +1,6 @@
-// The heads on CUDA tensors through kernels/cuda: stream, cuBLASLt handle and workspace are those
-// of ATen on the tensors' device. Only in builds with TAOPD_CUDA. student_head.h and scoring_head.h
-// choose between these and the other paths.
+// The heads on CUDA tensors through kernels/cuda. The stream, the cuBLASLt handle and the workspace
+// are those of ATen on the tensors' device. Only in builds with TAOPD_CUDA; student_head.h and
+// scoring_head.h decide when these functions run.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -12,15 +12,16 @@
 namespace taopd {
 
 // StudentHead for CUDA tensors whose shapes, dtypes and devices are checked and whose targets are
-// contiguous; ids are checked here. Waits for the results, which the metrics on the CPU need
-// anyway. workspace_bytes of the options is raised to what one row takes (32 MiB and some rows of
-// logits).
+// contiguous. Ids are checked here, by the kernels. Waits for the results, which the metrics on the
+// CPU need anyway. If options.workspace_bytes is less than one row takes (32 MiB and some rows of
+// logits), one row's workspace is used.
 HeadOutput StudentHeadCuda(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                            const HeadTargets& targets, const HeadOptions& options,
                            at::Tensor d_lm_head_VH);
 
-// ScoreRowsOfHead for CUDA tensors, top_k <= kMaxScoringTopK, into *output, whose tensors are
-// allocated on the CPU. sampled_N and candidates_NM are on the CPU with ids in range, or undefined.
+// ScoreRowsOfHead for float32 or bfloat16 CUDA tensors with top_k <= kMaxScoringTopK and without
+// dense rows. Fills in *output, whose tensors are allocated on the CPU. sampled_N and candidates_NM
+// are on the CPU with ids in range, or undefined. Waits for the results.
 void ScoreRowsOfHeadCuda(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                          const at::Tensor& sampled_N, const at::Tensor& candidates_NM,
                          const ScoringOptions& options, ScoringOutput* output);

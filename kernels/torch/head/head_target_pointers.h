@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/torch/head/student_head.h"
+#include "taopd/head/student_targets.h"
 
 namespace taopd {
 
@@ -15,20 +16,20 @@ const T* DataOrNull(const at::Tensor& tensor) {
   return tensor.defined() && tensor.numel() > 0 ? tensor.const_data_ptr<T>() : nullptr;
 }
 
-// pointers: FusedHeadProblem (taopd/head/fused_head.h) or cpu::StudentTargets. The targets are
-// contiguous and outlive it.
-template <typename Pointers>
-void SetTargetPointers(const HeadTargets& targets, Pointers* pointers) {
+// Views of the targets, which must be contiguous and outlive the result.
+inline StudentTargets PointersTo(const HeadTargets& targets) {
   const at::Tensor& support = targets.support_ids_Nk;
-  pointers->support_ids_Nk = DataOrNull<int32_t>(support);
-  pointers->teacher_log_probs_Nk = DataOrNull<float>(targets.teacher_log_probs_Nk);
-  pointers->k = support.defined() ? static_cast<int32_t>(support.size(1)) : 0;
-  pointers->teacher_log_tail_N = DataOrNull<float>(targets.teacher_log_tail_N);
-  pointers->sampled_ids_N = DataOrNull<int32_t>(targets.sampled_ids_N);
-  pointers->teacher_sampled_log_probs_N = DataOrNull<float>(targets.teacher_sampled_log_probs_N);
-  pointers->teacher_entropy_N = DataOrNull<float>(targets.teacher_entropy_N);
-  pointers->behavior_log_probs_N = DataOrNull<float>(targets.behavior_log_probs_N);
-  pointers->row_weights_N = DataOrNull<float>(targets.row_weights_N);
+  StudentTargets pointers;
+  pointers.support_ids_Nk = DataOrNull<int32_t>(support);
+  pointers.teacher_log_probs_Nk = DataOrNull<float>(targets.teacher_log_probs_Nk);
+  pointers.k = support.defined() ? static_cast<int32_t>(support.size(1)) : 0;
+  pointers.teacher_log_tail_N = DataOrNull<float>(targets.teacher_log_tail_N);
+  pointers.sampled_ids_N = DataOrNull<int32_t>(targets.sampled_ids_N);
+  pointers.teacher_sampled_log_probs_N = DataOrNull<float>(targets.teacher_sampled_log_probs_N);
+  pointers.teacher_entropy_N = DataOrNull<float>(targets.teacher_entropy_N);
+  pointers.behavior_log_probs_N = DataOrNull<float>(targets.behavior_log_probs_N);
+  pointers.row_weights_N = DataOrNull<float>(targets.row_weights_N);
+  return pointers;
 }
 
 }  // namespace taopd

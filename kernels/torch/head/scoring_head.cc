@@ -11,7 +11,7 @@
 #ifdef TAOPD_CUDA
 #include "kernels/torch/head/cuda_heads.h"
 #endif
-#include "kernels/torch/gemm/head_gemm.h"
+#include "kernels/torch/head/head_gemm.h"
 #include "kernels/torch/head/scoring_rows_aten.h"
 
 namespace taopd {

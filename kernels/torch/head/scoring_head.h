@@ -1,43 +1,76 @@
-// The teacher's head: hidden states to exact top-k, log tail, sampled log-prob and rank, in chunks
-// of rows; [N, V] never exists beyond one chunk, unless it is asked for (dense). Logits accumulate
-// in fp32.
+// The teacher's head: hidden states go in; the exact top-k, the log tail, and the log-prob and rank
+// of sampled tokens come out. It works in chunks of rows, so that logits [N, V] never exist as a
+// whole unless they are asked for (dense). Logits are float32.
+//
+// On the CPU the rows are those of kernels/cpu/head/scoring_rows.h. On CUDA they are those of
+// taopd/head/fused_scoring.h, except for float16, dense rows, candidates, and a top_k above
+// kMaxScoringTopK, which take the composition of ATen operations (scoring_rows_aten.h).
 //
 // Shapes: N rows, H hidden, V vocabulary, k top-k, M candidates.
 #pragma once
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <cstdint>
 
 namespace taopd {
 
 struct ScoringOptions {
-  int32_t top_k = 0;  // 0 <= k <= V
-  double temperature = 1.0;
+  int32_t top_k = 0;         // 0 <= k <= V
+  double temperature = 1.0;  // > 0, finite; logits are divided by it
+  // What to compute besides the outputs that are always there.
   bool entropy = false;
-  bool rank = false;
+  bool rank = false;  // of the sampled tokens
   bool dense = false;
+  // How much memory the logits of a chunk may take. At least one row is computed at a time.
   int64_t workspace_bytes = 256 << 20;
 };
 
-// All on the CPU, contiguous. int32 ids, float32 numbers. Undefined where not asked for.
+// On the CPU and contiguous; ids and ranks are int32, numbers float32. Undefined where not asked
+// for.
 struct ScoringOutput {
-  at::Tensor ids_Nk;  // by falling logit, ties by lowest id
+  // In descending order of logit; ties go to the lower id.
+  at::Tensor ids_Nk;
   at::Tensor log_probs_Nk;
-  at::Tensor log_tail_N;           // log-sum-exp over the complement of ids; -inf when k = V
-  at::Tensor sampled_log_probs_N;  // when sampled_ids_N is given
-  at::Tensor sampled_ranks_N;      // number of ids with a logit >= the sampled one's
+  // Log-sum-exp over the complement of ids, minus the normaliser; -inf if k = V.
+  at::Tensor log_tail_N;
+  // If sampled_ids_N is given.
+  at::Tensor sampled_log_probs_N;
+  // How many ids have a logit of at least the sampled one's.
+  at::Tensor sampled_ranks_N;
+  // In nats.
   at::Tensor entropy_N;
   at::Tensor candidate_log_probs_NM;
-  at::Tensor candidate_log_tail_N;  // log-sum-exp over the complement of ids and candidates
-  at::Tensor dense_log_probs_NV;    // the one output of size [N, V]
-  at::Tensor log_support_mass_N;    // log-sum-exp over ids, minus the normaliser
-  at::Tensor log_sum_exp_N;         // of logits / temperature
+  // As log_tail_N, over the complement of ids and candidates together.
+  at::Tensor candidate_log_tail_N;
+  // The one output of size [N, V].
+  at::Tensor dense_log_probs_NV;
+  // Log-sum-exp over ids, minus the normaliser.
+  at::Tensor log_support_mass_N;
+  // The normaliser, of logits / temperature.
+  at::Tensor log_sum_exp_N;
+
+  // All of the above, defined or not. Every one has N rows.
+  std::array<at::Tensor*, 11> Tensors() {
+    return {&ids_Nk,
+            &log_probs_Nk,
+            &log_tail_N,
+            &sampled_log_probs_N,
+            &sampled_ranks_N,
+            &entropy_N,
+            &candidate_log_probs_NM,
+            &candidate_log_tail_N,
+            &dense_log_probs_NV,
+            &log_support_mass_N,
+            &log_sum_exp_N};
+  }
 };
 
-// sampled_ids_N (int32 [N]) and candidate_ids_NM (int32 [N, M]) may be undefined. Ids must be in
-// [0, V). A row's numbers do not depend on the other rows of the call beyond the GEMM's own
-// rounding; see engine notes for how the engine makes scores independent of the batch.
+// Scores every row of hidden. sampled_ids_N (int32 [N]) and candidate_ids_NM (int32 [N, M]) may be
+// undefined; their ids are in [0, V). Throws c10::Error on wrong shapes, dtypes, devices, ids or
+// options. A row's numbers depend on that row's logits only; on the CPU the logits do not depend on
+// the other rows either, on CUDA the matrix product may round them differently.
 ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                               const at::Tensor& sampled_ids_N, const at::Tensor& candidate_ids_NM,
                               const ScoringOptions& options);

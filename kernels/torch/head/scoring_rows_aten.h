@@ -1,5 +1,5 @@
-// The row work of the teacher's head as ATen operations, for devices without a kernel of their own.
-// Only O(k) numbers per row leave the device.
+// The row work of the teacher's head as ATen operations, for what the CUDA kernel does not compute
+// (scoring_head.h). Only O(k) numbers per row leave the device, unless dense rows are asked for.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,14 +10,15 @@
 
 namespace taopd {
 
-// Fills rows [first, first + C) of *output, whose tensors are allocated, from logits_CV (float32,
-// any device), which it spoils. sampled_N and candidates_NM: on the CPU, of all rows, or undefined.
+// Fills in rows [first, first + C) of *output, whose tensors are allocated, from logits_CV
+// (float32, any device), whose contents are overwritten. sampled_N and candidates_NM are on the CPU
+// and hold all rows, or are undefined.
 void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
                      const at::Tensor& candidates_NM, const ScoringOptions& options, int64_t first,
                      ScoringOutput* output);
 
-// The ids of the k largest of each row, largest first, ties by lowest id: int64 [C, k] on the
-// logits' device. NaN counts as -inf.
+// The ids of the k largest of each row, in descending order, ties by the lower id: int64 [C, k] on
+// the device of the logits. NaN counts as -inf.
 at::Tensor TopKAten(const at::Tensor& logits_CV, int64_t k);
 
 }  // namespace taopd

@@ -3,15 +3,13 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <algorithm>
 #include <cmath>
 
 #ifdef TAOPD_CUDA
 #include "kernels/torch/head/cuda_heads.h"
 #endif
-#include "kernels/torch/gemm/head_gemm.h"
+#include "kernels/torch/head/head_gemm.h"
 #include "kernels/torch/head/student_head_cpu.h"
-#include "kernels/torch/head/student_rows_aten.h"
 #include "taopd/objective/check_objective.h"
 
 namespace taopd {
@@ -73,10 +71,7 @@ void CheckTargets(const HeadTargets& targets, const ObjectiveTerms& objective, i
 }
 
 HeadTargets ContiguousTargets(HeadTargets targets) {
-  for (at::Tensor* tensor :
-       {&targets.support_ids_Nk, &targets.teacher_log_probs_Nk, &targets.teacher_log_tail_N,
-        &targets.sampled_ids_N, &targets.teacher_sampled_log_probs_N, &targets.teacher_entropy_N,
-        &targets.behavior_log_probs_N, &targets.row_weights_N}) {
+  for (at::Tensor* tensor : targets.Tensors()) {
     if (tensor->defined()) *tensor = tensor->contiguous();
   }
   return targets;
@@ -109,33 +104,8 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
     return StudentHeadCuda(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
   }
 #endif
-  if (device.is_cpu()) return StudentHeadCpu(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
-
-  // Other devices: the composition of ATen's operations.
-  const at::TensorOptions cpu_float = at::TensorOptions().dtype(at::kFloat);
-  HeadOutput output;
-  at::Tensor loss_N = at::empty({num_rows}, cpu_float);
-  output.metrics_NM = at::empty({num_rows, kNumHeadMetrics}, cpu_float);
-  output.d_hidden_NH = at::empty(hidden_NH.sizes(), hidden_NH.options());
-  const HeadGemm gemm(lm_head_VH.detach());
-  constexpr int64_t kNumBuffers = 3;  // it holds copies
-  const int64_t chunk = std::clamp<int64_t>(
-      num_rows, 1, RowsPerChunk(options.workspace_bytes, vocabulary_size, kNumBuffers));
-  at::Tensor workspace_CV =
-      at::empty({chunk, vocabulary_size}, hidden_NH.options().dtype(at::kFloat));
-  for (int64_t begin = 0; begin < num_rows; begin += chunk) {
-    const int64_t num = std::min(chunk, num_rows - begin);
-    const at::Tensor hidden_CH = hidden_NH.narrow(0, begin, num);
-    const at::Tensor logits_CV = workspace_CV.narrow(0, 0, num);
-    gemm.Logits(hidden_CH, logits_CV);
-    StudentRowsAten(NarrowTargets(rows, begin, num), options, logits_CV,
-                    loss_N.narrow(0, begin, num), output.metrics_NM.narrow(0, begin, num));
-    // logits_CV now holds w d loss / d logits.
-    output.d_hidden_NH.narrow(0, begin, num)
-        .copy_(gemm.Backward(logits_CV, hidden_CH, d_lm_head_VH));
-  }
-  output.loss_N = loss_N.to(device);
-  return output;
+  TORCH_CHECK(device.is_cpu(), "this build has no student's head on ", device);
+  return StudentHeadCpu(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
 }
 
 namespace {

@@ -1,15 +1,19 @@
-// The student's head with its loss, fused: hidden states and lm_head in, loss and gradients out,
-// without ever holding [N, V] logits beyond one chunk of rows. The contract of every objective is
-// in kernels/include/taopd/objective/objective.h:
+// The student's head with its loss, fused: hidden states and lm_head go in, the loss and both
+// gradients come out. Logits [N, V] never exist beyond one chunk of rows. The objectives are those
+// of kernels/include/taopd/objective/objective.h, whose gradients all have the form
 //
 //   d loss / d z_v = a * p(v) + sum_j b_j [v = s_j] + c [v = y]
 //
+// Runs on the CPU (student_head_cpu.h), and on CUDA in builds with TAOPD_CUDA (cuda_heads.h).
+//
 // Shapes: N rows (response positions), H hidden, V vocabulary, k support size. Row n's hidden state
-// predicts the token sampled_ids[n]. All tensors on one device.
+// predicts the token sampled_ids[n]. All tensors of a call are on one device. Any thread may call
+// these functions; calls that share a d_lm_head must not overlap.
 #pragma once
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,51 +23,67 @@
 
 namespace taopd {
 
-// A tensor that the objective does not need (its needs in taopd/objective/objective.h) may be
-// undefined; metrics that would read it are then NaN. sampled_ids_N and row_weights_N are always
-// needed.
+// The tensors of StudentTargets (taopd/head/student_targets.h), which says what each of them means
+// and which may be left undefined. The numbers are float32 and the ids int32.
 struct HeadTargets {
-  // int32, distinct within a row, each in [0, V); -1 at the end of a row pads a support that is
-  // smaller than k. An objective that needs the full vocabulary needs k = V.
+  // An objective that needs the full vocabulary needs k = V.
   at::Tensor support_ids_Nk;
-  at::Tensor teacher_log_probs_Nk;  // float32, log q on the support; -inf allowed
-  // float32, log of q outside the support; -inf allowed. Undefined, or NaN in a row: made from the
-  // support's mass with the clamp of the paper's listing, and counted (kTailWasDerived).
+  at::Tensor teacher_log_probs_Nk;
   at::Tensor teacher_log_tail_N;
-  at::Tensor sampled_ids_N;                // int32, y
-  at::Tensor teacher_sampled_log_probs_N;  // float32, log q(y)
-  at::Tensor teacher_entropy_N;            // float32, nats, of the teacher's whole distribution
-  at::Tensor behavior_log_probs_N;  // float32, log p_behavior(y); only off-policy corrections read
-                                    // it; undefined: the batch is from the present policy
-  at::Tensor row_weights_N;         // float32; the total loss is sum_n w_n loss_n
+  at::Tensor sampled_ids_N;
+  at::Tensor teacher_sampled_log_probs_N;
+  at::Tensor teacher_entropy_N;
+  at::Tensor behavior_log_probs_N;
+  at::Tensor row_weights_N;
+
+  // All of the above, defined or not. Every one has N rows.
+  std::array<at::Tensor*, 8> Tensors() {
+    return {&support_ids_Nk,
+            &teacher_log_probs_Nk,
+            &teacher_log_tail_N,
+            &sampled_ids_N,
+            &teacher_sampled_log_probs_N,
+            &teacher_entropy_N,
+            &behavior_log_probs_N,
+            &row_weights_N};
+  }
 };
 
 struct HeadOptions {
-  ObjectiveTerms objective;             // one objective, or a linear combination of several
-  double temperature = 1.0;             // logits are divided by this before the softmax
-  bool top_k_metrics = false;           // also fill kTopKOverlap and kTopKOverlapAdvantage
-  int64_t workspace_bytes = 256 << 20;  // bound of a chunk's logits and their gradient
+  // One objective, or a linear combination of several.
+  ObjectiveTerms objective;
+  // Logits are divided by this before the softmax; > 0.
+  double temperature = 1.0;
+  // Whether to fill in kTopKOverlap and kTopKOverlapAdvantage.
+  bool top_k_metrics = false;
+  // How much memory a chunk may take besides the inputs and outputs. At least one row is computed
+  // at a time, whatever that takes.
+  int64_t workspace_bytes = 256 << 20;
 };
 
 struct HeadOutput {
-  at::Tensor loss_N;  // float32, unweighted, on hidden's device
-  at::Tensor
-      metrics_NM;  // float32 [N, kNumHeadMetrics] (taopd/objective/row_metrics.h), on the CPU
-  at::Tensor d_hidden_NH;  // hidden's dtype: d (sum_n w_n loss_n) / d hidden
+  // float32, not multiplied by the rows' weights, on the device of hidden.
+  at::Tensor loss_N;
+  // float32 [N, kNumHeadMetrics] on the CPU; the columns of taopd/objective/row_metrics.h.
+  at::Tensor metrics_NM;
+  // d (sum_n w_n loss_n) / d hidden, in hidden's dtype and on its device.
+  at::Tensor d_hidden_NH;
 };
 
-// Computes the loss and both gradients in one pass. d_lm_head_VH (float32) is accumulated into
-// (+=); an undefined tensor skips it. Throws c10::Error on wrong shapes, dtypes or devices, ids
-// outside of [0, V), ids that occur twice in a row's support, and a temperature that is not
-// positive; d_lm_head is then unspecified. NaN and infinite logits give NaN losses; the caller
-// checks loss_N.
+// Computes the loss and both gradients in one pass, without autograd. The gradient of lm_head is
+// added to d_lm_head_VH (float32, contiguous); if that is undefined, it is not computed. hidden and
+// lm_head are float32 or bfloat16, on the CPU also float16.
+//
+// Throws c10::Error on wrong shapes, dtypes or devices, ids outside of [0, V), ids that occur twice
+// in a row's support, and a temperature that is not positive; d_lm_head is then unspecified. NaN
+// and infinite logits give NaN losses; the caller checks loss_N.
 HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                        const HeadTargets& targets, const HeadOptions& options,
                        at::Tensor d_lm_head_VH);
 
-// The same as an autograd node: returns sum_n w_n loss_n (a float32 scalar), whose backward hands
-// out the gradients computed in the forward pass to hidden and lm_head (lm_head's is cast to its
-// dtype).
+// The same as an autograd node: returns sum_n w_n loss_n, a float32 scalar. Its backward pass,
+// which may run once, hands out the gradients that the forward pass computed, lm_head's in
+// lm_head's dtype. *output is filled in as by StudentHead; null: not wanted.
 at::Tensor StudentHeadLoss(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                            const HeadTargets& targets, const HeadOptions& options,
                            HeadOutput* output);

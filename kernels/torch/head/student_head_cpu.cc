@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/head/student_chunk.h"
-#include "kernels/torch/gemm/head_gemm_sparse.h"
+#include "kernels/torch/head/head_gemm_sparse.h"
 #include "kernels/torch/head/head_target_pointers.h"
 
 namespace taopd {
@@ -21,23 +21,7 @@ int64_t RowsOfChunk(int64_t num_rows, int64_t max_rows, int64_t tile) {
   return in_tiles <= max_rows ? in_tiles : rows;
 }
 
-cpu::StudentTargets PointersTo(const HeadTargets& targets) {
-  cpu::StudentTargets pointers;
-  SetTargetPointers(targets, &pointers);
-  return pointers;
-}
-
 }  // namespace
-
-HeadTargets NarrowTargets(HeadTargets targets, int64_t begin, int64_t num) {
-  for (at::Tensor* tensor :
-       {&targets.support_ids_Nk, &targets.teacher_log_probs_Nk, &targets.teacher_log_tail_N,
-        &targets.sampled_ids_N, &targets.teacher_sampled_log_probs_N, &targets.teacher_entropy_N,
-        &targets.behavior_log_probs_N, &targets.row_weights_N}) {
-    if (tensor->defined()) *tensor = tensor->narrow(0, begin, num);
-  }
-  return targets;
-}
 
 HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                           const HeadTargets& targets, const HeadOptions& options,
@@ -48,7 +32,7 @@ HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head
       lm_head_VH.scalar_type() == at::kHalf ? at::kFloat : lm_head_VH.scalar_type();
   const at::Tensor weights_VH = lm_head_VH.detach().to(dtype);
   const at::Tensor inputs_NH = hidden_NH.to(dtype);
-  const cpu::StudentTargets all = PointersTo(targets);
+  const StudentTargets all = PointersTo(targets);
 
   cpu::StudentChunkOptions chunk_options;
   chunk_options.objective = options.objective;
@@ -78,8 +62,7 @@ HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head
   for (int64_t begin = 0; begin < num_rows; begin += chunk_rows) {
     const int64_t num = std::min(chunk_rows, num_rows - begin);
     const at::Tensor hidden_CH = inputs_NH.narrow(0, begin, num);
-    const HeadTargets targets_C = NarrowTargets(targets, begin, num);
-    const cpu::RowStatus status = chunk.Start(PointersTo(targets_C), num);
+    const cpu::RowStatus status = chunk.Start(RowsFrom(all, begin), num);
     TORCH_CHECK(status == cpu::RowStatus::kOk, cpu::Describe(status));
     CpuHeadLogitBlocks(
         hidden_CH, weights_VH,

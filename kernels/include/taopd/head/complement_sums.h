@@ -1,5 +1,5 @@
-// The part of a row of logits that is outside of its support, as two sums: where the tail and the
-// entropy come from without cancellation. The same source for every device.
+// The part of a row of logits that is outside of its support, as two sums that give the tail and
+// the entropy without cancellation. CPU and CUDA code share this source.
 #pragma once
 
 #include <cmath>
@@ -10,21 +10,20 @@
 
 namespace taopd {
 
-// log-sum-exp over the complement of the support from sum = sum_v exp((z_v - reference) scale), and
-// the mean of scale * z under the complement's own softmax from sum_x, the same sum with a factor
-// (z_v - reference) scale.
+// Sums over the ids v outside of the support, with x_v = (z_v - reference) scale.
 struct ComplementSums {
   double reference = 0;  // finite
-  double sum = 0;
-  double sum_x = 0;
+  double sum = 0;        // of exp(x_v); gives the log-sum-exp
+  double sum_x = 0;      // of exp(x_v) x_v; gives the mean of scale * z under the softmax
 };
 
-// Log-sum-exp of scale * z over the complement; -inf where nothing is left.
+// Returns the log-sum-exp of scale * z over the complement; -inf if nothing is left.
 TAOPD_HOST_DEVICE inline double LogSumOf(const ComplementSums& rest, double scale) {
   return rest.sum == 0 ? NegativeInfinity<double>() : rest.reference * scale + std::log(rest.sum);
 }
 
-// Entropy in nats of a row: lse - sum_v p_v z_v, in two parts. log_p[k] is of the full softmax.
+// Returns the entropy of a row in nats, log_sum_exp - sum_v p_v z_v, from its complement and its
+// support. log_p[k] are the support's log-probs, of the full softmax.
 TAOPD_HOST_DEVICE inline double EntropyOfRow(const ComplementSums& rest, double scale,
                                              double log_p_tail, double log_sum_exp,
                                              const double* log_p, int32_t k) {

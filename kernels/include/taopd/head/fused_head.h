@@ -1,65 +1,64 @@
-// The student's head with its loss on CUDA, on raw pointers: hidden states and lm_head in, loss,
-// metrics and both gradients out. [N, V] never exists: logits live for a few rows at a time, and
-// what the gradients need of them (E below) for one chunk of rows, within the caller's workspace.
+// The student's head with its loss on CUDA, on raw pointers: hidden states and lm_head go in; the
+// loss, the metrics and both gradients come out. Logits [N, V] never exist as a whole.
+//
+// What it computes, for each row n with temperature t and weight w_n:
+//
+//   z_n         = hidden_n lm_head^T / t
+//   loss_n      = the objective of taopd/objective/objective.h for softmax(z_n) and the row's
+//   targets d_hidden_n  = w_n (d loss_n / d z_n) lm_head / t
+//   d_lm_head  += sum_n w_n (d loss_n / d z_n)^T hidden_n / t
 //
 // Shapes: N rows (response positions), H hidden, V vocabulary, k support size, M kNumHeadMetrics.
-// All pointers are device memory; matrices are row-major, strides are in elements.
+// Matrices are row-major; strides count elements.
 //
-// The passes over a chunk of rows (kernels/cuda):
-//   1. logits = hidden lm_head^T by cuBLASLt, float32 accumulators and results, of a few rows;
-//   2. one read of those rows: the support leaves the row, the rest gives the tail's log-sum-exp
-//   and
-//      the entropy's sum, and E_nv = exp((z_nv - r_n) / temperature) is written in hidden's dtype.
-//      r_n is the largest logit so far; where a logit exceeds it by kMaxOverReference the row's
-//      sums and E are rescaled, so that nothing overflows and a tail of any size is exact;
-//   3. the objective, one thread per row in float64 on O(k) numbers: loss, metrics, a row scale s_n
-//      and the k + 1 entries of E that are not a p(v);
-//   4. d hidden = diag(s) (E lm_head), d lm_head += E^T (diag(s) hidden): cuBLASLt on E, float32
-//      accumulators.
-// Objectives without a dense gradient (kNoDenseGradient) skip E and pass 4: d hidden is the sum of
-// k + 1 rows of lm_head, d lm_head the sum of rows of hidden in the order of their vocabulary ids.
+// Who owns what: every pointer of FusedHeadProblem and FusedHeadResult and the workspace are device
+// memory of the caller's. They must stay valid, and the caller must not write to them, until the
+// enqueued work is done. The structs themselves are only read during the call.
 //
-// Deterministic: the same call gives the same bits; no floating-point atomics.
-// Cost: 6 N H V flops and, per element of [N, V], 4 bytes written and read and 2 (bfloat16) written
-// and read twice.
+// How it works. The rows are cut into chunks that fit the workspace, and each chunk takes four
+// passes:
+//   1. The logits of a few of its rows: hidden lm_head^T by cuBLASLt, with float32 accumulators and
+//      float32 results.
+//   2. One read of those logits. The support leaves the row; the rest gives the log-sum-exp of the
+//      tail and the sum for the entropy, and E_nv = exp((z_nv - r_n) / t) is written in the dtype
+//      of hidden. The reference r_n is the largest logit so far. When a logit exceeds it by more
+//      than kMaxOverReference, the row's sums and its E are rescaled, so that nothing overflows and
+//      a tail of any size is exact.
+//   3. The objective, with one thread per row, in float64 on O(k) numbers. It gives the loss, the
+//      metrics, a scale s_n of the row and the k + 1 entries of E that are not a multiple of p(v).
+//   4. d_hidden = diag(s) (E lm_head) and d_lm_head += E^T (diag(s) hidden) by cuBLASLt on E, with
+//      float32 accumulators.
+// Objectives without a dense gradient (kNoDenseGradient) need neither E nor pass 4: d_hidden is the
+// sum of k + 1 rows of lm_head, and d_lm_head is a sum of rows of hidden in the order of their ids.
+//
+// Cost: 6 N H V floating-point operations. Each element of [N, V] is written and read once as
+// float32 and written once and read twice as an element of E. lm_head is read once per run of
+// logits_rows rows (FusedHeadPlan) and once per chunk; d_lm_head is read and written once per
+// chunk.
+//
+// Results repeat bit for bit: the same call with the same workspace size gives the same bits, and
+// no floating-point atomics are used.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "taopd/base/device.h"
+#include "taopd/head/head_inputs.h"
+#include "taopd/head/student_targets.h"
 #include "taopd/objective/objective.h"
 #include "taopd/objective/row_metrics.h"
 
 namespace taopd {
 
-struct FusedHeadProblem {
-  DataType dtype = DataType::kBFloat16;  // of hidden, lm_head and d hidden
-  int64_t num_rows = 0;                  // N >= 0
-  int64_t hidden_size = 0;               // H >= 1
-  // V >= 1, fits int32. The first V rows of lm_head are the vocabulary; a padded lm_head's other
-  // rows are neither read nor given a gradient.
-  int64_t vocabulary_size = 0;
-  const void* hidden_NH = nullptr;
-  int64_t hidden_stride = 0;  // >= H
-  const void* lm_head_VH = nullptr;
-  int64_t lm_head_stride = 0;  // >= H
+// hidden and lm_head are HeadInputs; d_hidden has their dtype.
+struct FusedHeadProblem : HeadInputs {
+  // What the rows are compared with; 0 <= k <= V.
+  StudentTargets targets;
 
-  // Null where the objective does not need it (its needs in taopd/objective/objective.h);
-  // sampled_ids_N and row_weights_N are always needed. Contiguous.
-  const int32_t* support_ids_Nk = nullptr;  // distinct, in [0, V); -1 at a row's end is padding
-  const float* teacher_log_probs_Nk = nullptr;
-  int32_t k = 0;
-  const float* teacher_log_tail_N = nullptr;  // NaN, or null: made from the support's mass
-  const int32_t* sampled_ids_N = nullptr;     // in [0, V)
-  const float* teacher_sampled_log_probs_N = nullptr;
-  const float* teacher_entropy_N = nullptr;
-  const float* behavior_log_probs_N = nullptr;  // null: on-policy
-  const float* row_weights_N = nullptr;
-
-  ObjectiveTerms objective;
-  double temperature = 1;  // > 0
-  // See kTopKOverlap. Needs k <= kMaxTopKMetrics, or an objective over the whole vocabulary.
+  ObjectiveTerms objective;  // ProblemOf(objective) is empty
+  // Whether to fill in kTopKOverlap and kTopKOverlapAdvantage. Needs k <= kMaxTopKMetrics, or an
+  // objective over the whole vocabulary.
   bool top_k_metrics = false;
 };
 
@@ -69,35 +68,51 @@ enum HeadError : int32_t {
   kHeadSampledIdOutOfRange = 2,
   kHeadDuplicateSupportId = 4,
   kHeadIdBehindPadding = 8,
-  kHeadEmptySupport = 16,       // and the objective needs one
-  kHeadIncompleteSupport = 32,  // and the objective needs the whole vocabulary
+  // The support of a row is empty, and the objective needs one.
+  kHeadEmptySupport = 16,
+  // The support of a row is not the whole vocabulary, and the objective needs all of it.
+  kHeadIncompleteSupport = 32,
 };
 
 struct FusedHeadResult {
-  float* loss_N = nullptr;        // unweighted
-  float* metrics_NM = nullptr;    // contiguous, columns of taopd/objective/row_metrics.h
-  void* d_hidden_NH = nullptr;    // d (sum_n w_n loss_n) / d hidden, contiguous; null: skipped
-  float* d_lm_head_VH = nullptr;  // += ; contiguous [V, H]; null: skipped
-  // One word; the caller sets it to 0 before. Errors of all rows are or-ed into it; a row with one
-  // has an unspecified loss and gradient, and no memory outside of the arrays is touched.
+  // [N], not multiplied by the rows' weights. Always needed.
+  float* loss_N = nullptr;
+  // [N, M], contiguous; the columns of taopd/objective/row_metrics.h. Always needed.
+  float* metrics_NM = nullptr;
+  // [N, H] in the problem's dtype, contiguous. Null: not computed.
+  void* d_hidden_NH = nullptr;
+  // [V, H] float32, contiguous. The gradient is added to what is there. Null: not computed.
+  float* d_lm_head_VH = nullptr;
+  // One word, into which the HeadError bits of all rows are or-ed. Always needed; the caller sets
+  // it to 0 before the call and reads it when the work is done. A row with an error has an
+  // unspecified loss and gradient, so d_lm_head is unspecified, too. Wrong ids never touch memory
+  // outside of the arrays.
   int32_t* errors = nullptr;
 };
 
 inline constexpr int32_t kMaxTopKMetrics = 1024;
 inline constexpr float kMaxOverReference = 20.0f;  // nats
 
-// Rows per chunk and the layout of the workspace; also what a caller asks for how much a chunk
-// takes.
+// How a call is cut into chunks.
 struct FusedHeadPlan {
-  int64_t chunk_rows = 0;   // rows of E: d lm_head is read and written once per chunk
-  int64_t logits_rows = 0;  // rows of float32 logits, <= chunk_rows
-  int64_t bytes = 0;        // of the workspace that this plan uses
+  // Rows of E. d_lm_head is read and written once per chunk, so fewer and larger chunks are faster.
+  int64_t chunk_rows = 0;
+  // Rows of float32 logits, at most chunk_rows.
+  int64_t logits_rows = 0;
+  // How much of the workspace this plan uses, in bytes.
+  int64_t bytes = 0;
 };
 
-// The largest chunks that fit workspace_bytes; chunk_rows = 0 when one row does not, and bytes is
-// then what one row takes.
+// Returns the plan with the largest chunks that fit workspace_bytes. If not even one row fits,
+// chunk_rows is 0 and bytes is what one row takes. Reads only the sizes, dtype, objective, k and
+// top_k_metrics of the problem, no pointer. Runs on the CPU; any thread may call it.
 FusedHeadPlan PlanFusedHead(const FusedHeadProblem& problem, int64_t workspace_bytes);
 
+// Enqueues the computation on context.stream and returns without waiting. Needs context.cublaslt
+// and a workspace of at least PlanFusedHead(problem, 0).bytes bytes. Returns an empty string, or
+// the first problem by the name of the argument, its value and its limit; see taopd/base/device.h
+// for what was enqueued then. Errors in ids are only found on the device: FusedHeadResult::errors.
+// With num_rows = 0 it does nothing. Any thread may call it.
 std::string FusedHead(const FusedHeadProblem& problem, const FusedHeadResult& result,
                       const DeviceContext& context);
 

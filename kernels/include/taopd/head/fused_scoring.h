@@ -1,42 +1,55 @@
-// The teacher's head on CUDA, on raw pointers: hidden states to exact top-k, log tail, sampled
-// log-prob and rank, entropy and log-probs at given ids, in chunks of rows within the caller's
-// workspace.
+// The teacher's head on CUDA, on raw pointers: hidden states and lm_head go in; the exact top-k,
+// the log tail, the sampled token's log-prob and rank, the entropy and the log-probs of given ids
+// come out. Logits [N, V] never exist as a whole.
 //
-// Shapes: N rows, H hidden, V vocabulary, k top-k, M candidates. All pointers are device memory;
-// matrices are row-major, strides are in elements.
+// What it computes, for each row n with temperature t:
 //
-// The passes over a chunk: float32 logits by cuBLASLt; then one block per row reads the row once
-// (per tile of kScoringTile columns: maximum, sum of exponentials, entropy's sum), selects the
-// top-k among the tiles whose maximum reaches the k-th largest tile maximum, and reads only those
-// tiles again. The tail is the sum over the other tokens: nothing is subtracted.
+//   z_n             = hidden_n lm_head^T / t
+//   log_sum_exp_n   = log sum_v exp(z_nv), the normaliser
+//   ids_n           = the k ids with the largest z_nv, in descending order; ties go to the lower id
+//   log_probs_nj    = z_nv - log_sum_exp_n at v = ids_nj
+//   log_tail_n      = log sum over all v outside of ids_n of exp(z_nv), minus log_sum_exp_n
 //
-// Deterministic, ties by lowest id; a row's answer depends on that row only.
+// Shapes: N rows, H hidden, V vocabulary, k top-k, M candidates. Matrices are row-major; strides
+// count elements.
+//
+// Who owns what: every pointer of FusedScoringProblem and FusedScoringResult and the workspace are
+// device memory of the caller's. They must stay valid, and the caller must not write to them, until
+// the enqueued work is done. The structs themselves are only read during the call.
+//
+// How it works. The rows are cut into chunks that fit the workspace. A chunk's logits are computed
+// by cuBLASLt with float32 accumulators and results. Then one block of threads per row reads the
+// row once and keeps the maximum, the sum of exponentials and the sum for the entropy of each tile
+// of kScoringTile columns. The top-k lie in the tiles whose maximum reaches the k-th largest tile
+// maximum; only those tiles are read again. The tail is the sum over the other tokens: nothing is
+// subtracted, so a tail of any size is exact.
+//
+// Cost: 2 N H V floating-point operations. Each element of [N, V] is written and read once as
+// float32, apart from the tiles that are read again. lm_head is read once per chunk.
+//
+// Results repeat bit for bit, and a row's answer depends on that row only once its logits are
+// there; cuBLASLt may round logits differently for another number of rows in the chunk.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "taopd/base/device.h"
+#include "taopd/head/head_inputs.h"
 
 namespace taopd {
 
 inline constexpr int32_t kMaxScoringTopK = 1024;
 inline constexpr int32_t kScoringTile = 128;
 
-struct FusedScoringProblem {
-  DataType dtype = DataType::kBFloat16;  // of hidden and lm_head
-  int64_t num_rows = 0;
-  int64_t hidden_size = 0;
-  int64_t vocabulary_size = 0;  // the first V rows of lm_head, as in taopd/head/fused_head.h
-  const void* hidden_NH = nullptr;
-  int64_t hidden_stride = 0;
-  const void* lm_head_VH = nullptr;
-  int64_t lm_head_stride = 0;
+// hidden and lm_head are HeadInputs.
+struct FusedScoringProblem : HeadInputs {
   int32_t top_k = 0;  // 0 <= k <= min(V, kMaxScoringTopK)
-  double temperature = 1;
-  const int32_t* sampled_ids_N = nullptr;     // null: none
-  const int32_t* candidate_ids_NM = nullptr;  // null: none; contiguous
-  int32_t num_candidates = 0;
+  // int32 [N] in [0, V); null: no sampled tokens.
+  const int32_t* sampled_ids_N = nullptr;
+  // int32 [N, M] in [0, V), contiguous; an id may occur more than once. Null if M = 0.
+  const int32_t* candidate_ids_NM = nullptr;
+  int32_t num_candidates = 0;  // M >= 0
 };
 
 // Bits of FusedScoringResult::errors.
@@ -45,24 +58,44 @@ enum ScoringError : int32_t {
   kScoringCandidateIdOutOfRange = 2,
 };
 
-// Contiguous; a null pointer is not asked for (ids_Nk and log_probs_Nk only with top_k = 0).
+// All arrays are contiguous. log_tail_N, log_support_mass_N and log_sum_exp_N are always needed.
+// Others may be null and are then not computed, unless the comment says when they are needed. A row
+// with NaN or +inf logits has NaN numbers and ids that are distinct and in range.
 struct FusedScoringResult {
-  int32_t* ids_Nk = nullptr;  // by falling logit, ties by lowest id; NaN logits count as -inf
+  // int32 [N, k]; NaN logits count as -inf. Needed if k > 0.
+  int32_t* ids_Nk = nullptr;
+  // [N, k]. Needed if k > 0.
   float* log_probs_Nk = nullptr;
-  float* log_tail_N = nullptr;          // log-sum-exp over the complement, minus the normaliser
-  float* log_support_mass_N = nullptr;  // log-sum-exp over ids, minus the normaliser
-  float* log_sum_exp_N = nullptr;       // the normaliser, of logits / temperature
+  // [N]; -inf if k = V.
+  float* log_tail_N = nullptr;
+  // [N], log-sum-exp over ids minus the normaliser; -inf if k = 0.
+  float* log_support_mass_N = nullptr;
+  // [N], the normaliser.
+  float* log_sum_exp_N = nullptr;
+  // [N]. Needed with sampled_ids_N.
   float* sampled_log_probs_N = nullptr;
-  int32_t* sampled_ranks_N = nullptr;  // number of ids with a logit >= the sampled one's
-  float* entropy_N = nullptr;          // nats
+  // int32 [N], how many ids have a logit of at least the sampled one's. Only with sampled_ids_N.
+  int32_t* sampled_ranks_N = nullptr;
+  // [N], in nats, of the whole distribution.
+  float* entropy_N = nullptr;
+  // [N, M]. Needed if M > 0.
   float* candidate_log_probs_NM = nullptr;
-  int32_t* errors = nullptr;  // one word, set to 0 by the caller; required with any ids
+  // One word, into which the ScoringError bits of all rows are or-ed. Needed with sampled or
+  // candidate ids; the caller sets it to 0 before the call and reads it when the work is done. The
+  // log-prob of a wrong id is NaN; no memory outside of the arrays is touched.
+  int32_t* errors = nullptr;
 };
 
-// Bytes of workspace per row of a chunk, and what does not depend on the rows.
+// The workspace of a call with chunks of R rows is ScoringFixedBytes() + R * ScoringBytesPerRow()
+// bytes; R >= 1. Both read no pointer of the problem.
 int64_t ScoringBytesPerRow(const FusedScoringProblem& problem);
 int64_t ScoringFixedBytes();
 
+// Enqueues the computation on context.stream and returns without waiting. Needs context.cublaslt
+// and a workspace for at least one row; a larger one makes larger chunks. Returns an empty string,
+// or the first problem by the name of the argument, its value and its limit; see
+// taopd/base/device.h for what was enqueued then. Errors in ids are only found on the device:
+// FusedScoringResult::errors. With num_rows = 0 it does nothing. Any thread may call it.
 std::string FusedScoring(const FusedScoringProblem& problem, const FusedScoringResult& result,
                          const DeviceContext& context);
 

@@ -1,23 +1,28 @@
-// From the sums over one row of logits to loss, metrics and the factors of the logits' gradient:
-// the O(k) part of the student's head, the same source for every device.
+// The O(k) part of the student's head: from the sums over one row of logits to the loss, the
+// metrics and the factors of the gradient with respect to the logits. CPU and CUDA code share this
+// source.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "taopd/base/host_device.h"
 #include "taopd/head/complement_sums.h"
+#include "taopd/head/student_targets.h"
 #include "taopd/objective/log_math.h"
 #include "taopd/objective/objective.h"
 #include "taopd/objective/row_metrics.h"
 
 namespace taopd {
 
-// What one row brings. Pointers are null, numbers NaN, where the caller has none.
+// What one row brings. Pointers are null, and numbers are NaN, where the caller has none.
 struct StudentRowInput {
+  // The row without its support.
   ComplementSums rest;
-  double scale = 1;                          // 1 / temperature, as the sums used it
-  const float* taken = nullptr;              // [k] logits of the support
+  double scale = 1;  // 1 / temperature, as the sums used it
+  // [k], the logits of the support.
+  const float* taken = nullptr;
   float sampled_logit = 0;                   // of y
   const int32_t* ids = nullptr;              // [k], without padding
   const float* teacher_log_probs = nullptr;  // [k]
@@ -28,11 +33,31 @@ struct StudentRowInput {
   float teacher_sampled_log_prob = 0;
   float teacher_entropy = 0;
   const float* behavior_log_prob = nullptr;  // null: on-policy
-  const uint8_t* in_top_k = nullptr;         // [k]; null: the two overlap metrics are NaN
+  // [k], whether the student has the id among its own k most probable. Null: the two overlap
+  // metrics are NaN.
+  const uint8_t* in_top_k = nullptr;
 };
 
-// d loss / d z_v = support_gradient_j on the support, dense exp((z_v - reference) scale) elsewhere,
-// and sampled_gradient added at y. (Not yet times the row's weight.)
+// Fills in what the targets say about row n, whose support has `size` ids before the padding.
+TAOPD_HOST_DEVICE inline void SetTargets(const StudentTargets& targets, int64_t n, int32_t size,
+                                         int64_t vocabulary_size, StudentRowInput* input) {
+  const auto value_or_nan = [n](const float* values) {
+    return values != nullptr ? values[n] : std::numeric_limits<float>::quiet_NaN();
+  };
+  input->ids = RowsFrom(targets.support_ids_Nk, n, targets.k);
+  input->teacher_log_probs = RowsFrom(targets.teacher_log_probs_Nk, n, targets.k);
+  input->k = size;
+  input->whole_vocabulary = size == vocabulary_size;
+  input->sampled_id = targets.sampled_ids_N[n];
+  input->teacher_log_tail = value_or_nan(targets.teacher_log_tail_N);
+  input->teacher_sampled_log_prob = value_or_nan(targets.teacher_sampled_log_probs_N);
+  input->teacher_entropy = value_or_nan(targets.teacher_entropy_N);
+  input->behavior_log_prob = RowsFrom(targets.behavior_log_probs_N, n);
+}
+
+// The gradient of a row's loss with respect to its logits, not yet times the row's weight:
+// d loss / d z_v is support_gradient[j] at the support's id s_j and
+// dense exp((z_v - reference) scale) at every other id, plus `sampled` at y.
 struct StudentRowGradient {
   double loss = 0;
   double dense = 0;
@@ -40,8 +65,9 @@ struct StudentRowGradient {
   int32_t sampled_index = -1;  // y's index in the support, or -1
 };
 
-// log_p, log_q, support_gradient and scratch are the caller's [k] (scratch is read only by
-// combinations of objectives). metrics: kNumHeadMetrics columns.
+// Evaluates the objective for one row. Writes support_gradient[k] and metrics[kNumHeadMetrics], and
+// overwrites log_p[k] and log_q[k] with the row's log-probs. scratch[k] is used by combinations of
+// objectives. All arrays are the caller's.
 TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerms& objective,
                                                              const StudentRowInput& input,
                                                              double* log_p, double* log_q,
@@ -93,9 +119,9 @@ TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerm
   return out;
 }
 
-// The number by which a row of exponentials is multiplied. Not the dense factor alone: the entries
-// are divided by it, and where the dense factor is tiny or zero beside them they would overflow.
-// Raising it to 2^-24 of the largest entry over the exponentials' sum adds a dense gradient of less
+// The number by which a row of exponentials is multiplied. It is the dense factor, unless that is
+// so small beside the largest entry that the entries, which are divided by it, would overflow. Then
+// it is 2^-24 of the largest entry over the exponentials' sum, which adds a dense gradient of less
 // than 6e-8 of that entry.
 TAOPD_HOST_DEVICE inline double RowScale(double dense, double largest_entry, double sum) {
   const double smallest = std::ldexp(largest_entry, -24) / (sum > 1 ? sum : 1.0);
@@ -103,11 +129,15 @@ TAOPD_HOST_DEVICE inline double RowScale(double dense, double largest_entry, dou
   return dense < 0 ? -smallest : smallest;
 }
 
-// The gradient of a row's logits, times its weight, as the matrix products of the heads take it:
-// scale * e_v with e_v = exp((z_v - reference) scale), but for up to k + 1 entries, whose e_v is in
-// values[k + 1] under its id in ids[k + 1] (-1: none): the support, and y where it is outside of it
-// and has a gradient of its own. `support_gradient` is FinishStudentRow's, spoilt after. Returns
-// the scale. with_dense = false: e_v is 0 but for the entries, and the scale is 1.
+// Writes the gradient of a row's logits, times the row's weight, in the form that the heads' matrix
+// products take, and returns its scale: the gradient at v is scale * e_v.
+//
+// e_v is exp((z_v - reference) scale), which the caller has, except for up to k + 1 entries: the
+// support, and y if it is outside of the support and has a gradient of its own. Entry i has its id
+// in ids[i], -1 for none, and its e_v in values[i]; both arrays have k + 1 places.
+//
+// If with_dense is false, e_v is 0 except for the entries, and the scale is 1.
+// support_gradient is FinishStudentRow's; its contents are overwritten.
 TAOPD_HOST_DEVICE inline float WriteRowEntries(const StudentRowInput& input,
                                                const StudentRowGradient& row, double weight,
                                                bool with_dense, int32_t k, double* support_gradient,

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/head/scoring_rows.h"
 #include "tests/kernels/cuda/device_array.h"
+#include "tests/kernels/cuda/device_head.h"
 #include "tests/kernels/cuda/head_problem.h"
 
 namespace taopd {
@@ -48,9 +49,7 @@ FusedScoringProblem ProblemOf(const Case& c) {
 
 Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 << 20) {
   const HeadMatrices& m = c.matrices;
-  const int64_t padding = 8;  // keeps the alignment of rows
-  DeviceArray<char> hidden(Bytes(m.hidden_NH, m.hidden_size, padding, m.dtype));
-  DeviceArray<char> lm_head(Bytes(m.lm_head_VH, m.hidden_size, padding, m.dtype));
+  DeviceHead head(m, workspace_bytes);
   DeviceArray<int32_t> sampled_ids(c.sampled_ids), candidate_ids(c.candidate_ids);
   const std::vector<float> per_row(m.num_rows);
   DeviceArray<int32_t> ids(std::vector<int32_t>(m.num_rows * c.top_k));
@@ -58,12 +57,8 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 << 20) {
   DeviceArray<float> log_tail(per_row), log_mass(per_row), log_sum_exp(per_row), sampled(per_row),
       entropy(per_row), candidates(std::vector<float>(m.num_rows * c.num_candidates));
   DeviceArray<int32_t> ranks(std::vector<int32_t>(m.num_rows)), errors(std::vector<int32_t>(1));
-  DeviceArray<char> workspace(workspace_bytes);
   FusedScoringProblem problem = ProblemOf(c);
-  problem.hidden_NH = hidden.data();
-  problem.hidden_stride = m.hidden_size + padding;
-  problem.lm_head_VH = lm_head.data();
-  problem.lm_head_stride = m.hidden_size + padding;
+  static_cast<HeadInputs&>(problem) = head.Inputs(c.temperature);
   problem.sampled_ids_N = sampled_ids.OrNull();
   problem.candidate_ids_NM = candidate_ids.OrNull();
   FusedScoringResult result;
@@ -77,12 +72,8 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 << 20) {
   result.entropy_N = entropy.data();
   result.candidate_log_probs_NM = candidates.data();
   result.errors = errors.data();
-  DeviceContext context;
-  context.cublaslt = TestCublasLt();
-  context.workspace = workspace.data();
-  context.workspace_bytes = workspace_bytes;
   Results results;
-  results.problem = FusedScoring(problem, result, context);
+  results.problem = FusedScoring(problem, result, head.Context());
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   results.ids = ids.Values();
   results.log_probs = log_probs.Values();

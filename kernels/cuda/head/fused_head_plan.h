@@ -1,0 +1,55 @@
+// How a call of taopd/head/fused_head.h lays out its workspace.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/head/student_sweep_arguments.h"
+#include "kernels/cuda/launch.h"
+#include "taopd/head/fused_head.h"
+
+namespace taopd::cuda {
+
+// What is computed besides loss and metrics.
+struct Mode {
+  bool gradient = false;
+  bool dense = false;     // E and two products; otherwise k + 1 entries per row
+  bool in_place = false;  // E replaces the logits: one dtype
+};
+
+// The mode that a plan is made for. It does not depend on which of the two gradients is asked for,
+// so that a plan fits every call on the same problem.
+Mode ModeOf(const FusedHeadProblem& problem);
+
+// Every pointer into the workspace. A null pointer is not needed in this mode.
+struct Buffers {
+  float* logits = nullptr;
+  void* e = nullptr;
+  void* matmul_scratch = nullptr;
+  // Per row of the logits.
+  float* taken = nullptr;
+  float* sampled_logits = nullptr;
+  int32_t* sizes = nullptr;
+  SweepSums* sums = nullptr;
+  uint8_t* in_top_k = nullptr;
+  double* objective_scratch = nullptr;
+  // Per row of the chunk.
+  float* row_scale = nullptr;
+  int32_t* entry_ids = nullptr;
+  float* entry_values = nullptr;
+  float* d_hidden = nullptr;      // float32, before the row scale
+  void* scaled_hidden = nullptr;  // hidden's dtype
+  uint32_t* keys = nullptr;
+  uint32_t* sorted_keys = nullptr;
+  int32_t* entries = nullptr;
+  int32_t* sorted_entries = nullptr;
+  void* sort_scratch = nullptr;
+  int64_t sort_scratch_bytes = 0;
+  int64_t bytes = 0;
+};
+
+// Places all buffers, for that many rows of E and of logits, one after the other from `workspace`
+// on. With a null workspace only `bytes` has a meaning.
+Buffers LayOut(const FusedHeadProblem& problem, const Mode& mode, int64_t chunk_rows,
+               int64_t logits_rows, void* workspace);
+
+}  // namespace taopd::cuda

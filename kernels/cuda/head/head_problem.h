@@ -1,0 +1,40 @@
+// What both heads check and compute alike from their problems.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include "kernels/cuda/launch.h"
+#include "taopd/head/head_inputs.h"
+
+namespace taopd::cuda {
+
+// The stride of a row of logits, in elements: rows start at whole cache lines.
+inline int64_t LogitsStride(int64_t vocabulary_size) { return RoundUp(vocabulary_size, 64); }
+
+// Returns what is wrong with the sizes, strides and temperature, or an empty string.
+inline std::string WrongSizes(const HeadInputs& p) {
+  std::ostringstream problem;
+  if (p.num_rows < 0 || p.hidden_size < 1) {
+    problem << "hidden has shape [" << p.num_rows << ", " << p.hidden_size << "]";
+  } else if (p.vocabulary_size < 1 || p.vocabulary_size > std::numeric_limits<int32_t>::max()) {
+    problem << "vocabulary_size is " << p.vocabulary_size << ", must be in [1, 2^31)";
+  } else if (p.hidden_stride < p.hidden_size || p.lm_head_stride < p.hidden_size) {
+    problem << "strides are " << p.hidden_stride << " and " << p.lm_head_stride
+            << ", must be at least hidden_size " << p.hidden_size;
+  } else if (!(p.temperature > 0) || !std::isfinite(p.temperature)) {
+    problem << "temperature is " << p.temperature << ", must be positive";
+  }
+  return problem.str();
+}
+
+// What to answer when not even one row fits the workspace.
+inline std::string WorkspaceTooSmall(int64_t workspace_bytes, int64_t row_bytes) {
+  return "the workspace has " + std::to_string(workspace_bytes) + " bytes, one row takes " +
+         std::to_string(row_bytes);
+}
+
+}  // namespace taopd::cuda
