@@ -1,4 +1,4 @@
-// ATen's threads for kernels that are given theirs.
+// ATen's threads for kernels that take a ParallelFor.
 #pragma once
 
 #include <ATen/Parallel.h>

@@ -99,6 +99,46 @@ void CheckNormWeight(const at::Tensor& weight, const at::Tensor& x) {
               weight.sizes(), " but the rows of x have ", x.size(-1), " elements");
 }
 
+// What the forward and the backward problem of a function have in common. The tensors are
+// contiguous and outlive the problem.
+template <typename Problem>
+Problem NormProblem(const at::Tensor& x_NH, const at::Tensor& weight_H) {
+  Problem problem;
+  problem.dtype = TypeOf(x_NH);
+  problem.size = weight_H.size(0);
+  problem.num_rows = x_NH.numel() / problem.size;
+  problem.x_NH = In(x_NH);
+  problem.weight_H = In(weight_H);
+  return problem;
+}
+
+// shape_TAD: any tensor of the heads' shape and type. x may be undefined.
+template <typename Problem>
+Problem HeadsProblem(const at::Tensor& shape_TAD, const at::Tensor& x_TAD,
+                     const at::Tensor& weight_D, const at::Tensor& cos_T1D,
+                     const at::Tensor& sin_T1D) {
+  Problem problem;
+  problem.dtype = TypeOf(shape_TAD);
+  problem.num_tokens = shape_TAD.size(0);
+  problem.num_heads = shape_TAD.size(1);
+  problem.head_size = shape_TAD.size(2);
+  problem.x_TAD = In(x_TAD);
+  problem.weight_D = In(weight_D);
+  problem.cos_TD = In(cos_T1D);
+  problem.sin_TD = In(sin_T1D);
+  return problem;
+}
+
+template <typename Problem>
+Problem SwiGluProblem(const at::Tensor& gate, const at::Tensor& up) {
+  Problem problem;
+  problem.dtype = TypeOf(gate);
+  problem.size = gate.numel();
+  problem.gate = In(gate);
+  problem.up = In(up);
+  return problem;
+}
+
 struct NormOutput {
   at::Tensor sum_NH;  // x itself where nothing is added
   at::Tensor normed_NH;
@@ -109,18 +149,13 @@ NormOutput NormForward(const at::Tensor& x_NH, const at::Tensor& added_NH,
                        const at::Tensor& weight_H, double eps, bool keeps_rms) {
   const at::Tensor x = x_NH.contiguous(), weight = weight_H.contiguous();
   const at::Tensor added = added_NH.defined() ? added_NH.contiguous() : added_NH;
-  RmsNormForward problem;
-  problem.dtype = TypeOf(x);
-  problem.size = weight.size(0);
-  problem.num_rows = x.numel() / problem.size;
+  auto problem = NormProblem<RmsNormForward>(x, weight);
   problem.eps = static_cast<float>(eps);
   NormOutput output;
   output.sum_NH = added.defined() ? at::empty_like(x) : x;
   output.normed_NH = at::empty_like(x);
   if (keeps_rms) output.inverse_rms_N = EmptyFloats({problem.num_rows}, x);
-  problem.x_NH = In(x);
   problem.added_NH = In(added);
-  problem.weight_H = In(weight);
   if (added.defined()) problem.sum_NH = Out(output.sum_NH);
   problem.normed_NH = Out(output.normed_NH);
   problem.inverse_rms_N = Floats(output.inverse_rms_N);
@@ -151,15 +186,10 @@ class RmsNormFunction : public Function<RmsNormFunction> {
     if (!gradients[0].defined()) {
       return {d_sum, has_added ? d_sum : at::Tensor(), at::Tensor(), at::Tensor()};
     }
-    const at::Tensor d_normed = gradients[0].contiguous(), wide_weight = weight.contiguous();
-    RmsNormBackward problem;
-    problem.dtype = TypeOf(x);
-    problem.size = weight.size(0);
-    problem.num_rows = x.numel() / problem.size;
-    const at::Tensor d_x = at::empty_like(x), d_weight = at::empty_like(wide_weight);
+    const at::Tensor d_normed = gradients[0].contiguous(), whole_weight = weight.contiguous();
+    auto problem = NormProblem<RmsNormBackward>(x, whole_weight);
+    const at::Tensor d_x = at::empty_like(x), d_weight = at::empty_like(whole_weight);
     const at::Tensor partials = EmptyFloats({NumPartials(problem.num_rows), problem.size}, x);
-    problem.x_NH = In(x);
-    problem.weight_H = In(wide_weight);
     problem.inverse_rms_N = saved[2].const_data_ptr<float>();
     problem.d_normed_NH = In(d_normed);
     problem.d_sum_NH = In(d_sum);
@@ -180,19 +210,11 @@ HeadsOutput RotateForward(const at::Tensor& x_TAD, const at::Tensor& weight_D, d
                           const at::Tensor& cos_T1D, const at::Tensor& sin_T1D, bool keeps_rms) {
   const at::Tensor x = x_TAD.contiguous(), cos = cos_T1D.contiguous(), sin = sin_T1D.contiguous();
   const at::Tensor weight = weight_D.defined() ? weight_D.contiguous() : weight_D;
-  HeadsForward problem;
-  problem.dtype = TypeOf(x);
-  problem.num_tokens = x.size(0);
-  problem.num_heads = x.size(1);
-  problem.head_size = x.size(2);
+  auto problem = HeadsProblem<HeadsForward>(x, x, weight, cos, sin);
   problem.eps = static_cast<float>(eps);
   HeadsOutput output;
   output.out_TAD = at::empty_like(x);
   if (keeps_rms && weight.defined()) output.inverse_rms_TA = EmptyFloats({x.size(0), x.size(1)}, x);
-  problem.x_TAD = In(x);
-  problem.weight_D = In(weight);
-  problem.cos_TD = In(cos);
-  problem.sin_TD = In(sin);
   problem.out_TAD = Out(output.out_TAD);
   problem.inverse_rms_TA = Floats(output.inverse_rms_TA);
   RunKernel(problem, x);
@@ -219,11 +241,7 @@ class NormRotateHeadsFunction : public Function<NormRotateHeadsFunction> {
     const at::Tensor cos = saved[3].contiguous(), sin = saved[4].contiguous();
     at::Tensor d_out = gradients[0];
     if (d_out.stride(2) != 1) d_out = d_out.contiguous();
-    HeadsBackward problem;
-    problem.dtype = TypeOf(d_out);
-    problem.num_tokens = d_out.size(0);
-    problem.num_heads = d_out.size(1);
-    problem.head_size = d_out.size(2);
+    auto problem = HeadsProblem<HeadsBackward>(d_out, x, weight, cos, sin);
     const at::Tensor d_x = at::empty(d_out.sizes(), d_out.options());
     at::Tensor d_weight, partials;
     if (weight.defined()) {
@@ -231,10 +249,6 @@ class NormRotateHeadsFunction : public Function<NormRotateHeadsFunction> {
       partials = EmptyFloats({NumPartials(problem.num_tokens), problem.head_size}, d_out);
       problem.inverse_rms_TA = saved[2].const_data_ptr<float>();
     }
-    problem.x_TAD = In(x);
-    problem.weight_D = In(weight);
-    problem.cos_TD = In(cos);
-    problem.sin_TD = In(sin);
     problem.d_out_TAD = In(d_out);
     problem.d_out_token_stride = d_out.stride(0);
     problem.d_out_head_stride = d_out.stride(1);
@@ -249,11 +263,7 @@ class NormRotateHeadsFunction : public Function<NormRotateHeadsFunction> {
 at::Tensor SwiGluForwardOf(const at::Tensor& gate_any, const at::Tensor& up_any) {
   const at::Tensor gate = gate_any.contiguous(), up = up_any.contiguous();
   const at::Tensor y = at::empty_like(gate);
-  SwiGluForward problem;
-  problem.dtype = TypeOf(gate);
-  problem.size = gate.numel();
-  problem.gate = In(gate);
-  problem.up = In(up);
+  auto problem = SwiGluProblem<SwiGluForward>(gate, up);
   problem.y = Out(y);
   RunKernel(problem, gate);
   return y;
@@ -272,11 +282,7 @@ class SwiGluFunction : public Function<SwiGluFunction> {
     const at::Tensor gate = saved[0].contiguous(), up = saved[1].contiguous(),
                      d_y = gradients[0].contiguous();
     const at::Tensor d_gate = at::empty_like(gate), d_up = at::empty_like(up);
-    SwiGluBackward problem;
-    problem.dtype = TypeOf(gate);
-    problem.size = gate.numel();
-    problem.gate = In(gate);
-    problem.up = In(up);
+    auto problem = SwiGluProblem<SwiGluBackward>(gate, up);
     problem.d_y = In(d_y);
     problem.d_gate = Out(d_gate);
     problem.d_up = Out(d_up);

@@ -1,11 +1,13 @@
-// What a transformer layer does between its matrix products, differentiable: kernels/cpu for
-// float32 and bfloat16 on the CPU, kernels/cuda for them on CUDA where that is built, ATen
-// operations for everything else (float16, double, other devices). Arithmetic is float32 in all of
-// them; where a bfloat16 result is rounded: taopd/layers/layers.h.
+// What a transformer layer does between its matrix products, differentiable. float32 and bfloat16
+// tensors are computed by kernels/cpu on the CPU and, in builds with TAOPD_CUDA, by kernels/cuda on
+// CUDA. Everything else (float16, double, other devices) is a composition of ATen operations.
+// Arithmetic is float32, or float64 for double; taopd/layers/layers.h says where bfloat16 results
+// are rounded.
 //
-// The backward passes keep the inputs and one number a row. Results and gradients do not depend on
-// the number of threads; a row of a result does not depend on the other rows. Any thread. Tensors
-// of one call have one device and floating type; c10::Error names the one that does not.
+// The backward passes keep the inputs and one number per row. Results and gradients do not depend
+// on the number of threads, and a row of a result does not depend on the other rows. All tensors of
+// a call have one device and floating type; otherwise the functions throw c10::Error, which names
+// the tensor. Any thread may call them.
 //
 // Shapes: N rows in any number of dimensions, H hidden; T tokens, A heads, D head size (even).
 #pragma once
@@ -17,7 +19,8 @@ namespace taopd {
 // x / sqrt(mean(x^2) + eps) * weight over the last dimension, in x's shape.
 at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps);
 
-// sum = x + added, and its norm: a residual stream that goes on and its branch into the next block.
+// sum = x + added, and the norm of the sum: the residual stream, and its branch into the next
+// block.
 struct SumAndNorm {
   at::Tensor sum_NH;
   at::Tensor normed_NH;
@@ -25,13 +28,13 @@ struct SumAndNorm {
 SumAndNorm AddRmsNorm(const at::Tensor& x_NH, const at::Tensor& added_NH,
                       const at::Tensor& weight_H, double eps);
 
-// Queries or keys, ready for attention: each head normalised where there is a weight, then rotated
-// by the cosines and sines of its token, [T, 1, D] without gradient (taopd/layers/layers.h,
-// HeadsForward).
+// Makes queries or keys ready for attention: normalises each head if weight_D is defined, then
+// rotates it by the cosines and sines of its token (HeadsForward in taopd/layers/layers.h). cos and
+// sin may not require a gradient.
 at::Tensor NormRotateHeads(const at::Tensor& x_TAD, const at::Tensor& weight_D, double eps,
                            const at::Tensor& cos_T1D, const at::Tensor& sin_T1D);
 
-// silu(gate) up.
+// silu(gate) * up.
 at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& up);
 
 }  // namespace taopd

@@ -1,5 +1,5 @@
-// TAOPD_ALWAYS_INLINE is for functions that are compiled for several instruction sets in one
-// program: none of them may be left for the linker to choose from.
+// TAOPD_ALWAYS_INLINE marks functions that one program compiles for several instruction sets. They
+// must leave no copy behind, because the linker would pick any one of the copies for all callers.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,9 +1,14 @@
-// What the launchers of CUDA work take beside their tensors. No CUDA header is needed to call them.
+// What functions that enqueue CUDA work take besides their tensors. Calling them needs no CUDA
+// header.
 //
-// All of them: enqueue on the caller's stream and return without waiting for it; allocate nothing;
-// answer with an empty string, or with what is wrong (a shape, a workspace that is too small, an
-// error of the CUDA runtime or of cuBLASLt), in which case nothing or only a part was enqueued.
-// Calls with different streams and workspaces may run at the same time.
+// All of them keep this contract:
+//   - They enqueue work on the caller's stream and return without waiting for it.
+//   - They allocate no memory.
+//   - They return an empty string, or what is wrong: a shape, a workspace that is too small, or an
+//     error of the CUDA runtime or of cuBLASLt. Then nothing, or only a part of the work, was
+//     enqueued, and the outputs are unspecified.
+//   - Any thread may call them. Calls with different streams, workspaces and outputs may run at the
+//     same time.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +20,19 @@ namespace taopd {
 
 enum class DataType : int32_t { kFloat32, kBFloat16 };
 
+// Bytes per element.
 constexpr int64_t SizeOf(DataType type) { return type == DataType::kFloat32 ? 4 : 2; }
 
+// Where the work runs. The caller owns everything that is pointed to.
 struct DeviceContext {
-  CUstream_st* stream = nullptr;        // cudaStream_t; null is the default stream
-  cublasLtContext* cublaslt = nullptr;  // cublasLtHandle_t of the stream's device
-  void* workspace = nullptr;            // device memory, aligned to 256 bytes, used until the
-  int64_t workspace_bytes = 0;          // enqueued work is done
+  // A cudaStream_t; null is the default stream.
+  CUstream_st* stream = nullptr;
+  // A cublasLtHandle_t of the stream's device; only functions that multiply matrices need it.
+  cublasLtContext* cublaslt = nullptr;
+  // Device memory, aligned to 256 bytes. It is used until the enqueued work is done; its contents
+  // need not be initialized and are overwritten.
+  void* workspace = nullptr;
+  int64_t workspace_bytes = 0;
 };
 
 }  // namespace taopd

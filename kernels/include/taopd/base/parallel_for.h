@@ -1,4 +1,4 @@
-// Threads, as the CPU kernels are given them.
+// How the CPU kernels get threads: they are given a function that runs a loop on them.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace taopd {
 
-// Calls body(begin, end) for disjoint ranges that together are [0, num), any number of them at the
-// same time and each at least `grain` long where that is possible; returns when all are done. What
-// the kernels compute does not depend on how it cuts.
+// Calls body(begin, end) for disjoint ranges that together are [0, num), and returns when all calls
+// have returned. Calls may run at the same time. Each range has at least `grain` elements where
+// that is possible. What the kernels compute does not depend on how the ranges are cut.
 using ParallelFor = std::function<void(
     int64_t num, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body)>;
 

@@ -1,9 +1,10 @@
 // AdamW over all parameters of a model in one call, and the norm of their gradients. The arithmetic
-// and its source are in taopd/layers/adamw_math.h.
+// and its source are in taopd/layers/adamw_math.h. The CPU's functions are in
+// kernels/cpu/layers/layers.h, CUDA's are below.
 //
-// A model's elements stand one after the other, parameter by parameter, and are cut into blocks of
-// kAdamWBlock elements that do not cross parameters. The norm sums blocks in float64 in their
-// order, so it does not depend on the number of threads.
+// Each parameter is cut into blocks of kAdamWBlock elements; its last block may be shorter. Blocks
+// are numbered through all parameters. The norm sums the blocks in float64 in their order, so it
+// does not depend on the number of threads.
 #pragma once
 
 #include <cmath>
@@ -18,21 +19,24 @@ namespace taopd {
 
 inline constexpr int64_t kAdamWBlock = 1 << 15;
 
-// One parameter with its state. Sizes are in elements; everything is contiguous.
+// One parameter with its state: contiguous arrays of `size` elements that belong to the caller.
 struct AdamWTensor {
   int64_t size = 0;
-  // The gradient's sum over the micro-batches, in the type it was accumulated in.
+  // The gradient's sum over the micro-batches, in the type in which it was accumulated.
   DataType gradient_type = DataType::kFloat32;
   const void* gradient = nullptr;
-  float* master = nullptr;  // float32: the parameter itself, or the copy of one in bfloat16
-  float* exp_avg = nullptr;
-  float* exp_avg_sq = nullptr;
-  uint16_t* bfloat16 = nullptr;  // the parameter that the master copy is rounded to; may be null
+  // The parameter itself if it is float32, otherwise the float32 copy of it.
+  float* master = nullptr;
+  float* exp_avg = nullptr;     // the first moment
+  float* exp_avg_sq = nullptr;  // the second moment
+  // The bfloat16 parameter to which `master` is rounded; null if the parameter is float32.
+  uint16_t* bfloat16 = nullptr;
   float weight_decay = 0;
-  int64_t first_block = 0;  // set by NumberBlocks
+  // The number of the parameter's first block, set by NumberBlocks.
+  int64_t first_block = 0;
 };
 
-// Fills in first_block; returns the number of blocks.
+// Sets first_block of every tensor and returns the number of blocks.
 inline int64_t NumberBlocks(std::vector<AdamWTensor>* tensors) {
   int64_t num_blocks = 0;
   for (AdamWTensor& tensor : *tensors) {
@@ -47,10 +51,11 @@ struct AdamWSettings {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  int64_t step = 1;           // t >= 1, this update included
-  double gradient_scale = 1;  // of clipping
+  int64_t step = 1;           // t >= 1; the first update is step 1
+  double gradient_scale = 1;  // gradients are multiplied by this, for clipping
 };
 
+// The numbers of an update that all elements share.
 template <typename Scalar>
 AdamWFactors<Scalar> MakeAdamWFactors(const AdamWSettings& settings) {
   const auto step = static_cast<double>(settings.step);
@@ -65,10 +70,12 @@ AdamWFactors<Scalar> MakeAdamWFactors(const AdamWSettings& settings) {
   return factors;
 }
 
-// On CUDA, see taopd/base/device.h. tensors_S is device memory, numbered by NumberBlocks.
+// One update on CUDA, under the contract of taopd/base/device.h. tensors_S [num_tensors] is device
+// memory; NumberBlocks has set first_block and returned num_blocks. Needs no workspace.
 std::string AdamWCuda(const AdamWSettings& settings, const AdamWTensor* tensors_S,
                       int32_t num_tensors, int64_t num_blocks, const DeviceContext& context);
-// sums_B: device memory, float64 [num_blocks], the sums of squares of the gradients' blocks.
+// Writes the sum of squares of each block of the gradients to sums_B, device memory of num_blocks
+// float64 numbers. Otherwise as AdamWCuda.
 std::string SumsOfSquaresCuda(const AdamWTensor* tensors_S, int32_t num_tensors, int64_t num_blocks,
                               double* sums_B, const DeviceContext& context);
 

@@ -1,4 +1,5 @@
-// The arithmetic of AdamW, element by element; shared like taopd/layers/layer_math.h.
+// The arithmetic of AdamW, element by element: one source for the CPU, the CUDA kernels and the
+// tests, like taopd/layers/layer_math.h.
 #pragma once
 
 #include "taopd/base/always_inline.h"
@@ -6,11 +7,12 @@
 
 namespace taopd {
 
-// AdamW (Loshchilov and Hutter, arXiv:1711.05101), as torch.optim.AdamW: decay apart from the
-// gradient, both moments corrected for their start at zero. Numbers that all elements share.
+// AdamW (Loshchilov and Hutter, arXiv:1711.05101) as torch.optim.AdamW computes it: weight decay is
+// apart from the gradient, and both moments are corrected for their start at zero. These are the
+// numbers of an update that all elements share.
 template <typename Scalar>
 struct AdamWFactors {
-  Scalar gradient_scale = 1;  // of clipping
+  Scalar gradient_scale = 1;  // for clipping
   Scalar one_minus_beta1 = 0;
   Scalar beta2 = 0;
   Scalar one_minus_beta2 = 0;
@@ -19,6 +21,7 @@ struct AdamWFactors {
   Scalar eps = 0;
 };
 
+// Updates both moments of one element.
 template <typename Scalar, typename Real>
 TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE void AdamWMoments(const AdamWFactors<Scalar>& factors,
                                                         const Real& gradient, Real* exp_avg,
@@ -28,7 +31,7 @@ TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE void AdamWMoments(const AdamWFactors<Scala
   *exp_avg_sq = *exp_avg_sq * factors.beta2 + scaled * scaled * factors.one_minus_beta2;
 }
 
-// keep = 1 - lr weight_decay; root = sqrt(exp_avg_sq).
+// Updates one element of the parameter. keep = 1 - lr weight_decay; root = sqrt(exp_avg_sq).
 template <typename Scalar, typename Real>
 TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE void AdamWParameter(const AdamWFactors<Scalar>& factors,
                                                           Scalar keep, const Real& exp_avg,

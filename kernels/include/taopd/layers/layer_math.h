@@ -1,6 +1,6 @@
 // The arithmetic of a transformer layer between its matrix products, element by element: one source
-// for the CPU and the CUDA kernels (float) and for the tests' finite differences (double). Rounding
-// to the storage type is the caller's.
+// for the CPU and the CUDA kernels (float) and for the tests' finite differences (double). The
+// caller rounds results to the storage type.
 #pragma once
 
 #include "taopd/base/always_inline.h"
@@ -8,8 +8,9 @@
 
 namespace taopd {
 
-// RMSNorm (Zhang and Sennrich, arXiv:1910.07467): y = n weight, n = x r, r = 1 / sqrt(mean(x^2) +
-// eps). With g = dy weight, dx = r (g - n mean(g n)); d weight is the sum over the rows of dy n.
+// The gradient of RMSNorm (Zhang and Sennrich, arXiv:1910.07467): y = n weight with n = x r and
+// r = 1 / sqrt(mean(x^2) + eps). With g = dy weight, dx = r (g - n mean(g n)), and d weight is the
+// sum of dy n over the rows. normalized is n, mean_of_product is mean(g n), and inverse_rms is r.
 template <typename Real>
 TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE void RmsNormGradient(const Real& d_y, const Real& weight,
                                                            const Real& normalized,
@@ -18,8 +19,9 @@ TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE void RmsNormGradient(const Real& d_y, cons
   *d_x = (d_y * weight - normalized * mean_of_product) * inverse_rms;
 }
 
-// Rotary position embedding (Su et al., arXiv:2104.09864) of the pair (x[i], x[i + D/2]). The sine
-// of the first half carries the minus sign. The gradient is the rotation by the other angle.
+// The gradient of the rotary position embedding (Su et al., arXiv:2104.09864) of the pair (x[i],
+// x[i + D/2]): the rotation by the opposite angle. The sine of the first half carries the minus
+// sign of the rotation.
 template <typename Real>
 TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE void UnrotatePair(
     const Real& d_first, const Real& d_second, const Real& cos_first, const Real& cos_second,
@@ -28,7 +30,8 @@ TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE void UnrotatePair(
   *d_x_second = d_second * cos_second + d_first * sin_first;
 }
 
-// SwiGLU (Shazeer, arXiv:2002.05202): y = silu(gate) up, silu(g) = g sigmoid(g).
+// The gradient of SwiGLU (Shazeer, arXiv:2002.05202): y = silu(gate) up with silu(g) = g
+// sigmoid(g). sigmoid is sigmoid(gate).
 template <typename Real>
 TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE void SwiGluGradient(const Real& gate, const Real& up,
                                                           const Real& sigmoid, const Real& d_y,

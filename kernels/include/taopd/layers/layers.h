@@ -1,17 +1,21 @@
-// What a transformer layer does between its matrix products, on raw pointers: RMSNorm of a residual
-// sum, norm and rotation of queries and keys, SwiGLU; forward and backward. The arithmetic is in
-// taopd/layers/layer_math.h. The CPU's functions (kernels/cpu/layers/layers.h) and CUDA's (below)
-// share these structs.
+// What a transformer layer does between its matrix products, on raw pointers, forward and backward:
+//   - the RMSNorm of a residual sum;
+//   - the norm and rotation of queries and keys;
+//   - SwiGLU.
+// The arithmetic is in taopd/layers/layer_math.h. The CPU's functions (kernels/cpu/layers/layers.h)
+// and CUDA's (below) share these structs. All arrays belong to the caller and are in the memory of
+// the device that computes.
 //
-// Arithmetic is float32 whatever the storage type is. Roundings to the storage type in the forward
-// passes are those of transformers' modules (the normalised row before its weight, x cos before the
-// other term, silu before up), so bfloat16 models compute what they were trained with; backward
-// passes round once, at the end.
+// Arithmetic is float32 whatever the storage type is. The forward passes round to the storage type
+// where transformers' modules do, so that bfloat16 models compute what they were trained with: the
+// normalised row before it is multiplied by its weight, x cos before the other term is added, and
+// silu before it is multiplied by up. The backward passes round once, at the end.
 //
-// Deterministic, and the same for any number of threads: a weight's gradient is summed over blocks
-// of kRowsPerPartial rows, and those sums in order. Rows are contiguous unless a stride is given.
+// Results repeat bit for bit and do not depend on the number of threads: the gradient of a weight
+// is summed over blocks of kRowsPerPartial rows, and those sums are added in order.
 //
-// Shapes: N rows, H hidden; T tokens, A heads, D head size; P partial sums.
+// Shapes: N rows, H hidden; T tokens, A heads, D head size; P partial sums. Rows are contiguous
+// unless a stride is given. Sizes and strides count elements.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +30,9 @@ constexpr int64_t NumPartials(int64_t num_rows) {
   return (num_rows + kRowsPerPartial - 1) / kRowsPerPartial;
 }
 
-// sum = x + added, normed = RMSNorm(sum). Without `added` the sum is x itself and is not written.
+// sum = x + added; normed = RMSNorm(sum). Without `added` the sum is x itself and is not written.
 struct RmsNormForward {
-  DataType dtype = DataType::kFloat32;  // of all but inverse_rms
+  DataType dtype = DataType::kFloat32;  // of all arrays but inverse_rms
   int64_t num_rows = 0;
   int64_t size = 0;  // H >= 1
   float eps = 0;
@@ -37,25 +41,28 @@ struct RmsNormForward {
   const void* weight_H = nullptr;
   void* sum_NH = nullptr;
   void* normed_NH = nullptr;
-  float* inverse_rms_N = nullptr;  // what the backward pass keeps; may be null
+  // What the backward pass needs; may be null.
+  float* inverse_rms_N = nullptr;
 };
 
-// d_x = d_sum + the gradient through the norm; it is also that of `added`.
+// The gradient of RmsNormForward: d_x = d_sum + the gradient through the norm. The gradient of
+// `added` is the same.
 struct RmsNormBackward {
   DataType dtype = DataType::kFloat32;
   int64_t num_rows = 0;
   int64_t size = 0;
-  const void* x_NH = nullptr;  // the sum, where there was one
+  const void* x_NH = nullptr;  // the sum, if something was added
   const void* weight_H = nullptr;
   const float* inverse_rms_N = nullptr;
   const void* d_normed_NH = nullptr;
   const void* d_sum_NH = nullptr;  // null: zero
   void* d_x_NH = nullptr;
   void* d_weight_H = nullptr;
-  float* partials_PH = nullptr;  // scratch, P = NumPartials(N)
+  // Scratch memory, P = NumPartials(N).
+  float* partials_PH = nullptr;
 };
 
-// out = rotation of the heads of x, each normalised before where there is a weight.
+// out = the heads of x, each normalised if there is a weight, and then rotated.
 struct HeadsForward {
   DataType dtype = DataType::kFloat32;
   int64_t num_tokens = 0;
@@ -64,11 +71,15 @@ struct HeadsForward {
   float eps = 0;
   const void* x_TAD = nullptr;
   const void* weight_D = nullptr;  // null: no norm
-  const void* cos_TD = nullptr;    // both halves of a head; the sine of the first half carries the
-  const void* sin_TD = nullptr;    // minus sign of the rotation
+  // For both halves of a head. The sine of the first half carries the minus sign of the rotation.
+  const void* cos_TD = nullptr;
+  const void* sin_TD = nullptr;
   void* out_TAD = nullptr;
-  float* inverse_rms_TA = nullptr;  // null without a weight or where no backward pass follows
+  // What the backward pass needs if there is a weight; may be null.
+  float* inverse_rms_TA = nullptr;
 };
+
+// The gradient of HeadsForward.
 
 struct HeadsBackward {
   DataType dtype = DataType::kFloat32;
@@ -81,11 +92,13 @@ struct HeadsBackward {
   const void* cos_TD = nullptr;
   const void* sin_TD = nullptr;
   const void* d_out_TAD = nullptr;
-  int64_t d_out_token_stride = 0;  // in elements; attention's gradients come with heads first
+  // Attention's gradients come with the heads first.
+  int64_t d_out_token_stride = 0;
   int64_t d_out_head_stride = 0;
   void* d_x_TAD = nullptr;
   void* d_weight_D = nullptr;
-  float* partials_PD = nullptr;  // scratch, P = NumPartials(T)
+  // Scratch memory, P = NumPartials(T); null without a weight.
+  float* partials_PD = nullptr;
 };
 
 // y = silu(gate) up over `size` elements.
@@ -97,6 +110,7 @@ struct SwiGluForward {
   void* y = nullptr;
 };
 
+// The gradient of SwiGluForward.
 struct SwiGluBackward {
   DataType dtype = DataType::kFloat32;
   int64_t size = 0;
@@ -107,7 +121,7 @@ struct SwiGluBackward {
   void* d_up = nullptr;
 };
 
-// On CUDA, see taopd/base/device.h; no workspace is used. All pointers are device memory.
+// On CUDA, under the contract of taopd/base/device.h. They need neither workspace nor cuBLASLt.
 std::string RmsNormForwardCuda(const RmsNormForward& problem, const DeviceContext& context);
 std::string RmsNormBackwardCuda(const RmsNormBackward& problem, const DeviceContext& context);
 std::string HeadsForwardCuda(const HeadsForward& problem, const DeviceContext& context);
