@@ -17,7 +17,7 @@
 namespace taopd {
 namespace {
 
-// How often Drain looks at a clock that need not be the machine's.
+// How often Drain polls its clock, which may be a ManualClock.
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(10);
 
 struct Finished {
@@ -167,7 +167,7 @@ class TorchEngine final : public InferenceEngine {
     return absl::OkStatus();
   }
 
-  // ---- The engine's thread ----
+  // The functions below run on the engine's thread.
 
   void Loop() {
     at::init_num_threads();  // at::set_num_threads reaches a new thread only through this

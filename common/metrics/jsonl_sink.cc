@@ -51,7 +51,7 @@ absl::Status JsonlSink::Write(int64_t step, const Metrics& metrics) {
   return writer_.Write(line);
 }
 
-// Every line is with the kernel already.
+// The kernel has every line already.
 absl::Status JsonlSink::Flush() { return absl::OkStatus(); }
 
 absl::StatusOr<int64_t> JsonlSink::SizeBytes() const { return writer_.SizeBytes(); }

@@ -51,7 +51,7 @@ absl::Status TensorBoardSink::Write(int64_t step, const Metrics& metrics) {
   return Append(ScalarsEvent(NowSeconds(), step, metrics));
 }
 
-// Every event is with the kernel already.
+// The kernel has every event already.
 absl::Status TensorBoardSink::Flush() { return absl::OkStatus(); }
 
 absl::Status TensorBoardSink::Append(const std::string& event) {

@@ -8,7 +8,7 @@
 
 namespace taopd::testing {
 
-// One id a byte.
+// A Tokenizer whose ids are the bytes of the text.
 class ByteTokenizer : public Tokenizer {
  public:
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens) const override {

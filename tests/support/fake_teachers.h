@@ -1,5 +1,5 @@
 // Teachers for tests of the trainer: one that scores with a real engine in this process, and one
-// that hands the answers out in an order of the test's choice.
+// that answers in another order than it was asked.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -16,7 +16,7 @@
 
 namespace taopd::testing {
 
-// A TeacherClient on an InferenceEngine, without a network between.
+// A TeacherClient that calls an InferenceEngine without a network.
 class EngineTeacher final : public TeacherClient {
  public:
   explicit EngineTeacher(InferenceEngine* engine) : engine_(engine) {}
@@ -68,8 +68,8 @@ class EngineTeacher final : public TeacherClient {
   InferenceEngine* engine_;
 };
 
-// Holds requests back until `batch_size` have come, then passes them to `inner` in a shuffled order
-// and waits with each for the one before.
+// Holds requests back until `batch_size` have arrived. Then it passes them to `inner` in a shuffled
+// order, one at a time.
 class ShufflingTeacher final : public TeacherClient {
  public:
   ShufflingTeacher(TeacherClient* inner, size_t batch_size, uint64_t seed)

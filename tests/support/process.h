@@ -1,5 +1,5 @@
-// Real programs in tests: started with their output in a file, waited for with a deadline, and
-// never left behind.
+// Runs real programs in tests. A program writes its output to a file, is waited for with a
+// deadline, and is killed if the test ends before it does.
 #pragma once
 
 #include <absl/time/clock.h>
@@ -18,8 +18,8 @@
 
 namespace taopd::testing {
 
-// Polls until `ready` is true; false at the deadline. For states of other processes, which cannot
-// notify.
+// Polls until `ready` returns true, and returns false at the deadline. Only for states of other
+// processes, which cannot notify this one.
 inline bool PollUntil(absl::Duration timeout, const std::function<bool()>& ready) {
   const absl::Time deadline = absl::Now() + timeout;
   while (!ready()) {
@@ -62,7 +62,7 @@ class Process {
   void Signal(int signal) {
     if (running()) kill(pid_, signal);
   }
-  // Exit code; 128 + signal for a killed one; -1 when it still runs at the deadline.
+  // The exit code; 128 + the signal if the program was killed; -1 if it still runs at the deadline.
   int Wait(absl::Duration timeout = absl::Seconds(60)) {
     PollUntil(timeout, [this] { return !running(); });
     return running() ? -1 : exit_code_;
@@ -85,7 +85,7 @@ class Process {
   int exit_code_ = -1;
 };
 
-// Runs to the end and returns the exit code; the output goes to `output`.
+// Runs a program to its end and returns its exit code. Its output goes to `output`.
 inline int RunProgram(const std::vector<std::string>& arguments, const std::string& output_path,
                       std::string* output, absl::Duration timeout = absl::Seconds(60)) {
   Process process(arguments, output_path);

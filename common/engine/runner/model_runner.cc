@@ -146,7 +146,7 @@ void ModelRunner::ClearSlots(const std::vector<Sequence*>& sequences) {
   }
 }
 
-// hidden_UH: U computed rows; sequence b samples from row row_of_sequence[b], which does not fall.
+// Sequence b samples from row row_of_sequence[b] of hidden_UH. REQUIRES: row_of_sequence is sorted.
 void ModelRunner::SampleNext(const at::Tensor& hidden_UH, const std::vector<Sequence*>& sequences,
                              const std::vector<int64_t>& row_of_sequence) {
   const HeadGemm head(decoder_->lm_head());

@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
-#include <cmath>
 #include <limits>
 
 #include "common/base/check.h"
@@ -37,7 +36,7 @@ class GatherRowsFunction : public torch::autograd::Function<GatherRowsFunction> 
   }
 };
 
-// [T, ...] to the first num_spots spots.
+// Reorders [T, ...] into the first num_spots spots.
 at::Tensor RowsToSpots(const at::Tensor& x_T, const AttentionPlan& plan, int64_t num_spots) {
   if (plan.spots_are_rows) return x_T.narrow(0, 0, num_spots);
   if (at::GradMode::is_enabled()) {

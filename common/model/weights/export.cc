@@ -1,4 +1,4 @@
-// Weights to safetensors, and their name.
+// Writes weights to safetensors, and computes their revision.
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Weights from safetensors.
+// Loads weights from safetensors.
 #include <c10/core/InferenceMode.h>
 
 #include <set>

@@ -7,8 +7,6 @@
 #include <absl/synchronization/mutex.h>
 
 #include <cstdint>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "common/base/random.h"

@@ -1,6 +1,5 @@
 #include "common/engine/request_validation.h"
 
-#include <cmath>
 #include <limits>
 
 #include "tests/support/status_matchers.h"

@@ -1,5 +1,4 @@
-// What stands behind `is`.
-#include <cmath>
+// The tests, which follow `is`.
 
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/runtime/runtime.h"

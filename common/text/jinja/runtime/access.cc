@@ -26,7 +26,7 @@ Value UndefinedAttribute(Runtime& runtime, const Value& value, std::string_view 
   return Value::OfUndefined(Concat("'", ObjectName(value), "' has no attribute '", name, "'"));
 }
 
-// What a use of the attribute would find unsafe.
+// The value of an attribute that the sandbox refuses: undefined, with the reason.
 Value UnsafeAttribute(const Value& value, std::string_view name) {
   return Value::OfUndefined(
       Concat("access to attribute '", name, "' of '", TypeName(value), "' object is unsafe."));

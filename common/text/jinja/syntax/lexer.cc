@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "common/text/jinja/values/python_text.h"
 #include "common/text/unicode/unicode.h"

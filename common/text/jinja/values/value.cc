@@ -1,7 +1,6 @@
 #include "common/text/jinja/values/value.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <chrono>
 #include <map>
 #include <thread>
 #include <utility>
@@ -134,10 +132,8 @@ TEST(Bpe, OneMebibyteOfOneLetterIsFast) {
   std::array<int32_t, 256> byte_ids;
   byte_ids.fill(0);
   const Bpe bpe(merges, byte_ids, {});
-  const auto begin = std::chrono::steady_clock::now();
+  // A quadratic loop takes over an hour, which the program's time limit does not allow.
   EXPECT_EQ(Encode(bpe, std::string(1 << 20, 'a')), std::vector<int32_t>(1 << 12, 8));
-  // A quadratic loop takes over an hour, this some tenths of a second.
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 // Threads that take caches from one pool, as they come.

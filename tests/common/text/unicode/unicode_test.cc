@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-
 #include "common/base/random.h"
 #include "common/text/bpe/byte_level.h"
 
@@ -65,14 +63,12 @@ TEST(Unicode, NfcOfLongMarkRunsIsTheSameAsOfShortOnes) {
   }
 }
 
+// Sorting the marks by insertion takes hours, which the program's time limit does not allow.
 TEST(Unicode, NfcOfHostileMarksIsFast) {
   for (const std::string_view pair : {"\u0301\u0323", "\u0F73\u0F73", "\u0301\u0334"}) {
     std::string text = "a";
-    while (text.size() < (1 << 20)) text += pair;
-    const auto begin = std::chrono::steady_clock::now();
-    EXPECT_GE(NormalizeNfc(text).size(), size_t{1} << 20);
-    // Sorting by insertion takes minutes; this takes a tenth of a second.
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    while (text.size() < (1 << 22)) text += pair;
+    EXPECT_GE(NormalizeNfc(text).size(), size_t{1} << 22);
   }
 }
 
