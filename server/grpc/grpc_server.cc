@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "server/grpc/score_conversion.h"
+#include "common/wire/teacher_protocol.h"
 #include "server/grpc/teacher_service.h"
 
 namespace taopd {
@@ -19,7 +19,6 @@ namespace {
 constexpr char kServiceName[] = "taopd.v1.Teacher";
 constexpr int kMaxConcurrentStreams = 1024;          // of one connection
 constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // of all connections
-constexpr int kMinPingIntervalMs = 10'000;
 
 // protobuf writes a line on stderr for every string of a message that is not UTF-8; what comes of
 // such a message its caller is told.
@@ -40,8 +39,8 @@ class GrpcServerImpl final : public GrpcServer {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(HostPort(host, port), grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&service_);
-    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    builder.SetMaxSendMessageSize(kMaxMessageBytes);
+    builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
+    builder.SetMaxSendMessageSize(static_cast<int>(kMaxMessageBytes));
     // Two servers on one port would each get some of the connections.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);

@@ -27,9 +27,6 @@ struct ServedModel {
   std::string dtype;
   EngineLimits limits;
   int64_t created_unix_s = 0;
-
-  // Largest top_k that means something: the limit, or the whole vocabulary.
-  int32_t MaxTopK() const;
 };
 
 class ServingState {
@@ -54,8 +51,10 @@ class ServingState {
   // Seconds since the engine's last step while it has work; 0 when idle or not loaded.
   double HeartbeatAgeSeconds();
 
-  // Memory of request bodies and answers, for every protocol to ask before it holds them.
+  // The memory of all request bodies and answers. Every protocol reserves what it is about to hold.
   ByteBudget& message_budget() { return message_budget_; }
+  // Reserves memory for an answer, or returns RESOURCE_EXHAUSTED.
+  absl::StatusOr<ByteBudget::Reservation> ReserveAnswer(int64_t num_bytes);
 
   Clock* clock() const { return clock_; }
 

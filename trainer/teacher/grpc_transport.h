@@ -19,9 +19,6 @@
 
 namespace taopd {
 
-// The meaning of the messages that this client knows (GetTeacherInfoResponse.protocol_version).
-inline constexpr uint32_t kTeacherProtocolVersion = 1;
-
 class GrpcScoreTransport final : public ScoreTransport {
  public:
   // `targets` as gRPC names them; see endpoint.h.

@@ -16,6 +16,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/wire/teacher_protocol.h"
 
 namespace taopd {
 
@@ -95,7 +96,7 @@ struct GrpcTeacherOptions {
   // that waits in the client, the time in which every endpoint fails counts as well.
   absl::Duration outage_budget = absl::Minutes(30);
   int64_t max_in_flight_per_endpoint = 64;  // further requests wait in the client
-  int64_t max_message_bytes = 64 << 20;
+  int64_t max_message_bytes = kMaxMessageBytes;
   // The n-th pause is uniform in [0, min(max_backoff, initial_backoff * 2^(n-1))].
   absl::Duration initial_backoff = absl::Milliseconds(250);
   absl::Duration max_backoff = absl::Seconds(30);
