@@ -20,8 +20,8 @@ constexpr char kServiceName[] = "taopd.v1.Teacher";
 constexpr int kMaxConcurrentStreams = 1024;          // of one connection
 constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // of all connections
 
-// protobuf writes a line on stderr for every string of a message that is not UTF-8; what comes of
-// such a message its caller is told.
+// protobuf writes a line on stderr for every string of a message that is not UTF-8. A client could
+// fill a disk with them; the sender of such a message is told by the status of its call.
 void LogOfProtobuf(google::protobuf::LogLevel, const char* file, int line,
                    const std::string& message) {
   LogDebug("protobuf", {{"at", absl::StrCat(file, ":", line)}, {"message", message}});
@@ -41,10 +41,10 @@ class GrpcServerImpl final : public GrpcServer {
     builder.RegisterService(&service_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
     builder.SetMaxSendMessageSize(static_cast<int>(kMaxMessageBytes));
-    // Two servers on one port would each get some of the connections.
+    // Otherwise two servers could share one port, and each would get some of the connections.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
-    // Lets clients send keepalive pings while they wait for a long score.
+    // Clients may send keepalive pings while they wait for a long score.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                                kMinPingIntervalMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -73,8 +73,7 @@ class GrpcServerImpl final : public GrpcServer {
     SetServing(false);
     service_.DrainStreams();
     service_.tracker().WaitUntilIdle(deadline);
-    // What is left now are calls past the deadline and health watches, which end only by being cut
-    // off.
+    // What is left are calls past the deadline, and health watches, which never end by themselves.
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
     absl::MutexLock lock(&mutex_);
@@ -84,7 +83,7 @@ class GrpcServerImpl final : public GrpcServer {
  private:
   TeacherService service_;
   int port_ = 0;
-  absl::Mutex mutex_;  // the end of server_ against SetServing, which any thread may call
+  absl::Mutex mutex_;  // any thread may call SetServing while Shutdown ends the server
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -1,8 +1,6 @@
 #include "server/options/teacher_options.h"
 
 #include <CLI/CLI.hpp>
-
-#include <CLI/CLI.hpp>
 #include <limits>
 #include <ostream>
 #include <vector>

@@ -19,7 +19,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
   arguments.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
   // All addresses of a name get their share, and new ones are found when a connection ends.
   arguments.SetLoadBalancingPolicyName("round_robin");
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retrying_client.h does it
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retry_policy.h decides
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // A peer that hangs without closing the connection is noticed.
@@ -93,8 +93,8 @@ struct GrpcScoreTransport::Call {
   const TeacherRequest* request;
   const TeacherInfo* info;
   std::function<void(Result)> done;
-  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ScoreResponse>>
-      reader;  // goes before context
+  // Declared last: it must be destroyed before the context.
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ScoreResponse>> reader;
 };
 
 GrpcScoreTransport::GrpcScoreTransport(const std::vector<std::string>& targets,

@@ -352,7 +352,10 @@ TEST_F(HttpServerTest, ManyClientsAtOnceAreAllAnswered) {
 TEST_F(HttpServerTest, ShutdownServesUntilTheAnswerHasLeft) {
   Ready();
   fake_.engine->Hold(true);
-  std::thread call([&] { EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 200); });
+  std::thread call([&] {
+    const auto answer = Complete("{\"prompt\":[1]}");
+    EXPECT_TRUE(answer && answer->status == 200);
+  });
   fake_.engine->WaitForQueued(1);
   std::atomic<bool> has_begun{false}, has_returned{false};
   std::thread shutdown([&] {
