@@ -36,8 +36,8 @@ namespace taopd {
 // start. teacher.proto explains the meaning of every array; the names are the same.
 struct ScoreParams {
   int64_t start = 1;         // 1 <= start < P
-  int32_t top_k = 0;         // k; 0 <= k <= limits().max_top_k
-  float temperature = 1.0f;  // > 0
+  int32_t top_k = 0;         // k; 0 <= k <= limits().max_logprobs
+  float temperature = 1.0f;  // of the scored distribution; at least kMinScoreTemperature
   bool entropy = false;
   bool rank = false;
   bool support_stats = false;
@@ -66,7 +66,7 @@ struct ScoreRows {
 
 struct SamplingParams {
   int64_t max_new_tokens = 16;  // >= 1
-  float temperature = 1.0f;     // 0 = greedy
+  float temperature = 1.0f;     // of the sampled distribution; 0 = greedy
   float top_p = 1.0f;           // in (0, 1]
   int32_t top_k = 0;            // 0 = off
   // In addition to the model's own end-of-sequence ids.
@@ -114,7 +114,7 @@ using InferenceDone = std::function<void(absl::StatusOr<InferenceResult>)>;
 struct EngineLimits {
   int64_t vocab_size = 0;     // token ids must be below this
   int64_t max_model_len = 0;  // prompt plus generated tokens
-  int32_t max_top_k = 0;
+  int32_t max_logprobs = 0;   // largest top_k and num_log_probs; at most vocab_size
   int32_t max_candidates = 0;
   // ScoreParams::dense is refused if the vocabulary is larger.
   int64_t max_dense_vocab_size = 0;
@@ -140,7 +140,7 @@ struct EngineStats {
 
 struct EngineOptions {
   int64_t max_model_len = 0;  // 0 = the model's max_position_embeddings
-  int32_t max_top_k = 128;
+  int32_t max_logprobs = 128;
   int32_t max_candidates = 128;
   // The largest vocabulary whose dense log-probs may be requested.
   int64_t max_dense_vocab_size = 4096;

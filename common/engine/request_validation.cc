@@ -15,35 +15,37 @@ absl::Status ValidateIds(const char* field, const std::vector<int32_t>& ids, int
   return absl::OkStatus();
 }
 
+// The messages name the fields as teacher.proto does: most scores are asked for over that wire.
 absl::Status ValidateScore(const ScoreParams& score, int64_t num_tokens,
                            const EngineLimits& limits) {
   if (score.start < 1 || score.start >= num_tokens) {
-    return InvalidArgument("score.start ", score.start,
+    return InvalidArgument("score_start ", score.start,
                            " must be at least 1 and below the number of token_ids ", num_tokens);
   }
-  if (score.top_k < 0 || score.top_k > limits.max_top_k) {
-    return InvalidArgument("score.top_k ", score.top_k, " must be between 0 and max_top_k ",
-                           limits.max_top_k);
+  if (score.top_k < 0 || score.top_k > limits.max_logprobs) {
+    return InvalidArgument("top_k ", score.top_k, " must be between 0 and max_logprobs ",
+                           limits.max_logprobs);
   }
-  if (!std::isfinite(score.temperature) || score.temperature <= 0.0f) {
-    return InvalidArgument("score.temperature ", score.temperature,
-                           " must be a finite number above 0");
+  if (!std::isfinite(score.temperature) || score.temperature < kMinScoreTemperature) {
+    return InvalidArgument("temperature ", score.temperature,
+                           " of the scores must be a finite number of at least ",
+                           kMinScoreTemperature);
   }
   if (score.num_candidates < 0 || score.num_candidates > limits.max_candidates) {
-    return InvalidArgument("score.num_candidates ", score.num_candidates,
+    return InvalidArgument("num_candidates ", score.num_candidates,
                            " must be between 0 and max_candidates ", limits.max_candidates);
   }
   if (score.dense && limits.vocab_size > limits.max_dense_vocab_size) {
-    return InvalidArgument("score.dense: the vocabulary of ", limits.vocab_size,
+    return InvalidArgument("options.dense: the vocabulary of ", limits.vocab_size,
                            " exceeds max_dense_vocab_size ", limits.max_dense_vocab_size);
   }
   const int64_t num_rows = num_tokens - score.start;
   if (static_cast<int64_t>(score.candidate_ids.size()) != num_rows * score.num_candidates) {
-    return InvalidArgument("score.candidate_ids has ", score.candidate_ids.size(),
-                           " entries: must be ", num_rows * score.num_candidates, ", which is ",
-                           num_rows, " scored rows times num_candidates ", score.num_candidates);
+    return InvalidArgument("candidate_ids has ", score.candidate_ids.size(), " entries: must be ",
+                           num_rows * score.num_candidates, ", which is ", num_rows,
+                           " scored rows times num_candidates ", score.num_candidates);
   }
-  return ValidateIds("score.candidate_ids", score.candidate_ids, limits.vocab_size);
+  return ValidateIds("candidate_ids", score.candidate_ids, limits.vocab_size);
 }
 
 absl::Status ValidateSampling(const SamplingParams& sampling, int64_t num_tokens,
@@ -71,9 +73,9 @@ absl::Status ValidateSampling(const SamplingParams& sampling, int64_t num_tokens
   if (sampling.top_k < 0) {
     return InvalidArgument("sampling.top_k ", sampling.top_k, " must be at least 0 (0 = off)");
   }
-  if (sampling.num_log_probs < 0 || sampling.num_log_probs > limits.max_top_k) {
+  if (sampling.num_log_probs < 0 || sampling.num_log_probs > limits.max_logprobs) {
     return InvalidArgument("sampling.num_log_probs ", sampling.num_log_probs,
-                           " must be between 0 and max_top_k ", limits.max_top_k);
+                           " must be between 0 and max_logprobs ", limits.max_logprobs);
   }
   if (static_cast<int64_t>(sampling.stop_token_ids.size()) > kMaxStopTokenIds) {
     return InvalidArgument("sampling.stop_token_ids has ", sampling.stop_token_ids.size(),
@@ -109,7 +111,7 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
   };
   const Bound bounds[] = {
       {"max_model_len", options.max_model_len, 0},
-      {"max_top_k", options.max_top_k, 0},
+      {"max_logprobs", options.max_logprobs, 0},
       {"max_candidates", options.max_candidates, 0},
       {"max_dense_vocab_size", options.max_dense_vocab_size, 0},
       {"max_num_seqs", options.max_num_seqs, 1},

@@ -1,6 +1,6 @@
-// The limits of requests and of engine options, in one place. The engine checks every request with
-// these functions; a server may do so earlier, before it queues anything. Messages name the field,
-// the value and the limit. All functions are thread-safe.
+// Judges requests and engine options, in one place. The engine checks every request with these
+// functions; a server calls them before it takes memory for the answer. Messages name the field, the
+// value and the limit. All functions are thread-safe.
 #pragma once
 
 #include "common/engine/engine.h"
@@ -9,6 +9,10 @@ namespace taopd {
 
 // The limit of the number of a request's stop_token_ids.
 inline constexpr int64_t kMaxStopTokenIds = 1024;
+
+// The lowest temperature of scores. Below it, a logit of 1e8 divided by the temperature would not be
+// a finite fp32 number.
+inline constexpr float kMinScoreTemperature = 1e-30f;
 
 // Returns FAILED_PRECONDITION if the request asks to generate and the engine only scores, and
 // INVALID_ARGUMENT for everything else that is wrong.

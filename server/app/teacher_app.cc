@@ -120,7 +120,7 @@ class TeacherApp {
                              {"dtype", model->dtype},
                              {"vocab_size", model->limits.vocab_size},
                              {"max_model_len", model->limits.max_model_len},
-                             {"max_top_k", model->MaxTopK()},
+                             {"max_logprobs", model->limits.max_logprobs},
                              {"text_prompts", model->tokenizer != nullptr},
                              {"seconds", absl::ToDoubleSeconds(absl::Now() - begun_at)}});
     if (model->tokenizer == nullptr) {

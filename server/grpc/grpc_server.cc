@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "server/grpc/score_conversion.h"
+#include "common/wire/teacher_protocol.h"
 #include "server/grpc/teacher_service.h"
 
 namespace taopd {
@@ -19,10 +19,9 @@ namespace {
 constexpr char kServiceName[] = "taopd.v1.Teacher";
 constexpr int kMaxConcurrentStreams = 1024;          // of one connection
 constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // of all connections
-constexpr int kMinPingIntervalMs = 10'000;
 
-// protobuf writes a line on stderr for every string of a message that is not UTF-8; what comes of
-// such a message its caller is told.
+// protobuf writes a line on stderr for every string of a message that is not UTF-8. A client could
+// fill a disk with them; the sender of such a message is told by the status of its call.
 void LogOfProtobuf(google::protobuf::LogLevel, const char* file, int line,
                    const std::string& message) {
   LogDebug("protobuf", {{"at", absl::StrCat(file, ":", line)}, {"message", message}});
@@ -40,12 +39,12 @@ class GrpcServerImpl final : public GrpcServer {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(HostPort(host, port), grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&service_);
-    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    builder.SetMaxSendMessageSize(kMaxMessageBytes);
-    // Two servers on one port would each get some of the connections.
+    builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
+    builder.SetMaxSendMessageSize(static_cast<int>(kMaxMessageBytes));
+    // Otherwise two servers could share one port, and each would get some of the connections.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
-    // Lets clients send keepalive pings while they wait for a long score.
+    // Clients may send keepalive pings while they wait for a long score.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                                kMinPingIntervalMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -74,8 +73,7 @@ class GrpcServerImpl final : public GrpcServer {
     SetServing(false);
     service_.DrainStreams();
     service_.tracker().WaitUntilIdle(deadline);
-    // What is left now are calls past the deadline and health watches, which end only by being cut
-    // off.
+    // What is left are calls past the deadline, and health watches, which never end by themselves.
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
     absl::MutexLock lock(&mutex_);
@@ -85,7 +83,7 @@ class GrpcServerImpl final : public GrpcServer {
  private:
   TeacherService service_;
   int port_ = 0;
-  absl::Mutex mutex_;  // the end of server_ against SetServing, which any thread may call
+  absl::Mutex mutex_;  // any thread may call SetServing while Shutdown ends the server
   std::unique_ptr<grpc::Server> server_;
 };
 

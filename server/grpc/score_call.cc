@@ -2,20 +2,18 @@
 
 #include <utility>
 
+#include "common/wire/teacher_protocol.h"
+#include "server/grpc/score_admission.h"
 #include "server/grpc/score_conversion.h"
 
 namespace taopd {
 
-absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
-  const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return absl::FromChrono(deadline);
-}
+namespace {
 
-absl::Status MessageMemoryExhausted(ServingState& state) {
-  return ResourceExhausted("requests and answers hold max_message_memory_bytes ",
-                           state.message_budget().max_bytes(), "; try again later");
-}
+// How long a client should wait before it sends a refused request again.
+constexpr int kRetryPushbackMs = 500;
+
+}  // namespace
 
 ScoreCall::ScoreCall(grpc::CallbackServerContext* context, v1::ScoreResponse* response,
                      ServingState* state, ServerMetrics* metrics, CallTracker* tracker)
@@ -33,24 +31,16 @@ void ScoreCall::Start(const v1::ScoreRequest& request) {
 }
 
 absl::Status ScoreCall::Submit(const v1::ScoreRequest& request) {
-  TAOPD_ASSIGN_OR_RETURN(model_, state_->Admit());
-  TAOPD_ASSIGN_OR_RETURN(InferenceRequest converted,
-                         ToInferenceRequest(request, *model_, DeadlineOf(*context_)));
-  memory_ = state_->message_budget().TryReserve(AnswerMemoryBytes(request, model_->limits));
-  if (!memory_) return MessageMemoryExhausted(*state_);
-  const RequestHandle handle = model_->engine->Submit(
-      std::move(converted),
+  TAOPD_ASSIGN_OR_RETURN(AdmittedScore admitted,
+                         AdmitScore(request, DeadlineOf(*context_), *state_));
+  model_ = std::move(admitted.model);
+  answer_memory_ = std::move(admitted.answer_memory);
+  handle_ = model_->engine->Submit(
+      std::move(admitted.request),
       [this, request_id = request.request_id()](absl::StatusOr<InferenceResult> result) {
         if (result.ok()) *response_ = ToScoreResponse(request_id, model_->revision, *result->score);
         FinishWith(result.status());
       });
-  bool cancelled;
-  {
-    absl::MutexLock lock(&mutex_);
-    handle_ = handle;
-    cancelled = cancelled_;
-  }
-  if (cancelled && handle != 0) model_->engine->Cancel(handle);
   return absl::OkStatus();
 }
 
@@ -63,13 +53,7 @@ void ScoreCall::FinishWith(const absl::Status& status) {
 }
 
 void ScoreCall::OnCancel() {
-  RequestHandle handle;
-  {
-    absl::MutexLock lock(&mutex_);
-    cancelled_ = true;
-    handle = handle_;
-  }
-  if (handle != 0) model_->engine->Cancel(handle);
+  if (handle_ != 0) model_->engine->Cancel(handle_);
 }
 
 void ScoreCall::OnDone() {

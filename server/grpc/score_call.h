@@ -1,12 +1,11 @@
-// One unary Score: converts the request, hands it to the engine, and finishes the call from the
+// One unary Score: admits the request, hands it to the engine, and finishes the call from the
 // engine's callback.
 //
-// Ownership: the object deletes itself in OnDone. gRPC calls OnDone only after Finish, and Finish is
-// called in one place: by the engine's callback, as the last thing that it does with the object (or
-// by Start, if the engine was not asked). A cancelled call therefore lives until the engine answers.
+// Ownership: the object deletes itself in OnDone. gRPC calls OnDone only after Finish, and Finish
+// is the last thing that the engine's callback does with the object (or Start, if the request was
+// not accepted). A cancelled call therefore lives until the engine has answered.
 #pragma once
 
-#include <absl/synchronization/mutex.h>
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
@@ -19,20 +18,13 @@
 
 namespace taopd {
 
-// How long a client should wait before it sends a refused request again.
-inline constexpr char kRetryPushbackKey[] = "grpc-retry-pushback-ms";
-inline constexpr int kRetryPushbackMs = 500;
-
-absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
-absl::Status MessageMemoryExhausted(ServingState& state);
-
 class ScoreCall final : public grpc::ServerUnaryReactor {
  public:
+  // `context` and `response` are gRPC's and live until OnDone; the others outlive the call.
   ScoreCall(grpc::CallbackServerContext* context, v1::ScoreResponse* response, ServingState* state,
             ServerMetrics* metrics, CallTracker* tracker);
 
-  // Called once, in the handler: gRPC binds the reactor after the handler returned, so OnDone
-  // cannot run before Start has.
+  // Called once, in the handler. gRPC runs no reaction before the handler has returned.
   void Start(const v1::ScoreRequest& request);
 
   void OnCancel() override;
@@ -49,12 +41,10 @@ class ScoreCall final : public grpc::ServerUnaryReactor {
   CallTracker* const tracker_;
   const absl::Time started_at_;
   std::string code_;  // written before Finish, read in OnDone
+  // Written in Start, read by reactions.
   std::shared_ptr<const ServedModel> model_;
-  ByteBudget::Reservation memory_;
-
-  absl::Mutex mutex_;
-  RequestHandle handle_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  ByteBudget::Reservation answer_memory_;
+  RequestHandle handle_ = 0;
 };
 
 }  // namespace taopd

@@ -1,9 +1,13 @@
-// Between the wire (proto/taopd/v1/teacher.proto) and the engine. Everything a client sends is
-// checked here, before the engine sees it.
+// Translates between the wire (proto/taopd/v1/teacher.proto and gRPC's own types) and the engine.
+// Nothing here judges: score_admission.h decides whether a request is accepted. Pure functions, any
+// thread.
 #pragma once
 
 #include <absl/time/time.h>
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
+
+#include <string>
 
 #include "common/engine/engine.h"
 #include "proto/taopd/v1/teacher.pb.h"
@@ -11,21 +15,19 @@
 
 namespace taopd {
 
-// Largest message in both directions.
-inline constexpr int kMaxMessageBytes = 64 << 20;
-inline constexpr uint32_t kProtocolVersion = 1;
-
-// INVALID_ARGUMENT names the field, the value and the limit; FAILED_PRECONDITION: another revision.
+// The request as the engine takes it. A temperature of 0 becomes 1. Returns INVALID_ARGUMENT for a
+// number that the engine's types cannot hold, naming the field and the value; every other check is
+// left to ValidateRequest.
 absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& request,
-                                                    const ServedModel& model, absl::Time deadline);
-
-// Memory that the request's answer takes until it is sent: the engine's arrays and the message.
-int64_t AnswerMemoryBytes(const v1::ScoreRequest& request, const EngineLimits& limits);
+                                                    absl::Time deadline);
 
 v1::ScoreResponse ToScoreResponse(const std::string& request_id, const std::string& revision,
                                   const ScoreRows& rows);
 
 v1::GetTeacherInfoResponse ToTeacherInfo(const ServedModel& model);
+
+// InfiniteFuture if the client has set no deadline.
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 
 grpc::Status ToGrpcStatus(const absl::Status& status);
 // "OK", "INVALID_ARGUMENT", ...

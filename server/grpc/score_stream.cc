@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/grpc/score_call.h"
+#include "server/grpc/score_admission.h"
 #include "server/grpc/score_conversion.h"
 
 namespace taopd {
@@ -103,13 +103,10 @@ void ScoreStream::Accept(const v1::ScoreRequest& request) {
 
 absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t number,
                                  absl::Time started_at) {
-  TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> model, state_->Admit());
-  TAOPD_ASSIGN_OR_RETURN(InferenceRequest converted,
-                         ToInferenceRequest(request, *model, deadline_));
+  TAOPD_ASSIGN_OR_RETURN(AdmittedScore admitted, AdmitScore(request, deadline_, *state_));
+  const std::shared_ptr<const ServedModel> model = std::move(admitted.model);
   // Shared: the callback must be copyable.
-  auto memory = std::make_shared<ByteBudget::Reservation>(
-      state_->message_budget().TryReserve(AnswerMemoryBytes(request, model->limits)));
-  if (!*memory) return MessageMemoryExhausted(*state_);
+  auto memory = std::make_shared<ByteBudget::Reservation>(std::move(admitted.answer_memory));
   // The callback owns a share of the stream: it may still run when gRPC is done with the call.
   auto done = [stream = shared_from_this(), number, started_at, revision = model->revision, memory,
                request_id = request.request_id()](absl::StatusOr<InferenceResult> result) {
@@ -129,7 +126,7 @@ absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t numbe
     absl::MutexLock lock(&mutex_);
     model_ = model;
   }
-  const RequestHandle handle = model->engine->Submit(std::move(converted), std::move(done));
+  const RequestHandle handle = model->engine->Submit(std::move(admitted.request), std::move(done));
   bool cancel = false;
   {
     absl::MutexLock lock(&mutex_);

@@ -1,6 +1,7 @@
-// One ScoreStream: reads requests, keeps up to kMaxInFlight of them in the engine or waiting to be
-// written, and writes answers in the order of completion. Reading stops while that many are open,
-// so a client that does not read its answers is held by flow control.
+// One ScoreStream call: reads requests, hands them to the engine, and writes the answers in the
+// order of completion. At most kMaxInFlight requests are in the engine or wait to be written;
+// reading stops while there are that many, so flow control holds back a client that does not read
+// its answers.
 //
 // Ownership: make it with std::make_shared and keep it until `on_done` runs, which is gRPC's last
 // reaction. The engine's callbacks share the ownership, so the object may live a little longer; it
@@ -35,7 +36,8 @@ class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::S
 
   // Called once, in the handler.
   void Start();
-  // Ends the stream with UNAVAILABLE once nothing is open. Any thread, any time.
+  // Ends the call with UNAVAILABLE as soon as everything accepted is answered. Any thread may call,
+  // at any time.
   void Drain();
 
   void OnReadDone(bool ok) override;
@@ -44,12 +46,12 @@ class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::S
   void OnDone() override;
 
  private:
-  // Waits to be written, with the memory that was reserved for it.
+  // An answer that waits to be written, with the memory that was reserved for it.
   struct Answer {
     std::unique_ptr<v1::ScoreStreamResponse> response;
     ByteBudget::Reservation memory;
   };
-  // What to do after the lock is released: gRPC may run a reaction inside of these calls.
+  // What to do once the lock is released: gRPC may run a reaction inside of these calls.
   struct Next {
     bool read = false;
     const v1::ScoreStreamResponse* write = nullptr;
@@ -72,7 +74,7 @@ class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::S
   const std::function<void(ScoreStream*)> on_done_;
   const absl::Time deadline_;
 
-  v1::ScoreRequest request_;  // of the one read in progress
+  v1::ScoreRequest request_;  // filled by the one read in progress
 
   absl::Mutex mutex_;
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,5 +1,5 @@
-// taopd.v1.Teacher by gRPC's callback API: handlers never block, the engine's callbacks finish the
-// calls.
+// The service taopd.v1.Teacher on gRPC's callback API. Handlers never block; the engine's callbacks
+// finish the calls. gRPC calls the handlers on any of its threads.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -18,7 +18,7 @@ namespace taopd {
 
 class TeacherService final : public v1::Teacher::CallbackService {
  public:
-  // `state` and `metrics` must outlive the service, the service the gRPC server.
+  // `state` and `metrics` must outlive the service, and the service must outlive the gRPC server.
   TeacherService(ServingState* state, ServerMetrics* metrics) : state_(state), metrics_(metrics) {}
 
   grpc::ServerUnaryReactor* GetTeacherInfo(grpc::CallbackServerContext* context,
@@ -30,8 +30,10 @@ class TeacherService final : public v1::Teacher::CallbackService {
   grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* ScoreStream(
       grpc::CallbackServerContext* context) override;
 
-  // Streams end as soon as what they have accepted is answered; new ones end at once.
+  // Ends open streams as soon as they have answered what they accepted, and new ones at once. Any
+  // thread may call.
   void DrainStreams();
+  // Counts unary calls and streams.
   CallTracker& tracker() { return tracker_; }
 
  private:

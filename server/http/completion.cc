@@ -169,13 +169,10 @@ std::variant<std::string, HttpError> RunCompletion(
   if (!request_id_header.empty()) request.request_id = request_id_header;
   if (const absl::Status size = CheckSize(request, **model); !size.ok()) return FromStatus(size);
 
-  ByteBudget::Reservation memory =
-      state.message_budget().TryReserve(EstimateResponseBytes(request));
-  if (!memory) {
-    return FromStatus(ResourceExhausted("requests and answers hold max_message_memory_bytes ",
-                                        state.message_budget().max_bytes(), "; try again later"));
-  }
-  hold_memory(std::move(memory));
+  absl::StatusOr<ByteBudget::Reservation> memory =
+      state.ReserveAnswer(EstimateResponseBytes(request));
+  if (!memory.ok()) return FromStatus(memory.status());
+  hold_memory(*std::move(memory));
   InferenceEngine& engine = *(*model)->engine;
   absl::StatusOr<std::vector<InferenceResult>> results = std::vector<InferenceResult>();
   if (!request.prompts.empty())

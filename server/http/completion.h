@@ -1,5 +1,4 @@
-// POST /v1/completions: parse, run on the engine, answer. Blocks its thread until the engine is
-// done.
+// POST /v1/completions: parses the body, runs the prompts on the engine and makes the answer.
 #pragma once
 
 #include <functional>
@@ -12,9 +11,12 @@
 
 namespace taopd {
 
-// `request_id_header` (X-Request-Id) replaces the body's request_id when it is not empty.
-// `client_gone` is asked a few times a second; once true, the work is cancelled. `hold_memory`
-// receives the memory that the answer was granted, to be kept until it is sent.
+// Returns the JSON text of the answer, or the error to send. Blocks until the engine is done; any
+// thread may call.
+//
+// `request_id_header` (X-Request-Id) replaces the body's request_id unless it is empty.
+// `client_gone` is asked several times a second; the work is cancelled once it is true.
+// `hold_memory` receives the reservation of the answer's memory; hold it until the answer is sent.
 std::variant<std::string, HttpError> RunCompletion(
     const std::string& body, const std::string& request_id_header, ServingState& state,
     const std::function<bool()>& client_gone,

@@ -167,9 +167,9 @@ std::optional<HttpError> ReadLogprobs(JsonFields& fields, const char* name, cons
                                  ", value=", *asked, ")"));
   }
   const int64_t k = *asked == -1 ? model.limits.vocab_size : *asked;
-  if (k > model.MaxTopK()) {
+  if (k > model.limits.max_logprobs) {
     return BadField(name, Concat("Requested ", kind, " logprobs of ", k,
-                                 ", which is greater than max allowed: ", model.MaxTopK(),
+                                 ", which is greater than max allowed: ", model.limits.max_logprobs,
                                  " (parameter=", name, ", value=", k, ")"));
   }
   *out = static_cast<int32_t>(k);

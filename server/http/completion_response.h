@@ -11,15 +11,16 @@
 
 namespace taopd {
 
-// `results` are in the order of the request's prompts; each holds generated tokens, and scored rows
-// from position 1 where prompt_logprobs was asked for and the prompt has more than one token.
-// INTERNAL when a log-probability is NaN or +inf, which JSON cannot say.
+// `results` are in the order of the request's prompts. Each holds generated tokens; it also holds
+// scored rows from position 1 on if prompt_logprobs was asked for and the prompt has more than one
+// token.
+// Returns INTERNAL if a log-probability is NaN or +inf, which JSON cannot express.
 absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& request,
                                                    const ServedModel& model,
                                                    const std::vector<InferenceResult>& results,
                                                    int64_t created_unix_s);
 
-// About how many bytes that text will have at most.
+// An estimate, from above, of the number of bytes of that text.
 int64_t EstimateResponseBytes(const CompletionRequest& request);
 
 }  // namespace taopd

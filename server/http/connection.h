@@ -1,6 +1,8 @@
-// One client connection of the HTTP server, with the bounds that cpp-httplib 0.11 lacks: bytes of a
-// request's head and of the whole request (however it is framed), time for the head and for the
-// whole request, and time without progress of a write. Used by the connection's thread only.
+// One client connection of the HTTP server, with the bounds that cpp-httplib 0.11 lacks:
+// - the bytes of a request's head, and of the whole request however it is framed;
+// - the time for the head, and for the whole request;
+// - the time that a write may take without progress.
+// Only the connection's own thread uses a Connection.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -31,30 +33,31 @@ struct ConnectionLimits {
 
 class Connection final : public httplib::Stream {
  public:
-  // `end_idle` is asked often, with the time waited, while no request has begun; true gives the
-  // wait up. Does not own the socket.
+  // While no request has begun, `end_idle` is asked often, with the time waited so far; the wait
+  // ends when it returns true. Does not own the socket.
   Connection(socket_t socket, const ConnectionLimits& limits,
              std::function<bool(absl::Duration)> end_idle)
       : socket_(socket), limits_(limits), end_idle_(std::move(end_idle)) {}
 
-  // Waits for a request's first byte; false: none came, or the peer closed.
+  // Waits for a request's first byte. False if none came or the peer has closed.
   bool WaitForRequest();
-  // Forgets the last request's counts and starts the clocks.
+  // Resets the counts of the last request and starts the clocks.
   void BeginRequest();
-  // The answer is the last one, as its headers tell the client.
+  // Marks the present answer as the last one. Its headers must tell the client so.
   void EndAfterResponse() { end_after_response_ = true; }
   bool end_after_response() const { return end_after_response_; }
-  // The same, where the request's body was not read, or must not be trusted.
+  // The same for a request whose body was not read or must not be trusted.
   void CloseAfterResponse() { close_after_response_ = true; }
   bool close_after_response() const { return close_after_response_; }
-  // Held until the present request is answered.
+  // Keeps the reservation until the present request is answered.
   void HoldMemory(ByteBudget::Reservation memory) { memory_.push_back(std::move(memory)); }
   void ReleaseMemory() { memory_.clear(); }
   absl::Time begun_at() const { return begun_at_; }  // of the present request
-  // The peer has closed its side or is gone. Never waits.
+  // Whether the peer has closed its side or is gone. Never waits.
   bool PeerClosed() const;
-  // Ends the sending side and discards what still arrives for a short while, so that the peer can
-  // read the answer before its unread bytes would make the kernel reset the connection.
+  // Ends the sending side and discards, for a short while, what still arrives. Closing at once
+  // would make the kernel reset the connection because of the unread bytes, and the peer could lose
+  // the answer.
   void LingeringClose();
 
   bool is_readable() const override;
@@ -77,7 +80,7 @@ class Connection final : public httplib::Stream {
   size_t buffer_begin_ = 0;
   size_t buffer_end_ = 0;
   size_t request_bytes_ = 0;  // handed out since BeginRequest
-  int line_feeds_ = 0;        // in a row, carriage returns aside
+  int line_feeds_ = 0;        // in a row, not counting carriage returns between them
   bool head_ended_ = false;
   bool end_after_response_ = false;
   bool close_after_response_ = false;
@@ -85,24 +88,25 @@ class Connection final : public httplib::Stream {
   std::vector<ByteBudget::Reservation> memory_;
 };
 
-// The connection that the calling thread serves; null elsewhere. For handlers, which cpp-httplib
-// gives only the parsed request.
+// The connection that the calling thread serves; null on other threads. Handlers need it because
+// cpp-httplib gives them only the parsed request.
 Connection* CurrentConnection();
 
-// A cpp-httplib server whose connections are `Connection`s, with a backlog that does not drop a
-// burst.
+// A cpp-httplib server that serves `Connection`s. Its backlog is long enough for a burst of
+// clients.
 class BoundedServer final : public httplib::Server {
  public:
   BoundedServer(const ConnectionLimits& limits, int num_threads);
 
-  // Binds and starts to queue connections; `port` 0 lets the system pick. Returns the port or -1.
+  // Binds and starts to queue connections; port 0 lets the system pick one. Returns the port, or
+  // -1.
   int Bind(const std::string& host, int port);
-  // Serves until Stop; false when it ended by itself, because accepting failed. REQUIRES: Bind.
+  // Serves until Stop. False if it has ended by itself because accepting failed. REQUIRES: Bind.
   bool Serve();
   // Waits until the requests that have begun are answered or `deadline` has passed, then cuts all
-  // connections and makes Serve return. Another thread must be in Serve, or have left it.
+  // connections and makes Serve return. REQUIRES: another thread is in Serve or has left it.
   void Stop(absl::Time deadline);
-  // Connections wait for a thread.
+  // Whether connections wait for a thread.
   bool has_waiting_connections() const { return num_waiting_connections_ > 0; }
 
  private:

@@ -17,13 +17,13 @@ struct HttpError {
   std::string Json() const;
 };
 
-// 400 BadRequestError about one field.
+// A 400 BadRequestError about one field.
 HttpError BadField(const std::string& param, const std::string& message);
-// 400 BadRequestError about no single field.
+// A 400 BadRequestError that concerns no single field.
 HttpError BadRequest(const std::string& message);
-// What vLLM answers when a field has another JSON type than it must.
+// vLLM's answer to a field of the wrong JSON type.
 HttpError WrongType(const std::string& field, const std::string& expected);
-// An engine's or the server's status: 400, 404, 429, 499, 500, 503 or 504.
+// The HTTP form of a status of the engine or the server: 400, 404, 429, 499, 500, 503 or 504.
 HttpError FromStatus(const absl::Status& status);
 
 }  // namespace taopd

@@ -1,5 +1,5 @@
-// The HTTP listener: GET /health, /ping, /version, /v1/models, /metrics and POST /v1/completions,
-// in vLLM's shapes. This header includes no cpp-httplib.
+// The HTTP listener: GET /health, /ping, /version, /v1/models and /metrics, and POST /ping and
+// /v1/completions, with answers in vLLM's shapes. This header does not include cpp-httplib.
 #pragma once
 
 #include <absl/time/time.h>
@@ -18,8 +18,8 @@ class HttpServer {
  public:
   virtual ~HttpServer() = default;
 
-  // Listens at once; port 0 lets the system pick. UNAVAILABLE when the port is taken. `state` and
-  // `metrics` must outlive the server. `on_failure` is called, from the server's thread, when it
+  // Listens at once; port 0 lets the system pick one. Returns UNAVAILABLE if the port is taken.
+  // `state` and `metrics` must outlive the server. The server's thread calls `on_failure` when it
   // can no longer accept connections.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Listen(const std::string& host, int port,
                                                             ServingState* state,
@@ -27,8 +27,8 @@ class HttpServer {
                                                             std::function<void()> on_failure);
 
   virtual int port() const = 0;
-  // Waits until requests that have begun are answered or `deadline` has passed, then closes
-  // everything.
+  // Waits until the requests that have begun are answered or `deadline` has passed, then closes the
+  // listener and all connections.
   virtual void Shutdown(absl::Time deadline) = 0;
 };
 

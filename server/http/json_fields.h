@@ -1,5 +1,6 @@
-// Typed access to the fields of a JSON object. The first field of a wrong type is remembered as an
-// error; reading goes on with defaults, and the caller asks once at the end.
+// Typed access to the fields of a JSON object. A field of a wrong type becomes the error of this
+// object, unless there is one already, and reads as absent; the caller asks for the error once, at
+// the end. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,10 @@ class JsonFields {
     if (!error_) error_ = std::move(error);
   }
 
-  // The value, or null when it is absent or JSON null.
+  // The value; null if it is absent or JSON's null. The object must outlive it.
   const nlohmann::json* Find(const std::string& name) const;
   std::optional<bool> Bool(const std::string& name);
-  // 5 and 5.0 are integers, as in vLLM; outside of [low, high] is refused.
+  // 5 and 5.0 are both integers, as in vLLM. A value outside [low, high] is an error.
   std::optional<int64_t> Integer(const std::string& name,
                                  int64_t low = std::numeric_limits<int64_t>::min(),
                                  int64_t high = std::numeric_limits<int64_t>::max());
@@ -38,7 +39,7 @@ class JsonFields {
   std::optional<HttpError> error_;
 };
 
-// The integer that a JSON number is, if it is one that fits.
+// The value as an integer, if it is a number without a fraction that fits.
 std::optional<int64_t> AsInteger(const nlohmann::json& value);
 
 }  // namespace taopd

@@ -1,8 +1,8 @@
-// What GET /metrics shows. Request counts and latencies are recorded by the protocols; the engine's
-// numbers are read when the text is made. Queue lengths and token counts also appear under the
-// names that vLLM gives them, for dashboards and autoscalers made for vLLM.
+// What GET /metrics shows. The protocols record request counts and latencies; the engine's numbers
+// are read when the text is made. Queue lengths and token counts also appear under vLLM's names,
+// for dashboards and autoscalers that were made for vLLM.
 //
-// Thread-safe. Label values come from fixed sets: a client cannot make new series.
+// Thread-safe. All label values come from fixed sets, so that a client cannot create new series.
 #pragma once
 
 #include <absl/time/time.h>
@@ -22,11 +22,11 @@ class ServerMetrics {
  public:
   ServerMetrics();
 
-  // `method`: "grpc/Score", "POST /v1/completions", ...; `code`: a gRPC code's name or an HTTP
-  // status.
+  // `method` is "grpc/Score", "POST /v1/completions", ...; `code` is the name of a gRPC code or an
+  // HTTP status.
   void RecordRequest(const std::string& method, const std::string& code, absl::Duration latency);
 
-  // Prometheus text format 0.0.4.
+  // The metrics in Prometheus's text format 0.0.4.
   std::string Text(ServingState& state);
 
  private:

@@ -1,8 +1,6 @@
 #include "server/options/teacher_options.h"
 
 #include <CLI/CLI.hpp>
-
-#include <CLI/CLI.hpp>
 #include <limits>
 #include <ostream>
 #include <vector>
@@ -79,7 +77,7 @@ void TeacherOptions::Visit(SettingVisitor& v) {
 EngineOptions TeacherOptions::ToEngineOptions() const {
   EngineOptions engine;
   engine.max_model_len = max_model_len;
-  engine.max_top_k = static_cast<int32_t>(max_logprobs);
+  engine.max_logprobs = static_cast<int32_t>(max_logprobs);
   engine.max_candidates = static_cast<int32_t>(max_logprobs);
   engine.max_dense_vocab_size = max_dense_vocab_size;
   engine.max_num_seqs = max_num_seqs;

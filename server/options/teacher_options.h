@@ -1,5 +1,5 @@
-// The settings of taopd-teacher. Flags that vLLM also has carry vLLM's names. Declared once here;
-// the flags, the checks, the printed configuration and the reference come from Visit.
+// The settings of taopd-teacher. Flags that vLLM also has carry vLLM's names. Visit declares each
+// setting once; the flags, the checks, the printed configuration and the reference come from it.
 #pragma once
 
 #include <cstdint>
@@ -43,18 +43,19 @@ struct TeacherOptions {
 
   void Visit(SettingVisitor& v);
 
-  // served_model_name, or else model.
+  // served_model_name, or `model` if that is empty.
   const std::string& ModelName() const {
     return served_model_name.empty() ? model : served_model_name;
   }
   EngineOptions ToEngineOptions() const;
 };
 
-// Checks single settings and the settings together.
+// Checks each setting, and the settings together. Returns INVALID_ARGUMENT naming the setting, its
+// value and what it must be.
 absl::Status ValidateTeacherOptions(TeacherOptions& options);
 
-// Reads the command line. Help, the version and usage errors are written to `out` and `err`, and
-// the exit code is returned in place of the options.
+// Reads the command line. If it asks for the help or the version, or is wrong, the text is written
+// to `out` or `err` and the exit code is returned instead of the options.
 std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* const* argv,
                                                       std::ostream& out, std::ostream& err);
 

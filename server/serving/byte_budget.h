@@ -1,5 +1,5 @@
-// A bound on the memory that request bodies and answers take together, over all protocols.
-// Thread-safe.
+// A bound on the memory that request bodies and answers of all protocols take together. It only
+// counts; the memory itself belongs to whoever holds the reservation. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,8 @@ namespace taopd {
 
 class ByteBudget {
  public:
-  // Returns its bytes when it ends. Empty when it was refused.
+  // Gives its bytes back when it is destroyed; it must not outlive the budget. False if it is
+  // empty: refused, moved from, or default-constructed.
   class Reservation {
    public:
     Reservation() = default;
@@ -35,7 +36,7 @@ class ByteBudget {
 
   explicit ByteBudget(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // Never waits.
+  // Returns an empty reservation if the bytes would exceed the bound. Never waits.
   Reservation TryReserve(int64_t num_bytes) {
     if (num_used_.fetch_add(num_bytes) + num_bytes > max_bytes_) {
       num_used_ -= num_bytes;

@@ -1,5 +1,5 @@
-// Counts calls from their arrival until gRPC is done with them, so that a drain can wait for the
-// last answer to have left. Thread-safe.
+// Counts calls from their arrival until their answer has left, so that a shutdown can wait for the
+// last one. Thread-safe.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -19,7 +19,7 @@ class CallTracker {
     absl::MutexLock lock(&mutex_);
     --num_active_;
   }
-  // False when calls are left at `deadline`.
+  // Blocks until no call is left or `deadline` has passed; false in the second case.
   bool WaitUntilIdle(absl::Time deadline) {
     absl::MutexLock lock(&mutex_);
     return mutex_.AwaitWithDeadline(absl::Condition(this, &CallTracker::Idle), deadline);

@@ -1,13 +1,8 @@
 #include "server/serving/serving_state.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace taopd {
-
-int32_t ServedModel::MaxTopK() const {
-  return static_cast<int32_t>(std::min<int64_t>(limits.max_top_k, limits.vocab_size));
-}
 
 void ServingState::SetReady(std::shared_ptr<const ServedModel> model) {
   absl::MutexLock lock(&mutex_);
@@ -40,6 +35,15 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ServingState::Admit() const {
 std::shared_ptr<const ServedModel> ServingState::model() const {
   absl::ReaderMutexLock lock(&mutex_);
   return model_;
+}
+
+absl::StatusOr<ByteBudget::Reservation> ServingState::ReserveAnswer(int64_t num_bytes) {
+  ByteBudget::Reservation memory = message_budget_.TryReserve(num_bytes);
+  if (!memory) {
+    return ResourceExhausted("requests and answers hold max_message_memory_bytes ",
+                             message_budget_.max_bytes(), "; try again later");
+  }
+  return memory;
 }
 
 absl::Duration ServingState::HeartbeatAgeLocked() {

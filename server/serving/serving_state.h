@@ -1,7 +1,9 @@
-// What the protocols share: the model once it is loaded, and whether work is accepted.
+// What the protocols share: the model once it is loaded, whether work is accepted, and the memory
+// of messages.
 //
 // Life cycle: loading -> ready -> draining, or loading -> failed. Thread-safe. A model that was
-// handed out stays valid while its shared_ptr is held.
+// handed out stays valid while its shared_ptr is held. The engine's own thread must not release the
+// last reference: destroying an engine joins that thread.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -20,16 +22,13 @@ namespace taopd {
 
 struct ServedModel {
   std::unique_ptr<InferenceEngine> engine;
-  std::unique_ptr<Tokenizer> tokenizer;  // null: token ids only
+  std::unique_ptr<Tokenizer> tokenizer;  // null if only token ids are accepted
   std::string name;
-  std::string root;  // model directory
+  std::string root;  // the model's directory
   std::string revision;
   std::string dtype;
   EngineLimits limits;
   int64_t created_unix_s = 0;
-
-  // Largest top_k that means something: the limit, or the whole vocabulary.
-  int32_t MaxTopK() const;
 };
 
 class ServingState {
@@ -42,20 +41,23 @@ class ServingState {
   void SetDraining();
   void SetFailed(const absl::Status& status);
 
-  // The model for a new request, or UNAVAILABLE with the reason.
+  // The model for a new request. Returns UNAVAILABLE, with the reason, unless the server is ready.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Admit() const;
-  // The model whatever the state; null until it is loaded.
+  // The model in any state; null until it is loaded.
   std::shared_ptr<const ServedModel> model() const;
 
-  // OK when ready and the engine moves: UNAVAILABLE while loading, draining, failed, or when work
-  // has waited for `stall_timeout` without an engine step. Ask at least every few seconds: the time
-  // counts from the first call that saw the step.
+  // OK while the server is ready and its engine makes progress. Returns UNAVAILABLE while it is
+  // loading, draining or failed, and when work has waited for `stall_timeout` without an engine
+  // step. Call it at least every few seconds: that time counts from the first call that saw the
+  // last step.
   absl::Status Health();
-  // Seconds since the engine's last step while it has work; 0 when idle or not loaded.
+  // Seconds since the engine's last step; 0 while it is idle or not loaded.
   double HeartbeatAgeSeconds();
 
-  // Memory of request bodies and answers, for every protocol to ask before it holds them.
+  // The memory of all request bodies and answers. Every protocol reserves what it is about to hold.
   ByteBudget& message_budget() { return message_budget_; }
+  // Reserves memory for an answer, or returns RESOURCE_EXHAUSTED.
+  absl::StatusOr<ByteBudget::Reservation> ReserveAnswer(int64_t num_bytes);
 
   Clock* clock() const { return clock_; }
 
@@ -70,8 +72,9 @@ class ServingState {
   std::shared_ptr<const ServedModel> model_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  // The engine's clock and the first time this object saw that value with work at hand: an engine
-  // that was idle for an hour is not stalled when the first request arrives.
+  // The engine's last step, and when this object first saw that value while there was work. The age
+  // counts from there, so an engine that was idle for an hour is not stalled when a request
+  // arrives.
   absl::Time seen_step_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Time seen_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };

@@ -32,7 +32,7 @@ CODE = (".cc", ".h", ".cu", ".cuh")
 TEXT = CODE + (".proto", ".cmake", ".py", ".sh", ".yaml", ".yml", ".env", ".md")
 
 # Longest prefix wins. common/{base,...} and kernels/{include,cpu,cuda} know neither each other nor LibTorch.
-BASE = ("common/base", "common/config", "common/io", "common/text", "common/metrics")
+BASE = ("common/base", "common/wire", "common/config", "common/io", "common/text", "common/metrics")
 KERNELS = ("kernels/include", "kernels/cpu", "kernels/cuda")
 MODEL = BASE + KERNELS + ("kernels/torch", "common/model", "common/dist", "common/cmake")
 ALLOWED = {

@@ -2,21 +2,25 @@
 #include <google/protobuf/stubs/logging.h>
 
 #include "common/base/check.h"
-#include "server/grpc/score_conversion.h"
+#include "server/grpc/score_admission.h"
 #include "tests/server/fake_engine.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const auto fake = taopd::testing::MakeFakeModel(/*with_tokenizer=*/false);
+  static auto* const state = [] {
+    auto* made = new taopd::ServingState(taopd::Clock::Real(), absl::Seconds(60));
+    made->SetReady(taopd::testing::MakeFakeModel(/*with_tokenizer=*/false).model);
+    return made;
+  }();
   // protobuf would print a line for each text that is no UTF-8.
   [[maybe_unused]] static auto* const printed = google::protobuf::SetLogHandler(nullptr);
   taopd::v1::ScoreRequest message;
   if (!message.ParseFromArray(data, static_cast<int>(size))) return 0;
-  const auto request = taopd::ToInferenceRequest(message, *fake.model, absl::InfiniteFuture());
-  if (!request.ok()) {
-    TAOPD_CHECK(!request.status().message().empty());
+  const auto admitted = taopd::AdmitScore(message, absl::InfiniteFuture(), *state);
+  if (!admitted.ok()) {
+    TAOPD_CHECK(!admitted.status().message().empty());
     return 0;
   }
-  for (const int32_t id : request->token_ids) {
+  for (const int32_t id : admitted->request.token_ids) {
     TAOPD_CHECK(id >= 0 && id < taopd::testing::kFakeVocab);
   }
   return 0;

@@ -136,7 +136,7 @@ class FakeEngine final : public InferenceEngine {
  public:
   explicit FakeEngine(EngineLimits limits = {.vocab_size = kFakeVocab,
                                              .max_model_len = 64,
-                                             .max_top_k = 8,
+                                             .max_logprobs = 8,
                                              .max_candidates = 4,
                                              .max_dense_vocab_size = kFakeVocab,
                                              .max_num_seqs = 16,

@@ -25,7 +25,7 @@ class EngineTeacher final : public TeacherClient {
     info.model_name = "engine";
     info.head_vocab_size = engine_->limits().vocab_size;
     info.max_model_len = engine_->limits().max_model_len;
-    info.max_top_k = engine_->limits().max_top_k;
+    info.max_top_k = engine_->limits().max_logprobs;
     info.max_candidates = engine_->limits().max_candidates;
     info.max_dense_vocab_size = engine_->limits().max_dense_vocab_size;
     info.supports_temperature = true;

@@ -143,7 +143,7 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
         student->config().max_position_embeddings);
   }
   options.max_num_seqs = config.rollout.max_num_seqs;
-  options.max_top_k = MakeSupportOptions(config, student->config().vocab_size).student_top_k;
+  options.max_logprobs = MakeSupportOptions(config, student->config().vocab_size).student_top_k;
   options.kv_cache_bytes = BytesOfGib(config.rollout.kv_cache_gb);
   options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   // The size of a step and of an evaluation is the configuration's choice.

@@ -1,4 +1,4 @@
-// "grpc://host:port" as users write it, and the gRPC target that it means.
+// Translates endpoints as users write them, "grpc://host:port", into gRPC's targets.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace taopd {
 
-// "dns:///host:port" (every address of the name is used). IPv6 addresses stand in brackets.
-// INVALID_ARGUMENT names what is wrong with the endpoint.
+// Returns "dns:///host:port", which makes gRPC use every address of the name. An IPv6 address
+// stands in brackets. Returns INVALID_ARGUMENT, naming what is wrong, if the endpoint is malformed.
 absl::StatusOr<std::string> GrpcTargetOfEndpoint(const std::string& endpoint);
 
-// The same for a list; an empty list and an endpoint that stands twice are refused.
+// The same for a list. An empty list, or one that names an endpoint twice, is INVALID_ARGUMENT.
 absl::StatusOr<std::vector<std::string>> GrpcTargetsOfEndpoints(
     const std::vector<std::string>& endpoints);
 

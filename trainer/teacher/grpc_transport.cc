@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "common/wire/teacher_protocol.h"
 #include "trainer/teacher/verify_scores.h"
 
 namespace taopd {
@@ -18,12 +19,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
   arguments.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
   // All addresses of a name get their share, and new ones are found when a connection ends.
   arguments.SetLoadBalancingPolicyName("round_robin");
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retrying_client.h does it
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retry_policy.h decides
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A peer that hangs without closing the connection is noticed. The teacher permits pings this
-  // often.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+  // A peer that hangs without closing the connection is noticed.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingIntervalMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   // The channel connects again about as often as a probe asks it to.
   const int64_t initial_ms =
@@ -72,7 +72,7 @@ std::optional<absl::Duration> PushbackOf(const grpc::ClientContext& context,
   constexpr absl::Duration kNever = absl::Seconds(-1);
   if (IsMessageTooLarge(status)) return kNever;
   const auto& trailers = context.GetServerTrailingMetadata();
-  const auto found = trailers.find("grpc-retry-pushback-ms");
+  const auto found = trailers.find(kRetryPushbackKey);
   if (status.ok() || found == trailers.end()) return std::nullopt;
   int64_t milliseconds = 0;
   // What is no number means "do not retry" (gRPC proposal A6).
@@ -93,8 +93,8 @@ struct GrpcScoreTransport::Call {
   const TeacherRequest* request;
   const TeacherInfo* info;
   std::function<void(Result)> done;
-  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ScoreResponse>>
-      reader;  // goes before context
+  // Declared last: it must be destroyed before the context.
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ScoreResponse>> reader;
 };
 
 GrpcScoreTransport::GrpcScoreTransport(const std::vector<std::string>& targets,

@@ -1,8 +1,9 @@
-// Attempts over gRPC: one channel per endpoint, one unary call per sequence. Unary calls give each
-// sequence a deadline and a choice of endpoint of its own; a stream would pin them to one.
+// Attempts over gRPC: one channel per endpoint, one unary call per sequence. A unary call gives
+// each sequence its own deadline and its own endpoint; a stream would tie many of them to one.
 //
-// Calls end on threads of this object, not on gRPC's own: those may be the last to let go of a
-// channel, and would then wait for themselves (github.com/grpc/grpc/issues/37858).
+// Threads: any thread may call. Calls end on threads of this object, not on gRPC's own: a thread of
+// gRPC that released the last reference to a channel would wait for itself
+// (github.com/grpc/grpc/issues/37858).
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -15,33 +16,33 @@
 #include <vector>
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
-#include "trainer/teacher/retrying_client.h"
+#include "trainer/teacher/score_transport.h"
 
 namespace taopd {
 
-// The meaning of the messages that this client knows (GetTeacherInfoResponse.protocol_version).
-inline constexpr uint32_t kTeacherProtocolVersion = 1;
-
 class GrpcScoreTransport final : public ScoreTransport {
  public:
-  // `targets` as gRPC names them; see endpoint.h.
+  // `targets` are names as gRPC writes them (endpoint.h).
   GrpcScoreTransport(const std::vector<std::string>& targets, const GrpcTeacherOptions& options);
 
-  ~GrpcScoreTransport() override;  // REQUIRES: every call has ended
+  // REQUIRES: every attempt has ended.
+  ~GrpcScoreTransport() override;
 
   absl::Status Check(const TeacherRequest& request, const TeacherInfo& info) const override;
   void Start(size_t endpoint, const TeacherRequest& request, const TeacherInfo& info,
              absl::Duration timeout, std::function<void(Result)> done) override;
   void CancelAll() override;
 
-  // GetTeacherInfo of every endpoint at once; waits for all of them, at most about `timeout`.
+  // Asks every endpoint for its TeacherInfo at the same time. Blocks until all have answered, at
+  // most about `timeout`. The answers are in the order of the targets.
   std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout);
 
  private:
   struct Call;
   void RunCompletions();
 
-  static constexpr int kNumThreads = 2;  // they verify the replies and run `done`
+  // Of the threads that verify replies and run `done`.
+  static constexpr int kNumThreads = 2;
 
   const int64_t max_message_bytes_;
   std::vector<std::unique_ptr<v1::Teacher::Stub>> stubs_;
@@ -52,10 +53,12 @@ class GrpcScoreTransport final : public ScoreTransport {
   std::vector<std::thread> threads_;
 };
 
-// The contents of a reply, verified (verify_scores.h).
+// The contents of a reply. Returns DATA_LOSS unless they pass VerifyTeacherScores
+// (verify_scores.h).
 absl::StatusOr<TeacherScores> ScoresOfReply(const v1::ScoreResponse& reply,
                                             const TeacherRequest& request, const TeacherInfo& info);
-// DATA_LOSS for nonsense, FAILED_PRECONDITION for a protocol version that is not known.
+// The contents of a reply. Returns FAILED_PRECONDITION if its protocol version is not known, and
+// DATA_LOSS if it has no revision or an impossible vocabulary size.
 absl::StatusOr<TeacherInfo> InfoOfReply(const v1::GetTeacherInfoResponse& reply);
 
 }  // namespace taopd

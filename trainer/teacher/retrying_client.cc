@@ -1,54 +1,19 @@
 #include "trainer/teacher/retrying_client.h"
 
-#include <absl/time/time.h>
-
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
-#include "common/base/check.h"
-#include "common/base/log.h"
 #include "trainer/teacher/verify_scores.h"
 
 namespace taopd {
 namespace {
 
-enum class Retry { kNever, kOnce, kUntilBudget };
+absl::Status Closing() { return absl::CancelledError("the teacher client is closing"); }
 
-Retry RetryOf(const ScoreTransport::Result& result) {
-  if (result.pushback.has_value() && *result.pushback < absl::ZeroDuration()) return Retry::kNever;
-  switch (result.scores.status().code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kResourceExhausted:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kAborted:
-      return Retry::kUntilBudget;
-    case absl::StatusCode::kDataLoss:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnknown:
-      return Retry::kOnce;
-    default:
-      return Retry::kNever;
-  }
+// "request "r1"", for messages.
+std::string Named(const TeacherRequest& request) {
+  return Concat("request \"", request.request_id, "\"");
 }
-
-// Whether the endpoint itself is in trouble; other errors show that it is there and answers.
-bool IsEndpointFailure(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnknown:
-      return true;
-    default:
-      return false;
-  }
-}
-
-std::string Format(absl::Duration duration) { return absl::FormatDuration(duration); }
 
 }  // namespace
 
@@ -56,9 +21,8 @@ RetryingClient::RetryingClient(const RetryOptions& options, ScoreTransport* tran
     : options_(options),
       transport_(transport),
       clock_(clock),
-      endpoints_(options.endpoint_names.size()),
-      jitter_(options.jitter_seed) {
-  TAOPD_CHECK(!options.endpoint_names.empty());
+      backoff_(options),
+      endpoints_(options, &backoff_) {
   timer_ = std::thread([this] { RunTimer(); });
 }
 
@@ -67,7 +31,7 @@ RetryingClient::~RetryingClient() {
     absl::MutexLock lock(&mutex_);
     is_stopping_ = true;
     for (WorkPtr& work : queue_) {
-      refused_.push_back({std::move(work), absl::CancelledError("the teacher client is closing")});
+      refused_.push_back({std::move(work), Closing()});
     }
     queue_.clear();
     timer_wake_.Signal();
@@ -84,9 +48,9 @@ void RetryingClient::SetInfo(const TeacherInfo& info) {
 void RetryingClient::SetReachability(size_t endpoint, const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
   if (status.ok()) {
-    SetWorkingLocked(endpoint);
+    endpoints_.SetWorking(endpoint);
   } else {
-    SetFailingLocked(endpoint, status, clock_->Now());
+    endpoints_.SetFailing(endpoint, status, clock_->Now());
   }
   timer_wake_.Signal();
 }
@@ -95,8 +59,8 @@ TeacherClientStats RetryingClient::stats() const {
   absl::MutexLock lock(&mutex_);
   TeacherClientStats stats = stats_;
   stats.queued = static_cast<int64_t>(queue_.size());
-  for (const Endpoint& endpoint : endpoints_) stats.in_flight += endpoint.in_flight;
-  stats.waiting = outage_since_ != absl::InfiniteFuture();
+  stats.in_flight = endpoints_.num_in_flight();
+  stats.waiting = endpoints_.outage_since() != absl::InfiniteFuture();
   return stats;
 }
 
@@ -113,13 +77,13 @@ void RetryingClient::Score(TeacherRequest request, Done done) {
   if (work->info != nullptr) {
     status = VerifyTeacherRequest(work->request, *work->info);
     if (status.ok()) status = transport_->Check(work->request, *work->info);
-    status = Annotate(status, Concat("request \"", work->request.request_id, "\""));
+    status = Annotate(status, Named(work->request));
   }
 
   Actions actions;
   {
     absl::MutexLock lock(&mutex_);
-    if (status.ok() && is_stopping_) status = absl::CancelledError("the teacher client is closing");
+    if (status.ok() && is_stopping_) status = Closing();
     if (!status.ok()) {
       // Not from this thread: the caller may hold a lock that `done` takes.
       refused_.push_back({std::move(work), status});
@@ -131,10 +95,7 @@ void RetryingClient::Score(TeacherRequest request, Done done) {
     queue_.push_back(std::move(work));
     ScheduleLocked(now, &actions);
     // Full endpoints need no timer: the next answer makes room. Closed ones do.
-    const bool is_closed = std::any_of(endpoints_.begin(), endpoints_.end(), [&](const auto& e) {
-      return e.is_failing || e.paused_until > now;
-    });
-    if (!queue_.empty() && is_closed) timer_wake_.Signal();
+    if (!queue_.empty() && endpoints_.AnyClosed(now)) timer_wake_.Signal();
   }
   Perform(std::move(actions));
 }
@@ -211,100 +172,44 @@ void RetryingClient::OnResult(Attempt attempt, ScoreTransport::Result result) {
 
 void RetryingClient::ScheduleLocked(absl::Time now, Actions* actions) {
   if (is_stopping_) return;
-  for (auto next = queue_.begin(); next != queue_.end();) {
-    const bool any_open = std::any_of(endpoints_.begin(), endpoints_.end(),
-                                      [&](const Endpoint& e) { return IsOpenLocked(e, now); });
-    if (!any_open) return;
+  for (auto next = queue_.begin(); next != queue_.end() && endpoints_.AnyOpen(now);) {
     Work& work = **next;
     if (work.not_before > now || BudgetEndLocked(work) <= now) {
       ++next;
       continue;
     }
-    const size_t index = ChooseEndpointLocked(work, now);
-    Endpoint& endpoint = endpoints_[index];
-    ++endpoint.in_flight;
-    endpoint.is_probing = endpoint.is_failing;
+    const size_t endpoint = endpoints_.Choose(work.last_endpoint, now);
+    const bool is_probe = endpoints_.BeginAttempt(endpoint);
     ++num_active_;
     if (work.num_failures > 0) ++stats_.retries;
     const absl::Duration timeout = std::min(options_.request_timeout, BudgetEndLocked(work) - now);
-    const bool is_probe = endpoint.is_failing;
-    actions->attempts.push_back({std::move(*next), index, is_probe, timeout});
+    actions->attempts.push_back({std::move(*next), endpoint, is_probe, timeout});
     next = queue_.erase(next);
   }
 }
 
-bool RetryingClient::IsOpenLocked(const Endpoint& endpoint, absl::Time now) const {
-  if (endpoint.paused_until > now) return false;
-  if (endpoint.in_flight >= options_.max_in_flight_per_endpoint) return false;
-  return !endpoint.is_failing || (!endpoint.is_probing && endpoint.probe_at <= now);
-}
-
-size_t RetryingClient::ChooseEndpointLocked(const Work& work, absl::Time now) const {
-  std::optional<size_t> best;
-  const auto rank = [&](size_t i) {
-    return std::make_pair(work.last_endpoint == i, endpoints_[i].in_flight);
-  };
-  for (size_t i = 0; i < endpoints_.size(); ++i) {
-    if (!IsOpenLocked(endpoints_[i], now)) continue;
-    if (!best.has_value() || rank(i) < rank(*best)) best = i;
-  }
-  TAOPD_CHECK(best.has_value());
-  return *best;
-}
-
 void RetryingClient::RecordEndpointLocked(const Attempt& attempt,
                                           const ScoreTransport::Result& result, absl::Time now) {
-  Endpoint& endpoint = endpoints_[attempt.endpoint];
-  --endpoint.in_flight;
-  if (attempt.is_probe) endpoint.is_probing = false;
+  endpoints_.EndAttempt(attempt.endpoint, attempt.is_probe);
   if (is_stopping_) return;
   if (IsEndpointFailure(result.scores.status())) {
-    SetFailingLocked(attempt.endpoint, result.scores.status(), now);
+    endpoints_.SetFailing(attempt.endpoint, result.scores.status(), now);
   } else {
-    SetWorkingLocked(attempt.endpoint);
+    endpoints_.SetWorking(attempt.endpoint);
   }
   if (result.pushback.has_value()) {
-    const absl::Duration pause = std::min(*result.pushback, options_.outage_budget);
-    endpoint.paused_until = std::max(endpoint.paused_until, now + pause);
+    endpoints_.LeaveAlone(attempt.endpoint,
+                          now + std::min(*result.pushback, options_.outage_budget));
   }
-}
-
-void RetryingClient::SetFailingLocked(size_t index, const absl::Status& error, absl::Time now) {
-  Endpoint& endpoint = endpoints_[index];
-  if (!endpoint.is_failing) {
-    LogWarning("teacher endpoint fails",
-               {{"endpoint", options_.endpoint_names[index]}, {"error", error}});
-    endpoint.is_failing = true;
-    endpoint.num_failed_probes = 0;
-  } else if (endpoint.probe_at > now) {
-    return;  // an attempt from before the endpoint was closed: the pause does not grow
-  }
-  endpoint.probe_at = now + JitteredLocked(++endpoint.num_failed_probes);
-  const bool all_fail = std::all_of(endpoints_.begin(), endpoints_.end(),
-                                    [](const Endpoint& e) { return e.is_failing; });
-  if (all_fail && outage_since_ == absl::InfiniteFuture()) outage_since_ = now;
-}
-
-void RetryingClient::SetWorkingLocked(size_t index) {
-  Endpoint& endpoint = endpoints_[index];
-  if (endpoint.is_failing) {
-    LogInfo("teacher endpoint answers again", {{"endpoint", options_.endpoint_names[index]}});
-  }
-  endpoint.is_failing = false;
-  outage_since_ = absl::InfiniteFuture();
 }
 
 std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
     Attempt attempt, const ScoreTransport::Result& result, absl::Time now) {
   WorkPtr work = std::move(attempt.work);
-  if (is_stopping_) {
-    return Answer{std::move(work), absl::CancelledError("the teacher client is closing")};
-  }
+  if (is_stopping_) return Answer{std::move(work), Closing()};
   const absl::Status error =
-      Annotate(result.scores.status(), Concat(options_.endpoint_names[attempt.endpoint],
-                                              ", request "
-                                              ", work->request.request_id, "
-                                              ""));
+      Annotate(result.scores.status(),
+               Concat(options_.endpoint_names[attempt.endpoint], ", ", Named(work->request)));
   const Retry retry = RetryOf(result);
   if (retry == Retry::kNever || (retry == Retry::kOnce && work->num_doubtful > 0)) {
     return Answer{std::move(work), error};
@@ -318,16 +223,9 @@ std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
 
   // At once where an endpoint is left that has not failed the request in this round.
   const int64_t num_endpoints = static_cast<int64_t>(endpoints_.size());
-  bool other_works = false;
-  for (size_t i = 0; i < endpoints_.size(); ++i) {
-    const Endpoint& endpoint = endpoints_[i];
-    if (i != attempt.endpoint && !endpoint.is_failing && endpoint.paused_until <= now) {
-      other_works = true;
-    }
-  }
-  if (!other_works || work->num_failures % num_endpoints == 0) {
+  if (work->num_failures % num_endpoints == 0 || !endpoints_.AnotherWorks(attempt.endpoint, now)) {
     const int64_t round = (work->num_failures + num_endpoints - 1) / num_endpoints;
-    work->not_before = now + JitteredLocked(round);
+    work->not_before = now + backoff_.Pause(round);
   }
   // To the front: it waited before the others did.
   queue_.push_front(std::move(work));
@@ -335,14 +233,12 @@ std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
 }
 
 RetryingClient::Answer RetryingClient::GiveUpLocked(WorkPtr work) const {
-  const absl::Status status = Unavailable(
-      "request "
-      ", work->request.request_id, "
-      " is given up after ",
-      work->num_failures, " failed attempts: outage_budget ", Format(options_.outage_budget),
-      " is used up; ",
-      work->last_error.ok() ? "every endpoint fails"
-                            : "last error: " + work->last_error.ToString());
+  const absl::Status status =
+      Unavailable(Named(work->request), " is given up after ", work->num_failures,
+                  work->num_failures == 1 ? " failed attempt" : " failed attempts",
+                  ": outage_budget ", absl::FormatDuration(options_.outage_budget), " is used up; ",
+                  work->last_error.ok() ? "every endpoint fails"
+                                        : "last error: " + work->last_error.ToString());
   return {std::move(work), status};
 }
 
@@ -357,31 +253,19 @@ void RetryingClient::ExpireLocked(absl::Time now, Actions* actions) {
 }
 
 absl::Time RetryingClient::BudgetEndLocked(const Work& work) const {
-  return std::min(work.first_failure, std::max(outage_since_, work.submitted)) +
+  return std::min(work.first_failure, std::max(endpoints_.outage_since(), work.submitted)) +
          options_.outage_budget;
 }
 
 absl::Time RetryingClient::NextWakeLocked(absl::Time now) const {
-  absl::Time next = absl::InfiniteFuture();
-  const auto consider = [&](absl::Time time) {
-    if (time > now) next = std::min(next, time);
-  };
+  if (queue_.empty()) return absl::InfiniteFuture();
+  absl::Time next = endpoints_.NextOpening(now);
   for (const WorkPtr& work : queue_) {
-    consider(work->not_before);
-    consider(BudgetEndLocked(*work));
-  }
-  if (queue_.empty()) return next;
-  for (const Endpoint& endpoint : endpoints_) {
-    consider(endpoint.paused_until);
-    if (endpoint.is_failing && !endpoint.is_probing) consider(endpoint.probe_at);
+    for (const absl::Time time : {work->not_before, BudgetEndLocked(*work)}) {
+      if (time > now) next = std::min(next, time);
+    }
   }
   return next;
-}
-
-absl::Duration RetryingClient::JitteredLocked(int64_t num_failures) {
-  const double growth = std::exp2(static_cast<double>(std::min<int64_t>(num_failures - 1, 62)));
-  const absl::Duration limit = std::min(options_.max_backoff, options_.initial_backoff * growth);
-  return limit * jitter_.NextUniform();
 }
 
 }  // namespace taopd

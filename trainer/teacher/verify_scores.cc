@@ -5,6 +5,8 @@
 #include <limits>
 #include <span>
 
+#include "common/wire/teacher_protocol.h"
+
 namespace taopd {
 namespace {
 
@@ -159,12 +161,13 @@ absl::Status VerifyCount(const char* field, size_t size, int64_t expected) {
 }  // namespace
 
 int64_t ScoreReplyBytes(const TeacherRequest& request, int64_t num_rows, const TeacherInfo& info) {
-  // ids and log-probs [R,k], tail and sampled log-prob [R]; then what may be asked for.
-  int64_t words_per_row = 2 * int64_t{request.top_k} + 2 + request.num_candidates;
-  words_per_row += request.num_candidates > 0 ? 1 : 0;
-  words_per_row += request.entropy ? 1 : 0;
-  words_per_row += request.dense ? info.head_vocab_size : 0;
-  return 4 * num_rows * words_per_row;
+  return ScoreReplyArrayBytes({.top_k = request.top_k,
+                               .num_candidates = request.num_candidates,
+                               .entropy = request.entropy,
+                               .rank = false,  // this client asks for neither
+                               .support_stats = false,
+                               .dense_vocab_size = request.dense ? info.head_vocab_size : 0},
+                              num_rows);
 }
 
 absl::Status VerifyTeacherRequest(const TeacherRequest& request, const TeacherInfo& info) {

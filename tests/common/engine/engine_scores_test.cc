@@ -212,7 +212,7 @@ TEST(EngineScores, AreRightInSmallChunks) {
 TEST(EngineScores, WholeVocabularyLeavesNoTail) {
   const auto decoder = std::make_shared<testing::MarkovDecoder>(16);
   const auto engine = MakeEngine(decoder);
-  EXPECT_EQ(engine->limits().max_top_k, 16);  // there are no more ids
+  EXPECT_EQ(engine->limits().max_logprobs, 16);  // there are no more ids
   const auto results = RunAll(engine.get(), {Scoring({1, 2}, 16)});
   ASSERT_OK(results[0]);
   EXPECT_EQ(results[0]->score->log_tail[0], -std::numeric_limits<float>::infinity());

@@ -11,7 +11,7 @@ EngineLimits Limits() {
   EngineLimits limits;
   limits.vocab_size = 100;
   limits.max_model_len = 16;
-  limits.max_top_k = 8;
+  limits.max_logprobs = 8;
   limits.max_candidates = 2;
   limits.max_dense_vocab_size = 99;
   limits.max_num_seqs = 4;
@@ -46,6 +46,7 @@ TEST(ValidateRequest, AcceptsValuesAtTheirLimits) {
   request.score->top_k = 8;
   request.score->num_candidates = 2;
   request.score->candidate_ids = {0, 99};
+  request.score->temperature = kMinScoreTemperature;
   request.sampling->temperature = 0.0f;
   request.sampling->top_k = 1 << 30;  // more than the vocabulary keeps all of it
   request.sampling->num_log_probs = 8;
@@ -64,19 +65,20 @@ TEST(ValidateRequest, NamesFieldValueAndLimit) {
   ExpectRefused([](auto& r) { r.token_ids.resize(17); }, {"token_ids", "17", "max_model_len 16"});
   ExpectRefused([](auto& r) { r.token_ids[2] = 100; }, {"token_ids[2]", "100", "vocab_size 100"});
   ExpectRefused([](auto& r) { r.token_ids[1] = -1; }, {"token_ids[1]", "-1"});
-  ExpectRefused([](auto& r) { r.score->start = 0; }, {"score.start 0"});
-  ExpectRefused([](auto& r) { r.score->start = 4; }, {"score.start 4", "token_ids 4"});
-  ExpectRefused([](auto& r) { r.token_ids.resize(1); }, {"score.start 1", "token_ids 1"});
-  ExpectRefused([](auto& r) { r.score->top_k = -1; }, {"score.top_k -1"});
-  ExpectRefused([](auto& r) { r.score->top_k = 9; }, {"score.top_k 9", "max_top_k 8"});
-  for (float bad : {0.0f, -1.0f, nan, infinity}) {
-    ExpectRefused([&](auto& r) { r.score->temperature = bad; }, {"score.temperature"});
+  ExpectRefused([](auto& r) { r.score->start = 0; }, {"score_start 0"});
+  ExpectRefused([](auto& r) { r.score->start = 4; }, {"score_start 4", "token_ids 4"});
+  ExpectRefused([](auto& r) { r.token_ids.resize(1); }, {"score_start 1", "token_ids 1"});
+  ExpectRefused([](auto& r) { r.score->top_k = -1; }, {"top_k -1"});
+  ExpectRefused([](auto& r) { r.score->top_k = 9; }, {"top_k 9", "max_logprobs 8"});
+  for (float bad : {0.0f, -1.0f, 1e-45f, 0.9e-30f, nan, infinity}) {
+    ExpectRefused([&](auto& r) { r.score->temperature = bad; },
+                  {"temperature", "of the scores", "1e-30"});
   }
   ExpectRefused([](auto& r) { r.score->num_candidates = 3; },
-                {"score.num_candidates 3", "max_candidates 2"});
+                {"num_candidates 3", "max_candidates 2"});
   ExpectRefused([](auto& r) { r.score->dense = true; },
                 {"vocabulary of 100", "max_dense_vocab_size 99"});
-  ExpectRefused([](auto& r) { r.score->num_candidates = -1; }, {"score.num_candidates -1"});
+  ExpectRefused([](auto& r) { r.score->num_candidates = -1; }, {"num_candidates -1"});
   ExpectRefused([](auto& r) { r.score->num_candidates = 2; }, {"candidate_ids has 0", "must be 6"});
   ExpectRefused([](auto& r) { r.score->candidate_ids = {1}; },
                 {"candidate_ids has 1", "must be 0"});
@@ -85,7 +87,7 @@ TEST(ValidateRequest, NamesFieldValueAndLimit) {
         r.score->num_candidates = 1;
         r.score->candidate_ids = {1, 2, 100};
       },
-      {"score.candidate_ids[2]", "100"});
+      {"candidate_ids[2]", "100"});
   ExpectRefused([](auto& r) { r.sampling->max_new_tokens = 0; }, {"sampling.max_new_tokens 0"});
   ExpectRefused([](auto& r) { r.sampling->max_new_tokens = 13; },
                 {"sampling.max_new_tokens 13", "4 prompt tokens", "max_model_len 16"});
@@ -99,7 +101,7 @@ TEST(ValidateRequest, NamesFieldValueAndLimit) {
   }
   ExpectRefused([](auto& r) { r.sampling->top_k = -1; }, {"sampling.top_k -1"});
   ExpectRefused([](auto& r) { r.sampling->num_log_probs = 9; },
-                {"sampling.num_log_probs 9", "max_top_k 8"});
+                {"sampling.num_log_probs 9", "max_logprobs 8"});
   ExpectRefused(
       [](auto& r) {
         r.sampling->stop_token_ids = {5, 100};

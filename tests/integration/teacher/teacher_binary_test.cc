@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "common/engine/request_validation.h"
+#include "common/wire/teacher_protocol.h"
 #include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "tests/integration/teacher/teacher_process.h"
 #include "tests/support/status_matchers.h"
@@ -46,7 +48,7 @@ Golden LoadGolden() {
 
 std::unique_ptr<v1::Teacher::Stub> Connect(const TeacherProcess& teacher) {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(64 << 20);
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
   return v1::Teacher::NewStub(
       grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(teacher.grpc_port()),
                                 grpc::InsecureChannelCredentials(), arguments));
@@ -256,10 +258,15 @@ TEST_F(TeacherBinaryTest, BadRequestsAreRefusedAndTheServerLives) {
             grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(Score(*stub_, MakeRequest(std::vector<uint32_t>(513, 1), 1, 1), &response).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(
-      Score(*stub_, MakeRequest(std::vector<uint32_t>((64 << 20) / 4 + 1, 1), 1, 1), &response)
-          .error_code(),
-      grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Score(*stub_, MakeRequest(std::vector<uint32_t>(kMaxMessageBytes / 4 + 1, 1), 1, 1),
+                  &response)
+                .error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  v1::ScoreRequest cold = MakeRequest({1, 2}, 1, 1);
+  cold.set_temperature(1e-45f);
+  EXPECT_EQ(Score(*stub_, cold, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  cold.set_temperature(kMinScoreTemperature);
+  EXPECT_TRUE(Score(*stub_, cold, &response).ok());
   EXPECT_EQ(Complete({{"prompt", "text"}})->status, 400);
   EXPECT_EQ(Complete({{"prompt", {512}}})->status, 400);
   EXPECT_EQ(http_->Post("/v1/completions", std::string(100000, '['), "application/json")->status,

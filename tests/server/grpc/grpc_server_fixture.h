@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "common/wire/teacher_protocol.h"
 #include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "server/grpc/grpc_server.h"
-#include "server/grpc/score_conversion.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/grpc/score_requests.h"
 #include "tests/support/status_matchers.h"
@@ -24,7 +24,7 @@ class GrpcServerFixture : public ::testing::Test {
     ASSERT_OK(server);
     server_ = *std::move(server);
     grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
     channel_ = grpc::CreateCustomChannel(HostPort("127.0.0.1", server_->port()),
                                          grpc::InsecureChannelCredentials(), arguments);
     stub_ = v1::Teacher::NewStub(channel_);

@@ -5,7 +5,6 @@
 #include <set>
 #include <thread>
 
-#include "server/grpc/score_conversion.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
 #include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
@@ -104,77 +103,10 @@ TEST_F(GrpcServerTest, ScoreCarriesEveryArray) {
   EXPECT_EQ(response.candidate_logprobs(7), -std::numeric_limits<float>::infinity());
 }
 
-TEST_F(GrpcServerTest, BadFieldsAreRefusedByName) {
-  Ready();
-  using Edit = std::function<void(v1::ScoreRequest&)>;
-  const std::vector<std::pair<Edit, std::string>> cases = {
-      {[](auto& r) { r.clear_token_ids(); }, "token_ids has 0 ids"},
-      {[](auto& r) {
-         for (int i = 0; i < 60; ++i) r.add_token_ids(1);
-       },
-       "token_ids has 66 ids, more than max_model_len 64"},
-      {[](auto& r) { r.set_token_ids(3, 32); },
-       "token_ids[3] = 32 is not below the vocabulary size 32"},
-      {[](auto& r) { r.set_token_ids(3, 0xFFFFFFFF); }, "token_ids[3] = 4294967295"},
-      {[](auto& r) { r.set_score_start(0); }, "score_start 0 is not in [1, 6)"},
-      {[](auto& r) { r.set_score_start(6); }, "score_start 6 is not in [1, 6)"},
-      {[](auto& r) { r.set_top_k(9); }, "top_k 9 exceeds max_logprobs 8"},
-      {[](auto& r) { r.set_top_k(0x80000001); }, "top_k 2147483649 exceeds max_logprobs 8"},
-      {[](auto& r) { r.set_temperature(-1.0f); }, "temperature -1 is not a positive number"},
-      {[](auto& r) { r.set_temperature(NAN); }, "temperature"},
-      {[](auto& r) { r.set_num_candidates(5); }, "num_candidates 5 exceeds the limit 4"},
-      {[](auto& r) { r.set_num_candidates(1); }, "candidate_ids has 0 ids, 4 rows of 1 need 4"},
-      {[](auto& r) { r.add_candidate_ids(1); }, "candidate_ids has 1 ids"},
-      {[](auto& r) {
-         r.set_num_candidates(1);
-         for (int i = 0; i < 4; ++i) r.add_candidate_ids(29 + i);
-       },
-       "candidate_ids[3] = 32 is not below"},
-      {[](auto& r) { r.set_request_id(std::string(1025, 'x')); }, "request_id has 1025 bytes"},
-  };
-  for (const auto& [edit, message] : cases) {
-    v1::ScoreRequest request = MakeScoreRequest();
-    edit(request);
-    v1::ScoreResponse response;
-    const grpc::Status status = Score(request, &response);
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << message;
-    EXPECT_THAT(status.error_message(), HasSubstr(message));
-  }
-  v1::ScoreRequest request = MakeScoreRequest();
-  request.set_expected_revision("other");
-  v1::ScoreResponse response;
-  EXPECT_EQ(Score(request, &response).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-}
-
-TEST(ScoreConversionTest, ResponseLargerThanAMessageIsRefused) {
-  const EngineLimits limits = {.vocab_size = 1000,
-                               .max_model_len = 200000,
-                               .max_top_k = 128,
-                               .max_candidates = 4,
-                               .max_dense_vocab_size = 1000};
-  const FakeModel fake = MakeFakeModel(false, std::make_unique<testing::FakeEngine>(limits));
-  v1::ScoreRequest request;
-  for (int i = 0; i < 70000; ++i) request.add_token_ids(1);
-  request.set_score_start(1);
-  request.set_top_k(128);
-  EXPECT_ERROR(ToInferenceRequest(request, *fake.model, absl::InfiniteFuture()),
-               absl::StatusCode::kInvalidArgument, "the limit is 67108864");
-  request.set_top_k(64);
-  EXPECT_OK(ToInferenceRequest(request, *fake.model, absl::InfiniteFuture()));
-  // Dense rows count, too; and only a small vocabulary has them.
-  request.mutable_options()->set_dense(true);
-  EXPECT_ERROR(ToInferenceRequest(request, *fake.model, absl::InfiniteFuture()),
-               absl::StatusCode::kInvalidArgument, "dense over 1000");
-  fake.model->limits.max_dense_vocab_size = 999;
-  EXPECT_ERROR(ToInferenceRequest(request, *fake.model, absl::InfiniteFuture()),
-               absl::StatusCode::kInvalidArgument,
-               "the vocabulary of 1000 exceeds max_dense_vocab_size 999");
-}
-
 TEST_F(GrpcServerTest, FullQueueSaysWhenToComeBack) {
   const EngineLimits limits = {.vocab_size = 32,
                                .max_model_len = 64,
-                               .max_top_k = 8,
+                               .max_logprobs = 8,
                                .max_candidates = 4,
                                .max_num_seqs = 4,
                                .max_queued_tokens = 6};
@@ -191,7 +123,7 @@ TEST_F(GrpcServerTest, FullQueueSaysWhenToComeBack) {
   const grpc::Status status = stub_->Score(&context, MakeScoreRequest(), &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   const auto& trailers = context.GetServerTrailingMetadata();
-  const auto pushback = trailers.find("grpc-retry-pushback-ms");
+  const auto pushback = trailers.find(kRetryPushbackKey);
   ASSERT_NE(pushback, trailers.end());
   EXPECT_EQ(std::string(pushback->second.data(), pushback->second.size()), "500");
   fake_.engine->Hold(false);
@@ -207,26 +139,6 @@ TEST_F(GrpcServerTest, AnswersThatWouldNotFitInMemoryAreRefused) {
   const grpc::Status status = Score(MakeScoreRequest(), &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("max_message_memory_bytes"));
-}
-
-TEST_F(GrpcServerTest, MemoryOfAnswersIsReturned) {
-  Ready();
-  grpc::ClientContext context;
-  auto stream = stub_->ScoreStream(&context);
-  v1::ScoreStreamResponse response;
-  for (int i = 0; i < 5; ++i) {
-    ASSERT_TRUE(stream->Write(MakeScoreRequest()));
-    ASSERT_TRUE(stream->Read(&response));
-    EXPECT_TRUE(response.has_response());
-  }
-  stream->WritesDone();
-  EXPECT_FALSE(stream->Read(&response));
-  v1::ScoreResponse unary;
-  EXPECT_TRUE(Score(MakeScoreRequest(), &unary).ok());
-  fake_.engine->Drain(absl::InfiniteFuture());
-  server_->Shutdown(absl::Now() + absl::Seconds(30));
-  server_.reset();
-  EXPECT_EQ(state_.message_budget().num_used(), 0);
 }
 
 TEST_F(GrpcServerTest, DeadlineReachesTheEngineAndCancels) {
@@ -272,118 +184,6 @@ TEST_F(GrpcServerTest, OversizedMessageIsRefusedAndTheServerLives) {
   v1::ScoreResponse response;
   EXPECT_EQ(Score(request, &response).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE(Score(MakeScoreRequest(), &response).ok());
-}
-
-TEST_F(GrpcServerTest, StreamAnswersEachRequestOnce) {
-  Ready();
-  constexpr int kNumRequests = 300;
-  grpc::ClientContext context;
-  auto stream = stub_->ScoreStream(&context);
-  std::thread writer([&] {
-    for (int i = 0; i < kNumRequests; ++i) {
-      v1::ScoreRequest request = MakeScoreRequest(std::to_string(i));
-      if (i % 50 == 7) request.set_top_k(99);
-      EXPECT_TRUE(stream->Write(request));
-    }
-    stream->WritesDone();
-  });
-  std::set<std::string> answered;
-  int num_errors = 0;
-  v1::ScoreStreamResponse response;
-  while (stream->Read(&response)) {
-    EXPECT_TRUE(answered.insert(response.request_id()).second);
-    if (response.has_error()) {
-      ++num_errors;
-      EXPECT_EQ(response.error().code(), grpc::StatusCode::INVALID_ARGUMENT);
-      EXPECT_THAT(response.error().message(), HasSubstr("top_k 99"));
-    } else {
-      EXPECT_EQ(response.response().request_id(), response.request_id());
-      EXPECT_EQ(response.response().ids_size(), 12);
-    }
-  }
-  writer.join();
-  EXPECT_TRUE(stream->Finish().ok());
-  EXPECT_EQ(answered.size(), static_cast<size_t>(kNumRequests));
-  EXPECT_EQ(num_errors, 6);
-}
-
-TEST_F(GrpcServerTest, StreamHoldsABoundedNumberInTheEngine) {
-  Ready();
-  fake_.engine->Hold(true);
-  constexpr int kNumRequests = 200;
-  grpc::ClientContext context;
-  auto stream = stub_->ScoreStream(&context);
-  std::thread writer([&] {
-    for (int i = 0; i < kNumRequests; ++i)
-      EXPECT_TRUE(stream->Write(MakeScoreRequest(std::to_string(i))));
-    stream->WritesDone();
-  });
-  fake_.engine->WaitForQueued(64);
-  fake_.engine->Hold(false);
-  int num_answers = 0;
-  v1::ScoreStreamResponse response;
-  while (stream->Read(&response)) ++num_answers;
-  writer.join();
-  EXPECT_TRUE(stream->Finish().ok());
-  EXPECT_EQ(num_answers, kNumRequests);
-  EXPECT_EQ(fake_.engine->max_queued(), 64u);
-}
-
-// An engine's thread that let go of the last reference would wait for itself.
-TEST_F(GrpcServerTest, WhatWaitsInTheEngineDoesNotOwnIt) {
-  Ready();
-  fake_.engine->Hold(true);
-  grpc::ClientContext context;
-  auto stream = stub_->ScoreStream(&context);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(MakeScoreRequest(std::to_string(i))));
-  fake_.engine->WaitForQueued(3);
-  // This test, the state and the stream; the handler of the last request may still be leaving.
-  EXPECT_TRUE(testing::PollUntil(absl::Seconds(10), [&] { return fake_.model.use_count() == 3; }))
-      << fake_.model.use_count();
-  context.TryCancel();
-}
-
-TEST_F(GrpcServerTest, CancelledStreamCancelsItsWork) {
-  Ready();
-  fake_.engine->Hold(true);
-  grpc::ClientContext context;
-  auto stream = stub_->ScoreStream(&context);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(MakeScoreRequest(std::to_string(i))));
-  fake_.engine->WaitForQueued(3);
-  context.TryCancel();
-  fake_.engine->WaitForCancels(3);
-  v1::ScoreStreamResponse response;
-  EXPECT_FALSE(stream->Read(&response));
-  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
-}
-
-TEST_F(GrpcServerTest, ShutdownAnswersAcceptedWorkAndEndsIdleStreams) {
-  Ready();
-  fake_.engine->Hold(true);
-  grpc::ClientContext idle_context, busy_context;
-  auto idle = stub_->ScoreStream(&idle_context);
-  auto busy = stub_->ScoreStream(&busy_context);
-  ASSERT_TRUE(idle->Write(MakeScoreRequest("idle")));
-  ASSERT_TRUE(busy->Write(MakeScoreRequest("busy")));
-  fake_.engine->WaitForQueued(2);
-  state_.SetDraining();
-  std::thread shutdown([&] {
-    fake_.engine->Drain(absl::InfiniteFuture());
-    server_->Shutdown(absl::Now() + absl::Seconds(30));
-  });
-  fake_.engine->Hold(false);
-  v1::ScoreStreamResponse response;
-  ASSERT_TRUE(busy->Read(&response));
-  EXPECT_TRUE(response.has_response());
-  ASSERT_TRUE(idle->Read(&response));
-  EXPECT_FALSE(idle->Read(&response));
-  EXPECT_EQ(idle->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_FALSE(busy->Read(&response));
-  EXPECT_EQ(busy->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
-  const absl::Time begun_at = absl::Now();
-  shutdown.join();
-  EXPECT_LT(absl::Now() - begun_at, absl::Seconds(20));  // not by the deadline
-  server_.reset();
 }
 
 TEST_F(GrpcServerTest, HealthNamesBothServices) {

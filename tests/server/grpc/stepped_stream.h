@@ -41,7 +41,7 @@ class SteppedEngine final : public InferenceEngine {
   EngineLimits limits() const override {
     return {.vocab_size = kFakeVocab,
             .max_model_len = 64,
-            .max_top_k = 8,
+            .max_logprobs = 8,
             .max_candidates = 4,
             .max_dense_vocab_size = kFakeVocab,
             .max_num_seqs = 16,

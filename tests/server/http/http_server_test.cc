@@ -84,6 +84,7 @@ class HttpServerTest : public ::testing::Test {
   }
 
   FakeModel fake_ = MakeFakeModel();
+  const ConnectionLimits limits_;  // the server's own
   ServingState state_{Clock::Real(), absl::Seconds(60)};
   ServerMetrics metrics_;
   std::unique_ptr<HttpServer> server_;
@@ -181,7 +182,7 @@ TEST_F(HttpServerTest, RequestIdHeaderNamesTheAnswer) {
 TEST_F(HttpServerTest, FullQueueIs429) {
   const EngineLimits limits = {.vocab_size = 32,
                                .max_model_len = 64,
-                               .max_top_k = 8,
+                               .max_logprobs = 8,
                                .max_candidates = 4,
                                .max_num_seqs = 4,
                                .max_queued_tokens = 3};
@@ -252,28 +253,37 @@ TEST_F(HttpServerTest, AmbiguousOrUnreadableBodiesAreRefusedAndClosed) {
   EXPECT_EQ(client_->Get("/health")->status, 200);
 }
 
-TEST_F(HttpServerTest, EndlessHeadsAndChunksAreCutOff) {
+// Each of these requests is complete and would be answered otherwise if it were read to its end:
+// the line with 414, the others with 200.
+TEST_F(HttpServerTest, EndlessRequestLineIsCutOff) {
+  RawClient client(server_->port());
+  ASSERT_TRUE(
+      client.Send("GET /health?" + std::string(limits_.max_head_bytes, 'a') + " HTTP/1.1\r\n\r\n"));
+  EXPECT_EQ(client.ReadAll(), "");
+}
+
+TEST_F(HttpServerTest, EndlessHeadersAreCutOff) {
   Ready();
-  RawClient line(server_->port());
-  const std::string block(1 << 16, 'a');
-  bool open = line.Send("GET /");
-  for (int i = 0; i < 64 && open; ++i) open = line.Send(block);
-  EXPECT_FALSE(open && line.ReadAll().find("HTTP/1.1 200") != std::string::npos);
+  const std::string line = "A: bbbbbbbbbbbbbbbb\r\n";
+  std::string lines;
+  while (lines.size() <= limits_.max_head_bytes) lines += line;
+  EXPECT_THAT(Raw("GET /health HTTP/1.1\r\n" + lines + "\r\n"), StartsWith("HTTP/1.1 400"));
+  EXPECT_EQ(client_->Get("/health")->status, 200);
+}
 
-  RawClient headers(server_->port());
-  open = headers.Send("GET /health HTTP/1.1\r\n");
-  for (int i = 0; i < 20000 && open; ++i) open = headers.Send("A: bbbbbbbbbbbbbbbb\r\n");
-  if (open) headers.Send("\r\n");
-  EXPECT_EQ(headers.ReadAll().find("HTTP/1.1 200"), std::string::npos);
-
-  RawClient chunks(server_->port());
-  open = chunks.Send(
+TEST_F(HttpServerTest, EndlessChunksAreCutOff) {
+  Ready();
+  RawClient client(server_->port());
+  ASSERT_TRUE(client.Send(
       "POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: "
-      "chunked\r\n\r\n");
-  int num_sent = 0;
-  for (; num_sent < 1024 && open; ++num_sent) open = chunks.Send("10000\r\n" + block + "\r\n");
-  if (open) chunks.Send("0\r\n\r\n");
-  EXPECT_EQ(chunks.ReadAll().find("HTTP/1.1 200"), std::string::npos);
+      "chunked\r\nConnection: close\r\n\r\ne\r\n{\"prompt\":[1]}\r\n"));
+  const std::string spaces(1 << 16, ' ');
+  const size_t num_chunks = (limits_.max_head_bytes + limits_.max_body_bytes) / spaces.size() + 1;
+  for (size_t i = 0; i < num_chunks; ++i) {
+    ASSERT_TRUE(client.Send("10000\r\n" + spaces + "\r\n"));
+  }
+  client.Send("0\r\n\r\n");
+  EXPECT_THAT(client.ReadAll(), StartsWith("HTTP/1.1 400"));
   EXPECT_EQ(client_->Get("/health")->status, 200);
 }
 
@@ -338,12 +348,29 @@ TEST_F(HttpServerTest, ManyClientsAtOnceAreAllAnswered) {
   EXPECT_EQ(num_ok, 400);
 }
 
-TEST_F(HttpServerTest, ShutdownWaitsForTheAnswer) {
+// A server that did not wait would stop listening while the requests below are still being sent.
+TEST_F(HttpServerTest, ShutdownServesUntilTheAnswerHasLeft) {
   Ready();
   fake_.engine->Hold(true);
-  std::thread call([&] { EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 200); });
+  std::thread call([&] {
+    const auto answer = Complete("{\"prompt\":[1]}");
+    EXPECT_TRUE(answer && answer->status == 200);
+  });
   fake_.engine->WaitForQueued(1);
-  std::thread shutdown([&] { server_->Shutdown(absl::InfiniteFuture()); });
+  std::atomic<bool> has_begun{false}, has_returned{false};
+  std::thread shutdown([&] {
+    has_begun = true;
+    server_->Shutdown(absl::InfiniteFuture());
+    has_returned = true;
+  });
+  while (!has_begun) std::this_thread::yield();
+  for (int i = 0; i < 300; ++i) {
+    httplib::Client other("127.0.0.1", server_->port());
+    const auto answer = other.Get("/version");
+    EXPECT_TRUE(answer && answer->status == 200) << "request " << i;
+    if (!answer) break;
+  }
+  EXPECT_FALSE(has_returned);
   fake_.engine->Hold(false);
   call.join();
   shutdown.join();

@@ -56,7 +56,7 @@ TEST(TeacherOptionsTest, ReadsVllmFlagNames) {
   EXPECT_EQ(outcome.options->ModelName(), "s");
   const EngineOptions engine = outcome.options->ToEngineOptions();
   EXPECT_EQ(engine.max_model_len, 100);
-  EXPECT_EQ(engine.max_top_k, 7);
+  EXPECT_EQ(engine.max_logprobs, 7);
   EXPECT_EQ(engine.max_candidates, 7);
   EXPECT_EQ(engine.max_num_batched_tokens, 9);
   EXPECT_EQ(engine.max_num_seqs, 3);

@@ -3,6 +3,7 @@
 #include <absl/synchronization/blocking_counter.h>
 #include <gtest/gtest.h>
 
+#include "common/wire/teacher_protocol.h"
 #include "tests/trainer/teacher/example_scores.h"
 #include "trainer/teacher/grpc_transport.h"
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "common/wire/teacher_protocol.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/teacher/example_scores.h"
 #include "tests/trainer/teacher/fake_teacher.h"
@@ -87,7 +88,7 @@ TEST(OutageTest, PushbackIsHonoured) {
   teacher.SetHandler([&](FakeCall call) {
     if (++num_calls == 1) {
       refused_at = absl::Now();
-      call.context->AddTrailingMetadata("grpc-retry-pushback-ms", "300");
+      call.context->AddTrailingMetadata(kRetryPushbackKey, "300");
       return call.finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "queue is full"});
     }
     came_back_at = absl::Now();
@@ -103,7 +104,7 @@ TEST(OutageTest, NegativePushbackMeansNever) {
   teacher.Start();
   auto client = Connected(FastOptions({&teacher}));
   teacher.SetHandler([](FakeCall call) {
-    call.context->AddTrailingMetadata("grpc-retry-pushback-ms", "-1");
+    call.context->AddTrailingMetadata(kRetryPushbackKey, "-1");
     call.finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "go away"});
   });
   EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), absl::StatusCode::kResourceExhausted,

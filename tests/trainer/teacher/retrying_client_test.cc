@@ -225,7 +225,8 @@ TEST(RetryingClientTest, BudgetCountsFromTheFirstFailure) {
   held[0].done(Fail(absl::StatusCode::kUnavailable));
   open.Wait();
   EXPECT_ERROR(answer, absl::StatusCode::kUnavailable,
-               "given up after 2 failed attempts: outage_budget 30m is used up");
+               "request \"r0\" is given up after 2 failed attempts: outage_budget 30m is used up; "
+               "last error: UNAVAILABLE: e0, request \"r0\": as told");
 }
 
 TEST(RetryingClientTest, RefusalsComeFromTheClientsThread) {
@@ -256,7 +257,8 @@ TEST(RetryingClientTest, HugePushbackIsNoReasonToHang) {
   options.outage_budget = absl::Milliseconds(50);
   RetryingClient client(options, &transport, Clock::Real());
   client.SetInfo(ExampleInfo());
-  EXPECT_ERROR(ScoreAll(&client, 1)[0], absl::StatusCode::kUnavailable, "outage_budget 50ms");
+  EXPECT_ERROR(ScoreAll(&client, 1)[0], absl::StatusCode::kUnavailable,
+               "request \"r0\" is given up after 1 failed attempt: outage_budget 50ms");
   EXPECT_OK(ScoreAll(&client, 1)[0]);
 }
 

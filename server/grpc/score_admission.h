@@ -1,0 +1,32 @@
+// Decides whether a score request is accepted, before anything is queued and before memory is taken
+// for its answer.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <memory>
+
+#include "common/engine/engine.h"
+#include "proto/taopd/v1/teacher.pb.h"
+#include "server/serving/serving_state.h"
+
+namespace taopd {
+
+// An accepted request, ready for InferenceEngine::Submit.
+struct AdmittedScore {
+  std::shared_ptr<const ServedModel> model;
+  InferenceRequest request;
+  // For the engine's arrays and the message. Hold it until the answer has been sent.
+  ByteBudget::Reservation answer_memory;
+};
+
+// Thread-safe. Errors:
+//   UNAVAILABLE          the model is loading or the server is draining;
+//   INVALID_ARGUMENT     a field is out of range, or the answer would not fit into one message; the
+//                        text names the field, the value and the limit;
+//   FAILED_PRECONDITION  another revision is served than the request expects;
+//   RESOURCE_EXHAUSTED   requests and answers take all the memory that they may take together.
+absl::StatusOr<AdmittedScore> AdmitScore(const v1::ScoreRequest& request, absl::Time deadline,
+                                         ServingState& state);
+
+}  // namespace taopd

@@ -1,0 +1,112 @@
+#include "trainer/teacher/endpoint_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+
+namespace taopd {
+
+EndpointPool::EndpointPool(const RetryOptions& options, Backoff* backoff)
+    : max_in_flight_per_endpoint_(options.max_in_flight_per_endpoint), backoff_(backoff) {
+  TAOPD_CHECK(!options.endpoint_names.empty());
+  for (const std::string& name : options.endpoint_names) endpoints_.push_back({.name = name});
+}
+
+int64_t EndpointPool::num_in_flight() const {
+  int64_t sum = 0;
+  for (const Endpoint& endpoint : endpoints_) sum += endpoint.num_in_flight;
+  return sum;
+}
+
+bool EndpointPool::IsOpen(const Endpoint& endpoint, absl::Time now) const {
+  if (endpoint.left_alone_until > now) return false;
+  if (endpoint.num_in_flight >= max_in_flight_per_endpoint_) return false;
+  return !endpoint.is_failing || (!endpoint.is_probing && endpoint.probe_at <= now);
+}
+
+bool EndpointPool::AnyOpen(absl::Time now) const {
+  return std::any_of(endpoints_.begin(), endpoints_.end(),
+                     [&](const Endpoint& e) { return IsOpen(e, now); });
+}
+
+bool EndpointPool::AnyClosed(absl::Time now) const {
+  return std::any_of(endpoints_.begin(), endpoints_.end(),
+                     [&](const Endpoint& e) { return e.is_failing || e.left_alone_until > now; });
+}
+
+bool EndpointPool::AnotherWorks(size_t index, absl::Time now) const {
+  for (size_t i = 0; i < endpoints_.size(); ++i) {
+    const Endpoint& endpoint = endpoints_[i];
+    if (i != index && !endpoint.is_failing && endpoint.left_alone_until <= now) return true;
+  }
+  return false;
+}
+
+size_t EndpointPool::Choose(std::optional<size_t> last_failed, absl::Time now) const {
+  std::optional<size_t> best;
+  const auto rank = [&](size_t i) {
+    return std::make_pair(last_failed == i, endpoints_[i].num_in_flight);
+  };
+  for (size_t i = 0; i < endpoints_.size(); ++i) {
+    if (!IsOpen(endpoints_[i], now)) continue;
+    if (!best.has_value() || rank(i) < rank(*best)) best = i;
+  }
+  TAOPD_CHECK(best.has_value());
+  return *best;
+}
+
+absl::Time EndpointPool::NextOpening(absl::Time now) const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const Endpoint& endpoint : endpoints_) {
+    if (endpoint.left_alone_until > now) next = std::min(next, endpoint.left_alone_until);
+    const bool awaits_probe = endpoint.is_failing && !endpoint.is_probing;
+    if (awaits_probe && endpoint.probe_at > now) next = std::min(next, endpoint.probe_at);
+  }
+  return next;
+}
+
+bool EndpointPool::BeginAttempt(size_t index) {
+  Endpoint& endpoint = endpoints_[index];
+  ++endpoint.num_in_flight;
+  endpoint.is_probing = endpoint.is_failing;
+  return endpoint.is_probing;
+}
+
+void EndpointPool::EndAttempt(size_t index, bool is_probe) {
+  Endpoint& endpoint = endpoints_[index];
+  --endpoint.num_in_flight;
+  if (is_probe) endpoint.is_probing = false;
+}
+
+void EndpointPool::SetFailing(size_t index, const absl::Status& error, absl::Time now) {
+  Endpoint& endpoint = endpoints_[index];
+  if (!endpoint.is_failing) {
+    LogWarning("teacher endpoint fails", {{"endpoint", endpoint.name}, {"error", error}});
+    endpoint.is_failing = true;
+    endpoint.num_failed_probes = 0;
+  } else if (endpoint.probe_at > now) {
+    return;  // an attempt from before the endpoint was closed: the pause does not grow
+  }
+  endpoint.probe_at = now + backoff_->Pause(++endpoint.num_failed_probes);
+  const bool all_fail = std::all_of(endpoints_.begin(), endpoints_.end(),
+                                    [](const Endpoint& e) { return e.is_failing; });
+  if (all_fail && outage_since_ == absl::InfiniteFuture()) outage_since_ = now;
+}
+
+void EndpointPool::SetWorking(size_t index) {
+  Endpoint& endpoint = endpoints_[index];
+  if (endpoint.is_failing) {
+    LogInfo("teacher endpoint answers again", {{"endpoint", endpoint.name}});
+  }
+  endpoint.is_failing = false;
+  outage_since_ = absl::InfiniteFuture();
+}
+
+void EndpointPool::LeaveAlone(size_t index, absl::Time until) {
+  Endpoint& endpoint = endpoints_[index];
+  endpoint.left_alone_until = std::max(endpoint.left_alone_until, until);
+}
+
+}  // namespace taopd

@@ -1,0 +1,48 @@
+#include "trainer/teacher/retry_policy.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace taopd {
+
+Retry RetryOf(const ScoreTransport::Result& result) {
+  if (result.pushback.has_value() && *result.pushback < absl::ZeroDuration()) return Retry::kNever;
+  switch (result.scores.status().code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kAborted:
+      return Retry::kUntilBudget;
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+      return Retry::kOnce;
+    default:
+      return Retry::kNever;
+  }
+}
+
+bool IsEndpointFailure(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Backoff::Backoff(const RetryOptions& options)
+    : initial_(options.initial_backoff), max_(options.max_backoff), jitter_(options.jitter_seed) {}
+
+absl::Duration Backoff::Pause(int64_t num_failures) {
+  const double growth = std::exp2(static_cast<double>(std::min<int64_t>(num_failures - 1, 62)));
+  return std::min(max_, initial_ * growth) * jitter_.NextUniform();
+}
+
+}  // namespace taopd

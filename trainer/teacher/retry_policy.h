@@ -1,0 +1,58 @@
+// Which failed attempts are made again, and after how long a pause. Scoring is idempotent, so a
+// request that a teacher may have computed already can be sent again.
+//
+// Retries, by the status of the attempt:
+//   UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, CANCELLED, ABORTED
+//       until the outage budget is used up;
+//   DATA_LOSS (a reply that failed verification), INTERNAL, UNKNOWN
+//       once;
+//   every other status, and any status with a negative pushback
+//       never.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/random.h"
+#include "trainer/teacher/score_transport.h"
+
+namespace taopd {
+
+// GrpcTeacherOptions (teacher_client.h) explains the values.
+struct RetryOptions {
+  std::vector<std::string> endpoint_names;  // one per endpoint, for messages
+  int64_t max_in_flight_per_endpoint = 64;
+  absl::Duration request_timeout;
+  absl::Duration outage_budget;
+  absl::Duration initial_backoff;
+  absl::Duration max_backoff;
+  uint64_t jitter_seed = 0;
+};
+
+enum class Retry { kNever, kOnce, kUntilBudget };
+
+// REQUIRES: the attempt has failed.
+Retry RetryOf(const ScoreTransport::Result& result);
+
+// Whether the endpoint itself is in trouble. Every other status, OK among them, shows that it is
+// there and answers.
+bool IsEndpointFailure(const absl::Status& status);
+
+// Pauses that double with every failure and are drawn at random, so that clients do not return in
+// step. Not thread-safe.
+class Backoff {
+ public:
+  explicit Backoff(const RetryOptions& options);
+  // After the n-th failure, n >= 1: uniform in [0, min(max_backoff, initial_backoff * 2^(n-1))].
+  absl::Duration Pause(int64_t num_failures);
+
+ private:
+  const absl::Duration initial_;
+  const absl::Duration max_;
+  RandomStream jitter_;
+};
+
+}  // namespace taopd
