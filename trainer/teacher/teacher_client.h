@@ -36,14 +36,16 @@ struct TeacherRequest {
   std::vector<int32_t> token_ids;  // [P] prompt and response
   int64_t score_start = 1;         // first response position
   int32_t top_k = 16;
-  float temperature = 1.0f;
+  float temperature = 1.0f;  // the teacher divides its logits by this
   bool entropy = false;
   bool dense = false;                  // the log-probs of every id
   int32_t num_candidates = 0;          // M
   std::vector<int32_t> candidate_ids;  // [R, M] ids whose log-probs are wanted as well
 };
 
-// R = P - score_start rows; see proto/taopd/v1/teacher.proto.
+// The teacher's reply as it came: R = P - score_start rows; see proto/taopd/v1/teacher.proto.
+// Nothing changes it after it is received. What the loss needs of it is SupportScores
+// (trainer/step/scored_rollout.h).
 struct TeacherScores {
   int32_t top_k = 0;
   std::vector<int32_t> ids;                // [R, k]
@@ -54,7 +56,6 @@ struct TeacherScores {
   std::vector<float> candidate_log_probs;  // [R, M]
   std::vector<float> candidate_log_tail;   // [R] outside of ids and candidates, when M > 0
   std::vector<float> dense_log_probs;      // [R, V], where asked for
-  int64_t num_beyond_vocabulary = 0;       // ids that ReduceToSupport (support.h) moved to the tail
   std::string revision;
 };
 
