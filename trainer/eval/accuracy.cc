@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 
+#include "common/base/log.h"
 #include "common/base/random.h"
 
 namespace taopd {
@@ -13,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What the source hands over, from its threads to the caller's.
+// Hands responses over from the source's threads to the caller's.
 class Inbox {
  public:
   void Put(size_t index, absl::StatusOr<EvalResponse> response) {
@@ -56,7 +57,7 @@ absl::StatusOr<ResponseOutcome> OutcomeOfRow(const Json& row, const PromptRecord
   return outcome;
 }
 
-// A prompt for people.
+// The prompt as a person reads it.
 std::string PromptText(const PromptRecord& problem) {
   if (!problem.prompt.empty()) return problem.prompt;
   if (!problem.messages.is_null())
@@ -64,26 +65,154 @@ std::string PromptText(const PromptRecord& problem) {
   return Json(problem.prompt_ids).dump();
 }
 
-Metrics MetricsOf(const AccuracyReport& report) {
-  const SourceScores& all = report.all;
-  Metrics metrics = {{"eval/accuracy", all.avg},
-                     {"eval/accuracy_low", all.avg_interval.low},
-                     {"eval/accuracy_high", all.avg_interval.high},
-                     {"eval/n", static_cast<double>(all.num_problems)},
-                     {"eval/response_length_mean", all.mean_tokens},
-                     {"eval/truncated_share", all.truncated_share},
-                     {"eval/no_answer_share", all.no_answer_share}};
-  if (!all.pass_at_k.empty() && all.pass_at_k.back().first > 1) {
-    metrics.emplace_back(Concat("eval/pass_at_", all.pass_at_k.back().first),
-                         all.pass_at_k.back().second);
-    metrics.emplace_back("eval/majority", all.majority);
+class AccuracyEvaluation {
+ public:
+  AccuracyEvaluation(const AccuracyRun& run, const grading::Grader* grader)
+      : run_(run), grader_(*grader), outcomes_(run.problems->size()) {}
+
+  absl::Status Plan(const std::map<std::string, int64_t>& n_by_source);
+  absl::Status GenerateAndGrade();
+  EvalResult Summarize();
+
+ private:
+  absl::StatusOr<bool> TakeFromJournal(int64_t problem_index, int64_t sample, EvalSample* shown);
+  absl::Status Grade(size_t task_index, const EvalResponse& response);
+
+  const AccuracyRun& run_;
+  const grading::Grader& grader_;
+  std::vector<std::vector<ResponseOutcome>> outcomes_;  // of each problem's samples
+  std::vector<EvalSample> samples_;
+  std::vector<EvalTask> tasks_;          // responses that the journal does not hold
+  std::vector<int64_t> sample_of_task_;  // index in samples_, or -1
+  int64_t num_kept_ = 0;                 // responses from the journal
+  int64_t num_correct_ = 0;
+};
+
+// Lists the responses that are needed, and takes those that the journal holds.
+absl::Status AccuracyEvaluation::Plan(const std::map<std::string, int64_t>& n_by_source) {
+  for (size_t p = 0; p < outcomes_.size(); ++p) {
+    const PromptRecord& problem = (*run_.problems)[p];
+    if (problem.answer.empty()) return InvalidArgument(problem.id, ": no answer to grade against");
+    const auto other_n = n_by_source.find(problem.source);
+    const int64_t n = other_n == n_by_source.end() ? run_.config->n : other_n->second;
+    outcomes_[p].resize(n);
+    for (int64_t sample = 0; sample < n; ++sample) {
+      const bool shown = static_cast<int64_t>(samples_.size()) < run_.config->num_samples;
+      if (shown) {
+        samples_.push_back({problem.id, PromptText(problem), "", problem.answer, false});
+      }
+      TAOPD_ASSIGN_OR_RETURN(const bool kept, TakeFromJournal(static_cast<int64_t>(p), sample,
+                                                              shown ? &samples_.back() : nullptr));
+      if (kept) continue;
+      EvalTask task;
+      task.problem = &problem;
+      task.problem_index = static_cast<int64_t>(p);
+      task.sample = sample;
+      task.seed = DeriveSeed(run_.seed, "eval", {p, static_cast<uint64_t>(sample)});
+      tasks_.push_back(task);
+      sample_of_task_.push_back(shown ? static_cast<int64_t>(samples_.size()) - 1 : -1);
+    }
   }
-  if (report.sources.size() > 1) {
-    metrics.emplace_back("eval/macro_accuracy", report.macro_avg);
-    for (const SourceScores& source : report.sources)
-      metrics.emplace_back("eval/accuracy/" + source.source, source.avg);
+  return absl::OkStatus();
+}
+
+// Returns whether the journal holds the response. `shown` may be null.
+absl::StatusOr<bool> AccuracyEvaluation::TakeFromJournal(int64_t problem_index, int64_t sample,
+                                                         EvalSample* shown) {
+  if (run_.journal == nullptr) return false;
+  const auto row = run_.journal->rows().find({problem_index, sample});
+  if (row == run_.journal->rows().end()) return false;
+  auto outcome = OutcomeOfRow(row->second, (*run_.problems)[problem_index]);
+  if (!outcome.ok()) return Annotate(outcome.status(), run_.journal->path());
+  ++num_kept_;
+  num_correct_ += outcome->correct ? 1 : 0;
+  if (shown != nullptr) {
+    shown->response = row->second.value("response", "");
+    shown->correct = outcome->correct;
   }
-  return metrics;
+  outcomes_[problem_index][sample] = *std::move(outcome);
+  return true;
+}
+
+absl::Status AccuracyEvaluation::GenerateAndGrade() {
+  if (tasks_.empty()) return absl::OkStatus();
+  EvalSampling sampling;
+  sampling.temperature = run_.config->temperature;
+  sampling.top_p = run_.config->top_p;
+  sampling.max_tokens = run_.config->max_response_length;
+  // Shared: the thread that puts the last response may still be inside Put when this returns.
+  const auto inbox = std::make_shared<Inbox>();
+  run_.source->Generate(tasks_, sampling,
+                        [inbox](size_t index, absl::StatusOr<EvalResponse> response) {
+                          inbox->Put(index, std::move(response));
+                        });
+  const auto num_tasks = static_cast<int64_t>(tasks_.size());
+  absl::Status failure;
+  for (int64_t received = 0; received < num_tasks; ++received) {
+    auto [index, response] = inbox->Take();
+    if (!response.ok()) {
+      // Requests that were cancelled because another one failed do not say why.
+      if (failure.ok() || (absl::IsCancelled(failure) && !absl::IsCancelled(response.status()))) {
+        failure = response.status();
+      }
+      continue;
+    }
+    const absl::Status written = Grade(index, *response);
+    if (failure.ok()) failure = written;
+    if (run_.on_progress) {
+      run_.on_progress(num_kept_ + received + 1, num_kept_ + num_tasks, num_correct_);
+    }
+  }
+  return failure;
+}
+
+// Grades the response to a task and writes it to the journal.
+absl::Status AccuracyEvaluation::Grade(size_t task_index, const EvalResponse& response) {
+  const EvalTask& task = tasks_[task_index];
+  const PromptRecord& problem = *task.problem;
+  const grading::Verdict verdict =
+      GradeResponse(grader_, *run_.config, response.text, response.truncated, problem);
+  outcomes_[task.problem_index][task.sample] = {verdict.correct, verdict.extracted,
+                                                response.truncated, response.num_tokens};
+  num_correct_ += verdict.correct ? 1 : 0;
+  if (const int64_t shown = sample_of_task_[task_index]; shown >= 0) {
+    samples_[shown].response = response.text;
+    samples_[shown].correct = verdict.correct;
+  }
+  if (run_.journal == nullptr) return absl::OkStatus();
+  return run_.journal->Add({{"problem", task.problem_index},
+                            {"sample", task.sample},
+                            {"id", problem.id},
+                            {"source", problem.source},
+                            {"prompt", PromptText(problem)},
+                            {"response", response.text},
+                            {"answer", problem.answer},
+                            {"extracted", verdict.extracted},
+                            {"correct", verdict.correct},
+                            {"reason", verdict.reason},
+                            {"truncated", response.truncated},
+                            {"num_tokens", response.num_tokens}});
+}
+
+EvalResult AccuracyEvaluation::Summarize() {
+  int64_t num_responses = 0, num_extracted = 0;
+  for (const auto& responses : outcomes_) {
+    for (const ResponseOutcome& outcome : responses) {
+      ++num_responses;
+      num_extracted += outcome.extracted.empty() ? 0 : 1;
+    }
+  }
+  if (num_responses > 0 && num_extracted == 0) {
+    LogWarning("no answer was found in any response: check eval.grader and eval.answer_pattern",
+               {{"responses", num_responses},
+                {"eval.grader", run_.config->grader},
+                {"eval.answer_pattern", run_.config->answer_pattern}});
+  }
+  EvalResult result;
+  result.accuracy = SummarizeAccuracy(*run_.problems, outcomes_, run_.seed);
+  result.metrics = AccuracyMetrics(result.accuracy);
+  result.samples = std::move(samples_);
+  return result;
 }
 
 }  // namespace
@@ -115,112 +244,13 @@ absl::StatusOr<std::map<std::string, int64_t>> ParseResponsesBySource(
 }
 
 absl::StatusOr<EvalResult> EvaluateAccuracy(const AccuracyRun& run) {
-  const EvalConfig& config = *run.config;
-  const std::vector<PromptRecord>& problems = *run.problems;
   TAOPD_ASSIGN_OR_RETURN(const std::unique_ptr<grading::Grader> grader,
-                         grading::Grader::Make(config.grader, config.answer_pattern));
-  TAOPD_ASSIGN_OR_RETURN(const auto n_by_source, ParseResponsesBySource(config.n_by_source));
-
-  std::vector<std::vector<ResponseOutcome>> outcomes(problems.size());
-  std::vector<EvalTask> tasks;
-  std::vector<EvalSample> samples;
-  std::vector<int64_t> sample_of_task;  // index in `samples`, or -1
-  int64_t num_kept = 0, num_correct = 0;
-  for (size_t p = 0; p < problems.size(); ++p) {
-    if (problems[p].answer.empty())
-      return InvalidArgument(problems[p].id, ": no answer to grade against");
-    const auto other_n = n_by_source.find(problems[p].source);
-    const int64_t n = other_n == n_by_source.end() ? config.n : other_n->second;
-    outcomes[p].resize(n);
-    for (int64_t sample = 0; sample < n; ++sample) {
-      const auto index = static_cast<int64_t>(p);
-      const bool shown = static_cast<int64_t>(samples.size()) < config.num_samples;
-      if (shown)
-        samples.push_back({problems[p].id, PromptText(problems[p]), "", problems[p].answer, false});
-      if (run.journal != nullptr) {
-        if (const auto row = run.journal->rows().find({index, sample});
-            row != run.journal->rows().end()) {
-          auto outcome = OutcomeOfRow(row->second, problems[p]);
-          if (!outcome.ok()) return Annotate(outcome.status(), run.journal->path());
-          outcomes[p][sample] = *std::move(outcome);
-          ++num_kept;
-          num_correct += outcomes[p][sample].correct ? 1 : 0;
-          if (shown) {
-            samples.back().response = row->second.value("response", "");
-            samples.back().correct = outcomes[p][sample].correct;
-          }
-          continue;
-        }
-      }
-      EvalTask task;
-      task.problem = &problems[p];
-      task.problem_index = index;
-      task.sample = sample;
-      task.seed = DeriveSeed(run.seed, "eval", {p, static_cast<uint64_t>(sample)});
-      tasks.push_back(task);
-      sample_of_task.push_back(shown ? static_cast<int64_t>(samples.size()) - 1 : -1);
-    }
-  }
-
-  EvalSampling sampling;
-  sampling.temperature = config.temperature;
-  sampling.top_p = config.top_p;
-  sampling.max_tokens = config.max_response_length;
-  // Shared: the thread that puts the last response may still be leaving Put when this function
-  // returns.
-  const auto inbox = std::make_shared<Inbox>();
-  if (!tasks.empty()) {
-    run.source->Generate(tasks, sampling,
-                         [inbox](size_t index, absl::StatusOr<EvalResponse> response) {
-                           inbox->Put(index, std::move(response));
-                         });
-  }
-  absl::Status failure;
-  for (size_t received = 0; received < tasks.size(); ++received) {
-    auto [index, response] = inbox->Take();
-    if (!response.ok()) {
-      if (failure.ok() || (absl::IsCancelled(failure) && !absl::IsCancelled(response.status())))
-        failure = response.status();
-      continue;
-    }
-    const EvalTask& task = tasks[index];
-    const PromptRecord& problem = *task.problem;
-    const grading::Verdict verdict =
-        GradeResponse(*grader, config, response->text, response->truncated, problem);
-    outcomes[task.problem_index][task.sample] = {verdict.correct, verdict.extracted,
-                                                 response->truncated, response->num_tokens};
-    num_correct += verdict.correct ? 1 : 0;
-    if (sample_of_task[index] >= 0) {
-      samples[sample_of_task[index]].response = response->text;
-      samples[sample_of_task[index]].correct = verdict.correct;
-    }
-    if (run.journal != nullptr) {
-      const absl::Status written = run.journal->Add({{"problem", task.problem_index},
-                                                     {"sample", task.sample},
-                                                     {"id", problem.id},
-                                                     {"source", problem.source},
-                                                     {"prompt", PromptText(problem)},
-                                                     {"response", response->text},
-                                                     {"answer", problem.answer},
-                                                     {"extracted", verdict.extracted},
-                                                     {"correct", verdict.correct},
-                                                     {"reason", verdict.reason},
-                                                     {"truncated", response->truncated},
-                                                     {"num_tokens", response->num_tokens}});
-      if (failure.ok()) failure = written;
-    }
-    if (run.on_progress) {
-      run.on_progress(num_kept + static_cast<int64_t>(received) + 1,
-                      num_kept + static_cast<int64_t>(tasks.size()), num_correct);
-    }
-  }
-  TAOPD_RETURN_IF_ERROR(failure);
-
-  EvalResult result;
-  result.accuracy = SummarizeAccuracy(problems, outcomes, run.seed);
-  result.metrics = MetricsOf(result.accuracy);
-  result.samples = std::move(samples);
-  return result;
+                         grading::Grader::Make(run.config->grader, run.config->answer_pattern));
+  TAOPD_ASSIGN_OR_RETURN(const auto n_by_source, ParseResponsesBySource(run.config->n_by_source));
+  AccuracyEvaluation evaluation(run, grader.get());
+  TAOPD_RETURN_IF_ERROR(evaluation.Plan(n_by_source));
+  TAOPD_RETURN_IF_ERROR(evaluation.GenerateAndGrade());
+  return evaluation.Summarize();
 }
 
 }  // namespace taopd

@@ -1,19 +1,20 @@
-// From outcomes to the table: what accuracy.h declares for reports.
+#include "trainer/eval/accuracy_report.h"
+
 #include <absl/strings/str_format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 
 #include "common/base/random.h"
-#include "trainer/eval/accuracy.h"
 
 namespace taopd {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Per problem: what the rows of the table are means of.
+// What the rows of the table are means of: one number for each problem.
 struct ProblemScores {
   std::vector<double> avg;
   std::vector<double> majority;
@@ -124,6 +125,28 @@ AccuracyReport SummarizeAccuracy(const std::vector<PromptRecord>& problems,
   report.all = Summarize("all", all, seed, &scores);
   report.macro_interval = BootstrapInterval(strata, DeriveSeed(seed, "macro"));
   return report;
+}
+
+Metrics AccuracyMetrics(const AccuracyReport& report) {
+  const SourceScores& all = report.all;
+  Metrics metrics = {{"eval/accuracy", all.avg},
+                     {"eval/accuracy_low", all.avg_interval.low},
+                     {"eval/accuracy_high", all.avg_interval.high},
+                     {"eval/n", static_cast<double>(all.num_problems)},
+                     {"eval/response_length_mean", all.mean_tokens},
+                     {"eval/truncated_share", all.truncated_share},
+                     {"eval/no_answer_share", all.no_answer_share}};
+  if (!all.pass_at_k.empty() && all.pass_at_k.back().first > 1) {
+    metrics.emplace_back(Concat("eval/pass_at_", all.pass_at_k.back().first),
+                         all.pass_at_k.back().second);
+    metrics.emplace_back("eval/majority", all.majority);
+  }
+  if (report.sources.size() > 1) {
+    metrics.emplace_back("eval/macro_accuracy", report.macro_avg);
+    for (const SourceScores& source : report.sources)
+      metrics.emplace_back("eval/accuracy/" + source.source, source.avg);
+  }
+  return metrics;
 }
 
 Json AccuracyReportJson(const AccuracyReport& report) {

@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/io/jsonl.h"
 #include "common/metrics/sink.h"
-#include "trainer/eval/evaluator.h"
+#include "trainer/eval/accuracy.h"
 
 namespace taopd {
 

@@ -10,8 +10,9 @@
 #include "common/base/memory.h"
 #include "common/config/yaml.h"
 #include "common/engine/torch_engine.h"
+#include "trainer/eval/kl_evaluation.h"
 #include "trainer/eval/local_source.h"
-#include "trainer/step/train_step.h"
+#include "trainer/step/support.h"
 #include "trainer/teacher/verify_scores.h"
 
 namespace taopd {
@@ -170,9 +171,14 @@ absl::StatusOr<EvalResult> RunEvaluation(const TrainConfig& config,
                                          RolloutEngine* engine, TeacherClient* teacher) {
   if (config.eval.measure == "kl") {
     const int64_t top_k = config.eval.kl_top_k > 0 ? config.eval.kl_top_k : config.teacher.top_k;
-    return EvaluateKl(top_k, config.trainer.micro_batch_tokens,
-                      BytesOfMib(config.trainer.head_workspace_mb), records, student->decoder.get(),
-                      teacher);
+    KlEvaluationOptions options;
+    options.top_k = static_cast<int32_t>(top_k);
+    options.micro_batch_tokens = config.trainer.micro_batch_tokens;
+    options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
+    EvalResult result;
+    TAOPD_ASSIGN_OR_RETURN(result.metrics,
+                           EvaluateKl(options, records, student->decoder.get(), teacher));
+    return result;
   }
   LocalSource source(engine, student->tokenizer.get());
   AccuracyRun run;

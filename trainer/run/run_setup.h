@@ -10,7 +10,7 @@
 #include "common/engine/engine.h"
 #include "kernels/torch/head/student_head.h"
 #include "trainer/data/prompt_dataset.h"
-#include "trainer/eval/evaluator.h"
+#include "trainer/eval/accuracy.h"
 #include "trainer/exit_code.h"
 #include "trainer/rollout/rollout_engine.h"
 #include "trainer/run/commands.h"

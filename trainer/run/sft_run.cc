@@ -9,7 +9,9 @@
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/run/commands.h"
-#include "trainer/step/train_step.h"
+#include "trainer/step/aggregation.h"
+#include "trainer/step/head_targets.h"
+#include "trainer/step/micro_batches.h"
 
 namespace taopd {
 namespace {
@@ -21,7 +23,7 @@ ScoredRollout AsScored(const PromptRecord& record) {
   scored.rollout.response_ids = record.response_ids;
   const size_t num_rows = record.response_ids.size();
   scored.rollout.behavior_log_probs.assign(num_rows, 0.0f);
-  scored.scores.top_k = 1;
+  scored.scores.support_size = 1;
   scored.scores.ids = record.response_ids;
   scored.scores.log_probs.assign(num_rows, 0.0f);
   scored.scores.log_tail.assign(num_rows, -std::numeric_limits<float>::infinity());
@@ -157,16 +159,11 @@ class SftRun {
       std::vector<ScoredRollout> scored;
       for (int64_t i = begin; i < end; ++i) scored.push_back(AsScored(*records[i]));
       std::vector<const ScoredRollout*> sequences;
-      std::vector<std::pair<const std::vector<int32_t>*, const std::vector<int32_t>*>> tokens;
-      for (const ScoredRollout& item : scored) {
-        sequences.push_back(&item);
-        tokens.emplace_back(&item.rollout.prompt_ids, &item.rollout.response_ids);
-      }
-      const StudentInput input = MakeStudentInput(tokens, decoder().device());
+      for (const ScoredRollout& item : scored) sequences.push_back(&item);
       const HeadTargets targets = MakeHeadTargets(
           sequences, std::vector<double>(weights.begin() + begin, weights.begin() + end),
           decoder().device());
-      const at::Tensor hidden_NH = decoder().Forward(input.batch).index_select(0, input.rows_N);
+      const at::Tensor hidden_NH = ForwardResponses(&decoder(), sequences);
       HeadOutput output;
       if (train) {
         StudentHeadLoss(hidden_NH, decoder().lm_head(), targets, head_, &output).backward();

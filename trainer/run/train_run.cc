@@ -6,7 +6,6 @@
 #include "common/engine/torch_engine.h"
 #include "taopd/objective/check_objective.h"
 #include "trainer/data/prompt_dataset.h"
-#include "trainer/eval/evaluator.h"
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/run/commands.h"
@@ -173,7 +172,7 @@ class TrainingRun {
 
     const double lr = LearningRate(config_.optimizer, step, config_.trainer.total_steps);
     StepFailure failure;
-    std::optional<StepResult> result = Train(context_, step, lr, batch, &failure);
+    std::optional<StepResult> result = TrainOneStep(context_, step, lr, batch, &failure);
     if (!result) return StepFailed(before, failure);
 
     state_.step = step + 1;

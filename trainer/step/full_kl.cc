@@ -6,14 +6,17 @@
 #include <memory>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "common/base/random.h"
+#include "trainer/step/head_targets.h"
+#include "trainer/step/micro_batches.h"
 
 namespace taopd {
 namespace {
 
-// `count` of the numbers 0..total-1, each set of them equally likely, in rising order (Floyd's
-// algorithm).
+// Draws `count` of the numbers 0..total-1 by Floyd's algorithm, which makes every set equally
+// likely. Returns them in ascending order.
 std::vector<int64_t> SampleRows(int64_t total, int64_t count, uint64_t seed) {
   RandomStream random(seed);
   std::set<int64_t> chosen;
@@ -29,17 +32,17 @@ std::vector<T> Row(const std::vector<T>& values, int64_t row, int64_t width) {
   return {values.begin() + row * width, values.begin() + (row + 1) * width};
 }
 
-// Sequence `item` as if its response were the one token of row `row`.
+// Returns the sequence whose response is only the token of row `row` of `item`.
 ScoredRollout OneRow(const ScoredRollout& item, int64_t row) {
   const Rollout& rollout = item.rollout;
-  const int64_t k = item.scores.top_k;
+  const int64_t k = item.scores.support_size;
   ScoredRollout one;
   one.rollout.prompt_ids = rollout.prompt_ids;
   one.rollout.prompt_ids.insert(one.rollout.prompt_ids.end(), rollout.response_ids.begin(),
                                 rollout.response_ids.begin() + row);
   one.rollout.response_ids = {rollout.response_ids[row]};
   one.rollout.behavior_log_probs = {rollout.behavior_log_probs[row]};
-  one.scores.top_k = item.scores.top_k;
+  one.scores.support_size = k;
   one.scores.ids = Row(item.scores.ids, row, k);
   one.scores.log_probs = Row(item.scores.log_probs, row, k);
   one.scores.log_tail = {item.scores.log_tail[row]};
@@ -47,47 +50,66 @@ ScoredRollout OneRow(const ScoredRollout& item, int64_t row) {
   return one;
 }
 
-// Answers may come after the wait was given up: they go here, not to the caller's stack.
-struct Answers {
-  explicit Answers(size_t count) : scores(count), num_open(count) {}
+// Chooses the rows that are measured among the responses of sequences [0, end).
+std::vector<ScoredRollout> SampleRollouts(const ScoredBatch& batch, int64_t end, int64_t max_rows,
+                                          uint64_t seed) {
+  const auto num_rows_of = [&](int64_t sequence) {
+    return static_cast<int64_t>(batch.item(sequence).rollout.response_ids.size());
+  };
+  int64_t total = 0;
+  for (int64_t i = 0; i < end; ++i) total += num_rows_of(i);
+  std::vector<ScoredRollout> rows;
+  int64_t sequence = 0, first = 0;  // `first` is the first row of `sequence`
+  for (const int64_t row : SampleRows(total, std::min(total, max_rows), seed)) {
+    while (row - first >= num_rows_of(sequence)) first += num_rows_of(sequence++);
+    rows.push_back(OneRow(batch.item(sequence), row - first));
+  }
+  return rows;
+}
+
+// Replies may come after the wait was given up, so they do not go to the caller's stack.
+struct Replies {
+  explicit Replies(size_t count) : scores(count), num_open(count) {}
   absl::Mutex mutex;
   std::vector<absl::StatusOr<TeacherScores>> scores ABSL_GUARDED_BY(mutex);
   size_t num_open ABSL_GUARDED_BY(mutex);
 };
 
+// Fills dense_log_probs of the rows with what the teacher replies.
 absl::Status FetchDense(const StepContext& context, const SupportOptions& support, int64_t step,
                         std::vector<ScoredRollout>* rows) {
   SupportOptions dense;
   dense.kind = SupportKind::kFullVocabulary;
   dense.teacher_top_k = 0;
-  dense.temperature = support.temperature;
+  dense.teacher_temperature = support.teacher_temperature;
   dense.vocab_size = support.vocab_size;
-  const auto answers = std::make_shared<Answers>(rows->size());
+  const auto replies = std::make_shared<Replies>(rows->size());
   for (size_t i = 0; i < rows->size(); ++i) {
     TeacherRequest request =
         MakeTeacherRequest(dense, (*rows)[i].rollout, Concat("step-", step + 1, "-full-kl-", i));
-    context.teacher->Score(std::move(request), [answers, i](absl::StatusOr<TeacherScores> scores) {
-      absl::MutexLock lock(&answers->mutex);
-      answers->scores[i] = std::move(scores);
-      --answers->num_open;
+    context.teacher->Score(std::move(request), [replies, i](absl::StatusOr<TeacherScores> scores) {
+      absl::MutexLock lock(&replies->mutex);
+      replies->scores[i] = std::move(scores);
+      --replies->num_open;
     });
   }
-  const auto all_here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(answers->mutex) {
-    return answers->num_open == 0;
+  const auto all_here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(replies->mutex) {
+    return replies->num_open == 0;
   };
   while (true) {
     {
-      absl::MutexLock lock(&answers->mutex);
-      if (answers->mutex.AwaitWithTimeout(absl::Condition(&all_here), absl::Seconds(1))) break;
+      absl::MutexLock lock(&replies->mutex);
+      if (replies->mutex.AwaitWithTimeout(absl::Condition(&all_here), absl::Seconds(1))) break;
     }
     TAOPD_RETURN_IF_ERROR(context.on_wait());
   }
-  absl::MutexLock lock(&answers->mutex);
+  absl::MutexLock lock(&replies->mutex);
   for (size_t i = 0; i < rows->size(); ++i) {
-    absl::StatusOr<TeacherScores>& scores = answers->scores[i];
-    absl::Status status = scores.status();
-    if (status.ok()) status = ReduceToSupport(dense, (*rows)[i].rollout, &*scores);
-    TAOPD_RETURN_IF_ERROR(Annotate(status, "dense teacher scores"));
+    absl::StatusOr<TeacherScores>& reply = replies->scores[i];
+    absl::StatusOr<SupportScores> scores =
+        reply.ok() ? ReduceToSupport(dense, (*rows)[i].rollout, *std::move(reply))
+                   : absl::StatusOr<SupportScores>(reply.status());
+    if (!scores.ok()) return Annotate(scores.status(), "dense teacher scores");
     (*rows)[i].scores.dense_log_probs = std::move(scores->dense_log_probs);
   }
   return absl::OkStatus();
@@ -98,21 +120,9 @@ absl::Status FetchDense(const StepContext& context, const SupportOptions& suppor
 absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
                            const SupportOptions& support, int64_t end, int64_t step, FullKl* sums) {
   const TrainConfig& config = *context.config;
-  int64_t total = 0;
-  for (int64_t i = 0; i < end; ++i)
-    total += static_cast<int64_t>(batch.item(i).rollout.response_ids.size());
-  const std::vector<int64_t> chosen =
-      SampleRows(total, std::min(total, config.objective.full_kl_rows),
-                 DeriveSeed(config.run.seed, "full KL", {static_cast<uint64_t>(step)}));
-  std::vector<ScoredRollout> rows;
-  int64_t sequence = 0, first = 0;  // `first` row of `sequence`
-  for (const int64_t row : chosen) {
-    while (row - first >= static_cast<int64_t>(batch.item(sequence).rollout.response_ids.size())) {
-      first += static_cast<int64_t>(batch.item(sequence).rollout.response_ids.size());
-      ++sequence;
-    }
-    rows.push_back(OneRow(batch.item(sequence), row - first));
-  }
+  std::vector<ScoredRollout> rows =
+      SampleRollouts(batch, end, config.objective.full_kl_rows,
+                     DeriveSeed(config.run.seed, "full KL", {static_cast<uint64_t>(step)}));
   TAOPD_RETURN_IF_ERROR(FetchDense(context, support, step, &rows));
 
   const at::NoGradGuard no_grad;
@@ -120,30 +130,19 @@ absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
   HeadOptions full = context.head, bound = context.head;
   full.objective = *FindObjective("full");
   bound.objective = *FindObjective("ta_opd");
-  std::vector<int64_t> tokens;
-  for (const ScoredRollout& row : rows)
-    tokens.push_back(static_cast<int64_t>(row.rollout.prompt_ids.size()));
-  int64_t begin = 0;
-  for (const int64_t stop : MicroBatchEnds(tokens, config.trainer.micro_batch_tokens)) {
+  std::vector<int64_t> num_tokens;
+  for (const ScoredRollout& row : rows) num_tokens.push_back(NumInputTokens(row.rollout));
+  int64_t first = 0;
+  for (const int64_t last : MicroBatchEnds(num_tokens, config.trainer.micro_batch_tokens)) {
     std::vector<const ScoredRollout*> sequences;
-    std::vector<std::pair<const std::vector<int32_t>*, const std::vector<int32_t>*>> pairs;
-    for (int64_t i = begin; i < stop; ++i) {
-      sequences.push_back(&rows[i]);
-      pairs.emplace_back(&rows[i].rollout.prompt_ids, &rows[i].rollout.response_ids);
-    }
-    const StudentInput input = MakeStudentInput(pairs, student->device());
+    for (int64_t i = first; i < last; ++i) sequences.push_back(&rows[i]);
     const HeadTargets targets =
         MakeHeadTargets(sequences, std::vector<double>(sequences.size(), 1.0), student->device());
-    const at::Tensor hidden_NH = student->Forward(input.batch).index_select(0, input.rows_N);
-    const auto sum = [&](const HeadTargets& of, const HeadOptions& head) {
-      return StudentHead(hidden_NH, student->lm_head(), of, head, at::Tensor())
-          .loss_N.to(at::kDouble)
-          .sum()
-          .item<double>();
-    };
-    sums->full_kl += sum(WithFullVocabulary(targets, sequences, support.vocab_size), full);
-    sums->ta_opd += sum(targets, bound);
-    begin = stop;
+    const at::Tensor hidden_NH = ForwardResponses(student, sequences);
+    sums->full_kl += SumRowLosses(*student, hidden_NH,
+                                  WithFullVocabulary(targets, sequences, support.vocab_size), full);
+    sums->ta_opd += SumRowLosses(*student, hidden_NH, targets, bound);
+    first = last;
   }
   sums->num_rows = static_cast<int64_t>(rows.size());
   return absl::OkStatus();

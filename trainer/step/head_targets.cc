@@ -16,18 +16,17 @@ at::Tensor ToTensor(const std::vector<T>& values, at::IntArrayRef shape, at::Sca
 
 }  // namespace
 
-StudentInput MakeStudentInput(
-    const std::vector<std::pair<const std::vector<int32_t>*, const std::vector<int32_t>*>>&
-        sequences,
-    at::Device device) {
+StudentInput MakeStudentInput(const std::vector<const ScoredRollout*>& sequences,
+                              at::Device device) {
   std::vector<std::vector<int32_t>> inputs;
   std::vector<int64_t> rows;
   int64_t offset = 0;
-  for (const auto& [prompt_ids, response_ids] : sequences) {
-    std::vector<int32_t> input = *prompt_ids;
-    input.insert(input.end(), response_ids->begin(),
-                 response_ids->end() - 1);  // the last token predicts nothing
-    const auto prompt_length = static_cast<int64_t>(prompt_ids->size());
+  for (const ScoredRollout* sequence : sequences) {
+    const std::vector<int32_t>& response_ids = sequence->rollout.response_ids;
+    std::vector<int32_t> input = sequence->rollout.prompt_ids;
+    const auto prompt_length = static_cast<int64_t>(input.size());
+    // The last token predicts nothing.
+    input.insert(input.end(), response_ids.begin(), response_ids.end() - 1);
     const auto length = static_cast<int64_t>(input.size());
     for (int64_t t = prompt_length - 1; t < length; ++t) rows.push_back(offset + t);
     offset += length;
@@ -37,6 +36,21 @@ StudentInput MakeStudentInput(
           ToTensor(rows, {static_cast<int64_t>(rows.size())}, at::kLong, device)};
 }
 
+at::Tensor ForwardResponses(Decoder* student, const std::vector<const ScoredRollout*>& sequences) {
+  const StudentInput input = MakeStudentInput(sequences, student->device());
+  const at::Tensor hidden_TH = student->Forward(input.batch);
+  return hidden_TH.index_select(0, input.rows_N);
+}
+
+double SumRowLosses(const Decoder& student, const at::Tensor& hidden_NH, const HeadTargets& targets,
+                    const HeadOptions& head) {
+  const at::NoGradGuard no_grad;
+  return StudentHead(hidden_NH, student.lm_head(), targets, head, at::Tensor())
+      .loss_N.to(at::kDouble)
+      .sum()
+      .item<double>();
+}
+
 HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences,
                             const std::vector<double>& weights, at::Device device) {
   std::vector<int32_t> support_ids, sampled_ids;
@@ -44,7 +58,7 @@ HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences,
       behavior, row_weights;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const Rollout& rollout = sequences[i]->rollout;
-    const TeacherScores& scores = sequences[i]->scores;
+    const SupportScores& scores = sequences[i]->scores;
     auto append = [](auto* to, const auto& from) {
       to->insert(to->end(), from.begin(), from.end());
     };

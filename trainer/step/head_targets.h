@@ -1,38 +1,43 @@
 // From scored rollouts to the tensors of a forward pass and of the fused head.
 //
-// Shapes: N response rows of the given sequences, k support size, V vocabulary.
+// Shapes: N response rows of the given sequences, T input tokens of all of them together, k support
+// size, V vocabulary, H hidden size. All sequences of one call have the same support size.
 #pragma once
 
-#include <utility>
 #include <vector>
 
 #include "common/model/decoder.h"
 #include "kernels/torch/head/student_head.h"
-#include "trainer/step/step_types.h"
+#include "trainer/step/scored_rollout.h"
 
 namespace taopd {
 
-// Head targets of the response rows of the given sequences, on `device`. weights[i] weighs each row
-// of sequence i.
+// Returns the head targets of the sequences' response rows, on `device`. weights[i] is the weight
+// of each row of sequence i.
 HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences,
                             const std::vector<double>& weights, at::Device device);
 
-// The same with the whole vocabulary as support, from the sequences' dense log-probs, which leave
-// no tail: [N, V] ids and log-probs. REQUIRES: every sequence has dense_log_probs of `vocab_size`
-// numbers a row.
+// Replaces the support of `targets` by the whole vocabulary: [N, V] ids, and log-probs from the
+// sequences' dense_log_probs. No tail remains. REQUIRES: each sequence has dense_log_probs with
+// `vocab_size` numbers in a row.
 HeadTargets WithFullVocabulary(HeadTargets targets,
                                const std::vector<const ScoredRollout*>& sequences,
                                int64_t vocab_size);
 
-// Packed input (prompt and response but its last token) and the row of the pack that predicts each
-// response token.
 struct StudentInput {
-  PackedBatch batch;
-  at::Tensor rows_N;  // int64
+  PackedBatch batch;  // each prompt followed by its response without the last token
+  at::Tensor rows_N;  // int64, the row of the pack that predicts each response token
 };
-StudentInput MakeStudentInput(
-    const std::vector<std::pair<const std::vector<int32_t>*, const std::vector<int32_t>*>>&
-        sequences,
-    at::Device device);
+// Uses the sequences' rollouts only.
+StudentInput MakeStudentInput(const std::vector<const ScoredRollout*>& sequences,
+                              at::Device device);
+
+// Runs the student over the sequences and returns hidden_NH, the hidden states that predict the
+// response tokens.
+at::Tensor ForwardResponses(Decoder* student, const std::vector<const ScoredRollout*>& sequences);
+
+// Returns the unweighted sum of the rows' losses in float64. Computes no gradients.
+double SumRowLosses(const Decoder& student, const at::Tensor& hidden_NH, const HeadTargets& targets,
+                    const HeadOptions& head);
 
 }  // namespace taopd

@@ -11,6 +11,7 @@ ScoredBatch::ScoredBatch(TeacherClient* teacher, const SupportOptions& support, 
       support_(support),
       name_(std::move(name)),
       items_(size),
+      generated_(size, false),
       scored_(size, false),
       num_generating_(size) {}
 
@@ -27,43 +28,54 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine, TeacherCl
 }
 
 void ScoredBatch::OnRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
-  {
-    absl::MutexLock lock(&mutex_);
-    --num_generating_;
-    if (!rollout.ok()) {
-      if (error_.ok()) error_ = Annotate(rollout.status(), Concat("rollout ", index));
-      return;
-    }
-    if (!error_.ok()) return;  // the step has failed already: do not ask for more scores
-    items_[index].rollout = *std::move(rollout);
-    ++num_scoring_;
+  if (KeepRollout(index, std::move(rollout))) {
+    TeacherRequest request =
+        MakeTeacherRequest(support_, items_[index].rollout, Concat(name_, "-", index));
+    teacher_->Score(std::move(request),
+                    [self = shared_from_this(), index](absl::StatusOr<TeacherScores> reply) {
+                      self->OnScores(index, std::move(reply));
+                    });
   }
-  TeacherRequest request =
-      MakeTeacherRequest(support_, items_[index].rollout, Concat(name_, "-", index));
-  teacher_->Score(std::move(request),
-                  [self = shared_from_this(), index](absl::StatusOr<TeacherScores> scores) {
-                    self->OnScores(index, std::move(scores));
-                  });
+  // Only now: a waiter may destroy the client as soon as nothing is generated any more.
+  absl::MutexLock lock(&mutex_);
+  --num_generating_;
 }
 
-void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> scores) {
-  absl::Status status = scores.status();
-  if (status.ok()) status = ReduceToSupport(support_, items_[index].rollout, &*scores);
+bool ScoredBatch::KeepRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
+  absl::MutexLock lock(&mutex_);
+  if (!rollout.ok()) {
+    if (error_.ok()) error_ = Annotate(rollout.status(), Concat("rollout ", index));
+    return false;
+  }
+  if (!error_.ok()) return false;
+  items_[index].rollout = *std::move(rollout);
+  generated_[index] = true;
+  ++num_scoring_;
+  return true;
+}
+
+void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> reply) {
+  absl::StatusOr<SupportScores> scores =
+      reply.ok() ? ReduceToSupport(support_, items_[index].rollout, *std::move(reply))
+                 : absl::StatusOr<SupportScores>(reply.status());
   absl::MutexLock lock(&mutex_);
   --num_scoring_;
-  if (!status.ok()) {
-    if (error_.ok()) error_ = Annotate(status, Concat("teacher scores of rollout ", index));
+  if (!scores.ok()) {
+    if (error_.ok()) {
+      error_ = Annotate(scores.status(), Concat("teacher scores of rollout ", index));
+    }
     return;
   }
   items_[index].scores = *std::move(scores);
   scored_[index] = true;
 }
 
-absl::Status ScoredBatch::WaitScored(int64_t begin, int64_t end,
-                                     const std::function<absl::Status()>& on_wait) {
-  auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+absl::Status ScoredBatch::WaitFor(const std::vector<bool> ScoredBatch::*flags, int64_t begin,
+                                  int64_t end, const std::function<absl::Status()>& on_wait) {
+  const auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const std::vector<bool>& set = this->*flags;
     return !error_.ok() ||
-           std::all_of(scored_.begin() + begin, scored_.begin() + end, [](bool s) { return s; });
+           std::all_of(set.begin() + begin, set.begin() + end, [](bool flag) { return flag; });
   };
   while (true) {
     {
@@ -74,18 +86,35 @@ absl::Status ScoredBatch::WaitScored(int64_t begin, int64_t end,
   }
 }
 
-void ScoredBatch::WaitGenerated() {
+absl::Status ScoredBatch::WaitGenerated(int64_t begin, int64_t end,
+                                        const std::function<absl::Status()>& on_wait) {
+  return WaitFor(&ScoredBatch::generated_, begin, end, on_wait);
+}
+
+absl::Status ScoredBatch::WaitScored(int64_t begin, int64_t end,
+                                     const std::function<absl::Status()>& on_wait) {
+  return WaitFor(&ScoredBatch::scored_, begin, end, on_wait);
+}
+
+void ScoredBatch::WaitAllGenerated() {
   absl::MutexLock lock(&mutex_);
-  auto generated = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_generating_ == 0; };
+  const auto generated = [&]()
+                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_generating_ == 0; };
   mutex_.Await(absl::Condition(&generated));
 }
 
 void ScoredBatch::WaitIdle() {
   absl::MutexLock lock(&mutex_);
-  auto idle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  const auto idle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return num_generating_ == 0 && num_scoring_ == 0;
   };
   mutex_.Await(absl::Condition(&idle));
+}
+
+std::vector<const ScoredRollout*> ScoredBatch::Items(int64_t begin, int64_t end) const {
+  std::vector<const ScoredRollout*> items;
+  for (int64_t i = begin; i < end; ++i) items.push_back(&items_[i]);
+  return items;
 }
 
 }  // namespace taopd

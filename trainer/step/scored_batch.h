@@ -1,9 +1,10 @@
-// The bounded meeting point of rollout, scoring and training within one step: every finished
-// rollout goes to the teacher at once, and the step takes scored rollouts in prompt order, whatever
-// the order of arrival, so that results do not depend on timing.
+// The meeting point of rollout, scoring and training within one step. Every finished rollout goes
+// to the teacher at once. The step takes the scored rollouts in prompt order, whatever the order of
+// arrival, so that results do not depend on timing.
 //
-// Memory: one slot a rollout of the step; nothing of the next step enters before this one is done.
-// Threads: engine and client threads fill it; the training thread waits on it.
+// Memory: one slot for each rollout of the step. Nothing of the next step enters before this one is
+// done.
+// Threads: the engine's and the client's threads fill the batch; the training thread waits on it.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -13,48 +14,62 @@
 #include <string>
 #include <vector>
 
-#include "trainer/step/step_types.h"
+#include "trainer/step/scored_rollout.h"
 #include "trainer/step/support.h"
 
 namespace taopd {
 
 class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
  public:
-  // Starts generating and scoring `requests`; returns at once. The batch stays alive until every
-  // callback has run.
+  // Starts to generate and score `requests`, and returns at once. `engine` and `teacher` must
+  // outlive every callback (see WaitIdle); the callbacks keep the batch itself alive. `name`
+  // prefixes the ids of the requests to the teacher.
   static std::shared_ptr<ScoredBatch> Start(RolloutEngine* engine, TeacherClient* teacher,
                                             std::vector<RolloutRequest> requests,
                                             const SupportOptions& support, const std::string& name);
 
-  // Waits until items [begin, end) are scored, or any rollout or score has failed (that status).
-  // `on_wait` runs about once a second meanwhile; an error from it ends the wait with that error.
+  // Waits until rollouts [begin, end) are generated. If any rollout or score of the batch fails,
+  // returns that error. Calls `on_wait` about once a second in the meantime; an error from it ends
+  // the wait and is returned.
+  absl::Status WaitGenerated(int64_t begin, int64_t end,
+                             const std::function<absl::Status()>& on_wait);
+  // Waits in the same way until rollouts [begin, end) are scored.
   absl::Status WaitScored(int64_t begin, int64_t end, const std::function<absl::Status()>& on_wait);
-  // Waits until the engine has finished every rollout, well or not: the weights may then change.
-  void WaitGenerated();
-  // Waits until no callback is outstanding (before the engine or the client go away).
+  // Waits until the engine has finished every rollout, successfully or not, and each finished one
+  // has been handed to the teacher. The weights may change after that.
+  void WaitAllGenerated();
+  // Waits until no callback is outstanding. The engine and the client may be destroyed after that.
   void WaitIdle();
 
   // REQUIRES: WaitScored returned OK for it.
   const ScoredRollout& item(int64_t index) const { return items_[index]; }
+  // Rollouts [begin, end). REQUIRES: WaitScored returned OK for them.
+  std::vector<const ScoredRollout*> Items(int64_t begin, int64_t end) const;
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
 
  private:
   ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name,
               int64_t size);
   void OnRollout(int64_t index, absl::StatusOr<Rollout> rollout);
-  void OnScores(int64_t index, absl::StatusOr<TeacherScores> scores);
+  // Keeps the rollout; false if it or the batch has failed, and no scores are needed.
+  bool KeepRollout(int64_t index, absl::StatusOr<Rollout> rollout);
+  void OnScores(int64_t index, absl::StatusOr<TeacherScores> reply);
+  // Waits until flags [begin, end) are all set.
+  absl::Status WaitFor(const std::vector<bool> ScoredBatch::*flags, int64_t begin, int64_t end,
+                       const std::function<absl::Status()>& on_wait);
 
   TeacherClient* const teacher_;
   const SupportOptions support_;
   const std::string name_;
 
+  // Item i is written by one callback at a time and read once it is scored.
+  std::vector<ScoredRollout> items_;
   absl::Mutex mutex_;
-  std::vector<ScoredRollout>
-      items_;  // item i is written by one callback at a time, read when scored
+  std::vector<bool> generated_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> scored_ ABSL_GUARDED_BY(mutex_);
   int64_t num_generating_ ABSL_GUARDED_BY(mutex_);
   int64_t num_scoring_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);  // the first one
 };
 
 }  // namespace taopd

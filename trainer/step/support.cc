@@ -1,108 +1,119 @@
 #include "trainer/step/support.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
 #include "taopd/objective/log_math.h"
+#include "taopd/objective/objective.h"
 
 namespace taopd {
 namespace {
 
-constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
-
 absl::Status CheckSizes(const SupportOptions& options, size_t num_rows,
-                        const TeacherScores& scores) {
+                        const TeacherScores& reply) {
   const auto top_k = static_cast<size_t>(options.teacher_top_k);
   const auto num_candidates = static_cast<size_t>(options.student_top_k);
   const bool dense = options.kind == SupportKind::kFullVocabulary;
   const bool fits =
-      scores.sampled_log_probs.size() == num_rows && scores.log_tail.size() == num_rows &&
-      scores.ids.size() == num_rows * top_k && scores.log_probs.size() == num_rows * top_k &&
-      scores.candidate_log_probs.size() == num_rows * num_candidates &&
-      scores.candidate_log_tail.size() == (num_candidates > 0 ? num_rows : 0) &&
+      reply.sampled_log_probs.size() == num_rows && reply.log_tail.size() == num_rows &&
+      reply.ids.size() == num_rows * top_k && reply.log_probs.size() == num_rows * top_k &&
+      reply.candidate_log_probs.size() == num_rows * num_candidates &&
+      reply.candidate_log_tail.size() == (num_candidates > 0 ? num_rows : 0) &&
       (!dense ||
-       (num_rows > 0 && scores.dense_log_probs.size() % num_rows == 0 &&
-        scores.dense_log_probs.size() / num_rows >= static_cast<size_t>(options.vocab_size)));
+       (num_rows > 0 && reply.dense_log_probs.size() % num_rows == 0 &&
+        reply.dense_log_probs.size() / num_rows >= static_cast<size_t>(options.vocab_size)));
   if (fits) return absl::OkStatus();
-  return DataLoss("got scores of ", scores.sampled_log_probs.size(), " rows for a response of ",
+  return DataLoss("got scores of ", reply.sampled_log_probs.size(), " rows for a response of ",
                   num_rows, " tokens");
 }
 
-void ReduceToUnion(const SupportOptions& options, const Rollout& rollout, TeacherScores* scores) {
-  const int32_t top_k = options.teacher_top_k, num_candidates = options.student_top_k;
-  const int64_t k = int64_t{top_k} + num_candidates;
-  const auto num_rows = static_cast<int64_t>(scores->log_tail.size());
-  std::vector<int32_t> ids_Rk(num_rows * k, -1);
-  std::vector<float> log_probs_Rk(num_rows * k, kMinusInf);
-  for (int64_t r = 0; r < num_rows; ++r) {
-    int32_t* ids = ids_Rk.data() + r * k;
-    float* log_probs = log_probs_Rk.data() + r * k;
-    const auto teachers = scores->ids.begin() + r * top_k;
-    const int64_t num_teachers = std::find(teachers, teachers + top_k, -1) - teachers;
-    std::copy_n(teachers, num_teachers, ids);
-    std::copy_n(scores->log_probs.begin() + r * top_k, num_teachers, log_probs);
-    int64_t size = num_teachers;
-    for (int64_t j = r * num_candidates; j < (r + 1) * num_candidates; ++j) {
-      const int32_t id = rollout.top_ids[j];
-      if (std::find(ids, ids + num_teachers, id) != ids + num_teachers) continue;
-      ids[size] = id;
-      log_probs[size] = scores->candidate_log_probs[j];
-      ++size;
+// Puts the teacher's tokens at the start of row `row` of the support and returns their number. The
+// teacher's vocabulary may be larger than the student's: Qwen2.5's heads have 151936 or 152064 rows
+// for the same tokens. The student cannot say those of the padding, so their probability goes to
+// the tail.
+absl::StatusOr<int64_t> TakeTeacherTokens(const SupportOptions& options, const TeacherScores& reply,
+                                          int64_t row, SupportScores* scores) {
+  const int64_t top_k = options.teacher_top_k;
+  const int32_t* reply_ids = reply.ids.data() + row * top_k;
+  const float* reply_log_probs = reply.log_probs.data() + row * top_k;
+  int32_t* ids = scores->ids.data() + row * scores->support_size;
+  float* log_probs = scores->log_probs.data() + row * scores->support_size;
+  int64_t num_taken = 0;
+  for (int64_t j = 0; j < top_k; ++j) {
+    if (reply_ids[j] < options.vocab_size) {
+      ids[num_taken] = reply_ids[j];
+      log_probs[num_taken++] = reply_log_probs[j];
+      continue;
     }
+    // An unknown tail (NaN) stays unknown; the head derives it from what the support leaves.
+    scores->log_tail[row] = LogAddExp(scores->log_tail[row], reply_log_probs[j]);
+    ++scores->num_beyond_vocabulary;
   }
-  scores->ids = std::move(ids_Rk);
-  scores->log_probs = std::move(log_probs_Rk);
-  scores->log_tail = std::move(scores->candidate_log_tail);
+  if (top_k > 0 && num_taken == 0) {
+    return FailedPrecondition("all of the teacher's ", top_k,
+                              " most probable tokens are beyond the student's vocabulary of ",
+                              options.vocab_size, ", such as ", reply_ids[0]);
+  }
+  return num_taken;
 }
 
-// The teacher's vocabulary may be larger: padding (Qwen2.5's heads have 151936 or 152064 rows for
-// the same tokens), which the student cannot say. What the teacher gives such an id belongs to its
-// tail.
-absl::Status MoveBeyondVocabularyToTail(const SupportOptions& options, TeacherScores* scores) {
-  const int64_t k = options.teacher_top_k;
-  const auto num_rows = static_cast<int64_t>(scores->log_tail.size());
-  for (int64_t r = 0; r < num_rows; ++r) {
-    int32_t* const ids = scores->ids.data() + r * k;
-    float* const log_probs = scores->log_probs.data() + r * k;
-    int64_t num_kept = 0;
-    for (int64_t j = 0; j < k; ++j) {
-      if (ids[j] < options.vocab_size) {
-        ids[num_kept] = ids[j];
-        log_probs[num_kept++] = log_probs[j];
-        continue;
-      }
-      // A tail that is not there (NaN) is made later from what the support leaves.
-      scores->log_tail[r] = LogAddExp(scores->log_tail[r], log_probs[j]);
-      if (!scores->candidate_log_tail.empty()) {
-        scores->candidate_log_tail[r] = LogAddExp(scores->candidate_log_tail[r], log_probs[j]);
-      }
-      ++scores->num_beyond_vocabulary;
+// Puts the student's tokens after the `num_teacher_tokens` of the teacher, except those that are
+// there already.
+void AddStudentTokens(const SupportOptions& options, const Rollout& rollout,
+                      const TeacherScores& reply, int64_t row, int64_t num_teacher_tokens,
+                      SupportScores* scores) {
+  int32_t* ids = scores->ids.data() + row * scores->support_size;
+  float* log_probs = scores->log_probs.data() + row * scores->support_size;
+  const int32_t* teacher_end = ids + num_teacher_tokens;
+  int64_t size = num_teacher_tokens;
+  const int64_t first = row * options.student_top_k;
+  for (int64_t j = first; j < first + options.student_top_k; ++j) {
+    if (std::find<const int32_t*>(ids, teacher_end, rollout.top_ids[j]) != teacher_end) {
+      ++scores->num_shared;
+      continue;
     }
-    if (k > 0 && num_kept == 0) {
-      return FailedPrecondition("all of the teacher's ", k,
-                                " most probable tokens are beyond the student's vocabulary of ",
-                                options.vocab_size, ", such as ", ids[0]);
-    }
-    std::fill(ids + num_kept, ids + k, -1);
-    std::fill(log_probs + num_kept, log_probs + k, kMinusInf);
+    ids[size] = rollout.top_ids[j];
+    log_probs[size++] = reply.candidate_log_probs[j];
   }
-  return absl::OkStatus();
 }
 
-void CutToVocabulary(int64_t vocab_size, TeacherScores* scores) {
-  const auto num_rows = static_cast<int64_t>(scores->sampled_log_probs.size());
-  const int64_t width = static_cast<int64_t>(scores->dense_log_probs.size()) / num_rows;
-  if (width == vocab_size) return;
-  std::vector<float>& dense = scores->dense_log_probs;
+// The first `vocab_size` numbers of each row.
+std::vector<float> CutToVocabulary(int64_t vocab_size, int64_t num_rows, std::vector<float> dense) {
+  const int64_t width = static_cast<int64_t>(dense.size()) / num_rows;
+  if (width == vocab_size) return dense;
   for (int64_t r = 0; r < num_rows; ++r) {
     std::copy_n(dense.begin() + r * width, vocab_size, dense.begin() + r * vocab_size);
   }
   dense.resize(num_rows * vocab_size);
+  return dense;
 }
 
 }  // namespace
+
+SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size) {
+  const uint32_t needs = NeedsOf(config.objective.Terms());
+  const auto teacher_top_k = static_cast<int32_t>(config.teacher.top_k);
+  const auto student_top_k = config.objective.student_top_k > 0
+                                 ? static_cast<int32_t>(config.objective.student_top_k)
+                                 : teacher_top_k;
+  SupportOptions support;
+  support.teacher_top_k = teacher_top_k;
+  if (needs & kNeedsFullVocabulary) {
+    support.kind = SupportKind::kFullVocabulary;
+  } else if (config.objective.support == "student") {
+    support.kind = SupportKind::kStudent;
+    support.teacher_top_k = 0;
+    support.student_top_k = student_top_k;
+  } else if (config.objective.support == "union") {
+    support.kind = SupportKind::kUnion;
+    support.student_top_k = student_top_k;
+  }
+  support.teacher_entropy = (needs & kNeedsTeacherEntropy) != 0;
+  support.teacher_temperature = static_cast<float>(config.teacher.temperature);
+  support.vocab_size = vocab_size;
+  return support;
+}
 
 TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& rollout,
                                   std::string request_id) {
@@ -113,7 +124,7 @@ TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& 
                            rollout.response_ids.end());
   request.score_start = static_cast<int64_t>(rollout.prompt_ids.size());
   request.top_k = options.teacher_top_k;
-  request.temperature = options.temperature;
+  request.temperature = options.teacher_temperature;
   request.entropy = options.teacher_entropy;
   request.dense = options.kind == SupportKind::kFullVocabulary;
   request.num_candidates = options.student_top_k;
@@ -121,29 +132,28 @@ TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& 
   return request;
 }
 
-absl::Status ReduceToSupport(const SupportOptions& options, const Rollout& rollout,
-                             TeacherScores* scores) {
-  TAOPD_RETURN_IF_ERROR(CheckSizes(options, rollout.response_ids.size(), *scores));
-  TAOPD_RETURN_IF_ERROR(MoveBeyondVocabularyToTail(options, scores));
-  switch (options.kind) {
-    case SupportKind::kTeacher:
-      break;
-    case SupportKind::kStudent:
-      scores->ids = rollout.top_ids;
-      scores->log_probs = std::move(scores->candidate_log_probs);
-      scores->log_tail = std::move(scores->candidate_log_tail);
-      break;
-    case SupportKind::kUnion:
-      ReduceToUnion(options, rollout, scores);
-      break;
-    case SupportKind::kFullVocabulary:
-      CutToVocabulary(options.vocab_size, scores);
-      break;
+absl::StatusOr<SupportScores> ReduceToSupport(const SupportOptions& options, const Rollout& rollout,
+                                              TeacherScores reply) {
+  TAOPD_RETURN_IF_ERROR(CheckSizes(options, rollout.response_ids.size(), reply));
+  const auto num_rows = static_cast<int64_t>(rollout.response_ids.size());
+  SupportScores scores;
+  scores.support_size = int64_t{options.teacher_top_k} + options.student_top_k;
+  scores.ids.assign(num_rows * scores.support_size, -1);
+  scores.log_probs.assign(num_rows * scores.support_size, -std::numeric_limits<float>::infinity());
+  scores.log_tail =
+      std::move(options.student_top_k > 0 ? reply.candidate_log_tail : reply.log_tail);
+  for (int64_t row = 0; row < num_rows; ++row) {
+    TAOPD_ASSIGN_OR_RETURN(const int64_t num_teacher_tokens,
+                           TakeTeacherTokens(options, reply, row, &scores));
+    AddStudentTokens(options, rollout, reply, row, num_teacher_tokens, &scores);
   }
-  scores->top_k = options.teacher_top_k + options.student_top_k;
-  scores->candidate_log_probs.clear();
-  scores->candidate_log_tail.clear();
-  return absl::OkStatus();
+  scores.sampled_log_probs = std::move(reply.sampled_log_probs);
+  scores.entropy = std::move(reply.entropy);
+  if (options.kind == SupportKind::kFullVocabulary) {
+    scores.dense_log_probs =
+        CutToVocabulary(options.vocab_size, num_rows, std::move(reply.dense_log_probs));
+  }
+  return scores;
 }
 
 }  // namespace taopd

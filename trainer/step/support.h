@@ -1,15 +1,16 @@
-// The support of the loss: the tokens that are compared one by one at each response position. What
-// the teacher is asked for because of it, and how its reply becomes the arrays that the fused head
-// reads. No LibTorch here.
+// The support of the loss: the tokens that are compared one by one at each response position. This
+// file says what the teacher is asked for because of it, and turns the teacher's reply into the
+// numbers that the loss needs. No LibTorch here.
 //
-//   teacher          the teacher's k most probable tokens
-//   student          the student's k most probable tokens, under the weights that generated: the
-//                    rollout engine reports them with each token it samples (Rollout::top_ids), so
-//                    they cost no further forward pass, go to the teacher as candidates the moment
-//                    a rollout ends, and are those of the behavior policy
-//   union            both, each token once
-//   full vocabulary  every token; for objectives that need it, from the teacher's dense log-probs.
-//                    The teacher's top-k come along for the metrics
+// There are four kinds of support:
+//   teacher          The teacher's k most probable tokens.
+//   student          The student's k most probable tokens under the weights that generated the
+//                    response. The rollout engine reports them with each token that it samples
+//                    (Rollout::top_ids), so they cost no further forward pass and are sent to the
+//                    teacher as candidates as soon as the rollout ends.
+//   union            Both of these, each token once.
+//   full vocabulary  Every token, for objectives that need it. The teacher sends dense log-probs,
+//                    and its k most probable tokens for the metrics.
 //
 // Shapes: R response positions, k support size, V the student's vocabulary.
 #pragma once
@@ -17,8 +18,10 @@
 #include <cstdint>
 #include <string>
 
-#include "trainer/rollout/rollout_engine.h"
+#include "common/base/status.h"
+#include "trainer/step/scored_rollout.h"
 #include "trainer/teacher/teacher_client.h"
+#include "trainer/train_config.h"
 
 namespace taopd {
 
@@ -26,26 +29,31 @@ enum class SupportKind { kTeacher, kStudent, kUnion, kFullVocabulary };
 
 struct SupportOptions {
   SupportKind kind = SupportKind::kTeacher;
-  int32_t teacher_top_k = 16;  // 0 for student
-  int32_t student_top_k = 0;   // 0 for teacher and full vocabulary
+  int32_t teacher_top_k = 16;  // 0 for kStudent
+  int32_t student_top_k = 0;   // 0 for kTeacher and kFullVocabulary
   bool teacher_entropy = false;
-  float temperature = 1.0f;  // the teacher's
-  int64_t vocab_size = 0;    // the student's; every id of a support is below
+  // The teacher divides its logits by this before it scores. The student has a temperature of its
+  // own (HeadOptions::temperature).
+  float teacher_temperature = 1.0f;
+  int64_t vocab_size = 0;  // V; every id of a support is below it
 };
 
-// What the teacher is to say about a rollout's response.
-// REQUIRES: rollout.top_ids has student_top_k ids for each response token.
+// Returns the support that the configuration's objective compares on.
+SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size);
+
+// Returns the request for the teacher's scores of a rollout's response. REQUIRES: rollout.top_ids
+// has student_top_k ids for each response token.
 TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& rollout,
                                   std::string request_id);
 
-// Turns the reply to that request into the support's scores: top_k = k, ids, log_probs and log_tail
-// are those of the support; candidates are used up. A row that has fewer tokens is filled with id
-// -1 and log-prob -inf at its end, which the head skips. For the full vocabulary, these are the
-// teacher's top-k, and dense_log_probs [R, V] has what the teacher says of the student's ids. An id
-// beyond the student's vocabulary (padding of the teacher's) leaves its row, its probability goes
-// to the tail, and num_beyond_vocabulary counts it. DATA_LOSS when the reply's arrays do not fit
-// the rollout, FAILED_PRECONDITION when a row has nothing but such ids.
-absl::Status ReduceToSupport(const SupportOptions& options, const Rollout& rollout,
-                             TeacherScores* scores);
+// Reduces the teacher's reply to that request to the support. A token that the student's vocabulary
+// lacks (the teacher's may be padded) leaves its row, and its probability is added to the tail. For
+// the full vocabulary, `ids`, `log_probs` and `log_tail` of the result are those of the teacher's
+// most probable tokens, and `dense_log_probs` is filled.
+//
+// Returns DATA_LOSS if the arrays of the reply do not fit the rollout, and FAILED_PRECONDITION if
+// the student's vocabulary lacks all tokens that the teacher names at some position.
+absl::StatusOr<SupportScores> ReduceToSupport(const SupportOptions& options, const Rollout& rollout,
+                                              TeacherScores reply);
 
 }  // namespace taopd

@@ -40,14 +40,16 @@ struct TeacherRequest {
   std::vector<int32_t> token_ids;  // [P] prompt and response
   int64_t score_start = 1;         // first response position
   int32_t top_k = 16;
-  float temperature = 1.0f;  // of the teacher's distribution, not of the sampling
+  float temperature = 1.0f;  // the teacher divides its logits by this
   bool entropy = false;
   bool dense = false;                  // asks for the log-probs of every id
   int32_t num_candidates = 0;          // M
   std::vector<int32_t> candidate_ids;  // [R, M] ids whose log-probs are wanted as well
 };
 
-// The answer; proto/taopd/v1/teacher.proto defines every array. V is the teacher's head_vocab_size.
+// The teacher's reply as it came: R = P - score_start rows; proto/taopd/v1/teacher.proto defines every
+// array. V is the teacher's head_vocab_size. Nothing changes a reply after it is received. What the
+// loss needs of it is SupportScores (trainer/step/scored_rollout.h).
 struct TeacherScores {
   int32_t top_k = 0;
   std::vector<int32_t> ids;                // [R, k]
@@ -58,8 +60,6 @@ struct TeacherScores {
   std::vector<float> candidate_log_probs;  // [R, M]
   std::vector<float> candidate_log_tail;   // [R] outside of ids and candidates, if M > 0
   std::vector<float> dense_log_probs;      // [R, V] if asked for, else empty
-  // The ids that ReduceToSupport (support.h) has moved to the tail.
-  int64_t num_beyond_vocabulary = 0;
   std::string revision;
 };
 

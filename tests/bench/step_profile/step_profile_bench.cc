@@ -126,16 +126,17 @@ Problem MakeProblem(const std::string& config_path, const std::string& dtype, in
   Problem problem;
   problem.student = OrDie(MakeDecoder(config, {dtype, "cpu", true}, RandomStream(1)));
   RandomStream random(2);
-  std::vector<std::vector<int32_t>> prompts(num_sequences), responses(num_sequences);
-  std::vector<std::pair<const std::vector<int32_t>*, const std::vector<int32_t>*>> pairs;
+  std::vector<ScoredRollout> rollouts(num_sequences);
+  std::vector<const ScoredRollout*> sequences;
   for (int64_t i = 0; i < num_sequences; ++i) {
     for (int64_t t = 0; t <= length; ++t) {
       const auto id = static_cast<int32_t>(random.NextBelow(config.vocab_size));
-      (t < length / 4 ? prompts[i] : responses[i]).push_back(id);
+      Rollout& rollout = rollouts[i].rollout;
+      (t < length / 4 ? rollout.prompt_ids : rollout.response_ids).push_back(id);
     }
-    pairs.emplace_back(&prompts[i], &responses[i]);
+    sequences.push_back(&rollouts[i]);
   }
-  problem.input = MakeStudentInput(pairs, at::kCPU);
+  problem.input = MakeStudentInput(sequences, at::kCPU);
   const int64_t N = problem.input.rows_N.size(0), V = config.vocab_size;
   const int64_t k = std::min<int64_t>(kSupport, V / 2);
   HeadTargets& targets = problem.targets;

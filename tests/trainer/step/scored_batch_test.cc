@@ -1,8 +1,6 @@
 #include "trainer/step/scored_batch.h"
 
-#include <absl/synchronization/notification.h>
-
-#include <thread>
+#include <memory>
 
 #include "tests/support/status_matchers.h"
 
@@ -25,6 +23,8 @@ class ManualRollouts final : public RolloutEngine {
     done_(index, std::move(rollout));
   }
   void Fail(int64_t index, absl::Status status) { done_(index, status); }
+  // What an engine does once every rollout has ended.
+  void DropCallback() { done_ = nullptr; }
 
  private:
   std::vector<RolloutRequest> requests_;
@@ -94,7 +94,7 @@ TEST_F(ScoredBatchTest, PartsAreReadyBeforeTheWhole) {
   ASSERT_OK(batch->WaitScored(0, 1, GoOn));
   rollouts_.Finish(2, 1);
   rollouts_.Finish(1, 1);
-  batch->WaitGenerated();
+  batch->WaitAllGenerated();
   teacher_.Answer(1);
   teacher_.Answer(2);
   ASSERT_OK(batch->WaitScored(1, 3, GoOn));
@@ -141,11 +141,31 @@ TEST_F(ScoredBatchTest, TheWaiterCanGiveUp) {
   batch->WaitIdle();
 }
 
-TEST_F(ScoredBatchTest, CallbacksKeepTheBatchAlive) {
-  Start(1).reset();
+TEST_F(ScoredBatchTest, GeneratedComesBeforeScored) {
+  auto batch = Start(2);
+  const auto give_up = [] { return absl::CancelledError("stop"); };
+  rollouts_.Finish(1, 1);
+  EXPECT_OK(batch->WaitGenerated(1, 2, give_up));
+  EXPECT_ERROR(batch->WaitGenerated(0, 2, give_up), absl::StatusCode::kCancelled, "stop");
+  EXPECT_ERROR(batch->WaitScored(1, 2, give_up), absl::StatusCode::kCancelled, "stop");
   rollouts_.Finish(0, 1);
+  EXPECT_OK(batch->WaitGenerated(0, 2, give_up));
   teacher_.Answer(0);
-  SUCCEED();
+  teacher_.Answer(1);
+  EXPECT_OK(batch->WaitScored(0, 2, give_up));
+  batch->WaitIdle();
+}
+
+TEST_F(ScoredBatchTest, CallbacksKeepTheBatchAlive) {
+  const std::weak_ptr<ScoredBatch> batch = Start(1);
+  ASSERT_FALSE(batch.expired());  // the engine's callback
+  rollouts_.Finish(0, 1);
+  rollouts_.DropCallback();
+  ASSERT_FALSE(batch.expired());  // the client's
+  teacher_.Answer(0);
+  EXPECT_OK(batch.lock()->WaitScored(0, 1, GoOn));
+  teacher_.pending.clear();
+  EXPECT_TRUE(batch.expired());
 }
 
 }  // namespace

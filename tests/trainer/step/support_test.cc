@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
-// Of one row: ids 3, 1, 0, 5, 2, 4 by falling probability.
+// One row; in descending order of probability the ids are 3, 1, 0, 5, 2, 4.
 const std::vector<double> kTeacher = {0.2, 0.25, 0.05, 0.4, 0.02, 0.08};
 
 float LogOf(double probability) { return static_cast<float>(std::log(probability)); }
@@ -32,7 +32,7 @@ SupportOptions Options(SupportKind kind, int32_t teacher_top_k, int32_t student_
   options.kind = kind;
   options.teacher_top_k = teacher_top_k;
   options.student_top_k = student_top_k;
-  options.temperature = 0.5f;
+  options.teacher_temperature = 0.5f;
   options.vocab_size = 6;
   return options;
 }
@@ -60,18 +60,19 @@ TeacherScores Answer(const TeacherRequest& request) {
     scores.log_tail.push_back(LogOf(tail));
     if (request.num_candidates > 0) scores.candidate_log_tail.push_back(LogOf(outside));
     scores.sampled_log_probs.push_back(-1);
-    for (int32_t v = 0; request.dense && v < 6; ++v)
+    if (request.entropy) scores.entropy.push_back(1.5f + static_cast<float>(r));
+    for (int32_t v = 0; request.dense && v < 6; ++v) {
       scores.dense_log_probs.push_back(LogOf(kTeacher[v]));
+    }
   }
   return scores;
 }
 
-TeacherScores Reduced(const SupportOptions& options) {
-  const Rollout rollout = ExampleRollout();
-  TeacherScores scores = Answer(MakeTeacherRequest(options, rollout, "r"));
-  EXPECT_OK(ReduceToSupport(options, rollout, &scores));
-  EXPECT_TRUE(scores.candidate_log_probs.empty());
-  return scores;
+SupportScores Reduced(const SupportOptions& options, const Rollout& rollout = ExampleRollout()) {
+  auto scores =
+      ReduceToSupport(options, rollout, Answer(MakeTeacherRequest(options, rollout, "r")));
+  EXPECT_OK(scores);
+  return scores.ok() ? *std::move(scores) : SupportScores();
 }
 
 TEST(Support, RequestsAskForWhatTheKindNeeds) {
@@ -96,14 +97,18 @@ TEST(Support, RequestsAskForWhatTheKindNeeds) {
 }
 
 TEST(Support, TeachersTopKStayAsTheyAre) {
-  const TeacherScores scores = Reduced(Options(SupportKind::kTeacher, 2, 0));
+  const SupportScores scores = Reduced(Options(SupportKind::kTeacher, 2, 0));
   EXPECT_THAT(scores.ids, ElementsAre(3, 1, 3, 1));
+  EXPECT_EQ(scores.support_size, 2);
+  EXPECT_FLOAT_EQ(scores.log_probs[1], LogOf(0.25));
   EXPECT_FLOAT_EQ(scores.log_tail[1], LogOf(0.35));
+  EXPECT_THAT(scores.sampled_log_probs, ElementsAre(-1, -1));
+  EXPECT_EQ(scores.num_shared, 0);
 }
 
 TEST(Support, StudentsTopKWithTheTailOutsideOfThem) {
-  const TeacherScores scores = Reduced(Options(SupportKind::kStudent, 0, 2));
-  EXPECT_EQ(scores.top_k, 2);
+  const SupportScores scores = Reduced(Options(SupportKind::kStudent, 0, 2));
+  EXPECT_EQ(scores.support_size, 2);
   EXPECT_THAT(scores.ids, ElementsAre(1, 2, 3, 1));
   EXPECT_FLOAT_EQ(scores.log_probs[1], LogOf(0.05));
   EXPECT_FLOAT_EQ(scores.log_tail[0], LogOf(0.7));
@@ -111,22 +116,26 @@ TEST(Support, StudentsTopKWithTheTailOutsideOfThem) {
 }
 
 TEST(Support, UnionHoldsEachTokenOnceAndPadsTheRest) {
-  const TeacherScores scores = Reduced(Options(SupportKind::kUnion, 2, 2));
-  EXPECT_EQ(scores.top_k, 4);
+  const SupportScores scores = Reduced(Options(SupportKind::kUnion, 2, 2));
+  EXPECT_EQ(scores.support_size, 4);
   EXPECT_THAT(scores.ids, ElementsAre(3, 1, 2, -1, 3, 1, -1, -1));
   EXPECT_FLOAT_EQ(scores.log_probs[2], LogOf(0.05));
   EXPECT_EQ(scores.log_probs[3], kMinusInf);
   EXPECT_FLOAT_EQ(scores.log_tail[0], LogOf(0.3));
   EXPECT_FLOAT_EQ(scores.log_tail[1], LogOf(0.35));
+  EXPECT_EQ(scores.num_shared, 3);  // 1 in the first row, 3 and 1 in the second
 }
 
 TEST(Support, FullVocabularyIsCutToTheStudents) {
   SupportOptions options = Options(SupportKind::kFullVocabulary, 2, 0);
-  TeacherScores scores = Reduced(options);
+  SupportScores scores = Reduced(options);
   EXPECT_EQ(scores.dense_log_probs.size(), 12u);
   EXPECT_THAT(scores.ids, ElementsAre(3, 1, 3, 1));
+  EXPECT_TRUE(scores.entropy.empty());
   options.vocab_size = 4;
+  options.teacher_entropy = true;
   scores = Reduced(options);
+  EXPECT_THAT(scores.entropy, ElementsAre(1.5f, 2.5f));
   ASSERT_EQ(scores.dense_log_probs.size(), 8u);
   for (int v = 0; v < 8; ++v) EXPECT_FLOAT_EQ(scores.dense_log_probs[v], LogOf(kTeacher[v % 4]));
 }
@@ -134,9 +143,9 @@ TEST(Support, FullVocabularyIsCutToTheStudents) {
 TEST(Support, ForeignRepliesAreRefused) {
   const Rollout rollout = ExampleRollout();
   const auto refused = [&](const SupportOptions& options, auto damage) {
-    TeacherScores scores = Answer(MakeTeacherRequest(options, rollout, "r"));
-    damage(&scores);
-    EXPECT_ERROR(ReduceToSupport(options, rollout, &scores), absl::StatusCode::kDataLoss,
+    TeacherScores reply = Answer(MakeTeacherRequest(options, rollout, "r"));
+    damage(&reply);
+    EXPECT_ERROR(ReduceToSupport(options, rollout, reply), absl::StatusCode::kDataLoss,
                  "for a response of 2 tokens");
   };
   const SupportOptions both = Options(SupportKind::kUnion, 2, 2);
@@ -151,8 +160,8 @@ TEST(Support, ForeignRepliesAreRefused) {
   refused(full, [](auto* s) { s->dense_log_probs.resize(10); });
   SupportOptions small = both;
   small.vocab_size = 1;
-  TeacherScores scores = Answer(MakeTeacherRequest(small, rollout, "r"));
-  EXPECT_ERROR(ReduceToSupport(small, rollout, &scores), absl::StatusCode::kFailedPrecondition,
+  const TeacherScores reply = Answer(MakeTeacherRequest(small, rollout, "r"));
+  EXPECT_ERROR(ReduceToSupport(small, rollout, reply), absl::StatusCode::kFailedPrecondition,
                "all of the teacher's 2 most probable tokens are beyond the student's vocabulary of "
                "1, such as 3");
 }
@@ -161,7 +170,7 @@ TEST(Support, ForeignRepliesAreRefused) {
 TEST(Support, WhatOnlyTheTeacherHasBelongsToItsTail) {
   SupportOptions options = Options(SupportKind::kTeacher, 3, 0);
   options.vocab_size = 3;
-  TeacherScores scores = Reduced(options);
+  SupportScores scores = Reduced(options);
   EXPECT_EQ(scores.num_beyond_vocabulary, 2);
   EXPECT_THAT(scores.ids, ElementsAre(1, 0, -1, 1, 0, -1));
   EXPECT_FLOAT_EQ(scores.log_probs[0], LogOf(kTeacher[1]));
@@ -172,17 +181,19 @@ TEST(Support, WhatOnlyTheTeacherHasBelongsToItsTail) {
   rollout.top_ids = {1, 2, 2, 0};
   options = Options(SupportKind::kUnion, 2, 2);
   options.vocab_size = 3;
-  scores = Answer(MakeTeacherRequest(options, rollout, "r"));
-  EXPECT_OK(ReduceToSupport(options, rollout, &scores));
+  scores = Reduced(options, rollout);
   EXPECT_THAT(scores.ids, ElementsAre(1, 2, -1, -1, 1, 2, 0, -1));
+  // A place that stays empty because the token is beyond the vocabulary is not a shared token.
+  EXPECT_EQ(scores.num_shared, 1);
+  EXPECT_EQ(scores.num_beyond_vocabulary, 2);
   EXPECT_FLOAT_EQ(scores.log_tail[0], LogOf(1 - kTeacher[1] - kTeacher[2]));
   EXPECT_FLOAT_EQ(scores.log_tail[1], LogOf(1 - kTeacher[1] - kTeacher[2] - kTeacher[0]));
-  // Without a tail of the teacher's, it is still to be made.
+  // A tail that the teacher does not report stays unknown.
   options = Options(SupportKind::kTeacher, 2, 0);
   options.vocab_size = 3;
-  scores = Answer(MakeTeacherRequest(options, rollout, "r"));
-  scores.log_tail = {NAN, NAN};
-  EXPECT_OK(ReduceToSupport(options, rollout, &scores));
+  TeacherScores reply = Answer(MakeTeacherRequest(options, rollout, "r"));
+  reply.log_tail = {NAN, NAN};
+  ASSERT_OK_AND_ASSIGN(scores, ReduceToSupport(options, rollout, reply));
   EXPECT_TRUE(std::isnan(scores.log_tail[0]));
 }
 

@@ -1,4 +1,4 @@
-#include "trainer/step/step_types.h"
+#include "trainer/step/aggregation.h"
 
 #include <numeric>
 
@@ -33,20 +33,6 @@ std::vector<double> SequenceWeights(Aggregation aggregation,
     }
   }
   return weights;
-}
-
-std::vector<int64_t> MicroBatchEnds(const std::vector<int64_t>& tokens, int64_t budget_tokens) {
-  std::vector<int64_t> ends;
-  int64_t filled = 0;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (i > 0 && filled + tokens[i] > budget_tokens) {
-      ends.push_back(static_cast<int64_t>(i));
-      filled = 0;
-    }
-    filled += tokens[i];
-  }
-  if (!tokens.empty()) ends.push_back(static_cast<int64_t>(tokens.size()));
-  return ends;
 }
 
 }  // namespace taopd

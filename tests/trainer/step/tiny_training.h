@@ -1,0 +1,183 @@
+// Training on tiny random models with real engines, for tests of the step.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/engine/torch_engine.h"
+#include "tests/support/fake_teachers.h"
+#include "trainer/data/epoch_order.h"
+#include "trainer/optim/lr_schedule.h"
+#include "trainer/run/run_setup.h"
+#include "trainer/step/train_step.h"
+
+namespace taopd::testing {
+
+inline constexpr int64_t kTinyVocabulary = 40;
+
+inline std::shared_ptr<Decoder> MakeTinyModel(int64_t hidden_size, uint64_t seed,
+                                              bool requires_grad,
+                                              const std::string& dtype = "float32",
+                                              int64_t vocab_size = kTinyVocabulary) {
+  ModelConfig model;
+  model.architecture = "Qwen3ForCausalLM";
+  model.vocab_size = vocab_size;
+  model.hidden_size = hidden_size;
+  model.intermediate_size = 2 * hidden_size;
+  model.num_hidden_layers = 2;
+  model.num_attention_heads = 4;
+  model.num_key_value_heads = 2;
+  model.head_dim = 8;
+  model.max_position_embeddings = 64;
+  model.qk_norm = true;
+  model.initializer_range = 0.2;
+  model.eos_token_ids = {2};
+  DecoderOptions options;
+  options.device = "cpu";
+  options.dtype = dtype;
+  options.requires_grad = requires_grad;
+  auto decoder = MakeDecoder(model, options, RandomStream(seed));
+  EXPECT_TRUE(decoder.ok()) << decoder.status();
+  return *std::move(decoder);
+}
+
+inline std::shared_ptr<Decoder> MakeTinyStudent(const std::string& dtype = "float32") {
+  return MakeTinyModel(32, 1, /*requires_grad=*/true, dtype);
+}
+inline std::shared_ptr<Decoder> MakeTinyTeacher(int64_t vocab_size = kTinyVocabulary) {
+  return MakeTinyModel(48, 2, /*requires_grad=*/false, "float32", vocab_size);
+}
+
+// Two mini-batches a step, of three prompts with three responses each.
+inline TrainConfig TinyConfig() {
+  TrainConfig config;
+  config.run.seed = 5;
+  config.teacher.top_k = 4;
+  config.data.train_batch_size = 6;
+  config.data.max_prompt_length = 8;
+  config.data.max_response_length = 12;
+  config.rollout.n = 3;
+  config.trainer.mini_batch_size = 3;
+  config.trainer.micro_batch_tokens = 60;
+  config.optimizer.lr = 3e-3;
+  config.eval.measure = "none";
+  return config;
+}
+
+struct TinySetting {
+  TrainConfig config = TinyConfig();
+  std::string dtype = "float32";
+  uint64_t shuffle_seed = 0;  // 0: scores arrive as they come
+};
+
+// The models, engines and prompts of a run, and the context of its steps.
+class TinyTraining {
+ public:
+  explicit TinyTraining(const TinySetting& setting)
+      : config_(OnTwoThreads(setting.config)),
+        student_(MakeTinyStudent(setting.dtype)),
+        optimizer_(student_->Parameters(), config_.optimizer),
+        rollout_engine_(Value(MakeRolloutEngine(config_, student_))),
+        teacher_engine_(Value(MakeTorchEngine(MakeTinyTeacher(), EngineOptions()))),
+        rollouts_(rollout_engine_.get()),
+        teacher_(teacher_engine_.get()),
+        shuffling_(&teacher_, config_.data.train_batch_size * config_.rollout.n,
+                   setting.shuffle_seed),
+        prompts_(16),
+        order_(static_cast<int64_t>(prompts_.size()), 4, true) {
+    RandomStream random(9);
+    for (PromptRecord& prompt : prompts_) {
+      prompt.prompt_ids.resize(1 + random.NextBelow(7));
+      for (int32_t& id : prompt.prompt_ids) id = 3 + static_cast<int32_t>(random.NextBelow(37));
+    }
+    context.config = &config_;
+    context.student = student_.get();
+    context.optimizer = &optimizer_;
+    context.rollout_engine = &rollouts_;
+    context.teacher = setting.shuffle_seed == 0 ? static_cast<TeacherClient*>(&teacher_)
+                                                : static_cast<TeacherClient*>(&shuffling_);
+    context.head = MakeHeadOptions(config_);
+    context.aggregation = *ParseAggregation(config_.objective.aggregation);
+  }
+
+  std::vector<const PromptRecord*> NextPrompts() {
+    std::vector<const PromptRecord*> batch;
+    for (const int64_t index : order_.Next(config_.data.train_batch_size)) {
+      batch.push_back(&prompts_[index]);
+    }
+    return batch;
+  }
+  // A step that must not fail, on the next prompts.
+  StepResult Step(int64_t step, int64_t num_steps) {
+    StepFailure failure;
+    auto result = TrainOneStep(context, step, LearningRate(config_.optimizer, step, num_steps),
+                               NextPrompts(), &failure);
+    EXPECT_TRUE(result.has_value()) << failure.status;
+    return result ? *std::move(result) : StepResult();
+  }
+
+  const std::shared_ptr<Decoder>& student() const { return student_; }
+  const AdamW& optimizer() const { return optimizer_; }
+  TeacherClient* teacher() { return &teacher_; }
+
+  StepContext context;  // a test may replace parts of it
+
+ private:
+  // Before anything is computed: the number of threads decides the order of sums.
+  static const TrainConfig& OnTwoThreads(const TrainConfig& config) {
+    at::set_num_threads(2);
+    return config;
+  }
+  template <typename T>
+  static T Value(absl::StatusOr<T> value) {
+    EXPECT_TRUE(value.ok()) << value.status();
+    return *std::move(value);
+  }
+
+  const TrainConfig config_;
+  const std::shared_ptr<Decoder> student_;
+  AdamW optimizer_;
+  const std::unique_ptr<InferenceEngine> rollout_engine_;
+  const std::unique_ptr<InferenceEngine> teacher_engine_;
+  LocalRolloutEngine rollouts_;
+  EngineTeacher teacher_;
+  ShufflingTeacher shuffling_;
+  std::vector<PromptRecord> prompts_;
+  EpochOrder order_;
+};
+
+inline std::map<std::string, double> ByName(const StepResult& result) {
+  return {result.metrics.begin(), result.metrics.end()};
+}
+
+// Runs `num_steps` steps and returns their losses.
+inline std::vector<double> RunSteps(const TinySetting& setting, int num_steps,
+                                    std::shared_ptr<Decoder>* trained = nullptr,
+                                    std::map<std::string, double>* last_metrics = nullptr) {
+  TinyTraining training(setting);
+  std::vector<double> losses;
+  for (int step = 0; step < num_steps; ++step) {
+    const auto metrics = ByName(training.Step(step, num_steps));
+    losses.push_back(metrics.at("loss/mean"));
+    if (last_metrics != nullptr) *last_metrics = metrics;
+  }
+  if (trained != nullptr) *trained = training.student();
+  return losses;
+}
+
+inline bool SameWeights(const Decoder& a, const Decoder& b) {
+  const auto left = a.Parameters(), right = b.Parameters();
+  EXPECT_EQ(left.size(), right.size());
+  for (size_t i = 0; i < left.size(); ++i) {
+    if (!at::equal(left[i].second, right[i].second)) return false;
+  }
+  return true;
+}
+
+}  // namespace taopd::testing

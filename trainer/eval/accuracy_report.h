@@ -1,0 +1,58 @@
+// From the outcomes of an evaluation to its table: one row for each data set, one for all.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/metrics/sink.h"
+#include "trainer/data/prompt_dataset.h"
+#include "trainer/eval/statistics.h"
+
+namespace taopd {
+
+// One row of the table. Shares are in [0, 1].
+struct SourceScores {
+  std::string source;  // the name of the data set; "all" in the last row
+  int64_t num_problems = 0;
+  int64_t n = 0;          // responses for each problem; 0 in "all" if the sources differ
+  double avg = 0;         // Avg@n: the mean over the problems of their share of right responses
+  Interval avg_interval;  // 95 %, bootstrap over the problems
+  // pass@k for k = 1, 2, 4, ... and n.
+  std::vector<std::pair<int64_t, double>> pass_at_k;
+  double majority = 0;  // Majority@n
+  Interval majority_interval;
+  double truncated_share = 0;
+  double no_answer_share = 0;  // responses in which the grader found nothing to compare
+  double mean_tokens = 0;      // NaN if the server does not report the number of tokens
+};
+
+struct AccuracyReport {
+  std::vector<SourceScores> sources;  // sorted by name
+  SourceScores all;                   // each problem has the same weight
+  double macro_avg = 0;               // mean over the sources of their avg
+  Interval macro_interval;
+};
+
+// `outcomes[p]` has the outcomes of the responses to problems[p]. `seed` decides the resamples of
+// the intervals. REQUIRES: each problem has at least one outcome.
+AccuracyReport SummarizeAccuracy(const std::vector<PromptRecord>& problems,
+                                 const std::vector<std::vector<ResponseOutcome>>& outcomes,
+                                 uint64_t seed);
+
+// The metrics of a report:
+//   eval/accuracy                            and its 95 % interval, eval/accuracy_low and
+//                                            eval/accuracy_high
+//   eval/n                                   the number of problems
+//   eval/response_length_mean                in tokens
+//   eval/truncated_share, eval/no_answer_share
+//   eval/pass_at_N, eval/majority            if a problem has several responses
+//   eval/macro_accuracy, eval/accuracy/NAME  if there are several sources
+Metrics AccuracyMetrics(const AccuracyReport& report);
+nlohmann::ordered_json AccuracyReportJson(const AccuracyReport& report);
+// The table for the terminal, with shares in per cent.
+std::string AccuracyTable(const AccuracyReport& report);
+
+}  // namespace taopd

@@ -1,0 +1,32 @@
+// The student's distance to the teacher on given, held-out responses. `train` and `eval` measure it
+// in the same way.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/metrics/sink.h"
+#include "common/model/decoder.h"
+#include "trainer/data/prompt_dataset.h"
+#include "trainer/teacher/teacher_client.h"
+
+namespace taopd {
+
+struct KlEvaluationOptions {
+  int32_t top_k = 16;                  // the teacher's tokens at each position
+  int64_t micro_batch_tokens = 16384;  // in one forward pass
+  int64_t head_workspace_bytes = 256 << 20;
+};
+
+// Asks the teacher to score the records' responses and returns two metrics:
+//   eval/kl_to_teacher  The mean over the response tokens of the reverse KL between student and
+//                       teacher on the teacher's top-k tokens plus the tail, both at temperature 1,
+//                       in nats. This is the value of ta_opd: a lower bound of the full KL, and
+//                       equal to it if k is the size of the vocabulary.
+//   eval/n              The number of records.
+// Blocks until every score has come. Returns the first error of the teacher.
+absl::StatusOr<Metrics> EvaluateKl(const KlEvaluationOptions& options,
+                                   const std::vector<PromptRecord>& records, Decoder* student,
+                                   TeacherClient* teacher);
+
+}  // namespace taopd

@@ -1,0 +1,20 @@
+// Cuts a mini-batch into micro-batches, which bound the memory of a forward and backward pass.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trainer/rollout/rollout_engine.h"
+
+namespace taopd {
+
+// The number of tokens that the student reads for this rollout: the prompt and the response without
+// its last token, which predicts nothing.
+int64_t NumInputTokens(const Rollout& rollout);
+
+// Cuts sequences 0..n-1, which have `num_tokens` tokens each, into runs of consecutive sequences
+// with at most `budget_tokens` tokens. A sequence that exceeds the budget forms a run of its own.
+// Returns the end index of each run.
+std::vector<int64_t> MicroBatchEnds(const std::vector<int64_t>& num_tokens, int64_t budget_tokens);
+
+}  // namespace taopd

@@ -1,0 +1,33 @@
+#include "trainer/step/rollout_requests.h"
+
+#include <utility>
+
+#include "common/base/random.h"
+#include "trainer/step/support.h"
+
+namespace taopd {
+
+std::vector<RolloutRequest> MakeRolloutRequests(const TrainConfig& config, int64_t step,
+                                                const std::vector<const PromptRecord*>& prompts) {
+  const int32_t student_top_k = MakeSupportOptions(config, /*vocab_size=*/0).student_top_k;
+  std::vector<RolloutRequest> requests;
+  requests.reserve(prompts.size() * config.rollout.n);
+  for (size_t prompt = 0; prompt < prompts.size(); ++prompt) {
+    for (int64_t sample = 0; sample < config.rollout.n; ++sample) {
+      RolloutRequest request;
+      request.prompt_ids = prompts[prompt]->prompt_ids;
+      request.sampling.max_new_tokens = config.data.max_response_length;
+      request.sampling.temperature = static_cast<float>(config.rollout.temperature);
+      request.sampling.top_p = static_cast<float>(config.rollout.top_p);
+      request.sampling.top_k = static_cast<int32_t>(config.rollout.top_k);
+      request.sampling.num_log_probs = student_top_k;
+      request.sampling.seed =
+          DeriveSeed(config.run.seed, "rollout",
+                     {static_cast<uint64_t>(step), prompt, static_cast<uint64_t>(sample)});
+      requests.push_back(std::move(request));
+    }
+  }
+  return requests;
+}
+
+}  // namespace taopd

@@ -1,0 +1,42 @@
+// A rollout together with what the loss needs to know of the teacher. No LibTorch here.
+//
+// Shapes: R response positions, k support size, V the student's vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trainer/rollout/rollout_engine.h"
+
+namespace taopd {
+
+// The teacher's distribution at each response position, reduced to the support of the loss.
+// ReduceToSupport (support.h) makes it from a teacher's reply. q is the teacher's distribution.
+struct SupportScores {
+  int64_t support_size = 0;  // k
+  // [R, k] The ids of a row are distinct and below V. A row with fewer than k ids ends in -1.
+  std::vector<int32_t> ids;
+  std::vector<float> log_probs;  // [R, k] log q of the ids; -inf where the id is -1
+  // [R] log of the probability that q gives to all ids outside the row's support. NaN if the
+  // teacher does not report it; the head then derives it from log_probs.
+  std::vector<float> log_tail;
+  std::vector<float> sampled_log_probs;  // [R] log q of the response token
+  // [R] Entropy of q over the teacher's whole vocabulary, in nats. Empty unless it was requested.
+  std::vector<float> entropy;
+  // [R, V] log q of every id of the student. Empty unless the support is the full vocabulary.
+  std::vector<float> dense_log_probs;
+  // The number of (position, id) pairs in which the id is among both the teacher's and the
+  // student's most probable tokens. Only a union counts them.
+  int64_t num_shared = 0;
+  // The number of the teacher's tokens that the student's vocabulary lacks. Their probability is
+  // part of log_tail.
+  int64_t num_beyond_vocabulary = 0;
+};
+
+// One training example.
+struct ScoredRollout {
+  Rollout rollout;
+  SupportScores scores;  // one row for each token of rollout.response_ids
+};
+
+}  // namespace taopd

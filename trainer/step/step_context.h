@@ -1,0 +1,34 @@
+// What a training step works with.
+#pragma once
+
+#include <functional>
+
+#include "common/base/clock.h"
+#include "common/model/decoder.h"
+#include "kernels/torch/head/student_head.h"
+#include "trainer/optim/adamw.h"
+#include "trainer/rollout/rollout_engine.h"
+#include "trainer/step/aggregation.h"
+#include "trainer/teacher/teacher_client.h"
+#include "trainer/train_config.h"
+
+namespace taopd {
+
+// Owns nothing; everything it points to must outlive the step.
+struct StepContext {
+  const TrainConfig* config = nullptr;
+  Decoder* student = nullptr;
+  AdamW* optimizer = nullptr;  // of the student's parameters
+  // Generates with the student's weights, which the step changes in place.
+  RolloutEngine* rollout_engine = nullptr;
+  TeacherClient* teacher = nullptr;
+  // The objective, the workspace and the student's temperature, which is that of the rollouts.
+  HeadOptions head;
+  Aggregation aggregation = Aggregation::kTokenMean;
+  Clock* clock = Clock::Real();
+  // Runs about once a second while the step waits for rollouts or scores. An error from it abandons
+  // the step.
+  std::function<absl::Status()> on_wait = [] { return absl::OkStatus(); };
+};
+
+}  // namespace taopd

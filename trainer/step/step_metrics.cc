@@ -1,0 +1,119 @@
+#include "trainer/step/step_metrics.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace taopd {
+namespace {
+
+double Mean(double sum, int64_t count) {
+  return count > 0 ? sum / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
+}
+
+void AddLossMetrics(const StepRecord& record, const ObjectiveTerms& terms, Metrics* metrics) {
+  const RowSums& sums = record.sums;
+  metrics->emplace_back("loss/mean", Mean(sums.weighted_loss, record.num_updates));
+  metrics->emplace_back("loss/row_mean", Mean(sums.loss, sums.num_rows));
+  for (int32_t i = 0; terms.num_terms > 1 && i < terms.num_terms; ++i) {
+    metrics->emplace_back(Concat("loss/term/", InfoOf(terms.term[i].objective).name),
+                          Mean(sums.term_loss[i], sums.num_rows));
+  }
+  metrics->emplace_back("loss/grad_norm", Mean(record.grad_norm_sum, record.num_updates));
+  metrics->emplace_back("optim/lr", record.lr);
+}
+
+// What the rows say of student and teacher: means over the rows, or counts.
+void AddPolicyMetrics(const RowSums& sums, const SupportOptions& support, bool overlap,
+                      Metrics* metrics) {
+  const int64_t rows = sums.num_rows;
+  const auto mean = [&](const char* name, HeadMetric column) {
+    metrics->emplace_back(name, Mean(sums.head_metrics[column], rows));
+  };
+  mean("policy/student_tail", kStudentTail);
+  mean("policy/teacher_tail", kTeacherTail);
+  mean("policy/student_mass", kStudentMass);
+  mean("policy/teacher_mass", kTeacherMass);
+  mean("policy/entropy", kStudentEntropy);
+  mean("policy/sampled_log_ratio", kSampledLogRatio);
+  mean("policy/sampled_outside", kSampledOutside);
+  mean("policy/tail_growth", kTailGrowth);
+  if (overlap) {
+    metrics->emplace_back("policy/overlap",
+                          Mean(sums.head_metrics[kTopKOverlap], rows) / support.teacher_top_k);
+    mean("policy/overlap_advantage", kTopKOverlapAdvantage);
+  } else if (support.kind == SupportKind::kUnion) {
+    metrics->emplace_back("policy/overlap",
+                          Mean(static_cast<double>(sums.num_shared), rows) / support.student_top_k);
+  }
+  metrics->emplace_back("policy/limited_values", sums.head_metrics[kNumLimited]);
+  metrics->emplace_back("policy/derived_tails", sums.head_metrics[kTailWasDerived]);
+  metrics->emplace_back("policy/clamped_tails", sums.head_metrics[kTailWasClamped]);
+  metrics->emplace_back("policy/truncated_rho", sums.head_metrics[kRhoTruncated]);
+  metrics->emplace_back("policy/kl_behavior", Mean(sums.behavior_gap, rows));
+}
+
+void AddFullKlMetrics(const FullKl& full_kl, Metrics* metrics) {
+  if (full_kl.num_rows == 0) return;
+  metrics->emplace_back("policy/full_kl", Mean(full_kl.full_kl, full_kl.num_rows));
+  metrics->emplace_back("policy/truncation_gap",
+                        Mean(full_kl.full_kl - full_kl.ta_opd, full_kl.num_rows));
+  metrics->emplace_back("policy/full_kl_rows", static_cast<double>(full_kl.num_rows));
+}
+
+void AddRolloutMetrics(const std::vector<Rollout>& rollouts, Metrics* metrics) {
+  int64_t num_tokens = 0, longest = 0, truncated = 0;
+  for (const Rollout& rollout : rollouts) {
+    const auto length = static_cast<int64_t>(rollout.response_ids.size());
+    num_tokens += length;
+    longest = std::max(longest, length);
+    truncated += rollout.finish == FinishReason::kLength ? 1 : 0;
+  }
+  const auto count = static_cast<int64_t>(rollouts.size());
+  metrics->emplace_back("rollout/response_length_mean",
+                        Mean(static_cast<double>(num_tokens), count));
+  metrics->emplace_back("rollout/response_length_max", static_cast<double>(longest));
+  metrics->emplace_back("rollout/truncated_share", Mean(static_cast<double>(truncated), count));
+  metrics->emplace_back("rollout/tokens", static_cast<double>(num_tokens));
+}
+
+void AddTimeMetrics(const StepRecord& record, const std::vector<Rollout>& rollouts,
+                    Metrics* metrics) {
+  size_t num_tokens = 0;
+  for (const Rollout& rollout : rollouts) {
+    num_tokens += rollout.prompt_ids.size() + rollout.response_ids.size();
+  }
+  const double step_s = absl::ToDoubleSeconds(record.duration);
+  const double rollout_wait_s = absl::ToDoubleSeconds(record.rollout_wait);
+  const double teacher_wait_s = absl::ToDoubleSeconds(record.teacher_wait);
+  metrics->emplace_back("time/step_s", step_s);
+  metrics->emplace_back("time/rollout_wait_s", rollout_wait_s);
+  metrics->emplace_back("time/teacher_wait_s", teacher_wait_s);
+  metrics->emplace_back("time/train_s", step_s - rollout_wait_s - teacher_wait_s);
+  metrics->emplace_back("time/tokens_per_s",
+                        step_s > 0 ? static_cast<double>(num_tokens) / step_s : 0.0);
+}
+
+}  // namespace
+
+Metrics MakeStepMetrics(const StepRecord& record, const SupportOptions& support,
+                        const HeadOptions& head, const std::vector<Rollout>& rollouts) {
+  Metrics metrics;
+  AddLossMetrics(record, head.objective, &metrics);
+  AddPolicyMetrics(record.sums, support, head.top_k_metrics, &metrics);
+  if (record.num_beyond_vocabulary > 0) {
+    metrics.emplace_back("teacher/beyond_vocabulary",
+                         static_cast<double>(record.num_beyond_vocabulary));
+  }
+  const RowSums& sums = record.sums;
+  if (support.kind == SupportKind::kFullVocabulary && head.objective.num_terms == 1) {
+    AddFullKlMetrics({sums.loss, sums.ta_loss, sums.num_rows}, &metrics);
+  } else {
+    AddFullKlMetrics(record.full_kl, &metrics);
+  }
+  AddRolloutMetrics(rollouts, &metrics);
+  metrics.emplace_back("optim/skipped_updates", static_cast<double>(record.num_skipped_updates));
+  AddTimeMetrics(record, rollouts, &metrics);
+  return metrics;
+}
+
+}  // namespace taopd

@@ -1,0 +1,37 @@
+// The metrics of one step, by the names of metrics.jsonl.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "common/metrics/sink.h"
+#include "kernels/torch/head/student_head.h"
+#include "trainer/rollout/rollout_engine.h"
+#include "trainer/step/forward_backward.h"
+#include "trainer/step/full_kl.h"
+#include "trainer/step/support.h"
+
+namespace taopd {
+
+// What a step has to tell.
+struct StepRecord {
+  RowSums sums;              // over the mini-batches that updated the weights
+  double grad_norm_sum = 0;  // over the same ones, before clipping
+  int64_t num_updates = 0;
+  int64_t num_skipped_updates = 0;
+  double lr = 0;
+  FullKl full_kl;                     // no rows: not measured
+  int64_t num_beyond_vocabulary = 0;  // SupportScores::num_beyond_vocabulary of all rollouts
+  absl::Duration rollout_wait;        // waiting for rollouts, which are scored in the meantime
+  absl::Duration teacher_wait;        // waiting for the scores of rollouts that are finished
+  absl::Duration duration;            // of the whole step
+};
+
+// `head` holds the objective of the step and whether the overlap of the top-k is measured. A mean
+// over nothing, as the loss of a step without an update, is NaN.
+Metrics MakeStepMetrics(const StepRecord& record, const SupportOptions& support,
+                        const HeadOptions& head, const std::vector<Rollout>& rollouts);
+
+}  // namespace taopd
