@@ -120,6 +120,21 @@ TEST(Bandit, RefusesOptionsByName) {
   options.learning_rate = std::nan("");
   EXPECT_EQ(refused("ta_opd", options), "learning_rate is nan, must be above 0");
   options = {};
+  options.weight_decay = -1;
+  EXPECT_EQ(refused("ta_opd", options), "weight_decay is -1, must be at least 0");
+  options = {};
+  options.seed = (uint64_t{1} << 53) + 1;
+  EXPECT_EQ(refused("ta_opd", options),
+            "seed is 9007199254740993, must be at most 9007199254740992");
+  for (const int64_t record_every : {0, 1}) {
+    options = {};
+    options.steps = 100'000;
+    options.record_every = record_every;
+    EXPECT_EQ(refused("ta_opd", options),
+              Concat("record_every is ", record_every,
+                     ", must be at least 1 and leave fewer than 100000 points"));
+  }
+  options = {};
   options.initial_logits = {1, 2};
   EXPECT_EQ(refused("ta_opd", options), "initial_logits has 2 numbers, must have 30");
   EXPECT_FALSE(RunBandit({}, {}).ok());
@@ -138,12 +153,27 @@ TEST(BanditFile, IsReadAsItWasWritten) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->options.seed, 7u);
   EXPECT_EQ(read->options.support, options.support);
+  EXPECT_EQ(read->options.k, options.k);
+  EXPECT_EQ(read->options.steps, 250);
+  EXPECT_EQ(read->options.learning_rate, options.learning_rate);
+  EXPECT_EQ(read->options.weight_decay, options.weight_decay);
+  EXPECT_EQ(read->options.record_every, options.record_every);
+  EXPECT_EQ(read->options.initial_logits, written.options.initial_logits);
+  EXPECT_EQ(read->teacher_tail, written.teacher_tail);
   EXPECT_EQ(read->teacher, written.teacher);
   EXPECT_EQ(read->teacher_support, written.teacher_support);
   ASSERT_EQ(read->runs.size(), 2u);
   EXPECT_EQ(read->runs[1].objective, "jsd");
   EXPECT_EQ(read->runs[1].policy, written.runs[1].policy);
-  EXPECT_EQ(read->runs[1].trajectory.back().logits, written.runs[1].trajectory.back().logits);
+  ASSERT_EQ(read->runs[1].trajectory.size(), written.runs[1].trajectory.size());
+  for (size_t i = 0; i < read->runs[1].trajectory.size(); ++i) {
+    const TrajectoryPoint& point = read->runs[1].trajectory[i];
+    const TrajectoryPoint& expected = written.runs[1].trajectory[i];
+    EXPECT_EQ(point.step, expected.step);
+    EXPECT_EQ(point.logits, expected.logits);
+    EXPECT_EQ(point.full_kl, expected.full_kl);
+    EXPECT_EQ(point.student_tail, expected.student_tail);
+  }
 }
 
 TEST(BanditFile, DamageIsNamed) {

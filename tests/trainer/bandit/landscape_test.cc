@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -45,6 +46,10 @@ TEST(PrincipalPlane, FindsThePlaneOfPointsThatLieInOne) {
   const Plane plane = PrincipalPlane(points);
   EXPECT_NEAR(plane.variance_share[0] + plane.variance_share[1], 1, 1e-12);
   EXPECT_GT(plane.variance_share[0], 0.5);
+  for (const std::vector<double>& axis : plane.axes) {
+    const auto [lowest, highest] = std::minmax_element(axis.begin(), axis.end());
+    EXPECT_GT(*highest, -*lowest - 1e-9) << "the largest entry is positive";
+  }
   for (const auto& point : points) {
     const PlanePoint at = Project(plane, point);
     for (size_t i = 0; i < 4; ++i) {

@@ -167,7 +167,9 @@ std::string RenderTable(const std::vector<RunRecord>& runs,
     head += "<th scope=\"col\">" + column.title + "</th>";
     for (size_t i = 0; i < runs.size(); ++i) {
       const std::string content =
-          cells[i].empty() ? "<span class=\"none\">not recorded</span>" : cells[i];
+          cells[i].empty()
+              ? "<span class=\"none\" role=\"img\" aria-label=\"not recorded\">&ndash;</span>"
+              : cells[i];
       rows[i] += "<td data-label=\"" + column.title + "\">" + content + "</td>";
     }
   }

@@ -63,8 +63,12 @@ TEST(HostileAnswers, Nested10000Deep) {
   for (const auto& [open, close, right] : nestings) {
     const std::string deep = Repeated(open, 10000) + "1" + Repeated(close, 10000);
     EXPECT_EQ(GradedRight("\\boxed{" + deep + "}", "1"), right) << open;
-    EXPECT_EQ(latex::Parse(deep), nullptr) << open;
-    EXPECT_EQ(ParseArithmetic(deep), nullptr) << open;
+    // The limit on bytes refuses the first, and the limit on depth the second.
+    for (const size_t depth : {10000, 300}) {
+      const std::string text = Repeated(open, depth) + "1" + Repeated(close, depth);
+      EXPECT_EQ(latex::Parse(text), nullptr) << open << ", " << depth;
+      EXPECT_EQ(ParseArithmetic(text), nullptr) << open << ", " << depth;
+    }
   }
 }
 
