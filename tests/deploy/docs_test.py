@@ -145,9 +145,16 @@ class DocsTest(unittest.TestCase):
 
 
 class CommandsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(directory.cleanup)
+        cls.tiny = Clone(ROOT, BIN_DIR, DEPS, directory.name)
+
     def run_page(self, text):
         with tempfile.TemporaryDirectory() as directory:
-            return Clone(ROOT, BIN_DIR, DEPS, directory).run(text, blocks_with_names(PAGES["README.md"]))
+            clone = Clone(ROOT, BIN_DIR, DEPS, directory, self.tiny)
+            return clone.run(text, blocks_with_names(PAGES["README.md"]))
 
     def test_commands_run(self):
         pages = {page: text for page, text in PAGES.items() if blocks(text, "sh")}
@@ -156,6 +163,21 @@ class CommandsTest(unittest.TestCase):
             with self.subTest(page):
                 code, output = self.run_page(text)
                 self.assertEqual(code, 0, output[-3000:])
+
+    def test_commands_that_fail(self):
+        for command, problem in (
+                ("build/cpu/bin/taopd-trainer grade --gradr math < /dev/null", "--gradr"),
+                ("tests/run --lable unit", "--lable is not in its --help"),
+                ("tests/run -L unti", "there is no label unti"),
+                ("deploy/quickstart --confg my.yaml", "unknown argument --confg"),
+                ("deploy/quickstart --compare full --seed-count 3", "--seed-count is not in its --help"),
+                ("cmake --preset gpu", "there is no preset gpu"),
+                ("ninja -C build/cpu no_such_bench", "there is no target no_such_bench"),
+                ("build/cpu/bin/taopd-teacher --model /models/X --max-len 3 &", "")):
+            with self.subTest(command):
+                code, output = self.run_page(f"```sh\n{command}\n" + ("wait %1\n" if command.endswith("&") else "") + "```\n")
+                self.assertNotEqual(code, 0, output)
+                self.assertIn(problem, output)
 
 
 class PlantedFaultsTest(unittest.TestCase):
@@ -188,23 +210,6 @@ class PlantedFaultsTest(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn("docs/configuration.md", done.stderr)
             self.assertIn("-| `data.train_batch_size` | integer | `72` | Prompts a step. |", done.stdout)
-
-    def test_commands_that_fail(self):
-        for command, problem in (
-                ("build/cpu/bin/taopd-trainer grade --gradr math < /dev/null", "--gradr"),
-                ("tests/run --lable unit", "--lable is not in its --help"),
-                ("tests/run -L unti", "there is no label unti"),
-                ("deploy/quickstart --confg my.yaml", "unknown argument --confg"),
-                ("deploy/quickstart --compare full --seed-count 3", "--seed-count is not in its --help"),
-                ("cmake --preset gpu", "there is no preset gpu"),
-                ("ninja -C build/cpu no_such_bench", "there is no target no_such_bench"),
-                ("build/cpu/bin/taopd-teacher --model /models/X --max-len 3 &", "")):
-            with self.subTest(command):
-                code, output = self.run_page(f"```sh\n{command}\n" + ("wait %1\n" if command.endswith("&") else "") + "```\n")
-                self.assertNotEqual(code, 0, output)
-                self.assertIn(problem, output)
-
-    run_page = CommandsTest.run_page
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import threading
 
 from pages import blocks, blocks_with_names
 
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 # Checked, not run: they install, build or run for minutes.
 SCRIPTS = ("deploy/setup", "deploy/tools/compare_table", "deploy/tools/docs_reference", "tests/run", "tests/gpu/run",
            "tests/fuzz/run", "tests/bench/run")
@@ -106,7 +106,8 @@ def free_ports(count):
 class Clone:
     """A directory with the tree's folders, the programs, and stand-ins for models and data."""
 
-    def __init__(self, root, bin_dir, deps, path):
+    def __init__(self, root, bin_dir, deps, path, tiny=None):
+        """`tiny`: another clone, whose model this one uses."""
         self.root, self.path = root, pathlib.Path(path)
         for entry in root.iterdir():
             if entry.name not in ("build", "runs", ".git"):
@@ -122,7 +123,10 @@ class Clone:
             (self.path / "deps/test-venv").symlink_to(deps / "test-venv")
         self.environment = {**os.environ, "TAOPD_DEPS": str(self.path / "deps"), "PYTHONDONTWRITEBYTECODE": "1",
                             "OMP_NUM_THREADS": "1"}
-        self.make_model()
+        if tiny is None:
+            self.make_model()
+        else:
+            (self.path / "tiny").symlink_to(tiny.path / "tiny")
         rows = "".join(json.dumps({"prompt": f"{i} + {i} =", "answer": str(2 * i)}) + "\n" for i in range(4))
         self.write("data/rows.jsonl", rows)
 
