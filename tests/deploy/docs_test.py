@@ -1,6 +1,7 @@
 """The pages say what is: links, paths, names, generated parts, and commands that run. pages.py and
 documented_commands.py beside this file do the reading and the running."""
 
+import json
 import os
 import pathlib
 import re
@@ -102,6 +103,20 @@ class DocsTest(unittest.TestCase):
 
     def test_flags(self):
         self.assertEqual(unknown_flags(PAGES), [])
+
+    def test_examples_are_valid(self):
+        """YAML blocks are configurations without unknown keys or values out of range; JSON blocks are JSON."""
+        with tempfile.TemporaryDirectory() as directory:
+            for page, text in PAGES.items():
+                for block in blocks(text, "yaml"):
+                    path = pathlib.Path(directory, "example.yaml")
+                    path.write_text(block)
+                    done = subprocess.run([BIN_DIR / "taopd-trainer", "data", "--config", path, "--set",
+                                           "student.model=no-such-model"], capture_output=True, text=True, check=False)
+                    # 64 would be the configuration's; the model is what is missing.
+                    self.assertEqual(done.returncode, 65, f"{page}: {done.stderr}")
+                for block in blocks(text, "json"):
+                    json.loads(block)
 
     def test_every_objective_has_its_formula(self):
         names = re.findall(r"^(\w+)$", output_of("taopd-trainer", "objectives"), re.M)
