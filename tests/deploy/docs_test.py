@@ -51,7 +51,7 @@ def unknown_flags(pages):
     for script in ("deploy/setup", "deploy/quickstart", "deploy/tools/compare_table", "tests/run", "tests/gpu/run"):
         help_texts.append(subprocess.run([ROOT / script, "--help"], check=True, capture_output=True, text=True).stdout)
     known = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", "\n".join(help_texts)))
-    known |= {"--enable-avx", "--enable-evex", "--enable-amx", "--preset", "--build", "--parallel", "--help"}  # of others
+    known |= {"--enable-avx", "--enable-evex", "--enable-amx", "--preset", "--build", "--parallel"}  # of others
     return [f"{page}: {flag}" for page, text in pages.items() for code in re.findall(r"`([^`\n]+)`", prose(text))
             for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", code) if flag not in known]
 
@@ -65,7 +65,8 @@ def metric_names():
         code = path.read_text(encoding="ascii")
         code = re.sub(r"^#include.*$", "", code, flags=re.M)
         names |= set(re.findall(r'"((?:loss|policy|rollout|optim|time|teacher|data|eval)/[a-z_/]*)"', code))
-    filled = {"loss/term/": "loss/term/NAME", "eval/pass_at_": "eval/pass_at_N", "eval/accuracy/": "eval/accuracy/SOURCE"}
+    filled = {"loss/term/": "loss/term/NAME", "eval/pass_at_": "eval/pass_at_N",
+              "eval/accuracy/": "eval/accuracy/SOURCE"}
     return {filled.get(name, name) for name in names}
 
 
@@ -156,7 +157,8 @@ class DocsTest(unittest.TestCase):
         for page in ("README.md", "CONTRIBUTING.md", *(page for page in PAGES if page.startswith("docs/"))):
             for name, version in versions.items():
                 for stated in re.findall(rf"\b{name} (\d+(?:\.\d+)*)", PAGES[page]):
-                    self.assertEqual((version + ".").startswith(stated + "."), True, f"{page}: {name} {stated}, is {version}")
+                    fits = (version + ".").startswith(stated + ".")
+                    self.assertTrue(fits, f"{page}: {name} {stated}, is {version}")
 
 
 class CommandsTest(unittest.TestCase):
@@ -190,7 +192,8 @@ class CommandsTest(unittest.TestCase):
                 ("ninja -C build/cpu no_such_bench", "there is no target no_such_bench"),
                 ("build/cpu/bin/taopd-teacher --model /models/X --max-len 3 &", "")):
             with self.subTest(command):
-                code, output = self.run_page(f"```sh\n{command}\n" + ("wait %1\n" if command.endswith("&") else "") + "```\n")
+                wait = "wait %1\n" if command.endswith("&") else ""
+                code, output = self.run_page(f"```sh\n{command}\n{wait}```\n")
                 self.assertNotEqual(code, 0, output)
                 self.assertIn(problem, output)
 
@@ -199,16 +202,19 @@ class PlantedFaultsTest(unittest.TestCase):
     """Each check fails on a page that deserves it."""
 
     def test_broken_link(self):
-        pages = {"docs/x.md": "[a](no-such-page.md) [b](glossary.md#no-such-heading) [c](glossary.md#metrics) [d](#here)\n# Here\n"}
-        self.assertEqual(broken_links(ROOT, pages), ["docs/x.md: no-such-page.md: there is no such file",
-                                                     "docs/x.md: glossary.md#no-such-heading: there is no such heading"])
+        text = "[a](no-such-page.md) [b](glossary.md#no-such-heading) [c](glossary.md#metrics) [d](#here)\n# Here\n"
+        self.assertEqual(broken_links(ROOT, {"docs/x.md": text}),
+                         ["docs/x.md: no-such-page.md: there is no such file",
+                          "docs/x.md: glossary.md#no-such-heading: there is no such heading"])
 
     def test_missing_path(self):
         pages = {"README.md": "`trainer/step/no_such_file.cc` `kernels/{cpu,gpu}` `trainer/step`"}
-        self.assertEqual(missing_paths(ROOT, pages), ["README.md: trainer/step/no_such_file.cc", "README.md: kernels/{cpu,gpu}"])
+        self.assertEqual(missing_paths(ROOT, pages),
+                         ["README.md: trainer/step/no_such_file.cc", "README.md: kernels/{cpu,gpu}"])
 
     def test_unknown_names(self):
-        self.assertEqual(unknown_settings({"p": "`trainer.total_step` `trainer.total_steps: 3`"}), ["p: trainer.total_step"])
+        settings = "`trainer.total_step` `trainer.total_steps: 3`"
+        self.assertEqual(unknown_settings({"p": settings}), ["p: trainer.total_step"])
         self.assertEqual(unknown_flags({"p": "`--max-model-length` `--max-model-len 4`"}), ["p: --max-model-length"])
 
     def test_stale_part(self):
