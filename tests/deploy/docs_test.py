@@ -1,6 +1,7 @@
 """The pages say what is: links, paths, names, generated parts, and commands that run. pages.py and
 documented_commands.py beside this file do the reading and the running."""
 
+import json
 import os
 import pathlib
 import re
@@ -50,7 +51,7 @@ def unknown_flags(pages):
     for script in ("deploy/setup", "deploy/quickstart", "deploy/tools/compare_table", "tests/run", "tests/gpu/run"):
         help_texts.append(subprocess.run([ROOT / script, "--help"], check=True, capture_output=True, text=True).stdout)
     known = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", "\n".join(help_texts)))
-    known |= {"--enable-avx", "--enable-evex", "--enable-amx", "--preset", "--build", "--parallel", "--help"}  # of others
+    known |= {"--enable-avx", "--enable-evex", "--enable-amx", "--preset", "--build", "--parallel"}  # of others
     return [f"{page}: {flag}" for page, text in pages.items() for code in re.findall(r"`([^`\n]+)`", prose(text))
             for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", code) if flag not in known]
 
@@ -64,7 +65,8 @@ def metric_names():
         code = path.read_text(encoding="ascii")
         code = re.sub(r"^#include.*$", "", code, flags=re.M)
         names |= set(re.findall(r'"((?:loss|policy|rollout|optim|time|teacher|data|eval)/[a-z_/]*)"', code))
-    filled = {"loss/term/": "loss/term/NAME", "eval/pass_at_": "eval/pass_at_N", "eval/accuracy/": "eval/accuracy/SOURCE"}
+    filled = {"loss/term/": "loss/term/NAME", "eval/pass_at_": "eval/pass_at_N",
+              "eval/accuracy/": "eval/accuracy/SOURCE"}
     return {filled.get(name, name) for name in names}
 
 
@@ -102,6 +104,20 @@ class DocsTest(unittest.TestCase):
 
     def test_flags(self):
         self.assertEqual(unknown_flags(PAGES), [])
+
+    def test_examples_are_valid(self):
+        """YAML blocks are configurations without unknown keys or values out of range; JSON blocks are JSON."""
+        with tempfile.TemporaryDirectory() as directory:
+            for page, text in PAGES.items():
+                for block in blocks(text, "yaml"):
+                    path = pathlib.Path(directory, "example.yaml")
+                    path.write_text(block)
+                    done = subprocess.run([BIN_DIR / "taopd-trainer", "data", "--config", path, "--set",
+                                           "student.model=no-such-model"], capture_output=True, text=True, check=False)
+                    # 64 would be the configuration's; the model is what is missing.
+                    self.assertEqual(done.returncode, 65, f"{page}: {done.stderr}")
+                for block in blocks(text, "json"):
+                    json.loads(block)
 
     def test_every_objective_has_its_formula(self):
         names = re.findall(r"^(\w+)$", output_of("taopd-trainer", "objectives"), re.M)
@@ -141,13 +157,21 @@ class DocsTest(unittest.TestCase):
         for page in ("README.md", "CONTRIBUTING.md", *(page for page in PAGES if page.startswith("docs/"))):
             for name, version in versions.items():
                 for stated in re.findall(rf"\b{name} (\d+(?:\.\d+)*)", PAGES[page]):
-                    self.assertEqual((version + ".").startswith(stated + "."), True, f"{page}: {name} {stated}, is {version}")
+                    fits = (version + ".").startswith(stated + ".")
+                    self.assertTrue(fits, f"{page}: {name} {stated}, is {version}")
 
 
 class CommandsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(directory.cleanup)
+        cls.tiny = Clone(ROOT, BIN_DIR, DEPS, directory.name)
+
     def run_page(self, text):
         with tempfile.TemporaryDirectory() as directory:
-            return Clone(ROOT, BIN_DIR, DEPS, directory).run(text, blocks_with_names(PAGES["README.md"]))
+            clone = Clone(ROOT, BIN_DIR, DEPS, directory, self.tiny)
+            return clone.run(text, blocks_with_names(PAGES["README.md"]))
 
     def test_commands_run(self):
         pages = {page: text for page, text in PAGES.items() if blocks(text, "sh")}
@@ -157,21 +181,40 @@ class CommandsTest(unittest.TestCase):
                 code, output = self.run_page(text)
                 self.assertEqual(code, 0, output[-3000:])
 
+    def test_commands_that_fail(self):
+        for command, problem in (
+                ("build/cpu/bin/taopd-trainer grade --gradr math < /dev/null", "--gradr"),
+                ("tests/run --lable unit", "--lable is not in its --help"),
+                ("tests/run -L unti", "there is no label unti"),
+                ("deploy/quickstart --confg my.yaml", "unknown argument --confg"),
+                ("deploy/quickstart --compare full --seed-count 3", "--seed-count is not in its --help"),
+                ("cmake --preset gpu", "there is no preset gpu"),
+                ("ninja -C build/cpu no_such_bench", "there is no target no_such_bench"),
+                ("build/cpu/bin/taopd-teacher --model /models/X --max-len 3 &", "")):
+            with self.subTest(command):
+                wait = "wait %1\n" if command.endswith("&") else ""
+                code, output = self.run_page(f"```sh\n{command}\n{wait}```\n")
+                self.assertNotEqual(code, 0, output)
+                self.assertIn(problem, output)
+
 
 class PlantedFaultsTest(unittest.TestCase):
     """Each check fails on a page that deserves it."""
 
     def test_broken_link(self):
-        pages = {"docs/x.md": "[a](no-such-page.md) [b](glossary.md#no-such-heading) [c](glossary.md#metrics) [d](#here)\n# Here\n"}
-        self.assertEqual(broken_links(ROOT, pages), ["docs/x.md: no-such-page.md: there is no such file",
-                                                     "docs/x.md: glossary.md#no-such-heading: there is no such heading"])
+        text = "[a](no-such-page.md) [b](glossary.md#no-such-heading) [c](glossary.md#metrics) [d](#here)\n# Here\n"
+        self.assertEqual(broken_links(ROOT, {"docs/x.md": text}),
+                         ["docs/x.md: no-such-page.md: there is no such file",
+                          "docs/x.md: glossary.md#no-such-heading: there is no such heading"])
 
     def test_missing_path(self):
         pages = {"README.md": "`trainer/step/no_such_file.cc` `kernels/{cpu,gpu}` `trainer/step`"}
-        self.assertEqual(missing_paths(ROOT, pages), ["README.md: trainer/step/no_such_file.cc", "README.md: kernels/{cpu,gpu}"])
+        self.assertEqual(missing_paths(ROOT, pages),
+                         ["README.md: trainer/step/no_such_file.cc", "README.md: kernels/{cpu,gpu}"])
 
     def test_unknown_names(self):
-        self.assertEqual(unknown_settings({"p": "`trainer.total_step` `trainer.total_steps: 3`"}), ["p: trainer.total_step"])
+        settings = "`trainer.total_step` `trainer.total_steps: 3`"
+        self.assertEqual(unknown_settings({"p": settings}), ["p: trainer.total_step"])
         self.assertEqual(unknown_flags({"p": "`--max-model-length` `--max-model-len 4`"}), ["p: --max-model-length"])
 
     def test_stale_part(self):
@@ -188,23 +231,6 @@ class PlantedFaultsTest(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn("docs/configuration.md", done.stderr)
             self.assertIn("-| `data.train_batch_size` | integer | `72` | Prompts a step. |", done.stdout)
-
-    def test_commands_that_fail(self):
-        for command, problem in (
-                ("build/cpu/bin/taopd-trainer grade --gradr math < /dev/null", "--gradr"),
-                ("tests/run --lable unit", "--lable is not in its --help"),
-                ("tests/run -L unti", "there is no label unti"),
-                ("deploy/quickstart --confg my.yaml", "unknown argument --confg"),
-                ("deploy/quickstart --compare full --seed-count 3", "--seed-count is not in its --help"),
-                ("cmake --preset gpu", "there is no preset gpu"),
-                ("ninja -C build/cpu no_such_bench", "there is no target no_such_bench"),
-                ("build/cpu/bin/taopd-teacher --model /models/X --max-len 3 &", "")):
-            with self.subTest(command):
-                code, output = self.run_page(f"```sh\n{command}\n" + ("wait %1\n" if command.endswith("&") else "") + "```\n")
-                self.assertNotEqual(code, 0, output)
-                self.assertIn(problem, output)
-
-    run_page = CommandsTest.run_page
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import threading
 
 from pages import blocks, blocks_with_names
 
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 # Checked, not run: they install, build or run for minutes.
 SCRIPTS = ("deploy/setup", "deploy/tools/compare_table", "deploy/tools/docs_reference", "tests/run", "tests/gpu/run",
            "tests/fuzz/run", "tests/bench/run")
@@ -28,7 +28,7 @@ SHORT = ("trainer.total_steps=2", "data.train_batch_size=2", "trainer.mini_batch
          "rollout.max_num_seqs=4", "data.max_response_length=8", "data.truncation=left", "trainer.eval_every=1",
          "teacher.connect_timeout_s=60", "eval.n=1", "eval.num_prompts=2", "eval.max_response_length=8")
 
-# In front of taopd-trainer: the command as printed, and settings that shorten it. An endpoint of the page wins over ours.
+# In front of taopd-trainer: the command as printed, and settings that shorten it. A page's endpoint wins over ours.
 TRAINER_SHIM = """#!/bin/bash
 endpoint=(--set "teacher.endpoints=[grpc://127.0.0.1:${{GRPC_PORT:-1}}]")
 case $1 in
@@ -63,8 +63,10 @@ def fail(words, problem):
 
 def check_flags(root, words):
     """Each flag of a script must be in its --help; ctest's own pass through tests/run."""
-    command = words[:2] if words[0] == "tests/bench/run" and len(words) > 1 and not words[1].startswith("-") else words[:1]
-    text = subprocess.run([root / command[0], *command[1:], "--help"], check=True, capture_output=True, text=True).stdout
+    has_subcommand = words[0] == "tests/bench/run" and len(words) > 1 and not words[1].startswith("-")
+    command = words[:2] if has_subcommand else words[:1]
+    help_command = [root / command[0], *command[1:], "--help"]
+    text = subprocess.run(help_command, check=True, capture_output=True, text=True).stdout
     for word in words[len(command):]:
         if word.startswith("-") and not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text):
             fail(words, f"{word} is not in its --help")
@@ -106,7 +108,8 @@ def free_ports(count):
 class Clone:
     """A directory with the tree's folders, the programs, and stand-ins for models and data."""
 
-    def __init__(self, root, bin_dir, deps, path):
+    def __init__(self, root, bin_dir, deps, path, tiny=None):
+        """`tiny`: another clone, whose model this one uses."""
         self.root, self.path = root, pathlib.Path(path)
         for entry in root.iterdir():
             if entry.name not in ("build", "runs", ".git"):
@@ -115,14 +118,18 @@ class Clone:
         programs.mkdir(parents=True)
         (programs / "taopd-teacher").symlink_to(bin_dir / "taopd-teacher")
         short = " ".join(f"--set {setting}" for setting in SHORT)
-        self.write("build/cpu/bin/taopd-trainer", TRAINER_SHIM.format(program=bin_dir / "taopd-trainer", short=short), 0o755)
+        shim = TRAINER_SHIM.format(program=bin_dir / "taopd-trainer", short=short)
+        self.write("build/cpu/bin/taopd-trainer", shim, 0o755)
         (self.path / "deps").mkdir()
         self.has_test_python = (deps / "test-venv").exists()
         if self.has_test_python:
             (self.path / "deps/test-venv").symlink_to(deps / "test-venv")
         self.environment = {**os.environ, "TAOPD_DEPS": str(self.path / "deps"), "PYTHONDONTWRITEBYTECODE": "1",
                             "OMP_NUM_THREADS": "1"}
-        self.make_model()
+        if tiny is None:
+            self.make_model()
+        else:
+            (self.path / "tiny").symlink_to(tiny.path / "tiny")
         rows = "".join(json.dumps({"prompt": f"{i} + {i} =", "answer": str(2 * i)}) + "\n" for i in range(4))
         self.write("data/rows.jsonl", rows)
 
@@ -146,7 +153,8 @@ class Clone:
             "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
             "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
             "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                      "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": vocabulary, "merges": []}}
+                      "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": vocabulary,
+                      "merges": []}}
         template = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
                     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
         config = json.loads((self.root / "deploy/examples/addition/config.json").read_text())
@@ -185,7 +193,7 @@ class Clone:
             path.symlink_to(self.path / target)
 
     def run(self, text, files=()):
-        """Runs the page's sh blocks in their order; returns (exit code, output). `files`: (name, text) of other pages."""
+        """Runs the page's sh blocks in their order; returns (exit code, output). `files`: (name, text) of others."""
         script = "".join(blocks(text, "sh"))
         ports = dict(zip(("8000", "50051"), free_ports(2)))
         for name, block in [*files, *blocks_with_names(text)]:
@@ -195,9 +203,10 @@ class Clone:
                 for part in ("model", "metrics.jsonl", "config.yaml"):
                     self.link(f"{run}/{part}", f"tiny/run/{part}")
         if not self.has_test_python:  # made by tests/run
-            script = re.sub(r"^.*test-venv.*\n", "", script, flags=re.M)
+            script = re.sub(r"^(\. .*test-venv|(PYTHONPATH=\S+ )?python ).*\n", "", script, flags=re.M)
         checked = "\n".join(f'{name}() {{ check {name} "$@"; }}' for name in SCRIPTS + TOOLS)
-        prelude = PRELUDE.format(python=sys.executable, checker=os.path.abspath(__file__), root=self.root, checked=checked)
+        checker = os.path.abspath(__file__)
+        prelude = PRELUDE.format(python=sys.executable, checker=checker, root=self.root, checked=checked)
         process = subprocess.Popen(["bash", "-c", prelude + self.localize(script, ports)], cwd=self.path,
                                    env={**self.environment, "GRPC_PORT": str(ports["50051"])}, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)

@@ -55,7 +55,8 @@ def expand(path):
     match = re.search(r"\{([^}]*)\}", path)
     if not match:
         return [path]
-    return [part for choice in match[1].split(",") for part in expand(path[: match.start()] + choice + path[match.end() :])]
+    before, after = path[: match.start()], path[match.end():]
+    return [part for choice in match[1].split(",") for part in expand(before + choice + after)]
 
 
 def missing_paths(root, pages):
