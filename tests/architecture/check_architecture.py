@@ -59,7 +59,7 @@ LAYERS = {
     "common/model": ("config+architectures", "layers+weights+."),
     "kernels": ("include", "cpu cuda", "torch"),
     "kernels/include/taopd": ("base", "objective layers", "head"),
-    "kernels/cpu": ("math", "gemm layers", "head"),
+    "kernels/cpu": ("isa", "math", "gemm layers", "head"),
     "kernels/cuda": (".", "gemm", "head layers"),
     "kernels/torch": (".", "gemm layers", "head"),
     "server": ("options serving", "metrics", "grpc http", "app", "."),
