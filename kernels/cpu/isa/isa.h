@@ -1,10 +1,11 @@
 // Which instruction sets this processor has: the one place that asks.
 //
 // The loops that cost time (kernels/cpu/math, kernels/cpu/gemm, kernels/cpu/layers) are compiled
-// once per instruction set from one source each. Such a source, X_isa.h, is included by X_base.cc,
-// X_avx2.cc and X_avx512.cc, which define TAOPD_ISA as the namespace `base`, `avx2` or `avx512`;
-// each compilation defines the same constant table of functions in its own namespace. X.cc picks
-// among the tables with TAOPD_ISA_TABLE.
+// once per instruction set from one source each. That of row_math.h, for example, is
+// row_math_isa.h. It is included by row_math_base.cc, row_math_avx2.cc and row_math_avx512.cc, which
+// define TAOPD_ISA as the namespace `base`, `avx2` or `avx512`, so that each compilation defines a
+// constant table of functions in a namespace of its own. row_math.cc picks among the tables with
+// TAOPD_ISA_TABLE.
 //
 // Any thread may call these functions.
 #pragma once

@@ -68,6 +68,87 @@ double MatmulRate(int64_t num_rows, int64_t hidden_size, int64_t vocabulary_size
   return best;
 }
 
+// What one call of the head reads and writes.
+struct HeadCall {
+  bool student;
+  at::Tensor hidden, lm_head, d_lm_head;  // d_lm_head only for the student
+  HeadTargets targets;
+  HeadOptions options;
+  ScoringOptions scoring;
+
+  // Returns d_hidden, undefined for the teacher.
+  at::Tensor Run() const {
+    if (student) return StudentHead(hidden, lm_head, targets, options, d_lm_head).d_hidden_NH;
+    ScoreRowsOfHead(hidden, lm_head, targets.sampled_ids_N, {}, scoring);
+    return {};
+  }
+};
+
+HeadCall ReadCall(bool student, const std::string& data, int64_t n, int64_t h, int64_t v, int64_t k,
+                  at::ScalarType dtype) {
+  HeadCall call;
+  call.student = student;
+  call.hidden = Read(data + "hidden", {n, h}, dtype);
+  call.lm_head = Read(data + "lm_head", {v, h}, dtype);
+  if (student) call.d_lm_head = at::zeros({v, h});
+  HeadTargets& targets = call.targets;
+  targets.support_ids_Nk = Read(data + "support_ids", {n, k}, at::kInt);
+  targets.teacher_log_probs_Nk = Read(data + "teacher_log_probs", {n, k}, at::kFloat);
+  targets.teacher_log_tail_N = Read(data + "teacher_log_tail", {n}, at::kFloat);
+  targets.sampled_ids_N = Read(data + "sampled_ids", {n}, at::kInt);
+  targets.row_weights_N = Read(data + "row_weights", {n}, at::kFloat);
+  call.options.objective = FindObjective("ta_opd").value();
+  call.options.top_k_metrics = true;  // the peers find the student's top-k, too
+  call.options.workspace_bytes = n * v * (dtype == at::kBFloat16 ? 2 * 29 : 4 * 35) / 100;
+  call.scoring.top_k = static_cast<int32_t>(k);
+  call.scoring.workspace_bytes = call.options.workspace_bytes;
+  return call;
+}
+
+// The same on a few rows and a part of the vocabulary: after it, libraries are loaded and threads
+// are started.
+void WarmUp(HeadCall call) {
+  const int64_t rows = std::min<int64_t>(call.hidden.size(0), 4);
+  const int64_t v = std::min<int64_t>(call.lm_head.size(0), 4096);
+  const int64_t k = call.targets.support_ids_Nk.size(1);
+  call.hidden = call.hidden.narrow(0, 0, rows);
+  call.lm_head = call.lm_head.narrow(0, 0, v);
+  if (call.student) call.d_lm_head = at::zeros(call.lm_head.sizes());
+  for (at::Tensor* tensor : call.targets.Tensors()) {
+    if (tensor->defined()) *tensor = tensor->narrow(0, 0, rows);
+  }
+  call.targets.support_ids_Nk = at::arange(k, at::kInt).expand({rows, k}).contiguous();
+  call.targets.sampled_ids_N = at::zeros({rows}, at::kInt);
+  call.Run();
+}
+
+struct Measured {
+  std::vector<double> times, cpu_times;  // seconds, one per call
+  double memory_kib = 0;                 // peak of the first call, without its results
+  at::Tensor d_hidden;                   // of the last call
+};
+
+Measured Measure(const HeadCall& call, int repeats) {
+  Measured measured;
+  for (int i = 0; i < repeats; ++i) {
+    if (call.student) call.d_lm_head.zero_();
+    measured.d_hidden.reset();
+    ResetPeak();
+    const double before = ResidentKib("VmRSS");
+    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t cpu_start = std::clock();
+    measured.d_hidden = call.Run();
+    measured.times.push_back(SecondsSince(start));
+    measured.cpu_times.push_back(static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC);
+    if (i > 0) continue;
+    measured.memory_kib = ResidentKib("VmHWM") - before;
+    if (call.student) {
+      measured.memory_kib -= static_cast<double>(measured.d_hidden.nbytes()) / 1024;
+    }
+  }
+  return measured;
+}
+
 int Main(const std::vector<std::string>& arguments) {
   if (arguments.size() != 9) {
     std::fprintf(stderr, "head_call student|teacher DIR N H V K DTYPE THREADS REPEATS\n");
@@ -79,78 +160,27 @@ int Main(const std::vector<std::string>& arguments) {
   const int64_t h = std::stoll(arguments[3]);
   const int64_t v = std::stoll(arguments[4]);
   const int64_t k = std::stoll(arguments[5]);
-  const bool bf16 = arguments[6] == "bfloat16";
-  const at::ScalarType dtype = bf16 ? at::kBFloat16 : at::kFloat;
+  const at::ScalarType dtype = arguments[6] == "bfloat16" ? at::kBFloat16 : at::kFloat;
   at::set_num_threads(std::stoi(arguments[7]));
   const int repeats = std::stoi(arguments[8]);
 
-  const at::Tensor hidden = Read(data + "hidden", {n, h}, dtype);
-  const at::Tensor lm_head = Read(data + "lm_head", {v, h}, dtype);
-  HeadTargets targets;
-  targets.support_ids_Nk = Read(data + "support_ids", {n, k}, at::kInt);
-  targets.teacher_log_probs_Nk = Read(data + "teacher_log_probs", {n, k}, at::kFloat);
-  targets.teacher_log_tail_N = Read(data + "teacher_log_tail", {n}, at::kFloat);
-  targets.sampled_ids_N = Read(data + "sampled_ids", {n}, at::kInt);
-  targets.row_weights_N = Read(data + "row_weights", {n}, at::kFloat);
-  HeadOptions options;
-  options.objective = FindObjective("ta_opd").value();
-  options.top_k_metrics = true;  // the peers find the student's top-k, too
-  options.workspace_bytes = n * v * (bf16 ? 2 * 29 : 4 * 35) / 100;
-  ScoringOptions scoring;
-  scoring.top_k = static_cast<int32_t>(k);
-  scoring.workspace_bytes = options.workspace_bytes;
-  at::Tensor d_lm_head = student ? at::zeros({v, h}) : at::Tensor();
-
-  // Libraries and threads are there before anything is measured.
-  {
-    HeadTargets small = targets;
-    const int64_t rows = std::min<int64_t>(n, 4);
-    const int64_t v_small = std::min<int64_t>(v, 4096);
-    small.support_ids_Nk = at::arange(k, at::kInt).expand({rows, k}).contiguous();
-    small.sampled_ids_N = at::zeros({rows}, at::kInt);
-    small.teacher_log_probs_Nk = targets.teacher_log_probs_Nk.narrow(0, 0, rows).contiguous();
-    small.teacher_log_tail_N = targets.teacher_log_tail_N.narrow(0, 0, rows);
-    small.row_weights_N = targets.row_weights_N.narrow(0, 0, rows);
-    const at::Tensor few = hidden.narrow(0, 0, rows);
-    const at::Tensor part = lm_head.narrow(0, 0, v_small);
-    if (student) {
-      StudentHead(few, part, small, options, at::zeros({v_small, h}));
-    } else {
-      ScoreRowsOfHead(few, part, small.sampled_ids_N, {}, scoring);
-    }
+  const HeadCall call = ReadCall(student, data, n, h, v, k, dtype);
+  WarmUp(call);
+  const Measured measured = Measure(call, repeats);
+  const auto least = [](const std::vector<double>& seconds) {
+    return std::to_string(*std::min_element(seconds.begin(), seconds.end()));
+  };
+  std::string json = "{\"time_s\": " + least(measured.times) + ", \"times_s\": [";
+  for (size_t i = 0; i < measured.times.size(); ++i) {
+    json += (i ? ", " : "") + std::to_string(measured.times[i]);
   }
-  std::vector<double> times, cpu_times;
-  double memory_kib = 0;
-  at::Tensor d_hidden;
-  for (int i = 0; i < repeats; ++i) {
-    if (student) d_lm_head.zero_();
-    d_hidden.reset();
-    ResetPeak();
-    const double before = ResidentKib("VmRSS");
-    const auto start = std::chrono::steady_clock::now();
-    const std::clock_t cpu_start = std::clock();
-    if (student) {
-      d_hidden = StudentHead(hidden, lm_head, targets, options, d_lm_head).d_hidden_NH;
-    } else {
-      ScoreRowsOfHead(hidden, lm_head, targets.sampled_ids_N, {}, scoring);
-    }
-    times.push_back(SecondsSince(start));
-    cpu_times.push_back(static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC);
-    if (i == 0) {
-      memory_kib = ResidentKib("VmHWM") - before;
-      if (student) memory_kib -= static_cast<double>(d_hidden.nbytes()) / 1024;
-    }
-  }
-  std::string json = "{\"time_s\": ";
-  json += std::to_string(*std::min_element(times.begin(), times.end())) + ", \"times_s\": [";
-  for (size_t i = 0; i < times.size(); ++i) json += (i ? ", " : "") + std::to_string(times[i]);
-  json += "], \"cpu_s\": " + std::to_string(*std::min_element(cpu_times.begin(), cpu_times.end()));
-  json += ", \"memory_mib\": " + std::to_string(memory_kib / 1024);
+  json += "], \"cpu_s\": " + least(measured.cpu_times);
+  json += ", \"memory_mib\": " + std::to_string(measured.memory_kib / 1024);
   json += ", \"method\": \"" + CpuHeadGemmName(dtype) + "\"";
   json += ", \"mm_gflops\": " + std::to_string(MatmulRate(n, h, v));
   if (student) {
     const at::Tensor exact = Read(data + "d_hidden", {n, h}, at::kDouble);
-    const at::Tensor error = (d_hidden.to(at::kDouble) - exact).norm() / exact.norm();
+    const at::Tensor error = (measured.d_hidden.to(at::kDouble) - exact).norm() / exact.norm();
     json += ", \"d_hidden_error\": " + std::to_string(error.item<double>());
   }
   std::printf("%s}\n", json.c_str());

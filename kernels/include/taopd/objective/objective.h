@@ -18,11 +18,10 @@
 // oracle.
 //
 // To try an objective without touching this file, put the function (namespace taopd::objectives)
-// and
-//   #define TAOPD_EXTRA_OBJECTIVES(X) X(kMine, "mine", Mine, kNeedsSupport, "What it is.")
-// into a header of your own, and compile everything with
-// -DTAOPD_EXTRA_OBJECTIVES_HEADER='"that/header.h"', as
-// tests/kernels/objective/extra_objective_test.cc does.
+// into a header of your own, define TAOPD_EXTRA_OBJECTIVES(X) there as rows like those below, such
+// as X(kMine, "mine", Mine, kNeedsSupport, "What it is."), and compile everything with
+// -DTAOPD_EXTRA_OBJECTIVES_HEADER='"that/header.h"'.
+// tests/kernels/objective/extra_objective_test.cc does so.
 //
 // A loss may be a linear combination of objectives (ObjectiveTerms). The form above is linear, so a
 // combination costs the O(k) work of its terms and nothing more over the vocabulary.

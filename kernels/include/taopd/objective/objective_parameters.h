@@ -15,8 +15,12 @@
 namespace taopd {
 
 struct ObjectiveParameter {
+  // An alias, because the host compiler warns about the declaration that nvcc makes of a member
+  // pointer.
+  using Member = double ObjectiveParameters::*;
+
   std::string_view name;
-  double ObjectiveParameters::*value;
+  Member value;
   uint32_t read_by;  // the bit of ObjectiveNeeds of the objectives that read it
   std::string_view summary;
   // A valid value is between `low` and `high`; `open` excludes both.

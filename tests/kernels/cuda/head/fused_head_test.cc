@@ -469,30 +469,6 @@ TEST_F(FusedHeadTest, NoRows) {
   EXPECT_EQ(RunOnDevice(c).problem, "");
 }
 
-// What decides whether the products over the vocabulary are left out.
-TEST(NoDenseGradient, IsSaidOfExactlyTheObjectivesWhoseAIsZero) {
-  const double log_p[] = {std::log(0.5), std::log(0.2), std::log(0.1)};
-  const double log_q[] = {std::log(0.4), std::log(0.3), std::log(0.05)};
-  ObjectiveRow<double> row;
-  row.k = 3;
-  row.log_p = log_p;
-  row.log_q = log_q;
-  row.log_p_tail = std::log(0.2);
-  row.log_q_tail = std::log(0.25);
-  row.log_p_sampled = row.log_behavior_sampled = std::log(0.02);
-  row.log_q_sampled = std::log(0.01);
-  row.teacher_entropy = 2;
-  for (const ObjectiveInfo& info : AllObjectives()) {
-    double gradient[3];
-    ObjectiveResult<double> result;
-    result.support_gradient = gradient;
-    EvaluateObjectives(Named(info.name), row, static_cast<double*>(nullptr), &result);
-    // Over the whole vocabulary the k entries are the dense gradient.
-    const bool dense = result.a != 0 || (info.needs & kNeedsFullVocabulary);
-    EXPECT_EQ(HasDenseGradient(Named(info.name)), dense) << info.name;
-  }
-}
-
 TEST(FusedHeadPlan, GivesMostOfALargeWorkspaceToE) {
   FusedHeadProblem problem;
   problem.num_rows = 8192;

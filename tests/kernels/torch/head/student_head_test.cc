@@ -331,7 +331,12 @@ TEST(StudentHead, RefusesWrongInputsByName) {
   bad = good;
   bad.lm_head = at::zeros({0, 6});
   ExpectRefused(bad, options, "lm_head has V = 0");
-  bad = good;
+}
+
+TEST(StudentHead, RefusesWrongSupportsByName) {
+  const Problem good = MakeProblem(4, 6, 20, 3, 16);
+  const HeadOptions options = OptionsFor("sc_ta_opd");
+  Problem bad = good;
   bad.targets.support_ids_Nk = at::zeros({4, 0}, at::kInt);
   bad.targets.teacher_log_probs_Nk = at::zeros({4, 0});
   ExpectRefused(bad, options, "k = 0");
@@ -339,7 +344,6 @@ TEST(StudentHead, RefusesWrongInputsByName) {
   bad.targets.support_ids_Nk = at::arange(21, at::kInt).expand({4, 21}).contiguous();
   bad.targets.teacher_log_probs_Nk = at::full({4, 21}, -3.0f);
   ExpectRefused(bad, options, "support_ids has k = 21, larger than the vocabulary of 20");
-  ExpectRefused(good, options, "must be contiguous", at::zeros({6, 20}).t());
   bad = good;
   bad.targets.support_ids_Nk = good.targets.support_ids_Nk.clone();
   bad.targets.support_ids_Nk[1][0] = bad.targets.support_ids_Nk[1][2];
@@ -350,6 +354,11 @@ TEST(StudentHead, RefusesWrongInputsByName) {
   ExpectRefused(bad, options, "support_ids holds an id behind padding");
   bad.targets.support_ids_Nk[1].fill_(-1);
   ExpectRefused(bad, options, "support_ids has k = 0 in one row");
+}
+
+TEST(StudentHead, RefusesWrongOptionsAndOutputsByName) {
+  const Problem good = MakeProblem(4, 6, 20, 3, 16);
+  const HeadOptions options = OptionsFor("sc_ta_opd");
   HeadOptions wrong = options;
   wrong.temperature = 0;
   ExpectRefused(good, wrong, "temperature is 0");
@@ -365,6 +374,7 @@ TEST(StudentHead, RefusesWrongInputsByName) {
   wrong.objective.term[0].weight = 1;
   wrong.objective.term[0].objective.max_rho = -1;
   ExpectRefused(good, wrong, "max_rho is -1");
+  ExpectRefused(good, options, "must be contiguous", at::zeros({6, 20}).t());
   ExpectRefused(good, options, "d_lm_head", at::zeros({20, 7}));
   ExpectRefused(good, options, "d_lm_head", at::zeros({20, 6}, at::kDouble));
 }
