@@ -10,6 +10,7 @@
 #include "common/base/memory.h"
 #include "common/config/yaml.h"
 #include "common/engine/torch_engine.h"
+#include "common/wire/teacher_protocol.h"
 #include "trainer/eval/kl_evaluation.h"
 #include "trainer/eval/local_source.h"
 #include "trainer/step/support.h"
@@ -37,13 +38,6 @@ std::optional<RunFailure> CatchExceptions(const std::function<std::optional<RunF
     return RunFailure{ExitCode::kInternal, ResourceExhausted("out of memory")};
   }
 }
-
-namespace {
-
-// What a message holds beside its arrays.
-constexpr int64_t kMessageOverheadBytes = 4096;
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TeacherConfig& config) {
   GrpcTeacherOptions options;
@@ -89,7 +83,7 @@ absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teac
   // The longest response in one message.
   const int64_t bytes = ScoreReplyBytes(MakeTeacherRequest(support, Rollout(), ""),
                                         config.data.max_response_length, teacher);
-  const int64_t limit = GrpcTeacherOptions().max_message_bytes - kMessageOverheadBytes;
+  const int64_t limit = GrpcTeacherOptions().max_message_bytes - kScoreReplyOverheadBytes;
   if (bytes > limit) {
     return FailedPrecondition("data.max_response_length ", config.data.max_response_length,
                               ": the teacher's scores of such a response take ", bytes,

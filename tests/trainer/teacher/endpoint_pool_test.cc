@@ -1,0 +1,103 @@
+#include "trainer/teacher/endpoint_pool.h"
+
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+constexpr absl::Time kNow = absl::UnixEpoch();
+constexpr absl::Duration kMaxPause = absl::Seconds(8);
+
+class EndpointPoolTest : public ::testing::Test {
+ protected:
+  static RetryOptions Options() {
+    RetryOptions options;
+    options.endpoint_names = {"a", "b"};
+    options.max_in_flight_per_endpoint = 2;
+    options.initial_backoff = absl::Seconds(1);
+    options.max_backoff = kMaxPause;
+    return options;
+  }
+  void Fail(size_t index, absl::Time now) {
+    pool_.SetFailing(index, absl::UnavailableError("as told"), now);
+  }
+
+  Backoff backoff_{Options()};
+  EndpointPool pool_{Options(), &backoff_};
+};
+
+TEST_F(EndpointPoolTest, FewestInFlightIsChosenAndTheLastThatFailedComesLast) {
+  EXPECT_EQ(pool_.Choose(std::nullopt, kNow), 0u);
+  EXPECT_EQ(pool_.Choose(0, kNow), 1u);
+  EXPECT_FALSE(pool_.BeginAttempt(0));
+  EXPECT_EQ(pool_.Choose(std::nullopt, kNow), 1u);
+  pool_.BeginAttempt(1);
+  pool_.BeginAttempt(1);
+  EXPECT_EQ(pool_.Choose(0, kNow), 0u);  // the other is full
+  EXPECT_EQ(pool_.num_in_flight(), 3);
+  pool_.BeginAttempt(0);
+  EXPECT_FALSE(pool_.AnyOpen(kNow));
+  EXPECT_FALSE(pool_.AnyClosed(kNow));
+}
+
+TEST_F(EndpointPoolTest, FailingEndpointGetsOneProbeAfterItsPause) {
+  pool_.LeaveAlone(1, absl::InfiniteFuture());  // out of the way
+  Fail(0, kNow);
+  const absl::Time probe_at = pool_.NextOpening(kNow);
+  EXPECT_LE(probe_at, kNow + absl::Seconds(1));
+  EXPECT_FALSE(pool_.AnyOpen(probe_at - absl::Nanoseconds(1)));
+  ASSERT_TRUE(pool_.AnyOpen(probe_at));
+  EXPECT_TRUE(pool_.BeginAttempt(0));
+  EXPECT_FALSE(pool_.AnyOpen(probe_at));  // one probe at a time
+  pool_.EndAttempt(0, /*is_probe=*/true);
+  pool_.SetWorking(0);
+  EXPECT_FALSE(pool_.BeginAttempt(0));
+  EXPECT_TRUE(pool_.AnyOpen(probe_at));
+}
+
+TEST_F(EndpointPoolTest, AttemptsFromBeforeTheFailureDoNotProlongThePause) {
+  Fail(0, kNow);
+  const absl::Time probe_at = pool_.NextOpening(kNow);
+  for (int i = 0; i < 100; ++i) Fail(0, kNow);
+  EXPECT_EQ(pool_.NextOpening(kNow), probe_at);
+}
+
+TEST_F(EndpointPoolTest, OutageLastsWhileEveryEndpointFails) {
+  Fail(0, kNow);
+  EXPECT_EQ(pool_.outage_since(), absl::InfiniteFuture());
+  EXPECT_TRUE(pool_.AnotherWorks(0, kNow));
+  EXPECT_FALSE(pool_.AnotherWorks(1, kNow));
+  Fail(1, kNow + absl::Seconds(5));
+  Fail(1, kNow + absl::Minutes(1));
+  EXPECT_EQ(pool_.outage_since(), kNow + absl::Seconds(5));
+  pool_.SetWorking(0);
+  EXPECT_EQ(pool_.outage_since(), absl::InfiniteFuture());
+}
+
+TEST_F(EndpointPoolTest, EndpointThatAsksForItIsLeftAloneButDoesNotFail) {
+  pool_.LeaveAlone(0, kNow + absl::Seconds(3));
+  pool_.LeaveAlone(0, kNow + absl::Seconds(1));  // does not shorten it
+  EXPECT_TRUE(pool_.AnyClosed(kNow));
+  EXPECT_EQ(pool_.NextOpening(kNow), kNow + absl::Seconds(3));
+  EXPECT_EQ(pool_.Choose(1, kNow), 1u);
+  EXPECT_EQ(pool_.Choose(1, kNow + absl::Seconds(3)), 0u);
+  EXPECT_FALSE(pool_.BeginAttempt(0));  // no probe
+}
+
+TEST(BackoffTest, PausesDoubleUpToTheLimit) {
+  RetryOptions options;
+  options.initial_backoff = absl::Seconds(1);
+  options.max_backoff = kMaxPause;
+  Backoff backoff(options);
+  for (const auto& [num_failures, limit] :
+       {std::pair(1, absl::Seconds(1)), std::pair(3, absl::Seconds(4)), std::pair(4, kMaxPause),
+        std::pair(1000, kMaxPause)}) {
+    absl::Duration longest;
+    for (int i = 0; i < 1000; ++i) longest = std::max(longest, backoff.Pause(num_failures));
+    EXPECT_LE(longest, limit) << num_failures;
+    EXPECT_GE(longest, limit * 0.9) << num_failures;
+  }
+}
+
+}  // namespace
+}  // namespace taopd
