@@ -1,5 +1,5 @@
-// What a data set holds, for people and for programs: counts by file and by source, lengths,
-// samples.
+// A summary of a data set, as JSON for programs and as text for people: counts by file and by
+// source, prompt lengths, and samples.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct SourceCounts {
   int64_t num_answers = 0;  // with an answer to grade against
 };
 
-// Prompt lengths in tokens.
+// The distribution of the prompt lengths, in tokens.
 struct LengthHistogram {
   struct Bin {
     int64_t low = 0;   // included
@@ -35,13 +35,13 @@ std::vector<SourceCounts> CountSources(const PromptDataset& dataset);  // sorted
 LengthHistogram MeasureLengths(const PromptDataset& dataset);
 
 struct SummaryOptions {
-  std::vector<double> weights;  // by file; empty: all 1
-  int64_t num_samples = 3;      // spread evenly over the records
+  std::vector<double> weights;  // one for each file; empty: 1 for all
+  int64_t num_samples = 3;      // records that are shown, spread evenly over the data set
 };
-// "name" is data.train or data.val.
+// `name` is the setting that names the files: data.train or data.val.
 nlohmann::ordered_json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset,
                                           const SummaryOptions& options);
-// The same as text, from that JSON.
+// Formats that JSON as text.
 std::string DatasetSummaryText(const nlohmann::ordered_json& summary);
 
 }  // namespace taopd

@@ -1,5 +1,5 @@
-// The order in which records are used: a pure function of (seed, epoch), so that the position in
-// the data is two numbers, which a checkpoint keeps.
+// The order in which records are used. The order of an epoch depends only on the seed and the
+// epoch's number, so the position in the data is two numbers, which a checkpoint keeps.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,30 @@ namespace taopd {
 // Records that share a weight, such as those of one file.
 struct DataShare {
   int64_t num_records = 0;
-  // How often a record is used in an epoch. 2: twice; 0.25: a quarter of the records each epoch,
-  // another quarter in the next one; 1.5: once, and half of them once more.
+  // How often a record is used in an epoch:
+  //   2     Every record is used twice.
+  //   0.25  A quarter of the records is used, and another quarter in the next epoch.
+  //   1.5   Every record is used once, and half of them once more.
   double weight = 1.0;
 };
 
-// Endless batches: epoch after epoch; a batch may span two epochs. One thread.
+// Gives out batches without end, epoch after epoch. A batch may span two epochs. Not thread-safe.
 class EpochOrder {
  public:
   EpochOrder(int64_t num_records, uint64_t seed, bool shuffle);
-  // Records are numbered over the shares in their order. REQUIRES: weights > 0, and an epoch that
-  // is not empty.
+  // The records are numbered from 0 through all shares in their order. REQUIRES: every weight is
+  // above 0, and an epoch has at least one record.
   EpochOrder(std::vector<DataShare> shares, uint64_t seed, bool shuffle);
+  // Returns the numbers of the next `count` records.
   std::vector<int64_t> Next(int64_t count);
 
+  // The position: the current epoch, and how many of its records have been given out.
   int64_t epoch() const { return epoch_; }
   int64_t index() const { return index_; }
-  // Records of an epoch, repeated ones counted each time; the same for every epoch.
+  // The number of records that an epoch gives out, which counts a repeated record each time. It is
+  // the same for every epoch.
   int64_t epoch_size() const { return static_cast<int64_t>(order_.size()); }
-  // INVALID_ARGUMENT when the position does not exist in this data.
+  // Continues from a position. Returns INVALID_ARGUMENT if it does not exist in this data.
   absl::Status Restore(int64_t epoch, int64_t index);
 
  private:

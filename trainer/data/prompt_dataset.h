@@ -1,10 +1,12 @@
 // Prompts from JSON Lines and Parquet files, rendered and tokenized once.
 //
-// A row is an object. Its prompt stands under prompt_key (a dotted path) and is
-//   text                       taken as it is, or as a user message where a chat is asked for,
-//   a list of messages         [{"role": ..., "content": ...}], rendered with the model's chat
-//   template, or, under prompt_key_ids,  token ids.
-// verl's files are read unchanged: prompt (messages), data_source, reward_model.ground_truth.
+// A row is an object. Its prompt stands under prompt_key, a dotted path, and is one of:
+//   - text, which is used as it is, or as a user message if a chat is asked for;
+//   - a list of messages, [{"role": ..., "content": ...}], which is rendered with the model's chat
+//     template.
+// Token ids stand under the same path followed by "_ids" and are used as they are.
+//
+// verl's files are read unchanged: prompt (messages), data_source and reward_model.ground_truth.
 #pragma once
 
 #include <cstdint>
@@ -17,78 +19,79 @@
 #include "common/text/tokenizer/tokenizer.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/data/prompt_template.h"
+#include "trainer/data/truncation.h"
 
 namespace taopd {
 
 struct PromptRecord {
-  std::string id;                    // "file:row"
-  std::string prompt;                // text as the model sees it; empty when the file gives ids
-  int64_t num_truncated_tokens = 0;  // of the prompt, cut off
-  int64_t num_unknown_bytes =
-      0;  // of the whole prompt: those that the tokenizer has no token for and leaves out
-  std::vector<int32_t>
-      prompt_ids;  // empty with DatasetOptions::tokenize off, unless the file gives ids
+  std::string id;      // "file:row"
+  std::string prompt;  // the text that the model sees; empty if the file gives token ids
+  // The number of tokens that were cut off the prompt.
+  int64_t num_truncated_tokens = 0;
+  // The number of bytes of the whole prompt that the tokenizer has no token for and leaves out.
+  int64_t num_unknown_bytes = 0;
+  // Empty if DatasetOptions::tokenize is false, unless the file gives token ids.
+  std::vector<int32_t> prompt_ids;
   nlohmann::ordered_json messages;  // null unless the prompt is a chat
-  std::string answer;               // empty: none given
-  std::string source;  // data set of the row; the file's name without extension where it has none
-  std::vector<int32_t>
-      response_ids;  // a given response (supervised data, held-out text); else empty
+  std::string answer;               // empty if the row has none
+  // The data set that the row belongs to. A row that names none has the file's name without its
+  // extension.
+  std::string source;
+  // A given response (supervised data, held-out text); else empty.
+  std::vector<int32_t> response_ids;
 };
 
-// What becomes of a prompt of more than max_prompt_length tokens, as verl's data.truncation: an
-// error, or its first tokens (kLeft), its last (kRight) or those in the middle (kMiddle) are cut
-// off.
-enum class Truncation { kError, kLeft, kRight, kMiddle };
-// INVALID_ARGUMENT for a name other than error, left, right and middle.
-absl::StatusOr<Truncation> ParseTruncation(const std::string& name);
-// At most max_length of the ids; where they are more, those that stay. REQUIRES: not kError.
-std::vector<int32_t> TruncateIds(std::vector<int32_t> ids, int64_t max_length,
-                                 Truncation truncation);
-
-// Messages to the text that the model sees, up to where its response starts.
+// Turns messages into the text that the model sees, up to where its response starts.
 using RenderMessages =
     std::function<absl::StatusOr<std::string>(const nlohmann::ordered_json& messages)>;
 
 struct DatasetOptions {
   std::string prompt_key = "prompt";
-  // Empty: not read. Where a row lacks it, verl's reward_model.ground_truth is read.
+  // Empty: answers are not read. For a row without it, verl's reward_model.ground_truth is read.
   std::string answer_key = "answer";
   std::string source_key = "data_source";  // empty: not read
-  std::string response_key;                // empty: not read; else required in every row
-  PromptTemplate prompt_template;          // its system message goes to chats that bring none
-  bool text_as_chat =
-      false;  // a text prompt becomes a user message; so it does under a system message
-  bool messages_as_text = false;  // a chat becomes its contents, joined by empty lines
-  RenderMessages render;          // null: messages are refused
-  bool tokenize = true;  // false: for a server that does it; tokenizer and render are not used
-  bool add_special_tokens = true;         // for text prompts; a chat template writes its own
+  std::string response_key;                // empty: not read; else every row must have it
+  // Its system message is added to chats that have none.
+  PromptTemplate prompt_template;
+  // Makes a user message of a text prompt. A system message of the template does so as well.
+  bool text_as_chat = false;
+  // Makes text of a chat: the contents of its messages, with an empty line between them.
+  bool messages_as_text = false;
+  RenderMessages render;  // null: messages are refused
+  // False if a server tokenizes the prompts. The tokenizer and `render` are then not used.
+  bool tokenize = true;
+  // Applies to text prompts only; a chat template writes its own special tokens.
+  bool add_special_tokens = true;
   int64_t max_prompt_length = INT64_MAX;  // tokens
-  bool filter_overlong_prompts = false;   // drop an over-long prompt, whatever `truncation` says
+  // Drops over-long prompts, whatever `truncation` says.
+  bool filter_overlong_prompts = false;
   Truncation truncation = Truncation::kError;
-  bool drop_duplicates = false;    // false: they are counted only
-  int64_t max_length = INT64_MAX;  // prompt plus response; longer is an error
-  int64_t append_eos_id = -1;      // >= 0: each response ends with it
-  int64_t vocab_size = 0;          // ids must be below
+  bool drop_duplicates = false;  // false: duplicates are only counted
+  // The limit of prompt and response together, in tokens. A longer row is an error.
+  int64_t max_length = INT64_MAX;
+  int64_t append_eos_id = -1;  // if >= 0, every response ends with it
+  int64_t vocab_size = 0;      // token ids must be below it
 };
 
-// What became of a file's rows.
+// What became of the rows of a file.
 struct FileCounts {
   std::string path;
   std::string format;  // "jsonl" or "parquet"
   int64_t num_rows = 0;
-  int64_t num_records = 0;        // that are used
-  int64_t num_overlong = 0;       // dropped
+  int64_t num_records = 0;        // rows that are used
+  int64_t num_overlong = 0;       // rows that were dropped because their prompt is too long
   int64_t num_truncated = 0;      // records whose prompt was cut to max_prompt_length
-  int64_t num_unknown_bytes = 0;  // of the records
-  int64_t num_duplicates = 0;     // prompts seen before, in this file or one before it
-  int64_t num_own_system =
-      0;  // chats that kept their own system message in place of the template's
+  int64_t num_unknown_bytes = 0;  // sum over the records
+  int64_t num_duplicates = 0;     // rows seen before, in this file or an earlier one
+  // Chats that keep their own system message instead of the template's.
+  int64_t num_own_system = 0;
 };
 
 struct PromptDataset {
   std::vector<PromptRecord> records;  // file by file
   std::vector<FileCounts> files;
 
+  // Sums over the files.
   int64_t num_overlong() const { return Sum(&FileCounts::num_overlong); }
   int64_t num_truncated() const { return Sum(&FileCounts::num_truncated); }
   int64_t num_unknown_bytes() const { return Sum(&FileCounts::num_unknown_bytes); }
@@ -102,14 +105,16 @@ struct PromptDataset {
   }
 };
 
-// Errors name file, row and key. An empty result is an error. `tokenizer` may be null.
+// Reads the files in the given order. `tokenizer` may be null if no prompt needs one. Returns
+// INVALID_ARGUMENT, DATA_LOSS or NOT_FOUND with the file, the row and the key that is wrong, and
+// INVALID_ARGUMENT if no record is left.
 absl::StatusOr<PromptDataset> LoadPrompts(const std::vector<std::string>& paths,
                                           const Tokenizer* tokenizer,
                                           const DatasetOptions& options);
 
-// The files as shares of an epoch. `weights`: one for each file, or none at all (all 1).
-// INVALID_ARGUMENT for another number of them, for one that is not positive or over 1000, and for
-// one so small that no record is used.
+// Returns the files as shares of an epoch. `weights` has one number for each file, or none, which
+// means 1 for all. Returns INVALID_ARGUMENT for any other number of weights, for a weight outside
+// (0, 1000], and for one so small that no record of the file is used.
 absl::StatusOr<std::vector<DataShare>> WeighFiles(const PromptDataset& dataset,
                                                   const std::vector<double>& weights);
 

@@ -1,5 +1,5 @@
-// Words that are put around a question before the chat template: a system message and a text with
-// {question}.
+// The words that are put around a question before the chat template is applied: a system message
+// and a text with {question}.
 #pragma once
 
 #include <string>
@@ -16,16 +16,16 @@ struct PromptTemplate {
   std::string source;               // where the words come from
 };
 
-// The built-in ones.
+// The templates that can be named in a configuration.
 const std::vector<PromptTemplate>& BuiltInPromptTemplates();
 
-// `name_or_text`: the name of a built-in one, a text that holds {question}, or empty (the question
-// as it is). `system` is used in place of the template's own unless empty. INVALID_ARGUMENT for
-// anything else.
+// Makes a template from the name of a built-in one, from a text that holds {question}, or from an
+// empty text, which leaves the question as it is. `system` replaces the template's own system
+// message unless it is empty. Returns INVALID_ARGUMENT for any other text.
 absl::StatusOr<PromptTemplate> MakePromptTemplate(const std::string& name_or_text,
                                                   const std::string& system);
 
-// The user text with every {question} replaced.
+// Returns the template's user text with every {question} replaced by `question`.
 std::string FillTemplate(const PromptTemplate& prompt_template, const std::string& question);
 
 }  // namespace taopd

@@ -1,4 +1,4 @@
-// Rows of a data file, JSON Lines or Parquet, behind one function.
+// Reads the rows of a data file, be it JSON Lines or Parquet.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,19 @@
 namespace taopd {
 
 enum class DataFormat { kJsonl, kParquet };
-// By the file's first bytes; a file whose name ends in .parquet is Parquet whatever it holds.
+// Decides by the file's first bytes. A file whose name ends in .parquet is Parquet whatever it
+// holds.
 DataFormat DataFormatOf(const std::string& path);
 
-// Calls `row` with each row and its number from 1 (for JSON Lines: of the line). Of Parquet only
-// `columns` (dotted paths) are decoded. Errors, also those of `row`, name the file and the row.
+// Calls `row` with each row and its number, which counts from 1. For JSON Lines it is the number of
+// the line. Only the `columns` (dotted paths) of a Parquet file are decoded. An error from `row`
+// ends the reading. Errors, including those from `row`, name the file and the row.
 absl::Status ReadRows(
     const std::string& path, const std::vector<std::string>& columns,
     const std::function<absl::Status(const nlohmann::ordered_json& row, int64_t number)>& row);
 
-// The value under a dotted path: a key of that very name, else step by step
-// ("reward_model.ground_truth"). Null when there is none.
+// Returns the value under a dotted path such as "reward_model.ground_truth", or null if there is
+// none. A key that has the whole rest of the path as its name comes first.
 const nlohmann::ordered_json* FindPath(const nlohmann::ordered_json& row, const std::string& path);
 
 }  // namespace taopd

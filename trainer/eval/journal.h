@@ -1,6 +1,6 @@
-// Every response of an evaluation as JSON Lines: a record for people, and what a second start of
-// the same evaluation goes on from. The first line is {"evaluation": {...}}, the configuration;
-// each further one is a response.
+// The journal of an evaluation: a JSON Lines file with every response. People can read it, and an
+// evaluation that is started again continues from it. The first line is {"evaluation": {...}} with
+// the configuration. Each further line is a response.
 #pragma once
 
 #include <map>
@@ -14,21 +14,22 @@
 
 namespace taopd {
 
-// One thread.
+// Not thread-safe.
 class EvalJournal {
  public:
-  using Rows =
-      std::map<std::pair<int64_t, int64_t>, nlohmann::ordered_json>;  // by (problem, sample)
+  // Responses by (problem, sample).
+  using Rows = std::map<std::pair<int64_t, int64_t>, nlohmann::ordered_json>;
 
-  // Opens or makes the file. FAILED_PRECONDITION when it holds another evaluation (the message
-  // names the first setting that differs, with both values) or anything else; `overwrite` starts
-  // anew whatever it holds. Half a line at the end, left by a process that was killed, is cut off.
+  // Opens the file or creates it. Cuts off half a line at its end, which a killed process may have
+  // left. If `overwrite` is set, the file starts anew whatever it holds. Otherwise returns
+  // FAILED_PRECONDITION if the file holds another evaluation (the message names the first setting
+  // that differs, with both values) or anything else.
   static absl::StatusOr<EvalJournal> Open(const std::string& path,
                                           const nlohmann::ordered_json& evaluation, bool overwrite);
 
-  // Responses that were there at Open.
+  // The responses that were in the file when it was opened.
   const Rows& rows() const { return rows_; }
-  // `row` holds the numbers "problem" and "sample".
+  // Appends a response. REQUIRES: `row` holds the numbers "problem" and "sample".
   absl::Status Add(const nlohmann::ordered_json& row) { return writer_.Write(row); }
   const std::string& path() const { return path_; }
 

@@ -1,4 +1,4 @@
-// Responses of a model in this process.
+// Responses of the model in this process.
 #pragma once
 
 #include "common/text/tokenizer/tokenizer.h"
@@ -9,7 +9,7 @@ namespace taopd {
 
 class LocalSource final : public ResponseSource {
  public:
-  // Both outlive this. Tokens become text without the special ones.
+  // Both must outlive the source. The text of a response leaves out the special tokens.
   LocalSource(RolloutEngine* engine, const Tokenizer* tokenizer)
       : engine_(engine), tokenizer_(tokenizer) {}
   void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,

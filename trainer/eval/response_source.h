@@ -1,4 +1,5 @@
-// Where an evaluation's responses come from: the model in this process, or a server.
+// Where the responses of an evaluation come from: the model in this process (local_source.h) or a
+// server (openai_source.h).
 #pragma once
 
 #include <cstdint>
@@ -12,30 +13,31 @@
 namespace taopd {
 
 struct EvalSampling {
-  double temperature = 0.7;  // 0 = greedy
+  double temperature = 0.7;  // of the model that is evaluated; 0 is greedy
   double top_p = 0.95;
   int64_t max_tokens = 8192;
 };
 
+// One response that is wanted.
 struct EvalTask {
   const PromptRecord* problem = nullptr;
   int64_t problem_index = 0;
-  int64_t sample = 0;  // of the problem, from 0
+  int64_t sample = 0;  // which response to the problem, from 0
   uint64_t seed = 0;
 };
 
 struct EvalResponse {
   std::string text;
-  bool truncated = false;  // cut at max_tokens
-  int64_t num_tokens = 0;  // -1: the server did not say
+  bool truncated = false;  // the response was cut at max_tokens
+  int64_t num_tokens = 0;  // -1 if the server does not report it
 };
 
 class ResponseSource {
  public:
   virtual ~ResponseSource() = default;
-  // Generates for all tasks; `done(i, response)` runs once for each index in any order, on any
-  // thread. Returns at once or after the last one. What `tasks` point to must live until the last
-  // done has run.
+  // Generates a response for each task. Calls done(i, response) once for each index, in any order
+  // and on any thread, possibly after Generate has returned. `tasks` and what they point to must
+  // live until the last `done` has run.
   virtual void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
                         std::function<void(size_t index, absl::StatusOr<EvalResponse>)> done) = 0;
 };

@@ -1,4 +1,4 @@
-// The numbers of an evaluation, from which responses were right.
+// Statistics of an evaluation: shares of right responses and their intervals.
 #pragma once
 
 #include <cstdint>
@@ -12,35 +12,38 @@ struct Interval {
   double high = 1;
 };
 
-// Wilson's score interval at 95 % for a share of `successes` out of `trials` (Wilson, 1927).
+// Returns Wilson's score interval at 95 % for a share of `successes` out of `trials` (Wilson,
+// 1927). Without trials it is [0, 1].
 Interval WilsonInterval(double successes, double trials);
 
-// The chance that at least one of k responses, drawn without replacement from n of which c are
-// right, is right: 1 - C(n-c, k) / C(n, k), the unbiased estimator of pass@k (Chen et al.,
-// "Evaluating Large Language Models Trained on Code", 2021). REQUIRES: 0 <= c <= n, 1 <= k <= n.
+// Returns the probability that at least one of k responses is right if they are drawn without
+// replacement from n responses of which c are right: 1 - C(n-c, k) / C(n, k). This is the unbiased
+// estimator of pass@k (Chen et al., "Evaluating Large Language Models Trained on Code", 2021).
+// REQUIRES: 0 <= c <= n, 1 <= k <= n.
 double PassAtK(int64_t n, int64_t c, int64_t k);
 
 struct ResponseOutcome {
   bool correct = false;
-  std::string extracted;  // empty: no answer found
+  std::string extracted;  // the answer in the response; empty if the grader found none
   bool truncated = false;
-  int64_t num_tokens = 0;
+  int64_t num_tokens = 0;  // -1 if it is not known
 };
 
-// Whether the answer that most responses give is right: each extracted answer is a vote, responses
-// without one have none, and of equally frequent answers the one that came first wins. Without a
-// vote: false.
+// Returns whether the answer that most responses give is right. Each extracted answer is a vote,
+// and a response without an answer has none. Of equally frequent answers the one that came first
+// wins. Returns false if there is no vote.
 bool MajorityIsCorrect(const std::vector<ResponseOutcome>& responses);
 
-// 95 % percentile interval of the mean: `num_resamples` means of as many values drawn with
-// replacement (Efron, 1979). Each stratum is resampled by itself and the result is the mean over
-// strata of their means: one stratum is the plain bootstrap, one for each source gives the interval
-// of the macro average. Where all values of all strata are equal the bootstrap says nothing, and
-// for shares that are all 0 or all 1 Wilson's interval of that many trials is given. The same seed
-// gives the same interval. REQUIRES: no empty stratum.
+// Returns the 95 % percentile interval of the mean from `num_resamples` bootstrap resamples (Efron,
+// 1979). Each stratum is resampled by itself, and a resample's value is the mean over the strata of
+// their means. One stratum is the plain bootstrap; one for each source gives the interval of the
+// macro average. If all values are 0 or all are 1, the bootstrap says nothing, and the result is
+// Wilson's interval for that many trials. The same seed gives the same interval. REQUIRES: no
+// stratum is empty.
 Interval BootstrapInterval(const std::vector<std::vector<double>>& strata, uint64_t seed,
                            int64_t num_resamples = 2000);
 
-double Mean(const std::vector<double>& values);  // 0 for none
+// Returns 0 if there are no values.
+double Mean(const std::vector<double>& values);
 
 }  // namespace taopd

@@ -1,10 +1,13 @@
-// AdamW (Loshchilov and Hutter, 2019) with decoupled weight decay over a model's parameters,
-// gradient accumulation in float32, and global-norm clipping; as torch.optim.AdamW and
-// clip_grad_norm_, in one pass over all parameters (kernels/torch/layers/adamw.h). Parameters in
-// bfloat16 have a float32 master copy that takes the update; moments are always float32. The
-// gradient of a single micro-batch stays in the type it came in.
+// AdamW with decoupled weight decay (Loshchilov and Hutter, 2019) over a model's parameters, with
+// gradient accumulation and clipping by the global norm. It computes what torch.optim.AdamW and
+// clip_grad_norm_ compute, in one pass over all parameters (kernels/torch/layers/adamw.h).
 //
-// Not thread-safe. Parameters are changed in place by Update: nothing may read them meanwhile.
+// Precision: Moments are float32. A bfloat16 parameter has a float32 master copy, which takes the
+// update. Gradients are accumulated in float32; the gradient of a single micro-batch keeps its
+// type. Weight decay applies to parameters with two or more dimensions only.
+//
+// Not thread-safe. Update changes the parameters in place, so nothing may read them during the
+// call.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -23,22 +26,25 @@ class AdamW {
  public:
   AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& config);
 
-  // Adds the parameters' .grad to the sums and clears them. Once per micro-batch.
+  // Adds the parameters' .grad to the accumulated gradients and clears it. Call it once for each
+  // micro-batch.
   void AccumulateGradients();
 
-  // L2 norm of all accumulated gradients together. Non-finite when any gradient is.
+  // Returns the L2 norm of all accumulated gradients together. It is not finite if any gradient is
+  // not.
   double GradientNorm() const;
 
-  // Scales the gradients to max_grad_norm when their norm (given) exceeds it, applies one update
-  // and clears the sums. REQUIRES: grad_norm is finite.
+  // Applies one update and clears the accumulated gradients. If grad_norm, their norm, exceeds
+  // max_grad_norm, they are scaled down to it first. REQUIRES: grad_norm is finite.
   void Update(double lr, double grad_norm);
-  // Forgets the accumulated gradients (a skipped update).
+  // Discards the accumulated gradients without an update.
   void ClearGradients();
 
   int64_t num_updates() const { return num_updates_; }
 
-  // Moments, master copies and the update count, as a safetensors file. Load refuses a file of
-  // other parameters by name and shape; on failure nothing has changed.
+  // Writes and reads the moments, the master copies and the number of updates as a safetensors
+  // file. Load returns DATA_LOSS for a file whose parameters have other names or shapes. A Load
+  // that fails changes nothing.
   absl::Status Save(const std::string& path) const;
   absl::Status Load(const std::string& path);
 
@@ -47,7 +53,7 @@ class AdamW {
 
   OptimizerConfig config_;
   std::vector<std::string> names_;
-  std::vector<AdamWState> states_;  // by name; `gradient` is the sum over the micro-batches so far
+  std::vector<AdamWState> states_;  // in the order of names_; `gradient` is the accumulated one
   int64_t num_updates_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Learning rate by step.
+// The learning rate of each step.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace taopd {
 
-// Of step `step` (0-based) out of total_steps. Linear warm-up: step s < warmup_steps has
-// lr * (s + 1) / warmup_steps. Then constant, or linear or cosine from lr at the end of the warm-up
-// to lr * min_lr_ratio at the last step.
+// Returns the learning rate of step `step` (0-based) out of total_steps. In the warm-up, step
+// s < warmup_steps has lr * (s + 1) / warmup_steps. After it the rate stays at lr (constant), or
+// falls to lr * min_lr_ratio at the last step (linear, cosine).
 double LearningRate(const OptimizerConfig& config, int64_t step, int64_t total_steps);
 
 }  // namespace taopd

@@ -1,6 +1,6 @@
-// Where responses come from. The local one wraps the inference engine with the student's live
-// weights (no copy, no refit); one that reaches a server over the network fits behind the same
-// seam.
+// Where the responses of training come from. LocalRolloutEngine uses the inference engine of this
+// process with the student's live weights, so nothing is copied after an update. An engine behind a
+// network would implement the same interface.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,15 @@ struct RolloutRequest {
   SamplingParams sampling;
 };
 
+// P prompt tokens and R response tokens.
 struct Rollout {
   std::vector<int32_t> prompt_ids;    // [P]
   std::vector<int32_t> response_ids;  // [R], R >= 1
-  // [R] under the policy that sampled, at the sampling temperature, before top-p and top-k.
+  // [R] log-probs of the response tokens under the policy that sampled them, at the student's
+  // sampling temperature, before top-p and top-k.
   std::vector<float> behavior_log_probs;
-  // [R, sampling.num_log_probs] the most probable ids under the same distribution, best first.
+  // [R, sampling.num_log_probs] The most probable ids under that distribution, in descending order
+  // of probability.
   std::vector<int32_t> top_ids;
   FinishReason finish = FinishReason::kLength;
 };
@@ -31,15 +34,16 @@ struct Rollout {
 class RolloutEngine {
  public:
   virtual ~RolloutEngine() = default;
-  // Generates all; `done(i, rollout)` runs once for each index in any order, on any thread, and
-  // must not block. Returns at once. The weights must not change until every done has run.
+  // Starts to generate all responses and returns at once. Calls done(i, rollout) once for each
+  // request, in any order and on any thread; it must not block. The weights must not change until
+  // every `done` has run.
   virtual void Generate(std::vector<RolloutRequest> requests,
                         std::function<void(int64_t index, absl::StatusOr<Rollout>)> done) = 0;
 };
 
 class LocalRolloutEngine final : public RolloutEngine {
  public:
-  // `engine` outlives this.
+  // `engine` must outlive this object.
   explicit LocalRolloutEngine(InferenceEngine* engine) : engine_(engine) {}
   void Generate(std::vector<RolloutRequest> requests,
                 std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override;
@@ -48,7 +52,8 @@ class LocalRolloutEngine final : public RolloutEngine {
   InferenceEngine* engine_;
 };
 
-// Generate and wait for all; the first error ends it (after every request has come back).
+// Generates all responses and waits for them. If any request fails, returns the error of the first
+// one in the order of the requests, after all of them have come back.
 absl::StatusOr<std::vector<Rollout>> GenerateAll(RolloutEngine* engine,
                                                  std::vector<RolloutRequest> requests);
 

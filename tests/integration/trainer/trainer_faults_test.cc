@@ -67,6 +67,26 @@ TEST_F(TrainerFaultsTest, BadModels) {
                 "teacher");
 }
 
+// A weight beyond float32 makes every loss infinite: no update, and the run ends by itself.
+TEST_F(TrainerFaultsTest, LossesThatStayNonFiniteEndTheRun) {
+  TeacherProcess teacher(dir_, teacher_model_);
+  WriteTrainConfig("objective: {terms: [{name: ta_opd, weight: 1.0e+300}]}\n");
+  std::string output;
+  EXPECT_EQ(Train(teacher.endpoint(), &output, {"trainer.max_nonfinite_steps=2"}), 76) << output;
+  EXPECT_THAT(output, HasSubstr("not finite in 2 steps in a row"));
+  int64_t num_steps = 0;
+  std::istringstream lines(ReadFile(dir_.File("run/metrics.jsonl")));
+  for (std::string line; std::getline(lines, line);) {
+    const auto row = nlohmann::json::parse(line);
+    if (!row.contains("optim/skipped_updates")) continue;
+    ++num_steps;
+    EXPECT_EQ(row.at("optim/skipped_updates"), 2);  // both mini-batches
+    EXPECT_TRUE(row.at("loss/mean").is_null());
+    EXPECT_GT(row.at("rollout/tokens").get<double>(), 0);
+  }
+  EXPECT_EQ(num_steps, 2);
+}
+
 // The weights are half of the memory, what training keeps beside them twice the memory: nothing is
 // read or made.
 TEST_F(TrainerFaultsTest, AModelThatTheMemoryCannotTrainIsRefused) {

@@ -164,7 +164,8 @@ TEST(EvaluateAccuracy, ResponsesBySource) {
   EXPECT_EQ(result.accuracy.sources[1].n, 1);
   EXPECT_EQ(result.accuracy.all.n, 0);
   for (const char* bad : {"x", "x=", "=3", "x=0", "x=-1", "x=1.5"}) {
-    EXPECT_ERROR(ParseResponsesBySource({bad}), absl::StatusCode::kInvalidArgument, bad);
+    EXPECT_ERROR(ParseResponsesBySource({bad}), absl::StatusCode::kInvalidArgument,
+                 Concat("\"", bad, "\" is not SOURCE=NUMBER"));
   }
   EXPECT_ERROR(ParseResponsesBySource({"a=1", "a=2"}), absl::StatusCode::kInvalidArgument, "twice");
   EXPECT_EQ(ParseResponsesBySource({"a=b=2"})->at("a=b"), 2);
@@ -213,6 +214,30 @@ TEST(EvaluateAccuracy, TheJournalIsNotGeneratedAgain) {
   AccuracyRun run = RunOf(config, others, &none);
   run.journal = &journal;
   EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kFailedPrecondition, "\"other\"");
+}
+
+// An accuracy of zero that only says that the grader looks for something else.
+TEST(EvaluateAccuracy, WarnsOnceIfNoAnswerIsEverFound) {
+  const auto problems = Problems({"a", "a"});
+  EvalConfig config = Config(3);
+  config.answer_pattern = "answer is (\\w+)";
+  const auto warnings_of = [&](const std::string& only_answer) {
+    FakeSource source([&](const EvalTask& task) -> absl::StatusOr<EvalResponse> {
+      EvalResponse response;
+      response.text = task.problem_index == 1 && task.sample == 2 ? only_answer : "I do not know";
+      return response;
+    });
+    ::testing::internal::CaptureStderr();
+    EXPECT_OK(EvaluateAccuracy(RunOf(config, problems, &source)));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string warnings = warnings_of("the same");
+  EXPECT_THAT(warnings, HasSubstr("no answer was found in any response"));
+  EXPECT_THAT(warnings, HasSubstr("eval.grader=exact"));
+  EXPECT_THAT(warnings, HasSubstr("eval.answer_pattern="));
+  EXPECT_EQ(warnings.find("no answer was found"), warnings.rfind("no answer was found"));
+  // A single answer is enough, right or wrong.
+  EXPECT_EQ(warnings_of("the answer is 7"), "");
 }
 
 TEST(EvaluateAccuracy, AProblemWithoutAnswer) {

@@ -1,7 +1,7 @@
 #include "trainer/eval/openai_source.h"
 
 #include <absl/synchronization/blocking_counter.h>
-#include <absl/time/clock.h>
+#include <absl/synchronization/notification.h>
 #include <httplib.h>
 
 #include <atomic>
@@ -21,15 +21,17 @@ using ::testing::HasSubstr;
 class Server {
  public:
   using Handler = std::function<void(const httplib::Request&, httplib::Response&)>;
-  explicit Server(Handler handler, const std::string& models =
-                                       R"({"object":"list","data":[{"id":"tiny"},{"id":"big"}]})") {
-    server_.Get("/v1/models",
+  explicit Server(
+      Handler handler,
+      const std::string& models = R"({"object":"list","data":[{"id":"tiny"},{"id":"big"}]})",
+      const std::string& prefix = "/v1") {
+    server_.Get(prefix + "/models",
                 [this, models](const httplib::Request& request, httplib::Response& reply) {
                   Note(request);
                   reply.set_content(models, "application/json");
                 });
-    for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
-      server_.Post(path,
+    for (const char* path : {"/completions", "/chat/completions"}) {
+      server_.Post(prefix + path,
                    [this, handler](const httplib::Request& request, httplib::Response& reply) {
                      Note(request);
                      const int64_t now = ++in_flight_;
@@ -167,7 +169,7 @@ TEST(OpenAiSource, RetriesWhatMayPass) {
         break;
       case 2:
         reply.status = 429;
-        reply.set_header("Retry-After", "1");
+        reply.set_header("Retry-After", "5");
         break;
       default:
         reply.set_content(TextReply("x"), "application/json");
@@ -175,12 +177,14 @@ TEST(OpenAiSource, RetriesWhatMayPass) {
   });
   OpenAiOptions options = Options(server);
   options.max_retries = 3;
-  ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
-  const absl::Time start = absl::Now();
+  options.first_pause_s = 0.25;
+  ManualClock clock;
+  ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options, &clock));
+  const absl::Time start = clock.Now();
   EXPECT_OK(AskAll(source.get(), {TextPrompt("a")})[0]);
   EXPECT_EQ(source->num_retries(), 3);
-  EXPECT_GE(absl::Now() - start,
-            absl::Seconds(1));  // as the server asked; its own pauses are 70 ms together
+  // Its own first pause, twice that, and what the server asks for in place of four times that.
+  EXPECT_EQ(clock.Now() - start, absl::Seconds(0.25 + 0.5 + 5));
 }
 
 TEST(OpenAiSource, EndsAfterItsRetriesAndAsksTheRestNoMore) {
@@ -227,15 +231,18 @@ TEST(OpenAiSource, BadRepliesAreErrors) {
       reply.set_content(body, "application/json");
     });
     ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(Options(server)));
-    EXPECT_FALSE(AskAll(source.get(), {TextPrompt("a")})[0].ok()) << body;
+    const auto response = AskAll(source.get(), {TextPrompt("a")})[0];
+    ASSERT_FALSE(response.ok()) << body;
+    EXPECT_THAT(std::string(response.status().message()),
+                HasSubstr(server.url() + "/v1/completions"))
+        << body;
+    EXPECT_EQ(source->num_retries(), 0) << body;
   }
 }
 
 TEST(OpenAiSource, ASlowServerIsATimeout) {
-  std::atomic<bool> stop{false};
-  Server server([&](const httplib::Request&, httplib::Response&) {
-    while (!stop) absl::SleepFor(absl::Milliseconds(5));
-  });
+  absl::Notification stop;
+  Server server([&](const httplib::Request&, httplib::Response&) { stop.WaitForNotification(); });
   OpenAiOptions options = Options(server);
   options.timeout_s = 0.2;
   options.max_retries = 0;
@@ -244,33 +251,47 @@ TEST(OpenAiSource, ASlowServerIsATimeout) {
     EXPECT_ERROR(AskAll(source.get(), {TextPrompt("a")})[0], absl::StatusCode::kUnavailable,
                  "/v1/completions");
   }
-  stop = true;
+  stop.Notify();
 }
 
 TEST(OpenAiSource, ConcurrencyIsLimited) {
-  Server server([](const httplib::Request&, httplib::Response& reply) {
-    absl::SleepFor(absl::Milliseconds(5));  // long enough for requests to overlap
+  // The first requests wait for each other.
+  absl::Mutex mutex;
+  int64_t num_arrived = 0;
+  Server server([&](const httplib::Request&, httplib::Response& reply) {
+    {
+      absl::MutexLock lock(&mutex);
+      ++num_arrived;
+      const auto together = [&] { return num_arrived >= 4; };
+      // The limit ends a test that fails.
+      mutex.AwaitWithTimeout(absl::Condition(&together), absl::Seconds(4));
+    }
     reply.set_content(TextReply("x"), "application/json");
   });
   ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(Options(server)));
   for (const auto& response : AskAll(source.get(), std::vector<PromptRecord>(40, TextPrompt("a"))))
     EXPECT_OK(response);
-  EXPECT_LE(server.most_in_flight(), 4);
-  EXPECT_GE(server.most_in_flight(), 2);
+  EXPECT_EQ(server.most_in_flight(), 4);
 }
 
 TEST(OpenAiSource, TheApiKeyIsSentAndThePrefixKept) {
-  Server server([](const httplib::Request&, httplib::Response& reply) {
-    reply.set_content(TextReply("x"), "application/json");
-  });
+  Server server(
+      [](const httplib::Request&, httplib::Response& reply) {
+        reply.set_content(TextReply("x"), "application/json");
+      },
+      R"({"data":[{"id":"tiny"},{"id":"big"}]})", "/openai/v1");
   OpenAiOptions options = Options(server);
-  options.url += "/v1/";
+  options.url += "/openai/v1/";
   options.api_key = "secret";
   options.model = "big";
   ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
   EXPECT_EQ(source->model(), "big");
   EXPECT_OK(AskAll(source.get(), {TextPrompt("a")})[0]);
-  for (const httplib::Request& request : server.requests()) {
+  const std::vector<httplib::Request> requests = server.requests();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].path, "/openai/v1/models");
+  EXPECT_EQ(requests[1].path, "/openai/v1/completions");
+  for (const httplib::Request& request : requests) {
     EXPECT_EQ(request.get_header_value("Authorization"), "Bearer secret");
   }
 }

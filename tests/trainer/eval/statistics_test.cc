@@ -70,7 +70,8 @@ TEST(BootstrapInterval, IsSeededAndAboutTheNormalIntervalForLargeSamples) {
   for (int i = 0; i < 2000; ++i) values.push_back(random.NextUniform() < 0.3 ? 1.0 : 0.0);
   const double mean = Mean(values), error = 1.96 * std::sqrt(mean * (1 - mean) / 2000);
   const Interval interval = BootstrapInterval({values}, 5);
-  // 2000 resamples place a 2.5 % point to about 0.1 standard errors; 0.4 is far beyond that.
+  // 2000 resamples place a 2.5 % point to about 0.06 standard errors of the mean; a fifth of
+  // `error` is 0.4 of them.
   EXPECT_NEAR(interval.low, mean - error, 0.2 * error);
   EXPECT_NEAR(interval.high, mean + error, 0.2 * error);
   EXPECT_EQ(BootstrapInterval({values}, 5).low, interval.low);

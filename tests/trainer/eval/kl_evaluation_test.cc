@@ -1,0 +1,87 @@
+#include "trainer/eval/kl_evaluation.h"
+
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/step/tiny_training.h"
+#include "trainer/step/head_targets.h"
+
+namespace taopd {
+namespace {
+
+std::vector<PromptRecord> Records() {
+  std::vector<PromptRecord> records(3);
+  records[0].prompt_ids = {5, 6, 7};
+  records[0].response_ids = {8, 9, 10, 2};
+  records[1].prompt_ids = {4};
+  records[1].response_ids = {2};
+  records[2].prompt_ids = {30, 31};
+  records[2].response_ids = {32, 33};
+  return records;
+}
+
+// The definition, from dense log-softmaxes: KL over the teacher's top-k tokens that the student
+// has, plus one term for everything else.
+double DenseKl(Decoder* student, Decoder* teacher, int64_t top_k,
+               const std::vector<PromptRecord>& records) {
+  const at::NoGradGuard no_grad;
+  double sum = 0;
+  int64_t num_rows = 0;
+  for (const PromptRecord& record : records) {
+    ScoredRollout item;
+    item.rollout.prompt_ids = record.prompt_ids;
+    item.rollout.response_ids = record.response_ids;
+    const auto log_probs = [&](Decoder* model) {
+      const at::Tensor hidden_NH = ForwardResponses(model, {&item});
+      return at::log_softmax(at::mm(hidden_NH, model->lm_head().t()).to(at::kDouble), 1);
+    };
+    const at::Tensor log_p_NV = log_probs(student), log_q_NW = log_probs(teacher);
+    const int64_t vocab_size = log_p_NV.size(1);
+    at::Tensor in_support_NW = at::zeros_like(log_q_NW);
+    in_support_NW.scatter_(1, std::get<1>(log_q_NW.topk(top_k, 1)), 1.0);
+    const at::Tensor in_support_NV = in_support_NW.narrow(1, 0, vocab_size);
+    const at::Tensor log_q_NV = log_q_NW.narrow(1, 0, vocab_size);
+    const at::Tensor p_NV = log_p_NV.exp();
+    const at::Tensor p_tail_N = 1 - (in_support_NV * p_NV).sum(1);
+    const at::Tensor q_tail_N = 1 - (in_support_NV * log_q_NV.exp()).sum(1);
+    const at::Tensor row_N = (in_support_NV * p_NV * (log_p_NV - log_q_NV)).sum(1) +
+                             p_tail_N * (p_tail_N.log() - q_tail_N.log());
+    sum += row_N.sum().item<double>();
+    num_rows += row_N.size(0);
+  }
+  return sum / static_cast<double>(num_rows);
+}
+
+// A teacher of the student's vocabulary, and one with padding behind it.
+TEST(EvaluateKl, EqualsADenseComputation) {
+  for (const int64_t teacher_vocabulary :
+       {testing::kTinyVocabulary, testing::kTinyVocabulary + 9}) {
+    const auto student = testing::MakeTinyStudent();
+    const auto teacher_model = testing::MakeTinyTeacher(teacher_vocabulary);
+    ASSERT_OK_AND_ASSIGN(auto engine, MakeTorchEngine(teacher_model, EngineOptions()));
+    testing::EngineTeacher teacher(engine.get());
+    KlEvaluationOptions options;
+    options.top_k = 6;
+    const double expected = DenseKl(student.get(), teacher_model.get(), options.top_k, Records());
+    for (const int64_t micro_batch_tokens : {1, 1000}) {
+      options.micro_batch_tokens = micro_batch_tokens;
+      ASSERT_OK_AND_ASSIGN(const Metrics metrics,
+                           EvaluateKl(options, Records(), student.get(), &teacher));
+      ASSERT_EQ(metrics.size(), 2u);
+      EXPECT_EQ(metrics[0].first, "eval/kl_to_teacher");
+      EXPECT_NEAR(metrics[0].second, expected, 1e-5 * expected) << teacher_vocabulary;
+      EXPECT_EQ(metrics[1], (std::pair<std::string, double>("eval/n", 3)));
+    }
+  }
+}
+
+TEST(EvaluateKl, TheTeachersErrorEndsIt) {
+  const auto student = testing::MakeTinyStudent();
+  ASSERT_OK_AND_ASSIGN(auto engine, MakeTorchEngine(testing::MakeTinyTeacher(), EngineOptions()));
+  testing::EngineTeacher teacher(engine.get());
+  KlEvaluationOptions options;
+  options.top_k = testing::kTinyVocabulary + 1;
+  EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), &teacher),
+               absl::StatusCode::kInvalidArgument, "top_k");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,262 @@
+#include "trainer/data/prompt_reader.h"
+
+#include <utility>
+
+#include "trainer/data/row_reader.h"
+
+namespace taopd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Where verl's files hold the answer.
+constexpr char kVerlAnswer[] = "reward_model.ground_truth";
+
+absl::StatusOr<std::vector<int32_t>> ReadIds(const Json& list, const std::string& key,
+                                             int64_t vocab_size) {
+  if (!list.is_array()) return InvalidArgument("\"", key, "\" is not a list of token ids");
+  std::vector<int32_t> ids;
+  ids.reserve(list.size());
+  for (const Json& item : list) {
+    const bool in_range =
+        item.is_number_unsigned()  ? item.get<uint64_t>() < static_cast<uint64_t>(vocab_size)
+        : item.is_number_integer() ? item.get<int64_t>() >= 0 && item.get<int64_t>() < vocab_size
+                                   : false;
+    if (!in_range) {
+      return InvalidArgument("\"", key, "\"[", ids.size(), "] = ", item.dump(),
+                             " is not a token id below the vocabulary size ", vocab_size);
+    }
+    ids.push_back(item.get<int32_t>());
+  }
+  return ids;
+}
+
+absl::Status CheckMessages(const Json& messages, const std::string& key) {
+  if (messages.empty()) return InvalidArgument("\"", key, "\" is an empty list of messages");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json& message = messages[i];
+    const std::string where = Concat("\"", key, "\"[", i, "]");
+    if (!message.is_object())
+      return InvalidArgument(where, " is not a message, an object with role and content");
+    const auto role = message.find("role"), content = message.find("content");
+    if (role == message.end() || !role->is_string())
+      return InvalidArgument(where, " has no role, or one that is not text");
+    if (content == message.end()) return InvalidArgument(where, " has no content");
+    // Null beside tool calls, a list for parts: the template's business.
+    if (!content->is_string() && !content->is_array() &&
+        !(content->is_null() && message.contains("tool_calls"))) {
+      return InvalidArgument(where, ": the content is not text");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<std::string> PromptReader::Columns() const {
+  std::vector<std::string> columns = {options_.prompt_key, options_.prompt_key + "_ids"};
+  if (!options_.answer_key.empty()) {
+    columns.insert(columns.end(), {options_.answer_key, kVerlAnswer});
+  }
+  if (!options_.source_key.empty()) columns.push_back(options_.source_key);
+  if (!options_.response_key.empty()) {
+    columns.insert(columns.end(), {options_.response_key, options_.response_key + "_ids"});
+  }
+  return columns;
+}
+
+absl::StatusOr<PromptReader::Row> PromptReader::Read(const Json& row, PromptRecord record) const {
+  if (!row.is_object()) return InvalidArgument("a row must be an object");
+  Row result;
+  result.record = std::move(record);
+  TAOPD_RETURN_IF_ERROR(ReadPrompt(row, &result));
+  TAOPD_RETURN_IF_ERROR(LimitLength(&result));
+  if (result.dropped) return result;
+  TAOPD_RETURN_IF_ERROR(ReadAnswer(row, &result.record));
+  TAOPD_RETURN_IF_ERROR(ReadSource(row, &result.record));
+  if (!options_.response_key.empty()) TAOPD_RETURN_IF_ERROR(ReadResponse(row, &result.record));
+  return result;
+}
+
+// ---- The prompt ---------------------------------------------------------------------------------
+
+absl::Status PromptReader::ReadPrompt(const Json& row, Row* result) const {
+  PromptRecord* record = &result->record;
+  const std::string& key = options_.prompt_key;
+  const PromptTemplate& words = options_.prompt_template;
+  if (const Json* ids = FindPath(row, key + "_ids"); ids != nullptr && !ids->is_null()) {
+    if (!words.name.empty() || !words.system.empty()) {
+      return InvalidArgument(
+          "\"", key,
+          "_ids\" are token ids: no prompt template or system prompt can be put around them");
+    }
+    TAOPD_ASSIGN_OR_RETURN(record->prompt_ids, ReadIds(*ids, key + "_ids", options_.vocab_size));
+    return record->prompt_ids.empty() ? InvalidArgument("the prompt is empty") : absl::OkStatus();
+  }
+  const Json* prompt = FindPath(row, key);
+  if (prompt == nullptr) {
+    return InvalidArgument("has neither \"", key, "\" nor \"", key, "_ids\"");
+  }
+  if (prompt->is_string()) {
+    const std::string text = FillTemplate(words, prompt->get<std::string>());
+    if (text.empty()) return InvalidArgument("the prompt is empty");
+    if (!options_.text_as_chat && words.system.empty()) {
+      record->prompt = text;
+      return Tokenize(record->prompt, key, options_.add_special_tokens, &record->prompt_ids);
+    }
+    record->messages = Json::array({Json{{"role", "user"}, {"content", text}}});
+  } else {
+    TAOPD_RETURN_IF_ERROR(ReadMessages(*prompt, record));
+  }
+  if (!words.system.empty()) result->own_system = !AddSystemMessage(&record->messages);
+  if (options_.messages_as_text) return JoinMessages(record);
+  if (!options_.tokenize) return absl::OkStatus();
+  if (options_.render == nullptr) {
+    return InvalidArgument(
+        "\"", key, "\" is a list of messages but the model has no chat template; give text, \"",
+        key, "_ids\", or apply_chat_template never");
+  }
+  TAOPD_ASSIGN_OR_RETURN(record->prompt, options_.render(record->messages));
+  return Tokenize(record->prompt, key, /*add_special_tokens=*/false, &record->prompt_ids);
+}
+
+// Takes a list of messages and puts the template's words around the last one, the question.
+absl::Status PromptReader::ReadMessages(const Json& prompt, PromptRecord* record) const {
+  const std::string& key = options_.prompt_key;
+  const PromptTemplate& words = options_.prompt_template;
+  if (!prompt.is_array()) {
+    return InvalidArgument("\"", key, "\" is neither text nor a list of messages");
+  }
+  TAOPD_RETURN_IF_ERROR(CheckMessages(prompt, key));
+  record->messages = prompt;
+  if (words.name.empty()) return absl::OkStatus();
+  Json& last = record->messages.back();
+  if (last["role"] != "user" || !last["content"].is_string()) {
+    return InvalidArgument("\"", key,
+                           "\": the last message is not a user's text, so the prompt template ",
+                           words.name, " has no question");
+  }
+  last["content"] = FillTemplate(words, last["content"].get<std::string>());
+  return absl::OkStatus();
+}
+
+// Returns false if the messages have a system message of their own, which stays.
+bool PromptReader::AddSystemMessage(Json* messages) const {
+  if (messages->front()["role"] == "system") return false;
+  messages->insert(messages->begin(),
+                   Json{{"role", "system"}, {"content", options_.prompt_template.system}});
+  return true;
+}
+
+absl::Status PromptReader::JoinMessages(PromptRecord* record) const {
+  for (const Json& message : record->messages) {
+    if (!message["content"].is_string()) {
+      return InvalidArgument("\"", options_.prompt_key, "\": a message's content is not text");
+    }
+    record->prompt +=
+        (record->prompt.empty() ? "" : "\n\n") + message["content"].get<std::string>();
+  }
+  record->messages = nullptr;
+  return Tokenize(record->prompt, options_.prompt_key, options_.add_special_tokens,
+                  &record->prompt_ids);
+}
+
+// Refuses an empty prompt; drops, cuts or refuses an over-long one.
+absl::Status PromptReader::LimitLength(Row* result) const {
+  PromptRecord& record = result->record;
+  const auto prompt_length = static_cast<int64_t>(record.prompt_ids.size());
+  result->overlong = prompt_length > options_.max_prompt_length;
+  if (result->overlong && options_.filter_overlong_prompts) {
+    result->dropped = true;
+    return absl::OkStatus();
+  }
+  if (options_.tokenize && tokenizer_ != nullptr) {
+    record.num_unknown_bytes = tokenizer_->CountUnknownBytes(record.prompt);
+  }
+  if (options_.tokenize && prompt_length == 0) {
+    return InvalidArgument("the prompt is empty",
+                           record.num_unknown_bytes > 0
+                               ? ": the tokenizer has a token for none of its characters"
+                               : "");
+  }
+  if (!result->overlong) return absl::OkStatus();
+  if (options_.truncation == Truncation::kError) {
+    return InvalidArgument("the prompt has ", prompt_length,
+                           " tokens, more than max_prompt_length ", options_.max_prompt_length,
+                           " (filter_overlong_prompts drops such rows, truncation left, right "
+                           "or middle cuts them)");
+  }
+  record.num_truncated_tokens = prompt_length - options_.max_prompt_length;
+  record.prompt_ids =
+      TruncateIds(std::move(record.prompt_ids), options_.max_prompt_length, options_.truncation);
+  if (!record.prompt.empty()) {
+    record.prompt = tokenizer_->Decode(record.prompt_ids, /*skip_special_tokens=*/false);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PromptReader::Tokenize(const std::string& text, const std::string& key,
+                                    bool add_special_tokens, std::vector<int32_t>* ids) const {
+  if (!options_.tokenize) return absl::OkStatus();
+  if (tokenizer_ == nullptr) {
+    return InvalidArgument("\"", key, "\" is text but the model has no tokenizer.json; give \"",
+                           key, "_ids\"");
+  }
+  *ids = tokenizer_->Encode(text, add_special_tokens);
+  for (int32_t id : *ids) {
+    if (id >= options_.vocab_size) {
+      return InvalidArgument("\"", key, "\" tokenizes to id ", id,
+                             ", beyond the model's vocabulary size ", options_.vocab_size);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// ---- The other columns --------------------------------------------------------------------------
+
+absl::Status PromptReader::ReadAnswer(const Json& row, PromptRecord* record) const {
+  if (options_.answer_key.empty()) return absl::OkStatus();
+  std::string key = options_.answer_key;
+  const Json* answer = FindPath(row, key);
+  if (answer == nullptr) answer = FindPath(row, key = kVerlAnswer);
+  if (answer == nullptr || answer->is_null()) return absl::OkStatus();
+  if (!answer->is_string() && !answer->is_number())
+    return InvalidArgument("\"", key, "\" is neither text nor a number");
+  record->answer = answer->is_string() ? answer->get<std::string>() : answer->dump();
+  return absl::OkStatus();
+}
+
+absl::Status PromptReader::ReadSource(const Json& row, PromptRecord* record) const {
+  if (options_.source_key.empty()) return absl::OkStatus();
+  const Json* source = FindPath(row, options_.source_key);
+  if (source == nullptr || source->is_null()) return absl::OkStatus();
+  if (!source->is_string()) return InvalidArgument("\"", options_.source_key, "\" is not text");
+  record->source = source->get<std::string>();
+  return absl::OkStatus();
+}
+
+absl::Status PromptReader::ReadResponse(const Json& row, PromptRecord* record) const {
+  const std::string& key = options_.response_key;
+  if (const Json* ids = FindPath(row, key + "_ids"); ids != nullptr && !ids->is_null()) {
+    TAOPD_ASSIGN_OR_RETURN(record->response_ids, ReadIds(*ids, key + "_ids", options_.vocab_size));
+  } else if (const Json* text = FindPath(row, key); text != nullptr) {
+    if (!text->is_string()) return InvalidArgument("\"", key, "\" is not text");
+    TAOPD_RETURN_IF_ERROR(Tokenize(text->get<std::string>(), key, /*add_special_tokens=*/false,
+                                   &record->response_ids));
+  } else {
+    return InvalidArgument("has neither \"", key, "\" nor \"", key, "_ids\"");
+  }
+  const auto eos = static_cast<int32_t>(options_.append_eos_id);
+  if (eos >= 0 && (record->response_ids.empty() || record->response_ids.back() != eos)) {
+    record->response_ids.push_back(eos);
+  }
+  if (record->response_ids.empty()) return InvalidArgument("the response is empty");
+  const auto length = static_cast<int64_t>(record->prompt_ids.size() + record->response_ids.size());
+  if (length > options_.max_length) {
+    return InvalidArgument("prompt and response have ", length, " tokens, more than max_length ",
+                           options_.max_length);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace taopd
