@@ -27,7 +27,6 @@ class ReadRunTest : public ::testing::Test {
 TEST_F(ReadRunTest, AllThatARunLeaves) {
   Write("metrics.jsonl",
         "{\"step\":1,\"time\":100.5,\"loss/mean\":0.5,\"eval/n\":10}\n\n"
-        "{\"step\":1,\"time\":101,\"text\":{\"sample\":\"x\"}}\n"
         "{\"step\":2,\"time\":110,\"loss/mean\":null,\"non_finite\":[\"loss/mean\"]}\n");
   Write("summary.json", "{\"teacher_accuracy\":0.75,\"model\":\"x\",\"kl_after\":null}");
   Write("config.yaml", "seed: 1\n");
