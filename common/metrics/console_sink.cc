@@ -69,7 +69,8 @@ ConsoleSink::ConsoleSink(const ConsoleOptions& options, std::ostream* out, Clock
     : options_(options), out_(out), clock_(clock), start_(clock->Now()) {}
 
 ConsoleSink::~ConsoleSink() {
-  if (!status_line_.empty()) *out_ << '\n' << std::flush;
+  if (!last_line_.empty()) *out_ << last_line_;
+  if (!status_line_.empty() || !last_line_.empty()) *out_ << '\n' << std::flush;
 }
 
 absl::Status ConsoleSink::Write(int64_t step, const Metrics& metrics) {
@@ -81,17 +82,21 @@ absl::Status ConsoleSink::Write(int64_t step, const Metrics& metrics) {
                            [&](const auto& metric) { return metric.first == column.name; });
       });
   const std::string line = StatusLine(step);
+  const bool last = options_.total_steps > 0 && step >= options_.total_steps;
   if (options_.terminal) {
+    if (milestone && last) status_line_.clear();  // the line that stays is the status, too
     if (milestone) WriteLine(line);
-    status_line_ = Shortened(line, std::max(options_.terminal_width - 1, 1));
-    *out_ << kClearLine << status_line_;
-  } else {
-    const absl::Time now = clock_->Now();
-    const bool last = options_.total_steps > 0 && step >= options_.total_steps;
-    if (milestone || last || now - last_plain_line_ >= options_.plain_interval) {
-      last_plain_line_ = now;
-      WriteLine(line);
+    if (!milestone || !last) {
+      status_line_ = Shortened(line, std::max(options_.terminal_width - 1, 1));
+      *out_ << kClearLine << status_line_;
     }
+  } else if (const absl::Time now = clock_->Now();
+             milestone || (!last && now - last_plain_line_ >= options_.plain_interval)) {
+    last_plain_line_ = now;
+    last_line_.clear();
+    WriteLine(line);
+  } else if (last) {
+    last_line_ = line;
   }
   out_->flush();
   return StreamStatus();

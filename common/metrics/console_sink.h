@@ -4,7 +4,8 @@
 //
 // On a terminal the line is rewritten in place, and a copy of a milestone's line stays above it.
 // Elsewhere (a file, a pod's log) plain lines are written, at most one per `plain_interval`; the
-// lines of milestones and of the last step are always written.
+// lines of milestones and of the last step are always written. The last step has one line: its
+// milestone's or, if there is none, one that is written when the sink is destroyed.
 //
 // A column whose metric was never written is left out. A column whose metric is not written at
 // every step, such as an evaluation's, shows its last value.
@@ -47,7 +48,8 @@ class ConsoleSink final : public MetricSink {
  public:
   // `out` and `clock` must outlive the sink. The ETA is computed from the time of construction.
   ConsoleSink(const ConsoleOptions& options, std::ostream* out, Clock* clock);
-  // Ends the status line, so that a shell's prompt starts a new one.
+  // Writes the last step's line if no milestone has, and ends the status line, so that a shell's
+  // prompt starts a new one.
   ~ConsoleSink() override;
 
   absl::Status Write(int64_t step, const Metrics& metrics) override;
@@ -65,6 +67,7 @@ class ConsoleSink final : public MetricSink {
   const absl::Time start_;
   std::map<std::string, double> last_values_;
   std::string status_line_;  // what the terminal's last line shows now
+  std::string last_line_;    // the last step's plain line, not yet written
   absl::Time last_plain_line_ = absl::InfinitePast();
 };
 

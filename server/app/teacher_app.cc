@@ -42,7 +42,7 @@ int ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kResourceExhausted:
       return kExitInternal;
     default:
-      return kExitModel;
+      return kExitData;
   }
 }
 

@@ -7,17 +7,11 @@
 #include <string>
 #include <variant>
 
+#include "common/base/exit_code.h"
 #include "common/config/settings.h"
 #include "common/engine/engine.h"
 
 namespace taopd {
-
-// Exit codes of the program (sysexits.h).
-inline constexpr int kExitOk = 0;
-inline constexpr int kExitUsage = 64;        // flags
-inline constexpr int kExitModel = 65;        // model files
-inline constexpr int kExitUnavailable = 69;  // a port is in use
-inline constexpr int kExitInternal = 70;
 
 struct TeacherOptions {
   std::string model;

@@ -63,8 +63,8 @@ LAYERS = {
     "kernels/cuda": (".", "gemm", "head layers"),
     "kernels/torch": (".", "gemm layers", "head"),
     "server": ("options serving", "metrics", "grpc http", "app", "."),
-    "trainer": ("bandit checkpoint control data grading objective teacher", "report rollout", ".", "optim", "step", "eval",
-                "run", "cli"),
+    "trainer": ("bandit checkpoint control data grading objective teacher", "report rollout", ".", "optim", "step",
+                "eval student", "run", "commands", "cli"),
 }
 # Long because they are tables: one entry after the other, nothing else.
 TABLES = ()

@@ -1,16 +1,17 @@
-// Checkpoints on disk: complete or not there. Content is the caller's (a directory of files); this
-// class owns names, atomicity, verification and retention. Knows nothing of models.
+// Checkpoints on disk, each complete or absent. The caller decides what a checkpoint holds (a
+// directory of files); this class owns names, atomicity, verification and retention, and knows
+// nothing of models.
 //
-//   DIR/step-000120/             complete: holds manifest.json with every file's size and SHA-256
-//   DIR/.tmp-step-000130-PID/    being written; removed at Open when its writer is gone
-//   DIR/.trash-step-000100-PID/  being deleted; removed at Open
+//   DIR/step-000120/             complete: manifest.json has every file's size and SHA-256
+//   DIR/.tmp-step-000130-PID/    being written; Open removes it when its writer is gone
+//   DIR/.trash-step-000100-PID/  being deleted; Open removes it
 //   DIR/damaged-step-000120-1/   was damaged when its step was saved anew; never deleted here
 //
-// Protocol of Save: write into the temporary directory, fsync every file, manifest.json (written
-// last), fsync of the directories, rename, fsync of DIR, then retention. A failure leaves every
-// older checkpoint as it was.
+// Save writes into the temporary directory, syncs every file, writes manifest.json, syncs the
+// directories, renames, syncs DIR and then deletes old checkpoints. A failure leaves every older
+// checkpoint as it was.
 //
-// Threads: one writer thread. Processes: RunLock (trainer/run/run_lock.h) allows one writer per run directory.
+// Not thread-safe. RunLock (trainer/run/run_lock.h) keeps other processes away.
 #pragma once
 
 #include <functional>
@@ -24,8 +25,10 @@
 namespace taopd {
 
 struct CheckpointOptions {
-  int64_t keep_last = 2;   // at least 2: the newest may be the damaged one
-  int64_t keep_every = 0;  // besides, every step divisible by this; 0 = none
+  // How many of the newest checkpoints to keep. At least 2, because the newest may be damaged.
+  int64_t keep_last = 2;
+  // Also keep every checkpoint whose step is divisible by this number; 0 for none.
+  int64_t keep_every = 0;
 };
 
 struct CheckpointRef {
@@ -35,21 +38,27 @@ struct CheckpointRef {
 
 class CheckpointStore {
  public:
+  // Creates `dir` and removes what earlier processes left half-written or half-deleted.
   static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(const std::string& dir,
                                                                const CheckpointOptions& options);
   virtual ~CheckpointStore() = default;
 
-  // `write` fills the directory it is given (with files and directories; "manifest.json" is the
-  // store's). Returns the final path. Saving a step that exists replaces nothing and returns the
-  // existing path when it verifies; when it does not, it is renamed to damaged-step-... first.
-  // Retention comes last, and its failure is logged only.
+  // Calls `write` to fill a temporary directory with files and directories (the name manifest.json
+  // is the store's) and returns the final path. If the step exists and verifies, writes nothing and
+  // returns the existing path; if it exists and is damaged, renames it to damaged-step-... first.
+  // A failure to delete old checkpoints is only logged.
   virtual absl::StatusOr<std::string> Save(
       int64_t step, const std::function<absl::Status(const std::string& temporary_dir)>& write) = 0;
-  // Newest checkpoint whose manifest verifies (sizes and hashes); damaged ones are logged, counted
-  // and left alone. nullopt when there is none at all; DATA_LOSS when there are only damaged ones.
+
+  // Returns the newest checkpoint whose files have the sizes and hashes of its manifest, or nullopt
+  // if there are no checkpoints. Damaged ones are logged, counted and left alone. Returns DATA_LOSS
+  // if all are damaged.
   virtual absl::StatusOr<std::optional<CheckpointRef>> Newest() = 0;
-  // Complete or damaged, rising by step.
+
+  // Returns all checkpoints, complete or damaged, in ascending order of step.
   virtual absl::StatusOr<std::vector<CheckpointRef>> List() = 0;
+
+  // The damaged checkpoints that were met since Open.
   virtual int64_t num_damaged() const = 0;
 };
 

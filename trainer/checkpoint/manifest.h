@@ -1,6 +1,5 @@
-// manifest.json: what a complete checkpoint directory holds. Written last, so its presence says
-// that every file it names was written in full; its hashes say whether they still are what was
-// written.
+// manifest.json lists the files of a complete checkpoint. It is written last: its presence says that
+// every file was written in full, and its hashes tell whether a file has changed since.
 //
 //   {"format": "taopd-checkpoint", "version": 1, "step": 120,
 //    "files": {"student/model.safetensors": {"size_bytes": 123, "sha256": "..."}, ...}}
@@ -26,15 +25,16 @@ struct CheckpointManifest {
   std::map<std::string, ManifestFile> files;  // by path relative to the checkpoint
 };
 
-// Fsyncs every file and directory below `dir`, then writes the manifest of what is there. Refuses
-// (FAILED_PRECONDITION) an empty directory, links and special files, and a file called
-// manifest.json.
+// Syncs every file and directory below `dir` to disk, then writes the manifest of them. Returns
+// FAILED_PRECONDITION for an empty directory, for links and special files, and for a file that is
+// already called manifest.json.
 absl::Status WriteManifest(const std::string& dir, int64_t step);
 
-// DATA_LOSS when it is absent, malformed, or of another step.
+// Returns DATA_LOSS if the manifest is absent, malformed or of another step.
 absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& dir, int64_t step);
 
-// DATA_LOSS unless every file has its size; `hashes` compares the contents as well.
+// Returns DATA_LOSS if a file is missing or has another size than the manifest says and, with
+// `hashes`, if its content has another hash.
 absl::Status VerifyCheckpoint(const std::string& dir, int64_t step, bool hashes);
 
 }  // namespace taopd

@@ -36,10 +36,10 @@ Subcommand AddBandit(CLI::App& app) {
   command->add_option("--output", flags->output_path, "The JSON file, for `report`")->required();
   return {command, [flags] {
             const auto support = bandit::ParseSupport(flags->support);
-            if (!support.ok()) return EndCommand(BadConfig(support.status()));
+            if (!support.ok()) return EndCommand(BadUsage(support.status()));
             flags->options.support = *support;
             const auto result = bandit::RunBandit(flags->objectives, flags->options);
-            if (!result.ok()) return EndCommand(BadConfig(result.status()));
+            if (!result.ok()) return EndCommand(BadUsage(result.status()));
             if (absl::Status status = bandit::WriteResult(*result, flags->output_path);
                 !status.ok()) {
               return EndCommand(BadData(status));

@@ -1,4 +1,5 @@
-// --config and --set, and how they become a configuration.
+// The flags that subcommands share: --config and --set, from which a configuration is read, and
+// --resume and --overwrite.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,13 +8,13 @@
 
 #include "common/config/settings.h"
 #include "common/config/yaml.h"
-#include "trainer/run/commands.h"
+#include "trainer/commands/commands.h"
 
 namespace taopd {
 
 struct ConfigFlags {
-  std::string path;
-  std::vector<std::string> overrides;
+  std::string path;                    // --config; empty if it was not given
+  std::vector<std::string> overrides;  // --set
 
   void AddTo(CLI::App* app, bool required = true) {
     app->add_option("--config", path, "YAML file; see the configuration reference")
@@ -23,7 +24,7 @@ struct ConfigFlags {
         ->take_all();
   }
 
-  // The file, then the overrides, then the checks of each setting.
+  // Reads the file, applies the overrides and checks each setting.
   template <typename Config>
   absl::Status Read(Config* config) const {
     const SettingTable table = DescribeSettings(*config);
@@ -34,7 +35,7 @@ struct ConfigFlags {
   }
 };
 
-// --resume and --overwrite of the commands that write a run directory.
+// Adds --resume and --overwrite, for commands that write a run directory.
 inline void AddStartFlags(CLI::App* app, StartMode* mode) {
   auto* resume = app->add_flag("--resume", mode->resume,
                                "Continue from the newest complete checkpoint of run.dir");

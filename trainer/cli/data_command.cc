@@ -25,7 +25,7 @@ Subcommand AddData(CLI::App& app) {
             TrainConfig config;
             absl::Status status = flags->config.Read(&config);
             if (status.ok()) status = CheckTrainConfig(config);
-            if (!status.ok()) return EndCommand(BadConfig(status));
+            if (!status.ok()) return EndCommand(BadUsage(status));
             return EndCommand(RunShowData(config, flags->request));
           }};
 }

@@ -67,7 +67,7 @@ Subcommand AddEval(CLI::App& app) {
   return {command, [flags] {
             TrainConfig config;
             if (absl::Status status = ReadEvalConfig(*flags, &config); !status.ok())
-              return EndCommand(BadConfig(status));
+              return EndCommand(BadUsage(status));
             return EndCommand(RunEval(std::move(config), flags->request));
           }};
 }

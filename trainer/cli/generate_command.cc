@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "trainer/cli/subcommand.h"
-#include "trainer/run/commands.h"
+#include "trainer/commands/commands.h"
 
 namespace taopd {
 

@@ -11,15 +11,15 @@
 
 namespace taopd {
 
-int EndCommand(const std::optional<RunFailure>& failure) {
-  if (!failure) return static_cast<int>(ExitCode::kFinished);
+int EndCommand(const std::optional<CommandFailure>& failure) {
+  if (!failure) return kExitOk;
   std::cout.flush();
-  if (failure->code == ExitCode::kStopped) {
+  if (failure->code == kExitStopped) {
     LogInfo("stopped", {{"reason", std::string(failure->status.message())}});
   } else {
     std::fprintf(stderr, "taopd-trainer: %s\n", std::string(failure->status.message()).c_str());
   }
-  return static_cast<int>(failure->code);
+  return failure->code;
 }
 
 // Signals are taken by one thread, so nothing runs in a handler.
@@ -36,7 +36,7 @@ void StopOnSignals(RunState* state) {
     state->RequestStop();
     sigwait(&signals, &signal);
     LogWarning("ending at once; the newest checkpoint stays", {{"signal", signal}});
-    _exit(static_cast<int>(ExitCode::kStopped));
+    _exit(kExitStopped);
   }).detach();
 }
 

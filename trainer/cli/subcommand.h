@@ -1,5 +1,5 @@
-// The subcommands of taopd-trainer. Each stands in a file of its own, NAME_command.cc, and has one
-// row in subcommands.cc; main knows none of them.
+// The subcommands of taopd-trainer on its command line. Each has a source file of its own here and
+// one row in subcommands.cc; main.cc names none of them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,30 +7,29 @@
 #include <optional>
 #include <vector>
 
-#include "trainer/control/control_server.h"
-#include "trainer/exit_code.h"
+#include "trainer/command_failure.h"
+#include "trainer/control/run_state.h"
 
 namespace taopd {
 
-// A subcommand that is part of a command line. `run` is called after the line is parsed, when the
-// subcommand is the one that the line names; it returns the exit code of the process.
 struct Subcommand {
   CLI::App* app = nullptr;  // owned by the application
+  // Called after the line is parsed, if it names this subcommand. Returns the process's exit code.
   std::function<int()> run;
 };
 
-// Adds the subcommand with its options to `app`. The options' storage lives in `run`.
+// Adds a subcommand with its options to `app`. Subcommand::run owns the options' values.
 using AddSubcommand = Subcommand (*)(CLI::App& app);
 
 // All subcommands, in the order of the help text.
 const std::vector<AddSubcommand>& AllSubcommands();
 
-// Says on standard error why a command failed and returns the code of the process.
-int EndCommand(const std::optional<RunFailure>& failure);
+// Reports on standard error why a command failed and returns the process's exit code.
+int EndCommand(const std::optional<CommandFailure>& failure);
 
-// SIGTERM and SIGINT ask `state` for a stop (the step in progress ends, the run is saved, the code
-// is 75); a second one ends the process at once, and the newest checkpoint stays. Call before
-// threads start. `state` must outlive the process's signals, that is, main.
+// Makes the first SIGTERM or SIGINT ask `state` for a stop: the step in progress ends, the run is
+// saved, the exit code is 75. A second one ends the process at once with the newest checkpoint in
+// place. Call it before any other thread starts. `state` must live as long as the process.
 void StopOnSignals(RunState* state);
 
 }  // namespace taopd

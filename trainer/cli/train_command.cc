@@ -30,7 +30,7 @@ Subcommand AddTrain(CLI::App& app) {
             TrainConfig config;
             absl::Status status = flags->config.Read(&config);
             if (status.ok()) status = CheckTrainConfig(config);
-            if (!status.ok()) return EndCommand(BadConfig(status));
+            if (!status.ok()) return EndCommand(BadUsage(status));
             StopOnSignals(&flags->state);
             return EndCommand(RunTraining(std::move(config), flags->mode, &flags->state));
           }};
@@ -42,7 +42,7 @@ Subcommand AddSft(CLI::App& app) {
   return {command, [flags] {
             SftConfig config;
             if (absl::Status status = flags->config.Read(&config); !status.ok())
-              return EndCommand(BadConfig(status));
+              return EndCommand(BadUsage(status));
             StopOnSignals(&flags->state);
             return EndCommand(RunSft(std::move(config), flags->mode, &flags->state));
           }};

@@ -1,11 +1,11 @@
-// taopd.v1.Trainer on top of RunState. No call blocks a thread of gRPC: SaveCheckpoint is finished
-// by the training loop.
+// The gRPC service taopd.v1.Trainer on top of RunState. No call blocks a thread of gRPC: the
+// training loop answers SaveCheckpoint.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
 #include "proto/taopd/v1/trainer.grpc.pb.h"
-#include "trainer/control/control_server.h"
+#include "trainer/control/run_state.h"
 
 namespace taopd {
 

@@ -1,9 +1,9 @@
+#include "trainer/control/run_state.h"
+
 #include <absl/synchronization/notification.h>
 
 #include <algorithm>
 #include <utility>
-
-#include "trainer/control/control_server.h"
 
 namespace taopd {
 namespace {

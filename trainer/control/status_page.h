@@ -1,5 +1,5 @@
-// The trainer's HTTP pages: /status (JSON), /metrics (Prometheus), /healthz. Small and short of
-// patience: they answer GET, keep no connection for long and read no bodies.
+// The trainer's HTTP pages: /status (JSON), /metrics (Prometheus) and /healthz. They answer GET
+// only, read no bodies and close a connection that is slow or idle for a few seconds.
 #pragma once
 
 #include <functional>
@@ -7,13 +7,13 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "trainer/control/control_server.h"
+#include "trainer/control/run_state.h"
 
 namespace taopd {
 
 class StatusPages {
  public:
-  // Errors as ControlServer::Start.
+  // Listens and serves until the object is destroyed. Returns UNAVAILABLE if the port is in use.
   static absl::StatusOr<std::unique_ptr<StatusPages>> Start(
       const std::string& host, int port, const RunState* state,
       std::function<std::string()> prometheus_text);
@@ -21,7 +21,8 @@ class StatusPages {
   virtual int port() const = 0;
 };
 
-// One JSON object; numbers that are not finite are null, bytes that are not UTF-8 become U+FFFD.
+// The page /status: one JSON object. Numbers that are not finite become null, and bytes that are
+// not UTF-8 become U+FFFD.
 std::string StatusJson(const RunStatus& status);
 
 }  // namespace taopd

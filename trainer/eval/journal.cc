@@ -65,12 +65,13 @@ absl::StatusOr<EvalJournal> EvalJournal::Open(const std::string& path, const Jso
     }
     TAOPD_ASSIGN_OR_RETURN(size, WholeLines(path));
   }
-  TAOPD_ASSIGN_OR_RETURN(JsonlWriter writer, JsonlWriter::Open(path, size));
-  Rows rows;
+  EvalJournal journal(path, evaluation);
   if (size == 0) {
-    TAOPD_RETURN_IF_ERROR(writer.Write({{"evaluation", evaluation}}));
-    return EvalJournal(path, std::move(writer), std::move(rows));
+    // Says now whether the file can be written, and changes nothing in it.
+    TAOPD_RETURN_IF_ERROR(JsonlWriter::Open(path).status());
+    return journal;
   }
+  TAOPD_ASSIGN_OR_RETURN(journal.writer_, JsonlWriter::Open(path, size));
   TAOPD_RETURN_IF_ERROR(ReadOrderedJsonl(path, [&](const Json& row, int64_t line) -> absl::Status {
     if (line == 1) return absl::OkStatus();
     for (const char* key : {"problem", "sample"}) {
@@ -78,10 +79,19 @@ absl::StatusOr<EvalJournal> EvalJournal::Open(const std::string& path, const Jso
         return DataLoss("no number \"", key, "\"");
       }
     }
-    rows.insert_or_assign({row.at("problem").get<int64_t>(), row.at("sample").get<int64_t>()}, row);
+    journal.rows_.insert_or_assign(
+        {row.at("problem").get<int64_t>(), row.at("sample").get<int64_t>()}, row);
     return absl::OkStatus();
   }));
-  return EvalJournal(path, std::move(writer), std::move(rows));
+  return journal;
+}
+
+absl::Status EvalJournal::Add(const Json& row) {
+  if (!writer_) {
+    TAOPD_ASSIGN_OR_RETURN(writer_, JsonlWriter::Open(path_, 0));
+    TAOPD_RETURN_IF_ERROR(writer_->Write({{"evaluation", evaluation_}}));
+  }
+  return writer_->Write(row);
 }
 
 }  // namespace taopd

@@ -5,13 +5,13 @@
 
 namespace taopd {
 
-std::optional<RunFailure> CheckpointedRun::Start(
+std::optional<CommandFailure> CheckpointedRun::Start(
     const StartMode& mode, const std::string& setting,
     const std::function<absl::StatusOr<Student>()>& make_student) {
   auto directory = RunDirectory::Open(options_.run_dir, mode, options_.keep_checkpoints);
   if (!directory.ok()) {
     return absl::IsDataLoss(directory.status()) ? BadData(directory.status())
-                                                : BadConfig(directory.status());
+                                                : BadUsage(directory.status());
   }
   directory_ = *std::move(directory);
   auto student = resumed() ? LoadStudent(resumed_from() + "/model", options_.dtype, options_.device,
@@ -26,9 +26,9 @@ std::optional<RunFailure> CheckpointedRun::Start(
   return std::nullopt;
 }
 
-std::optional<RunFailure> CheckpointedRun::OpenOutput() {
+std::optional<CommandFailure> CheckpointedRun::OpenOutput() {
   const absl::Status opened = ReplaceAndOpen();
-  if (!opened.ok()) return RunFailure{ExitCode::kInternal, opened};
+  if (!opened.ok()) return CommandFailure{kExitInternal, opened};
   directory_->DeleteOldRun();
   return std::nullopt;
 }
@@ -63,10 +63,10 @@ absl::StatusOr<std::string> CheckpointedRun::Save() {
   return saved;
 }
 
-std::optional<RunFailure> CheckpointedRun::Export() {
+std::optional<CommandFailure> CheckpointedRun::Export() {
   const std::string model_dir = options_.run_dir + "/model";
   const absl::Status saved = SaveStudentModel(student_, model_dir);
-  if (!saved.ok()) return RunFailure{ExitCode::kInternal, saved};
+  if (!saved.ok()) return CommandFailure{kExitInternal, saved};
   LogInfo("finished", {{"run", options_.name},
                        {"steps", state_.step},
                        {"train_seconds", state_.train_seconds},
@@ -74,9 +74,9 @@ std::optional<RunFailure> CheckpointedRun::Export() {
   return std::nullopt;
 }
 
-RunFailure CheckpointedRun::Stopped() const {
-  return {ExitCode::kStopped, absl::CancelledError(Concat("asked to stop after step ", state_.step,
-                                                          "; continue with --resume"))};
+CommandFailure CheckpointedRun::Stopped() const {
+  return {kExitStopped, absl::CancelledError(Concat("asked to stop after step ", state_.step,
+                                                    "; continue with --resume"))};
 }
 
 }  // namespace taopd

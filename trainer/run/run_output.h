@@ -1,6 +1,8 @@
-// Everything a run writes as it goes: RUN_DIR/{config.yaml, metrics.jsonl, samples.jsonl,
-// tensorboard/}, the console and the Prometheus page. A sink that fails is logged and counted, and
-// the run goes on. One thread writes; any thread may render the Prometheus page.
+// The records that a run writes as it goes: RUN_DIR/metrics.jsonl, samples.jsonl and tensorboard/,
+// the lines on the terminal and the Prometheus page. A record that cannot be written is logged, and
+// the run goes on.
+//
+// Threads: one thread writes; any thread may call PrometheusText.
 #pragma once
 
 #include <memory>
@@ -17,7 +19,8 @@ namespace taopd {
 struct RunOutputOptions {
   std::string run_dir;
   int64_t total_steps = 0;
-  // Of a resumed run: steps done, and where to cut the growing files. -1: a new run.
+  // For a resumed run: the steps that are done, and the sizes that its files are cut to. -1 stands
+  // for a new run.
   int64_t resume_step = -1;
   int64_t metrics_bytes = 0;
   int64_t samples_bytes = 0;
@@ -25,14 +28,17 @@ struct RunOutputOptions {
 
 class RunOutput {
  public:
+  // Creates the directory and opens all records. `clock` must outlive the result.
   static absl::StatusOr<std::unique_ptr<RunOutput>> Open(const RunOutputOptions& options,
                                                          Clock* clock = Clock::Real());
   virtual ~RunOutput() = default;
 
+  // Records metrics of the time after `step` steps.
   virtual void Write(int64_t step, const Metrics& metrics) = 0;
   // `when`: "before", "after" or "eval".
   virtual void WriteSamples(int64_t step, const std::string& when,
                             const std::vector<EvalSample>& samples) = 0;
+  // The present sizes of the two files, for TrainState.
   virtual int64_t metrics_bytes() const = 0;
   virtual int64_t samples_bytes() const = 0;
   virtual std::string PrometheusText() const = 0;

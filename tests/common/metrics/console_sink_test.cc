@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <optional>
 #include <sstream>
 
 #include "tests/support/status_matchers.h"
@@ -40,10 +41,12 @@ TEST_F(ConsoleSinkTest, TheLineOfTheHeader) {
 }
 
 TEST_F(ConsoleSinkTest, PlainLinesKeepTheirInterval) {
-  ConsoleSink sink({.columns = {{"v", "v", 0}, {"e", "eval", 1, Style::kPercent, true}},
-                    .total_steps = 5,
-                    .plain_interval = absl::Seconds(10)},
-                   &out_, &clock_);
+  const ConsoleOptions options = {
+      .columns = {{"v", "v", 0}, {"e", "eval", 1, Style::kPercent, true}},
+      .total_steps = 5,
+      .plain_interval = absl::Seconds(10)};
+  std::optional<ConsoleSink> owner(std::in_place, options, &out_, &clock_);
+  ConsoleSink& sink = *owner;
   EXPECT_OK(sink.Write(1, {{"v", 1}}));
   EXPECT_EQ(Output(), "step 1/5  v 1  ETA 0s\n");
   clock_.Advance(absl::Seconds(9));
@@ -56,8 +59,27 @@ TEST_F(ConsoleSinkTest, PlainLinesKeepTheirInterval) {
   EXPECT_EQ(Output(), "step 3/5  v 3  eval 50.0%  ETA 13s\n");
   EXPECT_OK(sink.Write(4, {{"v", 4}}));
   EXPECT_EQ(Output(), "");
-  EXPECT_OK(sink.Write(5, {{"v", 5}}));  // nor is the last step
+  EXPECT_OK(sink.Write(5, {{"v", 5}}));  // nor is the last step, at the latest at the end
+  EXPECT_EQ(Output(), "");
+  owner.reset();
   EXPECT_EQ(Output(), "step 5/5  v 5  eval 50.0%\n");
+}
+
+TEST_F(ConsoleSinkTest, TheLastStepHasOneLine) {
+  for (const bool terminal : {false, true}) {
+    {
+      ConsoleSink sink({.columns = {{"v", "v", 0}, {"e", "e", 0, Style::kFixed, true}},
+                        .total_steps = 2,
+                        .terminal = terminal},
+                       &out_, &clock_);
+      EXPECT_OK(sink.Write(1, {{"v", 1}}));
+      EXPECT_OK(sink.Write(2, {{"v", 2}}));
+      Output();
+      EXPECT_OK(sink.Write(2, {{"e", 3}}));
+      EXPECT_EQ(Output(), terminal ? "\r\x1b[Kstep 2/2  v 2  e 3\n" : "step 2/2  v 2  e 3\n");
+    }
+    EXPECT_EQ(Output(), "");
+  }
 }
 
 TEST_F(ConsoleSinkTest, ATerminalKeepsOneLine) {

@@ -25,7 +25,11 @@ TEST_F(TrainerTest, ARunWritesEverything) {
   }
   EXPECT_EQ(FileHash(run + "/model/model.safetensors"),
             FileHash(run + "/checkpoints/step-000006/model/model.safetensors"));
-  EXPECT_THAT(output, HasSubstr("# effective configuration"));
+  // What differs from the defaults, as --set takes it; the file has all.
+  EXPECT_THAT(output, HasSubstr(Concat("the run keeps all in ", run, "/config.yaml\n")));
+  EXPECT_THAT(output, HasSubstr("\ntrainer.mini_batch_size=2\n"));
+  EXPECT_THAT(output, ::testing::Not(HasSubstr("optimizer.eps")));
+  EXPECT_THAT(ReadFile(run + "/config.yaml"), HasSubstr("eps: "));
   EXPECT_THAT(ReadFile(run + "/config.yaml"), HasSubstr("mini_batch_size: 2"));
   // KL to the teacher before the first step, in the middle and at the end.
   const std::string metrics = ReadFile(run + "/metrics.jsonl");

@@ -1,9 +1,6 @@
 // Bad input and a teacher that goes away: the exit code, a message that names the thing, nothing
 // lost.
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include "common/base/memory.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -37,7 +34,21 @@ TEST_F(TrainerFaultsTest, MisspeltKeysAndBadValues) {
   std::string output;
   EXPECT_EQ(Run({"train", "--config", "/nowhere.yaml"}, &output), 64);
   EXPECT_THAT(output, HasSubstr("/nowhere.yaml"));
-  EXPECT_EQ(Run({"trian"}, &output), 64);
+  const std::vector<std::pair<std::vector<std::string>, std::string>> unknown = {
+      {{"trian"}, "unknown command \"trian\" (did you mean \"train\"?)"},
+      {{"train", "--confg", "x.yaml"},
+       "train: unknown option \"--confg\" (did you mean \"--config\"?)"},
+      {{"eval", "x.yaml"}, "eval: unknown argument \"x.yaml\""},
+      {{"--log-levl", "info", "objectives"},
+       "unknown option \"--log-levl\" (did you mean \"--log-level\"?)"}};
+  for (const auto& [arguments, message] : unknown) {
+    EXPECT_EQ(Run(arguments, &output), 64);
+    EXPECT_THAT(output, HasSubstr(message));
+  }
+  EXPECT_EQ(Run({"train"}, &output), 64);
+  EXPECT_THAT(output, HasSubstr("--config is required"));
+  EXPECT_EQ(Run({"--version"}, &output), 0);
+  EXPECT_THAT(output, ::testing::ContainsRegex("^taopd-trainer [0-9]+\\.[0-9]+\\.[0-9]+\n"));
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run")));
 }
 
@@ -146,15 +157,8 @@ TEST_F(TrainerFaultsTest, ATeacherWithAnotherTokenizer) {
 }
 
 TEST_F(TrainerFaultsTest, AControlPortInUse) {
-  const int holder = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(bind(holder, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  ASSERT_EQ(listen(holder, 1), 0);
-  socklen_t length = sizeof(address);
-  getsockname(holder, reinterpret_cast<sockaddr*>(&address), &length);
-  const int port = ntohs(address.sin_port);
+  const PortInUse holder;
+  const int port = holder.port();
   TeacherProcess teacher(dir_, teacher_model_);
   std::string output;
   EXPECT_EQ(Train(teacher.endpoint(), &output, {Concat("trainer.http_port=", port)}), 64);
@@ -163,61 +167,61 @@ TEST_F(TrainerFaultsTest, AControlPortInUse) {
                   {Concat("trainer.grpc_port=", port), Concat("run.dir=", dir_.File("r2"))}),
             64);
   EXPECT_THAT(output, HasSubstr(std::to_string(port)));
-  close(holder);
 }
 
-TEST_F(TrainerFaultsTest, ATeacherKilledInTheMiddleLosesNothing) {
-  std::string output;
-  std::optional<TeacherProcess> teacher(std::in_place, dir_, teacher_model_);
-  const int port = teacher->grpc_port();
-  // The uninterrupted run.
-  ASSERT_EQ(Train(teacher->endpoint(), &output,
-                  {"trainer.total_steps=60", Concat("run.dir=", dir_.File("whole"))}),
-            0)
-      << output;
+// A run of 60 steps whose teacher is killed in the middle, and the same run left alone.
+class LostTeacherTest : public TrainerFaultsTest {
+ protected:
+  void SetUp() override {
+    TrainerFaultsTest::SetUp();
+    teacher_.emplace(dir_, teacher_model_);
+    port_ = teacher_->grpc_port();
+    std::string output;
+    ASSERT_EQ(Train(teacher_->endpoint(), &output,
+                    {"trainer.total_steps=60", Concat("run.dir=", dir_.File("whole"))}),
+              0)
+        << output;
+  }
+  // Starts the trainer and kills the teacher after step 4.
+  void LoseTeacher(std::vector<std::string> settings) {
+    settings.push_back("trainer.total_steps=60");
+    std::vector<std::string> arguments = TrainArguments(teacher_->endpoint(), settings);
+    arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
+    trainer_.emplace(arguments, dir_.File("train.log"));
+    ASSERT_TRUE(PollUntil(absl::Seconds(60),
+                          [&] { return NewestCheckpoint("run") >= 4 || !trainer_->running(); }));
+    teacher_->process().Signal(SIGKILL);
+    teacher_->process().Wait();
+  }
+  void ReturnTeacher() { teacher_.emplace(dir_, teacher_model_, port_); }
+  void ExpectSameAsWhole() {
+    EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
+    EXPECT_EQ(Losses(dir_.File("run")).size(), 60u);
+    EXPECT_EQ(FileHash(dir_.File("run/model/model.safetensors")),
+              FileHash(dir_.File("whole/model/model.safetensors")));
+  }
 
-  std::vector<std::string> arguments = TrainArguments(
-      teacher->endpoint(),
-      {"trainer.total_steps=60", "teacher.outage_budget_s=1", "teacher.timeout_s=2"});
-  arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
-  Process trainer(arguments, dir_.File("train.log"));
-  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
-    return std::filesystem::exists(dir_.File("run/checkpoints/step-000004")) || !trainer.running();
-  }));
-  teacher->process().Signal(SIGKILL);
-  EXPECT_EQ(trainer.Wait(absl::Seconds(60)), 69) << trainer.Output();
-  teacher.emplace(dir_, teacher_model_, port);
-  ASSERT_EQ(Train(teacher->endpoint(), &output, {"trainer.total_steps=60"}, {"--resume"}), 0)
+  std::optional<TeacherProcess> teacher_;
+  std::optional<Process> trainer_;
+  int port_ = 0;
+};
+
+TEST_F(LostTeacherTest, ARunThatGaveUpLosesNothing) {
+  ASSERT_NO_FATAL_FAILURE(LoseTeacher({"teacher.outage_budget_s=1", "teacher.timeout_s=2"}));
+  EXPECT_EQ(trainer_->Wait(absl::Seconds(60)), 69) << trainer_->Output();
+  ReturnTeacher();
+  std::string output;
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, {"trainer.total_steps=60"}, {"--resume"}), 0)
       << output;
-  EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
-  EXPECT_EQ(FileHash(dir_.File("run/model/model.safetensors")),
-            FileHash(dir_.File("whole/model/model.safetensors")));
+  ExpectSameAsWhole();
 }
 
-TEST_F(TrainerFaultsTest, ATeacherThatComesBackIsWaitedFor) {
-  std::string output;
-  std::optional<TeacherProcess> teacher(std::in_place, dir_, teacher_model_);
-  const int port = teacher->grpc_port();
-  ASSERT_EQ(Train(teacher->endpoint(), &output,
-                  {"trainer.total_steps=60", Concat("run.dir=", dir_.File("whole"))}),
-            0)
-      << output;
-  std::vector<std::string> arguments =
-      TrainArguments(teacher->endpoint(), {"trainer.total_steps=60"});
-  arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
-  Process trainer(arguments, dir_.File("train.log"));
-  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
-    return std::filesystem::exists(dir_.File("run/checkpoints/step-000004")) || !trainer.running();
-  }));
-  teacher->process().Signal(SIGKILL);
-  teacher->process().Wait();
-  teacher.emplace(dir_, teacher_model_, port);
-  EXPECT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
+TEST_F(LostTeacherTest, ATeacherThatComesBackIsWaitedFor) {
+  ASSERT_NO_FATAL_FAILURE(LoseTeacher({}));
+  ReturnTeacher();
+  EXPECT_EQ(trainer_->Wait(absl::Seconds(120)), 0) << trainer_->Output();
   EXPECT_GT(LastMetric("run", "teacher/retries"), 0) << "the teacher was never missed";
-  EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
-  EXPECT_EQ(Losses(dir_.File("run")).size(), 60u);
-  EXPECT_EQ(FileHash(dir_.File("run/model/model.safetensors")),
-            FileHash(dir_.File("whole/model/model.safetensors")));
+  ExpectSameAsWhole();
 }
 
 }  // namespace

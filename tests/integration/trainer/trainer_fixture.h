@@ -2,6 +2,9 @@
 // by `taopd-trainer sft`, prompts as token ids.
 #pragma once
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <charconv>
 #include <limits>
 #include <map>
@@ -48,19 +51,44 @@ class TeacherProcess {
       return std::filesystem::exists(ready_path_) || !process_->running();
     }));
     if (std::filesystem::exists(ready_path_)) {
-      grpc_port_ = nlohmann::json::parse(ReadFile(ready_path_)).at("grpc_port").get<int>();
+      const auto ready = nlohmann::json::parse(ReadFile(ready_path_));
+      grpc_port_ = ready.at("grpc_port").get<int>();
+      http_port_ = ready.at("http_port").get<int>();
     } else {
       ADD_FAILURE() << process_->Output();
     }
   }
   int grpc_port() const { return grpc_port_; }
+  int http_port() const { return http_port_; }
   std::string endpoint() const { return Concat("grpc://127.0.0.1:", grpc_port_); }
   Process& process() { return *process_; }
 
  private:
   std::string ready_path_;
   std::optional<Process> process_;
-  int grpc_port_ = 0;
+  int grpc_port_ = 0, http_port_ = 0;
+};
+
+// A port of 127.0.0.1 that somebody else listens on.
+class PortInUse {
+ public:
+  PortInUse() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(socket_, any, length), 0);
+    EXPECT_EQ(listen(socket_, 1), 0);
+    EXPECT_EQ(getsockname(socket_, any, &length), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~PortInUse() { close(socket_); }
+  int port() const { return port_; }
+
+ private:
+  const int socket_;
+  int port_ = 0;
 };
 
 class TrainerTest : public ::testing::Test {
@@ -99,6 +127,25 @@ class TrainerTest : public ::testing::Test {
                      "trainer: {total_steps: 6, mini_batch_size: 2, save_every: 2, eval_every: 3, "
                      "num_threads: 1}\n",
                      "eval: {measure: kl, num_prompts: 8}\n", more));
+  }
+
+  // The directory "tokenizer": 271 tokens, a chat template and generation defaults.
+  void WriteTokenizer() {
+    const std::string tokenizer = dir_.File("tokenizer");
+    std::filesystem::create_directory(tokenizer);
+    std::filesystem::copy_file(SourcePath("tests/common/text/data/qwen2_toy/tokenizer.json"),
+                               tokenizer + "/tokenizer.json");
+    WriteFile(tokenizer + "/tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
+    WriteFile(tokenizer + "/generation_config.json", R"({"eos_token_id": [270, 2]})");
+    WriteFile(tokenizer + "/chat_template.jinja",
+              "{% for message in messages %}{{ message.content }}{% endfor %}");
+  }
+  // The small student with that tokenizer; returns its directory. REQUIRES: WriteTokenizer.
+  std::string WriteTextStudent() {
+    const std::string student = dir_.File("text_student");
+    std::filesystem::copy(dir_.File("student/model"), student);
+    std::filesystem::copy(dir_.File("tokenizer"), student);
+    return student;
   }
 
   int Run(std::vector<std::string> arguments, std::string* output,

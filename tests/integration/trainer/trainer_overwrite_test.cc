@@ -1,9 +1,6 @@
 // --overwrite replaces a run only when nothing can refuse the new one any more: a start that fails
 // leaves the old run byte for byte as it was.
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
@@ -11,28 +8,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using Settings = std::vector<std::string>;
-
-// A port of 127.0.0.1 that somebody else listens on.
-class PortInUse {
- public:
-  PortInUse() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    auto* any = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(socket_, any, length), 0);
-    EXPECT_EQ(listen(socket_, 1), 0);
-    EXPECT_EQ(getsockname(socket_, any, &length), 0);
-    port_ = ntohs(address.sin_port);
-  }
-  ~PortInUse() { close(socket_); }
-  int port() const { return port_; }
-
- private:
-  const int socket_;
-  int port_ = 0;
-};
 
 class OverwriteTest : public TrainerTest {
  protected:
@@ -119,6 +94,42 @@ TEST_F(OverwriteTest, SupervisedTraining) {
   for (const auto& [setting, code, message] : cases)
     ExpectKept(arguments(setting), run, code, message);
   ExpectReplaced(arguments("trainer.total_steps=1"), run);
+}
+
+TEST_F(OverwriteTest, Evaluation) {
+  WriteTokenizer();
+  const std::string student = WriteTextStudent(), results = dir_.File("results");
+  WriteFile(dir_.File("text.jsonl"), "{\"prompt\": \"What is 1 + 2?\", \"answer\": \"3\"}\n");
+  WriteFile(dir_.File("chat.jsonl"),
+            "{\"prompt\": [{\"role\": \"user\", \"content\": \"1 + 2?\"}], \"answer\": \"3\"}\n");
+  const auto evaluate = [&](std::vector<std::string> what, std::string* output) {
+    what.insert(what.begin(), "eval");
+    for (const char* setting :
+         {"eval.n=1", "eval.max_response_length=8", "eval.grader=exact", "trainer.num_threads=1"}) {
+      what.insert(what.end(), {"--set", setting});
+    }
+    what.insert(what.end(), {"--output", results + "/results.json", "--overwrite"});
+    return Run(what, output);
+  };
+  const std::string text = dir_.File("text.jsonl");
+  std::string output;
+  ASSERT_EQ(evaluate({"--model", student, "--data", text}, &output), 0) << output;
+  const auto before = FilesOf(results);
+  ASSERT_TRUE(before.contains("results.json"));
+  ASSERT_TRUE(before.contains("results.responses.jsonl"));
+
+  TeacherProcess teacher(dir_, teacher_model_);  // it has no chats
+  const std::string chats = Concat("http://127.0.0.1:", teacher.http_port(), "/v1");
+  const std::vector<std::vector<std::string>> failures = {
+      {"--model", student, "--data", "/nope.jsonl"},
+      {"--model", "/nope", "--data", text},
+      {"--model", student, "--data", text, "--set", "eval.temperature=-1"},
+      {"--endpoint", "http://127.0.0.1:1/v1", "--data", text, "--max-retries", "0"},
+      {"--endpoint", chats, "--data", dir_.File("chat.jsonl"), "--max-retries", "0"}};
+  for (const auto& what : failures) {
+    EXPECT_NE(evaluate(what, &output), 0) << what[1];
+    EXPECT_EQ(FilesOf(results), before) << what[1] << output;
+  }
 }
 
 // A model directory that no run has made, given as run.dir by mistake.

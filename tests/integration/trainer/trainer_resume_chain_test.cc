@@ -13,14 +13,7 @@ class ResumeChainTest : public TrainerTest {
  protected:
   void SetUp() override {
     TrainerTest::SetUp();
-    const std::string tokenizer = dir_.File("tokenizer");
-    std::filesystem::create_directory(tokenizer);
-    std::filesystem::copy_file(SourcePath("tests/common/text/data/qwen2_toy/tokenizer.json"),
-                               tokenizer + "/tokenizer.json");
-    WriteFile(tokenizer + "/tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
-    WriteFile(tokenizer + "/generation_config.json", R"({"eos_token_id": [270, 2]})");
-    WriteFile(tokenizer + "/chat_template.jinja",
-              "{% for message in messages %}{{ message.content }}{% endfor %}");
+    WriteTokenizer();
     std::string pairs;
     for (int row = 0; row < 24; ++row)
       pairs +=
@@ -100,10 +93,7 @@ TEST_F(ResumeChainTest, SupervisedTraining) {
 
 TEST_F(ResumeChainTest, AStudentWithItsOwnTokenizer) {
   TeacherProcess teacher(dir_, teacher_model_);
-  const std::string student = dir_.File("own");
-  std::filesystem::copy(dir_.File("student/model"), student);
-  std::filesystem::copy(dir_.File("tokenizer"), student);
-  const std::vector<std::string> settings = {Concat("student.model=", student)};
+  const std::vector<std::string> settings = {Concat("student.model=", WriteTextStudent())};
   ExpectSameAsWhole(DistillArguments(teacher.endpoint(), "whole", settings),
                     DistillArguments(teacher.endpoint(), "chain", settings));
   EXPECT_TRUE(std::filesystem::exists(dir_.File("chain/model/generation_config.json")));

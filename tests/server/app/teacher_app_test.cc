@@ -171,7 +171,7 @@ TEST_F(TeacherAppTest, FailureToLoadIsAnExitCode) {
     return NotFound("config.json");
   });
   server_.join();
-  EXPECT_EQ(exit_code_, kExitModel);
+  EXPECT_EQ(exit_code_, kExitData);
 }
 
 TEST_F(TeacherAppTest, ExceptionInLoadingIsInternal) {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tests/support/status_matchers.h"
-#include "trainer/control/control_server.h"
+#include "trainer/control/run_state.h"
 
 namespace taopd {
 namespace {

@@ -26,9 +26,32 @@ TEST(EvalJournal, KeepsWhatWasAdded) {
   ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, false));
   ASSERT_EQ(journal.rows().size(), 2u);
   EXPECT_EQ(journal.rows().at({3, 1}).at("response"), "a\nb");
-  ASSERT_OK_AND_ASSIGN(EvalJournal fresh, EvalJournal::Open(path, kEvaluation, true));
-  EXPECT_TRUE(fresh.rows().empty());
-  EXPECT_EQ(ReadFile(path), "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n");
+}
+
+TEST(EvalJournal, ANewEvaluationReplacesTheOldOneWithItsFirstResponse) {
+  TempDir dir;
+  const std::string path = dir.File("r.jsonl"), old = "hello\n";
+  WriteFile(path, old);
+  {
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, true));
+    EXPECT_TRUE(journal.rows().empty());
+  }
+  EXPECT_EQ(ReadFile(path), old);
+  ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, true));
+  ASSERT_OK(journal.Add({{"problem", 0}, {"sample", 0}}));
+  EXPECT_EQ(ReadFile(path),
+            "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n"
+            "{\"problem\":0,\"sample\":0}\n");
+  // One that got no response does not stand in the way of another.
+  const std::string unused = dir.File("unused.jsonl");
+  ASSERT_OK(EvalJournal::Open(unused, kEvaluation, false));
+  EXPECT_OK(EvalJournal::Open(unused, {{"model", "other"}}, false));
+}
+
+TEST(EvalJournal, AFileThatCannotBeWrittenIsSaidAtOnce) {
+  TempDir dir;
+  std::filesystem::create_directory(dir.File("r.jsonl"));
+  EXPECT_FALSE(EvalJournal::Open(dir.File("r.jsonl"), kEvaluation, true).ok());
 }
 
 TEST(EvalJournal, HalfALineIsCutAtEveryPlace) {
@@ -52,7 +75,10 @@ TEST(EvalJournal, HalfALineIsCutAtEveryPlace) {
 TEST(EvalJournal, OtherEvaluationsAndOtherFilesAreLeftAlone) {
   TempDir dir;
   const std::string path = dir.File("r.jsonl");
-  ASSERT_OK(EvalJournal::Open(path, kEvaluation, false));
+  {
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, false));
+    ASSERT_OK(journal.Add({{"problem", 0}, {"sample", 0}}));
+  }
   EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}, {"eval.n", "4"}}, false), kRefused,
                "eval.n is \"4\", there \"8\"");
   EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}}, false), kRefused,

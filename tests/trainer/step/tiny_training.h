@@ -14,7 +14,7 @@
 #include "tests/support/fake_teachers.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/optim/lr_schedule.h"
-#include "trainer/run/run_setup.h"
+#include "trainer/commands/configured_parts.h"
 #include "trainer/step/train_step.h"
 
 namespace taopd::testing {

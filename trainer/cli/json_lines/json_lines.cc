@@ -1,0 +1,82 @@
+#include "trainer/cli/json_lines/json_lines.h"
+
+#include <algorithm>
+#include <iostream>
+#include <string>
+
+#include "common/io/jsonl.h"
+#include "trainer/cli/subcommand.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::ordered_json;
+
+// One line without its end; what exceeds the limit is read and dropped.
+bool ReadLine(std::istream& in, std::string* line, bool* is_too_long) {
+  line->clear();
+  *is_too_long = false;
+  std::streambuf* buffer = in.rdbuf();
+  for (int c = buffer->sbumpc(); c != std::char_traits<char>::eof(); c = buffer->sbumpc()) {
+    if (c == '\n') return true;
+    if (static_cast<int64_t>(line->size()) < kMaxJsonlLineBytes) {
+      line->push_back(static_cast<char>(c));
+    } else {
+      *is_too_long = true;
+    }
+  }
+  return !line->empty();
+}
+
+ordered_json OtherKeys(const ordered_json& line, const std::vector<std::string>& read_keys) {
+  ordered_json others = ordered_json::object();
+  for (const auto& [key, value] : line.items()) {
+    if (std::find(read_keys.begin(), read_keys.end(), key) == read_keys.end()) others[key] = value;
+  }
+  return others;
+}
+
+}  // namespace
+
+int AnswerJsonLines(
+    const std::function<absl::StatusOr<ordered_json>(const ordered_json& line)>& answer,
+    const std::vector<std::string>& read_keys) {
+  bool has_failed = false;
+  // The answer behind what is carried over, which is in *out even where there is no answer.
+  auto answer_line = [&](const std::string& line, bool is_too_long,
+                         ordered_json* out) -> absl::Status {
+    if (is_too_long) {
+      return ResourceExhausted("line is longer than the limit of ", kMaxJsonlLineBytes, " bytes");
+    }
+    TAOPD_ASSIGN_OR_RETURN(const ordered_json value, ParseOrderedJson(line, "line"));
+    if (!value.is_object()) return InvalidArgument("line is not a JSON object");
+    if (!read_keys.empty()) *out = OtherKeys(value, read_keys);
+    if (out->contains("error")) {
+      out->erase("error");
+      return InvalidArgument("key \"error\" is one of the answer's own");
+    }
+    TAOPD_ASSIGN_OR_RETURN(const ordered_json answered, answer(value));
+    for (const auto& [key, answer_value] : answered.items()) {
+      if (out->contains(key))
+        return InvalidArgument("key \"", key, "\" is one of the answer's own");
+    }
+    out->update(answered);
+    return absl::OkStatus();
+  };
+  std::string line;
+  bool is_too_long = false;
+  while (ReadLine(std::cin, &line, &is_too_long)) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    ordered_json out = ordered_json::object();
+    if (const absl::Status status = answer_line(line, is_too_long, &out); !status.ok()) {
+      has_failed = true;
+      out["error"] = std::string(status.message());
+    }
+    // Flushed, so that a program at the other end can ask line by line.
+    std::cout << out.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << std::endl;
+    if (!std::cout) return EndCommand(BadData(Unavailable("standard output is closed")));
+  }
+  return static_cast<int>(has_failed ? kExitData : kExitOk);
+}
+
+}  // namespace taopd

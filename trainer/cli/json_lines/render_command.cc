@@ -1,0 +1,123 @@
+// taopd-trainer render: chats through a model's template, and templates by themselves, line by
+// line.
+#include <memory>
+#include <optional>
+
+#include "common/io/file.h"
+#include "common/text/chat/chat_template.h"
+#include "common/text/jinja/template.h"
+#include "trainer/cli/json_lines/json_lines.h"
+#include "trainer/cli/subcommand.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct RenderFlags {
+  std::string tokenizer_dir;
+  std::string template_path;
+};
+
+absl::Status TakeFlag(const ordered_json& value, const std::string& name, bool* flag) {
+  if (!value.is_boolean()) return InvalidArgument(name, " is not true or false");
+  *flag = value.get<bool>();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ChatOptions> ReadOptions(const ordered_json& line) {
+  ChatOptions options;
+  for (const auto& [key, value] : line.items()) {
+    if (key == "messages") continue;
+    if (key == "tools") {
+      options.tools = value;
+    } else if (key == "documents") {
+      options.documents = value;
+    } else if (key == "kwargs") {
+      options.kwargs = value.is_null() ? ordered_json::object() : value;
+    } else if (key == "template_name") {
+      if (!value.is_string()) return InvalidArgument("template_name is not a string");
+      options.template_name = value.get<std::string>();
+    } else if (key == "add_generation_prompt") {
+      TAOPD_RETURN_IF_ERROR(TakeFlag(value, key, &options.add_generation_prompt));
+    } else if (key == "continue_final_message") {
+      TAOPD_RETURN_IF_ERROR(TakeFlag(value, key, &options.continue_final_message));
+    } else {
+      return InvalidArgument("unknown key \"", key, "\"");
+    }
+  }
+  return options;
+}
+
+// {"context"} through the file's template, or {"template", "context"}.
+absl::StatusOr<ordered_json> AnswerTemplate(const ordered_json& line,
+                                            const jinja::Template* of_file) {
+  for (const auto& [key, value] : line.items()) {
+    if (key != "template" && key != "context") return InvalidArgument("unknown key \"", key, "\"");
+  }
+  const ordered_json context = line.value("context", ordered_json::object());
+  std::optional<jinja::Template> of_line;
+  if (line.contains("template")) {
+    if (!line["template"].is_string()) return InvalidArgument("template is not a string");
+    TAOPD_ASSIGN_OR_RETURN(of_line,
+                           jinja::Template::Parse(line["template"].get_ref<const std::string&>()));
+  }
+  TAOPD_ASSIGN_OR_RETURN(const jinja::Rendering rendering,
+                         (of_line ? &*of_line : of_file)->Render(context));
+  return ordered_json{{"text", rendering.text}};
+}
+
+absl::StatusOr<ordered_json> AnswerChat(const ordered_json& line, const ChatTemplate& chat,
+                                        const Tokenizer& tokenizer) {
+  if (!line.contains("messages")) return InvalidArgument("line has no messages");
+  TAOPD_ASSIGN_OR_RETURN(const ChatOptions options, ReadOptions(line));
+  TAOPD_ASSIGN_OR_RETURN(const jinja::Rendering rendering, chat.Render(line["messages"], options));
+  return ordered_json{{"text", rendering.text},
+                      {"ids", tokenizer.Encode(rendering.text, /*add_special_tokens=*/false)}};
+}
+
+absl::StatusOr<int> RenderLines(const RenderFlags& flags) {
+  std::optional<jinja::Template> of_file;
+  if (!flags.template_path.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(const std::string source, ReadFileToString(flags.template_path));
+    auto parsed = jinja::Template::Parse(source);
+    if (!parsed.ok()) return Annotate(parsed.status(), flags.template_path);
+    of_file = *std::move(parsed);
+  }
+  std::unique_ptr<Tokenizer> tokenizer;
+  // A directory without a chat template still renders lines that bring their own.
+  absl::StatusOr<ChatTemplate> chat = NotFound("no --tokenizer");
+  if (!flags.tokenizer_dir.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(tokenizer, Tokenizer::Load(flags.tokenizer_dir));
+    chat = ChatTemplate::Load(flags.tokenizer_dir);
+  }
+  return AnswerJsonLines([&](const ordered_json& line) -> absl::StatusOr<ordered_json> {
+    if (of_file || line.contains("template")) {
+      return AnswerTemplate(line, of_file ? &*of_file : nullptr);
+    }
+    if (!chat.ok()) return chat.status();
+    return AnswerChat(line, *chat, *tokenizer);
+  });
+}
+
+}  // namespace
+
+Subcommand AddRender(CLI::App& app) {
+  auto flags = std::make_shared<RenderFlags>();
+  CLI::App* command = app.add_subcommand(
+      "render",
+      "Standard input, JSON lines {\"messages\", \"tools\"?, \"documents\"?, "
+      "\"add_generation_prompt\"?, \"continue_final_message\"?, \"template_name\"?, \"kwargs\"?}; "
+      "output {\"text\", \"ids\"} or {\"error\"}. A line {\"template\", \"context\"} renders a "
+      "template by itself");
+  command->add_option("--tokenizer", flags->tokenizer_dir,
+                      "Directory with tokenizer.json and a chat template");
+  command->add_option("--template", flags->template_path,
+                      "A template file; lines are {\"context\"}, output {\"text\"}");
+  return {command, [flags] {
+            const auto code = RenderLines(*flags);
+            return code.ok() ? *code : EndCommand(BadData(code.status()));
+          }};
+}
+
+}  // namespace taopd

@@ -1,0 +1,84 @@
+// taopd-trainer tokenize: texts to ids and ids to texts, line by line.
+#include <algorithm>
+#include <initializer_list>
+#include <memory>
+
+#include "common/text/tokenizer/tokenizer.h"
+#include "trainer/cli/json_lines/json_lines.h"
+#include "trainer/cli/subcommand.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::ordered_json;
+
+absl::Status CheckKeys(const ordered_json& line, std::initializer_list<const char*> known) {
+  for (const auto& [key, value] : line.items()) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      return InvalidArgument("unknown key \"", key, "\"");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Flag(const ordered_json& line, const char* name, bool absent) {
+  if (!line.contains(name)) return absent;
+  if (!line[name].is_boolean()) return InvalidArgument(name, " is not true or false");
+  return line[name].get<bool>();
+}
+
+absl::StatusOr<std::vector<int32_t>> Ids(const ordered_json& line, const Tokenizer& tokenizer) {
+  if (!line["ids"].is_array()) return InvalidArgument("ids is not an array");
+  std::vector<int32_t> ids;
+  for (const ordered_json& id : line["ids"]) {
+    if (!id.is_number_unsigned() ||
+        id.get<uint64_t>() >= static_cast<uint64_t>(tokenizer.vocab_size())) {
+      return InvalidArgument("ids holds ", id.dump(), ", which is not an id below ",
+                             tokenizer.vocab_size());
+    }
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+absl::StatusOr<ordered_json> AnswerLine(const ordered_json& line, const Tokenizer& tokenizer) {
+  TAOPD_RETURN_IF_ERROR(
+      CheckKeys(line, {"text", "ids", "add_special_tokens", "skip_special_tokens"}));
+  if (line.contains("text") == line.contains("ids")) {
+    return InvalidArgument("a line has either text or ids");
+  }
+  TAOPD_ASSIGN_OR_RETURN(const bool add_special, Flag(line, "add_special_tokens", true));
+  TAOPD_ASSIGN_OR_RETURN(const bool skip_special, Flag(line, "skip_special_tokens", false));
+  std::vector<int32_t> ids;
+  if (line.contains("ids")) {
+    TAOPD_ASSIGN_OR_RETURN(ids, Ids(line, tokenizer));
+  } else {
+    if (!line["text"].is_string()) return InvalidArgument("text is not a string");
+    ids = tokenizer.Encode(line["text"].get_ref<const std::string&>(), add_special);
+  }
+  ordered_json answer;
+  answer["ids"] = ids;
+  answer["tokens"] = ordered_json::array();
+  for (const int32_t id : ids) answer["tokens"].push_back(tokenizer.IdToToken(id));
+  answer["text"] = tokenizer.Decode(ids, skip_special);
+  return answer;
+}
+
+}  // namespace
+
+Subcommand AddTokenize(CLI::App& app) {
+  auto tokenizer_dir = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand(
+      "tokenize",
+      "Standard input, JSON lines {\"text\", \"add_special_tokens\": true} or {\"ids\", "
+      "\"skip_special_tokens\": false}; output {\"ids\", \"tokens\", \"text\"} or {\"error\"}");
+  command->add_option("--tokenizer", *tokenizer_dir, "Directory with tokenizer.json")->required();
+  return {command, [tokenizer_dir] {
+            const auto tokenizer = Tokenizer::Load(*tokenizer_dir);
+            if (!tokenizer.ok()) return EndCommand(BadData(tokenizer.status()));
+            return AnswerJsonLines(
+                [&](const ordered_json& line) { return AnswerLine(line, **tokenizer); });
+          }};
+}
+
+}  // namespace taopd

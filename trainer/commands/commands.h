@@ -1,0 +1,80 @@
+// The subcommands that need a model or a data set, as functions: trainer/cli parses the command
+// line and calls them. No LibTorch header is visible here. Each function returns nullopt when the
+// command is done, or why it failed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/command_failure.h"
+#include "trainer/control/run_state.h"
+#include "trainer/run/run_directory.h"
+#include "trainer/sft_config.h"
+#include "trainer/train_config.h"
+
+namespace taopd {
+
+// Distils the teacher into the student. `state` carries requests from other threads to the training
+// loop and its status back; it must outlive the call.
+std::optional<CommandFailure> RunTraining(TrainConfig config, const StartMode& mode,
+                                          RunState* state);
+
+// Trains a model on pairs of prompt and response. Of the requests in `state`, it obeys a stop.
+std::optional<CommandFailure> RunSft(SftConfig config, const StartMode& mode, RunState* state);
+
+struct EvalRequest {
+  // Empty: student.model of the configuration or, with an endpoint, the server's model.
+  std::string model_dir;
+  // The results as JSON.
+  std::string output_path;
+  // Every response as JSON Lines, the journal of the evaluation. Empty: beside the results.
+  std::string responses_path;
+  // Start anew, whatever the journal holds.
+  bool overwrite = false;
+  // URL of an OpenAI-compatible server. Empty: a model in this process.
+  std::string endpoint;
+  // Environment variable that holds the server's API key. Empty: OPENAI_API_KEY, if it is set.
+  std::string api_key_env;
+  // Requests in flight at the server.
+  int64_t concurrency = 32;
+  // Time for one attempt at one response.
+  double timeout_s = 1800;
+  int64_t max_retries = 6;
+};
+
+// Evaluates a model on data.val, prints a table and writes the results.
+std::optional<CommandFailure> RunEval(TrainConfig config, const EvalRequest& request);
+
+struct ShowDataRequest {
+  bool json = false;
+  int64_t num_samples = 3;  // rendered prompts to show of data.train and of data.val
+};
+
+// Prints what a run would see of data.train and data.val. Reads no weights.
+std::optional<CommandFailure> RunShowData(const TrainConfig& config,
+                                          const ShowDataRequest& request);
+
+inline constexpr int64_t kDefaultMaxNewTokens = 256;
+
+struct GenerateRequest {
+  std::string model_dir;
+  std::string prompt;
+  // In place of `prompt`.
+  std::vector<int64_t> prompt_ids;
+  // Absent: kDefaultMaxNewTokens, or fewer if the model's last position comes first.
+  std::optional<int64_t> max_new_tokens;
+  double temperature = 1.0;
+  double top_p = 1.0;
+  int64_t top_k = 0;
+  int64_t seed = 0;
+  std::string dtype = "auto";
+  std::string device = "auto";
+};
+
+// Continues a prompt and prints the response as it comes: text, or ids if the model has no
+// tokenizer.
+std::optional<CommandFailure> RunGenerate(const GenerateRequest& request);
+
+}  // namespace taopd

@@ -1,0 +1,30 @@
+// The parts of a run that its configuration describes, made from it: the teacher's client, the
+// rollout engine, the head's options, the model that renders prompts.
+#pragma once
+
+#include <memory>
+
+#include "common/engine/engine.h"
+#include "kernels/torch/head/student_head.h"
+#include "trainer/commands/prompts.h"
+#include "trainer/student/student.h"
+#include "trainer/teacher/teacher_client.h"
+#include "trainer/train_config.h"
+
+namespace taopd {
+
+// Returns INVALID_ARGUMENT for an endpoint that is not grpc://host:port. Connects to nothing.
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TeacherConfig& config);
+
+// Makes the engine that generates with the student's live weights, for rollouts and evaluation. It
+// is as long as the longest prompt with the longest response of either.
+absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
+    const TrainConfig& config, std::shared_ptr<Decoder> student);
+
+HeadOptions MakeHeadOptions(const TrainConfig& config);
+
+// `student` must outlive the result. Returns INVALID_ARGUMENT if the chat template cannot be
+// parsed.
+absl::StatusOr<PromptModel> PromptModelOf(const DataConfig& data, const Student& student);
+
+}  // namespace taopd

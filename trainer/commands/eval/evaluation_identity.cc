@@ -1,0 +1,55 @@
+#include "trainer/commands/eval/evaluation_identity.h"
+
+#include <filesystem>
+
+#include "common/io/file.h"
+#include "common/io/sha256.h"
+
+namespace taopd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Settings that decide what is asked and how it is judged, by name, from the one list of settings.
+Json SettingsOfEvaluation(TrainConfig config) {
+  Json values = Json::object();
+  const SettingTable table = DescribeSettings(config);
+  for (const Setting& setting : table.settings()) {
+    const bool counts =
+        setting.path == "run.seed" || setting.path == "student.dtype" ||
+        (setting.path.rfind("eval.", 0) == 0 && setting.path != "eval.num_samples") ||
+        (setting.path.rfind("data.", 0) == 0 && setting.path.rfind("data.train", 0) != 0 &&
+         setting.path != "data.val" && setting.path != "data.max_response_length" &&
+         setting.path != "data.shuffle" && setting.path != "data.drop_duplicates");
+    if (counts) values[setting.path] = SettingText(setting.value);
+  }
+  return values;
+}
+
+}  // namespace
+
+absl::StatusOr<Json> DescribeEvaluation(const TrainConfig& config, const EvalRequest& request,
+                                        const std::string& model) {
+  Json evaluation = SettingsOfEvaluation(config);
+  evaluation["model"] = model;
+  if (!request.endpoint.empty()) {
+    evaluation["endpoint"] = request.endpoint;
+  } else {
+    TAOPD_ASSIGN_OR_RETURN(const auto names, ListDirectory(model));
+    for (const std::string& name : names) {
+      if (name.find(".safetensors") == std::string::npos) continue;
+      std::error_code error;
+      const std::string path = model + "/" + name;
+      const auto time = std::filesystem::last_write_time(path, error).time_since_epoch().count();
+      evaluation["weights"].push_back(
+          {{"file", name}, {"bytes", std::filesystem::file_size(path, error)}, {"time", time}});
+    }
+  }
+  for (const std::string& path : config.data.val) {
+    TAOPD_ASSIGN_OR_RETURN(const std::string hash, Sha256OfFile(path));
+    evaluation["data"].push_back({{"file", path}, {"sha256", hash}});
+  }
+  return evaluation;
+}
+
+}  // namespace taopd

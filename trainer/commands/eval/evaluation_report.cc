@@ -1,0 +1,113 @@
+#include "trainer/commands/eval/evaluation_report.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "common/base/log.h"
+#include "common/io/file.h"
+
+namespace taopd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What the problems lost before the model saw them.
+struct PromptLosses {
+  int64_t num_problems = 0;
+  int64_t num_truncated = 0;
+  int64_t num_truncated_tokens = 0;
+  int64_t num_with_unknown = 0;  // problems with bytes that the tokenizer has no token for
+  int64_t num_unknown_bytes = 0;
+  int64_t num_overlong = 0;  // problems that were dropped
+};
+
+PromptLosses LossesOf(const PromptDataset& problems) {
+  PromptLosses losses;
+  losses.num_overlong = problems.num_overlong();
+  for (const PromptRecord& problem : problems.records) {
+    ++losses.num_problems;
+    losses.num_truncated += problem.num_truncated_tokens > 0 ? 1 : 0;
+    losses.num_truncated_tokens += problem.num_truncated_tokens;
+    losses.num_with_unknown += problem.num_unknown_bytes > 0 ? 1 : 0;
+    losses.num_unknown_bytes += problem.num_unknown_bytes;
+  }
+  return losses;
+}
+
+// Lines for below the table; empty if nothing was lost.
+std::string LossesText(const PromptLosses& losses, const std::string& truncation) {
+  std::string text;
+  if (losses.num_overlong > 0) {
+    text += Concat("  ", losses.num_overlong,
+                   " over-long problems are left out (data.filter_overlong_prompts)\n");
+  }
+  if (losses.num_truncated > 0) {
+    text +=
+        Concat("  ", losses.num_truncated, " of ", losses.num_problems, " prompts are cut, by ",
+               losses.num_truncated_tokens, " tokens in all (data.truncation ", truncation, ")\n");
+  }
+  if (losses.num_unknown_bytes > 0) {
+    text += Concat("  ", losses.num_with_unknown, " of ", losses.num_problems,
+                   " prompts lack characters that the tokenizer has no token for, ",
+                   losses.num_unknown_bytes, " bytes in all\n");
+  }
+  return text;
+}
+
+absl::Status WriteResults(const TrainConfig& config, const EvalRequest& request,
+                          const std::string& model, const PromptLosses& losses,
+                          const EvalResult& result) {
+  Json values = {{"model", model}, {"data", config.data.val}, {"measure", config.eval.measure}};
+  if (!request.endpoint.empty()) values["endpoint"] = request.endpoint;
+  if (config.eval.measure == "accuracy") {
+    values.update(AccuracyReportJson(result.accuracy));
+    values["temperature"] = config.eval.temperature;
+    values["top_p"] = config.eval.top_p;
+    values["max_response_length"] = config.eval.max_response_length;
+    values["grader"] = config.eval.grader;
+    values["seed"] = config.run.seed;
+    values["prompts"] = {{"num_overlong_dropped", losses.num_overlong},
+                         {"num_truncated", losses.num_truncated},
+                         {"num_truncated_tokens", losses.num_truncated_tokens},
+                         {"num_with_unknown_bytes", losses.num_with_unknown},
+                         {"num_unknown_bytes", losses.num_unknown_bytes}};
+    values["responses"] = ResponsesPath(request);
+  } else {
+    for (const auto& [name, value] : result.metrics)
+      values[name.substr(name.find('/') + 1)] = value;
+  }
+  if (const auto parent = std::filesystem::path(request.output_path).parent_path();
+      !parent.empty()) {
+    TAOPD_RETURN_IF_ERROR(MakeDirectories(parent.string()));
+  }
+  return WriteFileAtomically(request.output_path, values.dump(2) + "\n");
+}
+
+}  // namespace
+
+std::string ResponsesPath(const EvalRequest& request) {
+  if (!request.responses_path.empty()) return request.responses_path;
+  std::filesystem::path path(request.output_path);
+  return path.replace_extension("responses.jsonl").string();
+}
+
+absl::Status ReportEvaluation(const TrainConfig& config, const EvalRequest& request,
+                              const std::string& model, const PromptDataset& problems,
+                              const EvalResult& result) {
+  const PromptLosses losses = LossesOf(problems);
+  std::printf("%s\n", model.c_str());
+  if (config.eval.measure == "accuracy") {
+    std::printf("%s%s", AccuracyTable(result.accuracy).c_str(),
+                LossesText(losses, config.data.truncation).c_str());
+  } else {
+    for (const auto& [name, value] : result.metrics)
+      std::printf("  %-28s %.6g\n", name.c_str(), value);
+  }
+  std::fflush(stdout);
+  TAOPD_RETURN_IF_ERROR(WriteResults(config, request, model, losses, result));
+  LogInfo("evaluation written", {{"results", request.output_path}});
+  return absl::OkStatus();
+}
+
+}  // namespace taopd

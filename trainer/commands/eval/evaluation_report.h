@@ -1,0 +1,22 @@
+// What the subcommand eval says about a finished evaluation.
+#pragma once
+
+#include <string>
+
+#include "common/base/status.h"
+#include "trainer/commands/commands.h"
+#include "trainer/data/prompt_dataset.h"
+#include "trainer/eval/accuracy.h"
+
+namespace taopd {
+
+// The path of the journal: request.responses_path, or beside the results.
+std::string ResponsesPath(const EvalRequest& request);
+
+// Prints the table, with what the prompts lost before the model saw them, and writes the results to
+// request.output_path.
+absl::Status ReportEvaluation(const TrainConfig& config, const EvalRequest& request,
+                              const std::string& model, const PromptDataset& problems,
+                              const EvalResult& result);
+
+}  // namespace taopd

@@ -1,0 +1,33 @@
+#include "trainer/commands/measure_student.h"
+
+#include "common/base/memory.h"
+#include "trainer/eval/kl_evaluation.h"
+#include "trainer/eval/local_source.h"
+
+namespace taopd {
+
+absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
+                                          const std::vector<PromptRecord>& records,
+                                          Student* student, RolloutEngine* engine,
+                                          TeacherClient* teacher) {
+  if (config.eval.measure == "kl") {
+    const int64_t top_k = config.eval.kl_top_k > 0 ? config.eval.kl_top_k : config.teacher.top_k;
+    KlEvaluationOptions options;
+    options.top_k = static_cast<int32_t>(top_k);
+    options.micro_batch_tokens = config.trainer.micro_batch_tokens;
+    options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
+    EvalResult result;
+    TAOPD_ASSIGN_OR_RETURN(result.metrics,
+                           EvaluateKl(options, records, student->decoder.get(), teacher));
+    return result;
+  }
+  LocalSource source(engine, student->tokenizer.get());
+  AccuracyRun run;
+  run.config = &config.eval;
+  run.seed = config.run.seed;
+  run.problems = &records;
+  run.source = &source;
+  return EvaluateAccuracy(run);
+}
+
+}  // namespace taopd

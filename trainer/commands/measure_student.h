@@ -1,0 +1,23 @@
+// The held-out evaluation of a student in this process.
+#pragma once
+
+#include <vector>
+
+#include "common/base/status.h"
+#include "trainer/data/prompt_dataset.h"
+#include "trainer/eval/accuracy.h"
+#include "trainer/rollout/rollout_engine.h"
+#include "trainer/student/student.h"
+#include "trainer/teacher/teacher_client.h"
+#include "trainer/train_config.h"
+
+namespace taopd {
+
+// Measures what eval.measure names on `records`: accuracy, for which `teacher` may be null, or the
+// KL divergence to the teacher, for which `engine` may be null.
+absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
+                                          const std::vector<PromptRecord>& records,
+                                          Student* student, RolloutEngine* engine,
+                                          TeacherClient* teacher);
+
+}  // namespace taopd

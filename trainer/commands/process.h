@@ -1,0 +1,19 @@
+// What every subcommand with a model does to its process.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "trainer/command_failure.h"
+
+namespace taopd {
+
+// Sets how many threads LibTorch's operations use; 0 means one for each core.
+void SetNumThreads(int64_t num_threads);
+
+// Runs a subcommand and turns LibTorch's errors and a lack of memory into failures.
+std::optional<CommandFailure> CatchExceptions(
+    const std::function<std::optional<CommandFailure>()>& command);
+
+}  // namespace taopd

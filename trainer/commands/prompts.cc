@@ -1,0 +1,131 @@
+#include "trainer/commands/prompts.h"
+
+#include "common/base/log.h"
+#include "common/io/jsonl.h"
+#include "common/text/chat/chat_template.h"
+#include "trainer/eval/accuracy.h"
+
+namespace taopd {
+namespace {
+
+absl::StatusOr<DatasetOptions> MakeOptions(const DataConfig& data, const PromptModel& model) {
+  DatasetOptions options;
+  options.prompt_key = data.prompt_key;
+  options.answer_key = data.answer_key;
+  options.source_key = data.source_key;
+  options.text_as_chat = data.apply_chat_template == "always";
+  options.messages_as_text = data.apply_chat_template == "never";
+  options.render = model.render;
+  options.tokenize = !model.renders_itself;
+  options.add_special_tokens = data.add_special_tokens;
+  options.max_prompt_length = data.max_prompt_length;
+  options.filter_overlong_prompts = data.filter_overlong_prompts;
+  TAOPD_ASSIGN_OR_RETURN(options.truncation, ParseTruncation(data.truncation));
+  options.vocab_size = model.renders_itself ? INT32_MAX : model.vocab_size;
+  return options;
+}
+
+absl::StatusOr<PromptTemplate> WordsOf(const std::string& section,
+                                       const std::string& prompt_template,
+                                       const std::string& system_prompt) {
+  auto words = MakePromptTemplate(prompt_template, system_prompt);
+  if (!words.ok()) return Annotate(words.status(), section);
+  return words;
+}
+
+}  // namespace
+
+absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::string& model_dir,
+                                            const Tokenizer* tokenizer, int64_t vocab_size) {
+  PromptModel model;
+  model.tokenizer = tokenizer;
+  model.vocab_size = vocab_size;
+  if (model_dir.empty() || data.apply_chat_template == "never") return model;
+  auto chat_template = ChatTemplate::Load(model_dir);
+  if (absl::IsNotFound(chat_template.status())) return model;
+  TAOPD_RETURN_IF_ERROR(chat_template.status());
+  ChatOptions options;
+  options.add_generation_prompt = true;
+  TAOPD_ASSIGN_OR_RETURN(options.kwargs, ParseChatTemplateKwargs(data.chat_template_kwargs));
+  model.render = [chat = std::make_shared<const ChatTemplate>(*std::move(chat_template)),
+                  options](const nlohmann::ordered_json& messages) -> absl::StatusOr<std::string> {
+    TAOPD_ASSIGN_OR_RETURN(jinja::Rendering rendering, chat->Render(messages, options));
+    return std::move(rendering.text);
+  };
+  return model;
+}
+
+absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data,
+                                                    const PromptModel& model) {
+  TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
+  TAOPD_ASSIGN_OR_RETURN(options.prompt_template,
+                         WordsOf("data", data.prompt_template, data.system_prompt));
+  options.drop_duplicates = data.drop_duplicates;
+  TrainingPrompts prompts;
+  TAOPD_ASSIGN_OR_RETURN(prompts.dataset, LoadPrompts(data.train, model.tokenizer, options));
+  auto shares = WeighFiles(prompts.dataset, data.train_weights);
+  if (!shares.ok()) return Annotate(shares.status(), "data.train_weights");
+  prompts.shares = *std::move(shares);
+  return prompts;
+}
+
+absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const EvalConfig& eval,
+                                              const PromptModel& model) {
+  if (eval.measure == "none" || data.val.empty()) return PromptDataset();
+  if (eval.measure == "accuracy" && model.tokenizer == nullptr && !model.renders_itself) {
+    return InvalidArgument(
+        "eval.measure accuracy needs a tokenizer.json in the student's directory");
+  }
+  TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
+  TAOPD_ASSIGN_OR_RETURN(options.prompt_template,
+                         WordsOf("eval", eval.prompt_template, eval.system_prompt));
+  if (eval.measure == "kl") options.response_key = "response";
+  TAOPD_ASSIGN_OR_RETURN(PromptDataset dataset, LoadPrompts(data.val, model.tokenizer, options));
+  const auto available = static_cast<int64_t>(dataset.records.size());
+  if (eval.num_prompts > available) {
+    return InvalidArgument("eval.num_prompts ", eval.num_prompts, " exceeds the ", available,
+                           " rows of data.val");
+  }
+  if (eval.num_prompts > 0) dataset.records.resize(eval.num_prompts);
+  for (const PromptRecord& record : dataset.records) {
+    if (eval.measure == "accuracy" && record.answer.empty()) {
+      return InvalidArgument(record.id, ": no \"", data.answer_key, "\" to grade against");
+    }
+  }
+  return dataset;
+}
+
+absl::StatusOr<nlohmann::ordered_json> ParseChatTemplateKwargs(const std::string& text) {
+  if (text.empty()) return nlohmann::ordered_json::object();
+  TAOPD_ASSIGN_OR_RETURN(nlohmann::ordered_json kwargs,
+                         ParseOrderedJson(text, "data.chat_template_kwargs"));
+  if (!kwargs.is_object())
+    return InvalidArgument("data.chat_template_kwargs: ", text, " is not a JSON object");
+  return kwargs;
+}
+
+absl::Status CheckPromptSettings(const DataConfig& data, const EvalConfig& eval) {
+  TAOPD_RETURN_IF_ERROR(WordsOf("data", data.prompt_template, data.system_prompt).status());
+  TAOPD_RETURN_IF_ERROR(WordsOf("eval", eval.prompt_template, eval.system_prompt).status());
+  TAOPD_RETURN_IF_ERROR(ParseChatTemplateKwargs(data.chat_template_kwargs).status());
+  TAOPD_RETURN_IF_ERROR(ParseResponsesBySource(eval.n_by_source).status());
+  if (!data.train_weights.empty() && data.train_weights.size() != data.train.size()) {
+    return InvalidArgument("data.train_weights has ", data.train_weights.size(),
+                           " numbers for the ", data.train.size(), " files of data.train");
+  }
+  return absl::OkStatus();
+}
+
+void LogDataset(const std::string& name, const PromptDataset& dataset) {
+  for (const FileCounts& file : dataset.files) {
+    LogInfo(name, {{"file", file.path},
+                   {"rows", file.num_rows},
+                   {"prompts", file.num_records},
+                   {"overlong_dropped", file.num_overlong},
+                   {"truncated", file.num_truncated},
+                   {"unknown_bytes", file.num_unknown_bytes},
+                   {"duplicates", file.num_duplicates}});
+  }
+}
+
+}  // namespace taopd

@@ -1,0 +1,55 @@
+// Loads the prompts that the sections data and eval of a configuration describe, the same for the
+// commands train, eval and data.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/data/prompt_dataset.h"
+#include "trainer/train_config.h"
+
+namespace taopd {
+
+// What prompts need to know of the model that they are for.
+struct PromptModel {
+  // Null: prompts must be token ids.
+  const Tokenizer* tokenizer = nullptr;
+  // Null: there is no chat template, and prompts must not be messages.
+  RenderMessages render;
+  int64_t vocab_size = 0;
+  // True for a server, which renders and tokenizes: prompts stay text and messages, and nothing is
+  // dropped or cut for its length.
+  bool renders_itself = false;
+};
+
+// Uses the chat template of `model_dir` if there is one and data.apply_chat_template allows it.
+// `tokenizer` must outlive the result. Returns INVALID_ARGUMENT if the chat template cannot be
+// parsed.
+absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::string& model_dir,
+                                            const Tokenizer* tokenizer, int64_t vocab_size);
+
+struct TrainingPrompts {
+  PromptDataset dataset;
+  std::vector<DataShare> shares;  // of each file in an epoch
+};
+
+// Loads data.train. The message of an INVALID_ARGUMENT names a setting or a row.
+absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data,
+                                                    const PromptModel& model);
+
+// Loads data.val as eval.measure needs it, cut to eval.num_prompts. The result has no records if
+// there is nothing to evaluate.
+absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const EvalConfig& eval,
+                                              const PromptModel& model);
+
+// Parses data.chat_template_kwargs, a JSON object; an empty text stands for {}.
+absl::StatusOr<nlohmann::ordered_json> ParseChatTemplateKwargs(const std::string& text);
+
+// Checks the settings of prompts as far as that needs no model.
+absl::Status CheckPromptSettings(const DataConfig& data, const EvalConfig& eval);
+
+// Logs a line for each file: its rows and prompts, and how many were too long, cut or duplicates.
+void LogDataset(const std::string& name, const PromptDataset& dataset);
+
+}  // namespace taopd

@@ -1,0 +1,255 @@
+// Supervised training on prompt/response pairs: the same optimizer, head, checkpoints and records
+// as distillation, with cross-entropy on the response tokens.
+
+#include <cmath>
+
+#include "common/base/log.h"
+#include "common/base/memory.h"
+#include "common/io/file.h"
+#include "trainer/commands/commands.h"
+#include "trainer/commands/process.h"
+#include "trainer/commands/prompts.h"
+#include "trainer/optim/lr_schedule.h"
+#include "trainer/run/checkpointed_run.h"
+#include "trainer/step/aggregation.h"
+#include "trainer/step/head_targets.h"
+#include "trainer/step/micro_batches.h"
+
+namespace taopd {
+namespace {
+
+// A pair as the student head sees it: the support is the token itself with probability one.
+ScoredRollout AsScored(const PromptRecord& record) {
+  ScoredRollout scored;
+  scored.rollout.prompt_ids = record.prompt_ids;
+  scored.rollout.response_ids = record.response_ids;
+  const size_t num_rows = record.response_ids.size();
+  scored.rollout.behavior_log_probs.assign(num_rows, 0.0f);
+  scored.scores.support_size = 1;
+  scored.scores.ids = record.response_ids;
+  scored.scores.log_probs.assign(num_rows, 0.0f);
+  scored.scores.log_tail.assign(num_rows, -std::numeric_limits<float>::infinity());
+  scored.scores.sampled_log_probs.assign(num_rows, 0.0f);
+  return scored;
+}
+
+struct LossSums {
+  double loss = 0;
+  int64_t num_rows = 0;
+};
+
+class SftRun {
+ public:
+  SftRun(SftConfig config, RunState* state)
+      : config_(std::move(config)),
+        run_state_(state),
+        run_(MakeRunOptions(config_, config_.model.dtype)) {}
+
+  std::optional<CommandFailure> Run(const StartMode& mode) {
+    if (auto failure = SetUp(mode)) return failure;
+    while (!run_.is_last()) {
+      if (run_state_->stop_requested()) {
+        if (auto failure = Save()) return failure;
+        return run_.Stopped();
+      }
+      if (auto failure = Step()) return failure;
+    }
+    return run_.Export();
+  }
+
+ private:
+  std::optional<CommandFailure> SetUp(const StartMode& mode) {
+    SetNumThreads(config_.trainer.num_threads);
+    if (auto failure = run_.Start(mode, "model", [this] { return MakeStudent(); })) return failure;
+    if (auto failure = LoadData()) return failure;
+    head_.objective = *FindObjective("cross_entropy");
+    head_.workspace_bytes = BytesOfMib(config_.trainer.head_workspace_mb);
+    if (auto failure = run_.OpenOutput()) return failure;
+    LogInfo(run_.resumed() ? "resumed" : "started",
+            {{"run", config_.run.name},
+             {"dir", run_.run_dir()},
+             {"step", run_.state().step},
+             {"rows", train_.size()},
+             {"parameters", decoder().config().NumParameters()}});
+    return std::nullopt;
+  }
+
+  // Published weights, or random ones of a config.json, which then also names the special tokens.
+  absl::StatusOr<Student> MakeStudent() {
+    const SftModelConfig& model = config_.model;
+    if (!model.init.empty()) {
+      return LoadStudent(model.init, model.dtype, config_.trainer.device, &config_.optimizer,
+                         model.tokenizer);
+    }
+    TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(model.config));
+    TAOPD_ASSIGN_OR_RETURN(const ModelConfig config, ParseModelConfig(text));
+    Student student;
+    if (!model.tokenizer.empty()) {
+      TAOPD_ASSIGN_OR_RETURN(student.tokenizer, Tokenizer::Load(model.tokenizer));
+      student.tokenizer_dir = model.tokenizer;
+      TAOPD_ASSIGN_OR_RETURN(student.tokenizer_files, ReadTokenizerFiles(model.tokenizer));
+      // It would name other tokens that end a response to every reader of a checkpoint, a resumed
+      // run among them.
+      student.tokenizer_files.erase("generation_config.json");
+      if (student.tokenizer->vocab_size() > config.vocab_size) {
+        return InvalidArgument(
+            "model.tokenizer ", model.tokenizer, " has ", student.tokenizer->vocab_size(),
+            " tokens, more than the vocab_size ", config.vocab_size, " of ", model.config);
+      }
+    }
+    DecoderOptions options;
+    options.dtype = model.dtype;
+    options.device = config_.trainer.device;
+    options.requires_grad = true;
+    TAOPD_RETURN_IF_ERROR(CheckTrainingFits(model.config, config, options));
+    TAOPD_ASSIGN_OR_RETURN(
+        student.decoder,
+        MakeDecoder(config, options, RandomStream(config_.run.seed, "initial weights")));
+    student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), config_.optimizer);
+    return student;
+  }
+
+  std::optional<CommandFailure> LoadData() {
+    DatasetOptions options;
+    options.prompt_key = config_.data.prompt_key;
+    options.answer_key.clear();
+    options.response_key = config_.data.response_key;
+    options.add_special_tokens = config_.data.add_special_tokens;
+    options.max_length = config_.data.max_length;
+    const Student& student = run_.student();
+    const ModelConfig& model = decoder().config();
+    options.vocab_size = model.vocab_size;
+    if (config_.data.append_eos && !model.eos_token_ids.empty())
+      options.append_eos_id = model.eos_token_ids.front();
+    if (config_.data.max_length > model.max_position_embeddings) {
+      return BadUsage(InvalidArgument("data.max_length ", config_.data.max_length,
+                                      " exceeds the model's max_position_embeddings ",
+                                      model.max_position_embeddings));
+    }
+    auto prompt_model = MakePromptModel(DataConfig(), student.tokenizer_dir,
+                                        student.tokenizer.get(), model.vocab_size);
+    if (!prompt_model.ok()) return BadData(Annotate(prompt_model.status(), "model"));
+    options.render = prompt_model->render;
+    auto train = LoadPrompts(config_.data.train, student.tokenizer.get(), options);
+    if (!train.ok()) return BadData(Annotate(train.status(), "data.train"));
+    train_ = std::move(train->records);
+    if (!config_.data.val.empty()) {
+      auto val = LoadPrompts(config_.data.val, student.tokenizer.get(), options);
+      if (!val.ok()) return BadData(Annotate(val.status(), "data.val"));
+      val_ = std::move(val->records);
+    }
+    order_.emplace(static_cast<int64_t>(train_.size()), DeriveSeed(config_.run.seed, "data"),
+                   config_.data.shuffle);
+    const absl::Status position = order_->Restore(run_.state().epoch, run_.state().epoch_index);
+    if (!position.ok())
+      return BadData(Annotate(position, "the checkpoint does not fit data.train"));
+    return std::nullopt;
+  }
+
+  // Loss over the response tokens of `records`; with gradients when `train`.
+  LossSums Pass(const std::vector<const PromptRecord*>& records, bool train) {
+    std::vector<int64_t> input_tokens, response_lengths;
+    for (const PromptRecord* record : records) {
+      input_tokens.push_back(
+          static_cast<int64_t>(record->prompt_ids.size() + record->response_ids.size()) - 1);
+      response_lengths.push_back(static_cast<int64_t>(record->response_ids.size()));
+    }
+    const std::vector<double> weights = SequenceWeights(Aggregation::kTokenMean, response_lengths);
+    LossSums sums;
+    int64_t begin = 0;
+    for (int64_t end : MicroBatchEnds(input_tokens, config_.trainer.micro_batch_tokens)) {
+      std::vector<ScoredRollout> scored;
+      for (int64_t i = begin; i < end; ++i) scored.push_back(AsScored(*records[i]));
+      std::vector<const ScoredRollout*> sequences;
+      for (const ScoredRollout& item : scored) sequences.push_back(&item);
+      const HeadTargets targets = MakeHeadTargets(
+          sequences, std::vector<double>(weights.begin() + begin, weights.begin() + end),
+          decoder().device());
+      const at::Tensor hidden_NH = ForwardResponses(&decoder(), sequences);
+      HeadOutput output;
+      if (train) {
+        StudentHeadLoss(hidden_NH, decoder().lm_head(), targets, head_, &output).backward();
+        optimizer().AccumulateGradients();
+      } else {
+        output = StudentHead(hidden_NH, decoder().lm_head(), targets, head_, at::Tensor());
+      }
+      sums.loss += output.loss_N.to(at::kDouble).sum().item<double>();
+      sums.num_rows += output.loss_N.size(0);
+      begin = end;
+    }
+    return sums;
+  }
+
+  std::optional<CommandFailure> Step() {
+    const absl::Time start = absl::Now();
+    std::vector<const PromptRecord*> batch;
+    for (int64_t index : order_->Next(config_.trainer.batch_size)) batch.push_back(&train_[index]);
+    TrainState& state = run_.state();
+    const double lr = LearningRate(config_.optimizer, state.step, config_.trainer.total_steps);
+    const LossSums sums = Pass(batch, /*train=*/true);
+    const double loss = sums.loss / static_cast<double>(sums.num_rows);
+    const double grad_norm = optimizer().GradientNorm();
+    if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
+      return CommandFailure{kExitNumerics, Internal("step ", state.step + 1, ": loss ", loss,
+                                                    ", gradient norm ", grad_norm)};
+    }
+    optimizer().Update(lr, grad_norm);
+
+    ++state.step;
+    state.epoch = order_->epoch();
+    state.epoch_index = order_->index();
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+    state.train_seconds += seconds;
+    int64_t num_tokens = 0;
+    for (const PromptRecord* record : batch) {
+      num_tokens += static_cast<int64_t>(record->prompt_ids.size() + record->response_ids.size());
+    }
+    run_.output().Write(state.step,
+                        {{"loss/mean", loss},
+                         {"loss/grad_norm", grad_norm},
+                         {"optim/lr", lr},
+                         {"time/step_s", seconds},
+                         {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}});
+
+    if (!val_.empty() && (run_.is_last() || run_.is_due(config_.trainer.eval_every))) Validate();
+    if (run_.is_last() || run_.is_due(config_.trainer.save_every)) {
+      if (auto failure = Save(); failure && run_.is_last()) return failure;
+    }
+    return std::nullopt;
+  }
+
+  void Validate() {
+    at::NoGradGuard no_grad;
+    std::vector<const PromptRecord*> records;
+    for (const PromptRecord& record : val_) records.push_back(&record);
+    const LossSums sums = Pass(records, /*train=*/false);
+    run_.output().Write(run_.state().step,
+                        {{"eval/loss", sums.loss / static_cast<double>(sums.num_rows)},
+                         {"eval/n", static_cast<double>(val_.size())}});
+  }
+
+  std::optional<CommandFailure> Save() {
+    const auto saved = run_.Save();
+    if (!saved.ok()) return CommandFailure{kExitInternal, saved.status()};
+    return std::nullopt;
+  }
+
+  Decoder& decoder() { return *run_.student().decoder; }
+  AdamW& optimizer() { return *run_.student().optimizer; }
+
+  SftConfig config_;
+  RunState* const run_state_;
+  CheckpointedRun run_;
+  HeadOptions head_;
+  std::vector<PromptRecord> train_;
+  std::vector<PromptRecord> val_;
+  std::optional<EpochOrder> order_;
+};
+
+}  // namespace
+
+std::optional<CommandFailure> RunSft(SftConfig config, const StartMode& mode, RunState* state) {
+  return CatchExceptions([&] { return SftRun(std::move(config), state).Run(mode); });
+}
+
+}  // namespace taopd

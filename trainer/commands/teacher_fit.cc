@@ -1,0 +1,85 @@
+#include "trainer/commands/teacher_fit.h"
+
+#include <utility>
+
+#include "common/wire/teacher_protocol.h"
+#include "trainer/step/support.h"
+#include "trainer/teacher/verify_scores.h"
+
+namespace taopd {
+namespace {
+
+absl::Status CheckDense(const char* who, const TeacherInfo& teacher) {
+  if (teacher.head_vocab_size <= teacher.max_dense_vocab_size) return absl::OkStatus();
+  return FailedPrecondition(who,
+                            " needs the teacher's log-probs of every token: its vocabulary of ",
+                            teacher.head_vocab_size, " exceeds its max_dense_vocab_size of ",
+                            teacher.max_dense_vocab_size);
+}
+
+// What the teacher is asked for because of the objective and its support.
+absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teacher,
+                              int64_t vocab_size) {
+  const SupportOptions support = MakeSupportOptions(config, vocab_size);
+  if (support.teacher_top_k > teacher.max_top_k) {
+    return FailedPrecondition("teacher.top_k ", support.teacher_top_k,
+                              " exceeds the teacher's limit of ", teacher.max_top_k);
+  }
+  if (support.student_top_k > teacher.max_candidates) {
+    return FailedPrecondition("objective.student_top_k ", support.student_top_k,
+                              " exceeds the teacher's limit of candidates, ",
+                              teacher.max_candidates);
+  }
+  for (const auto& [name, top_k] : {std::pair("teacher.top_k ", support.teacher_top_k),
+                                    std::pair("objective.student_top_k ", support.student_top_k)}) {
+    if (top_k > vocab_size)
+      return FailedPrecondition(name, top_k, " exceeds the vocabulary of ", vocab_size);
+  }
+  if (support.kind == SupportKind::kFullVocabulary)
+    TAOPD_RETURN_IF_ERROR(CheckDense("the objective", teacher));
+  if (config.objective.full_kl_rows > 0)
+    TAOPD_RETURN_IF_ERROR(CheckDense("objective.full_kl_rows", teacher));
+  // The longest response in one message.
+  const int64_t bytes = ScoreReplyBytes(MakeTeacherRequest(support, Rollout(), ""),
+                                        config.data.max_response_length, teacher);
+  const int64_t limit = GrpcTeacherOptions().max_message_bytes - kScoreReplyOverheadBytes;
+  if (bytes > limit) {
+    return FailedPrecondition("data.max_response_length ", config.data.max_response_length,
+                              ": the teacher's scores of such a response take ", bytes,
+                              " bytes, above the ", limit,
+                              " of a message: lower it or the tokens compared per position");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teacher,
+                              const Student& student) {
+  const ModelConfig& model = student.decoder->config();
+  if (student.tokenizer && !teacher.tokenizer_hash.empty() &&
+      teacher.tokenizer_hash != student.tokenizer->hash()) {
+    return FailedPrecondition("the teacher ", teacher.model_name, " has another tokenizer (",
+                              teacher.tokenizer_hash.substr(0, 12), ") than the student (",
+                              student.tokenizer->hash().substr(0, 12),
+                              "): their token ids do not mean the same");
+  }
+  if (teacher.head_vocab_size < model.vocab_size) {
+    return FailedPrecondition("the teacher's vocabulary of ", teacher.head_vocab_size,
+                              " is smaller than the student's of ", model.vocab_size,
+                              ": it cannot score the student's tokens");
+  }
+  TAOPD_RETURN_IF_ERROR(CheckSupportFits(config, teacher, model.vocab_size));
+  if (config.teacher.temperature != 1.0 && !teacher.supports_temperature) {
+    return FailedPrecondition("teacher.temperature ", config.teacher.temperature,
+                              ": the teacher supports only 1");
+  }
+  const int64_t longest = config.data.max_prompt_length + config.data.max_response_length;
+  if (longest > teacher.max_model_len) {
+    return FailedPrecondition("data.max_prompt_length + data.max_response_length = ", longest,
+                              " exceeds the teacher's max_model_len ", teacher.max_model_len);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace taopd

@@ -1,0 +1,132 @@
+// The start of a distillation run: everything that can refuse it, then the run's own files.
+#include "common/base/log.h"
+#include "common/engine/torch_engine.h"
+#include "taopd/objective/check_objective.h"
+#include "trainer/commands/process.h"
+#include "trainer/commands/teacher_fit.h"
+#include "trainer/commands/train/training_run.h"
+
+namespace taopd {
+
+std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
+  SetNumThreads(config_.trainer.num_threads);
+  // What only the configuration decides comes before anything is written.
+  if (auto failure = CheckNames()) return failure;
+  const auto load_student = [this] {
+    return LoadStudent(config_.student.model, config_.student.dtype, config_.trainer.device,
+                       &config_.optimizer, config_.student.tokenizer);
+  };
+  if (auto failure = run_.Start(mode, "student.model", load_student)) return failure;
+  if (auto failure = LoadData()) return failure;
+  if (auto failure = ConnectTeacher()) return failure;
+  if (auto failure = StartEngine()) return failure;
+  if (auto failure = StartControl()) return failure;
+  if (auto failure = run_.OpenOutput()) return failure;
+  output_.store(&run_.output());
+  run_state_->Update([&](RunStatus& status) {
+    status.run_name = config_.run.name;
+    status.total_steps = config_.trainer.total_steps;
+    status.step = state_.step;
+    status.phase = TrainerPhase::kRunning;
+    if (run_.resumed()) status.last_checkpoint = run_.resumed_from();
+  });
+  LogInfo(run_.resumed() ? "resumed" : "started",
+          {{"run", config_.run.name},
+           {"dir", run_.run_dir()},
+           {"step", state_.step},
+           {"parameters", student_.decoder->config().NumParameters()},
+           {"prompts", prompts_.size()},
+           {"objective", NameOf(config_.objective.Terms())},
+           {"teacher", teacher_info_.model_name}});
+  return std::nullopt;
+}
+
+std::optional<CommandFailure> TrainingRun::CheckNames() {
+  auto client = MakeTeacherClient(config_.teacher);
+  if (!client.ok()) return BadUsage(Annotate(client.status(), "teacher.endpoints"));
+  teacher_ = *std::move(client);
+  auto grader = grading::Grader::Make(config_.eval.grader, config_.eval.answer_pattern);
+  if (!grader.ok()) return BadUsage(Annotate(grader.status(), "eval"));
+  grader_ = *std::move(grader);
+  if (absl::Status checked = CheckPromptSettings(config_.data, config_.eval); !checked.ok())
+    return BadUsage(checked);
+  return std::nullopt;
+}
+
+std::optional<CommandFailure> TrainingRun::LoadData() {
+  const auto model = PromptModelOf(config_.data, student_);
+  if (!model.ok()) return BadData(Annotate(model.status(), "student.model"));
+  auto training = LoadTrainingPrompts(config_.data, *model);
+  if (!training.ok()) return BadData(Annotate(training.status(), "data.train"));
+  auto evaluation = LoadEvalPrompts(config_.data, config_.eval, *model);
+  if (!evaluation.ok()) return BadData(Annotate(evaluation.status(), "data.val"));
+  LogDataset("data.train", training->dataset);
+  LogDataset("data.val", *evaluation);
+  order_.emplace(training->shares, DeriveSeed(config_.run.seed, "data"), config_.data.shuffle);
+  data_metrics_ = {
+      {"data/prompts", static_cast<double>(training->dataset.records.size())},
+      {"data/overlong_dropped", static_cast<double>(training->dataset.num_overlong())},
+      {"data/truncated", static_cast<double>(training->dataset.num_truncated())},
+      {"data/unknown_bytes", static_cast<double>(training->dataset.num_unknown_bytes())},
+      {"data/duplicates", static_cast<double>(training->dataset.num_duplicates())}};
+  prompts_ = std::move(training->dataset.records);
+  problems_ = std::move(evaluation->records);
+  const absl::Status position = order_->Restore(state_.epoch, state_.epoch_index);
+  if (!position.ok()) return BadData(Annotate(position, "the checkpoint does not fit data.train"));
+  return std::nullopt;
+}
+
+std::optional<CommandFailure> TrainingRun::ConnectTeacher() {
+  auto info = teacher_->Connect(absl::Seconds(config_.teacher.connect_timeout_s));
+  if (!info.ok()) return CommandFailure{kExitUnavailable, Annotate(info.status(), "teacher")};
+  teacher_info_ = *std::move(info);
+  const absl::Status fits = CheckTeacherFits(config_, teacher_info_, student_);
+  if (!fits.ok()) return BadUsage(fits);
+  return std::nullopt;
+}
+
+std::optional<CommandFailure> TrainingRun::StartEngine() {
+  auto engine = MakeRolloutEngine(config_, student_.decoder);
+  if (!engine.ok()) return BadUsage(Annotate(engine.status(), "rollout"));
+  engine_ = *std::move(engine);
+  rollout_engine_.emplace(engine_.get());
+  context_.config = &config_;
+  context_.student = student_.decoder.get();
+  context_.optimizer = student_.optimizer.get();
+  context_.rollout_engine = &*rollout_engine_;
+  context_.teacher = teacher_.get();
+  context_.head = MakeHeadOptions(config_);
+  context_.aggregation = *ParseAggregation(config_.objective.aggregation);
+  context_.on_wait = [this]() -> absl::Status {
+    const bool waiting = teacher_->stats().waiting;
+    run_state_->Update([&](RunStatus& status) {
+      status.phase = waiting ? TrainerPhase::kWaitingForTeacher : TrainerPhase::kRunning;
+    });
+    // A stop request ends the step in the usual case; without a teacher the step would not end.
+    if (waiting && run_state_->stop_requested())
+      return absl::CancelledError("asked to stop while the teacher is away");
+    return absl::OkStatus();
+  };
+  return std::nullopt;
+}
+
+// A port that is in use must not cost an old run, so the server starts before there is a record:
+// until then its metrics page is empty.
+std::optional<CommandFailure> TrainingRun::StartControl() {
+  ControlServerOptions control;
+  control.host = config_.trainer.host;
+  control.http_port = config_.trainer.http_port;
+  control.grpc_port = config_.trainer.grpc_port;
+  auto server = ControlServer::Start(control, run_state_, [this] {
+    const RunOutput* output = output_.load();
+    return output != nullptr ? output->PrometheusText() : std::string();
+  });
+  if (!server.ok())
+    return BadUsage(Annotate(server.status(), "trainer.http_port, trainer.grpc_port"));
+  control_ = *std::move(server);
+  LogInfo("control", {{"http", Concat(config_.trainer.host, ":", control_->http_port())},
+                      {"grpc", Concat(config_.trainer.host, ":", control_->grpc_port())}});
+  return std::nullopt;
+}
+
+}  // namespace taopd

@@ -1,0 +1,96 @@
+// What the training loop and the threads of the control server share: the loop publishes where the
+// run stands and asks what was requested of it; servers and signal handling threads read the status
+// and make requests. Thread-safe.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/metrics/sink.h"
+
+namespace taopd {
+
+enum class TrainerPhase {
+  kStarting,
+  kRunning,
+  kPaused,
+  kWaitingForTeacher,
+  kEvaluating,
+  kSaving,
+  kStopping,
+  kFinished
+};
+// "running", "waiting_for_teacher", ...
+const char* TrainerPhaseName(TrainerPhase phase);
+
+struct RunStatus {
+  std::string run_name;
+  TrainerPhase phase = TrainerPhase::kStarting;
+  int64_t step = 0;  // steps finished
+  int64_t total_steps = 0;
+  Metrics metrics;              // of the last finished step
+  std::string last_checkpoint;  // its path; empty before the first
+  double eta_seconds = 0;       // expected time until the last step ends
+};
+
+class RunState {
+ public:
+  // Gets the checkpoint's path.
+  using SaveDone = std::function<void(absl::StatusOr<std::string>)>;
+
+  // ---- For the training loop ----
+
+  // Changes the status. `change` runs under the lock: it must not call this object. When the phase
+  // becomes kFinished, all waiting save requests are answered with UNAVAILABLE, and so is every
+  // later one.
+  void Update(const std::function<void(RunStatus&)>& change);
+  bool stop_requested() const;
+  bool pause_requested() const;
+  // Blocks while the run is paused and no stop is requested. When a save is requested during the
+  // pause, calls `save`, which must do what the loop does when TakeSaveRequest returns true.
+  void WaitWhilePaused(const std::function<void()>& save);
+  // Takes all waiting save requests. Returns true if there were any: the loop must then save and
+  // call CheckpointSaved.
+  bool TakeSaveRequest();
+  // Answers the requests that were taken and records the path. Call it for every checkpoint, also
+  // for one that nobody asked for.
+  void CheckpointSaved(const absl::StatusOr<std::string>& path);
+
+  // ---- For servers and signal handling threads ----
+
+  RunStatus status() const;
+  void RequestStop();
+  void RequestPause(bool paused);
+  // Waits for the checkpoint. Returns DEADLINE_EXCEEDED at `deadline`.
+  absl::StatusOr<std::string> RequestSave(absl::Time deadline);
+  // Returns a name for CancelSave. `done` is called once: on the loop's thread or, if the request
+  // is refused, on the caller's before this returns. A request is refused with RESOURCE_EXHAUSTED
+  // when kMaxSaveRequests are waiting and with UNAVAILABLE when the run has finished.
+  uint64_t RequestSave(SaveDone done);
+  // Returns true if `done` has not been called; it never will be then.
+  bool CancelSave(uint64_t id);
+
+  // Most requests that may wait at a time.
+  static constexpr size_t kMaxSaveRequests = 256;
+
+ private:
+  struct SaveRequest {
+    uint64_t id;
+    SaveDone done;
+  };
+
+  mutable absl::Mutex mutex_;
+  RunStatus status_ ABSL_GUARDED_BY(mutex_);
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  bool pause_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t next_save_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::vector<SaveRequest> save_requested_ ABSL_GUARDED_BY(mutex_);
+  std::vector<SaveRequest> save_taken_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace taopd

@@ -1,0 +1,41 @@
+// What a checkpoint of a run holds, and how it is written and read back:
+//
+//   model/                 the student in Hugging Face layout, with its tokenizer's files
+//   optimizer.safetensors  AdamW's moments, its float32 copies of the weights, its update count
+//   state.json             TrainState
+//   config.yaml            the run's effective configuration
+//
+// Random numbers need no entry: the seed and the step name every stream.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/status.h"
+#include "trainer/student/student.h"
+
+namespace taopd {
+
+// Where a run stands after a step.
+struct TrainState {
+  int64_t step = 0;  // steps finished
+  // The position in the data; see EpochOrder.
+  int64_t epoch = 0;
+  int64_t epoch_index = 0;
+  // The sizes of metrics.jsonl and samples.jsonl. A resumed run cuts the files there.
+  int64_t metrics_bytes = 0;
+  int64_t samples_bytes = 0;
+  // Steps at the end in which every update was skipped for a loss or gradient that was not finite.
+  int64_t nonfinite_in_a_row = 0;
+  double train_seconds = 0;  // the time of all steps so far
+};
+
+// Writes all four into the directory `dir`, which exists. REQUIRES: the student has an optimizer.
+absl::Status SaveCheckpointFiles(const Student& student, const TrainState& state,
+                                 const std::string& config_yaml, const std::string& dir);
+
+// Reads state.json and restores the optimizer of `student`, which LoadStudent has loaded from
+// dir/model. Returns DATA_LOSS if state.json lacks a member.
+absl::StatusOr<TrainState> LoadCheckpointState(const std::string& dir, Student* student);
+
+}  // namespace taopd

@@ -1,0 +1,84 @@
+#include "trainer/student/student.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "common/base/log.h"
+#include "common/base/memory.h"
+#include "trainer/student/student_tokenizer.h"
+
+namespace taopd {
+namespace {
+
+// Per parameter, what training keeps beside the weight: AdamW's gradient sum and two moments in
+// float32, a float32 copy of any other weight, and the gradient of a backward pass.
+int64_t TrainingBytesPerParameter(at::ScalarType dtype) {
+  const auto weight_bytes = static_cast<int64_t>(c10::elementSize(dtype));
+  return 3 * 4 + (dtype == at::kFloat ? 0 : 4) + weight_bytes;
+}
+
+}  // namespace
+
+absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
+                               const DecoderOptions& options) {
+  TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(options.device));
+  TAOPD_ASSIGN_OR_RETURN(
+      const at::ScalarType dtype,
+      ParseDtype(options.dtype, config.dtype.empty() ? "float32" : config.dtype));
+  if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
+  const int64_t num_parameters = config.NumParameters();
+  const int64_t weight_bytes = num_parameters * static_cast<int64_t>(c10::elementSize(dtype));
+  const int64_t training_bytes = num_parameters * TrainingBytesPerParameter(dtype);
+  const int64_t available_bytes =
+      device.is_cpu()
+          ? AvailableMemoryBytes()
+          : static_cast<int64_t>(
+                c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
+  LogInfo("memory", {{"device", device.str()},
+                     {"weights", MemoryText(weight_bytes)},
+                     {"gradients_and_optimizer", MemoryText(training_bytes)},
+                     {"available", MemoryText(available_bytes)}});
+  if (weight_bytes + training_bytes <= available_bytes) return absl::OkStatus();
+  return ResourceExhausted(model, ": training ", num_parameters, " parameters takes ",
+                           MemoryText(weight_bytes), " of weights and ", MemoryText(training_bytes),
+                           " of gradients and optimizer state; ", device.str(), " has ",
+                           MemoryText(available_bytes), " available");
+}
+
+absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype,
+                                    const std::string& device, const OptimizerConfig* optimizer,
+                                    const std::string& tokenizer_dir) {
+  Student student;
+  DecoderOptions options;
+  options.dtype = dtype;
+  options.device = device;
+  options.requires_grad = optimizer != nullptr;
+  student.tokenizer_dir = tokenizer_dir.empty() ? model_dir : tokenizer_dir;
+  auto tokenizer = Tokenizer::Load(student.tokenizer_dir);
+  if (tokenizer.ok()) {
+    student.tokenizer = *std::move(tokenizer);
+    TAOPD_ASSIGN_OR_RETURN(student.tokenizer_files, ReadTokenizerFiles(student.tokenizer_dir));
+  } else if (absl::IsNotFound(tokenizer.status()) && tokenizer_dir.empty()) {
+    student.tokenizer_dir.clear();
+  } else {
+    return tokenizer.status();
+  }
+  if (!tokenizer_dir.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(options.vocabulary,
+                           ReadVocabularyChange(tokenizer_dir, *student.tokenizer));
+  }
+  if (optimizer != nullptr) {
+    TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
+    TAOPD_RETURN_IF_ERROR(CheckTrainingFits(model_dir, std::move(config), options));
+  }
+  TAOPD_ASSIGN_OR_RETURN(student.decoder, LoadDecoder(model_dir, options));
+  if (optimizer != nullptr)
+    student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), *optimizer);
+  return student;
+}
+
+absl::Status SaveStudentModel(const Student& student, const std::string& model_dir) {
+  TAOPD_RETURN_IF_ERROR(WriteTokenizerFiles(student.tokenizer_files, model_dir));
+  return SaveDecoder(*student.decoder, model_dir);
+}
+
+}  // namespace taopd
