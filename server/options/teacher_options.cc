@@ -24,12 +24,14 @@ std::string FlagName(const std::string& setting) {
 }  // namespace
 
 void TeacherOptions::Visit(SettingVisitor& v) {
-  v.Setting(
-      "model", &model,
-      "Model directory: config.json, safetensors, and tokenizer.json if texts are to be accepted.",
-      NotEmpty());
-  v.Setting<std::string>("served_model_name", &served_model_name,
-                         "Name in requests and answers; empty: the value of --model.");
+  v.Setting("model", &model,
+            "Model directory with config.json and safetensors files, and with tokenizer.json if "
+            "texts are "
+            "to be accepted.",
+            NotEmpty());
+  v.Setting<std::string>(
+      "served_model_name", &served_model_name,
+      "Name of the model in requests and answers; if empty, the value of --model.");
   v.Setting("host", &host, "Address to listen on.", NotEmpty());
   v.Setting("port", &port, "HTTP port; 0 lets the system pick.", Between<int64_t>(0, 65535));
   v.Setting("grpc_port", &grpc_port, "gRPC port; 0 lets the system pick.",
@@ -37,39 +39,43 @@ void TeacherOptions::Visit(SettingVisitor& v) {
   v.Setting("dtype", &dtype, "Type of the weights in memory.",
             OneOf({"auto", "float32", "bfloat16", "float16"}));
   v.Setting("device", &device, "cpu, cuda, cuda:N, or auto (cuda where there is one).", NotEmpty());
-  v.Setting("num_threads", &num_threads, "Threads of the computation; 0: all cores.",
+  v.Setting("num_threads", &num_threads, "Threads that compute; 0 means all cores.",
             Between<int64_t>(0, 4096));
-  v.Setting("max_model_len", &max_model_len,
-            "Longest sequence, prompt and generated tokens together; 0: what the model allows.",
-            Between<int64_t>(0, kMaxInt32));
   v.Setting(
-      "max_logprobs", &max_logprobs,
-      "Largest top_k, prompt_logprobs and logprobs of a request, and most candidate ids a row.",
+      "max_model_len", &max_model_len,
+      "Longest sequence, prompt and generated tokens together; 0 means what the model allows.",
       Between<int64_t>(0, kMaxInt32));
-  v.Setting("max_dense_vocab_size", &max_dense_vocab_size,
-            "Largest vocabulary whose log-probs of every id a request may ask for over gRPC, 4 "
-            "bytes an id and row.",
+  v.Setting("max_logprobs", &max_logprobs,
+            "Largest top_k, prompt_logprobs and logprobs of a request, and largest number of "
+            "candidate ids "
+            "per row.",
             Between<int64_t>(0, kMaxInt32));
-  v.Setting("max_num_batched_tokens", &max_num_batched_tokens, "Tokens of one engine step.",
+  v.Setting("max_dense_vocab_size", &max_dense_vocab_size,
+            "Largest vocabulary for which a gRPC request may ask for the log-probs of every id (4 "
+            "bytes per id and row).",
+            Between<int64_t>(0, kMaxInt32));
+  v.Setting("max_num_batched_tokens", &max_num_batched_tokens, "Tokens per engine step.",
             Between<int64_t>(1, kMaxInt32));
   v.Setting("max_num_seqs", &max_num_seqs, "Sequences that run at once.",
             Between<int64_t>(1, 1 << 20));
   v.Setting("max_queued_tokens", &max_queued_tokens,
-            "Tokens that may wait; more are refused with RESOURCE_EXHAUSTED or 429.",
+            "Tokens that may wait for the engine; requests over this limit are refused with "
+            "RESOURCE_EXHAUSTED or 429.",
             AtLeast<int64_t>(1));
-  v.Setting("kv_cache_memory_bytes", &kv_cache_memory_bytes, "Most memory the KV cache may take.",
+  v.Setting("kv_cache_memory_bytes", &kv_cache_memory_bytes, "Limit of the KV cache's memory.",
             AtLeast<int64_t>(1));
   v.Setting("max_message_memory_bytes", &max_message_memory_bytes,
-            "Most memory of the request bodies and answers held at once; what goes beyond is "
-            "refused with RESOURCE_EXHAUSTED or 429.",
+            "Limit of the memory that request bodies and answers take together; requests over this "
+            "limit are refused with RESOURCE_EXHAUSTED or 429.",
             AtLeast<int64_t>(128 << 20));
   v.Setting("shutdown_timeout", &shutdown_timeout,
             "Seconds that accepted work may take to finish after SIGTERM.", Between(0.0, 86400.0));
   v.Setting("stall_timeout", &stall_timeout,
             "Seconds without an engine step, while work waits, after which health fails.",
             Between(0.1, 86400.0));
-  v.Setting<std::string>("ready_file", &ready_file,
-                         "Written when the model serves: {\"http_port\", \"grpc_port\", \"pid\"}.");
+  v.Setting<std::string>(
+      "ready_file", &ready_file,
+      "File that is written when the model is served: {\"http_port\", \"grpc_port\", \"pid\"}.");
   v.Setting("log_level", &log_level, "debug, info, warning or error.",
             OneOf({"debug", "info", "warning", "error"}));
 }
