@@ -11,9 +11,9 @@
 #include "trainer/commands/prompts.h"
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/run/checkpointed_run.h"
-#include "trainer/step/aggregation.h"
-#include "trainer/step/head_targets.h"
-#include "trainer/step/micro_batches.h"
+#include "trainer/step/loss/aggregation.h"
+#include "trainer/step/loss/head_targets.h"
+#include "trainer/step/loss/micro_batches.h"
 
 namespace taopd {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "trainer/step/head_targets.h"
-#include "trainer/step/micro_batches.h"
+#include "trainer/step/loss/head_targets.h"
+#include "trainer/step/loss/micro_batches.h"
 #include "trainer/step/support.h"
 
 namespace taopd {

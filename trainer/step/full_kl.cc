@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "trainer/step/head_targets.h"
-#include "trainer/step/micro_batches.h"
+#include "trainer/step/loss/head_targets.h"
+#include "trainer/step/loss/micro_batches.h"
 
 namespace taopd {
 namespace {

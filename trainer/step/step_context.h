@@ -8,7 +8,7 @@
 #include "kernels/torch/head/student_head.h"
 #include "trainer/optim/adamw.h"
 #include "trainer/rollout/rollout_engine.h"
-#include "trainer/step/aggregation.h"
+#include "trainer/step/loss/aggregation.h"
 #include "trainer/teacher/teacher_client.h"
 #include "trainer/train_config.h"
 

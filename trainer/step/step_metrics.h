@@ -9,8 +9,8 @@
 #include "common/metrics/sink.h"
 #include "kernels/torch/head/student_head.h"
 #include "trainer/rollout/rollout_engine.h"
-#include "trainer/step/forward_backward.h"
 #include "trainer/step/full_kl.h"
+#include "trainer/step/loss/forward_backward.h"
 #include "trainer/step/support.h"
 
 namespace taopd {

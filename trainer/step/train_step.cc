@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "trainer/step/forward_backward.h"
 #include "trainer/step/full_kl.h"
-#include "trainer/step/micro_batches.h"
+#include "trainer/step/loss/forward_backward.h"
+#include "trainer/step/loss/micro_batches.h"
 #include "trainer/step/rollout_requests.h"
 #include "trainer/step/scored_batch.h"
 #include "trainer/step/step_metrics.h"

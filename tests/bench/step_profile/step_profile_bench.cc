@@ -26,7 +26,7 @@
 #include "common/model/decoder.h"
 #include "kernels/torch/head/student_head.h"
 #include "trainer/optim/adamw.h"
-#include "trainer/step/head_targets.h"
+#include "trainer/step/loss/head_targets.h"
 
 namespace taopd {
 namespace {

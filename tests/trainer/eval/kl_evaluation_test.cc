@@ -2,7 +2,7 @@
 
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
-#include "trainer/step/head_targets.h"
+#include "trainer/step/loss/head_targets.h"
 
 namespace taopd {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
-#include "trainer/step/forward_backward.h"
-#include "trainer/step/head_targets.h"
+#include "trainer/step/loss/forward_backward.h"
+#include "trainer/step/loss/head_targets.h"
 #include "trainer/step/rollout_requests.h"
 #include "trainer/step/scored_batch.h"
 

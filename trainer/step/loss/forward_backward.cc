@@ -1,6 +1,6 @@
-#include "trainer/step/forward_backward.h"
+#include "trainer/step/loss/forward_backward.h"
 
-#include "trainer/step/head_targets.h"
+#include "trainer/step/loss/head_targets.h"
 
 namespace taopd {
 namespace {

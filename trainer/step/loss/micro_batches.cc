@@ -1,4 +1,4 @@
-#include "trainer/step/micro_batches.h"
+#include "trainer/step/loss/micro_batches.h"
 
 namespace taopd {
 

@@ -1,4 +1,4 @@
-#include "trainer/step/head_targets.h"
+#include "trainer/step/loss/head_targets.h"
 
 #include <gtest/gtest.h>
 

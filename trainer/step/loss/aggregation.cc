@@ -1,4 +1,4 @@
-#include "trainer/step/aggregation.h"
+#include "trainer/step/loss/aggregation.h"
 
 #include <numeric>
 
