@@ -5,6 +5,8 @@ add_compile_options($<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall>
 # For every file, because a precompiled header made without it is refused by files that have it (gRPC's
 # and Abseil's targets ask for it).
 add_compile_options($<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-pthread>)
+# Likewise: what uses LibTorch is compiled with it (TaopdTorch.cmake). The tree has no OpenMP directives.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
 # Programs are compiled as libraries are (-fPIC, not -fPIE), so that they can use the same precompiled
 # header.
 set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)

@@ -4,6 +4,7 @@
 
 #include "common/base/random.h"
 #include "tests/support/files.h"
+#include "tests/support/mutation.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -152,23 +153,7 @@ TEST(ParquetTest, SeededMutations) {
     const std::string whole = ReadFile(Golden(name));
     for (uint64_t seed = 0; seed < 600; ++seed) {
       RandomStream random(seed, name);
-      std::string bytes = whole;
-      for (uint64_t change = 0; change <= random.NextBelow(4); ++change) {
-        const size_t at = random.NextBelow(bytes.size());
-        switch (random.NextBelow(3)) {
-          case 0:
-            bytes[at] = static_cast<char>(random.NextU32());
-            break;
-          case 1:
-            bytes[at] ^= static_cast<char>(1u << random.NextBelow(8));
-            break;
-          default:
-            bytes.erase(at, random.NextBelow(16));
-            break;
-        }
-        if (bytes.empty()) bytes = "x";
-      }
-      WriteFile(dir.File("mutant"), bytes);
+      WriteFile(dir.File("mutant"), testing::Mutate({whole}, {}, &random));
       const auto rows =
           ReadAll(dir.File("mutant"),
                   {"prompt", "reward_model", "text", "struct", "lists", "category"}, options);

@@ -77,6 +77,12 @@ class TeacherAppTest : public ::testing::Test {
       std::this_thread::yield();
     }
   }
+  // A completion as another client asks for it; the answer is null if the connection was closed.
+  httplib::Result CompleteOverAnotherConnection() {
+    httplib::Client client("127.0.0.1", http_port_);
+    client.set_read_timeout(20);
+    return client.Post("/v1/completions", "{\"prompt\":[1]}", "application/json");
+  }
   int Terminate() {
     ::kill(::getpid(), SIGTERM);
     server_.join();
@@ -120,9 +126,7 @@ TEST_F(TeacherAppTest, AcceptedWorkIsAnsweredBeforeTheEnd) {
   WaitUntilHealthy();
   fake_.engine->Hold(true);
   std::thread call([&] {
-    httplib::Client client("127.0.0.1", http_port_);
-    client.set_read_timeout(20);
-    const auto answer = client.Post("/v1/completions", "{\"prompt\":[1]}", "application/json");
+    const auto answer = CompleteOverAnotherConnection();
     ASSERT_TRUE(answer);
     EXPECT_EQ(answer->status, 200);
   });
@@ -143,9 +147,7 @@ TEST_F(TeacherAppTest, DrainEndsAtItsDeadline) {
   WaitUntilHealthy();
   fake_.engine->Hold(true);
   std::thread call([&] {
-    httplib::Client client("127.0.0.1", http_port_);
-    client.set_read_timeout(20);
-    const auto answer = client.Post("/v1/completions", "{\"prompt\":[1]}", "application/json");
+    const auto answer = CompleteOverAnotherConnection();
     EXPECT_TRUE(!answer || answer->status == 503);
   });
   fake_.engine->WaitForQueued(1);

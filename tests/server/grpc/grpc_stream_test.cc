@@ -11,7 +11,19 @@ namespace {
 using ::testing::HasSubstr;
 using testing::MakeScoreRequest;
 
-using GrpcStreamTest = testing::GrpcServerFixture;
+class GrpcStreamTest : public testing::GrpcServerFixture {
+ protected:
+  using Stream = grpc::ClientReaderWriter<v1::ScoreRequest, v1::ScoreStreamResponse>;
+
+  std::unique_ptr<Stream> StreamWithThreeRequestsInTheEngine(grpc::ClientContext* context) {
+    Ready();
+    fake_.engine->Hold(true);
+    auto stream = stub_->ScoreStream(context);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(stream->Write(MakeScoreRequest(std::to_string(i))));
+    fake_.engine->WaitForQueued(3);
+    return stream;
+  }
+};
 
 TEST_F(GrpcStreamTest, MemoryOfAnswersIsReturned) {
   Ready();
@@ -90,12 +102,8 @@ TEST_F(GrpcStreamTest, StreamHoldsABoundedNumberInTheEngine) {
 
 // An engine's thread that let go of the last reference would wait for itself.
 TEST_F(GrpcStreamTest, WhatWaitsInTheEngineDoesNotOwnIt) {
-  Ready();
-  fake_.engine->Hold(true);
   grpc::ClientContext context;
-  auto stream = stub_->ScoreStream(&context);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(MakeScoreRequest(std::to_string(i))));
-  fake_.engine->WaitForQueued(3);
+  const auto stream = StreamWithThreeRequestsInTheEngine(&context);
   // This test, the state and the stream; the handler of the last request may still be leaving.
   EXPECT_TRUE(testing::PollUntil(absl::Seconds(10), [&] { return fake_.model.use_count() == 3; }))
       << fake_.model.use_count();
@@ -103,12 +111,8 @@ TEST_F(GrpcStreamTest, WhatWaitsInTheEngineDoesNotOwnIt) {
 }
 
 TEST_F(GrpcStreamTest, CancelledStreamCancelsItsWork) {
-  Ready();
-  fake_.engine->Hold(true);
   grpc::ClientContext context;
-  auto stream = stub_->ScoreStream(&context);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(MakeScoreRequest(std::to_string(i))));
-  fake_.engine->WaitForQueued(3);
+  const auto stream = StreamWithThreeRequestsInTheEngine(&context);
   context.TryCancel();
   fake_.engine->WaitForCancels(3);
   v1::ScoreStreamResponse response;

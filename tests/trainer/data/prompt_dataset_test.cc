@@ -7,6 +7,7 @@
 #include "common/base/random.h"
 #include "tests/support/byte_tokenizer.h"
 #include "tests/support/files.h"
+#include "tests/support/mutation.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -364,23 +365,7 @@ TEST_F(LoadPromptsTest, SeededMutationsOfLines) {
   int64_t num_errors = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     RandomStream random(seed, "lines");
-    std::string bytes = whole;
-    for (uint64_t change = 0; change <= random.NextBelow(4); ++change) {
-      const size_t at = random.NextBelow(bytes.size());
-      switch (random.NextBelow(3)) {
-        case 0:
-          bytes[at] = static_cast<char>(random.NextU32());
-          break;
-        case 1:
-          bytes.erase(at, random.NextBelow(16));
-          break;
-        default:
-          bytes.insert(at, whole.substr(random.NextBelow(whole.size()), random.NextBelow(16)));
-          break;
-      }
-      if (bytes.empty()) bytes = "x";
-    }
-    const auto data = Load(bytes, options);
+    const auto data = Load(testing::Mutate({whole}, {}, &random), options);
     if (data.ok()) continue;
     ++num_errors;
     EXPECT_THAT(std::string(data.status().message()), ::testing::HasSubstr("data.jsonl"));
