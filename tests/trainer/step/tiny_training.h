@@ -12,9 +12,9 @@
 
 #include "common/engine/torch_engine.h"
 #include "tests/support/fake_teachers.h"
+#include "trainer/commands/configured_parts.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/optim/lr_schedule.h"
-#include "trainer/commands/configured_parts.h"
 #include "trainer/step/train_step.h"
 
 namespace taopd::testing {
