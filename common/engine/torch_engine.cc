@@ -315,7 +315,8 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr
   EngineLimits limits;
   limits.vocab_size = config.vocab_size;
   limits.max_model_len = max_model_len;
-  limits.max_logprobs = static_cast<int32_t>(std::min<int64_t>(options.max_logprobs, config.vocab_size));
+  limits.max_logprobs =
+      static_cast<int32_t>(std::min<int64_t>(options.max_logprobs, config.vocab_size));
   limits.max_candidates = options.max_candidates;
   limits.max_dense_vocab_size = options.max_dense_vocab_size;
   limits.max_num_seqs = num_slots > 0 ? num_slots : options.max_num_seqs;

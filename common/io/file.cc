@@ -83,19 +83,6 @@ absl::Status SyncDirectory(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status CopyFileAtomically(const std::string& from, const std::string& to) {
-  OpenFile source(from);
-  if (source.fd() < 0) return FileError("open", from, errno);
-  TAOPD_ASSIGN_OR_RETURN(auto target, AtomicFile::Create(to));
-  std::string buffer(kChunkBytes, '\0');
-  for (;;) {
-    TAOPD_ASSIGN_OR_RETURN(size_t num_read,
-                           ReadSome(source.fd(), buffer.data(), buffer.size(), from));
-    if (num_read == 0) return target->Commit();
-    TAOPD_RETURN_IF_ERROR(target->Write(std::string_view(buffer).substr(0, num_read)));
-  }
-}
-
 bool FileExists(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);

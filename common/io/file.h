@@ -24,8 +24,6 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view conte
 absl::Status MakeDirectories(const std::string& path);
 // Makes earlier renames in a directory durable (fsync).
 absl::Status SyncDirectory(const std::string& path);
-// Copies a file's content through an AtomicFile.
-absl::Status CopyFileAtomically(const std::string& from, const std::string& to);
 bool FileExists(const std::string& path);
 // The names (not paths) of a directory's entries, sorted.
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);

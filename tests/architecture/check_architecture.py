@@ -63,7 +63,7 @@ LAYERS = {
     "kernels/cuda": (".", "gemm", "head layers"),
     "kernels/torch": (".", "gemm layers", "head"),
     "server": ("options serving", "metrics", "grpc http", "app", "."),
-    "trainer": ("bandit checkpoint control data grading objective teacher", "report rollout", ".", "optim", "step",
+    "trainer": ("bandit checkpoint control data grading objective teacher", "config report rollout", "optim", "step",
                 "eval student", "run", "commands", "cli"),
 }
 # Long because they are tables: one entry after the other, nothing else.

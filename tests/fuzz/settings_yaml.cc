@@ -2,7 +2,7 @@
 // same, whatever its checks say.
 #include "common/base/check.h"
 #include "common/config/yaml.h"
-#include "trainer/train_config.h"
+#include "trainer/config/train_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);

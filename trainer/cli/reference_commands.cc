@@ -6,8 +6,8 @@
 #include "common/config/yaml.h"
 #include "taopd/objective/objective.h"
 #include "trainer/cli/subcommand.h"
-#include "trainer/sft_config.h"
-#include "trainer/train_config.h"
+#include "trainer/config/sft_config.h"
+#include "trainer/config/train_config.h"
 
 namespace taopd {
 

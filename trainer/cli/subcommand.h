@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "trainer/command_failure.h"
 #include "trainer/control/run_state.h"
+#include "trainer/run/command_failure.h"
 
 namespace taopd {
 

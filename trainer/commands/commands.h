@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "trainer/command_failure.h"
+#include "trainer/config/sft_config.h"
+#include "trainer/config/train_config.h"
 #include "trainer/control/run_state.h"
+#include "trainer/run/command_failure.h"
 #include "trainer/run/run_directory.h"
-#include "trainer/sft_config.h"
-#include "trainer/train_config.h"
 
 namespace taopd {
 

@@ -7,9 +7,9 @@
 #include "common/engine/engine.h"
 #include "kernels/torch/head/student_head.h"
 #include "trainer/commands/prompts.h"
+#include "trainer/config/train_config.h"
 #include "trainer/student/student.h"
 #include "trainer/teacher/teacher_client.h"
-#include "trainer/train_config.h"
 
 namespace taopd {
 

@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "trainer/config/train_config.h"
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/eval/accuracy.h"
 #include "trainer/rollout/rollout_engine.h"
 #include "trainer/student/student.h"
 #include "trainer/teacher/teacher_client.h"
-#include "trainer/train_config.h"
 
 namespace taopd {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 
-#include "trainer/command_failure.h"
+#include "trainer/run/command_failure.h"
 
 namespace taopd {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/config/train_config.h"
 #include "trainer/data/prompt_dataset.h"
-#include "trainer/train_config.h"
 
 namespace taopd {
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "common/base/status.h"
+#include "trainer/config/train_config.h"
 #include "trainer/student/student.h"
 #include "trainer/teacher/teacher_client.h"
-#include "trainer/train_config.h"
 
 namespace taopd {
 

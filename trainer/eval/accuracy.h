@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "common/metrics/sink.h"
+#include "trainer/config/train_config.h"
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/eval/accuracy_report.h"
 #include "trainer/eval/journal.h"
 #include "trainer/eval/response_source.h"
 #include "trainer/grading/grader.h"
-#include "trainer/train_config.h"
 
 namespace taopd {
 

@@ -18,7 +18,7 @@
 #include "common/base/status.h"
 #include "common/model/decoder.h"
 #include "kernels/torch/layers/adamw.h"
-#include "trainer/run_config.h"
+#include "trainer/config/run_config.h"
 
 namespace taopd {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "trainer/run_config.h"
+#include "trainer/config/run_config.h"
 
 namespace taopd {
 

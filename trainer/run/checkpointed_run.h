@@ -20,7 +20,7 @@
 #include <string>
 
 #include "common/config/yaml.h"
-#include "trainer/command_failure.h"
+#include "trainer/run/command_failure.h"
 #include "trainer/run/effective_config.h"
 #include "trainer/run/run_directory.h"
 #include "trainer/run/run_output.h"

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "trainer/config/train_config.h"
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/rollout/rollout_engine.h"
-#include "trainer/train_config.h"
 
 namespace taopd {
 

@@ -6,11 +6,11 @@
 #include "common/base/clock.h"
 #include "common/model/decoder.h"
 #include "kernels/torch/head/student_head.h"
+#include "trainer/config/train_config.h"
 #include "trainer/optim/adamw.h"
 #include "trainer/rollout/rollout_engine.h"
 #include "trainer/step/loss/aggregation.h"
 #include "trainer/teacher/teacher_client.h"
-#include "trainer/train_config.h"
 
 namespace taopd {
 

@@ -19,9 +19,9 @@
 #include <string>
 
 #include "common/base/status.h"
+#include "trainer/config/train_config.h"
 #include "trainer/step/scored_rollout.h"
 #include "trainer/teacher/teacher_client.h"
-#include "trainer/train_config.h"
 
 namespace taopd {
 

@@ -84,7 +84,8 @@ class MappedSafetensors final : public SafetensorsFile {
 
 uint64_t LoadLittleEndian64(std::span<const std::byte> bytes) {
   uint64_t value = 0;
-  for (int i = 0; i < kSafetensorsLengthBytes; ++i) value |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);
+  for (int i = 0; i < kSafetensorsLengthBytes; ++i)
+    value |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);
   return value;
 }
 
@@ -103,7 +104,8 @@ absl::StatusOr<std::shared_ptr<const SafetensorsFile>> SafetensorsFile::Open(
     return DataLoss(path, ": header of ", header_bytes, " bytes is longer than the file of ",
                     bytes.size());
   }
-  const std::string text(reinterpret_cast<const char*>(bytes.data()) + kSafetensorsLengthBytes, header_bytes);
+  const std::string text(reinterpret_cast<const char*>(bytes.data()) + kSafetensorsLengthBytes,
+                         header_bytes);
   const int64_t data_offset = kSafetensorsLengthBytes + static_cast<int64_t>(header_bytes);
   TAOPD_ASSIGN_OR_RETURN(
       SafetensorsHeader header,

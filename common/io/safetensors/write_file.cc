@@ -39,7 +39,9 @@ absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorT
   } catch (const nlohmann::json::exception& e) {
     return InvalidArgument(path, ": a name or metadata is not UTF-8: ", e.what());
   }
-  text.append((kSafetensorsLengthBytes - text.size() % kSafetensorsLengthBytes) % kSafetensorsLengthBytes, ' ');
+  text.append(
+      (kSafetensorsLengthBytes - text.size() % kSafetensorsLengthBytes) % kSafetensorsLengthBytes,
+      ' ');
   if (static_cast<int64_t>(text.size()) > kMaxSafetensorsHeaderBytes) {
     return InvalidArgument(path, ": header of ", text.size(), " bytes exceeds the limit of ",
                            kMaxSafetensorsHeaderBytes);

@@ -7,7 +7,7 @@
 
 #include "common/config/yaml.h"
 #include "tests/support/status_matchers.h"
-#include "trainer/train_config.h"
+#include "trainer/config/train_config.h"
 
 namespace taopd {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "trainer/command_failure.h"
+#include "trainer/run/command_failure.h"
 
 namespace taopd {
 

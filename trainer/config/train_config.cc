@@ -1,4 +1,4 @@
-#include "trainer/train_config.h"
+#include "trainer/config/train_config.h"
 
 #include "taopd/objective/check_objective.h"
 #include "taopd/objective/objective_parameters.h"

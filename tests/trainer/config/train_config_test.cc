@@ -1,5 +1,5 @@
 // Settings that depend on each other.
-#include "trainer/train_config.h"
+#include "trainer/config/train_config.h"
 
 #include "common/config/yaml.h"
 #include "tests/support/status_matchers.h"

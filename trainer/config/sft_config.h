@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/config/settings.h"
-#include "trainer/run_config.h"
+#include "trainer/config/run_config.h"
 
 namespace taopd {
 

@@ -8,8 +8,8 @@
 
 #include "common/config/settings.h"
 #include "taopd/objective/objective.h"
+#include "trainer/config/run_config.h"
 #include "trainer/grading/grader.h"
-#include "trainer/run_config.h"
 
 namespace taopd {
 
