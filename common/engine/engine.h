@@ -114,7 +114,10 @@ using InferenceDone = std::function<void(absl::StatusOr<InferenceResult>)>;
 struct EngineLimits {
   int64_t vocab_size = 0;     // token ids must be below this
   int64_t max_model_len = 0;  // prompt plus generated tokens
-  int32_t max_logprobs = 0;   // largest top_k and num_log_probs; at most vocab_size
+  // The same limit for requests that generate. It is below max_model_len if the KV cache is too
+  // small for one sequence of that length.
+  int64_t max_generation_len = INT64_MAX;
+  int32_t max_logprobs = 0;  // largest top_k and num_log_probs; at most vocab_size
   int32_t max_candidates = 0;
   // ScoreParams::dense is refused if the vocabulary is larger.
   int64_t max_dense_vocab_size = 0;
@@ -154,8 +157,9 @@ struct EngineOptions {
   // Memory for the logits of one chunk of rows; the logits of a whole batch never exist.
   int64_t head_workspace_bytes = 256 << 20;
   // The limit of the KV cache's memory, which is allocated at the first generation. If it is too
-  // small for max_num_seqs sequences, it determines how many run at once. 0 = the engine only
-  // scores.
+  // small for max_num_seqs sequences, it determines how many run at once. If it is too small for one
+  // sequence, requests that generate are limited in length, with a warning, unless max_model_len
+  // was asked for: that is then refused. 0 = the engine only scores.
   int64_t kv_cache_bytes = int64_t{4} << 30;
 };
 

@@ -63,6 +63,12 @@ absl::Status ValidateSampling(const SamplingParams& sampling, int64_t num_tokens
                            num_tokens, " prompt tokens exceeds max_model_len ",
                            limits.max_model_len);
   }
+  if (sampling.max_new_tokens > limits.max_generation_len - num_tokens) {
+    return InvalidArgument("sampling.max_new_tokens ", sampling.max_new_tokens, " after ",
+                           num_tokens, " prompt tokens exceeds max_generation_len ",
+                           limits.max_generation_len,
+                           ", the longest sequence that the KV cache holds");
+  }
   if (!std::isfinite(sampling.temperature) || sampling.temperature < 0.0f) {
     return InvalidArgument("sampling.temperature ", sampling.temperature,
                            " must be a finite number of at least 0");

@@ -283,6 +283,38 @@ class TorchEngine final : public InferenceEngine {
   std::thread thread_;  // last: it uses all of the above
 };
 
+struct CachePlan {
+  int64_t num_slots = 0;  // 0: the engine only scores
+  int64_t tokens_per_slot = 0;
+};
+
+// As many sequences of max_model_len as the cache holds. Where it does not hold one, a length that
+// nobody asked for is cut to what fits.
+absl::StatusOr<CachePlan> PlanCache(const Decoder& decoder, const EngineOptions& options,
+                                    int64_t max_model_len) {
+  if (options.kv_cache_bytes == 0) return CachePlan{0, max_model_len};
+  const auto size_bytes = [&](int64_t num_tokens) {
+    return KvCache::SizeBytes(decoder.config(), /*num_slots=*/1, num_tokens, decoder.dtype());
+  };
+  const int64_t num_slots =
+      std::min(options.max_num_seqs, options.kv_cache_bytes / size_bytes(max_model_len));
+  if (num_slots > 0) return CachePlan{num_slots, max_model_len};
+  const int64_t num_tokens = options.kv_cache_bytes / size_bytes(1);
+  if (options.max_model_len > 0 || num_tokens < 1) {
+    return InvalidArgument("kv_cache_bytes ", options.kv_cache_bytes,
+                           " holds no sequence of max_model_len ", max_model_len, ", which takes ",
+                           size_bytes(max_model_len),
+                           " bytes: give the KV cache more memory, or lower max_model_len");
+  }
+  LogWarning(
+      "the KV cache is too small for one sequence of the model's length: generation is limited",
+      {{"max_model_len", max_model_len},
+       {"max_generation_len", num_tokens},
+       {"kv_cache_bytes", options.kv_cache_bytes},
+       {"bytes_of_max_model_len", size_bytes(max_model_len)}});
+  return CachePlan{1, num_tokens};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr<Decoder> decoder,
@@ -298,41 +330,30 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr
   const int64_t max_model_len =
       options.max_model_len > 0 ? options.max_model_len : config.max_position_embeddings;
 
-  int64_t num_slots = 0;
-  if (options.kv_cache_bytes > 0) {
-    const int64_t slot_bytes =
-        KvCache::SizeBytes(config, /*num_slots=*/1, max_model_len, decoder->dtype());
-    num_slots = std::min(options.max_num_seqs, options.kv_cache_bytes / slot_bytes);
-    if (num_slots < 1) {
-      return InvalidArgument(
-          "kv_cache_bytes ", options.kv_cache_bytes, " holds no sequence of max_model_len ",
-          max_model_len, ", which takes ", slot_bytes,
-          " bytes: raise kv_cache_bytes, lower max_model_len, or set kv_cache_bytes to 0 for an "
-          "engine that only scores");
-    }
-  }
+  TAOPD_ASSIGN_OR_RETURN(const CachePlan cache, PlanCache(*decoder, options, max_model_len));
 
   EngineLimits limits;
   limits.vocab_size = config.vocab_size;
   limits.max_model_len = max_model_len;
+  limits.max_generation_len = cache.tokens_per_slot;
   limits.max_logprobs =
       static_cast<int32_t>(std::min<int64_t>(options.max_logprobs, config.vocab_size));
   limits.max_candidates = options.max_candidates;
   limits.max_dense_vocab_size = options.max_dense_vocab_size;
-  limits.max_num_seqs = num_slots > 0 ? num_slots : options.max_num_seqs;
+  limits.max_num_seqs = cache.num_slots > 0 ? cache.num_slots : options.max_num_seqs;
   limits.max_queued_tokens = options.max_queued_tokens;
-  limits.can_generate = num_slots > 0;
+  limits.can_generate = cache.num_slots > 0;
 
   SchedulerLimits scheduler_limits;
   scheduler_limits.max_num_seqs = options.max_num_seqs;
-  scheduler_limits.num_slots = num_slots;
+  scheduler_limits.num_slots = cache.num_slots;
   scheduler_limits.max_num_batched_tokens = options.max_num_batched_tokens;
   // On the CPU a matrix product may round a row differently when it has more rows.
   scheduler_limits.batch_scores = !decoder->device().is_cpu();
 
   ModelRunnerOptions runner_options;
-  runner_options.num_slots = num_slots;
-  runner_options.tokens_per_slot = max_model_len;
+  runner_options.num_slots = cache.num_slots;
+  runner_options.tokens_per_slot = cache.tokens_per_slot;
   runner_options.head_workspace_bytes = options.head_workspace_bytes;
   return std::unique_ptr<InferenceEngine>(
       std::make_unique<TorchEngine>(std::move(decoder), limits, options.max_queued_requests,

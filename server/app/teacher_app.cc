@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <atomic>
 #include <cstdio>
@@ -120,6 +121,8 @@ class TeacherApp {
                              {"dtype", model->dtype},
                              {"vocab_size", model->limits.vocab_size},
                              {"max_model_len", model->limits.max_model_len},
+                             {"max_generation_len", std::min(model->limits.max_model_len,
+                                                             model->limits.max_generation_len)},
                              {"max_logprobs", model->limits.max_logprobs},
                              {"text_prompts", model->tokenizer != nullptr},
                              {"seconds", absl::ToDoubleSeconds(absl::Now() - begun_at)}});

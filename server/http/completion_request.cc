@@ -1,6 +1,7 @@
 #include "server/http/completion_request.h"
 
 #include <absl/synchronization/mutex.h>
+#include <algorithm>
 
 #include <cmath>
 #include <limits>
@@ -214,7 +215,10 @@ std::optional<HttpError> ReadSampling(JsonFields& fields, const ServedModel& mod
 }
 
 std::optional<HttpError> CheckLengths(const ServedModel& model, const CompletionRequest& request) {
-  const int64_t limit = model.limits.max_model_len;
+  // Only requests that generate use the KV cache.
+  const int64_t limit = request.NumNewTokens() > 0
+                            ? std::min(model.limits.max_model_len, model.limits.max_generation_len)
+                            : model.limits.max_model_len;
   for (const CompletionPrompt& prompt : request.prompts) {
     const int64_t num_input = static_cast<int64_t>(prompt.token_ids.size());
     if (num_input <= limit && request.max_tokens <= limit - num_input) {

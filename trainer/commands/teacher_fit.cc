@@ -62,7 +62,8 @@ absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teac
     return FailedPrecondition("the teacher ", teacher.model_name, " has another tokenizer (",
                               teacher.tokenizer_hash.substr(0, 12), ") than the student (",
                               student.tokenizer->hash().substr(0, 12),
-                              "): their token ids do not mean the same");
+                              "): their token ids do not mean the same; student.tokenizer lets the "
+                              "student take over another model's tokenizer");
   }
   if (teacher.head_vocab_size < model.vocab_size) {
     return FailedPrecondition("the teacher's vocabulary of ", teacher.head_vocab_size,

@@ -142,8 +142,14 @@ absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json_text,
 
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
   const std::string path = model_dir + "/config.json";
-  TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(path, kMaxConfigBytes));
-  TAOPD_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(text, path));
+  const absl::StatusOr<std::string> text = ReadFileToString(path, kMaxConfigBytes);
+  if (absl::IsNotFound(text.status())) {
+    return NotFound(
+        text.status().message(),
+        "; a model is a local directory: download a model of the Hugging Face hub first");
+  }
+  TAOPD_RETURN_IF_ERROR(text.status());
+  TAOPD_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(*text, path));
   const std::string generation_path = model_dir + "/generation_config.json";
   if (FileExists(generation_path)) {
     TAOPD_ASSIGN_OR_RETURN(const std::string generation_text,

@@ -349,8 +349,10 @@ TEST_F(EngineLifecycleTest, KvCacheBytesDecideHowManySequencesRun) {
   ASSERT_EQ(KvCache::SizeBytes(decoder_->config(), 1, 64, at::kFloat), slot_bytes);
   EngineOptions options;
   options.kv_cache_bytes = slot_bytes - 1;
+  options.max_model_len = 64;
   EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
                "kv_cache_bytes 2047 holds no sequence of max_model_len 64, which takes 2048 bytes");
+  options.max_model_len = 0;
   options.kv_cache_bytes = 3 * slot_bytes + 5;
   Make(options);
   EXPECT_EQ(engine_->limits().max_num_seqs, 3);
@@ -367,6 +369,23 @@ TEST_F(EngineLifecycleTest, KvCacheBytesDecideHowManySequencesRun) {
   EXPECT_OK(RunAll(engine_.get(), {Scoring({1, 2}, 1)})[0]);
   EXPECT_EQ(engine_->Submit(Generation({1}, 1), box_.Done(0)), 0u);
   EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kFailedPrecondition, "kv_cache_bytes is 0");
+}
+
+// The default start of a long model: scores have its whole length, generation has what fits.
+TEST_F(EngineLifecycleTest, ASmallKvCacheLimitsGenerationAlone) {
+  EngineOptions options;
+  options.kv_cache_bytes = 40 * 32 + 31;  // 32 bytes a token
+  Make(options);
+  EXPECT_EQ(engine_->limits().max_model_len, 64);
+  EXPECT_EQ(engine_->limits().max_generation_len, 40);
+  EXPECT_EQ(engine_->limits().max_num_seqs, 1);
+  EXPECT_OK(RunAll(engine_.get(), {Scoring(std::vector<int32_t>(64, 1), 1)})[0]);
+  EXPECT_OK(RunAll(engine_.get(), {Generation(std::vector<int32_t>(37, 1), 3)})[0]);
+  EXPECT_EQ(engine_->Submit(Generation(std::vector<int32_t>(38, 1), 3), box_.Done(0)), 0u);
+  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kInvalidArgument, "max_generation_len 40");
+  options.kv_cache_bytes = 31;
+  EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
+               "kv_cache_bytes 31 holds no sequence");
 }
 
 // 10,000 requests of all kinds from four threads, a third of them cancelled at some time: each is
