@@ -1,10 +1,11 @@
 # taopd_library(name [SRCS ...] DEPS ... [TORCH] [PLAIN])   a static library; DEPS are public
 # taopd_sources(name file...)                                more sources of a library, from a sub-folder
 # taopd_binary(name SRCS ... DEPS ... [TORCH])               a program in bin/
-# taopd_test(name SRCS ... DEPS ... LABELS ... [TORCH] [TIMEOUT seconds])
+# taopd_test(name SRCS ... DEPS ... LABELS ... [TORCH] [EACH] [TIMEOUT seconds])
 #
 # TORCH: the sources include LibTorch headers and share its precompiled header. Such a target must
 # not include gRPC, protobuf, fmt or spdlog headers: LibTorch carries other versions of two of them.
+# EACH: each test is one of ctest's, in a process of its own; otherwise each test suite is.
 # PLAIN: no precompiled header, for sources that are compiled with options of their own.
 include(GoogleTest)
 
@@ -65,7 +66,7 @@ function(taopd_binary name)
 endfunction()
 
 function(taopd_test name)
-  cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;EACH" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -80,11 +81,22 @@ function(taopd_test name)
   endif()
   taopd_compile_settings(${name} "${ARG_TORCH}" "${pch}")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} taopd_test_support GTest::gmock GTest::gtest GTest::gtest_main)
-  # gtest_discover_tests flattens lists in properties: several labels become one that names them all
-  # (ctest -L takes a regular expression), and the environment is one variable.
+  # Lists of properties are flattened on the way to ctest: several labels become one that names them all (ctest -L
+  # takes a regular expression), and the environment is one variable.
   string(REPLACE ";" "+" labels "${ARG_LABELS}")
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}." PROPERTIES
-    LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "TAOPD_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+  set(properties LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "TAOPD_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+  if(ARG_EACH)
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}."
+      PROPERTIES ${properties})
+  else()
+    set(script ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
+    file(GENERATE OUTPUT ${script} CONTENT "set(taopd_program [[$<TARGET_FILE:${name}>]])
+set(taopd_prefix ${name})
+set(taopd_properties ${properties})
+include([[${PROJECT_SOURCE_DIR}/common/cmake/DiscoverSuites.cmake]])
+")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${script})
+  endif()
 endfunction()
 
 # Owners of the precompiled headers: taopd_pch(name header libraries...).

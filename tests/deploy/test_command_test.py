@@ -15,6 +15,19 @@ FAILED = '<testcase name="b" status="fail"><failure message=""/></testcase>'
 SKIPPED = '<testcase name="c" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/></testcase>'
 DISABLED = '<testcase name="d" status="disabled"/>'
 MISSING = '<testcase name="e" status="notrun"><skipped message="Unable to find executable"/></testcase>'
+SUITE = """<system-out>[ RUN      ] S.A
+[       OK ] S.A (3 ms)
+[ RUN      ] S.B
+[  SKIPPED ] S.B (0 ms)
+[ RUN      ] P/S.C/0
+{third}
+[==========] 3 tests from 1 test suite ran. (5 ms total)
+[  PASSED  ] 1 test.
+[  SKIPPED ] 1 test, listed below:
+[  SKIPPED ] S.B
+[  FAILED  ] 1 test, listed below:
+[  FAILED  ] P/S.C/0, where GetParam() = 7
+</system-out>"""
 
 
 class SummaryTest(unittest.TestCase):
@@ -34,6 +47,15 @@ class SummaryTest(unittest.TestCase):
 
     def test_missing_program_is_a_failure(self):
         self.assertEqual(self.summary([PASSED, MISSING], 8), (1, "1 passed, 1 failed, 0 skipped\n"))
+
+    def test_tests_of_a_suite_count_one_by_one(self):
+        good = f'<testcase name="s" status="run">{SUITE.format(third="[       OK ] P/S.C/0 (1 ms)")}</testcase>'
+        self.assertEqual(self.summary([PASSED, good], 0), (0, "3 passed, 0 failed, 1 skipped\n"))
+        bad = SUITE.format(third="[  FAILED  ] P/S.C/0, where GetParam() = 7 (1 ms)")
+        bad = f'<testcase name="s" status="fail"><failure message=""/>{bad}</testcase>'
+        self.assertEqual(self.summary([bad], 8), (1, "1 passed, 1 failed, 1 skipped\n"))
+        crashed = '<testcase name="s" status="fail"><failure/><system-out>[       OK ] S.A (3 ms)\n</system-out></testcase>'
+        self.assertEqual(self.summary([crashed], 8), (1, "1 passed, 1 failed, 0 skipped\n"))
 
     def test_nothing_ran(self):
         self.assertEqual(self.summary([], 0), (1, "0 passed, 0 failed, 0 skipped\n"))
