@@ -1,11 +1,12 @@
 # taopd_library(name [SRCS ...] DEPS ... [TORCH] [PLAIN])   a static library; DEPS are public
 # taopd_sources(name file...)                                more sources of a library, from a sub-folder
 # taopd_binary(name SRCS ... DEPS ... [TORCH])               a program in bin/
-# taopd_test(name SRCS ... DEPS ... LABELS ... [TORCH] [EACH] [TIMEOUT seconds])
+# taopd_test(name SRCS ... DEPS ... LABELS ... [TORCH] [EACH] [TIMEOUT seconds] [COST seconds])
 #
 # TORCH: the sources include LibTorch headers and share its precompiled header. Such a target must
 # not include gRPC, protobuf, fmt or spdlog headers: LibTorch carries other versions of two of them.
 # EACH: each test is one of ctest's, in a process of its own; otherwise each test suite is.
+# COST: what takes long is started first, so that it does not run alone at the end.
 # PLAIN: no precompiled header, for sources that are compiled with options of their own.
 include(GoogleTest)
 
@@ -66,9 +67,12 @@ function(taopd_binary name)
 endfunction()
 
 function(taopd_test name)
-  cmake_parse_arguments(ARG "TORCH;EACH" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;EACH" "TIMEOUT;COST" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  if(NOT ARG_COST)
+    set(ARG_COST 0)
   endif()
   add_executable(${name} ${ARG_SRCS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests-bin)
@@ -84,7 +88,7 @@ function(taopd_test name)
   # Lists of properties are flattened on the way to ctest: several labels become one that names them all (ctest -L
   # takes a regular expression), and the environment is one variable.
   string(REPLACE ";" "+" labels "${ARG_LABELS}")
-  set(properties LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "TAOPD_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+  set(properties LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_COST} ENVIRONMENT "TAOPD_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
   if(ARG_EACH)
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}."
       PROPERTIES ${properties})

@@ -1,6 +1,7 @@
 """The pages say what is: links, paths, names, generated parts, and commands that run. pages.py and
 documented_commands.py beside this file do the reading and the running."""
 
+import functools
 import json
 import os
 import pathlib
@@ -25,6 +26,7 @@ MAX_README_LINES = 150
 SECTIONS = "run|student|model|teacher|data|rollout|objective|optimizer|trainer|eval"
 
 
+@functools.cache  # a program loads LibTorch first
 def output_of(program, *arguments):
     return subprocess.run([BIN_DIR / program, *arguments], check=True, capture_output=True, text=True).stdout
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "tests/integration/trainer/model_configs.h"
 #include "tests/integration/trainer/trainer_fixture.h"
@@ -36,19 +37,26 @@ class PublishedDataTest : public TrainerTest {
                      "head_workspace_mb: 32}\n",
                      "eval: {n: 2, num_prompts: 3, max_response_length: 8}\n"));
   }
-  // Random weights, nearly: one step of supervised training saves them with the tokenizer.
+  // Random weights, nearly: one step of supervised training saves them with the tokenizer. The same
+  // arguments give the same directory, which the tests of a process share.
   std::string MakeModel(const std::string& name, Json config, int seed,
                         const std::string& tokenizer) {
+    static const TempDir models;
+    static std::map<std::string, std::string> made;
     config["max_position_embeddings"] = 4096;
-    WriteFile(dir_.File(name + ".json"), config.dump());
-    WriteFile(dir_.File("sft.yaml"),
-              Concat("run: {name: ", name, ", dir: ", dir_.File(name), ", seed: ", seed, "}\n",
-                     "model: {config: ", dir_.File(name + ".json"), ", tokenizer: ", tokenizer,
-                     "}\n", "data: {train: [", dir_.File("pairs.jsonl"), "]}\n",
-                     "trainer: {total_steps: 1, batch_size: 1, num_threads: 1}\n"));
-    std::string output;
-    EXPECT_EQ(Run({"sft", "--config", dir_.File("sft.yaml")}, &output), 0) << output;
-    return dir_.File(name + "/model");
+    std::string& run_dir = made[Concat(name, " ", seed, " ", tokenizer, " ", config.dump())];
+    if (run_dir.empty()) {
+      run_dir = models.File(Concat(made.size(), "/", name));
+      const std::string config_path = dir_.File(name + ".json"), sft_path = dir_.File("sft.yaml");
+      WriteFile(config_path, config.dump());
+      WriteFile(sft_path, Concat("run: {name: ", name, ", dir: ", run_dir, ", seed: ", seed, "}\n",
+                                 "model: {config: ", config_path, ", tokenizer: ", tokenizer, "}\n",
+                                 "data: {train: [", dir_.File("pairs.jsonl"), "]}\n",
+                                 "trainer: {total_steps: 1, batch_size: 1, num_threads: 1}\n"));
+      std::string output;
+      EXPECT_EQ(Run({"sft", "--config", sft_path}, &output), 0) << output;
+    }
+    return run_dir + "/model";
   }
 
   static constexpr int64_t kQwenVocabulary = 151936;  // padded
