@@ -1,14 +1,13 @@
 # taopd_library(name [SRCS ...] DEPS ... [TORCH] [PLAIN])   a static library; DEPS are public
 # taopd_sources(name file...)                                more sources of a library, from a sub-folder
 # taopd_binary(name SRCS ... DEPS ... [TORCH])               a program in bin/
-# taopd_test(name SRCS ... DEPS ... LABELS ... [TORCH] [EACH] [TIMEOUT seconds] [COST seconds])
+# taopd_test(name SRCS ... DEPS ... LABELS ... [TORCH] [TIMEOUT seconds] [COST seconds])
 #
 # TORCH: the sources include LibTorch headers and share its precompiled header. Such a target must
 # not include gRPC, protobuf, fmt or spdlog headers: LibTorch carries other versions of two of them.
-# EACH: each test is one of ctest's, in a process of its own; otherwise each test suite is.
+# Each test suite of the program is one test of ctest (DiscoverSuites.cmake).
 # COST: what takes long is started first, so that it does not run alone at the end.
 # PLAIN: no precompiled header, for sources that are compiled with options of their own.
-include(GoogleTest)
 
 # Eight sources are compiled as one: most of a compilation is the headers. A source that must stand alone says
 # so with SKIP_UNITY_BUILD_INCLUSION; -DTAOPD_UNITY=OFF compiles each by itself (work on one file, missing includes).
@@ -67,7 +66,7 @@ function(taopd_binary name)
 endfunction()
 
 function(taopd_test name)
-  cmake_parse_arguments(ARG "TORCH;EACH" "TIMEOUT;COST" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "TIMEOUT;COST" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -89,18 +88,13 @@ function(taopd_test name)
   # takes a regular expression), and the environment is one variable.
   string(REPLACE ";" "+" labels "${ARG_LABELS}")
   set(properties LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_COST} ENVIRONMENT "TAOPD_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
-  if(ARG_EACH)
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}."
-      PROPERTIES ${properties})
-  else()
-    set(script ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
-    file(GENERATE OUTPUT ${script} CONTENT "set(taopd_program [[$<TARGET_FILE:${name}>]])
+  set(script ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
+  file(GENERATE OUTPUT ${script} CONTENT "set(taopd_program [[$<TARGET_FILE:${name}>]])
 set(taopd_prefix ${name})
 set(taopd_properties ${properties})
 include([[${PROJECT_SOURCE_DIR}/common/cmake/DiscoverSuites.cmake]])
 ")
-    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${script})
-  endif()
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${script})
 endfunction()
 
 # Owners of the precompiled headers: taopd_pch(name header libraries...).

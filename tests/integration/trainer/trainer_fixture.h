@@ -4,6 +4,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <filesystem>
 
 #include <charconv>
 #include <limits>
@@ -111,8 +112,18 @@ class TrainerTest : public ::testing::Test {
                      "model: {config: ", dir_.File("student.json"), "}\n", "data: {train: [",
                      dir_.File("pairs.jsonl"), "], max_length: 64}\n", "optimizer: {lr: 1e-3}\n",
                      "trainer: {total_steps: 2, batch_size: 8, num_threads: 1}\n"));
-    std::string output;
-    ASSERT_EQ(Run({"sft", "--config", dir_.File("sft.yaml")}, &output), 0) << output;
+    // The tests of a process share one supervised run: each gets a copy of what it left.
+    static const TempDir shared;
+    const std::string finished = shared.File("student");
+    if (!std::filesystem::exists(finished)) {
+      std::string output;
+      ASSERT_EQ(Run({"sft", "--config", dir_.File("sft.yaml")}, &output), 0) << output;
+      std::filesystem::copy(dir_.File("student"), finished,
+                            std::filesystem::copy_options::recursive);
+    } else {
+      std::filesystem::copy(finished, dir_.File("student"),
+                            std::filesystem::copy_options::recursive);
+    }
     WriteTrainConfig("");
   }
 
