@@ -10,13 +10,13 @@
 #include <utility>
 
 #include "common/io/jsonl.h"
+#include "common/wire/teacher_protocol.h"
 #include "server/http/json_fields.h"
 
 namespace taopd {
 namespace {
 
 constexpr size_t kMaxPrompts = 1024;  // vLLM's VLLM_MAX_COMPLETION_PROMPTS
-constexpr size_t kMaxRequestIdBytes = 1024;
 constexpr int kMaxParallelParses = 2;
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 

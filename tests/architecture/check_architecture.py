@@ -34,21 +34,20 @@ TEXT = CODE + (".proto", ".cmake", ".py", ".sh", ".yaml", ".yml", ".env", ".md")
 # Longest prefix wins. common/{base,...} and kernels/{include,cpu,cuda} know neither each other nor LibTorch.
 BASE = ("common/base", "common/wire", "common/config", "common/io", "common/text", "common/metrics")
 KERNELS = ("kernels/include", "kernels/cpu", "kernels/cuda")
-MODEL = BASE + KERNELS + ("kernels/torch", "common/model", "common/dist", "common/cmake")
+MODEL = BASE + KERNELS + ("kernels/torch", "common/model", "common/cmake")
 ALLOWED = {
     "kernels": KERNELS,
     "kernels/torch": KERNELS + BASE + ("kernels/torch",),
     "common": BASE,
     "common/cmake": ("common/cmake",),
     "common/model": MODEL,
-    "common/dist": MODEL,
     "common/engine": MODEL + ("common/engine",),
     "proto": BASE + ("proto",),
     "server": MODEL + ("common/engine", "proto", "server"),
     "trainer": MODEL + ("common/engine", "proto", "trainer"),
     "tests": FOLDERS,
 }
-LIBTORCH_FOLDERS = ("kernels/torch", "common/cmake", "common/model", "common/dist", "common/engine", "server",
+LIBTORCH_FOLDERS = ("kernels/torch", "common/cmake", "common/model", "common/engine", "server",
                     "trainer", "tests")
 
 # The rooms of a folder by layer, lowest first; "." is what stands in the folder itself. Rooms of one layer do not know
