@@ -137,7 +137,17 @@ struct EngineStats {
   uint64_t scored_rows = 0;
   uint64_t finished_requests = 0;
   uint64_t failed_requests = 0;
-  // The heartbeat. If it is old while work waits, the engine is stalled.
+  uint64_t num_preempted = 0;  // sequences that lost their keys and values and are computed again
+  // Of the prefix cache: tokens looked up, and tokens found.
+  uint64_t prefix_query_tokens = 0;
+  uint64_t prefix_hit_tokens = 0;
+  // Now:
+  int64_t kv_blocks_in_use = 0;
+  int64_t num_kv_blocks = 0;
+  // The device refuses to compute; only a new process helps.
+  bool device_failed = false;
+  // The heartbeat, which goes on during a step, too. If it is old while work waits, the engine is
+  // stalled.
   absl::Time last_step;
 };
 
@@ -156,11 +166,13 @@ struct EngineOptions {
   int64_t max_queued_requests = 1 << 16;
   // Memory for the logits of one chunk of rows; the logits of a whole batch never exist.
   int64_t head_workspace_bytes = 256 << 20;
-  // The limit of the KV cache's memory, which is allocated at the first generation. If it is too
-  // small for max_num_seqs sequences, it determines how many run at once. If it is too small for one
-  // sequence, requests that generate are limited in length, with a warning, unless max_model_len
-  // was asked for: that is then refused. 0 = the engine only scores.
+  // The limit of the KV cache's memory. If it does not hold all sequences that run, some of them are
+  // preempted and computed again. If it is too small for one sequence, requests that generate are
+  // limited in length, with a warning, unless max_model_len was asked for: that is then refused.
+  // 0 = the engine only scores.
   int64_t kv_cache_bytes = int64_t{4} << 30;
+  // Whether requests use the keys and values of earlier requests that begin alike.
+  bool prefix_caching = true;
 };
 
 using RequestHandle = uint64_t;  // 0 = refused
@@ -187,6 +199,10 @@ class InferenceEngine {
   // first; unfinished requests then end with UNAVAILABLE. Must not be called on the engine's
   // thread.
   virtual void Drain(absl::Time deadline) = 0;
+
+  // Gives the memory of the KV cache back as soon as no work is left, and forgets all cached
+  // prefixes. It is taken again when a request needs it.
+  virtual void ReleaseKvCache() = 0;
 
   virtual EngineLimits limits() const = 0;
   virtual EngineStats stats() const = 0;

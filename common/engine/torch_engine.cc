@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -52,6 +53,7 @@ class TorchEngine final : public InferenceEngine {
         max_queued_requests_(max_queued_requests),
         eos_token_ids_(decoder->config().eos_token_ids),
         clock_(clock),
+        decoder_(decoder),
         runner_(std::move(decoder), runner_options),
         scheduler_(scheduler_limits),
         thread_([this] { Loop(); }) {}
@@ -116,6 +118,11 @@ class TorchEngine final : public InferenceEngine {
     }
   }
 
+  void ReleaseKvCache() override {
+    absl::MutexLock lock(&mutex_);
+    releasing_ = true;
+  }
+
   EngineLimits limits() const override { return limits_; }
 
   EngineStats stats() const override {
@@ -129,7 +136,14 @@ class TorchEngine final : public InferenceEngine {
     stats.scored_rows = scored_rows_;
     stats.finished_requests = finished_requests_;
     stats.failed_requests = failed_requests_;
-    stats.last_step = last_step_;
+    const SchedulerStats scheduler = scheduler_.stats();
+    stats.num_preempted = scheduler.num_preempted;
+    stats.prefix_query_tokens = scheduler.prefix_query_tokens;
+    stats.prefix_hit_tokens = scheduler.prefix_hit_tokens;
+    stats.kv_blocks_in_use = scheduler.blocks_in_use;
+    stats.num_kv_blocks = scheduler.num_blocks;
+    stats.device_failed = device_failed_;
+    stats.last_step = absl::FromUnixNanos(last_beat_.load(std::memory_order_relaxed));
     return stats;
   }
 
@@ -157,7 +171,7 @@ class TorchEngine final : public InferenceEngine {
                                max_queued_requests_);
     }
     // The age of the heartbeat counts from when there is work.
-    if (!scheduler_.has_work()) last_step_ = clock_->Now();
+    if (!scheduler_.has_work()) Beat();
     for (size_t i = 0; i < requests->size(); ++i) {
       auto& [request, done] = (*requests)[i];
       (*handles)[i] = next_handle_++;
@@ -175,31 +189,34 @@ class TorchEngine final : public InferenceEngine {
     while (true) {
       StepPlan plan;
       std::vector<Finished> dropped;
-      bool stopped = false;
+      bool stopped = false, release = false;
       {
         absl::MutexLock lock(&mutex_);
         const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-          return stopping_ || scheduler_.has_work();
+          return stopping_ || releasing_ || scheduler_.has_work();
         };
         mutex_.Await(absl::Condition(&has_work));
-        last_step_ = clock_->Now();
+        Beat();
         stopped = stopping_;
         if (stopping_)
           scheduler_.DropAll(Unavailable("the engine was shut down before the request was done"));
         if (aborting_)
           scheduler_.DropAll(Unavailable("the engine was drained before the request was done"));
-        scheduler_.DropExpired(last_step_);
+        scheduler_.DropExpired(clock_->Now());
+        scheduler_.SetWeightVersion(decoder_->weight_version());
         plan = scheduler_.Schedule();
         for (auto& [sequence, status] : scheduler_.TakeDropped()) {
           ++failed_requests_;
           dropped.push_back({std::move(sequence->done), status});
         }
+        release = releasing_ && scheduler_.num_running() == 0;
+        releasing_ = releasing_ && !release && scheduler_.has_work();
+        if (release) scheduler_.ReleaseCache();
         delivering_ = true;
       }
       Deliver(&dropped);
-      Run(plan.scores, &ModelRunner::Score);
-      Run(plan.prefills, &ModelRunner::Prefill);
-      Run(plan.decodes, &ModelRunner::Decode);
+      if (release) runner_.ReleasePages();
+      if (!plan.empty()) RunStep(plan);
       {
         absl::MutexLock lock(&mutex_);
         delivering_ = false;
@@ -208,42 +225,94 @@ class TorchEngine final : public InferenceEngine {
     }
   }
 
-  // One forward pass with what follows from it. An exception fails its sequences and no others.
-  void Run(const std::vector<Sequence*>& sequences,
-           void (ModelRunner::*part)(const std::vector<Sequence*>&)) {
-    if (sequences.empty()) return;
-    const bool decode = part == &ModelRunner::Decode;
-    absl::Status failure = Guarded([&] { (runner_.*part)(sequences); });
-    std::vector<Sequence*> failed;
-    for (Sequence* sequence : sequences) {
-      if (!failure.ok() || !sequence->status.ok()) failed.push_back(sequence);
-    }
-    if (!failed.empty()) {
-      const absl::Status cleared = Guarded([&] { runner_.ClearSlots(failed); });
-      if (failure.ok()) failure = cleared;
+  // One forward pass and what follows from it.
+  void RunStep(const StepPlan& plan) {
+    absl::Status failure = Guarded([&] { runner_.Copy(plan.copies); });
+    if (failure.ok()) failure = Compute(plan.rows, plan.uncached);
+    if (!failure.ok() && plan.rows.size() > 1 && DeviceAnswers()) {
+      // Each sequence again, alone: only those fail that cannot be computed. The others get the
+      // numbers that they would have got.
+      for (const ScheduledRows& part : plan.rows) {
+        const absl::Status alone = Compute({part}, plan.uncached);
+        if (!alone.ok()) Fail(part, alone);
+      }
+    } else if (!failure.ok()) {
+      for (const ScheduledRows& part : plan.rows) Fail(part, failure);
     }
     if (!failure.ok()) {
-      LogError("engine step failed", {{"num_requests", sequences.size()}, {"error", failure}});
+      LogError("engine step failed", {{"num_sequences", plan.rows.size()}, {"error", failure}});
     }
 
     std::vector<Finished> finished;
     {
       absl::MutexLock lock(&mutex_);
-      last_step_ = clock_->Now();
-      for (Sequence* sequence : sequences) {
-        if (!failure.ok()) {
-          sequence->status = failure;
-          sequence->finished = true;
-        } else {
-          if (!decode) prompt_tokens_ += sequence->num_prompt_tokens();
-          if (!decode && sequence->score) scored_rows_ += sequence->score->num_rows;
-          if (sequence->generates() && sequence->status.ok()) ++generated_tokens_;
+      Count(plan);
+      scheduler_.Advance(plan);
+      for (const ScheduledRows& part : plan.rows) {
+        for (Sequence* sequence : part.followers) {
+          if (sequence->finished) finished.push_back(Take(sequence));
         }
-        if (sequence->finished) finished.push_back(Take(sequence));
+        if (part.sequence->finished) finished.push_back(Take(part.sequence));
+      }
+      if (!failure.ok() && !DeviceAnswers()) {
+        refusal_ = "the device failed and needs a new process";
+        device_failed_ = true;
+        aborting_ = true;
       }
     }
     // After the counters: whoever sees the last result sees an idle engine.
     Deliver(&finished);
+  }
+
+  // An exception in the forward pass leaves the sequences as they were.
+  absl::Status Compute(const std::vector<ScheduledRows>& rows, bool uncached) {
+    at::Tensor hidden_TH;
+    TAOPD_RETURN_IF_ERROR(
+        Guarded([&] { hidden_TH = runner_.Forward(rows, uncached, [this] { Beat(); }); }));
+    const absl::Status produced = Guarded([&] { runner_.Produce(rows, hidden_TH); });
+    if (!produced.ok()) {
+      for (const ScheduledRows& part : rows) Fail(part, produced);
+    }
+    return absl::OkStatus();
+  }
+
+  static void Fail(const ScheduledRows& part, const absl::Status& status) {
+    const auto fail = [&status](Sequence* sequence) {
+      if (sequence->status.ok()) sequence->status = status;
+      sequence->finished = true;
+    };
+    fail(part.sequence);
+    for (Sequence* sequence : part.followers) fail(sequence);
+  }
+
+  // Whether the device still computes. After some errors a CUDA device refuses everything until the
+  // process ends.
+  bool DeviceAnswers() {
+    if (decoder_->device().is_cpu()) return true;
+    return Guarded([this] {
+             at::ones({1}, at::TensorOptions().device(decoder_->device())).sum().cpu();
+           })
+        .ok();
+  }
+
+  // The heartbeat: the engine's thread calls it whenever it gets on, in a forward pass after each
+  // layer.
+  void Beat() { last_beat_.store(absl::ToUnixNanos(clock_->Now()), std::memory_order_relaxed); }
+
+  void Count(const StepPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (const ScheduledRows& part : plan.rows) {
+      const Sequence& sequence = *part.sequence;
+      if (!sequence.status.ok()) continue;
+      const int64_t end = part.first + part.count;
+      prompt_tokens_ += std::max<int64_t>(0, std::min(end, sequence.num_prompt_tokens()) - part.first);
+      if (sequence.scores() && end >= sequence.num_prompt_tokens() - 1 &&
+          part.first < sequence.num_prompt_tokens() - 1) {
+        scored_rows_ += sequence.score->num_rows;
+      }
+      if (!part.samples) continue;
+      ++generated_tokens_;
+      for (const Sequence* follower : part.followers) generated_tokens_ += follower->status.ok();
+    }
   }
 
   Finished Take(Sequence* sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -263,7 +332,9 @@ class TorchEngine final : public InferenceEngine {
   const int64_t max_queued_requests_;
   const std::vector<int32_t> eos_token_ids_;
   Clock* const clock_;
+  const std::shared_ptr<Decoder> decoder_;
   ModelRunner runner_;  // used by the engine's thread only
+  std::atomic<int64_t> last_beat_{0};  // Unix time in nanoseconds
 
   mutable absl::Mutex mutex_;
   Scheduler scheduler_ ABSL_GUARDED_BY(mutex_);
@@ -278,41 +349,42 @@ class TorchEngine final : public InferenceEngine {
   uint64_t scored_rows_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t finished_requests_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t failed_requests_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time last_step_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  bool releasing_ ABSL_GUARDED_BY(mutex_) = false;  // ReleaseKvCache was called
+  bool device_failed_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // last: it uses all of the above
 };
 
 struct CachePlan {
-  int64_t num_slots = 0;  // 0: the engine only scores
-  int64_t tokens_per_slot = 0;
+  int64_t num_blocks = 0;  // 0: the engine only scores
+  int64_t max_generation_len = 0;
 };
 
-// As many sequences of max_model_len as the cache holds. Where it does not hold one, a length that
-// nobody asked for is cut to what fits.
+// As many blocks as the cache holds, up to max_num_seqs sequences of max_model_len. Where it does
+// not hold one such sequence, a length that nobody asked for is cut to what fits.
 absl::StatusOr<CachePlan> PlanCache(const Decoder& decoder, const EngineOptions& options,
                                     int64_t max_model_len) {
   if (options.kv_cache_bytes == 0) return CachePlan{0, max_model_len};
-  const auto size_bytes = [&](int64_t num_tokens) {
-    return KvCache::SizeBytes(decoder.config(), /*num_slots=*/1, num_tokens, decoder.dtype());
-  };
-  const int64_t num_slots =
-      std::min(options.max_num_seqs, options.kv_cache_bytes / size_bytes(max_model_len));
-  if (num_slots > 0) return CachePlan{num_slots, max_model_len};
-  const int64_t num_tokens = options.kv_cache_bytes / size_bytes(1);
-  if (options.max_model_len > 0 || num_tokens < 1) {
+  const int64_t block_bytes = KvPages::BytesPerBlock(decoder.config(), decoder.dtype(),
+                                                     KvPages::LayoutOf(decoder.device()));
+  const int64_t blocks_of_sequence = (max_model_len + kBlockTokens - 1) / kBlockTokens;
+  const int64_t num_blocks = std::min(options.max_num_seqs * blocks_of_sequence,
+                                      options.kv_cache_bytes / block_bytes);
+  if (num_blocks >= blocks_of_sequence) return CachePlan{num_blocks, max_model_len};
+  if (options.max_model_len > 0 || num_blocks < 1) {
     return InvalidArgument("kv_cache_bytes ", options.kv_cache_bytes,
                            " holds no sequence of max_model_len ", max_model_len, ", which takes ",
-                           size_bytes(max_model_len),
+                           blocks_of_sequence * block_bytes,
                            " bytes: give the KV cache more memory, or lower max_model_len");
   }
+  const CachePlan plan = {num_blocks, num_blocks * kBlockTokens};
   LogWarning(
       "the KV cache is too small for one sequence of the model's length: generation is limited",
       {{"max_model_len", max_model_len},
-       {"max_generation_len", num_tokens},
+       {"max_generation_len", plan.max_generation_len},
        {"kv_cache_bytes", options.kv_cache_bytes},
-       {"bytes_of_max_model_len", size_bytes(max_model_len)}});
-  return CachePlan{1, num_tokens};
+       {"bytes_of_max_model_len", blocks_of_sequence * block_bytes}});
+  return plan;
 }
 
 }  // namespace
@@ -335,25 +407,24 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr
   EngineLimits limits;
   limits.vocab_size = config.vocab_size;
   limits.max_model_len = max_model_len;
-  limits.max_generation_len = cache.tokens_per_slot;
+  limits.max_generation_len = cache.max_generation_len;
   limits.max_logprobs =
       static_cast<int32_t>(std::min<int64_t>(options.max_logprobs, config.vocab_size));
   limits.max_candidates = options.max_candidates;
   limits.max_dense_vocab_size = options.max_dense_vocab_size;
-  limits.max_num_seqs = cache.num_slots > 0 ? cache.num_slots : options.max_num_seqs;
+  limits.max_num_seqs = options.max_num_seqs;
   limits.max_queued_tokens = options.max_queued_tokens;
-  limits.can_generate = cache.num_slots > 0;
+  limits.can_generate = cache.num_blocks > 0;
 
   SchedulerLimits scheduler_limits;
   scheduler_limits.max_num_seqs = options.max_num_seqs;
-  scheduler_limits.num_slots = cache.num_slots;
+  scheduler_limits.num_blocks = cache.num_blocks;
+  scheduler_limits.block_tokens = kBlockTokens;
   scheduler_limits.max_num_batched_tokens = options.max_num_batched_tokens;
-  // On the CPU a matrix product may round a row differently when it has more rows.
-  scheduler_limits.batch_scores = !decoder->device().is_cpu();
+  scheduler_limits.prefix_caching = options.prefix_caching;
 
   ModelRunnerOptions runner_options;
-  runner_options.num_slots = cache.num_slots;
-  runner_options.tokens_per_slot = cache.tokens_per_slot;
+  runner_options.num_blocks = cache.num_blocks;
   runner_options.head_workspace_bytes = options.head_workspace_bytes;
   return std::unique_ptr<InferenceEngine>(
       std::make_unique<TorchEngine>(std::move(decoder), limits, options.max_queued_requests,

@@ -1,12 +1,15 @@
-// A decoder-only transformer on LibTorch: packed variable-length batches, KV cache, autograd.
+// A decoder-only transformer on LibTorch: packed variable-length batches, pages of keys and values,
+// autograd.
 //
 // Shapes: T tokens of all sequences of a batch, B sequences, H hidden size, V vocabulary size.
-// Devices: all tensors of a model are on device(). Threads: any number of threads may run Forward
-// under InferenceMode at once, while no thread changes the parameters. Training uses one thread.
+// Devices: all tensors of a model are on device(). Threads: any number of threads may run Forward,
+// Infer and Logits under InferenceMode at once, each Infer with pages of its own, while no thread
+// changes the parameters. Training uses one thread.
 #pragma once
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,35 +19,27 @@
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/model/config/model_config.h"
-#include "common/model/layers/kv_cache.h"
+#include "common/model/layers/kv_pages.h"
 
 namespace taopd {
 
-// B sequences, one after the other, without padding. Sequence b is the tokens
+// B whole sequences, one after the other, without padding. Sequence b is the tokens
 // [cu_seqlens[b], cu_seqlens[b+1]) of the pack.
 struct PackedBatch {
   at::Tensor token_ids_T;           // int64, on the model's device
   std::vector<int64_t> cu_seqlens;  // [B + 1], starts with 0, ends with T
-  // With a KV cache: the slot of each sequence, and how many of its tokens the cache already holds,
-  // which is where the positions of the new tokens start. Both are empty without a cache.
-  std::vector<int64_t> slots;
-  std::vector<int64_t> past_lens;
 
-  // A batch of whole sequences, without a cache.
   static PackedBatch FromSequences(const std::vector<std::vector<int32_t>>& sequences,
                                    at::Device device);
 };
 
-// num_rows rounded up to a multiple of 4. With that many rows, no row of a matrix product on the
-// CPU depends on the number of rows, so a sequence's numbers do not depend on what else is in the
-// batch. Forward appends rows accordingly if grad mode is off, and the head's product must do the
-// same.
-//
-// Measured with MKL 2024.2. A float32 row depends on the number of rows if that is 1, 2 or 3, or if
-// a thread's share of the rows leaves such a remainder: 1-3, 5-7 and 9-11 rows with 2 and 8
-// threads, also 17-19 and 25-27 rows with 16. With a multiple of 4 it never did (1 to 300 rows,
-// inner and outer sizes of 96 to 3072, 1 to 16 threads). bfloat16 rows never depend on it.
-constexpr int64_t RowsForStableGemm(int64_t num_rows) { return (num_rows + 3) / 4 * 4; }
+// Rows of B sequences that go on where their pages end. The sequences' rows follow one another and
+// together are [0, T).
+struct PagedBatch {
+  at::Tensor token_ids_T;  // int64, on the model's device
+  std::vector<PagedSequence> sequences;  // the block tables belong to the caller
+  std::function<void()> after_layer;     // called when a layer has been computed; may be empty
+};
 
 using NamedParameter = std::pair<std::string, at::Tensor>;
 
@@ -56,9 +51,22 @@ class Decoder {
   at::Device device() const { return device_; }
   at::ScalarType dtype() const { return dtype_; }
 
-  // The hidden states after the final norm, [T, H]. Attention is causal within each sequence. With
-  // a cache, the new keys and values are appended to it. Records gradients unless grad mode is off.
-  virtual at::Tensor Forward(const PackedBatch& batch, KvCache* cache = nullptr) = 0;
+  // The hidden states after the final norm, [T, H]. Attention is causal within each sequence.
+  // Records gradients unless grad mode is off.
+  virtual at::Tensor Forward(const PackedBatch& batch) = 0;
+
+  // The same for inference: writes the rows' keys and values to their sequences' pages and attends
+  // to all that the pages hold. On the CPU, a row depends on its sequence's tokens up to it and on
+  // nothing else, bit for bit: not on the other sequences, the chunks in which the sequence came,
+  // its blocks, or the number of threads. REQUIRES: InferenceMode, and no thread changes the
+  // parameters.
+  virtual at::Tensor Infer(const PagedBatch& batch, KvPages* pages) = 0;
+  // The logits of hidden states, float32 [N, V] on the model's device, under the contract of Infer.
+  virtual at::Tensor Logits(const at::Tensor& hidden_NH) = 0;
+  // Computes now what the first Infer and, if `with_head` is set, the first Logits would prepare.
+  virtual void PrepareInference(bool with_head) = 0;
+  // Grows whenever a parameter is written. Keys and values of another version are of no use.
+  virtual uint64_t weight_version() const = 0;
 
   // [V, H]; the embedding itself if the head is tied. Logits are hidden @ lm_head^T.
   virtual at::Tensor lm_head() const = 0;

@@ -1,11 +1,15 @@
 #include "common/model/transformer.h"
 
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include "common/base/check.h"
 #include "common/model/layers/attention.h"
 #include "common/model/layers/attention_plan.h"
+#include "common/model/layers/paged_attention.h"
 #include "kernels/torch/gemm/linear.h"
+#include "kernels/torch/head/head_gemm.h"
+#include "kernels/torch/layers/fused_projections.h"
 #include "kernels/torch/layers/layers.h"
 
 namespace taopd {
@@ -15,27 +19,56 @@ at::Tensor Project(const at::Tensor& x, const Projection& projection) {
   return Linear(x, projection.weight, projection.bias);
 }
 
-at::Tensor AttentionBlock(const at::Tensor& x_TH, const LayerWeights& weights,
-                          const ModelConfig& config, const Rotation& rotation,
-                          const AttentionPlan& plan, KvCache* cache, int64_t layer) {
+struct Heads {
+  at::Tensor q_TND, k_TKD, v_TKD;
+};
+
+Heads ProjectHeads(const at::Tensor& x_TH, const LayerWeights& weights, const ModelConfig& config,
+                   const Rotation& rotation) {
   const auto split_heads = [&](const at::Tensor& x, int64_t num_heads) {
     return x.view({x.size(0), num_heads, config.head_dim});
   };
-  const at::Tensor q_TND = split_heads(Project(x_TH, weights.q_proj), config.num_attention_heads);
-  const at::Tensor k_TND = split_heads(Project(x_TH, weights.k_proj), config.num_key_value_heads);
-  const at::Tensor v_TND = split_heads(Project(x_TH, weights.v_proj), config.num_key_value_heads);
   // The weights of the norms are undefined where the model has none.
   const auto ready = [&](const at::Tensor& x_TND, const at::Tensor& norm_D) {
     return NormRotateHeads(x_TND, norm_D, config.rms_norm_eps, rotation.cos_T1D, rotation.sin_T1D);
   };
-  return Project(Attention(ready(q_TND, weights.q_norm_D), ready(k_TND, weights.k_norm_D), v_TND,
-                           {layer, config.SlidingWindow(layer)}, plan, cache),
-                 weights.o_proj);
+  const at::Tensor q_TND = split_heads(Project(x_TH, weights.q_proj), config.num_attention_heads);
+  const at::Tensor k_TKD = split_heads(Project(x_TH, weights.k_proj), config.num_key_value_heads);
+  const at::Tensor v_TKD = split_heads(Project(x_TH, weights.v_proj), config.num_key_value_heads);
+  return {ready(q_TND, weights.q_norm_D), ready(k_TKD, weights.k_norm_D), v_TKD};
+}
+
+// The same from the fused projection; the values are a slice of it.
+Heads ProjectHeads(const at::Tensor& x_TH, const PackedLayer& packed, const LayerWeights& weights,
+                   const ModelConfig& config, const Rotation& rotation) {
+  const int64_t N = config.num_attention_heads, K = config.num_key_value_heads,
+                D = config.head_dim, T = x_TH.size(0);
+  const at::Tensor qkv_TC = packed.qkv.Multiply(x_TH, x_TH.scalar_type());
+  const RotatedHeads heads = NormRotateFused(qkv_TC, N, K, weights.q_norm_D, weights.k_norm_D,
+                                             config.rms_norm_eps, rotation.cos_T1D,
+                                             rotation.sin_T1D);
+  return {heads.queries_TND, heads.keys_TKD,
+          qkv_TC.narrow(1, (N + K) * D, K * D).view({T, K, D})};
 }
 
 at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights) {
   return Project(SwiGlu(Project(x_TH, weights.gate_proj), Project(x_TH, weights.up_proj)),
                  weights.down_proj);
+}
+
+at::Tensor PackedSwiGlu(const at::Tensor& x_TH, const PackedWeight& gate_up,
+                        const PackedWeight& down) {
+  return down.Multiply(SwiGluFused(gate_up.Multiply(x_TH, x_TH.scalar_type())),
+                       x_TH.scalar_type());
+}
+
+at::Tensor PackedMoe(const at::Tensor& x_TH, const PackedLayer& layer, const MoeConfig& config) {
+  const Routing routing = Route(layer.router.Multiply(x_TH, x_TH.scalar_type()), config);
+  return ExpertsInTurn(x_TH, routing, static_cast<int64_t>(layer.experts.size()),
+                       [&](int64_t e, const at::Tensor& x_nH) {
+                         const PackedExpert& expert = layer.experts[static_cast<size_t>(e)];
+                         return PackedSwiGlu(x_nH, expert.gate_up, expert.down);
+                       });
 }
 
 }  // namespace
@@ -64,16 +97,29 @@ std::vector<NamedParameter> TransformerDecoder::Parameters() const {
   return parameters;
 }
 
-at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, KvCache* cache) {
-  const int64_t num_tokens = batch.token_ids_T.size(0);
-  if (num_tokens == 0) return at::empty({0, config().hidden_size}, weights_.final_norm_H.options());
-  const AttentionPlan plan = MakeAttentionPlan(
-      batch, cache, device(), dtype(), config().HasSlidingLayers() ? config().sliding_window : 0);
-  const Rotation rotation = rope_.Gather(plan.positions_T, plan.num_positions);
-  at::Tensor ids_T = batch.token_ids_T;
-  if (plan.num_rows > num_tokens) {
-    ids_T = at::constant_pad_nd(ids_T, {0, plan.num_rows - num_tokens});
+std::shared_ptr<PackedWeights> TransformerDecoder::UpToDateWeights() {
+  if (!device().is_cpu()) return nullptr;
+  const std::lock_guard<std::mutex> lock(packed_mutex_);
+  const uint64_t version = weight_version();
+  if (packed_ == nullptr) {
+    const c10::InferenceMode normal(false);
+    const at::NoGradGuard no_grad;
+    packed_ = std::make_shared<PackedWeights>(weights_);
+  } else if (version != packed_version_) {
+    packed_->Refresh();
   }
+  packed_version_ = version;
+  return packed_;
+}
+
+void TransformerDecoder::PrepareInference(bool with_head) {
+  const std::shared_ptr<PackedWeights> packed = UpToDateWeights();
+  if (packed != nullptr && with_head) packed->lm_head();
+}
+
+template <typename AttentionBlock, typename MlpBlock>
+at::Tensor TransformerDecoder::RunLayers(const at::Tensor& ids_T, const AttentionBlock& attention,
+                                         const MlpBlock& mlp) const {
   // As transformers: the padding token's row of the embedding gets no gradient from being read.
   at::Tensor hidden_TH =
       at::embedding(weights_.embed_tokens_VH, ids_T, config().pad_token_id.value_or(-1));
@@ -85,20 +131,88 @@ at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, KvCache* cache)
   };
   at::Tensor normed_TH = RmsNorm(hidden_TH, norm_of_layer(0), eps);
   for (size_t i = 0; i < num_layers; ++i) {
-    const LayerWeights& layer = weights_.layers[i];
-    SumAndNorm next = AddRmsNorm(
-        hidden_TH,
-        AttentionBlock(normed_TH, layer, config(), rotation, plan, cache, static_cast<int64_t>(i)),
-        layer.post_attention_norm_H, eps);
-    next =
-        AddRmsNorm(next.sum_NH,
-                   layer.moe.router_EH.defined() ? MoeBlock(next.normed_NH, layer.moe, config().moe)
-                                                 : MlpBlock(next.normed_NH, layer),
-                   norm_of_layer(i + 1), eps);
+    SumAndNorm next = AddRmsNorm(hidden_TH, attention(i, normed_TH),
+                                 weights_.layers[i].post_attention_norm_H, eps);
+    next = AddRmsNorm(next.sum_NH, mlp(i, next.normed_NH), norm_of_layer(i + 1), eps);
     hidden_TH = next.sum_NH;
     normed_TH = next.normed_NH;
   }
-  return normed_TH.narrow(0, 0, num_tokens);
+  return normed_TH;
+}
+
+at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH) const {
+  const LayerWeights& layer = weights_.layers[i];
+  return layer.moe.router_EH.defined() ? MoeBlock(x_TH, layer.moe, config().moe)
+                                       : MlpBlock(x_TH, layer);
+}
+
+at::Tensor TransformerDecoder::Forward(const PackedBatch& batch) {
+  if (batch.token_ids_T.size(0) == 0) {
+    return at::empty({0, config().hidden_size}, weights_.final_norm_H.options());
+  }
+  const AttentionPlan plan = MakeAttentionPlan(batch, device());
+  const Rotation rotation = rope_.Gather(plan.positions_T, plan.num_positions);
+  return RunLayers(
+      batch.token_ids_T,
+      [&](size_t i, const at::Tensor& x_TH) {
+        const LayerWeights& layer = weights_.layers[i];
+        const Heads heads = ProjectHeads(x_TH, layer, config(), rotation);
+        return Project(Attention(heads.q_TND, heads.k_TKD, heads.v_TKD,
+                                 config().SlidingWindow(static_cast<int64_t>(i)), plan),
+                       layer.o_proj);
+      },
+      [&](size_t i, const at::Tensor& x_TH) { return MlpOfLayer(i, x_TH); });
+}
+
+at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
+  TAOPD_CHECK(!at::GradMode::is_enabled());
+  if (batch.token_ids_T.size(0) == 0) {
+    return at::empty({0, config().hidden_size}, weights_.final_norm_H.options());
+  }
+  const PagedAttentionLayers attention(batch, pages, config());
+  const Rotation rotation = rope_.Gather(attention.positions_T(), attention.num_positions());
+  const std::shared_ptr<PackedWeights> packed = UpToDateWeights();
+  if (packed == nullptr) {
+    return RunLayers(
+        batch.token_ids_T,
+        [&](size_t i, const at::Tensor& x_TH) {
+          const LayerWeights& layer = weights_.layers[i];
+          const Heads heads = ProjectHeads(x_TH, layer, config(), rotation);
+          return Project(attention.Run(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD,
+                                       heads.v_TKD),
+                         layer.o_proj);
+        },
+        [&](size_t i, const at::Tensor& x_TH) {
+          if (batch.after_layer) batch.after_layer();
+          return MlpOfLayer(i, x_TH);
+        });
+  }
+  return RunLayers(
+      batch.token_ids_T,
+      [&](size_t i, const at::Tensor& x_TH) {
+        const PackedLayer& layer = packed->layer(i);
+        const Heads heads =
+            ProjectHeads(x_TH, layer, weights_.layers[i], config(), rotation);
+        return layer.o.Multiply(
+            attention.Run(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD, heads.v_TKD),
+            x_TH.scalar_type());
+      },
+      [&](size_t i, const at::Tensor& x_TH) {
+        if (batch.after_layer) batch.after_layer();
+        const PackedLayer& layer = packed->layer(i);
+        if (layer.router.defined()) return PackedMoe(x_TH, layer, config().moe);
+        return PackedSwiGlu(x_TH, layer.gate_up, layer.down);
+      });
+}
+
+at::Tensor TransformerDecoder::Logits(const at::Tensor& hidden_NH) {
+  if (const std::shared_ptr<PackedWeights> packed = UpToDateWeights()) {
+    return packed->lm_head().Multiply(hidden_NH, at::kFloat);
+  }
+  at::Tensor logits_NV =
+      at::empty({hidden_NH.size(0), config().vocab_size}, hidden_NH.options().dtype(at::kFloat));
+  HeadGemm(weights_.lm_head_VH).Logits(hidden_NH, logits_NV);
+  return logits_NV;
 }
 
 }  // namespace taopd

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include "common/model/decoder.h"
 #include "common/model/layers/rope.h"
+#include "common/model/weights/packed_weights.h"
 #include "common/model/weights/weights.h"
 
 namespace taopd {
@@ -21,14 +23,30 @@ class TransformerDecoder final : public Decoder {
   // Ties the head and, if requires_grad, marks the parameters as leaves of autograd.
   void FinishWeights(bool requires_grad);
 
-  at::Tensor Forward(const PackedBatch& batch, KvCache* cache) override;
+  at::Tensor Forward(const PackedBatch& batch) override;
+  at::Tensor Infer(const PagedBatch& batch, KvPages* pages) override;
+  at::Tensor Logits(const at::Tensor& hidden_NH) override;
+  void PrepareInference(bool with_head) override;
+  uint64_t weight_version() const override { return WeightVersion(slots_); }
   at::Tensor lm_head() const override { return weights_.lm_head_VH; }
   std::vector<NamedParameter> Parameters() const override;
 
  private:
+  // The residual stream through all layers: attention(i, x) and mlp(i, x) are the blocks of layer
+  // i.
+  template <typename AttentionBlock, typename MlpBlock>
+  at::Tensor RunLayers(const at::Tensor& ids_T, const AttentionBlock& attention,
+                       const MlpBlock& mlp) const;
+  at::Tensor MlpOfLayer(size_t i, const at::Tensor& x_TH) const;
+  // The packed weights, up to date; null where inference computes from the parameters themselves.
+  std::shared_ptr<PackedWeights> UpToDateWeights();
+
   ModelWeights weights_;
   std::vector<WeightSlot> slots_;  // into weights_
   RopeTable rope_;
+  std::mutex packed_mutex_;
+  std::shared_ptr<PackedWeights> packed_;
+  uint64_t packed_version_ = 0;
 };
 
 }  // namespace taopd

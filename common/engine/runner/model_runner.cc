@@ -6,7 +6,9 @@
 #include <span>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/engine/runner/sequence_scores.h"
+#include "common/engine/sampling/sampler.h"
 #include "kernels/torch/head/head_gemm.h"
 
 namespace taopd {
@@ -15,187 +17,156 @@ namespace {
 // Rows of logits below this many numbers are not worth a second thread.
 constexpr int64_t kLogitsPerThread = 1 << 15;
 
+// One sampled token, and what the request wants to know of it.
+struct Draw {
+  absl::StatusOr<SampledToken> token = SampledToken();
+  std::vector<int32_t> top_ids;
+  std::vector<float> top_log_probs;
+};
+
+// Tables for sequences without the pool: sequence i has the blocks after those of sequence i - 1.
+// Returns how many blocks there are.
+int64_t ConsecutiveBlocks(const std::vector<ScheduledRows>& rows,
+                          std::vector<std::vector<int32_t>>* tables) {
+  int32_t next = 0;
+  for (const ScheduledRows& part : rows) {
+    TAOPD_CHECK_EQ(part.first, 0);
+    auto& table = tables->emplace_back();
+    for (int64_t i = 0; i < part.count; i += kBlockTokens) table.push_back(next++);
+  }
+  return next;
+}
+
 }  // namespace
 
 ModelRunner::ModelRunner(std::shared_ptr<Decoder> decoder, const ModelRunnerOptions& options)
     : decoder_(std::move(decoder)), options_(options) {}
 
-at::Tensor ModelRunner::TokenTensor(std::vector<int64_t>* token_ids) const {
-  // On the CPU a view: the vector outlives the forward pass.
-  const at::Tensor view =
-      at::from_blob(token_ids->data(), {static_cast<int64_t>(token_ids->size())},
-                    at::TensorOptions().dtype(at::kLong));
-  return view.to(decoder_->device());
-}
-
-KvCache& ModelRunner::cache() {
-  if (cache_ == nullptr) {
-    cache_ =
-        std::make_unique<KvCache>(decoder_->config(), options_.num_slots, options_.tokens_per_slot,
-                                  decoder_->dtype(), decoder_->device());
+KvPages& ModelRunner::pages() {
+  if (pages_ == nullptr) {
+    pages_ = std::make_unique<KvPages>(decoder_->config(), options_.num_blocks, decoder_->dtype(),
+                                       decoder_->device(), KvPages::LayoutOf(decoder_->device()));
   }
-  return *cache_;
+  return *pages_;
 }
 
-void ModelRunner::Score(const std::vector<Sequence*>& sequences) {
-  PackedBatch batch;
-  batch.cu_seqlens = {0};
+void ModelRunner::Copy(const std::vector<BlockCopy>& copies) {
+  for (const BlockCopy& copy : copies) pages().CopyBlock(copy.from, copy.to);
+}
+
+at::Tensor ModelRunner::Forward(const std::vector<ScheduledRows>& rows, bool uncached,
+                                std::function<void()> progress) {
   std::vector<int64_t> token_ids;
-  for (const Sequence* sequence : sequences) {
-    token_ids.insert(token_ids.end(), sequence->request.token_ids.begin(),
-                     sequence->request.token_ids.end());
-    batch.cu_seqlens.push_back(static_cast<int64_t>(token_ids.size()));
-  }
-  batch.token_ids_T = TokenTensor(&token_ids);
-  const at::Tensor hidden_TH = decoder_->Forward(batch);
-  for (size_t b = 0; b < sequences.size(); ++b) {
-    ScoreOne(hidden_TH.narrow(0, batch.cu_seqlens[b], sequences[b]->num_prompt_tokens()),
-             sequences[b]);
-    sequences[b]->finished = true;
-  }
-}
-
-void ModelRunner::ScoreOne(const at::Tensor& hidden_PH, Sequence* sequence) {
-  auto rows = ScoreSequence(hidden_PH, decoder_->lm_head(), sequence->request,
-                            options_.head_workspace_bytes);
-  if (rows.ok()) {
-    sequence->score = *std::move(rows);
-  } else {
-    sequence->status = rows.status();
-    sequence->finished = true;
-  }
-}
-
-void ModelRunner::Prefill(const std::vector<Sequence*>& sequences) {
-  // Sequences that share the previous one's prompt are not computed; `sharers` are their slots.
-  PackedBatch batch;
-  batch.cu_seqlens = {0};
-  std::vector<int64_t> token_ids;
-  std::vector<int64_t> last_rows;             // of each computed prompt
-  std::vector<std::vector<int64_t>> sharers;  // of each computed prompt
-  std::vector<int64_t> row_of_sequence;
-  for (const Sequence* sequence : sequences) {
-    if (sequence->shares_prompt) {
-      sharers.back().push_back(sequence->slot);
-    } else {
-      token_ids.insert(token_ids.end(), sequence->request.token_ids.begin(),
-                       sequence->request.token_ids.end());
-      batch.cu_seqlens.push_back(static_cast<int64_t>(token_ids.size()));
-      batch.slots.push_back(sequence->slot);
-      batch.past_lens.push_back(0);
-      last_rows.push_back(batch.cu_seqlens.back() - 1);
-      sharers.emplace_back();
+  std::vector<std::vector<int32_t>> tables;
+  const int64_t num_whole_blocks = uncached ? ConsecutiveBlocks(rows, &tables) : 0;
+  PagedBatch batch;
+  batch.after_layer = std::move(progress);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const ScheduledRows& part = rows[i];
+    const int32_t* table = uncached ? tables[i].data() : part.sequence->blocks.data();
+    batch.sequences.push_back(
+        {static_cast<int64_t>(token_ids.size()), part.count, part.first, table});
+    for (int64_t t = part.first; t < part.first + part.count; ++t) {
+      token_ids.push_back(part.sequence->token(t));
     }
-    row_of_sequence.push_back(static_cast<int64_t>(last_rows.size()) - 1);
   }
-  batch.token_ids_T = TokenTensor(&token_ids);
-  const at::Tensor hidden_TH = decoder_->Forward(batch, &cache());
+  batch.token_ids_T = at::tensor(token_ids, at::kLong).to(decoder_->device());
+  if (!uncached) return decoder_->Infer(batch, &pages());
+  KvPages whole = KvPages::ForWholeSequences(decoder_->config(), num_whole_blocks,
+                                             decoder_->dtype(), decoder_->device(),
+                                             KvPages::LayoutOf(decoder_->device()));
+  return decoder_->Infer(batch, &whole);
+}
 
-  for (size_t u = 0; u < sharers.size(); ++u) {
-    if (sharers[u].empty()) continue;
-    const int64_t num_tokens = batch.cu_seqlens[u + 1] - batch.cu_seqlens[u];
-    const at::Tensor slots = TokenTensor(&sharers[u]);
-    for (int64_t layer = 0; layer < decoder_->config().num_hidden_layers; ++layer) {
-      for (at::Tensor* rows : {&cache().keys(layer), &cache().values(layer)}) {
-        at::Tensor prompt_rows = rows->narrow(/*dim=*/2, 0, num_tokens);
-        const at::Tensor source = prompt_rows.select(0, batch.slots[u]).clone().unsqueeze(0);
-        prompt_rows.index_copy_(
-            0, slots, source.expand({static_cast<int64_t>(sharers[u].size()), -1, -1, -1}));
+void ModelRunner::Produce(const std::vector<ScheduledRows>& rows, const at::Tensor& hidden_TH) {
+  Score(rows, hidden_TH);
+  std::vector<SampledRow> sampled;
+  int64_t end = 0;
+  for (const ScheduledRows& part : rows) {
+    end += part.count;
+    if (!part.samples) continue;
+    SampledRow& row = sampled.emplace_back(SampledRow{end - 1, {part.sequence}});
+    row.sequences.insert(row.sequences.end(), part.followers.begin(), part.followers.end());
+  }
+  Sample(sampled, hidden_TH);
+}
+
+void ModelRunner::Score(const std::vector<ScheduledRows>& rows, const at::Tensor& hidden_TH) {
+  std::vector<ScoredPart> parts;
+  int64_t first_row = 0;
+  for (const ScheduledRows& part : rows) {
+    Sequence& sequence = *part.sequence;
+    if (sequence.scores()) {
+      const int64_t begin = std::max(part.first, sequence.next_scored_row);
+      const int64_t end = std::min(part.first + part.count, sequence.num_prompt_tokens() - 1);
+      if (begin < end) {
+        parts.push_back({&sequence, begin + 1 - sequence.request.score->start,
+                         hidden_TH.narrow(0, first_row + begin - part.first, end - begin)});
       }
     }
+    first_row += part.count;
   }
-  for (size_t b = 0; b < sequences.size(); ++b) {
-    if (!sequences[b]->scores()) continue;
-    const int64_t end = last_rows[row_of_sequence[b]] + 1;
-    const int64_t num_tokens = sequences[b]->num_prompt_tokens();
-    ScoreOne(hidden_TH.narrow(0, end - num_tokens, num_tokens), sequences[b]);
-  }
-  SampleNext(hidden_TH.index_select(0, TokenTensor(&last_rows)), sequences, row_of_sequence);
+  ScoreParts(parts, decoder_->lm_head(), options_.head_workspace_bytes);
 }
 
-void ModelRunner::Decode(const std::vector<Sequence*>& sequences) {
-  const int64_t num_sequences = static_cast<int64_t>(sequences.size());
-  PackedBatch batch;
-  batch.cu_seqlens.resize(num_sequences + 1);
-  batch.slots.resize(num_sequences);
-  batch.past_lens.resize(num_sequences);
-  token_ids_.resize(num_sequences);
-  std::vector<int64_t> row_of_sequence(num_sequences);
-  for (int64_t b = 0; b < num_sequences; ++b) {
-    const Sequence& sequence = *sequences[b];
-    const int64_t num_generated = static_cast<int64_t>(sequence.generated.ids.size());
-    token_ids_[b] = sequence.generated.ids.back();
-    batch.cu_seqlens[b + 1] = b + 1;
-    batch.slots[b] = sequence.slot;
-    // The newest token is the one that this step feeds.
-    batch.past_lens[b] = sequence.num_prompt_tokens() + num_generated - 1;
-    row_of_sequence[b] = b;
+void ModelRunner::Sample(const std::vector<SampledRow>& rows, const at::Tensor& hidden_TH) {
+  const int64_t num_rows = static_cast<int64_t>(rows.size());
+  const int64_t rows_per_chunk = RowsPerChunk(
+      options_.head_workspace_bytes, decoder_->config().vocab_size, /*num_buffers=*/1);
+  for (int64_t first = 0; first < num_rows; first += rows_per_chunk) {
+    const int64_t num = std::min(rows_per_chunk, num_rows - first);
+    std::vector<int64_t> indices;
+    for (int64_t i = first; i < first + num; ++i) indices.push_back(rows[i].row);
+    const at::Tensor hidden_SH =
+        hidden_TH.index_select(0, at::tensor(indices, at::kLong).to(decoder_->device()));
+    SampleFrom(decoder_->Logits(hidden_SH).cpu(), rows.data() + first);
   }
-  batch.token_ids_T = TokenTensor(&token_ids_);
-  SampleNext(decoder_->Forward(batch, &cache()), sequences, row_of_sequence);
 }
 
-void ModelRunner::ClearSlots(const std::vector<Sequence*>& sequences) {
-  if (cache_ == nullptr) return;
-  for (const Sequence* sequence : sequences) {
-    if (sequence->slot < 0) continue;
-    for (int64_t layer = 0; layer < decoder_->config().num_hidden_layers; ++layer) {
-      cache_->keys(layer).select(0, sequence->slot).zero_();
-      cache_->values(layer).select(0, sequence->slot).zero_();
+// Row i of the logits belongs to rows[i].
+void ModelRunner::SampleFrom(const at::Tensor& logits_SV, const SampledRow* rows) {
+  struct Task {
+    Sequence* sequence;
+    const float* logits;
+  };
+  const int64_t vocab_size = logits_SV.size(1);
+  std::vector<Task> tasks;
+  for (int64_t i = 0; i < logits_SV.size(0); ++i) {
+    for (Sequence* sequence : rows[i].sequences) {
+      if (sequence->finished) continue;  // its scores failed
+      tasks.push_back({sequence, logits_SV.const_data_ptr<float>() + i * vocab_size});
     }
   }
-}
-
-// Sequence b samples from row row_of_sequence[b] of hidden_UH. REQUIRES: row_of_sequence is sorted.
-void ModelRunner::SampleNext(const at::Tensor& hidden_UH, const std::vector<Sequence*>& sequences,
-                             const std::vector<int64_t>& row_of_sequence) {
-  const HeadGemm head(decoder_->lm_head());
-  const int64_t num_rows = hidden_UH.size(0);
-  const int64_t vocab_size = decoder_->config().vocab_size;
-  const int64_t rows_per_chunk =
-      RowsPerChunk(options_.head_workspace_bytes, vocab_size, /*num_buffers=*/1);
-
-  size_t begin = 0;
-  for (int64_t first_row = 0; first_row < num_rows; first_row += rows_per_chunk) {
-    const int64_t last_row = std::min(num_rows, first_row + rows_per_chunk);
-    const at::Tensor chunk_CH = hidden_UH.narrow(0, first_row, last_row - first_row);
-    at::Tensor logits_CV =
-        at::empty({chunk_CH.size(0), vocab_size}, chunk_CH.options().dtype(at::kFloat));
-    head.Logits(chunk_CH, logits_CV);
-    logits_CV = logits_CV.cpu();
-    const float* logits = logits_CV.const_data_ptr<float>();
-    size_t end = begin;
-    while (end < sequences.size() && row_of_sequence[end] < last_row) ++end;
-
-    std::vector<absl::StatusOr<SampledToken>> tokens(end - begin, SampledToken());
-    const int64_t grain = std::max<int64_t>(1, kLogitsPerThread / vocab_size);
-    at::parallel_for(0, static_cast<int64_t>(tokens.size()), grain, [&](int64_t from, int64_t to) {
-      Sampler sampler;
-      for (int64_t i = from; i < to; ++i) {
-        Sequence& sequence = *sequences[begin + i];
-        if (sequence.finished) continue;  // its scores failed
-        const SamplingParams& params = *sequence.request.sampling;
-        const float* row = logits + (row_of_sequence[begin + i] - first_row) * vocab_size;
-        tokens[i] = sampler.Sample(std::span<const float>(row, vocab_size), params,
-                                   static_cast<int64_t>(sequence.generated.ids.size()));
-        if (tokens[i].ok() && params.num_log_probs > 0) {
-          sampler.AppendTop(params.num_log_probs, &sequence.generated.top_ids,
-                            &sequence.generated.top_log_probs);
-        }
-      }
-    });
-    // Callbacks run here, on the engine's thread and in the order of the sequences.
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      Sequence& sequence = *sequences[begin + i];
-      if (sequence.finished) continue;
-      if (tokens[i].ok()) {
-        sequence.Append(*tokens[i]);
-      } else {
-        sequence.status = tokens[i].status();
-        sequence.finished = true;
+  std::vector<Draw> draws(tasks.size());
+  const int64_t grain = std::max<int64_t>(1, kLogitsPerThread / vocab_size);
+  at::parallel_for(0, static_cast<int64_t>(tasks.size()), grain, [&](int64_t from, int64_t to) {
+    Sampler sampler;
+    for (int64_t i = from; i < to; ++i) {
+      Sequence& sequence = *tasks[i].sequence;
+      const SamplingParams& params = *sequence.request.sampling;
+      Draw& draw = draws[i];
+      draw.token = sampler.Sample(std::span<const float>(tasks[i].logits, vocab_size), params,
+                                  sequence.sampling_state(),
+                                  static_cast<int64_t>(sequence.generated.ids.size()));
+      if (draw.token.ok() && params.num_log_probs > 0) {
+        sampler.AppendTop(params.num_log_probs, &draw.top_ids, &draw.top_log_probs);
       }
     }
-    begin = end;
+  });
+  // Callbacks run here, on the engine's thread and in the order of the sequences.
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    Sequence& sequence = *tasks[i].sequence;
+    Draw& draw = draws[i];
+    if (!draw.token.ok()) {
+      sequence.status = draw.token.status();
+      sequence.finished = true;
+      continue;
+    }
+    GeneratedTokens& generated = sequence.generated;
+    generated.top_ids.insert(generated.top_ids.end(), draw.top_ids.begin(), draw.top_ids.end());
+    generated.top_log_probs.insert(generated.top_log_probs.end(), draw.top_log_probs.begin(),
+                                   draw.top_log_probs.end());
+    sequence.Append(*draw.token);
   }
 }
 

@@ -1,26 +1,24 @@
-// Carries out the parts of a step on the model: packs sequences, runs the decoder, scores and
-// samples. Owns the KV cache.
+// Carries out a step on the model: packs the rows, runs the decoder, scores and samples. Owns the
+// pages of keys and values.
 //
-// Threads: only the engine's thread uses it. Errors: LibTorch's exceptions pass through, and the
-// caller then fails all sequences of the call. A sequence whose own logits are not finite gets an
-// error in Sequence::status, and the others go on.
+// Threads: only the engine's thread uses it. Errors: LibTorch's exceptions pass through. A sequence
+// whose own logits are not finite, or whose masks forbid everything, gets an error in
+// Sequence::status, and the others go on.
 //
-// Shapes: P tokens of one prompt, U computed rows, H hidden size.
+// Shapes: T rows of the step, S rows that sample, H hidden size, V vocabulary size.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
-#include "common/engine/runner/sampler.h"
-#include "common/engine/scheduling/sequence.h"
+#include "common/engine/scheduling/scheduler.h"
 #include "common/model/decoder.h"
 
 namespace taopd {
 
 struct ModelRunnerOptions {
-  // Size of the KV cache.
-  int64_t num_slots = 0;
-  int64_t tokens_per_slot = 0;
+  int64_t num_blocks = 0;            // of the pool
   int64_t head_workspace_bytes = 0;  // as in EngineOptions
 };
 
@@ -28,30 +26,35 @@ class ModelRunner {
  public:
   ModelRunner(std::shared_ptr<Decoder> decoder, const ModelRunnerOptions& options);
 
-  // Runs the prompts without the KV cache, fills `score` and finishes the sequences.
-  void Score(const std::vector<Sequence*>& sequences);
-  // Runs the prompts into the KV cache, fills `score` where a sequence asks for it, and appends the
-  // first token to each sequence.
-  void Prefill(const std::vector<Sequence*>& sequences);
-  // Appends one token to each sequence.
-  void Decode(const std::vector<Sequence*>& sequences);
+  void Copy(const std::vector<BlockCopy>& copies);
+  // Computes the rows' keys and values and returns their hidden states, [T, H]. It may be called
+  // again with the same rows, or with some of them, after an exception. progress() is called after
+  // each layer.
+  at::Tensor Forward(const std::vector<ScheduledRows>& rows, bool uncached,
+                     std::function<void()> progress);
+  // Appends scores and sampled tokens to the rows' sequences.
+  void Produce(const std::vector<ScheduledRows>& rows, const at::Tensor& hidden_TH);
 
-  // Zeroes the slots of sequences that failed. Attention reads a slot beyond its sequence's end
-  // under a mask, and a mask hides every number except NaN, so a NaN must not stay in the cache.
-  void ClearSlots(const std::vector<Sequence*>& sequences);
+  // Gives the pages' memory back. They are allocated again when they are needed. REQUIRES: no
+  // sequence has keys or values in them.
+  void ReleasePages() { pages_.reset(); }
 
  private:
-  at::Tensor TokenTensor(std::vector<int64_t>* token_ids) const;
-  KvCache& cache();
-  void ScoreOne(const at::Tensor& hidden_PH, Sequence* sequence);
-  void SampleNext(const at::Tensor& hidden_UH, const std::vector<Sequence*>& sequences,
-                  const std::vector<int64_t>& row_of_sequence);
+  KvPages& pages();
+  // The sequences that sample from one row.
+  struct SampledRow {
+    int64_t row;  // of hidden_TH
+    std::vector<Sequence*> sequences;
+  };
+  void Score(const std::vector<ScheduledRows>& rows, const at::Tensor& hidden_TH);
+  void Sample(const std::vector<SampledRow>& rows, const at::Tensor& hidden_TH);
+  void SampleFrom(const at::Tensor& logits_SV, const SampledRow* rows);
 
   const std::shared_ptr<Decoder> decoder_;
   const ModelRunnerOptions options_;
-  // Allocated at the first generation, so that an engine that only scores does not pay for it.
-  std::unique_ptr<KvCache> cache_;
-  std::vector<int64_t> token_ids_;  // scratch memory of Decode
+  // Allocated when they are first needed, so that an engine that computes without the pool does not
+  // pay for it.
+  std::unique_ptr<KvPages> pages_;
 };
 
 }  // namespace taopd

@@ -1,34 +1,87 @@
 #include "common/engine/runner/sequence_scores.h"
 
 #include <cmath>
+#include <map>
+#include <tuple>
 
+#include "common/base/check.h"
 #include "kernels/torch/head/scoring_head.h"
 
 namespace taopd {
 namespace {
 
+// What two parts must have in common to be computed together.
+using PartKind = std::tuple<int32_t, float, bool, bool, bool, int32_t>;
+
+PartKind KindOf(const ScoreParams& params) {
+  return {params.top_k, params.temperature, params.entropy,
+          params.rank,  params.dense,       params.num_candidates};
+}
+
+// Appends `num` rows of `tensor`, from row `first` on. REQUIRES: a contiguous tensor of T on the
+// CPU.
 template <typename T>
-std::vector<T> ToVector(const at::Tensor& tensor) {
-  const at::Tensor contiguous = tensor.contiguous();
-  const T* data = contiguous.const_data_ptr<T>();
-  return std::vector<T>(data, data + contiguous.numel());
+void AppendRows(const at::Tensor& tensor, int64_t first, int64_t num, std::vector<T>* to) {
+  const int64_t row_size = tensor.dim() == 1 ? 1 : tensor.size(1);
+  const T* from = tensor.const_data_ptr<T>() + first * row_size;
+  to->insert(to->end(), from, from + num * row_size);
 }
 
-// A copy on `device`, so that nothing refers to the request afterwards.
-at::Tensor ToTensor(const int32_t* ids, at::IntArrayRef shape, at::Device device) {
-  const at::Tensor view =
-      at::from_blob(const_cast<int32_t*>(ids), shape, at::TensorOptions().dtype(at::kInt));
-  return device.is_cpu() ? view.clone() : view.to(device);
+// Ids of all parts, one after the other; ids_of(part) points at those of a part.
+template <typename IdsOf>
+at::Tensor GatherIds(const std::vector<const ScoredPart*>& parts, int64_t ids_per_row,
+                     const IdsOf& ids_of, at::Device device) {
+  std::vector<int32_t> ids;
+  for (const ScoredPart* part : parts) {
+    const int32_t* from = ids_of(*part);
+    ids.insert(ids.end(), from, from + part->hidden_RH.size(0) * ids_per_row);
+  }
+  at::Tensor tensor = at::tensor(ids, at::kInt);
+  if (ids_per_row != 1) tensor = tensor.view({-1, ids_per_row});
+  return tensor.to(device);
 }
 
-}  // namespace
+// The numbers of `num` rows of the output, from row `first` on.
+void AppendScores(const ScoringOutput& output, int64_t first, int64_t num, Sequence* sequence) {
+  const ScoreParams& params = *sequence->request.score;
+  if (!sequence->score) sequence->score.emplace();
+  ScoreRows& rows = *sequence->score;
+  const float* log_probs = output.sampled_log_probs_N.const_data_ptr<float>() + first;
+  // One NaN or +inf among a row's logits makes its normaliser NaN, and with it every log-prob.
+  for (int64_t r = 0; r < num; ++r) {
+    if (!std::isnan(log_probs[r])) continue;
+    sequence->status = Internal("the model's logits for position ",
+                                params.start + rows.num_rows + r, " are not finite");
+    sequence->finished = true;
+    return;
+  }
+  rows.num_rows += num;
+  rows.top_k = params.top_k;
+  const auto append = [&](const at::Tensor& tensor, auto* to) {
+    AppendRows(tensor, first, num, to);
+  };
+  append(output.sampled_log_probs_N, &rows.sampled_log_probs);
+  if (params.top_k > 0) {
+    append(output.ids_Nk, &rows.ids);
+    append(output.log_probs_Nk, &rows.log_probs);
+  }
+  append(output.log_tail_N, &rows.log_tail);
+  if (params.rank) append(output.sampled_ranks_N, &rows.sampled_ranks);
+  if (params.entropy) append(output.entropy_N, &rows.entropy);
+  if (params.num_candidates > 0) {
+    append(output.candidate_log_probs_NM, &rows.candidate_log_probs);
+    append(output.candidate_log_tail_N, &rows.candidate_log_tail);
+  }
+  if (params.dense) append(output.dense_log_probs_NV, &rows.dense_log_probs);
+  if (params.support_stats) {
+    append(output.log_support_mass_N, &rows.log_support_mass);
+    append(output.log_sum_exp_N, &rows.log_sum_exp);
+  }
+}
 
-absl::StatusOr<ScoreRows> ScoreSequence(const at::Tensor& hidden_PH, const at::Tensor& lm_head_VH,
-                                        const InferenceRequest& request, int64_t workspace_bytes) {
-  const ScoreParams& params = *request.score;
-  const int64_t num_rows = static_cast<int64_t>(request.token_ids.size()) - params.start;
-  const at::Device device = hidden_PH.device();
-
+void ScoreAlike(const std::vector<const ScoredPart*>& parts, const at::Tensor& lm_head_VH,
+                int64_t workspace_bytes) {
+  const ScoreParams& params = *parts[0]->sequence->request.score;
   ScoringOptions options;
   options.top_k = params.top_k;
   options.temperature = params.temperature;
@@ -36,44 +89,49 @@ absl::StatusOr<ScoreRows> ScoreSequence(const at::Tensor& hidden_PH, const at::T
   options.rank = params.rank;
   options.dense = params.dense;
   options.workspace_bytes = workspace_bytes;
-  const at::Tensor sampled_ids_R =
-      ToTensor(request.token_ids.data() + params.start, {num_rows}, device);
-  at::Tensor candidate_ids_RM;
+
+  std::vector<at::Tensor> hidden;
+  for (const ScoredPart* part : parts) hidden.push_back(part->hidden_RH);
+  const at::Device device = lm_head_VH.device();
+  const at::Tensor sampled_ids_N = GatherIds(
+      parts, 1,
+      [](const ScoredPart& part) {
+        const InferenceRequest& request = part.sequence->request;
+        return request.token_ids.data() + request.score->start + part.first_row;
+      },
+      device);
+  at::Tensor candidate_ids_NM;
   if (params.num_candidates > 0) {
-    candidate_ids_RM =
-        ToTensor(params.candidate_ids.data(), {num_rows, params.num_candidates}, device);
+    candidate_ids_NM = GatherIds(
+        parts, params.num_candidates,
+        [](const ScoredPart& part) {
+          const ScoreParams& score = *part.sequence->request.score;
+          return score.candidate_ids.data() + part.first_row * score.num_candidates;
+        },
+        device);
+    candidate_ids_NM = candidate_ids_NM.view({-1, params.num_candidates});
   }
   const ScoringOutput output =
-      ScoreRowsOfHead(hidden_PH.narrow(0, params.start - 1, num_rows), lm_head_VH, sampled_ids_R,
-                      candidate_ids_RM, options);
+      ScoreRowsOfHead(hidden.size() == 1 ? hidden[0] : at::cat(hidden), lm_head_VH, sampled_ids_N,
+                      candidate_ids_NM, options);
+  int64_t first = 0;
+  for (const ScoredPart* part : parts) {
+    AppendScores(output, first, part->hidden_RH.size(0), part->sequence);
+    first += part->hidden_RH.size(0);
+  }
+}
 
-  ScoreRows rows;
-  rows.num_rows = num_rows;
-  rows.top_k = params.top_k;
-  rows.sampled_log_probs = ToVector<float>(output.sampled_log_probs_N);
-  // One NaN or +inf among a row's logits makes its normaliser NaN, and with it every log-prob.
-  for (int64_t r = 0; r < num_rows; ++r) {
-    if (std::isnan(rows.sampled_log_probs[r])) {
-      return Internal("the model's logits for position ", params.start + r, " are not finite");
-    }
+}  // namespace
+
+void ScoreParts(const std::vector<ScoredPart>& parts, const at::Tensor& lm_head_VH,
+                int64_t workspace_bytes) {
+  std::map<PartKind, std::vector<const ScoredPart*>> by_kind;
+  for (const ScoredPart& part : parts) {
+    const int64_t num_done = part.sequence->score ? part.sequence->score->num_rows : 0;
+    TAOPD_CHECK_EQ(part.first_row, num_done);
+    by_kind[KindOf(*part.sequence->request.score)].push_back(&part);
   }
-  if (params.top_k > 0) {
-    rows.ids = ToVector<int32_t>(output.ids_Nk);
-    rows.log_probs = ToVector<float>(output.log_probs_Nk);
-  }
-  rows.log_tail = ToVector<float>(output.log_tail_N);
-  if (params.rank) rows.sampled_ranks = ToVector<int32_t>(output.sampled_ranks_N);
-  if (params.entropy) rows.entropy = ToVector<float>(output.entropy_N);
-  if (params.num_candidates > 0) {
-    rows.candidate_log_probs = ToVector<float>(output.candidate_log_probs_NM);
-    rows.candidate_log_tail = ToVector<float>(output.candidate_log_tail_N);
-  }
-  if (params.dense) rows.dense_log_probs = ToVector<float>(output.dense_log_probs_NV);
-  if (params.support_stats) {
-    rows.log_support_mass = ToVector<float>(output.log_support_mass_N);
-    rows.log_sum_exp = ToVector<float>(output.log_sum_exp_N);
-  }
-  return rows;
+  for (const auto& [kind, alike] : by_kind) ScoreAlike(alike, lm_head_VH, workspace_bytes);
 }
 
 }  // namespace taopd

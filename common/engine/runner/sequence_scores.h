@@ -1,18 +1,31 @@
-// Computes the scores of one sequence from its hidden states.
+// Computes scores from hidden states, for the rows of several sequences at once.
 //
-// Shapes: P tokens of the request, H hidden size, V vocabulary size.
+// Shapes: R rows of one part, H hidden size, V vocabulary size.
 #pragma once
 
 #include <ATen/ATen.h>
 
-#include "common/engine/engine.h"
+#include <cstdint>
+#include <vector>
+
+#include "common/engine/scheduling/sequence.h"
 
 namespace taopd {
 
-// hidden_PH holds the hidden states of all tokens of the request; row t - 1 predicts token t.
-// `workspace_bytes` limits the memory of one chunk's logits. Returns INTERNAL if the model's logits
-// are not finite. Throws c10::Error as LibTorch does. REQUIRES: request.score is set and valid.
-absl::StatusOr<ScoreRows> ScoreSequence(const at::Tensor& hidden_PH, const at::Tensor& lm_head_VH,
-                                        const InferenceRequest& request, int64_t workspace_bytes);
+// Scored rows [first_row, first_row + R) of a sequence. hidden_RH predicts the tokens start +
+// first_row + r of ScoreParams.
+struct ScoredPart {
+  Sequence* sequence;
+  int64_t first_row;
+  at::Tensor hidden_RH;
+};
+
+// Appends the rows' numbers to Sequence::score. Parts that ask for the same things are computed
+// together; a row's numbers do not depend on it (see ScoreRowsOfHead). A sequence whose logits are
+// not finite gets INTERNAL as its status, and the others go on. `workspace_bytes` limits the memory
+// of one chunk's logits. Throws c10::Error as LibTorch does. REQUIRES: each part goes on where the
+// sequence's score ends, and no sequence has two parts.
+void ScoreParts(const std::vector<ScoredPart>& parts, const at::Tensor& lm_head_VH,
+                int64_t workspace_bytes);
 
 }  // namespace taopd

@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include "common/base/check.h"
-#include "common/model/decoder.h"
 #include "kernels/torch/gemm/linear.h"
 #include "kernels/torch/layers/layers.h"
 
@@ -63,37 +62,39 @@ at::Tensor Stacked(const at::Tensor& stack, const std::vector<ExpertWeights>& ex
 
 }  // namespace
 
-Routing Route(const at::Tensor& x_TH, const at::Tensor& router_EH, const MoeConfig& config) {
-  const at::Tensor logits_TE = Linear(x_TH, router_EH, at::Tensor());
-  const at::Tensor probs_TE = at::softmax(logits_TE, -1, at::kFloat);
+Routing Route(const at::Tensor& router_logits_TE, const MoeConfig& config) {
+  const at::Tensor probs_TE = at::softmax(router_logits_TE, -1, at::kFloat);
   auto [gates_Tk, experts_Tk] = at::topk(probs_TE, config.experts_per_token, -1);
   if (config.normalize_gates) gates_Tk = gates_Tk / gates_Tk.sum(-1, /*keepdim=*/true);
-  return {gates_Tk.to(x_TH.scalar_type()), experts_Tk};
+  return {gates_Tk.to(router_logits_TE.scalar_type()), experts_Tk};
 }
 
-at::Tensor ExpertsInTurn(const at::Tensor& x_TH, const Routing& routing,
-                         const MoeWeights& weights) {
-  const int64_t E = static_cast<int64_t>(weights.experts.size());
-  const ExpertOrder order = SortByExpert(routing, E);
+at::Tensor ExpertsInTurn(const at::Tensor& x_TH, const Routing& routing, int64_t num_experts,
+                         const ExpertFunction& expert) {
+  const ExpertOrder order = SortByExpert(routing, num_experts);
   const at::Tensor counts_E = order.counts_E.to(at::kCPU);
   const at::Tensor gates_S = routing.gates_Tk.reshape({-1});
-  const bool stable_rows = !at::GradMode::is_enabled() && x_TH.is_cpu();
   at::Tensor out_TH = at::zeros(x_TH.sizes(), x_TH.options().dtype(at::kFloat));
   int64_t first = 0;
-  for (int64_t e = 0; e < E; ++e) {
+  for (int64_t e = 0; e < num_experts; ++e) {
     const int64_t n = counts_E.const_data_ptr<int64_t>()[e];
     if (n == 0) continue;
     const at::Tensor tokens_n = order.tokens_S.narrow(0, first, n);
-    at::Tensor rows_n = tokens_n;
-    if (stable_rows) rows_n = at::constant_pad_nd(tokens_n, {0, RowsForStableGemm(n) - n});
-    const at::Tensor y_nH =
-        Expert(x_TH.index_select(0, rows_n), weights.experts[e]).narrow(0, 0, n);
+    const at::Tensor y_nH = expert(e, x_TH.index_select(0, tokens_n));
     const at::Tensor gates_n1 =
         gates_S.index_select(0, order.pairs_S.narrow(0, first, n)).unsqueeze(1);
     out_TH = out_TH.index_add_(0, tokens_n, (y_nH * gates_n1).to(at::kFloat));
     first += n;
   }
   return out_TH.to(x_TH.scalar_type());
+}
+
+at::Tensor ExpertsInTurn(const at::Tensor& x_TH, const Routing& routing,
+                         const MoeWeights& weights) {
+  return ExpertsInTurn(x_TH, routing, static_cast<int64_t>(weights.experts.size()),
+                       [&](int64_t e, const at::Tensor& x_nH) {
+                         return Expert(x_nH, weights.experts[static_cast<size_t>(e)]);
+                       });
 }
 
 at::Tensor ExpertsGrouped(const at::Tensor& x_TH, const Routing& routing,
@@ -144,7 +145,7 @@ bool HasGroupedProducts(const at::Tensor& router_EH, const MoeConfig& config) {
 }
 
 at::Tensor MoeBlock(const at::Tensor& x_TH, const MoeWeights& weights, const MoeConfig& config) {
-  const Routing routing = Route(x_TH, weights.router_EH, config);
+  const Routing routing = Route(Linear(x_TH, weights.router_EH, at::Tensor()), config);
   return weights.gate_EIH.defined() ? ExpertsGrouped(x_TH, routing, weights)
                                     : ExpertsInTurn(x_TH, routing, weights);
 }

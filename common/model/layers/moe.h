@@ -8,6 +8,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "common/model/config/model_config.h"
@@ -33,10 +35,15 @@ struct Routing {
   at::Tensor gates_Tk;
   at::Tensor experts_Tk;  // int64
 };
-Routing Route(const at::Tensor& x_TH, const at::Tensor& router_EH, const MoeConfig& config);
+Routing Route(const at::Tensor& router_logits_TE, const MoeConfig& config);
 
 // Computes the experts one after the other, in the order of their numbers, so that every token's
-// sum has a fixed order. Sums are float32. This is the reference for ExpertsGrouped.
+// sum has a fixed order. expert(e, x_nH) is the output of expert e, [n, H]. Sums are float32. This
+// is the reference for ExpertsGrouped.
+using ExpertFunction = std::function<at::Tensor(int64_t e, const at::Tensor& x_nH)>;
+at::Tensor ExpertsInTurn(const at::Tensor& x_TH, const Routing& routing, int64_t num_experts,
+                         const ExpertFunction& expert);
+// With the experts of `weights`, differentiable.
 at::Tensor ExpertsInTurn(const at::Tensor& x_TH, const Routing& routing, const MoeWeights& weights);
 
 // Computes all experts in three grouped products (at::_grouped_mm). Sums are float32, in the order

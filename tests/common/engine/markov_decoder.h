@@ -5,8 +5,11 @@
 
 #include <ATen/ATen.h>
 #include <absl/synchronization/mutex.h>
+#include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "common/base/random.h"
@@ -18,8 +21,8 @@ class MarkovDecoder final : public Decoder {
  public:
   struct Call {
     std::vector<int64_t> token_ids;
-    std::vector<int64_t> cu_seqlens;
-    std::vector<int64_t> slots;
+    // Of each sequence, in the order of the rows.
+    std::vector<int64_t> num_rows;
     std::vector<int64_t> past_lens;
   };
 
@@ -34,22 +37,30 @@ class MarkovDecoder final : public Decoder {
     lm_head_VV_ = at::eye(vocab_size);
   }
 
-  at::Tensor Forward(const PackedBatch& batch, KvCache* cache = nullptr) override {
+  at::Tensor Forward(const PackedBatch& batch) override { return Rows(batch.token_ids_T); }
+
+  at::Tensor Infer(const PagedBatch& batch, KvPages* pages) override {
+    EXPECT_NE(pages, nullptr);
     const int64_t* ids = batch.token_ids_T.const_data_ptr<int64_t>();
+    Call call;
+    call.token_ids.assign(ids, ids + batch.token_ids_T.numel());
+    for (const PagedSequence& sequence : batch.sequences) {
+      call.num_rows.push_back(sequence.num_rows);
+      call.past_lens.push_back(sequence.past_len);
+    }
     {
       absl::MutexLock lock(&mutex_);
-      calls_.push_back({std::vector<int64_t>(ids, ids + batch.token_ids_T.numel()),
-                        batch.cu_seqlens, batch.slots, batch.past_lens});
+      calls_.push_back(std::move(call));
       const auto open = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return open_; };
       mutex_.Await(absl::Condition(&open));
     }
-    for (int64_t t = 0; t < batch.token_ids_T.numel(); ++t) {
-      TORCH_CHECK(ids[t] != poison_id, "token ", poison_id, " is poison");
-    }
-    at::Tensor hidden = logits_VV_.index_select(0, batch.token_ids_T);
-    if (nan_id >= 0) hidden.masked_fill_(batch.token_ids_T.eq(nan_id).unsqueeze(1), std::nan(""));
-    return hidden;
+    if (batch.after_layer) batch.after_layer();
+    return Rows(batch.token_ids_T);
   }
+  at::Tensor Logits(const at::Tensor& hidden_NV) override { return hidden_NV.contiguous(); }
+  void PrepareInference(bool) override {}
+  uint64_t weight_version() const override { return 0; }
+
   at::Tensor lm_head() const override { return lm_head_VV_; }
   std::vector<NamedParameter> Parameters() const override { return {{"logits", logits_VV_}}; }
 
@@ -63,7 +74,7 @@ class MarkovDecoder final : public Decoder {
               logits_VV_.data_ptr<float>() + token_id * config().vocab_size);
   }
 
-  // A closed gate stops Forward on entry (after the call has been recorded).
+  // A closed gate stops Infer on entry (after the call has been recorded).
   void CloseGate() {
     absl::MutexLock lock(&mutex_);
     open_ = false;
@@ -85,10 +96,20 @@ class MarkovDecoder final : public Decoder {
   }
 
   // Set while the engine is idle.
-  int64_t poison_id = -1;  // Forward throws when a token has this id
+  int64_t poison_id = -1;  // the model throws when a token has this id
   int64_t nan_id = -1;     // logits after this id are NaN
 
  private:
+  at::Tensor Rows(const at::Tensor& token_ids_T) {
+    const int64_t* ids = token_ids_T.const_data_ptr<int64_t>();
+    for (int64_t t = 0; t < token_ids_T.numel(); ++t) {
+      TORCH_CHECK(ids[t] != poison_id, "token ", poison_id, " is poison");
+    }
+    at::Tensor hidden = logits_VV_.index_select(0, token_ids_T);
+    if (nan_id >= 0) hidden.masked_fill_(token_ids_T.eq(nan_id).unsqueeze(1), std::nan(""));
+    return hidden;
+  }
+
   static ModelConfig Config(int64_t vocab_size, int64_t max_position_embeddings) {
     ModelConfig config;
     config.architecture = "MarkovForTests";

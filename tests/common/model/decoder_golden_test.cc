@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/common/model/paged_steps.h"
 #include "tests/common/model/tiny_models.h"
 
 namespace taopd::testing {
@@ -95,13 +96,10 @@ TEST(Stories260K, GreedyContinuation) {
   ASSERT_OK_AND_ASSIGN(const auto decoder, LoadDecoder(SourcePath("deploy/examples/stories260K"),
                                                        {"auto", "cpu", false}));
   const c10::InferenceMode inference;
-  KvCache cache(decoder->config(), 1, 256, decoder->dtype(), decoder->device());
+  PagedSteps steps(decoder.get(), 8);
   std::vector<int32_t> ids = golden["start"].get<std::vector<int32_t>>();
   while (ids.size() < expected.size()) {
-    PackedBatch batch = PackedBatch::FromSequences({{ids.back()}}, decoder->device());
-    batch.slots = {0};
-    batch.past_lens = {static_cast<int64_t>(ids.size()) - 1};
-    const at::Tensor logits_1V = at::linear(decoder->Forward(batch, &cache), decoder->lm_head());
+    const at::Tensor logits_1V = decoder->Logits(steps.Step({{0, {ids.back()}}}));
     ids.push_back(static_cast<int32_t>(logits_1V.argmax().item<int64_t>()));
   }
   EXPECT_EQ(ids, expected);
@@ -121,18 +119,12 @@ TEST(VerlArithLlama, GreedyContinuations) {
   const c10::InferenceMode inference;
   ASSERT_EQ(golden["cases"].size(), 12u);
   for (const auto& test_case : golden["cases"]) {
-    KvCache cache(decoder->config(), 1, 64, decoder->dtype(), decoder->device());
+    PagedSteps steps(decoder.get(), 2);
     auto pending = test_case["prompt_ids"].get<std::vector<int32_t>>();
-    int64_t num_past = 0;
     std::vector<int32_t> ids;
     std::string text;
     for (const double expected : test_case["logprobs"].get<std::vector<double>>()) {
-      PackedBatch batch = PackedBatch::FromSequences({pending}, decoder->device());
-      batch.slots = {0};
-      batch.past_lens = {num_past};
-      num_past += static_cast<int64_t>(pending.size());
-      const at::Tensor hidden_NH = decoder->Forward(batch, &cache);
-      const at::Tensor logits_V = at::linear(hidden_NH, decoder->lm_head())[-1];
+      const at::Tensor logits_V = decoder->Logits(steps.Step({{0, pending}}))[-1];
       const auto id = static_cast<int32_t>(logits_V.argmax().item<int64_t>());
       EXPECT_NEAR(logits_V.log_softmax(0)[id].item<double>(), expected, kLogProbTolerance);
       ids.push_back(id);

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include <numeric>
+
+#include "tests/common/model/paged_steps.h"
 #include "tests/common/model/tiny_models.h"
 
 namespace taopd::testing {
@@ -29,20 +32,30 @@ class BatchInvariance : public ::testing::TestWithParam<Setting> {};
 TEST_P(BatchInvariance, HiddenStatesOfASequenceAreTheSameBitsInEveryPack) {
   const auto decoder = TinyDecoder(GetParam().architecture, GetParam().dtype);
   at::set_num_threads(GetParam().num_threads);
-  const c10::InferenceMode inference;
   const auto sequences = ManySequences(decoder->config().vocab_size);
-  const PackedBatch pack = PackedBatch::FromSequences(sequences, at::kCPU);
-  const at::Tensor together_TH = decoder->Forward(pack);
+  const auto infer = [&](const std::vector<size_t>& members) {
+    PagedSteps steps(decoder.get(), 80);
+    std::vector<PagedSteps::Part> parts;
+    for (size_t s : members) parts.push_back({s, sequences[s]});
+    std::vector<at::Tensor> hidden;
+    const at::Tensor hidden_TH = steps.Step(parts);
+    int64_t row = 0;
+    for (size_t s : members) {
+      const auto length = static_cast<int64_t>(sequences[s].size());
+      hidden.push_back(hidden_TH.narrow(0, row, length));
+      row += length;
+    }
+    return hidden;
+  };
+  std::vector<size_t> all(sequences.size());
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<at::Tensor> together = infer(all);
   const auto expect_same = [&](const std::vector<size_t>& members) {
-    std::vector<std::vector<int32_t>> chosen;
-    for (size_t s : members) chosen.push_back(sequences[s]);
-    const PackedBatch batch = PackedBatch::FromSequences(chosen, at::kCPU);
-    const at::Tensor hidden_TH = decoder->Forward(batch);
+    const std::vector<at::Tensor> hidden = infer(members);
     for (size_t m = 0; m < members.size(); ++m) {
-      const int64_t length = static_cast<int64_t>(chosen[m].size());
-      EXPECT_TRUE(at::equal(hidden_TH.narrow(0, batch.cu_seqlens[m], length),
-                            together_TH.narrow(0, pack.cu_seqlens[members[m]], length)))
-          << "sequence " << members[m] << " of " << length << " tokens among " << members.size();
+      EXPECT_TRUE(at::equal(hidden[m], together[members[m]]))
+          << "sequence " << members[m] << " of " << sequences[members[m]].size()
+          << " tokens among " << members.size();
     }
   };
   for (size_t s = 0; s < sequences.size(); ++s) expect_same({s});
@@ -94,21 +107,27 @@ TEST(Determinism, ForwardAndBackwardTwiceGiveTheSameBits) {
 TEST(AttentionPlan, EqualLengthsNeedNoGatherWhenTraining) {
   const std::vector<std::vector<int32_t>> sequences(5, std::vector<int32_t>(13, 1));
   const AttentionPlan plan = MakeAttentionPlan(PackedBatch::FromSequences(sequences, at::kCPU),
-                                               nullptr, at::kCPU, at::kFloat);
+                                               at::kCPU);
   EXPECT_TRUE(plan.spots_are_rows);
   EXPECT_EQ(plan.full_groups.size(), 1u);
 }
 
 TEST(AttentionPlan, PaddingIsAtMostAnEighthOfLongSequences) {
-  const at::NoGradGuard no_grad;
+  std::vector<std::vector<int32_t>> sequences;
   for (int64_t length = 64; length < 3000; length += 7) {
-    const std::vector<std::vector<int32_t>> sequences = {std::vector<int32_t>(length, 1)};
-    const AttentionPlan plan = MakeAttentionPlan(PackedBatch::FromSequences(sequences, at::kCPU),
-                                                 nullptr, at::kCPU, at::kFloat);
-    ASSERT_EQ(plan.full_groups.size(), 1u);
-    EXPECT_GE(plan.full_groups[0].padded_len, length);
-    EXPECT_LE(plan.full_groups[0].padded_len * 8, length * 9 + 8);
+    sequences.push_back(std::vector<int32_t>(length, 1));
   }
+  const AttentionPlan plan =
+      MakeAttentionPlan(PackedBatch::FromSequences(sequences, at::kCPU), at::kCPU);
+  size_t s = 0;  // lengths grow, and so do the groups'
+  for (const auto& group : plan.full_groups) {
+    for (int64_t i = 0; i < group.num_sequences; ++i, ++s) {
+      const auto length = static_cast<int64_t>(sequences[s].size());
+      EXPECT_GE(group.padded_len, length);
+      EXPECT_LE(group.padded_len * 8, length * 9 + 8);
+    }
+  }
+  EXPECT_EQ(s, sequences.size());
 }
 
 TEST(Packing, EmptySequencesAndEmptyBatches) {

@@ -73,7 +73,7 @@ TEST(Moe, GroupedProductsAreTheExpertsInTurn) {
   const c10::InferenceMode inference;
   for (const int64_t num_tokens : {1, 2, 37}) {  // 1: most experts have no token
     const at::Tensor x_TH = at::randn({num_tokens, kHidden}).to(at::kBFloat16);
-    const Routing routing = Route(x_TH, weights.router_EH, Config(true));
+    const Routing routing = Route(at::linear(x_TH, weights.router_EH), Config(true));
     const at::Tensor in_turn_TH = ExpertsInTurn(x_TH, routing, weights);
     // Both round after every product to bfloat16, at the same places but in sums of another order.
     EXPECT_LE(MaxAbs(ExpertsGrouped(x_TH, routing, weights) - in_turn_TH),
@@ -94,7 +94,7 @@ TEST(Moe, GroupedProductsHaveTheGradientsOfTheExpertsInTurn) {
     at::manual_seed(9);
     const at::Tensor x_TH = at::randn({41, kHidden}).to(at::kBFloat16).set_requires_grad(true);
     leaves.push_back(x_TH);
-    const Routing routing = Route(x_TH, weights.router_EH, Config(true));
+    const Routing routing = Route(at::linear(x_TH, weights.router_EH), Config(true));
     const at::Tensor y_TH =
         grouped ? ExpertsGrouped(x_TH, routing, weights) : ExpertsInTurn(x_TH, routing, weights);
     (y_TH * at::randn({41, kHidden}).to(at::kBFloat16)).sum().backward();

@@ -1,0 +1,79 @@
+#include "common/model/layers/kv_pages.h"
+
+#include <c10/core/InferenceMode.h>
+
+#include "common/base/check.h"
+
+namespace taopd {
+namespace {
+
+DataType KernelType(at::ScalarType stored) {
+  return stored == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
+}
+
+int64_t BytesPerLayerBlock(const ModelConfig& config, at::ScalarType stored,
+                           KvPages::Layout layout) {
+  if (layout == KvPages::Layout::kKernel) {
+    return taopd::BytesPerBlock(KernelType(stored), config.num_key_value_heads, config.head_dim);
+  }
+  return 2 * config.num_key_value_heads * config.head_dim * kBlockTokens *
+         static_cast<int64_t>(c10::elementSize(stored));
+}
+
+}  // namespace
+
+KvPages::Layout KvPages::LayoutOf(at::Device device) {
+  return device.is_cpu() ? Layout::kKernel : Layout::kPlain;
+}
+
+at::ScalarType KvPages::StoredDtype(at::ScalarType dtype, Layout layout) {
+  return layout == Layout::kKernel && dtype != at::kBFloat16 ? at::kFloat : dtype;
+}
+
+int64_t KvPages::BytesPerBlock(const ModelConfig& config, at::ScalarType dtype, Layout layout) {
+  return config.num_hidden_layers *
+         BytesPerLayerBlock(config, StoredDtype(dtype, layout), layout);
+}
+
+KvPages::KvPages(const ModelConfig& config, int64_t num_blocks, at::ScalarType dtype,
+                 at::Device device, Layout layout)
+    : KvPages(config, config.num_hidden_layers, num_blocks, dtype, device, layout) {}
+
+KvPages KvPages::ForWholeSequences(const ModelConfig& config, int64_t num_blocks,
+                                   at::ScalarType dtype, at::Device device, Layout layout) {
+  return KvPages(config, /*num_layers=*/1, num_blocks, dtype, device, layout);
+}
+
+KvPages::KvPages(const ModelConfig& config, int64_t num_layers, int64_t num_blocks,
+                 at::ScalarType dtype, at::Device device, Layout layout)
+    : num_blocks_(num_blocks), layout_(layout), stored_dtype_(StoredDtype(dtype, layout)) {
+  TAOPD_CHECK_GT(num_blocks, 0);
+  // Not inference tensors even when made under InferenceMode: those could not be written outside
+  // it.
+  const c10::InferenceMode normal(false);
+  const auto options = at::TensorOptions().device(device);
+  for (int64_t i = 0; i < num_layers; ++i) {
+    if (layout == Layout::kKernel) {
+      keys_.push_back(at::empty({num_blocks, BytesPerLayerBlock(config, stored_dtype_, layout)},
+                                options.dtype(at::kByte)));
+    } else {
+      // Zeros, because ATen's attention multiplies masked values by zero, and zero times NaN is NaN.
+      const auto shape = {num_blocks, config.num_key_value_heads, kBlockTokens, config.head_dim};
+      keys_.push_back(at::zeros(shape, options.dtype(stored_dtype_)));
+      values_.push_back(at::zeros(shape, options.dtype(stored_dtype_)));
+    }
+  }
+}
+
+void* KvPages::blocks(int64_t layer) const {
+  TAOPD_CHECK(layout_ == Layout::kKernel);
+  return keys_[layer % NumStored()].mutable_data_ptr();
+}
+
+void KvPages::CopyBlock(int32_t from, int32_t to) {
+  for (std::vector<at::Tensor>* stored : {&keys_, &values_}) {
+    for (at::Tensor& blocks : *stored) blocks.select(0, to).copy_(blocks.select(0, from));
+  }
+}
+
+}  // namespace taopd

@@ -1,0 +1,67 @@
+// Causal attention of rows whose sequences keep their keys and values in pages: on the CPU by the
+// kernels of taopd/attention/paged_attention.h, elsewhere by ATen. What every layer needs alike is
+// made once per forward pass.
+//
+// Shapes: T rows of the batch, N heads, K key-value heads, D head_dim.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "common/model/decoder.h"
+#include "common/model/layers/kv_pages.h"
+
+namespace taopd {
+
+class PagedAttentionLayers {
+ public:
+  // `batch`, `pages` and `config` must outlive this object. REQUIRES: the batch is well formed, and
+  // the block tables name blocks of `pages` for all positions.
+  PagedAttentionLayers(const PagedBatch& batch, KvPages* pages, const ModelConfig& config);
+
+  const at::Tensor& positions_T() const { return positions_T_; }
+  int64_t num_positions() const { return num_positions_; }  // all positions are below this
+
+  // Appends the rows' keys and values to the pages of a layer, and returns the attention of the
+  // rows, [T, N * D]. Queries and keys are already rotated. The rows of v may be apart.
+  at::Tensor Run(int64_t layer, const at::Tensor& q_TND, const at::Tensor& k_TKD,
+                 const at::Tensor& v_TKD) const;
+
+ private:
+  // Rows of one sequence for ATen.
+  struct PlainChunk {
+    int64_t first_row, num_rows, past_len;
+    at::Tensor blocks;  // int64 ids of the blocks that hold keys up to its end
+  };
+  // All sequences with one row, for ATen: R rows, padded to L keys.
+  struct PlainDecode {
+    at::Tensor rows_R;
+    at::Tensor blocks_RB;
+    at::Tensor kv_lens_R;
+    int64_t kv_len = 0;  // L
+  };
+
+  void PreparePlain();
+  at::Tensor RunKernel(int64_t layer, const at::Tensor& q_TND, const at::Tensor& k_TKD,
+                       const at::Tensor& v_TKD) const;
+  at::Tensor RunPlain(int64_t layer, const at::Tensor& q_TND, const at::Tensor& k_TKD,
+                      const at::Tensor& v_TKD) const;
+  at::Tensor PlainChunkAttention(const PlainChunk& chunk, int64_t layer,
+                                 const at::Tensor& q_TND) const;
+  at::Tensor PlainDecodeAttention(int64_t layer, const at::Tensor& q_TND) const;
+
+  const PagedBatch& batch_;
+  KvPages* const pages_;
+  const ModelConfig& config_;
+  at::Tensor positions_T_;
+  int64_t num_positions_ = 1;
+
+  // Of the plain layout only.
+  at::Tensor block_of_row_T_, place_of_row_T_;
+  std::vector<PlainChunk> chunks_;
+  PlainDecode decode_;
+};
+
+}  // namespace taopd

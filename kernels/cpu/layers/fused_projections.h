@@ -1,0 +1,44 @@
+// What inference does with the rows of fused projections (q | k | v and gate | up), reading the
+// parts where they are. The arithmetic is that of HeadsForward and SwiGluForward
+// (taopd/layers/layers.h), element for element. A row of a result depends on its own row alone.
+//
+// Shapes: T rows, N query heads, K key-value heads, D head size, I intermediate size.
+#pragma once
+
+#include <cstdint>
+
+#include "taopd/base/device.h"
+#include "taopd/base/parallel_for.h"
+
+namespace taopd::cpu {
+
+// queries = the rotated and, with a norm's weight, normalised query heads; keys alike. All arrays
+// are contiguous, of type dtype and belong to the caller.
+struct RotateFusedHeads {
+  DataType dtype = DataType::kFloat32;
+  int64_t num_rows = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_size = 0;
+  float eps = 0;
+  const void* qkv_TC = nullptr;  // C = (N + 2 K) D
+  const void* q_norm_D = nullptr;
+  const void* k_norm_D = nullptr;  // null: no norm
+  const void* cos_TD = nullptr;    // as in HeadsForward
+  const void* sin_TD = nullptr;
+  void* queries_TND = nullptr;
+  void* keys_TKD = nullptr;
+};
+void Run(const RotateFusedHeads& problem, const ParallelFor& parallel_for);
+
+// y = silu(gate) up.
+struct FusedSwiGlu {
+  DataType dtype = DataType::kFloat32;
+  int64_t num_rows = 0;
+  int64_t size = 0;                    // I
+  const void* gate_up_T2I = nullptr;
+  void* y_TI = nullptr;
+};
+void Run(const FusedSwiGlu& problem, const ParallelFor& parallel_for);
+
+}  // namespace taopd::cpu
