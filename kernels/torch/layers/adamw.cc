@@ -80,10 +80,23 @@ DeviceContext CurrentStream() {
 }
 #endif
 
+// The loops below write through raw pointers; who watches a tensor's version must still see it move.
+void CountVersions(const std::vector<AdamWState>& states) {
+  for (const AdamWState& state : states) {
+    if (!state.gradient.defined()) continue;
+    for (const at::Tensor* written :
+         {&state.parameter, &state.master, &state.exp_avg, &state.exp_avg_sq}) {
+      // Inference tensors count no versions.
+      if (!written->is_inference()) written->unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
 }  // namespace
 
 void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& states) {
   const Tensors collected = Collect(states);
+  CountVersions(states);
 #ifdef TAOPD_CUDA
   if (collected.device.is_cuda()) {
     const c10::cuda::CUDAGuard guard(collected.device);

@@ -21,8 +21,9 @@ struct AdamWState {
   double weight_decay = 0;
 };
 
-// Updates the parameters, master copies and moments in place. Throws c10::Error if a tensor has
-// another shape, type, device or layout than it should; nothing is updated then.
+// Updates the parameters, master copies and moments in place, and counts up their versions
+// (at::Tensor::_version). Throws c10::Error if a tensor has another shape, type, device or layout
+// than it should; nothing is updated then.
 void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& states);
 
 // Returns the L2 norm of all gradients together: NaN or infinite if an element is, and 0 if there

@@ -61,6 +61,25 @@ TEST(FusedAdamW, EqualsAten) {
   }
 }
 
+// Whoever packed or cached a parameter asks for its version.
+TEST(FusedAdamW, CountsVersionsOfWhatItWrites) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    std::vector<AdamWState> states = MakeStates(type, type);
+    states.resize(2);
+    states[1].gradient = at::Tensor();
+    const at::Tensor view = states[0].parameter.view({-1});
+    const auto before = view._version();
+    const auto untouched = states[1].parameter._version();
+    const auto gradient = states[0].gradient._version();
+    UpdateAdamW({}, states);
+    EXPECT_GT(view._version(), before);
+    EXPECT_EQ(states[1].parameter._version(), untouched);
+    EXPECT_EQ(states[0].gradient._version(), gradient);
+  }
+  const c10::InferenceMode inference;
+  UpdateAdamW({}, MakeStates(at::kBFloat16, at::kBFloat16));
+}
+
 TEST(GradientNorm, EqualsAten) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const std::vector<AdamWState> states = MakeStates(at::kFloat, type);

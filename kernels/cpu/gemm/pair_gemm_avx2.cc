@@ -1,0 +1,6 @@
+#define TAOPD_ISA avx2
+#define TAOPD_ISA_NAME "avx2"
+#define TAOPD_LANES 8
+#define TAOPD_REGISTERS 16
+#define TAOPD_TILE_ROWS 6
+#include "kernels/cpu/gemm/pair_gemm_isa.h"

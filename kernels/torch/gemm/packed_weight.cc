@@ -1,0 +1,307 @@
+#include "kernels/torch/gemm/packed_weight.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cpu/gemm/panel_gemm.h"
+#include "kernels/torch/gemm/head_blocks.h"
+
+namespace taopd {
+namespace {
+
+// Rows that are multiplied with a panel at a time: their sums stay in the first-level cache until
+// they are rounded. A multiple of every tile's rows.
+constexpr int64_t kRowBlock = 96;
+constexpr int64_t kMaxPanelWidth = 64;
+// A thread is given no less than this many multiplications and additions.
+constexpr int64_t kMinProductsPerThread = 1 << 17;
+
+int64_t VersionOf(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version());
+}
+
+bool IsPairs(at::ScalarType dtype) { return dtype == at::kBFloat16; }
+
+int64_t PanelWidth(at::ScalarType dtype) {
+  return IsPairs(dtype) ? cpu::kPairPanelWidth : cpu::BestPanelGemm().panel_width;
+}
+
+int64_t PanelElements(int64_t num_inputs, at::ScalarType dtype) {
+  return IsPairs(dtype) ? cpu::PairPanelElements(num_inputs) : PanelWidth(dtype) * num_inputs;
+}
+
+int64_t NumPanels(int64_t num_outputs, at::ScalarType dtype) {
+  const int64_t width = PanelWidth(dtype);
+  return (num_outputs + width - 1) / width;
+}
+
+// Adds the bias, which may be null, to one row's sums, and rounds them to y's type.
+void StoreRow(const float* sums, const float* bias, int64_t columns, at::ScalarType out, void* y) {
+  if (out == at::kBFloat16) {
+    cpu::BestPairGemm().add_and_round(sums, bias, columns, Bits(static_cast<at::BFloat16*>(y)));
+  } else if (out == at::kHalf) {
+    auto* to = static_cast<at::Half*>(y);
+    for (int64_t j = 0; j < columns; ++j) {
+      to[j] = static_cast<at::Half>(bias == nullptr ? sums[j] : sums[j] + bias[j]);
+    }
+  } else {
+    auto* to = static_cast<float*>(y);
+    for (int64_t j = 0; j < columns; ++j) to[j] = bias == nullptr ? sums[j] : sums[j] + bias[j];
+  }
+}
+
+// x as the products read it: rows of adjacent columns, bfloat16 or float32.
+at::Tensor Rows(const at::Tensor& x_MK, bool widen) {
+  const at::Tensor rows = x_MK.stride(1) == 1 || x_MK.size(1) == 1 ? x_MK : x_MK.contiguous();
+  if (!widen || rows.scalar_type() == at::kFloat) return rows;
+  return rows.to(at::kFloat);
+}
+
+// The products of a block of rows with one panel.
+struct Product {
+  Product(const at::Tensor& rows_MK, const at::Tensor& packed, const cpu::PairGemm& pair_gemm,
+          int64_t inputs)
+      : gemm(pair_gemm),
+        pairs(packed.scalar_type() == at::kBFloat16),
+        num_inputs(inputs),
+        x(rows_MK.const_data_ptr()),
+        x_stride(rows_MK.stride(0)),
+        panels(packed.const_data_ptr()) {}
+
+  void Compute(int64_t panel, int64_t first_row, int64_t rows, int64_t columns, float* c,
+               int64_t c_stride) const {
+    const int64_t first = first_row * x_stride;
+    if (!pairs) {
+      const cpu::PanelGemm& float_gemm = cpu::BestPanelGemm();
+      float_gemm.multiply(
+          static_cast<const float*>(x) + first, cpu::ElementOrder::kRows, x_stride,
+          static_cast<const float*>(panels) + panel * PanelElements(num_inputs, at::kFloat), rows,
+          columns, num_inputs, c, c_stride, /*accumulate=*/false);
+      return;
+    }
+    const cpu::Bfloat16Bits* from =
+        Bits(static_cast<const at::BFloat16*>(panels)) + panel * cpu::PairPanelElements(num_inputs);
+    if (gemm.multiply != nullptr) {
+      gemm.multiply(Bits(static_cast<const at::BFloat16*>(x)) + first, x_stride, from, rows,
+                    columns, num_inputs, c, c_stride);
+    } else {
+      gemm.multiply_widened(static_cast<const float*>(x) + first, x_stride, from, rows, columns,
+                            num_inputs, c, c_stride);
+    }
+  }
+
+  const cpu::PairGemm& gemm;
+  bool pairs;
+  int64_t num_inputs;
+  const void* x;
+  int64_t x_stride;
+  const void* panels;
+};
+
+void CheckParts(const std::vector<at::Tensor>& parts, const std::vector<at::Tensor>& biases) {
+  TORCH_CHECK(!parts.empty(), "a packed weight needs at least one part");
+  TORCH_CHECK(biases.empty() || biases.size() == parts.size(), "there are ", biases.size(),
+              " biases of ", parts.size(), " parts");
+  const at::ScalarType dtype = parts[0].scalar_type();
+  TORCH_CHECK(dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kHalf, "weight is ",
+              dtype, ", must be bfloat16, float32 or float16");
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const at::Tensor& part = parts[i];
+    TORCH_CHECK(part.dim() == 2 && part.size(0) > 0 && part.size(1) > 0, "part ", i, " has shape ",
+                part.sizes(), ", must be [outputs, inputs]");
+    TORCH_CHECK(part.is_cpu() && part.scalar_type() == dtype, "part ", i, " is ",
+                part.scalar_type(), " on ", part.device(), ", must be ", dtype, " on the CPU");
+    TORCH_CHECK(part.size(1) == parts[0].size(1), "part ", i, " has ", part.size(1),
+                " inputs, part 0 has ", parts[0].size(1));
+    TORCH_CHECK(part.is_contiguous(), "part ", i, " has strides ", part.strides(),
+                ", must be contiguous");
+    if (biases.empty() || !biases[i].defined()) continue;
+    TORCH_CHECK(biases[i].is_cpu() && biases[i].is_floating_point() && biases[i].dim() == 1 &&
+                    biases[i].size(0) == part.size(0),
+                "bias ", i, " is ", biases[i].scalar_type(), " of shape ", biases[i].sizes(),
+                " on ", biases[i].device(), ", but its part has ", part.size(0), " outputs");
+  }
+}
+
+}  // namespace
+
+PackedWeight::PackedWeight(std::vector<at::Tensor> parts, std::vector<at::Tensor> biases) {
+  CheckParts(parts, biases);
+  dtype_ = parts[0].scalar_type();
+  num_inputs_ = parts[0].size(1);
+  bool has_bias = false;
+  for (at::Tensor& part : parts) {
+    first_outputs_.push_back(num_outputs_);
+    num_outputs_ += part.size(0);
+    parts_.push_back({std::move(part), 0});
+  }
+  first_outputs_.push_back(num_outputs_);
+  for (at::Tensor& bias : biases) {
+    has_bias = has_bias || bias.defined();
+    biases_.push_back({std::move(bias), 0});
+  }
+  packed_ = Buffer(NumPanels(num_outputs_, dtype_) * PanelElements(num_inputs_, dtype_),
+                   IsPairs(dtype_) ? at::kBFloat16 : at::kFloat);
+  if (has_bias) bias_N_ = Buffer(num_outputs_, at::kFloat);
+  Pack();
+}
+
+int64_t PackedWeight::SizeBytes(int64_t num_outputs, int64_t num_inputs, at::ScalarType dtype) {
+  return NumPanels(num_outputs, dtype) * PanelElements(num_inputs, dtype) *
+         static_cast<int64_t>(IsPairs(dtype) ? sizeof(at::BFloat16) : sizeof(float));
+}
+
+int64_t PackedWeight::size_bytes() const { return SizeBytes(num_outputs_, num_inputs_, dtype_); }
+
+bool PackedWeight::Refresh() {
+  const auto written = [](const Source& source) {
+    return source.tensor.defined() && VersionOf(source.tensor) != source.version;
+  };
+  if (std::none_of(parts_.begin(), parts_.end(), written) &&
+      std::none_of(biases_.begin(), biases_.end(), written)) {
+    return false;
+  }
+  Pack();
+  return true;
+}
+
+void PackedWeight::DropSources() {
+  parts_.clear();
+  biases_.clear();
+}
+
+void PackedWeight::Pack() {
+  RECORD_USER_SCOPE("taopd::pack_weight");
+  const int64_t num_panels = NumPanels(num_outputs_, dtype_);
+  const int64_t grain =
+      std::max<int64_t>(1, kMinProductsPerThread / PanelElements(num_inputs_, dtype_));
+  at::parallel_for(0, num_panels, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; ++panel) {
+      IsPairs(dtype_) ? PackPairPanel(panel) : PackFloatPanel(panel);
+    }
+  });
+  if (bias_N_.defined()) PackBias();
+  for (Source& source : parts_) source.version = VersionOf(source.tensor);
+  for (Source& source : biases_) {
+    if (source.tensor.defined()) source.version = VersionOf(source.tensor);
+  }
+}
+
+void PackedWeight::PackPairPanel(int64_t panel) const {
+  const int64_t begin = panel * cpu::kPairPanelWidth;
+  const int64_t end = std::min(begin + cpu::kPairPanelWidth, num_outputs_);
+  cpu::Bfloat16Bits* to =
+      Bits(packed_.mutable_data_ptr<at::BFloat16>()) + panel * cpu::PairPanelElements(num_inputs_);
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const int64_t first = std::max(begin, first_outputs_[i]);
+    const int64_t last = std::min(end, first_outputs_[i + 1]);
+    if (first >= last) continue;
+    const cpu::Bfloat16Bits* from = Bits(parts_[i].tensor.const_data_ptr<at::BFloat16>()) +
+                                    (first - first_outputs_[i]) * num_inputs_;
+    cpu::PackPairColumns(from, num_inputs_, last - first, num_inputs_, first - begin, to);
+  }
+  cpu::ZeroPairColumns(num_inputs_, end - begin, to);
+}
+
+void PackedWeight::PackFloatPanel(int64_t panel) const {
+  const int64_t width = PanelWidth(dtype_);
+  const int64_t begin = panel * width;
+  const int64_t end = std::min(begin + width, num_outputs_);
+  float* to = packed_.mutable_data_ptr<float>() + panel * PanelElements(num_inputs_, dtype_);
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const int64_t first = std::max(begin, first_outputs_[i]);
+    const int64_t last = std::min(end, first_outputs_[i + 1]);
+    for (int64_t n = first; n < last; ++n) {
+      const int64_t row = (n - first_outputs_[i]) * num_inputs_;
+      float* column = to + (n - begin);
+      if (dtype_ == at::kHalf) {
+        const at::Half* from = parts_[i].tensor.const_data_ptr<at::Half>() + row;
+        for (int64_t k = 0; k < num_inputs_; ++k) column[k * width] = static_cast<float>(from[k]);
+      } else {
+        const float* from = parts_[i].tensor.const_data_ptr<float>() + row;
+        for (int64_t k = 0; k < num_inputs_; ++k) column[k * width] = from[k];
+      }
+    }
+  }
+  for (int64_t k = 0; k < num_inputs_; ++k) {
+    std::fill(to + k * width + (end - begin), to + (k + 1) * width, 0.0f);
+  }
+}
+
+// Through pointers: an operation of ATen could not write into memory that was made in inference
+// mode once that mode is left.
+void PackedWeight::PackBias() const {
+  float* to = bias_N_.mutable_data_ptr<float>();
+  std::fill(to, to + num_outputs_, 0.0f);
+  for (size_t i = 0; i < biases_.size(); ++i) {
+    if (!biases_[i].tensor.defined()) continue;
+    const at::Tensor bias = biases_[i].tensor.detach().to(at::kFloat).contiguous();
+    const float* from = bias.const_data_ptr<float>();
+    std::copy(from, from + bias.numel(), to + first_outputs_[i]);
+  }
+}
+
+at::Tensor PackedWeight::Multiply(const at::Tensor& x_MK, at::ScalarType out) const {
+  TORCH_CHECK(x_MK.dim() == 2, "x has shape ", x_MK.sizes(), ", must be [rows, inputs]");
+  const at::Tensor y_MN = at::empty({x_MK.size(0), num_outputs_}, x_MK.options().dtype(out));
+  MultiplyInto(x_MK, y_MN);
+  return y_MN;
+}
+
+void PackedWeight::MultiplyInto(const at::Tensor& x_MK, const at::Tensor& y_MN,
+                                const cpu::PairGemm& gemm) const {
+  RECORD_USER_SCOPE("taopd::packed_linear");
+  TORCH_CHECK(defined(), "the packed weight is empty");
+  TORCH_CHECK(x_MK.is_cpu() && x_MK.scalar_type() == dtype_, "x is ", x_MK.scalar_type(), " on ",
+              x_MK.device(), ", the weight is ", dtype_, " on the CPU");
+  TORCH_CHECK(x_MK.dim() == 2 && x_MK.size(1) == num_inputs_, "x has shape ", x_MK.sizes(),
+              ", the weight has ", num_inputs_, " inputs");
+  const at::ScalarType out = y_MN.scalar_type();
+  TORCH_CHECK(y_MN.is_cpu() && (out == dtype_ || out == at::kFloat), "y is ", out, " on ",
+              y_MN.device(), ", must be ", dtype_, " or float32 on the CPU");
+  const int64_t num_rows = x_MK.size(0);
+  TORCH_CHECK(y_MN.dim() == 2 && y_MN.size(0) == num_rows && y_MN.size(1) == num_outputs_ &&
+                  (y_MN.stride(1) == 1 || num_outputs_ == 1),
+              "y has shape ", y_MN.sizes(), " and strides ", y_MN.strides(), ", must be [",
+              num_rows, ", ", num_outputs_, "] with adjacent columns");
+  if (num_rows == 0) return;
+
+  const at::Tensor rows_MK = Rows(x_MK, !IsPairs(dtype_) || gemm.multiply == nullptr);
+  const Product product(rows_MK, packed_, gemm, num_inputs_);
+  const int64_t width = PanelWidth(dtype_);
+  const int64_t num_blocks = (num_rows + kRowBlock - 1) / kRowBlock;
+  const int64_t num_units = NumPanels(num_outputs_, dtype_) * num_blocks;
+  const int64_t unit_products = std::min(num_rows, kRowBlock) * width * num_inputs_;
+  auto* const y = static_cast<char*>(y_MN.mutable_data_ptr());
+  const auto out_size = static_cast<int64_t>(y_MN.element_size());
+  const int64_t y_stride = y_MN.stride(0);
+  const float* bias = bias_N_.defined() ? bias_N_.const_data_ptr<float>() : nullptr;
+  // A unit is a panel with a block of rows. A thread's units follow one another in memory: each
+  // panel is read from memory once, in order, by the one or two threads that need it.
+  const int64_t grain = std::max<int64_t>(1, kMinProductsPerThread / unit_products);
+  at::parallel_for(0, num_units, grain, [&](int64_t begin, int64_t end) {
+    alignas(64) float sums[kRowBlock * kMaxPanelWidth];
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t panel = unit / num_blocks;
+      const int64_t first_row = unit % num_blocks * kRowBlock;
+      const int64_t rows = std::min(kRowBlock, num_rows - first_row);
+      const int64_t n = panel * width;
+      const int64_t columns = std::min(width, num_outputs_ - n);
+      char* to = y + (first_row * y_stride + n) * out_size;
+      if (out == at::kFloat && bias == nullptr) {
+        product.Compute(panel, first_row, rows, columns, reinterpret_cast<float*>(to), y_stride);
+        continue;
+      }
+      product.Compute(panel, first_row, rows, columns, sums, kMaxPanelWidth);
+      for (int64_t m = 0; m < rows; ++m) {
+        StoreRow(sums + m * kMaxPanelWidth, bias == nullptr ? nullptr : bias + n, columns, out,
+                 to + m * y_stride * out_size);
+      }
+    }
+  });
+}
+
+}  // namespace taopd

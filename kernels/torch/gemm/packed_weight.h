@@ -1,0 +1,97 @@
+// A linear layer's weights on the CPU, packed once for products with any number of rows.
+//
+//   y [M, N] = x [M, K] W^T + bias
+//
+// W may be made of several parts whose outputs follow one another (q, k and v; gate and up), so that
+// one product computes them all.
+//
+// A bfloat16 weight is packed in pairs (kernels/cpu/gemm/pair_gemm.h); a float32 or float16 weight
+// in float32 panels (panel_gemm.h), to which float16 widens exactly. Sums are float32, and an
+// element of y sums over k in an order that depends on K and on the processor alone. So row m of y
+// depends on row m of x alone: neither on M, nor on the other rows, nor on the number of threads.
+// Decoding, prefill in chunks of any size and training give the same bits.
+//
+// The packed copy is the object's own; the parts are referenced, not copied. When they are written,
+// Refresh() packs them again in place. An owner whose weights never change may drop the references
+// and so free the parts.
+//
+// Errors of use (types, shapes, devices) throw c10::Error. Const functions may be called by any
+// number of threads at once; Refresh and DropSources may not overlap with any other call.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/gemm/pair_gemm.h"
+
+namespace taopd {
+
+class PackedWeight {
+ public:
+  // Empty: only defined(), assignment and destruction are allowed.
+  PackedWeight() = default;
+
+  // Packs, with ATen's threads. Each part is [N_i, K], contiguous and on the CPU, all of them
+  // bfloat16, float32 or float16. `biases` is empty or has one entry per part: undefined, or [N_i]
+  // of any floating type.
+  explicit PackedWeight(std::vector<at::Tensor> parts, std::vector<at::Tensor> biases = {});
+
+  // A copy would double the memory.
+  PackedWeight(const PackedWeight&) = delete;
+  PackedWeight& operator=(const PackedWeight&) = delete;
+  PackedWeight(PackedWeight&&) = default;
+  PackedWeight& operator=(PackedWeight&&) = default;
+
+  bool defined() const { return packed_.defined(); }
+  int64_t num_outputs() const { return num_outputs_; }  // N
+  int64_t num_inputs() const { return num_inputs_; }    // K
+  at::ScalarType dtype() const { return dtype_; }       // of the parts, and of x
+  // Bytes of the packed copy: SizeBytes(num_outputs(), num_inputs(), dtype()).
+  int64_t size_bytes() const;
+
+  // Packs again, in place, if a part or a bias was written since it was packed (its version counter
+  // moved). Returns whether it packed. Inference tensors count no versions: they are packed once,
+  // by the constructor.
+  bool Refresh();
+
+  // Forgets the parts and the biases. Refresh does nothing from then on.
+  void DropSources();
+
+  // Returns y [M, N] of type `out`, the type of x or float32, contiguous. Each sum is float32, to
+  // which the bias is added; the result is rounded once. x is [M, K] of type dtype() on the CPU; M
+  // may be 0. Not differentiable.
+  at::Tensor Multiply(const at::Tensor& x_MK, at::ScalarType out) const;
+
+  // The same into y_MN, whose type is `out` and whose columns are adjacent; its rows may have any
+  // stride. y_MN must not overlap with x_MK. Tests may choose another `gemm` of
+  // SupportedPairGemms(); it matters to bfloat16 weights only.
+  void MultiplyInto(const at::Tensor& x_MK, const at::Tensor& y_MN,
+                    const cpu::PairGemm& gemm = cpu::BestPairGemm()) const;
+
+  // Bytes of a packed matrix, for a memory plan: without its bias, which is small.
+  static int64_t SizeBytes(int64_t num_outputs, int64_t num_inputs, at::ScalarType dtype);
+
+ private:
+  struct Source {
+    at::Tensor tensor;
+    int64_t version = 0;  // when it was packed
+  };
+
+  void Pack();
+  void PackPairPanel(int64_t panel) const;
+  void PackFloatPanel(int64_t panel) const;
+  void PackBias() const;
+
+  std::vector<Source> parts_;
+  std::vector<Source> biases_;
+  std::vector<int64_t> first_outputs_;  // of each part, and N
+  int64_t num_outputs_ = 0;
+  int64_t num_inputs_ = 0;
+  at::ScalarType dtype_ = at::kFloat;
+  at::Tensor packed_;  // bfloat16 or float32
+  at::Tensor bias_N_;  // float32; undefined if no part has one
+};
+
+}  // namespace taopd

@@ -1,0 +1,265 @@
+// Packed weights against products in float64, and the equality of rows that the engine rests on.
+#include "kernels/torch/gemm/packed_weight.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "kernels/torch/layers/adamw.h"
+#include "tests/kernels/torch/random_tensor.h"
+
+namespace taopd {
+namespace {
+
+using testing::ExpectRelative;
+using testing::RandomTensor;
+
+constexpr at::ScalarType kTypes[] = {at::kBFloat16, at::kFloat, at::kHalf};
+
+// Relative to the largest element. Sums of 1000 float32 products err by less than 1e-5.
+constexpr double kSumTolerance = 1e-5;
+// One rounding to `out` beside that.
+double ToleranceOf(at::ScalarType out) {
+  if (out == at::kBFloat16) return kSumTolerance + std::ldexp(1.0, -8);
+  if (out == at::kHalf) return kSumTolerance + std::ldexp(1.0, -11);
+  return kSumTolerance;
+}
+
+at::Tensor ReferenceProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const at::Tensor y = at::mm(x.to(at::kDouble), weight.to(at::kDouble).t());
+  return bias.defined() ? y + bias.to(at::kDouble) : y;
+}
+
+class PackedWeightTest : public ::testing::Test {
+ protected:
+  ~PackedWeightTest() override { at::set_num_threads(threads_before_); }
+
+ private:
+  const int threads_before_ = at::get_num_threads();
+};
+
+TEST_F(PackedWeightTest, MatchesFloat64) {
+  struct Shape {
+    int64_t m, n, k;
+  };
+  for (const Shape& shape :
+       {Shape{1, 1, 1}, {1, 63, 64}, {3, 65, 77}, {7, 96, 1000}, {100, 130, 33}, {200, 320, 128}}) {
+    for (const at::ScalarType dtype : kTypes) {
+      const at::Tensor x = RandomTensor({shape.m, shape.k}, 1).to(dtype);
+      const at::Tensor weight = RandomTensor({shape.n, shape.k}, 2).to(dtype);
+      const PackedWeight packed({weight});
+      EXPECT_EQ(packed.num_outputs(), shape.n);
+      EXPECT_EQ(packed.num_inputs(), shape.k);
+      EXPECT_EQ(packed.dtype(), dtype);
+      for (const at::ScalarType out : {dtype, at::kFloat}) {
+        const at::Tensor y = packed.Multiply(x, out);
+        EXPECT_EQ(y.scalar_type(), out);
+        ExpectRelative(y, ReferenceProduct(x, weight, {}), ToleranceOf(out),
+                       std::to_string(shape.n) + " outputs, " + c10::toString(dtype));
+      }
+    }
+  }
+}
+
+// q, k and v whose edges lie inside of panels, the middle one with a bias.
+TEST_F(PackedWeightTest, PartsFollowOneAnother) {
+  for (const at::ScalarType dtype : kTypes) {
+    const at::Tensor q = RandomTensor({70, 50}, 1).to(dtype);
+    const at::Tensor k = RandomTensor({5, 50}, 2).to(dtype);
+    const at::Tensor v = RandomTensor({90, 50}, 3).to(dtype);
+    const at::Tensor bias = RandomTensor({5}, 4).to(dtype);
+    const at::Tensor x = RandomTensor({9, 50}, 5).to(dtype);
+    const PackedWeight packed({q, k, v}, {{}, bias, {}});
+    const at::Tensor all_bias = at::cat({at::zeros({70}), bias.to(at::kFloat), at::zeros({90})});
+    for (const at::ScalarType out : {dtype, at::kFloat}) {
+      ExpectRelative(packed.Multiply(x, out), ReferenceProduct(x, at::cat({q, k, v}), all_bias),
+                     ToleranceOf(out), c10::toString(dtype));
+    }
+    // An output does not depend on the part's place in the matrix.
+    EXPECT_TRUE(at::equal(packed.Multiply(x, at::kFloat).slice(1, 75),
+                          PackedWeight({v}).Multiply(x, at::kFloat)));
+  }
+}
+
+// The property of the header: each row alone, in every company, on any number of threads.
+TEST_F(PackedWeightTest, RowsAreTheSameBitsInAnyBatchOnAnyThreads) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+    const at::Tensor x = RandomTensor({513, 601}, 1).to(dtype);
+    const PackedWeight packed({RandomTensor({200, 601}, 2).to(dtype)}, {RandomTensor({200}, 3)});
+    for (const cpu::PairGemm* gemm : cpu::SupportedPairGemms()) {
+      const auto multiply = [&](const at::Tensor& rows) {
+        at::Tensor y = at::empty({rows.size(0), 200});
+        packed.MultiplyInto(rows, y, *gemm);
+        return y;
+      };
+      at::set_num_threads(1);
+      std::vector<at::Tensor> alone;
+      for (int64_t m = 0; m < 513; ++m) alone.push_back(multiply(x.narrow(0, m, 1)));
+      const at::Tensor expected = at::cat(alone);
+      for (int threads = 1; threads <= 4; ++threads) {
+        at::set_num_threads(threads);
+        ASSERT_TRUE(at::equal(multiply(x), expected)) << gemm->name << ", " << threads;
+        for (int64_t rows = 1; rows <= 70; ++rows) {
+          const int64_t first = rows * 5 % 400;
+          ASSERT_TRUE(
+              at::equal(multiply(x.narrow(0, first, rows)), expected.narrow(0, first, rows)))
+              << gemm->name << ", " << rows << " rows, " << threads << " threads";
+        }
+      }
+    }
+  }
+}
+
+TEST_F(PackedWeightTest, SumsAreRoundedOnce) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor x = RandomTensor({5, 300}, 1).to(dtype);
+    const at::Tensor bias = RandomTensor({130}, 3).to(dtype);
+    const PackedWeight packed({RandomTensor({130, 300}, 2).to(dtype)}, {bias});
+    EXPECT_TRUE(at::equal(packed.Multiply(x, dtype), packed.Multiply(x, at::kFloat).to(dtype)));
+  }
+}
+
+TEST_F(PackedWeightTest, RowsMayHaveAnyStride) {
+  for (const at::ScalarType dtype : kTypes) {
+    const at::Tensor wide_x = RandomTensor({10, 100}, 1).to(dtype);
+    const at::Tensor x = wide_x.narrow(1, 3, 40);
+    const PackedWeight packed({RandomTensor({70, 40}, 2).to(dtype)});
+    const at::Tensor expected = packed.Multiply(x.contiguous(), dtype);
+    const at::Tensor y = at::full({10, 90}, 7, wide_x.options());
+    packed.MultiplyInto(x, y.narrow(1, 11, 70));
+    EXPECT_TRUE(at::equal(y.narrow(1, 11, 70), expected));
+    EXPECT_TRUE(y.narrow(1, 0, 11).eq(7).all().item<bool>());
+    EXPECT_TRUE(y.narrow(1, 81, 9).eq(7).all().item<bool>());
+    // Columns that are not adjacent are copied.
+    EXPECT_TRUE(at::equal(packed.Multiply(x.t().contiguous().t(), dtype), expected));
+  }
+}
+
+TEST_F(PackedWeightTest, RefreshPacksWhatWasWritten) {
+  for (const at::ScalarType dtype : kTypes) {
+    at::Tensor a = RandomTensor({40, 30}, 1).to(dtype);
+    at::Tensor b = RandomTensor({50, 30}, 2).to(dtype);
+    at::Tensor bias = RandomTensor({50}, 3).to(dtype);
+    const at::Tensor x = RandomTensor({4, 30}, 4).to(dtype);
+    PackedWeight packed({a, b}, {{}, bias});
+    const at::Tensor before = packed.Multiply(x, at::kFloat);
+    EXPECT_FALSE(packed.Refresh());
+    for (at::Tensor* written : {&a, &b, &bias}) {
+      written->mul_(2);
+      EXPECT_TRUE(packed.Refresh());
+      EXPECT_FALSE(packed.Refresh());
+    }
+    // Twice the weights and the bias: twice the sums, exactly.
+    EXPECT_TRUE(at::equal(packed.Multiply(x, at::kFloat), before * 2));
+    packed.DropSources();
+    a.zero_();
+    EXPECT_FALSE(packed.Refresh());
+    EXPECT_TRUE(at::equal(packed.Multiply(x, at::kFloat), before * 2));
+  }
+}
+
+TEST_F(PackedWeightTest, RefreshSeesAnOptimizerStep) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+    AdamWState state;
+    state.parameter = RandomTensor({40, 30}, 1).to(dtype);
+    state.master = dtype == at::kFloat ? state.parameter : state.parameter.to(at::kFloat);
+    state.gradient = RandomTensor({40, 30}, 2);
+    state.exp_avg = at::zeros({40, 30});
+    state.exp_avg_sq = at::zeros({40, 30});
+    PackedWeight packed({state.parameter});
+    UpdateAdamW({0.1, 0.9, 0.95, 1e-8, 1, 1.0}, {state});
+    EXPECT_TRUE(packed.Refresh());
+    const at::Tensor x = RandomTensor({4, 30}, 3).to(dtype);
+    EXPECT_TRUE(at::equal(packed.Multiply(x, at::kFloat),
+                          PackedWeight({state.parameter}).Multiply(x, at::kFloat)));
+    state.gradient = at::Tensor();
+    UpdateAdamW({0.1, 0.9, 0.95, 1e-8, 1, 1.0}, {state});
+    EXPECT_FALSE(packed.Refresh()) << "no gradient, nothing written";
+  }
+}
+
+// A teacher is loaded in inference mode and serves outside of it, or the other way around.
+TEST_F(PackedWeightTest, InferenceTensorsArePackedOnce) {
+  at::Tensor weight, bias;
+  PackedWeight packed;
+  {
+    const c10::InferenceMode inference;
+    weight = RandomTensor({40, 30}, 1);
+    bias = RandomTensor({40}, 2);
+    packed = PackedWeight({weight}, {bias});
+    weight.zero_();
+    EXPECT_FALSE(packed.Refresh());
+  }
+  EXPECT_FALSE(packed.Refresh());
+  const at::Tensor x = RandomTensor({2, 30}, 3);
+  EXPECT_FALSE(packed.Multiply(x, at::kFloat).eq(bias).all().item<bool>());
+}
+
+TEST_F(PackedWeightTest, SizeIsThatOfThePlan) {
+  for (const at::ScalarType dtype : kTypes) {
+    const PackedWeight packed({at::zeros({65, 33}, dtype)});
+    EXPECT_EQ(packed.size_bytes(), PackedWeight::SizeBytes(65, 33, dtype));
+  }
+  EXPECT_EQ(PackedWeight::SizeBytes(65, 33, at::kBFloat16), 128 * 34 * 2);
+  // Whole panels of all instruction sets.
+  EXPECT_EQ(PackedWeight::SizeBytes(192, 33, at::kFloat), 192 * 33 * 4);
+  EXPECT_EQ(PackedWeight::SizeBytes(192, 33, at::kHalf), 192 * 33 * 4);
+}
+
+TEST_F(PackedWeightTest, EmptyAndMoved) {
+  PackedWeight empty;
+  EXPECT_FALSE(empty.defined());
+  EXPECT_FALSE(empty.Refresh());
+  const at::Tensor x = RandomTensor({2, 30}, 1);
+  EXPECT_THROW(empty.Multiply(x, at::kFloat), c10::Error);
+  PackedWeight packed({RandomTensor({40, 30}, 2)});
+  const at::Tensor expected = packed.Multiply(x, at::kFloat);
+  empty = std::move(packed);
+  EXPECT_TRUE(at::equal(empty.Multiply(x, at::kFloat), expected));
+  EXPECT_EQ(empty.Multiply(x.narrow(0, 0, 0), at::kFloat).sizes(), at::IntArrayRef({0, 40}));
+}
+
+TEST_F(PackedWeightTest, WrongTensorsAreRefused) {
+  const auto expect_throws = [](const std::string& part, const std::function<void()>& call) {
+    try {
+      call();
+      ADD_FAILURE() << "nothing thrown, expected: " << part;
+    } catch (const c10::Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  const at::Tensor weight = at::zeros({40, 30});
+  expect_throws("at least one part", [&] { PackedWeight packed(std::vector<at::Tensor>{}); });
+  expect_throws("weight is Double", [&] { PackedWeight packed({weight.to(at::kDouble)}); });
+  expect_throws("part 1 is BFloat16", [&] {
+    PackedWeight packed({weight, weight.to(at::kBFloat16)});
+  });
+  expect_throws("part 1 has 40 inputs", [&] {
+    PackedWeight packed({weight, weight.t().contiguous()});
+  });
+  expect_throws("part 0 has strides [1, 30]", [&] { PackedWeight packed({weight.t()}); });
+  expect_throws("part 0 has shape [0, 30]", [&] { PackedWeight packed({weight.narrow(0, 0, 0)}); });
+  expect_throws("there are 1 biases of 2 parts", [&] {
+    PackedWeight packed({weight, weight}, {at::zeros({40})});
+  });
+  expect_throws("bias 0 is Float of shape [30]",
+                [&] { PackedWeight packed({weight}, {at::zeros({30})}); });
+  const PackedWeight packed({weight});
+  expect_throws("x is BFloat16", [&] {
+    packed.Multiply(at::zeros({2, 30}, at::kBFloat16), at::kFloat);
+  });
+  expect_throws("x has shape [2, 31]", [&] { packed.Multiply(at::zeros({2, 31}), at::kFloat); });
+  expect_throws("y is BFloat16", [&] { packed.Multiply(at::zeros({2, 30}), at::kBFloat16); });
+  expect_throws("y has shape [3, 40]", [&] {
+    packed.MultiplyInto(at::zeros({2, 30}), at::zeros({3, 40}));
+  });
+  expect_throws("strides [1, 2]", [&] {
+    packed.MultiplyInto(at::zeros({2, 30}), at::zeros({40, 2}).t());
+  });
+}
+
+}  // namespace
+}  // namespace taopd
