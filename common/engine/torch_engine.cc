@@ -246,8 +246,8 @@ class TorchEngine final : public InferenceEngine {
     std::vector<Finished> finished;
     {
       absl::MutexLock lock(&mutex_);
-      Count(plan);
       scheduler_.Advance(plan);
+      Count(plan);
       for (const ScheduledRows& part : plan.rows) {
         for (Sequence* sequence : part.followers) {
           if (sequence->finished) finished.push_back(Take(sequence));
@@ -299,19 +299,21 @@ class TorchEngine final : public InferenceEngine {
   // layer.
   void Beat() { last_beat_.store(absl::ToUnixNanos(clock_->Now()), std::memory_order_relaxed); }
 
+  // After Advance. A prompt counts once, when it is done.
   void Count(const StepPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    for (const ScheduledRows& part : plan.rows) {
-      const Sequence& sequence = *part.sequence;
-      if (!sequence.status.ok()) continue;
-      const int64_t end = part.first + part.count;
-      prompt_tokens_ += std::max<int64_t>(0, std::min(end, sequence.num_prompt_tokens()) - part.first);
-      if (sequence.scores() && end >= sequence.num_prompt_tokens() - 1 &&
-          part.first < sequence.num_prompt_tokens() - 1) {
-        scored_rows_ += sequence.score->num_rows;
+    const auto count = [this](const Sequence& sequence, bool samples) {
+      if (!sequence.status.ok()) return;
+      const bool prompt_done =
+          samples ? sequence.generated.ids.size() == 1 : !sequence.generates() && sequence.finished;
+      if (prompt_done) {
+        prompt_tokens_ += sequence.num_prompt_tokens();
+        if (sequence.scores()) scored_rows_ += sequence.score->num_rows;
       }
-      if (!part.samples) continue;
-      ++generated_tokens_;
-      for (const Sequence* follower : part.followers) generated_tokens_ += follower->status.ok();
+      generated_tokens_ += samples;
+    };
+    for (const ScheduledRows& part : plan.rows) {
+      count(*part.sequence, part.samples);
+      for (const Sequence* follower : part.followers) count(*follower, /*samples=*/true);
     }
   }
 

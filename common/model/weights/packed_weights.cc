@@ -21,10 +21,11 @@ PackedLayer PackLayer(const LayerWeights& layer) {
     packed.down = Fuse({&layer.down_proj});
     return packed;
   }
-  packed.router = PackedWeight({layer.moe.router_EH});
+  packed.router = PackedWeight(std::vector<at::Tensor>{layer.moe.router_EH});
   for (const ExpertWeights& expert : layer.moe.experts) {
     packed.experts.push_back(
-        {PackedWeight({expert.gate_IH, expert.up_IH}), PackedWeight({expert.down_HI})});
+        {PackedWeight(std::vector<at::Tensor>{expert.gate_IH, expert.up_IH}),
+         PackedWeight(std::vector<at::Tensor>{expert.down_HI})});
   }
   return packed;
 }
@@ -37,7 +38,7 @@ PackedWeights::PackedWeights(const ModelWeights& weights) : lm_head_VH_(weights.
 }
 
 const PackedWeight& PackedWeights::lm_head() {
-  if (!lm_head_.defined()) lm_head_ = PackedWeight({lm_head_VH_});
+  if (!lm_head_.defined()) lm_head_ = PackedWeight(std::vector<at::Tensor>{lm_head_VH_});
   return lm_head_;
 }
 

@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(Architectures, EngineGenerationTest,
 TEST_P(EngineGenerationTest, GreedyIsTheArgmaxOfFullForwardPasses) {
   const auto decoder = MakeTiny(TinyConfig(GetParam()));
   EngineOptions options;
-  options.max_num_seqs = 3;  // some wait, and slots are used again
+  options.max_num_seqs = 3;  // some wait, and blocks are used again
   const auto engine = MakeEngine(decoder, options);
   std::vector<InferenceRequest> requests;
   for (int i = 0; i < 7; ++i) requests.push_back(Generation(RandomIds(1 + 3 * i, i), 12 + i, 0.0f));

@@ -1,5 +1,6 @@
 // What happens around the numbers: refusals, queue bounds, cancellation, deadlines, drain,
 // failures. The decoder is a fake whose gate stops the engine's thread where a test wants it.
+#include <absl/strings/str_cat.h>
 #include <absl/synchronization/notification.h>
 
 #include <atomic>
@@ -127,7 +128,7 @@ TEST_F(EngineLifecycleTest, CancelWaiting) {
   EXPECT_OK(box_.Wait(0));
   EXPECT_THAT(box_.order(), ElementsAre(1, 0));  // at the next step, not after the long one
   for (const auto& call : decoder_->calls())
-    EXPECT_EQ(call.cu_seqlens.size(), 2u);  // never computed
+    EXPECT_EQ(call.num_rows.size(), 1u);  // never computed
 }
 
 TEST_F(EngineLifecycleTest, CancelRunning) {
@@ -140,7 +141,7 @@ TEST_F(EngineLifecycleTest, CancelRunning) {
   EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kCancelled, "running");
   EXPECT_EQ(decoder_->calls().size(), 1u);
   engine_->Cancel(running);  // unknown by now
-  // The slot works again.
+  // Its blocks work again.
   EXPECT_OK(RunAll(engine_.get(), {Generation({1}, 3)})[0]);
 }
 
@@ -171,7 +172,7 @@ TEST_F(EngineLifecycleTest, SubmitFromDone) {
   done.WaitForNotification();
 }
 
-TEST_F(EngineLifecycleTest, ADeadlineDropsWhatStillWaits) {
+TEST_F(EngineLifecycleTest, ADeadlineDropsWhatWaitsAndWhatRuns) {
   EngineOptions options;
   options.max_num_seqs = 1;
   Make(options, &clock_);
@@ -189,7 +190,7 @@ TEST_F(EngineLifecycleTest, ADeadlineDropsWhatStillWaits) {
   clock_.Advance(absl::Seconds(11));
   decoder_->OpenGate();
   EXPECT_ERROR(box_.Wait(2), absl::StatusCode::kDeadlineExceeded, "waiting");
-  EXPECT_OK(box_.Wait(0));  // it ran before its deadline
+  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kDeadlineExceeded, "running");
   EXPECT_OK(box_.Wait(1));
   for (const auto& call : decoder_->calls()) {
     EXPECT_FALSE(call.past_lens[0] == 0 && call.token_ids[0] == 2);  // never computed
@@ -252,20 +253,23 @@ TEST_F(EngineLifecycleTest, DestructionAnswersEverything) {
   }
 }
 
-TEST_F(EngineLifecycleTest, AnExceptionFailsItsStepAndTheEngineLivesOn) {
+TEST_F(EngineLifecycleTest, AnExceptionFailsItsSequencesAndNoOthers) {
   decoder_->poison_id = 13;
   Make();
   const auto results = RunAll(engine_.get(), {Scoring({1, 13}, 1), Scoring({1, 2}, 1),
                                               Generation({13}, 2), Generation({1, 2}, 2)});
   EXPECT_ERROR(results[0], absl::StatusCode::kInternal, "token 13 is poison");
-  EXPECT_OK(results[1]);  // another forward pass
+  EXPECT_OK(results[1]);  // of the same step
   EXPECT_ERROR(results[2], absl::StatusCode::kInternal, "token 13 is poison");
-  EXPECT_ERROR(results[3], absl::StatusCode::kInternal, "poison");  // the same forward pass
+  EXPECT_OK(results[3]);
   const EngineStats stats = engine_->stats();
-  EXPECT_EQ(stats.failed_requests, 3u);
-  EXPECT_EQ(stats.finished_requests, 1u);
+  EXPECT_EQ(stats.failed_requests, 2u);
+  EXPECT_EQ(stats.finished_requests, 2u);
   EXPECT_EQ(stats.num_running, 0);
-  EXPECT_OK(RunAll(engine_.get(), {Generation({1, 2}, 2)})[0]);
+  // The numbers are those of a step without the others.
+  const auto alone = RunAll(engine_.get(), {Generation({1, 2}, 2)})[0];
+  ASSERT_OK(alone);
+  EXPECT_EQ(alone->generated->ids, results[3]->generated->ids);
 }
 
 TEST_F(EngineLifecycleTest, LogitsThatAreNotFiniteFailTheirSequenceAlone) {
@@ -327,8 +331,8 @@ TEST_F(EngineLifecycleTest, TheEngineDoesNotStepInTheMiddleOfABatch) {
     const size_t calls_before = decoder_->calls().size();
     for (const auto& result : RunAll(engine_.get(), requests)) EXPECT_OK(result);
     const auto calls = decoder_->calls();
-    ASSERT_EQ(calls.size(), calls_before + 1);  // one prefill has them all
-    EXPECT_EQ(calls.back().cu_seqlens.size(), 41u);
+    ASSERT_EQ(calls.size(), calls_before + 1);  // one step has them all
+    EXPECT_EQ(calls.back().num_rows.size(), 15u);  // of prompts; the others are the same ones
   }
 }
 
@@ -343,26 +347,46 @@ TEST_F(EngineLifecycleTest, OptionsAreChecked) {
                "max_num_seqs -3");
 }
 
-TEST_F(EngineLifecycleTest, KvCacheBytesDecideHowManySequencesRun) {
-  // One layer, one head of 4 numbers: 2 * 4 * 4 bytes a token, 64 tokens.
-  const int64_t slot_bytes = 2048;
-  ASSERT_EQ(KvCache::SizeBytes(decoder_->config(), 1, 64, at::kFloat), slot_bytes);
+// One layer, one head of 4 numbers: keys of 4 and values padded to 32 numbers, 32 tokens a block.
+constexpr int64_t kBlockBytes = (4 + 32) * 4 * 32;
+
+TEST_F(EngineLifecycleTest, AKvCacheThatIsTooSmallIsRefusedOrPreempts) {
+  ASSERT_EQ(KvPages::BytesPerBlock(decoder_->config(), at::kFloat, KvPages::Layout::kKernel),
+            kBlockBytes);
   EngineOptions options;
-  options.kv_cache_bytes = slot_bytes - 1;
+  options.kv_cache_bytes = 2 * kBlockBytes - 1;
   options.max_model_len = 64;
   EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
-               "kv_cache_bytes 2047 holds no sequence of max_model_len 64, which takes 2048 bytes");
+               absl::StrCat("kv_cache_bytes ", options.kv_cache_bytes,
+                            " holds no sequence of max_model_len 64, which takes ",
+                            2 * kBlockBytes, " bytes"));
   options.max_model_len = 0;
-  options.kv_cache_bytes = 3 * slot_bytes + 5;
+  options.kv_cache_bytes = 3 * kBlockBytes + 5;
+  options.prefix_caching = false;
   Make(options);
-  EXPECT_EQ(engine_->limits().max_num_seqs, 3);
-  for (const auto& result :
-       RunAll(engine_.get(), std::vector<InferenceRequest>(7, Generation({1}, 3)))) {
-    EXPECT_OK(result);
+  std::vector<InferenceRequest> requests;
+  for (int32_t i = 0; i < 7; ++i) {
+    requests.push_back(Generation({1 + i, 2}, 40, 1.0f, i));
+    requests.back().sampling->ignore_eos = true;
   }
-  for (const auto& call : decoder_->calls()) {
-    for (int64_t slot : call.slots) EXPECT_LT(slot, 3);
+  const auto results = RunAll(engine_.get(), requests);
+  EXPECT_GT(engine_->stats().num_preempted, 0u);
+  EXPECT_EQ(engine_->stats().num_kv_blocks, 3);
+  EXPECT_EQ(engine_->stats().kv_blocks_in_use, 0);
+  EXPECT_EQ(engine_->stats().prompt_tokens, 14u);  // once, although some were computed twice
+  EXPECT_EQ(engine_->stats().generated_tokens, 280u);
+  options.kv_cache_bytes = 100 * kBlockBytes;
+  Make(options);
+  const auto roomy = RunAll(engine_.get(), requests);
+  EXPECT_EQ(engine_->stats().num_preempted, 0u);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_OK(results[i]);
+    EXPECT_EQ(results[i]->generated->ids, roomy[i]->generated->ids);
   }
+}
+
+TEST_F(EngineLifecycleTest, WithoutAKvCacheTheEngineOnlyScores) {
+  EngineOptions options;
   options.kv_cache_bytes = 0;
   Make(options);
   EXPECT_FALSE(engine_->limits().can_generate);
@@ -374,18 +398,30 @@ TEST_F(EngineLifecycleTest, KvCacheBytesDecideHowManySequencesRun) {
 // The default start of a long model: scores have its whole length, generation has what fits.
 TEST_F(EngineLifecycleTest, ASmallKvCacheLimitsGenerationAlone) {
   EngineOptions options;
-  options.kv_cache_bytes = 40 * 32 + 31;  // 32 bytes a token
+  options.kv_cache_bytes = kBlockBytes + 31;
   Make(options);
   EXPECT_EQ(engine_->limits().max_model_len, 64);
-  EXPECT_EQ(engine_->limits().max_generation_len, 40);
-  EXPECT_EQ(engine_->limits().max_num_seqs, 1);
+  EXPECT_EQ(engine_->limits().max_generation_len, 32);
   EXPECT_OK(RunAll(engine_.get(), {Scoring(std::vector<int32_t>(64, 1), 1)})[0]);
-  EXPECT_OK(RunAll(engine_.get(), {Generation(std::vector<int32_t>(37, 1), 3)})[0]);
-  EXPECT_EQ(engine_->Submit(Generation(std::vector<int32_t>(38, 1), 3), box_.Done(0)), 0u);
-  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kInvalidArgument, "max_generation_len 40");
+  EXPECT_OK(RunAll(engine_.get(), {Generation(std::vector<int32_t>(29, 1), 3)})[0]);
+  EXPECT_EQ(engine_->Submit(Generation(std::vector<int32_t>(30, 1), 3), box_.Done(0)), 0u);
+  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kInvalidArgument, "max_generation_len 32");
   options.kv_cache_bytes = 31;
   EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
                "kv_cache_bytes 31 holds no sequence");
+}
+
+TEST_F(EngineLifecycleTest, TheCacheIsGivenBackBetweenRequests) {
+  Make();
+  const std::vector<int32_t> prompt(40, 3);
+  EXPECT_OK(RunAll(engine_.get(), {Generation(prompt, 1)})[0]);
+  EXPECT_OK(RunAll(engine_.get(), {Generation(prompt, 1)})[0]);
+  EXPECT_EQ(engine_->stats().prefix_hit_tokens, 32u);
+  engine_->ReleaseKvCache();
+  EXPECT_OK(RunAll(engine_.get(), {Generation(prompt, 1)})[0]);
+  EXPECT_EQ(engine_->stats().prefix_hit_tokens, 32u);  // nothing was found
+  EXPECT_OK(RunAll(engine_.get(), {Generation(prompt, 1)})[0]);
+  EXPECT_EQ(engine_->stats().prefix_hit_tokens, 64u);
 }
 
 // 10,000 requests of all kinds from four threads, a third of them cancelled at some time: each is
