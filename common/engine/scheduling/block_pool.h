@@ -41,6 +41,9 @@ struct PrefixKey {
   bool operator==(const PrefixKey&) const = default;
 };
 
+// Not for cryptography.
+uint64_t HashTokens(uint64_t seed, std::span<const int32_t> token_ids);
+
 struct PrefixKeyHash {
   size_t operator()(const PrefixKey& key) const;
 };
@@ -89,7 +92,7 @@ class BlockPool {
   struct Block {
     int32_t num_references = 0;
     uint64_t entry = 0;                            // 0 = cannot be found
-    PrefixKey key;                                 // of the entry
+    const PrefixKey* key = nullptr;                // of the entry; lies in findable_
     std::list<int32_t>::iterator unused_position;  // valid while the block is cached
   };
 

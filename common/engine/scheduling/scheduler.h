@@ -53,6 +53,7 @@
 
 #include "common/engine/scheduling/block_pool.h"
 #include "common/engine/scheduling/sequence.h"
+#include "common/engine/scheduling/waiting_queue.h"
 
 namespace taopd {
 
@@ -146,9 +147,10 @@ class Scheduler {
   void ReleaseCache();
 
   // Preempted sequences count as waiting ones.
-  int64_t num_waiting() const { return num_waiting_ + static_cast<int64_t>(preempted_.size()); }
+  int64_t num_waiting() const { return waiting_.size() + static_cast<int64_t>(preempted_.size()); }
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
-  int64_t queued_tokens() const { return queued_tokens_; }  // prompt tokens of the waiting ones
+  // Prompt tokens of the sequences that have never been admitted.
+  int64_t queued_tokens() const { return waiting_.num_tokens(); }
   SchedulerStats stats() const;
   // Whether the engine's thread has something to do.
   bool has_work() const { return num_waiting() > 0 || num_running() > 0 || !dropped_.empty(); }
@@ -156,29 +158,85 @@ class Scheduler {
 
  private:
   using State = Sequence::Scheduling::State;
-  using Queue = std::map<RequestHandle, std::unique_ptr<Sequence>>;  // in the order of arrival
   using ByAdmission = std::map<uint64_t, std::unique_ptr<Sequence>>;
 
-  struct Client {
-    std::string name;
-    int64_t served = 0;         // tokens
-    int64_t num_sequences = 0;  // waiting, preempted and running ones
-    Queue scores;               // only score
-    Queue generations;
-    Queue uncached;  // only score, and do not fit the pool
-    // The client's key in turns_ while it has waiting sequences.
-    std::pair<int64_t, RequestHandle> turn = {0, 0};
+  // A plan in the making.
+  struct Step {
+    StepPlan plan;
+    int64_t budget = 0;                 // rows that may still be added
+    std::vector<Sequence*> copiers;     // copiers[i] asked for plan.copies[i]
+    std::vector<int32_t> held_sources;  // blocks that are released when the plan is complete
+    bool preempted = false;
   };
+
+  enum class Admission {
+    kAdmitted,
+    kWaitsForPrefix,
+    kNoRoom,
+  };
+
+  struct CachedPrefix {
+    std::vector<int32_t> blocks;
+    uint64_t entry = 0;  // of the last block
+  };
+
+  void DropEnding();
+  StepPlan ScheduleUncached();
+  StepPlan SchedulePooled();
+  void ScheduleRunning(Sequence* sequence, Step* step);
+  void AddRows(Sequence* sequence, int64_t count, Step* step);
+  // Makes the blocks of tokens [num_computed, end) exist and be the sequence's own; preempts others
+  // if need be. Returns false if the sequence itself was preempted.
+  bool MakeWritable(Sequence* sequence, int64_t end, Step* step);
+  // Frees at least part of a sequence's blocks. Returns false if that is `requester`.
+  bool PreemptFor(Sequence* requester, Step* step);
+  void Preempt(Sequence* sequence, Step* step);
+  void RemoveFromPlan(Sequence* sequence, Step* step);
+  void ReleaseBlocks(Sequence* sequence, Step* step);
+
+  void AdmitAll(Step* step);
+  Admission Admit(Sequence* sequence, int64_t* num_reserved, Step* step);
+  void StartFollowing(Sequence* sequence, Sequence* leader, int64_t* num_reserved);
+  void JoinWaitingFollowers(Sequence* leader, int64_t* num_reserved);
+  // Moves a waiting or preempted sequence to the running ones.
+  void Run(Sequence* sequence, int64_t charged_tokens);
+  bool HasSeat() const;
+  Sequence* LeaderOf(const Sequence& sequence) const;
+  CachedPrefix FindPrefix(const Sequence& sequence) const;
+  bool WaitsForPrefix(Sequence* sequence, const CachedPrefix& prefix) const;
+  // Blocks that running sequences will still take until their prompts are computed.
+  int64_t NumReservedBlocks() const;
+
+  PrefixKey KeyOf(const Sequence& sequence, int64_t block, uint64_t parent) const;
+  int64_t NumReusableTokens(const Sequence& sequence) const;
+  void PublishComputed(Sequence* sequence);
+  void Announce(Sequence* sequence);
+  void Withdraw(Sequence* sequence);
+  void Fork(Sequence* leader);
+  void Promote(Sequence* leader);
+  std::unique_ptr<Sequence> TakeRunning(Sequence* sequence);
+  // The sequence is done or dropped.
+  std::unique_ptr<Sequence> End(std::unique_ptr<Sequence> sequence);
+  void DropWaiting(Sequence* sequence, const absl::Status& status);
 
   const SchedulerLimits limits_;
   BlockPool pool_;
-  std::map<std::string, Client> clients_;
-  std::map<std::pair<int64_t, RequestHandle>, Client*> turns_;
+  WaitingQueue waiting_;
   ByAdmission preempted_;
   ByAdmission running_;
   std::vector<std::pair<std::unique_ptr<Sequence>, absl::Status>> dropped_;
-  int64_t num_waiting_ = 0;
-  int64_t queued_tokens_ = 0;
+  std::unordered_map<RequestHandle, Sequence*> sequences_;  // all but the dropped ones
+  std::set<std::pair<absl::Time, RequestHandle>> deadlines_;
+  // By prompt_hash: running sequences whose prompt is not complete, which others may follow.
+  std::unordered_map<uint64_t, Sequence*> leaders_;
+  // By the key of the next block that each running sequence will publish.
+  std::unordered_map<PrefixKey, Sequence*, PrefixKeyHash> announced_;
+  uint64_t weight_version_ = 0;
+  uint64_t next_admission_ = 1;
+  int64_t num_generating_ = 0;
+  int64_t num_uncached_running_ = 0;
+  bool last_step_uncached_ = false;
+  SchedulerStats stats_;
 };
 
 }  // namespace taopd

@@ -66,16 +66,17 @@ struct Sequence {
   struct Scheduling {
     enum class State { kWaiting, kPreempted, kRunning };
     State state = State::kWaiting;
-    bool uncached = false;
-    bool expired = false;
-    uint64_t admission = 0;  // the order of admissions; 0 = never admitted
-    // Of a sequence whose prompt another one computes, until that is done.
-    Sequence* leader = nullptr;
+    bool uncached = false;             // runs without the pool
+    bool expired = false;              // the deadline has passed
+    uint64_t admission = 0;            // the order of admissions; 0 = never admitted
+    uint64_t prompt_hash = 0;          // of client, salt and prompt
+    Sequence* leader = nullptr;        // computes this follower's prompt, until that is done
     std::vector<Sequence*> followers;  // of a leader, in the order of admission
-    // The blocks [0, num_published) can be found by others, the last of them by prefix_entry.
+    // The blocks [0, num_published) can be found by others; the last of them is prefix_entry.
     int64_t num_published = 0;
     uint64_t prefix_entry = 0;
-    uint64_t weight_version = 0;  // of the oldest keys and values
+    bool stale = false;      // the weights have changed since it was admitted
+    bool announced = false;  // others may wait for block num_published
     // The sequence whose block this one waited for last, and how often that changed.
     RequestHandle waited_for = 0;
     int num_waits = 0;
