@@ -98,8 +98,14 @@ struct InferenceRequest {
   std::vector<int32_t> token_ids;  // [P], P >= 1
   std::optional<ScoreParams> score;
   std::optional<SamplingParams> sampling;
-  // A request that is still queued at this time ends with DEADLINE_EXCEEDED.
+  // A request that is not done at this time, be it queued or running, ends with DEADLINE_EXCEEDED.
   absl::Time deadline = absl::InfiniteFuture();
+  // Who asks. The work of different clients is admitted in turns, by tokens served; the empty name
+  // is a client like any other.
+  std::string client;
+  // Requests share cached prefixes only if their salts are equal, so that the time of an answer
+  // tells nobody else what was asked before.
+  std::string cache_salt;
   // Called for each generated token on the engine's thread, for streaming. Optional.
   std::function<void(int32_t token_id, float log_prob)> on_token;
 };

@@ -6,125 +6,349 @@
 
 namespace taopd {
 
-Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits), slots_(limits.num_slots) {}
-
-void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
-  Queue& queue = QueueOf(*sequence);
-  const RequestHandle handle = sequence->handle;
-  TAOPD_CHECK(queue.empty() || queue.back()->handle < handle);
-  TAOPD_CHECK(!sequence->generates() || limits_.num_slots > 0);
-  queued_tokens_ += sequence->num_prompt_tokens();
-  if (sequence->request.deadline != absl::InfiniteFuture())
-    deadlines_.insert({sequence->request.deadline, handle});
-  queue.push_back(std::move(sequence));
-  waiting_[handle] = std::prev(queue.end());
+Scheduler::Scheduler(const SchedulerLimits& limits)
+    : limits_(limits), pool_(limits.num_blocks, limits.block_tokens, limits.prefix_caching) {
+  TAOPD_CHECK_GE(limits.max_num_seqs, 1);
+  TAOPD_CHECK_GE(limits.max_num_batched_tokens, 1);
 }
 
-bool Scheduler::MayAdmitGeneration() const {
-  return !generations_.empty() && num_generating_ < limits_.max_num_seqs && slots_.num_free() > 0;
+void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
+  TAOPD_CHECK(sequence->generates() || sequence->num_prompt_tokens() >= 2);
+  // The last token that a sequence generates is never fed to the model.
+  const int64_t num_rows =
+      sequence->generates()
+          ? sequence->num_prompt_tokens() + sequence->request.sampling->max_new_tokens - 1
+          : sequence->num_rows_needed();
+  const bool fits = pool_.NumBlocksFor(num_rows) <= pool_.num_blocks();
+  TAOPD_CHECK(fits || !sequence->generates());
+  Sequence::Scheduling& notes = sequence->scheduling;
+  notes.uncached = !fits;
+  const std::string owner = sequence->request.client + '\n' + sequence->request.cache_salt;
+  notes.prompt_hash = HashTokens(std::hash<std::string>()(owner), sequence->request.token_ids);
+  sequences_[sequence->handle] = sequence.get();
+  if (sequence->request.deadline != absl::InfiniteFuture())
+    deadlines_.insert({sequence->request.deadline, sequence->handle});
+  waiting_.Add(std::move(sequence));
 }
 
 StepPlan Scheduler::Schedule() {
-  DropCancelledRunning();
-  StepPlan plan;
-  for (const auto& sequence : running_) plan.decodes.push_back(sequence.get());
-
-  int64_t num_tokens = static_cast<int64_t>(plan.decodes.size());
-  while (true) {
-    const bool may_generate = MayAdmitGeneration();
-    const bool may_score =
-        !scores_.empty() && static_cast<int64_t>(plan.scores.size()) < limits_.max_num_seqs;
-    if (!may_generate && !may_score) break;
-    const bool take_score =
-        may_score && (!may_generate || scores_.front()->handle < generations_.front()->handle);
-    Sequence& next = take_score ? *scores_.front() : *generations_.front();
-
-    const bool first = plan.scores.empty() && plan.prefills.empty();
-    if (!first && next.scores() && !limits_.batch_scores) break;
-    // Rollouts of one prompt come one after the other: the prompt is prefilled once and its keys
-    // and values are copied. Not with scores: their rows belong to one sequence.
-    next.shares_prompt = !next.scores() && !plan.prefills.empty() &&
-                         !plan.prefills.back()->scores() &&
-                         plan.prefills.back()->request.token_ids == next.request.token_ids;
-    const int64_t cost = next.shares_prompt ? 0 : next.num_prompt_tokens();
-    if (!first && num_tokens + cost > limits_.max_num_batched_tokens) break;
-    num_tokens += cost;
-
-    (next.generates() ? plan.prefills : plan.scores).push_back(&next);
-    if (next.generates()) {
-      next.slot = slots_.Acquire();
-      ++num_generating_;
-    }
-    running_.push_back(RemoveWaiting(waiting_.at(next.handle)));
-    if (next.scores() && !limits_.batch_scores) break;
-  }
-  return plan;
+  DropEnding();
+  const bool uncached_work = num_uncached_running_ > 0 || waiting_.num_uncached() > 0;
+  const bool pooled_work = num_running() > num_uncached_running_ || !preempted_.empty() ||
+                           waiting_.size() > waiting_.num_uncached();
+  last_step_uncached_ = uncached_work && (!pooled_work || !last_step_uncached_);
+  return last_step_uncached_ ? ScheduleUncached() : SchedulePooled();
 }
 
-std::unique_ptr<Sequence> Scheduler::Finish(Sequence* sequence) {
-  const auto position =
-      std::find_if(running_.begin(), running_.end(),
-                   [sequence](const auto& running) { return running.get() == sequence; });
-  TAOPD_CHECK(position != running_.end());
-  std::unique_ptr<Sequence> owned = std::move(*position);
-  running_.erase(position);
-  if (owned->generates()) {
-    slots_.Release(owned->slot);
-    owned->slot = -1;
-    --num_generating_;
+StepPlan Scheduler::ScheduleUncached() {
+  Step step;
+  step.plan.uncached = true;
+  step.budget = limits_.max_num_batched_tokens;
+  for (const auto& [admission, sequence] : running_) {
+    if (sequence->scheduling.uncached && !sequence->finished && sequence->status.ok())
+      AddRows(sequence.get(), sequence->num_rows_needed(), &step);
   }
+  while (Sequence* next = waiting_.NextUncached()) {
+    const int64_t num_rows = next->num_rows_needed();
+    if (!step.plan.rows.empty() && num_rows > step.budget) break;
+    Run(next, num_rows);
+    AddRows(next, num_rows, &step);
+  }
+  return std::move(step.plan);
+}
+
+StepPlan Scheduler::SchedulePooled() {
+  Step step;
+  step.budget = limits_.max_num_batched_tokens;
+  std::vector<Sequence*> decodes;
+  std::vector<Sequence*> prefills;
+  for (const auto& [admission, sequence] : running_) {
+    if (sequence->scheduling.uncached || sequence->scheduling.leader != nullptr ||
+        sequence->finished || !sequence->status.ok())
+      continue;
+    const bool decodes_next = sequence->generates() && !sequence->generated.ids.empty() &&
+                              sequence->num_computed == sequence->num_tokens() - 1;
+    (decodes_next ? decodes : prefills).push_back(sequence.get());
+  }
+  for (Sequence* sequence : decodes) ScheduleRunning(sequence, &step);
+  for (Sequence* sequence : prefills) ScheduleRunning(sequence, &step);
+  // What was just taken away is not given to others in the same step.
+  if (!step.preempted) AdmitAll(&step);
+  for (ScheduledRows& rows : step.plan.rows) {
+    rows.samples =
+        rows.sequence->generates() && rows.first + rows.count == rows.sequence->num_tokens();
+    if (rows.samples) rows.followers = rows.sequence->scheduling.followers;
+  }
+  for (int32_t block : step.held_sources) pool_.Release(block);
+  return std::move(step.plan);
+}
+
+void Scheduler::ScheduleRunning(Sequence* sequence, Step* step) {
+  if (sequence->scheduling.state != State::kRunning) return;  // preempted in this step
+  const int64_t count =
+      std::min(sequence->num_rows_needed() - sequence->num_computed, step->budget);
+  if (count <= 0) return;
+  if (MakeWritable(sequence, sequence->num_computed + count, step)) AddRows(sequence, count, step);
+}
+
+void Scheduler::AddRows(Sequence* sequence, int64_t count, Step* step) {
+  step->plan.rows.push_back({sequence, sequence->num_computed, count, {}, false});
+  step->budget -= count;
+}
+
+bool Scheduler::MakeWritable(Sequence* sequence, int64_t end, Step* step) {
+  const int64_t first_block = sequence->num_computed / pool_.block_tokens();
+  if (first_block < static_cast<int64_t>(sequence->blocks.size())) {
+    int32_t& block = sequence->blocks[first_block];
+    while (pool_.num_references(block) > 1 && pool_.num_available() == 0) {
+      if (!PreemptFor(sequence, step)) return false;
+    }
+    if (pool_.num_references(block) > 1) {
+      const int32_t copy = pool_.Allocate();
+      step->plan.copies.push_back({block, copy});
+      step->copiers.push_back(sequence);
+      pool_.Release(block);
+      block = copy;
+    }
+  }
+  while (static_cast<int64_t>(sequence->blocks.size()) < pool_.NumBlocksFor(end)) {
+    if (pool_.num_available() > 0) {
+      sequence->blocks.push_back(pool_.Allocate());
+    } else if (!PreemptFor(sequence, step)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Scheduler::PreemptFor(Sequence* requester, Step* step) {
+  const auto last = std::find_if(running_.rbegin(), running_.rend(), [&](const auto& item) {
+    return item.second.get() == requester || !item.second->blocks.empty();
+  });
+  Sequence* const victim = last->second.get();
+  Preempt(victim, step);
+  return victim != requester;
+}
+
+void Scheduler::Preempt(Sequence* sequence, Step* step) {
+  for (Sequence* follower : std::exchange(sequence->scheduling.followers, {})) {
+    follower->scheduling.leader = nullptr;
+    Preempt(follower, step);
+  }
+  std::unique_ptr<Sequence> owned = TakeRunning(sequence);
+  if (step != nullptr) {
+    RemoveFromPlan(sequence, step);
+    step->preempted = true;
+  }
+  ReleaseBlocks(sequence, step);
+  Sequence::Scheduling& notes = sequence->scheduling;
+  sequence->num_computed = 0;
+  notes.num_published = 0;
+  notes.prefix_entry = 0;
+  notes.stale = false;
+  notes.state = State::kPreempted;
+  preempted_[notes.admission] = std::move(owned);
+  ++stats_.num_preempted;
+}
+
+void Scheduler::RemoveFromPlan(Sequence* sequence, Step* step) {
+  std::vector<ScheduledRows>& rows = step->plan.rows;
+  const auto planned = std::find_if(rows.begin(), rows.end(),
+                                    [&](const auto& item) { return item.sequence == sequence; });
+  if (planned != rows.end()) {
+    step->budget += planned->count;
+    rows.erase(planned);
+  }
+  const auto copier = std::find(step->copiers.begin(), step->copiers.end(), sequence);
+  if (copier == step->copiers.end()) return;
+  const auto copy = step->plan.copies.begin() + (copier - step->copiers.begin());
+  const int32_t source = copy->from;
+  step->plan.copies.erase(copy);
+  step->copiers.erase(copier);
+  const bool still_read = std::any_of(step->plan.copies.begin(), step->plan.copies.end(),
+                                      [&](const BlockCopy& other) { return other.from == source; });
+  const auto held = std::find(step->held_sources.begin(), step->held_sources.end(), source);
+  if (!still_read && held != step->held_sources.end()) {
+    step->held_sources.erase(held);
+    pool_.Release(source);
+  }
+}
+
+void Scheduler::ReleaseBlocks(Sequence* sequence, Step* step) {
+  // The last block first, so that it is evicted before those that it can only be found through.
+  for (auto block = sequence->blocks.rbegin(); block != sequence->blocks.rend(); ++block) {
+    const bool copied = step != nullptr && pool_.num_references(*block) == 1 &&
+                        std::any_of(step->plan.copies.begin(), step->plan.copies.end(),
+                                    [&](const BlockCopy& copy) { return copy.from == *block; });
+    if (copied) {
+      step->held_sources.push_back(*block);  // nobody may write it before it has been copied
+    } else {
+      pool_.Release(*block);
+    }
+  }
+  sequence->blocks.clear();
+}
+
+void Scheduler::Advance(const StepPlan& plan) {
+  for (const ScheduledRows& rows : plan.rows) {
+    Sequence* const sequence = rows.sequence;
+    if (!sequence->status.ok()) {
+      // The prompt's rows are not to be trusted. Followers that did not fail start again.
+      if (!rows.samples) continue;
+      for (Sequence* follower : std::exchange(sequence->scheduling.followers, {})) {
+        follower->scheduling.leader = nullptr;
+        if (follower->status.ok() && !follower->finished) Preempt(follower, nullptr);
+      }
+      continue;
+    }
+    sequence->num_computed = rows.first + rows.count;
+    if (sequence->scores()) {
+      sequence->next_scored_row =
+          std::max(sequence->next_scored_row,
+                   std::min(sequence->num_computed, sequence->num_prompt_tokens() - 1));
+    }
+    if (!sequence->generates() && sequence->num_computed == sequence->num_rows_needed())
+      sequence->finished = true;
+    if (plan.uncached) continue;
+    PublishComputed(sequence);
+    if (!rows.samples) continue;
+    waiting_.Charge(sequence->request.client, 1 + static_cast<int64_t>(rows.followers.size()));
+    Fork(sequence);
+  }
+}
+
+void Scheduler::Fork(Sequence* leader) {
+  Sequence::Scheduling& notes = leader->scheduling;
+  for (Sequence* follower : std::exchange(notes.followers, {})) {
+    follower->blocks = leader->blocks;
+    for (int32_t block : follower->blocks) pool_.AddReference(block);
+    follower->num_computed = leader->num_computed;
+    follower->scheduling.leader = nullptr;
+    follower->scheduling.num_published = notes.num_published;
+    follower->scheduling.prefix_entry = notes.prefix_entry;
+    follower->scheduling.stale = notes.stale;
+  }
+  const auto found = leaders_.find(notes.prompt_hash);
+  if (found != leaders_.end() && found->second == leader) leaders_.erase(found);
+}
+
+void Scheduler::Promote(Sequence* leader) {
+  std::vector<Sequence*> followers = std::exchange(leader->scheduling.followers, {});
+  if (followers.empty()) return;
+  Sequence* const heir = followers.front();
+  followers.erase(followers.begin());
+  for (Sequence* follower : followers) follower->scheduling.leader = heir;
+  Sequence::Scheduling& notes = heir->scheduling;
+  notes.leader = nullptr;
+  notes.followers = std::move(followers);
+  notes.num_published = leader->scheduling.num_published;
+  notes.prefix_entry = leader->scheduling.prefix_entry;
+  notes.stale = leader->scheduling.stale;
+  heir->blocks = std::exchange(leader->blocks, {});
+  heir->num_computed = leader->num_computed;
+  leaders_[notes.prompt_hash] = heir;
+  Announce(heir);
+}
+
+std::unique_ptr<Sequence> Scheduler::TakeRunning(Sequence* sequence) {
+  const auto position = running_.find(sequence->scheduling.admission);
+  TAOPD_CHECK(position != running_.end() && position->second.get() == sequence);
+  std::unique_ptr<Sequence> owned = std::move(position->second);
+  running_.erase(position);
+  Sequence::Scheduling& notes = owned->scheduling;
+  if (notes.leader != nullptr) {
+    std::erase(notes.leader->scheduling.followers, sequence);
+    notes.leader = nullptr;
+  }
+  Withdraw(sequence);
+  const auto found = leaders_.find(notes.prompt_hash);
+  if (found != leaders_.end() && found->second == sequence) leaders_.erase(found);
+  Promote(sequence);
+  num_generating_ -= owned->generates();
+  num_uncached_running_ -= notes.uncached;
   return owned;
 }
 
-void Scheduler::Cancel(RequestHandle handle) {
-  if (const auto found = waiting_.find(handle); found != waiting_.end()) {
-    DropWaiting(found->second, absl::CancelledError("cancelled while waiting"));
-    return;
-  }
-  for (const auto& sequence : running_) {
-    if (sequence->handle == handle) sequence->cancelled = true;
-  }
+std::unique_ptr<Sequence> Scheduler::Finish(Sequence* sequence) {
+  std::unique_ptr<Sequence> owned = TakeRunning(sequence);
+  ReleaseBlocks(sequence, nullptr);
+  return End(std::move(owned));
 }
 
-void Scheduler::DropCancelledRunning() {
-  std::vector<Sequence*> cancelled;
-  for (const auto& sequence : running_) {
-    if (sequence->cancelled) cancelled.push_back(sequence.get());
+std::unique_ptr<Sequence> Scheduler::End(std::unique_ptr<Sequence> sequence) {
+  sequences_.erase(sequence->handle);
+  deadlines_.erase({sequence->request.deadline, sequence->handle});
+  waiting_.End(sequence->request.client);
+  return sequence;
+}
+
+void Scheduler::DropWaiting(Sequence* sequence, const absl::Status& status) {
+  std::unique_ptr<Sequence> owned;
+  if (sequence->scheduling.state == State::kPreempted) {
+    const auto position = preempted_.find(sequence->scheduling.admission);
+    owned = std::move(position->second);
+    preempted_.erase(position);
+  } else {
+    owned = waiting_.Remove(*sequence);
   }
-  for (Sequence* sequence : cancelled) {
-    dropped_.emplace_back(Finish(sequence), absl::CancelledError("cancelled while running"));
+  dropped_.emplace_back(End(std::move(owned)), status);
+}
+
+void Scheduler::Cancel(RequestHandle handle) {
+  const auto found = sequences_.find(handle);
+  if (found == sequences_.end()) return;
+  Sequence* const sequence = found->second;
+  if (sequence->scheduling.state == State::kRunning) {
+    sequence->cancelled = true;
+  } else {
+    DropWaiting(sequence, absl::CancelledError("cancelled while waiting"));
   }
 }
 
 void Scheduler::DropExpired(absl::Time now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
-    DropWaiting(waiting_.at(deadlines_.begin()->second),
-                absl::DeadlineExceededError("the deadline passed while the request was waiting"));
+    Sequence* const sequence = sequences_.at(deadlines_.begin()->second);
+    deadlines_.erase(deadlines_.begin());
+    if (sequence->scheduling.state == State::kRunning) {
+      sequence->scheduling.expired = true;
+    } else {
+      DropWaiting(sequence,
+                  absl::DeadlineExceededError("the deadline passed while the request was waiting"));
+    }
+  }
+}
+
+void Scheduler::DropEnding() {
+  std::vector<Sequence*> ending;
+  for (const auto& [admission, sequence] : running_) {
+    if (sequence->cancelled || sequence->scheduling.expired) ending.push_back(sequence.get());
+  }
+  for (Sequence* sequence : ending) {
+    const absl::Status status =
+        sequence->cancelled
+            ? absl::CancelledError("cancelled while running")
+            : absl::DeadlineExceededError("the deadline passed while the request was running");
+    dropped_.emplace_back(Finish(sequence), status);
   }
 }
 
 void Scheduler::DropAll(const absl::Status& status) {
-  for (Queue* queue : {&scores_, &generations_}) {
-    while (!queue->empty()) DropWaiting(queue->begin(), status);
-  }
-  while (!running_.empty()) dropped_.emplace_back(Finish(running_.front().get()), status);
+  for (Sequence* sequence : waiting_.All()) DropWaiting(sequence, status);
+  while (!preempted_.empty()) DropWaiting(preempted_.begin()->second.get(), status);
+  while (!running_.empty()) dropped_.emplace_back(Finish(running_.begin()->second.get()), status);
 }
 
 std::vector<std::pair<std::unique_ptr<Sequence>, absl::Status>> Scheduler::TakeDropped() {
   return std::exchange(dropped_, {});
 }
 
-std::unique_ptr<Sequence> Scheduler::RemoveWaiting(Queue::iterator position) {
-  std::unique_ptr<Sequence> sequence = std::move(*position);
-  QueueOf(*sequence).erase(position);
-  waiting_.erase(sequence->handle);
-  deadlines_.erase({sequence->request.deadline, sequence->handle});
-  queued_tokens_ -= sequence->num_prompt_tokens();
-  return sequence;
-}
-
-void Scheduler::DropWaiting(Queue::iterator position, const absl::Status& status) {
-  dropped_.emplace_back(RemoveWaiting(position), status);
+SchedulerStats Scheduler::stats() const {
+  SchedulerStats stats = stats_;
+  stats.num_evicted_blocks = pool_.num_evictions();
+  stats.blocks_in_use = pool_.num_in_use();
+  stats.blocks_cached = pool_.num_cached();
+  stats.num_blocks = pool_.num_blocks();
+  return stats;
 }
 
 }  // namespace taopd

@@ -1,103 +1,242 @@
-// Decides what one step computes. It only moves sequences between states; it knows no model and no
-// clock. Not thread-safe: the engine calls it under its lock.
+// Decides what one step computes. It only moves sequences between states and blocks between owners;
+// it knows no model and no clock. Not thread-safe: the engine calls it under its lock.
 //
 //   Add -> waiting -> Schedule -> running -> Finish
-//             |                      |
+//             |   ^                | |
+//             |   +-- preemption --+ |
 //             +---- Cancel, deadline, DropAll ----> TakeDropped
 //
+// One turn of the engine's loop:
+//   DropExpired; Schedule; TakeDropped
+//   the copies and the rows of the plan are computed; sampled tokens are appended
+//   Advance, unless the whole step failed
+//   Finish for every sequence of the plan that is finished or has failed
+// If a step fails as a whole, Advance is not called, and every sequence of the plan, followers
+// included, must be finished with an error.
+//
 // Invariants:
-//   A sequence is in exactly one of the states waiting, running and dropped.
-//   A running sequence that generates holds one slot of the KV cache; no other sequence holds one.
-//   Running sequences keep the order in which they were admitted.
+//   A sequence is in exactly one of the states waiting, preempted, running and dropped.
+//   The rows of a plan are at most max_num_batched_tokens, except that an uncached step may compute
+//     one longer sequence alone.
+//   At most min(max_num_seqs, max_num_batched_tokens) sequences generate at once.
+//   Every running sequence that decodes has its row in every plan that is not uncached.
+//   A block's reference count is the number of running sequences whose tables hold it.
+//   A row is only written to a block that nobody else refers to.
+//   The first admitted of the sequences that are not done is never preempted for another one, so
+//     that every sequence is done after a finite number of steps.
 //   The same calls give the same plans.
+//
+// Order of work in a step: sequences that decode, then prompts that were begun, in the order of
+// admission, then preempted sequences, then new ones. A prompt takes what is left of the budget.
+//
+// New sequences are admitted in turns: next is the client that has been served the fewest tokens,
+// and among equals the one whose request arrived first. A request of one client is never overtaken
+// by a later one of the same client, with these exceptions, all of which are bounded:
+//   Sequences that only score pass those that wait because enough sequences generate.
+//   Followers join their leader as soon as it is admitted.
+//   A sequence whose next block is just being computed by another one waits for it. It does so for
+//     at most kMaxPrefixWaits others.
+//   Sequences that run without the pool have steps of their own, every other one while there is
+//     other work.
+// A client that was idle starts with the count of the least served client that has work, or its
+// own if that is higher.
 #pragma once
 
 #include <cstdint>
-#include <list>
+#include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "common/engine/scheduling/block_pool.h"
 #include "common/engine/scheduling/sequence.h"
-#include "common/engine/scheduling/slot_pool.h"
+#include "common/engine/scheduling/waiting_queue.h"
 
 namespace taopd {
 
 struct SchedulerLimits {
-  // The limit of the sequences that generate at once, and of the scored sequences of one step.
+  // The limit of the sequences that generate at once; at most max_num_batched_tokens of them run,
+  // so that each of them can decode in every step.
   int64_t max_num_seqs = 1;
-  int64_t num_slots = 0;  // of the KV cache; 0 if nothing generates
-  // The limit of one step. One prompt of any length is always admitted, so that a long prompt
-  // cannot starve.
-  int64_t max_num_batched_tokens = 1;
-  // If false, a sequence with scores is the only prefill of its step, so that its scores cannot
-  // depend on other sequences, bit for bit.
-  bool batch_scores = false;
+  // Of the KV cache; 0 if nothing generates. Must hold the longest sequence that generates.
+  int64_t num_blocks = 0;
+  int64_t block_tokens = 32;
+  int64_t max_num_batched_tokens = 1;  // rows of one step
+  bool prefix_caching = true;
 };
 
-// The sequences of one step. Every running sequence is in exactly one list.
-struct StepPlan {
-  std::vector<Sequence*> scores;    // are only scored, without the KV cache
-  std::vector<Sequence*> prefills;  // fill the KV cache and sample one token; some score as well
-  std::vector<Sequence*> decodes;   // sample one token each
+// Rows [first, first + count) of one sequence: the model is fed these tokens. With `samples`, the
+// last row's logits give the next token of the sequence and of each follower. Followers are
+// sequences with the same prompt, of which nothing else is computed in this step.
+struct ScheduledRows {
+  Sequence* sequence = nullptr;
+  int64_t first = 0;
+  int64_t count = 0;
+  std::vector<Sequence*> followers;  // empty unless `samples`
+  bool samples = false;
+};
 
-  bool empty() const { return scores.empty() && prefills.empty() && decodes.empty(); }
+// Block `to` becomes a copy of block `from`, in all layers.
+struct BlockCopy {
+  int32_t from = 0;
+  int32_t to = 0;
+};
+
+struct StepPlan {
+  // Done before the rows are computed, in any order: no block is both copied from and to, nor
+  // copied to twice.
+  std::vector<BlockCopy> copies;
+  std::vector<ScheduledRows> rows;
+  // If true, the rows are whole sequences that only score, computed without the pool.
+  bool uncached = false;
+
+  bool empty() const { return rows.empty(); }
+};
+
+struct SchedulerStats {
+  uint64_t num_preempted = 0;
+  // Prefix cache, counted at each admission: tokens looked up, and tokens found and used.
+  uint64_t prefix_query_tokens = 0;
+  uint64_t prefix_hit_tokens = 0;
+  uint64_t num_evicted_blocks = 0;
+  int64_t blocks_in_use = 0;
+  int64_t blocks_cached = 0;  // not in use, but findable
+  int64_t num_blocks = 0;
 };
 
 class Scheduler {
  public:
+  // A sequence waits for the blocks of at most this many others.
+  static constexpr int kMaxPrefixWaits = 4;
+
+  // REQUIRES: limits are at least 1, num_blocks at least 0.
   explicit Scheduler(const SchedulerLimits& limits);
 
+  // REQUIRES: handles grow; the pool holds prompt and max_new_tokens of a sequence that generates;
+  // a sequence that only scores has at least two tokens.
   void Add(std::unique_ptr<Sequence> sequence);
 
-  // Admits waiting sequences in the order of arrival, except that sequences that only score
-  // overtake sequences that wait for a slot. All running sequences that were prefilled before are
-  // decoded.
+  // Plans the next step. The plan's pointers are valid until Finish, Schedule or DropAll is called.
   StepPlan Schedule();
+  // Takes note that the plan's rows have been computed and sampled tokens have been appended. Call
+  // it once, after the step of the last Schedule. Sequences whose status is not OK are passed over.
+  void Advance(const StepPlan& plan);
 
-  // Removes a running sequence and frees its slot.
+  // Removes a running sequence and gives back its blocks.
   std::unique_ptr<Sequence> Finish(Sequence* sequence);
 
-  // Drops a waiting sequence at once, and a running one before the next step. Unknown handles are
+  // Drops a waiting sequence at once, and a running one in the next Schedule. Unknown handles are
   // ignored.
   void Cancel(RequestHandle handle);
-  // Drops the waiting sequences with deadline <= now.
+  // Drops the waiting sequences with deadline <= now at once, and the running ones in the next
+  // Schedule.
   void DropExpired(absl::Time now);
-  // Drops all sequences with `status`.
+  // Drops all sequences with `status`. REQUIRES: no step is being computed.
   void DropAll(const absl::Status& status);
   // Returns the sequences that were dropped since the last call, each with the reason, in the order
   // in which they were dropped.
   std::vector<std::pair<std::unique_ptr<Sequence>, absl::Status>> TakeDropped();
 
-  int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  // Prefixes that were computed with other weights are not found any more. Running sequences go on
+  // with the keys and values that they have, but do not share them.
+  void SetWeightVersion(uint64_t version);
+  // Forgets all cached prefixes. If nothing runs, the contents of all blocks are meaningless then.
+  void ReleaseCache();
+
+  // Preempted sequences count as waiting ones.
+  int64_t num_waiting() const { return waiting_.size() + static_cast<int64_t>(preempted_.size()); }
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
-  int64_t queued_tokens() const { return queued_tokens_; }
+  // Prompt tokens of the sequences that have never been admitted.
+  int64_t queued_tokens() const { return waiting_.num_tokens(); }
+  SchedulerStats stats() const;
   // Whether the engine's thread has something to do.
-  bool has_work() const { return !waiting_.empty() || !running_.empty() || !dropped_.empty(); }
+  bool has_work() const { return num_waiting() > 0 || num_running() > 0 || !dropped_.empty(); }
+  const BlockPool& pool() const { return pool_; }
 
  private:
-  using Queue = std::list<std::unique_ptr<Sequence>>;
+  using State = Sequence::Scheduling::State;
+  using ByAdmission = std::map<uint64_t, std::unique_ptr<Sequence>>;
 
-  Queue& QueueOf(const Sequence& sequence) { return sequence.generates() ? generations_ : scores_; }
-  std::unique_ptr<Sequence> RemoveWaiting(Queue::iterator position);
-  void DropWaiting(Queue::iterator position, const absl::Status& status);
-  void DropCancelledRunning();
-  bool MayAdmitGeneration() const;
+  // A plan in the making.
+  struct Step {
+    StepPlan plan;
+    int64_t budget = 0;                 // rows that may still be added
+    std::vector<Sequence*> copiers;     // copiers[i] asked for plan.copies[i]
+    std::vector<int32_t> held_sources;  // blocks that are released when the plan is complete
+    bool preempted = false;
+  };
+
+  enum class Admission {
+    kAdmitted,
+    kWaitsForPrefix,
+    kNoRoom,
+  };
+
+  struct CachedPrefix {
+    std::vector<int32_t> blocks;
+    uint64_t entry = 0;  // of the last block
+  };
+
+  void DropEnding();
+  StepPlan ScheduleUncached();
+  StepPlan SchedulePooled();
+  void ScheduleRunning(Sequence* sequence, Step* step);
+  void AddRows(Sequence* sequence, int64_t count, Step* step);
+  // Makes the blocks of tokens [num_computed, end) exist and be the sequence's own; preempts others
+  // if need be. Returns false if the sequence itself was preempted.
+  bool MakeWritable(Sequence* sequence, int64_t end, Step* step);
+  // Frees at least part of a sequence's blocks. Returns false if that is `requester`.
+  bool PreemptFor(Sequence* requester, Step* step);
+  void Preempt(Sequence* sequence, Step* step);
+  void RemoveFromPlan(Sequence* sequence, Step* step);
+  void ReleaseBlocks(Sequence* sequence, Step* step);
+
+  void AdmitAll(Step* step);
+  Admission Admit(Sequence* sequence, int64_t* num_reserved, Step* step);
+  void StartFollowing(Sequence* sequence, Sequence* leader, int64_t* num_reserved);
+  void JoinWaitingFollowers(Sequence* leader, int64_t* num_reserved);
+  // Moves a waiting or preempted sequence to the running ones.
+  void Run(Sequence* sequence, int64_t charged_tokens);
+  bool HasSeat() const;
+  Sequence* LeaderOf(const Sequence& sequence) const;
+  CachedPrefix FindPrefix(const Sequence& sequence) const;
+  bool WaitsForPrefix(Sequence* sequence, const CachedPrefix& prefix) const;
+  // Blocks that running sequences will still take until their prompts are computed.
+  int64_t NumReservedBlocks() const;
+
+  PrefixKey KeyOf(const Sequence& sequence, int64_t block, uint64_t parent) const;
+  int64_t NumReusableTokens(const Sequence& sequence) const;
+  void PublishComputed(Sequence* sequence);
+  void Announce(Sequence* sequence);
+  void Withdraw(Sequence* sequence);
+  void Fork(Sequence* leader);
+  void Promote(Sequence* leader);
+  std::unique_ptr<Sequence> TakeRunning(Sequence* sequence);
+  // The sequence is done or dropped.
+  std::unique_ptr<Sequence> End(std::unique_ptr<Sequence> sequence);
+  void DropWaiting(Sequence* sequence, const absl::Status& status);
 
   const SchedulerLimits limits_;
-  SlotPool slots_;
-  // Two queues, each in the order of handles, which is the order of arrival.
-  Queue scores_;
-  Queue generations_;
-  std::unordered_map<RequestHandle, Queue::iterator> waiting_;
-  // Of the waiting sequences that have a deadline.
-  std::set<std::pair<absl::Time, RequestHandle>> deadlines_;
-  int64_t queued_tokens_ = 0;
-  std::vector<std::unique_ptr<Sequence>> running_;
-  int64_t num_generating_ = 0;
+  BlockPool pool_;
+  WaitingQueue waiting_;
+  ByAdmission preempted_;
+  ByAdmission running_;
   std::vector<std::pair<std::unique_ptr<Sequence>, absl::Status>> dropped_;
+  std::unordered_map<RequestHandle, Sequence*> sequences_;  // all but the dropped ones
+  std::set<std::pair<absl::Time, RequestHandle>> deadlines_;
+  // By prompt_hash: running sequences whose prompt is not complete, which others may follow.
+  std::unordered_map<uint64_t, Sequence*> leaders_;
+  // By the key of the next block that each running sequence will publish.
+  std::unordered_map<PrefixKey, Sequence*, PrefixKeyHash> announced_;
+  uint64_t weight_version_ = 0;
+  uint64_t next_admission_ = 1;
+  int64_t num_generating_ = 0;
+  int64_t num_uncached_running_ = 0;
+  bool last_step_uncached_ = false;
+  SchedulerStats stats_;
 };
 
 }  // namespace taopd

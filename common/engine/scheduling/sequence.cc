@@ -8,6 +8,7 @@ namespace taopd {
 Sequence::Sequence(RequestHandle handle, InferenceRequest request_in, InferenceDone done,
                    const std::vector<int32_t>& eos_token_ids)
     : handle(handle), request(std::move(request_in)), done(std::move(done)) {
+  if (request.score) next_scored_row = request.score->start - 1;
   if (!request.sampling) return;
   stop_ids_ = request.sampling->stop_token_ids;
   if (!request.sampling->ignore_eos)

@@ -1,6 +1,9 @@
 // One request on its way through the engine: what it asks for, where its keys and values are, and
 // what has been produced so far. The scheduler owns all sequences. While a sequence runs, only the
 // engine's thread writes it, except where a member says otherwise.
+//
+// Tokens are numbered from 0: the prompt's P tokens and then the generated ones. Row i is what the
+// model computes from token i: its keys and values, and the logits that predict token i + 1.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +20,24 @@ struct Sequence {
            const std::vector<int32_t>& eos_token_ids);
 
   int64_t num_prompt_tokens() const { return static_cast<int64_t>(request.token_ids.size()); }
+  int64_t num_tokens() const {
+    return num_prompt_tokens() + static_cast<int64_t>(generated.ids.size());
+  }
+  int32_t token(int64_t i) const {
+    return i < num_prompt_tokens() ? request.token_ids[i] : generated.ids[i - num_prompt_tokens()];
+  }
   bool scores() const { return request.score.has_value(); }
   bool generates() const { return request.sampling.has_value(); }
+  // How many rows have to be computed now. The last token's row predicts nothing that a sequence
+  // without sampling asks for.
+  int64_t num_rows_needed() const { return generates() ? num_tokens() : num_prompt_tokens() - 1; }
 
   // Appends one sampled token: calls on_token, and finishes the sequence at a stop id or at
   // max_new_tokens. REQUIRES: generates() && !finished.
   void Append(const SampledToken& token);
 
   // Whether nothing is left to compute, be it because everything is done or because of an error.
+  // Append sets it, and Scheduler::Advance for a sequence that only scores.
   bool finished = false;
   // Not OK if this sequence failed, e.g. because its logits are not finite.
   absl::Status status;
@@ -33,15 +46,41 @@ struct Sequence {
   InferenceRequest request;
   InferenceDone done;
 
-  // The slot of the KV cache, while a sequence that generates runs; else -1.
-  int64_t slot = -1;
-  // Whether the prompt equals that of the previous sequence of the same prefill.
-  bool shares_prompt = false;
+  // Where the keys and values are: those of token i are in blocks[i / block_tokens], at offset
+  // i % block_tokens. Written by the scheduler; covers the rows of the present step. Empty while
+  // the sequence waits, and always if it is computed without the pool.
+  std::vector<int32_t> blocks;
+  // The number of tokens whose keys and values exist. Written by the scheduler.
+  int64_t num_computed = 0;
+  // If the sequence scores: rows i with next_scored_row <= i < P - 1 are still to be scored. A
+  // sequence that is computed again after a preemption is not scored again. Written by the
+  // scheduler.
+  int64_t next_scored_row = 0;
   // Guarded by the engine's lock.
   bool cancelled = false;
 
   std::optional<ScoreRows> score;
   GeneratedTokens generated;
+
+  // The scheduler's notes; nobody else reads or writes them.
+  struct Scheduling {
+    enum class State { kWaiting, kPreempted, kRunning };
+    State state = State::kWaiting;
+    bool uncached = false;             // runs without the pool
+    bool expired = false;              // the deadline has passed
+    uint64_t admission = 0;            // the order of admissions; 0 = never admitted
+    uint64_t prompt_hash = 0;          // of client, salt and prompt
+    Sequence* leader = nullptr;        // computes this follower's prompt, until that is done
+    std::vector<Sequence*> followers;  // of a leader, in the order of admission
+    // The blocks [0, num_published) can be found by others; the last of them is prefix_entry.
+    int64_t num_published = 0;
+    uint64_t prefix_entry = 0;
+    bool stale = false;      // the weights have changed since it was admitted
+    bool announced = false;  // others may wait for block num_published
+    // The sequence whose block this one waited for last, and how often that changed.
+    RequestHandle waited_for = 0;
+    int num_waits = 0;
+  } scheduling;
 
  private:
   std::vector<int32_t> stop_ids_;  // sorted

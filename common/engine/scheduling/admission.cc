@@ -1,0 +1,225 @@
+// The half of the Scheduler that admits sequences and shares prefixes.
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "common/engine/scheduling/scheduler.h"
+
+namespace taopd {
+namespace {
+
+// How many sequences of one step may be passed because they wait for another one's blocks.
+constexpr size_t kMaxSkipped = 32;
+
+// Blocks that admission leaves free, so that running sequences can grow without a preemption.
+int64_t Watermark(int64_t num_blocks) { return std::max<int64_t>(1, num_blocks / 64); }
+
+}  // namespace
+
+void Scheduler::AdmitAll(Step* step) {
+  int64_t num_reserved = NumReservedBlocks();
+  std::vector<Sequence*> preempted;
+  for (const auto& [admission, sequence] : preempted_) preempted.push_back(sequence.get());
+  for (Sequence* sequence : preempted) {
+    if (Admit(sequence, &num_reserved, step) == Admission::kNoRoom) return;
+  }
+  if (!preempted_.empty()) return;
+
+  std::set<RequestHandle> skipped;
+  while (Sequence* next = waiting_.Next(/*scores=*/step->budget > 0, HasSeat(), skipped)) {
+    const Admission admission = Admit(next, &num_reserved, step);
+    if (admission == Admission::kNoRoom) return;
+    if (admission == Admission::kWaitsForPrefix) skipped.insert(next->handle);
+    if (skipped.size() >= kMaxSkipped) return;
+  }
+}
+
+Scheduler::Admission Scheduler::Admit(Sequence* sequence, int64_t* num_reserved, Step* step) {
+  if (sequence->generates() && !HasSeat()) return Admission::kNoRoom;
+  const int64_t num_spare = pool_.num_available() - *num_reserved - Watermark(pool_.num_blocks());
+  if (Sequence* const leader = LeaderOf(*sequence)) {
+    if (num_spare < 1) return Admission::kNoRoom;
+    StartFollowing(sequence, leader, num_reserved);
+    return Admission::kAdmitted;
+  }
+  if (step->budget == 0) return Admission::kNoRoom;
+
+  const CachedPrefix prefix = FindPrefix(*sequence);
+  if (WaitsForPrefix(sequence, prefix)) return Admission::kWaitsForPrefix;
+  const int64_t num_shared =
+      std::count_if(prefix.blocks.begin(), prefix.blocks.end(),
+                    [&](int32_t block) { return pool_.num_references(block) > 0; });
+  const int64_t num_rows = sequence->num_rows_needed();
+  const int64_t num_blocks = pool_.NumBlocksFor(num_rows);
+  // A sequence that is alone may take everything.
+  if (pool_.num_in_use() > 0 && num_blocks - num_shared > num_spare) return Admission::kNoRoom;
+
+  const int64_t num_cached = static_cast<int64_t>(prefix.blocks.size()) * pool_.block_tokens();
+  Run(sequence, num_rows - num_cached);
+  Sequence::Scheduling& notes = sequence->scheduling;
+  for (int32_t block : prefix.blocks) pool_.AddReference(block);
+  sequence->blocks = prefix.blocks;
+  sequence->num_computed = num_cached;
+  notes.num_published = static_cast<int64_t>(prefix.blocks.size());
+  notes.prefix_entry = prefix.entry;
+  if (pool_.prefix_caching()) {
+    stats_.prefix_query_tokens += static_cast<uint64_t>(num_rows);
+    stats_.prefix_hit_tokens += static_cast<uint64_t>(num_cached);
+  }
+
+  const int64_t count = std::min(num_rows - num_cached, step->budget);
+  while (static_cast<int64_t>(sequence->blocks.size()) < pool_.NumBlocksFor(num_cached + count))
+    sequence->blocks.push_back(pool_.Allocate());
+  *num_reserved += num_blocks - static_cast<int64_t>(sequence->blocks.size());
+  AddRows(sequence, count, step);
+  Announce(sequence);
+  if (SharesPrompt(*sequence, *sequence)) {
+    leaders_[notes.prompt_hash] = sequence;
+    JoinWaitingFollowers(sequence, num_reserved);
+  }
+  return Admission::kAdmitted;
+}
+
+void Scheduler::JoinWaitingFollowers(Sequence* leader, int64_t* num_reserved) {
+  for (Sequence* follower : waiting_.WithPromptOf(*leader)) {
+    const int64_t num_spare = pool_.num_available() - *num_reserved - Watermark(pool_.num_blocks());
+    if (!HasSeat() || num_spare < 1) return;
+    StartFollowing(follower, leader, num_reserved);
+  }
+}
+
+void Scheduler::StartFollowing(Sequence* sequence, Sequence* leader, int64_t* num_reserved) {
+  Run(sequence, 1);
+  sequence->scheduling.leader = leader;
+  leader->scheduling.followers.push_back(sequence);
+  ++*num_reserved;
+}
+
+void Scheduler::Run(Sequence* sequence, int64_t charged_tokens) {
+  Sequence::Scheduling& notes = sequence->scheduling;
+  std::unique_ptr<Sequence> owned;
+  if (notes.state == State::kPreempted) {
+    const auto position = preempted_.find(notes.admission);
+    owned = std::move(position->second);
+    preempted_.erase(position);
+  } else {
+    owned = waiting_.Remove(*sequence);
+    waiting_.Charge(sequence->request.client, charged_tokens);
+    notes.admission = next_admission_++;
+  }
+  notes.state = State::kRunning;
+  num_generating_ += sequence->generates();
+  num_uncached_running_ += notes.uncached;
+  running_[notes.admission] = std::move(owned);
+}
+
+bool Scheduler::HasSeat() const {
+  return num_generating_ < std::min(limits_.max_num_seqs, limits_.max_num_batched_tokens);
+}
+
+Sequence* Scheduler::LeaderOf(const Sequence& sequence) const {
+  const auto found = leaders_.find(sequence.scheduling.prompt_hash);
+  if (found == leaders_.end()) return nullptr;
+  Sequence* const leader = found->second;
+  const bool joinable =
+      !leader->scheduling.stale && leader->status.ok() && SharesPrompt(*leader, sequence);
+  return joinable ? leader : nullptr;
+}
+
+int64_t Scheduler::NumReservedBlocks() const {
+  int64_t num_reserved = 0;
+  for (const auto& [admission, sequence] : running_) {
+    if (sequence->scheduling.uncached || sequence->scheduling.leader != nullptr) continue;
+    num_reserved += pool_.NumBlocksFor(sequence->num_rows_needed()) -
+                    static_cast<int64_t>(sequence->blocks.size()) +
+                    static_cast<int64_t>(sequence->scheduling.followers.size());
+  }
+  return num_reserved;
+}
+
+int64_t Scheduler::NumReusableTokens(const Sequence& sequence) const {
+  const int64_t num_tokens = sequence.num_rows_needed() - 1;
+  const bool unscored =
+      sequence.scores() && sequence.next_scored_row < sequence.num_prompt_tokens() - 1;
+  return unscored ? std::min(num_tokens, sequence.next_scored_row) : num_tokens;
+}
+
+Scheduler::CachedPrefix Scheduler::FindPrefix(const Sequence& sequence) const {
+  CachedPrefix prefix;
+  if (!pool_.prefix_caching()) return prefix;
+  const int64_t num_blocks = NumReusableTokens(sequence) / pool_.block_tokens();
+  for (int64_t block = 0; block < num_blocks; ++block) {
+    const auto found = pool_.Find(KeyOf(sequence, block, prefix.entry));
+    if (!found) break;
+    prefix.blocks.push_back(found->block);
+    prefix.entry = found->entry;
+  }
+  return prefix;
+}
+
+bool Scheduler::WaitsForPrefix(Sequence* sequence, const CachedPrefix& prefix) const {
+  if (!pool_.prefix_caching()) return false;
+  const int64_t next = static_cast<int64_t>(prefix.blocks.size());
+  if ((next + 1) * pool_.block_tokens() > NumReusableTokens(*sequence)) return false;
+  const auto found = announced_.find(KeyOf(*sequence, next, prefix.entry));
+  if (found == announced_.end()) return false;
+  Sequence::Scheduling& notes = sequence->scheduling;
+  if (notes.waited_for != found->second->handle) {
+    notes.waited_for = found->second->handle;
+    ++notes.num_waits;
+  }
+  return notes.num_waits <= kMaxPrefixWaits;
+}
+
+PrefixKey Scheduler::KeyOf(const Sequence& sequence, int64_t block, uint64_t parent) const {
+  PrefixKey key;
+  key.parent = parent;
+  if (block == 0) {
+    key.weight_version = weight_version_;
+    key.salt = sequence.request.cache_salt;
+  }
+  key.token_ids.reserve(pool_.block_tokens());
+  for (int64_t i = block * pool_.block_tokens(); i < (block + 1) * pool_.block_tokens(); ++i)
+    key.token_ids.push_back(sequence.token(i));
+  return key;
+}
+
+void Scheduler::PublishComputed(Sequence* sequence) {
+  Sequence::Scheduling& notes = sequence->scheduling;
+  if (!pool_.prefix_caching() || notes.stale) return;
+  Withdraw(sequence);
+  const int64_t num_full = sequence->num_computed / pool_.block_tokens();
+  for (; notes.num_published < num_full; ++notes.num_published) {
+    notes.prefix_entry = pool_.Publish(sequence->blocks[notes.num_published],
+                                       KeyOf(*sequence, notes.num_published, notes.prefix_entry));
+  }
+  Announce(sequence);
+}
+
+void Scheduler::Announce(Sequence* sequence) {
+  Sequence::Scheduling& notes = sequence->scheduling;
+  const bool computes_next_block =
+      (notes.num_published + 1) * pool_.block_tokens() <= sequence->num_rows_needed();
+  if (!pool_.prefix_caching() || notes.stale || !computes_next_block) return;
+  notes.announced =
+      announced_.emplace(KeyOf(*sequence, notes.num_published, notes.prefix_entry), sequence)
+          .second;
+}
+
+void Scheduler::Withdraw(Sequence* sequence) {
+  Sequence::Scheduling& notes = sequence->scheduling;
+  if (!std::exchange(notes.announced, false)) return;
+  announced_.erase(KeyOf(*sequence, notes.num_published, notes.prefix_entry));
+}
+
+void Scheduler::SetWeightVersion(uint64_t version) {
+  if (version == weight_version_) return;
+  for (const auto& [admission, sequence] : running_) {
+    Withdraw(sequence.get());
+    sequence->scheduling.stale = true;
+  }
+  weight_version_ = version;
+}
+
+void Scheduler::ReleaseCache() { pool_.ReleaseCache(); }
+
+}  // namespace taopd

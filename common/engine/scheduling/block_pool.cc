@@ -1,0 +1,111 @@
+#include "common/engine/scheduling/block_pool.h"
+
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace taopd {
+namespace {
+
+// The finalizer of MurmurHash3, which spreads every bit over the whole word.
+uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
+  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;
+  return x ^ (x >> 33);
+}
+
+}  // namespace
+
+uint64_t HashTokens(uint64_t seed, std::span<const int32_t> token_ids) {
+  uint64_t hash = Mix(seed ^ token_ids.size());
+  for (int32_t id : token_ids) hash = Mix(hash ^ static_cast<uint32_t>(id));
+  return hash;
+}
+
+size_t PrefixKeyHash::operator()(const PrefixKey& key) const {
+  const uint64_t root = std::hash<std::string>()(key.salt) ^ Mix(key.weight_version);
+  return HashTokens(key.parent ^ Mix(root), key.token_ids);
+}
+
+BlockPool::BlockPool(int64_t num_blocks, int64_t block_tokens, bool prefix_caching)
+    : block_tokens_(block_tokens), prefix_caching_(prefix_caching) {
+  TAOPD_CHECK_GE(num_blocks, 0);
+  TAOPD_CHECK_LE(num_blocks, INT32_MAX);
+  TAOPD_CHECK_GE(block_tokens, 1);
+  blocks_.resize(num_blocks);
+  for (int64_t block = 0; block < num_blocks; ++block) free_.push(static_cast<int32_t>(block));
+}
+
+int32_t BlockPool::Allocate() {
+  TAOPD_CHECK_GT(num_available(), 0);
+  int32_t block = 0;
+  if (!free_.empty()) {
+    block = free_.top();
+    free_.pop();
+  } else {
+    block = unused_.front();
+    unused_.pop_front();
+    Forget(&blocks_[block]);
+    ++num_evictions_;
+  }
+  blocks_[block].num_references = 1;
+  ++num_in_use_;
+  return block;
+}
+
+void BlockPool::AddReference(int32_t block) {
+  Block& entry = blocks_[block];
+  if (entry.num_references == 0) {
+    TAOPD_CHECK(entry.entry != 0);
+    unused_.erase(entry.unused_position);
+    ++num_in_use_;
+  }
+  ++entry.num_references;
+}
+
+void BlockPool::Release(int32_t block) {
+  Block& entry = blocks_[block];
+  TAOPD_CHECK_GT(entry.num_references, 0);
+  if (--entry.num_references > 0) return;
+  --num_in_use_;
+  if (entry.entry != 0) {
+    entry.unused_position = unused_.insert(unused_.end(), block);
+  } else {
+    free_.push(block);
+  }
+}
+
+std::optional<CachedBlock> BlockPool::Find(const PrefixKey& key) const {
+  const auto found = findable_.find(key);
+  if (found == findable_.end()) return std::nullopt;
+  return CachedBlock{found->second, blocks_[found->second].entry};
+}
+
+uint64_t BlockPool::Publish(int32_t block, PrefixKey key) {
+  if (!prefix_caching_) return 0;
+  Block& published = blocks_[block];
+  TAOPD_CHECK_GT(published.num_references, 0);
+  TAOPD_CHECK(published.entry == 0);
+  TAOPD_CHECK_EQ(static_cast<int64_t>(key.token_ids.size()), block_tokens_);
+  const auto [position, inserted] = findable_.emplace(std::move(key), block);
+  if (!inserted) return blocks_[position->second].entry;
+  published.entry = next_entry_++;
+  published.key = &position->first;
+  return published.entry;
+}
+
+void BlockPool::ReleaseCache() {
+  for (Block& block : blocks_) {
+    if (block.entry != 0) Forget(&block);
+  }
+  for (int32_t block : unused_) free_.push(block);
+  unused_.clear();
+}
+
+void BlockPool::Forget(Block* block) {
+  findable_.erase(findable_.find(*block->key));
+  block->key = nullptr;
+  block->entry = 0;
+}
+
+}  // namespace taopd

@@ -1,0 +1,142 @@
+#include "common/engine/scheduling/waiting_queue.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace taopd {
+
+bool SharesPrompt(const Sequence& a, const Sequence& b) {
+  const auto only_generates = [](const Sequence& sequence) {
+    return sequence.generates() && !sequence.scores() && sequence.generated.ids.empty();
+  };
+  return only_generates(a) && only_generates(b) && a.request.client == b.request.client &&
+         a.request.cache_salt == b.request.cache_salt && a.request.token_ids == b.request.token_ids;
+}
+
+WaitingQueue::Queue& WaitingQueue::QueueOf(Client* client, const Sequence& sequence) {
+  if (sequence.scheduling.uncached) return client->uncached;
+  return sequence.generates() ? client->generations : client->scores;
+}
+
+void WaitingQueue::Add(std::unique_ptr<Sequence> sequence) {
+  const RequestHandle handle = sequence->handle;
+  TAOPD_CHECK_LT(last_handle_, handle);
+  last_handle_ = handle;
+  if (clients_.size() >= forget_at_) ForgetIdleClients();
+  Client& client = clients_[sequence->request.client];
+  if (client.num_sequences++ == 0) {
+    if (!active_served_.empty()) client.served = std::max(client.served, *active_served_.begin());
+    active_served_.insert(client.served);
+  }
+  ++size_;
+  num_uncached_ += sequence->scheduling.uncached;
+  num_tokens_ += sequence->num_prompt_tokens();
+  if (sequence->generates() && !sequence->scores())
+    prompts_[sequence->scheduling.prompt_hash].emplace(handle, sequence.get());
+  QueueOf(&client, *sequence).emplace(handle, std::move(sequence));
+  UpdateTurn(&client);
+}
+
+std::unique_ptr<Sequence> WaitingQueue::Remove(const Sequence& sequence) {
+  const RequestHandle handle = sequence.handle;
+  Client& client = clients_.at(sequence.request.client);
+  Queue& queue = QueueOf(&client, sequence);
+  const auto position = queue.find(handle);
+  TAOPD_CHECK(position != queue.end());
+  std::unique_ptr<Sequence> owned = std::move(position->second);
+  queue.erase(position);
+  --size_;
+  num_uncached_ -= owned->scheduling.uncached;
+  num_tokens_ -= owned->num_prompt_tokens();
+  if (const auto found = prompts_.find(owned->scheduling.prompt_hash); found != prompts_.end()) {
+    found->second.erase(handle);
+    if (found->second.empty()) prompts_.erase(found);
+  }
+  UpdateTurn(&client);
+  return owned;
+}
+
+void WaitingQueue::End(const std::string& client_name) {
+  Client& client = clients_.at(client_name);
+  TAOPD_CHECK_GT(client.num_sequences, 0);
+  if (--client.num_sequences > 0) return;
+  active_served_.erase(active_served_.find(client.served));
+  if (active_served_.empty()) clients_.clear();  // all are equal again
+}
+
+void WaitingQueue::Charge(const std::string& client_name, int64_t num_tokens) {
+  Client& client = clients_.at(client_name);
+  TAOPD_CHECK_GT(client.num_sequences, 0);
+  active_served_.erase(active_served_.find(client.served));
+  client.served += num_tokens;
+  active_served_.insert(client.served);
+  UpdateTurn(&client);
+}
+
+Sequence* WaitingQueue::Next(bool scores, bool generations,
+                             const std::set<RequestHandle>& skipped) const {
+  const auto first_of = [&](const Queue& queue) -> Sequence* {
+    for (const auto& [handle, sequence] : queue) {
+      if (!skipped.contains(handle)) return sequence.get();
+    }
+    return nullptr;
+  };
+  for (const auto& [turn, client] : turns_) {
+    Sequence* score = scores ? first_of(client->scores) : nullptr;
+    Sequence* generation = generations ? first_of(client->generations) : nullptr;
+    if (score == nullptr && generation == nullptr) continue;
+    if (score == nullptr || generation == nullptr) return score != nullptr ? score : generation;
+    return score->handle < generation->handle ? score : generation;
+  }
+  return nullptr;
+}
+
+Sequence* WaitingQueue::NextUncached() const {
+  if (num_uncached_ == 0) return nullptr;
+  for (const auto& [turn, client] : turns_) {
+    if (!client->uncached.empty()) return client->uncached.begin()->second.get();
+  }
+  return nullptr;
+}
+
+std::vector<Sequence*> WaitingQueue::WithPromptOf(const Sequence& leader) const {
+  std::vector<Sequence*> sequences;
+  const auto found = prompts_.find(leader.scheduling.prompt_hash);
+  if (found == prompts_.end()) return sequences;
+  for (const auto& [handle, sequence] : found->second) {
+    if (SharesPrompt(leader, *sequence)) sequences.push_back(sequence);
+  }
+  return sequences;
+}
+
+std::vector<Sequence*> WaitingQueue::All() const {
+  std::vector<Sequence*> sequences;
+  for (const auto& [name, client] : clients_) {
+    for (const Queue* queue : {&client.scores, &client.generations, &client.uncached}) {
+      for (const auto& [handle, sequence] : *queue) sequences.push_back(sequence.get());
+    }
+  }
+  return sequences;
+}
+
+void WaitingQueue::UpdateTurn(Client* client) {
+  if (client->turn.second != 0) turns_.erase(client->turn);
+  RequestHandle oldest = 0;
+  for (const Queue* queue : {&client->scores, &client->generations, &client->uncached}) {
+    if (!queue->empty() && (oldest == 0 || queue->begin()->first < oldest))
+      oldest = queue->begin()->first;
+  }
+  client->turn = {client->served, oldest};
+  if (oldest != 0) turns_.emplace(client->turn, client);
+}
+
+void WaitingQueue::ForgetIdleClients() {
+  const int64_t lowest = active_served_.empty() ? INT64_MAX : *active_served_.begin();
+  std::erase_if(clients_, [lowest](const auto& item) {
+    return item.second.num_sequences == 0 && item.second.served <= lowest;
+  });
+  forget_at_ = 2 * clients_.size() + 64;
+}
+
+}  // namespace taopd

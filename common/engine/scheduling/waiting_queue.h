@@ -1,0 +1,87 @@
+// The sequences that have not been admitted yet, and whose turn it is.
+//
+// Clients take turns by the number of tokens that have been served to them: the next sequence is
+// one of the client with the fewest, and among equals of the one whose oldest waiting sequence
+// arrived first. Within a client the order is that of arrival. (Sheng et al., "Fairness in serving
+// large language models", OSDI 2024, call these numbers virtual token counters.)
+//
+// A client that starts to have work begins with the lowest count of the clients that have work, or
+// its own if that is higher. Every sequence that is admitted is charged, so the lowest count rises,
+// and a waiting sequence is passed by others for a bounded number of tokens only.
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "common/engine/scheduling/sequence.h"
+
+namespace taopd {
+
+class WaitingQueue {
+ public:
+  // REQUIRES: handles grow from call to call.
+  void Add(std::unique_ptr<Sequence> sequence);
+  // Takes a waiting sequence out. Its client counts as having work until End is called.
+  std::unique_ptr<Sequence> Remove(const Sequence& sequence);
+  // One sequence of this client, which was added before, is done or dropped.
+  void End(const std::string& client);
+  // The client has been served this many tokens.
+  void Charge(const std::string& client, int64_t num_tokens);
+
+  // The sequence whose turn it is among those that use the pool and are not in `skipped`, or null.
+  Sequence* Next(bool scores, bool generations, const std::set<RequestHandle>& skipped) const;
+  // The same among those that only score and run without the pool.
+  Sequence* NextUncached() const;
+  // The sequences that only generate and have the same prompt, client and salt as `leader`, in the
+  // order of arrival.
+  std::vector<Sequence*> WithPromptOf(const Sequence& leader) const;
+
+  int64_t size() const { return size_; }
+  int64_t num_uncached() const { return num_uncached_; }
+  int64_t num_tokens() const { return num_tokens_; }  // of the prompts
+  // All, in the order of clients' names, and of arrival within a client and a kind of work.
+  std::vector<Sequence*> All() const;
+
+ private:
+  using Queue = std::map<RequestHandle, std::unique_ptr<Sequence>>;  // in the order of arrival
+
+  struct Client {
+    int64_t served = 0;         // tokens
+    int64_t num_sequences = 0;  // waiting or admitted
+    Queue scores;
+    Queue generations;
+    Queue uncached;
+    // The key in turns_, if anything waits: tokens served and the oldest waiting sequence.
+    std::pair<int64_t, RequestHandle> turn = {0, 0};
+  };
+
+  static Queue& QueueOf(Client* client, const Sequence& sequence);
+  void UpdateTurn(Client* client);
+  // Forgets idle clients whose count would not matter any more.
+  void ForgetIdleClients();
+
+  std::map<std::string, Client> clients_;
+  std::map<std::pair<int64_t, RequestHandle>, Client*> turns_;
+  std::multiset<int64_t> active_served_;  // the counts of the clients that have work
+  // Sequences that only generate, by the hash of their prompt.
+  std::unordered_map<uint64_t, std::map<RequestHandle, Sequence*>> prompts_;
+  size_t forget_at_ = 64;  // number of clients
+  RequestHandle last_handle_ = 0;
+  int64_t size_ = 0;
+  int64_t num_uncached_ = 0;
+  int64_t num_tokens_ = 0;
+};
+
+// Whether the two only generate, ask as the same client with the same salt, and have the same
+// prompt.
+bool SharesPrompt(const Sequence& a, const Sequence& b);
+
+}  // namespace taopd
