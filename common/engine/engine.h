@@ -97,8 +97,8 @@ struct SamplingParams {
   // A sequence forbids its last id wherever the generated ids end with the ids before it; a
   // sequence of one id forbids it everywhere.
   std::vector<std::vector<int32_t>> bad_words_ids;
-  // The first min_tokens tokens are neither stop_token_ids nor, unless ignore_eos, end-of-sequence
-  // ids. 0 <= min_tokens <= max_new_tokens
+  // The first min_tokens tokens are neither stop_token_ids nor the model's end-of-sequence ids, even
+  // with ignore_eos. 0 <= min_tokens <= max_new_tokens
   int64_t min_tokens = 0;
 
   // Added to the logit. Values beyond [-100, 100] are taken to be -100 or 100, as in vLLM.

@@ -177,6 +177,7 @@ void ModelRunner::SampleNext(const at::Tensor& hidden_UH, const std::vector<Sequ
         const SamplingParams& params = *sequence.request.sampling;
         const float* row = logits + (row_of_sequence[begin + i] - first_row) * vocab_size;
         tokens[i] = sampler.Sample(std::span<const float>(row, vocab_size), params,
+                                   sequence.sampling_state.get(),
                                    static_cast<int64_t>(sequence.generated.ids.size()));
         if (tokens[i].ok() && params.num_log_probs > 0) {
           sampler.AppendTop(params.num_log_probs, &sequence.generated.top_ids,

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/engine/runner/sampler.h"
+#include "common/engine/sampling/sampler.h"
 #include "common/engine/scheduling/sequence.h"
 #include "common/model/decoder.h"
 

@@ -1,135 +1,153 @@
-#include "common/engine/runner/sampler.h"
+#include "common/engine/sampling/sampler.h"
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <limits>
 
 #include "common/base/random.h"
+#include "common/engine/sampling/processors.h"
+#include "common/engine/sampling/top_ids.h"
+#include "kernels/cpu/math/row_math.h"
 
 namespace taopd {
 namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // A uniform takes two 32-bit words of the stream (RandomStream::NextUniform).
 double UniformOfStep(uint64_t seed, int64_t step) {
   return RandomStream(seed, 2 * static_cast<uint64_t>(step)).NextUniform();
 }
 
+bool IsTruncated(const SamplingParams& params, size_t vocab_size) {
+  return params.min_p > 0.0f || params.top_p < 1.0f ||
+         (params.top_k > 0 && static_cast<size_t>(params.top_k) < vocab_size);
+}
+
 }  // namespace
 
-absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits_V,
-                                             const SamplingParams& params, int64_t step) {
-  const int64_t vocab_size = static_cast<int64_t>(logits_V.size());
-  logits_V_ = logits_V;
-  int32_t argmax = 0;  // the lowest id among equals
-  for (int64_t v = 1; v < vocab_size; ++v) {
-    if (logits_V[v] > logits_V[argmax]) argmax = static_cast<int32_t>(v);
-  }
-  const bool greedy = params.temperature == 0.0f;
-  max_logit_ = logits_V[argmax];
-  temperature_ = greedy ? 1.0 : static_cast<double>(params.temperature);
+Sampler::Sampler(cpu::InstructionSet set)
+    : math_(cpu::WeightRowOf(set)), truncation_(cpu::WeightRowOf(set)) {}
 
-  weights_V_.resize(vocab_size);
-  sum_ = 0.0;
-  const float max_logit = logits_V[argmax];
-  const float temperature = static_cast<float>(temperature_);
-  for (int64_t v = 0; v < vocab_size; ++v) {
-    weights_V_[v] = std::exp((logits_V[v] - max_logit) / temperature);
-    sum_ += weights_V_[v];
+float Sampler::Distribution::LogProb(int32_t id) const {
+  return static_cast<float>((static_cast<double>(logits_V[id]) - max) / temperature - log_sum);
+}
+
+bool Sampler::SetRow(std::span<const float> logits_V, double temperature,
+                     Distribution* row) const {
+  const auto vocab_size = static_cast<int64_t>(logits_V.size());
+  row->logits_V = logits_V;
+  row->temperature = temperature;
+  row->lane_max.resize(cpu::NumWeightBlocks(vocab_size) * cpu::kWeightLanes);
+  bool valid = false;
+  row->max = math_.max(logits_V.data(), vocab_size, row->lane_max.data(), &valid);
+  return valid;
+}
+
+double Sampler::Sum(Distribution* row, bool store) {
+  const auto vocab_size = static_cast<int64_t>(row->logits_V.size());
+  row->block_sums.resize(cpu::NumWeightBlocks(vocab_size));
+  if (store) weights_V_.resize(vocab_size);
+  math_.weights(row->logits_V.data(), vocab_size, row->max,
+                static_cast<float>(1.0 / row->temperature), store ? weights_V_.data() : nullptr,
+                row->block_sums.data());
+  double sum = 0.0;
+  for (const double block : row->block_sums) sum += block;
+  row->log_sum = std::log(sum);
+  return sum;
+}
+
+absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits_V,
+                                             const SamplingParams& params, SamplingState* state,
+                                             int64_t step) {
+  const bool greedy = params.temperature == 0.0f;
+  const bool valid = SetRow(logits_V, 1.0, &raw_);
+  if (!valid || std::isinf(raw_.max))
+    return Internal("the model's logits are not finite (largest: ", raw_.max, ")");
+
+  const bool changed = ChangesLogits(params, state, step);
+  Distribution* drawn = &raw_;
+  if (changed) {
+    TAOPD_RETURN_IF_ERROR(Process(params, state, step));
+    drawn = &processed_;
+  } else if (!greedy && params.temperature != 1.0f) {
+    processed_ = raw_;
+    drawn = &processed_;
   }
-  // A NaN or +inf anywhere makes the sum NaN; so does a row of nothing but -inf.
-  if (!std::isfinite(sum_))
-    return Internal("the model's logits are not finite (largest: ", max_logit, ")");
-  log_sum_ = std::log(sum_);
+  drawn->temperature = greedy ? 1.0 : static_cast<double>(params.temperature);
+
+  const bool lists = params.num_log_probs > 0;
+  const bool lists_raw = lists && params.top_log_probs_mode == LogProbsMode::kRaw;
+  const bool truncated = !greedy && IsTruncated(params, logits_V.size());
+  double total = 0.0;
+  if (!greedy || params.log_probs || (lists && !lists_raw) ||
+      (drawn == &raw_ && (params.raw_log_probs || lists_raw))) {
+    total = Sum(drawn, truncated);
+  }
+  if (drawn != &raw_ && (params.raw_log_probs || lists_raw)) Sum(&raw_, /*store=*/false);
+  drawn_ = drawn;
 
   SampledToken token;
-  if (greedy) {
-    token.id = argmax;
-  } else {
-    const double uniform = UniformOfStep(params.seed, step);
-    const bool truncated = params.top_p < 1.0f || (params.top_k > 0 && params.top_k < vocab_size);
-    token.id = truncated ? DrawFromTruncated(params, uniform) : DrawFromAll(uniform);
+  token.id = greedy ? Argmax() : Draw(params, step, total);
+  token.log_prob = params.log_probs ? drawn->LogProb(token.id) : kNaN;
+  token.raw_log_prob = params.raw_log_probs ? raw_.LogProb(token.id) : kNaN;
+  top_ = params.top_log_probs_mode == LogProbsMode::kRaw ? &raw_ : drawn;
+  if (params.ranks) {
+    token.rank = static_cast<int32_t>(cpu::BestRowMath().count_at_least(
+        top_->logits_V.data(), static_cast<int64_t>(logits_V.size()), top_->logits_V[token.id]));
   }
-  token.log_prob = LogProb(token.id);
   return token;
 }
 
-int32_t Sampler::DrawFromAll(double uniform) const {
-  const double target = uniform * sum_;
-  double cumulative = 0.0;
-  int32_t last_possible = 0;
-  for (size_t v = 0; v < weights_V_.size(); ++v) {
-    if (weights_V_[v] == 0.0f) continue;
-    cumulative += weights_V_[v];
-    last_possible = static_cast<int32_t>(v);
-    if (cumulative > target) break;
+absl::Status Sampler::Process(const SamplingParams& params, SamplingState* state, int64_t step) {
+  logits_V_.assign(raw_.logits_V.begin(), raw_.logits_V.end());
+  TAOPD_RETURN_IF_ERROR(ProcessLogits(params, state, step, logits_V_, &mask_words_));
+  if (!SetRow(logits_V_, 1.0, &processed_)) {
+    return InvalidArgument("repetition_penalty ", params.repetition_penalty,
+                           " makes a logit infinite: use one closer to 1");
   }
-  return last_possible;  // the last one also when rounding lifted the target to the sum
+  if (std::isinf(processed_.max)) {
+    return InvalidArgument("no token is possible at step ", step, ": ", NamesOfMasks(params),
+                           " forbid every token whose logit is finite");
+  }
+  return absl::OkStatus();
 }
 
-int32_t Sampler::DrawFromTruncated(const SamplingParams& params, double uniform) {
-  const int64_t vocab_size = static_cast<int64_t>(logits_V_.size());
-  const int64_t max_kept =
-      params.top_k > 0 ? std::min<int64_t>(params.top_k, vocab_size) : vocab_size;
-  order_V_.resize(vocab_size);
-  std::iota(order_V_.begin(), order_V_.end(), 0);
-
-  // top-k first; top-p then counts in the distribution renormalised over the k (as vLLM does).
-  // Without top-k, the sorted part grows until it holds the mass: sorting the whole vocabulary for
-  // a nucleus of a few ids would be most of the time.
-  int64_t num_sorted = params.top_k > 0 ? max_kept : std::min<int64_t>(64, vocab_size);
-  SortTop(num_sorted);
-  double mass = sum_;
-  if (params.top_k > 0) {
-    mass = 0.0;
-    for (int64_t j = 0; j < max_kept; ++j) mass += weights_V_[order_V_[j]];
-  }
-  const double wanted = static_cast<double>(params.top_p) * mass;
-  int64_t num_kept = max_kept;
-  double kept_mass = 0.0;
-  for (int64_t j = 0; j < max_kept; ++j) {
-    if (j == num_sorted) {
-      num_sorted = std::min(vocab_size, 8 * num_sorted);
-      SortTop(num_sorted);
-    }
-    kept_mass += weights_V_[order_V_[j]];
-    if (params.top_p < 1.0f && kept_mass >= wanted) {
-      num_kept = j + 1;
-      break;
-    }
-  }
-
-  const double target = uniform * kept_mass;
-  double cumulative = 0.0;
-  int32_t chosen = order_V_[0];
-  for (int64_t j = 0; j < num_kept && weights_V_[order_V_[j]] > 0.0f; ++j) {
-    cumulative += weights_V_[order_V_[j]];
-    chosen = order_V_[j];
-    if (cumulative > target) break;
-  }
-  return chosen;
+int32_t Sampler::Argmax() const {
+  const std::vector<float>& lane_max = drawn_->lane_max;
+  const auto lane = std::find(lane_max.begin(), lane_max.end(), drawn_->max) - lane_max.begin();
+  const auto block = drawn_->logits_V.begin() + lane / cpu::kWeightLanes * cpu::kWeightBlock;
+  return static_cast<int32_t>(std::find(block, drawn_->logits_V.end(), drawn_->max) -
+                              drawn_->logits_V.begin());
 }
 
-void Sampler::SortTop(int64_t num) {
-  const auto before = [this](int32_t a, int32_t b) {
-    return logits_V_[a] != logits_V_[b] ? logits_V_[a] > logits_V_[b] : a < b;
-  };
-  std::nth_element(order_V_.begin(), order_V_.begin() + num, order_V_.end(), before);
-  std::sort(order_V_.begin(), order_V_.begin() + num, before);
+int32_t Sampler::Draw(const SamplingParams& params, int64_t step, double total) {
+  const double uniform = UniformOfStep(params.seed, step);
+  const std::span<const float> logits_V = drawn_->logits_V;
+  if (IsTruncated(params, logits_V.size())) {
+    truncation_.Apply(
+        {logits_V, weights_V_, drawn_->lane_max, drawn_->block_sums, total, drawn_->max}, params);
+    return truncation_.Draw(uniform);
+  }
+  // The weights of one block suffice.
+  const BlockPlace place = FindBlock(drawn_->block_sums, uniform);
+  const int64_t begin = place.block * cpu::kWeightBlock;
+  const int64_t num =
+      std::min(static_cast<int64_t>(logits_V.size()) - begin, cpu::kWeightBlock);
+  weights_V_.resize(std::max<size_t>(weights_V_.size(), cpu::kWeightBlock));
+  double sum = 0.0;
+  math_.weights(logits_V.data() + begin, num, drawn_->max,
+                static_cast<float>(1.0 / drawn_->temperature), weights_V_.data(), &sum);
+  return DrawInBlock(place, logits_V.subspan(begin, num),
+                     std::span<const float>(weights_V_.data(), num), Cut());
 }
 
 void Sampler::AppendTop(int32_t num, std::vector<int32_t>* ids, std::vector<float>* log_probs) {
-  order_V_.resize(logits_V_.size());
-  std::iota(order_V_.begin(), order_V_.end(), 0);
-  SortTop(num);
-  for (int32_t j = 0; j < num; ++j) {
-    ids->push_back(order_V_[j]);
-    log_probs->push_back(LogProb(order_V_[j]));
+  TopIds(top_->logits_V, top_->lane_max, num, &top_ids_);
+  for (const int32_t id : top_ids_) {
+    ids->push_back(id);
+    log_probs->push_back(top_->LogProb(id));
   }
-}
-
-float Sampler::LogProb(int32_t id) const {
-  return static_cast<float>((static_cast<double>(logits_V_[id]) - max_logit_) / temperature_ -
-                            log_sum_);
 }
 
 }  // namespace taopd

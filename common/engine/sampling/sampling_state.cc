@@ -12,6 +12,11 @@ SamplingState::SamplingState(const SamplingParams& params, std::span<const int32
   if (!params.ignore_eos)
     end_ids_.insert(end_ids_.end(), eos_token_ids.begin(), eos_token_ids.end());
   std::sort(end_ids_.begin(), end_ids_.end());
+  if (params.min_tokens > 0) {
+    ids_after_min_tokens_ = params.stop_token_ids;
+    ids_after_min_tokens_.insert(ids_after_min_tokens_.end(), eos_token_ids.begin(),
+                                 eos_token_ids.end());
+  }
   if (params.repetition_penalty == 1.0f) return;
   for (const int32_t id : prompt_ids) seen_[id].in_prompt = true;
 }

@@ -22,9 +22,10 @@ class SamplingState {
   void Append(int32_t id);
 
   std::span<const int32_t> generated_ids() const { return generated_ids_; }
-  // Ids that end the sequence, sorted: stop_token_ids and, unless ignore_eos, the model's own.
-  const std::vector<int32_t>& end_ids() const { return end_ids_; }
+  // Whether the id ends the sequence: one of stop_token_ids or, unless ignore_eos, of the model's.
   bool IsEnd(int32_t id) const;
+  // What cannot be among the first min_tokens; empty if min_tokens is 0.
+  const std::vector<int32_t>& ids_after_min_tokens() const { return ids_after_min_tokens_; }
 
   struct Seen {
     bool in_prompt = false;
@@ -36,7 +37,8 @@ class SamplingState {
 
  private:
   const bool has_penalties_;
-  std::vector<int32_t> end_ids_;
+  std::vector<int32_t> end_ids_;  // sorted
+  std::vector<int32_t> ids_after_min_tokens_;
   std::vector<int32_t> generated_ids_;
   std::unordered_map<int32_t, Seen> seen_;
 };

@@ -4,11 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "common/engine/engine.h"
-#include "common/engine/runner/sampler.h"
+#include "common/engine/sampling/sampler.h"
 
 namespace taopd {
 
@@ -20,8 +21,8 @@ struct Sequence {
   bool scores() const { return request.score.has_value(); }
   bool generates() const { return request.sampling.has_value(); }
 
-  // Appends one sampled token: calls on_token, and finishes the sequence at a stop id or at
-  // max_new_tokens. REQUIRES: generates() && !finished.
+  // Appends one sampled token: calls on_token and should_stop, and finishes the sequence at a stop
+  // id, where should_stop says so, or at max_new_tokens. REQUIRES: generates() && !finished.
   void Append(const SampledToken& token);
 
   // Whether nothing is left to compute, be it because everything is done or because of an error.
@@ -42,9 +43,8 @@ struct Sequence {
 
   std::optional<ScoreRows> score;
   GeneratedTokens generated;
-
- private:
-  std::vector<int32_t> stop_ids_;  // sorted
+  // What the Sampler needs to know of the tokens so far; null unless generates().
+  std::unique_ptr<SamplingState> sampling_state;
 };
 
 }  // namespace taopd
