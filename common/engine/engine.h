@@ -21,8 +21,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,30 +66,96 @@ struct ScoreRows {
   std::vector<float> dense_log_probs;      // [R, V]
 };
 
+// Which ids the next token may have, beyond what SamplingParams says: the seam for structured output
+// (a grammar, a JSON schema). The engine calls it once before each token of its sequence, on the
+// thread that samples, and never twice at once for one request. An object that several requests
+// share must be thread-safe.
+class LogitMask {
+ public:
+  virtual ~LogitMask() = default;
+  // Bit v % 64 of allowed_bits[v / 64] belongs to id v; all bits of ids below V are set on entry.
+  // Clears the bits of forbidden ids, or returns false if every id is allowed. An error fails the
+  // request.
+  virtual absl::StatusOr<bool> Mask(std::span<const int32_t> generated_ids,
+                                    std::span<uint64_t> allowed_bits) = 0;
+};
+
+// The distribution that log-probs belong to.
+enum class LogProbsMode {
+  kRaw,        // softmax(logits), before anything that SamplingParams changes
+  kProcessed,  // softmax(processed logits / temperature), before truncation
+};
+
+// How the next token is chosen. The fields mean what vLLM's do, and apply in vLLM's order, which is
+// that of the fields: `mask`, ..., `logit_bias` and the penalties give the processed logits; the
+// temperature divides them; min_p, top_k and top_p truncate, each on what the one before has left.
+// The token is drawn from the rest in proportion to its probability.
 struct SamplingParams {
+  // Masks. What they forbid has the logit -inf. It is an error if they forbid everything.
+  std::shared_ptr<LogitMask> mask;                       // null = none
+  std::optional<std::vector<int32_t>> allowed_token_ids;  // if set, no others; not empty
+  // A sequence forbids its last id wherever the generated ids end with the ids before it; a
+  // sequence of one id forbids it everywhere.
+  std::vector<std::vector<int32_t>> bad_words_ids;
+  // The first min_tokens tokens are neither stop_token_ids nor the model's end-of-sequence ids, even
+  // with ignore_eos. 0 <= min_tokens <= max_new_tokens
+  int64_t min_tokens = 0;
+
+  // Added to the logit. Values beyond [-100, 100] are taken to be -100 or 100, as in vLLM.
+  std::map<int32_t, float> logit_bias;
+  // Above 0; 1 = off. Positive logits of ids that the prompt or the generated ids hold are divided
+  // by it, and negative ones multiplied.
+  float repetition_penalty = 1.0f;
+  // Subtracted from the logit of an id once per occurrence among the generated ids. In [-2, 2]
+  float frequency_penalty = 0.0f;
+  // Subtracted from the logits of ids among the generated ones. In [-2, 2]
+  float presence_penalty = 0.0f;
+
+  // Of the sampled distribution. 0 = greedy: the id of the largest processed logit, the lowest among
+  // equals; truncation then has no effect. Otherwise at least kMinScoreTemperature.
+  float temperature = 1.0f;
+  // In [0, 1]; 0 = off. Removes ids whose probability is below min_p times the largest one.
+  float min_p = 0.0f;
+  // Keeps the top_k most probable ids; among equals the lower ids. 0 or -1 = off.
+  int32_t top_k = 0;
+  // In (0, 1]. Keeps the most probable ids whose probabilities sum to at least top_p, as few as
+  // possible; among equals the lower ids.
+  float top_p = 1.0f;
+  uint64_t seed = 0;  // token i of the sequence uses draw i of RandomStream(seed)
+
+  // When to stop.
   int64_t max_new_tokens = 16;  // >= 1
-  float temperature = 1.0f;     // of the sampled distribution; 0 = greedy
-  float top_p = 1.0f;           // in (0, 1]
-  int32_t top_k = 0;            // 0 = off
   // In addition to the model's own end-of-sequence ids.
   std::vector<int32_t> stop_token_ids;
   bool ignore_eos = false;
-  uint64_t seed = 0;          // token i of the sequence uses draw i of RandomStream(seed)
-  int32_t num_log_probs = 0;  // alternatives to report per generated token; 0 = none
+
+  // What to report. A greedy token costs less than half if log_probs is not asked for.
+  bool log_probs = true;      // GeneratedTokens::log_probs
+  bool raw_log_probs = false;  // GeneratedTokens::raw_log_probs
+  bool ranks = false;          // GeneratedTokens::ranks
+  int32_t num_log_probs = 0;   // alternatives to report per generated token; 0 = none
+  // Of the alternatives and of `ranks`. vLLM's default is kRaw.
+  LogProbsMode top_log_probs_mode = LogProbsMode::kRaw;
 };
 
 enum class FinishReason {
-  kStop,    // an end-of-sequence or stop id, which is included in the ids
+  kStop,    // an end-of-sequence or stop id, which is included in the ids, or should_stop
   kLength,  // max_new_tokens
 };
 
+// Arrays that were not asked for are empty.
 struct GeneratedTokens {
   std::vector<int32_t> ids;  // [G], G >= 1
-  // [G] log-prob of each token under softmax(logits / temperature), before top-p and top-k truncate
-  // it; if the temperature is 0, under temperature 1. This is the behavior log-prob of off-policy
-  // corrections.
+  // [G] log-prob of each token under softmax(processed logits / temperature), before min_p, top_k
+  // and top_p truncate it; if the temperature is 0, under temperature 1. This is the behavior
+  // log-prob of off-policy corrections.
   std::vector<float> log_probs;
-  std::vector<int32_t> top_ids;      // [G, num_log_probs]
+  // [G] log-prob of each token under softmax(logits), before anything that SamplingParams changes.
+  std::vector<float> raw_log_probs;
+  // [G] how many ids are at least as probable as the token, itself included; 1 = the most probable.
+  std::vector<int32_t> ranks;
+  // [G, num_log_probs] the most probable ids, in descending order; ties go to the lower id.
+  std::vector<int32_t> top_ids;
   std::vector<float> top_log_probs;  // [G, num_log_probs]
   FinishReason finish = FinishReason::kLength;
 };
@@ -106,8 +174,13 @@ struct InferenceRequest {
   // Requests share cached prefixes only if their salts are equal, so that the time of an answer
   // tells nobody else what was asked before.
   std::string cache_salt;
-  // Called for each generated token on the engine's thread, for streaming. Optional.
+  // Called for each generated token on the engine's thread, for streaming. Optional. log_prob is NaN
+  // if SamplingParams::log_probs is false.
   std::function<void(int32_t token_id, float log_prob)> on_token;
+  // Called for each generated token on the engine's thread, after on_token. If it returns true, the
+  // token is the last one, and the request finishes with kStop. Stop strings use it
+  // (common/text/stop_strings.h). Optional.
+  std::function<bool(int32_t token_id)> should_stop;
 };
 
 struct InferenceResult {

@@ -146,7 +146,7 @@ void ModelRunner::SampleFrom(const at::Tensor& logits_SV, const SampledRow* rows
       const SamplingParams& params = *sequence.request.sampling;
       Draw& draw = draws[i];
       draw.token = sampler.Sample(std::span<const float>(tasks[i].logits, vocab_size), params,
-                                  sequence.sampling_state(),
+                                  sequence.sampling_state.get(),
                                   static_cast<int64_t>(sequence.generated.ids.size()));
       if (draw.token.ok() && params.num_log_probs > 0) {
         sampler.AppendTop(params.num_log_probs, &draw.top_ids, &draw.top_log_probs);

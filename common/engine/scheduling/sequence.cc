@@ -1,6 +1,5 @@
 #include "common/engine/scheduling/sequence.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace taopd {
@@ -10,20 +9,23 @@ Sequence::Sequence(RequestHandle handle, InferenceRequest request_in, InferenceD
     : handle(handle), request(std::move(request_in)), done(std::move(done)) {
   if (request.score) next_scored_row = request.score->start - 1;
   if (!request.sampling) return;
-  stop_ids_ = request.sampling->stop_token_ids;
-  if (!request.sampling->ignore_eos)
-    stop_ids_.insert(stop_ids_.end(), eos_token_ids.begin(), eos_token_ids.end());
-  std::sort(stop_ids_.begin(), stop_ids_.end());
+  sampling_state =
+      std::make_unique<SamplingState>(*request.sampling, request.token_ids, eos_token_ids);
 }
 
 void Sequence::Append(const SampledToken& token) {
+  const SamplingParams& params = *request.sampling;
   generated.ids.push_back(token.id);
-  generated.log_probs.push_back(token.log_prob);
+  if (params.log_probs) generated.log_probs.push_back(token.log_prob);
+  if (params.raw_log_probs) generated.raw_log_probs.push_back(token.raw_log_prob);
+  if (params.ranks) generated.ranks.push_back(token.rank);
+  sampling_state->Append(token.id);
   if (request.on_token) request.on_token(token.id, token.log_prob);
-  if (std::binary_search(stop_ids_.begin(), stop_ids_.end(), token.id)) {
+  const bool told_to_stop = request.should_stop && request.should_stop(token.id);
+  if (told_to_stop || sampling_state->IsEnd(token.id)) {
     generated.finish = FinishReason::kStop;
     finished = true;
-  } else if (static_cast<int64_t>(generated.ids.size()) >= request.sampling->max_new_tokens) {
+  } else if (static_cast<int64_t>(generated.ids.size()) >= params.max_new_tokens) {
     generated.finish = FinishReason::kLength;
     finished = true;
   }

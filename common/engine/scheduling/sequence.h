@@ -7,11 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "common/engine/engine.h"
-#include "common/engine/runner/sampler.h"
+#include "common/engine/sampling/sampler.h"
 
 namespace taopd {
 
@@ -32,8 +33,8 @@ struct Sequence {
   // without sampling asks for.
   int64_t num_rows_needed() const { return generates() ? num_tokens() : num_prompt_tokens() - 1; }
 
-  // Appends one sampled token: calls on_token, and finishes the sequence at a stop id or at
-  // max_new_tokens. REQUIRES: generates() && !finished.
+  // Appends one sampled token: calls on_token and should_stop, and finishes the sequence at a stop
+  // id, where should_stop says so, or at max_new_tokens. REQUIRES: generates() && !finished.
   void Append(const SampledToken& token);
 
   // Whether nothing is left to compute, be it because everything is done or because of an error.
@@ -61,6 +62,8 @@ struct Sequence {
 
   std::optional<ScoreRows> score;
   GeneratedTokens generated;
+  // What the Sampler needs to know of the tokens so far; null unless generates().
+  std::unique_ptr<SamplingState> sampling_state;
 
   // The scheduler's notes; nobody else reads or writes them.
   struct Scheduling {
@@ -81,9 +84,6 @@ struct Sequence {
     RequestHandle waited_for = 0;
     int num_waits = 0;
   } scheduling;
-
- private:
-  std::vector<int32_t> stop_ids_;  // sorted
 };
 
 }  // namespace taopd

@@ -1,4 +1,4 @@
-#include "common/engine/runner/sampler.h"
+#include "common/engine/sampling/sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -66,7 +66,7 @@ void ExpectDistribution(const std::vector<float>& logits, const SamplingParams& 
     SamplingParams params = base;
     params.seed = i % 2 == 0 ? 7 : 1000 + i;
     ASSERT_OK_AND_ASSIGN(const SampledToken token,
-                         sampler.Sample(logits, params, i % 2 == 0 ? i : 0));
+                         sampler.Sample(logits, params, nullptr, i % 2 == 0 ? i : 0));
     ++counts[token.id];
   }
   double chi_square = 0.0;
@@ -119,7 +119,7 @@ TEST(Sampler, TopPOfANearlyFlatLargeVocabulary) {
   Sampler sampler;
   std::set<int32_t> seen;
   for (int i = 0; i < 6000; ++i) {
-    ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, i));
+    ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, nullptr, i));
     EXPECT_GT(expected[token.id], 0.0) << token.id;
     seen.insert(token.id);
   }
@@ -133,7 +133,7 @@ TEST(Sampler, GreedyTakesTheLargestAndTheLowestOfEquals) {
   params.top_p = 0.1f;
   Sampler sampler;
   const std::vector<float> logits = {0.0f, 2.0f, 1.0f, 2.0f};
-  ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, 3));
+  ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, nullptr, 3));
   EXPECT_EQ(token.id, 1);
   EXPECT_NEAR(token.log_prob, std::log(Softmax(logits, 1.0)[1]), 1e-6);  // under temperature 1
 }
@@ -146,9 +146,11 @@ TEST(Sampler, LogProbsAreThoseBeforeTheCut) {
     params.temperature = temperature;
     params.top_k = 20;
     params.top_p = 0.8f;
+    params.num_log_probs = 4;
+    params.top_log_probs_mode = LogProbsMode::kProcessed;
     Sampler sampler;
     for (int i = 0; i < 50; ++i) {
-      ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, i));
+      ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, nullptr, i));
       EXPECT_NEAR(token.log_prob, std::log(p[token.id]), 1e-5);
     }
     std::vector<int32_t> ids;
@@ -169,14 +171,14 @@ TEST(Sampler, ADrawDependsOnSeedAndStepOnly) {
   params.seed = 11;
   Sampler one;
   std::vector<int32_t> forward;
-  for (int i = 0; i < 32; ++i) forward.push_back(one.Sample(logits, params, i)->id);
+  for (int i = 0; i < 32; ++i) forward.push_back(one.Sample(logits, params, nullptr, i)->id);
   for (int i = 31; i >= 0; --i) {
     Sampler fresh;
-    EXPECT_EQ(fresh.Sample(logits, params, i)->id, forward[i]);
+    EXPECT_EQ(fresh.Sample(logits, params, nullptr, i)->id, forward[i]);
   }
   params.seed = 12;
   int num_equal = 0;
-  for (int i = 0; i < 32; ++i) num_equal += one.Sample(logits, params, i)->id == forward[i];
+  for (int i = 0; i < 32; ++i) num_equal += one.Sample(logits, params, nullptr, i)->id == forward[i];
   EXPECT_LT(num_equal, 10);
 }
 
@@ -187,7 +189,7 @@ TEST(Sampler, NeverDrawsTheImpossible) {
   std::map<int32_t, int> counts;
   for (int i = 0; i < 1000; ++i) {
     params.top_k = i % 2 == 0 ? 0 : 4;
-    ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, i));
+    ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, nullptr, i));
     ++counts[token.id];
   }
   EXPECT_EQ(counts[1] + counts[3], 1000);
@@ -201,7 +203,7 @@ TEST(Sampler, TinyTemperaturesAreGreedy) {
   params.temperature = 1e-38f;
   Sampler sampler;
   const auto largest = std::max_element(logits.begin(), logits.end()) - logits.begin();
-  ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, 0));
+  ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, nullptr, 0));
   EXPECT_EQ(token.id, largest);
   EXPECT_EQ(token.log_prob, 0.0f);
 }
@@ -215,7 +217,7 @@ TEST(Sampler, RefusesLogitsThatAreNotFinite) {
     for (const float temperature : {0.0f, 1.0f}) {
       SamplingParams params;
       params.temperature = temperature;
-      EXPECT_ERROR(sampler.Sample(logits, params, 0), absl::StatusCode::kInternal, "not finite");
+      EXPECT_ERROR(sampler.Sample(logits, params, nullptr, 0), absl::StatusCode::kInternal, "not finite");
     }
   }
 }

@@ -1,0 +1,87 @@
+// Chooses a token from one row of logits, as SamplingParams in engine.h says. The result depends on
+// the row, the parameters, the sequence's own history and the step, and on nothing else: it has the
+// same bits on every machine, in every batch and on every thread.
+//
+// Step i of a sequence consumes exactly one uniform number, the i-th of RandomStream(seed): the
+// token is where the cumulative sum of the kept weights, in the order of the ids, passes the
+// uniform's share of their total.
+//
+// Shapes: V vocabulary size.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/engine/engine.h"
+#include "common/engine/sampling/sampling_state.h"
+#include "common/engine/sampling/truncation.h"
+#include "kernels/cpu/isa/isa.h"
+#include "kernels/cpu/math/weight_row.h"
+
+namespace taopd {
+
+struct SampledToken {
+  int32_t id = 0;
+  // As in GeneratedTokens. What SamplingParams does not ask for is NaN or 0.
+  float log_prob = 0.0f;
+  float raw_log_prob = 0.0f;
+  int32_t rank = 0;
+};
+
+// Reuses scratch memory between calls. Not thread-safe: give each thread its own Sampler.
+class Sampler {
+ public:
+  // Tests give an instruction set; the results do not depend on it.
+  explicit Sampler(cpu::InstructionSet set = cpu::WidestInstructionSet());
+
+  // Chooses the token of step `step`, counted from 0. The row is not changed. `state` may be null if
+  // no parameter looks at the history; its Append is left to the caller. Returns
+  //   INTERNAL          the logits hold a NaN or +inf, or only -inf
+  //   INVALID_ARGUMENT  the masks, which the message names, forbid every token
+  // and any error of SamplingParams::mask.
+  // REQUIRES: logits_V is not empty, and `params` is valid (ValidateRequest).
+  absl::StatusOr<SampledToken> Sample(std::span<const float> logits_V, const SamplingParams& params,
+                                      SamplingState* state, int64_t step);
+
+  // Appends the `num` most probable ids of the last Sample's row and their log-probs to the two
+  // vectors, in descending order of logit; ties go to the lower id. The distribution is
+  // SamplingParams::top_log_probs_mode's. REQUIRES: the last Sample succeeded with num_log_probs > 0,
+  // and its logits still exist.
+  void AppendTop(int32_t num, std::vector<int32_t>* ids, std::vector<float>* log_probs);
+
+ private:
+  // A row of logits and its softmax under a temperature.
+  struct Distribution {
+    std::span<const float> logits_V;
+    double temperature = 1.0;
+    float max = 0.0f;
+    double log_sum = 0.0;  // log sum_v exp((logit_v - max) / temperature), if it was asked for
+    std::vector<float> lane_max;
+    std::vector<double> block_sums;
+
+    float LogProb(int32_t id) const;
+  };
+
+  // Sets the row, its maxima and the temperature. Returns false if there is a NaN or +inf.
+  bool SetRow(std::span<const float> logits_V, double temperature, Distribution* row) const;
+  // Sums the weights of a row; stores them in weights_V_ if `store` says so.
+  double Sum(Distribution* row, bool store);
+  // Applies masks, bias and penalties to a copy of the row, which processed_ then is.
+  absl::Status Process(const SamplingParams& params, SamplingState* state, int64_t step);
+  int32_t Argmax() const;
+  int32_t Draw(const SamplingParams& params, int64_t step, double total);
+
+  const cpu::WeightRow& math_;
+  Distribution raw_;
+  Distribution processed_;               // if it is not the raw one
+  const Distribution* drawn_ = nullptr;  // what the token is drawn from
+  const Distribution* top_ = nullptr;    // AppendTop's
+  Truncation truncation_;
+  std::vector<float> logits_V_;  // if something changes the row
+  std::vector<float> weights_V_;
+  std::vector<int32_t> top_ids_;
+  std::vector<uint64_t> mask_words_;
+};
+
+}  // namespace taopd

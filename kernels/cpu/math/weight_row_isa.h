@@ -1,0 +1,203 @@
+// The loops of weight_row.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The including
+// file defines TAOPD_ISA, the namespace, and TAOPD_LANES, the float32 numbers in a register.
+//
+// This file may only include inline functions that are always inlined. Any other would be compiled
+// for this instruction set, and the linker might pick that copy for the whole program.
+#pragma once
+
+#include <stdint.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/cpu/math/exp_parts.h"
+#include "kernels/cpu/math/weight_row.h"
+
+namespace taopd::cpu::TAOPD_ISA {
+namespace {
+
+constexpr int kRegister = TAOPD_LANES;
+constexpr int kRegisters = kWeightLanes / kRegister;  // that hold the 16 lanes of a sum
+
+typedef float WeightFloats __attribute__((vector_size(kRegister * sizeof(float))));
+typedef int32_t WeightInts __attribute__((vector_size(kRegister * sizeof(int32_t))));
+
+constexpr float kMinusInfinity = -__builtin_inff();
+
+TAOPD_ALWAYS_INLINE void LoadLanes(WeightFloats* lanes, const float* z) {
+  __builtin_memcpy(lanes, z, sizeof(WeightFloats));
+}
+TAOPD_ALWAYS_INLINE void StoreLanes(float* z, const WeightFloats* lanes) {
+  __builtin_memcpy(z, lanes, sizeof(WeightFloats));
+}
+
+// A bit for each lane whose int is all ones.
+TAOPD_ALWAYS_INLINE uint32_t BitsOf(const WeightInts* lanes) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)*lanes, (__m512i)*lanes);
+#elif defined(__AVX__)
+  return static_cast<uint32_t>(_mm256_movemask_ps((__m256)*lanes));
+#elif defined(__x86_64__)
+  return static_cast<uint32_t>(_mm_movemask_ps((__m128)*lanes));
+#else
+  uint32_t bits = 0;
+  for (int lane = 0; lane < kRegister; ++lane) bits |= (*lanes)[lane] ? 1u << lane : 0u;
+  return bits;
+#endif
+}
+
+// exp(x) for x <= 0, within 2 ulp; 0 below kSmallestExpArgument.
+TAOPD_ALWAYS_INLINE void WeightOf(WeightFloats* x_and_exp) {
+  const WeightFloats x = *x_and_exp;
+  const WeightInts is_zero = x < kSmallestExpArgument;
+  const WeightFloats bounded = is_zero ? WeightFloats{} : x;
+  WeightFloats n, e;
+  ExpParts(&bounded, &n, &e);
+  const WeightInts exponent = __builtin_convertvector(n, WeightInts);
+  const WeightFloats power = (WeightFloats)((exponent + 127) << 23);
+  *x_and_exp = is_zero ? WeightFloats{} : e * power;
+}
+
+// 16 numbers of which num are there. The rest is `filler`.
+TAOPD_ALWAYS_INLINE const float* Whole(const float* z, int64_t num, float filler, float* copy) {
+  if (num >= kWeightLanes) return z;
+  for (int i = 0; i < kWeightLanes; ++i) copy[i] = i < num ? z[i] : filler;
+  return copy;
+}
+
+TAOPD_ALWAYS_INLINE double SumOfLanes(const WeightFloats* lanes) {
+  double sum = 0;
+  for (int r = 0; r < kRegisters; ++r) {
+    for (int lane = 0; lane < kRegister; ++lane) sum += lanes[r][lane];
+  }
+  return sum;
+}
+
+float LaneMax(const float* z, int64_t n, float* lane_max, bool* valid) {
+  WeightInts all_valid = WeightInts{} - 1;
+  WeightFloats row_max = WeightFloats{} + kMinusInfinity;
+  for (int64_t begin = 0; begin < n; begin += kWeightBlock) {
+    const int64_t end = n - begin < kWeightBlock ? n : begin + kWeightBlock;
+    WeightFloats high[kRegisters];
+    for (int r = 0; r < kRegisters; ++r) high[r] = WeightFloats{} + kMinusInfinity;
+    for (int64_t i = begin; i < end; i += kWeightLanes) {
+      float copy[kWeightLanes];
+      const float* from = Whole(z + i, end - i, kMinusInfinity, copy);
+      for (int r = 0; r < kRegisters; ++r) {
+        WeightFloats v;
+        LoadLanes(&v, from + r * kRegister);
+        all_valid &= v < __builtin_inff();  // not so for a NaN
+        high[r] = v > high[r] ? v : high[r];
+      }
+    }
+    for (int r = 0; r < kRegisters; ++r) {
+      StoreLanes(lane_max + r * kRegister, &high[r]);
+      row_max = high[r] > row_max ? high[r] : row_max;
+    }
+    lane_max += kWeightLanes;
+  }
+  float result = kMinusInfinity;
+  *valid = true;
+  for (int lane = 0; lane < kRegister; ++lane) {
+    result = row_max[lane] > result ? row_max[lane] : result;
+    *valid = *valid && all_valid[lane] != 0;
+  }
+  return result;
+}
+
+template <bool kStored>
+TAOPD_ALWAYS_INLINE void WeightLoop(const float* z, int64_t n, float shift, float scale, float* w,
+                                    double* block_sums) {
+  for (int64_t begin = 0; begin < n; begin += kWeightBlock) {
+    const int64_t end = n - begin < kWeightBlock ? n : begin + kWeightBlock;
+    WeightFloats sum[kRegisters] = {};
+    for (int64_t i = begin; i < end; i += kWeightLanes) {
+      float copy[kWeightLanes];
+      const float* from = Whole(z + i, end - i, kMinusInfinity, copy);
+      const bool whole = end - i >= kWeightLanes;
+      for (int r = 0; r < kRegisters; ++r) {
+        WeightFloats v;
+        LoadLanes(&v, from + r * kRegister);
+        v = (v - shift) * scale;
+        WeightOf(&v);
+        sum[r] += v;
+        if (kStored) StoreLanes((whole ? w + i : copy) + r * kRegister, &v);
+      }
+      if (kStored && !whole) {
+        for (int64_t j = 0; j < end - i; ++j) w[i + j] = copy[j];
+      }
+    }
+    *block_sums++ = SumOfLanes(sum);
+  }
+}
+
+void Weights(const float* z, int64_t n, float shift, float scale, float* w, double* block_sums) {
+  if (w == nullptr) {
+    WeightLoop<false>(z, n, shift, scale, nullptr, block_sums);
+  } else {
+    WeightLoop<true>(z, n, shift, scale, w, block_sums);
+  }
+}
+
+double WeightAtLeast(const float* z, const float* w, int64_t n, float threshold) {
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += kWeightBlock) {
+    const int64_t end = n - begin < kWeightBlock ? n : begin + kWeightBlock;
+    WeightFloats sum[kRegisters] = {};
+    for (int64_t i = begin; i < end; i += kWeightLanes) {
+      float copy_z[kWeightLanes], copy_w[kWeightLanes];
+      const float* from_z = Whole(z + i, end - i, kMinusInfinity, copy_z);
+      const float* from_w = Whole(w + i, end - i, 0, copy_w);
+      for (int r = 0; r < kRegisters; ++r) {
+        WeightFloats v, weight;
+        LoadLanes(&v, from_z + r * kRegister);
+        LoadLanes(&weight, from_w + r * kRegister);
+        sum[r] += v >= threshold ? weight : WeightFloats{};
+      }
+    }
+    total += SumOfLanes(sum);
+  }
+  return total;
+}
+
+int64_t Split(const SplitRow& job) {
+  double *above_sums = job.above_sums, *band_sums = job.band_sums;
+  int64_t count = 0;
+  for (int64_t begin = 0; begin < job.n; begin += kWeightBlock) {
+    const int64_t end = job.n - begin < kWeightBlock ? job.n : begin + kWeightBlock;
+    WeightFloats above[kRegisters] = {}, band[kRegisters] = {};
+    for (int64_t i = begin; i < end; i += kWeightLanes) {
+      float copy_z[kWeightLanes], copy_w[kWeightLanes];
+      // A NaN is in no set.
+      const float* from_z = Whole(job.z + i, end - i, __builtin_nanf(""), copy_z);
+      const float* from_w = Whole(job.w + i, end - i, 0, copy_w);
+      uint32_t bits = 0;
+      for (int r = 0; r < kRegisters; ++r) {
+        WeightFloats v, weight;
+        LoadLanes(&v, from_z + r * kRegister);
+        LoadLanes(&weight, from_w + r * kRegister);
+        above[r] += v >= job.high ? weight : WeightFloats{};
+        const WeightInts in_band = (v >= job.low) & (v < job.high);
+        band[r] += in_band ? weight : WeightFloats{};
+        bits |= BitsOf(&in_band) << (r * kRegister);
+      }
+      if (count < job.capacity) {
+        int32_t* to = job.band + count;
+        for (uint32_t left = bits; left != 0; left &= left - 1)
+          *to++ = static_cast<int32_t>(i) + __builtin_ctz(left);
+      }
+      count += __builtin_popcount(bits);
+    }
+    *above_sums++ = SumOfLanes(above);
+    *band_sums++ = SumOfLanes(band);
+  }
+  return count;
+}
+
+}  // namespace
+
+extern const WeightRow kWeightRow;
+const WeightRow kWeightRow = {LaneMax, Weights, WeightAtLeast, Split};
+
+}  // namespace taopd::cpu::TAOPD_ISA
