@@ -1,6 +1,7 @@
 #include "common/base/memory.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <limits>
@@ -44,6 +45,36 @@ int64_t AvailableMemoryBytes(const std::string& root) {
     available = std::min(available, std::max<int64_t>(0, *limit - *current + page_cache));
   }
   return available;
+}
+
+int64_t AnonymousMemoryBytes(const std::string& root) {
+  return NumberOf(root + "/proc/self/status", "RssAnon:").value_or(0) * 1024;
+}
+
+absl::StatusOr<int64_t> ParseMemoryBytes(std::string_view text) {
+  constexpr double kLimit = 4611686018427387904.0;  // 2^62
+  static constexpr struct {
+    std::string_view name;
+    double bytes;
+  } kUnits[] = {
+      {"", 1},     {"B", 1},    {"KiB", 1024.0}, {"MiB", 1048576.0},    {"KB", 1e3},
+      {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},    {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+  const auto refused = [&] {
+    return InvalidArgument("\"", text, "\" is not a size such as 4294967296, 4GiB or 1.5GB");
+  };
+  const size_t num_digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  double number = 0.0;
+  const auto read =
+      std::from_chars(text.data(), text.data() + num_digits, number, std::chars_format::fixed);
+  if (read.ec != std::errc() || read.ptr != text.data() + num_digits) return refused();
+  std::string_view unit = text.substr(num_digits);
+  if (unit.starts_with(' ')) unit.remove_prefix(1);
+  for (const auto& known : kUnits) {
+    if (unit != known.name) continue;
+    if (number * known.bytes >= kLimit) return refused();
+    return static_cast<int64_t>(number * known.bytes);
+  }
+  return refused();
 }
 
 std::string MemoryText(int64_t bytes) {

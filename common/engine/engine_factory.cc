@@ -34,13 +34,15 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
   decoder_options.device = device;
   TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<Decoder> decoder, LoadDecoder(model_dir, decoder_options));
   LoadedEngine loaded;
-  TAOPD_ASSIGN_OR_RETURN(loaded.revision, WeightsRevision(*decoder));
+  // Hashing takes as long as reading the files does; the engine is made meanwhile.
+  auto revision = StartWeightsRevision(*decoder);
   loaded.dtype = DtypeName(decoder->dtype());
   loaded.device = decoder->device().str();
   loaded.architecture = decoder->config().architecture;
   loaded.num_parameters = decoder->config().NumParameters();
   loaded.eos_token_ids = decoder->config().eos_token_ids;
   TAOPD_ASSIGN_OR_RETURN(loaded.engine, MakeTorchEngine(std::move(decoder), options));
+  TAOPD_ASSIGN_OR_RETURN(loaded.revision, revision.get());
   return loaded;
 }
 

@@ -1,14 +1,16 @@
-// SHA-256 (FIPS 180-4), used to name content, not to protect secrets.
+// SHA-256 (FIPS 180-4), used to name content, not to protect secrets. The digests are computed by
+// OpenSSL, which uses the processor's SHA instructions where there are some.
 #pragma once
 
-#include <array>
 #include <cstddef>
-#include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "common/base/status.h"
+
+struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX
 
 namespace taopd {
 
@@ -22,10 +24,10 @@ class Sha256 {
   std::string HexDigest();
 
  private:
-  void Block(const std::byte* block);
-  std::array<uint32_t, 8> state_;
-  std::array<std::byte, 64> buffer_;
-  uint64_t num_bytes_ = 0;
+  struct FreeContext {
+    void operator()(evp_md_ctx_st* context) const;
+  };
+  std::unique_ptr<evp_md_ctx_st, FreeContext> context_;
 };
 
 std::string Sha256Hex(std::string_view text);

@@ -10,6 +10,7 @@
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -130,5 +131,10 @@ absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir,
 // SHA-256 (hexadecimal) over the configuration and over the names, shapes and bytes of the weights,
 // in the order of their names.
 absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder);
+// The same on a thread of its own, since one digest over all bytes cannot be computed in parallel.
+// Refers to the tensors when it is called, so the decoder may meanwhile drop them or be destroyed;
+// their contents must not change. The future's destructor waits for the thread, and get() rethrows
+// what LibTorch throws.
+std::future<absl::StatusOr<std::string>> StartWeightsRevision(const Decoder& decoder);
 
 }  // namespace taopd

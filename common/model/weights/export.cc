@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -111,6 +112,20 @@ absl::Status WriteWeights(const Decoder& decoder, const std::string& model_dir,
   return RemoveOldWeights(model_dir, written);
 }
 
+// Lets go of each tensor when its bytes are hashed.
+absl::StatusOr<std::string> HashWeights(const ModelConfig& config, const std::string& dtype,
+                                        std::map<std::string, at::Tensor>* by_name) {
+  Sha256 hash;
+  hash.Update(ModelConfigJson(config));
+  while (!by_name->empty()) {
+    const auto node = by_name->extract(by_name->begin());
+    const at::Tensor& parameter = node.mapped();
+    hash.Update(Concat("\n", node.key(), " ", dtype, " ", parameter.sizes(), "\n"));
+    hash.Update(BytesOf(OnCpu(parameter)));
+  }
+  return hash.HexDigest();
+}
+
 }  // namespace
 
 absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir,
@@ -120,20 +135,20 @@ absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir,
   return WriteFileAtomically(model_dir + "/config.json", ModelConfigJson(ConfigAsHeld(decoder)));
 }
 
-absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder) {
-  Sha256 hash;
+std::future<absl::StatusOr<std::string>> StartWeightsRevision(const Decoder& decoder) {
   // The fields and not the file: spacing, key order and the writer's version are not the model.
   ModelConfig config = ConfigAsHeld(decoder);
   config.raw_json.clear();
-  hash.Update(ModelConfigJson(config));
   std::map<std::string, at::Tensor> by_name;
   for (const auto& [name, parameter] : decoder.Parameters()) by_name[name] = parameter;
-  for (const auto& [name, parameter] : by_name) {
-    hash.Update(
-        Concat("\n", name, " ", SafetensorsDtype(decoder.dtype()), " ", parameter.sizes(), "\n"));
-    hash.Update(BytesOf(OnCpu(parameter)));
-  }
-  return hash.HexDigest();
+  return std::async(std::launch::async, [config = std::move(config), by_name = std::move(by_name),
+                                         dtype = SafetensorsDtype(decoder.dtype())]() mutable {
+    return HashWeights(config, dtype, &by_name);
+  });
+}
+
+absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder) {
+  return StartWeightsRevision(decoder).get();
 }
 
 }  // namespace taopd

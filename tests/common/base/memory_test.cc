@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 namespace {
@@ -32,6 +33,43 @@ TEST_F(AvailableMemory, IsTheSmallerOfTheMachinesAndTheGroups) {
   EXPECT_EQ(AvailableMemoryBytes(root_.path()), 500000);
   WriteFile(root_.File("sys/fs/cgroup/memory.max"), "100\n");
   EXPECT_EQ(AvailableMemoryBytes(root_.path()), 0);
+}
+
+TEST_F(AvailableMemory, AnonymousBytesAreThoseOfTheProcess) {
+  EXPECT_EQ(AnonymousMemoryBytes(root_.path()), 0);
+  std::filesystem::create_directories(root_.File("proc/self"));
+  WriteFile(root_.File("proc/self/status"), "VmRSS:\t 900 kB\nRssAnon:\t     700 kB\n");
+  EXPECT_EQ(AnonymousMemoryBytes(root_.path()), 700 * 1024);
+  EXPECT_GT(AnonymousMemoryBytes(), 100 * 1024);
+}
+
+TEST(ParseMemoryBytes, ReadsNumbersWithUnits) {
+  const std::pair<const char*, int64_t> cases[] = {
+      {"0", 0},
+      {"4294967297", 4294967297},
+      {"17B", 17},
+      {"2KiB", 2048},
+      {"3MiB", 3145728},
+      {"4GiB", 4294967296},
+      {"1.5 GiB", 1610612736},
+      {"2TiB", 2199023255552},
+      {"1KB", 1000},
+      {"1MB", 1000000},
+      {"80GB", 80000000000},
+      {"1TB", 1000000000000},
+  };
+  for (const auto& [text, bytes] : cases) {
+    ASSERT_OK_AND_ASSIGN(const int64_t parsed, ParseMemoryBytes(text));
+    EXPECT_EQ(parsed, bytes) << text;
+  }
+}
+
+TEST(ParseMemoryBytes, RefusesWhatIsNoSize) {
+  for (const char* text : {"", "GiB", "-1", "4gib", "4G", "1e9", "1.5.2GiB", "4 GiB x", " 4", "nan",
+                           "9223372036854775808", "5000000000000TiB"}) {
+    EXPECT_ERROR(ParseMemoryBytes(text), absl::StatusCode::kInvalidArgument,
+                 "\"" + std::string(text) + "\" is not a size");
+  }
 }
 
 TEST(MemoryText, NamesTheUnit) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/io/file.h"
+#include "common/io/sha256.h"
 #include "common/model/transformer.h"
 #include "common/model/weights/tokenizer_files.h"
 #include "tests/common/model/tiny_models.h"
@@ -257,6 +258,34 @@ TEST_F(BadFiles, TrainingDoesNotWriteToTheFile) {
   ASSERT_OK_AND_ASSIGN(const auto decoder, LoadDecoder(dir_.path(), {"auto", "cpu", true}));
   for (const auto& [name, parameter] : decoder->Parameters()) parameter.detach().add_(1.0);
   EXPECT_EQ(ReadFile(dir_.File("model.safetensors")), before);
+}
+
+// Checkpoints and pins of teachers store revisions: the bytes that are hashed may never change.
+TEST(WeightsRevision, HashesConfigurationNamesShapesAndBytesInTheOrderOfTheNames) {
+  const auto decoder = TinyDecoder("Qwen3MoeForCausalLM", "bfloat16");
+  std::map<std::string, at::Tensor> sorted;
+  for (const auto& [name, parameter] : decoder->Parameters()) sorted[name] = parameter;
+  ModelConfig config = decoder->config();
+  config.dtype = "bfloat16";
+  config.raw_json.clear();
+  std::string bytes = ModelConfigJson(config);
+  for (const auto& [name, parameter] : sorted) {
+    bytes += "\n" + name + " BF16 [" + std::to_string(parameter.size(0));
+    if (parameter.dim() == 2) bytes += ", " + std::to_string(parameter.size(1));
+    bytes += "]\n";
+    bytes.append(static_cast<const char*>(parameter.const_data_ptr()), parameter.nbytes());
+  }
+  ASSERT_OK_AND_ASSIGN(const std::string revision, WeightsRevision(*decoder));
+  EXPECT_EQ(revision, Sha256Hex(bytes));
+}
+
+TEST(WeightsRevision, IsComputedInTheBackgroundOfADecoderThatIsGone) {
+  auto decoder = TinyDecoder("Qwen3ForCausalLM");
+  ASSERT_OK_AND_ASSIGN(const std::string revision, WeightsRevision(*decoder));
+  auto started = StartWeightsRevision(*decoder);
+  decoder.reset();
+  ASSERT_OK_AND_ASSIGN(const std::string read, started.get());
+  EXPECT_EQ(read, revision);
 }
 
 TEST(SaveDecoder, ShardsReadBackToTheSameBits) {
