@@ -36,11 +36,17 @@ bool MultipliesBfloat16() {
 
 bool MultipliesFloat16() { return __builtin_cpu_supports("avx512fp16") != 0; }
 
+bool MultipliesBfloat16Pairs() {
+  return IsSupported(InstructionSet::kAvx512) && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
+}
+
 #else
 
 bool IsSupported(InstructionSet set) { return set == InstructionSet::kBase; }
 bool MultipliesBfloat16() { return false; }
 bool MultipliesFloat16() { return false; }
+bool MultipliesBfloat16Pairs() { return false; }
 
 #endif
 

@@ -34,6 +34,9 @@ InstructionSet WidestInstructionSet();
 bool MultipliesBfloat16();
 bool MultipliesFloat16();
 
+// Whether the processor has VDPBF16PS on 512-bit registers (AVX-512 BF16).
+bool MultipliesBfloat16Pairs();
+
 #if defined(__x86_64__)
 inline constexpr bool kIsX86 = true;
 #else
