@@ -37,7 +37,8 @@ bool MultipliesBfloat16() {
 bool MultipliesFloat16() { return __builtin_cpu_supports("avx512fp16") != 0; }
 
 bool MultipliesBfloat16Pairs() {
-  return IsSupported(InstructionSet::kAvx512) && __builtin_cpu_supports("avx512bf16");
+  return IsSupported(InstructionSet::kAvx512) && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
 }
 
 #else

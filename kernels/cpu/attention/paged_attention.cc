@@ -1,0 +1,301 @@
+#include "kernels/cpu/attention/paged_attention.h"
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+namespace taopd::cpu {
+namespace {
+
+// Rows of one task: a multiple of every instruction set's tile. The keys of a partition come from
+// memory once for all of them.
+constexpr int64_t kTaskRows = 48;
+constexpr int64_t kShortTaskRows = 12;
+// There should be this many tasks where the work allows it, so that every thread has some.
+constexpr int64_t kEnoughTasks = 64;
+// Fewer rows than this cost as much: the keys and values have to be read.
+constexpr int64_t kLeastRowCost = 8;
+
+const char* At(const void* base, int64_t element, DataType type) {
+  return static_cast<const char*>(base) + element * SizeOf(type);
+}
+char* At(void* base, int64_t element, DataType type) {
+  return static_cast<char*>(base) + element * SizeOf(type);
+}
+
+// Rows [first, first + num_rows) of one key-value head of one sequence, counted as QueryTile does,
+// and the partitions that they take part in.
+struct Task {
+  int64_t sequence;
+  int64_t kv_head;
+  int64_t first;
+  int64_t num_rows;
+  int64_t first_partition;
+  int64_t end_partition;
+  int64_t split;  // index of a SplitTask, or -1
+};
+
+// A task whose partitions are computed by several others, which leave a state for each partition.
+struct SplitTask {
+  int64_t first_partition;
+  int64_t end_partition;
+  int64_t first_state;  // in Plan::states, of the first partition
+  int32_t tasks_left;   // the last one merges
+};
+
+struct Plan {
+  std::vector<Task> tasks;
+  std::vector<SplitTask> splits;
+  std::vector<float> states;
+};
+
+int64_t Group(const PagedAttention& p) { return p.num_heads / p.pool.num_kv_heads; }
+
+int64_t StatesSize(const PagedAttention& p, int64_t num_rows) {
+  return num_rows * StateSize(p.pool.head_size);
+}
+
+// The partitions that rows of a sequence see.
+void SetPartitions(const PagedAttention& p, Task* task) {
+  const int64_t past = p.sequences[task->sequence].past_len;
+  const int64_t first_row = past + task->first / Group(p);
+  const int64_t last_row = past + (task->first + task->num_rows - 1) / Group(p);
+  const int64_t first_seen =
+      p.sliding_window > 0 ? std::max<int64_t>(0, first_row - p.sliding_window + 1) : 0;
+  task->first_partition = first_seen / kPartitionTokens;
+  task->end_partition = last_row / kPartitionTokens + 1;
+}
+
+int64_t Cost(const Task& task) {
+  return (task.end_partition - task.first_partition) * std::max(task.num_rows, kLeastRowCost);
+}
+
+// Later rows see more: they come first, so that the last tasks are short.
+void AddTasks(const PagedAttention& p, int64_t sequence, int64_t kv_head, int64_t task_rows,
+              std::vector<Task>* tasks) {
+  const int64_t num_rows = p.sequences[sequence].num_rows * Group(p);
+  const int64_t num_tasks = (num_rows + task_rows - 1) / task_rows;
+  for (int64_t i = num_tasks - 1; i >= 0; --i) {
+    Task task = {sequence, kv_head, i * task_rows, std::min(task_rows, num_rows - i * task_rows), 0,
+                 0,        -1};
+    SetPartitions(p, &task);
+    tasks->push_back(task);
+  }
+}
+
+// Cuts tasks that are much longer than the others by partitions.
+void SplitLongTasks(const PagedAttention& p, Plan* plan) {
+  int64_t cost = 0;
+  for (const Task& task : plan->tasks) cost += Cost(task);
+  const int64_t target = std::max<int64_t>(cost / kEnoughTasks, 1);
+  int64_t num_states = 0;
+  const size_t num_tasks = plan->tasks.size();
+  for (size_t i = 0; i < num_tasks; ++i) {
+    const Task whole = plan->tasks[i];
+    const int64_t partitions = whole.end_partition - whole.first_partition;
+    const int64_t parts = std::min(partitions, Cost(whole) / target);
+    // The states of many rows take more time and memory than they are worth.
+    if (parts < 2 || whole.num_rows > kShortTaskRows) continue;
+    const auto split = static_cast<int64_t>(plan->splits.size());
+    plan->splits.push_back(
+        {whole.first_partition, whole.end_partition, num_states, static_cast<int32_t>(parts)});
+    num_states += partitions * StatesSize(p, whole.num_rows);
+    for (int64_t part = 0; part < parts; ++part) {
+      Task task = whole;
+      task.first_partition = whole.first_partition + partitions * part / parts;
+      task.end_partition = whole.first_partition + partitions * (part + 1) / parts;
+      task.split = split;
+      if (part == 0) {
+        plan->tasks[i] = task;
+      } else {
+        plan->tasks.push_back(task);
+      }
+    }
+  }
+  if (static_cast<int64_t>(plan->states.size()) < num_states) plan->states.resize(num_states);
+}
+
+void MakePlan(const PagedAttention& p, Plan* plan) {
+  plan->tasks.clear();
+  plan->splits.clear();
+  int64_t num_tasks = 0;
+  for (int64_t s = 0; s < p.num_sequences; ++s) {
+    num_tasks += (p.sequences[s].num_rows * Group(p) + kTaskRows - 1) / kTaskRows;
+  }
+  num_tasks *= p.pool.num_kv_heads;
+  const int64_t task_rows = num_tasks < kEnoughTasks ? kShortTaskRows : kTaskRows;
+  for (int64_t s = 0; s < p.num_sequences; ++s) {
+    for (int64_t kv_head = 0; kv_head < p.pool.num_kv_heads; ++kv_head) {
+      AddTasks(p, s, kv_head, task_rows, &plan->tasks);
+    }
+  }
+  SplitLongTasks(p, plan);
+}
+
+struct Scratch {
+  std::vector<uint32_t> queries;
+  std::vector<float> states;
+};
+
+class Worker {
+ public:
+  Worker(const PagedAttention& problem, const AttentionLoops& loops, Plan* plan)
+      : p_(problem),
+        loops_(loops),
+        plan_(*plan),
+        scale_log2e_(static_cast<float>(problem.scale * 1.4426950408889634)) {}
+
+  void Compute(const Task& task) const {
+    static thread_local Scratch scratch;
+    const QueryTile tile = MakeTile(task, &scratch);
+    const int64_t states_size = StatesSize(p_, task.num_rows);
+    if (task.split < 0) {
+      if (static_cast<int64_t>(scratch.states.size()) < states_size) {
+        scratch.states.resize(states_size);
+      }
+      float* const states = scratch.states.data();
+      loops_.clear(task.num_rows, p_.pool.head_size, states);
+      for (int64_t i = task.first_partition; i < task.end_partition; ++i) {
+        loops_.attend(tile, i, states);
+      }
+      Finish(task, states);
+      return;
+    }
+    SplitTask& split = plan_.splits[task.split];
+    float* const states = plan_.states.data() + split.first_state;
+    for (int64_t i = task.first_partition; i < task.end_partition; ++i) {
+      float* const of_partition = states + (i - split.first_partition) * states_size;
+      loops_.clear(task.num_rows, p_.pool.head_size, of_partition);
+      loops_.attend(tile, i, of_partition);
+    }
+    if (std::atomic_ref<int32_t>(split.tasks_left).fetch_sub(1, std::memory_order_acq_rel) > 1) {
+      return;
+    }
+    for (int64_t i = 1; i < split.end_partition - split.first_partition; ++i) {
+      loops_.merge(states + i * states_size, task.num_rows, p_.pool.head_size, scale_log2e_,
+                   states);
+    }
+    Finish(task, states);
+  }
+
+ private:
+  QueryTile MakeTile(const Task& task, Scratch* scratch) const {
+    const KeyValuePool& pool = p_.pool;
+    const PagedSequence& sequence = p_.sequences[task.sequence];
+    const int64_t words = loops_.query_words(pool.head_size);
+    if (static_cast<int64_t>(scratch->queries.size()) < task.num_rows * words) {
+      scratch->queries.resize(task.num_rows * words);
+    }
+    for (int64_t r = 0; r < task.num_rows; ++r) {
+      loops_.pack_query(
+          At(p_.q_TND, RowOf(task, r) * p_.q_row_stride + HeadOf(task, r), pool.dtype),
+          pool.head_size, scratch->queries.data() + r * words);
+    }
+    QueryTile tile;
+    tile.queries = scratch->queries.data();
+    tile.num_rows = task.num_rows;
+    tile.first = task.first;
+    tile.group = Group(p_);
+    tile.past_len = sequence.past_len;
+    tile.sliding_window = p_.sliding_window;
+    tile.scale_log2e = scale_log2e_;
+    tile.head_size = pool.head_size;
+    tile.blocks = static_cast<const char*>(pool.blocks) +
+                  task.kv_head * BytesPerHead(pool.dtype, pool.head_size);
+    tile.block_stride_bytes = BytesPerBlock(pool.dtype, pool.num_kv_heads, pool.head_size);
+    tile.block_table = sequence.block_table;
+    return tile;
+  }
+
+  void Finish(const Task& task, const float* states) const {
+    for (int64_t r = 0; r < task.num_rows; ++r) {
+      loops_.finish(
+          states + StatesSize(p_, r), p_.pool.head_size,
+          At(p_.out_TND, RowOf(task, r) * p_.out_row_stride + HeadOf(task, r), p_.pool.dtype));
+    }
+  }
+
+  // The row of the batch, and the first element of the head in it.
+  int64_t RowOf(const Task& task, int64_t r) const {
+    return p_.sequences[task.sequence].first_row + (task.first + r) / Group(p_);
+  }
+  int64_t HeadOf(const Task& task, int64_t r) const {
+    const int64_t group = Group(p_);
+    return (task.kv_head * group + (task.first + r) % group) * p_.pool.head_size;
+  }
+
+  const PagedAttention& p_;
+  const AttentionLoops& loops_;
+  Plan& plan_;
+  const float scale_log2e_;
+};
+
+// Blocks that the new rows of a sequence lie in.
+int64_t NumBlocks(const PagedSequence& sequence) {
+  if (sequence.num_rows == 0) return 0;
+  return (sequence.past_len + sequence.num_rows - 1) / kBlockTokens -
+         sequence.past_len / kBlockTokens + 1;
+}
+
+// Writes what a sequence has in its i-th block with new rows.
+void AppendBlock(const AppendKeysValues& p, const AttentionLoops& loops,
+                 const PagedSequence& sequence, int64_t i) {
+  const KeyValuePool& pool = p.pool;
+  const int64_t end = sequence.past_len + sequence.num_rows;
+  const int64_t index = sequence.past_len / kBlockTokens + i;
+  const int64_t first = std::max(sequence.past_len, index * kBlockTokens);
+  const int64_t num_tokens = std::min(end, (index + 1) * kBlockTokens) - first;
+  const int64_t row = sequence.first_row + first - sequence.past_len;
+  char* const block =
+      static_cast<char*>(pool.blocks) +
+      sequence.block_table[index] * BytesPerBlock(pool.dtype, pool.num_kv_heads, pool.head_size);
+  for (int64_t head = 0; head < pool.num_kv_heads; ++head) {
+    const int64_t column = head * pool.head_size;
+    loops.append(At(p.k_TKD, row * p.k_row_stride + column, pool.dtype), p.k_row_stride,
+                 At(p.v_TKD, row * p.v_row_stride + column, pool.dtype), p.v_row_stride,
+                 first % kBlockTokens, num_tokens, pool.head_size,
+                 block + head * BytesPerHead(pool.dtype, pool.head_size));
+  }
+}
+
+}  // namespace
+
+void Run(const AppendKeysValues& p, const ParallelFor& parallel_for, const AttentionLoops& loops) {
+  int64_t num_blocks = 0;
+  for (int64_t s = 0; s < p.num_sequences; ++s) num_blocks += NumBlocks(p.sequences[s]);
+  parallel_for(num_blocks, 1, [&](int64_t begin, int64_t end) {
+    int64_t first = 0;  // of sequence s
+    for (int64_t s = 0; s < p.num_sequences && first < end; ++s) {
+      const int64_t num = NumBlocks(p.sequences[s]);
+      const int64_t last = std::min(end - first, num);
+      for (int64_t i = std::max<int64_t>(begin - first, 0); i < last; ++i) {
+        AppendBlock(p, loops, p.sequences[s], i);
+      }
+      first += num;
+    }
+  });
+}
+
+void Run(const PagedAttention& p, const ParallelFor& parallel_for, const AttentionLoops& loops) {
+  static thread_local Plan plan_of_thread;
+  Plan& plan = plan_of_thread;  // captured: other threads have plans of their own
+  MakePlan(p, &plan);
+  const Worker worker(p, loops, &plan);
+  const auto num_tasks = static_cast<int64_t>(plan.tasks.size());
+  // Tasks differ in length, so threads take the next one when they are done instead of those of
+  // their range.
+  std::atomic<int64_t> next = 0;
+  parallel_for(num_tasks, 1, [&](int64_t, int64_t) {
+    for (int64_t i = next++; i < num_tasks; i = next++) worker.Compute(plan.tasks[i]);
+  });
+}
+
+void Run(const AppendKeysValues& problem, const ParallelFor& parallel_for) {
+  Run(problem, parallel_for, BestAttentionLoops(problem.pool.dtype));
+}
+
+void Run(const PagedAttention& problem, const ParallelFor& parallel_for) {
+  Run(problem, parallel_for, BestAttentionLoops(problem.pool.dtype));
+}
+
+}  // namespace taopd::cpu

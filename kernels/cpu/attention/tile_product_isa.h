@@ -1,0 +1,236 @@
+// Products of a few rows with panels of columns, the inner loops of attention_loops_isa.h: scores
+// are queries times keys, outputs are weights times values. The including file defines TAOPD_ISA,
+// the namespace; TAOPD_LANES, the float32 numbers in a register; TAOPD_TILE_ROWS, the rows of a
+// tile of two vectors that is held in registers; and TAOPD_BFLOAT16_PAIRS if the instruction set
+// multiplies pairs of bfloat16.
+//
+//   C[m][n] = sum over steps of A(m, step) B(step, n)
+//
+// A step is one number of a row of A and, for each column, one of B; for bfloat16 it is a pair of
+// them. An element of C is the same sequence of operations whatever the other rows and columns are.
+//
+// Like attention_loops_isa.h, this file may not include inline functions that are not always
+// inlined.
+#pragma once
+
+#include <stdint.h>
+
+#include "taopd/attention/paged_attention.h"
+#include "taopd/base/always_inline.h"
+
+#ifdef TAOPD_BFLOAT16_PAIRS
+#include <immintrin.h>
+#endif
+
+namespace taopd::cpu::TAOPD_ISA {
+namespace {
+
+constexpr int kLanes = TAOPD_LANES;
+constexpr int kTileRows = TAOPD_TILE_ROWS;
+constexpr int kVectors = 2;
+constexpr int64_t kPanelWidth = kLanes * kVectors;
+// A step of a block has kBlockTokens = kValueColumns columns of one word each.
+constexpr int64_t kStepBytes = 4 * kBlockTokens;
+constexpr int64_t kPanelBytes = 4 * kPanelWidth;
+constexpr int64_t kPanelsPerBlock = kBlockTokens / kPanelWidth;
+
+typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
+typedef int32_t Ints __attribute__((vector_size(kLanes * sizeof(int32_t))));
+
+template <typename Vector>
+TAOPD_ALWAYS_INLINE void Load(Vector* lanes, const void* from) {
+  __builtin_memcpy(lanes, from, sizeof(Vector));
+}
+template <typename Vector>
+TAOPD_ALWAYS_INLINE void Store(void* to, const Vector* lanes) {
+  __builtin_memcpy(to, lanes, sizeof(Vector));
+}
+
+// Words of A may lie in memory of another type.
+template <typename Value>
+TAOPD_ALWAYS_INLINE Value WordAt(const uint32_t* place) {
+  Value value;
+  __builtin_memcpy(&value, place, sizeof(value));
+  return value;
+}
+
+// The arithmetic of a product. kStepNumbers: numbers of a row of A in a step. kStepWords: words of
+// A that hold them. AddProducts: sums[m * sums_stride] += A(m, step) B(step, .) for kRows rows.
+
+struct Float32Arithmetic {
+  static constexpr int kStepNumbers = 1;
+  static constexpr int kStepWords = 1;
+
+  template <int kRows, int kStride>
+  static TAOPD_ALWAYS_INLINE void AddProducts(const uint32_t* a, int64_t a_stride, const char* b,
+                                              Floats* sums) {
+    Floats numbers;
+    Load(&numbers, b);
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      sums[m * kStride] += WordAt<float>(a + m * a_stride) * numbers;
+    }
+  }
+
+  static TAOPD_ALWAYS_INLINE void PackQuery(const void* query, int64_t size, uint32_t* packed) {
+    __builtin_memcpy(packed, query, size * sizeof(float));
+  }
+  // Stores the weights of kPanelWidth positions in row a of A, at `token`, and adds them to *sum.
+  static TAOPD_ALWAYS_INLINE void StoreWeights(const Floats* weights, int64_t token, uint32_t* a,
+                                               Floats* sum) {
+    Store(a + token, &weights[0]);
+    Store(a + token + kLanes, &weights[1]);
+    *sum += weights[0];
+    *sum += weights[1];
+  }
+};
+
+// bfloat16 keys and values, widened. A is float32.
+struct WidenedBfloat16Arithmetic : Float32Arithmetic {
+  static constexpr int kStepNumbers = 2;
+  static constexpr int kStepWords = 2;
+
+  template <int kRows, int kStride>
+  static TAOPD_ALWAYS_INLINE void AddProducts(const uint32_t* a, int64_t a_stride, const char* b,
+                                              Floats* sums) {
+    Ints pairs;
+    Load(&pairs, b);
+    const Floats even = (Floats)(pairs << 16);
+    const Floats odd = (Floats)(pairs & static_cast<int32_t>(0xffff0000));
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      sums[m * kStride] += WordAt<float>(a + m * a_stride) * even;
+      sums[m * kStride] += WordAt<float>(a + m * a_stride + 1) * odd;
+    }
+  }
+
+  static TAOPD_ALWAYS_INLINE void PackQuery(const void* query, int64_t size, uint32_t* packed) {
+    const auto* from = static_cast<const uint16_t*>(query);
+    for (int64_t i = 0; i < size; ++i) packed[i] = static_cast<uint32_t>(from[i]) << 16;
+  }
+};
+
+#ifdef TAOPD_BFLOAT16_PAIRS
+// Pairs of bfloat16 multiplied and added by one instruction. A holds pairs too.
+struct PairArithmetic {
+  static constexpr int kStepNumbers = 2;
+  static constexpr int kStepWords = 1;
+
+  template <int kRows, int kStride>
+  static TAOPD_ALWAYS_INLINE void AddProducts(const uint32_t* a, int64_t a_stride, const char* b,
+                                              Floats* sums) {
+    const __m512i pairs = _mm512_loadu_si512(b);
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      const __m512i factor = _mm512_set1_epi32(WordAt<int32_t>(a + m * a_stride));
+      sums[m * kStride] =
+          (Floats)_mm512_dpbf16_ps((__m512)sums[m * kStride], (__m512bh)factor, (__m512bh)pairs);
+    }
+  }
+
+  static TAOPD_ALWAYS_INLINE void PackQuery(const void* query, int64_t size, uint32_t* packed) {
+    __builtin_memcpy(packed, query, size * sizeof(uint16_t));
+  }
+  // The rounded weights are summed: the weights that the values are multiplied by then add up to
+  // exactly one, so that values which agree are not changed by the rounding.
+  static TAOPD_ALWAYS_INLINE void StoreWeights(const Floats* weights, int64_t token, uint32_t* a,
+                                               Floats* sum) {
+    const __m512bh pairs = _mm512_cvtne2ps_pbh((__m512)weights[1], (__m512)weights[0]);
+    __builtin_memcpy(a + token / 2, &pairs, sizeof(pairs));
+    const __m512i ones = _mm512_set1_epi32(0x3f803f80);
+    *sum = (Floats)_mm512_dpbf16_ps((__m512)*sum, (__m512bh)ones, pairs);
+  }
+};
+#endif
+
+// Where the columns of B are. B consists of segments of steps_per_segment steps, which follow each
+// other in the sum; segment s of panel j is at panels[s * segment_stride + j].
+struct Panels {
+  const char* const* panels;
+  int64_t segment_stride;
+  int64_t steps_per_segment;
+};
+
+// Steps [begin, end) of a product; row m of A at a + m * a_stride holds all steps from 0.
+struct Steps {
+  int64_t begin, end;
+};
+
+template <typename Arithmetic, int kRows, int kPanels>
+void Tile(const uint32_t* a, int64_t a_stride, const Panels& b, Steps steps, float* c,
+          int64_t c_stride, bool accumulate) {
+  constexpr int kColumns = kPanels * kVectors;  // in vectors
+  Floats sums[kRows][kColumns];
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kColumns; ++j) sums[m][j] = Floats{};
+  }
+  if (accumulate) {
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kColumns; ++j) Load(&sums[m][j], c + m * c_stride + j * kLanes);
+    }
+  }
+  int64_t segment = steps.begin / b.steps_per_segment;
+  for (int64_t step = steps.begin; step < steps.end; ++segment) {
+    const int64_t segment_begin = segment * b.steps_per_segment;
+    const int64_t segment_end = segment_begin + b.steps_per_segment;
+    const int64_t end = segment_end < steps.end ? segment_end : steps.end;
+    const char* from[kPanels];
+#pragma GCC unroll 4
+    for (int j = 0; j < kPanels; ++j) {
+      from[j] = b.panels[segment * b.segment_stride + j] + (step - segment_begin) * kStepBytes;
+    }
+    const uint32_t* factors = a + step * Arithmetic::kStepWords;
+    for (; step < end; ++step, factors += Arithmetic::kStepWords) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kPanels; ++j) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) {
+          Arithmetic::template AddProducts<kRows, kColumns>(
+              factors, a_stride, from[j] + v * sizeof(Floats), &sums[0][j * kVectors + v]);
+        }
+        from[j] += kStepBytes;
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kColumns; ++j) Store(c + m * c_stride + j * kLanes, &sums[m][j]);
+  }
+}
+
+// Panels of a tile: few rows take several, so that enough sums are under way.
+constexpr int PanelsPerTile(int rows) {
+  return 4 * rows <= kTileRows ? 4 : 2 * rows <= kTileRows ? 2 : 1;
+}
+
+// Computes num_rows <= kTileRows rows and num_panels panels of C, whose row stride is c_stride.
+// C is added to if `accumulate` is set.
+template <typename Arithmetic, int kRows = kTileRows>
+void Multiply(const uint32_t* a, int64_t a_stride, int64_t num_rows, Panels b, int64_t num_panels,
+              Steps steps, float* c, int64_t c_stride, bool accumulate) {
+  if constexpr (kRows > 1) {
+    if (num_rows != kRows) {
+      Multiply<Arithmetic, kRows - 1>(a, a_stride, num_rows, b, num_panels, steps, c, c_stride,
+                                      accumulate);
+      return;
+    }
+  }
+  constexpr int kWide = PanelsPerTile(kRows);
+  int64_t j = 0;
+  for (; j + kWide <= num_panels; j += kWide, b.panels += kWide, c += kWide * kPanelWidth) {
+    Tile<Arithmetic, kRows, kWide>(a, a_stride, b, steps, c, c_stride, accumulate);
+  }
+  if constexpr (kWide > 1) {
+    for (; j < num_panels; ++j, ++b.panels, c += kPanelWidth) {
+      Tile<Arithmetic, kRows, 1>(a, a_stride, b, steps, c, c_stride, accumulate);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace taopd::cpu::TAOPD_ISA

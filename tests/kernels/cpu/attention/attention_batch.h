@@ -1,0 +1,198 @@
+// Sequences of random queries, keys and values, run through paged attention step by step.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "kernels/cpu/attention/paged_attention.h"
+
+namespace taopd::testing {
+
+// A model's layer and the sequences of a batch.
+struct AttentionCase {
+  DataType dtype = DataType::kFloat32;
+  int64_t num_heads = 4;
+  int64_t num_kv_heads = 2;
+  int64_t head_size = 16;
+  float scale = 0.25f;
+  int64_t sliding_window = 0;
+  std::vector<int64_t> lengths = {100};
+
+  int64_t RowSize() const { return (num_heads + 2 * num_kv_heads) * head_size; }
+  int64_t KeyColumn() const { return num_heads * head_size; }
+  int64_t ValueColumn() const { return (num_heads + num_kv_heads) * head_size; }
+};
+
+inline float Stored(DataType dtype, float value) {
+  if (dtype == DataType::kFloat32) return value;
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(value) + 0x8000) & 0xffff0000);
+}
+
+// For each sequence its rows [length][RowSize]: queries, keys and values, as the projection of a
+// fused layer gives them, exact in the type of the case.
+inline std::vector<std::vector<float>> RandomRows(const AttentionCase& c, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<std::vector<float>> rows;
+  for (int64_t length : c.lengths) {
+    std::vector<float> of_sequence(length * c.RowSize());
+    for (float& x : of_sequence) x = Stored(c.dtype, normal(random));
+    rows.push_back(of_sequence);
+  }
+  return rows;
+}
+
+// Converts between float32 and the bytes of a type.
+inline std::vector<char> ToBytes(DataType dtype, const std::vector<float>& values) {
+  std::vector<char> bytes(values.size() * SizeOf(dtype));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto bits = std::bit_cast<uint32_t>(values[i]);
+    if (dtype == DataType::kFloat32) {
+      std::memcpy(&bytes[4 * i], &bits, 4);
+    } else {
+      const auto narrow = static_cast<uint16_t>(bits >> 16);
+      std::memcpy(&bytes[2 * i], &narrow, 2);
+    }
+  }
+  return bytes;
+}
+inline std::vector<float> FromBytes(DataType dtype, const std::vector<char>& bytes) {
+  std::vector<float> values(bytes.size() / SizeOf(dtype));
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint32_t bits = 0;
+    if (dtype == DataType::kFloat32) {
+      std::memcpy(&bits, &bytes[4 * i], 4);
+    } else {
+      uint16_t narrow = 0;
+      std::memcpy(&narrow, &bytes[2 * i], 2);
+      bits = static_cast<uint32_t>(narrow) << 16;
+    }
+    values[i] = std::bit_cast<float>(bits);
+  }
+  return values;
+}
+
+// Runs a loop on threads with uneven ranges, of which some threads get several and some none.
+inline ParallelFor UnevenThreads(int num_threads) {
+  return [num_threads](int64_t num, int64_t, const std::function<void(int64_t, int64_t)>& body) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < num_threads; ++t) {
+      threads.emplace_back([=, &body] {
+        int64_t begin = 0;
+        for (int64_t i = 0; begin < num; ++i) {
+          const int64_t end = std::min(num, begin + 1 + i % 3);
+          if ((i * 7 + i / 3) % num_threads == t) body(begin, end);
+          begin = end;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  };
+}
+
+inline void OneThread(int64_t num, int64_t, const std::function<void(int64_t, int64_t)>& body) {
+  if (num > 0) body(0, num);
+}
+
+// The pool, the block tables and the outputs so far of the sequences of a case.
+class AttentionBatch {
+ public:
+  // The order of the blocks is drawn with `seed`. The pool is full of NaN.
+  AttentionBatch(const AttentionCase& c, std::vector<std::vector<float>> rows, uint64_t seed,
+                 const cpu::AttentionLoops& loops)
+      : case_(c), rows_(std::move(rows)), loops_(loops), past_(c.lengths.size()) {
+    int64_t num_blocks = 0;
+    for (int64_t length : c.lengths) num_blocks += (length + kBlockTokens - 1) / kBlockTokens;
+    std::vector<int32_t> order(num_blocks + 3);  // a few are nobody's
+    std::iota(order.begin(), order.end(), 0);
+    std::mt19937_64 random(seed);
+    std::shuffle(order.begin(), order.end(), random);
+    const int64_t block_bytes = BytesPerBlock(c.dtype, c.num_kv_heads, c.head_size);
+    pool_.assign(order.size() * block_bytes, static_cast<char>(0xff));
+    for (size_t s = 0; s < c.lengths.size(); ++s) {
+      const int64_t num = (c.lengths[s] + kBlockTokens - 1) / kBlockTokens;
+      tables_.emplace_back(order.end() - num, order.end());
+      tables_.back().push_back(-100'000'000);  // must not be looked up
+      order.resize(order.size() - num);
+      outputs_.emplace_back(c.lengths[s] * c.num_heads * c.head_size * SizeOf(c.dtype));
+    }
+  }
+
+  // Appends and attends the next num_rows[s] rows of each sequence s in one batch.
+  void Step(const std::vector<int64_t>& num_rows, const ParallelFor& parallel_for) {
+    std::vector<PagedSequence> sequences;
+    std::vector<float> batch(5, NAN);  // rows need not be aligned, nor contiguous
+    const int64_t stride = case_.RowSize() + 3;
+    int64_t first_row = 0;
+    for (size_t s = 0; s < num_rows.size(); ++s) {
+      if (num_rows[s] == 0 && s % 2 == 0) continue;  // the others are there without a row
+      sequences.push_back({first_row, num_rows[s], past_[s], tables_[s].data()});
+      for (int64_t i = 0; i < num_rows[s]; ++i) {
+        const float* const row = rows_[s].data() + (past_[s] + i) * case_.RowSize();
+        batch.insert(batch.end(), row, row + case_.RowSize());
+        batch.insert(batch.end(), 3, NAN);
+      }
+      first_row += num_rows[s];
+    }
+    const std::vector<char> bytes = ToBytes(case_.dtype, batch);
+    const auto at = [&](int64_t column) {
+      return bytes.data() + (5 + column) * SizeOf(case_.dtype);
+    };
+    const KeyValuePool pool = {case_.dtype, case_.num_kv_heads, case_.head_size, pool_.data()};
+    const auto num_sequences = static_cast<int64_t>(sequences.size());
+    cpu::Run(AppendKeysValues{pool, sequences.data(), num_sequences, at(case_.KeyColumn()), stride,
+                              at(case_.ValueColumn()), stride},
+             parallel_for, loops_);
+    const int64_t out_size = case_.num_heads * case_.head_size;
+    const int64_t out_stride = out_size + 2;
+    std::vector<char> out(first_row * out_stride * SizeOf(case_.dtype), 0x55);
+    cpu::Run(PagedAttention{pool, sequences.data(), num_sequences, case_.num_heads, case_.scale,
+                            case_.sliding_window, at(0), stride, out.data(), out_stride},
+             parallel_for, loops_);
+    const char* from = out.data();
+    for (size_t s = 0; s < num_rows.size(); ++s) {
+      for (int64_t i = 0; i < num_rows[s]; ++i, from += out_stride * SizeOf(case_.dtype)) {
+        const int64_t bytes_per_row = out_size * SizeOf(case_.dtype);
+        std::memcpy(outputs_[s].data() + past_[s]++ * bytes_per_row, from, bytes_per_row);
+        for (int64_t j = 0; j < 2 * SizeOf(case_.dtype); ++j) {
+          written_beyond_row_ |= from[bytes_per_row + j] != 0x55;
+        }
+      }
+    }
+  }
+
+  // Steps of at most chunk rows a sequence until all rows are done.
+  void StepInChunks(int64_t chunk, const ParallelFor& parallel_for) {
+    for (;;) {
+      std::vector<int64_t> num_rows;
+      for (size_t s = 0; s < past_.size(); ++s) {
+        num_rows.push_back(std::min(chunk, case_.lengths[s] - past_[s]));
+      }
+      if (*std::max_element(num_rows.begin(), num_rows.end()) == 0) return;
+      Step(num_rows, parallel_for);
+    }
+  }
+
+  // Bytes of [length][N][D], as far as they have been computed.
+  const std::vector<char>& OutputOf(size_t sequence) const { return outputs_[sequence]; }
+  bool written_beyond_row() const { return written_beyond_row_; }
+
+ private:
+  AttentionCase case_;
+  std::vector<std::vector<float>> rows_;
+  const cpu::AttentionLoops& loops_;
+  std::vector<int64_t> past_;
+  std::vector<std::vector<int32_t>> tables_;
+  std::vector<char> pool_;
+  std::vector<std::vector<char>> outputs_;
+  bool written_beyond_row_ = false;
+};
+
+}  // namespace taopd::testing

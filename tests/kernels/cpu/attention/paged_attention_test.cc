@@ -1,0 +1,280 @@
+// Paged attention against plain float64 loops, and the same bytes whatever the batch, the chunks,
+// the blocks and the threads are, for every instruction set of this processor.
+#include "kernels/cpu/attention/paged_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/kernels/cpu/attention/attention_batch.h"
+#include "tests/kernels/cpu/supported_sets.h"
+
+namespace taopd::cpu {
+namespace {
+
+using testing::AttentionBatch;
+using testing::AttentionCase;
+using testing::FromBytes;
+using testing::OneThread;
+using testing::RandomRows;
+using testing::SupportedSets;
+using testing::UnevenThreads;
+
+using Rows = std::vector<std::vector<float>>;
+
+struct NamedLoops {
+  std::string name;
+  const AttentionLoops* loops;
+  bool rounds_weights;
+};
+
+std::vector<NamedLoops> LoopsOf(DataType dtype) {
+  std::vector<NamedLoops> all;
+  for (InstructionSet set : SupportedSets()) {
+    all.push_back({NameOf(set), &AttentionLoopsOf(set, dtype), false});
+  }
+  if (dtype == DataType::kBFloat16 && MultipliesBfloat16Pairs()) {
+    all.push_back({"avx512_bf16", &Bfloat16PairAttentionLoops(), true});
+  }
+  return all;
+}
+
+// Bounds of the error of an output, relative to sum |p v|. Scores of a few units lose a few float32
+// roundings, which become relative errors of the weights. Weights that are rounded to bfloat16 move
+// the sum of p v and the sum of p by 2^-8 each, and the output is rounded once more.
+double Tolerance(const NamedLoops& loops, DataType dtype) {
+  constexpr double kFloat32Rounding = 3e-6;
+  constexpr double kBfloat16Rounding = 1.0 / 256;
+  if (dtype == DataType::kFloat32) return kFloat32Rounding;
+  return kFloat32Rounding + (loops.rounds_weights ? 3 : 1) * kBfloat16Rounding;
+}
+
+// One output row [N][D] of a sequence by the definition, and in `size` the sums of |p v|.
+void PlainAttention(const AttentionCase& c, const std::vector<float>& rows, int64_t position,
+                    std::vector<double>* out, std::vector<double>* size) {
+  out->assign(c.num_heads * c.head_size, 0);
+  size->assign(out->size(), 0);
+  const int64_t first =
+      c.sliding_window == 0 ? 0 : std::max<int64_t>(0, position + 1 - c.sliding_window);
+  for (int64_t head = 0; head < c.num_heads; ++head) {
+    const int64_t kv_head = head * c.num_kv_heads / c.num_heads;
+    const float* const q = &rows[position * c.RowSize() + head * c.head_size];
+    std::vector<double> weights;
+    double largest = -INFINITY, total = 0;
+    for (int64_t j = first; j <= position; ++j) {
+      const float* const k = &rows[j * c.RowSize() + c.KeyColumn() + kv_head * c.head_size];
+      double score = 0;
+      for (int64_t d = 0; d < c.head_size; ++d) score += static_cast<double>(q[d]) * k[d];
+      weights.push_back(score * c.scale);
+      largest = std::max(largest, weights.back());
+    }
+    for (double& weight : weights) total += weight = std::exp(weight - largest);
+    for (int64_t j = first; j <= position; ++j) {
+      const float* const v = &rows[j * c.RowSize() + c.ValueColumn() + kv_head * c.head_size];
+      for (int64_t d = 0; d < c.head_size; ++d) {
+        const double term = weights[j - first] / total * v[d];
+        (*out)[head * c.head_size + d] += term;
+        (*size)[head * c.head_size + d] += std::abs(term);
+      }
+    }
+  }
+}
+
+std::string NameOfCase(const AttentionCase& c, const NamedLoops& loops) {
+  return loops.name + (c.dtype == DataType::kFloat32 ? " float32 " : " bfloat16 ") +
+         std::to_string(c.num_heads) + "/" + std::to_string(c.num_kv_heads) + " heads of " +
+         std::to_string(c.head_size) + ", window " + std::to_string(c.sliding_window);
+}
+
+void ExpectMatchesPlainLoops(const AttentionCase& c, const Rows& rows, const AttentionBatch& batch,
+                             const NamedLoops& loops) {
+  const std::string what = NameOfCase(c, loops);
+  EXPECT_FALSE(batch.written_beyond_row()) << what;
+  std::vector<double> expected, size;
+  for (size_t s = 0; s < c.lengths.size(); ++s) {
+    const std::vector<float> out = FromBytes(c.dtype, batch.OutputOf(s));
+    for (int64_t i = 0; i < c.lengths[s]; ++i) {
+      PlainAttention(c, rows[s], i, &expected, &size);
+      for (size_t j = 0; j < expected.size(); ++j) {
+        ASSERT_NEAR(out[i * expected.size() + j], expected[j], Tolerance(loops, c.dtype) * size[j])
+            << what << ": sequence " << s << ", position " << i << ", element " << j;
+      }
+    }
+  }
+}
+
+AttentionCase Shape(DataType dtype, int64_t num_heads, int64_t num_kv_heads, int64_t head_size,
+                    std::vector<int64_t> lengths, int64_t sliding_window = 0) {
+  AttentionCase c;
+  c.dtype = dtype;
+  c.num_heads = num_heads;
+  c.num_kv_heads = num_kv_heads;
+  c.head_size = head_size;
+  c.scale = 1 / std::sqrt(static_cast<float>(head_size));
+  c.sliding_window = sliding_window;
+  c.lengths = std::move(lengths);
+  return c;
+}
+
+std::vector<AttentionCase> ManyShapes() {
+  std::vector<AttentionCase> cases;
+  for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    cases.push_back(Shape(dtype, 2, 2, 8, {1, 2, 33}));
+    cases.push_back(Shape(dtype, 4, 2, 64, {300, 31, 32, 257}));
+    cases.push_back(Shape(dtype, 4, 1, 16, {70, 529}));
+    cases.push_back(Shape(dtype, 7, 1, 80, {64, 290}));
+    cases.push_back(Shape(dtype, 2, 1, 96, {275}));
+    cases.push_back(Shape(dtype, 1, 1, 128, {301}));
+    cases.push_back(Shape(dtype, 3, 1, 34, {77}));
+    cases.push_back(Shape(dtype, 16, 1, 10, {40}));
+    cases.push_back(Shape(dtype, 4, 2, 16, {40, 300}, 1));
+    cases.push_back(Shape(dtype, 4, 2, 16, {40, 300}, 2));
+    cases.push_back(Shape(dtype, 2, 2, 16, {300}, 5));
+    cases.push_back(Shape(dtype, 2, 1, 64, {600}, 100));
+    cases.push_back(Shape(dtype, 7, 1, 8, {600}, 257));
+  }
+  return cases;
+}
+
+TEST(PagedAttention, MatchesPlainLoops) {
+  for (const AttentionCase& c : ManyShapes()) {
+    const Rows rows = RandomRows(c, 1);
+    for (const NamedLoops& loops : LoopsOf(c.dtype)) {
+      AttentionBatch batch(c, rows, 2, *loops.loops);
+      batch.StepInChunks(1 << 20, OneThread);
+      ExpectMatchesPlainLoops(c, rows, batch, loops);
+    }
+  }
+}
+
+TEST(PagedAttention, BytesDoNotDependOnChunksBlocksOrThreads) {
+  for (const AttentionCase& c : ManyShapes()) {
+    const Rows rows = RandomRows(c, 3);
+    for (const NamedLoops& loops : LoopsOf(c.dtype)) {
+      AttentionBatch whole(c, rows, 4, *loops.loops);
+      whole.StepInChunks(1 << 20, OneThread);
+      uint64_t seed = 5;
+      for (int64_t chunk : {1, 7, 32, 100}) {
+        AttentionBatch batch(c, rows, seed++, *loops.loops);
+        batch.StepInChunks(chunk, chunk == 1 ? OneThread : UnevenThreads(chunk % 4 + 1));
+        for (size_t s = 0; s < c.lengths.size(); ++s) {
+          ASSERT_EQ(batch.OutputOf(s), whole.OutputOf(s))
+              << NameOfCase(c, loops) << ", chunks of " << chunk << ", sequence " << s;
+        }
+      }
+    }
+  }
+}
+
+// Prompts, chunks of prompts and single tokens in one batch against each sequence alone.
+TEST(PagedAttention, BytesDoNotDependOnTheOtherSequences) {
+  for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (int64_t window : {0, 50}) {
+      const AttentionCase c = Shape(dtype, 4, 2, 32, {300, 1, 65, 520, 40}, window);
+      const Rows rows = RandomRows(c, 6);
+      for (const NamedLoops& loops : LoopsOf(dtype)) {
+        AttentionBatch batch(c, rows, 7, *loops.loops);
+        batch.Step({100, 1, 0, 519, 3}, UnevenThreads(3));
+        batch.Step({1, 0, 65, 1, 30}, UnevenThreads(2));
+        batch.StepInChunks(90, UnevenThreads(4));
+        for (size_t s = 0; s < c.lengths.size(); ++s) {
+          AttentionCase one = c;
+          one.lengths = {c.lengths[s]};
+          AttentionBatch alone(one, {rows[s]}, 8, *loops.loops);
+          alone.StepInChunks(1 << 20, OneThread);
+          ASSERT_EQ(batch.OutputOf(s), alone.OutputOf(0))
+              << NameOfCase(c, loops) << ", sequence " << s;
+        }
+      }
+    }
+  }
+}
+
+// One sequence with many partitions decodes: several tasks share a row.
+TEST(PagedAttention, PartitionsOfOneRowAreMergedInOrderByWhicheverThread) {
+  for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    const AttentionCase c = Shape(dtype, 4, 2, 16, {2200});
+    const Rows rows = RandomRows(c, 9);
+    for (const NamedLoops& loops : LoopsOf(dtype)) {
+      AttentionBatch whole(c, rows, 10, *loops.loops);
+      whole.StepInChunks(1 << 20, UnevenThreads(2));
+      AttentionBatch batch(c, rows, 11, *loops.loops);
+      batch.Step({2150}, OneThread);
+      for (int i = 0; i < 45; ++i) batch.Step({1}, UnevenThreads(i % 4 + 1));
+      batch.Step({5}, UnevenThreads(4));
+      EXPECT_EQ(batch.OutputOf(0), whole.OutputOf(0)) << NameOfCase(c, loops);
+    }
+  }
+}
+
+// A row that does not see a NaN is the same bytes as without it; all that see it are NaN.
+TEST(PagedAttention, NanReachesTheRowsThatSeeItAndNoOther) {
+  constexpr int64_t kBad = 45;
+  for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (int64_t window : {0, 7}) {
+      const AttentionCase c = Shape(dtype, 4, 2, 16, {80}, window);
+      const Rows rows = RandomRows(c, 12);
+      for (const NamedLoops& loops : LoopsOf(dtype)) {
+        AttentionBatch clean(c, rows, 13, *loops.loops);
+        clean.StepInChunks(1 << 20, OneThread);
+        const std::vector<float> expected = FromBytes(dtype, clean.OutputOf(0));
+        const int64_t size = c.num_heads * c.head_size;
+        for (int64_t column : {int64_t{3}, c.KeyColumn() + 3, c.ValueColumn() + 3}) {
+          Rows bad_rows = rows;
+          bad_rows[0][kBad * c.RowSize() + column] = NAN;
+          AttentionBatch batch(c, bad_rows, 13, *loops.loops);
+          batch.StepInChunks(1 << 20, OneThread);
+          const std::vector<float> out = FromBytes(dtype, batch.OutputOf(0));
+          for (int64_t i = 0; i < c.lengths[0]; ++i) {
+            const bool later = i >= kBad && (window == 0 || i < kBad + window);
+            for (int64_t j = 0; j < size; ++j) {
+              const int64_t head = j / c.head_size, place = j % c.head_size;
+              const bool nan = column < c.KeyColumn()     ? i == kBad && head == 0
+                               : column < c.ValueColumn() ? later && head < 2
+                                                          : later && head < 2 && place == 3;
+              const float value = out[i * size + j];
+              ASSERT_TRUE(nan ? std::isnan(value) : value == expected[i * size + j])
+                  << NameOfCase(c, loops) << ", NaN in column " << column << ", row " << i
+                  << ", element " << j << ": " << value;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Values that agree come out unchanged but for float32 rounding, however the weights are rounded;
+// scores may be large.
+TEST(PagedAttention, WeightsAddUpToOne) {
+  for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    AttentionCase c = Shape(dtype, 4, 2, 16, {600});
+    c.scale = 20;
+    Rows rows = RandomRows(c, 14);
+    for (int64_t i = 0; i < c.lengths[0]; ++i) {
+      std::fill_n(&rows[0][i * c.RowSize() + c.ValueColumn()], c.num_kv_heads * c.head_size, 1.5f);
+    }
+    for (const NamedLoops& loops : LoopsOf(dtype)) {
+      AttentionBatch batch(c, rows, 15, *loops.loops);
+      batch.StepInChunks(1 << 20, OneThread);
+      for (float value : FromBytes(dtype, batch.OutputOf(0))) {
+        ASSERT_NEAR(value, 1.5f, 1e-5f) << NameOfCase(c, loops);
+      }
+    }
+  }
+}
+
+TEST(PagedAttention, AnEmptyBatchIsNothing) {
+  const KeyValuePool pool = {DataType::kFloat32, 2, 16, nullptr};
+  cpu::Run(AppendKeysValues{pool}, OneThread);
+  PagedAttention attention;
+  attention.pool = pool;
+  attention.num_heads = 4;
+  cpu::Run(attention, OneThread);
+}
+
+}  // namespace
+}  // namespace taopd::cpu
