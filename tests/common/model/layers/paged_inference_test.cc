@@ -12,8 +12,15 @@
 namespace taopd::testing {
 namespace {
 
-// Sums in another order, of numbers near 1.
-double ToleranceOf(const std::string& dtype) { return dtype == "bfloat16" ? 0.1 : 1e-5; }
+// Of the whole, in the Euclidean norm: the sums' order differs, and 16-bit types round many times.
+// Single rows may be farther away: where two experts are nearly equally good, either may be chosen.
+double ToleranceOf(const std::string& dtype) {
+  return dtype == "bfloat16" ? 0.03 : dtype == "float16" ? 0.004 : 1e-5;
+}
+double RelativeError(const at::Tensor& value, const at::Tensor& expected) {
+  const at::Tensor exact = expected.to(at::kDouble);
+  return ((value.to(at::kDouble) - exact).norm() / exact.norm()).item<double>();
+}
 
 struct Setting {
   const char* architecture;
@@ -70,7 +77,7 @@ class PagedInferenceTest : public ::testing::TestWithParam<Setting> {
                });
     RunInSteps(sequences, KvPages::Layout::kPlain, next_len,
                [&](const at::Tensor& hidden_TH, const std::vector<int32_t>& ids) {
-                 EXPECT_LE(MaxAbs(hidden_TH - Whole(ids)), ToleranceOf(GetParam().dtype))
+                 EXPECT_LE(RelativeError(hidden_TH, Whole(ids)), ToleranceOf(GetParam().dtype))
                      << ids.size() << " tokens";
                });
   }
@@ -92,7 +99,7 @@ TEST_P(PagedInferenceTest, IsTheForwardPass) {
   for (const auto& ids : Sequences({1, 2, 31, 33, 300})) {
     const at::Tensor forward_TH =
         decoder_->Forward(PackedBatch::FromSequences({ids}, at::kCPU));
-    EXPECT_LE(MaxAbs(Whole(ids) - forward_TH), ToleranceOf(GetParam().dtype)) << ids.size();
+    EXPECT_LE(RelativeError(Whole(ids), forward_TH), ToleranceOf(GetParam().dtype)) << ids.size();
   }
 }
 
@@ -141,7 +148,7 @@ TEST_P(PagedInferenceTest, WhatABlockHeldBeforeDoesNotMatter) {
     }
     at::Tensor hidden_1H = steps.Step({{0, {ids.begin(), ids.end() - 1}}});
     hidden_1H = steps.Step({{0, {ids.back()}}});
-    EXPECT_LE(MaxAbs(hidden_1H - Whole(ids).narrow(0, 39, 1)), ToleranceOf(GetParam().dtype));
+    EXPECT_LE(RelativeError(hidden_1H, Whole(ids).narrow(0, 39, 1)), ToleranceOf(GetParam().dtype));
   }
 }
 
@@ -211,7 +218,9 @@ TEST(PackedWeights, FollowWhatIsWritten) {
     EXPECT_GT(decoder->weight_version(), version) << name;
     const at::Tensor after = infer();
     // An expert may have no token here; everything else changes the logits.
-    if (name.find("experts") == std::string::npos) EXPECT_FALSE(at::equal(after, before)) << name;
+    if (name.find("experts") == std::string::npos) {
+      EXPECT_FALSE(at::equal(after, before)) << name;
+    }
   }
 }
 
