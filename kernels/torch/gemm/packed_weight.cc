@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/cpu/gemm/panel_gemm.h"
 #include "kernels/torch/gemm/head_blocks.h"
 
 namespace taopd {
@@ -15,7 +14,6 @@ namespace {
 // Rows that are multiplied with a panel at a time: their sums stay in the first-level cache until
 // they are rounded. A multiple of every tile's rows.
 constexpr int64_t kRowBlock = 96;
-constexpr int64_t kMaxPanelWidth = 64;
 // A thread is given no less than this many multiplications and additions.
 constexpr int64_t kMinProductsPerThread = 1 << 17;
 
@@ -25,23 +23,14 @@ int64_t VersionOf(const at::Tensor& tensor) {
 
 bool IsPairs(at::ScalarType dtype) { return dtype == at::kBFloat16; }
 
-int64_t PanelWidth(at::ScalarType dtype) {
-  return IsPairs(dtype) ? cpu::kPairPanelWidth : cpu::BestPanelGemm().panel_width;
-}
-
 int64_t PanelElements(int64_t num_inputs, at::ScalarType dtype) {
-  return IsPairs(dtype) ? cpu::PairPanelElements(num_inputs) : PanelWidth(dtype) * num_inputs;
-}
-
-int64_t NumPanels(int64_t num_outputs, at::ScalarType dtype) {
-  const int64_t width = PanelWidth(dtype);
-  return (num_outputs + width - 1) / width;
+  return IsPairs(dtype) ? cpu::PairPanelElements(num_inputs) : cpu::FloatPanelElements(num_inputs);
 }
 
 // Adds the bias, which may be null, to one row's sums, and rounds them to y's type.
 void StoreRow(const float* sums, const float* bias, int64_t columns, at::ScalarType out, void* y) {
   if (out == at::kBFloat16) {
-    cpu::BestPairGemm().add_and_round(sums, bias, columns, Bits(static_cast<at::BFloat16*>(y)));
+    cpu::BestPackedGemm().add_and_round(sums, bias, columns, Bits(static_cast<at::BFloat16*>(y)));
   } else if (out == at::kHalf) {
     auto* to = static_cast<at::Half*>(y);
     for (int64_t j = 0; j < columns; ++j) {
@@ -54,51 +43,50 @@ void StoreRow(const float* sums, const float* bias, int64_t columns, at::ScalarT
 }
 
 // x as the products read it: rows of adjacent columns, bfloat16 or float32.
-at::Tensor Rows(const at::Tensor& x_MK, bool widen) {
+at::Tensor RowsOf(const at::Tensor& x_MK, bool widen) {
   const at::Tensor rows = x_MK.stride(1) == 1 || x_MK.size(1) == 1 ? x_MK : x_MK.contiguous();
   if (!widen || rows.scalar_type() == at::kFloat) return rows;
-  return rows.to(at::kFloat);
+  return rows.to(at::kFloat, /*non_blocking=*/false, /*copy=*/false, at::MemoryFormat::Contiguous);
 }
 
 // The products of a block of rows with one panel.
 struct Product {
-  Product(const at::Tensor& rows_MK, const at::Tensor& packed, const cpu::PairGemm& pair_gemm,
-          int64_t inputs)
-      : gemm(pair_gemm),
-        pairs(packed.scalar_type() == at::kBFloat16),
-        num_inputs(inputs),
-        x(rows_MK.const_data_ptr()),
+  Product(const cpu::PackedGemm& packed_gemm, const at::Tensor& rows_MK, const at::Tensor& packed)
+      : gemm(packed_gemm),
+        pairs(IsPairs(packed.scalar_type())),
+        num_inputs(rows_MK.size(1)),
         x_stride(rows_MK.stride(0)),
+        x(rows_MK.const_data_ptr()),
         panels(packed.const_data_ptr()) {}
 
-  void Compute(int64_t panel, int64_t first_row, int64_t rows, int64_t columns, float* c,
+  void Compute(int64_t panel, int64_t first_row, int64_t num_rows, int64_t columns, float* c,
                int64_t c_stride) const {
-    const int64_t first = first_row * x_stride;
+    const int64_t at_x = first_row * x_stride;
+    const float* const float_x = static_cast<const float*>(x) + at_x;
     if (!pairs) {
-      const cpu::PanelGemm& float_gemm = cpu::BestPanelGemm();
-      float_gemm.multiply(
-          static_cast<const float*>(x) + first, cpu::ElementOrder::kRows, x_stride,
-          static_cast<const float*>(panels) + panel * PanelElements(num_inputs, at::kFloat), rows,
-          columns, num_inputs, c, c_stride, /*accumulate=*/false);
+      gemm.multiply_floats(
+          float_x, x_stride,
+          static_cast<const float*>(panels) + panel * cpu::FloatPanelElements(num_inputs), num_rows,
+          columns, num_inputs, c, c_stride);
       return;
     }
-    const cpu::Bfloat16Bits* from =
-        Bits(static_cast<const at::BFloat16*>(panels)) + panel * cpu::PairPanelElements(num_inputs);
-    if (gemm.multiply != nullptr) {
-      gemm.multiply(Bits(static_cast<const at::BFloat16*>(x)) + first, x_stride, from, rows,
-                    columns, num_inputs, c, c_stride);
+    const cpu::Bfloat16Bits* weights =
+        static_cast<const cpu::Bfloat16Bits*>(panels) + panel * cpu::PairPanelElements(num_inputs);
+    if (gemm.multiply_pairs != nullptr) {
+      gemm.multiply_pairs(static_cast<const cpu::Bfloat16Bits*>(x) + at_x, x_stride, weights,
+                          num_rows, columns, num_inputs, c, c_stride);
     } else {
-      gemm.multiply_widened(static_cast<const float*>(x) + first, x_stride, from, rows, columns,
-                            num_inputs, c, c_stride);
+      gemm.multiply_widened_pairs(float_x, x_stride, weights, num_rows, columns, num_inputs, c,
+                                  c_stride);
     }
   }
 
-  const cpu::PairGemm& gemm;
-  bool pairs;
-  int64_t num_inputs;
-  const void* x;
-  int64_t x_stride;
-  const void* panels;
+  const cpu::PackedGemm& gemm;
+  const bool pairs;
+  const int64_t num_inputs;
+  const int64_t x_stride;
+  const void* const x;
+  const void* const panels;
 };
 
 void CheckParts(const std::vector<at::Tensor>& parts, const std::vector<at::Tensor>& biases) {
@@ -143,14 +131,14 @@ PackedWeight::PackedWeight(std::vector<at::Tensor> parts, std::vector<at::Tensor
     has_bias = has_bias || bias.defined();
     biases_.push_back({std::move(bias), 0});
   }
-  packed_ = Buffer(NumPanels(num_outputs_, dtype_) * PanelElements(num_inputs_, dtype_),
+  packed_ = Buffer(cpu::NumPackedPanels(num_outputs_) * PanelElements(num_inputs_, dtype_),
                    IsPairs(dtype_) ? at::kBFloat16 : at::kFloat);
   if (has_bias) bias_N_ = Buffer(num_outputs_, at::kFloat);
   Pack();
 }
 
 int64_t PackedWeight::SizeBytes(int64_t num_outputs, int64_t num_inputs, at::ScalarType dtype) {
-  return NumPanels(num_outputs, dtype) * PanelElements(num_inputs, dtype) *
+  return cpu::NumPackedPanels(num_outputs) * PanelElements(num_inputs, dtype) *
          static_cast<int64_t>(IsPairs(dtype) ? sizeof(at::BFloat16) : sizeof(float));
 }
 
@@ -175,7 +163,7 @@ void PackedWeight::DropSources() {
 
 void PackedWeight::Pack() {
   RECORD_USER_SCOPE("taopd::pack_weight");
-  const int64_t num_panels = NumPanels(num_outputs_, dtype_);
+  const int64_t num_panels = cpu::NumPackedPanels(num_outputs_);
   const int64_t grain =
       std::max<int64_t>(1, kMinProductsPerThread / PanelElements(num_inputs_, dtype_));
   at::parallel_for(0, num_panels, grain, [&](int64_t begin, int64_t end) {
@@ -190,45 +178,47 @@ void PackedWeight::Pack() {
   }
 }
 
-void PackedWeight::PackPairPanel(int64_t panel) const {
-  const int64_t begin = panel * cpu::kPairPanelWidth;
-  const int64_t end = std::min(begin + cpu::kPairPanelWidth, num_outputs_);
-  cpu::Bfloat16Bits* to =
-      Bits(packed_.mutable_data_ptr<at::BFloat16>()) + panel * cpu::PairPanelElements(num_inputs_);
+// Calls pack(part, row, num_rows, column) for the outputs of each part that lie in a panel.
+template <typename PackColumns>
+void PackedWeight::PackParts(int64_t panel, const PackColumns& pack) const {
+  const int64_t begin = panel * cpu::kPanelOutputs;
   for (size_t i = 0; i < parts_.size(); ++i) {
     const int64_t first = std::max(begin, first_outputs_[i]);
-    const int64_t last = std::min(end, first_outputs_[i + 1]);
-    if (first >= last) continue;
-    const cpu::Bfloat16Bits* from = Bits(parts_[i].tensor.const_data_ptr<at::BFloat16>()) +
-                                    (first - first_outputs_[i]) * num_inputs_;
-    cpu::PackPairColumns(from, num_inputs_, last - first, num_inputs_, first - begin, to);
+    const int64_t last = std::min(begin + cpu::kPanelOutputs, first_outputs_[i + 1]);
+    if (first < last)
+      pack(parts_[i].tensor, first - first_outputs_[i], last - first, first - begin);
   }
-  cpu::ZeroPairColumns(num_inputs_, end - begin, to);
+}
+
+void PackedWeight::PackPairPanel(int64_t panel) const {
+  cpu::Bfloat16Bits* to =
+      Bits(packed_.mutable_data_ptr<at::BFloat16>()) + panel * cpu::PairPanelElements(num_inputs_);
+  PackParts(panel, [&](const at::Tensor& part, int64_t row, int64_t num_rows, int64_t column) {
+    cpu::PackPairColumns(Bits(part.const_data_ptr<at::BFloat16>()) + row * num_inputs_, num_inputs_,
+                         num_rows, num_inputs_, column, to);
+  });
+  cpu::ZeroPairColumns(num_inputs_, ColumnsOf(panel), to);
 }
 
 void PackedWeight::PackFloatPanel(int64_t panel) const {
-  const int64_t width = PanelWidth(dtype_);
-  const int64_t begin = panel * width;
-  const int64_t end = std::min(begin + width, num_outputs_);
-  float* to = packed_.mutable_data_ptr<float>() + panel * PanelElements(num_inputs_, dtype_);
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    const int64_t first = std::max(begin, first_outputs_[i]);
-    const int64_t last = std::min(end, first_outputs_[i + 1]);
-    for (int64_t n = first; n < last; ++n) {
-      const int64_t row = (n - first_outputs_[i]) * num_inputs_;
-      float* column = to + (n - begin);
-      if (dtype_ == at::kHalf) {
-        const at::Half* from = parts_[i].tensor.const_data_ptr<at::Half>() + row;
-        for (int64_t k = 0; k < num_inputs_; ++k) column[k * width] = static_cast<float>(from[k]);
-      } else {
-        const float* from = parts_[i].tensor.const_data_ptr<float>() + row;
-        for (int64_t k = 0; k < num_inputs_; ++k) column[k * width] = from[k];
-      }
+  float* to = packed_.mutable_data_ptr<float>() + panel * cpu::FloatPanelElements(num_inputs_);
+  std::vector<float> widened;
+  PackParts(panel, [&](const at::Tensor& part, int64_t row, int64_t num_rows, int64_t column) {
+    const float* from = nullptr;
+    if (part.scalar_type() == at::kHalf) {
+      const at::Half* halves = part.const_data_ptr<at::Half>() + row * num_inputs_;
+      widened.assign(halves, halves + num_rows * num_inputs_);
+      from = widened.data();
+    } else {
+      from = part.const_data_ptr<float>() + row * num_inputs_;
     }
-  }
-  for (int64_t k = 0; k < num_inputs_; ++k) {
-    std::fill(to + k * width + (end - begin), to + (k + 1) * width, 0.0f);
-  }
+    cpu::PackFloatColumns(from, num_inputs_, num_rows, num_inputs_, column, to);
+  });
+  cpu::ZeroFloatColumns(num_inputs_, ColumnsOf(panel), to);
+}
+
+int64_t PackedWeight::ColumnsOf(int64_t panel) const {
+  return std::min(cpu::kPanelOutputs, num_outputs_ - panel * cpu::kPanelOutputs);
 }
 
 // Through pointers: an operation of ATen could not write into memory that was made in inference
@@ -252,7 +242,7 @@ at::Tensor PackedWeight::Multiply(const at::Tensor& x_MK, at::ScalarType out) co
 }
 
 void PackedWeight::MultiplyInto(const at::Tensor& x_MK, const at::Tensor& y_MN,
-                                const cpu::PairGemm& gemm) const {
+                                const cpu::PackedGemm& gemm) const {
   RECORD_USER_SCOPE("taopd::packed_linear");
   TORCH_CHECK(defined(), "the packed weight is empty");
   TORCH_CHECK(x_MK.is_cpu() && x_MK.scalar_type() == dtype_, "x is ", x_MK.scalar_type(), " on ",
@@ -269,12 +259,11 @@ void PackedWeight::MultiplyInto(const at::Tensor& x_MK, const at::Tensor& y_MN,
               num_rows, ", ", num_outputs_, "] with adjacent columns");
   if (num_rows == 0) return;
 
-  const at::Tensor rows_MK = Rows(x_MK, !IsPairs(dtype_) || gemm.multiply == nullptr);
-  const Product product(rows_MK, packed_, gemm, num_inputs_);
-  const int64_t width = PanelWidth(dtype_);
+  const at::Tensor rows_MK = RowsOf(x_MK, !IsPairs(dtype_) || gemm.multiply_pairs == nullptr);
+  const Product product(gemm, rows_MK, packed_);
   const int64_t num_blocks = (num_rows + kRowBlock - 1) / kRowBlock;
-  const int64_t num_units = NumPanels(num_outputs_, dtype_) * num_blocks;
-  const int64_t unit_products = std::min(num_rows, kRowBlock) * width * num_inputs_;
+  const int64_t num_units = cpu::NumPackedPanels(num_outputs_) * num_blocks;
+  const int64_t unit_products = std::min(num_rows, kRowBlock) * cpu::kPanelOutputs * num_inputs_;
   auto* const y = static_cast<char*>(y_MN.mutable_data_ptr());
   const auto out_size = static_cast<int64_t>(y_MN.element_size());
   const int64_t y_stride = y_MN.stride(0);
@@ -283,21 +272,21 @@ void PackedWeight::MultiplyInto(const at::Tensor& x_MK, const at::Tensor& y_MN,
   // panel is read from memory once, in order, by the one or two threads that need it.
   const int64_t grain = std::max<int64_t>(1, kMinProductsPerThread / unit_products);
   at::parallel_for(0, num_units, grain, [&](int64_t begin, int64_t end) {
-    alignas(64) float sums[kRowBlock * kMaxPanelWidth];
+    alignas(64) float sums[kRowBlock * cpu::kPanelOutputs];
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t panel = unit / num_blocks;
       const int64_t first_row = unit % num_blocks * kRowBlock;
       const int64_t rows = std::min(kRowBlock, num_rows - first_row);
-      const int64_t n = panel * width;
-      const int64_t columns = std::min(width, num_outputs_ - n);
+      const int64_t n = panel * cpu::kPanelOutputs;
+      const int64_t columns = ColumnsOf(panel);
       char* to = y + (first_row * y_stride + n) * out_size;
       if (out == at::kFloat && bias == nullptr) {
         product.Compute(panel, first_row, rows, columns, reinterpret_cast<float*>(to), y_stride);
         continue;
       }
-      product.Compute(panel, first_row, rows, columns, sums, kMaxPanelWidth);
+      product.Compute(panel, first_row, rows, columns, sums, cpu::kPanelOutputs);
       for (int64_t m = 0; m < rows; ++m) {
-        StoreRow(sums + m * kMaxPanelWidth, bias == nullptr ? nullptr : bias + n, columns, out,
+        StoreRow(sums + m * cpu::kPanelOutputs, bias == nullptr ? nullptr : bias + n, columns, out,
                  to + m * y_stride * out_size);
       }
     }

@@ -5,9 +5,9 @@
 // W may be made of several parts whose outputs follow one another (q, k and v; gate and up), so that
 // one product computes them all.
 //
-// A bfloat16 weight is packed in pairs (kernels/cpu/gemm/pair_gemm.h); a float32 or float16 weight
-// in float32 panels (panel_gemm.h), to which float16 widens exactly. Sums are float32, and an
-// element of y sums over k in an order that depends on K and on the processor alone. So row m of y
+// The weights are packed as kernels/cpu/gemm/packed_gemm.h describes: bfloat16 in pairs, float32 as
+// it is, and float16 widened to float32, which is exact. Sums are float32, and an element of y sums
+// over k in an order that depends on K and on the processor alone. So row m of y
 // depends on row m of x alone: neither on M, nor on the other rows, nor on the number of threads.
 // Decoding, prefill in chunks of any size and training give the same bits.
 //
@@ -24,7 +24,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cpu/gemm/pair_gemm.h"
+#include "kernels/cpu/gemm/packed_gemm.h"
 
 namespace taopd {
 
@@ -66,9 +66,9 @@ class PackedWeight {
 
   // The same into y_MN, whose type is `out` and whose columns are adjacent; its rows may have any
   // stride. y_MN must not overlap with x_MK. Tests may choose another `gemm` of
-  // SupportedPairGemms(); it matters to bfloat16 weights only.
+  // SupportedPackedGemms().
   void MultiplyInto(const at::Tensor& x_MK, const at::Tensor& y_MN,
-                    const cpu::PairGemm& gemm = cpu::BestPairGemm()) const;
+                    const cpu::PackedGemm& gemm = cpu::BestPackedGemm()) const;
 
   // Bytes of a packed matrix, for a memory plan: without its bias, which is small.
   static int64_t SizeBytes(int64_t num_outputs, int64_t num_inputs, at::ScalarType dtype);
@@ -80,9 +80,12 @@ class PackedWeight {
   };
 
   void Pack();
+  template <typename PackColumns>
+  void PackParts(int64_t panel, const PackColumns& pack) const;
   void PackPairPanel(int64_t panel) const;
   void PackFloatPanel(int64_t panel) const;
   void PackBias() const;
+  int64_t ColumnsOf(int64_t panel) const;  // outputs of a panel: fewer in the last one
 
   std::vector<Source> parts_;
   std::vector<Source> biases_;

@@ -89,7 +89,7 @@ TEST_F(PackedWeightTest, RowsAreTheSameBitsInAnyBatchOnAnyThreads) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
     const at::Tensor x = RandomTensor({513, 601}, 1).to(dtype);
     const PackedWeight packed({RandomTensor({200, 601}, 2).to(dtype)}, {RandomTensor({200}, 3)});
-    for (const cpu::PairGemm* gemm : cpu::SupportedPairGemms()) {
+    for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
       const auto multiply = [&](const at::Tensor& rows) {
         at::Tensor y = at::empty({rows.size(0), 200});
         packed.MultiplyInto(rows, y, *gemm);
@@ -204,9 +204,8 @@ TEST_F(PackedWeightTest, SizeIsThatOfThePlan) {
     EXPECT_EQ(packed.size_bytes(), PackedWeight::SizeBytes(65, 33, dtype));
   }
   EXPECT_EQ(PackedWeight::SizeBytes(65, 33, at::kBFloat16), 128 * 34 * 2);
-  // Whole panels of all instruction sets.
-  EXPECT_EQ(PackedWeight::SizeBytes(192, 33, at::kFloat), 192 * 33 * 4);
-  EXPECT_EQ(PackedWeight::SizeBytes(192, 33, at::kHalf), 192 * 33 * 4);
+  EXPECT_EQ(PackedWeight::SizeBytes(65, 33, at::kFloat), 128 * 33 * 4);
+  EXPECT_EQ(PackedWeight::SizeBytes(65, 33, at::kHalf), 128 * 33 * 4);
 }
 
 TEST_F(PackedWeightTest, EmptyAndMoved) {

@@ -3,4 +3,4 @@
 #define TAOPD_LANES 16
 #define TAOPD_REGISTERS 32
 #define TAOPD_TILE_ROWS 6
-#include "kernels/cpu/gemm/pair_gemm_isa.h"
+#include "kernels/cpu/gemm/packed_gemm_isa.h"

@@ -27,4 +27,4 @@ inline __attribute__((always_inline)) SumVector MultiplyPairs(SumVector sums, ui
 }  // namespace
 }  // namespace taopd::cpu::avx512_bf16
 
-#include "kernels/cpu/gemm/pair_gemm_isa.h"
+#include "kernels/cpu/gemm/packed_gemm_isa.h"

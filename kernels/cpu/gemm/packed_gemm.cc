@@ -1,0 +1,86 @@
+#include "kernels/cpu/gemm/packed_gemm.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace taopd::cpu {
+
+TAOPD_DECLARE_ISA_TABLES(PackedGemm, kPackedGemm)
+#if defined(__x86_64__)
+namespace avx512_bf16 {
+extern const PackedGemm kPackedGemm;
+}
+#endif
+
+namespace {
+
+// A cache line of each row at a time: all of it is used before the next line is read.
+constexpr int64_t kLineWords = 16;
+
+// words[k * kPanelOutputs + n] = row n's word k, for 32-bit words.
+void TransposeWords(const char* rows, int64_t row_bytes, int64_t num_rows, int64_t num_words,
+                    char* words) {
+  constexpr int64_t kWord = 4;
+  for (int64_t begin = 0; begin < num_words; begin += kLineWords) {
+    const int64_t end = std::min(begin + kLineWords, num_words);
+    for (int64_t n = 0; n < num_rows; ++n) {
+      for (int64_t k = begin; k < end; ++k) {
+        std::memcpy(words + (k * kPanelOutputs + n) * kWord, rows + n * row_bytes + k * kWord,
+                    kWord);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void PackPairColumns(const Bfloat16Bits* w, int64_t w_stride, int64_t num_n, int64_t num_k,
+                     int64_t column, Bfloat16Bits* panel) {
+  Bfloat16Bits* to = panel + 2 * column;
+  TransposeWords(reinterpret_cast<const char*>(w),
+                 w_stride * static_cast<int64_t>(sizeof(Bfloat16Bits)), num_n, num_k / 2,
+                 reinterpret_cast<char*>(to));
+  if (num_k % 2 == 0) return;
+  Bfloat16Bits* last = to + (num_k - 1) * kPanelOutputs;
+  for (int64_t n = 0; n < num_n; ++n) {
+    last[2 * n] = w[n * w_stride + num_k - 1];
+    last[2 * n + 1] = 0;
+  }
+}
+
+void PackFloatColumns(const float* w, int64_t w_stride, int64_t num_n, int64_t num_k,
+                      int64_t column, float* panel) {
+  TransposeWords(reinterpret_cast<const char*>(w), w_stride * static_cast<int64_t>(sizeof(float)),
+                 num_n, num_k, reinterpret_cast<char*>(panel + column));
+}
+
+void ZeroPairColumns(int64_t num_k, int64_t column, Bfloat16Bits* panel) {
+  for (int64_t k = 0; k < num_k; k += 2) {
+    std::fill(panel + k * kPanelOutputs + 2 * column, panel + (k + 2) * kPanelOutputs,
+              Bfloat16Bits{0});
+  }
+}
+
+void ZeroFloatColumns(int64_t num_k, int64_t column, float* panel) {
+  for (int64_t k = 0; k < num_k; ++k) {
+    std::fill(panel + k * kPanelOutputs + column, panel + (k + 1) * kPanelOutputs, 0.0f);
+  }
+}
+
+std::vector<const PackedGemm*> SupportedPackedGemms() {
+  std::vector<const PackedGemm*> gemms;
+  for (InstructionSet set : kAllInstructionSets) {
+    if (IsSupported(set)) gemms.push_back(&TAOPD_ISA_TABLE(set, kPackedGemm));
+  }
+#if defined(__x86_64__)
+  if (MultipliesBfloat16Pairs()) gemms.push_back(&avx512_bf16::kPackedGemm);
+#endif
+  return gemms;
+}
+
+const PackedGemm& BestPackedGemm() {
+  static const PackedGemm& best = *SupportedPackedGemms().back();
+  return best;
+}
+
+}  // namespace taopd::cpu

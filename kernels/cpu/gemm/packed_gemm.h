@@ -1,0 +1,92 @@
+// Products of any number of rows with a weight matrix that is packed once.
+//
+//   C[m][n] = sum_k x[m][k] W[n][k],   x [M, K] row-major, W [N, K], C [M, N] float32
+//
+// W is bfloat16 or float32. It is packed into panels of kPanelOutputs outputs: bfloat16 in pairs of
+// adjacent k,
+//
+//   packed[((n / 64 * ceil(K / 2) + k / 2) * 64 + n % 64) * 2 + k % 2] = W[n][k],
+//
+// and float32 one k after the other,
+//
+//   packed[(n / 64 * K + k) * 64 + n % 64] = W[n][k].
+//
+// Outputs past N and, of an odd number of pairs, the last k are zeros. The layout is the same for
+// every instruction set, so a packed matrix may be used by any of them.
+//
+// Sums are float32 and run over all of K in one chain per element, whose order depends on K alone:
+// never on M, N, the position of the row, the other rows or the threads. So the products of one
+// row are the same bits in a decoding step, in a prompt and in a training batch.
+//
+// One source (packed_gemm_isa.h) is compiled for each of several instruction sets:
+//
+//  - base, avx2 and avx512 sum over k in ascending order; avx2 and avx512 fuse multiplication and
+//    addition, so they give the same bits. Both numbers of a pair are widened to float32 in
+//    registers, which is exact, and meet an x that is float32.
+//  - avx512_bf16 differs in the pairs only, which it multiplies by VDPBF16PS. The instruction adds
+//    the two products of a pair to the sum in a fixed order, odd k and then even k, each with one
+//    rounding to nearest even. It takes denormal inputs for zero and flushes denormal sums to zero.
+//
+// No alignment is required, but panels should start at a cache line. The functions keep no state;
+// any thread may call them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/gemm/panel_gemm.h"
+#include "kernels/cpu/isa/isa.h"
+
+namespace taopd::cpu {
+
+// Outputs per panel.
+inline constexpr int64_t kPanelOutputs = 64;
+
+inline int64_t NumPackedPanels(int64_t num_n) {
+  return (num_n + kPanelOutputs - 1) / kPanelOutputs;
+}
+
+// Elements of one panel.
+inline int64_t PairPanelElements(int64_t num_k) { return (num_k + 1) / 2 * 2 * kPanelOutputs; }
+inline int64_t FloatPanelElements(int64_t num_k) { return num_k * kPanelOutputs; }
+
+// Packs num_n outputs, row n at w + n * w_stride, into columns [column, column + num_n) of one
+// panel. REQUIRES: 0 <= column and column + num_n <= kPanelOutputs.
+void PackPairColumns(const Bfloat16Bits* w, int64_t w_stride, int64_t num_n, int64_t num_k,
+                     int64_t column, Bfloat16Bits* panel);
+void PackFloatColumns(const float* w, int64_t w_stride, int64_t num_n, int64_t num_k,
+                      int64_t column, float* panel);
+
+// Fills columns [column, kPanelOutputs) of one panel with zeros.
+void ZeroPairColumns(int64_t num_k, int64_t column, Bfloat16Bits* panel);
+void ZeroFloatColumns(int64_t num_k, int64_t column, float* panel);
+
+// Computes num_m rows of C for num_n outputs, those of ceil(num_n / 64) successive panels. Each
+// panel is read from memory once per call, and the rows of x once per panel: callers with many rows
+// pass blocks of them that stay in a cache.
+template <typename X, typename W>
+using MultiplyPanels = void (*)(const X* x, int64_t x_stride, const W* panels, int64_t num_m,
+                                int64_t num_n, int64_t num_k, float* c, int64_t c_stride);
+
+struct PackedGemm {
+  const char* name;  // "base", "avx2", "avx512" or "avx512_bf16"
+
+  // Exactly one of the two products with bfloat16 weights is not null. The second takes the same
+  // rows as float32 (PanelGemm::widen).
+  MultiplyPanels<Bfloat16Bits, Bfloat16Bits> multiply_pairs;
+  MultiplyPanels<float, Bfloat16Bits> multiply_widened_pairs;
+  // With float32 weights.
+  MultiplyPanels<float, float> multiply_floats;
+
+  // to[i] = from[i] + bias[i], rounded to the nearest bfloat16, ties to even; every NaN becomes the
+  // quiet NaN 0x7fc0. `bias` may be null.
+  void (*add_and_round)(const float* from, const float* bias, int64_t num, Bfloat16Bits* to);
+};
+
+// The fastest for this processor: avx512_bf16 if it has VDPBF16PS, or the widest instruction set.
+const PackedGemm& BestPackedGemm();
+
+// All that this processor can run, base first.
+std::vector<const PackedGemm*> SupportedPackedGemms();
+
+}  // namespace taopd::cpu

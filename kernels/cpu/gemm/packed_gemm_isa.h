@@ -1,0 +1,285 @@
+// The loops of packed_gemm.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The
+// including file defines TAOPD_ISA, the namespace; TAOPD_ISA_NAME, the same as a string;
+// TAOPD_LANES, the float32 numbers in a register; TAOPD_REGISTERS, the vector registers of the
+// processor; and TAOPD_TILE_ROWS, the rows of the largest tile of C that is held in registers. It
+// defines TAOPD_MULTIPLIES_PAIRS if it provides MultiplyPairs(sums, x, w), the instruction for a
+// pair.
+//
+// This file may not include inline functions of other files: they would be compiled for this
+// instruction set, and the linker might pick that copy for the whole program.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/cpu/gemm/packed_gemm.h"
+
+namespace taopd::cpu::TAOPD_ISA {
+namespace {
+
+#define TAOPD_INLINE inline __attribute__((always_inline))
+
+constexpr int kLanes = TAOPD_LANES;
+constexpr int kTileRows = TAOPD_TILE_ROWS;
+constexpr int64_t kWidth = kPanelOutputs;
+// The weights of a panel for one step of the inner loop: a pair of bfloat16 or one float32 number
+// for each output.
+constexpr int64_t kStepBytes = kWidth * 4;
+// All rows of a call meet this many steps of a panel before the next ones, so that they stay in the
+// second-level cache. The sums go on from where they were: the order over k is that of one loop.
+constexpr int64_t kBlockSteps = (256 << 10) / kStepBytes;
+// The first rows that meet a panel ask for it this many bytes ahead, which crosses the page at
+// which the processor's own prefetch ends.
+constexpr int64_t kPrefetchBytes = 4096;
+constexpr int64_t kLineBytes = 64;
+
+typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
+typedef uint32_t Words __attribute__((vector_size(kLanes * sizeof(uint32_t))));
+
+// Vectors of a tile of this many rows: as many sums as fit in the registers, beside the vectors of
+// weights that several rows use and two registers for x.
+constexpr int VectorsOf(int rows) {
+  int vectors = kWidth / kLanes;
+  while (vectors > 1 && rows * vectors + (rows > 1 ? vectors : 1) + 2 > TAOPD_REGISTERS) {
+    vectors /= 2;
+  }
+  return vectors;
+}
+
+// The three kinds of products. Add adds those of one step to a tile's sums; `kSingle`: of a last
+// pair, which lacks its second number. The weights are local arrays of vectors because GCC keeps
+// those in registers.
+
+struct FloatProducts {
+  using X = float;
+  using W = float;
+  static constexpr int kInputs = 1;  // k per step
+
+  template <int kRows, int kVectors, bool kSingle>
+  static TAOPD_INLINE void Add(const X* x, int64_t x_stride, const char* weights,
+                               Floats (&sums)[kRows][kVectors]) {
+    Floats w[kVectors];
+#pragma GCC unroll 16
+    for (int j = 0; j < kVectors; ++j) {
+      __builtin_memcpy(&w[j], weights + j * sizeof(Floats), sizeof(Floats));
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      const float x_mk = x[m * x_stride];
+#pragma GCC unroll 16
+      for (int j = 0; j < kVectors; ++j) sums[m][j] += x_mk * w[j];
+    }
+  }
+};
+
+#ifdef TAOPD_MULTIPLIES_PAIRS
+
+struct PairProducts {
+  using X = Bfloat16Bits;
+  using W = Bfloat16Bits;
+  static constexpr int kInputs = 2;
+
+  template <int kRows, int kVectors, bool kSingle>
+  static TAOPD_INLINE void Add(const X* x, int64_t x_stride, const char* weights,
+                               Floats (&sums)[kRows][kVectors]) {
+    Words w[kVectors];
+#pragma GCC unroll 16
+    for (int j = 0; j < kVectors; ++j) {
+      __builtin_memcpy(&w[j], weights + j * sizeof(Words), sizeof(Words));
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      uint32_t pair = 0;  // little-endian: the first number is the lower half
+      __builtin_memcpy(&pair, x + m * x_stride, (kSingle ? 1 : 2) * sizeof(X));
+#pragma GCC unroll 16
+      for (int j = 0; j < kVectors; ++j) sums[m][j] = MultiplyPairs(sums[m][j], pair, w[j]);
+    }
+  }
+};
+
+#else
+
+struct PairProducts {
+  using X = float;
+  using W = Bfloat16Bits;
+  static constexpr int kInputs = 2;
+
+  template <int kRows, int kVectors, bool kSingle>
+  static TAOPD_INLINE void Add(const X* x, int64_t x_stride, const char* weights,
+                               Floats (&sums)[kRows][kVectors]) {
+#pragma GCC unroll 2
+    for (int half = 0; half < (kSingle ? 1 : 2); ++half) {
+      Floats w[kVectors];
+#pragma GCC unroll 16
+      for (int j = 0; j < kVectors; ++j) {
+        Words pairs;
+        __builtin_memcpy(&pairs, weights + j * sizeof(Words), sizeof(Words));
+        const Words wide = half == 0 ? pairs << 16 : pairs & 0xffff0000u;
+        __builtin_memcpy(&w[j], &wide, sizeof(Words));
+      }
+#pragma GCC unroll 16
+      for (int m = 0; m < kRows; ++m) {
+        const float x_mk = x[m * x_stride + half];
+#pragma GCC unroll 16
+        for (int j = 0; j < kVectors; ++j) sums[m][j] += x_mk * w[j];
+      }
+    }
+  }
+};
+
+#endif
+
+// Part of the sums of a tile of C: those over some k, added to C unless they are the first.
+template <typename X>
+struct TileSums {
+  const X* x;  // at the first k
+  int64_t x_stride;
+  const char* weights;  // at the first k
+  int64_t steps;
+  bool single;  // one number of a pair follows the last step
+  bool first;
+  float* c;
+  int64_t c_stride;
+};
+
+// kRows rows and kVectors vectors of one panel's outputs.
+template <typename Products, int kRows, int kVectors, bool kPrefetch>
+TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
+  const typename Products::X* x = tile.x;
+  const int64_t x_stride = tile.x_stride;
+  const char* weights = tile.weights;
+  Floats sums[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 16
+    for (int j = 0; j < kVectors; ++j) {
+      sums[m][j] = Floats{};
+      if (!tile.first) {
+        __builtin_memcpy(&sums[m][j], tile.c + m * tile.c_stride + j * kLanes, sizeof(Floats));
+      }
+    }
+  }
+  for (int64_t step = 0; step < tile.steps; ++step) {
+    if constexpr (kPrefetch) {
+#pragma GCC unroll 4
+      for (int64_t byte = 0; byte < kStepBytes; byte += kLineBytes) {
+        __builtin_prefetch(weights + kPrefetchBytes + byte);
+      }
+    }
+    Products::template Add<kRows, kVectors, false>(x, x_stride, weights, sums);
+    x += Products::kInputs;
+    weights += kStepBytes;
+  }
+  if (tile.single) Products::template Add<kRows, kVectors, true>(x, x_stride, weights, sums);
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 16
+    for (int j = 0; j < kVectors; ++j) {
+      __builtin_memcpy(tile.c + m * tile.c_stride + j * kLanes, &sums[m][j], sizeof(Floats));
+    }
+  }
+}
+
+// kRows rows of one whole panel, in strips of as many vectors as fit. The first strip may prefetch
+// the weights for all of them.
+template <typename Products, int kRows, bool kPrefetch>
+void Rows(const TileSums<typename Products::X>& tile) {
+  constexpr int kVectors = VectorsOf(kRows);
+  Tile<Products, kRows, kVectors, kPrefetch>(tile);
+  TileSums<typename Products::X> strip = tile;
+  for (int64_t n = kVectors * kLanes; n < kWidth; n += kVectors * kLanes) {
+    strip.weights += kVectors * sizeof(Words);
+    strip.c += kVectors * kLanes;
+    Tile<Products, kRows, kVectors, false>(strip);
+  }
+}
+
+template <typename X>
+using RowsFunction = void (*)(const TileSums<X>&);
+
+// RowsOf(rows, prefetch) for 1 <= rows <= kTileRows.
+template <typename Products, int kRows>
+RowsFunction<typename Products::X> RowsOf(int64_t rows, bool prefetch) {
+  if constexpr (kRows > 1) {
+    if (rows != kRows) return RowsOf<Products, kRows - 1>(rows, prefetch);
+  }
+  return prefetch ? Rows<Products, kRows, true> : Rows<Products, kRows, false>;
+}
+
+// Rows of one panel, whole or the last one, of which only the first `columns` outputs exist in C.
+template <typename Products>
+void MultiplyRows(const TileSums<typename Products::X>& tile, int64_t rows, int64_t columns,
+                  bool prefetch) {
+  const auto multiply = RowsOf<Products, kTileRows>(rows, prefetch);
+  if (columns >= kWidth) {
+    multiply(tile);
+    return;
+  }
+  float whole[kTileRows * kWidth] = {};
+  for (int64_t m = 0; !tile.first && m < rows; ++m) {
+    for (int64_t n = 0; n < columns; ++n) whole[m * kWidth + n] = tile.c[m * tile.c_stride + n];
+  }
+  TileSums<typename Products::X> buffered = tile;
+  buffered.c = whole;
+  buffered.c_stride = kWidth;
+  multiply(buffered);
+  for (int64_t m = 0; m < rows; ++m) {
+    for (int64_t n = 0; n < columns; ++n) tile.c[m * tile.c_stride + n] = whole[m * kWidth + n];
+  }
+}
+
+template <typename Products>
+void Multiply(const typename Products::X* x, int64_t x_stride, const typename Products::W* panels,
+              int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride) {
+  const int64_t all_steps = num_k / Products::kInputs;
+  const int64_t odd = num_k % Products::kInputs;
+  const int64_t block = num_m <= kTileRows ? all_steps : kBlockSteps;
+  TileSums<typename Products::X> tile;
+  tile.x_stride = x_stride;
+  tile.c_stride = c_stride;
+  tile.weights = reinterpret_cast<const char*>(panels);
+  for (int64_t n = 0; n < num_n; n += kWidth) {
+    int64_t step = 0;
+    do {
+      tile.steps = all_steps - step < block ? all_steps - step : block;
+      tile.single = odd != 0 && step + tile.steps == all_steps;
+      tile.first = step == 0;
+      // Tiles of about equal size: one of a single row takes almost as long as a full one.
+      int64_t tiles = (num_m + kTileRows - 1) / kTileRows;
+      for (int64_t m = 0; m < num_m; --tiles) {
+        const int64_t rows = (num_m - m + tiles - 1) / tiles;
+        tile.x = x + m * x_stride + step * Products::kInputs;
+        tile.c = c + m * c_stride + n;
+        MultiplyRows<Products>(tile, rows, num_n - n, /*prefetch=*/m == 0);
+        m += rows;
+      }
+      tile.weights += (tile.steps + (tile.single ? 1 : 0)) * kStepBytes;
+      step += tile.steps;
+    } while (step < all_steps);
+  }
+}
+
+void AddAndRound(const float* from, const float* bias, int64_t num, Bfloat16Bits* to) {
+  for (int64_t i = 0; i < num; ++i) {
+    const float sum = bias == nullptr ? from[i] : from[i] + bias[i];
+    uint32_t bits;
+    __builtin_memcpy(&bits, &sum, sizeof(bits));
+    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    to[i] = static_cast<Bfloat16Bits>(nan ? 0x7fc0u : rounded);
+  }
+}
+
+#undef TAOPD_INLINE
+
+}  // namespace
+
+extern const PackedGemm kPackedGemm;
+const PackedGemm kPackedGemm = {TAOPD_ISA_NAME,
+#ifdef TAOPD_MULTIPLIES_PAIRS
+                                Multiply<PairProducts>, nullptr,
+#else
+                                nullptr, Multiply<PairProducts>,
+#endif
+                                Multiply<FloatProducts>, AddAndRound};
+
+}  // namespace taopd::cpu::TAOPD_ISA

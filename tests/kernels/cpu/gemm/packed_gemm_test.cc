@@ -1,0 +1,255 @@
+// Products with packed weights against plain float64 loops, for every way that this processor has
+// of computing them.
+#include "kernels/cpu/gemm/packed_gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace taopd::cpu {
+namespace {
+
+// Float32 rounding of each of K sums, relative to the sum of the products' sizes.
+double SumTolerance(int64_t num_k) { return 6e-8 * static_cast<double>(num_k + 2); }
+
+Bfloat16Bits UpperHalf(float value) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return static_cast<Bfloat16Bits>(bits >> 16);
+}
+
+float Widened(Bfloat16Bits value) {
+  const uint32_t bits = static_cast<uint32_t>(value) << 16;
+  float result = 0;
+  std::memcpy(&result, &bits, sizeof(result));
+  return result;
+}
+
+// One way of multiplying: an instruction set, and the type of the weights. Numbers are float32
+// here; for pairs they must be bfloat16 numbers.
+struct Way {
+  const PackedGemm* gemm;
+  bool pairs;
+
+  std::string name() const { return std::string(gemm->name) + (pairs ? ", pairs" : ", floats"); }
+  bool by_instruction() const { return pairs && gemm->multiply_pairs != nullptr; }
+
+  // Standard normal.
+  std::vector<float> Random(int64_t num, uint64_t seed) const {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> values(num);
+    for (float& value : values) value = pairs ? Widened(UpperHalf(normal(random))) : normal(random);
+    return values;
+  }
+
+  // C [M, N] of W [N, K] and x, whose rows lie x_stride apart.
+  void Multiply(const std::vector<float>& x, int64_t x_stride, const std::vector<float>& w,
+                int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride) const {
+    const int64_t num_panels = NumPackedPanels(num_n);
+    if (!pairs) {
+      std::vector<float> panels(num_panels * FloatPanelElements(num_k), NAN);
+      for (int64_t n = 0; n < num_n; n += kPanelOutputs) {
+        const int64_t columns = std::min(kPanelOutputs, num_n - n);
+        float* panel = panels.data() + n / kPanelOutputs * FloatPanelElements(num_k);
+        PackFloatColumns(w.data() + n * num_k, num_k, columns, num_k, 0, panel);
+        ZeroFloatColumns(num_k, columns, panel);
+      }
+      gemm->multiply_floats(x.data(), x_stride, panels.data(), num_m, num_n, num_k, c, c_stride);
+      return;
+    }
+    std::vector<Bfloat16Bits> narrow(w.size());
+    std::transform(w.begin(), w.end(), narrow.begin(), UpperHalf);
+    std::vector<Bfloat16Bits> panels(num_panels * PairPanelElements(num_k), 0x7fc0);
+    for (int64_t n = 0; n < num_n; n += kPanelOutputs) {
+      const int64_t columns = std::min(kPanelOutputs, num_n - n);
+      Bfloat16Bits* panel = panels.data() + n / kPanelOutputs * PairPanelElements(num_k);
+      PackPairColumns(narrow.data() + n * num_k, num_k, columns, num_k, 0, panel);
+      ZeroPairColumns(num_k, columns, panel);
+    }
+    if (!by_instruction()) {
+      gemm->multiply_widened_pairs(x.data(), x_stride, panels.data(), num_m, num_n, num_k, c,
+                                   c_stride);
+      return;
+    }
+    std::vector<Bfloat16Bits> narrow_x(x.size());
+    std::transform(x.begin(), x.end(), narrow_x.begin(), UpperHalf);
+    gemm->multiply_pairs(narrow_x.data(), x_stride, panels.data(), num_m, num_n, num_k, c,
+                         c_stride);
+  }
+};
+
+std::vector<Way> AllWays() {
+  std::vector<Way> ways;
+  for (const PackedGemm* gemm : SupportedPackedGemms()) {
+    ways.push_back({gemm, true});
+    ways.push_back({gemm, false});
+  }
+  return ways;
+}
+
+TEST(PackedGemm, ExactlyOneProductOfPairsIsGiven) {
+  ASSERT_FALSE(SupportedPackedGemms().empty());
+  for (const PackedGemm* gemm : SupportedPackedGemms()) {
+    EXPECT_NE(gemm->multiply_pairs == nullptr, gemm->multiply_widened_pairs == nullptr)
+        << gemm->name;
+  }
+  EXPECT_EQ(&BestPackedGemm(), SupportedPackedGemms().back());
+}
+
+// Columns 5 to 41 of a panel, whose first five belong to another matrix.
+TEST(PackedGemm, PacksAsTheHeaderSays) {
+  constexpr int64_t kN = 37, kK = 35, kColumn = 5;
+  std::vector<Bfloat16Bits> w(kN * kK);
+  std::vector<float> float_w(kN * kK);
+  for (int64_t i = 0; i < kN * kK; ++i) {
+    w[i] = static_cast<Bfloat16Bits>(i + 1);
+    float_w[i] = static_cast<float>(i + 1);
+  }
+  std::vector<Bfloat16Bits> pairs(PairPanelElements(kK), 0xffff);
+  PackPairColumns(w.data(), kK, kN, kK, kColumn, pairs.data());
+  ZeroPairColumns(kK, kColumn + kN, pairs.data());
+  std::vector<float> floats(FloatPanelElements(kK), -1);
+  PackFloatColumns(float_w.data(), kK, kN, kK, kColumn, floats.data());
+  ZeroFloatColumns(kK, kColumn + kN, floats.data());
+  ASSERT_EQ(pairs.size(), 18u * 64 * 2);
+  ASSERT_EQ(floats.size(), 35u * 64);
+  for (int64_t k = 0; k < kK + 1; ++k) {
+    for (int64_t column = 0; column < 64; ++column) {
+      const int64_t n = column - kColumn;
+      const bool present = n < kN && k < kK;
+      const int64_t expected = !present ? 0 : n * kK + k + 1;
+      EXPECT_EQ(pairs[(k / 2 * 64 + column) * 2 + k % 2], n < 0 ? 0xffff : expected);
+      if (k < kK) {
+        EXPECT_EQ(floats[k * 64 + column], n < 0 ? -1 : static_cast<float>(expected));
+      }
+    }
+  }
+}
+
+TEST(PackedGemm, MatchesPlainLoopsForAllShapes) {
+  struct Shape {
+    int64_t m, n, k;
+  };
+  // The last two are longer than a block of k; an odd k follows after it.
+  std::vector<Shape> shapes = {{97, 200, 300}, {1, 63, 1030},  {5, 65, 1},
+                               {6, 1, 2},      {13, 66, 2051}, {7, 3, 2049}};
+  for (int64_t m = 1; m <= 14; ++m) shapes.push_back({m, 11 * m + 1, 3 * m});
+  for (const Way& way : AllWays()) {
+    for (const Shape& shape : shapes) {
+      const int64_t x_stride = shape.k + 3, c_stride = shape.n + 2;
+      std::vector<float> x = way.Random(shape.m * x_stride, 2);
+      const std::vector<float> w = way.Random(shape.n * shape.k, 3);
+      // What lies between the rows is not read: a NaN there would show, even times zero.
+      for (int64_t m = 0; m < shape.m; ++m) x[m * x_stride + shape.k] = NAN;
+      std::vector<float> c(shape.m * c_stride, 77);
+      way.Multiply(x, x_stride, w, shape.m, shape.n, shape.k, c.data(), c_stride);
+      for (int64_t m = 0; m < shape.m; ++m) {
+        for (int64_t n = 0; n < c_stride; ++n) {
+          const float value = c[m * c_stride + n];
+          if (n >= shape.n) {
+            ASSERT_EQ(value, 77) << "written beyond a row";
+            continue;
+          }
+          double sum = 0, size = 0;
+          for (int64_t k = 0; k < shape.k; ++k) {
+            const double product =
+                static_cast<double>(x[m * x_stride + k]) * static_cast<double>(w[n * shape.k + k]);
+            sum += product;
+            size += std::abs(product);
+          }
+          ASSERT_NEAR(value, sum, SumTolerance(shape.k) * size)
+              << way.name() << ": " << shape.m << " x " << shape.n << " x " << shape.k << " at "
+              << m << ", " << n;
+        }
+      }
+    }
+  }
+}
+
+// A row and a column are the same bits in whatever company they are computed; K is longer than a
+// block of k, of which few rows have none.
+TEST(PackedGemm, ElementsDoNotDependOnTheOthers) {
+  constexpr int64_t kM = 25, kN = 70, kK = 2307;
+  for (const Way& way : AllWays()) {
+    const std::vector<float> x = way.Random(kM * kK, 5);
+    const std::vector<float> w = way.Random(kN * kK, 6);
+    std::vector<float> whole(kM * kN);
+    way.Multiply(x, kK, w, kM, kN, kK, whole.data(), kN);
+    for (int64_t rows = 1; rows <= 13; ++rows) {
+      const int64_t first = rows % 7;
+      const std::vector<float> some(x.begin() + first * kK, x.begin() + (first + rows) * kK);
+      std::vector<float> c(rows * kN);
+      way.Multiply(some, kK, w, rows, kN, kK, c.data(), kN);
+      ASSERT_EQ(std::memcmp(c.data(), whole.data() + first * kN, c.size() * sizeof(float)), 0)
+          << way.name() << ", " << rows << " rows";
+    }
+    for (int64_t n = 0; n < kN; n += 7) {
+      const std::vector<float> output(w.begin() + n * kK, w.begin() + (n + 1) * kK);
+      float one = 0;
+      way.Multiply(x, kK, output, 1, 1, kK, &one, 1);
+      ASSERT_EQ(one, whole[n]) << way.name() << " at " << n;
+    }
+  }
+}
+
+// The order that the header promises: k ascending, and odd k before even k in a pair that
+// VDPBF16PS multiplies. Sums that are rounded at each step tell the orders apart.
+TEST(PackedGemm, SumsInTheOrderOfTheHeader) {
+  constexpr int64_t kK = 2200;
+  for (const Way& way : AllWays()) {
+    const std::vector<float> x = way.Random(kK * 7, 7);
+    const std::vector<float> w = way.Random(kK, 8);
+    const bool fuses = std::strcmp(way.gemm->name, "base") != 0;
+    std::vector<float> expected(7);
+    for (int64_t m = 0; m < 7; ++m) {
+      for (int64_t i = 0; i < kK; ++i) {
+        const int64_t k = way.by_instruction() ? i ^ 1 : i;
+        const float x_mk = x[m * kK + k];
+        const float product = x_mk * w[k];
+        expected[m] = fuses ? std::fma(x_mk, w[k], expected[m]) : expected[m] + product;
+      }
+    }
+    std::vector<float> sums(7);
+    way.Multiply(x, kK, w, 7, 1, kK, sums.data(), 1);
+    EXPECT_EQ(sums, expected) << way.name();
+  }
+}
+
+TEST(PackedGemm, RoundsToNearestEven) {
+  const float inf = std::numeric_limits<float>::infinity();
+  struct Case {
+    float from, bias;
+    Bfloat16Bits rounded;
+  };
+  // 1 + 2^-8 is half way between 1 and the next bfloat16, 1 + 3 * 2^-8 between the next two.
+  const std::vector<Case> cases = {{1.00390625f, 0, 0x3f80}, {1.01171875f, 0, 0x3f82},
+                                   {1.0f, 0.00391f, 0x3f81}, {-2.5f, 0.5f, 0xc000},
+                                   {3.4e38f, 0, 0x7f80},     {inf, 1, 0x7f80},
+                                   {-inf, 1, 0xff80},        {inf, -inf, 0x7fc0},
+                                   {1e-40f, 0, 0x0001},      {-0.0f, -0.0f, 0x8000}};
+  for (const PackedGemm* gemm : SupportedPackedGemms()) {
+    std::vector<float> from, bias;
+    for (size_t i = 0; i < 40; ++i) {
+      from.push_back(cases[i % cases.size()].from);
+      bias.push_back(cases[i % cases.size()].bias);
+    }
+    std::vector<Bfloat16Bits> to(41, 77);
+    gemm->add_and_round(from.data(), bias.data(), 40, to.data());
+    for (size_t i = 0; i < 40; ++i) {
+      EXPECT_EQ(to[i], cases[i % cases.size()].rounded) << gemm->name << ", case " << i;
+    }
+    EXPECT_EQ(to[40], 77) << "written beyond the end";
+    gemm->add_and_round(from.data(), nullptr, 1, to.data() + 40);
+    EXPECT_EQ(to[40], 0x3f80) << gemm->name;
+  }
+}
+
+}  // namespace
+}  // namespace taopd::cpu
