@@ -8,7 +8,8 @@ namespace taopd {
 namespace {
 
 // How many sequences of one step may be passed because they wait for another one's blocks.
-constexpr size_t kMaxSkipped = 32;
+// It limits the time of one Schedule.
+constexpr int kMaxSkipped = 512;
 
 // Blocks that admission leaves free, so that running sequences can grow without a preemption.
 int64_t Watermark(int64_t num_blocks) { return std::max<int64_t>(1, num_blocks / 64); }
@@ -24,17 +25,20 @@ void Scheduler::AdmitAll(Step* step) {
   }
   if (!preempted_.empty()) return;
 
-  std::set<RequestHandle> skipped;
-  while (Sequence* next = waiting_.Next(/*scores=*/step->budget > 0, HasSeat(), skipped)) {
+  waiting_.BeginRound();
+  int num_skipped = 0;
+  while (Sequence* next =
+             waiting_.Next(/*scores=*/step->budget > 0, num_generating_ < NumSeats())) {
     const Admission admission = Admit(next, &num_reserved, step);
     if (admission == Admission::kNoRoom) return;
-    if (admission == Admission::kWaitsForPrefix) skipped.insert(next->handle);
-    if (skipped.size() >= kMaxSkipped) return;
+    if (admission == Admission::kAdmitted) continue;
+    waiting_.Skip(*next);
+    if (++num_skipped >= kMaxSkipped) return;
   }
 }
 
 Scheduler::Admission Scheduler::Admit(Sequence* sequence, int64_t* num_reserved, Step* step) {
-  if (sequence->generates() && !HasSeat()) return Admission::kNoRoom;
+  if (sequence->generates() && num_generating_ >= NumSeats()) return Admission::kNoRoom;
   const int64_t num_spare = pool_.num_available() - *num_reserved - Watermark(pool_.num_blocks());
   if (Sequence* const leader = LeaderOf(*sequence)) {
     if (num_spare < 1) return Admission::kNoRoom;
@@ -80,9 +84,10 @@ Scheduler::Admission Scheduler::Admit(Sequence* sequence, int64_t* num_reserved,
 }
 
 void Scheduler::JoinWaitingFollowers(Sequence* leader, int64_t* num_reserved) {
-  for (Sequence* follower : waiting_.WithPromptOf(*leader)) {
+  const int64_t num_seats = NumSeats() - num_generating_;
+  for (Sequence* follower : waiting_.WithPromptOf(*leader, num_seats)) {
     const int64_t num_spare = pool_.num_available() - *num_reserved - Watermark(pool_.num_blocks());
-    if (!HasSeat() || num_spare < 1) return;
+    if (num_spare < 1) return;
     StartFollowing(follower, leader, num_reserved);
   }
 }
@@ -112,8 +117,8 @@ void Scheduler::Run(Sequence* sequence, int64_t charged_tokens) {
   running_[notes.admission] = std::move(owned);
 }
 
-bool Scheduler::HasSeat() const {
-  return num_generating_ < std::min(limits_.max_num_seqs, limits_.max_num_batched_tokens);
+int64_t Scheduler::NumSeats() const {
+  return std::min(limits_.max_num_seqs, limits_.max_num_batched_tokens);
 }
 
 Sequence* Scheduler::LeaderOf(const Sequence& sequence) const {

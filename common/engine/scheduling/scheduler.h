@@ -200,7 +200,7 @@ class Scheduler {
   void JoinWaitingFollowers(Sequence* leader, int64_t* num_reserved);
   // Moves a waiting or preempted sequence to the running ones.
   void Run(Sequence* sequence, int64_t charged_tokens);
-  bool HasSeat() const;
+  int64_t NumSeats() const;  // sequences that may generate at once
   Sequence* LeaderOf(const Sequence& sequence) const;
   CachedPrefix FindPrefix(const Sequence& sequence) const;
   bool WaitsForPrefix(Sequence* sequence, const CachedPrefix& prefix) const;

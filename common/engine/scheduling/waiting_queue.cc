@@ -14,7 +14,12 @@ bool SharesPrompt(const Sequence& a, const Sequence& b) {
          a.request.cache_salt == b.request.cache_salt && a.request.token_ids == b.request.token_ids;
 }
 
-WaitingQueue::Queue& WaitingQueue::QueueOf(Client* client, const Sequence& sequence) {
+Sequence* WaitingQueue::Lane::First(uint64_t present_round) const {
+  const auto first = round == present_round ? queue.upper_bound(last_skipped) : queue.begin();
+  return first == queue.end() ? nullptr : first->second.get();
+}
+
+WaitingQueue::Lane& WaitingQueue::LaneOf(Client* client, const Sequence& sequence) {
   if (sequence.scheduling.uncached) return client->uncached;
   return sequence.generates() ? client->generations : client->scores;
 }
@@ -34,14 +39,14 @@ void WaitingQueue::Add(std::unique_ptr<Sequence> sequence) {
   num_tokens_ += sequence->num_prompt_tokens();
   if (sequence->generates() && !sequence->scores())
     prompts_[sequence->scheduling.prompt_hash].emplace(handle, sequence.get());
-  QueueOf(&client, *sequence).emplace(handle, std::move(sequence));
+  LaneOf(&client, *sequence).queue.emplace(handle, std::move(sequence));
   UpdateTurn(&client);
 }
 
 std::unique_ptr<Sequence> WaitingQueue::Remove(const Sequence& sequence) {
   const RequestHandle handle = sequence.handle;
   Client& client = clients_.at(sequence.request.client);
-  Queue& queue = QueueOf(&client, sequence);
+  Queue& queue = LaneOf(&client, sequence).queue;
   const auto position = queue.find(handle);
   TAOPD_CHECK(position != queue.end());
   std::unique_ptr<Sequence> owned = std::move(position->second);
@@ -74,17 +79,10 @@ void WaitingQueue::Charge(const std::string& client_name, int64_t num_tokens) {
   UpdateTurn(&client);
 }
 
-Sequence* WaitingQueue::Next(bool scores, bool generations,
-                             const std::set<RequestHandle>& skipped) const {
-  const auto first_of = [&](const Queue& queue) -> Sequence* {
-    for (const auto& [handle, sequence] : queue) {
-      if (!skipped.contains(handle)) return sequence.get();
-    }
-    return nullptr;
-  };
+Sequence* WaitingQueue::Next(bool scores, bool generations) const {
   for (const auto& [turn, client] : turns_) {
-    Sequence* score = scores ? first_of(client->scores) : nullptr;
-    Sequence* generation = generations ? first_of(client->generations) : nullptr;
+    Sequence* score = scores ? client->scores.First(round_) : nullptr;
+    Sequence* generation = generations ? client->generations.First(round_) : nullptr;
     if (score == nullptr && generation == nullptr) continue;
     if (score == nullptr || generation == nullptr) return score != nullptr ? score : generation;
     return score->handle < generation->handle ? score : generation;
@@ -92,19 +90,26 @@ Sequence* WaitingQueue::Next(bool scores, bool generations,
   return nullptr;
 }
 
+void WaitingQueue::Skip(const Sequence& sequence) {
+  Lane& lane = LaneOf(&clients_.at(sequence.request.client), sequence);
+  lane.last_skipped = sequence.handle;
+  lane.round = round_;
+}
+
 Sequence* WaitingQueue::NextUncached() const {
   if (num_uncached_ == 0) return nullptr;
   for (const auto& [turn, client] : turns_) {
-    if (!client->uncached.empty()) return client->uncached.begin()->second.get();
+    if (!client->uncached.queue.empty()) return client->uncached.queue.begin()->second.get();
   }
   return nullptr;
 }
 
-std::vector<Sequence*> WaitingQueue::WithPromptOf(const Sequence& leader) const {
+std::vector<Sequence*> WaitingQueue::WithPromptOf(const Sequence& leader, int64_t max_count) const {
   std::vector<Sequence*> sequences;
   const auto found = prompts_.find(leader.scheduling.prompt_hash);
   if (found == prompts_.end()) return sequences;
   for (const auto& [handle, sequence] : found->second) {
+    if (static_cast<int64_t>(sequences.size()) >= max_count) break;
     if (SharesPrompt(leader, *sequence)) sequences.push_back(sequence);
   }
   return sequences;
@@ -113,8 +118,8 @@ std::vector<Sequence*> WaitingQueue::WithPromptOf(const Sequence& leader) const 
 std::vector<Sequence*> WaitingQueue::All() const {
   std::vector<Sequence*> sequences;
   for (const auto& [name, client] : clients_) {
-    for (const Queue* queue : {&client.scores, &client.generations, &client.uncached}) {
-      for (const auto& [handle, sequence] : *queue) sequences.push_back(sequence.get());
+    for (const Lane* lane : {&client.scores, &client.generations, &client.uncached}) {
+      for (const auto& [handle, sequence] : lane->queue) sequences.push_back(sequence.get());
     }
   }
   return sequences;
@@ -123,9 +128,10 @@ std::vector<Sequence*> WaitingQueue::All() const {
 void WaitingQueue::UpdateTurn(Client* client) {
   if (client->turn.second != 0) turns_.erase(client->turn);
   RequestHandle oldest = 0;
-  for (const Queue* queue : {&client->scores, &client->generations, &client->uncached}) {
-    if (!queue->empty() && (oldest == 0 || queue->begin()->first < oldest))
-      oldest = queue->begin()->first;
+  for (const Lane* lane : {&client->scores, &client->generations, &client->uncached}) {
+    const Queue& queue = lane->queue;
+    if (!queue.empty() && (oldest == 0 || queue.begin()->first < oldest))
+      oldest = queue.begin()->first;
   }
   client->turn = {client->served, oldest};
   if (oldest != 0) turns_.emplace(client->turn, client);

@@ -36,16 +36,21 @@ class WaitingQueue {
   // The client has been served this many tokens.
   void Charge(const std::string& client, int64_t num_tokens);
 
-  // The sequence whose turn it is among those that use the pool and are not in `skipped`, or null.
-  Sequence* Next(bool scores, bool generations, const std::set<RequestHandle>& skipped) const;
+  // The sequence whose turn it is among those that use the pool, or null: of those that only score,
+  // if `scores`, and of those that generate, if `generations`.
+  Sequence* Next(bool scores, bool generations) const;
+  // Passes over what Next returned, until the next round begins.
+  void Skip(const Sequence& sequence);
+  void BeginRound() { ++round_; }
   // The same among those that only score and run without the pool.
   Sequence* NextUncached() const;
-  // The sequences that only generate and have the same prompt, client and salt as `leader`, in the
-  // order of arrival.
-  std::vector<Sequence*> WithPromptOf(const Sequence& leader) const;
+  // The first `max_count` of the sequences that only generate and have the same prompt, client and
+  // salt as `leader`, in the order of arrival.
+  std::vector<Sequence*> WithPromptOf(const Sequence& leader, int64_t max_count) const;
 
   int64_t size() const { return size_; }
   int64_t num_uncached() const { return num_uncached_; }
+  size_t num_known_clients() const { return clients_.size(); }
   int64_t num_tokens() const { return num_tokens_; }  // of the prompts
   // All, in the order of clients' names, and of arrival within a client and a kind of work.
   std::vector<Sequence*> All() const;
@@ -53,17 +58,26 @@ class WaitingQueue {
  private:
   using Queue = std::map<RequestHandle, std::unique_ptr<Sequence>>;  // in the order of arrival
 
+  // The sequences up to `last_skipped` were skipped or admitted in round `round`.
+  struct Lane {
+    Sequence* First(uint64_t present_round) const;
+
+    Queue queue;
+    RequestHandle last_skipped = 0;
+    uint64_t round = 0;
+  };
+
   struct Client {
     int64_t served = 0;         // tokens
     int64_t num_sequences = 0;  // waiting or admitted
-    Queue scores;
-    Queue generations;
-    Queue uncached;
+    Lane scores;                // sequences that only score
+    Lane generations;
+    Lane uncached;  // sequences that only score and run without the pool
     // The key in turns_, if anything waits: tokens served and the oldest waiting sequence.
     std::pair<int64_t, RequestHandle> turn = {0, 0};
   };
 
-  static Queue& QueueOf(Client* client, const Sequence& sequence);
+  static Lane& LaneOf(Client* client, const Sequence& sequence);
   void UpdateTurn(Client* client);
   // Forgets idle clients whose count would not matter any more.
   void ForgetIdleClients();
@@ -74,6 +88,7 @@ class WaitingQueue {
   // Sequences that only generate, by the hash of their prompt.
   std::unordered_map<uint64_t, std::map<RequestHandle, Sequence*>> prompts_;
   size_t forget_at_ = 64;  // number of clients
+  uint64_t round_ = 1;
   RequestHandle last_handle_ = 0;
   int64_t size_ = 0;
   int64_t num_uncached_ = 0;

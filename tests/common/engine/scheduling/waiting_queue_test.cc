@@ -1,0 +1,144 @@
+#include "common/engine/scheduling/waiting_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace taopd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class WaitingQueueTest : public ::testing::Test {
+ protected:
+  RequestHandle Add(const std::string& client, bool generates = true, bool uncached = false) {
+    InferenceRequest request;
+    request.client = client;
+    request.token_ids = {1, 2, 3};
+    if (generates) request.sampling = SamplingParams();
+    if (!generates) request.score = ScoreParams();
+    auto sequence =
+        std::make_unique<Sequence>(next_, std::move(request), nullptr, std::vector<int32_t>());
+    sequence->scheduling.uncached = uncached;
+    queue_.Add(std::move(sequence));
+    return next_++;
+  }
+
+  // Admits the next one for `cost` tokens; it is done at once, unless `keep`.
+  RequestHandle Take(int64_t cost, bool keep = false) {
+    Sequence* const next = queue_.Next(true, true);
+    if (next == nullptr) return 0;
+    const std::unique_ptr<Sequence> owned = queue_.Remove(*next);
+    queue_.Charge(owned->request.client, cost);
+    if (!keep) queue_.End(owned->request.client);
+    return owned->handle;
+  }
+
+  WaitingQueue queue_;
+  RequestHandle next_ = 1;
+};
+
+TEST_F(WaitingQueueTest, OneClientIsServedInTheOrderOfArrival) {
+  Add("a");
+  Add("a", /*generates=*/false);
+  Add("a");
+  EXPECT_EQ(queue_.size(), 3);
+  EXPECT_EQ(queue_.num_tokens(), 9);
+  EXPECT_EQ(queue_.Next(true, false)->handle, 2u);
+  EXPECT_EQ(queue_.Next(false, false), nullptr);
+  for (RequestHandle expected : {1, 2, 3, 0}) EXPECT_EQ(Take(10), expected);
+  EXPECT_EQ(queue_.num_tokens(), 0);
+}
+
+TEST_F(WaitingQueueTest, TheClientWithTheFewestServedTokensIsNext) {
+  for (int i = 0; i < 4; ++i) Add("a");  // 1..4
+  for (int i = 0; i < 3; ++i) Add("");   // 5..7
+  EXPECT_EQ(Take(10), 1u);               // equal: the earlier one
+  EXPECT_EQ(Take(4), 5u);
+  EXPECT_EQ(Take(4), 6u);
+  EXPECT_EQ(Take(4), 7u);  // 12 served
+  EXPECT_EQ(Take(1), 2u);
+}
+
+TEST_F(WaitingQueueTest, AClientThatWasIdleStartsWithTheLowestCountOfTheActiveOnes) {
+  Add("a");
+  Add("a");
+  Add("a");
+  EXPECT_EQ(Take(100), 1u);
+  const RequestHandle late = Add("b");
+  // Both have 100, and the request of a is older: b has saved nothing up while it was idle.
+  EXPECT_EQ(Take(10), 2u);
+  EXPECT_EQ(Take(50), late);  // b is idle again, with 150
+  EXPECT_EQ(Take(5, /*keep=*/true), 3u);
+  // Debts stay: a has 115, b 150.
+  const RequestHandle again = Add("b");
+  const RequestHandle other = Add("a");
+  EXPECT_EQ(Take(1), other);
+  EXPECT_EQ(Take(1), again);
+}
+
+TEST_F(WaitingQueueTest, ServedTokensOfRunningWorkCount) {
+  Add("a");
+  Add("a");
+  Add("b");
+  Add("b");
+  EXPECT_EQ(Take(1, /*keep=*/true), 1u);
+  EXPECT_EQ(Take(1, /*keep=*/true), 3u);
+  queue_.Charge("a", 5);
+  EXPECT_EQ(Take(1), 4u);
+}
+
+TEST_F(WaitingQueueTest, SkippedSequencesComeBackInTheNextRound) {
+  Add("a");
+  Add("a");
+  Add("b");
+  queue_.BeginRound();
+  queue_.Skip(*queue_.Next(true, true));
+  EXPECT_EQ(queue_.Next(true, true)->handle, 2u);
+  queue_.Skip(*queue_.Next(true, true));
+  EXPECT_EQ(queue_.Next(true, true)->handle, 3u);
+  queue_.BeginRound();
+  EXPECT_EQ(queue_.Next(true, true)->handle, 1u);
+}
+
+TEST_F(WaitingQueueTest, WorkWithoutThePoolHasItsOwnTurns) {
+  Add("a", false, /*uncached=*/true);
+  Add("a", false, /*uncached=*/true);
+  Add("b", false, /*uncached=*/true);
+  EXPECT_EQ(queue_.num_uncached(), 3);
+  EXPECT_EQ(queue_.Next(true, true), nullptr);
+  EXPECT_EQ(queue_.NextUncached()->handle, 1u);
+  queue_.Charge("a", 1);
+  EXPECT_EQ(queue_.NextUncached()->handle, 3u);
+}
+
+TEST_F(WaitingQueueTest, FindsThePromptOfALeaderForTheSameClientOnly) {
+  Add("a");
+  Add("b");
+  Add("a", /*generates=*/false);
+  Add("a");
+  Add("a");
+  const std::unique_ptr<Sequence> leader = queue_.Remove(*queue_.Next(true, true));
+  const auto handles = [&](int64_t max_count) {
+    std::vector<RequestHandle> found;
+    for (const Sequence* sequence : queue_.WithPromptOf(*leader, max_count))
+      found.push_back(sequence->handle);
+    return found;
+  };
+  EXPECT_THAT(handles(9), ElementsAre(4, 5));
+  EXPECT_THAT(handles(1), ElementsAre(4));
+  EXPECT_THAT(handles(0), IsEmpty());
+}
+
+TEST_F(WaitingQueueTest, ManyClientsThatCameOnceAreForgotten) {
+  Add("steady");
+  for (int i = 0; i < 10000; ++i) {
+    Add("client " + std::to_string(i));
+    queue_.Charge("steady", 1);
+    Take(1);
+  }
+  EXPECT_LT(queue_.num_known_clients(), 300u);
+}
+
+}  // namespace
+}  // namespace taopd
