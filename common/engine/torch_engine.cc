@@ -203,15 +203,17 @@ class TorchEngine final : public InferenceEngine {
         if (aborting_)
           scheduler_.DropAll(Unavailable("the engine was drained before the request was done"));
         scheduler_.DropExpired(clock_->Now());
+        release = releasing_ && scheduler_.num_running() == 0;
+        if (release) {
+          scheduler_.ReleaseCache();
+          releasing_ = false;
+        }
         scheduler_.SetWeightVersion(decoder_->weight_version());
         plan = scheduler_.Schedule();
         for (auto& [sequence, status] : scheduler_.TakeDropped()) {
           ++failed_requests_;
           dropped.push_back({std::move(sequence->done), status});
         }
-        release = releasing_ && scheduler_.num_running() == 0;
-        releasing_ = releasing_ && !release && scheduler_.has_work();
-        if (release) scheduler_.ReleaseCache();
         delivering_ = true;
       }
       Deliver(&dropped);

@@ -26,7 +26,7 @@ constexpr double kDecodeTolerance = 2e-4;
 
 // The log-probs of the generated tokens equal those of one pass over prompt and response.
 void ExpectLogProbs(Decoder* decoder, const InferenceRequest& request,
-                    const GeneratedTokens& generated) {
+                    const GeneratedTokens& generated, double tolerance = kDecodeTolerance) {
   std::vector<int32_t> ids = request.token_ids;
   ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
   const double temperature =
@@ -37,7 +37,7 @@ void ExpectLogProbs(Decoder* decoder, const InferenceRequest& request,
   for (size_t i = 0; i < generated.ids.size(); ++i) {
     const int64_t row = static_cast<int64_t>(request.token_ids.size() + i) - 1;
     EXPECT_NEAR(generated.log_probs[i], log_probs[row * log_probs_PV.size(1) + generated.ids[i]],
-                kDecodeTolerance)
+                tolerance)
         << "token " << i;
   }
 }
@@ -143,7 +143,9 @@ TEST(EngineGeneration, Bfloat16ModelsSampleFromFp32Logits) {
   const InferenceRequest request = Generation({4000, 17, 3}, 1, 0.0f);
   const auto results = RunAll(engine.get(), {request});
   ASSERT_OK(results[0]);
-  ExpectLogProbs(decoder.get(), request, *results[0]->generated);
+  // Attention rounds elsewhere than Forward's: two units of a hidden state near 4. Logits that were
+  // rounded themselves would be twice as far off.
+  ExpectLogProbs(decoder.get(), request, *results[0]->generated, 0.06);
 }
 
 // The trainer steps parameters in place on its own thread while the engine is idle.

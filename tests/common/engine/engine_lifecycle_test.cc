@@ -256,7 +256,7 @@ TEST_F(EngineLifecycleTest, DestructionAnswersEverything) {
 TEST_F(EngineLifecycleTest, AnExceptionFailsItsSequencesAndNoOthers) {
   decoder_->poison_id = 13;
   Make();
-  const auto results = RunAll(engine_.get(), {Scoring({1, 13}, 1), Scoring({1, 2}, 1),
+  const auto results = RunAll(engine_.get(), {Scoring({13, 1}, 1), Scoring({1, 2}, 1),
                                               Generation({13}, 2), Generation({1, 2}, 2)});
   EXPECT_ERROR(results[0], absl::StatusCode::kInternal, "token 13 is poison");
   EXPECT_OK(results[1]);  // of the same step
