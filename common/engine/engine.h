@@ -29,6 +29,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/memory/memory_budget.h"
 
 namespace taopd {
 
@@ -159,8 +160,11 @@ struct EngineOptions {
   // The limit of the KV cache's memory, which is allocated at the first generation. If it is too
   // small for max_num_seqs sequences, it determines how many run at once. If it is too small for one
   // sequence, requests that generate are limited in length, with a warning, unless max_model_len
-  // was asked for: that is then refused. 0 = the engine only scores.
+  // was asked for: that is then refused. 0 = the engine only scores. kAutoKvCache
+  // (common/memory/engine_plan.h), which LoadEngine accepts, leaves the size to the memory plan.
   int64_t kv_cache_bytes = int64_t{4} << 30;
+  // What LoadEngine's memory plan may take of the device.
+  MemoryLimits memory;
 };
 
 using RequestHandle = uint64_t;  // 0 = refused
