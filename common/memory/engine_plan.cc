@@ -94,6 +94,7 @@ std::vector<MemoryLine> LinesBeforePool(const EnginePlanInput& input, int64_t ma
     list.Held("runtime", kCudaRuntimeBytes, "CUDA context, kernels, cuBLAS");
     list.OnHost("runtime", MemoryKind::kHeld, kRuntimeBytes, "code and data of the libraries");
   }
+  for (const MemoryLine& line : input.other_lines) list.lines().push_back(line);
   AddWeights(input, &list);
   // More tokens than all sequences have cannot be in one step.
   int64_t num_rows = input.max_num_batched_tokens;
@@ -110,6 +111,9 @@ std::string AdviceOn(const std::string& name, const EnginePlanInput& input) {
   if (name == "activations") return "lower max_num_batched_tokens";
   if (name == "head workspace") return "lower head_workspace_bytes";
   if (name == "runtime") return "give the process more memory";
+  for (const MemoryLine& line : input.other_lines) {
+    if (line.name == name) return "make it smaller, or use a device with more memory";
+  }
   return Concat(input.dtype == WeightDtype::kBfloat16 ? "use a " : "load it as bfloat16, or use a ",
                 input.budget.on_cpu() ? "machine" : "device",
                 " with more memory or a smaller model");

@@ -43,6 +43,9 @@ struct EnginePlanInput {
   // Whether the weights are a trainer's parameters, which are never mapped.
   bool weights_are_parameters = false;
   MemoryBudget budget;
+  // What else the process holds or will hold, such as a trainer's gradients. A budget of CpuBudget
+  // includes what the process holds when it is made, so all of that must be in the plan.
+  std::vector<MemoryLine> other_lines;
 
   // As in EngineOptions:
   int64_t max_model_len = 0;  // 0 = max_position_embeddings

@@ -93,6 +93,19 @@ TEST(PlanEngine, CopiedWeightsAreHeldBesideTheFiles) {
   EXPECT_EQ(BytesOfLine(stored, "projections"), 2 * 440401920);
 }
 
+TEST(PlanEngine, OtherLinesCountWhereTheyAreHeld) {
+  EnginePlanInput input = Input(kQwen3_0_6b, Budget("cuda:0", 16 * kGib));
+  input.kv_cache_bytes = 0;
+  ASSERT_OK_AND_ASSIGN(const EnginePlan alone, PlanEngine(input));
+  input.other_lines = {{"gradients", "cuda:0", MemoryKind::kHeld, 3 * kGib, ""},
+                       {"master weights", "cpu", MemoryKind::kHeld, 50 * kGib, ""}};
+  ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input));
+  EXPECT_EQ(plan.total_bytes, alone.total_bytes + 3 * kGib);
+  EXPECT_EQ(BytesOfLine(plan, "master weights", MemoryKind::kHeld, "cpu"), 50 * kGib);
+  input.other_lines[0].bytes = 15 * kGib;
+  EXPECT_ERROR(PlanEngine(input), StatusCode::kResourceExhausted, "\"gradients\" with 15.0 GiB");
+}
+
 TEST(PlanEngine, Float16OnACpuIsComputedInFloat32) {
   EnginePlanInput input = Input(kQwen3_1_7b, Budget("cpu", 64 * kGib));
   input.dtype = WeightDtype::kFloat16;
