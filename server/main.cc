@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/config/yaml.h"
 #include "common/engine/engine_factory.h"
+#include "server/app/plan_command.h"
 #include "server/app/teacher_app.h"
 #include "server/options/teacher_options.h"
 
@@ -44,6 +45,12 @@ int Main(int argc, char** argv) {
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
   TeacherOptions& options = std::get<TeacherOptions>(parsed);
   if (const absl::Status level = SetLogLevel(options.log_level); !level.ok()) return kExitUsage;
+  if (options.plan) {
+    const auto find = [&options] {
+      return FindBudget(options.device, options.ToEngineOptions().memory);
+    };
+    return PrintPlan(options, find, std::cout, std::cerr);
+  }
   std::cerr << WriteYamlSettings(DescribeSettings(options));
   return RunTeacher(
       options, [&options] { return LoadModel(options); }, std::cout);

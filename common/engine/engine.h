@@ -31,6 +31,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/memory/memory_budget.h"
 
 namespace taopd {
 
@@ -248,10 +249,13 @@ struct EngineOptions {
   // The limit of the KV cache's memory. If it does not hold all sequences that run, some of them are
   // preempted and computed again. If it is too small for one sequence, requests that generate are
   // limited in length, with a warning, unless max_model_len was asked for: that is then refused.
-  // 0 = the engine only scores.
+  // 0 = the engine only scores. kAutoKvCache (common/memory/engine_plan.h), which LoadEngine
+  // accepts, leaves the size to the memory plan.
   int64_t kv_cache_bytes = int64_t{4} << 30;
   // Whether requests use the keys and values of earlier requests that begin alike.
   bool prefix_caching = true;
+  // What LoadEngine's memory plan may take of the device.
+  MemoryLimits memory;
 };
 
 using RequestHandle = uint64_t;  // 0 = refused

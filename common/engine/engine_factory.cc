@@ -1,11 +1,14 @@
 #include "common/engine/engine_factory.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 
 #include <memory>
 #include <utility>
 
+#include "common/engine/model_plan.h"
+#include "common/engine/request_validation.h"
 #include "common/engine/torch_engine.h"
 #include "common/model/decoder.h"
 
@@ -27,8 +30,23 @@ std::string DtypeName(at::ScalarType dtype) {
   }
 }
 
+absl::StatusOr<MemoryBudget> BudgetOf(const std::string& device, const MemoryLimits& limits) {
+  TAOPD_ASSIGN_OR_RETURN(const at::Device parsed, ParseDevice(device));
+  if (parsed.is_cpu()) return CpuBudget(limits);
+  const auto [free_bytes, total_bytes] =
+      c10::getDeviceAllocator(parsed.type())->getMemoryInfo(parsed.index());
+  return CudaBudget(limits, parsed.str(), static_cast<int64_t>(total_bytes),
+                    static_cast<int64_t>(free_bytes));
+}
+
 absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::string& dtype,
-                                  const std::string& device, const EngineOptions& options) {
+                                  const std::string& device, EngineOptions options) {
+  TAOPD_RETURN_IF_ERROR(ValidateEngineOptions(options));
+  TAOPD_ASSIGN_OR_RETURN(const MemoryBudget budget, BudgetOf(device, options.memory));
+  TAOPD_ASSIGN_OR_RETURN(const EnginePlan plan, PlanModel(model_dir, dtype, budget, options));
+  LogPlan(plan);
+  if (options.kv_cache_bytes == kAutoKvCache) options.kv_cache_bytes = plan.kv_pool_bytes();
+
   DecoderOptions decoder_options;
   decoder_options.dtype = dtype;
   decoder_options.device = device;
@@ -41,12 +59,22 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
   loaded.architecture = decoder->config().architecture;
   loaded.num_parameters = decoder->config().NumParameters();
   loaded.eos_token_ids = decoder->config().eos_token_ids;
-  TAOPD_ASSIGN_OR_RETURN(loaded.engine, MakeTorchEngine(std::move(decoder), options));
+  decoder->PrepareInference(/*with_head=*/options.kv_cache_bytes > 0);
+  TAOPD_ASSIGN_OR_RETURN(loaded.engine, MakeTorchEngine(decoder, options));
   TAOPD_ASSIGN_OR_RETURN(loaded.revision, revision.get());
+  decoder->KeepForInferenceOnly();
   return loaded;
 }
 
 }  // namespace
+
+absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryLimits& limits) {
+  try {
+    return BudgetOf(device, limits);
+  } catch (const c10::Error& error) {
+    return Internal("device ", device, ": ", error.what_without_backtrace());
+  }
+}
 
 absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
                                         const std::string& device, int num_threads,

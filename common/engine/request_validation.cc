@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "common/memory/engine_plan.h"
+
 namespace taopd {
 namespace {
 
@@ -125,14 +127,14 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
       {"max_queued_tokens", options.max_queued_tokens, 1},
       {"max_queued_requests", options.max_queued_requests, 1},
       {"head_workspace_bytes", options.head_workspace_bytes, 1},
-      {"kv_cache_bytes", options.kv_cache_bytes, 0},
+      {"kv_cache_bytes", options.kv_cache_bytes, kAutoKvCache},
   };
   for (const Bound& bound : bounds) {
     if (bound.value < bound.at_least) {
       return InvalidArgument(bound.name, " ", bound.value, " must be at least ", bound.at_least);
     }
   }
-  return absl::OkStatus();
+  return ValidateMemoryLimits(options.memory);
 }
 
 }  // namespace taopd

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -372,8 +373,9 @@ absl::StatusOr<CachePlan> PlanCache(const Decoder& decoder, const EngineOptions&
   const int64_t block_bytes = KvPages::BytesPerBlock(decoder.config(), decoder.dtype(),
                                                      KvPages::LayoutOf(decoder.device()));
   const int64_t blocks_of_sequence = (max_model_len + kBlockTokens - 1) / kBlockTokens;
-  const int64_t num_blocks = std::min(options.max_num_seqs * blocks_of_sequence,
-                                      options.kv_cache_bytes / block_bytes);
+  constexpr int64_t kMaxBlocks = std::numeric_limits<int32_t>::max();  // tables hold int32
+  const int64_t num_blocks = std::min({options.max_num_seqs * blocks_of_sequence,
+                                       options.kv_cache_bytes / block_bytes, kMaxBlocks});
   if (num_blocks >= blocks_of_sequence) return CachePlan{num_blocks, max_model_len};
   if (options.max_model_len > 0 || num_blocks < 1) {
     return InvalidArgument("kv_cache_bytes ", options.kv_cache_bytes,

@@ -66,6 +66,9 @@ class Decoder {
   virtual at::Tensor Logits(const at::Tensor& hidden_NH) = 0;
   // Computes now what the first Infer and, if `with_head` is set, the first Logits would prepare.
   virtual void PrepareInference(bool with_head) = 0;
+  // Frees what inference does not read once it is prepared: on the CPU, the parameters that it has
+  // packed copies of. Forward and Parameters may not be called any more, and the weights not change.
+  virtual void KeepForInferenceOnly() = 0;
   // Grows whenever a parameter is written. Keys and values of another version are of no use.
   virtual uint64_t weight_version() const = 0;
 

@@ -117,6 +117,25 @@ void TransformerDecoder::PrepareInference(bool with_head) {
   if (packed != nullptr && with_head) packed->lm_head();
 }
 
+void TransformerDecoder::KeepForInferenceOnly() {
+  const std::shared_ptr<PackedWeights> packed = UpToDateWeights();
+  if (packed == nullptr || inference_only_) return;
+  packed->DropSources();
+  inference_only_ = true;
+  packed_version_ = weight_version();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    at::Tensor* const tensor = slots_[i].tensor;
+    const bool is_packed = tensor->dim() == 2 && tensor != &weights_.embed_tokens_VH &&
+                           tensor != &weights_.lm_head_VH;
+    if (!is_packed) continue;
+    if (const auto mapped = release_mapped_.find(i); mapped != release_mapped_.end()) {
+      mapped->second();
+    } else {
+      *tensor = at::Tensor();
+    }
+  }
+}
+
 template <typename AttentionBlock, typename MlpBlock>
 at::Tensor TransformerDecoder::RunLayers(const at::Tensor& ids_T, const AttentionBlock& attention,
                                          const MlpBlock& mlp) const {

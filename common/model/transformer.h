@@ -2,8 +2,12 @@
 // and a final norm. Architectures differ in the configuration and in which weights they have.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "common/model/decoder.h"
 #include "common/model/layers/rope.h"
@@ -20,6 +24,11 @@ class TransformerDecoder final : public Decoder {
 
   // The tensors that a loader sets, once, before the first Forward.
   const std::vector<WeightSlot>& slots() const { return slots_; }
+  // Says that the tensor of a slot lies in a mapped file: release() tells the system that its pages
+  // are not needed for now.
+  void SetMapped(size_t slot, std::function<void()> release) {
+    release_mapped_[slot] = std::move(release);
+  }
   // Ties the head and, if requires_grad, marks the parameters as leaves of autograd.
   void FinishWeights(bool requires_grad);
 
@@ -27,7 +36,8 @@ class TransformerDecoder final : public Decoder {
   at::Tensor Infer(const PagedBatch& batch, KvPages* pages) override;
   at::Tensor Logits(const at::Tensor& hidden_NH) override;
   void PrepareInference(bool with_head) override;
-  uint64_t weight_version() const override { return WeightVersion(slots_); }
+  void KeepForInferenceOnly() override;
+  uint64_t weight_version() const override { return inference_only_ ? 0 : WeightVersion(slots_); }
   at::Tensor lm_head() const override { return weights_.lm_head_VH; }
   std::vector<NamedParameter> Parameters() const override;
 
@@ -43,10 +53,12 @@ class TransformerDecoder final : public Decoder {
 
   ModelWeights weights_;
   std::vector<WeightSlot> slots_;  // into weights_
+  std::map<size_t, std::function<void()>> release_mapped_;  // by slot
   RopeTable rope_;
   std::mutex packed_mutex_;
   std::shared_ptr<PackedWeights> packed_;
   uint64_t packed_version_ = 0;
+  bool inference_only_ = false;
 };
 
 }  // namespace taopd

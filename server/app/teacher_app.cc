@@ -17,6 +17,7 @@
 
 #include "common/base/log.h"
 #include "common/io/file.h"
+#include "server/app/exit_code_of.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
 #include "server/metrics/server_metrics.h"
@@ -32,19 +33,6 @@ void RaiseFileDescriptorLimit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-int ExitCodeOf(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-      return kExitUnavailable;
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnknown:
-    case absl::StatusCode::kResourceExhausted:
-      return kExitInternal;
-    default:
-      return kExitData;
-  }
 }
 
 class TeacherApp {

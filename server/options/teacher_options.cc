@@ -5,12 +5,16 @@
 #include <ostream>
 #include <vector>
 
+#include "common/base/check.h"
+#include "common/base/memory.h"
 #include "common/config/flags.h"
+#include "common/memory/engine_plan.h"
 #include "server/options/version.h"
 
 namespace taopd {
 namespace {
 
+constexpr char kAuto[] = "auto";
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
 std::string FlagName(const std::string& setting) {
@@ -19,6 +23,30 @@ std::string FlagName(const std::string& setting) {
     if (c == '_') c = '-';
   }
   return flag;
+}
+
+SettingCheck<std::string> MemorySize() {
+  return [](const std::string& value) { return ParseMemoryBytes(value).status(); };
+}
+
+SettingCheck<std::string> MemorySizeOrAuto() {
+  return [](const std::string& value) {
+    if (value == kAuto || ParseMemoryBytes(value).ok()) return absl::OkStatus();
+    return InvalidArgument("must be auto or a size such as 4294967296 or 4GiB");
+  };
+}
+
+SettingCheck<std::string> DescribedDevice() {
+  return [](const std::string& value) {
+    return value.empty() ? absl::OkStatus() : StatedBudget(MemoryLimits(), value).status();
+  };
+}
+
+// REQUIRES: `text` was checked.
+int64_t BytesOfChecked(const std::string& text) {
+  const absl::StatusOr<int64_t> bytes = ParseMemoryBytes(text);
+  TAOPD_CHECK(bytes.ok());
+  return *bytes;
 }
 
 }  // namespace
@@ -62,8 +90,22 @@ void TeacherOptions::Visit(SettingVisitor& v) {
             "Tokens that may wait for the engine; requests over this limit are refused with "
             "RESOURCE_EXHAUSTED or 429.",
             AtLeast<int64_t>(1));
-  v.Setting("kv_cache_memory_bytes", &kv_cache_memory_bytes, "Limit of the KV cache's memory.",
-            AtLeast<int64_t>(1));
+  v.Setting(
+      "kv_cache_memory_bytes", &kv_cache_memory_bytes,
+      "Memory of the KV cache, which generation needs: a size such as 4GiB; auto takes what the "
+      "memory plan leaves; 0 means scores only.",
+      MemorySizeOrAuto());
+  v.Setting("gpu_memory_utilization", &gpu_memory_utilization,
+            "Share of a GPU's memory that the teacher may take.",
+            SettingCheck<double>([](const double& share) {
+              if (share > 0.0 && share <= 1.0) return absl::OkStatus();
+              return InvalidArgument("must be above 0 and at most 1");
+            }));
+  v.Setting(
+      "cpu_memory_limit", &cpu_memory_limit,
+      "Memory that the teacher may take on the CPU, a size such as 24GiB; 0 means 0.9 of what is "
+      "available.",
+      MemorySize());
   v.Setting("max_message_memory_bytes", &max_message_memory_bytes,
             "Limit of the memory that request bodies and answers take together; requests over this "
             "limit are refused with RESOURCE_EXHAUSTED or 429.",
@@ -78,6 +120,12 @@ void TeacherOptions::Visit(SettingVisitor& v) {
       "File that is written when the model is served: {\"http_port\", \"grpc_port\", \"pid\"}.");
   v.Setting("log_level", &log_level, "debug, info, warning or error.",
             OneOf({"debug", "info", "warning", "error"}));
+  v.Setting("plan", &plan,
+            "Print what the teacher will need of the device's memory, and end without loading the "
+            "model.");
+  v.Setting("plan_device", &plan_device,
+            "With --plan: a device that need not be there, cpu:24GiB or cuda:80GiB.",
+            DescribedDevice());
 }
 
 EngineOptions TeacherOptions::ToEngineOptions() const {
@@ -89,7 +137,10 @@ EngineOptions TeacherOptions::ToEngineOptions() const {
   engine.max_num_seqs = max_num_seqs;
   engine.max_num_batched_tokens = max_num_batched_tokens;
   engine.max_queued_tokens = max_queued_tokens;
-  engine.kv_cache_bytes = kv_cache_memory_bytes;
+  engine.kv_cache_bytes =
+      kv_cache_memory_bytes == kAuto ? kAutoKvCache : BytesOfChecked(kv_cache_memory_bytes);
+  engine.memory.gpu_memory_utilization = gpu_memory_utilization;
+  engine.memory.cpu_memory_limit_bytes = BytesOfChecked(cpu_memory_limit);
   return engine;
 }
 
@@ -97,6 +148,9 @@ absl::Status ValidateTeacherOptions(TeacherOptions& options) {
   TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(options)));
   if (options.port != 0 && options.port == options.grpc_port) {
     return InvalidArgument("grpc_port = ", options.grpc_port, ": must differ from port");
+  }
+  if (!options.plan && !options.plan_device.empty()) {
+    return InvalidArgument("plan_device = \"", options.plan_device, "\": only --plan uses it");
   }
   return absl::OkStatus();
 }
@@ -108,7 +162,9 @@ std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* cons
   CLI::App app(
       "Teacher server of on-policy distillation: top-k, tail and token log-probabilities over "
       "gRPC, and vLLM's completions API over HTTP.\n"
-      "Exit codes: 0 drained, 64 flags, 65 model files, 69 port in use, 70 internal.",
+      "Exit codes: 0 drained or planned, 64 flags or too little memory for them, 65 model files, "
+      "69 "
+      "port in use, 70 internal.",
       "taopd-teacher");
   app.set_version_flag("--version", std::string(kTeacherVersion));
   app.allow_extras();

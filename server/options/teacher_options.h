@@ -28,12 +28,16 @@ struct TeacherOptions {
   int64_t max_num_batched_tokens = 8192;
   int64_t max_num_seqs = 256;
   int64_t max_queued_tokens = int64_t{4} << 20;
-  int64_t kv_cache_memory_bytes = int64_t{4} << 30;
+  std::string kv_cache_memory_bytes = "auto";  // or a size; 0 = only scores
+  double gpu_memory_utilization = kDefaultMemoryShare;
+  std::string cpu_memory_limit = "0";  // a size; 0 = a share of what is available
   int64_t max_message_memory_bytes = int64_t{4} << 30;
   double shutdown_timeout = 30.0;
   double stall_timeout = 120.0;
   std::string ready_file;
   std::string log_level = "info";
+  bool plan = false;
+  std::string plan_device;
 
   void Visit(SettingVisitor& v);
 
@@ -41,6 +45,7 @@ struct TeacherOptions {
   const std::string& ModelName() const {
     return served_model_name.empty() ? model : served_model_name;
   }
+  // REQUIRES: ValidateTeacherOptions succeeded.
   EngineOptions ToEngineOptions() const;
 };
 

@@ -35,16 +35,18 @@ TEXT = CODE + (".proto", ".cmake", ".py", ".sh", ".yaml", ".yml", ".env", ".md")
 BASE = ("common/base", "common/wire", "common/config", "common/io", "common/text", "common/metrics")
 KERNELS = ("kernels/include", "kernels/cpu", "kernels/cuda")
 MODEL = BASE + KERNELS + ("kernels/torch", "common/model", "common/cmake")
+ENGINE = MODEL + ("common/memory", "common/engine")
 ALLOWED = {
     "kernels": KERNELS,
     "kernels/torch": KERNELS + BASE + ("kernels/torch",),
     "common": BASE,
     "common/cmake": ("common/cmake",),
     "common/model": MODEL,
-    "common/engine": MODEL + ("common/engine",),
+    "common/memory": BASE + ("common/model/config", "common/memory", "kernels/include"),
+    "common/engine": ENGINE,
     "proto": BASE + ("proto",),
-    "server": MODEL + ("common/engine", "proto", "server"),
-    "trainer": MODEL + ("common/engine", "proto", "trainer"),
+    "server": ENGINE + ("proto", "server"),
+    "trainer": ENGINE + ("proto", "trainer"),
     "tests": FOLDERS,
 }
 LIBTORCH_FOLDERS = ("kernels/torch", "common/cmake", "common/model", "common/engine", "server",
@@ -53,7 +55,7 @@ LIBTORCH_FOLDERS = ("kernels/torch", "common/cmake", "common/model", "common/eng
 # The rooms of a folder by layer, lowest first; "." is what stands in the folder itself. Rooms of one layer do not know
 # each other; "a+b" is one room in two folders.
 LAYERS = {
-    "common": ("base cmake", "config io wire", "metrics text", "model", "engine"),
+    "common": ("base cmake", "config io wire", "metrics text", "model", "memory", "engine"),
     "common/text": ("unicode", "bpe jinja", "tokenizer", "chat"),
     "common/model": ("config+architectures", "layers+weights+."),
     "kernels": ("include", "cpu cuda", "torch"),

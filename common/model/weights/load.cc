@@ -128,7 +128,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
   if (options.requires_grad) TAOPD_RETURN_IF_ERROR(CheckTrains(dtype));
   TAOPD_RETURN_IF_ERROR(CheckWeightsFit(config, device, dtype));
   auto decoder = std::make_unique<TransformerDecoder>(config, device, dtype);
-  for (const WeightSlot& slot : decoder->slots()) {
+  for (size_t i = 0; i < decoder->slots().size(); ++i) {
+    const WeightSlot& slot = decoder->slots()[i];
     const auto& [view, file] = stored.tensors.at(slot.name);
     const at::Tensor mapped = MapTensor(view, *ScalarTypeOfSafetensors(view.dtype), file);
     *slot.tensor = CopyWhereNeeded(mapped, device, dtype, options.requires_grad);
@@ -136,7 +137,11 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
     if (slot.name == names.embed_tokens || slot.name == names.lm_head) {
       *slot.tensor = WithNewRows(*slot.tensor, slot.shape[0]);
     }
-    if (is_copy) file->Release(view);
+    if (is_copy) {
+      file->Release(view);
+    } else {
+      decoder->SetMapped(i, [file, view] { file->Release(view); });
+    }
   }
   decoder->FinishWeights(options.requires_grad);
   return decoder;

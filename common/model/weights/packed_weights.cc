@@ -42,18 +42,27 @@ const PackedWeight& PackedWeights::lm_head() {
   return lm_head_;
 }
 
-void PackedWeights::Refresh() {
+template <typename Function>
+void PackedWeights::ForEachOfLayers(const Function& function) {
   for (PackedLayer& layer : layers_) {
     for (PackedWeight* weight :
          {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {
-      if (weight->defined()) weight->Refresh();
+      if (weight->defined()) function(weight);
     }
     for (PackedExpert& expert : layer.experts) {
-      expert.gate_up.Refresh();
-      expert.down.Refresh();
+      function(&expert.gate_up);
+      function(&expert.down);
     }
   }
+}
+
+void PackedWeights::Refresh() {
+  ForEachOfLayers([](PackedWeight* weight) { weight->Refresh(); });
   if (lm_head_.defined()) lm_head_.Refresh();
+}
+
+void PackedWeights::DropSources() {
+  ForEachOfLayers([](PackedWeight* weight) { weight->DropSources(); });
 }
 
 uint64_t WeightVersion(const std::vector<WeightSlot>& slots) {

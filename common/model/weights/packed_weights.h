@@ -38,8 +38,13 @@ class PackedWeights {
   // The head, packed at the first call: an engine that only scores does not need it.
   const PackedWeight& lm_head();
   void Refresh();
+  // Forgets the tensors of the layers: the packed copies stay as they are.
+  void DropSources();
 
  private:
+  template <typename Function>
+  void ForEachOfLayers(const Function& function);
+
   at::Tensor lm_head_VH_;
   std::vector<PackedLayer> layers_;
   PackedWeight lm_head_;

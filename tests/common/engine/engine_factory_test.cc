@@ -1,5 +1,6 @@
 #include "common/engine/engine_factory.h"
 
+#include "common/memory/engine_plan.h"
 #include "tests/common/engine/result_box.h"
 #include "tests/common/engine/tiny_model.h"
 #include "tests/support/files.h"
@@ -52,6 +53,22 @@ TEST(LoadEngine, NamesWhatIsWrong) {
   options.max_model_len = 1000;
   EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", 0, options),
                absl::StatusCode::kInvalidArgument, "max_position_embeddings 64");
+}
+
+TEST(LoadEngine, TakesThePoolFromThePlan) {
+  testing::TempDir dir;
+  ASSERT_OK(SaveDecoder(*MakeTiny(), dir.File("model")));
+  EngineOptions options;
+  options.kv_cache_bytes = kAutoKvCache;
+  options.max_num_seqs = 5;
+  ASSERT_OK_AND_ASSIGN(const LoadedEngine loaded,
+                       LoadEngine(dir.File("model"), "auto", "cpu", 0, options));
+  EXPECT_TRUE(loaded.engine->limits().can_generate);
+  EXPECT_EQ(loaded.engine->limits().max_num_seqs, 5);
+  EXPECT_EQ(loaded.engine->limits().max_generation_len, 64);
+  options.memory.cpu_memory_limit_bytes = 1 << 20;
+  EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", 0, options),
+               absl::StatusCode::kResourceExhausted, "(cpu_memory_limit)");
 }
 
 }  // namespace

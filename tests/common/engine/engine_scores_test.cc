@@ -233,19 +233,5 @@ TEST(EngineScores, ScoreAndGenerationTakeOnePrefill) {
   EXPECT_EQ(results[0]->generated->ids, apart[1]->generated->ids);
 }
 
-// The pool is address space until its pages are written: an engine pays for what it uses.
-TEST(EngineScores, TakeNoMoreOfTheKvCacheThanTheyUse) {
-  ModelConfig config = TinyConfig();
-  config.max_position_embeddings = int64_t{1} << 20;
-  EngineOptions options;
-  options.max_num_seqs = 1 << 20;
-  options.kv_cache_bytes = int64_t{1} << 50;  // no machine has that
-  const auto engine = MakeEngine(MakeTiny(config), options);
-  EXPECT_ERROR(RunAll(engine.get(), {Scoring(RandomIds(10, 1), 3)})[0], absl::StatusCode::kInternal,
-               "the model failed");
-  options.kv_cache_bytes = 0;
-  EXPECT_OK(RunAll(MakeEngine(MakeTiny(config), options).get(), {Scoring(RandomIds(10, 1), 3)})[0]);
-}
-
 }  // namespace
 }  // namespace taopd

@@ -59,6 +59,7 @@ class MarkovDecoder final : public Decoder {
   }
   at::Tensor Logits(const at::Tensor& hidden_NV) override { return hidden_NV.contiguous(); }
   void PrepareInference(bool) override {}
+  void KeepForInferenceOnly() override {}
   uint64_t weight_version() const override { return 0; }
 
   at::Tensor lm_head() const override { return lm_head_VV_; }

@@ -128,13 +128,17 @@ TEST(ValidateEngineOptions, NamesTheOption) {
   EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
                "max_num_seqs 0");
   options = EngineOptions();
-  options.kv_cache_bytes = -1;
+  options.kv_cache_bytes = -2;
   EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
-               "kv_cache_bytes -1");
+               "kv_cache_bytes -2");
   options = EngineOptions();
   options.head_workspace_bytes = 0;
   EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
                "head_workspace_bytes 0");
+  options = EngineOptions();
+  options.memory.gpu_memory_utilization = 1.5;
+  EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
+               "gpu_memory_utilization 1.5");
 }
 
 }  // namespace

@@ -176,6 +176,14 @@ TEST_F(TeacherAppTest, FailureToLoadIsAnExitCode) {
   EXPECT_EQ(exit_code_, kExitData);
 }
 
+TEST_F(TeacherAppTest, TooLittleMemoryIsAMatterOfTheFlags) {
+  Start([]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
+    return ResourceExhausted("the plan takes 30.6 GiB");
+  });
+  server_.join();
+  EXPECT_EQ(exit_code_, kExitUsage);
+}
+
 TEST_F(TeacherAppTest, ExceptionInLoadingIsInternal) {
   Start([]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
     throw std::runtime_error("boom");

@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "common/memory/engine_plan.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -64,6 +65,31 @@ TEST(TeacherOptionsTest, ReadsVllmFlagNames) {
   EXPECT_EQ(engine.kv_cache_bytes, 13);
 }
 
+TEST(TeacherOptionsTest, SizesOfMemoryHaveUnits) {
+  const Outcome defaults = Parse({"--model", "m"});
+  ASSERT_TRUE(defaults.options) << defaults.err;
+  EngineOptions engine = defaults.options->ToEngineOptions();
+  EXPECT_EQ(engine.kv_cache_bytes, kAutoKvCache);
+  EXPECT_EQ(engine.memory.cpu_memory_limit_bytes, 0);
+  EXPECT_EQ(engine.memory.gpu_memory_utilization, 0.9);
+  EXPECT_FALSE(defaults.options->plan);
+
+  const Outcome given =
+      Parse({"--model", "m", "--kv-cache-memory-bytes", "2GiB", "--cpu-memory-limit", "1.5GiB",
+             "--gpu-memory-utilization", "0.5", "--plan", "--plan-device", "cuda:80GiB"});
+  ASSERT_TRUE(given.options) << given.err;
+  engine = given.options->ToEngineOptions();
+  EXPECT_EQ(engine.kv_cache_bytes, 2147483648);
+  EXPECT_EQ(engine.memory.cpu_memory_limit_bytes, 1610612736);
+  EXPECT_EQ(engine.memory.gpu_memory_utilization, 0.5);
+  EXPECT_TRUE(given.options->plan);
+  EXPECT_EQ(given.options->plan_device, "cuda:80GiB");
+
+  const Outcome scores = Parse({"--model", "m", "--kv-cache-memory-bytes", "0"});
+  ASSERT_TRUE(scores.options) << scores.err;
+  EXPECT_EQ(scores.options->ToEngineOptions().kv_cache_bytes, 0);
+}
+
 TEST(TeacherOptionsTest, DefaultsListenOnLoopback) {
   const Outcome outcome = Parse({"--model", "m"});
   ASSERT_TRUE(outcome.options);
@@ -87,6 +113,14 @@ TEST(TeacherOptionsTest, BadUsageNamesTheFlagAndExits64) {
       {{"--model", "m", "--log-level", "loud"}, "log_level"},
       {{"--model", "m", "--shutdown-timeout", "-1"}, "shutdown_timeout"},
       {{"--model", "m", "stray"}, "unknown argument stray"},
+      {{"--model", "m", "--kv-cache-memory-bytes", "lots"},
+       "kv_cache_memory_bytes = \"lots\": must be auto or a size"},
+      {{"--model", "m", "--cpu-memory-limit", "auto"}, "cpu_memory_limit = \"auto\""},
+      {{"--model", "m", "--gpu-memory-utilization", "0"},
+       "gpu_memory_utilization = 0.0: must be above 0 and at most 1"},
+      {{"--model", "m", "--gpu-memory-utilization", "1.1"}, "gpu_memory_utilization = 1.1"},
+      {{"--model", "m", "--plan-device", "cpu:1GiB"}, "only --plan uses it"},
+      {{"--model", "m", "--plan", "--plan-device", "cuda"}, "plan_device = \"cuda\""},
   };
   for (const auto& [arguments, message] : cases) {
     const Outcome outcome = Parse(arguments);

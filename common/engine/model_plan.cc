@@ -1,0 +1,113 @@
+#include "common/engine/model_plan.h"
+
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/base/memory.h"
+#include "common/io/safetensors/safetensors.h"
+#include "common/model/architectures/architecture.h"
+
+namespace taopd {
+namespace {
+
+// The dtype of the stored embedding, by config.json's names; empty for one that no decoder
+// computes in.
+std::string StoredDtypeName(const std::string& safetensors_dtype) {
+  if (safetensors_dtype == "F32") return "float32";
+  if (safetensors_dtype == "BF16") return "bfloat16";
+  return safetensors_dtype == "F16" ? "float16" : "";
+}
+
+// Where the files lack the embedding, or store it in another type, loading says so.
+std::optional<WeightDtype> StoredDtype(const SafetensorsModel& stored, const ModelConfig& config) {
+  const auto architecture = FindArchitecture(config.architecture);
+  if (!architecture.ok()) return std::nullopt;
+  const auto embedding = stored.tensors.find((*architecture)->names.embed_tokens);
+  if (embedding == stored.tensors.end()) return std::nullopt;
+  const auto dtype = ParseWeightDtype(StoredDtypeName(embedding->second.first.dtype));
+  return dtype.ok() ? std::optional<WeightDtype>(*dtype) : std::nullopt;
+}
+
+const char* KindName(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kHeld:
+      return "held";
+    case MemoryKind::kReclaimable:
+      return "reclaimable";
+    case MemoryKind::kLimit:
+      return "limit";
+  }
+  return "";
+}
+
+}  // namespace
+
+EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& config,
+                            WeightDtype dtype, const MemoryBudget& budget) {
+  EnginePlanInput input;
+  input.config = config;
+  input.dtype = dtype;
+  input.budget = budget;
+  input.max_model_len = options.max_model_len;
+  input.max_num_seqs = options.max_num_seqs;
+  input.max_num_batched_tokens = options.max_num_batched_tokens;
+  input.head_workspace_bytes = options.head_workspace_bytes;
+  input.kv_cache_bytes = options.kv_cache_bytes;
+  return input;
+}
+
+absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::string& dtype,
+                                     const MemoryBudget& budget, const EngineOptions& options,
+                                     EnginePlan* refused) {
+  TAOPD_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(model_dir));
+  const absl::StatusOr<SafetensorsModel> stored = OpenSafetensorsModel(model_dir);
+  if (!stored.ok() && !absl::IsNotFound(stored.status())) return stored.status();
+  const std::optional<WeightDtype> stored_dtype =
+      stored.ok() ? StoredDtype(*stored, config) : std::nullopt;
+
+  std::string dtype_name = dtype;
+  if (dtype == "auto") {
+    dtype_name = config.dtype;
+    if (dtype_name.empty() && stored_dtype) dtype_name = WeightDtypeName(*stored_dtype);
+    if (dtype_name.empty()) {
+      return InvalidArgument(model_dir, ": dtype auto: neither config.json nor a file of weights ",
+                             "says what the weights are stored in; name a dtype");
+    }
+  }
+  absl::StatusOr<WeightDtype> weight_dtype = ParseWeightDtype(dtype_name);
+  if (!weight_dtype.ok()) return Annotate(weight_dtype.status(), model_dir);
+
+  EnginePlanInput input = PlanInputOf(options, config, *weight_dtype, budget);
+  // Without files, they are taken to be as config.json says.
+  const auto described_dtype = ParseWeightDtype(config.dtype);
+  input.stored_dtype = stored_dtype;
+  if (!stored.ok()) {
+    input.stored_dtype = described_dtype.ok() ? *described_dtype : *weight_dtype;
+    input.budget.warnings.push_back(
+        Concat("there are no weights in ", model_dir, ": the sizes are those of config.json"));
+  }
+  return PlanEngine(input, refused);
+}
+
+void LogPlan(const EnginePlan& plan) {
+  for (const MemoryLine& line : plan.lines) {
+    LogInfo("memory", {{"device", line.device},
+                       {"for", line.name},
+                       {"kind", KindName(line.kind)},
+                       {"bytes", line.bytes},
+                       {"size", MemoryText(line.bytes)},
+                       {"note", line.note}});
+  }
+  LogInfo("memory plan", {{"device", plan.budget.device},
+                          {"total_bytes", plan.total_bytes},
+                          {"limit_bytes", plan.budget.limit_bytes},
+                          {"limit", plan.budget.source},
+                          {"num_kv_blocks", plan.num_kv_blocks},
+                          {"max_model_len", plan.max_model_len},
+                          {"max_generation_len", plan.max_generation_len}});
+  for (const std::string& warning : plan.warnings) {
+    LogWarning("memory plan", {{"warning", warning}});
+  }
+}
+
+}  // namespace taopd

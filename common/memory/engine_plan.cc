@@ -1,0 +1,257 @@
+#include "common/memory/engine_plan.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "common/base/memory.h"
+
+namespace taopd {
+namespace {
+
+constexpr char kPoolName[] = "KV pool";
+
+int64_t NumBlocks(int64_t num_tokens) { return (num_tokens + kBlockTokens - 1) / kBlockTokens; }
+
+// Builds the lines of one device and of the host.
+class LineList {
+ public:
+  explicit LineList(std::string device) : device_(std::move(device)) {}
+
+  void Held(const std::string& name, int64_t bytes, const std::string& note = "") {
+    Add(device_, name, MemoryKind::kHeld, bytes, note);
+  }
+  void OnHost(const std::string& name, MemoryKind kind, int64_t bytes, const std::string& note) {
+    Add("cpu", name, kind, bytes, note);
+  }
+  std::vector<MemoryLine>& lines() { return lines_; }
+
+ private:
+  // A line of nothing would only ask the reader why it is there.
+  void Add(const std::string& device, const std::string& name, MemoryKind kind, int64_t bytes,
+           const std::string& note) {
+    if (bytes > 0) lines_.push_back({name, device, kind, bytes, note});
+  }
+
+  const std::string device_;
+  std::vector<MemoryLine> lines_;
+};
+
+bool StaysMapped(const EnginePlanInput& input) {
+  return input.budget.on_cpu() && !input.weights_are_parameters &&
+         input.stored_dtype == input.dtype;
+}
+
+void AddWeights(const EnginePlanInput& input, LineList* list) {
+  const WeightCounts counts = CountWeights(input.config);
+  const int64_t value_bytes = BytesOf(input.dtype);
+  const bool mapped = StaysMapped(input);
+  const std::string note = mapped ? WeightDtypeName(input.dtype) + ", in the mapped files"
+                                  : WeightDtypeName(input.dtype);
+  list->Held("embedding", counts.embedding * value_bytes,
+             input.config.tie_word_embeddings ? note + "; also the head of scores" : note);
+  list->Held("head of scores", counts.head * value_bytes, note);
+  list->Held("norms and biases", counts.vectors * value_bytes, note);
+  if (mapped) {
+    list->OnHost("projections", MemoryKind::kReclaimable, counts.projections * value_bytes,
+                 note + "; read once, to be packed");
+  } else {
+    list->Held("projections", counts.projections * value_bytes, note);
+    if (input.stored_dtype) {
+      list->OnHost("weight files", MemoryKind::kReclaimable,
+                   input.config.NumParameters() * BytesOf(*input.stored_dtype),
+                   "mapped; read once, to be copied");
+    }
+  }
+  if (!input.budget.on_cpu()) return;  // CUDA kernels read the weights as they are
+  const std::string packed = WeightDtypeName(PackedDtype(input.dtype)) + ", in panels";
+  list->Held("packed projections", PackedProjectionBytes(input.config, input.dtype), packed);
+  if (input.kv_cache_bytes != 0) {
+    list->Held("packed head", PackedHeadBytes(input.config, input.dtype), packed + "; to generate");
+  }
+  if (input.dtype == WeightDtype::kFloat16) {
+    list->Held("widened head", counts.embedding * BytesOf(WeightDtype::kFloat32),
+               "float32; scores of a float16 model");
+  }
+}
+
+// The logits of one chunk of rows: as many rows as the workspace holds, but at least one.
+int64_t HeadWorkspaceBytes(const EnginePlanInput& input, int64_t num_rows) {
+  constexpr int64_t kCudaBuffers = 4;  // kernels/torch/head: the composition holds copies
+  const int64_t row_bytes =
+      input.config.vocab_size * 4 * (input.budget.on_cpu() ? 1 : kCudaBuffers);
+  const int64_t rows_that_fit = std::max<int64_t>(1, input.head_workspace_bytes / row_bytes);
+  return std::min(num_rows, rows_that_fit) * row_bytes;
+}
+
+// Everything but the KV pool.
+std::vector<MemoryLine> LinesBeforePool(const EnginePlanInput& input, int64_t max_model_len) {
+  const bool on_cpu = input.budget.on_cpu();
+  LineList list(input.budget.device);
+  if (on_cpu) {
+    list.Held("runtime", kRuntimeBytes, "code and data of the libraries");
+  } else {
+    list.Held("runtime", kCudaRuntimeBytes, "CUDA context, kernels, cuBLAS");
+    list.OnHost("runtime", MemoryKind::kHeld, kRuntimeBytes, "code and data of the libraries");
+  }
+  for (const MemoryLine& line : input.other_lines) list.lines().push_back(line);
+  AddWeights(input, &list);
+  // More tokens than all sequences have cannot be in one step.
+  int64_t num_rows = input.max_num_batched_tokens;
+  if (max_model_len < num_rows / input.max_num_seqs) num_rows = input.max_num_seqs * max_model_len;
+  list.Held("activations", ActivationBytes(input.config, num_rows, input.dtype, on_cpu),
+            Concat("one step of ", num_rows, " tokens"));
+  list.Held("head workspace", HeadWorkspaceBytes(input, num_rows), "logits of a chunk of rows");
+  return std::move(list.lines());
+}
+
+// What to change when a line is too large.
+std::string AdviceOn(const std::string& name, const EnginePlanInput& input) {
+  if (name == kPoolName) return "lower kv_cache_bytes or max_model_len";
+  if (name == "activations") return "lower max_num_batched_tokens";
+  if (name == "head workspace") return "lower head_workspace_bytes";
+  if (name == "runtime") return "give the process more memory";
+  for (const MemoryLine& line : input.other_lines) {
+    if (line.name == name) return "make it smaller, or use a device with more memory";
+  }
+  return Concat(input.dtype == WeightDtype::kBfloat16 ? "use a " : "load it as bfloat16, or use a ",
+                input.budget.on_cpu() ? "machine" : "device",
+                " with more memory or a smaller model");
+}
+
+absl::Status DoesNotFit(const EnginePlanInput& input, const std::vector<MemoryLine>& lines,
+                        const MemoryLine& culprit) {
+  const MemoryBudget& budget = input.budget;
+  return ResourceExhausted("the plan takes ", MemoryText(HeldBytes(lines, budget.device)), " on ",
+                           budget.device, ", which exceeds its ", MemoryText(budget.limit_bytes),
+                           " (", budget.source, "). The line that is too large is \"", culprit.name,
+                           "\" with ", MemoryText(culprit.bytes), ": ",
+                           AdviceOn(culprit.name, input));
+}
+
+absl::Status CheckInput(const EnginePlanInput& input) {
+  struct Bound {
+    const char* name;
+    int64_t value;
+    int64_t at_least;
+  };
+  const Bound bounds[] = {
+      {"max_model_len", input.max_model_len, 0},
+      {"max_num_seqs", input.max_num_seqs, 1},
+      {"max_num_batched_tokens", input.max_num_batched_tokens, 1},
+      {"head_workspace_bytes", input.head_workspace_bytes, 1},
+      {"kv_cache_bytes", input.kv_cache_bytes, kAutoKvCache},
+  };
+  for (const Bound& bound : bounds) {
+    if (bound.value < bound.at_least) {
+      return InvalidArgument(bound.name, " ", bound.value, " must be at least ", bound.at_least);
+    }
+  }
+  if (input.max_model_len > input.config.max_position_embeddings) {
+    return InvalidArgument("max_model_len ", input.max_model_len,
+                           " exceeds the model's max_position_embeddings ",
+                           input.config.max_position_embeddings);
+  }
+  return absl::OkStatus();
+}
+
+// The number of blocks that the plan chooses. `left_bytes` >= 0 is what everything else leaves.
+int64_t AutoBlocks(const EnginePlanInput& input, const EnginePlan& plan, int64_t left_bytes) {
+  const int64_t blocks_left = left_bytes / plan.kv_block_bytes;
+  const int64_t blocks_of_one = NumBlocks(plan.max_model_len);
+  const int64_t blocks_of_all = blocks_of_one * input.max_num_seqs;
+  if (!input.budget.on_cpu()) return std::min(blocks_left, blocks_of_all);
+  const int64_t share = std::max(blocks_left / 2, std::min(blocks_left, blocks_of_one));
+  return std::min(share, blocks_of_all);
+}
+
+absl::Status RefusePool(const EnginePlanInput& input, const EnginePlan& plan,
+                        int64_t wanted_tokens) {
+  const int64_t wanted_bytes = NumBlocks(wanted_tokens) * plan.kv_block_bytes;
+  const std::string wanted = input.max_model_len > 0
+                                 ? Concat("no sequence of max_model_len ", input.max_model_len)
+                                 : Concat("no block of ", kBlockTokens, " tokens");
+  if (input.kv_cache_bytes != kAutoKvCache) {
+    return InvalidArgument("kv_cache_bytes ", input.kv_cache_bytes, " holds ", wanted,
+                           ", which takes ", wanted_bytes,
+                           " bytes: give the KV cache more memory, or lower max_model_len");
+  }
+  const MemoryBudget& budget = plan.budget;
+  return ResourceExhausted(
+      "the KV pool gets ", plan.kv_pool_bytes(), " bytes on ", budget.device, ", which hold ",
+      wanted, ": that takes ", wanted_bytes, " bytes. Everything else takes ",
+      MemoryText(HeldBytes(plan.lines, budget.device)), " of ", MemoryText(budget.limit_bytes),
+      " (", budget.source,
+      "): lower max_model_len, use a device with more memory, or set the KV cache to 0 bytes to "
+      "score only");
+}
+
+// Adds the pool's line, and limits what generates to what the pool holds.
+absl::Status AddPool(const EnginePlanInput& input, EnginePlan* plan) {
+  const int64_t left_bytes = plan->budget.limit_bytes - HeldBytes(plan->lines, plan->budget.device);
+  const bool is_auto = input.kv_cache_bytes == kAutoKvCache;
+  plan->num_kv_blocks =
+      is_auto ? AutoBlocks(input, *plan, left_bytes) : input.kv_cache_bytes / plan->kv_block_bytes;
+  const int64_t num_tokens = plan->num_kv_blocks * kBlockTokens;
+  const int64_t wanted_tokens = input.max_model_len > 0 ? input.max_model_len : 1;
+  if (num_tokens < wanted_tokens) return RefusePool(input, *plan, wanted_tokens);
+
+  plan->max_generation_len = std::min(plan->max_model_len, num_tokens);
+  char note[128];
+  std::snprintf(note, sizeof(note), "%lld blocks of %lld tokens: %.1f sequences of %lld tokens",
+                static_cast<long long>(plan->num_kv_blocks), static_cast<long long>(kBlockTokens),
+                static_cast<double>(num_tokens) / static_cast<double>(plan->max_model_len),
+                static_cast<long long>(plan->max_model_len));
+  plan->lines.push_back(
+      {kPoolName, plan->budget.device, MemoryKind::kHeld, plan->kv_pool_bytes(), note});
+  if (plan->kv_pool_bytes() > left_bytes) return DoesNotFit(input, plan->lines, plan->lines.back());
+  if (plan->max_generation_len < plan->max_model_len) {
+    plan->warnings.push_back(
+        Concat("the KV pool holds ", num_tokens, " tokens: requests that generate are limited to ",
+               plan->max_generation_len, " tokens (max_generation_len), below the ",
+               plan->max_model_len, " of max_model_len"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<EnginePlan> PlanEngine(const EnginePlanInput& input, EnginePlan* refused) {
+  TAOPD_RETURN_IF_ERROR(CheckInput(input));
+  EnginePlan plan;
+  plan.budget = input.budget;
+  plan.warnings = input.budget.warnings;
+  plan.scores_only = input.kv_cache_bytes == 0;
+  plan.max_model_len =
+      input.max_model_len > 0 ? input.max_model_len : input.config.max_position_embeddings;
+  plan.kv_block_bytes = KvBlockBytes(input.config, input.dtype, input.budget.on_cpu());
+  plan.lines = LinesBeforePool(input, plan.max_model_len);
+
+  const std::string& device = input.budget.device;
+  absl::Status fits;
+  if (HeldBytes(plan.lines, device) > input.budget.limit_bytes) {
+    fits = DoesNotFit(input, plan.lines, *LargestLine(plan.lines, device));
+  } else if (!plan.scores_only) {
+    fits = AddPool(input, &plan);
+  }
+  plan.total_bytes = HeldBytes(plan.lines, device);
+  if (fits.ok()) return plan;
+  if (absl::IsResourceExhausted(fits) && refused != nullptr) *refused = std::move(plan);
+  return fits;
+}
+
+std::string PlanText(const EnginePlan& plan) {
+  const MemoryBudget& budget = plan.budget;
+  std::string text = MemoryTable(plan.lines);
+  text += Concat("total on ", budget.device, ": ", MemoryText(plan.total_bytes), " of ",
+                 MemoryText(budget.limit_bytes), " (", budget.source, ")\n");
+  text += Concat("max_model_len: ", plan.max_model_len, "\n");
+  if (plan.scores_only) text += "scores only: there is no KV pool\n";
+  if (plan.max_generation_len > 0) {
+    text += Concat("max_generation_len: ", plan.max_generation_len, "\n");
+  }
+  for (const std::string& warning : plan.warnings) text += Concat("warning: ", warning, "\n");
+  return text;
+}
+
+}  // namespace taopd

@@ -1,0 +1,84 @@
+#include "common/memory/memory_budget.h"
+
+#include <limits>
+
+#include "common/base/memory.h"
+
+namespace taopd {
+namespace {
+
+int64_t ShareOf(double share, int64_t bytes) {
+  return static_cast<int64_t>(share * static_cast<double>(bytes));
+}
+
+MemoryBudget CpuBudgetOf(const MemoryLimits& limits, int64_t available_bytes) {
+  MemoryBudget budget;
+  if (limits.cpu_memory_limit_bytes > 0) {
+    budget.limit_bytes = limits.cpu_memory_limit_bytes;
+    budget.source = "cpu_memory_limit";
+    if (budget.limit_bytes > available_bytes) {
+      budget.warnings.push_back(Concat("cpu_memory_limit is ", MemoryText(budget.limit_bytes),
+                                       ", but only ", MemoryText(available_bytes),
+                                       " are available to this process"));
+    }
+    return budget;
+  }
+  budget.limit_bytes = ShareOf(kDefaultMemoryShare, available_bytes);
+  budget.source = Concat(kDefaultMemoryShare, " of the available ", MemoryText(available_bytes));
+  return budget;
+}
+
+}  // namespace
+
+absl::Status ValidateMemoryLimits(const MemoryLimits& limits) {
+  // Not a number is refused, too.
+  if (!(limits.gpu_memory_utilization > 0.0 && limits.gpu_memory_utilization <= 1.0)) {
+    return InvalidArgument("gpu_memory_utilization ", limits.gpu_memory_utilization,
+                           " must be above 0 and at most 1");
+  }
+  if (limits.cpu_memory_limit_bytes < 0) {
+    return InvalidArgument("cpu_memory_limit_bytes ", limits.cpu_memory_limit_bytes,
+                           " must be at least 0");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MemoryBudget> CpuBudget(const MemoryLimits& limits, const std::string& root) {
+  constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
+  const int64_t free_bytes = AvailableMemoryBytes(root);
+  if (free_bytes == kUnknown && limits.cpu_memory_limit_bytes == 0) {
+    return FailedPrecondition(
+        "this machine does not say how much memory is available: give cpu_memory_limit");
+  }
+  if (free_bytes == kUnknown) return CpuBudgetOf(limits, kUnknown);
+  return CpuBudgetOf(limits, free_bytes + AnonymousMemoryBytes(root));
+}
+
+MemoryBudget CudaBudget(const MemoryLimits& limits, const std::string& device, int64_t total_bytes,
+                        int64_t free_bytes) {
+  MemoryBudget budget;
+  budget.device = device;
+  budget.limit_bytes = ShareOf(limits.gpu_memory_utilization, total_bytes);
+  budget.source = Concat("gpu_memory_utilization ", limits.gpu_memory_utilization, " of ",
+                         MemoryText(total_bytes));
+  if (free_bytes < budget.limit_bytes) {
+    budget.warnings.push_back(Concat(device, " has ", MemoryText(free_bytes), " free, less than ",
+                                     budget.source, ", because others use it"));
+    budget.limit_bytes = free_bytes;
+    budget.source = Concat("free on ", device);
+  }
+  return budget;
+}
+
+absl::StatusOr<MemoryBudget> StatedBudget(const MemoryLimits& limits, const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::string kind = text.substr(0, colon);
+  if (colon == std::string::npos || (kind != "cpu" && kind != "cuda")) {
+    return InvalidArgument("device \"", text, "\" is not described as cpu:24GiB or cuda:80GiB");
+  }
+  const absl::StatusOr<int64_t> bytes = ParseMemoryBytes(text.substr(colon + 1));
+  if (!bytes.ok()) return Annotate(bytes.status(), Concat("device \"", text, "\""));
+  return kind == "cpu" ? CpuBudgetOf(limits, *bytes) : CudaBudget(limits, kind, *bytes, *bytes);
+}
+
+}  // namespace taopd

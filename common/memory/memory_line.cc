@@ -1,0 +1,70 @@
+#include "common/memory/memory_line.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/base/memory.h"
+
+namespace taopd {
+namespace {
+
+constexpr size_t kNumColumns = 5;
+using TableRow = std::array<std::string, kNumColumns>;
+
+std::string LabelOf(const MemoryLine& line) {
+  switch (line.kind) {
+    case MemoryKind::kHeld:
+      return line.name;
+    case MemoryKind::kReclaimable:
+      return line.name + " (reclaimable)";
+    case MemoryKind::kLimit:
+      return line.name + " (limit)";
+  }
+  return line.name;
+}
+
+}  // namespace
+
+int64_t HeldBytes(const std::vector<MemoryLine>& lines, const std::string& device) {
+  int64_t bytes = 0;
+  for (const MemoryLine& line : lines) {
+    if (line.kind == MemoryKind::kHeld && line.device == device) bytes += line.bytes;
+  }
+  return bytes;
+}
+
+const MemoryLine* LargestLine(const std::vector<MemoryLine>& lines, const std::string& device) {
+  const MemoryLine* largest = nullptr;
+  for (const MemoryLine& line : lines) {
+    if (line.kind != MemoryKind::kHeld || line.device != device) continue;
+    if (largest == nullptr || line.bytes > largest->bytes) largest = &line;
+  }
+  return largest;
+}
+
+std::string MemoryTable(const std::vector<MemoryLine>& lines) {
+  std::vector<TableRow> rows = {{"device", "memory for", "bytes", "size", "note"}};
+  for (const MemoryLine& line : lines) {
+    rows.push_back({line.device, LabelOf(line), std::to_string(line.bytes), MemoryText(line.bytes),
+                    line.note});
+  }
+  std::array<size_t, kNumColumns> widths{};
+  for (const TableRow& row : rows) {
+    for (size_t c = 0; c < kNumColumns; ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::string table;
+  for (const TableRow& row : rows) {
+    std::string text;
+    for (size_t c = 0; c < kNumColumns; ++c) {
+      const std::string padding(widths[c] - row[c].size(), ' ');
+      const bool is_number = c == 2 || c == 3;
+      if (c > 0) text += "  ";
+      text += is_number ? padding + row[c] : row[c] + padding;
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    table += text + "\n";
+  }
+  return table;
+}
+
+}  // namespace taopd

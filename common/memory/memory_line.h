@@ -1,0 +1,35 @@
+// What a process needs memory for, as a list of named lines: the memory plan's unit of account.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace taopd {
+
+enum class MemoryKind {
+  kHeld,         // taken for the life of the process; counts in the total
+  kReclaimable,  // pages of mapped files: the system takes them back when memory is short
+  kLimit,        // a limit that work in flight may reach; nothing is allocated for it
+};
+
+struct MemoryLine {
+  std::string name;
+  std::string device;  // "cpu", "cuda:0"
+  MemoryKind kind = MemoryKind::kHeld;
+  int64_t bytes = 0;
+  std::string note;  // for people; may be empty
+};
+
+// The sum of the device's lines of kind kHeld.
+int64_t HeldBytes(const std::vector<MemoryLine>& lines, const std::string& device);
+
+// The line of kind kHeld of the device that takes most; nullptr if there is none. Ties go to the
+// first.
+const MemoryLine* LargestLine(const std::vector<MemoryLine>& lines, const std::string& device);
+
+// One row a line, in columns: device, name, bytes, size and note. The names of other kinds than
+// kHeld say so: "weight files (reclaimable)". Ends with a newline.
+std::string MemoryTable(const std::vector<MemoryLine>& lines);
+
+}  // namespace taopd

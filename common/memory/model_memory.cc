@@ -1,0 +1,136 @@
+#include "common/memory/model_memory.h"
+
+#include <algorithm>
+
+namespace taopd {
+namespace {
+
+// Matrix products of [rows, inputs] with a weight [outputs, inputs].
+int64_t PackedBytesOf(int64_t outputs, int64_t inputs, WeightDtype dtype) {
+  const int64_t num_panels = (outputs + kPanelOutputs - 1) / kPanelOutputs;
+  // bfloat16 is packed in pairs of inputs.
+  const WeightDtype packed = PackedDtype(dtype);
+  const int64_t padded_inputs = packed == WeightDtype::kBfloat16 ? (inputs + 1) / 2 * 2 : inputs;
+  return num_panels * kPanelOutputs * padded_inputs * BytesOf(packed);
+}
+
+struct LayerSizes {
+  explicit LayerSizes(const ModelConfig& config)
+      : H(config.hidden_size),
+        I(config.intermediate_size),
+        D(config.head_dim),
+        Q(config.num_attention_heads * config.head_dim),
+        K(config.num_key_value_heads * config.head_dim),
+        E(config.moe.num_experts),
+        k(config.moe.experts_per_token),
+        expert_I(config.moe.intermediate_size) {}
+  int64_t H, I, D, Q, K, E, k, expert_I;
+};
+
+int64_t NumSparseLayers(const ModelConfig& config) {
+  int64_t num_sparse = 0;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) num_sparse += config.IsSparse(i);
+  return num_sparse;
+}
+
+// Bytes of a row while the experts of a sparse layer compute.
+int64_t ExpertRowBytes(const LayerSizes& s, int64_t value_bytes, bool grouped) {
+  constexpr int64_t kFloatBytes = 4;
+  const int64_t before = 4 * s.H * value_bytes + s.E * (value_bytes + kFloatBytes);
+  if (grouped) return before + s.k * (3 * s.expert_I + 4 * s.H) * value_bytes;
+  return before + 2 * s.H * kFloatBytes + (3 * s.expert_I + 3 * s.H) * value_bytes;
+}
+
+}  // namespace
+
+int64_t BytesOf(WeightDtype dtype) { return dtype == WeightDtype::kFloat32 ? 4 : 2; }
+
+std::string WeightDtypeName(WeightDtype dtype) {
+  switch (dtype) {
+    case WeightDtype::kFloat32:
+      return "float32";
+    case WeightDtype::kBfloat16:
+      return "bfloat16";
+    case WeightDtype::kFloat16:
+      return "float16";
+  }
+  return "";
+}
+
+absl::StatusOr<WeightDtype> ParseWeightDtype(const std::string& name) {
+  for (const WeightDtype dtype :
+       {WeightDtype::kFloat32, WeightDtype::kBfloat16, WeightDtype::kFloat16}) {
+    if (name == WeightDtypeName(dtype)) return dtype;
+  }
+  return InvalidArgument("dtype \"", name,
+                         "\" is not implemented; name float32, bfloat16 or float16");
+}
+
+WeightCounts CountWeights(const ModelConfig& config) {
+  const LayerSizes s(config);
+  const int64_t num_sparse = NumSparseLayers(config);
+  const int64_t num_dense = config.num_hidden_layers - num_sparse;
+  WeightCounts counts;
+  counts.embedding = config.vocab_size * s.H;
+  counts.head = config.tie_word_embeddings ? 0 : counts.embedding;
+  counts.projections = config.num_hidden_layers * (2 * s.H * s.Q + 2 * s.H * s.K) +
+                       num_dense * 3 * s.H * s.I +
+                       num_sparse * (s.E * s.H + s.E * 3 * s.H * s.expert_I);
+  counts.vectors = config.NumParameters() - counts.embedding - counts.head - counts.projections;
+  return counts;
+}
+
+WeightDtype PackedDtype(WeightDtype dtype) {
+  return dtype == WeightDtype::kBfloat16 ? WeightDtype::kBfloat16 : WeightDtype::kFloat32;
+}
+
+int64_t PackedProjectionBytes(const ModelConfig& config, WeightDtype dtype) {
+  const LayerSizes s(config);
+  const int64_t attention =
+      PackedBytesOf(s.Q + 2 * s.K, s.H, dtype) + PackedBytesOf(s.H, s.Q, dtype);
+  const int64_t dense = PackedBytesOf(2 * s.I, s.H, dtype) + PackedBytesOf(s.H, s.I, dtype);
+  const int64_t expert =
+      PackedBytesOf(2 * s.expert_I, s.H, dtype) + PackedBytesOf(s.H, s.expert_I, dtype);
+  const int64_t sparse = PackedBytesOf(s.E, s.H, dtype) + s.E * expert;
+  const int64_t num_sparse = NumSparseLayers(config);
+  return config.num_hidden_layers * attention + (config.num_hidden_layers - num_sparse) * dense +
+         num_sparse * sparse;
+}
+
+int64_t PackedHeadBytes(const ModelConfig& config, WeightDtype dtype) {
+  return PackedBytesOf(config.vocab_size, config.hidden_size, dtype);
+}
+
+int64_t KvBlockBytes(const ModelConfig& config, WeightDtype dtype, bool on_cpu) {
+  if (!on_cpu) return kBlockTokens * config.KvBytesPerToken(BytesOf(dtype));
+  const DataType stored =
+      dtype == WeightDtype::kBfloat16 ? DataType::kBFloat16 : DataType::kFloat32;
+  return config.num_hidden_layers *
+         BytesPerBlock(stored, config.num_key_value_heads, config.head_dim);
+}
+
+int64_t ActivationBytes(const ModelConfig& config, int64_t num_rows, WeightDtype dtype,
+                        bool on_cpu) {
+  constexpr int64_t kIdBytes = 8;
+  const LayerSizes s(config);
+  const int64_t b = BytesOf(dtype);
+  const int64_t num_sparse = NumSparseLayers(config);
+  int64_t row_bytes = (3 * s.H + 3 * s.Q + 3 * s.K) * b;
+  if (num_sparse < config.num_hidden_layers) {
+    row_bytes = std::max(row_bytes, (5 * s.H + 3 * s.I) * b);
+  }
+  if (num_sparse > 0) {
+    const bool grouped = !on_cpu && dtype == WeightDtype::kBfloat16;
+    row_bytes = std::max(row_bytes, ExpertRowBytes(s, b, grouped));
+  }
+  row_bytes += 2 * kIdBytes + 2 * s.D * b;
+  if (on_cpu && dtype == WeightDtype::kFloat16) {
+    int64_t widest = std::max(s.H + s.Q + 2 * s.K, s.Q + s.H);
+    if (num_sparse < config.num_hidden_layers) widest = std::max(widest, s.H + 2 * s.I);
+    if (num_sparse > 0) widest = std::max(widest, s.H + 2 * s.expert_I);
+    row_bytes += widest * BytesOf(PackedDtype(dtype));
+  }
+  return num_rows * row_bytes;
+}
+
+}  // namespace taopd

@@ -1,0 +1,65 @@
+// The sizes of what a transformer keeps and computes with, from its configuration alone.
+//
+// Letters: V vocabulary size, H hidden size, I intermediate size, D head_dim, Q = heads * D,
+// K = key-value heads * D, E experts, k experts per token, T rows of one step, b bytes of a value.
+// All functions are pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/status.h"
+#include "common/model/config/model_config.h"
+#include "taopd/attention/paged_attention.h"
+
+namespace taopd {
+
+// The type of weights in memory, by the names that config.json uses.
+enum class WeightDtype { kFloat32, kBfloat16, kFloat16 };
+
+int64_t BytesOf(WeightDtype dtype);
+std::string WeightDtypeName(WeightDtype dtype);
+// Returns INVALID_ARGUMENT for any other name than "float32", "bfloat16" and "float16".
+absl::StatusOr<WeightDtype> ParseWeightDtype(const std::string& name);
+
+// A model's parameters by what becomes of them, in values. The sum is config.NumParameters().
+struct WeightCounts {
+  int64_t embedding = 0;    // V H
+  int64_t head = 0;         // V H, or 0 if the head is tied to the embedding
+  int64_t projections = 0;  // the matrices of the layers, routers included
+  int64_t vectors = 0;      // norms and biases
+};
+WeightCounts CountWeights(const ModelConfig& config);
+
+// Outputs of a panel of the packed layout.
+inline constexpr int64_t kPanelOutputs = 64;
+
+// The type of the copy that the CPU kernels compute from: bfloat16 as it is, everything else as
+// float32.
+WeightDtype PackedDtype(WeightDtype dtype);
+
+// The packed copy of a layer's projections, summed over the layers: q k v fused, gate up fused, o
+// and down. Each is [outputs rounded up to whole panels][inputs].
+int64_t PackedProjectionBytes(const ModelConfig& config, WeightDtype dtype);
+// The packed copy of the output head: [V rounded up to whole panels][H].
+int64_t PackedHeadBytes(const ModelConfig& config, WeightDtype dtype);
+
+// One block of kBlockTokens tokens of all layers. On the CPU it has the layout of the attention
+// kernels (taopd/attention/paged_attention.h), and float16 models keep float32.
+int64_t KvBlockBytes(const ModelConfig& config, WeightDtype dtype, bool on_cpu);
+
+// The largest sum of tensors that exist at once while one layer computes T rows
+// (common/model/transformer.cc). On entry the residual stream and its norm exist, 2 H a row.
+//   attention  2 H + q k v, Q + 2 K; rotated q and k, Q + K; output of attention, Q; of o, H
+//   MLP        4 H (the sum and its norm are added) + gate up, 2 I; SwiGLU, I; output of down, H
+//   experts    4 H + logits and probabilities of the router, E and in float32 E; the sum of the
+//              experts in float32, H; and, as if one expert had all rows, the MLP's 3 I' + H with
+//              its input H, its gated output H and that in float32 H
+//   grouped experts (CUDA in bfloat16, all experts at once): 4 H + router as above, and for T k
+//              rows: 3 I', input, output, output in order and gated output, 4 H
+// To the largest of these come the token ids and positions in int64 and the rows of the rotary
+// tables, 2 D. On the CPU, float16 rows pass through float32: the widest product's input and output.
+int64_t ActivationBytes(const ModelConfig& config, int64_t num_rows, WeightDtype dtype,
+                        bool on_cpu);
+
+}  // namespace taopd

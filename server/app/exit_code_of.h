@@ -1,0 +1,25 @@
+// The exit code of a program that cannot serve or plan a model.
+#pragma once
+
+#include "common/base/exit_code.h"
+#include "common/base/status.h"
+
+namespace taopd {
+
+inline int ExitCodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return kExitOk;
+    case absl::StatusCode::kUnavailable:
+      return kExitUnavailable;
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+      return kExitInternal;
+    case absl::StatusCode::kResourceExhausted:
+      return kExitUsage;  // the flags ask for more memory than there is
+    default:
+      return kExitData;
+  }
+}
+
+}  // namespace taopd

@@ -1,0 +1,23 @@
+// `taopd-teacher --plan`: prints the memory plan of the model that the flags describe.
+#pragma once
+
+#include <functional>
+#include <iosfwd>
+
+#include "common/base/status.h"
+#include "common/memory/memory_budget.h"
+#include "server/options/teacher_options.h"
+
+namespace taopd {
+
+// The budget on the device of this machine that the flags name.
+using BudgetFinder = std::function<absl::StatusOr<MemoryBudget>()>;
+
+// Writes the plan to `out`, with the limit of the server's own messages, and returns the exit code:
+// 0, or that of the error, which is written to `err`. A plan that does not fit is written, too.
+// Reads config.json and the headers of the weights, and loads nothing. `find` is called unless
+// options.plan_device describes a device.
+int PrintPlan(const TeacherOptions& options, const BudgetFinder& find, std::ostream& out,
+              std::ostream& err);
+
+}  // namespace taopd

@@ -1,0 +1,99 @@
+#include "common/engine/model_plan.h"
+
+#include "common/io/safetensors/safetensors.h"
+#include "tests/common/memory/public_configs.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::absl::StatusCode;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kTiny[] = R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8,
+  "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+  "num_key_value_heads": 1, "vocab_size": 32, "max_position_embeddings": 64,
+  "tie_word_embeddings": true})";
+
+class PlanModelTest : public ::testing::Test {
+ protected:
+  PlanModelTest() {
+    budget_.limit_bytes = int64_t{64} << 30;
+    testing::WriteFile(dir_.File("config.json"), kTiny);
+  }
+  // A file that holds the embedding alone: a plan needs no more.
+  void WriteEmbedding(const std::string& dtype, int64_t value_bytes) {
+    const std::vector<std::byte> bytes(32 * 8 * value_bytes);
+    ASSERT_OK(WriteSafetensors(dir_.File("model.safetensors"),
+                               {{"model.embed_tokens.weight", dtype, {32, 8}, bytes}}));
+  }
+  absl::StatusOr<EnginePlan> Plan(const std::string& dtype) {
+    return PlanModel(dir_.path(), dtype, budget_, options_);
+  }
+  static int64_t BytesOfLine(const EnginePlan& plan, const std::string& name) {
+    for (const MemoryLine& line : plan.lines) {
+      if (line.name == name) return line.bytes;
+    }
+    return -1;
+  }
+
+  testing::TempDir dir_;
+  MemoryBudget budget_;
+  EngineOptions options_;
+};
+
+TEST_F(PlanModelTest, AutoIsWhatTheFilesStore) {
+  WriteEmbedding("BF16", 2);
+  ASSERT_OK_AND_ASSIGN(const EnginePlan half, Plan("auto"));
+  EXPECT_EQ(BytesOfLine(half, "embedding"), 32 * 8 * 2);
+  EXPECT_EQ(BytesOfLine(half, "weight files"), -1);  // they stay mapped
+  EXPECT_THAT(half.warnings, IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const EnginePlan full, Plan("float32"));
+  EXPECT_EQ(BytesOfLine(full, "embedding"), 32 * 8 * 4);
+  EXPECT_GT(BytesOfLine(full, "weight files"), 0);
+  WriteEmbedding("F32", 4);
+  ASSERT_OK_AND_ASSIGN(const EnginePlan stored, Plan("auto"));
+  EXPECT_EQ(BytesOfLine(stored, "embedding"), 32 * 8 * 4);
+  EXPECT_EQ(BytesOfLine(stored, "weight files"), -1);
+}
+
+TEST_F(PlanModelTest, ConfigAloneIsEnoughWithAWarning) {
+  EXPECT_ERROR(Plan("auto"), StatusCode::kInvalidArgument, "dtype auto");
+  EXPECT_ERROR(Plan("float8"), StatusCode::kInvalidArgument, "float8");
+  ASSERT_OK_AND_ASSIGN(const EnginePlan plan, Plan("float32"));
+  EXPECT_EQ(BytesOfLine(plan, "embedding"), 32 * 8 * 4);
+  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("there are no weights in " + dir_.path())));
+}
+
+TEST_F(PlanModelTest, BrokenFilesAreErrors) {
+  testing::WriteFile(dir_.File("model.safetensors"), "nonsense");
+  EXPECT_ERROR(Plan("float32"), StatusCode::kDataLoss, "model.safetensors");
+}
+
+TEST_F(PlanModelTest, TakesTheEnginesOptions) {
+  WriteEmbedding("F32", 4);
+  // 1 layer, 1 head of 4 values: 32 bytes a token, 1024 a block.
+  options_.kv_cache_bytes = 2 * 1024;
+  options_.max_num_seqs = 3;
+  options_.max_model_len = 40;
+  ASSERT_OK_AND_ASSIGN(const EnginePlan plan, Plan("auto"));
+  EXPECT_EQ(plan.num_kv_blocks, 2);
+  EXPECT_EQ(plan.max_model_len, 40);
+  EXPECT_EQ(plan.max_generation_len, 40);
+  options_.kv_cache_bytes = kAutoKvCache;
+  ASSERT_OK_AND_ASSIGN(const EnginePlan automatic, Plan("auto"));
+  EXPECT_EQ(automatic.num_kv_blocks, 6);
+  options_.max_num_batched_tokens = 7;
+  ASSERT_OK_AND_ASSIGN(const EnginePlan narrow, Plan("auto"));
+  EXPECT_EQ(BytesOfLine(narrow, "activations") * 120, BytesOfLine(automatic, "activations") * 7);
+  options_.head_workspace_bytes = 1;  // one row of logits
+  ASSERT_OK_AND_ASSIGN(const EnginePlan chunked, Plan("auto"));
+  EXPECT_EQ(BytesOfLine(chunked, "head workspace"), 32 * 4);
+}
+
+}  // namespace
+}  // namespace taopd

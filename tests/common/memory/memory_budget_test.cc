@@ -1,0 +1,113 @@
+#include "common/memory/memory_budget.h"
+
+#include <limits>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int64_t kGib = int64_t{1} << 30;
+
+class CpuBudgetTest : public ::testing::Test {
+ protected:
+  void WriteMachine(int64_t available_kib, int64_t anonymous_kib) {
+    std::filesystem::create_directories(root_.File("proc/self"));
+    WriteFile(root_.File("proc/meminfo"),
+              "MemAvailable: " + std::to_string(available_kib) + " kB\n");
+    WriteFile(root_.File("proc/self/status"),
+              "RssAnon: " + std::to_string(anonymous_kib) + " kB\n");
+  }
+  TempDir root_;
+};
+
+TEST_F(CpuBudgetTest, IsAShareOfWhatIsAvailableAndAlreadyHeld) {
+  WriteMachine(9 << 20, 1 << 20);
+  ASSERT_OK_AND_ASSIGN(const MemoryBudget budget, CpuBudget(MemoryLimits(), root_.path()));
+  EXPECT_EQ(budget.device, "cpu");
+  EXPECT_TRUE(budget.on_cpu());
+  EXPECT_EQ(budget.limit_bytes, 9 * kGib);
+  EXPECT_EQ(budget.source, "0.9 of the available 10.0 GiB");
+  EXPECT_THAT(budget.warnings, IsEmpty());
+}
+
+TEST_F(CpuBudgetTest, TakesTheLimitAsGiven) {
+  WriteMachine(9 << 20, 1 << 20);
+  MemoryLimits limits;
+  limits.cpu_memory_limit_bytes = 10 * kGib;
+  ASSERT_OK_AND_ASSIGN(const MemoryBudget budget, CpuBudget(limits, root_.path()));
+  EXPECT_EQ(budget.limit_bytes, 10 * kGib);
+  EXPECT_EQ(budget.source, "cpu_memory_limit");
+  EXPECT_THAT(budget.warnings, IsEmpty());
+  limits.cpu_memory_limit_bytes = 11 * kGib;
+  ASSERT_OK_AND_ASSIGN(const MemoryBudget large, CpuBudget(limits, root_.path()));
+  EXPECT_EQ(large.limit_bytes, 11 * kGib);
+  EXPECT_THAT(large.warnings, ElementsAre(HasSubstr("only 10.0 GiB are available")));
+}
+
+TEST_F(CpuBudgetTest, NeedsALimitWhereTheMachineSaysNothing) {
+  MemoryLimits limits;
+  EXPECT_ERROR(CpuBudget(limits, root_.path()), absl::StatusCode::kFailedPrecondition,
+               "cpu_memory_limit");
+  limits.cpu_memory_limit_bytes = kGib;
+  ASSERT_OK_AND_ASSIGN(const MemoryBudget budget, CpuBudget(limits, root_.path()));
+  EXPECT_EQ(budget.limit_bytes, kGib);
+}
+
+TEST(CudaBudget, IsAShareOfTheWholeDevice) {
+  MemoryLimits limits;
+  limits.gpu_memory_utilization = 0.5;
+  const MemoryBudget budget = CudaBudget(limits, "cuda:1", 80 * kGib, 79 * kGib);
+  EXPECT_EQ(budget.device, "cuda:1");
+  EXPECT_FALSE(budget.on_cpu());
+  EXPECT_EQ(budget.limit_bytes, 40 * kGib);
+  EXPECT_EQ(budget.source, "gpu_memory_utilization 0.5 of 80.0 GiB");
+  EXPECT_THAT(budget.warnings, IsEmpty());
+}
+
+TEST(CudaBudget, IsWhatOthersLeaveIfThatIsLess) {
+  const MemoryBudget budget = CudaBudget(MemoryLimits(), "cuda:0", 80 * kGib, 30 * kGib);
+  EXPECT_EQ(budget.limit_bytes, 30 * kGib);
+  EXPECT_EQ(budget.source, "free on cuda:0");
+  EXPECT_THAT(budget.warnings, ElementsAre(HasSubstr("30.0 GiB free, less than "
+                                                     "gpu_memory_utilization 0.9 of 80.0 GiB")));
+}
+
+TEST(StatedBudget, DescribesADeviceThatNeedNotBeThere) {
+  MemoryLimits limits;
+  ASSERT_OK_AND_ASSIGN(const MemoryBudget cpu, StatedBudget(limits, "cpu:10GiB"));
+  EXPECT_EQ(cpu.device, "cpu");
+  EXPECT_EQ(cpu.limit_bytes, 9 * kGib);
+  ASSERT_OK_AND_ASSIGN(const MemoryBudget cuda, StatedBudget(limits, "cuda:80GiB"));
+  EXPECT_EQ(cuda.device, "cuda");
+  EXPECT_EQ(cuda.limit_bytes, 72 * kGib);
+  limits.cpu_memory_limit_bytes = 4 * kGib;
+  ASSERT_OK_AND_ASSIGN(const MemoryBudget limited, StatedBudget(limits, "cpu:10GiB"));
+  EXPECT_EQ(limited.limit_bytes, 4 * kGib);
+  for (const char* text : {"cpu", "10GiB", "tpu:10GiB", "cuda:lots", "cuda:0:10GiB"}) {
+    EXPECT_ERROR(StatedBudget(limits, text), absl::StatusCode::kInvalidArgument, text);
+  }
+}
+
+TEST(ValidateMemoryLimits, NamesTheMember) {
+  EXPECT_OK(ValidateMemoryLimits(MemoryLimits()));
+  MemoryLimits limits;
+  for (const double share : {0.0, -0.5, 1.01, std::numeric_limits<double>::quiet_NaN()}) {
+    limits.gpu_memory_utilization = share;
+    EXPECT_ERROR(ValidateMemoryLimits(limits), absl::StatusCode::kInvalidArgument,
+                 "gpu_memory_utilization");
+  }
+  limits.gpu_memory_utilization = 1.0;
+  EXPECT_OK(ValidateMemoryLimits(limits));
+  limits.cpu_memory_limit_bytes = -1;
+  EXPECT_ERROR(ValidateMemoryLimits(limits), absl::StatusCode::kInvalidArgument,
+               "cpu_memory_limit_bytes -1");
+}
+
+}  // namespace
+}  // namespace taopd::testing

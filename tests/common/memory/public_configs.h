@@ -1,0 +1,48 @@
+// The sizes of published models, as their config.json gives them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "common/model/config/model_config.h"
+
+namespace taopd::testing {
+
+inline constexpr char kQwen3_0_6b[] = R"({
+  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 1024,
+  "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16,
+  "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "rope_theta": 1000000,
+  "max_position_embeddings": 40960, "tie_word_embeddings": true, "torch_dtype": "bfloat16"})";
+inline constexpr char kQwen3_1_7b[] = R"({
+  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 2048,
+  "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16,
+  "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "rope_theta": 1000000,
+  "max_position_embeddings": 40960, "tie_word_embeddings": true, "torch_dtype": "bfloat16"})";
+inline constexpr char kQwen3_8b[] = R"({
+  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 4096,
+  "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32,
+  "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "rope_theta": 1000000,
+  "max_position_embeddings": 40960, "tie_word_embeddings": false, "torch_dtype": "bfloat16"})";
+inline constexpr char kQwen3_30b[] = R"({
+  "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048,
+  "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128,
+  "num_experts_per_tok": 8, "norm_topk_prob": true, "decoder_sparse_step": 1,
+  "mlp_only_layers": [], "num_hidden_layers": 48, "num_attention_heads": 32,
+  "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "rope_theta": 1000000,
+  "max_position_embeddings": 40960, "tie_word_embeddings": false, "torch_dtype": "bfloat16"})";
+inline constexpr char kLlama31_8b[] = R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
+  "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+  "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072,
+  "rope_theta": 500000.0, "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0,
+  "high_freq_factor": 4.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16"})";
+
+inline ModelConfig PublicConfig(const char* json) {
+  const auto config = ParseModelConfig(json);
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.ok() ? *config : ModelConfig();
+}
+
+}  // namespace taopd::testing
