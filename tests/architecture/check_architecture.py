@@ -54,7 +54,7 @@ LIBTORCH_FOLDERS = ("kernels/torch", "common/cmake", "common/model", "common/eng
 # each other; "a+b" is one room in two folders.
 LAYERS = {
     "common": ("base cmake", "config io wire", "metrics text", "model", "engine"),
-    "common/text": ("unicode", "bpe jinja", "tokenizer", "chat"),
+    "common/text": ("unicode", "bpe jinja .", "tokenizer", "chat"),
     "common/model": ("config+architectures", "layers+weights+."),
     "kernels": ("include", "cpu cuda", "torch"),
     "kernels/include/taopd": ("base", "objective layers", "head"),
