@@ -345,6 +345,43 @@ TEST(SamplingParams, OrderOfApplication) {
   for (int i = 0; i < 200; ++i) EXPECT_EQ(sampler.Sample(logits, nucleus, nullptr, i)->id, 0);
 }
 
+// Whole words of the mask, part of one, and a row that ends within a word.
+TEST(SamplingParams, AMaskMayForbidManyIds) {
+  class OneIdOnly final : public LogitMask {
+   public:
+    explicit OneIdOnly(int32_t id) : id_(id) {}
+    absl::StatusOr<bool> Mask(std::span<const int32_t>, std::span<uint64_t> allowed_bits) override {
+      std::fill(allowed_bits.begin(), allowed_bits.end(), 0);
+      allowed_bits[id_ / 64] = uint64_t{1} << (id_ % 64);
+      return true;
+    }
+
+   private:
+    const int32_t id_;
+  };
+  const std::vector<float> logits(200, 1.0f);
+  Sampler sampler;
+  for (const int32_t id : {0, 63, 64, 130, 191, 199}) {
+    SamplingParams params;
+    params.mask = std::make_shared<OneIdOnly>(id);
+    ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, nullptr, 0));
+    EXPECT_EQ(token.id, id);
+    EXPECT_EQ(token.log_prob, 0.0f);
+  }
+}
+
+TEST(SamplingParams, BiasesAreClampedTo100) {
+  SamplingParams params;
+  params.temperature = 0.0f;
+  Sampler sampler;
+  for (const float bias : {100.0f, 1000.0f}) {
+    params.logit_bias = {{0, bias}};
+    EXPECT_EQ(sampler.Sample(std::vector<float>{0.0f, 101.0f}, params, nullptr, 0)->id, 1);
+    params.logit_bias = {{1, -bias}};
+    EXPECT_EQ(sampler.Sample(std::vector<float>{0.0f, 101.0f}, params, nullptr, 0)->id, 1);
+  }
+}
+
 TEST(SamplingParams, MasksThatForbidEverythingAreNamed) {
   Problem problem = SomeProblem();
   problem.params.allowed_token_ids = Ids{9};
