@@ -93,7 +93,7 @@ enum class LogProbsMode {
 // The token is drawn from the rest in proportion to its probability.
 struct SamplingParams {
   // Masks. What they forbid has the logit -inf. It is an error if they forbid everything.
-  std::shared_ptr<LogitMask> mask;                       // null = none
+  std::shared_ptr<LogitMask> mask;                        // null = none
   std::optional<std::vector<int32_t>> allowed_token_ids;  // if set, no others; not empty
   // A sequence forbids its last id wherever the generated ids end with the ids before it; a
   // sequence of one id forbids it everywhere.
@@ -131,7 +131,7 @@ struct SamplingParams {
   bool ignore_eos = false;
 
   // What to report. A greedy token costs less than half if log_probs is not asked for.
-  bool log_probs = true;      // GeneratedTokens::log_probs
+  bool log_probs = true;       // GeneratedTokens::log_probs
   bool raw_log_probs = false;  // GeneratedTokens::raw_log_probs
   bool ranks = false;          // GeneratedTokens::ranks
   int32_t num_log_probs = 0;   // alternatives to report per generated token; 0 = none

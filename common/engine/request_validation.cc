@@ -50,6 +50,74 @@ absl::Status ValidateScore(const ScoreParams& score, int64_t num_tokens,
   return ValidateIds("candidate_ids", score.candidate_ids, limits.vocab_size);
 }
 
+absl::Status ValidateInRange(const char* field, float value, float low, float high) {
+  if (value >= low && value <= high) return absl::OkStatus();  // not so for a NaN
+  return InvalidArgument(field, " ", value, " must be between ", low, " and ", high);
+}
+
+// The fields that change logits.
+absl::Status ValidateProcessors(const SamplingParams& sampling, int64_t vocab_size) {
+  if (sampling.allowed_token_ids) {
+    if (sampling.allowed_token_ids->empty())
+      return InvalidArgument("sampling.allowed_token_ids is empty: at least 1 id must be allowed");
+    if (static_cast<int64_t>(sampling.allowed_token_ids->size()) > vocab_size) {
+      return InvalidArgument("sampling.allowed_token_ids has ", sampling.allowed_token_ids->size(),
+                             " entries: exceeds vocab_size ", vocab_size);
+    }
+    TAOPD_RETURN_IF_ERROR(
+        ValidateIds("sampling.allowed_token_ids", *sampling.allowed_token_ids, vocab_size));
+  }
+  if (static_cast<int64_t>(sampling.bad_words_ids.size()) > kMaxBadWords) {
+    return InvalidArgument("sampling.bad_words_ids has ", sampling.bad_words_ids.size(),
+                           " entries: at most ", kMaxBadWords);
+  }
+  for (size_t i = 0; i < sampling.bad_words_ids.size(); ++i) {
+    const std::vector<int32_t>& word = sampling.bad_words_ids[i];
+    const std::string field = Concat("sampling.bad_words_ids[", i, "]");
+    if (word.empty() || static_cast<int64_t>(word.size()) > kMaxBadWordTokens) {
+      return InvalidArgument(field, " has ", word.size(), " ids: must have between 1 and ",
+                             kMaxBadWordTokens);
+    }
+    TAOPD_RETURN_IF_ERROR(ValidateIds(field.c_str(), word, vocab_size));
+  }
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    if (id < 0 || id >= vocab_size) {
+      return InvalidArgument("sampling.logit_bias has the id ", id,
+                             ": must be at least 0 and below vocab_size ", vocab_size);
+    }
+    if (!std::isfinite(bias))
+      return InvalidArgument("sampling.logit_bias of id ", id, " is ", bias, ": must be finite");
+  }
+  if (!std::isfinite(sampling.repetition_penalty) || sampling.repetition_penalty <= 0.0f) {
+    return InvalidArgument("sampling.repetition_penalty ", sampling.repetition_penalty,
+                           " must be a finite number above 0");
+  }
+  TAOPD_RETURN_IF_ERROR(
+      ValidateInRange("sampling.frequency_penalty", sampling.frequency_penalty, -2.0f, 2.0f));
+  return ValidateInRange("sampling.presence_penalty", sampling.presence_penalty, -2.0f, 2.0f);
+}
+
+// The fields that say how many ids are kept and drawn from.
+absl::Status ValidateDraw(const SamplingParams& sampling) {
+  if (!std::isfinite(sampling.temperature) || sampling.temperature < 0.0f) {
+    return InvalidArgument("sampling.temperature ", sampling.temperature,
+                           " must be a finite number of at least 0");
+  }
+  if (sampling.temperature > 0.0f && sampling.temperature < kMinScoreTemperature) {
+    return InvalidArgument("sampling.temperature ", sampling.temperature,
+                           " must be 0, which is greedy, or at least ", kMinScoreTemperature);
+  }
+  TAOPD_RETURN_IF_ERROR(ValidateInRange("sampling.min_p", sampling.min_p, 0.0f, 1.0f));
+  if (sampling.top_k < -1) {
+    return InvalidArgument("sampling.top_k ", sampling.top_k,
+                           " must be at least 1, or 0 or -1, which turn it off");
+  }
+  if (!(sampling.top_p > 0.0f && sampling.top_p <= 1.0f)) {
+    return InvalidArgument("sampling.top_p ", sampling.top_p, " must be above 0 and at most 1");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateSampling(const SamplingParams& sampling, int64_t num_tokens,
                               const EngineLimits& limits) {
   if (!limits.can_generate) {
@@ -71,16 +139,12 @@ absl::Status ValidateSampling(const SamplingParams& sampling, int64_t num_tokens
                            limits.max_generation_len,
                            ", the longest sequence that the KV cache holds");
   }
-  if (!std::isfinite(sampling.temperature) || sampling.temperature < 0.0f) {
-    return InvalidArgument("sampling.temperature ", sampling.temperature,
-                           " must be a finite number of at least 0");
+  if (sampling.min_tokens < 0 || sampling.min_tokens > sampling.max_new_tokens) {
+    return InvalidArgument("sampling.min_tokens ", sampling.min_tokens,
+                           " must be between 0 and max_new_tokens ", sampling.max_new_tokens);
   }
-  if (!(sampling.top_p > 0.0f && sampling.top_p <= 1.0f)) {
-    return InvalidArgument("sampling.top_p ", sampling.top_p, " must be above 0 and at most 1");
-  }
-  if (sampling.top_k < 0) {
-    return InvalidArgument("sampling.top_k ", sampling.top_k, " must be at least 0 (0 = off)");
-  }
+  TAOPD_RETURN_IF_ERROR(ValidateProcessors(sampling, limits.vocab_size));
+  TAOPD_RETURN_IF_ERROR(ValidateDraw(sampling));
   if (sampling.num_log_probs < 0 || sampling.num_log_probs > limits.max_logprobs) {
     return InvalidArgument("sampling.num_log_probs ", sampling.num_log_probs,
                            " must be between 0 and max_logprobs ", limits.max_logprobs);

@@ -9,8 +9,11 @@ namespace taopd {
 
 // The limit of the number of a request's stop_token_ids.
 inline constexpr int64_t kMaxStopTokenIds = 1024;
+// The limits of SamplingParams::bad_words_ids: sequences, and ids of one sequence.
+inline constexpr int64_t kMaxBadWords = 1024;
+inline constexpr int64_t kMaxBadWordTokens = 1024;
 
-// The lowest temperature of scores. Below it, a logit of 1e8 divided by the temperature would not be
+// The lowest temperature of scores and, except 0, of sampling. Below it, a logit of 1e8 divided by the temperature would not be
 // a finite fp32 number.
 inline constexpr float kMinScoreTemperature = 1e-30f;
 

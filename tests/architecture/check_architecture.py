@@ -56,7 +56,7 @@ LIBTORCH_FOLDERS = ("kernels/torch", "common/cmake", "common/model", "common/eng
 # each other; "a+b" is one room in two folders.
 LAYERS = {
     "common": ("base cmake", "config io wire", "metrics text", "model", "memory", "engine"),
-    "common/text": ("unicode", "bpe jinja", "tokenizer", "chat"),
+    "common/text": ("unicode", "bpe jinja .", "tokenizer", "chat"),
     "common/model": ("config+architectures", "layers+weights+."),
     "kernels": ("include", "cpu cuda", "torch"),
     "kernels/include/taopd": ("base", "attention objective layers", "head"),

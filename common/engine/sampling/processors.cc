@@ -27,8 +27,13 @@ absl::Status ApplyMask(LogitMask* mask, std::span<const int32_t> generated_ids,
   for (size_t w = 0; w < words->size(); ++w) {
     const uint64_t allowed = (*words)[w];
     if (allowed == ~uint64_t{0}) continue;
-    const size_t end = std::min(logits_V.size(), 64 * w + 64);
-    for (size_t v = 64 * w; v < end; ++v) {
+    const size_t begin = 64 * w;
+    const size_t end = std::min(logits_V.size(), begin + 64);
+    if (allowed == 0) {  // most words of most grammars
+      std::fill(logits_V.begin() + begin, logits_V.begin() + end, kForbidden);
+      continue;
+    }
+    for (size_t v = begin; v < end; ++v) {
       if ((allowed >> (v % 64) & 1) == 0) logits_V[v] = kForbidden;
     }
   }

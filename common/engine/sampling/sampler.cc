@@ -33,8 +33,7 @@ float Sampler::Distribution::LogProb(int32_t id) const {
   return static_cast<float>((static_cast<double>(logits_V[id]) - max) / temperature - log_sum);
 }
 
-bool Sampler::SetRow(std::span<const float> logits_V, double temperature,
-                     Distribution* row) const {
+bool Sampler::SetRow(std::span<const float> logits_V, double temperature, Distribution* row) const {
   const auto vocab_size = static_cast<int64_t>(logits_V.size());
   row->logits_V = logits_V;
   row->temperature = temperature;
@@ -132,8 +131,7 @@ int32_t Sampler::Draw(const SamplingParams& params, int64_t step, double total) 
   // The weights of one block suffice.
   const BlockPlace place = FindBlock(drawn_->block_sums, uniform);
   const int64_t begin = place.block * cpu::kWeightBlock;
-  const int64_t num =
-      std::min(static_cast<int64_t>(logits_V.size()) - begin, cpu::kWeightBlock);
+  const int64_t num = std::min(static_cast<int64_t>(logits_V.size()) - begin, cpu::kWeightBlock);
   weights_V_.resize(std::max<size_t>(weights_V_.size(), cpu::kWeightBlock));
   double sum = 0.0;
   math_.weights(logits_V.data() + begin, num, drawn_->max,

@@ -18,8 +18,8 @@ int64_t KeyOf(float value) {
   return bits >= 0 ? int64_t{bits} : int64_t{std::numeric_limits<int32_t>::min()} - bits;
 }
 float FloatOf(int64_t key) {
-  return std::bit_cast<float>(static_cast<int32_t>(
-      key >= 0 ? key : int64_t{std::numeric_limits<int32_t>::min()} - key));
+  return std::bit_cast<float>(
+      static_cast<int32_t>(key >= 0 ? key : int64_t{std::numeric_limits<int32_t>::min()} - key));
 }
 
 }  // namespace

@@ -19,9 +19,9 @@ constexpr int64_t kFirstFew = 64;
 constexpr int64_t kMostFew = 512;
 // The sample is kSampleGroup numbers of every kSampleStride.
 constexpr int64_t kSampleGroup = 4;
-constexpr int64_t kSampleStride = 64;
+constexpr int64_t kSampleStride = 256;
 // Half of the interval, in standard deviations of the sample's sum.
-constexpr double kBracketDeviations = 5.0;
+constexpr double kBracketDeviations = 4.0;
 
 double SumOf(std::span<const double> numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), 0.0);
@@ -89,8 +89,8 @@ void Truncation::KeepMany(const SamplingParams& params, int64_t top_k) {
   const auto vocab_size = static_cast<int64_t>(row_.logits_V.size());
   if (top_k > 0) {
     ones_V_.assign(vocab_size, 1.0f);
-    const Cut of_top_k = FindCut(ones_V_.data(), static_cast<double>(vocab_size),
-                                 static_cast<double>(top_k));
+    const Cut of_top_k =
+        FindCut(ones_V_.data(), static_cast<double>(vocab_size), static_cast<double>(top_k));
     cut_ = Smaller(cut_, of_top_k);
   }
   if (params.top_p >= 1.0f) return SumKept();
@@ -136,8 +136,7 @@ void Truncation::Narrow(double target, int64_t max_band, cpu::SplitRow* band, in
   while (*num_band > max_band && NextAbove(band->low) < band->high) {
     for (int i = 0; i < kHalvingsPerSplit && NextAbove(band->low) < band->high; ++i) {
       const float middle = MiddleFloat(band->low, band->high);
-      const bool reaches =
-          math_.weight_at_least(band->z, band->w, band->n, middle) >= target;
+      const bool reaches = math_.weight_at_least(band->z, band->w, band->n, middle) >= target;
       (reaches ? band->low : band->high) = middle;
     }
     *num_band = math_.split(*band);
@@ -156,8 +155,8 @@ Cut Truncation::CutInBand(const cpu::SplitRow& band, int64_t num_band, double ab
     return math_.weight_at_least(band_logits_.data(), band_measure_.data(), num_band, threshold);
   };
   Cut cut;
-  cut.threshold = LargestThreshold(
-      band.low, band.high, [&](float t) { return above + weight_at_least(t) >= target; });
+  cut.threshold = LargestThreshold(band.low, band.high,
+                                   [&](float t) { return above + weight_at_least(t) >= target; });
   double cumulative = above;
   for (int64_t i = 0; i < num_band; ++i) {
     if (!(band_logits_[i] > cut.threshold)) continue;

@@ -11,8 +11,8 @@
 #include <immintrin.h>
 #endif
 
-#include "kernels/cpu/math/exp_parts.h"
 #include "kernels/cpu/math/weight_row.h"
+#include "taopd/base/always_inline.h"
 
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
@@ -47,16 +47,24 @@ TAOPD_ALWAYS_INLINE uint32_t BitsOf(const WeightInts* lanes) {
 #endif
 }
 
-// exp(x) for x <= 0, within 2 ulp; 0 below kSmallestExpArgument.
-TAOPD_ALWAYS_INLINE void WeightOf(WeightFloats* x_and_exp) {
-  const WeightFloats x = *x_and_exp;
-  const WeightInts is_zero = x < kSmallestExpArgument;
-  const WeightFloats bounded = is_zero ? WeightFloats{} : x;
-  WeightFloats n, e;
-  ExpParts(&bounded, &n, &e);
-  const WeightInts exponent = __builtin_convertvector(n, WeightInts);
-  const WeightFloats power = (WeightFloats)((exponent + 127) << 23);
-  *x_and_exp = is_zero ? WeightFloats{} : e * power;
+// 2^y for y <= 0, within 2 ulp; 0 below -126.5. With the integer n nearest to y and f = y - n,
+// 2^y = 2^n 2^f, and 2^f is 1 + f p(f), where p of degree 5 interpolates (2^f - 1) / f at Chebyshev's
+// points of [-1/2, 1/2]: the error is below 1e-8 of the value.
+TAOPD_ALWAYS_INLINE void Exp2OfNonPositive(WeightFloats* y_and_exp) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  const WeightFloats lowest = WeightFloats{} - 127.0f;
+  const WeightFloats y = *y_and_exp > lowest ? *y_and_exp : lowest;
+  const WeightFloats shifted = y + kRound;
+  const WeightFloats f = y - (shifted - kRound);
+  WeightFloats sum = f * 0.000154531634f + 0.00133908633f;
+  sum = sum * f + 0.00961808302f;
+  sum = sum * f + 0.0555035695f;
+  sum = sum * f + 0.240226507f;
+  sum = sum * f + 0.693147182f;
+  sum = sum * f + 1.0f;
+  // The low bits of `shifted` are n; n = -127 gives 0.
+  const WeightFloats power = (WeightFloats)(((WeightInts)shifted << 23) + (127 << 23));
+  *y_and_exp = sum * power;
 }
 
 // 16 numbers of which num are there. The rest is `filler`.
@@ -109,6 +117,7 @@ float LaneMax(const float* z, int64_t n, float* lane_max, bool* valid) {
 template <bool kStored>
 TAOPD_ALWAYS_INLINE void WeightLoop(const float* z, int64_t n, float shift, float scale, float* w,
                                     double* block_sums) {
+  const float scale_to_log2 = scale * 1.44269504088896341f;
   for (int64_t begin = 0; begin < n; begin += kWeightBlock) {
     const int64_t end = n - begin < kWeightBlock ? n : begin + kWeightBlock;
     WeightFloats sum[kRegisters] = {};
@@ -119,8 +128,8 @@ TAOPD_ALWAYS_INLINE void WeightLoop(const float* z, int64_t n, float shift, floa
       for (int r = 0; r < kRegisters; ++r) {
         WeightFloats v;
         LoadLanes(&v, from + r * kRegister);
-        v = (v - shift) * scale;
-        WeightOf(&v);
+        v = (v - shift) * scale_to_log2;
+        Exp2OfNonPositive(&v);
         sum[r] += v;
         if (kStored) StoreLanes((whole ? w + i : copy) + r * kRegister, &v);
       }

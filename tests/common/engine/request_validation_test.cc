@@ -93,13 +93,13 @@ TEST(ValidateRequest, NamesFieldValueAndLimit) {
                 {"sampling.max_new_tokens 13", "4 prompt tokens", "max_model_len 16"});
   ExpectRefused([](auto& r) { r.sampling->max_new_tokens = std::numeric_limits<int64_t>::max(); },
                 {"sampling.max_new_tokens"});
-  for (float bad : {-0.5f, nan, infinity}) {
+  for (float bad : {-0.5f, 0.9e-30f, nan, infinity}) {
     ExpectRefused([&](auto& r) { r.sampling->temperature = bad; }, {"sampling.temperature"});
   }
   for (float bad : {0.0f, -0.5f, 1.5f, nan}) {
     ExpectRefused([&](auto& r) { r.sampling->top_p = bad; }, {"sampling.top_p"});
   }
-  ExpectRefused([](auto& r) { r.sampling->top_k = -1; }, {"sampling.top_k -1"});
+  ExpectRefused([](auto& r) { r.sampling->top_k = -2; }, {"sampling.top_k -2", "-1"});
   ExpectRefused([](auto& r) { r.sampling->num_log_probs = 9; },
                 {"sampling.num_log_probs 9", "max_logprobs 8"});
   ExpectRefused(
@@ -109,6 +109,70 @@ TEST(ValidateRequest, NamesFieldValueAndLimit) {
       {"sampling.stop_token_ids[1]", "100"});
   ExpectRefused([](auto& r) { r.sampling->stop_token_ids.assign(kMaxStopTokenIds + 1, 5); },
                 {"stop_token_ids has 1025", "1024"});
+}
+
+TEST(ValidateRequest, NamesTheFieldsThatChangeLogits) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (float bad : {-0.1f, 1.1f, nan}) {
+    ExpectRefused([&](auto& r) { r.sampling->min_p = bad; }, {"sampling.min_p", "between 0 and 1"});
+  }
+  for (float bad : {-2.1f, 2.1f, nan}) {
+    ExpectRefused([&](auto& r) { r.sampling->frequency_penalty = bad; },
+                  {"sampling.frequency_penalty", "between -2 and 2"});
+    ExpectRefused([&](auto& r) { r.sampling->presence_penalty = bad; },
+                  {"sampling.presence_penalty", "between -2 and 2"});
+  }
+  for (float bad : {0.0f, -1.0f, nan, infinity}) {
+    ExpectRefused([&](auto& r) { r.sampling->repetition_penalty = bad; },
+                  {"sampling.repetition_penalty", "above 0"});
+  }
+  ExpectRefused([](auto& r) { r.sampling->min_tokens = -1; }, {"sampling.min_tokens -1"});
+  ExpectRefused([](auto& r) { r.sampling->min_tokens = r.sampling->max_new_tokens + 1; },
+                {"sampling.min_tokens", "max_new_tokens"});
+  using Ids = std::vector<int32_t>;
+  ExpectRefused([](auto& r) { r.sampling->allowed_token_ids = Ids(); },
+                {"sampling.allowed_token_ids is empty"});
+  ExpectRefused([](auto& r) { r.sampling->allowed_token_ids = Ids(101, 5); },
+                {"sampling.allowed_token_ids has 101", "vocab_size 100"});
+  ExpectRefused(
+      [](auto& r) {
+        r.sampling->allowed_token_ids = Ids{1, 100};
+      },
+      {"sampling.allowed_token_ids[1] is 100", "vocab_size 100"});
+  ExpectRefused(
+      [](auto& r) {
+        r.sampling->bad_words_ids = {{1}, {}};
+      },
+      {"sampling.bad_words_ids[1] has 0 ids"});
+  ExpectRefused(
+      [](auto& r) {
+        r.sampling->bad_words_ids = {{1}, {2, -1}};
+      },
+      {"sampling.bad_words_ids[1][1] is -1"});
+  ExpectRefused([](auto& r) { r.sampling->bad_words_ids = {Ids(kMaxBadWordTokens + 1, 3)}; },
+                {"sampling.bad_words_ids[0] has 1025 ids", "1024"});
+  ExpectRefused([](auto& r) { r.sampling->bad_words_ids.assign(kMaxBadWords + 1, {3}); },
+                {"sampling.bad_words_ids has 1025 entries", "1024"});
+  ExpectRefused([](auto& r) { r.sampling->logit_bias[100] = 1.0f; },
+                {"sampling.logit_bias", "100", "vocab_size 100"});
+  ExpectRefused([&](auto& r) { r.sampling->logit_bias[7] = nan; },
+                {"sampling.logit_bias of id 7", "finite"});
+}
+
+TEST(ValidateRequest, AcceptsTheLimitsOfSampling) {
+  InferenceRequest request = Request();
+  SamplingParams& sampling = *request.sampling;
+  sampling.top_k = -1;
+  sampling.min_p = 1.0f;
+  sampling.presence_penalty = -2.0f;
+  sampling.frequency_penalty = 2.0f;
+  sampling.repetition_penalty = 10.0f;
+  sampling.min_tokens = sampling.max_new_tokens;
+  sampling.allowed_token_ids = {{0, 99}};
+  sampling.bad_words_ids = {{0}, {1, 99}};
+  sampling.logit_bias = {{0, -1000.0f}, {99, 1000.0f}};
+  EXPECT_OK(ValidateRequest(request, Limits()));
 }
 
 TEST(ValidateRequest, RefusesSamplingOnAnEngineThatOnlyScores) {

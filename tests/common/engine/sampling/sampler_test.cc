@@ -178,7 +178,8 @@ TEST(Sampler, ADrawDependsOnSeedAndStepOnly) {
   }
   params.seed = 12;
   int num_equal = 0;
-  for (int i = 0; i < 32; ++i) num_equal += one.Sample(logits, params, nullptr, i)->id == forward[i];
+  for (int i = 0; i < 32; ++i)
+    num_equal += one.Sample(logits, params, nullptr, i)->id == forward[i];
   EXPECT_LT(num_equal, 10);
 }
 
@@ -217,7 +218,8 @@ TEST(Sampler, RefusesLogitsThatAreNotFinite) {
     for (const float temperature : {0.0f, 1.0f}) {
       SamplingParams params;
       params.temperature = temperature;
-      EXPECT_ERROR(sampler.Sample(logits, params, nullptr, 0), absl::StatusCode::kInternal, "not finite");
+      EXPECT_ERROR(sampler.Sample(logits, params, nullptr, 0), absl::StatusCode::kInternal,
+                   "not finite");
     }
   }
 }

@@ -1,0 +1,78 @@
+#include "common/text/stop_strings.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/text/unicode/unicode.h"
+
+namespace taopd {
+namespace {
+
+// Where the last character of the text begins, if some of its bytes are still missing; else the
+// size of the text.
+size_t WholeCharacters(std::string_view text) {
+  constexpr size_t kLongestCharacter = 4;
+  for (size_t num = 1; num <= std::min(kLongestCharacter, text.size()); ++num) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - num]);
+    if ((byte & 0xc0) == 0x80) continue;  // not the first byte of a character
+    const size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+    return length > num ? text.size() - num : text.size();
+  }
+  return text.size();
+}
+
+}  // namespace
+
+absl::Status ValidateStopStrings(const std::vector<std::string>& stop_strings) {
+  if (stop_strings.size() > kMaxStopStrings) {
+    return InvalidArgument("stop has ", stop_strings.size(), " strings: at most ", kMaxStopStrings);
+  }
+  for (size_t i = 0; i < stop_strings.size(); ++i) {
+    if (stop_strings[i].empty()) {
+      return InvalidArgument("stop[", i, "] is empty: stop cannot contain an empty string");
+    }
+    if (stop_strings[i].size() > kMaxStopStringBytes) {
+      return InvalidArgument("stop[", i, "] has ", stop_strings[i].size(), " bytes: at most ",
+                             kMaxStopStringBytes);
+    }
+    if (!IsValidUtf8(stop_strings[i])) return InvalidArgument("stop[", i, "] is not UTF-8");
+  }
+  return absl::OkStatus();
+}
+
+StopStringMatcher::StopStringMatcher(std::vector<std::string> stop_strings, bool include_in_output)
+    : stop_strings_(std::move(stop_strings)), include_in_output_(include_in_output) {}
+
+bool StopStringMatcher::Append(std::string_view piece, bool may_stop) {
+  const size_t old_size = text_.size();
+  text_.append(piece);
+  size_t first_end = std::string::npos;
+  for (size_t i = 0; may_stop && i < stop_strings_.size(); ++i) {
+    const std::string& stop = stop_strings_[i];
+    // One that ends in the old text has been looked for before.
+    const size_t begin = text_.find(stop, old_size >= stop.size() ? old_size - stop.size() + 1 : 0);
+    if (begin == std::string::npos || begin + stop.size() >= first_end) continue;
+    first_end = begin + stop.size();
+    matched_ = i;
+  }
+  if (matched_) {
+    text_.resize(include_in_output_ ? first_end : first_end - stop_strings_[*matched_].size());
+    num_streamable_ = text_.size();
+    return true;
+  }
+  num_streamable_ = std::min(FirstHeldBack(), WholeCharacters(text_));
+  return false;
+}
+
+size_t StopStringMatcher::FirstHeldBack() const {
+  const std::string_view text = text_;
+  size_t longest = 0;
+  for (const std::string& stop : stop_strings_) {
+    for (size_t num = std::min(stop.size() - 1, text.size()); num > longest; --num) {
+      if (text.ends_with(std::string_view(stop).substr(0, num))) longest = num;
+    }
+  }
+  return text.size() - longest;
+}
+
+}  // namespace taopd

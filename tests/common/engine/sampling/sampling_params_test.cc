@@ -1,0 +1,441 @@
+// What SamplingParams means: draws against distributions that plain float64 loops compute, in the
+// documented order.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <string>
+
+#include "common/base/random.h"
+#include "common/engine/sampling/sampler.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using Ids = std::vector<int32_t>;
+constexpr int kVocabSize = 24;
+constexpr int kNumDraws = 100000;
+
+// Forbids odd ids after the first token.
+class EvenIdsOnly final : public LogitMask {
+ public:
+  absl::StatusOr<bool> Mask(std::span<const int32_t> generated_ids,
+                            std::span<uint64_t> allowed_bits) override {
+    if (generated_ids.empty()) return false;
+    for (uint64_t& word : allowed_bits) {
+      EXPECT_EQ(word, ~uint64_t{0});
+      word &= 0x5555555555555555;
+    }
+    return true;
+  }
+};
+
+class Failing final : public LogitMask {
+ public:
+  absl::StatusOr<bool> Mask(std::span<const int32_t>, std::span<uint64_t>) override {
+    return Internal("the grammar failed");
+  }
+};
+
+struct Problem {
+  std::vector<float> logits;
+  SamplingParams params;
+  Ids prompt, generated, eos;
+
+  SamplingState State() const {
+    SamplingState state(params, prompt, eos);
+    for (const int32_t id : generated) state.Append(id);
+    return state;
+  }
+};
+
+// The ids are chosen so that the prompt and the generated ids hold likely and unlikely ones.
+Problem SomeProblem() {
+  Problem problem;
+  RandomStream random(51, "logits");
+  for (int v = 0; v < kVocabSize; ++v)
+    problem.logits.push_back(static_cast<float>(random.NextNormal()));
+  problem.prompt = {0, 1, 2, 3, 4, 5, 5};
+  problem.generated = {4, 5, 6, 7, 7, 7, 8};
+  problem.eos = {9};
+  return problem;
+}
+
+std::vector<double> ProcessedLogits(const Problem& problem) {
+  const SamplingParams& params = problem.params;
+  std::vector<double> z(problem.logits.begin(), problem.logits.end());
+  const Ids& generated = problem.generated;
+  for (int v = 0; v < kVocabSize; ++v) {
+    if (params.mask != nullptr && v % 2 == 1) z[v] = -INFINITY;
+    if (params.allowed_token_ids &&
+        std::count(params.allowed_token_ids->begin(), params.allowed_token_ids->end(), v) == 0)
+      z[v] = -INFINITY;
+    for (const Ids& word : params.bad_words_ids) {
+      if (word.back() != v || word.size() > generated.size() + 1) continue;
+      bool matches = true;
+      for (size_t i = 0; i + 1 < word.size(); ++i)
+        matches = matches && word[i] == generated[generated.size() + 1 - word.size() + i];
+      if (matches) z[v] = -INFINITY;
+    }
+    const bool ends = std::count(params.stop_token_ids.begin(), params.stop_token_ids.end(), v) +
+                          std::count(problem.eos.begin(), problem.eos.end(), v) >
+                      0;
+    if (ends && static_cast<int64_t>(generated.size()) < params.min_tokens) z[v] = -INFINITY;
+    const auto bias = params.logit_bias.find(v);
+    if (bias != params.logit_bias.end())
+      z[v] += std::min(100.0, std::max(-100.0, static_cast<double>(bias->second)));
+    const auto count = std::count(generated.begin(), generated.end(), v);
+    const bool seen = count > 0 || std::count(problem.prompt.begin(), problem.prompt.end(), v) > 0;
+    if (seen) z[v] = z[v] > 0 ? z[v] / params.repetition_penalty : z[v] * params.repetition_penalty;
+    z[v] -= static_cast<double>(count) * params.frequency_penalty;
+    if (count > 0) z[v] -= params.presence_penalty;
+  }
+  return z;
+}
+
+std::vector<double> Softmax(const std::vector<double>& z, double temperature) {
+  const double max = *std::max_element(z.begin(), z.end());
+  std::vector<double> p;
+  for (const double x : z) p.push_back(std::exp((x - max) / temperature));
+  const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+  for (double& x : p) x /= sum;
+  return p;
+}
+
+std::vector<double> Distribution(const Problem& problem) {
+  const SamplingParams& params = problem.params;
+  std::vector<double> p = Softmax(ProcessedLogits(problem), params.temperature);
+  const auto renormalize = [&p] {
+    const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+    for (double& x : p) x /= sum;
+  };
+  const double max = *std::max_element(p.begin(), p.end());
+  for (double& x : p) x = x < params.min_p * max ? 0.0 : x;
+  renormalize();
+  std::vector<int> order(kVocabSize);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return p[a] > p[b]; });
+  for (int j = 0; j < kVocabSize; ++j) {
+    if (params.top_k > 0 && j >= params.top_k) p[order[j]] = 0.0;
+  }
+  renormalize();
+  double before = 0.0;
+  for (const int v : order) {
+    const double mass = p[v];
+    if (before >= params.top_p && params.top_p < 1.0f) p[v] = 0.0;
+    before += mass;
+  }
+  renormalize();
+  return p;
+}
+
+// Upper 1e-4 quantile of chi-square, Wilson and Hilferty's approximation. The seeds are fixed, so
+// this passes or fails for ever.
+double UpperQuantile(int degrees) {
+  const double d = 2.0 / (9.0 * degrees);
+  return degrees * std::pow(1.0 - d + 3.719 * std::sqrt(d), 3);
+}
+
+void ExpectDraws(const Problem& problem) {
+  const std::vector<double> expected = Distribution(problem);
+  SamplingState state = problem.State();
+  Sampler sampler;
+  SamplingParams params = problem.params;
+  std::vector<int> counts(kVocabSize);
+  const auto step = static_cast<int64_t>(problem.generated.size());
+  for (int i = 0; i < kNumDraws; ++i) {
+    params.seed = i;
+    ASSERT_OK_AND_ASSIGN(const SampledToken token,
+                         sampler.Sample(problem.logits, params, &state, step));
+    ++counts[token.id];
+  }
+  double chi_square = 0.0, rare = 0.0;
+  int num_rare = 0, num_groups = 0;
+  for (int v = 0; v < kVocabSize; ++v) {
+    const double mean = expected[v] * kNumDraws;
+    if (mean == 0.0) {
+      EXPECT_EQ(counts[v], 0) << "id " << v << " is impossible";
+    } else if (mean < 5.0) {
+      rare += mean;
+      num_rare += counts[v];
+    } else {
+      chi_square += (counts[v] - mean) * (counts[v] - mean) / mean;
+      ++num_groups;
+    }
+  }
+  EXPECT_LE(num_rare, rare + 5 * std::sqrt(rare));
+  if (num_groups > 1) {
+    EXPECT_LT(chi_square, UpperQuantile(num_groups - 1));
+  }
+}
+
+struct Case {
+  const char* name;
+  std::function<void(SamplingParams&)> change;
+};
+
+const Case kCases[] = {
+    {"plain", [](auto&) {}},
+    {"temperature", [](auto& p) { p.temperature = 0.6f; }},
+    {"min_p", [](auto& p) { p.min_p = 0.2f; }},
+    {"top_k", [](auto& p) { p.top_k = 5; }},
+    {"top_p", [](auto& p) { p.top_p = 0.7f; }},
+    {"repetition_penalty", [](auto& p) { p.repetition_penalty = 1.8f; }},
+    {"frequency_penalty", [](auto& p) { p.frequency_penalty = 0.7f; }},
+    {"presence_penalty", [](auto& p) { p.presence_penalty = -0.9f; }},
+    {"logit_bias",
+     [](auto& p) {
+       p.logit_bias = {{2, 1.5f}, {7, -2.0f}, {11, -500.0f}};
+     }},
+    {"allowed_token_ids",
+     [](auto& p) {
+       p.allowed_token_ids = Ids{1, 3, 7, 20, 20};
+     }},
+    {"bad_words_ids",
+     [](auto& p) {
+       p.bad_words_ids = {{2}, {7, 8, 3}, {8, 4}, {7, 5}};
+     }},
+    {"min_tokens",
+     [](auto& p) {
+       p.min_tokens = 8;
+       p.stop_token_ids = {3, 12};
+     }},
+    {"min_tokens reached",
+     [](auto& p) {
+       p.min_tokens = 7;
+       p.stop_token_ids = {3, 12};
+     }},
+    {"min_tokens, ignore_eos",
+     [](auto& p) {
+       p.min_tokens = 8;
+       p.ignore_eos = true;
+     }},
+    {"mask", [](auto& p) { p.mask = std::make_shared<EvenIdsOnly>(); }},
+    {"all of them",
+     [](auto& p) {
+       p.mask = std::make_shared<EvenIdsOnly>();
+       p.allowed_token_ids = Ids{0, 1, 2, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20};
+       p.bad_words_ids = {{7, 8, 4}};
+       p.min_tokens = 20;
+       p.stop_token_ids = {12};
+       p.logit_bias = {{6, 1.0f}, {8, 0.5f}};
+       p.repetition_penalty = 1.3f;
+       p.frequency_penalty = 0.2f;
+       p.presence_penalty = 0.3f;
+       p.temperature = 1.4f;
+       p.min_p = 0.05f;
+       p.top_k = 8;
+       p.top_p = 0.9f;
+     }},
+};
+
+TEST(SamplingParams, DrawsFollowTheDistribution) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.name);
+    Problem problem = SomeProblem();
+    c.change(problem.params);
+    ExpectDraws(problem);
+  }
+}
+
+TEST(SamplingParams, GreedyTakesTheLargestProcessedLogit) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.name);
+    Problem problem = SomeProblem();
+    c.change(problem.params);
+    problem.params.temperature = 0.0f;
+    const std::vector<double> z = ProcessedLogits(problem);
+    const auto largest = std::max_element(z.begin(), z.end()) - z.begin();
+    SamplingState state = problem.State();
+    Sampler sampler;
+    for (const bool log_probs : {true, false}) {
+      problem.params.log_probs = log_probs;
+      ASSERT_OK_AND_ASSIGN(const SampledToken token,
+                           sampler.Sample(problem.logits, problem.params, &state, 7));
+      EXPECT_EQ(token.id, largest);
+      if (log_probs) {
+        EXPECT_NEAR(token.log_prob, std::log(Softmax(z, 1.0)[largest]), 1e-5);
+      } else {
+        EXPECT_TRUE(std::isnan(token.log_prob));
+      }
+    }
+  }
+}
+
+TEST(SamplingParams, ReportsBothLogProbsAndRanks) {
+  for (const Case& c : kCases) {
+    for (const LogProbsMode mode : {LogProbsMode::kRaw, LogProbsMode::kProcessed}) {
+      SCOPED_TRACE(c.name);
+      Problem problem = SomeProblem();
+      c.change(problem.params);
+      problem.params.raw_log_probs = true;
+      problem.params.ranks = true;
+      problem.params.num_log_probs = 3;
+      problem.params.top_log_probs_mode = mode;
+      const std::vector<double> raw = Softmax({problem.logits.begin(), problem.logits.end()}, 1.0);
+      const std::vector<double> processed =
+          Softmax(ProcessedLogits(problem), problem.params.temperature);
+      const std::vector<double>& top = mode == LogProbsMode::kRaw ? raw : processed;
+      SamplingState state = problem.State();
+      Sampler sampler;
+      for (int i = 0; i < 20; ++i) {
+        problem.params.seed = i;
+        ASSERT_OK_AND_ASSIGN(const SampledToken token,
+                             sampler.Sample(problem.logits, problem.params, &state, 7));
+        EXPECT_NEAR(token.log_prob, std::log(processed[token.id]), 1e-5);
+        EXPECT_NEAR(token.raw_log_prob, std::log(raw[token.id]), 1e-5);
+        EXPECT_EQ(token.rank, std::count_if(top.begin(), top.end(),
+                                            [&](double p) { return p >= top[token.id]; }));
+        Ids ids;
+        std::vector<float> log_probs;
+        sampler.AppendTop(3, &ids, &log_probs);
+        for (int j = 0; j < 3; ++j) {
+          EXPECT_EQ(
+              std::count_if(top.begin(), top.end(), [&](double p) { return p > top[ids[j]]; }), j);
+          EXPECT_NEAR(log_probs[j], std::log(top[ids[j]]), 1e-5);
+        }
+      }
+    }
+  }
+}
+
+// Hand-made: every other order gives another token.
+TEST(SamplingParams, OrderOfApplication) {
+  Sampler sampler;
+  SamplingParams params;
+  params.temperature = 0.0f;
+  // The bias makes the logit 1, which the penalty divides: 0.5. The other order gives -1 * 2 + 2 = 0.
+  params.logit_bias = {{0, 2.0f}};
+  params.repetition_penalty = 2.0f;
+  Ids prompt = {0};
+  SamplingState state(params, prompt, {});
+  EXPECT_EQ(sampler.Sample(std::vector<float>{-1.0f, 0.6f}, params, &state, 0)->id, 1);
+  EXPECT_EQ(sampler.Sample(std::vector<float>{-1.0f, 0.4f}, params, &state, 0)->id, 0);
+
+  // A penalty comes before the temperature: (1 - 2) / 4 against 0 / 4.
+  SamplingParams cold;
+  cold.presence_penalty = 2.0f;
+  cold.temperature = 4.0f;
+  SamplingState with_0(cold, {}, {});
+  with_0.Append(0);
+  ASSERT_OK_AND_ASSIGN(const SampledToken token,
+                       sampler.Sample(std::vector<float>{1.0f, 0.0f}, cold, &with_0, 1));
+  const double p_0 = 1 / (1 + std::exp(0.25));
+  EXPECT_NEAR(token.log_prob, std::log(token.id == 0 ? p_0 : 1 - p_0), 1e-6);
+
+  // top_p counts what top_k has left: of 0.4, 0.3, 0.2, 0.1 the first two, of which the first is
+  // 0.57 >= 0.5; of all of them two are needed.
+  SamplingParams nucleus;
+  nucleus.top_p = 0.5f;
+  std::vector<float> logits;
+  for (const double p : {0.4, 0.3, 0.2, 0.1}) logits.push_back(static_cast<float>(std::log(p)));
+  for (const int32_t top_k : {0, 2}) {
+    nucleus.top_k = top_k;
+    int32_t highest = 0;
+    for (int i = 0; i < 200; ++i)
+      highest = std::max(highest, sampler.Sample(logits, nucleus, nullptr, i)->id);
+    EXPECT_EQ(highest, top_k == 0 ? 1 : 0);
+  }
+  // top_p counts what min_p has left: the two that are at least 0.6 * 0.4.
+  nucleus.top_k = 0;
+  nucleus.min_p = 0.6f;
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(sampler.Sample(logits, nucleus, nullptr, i)->id, 0);
+}
+
+// Whole words of the mask, part of one, and a row that ends within a word.
+TEST(SamplingParams, AMaskMayForbidManyIds) {
+  class OneIdOnly final : public LogitMask {
+   public:
+    explicit OneIdOnly(int32_t id) : id_(id) {}
+    absl::StatusOr<bool> Mask(std::span<const int32_t>, std::span<uint64_t> allowed_bits) override {
+      std::fill(allowed_bits.begin(), allowed_bits.end(), 0);
+      allowed_bits[id_ / 64] = uint64_t{1} << (id_ % 64);
+      return true;
+    }
+
+   private:
+    const int32_t id_;
+  };
+  const std::vector<float> logits(200, 1.0f);
+  Sampler sampler;
+  for (const int32_t id : {0, 63, 64, 130, 191, 199}) {
+    SamplingParams params;
+    params.mask = std::make_shared<OneIdOnly>(id);
+    ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, nullptr, 0));
+    EXPECT_EQ(token.id, id);
+    EXPECT_EQ(token.log_prob, 0.0f);
+  }
+}
+
+TEST(SamplingParams, BiasesAreClampedTo100) {
+  SamplingParams params;
+  params.temperature = 0.0f;
+  Sampler sampler;
+  for (const float bias : {100.0f, 1000.0f}) {
+    params.logit_bias = {{0, bias}};
+    EXPECT_EQ(sampler.Sample(std::vector<float>{0.0f, 101.0f}, params, nullptr, 0)->id, 1);
+    params.logit_bias = {{1, -bias}};
+    EXPECT_EQ(sampler.Sample(std::vector<float>{0.0f, 101.0f}, params, nullptr, 0)->id, 1);
+  }
+}
+
+TEST(SamplingParams, MasksThatForbidEverythingAreNamed) {
+  Problem problem = SomeProblem();
+  problem.params.allowed_token_ids = Ids{9};
+  problem.params.min_tokens = 8;
+  SamplingState state = problem.State();
+  Sampler sampler;
+  EXPECT_ERROR(sampler.Sample(problem.logits, problem.params, &state, 7),
+               absl::StatusCode::kInvalidArgument, "allowed_token_ids, min_tokens");
+  SamplingParams failing;
+  failing.mask = std::make_shared<Failing>();
+  EXPECT_ERROR(sampler.Sample(problem.logits, failing, &state, 7), absl::StatusCode::kInternal,
+               "the grammar failed");
+  SamplingParams extreme;
+  extreme.repetition_penalty = 1e-38f;
+  SamplingState seen(extreme, Ids{0}, {});
+  EXPECT_ERROR(sampler.Sample(std::vector<float>{30.0f, 1.0f}, extreme, &seen, 0),
+               absl::StatusCode::kInvalidArgument, "repetition_penalty");
+}
+
+// The token and all its numbers have the same bits on every instruction set and wherever the row
+// stands in memory.
+TEST(SamplingParams, SameBitsOnEveryInstructionSetAndAtEveryAddress) {
+  RandomStream random(52, "bits");
+  for (const int64_t size : {1, 17, 1000, 1039, 20011}) {
+    std::vector<float> row(size);
+    for (float& logit : row) logit = static_cast<float>(3.0 * random.NextNormal());
+    std::vector<float> moved(size + 1);
+    std::copy(row.begin(), row.end(), moved.begin() + 1);
+    for (const float top_p : {1.0f, 0.3f, 0.99f}) {
+      for (const int32_t top_k : {0, 40, 5000}) {
+        SamplingParams params;
+        params.temperature = 1.7f;
+        params.top_p = top_p;
+        params.top_k = top_k;
+        params.raw_log_probs = true;
+        for (int step = 0; step < 5; ++step) {
+          Sampler base(cpu::InstructionSet::kBase);
+          ASSERT_OK_AND_ASSIGN(const SampledToken expected,
+                               base.Sample(row, params, nullptr, step));
+          for (const cpu::InstructionSet set : cpu::kAllInstructionSets) {
+            if (!cpu::IsSupported(set)) continue;
+            Sampler sampler(set);
+            ASSERT_OK_AND_ASSIGN(
+                const SampledToken token,
+                sampler.Sample(std::span<const float>(moved).subspan(1), params, nullptr, step));
+            EXPECT_EQ(token.id, expected.id);
+            EXPECT_EQ(token.log_prob, expected.log_prob);
+            EXPECT_EQ(token.raw_log_prob, expected.raw_log_prob);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,140 @@
+#include "common/text/stop_strings.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "common/base/random.h"
+#include "common/text/unicode/unicode.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+TEST(StopStrings, AcrossPieces) {
+  StopStringMatcher matcher({"</answer>", "\n\n"}, /*include_in_output=*/false);
+  EXPECT_FALSE(matcher.Append("42 </an"));
+  EXPECT_EQ(matcher.num_streamable(), 3u);  // "</an" may be the beginning
+  EXPECT_FALSE(matcher.Append("t "));
+  EXPECT_EQ(matcher.num_streamable(), 9u);
+  EXPECT_FALSE(matcher.Append("\n"));
+  EXPECT_EQ(matcher.num_streamable(), 9u);
+  EXPECT_TRUE(matcher.Append("\nmore"));
+  EXPECT_EQ(matcher.text(), "42 </ant ");
+  EXPECT_EQ(matcher.num_streamable(), 9u);
+  EXPECT_EQ(matcher.matched(), 1u);
+}
+
+TEST(StopStrings, IncludedInTheOutput) {
+  StopStringMatcher matcher({"END"}, /*include_in_output=*/true);
+  EXPECT_FALSE(matcher.Append("aE"));
+  EXPECT_TRUE(matcher.Append("NDb"));
+  EXPECT_EQ(matcher.text(), "aEND");
+  EXPECT_EQ(matcher.num_streamable(), 4u);
+}
+
+TEST(StopStrings, FirstEndWinsThenFirstOfTheList) {
+  for (const bool reversed : {false, true}) {
+    Strings stops = {"bcd", "c"};
+    if (reversed) std::reverse(stops.begin(), stops.end());
+    StopStringMatcher matcher(stops, false);
+    EXPECT_TRUE(matcher.Append("abcd"));
+    EXPECT_EQ(matcher.text(), "ab");
+  }
+  StopStringMatcher long_first({"bc", "c"}, false);
+  EXPECT_TRUE(long_first.Append("abc"));
+  EXPECT_EQ(long_first.text(), "a");
+  StopStringMatcher short_first({"c", "bc"}, false);
+  EXPECT_TRUE(short_first.Append("abc"));
+  EXPECT_EQ(short_first.text(), "ab");
+}
+
+TEST(StopStrings, WhatEndsBeforeItMayStopDoesNotCount) {
+  StopStringMatcher matcher({"ab"}, false);
+  EXPECT_FALSE(matcher.Append("ab a", /*may_stop=*/false));
+  EXPECT_TRUE(matcher.Append("b"));
+  EXPECT_EQ(matcher.text(), "ab ");
+}
+
+TEST(StopStrings, StreamsWholeCharacters) {
+  const std::string euro = "\xe2\x82\xac";
+  StopStringMatcher matcher({"zz"}, false);
+  EXPECT_FALSE(matcher.Append("a" + euro.substr(0, 1)));
+  EXPECT_EQ(matcher.num_streamable(), 1u);
+  EXPECT_FALSE(matcher.Append(euro.substr(1, 1)));
+  EXPECT_EQ(matcher.num_streamable(), 1u);
+  EXPECT_FALSE(matcher.Append(euro.substr(2)));
+  EXPECT_EQ(matcher.num_streamable(), 4u);
+}
+
+TEST(StopStrings, Validation) {
+  EXPECT_OK(ValidateStopStrings({}));
+  EXPECT_OK(ValidateStopStrings({std::string(kMaxStopStringBytes, 'x')}));
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_ERROR(ValidateStopStrings({"a", ""}), invalid, "stop[1] is empty");
+  EXPECT_ERROR(ValidateStopStrings({"\xff"}), invalid, "stop[0] is not UTF-8");
+  EXPECT_ERROR(ValidateStopStrings({std::string(kMaxStopStringBytes + 1, 'x')}), invalid,
+               "stop[0] has 1025 bytes: at most 1024");
+  EXPECT_ERROR(ValidateStopStrings(Strings(kMaxStopStrings + 1, "a")), invalid,
+               "stop has 65 strings: at most 64");
+}
+
+// Random texts of few letters, so that near misses are frequent, in random pieces of bytes. The
+// expected text comes from std::string::find on the whole text.
+TEST(StopStrings, EqualTheSearchOfTheWholeText) {
+  RandomStream random(31, "stop strings");
+  const Strings letters = {"a", "b", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
+  const auto random_text = [&](uint64_t num) {
+    std::string text;
+    for (uint64_t i = 0; i < num; ++i) text += letters[random.NextBelow(letters.size())];
+    return text;
+  };
+  int num_stopped = 0;
+  for (int round = 0; round < 20000; ++round) {
+    Strings stops;
+    for (uint64_t i = random.NextBelow(4); i > 0; --i)
+      stops.push_back(random_text(1 + random.NextBelow(5)));
+    const std::string text = random_text(random.NextBelow(20));
+    const bool include = random.NextBelow(2) == 0;
+    size_t end = std::string::npos, cut = text.size();
+    for (const std::string& stop : stops) {
+      const size_t begin = text.find(stop);
+      if (begin == std::string::npos || begin + stop.size() >= end) continue;
+      end = begin + stop.size();
+      cut = include ? end : begin;
+    }
+
+    StopStringMatcher matcher(stops, include);
+    bool stopped = false;
+    size_t sent = 0;
+    for (size_t at = 0; at < text.size() && !stopped;) {
+      const size_t num = std::min<size_t>(1 + random.NextBelow(6), text.size() - at);
+      stopped = matcher.Append(std::string_view(text).substr(at, num));
+      at += num;
+      ASSERT_GE(matcher.num_streamable(), sent);
+      sent = matcher.num_streamable();
+      ASSERT_LE(sent, cut) << "sent what is cut away";
+      ASSERT_TRUE(IsValidUtf8(matcher.text().substr(0, sent)));
+    }
+    ASSERT_EQ(stopped, end != std::string::npos);
+    ASSERT_EQ(matcher.text(), text.substr(0, cut));
+    num_stopped += stopped;
+  }
+  EXPECT_GT(num_stopped, 4000);
+}
+
+// Without this, a matcher that sends nothing before the end would pass.
+TEST(StopStrings, HoldsBackNoMoreThanABeginning) {
+  StopStringMatcher matcher({"abab"}, false);
+  EXPECT_FALSE(matcher.Append("xaba"));
+  EXPECT_EQ(matcher.num_streamable(), 1u);
+  EXPECT_FALSE(matcher.Append("a"));
+  EXPECT_EQ(matcher.num_streamable(), 4u);
+  EXPECT_FALSE(matcher.Append("c"));
+  EXPECT_EQ(matcher.num_streamable(), 6u);
+}
+
+}  // namespace
+}  // namespace taopd
