@@ -21,14 +21,14 @@ constexpr int64_t BytesOfGib(double gib) { return static_cast<int64_t>(gib * (in
 // Returns INT64_MAX if neither is known. `root` is put in front of the paths, for tests.
 int64_t AvailableMemoryBytes(const std::string& root = "");
 
-// The memory that this process holds and that no file backs (RssAnon of /proc/self/status). Returns 0
-// if it is not known. `root` as above.
+// The memory that this process holds and that no file backs (RssAnon of /proc/self/status). Returns
+// 0 if it is not known. `root` as above.
 int64_t AnonymousMemoryBytes(const std::string& root = "");
 
-// Reads a size: a number that is not negative, with or without a unit, "4294967296", "4GiB", "1.5 GB".
+// Reads a size: a number that is not negative, with or without a unit: "4294967296", "4GiB".
 // Units are B, KiB, MiB, GiB and TiB (powers of 1024), and KB, MB, GB and TB (powers of 1000).
-// Fractions of a byte are dropped. Returns INVALID_ARGUMENT, with the text, for anything else and for
-// 2^62 bytes or more.
+// Fractions of a byte are dropped. Returns INVALID_ARGUMENT, with the text, for anything else and
+// for 2^62 bytes or more.
 absl::StatusOr<int64_t> ParseMemoryBytes(std::string_view text);
 
 // A size for people: "1.5 GiB", or "5.0 MiB" below 0.1 GiB.

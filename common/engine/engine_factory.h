@@ -19,15 +19,15 @@ struct LoadedEngine {
   std::vector<int32_t> eos_token_ids;
 };
 
-// What this process may take of `device`, which is that of DecoderOptions. On a CUDA device this makes
-// the context.
+// What this process may take of `device`, which is that of DecoderOptions. On a CUDA device this
+// makes the context.
 absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryLimits& limits);
 
 // Plans the memory (PlanModel in common/engine/model_plan.h) and logs the plan, loads the model
 // (LoadDecoder) and starts an engine on it (MakeTorchEngine). `dtype` and `device` are those of
-// DecoderOptions in common/model/decoder.h. `num_threads` sets the threads of LibTorch for the whole
-// process; 0 = all cores. Errors that a file causes name it. Returns RESOURCE_EXHAUSTED, before
-// weights are read, if the plan does not fit.
+// DecoderOptions in common/model/decoder.h. `num_threads` sets the threads of LibTorch for the
+// whole process; 0 = all cores. Errors that a file causes name it. Returns RESOURCE_EXHAUSTED,
+// before weights are read, if the plan does not fit.
 absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
                                         const std::string& device, int num_threads,
                                         const EngineOptions& options);

@@ -10,8 +10,8 @@
 
 namespace taopd {
 
-// The plan's input for weights that no file holds, such as a trainer's. For others, set stored_dtype
-// and weights_are_parameters.
+// The plan's input for weights that no file holds, such as a trainer's. For others, set
+// stored_dtype and weights_are_parameters.
 EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& config,
                             WeightDtype dtype, const MemoryBudget& budget);
 

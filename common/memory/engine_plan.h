@@ -2,9 +2,9 @@
 // sizes alone, before anything large is allocated. The plan decides the size of the KV pool, and
 // with it how long a sequence that generates may be; it refuses what cannot fit.
 //
-// The teacher makes it before it loads (common/engine/model_plan.h), `taopd-teacher --plan` prints
-// it, and so does whoever starts an engine on weights that it holds. Nothing here knows LibTorch;
-// the functions are pure.
+// The teacher makes it before it loads (common/engine/model_plan.h), and `taopd-teacher --plan`
+// prints it. A program that starts an engine on weights that it already holds makes it, too.
+// Nothing here knows LibTorch; the functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ namespace taopd {
 inline constexpr int64_t kAutoKvCache = -1;
 
 // The memory of a process before it loads anything: code and data of LibTorch and the other
-// libraries, thread stacks, allocators. taopd-teacher with a model of 100 kB holds 141 MiB (RssAnon and
-// RssFile, 16 cores or fewer).
+// libraries, thread stacks, allocators. taopd-teacher with a model of 100 kB holds 141 MiB (RssAnon
+// and RssFile).
 inline constexpr int64_t kRuntimeBytes = int64_t{160} << 20;
 // On a CUDA device: the context, the modules of the kernels, cuBLAS's workspaces and what the
 // caching allocator cannot use. An allowance, not a measurement.
@@ -76,12 +76,13 @@ struct EnginePlan {
 //
 // A model whose context is longer than what the pool holds is limited for requests that generate,
 // with a warning. Errors name the line that is too large and what to change:
-//   INVALID_ARGUMENT    max_model_len exceeds the model's positions, or kv_cache_bytes does not hold
-//                       a sequence of the max_model_len that was asked for, or not one block
+//   INVALID_ARGUMENT    max_model_len exceeds the model's positions, or kv_cache_bytes does not
+//                       hold a sequence of the max_model_len that was asked for, or not one block
 //   RESOURCE_EXHAUSTED  the budget is too small for everything but the pool, for the kv_cache_bytes
 //                       that were asked for, or for a pool of the max_model_len that was asked for
 //
-// If RESOURCE_EXHAUSTED is returned, `refused` receives the plan that does not fit, unless it is null.
+// If RESOURCE_EXHAUSTED is returned, `refused` receives the plan that does not fit, unless it is
+// null.
 absl::StatusOr<EnginePlan> PlanEngine(const EnginePlanInput& input, EnginePlan* refused = nullptr);
 
 // The plan for people: the table of its lines, and then the total, the limit, the lengths and

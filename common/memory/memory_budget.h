@@ -15,8 +15,8 @@ inline constexpr double kDefaultMemoryShare = 0.9;
 struct MemoryLimits {
   // The share of a CUDA device's whole memory that this process may take, as in vLLM. In (0, 1].
   double gpu_memory_utilization = kDefaultMemoryShare;
-  // What this process may take of the machine's memory; 0 = kDefaultMemoryShare of what is available
-  // to it (common/base/memory.h) and of what it already holds.
+  // What this process may take of the machine's memory; 0 = kDefaultMemoryShare of what is
+  // available to it (common/base/memory.h) and of what it already holds.
   int64_t cpu_memory_limit_bytes = 0;
 };
 
@@ -32,8 +32,8 @@ struct MemoryBudget {
   bool on_cpu() const { return device == "cpu"; }
 };
 
-// The budget of this process on this machine. Returns FAILED_PRECONDITION if the available memory is
-// not known and no limit is given. `root` is that of common/base/memory.h.
+// The budget of this process on this machine. Returns FAILED_PRECONDITION if the available memory
+// is not known and no limit is given. `root` is that of common/base/memory.h.
 absl::StatusOr<MemoryBudget> CpuBudget(const MemoryLimits& limits, const std::string& root = "");
 
 // The budget on a CUDA device of which `free_bytes` are free. Where others hold so much that the

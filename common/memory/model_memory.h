@@ -58,7 +58,8 @@ int64_t KvBlockBytes(const ModelConfig& config, WeightDtype dtype, bool on_cpu);
 //   grouped experts (CUDA in bfloat16, all experts at once): 4 H + router as above, and for T k
 //              rows: 3 I', input, output, output in order and gated output, 4 H
 // To the largest of these come the token ids and positions in int64 and the rows of the rotary
-// tables, 2 D. On the CPU, float16 rows pass through float32: the widest product's input and output.
+// tables, 2 D. On the CPU, float16 rows pass through float32: the widest product's input and
+// output.
 int64_t ActivationBytes(const ModelConfig& config, int64_t num_rows, WeightDtype dtype,
                         bool on_cpu);
 

@@ -142,6 +142,9 @@ TEST(PlanEngine, PoolIsNoLargerThanAllSequencesNeed) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input));
   EXPECT_EQ(plan.num_kv_blocks, 12);
   EXPECT_EQ(plan.max_generation_len, 100);
+  input.budget = Budget("cpu", 64 * kGib);
+  ASSERT_OK_AND_ASSIGN(const EnginePlan on_cpu, PlanEngine(input));
+  EXPECT_EQ(on_cpu.num_kv_blocks, 12);
   // And a step has no more rows than all sequences have tokens.
   const auto activations = ActivationBytes(input.config, 300, WeightDtype::kBfloat16, false);
   EXPECT_EQ(BytesOfLine(plan, "activations"), activations);

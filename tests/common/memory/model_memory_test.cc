@@ -1,5 +1,5 @@
-// The numbers were worked out from the configurations by hand; the parameters of the published models
-// are known.
+// The numbers were worked out from the configurations by hand; the parameters of the published
+// models are known.
 #include "common/memory/model_memory.h"
 
 #include "tests/common/memory/public_configs.h"
