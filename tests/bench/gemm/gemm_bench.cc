@@ -3,7 +3,6 @@
 //
 //   gemm_bench                  all instruction sets
 //   gemm_bench avx2 avx512      these
-//   gemm_bench --check          small shapes, once: for the test of this program
 //
 // Times are CPU time of the thread, the least of several runs. The weights are read from memory,
 // not from a cache: before each run as much other memory is read as the caches hold. GB/s counts
@@ -80,11 +79,10 @@ void PrintShape(const Shape& shape, at::ScalarType dtype,
 
 int Main(int argc, char** argv) {
   at::set_num_threads(1);
-  const bool check = argc == 2 && std::strcmp(argv[1], "--check") == 0;
   std::vector<const cpu::PackedGemm*> gemms;
   for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
     const auto named = [&](const char* name) { return std::strcmp(name, gemm->name) == 0; };
-    if (argc == 1 || check || std::any_of(argv + 1, argv + argc, named)) gemms.push_back(gemm);
+    if (argc == 1 || std::any_of(argv + 1, argv + argc, named)) gemms.push_back(gemm);
   }
   if (gemms.empty()) {
     std::fprintf(stderr, "gemm_bench: %s is not an instruction set of this processor\n", argv[1]);
@@ -97,10 +95,6 @@ int Main(int argc, char** argv) {
   for (const int64_t rows : kRows) std::printf(" | M = %-8ld", static_cast<long>(rows));
   std::printf("\n");
   for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
-    if (check) {
-      PrintShape({"small", 192, 64}, dtype, gemms);
-      continue;
-    }
     for (const Shape& shape : kShapes) PrintShape(shape, dtype, gemms);
   }
   return 0;
