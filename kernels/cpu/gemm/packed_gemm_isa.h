@@ -24,12 +24,10 @@ constexpr int64_t kWidth = kPanelOutputs;
 // The weights of a panel for one step of the inner loop: a pair of bfloat16 or one float32 number
 // for each output.
 constexpr int64_t kStepBytes = kWidth * 4;
-// All rows of a call meet this many steps of a panel before the next ones, so that they stay in the
-// second-level cache. The sums go on from where they were: the order over k is that of one loop.
-constexpr int64_t kBlockSteps = (256 << 10) / kStepBytes;
-// The first rows that meet a panel ask for it this many bytes ahead, which crosses the page at
-// which the processor's own prefetch ends.
-constexpr int64_t kPrefetchBytes = 4096;
+// All rows of a call meet this many steps of a panel before the next ones, so that the weights stay
+// in the second-level cache, beside those that are fetched for the next block. The sums go on from
+// where they were: the order over k is that of one loop.
+constexpr int64_t kBlockSteps = (128 << 10) / kStepBytes;
 constexpr int64_t kLineBytes = 64;
 
 typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
@@ -134,6 +132,7 @@ struct TileSums {
   const X* x;  // at the first k
   int64_t x_stride;
   const char* weights;  // at the first k
+  const char* ahead;    // weights to fetch meanwhile: as many as the tile reads
   int64_t steps;
   bool single;  // one number of a pair follows the last step
   bool first;
@@ -144,9 +143,11 @@ struct TileSums {
 // kRows rows and kVectors vectors of one panel's outputs.
 template <typename Products, int kRows, int kVectors, bool kPrefetch>
 TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
+  constexpr int64_t kBytes = kVectors * sizeof(Words);  // of weights per step
   const typename Products::X* x = tile.x;
   const int64_t x_stride = tile.x_stride;
   const char* weights = tile.weights;
+  const char* ahead = tile.ahead;
   Floats sums[kRows][kVectors];
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; ++m) {
@@ -161,9 +162,10 @@ TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
   for (int64_t step = 0; step < tile.steps; ++step) {
     if constexpr (kPrefetch) {
 #pragma GCC unroll 4
-      for (int64_t byte = 0; byte < kStepBytes; byte += kLineBytes) {
-        __builtin_prefetch(weights + kPrefetchBytes + byte);
+      for (int64_t byte = 0; byte < kBytes; byte += kLineBytes) {
+        __builtin_prefetch(ahead + byte, /*rw=*/0, /*locality=*/2);
       }
+      ahead += kBytes;
     }
     Products::template Add<kRows, kVectors, false>(x, x_stride, weights, sums);
     x += Products::kInputs;
@@ -179,17 +181,23 @@ TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
   }
 }
 
-// kRows rows of one whole panel, in strips of as many vectors as fit. The first strip may prefetch
-// the weights for all of them.
+// kRows rows of one whole panel, in strips of as many vectors as fit in the registers.
+//
+// One strip reads a panel in the order of its addresses, which the processor prefetches by itself.
+// Several strips read every other line, which it does not: the first would wait for the memory and
+// the others compute while nothing is fetched. So each strip asks for its share of the next block,
+// line by line, if kPrefetch is set.
 template <typename Products, int kRows, bool kPrefetch>
 void Rows(const TileSums<typename Products::X>& tile) {
   constexpr int kVectors = VectorsOf(kRows);
-  Tile<Products, kRows, kVectors, kPrefetch>(tile);
+  constexpr bool kFetchesAhead = kPrefetch && kVectors * kLanes < kWidth;
+  constexpr int64_t kStripBytes = kVectors * sizeof(Words);
   TileSums<typename Products::X> strip = tile;
-  for (int64_t n = kVectors * kLanes; n < kWidth; n += kVectors * kLanes) {
-    strip.weights += kVectors * sizeof(Words);
+  for (int64_t n = 0; n < kWidth; n += kVectors * kLanes) {
+    Tile<Products, kRows, kVectors, kFetchesAhead>(strip);
+    strip.weights += kStripBytes;
+    strip.ahead += strip.steps * kStripBytes;
     strip.c += kVectors * kLanes;
-    Tile<Products, kRows, kVectors, false>(strip);
   }
 }
 
@@ -232,7 +240,6 @@ void Multiply(const typename Products::X* x, int64_t x_stride, const typename Pr
               int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride) {
   const int64_t all_steps = num_k / Products::kInputs;
   const int64_t odd = num_k % Products::kInputs;
-  const int64_t block = num_m <= kTileRows ? all_steps : kBlockSteps;
   TileSums<typename Products::X> tile;
   tile.x_stride = x_stride;
   tile.c_stride = c_stride;
@@ -240,9 +247,11 @@ void Multiply(const typename Products::X* x, int64_t x_stride, const typename Pr
   for (int64_t n = 0; n < num_n; n += kWidth) {
     int64_t step = 0;
     do {
-      tile.steps = all_steps - step < block ? all_steps - step : block;
+      tile.steps = all_steps - step < kBlockSteps ? all_steps - step : kBlockSteps;
       tile.single = odd != 0 && step + tile.steps == all_steps;
       tile.first = step == 0;
+      const int64_t block_bytes = (tile.steps + (tile.single ? 1 : 0)) * kStepBytes;
+      tile.ahead = tile.weights + block_bytes;
       // Tiles of about equal size: one of a single row takes almost as long as a full one.
       int64_t tiles = (num_m + kTileRows - 1) / kTileRows;
       for (int64_t m = 0; m < num_m; --tiles) {
@@ -252,7 +261,7 @@ void Multiply(const typename Products::X* x, int64_t x_stride, const typename Pr
         MultiplyRows<Products>(tile, rows, num_n - n, /*prefetch=*/m == 0);
         m += rows;
       }
-      tile.weights += (tile.steps + (tile.single ? 1 : 0)) * kStepBytes;
+      tile.weights += block_bytes;
       step += tile.steps;
     } while (step < all_steps);
   }

@@ -137,8 +137,8 @@ TEST(PackedGemm, MatchesPlainLoopsForAllShapes) {
   struct Shape {
     int64_t m, n, k;
   };
-  // The last two are longer than a block of k; an odd k follows after it.
-  std::vector<Shape> shapes = {{97, 200, 300}, {1, 63, 1030},  {5, 65, 1},
+  // The two with K > 2000 are longer than blocks of k; in the last, an odd k follows a whole block.
+  std::vector<Shape> shapes = {{97, 200, 300}, {1, 128, 1030}, {5, 65, 1},
                                {6, 1, 2},      {13, 66, 2051}, {7, 3, 2049}};
   for (int64_t m = 1; m <= 14; ++m) shapes.push_back({m, 11 * m + 1, 3 * m});
   for (const Way& way : AllWays()) {
@@ -148,13 +148,13 @@ TEST(PackedGemm, MatchesPlainLoopsForAllShapes) {
       const std::vector<float> w = way.Random(shape.n * shape.k, 3);
       // What lies between the rows is not read: a NaN there would show, even times zero.
       for (int64_t m = 0; m < shape.m; ++m) x[m * x_stride + shape.k] = NAN;
-      std::vector<float> c(shape.m * c_stride, 77);
+      std::vector<float> c((shape.m + 1) * c_stride, 77);
       way.Multiply(x, x_stride, w, shape.m, shape.n, shape.k, c.data(), c_stride);
-      for (int64_t m = 0; m < shape.m; ++m) {
+      for (int64_t m = 0; m <= shape.m; ++m) {
         for (int64_t n = 0; n < c_stride; ++n) {
           const float value = c[m * c_stride + n];
-          if (n >= shape.n) {
-            ASSERT_EQ(value, 77) << "written beyond a row";
+          if (n >= shape.n || m == shape.m) {
+            ASSERT_EQ(value, 77) << "written beyond a row or after the last";
             continue;
           }
           double sum = 0, size = 0;
@@ -174,7 +174,7 @@ TEST(PackedGemm, MatchesPlainLoopsForAllShapes) {
 }
 
 // A row and a column are the same bits in whatever company they are computed; K is longer than a
-// block of k, of which few rows have none.
+// block of k.
 TEST(PackedGemm, ElementsDoNotDependOnTheOthers) {
   constexpr int64_t kM = 25, kN = 70, kK = 2307;
   for (const Way& way : AllWays()) {

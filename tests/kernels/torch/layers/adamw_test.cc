@@ -76,8 +76,13 @@ TEST(FusedAdamW, CountsVersionsOfWhatItWrites) {
     EXPECT_EQ(states[1].parameter._version(), untouched);
     EXPECT_EQ(states[0].gradient._version(), gradient);
   }
-  const c10::InferenceMode inference;
-  UpdateAdamW({}, MakeStates(at::kBFloat16, at::kBFloat16));
+  // Inference tensors count none, and may be written outside of inference mode.
+  std::vector<AdamWState> states;
+  {
+    const c10::InferenceMode inference;
+    states = MakeStates(at::kBFloat16, at::kBFloat16);
+  }
+  UpdateAdamW({}, states);
 }
 
 TEST(GradientNorm, EqualsAten) {

@@ -1,0 +1,106 @@
+// Products with packed weights in the shapes of Qwen3-0.6B, on one thread, for every instruction
+// set of this processor, beside the rates that the machine reaches at best.
+//
+//   gemm_bench                  all instruction sets
+//   gemm_bench avx2 avx512      these
+//
+// Times are CPU time of the thread, the least of several runs. The weights are read from memory,
+// not from a cache: before each run as much other memory is read as the caches hold. GB/s counts
+// the weights once.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/torch/gemm/packed_weight.h"
+#include "tests/bench/gemm/machine_peaks.h"
+
+namespace taopd::bench {
+namespace {
+
+struct Shape {
+  const char* name;
+  int64_t num_outputs, num_inputs;
+};
+constexpr Shape kShapes[] = {{"qkv", 4096, 1024},
+                             {"o", 1024, 2048},
+                             {"gate_up", 6144, 1024},
+                             {"down", 1024, 3072},
+                             {"lm_head", 151936, 1024}};
+constexpr int64_t kRows[] = {1, 4, 16, 64, 512};
+constexpr int64_t kCacheBytes = 64 << 20;
+
+void EmptyCaches() {
+  static const at::Tensor other = at::ones({kCacheBytes / 4});
+  volatile float sum = other.sum().item<float>();
+  static_cast<void>(sum);
+}
+
+// Runs until half a second is spent, between 2 and 30 times.
+double BestSeconds(const PackedWeight& weight, const cpu::PackedGemm& gemm, const at::Tensor& x,
+                   const at::Tensor& y) {
+  double best_s = 1e9, spent_s = 0;
+  for (int i = 0; i < 30 && (i < 2 || spent_s < 0.5); ++i) {
+    EmptyCaches();
+    const double start_s = ThreadSeconds();
+    weight.MultiplyInto(x, y, gemm);
+    const double run_s = ThreadSeconds() - start_s;
+    best_s = std::min(best_s, run_s);
+    spent_s += run_s;
+  }
+  return best_s;
+}
+
+void PrintShape(const Shape& shape, at::ScalarType dtype,
+                const std::vector<const cpu::PackedGemm*>& gemms) {
+  PackedWeight weight(
+      {at::rand({shape.num_outputs, shape.num_inputs}, at::kFloat).sub_(0.5).to(dtype)});
+  weight.DropSources();
+  for (const cpu::PackedGemm* gemm : gemms) {
+    std::printf("%-9s %-8s %-12s", dtype == at::kFloat ? "float32" : "bfloat16", shape.name,
+                gemm->name);
+    for (const int64_t rows : kRows) {
+      const at::Tensor x = at::rand({rows, shape.num_inputs}).to(dtype);
+      const at::Tensor y = at::empty({rows, shape.num_outputs}, x.options());
+      const double seconds = BestSeconds(weight, *gemm, x, y);
+      const auto products = static_cast<double>(shape.num_outputs * shape.num_inputs * rows);
+      std::printf(" | %6.1f %5.1f", 2e-9 * products / seconds,
+                  1e-9 * static_cast<double>(weight.size_bytes()) / seconds);
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+}
+
+int Main(int argc, char** argv) {
+  at::set_num_threads(1);
+  std::vector<const cpu::PackedGemm*> gemms;
+  for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
+    const auto named = [&](const char* name) { return std::strcmp(name, gemm->name) == 0; };
+    if (argc == 1 || std::any_of(argv + 1, argv + argc, named)) gemms.push_back(gemm);
+  }
+  if (gemms.empty()) {
+    std::fprintf(stderr, "gemm_bench: %s is not an instruction set of this processor\n", argv[1]);
+    return 2;
+  }
+  std::printf("peak of one thread: avx2 fma %.1f, avx512 fma %.1f, bfloat16 pairs %.1f GFLOP/s; ",
+              PeakAvx2FmaGflops(), PeakAvx512FmaGflops(), PeakPairGflops());
+  std::printf("read %.1f GB/s\n", ReadGigabytesPerSecond());
+  std::printf("%-31s", "GFLOP/s and GB/s by rows");
+  for (const int64_t rows : kRows) std::printf(" | M = %-8ld", static_cast<long>(rows));
+  std::printf("\n");
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+    for (const Shape& shape : kShapes) PrintShape(shape, dtype, gemms);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace taopd::bench
+
+int main(int argc, char** argv) { return taopd::bench::Main(argc, argv); }

@@ -1,0 +1,134 @@
+#include "tests/bench/gemm/machine_peaks.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/isa/isa.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace taopd::bench {
+namespace {
+
+constexpr int kRepetitions = 7;
+constexpr int64_t kSteps = 1 << 20;
+constexpr int kChains = 12;  // more than the instructions' latency, fewer than the registers
+
+// The most work per second over a few runs of f.
+template <typename F>
+double BestRate(double work, const F& f) {
+  double best_s = 1e9;
+  for (int i = 0; i < kRepetitions; ++i) {
+    const double start = ThreadSeconds();
+    f();
+    best_s = std::min(best_s, ThreadSeconds() - start);
+  }
+  return work / best_s * 1e-9;
+}
+
+#if defined(__x86_64__)
+
+// The empty assembly keeps the compiler from combining steps, the different starts from combining
+// chains.
+
+__attribute__((target("avx2,fma"))) void Avx2Steps() {
+  __m256 sums[kChains];
+  for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_ps(static_cast<float>(i));
+  __m256 x = _mm256_set1_ps(1e-3f);
+  for (int64_t step = 0; step < kSteps; ++step) {
+#pragma GCC unroll 12
+    for (__m256& sum : sums) sum = _mm256_fmadd_ps(x, x, sum);
+    asm volatile("" : "+x"(x));
+  }
+  for (__m256& sum : sums) asm volatile("" ::"x"(sum));
+}
+
+__attribute__((target("avx512f"))) void Avx512Steps() {
+  __m512 sums[kChains];
+  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
+  __m512 x = _mm512_set1_ps(1e-3f);
+  for (int64_t step = 0; step < kSteps; ++step) {
+#pragma GCC unroll 12
+    for (__m512& sum : sums) sum = _mm512_fmadd_ps(x, x, sum);
+    asm volatile("" : "+v"(x));
+  }
+  for (__m512& sum : sums) asm volatile("" ::"v"(sum));
+}
+
+__attribute__((target("avx512f,avx512bf16"))) void PairSteps() {
+  __m512 sums[kChains];
+  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
+  __m512i x = _mm512_set1_epi32(0x3c003c00);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const auto pairs = reinterpret_cast<__m512bh>(x);
+#pragma GCC unroll 12
+    for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, pairs, pairs);
+    asm volatile("" : "+v"(x));
+  }
+  for (__m512& sum : sums) asm volatile("" ::"v"(sum));
+}
+
+// REQUIRES: num is a multiple of 32.
+__attribute__((target("avx2"))) uint64_t Avx2Sum(const uint64_t* from, size_t num) {
+  __m256i sums[8];
+  for (__m256i& sum : sums) sum = _mm256_setzero_si256();
+  for (size_t i = 0; i < num; i += 32) {
+#pragma GCC unroll 8
+    for (size_t j = 0; j < 8; ++j) {
+      const auto* words = reinterpret_cast<const __m256i*>(from + i + 4 * j);
+      sums[j] = _mm256_add_epi64(sums[j], _mm256_loadu_si256(words));
+    }
+  }
+  for (int j = 1; j < 8; ++j) sums[0] = _mm256_add_epi64(sums[0], sums[j]);
+  return static_cast<uint64_t>(_mm256_extract_epi64(sums[0], 0));
+}
+
+double GflopsOf(bool supported, void (*steps)(), double flops_per_instruction) {
+  return supported ? BestRate(flops_per_instruction * kChains * kSteps, steps) : 0;
+}
+
+#endif
+
+}  // namespace
+
+double ThreadSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+#if defined(__x86_64__)
+double PeakAvx2FmaGflops() {
+  return GflopsOf(cpu::IsSupported(cpu::InstructionSet::kAvx2), Avx2Steps, 16);
+}
+double PeakAvx512FmaGflops() {
+  return GflopsOf(cpu::IsSupported(cpu::InstructionSet::kAvx512), Avx512Steps, 32);
+}
+double PeakPairGflops() { return GflopsOf(cpu::MultipliesBfloat16Pairs(), PairSteps, 64); }
+#else
+double PeakAvx2FmaGflops() { return 0; }
+double PeakAvx512FmaGflops() { return 0; }
+double PeakPairGflops() { return 0; }
+#endif
+
+double ReadGigabytesPerSecond() {
+  const std::vector<uint64_t> memory(32 << 20, 1);  // 256 MiB
+  uint64_t total = 0;
+  const double rate = BestRate(static_cast<double>(memory.size() * sizeof(uint64_t)), [&] {
+#if defined(__x86_64__)
+    if (cpu::IsSupported(cpu::InstructionSet::kAvx2)) {
+      total += Avx2Sum(memory.data(), memory.size());
+      return;
+    }
+#endif
+    for (uint64_t word : memory) total += word;
+  });
+  asm volatile("" ::"r"(total));
+  return rate;
+}
+
+}  // namespace taopd::bench
