@@ -46,6 +46,11 @@ TAOPD_ALWAYS_INLINE void Store(void* to, const Vector* lanes) {
   __builtin_memcpy(to, lanes, sizeof(Vector));
 }
 
+// Tiles of so few rows wait for memory: they fetch what comes next. With more rows, a partition is
+// usually near from the second tile on.
+constexpr int kMemoryBoundRows = 8;
+constexpr int64_t kLineBytes = 64;
+
 // Words of A may lie in memory of another type.
 template <typename Value>
 TAOPD_ALWAYS_INLINE Value WordAt(const uint32_t* place) {
@@ -139,6 +144,8 @@ struct Panels {
   const char* const* panels;
   int64_t segment_stride;
   int64_t steps_per_segment;
+  // What lies so many bytes behind is read next; 0 if that is not known.
+  int64_t next_bytes;
 };
 
 // Steps [begin, end) of a product; row m of A at a + m * a_stride holds all steps from 0.
@@ -149,8 +156,8 @@ struct Steps {
 // Adds the products of one step, from part kPart, to sums [kRows][kPanels * kVectors]. The order of
 // the loops keeps few registers busy besides the sums.
 template <typename Arithmetic, int kPart, int kRows, int kPanels>
-TAOPD_ALWAYS_INLINE void AddStep(const uint32_t* factors, int64_t a_stride,
-                                 const char* const* panels, Floats* sums) {
+TAOPD_ALWAYS_INLINE void AddStep(const uint32_t* factors, int64_t a_stride, const char** panels,
+                                 Floats* sums) {
   constexpr int kColumns = kPanels * kVectors;
   Floats parts[kColumns];
 #pragma GCC unroll 8
@@ -174,6 +181,9 @@ TAOPD_ALWAYS_INLINE void AddStep(const uint32_t* factors, int64_t a_stride,
     }
   }
   if constexpr (kPart + 1 < Arithmetic::kStepWords) {
+    // The columns are loaded again: keeping them would take the registers of some sums.
+#pragma GCC unroll 4
+    for (int j = 0; j < kPanels; ++j) __asm__("" : "+r"(panels[j]));
     AddStep<Arithmetic, kPart + 1, kRows, kPanels>(factors + 1, a_stride, panels, sums);
   }
 }
@@ -209,7 +219,15 @@ void Tile(const uint32_t* a, int64_t a_stride, const Panels& b, Steps steps, flo
     for (; step < end; ++step, factors += Arithmetic::kStepWords) {
       AddStep<Arithmetic, 0, kRows, kPanels>(factors, a_stride, from, &sums[0][0]);
 #pragma GCC unroll 4
-      for (int j = 0; j < kPanels; ++j) from[j] += kStepBytes;
+      for (int j = 0; j < kPanels; ++j) {
+        if constexpr (kRows <= kMemoryBoundRows) {
+#pragma GCC unroll 2
+          for (int64_t line = 0; line < kPanelBytes; line += kLineBytes) {
+            __builtin_prefetch(from[j] + b.next_bytes + line, 0, 2);
+          }
+        }
+        from[j] += kStepBytes;
+      }
     }
   }
 #pragma GCC unroll 16
