@@ -9,7 +9,7 @@ namespace {
 
 // Rows of one task that prefills: a multiple of every instruction set's tile. The keys of a
 // partition come from memory once for all of them.
-constexpr int64_t kTaskRows = 48;
+constexpr int64_t kTaskRows = 60;
 constexpr int64_t kShortTaskRows = 12;
 // There should be this many tasks where the work allows it, so that every thread has some.
 constexpr int64_t kEnoughTasks = 64;

@@ -48,7 +48,7 @@ TAOPD_ALWAYS_INLINE void Store(void* to, const Vector* lanes) {
 
 // Tiles of so few rows wait for memory: they fetch what comes next. With more rows, a partition is
 // usually near from the second tile on.
-constexpr int kMemoryBoundRows = 8;
+constexpr int kMemoryBoundRows = kTileRows * 2 / 3;
 constexpr int64_t kLineBytes = 64;
 
 // Words of A may lie in memory of another type.
@@ -181,9 +181,6 @@ TAOPD_ALWAYS_INLINE void AddStep(const uint32_t* factors, int64_t a_stride, cons
     }
   }
   if constexpr (kPart + 1 < Arithmetic::kStepWords) {
-    // The columns are loaded again: keeping them would take the registers of some sums.
-#pragma GCC unroll 4
-    for (int j = 0; j < kPanels; ++j) __asm__("" : "+r"(panels[j]));
     AddStep<Arithmetic, kPart + 1, kRows, kPanels>(factors + 1, a_stride, panels, sums);
   }
 }
