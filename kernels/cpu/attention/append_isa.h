@@ -4,32 +4,57 @@
 
 #include <stdint.h>
 
+#include "kernels/cpu/attention/tile_product_isa.h"
 #include "taopd/attention/paged_attention.h"
 #include "taopd/base/always_inline.h"
 
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-// Writes rows of words into the columns [first, first + num_rows) of words [num_words][32]. Rows
-// come from far apart: their lines would evict each other if they were read column by column.
+// Lanes of a pair of rows change places: those of `first` with bit kBit set go to `second`, and
+// those of `second` without it to `first`.
+template <int kBit>
+TAOPD_ALWAYS_INLINE void Exchange(Ints* first, Ints* second) {
+  Ints to_first, to_second;  // lanes of `second` count from kLanes
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    to_first[i] = (i & kBit) == 0 ? i : kLanes + i - kBit;
+    to_second[i] = (i & kBit) == 0 ? i + kBit : kLanes + i;
+  }
+  const Ints a = *first, b = *second;
+  *first = __builtin_shuffle(a, b, to_first);
+  *second = __builtin_shuffle(a, b, to_second);
+}
+
+// Transposes a square of words in log2(kLanes) rounds.
+template <int kBit = 1>
+TAOPD_ALWAYS_INLINE void Transpose(Ints* rows) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    if ((i & kBit) == 0) Exchange<kBit>(&rows[i], &rows[i + kBit]);
+  }
+  if constexpr (2 * kBit < kLanes) Transpose<2 * kBit>(rows);
+}
+
+// Writes rows of words into the columns [first, first + num_rows) of words [num_words][32].
 TAOPD_ALWAYS_INLINE void WriteColumns(const char* rows, int64_t row_bytes, int64_t num_rows,
                                       int64_t num_words, int64_t first, uint32_t* words) {
-  if (num_rows == 1) {
-    for (int64_t i = 0; i < num_words; ++i) {
-      __builtin_memcpy(words + i * kBlockTokens + first, rows + 4 * i, 4);
+  int64_t row = 0;
+  for (; row + kLanes <= num_rows && num_words % kLanes == 0; row += kLanes) {
+    for (int64_t i = 0; i < num_words; i += kLanes) {
+      Ints square[kLanes];
+#pragma GCC unroll 16
+      for (int j = 0; j < kLanes; ++j) Load(&square[j], rows + (row + j) * row_bytes + 4 * i);
+      Transpose(square);
+#pragma GCC unroll 16
+      for (int j = 0; j < kLanes; ++j) {
+        Store(words + (i + j) * kBlockTokens + first + row, &square[j]);
+      }
     }
-    return;
   }
-  constexpr int64_t kWords = 16;  // a cache line
-  for (int64_t i = 0; i < num_words; i += kWords) {
-    const int64_t num = num_words - i < kWords ? num_words - i : kWords;
-    uint32_t near[kBlockTokens][kWords + 1];
-    for (int64_t row = 0; row < num_rows; ++row) {
-      __builtin_memcpy(near[row], rows + row * row_bytes + 4 * i, 4 * num);
-    }
-    for (int64_t j = 0; j < num; ++j) {
-      uint32_t* const to = words + (i + j) * kBlockTokens + first;
-      for (int64_t row = 0; row < num_rows; ++row) to[row] = near[row][j];
+  for (; row < num_rows; ++row) {
+    for (int64_t i = 0; i < num_words; ++i) {
+      __builtin_memcpy(words + i * kBlockTokens + first + row, rows + row * row_bytes + 4 * i, 4);
     }
   }
 }

@@ -31,6 +31,8 @@ struct QueryTile {
   const char* blocks = nullptr;
   int64_t block_stride_bytes = 0;
   const int32_t* block_table = nullptr;
+  // The next call is for the next key-value head: its keys follow this head's values in memory.
+  bool next_head_follows = false;
 };
 
 // What a row has seen so far, [kStateHeader + PaddedValueSize(D)] floats: the largest score m,

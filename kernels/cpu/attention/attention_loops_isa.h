@@ -24,6 +24,8 @@ constexpr int64_t kMaxSlices = kMaxHeadSize / kValueColumns;
 // Where one partition of a key-value head is.
 struct PartitionPanels {
   int64_t num_value_panels;
+  // From the keys to the values, and from the values to what comes after them.
+  int64_t next_of_keys, next_of_values;
   const char* keys[kBlocksPerPartition * kPanelsPerBlock];
   const char* values[kBlocksPerPartition * kMaxSlices * kPanelsPerBlock];
 };
@@ -52,6 +54,9 @@ struct Attention {
     const int64_t key_bytes = KeyBytesPerHead(kType, tile.head_size);
     const int64_t num_slices = PaddedValueSize(tile.head_size) / kValueColumns;
     panels->num_value_panels = num_slices * kPanelsPerBlock;
+    panels->next_of_keys = key_bytes;
+    panels->next_of_values =
+        tile.next_head_follows ? BytesPerHead(kType, tile.head_size) - key_bytes : 0;
     for (int64_t i = tokens.begin / kBlockTokens; i * kBlockTokens < tokens.end; ++i) {
       const int64_t block = tile.block_table[partition * kBlocksPerPartition + i];
       const char* const keys = tile.blocks + block * tile.block_stride_bytes;
@@ -76,9 +81,10 @@ struct Attention {
     // Adds the products of whole steps to rows [row, row + num_rows).
     void Add(int64_t row, int64_t num_rows, Steps steps, bool accumulate) const {
       if (steps.begin >= steps.end) return;
-      Multiply<Arithmetic>(weights + row * kScoreStride, kScoreStride, num_rows,
-                           {panels->values, panels->num_value_panels, kStepsPerBlock},
-                           panels->num_value_panels, steps, sums + row * size, size, accumulate);
+      Multiply<Arithmetic>(
+          weights + row * kScoreStride, kScoreStride, num_rows,
+          {panels->values, panels->num_value_panels, kStepsPerBlock, panels->next_of_values},
+          panels->num_value_panels, steps, sums + row * size, size, accumulate);
     }
 
     // Adds the products of a step of which only the numbers in `mask` are seen. What lies in the
@@ -96,7 +102,7 @@ struct Attention {
         for (int64_t i = 0; i < kPanelWidth; ++i) seen[j * kPanelWidth + i] = words[i] & mask;
       }
       Multiply<Arithmetic>(weights + row * kScoreStride + step * Arithmetic::kStepWords,
-                           kScoreStride, num_rows, {seen_panels, 0, 1}, panels->num_value_panels,
+                           kScoreStride, num_rows, {seen_panels, 0, 1, 0}, panels->num_value_panels,
                            {0, 1}, sums + row * size, size, true);
     }
 
@@ -179,8 +185,8 @@ struct Attention {
     const int64_t words = QueryWords(tile.head_size);
     const int64_t num_steps = tile.head_size / kNumbers;
     Multiply<Arithmetic>(tile.queries + first * words, words, num_rows,
-                         {panels.keys + panel, 0, num_steps}, num_panels, {0, num_steps},
-                         scores + panel * kPanelWidth, kScoreStride, false);
+                         {panels.keys + panel, 0, num_steps, panels.next_of_keys}, num_panels,
+                         {0, num_steps}, scores + panel * kPanelWidth, kScoreStride, false);
     float maxima[kTileRows], totals[kTileRows];
     for (int64_t row = 0; row < num_rows; ++row) {
       if (ranges[row].begin == ranges[row].end) continue;

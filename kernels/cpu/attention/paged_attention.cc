@@ -7,9 +7,9 @@
 namespace taopd::cpu {
 namespace {
 
-// Rows of one task: a multiple of every instruction set's tile. The keys of a partition come from
-// memory once for all of them.
-constexpr int64_t kTaskRows = 48;
+// Rows of one task that prefills: a multiple of every instruction set's tile. The keys of a
+// partition come from memory once for all of them.
+constexpr int64_t kTaskRows = 60;
 constexpr int64_t kShortTaskRows = 12;
 // There should be this many tasks where the work allows it, so that every thread has some.
 constexpr int64_t kEnoughTasks = 64;
@@ -23,11 +23,12 @@ char* At(void* base, int64_t element, DataType type) {
   return static_cast<char*>(base) + element * SizeOf(type);
 }
 
-// Rows [first, first + num_rows) of one key-value head of one sequence, counted as QueryTile does,
-// and the partitions that they take part in.
+// Rows [first, first + num_rows) of some key-value heads of one sequence, counted as QueryTile
+// does, and the partitions that they take part in.
 struct Task {
   int64_t sequence;
   int64_t kv_head;
+  int64_t num_kv_heads;
   int64_t first;
   int64_t num_rows;
   int64_t first_partition;
@@ -44,6 +45,7 @@ struct SplitTask {
 };
 
 struct Plan {
+  std::vector<Task> whole_tasks;
   std::vector<Task> tasks;
   std::vector<SplitTask> splits;
   std::vector<float> states;
@@ -51,8 +53,9 @@ struct Plan {
 
 int64_t Group(const PagedAttention& p) { return p.num_heads / p.pool.num_kv_heads; }
 
-int64_t StatesSize(const PagedAttention& p, int64_t num_rows) {
-  return num_rows * StateSize(p.pool.head_size);
+// Floats of the states of one partition.
+int64_t StatesSize(const PagedAttention& p, const Task& task) {
+  return task.num_kv_heads * task.num_rows * StateSize(p.pool.head_size);
 }
 
 // The partitions that rows of a sequence see.
@@ -66,56 +69,81 @@ void SetPartitions(const PagedAttention& p, Task* task) {
   task->end_partition = last_row / kPartitionTokens + 1;
 }
 
+int64_t NumPartitions(const Task& task) { return task.end_partition - task.first_partition; }
+
 int64_t Cost(const Task& task) {
-  return (task.end_partition - task.first_partition) * std::max(task.num_rows, kLeastRowCost);
+  return task.num_kv_heads * NumPartitions(task) * std::max(task.num_rows, kLeastRowCost);
+}
+
+// A sequence of few rows, as in decoding, has one task for all heads: heads follow each other in a
+// block, so memory is read in order.
+bool IsShort(const PagedAttention& p, const PagedSequence& sequence) {
+  return sequence.num_rows * Group(p) <= kShortTaskRows;
 }
 
 // Later rows see more: they come first, so that the last tasks are short.
-void AddTasks(const PagedAttention& p, int64_t sequence, int64_t kv_head, int64_t task_rows,
+void AddTasks(const PagedAttention& p, int64_t sequence, int64_t task_rows,
               std::vector<Task>* tasks) {
   const int64_t num_rows = p.sequences[sequence].num_rows * Group(p);
-  const int64_t num_tasks = (num_rows + task_rows - 1) / task_rows;
-  for (int64_t i = num_tasks - 1; i >= 0; --i) {
-    Task task = {sequence, kv_head, i * task_rows, std::min(task_rows, num_rows - i * task_rows), 0,
-                 0,        -1};
-    SetPartitions(p, &task);
-    tasks->push_back(task);
+  const int64_t heads = IsShort(p, p.sequences[sequence]) ? p.pool.num_kv_heads : 1;
+  for (int64_t head = 0; head < p.pool.num_kv_heads; head += heads) {
+    for (int64_t i = (num_rows + task_rows - 1) / task_rows - 1; i >= 0; --i) {
+      const int64_t rest = num_rows - i * task_rows;
+      Task task = {sequence, head, heads, i * task_rows, std::min(task_rows, rest), 0, 0, -1};
+      SetPartitions(p, &task);
+      tasks->push_back(task);
+    }
   }
 }
 
-// Cuts tasks that are much longer than the others by partitions.
+// Replaces a task by tasks of some of its partitions each.
+void SplitPartitions(const PagedAttention& p, const Task& whole, int64_t parts, int64_t* num_states,
+                     Plan* plan) {
+  if (parts < 2) {
+    plan->tasks.push_back(whole);
+    return;
+  }
+  const int64_t partitions = NumPartitions(whole);
+  const auto split = static_cast<int64_t>(plan->splits.size());
+  plan->splits.push_back(
+      {whole.first_partition, whole.end_partition, *num_states, static_cast<int32_t>(parts)});
+  *num_states += partitions * StatesSize(p, whole);
+  for (int64_t part = 0; part < parts; ++part) {
+    Task task = whole;
+    task.first_partition = whole.first_partition + partitions * part / parts;
+    task.end_partition = whole.first_partition + partitions * (part + 1) / parts;
+    task.split = split;
+    plan->tasks.push_back(task);
+  }
+}
+
+// Cuts those of the tasks that are much longer than others: by partitions, and by
+// heads where that is not enough.
 void SplitLongTasks(const PagedAttention& p, Plan* plan) {
   int64_t cost = 0;
-  for (const Task& task : plan->tasks) cost += Cost(task);
+  for (const Task& task : plan->whole_tasks) cost += Cost(task);
   const int64_t target = std::max<int64_t>(cost / kEnoughTasks, 1);
   int64_t num_states = 0;
-  const size_t num_tasks = plan->tasks.size();
-  for (size_t i = 0; i < num_tasks; ++i) {
-    const Task whole = plan->tasks[i];
-    const int64_t partitions = whole.end_partition - whole.first_partition;
-    const int64_t parts = std::min(partitions, Cost(whole) / target);
-    // The states of many rows take more time and memory than they are worth.
-    if (parts < 2 || whole.num_rows > kShortTaskRows) continue;
-    const auto split = static_cast<int64_t>(plan->splits.size());
-    plan->splits.push_back(
-        {whole.first_partition, whole.end_partition, num_states, static_cast<int32_t>(parts)});
-    num_states += partitions * StatesSize(p, whole.num_rows);
-    for (int64_t part = 0; part < parts; ++part) {
+  for (const Task& whole : plan->whole_tasks) {
+    const int64_t parts = Cost(whole) / target;
+    // The states of many rows would take more time and memory than they are worth.
+    const bool can_split = whole.num_rows <= kShortTaskRows;
+    const int64_t partition_parts = can_split ? std::min(NumPartitions(whole), parts) : 1;
+    const int64_t head_parts =
+        std::clamp<int64_t>(parts / std::max<int64_t>(partition_parts, 1), 1, whole.num_kv_heads);
+    for (int64_t part = 0; part < head_parts; ++part) {
       Task task = whole;
-      task.first_partition = whole.first_partition + partitions * part / parts;
-      task.end_partition = whole.first_partition + partitions * (part + 1) / parts;
-      task.split = split;
-      if (part == 0) {
-        plan->tasks[i] = task;
-      } else {
-        plan->tasks.push_back(task);
-      }
+      task.kv_head = whole.kv_head + whole.num_kv_heads * part / head_parts;
+      task.num_kv_heads =
+          whole.kv_head + whole.num_kv_heads * (part + 1) / head_parts - task.kv_head;
+      SplitPartitions(p, task, partition_parts, &num_states, plan);
     }
   }
   if (static_cast<int64_t>(plan->states.size()) < num_states) plan->states.resize(num_states);
 }
 
 void MakePlan(const PagedAttention& p, Plan* plan) {
+  plan->whole_tasks.clear();
   plan->tasks.clear();
   plan->splits.clear();
   int64_t num_tasks = 0;
@@ -124,11 +152,7 @@ void MakePlan(const PagedAttention& p, Plan* plan) {
   }
   num_tasks *= p.pool.num_kv_heads;
   const int64_t task_rows = num_tasks < kEnoughTasks ? kShortTaskRows : kTaskRows;
-  for (int64_t s = 0; s < p.num_sequences; ++s) {
-    for (int64_t kv_head = 0; kv_head < p.pool.num_kv_heads; ++kv_head) {
-      AddTasks(p, s, kv_head, task_rows, &plan->tasks);
-    }
-  }
+  for (int64_t s = 0; s < p.num_sequences; ++s) AddTasks(p, s, task_rows, &plan->whole_tasks);
   SplitLongTasks(p, plan);
 }
 
@@ -147,16 +171,14 @@ class Worker {
 
   void Compute(const Task& task) const {
     static thread_local Scratch scratch;
-    const QueryTile tile = MakeTile(task, &scratch);
-    const int64_t states_size = StatesSize(p_, task.num_rows);
+    PackQueries(task, &scratch);
+    const int64_t size = StatesSize(p_, task);
     if (task.split < 0) {
-      if (static_cast<int64_t>(scratch.states.size()) < states_size) {
-        scratch.states.resize(states_size);
-      }
+      if (static_cast<int64_t>(scratch.states.size()) < size) scratch.states.resize(size);
       float* const states = scratch.states.data();
-      loops_.clear(task.num_rows, p_.pool.head_size, states);
+      Clear(task, states);
       for (int64_t i = task.first_partition; i < task.end_partition; ++i) {
-        loops_.attend(tile, i, states);
+        Attend(task, scratch, i, states);
       }
       Finish(task, states);
       return;
@@ -164,35 +186,43 @@ class Worker {
     SplitTask& split = plan_.splits[task.split];
     float* const states = plan_.states.data() + split.first_state;
     for (int64_t i = task.first_partition; i < task.end_partition; ++i) {
-      float* const of_partition = states + (i - split.first_partition) * states_size;
-      loops_.clear(task.num_rows, p_.pool.head_size, of_partition);
-      loops_.attend(tile, i, of_partition);
+      float* const of_partition = states + (i - split.first_partition) * size;
+      Clear(task, of_partition);
+      Attend(task, scratch, i, of_partition);
     }
     if (std::atomic_ref<int32_t>(split.tasks_left).fetch_sub(1, std::memory_order_acq_rel) > 1) {
       return;
     }
     for (int64_t i = 1; i < split.end_partition - split.first_partition; ++i) {
-      loops_.merge(states + i * states_size, task.num_rows, p_.pool.head_size, scale_log2e_,
-                   states);
+      loops_.merge(states + i * size, task.num_kv_heads * task.num_rows, p_.pool.head_size,
+                   scale_log2e_, states);
     }
     Finish(task, states);
   }
 
  private:
-  QueryTile MakeTile(const Task& task, Scratch* scratch) const {
+  void PackQueries(const Task& task, Scratch* scratch) const {
+    const int64_t words = loops_.query_words(p_.pool.head_size);
+    const int64_t num = task.num_kv_heads * task.num_rows * words;
+    if (static_cast<int64_t>(scratch->queries.size()) < num) scratch->queries.resize(num);
+    uint32_t* packed = scratch->queries.data();
+    for (int64_t head = 0; head < task.num_kv_heads; ++head) {
+      for (int64_t r = 0; r < task.num_rows; ++r, packed += words) {
+        const int64_t place = RowOf(task, r) * p_.q_row_stride + ColumnOf(task, head, r);
+        loops_.pack_query(At(p_.q_TND, place, p_.pool.dtype), p_.pool.head_size, packed);
+      }
+    }
+  }
+
+  void Clear(const Task& task, float* states) const {
+    loops_.clear(task.num_kv_heads * task.num_rows, p_.pool.head_size, states);
+  }
+
+  void Attend(const Task& task, const Scratch& scratch, int64_t partition, float* states) const {
     const KeyValuePool& pool = p_.pool;
     const PagedSequence& sequence = p_.sequences[task.sequence];
-    const int64_t words = loops_.query_words(pool.head_size);
-    if (static_cast<int64_t>(scratch->queries.size()) < task.num_rows * words) {
-      scratch->queries.resize(task.num_rows * words);
-    }
-    for (int64_t r = 0; r < task.num_rows; ++r) {
-      loops_.pack_query(
-          At(p_.q_TND, RowOf(task, r) * p_.q_row_stride + HeadOf(task, r), pool.dtype),
-          pool.head_size, scratch->queries.data() + r * words);
-    }
+    const int64_t head_bytes = BytesPerHead(pool.dtype, pool.head_size);
     QueryTile tile;
-    tile.queries = scratch->queries.data();
     tile.num_rows = task.num_rows;
     tile.first = task.first;
     tile.group = Group(p_);
@@ -200,28 +230,36 @@ class Worker {
     tile.sliding_window = p_.sliding_window;
     tile.scale_log2e = scale_log2e_;
     tile.head_size = pool.head_size;
-    tile.blocks = static_cast<const char*>(pool.blocks) +
-                  task.kv_head * BytesPerHead(pool.dtype, pool.head_size);
     tile.block_stride_bytes = BytesPerBlock(pool.dtype, pool.num_kv_heads, pool.head_size);
     tile.block_table = sequence.block_table;
-    return tile;
-  }
-
-  void Finish(const Task& task, const float* states) const {
-    for (int64_t r = 0; r < task.num_rows; ++r) {
-      loops_.finish(
-          states + StatesSize(p_, r), p_.pool.head_size,
-          At(p_.out_TND, RowOf(task, r) * p_.out_row_stride + HeadOf(task, r), p_.pool.dtype));
+    tile.queries = scratch.queries.data();
+    tile.blocks = static_cast<const char*>(pool.blocks) + task.kv_head * head_bytes;
+    for (int64_t head = 0; head < task.num_kv_heads; ++head) {
+      tile.next_head_follows = head + 1 < task.num_kv_heads;
+      loops_.attend(tile, partition, states);
+      tile.queries += task.num_rows * loops_.query_words(pool.head_size);
+      tile.blocks += head_bytes;
+      states += task.num_rows * StateSize(pool.head_size);
     }
   }
 
-  // The row of the batch, and the first element of the head in it.
+  void Finish(const Task& task, const float* states) const {
+    for (int64_t head = 0; head < task.num_kv_heads; ++head) {
+      for (int64_t r = 0; r < task.num_rows; ++r, states += StateSize(p_.pool.head_size)) {
+        const int64_t place = RowOf(task, r) * p_.out_row_stride + ColumnOf(task, head, r);
+        loops_.finish(states, p_.pool.head_size, At(p_.out_TND, place, p_.pool.dtype));
+      }
+    }
+  }
+
+  // The row of the batch, and the first element of the query head in it. `head` counts from the
+  // task's first.
   int64_t RowOf(const Task& task, int64_t r) const {
     return p_.sequences[task.sequence].first_row + (task.first + r) / Group(p_);
   }
-  int64_t HeadOf(const Task& task, int64_t r) const {
+  int64_t ColumnOf(const Task& task, int64_t head, int64_t r) const {
     const int64_t group = Group(p_);
-    return (task.kv_head * group + (task.first + r) % group) * p_.pool.head_size;
+    return ((task.kv_head + head) * group + (task.first + r) % group) * p_.pool.head_size;
   }
 
   const PagedAttention& p_;

@@ -46,6 +46,11 @@ TAOPD_ALWAYS_INLINE void Store(void* to, const Vector* lanes) {
   __builtin_memcpy(to, lanes, sizeof(Vector));
 }
 
+// Tiles of so few rows wait for memory: they fetch what comes next. With more rows, a partition is
+// usually near from the second tile on.
+constexpr int kMemoryBoundRows = kTileRows * 2 / 3;
+constexpr int64_t kLineBytes = 64;
+
 // Words of A may lie in memory of another type.
 template <typename Value>
 TAOPD_ALWAYS_INLINE Value WordAt(const uint32_t* place) {
@@ -55,21 +60,20 @@ TAOPD_ALWAYS_INLINE Value WordAt(const uint32_t* place) {
 }
 
 // The arithmetic of a product. kStepNumbers: numbers of a row of A in a step. kStepWords: words of
-// A that hold them. AddProducts: sums[m * sums_stride] += A(m, step) B(step, .) for kRows rows.
+// A that hold them. Part i of a step is what word i of A is multiplied by: LoadPart loads that of
+// a vector of columns, AddProduct adds its product with a word to the columns' sums.
 
 struct Float32Arithmetic {
   static constexpr int kStepNumbers = 1;
   static constexpr int kStepWords = 1;
 
-  template <int kRows, int kStride>
-  static TAOPD_ALWAYS_INLINE void AddProducts(const uint32_t* a, int64_t a_stride, const char* b,
-                                              Floats* sums) {
-    Floats numbers;
-    Load(&numbers, b);
-#pragma GCC unroll 16
-    for (int m = 0; m < kRows; ++m) {
-      sums[m * kStride] += WordAt<float>(a + m * a_stride) * numbers;
-    }
+  template <int kPart>
+  static TAOPD_ALWAYS_INLINE void LoadPart(const char* from, Floats* part) {
+    Load(part, from);
+  }
+  static TAOPD_ALWAYS_INLINE void AddProduct(const uint32_t* word, const Floats* part,
+                                             Floats* sum) {
+    *sum += WordAt<float>(word) * *part;
   }
 
   static TAOPD_ALWAYS_INLINE void PackQuery(const void* query, int64_t size, uint32_t* packed) {
@@ -90,18 +94,11 @@ struct WidenedBfloat16Arithmetic : Float32Arithmetic {
   static constexpr int kStepNumbers = 2;
   static constexpr int kStepWords = 2;
 
-  template <int kRows, int kStride>
-  static TAOPD_ALWAYS_INLINE void AddProducts(const uint32_t* a, int64_t a_stride, const char* b,
-                                              Floats* sums) {
+  template <int kPart>
+  static TAOPD_ALWAYS_INLINE void LoadPart(const char* from, Floats* part) {
     Ints pairs;
-    Load(&pairs, b);
-    const Floats even = (Floats)(pairs << 16);
-    const Floats odd = (Floats)(pairs & static_cast<int32_t>(0xffff0000));
-#pragma GCC unroll 16
-    for (int m = 0; m < kRows; ++m) {
-      sums[m * kStride] += WordAt<float>(a + m * a_stride) * even;
-      sums[m * kStride] += WordAt<float>(a + m * a_stride + 1) * odd;
-    }
+    Load(&pairs, from);
+    *part = kPart == 0 ? (Floats)(pairs << 16) : (Floats)(pairs & static_cast<int32_t>(0xffff0000));
   }
 
   static TAOPD_ALWAYS_INLINE void PackQuery(const void* query, int64_t size, uint32_t* packed) {
@@ -116,16 +113,14 @@ struct PairArithmetic {
   static constexpr int kStepNumbers = 2;
   static constexpr int kStepWords = 1;
 
-  template <int kRows, int kStride>
-  static TAOPD_ALWAYS_INLINE void AddProducts(const uint32_t* a, int64_t a_stride, const char* b,
-                                              Floats* sums) {
-    const __m512i pairs = _mm512_loadu_si512(b);
-#pragma GCC unroll 16
-    for (int m = 0; m < kRows; ++m) {
-      const __m512i factor = _mm512_set1_epi32(WordAt<int32_t>(a + m * a_stride));
-      sums[m * kStride] =
-          (Floats)_mm512_dpbf16_ps((__m512)sums[m * kStride], (__m512bh)factor, (__m512bh)pairs);
-    }
+  template <int kPart>
+  static TAOPD_ALWAYS_INLINE void LoadPart(const char* from, Floats* part) {
+    Load(part, from);
+  }
+  static TAOPD_ALWAYS_INLINE void AddProduct(const uint32_t* word, const Floats* part,
+                                             Floats* sum) {
+    const __m512i factor = _mm512_set1_epi32(WordAt<int32_t>(word));
+    *sum = (Floats)_mm512_dpbf16_ps((__m512)*sum, (__m512bh)factor, (__m512bh)*part);
   }
 
   static TAOPD_ALWAYS_INLINE void PackQuery(const void* query, int64_t size, uint32_t* packed) {
@@ -149,12 +144,46 @@ struct Panels {
   const char* const* panels;
   int64_t segment_stride;
   int64_t steps_per_segment;
+  // What lies so many bytes behind is read next; 0 if that is not known.
+  int64_t next_bytes;
 };
 
 // Steps [begin, end) of a product; row m of A at a + m * a_stride holds all steps from 0.
 struct Steps {
   int64_t begin, end;
 };
+
+// Adds the products of one step, from part kPart, to sums [kRows][kPanels * kVectors]. The order of
+// the loops keeps few registers busy besides the sums.
+template <typename Arithmetic, int kPart, int kRows, int kPanels>
+TAOPD_ALWAYS_INLINE void AddStep(const uint32_t* factors, int64_t a_stride, const char** panels,
+                                 Floats* sums) {
+  constexpr int kColumns = kPanels * kVectors;
+  Floats parts[kColumns];
+#pragma GCC unroll 8
+  for (int j = 0; j < kColumns; ++j) {
+    Arithmetic::template LoadPart<kPart>(panels[j / kVectors] + j % kVectors * sizeof(Floats),
+                                         &parts[j]);
+    if constexpr (kRows < kColumns) {
+#pragma GCC unroll 16
+      for (int m = 0; m < kRows; ++m) {
+        Arithmetic::AddProduct(factors + m * a_stride, &parts[j], &sums[m * kColumns + j]);
+      }
+    }
+  }
+  if constexpr (kRows >= kColumns) {
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kColumns; ++j) {
+        Arithmetic::AddProduct(factors + m * a_stride, &parts[j], &sums[m * kColumns + j]);
+      }
+    }
+  }
+  if constexpr (kPart + 1 < Arithmetic::kStepWords) {
+    AddStep<Arithmetic, kPart + 1, kRows, kPanels>(factors + 1, a_stride, panels, sums);
+  }
+}
 
 template <typename Arithmetic, int kRows, int kPanels>
 void Tile(const uint32_t* a, int64_t a_stride, const Panels& b, Steps steps, float* c,
@@ -185,12 +214,14 @@ void Tile(const uint32_t* a, int64_t a_stride, const Panels& b, Steps steps, flo
     }
     const uint32_t* factors = a + step * Arithmetic::kStepWords;
     for (; step < end; ++step, factors += Arithmetic::kStepWords) {
+      AddStep<Arithmetic, 0, kRows, kPanels>(factors, a_stride, from, &sums[0][0]);
 #pragma GCC unroll 4
       for (int j = 0; j < kPanels; ++j) {
+        if constexpr (kRows <= kMemoryBoundRows) {
 #pragma GCC unroll 2
-        for (int v = 0; v < kVectors; ++v) {
-          Arithmetic::template AddProducts<kRows, kColumns>(
-              factors, a_stride, from[j] + v * sizeof(Floats), &sums[0][j * kVectors + v]);
+          for (int64_t line = 0; line < kPanelBytes; line += kLineBytes) {
+            __builtin_prefetch(from[j] + b.next_bytes + line, 0, 2);
+          }
         }
         from[j] += kStepBytes;
       }
