@@ -1,258 +1,294 @@
-#include "common/engine/scheduling/scheduler.h"
-
-#include "tests/support/status_matchers.h"
+// The scheduler's rules on batches, budgets, preemption and endings, one by one.
+#include "tests/common/engine/scheduling/scheduler_fixture.h"
 
 namespace taopd {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
-// Requests with handles 1, 2, 3, ... in the order of the calls.
-class SchedulerTest : public ::testing::Test {
- protected:
-  void Make(const SchedulerLimits& limits) { scheduler_ = std::make_unique<Scheduler>(limits); }
-
-  // `tag` fills the prompt: equal tags and lengths are equal prompts; by default each is its own.
-  RequestHandle Add(bool score, bool generate, int64_t num_tokens, int32_t tag = -1,
-                    absl::Time deadline = absl::InfiniteFuture()) {
-    InferenceRequest request;
-    const RequestHandle handle = next_++;
-    request.token_ids.assign(num_tokens, tag >= 0 ? tag : static_cast<int32_t>(1000 + handle));
-    if (score) request.score = ScoreParams();
-    if (generate) request.sampling = SamplingParams();
-    request.deadline = deadline;
-    scheduler_->Add(
-        std::make_unique<Sequence>(handle, std::move(request), nullptr, std::vector<int32_t>()));
-    return handle;
-  }
-  RequestHandle AddScore(int64_t num_tokens) { return Add(true, false, num_tokens); }
-  RequestHandle AddGeneration(int64_t num_tokens, int32_t tag = -1) {
-    return Add(false, true, num_tokens, tag);
-  }
-
-  static std::vector<RequestHandle> Handles(const std::vector<Sequence*>& sequences) {
-    std::vector<RequestHandle> handles;
-    for (const Sequence* sequence : sequences) handles.push_back(sequence->handle);
-    return handles;
-  }
-  void FinishAll(const std::vector<Sequence*>& sequences) {
-    for (Sequence* sequence : sequences) scheduler_->Finish(sequence);
-  }
-
-  std::unique_ptr<Scheduler> scheduler_;
-  RequestHandle next_ = 1;
-};
-
-SchedulerLimits Limits(int64_t max_num_seqs, int64_t num_slots, int64_t max_num_batched_tokens,
-                       bool batch_scores = true) {
-  return {max_num_seqs, num_slots, max_num_batched_tokens, batch_scores};
+SchedulerLimits Limits(int64_t max_num_seqs, int64_t num_blocks, int64_t budget) {
+  SchedulerLimits limits;
+  limits.max_num_seqs = max_num_seqs;
+  limits.num_blocks = num_blocks;
+  limits.block_tokens = 4;
+  limits.max_num_batched_tokens = budget;
+  return limits;
 }
 
-TEST_F(SchedulerTest, PrefillsThenDecodesInTheOrderOfArrival) {
-  Make(Limits(8, 8, 100));
-  AddGeneration(3);
-  AddGeneration(4);
+class SchedulerTest : public SchedulerFixture {};
+
+TEST_F(SchedulerTest, PrefillsThenDecodesUntilTheLastTokenIsSampled) {
+  Make(Limits(8, 64, 100));
+  AddGeneration(3, /*max_new_tokens=*/2);
+  AddGeneration(4, /*max_new_tokens=*/3);
   EXPECT_EQ(scheduler_->num_waiting(), 2);
   EXPECT_EQ(scheduler_->queued_tokens(), 7);
-  StepPlan plan = scheduler_->Schedule();
-  EXPECT_THAT(Handles(plan.prefills), ElementsAre(1, 2));
-  EXPECT_EQ(plan.prefills[0]->slot, 0);
-  EXPECT_EQ(plan.prefills[1]->slot, 1);
-  EXPECT_THAT(plan.decodes, IsEmpty());
-  EXPECT_EQ(scheduler_->num_waiting(), 0);
+  EXPECT_EQ(Step(), "1[0,3)s 2[0,4)s");
   EXPECT_EQ(scheduler_->num_running(), 2);
   EXPECT_EQ(scheduler_->queued_tokens(), 0);
-
-  AddGeneration(5);
-  plan = scheduler_->Schedule();
-  EXPECT_THAT(Handles(plan.prefills), ElementsAre(3));
-  EXPECT_THAT(Handles(plan.decodes), ElementsAre(1, 2));
-  scheduler_->Finish(plan.decodes[0]);
-  plan = scheduler_->Schedule();
-  EXPECT_THAT(Handles(plan.decodes), ElementsAre(2, 3));
+  EXPECT_EQ(Step(), "1[3,4)s 2[4,5)s");
+  EXPECT_EQ(Step(), "2[5,6)s");  // the third token is never fed
+  EXPECT_FALSE(scheduler_->has_work());
+  EXPECT_EQ(scheduler_->stats().blocks_in_use, 0);
 }
 
-TEST_F(SchedulerTest, AdmitsByMaxNumSeqsAndBySlots) {
-  for (const SchedulerLimits& limits : {Limits(2, 9, 100), Limits(9, 2, 100)}) {
-    Make(limits);
-    next_ = 1;
-    for (int i = 0; i < 3; ++i) AddGeneration(1);
-    StepPlan plan = scheduler_->Schedule();
-    EXPECT_THAT(Handles(plan.prefills), ElementsAre(1, 2));
-    plan = scheduler_->Schedule();
-    EXPECT_THAT(plan.prefills, IsEmpty());
-    scheduler_->Finish(plan.decodes[0]);
-    plan = scheduler_->Schedule();
-    EXPECT_THAT(Handles(plan.prefills), ElementsAre(3));
-    EXPECT_EQ(plan.prefills[0]->slot, 0);  // the lowest free one
-    EXPECT_THAT(Handles(plan.decodes), ElementsAre(2));
-  }
+TEST_F(SchedulerTest, ALongPromptTakesWhatDecodingLeavesOfTheBudget) {
+  Make(Limits(8, 64, 10));
+  AddGeneration(2, 9);
+  AddGeneration(2, 9);
+  EXPECT_EQ(Step(), "1[0,2)s 2[0,2)s");
+  AddGeneration(20);
+  AddGeneration(3);
+  EXPECT_EQ(Step(), "1[2,3)s 2[2,3)s 3[0,8)");
+  EXPECT_EQ(Step(), "1[3,4)s 2[3,4)s 3[8,16)");
+  EXPECT_EQ(Step(), "1[4,5)s 2[4,5)s 3[16,20)s 4[0,3)s");
+  EXPECT_EQ(Step(), "1[5,6)s 2[5,6)s 3[20,21)s 4[3,4)s");
 }
 
-TEST_F(SchedulerTest, AdmitsByTokensAndAlwaysOne) {
-  Make(Limits(8, 8, 10));
+TEST_F(SchedulerTest, PromptsThatWereBegunGoBeforeNewOnes) {
+  Make(Limits(8, 64, 4));
   AddGeneration(6);
-  AddGeneration(4);
-  AddGeneration(1);
-  AddGeneration(50);
-  AddGeneration(1);
-  EXPECT_THAT(Handles(scheduler_->Schedule().prefills), ElementsAre(1, 2));  // 10 of 10
-  // 2 decodes and 1; the 50 do not fit beside them, and nothing overtakes them.
-  EXPECT_THAT(Handles(scheduler_->Schedule().prefills), ElementsAre(3));
-  EXPECT_THAT(Handles(scheduler_->Schedule().prefills), ElementsAre(4));
-  EXPECT_THAT(Handles(scheduler_->Schedule().prefills), ElementsAre(5));
+  AddGeneration(2);
+  EXPECT_EQ(Step(), "1[0,4)");
+  EXPECT_EQ(Step(), "1[4,6)s 2[0,2)s");
 }
 
-TEST_F(SchedulerTest, ScoresPassGenerationsThatWaitForASlotAndOnlyThose) {
-  Make(Limits(8, 1, 100));
-  AddGeneration(1);
-  AddGeneration(1);
+TEST_F(SchedulerTest, BlocksGrowWithTheRowsOfEachStep) {
+  Make(Limits(8, 64, 6));
+  const Sequence* sequence = AddGeneration(9);
+  Step();
+  EXPECT_THAT(sequence->blocks, ElementsAre(0, 1));
+  EXPECT_EQ(sequence->num_computed, 6);
+  Step();
+  EXPECT_THAT(sequence->blocks, ElementsAre(0, 1, 2));
+  EXPECT_EQ(sequence->num_computed, 9);
+  EXPECT_EQ(sequence->num_tokens(), 10);
+  EXPECT_EQ(sequence->token(9), 7);
+}
+
+TEST_F(SchedulerTest, MaxNumSeqsLimitsGenerationsAndLetsScoresPass) {
+  Make(Limits(1, 64, 100));
+  AddGeneration(2, 2);
+  AddGeneration(2, 2);
   AddScore(5);
-  AddScore(6);
-  StepPlan plan = scheduler_->Schedule();
-  EXPECT_THAT(Handles(plan.prefills), ElementsAre(1));
-  EXPECT_THAT(Handles(plan.scores), ElementsAre(3, 4));
-  EXPECT_EQ(plan.scores[0]->slot, -1);
-  FinishAll(plan.scores);
-
-  // With slots, the order of arrival holds: the score behind a prompt that is too long waits.
-  Make(Limits(8, 8, 10));
-  next_ = 1;
-  AddGeneration(4);
-  AddGeneration(9);
-  AddScore(2);
-  plan = scheduler_->Schedule();
-  EXPECT_THAT(Handles(plan.prefills), ElementsAre(1));
-  EXPECT_THAT(plan.scores, IsEmpty());
+  EXPECT_EQ(Step(), "1[0,2)s 3[0,4)");
+  EXPECT_EQ(Step(), "1[2,3)s");
+  EXPECT_EQ(Step(), "2[0,2)s");
 }
 
-TEST_F(SchedulerTest, WithoutBatchedScoresAScoredSequenceIsAloneInItsStep) {
-  Make(Limits(8, 8, 100, /*batch_scores=*/false));
-  AddGeneration(1);
-  AddGeneration(1);
-  AddScore(2);
-  AddScore(2);
-  Add(/*score=*/true, /*generate=*/true, 2);
-  AddGeneration(1);
-  StepPlan plan = scheduler_->Schedule();
-  EXPECT_THAT(Handles(plan.prefills), ElementsAre(1, 2));
-  EXPECT_THAT(plan.scores, IsEmpty());
-  for (RequestHandle expected : {3, 4}) {
-    plan = scheduler_->Schedule();
-    EXPECT_THAT(Handles(plan.scores), ElementsAre(expected));
-    EXPECT_THAT(plan.prefills, IsEmpty());
-    EXPECT_THAT(Handles(plan.decodes), ElementsAre(1, 2));
-    FinishAll(plan.scores);
-  }
-  plan = scheduler_->Schedule();
-  EXPECT_THAT(Handles(plan.prefills), ElementsAre(5));
-  plan = scheduler_->Schedule();
-  EXPECT_THAT(Handles(plan.prefills), ElementsAre(6));
-  EXPECT_THAT(Handles(plan.decodes), ElementsAre(1, 2, 5));
+TEST_F(SchedulerTest, NoMoreSequencesGenerateThanCanDecodeInOneStep) {
+  Make(Limits(8, 64, 2));
+  for (int i = 0; i < 3; ++i) AddGeneration(1, 3);
+  EXPECT_EQ(Step(), "1[0,1)s 2[0,1)s");
+  EXPECT_EQ(Step(), "1[1,2)s 2[1,2)s");
+  EXPECT_EQ(Step(), "1[2,3)s 2[2,3)s");
+  EXPECT_EQ(Step(), "3[0,1)s");
 }
 
-TEST_F(SchedulerTest, EqualPromptsInARowArePrefilledOnce) {
-  Make(Limits(8, 8, 10));
-  for (int i = 0; i < 4; ++i) AddGeneration(8, /*tag=*/7);
-  AddGeneration(2, /*tag=*/7);
-  AddGeneration(2, /*tag=*/8);
+TEST_F(SchedulerTest, AScoreNeedsNoRowOfTheLastToken) {
+  Make(Limits(8, 64, 3));
+  const Sequence* sequence = AddScore(6);
+  EXPECT_EQ(sequence->next_scored_row, 0);
+  EXPECT_EQ(Step(), "1[0,3)");
+  EXPECT_EQ(sequence->next_scored_row, 3);
+  EXPECT_EQ(Step(), "1[3,5)");
+  EXPECT_FALSE(scheduler_->has_work());
+}
+
+TEST_F(SchedulerTest, OutOfBlocksTheLatestIsPreemptedAndGoesOnWhereItWas) {
+  SchedulerLimits limits = Limits(8, 5, 100);
+  limits.prefix_caching = false;
+  Make(limits);
+  AddGeneration(7, 8);
+  Sequence* const victim = AddGeneration(4, 8);
+  EXPECT_EQ(Step(), "1[0,7)s 2[0,4)s");
+  EXPECT_EQ(Step(), "1[7,8)s 2[4,5)s");  // 2 + 2 blocks
+  EXPECT_EQ(Step(), "1[8,9)s 2[5,6)s");  // 3 + 2
+  EXPECT_EQ(Step(), "1[9,10)s 2[6,7)s");
+  EXPECT_EQ(Step(), "1[10,11)s 2[7,8)s");
+  EXPECT_EQ(victim->generated.ids.size(), 5u);
+  AddScore(2);
+  EXPECT_EQ(Step(), "1[11,12)s");  // the third block of request 2 is one too many
+  EXPECT_EQ(scheduler_->stats().num_preempted, 1u);
+  EXPECT_THAT(victim->blocks, IsEmpty());
+  EXPECT_EQ(victim->num_computed, 0);
+  EXPECT_EQ(scheduler_->num_waiting(), 2);
+  EXPECT_EQ(Step(), "1[12,13)s");  // nobody overtakes request 2
+  EXPECT_EQ(Step(), "1[13,14)s");
+  // Its prompt and the five tokens; the sixth is sampled once.
+  EXPECT_EQ(Step(), "2[0,9)s 3[0,1)");
+  EXPECT_EQ(victim->generated.ids.size(), 6u);
+  EXPECT_EQ(Step(), "2[9,10)s");
+}
+
+TEST_F(SchedulerTest, ManyPreemptionsGoFromTheLatestOnAndEndInTheOldOrder) {
+  SchedulerLimits limits = Limits(8, 6, 100);
+  limits.prefix_caching = false;
+  Make(limits);
+  for (int i = 0; i < 3; ++i) AddGeneration(3, 14);  // four blocks each at the end
+  EXPECT_EQ(Step(), "1[0,3)s 2[0,3)s 3[0,3)s");
+  for (int i = 0; i < 5; ++i) Step();
+  EXPECT_EQ(Step(), "1[8,9)s 2[8,9)s");  // 3 + 3 blocks
+  EXPECT_EQ(scheduler_->stats().num_preempted, 1u);
+  for (int i = 0; i < 3; ++i) Step();
+  EXPECT_EQ(Step(), "1[12,13)s");  // 4 blocks
+  EXPECT_EQ(scheduler_->stats().num_preempted, 2u);
+  for (int i = 0; i < 2; ++i) Step();
+  EXPECT_EQ(Step(), "1[15,16)s");
+  EXPECT_EQ(Step(), "2[0,13)s");  // 2 before 3, which would leave no spare block
+  EXPECT_EQ(scheduler_->num_running(), 1);
+}
+
+TEST_F(SchedulerTest, TheRowsOfAPreemptedSequenceLeaveThePlan) {
+  SchedulerLimits limits = Limits(8, 10, 3);
+  limits.prefix_caching = false;
+  Make(limits);
+  Sequence* const leader = Add(Generation(Prompt(26, 1)));
+  Add(Generation(Prompt(26, 1)));
+  AddGeneration(1, 20);
+  for (int i = 0; i < 8; ++i) Step();
   const StepPlan plan = scheduler_->Schedule();
-  // 8 + 0 + 0 + 0 + 2 tokens.
-  ASSERT_THAT(Handles(plan.prefills), ElementsAre(1, 2, 3, 4, 5));
-  EXPECT_FALSE(plan.prefills[0]->shares_prompt);
-  EXPECT_TRUE(plan.prefills[1]->shares_prompt);
-  EXPECT_TRUE(plan.prefills[3]->shares_prompt);
-  EXPECT_FALSE(plan.prefills[4]->shares_prompt);
+  EXPECT_EQ(Text(plan), "1[24,26)s+2 3[0,1)s");
+  leader->status = absl::InternalError("failed");
+  Complete(plan);
+  // Request 2 starts again, beside the younger request 3.
+  EXPECT_EQ(Step(), "3[1,2)s 2[0,2)");
+  for (int i = 0; i < 10; ++i) Step();
+  EXPECT_EQ(Step(), "3[12,13)s 2[22,24)");  // 4 + 6 blocks
+  // 3 is planned, and then loses its blocks to 2.
+  EXPECT_EQ(Step(), "2[24,26)s");
+  EXPECT_EQ(scheduler_->stats().num_preempted, 2u);
+}
 
-  Make(Limits(8, 8, 100));
-  next_ = 1;
-  AddGeneration(8, 7);
-  Add(/*score=*/true, /*generate=*/true, 8, 7);
-  AddGeneration(8, 7);
-  for (const Sequence* sequence : scheduler_->Schedule().prefills)
-    EXPECT_FALSE(sequence->shares_prompt);
+TEST_F(SchedulerTest, AdmitsOnlyWhatFitsWithASpareBlock) {
+  Make(Limits(8, 6, 4));
+  AddGeneration(12, 4);  // three blocks, of which the first step takes one
+  AddGeneration(9, 4);   // three blocks: none would be spare
+  AddGeneration(1, 1);   // would fit, but does not overtake
+  EXPECT_EQ(Step(), "1[0,4)");
+  EXPECT_EQ(Step(), "1[4,8)");
+  EXPECT_EQ(Step(), "1[8,12)s");
+  EXPECT_EQ(Step(), "1[12,13)s");
+  EXPECT_EQ(Step(), "1[13,14)s");
+  EXPECT_EQ(Step(), "1[14,15)s");
+  EXPECT_EQ(Step(), "2[0,4)");
+  EXPECT_EQ(Step(), "2[4,8)");
+  EXPECT_EQ(Step(), "2[8,9)s 3[0,1)s");
+  EXPECT_EQ(scheduler_->stats().num_preempted, 0u);
+}
+
+TEST_F(SchedulerTest, ScoresThatDoNotFitThePoolRunWithoutItEveryOtherStep) {
+  Make(Limits(8, 2, 10));
+  AddGeneration(2, 6);
+  AddScore(6);   // two blocks
+  AddScore(11);  // ten rows: three blocks
+  AddScore(30);  // longer than the budget
+  AddScore(10);  // nine rows: three blocks
+  EXPECT_EQ(Step(), "uncached 3[0,10)");
+  EXPECT_EQ(Step(), "1[0,2)s");
+  EXPECT_EQ(Step(), "uncached 4[0,29)");
+  EXPECT_EQ(Step(), "1[2,3)s");
+  EXPECT_EQ(Step(), "uncached 5[0,9)");
+  EXPECT_EQ(Step(), "1[3,4)s");
+  EXPECT_EQ(Step(), "1[4,5)s");
+}
+
+TEST_F(SchedulerTest, WithoutBlocksWholeScoresShareTheBudget) {
+  Make(Limits(8, 0, 10));
+  AddScore(6);
+  AddScore(6);
+  AddScore(2);
+  AddScore(40);
+  AddScore(3);
+  const StepPlan plan = scheduler_->Schedule();
+  EXPECT_EQ(Text(plan), "uncached 1[0,5) 2[0,5)");
+  EXPECT_THAT(plan.rows[0].sequence->blocks, IsEmpty());
+  Complete(plan);
+  EXPECT_EQ(Step(), "uncached 3[0,1)");  // nobody overtakes the long one
+  EXPECT_EQ(Step(), "uncached 4[0,39)");
+  EXPECT_EQ(Step(), "uncached 5[0,2)");
+  EXPECT_FALSE(scheduler_->has_work());
+}
+
+TEST_F(SchedulerTest, ClientsTakeTurnsByTokens) {
+  Make(Limits(8, 64, 6));
+  const auto add = [&](const std::string& client, int64_t length) {
+    InferenceRequest request = Score(Prompt(length + 1, static_cast<int32_t>(1000 * next_)));
+    request.client = client;
+    Add(std::move(request));
+  };
+  for (int i = 0; i < 3; ++i) add("a", 6);
+  add("b", 2);
+  add("b", 2);
+  add("b", 2);
+  EXPECT_EQ(Step(), "1[0,6)");
+  EXPECT_EQ(Step(), "4[0,2) 5[0,2) 6[0,2)");
+  EXPECT_EQ(Step(), "2[0,6)");
 }
 
 TEST_F(SchedulerTest, CancelTakesWaitingAtOnceAndRunningBeforeTheNextStep) {
-  Make(Limits(1, 1, 100));
+  Make(Limits(1, 64, 100));
   AddGeneration(3);
   AddGeneration(4);
   AddGeneration(5);
-  StepPlan plan = scheduler_->Schedule();
+  Step();
   scheduler_->Cancel(2);
   scheduler_->Cancel(99);
   EXPECT_EQ(scheduler_->num_waiting(), 1);
   EXPECT_EQ(scheduler_->queued_tokens(), 5);
-  auto dropped = scheduler_->TakeDropped();
-  ASSERT_EQ(dropped.size(), 1u);
-  EXPECT_EQ(dropped[0].first->handle, 2u);
-  EXPECT_EQ(dropped[0].second.code(), absl::StatusCode::kCancelled);
-
+  EXPECT_THAT(Dropped(), ElementsAre(Pair(2, absl::StatusCode::kCancelled)));
   scheduler_->Cancel(1);
   EXPECT_EQ(scheduler_->num_running(), 1);
-  plan = scheduler_->Schedule();
-  EXPECT_THAT(plan.decodes, IsEmpty());
-  EXPECT_THAT(Handles(plan.prefills), ElementsAre(3));  // the slot is free again
-  dropped = scheduler_->TakeDropped();
-  ASSERT_EQ(dropped.size(), 1u);
-  EXPECT_EQ(dropped[0].first->handle, 1u);
+  EXPECT_EQ(Step(), "3[0,5)s");
+  EXPECT_THAT(Dropped(), ElementsAre(Pair(1, absl::StatusCode::kCancelled)));
 }
 
-TEST_F(SchedulerTest, ExpiredRequestsLeaveFromAnywhereInTheQueue) {
-  Make(Limits(1, 1, 100));
+TEST_F(SchedulerTest, DeadlinesEndWaitingAndRunningWork) {
+  Make(Limits(1, 64, 100));
   const absl::Time start = absl::UnixEpoch();
-  AddGeneration(1);
-  Add(false, true, 1, -1, start + absl::Seconds(5));
-  Add(true, false, 4, -1, start + absl::Seconds(1));
-  AddScore(1);
+  const auto add = [&](int64_t seconds) {
+    InferenceRequest request = Generation({1, 2, 3});
+    request.deadline = start + absl::Seconds(seconds);
+    Add(std::move(request));
+  };
+  AddGeneration(2, 9);
+  add(5);
+  add(1);
+  add(9);
+  Step();
   scheduler_->DropExpired(start + absl::Milliseconds(999));
-  EXPECT_EQ(scheduler_->num_waiting(), 4);
-  scheduler_->DropExpired(start + absl::Seconds(1));
   EXPECT_EQ(scheduler_->num_waiting(), 3);
+  scheduler_->DropExpired(start + absl::Seconds(5));
+  EXPECT_THAT(Dropped(), ElementsAre(Pair(3, absl::StatusCode::kDeadlineExceeded),
+                                     Pair(2, absl::StatusCode::kDeadlineExceeded)));
   EXPECT_EQ(scheduler_->queued_tokens(), 3);
-  scheduler_->DropExpired(start + absl::Seconds(100));
-  const auto dropped = scheduler_->TakeDropped();
-  ASSERT_EQ(dropped.size(), 2u);
-  EXPECT_EQ(dropped[0].first->handle, 3u);
-  EXPECT_EQ(dropped[1].first->handle, 2u);
-  EXPECT_EQ(dropped[0].second.code(), absl::StatusCode::kDeadlineExceeded);
-
-  // A running request has left the deadline behind.
-  Add(false, true, 1, -1, start + absl::Seconds(200));
-  StepPlan plan = scheduler_->Schedule();
-  FinishAll(plan.scores);
-  FinishAll(plan.prefills);
-  plan = scheduler_->Schedule();
-  ASSERT_EQ(plan.prefills.size(), 1u);
-  scheduler_->DropExpired(start + absl::Seconds(300));
-  EXPECT_TRUE(scheduler_->TakeDropped().empty());
+  scheduler_->Cancel(1);
+  EXPECT_EQ(Step(), "4[0,3)s");
+  Dropped();
+  scheduler_->DropExpired(start + absl::Seconds(9));
+  EXPECT_EQ(scheduler_->num_running(), 1);
+  EXPECT_EQ(Step(), "");
+  EXPECT_THAT(Dropped(), ElementsAre(Pair(4, absl::StatusCode::kDeadlineExceeded)));
+  EXPECT_EQ(scheduler_->stats().blocks_in_use, 0);
+  EXPECT_FALSE(scheduler_->has_work());
 }
 
 TEST_F(SchedulerTest, DropAllEmptiesEverything) {
-  Make(Limits(2, 2, 100));
-  for (int i = 0; i < 3; ++i) AddGeneration(2);
+  Make(Limits(2, 8, 100));
+  for (int i = 0; i < 3; ++i) AddGeneration(8, 4);
+  AddScore(100);
   scheduler_->Schedule();
   AddScore(3);
   scheduler_->DropAll(absl::UnavailableError("gone"));
-  EXPECT_EQ(scheduler_->TakeDropped().size(), 4u);
+  EXPECT_EQ(Dropped().size(), 5u);
   EXPECT_FALSE(scheduler_->has_work());
   EXPECT_EQ(scheduler_->num_running(), 0);
   EXPECT_EQ(scheduler_->queued_tokens(), 0);
+  EXPECT_EQ(scheduler_->stats().blocks_in_use, 0);
   AddGeneration(2);
-  AddGeneration(2);
-  EXPECT_EQ(scheduler_->Schedule().prefills.size(), 2u);  // both slots came back
-}
-
-TEST(SlotPool, HandsOutTheLowest) {
-  SlotPool pool(3);
-  EXPECT_EQ(pool.Acquire(), 0);
-  EXPECT_EQ(pool.Acquire(), 1);
-  EXPECT_EQ(pool.Acquire(), 2);
-  EXPECT_EQ(pool.num_free(), 0);
-  pool.Release(2);
-  pool.Release(0);
-  EXPECT_EQ(pool.Acquire(), 0);
+  EXPECT_EQ(Step(), "6[0,2)s");
 }
 
 }  // namespace
