@@ -121,7 +121,7 @@ class TorchEngine final : public InferenceEngine {
 
   void ReleaseKvCache() override {
     absl::MutexLock lock(&mutex_);
-    releasing_ = true;
+    (scheduler_.has_work() ? release_when_idle_ : release_now_) = true;
   }
 
   EngineLimits limits() const override { return limits_; }
@@ -194,7 +194,7 @@ class TorchEngine final : public InferenceEngine {
       {
         absl::MutexLock lock(&mutex_);
         const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-          return stopping_ || releasing_ || scheduler_.has_work();
+          return stopping_ || release_now_ || release_when_idle_ || scheduler_.has_work();
         };
         mutex_.Await(absl::Condition(&has_work));
         Beat();
@@ -204,10 +204,10 @@ class TorchEngine final : public InferenceEngine {
         if (aborting_)
           scheduler_.DropAll(Unavailable("the engine was drained before the request was done"));
         scheduler_.DropExpired(clock_->Now());
-        release = releasing_ && scheduler_.num_running() == 0;
+        release = release_now_ || (release_when_idle_ && !scheduler_.has_work());
         if (release) {
           scheduler_.ReleaseCache();
-          releasing_ = false;
+          release_now_ = release_when_idle_ = false;
         }
         scheduler_.SetWeightVersion(decoder_->weight_version());
         plan = scheduler_.Schedule();
@@ -354,7 +354,10 @@ class TorchEngine final : public InferenceEngine {
   uint64_t scored_rows_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t finished_requests_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t failed_requests_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool releasing_ ABSL_GUARDED_BY(mutex_) = false;  // ReleaseKvCache was called
+  // ReleaseKvCache was called while there was no work, or some. Nothing runs while release_now_ is
+  // set: the engine's thread looks at it before it admits work.
+  bool release_now_ ABSL_GUARDED_BY(mutex_) = false;
+  bool release_when_idle_ ABSL_GUARDED_BY(mutex_) = false;
   bool device_failed_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // last: it uses all of the above

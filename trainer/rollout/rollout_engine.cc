@@ -33,6 +33,9 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
     batch.emplace_back(std::move(request), std::move(finish));
   }
   engine_->SubmitBatch(std::move(batch));
+  // When the last one is done, its memory is the trainer's; the cache holds nothing of use by then,
+  // since the weights change.
+  engine_->ReleaseKvCache();
 }
 
 absl::StatusOr<std::vector<Rollout>> GenerateAll(RolloutEngine* engine,

@@ -21,6 +21,7 @@ std::vector<RolloutRequest> MakeRolloutRequests(const TrainConfig& config, int64
       request.sampling.top_p = static_cast<float>(config.rollout.top_p);
       request.sampling.top_k = static_cast<int32_t>(config.rollout.top_k);
       request.sampling.num_log_probs = student_top_k;
+      request.sampling.top_log_probs_mode = LogProbsMode::kProcessed;
       request.sampling.seed =
           DeriveSeed(config.run.seed, "rollout",
                      {static_cast<uint64_t>(step), prompt, static_cast<uint64_t>(sample)});

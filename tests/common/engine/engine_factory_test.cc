@@ -12,11 +12,11 @@ namespace {
 using testing::MakeTiny;
 using testing::RunAll;
 using testing::Scoring;
-using testing::TinyConfig;
+using testing::SmallConfig;
 
 TEST(LoadEngine, ServesASavedModel) {
   testing::TempDir dir;
-  ModelConfig config = TinyConfig();
+  ModelConfig config = SmallConfig();
   config.eos_token_ids = {7};
   const auto decoder = MakeTiny(config);
   ASSERT_OK(SaveDecoder(*decoder, dir.File("model")));

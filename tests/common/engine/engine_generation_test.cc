@@ -18,7 +18,7 @@ using testing::MakeTiny;
 using testing::MarkovDecoder;
 using testing::RandomIds;
 using testing::RunAll;
-using testing::TinyConfig;
+using testing::SmallConfig;
 
 // One token at a time through the cache against one pass over everything, in fp32, with logits
 // near 10.
@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Architectures, EngineGenerationTest,
                          ::testing::Values("Qwen3ForCausalLM", "LlamaForCausalLM"));
 
 TEST_P(EngineGenerationTest, GreedyIsTheArgmaxOfFullForwardPasses) {
-  const auto decoder = MakeTiny(TinyConfig(GetParam()));
+  const auto decoder = MakeTiny(SmallConfig(GetParam()));
   EngineOptions options;
   options.max_num_seqs = 3;  // some wait, and blocks are used again
   const auto engine = MakeEngine(decoder, options);
@@ -69,7 +69,7 @@ TEST_P(EngineGenerationTest, GreedyIsTheArgmaxOfFullForwardPasses) {
 }
 
 TEST_P(EngineGenerationTest, SampledLogProbsAreThoseOfTheModel) {
-  const auto decoder = MakeTiny(TinyConfig(GetParam()));
+  const auto decoder = MakeTiny(SmallConfig(GetParam()));
   const auto engine = MakeEngine(decoder);
   std::vector<InferenceRequest> requests;
   for (int i = 0; i < 8; ++i) {
@@ -84,7 +84,7 @@ TEST_P(EngineGenerationTest, SampledLogProbsAreThoseOfTheModel) {
 }
 
 TEST_P(EngineGenerationTest, TokensDependOnTheSeedAndNotOnNeighbours) {
-  const auto engine = MakeEngine(MakeTiny(TinyConfig(GetParam())));
+  const auto engine = MakeEngine(MakeTiny(SmallConfig(GetParam())));
   const InferenceRequest request = Generation(RandomIds(6, 1), 25, 1.0f, 99);
   const auto alone = RunAll(engine.get(), {request});
   std::vector<InferenceRequest> crowd;
@@ -101,7 +101,7 @@ TEST_P(EngineGenerationTest, TokensDependOnTheSeedAndNotOnNeighbours) {
 
 // Rollouts of one prompt share its prefill; each is what it would be alone.
 TEST_P(EngineGenerationTest, SharedPromptsChangeNothing) {
-  const auto engine = MakeEngine(MakeTiny(TinyConfig(GetParam())));
+  const auto engine = MakeEngine(MakeTiny(SmallConfig(GetParam())));
   std::vector<InferenceRequest> requests;
   for (int i = 0; i < 12; ++i)
     requests.push_back(Generation(RandomIds(7 + i / 4, i / 4), 15, 1.0f, i));
@@ -115,7 +115,7 @@ TEST_P(EngineGenerationTest, SharedPromptsChangeNothing) {
 }
 
 TEST_P(EngineGenerationTest, TheSameBatchGivesTheSameBits) {
-  const auto decoder = MakeTiny(TinyConfig(GetParam()));
+  const auto decoder = MakeTiny(SmallConfig(GetParam()));
   EngineOptions options;
   options.max_num_seqs = 16;
   options.max_num_batched_tokens = 50;
@@ -136,7 +136,7 @@ TEST_P(EngineGenerationTest, TheSameBatchGivesTheSameBits) {
 }
 
 TEST(EngineGeneration, Bfloat16ModelsSampleFromFp32Logits) {
-  ModelConfig config = TinyConfig();
+  ModelConfig config = SmallConfig();
   config.vocab_size = 5000;
   const auto decoder = MakeTiny(config, /*requires_grad=*/false, "bfloat16");
   const auto engine = MakeEngine(decoder);
@@ -150,7 +150,7 @@ TEST(EngineGeneration, Bfloat16ModelsSampleFromFp32Logits) {
 
 // The trainer steps parameters in place on its own thread while the engine is idle.
 TEST(EngineGeneration, FollowsParametersThatAreTrained) {
-  const auto decoder = MakeTiny(TinyConfig(), /*requires_grad=*/true);
+  const auto decoder = MakeTiny(SmallConfig(), /*requires_grad=*/true);
   const auto engine = MakeEngine(decoder);
   const InferenceRequest request = Generation(RandomIds(5, 1), 10, 0.0f);
   auto before = RunAll(engine.get(), {request});

@@ -19,7 +19,7 @@ using testing::MakeTiny;
 using testing::RandomIds;
 using testing::RunAll;
 using testing::Scoring;
-using testing::TinyConfig;
+using testing::SmallConfig;
 
 // fp32 logits and sums against float64: a few units in the last place of numbers near 10.
 constexpr double kLogProbTolerance = 1e-5;
@@ -163,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(Architectures, EngineScoresTest,
                          ::testing::Values("Qwen3ForCausalLM", "LlamaForCausalLM"));
 
 TEST_P(EngineScoresTest, EqualFloat64LogSoftmax) {
-  const auto decoder = MakeTiny(TinyConfig(GetParam()));
+  const auto decoder = MakeTiny(SmallConfig(GetParam()));
   const auto engine = MakeEngine(decoder);
   const std::vector<InferenceRequest> requests = VariedRequests();
   const auto results = RunAll(engine.get(), requests);
@@ -176,7 +176,7 @@ TEST_P(EngineScoresTest, EqualFloat64LogSoftmax) {
 }
 
 TEST_P(EngineScoresTest, DoNotDependOnWhatElseIsInTheBatch) {
-  const auto engine = MakeEngine(MakeTiny(TinyConfig(GetParam())));
+  const auto engine = MakeEngine(MakeTiny(SmallConfig(GetParam())));
   std::vector<InferenceRequest> requests = VariedRequests();
   for (size_t i = 0; i < requests.size(); i += 3) {
     requests[i].sampling = SamplingParams();

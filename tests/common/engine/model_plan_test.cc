@@ -76,8 +76,8 @@ TEST_F(PlanModelTest, BrokenFilesAreErrors) {
 
 TEST_F(PlanModelTest, TakesTheEnginesOptions) {
   WriteEmbedding("F32", 4);
-  // 1 layer, 1 head of 4 values: 32 bytes a token, 1024 a block.
-  options_.kv_cache_bytes = 2 * 1024;
+  // 1 layer, 1 head of 4 values; those of values are padded to 32: 32 tokens a block.
+  options_.kv_cache_bytes = int64_t{2} * 32 * (4 + 32) * 4;
   options_.max_num_seqs = 3;
   options_.max_model_len = 40;
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, Plan("auto"));

@@ -13,7 +13,7 @@
 
 namespace taopd::testing {
 
-inline ModelConfig TinyConfig(const std::string& architecture = "Qwen3ForCausalLM") {
+inline ModelConfig SmallConfig(const std::string& architecture = "Qwen3ForCausalLM") {
   ModelConfig config;
   config.architecture = architecture;
   config.vocab_size = 61;
@@ -29,7 +29,7 @@ inline ModelConfig TinyConfig(const std::string& architecture = "Qwen3ForCausalL
   return config;
 }
 
-inline std::shared_ptr<Decoder> MakeTiny(const ModelConfig& config = TinyConfig(),
+inline std::shared_ptr<Decoder> MakeTiny(const ModelConfig& config = SmallConfig(),
                                          bool requires_grad = false,
                                          const std::string& dtype = "float32") {
   DecoderOptions options;

@@ -1,0 +1,231 @@
+// A request's answer is the same bytes whatever else the engine does: other requests and their
+// order, the size of steps and so of chunks, the prefix cache, preemption, and the number of
+// threads.
+//
+// TAOPD_NUM_ARRANGEMENTS and TAOPD_NUM_REQUESTS make the test larger.
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <numeric>
+
+#include "common/engine/torch_engine.h"
+#include "tests/common/engine/result_box.h"
+#include "tests/common/model/tiny_models.h"
+
+namespace taopd::testing {
+namespace {
+
+int64_t NumberFromEnvironment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);
+}
+
+constexpr int64_t kMaxLen = 160;
+constexpr int32_t kVocabulary = 31;
+
+class RequestMaker {
+ public:
+  explicit RequestMaker(uint64_t seed) : random_(seed, "invariance") {
+    for (auto& prefix : prefixes_) prefix = Ids(20 + Below(80));
+  }
+
+  InferenceRequest Next() {
+    InferenceRequest request;
+    // Half of the prompts begin alike, and some are alike.
+    if (Below(2) == 0) {
+      request.token_ids = prefixes_[Below(static_cast<int64_t>(prefixes_.size()))];
+      if (Below(3) != 0) Append(Ids(1 + Below(20)), &request.token_ids);
+    } else {
+      request.token_ids = Ids(2 + Below(100));
+    }
+    const int64_t kind = Below(3);
+    if (kind != 0) AddScore(&request);
+    if (kind != 1) AddSampling(&request);
+    return request;
+  }
+
+ private:
+  int64_t Below(int64_t n) { return static_cast<int64_t>(random_.NextBelow(n)); }
+  std::vector<int32_t> Ids(int64_t num) { return RandomTokens(num, kVocabulary, &random_); }
+  static void Append(const std::vector<int32_t>& from, std::vector<int32_t>* to) {
+    to->insert(to->end(), from.begin(), from.end());
+  }
+
+  void AddScore(InferenceRequest* request) {
+    ScoreParams score;
+    const auto num_tokens = static_cast<int64_t>(request->token_ids.size());
+    score.start = 1 + Below(num_tokens - 1);
+    score.top_k = static_cast<int32_t>(Below(6));
+    score.temperature = Below(2) == 0 ? 1.0f : 0.7f;
+    score.entropy = Below(2) == 0;
+    score.rank = Below(2) == 0;
+    score.support_stats = Below(2) == 0;
+    score.dense = Below(8) == 0;
+    score.num_candidates = static_cast<int32_t>(Below(2) * 3);
+    score.candidate_ids = Ids((num_tokens - score.start) * score.num_candidates);
+    request->score = score;
+  }
+
+  void AddSampling(InferenceRequest* request) {
+    SamplingParams sampling;
+    sampling.max_new_tokens = 1 + Below(30);
+    sampling.temperature = Below(3) == 0 ? 0.0f : 0.5f + 0.25f * static_cast<float>(Below(4));
+    sampling.top_p = Below(2) == 0 ? 1.0f : 0.9f;
+    sampling.top_k = Below(3) == 0 ? 5 : 0;
+    sampling.min_p = Below(4) == 0 ? 0.02f : 0.0f;
+    if (Below(4) == 0) sampling.repetition_penalty = 1.2f;
+    if (Below(4) == 0) sampling.frequency_penalty = 0.3f;
+    sampling.seed = random_.NextU64();
+    sampling.num_log_probs = static_cast<int32_t>(Below(3));
+    sampling.raw_log_probs = Below(2) == 0;
+    request->sampling = sampling;
+  }
+
+  RandomStream random_;
+  std::array<std::vector<int32_t>, 4> prefixes_;
+};
+
+template <typename T>
+void ExpectSameBytes(const std::vector<T>& value, const std::vector<T>& expected,
+                     const std::string& what) {
+  ASSERT_EQ(value.size(), expected.size()) << what;
+  if (value.empty()) return;
+  EXPECT_EQ(std::memcmp(value.data(), expected.data(), value.size() * sizeof(T)), 0) << what;
+}
+
+void ExpectSameResult(const Result& value, const Result& expected, const std::string& what) {
+  ASSERT_OK(value);
+  ASSERT_OK(expected);
+  ASSERT_EQ(value->score.has_value(), expected->score.has_value());
+  if (value->score) {
+    const ScoreRows &a = *value->score, &b = *expected->score;
+    EXPECT_EQ(a.num_rows, b.num_rows) << what;
+    ExpectSameBytes(a.ids, b.ids, what + " ids");
+    ExpectSameBytes(a.log_probs, b.log_probs, what + " log_probs");
+    ExpectSameBytes(a.log_tail, b.log_tail, what + " log_tail");
+    ExpectSameBytes(a.sampled_log_probs, b.sampled_log_probs, what + " sampled_log_probs");
+    ExpectSameBytes(a.sampled_ranks, b.sampled_ranks, what + " sampled_ranks");
+    ExpectSameBytes(a.entropy, b.entropy, what + " entropy");
+    ExpectSameBytes(a.candidate_log_probs, b.candidate_log_probs, what + " candidates");
+    ExpectSameBytes(a.log_support_mass, b.log_support_mass, what + " log_support_mass");
+    ExpectSameBytes(a.log_sum_exp, b.log_sum_exp, what + " log_sum_exp");
+    ExpectSameBytes(a.candidate_log_tail, b.candidate_log_tail, what + " candidate_log_tail");
+    ExpectSameBytes(a.dense_log_probs, b.dense_log_probs, what + " dense");
+  }
+  ASSERT_EQ(value->generated.has_value(), expected->generated.has_value());
+  if (!value->generated) return;
+  const GeneratedTokens &a = *value->generated, &b = *expected->generated;
+  EXPECT_EQ(a.ids, b.ids) << what;
+  EXPECT_EQ(a.finish, b.finish) << what;
+  ExpectSameBytes(a.log_probs, b.log_probs, what + " behavior");
+  ExpectSameBytes(a.raw_log_probs, b.raw_log_probs, what + " raw");
+  ExpectSameBytes(a.top_ids, b.top_ids, what + " top_ids");
+  ExpectSameBytes(a.top_log_probs, b.top_log_probs, what + " top_log_probs");
+}
+
+// Submits the requests in the given order, in batches of `batch_size` that do not wait for each
+// other, and returns the results in the order of the requests.
+std::vector<Result> RunInOrder(InferenceEngine* engine,
+                               const std::vector<InferenceRequest>& requests,
+                               const std::vector<size_t>& order, size_t batch_size) {
+  ResultBox box;
+  for (size_t begin = 0; begin < order.size(); begin += batch_size) {
+    std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
+    for (size_t i = begin; i < std::min(order.size(), begin + batch_size); ++i) {
+      batch.emplace_back(requests[order[i]], box.Done(static_cast<int>(order[i])));
+    }
+    engine->SubmitBatch(std::move(batch));
+  }
+  box.WaitFor(order.size());
+  std::vector<Result> results;
+  for (size_t i = 0; i < order.size(); ++i) results.push_back(box.Wait(static_cast<int>(i)));
+  return results;
+}
+
+struct Setting {
+  const char* architecture;
+  const char* dtype;
+};
+
+class EngineInvarianceTest : public ::testing::TestWithParam<Setting> {
+ protected:
+  ~EngineInvarianceTest() override { at::set_num_threads(1); }
+
+  std::unique_ptr<InferenceEngine> Make(const EngineOptions& options) {
+    auto engine = MakeTorchEngine(decoder_, options);
+    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+    return *std::move(engine);
+  }
+
+  std::shared_ptr<Decoder> decoder_ = TinyDecoder(GetParam().architecture, GetParam().dtype);
+};
+
+TEST_P(EngineInvarianceTest, AnswersDependOnTheRequestAlone) {
+  const int64_t num_requests = NumberFromEnvironment("TAOPD_NUM_REQUESTS", 60);
+  const int64_t num_arrangements = NumberFromEnvironment("TAOPD_NUM_ARRANGEMENTS", 4);
+  RequestMaker maker(1);
+  std::vector<InferenceRequest> requests;
+  for (int64_t i = 0; i < num_requests; ++i) requests.push_back(maker.Next());
+  std::vector<size_t> order(requests.size());
+  std::iota(order.begin(), order.end(), 0);
+
+  // Each on its own.
+  EngineOptions options;
+  options.max_model_len = kMaxLen;
+  options.prefix_caching = false;
+  std::vector<Result> expected;
+  {
+    const auto engine = Make(options);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      expected.push_back(RunAll(engine.get(), {requests[i]})[0]);
+    }
+  }
+  const int64_t block_bytes = KvPages::BytesPerBlock(decoder_->config(), decoder_->dtype(),
+                                                     KvPages::Layout::kKernel);
+  RandomStream random(2, "arrangements");
+  uint64_t num_preempted = 0, num_hits = 0;
+  for (int64_t arrangement = 0; arrangement < num_arrangements; ++arrangement) {
+    for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.NextBelow(i)]);
+    constexpr int64_t kBudgets[] = {7, 33, 100, 512, 8192};
+    options.max_num_batched_tokens = kBudgets[random.NextBelow(5)];
+    options.max_num_seqs = 1 + static_cast<int64_t>(random.NextBelow(64));
+    options.prefix_caching = arrangement % 2 == 0;
+    // From a pool that holds one sequence to one that holds them all.
+    constexpr int64_t kBlocks[] = {5, 9, 30, 2000};
+    options.kv_cache_bytes = kBlocks[arrangement % 4] * block_bytes;
+    const int num_threads = 1 + static_cast<int>(random.NextBelow(4));
+    at::set_num_threads(num_threads);
+    const size_t batch_size = 1 + random.NextBelow(requests.size());
+    SCOPED_TRACE(Concat("arrangement ", arrangement, ": ", options.max_num_batched_tokens,
+                        " rows a step, ", options.kv_cache_bytes / block_bytes, " blocks, ",
+                        num_threads, " threads"));
+    const auto engine = Make(options);
+    const auto results = RunInOrder(engine.get(), requests, order, batch_size);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      ExpectSameResult(results[i], expected[i], Concat("request ", i));
+    }
+    num_preempted += engine->stats().num_preempted;
+    num_hits += engine->stats().prefix_hit_tokens;
+    EXPECT_EQ(engine->stats().kv_blocks_in_use, 0);
+  }
+  EXPECT_GT(num_preempted, 0u);
+  EXPECT_GT(num_hits, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EngineInvarianceTest,
+                         ::testing::Values(Setting{"Qwen3ForCausalLM", "float32"},
+                                           Setting{"LlamaForCausalLM", "float32"},
+                                           Setting{"Qwen2ForCausalLM", "float32"},
+                                           Setting{"Qwen3MoeForCausalLM", "float32"},
+                                           Setting{"Qwen3ForCausalLM", "bfloat16"},
+                                           Setting{"LlamaForCausalLM", "bfloat16"},
+                                           Setting{"Qwen2ForCausalLM", "bfloat16"},
+                                           Setting{"Qwen3MoeForCausalLM", "bfloat16"}),
+                         [](const auto& info) {
+                           return Concat(info.param.architecture, "_", info.param.dtype);
+                         });
+
+}  // namespace
+}  // namespace taopd::testing
