@@ -8,10 +8,9 @@
 // Submit if the request is refused. `done` must not block, and the only calls into the engine that
 // it may make are Submit and Cancel.
 //
-// Determinism: a sequence's sampled tokens depend on its own seed and on the weights. On a CPU a
-// sequence's scores do not depend on what else is in the batch, bit for bit. Requests that are
-// given in one SubmitBatch to an idle engine are scheduled in that order, independent of time.
-// README.md lists everything that may change the last bits of a number.
+// Determinism: on a CPU the answer to a request is the same bytes whatever else the engine does. On
+// CUDA the last bits may depend on the rest of the batch. CONTRACT.md lists everything that may
+// change a number.
 //
 // Shapes: P prompt tokens, R scored rows, k reported ids per row, M candidates per row, V
 // vocabulary size, G generated tokens.

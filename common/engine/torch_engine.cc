@@ -386,14 +386,7 @@ absl::StatusOr<CachePlan> PlanCache(const Decoder& decoder, const EngineOptions&
                            blocks_of_sequence * block_bytes,
                            " bytes: give the KV cache more memory, or lower max_model_len");
   }
-  const CachePlan plan = {num_blocks, num_blocks * kBlockTokens};
-  LogWarning(
-      "the KV cache is too small for one sequence of the model's length: generation is limited",
-      {{"max_model_len", max_model_len},
-       {"max_generation_len", plan.max_generation_len},
-       {"kv_cache_bytes", options.kv_cache_bytes},
-       {"bytes_of_max_model_len", blocks_of_sequence * block_bytes}});
-  return plan;
+  return CachePlan{num_blocks, num_blocks * kBlockTokens};
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ namespace taopd {
 // must not be changed while a request is waiting or running. `clock` must outlive the engine.
 //
 // Returns INVALID_ARGUMENT if the options exceed the model's positions, or if kv_cache_bytes does
-// not hold one sequence of max_model_len tokens.
+// not hold one sequence of the max_model_len that was asked for. Where nobody asked for it,
+// limits().max_generation_len tells how long a sequence that generates may be.
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr<Decoder> decoder,
                                                                  const EngineOptions& options,
                                                                  Clock* clock = Clock::Real());
