@@ -1,0 +1,152 @@
+// Rollouts: greedy ones are those of transformers, log-probs are those of the training pass, and
+// prompts are computed once and fit small pools.
+#include <numeric>
+
+#include "common/engine/torch_engine.h"
+#include "tests/common/engine/markov_decoder.h"
+#include "tests/common/engine/result_box.h"
+#include "tests/common/model/tiny_models.h"
+
+namespace taopd::testing {
+namespace {
+
+std::unique_ptr<InferenceEngine> EngineOn(std::shared_ptr<Decoder> decoder,
+                                          const EngineOptions& options = EngineOptions()) {
+  auto engine = MakeTorchEngine(std::move(decoder), options);
+  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+  return *std::move(engine);
+}
+
+// Row i of a matrix of ids, up to the first -1.
+std::vector<int32_t> RowOf(const at::Tensor& ids, int64_t i) {
+  const int64_t* row = ids.const_data_ptr<int64_t>() + i * ids.size(1);
+  return std::vector<int32_t>(row, std::find(row, row + ids.size(1), -1));
+}
+
+class GreedyGolden : public ::testing::TestWithParam<const char*> {};
+
+// 200 prompts each, by tests/common/model/golden/make_greedy.py.
+TEST_P(GreedyGolden, IsTransformersTokenForToken) {
+  UseOneThread();
+  const std::string name = GetParam();
+  const std::string golden_dir = SourcePath("tests/common/model/golden/" + name);
+  const auto golden = ReadTensors(golden_dir + "/greedy.safetensors");
+  ASSERT_OK_AND_ASSIGN(
+      std::shared_ptr<Decoder> decoder,
+      LoadDecoder(name == "stories260K" ? SourcePath("deploy/examples/stories260K") : golden_dir,
+                  {"float32", "cpu", false}));
+  const at::Tensor& continuations = golden.at("continuations");
+  EngineOptions options;
+  options.max_num_batched_tokens = 256;  // chunks, and prompts beside decoding
+  const auto engine = EngineOn(decoder, options);
+  std::vector<InferenceRequest> requests;
+  for (int64_t i = 0; i < continuations.size(0); ++i) {
+    requests.push_back(Generation(RowOf(golden.at("prompts"), i), continuations.size(1), 0.0f));
+    requests.back().sampling->ignore_eos = true;
+  }
+  ASSERT_EQ(requests.size(), 200u);
+  const auto results = RunAll(engine.get(), requests);
+  for (size_t i = 0; i < results.size(); ++i) {
+    ASSERT_OK(results[i]);
+    EXPECT_EQ(results[i]->generated->ids, RowOf(continuations, static_cast<int64_t>(i))) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GreedyGolden,
+                         ::testing::Values("qwen3_tied", "llama_bias", "llama31", "qwen2_window",
+                                           "qwen3_moe", "stories260K"),
+                         [](const auto& info) { return std::string(info.param); });
+
+class BehaviorLogProbs : public ::testing::TestWithParam<const char*> {};
+
+// The ratio of policies in a loss is exp(live - behavior): at the first update it should be 1.
+TEST_P(BehaviorLogProbs, AreThoseOfTheTrainingPass) {
+  constexpr int kRollouts = 500;
+  constexpr double kLogProbTolerance = 1e-5;  // float32, logits below 10
+  const std::shared_ptr<Decoder> decoder =
+      TinyDecoder(GetParam(), "float32", /*requires_grad=*/true);
+  const auto engine = EngineOn(decoder);
+  RandomStream random(5);
+  std::vector<InferenceRequest> requests;
+  for (int i = 0; i < kRollouts; ++i) {
+    requests.push_back(Generation(RandomTokens(1 + i / 4 % 40, 31, &random), 1 + i % 24,
+                                  i % 2 == 0 ? 1.0f : 0.7f, i));
+    requests.back().sampling->top_p = i % 3 == 0 ? 0.9f : 1.0f;
+  }
+  const auto results = RunAll(engine.get(), requests);
+  double largest = 0;
+  for (int i = 0; i < kRollouts; ++i) {
+    ASSERT_OK(results[i]);
+    const GeneratedTokens& generated = *results[i]->generated;
+    std::vector<int32_t> ids = requests[i].token_ids;
+    const auto num_prompt = static_cast<int64_t>(ids.size());
+    ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
+    const at::Tensor hidden_TH =
+        decoder->Forward(PackedBatch::FromSequences({ids}, at::kCPU)).detach();
+    const at::Tensor log_probs_TV =
+        (at::mm(hidden_TH.to(at::kDouble), decoder->lm_head().detach().to(at::kDouble).t()) /
+         requests[i].sampling->temperature)
+            .log_softmax(1);
+    for (size_t g = 0; g < generated.ids.size(); ++g) {
+      const double expected =
+          log_probs_TV[num_prompt + static_cast<int64_t>(g) - 1][generated.ids[g]].item<double>();
+      largest = std::max(largest, std::abs(generated.log_probs[g] - expected));
+    }
+  }
+  EXPECT_LE(largest, kLogProbTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, BehaviorLogProbs,
+                         ::testing::Values("Qwen3ForCausalLM", "LlamaForCausalLM",
+                                           "Qwen2ForCausalLM", "Qwen3MoeForCausalLM"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(SharedPrompts, AreComputedOnce) {
+  const auto decoder = std::make_shared<MarkovDecoder>(16, /*max_position_embeddings=*/2048);
+  EngineOptions options;
+  options.max_num_batched_tokens = 300;
+  const auto engine = EngineOn(decoder, options);
+  RandomStream random(1);
+  const std::vector<int32_t> prompt = RandomTokens(1024, 16, &random);
+  std::vector<InferenceRequest> requests;
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    requests.push_back(Generation(prompt, 5, 1.0f, seed));
+    requests.back().sampling->ignore_eos = true;
+  }
+  for (const auto& result : RunAll(engine.get(), requests)) ASSERT_OK(result);
+  int64_t num_rows = 0;
+  for (const auto& call : decoder->calls()) {
+    num_rows += static_cast<int64_t>(call.token_ids.size());
+    EXPECT_LE(call.token_ids.size(), 300u);
+  }
+  EXPECT_EQ(num_rows, 1024 + 8 * 4);  // the prompt once, and each token but the last
+}
+
+// 32 sequences of 4,096 tokens, and blocks for 8 of them.
+TEST(SmallPools, CompleteEverything) {
+  const auto decoder = std::make_shared<MarkovDecoder>(16, /*max_position_embeddings=*/4096);
+  EngineOptions options;
+  options.kv_cache_bytes = 8 * 4096 / kBlockTokens *
+                           KvPages::BytesPerBlock(decoder->config(), at::kFloat,
+                                                  KvPages::Layout::kKernel);
+  options.max_num_batched_tokens = 8192;
+  const auto engine = EngineOn(decoder, options);
+  RandomStream random(1);
+  std::vector<InferenceRequest> requests;
+  for (uint64_t seed = 0; seed < 32; ++seed) {
+    requests.push_back(Generation(RandomTokens(1000, 16, &random), 3096, 1.0f, seed));
+    requests.back().sampling->ignore_eos = true;
+  }
+  const auto results = RunAll(engine.get(), requests);
+  for (const auto& result : results) {
+    ASSERT_OK(result);
+    EXPECT_EQ(result->generated->ids.size(), 3096u);
+  }
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.num_kv_blocks, 1024);
+  EXPECT_GT(stats.num_preempted, 0u);
+  EXPECT_EQ(stats.kv_blocks_in_use, 0);
+}
+
+}  // namespace
+}  // namespace taopd::testing
