@@ -12,6 +12,7 @@
 #include "server/app/plan_command.h"
 #include "server/app/teacher_app.h"
 #include "server/options/teacher_options.h"
+#include "server/serving/sampling_fields.h"
 
 namespace taopd {
 namespace {
@@ -21,6 +22,9 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> LoadModel(const TeacherOption
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(options.model);
   if (!tokenizer.ok() && !absl::IsNotFound(tokenizer.status())) {
     return tokenizer.status();
+  }
+  if (options.generation_config == "auto") {
+    TAOPD_ASSIGN_OR_RETURN(model->sampling_defaults, LoadSamplingDefaults(options.model));
   }
   TAOPD_ASSIGN_OR_RETURN(
       LoadedEngine loaded,

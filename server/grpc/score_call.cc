@@ -35,6 +35,7 @@ absl::Status ScoreCall::Submit(const v1::ScoreRequest& request) {
                          AdmitScore(request, DeadlineOf(*context_), *state_));
   model_ = std::move(admitted.model);
   answer_memory_ = std::move(admitted.answer_memory);
+  admitted.request.client = PeerAddress(context_->peer());
   handle_ = model_->engine->Submit(
       std::move(admitted.request),
       [this, request_id = request.request_id()](absl::StatusOr<InferenceResult> result) {

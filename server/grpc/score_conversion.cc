@@ -1,6 +1,7 @@
 #include "server/grpc/score_conversion.h"
 
 #include <limits>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -100,6 +101,19 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
   return absl::FromChrono(deadline);
+}
+
+std::string PeerAddress(const std::string& peer) {
+  const size_t scheme = peer.find(':');
+  const size_t port = peer.rfind(':');
+  if ((!peer.starts_with("ipv4:") && !peer.starts_with("ipv6:")) || port == scheme) return peer;
+  std::string address = peer.substr(scheme + 1, port - scheme - 1);
+  constexpr std::string_view kOpen = "%5B", kClose = "%5D";
+  if (address.starts_with(kOpen)) address.erase(0, kOpen.size());
+  if (address.ends_with(kClose)) address.resize(address.size() - kClose.size());
+  if (address.starts_with('[')) address.erase(0, 1);
+  if (address.ends_with(']')) address.pop_back();
+  return address;
 }
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {

@@ -29,6 +29,10 @@ v1::GetTeacherInfoResponse ToTeacherInfo(const ServedModel& model);
 // InfiniteFuture if the client has set no deadline.
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 
+// The address of a peer as gRPC writes it, without scheme and port: "127.0.0.1" of
+// "ipv4:127.0.0.1:4000", "::1" of "ipv6:%5B::1%5D:4000". Text of another form is returned whole.
+std::string PeerAddress(const std::string& peer);
+
 grpc::Status ToGrpcStatus(const absl::Status& status);
 // "OK", "INVALID_ARGUMENT", ...
 std::string StatusCodeName(const absl::Status& status);

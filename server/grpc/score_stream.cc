@@ -13,7 +13,8 @@ ScoreStream::ScoreStream(const grpc::CallbackServerContext& context, ServingStat
     : state_(state),
       metrics_(metrics),
       on_done_(std::move(on_done)),
-      deadline_(DeadlineOf(context)) {}
+      deadline_(DeadlineOf(context)),
+      client_(PeerAddress(context.peer())) {}
 
 void ScoreStream::Start() {
   Next next;
@@ -104,6 +105,7 @@ void ScoreStream::Accept(const v1::ScoreRequest& request) {
 absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t number,
                                  absl::Time started_at) {
   TAOPD_ASSIGN_OR_RETURN(AdmittedScore admitted, AdmitScore(request, deadline_, *state_));
+  admitted.request.client = client_;
   const std::shared_ptr<const ServedModel> model = std::move(admitted.model);
   // Shared: the callback must be copyable.
   auto memory = std::make_shared<ByteBudget::Reservation>(std::move(admitted.answer_memory));

@@ -73,6 +73,7 @@ class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::S
   ServerMetrics* const metrics_;
   const std::function<void(ScoreStream*)> on_done_;
   const absl::Time deadline_;
+  const std::string client_;  // its address
 
   v1::ScoreRequest request_;  // filled by the one read in progress
 

@@ -9,6 +9,7 @@
 
 #include "common/base/random.h"
 #include "server/http/completion_response.h"
+#include "server/http/generated_text.h"
 
 namespace taopd {
 namespace {
@@ -72,79 +73,66 @@ absl::StatusOr<std::vector<InferenceResult>> RunBatch(InferenceEngine& engine,
   return batch->Take();
 }
 
-bool NeedsRescoring(const CompletionRequest& request) {
-  return request.logprobs && request.max_tokens > 0 && request.temperature != 0.0 &&
-         request.temperature != 1.0;
+// Of choice `index` of a prompt.
+uint64_t SeedOf(const CompletionRequest& request, size_t index) {
+  if (request.seed) return static_cast<uint64_t>(*request.seed) + index;
+  return DeriveSeed(0, RandomRequestId());
 }
 
-std::vector<InferenceRequest> ToInferenceRequests(const CompletionRequest& request) {
-  const uint64_t seed = request.seed ? static_cast<uint64_t>(*request.seed)
-                                     : DeriveSeed(0, request.request_id + RandomRequestId());
+SamplingParams SamplingOf(const CompletionRequest& request, const CompletionPrompt& prompt) {
+  SamplingParams sampling = request.sampling;
+  sampling.max_new_tokens = prompt.max_new_tokens;
+  // vLLM reports log-probs under softmax(logits), whatever the temperature: its logprobs_mode
+  // raw_logprobs.
+  sampling.log_probs = false;
+  if (request.logprobs && request.max_tokens > 0) {
+    sampling.raw_log_probs = true;
+    sampling.num_log_probs = *request.logprobs;
+    sampling.top_log_probs_mode = LogProbsMode::kRaw;
+  }
+  return sampling;
+}
+
+// One engine request per choice. The prompt is scored with its first choice.
+std::vector<InferenceRequest> ToInferenceRequests(const CompletionRequest& request,
+                                                  const std::string& client,
+                                                  const ServedModel& model) {
   std::vector<InferenceRequest> requests;
-  for (size_t i = 0; i < request.prompts.size(); ++i) {
+  for (size_t choice = 0; choice < request.NumChoices(); ++choice) {
+    const size_t index = choice % static_cast<size_t>(request.n);
+    const CompletionPrompt& prompt = request.PromptOf(choice);
     InferenceRequest out;
     out.request_id = request.request_id;
-    out.token_ids = request.prompts[i].token_ids;
+    out.token_ids = prompt.token_ids;
+    out.client = client;
+    out.cache_salt = request.cache_salt;
     // A single token has no position that another one precedes.
-    if (request.prompt_logprobs && out.token_ids.size() > 1) {
+    if (index == 0 && request.prompt_logprobs && out.token_ids.size() > 1) {
       ScoreParams score;
       score.top_k = *request.prompt_logprobs;
       score.rank = true;
       out.score = std::move(score);
     }
-    SamplingParams sampling;
-    sampling.max_new_tokens = request.NumNewTokens();
-    sampling.temperature = static_cast<float>(request.temperature);
-    sampling.top_p = static_cast<float>(request.top_p);
-    sampling.top_k = request.top_k;
-    sampling.stop_token_ids = request.stop_token_ids;
-    sampling.ignore_eos = request.ignore_eos;
-    sampling.seed = seed;
-    if (!NeedsRescoring(request)) sampling.num_log_probs = request.logprobs.value_or(0);
-    out.sampling = std::move(sampling);
+    out.sampling = SamplingOf(request, prompt);
+    out.sampling->seed = SeedOf(request, index);
+    if (!request.stop.empty()) {
+      out.should_stop = [text = std::make_shared<GeneratedText>(model.tokenizer.get(), request)](
+                            int32_t id) { return text->Push(id); };
+    }
     requests.push_back(std::move(out));
   }
   return requests;
 }
 
-// The engine's log-probs of sampled tokens are under softmax(logits / temperature); vLLM reports
-// those under softmax(logits) (its logprobs_mode raw_logprobs). They are the scores of the finished
-// sequence.
-absl::Status RescoreGenerated(InferenceEngine& engine, const CompletionRequest& request,
-                              const std::function<bool()>& client_gone,
-                              std::vector<InferenceResult>* results) {
-  std::vector<InferenceRequest> requests;
-  for (size_t i = 0; i < results->size(); ++i) {
-    InferenceRequest out;
-    out.request_id = request.request_id;
-    out.token_ids = request.prompts[i].token_ids;
-    ScoreParams score;
-    score.start = static_cast<int64_t>(out.token_ids.size());
-    score.top_k = *request.logprobs;
-    out.score = std::move(score);
-    const std::vector<int32_t>& generated = (*results)[i].generated->ids;
-    out.token_ids.insert(out.token_ids.end(), generated.begin(), generated.end());
-    requests.push_back(std::move(out));
-  }
-  TAOPD_ASSIGN_OR_RETURN(std::vector<InferenceResult> scored,
-                         RunBatch(engine, std::move(requests), client_gone));
-  for (size_t i = 0; i < results->size(); ++i) {
-    GeneratedTokens& generated = *(*results)[i].generated;
-    generated.log_probs = std::move(scored[i].score->sampled_log_probs);
-    generated.top_ids = std::move(scored[i].score->ids);
-    generated.top_log_probs = std::move(scored[i].score->log_probs);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckSize(const CompletionRequest& request, const ServedModel& model) {
   int64_t num_tokens = 0;
   for (const CompletionPrompt& prompt : request.prompts)
-    num_tokens += static_cast<int64_t>(prompt.token_ids.size());
-  if (request.prompts.size() > 1 && num_tokens > model.limits.max_queued_tokens) {
-    return InvalidArgument("the prompts hold ", num_tokens,
+    num_tokens += static_cast<int64_t>(prompt.token_ids.size()) * request.n;
+  if (request.NumChoices() > 1 && num_tokens > model.limits.max_queued_tokens) {
+    return InvalidArgument("the prompts of all choices hold ", num_tokens,
                            " tokens together, more than max_queued_tokens ",
-                           model.limits.max_queued_tokens, "; send fewer prompts in one request");
+                           model.limits.max_queued_tokens,
+                           "; send fewer prompts in one request, or a smaller n");
   }
   const int64_t num_bytes = EstimateResponseBytes(request);
   if (num_bytes > kMaxResponseBytes) {
@@ -157,31 +145,27 @@ absl::Status CheckSize(const CompletionRequest& request, const ServedModel& mode
 
 }  // namespace
 
-std::variant<std::string, HttpError> RunCompletion(
-    const std::string& body, const std::string& request_id_header, ServingState& state,
-    const std::function<bool()>& client_gone,
-    const std::function<void(ByteBudget::Reservation)>& hold_memory) {
+std::variant<std::string, HttpError> RunCompletion(const std::string& body,
+                                                   const CompletionCaller& caller,
+                                                   ServingState& state) {
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
   auto parsed = ParseCompletionRequest(body, **model);
   if (HttpError* error = std::get_if<HttpError>(&parsed)) return std::move(*error);
   CompletionRequest& request = std::get<CompletionRequest>(parsed);
-  if (!request_id_header.empty()) request.request_id = request_id_header;
+  if (!caller.request_id.empty()) request.request_id = caller.request_id;
   if (const absl::Status size = CheckSize(request, **model); !size.ok()) return FromStatus(size);
 
   absl::StatusOr<ByteBudget::Reservation> memory =
       state.ReserveAnswer(EstimateResponseBytes(request));
   if (!memory.ok()) return FromStatus(memory.status());
-  hold_memory(*std::move(memory));
-  InferenceEngine& engine = *(*model)->engine;
+  caller.hold_memory(*std::move(memory));
   absl::StatusOr<std::vector<InferenceResult>> results = std::vector<InferenceResult>();
-  if (!request.prompts.empty())
-    results = RunBatch(engine, ToInferenceRequests(request), client_gone);
-  if (!results.ok()) return FromStatus(results.status());
-  if (NeedsRescoring(request) && !results->empty()) {
-    const absl::Status rescored = RescoreGenerated(engine, request, client_gone, &*results);
-    if (!rescored.ok()) return FromStatus(rescored);
+  if (!request.prompts.empty()) {
+    results = RunBatch(*(*model)->engine, ToInferenceRequests(request, caller.address, **model),
+                       caller.is_gone);
   }
+  if (!results.ok()) return FromStatus(results.status());
   auto json =
       CompletionResponseJson(request, **model, *results, absl::ToUnixSeconds(state.clock()->Now()));
   if (!json.ok()) return FromStatus(json.status());

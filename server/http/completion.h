@@ -11,15 +11,19 @@
 
 namespace taopd {
 
+struct CompletionCaller {
+  std::string request_id;  // X-Request-Id; replaces the body's request_id unless it is empty
+  std::string address;     // without the port; the work of different addresses is done in turns
+  // Asked several times a second; the work is cancelled once it is true.
+  std::function<bool()> is_gone;
+  // Receives the reservation of the answer's memory; hold it until the answer is sent.
+  std::function<void(ByteBudget::Reservation)> hold_memory;
+};
+
 // Returns the JSON text of the answer, or the error to send. Blocks until the engine is done; any
 // thread may call.
-//
-// `request_id_header` (X-Request-Id) replaces the body's request_id unless it is empty.
-// `client_gone` is asked several times a second; the work is cancelled once it is true.
-// `hold_memory` receives the reservation of the answer's memory; hold it until the answer is sent.
-std::variant<std::string, HttpError> RunCompletion(
-    const std::string& body, const std::string& request_id_header, ServingState& state,
-    const std::function<bool()>& client_gone,
-    const std::function<void(ByteBudget::Reservation)>& hold_memory);
+std::variant<std::string, HttpError> RunCompletion(const std::string& body,
+                                                   const CompletionCaller& caller,
+                                                   ServingState& state);
 
 }  // namespace taopd

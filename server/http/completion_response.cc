@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "server/http/generated_text.h"
 #include "server/http/token_text.h"
 #include "server/options/version.h"
 
@@ -51,7 +52,7 @@ std::vector<Position> PromptPositions(const std::vector<int32_t>& token_ids,
 std::vector<Position> GeneratedPositions(const GeneratedTokens& generated, int32_t top_k) {
   std::vector<Position> positions;
   for (size_t i = 0; i < generated.ids.size(); ++i) {
-    positions.push_back(MakePosition(generated.ids[i], generated.log_probs[i], 0,
+    positions.push_back(MakePosition(generated.ids[i], generated.raw_log_probs[i], 0,
                                      generated.top_ids.data() + i * top_k,
                                      generated.top_log_probs.data() + i * top_k, top_k));
   }
@@ -173,13 +174,13 @@ class ChoiceWriter {
         plain_(tokenizer_, /*as_token_ids=*/false),
         named_(tokenizer_, request.return_tokens_as_token_ids) {}
 
-  absl::Status Append(size_t index, const InferenceResult& result, std::string* out) {
-    const CompletionPrompt& prompt = request_.prompts[index];
-    const GeneratedTokens& generated = *result.generated;
+  // `rows` are those of the choice's prompt.
+  absl::Status Append(size_t index, const std::optional<ScoreRows>& rows,
+                      const GeneratedTokens& generated, std::string* out) {
+    const CompletionPrompt& prompt = request_.PromptOf(index);
     const bool hide_generated = request_.max_tokens == 0;
     std::vector<Position> prompt_positions;
-    if (request_.prompt_logprobs)
-      prompt_positions = PromptPositions(prompt.token_ids, result.score);
+    if (request_.prompt_logprobs) prompt_positions = PromptPositions(prompt.token_ids, rows);
     std::vector<Position> generated_positions;
     if (request_.logprobs && !hide_generated) {
       generated_positions = GeneratedPositions(generated, *request_.logprobs);
@@ -187,14 +188,29 @@ class ChoiceWriter {
     TAOPD_RETURN_IF_ERROR(CheckNumbers(prompt_positions));
     TAOPD_RETURN_IF_ERROR(CheckNumbers(generated_positions));
 
+    std::string text = EchoedText(prompt);
+    std::optional<size_t> stop_string;
+    if (tokenizer_ != nullptr && !hide_generated) {
+      const GeneratedText finished = FinishedText(generated, tokenizer_, request_);
+      text += finished.text();
+      stop_string = finished.stop_string();
+    }
     *out += "{\"index\":" + std::to_string(index) + ",\"text\":";
-    AppendJsonString(Text(prompt, generated, hide_generated), out);
+    AppendJsonString(text, out);
     *out += ",\"logprobs\":";
     AppendLogprobs(prompt, generated, prompt_positions, generated_positions, out);
     *out += generated.finish == FinishReason::kStop && !hide_generated
                 ? ",\"finish_reason\":\"stop\""
                 : ",\"finish_reason\":\"length\"";
-    *out += ",\"stop_reason\":" + StopReason(generated, hide_generated) + ",\"token_ids\":";
+    *out += ",\"stop_reason\":";
+    if (stop_string) {
+      AppendJsonString(request_.stop[*stop_string], out);
+    } else if (!hide_generated && EndsWithStopToken(generated, request_)) {
+      *out += std::to_string(generated.ids.back());
+    } else {
+      *out += "null";  // also for the model's own end of sequence
+    }
+    *out += ",\"token_ids\":";
     AppendIdsOrNull(generated.ids, out);
     *out += ",\"prompt_logprobs\":";
     if (request_.prompt_logprobs) {
@@ -209,28 +225,10 @@ class ChoiceWriter {
   }
 
  private:
-  std::string Text(const CompletionPrompt& prompt, const GeneratedTokens& generated,
-                   bool hide_generated) const {
-    if (tokenizer_ == nullptr) return "";
-    std::string text;
-    if (request_.echo && !request_.return_token_ids) {
-      text = prompt.text ? *prompt.text
-                         : tokenizer_->Decode(prompt.token_ids, request_.skip_special_tokens);
-    }
-    if (hide_generated) return text;
-    std::vector<int32_t> ids = generated.ids;
-    if (generated.finish == FinishReason::kStop)
-      ids.pop_back();  // the stop token is no part of the text
-    return text + tokenizer_->Decode(ids, request_.skip_special_tokens);
-  }
-
-  // The id of a stop token of the request; null for the model's own end of sequence.
-  std::string StopReason(const GeneratedTokens& generated, bool hide_generated) const {
-    const std::vector<int32_t>& stop_ids = request_.stop_token_ids;
-    const bool is_asked =
-        generated.finish == FinishReason::kStop && !hide_generated &&
-        std::find(stop_ids.begin(), stop_ids.end(), generated.ids.back()) != stop_ids.end();
-    return is_asked ? std::to_string(generated.ids.back()) : "null";
+  std::string EchoedText(const CompletionPrompt& prompt) const {
+    if (tokenizer_ == nullptr || !request_.echo || request_.return_token_ids) return "";
+    return prompt.text ? *prompt.text
+                       : tokenizer_->Decode(prompt.token_ids, request_.skip_special_tokens);
   }
 
   void AppendLogprobs(const CompletionPrompt& prompt, const GeneratedTokens& generated,
@@ -279,8 +277,9 @@ absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& requ
   size_t num_prompt_tokens = 0, num_generated_tokens = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) out += ',';
-    TAOPD_RETURN_IF_ERROR(choices.Append(i, results[i], &out));
-    num_prompt_tokens += request.prompts[i].token_ids.size();
+    const size_t first = i - i % static_cast<size_t>(request.n);
+    TAOPD_RETURN_IF_ERROR(choices.Append(i, results[first].score, *results[i].generated, &out));
+    if (i == first) num_prompt_tokens += request.PromptOf(i).token_ids.size();
     num_generated_tokens += results[i].generated->ids.size();
   }
   out += "],\"service_tier\":null,\"system_fingerprint\":";
@@ -298,15 +297,17 @@ int64_t EstimateResponseBytes(const CompletionRequest& request) {
       96;  // {"<id>":{"logprob":..,"rank":..,"decoded_token":".."}}
   constexpr int64_t kBytesPerLogprobsEntry = 64;  // "<token>":..
   constexpr int64_t kBytesPerToken = 96;          // its share of text, tokens, offsets and ids
+  constexpr int64_t kBytesPerChoice = 512 + kMaxStopStringBytes * 6;  // \u0000 for a byte
   int64_t bytes = 4096;
   for (const CompletionPrompt& prompt : request.prompts) {
     const int64_t num_input = static_cast<int64_t>(prompt.token_ids.size());
-    const int64_t num_reported = request.NumNewTokens() + (request.echo ? num_input : 0);
-    bytes += (num_input + request.NumNewTokens()) * kBytesPerToken;
+    const int64_t num_reported = prompt.max_new_tokens + (request.echo ? num_input : 0);
+    int64_t choice_bytes = kBytesPerChoice + (num_input + prompt.max_new_tokens) * kBytesPerToken;
     if (request.prompt_logprobs)
-      bytes += num_input * (int64_t{*request.prompt_logprobs} + 1) * kBytesPerPromptEntry;
+      choice_bytes += num_input * (int64_t{*request.prompt_logprobs} + 1) * kBytesPerPromptEntry;
     if (request.logprobs)
-      bytes += num_reported * (int64_t{*request.logprobs} + 1) * kBytesPerLogprobsEntry;
+      choice_bytes += num_reported * (int64_t{*request.logprobs} + 1) * kBytesPerLogprobsEntry;
+    bytes += choice_bytes * request.n;
   }
   return bytes;
 }

@@ -11,9 +11,9 @@
 
 namespace taopd {
 
-// `results` are in the order of the request's prompts. Each holds generated tokens; it also holds
-// scored rows from position 1 on if prompt_logprobs was asked for and the prompt has more than one
-// token.
+// `results` are in the order of the request's choices. Each holds generated tokens. The first of
+// each prompt also holds scored rows from position 1 on if prompt_logprobs was asked for and the
+// prompt has more than one token.
 // Returns INTERNAL if a log-probability is NaN or +inf, which JSON cannot express.
 absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& request,
                                                    const ServedModel& model,

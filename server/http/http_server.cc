@@ -192,12 +192,14 @@ class HttpServerImpl final : public HttpServer {
     });
     server_.Post("/v1/completions", [this](const Request& request, Response& response) {
       Connection* connection = CurrentConnection();
-      auto answer = RunCompletion(
-          request.body, request.get_header_value("X-Request-Id"), *state_,
-          [connection] { return connection->PeerClosed(); },
-          [connection](ByteBudget::Reservation memory) {
-            connection->HoldMemory(std::move(memory));
-          });
+      const CompletionCaller caller = {.request_id = request.get_header_value("X-Request-Id"),
+                                       .address = request.remote_addr,
+                                       .is_gone = [connection] { return connection->PeerClosed(); },
+                                       .hold_memory =
+                                           [connection](ByteBudget::Reservation memory) {
+                                             connection->HoldMemory(std::move(memory));
+                                           }};
+      auto answer = RunCompletion(request.body, caller, *state_);
       if (const HttpError* error = std::get_if<HttpError>(&answer))
         return SendError(*error, response);
       // By a provider: cpp-httplib compresses plain bodies for clients that accept it, at a cost

@@ -81,4 +81,22 @@ std::vector<int64_t> JsonFields::Integers(const std::string& name) {
   return numbers;
 }
 
+std::vector<std::string> JsonFields::Texts(const std::string& name) {
+  const nlohmann::json* value = Find(name);
+  std::vector<std::string> texts;
+  if (value == nullptr) return texts;
+  if (!value->is_array()) {
+    Fail(WrongType(name, "a valid list"));
+    return texts;
+  }
+  for (const nlohmann::json& item : *value) {
+    if (!item.is_string()) {
+      Fail(WrongType(name, "a list of valid strings"));
+      return {};
+    }
+    texts.push_back(item.get<std::string>());
+  }
+  return texts;
+}
+
 }  // namespace taopd

@@ -33,6 +33,7 @@ class JsonFields {
   std::optional<double> Number(const std::string& name);
   std::optional<std::string> Text(const std::string& name);
   std::vector<int64_t> Integers(const std::string& name);
+  std::vector<std::string> Texts(const std::string& name);
 
  private:
   const nlohmann::json& object_;

@@ -62,6 +62,17 @@ void AppendEngineFamilies(ServingState& state, const ServedModel& model,
         static_cast<double>(stats.prompt_tokens));
   named("vllm:generation_tokens_total", "Tokens generated.", MetricType::Counter,
         static_cast<double>(stats.generated_tokens));
+  named("vllm:kv_cache_usage_perc", "Share of the KV cache's blocks in use; 1 is all of them.",
+        MetricType::Gauge,
+        stats.num_kv_blocks == 0 ? 0.0
+                                 : static_cast<double>(stats.kv_blocks_in_use) /
+                                       static_cast<double>(stats.num_kv_blocks));
+  named("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
+        MetricType::Counter, static_cast<double>(stats.prefix_query_tokens));
+  named("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
+        MetricType::Counter, static_cast<double>(stats.prefix_hit_tokens));
+  named("vllm:num_preemptions_total", "Sequences that lost their place in the KV cache.",
+        MetricType::Counter, static_cast<double>(stats.num_preempted));
   families->push_back(Family("taopd_teacher_info", "Always 1; the labels say what is served.",
                              MetricType::Gauge, 1.0,
                              {{"model_name", model.name},

@@ -36,6 +36,13 @@ SettingCheck<std::string> MemorySizeOrAuto() {
   };
 }
 
+SettingCheck<double> Share() {
+  return [](const double& share) {
+    if (share > 0.0 && share <= 1.0) return absl::OkStatus();
+    return InvalidArgument("must be above 0 and at most 1");
+  };
+}
+
 SettingCheck<std::string> DescribedDevice() {
   return [](const std::string& value) {
     return value.empty() ? absl::OkStatus() : StatedBudget(MemoryLimits(), value).status();
@@ -95,12 +102,14 @@ void TeacherOptions::Visit(SettingVisitor& v) {
       "Memory of the KV cache, which generation needs: a size such as 4GiB; auto takes what the "
       "memory plan leaves; 0 means scores only.",
       MemorySizeOrAuto());
+  v.Setting("enable_prefix_caching", &enable_prefix_caching,
+            "Use the keys and values of earlier requests that begin alike.");
+  v.Setting("generation_config", &generation_config,
+            "Sampling defaults of requests: auto takes temperature, top_p, top_k, min_p and "
+            "repetition_penalty from the model's generation_config.json, vllm ignores the file.",
+            OneOf({"auto", "vllm"}));
   v.Setting("gpu_memory_utilization", &gpu_memory_utilization,
-            "Share of a GPU's memory that the teacher may take.",
-            SettingCheck<double>([](const double& share) {
-              if (share > 0.0 && share <= 1.0) return absl::OkStatus();
-              return InvalidArgument("must be above 0 and at most 1");
-            }));
+            "Share of a GPU's memory that the teacher may take.", Share());
   v.Setting(
       "cpu_memory_limit", &cpu_memory_limit,
       "Memory that the teacher may take on the CPU, a size such as 24GiB; 0 means 0.9 of what is "
@@ -139,6 +148,7 @@ EngineOptions TeacherOptions::ToEngineOptions() const {
   engine.max_queued_tokens = max_queued_tokens;
   engine.kv_cache_bytes =
       kv_cache_memory_bytes == kAuto ? kAutoKvCache : BytesOfChecked(kv_cache_memory_bytes);
+  engine.prefix_caching = enable_prefix_caching;
   engine.memory.gpu_memory_utilization = gpu_memory_utilization;
   engine.memory.cpu_memory_limit_bytes = BytesOfChecked(cpu_memory_limit);
   return engine;

@@ -64,6 +64,8 @@ absl::Duration ServingState::HeartbeatAgeLocked() {
 absl::Status ServingState::Health() {
   absl::MutexLock lock(&mutex_);
   TAOPD_RETURN_IF_ERROR(AdmissionLocked());
+  if (model_->engine->stats().device_failed)
+    return Unavailable("the device no longer computes; the server must be started again");
   const absl::Duration age = HeartbeatAgeLocked();
   if (age > stall_timeout_) {
     return Unavailable("the engine has made no step for ", absl::ToInt64Seconds(age),

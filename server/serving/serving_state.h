@@ -28,6 +28,7 @@ struct ServedModel {
   std::string revision;
   std::string dtype;
   EngineLimits limits;
+  SamplingParams sampling_defaults;  // of requests that do not say otherwise
   int64_t created_unix_s = 0;
 };
 
@@ -47,9 +48,9 @@ class ServingState {
   std::shared_ptr<const ServedModel> model() const;
 
   // OK while the server is ready and its engine makes progress. Returns UNAVAILABLE while it is
-  // loading, draining or failed, and when work has waited for `stall_timeout` without an engine
-  // step. Call it at least every few seconds: that time counts from the first call that saw the
-  // last step.
+  // loading, draining or failed, when the device refuses to compute, and when work has waited for
+  // `stall_timeout` without a heartbeat of the engine, which also beats during a long step. Call it
+  // at least every few seconds: that time counts from the first call that saw the last beat.
   absl::Status Health();
   // Seconds since the engine's last step; 0 while it is idle or not loaded.
   double HeartbeatAgeSeconds();

@@ -107,23 +107,29 @@ inline ScoreRows FakeScore(const std::vector<int32_t>& token_ids, const ScorePar
   return rows;
 }
 
-// Greedy; id 0 ends a sequence.
-inline GeneratedTokens FakeGenerate(std::vector<int32_t> token_ids, const SamplingParams& params) {
+// Greedy; id 0 ends a sequence. Of the fields that change logits and of truncation it knows none.
+inline GeneratedTokens FakeGenerate(const InferenceRequest& request) {
+  std::vector<int32_t> token_ids = request.token_ids;
+  const SamplingParams& params = *request.sampling;
   GeneratedTokens out;
   while (static_cast<int64_t>(out.ids.size()) < params.max_new_tokens) {
     const double temperature = params.temperature == 0.0f ? 1.0 : params.temperature;
     const std::vector<double> log_probs = FakeLogProbs(token_ids, token_ids.size(), temperature);
     const std::vector<int32_t> order = FakeOrder(log_probs);
     const int32_t id = order[0];
+    const std::vector<double> raw = FakeLogProbs(token_ids, token_ids.size(), 1.0);
     out.ids.push_back(id);
-    out.log_probs.push_back(static_cast<float>(log_probs[id]));
+    if (params.log_probs) out.log_probs.push_back(static_cast<float>(log_probs[id]));
+    if (params.raw_log_probs) out.raw_log_probs.push_back(static_cast<float>(raw[id]));
+    const bool top_raw = params.top_log_probs_mode == LogProbsMode::kRaw;
     for (int j = 0; j < params.num_log_probs; ++j) {
       out.top_ids.push_back(order[j]);
-      out.top_log_probs.push_back(static_cast<float>(log_probs[order[j]]));
+      out.top_log_probs.push_back(static_cast<float>((top_raw ? raw : log_probs)[order[j]]));
     }
     token_ids.push_back(id);
     const auto& stops = params.stop_token_ids;
-    if ((id == 0 && !params.ignore_eos) ||
+    const bool told_to_stop = request.should_stop && request.should_stop(id);
+    if (told_to_stop || (id == 0 && !params.ignore_eos) ||
         std::find(stops.begin(), stops.end(), id) != stops.end()) {
       out.finish = FinishReason::kStop;
       return out;
@@ -172,6 +178,8 @@ class FakeEngine final : public InferenceEngine {
         for (auto& [request, done] : requests) {
           queued_tokens_ += static_cast<int64_t>(request.token_ids.size());
           last_deadline_ = request.deadline;
+          seen_.push_back(request);
+          seen_.back().should_stop = nullptr;
           handles.push_back(++last_handle_);
           queue_.push_back({last_handle_, std::move(request), std::move(done)});
         }
@@ -196,6 +204,7 @@ class FakeEngine final : public InferenceEngine {
     abort_ = true;
     mutex_.Await(absl::Condition(&empty));
   }
+  void ReleaseKvCache() override {}
   EngineLimits limits() const override { return limits_; }
   EngineStats stats() const override {
     absl::MutexLock lock(&mutex_);
@@ -227,6 +236,16 @@ class FakeEngine final : public InferenceEngine {
   absl::Time last_deadline() const {
     absl::MutexLock lock(&mutex_);
     return last_deadline_;
+  }
+  // All requests so far, without their callbacks.
+  std::vector<InferenceRequest> seen() const {
+    absl::MutexLock lock(&mutex_);
+    return seen_;
+  }
+  // What stats() says beyond the queue.
+  void SetStats(const EngineStats& stats) {
+    absl::MutexLock lock(&mutex_);
+    stats_ = stats;
   }
   // Answers every request from now on with this.
   void FailWith(absl::Status status) {
@@ -274,8 +293,7 @@ class FakeEngine final : public InferenceEngine {
         InferenceResult result;
         if (item.request.score)
           result.score = FakeScore(item.request.token_ids, *item.request.score);
-        if (item.request.sampling)
-          result.generated = FakeGenerate(item.request.token_ids, *item.request.sampling);
+        if (item.request.sampling) result.generated = FakeGenerate(item.request);
         item.done(std::move(result));
       } else {
         item.done(status);
@@ -299,6 +317,7 @@ class FakeEngine final : public InferenceEngine {
   size_t max_queued_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_cancels_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time last_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::vector<InferenceRequest> seen_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   EngineStats stats_ ABSL_GUARDED_BY(mutex_);
   bool hold_ ABSL_GUARDED_BY(mutex_) = false;

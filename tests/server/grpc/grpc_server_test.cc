@@ -5,6 +5,7 @@
 #include <set>
 #include <thread>
 
+#include "server/grpc/score_conversion.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
 #include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
@@ -101,6 +102,31 @@ TEST_F(GrpcServerTest, ScoreCarriesEveryArray) {
   expect_equal(response.log_support_mass(), rows.log_support_mass, 4);
   expect_equal(response.log_sum_exp(), rows.log_sum_exp, 4);
   EXPECT_EQ(response.candidate_logprobs(7), -std::numeric_limits<float>::infinity());
+}
+
+TEST_F(GrpcServerTest, ClientOfARequestIsThePeersAddress) {
+  Ready();
+  v1::ScoreResponse response;
+  ASSERT_TRUE(Score(MakeScoreRequest(), &response).ok());
+  grpc::ClientContext context;
+  auto stream = stub_->ScoreStream(&context);
+  v1::ScoreStreamResponse answer;
+  ASSERT_TRUE(stream->Write(MakeScoreRequest()));
+  ASSERT_TRUE(stream->Read(&answer));
+  stream->WritesDone();
+  EXPECT_FALSE(stream->Read(&answer));
+  const std::vector<InferenceRequest> seen = fake_.engine->seen();
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[0].client, "127.0.0.1");
+  EXPECT_EQ(seen[1].client, "127.0.0.1");
+}
+
+TEST(PeerAddressTest, HasNeitherSchemeNorPort) {
+  EXPECT_EQ(PeerAddress("ipv4:127.0.0.1:40000"), "127.0.0.1");
+  EXPECT_EQ(PeerAddress("ipv6:%5B::1%5D:40000"), "::1");
+  EXPECT_EQ(PeerAddress("ipv6:[2001:db8::7]:1"), "2001:db8::7");
+  EXPECT_EQ(PeerAddress("unix:/tmp/socket"), "unix:/tmp/socket");
+  EXPECT_EQ(PeerAddress(""), "");
 }
 
 TEST_F(GrpcServerTest, FullQueueSaysWhenToComeBack) {

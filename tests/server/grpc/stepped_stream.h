@@ -38,6 +38,7 @@ class SteppedEngine final : public InferenceEngine {
   }
   void Cancel(RequestHandle handle) override { cancelled.push_back(handle); }
   void Drain(absl::Time) override {}
+  void ReleaseKvCache() override {}
   EngineLimits limits() const override {
     return {.vocab_size = kFakeVocab,
             .max_model_len = 64,

@@ -26,8 +26,9 @@ TEST(CompletionRequestTest, DefaultsAreVllms) {
   EXPECT_EQ(request.prompts[0].token_ids, (std::vector<int32_t>{1, 2, 3}));
   EXPECT_EQ(request.max_tokens, 16);
   EXPECT_FALSE(request.logprobs || request.prompt_logprobs || request.seed || request.echo);
-  EXPECT_EQ(request.temperature, 1.0);
-  EXPECT_EQ(request.top_k, 0);
+  EXPECT_EQ(request.sampling.temperature, 1.0f);
+  EXPECT_EQ(request.sampling.top_k, 0);
+  EXPECT_EQ(request.n, 1);
 }
 
 TEST(CompletionRequestTest, ReadsEveryField) {
@@ -43,15 +44,16 @@ TEST(CompletionRequestTest, ReadsEveryField) {
   const auto& request = std::get<CompletionRequest>(parsed);
   EXPECT_EQ(request.prompts.size(), 2u);
   EXPECT_EQ(request.max_tokens, 0);
-  EXPECT_EQ(request.NumNewTokens(), 1);
+  EXPECT_EQ(request.prompts[0].max_new_tokens, 1);
   EXPECT_EQ(request.logprobs, 4);
   EXPECT_EQ(request.prompt_logprobs, 4);  // by echo
-  EXPECT_EQ(request.temperature, 0.5);
-  EXPECT_EQ(request.top_p, 0.25);
-  EXPECT_EQ(request.top_k, 0);
+  EXPECT_EQ(request.sampling.temperature, 0.5f);
+  EXPECT_EQ(request.sampling.top_p, 0.25f);
+  EXPECT_EQ(request.sampling.top_k, -1);
   EXPECT_EQ(request.seed, 7);
-  EXPECT_EQ(request.stop_token_ids, (std::vector<int32_t>{5}));
-  EXPECT_TRUE(request.ignore_eos && request.return_token_ids && request.return_tokens_as_token_ids);
+  EXPECT_EQ(request.sampling.stop_token_ids, (std::vector<int32_t>{5}));
+  EXPECT_TRUE(request.sampling.ignore_eos);
+  EXPECT_TRUE(request.return_token_ids && request.return_tokens_as_token_ids);
   EXPECT_FALSE(request.skip_special_tokens);
   EXPECT_EQ(request.request_id, "mine");
 }
@@ -123,10 +125,13 @@ TEST(CompletionRequestTest, ErrorsAreVllms) {
       {"{\"prompt\":[1],\"max_tokens\":\"x\"}", 400, "Bad Request", "body.max_tokens",
        "valid integer"},
       {"{\"prompt\":[1],\"echo\":1}", 400, "Bad Request", "body.echo", "valid boolean"},
-      {"{\"prompt\":[1],\"temperature\":3}", 400, bad, "temperature", "between 0 and 2"},
+      {"{\"prompt\":[1],\"temperature\":3}", 400, bad, "temperature",
+       "temperature must be in [0, 2], got 3. (parameter=temperature, value=3)"},
       {"{\"prompt\":[1],\"top_p\":0}", 400, bad, "top_p", "(0, 1]"},
-      {"{\"prompt\":[1],\"top_k\":-2}", 400, bad, "top_k", "top_k must be between -1"},
-      {"{\"prompt\":[1],\"stop_token_ids\":[32]}", 400, bad, "stop_token_ids", "holds 32"},
+      {"{\"prompt\":[1],\"top_k\":-2}", 400, bad, "top_k",
+       "top_k must be 0 (disable), or at least 1"},
+      {"{\"prompt\":[1],\"stop_token_ids\":[32]}", 400, bad, "stop_token_ids",
+       "stop_token_ids contains out-of-vocab token id!"},
       {"{\"prompt\":[1],\"suffix\":\"x\"}", 400, bad, std::nullopt,
        "suffix is not currently supported"},
       {"{\"prompt\":[1],\"stream_options\":{}}", 400, bad, "stream_options",
@@ -141,8 +146,8 @@ TEST(CompletionRequestTest, ErrorsAreVllms) {
        "The decoder prompt (length 64) plus the number of requested output tokens (at least 1) is "
        "longer than the "
        "maximum model length of 64."},
-      {"{\"prompt\":[1],\"max_tokens\":9223372036854775807}", 400, bad, "input_tokens",
-       "a total of 9223372036854775808"},
+      {"{\"prompt\":" + many + ",\"max_tokens\":9223372036854775807}", 400, bad, "input_tokens",
+       "a total of 9223372036854775871"},
       {"{\"prompt\":[1]", 400, "Bad Request", "body", "1 validation error"},
       {"[1]", 400, "Bad Request", "body", "object"},
       {std::string(100000, '['), 400, "Bad Request", "body", ""},
@@ -161,25 +166,18 @@ TEST(CompletionRequestTest, ErrorsAreVllms) {
 
 TEST(CompletionRequestTest, UnsupportedFieldsAreRefusedByNameUnlessNeutral) {
   const std::vector<std::pair<std::string, std::string>> fields = {
-      {"n", "2"},
       {"best_of", "2"},
       {"stream", "true"},
-      {"min_p", "0.1"},
-      {"stop", "\"x\""},
-      {"logit_bias", "{\"1\":1}"},
-      {"repetition_penalty", "1.1"},
       {"use_beam_search", "true"},
-      {"min_tokens", "1"},
-      {"bad_words", "[\"a\"]"},
-      {"presence_penalty", "0.5"},
       {"prompt_embeds", "\"x\""},
       {"priority", "1"},
       {"truncate_prompt_tokens", "4"},
       {"logprob_token_ids", "[1]"},
-      {"allowed_token_ids", "[1]"},
+      {"response_format", "{\"type\":\"json_object\"}"},
+      {"response_format", "\"text\""},
       {"structured_outputs", "{\"a\":1}"},
-      {"spaces_between_special_tokens", "false"},
-      {"include_stop_str_in_output", "true"}};
+      {"guided_regex", "\"a\""},
+      {"spaces_between_special_tokens", "false"}};
   for (const auto& [name, value] : fields) {
     const auto parsed = Parse("{\"prompt\":[1],\"" + name + "\":" + value + "}");
     ASSERT_TRUE(std::holds_alternative<HttpError>(parsed)) << name;

@@ -39,7 +39,7 @@ InferenceResult MakeResult(int32_t k) {
   }
   GeneratedTokens generated;
   generated.ids = {3};
-  generated.log_probs = {-0.25f};
+  generated.raw_log_probs = {-0.25f};
   return {std::move(rows), std::move(generated)};
 }
 
@@ -173,8 +173,64 @@ TEST(CompletionResponseTest, StopReasonIsTheAskedIdOnly) {
       Render(request, result, true),
       HasSubstr(
           "\"text\":\"e\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_reason\":null"));
-  request.stop_token_ids = {3};
+  request.sampling.stop_token_ids = {3};
   EXPECT_THAT(Render(request, result), HasSubstr("\"finish_reason\":\"stop\",\"stop_reason\":3"));
+}
+
+TEST(CompletionResponseTest, StopStringsCutTheTextOverTokenBorders) {
+  CompletionRequest request = MakeRequest();
+  request.stop = {"zz", "fg"};
+  InferenceResult result = MakeResult(0);
+  result.generated->ids = {4, 5, 6};  // "e", "f", "g"
+  result.generated->finish = FinishReason::kStop;
+  EXPECT_THAT(Render(request, result, true),
+              HasSubstr("\"text\":\"e\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_"
+                        "reason\":\"fg\""));
+  request.include_stop_str_in_output = true;
+  EXPECT_THAT(Render(request, result, true), HasSubstr("\"text\":\"efg\""));
+  // A stop token, whose text is a part of the output now, too.
+  request.stop = {"zz"};
+  request.sampling.stop_token_ids = {6};
+  EXPECT_THAT(Render(request, result, true),
+              HasSubstr("\"text\":\"efg\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_"
+                        "reason\":6"));
+  // vLLM drops the stop token before it looks for stop strings.
+  request.stop = {"fg"};
+  request.include_stop_str_in_output = false;
+  EXPECT_THAT(Render(request, result, true),
+              HasSubstr("\"text\":\"ef\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_"
+                        "reason\":6"));
+}
+
+TEST(CompletionResponseTest, StopStringsWithinMinTokensDoNotCount) {
+  CompletionRequest request = MakeRequest();
+  request.stop = {"e"};
+  request.sampling.min_tokens = 1;
+  InferenceResult result = MakeResult(0);
+  result.generated->ids = {4, 5, 4};  // "e", "f", "e"
+  result.generated->finish = FinishReason::kStop;
+  EXPECT_THAT(Render(request, result, true), HasSubstr("\"text\":\"ef\""));
+}
+
+TEST(CompletionResponseTest, ChoicesOfAPromptShareItsLogprobs) {
+  CompletionRequest request = MakeRequest();
+  request.n = 2;
+  request.prompts.push_back({{7}, std::nullopt});
+  request.prompt_logprobs = 0;
+  InferenceResult unscored = MakeResult(0);
+  unscored.score.reset();
+  const auto text = CompletionResponseJson(request, *MakeFakeModel().model,
+                                           {MakeResult(0), unscored, unscored, unscored}, 0);
+  ASSERT_OK(text);
+  const auto json = nlohmann::json::parse(*text);
+  ASSERT_EQ(json["choices"].size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(json["choices"][i]["index"], i);
+    EXPECT_EQ(json["choices"][i]["prompt_logprobs"].size(), i < 2 ? 3u : 1u);
+  }
+  EXPECT_EQ(json["choices"][1]["prompt_logprobs"], json["choices"][0]["prompt_logprobs"]);
+  EXPECT_EQ(json["usage"]["prompt_tokens"], 4);  // each prompt once
+  EXPECT_EQ(json["usage"]["completion_tokens"], 4);
 }
 
 TEST(CompletionResponseTest, EqualTokenTextsMerge) {
@@ -209,14 +265,17 @@ TEST(TokenTextTest, NumbersReadBackAsTheSameFloat) {
 
 TEST(EstimateTest, BoundsTheAnswer) {
   CompletionRequest request = MakeRequest();
+  request.n = 40;
   request.prompt_logprobs = 2;
   request.logprobs = 2;
   request.echo = true;
   InferenceResult result = MakeResult(2);
   result.generated->top_ids = {3, 9};
   result.generated->top_log_probs = {-0.25f, -2.0f};
-  EXPECT_GE(EstimateResponseBytes(request),
-            static_cast<int64_t>(Render(request, result, true).size()));
+  const auto json = CompletionResponseJson(request, *MakeFakeModel(true).model,
+                                           std::vector<InferenceResult>(40, result), 1755000000);
+  ASSERT_OK(json);
+  EXPECT_GE(EstimateResponseBytes(request), static_cast<int64_t>(json->size()));
 }
 
 }  // namespace

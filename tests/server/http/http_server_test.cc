@@ -172,6 +172,22 @@ TEST_F(HttpServerTest, LogprobsOfSampledTokensAreUnderTemperatureOne) {
   }
 }
 
+TEST_F(HttpServerTest, ClientOfARequestIsThePeersAddress) {
+  Ready();
+  EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 200);
+  EXPECT_EQ(fake_.engine->seen().at(0).client, "127.0.0.1");
+}
+
+TEST_F(HttpServerTest, FailedDeviceIs503) {
+  Ready();
+  EngineStats stats;
+  stats.device_failed = true;
+  fake_.engine->SetStats(stats);
+  const auto health = client_->Get("/health");
+  EXPECT_EQ(health->status, 503);
+  EXPECT_THAT(health->body, HasSubstr("the device no longer computes"));
+}
+
 TEST_F(HttpServerTest, RequestIdHeaderNamesTheAnswer) {
   Ready();
   const auto answer = client_->Post("/v1/completions", {{"X-Request-Id", "abc\"d"}},

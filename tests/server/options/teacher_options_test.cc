@@ -65,6 +65,22 @@ TEST(TeacherOptionsTest, ReadsVllmFlagNames) {
   EXPECT_EQ(engine.kv_cache_bytes, 13);
 }
 
+TEST(TeacherOptionsTest, PrefixCacheAndGenerationConfigAreOnUnlessRefused) {
+  const Outcome defaults = Parse({"--model", "m"});
+  ASSERT_TRUE(defaults.options) << defaults.err;
+  EXPECT_TRUE(defaults.options->ToEngineOptions().prefix_caching);
+  EXPECT_EQ(defaults.options->generation_config, "auto");
+  EXPECT_TRUE(Parse({"--model", "m", "--enable-prefix-caching"}).options);
+  const Outcome off =
+      Parse({"--model", "m", "--no-enable-prefix-caching", "--generation-config", "vllm"});
+  ASSERT_TRUE(off.options) << off.err;
+  EXPECT_FALSE(off.options->ToEngineOptions().prefix_caching);
+  EXPECT_EQ(off.options->generation_config, "vllm");
+  const Outcome bad = Parse({"--model", "m", "--generation-config", "/dir"});
+  EXPECT_EQ(bad.exit_code, kExitUsage);
+  EXPECT_THAT(bad.err, HasSubstr("generation_config"));
+}
+
 TEST(TeacherOptionsTest, SizesOfMemoryHaveUnits) {
   const Outcome defaults = Parse({"--model", "m"});
   ASSERT_TRUE(defaults.options) << defaults.err;

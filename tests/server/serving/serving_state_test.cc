@@ -57,6 +57,36 @@ TEST(ServingStateTest, StallCountsFromTheFirstLookAtWaitingWork) {
   EXPECT_OK(state.Health());  // work is gone
 }
 
+TEST(ServingStateTest, FailedDeviceIsNotHealthy) {
+  ServingState state(Clock::Real(), absl::Seconds(10));
+  const FakeModel fake = MakeFakeModel();
+  state.SetReady(fake.model);
+  EXPECT_OK(state.Health());
+  EngineStats stats;
+  stats.device_failed = true;
+  fake.engine->SetStats(stats);
+  EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "the device no longer computes");
+}
+
+// A long step beats after each layer.
+TEST(ServingStateTest, BeatsDuringAStepAreHealthy) {
+  ManualClock clock;
+  ServingState state(&clock, absl::Seconds(10));
+  const FakeModel fake = MakeFakeModel();
+  state.SetReady(fake.model);
+  EngineStats stats;
+  stats.num_running = 1;
+  for (int layer = 0; layer < 5; ++layer) {
+    stats.last_step = clock.Now();
+    fake.engine->SetStats(stats);
+    EXPECT_OK(state.Health());
+    clock.Advance(absl::Seconds(9));
+    EXPECT_OK(state.Health());
+  }
+  clock.Advance(absl::Seconds(2));
+  EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "no step for 11 s");
+}
+
 TEST(ByteBudgetTest, RefusesAboveTheLimitAndReturnsBytes) {
   ByteBudget budget(100);
   {
@@ -98,6 +128,28 @@ TEST(ServerMetricsTest, TextHoldsRequestsAndEngineNumbers) {
   EXPECT_THAT(text, HasSubstr("taopd_teacher_max_queued_tokens 100000"));
   EXPECT_THAT(text, HasSubstr("# TYPE taopd_teacher_scored_rows_total counter"));
   EXPECT_THAT(text, HasSubstr("taopd_teacher_engine_heartbeat_age_seconds 0"));
+}
+
+TEST(ServerMetricsTest, CacheNumbersHaveVllmsNames) {
+  ServingState state(Clock::Real(), absl::Seconds(1));
+  ServerMetrics metrics;
+  const FakeModel fake = MakeFakeModel();
+  state.SetReady(fake.model);
+  EXPECT_THAT(metrics.Text(state), HasSubstr("vllm:kv_cache_usage_perc{model_name=\"fake\"} 0\n"));
+  EngineStats stats;
+  stats.num_preempted = 3;
+  stats.prefix_query_tokens = 70;
+  stats.prefix_hit_tokens = 32;
+  stats.kv_blocks_in_use = 3;
+  stats.num_kv_blocks = 4;
+  fake.engine->SetStats(stats);
+  const std::string text = metrics.Text(state);
+  EXPECT_THAT(text, HasSubstr("# TYPE vllm:kv_cache_usage_perc gauge"));
+  EXPECT_THAT(text, HasSubstr("vllm:kv_cache_usage_perc{model_name=\"fake\"} 0.75\n"));
+  EXPECT_THAT(text, HasSubstr("# TYPE vllm:prefix_cache_queries_total counter"));
+  EXPECT_THAT(text, HasSubstr("vllm:prefix_cache_queries_total{model_name=\"fake\"} 70\n"));
+  EXPECT_THAT(text, HasSubstr("vllm:prefix_cache_hits_total{model_name=\"fake\"} 32\n"));
+  EXPECT_THAT(text, HasSubstr("vllm:num_preemptions_total{model_name=\"fake\"} 3\n"));
 }
 
 }  // namespace

@@ -1,0 +1,79 @@
+#include "server/serving/sampling_fields.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "common/io/file.h"
+#include "common/io/jsonl.h"
+
+namespace taopd {
+namespace {
+
+constexpr double kMaxTopK = std::numeric_limits<int32_t>::max();
+constexpr double kMaxMinTokens = std::numeric_limits<int32_t>::max();
+
+constexpr SamplingField kSamplingFields[] = {
+    {"temperature", "must be in [0, 2]", [](double x) { return x >= 0.0 && x <= 2.0; }, false, true,
+     [](double x, SamplingParams* out) { out->temperature = static_cast<float>(x); }},
+    {"top_p", "must be in (0, 1]",
+     // Smaller values would be 0 as a float.
+     [](double x) { return static_cast<float>(x) > 0.0f && x <= 1.0; }, false, true,
+     [](double x, SamplingParams* out) { out->top_p = static_cast<float>(x); }},
+    {"top_k", "must be 0 (disable), or at least 1 and below 2^31",
+     [](double x) { return x >= -1.0 && x <= kMaxTopK; }, true, true,
+     [](double x, SamplingParams* out) { out->top_k = static_cast<int32_t>(x); }},
+    {"min_p", "must be in [0, 1]", [](double x) { return x >= 0.0 && x <= 1.0; }, false, true,
+     [](double x, SamplingParams* out) { out->min_p = static_cast<float>(x); }},
+    {"repetition_penalty", "must be greater than zero and finite",
+     [](double x) {
+       const float penalty = static_cast<float>(x);
+       return penalty > 0.0f && std::isfinite(penalty);
+     },
+     false, true,
+     [](double x, SamplingParams* out) { out->repetition_penalty = static_cast<float>(x); }},
+    {"presence_penalty", "must be in [-2, 2]", [](double x) { return x >= -2.0 && x <= 2.0; },
+     false, false,
+     [](double x, SamplingParams* out) { out->presence_penalty = static_cast<float>(x); }},
+    {"frequency_penalty", "must be in [-2, 2]", [](double x) { return x >= -2.0 && x <= 2.0; },
+     false, false,
+     [](double x, SamplingParams* out) { out->frequency_penalty = static_cast<float>(x); }},
+    {"min_tokens", "must be greater than or equal to 0",
+     [](double x) { return x >= 0.0 && x <= kMaxMinTokens; }, true, false,
+     [](double x, SamplingParams* out) { out->min_tokens = static_cast<int64_t>(x); }},
+};
+
+}  // namespace
+
+std::span<const SamplingField> SamplingFields() { return kSamplingFields; }
+
+absl::Status SetSamplingField(const SamplingField& field, double value, SamplingParams* sampling) {
+  if (!field.in_range(value)) {
+    return InvalidArgument(field.name, " ", field.range, ", got ", value,
+                           ". (parameter=", field.name, ", value=", value, ")");
+  }
+  field.set(value, sampling);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SamplingParams> LoadSamplingDefaults(const std::string& model_dir) {
+  SamplingParams defaults;
+  const std::string path = model_dir + "/generation_config.json";
+  if (!FileExists(path)) return defaults;
+  TAOPD_ASSIGN_OR_RETURN(const nlohmann::json config, ReadJsonFile(path));
+  if (!config.is_object()) return InvalidArgument(path, ": must be a JSON object");
+  for (const SamplingField& field : SamplingFields()) {
+    const auto found = config.find(field.name);
+    if (!field.in_generation_config || found == config.end() || found->is_null()) continue;
+    const double value = found->is_number() ? found->get<double>() : NAN;
+    if (std::isnan(value) || (field.is_integer && value != std::floor(value))) {
+      return InvalidArgument(path, ": ", field.name, " is ", found->dump(), ": must be ",
+                             field.is_integer ? "an integer" : "a number");
+    }
+    if (const absl::Status set = SetSamplingField(field, value, &defaults); !set.ok())
+      return InvalidArgument(path, ": ", set.message());
+  }
+  return defaults;
+}
+
+}  // namespace taopd

@@ -1,0 +1,34 @@
+// The sampling fields that are single numbers, under vLLM's names and with vLLM's ranges, in one
+// table. Requests and a model's generation_config.json are read by it.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "common/base/status.h"
+#include "common/engine/engine.h"
+
+namespace taopd {
+
+struct SamplingField {
+  const char* name;
+  const char* range;  // for messages: "must be in [0, 2]"
+  bool (*in_range)(double value);
+  bool is_integer;
+  bool in_generation_config;  // the model's generation_config.json may give the default
+  // REQUIRES: the value is in the range, and whole if is_integer is true.
+  void (*set)(double value, SamplingParams* sampling);
+};
+
+std::span<const SamplingField> SamplingFields();
+
+// Returns INVALID_ARGUMENT, in vLLM's words, if the value is not in the field's range.
+absl::Status SetSamplingField(const SamplingField& field, double value, SamplingParams* sampling);
+
+// What requests get that say nothing about sampling: the defaults, with what generation_config.json
+// in `model_dir` says in their place. Other keys of that file are ignored, and the file need not
+// exist. Returns INVALID_ARGUMENT naming the path, the key and the value if a value is of the wrong
+// type or out of range.
+absl::StatusOr<SamplingParams> LoadSamplingDefaults(const std::string& model_dir);
+
+}  // namespace taopd
