@@ -69,6 +69,9 @@ class Decoder {
   // Frees what inference does not read once it is prepared: on the CPU, the parameters that it has
   // packed copies of. Forward and Parameters may not be called any more, and the weights not change.
   virtual void KeepForInferenceOnly() = 0;
+  // For a parameter that lies in a mapped file, a function that tells the system that its pages are
+  // not needed for now; else null. It may be called by any thread, and outlive the decoder.
+  virtual std::function<void()> ReleaserOf(const at::Tensor& parameter) const { return nullptr; }
   // Grows whenever a parameter is written. Keys and values of another version are of no use.
   virtual uint64_t weight_version() const = 0;
 

@@ -38,15 +38,32 @@ Heads ProjectHeads(const at::Tensor& x_TH, const LayerWeights& weights, const Mo
   return {ready(q_TND, weights.q_norm_D), ready(k_TKD, weights.k_norm_D), v_TKD};
 }
 
+// What a layer of inference writes and the next one writes again: allocated by the first layer that
+// needs it. Tensors of tens of megabytes that come and go in each layer would be fresh pages each
+// time.
+class LayerBuffers {
+ public:
+  // A contiguous tensor [rows, ...] of x's type, valid until the same name is asked for again.
+  const at::Tensor& Get(at::Tensor LayerBuffers::*name, at::IntArrayRef shape,
+                        const at::Tensor& x) {
+    at::Tensor& buffer = this->*name;
+    if (!buffer.defined() || buffer.sizes() != shape) buffer = at::empty(shape, x.options());
+    return buffer;
+  }
+  at::Tensor qkv, queries, keys, gate_up, activated;
+};
+
 // The same from the fused projection; the values are a slice of it.
 Heads ProjectHeads(const at::Tensor& x_TH, const PackedLayer& packed, const LayerWeights& weights,
-                   const ModelConfig& config, const Rotation& rotation) {
+                   const ModelConfig& config, const Rotation& rotation, LayerBuffers* buffers) {
   const int64_t N = config.num_attention_heads, K = config.num_key_value_heads,
                 D = config.head_dim, T = x_TH.size(0);
-  const at::Tensor qkv_TC = packed.qkv.Multiply(x_TH, x_TH.scalar_type());
-  const RotatedHeads heads = NormRotateFused(qkv_TC, N, K, weights.q_norm_D, weights.k_norm_D,
-                                             config.rms_norm_eps, rotation.cos_T1D,
-                                             rotation.sin_T1D);
+  const at::Tensor& qkv_TC = buffers->Get(&LayerBuffers::qkv, {T, (N + 2 * K) * D}, x_TH);
+  packed.qkv.MultiplyInto(x_TH, qkv_TC);
+  const RotatedHeads heads = {buffers->Get(&LayerBuffers::queries, {T, N, D}, x_TH),
+                              buffers->Get(&LayerBuffers::keys, {T, K, D}, x_TH)};
+  NormRotateFused(qkv_TC, weights.q_norm_D, weights.k_norm_D, config.rms_norm_eps,
+                  rotation.cos_T1D, rotation.sin_T1D, heads);
   return {heads.queries_TND, heads.keys_TKD,
           qkv_TC.narrow(1, (N + K) * D, K * D).view({T, K, D})};
 }
@@ -57,9 +74,13 @@ at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights) {
 }
 
 at::Tensor PackedSwiGlu(const at::Tensor& x_TH, const PackedWeight& gate_up,
-                        const PackedWeight& down) {
-  return down.Multiply(SwiGluFused(gate_up.Multiply(x_TH, x_TH.scalar_type())),
-                       x_TH.scalar_type());
+                        const PackedWeight& down, LayerBuffers* buffers) {
+  const int64_t T = x_TH.size(0), I = down.num_inputs();
+  const at::Tensor& gate_up_T2I = buffers->Get(&LayerBuffers::gate_up, {T, 2 * I}, x_TH);
+  gate_up.MultiplyInto(x_TH, gate_up_T2I);
+  const at::Tensor& activated_TI = buffers->Get(&LayerBuffers::activated, {T, I}, x_TH);
+  SwiGluFused(gate_up_T2I, activated_TI);
+  return down.Multiply(activated_TI, x_TH.scalar_type());
 }
 
 at::Tensor PackedMoe(const at::Tensor& x_TH, const PackedLayer& layer, const MoeConfig& config) {
@@ -67,7 +88,8 @@ at::Tensor PackedMoe(const at::Tensor& x_TH, const PackedLayer& layer, const Moe
   return ExpertsInTurn(x_TH, routing, static_cast<int64_t>(layer.experts.size()),
                        [&](int64_t e, const at::Tensor& x_nH) {
                          const PackedExpert& expert = layer.experts[static_cast<size_t>(e)];
-                         return PackedSwiGlu(x_nH, expert.gate_up, expert.down);
+                         LayerBuffers buffers;
+                         return PackedSwiGlu(x_nH, expert.gate_up, expert.down, &buffers);
                        });
 }
 
@@ -104,7 +126,10 @@ std::shared_ptr<PackedWeights> TransformerDecoder::UpToDateWeights() {
   if (packed_ == nullptr) {
     const c10::InferenceMode normal(false);
     const at::NoGradGuard no_grad;
-    packed_ = std::make_shared<PackedWeights>(weights_);
+    packed_ = std::make_shared<PackedWeights>(weights_, [this](const at::Tensor& tensor) {
+      const auto mapped = release_mapped_.find(tensor.const_data_ptr());
+      if (mapped != release_mapped_.end()) mapped->second();
+    });
   } else if (version != packed_version_) {
     packed_->Refresh();
   }
@@ -117,18 +142,24 @@ void TransformerDecoder::PrepareInference(bool with_head) {
   if (packed != nullptr && with_head) packed->lm_head();
 }
 
+std::function<void()> TransformerDecoder::ReleaserOf(const at::Tensor& parameter) const {
+  const auto mapped = release_mapped_.find(parameter.const_data_ptr());
+  return mapped != release_mapped_.end() ? mapped->second : nullptr;
+}
+
 void TransformerDecoder::KeepForInferenceOnly() {
   const std::shared_ptr<PackedWeights> packed = UpToDateWeights();
   if (packed == nullptr || inference_only_) return;
   packed->DropSources();
   inference_only_ = true;
   packed_version_ = weight_version();
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    at::Tensor* const tensor = slots_[i].tensor;
+  for (const WeightSlot& slot : slots_) {
+    at::Tensor* const tensor = slot.tensor;
     const bool is_packed = tensor->dim() == 2 && tensor != &weights_.embed_tokens_VH &&
                            tensor != &weights_.lm_head_VH;
     if (!is_packed) continue;
-    if (const auto mapped = release_mapped_.find(i); mapped != release_mapped_.end()) {
+    const auto mapped = release_mapped_.find(tensor->const_data_ptr());
+    if (mapped != release_mapped_.end()) {
       mapped->second();
     } else {
       *tensor = at::Tensor();
@@ -206,12 +237,13 @@ at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
           return MlpOfLayer(i, x_TH);
         });
   }
+  LayerBuffers buffers;
   return RunLayers(
       batch.token_ids_T,
       [&](size_t i, const at::Tensor& x_TH) {
         const PackedLayer& layer = packed->layer(i);
         const Heads heads =
-            ProjectHeads(x_TH, layer, weights_.layers[i], config(), rotation);
+            ProjectHeads(x_TH, layer, weights_.layers[i], config(), rotation, &buffers);
         return layer.o.Multiply(
             attention.Run(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD, heads.v_TKD),
             x_TH.scalar_type());
@@ -220,7 +252,7 @@ at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
         if (batch.after_layer) batch.after_layer();
         const PackedLayer& layer = packed->layer(i);
         if (layer.router.defined()) return PackedMoe(x_TH, layer, config().moe);
-        return PackedSwiGlu(x_TH, layer.gate_up, layer.down);
+        return PackedSwiGlu(x_TH, layer.gate_up, layer.down, &buffers);
       });
 }
 

@@ -24,10 +24,9 @@ class TransformerDecoder final : public Decoder {
 
   // The tensors that a loader sets, once, before the first Forward.
   const std::vector<WeightSlot>& slots() const { return slots_; }
-  // Says that the tensor of a slot lies in a mapped file: release() tells the system that its pages
-  // are not needed for now.
-  void SetMapped(size_t slot, std::function<void()> release) {
-    release_mapped_[slot] = std::move(release);
+  // Says that a parameter lies in a mapped file: see ReleaserOf.
+  void SetMapped(const at::Tensor& parameter, std::function<void()> release) {
+    release_mapped_[parameter.const_data_ptr()] = std::move(release);
   }
   // Ties the head and, if requires_grad, marks the parameters as leaves of autograd.
   void FinishWeights(bool requires_grad);
@@ -37,6 +36,7 @@ class TransformerDecoder final : public Decoder {
   at::Tensor Logits(const at::Tensor& hidden_NH) override;
   void PrepareInference(bool with_head) override;
   void KeepForInferenceOnly() override;
+  std::function<void()> ReleaserOf(const at::Tensor& parameter) const override;
   uint64_t weight_version() const override { return inference_only_ ? 0 : WeightVersion(slots_); }
   at::Tensor lm_head() const override { return weights_.lm_head_VH; }
   std::vector<NamedParameter> Parameters() const override;
@@ -53,7 +53,7 @@ class TransformerDecoder final : public Decoder {
 
   ModelWeights weights_;
   std::vector<WeightSlot> slots_;  // into weights_
-  std::map<size_t, std::function<void()>> release_mapped_;  // by slot
+  std::map<const void*, std::function<void()>> release_mapped_;  // by the tensor's address
   RopeTable rope_;
   std::mutex packed_mutex_;
   std::shared_ptr<PackedWeights> packed_;

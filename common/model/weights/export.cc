@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -112,16 +113,22 @@ absl::Status WriteWeights(const Decoder& decoder, const std::string& model_dir,
   return RemoveOldWeights(model_dir, written);
 }
 
+struct HashedTensor {
+  at::Tensor tensor;
+  std::function<void()> release;  // of its mapped pages; may be null
+};
+
 // Lets go of each tensor when its bytes are hashed.
 absl::StatusOr<std::string> HashWeights(const ModelConfig& config, const std::string& dtype,
-                                        std::map<std::string, at::Tensor>* by_name) {
+                                        std::map<std::string, HashedTensor>* by_name) {
   Sha256 hash;
   hash.Update(ModelConfigJson(config));
   while (!by_name->empty()) {
     const auto node = by_name->extract(by_name->begin());
-    const at::Tensor& parameter = node.mapped();
+    const auto& [parameter, release] = node.mapped();
     hash.Update(Concat("\n", node.key(), " ", dtype, " ", parameter.sizes(), "\n"));
     hash.Update(BytesOf(OnCpu(parameter)));
+    if (release) release();
   }
   return hash.HexDigest();
 }
@@ -139,8 +146,10 @@ std::future<absl::StatusOr<std::string>> StartWeightsRevision(const Decoder& dec
   // The fields and not the file: spacing, key order and the writer's version are not the model.
   ModelConfig config = ConfigAsHeld(decoder);
   config.raw_json.clear();
-  std::map<std::string, at::Tensor> by_name;
-  for (const auto& [name, parameter] : decoder.Parameters()) by_name[name] = parameter;
+  std::map<std::string, HashedTensor> by_name;
+  for (const auto& [name, parameter] : decoder.Parameters()) {
+    by_name[name] = {parameter, decoder.ReleaserOf(parameter)};
+  }
   return std::async(std::launch::async, [config = std::move(config), by_name = std::move(by_name),
                                          dtype = SafetensorsDtype(decoder.dtype())]() mutable {
     return HashWeights(config, dtype, &by_name);

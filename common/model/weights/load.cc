@@ -128,8 +128,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
   if (options.requires_grad) TAOPD_RETURN_IF_ERROR(CheckTrains(dtype));
   TAOPD_RETURN_IF_ERROR(CheckWeightsFit(config, device, dtype));
   auto decoder = std::make_unique<TransformerDecoder>(config, device, dtype);
-  for (size_t i = 0; i < decoder->slots().size(); ++i) {
-    const WeightSlot& slot = decoder->slots()[i];
+  for (const WeightSlot& slot : decoder->slots()) {
     const auto& [view, file] = stored.tensors.at(slot.name);
     const at::Tensor mapped = MapTensor(view, *ScalarTypeOfSafetensors(view.dtype), file);
     *slot.tensor = CopyWhereNeeded(mapped, device, dtype, options.requires_grad);
@@ -140,7 +139,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
     if (is_copy) {
       file->Release(view);
     } else {
-      decoder->SetMapped(i, [file, view] { file->Release(view); });
+      decoder->SetMapped(*slot.tensor, [file, view] { file->Release(view); });
     }
   }
   decoder->FinishWeights(options.requires_grad);

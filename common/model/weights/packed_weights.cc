@@ -3,38 +3,56 @@
 namespace taopd {
 namespace {
 
-PackedWeight Fuse(const std::vector<const Projection*>& projections) {
-  std::vector<at::Tensor> weights, biases;
-  for (const Projection* projection : projections) {
-    weights.push_back(projection->weight);
-    biases.push_back(projection->bias);
-  }
-  return PackedWeight(std::move(weights), std::move(biases));
-}
+// Packs projections into one, and says so.
+class Packer {
+ public:
+  explicit Packer(const std::function<void(const at::Tensor&)>& done) : done_(done) {}
 
-PackedLayer PackLayer(const LayerWeights& layer) {
-  PackedLayer packed;
-  packed.qkv = Fuse({&layer.q_proj, &layer.k_proj, &layer.v_proj});
-  packed.o = Fuse({&layer.o_proj});
-  if (!layer.moe.router_EH.defined()) {
-    packed.gate_up = Fuse({&layer.gate_proj, &layer.up_proj});
-    packed.down = Fuse({&layer.down_proj});
+  PackedWeight Fuse(std::vector<at::Tensor> matrices, std::vector<at::Tensor> biases = {}) const {
+    PackedWeight packed(matrices, std::move(biases));
+    for (const at::Tensor& matrix : matrices) done_(matrix);
     return packed;
   }
-  packed.router = PackedWeight(std::vector<at::Tensor>{layer.moe.router_EH});
+  PackedWeight FuseProjections(const std::vector<const Projection*>& projections) const {
+    std::vector<at::Tensor> matrices, biases;
+    for (const Projection* projection : projections) {
+      matrices.push_back(projection->weight);
+      biases.push_back(projection->bias);
+    }
+    return Fuse(std::move(matrices), std::move(biases));
+  }
+
+ private:
+  const std::function<void(const at::Tensor&)>& done_;
+};
+
+PackedLayer PackLayer(const LayerWeights& layer, const Packer& packer) {
+  using Matrices = std::vector<at::Tensor>;
+  PackedLayer packed;
+  packed.qkv = packer.FuseProjections({&layer.q_proj, &layer.k_proj, &layer.v_proj});
+  packed.o = packer.FuseProjections({&layer.o_proj});
+  if (!layer.moe.router_EH.defined()) {
+    packed.gate_up = packer.FuseProjections({&layer.gate_proj, &layer.up_proj});
+    packed.down = packer.FuseProjections({&layer.down_proj});
+    return packed;
+  }
+  packed.router = packer.Fuse(Matrices{layer.moe.router_EH});
   for (const ExpertWeights& expert : layer.moe.experts) {
-    packed.experts.push_back(
-        {PackedWeight(std::vector<at::Tensor>{expert.gate_IH, expert.up_IH}),
-         PackedWeight(std::vector<at::Tensor>{expert.down_HI})});
+    packed.experts.push_back({packer.Fuse(Matrices{expert.gate_IH, expert.up_IH}),
+                              packer.Fuse(Matrices{expert.down_HI})});
   }
   return packed;
 }
 
 }  // namespace
 
-PackedWeights::PackedWeights(const ModelWeights& weights) : lm_head_VH_(weights.lm_head_VH) {
+PackedWeights::PackedWeights(const ModelWeights& weights,
+                             const std::function<void(const at::Tensor& matrix)>& done)
+    : lm_head_VH_(weights.lm_head_VH) {
   layers_.reserve(weights.layers.size());
-  for (const LayerWeights& layer : weights.layers) layers_.push_back(PackLayer(layer));
+  for (const LayerWeights& layer : weights.layers) {
+    layers_.push_back(PackLayer(layer, Packer(done)));
+  }
 }
 
 const PackedWeight& PackedWeights::lm_head() {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "common/model/weights/weights.h"
@@ -31,8 +32,10 @@ struct PackedLayer {
 // Not thread-safe.
 class PackedWeights {
  public:
-  // Packs the layers. Keeps references to the tensors of `weights`.
-  explicit PackedWeights(const ModelWeights& weights);
+  // Packs the layers. Keeps references to the tensors of `weights`. done(matrix) is called when a
+  // matrix has been packed.
+  PackedWeights(const ModelWeights& weights,
+                const std::function<void(const at::Tensor& matrix)>& done);
 
   const PackedLayer& layer(size_t i) const { return layers_[i]; }
   // The head, packed at the first call: an engine that only scores does not need it.

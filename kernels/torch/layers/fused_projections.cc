@@ -20,27 +20,32 @@ const void* DataOrNull(const at::Tensor& tensor) {
 
 }  // namespace
 
-RotatedHeads NormRotateFused(const at::Tensor& qkv_TC, int64_t num_heads, int64_t num_kv_heads,
-                             const at::Tensor& q_norm_D, const at::Tensor& k_norm_D, double eps,
-                             const at::Tensor& cos_T1D, const at::Tensor& sin_T1D) {
+void NormRotateFused(const at::Tensor& qkv_TC, const at::Tensor& q_norm_D,
+                     const at::Tensor& k_norm_D, double eps, const at::Tensor& cos_T1D,
+                     const at::Tensor& sin_T1D, const RotatedHeads& heads) {
   const int64_t T = qkv_TC.size(0), D = cos_T1D.size(-1);
-  TORCH_CHECK(qkv_TC.is_contiguous() && qkv_TC.size(1) == (num_heads + 2 * num_kv_heads) * D,
-              "qkv has shape ", qkv_TC.sizes(), " for ", num_heads, " + 2 * ", num_kv_heads,
-              " heads of ", D);
+  const int64_t N = heads.queries_TND.size(1), K = heads.keys_TKD.size(1);
+  TORCH_CHECK(qkv_TC.is_contiguous() && qkv_TC.size(1) == (N + 2 * K) * D, "qkv has shape ",
+              qkv_TC.sizes(), " for ", N, " + 2 * ", K, " heads of ", D);
+  TORCH_CHECK(heads.queries_TND.is_contiguous() && heads.keys_TKD.is_contiguous() &&
+                  heads.queries_TND.size(0) == T && heads.keys_TKD.size(0) == T,
+              "queries have shape ", heads.queries_TND.sizes(), ", keys ", heads.keys_TKD.sizes(),
+              " for ", T, " rows");
   if (!HasCpuLoops(qkv_TC)) {
-    const auto heads = [&](int64_t first, int64_t num, const at::Tensor& norm_D) {
-      return NormRotateHeads(qkv_TC.narrow(1, first * D, num * D).reshape({T, num, D}), norm_D,
-                             eps, cos_T1D, sin_T1D);
+    const auto rotate = [&](int64_t first, const at::Tensor& norm_D, const at::Tensor& out_TAD) {
+      const int64_t A = out_TAD.size(1);
+      out_TAD.copy_(NormRotateHeads(qkv_TC.narrow(1, first * D, A * D).reshape({T, A, D}), norm_D,
+                                    eps, cos_T1D, sin_T1D));
     };
-    return {heads(0, num_heads, q_norm_D), heads(num_heads, num_kv_heads, k_norm_D)};
+    rotate(0, q_norm_D, heads.queries_TND);
+    rotate(N, k_norm_D, heads.keys_TKD);
+    return;
   }
-  RotatedHeads heads = {at::empty({T, num_heads, D}, qkv_TC.options()),
-                        at::empty({T, num_kv_heads, D}, qkv_TC.options())};
   cpu::RotateFusedHeads problem;
   problem.dtype = LoopType(qkv_TC);
   problem.num_rows = T;
-  problem.num_heads = num_heads;
-  problem.num_kv_heads = num_kv_heads;
+  problem.num_heads = N;
+  problem.num_kv_heads = K;
   problem.head_size = D;
   problem.eps = static_cast<float>(eps);
   problem.qkv_TC = qkv_TC.const_data_ptr();
@@ -51,22 +56,21 @@ RotatedHeads NormRotateFused(const at::Tensor& qkv_TC, int64_t num_heads, int64_
   problem.queries_TND = heads.queries_TND.mutable_data_ptr();
   problem.keys_TKD = heads.keys_TKD.mutable_data_ptr();
   cpu::Run(problem, AtenParallelFor());
-  return heads;
 }
 
-at::Tensor SwiGluFused(const at::Tensor& gate_up_T2I) {
+void SwiGluFused(const at::Tensor& gate_up_T2I, const at::Tensor& y_TI) {
   const int64_t T = gate_up_T2I.size(0), I = gate_up_T2I.size(1) / 2;
+  TORCH_CHECK(gate_up_T2I.is_contiguous() && gate_up_T2I.size(1) % 2 == 0 && y_TI.is_contiguous() &&
+                  y_TI.sizes() == at::IntArrayRef({T, I}),
+              "gate | up has shape ", gate_up_T2I.sizes(), ", y ", y_TI.sizes());
   if (!HasCpuLoops(gate_up_T2I)) {
-    return SwiGlu(gate_up_T2I.narrow(1, 0, I).contiguous(),
-                  gate_up_T2I.narrow(1, I, I).contiguous());
+    y_TI.copy_(SwiGlu(gate_up_T2I.narrow(1, 0, I).contiguous(),
+                      gate_up_T2I.narrow(1, I, I).contiguous()));
+    return;
   }
-  TORCH_CHECK(gate_up_T2I.is_contiguous() && gate_up_T2I.size(1) % 2 == 0, "gate | up has shape ",
-              gate_up_T2I.sizes());
-  at::Tensor y_TI = at::empty({T, I}, gate_up_T2I.options());
   cpu::Run(cpu::FusedSwiGlu{LoopType(gate_up_T2I), T, I, gate_up_T2I.const_data_ptr(),
                             y_TI.mutable_data_ptr()},
            AtenParallelFor());
-  return y_TI;
 }
 
 }  // namespace taopd

@@ -15,13 +15,13 @@ struct RotatedHeads {
   at::Tensor queries_TND;
   at::Tensor keys_TKD;
 };
-// The heads of q | k | v, rows of (N + 2 K) D elements, ready for attention: see NormRotateHeads.
-// The norms may be undefined.
-RotatedHeads NormRotateFused(const at::Tensor& qkv_TC, int64_t num_heads, int64_t num_kv_heads,
-                             const at::Tensor& q_norm_D, const at::Tensor& k_norm_D, double eps,
-                             const at::Tensor& cos_T1D, const at::Tensor& sin_T1D);
+// Writes the heads of q | k | v, rows of (N + 2 K) D elements, ready for attention (see
+// NormRotateHeads), to `heads`, which is contiguous. The norms may be undefined.
+void NormRotateFused(const at::Tensor& qkv_TC, const at::Tensor& q_norm_D,
+                     const at::Tensor& k_norm_D, double eps, const at::Tensor& cos_T1D,
+                     const at::Tensor& sin_T1D, const RotatedHeads& heads);
 
-// silu(gate) * up of gate | up, rows of 2 I elements. The result is [T, I].
-at::Tensor SwiGluFused(const at::Tensor& gate_up_T2I);
+// Writes silu(gate) * up of gate | up, rows of 2 I elements, to y, which is contiguous.
+void SwiGluFused(const at::Tensor& gate_up_T2I, const at::Tensor& y_TI);
 
 }  // namespace taopd
