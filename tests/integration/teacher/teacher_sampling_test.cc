@@ -82,17 +82,20 @@ TEST_F(TeacherSamplingTest, SamplingFieldsAreObeyed) {
 
 TEST_F(TeacherSamplingTest, GenerationConfigHasTheDefaults) {
   const TempDir dir;
-  std::filesystem::copy(StoriesModel(), dir.path(),
-                        std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(StoriesModel(), dir.path(), std::filesystem::copy_options::recursive);
   WriteFile(dir.File("generation_config.json"), R"({"top_k": 1, "temperature": 0.9})");
   const json body = {{"prompt", {1}}, {"max_tokens", 30}, {"return_token_ids", true}};
-  const auto ids_of = [&](std::vector<std::string> flags) {
-    flags.insert(flags.begin(), {"--model", dir.path()});
-    teacher_ = std::make_unique<TeacherProcess>(flags);
-    EXPECT_TRUE(teacher_->WaitUntilReady()) << teacher_->Errors();
+  const auto ids_of = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"--model", dir.path(), "--num-threads", "1"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    teacher_ = std::make_unique<TeacherProcess>(arguments);
+    if (!teacher_->WaitUntilReady()) {
+      ADD_FAILURE() << teacher_->Errors();
+      return std::vector<uint32_t>();
+    }
     http_ = std::make_unique<httplib::Client>("127.0.0.1", teacher_->http_port());
-    return json::parse(Complete(body)->body)["choices"][0]["token_ids"]
-        .get<std::vector<uint32_t>>();
+    const auto answer = Complete(body);
+    return json::parse(answer->body)["choices"][0]["token_ids"].get<std::vector<uint32_t>>();
   };
   const Golden golden = LoadGolden();
   const std::vector<uint32_t> greedy(golden.ids.begin() + 1, golden.ids.begin() + 31);
