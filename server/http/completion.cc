@@ -124,6 +124,18 @@ std::vector<InferenceRequest> ToInferenceRequests(const CompletionRequest& reque
   return requests;
 }
 
+// An estimate of the memory of the sampling fields of all choices, each of which has its own copy.
+int64_t SamplingBytes(const CompletionRequest& request) {
+  constexpr size_t kBytesPerNode = 64;  // of a map, or of a vector in a vector
+  const SamplingParams& sampling = request.sampling;
+  size_t num_ids = sampling.stop_token_ids.size(), num_nodes = sampling.logit_bias.size();
+  if (sampling.allowed_token_ids) num_ids += sampling.allowed_token_ids->size();
+  for (const std::vector<int32_t>& word : sampling.bad_words_ids) num_ids += word.size();
+  num_nodes += sampling.bad_words_ids.size();
+  const size_t num_bytes = num_ids * sizeof(int32_t) + num_nodes * kBytesPerNode;
+  return static_cast<int64_t>(num_bytes * request.NumChoices());
+}
+
 absl::Status CheckSize(const CompletionRequest& request, const ServedModel& model) {
   int64_t num_tokens = 0;
   for (const CompletionPrompt& prompt : request.prompts)
@@ -134,11 +146,12 @@ absl::Status CheckSize(const CompletionRequest& request, const ServedModel& mode
                            model.limits.max_queued_tokens,
                            "; send fewer prompts in one request, or a smaller n");
   }
-  const int64_t num_bytes = EstimateResponseBytes(request);
+  const int64_t num_bytes = EstimateResponseBytes(request) + SamplingBytes(request);
   if (num_bytes > kMaxResponseBytes) {
     return InvalidArgument(
-        "the answer may take ", num_bytes, " bytes, more than ", kMaxResponseBytes,
-        "; send fewer prompts in one request, or ask for fewer prompt_logprobs or logprobs");
+        "the answer and the sampling fields of all choices may take ", num_bytes,
+        " bytes, more than ", kMaxResponseBytes,
+        "; send fewer prompts in one request, or ask for fewer prompt_logprobs, logprobs or n");
   }
   return absl::OkStatus();
 }
@@ -157,7 +170,7 @@ std::variant<std::string, HttpError> RunCompletion(const std::string& body,
   if (const absl::Status size = CheckSize(request, **model); !size.ok()) return FromStatus(size);
 
   absl::StatusOr<ByteBudget::Reservation> memory =
-      state.ReserveAnswer(EstimateResponseBytes(request));
+      state.ReserveAnswer(EstimateResponseBytes(request) + SamplingBytes(request));
   if (!memory.ok()) return FromStatus(memory.status());
   caller.hold_memory(*std::move(memory));
   absl::StatusOr<std::vector<InferenceResult>> results = std::vector<InferenceResult>();

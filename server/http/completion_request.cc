@@ -24,6 +24,7 @@ constexpr size_t kMaxPrompts = 1024;  // vLLM's VLLM_MAX_COMPLETION_PROMPTS
 constexpr int kMaxParallelParses = 2;
 constexpr int64_t kMaxChoices = 16384;  // of all prompts; vLLM's VLLM_MAX_N_SEQUENCES
 constexpr size_t kMaxCacheSaltBytes = 1024;
+constexpr size_t kMaxQuotedBytes = 64;  // of a client's text in a message
 
 // A parsed body takes up to some 20 times the memory of its text, so only few are held at once.
 class ParseSlot {
@@ -142,7 +143,8 @@ std::optional<HttpError> RefuseUnsupported(JsonFields& fields) {
     if (!empty) return refuse(name);
   }
   const nlohmann::json* format = fields.Find("response_format");
-  if (format != nullptr && !(format->is_object() && format->value("type", "") == "text")) {
+  if (format != nullptr && !(format->is_object() && format->contains("type") &&
+                             format->at("type") == nlohmann::json("text"))) {
     return BadField("response_format",
                     "response_format is not supported by this server, except {\"type\": \"text\"}. "
                     "(parameter=response_format)");
@@ -221,7 +223,7 @@ std::optional<HttpError> ReadLogitBias(JsonFields& fields, const ServedModel& mo
       return BadField(kName,
                       Concat("logit_bias contains key(s) that cannot be converted to integer "
                              "token IDs: ['",
-                             key, "'] (parameter=logit_bias, value=['", key, "'])"));
+                             key.substr(0, kMaxQuotedBytes), "'] (parameter=logit_bias)"));
     }
     if (id < 0 || id >= model.limits.vocab_size) {
       return BadField(kName,
@@ -258,8 +260,8 @@ std::optional<HttpError> ReadStop(JsonFields& fields, const ServedModel& model,
   return NeedsTokenizer("stop", model);
 }
 
-// Bad words as ids: each word as it begins a text, and, if that is another single beginning of the
-// same length, as it follows a space. These are vLLM's rules.
+// Bad words as ids, by vLLM's rules: each word as it stands at the beginning of a text, and as it
+// stands after a space if that has as many ids and another first one.
 std::optional<HttpError> ReadBadWords(JsonFields& fields, const ServedModel& model,
                                       std::vector<std::vector<int32_t>>* out) {
   constexpr char kName[] = "bad_words";
@@ -276,7 +278,7 @@ std::optional<HttpError> ReadBadWords(JsonFields& fields, const ServedModel& mod
         word.substr(std::min(word.find_first_not_of(" \t\n\r\f\v"), word.size()));
     std::vector<int32_t> ids = model.tokenizer->Encode(bare, /*add_special_tokens=*/false);
     if (ids.empty()) {
-      return BadField(kName, Concat("bad_words holds \"", word,
+      return BadField(kName, Concat("bad_words holds \"", word.substr(0, kMaxQuotedBytes),
                                     "\", which has no tokens. (parameter=bad_words)"));
     }
     std::vector<int32_t> spaced = model.tokenizer->Encode(" " + bare, /*add_special_tokens=*/false);

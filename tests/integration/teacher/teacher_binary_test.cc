@@ -13,14 +13,16 @@
 #include "common/engine/request_validation.h"
 #include "common/wire/teacher_protocol.h"
 #include "proto/taopd/v1/teacher.grpc.pb.h"
-#include "tests/integration/teacher/teacher_process.h"
+#include "tests/integration/teacher/teacher_binary_fixture.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
 namespace {
 
 using nlohmann::json;
+using testing::Golden;
 using ::testing::HasSubstr;
+using testing::LoadGolden;
 using testing::ReadFile;
 using testing::SourcePath;
 using testing::StoriesModel;
@@ -36,24 +38,6 @@ constexpr double kProtocolTolerance = 1e-5;
 // fp32 sum of 512 probabilities.
 constexpr double kSumTolerance = 1e-5;
 
-struct Golden {
-  std::vector<uint32_t> ids;
-  json top5;
-};
-Golden LoadGolden() {
-  const json golden =
-      json::parse(ReadFile(SourcePath("tests/integration/teacher/stories260K_greedy.json")));
-  return {golden["ids"].get<std::vector<uint32_t>>(), golden["top5"]};
-}
-
-std::unique_ptr<v1::Teacher::Stub> Connect(const TeacherProcess& teacher) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
-  return v1::Teacher::NewStub(
-      grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(teacher.grpc_port()),
-                                grpc::InsecureChannelCredentials(), arguments));
-}
-
 v1::ScoreRequest MakeRequest(const std::vector<uint32_t>& ids, uint32_t start, uint32_t top_k) {
   v1::ScoreRequest request;
   request.mutable_token_ids()->Add(ids.begin(), ids.end());
@@ -68,26 +52,7 @@ grpc::Status Score(v1::Teacher::Stub& stub, const v1::ScoreRequest& request,
   return stub.Score(&context, request, response);
 }
 
-class TeacherBinaryTest : public ::testing::Test {
- protected:
-  void Start(std::vector<std::string> extra = {}) {
-    std::vector<std::string> arguments = {"--model", StoriesModel(),   "--num-threads",
-                                          "1",       "--max-logprobs", "512"};
-    arguments.insert(arguments.end(), extra.begin(), extra.end());
-    teacher_ = std::make_unique<TeacherProcess>(arguments);
-    ASSERT_TRUE(teacher_->WaitUntilReady()) << teacher_->Errors();
-    stub_ = Connect(*teacher_);
-    http_ = std::make_unique<httplib::Client>("127.0.0.1", teacher_->http_port());
-    http_->set_read_timeout(60);
-  }
-  httplib::Result Complete(const json& body) {
-    return http_->Post("/v1/completions", body.dump(), "application/json");
-  }
-
-  std::unique_ptr<TeacherProcess> teacher_;
-  std::unique_ptr<v1::Teacher::Stub> stub_;
-  std::unique_ptr<httplib::Client> http_;
-};
+using TeacherBinaryTest = testing::TeacherBinaryFixture;
 
 TEST_F(TeacherBinaryTest, ScoresMatchAnIndependentFloat64Forward) {
   Start();
@@ -233,20 +198,6 @@ TEST_F(TeacherBinaryTest, GreedyCompletionIsTheGoldenContinuation) {
     EXPECT_NEAR(choice["logprobs"]["token_logprobs"][i].get<double>(),
                 golden.top5[i][0][1].get<double>(), kFloat64Tolerance);
   }
-}
-
-TEST_F(TeacherBinaryTest, SeededSamplesRepeat) {
-  Start();
-  const json body = {{"prompt", {1}},
-                     {"max_tokens", 30},
-                     {"temperature", 1.3},
-                     {"seed", 5},
-                     {"return_token_ids", true}};
-  const json first = json::parse(Complete(body)->body)["choices"][0]["token_ids"];
-  EXPECT_EQ(json::parse(Complete(body)->body)["choices"][0]["token_ids"], first);
-  json other = body;
-  other["seed"] = 6;
-  EXPECT_NE(json::parse(Complete(other)->body)["choices"][0]["token_ids"], first);
 }
 
 TEST_F(TeacherBinaryTest, BadRequestsAreRefusedAndTheServerLives) {

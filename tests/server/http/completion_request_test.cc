@@ -175,6 +175,8 @@ TEST(CompletionRequestTest, UnsupportedFieldsAreRefusedByNameUnlessNeutral) {
       {"logprob_token_ids", "[1]"},
       {"response_format", "{\"type\":\"json_object\"}"},
       {"response_format", "\"text\""},
+      {"response_format", "{\"type\":5}"},
+      {"response_format", "{}"},
       {"structured_outputs", "{\"a\":1}"},
       {"guided_regex", "\"a\""},
       {"spaces_between_special_tokens", "false"}};

@@ -165,6 +165,11 @@ TEST(CompletionSamplingTest, ErrorsNameTheFieldInVllmsWords) {
   EXPECT_EQ(greedy.message, "n must be 1 when using greedy sampling, got 2. (parameter=n)");
 }
 
+TEST(CompletionSamplingTest, MessagesDoNotRepeatLongTexts) {
+  const HttpError bias = Refused({{"logit_bias", {{std::string(100000, 'x'), 1}}}});
+  EXPECT_LT(bias.message.size(), 300u);
+}
+
 TEST(CompletionSamplingTest, WrongTypesNameTheField) {
   const std::vector<std::pair<const char*, json>> cases = {
       {"temperature", "x"},

@@ -12,17 +12,22 @@ namespace {
 
 using nlohmann::json;
 using testing::FakeModel;
+using ::testing::HasSubstr;
 using testing::MakeFakeModel;
 
 class CompletionTest : public ::testing::Test {
  protected:
   void SetUp() override { state_.SetReady(fake_.model); }
 
+  std::variant<std::string, HttpError> Run(const json& body) {
+    CompletionCaller caller;
+    caller.address = "192.0.2.7";
+    caller.is_gone = [] { return false; };
+    caller.hold_memory = [](ByteBudget::Reservation) {};
+    return RunCompletion(body.dump(), caller, state_);
+  }
   json Complete(const json& body) {
-    const CompletionCaller caller = {.address = "192.0.2.7",
-                                     .is_gone = [] { return false; },
-                                     .hold_memory = [](ByteBudget::Reservation) {}};
-    const auto answer = RunCompletion(body.dump(), caller, state_);
+    const auto answer = Run(body);
     if (const HttpError* error = std::get_if<HttpError>(&answer)) {
       ADD_FAILURE() << error->message;
       return json();
@@ -104,6 +109,18 @@ TEST_F(CompletionTest, StopStringsEndTheSequenceInTheEngine) {
   EXPECT_EQ(choice["text"], text);
   EXPECT_EQ(choice["finish_reason"], "length");
   EXPECT_EQ(choice["stop_reason"], nullptr);
+}
+
+TEST_F(CompletionTest, SamplingFieldsOfManyChoicesAreLimited) {
+  json words = json::array();
+  for (int i = 0; i < 1000; ++i) {
+    const auto letter = [](int v) { return static_cast<char>('a' + v % 26); };
+    words.push_back(std::string({letter(i), letter(i / 26), letter(i / 676)}));
+  }
+  const json body = {{"prompt", {1}}, {"n", 6000}, {"max_tokens", 1}, {"bad_words", words}};
+  const auto refused = Run(body);
+  ASSERT_TRUE(std::holds_alternative<HttpError>(refused));
+  EXPECT_THAT(std::get<HttpError>(refused).message, HasSubstr("sampling fields of all choices"));
 }
 
 TEST_F(CompletionTest, MaxTokensBeyondTheContextIsCut) {

@@ -1,9 +1,9 @@
 #include "server/serving/sampling_fields.h"
 
 #include <cmath>
-#include <fstream>
 
 #include "common/engine/request_validation.h"
+#include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -12,11 +12,11 @@ namespace {
 class SamplingDefaultsTest : public ::testing::Test {
  protected:
   absl::StatusOr<SamplingParams> Load(const std::string& text) {
-    std::ofstream(dir_ + "/generation_config.json") << text;
-    return LoadSamplingDefaults(dir_);
+    testing::WriteFile(dir_.File("generation_config.json"), text);
+    return LoadSamplingDefaults(dir_.path());
   }
 
-  const std::string dir_ = ::testing::TempDir();
+  const testing::TempDir dir_;
 };
 
 TEST_F(SamplingDefaultsTest, FileReplacesDefaults) {
@@ -38,7 +38,7 @@ TEST_F(SamplingDefaultsTest, AbsentValuesAndFilesChangeNothing) {
   const auto silent = Load("{\"temperature\":null}");
   ASSERT_OK(silent);
   EXPECT_EQ(silent->temperature, 1.0f);
-  const auto no_file = LoadSamplingDefaults(dir_ + "/no_such_dir");
+  const auto no_file = LoadSamplingDefaults(dir_.File("no_such_dir"));
   ASSERT_OK(no_file);
   EXPECT_EQ(no_file->top_k, 0);
 }

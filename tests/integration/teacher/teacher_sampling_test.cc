@@ -1,0 +1,130 @@
+// What the real taopd-teacher generates: seeds, choices, sampling fields and their defaults.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/integration/teacher/teacher_binary_fixture.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::json;
+using ::testing::ContainsRegex;
+using testing::Golden;
+using testing::LoadGolden;
+using testing::StoriesModel;
+using testing::TeacherProcess;
+using testing::TempDir;
+using testing::WriteFile;
+
+using TeacherSamplingTest = testing::TeacherBinaryFixture;
+
+TEST_F(TeacherSamplingTest, SeededSamplesRepeat) {
+  Start();
+  const json body = {{"prompt", {1}},
+                     {"max_tokens", 30},
+                     {"temperature", 1.3},
+                     {"seed", 5},
+                     {"return_token_ids", true}};
+  const json first = json::parse(Complete(body)->body)["choices"][0]["token_ids"];
+  EXPECT_EQ(json::parse(Complete(body)->body)["choices"][0]["token_ids"], first);
+  json other = body;
+  other["seed"] = 6;
+  EXPECT_NE(json::parse(Complete(other)->body)["choices"][0]["token_ids"], first);
+}
+
+TEST_F(TeacherSamplingTest, ChoicesAreThoseOfFollowingSeeds) {
+  Start();
+  json body = {{"prompt", {1}}, {"max_tokens", 30}, {"temperature", 1.3},      {"seed", 5},
+               {"logprobs", 3}, {"n", 3},           {"return_token_ids", true}};
+  json choices = json::parse(Complete(body)->body)["choices"];
+  ASSERT_EQ(choices.size(), 3u);
+  body["n"] = 1;
+  for (int i = 0; i < 3; ++i) {
+    body["seed"] = 5 + i;
+    json single = json::parse(Complete(body)->body)["choices"][0];
+    single["index"] = i;
+    EXPECT_EQ(choices[i], single);  // log-probs, too
+  }
+  body.erase("seed");
+  body["prompt"] = {{1}, {1}};
+  choices = json::parse(Complete(body)->body)["choices"];
+  EXPECT_NE(choices[0]["token_ids"], choices[1]["token_ids"]);
+}
+
+TEST_F(TeacherSamplingTest, SamplingFieldsAreObeyed) {
+  Start();
+  json body = {{"prompt", {1, 403, 407}},
+               {"max_tokens", 40},
+               {"temperature", 1.5},
+               {"ignore_eos", true},
+               {"return_token_ids", true}};
+  const auto ids_with = [&](const char* field, const json& value) {
+    json with = body;
+    with[field] = value;
+    const auto answer = Complete(with);
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    return json::parse(answer->body)["choices"][0]["token_ids"].get<std::vector<int>>();
+  };
+  for (const int id : ids_with("allowed_token_ids", {400, 401}))
+    EXPECT_TRUE(id == 400 || id == 401) << id;
+  EXPECT_EQ(ids_with("min_p", 1), ids_with("top_k", 1));
+  EXPECT_EQ(ids_with("top_k", 1), ids_with("temperature", 0));
+  const std::vector<int> greedy = ids_with("temperature", 0);
+  body["temperature"] = 0;
+  for (const int id : ids_with("logit_bias", {{std::to_string(greedy[0]), -100}}))
+    EXPECT_NE(id, greedy[0]);
+  EXPECT_NE(ids_with("repetition_penalty", 2), greedy);
+  EXPECT_NE(ids_with("frequency_penalty", 2), greedy);
+  EXPECT_NE(ids_with("presence_penalty", 2), greedy);
+  EXPECT_EQ(ids_with("max_tokens", 100000).size(), 512u - 3u);  // cut to the context
+}
+
+TEST_F(TeacherSamplingTest, GenerationConfigHasTheDefaults) {
+  const TempDir dir;
+  std::filesystem::copy(StoriesModel(), dir.path(), std::filesystem::copy_options::recursive);
+  WriteFile(dir.File("generation_config.json"), R"({"top_k": 1, "temperature": 0.9})");
+  const json body = {{"prompt", {1}}, {"max_tokens", 30}, {"return_token_ids", true}};
+  const auto ids_of = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"--model", dir.path(), "--num-threads", "1"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    teacher_ = std::make_unique<TeacherProcess>(arguments);
+    if (!teacher_->WaitUntilReady()) {
+      ADD_FAILURE() << teacher_->Errors();
+      return std::vector<uint32_t>();
+    }
+    http_ = std::make_unique<httplib::Client>("127.0.0.1", teacher_->http_port());
+    const auto answer = Complete(body);
+    return json::parse(answer->body)["choices"][0]["token_ids"].get<std::vector<uint32_t>>();
+  };
+  const Golden golden = LoadGolden();
+  const std::vector<uint32_t> greedy(golden.ids.begin() + 1, golden.ids.begin() + 31);
+  EXPECT_EQ(ids_of({}), greedy);
+  EXPECT_NE(ids_of({"--generation-config", "vllm"}), greedy);
+}
+
+TEST_F(TeacherSamplingTest, PrefixCacheChangesNoByte) {
+  const Golden golden = LoadGolden();
+  const std::vector<uint32_t> prompt(golden.ids.begin(), golden.ids.begin() + 200);
+  const auto answers = [&] {
+    std::vector<json> choices;
+    for (int i = 0; i < 3; ++i) {
+      const json body = {{"prompt", prompt},    {"max_tokens", 20}, {"temperature", 1.0},
+                         {"seed", i},           {"logprobs", 5},    {"return_token_ids", true},
+                         {"cache_salt", "salt"}};
+      choices.push_back(json::parse(Complete(body)->body)["choices"]);
+    }
+    return choices;
+  };
+  Start({"--no-enable-prefix-caching"});
+  const std::vector<json> without = answers();
+  EXPECT_THAT(http_->Get("/metrics")->body,
+              ContainsRegex("vllm:prefix_cache_hits_total\\{[^}]*\\} 0\n"));
+  Start();
+  EXPECT_EQ(answers(), without);
+  EXPECT_THAT(http_->Get("/metrics")->body,
+              ContainsRegex("vllm:prefix_cache_hits_total\\{[^}]*\\} [1-9]"));
+}
+
+}  // namespace
+}  // namespace taopd
