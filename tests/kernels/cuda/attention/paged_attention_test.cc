@@ -100,10 +100,11 @@ TEST_P(CudaPagedAttentionTest, MatchesDoubleLoops) {
   for (const AttentionShape& shape :
        {Shape(2, 1, 1), Shape(64, 2, 2), Shape(80, 1, 3), Shape(130, 1, 2), Shape(256, 1, 5),
         Shape(258, 1, 3), Shape(512, 1, 1)}) {
-    const std::vector<int64_t> lengths = {1, 40, 300};
+    // More than one partition where that is not slow.
+    const std::vector<int64_t> lengths = {1, 40, shape.head_size < 200 ? 300 : 44};
     const std::vector<Stored> sequences = RandomSequences(shape, lengths);
     PagedRun run(shape, sequences, 1);
-    run.Run({{0, 1}, {1, 37}, {2, 298}});
+    run.Run({{0, 1}, {1, 37}, {2, lengths[2] - 2}});
     run.Run({{1, 1}, {2, 1}});
     run.Run({{2, 1}, {1, 2}});
     for (size_t s = 0; s < lengths.size(); ++s) {
@@ -141,7 +142,7 @@ TEST_P(CudaPagedAttentionTest, WindowsHideOldKeys) {
 TEST_P(CudaPagedAttentionTest, BitsDoNotDependOnChunksBatchOrBlocks) {
   for (int64_t head_size : {48, 264}) {
     for (int64_t window : {0, 265}) {
-      const AttentionShape shape = Shape(head_size, 1, 3, window);
+      const AttentionShape shape = Shape(head_size, 1, head_size == 48 ? 3 : 1, window);
       const std::vector<Stored> sequences = RandomSequences(shape, {300, 60});
       PagedRun whole(shape, sequences, 4);
       whole.Run({{0, 300}, {1, 60}});
