@@ -1,4 +1,6 @@
 // Norm, rotation and the write to plain pages on CUDA against double loops.
+#include <cuda_bf16.h>
+
 #include <array>
 #include <cmath>
 #include <string>
@@ -146,6 +148,38 @@ TEST_P(RotateAndAppendTest, MatchesDoubleLoops) {
       }
     }
   }
+}
+
+// bfloat16 results have the roundings of transformers' modules, which taopd/layers/layers.h lists.
+// A float32 number beside the middle between two bfloat16 ones may go either way.
+TEST_P(RotateAndAppendTest, RoundsWhereModulesDo) {
+  if (GetParam() == DataType::kFloat32) GTEST_SKIP() << "float32 is not rounded on the way";
+  const RotateCase c = {1, 1, 512, true, true};
+  Compute(c);
+  const int64_t D = c.head_size, half = D / 2;
+  const std::vector<float> x = qkv_.Values(), weight = k_norm_.Values(), cos = cos_.Values(),
+                           sin = sin_.Values(), keys = keys_.Values();
+  const auto round = [](double value) {
+    return static_cast<double>(__bfloat162float(__float2bfloat16(static_cast<float>(value))));
+  };
+  int64_t num_equal = 0;
+  for (int64_t row = 0; row < kRows; ++row) {
+    const float* from = &x[row * (3 * D + kPadding) + D];
+    double squares = 0;
+    std::vector<double> normed;
+    for (int64_t d = 0; d < D; ++d) squares += static_cast<double>(from[d]) * from[d];
+    for (int64_t d = 0; d < D; ++d) {
+      normed.push_back(
+          round(round(from[d] / std::sqrt(squares / static_cast<double>(D) + kEps)) * weight[d]));
+    }
+    const float* ours = &keys[(kBlockOfRow[row] * kBlockTokens + kPlaceOfRow[row]) * D];
+    for (int64_t d = 0; d < D; ++d) {
+      const int64_t other = d < half ? d + half : d - half;
+      num_equal +=
+          ours[d] == round(round(normed[d] * cos[row * D + d]) + normed[other] * sin[row * D + d]);
+    }
+  }
+  EXPECT_GE(num_equal, kRows * D * 99 / 100);
 }
 
 // Training and inference must not round differently.

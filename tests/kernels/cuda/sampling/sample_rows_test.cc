@@ -66,24 +66,38 @@ class Rows {
   std::vector<double> uniforms_;
 };
 
-// As the engine's Sampler: from the CPU's weights, block by block.
-int32_t TokenOfCpuWeights(const float* logits, int64_t n, float temperature, double uniform) {
-  const cpu::WeightRow& math = cpu::BestWeightRow();
-  std::vector<double> sums(cpu::NumWeightBlocks(n));
-  std::vector<float> weights(n);
-  math.weights(logits, n, *std::max_element(logits, logits + n),
-               static_cast<float>(1.0 / static_cast<double>(temperature)), weights.data(),
-               sums.data());
-  double total = 0, before = 0;
-  for (double sum : sums) total += sum;
-  size_t block = 0;
-  while (before + sums[block] <= uniform * total) before += sums[block++];
-  for (auto i = static_cast<int64_t>(block) * cpu::kWeightBlock; i < n; ++i) {
-    before += weights[i];
-    if (before > uniform * total) return static_cast<int32_t>(i);
+// The weights of a row by the CPU, which the engine's Sampler draws from.
+struct CpuWeights {
+  std::vector<float> weights;
+  std::vector<double> sums;  // of the blocks
+  double total = 0;
+
+  CpuWeights(const float* logits, int64_t n, float temperature)
+      : weights(n), sums(cpu::NumWeightBlocks(n)) {
+    cpu::BestWeightRow().weights(logits, n, *std::max_element(logits, logits + n),
+                                 static_cast<float>(1.0 / static_cast<double>(temperature)),
+                                 weights.data(), sums.data());
+    for (double sum : sums) total += sum;
   }
-  return -1;
-}
+  // The cumulative sum up to token id (all that come before it).
+  double Before(int64_t id) const {
+    double before = 0;
+    const int64_t block = id / cpu::kWeightBlock;
+    for (int64_t b = 0; b < block; ++b) before += sums[b];
+    for (int64_t i = block * cpu::kWeightBlock; i < id; ++i) before += weights[i];
+    return before;
+  }
+  int32_t Token(double uniform) const {
+    double before = 0;
+    size_t block = 0;
+    while (before + sums[block] <= uniform * total) before += sums[block++];
+    for (auto i = block * cpu::kWeightBlock; i < weights.size(); ++i) {
+      before += weights[i];
+      if (before > uniform * total) return static_cast<int32_t>(i);
+    }
+    return -1;
+  }
+};
 
 double LogProb(const float* logits, int64_t n, double temperature, int32_t id) {
   const double max = *std::max_element(logits, logits + n);
@@ -104,8 +118,8 @@ TEST_F(CudaSampleRowsTest, DrawsTheTokenOfTheCpusWeights) {
     for (int64_t i = 0; i < kRows; ++i) {
       EXPECT_EQ(sampled.invalid[i], 0);
       if (i != 3) {  // rounding may lift the target to the total
-        EXPECT_EQ(sampled.ids[i], TokenOfCpuWeights(rows.row(i), vocabulary_size,
-                                                    rows.temperature(i), rows.uniform(i)))
+        const CpuWeights cpu(rows.row(i), vocabulary_size, rows.temperature(i));
+        EXPECT_EQ(sampled.ids[i], cpu.Token(rows.uniform(i)))
             << "row " << i << " of " << vocabulary_size;
       }
       EXPECT_NEAR(sampled.log_probs[i],
@@ -115,6 +129,34 @@ TEST_F(CudaSampleRowsTest, DrawsTheTokenOfTheCpusWeights) {
                   LogProb(rows.row(i), vocabulary_size, 1, sampled.ids[i]), kLogProbTolerance);
     }
   }
+}
+
+// The nearest uniforms on both sides of an edge between two tokens tell them apart only if all
+// weights have the bits of the CPU's.
+TEST_F(CudaSampleRowsTest, WeightsHaveTheBitsOfTheCpu) {
+  constexpr int64_t kRows = 40, kSize = 5000;
+  Rows rows(kRows, kSize, 4);
+  std::vector<int32_t> expected;
+  for (int64_t i = 0; i < kRows; ++i) {
+    rows.temperature(i) = 0.7f + 0.013f * static_cast<float>(i / 2);
+    const CpuWeights cpu(rows.row(i), kSize, rows.temperature(i));
+    // A token that is not improbable.
+    const double edge = cpu.Before(cpu.Token(0.5)) / cpu.total;
+    rows.uniform(i) = i % 2 == 0 ? edge * (1 + 1e-13) : edge * (1 - 1e-13);
+    expected.push_back(cpu.Token(rows.uniform(i)));
+  }
+  EXPECT_EQ(rows.Run().ids, expected);
+}
+
+// An edge belongs to the token behind it, at the edge of a block of weights as well.
+TEST_F(CudaSampleRowsTest, EdgesBelongToTheNextToken) {
+  Rows rows(3, 2048, 5);
+  for (int64_t i = 0; i < 3; ++i) {
+    std::fill_n(rows.row(i), 2048, 1.5f);
+    rows.temperature(i) = 1;
+    rows.uniform(i) = 0.25 * static_cast<double>(i + 1);
+  }
+  EXPECT_EQ(rows.Run().ids, (std::vector<int32_t>{512, 1024, 1536}));
 }
 
 // Every token is drawn for the share of uniforms that is its probability, at the edges of the
