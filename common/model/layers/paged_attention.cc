@@ -10,6 +10,9 @@
 #include "common/model/layers/visible_keys.h"
 #include "kernels/cpu/attention/paged_attention.h"
 #include "kernels/torch/aten_parallel_for.h"
+#ifdef TAOPD_CUDA
+#include "kernels/torch/attention/cuda_paged_attention.h"
+#endif
 
 namespace taopd {
 namespace {
@@ -41,14 +44,30 @@ PagedAttentionLayers::PagedAttentionLayers(const PagedBatch& batch, KvPages* pag
   }
   TAOPD_CHECK_EQ(static_cast<int64_t>(positions.size()), batch.token_ids_T.size(0));
   positions_T_ = Upload(positions, batch.token_ids_T.device());
-  if (pages->layout() == KvPages::Layout::kPlain) PreparePlain();
+  if (pages->layout() != KvPages::Layout::kPlain) return;
+#ifdef TAOPD_CUDA
+  if (CudaPagedAttention::Supports(pages->keys(0))) {
+    cuda_ = std::make_shared<const CudaPagedAttention>(batch.sequences, config.num_attention_heads,
+                                                       config.num_key_value_heads, config.head_dim,
+                                                       batch.token_ids_T.device());
+    return;
+  }
+#endif
+  PreparePlain();
 }
 
 at::Tensor PagedAttentionLayers::Run(int64_t layer, const at::Tensor& q_TND,
                                      const at::Tensor& k_TKD, const at::Tensor& v_TKD) const {
   RECORD_USER_SCOPE("taopd::paged_attention");
-  return pages_->layout() == KvPages::Layout::kKernel ? RunKernel(layer, q_TND, k_TKD, v_TKD)
-                                                      : RunPlain(layer, q_TND, k_TKD, v_TKD);
+  if (pages_->layout() == KvPages::Layout::kKernel) return RunKernel(layer, q_TND, k_TKD, v_TKD);
+#ifdef TAOPD_CUDA
+  if (cuda_ != nullptr) {
+    return cuda_->Run(q_TND, k_TKD, v_TKD, {pages_->keys(layer), pages_->values(layer)},
+                      1.0 / std::sqrt(static_cast<double>(q_TND.size(2))),
+                      config_.SlidingWindow(layer));
+  }
+#endif
+  return RunPlain(layer, q_TND, k_TKD, v_TKD);
 }
 
 at::Tensor PagedAttentionLayers::RunKernel(int64_t layer, const at::Tensor& q_TND,

@@ -1,6 +1,7 @@
 // Causal attention of rows whose sequences keep their keys and values in pages: on the CPU by the
-// kernels of taopd/attention/paged_attention.h, elsewhere by ATen. What every layer needs alike is
-// made once per forward pass.
+// kernels of taopd/attention/paged_attention.h; on CUDA, for float32 and bfloat16, by those of
+// taopd/attention/paged_attention_cuda.h; otherwise by ATen. What every layer needs alike is made
+// once per forward pass.
 //
 // Shapes: T rows of the batch, N heads, K key-value heads, D head_dim.
 #pragma once
@@ -8,12 +9,15 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "common/model/decoder.h"
 #include "common/model/layers/kv_pages.h"
 
 namespace taopd {
+
+class CudaPagedAttention;  // kernels/torch/attention/cuda_paged_attention.h
 
 class PagedAttentionLayers {
  public:
@@ -58,7 +62,10 @@ class PagedAttentionLayers {
   at::Tensor positions_T_;
   int64_t num_positions_ = 1;
 
-  // Of the plain layout only.
+  // Where the plain layout has kernels; otherwise null.
+  std::shared_ptr<const CudaPagedAttention> cuda_;
+
+  // Of the plain layout by ATen only.
   at::Tensor block_of_row_T_, place_of_row_T_;
   std::vector<PlainChunk> chunks_;
   PlainDecode decode_;

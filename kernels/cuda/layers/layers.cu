@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/block.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/norm_rotate.h"
 #include "taopd/layers/layer_math.h"
 
 namespace taopd {
@@ -13,25 +14,6 @@ namespace {
 constexpr int kRowThreads = 256;  // of one row of a hidden state
 constexpr int kHeadThreads = 64;  // of one head
 constexpr int kFlatThreads = 256;
-
-// What storing and loading again makes of a number.
-template <typename Element>
-__device__ float Round(float value) {
-  Element stored;
-  Store(value, &stored);
-  return Load(&stored);
-}
-
-// The same in every thread.
-template <int kThreads>
-__device__ float Sum(float value) {
-  __shared__ float scratch[kThreads];
-  return BlockReduce<kThreads>(value, scratch, SumOf());
-}
-
-__device__ inline float InverseRms(float sum_of_squares, int64_t n, float eps) {
-  return 1.0f / std::sqrt(sum_of_squares / static_cast<float>(n) + eps);
-}
 
 // One block a row.
 template <typename Element>
@@ -106,29 +88,13 @@ __global__ void SumPartialsKernel(const float* partials, int64_t num_partials, i
 // One block a head.
 template <typename Element>
 __global__ void HeadsForwardKernel(HeadsForward p) {
-  const int64_t row = blockIdx.x, D = p.head_size, half = D / 2, token = row / p.num_heads;
-  const Element* x = static_cast<const Element*>(p.x_TAD) + row * D;
-  const auto* weight = static_cast<const Element*>(p.weight_D);
-  const Element* cos = static_cast<const Element*>(p.cos_TD) + token * D;
-  const Element* sin = static_cast<const Element*>(p.sin_TD) + token * D;
-  Element* out = static_cast<Element*>(p.out_TAD) + row * D;
-  float inverse_rms = 1;
-  if (weight != nullptr) {
-    float squares = 0;
-    for (int64_t i = threadIdx.x; i < D; i += kHeadThreads) squares += Load(x + i) * Load(x + i);
-    inverse_rms = InverseRms(Sum<kHeadThreads>(squares), D, p.eps);
-    if (p.inverse_rms_TA != nullptr && threadIdx.x == 0) p.inverse_rms_TA[row] = inverse_rms;
-  }
-  const auto ready = [&](int64_t i) {
-    if (weight == nullptr) return Load(x + i);
-    return Round<Element>(Round<Element>(Load(x + i) * inverse_rms) * Load(weight + i));
-  };
-  for (int64_t i = threadIdx.x; i < half; i += kHeadThreads) {
-    const float first = ready(i), second = ready(half + i);
-    Store(Round<Element>(first * Load(cos + i)) + second * Load(sin + i), out + i);
-    Store(Round<Element>(second * Load(cos + half + i)) + first * Load(sin + half + i),
-          out + half + i);
-  }
+  const int64_t row = blockIdx.x, D = p.head_size, token = row / p.num_heads;
+  NormRotateHead<kHeadThreads>(static_cast<const Element*>(p.x_TAD) + row * D,
+                               static_cast<const Element*>(p.weight_D),
+                               static_cast<const Element*>(p.cos_TD) + token * D,
+                               static_cast<const Element*>(p.sin_TD) + token * D, D, p.eps,
+                               static_cast<Element*>(p.out_TAD) + row * D,
+                               p.inverse_rms_TA != nullptr ? p.inverse_rms_TA + row : nullptr);
 }
 
 // One block for the tokens of one partial sum; a thread owns its columns, in both halves.

@@ -65,6 +65,53 @@ void CheckErrors(int32_t errors, int64_t vocabulary_size) {
               "support_ids is not the whole vocabulary in one row; objective full needs it");
 }
 
+// The outputs of scoring and the error word, on the device. They lie in one array, so that one copy
+// brings them to the host; each copy waits for the device.
+class DeviceScores {
+ public:
+  // For as many numbers as `host` has, which are of four bytes each.
+  DeviceScores(const ScoringOutput& host, at::Device device) : on_device_(host) {
+    int64_t size = 1;
+    for (at::Tensor* tensor : on_device_.Tensors()) {
+      if (tensor->defined()) size += tensor->numel();
+    }
+    all_ = at::empty({size}, at::TensorOptions().dtype(at::kInt).device(device));
+    all_.narrow(0, 0, 1).zero_();
+    VisitParts(all_, [](at::Tensor* tensor, const at::Tensor& part) { *tensor = part; });
+  }
+
+  const ScoringOutput& on_device() const { return on_device_; }
+  int32_t* errors() const { return all_.mutable_data_ptr<int32_t>(); }
+
+  // Waits for the results, fills in *host and returns the error word.
+  int32_t Fetch(ScoringOutput* host) {
+    const at::Tensor fetched = all_.to(at::kCPU);
+    const auto to = host->Tensors();
+    size_t i = 0;
+    VisitParts(fetched, [&](at::Tensor*, const at::Tensor& part) {
+      while (!to[i]->defined()) ++i;
+      to[i++]->copy_(part);
+    });
+    return fetched.const_data_ptr<int32_t>()[0];
+  }
+
+ private:
+  // Calls visit(tensor, its part of `all`) for each tensor that is defined.
+  template <typename Visit>
+  void VisitParts(const at::Tensor& all, const Visit& visit) {
+    int64_t first = 1;  // behind the error word
+    for (at::Tensor* tensor : on_device_.Tensors()) {
+      if (!tensor->defined()) continue;
+      const int64_t size = tensor->numel();
+      visit(tensor, all.narrow(0, first, size).view(tensor->scalar_type()).view(tensor->sizes()));
+      first += size;
+    }
+  }
+
+  ScoringOutput on_device_;
+  at::Tensor all_;
+};
+
 }  // namespace
 
 HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
@@ -109,18 +156,13 @@ void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   const c10::cuda::CUDAGuard guard(hidden.device());
   const at::Tensor hidden_NH = WithAdjacentColumns(hidden);
   const at::Tensor lm_head_VH = WithAdjacentColumns(lm_head);
-  ScoringOutput device = *output;
-  for (at::Tensor* tensor : device.Tensors()) {
-    if (tensor->defined()) {
-      *tensor = at::empty(tensor->sizes(), tensor->options().device(hidden.device()));
-    }
-  }
+  DeviceScores scores(*output, hidden.device());
+  const ScoringOutput& device = scores.on_device();
   const auto inputs_on_device = [&](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.to(hidden.device()) : tensor;
   };
   const at::Tensor sampled = inputs_on_device(sampled_N);
   const at::Tensor candidates = inputs_on_device(candidates_NM);
-  const at::Tensor errors = at::zeros({1}, device.ids_Nk.options());
 
   FusedScoringProblem problem;
   SetInputs(hidden_NH, lm_head_VH, options.temperature, &problem);
@@ -138,7 +180,7 @@ void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   result.sampled_ranks_N = MutableOrNull<int32_t>(device.sampled_ranks_N);
   result.entropy_N = MutableOrNull<float>(device.entropy_N);
   result.candidate_log_probs_NM = MutableOrNull<float>(device.candidate_log_probs_NM);
-  result.errors = errors.mutable_data_ptr<int32_t>();
+  result.errors = scores.errors();
 
   if (problem.num_rows == 0) return;
   const int64_t row_bytes = ScoringBytesPerRow(problem);
@@ -148,12 +190,8 @@ void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
       at::empty({ScoringFixedBytes() + rows * row_bytes}, hidden_NH.options().dtype(at::kByte));
   const std::string wrong = FusedScoring(problem, result, ContextOf(workspace));
   TORCH_CHECK(wrong.empty(), wrong);
-  const int32_t found = errors.item<int32_t>();
-  TORCH_CHECK(found == 0, "ids outside of the vocabulary: error word ", found);
-  const auto from = device.Tensors(), to = output->Tensors();
-  for (size_t i = 0; i < to.size(); ++i) {
-    if (to[i]->defined()) to[i]->copy_(*from[i]);
-  }
+  const int32_t errors = scores.Fetch(output);
+  TORCH_CHECK(errors == 0, "ids outside of the vocabulary: error word ", errors);
 }
 
 }  // namespace taopd

@@ -92,6 +92,10 @@ inline int32_t atomicMin(int32_t* place, int32_t value) {
   *place = std::min(old, value);
   return old;
 }
+// The compiler fuses nothing here (-ffp-contract=off).
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __int_as_float(int32_t bits) {
   float value = 0;
   std::memcpy(&value, &bits, sizeof(value));

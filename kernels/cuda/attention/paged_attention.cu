@@ -1,0 +1,255 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/attention/partition.h"
+#include "kernels/cuda/launch.h"
+
+namespace taopd {
+namespace cuda {
+namespace {
+
+constexpr int kMergeThreads = 128;
+
+// A block of threads computes a unit: the queries of one tile that share a key-value head, or as
+// many of their heads as fit.
+struct AttentionArguments {
+  PlainPagedAttention p;
+  int64_t first_tile = 0;
+  int32_t parts = 1;          // units of one tile and key-value head
+  int32_t heads_of_part = 0;  // of all parts but the last
+  int32_t window = 0;
+  float scale_log2e = 0;
+  // Of the split tiles: partial results [units, max_queries, max_partitions] of a maximum, a sum
+  // and D sums of values each.
+  float* states = nullptr;
+  int64_t max_queries = 0;
+  int64_t max_partitions = 0;
+
+  __device__ float* StateOf(int64_t unit, int64_t query, int64_t partition) const {
+    return states +
+           ((unit * max_queries + query) * max_partitions + partition) * (p.pages.head_size + 2);
+  }
+};
+
+__device__ inline TileView ViewOf(const AttentionArguments& args, int64_t unit) {
+  const int64_t K = args.p.pages.num_kv_heads, group = args.p.num_heads / K;
+  const int64_t part = unit % args.parts;
+  TileView view;
+  view.tile = args.p.tiles_I[args.first_tile + unit / args.parts / K];
+  view.kv_head = unit / args.parts % K;
+  const int64_t first = part * args.heads_of_part;
+  view.first_head = view.kv_head * group + first;
+  view.heads =
+      static_cast<int32_t>(group - first < args.heads_of_part ? group - first : args.heads_of_part);
+  view.num_queries = view.tile.num_rows * view.heads;
+  view.window = args.window;
+  view.block_table = args.p.block_tables_SM + view.tile.sequence * args.p.max_blocks;
+  return view;
+}
+
+__device__ inline int32_t FirstPartition(const TileView& view) {
+  return view.FirstKey() / kPartition;
+}
+__device__ inline int32_t EndPartition(const TileView& view) {
+  return (view.EndKey() - 1) / kPartition + 1;
+}
+
+template <typename Element>
+__device__ Element* OutputOf(const AttentionArguments& args, const TileView& view, int32_t query) {
+  return static_cast<Element*>(args.p.out_TND) +
+         (view.tile.first_row + query / view.heads) * args.p.out_row_stride +
+         (view.first_head + query % view.heads) * args.p.pages.head_size;
+}
+
+// The weights of one partition and the thread's share of the weighted values.
+template <typename Element, int kQueries, typename Shared>
+__device__ void Attend(const AttentionArguments& args, const TileView& view, int32_t partition,
+                       Shared* shared, float (*sums)[2]) {
+  const PlainPages& pages = args.p.pages;
+  const auto head_size = static_cast<int32_t>(pages.head_size);
+  __syncthreads();  // all have read what the partition before left in shared memory
+  LoadBlocks(view, partition, shared);
+  __syncthreads();
+  ScoreKeys<Element, kQueries>(view, static_cast<const Element*>(pages.keys_BKPD),
+                               pages.num_kv_heads, head_size, partition, shared);
+  __syncthreads();
+  WeighKeys(view, shared);
+  __syncthreads();
+  SumValues<Element, kQueries>(view, static_cast<const Element*>(pages.values_BKPD),
+                               pages.num_kv_heads, head_size, partition, *shared, sums);
+}
+
+// One block for one partition of one unit.
+template <typename Element, int kQueries, int kHeadSize>
+__global__ void __launch_bounds__(kAttentionThreads) SplitAttentionKernel(AttentionArguments args) {
+  const int64_t unit = blockIdx.x / args.max_partitions;
+  const int64_t index = blockIdx.x % args.max_partitions;
+  const TileView view = ViewOf(args, unit);
+  const int32_t partition = FirstPartition(view) + static_cast<int32_t>(index);
+  if (partition >= EndPartition(view)) return;
+  __shared__ AttentionShared<kQueries, kHeadSize> shared;
+  const auto head_size = static_cast<int32_t>(args.p.pages.head_size);
+  LoadQueries(view, static_cast<const Element*>(args.p.q_TND), args.p.q_row_stride, head_size,
+              args.scale_log2e, &shared);
+  float sums[kQueries][2];
+  Attend<Element, kQueries>(args, view, partition, &shared, sums);
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  if (thread < view.num_queries) {
+    float* const state = args.StateOf(unit, thread, index);
+    state[0] = shared.max[thread];
+    state[1] = shared.sum[thread];
+  }
+  AddGroups(view, head_size, sums, &shared, [&](int, int32_t query, int32_t column, float sum) {
+    args.StateOf(unit, query, index)[2 + column] = sum;
+  });
+}
+
+// One block for one query of a split unit: merges its partitions in order.
+template <typename Element>
+__global__ void MergePartitionsKernel(AttentionArguments args) {
+  const int64_t unit = blockIdx.x / args.max_queries;
+  const auto query = static_cast<int32_t>(blockIdx.x % args.max_queries);
+  const TileView view = ViewOf(args, unit);
+  if (query >= view.num_queries) return;
+  const int32_t num_partitions = EndPartition(view) - FirstPartition(view);
+  Element* const out = OutputOf<Element>(args, view, query);
+  for (int64_t d = threadIdx.x; d < args.p.pages.head_size; d += kMergeThreads) {
+    float max = NegativeInfinity<float>(), sum = 0, value = 0;
+    for (int32_t i = 0; i < num_partitions; ++i) {
+      const float* state = args.StateOf(unit, query, i);
+      float running_factor, factor;
+      MergeSums(state[0], state[1], &max, &sum, &running_factor, &factor);
+      value = MergeValue(value, running_factor, state[2 + d], factor);
+    }
+    Store(value / sum, out + d);
+  }
+}
+
+// One block for all partitions of one unit.
+template <typename Element, int kQueries, int kHeadSize>
+__global__ void __launch_bounds__(kAttentionThreads) WholeAttentionKernel(AttentionArguments args) {
+  const TileView view = ViewOf(args, blockIdx.x);
+  __shared__ AttentionShared<kQueries, kHeadSize> shared;
+  const auto head_size = static_cast<int32_t>(args.p.pages.head_size);
+  LoadQueries(view, static_cast<const Element*>(args.p.q_TND), args.p.q_row_stride, head_size,
+              args.scale_log2e, &shared);
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  if (thread < kQueries) {
+    shared.running_max[thread] = NegativeInfinity<float>();
+    shared.running_sum[thread] = 0;
+  }
+  float running[kElementsPerThread<kQueries, kHeadSize>] = {};
+  const int32_t last = EndPartition(view) - 1;
+  for (int32_t partition = FirstPartition(view); partition <= last; ++partition) {
+    float sums[kQueries][2];
+    Attend<Element, kQueries>(args, view, partition, &shared, sums);
+    if (thread < view.num_queries) {
+      MergeSums(shared.max[thread], shared.sum[thread], &shared.running_max[thread],
+                &shared.running_sum[thread], &shared.running_factor[thread],
+                &shared.factor[thread]);
+    }
+    AddGroups(view, head_size, sums, &shared, [&](int i, int32_t query, int32_t column, float sum) {
+      running[i] = MergeValue(running[i], shared.running_factor[query], sum, shared.factor[query]);
+      if (partition == last) {
+        Store(running[i] / shared.running_sum[query],
+              OutputOf<Element>(args, view, query) + column);
+      }
+    });
+  }
+}
+
+// The numbers of a problem that size its workspace and its grids.
+AttentionArguments ArgumentsOf(const PlainPagedAttention& p) {
+  AttentionArguments args;
+  args.p = p;
+  const int64_t group = p.num_heads / p.pages.num_kv_heads;
+  const int64_t queries = TileQueries(p.pages.head_size);
+  args.heads_of_part = static_cast<int32_t>(std::min(group, queries));
+  args.parts = static_cast<int32_t>(CeilDiv(group, queries));
+  args.window = static_cast<int32_t>(
+      std::min<int64_t>(p.sliding_window, std::numeric_limits<int32_t>::max()));
+  args.scale_log2e = static_cast<float>(p.scale * 1.4426950408889634);
+  args.max_queries = args.heads_of_part * p.counts.max_split_rows;
+  args.max_partitions = CeilDiv(p.counts.max_split_positions, kPartition);
+  if (p.sliding_window > 0) {
+    // As many partitions as the window's positions can touch.
+    const int64_t seen = p.sliding_window + p.counts.max_split_rows - 1;
+    args.max_partitions = std::min(args.max_partitions, (seen - 1) / kPartition + 2);
+  }
+  return args;
+}
+
+int64_t UnitsOf(const AttentionArguments& args, int64_t num_tiles) {
+  return num_tiles * args.p.pages.num_kv_heads * args.parts;
+}
+
+std::string WrongArguments(const PlainPagedAttention& p, const DeviceContext& context) {
+  if (std::string wrong = WrongPages(p.pages, p.num_heads); !wrong.empty()) return wrong;
+  const PagedTileCounts& counts = p.counts;
+  const int64_t group = p.num_heads / p.pages.num_kv_heads;
+  const int64_t tile_rows = std::max<int64_t>(TileQueries(p.pages.head_size) / group, 1);
+  std::ostringstream problem;
+  if (!(p.scale > 0) || !std::isfinite(p.scale)) {
+    problem << "scale is " << p.scale << ", must be positive";
+  } else if (p.sliding_window < 0) {
+    problem << "sliding_window is " << p.sliding_window << ", must not be negative";
+  } else if (counts.num_split < 0 || counts.num_split > counts.num_tiles ||
+             counts.max_split_positions < 0 || counts.max_split_rows > tile_rows ||
+             (counts.num_split > 0 && counts.max_split_rows < 1)) {
+    problem << "counts are not PlanPagedTiles' for these heads";
+  } else if (counts.num_tiles > 0 && (p.tiles_I == nullptr || p.block_tables_SM == nullptr ||
+                                      p.q_TND == nullptr || p.out_TND == nullptr)) {
+    problem << "tiles, block_tables, q and out are needed";
+  } else if (const int64_t needed = PagedAttentionWorkspaceBytes(p);
+             needed > 0 && (context.workspace == nullptr || context.workspace_bytes < needed)) {
+    problem << "the workspace has " << context.workspace_bytes << " bytes, " << needed
+            << " are needed";
+  }
+  return problem.str();
+}
+
+template <typename Element, int kQueries, int kHeadSize>
+std::string RunAttention(AttentionArguments args, const DeviceContext& context) {
+  const PagedTileCounts& counts = args.p.counts;
+  const int64_t split = UnitsOf(args, counts.num_split);
+  std::string wrong = Launch("SplitAttention", SplitAttentionKernel<Element, kQueries, kHeadSize>,
+                             split * args.max_partitions, kAttentionThreads, context.stream, args);
+  if (!wrong.empty()) return wrong;
+  wrong = Launch("MergePartitions", MergePartitionsKernel<Element>, split * args.max_queries,
+                 kMergeThreads, context.stream, args);
+  if (!wrong.empty()) return wrong;
+  args.first_tile = counts.num_split;
+  return Launch("WholeAttention", WholeAttentionKernel<Element, kQueries, kHeadSize>,
+                UnitsOf(args, counts.num_tiles - counts.num_split), kAttentionThreads,
+                context.stream, args);
+}
+
+}  // namespace
+}  // namespace cuda
+
+int64_t PagedAttentionWorkspaceBytes(const PlainPagedAttention& problem) {
+  const cuda::AttentionArguments args = cuda::ArgumentsOf(problem);
+  return cuda::UnitsOf(args, problem.counts.num_split) * args.max_queries * args.max_partitions *
+         (problem.pages.head_size + 2) * static_cast<int64_t>(sizeof(float));
+}
+
+std::string PagedAttentionCuda(const PlainPagedAttention& p, const DeviceContext& context) {
+  using namespace cuda;  // NOLINT: the shapes' names
+  if (std::string wrong = WrongArguments(p, context); !wrong.empty()) return wrong;
+  AttentionArguments args = ArgumentsOf(p);
+  args.states = static_cast<float*>(context.workspace);
+  if (p.pages.head_size <= kWideHeadSize) {
+    const auto run = p.pages.dtype == DataType::kFloat32
+                         ? RunAttention<float, kNarrowTileQueries, kWideHeadSize>
+                         : RunAttention<__nv_bfloat16, kNarrowTileQueries, kWideHeadSize>;
+    return run(args, context);
+  }
+  constexpr int kMaxSize = static_cast<int>(kMaxHeadSize);
+  const auto run = p.pages.dtype == DataType::kFloat32
+                       ? RunAttention<float, kWideTileQueries, kMaxSize>
+                       : RunAttention<__nv_bfloat16, kWideTileQueries, kMaxSize>;
+  return run(args, context);
+}
+
+}  // namespace taopd

@@ -1,0 +1,62 @@
+// The norm and rotation of one head by a block of threads, for training (taopd/layers/layers.h) and
+// for inference (taopd/attention/paged_attention_cuda.h).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/cuda/block.h"
+
+namespace taopd::cuda {
+
+// What storing and loading again makes of a number.
+template <typename Element>
+__device__ float Round(float value) {
+  Element stored;
+  Store(value, &stored);
+  return Load(&stored);
+}
+
+// The sum over the block's threads, the same in every thread.
+template <int kThreads>
+__device__ float Sum(float value) {
+  __shared__ float scratch[kThreads];
+  return BlockReduce<kThreads>(value, scratch, SumOf());
+}
+
+__device__ inline float InverseRms(float sum_of_squares, int64_t n, float eps) {
+  return 1.0f / std::sqrt(sum_of_squares / static_cast<float>(n) + eps);
+}
+
+// One head of `size` elements. weight, inverse_rms, and cos and sin together may be null: no norm,
+// not wanted, no rotation. x may be out. Every thread of the block calls it.
+template <int kThreads, typename Element>
+__device__ void NormRotateHead(const Element* x, const Element* weight, const Element* cos,
+                               const Element* sin, int64_t size, float eps, Element* out,
+                               float* inverse_rms_out) {
+  const int64_t half = size / 2;
+  float inverse_rms = 1;
+  if (weight != nullptr) {
+    float squares = 0;
+    for (int64_t i = threadIdx.x; i < size; i += kThreads) squares += Load(x + i) * Load(x + i);
+    inverse_rms = InverseRms(Sum<kThreads>(squares), size, eps);
+    if (inverse_rms_out != nullptr && threadIdx.x == 0) *inverse_rms_out = inverse_rms;
+  }
+  const auto ready = [&](int64_t i) {
+    if (weight == nullptr) return Load(x + i);
+    return Round<Element>(Round<Element>(Load(x + i) * inverse_rms) * Load(weight + i));
+  };
+  for (int64_t i = threadIdx.x; i < half; i += kThreads) {
+    const float first = ready(i), second = ready(half + i);
+    if (cos == nullptr) {
+      Store(first, out + i);
+      Store(second, out + half + i);
+      continue;
+    }
+    Store(Round<Element>(first * Load(cos + i)) + second * Load(sin + i), out + i);
+    Store(Round<Element>(second * Load(cos + half + i)) + first * Load(sin + half + i),
+          out + half + i);
+  }
+}
+
+}  // namespace taopd::cuda

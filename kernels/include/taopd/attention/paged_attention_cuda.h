@@ -1,0 +1,119 @@
+// Causal attention over pages on CUDA. The pages, block tables, rows and partitions are those of
+// taopd/attention/paged_attention.h, and so is the promise: the bytes of an output row depend on
+// its query, on the keys and values that it sees and on the layer's shape alone. They do not depend
+// on the other rows, on how a prompt is cut into chunks, or on the numbers of the blocks. The
+// CPU's bytes differ from these in the last bits.
+//
+// One step of a model plans its tiles once (PlanPagedTiles), copies them and the rows' arrays to
+// the device, and then calls for each layer:
+//   - RotateAndAppendCuda, which makes queries and keys ready and writes keys and values to pages;
+//   - PagedAttentionCuda, which computes the attention of the same rows.
+//
+// Arithmetic is float32 whatever the storage type is. Both functions keep the contract of
+// taopd/base/device.h; neither needs cuBLASLt. What lies in pages behind a sequence's last row is
+// never used, be it NaN.
+//
+// Shapes: T rows (tokens of the batch), S sequences, M entries of a block table, I tiles, N query
+// heads, K key-value heads, D head size, B blocks, P = kBlockTokens positions of a block. Query
+// heads [k N/K, (k + 1) N/K) use key-value head k. Sizes and strides count elements. All pointers
+// are to device memory unless a comment says otherwise.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "taopd/attention/paged_attention.h"
+#include "taopd/base/device.h"
+
+namespace taopd {
+
+// The pages of one layer in the plain layout. The arrays are aligned to 16 bytes. Their memory need
+// not be initialized.
+struct PlainPages {
+  DataType dtype = DataType::kFloat32;  // also that of queries, keys, values and outputs
+  int64_t num_kv_heads = 0;             // K
+  int64_t head_size = 0;                // D: even, at most kMaxHeadSize
+  void* keys_BKPD = nullptr;
+  void* values_BKPD = nullptr;
+};
+
+// Normalises and rotates the heads of queries and keys as HeadsForward does (taopd/layers/layers.h,
+// with the same rounding), writes the queries to q_out and the keys to their pages, and copies the
+// values to theirs. q, k and v may be parts of the rows of one fused product.
+// REQUIRES: two rows of the batch are not the same position of one block.
+struct RotateAndAppend {
+  PlainPages pages;
+  int64_t num_rows = 0;                  // T
+  int64_t num_heads = 0;                 // N
+  const int32_t* positions_T = nullptr;  // in the row's sequence
+  const int32_t* sequences_T = nullptr;  // the row's line of the block tables
+  const int32_t* block_tables_SM = nullptr;
+  int64_t max_blocks = 0;       // M
+  const void* q_TND = nullptr;  // null: the queries are ready; q_out is not written
+  int64_t q_row_stride = 0;
+  const void* k_TKD = nullptr;
+  int64_t k_row_stride = 0;
+  const void* v_TKD = nullptr;
+  int64_t v_row_stride = 0;
+  const void* q_norm_D = nullptr;  // null: no norm
+  const void* k_norm_D = nullptr;  // null: no norm
+  float eps = 0;
+  // As in HeadsForward. Both null: no rotation.
+  const void* cos_TD = nullptr;
+  const void* sin_TD = nullptr;
+  void* q_out_TND = nullptr;  // may be q itself
+  int64_t q_out_row_stride = 0;
+};
+std::string RotateAndAppendCuda(const RotateAndAppend& problem, const DeviceContext& context);
+
+// Consecutive rows of one sequence that a block of threads computes together.
+struct PagedTile {
+  int32_t sequence = 0;  // the line of the block tables
+  int32_t first_row = 0;
+  int32_t num_rows = 0;
+  int32_t first_position = 0;  // of the first row, in its sequence
+};
+
+// The partitions of a split tile are computed by different blocks of threads and then merged: few
+// rows, as in decoding, would not keep a GPU busy otherwise. A sequence of few rows is one split
+// tile. Splitting does not change results.
+struct PagedTileCounts {
+  int64_t num_tiles = 0;            // I
+  int64_t num_split = 0;            // the first tiles are the split ones
+  int64_t max_split_rows = 0;       // of a split tile
+  int64_t max_split_positions = 0;  // last position of a split tile + 1
+};
+struct PagedTiles {
+  PagedTileCounts counts;
+  std::vector<PagedTile> tiles_I;  // host memory
+};
+// Runs on the host. Sequence i uses line i of the block tables; PagedSequence::block_table is not
+// read. REQUIRES: num_heads is a multiple of num_kv_heads; positions and rows are below 2^31.
+PagedTiles PlanPagedTiles(const PagedSequence* sequences, int64_t num_sequences, int64_t num_heads,
+                          int64_t num_kv_heads, int64_t head_size);
+
+// out = softmax(scale q k^T) v as PagedAttention computes it: causal, of the last `sliding_window`
+// positions if that is not 0.
+//
+// A NaN in a query makes its row and head NaN, a NaN in a key or value those rows that see it.
+struct PlainPagedAttention {
+  PlainPages pages;
+  int64_t num_heads = 0;       // N: a multiple of K
+  float scale = 0;             // > 0
+  int64_t sliding_window = 0;  // 0: none
+  PagedTileCounts counts;      // of PlanPagedTiles for these numbers of heads and this head size
+  const PagedTile* tiles_I = nullptr;
+  const int32_t* block_tables_SM = nullptr;
+  int64_t max_blocks = 0;  // M
+  const void* q_TND = nullptr;
+  int64_t q_row_stride = 0;
+  void* out_TND = nullptr;
+  int64_t out_row_stride = 0;
+};
+// Bytes of workspace that the call takes: one partial result for each query and partition of the
+// split tiles. 0 if nothing is split. REQUIRES: the numbers of heads and the head size are valid.
+int64_t PagedAttentionWorkspaceBytes(const PlainPagedAttention& problem);
+std::string PagedAttentionCuda(const PlainPagedAttention& problem, const DeviceContext& context);
+
+}  // namespace taopd

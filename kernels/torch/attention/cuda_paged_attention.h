@@ -1,0 +1,59 @@
+// Attention of rows whose keys and values lie in plain pages, on CUDA tensors through kernels/cuda
+// (taopd/attention/paged_attention_cuda.h). Work goes to ATen's current stream of the device. Only
+// in builds with TAOPD_CUDA.
+//
+// Shapes: T rows of the batch, N heads, K key-value heads, D head size; B blocks of P =
+// kBlockTokens positions.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "taopd/attention/paged_attention_cuda.h"
+
+namespace taopd {
+
+// The pages of one layer, contiguous, of one type and device.
+struct PlainPageTensors {
+  at::Tensor keys_BKPD;
+  at::Tensor values_BKPD;
+};
+
+// What all layers need of one batch, on the device. Immutable: any thread may call its functions,
+// but calls that share pages must not overlap.
+class CudaPagedAttention {
+ public:
+  // Whether there are kernels for these pages: float32 or bfloat16 on CUDA, with a head size that
+  // is even and at most kMaxHeadSize.
+  static bool Supports(const at::Tensor& keys_BKPD);
+
+  // Reads the sequences' block tables, and keeps none of them. REQUIRES: the rows of the sequences
+  // follow one another, and the tables have entries for all their positions.
+  CudaPagedAttention(const std::vector<PagedSequence>& sequences, int64_t num_heads,
+                     int64_t num_kv_heads, int64_t head_size, at::Device device);
+
+  // Writes the rows' keys and values to the pages and returns the attention of the rows,
+  // [T, N * D]. Queries and keys are already rotated. Rows may be apart; the elements of a row are
+  // adjacent. sliding_window 0 means none. Does not wait. Throws c10::Error if a tensor has another
+  // shape, type, device or layout than it should.
+  at::Tensor Run(const at::Tensor& q_TND, const at::Tensor& k_TKD, const at::Tensor& v_TKD,
+                 const PlainPageTensors& pages, double scale, int64_t sliding_window) const;
+
+ private:
+  void CheckHeads(const char* name, const at::Tensor& x, int64_t num_heads,
+                  const at::Tensor& pages) const;
+  const int32_t* Array(int64_t first) const;
+
+  const int64_t num_heads_, num_kv_heads_, head_size_;
+  int64_t num_rows_ = 0;
+  int64_t max_blocks_ = 1;
+  PagedTileCounts counts_;
+  // int32: the positions of the rows, their lines of the block tables, the tables and the tiles.
+  // One copy brings them to the device.
+  at::Tensor arrays_;
+  int64_t first_line_ = 0, first_table_ = 0, first_tile_ = 0;
+};
+
+}  // namespace taopd

@@ -1,0 +1,249 @@
+// Attention over plain pages on CUDA against double loops, and its promise: the same bits however
+// the rows come.
+#include "taopd/attention/paged_attention_cuda.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "tests/kernels/cuda/attention/paged_batch.h"
+
+namespace taopd {
+namespace {
+
+using testing::AttentionShape;
+using testing::PagedRun;
+using testing::RandomSequences;
+using testing::Step;
+using testing::Stored;
+
+// Relative to values of size 1: sums in float32, and of a bfloat16 result one rounding (2^-9).
+double ToleranceOf(DataType type) { return type == DataType::kFloat32 ? 1e-5 : 0.004; }
+
+// softmax(scale q k^T) v of every row, [length, N, D].
+std::vector<double> Oracle(const AttentionShape& shape, const Stored& sequence) {
+  const std::vector<float> x = sequence.Values();
+  const int64_t N = shape.num_heads(), K = shape.num_kv_heads, D = shape.head_size;
+  const int64_t length = sequence.size() / shape.row_size();
+  const auto head = [&](int64_t position, int64_t index) {
+    return &x[position * shape.row_size() + index * D];
+  };
+  std::vector<double> out;
+  for (int64_t row = 0; row < length; ++row) {
+    const int64_t first =
+        shape.sliding_window > 0 ? std::max<int64_t>(0, row - shape.sliding_window + 1) : 0;
+    for (int64_t n = 0; n < N; ++n) {
+      std::vector<double> weights, sums(D);
+      double max = -std::numeric_limits<double>::infinity(), total = 0;
+      for (int64_t j = first; j <= row; ++j) {
+        double dot = 0;
+        for (int64_t d = 0; d < D; ++d) {
+          dot += static_cast<double>(head(row, n)[d]) * head(j, N + n / shape.group)[d];
+        }
+        weights.push_back(dot * shape.scale());
+        max = std::fmax(max, weights.back());
+      }
+      for (int64_t j = first; j <= row; ++j) {
+        const double weight = std::exp(weights[j - first] - max);
+        total += weight;
+        for (int64_t d = 0; d < D; ++d) sums[d] += weight * head(j, N + K + n / shape.group)[d];
+      }
+      for (int64_t d = 0; d < D; ++d) out.push_back(sums[d] / total);
+    }
+  }
+  return out;
+}
+
+// Compares a sequence's rows [first, first + num).
+void ExpectOracle(const AttentionShape& shape, const Stored& sequence,
+                  const std::vector<float>& ours, const std::string& what) {
+  const std::vector<double> expected = Oracle(shape, sequence);
+  ASSERT_EQ(ours.size(), expected.size());
+  const int64_t row_size = shape.num_heads() * shape.head_size;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    if (std::isnan(expected[i])) {
+      ASSERT_TRUE(std::isnan(ours[i])) << what << ", row " << i / row_size;
+      continue;
+    }
+    ASSERT_NEAR(ours[i], expected[i], ToleranceOf(shape.dtype) * (1 + std::abs(expected[i])))
+        << what << ", row " << i / row_size << ", element " << i % row_size;
+  }
+}
+
+void ExpectSameBits(const std::vector<std::vector<float>>& a,
+                    const std::vector<std::vector<float>>& b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t s = 0; s < a.size(); ++s) {
+    ASSERT_EQ(a[s].size(), b[s].size());
+    EXPECT_EQ(std::memcmp(a[s].data(), b[s].data(), a[s].size() * sizeof(float)), 0)
+        << what << ", sequence " << s;
+  }
+}
+
+std::string NameOf(const AttentionShape& shape) {
+  return "D " + std::to_string(shape.head_size) + ", K " + std::to_string(shape.num_kv_heads) +
+         ", group " + std::to_string(shape.group) + ", window " +
+         std::to_string(shape.sliding_window);
+}
+
+class CudaPagedAttentionTest : public CudaTest, public ::testing::WithParamInterface<DataType> {
+ protected:
+  AttentionShape Shape(int64_t head_size, int64_t num_kv_heads, int64_t group,
+                       int64_t window = 0) const {
+    return {GetParam(), num_kv_heads, group, head_size, window};
+  }
+};
+
+// A chunk of a prompt, then decoding, for head sizes of whole and broken chunks and one that
+// needs few queries a tile.
+TEST_P(CudaPagedAttentionTest, MatchesDoubleLoops) {
+  for (const AttentionShape& shape :
+       {Shape(2, 1, 1), Shape(64, 2, 2), Shape(80, 1, 3), Shape(130, 1, 2), Shape(256, 1, 5),
+        Shape(258, 1, 3), Shape(512, 1, 1)}) {
+    // More than one partition where that is not slow.
+    const std::vector<int64_t> lengths = {1, 40, shape.head_size < 200 ? 300 : 44};
+    const std::vector<Stored> sequences = RandomSequences(shape, lengths);
+    PagedRun run(shape, sequences, 1);
+    run.Run({{0, 1}, {1, 37}, {2, lengths[2] - 2}});
+    run.Run({{1, 1}, {2, 1}});
+    run.Run({{2, 1}, {1, 2}});
+    for (size_t s = 0; s < lengths.size(); ++s) {
+      ExpectOracle(shape, sequences[s], run.outputs()[s], NameOf(shape));
+    }
+  }
+}
+
+// Groups that share a tile, fill it, and need several.
+TEST_P(CudaPagedAttentionTest, GroupsOfAnySizeShareKeys) {
+  for (int64_t group : {1, 3, 8, 16, 17, 40}) {
+    const AttentionShape shape = Shape(16, 3, group);
+    const std::vector<Stored> sequences = RandomSequences(shape, {30, 5});
+    PagedRun run(shape, sequences, 2);
+    run.Run({{0, 29}, {1, 4}});
+    run.Run({{1, 1}, {0, 1}});
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      ExpectOracle(shape, sequences[s], run.outputs()[s], NameOf(shape));
+    }
+  }
+}
+
+TEST_P(CudaPagedAttentionTest, WindowsHideOldKeys) {
+  for (int64_t window : {1, 32, 33, 256, 257, 1000}) {
+    const AttentionShape shape = Shape(16, 1, 2, window);
+    const std::vector<Stored> sequences = RandomSequences(shape, {300});
+    PagedRun run(shape, sequences, 3);
+    run.Run({{0, 280}});
+    for (int i = 0; i < 16; ++i) run.Run({{0, 1}});
+    run.Run({{0, 4}});
+    ExpectOracle(shape, sequences[0], run.outputs()[0], NameOf(shape));
+  }
+}
+
+TEST_P(CudaPagedAttentionTest, BitsDoNotDependOnChunksBatchOrBlocks) {
+  for (int64_t head_size : {48, 264}) {
+    for (int64_t window : {0, 265}) {
+      const AttentionShape shape = Shape(head_size, 1, head_size == 48 ? 3 : 1, window);
+      const std::vector<Stored> sequences = RandomSequences(shape, {300, 60});
+      PagedRun whole(shape, sequences, 4);
+      whole.Run({{0, 300}, {1, 60}});
+      PagedRun chunks(shape, sequences, 5);
+      chunks.RunAll({{{1, 7}},
+                     {{0, 253}},
+                     {{1, 1}, {0, 3}},
+                     {{0, 1}, {1, 2}},
+                     {{0, 20}, {1, 49}},
+                     {{1, 1}, {0, 4}},
+                     {{0, 1}},
+                     {{0, 18}}});
+      ExpectSameBits(whole.outputs(), chunks.outputs(), NameOf(shape));
+    }
+  }
+}
+
+// What is NaN for one row is not for another, although they share tiles, pages and partitions.
+TEST_P(CudaPagedAttentionTest, NanReachesThoseWhoSeeIt) {
+  const AttentionShape shape = Shape(16, 2, 2, 40);
+  const int64_t N = shape.num_heads(), K = shape.num_kv_heads, D = shape.head_size;
+  const int64_t heads[] = {1, N, N + K + 1};  // a query head, a key head, a value head
+  for (int64_t head : heads) {
+    std::vector<Stored> sequences = RandomSequences(shape, {90});
+    testing::PutNan(&sequences[0], 33 * shape.row_size() + head * D + 3);
+    PagedRun whole(shape, sequences, 6), steps(shape, sequences, 7);
+    whole.Run({{0, 90}});
+    for (int i = 0; i < 90; ++i) steps.Run({{0, 1}});
+    const int64_t num_nan = std::count_if(whole.outputs()[0].begin(), whole.outputs()[0].end(),
+                                          [](float x) { return std::isnan(x); });
+    // One row's head; all elements of 40 rows in the heads of a group; one of them.
+    EXPECT_EQ(num_nan, head < N ? D : head < N + K ? 40 * shape.group * D : 40 * shape.group);
+    for (const PagedRun* run : {&whole, &steps}) {
+      ExpectOracle(shape, sequences[0], run->outputs()[0], "head " + std::to_string(head));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaPagedAttentionTest,
+                         ::testing::Values(DataType::kFloat32, DataType::kBFloat16),
+                         [](const auto& info) {
+                           return info.param == DataType::kFloat32 ? "float32" : "bfloat16";
+                         });
+
+TEST(PlanPagedTilesTest, CoversEveryRowOnceAndSplitsShortOnes) {
+  const std::vector<PagedSequence> sequences = {{0, 9, 100, nullptr},
+                                                {9, 0, 5, nullptr},
+                                                {9, 1, 700, nullptr},
+                                                {10, 4, 0, nullptr},
+                                                {14, 5, 3, nullptr}};
+  const PagedTiles plan = PlanPagedTiles(sequences.data(), 5, 8, 2, 64);  // 16 / 4 rows a tile
+  EXPECT_EQ(plan.counts.num_tiles, 7);
+  EXPECT_EQ(plan.counts.num_split, 2);
+  EXPECT_EQ(plan.counts.max_split_rows, 4);
+  EXPECT_EQ(plan.counts.max_split_positions, 701);
+  std::vector<int> seen(19);
+  for (size_t i = 0; i < plan.tiles_I.size(); ++i) {
+    const PagedTile& tile = plan.tiles_I[i];
+    const PagedSequence& sequence = sequences[tile.sequence];
+    EXPECT_EQ(tile.first_position - sequence.past_len, tile.first_row - sequence.first_row);
+    EXPECT_LE(tile.num_rows, 4);
+    EXPECT_EQ(i < 2, sequence.num_rows <= 4);
+    for (int32_t row = 0; row < tile.num_rows; ++row) ++seen[tile.first_row + row];
+  }
+  EXPECT_EQ(seen, std::vector<int>(19, 1));
+}
+
+TEST_F(CudaTest, PagedAttentionNamesWrongArguments) {
+  DeviceArray<float> memory(64);
+  DeviceArray<PagedTile> tiles(std::vector<PagedTile>{{0, 0, 1, 300}});
+  DeviceArray<int32_t> table(std::vector<int32_t>(10));
+  PlainPagedAttention p;
+  p.pages = {DataType::kFloat32, 2, 8, memory.data(), memory.data()};
+  p.num_heads = 4;
+  p.scale = 1;
+  p.counts = {1, 1, 1, 301};
+  p.tiles_I = tiles.data();
+  p.block_tables_SM = table.data();
+  p.max_blocks = 10;
+  p.q_TND = p.out_TND = memory.data();
+  EXPECT_EQ(PagedAttentionWorkspaceBytes(p), 2 * 2 * 2 * (8 + 2) * 4);
+  EXPECT_EQ(PagedAttentionCuda(p, {}), "the workspace has 0 bytes, 320 are needed");
+  const auto expect = [&](const std::string& message, auto change) {
+    PlainPagedAttention wrong = p;
+    change(&wrong);
+    EXPECT_EQ(PagedAttentionCuda(wrong, {}), message);
+  };
+  using Problem = PlainPagedAttention*;
+  expect("head_size is 7, must be even and in [2, 512]", [](Problem x) { x->pages.head_size = 7; });
+  expect("num_heads is 5, must be a positive multiple of num_kv_heads 2",
+         [](Problem x) { x->num_heads = 5; });
+  expect("keys and values must be aligned to 16 bytes",
+         [&](Problem x) { x->pages.keys_BKPD = memory.data() + 1; });
+  expect("scale is 0, must be positive", [](Problem x) { x->scale = 0; });
+  expect("sliding_window is -1, must not be negative", [](Problem x) { x->sliding_window = -1; });
+  expect("counts are not PlanPagedTiles' for these heads",
+         [](Problem x) { x->counts.num_split = 2; });
+  expect("counts are not PlanPagedTiles' for these heads",
+         [](Problem x) { x->counts.max_split_rows = 9; });
+  expect("tiles, block_tables, q and out are needed", [](Problem x) { x->q_TND = nullptr; });
+}
+
+}  // namespace
+}  // namespace taopd

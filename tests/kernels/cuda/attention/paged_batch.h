@@ -1,0 +1,178 @@
+// Sequences with random queries, keys and values for taopd/attention/paged_attention_cuda.h: in
+// pages that start as NaN, under shuffled block tables, computed in steps of some rows each.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "taopd/attention/paged_attention_cuda.h"
+#include "tests/kernels/cuda/device_array.h"
+#include "tests/kernels/layer_problem.h"
+
+namespace taopd::testing {
+
+struct AttentionShape {
+  DataType dtype = DataType::kFloat32;
+  int64_t num_kv_heads = 2;
+  int64_t group = 2;  // N / K
+  int64_t head_size = 64;
+  int64_t sliding_window = 0;
+
+  int64_t num_heads() const { return num_kv_heads * group; }
+  int64_t row_size() const { return (num_heads() + 2 * num_kv_heads) * head_size; }
+  float scale() const { return 0.31f; }
+};
+
+// The queries, keys and values of a sequence: rows [N + 2 K, D], one a position.
+inline std::vector<Stored> RandomSequences(const AttentionShape& shape,
+                                           const std::vector<int64_t>& lengths) {
+  std::vector<Stored> sequences;
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    sequences.push_back(Normal(shape.dtype, lengths[s] * shape.row_size(), 100 + s));
+  }
+  return sequences;
+}
+
+// Puts a NaN into one element of a sequence.
+inline void PutNan(Stored* sequence, int64_t element) {
+  std::memset(&sequence->bytes[element * SizeOf(sequence->type)], 0xff, SizeOf(sequence->type));
+}
+
+// The rows of one step: sequence and how many.
+using Step = std::vector<std::pair<size_t, int64_t>>;
+
+class PagedRun {
+ public:
+  // `seed` shuffles the block tables.
+  PagedRun(const AttentionShape& shape, const std::vector<Stored>& sequences, uint64_t seed)
+      : shape_(shape),
+        sequences_(sequences),
+        tables_(BlockTables(shape, sequences, seed)),
+        tables_on_device_(tables_),
+        keys_(Nan(PoolBytes())),
+        values_(Nan(PoolBytes())) {
+    for (const Stored& sequence : sequences) {
+      const int64_t length = sequence.size() / shape.row_size();
+      outputs_.emplace_back(length * shape.num_heads() * shape.head_size, std::nanf(""));
+      past_.push_back(0);
+    }
+  }
+
+  // Appends the next rows and computes their attention.
+  void Run(const Step& step) {
+    std::vector<PagedSequence> batch(sequences_.size());
+    std::vector<int32_t> positions, lines;
+    std::vector<uint8_t> rows;
+    int64_t num_rows = 0;
+    for (const auto& [s, num] : step) {
+      batch[s] = {num_rows, num, past_[s], nullptr};
+      const int64_t bytes = (shape_.row_size()) * SizeOf(shape_.dtype);
+      for (int64_t i = 0; i < num; ++i) {
+        const int64_t position = past_[s] + i;
+        positions.push_back(static_cast<int32_t>(position));
+        lines.push_back(static_cast<int32_t>(s));
+        const auto row = sequences_[s].bytes.begin() + position * bytes;
+        rows.insert(rows.end(), row, row + bytes);
+        rows.insert(rows.end(), kPadding * SizeOf(shape_.dtype), 0xff);
+      }
+      num_rows += num;
+    }
+    Compute(batch, positions, lines, rows, num_rows);
+    for (const auto& [s, num] : step) past_[s] += num;
+  }
+  void RunAll(const std::vector<Step>& steps) {
+    for (const Step& step : steps) Run(step);
+  }
+
+  // [length, N, D] of each sequence; NaN where no step came.
+  const std::vector<std::vector<float>>& outputs() const { return outputs_; }
+
+ private:
+  static constexpr int64_t kPadding = 8;  // elements after each row
+
+  static std::vector<uint8_t> Nan(int64_t bytes) { return std::vector<uint8_t>(bytes, 0xff); }
+  int64_t PoolBytes() const {
+    return static_cast<int64_t>(tables_.size()) * shape_.num_kv_heads * kBlockTokens *
+           shape_.head_size * SizeOf(shape_.dtype);
+  }
+  // One line a sequence; as many blocks as entries, each in one place.
+  std::vector<int32_t> BlockTables(const AttentionShape& shape,
+                                   const std::vector<Stored>& sequences, uint64_t seed) {
+    for (const Stored& sequence : sequences) {
+      const int64_t length = sequence.size() / shape.row_size();
+      max_blocks_ = std::max(max_blocks_, (length + kBlockTokens - 1) / kBlockTokens);
+    }
+    std::vector<int32_t> tables(max_blocks_ * sequences.size());
+    std::iota(tables.begin(), tables.end(), 0);
+    std::shuffle(tables.begin(), tables.end(), std::mt19937_64(seed));
+    return tables;
+  }
+
+  void Compute(const std::vector<PagedSequence>& batch, const std::vector<int32_t>& positions,
+               const std::vector<int32_t>& lines, const std::vector<uint8_t>& rows,
+               int64_t num_rows) {
+    const int64_t N = shape_.num_heads(), K = shape_.num_kv_heads, D = shape_.head_size;
+    const int64_t element = SizeOf(shape_.dtype), stride = shape_.row_size() + kPadding;
+    DeviceArray<uint8_t> qkv(rows), out(Nan(num_rows * (N * D + kPadding) * element));
+    DeviceArray<int32_t> positions_on_device(positions), lines_on_device(lines);
+    const PlainPages pages = {shape_.dtype, K, D, keys_.data(), values_.data()};
+    RotateAndAppend append;
+    append.pages = pages;
+    append.num_rows = num_rows;
+    append.num_heads = N;
+    append.positions_T = positions_on_device.data();
+    append.sequences_T = lines_on_device.data();
+    append.block_tables_SM = tables_on_device_.data();
+    append.max_blocks = max_blocks_;
+    append.k_TKD = qkv.data() + N * D * element;
+    append.v_TKD = qkv.data() + (N + K) * D * element;
+    append.k_row_stride = append.v_row_stride = stride;
+    ASSERT_EQ(RotateAndAppendCuda(append, {}), "");
+
+    const PagedTiles plan =
+        PlanPagedTiles(batch.data(), static_cast<int64_t>(batch.size()), N, K, D);
+    DeviceArray<PagedTile> tiles(plan.tiles_I);
+    PlainPagedAttention attention;
+    attention.pages = pages;
+    attention.num_heads = N;
+    attention.scale = shape_.scale();
+    attention.sliding_window = shape_.sliding_window;
+    attention.counts = plan.counts;
+    attention.tiles_I = tiles.data();
+    attention.block_tables_SM = tables_on_device_.data();
+    attention.max_blocks = max_blocks_;
+    attention.q_TND = qkv.data();
+    attention.q_row_stride = stride;
+    attention.out_TND = out.data();
+    attention.out_row_stride = N * D + kPadding;
+    DeviceContext context;
+    context.workspace_bytes = PagedAttentionWorkspaceBytes(attention);
+    DeviceArray<uint8_t> workspace(Nan(context.workspace_bytes));
+    context.workspace = workspace.data();
+    ASSERT_EQ(PagedAttentionCuda(attention, context), "");
+
+    const std::vector<float> computed = Stored{shape_.dtype, out.Values()}.Values();
+    for (size_t s = 0; s < batch.size(); ++s) {
+      for (int64_t i = 0; i < batch[s].num_rows; ++i) {
+        const auto from = computed.begin() + (batch[s].first_row + i) * (N * D + kPadding);
+        std::copy(from, from + N * D, outputs_[s].begin() + (past_[s] + i) * N * D);
+      }
+    }
+  }
+
+  const AttentionShape shape_;
+  const std::vector<Stored> sequences_;
+  int64_t max_blocks_ = 0;
+  std::vector<int32_t> tables_;
+  DeviceArray<int32_t> tables_on_device_;
+  DeviceArray<uint8_t> keys_, values_;
+  std::vector<std::vector<float>> outputs_;
+  std::vector<int64_t> past_;
+};
+
+}  // namespace taopd::testing
