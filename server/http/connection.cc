@@ -48,7 +48,13 @@ void AddressText(int (*get)(int, sockaddr*, socklen_t*), socket_t socket, std::s
     *port = ntohs(v4->sin_port);
   } else if (address.ss_family == AF_INET6) {
     const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
-    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof(text));
+    // An IPv4 client has the same address whatever family the server listens on.
+    const uint8_t* bytes = v6->sin6_addr.s6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+      inet_ntop(AF_INET, bytes + 12, text, sizeof(text));
+    } else {
+      inet_ntop(AF_INET6, bytes, text, sizeof(text));
+    }
     *port = ntohs(v6->sin6_port);
   }
   *ip = text;

@@ -22,7 +22,9 @@ GeneratedText FinishedText(const GeneratedTokens& generated, const Tokenizer* to
                            const CompletionRequest& request) {
   GeneratedText text(tokenizer, request);
   const size_t last = generated.ids.size() - 1;
-  for (size_t i = 0; i < last; ++i) text.Push(generated.ids[i]);
+  for (size_t i = 0; i < last; ++i) {
+    if (text.Push(generated.ids[i])) return text;  // tokens after a stop string have no text
+  }
   GeneratedText with_last = text;
   const bool stop_string = with_last.Push(generated.ids[last]);
   const bool stop_token = generated.finish == FinishReason::kStop &&

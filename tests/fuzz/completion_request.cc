@@ -10,6 +10,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       std::string(reinterpret_cast<const char*>(data), size), *fake.model);
   if (const auto* request = std::get_if<taopd::CompletionRequest>(&parsed)) {
     for (const auto& prompt : request->prompts) {
+      const auto num_ids = static_cast<int64_t>(prompt.token_ids.size());
+      TAOPD_CHECK(prompt.max_new_tokens >= 1 &&
+                  num_ids + prompt.max_new_tokens <= fake.model->limits.max_model_len);
       if (prompt.text) continue;  // the ids are the tokenizer's
       for (const int32_t id : prompt.token_ids) {
         TAOPD_CHECK(id >= 0 && id < taopd::testing::kFakeVocab);

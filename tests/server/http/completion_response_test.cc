@@ -212,6 +212,14 @@ TEST(CompletionResponseTest, StopStringsWithinMinTokensDoNotCount) {
   EXPECT_THAT(Render(request, result, true), HasSubstr("\"text\":\"ef\""));
 }
 
+TEST(CompletionResponseTest, TokensAfterAStopStringHaveNoText) {
+  CompletionRequest request = MakeRequest();
+  request.stop = {"e"};
+  InferenceResult result = MakeResult(0);
+  result.generated->ids = {5, 4, 6, 4};
+  EXPECT_THAT(Render(request, result, true), HasSubstr("\"text\":\"f\",\"logprobs\":null"));
+}
+
 TEST(CompletionResponseTest, ChoicesOfAPromptShareItsLogprobs) {
   CompletionRequest request = MakeRequest();
   request.n = 2;

@@ -178,6 +178,18 @@ TEST_F(HttpServerTest, ClientOfARequestIsThePeersAddress) {
   EXPECT_EQ(fake_.engine->seen().at(0).client, "127.0.0.1");
 }
 
+TEST_F(HttpServerTest, Ipv4ClientOfAnIpv6ServerKeepsItsAddress) {
+  Ready();
+  auto server = HttpServer::Listen("::", 0, &state_, &metrics_, [] {});
+  if (!server.ok()) GTEST_SKIP() << "there is no IPv6: " << server.status();
+  httplib::Client client("127.0.0.1", (*server)->port());
+  client.set_read_timeout(20);
+  const auto answer = client.Post("/v1/completions", "{\"prompt\":[1]}", "application/json");
+  if (!answer) GTEST_SKIP() << "IPv6 sockets take no IPv4 clients";
+  EXPECT_EQ(fake_.engine->seen().at(0).client, "127.0.0.1");
+  (*server)->Shutdown(absl::Now());
+}
+
 TEST_F(HttpServerTest, FailedDeviceIs503) {
   Ready();
   EngineStats stats;
