@@ -7,5 +7,7 @@ taopd_test(gpu_kernels_test
   DEPS taopd_kernels_cuda taopd_kernels LABELS gpu TIMEOUT 300)
 taopd_test(gpu_heads_test TORCH SRCS ${CMAKE_CURRENT_LIST_DIR}/heads_test.cc
   DEPS taopd_kernels_torch LABELS gpu TIMEOUT 300)
+taopd_test(gpu_attention_test TORCH SRCS ${CMAKE_CURRENT_LIST_DIR}/attention_test.cc
+  DEPS taopd_cuda_attention LABELS gpu TIMEOUT 300)
 taopd_binary(gpu_heads_bench TORCH SRCS ${CMAKE_CURRENT_LIST_DIR}/heads_bench.cc
   DEPS taopd_kernels_torch)

@@ -187,7 +187,9 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaPagedAttentionTest,
                            return info.param == DataType::kFloat32 ? "float32" : "bfloat16";
                          });
 
-TEST(PlanPagedTilesTest, CoversEveryRowOnceAndSplitsShortOnes) {
+class PlanPagedTilesTest : public CudaTest {};
+
+TEST_F(PlanPagedTilesTest, CoversEveryRowOnceAndSplitsShortOnes) {
   const std::vector<PagedSequence> sequences = {{0, 9, 100, nullptr},
                                                 {9, 0, 5, nullptr},
                                                 {9, 1, 700, nullptr},
