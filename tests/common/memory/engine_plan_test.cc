@@ -114,7 +114,7 @@ TEST(PlanEngine, Float16OnACpuIsComputedInFloat32) {
   EXPECT_EQ(BytesOfLine(plan, "embedding"), 622329856);
   EXPECT_EQ(BytesOfLine(plan, "packed projections"), 4 * 1409286144LL);
   EXPECT_EQ(BytesOfLine(plan, "widened head"), 4 * 311164928);
-  EXPECT_EQ(plan.kv_block_bytes, 32 * 114688);
+  EXPECT_EQ(plan.kv_block_bytes, 2 * 32 * 114688);  // of float32
 }
 
 TEST(PlanEngine, MixtureOfExpertsOnAnH100) {
@@ -279,8 +279,9 @@ TEST(PlanEngine, SlidingWindowsAndBiasesCount) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input));
   // A layer: norms 2 * 64; biases of q 64, k 32, v 32. And the final norm.
   EXPECT_EQ(BytesOfLine(plan, "norms and biases"), (4 * (128 + 128) + 64) * 2);
-  // All positions of all layers: 2 * 4 layers * 2 heads * 16 values * 2 bytes.
-  EXPECT_EQ(plan.kv_block_bytes, 32 * 512);
+  // All positions of all layers: 4 layers * 2 heads * 2 bytes * (16 of a key, and 16 of a value that
+  // are padded to 32).
+  EXPECT_EQ(plan.kv_block_bytes, 32 * 4 * 2 * 2 * (16 + 32));
 }
 
 TEST(MemoryTable, AlignsItsColumns) {
