@@ -130,7 +130,8 @@ def missing_peers(options):
         elif not os.access(python, os.X_OK):
             skipped[peer] = f"{python} does not exist: deploy/setup --bench"
         else:
-            done = subprocess.run([python, "-c", f"import {modules[peer]}"], capture_output=True, text=True, check=False)
+            done = subprocess.run([python, "-c", f"import {modules[peer]}"], capture_output=True, text=True,
+                                  check=False)
             if done.returncode != 0:
                 skipped[peer] = (done.stderr.strip().splitlines() or ["import failed"])[-1]
     return skipped
@@ -299,7 +300,8 @@ def main():
     print("\n".join(sorted(failures)))
     rows = [{"dtype": dtype, "case": case, "program": program, **result}
             for (dtype, case), row in report.items() for program, result in row.items()]
-    document = {"processor": processor(), "threads": options.threads, "commit": commit, "skipped": skipped, "rows": rows}
+    document = {"processor": processor(), "threads": options.threads, "commit": commit, "skipped": skipped,
+                "rows": rows}
     pathlib.Path(options.output).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 0
 

@@ -4,7 +4,8 @@
 
 PEER is transformers, transformers-by-sequence, llama.cpp (MODEL is a GGUF file) or vllm. Prints one
 JSON object with the members of engine_bench (engine_bench.cc): seconds, cpu_s, decode_s, decode_cpu_s,
-loaded_bytes, peak_bytes, threads; and version. Memory counts from after the imports. `generate` is greedy where the peer samples.
+loaded_bytes, peak_bytes, threads; and version. Memory counts from after the imports. `generate` is greedy
+where the peer samples.
 """
 
 import itertools
@@ -58,7 +59,7 @@ class Transformers:
         self.torch, self.by_sequence = torch, by_sequence
         self.version = f"{transformers.__version__}, torch {torch.__version__}"
         self.start_bytes = status_bytes("VmRSS")
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)).eval()
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype))
         self.vocab_size = self.model.config.vocab_size
         self.threads = torch.get_num_threads()
 
@@ -138,7 +139,8 @@ class LlamaCpp:
             self.clear()
             self.decode([(int(token), i, 0, True) for i, token in enumerate(ids)])
             pointer = self.lib.llama_get_logits(self.context)
-            rows = self.torch.from_numpy(np.ctypeslib.as_array(pointer, (len(ids), self.vocab_size)))[:-1]
+            logits = np.ctypeslib.as_array(pointer, (len(ids), self.vocab_size))
+            rows = self.torch.from_numpy(logits)[:-1]
             log_sum = rows.logsumexp(-1, keepdim=True)
             top = rows.topk(top_k)
             chosen = rows.gather(-1, self.torch.tensor(ids[1:])[:, None])
