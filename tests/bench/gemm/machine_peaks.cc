@@ -3,7 +3,10 @@
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <thread>
 #include <vector>
 
 #include "kernels/cpu/isa/isa.h"
@@ -93,6 +96,34 @@ double GflopsOf(bool supported, void (*steps)(), double flops_per_instruction) {
 
 #endif
 
+// REQUIRES: num is a multiple of 32.
+void ReadAll(const uint64_t* from, size_t num) {
+  uint64_t total = 0;
+#if defined(__x86_64__)
+  if (cpu::IsSupported(cpu::InstructionSet::kAvx2)) {
+    total = Avx2Sum(from, num);
+    num = 0;
+  }
+#endif
+  for (size_t i = 0; i < num; ++i) total += from[i];
+  asm volatile("" ::"r"(total));
+}
+
+// The most work per second, by the clock on the wall, when each thread runs f(its index).
+double RateOfThreads(int num_threads, double work_of_thread, const std::function<void(int)>& f) {
+  double best_s = 1e9;
+  for (int i = 0; i < kRepetitions; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    {
+      std::vector<std::jthread> threads;
+      for (int thread = 0; thread < num_threads; ++thread) threads.emplace_back(f, thread);
+    }
+    const std::chrono::duration<double> run_s = std::chrono::steady_clock::now() - start;
+    best_s = std::min(best_s, run_s.count());
+  }
+  return num_threads * work_of_thread / best_s * 1e-9;
+}
+
 }  // namespace
 
 double ThreadSeconds() {
@@ -117,18 +148,38 @@ double PeakPairGflops() { return 0; }
 
 double ReadGigabytesPerSecond() {
   const std::vector<uint64_t> memory(32 << 20, 1);  // 256 MiB
-  uint64_t total = 0;
-  const double rate = BestRate(static_cast<double>(memory.size() * sizeof(uint64_t)), [&] {
+  return BestRate(static_cast<double>(memory.size() * sizeof(uint64_t)),
+                  [&] { ReadAll(memory.data(), memory.size()); });
+}
+
+MachinePeaks PeaksOfThreads(int num_threads) {
+  MachinePeaks peaks;
+  if (num_threads == 1) {
+    peaks.float32_gflops = std::max(PeakAvx2FmaGflops(), PeakAvx512FmaGflops());
+    peaks.bfloat16_gflops = std::max(peaks.float32_gflops, PeakPairGflops());
+    peaks.read_gb_per_s = ReadGigabytesPerSecond();
+    return peaks;
+  }
 #if defined(__x86_64__)
-    if (cpu::IsSupported(cpu::InstructionSet::kAvx2)) {
-      total += Avx2Sum(memory.data(), memory.size());
-      return;
-    }
+  const auto gflops = [&](bool supported, void (*steps)(), double flops_per_instruction) {
+    if (!supported) return 0.0;
+    return RateOfThreads(num_threads, flops_per_instruction * kChains * kSteps,
+                         [&](int) { steps(); });
+  };
+  peaks.float32_gflops =
+      std::max(gflops(cpu::IsSupported(cpu::InstructionSet::kAvx2), Avx2Steps, 16),
+               gflops(cpu::IsSupported(cpu::InstructionSet::kAvx512), Avx512Steps, 32));
+  peaks.bfloat16_gflops =
+      std::max(peaks.float32_gflops, gflops(cpu::MultipliesBfloat16Pairs(), PairSteps, 64));
 #endif
-    for (uint64_t word : memory) total += word;
-  });
-  asm volatile("" ::"r"(total));
-  return rate;
+  constexpr size_t kWords = 128 << 20;  // 1 GiB in all
+  const size_t words_of_thread = kWords / static_cast<size_t>(num_threads) / 32 * 32;
+  const std::vector<uint64_t> memory(kWords, 1);
+  peaks.read_gb_per_s = RateOfThreads(
+      num_threads, static_cast<double>(words_of_thread * sizeof(uint64_t)), [&](int thread) {
+        ReadAll(memory.data() + static_cast<size_t>(thread) * words_of_thread, words_of_thread);
+      });
+  return peaks;
 }
 
 }  // namespace taopd::bench
