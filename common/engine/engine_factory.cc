@@ -10,6 +10,7 @@
 #include "common/engine/model_plan.h"
 #include "common/engine/request_validation.h"
 #include "common/engine/torch_engine.h"
+#include "common/engine/worker_threads.h"
 #include "common/model/decoder.h"
 
 namespace taopd {
@@ -63,6 +64,7 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
   TAOPD_ASSIGN_OR_RETURN(loaded.engine, MakeTorchEngine(decoder, options));
   TAOPD_ASSIGN_OR_RETURN(loaded.revision, revision.get());
   decoder->KeepForInferenceOnly();
+  LetGoOfWorkerThreads();  // those that packed
   return loaded;
 }
 

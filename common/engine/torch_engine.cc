@@ -15,6 +15,7 @@
 #include "common/engine/request_validation.h"
 #include "common/engine/runner/model_runner.h"
 #include "common/engine/scheduling/scheduler.h"
+#include "common/engine/worker_threads.h"
 
 namespace taopd {
 namespace {
@@ -220,10 +221,13 @@ class TorchEngine final : public InferenceEngine {
       Deliver(&dropped);
       if (release) runner_.ReleasePages();
       if (!plan.empty()) RunStep(plan);
+      bool idle = false;
       {
         absl::MutexLock lock(&mutex_);
         delivering_ = false;
+        idle = !scheduler_.has_work();
       }
+      if (idle) LetGoOfWorkerThreads();
       if (stopped) return;
     }
   }
@@ -338,7 +342,7 @@ class TorchEngine final : public InferenceEngine {
   const std::vector<int32_t> eos_token_ids_;
   Clock* const clock_;
   const std::shared_ptr<Decoder> decoder_;
-  ModelRunner runner_;  // used by the engine's thread only
+  ModelRunner runner_;                 // used by the engine's thread only
   std::atomic<int64_t> last_beat_{0};  // Unix time in nanoseconds
 
   mutable absl::Mutex mutex_;

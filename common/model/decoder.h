@@ -37,7 +37,7 @@ struct PackedBatch {
 // Rows of B sequences that go on where their pages end. The sequences' rows follow one another and
 // together are [0, T).
 struct PagedBatch {
-  at::Tensor token_ids_T;  // int64, on the model's device
+  at::Tensor token_ids_T;                // int64, on the model's device
   std::vector<PagedSequence> sequences;  // the block tables belong to the caller
   std::function<void()> after_layer;     // called when a layer has been computed; may be empty
 };

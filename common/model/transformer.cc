@@ -56,16 +56,15 @@ class LayerBuffers {
 // The same from the fused projection; the values are a slice of it.
 Heads ProjectHeads(const at::Tensor& x_TH, const PackedLayer& packed, const LayerWeights& weights,
                    const ModelConfig& config, const Rotation& rotation, LayerBuffers* buffers) {
-  const int64_t N = config.num_attention_heads, K = config.num_key_value_heads,
-                D = config.head_dim, T = x_TH.size(0);
+  const int64_t N = config.num_attention_heads, K = config.num_key_value_heads, D = config.head_dim,
+                T = x_TH.size(0);
   const at::Tensor& qkv_TC = buffers->Get(&LayerBuffers::qkv, {T, (N + 2 * K) * D}, x_TH);
   packed.qkv.MultiplyInto(x_TH, qkv_TC);
   const RotatedHeads heads = {buffers->Get(&LayerBuffers::queries, {T, N, D}, x_TH),
                               buffers->Get(&LayerBuffers::keys, {T, K, D}, x_TH)};
-  NormRotateFused(qkv_TC, weights.q_norm_D, weights.k_norm_D, config.rms_norm_eps,
-                  rotation.cos_T1D, rotation.sin_T1D, heads);
-  return {heads.queries_TND, heads.keys_TKD,
-          qkv_TC.narrow(1, (N + K) * D, K * D).view({T, K, D})};
+  NormRotateFused(qkv_TC, weights.q_norm_D, weights.k_norm_D, config.rms_norm_eps, rotation.cos_T1D,
+                  rotation.sin_T1D, heads);
+  return {heads.queries_TND, heads.keys_TKD, qkv_TC.narrow(1, (N + K) * D, K * D).view({T, K, D})};
 }
 
 at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights) {
@@ -155,8 +154,8 @@ void TransformerDecoder::KeepForInferenceOnly() {
   packed_version_ = weight_version();
   for (const WeightSlot& slot : slots_) {
     at::Tensor* const tensor = slot.tensor;
-    const bool is_packed = tensor->dim() == 2 && tensor != &weights_.embed_tokens_VH &&
-                           tensor != &weights_.lm_head_VH;
+    const bool is_packed =
+        tensor->dim() == 2 && tensor != &weights_.embed_tokens_VH && tensor != &weights_.lm_head_VH;
     if (!is_packed) continue;
     const auto mapped = release_mapped_.find(tensor->const_data_ptr());
     if (mapped != release_mapped_.end()) {
@@ -228,9 +227,9 @@ at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
         [&](size_t i, const at::Tensor& x_TH) {
           const LayerWeights& layer = weights_.layers[i];
           const Heads heads = ProjectHeads(x_TH, layer, config(), rotation);
-          return Project(attention.Run(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD,
-                                       heads.v_TKD),
-                         layer.o_proj);
+          return Project(
+              attention.Run(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD, heads.v_TKD),
+              layer.o_proj);
         },
         [&](size_t i, const at::Tensor& x_TH) {
           if (batch.after_layer) batch.after_layer();

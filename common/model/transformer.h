@@ -52,7 +52,7 @@ class TransformerDecoder final : public Decoder {
   std::shared_ptr<PackedWeights> UpToDateWeights();
 
   ModelWeights weights_;
-  std::vector<WeightSlot> slots_;  // into weights_
+  std::vector<WeightSlot> slots_;                                // into weights_
   std::map<const void*, std::function<void()>> release_mapped_;  // by the tensor's address
   RopeTable rope_;
   std::mutex packed_mutex_;

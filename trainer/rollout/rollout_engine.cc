@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "common/engine/worker_threads.h"
+
 namespace taopd {
 
 void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
@@ -32,6 +34,7 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
     };
     batch.emplace_back(std::move(request), std::move(finish));
   }
+  LetGoOfWorkerThreads();  // the caller's: the engine computes now
   engine_->SubmitBatch(std::move(batch));
   // When the last one is done, its memory is the trainer's; the cache holds nothing of use by then,
   // since the weights change.

@@ -72,9 +72,9 @@ at::Tensor ModelRunner::Forward(const std::vector<ScheduledRows>& rows, bool unc
   }
   batch.token_ids_T = at::tensor(token_ids, at::kLong).to(decoder_->device());
   if (!uncached) return decoder_->Infer(batch, &pages());
-  KvPages whole = KvPages::ForWholeSequences(decoder_->config(), num_whole_blocks,
-                                             decoder_->dtype(), decoder_->device(),
-                                             KvPages::LayoutOf(decoder_->device()));
+  KvPages whole =
+      KvPages::ForWholeSequences(decoder_->config(), num_whole_blocks, decoder_->dtype(),
+                                 decoder_->device(), KvPages::LayoutOf(decoder_->device()));
   return decoder_->Infer(batch, &whole);
 }
 
@@ -111,8 +111,8 @@ void ModelRunner::Score(const std::vector<ScheduledRows>& rows, const at::Tensor
 
 void ModelRunner::Sample(const std::vector<SampledRow>& rows, const at::Tensor& hidden_TH) {
   const int64_t num_rows = static_cast<int64_t>(rows.size());
-  const int64_t rows_per_chunk = RowsPerChunk(
-      options_.head_workspace_bytes, decoder_->config().vocab_size, /*num_buffers=*/1);
+  const int64_t rows_per_chunk =
+      RowsPerChunk(options_.head_workspace_bytes, decoder_->config().vocab_size, /*num_buffers=*/1);
   for (int64_t first = 0; first < num_rows; first += rows_per_chunk) {
     const int64_t num = std::min(rows_per_chunk, num_rows - first);
     std::vector<int64_t> indices;

@@ -31,8 +31,7 @@ at::ScalarType KvPages::StoredDtype(at::ScalarType dtype, Layout layout) {
 }
 
 int64_t KvPages::BytesPerBlock(const ModelConfig& config, at::ScalarType dtype, Layout layout) {
-  return config.num_hidden_layers *
-         BytesPerLayerBlock(config, StoredDtype(dtype, layout), layout);
+  return config.num_hidden_layers * BytesPerLayerBlock(config, StoredDtype(dtype, layout), layout);
 }
 
 KvPages::KvPages(const ModelConfig& config, int64_t num_blocks, at::ScalarType dtype,

@@ -71,15 +71,13 @@ at::Tensor PagedAttentionLayers::Run(int64_t layer, const at::Tensor& q_TND,
 }
 
 at::Tensor PagedAttentionLayers::RunKernel(int64_t layer, const at::Tensor& q_TND,
-                                           const at::Tensor& k_TKD,
-                                           const at::Tensor& v_TKD) const {
+                                           const at::Tensor& k_TKD, const at::Tensor& v_TKD) const {
   const at::ScalarType stored = pages_->stored_dtype();
   const at::Tensor q = q_TND.to(stored), k = k_TKD.to(stored), v = v_TKD.to(stored);
   const int64_t T = q.size(0), N = q.size(1), D = q.size(2);
   for (const at::Tensor& x : {q, k, v}) TAOPD_CHECK(x.stride(2) == 1 && x.stride(1) == D);
-  const KeyValuePool pool = {
-      stored == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32,
-      config_.num_key_value_heads, D, pages_->blocks(layer)};
+  const KeyValuePool pool = {stored == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32,
+                             config_.num_key_value_heads, D, pages_->blocks(layer)};
   const int64_t num_sequences = static_cast<int64_t>(batch_.sequences.size());
 
   AppendKeysValues append;
@@ -176,9 +174,8 @@ at::Tensor PagedAttentionLayers::PlainChunkAttention(const PlainChunk& chunk, in
   std::vector<at::Tensor> out;
   for (int64_t start = 0; start < chunk.num_rows; start += kQueryBlock) {
     const int64_t num_queries = std::min(kQueryBlock, chunk.num_rows - start);
-    const VisibleKeys visible =
-        KeysOfBlock(chunk.past_len + start, num_queries, config_.SlidingWindow(layer),
-                    q_TND.options());
+    const VisibleKeys visible = KeysOfBlock(chunk.past_len + start, num_queries,
+                                            config_.SlidingWindow(layer), q_TND.options());
     const at::Tensor q_1NQD =
         q_TND.narrow(0, chunk.first_row + start, num_queries).transpose(0, 1).unsqueeze(0);
     const at::Tensor out_1NQD = at::scaled_dot_product_attention(

@@ -34,8 +34,7 @@ void Run(const RotateFusedHeads& p, const ParallelFor& parallel_for) {
                               void* out) {
         for (int64_t head = 0; head < num_heads; ++head) {
           loops.rotate(Element(p.qkv_TC, t * row_size + first_column + head * D, p.dtype), norm,
-                       cos, sin, D, p.eps,
-                       Element(out, (t * num_heads + head) * D, p.dtype));
+                       cos, sin, D, p.eps, Element(out, (t * num_heads + head) * D, p.dtype));
         }
       };
       rotate(0, p.num_heads, p.q_norm_D, p.queries_TND);

@@ -35,7 +35,7 @@ void Run(const RotateFusedHeads& problem, const ParallelFor& parallel_for);
 struct FusedSwiGlu {
   DataType dtype = DataType::kFloat32;
   int64_t num_rows = 0;
-  int64_t size = 0;                    // I
+  int64_t size = 0;  // I
   const void* gate_up_T2I = nullptr;
   void* y_TI = nullptr;
 };

@@ -64,8 +64,8 @@ void SwiGluFused(const at::Tensor& gate_up_T2I, const at::Tensor& y_TI) {
                   y_TI.sizes() == at::IntArrayRef({T, I}),
               "gate | up has shape ", gate_up_T2I.sizes(), ", y ", y_TI.sizes());
   if (!HasCpuLoops(gate_up_T2I)) {
-    y_TI.copy_(SwiGlu(gate_up_T2I.narrow(1, 0, I).contiguous(),
-                      gate_up_T2I.narrow(1, I, I).contiguous()));
+    y_TI.copy_(
+        SwiGlu(gate_up_T2I.narrow(1, 0, I).contiguous(), gate_up_T2I.narrow(1, I, I).contiguous()));
     return;
   }
   cpu::Run(cpu::FusedSwiGlu{LoopType(gate_up_T2I), T, I, gate_up_T2I.const_data_ptr(),

@@ -182,8 +182,8 @@ TEST_P(EngineInvarianceTest, AnswersDependOnTheRequestAlone) {
       expected.push_back(RunAll(engine.get(), {requests[i]})[0]);
     }
   }
-  const int64_t block_bytes = KvPages::BytesPerBlock(decoder_->config(), decoder_->dtype(),
-                                                     KvPages::Layout::kKernel);
+  const int64_t block_bytes =
+      KvPages::BytesPerBlock(decoder_->config(), decoder_->dtype(), KvPages::Layout::kKernel);
   RandomStream random(2, "arrangements");
   uint64_t num_preempted = 0, num_hits = 0;
   for (int64_t arrangement = 0; arrangement < num_arrangements; ++arrangement) {

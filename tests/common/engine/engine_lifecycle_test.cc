@@ -127,8 +127,7 @@ TEST_F(EngineLifecycleTest, CancelWaiting) {
   EXPECT_ERROR(box_.Wait(1), absl::StatusCode::kCancelled, "waiting");
   EXPECT_OK(box_.Wait(0));
   EXPECT_THAT(box_.order(), ElementsAre(1, 0));  // at the next step, not after the long one
-  for (const auto& call : decoder_->calls())
-    EXPECT_EQ(call.num_rows.size(), 1u);  // never computed
+  for (const auto& call : decoder_->calls()) EXPECT_EQ(call.num_rows.size(), 1u);  // never computed
 }
 
 TEST_F(EngineLifecycleTest, CancelRunning) {
@@ -331,7 +330,7 @@ TEST_F(EngineLifecycleTest, TheEngineDoesNotStepInTheMiddleOfABatch) {
     const size_t calls_before = decoder_->calls().size();
     for (const auto& result : RunAll(engine_.get(), requests)) EXPECT_OK(result);
     const auto calls = decoder_->calls();
-    ASSERT_EQ(calls.size(), calls_before + 1);  // one step has them all
+    ASSERT_EQ(calls.size(), calls_before + 1);     // one step has them all
     EXPECT_EQ(calls.back().num_rows.size(), 15u);  // of prompts; the others are the same ones
   }
 }
@@ -358,8 +357,8 @@ TEST_F(EngineLifecycleTest, AKvCacheThatIsTooSmallIsRefusedOrPreempts) {
   options.max_model_len = 64;
   EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
                absl::StrCat("kv_cache_bytes ", options.kv_cache_bytes,
-                            " holds no sequence of max_model_len 64, which takes ",
-                            2 * kBlockBytes, " bytes"));
+                            " holds no sequence of max_model_len 64, which takes ", 2 * kBlockBytes,
+                            " bytes"));
   options.max_model_len = 0;
   options.kv_cache_bytes = 3 * kBlockBytes + 5;
   options.prefix_caching = false;

@@ -126,9 +126,9 @@ TEST(SharedPrompts, AreComputedOnce) {
 TEST(SmallPools, CompleteEverything) {
   const auto decoder = std::make_shared<MarkovDecoder>(16, /*max_position_embeddings=*/4096);
   EngineOptions options;
-  options.kv_cache_bytes = 8 * 4096 / kBlockTokens *
-                           KvPages::BytesPerBlock(decoder->config(), at::kFloat,
-                                                  KvPages::Layout::kKernel);
+  options.kv_cache_bytes =
+      8 * 4096 / kBlockTokens *
+      KvPages::BytesPerBlock(decoder->config(), at::kFloat, KvPages::Layout::kKernel);
   options.max_num_batched_tokens = 8192;
   const auto engine = EngineOn(decoder, options);
   RandomStream random(1);

@@ -54,8 +54,8 @@ TEST_P(BatchInvariance, HiddenStatesOfASequenceAreTheSameBitsInEveryPack) {
     const std::vector<at::Tensor> hidden = infer(members);
     for (size_t m = 0; m < members.size(); ++m) {
       EXPECT_TRUE(at::equal(hidden[m], together[members[m]]))
-          << "sequence " << members[m] << " of " << sequences[members[m]].size()
-          << " tokens among " << members.size();
+          << "sequence " << members[m] << " of " << sequences[members[m]].size() << " tokens among "
+          << members.size();
     }
   };
   for (size_t s = 0; s < sequences.size(); ++s) expect_same({s});
@@ -106,8 +106,8 @@ TEST(Determinism, ForwardAndBackwardTwiceGiveTheSameBits) {
 
 TEST(AttentionPlan, EqualLengthsNeedNoGatherWhenTraining) {
   const std::vector<std::vector<int32_t>> sequences(5, std::vector<int32_t>(13, 1));
-  const AttentionPlan plan = MakeAttentionPlan(PackedBatch::FromSequences(sequences, at::kCPU),
-                                               at::kCPU);
+  const AttentionPlan plan =
+      MakeAttentionPlan(PackedBatch::FromSequences(sequences, at::kCPU), at::kCPU);
   EXPECT_TRUE(plan.spots_are_rows);
   EXPECT_EQ(plan.full_groups.size(), 1u);
 }

@@ -68,9 +68,8 @@ class PagedInferenceTest : public ::testing::TestWithParam<Setting> {
     }
     for (size_t s = 0; s < sequences.size(); ++s) compare(at::cat(parts_of[s]), sequences[s]);
   }
-  void ExpectTheSameBits(
-      const std::vector<std::vector<int32_t>>& sequences,
-      const std::function<int64_t(size_t sequence, int64_t past)>& next_len) {
+  void ExpectTheSameBits(const std::vector<std::vector<int32_t>>& sequences,
+                         const std::function<int64_t(size_t sequence, int64_t past)>& next_len) {
     RunInSteps(sequences, KvPages::Layout::kKernel, next_len,
                [&](const at::Tensor& hidden_TH, const std::vector<int32_t>& ids) {
                  EXPECT_TRUE(at::equal(hidden_TH, Whole(ids))) << ids.size() << " tokens";
@@ -97,8 +96,7 @@ class PagedInferenceTest : public ::testing::TestWithParam<Setting> {
 TEST_P(PagedInferenceTest, IsTheForwardPass) {
   const c10::InferenceMode inference;
   for (const auto& ids : Sequences({1, 2, 31, 33, 300})) {
-    const at::Tensor forward_TH =
-        decoder_->Forward(PackedBatch::FromSequences({ids}, at::kCPU));
+    const at::Tensor forward_TH = decoder_->Forward(PackedBatch::FromSequences({ids}, at::kCPU));
     EXPECT_LE(RelativeError(Whole(ids), forward_TH), ToleranceOf(GetParam().dtype)) << ids.size();
   }
 }
@@ -168,9 +166,8 @@ TEST_P(PagedInferenceTest, CopiedBlocksGoOnAlike) {
 TEST_P(PagedInferenceTest, PagesOfOneLayerServeWholeSequences) {
   const auto ids = Sequences({70})[0];
   const c10::InferenceMode inference;
-  KvPages pages =
-      KvPages::ForWholeSequences(decoder_->config(), 3, decoder_->dtype(), at::kCPU,
-                                 KvPages::Layout::kKernel);
+  KvPages pages = KvPages::ForWholeSequences(decoder_->config(), 3, decoder_->dtype(), at::kCPU,
+                                             KvPages::Layout::kKernel);
   const std::vector<int32_t> table = {0, 1, 2};
   PagedBatch batch;
   batch.token_ids_T = PackedBatch::FromSequences({ids}, at::kCPU).token_ids_T;
