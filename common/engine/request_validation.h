@@ -13,8 +13,8 @@ inline constexpr int64_t kMaxStopTokenIds = 1024;
 inline constexpr int64_t kMaxBadWords = 1024;
 inline constexpr int64_t kMaxBadWordTokens = 1024;
 
-// The lowest temperature of scores and, except 0, of sampling. Below it, a logit of 1e8 divided by the temperature would not be
-// a finite fp32 number.
+// The lowest temperature of scores and, except 0, of sampling. Below it, a logit of 1e8 divided by
+// the temperature would not be a finite fp32 number.
 inline constexpr float kMinScoreTemperature = 1e-30f;
 
 // Returns FAILED_PRECONDITION if the request asks to generate and the engine only scores, and

@@ -7,8 +7,8 @@
 // each lane; everything beyond is float64.
 //
 // The relative error of a weight exp(x) is below (1 + |x|) 2^-22; it is exactly 1 for x = 0 and 0 for
-// x < -88.5 and thus for -inf. Except in `max`, no logit may be NaN or +inf. No alignment is required. The
-// functions keep no state; any thread may call them.
+// x < -88.5 and thus for -inf. Except in `max`, no logit may be NaN or +inf. No alignment is
+// required. The functions keep no state; any thread may call them.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,8 @@ double PeakPairGflops();  // VDPBF16PS on 512-bit registers
 double ReadGigabytesPerSecond();
 
 // What `num_threads` threads reach together, by the clock on the wall: threads may share a core and
-// do share the memory. One thread is measured by its CPU time. The bfloat16 rate is that of float32 where the instruction is missing.
+// do share the memory. One thread is measured by its CPU time. The bfloat16 rate is that of float32
+// where the instruction is missing.
 struct MachinePeaks {
   double float32_gflops = 0;
   double bfloat16_gflops = 0;
