@@ -12,24 +12,12 @@
 #include "common/engine/torch_engine.h"
 #include "common/engine/worker_threads.h"
 #include "common/model/decoder.h"
+#include "common/model/weights/weights.h"
 
 namespace taopd {
 namespace {
 
 constexpr int kMaxThreads = 4096;
-
-std::string DtypeName(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return "float32";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kHalf:
-      return "float16";
-    default:
-      return c10::toString(dtype);
-  }
-}
 
 absl::StatusOr<MemoryBudget> BudgetOf(const std::string& device, const MemoryLimits& limits) {
   TAOPD_ASSIGN_OR_RETURN(const at::Device parsed, ParseDevice(device));
@@ -55,7 +43,7 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
   LoadedEngine loaded;
   // Hashing takes as long as reading the files does; the engine is made meanwhile.
   auto revision = StartWeightsRevision(*decoder);
-  loaded.dtype = DtypeName(decoder->dtype());
+  loaded.dtype = ConfigDtype(decoder->dtype());
   loaded.device = decoder->device().str();
   loaded.architecture = decoder->config().architecture;
   loaded.num_parameters = decoder->config().NumParameters();

@@ -236,7 +236,9 @@ class TorchEngine final : public InferenceEngine {
   void RunStep(const StepPlan& plan) {
     absl::Status failure = Guarded([&] { runner_.Copy(plan.copies); });
     if (failure.ok()) failure = Compute(plan.rows, plan.uncached);
-    if (!failure.ok() && plan.rows.size() > 1 && DeviceAnswers()) {
+    // Asked without the lock: a device that is stuck must not stop stats().
+    const bool device_failed = !failure.ok() && !DeviceAnswers();
+    if (!failure.ok() && !device_failed && plan.rows.size() > 1) {
       // Each sequence again, alone: only those fail that cannot be computed. The others get the
       // numbers that they would have got.
       for (const ScheduledRows& part : plan.rows) {
@@ -261,7 +263,7 @@ class TorchEngine final : public InferenceEngine {
         }
         if (part.sequence->finished) finished.push_back(Take(part.sequence));
       }
-      if (!failure.ok() && !DeviceAnswers()) {
+      if (device_failed) {
         refusal_ = "the device failed and needs a new process";
         device_failed_ = true;
         aborting_ = true;

@@ -3,25 +3,10 @@
 #include <algorithm>
 
 #include "kernels/cpu/layers/layer_loops.h"
+#include "kernels/cpu/layers/rows.h"
 
 namespace taopd::cpu {
 namespace {
-
-constexpr int64_t kElementsPerTask = 1 << 14;  // less is not worth waking a thread
-
-int64_t RowsPerTask(int64_t row_size) {
-  return std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(row_size, 1));
-}
-
-// Row `row` of a matrix with rows of `stride` elements; null stays null.
-Row At(const void* matrix, int64_t row, int64_t stride, DataType type) {
-  if (matrix == nullptr) return nullptr;
-  return static_cast<const char*>(matrix) + row * stride * SizeOf(type);
-}
-MutableRow At(void* matrix, int64_t row, int64_t stride, DataType type) {
-  if (matrix == nullptr) return nullptr;
-  return static_cast<char*>(matrix) + row * stride * SizeOf(type);
-}
 
 // d_weight = the sum of the partials in their order.
 void SumPartials(const float* partials, int64_t num_partials, int64_t size, DataType type,

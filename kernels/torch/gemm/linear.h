@@ -12,9 +12,8 @@ namespace taopd {
 
 // x is [..., in], weight [out, in] and bias [out] or undefined, all of one device and floating
 // type. Returns [..., out] of that type. Gradients are those of at::linear. A row of the result
-// depends on the number of rows in the way at::linear's float32 result does (see
-// RowsForStableGemm). Throws c10::Error if shapes, types or devices do not fit. Any thread may call
-// it.
+// may depend on the number of rows in its last bits, as at::linear's does; PackedWeight's does not.
+// Throws c10::Error if shapes, types or devices do not fit. Any thread may call it.
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 // Whether Linear widens tensors of this type on this processor.
