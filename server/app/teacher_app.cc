@@ -22,6 +22,7 @@
 #include "server/app/listener_watch.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
+#include "server/metrics/metered_engine.h"
 #include "server/metrics/server_metrics.h"
 
 namespace taopd {
@@ -122,7 +123,9 @@ class TeacherApp {
 
   absl::Status LoadOrFail() {
     const absl::Time begun_at = absl::Now();
-    TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> model, load_());
+    TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<ServedModel> model, load_());
+    model->engine = MakeMeteredEngine(std::move(model->engine), metrics_.OfModel(model->name),
+                                      state_.clock());
     LogInfo("model loaded", {{"model", model->name},
                              {"revision", model->revision},
                              {"dtype", model->dtype},
@@ -210,10 +213,10 @@ class TeacherApp {
 
   const TeacherOptions options_;
   const ModelLoader load_;
+  ServerMetrics metrics_;  // outlives the engine, which the state holds
   ServingState state_;
   // The loading thread uses it before load_ended_, the main thread after.
   CanaryRunner canary_;
-  ServerMetrics metrics_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<ListenerWatch> watch_;
