@@ -52,7 +52,7 @@ grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* TeacherServi
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* TeacherService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  return GenerateCall::Begin(context, *request, state_, metrics_, &tracker_);
+  return BeginGenerate(context, *request, {"grpc/Generate", state_, metrics_, &tracker_});
 }
 
 void TeacherService::ForgetStream(taopd::ScoreStream* stream) {

@@ -48,18 +48,18 @@ absl::Status CheckHeader(const v1::GenerateRequest& request, const ServedModel& 
     return FailedPrecondition("expected_revision ", expected.substr(0, kMaxRequestIdBytes),
                               " is not served, ", model.revision, " is");
   }
-  if (request.stream_tokens() && request.raw_logprobs())
-    return InvalidArgument("raw_logprobs cannot be asked for with stream_tokens");
   return absl::OkStatus();
 }
 
-v1::GenerateResponse TokenMessage(const std::string& request_id, size_t index, int32_t id,
-                                  float log_prob) {
+// The last of the tokens so far.
+v1::GenerateResponse TokenMessage(const std::string& request_id, size_t index, bool with_raw,
+                                  const GeneratedTokens& so_far) {
   v1::GenerateResponse message;
   message.set_request_id(request_id);
   message.set_index(static_cast<uint32_t>(index));
-  message.add_token_ids(static_cast<uint32_t>(id));
-  message.add_logprobs(log_prob);
+  message.add_token_ids(static_cast<uint32_t>(so_far.ids.back()));
+  message.add_logprobs(so_far.log_probs.back());
+  if (with_raw) message.add_raw_logprobs(so_far.raw_log_probs.back());
   return message;
 }
 
@@ -76,6 +76,24 @@ v1::GenerateResponse LastMessage(const std::string& request_id, const std::strin
   message.mutable_logprobs()->Add(tokens.log_probs.begin(), tokens.log_probs.end());
   message.mutable_raw_logprobs()->Add(tokens.raw_log_probs.begin(), tokens.raw_log_probs.end());
   return message;
+}
+
+GenerationEvents EventsOf(const v1::GenerateRequest& request, const std::string& revision,
+                          const std::shared_ptr<MessageStream<v1::GenerateResponse>>& stream) {
+  GenerationEvents events;
+  const std::string request_id = request.request_id();
+  if (request.stream_tokens()) {
+    events.on_token = [stream, request_id, with_raw = request.raw_logprobs()](
+                          size_t index, const GeneratedTokens& so_far, bool) {
+      stream->Send(TokenMessage(request_id, index, with_raw, so_far));
+    };
+  }
+  events.on_result = [stream, request_id, revision, with_tokens = !request.stream_tokens()](
+                         size_t index, InferenceResult result) {
+    stream->Send(LastMessage(request_id, revision, index, *result.generated, with_tokens));
+  };
+  events.on_end = [stream](const absl::Status& status) { stream->End(status); };
+  return events;
 }
 
 }  // namespace
@@ -108,54 +126,22 @@ absl::StatusOr<AdmittedGeneration> AdmitGeneration(const v1::GenerateRequest& re
   return admitted;
 }
 
-grpc::ServerWriteReactor<v1::GenerateResponse>* GenerateCall::Begin(
-    grpc::CallbackServerContext* context, const v1::GenerateRequest& request, ServingState* state,
-    ServerMetrics* metrics, CallTracker* tracker) {
-  tracker->Begin();
-  const absl::Time started_at = state->clock()->Now();
-  auto call = std::shared_ptr<GenerateCall>(new GenerateCall);
-  GenerateCall* const raw = call.get();
-  call->stream_ = std::make_shared<MessageStream<v1::GenerateResponse>>(
-      [raw] {
-        if (raw->run_ != nullptr) raw->run_->Cancel();
-      },
-      [raw, started_at, state, metrics, tracker](const absl::Status& status) {
-        metrics->RecordRequest("grpc/Generate", StatusCodeName(status),
-                               state->clock()->Now() - started_at);
-        raw->self_.reset();
-        tracker->End();
-      });
-  call->self_ = call;
-  auto* const reactor = call->stream_.get();
-  absl::StatusOr<AdmittedGeneration> admitted =
-      AdmitGeneration(request, DeadlineOf(*context), PeerAddress(context->peer()), *state);
-  if (admitted.ok()) {
-    call->Start(request, *std::move(admitted));
-  } else {
-    AddRetryPushback(admitted.status(), context);
-    call->stream_->End(admitted.status());
-  }
-  return reactor;
-}
-
-void GenerateCall::Start(const v1::GenerateRequest& request, AdmittedGeneration admitted) {
-  model_ = std::move(admitted.model);
-  answer_memory_ = std::move(admitted.answer_memory);
-  const bool stream_tokens = request.stream_tokens();
-  const std::string request_id = request.request_id();
-  GenerationEvents events;
-  if (stream_tokens) {
-    events.on_token = [stream = stream_, request_id](size_t index, int32_t id, float log_prob) {
-      stream->Send(TokenMessage(request_id, index, id, log_prob));
-    };
-  }
-  events.on_result = [stream = stream_, request_id, revision = model_->revision, stream_tokens](
-                         size_t index, InferenceResult result) {
-    stream->Send(LastMessage(request_id, revision, index, *result.generated, !stream_tokens));
+grpc::ServerWriteReactor<v1::GenerateResponse>* BeginGenerate(grpc::CallbackServerContext* context,
+                                                              const v1::GenerateRequest& request,
+                                                              const CallEnvironment& environment) {
+  using Stream = std::shared_ptr<MessageStream<v1::GenerateResponse>>;
+  const auto start = [&](const Stream& stream, GenerationWork* work) -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(AdmittedGeneration admitted,
+                           AdmitGeneration(request, DeadlineOf(*context),
+                                           PeerAddress(context->peer()), *environment.state));
+    work->model = std::move(admitted.model);
+    work->answer_memory = std::move(admitted.answer_memory);
+    work->run = std::make_shared<GenerationRun>(
+        work->model->engine.get(), EventsOf(request, work->model->revision, stream));
+    work->run->Start(std::move(admitted.requests));
+    return absl::OkStatus();
   };
-  events.on_end = [stream = stream_](const absl::Status& status) { stream->End(status); };
-  run_ = std::make_shared<GenerationRun>(model_->engine.get(), std::move(events));
-  run_->Start(std::move(admitted.requests));
+  return BeginStreamedCall<v1::GenerateResponse>(context, environment, start);
 }
 
 }  // namespace taopd

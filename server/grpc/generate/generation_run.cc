@@ -8,8 +8,9 @@ void GenerationRun::Start(std::vector<InferenceRequest> requests) {
   std::vector<std::pair<InferenceRequest, InferenceDone>> work;
   for (size_t i = 0; i < requests.size(); ++i) {
     if (events_.on_token) {
-      requests[i].on_token = [run = shared_from_this(), i](int32_t id, float log_prob) {
-        run->events_.on_token(i, id, log_prob);
+      requests[i].on_token = [run = shared_from_this(), i](const GeneratedTokens& so_far,
+                                                           bool is_last) {
+        run->events_.on_token(i, so_far, is_last);
       };
     }
     work.emplace_back(std::move(requests[i]),

@@ -18,8 +18,8 @@ namespace taopd {
 // All functions run on the engine's thread, or inside of Start if the requests are refused, and must
 // not block.
 struct GenerationEvents {
-  // A token of sequence `index`. Optional.
-  std::function<void(size_t index, int32_t id, float log_prob)> on_token;
+  // A token of sequence `index` has come (InferenceRequest::on_token). Optional.
+  std::function<void(size_t index, const GeneratedTokens& so_far, bool is_last)> on_token;
   // Sequence `index` has ended well.
   std::function<void(size_t index, InferenceResult result)> on_result;
   // Every sequence has ended: OK, or the first error. The rest is cancelled at the first error. The

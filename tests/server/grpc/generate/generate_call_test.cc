@@ -83,6 +83,7 @@ TEST_F(GenerateCallTest, StreamedTokensComeOneByOneAndTheLastMessageHasNone) {
   Ready();
   v1::GenerateRequest request = Request();
   request.set_stream_tokens(true);
+  request.set_raw_logprobs(true);
   grpc::Status status;
   const auto messages = Call(request, &status);
   ASSERT_TRUE(status.ok()) << status.error_message();
@@ -91,6 +92,7 @@ TEST_F(GenerateCallTest, StreamedTokensComeOneByOneAndTheLastMessageHasNone) {
   for (size_t i = 0; i < expected.ids.size(); ++i) {
     EXPECT_THAT(messages[i].token_ids(), ::testing::ElementsAre(expected.ids[i]));
     EXPECT_THAT(messages[i].logprobs(), ::testing::ElementsAre(expected.log_probs[i]));
+    EXPECT_THAT(messages[i].raw_logprobs(), ::testing::ElementsAre(expected.raw_log_probs[i]));
     EXPECT_EQ(messages[i].finish_reason(), v1::FINISH_REASON_UNSPECIFIED);
   }
   EXPECT_EQ(messages.back().token_ids_size(), 0);
@@ -150,10 +152,6 @@ TEST_F(GenerateCallTest, RefusalsNameTheField) {
   request = Request();
   request.set_expected_revision("another");
   ExpectRefused(request, grpc::StatusCode::FAILED_PRECONDITION, "expected_revision another");
-  request = Request();
-  request.set_stream_tokens(true);
-  request.set_raw_logprobs(true);
-  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "raw_logprobs");
   request = Request();
   request.set_request_id(std::string(2000, 'x'));
   ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "request_id has 2000 bytes");
