@@ -5,16 +5,17 @@
 #include "common/base/memory.h"
 #include "common/engine/torch_engine.h"
 #include "trainer/step/support.h"
+#include "trainer/teacher/client_options.h"
 
 namespace taopd {
 
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TeacherConfig& config) {
-  GrpcTeacherOptions options;
+  TeacherClientOptions options;
   options.endpoints = config.endpoints;
   options.request_timeout = absl::Seconds(config.timeout_s);
   options.outage_budget = absl::Seconds(config.outage_budget_s);
   options.max_in_flight_per_endpoint = config.max_in_flight;
-  return MakeGrpcTeacherClient(options);
+  return MakeNetworkTeacherClient(options);
 }
 
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(

@@ -4,6 +4,7 @@
 
 #include "common/wire/teacher_protocol.h"
 #include "trainer/step/support.h"
+#include "trainer/teacher/client_options.h"
 #include "trainer/teacher/verify_scores.h"
 
 namespace taopd {
@@ -42,7 +43,7 @@ absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teac
   // The longest response in one message.
   const int64_t bytes = ScoreReplyBytes(MakeTeacherRequest(support, Rollout(), ""),
                                         config.data.max_response_length, teacher);
-  const int64_t limit = GrpcTeacherOptions().max_message_bytes - kScoreReplyOverheadBytes;
+  const int64_t limit = TeacherClientOptions().max_message_bytes - kScoreReplyOverheadBytes;
   if (bytes > limit) {
     return FailedPrecondition("data.max_response_length ", config.data.max_response_length,
                               ": the teacher's scores of such a response take ", bytes,
