@@ -25,11 +25,13 @@ struct TeacherClientOptions {
   // Limit of one request, attempts and pauses together, counted from its first failure. For a
   // request that waits in the client, the time in which every endpoint fails counts as well.
   absl::Duration outage_budget = absl::Minutes(30);
-  int64_t max_in_flight_per_endpoint = 64;  // requests beyond it wait in the client
+  int64_t max_in_flight_per_endpoint = 64;       // requests beyond it wait in the client
   int64_t max_message_bytes = kMaxMessageBytes;  // of gRPC
   // The n-th pause is uniform in [0, min(max_backoff, initial_backoff * 2^(n-1))].
   absl::Duration initial_backoff = absl::Milliseconds(250);
   absl::Duration max_backoff = absl::Seconds(30);
+  // If false, the first failure of a request is its answer; for measurements.
+  bool retry = true;
   // After this time without an answer a second endpoint is asked as well. Infinite: never.
   absl::Duration hedge_after = absl::InfiniteDuration();
 
@@ -40,7 +42,7 @@ struct TeacherClientOptions {
   std::string api_key;  // sent as "authorization: Bearer KEY"; empty: none
 
   // For vLLM and SGLang, which do not tell what they can do.
-  std::string model;        // as the server names it; empty: the first that it lists
+  std::string model;         // as the server names it; empty: the first that it lists
   int64_t probe_top_k = 16;  // Connect asks for so many log-probs per position
 };
 

@@ -48,6 +48,7 @@ class NetworkTeacherClient final : public TeacherClient {
                 .outage_budget = options.outage_budget,
                 .initial_backoff = options.initial_backoff,
                 .max_backoff = options.max_backoff,
+                .retry = options.retry,
                 .hedge_after = options.hedge_after,
                 .jitter_seed = ProcessSeed(),
             },

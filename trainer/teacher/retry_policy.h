@@ -31,6 +31,7 @@ struct RetryOptions {
   absl::Duration outage_budget;
   absl::Duration initial_backoff;
   absl::Duration max_backoff;
+  bool retry = true;
   absl::Duration hedge_after = absl::InfiniteDuration();
   uint64_t jitter_seed = 0;
 };

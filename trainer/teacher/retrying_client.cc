@@ -271,10 +271,9 @@ std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
                Concat(options_.endpoint_names[attempt.endpoint], ", ", Named(work->request)));
   const auto num_endpoints = static_cast<int64_t>(endpoints_.size());
   const Retry retry = RetryOf(result);
-  const bool is_final =
-      retry == Retry::kNever ||
-      (retry == Retry::kDoubtful && work->num_doubtful >= num_endpoints) ||
-      (absl::IsFailedPrecondition(error) && endpoints_.AllServeAnotherRevision());
+  const bool is_final = !options_.retry || retry == Retry::kNever ||
+                        (retry == Retry::kDoubtful && work->num_doubtful >= num_endpoints) ||
+                        (absl::IsFailedPrecondition(error) && endpoints_.AllServeAnotherRevision());
   if (is_final) return Answer{std::move(work), error};
   if (retry == Retry::kDoubtful) ++work->num_doubtful;
   ++work->num_failures;
