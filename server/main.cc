@@ -17,7 +17,7 @@
 namespace taopd {
 namespace {
 
-absl::StatusOr<std::shared_ptr<const ServedModel>> LoadModel(const TeacherOptions& options) {
+absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(const TeacherOptions& options) {
   auto model = std::make_shared<ServedModel>();
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(options.model);
   if (!tokenizer.ok() && !absl::IsNotFound(tokenizer.status())) {
@@ -37,11 +37,12 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> LoadModel(const TeacherOption
   model->root = options.model;
   model->revision = loaded.revision;
   model->dtype = loaded.dtype;
+  model->device = loaded.device;
   model->created_unix_s = absl::ToUnixSeconds(absl::Now());
   LogInfo("engine", {{"device", loaded.device},
                      {"architecture", loaded.architecture},
                      {"num_parameters", loaded.num_parameters}});
-  return std::shared_ptr<const ServedModel>(std::move(model));
+  return model;
 }
 
 int Main(int argc, char** argv) {

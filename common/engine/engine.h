@@ -18,6 +18,8 @@
 
 #include <absl/time/time.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -186,6 +188,8 @@ struct InferenceRequest {
 struct InferenceResult {
   std::optional<ScoreRows> score;
   std::optional<GeneratedTokens> generated;
+  // When the request stopped waiting: the begin of the first step that computed a part of it.
+  absl::Time started_at = absl::InfinitePast();
 };
 
 using InferenceDone = std::function<void(absl::StatusOr<InferenceResult>)>;
@@ -204,6 +208,24 @@ struct EngineLimits {
   int64_t max_queued_tokens = 0;
   // False if no memory was given to the KV cache; the engine then only scores.
   bool can_generate = true;
+  int64_t kv_block_tokens = 0;  // tokens of one block of the KV cache
+  bool prefix_caching = false;
+};
+
+// How many tokens the engine's steps computed.
+struct StepSizes {
+  // counts[i] steps had at most kBounds[i] tokens and more than the bound before; the last count is
+  // of those beyond all bounds.
+  static constexpr std::array<int64_t, 13> kBounds = {1,   8,   16,   32,   64,   128,  256,
+                                                      512, 1024, 2048, 4096, 8192, 16384};
+  std::array<uint64_t, kBounds.size() + 1> counts = {};
+  uint64_t num_tokens = 0;  // of all steps
+
+  void Add(int64_t tokens) {
+    const auto bound = std::lower_bound(kBounds.begin(), kBounds.end(), tokens);
+    ++counts[static_cast<size_t>(bound - kBounds.begin())];
+    num_tokens += static_cast<uint64_t>(tokens);
+  }
 };
 
 struct EngineStats {
@@ -220,6 +242,11 @@ struct EngineStats {
   // Of the prefix cache: tokens looked up, and tokens found.
   uint64_t prefix_query_tokens = 0;
   uint64_t prefix_hit_tokens = 0;
+  StepSizes step_sizes;
+  // Seconds of the engine's thread: in the layers, and in what follows them (the head, scores,
+  // sampling). A GPU computes while the thread goes on: there the second holds the wait for both.
+  double layer_seconds = 0.0;
+  double head_seconds = 0.0;
   // Now:
   int64_t kv_blocks_in_use = 0;
   int64_t num_kv_blocks = 0;

@@ -144,6 +144,9 @@ class TorchEngine final : public InferenceEngine {
     stats.prefix_hit_tokens = scheduler.prefix_hit_tokens;
     stats.kv_blocks_in_use = scheduler.blocks_in_use;
     stats.num_kv_blocks = scheduler.num_blocks;
+    stats.step_sizes = step_sizes_;
+    stats.layer_seconds = absl::ToDoubleSeconds(layer_time_);
+    stats.head_seconds = absl::ToDoubleSeconds(head_time_);
     stats.device_failed = device_failed_;
     stats.last_step = absl::FromUnixNanos(last_beat_.load(std::memory_order_relaxed));
     return stats;
@@ -212,6 +215,7 @@ class TorchEngine final : public InferenceEngine {
         }
         scheduler_.SetWeightVersion(decoder_->weight_version());
         plan = scheduler_.Schedule();
+        NoteStart(plan);
         for (auto& [sequence, status] : scheduler_.TakeDropped()) {
           ++failed_requests_;
           dropped.push_back({std::move(sequence->done), status});
@@ -230,6 +234,22 @@ class TorchEngine final : public InferenceEngine {
       if (idle) LetGoOfWorkerThreads();
       if (stopped) return;
     }
+  }
+
+  void NoteStart(const StepPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (plan.empty()) return;
+    const absl::Time now = clock_->Now();
+    int64_t num_tokens = 0;
+    for (const ScheduledRows& part : plan.rows) {
+      num_tokens += part.count;
+      // Later starts, after a preemption, do not count.
+      if (part.sequence->started_at == absl::InfinitePast()) part.sequence->started_at = now;
+      for (Sequence* follower : part.followers) {
+        if (follower->started_at == absl::InfinitePast())
+          follower->started_at = part.sequence->started_at;
+      }
+    }
+    step_sizes_.Add(num_tokens);
   }
 
   // One forward pass and what follows from it.
@@ -276,9 +296,16 @@ class TorchEngine final : public InferenceEngine {
   // An exception in the forward pass leaves the sequences as they were.
   absl::Status Compute(const std::vector<ScheduledRows>& rows, bool uncached) {
     at::Tensor hidden_TH;
+    const absl::Time begun_at = clock_->Now();
     TAOPD_RETURN_IF_ERROR(
         Guarded([&] { hidden_TH = runner_.Forward(rows, uncached, [this] { Beat(); }); }));
+    const absl::Time computed_at = clock_->Now();
     const absl::Status produced = Guarded([&] { runner_.Produce(rows, hidden_TH); });
+    {
+      absl::MutexLock lock(&mutex_);
+      layer_time_ += computed_at - begun_at;
+      head_time_ += clock_->Now() - computed_at;
+    }
     if (!produced.ok()) {
       for (const ScheduledRows& part : rows) Fail(part, produced);
     }
@@ -334,6 +361,7 @@ class TorchEngine final : public InferenceEngine {
     }
     ++finished_requests_;
     InferenceResult result;
+    result.started_at = owned->started_at;
     result.score = std::move(owned->score);
     if (owned->generates()) result.generated = std::move(owned->generated);
     return {std::move(owned->done), std::move(result)};
@@ -360,6 +388,9 @@ class TorchEngine final : public InferenceEngine {
   uint64_t scored_rows_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t finished_requests_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t failed_requests_ ABSL_GUARDED_BY(mutex_) = 0;
+  StepSizes step_sizes_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration layer_time_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration head_time_ ABSL_GUARDED_BY(mutex_);
   // ReleaseKvCache was called while there was no work, or some. Nothing runs while release_now_ is
   // set: the engine's thread looks at it before it admits work.
   bool release_now_ ABSL_GUARDED_BY(mutex_) = false;
@@ -423,6 +454,8 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr
   limits.max_num_seqs = options.max_num_seqs;
   limits.max_queued_tokens = options.max_queued_tokens;
   limits.can_generate = cache.num_blocks > 0;
+  limits.kv_block_tokens = kBlockTokens;
+  limits.prefix_caching = options.prefix_caching;
 
   SchedulerLimits scheduler_limits;
   scheduler_limits.max_num_seqs = options.max_num_seqs;

@@ -17,15 +17,21 @@
 
 #include "common/base/log.h"
 #include "common/io/file.h"
+#include "server/app/canary_runner.h"
 #include "server/app/exit_code_of.h"
+#include "server/app/listener_watch.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
+#include "server/metrics/metered_engine.h"
 #include "server/metrics/server_metrics.h"
 
 namespace taopd {
 namespace {
 
 constexpr timespec kHealthInterval = {.tv_sec = 0, .tv_nsec = 500'000'000};
+// How long answers may take to leave a process whose device has failed.
+constexpr absl::Duration kFailedDrain = absl::Seconds(5);
+constexpr char kHttpHello[] = "GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 // gRPC 1.51 stops accepting for good when the process runs out of file descriptors (CVE-2023-4785).
 void RaiseFileDescriptorLimit() {
@@ -41,7 +47,8 @@ class TeacherApp {
       : options_(options),
         load_(std::move(load)),
         state_(Clock::Real(), absl::Seconds(options.stall_timeout),
-               options.max_message_memory_bytes) {}
+               options.max_message_memory_bytes),
+        canary_(&state_, absl::Seconds(options.canary_interval)) {}
 
   int Run(std::ostream& out) {
     sigset_t signals = BlockSignals();
@@ -51,10 +58,13 @@ class TeacherApp {
       return kExitUnavailable;
     }
     loader_ = std::thread([this] { Load(); });
+    WatchListeners();
     const int exit_code = WaitForEnd(signals);
     // From here on a second signal does what it does by default.
     ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-    Drain();
+    if (exit_code == kExitOk) Leave();
+    Drain(exit_code == kExitOk ? absl::Seconds(options_.shutdown_timeout)
+                               : std::min(absl::Seconds(options_.shutdown_timeout), kFailedDrain));
     return exit_code;
   }
 
@@ -84,6 +94,16 @@ class TeacherApp {
     return absl::OkStatus();
   }
 
+  void WatchListeners() {
+    if (options_.self_probe_interval == 0) return;
+    ListenerWatch::Options watch;
+    watch.interval = absl::Seconds(options_.self_probe_interval);
+    watch_ = std::make_unique<ListenerWatch>(
+        std::vector<WatchedListener>{{"HTTP", options_.host, http_->port(), kHttpHello},
+                                     {"gRPC", options_.host, grpc_->port(), Http2Hello()}},
+        watch, [this](const absl::Status& status) { state_.SetListeners(status); });
+  }
+
   // On the loading thread. Whatever a library throws ends here.
   void Load() {
     absl::Status status;
@@ -103,7 +123,9 @@ class TeacherApp {
 
   absl::Status LoadOrFail() {
     const absl::Time begun_at = absl::Now();
-    TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> model, load_());
+    TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<ServedModel> model, load_());
+    model->engine = MakeMeteredEngine(std::move(model->engine), metrics_.OfModel(model->name),
+                                      state_.clock());
     LogInfo("model loaded", {{"model", model->name},
                              {"revision", model->revision},
                              {"dtype", model->dtype},
@@ -117,9 +139,10 @@ class TeacherApp {
     if (model->tokenizer == nullptr) {
       LogWarning("no tokenizer.json: token ids only", {{"model", options_.model}});
     }
+    canary_.RunAtStart(model);
     state_.SetReady(std::move(model));
-    grpc_->SetServing(true);
-    if (options_.ready_file.empty()) return absl::OkStatus();
+    TellGrpc();
+    if (options_.ready_file.empty() || !state_.canary().ok()) return absl::OkStatus();
     const nlohmann::ordered_json ready = {
         {"http_port", http_->port()}, {"grpc_port", grpc_->port()}, {"pid", ::getpid()}};
     if (const absl::Status written = WriteFileAtomically(options_.ready_file, ready.dump() + "\n");
@@ -129,14 +152,16 @@ class TeacherApp {
     return absl::OkStatus();
   }
 
-  // Until a signal, a failure to load, or the loss of a listener; meanwhile tells gRPC's health
-  // service what /health says.
+  // Until a signal, a failure to load, or the loss of a listener or of the device; meanwhile tells
+  // gRPC's health service what /health and /ready say, and keeps the canary going.
   int WaitForEnd(const sigset_t& signals) {
-    bool was_healthy = false;
+    std::string last_reason;
     for (;;) {
       const int signal_number = ::sigtimedwait(&signals, nullptr, &kHealthInterval);
       if (signal_number > 0) {
-        LogInfo("draining", {{"signal", signal_number}, {"timeout_s", options_.shutdown_timeout}});
+        LogInfo("draining", {{"signal", signal_number},
+                             {"delay_s", options_.drain_delay},
+                             {"timeout_s", options_.shutdown_timeout}});
         return kExitOk;
       }
       if (load_failure_code_ != 0) return load_failure_code_;
@@ -144,19 +169,35 @@ class TeacherApp {
         LogError("the HTTP listener can no longer accept connections");
         return kExitInternal;
       }
-      const absl::Status health = state_.Health();
-      if (load_ended_ && health.ok() != was_healthy) {
-        was_healthy = health.ok();
-        grpc_->SetServing(was_healthy);
-        if (!was_healthy) LogError("not healthy", {{"reason", std::string(health.message())}});
+      if (!load_ended_) continue;
+      canary_.Tick();
+      const auto model = state_.model();
+      if (model != nullptr && model->engine->stats().device_failed) {
+        LogError("the device no longer computes: the process ends, so that a new one can start");
+        return kExitInternal;
       }
+      TellGrpc();
+      const std::string reason(state_.Ready().message());
+      if (reason != last_reason && !reason.empty()) LogError("not ready", {{"reason", reason}});
+      if (reason != last_reason && reason.empty()) LogInfo("ready again");
+      last_reason = reason;
     }
   }
 
-  void Drain() {
-    const absl::Time deadline = absl::Now() + absl::Seconds(options_.shutdown_timeout);
-    grpc_->SetServing(false);
+  void TellGrpc() { grpc_->SetHealth(state_.Health().ok(), state_.Ready().ok()); }
+
+  // Unready, but still serving, until load balancers have noticed.
+  void Leave() {
+    state_.SetLeaving();
+    TellGrpc();
+    if (state_.model() != nullptr) absl::SleepFor(absl::Seconds(options_.drain_delay));
+  }
+
+  void Drain(absl::Duration timeout) {
+    const absl::Time deadline = absl::Now() + timeout;
+    watch_.reset();
     state_.SetDraining();
+    TellGrpc();
     if (const auto model = state_.model()) model->engine->Drain(deadline);
     grpc_->Shutdown(deadline);
     http_->Shutdown(deadline);
@@ -172,10 +213,13 @@ class TeacherApp {
 
   const TeacherOptions options_;
   const ModelLoader load_;
+  ServerMetrics metrics_;  // outlives the engine, which the state holds
   ServingState state_;
-  ServerMetrics metrics_;
+  // The loading thread uses it before load_ended_, the main thread after.
+  CanaryRunner canary_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<GrpcServer> grpc_;
+  std::unique_ptr<ListenerWatch> watch_;
   std::atomic<bool> http_failed_{false};
   std::atomic<bool> load_ended_{false};
   std::atomic<int> load_failure_code_{0};

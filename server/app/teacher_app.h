@@ -12,7 +12,7 @@
 
 namespace taopd {
 
-using ModelLoader = std::function<absl::StatusOr<std::shared_ptr<const ServedModel>>()>;
+using ModelLoader = std::function<absl::StatusOr<std::shared_ptr<ServedModel>>()>;
 
 // Runs until SIGTERM or SIGINT and returns the exit code. Both listeners are bound, and named in
 // one line on `out`, before `load` runs on its own thread. The first signal starts a drain: health

@@ -17,6 +17,7 @@ namespace taopd {
 namespace {
 
 constexpr char kServiceName[] = "taopd.v1.Teacher";
+constexpr char kLivenessName[] = "liveness";
 constexpr int kMaxConcurrentStreams = 1024;          // of one connection
 constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // of all connections
 
@@ -55,22 +56,23 @@ class GrpcServerImpl final : public GrpcServer {
       return Unavailable("grpc_port ", port, " on ", host,
                          " cannot be listened on (is it in use?)");
     }
-    SetServing(false);
+    SetHealth(false, false);
     return absl::OkStatus();
   }
 
   int port() const override { return port_; }
 
-  void SetServing(bool serving) override {
+  void SetHealth(bool healthy, bool ready) override {
     absl::MutexLock lock(&mutex_);
     if (server_ == nullptr) return;
     grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
-    health->SetServingStatus("", serving);
-    health->SetServingStatus(kServiceName, serving);
+    health->SetServingStatus("", ready);
+    health->SetServingStatus(kServiceName, ready);
+    health->SetServingStatus(kLivenessName, healthy);
   }
 
   void Shutdown(absl::Time deadline) override {
-    SetServing(false);
+    SetHealth(false, false);
     service_.DrainStreams();
     service_.tracker().WaitUntilIdle(deadline);
     // What is left are calls past the deadline, and health watches, which never end by themselves.
@@ -83,7 +85,7 @@ class GrpcServerImpl final : public GrpcServer {
  private:
   TeacherService service_;
   int port_ = 0;
-  absl::Mutex mutex_;  // any thread may call SetServing while Shutdown ends the server
+  absl::Mutex mutex_;  // any thread may call SetHealth while Shutdown ends the server
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -1,5 +1,6 @@
-// The gRPC listener. It serves taopd.v1.Teacher, grpc.health.v1 (for the services "" and
-// "taopd.v1.Teacher") and reflection. This header does not include gRPC, so that files that see
+// The gRPC listener. It serves taopd.v1.Teacher, grpc.health.v1 and reflection. The health service
+// answers for "" and "taopd.v1.Teacher" whether to send work, and for "liveness" whether the process
+// is healthy; ServingState tells the two apart. This header does not include gRPC, so that files that see
 // LibTorch can include it.
 #pragma once
 
@@ -27,7 +28,7 @@ class GrpcServer {
   virtual int port() const = 0;
   // Sets what the health service answers; it is NOT_SERVING at first. Any thread may call; a call
   // after Shutdown has no effect.
-  virtual void SetServing(bool serving) = 0;
+  virtual void SetHealth(bool healthy, bool ready) = 0;
   // Ends each open stream when the work that it has accepted is done, waits until every answer has
   // left or `deadline` has passed, cancels the calls that are left, and closes the listener. Drain
   // the engine first: a call that waits in it ends no earlier than the deadline.

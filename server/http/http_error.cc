@@ -1,8 +1,15 @@
 #include "server/http/http_error.h"
 
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace taopd {
+namespace {
+
+constexpr char kJson[] = "application/json";
+
+}  // namespace
 
 std::string HttpError::Json() const {
   nlohmann::ordered_json error;
@@ -50,6 +57,23 @@ HttpError FromStatus(const absl::Status& status) {
     default:
       return {500, "InternalServerError", std::nullopt, message};
   }
+}
+
+void SendJson(std::string json, httplib::Response& response) {
+  // By a provider: cpp-httplib compresses plain bodies for clients that accept it, at a cost far
+  // above that of sending them.
+  auto text = std::make_shared<const std::string>(std::move(json));
+  response.set_content_provider(text->size(), kJson,
+                                [text](size_t offset, size_t length, httplib::DataSink& sink) {
+                                  return sink.write(text->data() + offset, length);
+                                });
+}
+
+void SendError(const HttpError& error, httplib::Response& response) {
+  response.status = error.status;
+  if (error.status == 429) response.set_header("Retry-After", "1");
+  if (error.status == 503) response.set_header("Connection", "close");
+  response.set_content(error.Json(), kJson);
 }
 
 }  // namespace taopd

@@ -1,5 +1,7 @@
-// Error answers in vLLM's shape: {"error":{"message","type","param","code"}}.
+// JSON answers, and errors in vLLM's shape: {"error":{"message","type","param","code"}}.
 #pragma once
+
+#include <httplib.h>
 
 #include <optional>
 #include <string>
@@ -25,5 +27,11 @@ HttpError BadRequest(const std::string& message);
 HttpError WrongType(const std::string& field, const std::string& expected);
 // The HTTP form of a status of the engine or the server: 400, 404, 429, 499, 500, 503 or 504.
 HttpError FromStatus(const absl::Status& status);
+
+// Makes `json` the body of the response.
+void SendJson(std::string json, httplib::Response& response);
+// Makes the error the response, with the headers that its status asks for: Retry-After for 429, and
+// the end of the connection for 503.
+void SendError(const HttpError& error, httplib::Response& response);
 
 }  // namespace taopd

@@ -1,20 +1,22 @@
 #include "server/http/http_server.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <exception>
-#include <nlohmann/json.hpp>
-#include <set>
+#include <iterator>
 #include <thread>
 #include <utility>
 
 #include "common/base/log.h"
-#include "common/metrics/prometheus.h"
-#include "server/http/completion.h"
 #include "server/http/connection.h"
 #include "server/http/http_error.h"
-#include "server/options/version.h"
+#include "server/http/route.h"
+#include "server/http/routes/completion_routes.h"
+#include "server/http/routes/model_routes.h"
+#include "server/http/routes/probe_routes.h"
 
 namespace taopd {
 namespace {
@@ -23,17 +25,6 @@ using httplib::Request;
 using httplib::Response;
 
 constexpr int kNumThreads = 128;
-constexpr char kJson[] = "application/json";
-const std::set<std::string> kGetPaths = {"/health", "/ping", "/version", "/v1/models", "/metrics"};
-const std::set<std::string> kPostPaths = {"/v1/completions", "/ping"};
-
-void SendError(const HttpError& error, Response& response) {
-  response.status = error.status;
-  if (error.status == 429) response.set_header("Retry-After", "1");
-  if (error.status == 503) response.set_header("Connection", "close");
-  response.set_content(error.Json(), kJson);
-}
-
 // Answers before the body is read; what is left of it must not be taken for a next request.
 httplib::Server::HandlerResponse RefuseUnread(const HttpError& error, Response& response) {
   SendError(error, response);
@@ -46,7 +37,7 @@ bool IsJsonContentType(std::string type) {
   for (char& c : type) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   type = type.substr(0, type.find(';'));
   while (!type.empty() && type.back() == ' ') type.pop_back();
-  return type == kJson || type.ends_with("+json");
+  return type == "application/json" || type.ends_with("+json");
 }
 
 // Framing that two readers could understand differently, and bodies that must not be read.
@@ -97,40 +88,13 @@ std::optional<HttpError> CheckFraming(const Request& request, size_t max_body_by
   return std::nullopt;
 }
 
-// "POST /v1/completions" for known routes: a client must not be able to make new metric series.
-std::string MethodLabel(const Request& request) {
-  const bool known = (request.method == "GET" && kGetPaths.contains(request.path)) ||
-                     (request.method == "POST" && kPostPaths.contains(request.path));
-  return known ? request.method + " " + request.path : "other";
-}
-
-std::string ModelsJson(const ServedModel& model) {
-  nlohmann::ordered_json permission;
-  permission["id"] = "modelperm-" + model.revision.substr(0, 32);
-  permission["object"] = "model_permission";
-  permission["created"] = model.created_unix_s;
-  permission["allow_create_engine"] = false;
-  permission["allow_sampling"] = true;
-  permission["allow_logprobs"] = true;
-  permission["allow_search_indices"] = false;
-  permission["allow_view"] = true;
-  permission["allow_fine_tuning"] = false;
-  permission["organization"] = "*";
-  permission["group"] = nullptr;
-  permission["is_blocking"] = false;
-  nlohmann::ordered_json entry;
-  entry["id"] = model.name;
-  entry["object"] = "model";
-  entry["created"] = model.created_unix_s;
-  entry["owned_by"] = "taopd";
-  entry["root"] = model.root;
-  entry["parent"] = nullptr;
-  entry["max_model_len"] = model.limits.max_model_len;
-  entry["permission"] = nlohmann::ordered_json::array({permission});
-  nlohmann::ordered_json body;
-  body["object"] = "list";
-  body["data"] = nlohmann::ordered_json::array({entry});
-  return body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+Routes MakeRoutes(ServingState* state, ServerMetrics* metrics) {
+  Routes routes;
+  for (Routes& group :
+       std::array{ProbeRoutes(state, metrics), ModelRoutes(state), CompletionRoutes(state)}) {
+    std::move(group.begin(), group.end(), std::back_inserter(routes));
+  }
+  return routes;
 }
 
 class HttpServerImpl final : public HttpServer {
@@ -139,6 +103,7 @@ class HttpServerImpl final : public HttpServer {
       : state_(state),
         metrics_(metrics),
         on_failure_(std::move(on_failure)),
+        routes_(MakeRoutes(state, metrics)),
         server_(limits_, kNumThreads) {
     AddRoutes();
     AddPolicies();
@@ -169,47 +134,38 @@ class HttpServerImpl final : public HttpServer {
 
  private:
   void AddRoutes() {
-    const auto health = [this](const Request&, Response& response) {
-      const absl::Status status = state_->Health();
-      if (!status.ok()) return SendError(FromStatus(status), response);
-      response.status = 200;
-    };
-    server_.Get("/health", health);
-    server_.Get("/ping", health);
-    server_.Post("/ping", health);
-    server_.Get("/version", [](const Request&, Response& response) {
-      nlohmann::json body;
-      body["version"] = kTeacherVersion;
-      response.set_content(body.dump(), kJson);
-    });
-    server_.Get("/metrics", [this](const Request&, Response& response) {
-      response.set_content(metrics_->Text(*state_), kPrometheusContentType);
-    });
-    server_.Get("/v1/models", [this](const Request&, Response& response) {
-      const auto model = state_->Admit();
-      if (!model.ok()) return SendError(FromStatus(model.status()), response);
-      response.set_content(ModelsJson(**model), kJson);
-    });
-    server_.Post("/v1/completions", [this](const Request& request, Response& response) {
-      Connection* connection = CurrentConnection();
-      const CompletionCaller caller = {.request_id = request.get_header_value("X-Request-Id"),
-                                       .address = request.remote_addr,
-                                       .is_gone = [connection] { return connection->PeerClosed(); },
-                                       .hold_memory =
-                                           [connection](ByteBudget::Reservation memory) {
-                                             connection->HoldMemory(std::move(memory));
-                                           }};
-      auto answer = RunCompletion(request.body, caller, *state_);
-      if (const HttpError* error = std::get_if<HttpError>(&answer))
-        return SendError(*error, response);
-      // By a provider: cpp-httplib compresses plain bodies for clients that accept it, at a cost
-      // far above that of sending them.
-      auto text = std::make_shared<const std::string>(std::move(std::get<std::string>(answer)));
-      response.set_content_provider(text->size(), kJson,
-                                    [text](size_t offset, size_t length, httplib::DataSink& sink) {
-                                      return sink.write(text->data() + offset, length);
-                                    });
-    });
+    for (const Route& route : routes_) {
+      const auto handle = [&route](const Request& request, Response& response) {
+        Connection* connection = CurrentConnection();
+        HttpCall call = {.request = request,
+                         .response = response,
+                         .client = request.remote_addr,
+                         .is_gone = [connection] { return connection->PeerClosed(); },
+                         .hold_memory =
+                             [connection](ByteBudget::Reservation memory) {
+                               connection->HoldMemory(std::move(memory));
+                             }};
+        response.status = 200;
+        route.handle(call);
+      };
+      if (route.method == "GET") server_.Get(route.path, handle);
+      if (route.method == "POST") server_.Post(route.path, handle);
+    }
+  }
+
+  bool IsKnownPath(const std::string& path) const {
+    return std::any_of(routes_.begin(), routes_.end(),
+                       [&](const Route& route) { return route.path == path; });
+  }
+
+  // "POST /v1/completions" for known routes: a client must not be able to make new metric series.
+  std::string MethodLabel(const Request& request) const {
+    for (const Route& route : routes_) {
+      if (route.method == request.method && route.path == request.path) {
+        return Concat(route.method, " ", route.path);
+      }
+    }
+    return "other";
   }
 
   void AddPolicies() {
@@ -232,15 +188,14 @@ class HttpServerImpl final : public HttpServer {
       return httplib::Server::HandlerResponse::Unhandled;
     });
     // Called for every status of 400 and more; answers that have a body keep it.
-    server_.set_error_handler(httplib::Server::Handler([](const Request& request,
-                                                          Response& response) {
+    server_.set_error_handler(httplib::Server::Handler([this](const Request& request,
+                                                              Response& response) {
       if (!response.body.empty()) return;
-      const bool known_path = kGetPaths.contains(request.path) || kPostPaths.contains(request.path);
-      if (response.status == 404 && known_path) {
+      if (response.status == 404 && IsKnownPath(request.path)) {
         response.status = 405;
-        response.set_content("{\"detail\":\"Method Not Allowed\"}", kJson);
+        SendJson("{\"detail\":\"Method Not Allowed\"}", response);
       } else if (response.status == 404) {
-        response.set_content("{\"detail\":\"Not Found\"}", kJson);
+        SendJson("{\"detail\":\"Not Found\"}", response);
       } else {
         SendError({response.status, "Bad Request", std::nullopt, "the request could not be read"},
                   response);
@@ -276,6 +231,7 @@ class HttpServerImpl final : public HttpServer {
   ServerMetrics* const metrics_;
   const std::function<void()> on_failure_;
   const ConnectionLimits limits_;
+  const Routes routes_;
   BoundedServer server_;
   int port_ = 0;
   std::thread thread_;

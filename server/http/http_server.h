@@ -1,5 +1,5 @@
-// The HTTP listener: GET /health, /ping, /version, /v1/models and /metrics, and POST /ping and
-// /v1/completions, with answers in vLLM's shapes. This header does not include cpp-httplib.
+// The HTTP listener. It serves the routes of server/http/routes/, with answers in vLLM's shapes. This
+// header does not include cpp-httplib.
 #pragma once
 
 #include <absl/time/time.h>

@@ -2,6 +2,7 @@
 
 #include <prometheus/text_serializer.h>
 
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,21 @@ MetricFamily Family(const std::string& name, const std::string& help, MetricType
   return {name, help, type, {std::move(metric)}};
 }
 
+MetricFamily IterationTokens(const StepSizes& sizes, const std::vector<ClientMetric::Label>& labels) {
+  MetricFamily family = Family("vllm:iteration_tokens_total", "Tokens per engine step.",
+                               MetricType::Histogram, 0.0, labels);
+  ClientMetric::Histogram& histogram = family.metric.front().histogram;
+  for (size_t i = 0; i < sizes.counts.size(); ++i) {
+    histogram.sample_count += sizes.counts[i];
+    histogram.bucket.push_back({histogram.sample_count,
+                                i < StepSizes::kBounds.size()
+                                    ? static_cast<double>(StepSizes::kBounds[i])
+                                    : std::numeric_limits<double>::infinity()});
+  }
+  histogram.sample_sum = static_cast<double>(sizes.num_tokens);
+  return family;
+}
+
 void AppendEngineFamilies(ServingState& state, const ServedModel& model,
                           std::vector<MetricFamily>* families) {
   const EngineStats stats = model.engine->stats();
@@ -47,6 +63,12 @@ void AppendEngineFamilies(ServingState& state, const ServedModel& model,
   counter("taopd_teacher_scored_rows_total", "Positions scored.", stats.scored_rows);
   counter("taopd_teacher_finished_sequences_total", "Sequences the engine finished.",
           stats.finished_requests);
+  families->push_back(Family("taopd_teacher_layer_seconds_total",
+                             "Time the engine spent in the model's layers.", MetricType::Counter,
+                             stats.layer_seconds));
+  families->push_back(Family("taopd_teacher_head_seconds_total",
+                             "Time the engine spent in the head: scores and sampling.",
+                             MetricType::Counter, stats.head_seconds));
   counter("taopd_teacher_failed_sequences_total", "Sequences that failed or were cancelled.",
           stats.failed_requests);
 
@@ -73,6 +95,15 @@ void AppendEngineFamilies(ServingState& state, const ServedModel& model,
         MetricType::Counter, static_cast<double>(stats.prefix_hit_tokens));
   named("vllm:num_preemptions_total", "Sequences that lost their place in the KV cache.",
         MetricType::Counter, static_cast<double>(stats.num_preempted));
+  named("vllm:prompt_tokens_cached_total", "Prompt tokens taken from the prefix cache.",
+        MetricType::Counter, static_cast<double>(stats.prefix_hit_tokens));
+  families->push_back(IterationTokens(stats.step_sizes, labels));
+  families->push_back(Family("vllm:cache_config_info", "Always 1; the labels describe the KV cache.",
+                             MetricType::Gauge, 1.0,
+                             {{"block_size", std::to_string(model.limits.kv_block_tokens)},
+                              {"enable_prefix_caching", model.limits.prefix_caching ? "True" : "False"},
+                              {"model_name", model.name},
+                              {"num_gpu_blocks", std::to_string(stats.num_kv_blocks)}}));
   families->push_back(Family("taopd_teacher_info", "Always 1; the labels say what is served.",
                              MetricType::Gauge, 1.0,
                              {{"model_name", model.name},
@@ -99,14 +130,28 @@ void ServerMetrics::RecordRequest(const std::string& method, const std::string& 
   latencies_.Add({{"method", method}}, kLatencySeconds).Observe(absl::ToDoubleSeconds(latency));
 }
 
+RequestMetrics* ServerMetrics::OfModel(const std::string& model_name) {
+  absl::MutexLock lock(&mutex_);
+  if (of_model_ == nullptr) of_model_ = std::make_unique<RequestMetrics>(model_name, &registry_);
+  return of_model_.get();
+}
+
 std::string ServerMetrics::Text(ServingState& state) {
   std::vector<MetricFamily> families = registry_.Collect();
   families.push_back(Family("taopd_teacher_ready",
-                            "1 when requests are accepted and the engine moves.", MetricType::Gauge,
-                            state.Health().ok() ? 1.0 : 0.0));
+                            "1 when GET /ready says so: requests are accepted, the engine moves, the canary is "
+                            "right.",
+                            MetricType::Gauge, state.Ready().ok() ? 1.0 : 0.0));
+  families.push_back(Family("taopd_teacher_canary_ok",
+                            "0 when the canary's scores are not those of the start.",
+                            MetricType::Gauge, state.canary().ok() ? 1.0 : 0.0));
   families.push_back(Family("taopd_teacher_message_memory_bytes",
                             "Memory reserved for request bodies and answers.", MetricType::Gauge,
                             static_cast<double>(state.message_budget().num_used())));
+  families.push_back(Family("taopd_teacher_refused_for_memory_total",
+                            "Request bodies and answers refused for want of memory.",
+                            MetricType::Counter,
+                            static_cast<double>(state.message_budget().num_refused())));
   if (const auto model = state.model()) AppendEngineFamilies(state, *model, &families);
   return prometheus::TextSerializer().Serialize(families);
 }

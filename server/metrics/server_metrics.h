@@ -5,6 +5,7 @@
 // Thread-safe. All label values come from fixed sets, so that a client cannot create new series.
 #pragma once
 
+#include <absl/synchronization/mutex.h>
 #include <absl/time/time.h>
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
@@ -12,8 +13,10 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <memory>
 #include <string>
 
+#include "server/metrics/request_metrics.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {
@@ -26,6 +29,10 @@ class ServerMetrics {
   // HTTP status.
   void RecordRequest(const std::string& method, const std::string& code, absl::Duration latency);
 
+  // The metrics of the requests of a model, made by the first call, which names the model. Valid as
+  // long as this object.
+  RequestMetrics* OfModel(const std::string& model_name);
+
   // The metrics in Prometheus's text format 0.0.4.
   std::string Text(ServingState& state);
 
@@ -33,6 +40,8 @@ class ServerMetrics {
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>& requests_;
   prometheus::Family<prometheus::Histogram>& latencies_;
+  absl::Mutex mutex_;
+  std::unique_ptr<RequestMetrics> of_model_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace taopd

@@ -119,11 +119,23 @@ void TeacherOptions::Visit(SettingVisitor& v) {
             "Limit of the memory that request bodies and answers take together; requests over this "
             "limit are refused with RESOURCE_EXHAUSTED or 429.",
             AtLeast<int64_t>(128 << 20));
+  v.Setting("drain_delay", &drain_delay,
+            "Seconds between SIGTERM, which makes the server unready, and the end of accepting work: "
+            "the time that load balancers need to notice.",
+            Between(0.0, 86400.0));
   v.Setting("shutdown_timeout", &shutdown_timeout,
             "Seconds that accepted work may take to finish after SIGTERM.", Between(0.0, 86400.0));
   v.Setting("stall_timeout", &stall_timeout,
             "Seconds without an engine step, while work waits, after which health fails.",
             Between(0.1, 86400.0));
+  v.Setting("canary_interval", &canary_interval,
+            "Seconds between scores of a fixed probe. While its scores are not those of the start, no "
+            "work is accepted. 0 means at the start only.",
+            Between(0.0, 86400.0));
+  v.Setting("self_probe_interval", &self_probe_interval,
+            "Seconds between the server's own connections to its listeners. Health fails when one of "
+            "them has not answered three times. 0 means never.",
+            Between(0.0, 86400.0));
   v.Setting<std::string>(
       "ready_file", &ready_file,
       "File that is written when the model is served: {\"http_port\", \"grpc_port\", \"pid\"}.");

@@ -34,8 +34,11 @@ struct TeacherOptions {
   double gpu_memory_utilization = kDefaultMemoryShare;
   std::string cpu_memory_limit = "0";  // a size; 0 = a share of what is available
   int64_t max_message_memory_bytes = int64_t{4} << 30;
+  double drain_delay = 0.0;
   double shutdown_timeout = 30.0;
   double stall_timeout = 120.0;
+  double canary_interval = 300.0;
+  double self_probe_interval = 10.0;
   std::string ready_file;
   std::string log_level = "info";
   bool plan = false;

@@ -40,16 +40,20 @@ class ByteBudget {
   Reservation TryReserve(int64_t num_bytes) {
     if (num_used_.fetch_add(num_bytes) + num_bytes > max_bytes_) {
       num_used_ -= num_bytes;
+      ++num_refused_;
       return {};
     }
     return Reservation(this, num_bytes);
   }
   int64_t num_used() const { return num_used_; }
   int64_t max_bytes() const { return max_bytes_; }
+  // Refusals since the start.
+  uint64_t num_refused() const { return num_refused_; }
 
  private:
   const int64_t max_bytes_;
   std::atomic<int64_t> num_used_{0};
+  std::atomic<uint64_t> num_refused_{0};
 };
 
 }  // namespace taopd

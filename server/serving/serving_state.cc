@@ -9,6 +9,11 @@ void ServingState::SetReady(std::shared_ptr<const ServedModel> model) {
   model_ = std::move(model);
 }
 
+void ServingState::SetLeaving() {
+  absl::MutexLock lock(&mutex_);
+  leaving_ = true;
+}
+
 void ServingState::SetDraining() {
   absl::MutexLock lock(&mutex_);
   draining_ = true;
@@ -19,16 +24,31 @@ void ServingState::SetFailed(const absl::Status& status) {
   failure_ = status;
 }
 
-absl::Status ServingState::AdmissionLocked() const {
+void ServingState::SetCanary(const absl::Status& verdict) {
+  absl::MutexLock lock(&mutex_);
+  canary_ = verdict;
+}
+
+void ServingState::SetListeners(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  listeners_ = status;
+}
+
+absl::Status ServingState::LifeLocked() const {
   if (!failure_.ok()) return Unavailable("the model could not be loaded");
   if (draining_) return Unavailable("the server is draining");
   if (model_ == nullptr) return Unavailable("the model is loading");
   return absl::OkStatus();
 }
 
+absl::Status ServingState::CanaryLocked() const {
+  return canary_.ok() ? absl::OkStatus() : Unavailable(canary_.message());
+}
+
 absl::StatusOr<std::shared_ptr<const ServedModel>> ServingState::Admit() const {
   absl::ReaderMutexLock lock(&mutex_);
-  TAOPD_RETURN_IF_ERROR(AdmissionLocked());
+  TAOPD_RETURN_IF_ERROR(LifeLocked());
+  TAOPD_RETURN_IF_ERROR(CanaryLocked());
   return model_;
 }
 
@@ -63,7 +83,24 @@ absl::Duration ServingState::HeartbeatAgeLocked() {
 
 absl::Status ServingState::Health() {
   absl::MutexLock lock(&mutex_);
-  TAOPD_RETURN_IF_ERROR(AdmissionLocked());
+  return HealthLocked();
+}
+
+absl::Status ServingState::Ready() {
+  absl::MutexLock lock(&mutex_);
+  TAOPD_RETURN_IF_ERROR(HealthLocked());
+  if (leaving_) return Unavailable("the server is about to drain");
+  return CanaryLocked();
+}
+
+absl::Status ServingState::canary() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return canary_;
+}
+
+absl::Status ServingState::HealthLocked() {
+  TAOPD_RETURN_IF_ERROR(LifeLocked());
+  if (!listeners_.ok()) return Unavailable(listeners_.message());
   if (model_->engine->stats().device_failed)
     return Unavailable("the device no longer computes; the server must be started again");
   const absl::Duration age = HeartbeatAgeLocked();

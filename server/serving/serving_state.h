@@ -1,7 +1,10 @@
 // What the protocols share: the model once it is loaded, whether work is accepted, and the memory
 // of messages.
 //
-// Life cycle: loading -> ready -> draining, or loading -> failed. Thread-safe. A model that was
+// Life cycle: loading -> ready -> leaving -> draining, or loading -> failed. While it is leaving, the
+// server still accepts work, so that load balancers have the time to see that it is not ready.
+//
+// Thread-safe. A model that was
 // handed out stays valid while its shared_ptr is held. The engine's own thread must not release the
 // last reference: destroying an engine joins that thread.
 #pragma once
@@ -27,6 +30,7 @@ struct ServedModel {
   std::string root;  // the model's directory
   std::string revision;
   std::string dtype;
+  std::string device = "cpu";  // as LibTorch writes it
   EngineLimits limits;
   SamplingParams sampling_defaults;  // of requests that do not say otherwise
   int64_t created_unix_s = 0;
@@ -39,19 +43,30 @@ class ServingState {
       : clock_(clock), stall_timeout_(stall_timeout), message_budget_(max_message_bytes) {}
 
   void SetReady(std::shared_ptr<const ServedModel> model);
+  void SetLeaving();
   void SetDraining();
   void SetFailed(const absl::Status& status);
+  // What the canary (canary.h) says of the model. While it is not OK, no work is accepted: wrong
+  // scores are worse than none.
+  void SetCanary(const absl::Status& verdict);
+  // Whether the listeners still answer the server's own connections.
+  void SetListeners(const absl::Status& status);
 
-  // The model for a new request. Returns UNAVAILABLE, with the reason, unless the server is ready.
+  // The model for a new request. Returns UNAVAILABLE, with the reason, if none is accepted.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Admit() const;
   // The model in any state; null until it is loaded.
   std::shared_ptr<const ServedModel> model() const;
 
-  // OK while the server is ready and its engine makes progress. Returns UNAVAILABLE while it is
-  // loading, draining or failed, when the device refuses to compute, and when work has waited for
-  // `stall_timeout` without a heartbeat of the engine, which also beats during a long step. Call it
-  // at least every few seconds: that time counts from the first call that saw the last beat.
+  // OK while the server has a model and its parts move. Returns UNAVAILABLE while it is loading,
+  // draining or failed, when the device refuses to compute, when a listener no longer answers, and
+  // when work has waited for `stall_timeout` without a heartbeat of the engine, which also beats
+  // during a long step. Call it at least every few seconds: that time counts from the first call
+  // that saw the last beat.
   absl::Status Health();
+  // OK if the server should be sent work: it is healthy, it is not leaving, and its canary is right.
+  absl::Status Ready();
+  // The canary's last verdict; OK before the first.
+  absl::Status canary() const;
   // Seconds since the engine's last step; 0 while it is idle or not loaded.
   double HeartbeatAgeSeconds();
 
@@ -63,7 +78,9 @@ class ServingState {
   Clock* clock() const { return clock_; }
 
  private:
-  absl::Status AdmissionLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status LifeLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status CanaryLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status HealthLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Duration HeartbeatAgeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Clock* const clock_;
@@ -71,8 +88,11 @@ class ServingState {
   ByteBudget message_budget_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<const ServedModel> model_ ABSL_GUARDED_BY(mutex_);
+  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  absl::Status canary_ ABSL_GUARDED_BY(mutex_);
+  absl::Status listeners_ ABSL_GUARDED_BY(mutex_);
   // The engine's last step, and when this object first saw that value while there was work. The age
   // counts from there, so an engine that was idle for an hour is not stalled when a request
   // arrives.

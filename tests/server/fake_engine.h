@@ -127,6 +127,7 @@ inline GeneratedTokens FakeGenerate(const InferenceRequest& request) {
       out.top_log_probs.push_back(static_cast<float>((top_raw ? raw : log_probs)[order[j]]));
     }
     token_ids.push_back(id);
+    if (request.on_token) request.on_token(id, static_cast<float>(log_probs[id]));
     const auto& stops = params.stop_token_ids;
     const bool told_to_stop = request.should_stop && request.should_stop(id);
     if (told_to_stop || (id == 0 && !params.ignore_eos) ||

@@ -60,6 +60,7 @@ struct Sequence {
   // Guarded by the engine's lock.
   bool cancelled = false;
 
+  absl::Time started_at = absl::InfinitePast();  // see InferenceResult; written by the engine
   std::optional<ScoreRows> score;
   GeneratedTokens generated;
   // What the Sampler needs to know of the tokens so far; null unless generates().

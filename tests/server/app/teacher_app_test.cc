@@ -3,6 +3,7 @@
 #include "server/app/teacher_app.h"
 
 #include <absl/synchronization/notification.h>
+#include <gmock/gmock.h>
 #include <httplib.h>
 #include <signal.h>
 #include <unistd.h>
@@ -103,7 +104,7 @@ class TeacherAppTest : public ::testing::Test {
 
 TEST_F(TeacherAppTest, ListensWhileLoadingThenServesThenDrains) {
   absl::Notification may_load;
-  Start([&]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
+  Start([&]() -> absl::StatusOr<std::shared_ptr<ServedModel>> {
     may_load.WaitForNotification();
     return fake_.model;
   });
@@ -141,6 +142,52 @@ TEST_F(TeacherAppTest, AcceptedWorkIsAnsweredBeforeTheEnd) {
   EXPECT_EQ(exit_code_, kExitOk);
 }
 
+TEST_F(TeacherAppTest, DrainDelayIsUnreadyButServes) {
+  options_.drain_delay = 0.5;
+  Start([&] { return fake_.model; });
+  WaitUntilHealthy();
+  EXPECT_EQ(client_->Get("/ready")->status, 200);
+  ::kill(::getpid(), SIGTERM);
+  while (client_->Get("/ready")->status == 200) std::this_thread::yield();
+  EXPECT_EQ(client_->Get("/health")->status, 200);
+  EXPECT_EQ(client_->Post("/v1/completions", "{\"prompt\":[1]}", "application/json")->status, 200);
+  server_.join();
+  EXPECT_EQ(exit_code_, kExitOk);
+}
+
+TEST_F(TeacherAppTest, AWrongCanaryMakesTheServerUnreadyAndSaysWhy) {
+  fake_.engine->FailWith(Internal("the logits of position 3 are not finite"));
+  Start([&] { return fake_.model; });
+  WaitUntilHealthy();
+  const auto ready = client_->Get("/ready");
+  EXPECT_EQ(ready->status, 503);
+  EXPECT_THAT(ready->body, ::testing::HasSubstr("position 3 are not finite"));
+  EXPECT_EQ(client_->Post("/v1/completions", "{\"prompt\":[1]}", "application/json")->status, 503);
+  EXPECT_FALSE(std::filesystem::exists(options_.ready_file));
+  EXPECT_EQ(Terminate(), kExitOk);
+}
+
+TEST_F(TeacherAppTest, TheCanaryIsScoredAgain) {
+  options_.canary_interval = 0.001;
+  Start([&] { return fake_.model; });
+  WaitUntilHealthy();
+  fake_.engine->FailWith(Internal("the logits of position 5 are not finite"));
+  while (client_->Get("/ready")->status == 200) std::this_thread::yield();
+  fake_.engine->FailWith(absl::OkStatus());
+  while (client_->Get("/ready")->status != 200) std::this_thread::yield();
+  EXPECT_EQ(Terminate(), kExitOk);
+}
+
+TEST_F(TeacherAppTest, AFailedDeviceEndsTheProcess) {
+  Start([&] { return fake_.model; });
+  WaitUntilHealthy();
+  EngineStats stats;
+  stats.device_failed = true;
+  fake_.engine->SetStats(stats);
+  server_.join();
+  EXPECT_EQ(exit_code_, kExitInternal);
+}
+
 TEST_F(TeacherAppTest, DrainEndsAtItsDeadline) {
   options_.shutdown_timeout = 0.2;
   Start([&] { return fake_.model; });
@@ -157,7 +204,7 @@ TEST_F(TeacherAppTest, DrainEndsAtItsDeadline) {
 
 TEST_F(TeacherAppTest, SignalWhileLoadingEndsAtOnce) {
   absl::Notification never, load_left;
-  Start([&]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
+  Start([&]() -> absl::StatusOr<std::shared_ptr<ServedModel>> {
     never.WaitForNotification();
     load_left.Notify();
     return Unavailable("late");
@@ -169,7 +216,7 @@ TEST_F(TeacherAppTest, SignalWhileLoadingEndsAtOnce) {
 }
 
 TEST_F(TeacherAppTest, FailureToLoadIsAnExitCode) {
-  Start([]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
+  Start([]() -> absl::StatusOr<std::shared_ptr<ServedModel>> {
     return NotFound("config.json");
   });
   server_.join();
@@ -177,7 +224,7 @@ TEST_F(TeacherAppTest, FailureToLoadIsAnExitCode) {
 }
 
 TEST_F(TeacherAppTest, TooLittleMemoryIsAMatterOfTheFlags) {
-  Start([]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
+  Start([]() -> absl::StatusOr<std::shared_ptr<ServedModel>> {
     return ResourceExhausted("the plan takes 30.6 GiB");
   });
   server_.join();
@@ -185,7 +232,7 @@ TEST_F(TeacherAppTest, TooLittleMemoryIsAMatterOfTheFlags) {
 }
 
 TEST_F(TeacherAppTest, ExceptionInLoadingIsInternal) {
-  Start([]() -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
+  Start([]() -> absl::StatusOr<std::shared_ptr<ServedModel>> {
     throw std::runtime_error("boom");
   });
   server_.join();

@@ -212,14 +212,18 @@ TEST_F(GrpcServerTest, OversizedMessageIsRefusedAndTheServerLives) {
   EXPECT_TRUE(Score(MakeScoreRequest(), &response).ok());
 }
 
-TEST_F(GrpcServerTest, HealthNamesBothServices) {
+TEST_F(GrpcServerTest, HealthTellsReadyFromAlive) {
   EXPECT_EQ(Health(""), 2);
-  server_->SetServing(true);
+  EXPECT_EQ(Health("liveness"), 2);
+  server_->SetHealth(/*healthy=*/true, /*ready=*/true);
   EXPECT_EQ(Health(""), 1);
   EXPECT_EQ(Health("taopd.v1.Teacher"), 1);
+  EXPECT_EQ(Health("liveness"), 1);
   EXPECT_EQ(Health("unknown"), -static_cast<int>(grpc::StatusCode::NOT_FOUND));
-  server_->SetServing(false);
+  server_->SetHealth(/*healthy=*/true, /*ready=*/false);
+  EXPECT_EQ(Health(""), 2);
   EXPECT_EQ(Health("taopd.v1.Teacher"), 2);
+  EXPECT_EQ(Health("liveness"), 1);
 }
 
 TEST_F(GrpcServerTest, PortInUseIsUnavailable) {

@@ -1,0 +1,132 @@
+#include "server/app/listener_watch.h"
+
+#include <absl/time/clock.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace taopd {
+namespace {
+
+// A descriptor that is closed with the object.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+bool WaitFor(int fd, short events, absl::Time deadline) {
+  for (;;) {
+    const int64_t left_ms =
+        std::clamp<int64_t>(absl::ToInt64Milliseconds(deadline - absl::Now()), 0, 60'000);
+    pollfd entry = {fd, events, 0};
+    const int ready = ::poll(&entry, 1, static_cast<int>(left_ms));
+    if (ready > 0) return true;
+    if ((ready < 0 && errno != EINTR) || absl::Now() >= deadline) return false;
+  }
+}
+
+absl::Status Talk(const addrinfo& address, const std::string& hello, absl::Time deadline) {
+  const Descriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket.get() < 0) return Unavailable("no socket: ", std::strerror(errno));
+  if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0 && errno != EINPROGRESS)
+    return Unavailable("cannot connect: ", std::strerror(errno));
+  if (!WaitFor(socket.get(), POLLOUT, deadline)) return Unavailable("does not accept connections");
+  if (::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) < 0) {
+    // Refused, which is an error, or accepted and hung up at once, which is an answer.
+    const int error = errno;
+    if (error == ECONNREFUSED || error == ENETUNREACH || error == ETIMEDOUT)
+      return Unavailable("cannot connect: ", std::strerror(error));
+    return absl::OkStatus();
+  }
+  if (!WaitFor(socket.get(), POLLIN, deadline)) return Unavailable("does not answer");
+  return absl::OkStatus();
+}
+
+std::string LoopbackOf(const std::string& host) {
+  if (host == "0.0.0.0" || host.empty()) return "127.0.0.1";
+  if (host == "::" || host == "[::]") return "::1";
+  if (host.front() == '[' && host.back() == ']') return host.substr(1, host.size() - 2);
+  return host;
+}
+
+}  // namespace
+
+std::string Http2Hello() {
+  // The connection preface of RFC 9113, section 3.4: the magic line and an empty SETTINGS frame.
+  return std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") + std::string("\0\0\0\4\0\0\0\0\0", 9);
+}
+
+absl::Status ProbeListener(const WatchedListener& listener, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(LoopbackOf(listener.host).c_str(),
+                                  std::to_string(listener.port).c_str(), &hints, &found);
+  if (error != 0) return Unavailable("cannot resolve ", listener.host, ": ", ::gai_strerror(error));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
+  return Talk(*found, listener.hello, deadline);
+}
+
+ListenerWatch::ListenerWatch(std::vector<WatchedListener> listeners, const Options& options,
+                             std::function<void(const absl::Status&)> report)
+    : listeners_(std::move(listeners)),
+      options_(options),
+      report_(std::move(report)),
+      thread_([this] { Loop(); }) {}
+
+ListenerWatch::~ListenerWatch() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+absl::Status ListenerWatch::ProbeAll(std::vector<int>* num_failures) const {
+  absl::Status verdict;
+  for (size_t i = 0; i < listeners_.size(); ++i) {
+    const absl::Status probe = ProbeListener(listeners_[i], options_.timeout);
+    int& failures = (*num_failures)[i];
+    failures = probe.ok() ? 0 : failures + 1;
+    if (failures < options_.num_failures || !verdict.ok()) continue;
+    verdict = Unavailable("the ", listeners_[i].name, " listener has not answered ", failures,
+                          " times: ", probe.message());
+  }
+  return verdict;
+}
+
+void ListenerWatch::Loop() {
+  std::vector<int> num_failures(listeners_.size(), 0);
+  bool was_ok = true;
+  for (;;) {
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.AwaitWithTimeout(absl::Condition(&stopping_), options_.interval);
+      if (stopping_) return;
+    }
+    const absl::Status verdict = ProbeAll(&num_failures);
+    if (verdict.ok() == was_ok) continue;
+    was_ok = verdict.ok();
+    report_(verdict);
+  }
+}
+
+}  // namespace taopd

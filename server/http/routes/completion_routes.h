@@ -1,0 +1,12 @@
+// POST /v1/completions.
+#pragma once
+
+#include "server/http/route.h"
+#include "server/serving/serving_state.h"
+
+namespace taopd {
+
+// `state` must outlive the routes.
+Routes CompletionRoutes(ServingState* state);
+
+}  // namespace taopd

@@ -1,0 +1,81 @@
+#include "server/metrics/metered_engine.h"
+
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace taopd {
+namespace {
+
+class MeteredEngine final : public InferenceEngine {
+ public:
+  MeteredEngine(std::unique_ptr<InferenceEngine> engine, RequestMetrics* metrics, Clock* clock)
+      : engine_(std::move(engine)), metrics_(metrics), clock_(clock) {}
+
+  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
+    auto measured = Measure(std::move(request), std::move(done));
+    return engine_->Submit(std::move(measured.first), std::move(measured.second));
+  }
+  std::vector<RequestHandle> SubmitBatch(
+      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
+    for (auto& [request, done] : requests) {
+      std::tie(request, done) = Measure(std::move(request), std::move(done));
+    }
+    return engine_->SubmitBatch(std::move(requests));
+  }
+  void Cancel(RequestHandle handle) override { engine_->Cancel(handle); }
+  void Drain(absl::Time deadline) override { engine_->Drain(deadline); }
+  void ReleaseKvCache() override { engine_->ReleaseKvCache(); }
+  EngineLimits limits() const override { return engine_->limits(); }
+  EngineStats stats() const override { return engine_->stats(); }
+
+ private:
+  // The request with its callbacks wrapped. The engine's thread alone writes the times after this.
+  std::pair<InferenceRequest, InferenceDone> Measure(InferenceRequest request, InferenceDone done) {
+    auto times = std::make_shared<RequestTimes>();
+    times->arrived_at = clock_->Now();
+    const bool generates = request.sampling.has_value();
+    if (generates) {
+      request.on_token = [this, times, inner = std::move(request.on_token)](int32_t token_id,
+                                                                            float log_prob) {
+        const absl::Time now = clock_->Now();
+        if (times->first_token_at == absl::InfinitePast()) {
+          times->first_token_at = now;
+        } else {
+          metrics_->RecordToken(now - times->last_token_at);
+        }
+        times->last_token_at = now;
+        if (inner) inner(token_id, log_prob);
+      };
+    }
+    const int64_t num_prompt_tokens = static_cast<int64_t>(request.token_ids.size());
+    const int64_t max_new_tokens = generates ? request.sampling->max_new_tokens : 0;
+    InferenceDone measured = [this, times, generates, num_prompt_tokens, max_new_tokens,
+                              done = std::move(done)](absl::StatusOr<InferenceResult> result) {
+      times->done_at = clock_->Now();
+      if (!result.ok()) {
+        metrics_->RecordFailure(result.status().code(), generates);
+      } else if (result->generated) {
+        metrics_->RecordGeneration(*times, result->started_at, num_prompt_tokens, max_new_tokens,
+                                   *result->generated);
+      } else {
+        metrics_->RecordScore(*times);
+      }
+      done(std::move(result));
+    };
+    return {std::move(request), std::move(measured)};
+  }
+
+  const std::unique_ptr<InferenceEngine> engine_;
+  RequestMetrics* const metrics_;
+  Clock* const clock_;
+};
+
+}  // namespace
+
+std::unique_ptr<InferenceEngine> MakeMeteredEngine(std::unique_ptr<InferenceEngine> engine,
+                                                   RequestMetrics* metrics, Clock* clock) {
+  return std::make_unique<MeteredEngine>(std::move(engine), metrics, clock);
+}
+
+}  // namespace taopd

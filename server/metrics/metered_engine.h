@@ -1,0 +1,17 @@
+// An engine whose requests are measured, whatever protocol they come by.
+#pragma once
+
+#include <memory>
+
+#include "common/base/clock.h"
+#include "common/engine/engine.h"
+#include "server/metrics/request_metrics.h"
+
+namespace taopd {
+
+// Passes everything on to `engine` and records what becomes of the requests. `metrics` and `clock`
+// must outlive the result.
+std::unique_ptr<InferenceEngine> MakeMeteredEngine(std::unique_ptr<InferenceEngine> engine,
+                                                   RequestMetrics* metrics, Clock* clock);
+
+}  // namespace taopd

@@ -1,0 +1,106 @@
+#include "server/serving/canary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+
+namespace taopd {
+namespace {
+
+constexpr int64_t kNumTokens = 64;
+constexpr int32_t kTopK = 16;
+// Nats between the most probable id and the uniform distribution, below which they are equal. A
+// model with random weights is above it by far in some row.
+constexpr double kUniformTolerance = 1e-4;
+
+bool SameBits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+// The position in the sequence of the first row in which one of the arrays is not finite. A tail of
+// -inf is right where nothing is left outside of the ids.
+std::optional<int64_t> FirstBadRow(const ScoreRows& rows) {
+  const auto is_bad = [](float value) { return std::isnan(value) || value > 1e-3f; };
+  for (int64_t r = 0; r < rows.num_rows; ++r) {
+    bool bad = is_bad(rows.sampled_log_probs[r]) || is_bad(rows.log_tail[r]) ||
+               !std::isfinite(rows.entropy[r]);
+    for (int32_t j = 0; j < rows.top_k; ++j) bad = bad || is_bad(rows.log_probs[r * rows.top_k + j]);
+    if (bad) return r;
+  }
+  return std::nullopt;
+}
+
+bool IsUniform(const ScoreRows& rows, int64_t vocab_size) {
+  if (vocab_size < 2) return false;
+  const double log_vocab = std::log(static_cast<double>(vocab_size));
+  for (int64_t r = 0; r < rows.num_rows; ++r) {
+    const double best = rows.top_k > 0 ? rows.log_probs[r * rows.top_k] : rows.sampled_log_probs[r];
+    if (std::abs(best + log_vocab) > kUniformTolerance) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+InferenceRequest Canary::NextRequest() {
+  InferenceRequest request;
+  request.request_id = "canary";
+  request.client = "canary";
+  // A salt of its own: cached keys and values would hide what has become of the weights.
+  request.cache_salt = "canary " + std::to_string(num_requests_++);
+  const int64_t num_tokens = std::min(kNumTokens, limits_.max_model_len);
+  uint64_t state = 0;
+  for (int64_t i = 0; i < num_tokens; ++i) {
+    state += 0x9e3779b97f4a7c15;  // the golden ratio: ids from all over the vocabulary
+    request.token_ids.push_back(
+        static_cast<int32_t>((state >> 32) % static_cast<uint64_t>(limits_.vocab_size)));
+  }
+  ScoreParams score;
+  score.top_k = std::min(kTopK, limits_.max_logprobs);
+  score.entropy = true;
+  request.score = score;
+  return request;
+}
+
+std::optional<absl::Status> Canary::Judge(const absl::StatusOr<InferenceResult>& answer) {
+  if (!answer.ok()) {
+    if (!absl::IsInternal(answer.status())) return std::nullopt;
+    return Internal("the canary failed: ", answer.status().message());
+  }
+  const ScoreRows& rows = *answer->score;
+  if (const auto row = FirstBadRow(rows)) {
+    return Internal("the canary's log-probs at position ", *row + 1, " are not finite");
+  }
+  if (IsUniform(rows, limits_.vocab_size)) {
+    return Internal("the canary's distributions are uniform over ", limits_.vocab_size,
+                    " ids: the weights are gone");
+  }
+  if (!reference_) {
+    reference_ = rows;
+    return absl::OkStatus();
+  }
+  return Compare(rows);
+}
+
+absl::Status Canary::Compare(const ScoreRows& rows) const {
+  for (int64_t r = 0; r < rows.num_rows; ++r) {
+    const float now = rows.sampled_log_probs[r], before = reference_->sampled_log_probs[r];
+    if (std::abs(now - before) > kTolerance) {
+      return Internal("the canary's log-prob at position ", r + 1, " was ", before,
+                      " at the start and is ", now, " now");
+    }
+  }
+  const bool same = rows.ids == reference_->ids &&
+                    SameBits(rows.sampled_log_probs, reference_->sampled_log_probs) &&
+                    SameBits(rows.log_probs, reference_->log_probs) &&
+                    SameBits(rows.log_tail, reference_->log_tail) &&
+                    SameBits(rows.entropy, reference_->entropy);
+  if (bitwise_ && !same) return Internal("the canary's scores have other bits than at the start");
+  return absl::OkStatus();
+}
+
+}  // namespace taopd

@@ -1,0 +1,161 @@
+#include "server/metrics/metered_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
+
+#include "server/metrics/server_metrics.h"
+#include "tests/server/fake_engine.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Answers each request inside of Submit; the test's clock moves between the parts of an answer.
+class SteppedEngine final : public InferenceEngine {
+ public:
+  explicit SteppedEngine(ManualClock* clock) : clock_(clock) {}
+
+  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
+    clock_->Advance(absl::Seconds(1));  // waits
+    if (!answer_.ok()) {
+      done(answer_);
+      return 0;
+    }
+    InferenceResult result;
+    result.started_at = clock_->Now();
+    clock_->Advance(absl::Seconds(2));  // the prompt
+    if (request.score) result.score.emplace();
+    if (request.sampling) {
+      result.generated.emplace();
+      for (int i = 0; i < 3; ++i) {
+        if (i > 0) clock_->Advance(absl::Seconds(4));
+        result.generated->ids.push_back(i);
+        request.on_token(i, -1.0f);
+      }
+    }
+    done(std::move(result));
+    return 1;
+  }
+  std::vector<RequestHandle> SubmitBatch(
+      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
+    std::vector<RequestHandle> handles;
+    for (auto& [request, done] : requests)
+      handles.push_back(Submit(std::move(request), std::move(done)));
+    return handles;
+  }
+  void Cancel(RequestHandle) override {}
+  void Drain(absl::Time) override {}
+  void ReleaseKvCache() override {}
+  EngineLimits limits() const override { return {}; }
+  EngineStats stats() const override { return {}; }
+
+  void AnswerWith(absl::Status status) { answer_ = std::move(status); }
+
+ private:
+  ManualClock* const clock_;
+  absl::Status answer_;
+};
+
+class MeteredEngineTest : public ::testing::Test {
+ protected:
+  MeteredEngineTest() {
+    auto stepped = std::make_unique<SteppedEngine>(&clock_);
+    stepped_ = stepped.get();
+    engine_ = MakeMeteredEngine(std::move(stepped), &metrics_, &clock_);
+  }
+  static InferenceRequest Generation() {
+    InferenceRequest request;
+    request.token_ids = {1, 2, 3, 4, 5};
+    request.sampling = SamplingParams();
+    return request;
+  }
+  absl::Status Run(InferenceRequest request) {
+    absl::Status status = absl::UnknownError("no answer");
+    std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
+    batch.emplace_back(std::move(request), [&](absl::StatusOr<InferenceResult> result) {
+      status = result.status();
+    });
+    engine_->SubmitBatch(std::move(batch));
+    return status;
+  }
+  std::string Text() const { return prometheus::TextSerializer().Serialize(registry_.Collect()); }
+  // The sum of a histogram.
+  static std::string Sum(const std::string& name, const std::string& value) {
+    return name + "_sum{model_name=\"m\"} " + value + "\n";
+  }
+
+  ManualClock clock_;
+  prometheus::Registry registry_;
+  RequestMetrics metrics_{"m", &registry_};
+  SteppedEngine* stepped_;
+  std::unique_ptr<InferenceEngine> engine_;
+};
+
+TEST_F(MeteredEngineTest, TheTimesOfAGenerationAddUp) {
+  int num_tokens = 0;
+  InferenceRequest request = Generation();
+  request.on_token = [&](int32_t, float) { ++num_tokens; };
+  ASSERT_OK(Run(std::move(request)));
+  EXPECT_EQ(num_tokens, 3);
+  const std::string text = Text();
+  EXPECT_THAT(text, HasSubstr(Sum("vllm:request_queue_time_seconds", "1")));
+  EXPECT_THAT(text, HasSubstr(Sum("vllm:request_prefill_time_seconds", "2")));
+  EXPECT_THAT(text, HasSubstr(Sum("vllm:time_to_first_token_seconds", "3")));
+  EXPECT_THAT(text, HasSubstr(Sum("vllm:request_decode_time_seconds", "8")));
+  EXPECT_THAT(text, HasSubstr(Sum("vllm:request_inference_time_seconds", "10")));
+  EXPECT_THAT(text, HasSubstr(Sum("vllm:e2e_request_latency_seconds", "11")));
+  EXPECT_THAT(text, HasSubstr(Sum("vllm:inter_token_latency_seconds", "8")));
+  EXPECT_THAT(text, HasSubstr("vllm:inter_token_latency_seconds_count{model_name=\"m\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr(Sum("vllm:request_time_per_output_token_seconds", "4")));
+  EXPECT_THAT(text, HasSubstr(Sum("vllm:request_prompt_tokens", "5")));
+  EXPECT_THAT(text, HasSubstr(Sum("vllm:request_generation_tokens", "3")));
+  EXPECT_THAT(text, HasSubstr("vllm:request_success_total{finished_reason=\"length\","
+                              "model_name=\"m\"} 1\n"));
+}
+
+TEST_F(MeteredEngineTest, AScoreCountsApart) {
+  InferenceRequest request = Generation();
+  request.sampling.reset();
+  request.score = ScoreParams();
+  ASSERT_OK(Run(std::move(request)));
+  const std::string text = Text();
+  EXPECT_THAT(text, HasSubstr(Sum("taopd_teacher_score_seconds", "3")));
+  EXPECT_THAT(text, HasSubstr("vllm:e2e_request_latency_seconds_count{model_name=\"m\"} 0\n"));
+}
+
+TEST_F(MeteredEngineTest, RefusalsAndFailuresHaveReasons) {
+  const std::pair<absl::Status, std::string> cases[] = {
+      {ResourceExhausted("x"), "taopd_teacher_refused_requests_total{model_name=\"m\","
+                               "reason=\"queue_full\"} 1\n"},
+      {InvalidArgument("x"), "reason=\"invalid\"} 1\n"},
+      {Unavailable("x"), "reason=\"draining\"} 1\n"},
+      {absl::DeadlineExceededError("x"), "reason=\"deadline\"} 1\n"},
+      {FailedPrecondition("x"), "reason=\"only_scores\"} 1\n"},
+      {absl::CancelledError("x"), "finished_reason=\"abort\",model_name=\"m\"} 1\n"},
+      {Internal("x"), "finished_reason=\"error\",model_name=\"m\"} 1\n"},
+  };
+  for (const auto& [status, line] : cases) {
+    EXPECT_THAT(Text(), Not(HasSubstr(line)));
+    stepped_->AnswerWith(status);
+    EXPECT_EQ(Run(Generation()), status);
+    EXPECT_THAT(Text(), HasSubstr(line));
+  }
+}
+
+TEST(StepSizesTest, BoundsBelongToTheirBucket) {
+  StepSizes sizes;
+  for (int64_t tokens : {1, 2, 8, 9, 16384, 16385}) sizes.Add(tokens);
+  EXPECT_EQ(sizes.counts.front(), 1u);
+  EXPECT_EQ(sizes.counts[1], 2u);
+  EXPECT_EQ(sizes.counts[2], 1u);
+  EXPECT_EQ(sizes.counts[12], 1u);
+  EXPECT_EQ(sizes.counts.back(), 1u);
+  EXPECT_EQ(sizes.num_tokens, 1u + 2 + 8 + 9 + 16384 + 16385);
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,99 @@
+#include "server/serving/canary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/server/fake_engine.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+
+EngineLimits Limits() { return testing::FakeEngine().limits(); }
+
+InferenceResult Answer(const InferenceRequest& request) {
+  InferenceResult result;
+  result.score = testing::FakeScore(request.token_ids, *request.score);
+  return result;
+}
+
+// The verdict on `answer`; a missing verdict is CANCELLED.
+absl::Status Verdict(Canary* canary, const absl::StatusOr<InferenceResult>& answer) {
+  return canary->Judge(answer).value_or(absl::CancelledError("no verdict"));
+}
+
+TEST(CanaryTest, TheSameAnswerIsRightAndTheProbeNeverComesFromTheCache) {
+  Canary canary(Limits(), /*bitwise=*/true);
+  const InferenceRequest first = canary.NextRequest(), second = canary.NextRequest();
+  EXPECT_EQ(first.token_ids, second.token_ids);
+  EXPECT_NE(first.cache_salt, second.cache_salt);
+  EXPECT_OK(Verdict(&canary, Answer(first)));
+  EXPECT_OK(Verdict(&canary, Answer(second)));
+}
+
+TEST(CanaryTest, ProbeFitsTheModel) {
+  EngineLimits limits = Limits();
+  limits.max_model_len = 2;
+  limits.max_logprobs = 0;
+  Canary canary(limits, true);
+  ASSERT_TRUE(canary.CanProbe());
+  const InferenceRequest request = canary.NextRequest();
+  EXPECT_EQ(request.token_ids.size(), 2u);
+  EXPECT_EQ(request.score->top_k, 0);
+  for (int32_t id : request.token_ids) EXPECT_LT(id, limits.vocab_size);
+  limits.max_model_len = 1;
+  EXPECT_FALSE(Canary(limits, true).CanProbe());
+}
+
+TEST(CanaryTest, OneOtherBitIsWrongWhereTheEnginePromisesTheSameBytes) {
+  for (const bool bitwise : {true, false}) {
+    Canary canary(Limits(), bitwise);
+    InferenceResult answer = Answer(canary.NextRequest());
+    ASSERT_OK(Verdict(&canary, answer));
+    float& moved = answer.score->entropy.back();
+    moved = std::nextafter(moved, 0.0f);
+    const absl::Status verdict = Verdict(&canary, answer);
+    EXPECT_EQ(verdict.ok(), !bitwise) << verdict;
+    EXPECT_THAT(std::string(verdict.message()), HasSubstr(bitwise ? "other bits" : ""));
+  }
+}
+
+TEST(CanaryTest, AMovedLogProbIsWrongAndNamed) {
+  Canary canary(Limits(), /*bitwise=*/false);
+  InferenceResult answer = Answer(canary.NextRequest());
+  ASSERT_OK(Verdict(&canary, answer));
+  answer.score->sampled_log_probs[4] -= 2 * Canary::kTolerance;
+  EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "position 5 was");
+}
+
+TEST(CanaryTest, NumbersThatAreNotFiniteNameTheRow) {
+  Canary canary(Limits(), true);
+  InferenceResult answer = Answer(canary.NextRequest());
+  answer.score->entropy[7] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal,
+               "position 8 are not finite");
+}
+
+TEST(CanaryTest, AUniformDistributionMeansThatTheWeightsAreGone) {
+  Canary canary(Limits(), true);
+  InferenceResult answer = Answer(canary.NextRequest());
+  for (auto* values : {&answer.score->log_probs, &answer.score->sampled_log_probs})
+    std::fill(values->begin(), values->end(), -std::log(static_cast<float>(testing::kFakeVocab)));
+  EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "weights are gone");
+}
+
+TEST(CanaryTest, ABusyEngineSaysNothingAndABrokenOneDoes) {
+  Canary canary(Limits(), true);
+  EXPECT_FALSE(canary.Judge(ResourceExhausted("the queue is full")).has_value());
+  EXPECT_FALSE(canary.Judge(Unavailable("draining")).has_value());
+  EXPECT_ERROR(Verdict(&canary, Internal("logits are not finite")), absl::StatusCode::kInternal,
+               "logits are not finite");
+}
+
+}  // namespace
+}  // namespace taopd
