@@ -1,0 +1,115 @@
+"""What a release contains of others, as a bill of materials (SPDX 2.3) and as copies of their licences."""
+
+import functools
+import hashlib
+import pathlib
+import re
+import shutil
+import subprocess
+
+# Packages that do not come from Debian: a pattern of paths -> its metadata.
+WHEELS = {
+    r"/torch/lib/": ("torch", "BSD-3-Clause"),
+    r"/pyarrow/": ("pyarrow", "Apache-2.0"),
+    r"/nvidia/.*cudart": ("nvidia-cuda-runtime", "LicenseRef-NVIDIA-CUDA-EULA"),
+    r"/nvidia/.*cupti": ("nvidia-cuda-cupti", "LicenseRef-NVIDIA-CUDA-EULA"),
+}
+
+
+class Package:
+    def __init__(self, name, version, purl, licence, texts):
+        self.name, self.version, self.purl, self.licence = name, version, purl, licence
+        self.texts = texts  # files with the licence
+        self.libraries = []
+
+
+def debian_packages(paths):
+    """Path -> the package that owns it, for those files of the system that a package owns."""
+    names = {}  # a path with or without /usr -> the path that was asked for
+    for path in paths:
+        names |= {str(path): path, str(path).removeprefix("/usr"): path}
+    done = subprocess.run(["dpkg-query", "-S", *names], capture_output=True, text=True, check=False)
+    owners = {}
+    for line in done.stdout.splitlines():
+        owner, _, file = line.partition(": ")
+        owners[names[file]] = owner.split(":")[0]
+    versions = {}
+    if owners:
+        done = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *sorted(set(owners.values()))],
+                              capture_output=True, text=True, check=True)
+        versions = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    packages = {name: Package(name, version, f"pkg:deb/debian/{name}@{version}", "NOASSERTION",
+                              [pathlib.Path(f"/usr/share/doc/{name}/copyright")]) for name, version in versions.items()}
+    return {path: packages[name] for path, name in owners.items()}
+
+
+@functools.cache
+def wheel_package(name, licence, root):
+    distribution = next(root.glob(f"{name.replace('-', '_')}-*.dist-info"), None)
+    if distribution is None:
+        raise ValueError(f"{root} has no metadata of {name}")
+    version = re.search(r"^Version: (.*)$", (distribution / "METADATA").read_text(encoding="utf-8"), re.M)[1]
+    texts = sorted(path for path in distribution.rglob("*")
+                   if path.is_file() and re.match(r"(LICENSE|NOTICE|License)", path.name))
+    return Package(name, version, f"pkg:pypi/{name}@{version}", licence, texts)
+
+
+def packages_of(libraries):
+    """The packages that the libraries (name -> path) come from, sorted by name."""
+    found = {}
+    real = {name: path.resolve() for name, path in sorted(libraries.items())}
+    wheels = {name: WHEELS[pattern] for name, path in real.items() for pattern in WHEELS
+              if re.search(pattern, str(path))}
+    debian = debian_packages([path for name, path in real.items() if name not in wheels])
+    for name, path in real.items():
+        if name in wheels:
+            wheel, licence = wheels[name]
+            root = next(parent for parent in path.parents if list(parent.glob("*.dist-info")))
+            package = wheel_package(wheel, licence, root)
+        else:
+            package = debian.get(path)
+        if package is None:
+            raise ValueError(f"{path} belongs to no package: its licence is not known")
+        found.setdefault(package.name, package).libraries.append(name)
+    return [found[name] for name in sorted(found)]
+
+
+def copy_licences(packages, target):
+    """One folder a package below `target`."""
+    for package in packages:
+        folder = target / package.name
+        folder.mkdir(parents=True, exist_ok=True)
+        if not package.texts:
+            raise ValueError(f"{package.name} comes without a licence")
+        for text in package.texts:
+            shutil.copyfile(text, folder / text.name)
+
+
+def spdx(name, version, licence, created, packages):
+    """The SPDX document of a release."""
+    def identifier(text):
+        return "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", text)
+
+    listed = [{"SPDXID": identifier("taopd"), "name": "taopd", "versionInfo": version, "licenseDeclared": licence,
+               "licenseConcluded": licence, "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
+               "primaryPackagePurpose": "APPLICATION", "copyrightText": "NOASSERTION"}]
+    relations = [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES",
+                  "relatedSpdxElement": identifier("taopd")}]
+    for package in packages:
+        listed.append({
+            "SPDXID": identifier(package.name), "name": package.name, "versionInfo": package.version,
+            "licenseDeclared": package.licence, "licenseConcluded": "NOASSERTION", "downloadLocation": "NOASSERTION",
+            "filesAnalyzed": False, "primaryPackagePurpose": "LIBRARY", "copyrightText": "NOASSERTION",
+            "comment": "files: " + ", ".join(sorted(package.libraries)),
+            "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
+                              "referenceLocator": package.purl}]})
+        relations.append({"spdxElementId": identifier("taopd"), "relationshipType": "DYNAMIC_LINK",
+                          "relatedSpdxElement": identifier(package.name)})
+    unique = hashlib.sha256(repr([(p["name"], p["versionInfo"]) for p in listed]).encode()).hexdigest()[:16]
+    references = sorted({package.licence for package in packages if package.licence.startswith("LicenseRef-")})
+    return {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name,
+            "documentNamespace": f"urn:taopd:{name}:{unique}",
+            "creationInfo": {"created": created, "creators": ["Tool: deploy/release"]},
+            "hasExtractedLicensingInfos": [{"licenseId": each, "name": each.removeprefix("LicenseRef-"),
+                                            "extractedText": "See the folder licenses."} for each in references],
+            "packages": listed, "relationships": relations}

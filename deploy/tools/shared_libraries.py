@@ -1,0 +1,72 @@
+"""Shared libraries of programs: which ones a program needs, and where it looks for them."""
+
+import pathlib
+import re
+import struct
+import subprocess
+
+# The C library and its loader belong to the system: they must fit each other and the kernel.
+SYSTEM = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|util|pthread|resolv|anl)|linux-vdso)\.so(\.\d+)?$")
+
+DT_NULL, DT_STRTAB, DT_STRSZ, DT_RPATH, DT_RUNPATH = 0, 5, 10, 15, 29
+PT_LOAD, PT_DYNAMIC = 1, 2
+
+
+class LibraryError(Exception):
+    """Says which library of which file is the problem."""
+
+
+def needed(program):
+    """Name -> path of every library that the loader finds for `program`, without those of the C library."""
+    done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LibraryError(f"ldd {program}: {done.stderr.strip()}")
+    found, missing = {}, []
+    for line in done.stdout.splitlines():
+        match = re.match(r"\s*(\S+)(?: => (\S.*?))?(?: \(0x[0-9a-f]+\))?$", line)
+        if not match or SYSTEM.match(pathlib.PurePath(match[1]).name):
+            continue
+        if match[2] == "not found":
+            missing.append(match[1])
+        elif match[2]:
+            found[match[1]] = pathlib.Path(match[2])
+    if missing:
+        raise LibraryError(f"{program} needs {', '.join(missing)}, which are not on this machine")
+    return found
+
+
+def search_in(path, directory):
+    """Lets the loader look for the libraries of the program at `path`, and for theirs, in `directory` only.
+
+    The place of the old search path is overwritten, so it must be as long. DT_RPATH, unlike DT_RUNPATH, is also
+    followed for what the libraries themselves need.
+    """
+    data = bytearray(pathlib.Path(path).read_bytes())
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise LibraryError(f"{path} is no 64-bit little-endian ELF file")
+    header_offset, = struct.unpack_from("<Q", data, 32)
+    header_size, num_headers = struct.unpack_from("<HH", data, 54)
+    segments = [struct.unpack_from("<IIQQQQ", data, header_offset + i * header_size) for i in range(num_headers)]
+    dynamic = next((segment for segment in segments if segment[0] == PT_DYNAMIC), None)
+    if dynamic is None:
+        raise LibraryError(f"{path} has no dynamic section")
+    entries, offset = {}, dynamic[2]
+    while True:
+        tag, value = struct.unpack_from("<qQ", data, offset)
+        if tag == DT_NULL:
+            break
+        entries[tag] = (offset, value)
+        offset += 16
+    tag = DT_RUNPATH if DT_RUNPATH in entries else DT_RPATH
+    if tag not in entries or DT_STRTAB not in entries:
+        raise LibraryError(f"{path} has no search path for libraries")
+    address = entries[DT_STRTAB][1] + entries[tag][1]
+    segment = next(s for s in segments if s[0] == PT_LOAD and s[3] <= address < s[3] + s[5])
+    start = segment[2] + address - segment[3]
+    length = data.index(0, start) - start
+    text = directory.encode()
+    if len(text) > length:
+        raise LibraryError(f"{path}: its search path has {length} bytes, {directory} needs {len(text)}")
+    data[start:start + length] = text.ljust(length, b"\0")
+    struct.pack_into("<q", data, entries[tag][0], DT_RPATH)
+    pathlib.Path(path).write_bytes(data)

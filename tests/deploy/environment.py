@@ -1,0 +1,37 @@
+"""Where the tests of deployment find the tree, the programs, and the packages of tests/requirements-deploy.txt."""
+
+import os
+import pathlib
+import shutil
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN_DIR = pathlib.Path(os.environ.get("TAOPD_BIN_DIR", ROOT / "build/cpu/bin")).resolve()
+DEPS = pathlib.Path(os.environ.get("TAOPD_DEPS") or
+                    pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "taopd")
+VENV = DEPS / "deploy-venv"
+MODEL = ROOT / "deploy/examples/stories260K"
+
+sys.path += [str(path) for path in VENV.glob("lib/python3*/site-packages")]
+
+
+def tool(name):
+    """The path of a program that deploy/setup --tests installs, or that the machine has; else the test is skipped."""
+    for found in (VENV / "bin" / name, DEPS / "promtool/usr/bin" / name, shutil.which(name)):
+        if found and pathlib.Path(found).exists():
+            return str(found)
+    raise unittest.SkipTest(f"{name} is not here: run deploy/setup --tests, or install it")
+
+
+def module(name):
+    """A Python module of tests/requirements-deploy.txt; without it the test is skipped."""
+    try:
+        return __import__(name, fromlist=["_"])
+    except ImportError as error:
+        raise unittest.SkipTest(f"{error}: run deploy/setup --tests") from error
+
+
+def project_version():
+    import re
+    return re.search(r"project\(taopd VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]

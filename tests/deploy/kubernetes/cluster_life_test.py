@@ -1,0 +1,262 @@
+"""A cluster's life, played with the rendered manifests and the real programs: teachers are rolled while a student trains,
+the trainer is evicted and lost, and the weights are those of a run that nothing disturbed."""
+
+import json
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import kubelet  # noqa: E402
+import manifests  # noqa: E402
+import named_results  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, tool  # noqa: E402
+from kubelet import Deployment, Pod, job_action  # noqa: E402
+from kubernetes_test import ABSENT_FLAGS  # noqa: E402
+from manifests import find, of_kind  # noqa: E402
+from programs import WAIT_S, fetch, wait_for  # noqa: E402
+
+SAVE_EVERY = 5
+# The run goes on until the test stops it: nothing depends on how fast this machine is.
+EXPERIMENT = {"trainer.total_steps": 100000, "trainer.save_every": SAVE_EVERY, "trainer.keep_checkpoints": 10000,
+              "trainer.eval_at_start": "false", "trainer.eval_every": 0, "eval.measure": "none", "data.train_batch_size": 4,
+              "trainer.mini_batch_size": 2, "rollout.n": 2, "data.max_response_length": 16, "rollout.max_num_seqs": 16}
+
+
+class ClusterLifeTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.path = pathlib.Path(directory.name)
+        models = self.path / "models"
+        for name in ("teacher", "student"):
+            shutil.copytree(MODEL, models / name)
+        self.volumes = {"/models": models, "/data": self.path / "data"}
+        self.addresses = []
+
+    # ---- The cluster's parts ----------------------------------------------------------------------------------------
+
+    def pod(self, template, objects, program, runs=None, settings=()):
+        volumes = self.volumes | ({"/runs": runs} if runs else {})
+        pod = Pod(template, objects, BIN_DIR, volumes, self.path, ABSENT_FLAGS[program], settings)
+        self.addCleanup(pod.kill)
+        return pod
+
+    def teachers(self, replicas, overlay="laptop/teacher"):
+        objects = manifests.render(overlay)
+        thing = find(objects, "Deployment", "teacher")
+        template = thing["spec"]["template"]
+        for config in of_kind(objects, "ConfigMap"):  # a GPU of this machine's making
+            config["data"]["DEVICE"] = "cpu"
+        spare = iter(self.addresses)
+
+        def make():
+            # The addresses of the Service, of which trainers know all.
+            pod = self.pod(template, objects, "taopd-teacher")
+            address = next(spare)
+            pod.command = [argument.replace(pod.address, address) for argument in pod.command]
+            pod.address = address
+            return pod
+        return Deployment(thing, replicas, make)
+
+    def experiment(self, name="life"):
+        """The objects of the experiment, as a user renders them."""
+        settings = [word for key, value in EXPERIMENT.items() for word in ("--set", f"{key}={value}")]
+        done = subprocess.run([ROOT / "deploy/experiment", name, "--config", "deploy/recipes/stories.yaml", "--student",
+                               "student", "--teacher", self.service(), "--kubectl", tool("kubectl"), "--program",
+                               BIN_DIR / "taopd-trainer", *settings], cwd=ROOT, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return manifests.parse(done.stdout)
+
+    def service(self):
+        return ",".join(f"grpc://{address}:50051" for address in self.addresses)
+
+    def trainer(self, objects, runs, settings=()):
+        job = of_kind(objects, "Job")[0]
+        runs.mkdir(exist_ok=True)
+        return self.pod(job["spec"]["template"], objects, "taopd-trainer", runs, settings)
+
+    # ---- What a run has done ----------------------------------------------------------------------------------------
+
+    def steps(self, runs, name="life"):
+        """Step -> its losses, of a run's metrics. A step that was done again after a loss stands once."""
+        path = runs / name / "metrics.jsonl"
+        if not path.exists():
+            return {}
+        lines = path.read_text().splitlines()
+        found = {}
+        for line in lines:
+            try:
+                row = json.loads(line)
+            except ValueError:  # the end of a line that is being written
+                continue
+            if "loss/mean" in row:
+                found[row["step"]] = (row["loss/mean"], row["loss/grad_norm"], row["policy/student_tail"])
+        return found
+
+    def last_step(self, runs):
+        return max(self.steps(runs), default=0)
+
+    def wait_for_step(self, pod, runs, step):
+        wait_for(lambda: self.last_step(runs) >= step, f"step {step} ({pod.log})", pod.process)
+
+    def checkpoint(self, runs, step):
+        return runs / "life/checkpoints" / f"step-{step:06d}"
+
+    def assert_same_bits(self, runs, reference):
+        """Every step that both runs made, and the weights of the last checkpoint that both have."""
+        step = min(self.last_step(runs), self.last_step(reference))
+        ours, theirs = self.steps(runs), self.steps(reference)
+        self.assertEqual(sorted(ours)[:step], list(range(1, step + 1)))
+        self.assertEqual([ours[i] for i in range(1, step + 1)], [theirs[i] for i in range(1, step + 1)])
+        saved = step // SAVE_EVERY * SAVE_EVERY
+        self.assertGreater(saved, 0)
+        weights = sorted(path.name for path in self.checkpoint(reference, saved).rglob("*.safetensors"))
+        self.assertTrue(weights)
+        for name in weights:
+            pair = [next(self.checkpoint(each, saved).rglob(name)).read_bytes() for each in (runs, reference)]
+            self.assertTrue(pair[0] == pair[1], f"{name} of step {saved} differs")
+
+    def undisturbed(self, step, overlay="laptop/teacher"):
+        """A run of the same experiment with one teacher, past `step`."""
+        runs = self.path / "reference"
+        teacher = self.teachers(1, overlay)
+        teacher.start()
+        trainer = self.trainer(self.experiment(), runs)
+        trainer.start()
+        self.wait_for_step(trainer, runs, step)
+        self.assertEqual(trainer.terminate()[0], 75)
+        teacher.kill()
+        return runs
+
+    # ---- Tests ------------------------------------------------------------------------------------------------------
+
+    def test_rollouts_eviction_and_loss(self):
+        self.addresses = [kubelet.new_address() for _ in range(8)]
+        runs = self.path / "runs"
+        teachers = self.teachers(2)
+        teachers.start()
+        objects = self.experiment()
+        job = of_kind(objects, "Job")[0]["spec"]
+        trainer = self.trainer(objects, runs)
+        trainer.start()
+        trainer.wait_ready()
+        self.wait_for_step(trainer, runs, 3)
+
+        # New teachers in the place of the old ones: the old end in order, and one was ready all the time.
+        before = self.last_step(runs)
+        self.assertEqual(teachers.roll_out(), [0, 0])
+        self.assertGreaterEqual(teachers.min_ready, 1)
+        self.wait_for_step(trainer, runs, max(before, self.last_step(runs)) + 2)
+        self.assertTrue(trainer.is_up())
+        self.assertEqual([pod.restarts for pod in (trainer, *teachers.pods)], [0] * 3)
+
+        # Evicted: saved, not counted, goes on in another pod. Then lost with its node: counted, goes on.
+        code, seconds = trainer.terminate()
+        self.assertEqual((code, job_action(job, code, disrupted=True)), (75, "Ignore"))
+        self.assertLess(seconds, trainer.spec["terminationGracePeriodSeconds"])
+        step = self.last_step(runs)
+        trainer = self.trainer(objects, runs)
+        trainer.start()
+        self.wait_for_step(trainer, runs, (step // SAVE_EVERY + 1) * SAVE_EVERY + 3)
+        trainer.process.send_signal(signal.SIGKILL)
+        trainer.process.wait(WAIT_S)
+        self.assertEqual(job_action(job, 137), "Count")
+        trainer.kill()
+        step = self.last_step(runs)
+        trainer = self.trainer(objects, runs)
+        trainer.start()
+        self.wait_for_step(trainer, runs, step + 2)
+        self.assertEqual(trainer.terminate()[0], 75)
+        teachers.kill()
+        self.addresses = [kubelet.new_address() for _ in range(2)]
+        self.assert_same_bits(runs, self.undisturbed(self.last_step(runs)))
+
+    def test_rollout_without_a_spare_gpu(self):
+        """One teacher that goes before the next one comes: training waits, and goes on with the same bits."""
+        self.addresses = [kubelet.new_address() for _ in range(3)]
+        runs = self.path / "runs"
+        teachers = self.teachers(1, "single-gpu/teacher")
+        teachers.start()
+        trainer = self.trainer(self.experiment(), runs)
+        trainer.start()
+        self.wait_for_step(trainer, runs, 2)
+        self.assertEqual(teachers.roll_out(), [0])
+        self.assertEqual(teachers.min_ready, 0)
+        self.wait_for_step(trainer, runs, max(SAVE_EVERY, self.last_step(runs)) + 2)
+        self.assertEqual(trainer.terminate()[0], 75)
+        teachers.kill()
+        self.addresses = [kubelet.new_address() for _ in range(2)]
+        self.assert_same_bits(runs, self.undisturbed(self.last_step(runs), "single-gpu/teacher"))
+
+    def test_exit_codes(self):
+        """The real program's exit codes, and what the Job makes of them."""
+        self.addresses = [kubelet.new_address()]
+        objects = self.experiment()
+        job = of_kind(objects, "Job")[0]["spec"]
+        for code, action, settings in (
+                (64, "FailJob", ["--set", "optimizer.lr=-1"]),
+                (65, "FailJob", ["--set", "student.model=/none"]),
+                (69, "Count", ["--set", "teacher.connect_timeout_s=0.1"])):
+            with self.subTest(code):
+                pod = self.trainer(objects, self.path / f"runs-{code}", settings)
+                pod.start()
+                self.assertEqual(pod.process.wait(WAIT_S), code, pod.log.read_text())
+                self.assertEqual(job_action(job, code), action)
+        self.assertEqual([job_action(job, code) for code in (0, 70, 75, 76, 137)],
+                         ["Complete", "Count", "Ignore", "FailJob", "Count"])
+        self.assertEqual(job_action(job, 143, disrupted=True), "Ignore")
+        self.assertEqual(job_action(job, 64, disrupted=True), "FailJob")
+
+    def test_probes_follow_the_server(self):
+        """Not ready before the model is there; ready; not ready and still alive while it drains."""
+        self.addresses = [kubelet.new_address()]
+        teachers = self.teachers(1)
+        pod = teachers.make_pod()
+        self.assertFalse(pod.ask("startupProbe"))
+        pod.start()
+        pod.wait_ready()
+        self.assertTrue(pod.ask("readinessProbe") and pod.ask("livenessProbe"))
+        status, page = fetch(f"http://{pod.address}:{pod.ports['health']}/metrics")
+        self.assertEqual(status, 200)
+        self.assertIn("taopd_teacher_ready", page)
+        code, seconds = pod.terminate()
+        self.assertEqual(code, 0)
+        self.assertGreaterEqual(seconds, 15 * kubelet.SCALE)  # preStop and --drain-delay
+        self.assertEqual(pod.restarts, 0)
+
+    def test_model_copy(self):
+        """The init container's script: copies, checks, and starts over after an interruption."""
+        script = manifests.KUBERNETES / "components/model-copy/copy-model.sh"
+        source, target = self.path / "source/teacher", self.path / "local"
+        shutil.copytree(MODEL, source)
+        environment = {"PATH": "/usr/bin:/bin", "MODEL": "/models/teacher", "SOURCE_DIR": str(source.parent),
+                       "MODELS_DIR": str(target)}
+
+        def copy():
+            return subprocess.run(["sh", script], env=environment, capture_output=True, text=True, check=False).returncode
+        sums = subprocess.run("sha256sum * > SHA256SUMS", shell=True, cwd=source, check=True)
+        self.assertEqual(sums.returncode, 0)
+        (target / "teacher").mkdir(parents=True)
+        (target / "teacher/half").touch()
+        self.assertEqual(copy(), 0)
+        self.assertFalse((target / "teacher/half").exists())
+        self.assertTrue((target / "teacher/.complete").exists())
+        self.assertEqual((target / "teacher/config.json").read_bytes(), (source / "config.json").read_bytes())
+        (source / "config.json").write_text("{}")  # a complete copy is kept
+        self.assertEqual(copy(), 0)
+        shutil.rmtree(target / "teacher")
+        self.assertNotEqual(copy(), 0)
+        self.assertFalse((target / "teacher/.complete").exists())
+
+
+if __name__ == "__main__":
+    named_results.main()

@@ -1,0 +1,124 @@
+"""deploy/experiment: one experiment's manifests from a configuration, checked by the program."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import manifests  # noqa: E402
+import named_results  # noqa: E402
+import policies  # noqa: E402
+import schemas  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, tool  # noqa: E402
+from manifests import find, get, of_kind  # noqa: E402
+
+STORIES = ROOT / "deploy/recipes/stories.yaml"
+KINDS = {"laptop": "Job", "single-gpu": "Job", "cluster": "JobSet", "cluster/trainjob": "TrainingRuntime"}
+
+
+class ExperimentTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.path = pathlib.Path(directory.name)
+
+    def experiment(self, *arguments, **environment):
+        return subprocess.run([ROOT / "deploy/experiment", *map(str, arguments)], capture_output=True, text=True,
+                              check=False, cwd=ROOT, env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR), **environment})
+
+    def render(self, *arguments):
+        done = self.experiment(*arguments, "--kubectl", tool("kubectl"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return manifests.parse(done.stdout)
+
+    def test_every_overlay(self):
+        for overlay, kind in KINDS.items():
+            with self.subTest(overlay):
+                objects = self.render("tails-2", "--config", STORIES, "--overlay", overlay, "--student", "stories",
+                                      "--set", "trainer.total_steps=3")
+                self.assertEqual(policies.findings(objects), [])
+                self.assertEqual(schemas.findings(objects), [])
+                pod = manifests.workloads(of_kind(objects, kind))[0][1]
+                self.assertEqual(manifests.labels_of(pod)["app.kubernetes.io/instance"], "tails-2")
+                arguments = pod["spec"]["containers"][0]["args"]
+                for setting in ("student.model=/models/stories", "trainer.total_steps=3",
+                                "data.train=[/etc/taopd/train.jsonl]", "data.val=[/etc/taopd/heldout.jsonl]"):
+                    self.assertIn(f"--set={setting}", arguments)
+                config = next(thing for thing in of_kind(objects, "ConfigMap"))
+                self.assertEqual(config["data"]["train.yaml"], STORIES.read_text())
+                self.assertEqual(config["data"]["heldout.jsonl"],
+                                 (ROOT / "deploy/examples/stories/heldout.jsonl").read_text())
+
+    def test_nothing_is_shared_between_experiments(self):
+        """Two experiments in one namespace have no object in common, and none with the teacher."""
+        names = [{manifests.name_of(thing) for thing in self.render(
+            name, "--config", STORIES, "--student", "s", "--overlay", "cluster")} for name in ("a", "b")]
+        teacher = {manifests.name_of(thing) for thing in manifests.render("cluster/teacher")}
+        self.assertFalse(names[0] & names[1] or names[0] & teacher)
+        policy = find(self.render("a", "--config", STORIES, "--student", "s"), "NetworkPolicy", "trainer-a")
+        self.assertEqual(get(policy, "spec", "podSelector", "matchLabels", "app.kubernetes.io/instance"), "a")
+
+    def test_data_and_teacher_of_the_cluster(self):
+        objects = self.render("a", "--config", STORIES, "--student", "/models/qwen/student", "--data-dir", "math/v2",
+                              "--teacher", "grpc://x.y:1,grpc://z:2")
+        arguments = manifests.workloads(objects)[0][1]["spec"]["containers"][0]["args"]
+        self.assertEqual(arguments[-4:], ["--set=student.model=/models/qwen/student",
+                                          "--set=data.train=[/data/math/v2/train.jsonl]",
+                                          "--set=data.val=[/data/math/v2/heldout.jsonl]",
+                                          "--set=teacher.endpoints=[grpc://x.y:1, grpc://z:2]"])
+        self.assertEqual(list(of_kind(objects, "ConfigMap")[0]["data"]), ["train.yaml"])
+
+    def test_refused(self):
+        (self.path / "own.yaml").write_text(
+            f"student: {{model: {MODEL}}}\ndata: {{train: [{self.path}/a/p.jsonl], val: [{self.path}/b/p.jsonl]}}\n")
+        (self.path / "big.yaml").write_text(f"student: {{model: m}}\ndata: {{train: [{self.path}/big.jsonl]}}\n")
+        (self.path / "big.jsonl").write_text("x" * 1_000_000)
+        for folder in ("a", "b"):
+            (self.path / folder).mkdir()
+            (self.path / folder / "p.jsonl").touch()
+        common = ("--config", STORIES, "--student", "s")
+        for problem, arguments in {
+            "is no name": ("No_Name", *common),
+            "at most 30": ("a" * 31, *common),
+            "cannot be opened": ("a", "--config", "none.yaml"),
+            "there is no overlay": ("a", *common, "--overlay", "moon"),
+            "expected KEY=VALUE": ("a", *common, "--set", "trainer"),
+            'unknown key "trainer.step"': ("a", *common, "--set", "trainer.step=3"),
+            "must divide": ("a", *common, "--set", "data.train_batch_size=7"),
+            "no student.model": ("a", "--config", STORIES),
+            "is not here": ("a", *common, "--set", "data.val=[none.jsonl]"),
+            "have the same name": ("a", "--config", self.path / "own.yaml"),
+            "more than the 900000": ("a", "--config", self.path / "big.yaml"),
+            "expected grpc://host:port": ("a", *common, "--teacher", "teacher:50051"),
+            "is not there to check": ("a", *common, "--program", "/no/taopd-trainer"),
+        }.items():
+            with self.subTest(problem):
+                done = self.experiment(*arguments, "--kubectl", tool("kubectl"))
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(problem, done.stderr)
+                self.assertEqual(done.stdout, "")
+
+    def test_apply(self):
+        stub = self.path / "kubectl"
+        stub.write_text(f"""#!/bin/sh
+[ "$1" = kustomize ] && exec {tool("kubectl")} "$@"
+echo "$@" > {self.path}/arguments
+cat > {self.path}/applied
+exit 3
+""")
+        stub.chmod(0o755)
+        done = self.experiment("a", "--config", STORIES, "--student", "s", "--apply", "--kubectl", stub)
+        self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
+        self.assertEqual((self.path / "arguments").read_text(), "apply -f -\n")
+        self.assertEqual(len(of_kind(manifests.parse((self.path / "applied").read_text()), "Job")), 1)
+
+
+if __name__ == "__main__":
+    named_results.main()

@@ -1,0 +1,264 @@
+"""Faults that the rules of policies.py and the schemas must find: one line each."""
+
+import dataclasses
+from collections.abc import Callable
+
+from manifests import all_containers, find, of_kind, workloads
+
+
+@dataclasses.dataclass
+class Fault:
+    rule: str
+    name: str
+    plant: Callable
+    overlay: str = "all components"
+
+
+FAULTS = []
+
+
+def fault(rule, overlay="all components"):
+    def add(plant):
+        FAULTS.append(Fault(rule, plant.__name__, plant, overlay))
+        return plant
+    return add
+
+
+def teacher(objects):
+    return find(objects, "Deployment", "teacher")
+
+
+def pod(objects, kind="Deployment"):
+    return workloads(of_kind(objects, kind))[0][1]["spec"]
+
+
+def container(objects, kind="Deployment"):
+    return pod(objects, kind)["containers"][0]
+
+
+def named(kind, name):
+    return lambda objects: find(objects, kind, name)
+
+
+def simple(rule, change, overlay="all components"):
+    """A fault without a name of its own."""
+    FAULTS.append(Fault(rule, str(len(FAULTS)), change, overlay))
+
+
+def set_in(thing, value, *path):
+    for key in path[:-1]:
+        thing = thing[key]
+    if value is None:
+        del thing[path[-1]]
+    else:
+        thing[path[-1]] = value
+
+
+# (rule, function that finds the object, new value or None to delete, path, overlay)
+CHANGES = [
+    ("pods_are_restricted", pod, False, "securityContext", "runAsNonRoot"),
+    ("pods_are_restricted", pod, 0, "securityContext", "runAsUser"),
+    ("pods_are_restricted", pod, None, "securityContext", "seccompProfile"),
+    ("pods_are_restricted", pod, True, "hostNetwork"),
+    ("containers_are_restricted", container, None, "securityContext", "allowPrivilegeEscalation"),
+    ("containers_are_restricted", container, ["NET_RAW"], "securityContext", "capabilities", "drop"),
+    ("containers_are_restricted", container, False, "securityContext", "readOnlyRootFilesystem"),
+    ("no_token_is_mounted", pod, None, "automountServiceAccountToken"),
+    ("no_token_is_mounted", pod, "default", "serviceAccountName"),
+    ("namespace_enforces_restricted", named("Namespace", "taopd"), "baseline", "metadata", "labels",
+     "pod-security.kubernetes.io/enforce"),
+    ("network_is_closed", named("NetworkPolicy", "default-deny"), ["Ingress"], "spec", "policyTypes"),
+    ("network_is_closed", named("NetworkPolicy", "trainer"), "other", "spec", "podSelector", "matchLabels",
+     "app.kubernetes.io/name"),
+    ("network_is_closed", named("NetworkPolicy", "teacher"), [{"ports": []}], "spec", "ingress"),
+    ("network_policies_match_something", named("NetworkPolicy", "teacher"), "no-such-app", "spec", "podSelector",
+     "matchLabels", "app.kubernetes.io/name"),
+    ("network_policies_match_something", named("NetworkPolicy", "teacher"), "grcp", "spec", "ingress", 0, "ports", 0,
+     "port"),
+    ("trainer_reaches_the_teacher", named("NetworkPolicy", "teacher"), "false", "spec", "ingress", 0, "from", 0,
+     "podSelector", "matchLabels", "taopd/teacher-client"),
+    ("trainer_reaches_the_teacher", named("NetworkPolicy", "trainer"), [], "spec", "egress"),
+    ("resources_are_set", container, None, "resources", "requests", "ephemeral-storage"),
+    ("resources_are_set", container, "1Gi", "resources", "limits", "memory"),
+    ("resources_are_set", container, "2", "resources", "limits", "nvidia.com/gpu"),
+    ("cuda_goes_with_a_gpu", container, None, "resources", "limits", "nvidia.com/gpu"),
+    ("cuda_goes_with_a_gpu", pod, None, "tolerations"),
+    ("images_have_versions", container, "taopd-teacher", "image"),
+    ("images_have_versions", container, "taopd-teacher:latest", "image"),
+    ("names_are_valid", teacher, "Teacher_1", "metadata", "name"),
+    ("names_are_valid", teacher, "a b", "metadata", "labels", "app.kubernetes.io/component"),
+    ("objects_are_unique_and_have_the_namespace", teacher, "default", "metadata", "namespace"),
+    ("references_resolve", container, "teacher-settings", "envFrom", 0, "configMapRef", "name"),
+    ("references_resolve", lambda objects: pod(objects, "Job")["volumes"][0], "trainer-config", "configMap", "name"),
+    ("references_resolve", named("PersistentVolumeClaim", "runs"), "run", "metadata", "name"),
+    ("mounts_have_volumes", container, "weights", "volumeMounts", 0, "name"),
+    ("mounts_have_volumes", container, "/tmp", "volumeMounts", 0, "mountPath"),
+    ("selectors_select", named("Service", "teacher"), "taopd", "spec", "selector", "app.kubernetes.io/name"),
+    ("selectors_select", teacher, "taopd", "spec", "selector", "matchLabels", "app.kubernetes.io/name"),
+    ("selectors_select", named("PodDisruptionBudget", "teacher"), "taopd", "spec", "selector", "matchLabels",
+     "app.kubernetes.io/name"),
+    ("selectors_select", named("InferencePool", "teacher"), {}, "spec", "selector"),
+    ("service_ports_exist", named("Service", "teacher"), "https", "spec", "ports", 0, "targetPort"),
+    ("service_ports_exist", named("Service", "teacher-grpc"), 443, "spec", "ports", 0, "port"),
+    ("monitors_find_their_ports", named("ServiceMonitor", "teacher"), "http", "spec", "endpoints", 0, "port"),
+    ("monitors_find_their_ports", named("PodMonitor", "trainer"), "metrics", "spec", "podMetricsEndpoints", 0, "port"),
+    ("declared_ports_are_those_of_the_arguments", container, 9000, "ports", 0, "containerPort"),
+    ("probes_are_there_and_differ", container, None, "startupProbe"),
+    ("probes_are_there_and_differ", container, "status", "livenessProbe", "httpGet", "port"),
+    ("probes_are_there_and_differ", container, "/ready", "livenessProbe", "httpGet", "path"),
+    ("startup_fits_the_rollout", teacher, 600, "spec", "progressDeadlineSeconds"),
+    ("grace_is_long_enough", pod, 75, "terminationGracePeriodSeconds"),
+    ("grace_is_long_enough", lambda objects: pod(objects, "Job"), 30, "terminationGracePeriodSeconds"),
+    ("rollout_can_move", teacher, {"maxSurge": 0, "maxUnavailable": 0}, "spec", "strategy", "rollingUpdate"),
+    ("rollout_can_move", teacher, {"maxSurge": 1, "maxUnavailable": 0}, "spec", "strategy", "rollingUpdate"),
+    ("disruptions_are_possible", named("PodDisruptionBudget", "teacher"), 0, "spec", "maxUnavailable"),
+    ("disruptions_are_possible", named("PodDisruptionBudget", "teacher"), None, "spec", "unhealthyPodEvictionPolicy"),
+    ("scaler_owns_the_replicas", teacher, 2, "spec", "replicas"),
+    ("scaler_owns_the_replicas", named("ScaledObject", "teacher"), "server", "spec", "scaleTargetRef", "name"),
+    ("pods_are_spread", pod, None, "topologySpreadConstraints"),
+    ("jobs_know_the_exit_codes", named("Job", "trainer"), [64, 65], "spec", "podFailurePolicy", "rules", 0,
+     "onExitCodes", "values"),
+    ("jobs_know_the_exit_codes", named("Job", "trainer"), "Count", "spec", "podFailurePolicy", "rules", 1, "action"),
+    ("jobs_know_the_exit_codes", named("Job", "trainer"), "FailJob", "spec", "podFailurePolicy", "rules", 2, "action"),
+    ("jobs_know_the_exit_codes", named("Job", "trainer"), "main", "spec", "podFailurePolicy", "rules", 0,
+     "onExitCodes", "containerName"),
+    ("jobs_end_and_resume", lambda objects: pod(objects, "Job"), "OnFailure", "restartPolicy"),
+    ("jobs_end_and_resume", named("Job", "trainer"), None, "spec", "podReplacementPolicy"),
+    ("jobs_end_and_resume", named("Job", "trainer"), None, "spec", "ttlSecondsAfterFinished"),
+    ("jobs_end_and_resume", lambda objects: pod(objects, "Job")["volumes"], {"name": "runs", "emptyDir": {}}, 3),
+    ("config_maps_are_immutable", lambda objects: of_kind(objects, "ConfigMap")[0], False, "immutable"),
+]
+for rule, finder, value, *path in CHANGES:
+    simple(rule, lambda objects, finder=finder, value=value, path=path: set_in(finder(objects), value, *path))
+
+
+@fault("pods_are_restricted")
+def host_path(objects):
+    pod(objects)["volumes"].append({"name": "root", "hostPath": {"path": "/"}})
+
+
+@fault("no_secret_is_stored")
+def secret(objects):
+    objects.append({"kind": "Secret", "metadata": {"name": "keys"}})
+
+
+@fault("no_secret_is_stored")
+def secret_in_the_environment(objects):
+    container(objects)["env"].append({"name": "TAOPD_API_KEY", "value": "x"})
+
+
+@fault("objects_are_unique_and_have_the_namespace")
+def twice(objects):
+    objects.append(dict(teacher(objects)))
+
+
+@fault("emptydirs_are_bounded")
+def unbounded(objects):
+    next(volume for volume in pod(objects)["volumes"] if volume["name"] == "tmp")["emptyDir"] = {}
+
+
+@fault("mounts_have_volumes")
+def unused_volume(objects):
+    pod(objects)["volumes"].append({"name": "cache", "emptyDir": {"sizeLimit": "1Gi"}})
+
+
+@fault("variables_are_defined")
+def undefined_argument(objects):
+    container(objects)["args"].append("--dtype=$(DTYP)")
+
+
+@fault("variables_are_defined", "cluster")
+def used_before_defined(objects):
+    container(objects, "JobSet")["env"].sort(key=lambda variable: variable["name"] == "JOBSET_NAME")
+
+
+@fault("disruptions_are_possible")
+def no_budget(objects):
+    objects.remove(find(objects, "PodDisruptionBudget", "teacher"))
+
+
+@fault("scaler_owns_the_replicas", "laptop")
+def nobody_scales(objects):
+    del teacher(objects)["spec"]["replicas"]
+
+
+@fault("jobs_end_and_resume")
+def no_resume(objects):
+    container(objects, "Job")["args"].remove("--resume")
+
+
+@fault("jobs_know_the_exit_codes", "cluster")
+def message_pattern(objects):
+    jobset = of_kind(objects, "JobSet")[0]
+    jobset["spec"]["failurePolicy"]["rules"][0]["onJobFailureMessagePatterns"] = ["exit code 64$"]
+
+
+@fault("the_teacher_address_is_a_service")
+def wrong_port(objects):
+    variable = next(v for v in container(objects, "Job")["env"] if v["name"] == "TEACHER_ENDPOINT")
+    variable["value"] = "grpc://teacher-grpc:50052"
+
+
+@fault("the_teacher_address_is_a_service")
+def one_connection(objects):
+    del find(objects, "Service", "teacher-grpc")["spec"]["clusterIP"]
+
+
+@fault("grace_is_long_enough")
+def no_delay(objects):
+    args = container(objects)["args"]
+    args[args.index("--drain-delay=10")] = "--drain-delay=0"
+
+
+@fault("ranks_agree", "cluster")
+def more_pods_than_ranks(objects):
+    spec = of_kind(objects, "JobSet")[0]["spec"]["replicatedJobs"][0]["template"]["spec"]
+    spec["completions"] = spec["parallelism"] = 4
+
+
+@fault("ranks_agree", "cluster")
+def no_index(objects):
+    del of_kind(objects, "JobSet")[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["completionMode"]
+
+
+def unknown_field(*path):
+    def plant(thing):
+        for key in path:
+            thing = thing[key]
+        thing["bogusField"] = 1
+    return plant
+
+
+def wrong_type(*path):
+    def plant(thing):
+        for key in path[:-1]:
+            thing = thing[key]
+        thing[path[-1]] = "three"
+    return plant
+
+
+JOBSET_SPEC = ("spec", "replicatedJobs", 0, "template", "spec")
+RUNTIME_SPEC = ("spec", "template", "spec", "replicatedJobs", 0, "template", "spec")
+SCHEMA_FAULTS = [
+    ("Deployment", unknown_field("spec", "template", "spec", "containers", 0)),
+    ("Deployment", wrong_type("spec", "minReadySeconds")),
+    ("Job", unknown_field("spec", "podFailurePolicy", "rules", 0)),
+    ("Service", wrong_type("spec", "ports", 0, "port")),
+    ("NetworkPolicy", unknown_field("spec")),
+    ("PodDisruptionBudget", unknown_field("spec")),
+    ("JobSet", unknown_field(*JOBSET_SPEC, "template", "spec", "containers", 0)),
+    ("JobSet", wrong_type("spec", "failurePolicy", "maxRestarts")),
+    ("TrainingRuntime", unknown_field(*RUNTIME_SPEC, "template", "spec")),
+    ("TrainJob", unknown_field("spec", "trainer")),
+    ("TrainJob", wrong_type("spec", "trainer", "numNodes")),
+    ("ScaledObject", unknown_field("spec", "fallback")),
+    ("ScaledObject", wrong_type("spec", "maxReplicaCount")),
+    ("ServiceMonitor", unknown_field("spec", "endpoints", 0)),
+    ("PodMonitor", unknown_field("spec")),
+    ("InferencePool", unknown_field("spec", "endpointPickerRef")),
+    ("InferencePool", wrong_type("spec", "targetPorts", 0, "number")),
+    ("HTTPRoute", unknown_field("spec", "rules", 0)),
+    ("LocalQueue", unknown_field("spec")),
+]
+
+__all__ = ["FAULTS", "SCHEMA_FAULTS", "all_containers"]

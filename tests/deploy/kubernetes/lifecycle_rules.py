@@ -1,0 +1,201 @@
+"""Rules of starting, stopping, scaling and failing."""
+
+import re
+
+from manifests import all_containers, containers, get, labels_of, matches, name_of, of_kind, workloads
+from rules import flag, rule
+
+PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
+
+
+@rule
+def probes_are_there_and_differ(objects):
+    for thing, template in workloads(objects):
+        for container in containers(template, init=False):
+            where = f"{name_of(thing)}: {container['name']}"
+            wanted = PROBES if thing["kind"] == "Deployment" else ("startupProbe", "livenessProbe")
+            names = {port.get("name") for port in container.get("ports", [])}
+            for probe in wanted:
+                if probe not in container:
+                    yield f"{where}: has no {probe}"
+                elif get(container, probe, "httpGet", "port") not in names:
+                    yield f"{where}: {probe} asks a port that the container does not declare"
+            readiness, liveness = (get(container, probe, "httpGet", "path") for probe in PROBES[1:])
+            if readiness is not None and readiness == liveness:
+                yield f"{where}: a server that is only not ready would be killed"
+
+
+@rule
+def startup_fits_the_rollout(objects):
+    for deployment in of_kind(objects, "Deployment"):
+        for container in containers(deployment["spec"]["template"], init=False):
+            probe = container.get("startupProbe", {})
+            seconds = probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3)
+            if seconds >= deployment["spec"].get("progressDeadlineSeconds", 600):
+                yield f"{name_of(deployment)}: the rollout fails before the startup probe does"
+
+
+@rule
+def grace_is_long_enough(objects):
+    """preStop + --drain-delay + --shutdown-timeout < terminationGracePeriodSeconds, with 5 s to end."""
+    for thing, template in workloads(objects):
+        grace = template.get("spec", {}).get("terminationGracePeriodSeconds", 30)
+        for container in containers(template, init=False):
+            if container.get("command") == ["taopd-teacher"]:
+                sleep = get(container, "lifecycle", "preStop", "sleep", "seconds", default=0)
+                drain, finish = (float(flag(container, name) or 0) for name in ("drain-delay", "shutdown-timeout"))
+                if sleep + drain + finish + 5 > grace:
+                    yield f"{name_of(thing)}: {sleep} + {drain} + {finish} s do not fit into {grace} s"
+                period = get(container, "readinessProbe", "periodSeconds", default=10)
+                failures = get(container, "readinessProbe", "failureThreshold", default=3)
+                if sleep + drain < period * failures:
+                    yield f"{name_of(thing)}: stops accepting before its readiness probe has failed"
+            elif grace < 120:
+                yield f"{name_of(thing)}: {grace} s are too short for a step and a checkpoint"
+
+
+@rule
+def rollout_can_move(objects):
+    for deployment in of_kind(objects, "Deployment"):
+        rolling = get(deployment, "spec", "strategy", "rollingUpdate", default={})
+        if rolling.get("maxSurge") == 0 and rolling.get("maxUnavailable") == 0:
+            yield f"{name_of(deployment)}: may neither add nor remove a pod"
+        if not rolling:
+            yield f"{name_of(deployment)}: says nothing about rollouts"
+        if "nvidia.com/gpu" in str(get(deployment, "spec", "template", "spec", "containers")) and \
+                rolling.get("maxSurge") != 0:
+            yield f"{name_of(deployment)}: a rollout waits for a GPU that nobody has"
+
+
+@rule
+def disruptions_are_possible(objects):
+    for budget in of_kind(objects, "PodDisruptionBudget"):
+        spec = budget["spec"]
+        if spec.get("maxUnavailable") in (None, 0, "0%") or "minAvailable" in spec:
+            yield f"{name_of(budget)}: no node can be drained"
+        if spec.get("unhealthyPodEvictionPolicy") != "AlwaysAllow":
+            yield f"{name_of(budget)}: pods that are not healthy hold up a drain"
+    for deployment in of_kind(objects, "Deployment"):
+        if not any(matches(budget["spec"]["selector"], labels_of(deployment["spec"]["template"]))
+                   for budget in of_kind(objects, "PodDisruptionBudget")):
+            yield f"{name_of(deployment)}: has no disruption budget"
+
+
+@rule
+def scaler_owns_the_replicas(objects):
+    targets = {get(scaler, "spec", "scaleTargetRef", "name") for scaler in of_kind(objects, "ScaledObject")}
+    names = {thing["metadata"]["name"] for thing in of_kind(objects, "Deployment")}
+    for target in sorted(targets - names):
+        yield f"ScaledObject: there is no Deployment {target}"
+    for deployment in of_kind(objects, "Deployment"):
+        if (deployment["metadata"]["name"] in targets) == ("replicas" in deployment["spec"]):
+            yield f"{name_of(deployment)}: two or none decide on its replicas"
+
+
+@rule
+def pods_are_spread(objects):
+    for deployment in of_kind(objects, "Deployment"):
+        spread = get(deployment, "spec", "template", "spec", "topologySpreadConstraints", default=[])
+        if not any(matches(each.get("labelSelector"), labels_of(deployment["spec"]["template"])) for each in spread):
+            yield f"{name_of(deployment)}: its pods may all be on one node"
+
+
+def job_specs(objects):
+    for thing in of_kind(objects, "Job", "JobSet", "TrainingRuntime"):
+        if thing["kind"] == "Job":
+            yield thing, thing["spec"], None
+        else:
+            jobset = thing["spec"] if thing["kind"] == "JobSet" else thing["spec"]["template"]["spec"]
+            yield thing, jobset["replicatedJobs"][0]["template"]["spec"], jobset
+
+
+@rule
+def jobs_know_the_exit_codes(objects):
+    """64, 65, 76 end an experiment; 75 and disruptions do not count; the rest counts (docs/troubleshooting.md)."""
+    for thing, spec, jobset in job_specs(objects):
+        rules = get(spec, "podFailurePolicy", "rules", default=[])
+        names = {container["name"] for container in get(spec, "template", "spec", "containers", default=[])}
+        codes, disruption = {}, None
+        for each in rules:
+            for code in get(each, "onExitCodes", "values", default=[]):
+                codes.setdefault(code, each["action"])
+            if each.get("onPodConditions"):
+                disruption = each["action"]
+            if "onExitCodes" in each and each["onExitCodes"].get("containerName") not in names:
+                yield f"{name_of(thing)}: a rule names the container {each['onExitCodes'].get('containerName')}"
+        for code, action in codes.items():
+            if code in (64, 65, 76):
+                expected = "FailJob"
+            else:
+                expected = "Ignore" if jobset is None else "FailJob"
+            if action != expected or code not in (64, 65, 75, 76):
+                yield f"{name_of(thing)}: exit code {code} leads to {action}"
+        for code in sorted({64, 65, 75, 76} - set(codes)):
+            yield f"{name_of(thing)}: nothing says what exit code {code} means"
+        if disruption != ("Ignore" if jobset is None else "FailJob"):
+            yield f"{name_of(thing)}: an eviction counts as a failure"
+        if jobset is not None:
+            failure = get(jobset, "failurePolicy", "rules", default=[])
+            if [each["action"] for each in failure] != ["FailJobSet", "RestartJobSetAndIgnoreMaxRestarts"]:
+                yield f"{name_of(thing)}: its failure policy does not follow the exit codes"
+            elif not re.search(failure[0]["onJobFailureMessagePatterns"][0],
+                               "Container trainer for pod a/b failed with exit code 76 matching FailJob rule"):
+                yield f"{name_of(thing)}: its pattern does not match Kubernetes' message"
+
+
+@rule
+def jobs_end_and_resume(objects):
+    for thing, spec, jobset in job_specs(objects):
+        template = spec.get("template", {})
+        if get(template, "spec", "restartPolicy") != "Never":
+            yield f"{name_of(thing)}: a pod failure policy needs restartPolicy Never"
+        if spec.get("podReplacementPolicy") != "Failed":
+            yield f"{name_of(thing)}: two pods could want one run directory"
+        if thing["kind"] != "TrainingRuntime" and "ttlSecondsAfterFinished" not in (jobset or spec):
+            yield f"{name_of(thing)}: is never deleted"
+        for container in containers(template, init=False):
+            if "--resume" not in container.get("args", []):
+                yield f"{name_of(thing)}: a new pod would not go on from the checkpoint"
+            mount = next((m for m in container.get("volumeMounts", []) if m["mountPath"] == "/runs"), {})
+            volume = next((v for v in template["spec"].get("volumes", []) if v["name"] == mount.get("name")), {})
+            if "persistentVolumeClaim" not in volume or mount.get("readOnly"):
+                yield f"{name_of(thing)}: its checkpoints are not on a claim"
+
+
+@rule
+def the_teacher_address_is_a_service(objects):
+    services = {service["metadata"]["name"]: service for service in of_kind(objects, "Service")}
+    if not services:
+        return
+    for where, container in all_containers(objects, init=False):
+        for variable in container.get("env", []):
+            if variable["name"] == "TEACHER_ENDPOINT":
+                found = re.fullmatch(r"grpc://([\w-]+):(\d+)", variable["value"])
+                service = services.get(found[1], {"spec": {"ports": []}}) if found else {"spec": {"ports": []}}
+                if int(found[2]) not in [port["port"] for port in service["spec"]["ports"]]:
+                    yield f"{where}: no service listens at {variable['value']}"
+                elif service["spec"].get("clusterIP") != "None":
+                    yield f"{where}: behind {found[1]} one connection would reach one teacher only"
+
+
+@rule
+def config_maps_are_immutable(objects):
+    for thing in of_kind(objects, "ConfigMap"):
+        if thing.get("immutable") is not True and "grafana_dashboard" not in get(thing, "metadata", "labels", default={}):
+            yield f"{name_of(thing)}: can change under a running pod"
+
+
+@rule
+def ranks_agree(objects):
+    for jobset in of_kind(objects, "JobSet"):
+        spec = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+        environment = {variable["name"]: variable for variable in
+                       get(spec, "template", "spec", "containers", 0, "env", default=[])}
+        world = get(environment, "WORLD_SIZE", "value")
+        if world is None or {world} != {str(spec.get("completions")), str(spec.get("parallelism"))}:
+            yield f"{name_of(jobset)}: {spec.get('completions')} ranks, WORLD_SIZE {world}"
+        if spec.get("completionMode") != "Indexed" or "job-completion-index" not in str(environment.get("RANK")):
+            yield f"{name_of(jobset)}: its ranks have no numbers"
+        ports = {port["containerPort"] for port in get(spec, "template", "spec", "containers", 0, "ports", default=[])}
+        if int(get(environment, "MASTER_PORT", "value", default=0)) not in ports:
+            yield f"{name_of(jobset)}: nobody listens on MASTER_PORT"

@@ -1,0 +1,27 @@
+"""Runs unittest cases and prints each by name, in the form that tests/run counts: passed, failed, skipped."""
+
+import sys
+import unittest
+
+
+class _Result(unittest.TextTestResult):
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        print(f"[       OK ] {test.id()} (0 ms)")
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        print(f"{test.id()}: {reason}\n[  SKIPPED ] {test.id()} (0 ms)")
+
+    def addFailure(self, test, error):
+        super().addFailure(test, error)
+        print(f"[  FAILED  ] {test.id()} (0 ms)")
+
+    def addError(self, test, error):
+        super().addError(test, error)
+        print(f"[  FAILED  ] {test.id()} (0 ms)")
+
+
+def main():
+    unittest.main(module="__main__", argv=[sys.argv[0], *sys.argv[1:]],
+                  testRunner=unittest.TextTestRunner(resultclass=_Result))

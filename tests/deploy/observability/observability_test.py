@@ -1,0 +1,191 @@
+"""Dashboards and rules: each expression can be parsed, each metric is one that the programs export, each alert fires."""
+
+import json
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import alerts  # noqa: E402
+import named_results  # noqa: E402
+from environment import BIN_DIR, ROOT, module, tool  # noqa: E402
+from programs import TINY, Program, Teacher, copy_model, fetch, settings, wait_for  # noqa: E402
+
+OBSERVABILITY = ROOT / "deploy/observability"
+RUNBOOK = ROOT / "docs/deploy/runbook.md"
+METRIC = re.compile(r"\b(?:taopd_teacher|taopd_trainer|vllm:|taopd:)[\w:]*")
+
+
+def rules_spec():
+    return module("yaml").safe_load((OBSERVABILITY / "prometheus-rule.yaml").read_text())["spec"]
+
+
+def all_rules():
+    return [rule for group in rules_spec()["groups"] for rule in group["rules"]]
+
+
+def dashboards():
+    return {path.name: json.loads(path.read_text()) for path in sorted((OBSERVABILITY / "dashboards").glob("*.json"))}
+
+
+def dashboard_expressions():
+    """Expressions of the dashboards, with Grafana's variables filled in."""
+    found = []
+    for board in dashboards().values():
+        for panel in board["panels"]:
+            for target in panel.get("targets", []):
+                found.append(target["expr"].replace("$__rate_interval", "5m"))
+    return found
+
+
+def metrics_of(expressions):
+    """Names of the exported series behind expressions: without what histograms append, and without recorded ones."""
+    names = {name for expression in expressions for name in METRIC.findall(expression)}
+    return {re.sub(r"_bucket$", "", name) for name in names if not name.startswith("taopd:")}
+
+
+def exported(text):
+    """Names of the families in an exposition."""
+    return set(re.findall(r"^# TYPE (\S+)", text, re.M))
+
+
+def declared_trainer_metrics():
+    """Gauges of every metric of the glossary, which docs_test compares with the sources."""
+    names = re.findall(r"`((?:loss|policy|rollout|optim|time|teacher|data|eval)/[\w/]+)`",
+                       (ROOT / "docs/glossary.md").read_text())
+    return {"taopd_trainer_" + name.replace("/", "_") for name in names} | {"taopd_trainer_step"}
+
+
+class FilesTest(unittest.TestCase):
+    maxDiff = None
+
+    def promtool(self, *arguments, files=None):
+        with tempfile.TemporaryDirectory() as directory:
+            for name, content in (files or {}).items():
+                pathlib.Path(directory, name).write_text(json.dumps(content))
+            done = subprocess.run([tool("promtool"), *arguments], cwd=directory, capture_output=True, text=True,
+                                  check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def check(self, spec):
+        return self.promtool("check", "rules", "rules.json", files={"rules.json": spec})
+
+    def test_rules_are_valid(self):
+        code, output = self.check(rules_spec())
+        self.assertEqual(code, 0, output)
+        self.assertIn(f"{len(all_rules())} rules found", output)
+
+    def test_expressions_of_dashboards_are_valid(self):
+        expressions = dashboard_expressions()
+        self.assertGreaterEqual(len(expressions), 50)
+        spec = {"groups": [{"name": "g", "rules": [{"record": f"r{i}", "expr": expression}
+                                                   for i, expression in enumerate(expressions)]}]}
+        code, output = self.check(spec)
+        self.assertEqual(code, 0, output)
+        spec["groups"][0]["rules"][0]["expr"] += ")"
+        self.assertNotEqual(self.check(spec)[0], 0)
+
+    def test_every_alert_fires(self):
+        names = [rule["alert"] for rule in all_rules() if "alert" in rule]
+        self.assertEqual(sorted(names), sorted(alerts.CASES))
+        groups = [group["name"] for group in rules_spec()["groups"]]
+        code, output = self.promtool("test", "rules", "tests.json", files={
+            "rules.json": rules_spec(), "tests.json": alerts.test_file("rules.json", groups)})
+        self.assertEqual(code, 0, output)
+
+    def test_alerts_that_never_fire_are_found(self):
+        spec = rules_spec()
+        rule = next(rule for group in spec["groups"] for rule in group["rules"]
+                    if rule.get("alert") == "StudentTailAboveTeachers")
+        rule["expr"] = rule["expr"].replace(">", "<", 1)
+        code, output = self.promtool("test", "rules", "tests.json", files={
+            "rules.json": spec, "tests.json": alerts.test_file("rules.json", [g["name"] for g in spec["groups"]])})
+        self.assertNotEqual(code, 0)
+        self.assertIn("StudentTailAboveTeachers", output)
+
+    def test_recorded_names_are_used_as_recorded(self):
+        recorded = {rule["record"] for rule in all_rules() if "record" in rule}
+        used = {name for rule in all_rules() for name in METRIC.findall(rule["expr"]) if name.startswith("taopd:")}
+        self.assertEqual(used - recorded, set())
+
+    def test_runbook(self):
+        text = RUNBOOK.read_text()
+        headings = re.findall(r"^## (\w+)$", text, re.M)
+        rules = {rule["alert"]: rule for rule in all_rules() if "alert" in rule}
+        self.assertEqual(sorted(headings), sorted(rules))
+        for name, rule in rules.items():
+            self.assertEqual(rule["annotations"]["runbook"], f"docs/deploy/runbook.md#{name.lower()}")
+            self.assertIn(rule["labels"]["severity"], ("warning", "critical"))
+
+    def test_dashboards_are_up_to_date(self):
+        done = subprocess.run([ROOT / "deploy/tools/dashboards", "--check"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_dashboards_are_whole(self):
+        for name, board in dashboards().items():
+            panels = [panel for panel in board["panels"] if panel["type"] != "row"]
+            self.assertEqual(len({panel["id"] for panel in board["panels"]}), len(board["panels"]), name)
+            places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in board["panels"]]
+            self.assertEqual(len(set(places)), len(places), f"{name}: two panels in one place")
+            known = {variable["name"] for variable in board["templating"]["list"]} | {"__rate_interval"}
+            for panel in panels:
+                self.assertTrue(panel["targets"], panel["title"])
+                used = set(re.findall(r"\$\{?(\w+)", json.dumps(panel)))
+                self.assertEqual(used - known, set(), panel["title"])
+
+
+class ExportedTest(unittest.TestCase):
+    """Every metric that a dashboard or a rule names is on the pages of the real programs."""
+
+    maxDiff = None
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.path = pathlib.Path(directory.name)
+        self.names = metrics_of(dashboard_expressions() + [rule["expr"] for rule in all_rules()])
+
+    def test_metrics(self):
+        teacher = Teacher(self, self.path)
+        self.assertEqual(fetch(teacher.url + "/v1/completions", {"prompt": [1, 403], "max_tokens": 2})[0], 200)
+        # Enough steps that the page can be read while the run goes on.
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        values = TINY | {"trainer.total_steps": 100000, "run.dir": self.path / "run", "trainer.num_threads": 1,
+                         "trainer.http_port": port, "student.model": copy_model(self.path),
+                         "teacher.endpoints": f"[{teacher.endpoint}]"}
+        trainer = Program(self, [BIN_DIR / "taopd-trainer", "train", "--config", "deploy/recipes/stories.yaml",
+                                 *settings(values)], self.path, "trainer", cwd=ROOT)
+
+        def page():
+            status, text = fetch(f"http://127.0.0.1:{port}/metrics")
+            return text if status == 200 and "taopd_trainer_loss_mean" in text else ""
+        trainer_page = wait_for(page, "a step of training", trainer.process)
+        teacher_page = fetch(teacher.url + "/metrics")[1]
+        self.assertEqual(trainer.stop(), 75)
+        self.assertEqual(teacher.stop(), 0)
+
+        of_teacher = {name for name in self.names if not name.startswith("taopd_trainer")}
+        self.assertGreater(len(of_teacher), 15)
+        self.assertEqual(of_teacher - exported(teacher_page), set())
+        of_trainer = self.names - of_teacher
+        self.assertEqual(of_trainer - declared_trainer_metrics(), set())
+        # Of those, what this recipe has no use for: it grades no answers, and evaluates at the end.
+        absent = {"taopd_trainer_rollout_accuracy", "taopd_trainer_eval_accuracy", "taopd_trainer_eval_kl_to_teacher"}
+        self.assertEqual(of_trainer - absent - exported(trainer_page), set())
+
+    def test_names_that_nobody_exports_are_found(self):
+        self.assertEqual(metrics_of(["sum(rate(taopd_teacher_rows_bucket[5m])) + taopd:x:y"]), {"taopd_teacher_rows"})
+        self.assertNotIn("taopd_trainer_policy_tail", declared_trainer_metrics())
+        self.assertEqual(exported("# TYPE a gauge\na 1\nb 2\n"), {"a"})
+
+
+if __name__ == "__main__":
+    named_results.main()

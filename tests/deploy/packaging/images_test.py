@@ -1,0 +1,129 @@
+"""The images: built twice with the same digest, without shell or tools, and started as their user on a read-only root."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import named_results  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, project_version, tool  # noqa: E402
+from programs import Program, fetch, wait_for  # noqa: E402
+
+MAX_TEACHER_MB = 560
+
+
+def build(output):
+    for name in ("buildah", "skopeo", "umoci", "mmdebstrap"):
+        tool(name)
+    if os.geteuid() != 0:
+        raise unittest.SkipTest("building images in tests needs root")
+    done = subprocess.run([ROOT / "deploy/images/build", "--output", output], capture_output=True, text=True, check=False,
+                          env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR)})
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("taopd-")]
+    return {line[0]: (line[1], int(line[2])) for line in lines}
+
+
+class ImagesTest(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        directory = tempfile.TemporaryDirectory(prefix="images-")
+        cls.addClassCleanup(directory.cleanup)
+        cls.path = pathlib.Path(directory.name)
+        cls.path.chmod(0o755)
+        cls.built = build(cls.path / "first")
+        cls.tag = f"{project_version()}-cpu"
+
+    def unpack(self, image):
+        target = self.path / f"unpacked-{image}"
+        if not target.exists():
+            subprocess.run([tool("umoci"), "unpack", "--image", f"{self.path}/first/{image}:{self.tag}", str(target)],
+                           check=True, capture_output=True)
+        return target / "rootfs"
+
+    def inside(self, root, *words, mounts=""):
+        """Words as user 65532 on the image's read-only root, with /tmp, /proc and what `mounts` adds."""
+        script = (f'set -e; r="{root}"; mount --bind "$r" "$r"; mount --rbind /proc "$r/proc"; mount -t tmpfs none '
+                  f'"$r/tmp"; {mounts} mount -o remount,ro,bind "$r"; exec chroot --userspec=65532:65532 "$r" "$@"')
+        return ["unshare", "--mount", "sh", "-c", script, "sh", *map(str, words)]
+
+    def test_names_and_sizes(self):
+        self.assertEqual(sorted(self.built), [f"taopd-teacher:{self.tag}", f"taopd-trainer:{self.tag}"])
+        self.assertLessEqual(self.built[f"taopd-teacher:{self.tag}"][1], MAX_TEACHER_MB)
+
+    def test_the_same_digest_again(self):
+        self.assertEqual(build(self.path / "second"), self.built)
+        shutil.rmtree(self.path / "second")
+
+    def test_configuration(self):
+        for image in ("taopd-teacher", "taopd-trainer"):
+            layout = f"oci:{self.path}/first/{image}:{self.tag}"
+            done = subprocess.run([tool("skopeo"), "inspect", "--config", layout], check=True, capture_output=True,
+                                  text=True)
+            config = json.loads(done.stdout)["config"]
+            self.assertEqual((config["User"], config["Entrypoint"]), ("65532:65532", [image]))
+            self.assertEqual(config["Labels"]["org.opencontainers.image.version"], project_version())
+            self.assertEqual(config["Labels"]["org.opencontainers.image.licenses"], "Apache-2.0")
+
+    def test_what_is_not_in_them(self):
+        for image in ("taopd-teacher", "taopd-trainer"):
+            root = self.unpack(image)
+            tools = [path for path in root.rglob("*") if path.name in
+                     ("sh", "bash", "dash", "busybox", "apt", "apt-get", "dpkg", "cc", "gcc", "g++", "ld", "python3", "perl",
+                      "curl", "wget") and (path.is_file() or path.is_symlink())]
+            self.assertEqual(tools, [])
+            special = [path for path in root.rglob("*") if path.is_file() and path.stat().st_mode & 0o6000]
+            self.assertEqual(special, [])
+            self.assertFalse((root / "etc/hostname").exists() and (root / "etc/hostname").read_text().strip())
+            programs = {path.name for path in (root / "opt/taopd/bin").iterdir()}
+            self.assertEqual(programs, {image, "taopd-probe"})
+            self.assertTrue((root / "opt/taopd/sbom.spdx.json").exists())
+            self.assertTrue((root / "etc/ssl/certs/ca-certificates.crt").stat().st_size > 100_000)
+
+    def test_teacher_serves(self):
+        root = self.unpack("taopd-teacher")
+        shutil.copytree(MODEL, self.path / "model")
+        bind = f'mount --bind "{self.path}/model" "$r/models";'
+        command = self.inside(root, "/opt/taopd/bin/taopd-teacher", "--model", "/models", "--port", "0", "--grpc-port",
+                              "0", "--num-threads", "1", "--ready-file", "/tmp/ready.json", mounts=bind)
+        teacher = Program(self, command, self.path, "teacher")
+
+        def port():
+            # /tmp of the mount namespace, through the process itself.
+            try:
+                ready = json.loads(pathlib.Path(f"/proc/{teacher.process.pid}/root/tmp/ready.json").read_text())
+            except (OSError, ValueError):
+                return 0
+            return ready["http_port"]
+        number = wait_for(port, f"the teacher is ready ({teacher.log})", teacher.process)
+        status = pathlib.Path(f"/proc/{teacher.process.pid}/status").read_text()
+        self.assertIn("Uid:\t65532\t65532", status)
+        answer = fetch(f"http://127.0.0.1:{number}/v1/completions", {"prompt": [1, 403], "max_tokens": 2})
+        self.assertEqual(answer[0], 200, answer)
+        probe = self.inside(root, "/opt/taopd/bin/taopd-probe", f"127.0.0.1:{number}/health")
+        self.assertEqual(subprocess.run(probe, check=False).returncode, 0)
+        self.assertEqual(teacher.stop(), 0)
+
+    def test_root_is_read_only(self):
+        root = self.unpack("taopd-trainer")
+        command = self.inside(root, "/opt/taopd/bin/taopd-trainer", "train", "--config", "/opt/taopd/recipes/stories.yaml",
+                              "--set", "run.dir=/runs/x", "--set", "student.model=/none")
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("Read-only file system", done.stdout + done.stderr)
+        done = subprocess.run(self.inside(root, "/opt/taopd/bin/taopd-trainer", "--version"), capture_output=True,
+                              text=True, check=False)
+        self.assertIn(project_version(), done.stdout)
+
+
+if __name__ == "__main__":
+    named_results.main()

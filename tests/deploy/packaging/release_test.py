@@ -1,0 +1,192 @@
+"""deploy/release: the packed programs run where only a C library is, and everything in the package is accounted for."""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import bare_root  # noqa: E402
+import named_results  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, project_version  # noqa: E402
+from programs import TINY, Program, fetch, settings, wait_for  # noqa: E402
+
+sys.path.insert(0, str(ROOT / "deploy/tools"))
+import shared_libraries  # noqa: E402
+
+
+def load_release():
+    """deploy/release as a module."""
+    loader = importlib.machinery.SourceFileLoader("release", str(ROOT / "deploy/release"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("release", loader))
+    loader.exec_module(module)
+    return module
+
+
+def release(*arguments, **environment):
+    return subprocess.run([ROOT / "deploy/release", *map(str, arguments)], capture_output=True, text=True, check=False,
+                          env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR), **environment})
+
+
+class TreeTest(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        directory = tempfile.TemporaryDirectory(prefix="release-")
+        cls.addClassCleanup(directory.cleanup)
+        cls.root = bare_root.make(pathlib.Path(directory.name, "root"))
+        pathlib.Path(directory.name).chmod(0o755)
+        cls.tree = cls.root / "opt/taopd"
+        done = release("--tree", cls.tree)
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
+
+    def inside(self, *words, **options):
+        return subprocess.run(bare_root.command(self.root, *words), capture_output=True, text=True, check=False, **options)
+
+    def test_versions(self):
+        for program in ("taopd-teacher", "taopd-trainer"):
+            done = self.inside(f"/opt/taopd/bin/{program}", "--version")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout.split()[-1], project_version())
+        self.assertEqual((self.tree / "VERSION").read_text().strip(), project_version())
+        self.assertEqual(release("--version").stdout.strip(), project_version())
+
+    def test_a_run_in_a_bare_root(self):
+        """Teacher and trainer from the package: two steps of training, an evaluation, a model."""
+        work = self.root / "tmp/work"
+        work.mkdir()
+        work.chmod(0o777)
+        shutil.copytree(MODEL, work / "model")
+        flags = ("--model", "/tmp/work/model", "--port", "0", "--grpc-port", "0", "--num-threads", "1",
+                 "--max-logprobs", "512", "--ready-file", "/tmp/work/ready.json")
+        teacher = Program(self, bare_root.command(self.root, "/opt/taopd/bin/taopd-teacher", *flags), work, "teacher")
+        wait_for((work / "ready.json").exists, f"the teacher is ready ({teacher.log})", teacher.process)
+        ports = json.loads((work / "ready.json").read_text())
+        values = TINY | {"run.dir": "/tmp/work/run", "trainer.num_threads": 1, "student.model": "/tmp/work/model",
+                         "data.train": "[/opt/taopd/examples/stories/train.jsonl]",
+                         "data.val": "[/opt/taopd/examples/stories/heldout.jsonl]",
+                         "teacher.endpoints": f"[grpc://127.0.0.1:{ports['grpc_port']}]"}
+        done = self.inside("/opt/taopd/bin/taopd-trainer", "train", "--config", "/opt/taopd/recipes/stories.yaml",
+                           *settings(values))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertTrue((work / "run/model/model.safetensors").exists())
+        if (self.tree / "bin/taopd-probe").exists():
+            def probe(path):
+                return self.inside("/opt/taopd/bin/taopd-probe", f"127.0.0.1:{ports['http_port']}{path}").returncode
+            self.assertEqual((probe("/health"), probe("/none"), probe("")), (0, 1, 64))
+            self.assertEqual(self.inside("/opt/taopd/bin/taopd-probe", "127.0.0.1:1/health").returncode, 1)
+        self.assertEqual(fetch(f"http://127.0.0.1:{ports['http_port']}/health")[0], 200)
+        self.assertEqual(teacher.stop(), 0)
+
+    def test_checksums(self):
+        done = subprocess.run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=self.tree, capture_output=True,
+                              text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        listed = {line.split("  ", 1)[1] for line in (self.tree / "SHA256SUMS").read_text().splitlines()}
+        present = {str(path.relative_to(self.tree)) for path in self.tree.rglob("*") if path.is_file()}
+        self.assertEqual(present - listed, {"SHA256SUMS"})
+
+    def test_bill_of_materials(self):
+        """Every library belongs to a package with a version, and every package has its licence."""
+        document = json.loads((self.tree / "sbom.spdx.json").read_text())
+        self.assertEqual(document["spdxVersion"], "SPDX-2.3")
+        packages = {package["name"]: package for package in document["packages"]}
+        files = {file for package in packages.values() for file in
+                 package.get("comment", "files: ").removeprefix("files: ").split(", ") if file}
+        self.assertEqual(files, {path.name for path in (self.tree / "lib").iterdir()})
+        for name, package in packages.items():
+            self.assertTrue(package["versionInfo"], name)
+            if name != "taopd":
+                self.assertTrue(list((self.tree / "licenses" / name).iterdir()), name)
+                self.assertIn(f"@{package['versionInfo']}", package["externalRefs"][0]["referenceLocator"])
+        self.assertEqual(packages["torch"]["licenseDeclared"], "BSD-3-Clause")
+        self.assertEqual(packages["taopd"]["versionInfo"], project_version())
+        known = {package["SPDXID"] for package in document["packages"]} | {"SPDXRef-DOCUMENT"}
+        for relation in document["relationships"]:
+            self.assertLessEqual({relation["spdxElementId"], relation["relatedSpdxElement"]}, known)
+        self.assertEqual(len(known), len(packages) + 1)
+
+    def test_nothing_points_to_this_machine(self):
+        for program in ("taopd-teacher", "taopd-trainer"):
+            libraries = shared_libraries.needed(self.tree / "bin" / program)
+            outside = [path for path in libraries.values() if self.tree not in path.resolve().parents]
+            self.assertEqual(outside, [])
+        self.assertEqual([str(path) for path in self.tree.rglob("*") if path.is_symlink()], [])
+
+    def test_size(self):
+        """The teacher with its libraries has to fit an image of 560 MB."""
+        teacher = shared_libraries.needed(self.tree / "bin/taopd-teacher")
+        size = sum(path.stat().st_size for path in teacher.values()) + (self.tree / "bin/taopd-teacher").stat().st_size
+        self.assertLess(size, 540e6)
+
+
+class FaultsTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.path = pathlib.Path(directory.name)
+
+    def test_programs_that_do_not_fit(self):
+        stub = self.path / "taopd-teacher"
+        stub.write_text("#!/bin/sh\necho 9.9.9\n")
+        stub.chmod(0o755)
+        done = release("--program", "taopd-teacher", "--tree", self.path / "tree", TAOPD_BIN_DIR=str(self.path))
+        self.assertEqual(done.returncode, 64)
+        self.assertIn("9.9.9", done.stderr)
+        done = release("--program", "taopd-trainer", "--tree", self.path / "tree2", TAOPD_BIN_DIR=str(self.path))
+        self.assertEqual(done.returncode, 64)
+        self.assertIn("build it first", done.stderr)
+        self.assertEqual(release("--tree", self.path).returncode, 64)
+
+    def test_search_path(self):
+        program = shutil.copy(BIN_DIR / "taopd-teacher", self.path / "program")
+        with self.assertRaisesRegex(shared_libraries.LibraryError, "its search path has"):
+            shared_libraries.search_in(program, "/x" * 500)
+        shared_libraries.search_in(program, "$ORIGIN/none")
+        with self.assertRaisesRegex(shared_libraries.LibraryError, "libtorch_cpu.so"):
+            shared_libraries.needed(program)
+        text = self.path / "text"
+        text.write_text("no program at all")
+        with self.assertRaisesRegex(shared_libraries.LibraryError, "no 64-bit"):
+            shared_libraries.search_in(text, "/x")
+
+    def test_archives_are_reproducible(self):
+        module = load_release()
+        os.environ["SOURCE_DATE_EPOCH"] = "1700000000"
+        self.addCleanup(os.environ.pop, "SOURCE_DATE_EPOCH")
+        sums = []
+        for name in ("a", "b"):
+            tree = self.path / name
+            (tree / "docs").mkdir(parents=True)
+            for file in ("docs/two", "docs/one", "three"):
+                (tree / file).write_text(file)
+                os.utime(tree / file, (len(sums), len(sums)))
+            target = self.path / f"{name}.tar.gz"
+            module.make_archive(tree, "taopd", target, 6)
+            sums.append(re.match(r"\w{64}", target.with_name(target.name + ".sha256").read_text())[0])
+        self.assertEqual(*sums)
+        (tree / "three").write_text("four")
+        module.make_archive(tree, "taopd", target, 6)
+        self.assertNotEqual(module.checksum(target), sums[0])
+
+    def test_a_library_without_a_licence(self):
+        import sbom
+        own = self.path / "libown.so"
+        own.touch()
+        with self.assertRaisesRegex(ValueError, "belongs to no package"):
+            sbom.packages_of({"libown.so": own})
+
+
+if __name__ == "__main__":
+    named_results.main()

@@ -1,0 +1,95 @@
+"""The real programs, started by tests on ports of 127.0.0.1 that the kernel or the test picks."""
+
+import json
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+from environment import BIN_DIR, MODEL
+
+WAIT_S = 120
+
+
+def wait_for(condition, what, process=None, wait_s=WAIT_S):
+    """Polls until condition() is true and returns its value."""
+    end = time.monotonic() + wait_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"{what}: the program ended with {process.returncode}")
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not within {wait_s} s")
+        time.sleep(0.02)
+
+
+def fetch(url, data=None):
+    """(status, text) of an HTTP request; (0, reason) if nobody answers."""
+    headers = {"Content-Type": "application/json"} if data else {}
+    request = urllib.request.Request(url, json.dumps(data).encode() if data else None, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError as error:
+        return 0, str(error)
+
+
+class Program:
+    """A running program with its log; killed when the test ends if it still runs."""
+
+    def __init__(self, test, command, directory, name, **options):
+        self.log = pathlib.Path(directory, f"{name}.log")
+        with open(self.log, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=subprocess.STDOUT,
+                                            **options)
+        test.addCleanup(self.kill)
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def stop(self, wait_s=WAIT_S):
+        """SIGTERM, and the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(wait_s)
+
+
+def teacher_command(*flags, model=MODEL):
+    return [BIN_DIR / "taopd-teacher", "--model", model, "--num-threads", "1", *flags]
+
+
+class Teacher(Program):
+    """A teacher on free ports, ready."""
+
+    def __init__(self, test, directory, *flags, name="teacher"):
+        ready = pathlib.Path(directory, f"{name}.json")
+        super().__init__(test, teacher_command("--port", "0", "--grpc-port", "0", "--ready-file", ready,
+                                               "--kv-cache-memory-bytes", "8388608", *flags), directory, name)
+        wait_for(ready.exists, f"the teacher is ready ({self.log})", self.process)
+        ports = json.loads(ready.read_text())
+        self.url = f"http://127.0.0.1:{ports['http_port']}"
+        self.endpoint = f"grpc://127.0.0.1:{ports['grpc_port']}"
+
+
+def copy_model(directory):
+    """A student's directory: the example model."""
+    return shutil.copytree(MODEL, pathlib.Path(directory, "student"))
+
+
+# Settings that make a run of deploy/recipes/stories.yaml take a second.
+TINY = {"trainer.total_steps": 2, "data.train_batch_size": 4, "trainer.mini_batch_size": 2, "rollout.n": 2,
+        "data.max_response_length": 16, "eval.num_prompts": 2, "trainer.eval_at_start": "false",
+        "rollout.max_num_seqs": 16}
+
+
+def settings(values):
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
