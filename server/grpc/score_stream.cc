@@ -98,7 +98,7 @@ void ScoreStream::Accept(const v1::ScoreRequest& request) {
   if (const absl::Status status = Submit(request, number, started_at); !status.ok()) {
     metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(status),
                             state_->clock()->Now() - started_at);
-    Complete(number, {MakeError(request.request_id(), status), {}});
+    Complete(number, {MakeError(request.request_id().substr(0, kMaxRequestIdBytes), status), {}});
   }
 }
 

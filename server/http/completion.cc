@@ -95,7 +95,7 @@ SamplingParams SamplingOf(const CompletionRequest& request, const CompletionProm
 
 // One engine request per choice. The prompt is scored with its first choice.
 std::vector<InferenceRequest> ToInferenceRequests(const CompletionRequest& request,
-                                                  const std::string& client,
+                                                  const CompletionCaller& caller,
                                                   const ServedModel& model) {
   std::vector<InferenceRequest> requests;
   for (size_t choice = 0; choice < request.NumChoices(); ++choice) {
@@ -104,7 +104,8 @@ std::vector<InferenceRequest> ToInferenceRequests(const CompletionRequest& reque
     InferenceRequest out;
     out.request_id = request.request_id;
     out.token_ids = prompt.token_ids;
-    out.client = client;
+    out.client = caller.address;
+    out.deadline = caller.deadline;
     out.cache_salt = request.cache_salt;
     // A single token has no position that another one precedes.
     if (index == 0 && request.prompt_logprobs && out.token_ids.size() > 1) {
@@ -175,8 +176,8 @@ std::variant<std::string, HttpError> RunCompletion(const std::string& body,
   caller.hold_memory(*std::move(memory));
   absl::StatusOr<std::vector<InferenceResult>> results = std::vector<InferenceResult>();
   if (!request.prompts.empty()) {
-    results = RunBatch(*(*model)->engine, ToInferenceRequests(request, caller.address, **model),
-                       caller.is_gone);
+    results =
+        RunBatch(*(*model)->engine, ToInferenceRequests(request, caller, **model), caller.is_gone);
   }
   if (!results.ok()) return FromStatus(results.status());
   auto json =

@@ -1,6 +1,8 @@
 // POST /v1/completions: parses the body, runs the prompts on the engine and makes the answer.
 #pragma once
 
+#include <absl/time/time.h>
+
 #include <functional>
 #include <string>
 #include <variant>
@@ -14,6 +16,7 @@ namespace taopd {
 struct CompletionCaller {
   std::string request_id;  // X-Request-Id; replaces the body's request_id unless it is empty
   std::string address;     // without the port; the work of different addresses is done in turns
+  absl::Time deadline = absl::InfiniteFuture();  // the work is given up then, with 504
   // Asked several times a second; the work is cancelled once it is true.
   std::function<bool()> is_gone;
   // Receives the reservation of the answer's memory; hold it until the answer is sent.

@@ -15,6 +15,7 @@
 #include "common/text/stop_strings.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/http/json_fields.h"
+#include "server/serving/excerpt.h"
 #include "server/serving/sampling_fields.h"
 
 namespace taopd {
@@ -24,7 +25,6 @@ constexpr size_t kMaxPrompts = 1024;  // vLLM's VLLM_MAX_COMPLETION_PROMPTS
 constexpr int kMaxParallelParses = 2;
 constexpr int64_t kMaxChoices = 16384;  // of all prompts; vLLM's VLLM_MAX_N_SEQUENCES
 constexpr size_t kMaxCacheSaltBytes = 1024;
-constexpr size_t kMaxQuotedBytes = 64;  // of a client's text in a message
 
 // A parsed body takes up to some 20 times the memory of its text, so only few are held at once.
 class ParseSlot {
@@ -165,9 +165,10 @@ std::optional<HttpError> ReadLogprobs(JsonFields& fields, const char* name, cons
   if (value == nullptr) return std::nullopt;
   const std::optional<int64_t> asked = AsInteger(*value);
   if (!asked) {
-    return BadField(
-        name, Concat("`", name, "` must be an integer. (parameter=", name, ", value=",
-                     value->is_string() ? value->get<std::string>() : value->type_name(), ")"));
+    return BadField(name, Concat("`", name, "` must be an integer. (parameter=", name, ", value=",
+                                 value->is_string() ? Excerpt(value->get_ref<const std::string&>())
+                                                    : std::string(value->type_name()),
+                                 ")"));
   }
   if (*asked < -1) {
     return BadField(name, Concat("`", name, "` must be a positive value or -1. (parameter=", name,
@@ -223,7 +224,7 @@ std::optional<HttpError> ReadLogitBias(JsonFields& fields, const ServedModel& mo
       return BadField(kName,
                       Concat("logit_bias contains key(s) that cannot be converted to integer "
                              "token IDs: ['",
-                             key.substr(0, kMaxQuotedBytes), "'] (parameter=logit_bias)"));
+                             Excerpt(key), "'] (parameter=logit_bias)"));
     }
     if (id < 0 || id >= model.limits.vocab_size) {
       return BadField(kName,
@@ -278,7 +279,7 @@ std::optional<HttpError> ReadBadWords(JsonFields& fields, const ServedModel& mod
         word.substr(std::min(word.find_first_not_of(" \t\n\r\f\v"), word.size()));
     std::vector<int32_t> ids = model.tokenizer->Encode(bare, /*add_special_tokens=*/false);
     if (ids.empty()) {
-      return BadField(kName, Concat("bad_words holds \"", word.substr(0, kMaxQuotedBytes),
+      return BadField(kName, Concat("bad_words holds \"", Excerpt(word),
                                     "\", which has no tokens. (parameter=bad_words)"));
     }
     std::vector<int32_t> spaced = model.tokenizer->Encode(" " + bare, /*add_special_tokens=*/false);
@@ -410,7 +411,7 @@ std::optional<HttpError> ReadFields(const nlohmann::json& body, const ServedMode
   if (request->model.empty()) request->model = model.name;
   if (request->model != model.name) {
     return HttpError{404, "NotFoundError", "model",
-                     Concat("The model `", request->model, "` does not exist.")};
+                     Concat("The model `", Excerpt(request->model), "` does not exist.")};
   }
   request->request_id = fields.Text("request_id").value_or("");
   if (request->request_id.size() > kMaxRequestIdBytes) {
@@ -461,8 +462,9 @@ std::variant<CompletionRequest, HttpError> ParseCompletionRequest(const std::str
   ParseSlot slot;
   const absl::StatusOr<nlohmann::json> json = ParseJson(body, "body");
   if (!json.ok()) {
-    return HttpError{400, "Bad Request", "body",
-                     Concat("1 validation error:\n  ", std::string(json.status().message()))};
+    return HttpError{
+        400, "Bad Request", "body",
+        Concat("1 validation error:\n  ", Excerpt(std::string(json.status().message())))};
   }
   if (!json->is_object()) {
     return HttpError{400, "Bad Request", "body",

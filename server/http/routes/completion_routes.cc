@@ -11,6 +11,7 @@ Routes CompletionRoutes(ServingState* state) {
   const auto complete = [state](HttpCall& call) {
     const CompletionCaller caller = {.request_id = call.request.get_header_value("X-Request-Id"),
                                      .address = call.client,
+                                     .deadline = call.deadline,
                                      .is_gone = call.is_gone,
                                      .hold_memory = call.hold_memory};
     auto answer = RunCompletion(call.request.body, caller, *state);
