@@ -452,6 +452,7 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr
   limits.max_candidates = options.max_candidates;
   limits.max_dense_vocab_size = options.max_dense_vocab_size;
   limits.max_num_seqs = options.max_num_seqs;
+  limits.max_num_batched_tokens = options.max_num_batched_tokens;
   limits.max_queued_tokens = options.max_queued_tokens;
   limits.can_generate = cache.num_blocks > 0;
   limits.kv_block_tokens = kBlockTokens;

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/grpc/teacher_service.h"
+#include "server/grpc/vllm/inference_service.h"
 
 namespace taopd {
 namespace {
@@ -30,7 +31,10 @@ void LogOfProtobuf(google::protobuf::LogLevel, const char* file, int line,
 
 class GrpcServerImpl final : public GrpcServer {
  public:
-  GrpcServerImpl(ServingState* state, ServerMetrics* metrics) : service_(state, metrics) {}
+  GrpcServerImpl(ServingState* state, ServerMetrics* metrics)
+      : service_(state, metrics),
+        vllm_inference_(state, metrics, &service_.tracker(), &runs_),
+        vllm_control_(state, &runs_) {}
   ~GrpcServerImpl() override {
     if (server_ != nullptr) Shutdown(absl::Now());
   }
@@ -40,6 +44,8 @@ class GrpcServerImpl final : public GrpcServer {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(HostPort(host, port), grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&service_);
+    builder.RegisterService(&vllm_inference_);
+    builder.RegisterService(&vllm_control_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
     builder.SetMaxSendMessageSize(static_cast<int>(kMaxMessageBytes));
     // Otherwise two servers could share one port, and each would get some of the connections.
@@ -84,6 +90,9 @@ class GrpcServerImpl final : public GrpcServer {
 
  private:
   TeacherService service_;
+  RunRegistry runs_;
+  VllmInferenceService vllm_inference_;
+  VllmControlService vllm_control_;
   int port_ = 0;
   absl::Mutex mutex_;  // any thread may call SetHealth while Shutdown ends the server
   std::unique_ptr<grpc::Server> server_;

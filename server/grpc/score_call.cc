@@ -2,18 +2,10 @@
 
 #include <utility>
 
-#include "common/wire/teacher_protocol.h"
 #include "server/grpc/score_admission.h"
 #include "server/grpc/score_conversion.h"
 
 namespace taopd {
-
-namespace {
-
-// How long a client should wait before it sends a refused request again.
-constexpr int kRetryPushbackMs = 500;
-
-}  // namespace
 
 ScoreCall::ScoreCall(grpc::CallbackServerContext* context, v1::ScoreResponse* response,
                      ServingState* state, ServerMetrics* metrics, CallTracker* tracker)
@@ -47,9 +39,7 @@ absl::Status ScoreCall::Submit(const v1::ScoreRequest& request) {
 
 void ScoreCall::FinishWith(const absl::Status& status) {
   code_ = StatusCodeName(status);
-  if (absl::IsResourceExhausted(status)) {
-    context_->AddTrailingMetadata(kRetryPushbackKey, std::to_string(kRetryPushbackMs));
-  }
+  AddRetryPushback(status, context_);
   Finish(ToGrpcStatus(status));
 }
 

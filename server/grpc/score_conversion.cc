@@ -10,6 +10,9 @@
 namespace taopd {
 namespace {
 
+// How long a client should wait before it sends a refused request again.
+constexpr int kRetryPushbackMs = 500;
+
 // Copies a wire's unsigned number into an engine's signed one.
 absl::Status Convert(const char* field, uint32_t value, int32_t* out) {
   constexpr uint32_t kMax = std::numeric_limits<int32_t>::max();
@@ -114,6 +117,11 @@ std::string PeerAddress(const std::string& peer) {
   if (address.starts_with('[')) address.erase(0, 1);
   if (address.ends_with(']')) address.pop_back();
   return address;
+}
+
+void AddRetryPushback(const absl::Status& status, grpc::CallbackServerContext* context) {
+  if (!absl::IsResourceExhausted(status)) return;
+  context->AddTrailingMetadata(kRetryPushbackKey, std::to_string(kRetryPushbackMs));
 }
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {

@@ -33,6 +33,10 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 // "ipv4:127.0.0.1:4000", "::1" of "ipv6:%5B::1%5D:4000". Text of another form is returned whole.
 std::string PeerAddress(const std::string& peer);
 
+// If the status is RESOURCE_EXHAUSTED, tells the client how long to wait before it tries again
+// (kRetryPushbackKey). To be called before the call is finished.
+void AddRetryPushback(const absl::Status& status, grpc::CallbackServerContext* context);
+
 grpc::Status ToGrpcStatus(const absl::Status& status);
 // "OK", "INVALID_ARGUMENT", ...
 std::string StatusCodeName(const absl::Status& status);

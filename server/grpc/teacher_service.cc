@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/grpc/generate/generate_call.h"
 #include "server/grpc/score_call.h"
 #include "server/grpc/score_conversion.h"
 
@@ -47,6 +48,11 @@ grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* TeacherServi
     stream->Start();
   }
   return stream.get();
+}
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* TeacherService::Generate(
+    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
+  return BeginGenerate(context, *request, {"grpc/Generate", state_, metrics_, &tracker_});
 }
 
 void TeacherService::ForgetStream(taopd::ScoreStream* stream) {

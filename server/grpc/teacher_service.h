@@ -29,11 +29,13 @@ class TeacherService final : public v1::Teacher::CallbackService {
                                   v1::ScoreResponse* response) override;
   grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* ScoreStream(
       grpc::CallbackServerContext* context) override;
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
 
   // Ends open streams as soon as they have answered what they accepted, and new ones at once. Any
   // thread may call.
   void DrainStreams();
-  // Counts unary calls and streams.
+  // Counts the calls of all methods.
   CallTracker& tracker() { return tracker_; }
 
  private:

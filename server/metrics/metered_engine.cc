@@ -36,8 +36,8 @@ class MeteredEngine final : public InferenceEngine {
     times->arrived_at = clock_->Now();
     const bool generates = request.sampling.has_value();
     if (generates) {
-      request.on_token = [this, times, inner = std::move(request.on_token)](int32_t token_id,
-                                                                            float log_prob) {
+      request.on_token = [this, times, inner = std::move(request.on_token)](
+                             const GeneratedTokens& so_far, bool is_last) {
         const absl::Time now = clock_->Now();
         if (times->first_token_at == absl::InfinitePast()) {
           times->first_token_at = now;
@@ -45,7 +45,7 @@ class MeteredEngine final : public InferenceEngine {
           metrics_->RecordToken(now - times->last_token_at);
         }
         times->last_token_at = now;
-        if (inner) inner(token_id, log_prob);
+        if (inner) inner(so_far, is_last);
       };
     }
     const int64_t num_prompt_tokens = static_cast<int64_t>(request.token_ids.size());

@@ -59,6 +59,12 @@ int64_t BytesOfChecked(const std::string& text) {
 }  // namespace
 
 void TeacherOptions::Visit(SettingVisitor& v) {
+  VisitModel(v);
+  VisitEngine(v);
+  VisitServing(v);
+}
+
+void TeacherOptions::VisitModel(SettingVisitor& v) {
   v.Setting("model", &model,
             "Model directory with config.json and safetensors files, and with tokenizer.json if "
             "texts are "
@@ -76,6 +82,9 @@ void TeacherOptions::Visit(SettingVisitor& v) {
   v.Setting("device", &device, "cpu, cuda, cuda:N, or auto (cuda where there is one).", NotEmpty());
   v.Setting("num_threads", &num_threads, "Threads that compute; 0 means all cores.",
             Between<int64_t>(0, 4096));
+}
+
+void TeacherOptions::VisitEngine(SettingVisitor& v) {
   v.Setting(
       "max_model_len", &max_model_len,
       "Longest sequence, prompt and generated tokens together; 0 means what the model allows.",
@@ -115,6 +124,9 @@ void TeacherOptions::Visit(SettingVisitor& v) {
       "Memory that the teacher may take on the CPU, a size such as 24GiB; 0 means 0.9 of what is "
       "available.",
       MemorySize());
+}
+
+void TeacherOptions::VisitServing(SettingVisitor& v) {
   v.Setting("max_message_memory_bytes", &max_message_memory_bytes,
             "Limit of the memory that request bodies and answers take together; requests over this "
             "limit are refused with RESOURCE_EXHAUSTED or 429.",

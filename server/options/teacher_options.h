@@ -52,6 +52,11 @@ struct TeacherOptions {
   }
   // REQUIRES: ValidateTeacherOptions succeeded.
   EngineOptions ToEngineOptions() const;
+
+ private:
+  void VisitModel(SettingVisitor& v);
+  void VisitEngine(SettingVisitor& v);
+  void VisitServing(SettingVisitor& v);
 };
 
 // Checks each setting, and the settings together. Returns INVALID_ARGUMENT naming the setting, its

@@ -16,11 +16,14 @@ Subcommand AddTokenize(CLI::App& app);
 Subcommand AddRender(CLI::App& app);
 Subcommand AddObjective(CLI::App& app);
 Subcommand AddBandit(CLI::App& app);
+Subcommand AddScore(CLI::App& app);
+Subcommand AddBenchTeacher(CLI::App& app);
 
 const std::vector<AddSubcommand>& AllSubcommands() {
   static const std::vector<AddSubcommand> rows = {
-      AddTrain,  AddSft,        AddEval,     AddData,   AddGenerate,  AddGrade,  AddReport,
-      AddConfig, AddObjectives, AddTokenize, AddRender, AddObjective, AddBandit,
+      AddTrain,  AddSft,       AddEval,   AddData,       AddGenerate,
+      AddGrade,  AddReport,    AddConfig, AddObjectives, AddTokenize,
+      AddRender, AddObjective, AddBandit, AddScore,      AddBenchTeacher,
   };
   return rows;
 }

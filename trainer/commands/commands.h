@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/config/sft_config.h"
@@ -76,5 +77,30 @@ struct GenerateRequest {
 // Continues a prompt and prints the response as it comes: text, or ids if the model has no
 // tokenizer.
 std::optional<CommandFailure> RunGenerate(const GenerateRequest& request);
+
+struct ScoreRequest {
+  std::string input_path;  // JSON Lines with prompt_ids and response_ids
+  int64_t concurrency = 256;
+};
+
+// Has the teacher of the configuration score sequences of a file, which fills its score cache, and
+// prints what it did.
+std::optional<CommandFailure> RunScore(const TrainConfig& config, const ScoreRequest& request);
+
+struct BenchTeacherRequest {
+  double rate = 0;  // requests a second in an open loop; 0: a closed loop
+  int64_t concurrency = 8;
+  int64_t num_requests = 100;
+  double duration_s = 0;                                   // in place of num_requests
+  std::pair<int64_t, int64_t> prompt_tokens = {128, 128};  // shortest and longest
+  std::pair<int64_t, int64_t> response_tokens = {128, 128};
+  int64_t vocab_size = 0;  // of the random ids; 0: the teacher's, or 1000 if that is not known
+  int64_t seed = 0;
+  std::string json_path;  // results as JSON; empty: none
+};
+
+// Puts a load on the teacher of the configuration and prints a table of what it measured.
+std::optional<CommandFailure> RunBenchTeacher(const TrainConfig& config,
+                                              const BenchTeacherRequest& request);
 
 }  // namespace taopd

@@ -1,20 +1,103 @@
 #include "trainer/commands/configured_parts.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "common/base/memory.h"
 #include "common/engine/torch_engine.h"
+#include "common/io/file.h"
 #include "trainer/step/support.h"
+#include "trainer/teacher/cache/cached_teacher_client.h"
+#include "trainer/teacher/client_options.h"
+#include "trainer/teacher/routing_teacher_client.h"
 
 namespace taopd {
 
-absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TeacherConfig& config) {
-  GrpcTeacherOptions options;
-  options.endpoints = config.endpoints;
-  options.request_timeout = absl::Seconds(config.timeout_s);
-  options.outage_budget = absl::Seconds(config.outage_budget_s);
-  options.max_in_flight_per_endpoint = config.max_in_flight;
-  return MakeGrpcTeacherClient(options);
+namespace {
+
+absl::StatusOr<std::string> ReadApiKey(const TeacherConfig& config) {
+  if (!config.api_key_env.empty()) {
+    const char* key = std::getenv(config.api_key_env.c_str());
+    if (key != nullptr && *key != '\0') return std::string(key);
+    return InvalidArgument("teacher.api_key_env: the environment variable ", config.api_key_env,
+                           " is empty or not set");
+  }
+  if (config.api_key_file.empty()) return std::string();
+  auto text = ReadFileToString(config.api_key_file, 1 << 16);
+  if (!text.ok()) return Annotate(text.status(), "teacher.api_key_file");
+  std::string key = text->substr(0, text->find_first_of("\r\n"));
+  if (key.empty()) {
+    return InvalidArgument("teacher.api_key_file: the first line of ", config.api_key_file,
+                           " is empty");
+  }
+  return key;
+}
+
+TeacherClientOptions ClientOptionsOf(const TrainConfig& config) {
+  const TeacherConfig& teacher = config.teacher;
+  TeacherClientOptions options;
+  options.request_timeout = absl::Seconds(teacher.timeout_s);
+  options.outage_budget = absl::Seconds(teacher.outage_budget_s);
+  options.max_in_flight_per_endpoint = teacher.max_in_flight;
+  if (teacher.hedge_after_s > 0) options.hedge_after = absl::Seconds(teacher.hedge_after_s);
+  options.tls_ca_file = teacher.tls_ca_file;
+  options.tls_cert_file = teacher.tls_cert_file;
+  options.tls_key_file = teacher.tls_key_file;
+  options.probe_top_k = teacher.top_k;
+  if (config.eval.measure == "kl") {
+    options.probe_top_k = std::max(options.probe_top_k, config.eval.kl_top_k);
+  }
+  return options;
+}
+
+// One teacher: its servers, and the cache in front of them.
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeOneClient(const TeacherClientOptions& options,
+                                                             const TeacherConfig& config) {
+  TAOPD_ASSIGN_OR_RETURN(auto client, MakeNetworkTeacherClient(options));
+  if (config.cache_dir.empty()) return client;
+  auto cache = ScoreCache::Open(config.cache_dir, BytesOfGib(config.cache_gb));
+  if (!cache.ok()) return Annotate(cache.status(), "teacher.cache_dir");
+  if (config.cache_only) client.reset();
+  return std::make_unique<CachedTeacherClient>(*std::move(cache), options.endpoints,
+                                               std::move(client));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConfig& config) {
+  TeacherClientOptions options = ClientOptionsOf(config);
+  if (!config.teacher.cache_only) {
+    TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey(config.teacher));
+  }
+  if (config.teachers.empty()) {
+    options.endpoints = config.teacher.endpoints;
+    options.model = config.teacher.model;
+    auto client = MakeOneClient(options, config.teacher);
+    if (!client.ok()) return Annotate(client.status(), "teacher.endpoints");
+    return client;
+  }
+  std::vector<RoutedTeacher> teachers;
+  for (const TeacherEntryConfig& entry : config.teachers) {
+    options.endpoints = entry.endpoints;
+    options.model = entry.model;
+    auto client = MakeOneClient(options, config.teacher);
+    if (!client.ok()) return Annotate(client.status(), Concat("teachers: ", entry.name));
+    teachers.push_back({entry.name, *std::move(client), entry.sources, entry.weight});
+  }
+  return std::make_unique<RoutingTeacherClient>(std::move(teachers));
+}
+
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainConfig& config,
+                                                                  bool retry) {
+  TeacherClientOptions options = ClientOptionsOf(config);
+  TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey(config.teacher));
+  options.endpoints = config.teacher.endpoints;
+  options.model = config.teacher.model;
+  options.retry = retry;
+  if (!retry) options.initial_backoff = options.max_backoff = absl::Milliseconds(10);
+  auto client = MakeNetworkTeacherClient(options);
+  if (!client.ok()) return Annotate(client.status(), "teacher.endpoints");
+  return client;
 }
 
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(

@@ -13,8 +13,15 @@
 
 namespace taopd {
 
-// Returns INVALID_ARGUMENT for an endpoint that is not grpc://host:port. Connects to nothing.
-absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TeacherConfig& config);
+// Makes the client of the teacher, or of all teachers, with its score cache. Connects to nothing.
+// Returns INVALID_ARGUMENT for an endpoint that cannot be understood and for a TLS file, an API key
+// or a cache directory that cannot be used.
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConfig& config);
+
+// The same for one teacher, without the cache. If `retry` is false, the first failure of a request
+// is its answer. REQUIRES: config.teachers is empty.
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainConfig& config,
+                                                                  bool retry);
 
 // Makes the engine that generates with the student's live weights, for rollouts and evaluation. It
 // is as long as the longest prompt with the longest response of either.

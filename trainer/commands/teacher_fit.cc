@@ -1,15 +1,22 @@
 #include "trainer/commands/teacher_fit.h"
 
+#include <set>
 #include <utility>
 
+#include "common/base/log.h"
 #include "common/wire/teacher_protocol.h"
 #include "trainer/step/support.h"
+#include "trainer/teacher/client_options.h"
 #include "trainer/teacher/verify_scores.h"
 
 namespace taopd {
 namespace {
 
 absl::Status CheckDense(const char* who, const TeacherInfo& teacher) {
+  if (teacher.max_dense_vocab_size == 0) {
+    return FailedPrecondition(who, " needs the teacher's log-probs of every token, and ",
+                              teacher.model_name, " sends no dense log-probs");
+  }
   if (teacher.head_vocab_size <= teacher.max_dense_vocab_size) return absl::OkStatus();
   return FailedPrecondition(who,
                             " needs the teacher's log-probs of every token: its vocabulary of ",
@@ -24,6 +31,15 @@ absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teac
   if (support.teacher_top_k > teacher.max_top_k) {
     return FailedPrecondition("teacher.top_k ", support.teacher_top_k,
                               " exceeds the teacher's limit of ", teacher.max_top_k);
+  }
+  if (support.student_top_k > 0 && teacher.max_candidates == 0) {
+    return FailedPrecondition("objective.support ", config.objective.support,
+                              ": it needs the log-probs of given ids, and the teacher ",
+                              teacher.model_name, " takes no candidates");
+  }
+  if (support.teacher_entropy && !teacher.supports_entropy) {
+    return FailedPrecondition("the objective needs the teacher's entropy, and ", teacher.model_name,
+                              " sends none");
   }
   if (support.student_top_k > teacher.max_candidates) {
     return FailedPrecondition("objective.student_top_k ", support.student_top_k,
@@ -42,7 +58,7 @@ absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teac
   // The longest response in one message.
   const int64_t bytes = ScoreReplyBytes(MakeTeacherRequest(support, Rollout(), ""),
                                         config.data.max_response_length, teacher);
-  const int64_t limit = GrpcTeacherOptions().max_message_bytes - kScoreReplyOverheadBytes;
+  const int64_t limit = TeacherClientOptions().max_message_bytes - kScoreReplyOverheadBytes;
   if (bytes > limit) {
     return FailedPrecondition("data.max_response_length ", config.data.max_response_length,
                               ": the teacher's scores of such a response take ", bytes,
@@ -65,12 +81,20 @@ absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teac
                               "): their token ids do not mean the same; student.tokenizer lets the "
                               "student take over another model's tokenizer");
   }
-  if (teacher.head_vocab_size < model.vocab_size) {
+  if (teacher.head_vocab_size > 0 && teacher.head_vocab_size < model.vocab_size) {
     return FailedPrecondition("the teacher's vocabulary of ", teacher.head_vocab_size,
                               " is smaller than the student's of ", model.vocab_size,
                               ": it cannot score the student's tokens");
   }
   TAOPD_RETURN_IF_ERROR(CheckSupportFits(config, teacher, model.vocab_size));
+  if (!teacher.sends_tail) {
+    LogWarning("the teacher sends no tail; it is derived from the top-k (policy/derived_tails)",
+               {{"teacher", teacher.model_name}});
+  }
+  if (student.tokenizer && teacher.tokenizer_hash.empty()) {
+    LogWarning("the teacher's tokenizer is not known and cannot be compared with the student's",
+               {{"teacher", teacher.model_name}});
+  }
   if (config.teacher.temperature != 1.0 && !teacher.supports_temperature) {
     return FailedPrecondition("teacher.temperature ", config.teacher.temperature,
                               ": the teacher supports only 1");
@@ -79,6 +103,38 @@ absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teac
   if (longest > teacher.max_model_len) {
     return FailedPrecondition("data.max_prompt_length + data.max_response_length = ", longest,
                               " exceeds the teacher's max_model_len ", teacher.max_model_len);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSourcesAreTaught(const TrainConfig& config,
+                                   const std::vector<PromptRecord>& records, const char* setting) {
+  std::set<std::string> taught;
+  for (const TeacherEntryConfig& entry : config.teachers) {
+    if (entry.sources.empty()) return absl::OkStatus();
+    taught.insert(entry.sources.begin(), entry.sources.end());
+  }
+  if (config.teachers.empty()) return absl::OkStatus();
+  for (const PromptRecord& record : records) {
+    if (taught.contains(record.source)) continue;
+    return InvalidArgument("teachers: no teacher has the source \"", record.source, "\" of ",
+                           setting,
+                           "; add it to the sources of one, or leave the sources of one empty");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSourcesOccur(const TrainConfig& config,
+                               const std::vector<PromptRecord>& records) {
+  std::set<std::string> known;
+  for (const PromptRecord& record : records) known.insert(record.source);
+  for (const TeacherEntryConfig& entry : config.teachers) {
+    for (const std::string& source : entry.sources) {
+      if (known.contains(source)) continue;
+      return InvalidArgument("teachers: the source \"", source, "\" of ", entry.name,
+                             " does not occur in data.train",
+                             DidYouMean(source, {known.begin(), known.end()}));
+    }
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "common/config/settings.h"
 #include "taopd/objective/objective.h"
 #include "trainer/config/run_config.h"
+#include "trainer/config/teacher_config.h"
 #include "trainer/grading/grader.h"
 
 namespace taopd {
@@ -26,35 +27,6 @@ struct StudentConfig {
               "Computation and parameters: auto (as stored), float32, bfloat16 (the optimizer "
               "keeps a float32 copy).",
               OneOf({"auto", "float32", "bfloat16"}));
-  }
-};
-
-struct TeacherConfig {
-  std::vector<std::string> endpoints = {"grpc://127.0.0.1:50051"};
-  int64_t top_k = 16;
-  double temperature = 1.0;
-  double timeout_s = 120;
-  double outage_budget_s = 1800;
-  double connect_timeout_s = 60;
-  int64_t max_in_flight = 64;
-  void Visit(SettingVisitor& v) {
-    v.Setting("endpoints", &endpoints,
-              "Teacher servers, grpc://host:port; requests go to the least busy one.",
-              SettingCheck<std::vector<std::string>>([](const std::vector<std::string>& list) {
-                return list.empty() ? InvalidArgument("must name at least one server")
-                                    : absl::OkStatus();
-              }));
-    v.Setting("top_k", &top_k, "Teacher tokens per position; the rest is one tail token.",
-              AtLeast<int64_t>(1));
-    v.Setting("temperature", &temperature, "Temperature of the teacher's distribution.",
-              MoreThan(0.0));
-    v.Setting("timeout_s", &timeout_s, "Time for one attempt at one sequence.", MoreThan(0.0));
-    v.Setting("outage_budget_s", &outage_budget_s,
-              "How long a sequence is retried before the run ends with code 69.", AtLeast(0.0));
-    v.Setting("connect_timeout_s", &connect_timeout_s,
-              "How long to wait for a teacher at the start.", MoreThan(0.0));
-    v.Setting("max_in_flight", &max_in_flight, "Requests in flight per server.",
-              AtLeast<int64_t>(1));
   }
 };
 
@@ -278,6 +250,7 @@ struct TrainConfig {
   RunConfig run;
   StudentConfig student;
   TeacherConfig teacher;
+  std::vector<TeacherEntryConfig> teachers;
   DataConfig data;
   RolloutConfig rollout;
   ObjectiveConfig objective;
@@ -289,6 +262,10 @@ struct TrainConfig {
     v.Section("run", "The run itself.", run);
     v.Section("student", "The model that learns.", student);
     v.Section("teacher", "The model that scores.", teacher);
+    v.List("teachers", &teachers,
+           "In place of teacher.endpoints, several teachers: [{name: math, endpoints: "
+           "[\"grpc://a:50051\"], sources: [gsm8k]}, {name: rest, endpoints: "
+           "[\"grpc://b:50051\"]}].");
     v.Section("data", "Prompts.", data);
     v.Section("rollout", "How the student generates.", rollout);
     v.Section("objective", "The loss of a position and how positions are summed.", objective);

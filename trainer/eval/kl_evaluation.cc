@@ -15,6 +15,7 @@ ScoredRollout AsRollout(const PromptRecord& record) {
   ScoredRollout item;
   item.rollout.prompt_ids = record.prompt_ids;
   item.rollout.response_ids = record.response_ids;
+  item.rollout.source = record.source;
   // Nobody sampled the response; ta_opd does not read these.
   item.rollout.behavior_log_probs.assign(record.response_ids.size(), 0.0f);
   return item;

@@ -20,18 +20,20 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
     request.token_ids = requests[i].prompt_ids;
     request.sampling = std::move(requests[i].sampling);
     const auto index = static_cast<int64_t>(i);
-    auto finish = [shared_done, index, prompt_ids = std::move(requests[i].prompt_ids)](
-                      absl::StatusOr<InferenceResult> result) mutable {
-      if (!result.ok()) return (*shared_done)(index, result.status());
-      GeneratedTokens& generated = *result->generated;
-      Rollout rollout;
-      rollout.prompt_ids = std::move(prompt_ids);
-      rollout.response_ids = std::move(generated.ids);
-      rollout.behavior_log_probs = std::move(generated.log_probs);
-      rollout.top_ids = std::move(generated.top_ids);
-      rollout.finish = generated.finish;
-      (*shared_done)(index, std::move(rollout));
-    };
+    auto finish =
+        [shared_done, index, prompt_ids = std::move(requests[i].prompt_ids),
+         source = std::move(requests[i].source)](absl::StatusOr<InferenceResult> result) mutable {
+          if (!result.ok()) return (*shared_done)(index, result.status());
+          GeneratedTokens& generated = *result->generated;
+          Rollout rollout;
+          rollout.prompt_ids = std::move(prompt_ids);
+          rollout.response_ids = std::move(generated.ids);
+          rollout.behavior_log_probs = std::move(generated.log_probs);
+          rollout.top_ids = std::move(generated.top_ids);
+          rollout.finish = generated.finish;
+          rollout.source = std::move(source);
+          (*shared_done)(index, std::move(rollout));
+        };
     batch.emplace_back(std::move(request), std::move(finish));
   }
   LetGoOfWorkerThreads();  // the caller's: the engine computes now

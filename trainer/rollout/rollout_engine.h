@@ -16,6 +16,7 @@ namespace taopd {
 struct RolloutRequest {
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
+  std::string source;  // the prompt's data set, which the rollout keeps
 };
 
 // P prompt tokens and R response tokens.
@@ -29,6 +30,7 @@ struct Rollout {
   // of probability.
   std::vector<int32_t> top_ids;
   FinishReason finish = FinishReason::kLength;
+  std::string source;  // of the request
 };
 
 class RolloutEngine {

@@ -41,6 +41,7 @@ ScoredRollout OneRow(const ScoredRollout& item, int64_t row) {
   one.rollout.prompt_ids.insert(one.rollout.prompt_ids.end(), rollout.response_ids.begin(),
                                 rollout.response_ids.begin() + row);
   one.rollout.response_ids = {rollout.response_ids[row]};
+  one.rollout.source = rollout.source;
   one.rollout.behavior_log_probs = {rollout.behavior_log_probs[row]};
   one.scores.support_size = k;
   one.scores.ids = Row(item.scores.ids, row, k);

@@ -16,6 +16,7 @@ std::vector<RolloutRequest> MakeRolloutRequests(const TrainConfig& config, int64
     for (int64_t sample = 0; sample < config.rollout.n; ++sample) {
       RolloutRequest request;
       request.prompt_ids = prompts[prompt]->prompt_ids;
+      request.source = prompts[prompt]->source;
       request.sampling.max_new_tokens = config.data.max_response_length;
       request.sampling.temperature = static_cast<float>(config.rollout.temperature);
       request.sampling.top_p = static_cast<float>(config.rollout.top_p);

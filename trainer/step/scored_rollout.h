@@ -31,6 +31,8 @@ struct SupportScores {
   // The number of the teacher's tokens that the student's vocabulary lacks. Their probability is
   // part of log_tail.
   int64_t num_beyond_vocabulary = 0;
+  // Factor of the sequence's loss: the weight of its teacher, of several.
+  double weight = 1.0;
 };
 
 // One training example.

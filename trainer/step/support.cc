@@ -129,6 +129,7 @@ TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& 
   request.dense = options.kind == SupportKind::kFullVocabulary;
   request.num_candidates = options.student_top_k;
   if (options.student_top_k > 0) request.candidate_ids = rollout.top_ids;
+  request.source = rollout.source;
   return request;
 }
 
@@ -149,6 +150,7 @@ absl::StatusOr<SupportScores> ReduceToSupport(const SupportOptions& options, con
   }
   scores.sampled_log_probs = std::move(reply.sampled_log_probs);
   scores.entropy = std::move(reply.entropy);
+  scores.weight = reply.weight;
   if (options.kind == SupportKind::kFullVocabulary) {
     scores.dense_log_probs =
         CutToVocabulary(options.vocab_size, num_rows, std::move(reply.dense_log_probs));

@@ -85,7 +85,8 @@ RowSums Step::ComputeGradients(int64_t begin, int64_t end) {
     response_lengths.push_back(static_cast<int64_t>(item->rollout.response_ids.size()));
     num_tokens.push_back(NumInputTokens(item->rollout));
   }
-  const std::vector<double> weights = SequenceWeights(context_.aggregation, response_lengths);
+  std::vector<double> weights = SequenceWeights(context_.aggregation, response_lengths);
+  for (int64_t i = begin; i < end; ++i) weights[i - begin] *= batch_->item(i).scores.weight;
   RowSums sums = record_.sums;
   int64_t first = 0;
   for (const int64_t last :

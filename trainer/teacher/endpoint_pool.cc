@@ -11,7 +11,11 @@ namespace taopd {
 EndpointPool::EndpointPool(const RetryOptions& options, Backoff* backoff)
     : max_in_flight_per_endpoint_(options.max_in_flight_per_endpoint), backoff_(backoff) {
   TAOPD_CHECK(!options.endpoint_names.empty());
-  for (const std::string& name : options.endpoint_names) endpoints_.push_back({.name = name});
+  for (const std::string& name : options.endpoint_names) {
+    Endpoint endpoint;
+    endpoint.stats.name = name;
+    endpoints_.push_back(std::move(endpoint));
+  }
 }
 
 int64_t EndpointPool::num_in_flight() const {
@@ -42,6 +46,22 @@ bool EndpointPool::AnotherWorks(size_t index, absl::Time now) const {
     if (i != index && !endpoint.is_failing && endpoint.left_alone_until <= now) return true;
   }
   return false;
+}
+
+bool EndpointPool::AllServeAnotherRevision() const {
+  return std::all_of(endpoints_.begin(), endpoints_.end(), [](const Endpoint& e) {
+    return e.is_failing && e.serves_another_revision;
+  });
+}
+
+std::optional<size_t> EndpointPool::ChooseBeside(size_t index, absl::Time now) const {
+  std::optional<size_t> best;
+  for (size_t i = 0; i < endpoints_.size(); ++i) {
+    const Endpoint& endpoint = endpoints_[i];
+    if (i == index || endpoint.is_failing || !IsOpen(endpoint, now)) continue;
+    if (!best.has_value() || endpoint.num_in_flight < endpoints_[*best].num_in_flight) best = i;
+  }
+  return best;
 }
 
 size_t EndpointPool::Choose(std::optional<size_t> last_failed, absl::Time now) const {
@@ -80,11 +100,31 @@ void EndpointPool::EndAttempt(size_t index, bool is_probe) {
   if (is_probe) endpoint.is_probing = false;
 }
 
+void EndpointPool::Count(size_t index, const ScoreTransport::Result& result,
+                         absl::Duration latency) {
+  EndpointStats& stats = endpoints_[index].stats;
+  ++stats.attempts;
+  stats.bytes_sent += static_cast<uint64_t>(result.bytes_sent);
+  stats.bytes_received += static_cast<uint64_t>(result.bytes_received);
+  if (result.scores.ok()) {
+    stats.latency += latency;
+  } else {
+    ++stats.failures;
+  }
+}
+
 void EndpointPool::SetFailing(size_t index, const absl::Status& error, absl::Time now) {
   Endpoint& endpoint = endpoints_[index];
+  const bool another_revision = absl::IsFailedPrecondition(error);
+  if (!endpoint.is_failing || endpoint.serves_another_revision != another_revision) {
+    LogWarning(another_revision ? "teacher endpoint is another teacher and is left out"
+                                : "teacher endpoint fails",
+               {{"endpoint", endpoint.stats.name}, {"error", error}});
+  }
+  endpoint.serves_another_revision = another_revision;
   if (!endpoint.is_failing) {
-    LogWarning("teacher endpoint fails", {{"endpoint", endpoint.name}, {"error", error}});
     endpoint.is_failing = true;
+    endpoint.failing_since = now;
     endpoint.num_failed_probes = 0;
   } else if (endpoint.probe_at > now) {
     return;  // an attempt from before the endpoint was closed: the pause does not grow
@@ -95,10 +135,11 @@ void EndpointPool::SetFailing(size_t index, const absl::Status& error, absl::Tim
   if (all_fail && outage_since_ == absl::InfiniteFuture()) outage_since_ = now;
 }
 
-void EndpointPool::SetWorking(size_t index) {
+void EndpointPool::SetWorking(size_t index, absl::Time now) {
   Endpoint& endpoint = endpoints_[index];
   if (endpoint.is_failing) {
-    LogInfo("teacher endpoint answers again", {{"endpoint", endpoint.name}});
+    LogInfo("teacher endpoint answers again", {{"endpoint", endpoint.stats.name}});
+    endpoint.stats.left_out += now - endpoint.failing_since;
   }
   endpoint.is_failing = false;
   outage_since_ = absl::InfiniteFuture();
@@ -107,6 +148,18 @@ void EndpointPool::SetWorking(size_t index) {
 void EndpointPool::LeaveAlone(size_t index, absl::Time until) {
   Endpoint& endpoint = endpoints_[index];
   endpoint.left_alone_until = std::max(endpoint.left_alone_until, until);
+}
+
+std::vector<EndpointStats> EndpointPool::stats(absl::Time now) const {
+  std::vector<EndpointStats> all;
+  for (const Endpoint& endpoint : endpoints_) {
+    EndpointStats stats = endpoint.stats;
+    stats.is_failing = endpoint.is_failing;
+    stats.serves_another_revision = endpoint.is_failing && endpoint.serves_another_revision;
+    if (endpoint.is_failing) stats.left_out += now - endpoint.failing_since;
+    all.push_back(std::move(stats));
+  }
+  return all;
 }
 
 }  // namespace taopd

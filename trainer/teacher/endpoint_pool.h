@@ -3,7 +3,8 @@
 // An endpoint whose attempt failed is closed for a pause that doubles with every failed probe.
 // After the pause it gets one request as a probe; a success opens it for all. An outage therefore
 // costs one small probe per pause, however many requests wait. An endpoint that asks to be left
-// alone (pushback) is closed for that time without being regarded as failing.
+// alone (pushback) is closed for that time without being regarded as failing. An endpoint that
+// serves another revision is left out like one that fails: a probe finds out when it is right again.
 //
 // Not thread-safe: RetryingClient holds its lock.
 #pragma once
@@ -37,27 +38,37 @@ class EndpointPool {
   bool AnyClosed(absl::Time now) const;
   // Some endpoint other than `index` is neither failing nor left alone.
   bool AnotherWorks(size_t index, absl::Time now) const;
+  // Every endpoint has said that it serves another revision.
+  bool AllServeAnotherRevision() const;
   // The open endpoint with the fewest requests in flight; `last_failed`, which has just failed the
   // request, comes after all others. REQUIRES: AnyOpen(now).
   size_t Choose(std::optional<size_t> last_failed, absl::Time now) const;
+  // The endpoint to ask beside `index`, which is slow: open, not failing, and with the fewest
+  // requests in flight.
+  std::optional<size_t> ChooseBeside(size_t index, absl::Time now) const;
   // When the next pause ends: later than `now`, or InfiniteFuture.
   absl::Time NextOpening(absl::Time now) const;
 
-  // An attempt begins; true if it is a probe. Every BeginAttempt is followed by one EndAttempt, to
-  // which its result is given.
+  // An attempt begins; true if it is a probe. Every BeginAttempt is followed by one EndAttempt.
   bool BeginAttempt(size_t index);
   void EndAttempt(size_t index, bool is_probe);
+  // Adds what an attempt cost to the endpoint's statistics.
+  void Count(size_t index, const ScoreTransport::Result& result, absl::Duration latency);
 
-  // What an attempt or a question has shown.
+  // What an attempt or a question has shown. FAILED_PRECONDITION means another revision.
   void SetFailing(size_t index, const absl::Status& error, absl::Time now);
-  void SetWorking(size_t index);
+  void SetWorking(size_t index, absl::Time now);
   void LeaveAlone(size_t index, absl::Time until);
+
+  std::vector<EndpointStats> stats(absl::Time now) const;
 
  private:
   struct Endpoint {
-    std::string name;
+    EndpointStats stats;  // without the time of a failure that lasts
     int64_t num_in_flight = 0;
     bool is_failing = false;
+    bool serves_another_revision = false;  // while failing: that is why
+    absl::Time failing_since;
     bool is_probing = false;  // while failing: its one probe is in flight
     int64_t num_failed_probes = 0;
     absl::Time probe_at = absl::InfinitePast();

@@ -13,11 +13,12 @@ Retry RetryOf(const ScoreTransport::Result& result) {
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kAborted:
+    case absl::StatusCode::kFailedPrecondition:
       return Retry::kUntilBudget;
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:
-      return Retry::kOnce;
+      return Retry::kDoubtful;
     default:
       return Retry::kNever;
   }
@@ -31,6 +32,8 @@ bool IsEndpointFailure(const absl::Status& status) {
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kFailedPrecondition:
       return true;
     default:
       return false;

@@ -4,8 +4,10 @@
 // Retries, by the status of the attempt:
 //   UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, CANCELLED, ABORTED
 //       until the outage budget is used up;
+//   FAILED_PRECONDITION (the endpoint serves another revision)
+//       until the outage budget is used up, unless every endpoint answers so;
 //   DATA_LOSS (a reply that failed verification), INTERNAL, UNKNOWN
-//       once;
+//       once with one endpoint, and as often as there are endpoints with several;
 //   every other status, and any status with a negative pushback
 //       never.
 #pragma once
@@ -21,7 +23,7 @@
 
 namespace taopd {
 
-// GrpcTeacherOptions (teacher_client.h) explains the values.
+// TeacherClientOptions (client_options.h) explains the values.
 struct RetryOptions {
   std::vector<std::string> endpoint_names;  // one per endpoint, for messages
   int64_t max_in_flight_per_endpoint = 64;
@@ -29,10 +31,12 @@ struct RetryOptions {
   absl::Duration outage_budget;
   absl::Duration initial_backoff;
   absl::Duration max_backoff;
+  bool retry = true;
+  absl::Duration hedge_after = absl::InfiniteDuration();
   uint64_t jitter_seed = 0;
 };
 
-enum class Retry { kNever, kOnce, kUntilBudget };
+enum class Retry { kNever, kDoubtful, kUntilBudget };
 
 // REQUIRES: the attempt has failed.
 Retry RetryOf(const ScoreTransport::Result& result);

@@ -22,7 +22,8 @@ RetryingClient::RetryingClient(const RetryOptions& options, ScoreTransport* tran
       transport_(transport),
       clock_(clock),
       backoff_(options),
-      endpoints_(options, &backoff_) {
+      endpoints_(options, &backoff_),
+      made_(clock->Now()) {
   timer_ = std::thread([this] { RunTimer(); });
 }
 
@@ -47,10 +48,11 @@ void RetryingClient::SetInfo(const TeacherInfo& info) {
 
 void RetryingClient::SetReachability(size_t endpoint, const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
+  const absl::Time now = clock_->Now();
   if (status.ok()) {
-    endpoints_.SetWorking(endpoint);
+    endpoints_.SetWorking(endpoint, now);
   } else {
-    endpoints_.SetFailing(endpoint, status, clock_->Now());
+    endpoints_.SetFailing(endpoint, status, now);
   }
   timer_wake_.Signal();
 }
@@ -61,11 +63,14 @@ TeacherClientStats RetryingClient::stats() const {
   stats.queued = static_cast<int64_t>(queue_.size());
   stats.in_flight = endpoints_.num_in_flight();
   stats.waiting = endpoints_.outage_since() != absl::InfiniteFuture();
+  const absl::Time now = clock_->Now();
+  stats.age = now - made_;
+  stats.endpoints = endpoints_.stats(now);
   return stats;
 }
 
 void RetryingClient::Score(TeacherRequest request, Done done) {
-  auto work = std::make_unique<Work>();
+  auto work = std::make_shared<Work>();
   work->request = std::move(request);
   work->done = std::move(done);
   {
@@ -94,8 +99,10 @@ void RetryingClient::Score(TeacherRequest request, Done done) {
     work->submitted = now;
     queue_.push_back(std::move(work));
     ScheduleLocked(now, &actions);
-    // Full endpoints need no timer: the next answer makes room. Closed ones do.
-    if (!queue_.empty() && endpoints_.AnyClosed(now)) timer_wake_.Signal();
+    // Full endpoints need no timer: the next answer makes room. Closed ones do, and a hedge does.
+    if ((!queue_.empty() && endpoints_.AnyClosed(now)) || unhedged_.size() == 1) {
+      timer_wake_.Signal();
+    }
   }
   Perform(std::move(actions));
 }
@@ -111,6 +118,7 @@ void RetryingClient::RunTimer() {
     for (const Answer& answer : actions.answers) stats_.failures += !answer.scores.ok();
     ExpireLocked(now, &actions);
     ScheduleLocked(now, &actions);
+    HedgeLocked(now, &actions);
     if (!actions.answers.empty() || !actions.attempts.empty()) {
       mutex_.Unlock();
       Perform(std::move(actions));
@@ -126,7 +134,8 @@ void RetryingClient::Perform(Actions actions) {
   for (Attempt& attempt : actions.attempts) Begin(std::move(attempt));
   for (Answer& answer : actions.answers) {
     answer.work->done(std::move(answer.scores));
-    answer.work.reset();  // what `done` holds goes before the client may
+    answer.work->done = nullptr;  // what it holds goes before the client may
+    answer.work.reset();
     absl::MutexLock lock(&mutex_);
     if (--num_active_ == 0 && is_stopping_) timer_wake_.Signal();
   }
@@ -150,19 +159,28 @@ void RetryingClient::OnResult(Attempt attempt, ScoreTransport::Result result) {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     RecordEndpointLocked(attempt, result, now);
+    std::erase(unhedged_, attempt.work);
+    --attempt.work->num_open;
     std::optional<Answer> answer;
-    if (result.scores.ok()) {
+    if (attempt.work->is_answered) {
+      // The other attempt was faster.
+    } else if (result.scores.ok()) {
+      stats_.hedges_won += attempt.is_hedge;
       answer = Answer{std::move(attempt.work), std::move(result.scores)};
     } else {
       answer = RequeueLocked(std::move(attempt), result, now);
       timer_wake_.Signal();
     }
     if (answer.has_value()) {
+      answer->work->is_answered = true;
       ++num_active_;
       stats_.failures += !answer->scores.ok();
       actions.answers.push_back(std::move(*answer));
     }
+    attempt.work.reset();
     ScheduleLocked(now, &actions);
+    HedgeLocked(now, &actions);
+    if (!unhedged_.empty()) timer_wake_.Signal();
   }
   Perform(std::move(actions));
   // Last, so that the client outlives this call.
@@ -173,18 +191,55 @@ void RetryingClient::OnResult(Attempt attempt, ScoreTransport::Result result) {
 void RetryingClient::ScheduleLocked(absl::Time now, Actions* actions) {
   if (is_stopping_) return;
   for (auto next = queue_.begin(); next != queue_.end() && endpoints_.AnyOpen(now);) {
-    Work& work = **next;
-    if (work.not_before > now || BudgetEndLocked(work) <= now) {
+    const WorkPtr work = *next;
+    if (work->not_before > now || BudgetEndLocked(*work) <= now) {
       ++next;
       continue;
     }
-    const size_t endpoint = endpoints_.Choose(work.last_endpoint, now);
-    const bool is_probe = endpoints_.BeginAttempt(endpoint);
-    ++num_active_;
-    if (work.num_failures > 0) ++stats_.retries;
-    const absl::Duration timeout = std::min(options_.request_timeout, BudgetEndLocked(work) - now);
-    actions->attempts.push_back({std::move(*next), endpoint, is_probe, timeout});
+    const size_t endpoint = endpoints_.Choose(work->last_endpoint, now);
+    if (MustAvoidLocked(*work, endpoint, now)) {
+      ++next;
+      continue;
+    }
+    if (work->num_failures > 0) ++stats_.retries;
+    BeginLocked(work, endpoint, /*is_hedge=*/false, now, actions);
+    if (options_.hedge_after < absl::InfiniteDuration() && endpoints_.size() > 1) {
+      unhedged_.push_back(work);
+    }
     next = queue_.erase(next);
+  }
+}
+
+bool RetryingClient::MustAvoidLocked(const Work& work, size_t endpoint, absl::Time now) const {
+  return work.num_doubtful > 0 && work.last_endpoint == endpoint &&
+         endpoints_.AnotherWorks(endpoint, now);
+}
+
+void RetryingClient::BeginLocked(const WorkPtr& work, size_t endpoint, bool is_hedge,
+                                 absl::Time now, Actions* actions) {
+  const bool is_probe = endpoints_.BeginAttempt(endpoint);
+  ++num_active_;
+  ++work->num_open;
+  work->begun = now;
+  work->endpoint = endpoint;
+  const absl::Duration timeout = std::min(options_.request_timeout, BudgetEndLocked(*work) - now);
+  actions->attempts.push_back({work, endpoint, is_probe, is_hedge, now, timeout});
+}
+
+void RetryingClient::HedgeLocked(absl::Time now, Actions* actions) {
+  // Requests that nobody works on come first.
+  if (is_stopping_ || !queue_.empty()) return;
+  for (auto next = unhedged_.begin(); next != unhedged_.end();) {
+    const WorkPtr work = *next;
+    if (work->begun + options_.hedge_after > now) return;  // neither are the later ones due
+    const std::optional<size_t> endpoint = endpoints_.ChooseBeside(work->endpoint, now);
+    if (!endpoint.has_value()) {
+      ++next;
+      continue;
+    }
+    ++stats_.hedges;
+    BeginLocked(work, *endpoint, /*is_hedge=*/true, now, actions);
+    next = unhedged_.erase(next);
   }
 }
 
@@ -192,10 +247,11 @@ void RetryingClient::RecordEndpointLocked(const Attempt& attempt,
                                           const ScoreTransport::Result& result, absl::Time now) {
   endpoints_.EndAttempt(attempt.endpoint, attempt.is_probe);
   if (is_stopping_) return;
+  endpoints_.Count(attempt.endpoint, result, now - attempt.begun);
   if (IsEndpointFailure(result.scores.status())) {
     endpoints_.SetFailing(attempt.endpoint, result.scores.status(), now);
   } else {
-    endpoints_.SetWorking(attempt.endpoint);
+    endpoints_.SetWorking(attempt.endpoint, now);
   }
   if (result.pushback.has_value()) {
     endpoints_.LeaveAlone(attempt.endpoint,
@@ -206,23 +262,28 @@ void RetryingClient::RecordEndpointLocked(const Attempt& attempt,
 std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
     Attempt attempt, const ScoreTransport::Result& result, absl::Time now) {
   WorkPtr work = std::move(attempt.work);
-  if (is_stopping_) return Answer{std::move(work), Closing()};
+  if (is_stopping_) {
+    if (work->num_open > 0) return std::nullopt;
+    return Answer{std::move(work), Closing()};
+  }
   const absl::Status error =
       Annotate(result.scores.status(),
                Concat(options_.endpoint_names[attempt.endpoint], ", ", Named(work->request)));
+  const auto num_endpoints = static_cast<int64_t>(endpoints_.size());
   const Retry retry = RetryOf(result);
-  if (retry == Retry::kNever || (retry == Retry::kOnce && work->num_doubtful > 0)) {
-    return Answer{std::move(work), error};
-  }
-  if (retry == Retry::kOnce) ++work->num_doubtful;
+  const bool is_final = !options_.retry || retry == Retry::kNever ||
+                        (retry == Retry::kDoubtful && work->num_doubtful >= num_endpoints) ||
+                        (absl::IsFailedPrecondition(error) && endpoints_.AllServeAnotherRevision());
+  if (is_final) return Answer{std::move(work), error};
+  if (retry == Retry::kDoubtful) ++work->num_doubtful;
   ++work->num_failures;
   work->last_error = error;
   work->last_endpoint = attempt.endpoint;
   work->first_failure = std::min(work->first_failure, now);
+  if (work->num_open > 0) return std::nullopt;  // the other attempt decides
   if (BudgetEndLocked(*work) <= now) return GiveUpLocked(std::move(work));
 
   // At once where an endpoint is left that has not failed the request in this round.
-  const int64_t num_endpoints = static_cast<int64_t>(endpoints_.size());
   if (work->num_failures % num_endpoints == 0 || !endpoints_.AnotherWorks(attempt.endpoint, now)) {
     const int64_t round = (work->num_failures + num_endpoints - 1) / num_endpoints;
     work->not_before = now + backoff_.Pause(round);
@@ -258,7 +319,14 @@ absl::Time RetryingClient::BudgetEndLocked(const Work& work) const {
 }
 
 absl::Time RetryingClient::NextWakeLocked(absl::Time now) const {
-  if (queue_.empty()) return absl::InfiniteFuture();
+  if (queue_.empty()) {
+    // One that is due and found no endpoint is looked at again after the next answer.
+    for (const WorkPtr& work : unhedged_) {
+      const absl::Time due = work->begun + options_.hedge_after;
+      if (due > now) return due;
+    }
+    return absl::InfiniteFuture();
+  }
   absl::Time next = endpoints_.NextOpening(now);
   for (const WorkPtr& work : queue_) {
     for (const absl::Time time : {work->not_before, BudgetEndLocked(*work)}) {

@@ -2,7 +2,9 @@
 // which is tried until it is answered or given up.
 //
 // retry_policy.h says which failures are retried, endpoint_pool.h which endpoint gets a request. A
-// request is given up when its outage budget is used up.
+// request is given up when its outage budget is used up. With hedge_after, a request that waits so
+// long for its endpoint is sent to a second one as well; the first answer that is right counts, and
+// the other is dropped when it comes.
 //
 // Threads: any thread may call. Transports call back on their own threads; one timer thread sleeps
 // until the next pause or budget ends. No lock is held while `done` or the transport runs.
@@ -57,13 +59,19 @@ class RetryingClient {
     absl::Status last_error;
     std::optional<size_t> last_endpoint;  // the one that failed last
     int64_t num_failures = 0;
-    int64_t num_doubtful = 0;  // failures that are retried once (Retry::kOnce)
+    int64_t num_doubtful = 0;  // failures of the kind Retry::kDoubtful
+    int64_t num_open = 0;      // attempts in flight; two with a hedge
+    bool is_answered = false;
+    absl::Time begun;  // the newest attempt
+    size_t endpoint = 0;
   };
-  using WorkPtr = std::unique_ptr<Work>;
+  using WorkPtr = std::shared_ptr<Work>;
   struct Attempt {
     WorkPtr work;
     size_t endpoint;
     bool is_probe;
+    bool is_hedge;
+    absl::Time begun;
     absl::Duration timeout;
   };
   struct Answer {
@@ -82,6 +90,13 @@ class RetryingClient {
   void OnResult(Attempt attempt, ScoreTransport::Result result) ABSL_LOCKS_EXCLUDED(mutex_);
 
   void ScheduleLocked(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginLocked(const WorkPtr& work, size_t endpoint, bool is_hedge, absl::Time now,
+                   Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Asks a second endpoint for the requests whose first one is slow.
+  void HedgeLocked(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The work must wait for another endpoint than the one that answered it wrongly.
+  bool MustAvoidLocked(const Work& work, size_t endpoint, absl::Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RecordEndpointLocked(const Attempt& attempt, const ScoreTransport::Result& result,
                             absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Puts the work back into the queue, or answers it if it is not tried again.
@@ -103,10 +118,12 @@ class RetryingClient {
   Backoff backoff_ ABSL_GUARDED_BY(mutex_);
   EndpointPool endpoints_ ABSL_GUARDED_BY(mutex_);
   std::deque<WorkPtr> queue_ ABSL_GUARDED_BY(mutex_);    // oldest first
+  std::deque<WorkPtr> unhedged_ ABSL_GUARDED_BY(mutex_);  // in flight once, oldest attempt first
   std::vector<Answer> refused_ ABSL_GUARDED_BY(mutex_);  // answered by the timer thread
   int64_t num_active_ ABSL_GUARDED_BY(mutex_) = 0;       // attempts and answers being delivered
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   TeacherClientStats stats_ ABSL_GUARDED_BY(mutex_);
+  const absl::Time made_;
   std::thread timer_;  // last: it uses all of the above
 };
 

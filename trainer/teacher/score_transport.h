@@ -1,5 +1,6 @@
 // The seam between the retrying client and the network: one attempt to have one sequence scored by
-// one endpoint. Implementations: gRPC (grpc_transport.h), and scripted ones in tests.
+// one endpoint. Implementations: gRPC (transport/grpc_transport.h), HTTP (transport/http_transport.h),
+// and scripted ones in tests.
 #pragma once
 
 #include <absl/time/time.h>
@@ -7,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "trainer/teacher/teacher_client.h"
 
@@ -18,6 +20,8 @@ class ScoreTransport {
     absl::StatusOr<TeacherScores> scores;  // verified by the transport
     // How long the endpoint asks to be left alone. Negative: the request must not be tried again.
     std::optional<absl::Duration> pushback;
+    int64_t bytes_sent = 0;
+    int64_t bytes_received = 0;
   };
   virtual ~ScoreTransport() = default;
   // Returns INVALID_ARGUMENT for a request that this transport can never carry.
@@ -29,6 +33,9 @@ class ScoreTransport {
                      absl::Duration timeout, std::function<void(Result)> done) = 0;
   // Makes all attempts end soon: those in flight and those that are started later.
   virtual void CancelAll() = 0;
+  // Asks every endpoint for its TeacherInfo at the same time. Blocks until all have answered, at
+  // most about `timeout`. The answers are in the order of the endpoints.
+  virtual std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout) = 0;
 };
 
 }  // namespace taopd

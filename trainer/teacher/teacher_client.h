@@ -1,5 +1,7 @@
-// The trainer's view of a teacher: a request goes in, scores come out. Implementations: gRPC
-// (MakeGrpcTeacherClient, for taopd-teacher), and fakes in tests.
+// The trainer's view of a teacher: a request goes in, scores come out. Implementations:
+// MakeNetworkTeacherClient (client_options.h), which asks servers over gRPC or HTTP; a score cache
+// in front of another client (cache/cached_teacher_client.h); several teachers behind one client
+// (routing_teacher_client.h); and fakes in tests.
 //
 // Threads: any thread may call. `done` runs once per request on a thread of the client; it must not
 // block and may call Score.
@@ -12,13 +14,10 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "common/base/clock.h"
 #include "common/base/status.h"
-#include "common/wire/teacher_protocol.h"
 
 namespace taopd {
 
@@ -26,12 +25,16 @@ struct TeacherInfo {
   std::string model_name;
   std::string revision;
   std::string tokenizer_hash;  // empty if the teacher has no tokenizer
-  int64_t head_vocab_size = 0;
+  int64_t head_vocab_size = 0;  // 0: not known, as of vLLM and SGLang
   int64_t max_model_len = 0;
   int64_t max_top_k = 0;
   int64_t max_candidates = 0;
   int64_t max_dense_vocab_size = 0;  // largest head_vocab_size with dense log-probs
   bool supports_temperature = false;
+  bool supports_entropy = true;
+  // Whether replies hold the probability outside of the top-k. If they do not, log_tail is NaN and
+  // the loss derives it (LogTailFromLogMass in taopd/objective/log_math.h).
+  bool sends_tail = true;
 };
 
 // P is the number of token_ids, R = P - score_start the number of scored rows.
@@ -45,6 +48,8 @@ struct TeacherRequest {
   bool dense = false;                  // asks for the log-probs of every id
   int32_t num_candidates = 0;          // M
   std::vector<int32_t> candidate_ids;  // [R, M] ids whose log-probs are wanted as well
+  // The data set of the prompt, by which one of several teachers is chosen. It is not sent.
+  std::string source;
 };
 
 // The teacher's reply as it came: R = P - score_start rows; proto/taopd/v1/teacher.proto defines every
@@ -54,22 +59,47 @@ struct TeacherScores {
   int32_t top_k = 0;
   std::vector<int32_t> ids;                // [R, k]
   std::vector<float> log_probs;            // [R, k]
-  std::vector<float> log_tail;             // [R]
+  std::vector<float> log_tail;             // [R]; all NaN if TeacherInfo::sends_tail is false
   std::vector<float> sampled_log_probs;    // [R]
   std::vector<float> entropy;              // [R] if asked for, else empty
   std::vector<float> candidate_log_probs;  // [R, M]
   std::vector<float> candidate_log_tail;   // [R] outside of ids and candidates, if M > 0
   std::vector<float> dense_log_probs;      // [R, V] if asked for, else empty
   std::string revision;
+  // Factor of the loss on this sequence: the weight of the teacher that scored it.
+  double weight = 1.0;
+};
+
+// What the client has seen of one endpoint since it was made.
+struct EndpointStats {
+  std::string name;  // as in the settings
+  uint64_t attempts = 0;
+  uint64_t failures = 0;        // attempts that ended with an error
+  uint64_t bytes_sent = 0;      // of messages, without headers
+  uint64_t bytes_received = 0;
+  absl::Duration latency;       // sum over the attempts that succeeded
+  absl::Duration left_out;      // time in which the endpoint got no requests but probes
+  bool is_failing = false;      // left out now
+  bool serves_another_revision = false;  // that is why
 };
 
 struct TeacherClientStats {
+  std::string name;  // of one of several teachers; otherwise empty
   uint64_t requests = 0;
-  uint64_t retries = 0;   // attempts beyond each request's first
+  uint64_t retries = 0;   // attempts beyond each request's first, hedges aside
   uint64_t failures = 0;  // requests answered with an error
+  uint64_t hedges = 0;      // second attempts beside a slow first one
+  uint64_t hedges_won = 0;  // those that answered first
+  uint64_t cache_hits = 0;
+  uint64_t cache_misses = 0;
+  uint64_t cache_damaged = 0;  // entries that failed their checksum; each is a miss as well
+  uint64_t cache_evicted = 0;  // entries that this client deleted for their age
   int64_t in_flight = 0;  // attempts on the wire now
   int64_t queued = 0;     // requests that wait in the client, for an endpoint or after a failure
-  bool waiting = false;   // every endpoint is failing now
+  bool waiting = false;     // every endpoint is failing now
+  absl::Duration age;       // time since the client was made
+  std::vector<EndpointStats> endpoints;
+  std::vector<TeacherClientStats> teachers;  // each of several teachers; the above are their sums
 };
 
 class TeacherClient {
@@ -87,32 +117,12 @@ class TeacherClient {
   // them. Errors that `done` receives:
   //   UNAVAILABLE          the outage budget is used up;
   //   INVALID_ARGUMENT     the request exceeds a limit of TeacherInfo;
-  //   FAILED_PRECONDITION  Connect has not succeeded yet, or an endpoint serves another revision;
+  //   FAILED_PRECONDITION  Connect has not succeeded yet, or every endpoint serves another revision;
   //   DATA_LOSS            two replies in a row failed verification;
   //   CANCELLED            the client is being destroyed.
   virtual void Score(TeacherRequest request,
                      std::function<void(absl::StatusOr<TeacherScores>)> done) = 0;
   virtual TeacherClientStats stats() const = 0;
 };
-
-// retry_policy.h says which failures are retried.
-struct GrpcTeacherOptions {
-  std::vector<std::string> endpoints;                   // "grpc://host:port"
-  absl::Duration request_timeout = absl::Seconds(120);  // limit of one attempt
-  // Limit of one request, attempts and pauses together, counted from its first failure. For a
-  // request that waits in the client, the time in which every endpoint fails counts as well.
-  absl::Duration outage_budget = absl::Minutes(30);
-  int64_t max_in_flight_per_endpoint = 64;  // requests beyond it wait in the client
-  int64_t max_message_bytes = kMaxMessageBytes;
-  // The n-th pause is uniform in [0, min(max_backoff, initial_backoff * 2^(n-1))].
-  absl::Duration initial_backoff = absl::Milliseconds(250);
-  absl::Duration max_backoff = absl::Seconds(30);
-};
-// Makes a client of taopd-teacher; it does not connect yet. Returns INVALID_ARGUMENT if an endpoint
-// is malformed or an option is out of range. Traffic is not encrypted and ignores the proxies of
-// the environment, because teachers are expected in the same network. `clock` must outlive the
-// client.
-absl::StatusOr<std::unique_ptr<TeacherClient>> MakeGrpcTeacherClient(
-    const GrpcTeacherOptions& options, Clock* clock = Clock::Real());
 
 }  // namespace taopd

@@ -22,6 +22,7 @@ struct Row {
   std::span<const float> candidate_log_probs_m;
   float candidate_log_tail;
   std::span<const float> dense_log_probs_v;
+  bool has_tail;
 };
 
 template <typename... Parts>
@@ -34,10 +35,15 @@ bool IsLogProb(float value) { return value <= kLogProbSlack; }  // false for NaN
 // The same log-prob from two places of a reply.
 bool AreEqual(float a, float b) { return a == b || std::abs(a - b) <= kLogProbSlack; }
 
-absl::Status VerifyIds(const Row& row, int64_t head_vocab_size, std::vector<int32_t>* scratch) {
+// The first number that is no id of the teacher.
+int64_t EndOfIds(const TeacherInfo& info) {
+  return info.head_vocab_size > 0 ? info.head_vocab_size : std::numeric_limits<int32_t>::max();
+}
+
+absl::Status VerifyIds(const Row& row, int64_t end_of_ids, std::vector<int32_t>* scratch) {
   for (const int32_t id : row.ids_k) {
-    if (id < 0 || id >= head_vocab_size) {
-      return BadRow(row, "id ", id, " is outside [0, ", head_vocab_size, ")");
+    if (id < 0 || id >= end_of_ids) {
+      return BadRow(row, "id ", id, " is outside [0, ", end_of_ids, ")");
     }
   }
   scratch->assign(row.ids_k.begin(), row.ids_k.end());
@@ -47,8 +53,13 @@ absl::Status VerifyIds(const Row& row, int64_t head_vocab_size, std::vector<int3
   return absl::OkStatus();
 }
 
+double MassOfIds(const Row& row) {
+  double mass = 0;
+  for (const float log_prob : row.log_probs_k) mass += std::exp(static_cast<double>(log_prob));
+  return mass;
+}
+
 absl::Status VerifyDistribution(const Row& row) {
-  double mass = std::exp(static_cast<double>(row.log_tail));
   for (size_t j = 0; j < row.log_probs_k.size(); ++j) {
     const float log_prob = row.log_probs_k[j];
     if (!IsLogProb(log_prob)) return BadRow(row, "logprobs[", j, "] is ", log_prob);
@@ -56,9 +67,17 @@ absl::Status VerifyDistribution(const Row& row) {
       return BadRow(row, "logprobs[", j, "] ", log_prob, " is above the one before, ",
                     row.log_probs_k[j - 1]);
     }
-    mass += std::exp(static_cast<double>(log_prob));
+  }
+  double mass = MassOfIds(row);
+  if (!row.has_tail) {
+    if (!std::isnan(row.log_tail)) {
+      return BadRow(row, "log_tail is ", row.log_tail, " of a teacher that sends none");
+    }
+    if (mass > 1.0 + kMassSlack) return BadRow(row, "ids have the mass ", mass, ", above 1");
+    return absl::OkStatus();
   }
   if (!IsLogProb(row.log_tail)) return BadRow(row, "log_tail is ", row.log_tail);
+  mass += std::exp(static_cast<double>(row.log_tail));
   if (std::abs(mass - 1.0) > kMassSlack) {
     return BadRow(row, "ids and tail have the mass ", mass, " instead of 1");
   }
@@ -85,10 +104,11 @@ absl::Status VerifySampled(const Row& row) {
                   " is above the last of the ids, ", least);
   }
   // As probabilities: a tail that was computed as 1 minus a sum is inexact where it is small.
-  if (std::exp(static_cast<double>(sampled)) >
-      std::exp(static_cast<double>(row.log_tail)) + kMassSlack) {
+  const double tail =
+      row.has_tail ? std::exp(static_cast<double>(row.log_tail)) : 1.0 - MassOfIds(row);
+  if (std::exp(static_cast<double>(sampled)) > tail + kMassSlack) {
     return BadRow(row, "sampled_logprobs ", sampled, " of id ", row.sampled_id,
-                  " is above log_tail ", row.log_tail);
+                  " is above log_tail ", std::log(std::max(tail, 0.0)));
   }
   return absl::OkStatus();
 }
@@ -208,14 +228,20 @@ absl::Status VerifyTeacherRequest(const TeacherRequest& request, const TeacherIn
                              info.head_vocab_size, "), the teacher's head_vocab_size");
     }
   }
+  if (request.entropy && !info.supports_entropy) {
+    return InvalidArgument("entropy: this teacher sends none");
+  }
+  if (request.dense && info.max_dense_vocab_size == 0) {
+    return InvalidArgument("dense: this teacher sends no dense log-probs");
+  }
   if (request.dense && info.head_vocab_size > info.max_dense_vocab_size) {
     return InvalidArgument("dense: the teacher's head_vocab_size ", info.head_vocab_size,
                            " exceeds its max_dense_vocab_size ", info.max_dense_vocab_size);
   }
   for (int64_t t = 0; t < num_tokens; ++t) {
-    if (request.token_ids[t] < 0 || request.token_ids[t] >= info.head_vocab_size) {
+    if (request.token_ids[t] < 0 || request.token_ids[t] >= EndOfIds(info)) {
       return InvalidArgument("token_ids[", t, "] ", request.token_ids[t], " is outside [0, ",
-                             info.head_vocab_size, "), the teacher's head_vocab_size");
+                             EndOfIds(info), "), the teacher's head_vocab_size");
     }
   }
   return absl::OkStatus();
@@ -260,8 +286,9 @@ absl::Status VerifyTeacherScores(const TeacherScores& scores, const TeacherReque
                   std::span(request.candidate_ids).subspan(r * m, m),
                   std::span(scores.candidate_log_probs).subspan(r * m, m),
                   m > 0 ? scores.candidate_log_tail[r] : 0.0f,
-                  std::span(scores.dense_log_probs).subspan(r * dense, dense)};
-    TAOPD_RETURN_IF_ERROR(VerifyIds(row, info.head_vocab_size, &scratch));
+                  std::span(scores.dense_log_probs).subspan(r * dense, dense),
+                  info.sends_tail};
+    TAOPD_RETURN_IF_ERROR(VerifyIds(row, EndOfIds(info), &scratch));
     TAOPD_RETURN_IF_ERROR(VerifyDistribution(row));
     TAOPD_RETURN_IF_ERROR(VerifySampled(row));
     if (m > 0) TAOPD_RETURN_IF_ERROR(VerifyCandidates(row));

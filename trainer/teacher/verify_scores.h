@@ -21,9 +21,10 @@ absl::Status VerifyTeacherRequest(const TeacherRequest& request, const TeacherIn
 
 // Returns DATA_LOSS, naming the field, the row and the value, unless all of these hold:
 // - top_k, the revision and the sizes of the arrays are what was asked for.
-// - The ids are in [0, head_vocab_size) and distinct within a row.
+// - The ids are in [0, head_vocab_size), if that is known, and distinct within a row.
 // - Log-probs are not NaN, are at most 0, and do not rise along a row.
-// - The probabilities of a row's ids and its tail sum to 1.
+// - The probabilities of a row's ids and its tail sum to 1. If the teacher sends no tail, log_tail
+//   is NaN and the ids' probabilities sum to at most 1.
 // - The sampled token's log-prob equals its entry in the row, or fits into the tail.
 // - Candidates agree with the row's ids; the probabilities of both and of the candidates' tail sum
 //   to 1.

@@ -38,6 +38,22 @@ def start_teacher(binary, source_dir, ready_file):
     return teacher, json.loads(pathlib.Path(ready_file).read_text())
 
 
+def check_generation(pb, stub):
+    golden = json.loads(pathlib.Path(__file__).with_name("stories260K_greedy.json").read_text())
+    ids, num_prompt, num_new = golden["ids"], 10, 20
+    request = pb.GenerateRequest(request_id="python", token_ids=ids[:num_prompt], n=2, max_new_tokens=num_new,
+                                 sampling=pb.SamplingOptions(temperature=0), ignore_eos=True)
+    sequences = {message.index: message for message in stub.Generate(request)}
+    assert sorted(sequences) == [0, 1], sequences
+    for message in sequences.values():
+        assert message.finish_reason == pb.FINISH_REASON_LENGTH
+        assert list(message.token_ids) == ids[num_prompt:num_prompt + num_new], message
+    # The log-probs are those that a score of the same tokens gives.
+    scores = stub.Score(pb.ScoreRequest(token_ids=ids[:num_prompt + num_new], score_start=num_prompt, top_k=1))
+    for generated, scored in zip(sequences[0].logprobs, scores.sampled_logprobs):
+        assert abs(generated - scored) < 1e-5, (generated, scored)
+
+
 def check_scores(pb, stub):
     info = stub.GetTeacherInfo(pb.GetTeacherInfoRequest())
     assert info.head_vocab_size == 512 and info.protocol_version == 1, info
@@ -82,6 +98,7 @@ def main():
             with grpc.insecure_channel(f"127.0.0.1:{ready['grpc_port']}") as channel:
                 stub = pb_grpc.TeacherStub(channel)
                 print("scored", check_scores(pb, stub), "ids")
+                check_generation(pb, stub)
                 check_refusal(pb, stub)
             teacher.send_signal(signal.SIGTERM)
             assert teacher.wait() == 0, teacher.returncode

@@ -34,7 +34,7 @@ class SteppedEngine final : public InferenceEngine {
       for (int i = 0; i < 3; ++i) {
         if (i > 0) clock_->Advance(absl::Seconds(4));
         result.generated->ids.push_back(i);
-        request.on_token(i, -1.0f);
+        request.on_token(*result.generated, i == 2);
       }
     }
     done(std::move(result));
@@ -98,7 +98,7 @@ class MeteredEngineTest : public ::testing::Test {
 TEST_F(MeteredEngineTest, TheTimesOfAGenerationAddUp) {
   int num_tokens = 0;
   InferenceRequest request = Generation();
-  request.on_token = [&](int32_t, float) { ++num_tokens; };
+  request.on_token = [&](const GeneratedTokens&, bool) { ++num_tokens; };
   ASSERT_OK(Run(std::move(request)));
   EXPECT_EQ(num_tokens, 3);
   const std::string text = Text();

@@ -33,7 +33,7 @@ TEST(ConnectTest, GivesWhatTheTeacherServes) {
   teacher.info.set_tokenizer_hash("abc");
   teacher.info.set_supports_temperature(true);
   teacher.Start();
-  ASSERT_OK_AND_ASSIGN(auto client, MakeGrpcTeacherClient(FastOptions({&teacher})));
+  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(FastOptions({&teacher})));
   ASSERT_OK_AND_ASSIGN(const TeacherInfo info, client->Connect(absl::Seconds(20)));
   EXPECT_EQ(info.model_name, "example");
   EXPECT_EQ(info.revision, "rev-1");
@@ -49,14 +49,14 @@ TEST(ConnectTest, WaitsForTheTeacher) {
   FakeTeacher teacher;
   teacher.Start();
   const int port = teacher.port();
-  const GrpcTeacherOptions options = FastOptions({&teacher});
+  const TeacherClientOptions options = FastOptions({&teacher});
   teacher.Stop();
   TeacherClient* observed = nullptr;
   HookClock clock([&](int num_sleeps) {
     EXPECT_TRUE(observed->stats().waiting);
     if (num_sleeps == 2) teacher.Start(port);
   });
-  ASSERT_OK_AND_ASSIGN(auto client, MakeGrpcTeacherClient(options, &clock));
+  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(options, &clock));
   observed = client.get();
   EXPECT_OK(client->Connect(absl::Seconds(20)));
   EXPECT_FALSE(client->stats().waiting);
@@ -65,9 +65,9 @@ TEST(ConnectTest, WaitsForTheTeacher) {
 TEST(ConnectTest, GivesUpAtTheTimeout) {
   FakeTeacher teacher;
   teacher.Start();
-  const GrpcTeacherOptions options = FastOptions({&teacher});
+  const TeacherClientOptions options = FastOptions({&teacher});
   teacher.Stop();
-  ASSERT_OK_AND_ASSIGN(auto client, MakeGrpcTeacherClient(options));
+  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(options));
   const auto answer = client->Connect(absl::Milliseconds(100));
   EXPECT_ERROR(answer, absl::StatusCode::kUnavailable, "within 100ms");
   EXPECT_ERROR(answer, absl::StatusCode::kUnavailable, options.endpoints[0]);
@@ -77,9 +77,9 @@ TEST(ConnectTest, OneOfTwoIsEnough) {
   FakeTeacher up, down;
   up.Start();
   down.Start();
-  const GrpcTeacherOptions options = FastOptions({&down, &up});
+  const TeacherClientOptions options = FastOptions({&down, &up});
   down.Stop();
-  ASSERT_OK_AND_ASSIGN(auto client, MakeGrpcTeacherClient(options));
+  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(options));
   EXPECT_OK(client->Connect(absl::Seconds(20)));
   EXPECT_OK(ScoreOne(client.get(), ExampleRequest(1)));
 }
@@ -91,7 +91,7 @@ TEST(ConnectTest, LimitsAreTheSmallest) {
   b.info.set_supports_temperature(true);
   a.Start();
   b.Start();
-  ASSERT_OK_AND_ASSIGN(auto client, MakeGrpcTeacherClient(FastOptions({&a, &b})));
+  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(FastOptions({&a, &b})));
   ASSERT_OK_AND_ASSIGN(const TeacherInfo info, client->Connect(absl::Seconds(20)));
   EXPECT_EQ(info.max_model_len, 64);
   EXPECT_EQ(info.max_top_k, 8);
@@ -103,7 +103,7 @@ void ExpectDisagreement(void (*change)(v1::GetTeacherInfoResponse*), const std::
   change(&b.info);
   a.Start();
   b.Start();
-  ASSERT_OK_AND_ASSIGN(auto client, MakeGrpcTeacherClient(FastOptions({&a, &b})));
+  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(FastOptions({&a, &b})));
   EXPECT_ERROR(client->Connect(absl::Seconds(20)), absl::StatusCode::kFailedPrecondition, says);
 }
 
@@ -120,7 +120,7 @@ void ExpectRefused(void (*change)(v1::GetTeacherInfoResponse*), absl::StatusCode
   FakeTeacher teacher;
   change(&teacher.info);
   teacher.Start();
-  ASSERT_OK_AND_ASSIGN(auto client, MakeGrpcTeacherClient(FastOptions({&teacher})));
+  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(FastOptions({&teacher})));
   EXPECT_ERROR(client->Connect(absl::Seconds(20)), code, says);
 }
 
@@ -137,14 +137,14 @@ TEST(ConnectTest, StrangeTeachersAreRefusedAtOnce) {
                 absl::StatusCode::kDataLoss, "head_vocab_size 2147483648");
 }
 
-TEST(MakeGrpcTeacherClientTest, OptionsAreChecked) {
-  GrpcTeacherOptions good;
+TEST(MakeNetworkTeacherClientTest, OptionsAreChecked) {
+  TeacherClientOptions good;
   good.endpoints = {"grpc://127.0.0.1:1"};
-  EXPECT_OK(MakeGrpcTeacherClient(good));
+  EXPECT_OK(MakeNetworkTeacherClient(good));
   const auto expect_refused = [&](auto change, const std::string& says) {
-    GrpcTeacherOptions options = good;
+    TeacherClientOptions options = good;
     change(&options);
-    EXPECT_ERROR(MakeGrpcTeacherClient(options), absl::StatusCode::kInvalidArgument, says);
+    EXPECT_ERROR(MakeNetworkTeacherClient(options), absl::StatusCode::kInvalidArgument, says);
   };
   expect_refused([](auto* o) { o->endpoints = {"http://x:1"}; }, "http://x:1");
   expect_refused([](auto* o) { o->request_timeout = absl::ZeroDuration(); }, "request_timeout 0");

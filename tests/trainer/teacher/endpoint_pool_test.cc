@@ -50,7 +50,7 @@ TEST_F(EndpointPoolTest, FailingEndpointGetsOneProbeAfterItsPause) {
   EXPECT_TRUE(pool_.BeginAttempt(0));
   EXPECT_FALSE(pool_.AnyOpen(probe_at));  // one probe at a time
   pool_.EndAttempt(0, /*is_probe=*/true);
-  pool_.SetWorking(0);
+  pool_.SetWorking(0, kNow);
   EXPECT_FALSE(pool_.BeginAttempt(0));
   EXPECT_TRUE(pool_.AnyOpen(probe_at));
 }
@@ -70,7 +70,7 @@ TEST_F(EndpointPoolTest, OutageLastsWhileEveryEndpointFails) {
   Fail(1, kNow + absl::Seconds(5));
   Fail(1, kNow + absl::Minutes(1));
   EXPECT_EQ(pool_.outage_since(), kNow + absl::Seconds(5));
-  pool_.SetWorking(0);
+  pool_.SetWorking(0, kNow);
   EXPECT_EQ(pool_.outage_since(), absl::InfiniteFuture());
 }
 

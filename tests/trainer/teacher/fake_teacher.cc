@@ -5,7 +5,7 @@
 
 #include "common/wire/teacher_protocol.h"
 #include "tests/trainer/teacher/example_scores.h"
-#include "trainer/teacher/grpc_transport.h"
+#include "trainer/teacher/transport/grpc_transport.h"
 
 namespace taopd::testing {
 
@@ -138,8 +138,8 @@ grpc::ServerUnaryReactor* FakeTeacher::Score(grpc::CallbackServerContext* contex
   return reactor;
 }
 
-GrpcTeacherOptions FastOptions(const std::vector<const FakeTeacher*>& teachers) {
-  GrpcTeacherOptions options;
+TeacherClientOptions FastOptions(const std::vector<const FakeTeacher*>& teachers) {
+  TeacherClientOptions options;
   for (const FakeTeacher* teacher : teachers) options.endpoints.push_back(teacher->endpoint());
   options.initial_backoff = absl::Milliseconds(2);
   options.max_backoff = absl::Milliseconds(20);

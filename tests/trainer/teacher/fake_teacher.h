@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
-#include "trainer/teacher/teacher_client.h"
+#include "trainer/teacher/client_options.h"
 
 namespace taopd::testing {
 
@@ -66,7 +66,7 @@ class FakeTeacher final : public v1::Teacher::CallbackService {
 };
 
 // Options with pauses of milliseconds, for one or several fakes.
-GrpcTeacherOptions FastOptions(const std::vector<const FakeTeacher*>& teachers);
+TeacherClientOptions FastOptions(const std::vector<const FakeTeacher*>& teachers);
 
 // Scores all requests and waits for all of the answers, in the order of the requests.
 std::vector<absl::StatusOr<TeacherScores>> ScoreAll(TeacherClient* client,

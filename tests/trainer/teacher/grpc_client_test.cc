@@ -26,8 +26,8 @@ using testing::ScoreOne;
 class GrpcClientTest : public ::testing::Test {
  protected:
   void SetUp() override { teacher_.Start(); }
-  void Connect(GrpcTeacherOptions options) {
-    ASSERT_OK_AND_ASSIGN(client_, MakeGrpcTeacherClient(options));
+  void Connect(TeacherClientOptions options) {
+    ASSERT_OK_AND_ASSIGN(client_, MakeNetworkTeacherClient(options));
     ASSERT_OK(client_->Connect(absl::Seconds(20)));
   }
   void Connect() { Connect(FastOptions({&teacher_})); }
@@ -84,7 +84,7 @@ TEST_F(GrpcClientTest, CandidatesDenseRowsAndEntropiesArrive) {
   EXPECT_EQ(num_tries, 2);
   // Dense rows count against the limit of a message: 9 rows of 4 pairs, tail, sampled token,
   // entropy, 5 candidates and their tail, 50 ids, 4 bytes each.
-  GrpcTeacherOptions small = FastOptions({&teacher_});
+  TeacherClientOptions small = FastOptions({&teacher_});
   small.max_message_bytes = 2000;
   Connect(small);
   EXPECT_ERROR(ScoreOne(client_.get(), request), absl::StatusCode::kInvalidArgument,
@@ -145,7 +145,7 @@ TEST_F(GrpcClientTest, AnswersMayComeInAnyOrder) {
 }
 
 TEST_F(GrpcClientTest, ManyRequestsKeepTheBound) {
-  GrpcTeacherOptions options = FastOptions({&teacher_});
+  TeacherClientOptions options = FastOptions({&teacher_});
   options.max_in_flight_per_endpoint = 3;
   Connect(options);
   teacher_.Hold();
@@ -187,10 +187,10 @@ TEST_F(GrpcClientTest, DoneMayAskForMore) {
 }
 
 TEST_F(GrpcClientTest, BadRequestsAreNotSent) {
-  ASSERT_OK_AND_ASSIGN(client_, MakeGrpcTeacherClient(FastOptions({&teacher_})));
+  ASSERT_OK_AND_ASSIGN(client_, MakeNetworkTeacherClient(FastOptions({&teacher_})));
   EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), absl::StatusCode::kFailedPrecondition,
                "before Connect");
-  GrpcTeacherOptions options = FastOptions({&teacher_});
+  TeacherClientOptions options = FastOptions({&teacher_});
   options.max_message_bytes = 300;
   Connect(options);
   TeacherRequest request = ExampleRequest(1, 12, 17);
@@ -204,7 +204,7 @@ TEST_F(GrpcClientTest, BadRequestsAreNotSent) {
 }
 
 TEST_F(GrpcClientTest, ReplyAboveTheLimitIsNotAskedForAgain) {
-  GrpcTeacherOptions options = FastOptions({&teacher_});
+  TeacherClientOptions options = FastOptions({&teacher_});
   options.max_message_bytes = 1000;
   Connect(options);
   teacher_.SetHandler([&](FakeCall call) {
@@ -286,7 +286,7 @@ TEST_F(GrpcClientTest, TeacherThatWasReplacedIsRefused) {
 }
 
 TEST_F(GrpcClientTest, DestructionAnswersEverything) {
-  GrpcTeacherOptions options = FastOptions({&teacher_});
+  TeacherClientOptions options = FastOptions({&teacher_});
   options.max_in_flight_per_endpoint = 4;
   Connect(options);
   teacher_.Hold();

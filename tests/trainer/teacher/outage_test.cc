@@ -21,8 +21,8 @@ using testing::FastOptions;
 using testing::ScoreAll;
 using testing::ScoreOne;
 
-std::unique_ptr<TeacherClient> Connected(const GrpcTeacherOptions& options) {
-  auto client = MakeGrpcTeacherClient(options);
+std::unique_ptr<TeacherClient> Connected(const TeacherClientOptions& options) {
+  auto client = MakeNetworkTeacherClient(options);
   EXPECT_OK(client);
   EXPECT_OK((*client)->Connect(absl::Seconds(20)));
   return std::move(*client);
@@ -37,7 +37,7 @@ std::vector<TeacherRequest> Requests(int count) {
 TEST(OutageTest, PassingErrorsAreTriedAgain) {
   FakeTeacher teacher;
   teacher.Start();
-  GrpcTeacherOptions options = FastOptions({&teacher});
+  TeacherClientOptions options = FastOptions({&teacher});
   options.request_timeout = absl::Milliseconds(200);
   auto client = Connected(options);
   std::vector<FakeCall> hung;
@@ -115,7 +115,7 @@ TEST(OutageTest, NegativePushbackMeansNever) {
 TEST(OutageTest, EndlessOutageUsesUpTheBudget) {
   FakeTeacher teacher;
   teacher.Start();
-  GrpcTeacherOptions options = FastOptions({&teacher});
+  TeacherClientOptions options = FastOptions({&teacher});
   options.outage_budget = absl::Milliseconds(300);
   options.max_in_flight_per_endpoint = 2;
   auto client = Connected(options);
@@ -139,7 +139,7 @@ TEST(OutageTest, EndlessOutageUsesUpTheBudget) {
 TEST(OutageTest, HungTeacherUsesUpTheBudget) {
   FakeTeacher teacher;
   teacher.Start();
-  GrpcTeacherOptions options = FastOptions({&teacher});
+  TeacherClientOptions options = FastOptions({&teacher});
   options.request_timeout = absl::Milliseconds(50);
   options.outage_budget = absl::Milliseconds(150);
   auto client = Connected(options);
@@ -152,7 +152,7 @@ TEST(OutageTest, RequestsSurviveARestart) {
   FakeTeacher teacher;
   teacher.Start();
   const int port = teacher.port();
-  GrpcTeacherOptions options = FastOptions({&teacher});
+  TeacherClientOptions options = FastOptions({&teacher});
   options.max_in_flight_per_endpoint = 8;
   auto client = Connected(options);
   teacher.Hold();
@@ -182,7 +182,7 @@ TEST(OutageTest, OneOfTwoDies) {
   FakeTeacher a, b;
   a.Start();
   b.Start();
-  GrpcTeacherOptions options = FastOptions({&a, &b});
+  TeacherClientOptions options = FastOptions({&a, &b});
   options.max_in_flight_per_endpoint = 8;
   auto client = Connected(options);
   a.Hold();

@@ -55,6 +55,7 @@ class StepTransport final : public ScoreTransport {
     }
     for (Held& call : held) call.done(Cancelled());
   }
+  std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration) override { return {}; }
   // Null: calls are held.
   void SetRule(Rule rule) {
     absl::MutexLock lock(&mutex_);
@@ -262,6 +263,104 @@ TEST(RetryingClientTest, HugePushbackIsNoReasonToHang) {
   EXPECT_OK(ScoreAll(&client, 1)[0]);
 }
 
+TEST(RetryingClientTest, AnotherRevisionIsLeftOutWhileOneIsRight) {
+  StepTransport transport;
+  std::atomic<bool> is_right = false;
+  transport.SetRule([&](size_t endpoint, const TeacherRequest& request) {
+    return endpoint == 0 && !is_right ? Fail(absl::StatusCode::kFailedPrecondition)
+                                      : Right(request);
+  });
+  RetryingClient client(FastOptions(2), &transport, Clock::Real());
+  client.SetInfo(ExampleInfo());
+  for (const auto& answer : ScoreAll(&client, 200)) EXPECT_OK(answer);
+  const TeacherClientStats stats = client.stats();
+  EXPECT_EQ(stats.failures, 0u);
+  EXPECT_FALSE(stats.waiting);
+  ASSERT_EQ(stats.endpoints.size(), 2u);
+  EXPECT_EQ(stats.endpoints[0].name, "e0");
+  EXPECT_TRUE(stats.endpoints[0].serves_another_revision);
+  EXPECT_GT(stats.endpoints[0].left_out, absl::ZeroDuration());
+  EXPECT_EQ(stats.endpoints[0].failures, stats.endpoints[0].attempts);
+  EXPECT_FALSE(stats.endpoints[1].is_failing);
+  EXPECT_EQ(stats.endpoints[1].attempts, 200u);
+  // Once it serves the right one again, a probe takes it back.
+  is_right = true;
+  while (client.stats().endpoints[0].is_failing) EXPECT_OK(ScoreAll(&client, 4)[0]);
+  EXPECT_FALSE(client.stats().endpoints[0].serves_another_revision);
+}
+
+TEST(RetryingClientTest, AnotherRevisionEverywhereIsAnError) {
+  StepTransport transport;
+  transport.SetRule([&](size_t, const TeacherRequest&) {
+    return Fail(absl::StatusCode::kFailedPrecondition);
+  });
+  RetryingClient client(FastOptions(2), &transport, Clock::Real());
+  client.SetInfo(ExampleInfo());
+  EXPECT_ERROR(ScoreAll(&client, 1)[0], absl::StatusCode::kFailedPrecondition, "as told");
+}
+
+// One endpoint lies and the other is full: the requests that were lied to wait for the other.
+TEST(RetryingClientTest, WrongRepliesOfOneEndpointAreOutvoted) {
+  StepTransport transport;
+  transport.SetRule([&](size_t endpoint, const TeacherRequest& request) {
+    return endpoint == 0 ? Fail(absl::StatusCode::kDataLoss) : Right(request);
+  });
+  RetryOptions options = FastOptions(2);
+  options.max_in_flight_per_endpoint = 2;
+  RetryingClient client(options, &transport, Clock::Real());
+  client.SetInfo(ExampleInfo());
+  for (const auto& answer : ScoreAll(&client, 500)) EXPECT_OK(answer);
+  transport.SetRule([&](size_t, const TeacherRequest&) { return Fail(absl::StatusCode::kDataLoss); });
+  EXPECT_ERROR(ScoreAll(&client, 1)[0], absl::StatusCode::kDataLoss, "as told");
+}
+
+TEST(RetryingClientTest, ASlowEndpointIsHedged) {
+  StepTransport transport;
+  RetryOptions options = FastOptions(2);
+  options.hedge_after = absl::Milliseconds(5);
+  RetryingClient client(options, &transport, Clock::Real());
+  client.SetInfo(ExampleInfo());
+  std::atomic<int> num_answers = 0;
+  absl::BlockingCounter open(1);
+  client.Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
+    EXPECT_OK(scores);
+    if (++num_answers == 1) open.DecrementCount();
+  });
+  auto held = transport.TakeHeld(2);
+  ASSERT_EQ(held.size(), 2u);
+  EXPECT_NE(held[0].endpoint, held[1].endpoint);
+  EXPECT_EQ(held[0].request.request_id, held[1].request.request_id);
+  held[1].done(Right(held[1].request));
+  open.Wait();
+  held[0].done(Right(held[0].request));  // too late
+  EXPECT_EQ(num_answers, 1);
+  const TeacherClientStats stats = client.stats();
+  EXPECT_EQ(stats.hedges, 1u);
+  EXPECT_EQ(stats.hedges_won, 1u);
+  EXPECT_EQ(stats.retries, 0u);
+  EXPECT_EQ(stats.in_flight, 0);
+}
+
+TEST(RetryingClientTest, AFailedHedgeLeavesTheFirstAttempt) {
+  StepTransport transport;
+  RetryOptions options = FastOptions(2);
+  options.hedge_after = absl::Milliseconds(5);
+  RetryingClient client(options, &transport, Clock::Real());
+  client.SetInfo(ExampleInfo());
+  absl::BlockingCounter open(1);
+  client.Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
+    EXPECT_OK(scores);
+    open.DecrementCount();
+  });
+  auto held = transport.TakeHeld(2);
+  held[1].done(Fail(absl::StatusCode::kDataLoss));
+  held[0].done(Right(held[0].request));
+  open.Wait();
+  EXPECT_EQ(client.stats().hedges, 1u);
+  EXPECT_EQ(client.stats().hedges_won, 0u);
+  EXPECT_EQ(transport.num_attempts(0) + transport.num_attempts(1), 2);
+}
+
 // Many threads ask while endpoints fail at random and the client is destroyed in the middle: every
 // request is answered exactly once.
 TEST(RetryingClientTest, EveryRequestIsAnsweredOnce) {
@@ -283,7 +382,9 @@ TEST(RetryingClientTest, EveryRequestIsAnsweredOnce) {
     constexpr int kThreads = 4, kCount = 200;
     std::vector<std::atomic<int>> num_answers(kThreads * kCount);
     {
-      RetryingClient client(FastOptions(3), &transport, Clock::Real());
+      RetryOptions options = FastOptions(3);
+      if (seed % 2 == 1) options.hedge_after = absl::Microseconds(1);
+      RetryingClient client(options, &transport, Clock::Real());
       client.SetInfo(ExampleInfo());
       std::vector<std::thread> threads;
       for (int t = 0; t < kThreads; ++t) {

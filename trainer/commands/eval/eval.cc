@@ -125,8 +125,12 @@ std::optional<CommandFailure> EvaluateDistance(const TrainConfig& config,
                                                const EvalRequest& request,
                                                const std::string& model_dir,
                                                const PromptDataset& problems, Student* student) {
-  auto client = MakeTeacherClient(config.teacher);
-  if (!client.ok()) return BadUsage(Annotate(client.status(), "teacher.endpoints"));
+  auto client = MakeTeacherClient(config);
+  if (!client.ok()) return BadUsage(client.status());
+  if (absl::Status taught = CheckSourcesAreTaught(config, problems.records, "data.val");
+      !taught.ok()) {
+    return BadUsage(taught);
+  }
   auto info = (*client)->Connect(absl::Seconds(config.teacher.connect_timeout_s));
   if (!info.ok()) return CommandFailure{kExitUnavailable, Annotate(info.status(), "teacher")};
   if (absl::Status fits = CheckTeacherFits(config, *info, *student); !fits.ok())

@@ -3,6 +3,7 @@
 #include "trainer/commands/measure_student.h"
 #include "trainer/commands/train/training_run.h"
 #include "trainer/optim/lr_schedule.h"
+#include "trainer/teacher/teacher_metrics.h"
 
 namespace taopd {
 
@@ -80,7 +81,8 @@ void TrainingRun::Report(const StepResult& result, const std::vector<const Promp
   if (graded > 0)
     metrics.emplace_back("rollout/accuracy",
                          static_cast<double>(correct) / static_cast<double>(graded));
-  metrics.emplace_back("teacher/retries", static_cast<double>(teacher_->stats().retries));
+  const Metrics teacher_metrics = TeacherMetrics(teacher_->stats());
+  metrics.insert(metrics.end(), teacher_metrics.begin(), teacher_metrics.end());
   metrics.emplace_back("data/epoch", static_cast<double>(order_->epoch()));
   metrics.insert(metrics.end(), data_metrics_.begin(), data_metrics_.end());
   run_.output().Write(state_.step, metrics);

@@ -42,8 +42,8 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
 }
 
 std::optional<CommandFailure> TrainingRun::CheckNames() {
-  auto client = MakeTeacherClient(config_.teacher);
-  if (!client.ok()) return BadUsage(Annotate(client.status(), "teacher.endpoints"));
+  auto client = MakeTeacherClient(config_);
+  if (!client.ok()) return BadUsage(client.status());
   teacher_ = *std::move(client);
   auto grader = grading::Grader::Make(config_.eval.grader, config_.eval.answer_pattern);
   if (!grader.ok()) return BadUsage(Annotate(grader.status(), "eval"));
@@ -60,6 +60,11 @@ std::optional<CommandFailure> TrainingRun::LoadData() {
   if (!training.ok()) return BadData(Annotate(training.status(), "data.train"));
   auto evaluation = LoadEvalPrompts(config_.data, config_.eval, *model);
   if (!evaluation.ok()) return BadData(Annotate(evaluation.status(), "data.val"));
+  absl::Status taught = CheckSourcesAreTaught(config_, training->dataset.records, "data.train");
+  if (config_.eval.measure == "kl")
+    taught.Update(CheckSourcesAreTaught(config_, evaluation->records, "data.val"));
+  taught.Update(CheckSourcesOccur(config_, training->dataset.records));
+  if (!taught.ok()) return BadUsage(taught);
   LogDataset("data.train", training->dataset);
   LogDataset("data.val", *evaluation);
   order_.emplace(training->shares, DeriveSeed(config_.run.seed, "data"), config_.data.shuffle);

@@ -1,11 +1,18 @@
-// The gRPC client: Connect, and the joining of the transport with the retrying client.
+// The client of servers: Connect, and the joining of a transport with the retrying client.
 #include <unistd.h>
 
+#include <algorithm>
 #include <random>
+#include <tuple>
+#include <utility>
 
-#include "trainer/teacher/endpoint.h"
-#include "trainer/teacher/grpc_transport.h"
+#include "common/base/log.h"
+#include "common/io/file.h"
+#include "trainer/teacher/client_options.h"
 #include "trainer/teacher/retrying_client.h"
+#include "trainer/teacher/transport/endpoint.h"
+#include "trainer/teacher/transport/grpc_transport.h"
+#include "trainer/teacher/transport/http_transport.h"
 
 namespace taopd {
 namespace {
@@ -26,13 +33,13 @@ uint64_t ProcessSeed() {
   return DeriveSeed(device(), "teacher client jitter", {device(), static_cast<uint64_t>(getpid())});
 }
 
-class GrpcTeacherClient final : public TeacherClient {
+class NetworkTeacherClient final : public TeacherClient {
  public:
-  GrpcTeacherClient(const std::vector<std::string>& targets, const GrpcTeacherOptions& options,
-                    Clock* clock)
+  NetworkTeacherClient(std::unique_ptr<ScoreTransport> transport,
+                       const TeacherClientOptions& options, Clock* clock)
       : options_(options),
         clock_(clock),
-        transport_(targets, options),
+        transport_(std::move(transport)),
         client_(
             {
                 .endpoint_names = options.endpoints,
@@ -41,9 +48,11 @@ class GrpcTeacherClient final : public TeacherClient {
                 .outage_budget = options.outage_budget,
                 .initial_backoff = options.initial_backoff,
                 .max_backoff = options.max_backoff,
+                .retry = options.retry,
+                .hedge_after = options.hedge_after,
                 .jitter_seed = ProcessSeed(),
             },
-            &transport_, clock) {}
+            transport_.get(), clock) {}
 
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override {
     const absl::Time deadline = clock_->Now() + timeout;
@@ -52,7 +61,7 @@ class GrpcTeacherClient final : public TeacherClient {
     while (true) {
       const absl::Duration left = deadline - clock_->Now();
       const absl::Duration limit = std::min(kInfoTimeout, options_.request_timeout);
-      const auto answers = transport_.AskAll(std::clamp(left, absl::Milliseconds(1), limit));
+      const auto answers = transport_->AskAll(std::clamp(left, absl::Milliseconds(1), limit));
       std::string errors;
       absl::Status final_error;
       bool any_answered = false;
@@ -121,13 +130,14 @@ class GrpcTeacherClient final : public TeacherClient {
       agreed.max_dense_vocab_size =
           std::min(agreed.max_dense_vocab_size, info.max_dense_vocab_size);
       agreed.supports_temperature &= info.supports_temperature;
+      agreed.supports_entropy &= info.supports_entropy;
     }
     return agreed;
   }
 
-  const GrpcTeacherOptions options_;
+  const TeacherClientOptions options_;
   Clock* const clock_;
-  GrpcScoreTransport transport_;
+  const std::unique_ptr<ScoreTransport> transport_;
   RetryingClient client_;  // after the transport: it goes first
 };
 
@@ -142,22 +152,73 @@ absl::Status CheckCount(const char* name, int64_t value, int64_t max) {
   return InvalidArgument(name, " ", value, " is outside [1, ", max, "]");
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<TeacherClient>> MakeGrpcTeacherClient(
-    const GrpcTeacherOptions& options, Clock* clock) {
-  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> targets,
-                         GrpcTargetsOfEndpoints(options.endpoints));
+absl::Status CheckOptions(const TeacherClientOptions& options) {
   TAOPD_RETURN_IF_ERROR(CheckDuration("request_timeout", options.request_timeout, absl::Hours(24)));
   TAOPD_RETURN_IF_ERROR(
       CheckDuration("outage_budget", options.outage_budget, absl::InfiniteDuration()));
   TAOPD_RETURN_IF_ERROR(CheckDuration("initial_backoff", options.initial_backoff, absl::Hours(1)));
   TAOPD_RETURN_IF_ERROR(CheckDuration("max_backoff", options.max_backoff, absl::Hours(1)));
   TAOPD_RETURN_IF_ERROR(
+      CheckDuration("hedge_after", options.hedge_after, absl::InfiniteDuration()));
+  TAOPD_RETURN_IF_ERROR(
       CheckCount("max_in_flight_per_endpoint", options.max_in_flight_per_endpoint, 65536));
   TAOPD_RETURN_IF_ERROR(
       CheckCount("max_message_bytes", options.max_message_bytes, (2LL << 30) - 1));
-  return std::make_unique<GrpcTeacherClient>(targets, options, clock);
+  if (options.tls_cert_file.empty() != options.tls_key_file.empty()) {
+    return InvalidArgument("tls_cert_file and tls_key_file are given together or not at all");
+  }
+  for (const char c : options.api_key) {
+    if (c <= ' ' || c > '~') return InvalidArgument("the API key has characters other than ASCII");
+  }
+  return absl::OkStatus();
+}
+
+// TLS settings that no endpoint would use are a mistake of the user.
+absl::Status CheckTls(const std::vector<TeacherEndpoint>& endpoints,
+                      const TeacherClientOptions& options) {
+  const bool any_tls = std::any_of(endpoints.begin(), endpoints.end(),
+                                   [](const TeacherEndpoint& e) { return e.tls; });
+  const bool any_file = !options.tls_ca_file.empty() || !options.tls_cert_file.empty();
+  if (any_file && !any_tls) {
+    return InvalidArgument(
+        "TLS files are given but no endpoint uses TLS: write grpcs:// or https:// for it");
+  }
+  const bool all_tls = std::all_of(endpoints.begin(), endpoints.end(),
+                                   [](const TeacherEndpoint& e) { return e.tls; });
+  if (!options.api_key.empty() && !all_tls) {
+    LogWarning("the teacher's API key is sent without encryption; use grpcs:// or https://");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ScoreTransport>> MakeTransport(
+    const std::vector<TeacherEndpoint>& endpoints, const TeacherClientOptions& options) {
+  TlsFiles tls;
+  for (const auto& [name, path, text] :
+       {std::tuple("tls_ca_file", &options.tls_ca_file, &tls.ca),
+        std::tuple("tls_cert_file", &options.tls_cert_file, &tls.cert),
+        std::tuple("tls_key_file", &options.tls_key_file, &tls.key)}) {
+    if (path->empty()) continue;
+    auto content = ReadFileToString(*path, int64_t{16} << 20);
+    if (!content.ok()) return InvalidArgument(name, ": ", content.status().message());
+    *text = *std::move(content);
+  }
+  if (endpoints[0].protocol == TeacherProtocol::kGrpc) {
+    return std::make_unique<GrpcScoreTransport>(endpoints, tls, options);
+  }
+  return std::make_unique<HttpScoreTransport>(endpoints, options);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeNetworkTeacherClient(
+    const TeacherClientOptions& options, Clock* clock) {
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<TeacherEndpoint> endpoints,
+                         ParseTeacherEndpoints(options.endpoints));
+  TAOPD_RETURN_IF_ERROR(CheckOptions(options));
+  TAOPD_RETURN_IF_ERROR(CheckTls(endpoints, options));
+  TAOPD_ASSIGN_OR_RETURN(auto transport, MakeTransport(endpoints, options));
+  return std::make_unique<NetworkTeacherClient>(std::move(transport), options, clock);
 }
 
 }  // namespace taopd

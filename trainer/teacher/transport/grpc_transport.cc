@@ -1,4 +1,4 @@
-#include "trainer/teacher/grpc_transport.h"
+#include "trainer/teacher/transport/grpc_transport.h"
 
 #include <absl/strings/numbers.h>
 
@@ -12,8 +12,17 @@
 namespace taopd {
 namespace {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
-                                           const GrpcTeacherOptions& options) {
+std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(bool use_tls, const TlsFiles& tls) {
+  if (!use_tls) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions ssl;
+  ssl.pem_root_certs = tls.ca;  // empty: the system's list
+  ssl.pem_cert_chain = tls.cert;
+  ssl.pem_private_key = tls.key;
+  return grpc::SslCredentials(ssl);
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const TeacherEndpoint& endpoint, const TlsFiles& tls,
+                                           const TeacherClientOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   arguments.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
@@ -33,11 +42,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(initial_ms));
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // limit of one attempt to connect
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(max_ms));
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
-}
-
-void SetTimeout(absl::Duration timeout, grpc::ClientContext* context) {
-  context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
+  return grpc::CreateCustomChannel(endpoint.GrpcTarget(), MakeCredentials(endpoint.tls, tls),
+                                   arguments);
 }
 
 absl::Status ToAbsl(const grpc::Status& status) {
@@ -97,11 +103,11 @@ struct GrpcScoreTransport::Call {
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ScoreResponse>> reader;
 };
 
-GrpcScoreTransport::GrpcScoreTransport(const std::vector<std::string>& targets,
-                                       const GrpcTeacherOptions& options)
-    : max_message_bytes_(options.max_message_bytes) {
-  for (const std::string& target : targets) {
-    stubs_.push_back(v1::Teacher::NewStub(MakeChannel(target, options)));
+GrpcScoreTransport::GrpcScoreTransport(const std::vector<TeacherEndpoint>& endpoints,
+                                       const TlsFiles& tls, const TeacherClientOptions& options)
+    : max_message_bytes_(options.max_message_bytes), api_key_(options.api_key) {
+  for (const TeacherEndpoint& endpoint : endpoints) {
+    stubs_.push_back(v1::Teacher::NewStub(MakeChannel(endpoint, tls, options)));
   }
   for (int i = 0; i < kNumThreads; ++i) threads_.emplace_back([this] { RunCompletions(); });
 }
@@ -109,6 +115,11 @@ GrpcScoreTransport::GrpcScoreTransport(const std::vector<std::string>& targets,
 GrpcScoreTransport::~GrpcScoreTransport() {
   completions_.Shutdown();
   for (std::thread& thread : threads_) thread.join();
+}
+
+void GrpcScoreTransport::Prepare(absl::Duration timeout, grpc::ClientContext* context) const {
+  context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
+  if (!api_key_.empty()) context->AddMetadata("authorization", "Bearer " + api_key_);
 }
 
 absl::Status GrpcScoreTransport::Check(const TeacherRequest& request,
@@ -131,7 +142,7 @@ void GrpcScoreTransport::Start(size_t endpoint, const TeacherRequest& request,
   call->request = &request;
   call->info = &info;
   call->done = std::move(done);
-  SetTimeout(timeout, &call->context);
+  Prepare(timeout, &call->context);
   {
     absl::MutexLock lock(&mutex_);
     calls_[call] = std::move(owned);
@@ -152,7 +163,9 @@ void GrpcScoreTransport::RunCompletions() {
     }
     Result result{call->status.ok() ? ScoresOfReply(call->reply, *call->request, *call->info)
                                     : absl::StatusOr<TeacherScores>(ToAbsl(call->status)),
-                  PushbackOf(call->context, call->status)};
+                  PushbackOf(call->context, call->status),
+                  static_cast<int64_t>(call->proto.ByteSizeLong()),
+                  call->status.ok() ? static_cast<int64_t>(call->reply.ByteSizeLong()) : 0};
     const std::function<void(Result)> done = std::move(call->done);
     call.reset();  // its memory before what `done` starts
     done(std::move(result));
@@ -180,7 +193,7 @@ std::vector<absl::StatusOr<TeacherInfo>> GrpcScoreTransport::AskAll(absl::Durati
   std::vector<Question> questions(stubs_.size());
   for (size_t i = 0; i < stubs_.size(); ++i) {
     Question& question = questions[i];
-    SetTimeout(timeout, &question.context);
+    Prepare(timeout, &question.context);
     question.reader = stubs_[i]->AsyncGetTeacherInfo(&question.context, {}, &completions);
     question.reader->Finish(&question.reply, &question.status, &question);
   }

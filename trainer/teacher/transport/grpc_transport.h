@@ -16,14 +16,17 @@
 #include <vector>
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "trainer/teacher/client_options.h"
 #include "trainer/teacher/score_transport.h"
+#include "trainer/teacher/transport/endpoint.h"
 
 namespace taopd {
 
 class GrpcScoreTransport final : public ScoreTransport {
  public:
-  // `targets` are names as gRPC writes them (endpoint.h).
-  GrpcScoreTransport(const std::vector<std::string>& targets, const GrpcTeacherOptions& options);
+  // `endpoints` speak gRPC; `tls` is for those that use TLS.
+  GrpcScoreTransport(const std::vector<TeacherEndpoint>& endpoints, const TlsFiles& tls,
+                     const TeacherClientOptions& options);
 
   // REQUIRES: every attempt has ended.
   ~GrpcScoreTransport() override;
@@ -33,9 +36,7 @@ class GrpcScoreTransport final : public ScoreTransport {
              absl::Duration timeout, std::function<void(Result)> done) override;
   void CancelAll() override;
 
-  // Asks every endpoint for its TeacherInfo at the same time. Blocks until all have answered, at
-  // most about `timeout`. The answers are in the order of the targets.
-  std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout);
+  std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout) override;
 
  private:
   struct Call;
@@ -44,7 +45,11 @@ class GrpcScoreTransport final : public ScoreTransport {
   // Of the threads that verify replies and run `done`.
   static constexpr int kNumThreads = 2;
 
+  // Prepares a call: its time limit and its API key.
+  void Prepare(absl::Duration timeout, grpc::ClientContext* context) const;
+
   const int64_t max_message_bytes_;
+  const std::string api_key_;
   std::vector<std::unique_ptr<v1::Teacher::Stub>> stubs_;
   absl::Mutex mutex_;
   std::map<Call*, std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);

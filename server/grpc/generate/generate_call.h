@@ -1,0 +1,37 @@
+// One Generate call of taopd.v1.Teacher: from the request to the engine's sequences, and from what
+// they produce to messages.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "server/grpc/generate/generation_calls.h"
+#include "server/serving/serving_state.h"
+
+namespace taopd {
+
+inline constexpr uint32_t kMaxSequencesPerCall = 1024;
+
+// An accepted request, ready for the engine.
+struct AdmittedGeneration {
+  std::shared_ptr<const ServedModel> model;
+  std::vector<InferenceRequest> requests;  // one per sequence
+  ByteBudget::Reservation answer_memory;   // of all messages that may wait to be sent
+};
+
+// Thread-safe. Errors are those of AdmitScore (server/grpc/score_admission.h), and
+// FAILED_PRECONDITION if the engine only scores.
+absl::StatusOr<AdmittedGeneration> AdmitGeneration(const v1::GenerateRequest& request,
+                                                   absl::Time deadline, const std::string& client,
+                                                   ServingState& state);
+
+// Called in the handler, which returns the result.
+grpc::ServerWriteReactor<v1::GenerateResponse>* BeginGenerate(grpc::CallbackServerContext* context,
+                                                              const v1::GenerateRequest& request,
+                                                              const CallEnvironment& environment);
+
+}  // namespace taopd

@@ -1,0 +1,115 @@
+// What the calls that generate have in common: they own themselves, their sequences end when the
+// client goes, and their end is recorded.
+//
+// The functions are called in the handler, which returns their result. gRPC runs no reaction before
+// the handler has returned.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "server/grpc/generate/generation_run.h"
+#include "server/grpc/generate/message_stream.h"
+#include "server/metrics/server_metrics.h"
+#include "server/serving/call_tracker.h"
+#include "server/serving/serving_state.h"
+
+namespace taopd {
+
+// All of it outlives the calls.
+struct CallEnvironment {
+  const char* method;  // as the metrics name it: "grpc/Generate"
+  ServingState* state;
+  ServerMetrics* metrics;
+  CallTracker* tracker;
+};
+
+// What a call keeps until gRPC's last reaction.
+struct GenerationWork {
+  // The model stays until then, so that no engine is destroyed by its own thread.
+  std::shared_ptr<const ServedModel> model;
+  ByteBudget::Reservation answer_memory;
+  std::shared_ptr<GenerationRun> run;
+  std::function<void()> on_done;  // optional
+};
+
+// A call that streams messages. `start(stream, work)` fills `work`, starts its run, whose events send
+// to the stream and end it, and returns OK; or it returns why the call is refused.
+template <typename Message, typename Start>
+grpc::ServerWriteReactor<Message>* BeginStreamedCall(grpc::CallbackServerContext* context,
+                                                     const CallEnvironment& environment,
+                                                     const Start& start) {
+  struct Call {
+    GenerationWork work;
+    std::shared_ptr<MessageStream<Message>> stream;
+  };
+  environment.tracker->Begin();
+  const absl::Time started_at = environment.state->clock()->Now();
+  auto* const call = new Call;  // deleted in the last reaction
+  call->stream = std::make_shared<MessageStream<Message>>(
+      [call] {
+        if (call->work.run != nullptr) call->work.run->Cancel();
+      },
+      [call, environment, started_at](const absl::Status& status) {
+        if (call->work.on_done) call->work.on_done();
+        delete call;
+        environment.metrics->RecordRequest(environment.method, StatusCodeName(status),
+                                           environment.state->clock()->Now() - started_at);
+        environment.tracker->End();
+      });
+  auto* const reactor = call->stream.get();
+  const absl::Status status = start(call->stream, &call->work);
+  if (!status.ok()) {
+    AddRetryPushback(status, context);
+    reactor->End(status);
+  }
+  return reactor;
+}
+
+// A call with one answer. `start(end, work)` is as above; the run's events fill the response, which
+// gRPC keeps for them, and call `end` once, as the last thing.
+template <typename Start>
+grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
+                                         const CallEnvironment& environment, const Start& start) {
+  class Call final : public grpc::ServerUnaryReactor {
+   public:
+    explicit Call(const CallEnvironment& environment)
+        : environment_(environment), started_at_(environment.state->clock()->Now()) {
+      environment.tracker->Begin();
+    }
+    void OnCancel() override {
+      if (work.run != nullptr) work.run->Cancel();
+    }
+    void OnDone() override {
+      const CallEnvironment environment = environment_;
+      if (work.on_done) work.on_done();
+      environment.metrics->RecordRequest(environment.method, StatusCodeName(status),
+                                         environment.state->clock()->Now() - started_at_);
+      delete this;
+      environment.tracker->End();
+    }
+
+    GenerationWork work;
+    absl::Status status;  // written before Finish, read in OnDone
+
+   private:
+    const CallEnvironment environment_;
+    const absl::Time started_at_;
+  };
+  auto* const call = new Call(environment);
+  const auto end = [call](const absl::Status& status) {
+    call->status = status;
+    call->Finish(ToGrpcStatus(status));
+  };
+  const absl::Status status = start(end, &call->work);
+  if (!status.ok()) {
+    AddRetryPushback(status, context);
+    end(status);
+  }
+  return call;
+}
+
+}  // namespace taopd

@@ -1,0 +1,37 @@
+// Sampling parameters from the wire's messages. Pure functions, any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/engine/engine.h"
+#include "proto/taopd/v1/teacher.pb.h"
+
+namespace taopd {
+
+// Sets one of the fields of sampling_fields.h. Returns INVALID_ARGUMENT, in the words of that table,
+// if the value is out of range.
+absl::Status SetSampling(const char* name, double value, SamplingParams* sampling);
+
+// Copies ids from the wire. Returns INVALID_ARGUMENT naming the field, the index and the value if
+// one is not a 31-bit number; the engine judges the rest.
+template <typename Ids>
+absl::StatusOr<std::vector<int32_t>> TokenIds(const char* field, const Ids& ids) {
+  std::vector<int32_t> out;
+  out.reserve(static_cast<size_t>(ids.size()));
+  for (const uint32_t id : ids) {
+    if (id > static_cast<uint32_t>(INT32_MAX))
+      return InvalidArgument(field, "[", out.size(), "] is ", id, ": must be at most ", INT32_MAX);
+    out.push_back(static_cast<int32_t>(id));
+  }
+  return out;
+}
+
+// Sets what `options` says and leaves the rest.
+absl::Status ApplySamplingOptions(const v1::SamplingOptions& options, SamplingParams* sampling);
+
+// The seed of sequence `index`: seed + index, or another one each time if there is no seed.
+uint64_t SequenceSeed(std::optional<uint64_t> seed, uint64_t index);
+
+}  // namespace taopd

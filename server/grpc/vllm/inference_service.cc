@@ -1,0 +1,212 @@
+#include "server/grpc/vllm/inference_service.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "server/grpc/generate/sampling_conversion.h"
+#include "server/grpc/score_conversion.h"
+#include "server/grpc/vllm/inference_answer.h"
+#include "server/grpc/vllm/inference_request.h"
+#include "server/options/version.h"
+
+namespace taopd {
+
+void RunRegistry::Add(const std::string& request_id, const std::shared_ptr<GenerationRun>& run) {
+  absl::MutexLock lock(&mutex_);
+  runs_.emplace(request_id, run);
+}
+
+void RunRegistry::Remove(const std::string& request_id, const GenerationRun* run) {
+  absl::MutexLock lock(&mutex_);
+  const auto [begin, end] = runs_.equal_range(request_id);
+  for (auto entry = begin; entry != end; ++entry) {
+    if (entry->second.get() != run) continue;
+    runs_.erase(entry);
+    return;
+  }
+}
+
+void RunRegistry::Abort(const std::string& request_id) {
+  if (request_id.empty()) return;  // that is everybody who has chosen none
+  // Under the lock: a run is removed before its model may go.
+  absl::MutexLock lock(&mutex_);
+  const auto [begin, end] = runs_.equal_range(request_id);
+  for (auto entry = begin; entry != end; ++entry) entry->second->Cancel();
+}
+
+namespace {
+
+// What the events of a call share.
+struct Answer {
+  Answer(const AdmittedInference& admitted)
+      : options(admitted.options),
+        prompt_ids(admitted.request.token_ids),
+        output(admitted.model->tokenizer.get(), admitted.options, *admitted.request.sampling) {}
+
+  const InferenceAnswerOptions options;
+  const std::vector<int32_t> prompt_ids;
+  InferenceOutput output;
+};
+
+// Starts the run of an admitted request and keeps what belongs to it.
+void StartRun(AdmittedInference admitted, const std::shared_ptr<Answer>& answer,
+              GenerationEvents events, RunRegistry* runs, GenerationWork* work) {
+  admitted.request.should_stop = [answer](int32_t id) { return answer->output.Push(id); };
+  work->model = std::move(admitted.model);
+  work->answer_memory = std::move(admitted.answer_memory);
+  work->run = std::make_shared<GenerationRun>(work->model->engine.get(), std::move(events));
+  const std::string request_id = admitted.request.request_id;
+  runs->Add(request_id, work->run);
+  work->on_done = [runs, request_id, run = work->run.get()] { runs->Remove(request_id, run); };
+  std::vector<InferenceRequest> requests;
+  requests.push_back(std::move(admitted.request));
+  work->run->Start(std::move(requests));
+}
+
+const ScoreRows* ScoreOf(const InferenceResult& result) {
+  return result.score ? &*result.score : nullptr;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerContext* context,
+                                                         const vllm::GenerateRequest* request,
+                                                         vllm::GenerateResponse* response) {
+  const auto start = [&](const auto& end, GenerationWork* work) -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
+                           AdmitInference(*request, DeadlineOf(*context),
+                                          PeerAddress(context->peer()), *state_));
+    const auto answer = std::make_shared<Answer>(admitted);
+    GenerationEvents events;
+    events.on_result = [answer, response](size_t, InferenceResult result) {
+      *response->mutable_prompt_info() =
+          ToPromptInfo(answer->prompt_ids, answer->options, ScoreOf(result));
+      *response->mutable_outputs() = answer->output.Take(*result.generated, /*is_last=*/true);
+    };
+    events.on_end = end;
+    StartRun(std::move(admitted), answer, std::move(events), runs_, work);
+    return absl::OkStatus();
+  };
+  return BeginUnaryCall(context, {"grpc/vllm.Inference/Generate", state_, metrics_, tracker_},
+                        start);
+}
+
+grpc::ServerWriteReactor<vllm::GenerateResponse>* VllmInferenceService::GenerateStream(
+    grpc::CallbackServerContext* context, const vllm::GenerateRequest* request) {
+  using Stream = std::shared_ptr<MessageStream<vllm::GenerateResponse>>;
+  const auto start = [&](const Stream& stream, GenerationWork* work) -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
+                           AdmitInference(*request, DeadlineOf(*context),
+                                          PeerAddress(context->peer()), *state_));
+    const auto answer = std::make_shared<Answer>(admitted);
+    const bool token_by_token = !answer->options.prompt_logprobs;
+    const auto send_prompt = [answer, stream](const ScoreRows* score) {
+      vllm::GenerateResponse message;
+      *message.mutable_prompt_info() = ToPromptInfo(answer->prompt_ids, answer->options, score);
+      stream->Send(std::move(message));
+    };
+    const auto send_output = [answer, stream](const GeneratedTokens& so_far, bool is_last) {
+      vllm::GenerateResponse message;
+      *message.mutable_outputs() = answer->output.Take(so_far, is_last);
+      stream->Send(std::move(message));
+    };
+    GenerationEvents events;
+    if (token_by_token) {
+      events.on_token = [send_prompt, send_output](size_t, const GeneratedTokens& so_far,
+                                                   bool is_last) {
+        if (so_far.ids.size() == 1) send_prompt(nullptr);
+        send_output(so_far, is_last);
+      };
+    }
+    events.on_result = [send_prompt, send_output, token_by_token](size_t, InferenceResult result) {
+      if (token_by_token) return;
+      send_prompt(ScoreOf(result));
+      send_output(*result.generated, /*is_last=*/true);
+    };
+    events.on_end = [stream](const absl::Status& status) { stream->End(status); };
+    StartRun(std::move(admitted), answer, std::move(events), runs_, work);
+    return absl::OkStatus();
+  };
+  return BeginStreamedCall<vllm::GenerateResponse>(
+      context, {"grpc/vllm.Inference/GenerateStream", state_, metrics_, tracker_}, start);
+}
+
+VllmControlService::VllmControlService(ServingState* state, RunRegistry* runs)
+    : state_(state), runs_(runs), instance_id_(Concat(SequenceSeed(std::nullopt, 0))) {}
+
+namespace {
+
+grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* context,
+                                       const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* VllmControlService::GetServerInfo(grpc::CallbackServerContext* context,
+                                                            const vllm::GetServerInfoRequest*,
+                                                            vllm::ServerInfo* info) {
+  const auto model = state_->Admit();
+  if (!model.ok()) return FinishAtOnce(context, model.status());
+  const EngineLimits& limits = (*model)->limits;
+  info->set_engine_version(kTeacherVersion);
+  info->set_api_version("vllm");
+  info->set_instance_id(instance_id_);
+  vllm::ParallelismInfo* parallelism = info->mutable_parallelism();
+  parallelism->set_tensor_parallel_size(1);
+  parallelism->set_pipeline_parallel_size(1);
+  parallelism->set_data_parallel_size(1);
+  parallelism->set_decode_context_parallel_size(1);
+  info->set_max_model_len(static_cast<uint32_t>(limits.max_model_len));
+  info->set_kv_block_size(static_cast<uint32_t>(limits.kv_block_tokens));
+  info->set_total_kv_blocks(static_cast<uint64_t>((*model)->engine->stats().num_kv_blocks));
+  info->set_max_running_requests(static_cast<uint64_t>(limits.max_num_seqs));
+  info->set_max_batched_tokens(static_cast<uint64_t>(limits.max_num_batched_tokens));
+  info->mutable_rl_capabilities();
+  return FinishAtOnce(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* VllmControlService::GetModelInfo(grpc::CallbackServerContext* context,
+                                                           const vllm::GetModelInfoRequest*,
+                                                           vllm::ModelInfo* info) {
+  const auto model = state_->Admit();
+  if (!model.ok()) return FinishAtOnce(context, model.status());
+  info->set_model_id((*model)->root);
+  info->set_served_model_name((*model)->name);
+  info->set_supports_text_input((*model)->tokenizer != nullptr);
+  info->set_supports_token_ids_input(true);
+  return FinishAtOnce(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* VllmControlService::Abort(grpc::CallbackServerContext* context,
+                                                    const vllm::AbortRequest* request,
+                                                    vllm::AbortResponse*) {
+  for (const std::string& id : request->request_ids()) runs_->Abort(id);
+  return FinishAtOnce(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* VllmControlService::IsPaused(grpc::CallbackServerContext* context,
+                                                       const vllm::IsPausedRequest*,
+                                                       vllm::IsPausedResponse*) {
+  return FinishAtOnce(context, absl::OkStatus());  // never
+}
+
+grpc::ServerUnaryReactor* VllmControlService::IsSleeping(grpc::CallbackServerContext* context,
+                                                         const vllm::IsSleepingRequest*,
+                                                         vllm::IsSleepingResponse*) {
+  return FinishAtOnce(context, absl::OkStatus());  // never
+}
+
+grpc::ServerUnaryReactor* VllmControlService::GetWeightVersion(
+    grpc::CallbackServerContext* context, const vllm::GetWeightVersionRequest*,
+    vllm::GetWeightVersionResponse* response) {
+  const auto model = state_->Admit();
+  if (!model.ok()) return FinishAtOnce(context, model.status());
+  response->set_weight_version((*model)->revision);
+  return FinishAtOnce(context, absl::OkStatus());
+}
+
+}  // namespace taopd

@@ -1,0 +1,82 @@
+// The services vllm.Inference and vllm.Control, so that gateways and clients made for vLLM's gRPC can
+// use the teacher. Handlers never block.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <grpcpp/grpcpp.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "proto/vllm/control.grpc.pb.h"
+#include "proto/vllm/inference.grpc.pb.h"
+#include "server/grpc/generate/generation_calls.h"
+
+namespace taopd {
+
+// The runs that Abort can end, by the ids that their clients chose; an id may occur more than once.
+// Thread-safe.
+class RunRegistry {
+ public:
+  void Add(const std::string& request_id, const std::shared_ptr<GenerationRun>& run);
+  void Remove(const std::string& request_id, const GenerationRun* run);
+  void Abort(const std::string& request_id);
+
+ private:
+  absl::Mutex mutex_;
+  std::multimap<std::string, std::shared_ptr<GenerationRun>> runs_ ABSL_GUARDED_BY(mutex_);
+};
+
+class VllmInferenceService final : public vllm::Inference::CallbackService {
+ public:
+  // The pointers outlive the service.
+  VllmInferenceService(ServingState* state, ServerMetrics* metrics, CallTracker* tracker,
+                       RunRegistry* runs)
+      : state_(state), metrics_(metrics), tracker_(tracker), runs_(runs) {}
+
+  grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context,
+                                     const vllm::GenerateRequest* request,
+                                     vllm::GenerateResponse* response) override;
+  // Tokens leave as they come, unless prompt log-probs are asked for: they must come first, and the
+  // engine gives them with the last token.
+  grpc::ServerWriteReactor<vllm::GenerateResponse>* GenerateStream(
+      grpc::CallbackServerContext* context, const vllm::GenerateRequest* request) override;
+
+ private:
+  ServingState* const state_;
+  ServerMetrics* const metrics_;
+  CallTracker* const tracker_;
+  RunRegistry* const runs_;
+};
+
+class VllmControlService final : public vllm::Control::CallbackService {
+ public:
+  VllmControlService(ServingState* state, RunRegistry* runs);
+
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
+                                          const vllm::GetServerInfoRequest* request,
+                                          vllm::ServerInfo* info) override;
+  grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
+                                         const vllm::GetModelInfoRequest* request,
+                                         vllm::ModelInfo* info) override;
+  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
+                                  const vllm::AbortRequest* request,
+                                  vllm::AbortResponse* response) override;
+  grpc::ServerUnaryReactor* IsPaused(grpc::CallbackServerContext* context,
+                                     const vllm::IsPausedRequest* request,
+                                     vllm::IsPausedResponse* response) override;
+  grpc::ServerUnaryReactor* IsSleeping(grpc::CallbackServerContext* context,
+                                       const vllm::IsSleepingRequest* request,
+                                       vllm::IsSleepingResponse* response) override;
+  grpc::ServerUnaryReactor* GetWeightVersion(grpc::CallbackServerContext* context,
+                                             const vllm::GetWeightVersionRequest* request,
+                                             vllm::GetWeightVersionResponse* response) override;
+
+ private:
+  ServingState* const state_;
+  RunRegistry* const runs_;
+  const std::string instance_id_;  // another one for each process
+};
+
+}  // namespace taopd

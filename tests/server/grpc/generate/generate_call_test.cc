@@ -1,0 +1,222 @@
+#include <gmock/gmock.h>
+
+#include <map>
+#include <set>
+#include <thread>
+
+#include "server/grpc/generate/generate_call.h"
+#include "tests/server/grpc/grpc_server_fixture.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class GenerateCallTest : public testing::GrpcServerFixture {
+ protected:
+  static v1::GenerateRequest Request() {
+    v1::GenerateRequest request;
+    request.set_request_id("r");
+    for (uint32_t id : {3, 5, 7}) request.add_token_ids(id);
+    request.set_max_new_tokens(4);
+    request.mutable_sampling()->set_temperature(0.5f);
+    request.set_ignore_eos(true);
+    return request;
+  }
+  // The messages and the status of a call.
+  std::vector<v1::GenerateResponse> Call(const v1::GenerateRequest& request, grpc::Status* status) {
+    grpc::ClientContext context;
+    auto reader = stub_->Generate(&context, request);
+    std::vector<v1::GenerateResponse> messages;
+    v1::GenerateResponse message;
+    while (reader->Read(&message)) messages.push_back(message);
+    *status = reader->Finish();
+    return messages;
+  }
+  void ExpectRefused(const v1::GenerateRequest& request, grpc::StatusCode code,
+                     const std::string& text) {
+    grpc::Status status;
+    EXPECT_TRUE(Call(request, &status).empty());
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr(text));
+  }
+  static GeneratedTokens Expected(const v1::GenerateRequest& request) {
+    InferenceRequest inference;
+    inference.token_ids.assign(request.token_ids().begin(), request.token_ids().end());
+    inference.sampling = SamplingParams();
+    inference.sampling->temperature = request.sampling().temperature();
+    inference.sampling->max_new_tokens = request.max_new_tokens();
+    inference.sampling->raw_log_probs = true;
+    inference.sampling->ignore_eos = request.ignore_eos();
+    return testing::FakeGenerate(inference);
+  }
+};
+
+TEST_F(GenerateCallTest, OneMessagePerSequenceWithTokensAndLogProbs) {
+  Ready();
+  v1::GenerateRequest request = Request();
+  request.set_n(3);
+  request.set_seed(40);
+  request.set_raw_logprobs(true);
+  grpc::Status status;
+  const auto messages = Call(request, &status);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(messages.size(), 3u);
+  const GeneratedTokens expected = Expected(request);
+  std::set<uint32_t> indices;
+  for (const v1::GenerateResponse& message : messages) {
+    indices.insert(message.index());
+    EXPECT_EQ(message.request_id(), "r");
+    EXPECT_EQ(message.revision(), fake_.model->revision);
+    EXPECT_EQ(message.finish_reason(), v1::FINISH_REASON_LENGTH);
+    EXPECT_THAT(message.token_ids(), ::testing::ElementsAreArray(expected.ids));
+    EXPECT_THAT(message.logprobs(), ::testing::ElementsAreArray(expected.log_probs));
+    EXPECT_THAT(message.raw_logprobs(), ::testing::ElementsAreArray(expected.raw_log_probs));
+  }
+  EXPECT_EQ(indices, (std::set<uint32_t>{0, 1, 2}));
+  std::set<uint64_t> seeds;
+  for (const InferenceRequest& seen : fake_.engine->seen()) seeds.insert(seen.sampling->seed);
+  EXPECT_EQ(seeds, (std::set<uint64_t>{40, 41, 42}));
+}
+
+TEST_F(GenerateCallTest, StreamedTokensComeOneByOneAndTheLastMessageHasNone) {
+  Ready();
+  v1::GenerateRequest request = Request();
+  request.set_stream_tokens(true);
+  request.set_raw_logprobs(true);
+  grpc::Status status;
+  const auto messages = Call(request, &status);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const GeneratedTokens expected = Expected(request);
+  ASSERT_EQ(messages.size(), expected.ids.size() + 1);
+  for (size_t i = 0; i < expected.ids.size(); ++i) {
+    EXPECT_THAT(messages[i].token_ids(), ::testing::ElementsAre(expected.ids[i]));
+    EXPECT_THAT(messages[i].logprobs(), ::testing::ElementsAre(expected.log_probs[i]));
+    EXPECT_THAT(messages[i].raw_logprobs(), ::testing::ElementsAre(expected.raw_log_probs[i]));
+    EXPECT_EQ(messages[i].finish_reason(), v1::FINISH_REASON_UNSPECIFIED);
+  }
+  EXPECT_EQ(messages.back().token_ids_size(), 0);
+  EXPECT_EQ(messages.back().finish_reason(), v1::FINISH_REASON_LENGTH);
+}
+
+TEST_F(GenerateCallTest, EveryFieldReachesTheEngine) {
+  fake_.model->sampling_defaults.top_p = 0.75f;
+  Ready();
+  v1::GenerateRequest request = Request();
+  v1::SamplingOptions& sampling = *request.mutable_sampling();
+  sampling.set_top_k(7);
+  sampling.set_min_p(0.125f);
+  sampling.set_repetition_penalty(1.5f);
+  sampling.set_presence_penalty(-1.0f);
+  sampling.set_frequency_penalty(0.25f);
+  (*sampling.mutable_logit_bias())[4] = -3.0f;
+  sampling.add_allowed_token_ids(9);
+  request.set_min_new_tokens(2);
+  request.add_stop_token_ids(30);
+  request.set_cache_salt("salt");
+  grpc::Status status;
+  Call(request, &status);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const InferenceRequest seen = fake_.engine->seen().front();
+  EXPECT_EQ(seen.client, "127.0.0.1");
+  EXPECT_EQ(seen.cache_salt, "salt");
+  EXPECT_EQ(seen.sampling->temperature, 0.5f);
+  EXPECT_EQ(seen.sampling->top_p, 0.75f);  // the model's default
+  EXPECT_EQ(seen.sampling->top_k, 7);
+  EXPECT_EQ(seen.sampling->min_p, 0.125f);
+  EXPECT_EQ(seen.sampling->repetition_penalty, 1.5f);
+  EXPECT_EQ(seen.sampling->presence_penalty, -1.0f);
+  EXPECT_EQ(seen.sampling->frequency_penalty, 0.25f);
+  EXPECT_EQ(seen.sampling->logit_bias.at(4), -3.0f);
+  EXPECT_THAT(*seen.sampling->allowed_token_ids, ::testing::ElementsAre(9));
+  EXPECT_EQ(seen.sampling->min_tokens, 2);
+  EXPECT_THAT(seen.sampling->stop_token_ids, ::testing::ElementsAre(30));
+  EXPECT_TRUE(seen.sampling->ignore_eos);
+}
+
+TEST_F(GenerateCallTest, RefusalsNameTheField) {
+  v1::GenerateRequest request = Request();
+  ExpectRefused(request, grpc::StatusCode::UNAVAILABLE, "loading");
+  Ready();
+  request.set_n(kMaxSequencesPerCall + 1);
+  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "n is 1025, the limit is 1024");
+  request = Request();
+  request.set_max_new_tokens(0);
+  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "max_new_tokens");
+  request = Request();
+  request.mutable_token_ids()->Set(1, 0x80000000u);
+  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "token_ids[1] is 2147483648");
+  request = Request();
+  request.mutable_sampling()->set_top_p(1.5f);
+  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "top_p");
+  request = Request();
+  request.set_expected_revision("another");
+  ExpectRefused(request, grpc::StatusCode::FAILED_PRECONDITION, "expected_revision another");
+  request = Request();
+  request.set_request_id(std::string(2000, 'x'));
+  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "request_id has 2000 bytes");
+}
+
+TEST_F(GenerateCallTest, AnEngineErrorEndsTheCall) {
+  Ready();
+  fake_.engine->FailWith(Internal("the logits are not finite"));
+  v1::GenerateRequest request = Request();
+  request.set_n(4);
+  ExpectRefused(request, grpc::StatusCode::INTERNAL, "not finite");
+}
+
+TEST_F(GenerateCallTest, CancellingEndsAllSequences) {
+  Ready();
+  fake_.engine->Hold(true);
+  grpc::ClientContext context;
+  v1::GenerateRequest request = Request();
+  request.set_n(3);
+  auto reader = stub_->Generate(&context, request);
+  fake_.engine->WaitForQueued(3);
+  context.TryCancel();
+  fake_.engine->WaitForCancels(3);
+  v1::GenerateResponse message;
+  EXPECT_FALSE(reader->Read(&message));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  ShutDown();  // waits for the call
+  EXPECT_EQ(state_.message_budget().num_used(), 0);
+}
+
+TEST_F(GenerateCallTest, AcceptedWorkIsAnsweredBeforeTheServerEnds) {
+  Ready();
+  fake_.engine->Hold(true);
+  std::thread client([&] {
+    grpc::Status status;
+    EXPECT_EQ(Call(Request(), &status).size(), 1u);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  });
+  fake_.engine->WaitForQueued(1);
+  std::thread end([&] { ShutDown(); });
+  fake_.engine->Hold(false);
+  client.join();
+  end.join();
+}
+
+TEST_F(GenerateCallTest, CancelsAtRandomMomentsLeaveNothingBehind) {
+  Ready();
+  v1::GenerateRequest request = Request();
+  request.set_n(4);
+  request.set_max_new_tokens(20);
+  request.set_stream_tokens(true);
+  for (int round = 0; round < 100; ++round) {
+    grpc::ClientContext context;
+    auto reader = stub_->Generate(&context, request);
+    v1::GenerateResponse message;
+    for (int i = 0; i < round % 7; ++i) reader->Read(&message);
+    context.TryCancel();
+    reader->Finish();
+  }
+  grpc::Status status;
+  Call(request, &status);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  ShutDown();
+  EXPECT_EQ(state_.message_budget().num_used(), 0);
+}
+
+}  // namespace
+}  // namespace taopd

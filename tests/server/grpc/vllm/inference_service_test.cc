@@ -1,0 +1,226 @@
+// vllm.Inference and vllm.Control with real sockets and an engine whose numbers are known.
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "proto/vllm/control.grpc.pb.h"
+#include "proto/vllm/inference.grpc.pb.h"
+#include "tests/server/grpc/grpc_server_fixture.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+class VllmServiceTest : public testing::GrpcServerFixture {
+ protected:
+  void SetUp() override {
+    GrpcServerFixture::SetUp();
+    inference_ = vllm::Inference::NewStub(channel_);
+    control_ = vllm::Control::NewStub(channel_);
+  }
+  static vllm::GenerateRequest Request() {
+    vllm::GenerateRequest request;
+    request.set_request_id("r");
+    for (uint32_t id : {3, 5, 7, 2}) request.mutable_token_ids()->add_ids(id);
+    request.mutable_stopping()->set_max_new_tokens(3);
+    request.mutable_stopping()->set_ignore_eos(true);
+    request.mutable_response()->set_output_token_ids(true);
+    return request;
+  }
+  grpc::Status Generate(const vllm::GenerateRequest& request, vllm::GenerateResponse* response) {
+    grpc::ClientContext context;
+    return inference_->Generate(&context, request, response);
+  }
+  std::vector<vllm::GenerateResponse> Stream(const vllm::GenerateRequest& request,
+                                             grpc::Status* status) {
+    grpc::ClientContext context;
+    auto reader = inference_->GenerateStream(&context, request);
+    std::vector<vllm::GenerateResponse> messages;
+    vllm::GenerateResponse message;
+    while (reader->Read(&message)) messages.push_back(message);
+    *status = reader->Finish();
+    return messages;
+  }
+  void ExpectRefused(const vllm::GenerateRequest& request, grpc::StatusCode code,
+                     const std::string& text) {
+    vllm::GenerateResponse response;
+    const grpc::Status status = Generate(request, &response);
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr(text));
+  }
+
+  std::unique_ptr<vllm::Inference::Stub> inference_;
+  std::unique_ptr<vllm::Control::Stub> control_;
+};
+
+TEST_F(VllmServiceTest, PromptLogProbsAreFlatArrays) {
+  Ready();
+  vllm::GenerateRequest request = Request();
+  request.mutable_response()->set_prompt_logprobs(true);
+  request.mutable_response()->mutable_prompt_candidates()->set_top_n(2);
+  vllm::GenerateResponse response;
+  const grpc::Status status = Generate(request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ScoreParams params;
+  params.top_k = 2;
+  params.rank = true;
+  const ScoreRows rows = testing::FakeScore({3, 5, 7, 2}, params);
+  const vllm::PromptInfo& info = response.prompt_info();
+  ASSERT_EQ(info.logprobs_size(), 4);
+  for (int r = 0; r < 3; ++r) {
+    EXPECT_EQ(info.logprobs(r + 1), rows.sampled_log_probs[r]);
+    EXPECT_EQ(info.ranks(r + 1), static_cast<uint32_t>(rows.sampled_ranks[r]));
+    ASSERT_EQ(info.candidate_tokens(r + 1).tokens_size(), 2);
+    EXPECT_EQ(info.candidate_tokens(r + 1).tokens(0).id(), static_cast<uint32_t>(rows.ids[2 * r]));
+    EXPECT_EQ(info.candidate_tokens(r + 1).tokens(0).logprob(), rows.log_probs[2 * r]);
+  }
+  EXPECT_EQ(response.outputs().token_ids_size(), 3);
+  EXPECT_EQ(response.outputs().finish_info().finish_reason(), vllm::LENGTH);
+  EXPECT_EQ(response.outputs().text().size(), 3u);
+}
+
+TEST_F(VllmServiceTest, AStreamHoldsWhatTheUnaryAnswerHolds) {
+  Ready();
+  for (const bool prompt_logprobs : {false, true}) {
+    vllm::GenerateRequest request = Request();
+    request.mutable_response()->set_output_logprobs(true);
+    request.mutable_response()->set_prompt_logprobs(prompt_logprobs);
+    vllm::GenerateResponse whole;
+    ASSERT_TRUE(Generate(request, &whole).ok());
+    grpc::Status status;
+    const auto messages = Stream(request, &status);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    ASSERT_GE(messages.size(), 2u);
+    EXPECT_EQ(messages.size(), prompt_logprobs ? 2u : 4u);
+    EXPECT_TRUE(messages[0].has_prompt_info());
+    EXPECT_FALSE(messages[0].has_outputs());
+    EXPECT_EQ(messages[0].prompt_info().SerializeAsString(),
+              whole.prompt_info().SerializeAsString());
+    vllm::SequenceOutput joined;
+    for (size_t i = 1; i < messages.size(); ++i) {
+      const vllm::SequenceOutput& piece = messages[i].outputs();
+      EXPECT_EQ(piece.has_finish_info(), i + 1 == messages.size());
+      joined.set_text(joined.text() + piece.text());
+      joined.mutable_token_ids()->MergeFrom(piece.token_ids());
+      joined.mutable_logprobs()->MergeFrom(piece.logprobs());
+    }
+    EXPECT_EQ(joined.text(), whole.outputs().text());
+    EXPECT_THAT(joined.token_ids(), ElementsAreArray(whole.outputs().token_ids()));
+    EXPECT_THAT(joined.logprobs(), ElementsAreArray(whole.outputs().logprobs()));
+  }
+}
+
+TEST_F(VllmServiceTest, TextPromptsAndFieldsReachTheEngine) {
+  Ready();
+  vllm::GenerateRequest request = Request();
+  request.set_text("cab");
+  request.set_temperature(0.5f);
+  request.mutable_sampling()->set_top_k(5);
+  request.mutable_sampling()->set_seed(77);
+  request.mutable_decoding()->set_repetition_penalty(1.5f);
+  (*request.mutable_decoding()->mutable_logit_bias())[6] = 2.0f;
+  request.mutable_decoding()->add_allowed_token_ids(4);
+  request.mutable_stopping()->set_min_new_tokens(1);
+  request.mutable_stopping()->add_stop_token_ids(12);
+  request.mutable_kv()->set_cache_salt("s");
+  vllm::GenerateResponse response;
+  ASSERT_TRUE(Generate(request, &response).ok());
+  const InferenceRequest seen = fake_.engine->seen().back();
+  EXPECT_THAT(seen.token_ids, ::testing::ElementsAre(1, 2, 0, 1));
+  EXPECT_EQ(seen.sampling->temperature, 0.5f);
+  EXPECT_EQ(seen.sampling->top_k, 5);
+  EXPECT_EQ(seen.sampling->top_p, 1.0f);
+  EXPECT_EQ(seen.sampling->seed, 77u);
+  EXPECT_EQ(seen.sampling->repetition_penalty, 1.5f);
+  EXPECT_EQ(seen.sampling->logit_bias.at(6), 2.0f);
+  EXPECT_THAT(*seen.sampling->allowed_token_ids, ::testing::ElementsAre(4));
+  EXPECT_EQ(seen.sampling->min_tokens, 1);
+  EXPECT_THAT(seen.sampling->stop_token_ids, ::testing::ElementsAre(12));
+  EXPECT_EQ(seen.cache_salt, "s");
+  // Without a temperature it is greedy; without a number of tokens, what the context leaves.
+  request = Request();
+  request.clear_stopping();
+  ASSERT_TRUE(Generate(request, &response).ok());
+  EXPECT_EQ(fake_.engine->seen().back().sampling->temperature, 0.0f);
+  EXPECT_EQ(fake_.engine->seen().back().sampling->max_new_tokens, 60);
+  request.mutable_kv()->set_bypass_prefix_cache(true);
+  ASSERT_TRUE(Generate(request, &response).ok());
+  const std::string first_salt = fake_.engine->seen().back().cache_salt;
+  ASSERT_TRUE(Generate(request, &response).ok());
+  EXPECT_NE(fake_.engine->seen().back().cache_salt, first_salt);
+}
+
+TEST_F(VllmServiceTest, WhatCannotBeHonoredIsRefusedByName) {
+  Ready();
+  using Edit = std::function<void(vllm::GenerateRequest*)>;
+  const std::pair<std::string, Edit> cases[] = {
+      {"prompt is required", [](auto* r) { r->clear_prompt(); }},
+      {"truncate_prompt_tokens is not supported", [](auto* r) { r->set_truncate_prompt_tokens(3); }},
+      {"num_sequences > 1 is not supported",
+       [](auto* r) { r->mutable_sampling()->set_num_sequences(2); }},
+      {"structured_output", [](auto* r) { r->mutable_decoding()->set_json("{}"); }},
+      {"prompt_candidates token_ids selector",
+       [](auto* r) { r->mutable_response()->mutable_prompt_candidates()->mutable_token_ids(); }},
+      {"output_candidates asks for 9 tokens, the limit is max_logprobs 8",
+       [](auto* r) { r->mutable_response()->mutable_output_candidates()->set_top_n(9); }},
+      {"priority", [](auto* r) { r->set_priority(1); }},
+      {"media", [](auto* r) { r->add_media(); }},
+      {"lora_name", [](auto* r) { r->set_lora_name("x"); }},
+      {"kv_transfer_params",
+       [](auto* r) { (*r->mutable_kv()->mutable_kv_transfer_params()->mutable_fields())["a"]; }},
+      {"temperature", [](auto* r) { r->set_temperature(-1.0f); }},
+      {"max_model_len", [](auto* r) { r->mutable_stopping()->set_max_new_tokens(100); }},
+  };
+  for (const auto& [text, edit] : cases) {
+    vllm::GenerateRequest request = Request();
+    edit(&request);
+    ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, text);
+  }
+  vllm::GenerateRequest request = Request();
+  request.set_model("other");
+  ExpectRefused(request, grpc::StatusCode::NOT_FOUND, "model `other` not found");
+}
+
+TEST_F(VllmServiceTest, AbortEndsTheRequestsOfAnId) {
+  Ready();
+  fake_.engine->Hold(true);
+  std::thread call([&] {
+    vllm::GenerateResponse response;
+    EXPECT_EQ(Generate(Request(), &response).error_code(), grpc::StatusCode::CANCELLED);
+  });
+  fake_.engine->WaitForQueued(1);
+  vllm::AbortRequest abort;
+  abort.add_request_ids("unknown");
+  abort.add_request_ids("r");
+  vllm::AbortResponse done;
+  grpc::ClientContext context;
+  EXPECT_TRUE(control_->Abort(&context, abort, &done).ok());
+  call.join();
+}
+
+TEST_F(VllmServiceTest, InfoSaysWhatIsServed) {
+  vllm::ServerInfo server;
+  vllm::ModelInfo model;
+  {
+    grpc::ClientContext context;
+    EXPECT_EQ(control_->GetServerInfo(&context, {}, &server).error_code(),
+              grpc::StatusCode::UNAVAILABLE);
+  }
+  Ready();
+  grpc::ClientContext contexts[3];
+  ASSERT_TRUE(control_->GetServerInfo(&contexts[0], {}, &server).ok());
+  EXPECT_EQ(server.api_version(), "vllm");
+  EXPECT_EQ(server.max_model_len(), 64u);
+  EXPECT_EQ(server.max_running_requests(), 16u);
+  ASSERT_TRUE(control_->GetModelInfo(&contexts[1], {}, &model).ok());
+  EXPECT_EQ(model.served_model_name(), "fake");
+  EXPECT_TRUE(model.supports_text_input());
+  vllm::GetWeightVersionResponse version;
+  ASSERT_TRUE(control_->GetWeightVersion(&contexts[2], {}, &version).ok());
+  EXPECT_EQ(version.weight_version(), fake_.model->revision);
+}
+
+}  // namespace
+}  // namespace taopd

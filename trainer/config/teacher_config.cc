@@ -1,0 +1,126 @@
+#include "trainer/config/teacher_config.h"
+
+#include <algorithm>
+#include <map>
+
+namespace taopd {
+namespace {
+
+bool IsTeacherName(const std::string& name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  });
+}
+
+absl::Status CheckEntry(const std::vector<TeacherEntryConfig>& teachers, size_t index,
+                        std::map<std::string, std::string>* teacher_of_source) {
+  const TeacherEntryConfig& entry = teachers[index];
+  const std::string where = Concat("teachers[", index, "]");
+  if (!IsTeacherName(entry.name)) {
+    return InvalidArgument(where, ".name = \"", entry.name,
+                           "\": must be letters, digits, _ and - (metrics are named after it)");
+  }
+  if (entry.endpoints.empty()) {
+    return InvalidArgument(where, ".endpoints of ", entry.name, ": must name at least one server");
+  }
+  for (size_t i = 0; i < index; ++i) {
+    if (teachers[i].name == entry.name) {
+      return InvalidArgument("teachers has two entries of the name ", entry.name);
+    }
+    if (teachers[i].sources.empty() && entry.sources.empty()) {
+      return InvalidArgument("teachers ", teachers[i].name, " and ", entry.name,
+                             " both lack sources: one of them may teach all that remain");
+    }
+  }
+  for (const std::string& source : entry.sources) {
+    const auto [other, is_new] = teacher_of_source->emplace(source, entry.name);
+    if (!is_new) {
+      return InvalidArgument("teachers: the source \"", source, "\" is taught by ", other->second,
+                             " and ", entry.name);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void TeacherConfig::Visit(SettingVisitor& v) {
+  v.Setting("endpoints", &endpoints,
+            "Servers of one model: grpc://host:port (taopd-teacher), vllm+http://host:port, "
+            "sglang+http://host:port; grpcs, vllm+https and sglang+https over TLS. Requests go to "
+            "the least busy one.",
+            SettingCheck<std::vector<std::string>>([](const std::vector<std::string>& list) {
+              return list.empty() ? InvalidArgument("must name at least one server")
+                                  : absl::OkStatus();
+            }));
+  v.Setting("model", &model,
+            "Name of the model at vLLM or SGLang; empty: the first that the server lists.");
+  v.Setting("top_k", &top_k, "Teacher tokens per position; the rest is one tail token.",
+            AtLeast<int64_t>(1));
+  v.Setting("temperature", &temperature,
+            "Temperature of the teacher's distribution; vLLM and SGLang have 1 only.",
+            MoreThan(0.0));
+  v.Setting("timeout_s", &timeout_s, "Time for one attempt at one sequence.", MoreThan(0.0));
+  v.Setting("outage_budget_s", &outage_budget_s,
+            "How long a sequence is retried before the run ends with code 69.", AtLeast(0.0));
+  v.Setting("connect_timeout_s", &connect_timeout_s, "How long to wait for a teacher at the start.",
+            MoreThan(0.0));
+  v.Setting("hedge_after_s", &hedge_after_s,
+            "After this time without an answer a second server is asked as well, and the first "
+            "answer counts; 0 = never.",
+            AtLeast(0.0));
+  v.Setting("max_in_flight", &max_in_flight, "Requests in flight per server.", AtLeast<int64_t>(1));
+  v.Setting("tls_ca_file", &tls_ca_file,
+            "PEM file of the authorities that sign the servers' certificates; empty: the "
+            "system's list.");
+  v.Setting("tls_cert_file", &tls_cert_file,
+            "PEM file of this client's certificate, for servers that ask for one.");
+  v.Setting("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.");
+  v.Setting("api_key_env", &api_key_env,
+            "Environment variable that holds the servers' API key; it is sent as a bearer token.");
+  v.Setting("api_key_file", &api_key_file, "File that holds the API key, in its first line.");
+  v.Setting("cache_dir", &cache_dir,
+            "Directory of a score cache, which several processes may share; empty: none.");
+  v.Setting("cache_gb", &cache_gb,
+            "Most space of the score cache, in GiB; what has not been used for longest goes first.",
+            MoreThan(0.0));
+  v.Setting("cache_only", &cache_only,
+            "Take all scores from the cache and ask no server: replays a run without its teacher.");
+}
+
+void TeacherEntryConfig::Visit(SettingVisitor& v) {
+  v.Setting("name", &name, "Name, for messages and metrics: letters, digits, _ and -.");
+  v.Setting("endpoints", &endpoints, "As teacher.endpoints.");
+  v.Setting("model", &model, "As teacher.model.");
+  v.Setting("sources", &sources,
+            "Data sources that this teacher teaches (data.source_key); empty: all that no other "
+            "teacher names.");
+  v.Setting("weight", &weight, "Factor of the loss on its sequences.", AtLeast(0.0));
+}
+
+absl::Status CheckTeachers(const TeacherConfig& teacher,
+                           const std::vector<TeacherEntryConfig>& teachers) {
+  if (teacher.tls_cert_file.empty() != teacher.tls_key_file.empty()) {
+    return InvalidArgument(
+        "teacher.tls_cert_file and teacher.tls_key_file are given together or not at all");
+  }
+  if (!teacher.api_key_env.empty() && !teacher.api_key_file.empty()) {
+    return InvalidArgument("teacher.api_key_env and teacher.api_key_file: give one of them");
+  }
+  if (teacher.cache_only && teacher.cache_dir.empty()) {
+    return InvalidArgument("teacher.cache_only = true: needs teacher.cache_dir");
+  }
+  if (teachers.empty()) return absl::OkStatus();
+  if (teacher.endpoints != TeacherConfig().endpoints || !teacher.model.empty()) {
+    return InvalidArgument(
+        "teachers lists the teachers: teacher.endpoints and teacher.model are for a single one");
+  }
+  std::map<std::string, std::string> teacher_of_source;
+  for (size_t i = 0; i < teachers.size(); ++i) {
+    TAOPD_RETURN_IF_ERROR(CheckEntry(teachers, i, &teacher_of_source));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace taopd

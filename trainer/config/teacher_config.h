@@ -1,0 +1,50 @@
+// The settings of teachers: which servers score, how they are reached, and what they are asked.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/config/settings.h"
+
+namespace taopd {
+
+// The section `teacher`. With several teachers its settings hold for each of them, `endpoints` and
+// `model` aside.
+struct TeacherConfig {
+  std::vector<std::string> endpoints = {"grpc://127.0.0.1:50051"};
+  std::string model;
+  int64_t top_k = 16;
+  double temperature = 1.0;
+  double timeout_s = 120;
+  double outage_budget_s = 1800;
+  double connect_timeout_s = 60;
+  double hedge_after_s = 0;
+  int64_t max_in_flight = 64;
+  std::string tls_ca_file;
+  std::string tls_cert_file;
+  std::string tls_key_file;
+  std::string api_key_env;
+  std::string api_key_file;
+  std::string cache_dir;
+  double cache_gb = 64;
+  bool cache_only = false;
+  void Visit(SettingVisitor& v);
+};
+
+// One entry of the list `teachers`.
+struct TeacherEntryConfig {
+  std::string name;
+  std::vector<std::string> endpoints;
+  std::string model;
+  std::vector<std::string> sources;
+  double weight = 1.0;
+  void Visit(SettingVisitor& v);
+};
+
+// Returns INVALID_ARGUMENT, naming the setting, if the settings contradict each other: two teachers
+// with one name, a source that two of them teach, TLS files without a pair, ...
+absl::Status CheckTeachers(const TeacherConfig& teacher,
+                           const std::vector<TeacherEntryConfig>& teachers);
+
+}  // namespace taopd

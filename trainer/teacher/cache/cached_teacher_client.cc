@@ -1,0 +1,156 @@
+#include "trainer/teacher/cache/cached_teacher_client.h"
+
+#include <utility>
+
+#include "common/base/log.h"
+
+namespace taopd {
+
+CachedTeacherClient::CachedTeacherClient(std::unique_ptr<ScoreCache> cache,
+                                         std::vector<std::string> endpoints,
+                                         std::unique_ptr<TeacherClient> teacher)
+    : cache_(std::move(cache)), endpoints_(std::move(endpoints)), teacher_(std::move(teacher)) {
+  for (int i = 0; i < kNumThreads; ++i) threads_.emplace_back([this] { RunTasks(); });
+}
+
+CachedTeacherClient::~CachedTeacherClient() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_stopping_ = true;
+    const auto nobody_asks = [this]()
+                                 ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_asking_ == 0; };
+    mutex_.Await(absl::Condition(&nobody_asks));
+  }
+  teacher_.reset();  // its answers become tasks
+  {
+    absl::MutexLock lock(&mutex_);
+    is_last_ = true;
+    changed_.SignalAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+absl::StatusOr<TeacherInfo> CachedTeacherClient::Connect(absl::Duration timeout) {
+  absl::StatusOr<TeacherInfo> info;
+  if (teacher_ != nullptr) {
+    info = teacher_->Connect(timeout);
+    if (!info.ok()) return info;
+    const absl::Status stored = cache_->PutTeacher(endpoints_, *info);
+    if (!stored.ok()) LogWarning("the score cache cannot be written", {{"error", stored}});
+  } else {
+    info = cache_->FindTeacher(endpoints_);
+    if (!info.ok()) {
+      return FailedPrecondition("the score cache knows no teacher at ", endpoints_[0], ": ",
+                                info.status().message());
+    }
+  }
+  absl::MutexLock lock(&mutex_);
+  revision_ = info->revision;
+  return info;
+}
+
+void CachedTeacherClient::Enqueue(Task task) {
+  absl::MutexLock lock(&mutex_);
+  tasks_.push_back(std::move(task));
+  changed_.Signal();
+}
+
+void CachedTeacherClient::RunTasks() {
+  mutex_.Lock();
+  while (true) {
+    while (tasks_.empty() && !is_last_) changed_.Wait(&mutex_);
+    if (tasks_.empty()) break;
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    mutex_.Unlock();
+    task();
+    task = nullptr;
+    mutex_.Lock();
+  }
+  mutex_.Unlock();
+}
+
+void CachedTeacherClient::Score(TeacherRequest request,
+                                std::function<void(absl::StatusOr<TeacherScores>)> done) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++stats_.requests;
+    ++num_open_;
+  }
+  auto counted = [this, done = std::move(done)](absl::StatusOr<TeacherScores> scores) {
+    {
+      absl::MutexLock lock(&mutex_);
+      --num_open_;
+      stats_.failures += !scores.ok();
+    }
+    done(std::move(scores));
+  };
+  Enqueue([this, request = std::move(request), counted = std::move(counted)]() mutable {
+    LookUp(std::move(request), std::move(counted));
+  });
+}
+
+void CachedTeacherClient::LookUp(TeacherRequest request,
+                                 std::function<void(absl::StatusOr<TeacherScores>)> done) {
+  std::string revision;
+  bool is_stopping = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    revision = revision_;
+    is_stopping = is_stopping_;
+  }
+  if (is_stopping) return done(absl::CancelledError("the teacher client is closing"));
+  if (revision.empty()) {
+    return done(FailedPrecondition("Score before Connect: the teacher is not known yet"));
+  }
+  // A malformed request has no entry; the teacher's client says what is wrong with it.
+  const bool has_rows = request.score_start >= 1 &&
+                        request.score_start < static_cast<int64_t>(request.token_ids.size());
+  if (has_rows) {
+    std::optional<TeacherScores> found = cache_->Find(request, revision);
+    if (found.has_value()) return done(*std::move(found));
+  }
+  if (teacher_ == nullptr) {
+    return done(FailedPrecondition("request \"", request.request_id,
+                                   "\": its scores are not in the cache, and no teacher is asked"));
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    is_stopping = is_stopping_;
+    num_asking_ += !is_stopping;
+  }
+  if (is_stopping) return done(absl::CancelledError("the teacher client is closing"));
+  AskTeacher(std::move(request), revision, std::move(done));
+  absl::MutexLock lock(&mutex_);
+  --num_asking_;
+}
+
+void CachedTeacherClient::AskTeacher(TeacherRequest request, const std::string& revision,
+                                     std::function<void(absl::StatusOr<TeacherScores>)> done) {
+  auto kept = std::make_shared<TeacherRequest>(request);
+  teacher_->Score(std::move(request), [this, kept, revision, done = std::move(done)](
+                                          absl::StatusOr<TeacherScores> scores) mutable {
+    // Not on this thread: writing takes longer than the teacher's client may wait.
+    Enqueue([this, kept, revision, scores = std::move(scores), done = std::move(done)]() mutable {
+      if (scores.ok()) cache_->Put(*kept, revision, *scores);
+      done(std::move(scores));
+    });
+  });
+}
+
+TeacherClientStats CachedTeacherClient::stats() const {
+  TeacherClientStats stats;
+  if (teacher_ != nullptr) stats = teacher_->stats();
+  const ScoreCacheStats cache = cache_->stats();
+  stats.cache_hits = cache.hits;
+  stats.cache_misses = cache.misses;
+  stats.cache_damaged = cache.damaged;
+  stats.cache_evicted = cache.evicted;
+  absl::MutexLock lock(&mutex_);
+  stats.requests = stats_.requests;
+  stats.failures = stats_.failures;
+  stats.queued = num_open_ - stats.in_flight;
+  return stats;
+}
+
+}  // namespace taopd

@@ -1,0 +1,270 @@
+#include "trainer/teacher/cache/score_cache.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/io/atomic_file.h"
+#include "common/io/file.h"
+#include "common/io/jsonl.h"
+#include "common/io/sha256.h"
+#include "trainer/teacher/cache/score_record.h"
+
+namespace taopd {
+namespace {
+
+constexpr size_t kFolderDigits = 2;
+constexpr char kTeachersFolder[] = "teachers";
+constexpr char kTemporaryMark[] = ".tmp.";
+constexpr time_t kUseIsRecordedEvery_s = 3600;
+constexpr time_t kTemporaryFilesLive_s = 3600;
+constexpr double kShareAfterTrimming = 0.9;
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+struct CacheFile {
+  std::string path;
+  int64_t bytes;
+  timespec used;
+};
+
+bool IsOlder(const CacheFile& a, const CacheFile& b) {
+  if (a.used.tv_sec != b.used.tv_sec) return a.used.tv_sec < b.used.tv_sec;
+  return a.used.tv_nsec < b.used.tv_nsec;
+}
+
+// The entries of the cache. Deletes temporary files that a dead process left.
+std::vector<CacheFile> ListEntries(const std::string& dir) {
+  std::vector<CacheFile> files;
+  const auto folders = ListDirectory(dir);
+  if (!folders.ok()) return files;
+  for (const std::string& folder : *folders) {
+    if (folder.size() != kFolderDigits) continue;
+    const auto names = ListDirectory(dir + "/" + folder);
+    if (!names.ok()) continue;
+    for (const std::string& name : *names) {
+      CacheFile file{Concat(dir, "/", folder, "/", name), 0, {}};
+      struct stat about {};
+      if (::stat(file.path.c_str(), &about) != 0) continue;  // another process was faster
+      if (name.find(kTemporaryMark) != std::string::npos) {
+        if (::time(nullptr) - about.st_mtime > kTemporaryFilesLive_s) ::unlink(file.path.c_str());
+        continue;
+      }
+      file.bytes = about.st_size;
+      file.used = about.st_mtim;
+      files.push_back(std::move(file));
+    }
+  }
+  return files;
+}
+
+// The bytes of an open file; its time stamp is renewed now and then. Empty if it cannot be read.
+std::string_view ReadEntry(int fd, std::vector<char>* scratch) {
+  struct stat about {};
+  if (::fstat(fd, &about) != 0) return {};
+  const auto size = static_cast<size_t>(about.st_size);
+  if (scratch->size() < size) scratch->resize(size);
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t count =
+        ::pread(fd, scratch->data() + done, size - done, static_cast<off_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return {};
+    done += static_cast<size_t>(count);
+  }
+  if (::time(nullptr) - about.st_mtime > kUseIsRecordedEvery_s) ::futimens(fd, nullptr);
+  return {scratch->data(), size};
+}
+
+std::string TeacherFileName(const std::vector<std::string>& endpoints) {
+  std::vector<std::string> sorted = endpoints;
+  std::sort(sorted.begin(), sorted.end());
+  std::string text;
+  for (const std::string& endpoint : sorted) text += endpoint + "\n";
+  return Sha256Hex(text) + ".json";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ScoreCache>> ScoreCache::Open(const std::string& dir,
+                                                             int64_t max_bytes) {
+  TAOPD_RETURN_IF_ERROR(MakeDirectories(dir + "/" + kTeachersFolder));
+  std::unique_ptr<ScoreCache> cache(new ScoreCache(dir, max_bytes));
+  cache->Trim();
+  return cache;
+}
+
+std::string ScoreCache::PathOf(const std::string& key) const {
+  return Concat(dir_, "/", key.substr(0, kFolderDigits), "/", key.substr(kFolderDigits));
+}
+
+std::optional<TeacherScores> ScoreCache::Find(const TeacherRequest& request,
+                                              const std::string& revision) {
+  const std::string key = ScoreKey(request, revision);
+  const std::string path = PathOf(key);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) {
+    absl::MutexLock lock(&mutex_);
+    ++stats_.misses;
+    return std::nullopt;
+  }
+  static thread_local std::vector<char> scratch;
+  const std::string_view bytes = ReadEntry(file.get(), &scratch);
+  absl::StatusOr<TeacherScores> scores =
+      ParseScoreRecord(std::as_bytes(std::span(bytes)), key, request);
+  if (scores.ok()) scores->revision = revision;
+  absl::MutexLock lock(&mutex_);
+  if (scores.ok()) {
+    ++stats_.hits;
+    return *std::move(scores);
+  }
+  ++stats_.misses;
+  ++stats_.damaged;
+  LogWarning("damaged entry of the score cache", {{"file", path}, {"error", scores.status()}});
+  ::unlink(path.c_str());
+  return std::nullopt;
+}
+
+void ScoreCache::Put(const TeacherRequest& request, const std::string& revision,
+                     const TeacherScores& scores) {
+  const std::string key = ScoreKey(request, revision);
+  std::string bytes;
+  AppendScoreRecord(key, scores, &bytes);
+  const absl::Status written = Write(key, bytes);
+  bool is_full = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!written.ok()) {
+      if (stats_.failed_writes++ == 0) {
+        LogWarning("the score cache cannot be written; the run goes on without new entries",
+                   {{"error", written}});
+      }
+      return;
+    }
+    stats_.bytes_written += bytes.size();
+    size_bytes_ += static_cast<int64_t>(bytes.size());
+    is_full = size_bytes_ > max_bytes_;
+  }
+  if (is_full) Trim();
+}
+
+absl::Status ScoreCache::Write(const std::string& key, const std::string& bytes) {
+  const std::string path = PathOf(key);
+  std::string temporary;
+  {
+    absl::MutexLock lock(&mutex_);
+    temporary = Concat(path, kTemporaryMark, ::getpid(), ".", ++num_temporary_);
+  }
+  int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd < 0 && errno == ENOENT) {
+    TAOPD_RETURN_IF_ERROR(MakeDirectories(path.substr(0, path.rfind('/'))));
+    fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  }
+  if (fd < 0) return FileError("create", temporary, errno);
+  absl::Status status;
+  {
+    const Descriptor file(fd);
+    status = WriteAll(fd, std::as_bytes(std::span(bytes)), temporary);
+  }
+  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
+    status = FileError("rename", temporary, errno);
+  }
+  if (!status.ok()) ::unlink(temporary.c_str());
+  return status;
+}
+
+void ScoreCache::Trim() {
+  // One process at a time; the others find less when they look themselves.
+  const Descriptor lock_file(::open((dir_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (lock_file.get() < 0 || ::flock(lock_file.get(), LOCK_EX) != 0) return;
+  std::vector<CacheFile> files = ListEntries(dir_);
+  int64_t total = 0;
+  for (const CacheFile& file : files) total += file.bytes;
+  uint64_t num_evicted = 0;
+  if (total > max_bytes_) {
+    std::sort(files.begin(), files.end(), IsOlder);
+    const auto goal = static_cast<int64_t>(static_cast<double>(max_bytes_) * kShareAfterTrimming);
+    for (const CacheFile& file : files) {
+      if (total <= goal) break;
+      if (::unlink(file.path.c_str()) == 0) ++num_evicted;
+      total -= file.bytes;
+    }
+  }
+  absl::MutexLock lock(&mutex_);
+  size_bytes_ = total;
+  stats_.evicted += num_evicted;
+}
+
+absl::StatusOr<TeacherInfo> ScoreCache::FindTeacher(
+    const std::vector<std::string>& endpoints) const {
+  const std::string path = Concat(dir_, "/", kTeachersFolder, "/", TeacherFileName(endpoints));
+  TAOPD_ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonFile(path));
+  try {
+    TeacherInfo info;
+    info.model_name = json.at("model_name").get<std::string>();
+    info.revision = json.at("revision").get<std::string>();
+    info.tokenizer_hash = json.at("tokenizer_hash").get<std::string>();
+    info.head_vocab_size = json.at("head_vocab_size").get<int64_t>();
+    info.max_model_len = json.at("max_model_len").get<int64_t>();
+    info.max_top_k = json.at("max_top_k").get<int64_t>();
+    info.max_candidates = json.at("max_candidates").get<int64_t>();
+    info.max_dense_vocab_size = json.at("max_dense_vocab_size").get<int64_t>();
+    info.supports_temperature = json.at("supports_temperature").get<bool>();
+    info.supports_entropy = json.at("supports_entropy").get<bool>();
+    info.sends_tail = json.at("sends_tail").get<bool>();
+    return info;
+  } catch (const nlohmann::json::exception& error) {
+    return DataLoss(path, ": ", error.what());
+  }
+}
+
+absl::Status ScoreCache::PutTeacher(const std::vector<std::string>& endpoints,
+                                    const TeacherInfo& info) const {
+  const nlohmann::ordered_json json = {{"endpoints", endpoints},
+                                       {"model_name", info.model_name},
+                                       {"revision", info.revision},
+                                       {"tokenizer_hash", info.tokenizer_hash},
+                                       {"head_vocab_size", info.head_vocab_size},
+                                       {"max_model_len", info.max_model_len},
+                                       {"max_top_k", info.max_top_k},
+                                       {"max_candidates", info.max_candidates},
+                                       {"max_dense_vocab_size", info.max_dense_vocab_size},
+                                       {"supports_temperature", info.supports_temperature},
+                                       {"supports_entropy", info.supports_entropy},
+                                       {"sends_tail", info.sends_tail}};
+  return WriteFileAtomically(
+      Concat(dir_, "/", kTeachersFolder, "/", TeacherFileName(endpoints)),
+      json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+ScoreCacheStats ScoreCache::stats() const {
+  absl::MutexLock lock(&mutex_);
+  return stats_;
+}
+
+int64_t ScoreCache::size_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return size_bytes_;
+}
+
+}  // namespace taopd

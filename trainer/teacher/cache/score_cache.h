@@ -1,0 +1,74 @@
+// A directory of teacher's scores by the key of their request (ScoreKey).
+//
+// One file per entry, written under a temporary name and renamed, so that any number of processes
+// may share the directory. A file that is torn or damaged fails its checksum: it is counted,
+// deleted and treated as missing. Entries are not synced to the disk; one that a power failure cuts
+// is such a file.
+//
+//   DIR/ab/cdef...    entries, by the first digits of their key
+//   DIR/teachers/     what was known of the teachers, for runs without them
+//
+// When the entries take more than the limit, the ones that were not used for longest are deleted,
+// by the time stamps of their files; a use is recorded at most once an hour.
+//
+// Thread-safe.
+#pragma once
+
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "trainer/teacher/teacher_client.h"
+
+namespace taopd {
+
+struct ScoreCacheStats {
+  uint64_t hits = 0;
+  uint64_t misses = 0;  // damaged ones among them
+  uint64_t damaged = 0;
+  uint64_t evicted = 0;  // by this object
+  uint64_t failed_writes = 0;
+  uint64_t bytes_written = 0;
+};
+
+class ScoreCache {
+ public:
+  // Makes the directory if there is none. Entries take at most about max_bytes together.
+  static absl::StatusOr<std::unique_ptr<ScoreCache>> Open(const std::string& dir,
+                                                          int64_t max_bytes);
+
+  // The scores of the request at a teacher of this revision, if they are there.
+  std::optional<TeacherScores> Find(const TeacherRequest& request, const std::string& revision);
+  // Stores an answer. A failure, such as a full disk, is counted and logged once.
+  void Put(const TeacherRequest& request, const std::string& revision, const TeacherScores& scores);
+
+  // What the teacher at these endpoints was when it was asked last. NOT_FOUND: it never was.
+  absl::StatusOr<TeacherInfo> FindTeacher(const std::vector<std::string>& endpoints) const;
+  absl::Status PutTeacher(const std::vector<std::string>& endpoints, const TeacherInfo& info) const;
+
+  ScoreCacheStats stats() const;
+  // Of the entries, as far as this process knows.
+  int64_t size_bytes() const;
+
+ private:
+  ScoreCache(std::string dir, int64_t max_bytes) : dir_(std::move(dir)), max_bytes_(max_bytes) {}
+  std::string PathOf(const std::string& key) const;
+  absl::Status Write(const std::string& key, const std::string& bytes);
+  // Counts the entries and deletes old ones until they fit again.
+  void Trim();
+
+  const std::string dir_;
+  const int64_t max_bytes_;
+  mutable absl::Mutex mutex_;
+  ScoreCacheStats stats_ ABSL_GUARDED_BY(mutex_);
+  int64_t size_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t num_temporary_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace taopd

@@ -1,0 +1,46 @@
+// Several teachers behind one client. The data set of a prompt (TeacherRequest::source) decides
+// which of them scores its responses; the teacher's weight goes into TeacherScores::weight.
+//
+// Threads: as TeacherClient.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/teacher/teacher_client.h"
+
+namespace taopd {
+
+struct RoutedTeacher {
+  std::string name;
+  std::unique_ptr<TeacherClient> client;
+  std::vector<std::string> sources;  // empty: all that no other teacher has
+  double weight = 1.0;
+};
+
+class RoutingTeacherClient final : public TeacherClient {
+ public:
+  // REQUIRES: `teachers` is not empty, no source occurs twice, and at most one teacher has none.
+  explicit RoutingTeacherClient(std::vector<RoutedTeacher> teachers);
+
+  // Connects to one teacher after the other. The result joins their names and revisions with ","
+  // and holds the smallest limit of each kind. Returns FAILED_PRECONDITION if two teachers have
+  // different tokenizers.
+  absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override;
+  // Also answers INVALID_ARGUMENT for a source that no teacher has, on the calling thread.
+  void Score(TeacherRequest request,
+             std::function<void(absl::StatusOr<TeacherScores>)> done) override;
+  TeacherClientStats stats() const override;
+
+ private:
+  const RoutedTeacher* TeacherOf(const std::string& source) const;
+
+  const std::vector<RoutedTeacher> teachers_;
+  std::map<std::string, const RoutedTeacher*> by_source_;
+  const RoutedTeacher* default_ = nullptr;  // for all other sources; null: there is none
+};
+
+}  // namespace taopd

@@ -1,0 +1,149 @@
+#include "trainer/teacher/transport/http_connections.h"
+
+#include <absl/strings/numbers.h>
+#include <absl/time/clock.h>
+#include <httplib.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace taopd {
+namespace {
+
+constexpr absl::Duration kMaxConnectTime = absl::Seconds(10);
+// A connection that was cancelled while it was made is looked at again after this time.
+constexpr absl::Duration kCloserPeriod = absl::Milliseconds(50);
+
+std::optional<absl::Duration> RetryAfterOf(const httplib::Response& response) {
+  int64_t seconds = 0;
+  if (!absl::SimpleAtoi(response.get_header_value("Retry-After"), &seconds) || seconds < 0) {
+    return std::nullopt;
+  }
+  return absl::Seconds(seconds);
+}
+
+}  // namespace
+
+HttpConnections::HttpConnections(const std::vector<TeacherEndpoint>& endpoints,
+                                 const TeacherClientOptions& options)
+    : endpoints_(endpoints), options_(options), idle_(endpoints.size()) {
+  ::signal(SIGPIPE, SIG_IGN);
+  closer_ = std::thread([this] { CloseLateOnes(); });
+}
+
+HttpConnections::~HttpConnections() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_stopping_ = true;
+    changed_.Signal();
+  }
+  closer_.join();
+}
+
+void HttpConnections::CancelAll() {
+  absl::MutexLock lock(&mutex_);
+  is_cancelled_ = true;
+  changed_.Signal();
+}
+
+void HttpConnections::CloseLateOnes() {
+  absl::MutexLock lock(&mutex_);
+  while (!is_stopping_) {
+    const absl::Time now = absl::Now();
+    absl::Time next = absl::InfiniteFuture();
+    for (const Active& active : active_) {
+      if (!is_cancelled_ && active.deadline > now) {
+        next = std::min(next, active.deadline);
+        continue;
+      }
+      active.connection->stop();
+      next = std::min(next, now + kCloserPeriod);
+    }
+    changed_.WaitWithDeadline(&mutex_, next);
+  }
+}
+
+std::unique_ptr<httplib::Client> HttpConnections::Connect(size_t endpoint) const {
+  auto connection = std::make_unique<httplib::Client>(endpoints_[endpoint].Url(),
+                                                      options_.tls_cert_file,
+                                                      options_.tls_key_file);
+  if (endpoints_[endpoint].tls && !options_.tls_ca_file.empty()) {
+    connection->set_ca_cert_path(options_.tls_ca_file.c_str());
+  }
+  connection->set_keep_alive(true);
+  connection->set_tcp_nodelay(true);
+  return connection;
+}
+
+absl::StatusOr<HttpReply> HttpConnections::Exchange(size_t endpoint, const std::string& path,
+                                                    const std::string& body,
+                                                    int64_t max_reply_bytes,
+                                                    absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  httplib::Request request;
+  request.method = body.empty() ? "GET" : "POST";
+  request.path = endpoints_[endpoint].prefix + path;
+  request.set_header("Accept", "application/json");
+  if (!options_.api_key.empty()) request.set_header("Authorization", "Bearer " + options_.api_key);
+  if (!body.empty()) request.set_header("Content-Type", "application/json");
+  request.body = body;
+  HttpReply reply;
+  bool too_long = false;
+  request.content_receiver = [&](const char* data, size_t size, uint64_t, uint64_t) {
+    too_long = static_cast<int64_t>(reply.body.size() + size) > max_reply_bytes;
+    if (!too_long) reply.body.append(data, size);
+    return !too_long;
+  };
+
+  for (bool is_fresh = false;;) {
+    std::unique_ptr<httplib::Client> connection;
+    std::list<Active>::iterator active;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (is_cancelled_) return absl::CancelledError("the teacher client is closing");
+      std::vector<std::unique_ptr<httplib::Client>>& idle = idle_[endpoint];
+      if (!is_fresh && !idle.empty()) {
+        connection = std::move(idle.back());
+        idle.pop_back();
+      } else {
+        is_fresh = true;
+        connection = Connect(endpoint);
+      }
+      active_.push_back({connection.get(), deadline});
+      active = std::prev(active_.end());
+      changed_.Signal();
+    }
+    const absl::Duration left = std::max(deadline - absl::Now(), absl::Milliseconds(1));
+    connection->set_connection_timeout(absl::ToChronoMilliseconds(std::min(left, kMaxConnectTime)));
+    connection->set_read_timeout(absl::ToChronoMilliseconds(left));
+    connection->set_write_timeout(absl::ToChronoMilliseconds(left));
+    const httplib::Result result = connection->send(request);
+    const bool is_late = absl::Now() >= deadline;
+    absl::MutexLock lock(&mutex_);
+    active_.erase(active);
+    if (result && !is_cancelled_ && !is_late) {
+      idle_[endpoint].push_back(std::move(connection));
+    }
+    if (too_long) return DataLoss("the reply is longer than ", max_reply_bytes, " bytes");
+    if (result) {
+      reply.status = result->status;
+      reply.retry_after = RetryAfterOf(*result);
+      return reply;
+    }
+    if (is_cancelled_) return absl::CancelledError("the teacher client is closing");
+    if (is_late) {
+      return absl::DeadlineExceededError(
+          Concat("no whole reply within ", absl::FormatDuration(timeout)));
+    }
+    // A connection that was kept open may have been closed by the server meanwhile.
+    if (!is_fresh && reply.body.empty()) {
+      is_fresh = true;
+      continue;
+    }
+    return Unavailable("HTTP: ", httplib::to_string(result.error()));
+  }
+}
+
+}  // namespace taopd

@@ -1,0 +1,74 @@
+// Attempts over HTTP, for servers with the API of vLLM or SGLang: one request per sequence.
+//
+// Such servers do not tell their vocabulary, send no tail, and score at temperature 1 without
+// entropy, candidates or dense log-probs; TeacherInfo says so. A tail is NaN in the scores. What is
+// known of the revision is the model's name and what replies say of it: vLLM's system_fingerprint,
+// SGLang's weight_version.
+//
+// Threads: any thread may call. An attempt takes a thread of this object while it lasts; threads
+// are made when they are needed, up to the limits of the endpoints.
+#pragma once
+
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trainer/teacher/client_options.h"
+#include "trainer/teacher/score_transport.h"
+#include "trainer/teacher/transport/http_connections.h"
+#include "trainer/teacher/transport/http_protocol.h"
+
+namespace taopd {
+
+class HttpScoreTransport final : public ScoreTransport {
+ public:
+  // `endpoints` speak the same protocol of HTTP.
+  HttpScoreTransport(const std::vector<TeacherEndpoint>& endpoints,
+                     const TeacherClientOptions& options);
+  // REQUIRES: every attempt has ended.
+  ~HttpScoreTransport() override;
+
+  absl::Status Check(const TeacherRequest& request, const TeacherInfo& info) const override;
+  void Start(size_t endpoint, const TeacherRequest& request, const TeacherInfo& info,
+             absl::Duration timeout, std::function<void(Result)> done) override;
+  void CancelAll() override;
+  // Lists the models and scores two tokens, which shows whether the server gives probe_top_k
+  // log-probs and what it says of its revision.
+  std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout) override;
+
+ private:
+  struct Job {
+    size_t endpoint;
+    const TeacherRequest* request;
+    const TeacherInfo* info;
+    absl::Time deadline;
+    std::function<void(Result)> done;
+  };
+
+  void RunJobs();
+  Result Attempt(size_t endpoint, const TeacherRequest& request, const TeacherInfo& info,
+                 absl::Duration timeout);
+  absl::StatusOr<TeacherInfo> Ask(size_t endpoint, absl::Duration timeout);
+  // The error of a reply other than 200.
+  absl::Status ErrorOf(const HttpReply& reply, const TeacherRequest& request) const;
+
+  const std::vector<TeacherEndpoint> endpoints_;
+  const TeacherClientOptions options_;
+  const std::unique_ptr<HttpProtocol> protocol_;
+  HttpConnections connections_;
+  const size_t max_threads_;
+
+  absl::Mutex mutex_;
+  absl::CondVar work_;
+  std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
+  size_t num_idle_threads_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace taopd
