@@ -21,7 +21,8 @@ from pages import blocks, blocks_with_names
 
 TIMEOUT_S = 600
 # Checked, not run: they install, build or run for minutes.
-SCRIPTS = ("deploy/setup", "deploy/tools/compare_table", "deploy/tools/docs_reference", "tests/run", "tests/gpu/run",
+SCRIPTS = ("deploy/setup", "deploy/release", "deploy/experiment", "deploy/images/build", "deploy/tools/compare_table",
+           "deploy/tools/docs_reference", "tests/run", "tests/gpu/run",
            "tests/fuzz/run", "tests/bench/run")
 TOOLS = ("cmake", "ninja", "huggingface-cli")  # those of others
 SHORT = ("trainer.total_steps=2", "data.train_batch_size=2", "trainer.mini_batch_size=2", "rollout.n=2",

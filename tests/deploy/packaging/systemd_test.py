@@ -1,0 +1,133 @@
+"""The units: valid, confined, with flags that the programs have and times and exit codes like those of the manifests."""
+
+import configparser
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import named_results  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, tool  # noqa: E402
+
+UNITS = ROOT / "deploy/systemd"
+NAMES = ("taopd-teacher.service", "taopd-trainer@.service")
+MAX_EXPOSURE = 20  # systemd's tenths; a service without any confinement has 96
+
+
+class Section(dict):
+    """Keys may come again: their values are joined by newlines, as configparser does for lists."""
+
+    def __setitem__(self, key, value):
+        if key in self and isinstance(value, list) and isinstance(self[key], list):
+            value = self[key] + value
+        super().__setitem__(key, value)
+
+
+def service(text):
+    parser = configparser.RawConfigParser(strict=False, dict_type=Section, interpolation=None)
+    parser.optionxform = str
+    parser.read_string(text.replace("\\\n", " "))
+    return dict(parser["Service"])
+
+
+def settings(name):
+    return service((UNITS / name).read_text(encoding="ascii"))
+
+
+def analyze(*arguments):
+    return subprocess.run([tool("systemd-analyze"), *arguments], capture_output=True, text=True, check=False,
+                          env={**os.environ, "SYSTEMD_EMOJI": "0", "SYSTEMD_COLORS": "0"})
+
+
+def words(command, variables):
+    """ExecStart as systemd splits it."""
+    return shlex.split(re.sub(r"\$\{(\w+)\}", lambda match: variables[match[1]], command))
+
+
+def variables():
+    lines = (UNITS / "teacher.env").read_text(encoding="ascii").splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+class UnitsTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.path = pathlib.Path(directory.name)
+
+    def verify(self, name, text):
+        """What systemd says about a unit whose programs are where they are built."""
+        for folder in ("/opt/taopd/bin/",):
+            text = text.replace(folder, f"{BIN_DIR}/")
+        target = self.path / name
+        target.write_text(text)
+        done = analyze("verify", "--man=no", target)
+        return [line for line in (done.stdout + done.stderr).splitlines() if name.split("@")[0].split(".")[0] in line]
+
+    def test_valid(self):
+        for name in NAMES:
+            text = (UNITS / name).read_text()
+            self.assertEqual(self.verify(name, text), [])
+            self.assertNotEqual(self.verify(name, text.replace("PrivateTmp=yes", "PrivateTemp=yes")), [])
+            self.assertNotEqual(self.verify(name, text.replace("bin/taopd-", "bin/none-")), [])
+
+    def test_confined(self):
+        for name in NAMES:
+            shutil.copy(UNITS / name, self.path / name)
+            done = analyze("security", "--offline=true", f"--threshold={MAX_EXPOSURE}", self.path / name)
+            self.assertEqual(done.returncode, 0, done.stdout[-200:])
+            text = (UNITS / name).read_text()
+            for line in ("ProtectSystem=strict\n", "NoNewPrivileges=yes\n", "CapabilityBoundingSet=\n"):
+                self.assertIn(line, text)
+            (self.path / name).write_text(re.sub(r"^(Protect|Private|Restrict|System|Dynamic)\w+=.*\n", "", text, flags=re.M))
+            self.assertNotEqual(analyze("security", "--offline=true", f"--threshold={MAX_EXPOSURE}",
+                                        self.path / name).returncode, 0)
+
+    def test_both_have_the_same_confinement(self):
+        ends = [(UNITS / name).read_text().split("# What the service may do", 1)[1] for name in NAMES]
+        self.assertEqual(*ends)
+
+    def test_the_teachers_command(self):
+        """The command with the settings of teacher.env, which the program understands: it plans a model's memory."""
+        command = words(settings(NAMES[0])["ExecStart"], variables() | {"MODEL": str(MODEL)})
+        command[0] = str(BIN_DIR / pathlib.Path(command[0]).name)
+        done = subprocess.run([*command, "--plan"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("total on cpu", done.stdout)
+        done = subprocess.run([*command, "--plan", "--no-such-flag=1"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 64)
+        self.assertEqual([name for name in variables() if f"${{{name}}}" not in settings(NAMES[0])["ExecStart"]], [])
+
+    def test_the_trainers_command(self):
+        """The command as an instance: the configuration is read, the run directory and the model are what is missing."""
+        command = words(settings(NAMES[1])["ExecStart"], {})
+        command = [word.replace("%i", "mine") for word in command]
+        command[0] = str(BIN_DIR / pathlib.Path(command[0]).name)
+        (self.path / "mine.yaml").write_text("student: {model: /none}\ndata: {train: [x.jsonl]}\n")
+        command = [word.replace("/etc/taopd", str(self.path)).replace("/var/lib/taopd", str(self.path)) for word in command]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 65, done.stderr)
+        self.assertIn("/none", done.stderr)
+
+    def test_times_and_exit_codes(self):
+        teacher, trainer = map(settings, NAMES)
+        drain = float(re.search(r"--shutdown-timeout=([\d.]+)", teacher["ExecStart"])[1])
+        self.assertGreater(float(teacher["TimeoutStopSec"]), drain + 5)
+        self.assertGreaterEqual(float(trainer["TimeoutStopSec"]), 120)
+        self.assertEqual(trainer["RestartPreventExitStatus"].split(), ["64", "65", "76"])
+        self.assertEqual(teacher["RestartPreventExitStatus"].split(), ["64", "65"])
+        self.assertEqual(trainer["SuccessExitStatus"], "75")
+        for each in (teacher, trainer):
+            self.assertEqual(each["Restart"], "on-failure")
+            self.assertGreaterEqual(int(each["LimitNOFILE"]), 65536)
+
+
+if __name__ == "__main__":
+    named_results.main()
