@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <thread>
 #include <utility>
@@ -22,7 +23,9 @@
 #include "server/app/listener_watch.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
+#include "server/metrics/access_log.h"
 #include "server/metrics/metered_engine.h"
+#include "server/metrics/request_trace.h"
 #include "server/metrics/server_metrics.h"
 
 namespace taopd {
@@ -53,6 +56,10 @@ class TeacherApp {
   int Run(std::ostream& out) {
     sigset_t signals = BlockSignals();
     RaiseFileDescriptorLimit();
+    if (const absl::Status opened = OpenLogs(); !opened.ok()) {
+      LogError("cannot start", {{"error", std::string(opened.message())}});
+      return kExitUsage;
+    }
     if (const absl::Status listening = Listen(out); !listening.ok()) {
       LogError("cannot listen", {{"error", std::string(listening.message())}});
       return kExitUnavailable;
@@ -80,6 +87,14 @@ class TeacherApp {
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread started later
     ::signal(SIGPIPE, SIG_IGN);
     return signals;
+  }
+
+  absl::Status OpenLogs() {
+    if (!options_.trace.empty()) trace_.emplace(absl::Now());
+    if (options_.access_log.empty()) return absl::OkStatus();
+    TAOPD_ASSIGN_OR_RETURN(access_log_, AccessLog::Open(options_.access_log));
+    metrics_.SetAccessLog(access_log_.get());
+    return absl::OkStatus();
   }
 
   absl::Status Listen(std::ostream& out) {
@@ -125,7 +140,7 @@ class TeacherApp {
     const absl::Time begun_at = absl::Now();
     TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<ServedModel> model, load_());
     model->engine = MakeMeteredEngine(std::move(model->engine), metrics_.OfModel(model->name),
-                                      state_.clock());
+                                      trace_ ? &*trace_ : nullptr, state_.clock());
     LogInfo("model loaded", {{"model", model->name},
                              {"revision", model->revision},
                              {"dtype", model->dtype},
@@ -208,11 +223,19 @@ class TeacherApp {
       loader_.detach();  // cannot be interrupted; the process ends under it (LeaveProcess)
       loader_left_behind_ = true;
     }
+    if (trace_) {
+      if (const absl::Status written = trace_->WriteTo(options_.trace); !written.ok())
+        LogError("the trace was not written", {{"error", std::string(written.message())}});
+      if (trace_->num_lost() > 0)
+        LogWarning("the trace was full", {{"events_left_out", trace_->num_lost()}});
+    }
     LogInfo("stopped");
   }
 
   const TeacherOptions options_;
   const ModelLoader load_;
+  std::unique_ptr<AccessLog> access_log_;  // null: none
+  std::optional<RequestTrace> trace_;
   ServerMetrics metrics_;  // outlives the engine, which the state holds
   ServingState state_;
   // The loading thread uses it before load_ended_, the main thread after.

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/wire/teacher_protocol.h"
 #include "server/grpc/generate/generate_call.h"
 #include "server/grpc/score_call.h"
 #include "server/grpc/score_conversion.h"
@@ -16,7 +17,7 @@ grpc::ServerUnaryReactor* TeacherService::GetTeacherInfo(grpc::CallbackServerCon
   const auto model = state_->Admit();
   if (model.ok()) *response = ToTeacherInfo(**model);
   metrics_->RecordRequest("grpc/GetTeacherInfo", StatusCodeName(model.status()),
-                          state_->clock()->Now() - started_at);
+                          state_->clock()->Now() - started_at, PeerAddress(context->peer()));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(model.status()));
   return reactor;
@@ -52,7 +53,8 @@ grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* TeacherServi
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* TeacherService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  return BeginGenerate(context, *request, {"grpc/Generate", state_, metrics_, &tracker_});
+  return BeginGenerate(context, *request, {"grpc/Generate", request->request_id().substr(0, kMaxRequestIdBytes),
+                                            state_, metrics_, &tracker_});
 }
 
 void TeacherService::ForgetStream(taopd::ScoreStream* stream) {

@@ -157,7 +157,10 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
       rest = Failed(label, "unknown", style);
       response.status = 500;
     }
-    metrics_->RecordRequest(label, std::to_string(response.status), absl::Now() - begun_at);
+    const std::string* request_id = head.Find("x-request-id");
+    metrics_->RecordRequest(label, std::to_string(response.status), absl::Now() - begun_at,
+                            exchange.client(),
+                            request_id == nullptr ? "" : std::string(Excerpt(*request_id)));
     exchange.Finish(std::move(rest));
   }
 

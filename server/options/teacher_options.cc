@@ -151,6 +151,12 @@ void TeacherOptions::VisitServing(SettingVisitor& v) {
   v.Setting<std::string>(
       "ready_file", &ready_file,
       "File that is written when the model is served: {\"http_port\", \"grpc_port\", \"pid\"}.");
+  v.Setting<std::string>("access_log", &access_log,
+                         "File to which a line of JSON is appended for each request, or - for the "
+                         "standard output; without prompts and keys. Empty: none.");
+  v.Setting<std::string>("trace", &trace,
+                         "File that receives a timeline of all sequences at the end, in the Chrome "
+                         "trace format. Empty: none.");
   v.Setting("log_level", &log_level, "debug, info, warning or error.",
             OneOf({"debug", "info", "warning", "error"}));
   v.Setting("plan", &plan,

@@ -40,6 +40,8 @@ struct TeacherOptions {
   double canary_interval = 300.0;
   double self_probe_interval = 10.0;
   std::string ready_file;
+  std::string access_log;
+  std::string trace;
   std::string log_level = "info";
   bool plan = false;
   std::string plan_device;

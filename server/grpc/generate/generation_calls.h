@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "server/grpc/generate/generation_run.h"
@@ -21,7 +22,8 @@ namespace taopd {
 
 // All of it outlives the calls.
 struct CallEnvironment {
-  const char* method;  // as the metrics name it: "grpc/Generate"
+  const char* method;      // as the metrics name it: "grpc/Generate"
+  std::string request_id;  // the client's
   ServingState* state;
   ServerMetrics* metrics;
   CallTracker* tracker;
@@ -48,16 +50,18 @@ grpc::ServerWriteReactor<Message>* BeginStreamedCall(grpc::CallbackServerContext
   };
   environment.tracker->Begin();
   const absl::Time started_at = environment.state->clock()->Now();
+  const std::string client = PeerAddress(context->peer());
   auto* const call = new Call;  // deleted in the last reaction
   call->stream = std::make_shared<MessageStream<Message>>(
       [call] {
         if (call->work.run != nullptr) call->work.run->Cancel();
       },
-      [call, environment, started_at](const absl::Status& status) {
+      [call, environment, started_at, client](const absl::Status& status) {
         if (call->work.on_done) call->work.on_done();
         delete call;
         environment.metrics->RecordRequest(environment.method, StatusCodeName(status),
-                                           environment.state->clock()->Now() - started_at);
+                                           environment.state->clock()->Now() - started_at, client,
+                                           environment.request_id);
         environment.tracker->End();
       });
   auto* const reactor = call->stream.get();
@@ -76,8 +80,10 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
                                          const CallEnvironment& environment, const Start& start) {
   class Call final : public grpc::ServerUnaryReactor {
    public:
-    explicit Call(const CallEnvironment& environment)
-        : environment_(environment), started_at_(environment.state->clock()->Now()) {
+    Call(const CallEnvironment& environment, std::string client)
+        : environment_(environment),
+          client_(std::move(client)),
+          started_at_(environment.state->clock()->Now()) {
       environment.tracker->Begin();
     }
     void OnCancel() override {
@@ -87,7 +93,8 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
       const CallEnvironment environment = environment_;
       if (work.on_done) work.on_done();
       environment.metrics->RecordRequest(environment.method, StatusCodeName(status),
-                                         environment.state->clock()->Now() - started_at_);
+                                         environment.state->clock()->Now() - started_at_, client_,
+                                         environment.request_id);
       delete this;
       environment.tracker->End();
     }
@@ -97,9 +104,10 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
 
    private:
     const CallEnvironment environment_;
+    const std::string client_;
     const absl::Time started_at_;
   };
-  auto* const call = new Call(environment);
+  auto* const call = new Call(environment, PeerAddress(context->peer()));
   const auto end = [call](const absl::Status& status) {
     call->status = status;
     call->Finish(ToGrpcStatus(status));

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/wire/teacher_protocol.h"
 #include "server/grpc/generate/sampling_conversion.h"
 #include "server/grpc/score_conversion.h"
 #include "server/grpc/vllm/inference_answer.h"
@@ -70,6 +71,11 @@ const ScoreRows* ScoreOf(const InferenceResult& result) {
 
 }  // namespace
 
+CallEnvironment VllmInferenceService::EnvironmentOf(const char* method,
+                                                    const vllm::GenerateRequest& request) const {
+  return {method, request.request_id().substr(0, kMaxRequestIdBytes), state_, metrics_, tracker_};
+}
+
 grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerContext* context,
                                                          const vllm::GenerateRequest* request,
                                                          vllm::GenerateResponse* response) {
@@ -88,7 +94,7 @@ grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerCon
     StartRun(std::move(admitted), answer, std::move(events), runs_, work);
     return absl::OkStatus();
   };
-  return BeginUnaryCall(context, {"grpc/vllm.Inference/Generate", state_, metrics_, tracker_},
+  return BeginUnaryCall(context, EnvironmentOf("grpc/vllm.Inference/Generate", *request),
                         start);
 }
 
@@ -129,7 +135,7 @@ grpc::ServerWriteReactor<vllm::GenerateResponse>* VllmInferenceService::Generate
     return absl::OkStatus();
   };
   return BeginStreamedCall<vllm::GenerateResponse>(
-      context, {"grpc/vllm.Inference/GenerateStream", state_, metrics_, tracker_}, start);
+      context, EnvironmentOf("grpc/vllm.Inference/GenerateStream", *request), start);
 }
 
 VllmControlService::VllmControlService(ServingState* state, RunRegistry* runs)

@@ -44,6 +44,8 @@ class VllmInferenceService final : public vllm::Inference::CallbackService {
       grpc::CallbackServerContext* context, const vllm::GenerateRequest* request) override;
 
  private:
+  CallEnvironment EnvironmentOf(const char* method, const vllm::GenerateRequest& request) const;
+
   ServingState* const state_;
   ServerMetrics* const metrics_;
   CallTracker* const tracker_;
