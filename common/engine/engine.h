@@ -174,13 +174,14 @@ struct InferenceRequest {
   // Requests share cached prefixes only if their salts are equal, so that the time of an answer
   // tells nobody else what was asked before.
   std::string cache_salt;
-  // Called for each generated token on the engine's thread, for streaming. Optional. log_prob is NaN
-  // if SamplingParams::log_probs is false.
-  std::function<void(int32_t token_id, float log_prob)> on_token;
-  // Called for each generated token on the engine's thread, after on_token. If it returns true, the
-  // token is the last one, and the request finishes with kStop. Stop strings use it
-  // (common/text/stop_strings.h). Optional.
+  // Called for each generated token on the engine's thread. If it returns true, the token is the
+  // last one, and the request finishes with kStop. Stop strings use it (common/text/stop_strings.h).
+  // Optional.
   std::function<bool(int32_t token_id)> should_stop;
+  // Called for each generated token on the engine's thread, after should_stop, for streaming. The
+  // arrays hold everything generated so far; the new token is the last entry. `is_last` tells whether
+  // it ends the sequence, and GeneratedTokens::finish says why. It must not block. Optional.
+  std::function<void(const GeneratedTokens& so_far, bool is_last)> on_token;
 };
 
 struct InferenceResult {

@@ -108,11 +108,15 @@ inline ScoreRows FakeScore(const std::vector<int32_t>& token_ids, const ScorePar
 }
 
 // Greedy; id 0 ends a sequence. Of the fields that change logits and of truncation it knows none.
-inline GeneratedTokens FakeGenerate(const InferenceRequest& request) {
+// `before_token` is called with the index of each token, and ends the generation if it returns false.
+inline GeneratedTokens FakeGenerate(
+    const InferenceRequest& request,
+    const std::function<bool(size_t)>& before_token = [](size_t) { return true; }) {
   std::vector<int32_t> token_ids = request.token_ids;
   const SamplingParams& params = *request.sampling;
   GeneratedTokens out;
   while (static_cast<int64_t>(out.ids.size()) < params.max_new_tokens) {
+    if (!before_token(out.ids.size())) return out;
     const double temperature = params.temperature == 0.0f ? 1.0 : params.temperature;
     const std::vector<double> log_probs = FakeLogProbs(token_ids, token_ids.size(), temperature);
     const std::vector<int32_t> order = FakeOrder(log_probs);
@@ -121,6 +125,7 @@ inline GeneratedTokens FakeGenerate(const InferenceRequest& request) {
     out.ids.push_back(id);
     if (params.log_probs) out.log_probs.push_back(static_cast<float>(log_probs[id]));
     if (params.raw_log_probs) out.raw_log_probs.push_back(static_cast<float>(raw[id]));
+    if (params.ranks) out.ranks.push_back(1);  // greedy
     const bool top_raw = params.top_log_probs_mode == LogProbsMode::kRaw;
     for (int j = 0; j < params.num_log_probs; ++j) {
       out.top_ids.push_back(order[j]);
@@ -129,11 +134,14 @@ inline GeneratedTokens FakeGenerate(const InferenceRequest& request) {
     token_ids.push_back(id);
     const auto& stops = params.stop_token_ids;
     const bool told_to_stop = request.should_stop && request.should_stop(id);
-    if (told_to_stop || (id == 0 && !params.ignore_eos) ||
-        std::find(stops.begin(), stops.end(), id) != stops.end()) {
-      out.finish = FinishReason::kStop;
-      return out;
+    const bool stops_here = told_to_stop || (id == 0 && !params.ignore_eos) ||
+                            std::find(stops.begin(), stops.end(), id) != stops.end();
+    if (stops_here) out.finish = FinishReason::kStop;
+    if (request.on_token) {
+      request.on_token(out,
+                       stops_here || static_cast<int64_t>(out.ids.size()) == params.max_new_tokens);
     }
+    if (stops_here) return out;
   }
   return out;
 }
@@ -180,6 +188,7 @@ class FakeEngine final : public InferenceEngine {
           last_deadline_ = request.deadline;
           seen_.push_back(request);
           seen_.back().should_stop = nullptr;
+          seen_.back().on_token = nullptr;
           handles.push_back(++last_handle_);
           queue_.push_back({last_handle_, std::move(request), std::move(done)});
         }
@@ -247,6 +256,17 @@ class FakeEngine final : public InferenceEngine {
     absl::MutexLock lock(&mutex_);
     stats_ = stats;
   }
+  // Called before each token of a generation, with its index, on the engine's thread.
+  void BeforeToken(std::function<void(size_t)> before_token) {
+    absl::MutexLock lock(&mutex_);
+    before_token_ = std::move(before_token);
+  }
+  // Lets every generation from now on fail after so many tokens.
+  void FailAfter(size_t num_tokens, absl::Status status) {
+    absl::MutexLock lock(&mutex_);
+    fail_after_ = num_tokens;
+    late_failure_ = std::move(status);
+  }
   // Answers every request from now on with this.
   void FailWith(absl::Status status) {
     absl::MutexLock lock(&mutex_);
@@ -259,6 +279,25 @@ class FakeEngine final : public InferenceEngine {
     InferenceRequest request;
     InferenceDone done;
   };
+
+  absl::Status Generate(const Item& item, InferenceResult* result) {
+    std::function<void(size_t)> before_token;
+    std::optional<size_t> fail_after;
+    absl::Status failure;
+    {
+      absl::MutexLock lock(&mutex_);
+      before_token = before_token_;
+      fail_after = fail_after_;
+      failure = late_failure_;
+    }
+    bool failed = false;
+    result->generated = FakeGenerate(item.request, [&](size_t index) {
+      if (before_token) before_token(index);
+      failed = fail_after && index >= *fail_after;
+      return !failed;
+    });
+    return failed ? failure : absl::OkStatus();
+  }
 
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (stopping_) return true;
@@ -293,8 +332,13 @@ class FakeEngine final : public InferenceEngine {
         InferenceResult result;
         if (item.request.score)
           result.score = FakeScore(item.request.token_ids, *item.request.score);
-        if (item.request.sampling) result.generated = FakeGenerate(item.request);
-        item.done(std::move(result));
+        const absl::Status failed =
+            item.request.sampling ? Generate(item, &result) : absl::OkStatus();
+        if (failed.ok()) {
+          item.done(std::move(result));
+        } else {
+          item.done(failed);
+        }
       } else {
         item.done(status);
       }
@@ -319,6 +363,9 @@ class FakeEngine final : public InferenceEngine {
   absl::Time last_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::vector<InferenceRequest> seen_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(size_t)> before_token_ ABSL_GUARDED_BY(mutex_);
+  std::optional<size_t> fail_after_ ABSL_GUARDED_BY(mutex_);
+  absl::Status late_failure_ ABSL_GUARDED_BY(mutex_);
   EngineStats stats_ ABSL_GUARDED_BY(mutex_);
   bool hold_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

@@ -101,7 +101,9 @@ std::optional<CommandFailure> Generate(const GenerateRequest& request) {
   sampling.seed = static_cast<uint64_t>(request.seed);
   generation.sampling = sampling;
   TokenPrinter printer(student->tokenizer.get(), model.eos_token_ids);
-  generation.on_token = [&printer](int32_t id, float) { printer.Print(id); };
+  generation.on_token = [&printer](const GeneratedTokens& so_far, bool) {
+    printer.Print(so_far.ids.back());
+  };
 
   absl::Notification finished;
   absl::Status status;

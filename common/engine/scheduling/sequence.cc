@@ -20,7 +20,6 @@ void Sequence::Append(const SampledToken& token) {
   if (params.raw_log_probs) generated.raw_log_probs.push_back(token.raw_log_prob);
   if (params.ranks) generated.ranks.push_back(token.rank);
   sampling_state->Append(token.id);
-  if (request.on_token) request.on_token(token.id, token.log_prob);
   const bool told_to_stop = request.should_stop && request.should_stop(token.id);
   if (told_to_stop || sampling_state->IsEnd(token.id)) {
     generated.finish = FinishReason::kStop;
@@ -29,6 +28,7 @@ void Sequence::Append(const SampledToken& token) {
     generated.finish = FinishReason::kLength;
     finished = true;
   }
+  if (request.on_token) request.on_token(generated, finished);
 }
 
 }  // namespace taopd

@@ -33,7 +33,7 @@ struct Sequence {
   // without sampling asks for.
   int64_t num_rows_needed() const { return generates() ? num_tokens() : num_prompt_tokens() - 1; }
 
-  // Appends one sampled token: calls on_token and should_stop, and finishes the sequence at a stop
+  // Appends one sampled token: calls should_stop and on_token, and finishes the sequence at a stop
   // id, where should_stop says so, or at max_new_tokens. REQUIRES: generates() && !finished.
   void Append(const SampledToken& token);
 

@@ -121,7 +121,7 @@ Outcome RunOnce(const Case& the_case, uint64_t seed, InferenceEngine* engine) {
   std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
   for (int64_t i = 0; i < the_case.num_sequences; ++i) {
     InferenceRequest request = MakeRequest(the_case, engine->limits().vocab_size, &random);
-    request.on_token = [&, i](int32_t, float) {
+    request.on_token = [&, i](const GeneratedTokens&, bool) {
       last_token = Times::Now();
       if (++num_tokens[i] == 1) first_tokens = last_token;
     };

@@ -252,13 +252,23 @@ TEST_F(EngineChainTest, FillsTheModelLengthToTheLastToken) {
 
 TEST_F(EngineChainTest, StreamsTokensInOrderBeforeDone) {
   std::vector<std::pair<int32_t, float>> streamed;
+  std::vector<int32_t> top_ids;
+  std::vector<bool> last;
   InferenceRequest request = Generation({12}, 10, 0.0f);
-  request.on_token = [&](int32_t id, float log_prob) { streamed.emplace_back(id, log_prob); };
+  request.sampling->num_log_probs = 1;
+  request.on_token = [&](const GeneratedTokens& so_far, bool is_last) {
+    streamed.emplace_back(so_far.ids.back(), so_far.log_probs.back());
+    top_ids.push_back(so_far.top_ids.back());  // those of the new token are there, too
+    EXPECT_EQ(so_far.top_ids.size(), so_far.ids.size());
+    last.push_back(is_last);
+  };
   const GeneratedTokens generated = Generate(request);
   ASSERT_EQ(streamed.size(), generated.ids.size());
   for (size_t i = 0; i < streamed.size(); ++i) {
     EXPECT_EQ(streamed[i].first, generated.ids[i]);
     EXPECT_EQ(streamed[i].second, generated.log_probs[i]);
+    EXPECT_EQ(top_ids[i], generated.top_ids[i]);
+    EXPECT_EQ(last[i], i + 1 == streamed.size());
   }
 }
 

@@ -149,7 +149,7 @@ TEST_F(EngineLifecycleTest, CancelFromACallback) {
   absl::Notification submitted;
   RequestHandle handle = 0;
   InferenceRequest request = LongGeneration();
-  request.on_token = [&](int32_t, float) {
+  request.on_token = [&](const GeneratedTokens&, bool) {
     submitted.WaitForNotification();
     engine_->Cancel(handle);
   };

@@ -16,9 +16,13 @@ InferenceRequest Request() {
 TEST(Sequence, ShouldStopEndsIt) {
   InferenceRequest request = Request();
   std::vector<int32_t> streamed, asked;
-  request.on_token = [&](int32_t id, float) { streamed.push_back(id); };
+  request.on_token = [&](const GeneratedTokens& so_far, bool is_last) {
+    EXPECT_EQ(asked, so_far.ids);  // should_stop comes first
+    EXPECT_EQ(is_last, so_far.ids.back() == 7);
+    if (is_last) EXPECT_EQ(so_far.finish, FinishReason::kStop);
+    streamed.push_back(so_far.ids.back());
+  };
   request.should_stop = [&](int32_t id) {
-    EXPECT_EQ(streamed.back(), id);  // on_token comes first
     asked.push_back(id);
     return id == 7;
   };
@@ -30,6 +34,7 @@ TEST(Sequence, ShouldStopEndsIt) {
   EXPECT_EQ(sequence.generated.finish, FinishReason::kStop);
   EXPECT_EQ(asked, (std::vector<int32_t>{5, 7}));
   EXPECT_EQ(sequence.generated.ids, asked);
+  EXPECT_EQ(streamed, asked);
 }
 
 TEST(Sequence, KeepsWhatWasAskedFor) {
