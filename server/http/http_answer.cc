@@ -80,8 +80,8 @@ httplib::Request ToHttplibRequest(Exchange& exchange) {
   return request;
 }
 
-Answer WholeAnswer(httplib::Response& response, const AnswerStyle& style) {
-  Answer answer;
+WireAnswer WholeAnswer(httplib::Response& response, const AnswerStyle& style) {
+  WireAnswer answer;
   answer.close = MustClose(response, style);
   answer.body = response.content_provider_ ? ProvidedBody(response) : std::move(response.body);
   answer.head = HeadOf(response, {BodyFraming::kLength, answer.body.size()}, answer.close);
@@ -89,10 +89,10 @@ Answer WholeAnswer(httplib::Response& response, const AnswerStyle& style) {
   return answer;
 }
 
-Answer SendAnswer(httplib::Response& response, const AnswerStyle& style, Exchange& exchange) {
+WireAnswer SendAnswer(httplib::Response& response, const AnswerStyle& style, Exchange& exchange) {
   const bool is_stream = response.content_provider_ && response.content_length_ == 0;
   if (!is_stream) return WholeAnswer(response, style);
-  Answer answer;
+  WireAnswer answer;
   answer.close = MustClose(response, style);
   const bool is_chunked = style.is_http_1_1;
   const BodyFraming framing = {is_chunked ? BodyFraming::kChunked : BodyFraming::kUntilClose};

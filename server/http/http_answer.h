@@ -21,10 +21,10 @@ httplib::Request ToHttplibRequest(Exchange& exchange);
 
 // The answer of a response with a body, or with a content provider of known length, which is run to
 // its end. The response's own "Connection: close" is heeded.
-Answer WholeAnswer(httplib::Response& response, const AnswerStyle& style);
+WireAnswer WholeAnswer(httplib::Response& response, const AnswerStyle& style);
 
 // The same, or, for a content provider without a length, sends the answer while it is made, in
 // chunks. Returns what is left to send.
-Answer SendAnswer(httplib::Response& response, const AnswerStyle& style, Exchange& exchange);
+WireAnswer SendAnswer(httplib::Response& response, const AnswerStyle& style, Exchange& exchange);
 
 }  // namespace taopd

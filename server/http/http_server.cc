@@ -107,7 +107,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   int health_port() const override { return health_port_; }
   void Shutdown(absl::Time deadline) override { front_.Shutdown(deadline); }
 
-  std::optional<Answer> Admit(const RequestHead& head, Access access) override {
+  std::optional<WireAnswer> Admit(const RequestHead& head, Access access) override {
     const Route* route = Find(head.method, head.path());
     if (route == nullptr || (access == Access::kProbePort && route->kind != RouteKind::kProbe)) {
       return NoRoute(head);
@@ -130,7 +130,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     return route != nullptr && route->kind == RouteKind::kProbe;
   }
 
-  Answer Refuse(const Refusal& refusal) override {
+  WireAnswer Refuse(const Refusal& refusal) override {
     httplib::Response response;
     SendError({refusal.status, ErrorType(refusal.status), std::nullopt, refusal.message}, response);
     response.set_header("Connection", "close");
@@ -146,7 +146,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     const AnswerStyle style = {head.method == "HEAD", head.is_http_1_1, !head.keep_alive};
     const httplib::Request request = ToHttplibRequest(exchange);
     httplib::Response response;
-    Answer rest;
+    WireAnswer rest;
     try {
       Run(*route, request, exchange, begun_at, response);
       rest = SendAnswer(response, style, exchange);
@@ -185,7 +185,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   }
 
   // The head may have left already: nothing may follow what was begun, so that the connection ends.
-  Answer Failed(const std::string& label, const std::string& what, AnswerStyle style) {
+  WireAnswer Failed(const std::string& label, const std::string& what, AnswerStyle style) {
     LogError("request failed", {{"route", label}, {"what", what}});
     httplib::Response response;
     SendError({500, "InternalServerError", std::nullopt, "internal error"}, response);
@@ -201,19 +201,19 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   }
 
   // An answer to a head; a body behind it is not read.
-  Answer Early(const RequestHead& head, const HttpError& error) {
+  WireAnswer Early(const RequestHead& head, const HttpError& error) {
     httplib::Response response;
     SendError(error, response);
     return Early(head, response);
   }
-  Answer Early(const RequestHead& head, httplib::Response& response) {
+  WireAnswer Early(const RequestHead& head, httplib::Response& response) {
     // A client must not be able to make new series of metrics.
     metrics_->RecordRequest("other", std::to_string(response.status), absl::ZeroDuration());
     return WholeAnswer(
         response, {head.method == "HEAD", head.is_http_1_1, !head.keep_alive || head.has_body()});
   }
 
-  Answer NoRoute(const RequestHead& head) {
+  WireAnswer NoRoute(const RequestHead& head) {
     std::string allowed;
     for (const Route& route : routes_) {
       if (route.path != head.path()) continue;

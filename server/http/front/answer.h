@@ -8,7 +8,7 @@
 
 namespace taopd {
 
-struct Answer {
+struct WireAnswer {
   std::string head;  // with the empty line
   std::string body;
   bool close = false;  // the connection ends after it; its head says so

@@ -109,7 +109,7 @@ void Connection::Consume(std::string_view bytes, absl::Time now) {
 bool Connection::AdmitHead(absl::Time now) {
   head_ended_ = true;
   const RequestHead& head = parser_.head();
-  if (std::optional<Answer> answer = shared_->handler.Admit(head, access_)) {
+  if (std::optional<WireAnswer> answer = shared_->handler.Admit(head, access_)) {
     // A body that was not read would be taken for the next request.
     TAOPD_CHECK(answer->close || !head.has_body());
     if (answer->close) {
@@ -168,11 +168,11 @@ void Connection::Refuse(const Refusal& refusal, absl::Time now) {
 
 void Connection::Resume(absl::Time now) {
   last_progress_at_ = now;
-  Answer answer = std::move(answer_);
+  WireAnswer answer = std::move(answer_);
   StartSending(std::move(answer), now);
 }
 
-void Connection::StartSending(Answer answer, absl::Time now) {
+void Connection::StartSending(WireAnswer answer, absl::Time now) {
   state_ = State::kSending;
   state_since_ = now;
   window_ = {now, 0};
@@ -322,7 +322,7 @@ bool Connection::Write(std::string_view bytes) {
   return true;
 }
 
-void Connection::Finish(Answer answer) {
+void Connection::Finish(WireAnswer answer) {
   answer_ = std::move(answer);
   shared_->on_finished(id_);
 }

@@ -85,7 +85,7 @@ class Connection final : public Exchange {
   bool IsGone() const override { return transport_.IsGone(); }
   void HoldMemory(ByteBudget::Reservation memory) override;
   bool Write(std::string_view bytes) override;
-  void Finish(Answer answer) override;
+  void Finish(WireAnswer answer) override;
 
  private:
   // Bytes that moved since `begun_at`: too few in a window means that the peer is too slow.
@@ -102,7 +102,7 @@ class Connection final : public Exchange {
   bool TryReserveArrived(int64_t num_bytes);
   void Dispatch();
   void Refuse(const Refusal& refusal, absl::Time now);
-  void StartSending(Answer answer, absl::Time now);
+  void StartSending(WireAnswer answer, absl::Time now);
   void SendSome(absl::Time now);
   void EndExchange(absl::Time now);
   void Discard();
@@ -132,7 +132,7 @@ class Connection final : public Exchange {
   size_t discarded_bytes_ = 0;
 
   ParsedRequest request_;
-  Answer answer_;
+  WireAnswer answer_;
   size_t sent_bytes_ = 0;  // of answer_
   absl::Mutex mutex_;
   std::vector<ByteBudget::Reservation> memory_ ABSL_GUARDED_BY(mutex_);

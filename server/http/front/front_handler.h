@@ -30,7 +30,7 @@ class Exchange {
   // worker's thread may call.
   virtual bool Write(std::string_view bytes) = 0;
   // Ends the exchange; the front sends the answer after what Write has sent. Call it once, last.
-  virtual void Finish(Answer answer) = 0;
+  virtual void Finish(WireAnswer answer) = 0;
 };
 
 // What may be asked for on a connection.
@@ -46,11 +46,11 @@ class FrontHandler {
   virtual ~FrontHandler() = default;
   // Called when a head is complete, before its body is read. Returns the answer if the request is
   // refused; it must close if the request has a body. Must not block.
-  virtual std::optional<Answer> Admit(const RequestHead& head, Access access) = 0;
+  virtual std::optional<WireAnswer> Admit(const RequestHead& head, Access access) = 0;
   // Whether the request goes to the threads of probes. Must not block.
   virtual bool IsProbe(const RequestHead& head) const = 0;
   // The answer to a request that could not be read. It closes the connection. Must not block.
-  virtual Answer Refuse(const Refusal& refusal) = 0;
+  virtual WireAnswer Refuse(const Refusal& refusal) = 0;
   // Answers: must call Finish and must not throw. On a worker thread; may block.
   virtual void Handle(Exchange& exchange) = 0;
 };

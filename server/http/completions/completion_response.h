@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/engine/engine.h"
-#include "server/http/completion_request.h"
+#include "server/http/completions/completion_request.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {
@@ -20,7 +20,8 @@ absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& requ
                                                    const std::vector<InferenceResult>& results,
                                                    int64_t created_unix_s);
 
-// An estimate, from above, of the number of bytes of that text.
-int64_t EstimateResponseBytes(const CompletionRequest& request);
+// The text of a choice's prompt as echo repeats it; empty where echo shows no text.
+std::string EchoedText(const CompletionRequest& request, const GenerationPrompt& prompt,
+                       const Tokenizer* tokenizer);
 
 }  // namespace taopd

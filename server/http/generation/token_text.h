@@ -24,6 +24,8 @@ class TokenText {
   std::string DecodedTokenJson(int32_t id, std::span<const int32_t> context);
   // The token in the `logprobs` object: its text, or "token_id:<id>".
   std::string Name(int32_t id, std::span<const int32_t> context);
+  // The same for a token without a context: a part of a character is U+FFFD.
+  std::string NameAlone(int32_t id);
 
  private:
   const Tokenizer* const tokenizer_;

@@ -1,4 +1,4 @@
-#include "server/http/token_text.h"
+#include "server/http/generation/token_text.h"
 
 #include <algorithm>
 #include <charconv>
@@ -27,11 +27,16 @@ std::string TokenText::Decode(int32_t id, std::span<const int32_t> context) {
   if (!EndsIncomplete(alone)) return whole_.emplace(id, alone).first->second;
   for (size_t count = 1; count <= std::min(kMaxContextTokens, context.size()); ++count) {
     std::vector<int32_t> ids(context.end() - static_cast<ptrdiff_t>(count), context.end());
-    std::string before = tokenizer_->Decode(ids, /*skip_special_tokens=*/false);
     ids.push_back(id);
     const std::string with = tokenizer_->Decode(ids, /*skip_special_tokens=*/false);
     if (EndsIncomplete(with)) continue;
-    while (EndsIncomplete(before)) before.resize(before.size() - kReplacement.size());
+    // The tokens just before the id that are incomplete themselves have been reported as empty: this
+    // one gets their text, too.
+    do {
+      ids.pop_back();
+    } while (!ids.empty() &&
+             EndsIncomplete(tokenizer_->Decode({ids.back()}, /*skip_special_tokens=*/false)));
+    const std::string before = tokenizer_->Decode(ids, /*skip_special_tokens=*/false);
     if (with.starts_with(before)) return with.substr(before.size());
   }
   return "";
@@ -47,6 +52,11 @@ std::string TokenText::DecodedTokenJson(int32_t id, std::span<const int32_t> con
 std::string TokenText::Name(int32_t id, std::span<const int32_t> context) {
   if (tokenizer_ == nullptr || as_token_ids_) return Concat("token_id:", id);
   return Decode(id, context);
+}
+
+std::string TokenText::NameAlone(int32_t id) {
+  if (tokenizer_ == nullptr || as_token_ids_) return Name(id, {});
+  return tokenizer_->Decode({id}, /*skip_special_tokens=*/false);
 }
 
 void AppendJsonString(const std::string& text, std::string* out) {
