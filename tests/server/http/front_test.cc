@@ -28,12 +28,12 @@ using ::testing::StartsWith;
 // /endless sends them until the client is gone; /probe is a probe.
 class EchoHandler final : public FrontHandler {
  public:
-  std::optional<Answer> Admit(const RequestHead& head, Access access) override {
+  std::optional<WireAnswer> Admit(const RequestHead& head, Access access) override {
     if (head.path() != "/none" && (access == Access::kAll || IsProbe(head))) return std::nullopt;
     return Plain(404, "none", !head.keep_alive || head.has_body());
   }
   bool IsProbe(const RequestHead& head) const override { return head.path() == "/probe"; }
-  Answer Refuse(const Refusal& refusal) override {
+  WireAnswer Refuse(const Refusal& refusal) override {
     return Plain(refusal.status, refusal.message, true);
   }
   void Handle(Exchange& exchange) override {
@@ -61,7 +61,7 @@ class EchoHandler final : public FrontHandler {
           sink.done();
           return true;
         });
-    Answer rest = SendAnswer(response, style, exchange);
+    WireAnswer rest = SendAnswer(response, style, exchange);
     if (path == "/endless") endless_ended_.Notify();
     exchange.Finish(std::move(rest));
   }
@@ -78,8 +78,8 @@ class EchoHandler final : public FrontHandler {
   absl::Notification& endless_ended() { return endless_ended_; }
 
  private:
-  static Answer Plain(int status, std::string body, bool close) {
-    Answer answer;
+  static WireAnswer Plain(int status, std::string body, bool close) {
+    WireAnswer answer;
     answer.head = AnswerHead(status, {}, {BodyFraming::kLength, body.size()}, close);
     answer.body = std::move(body);
     answer.close = close;
