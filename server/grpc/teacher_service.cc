@@ -1,5 +1,6 @@
 #include "server/grpc/teacher_service.h"
 
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -7,11 +8,49 @@
 #include "server/grpc/score_conversion.h"
 
 namespace taopd {
+namespace {
+
+constexpr char kAuthorization[] = "authorization";
+
+// A stream that is refused before it begins. Deletes itself.
+class RefusedStream final
+    : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse> {
+ public:
+  explicit RefusedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+  void OnDone() override { delete this; }
+};
+
+grpc::ServerUnaryReactor* RefuseCall(grpc::CallbackServerContext* context,
+                                     const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();  // makes it anew each time
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+}  // namespace
+
+absl::Status TeacherService::CheckKey(const grpc::CallbackServerContext& context,
+                                      const char* method) const {
+  if (keys_ == nullptr || !keys_->required()) return absl::OkStatus();
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find(kAuthorization);
+  // Two values could be read differently by a proxy.
+  if (found != metadata.end() && metadata.count(kAuthorization) == 1 &&
+      keys_->Accepts(std::string_view(found->second.data(), found->second.size()))) {
+    return absl::OkStatus();
+  }
+  const absl::Status status = absl::UnauthenticatedError("Unauthorized");
+  metrics_->RecordRequest(method, StatusCodeName(status), absl::ZeroDuration());
+  return status;
+}
 
 grpc::ServerUnaryReactor* TeacherService::GetTeacherInfo(grpc::CallbackServerContext* context,
                                                          const v1::GetTeacherInfoRequest* request,
                                                          v1::GetTeacherInfoResponse* response) {
   const absl::Time started_at = state_->clock()->Now();
+  if (const absl::Status key = CheckKey(*context, "grpc/GetTeacherInfo"); !key.ok()) {
+    return RefuseCall(context, key);
+  }
   const auto model = state_->Admit();
   if (model.ok()) *response = ToTeacherInfo(**model);
   metrics_->RecordRequest("grpc/GetTeacherInfo", StatusCodeName(model.status()),
@@ -24,6 +63,9 @@ grpc::ServerUnaryReactor* TeacherService::GetTeacherInfo(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* TeacherService::Score(grpc::CallbackServerContext* context,
                                                 const v1::ScoreRequest* request,
                                                 v1::ScoreResponse* response) {
+  if (const absl::Status key = CheckKey(*context, "grpc/Score"); !key.ok()) {
+    return RefuseCall(context, key);
+  }
   auto* call =
       new ScoreCall(context, response, state_, metrics_, &tracker_);  // deletes itself in OnDone
   call->Start(*request);
@@ -32,6 +74,9 @@ grpc::ServerUnaryReactor* TeacherService::Score(grpc::CallbackServerContext* con
 
 grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* TeacherService::ScoreStream(
     grpc::CallbackServerContext* context) {
+  if (const absl::Status key = CheckKey(*context, "grpc/ScoreStream"); !key.ok()) {
+    return new RefusedStream(key);
+  }
   tracker_.Begin();
   auto stream = std::make_shared<taopd::ScoreStream>(
       *context, state_, metrics_, [this](taopd::ScoreStream* done) { ForgetStream(done); });

@@ -11,6 +11,7 @@
 #include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "server/grpc/score_stream.h"
 #include "server/metrics/server_metrics.h"
+#include "server/security/api_keys.h"
 #include "server/serving/call_tracker.h"
 #include "server/serving/serving_state.h"
 
@@ -18,8 +19,10 @@ namespace taopd {
 
 class TeacherService final : public v1::Teacher::CallbackService {
  public:
-  // `state` and `metrics` must outlive the service, and the service must outlive the gRPC server.
-  TeacherService(ServingState* state, ServerMetrics* metrics) : state_(state), metrics_(metrics) {}
+  // `state`, `metrics` and `keys`, which may be null, must outlive the service, and the service must
+  // outlive the gRPC server.
+  TeacherService(ServingState* state, ServerMetrics* metrics, const ApiKeys* keys)
+      : state_(state), metrics_(metrics), keys_(keys) {}
 
   grpc::ServerUnaryReactor* GetTeacherInfo(grpc::CallbackServerContext* context,
                                            const v1::GetTeacherInfoRequest* request,
@@ -37,10 +40,13 @@ class TeacherService final : public v1::Teacher::CallbackService {
   CallTracker& tracker() { return tracker_; }
 
  private:
+  // UNAUTHENTICATED, and counted, unless the call shows one of the keys or none is asked for.
+  absl::Status CheckKey(const grpc::CallbackServerContext& context, const char* method) const;
   void ForgetStream(taopd::ScoreStream* stream);
 
   ServingState* const state_;
   ServerMetrics* const metrics_;
+  const ApiKeys* const keys_;
   CallTracker tracker_;
 
   absl::Mutex mutex_;
