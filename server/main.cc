@@ -1,6 +1,7 @@
 // taopd-teacher: scores sequences over gRPC, and answers vLLM's completions API over HTTP.
 #include <absl/time/clock.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -68,6 +69,14 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
   return model;
 }
 
+// Keys in the environment are seen by fewer than those of the command line.
+void AddKeysOfEnvironment(TeacherOptions* options) {
+  for (const char* name : {"TAOPD_API_KEY", "VLLM_API_KEY"}) {
+    const char* key = std::getenv(name);
+    if (key != nullptr && *key != '\0') options->api_key.emplace_back(key);
+  }
+}
+
 int Main(int argc, char** argv) {
   auto parsed = ParseTeacherOptions(argc, argv, std::cout, std::cerr);
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
@@ -79,7 +88,9 @@ int Main(int argc, char** argv) {
     };
     return PrintPlan(options, find, std::cout, std::cerr);
   }
-  std::cerr << WriteYamlSettings(DescribeSettings(options));
+  AddKeysOfEnvironment(&options);
+  TeacherOptions shown = options.WithoutSecrets();
+  std::cerr << WriteYamlSettings(DescribeSettings(shown));
   return RunTeacher(
       options, [&options] { return LoadModel(options); }, std::cout);
 }

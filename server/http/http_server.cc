@@ -85,6 +85,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   HttpServerImpl(ServingState* state, ServerMetrics* metrics, std::function<void()> on_failure,
                  const HttpServerOptions& options)
       : metrics_(metrics),
+        keys_(options.keys),
         routes_(MakeRoutes(state, metrics)),
         front_(options.limits, this, &state->message_budget(), std::move(on_failure)) {}
 
@@ -93,7 +94,11 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   absl::Status Start(const std::string& host, int port, const HttpServerOptions& options) {
     TAOPD_ASSIGN_OR_RETURN(Listener listener, Listener::Open(host, port));
     port_ = listener.port();
-    front_.AddListener(std::move(listener), /*probes_only=*/false, nullptr);
+    Front::TlsSource tls;
+    if (options.tls != nullptr && options.tls->paths().enabled()) {
+      tls = [files = options.tls] { return files->context(); };
+    }
+    front_.AddListener(std::move(listener), /*probes_only=*/false, std::move(tls));
     if (options.health_port != 0) {
       TAOPD_ASSIGN_OR_RETURN(Listener health,
                              Listener::Open(host, std::max(options.health_port, 0)));
@@ -109,10 +114,12 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
 
   std::optional<WireAnswer> Admit(const RequestHead& head, Access access) override {
     const Route* route = Find(head.method, head.path());
-    if (route == nullptr || (access == Access::kProbePort && route->kind != RouteKind::kProbe)) {
+    const bool is_probe = route != nullptr && route->kind == RouteKind::kProbe;
+    if (access != Access::kProbePort && !is_probe && !ShowsKey(head)) return Unauthorized(head);
+    if (route == nullptr || (access == Access::kProbePort && !is_probe)) {
       return NoRoute(head);
     }
-    if (access == Access::kOverflow && route->kind != RouteKind::kProbe) {
+    if (access == Access::kOverflow && !is_probe) {
       return Early(head, {503, ErrorType(503), std::nullopt,
                           "the server has too many connections; try again later"});
     }
@@ -213,6 +220,21 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
         response, {head.method == "HEAD", head.is_http_1_1, !head.keep_alive || head.has_body()});
   }
 
+  bool ShowsKey(const RequestHead& head) const {
+    if (keys_ == nullptr) return true;
+    const std::string* shown = head.Find("authorization");
+    return keys_->Accepts(shown == nullptr ? std::string_view() : *shown);
+  }
+
+  // vLLM's answer.
+  WireAnswer Unauthorized(const RequestHead& head) {
+    httplib::Response response;
+    response.status = 401;
+    response.set_header("WWW-Authenticate", "Bearer");
+    SendJson("{\"error\":\"Unauthorized\"}", response);
+    return Early(head, response);
+  }
+
   WireAnswer NoRoute(const RequestHead& head) {
     std::string allowed;
     for (const Route& route : routes_) {
@@ -228,6 +250,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   }
 
   ServerMetrics* const metrics_;
+  const ApiKeys* const keys_;
   const Routes routes_;
   int port_ = 0;
   int health_port_ = 0;

@@ -12,6 +12,8 @@
 #include "common/base/status.h"
 #include "server/http/front/front_limits.h"
 #include "server/metrics/server_metrics.h"
+#include "server/security/api_keys.h"
+#include "server/security/tls_files.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {
@@ -21,6 +23,11 @@ struct HttpServerOptions {
   // A second port, on the same host, for the probes alone; 0 means none, and -1 lets the system
   // pick one.
   int health_port = 0;
+  // The certificate of the main port; null or not enabled for plain HTTP. The port of the probes is
+  // always plain. Must outlive the server, and have been loaded.
+  const TlsFiles* tls = nullptr;
+  // Asked for by all routes but the probes; null if there are none. Must outlive the server.
+  const ApiKeys* keys = nullptr;
 };
 
 class HttpServer {

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "server/http/front/descriptors.h"
+#include "server/net/descriptors.h"
 
 namespace taopd {
 namespace {
@@ -31,8 +31,9 @@ constexpr int kMaxProbeConnections = 64;
 constexpr absl::Duration kStalled = absl::Seconds(1);
 // Large bodies leave free memory in malloc's arenas: it is returned when so much was used and so
 // little still is.
-constexpr int64_t kManyUsedBytes = 64 << 20;
-constexpr int64_t kFewUsedBytes = 8 << 20;
+constexpr int64_t kManyUsedBytes = 8 << 20;
+constexpr int64_t kFewUsedBytes = 1 << 20;
+constexpr absl::Duration kReturnInterval = absl::Seconds(1);
 
 void Watch(int epoll, int operation, int fd, uint64_t id, uint32_t events) {
   epoll_event event{};
@@ -82,7 +83,7 @@ absl::Status Front::Start() {
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (epoll_ < 0 || wake_ < 0) return Unavailable("epoll: ", std::strerror(errno));
-  max_connections_ = std::min(limits_.max_connections, MaxConnectionsOfDescriptors());
+  max_connections_ = std::min(limits_.max_connections, MaxHttpConnections());
   if (max_connections_ < limits_.max_connections) {
     LogWarning("few file descriptors: fewer HTTP connections",
                {{"max_connections", max_connections_}, {"asked", limits_.max_connections}});
@@ -276,14 +277,16 @@ void Front::Sweep(absl::Time now) {
     port.paused_until = absl::InfinitePast();
     Watch(epoll_, EPOLL_CTL_ADD, port.listener.fd(), i + 1, EPOLLIN);
   }
-  ReturnFreedMemory();
+  ReturnFreedMemory(now);
 }
 
-void Front::ReturnFreedMemory() {
+void Front::ReturnFreedMemory(absl::Time now) {
   const int64_t used = budget_->num_used();
   most_used_bytes_ = std::max(most_used_bytes_, used);
   if (most_used_bytes_ < kManyUsedBytes || used > kFewUsedBytes) return;
+  if (now - memory_returned_at_ < kReturnInterval) return;
   most_used_bytes_ = 0;
+  memory_returned_at_ = now;
   ::malloc_trim(0);
 }
 

@@ -19,8 +19,8 @@
 #include "server/http/front/connection.h"
 #include "server/http/front/front_handler.h"
 #include "server/http/front/front_limits.h"
-#include "server/http/front/listener.h"
 #include "server/http/front/worker_pool.h"
+#include "server/net/listener.h"
 #include "server/serving/byte_budget.h"
 #include "server/serving/call_tracker.h"
 
@@ -77,7 +77,7 @@ class Front {
   void Dispatch(Connection& connection);
   void BeginStop();
   void Wake();
-  void ReturnFreedMemory();
+  void ReturnFreedMemory(absl::Time now);
 
   const FrontLimits limits_;
   FrontHandler* const handler_;
@@ -94,6 +94,7 @@ class Front {
   ClientTable clients_;
   uint64_t next_id_;
   int64_t most_used_bytes_ = 0;  // of the budget, since free memory was last returned
+  absl::Time memory_returned_at_ = absl::InfinitePast();
   bool stopping_ = false;
 
   CallTracker tracker_;

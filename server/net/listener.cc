@@ -1,4 +1,4 @@
-#include "server/http/front/listener.h"
+#include "server/net/listener.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>

@@ -1,4 +1,4 @@
-#include "server/http/front/descriptors.h"
+#include "server/net/descriptors.h"
 
 #include <sys/resource.h>
 
@@ -32,10 +32,12 @@ int64_t NumOpen() {
 
 }  // namespace
 
-int MaxConnectionsOfDescriptors() {
+int MaxHttpConnections() {
   return static_cast<int>(std::max(kLeastConnections, (Limit() - NumOpen() - kReserve) / 2));
 }
 
-bool IsScarce(int fd) { return fd >= Limit() - kReserve / 2; }
+bool IsScarce(int fd, int num_kept) { return fd >= Limit() - kReserve / 2 - num_kept; }
+
+int DescriptorsLeftToHttp() { return static_cast<int>(std::min<int64_t>(64, Limit() / 4)); }
 
 }  // namespace taopd
