@@ -104,6 +104,15 @@ class ContractTest(ServiceTest):
             decoded = [position[str(token)]["decoded_token"] for token, position in zip(ids[1:], positions[1:])]
             self.assertEqual(first + "".join(decoded), text)
 
+    def test_texts_end_with_whole_characters(self):
+        part = self.service.ask("/tokenize", {"prompt": "\U0001F701"})["tokens"][-1]
+        if not self.service.ask("/detokenize", {"tokens": [part]})["prompt"].endswith("\ufffd"):
+            self.skipTest("the tokenizer has whole characters")
+        fields = {"allowed_token_ids": [part], "max_tokens": 3, "ignore_eos": True}
+        self.assertEqual(self.complete(self.ids, **fields)[0]["text"], "")
+        events = self.service.events("/v1/completions", {"prompt": self.ids, "temperature": 0, **fields})
+        self.assertEqual("".join(event["choices"][0]["text"] for event in events), "")
+
     # Values.
 
     def test_generated_log_probs_are_those_of_scoring(self):
