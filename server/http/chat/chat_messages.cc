@@ -10,7 +10,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr size_t kMaxRoleBytes = 256;
-constexpr size_t kMaxArgumentErrorBytes = 256;  // of an error that may quote the request
 
 std::optional<HttpError> ReadPart(const ordered_json& part, const std::string& where,
                                   std::string* text) {
@@ -78,9 +77,7 @@ std::optional<HttpError> NormalizeToolCalls(const std::string& where, ordered_js
       continue;
     }
     auto parsed = ParseOrderedJson(text, name + ".arguments");
-    if (!parsed.ok())
-      return BadField("messages",
-                      std::string(parsed.status().message()).substr(0, kMaxArgumentErrorBytes));
+    if (!parsed.ok()) return BadField("messages", std::string(parsed.status().message()));
     function["arguments"] = *std::move(parsed);
   }
   return std::nullopt;

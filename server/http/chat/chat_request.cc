@@ -15,8 +15,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kMaxTemplateErrorBytes = 512;  // of an error that may quote the request
-
 // Tools are shown to the model; its answer is not taken apart into tool calls.
 std::optional<HttpError> ReadToolChoice(JsonFields& fields) {
   const nlohmann::json* tools = fields.Find("tools");
@@ -126,8 +124,7 @@ std::variant<RenderedChat, HttpError> RenderChat(JsonFields& fields, const std::
   }
   // Templates see the keys in the order of the request.
   auto ordered = ParseOrderedJson(body, "body");
-  if (!ordered.ok())
-    return BadRequest(std::string(ordered.status().message()).substr(0, kMaxTemplateErrorBytes));
+  if (!ordered.ok()) return BadRequest(std::string(ordered.status().message()));
   if (!ordered->contains("messages")) {
     return HttpError{
         400, "Bad Request", "body.messages",
@@ -144,10 +141,7 @@ std::variant<RenderedChat, HttpError> RenderChat(JsonFields& fields, const std::
   if (auto error = ReadReasoningEffort(fields, &options.kwargs)) return *std::move(error);
   const auto rendering = model.chat_template->Render(messages, options);
   if (!rendering.ok()) {
-    return BadField(
-        "messages",
-        Concat(std::string(rendering.status().message()).substr(0, kMaxTemplateErrorBytes),
-               " (parameter=messages)"));
+    return BadField("messages", Concat(rendering.status().message(), " (parameter=messages)"));
   }
   return RenderedChat{rendering->text, messages.back()["role"].get<std::string>(),
                       ContentText(messages.back())};

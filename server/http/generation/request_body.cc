@@ -10,7 +10,6 @@ namespace taopd {
 namespace {
 
 constexpr int kMaxParallelParses = 2;
-constexpr size_t kMaxParseErrorBytes = 256;
 
 // A parsed body takes up to some 20 times the memory of its text, so only few are held at once.
 class ParseSlot {
@@ -43,9 +42,8 @@ std::optional<HttpError> ReadBody(
   ParseSlot slot;
   const absl::StatusOr<nlohmann::json> json = ParseJson(body, "body");
   if (!json.ok()) {
-    // The message quotes the text.
-    const std::string message = std::string(json.status().message()).substr(0, kMaxParseErrorBytes);
-    return HttpError{400, "Bad Request", "body", Concat("1 validation error:\n  ", message)};
+    return HttpError{400, "Bad Request", "body",
+                     Concat("1 validation error:\n  ", std::string(json.status().message()))};
   }
   if (!json->is_object()) {
     return HttpError{400, "Bad Request", "body",
