@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kSteps[] = "trainer.total_steps=16";
+constexpr char kSteps[] = "trainer.total_steps=12";
 
 class TeacherOutageTest : public TrainerTest {
  protected:
@@ -32,7 +32,7 @@ class TeacherOutageTest : public TrainerTest {
     trainer_.emplace(arguments, dir_.File(run + ".log"));
     ASSERT_TRUE(PollUntil(absl::Seconds(60),
                           [&] { return NewestCheckpoint(run) >= 3 || !trainer_->running(); }));
-    ASSERT_LT(NewestCheckpoint(run), 16) << "the run was over too soon";
+    ASSERT_LT(NewestCheckpoint(run), 12) << "the run was over too soon";
   }
   void ExpectSameAsWhole(const std::string& run) {
     EXPECT_EQ(trainer_->Wait(absl::Seconds(120)), 0) << trainer_->Output();
@@ -47,76 +47,72 @@ class TeacherOutageTest : public TrainerTest {
   std::optional<Process> trainer_;
 };
 
-TEST_F(TeacherOutageTest, OneOfTwoIsKilledStoppedOrReplaced) {
-  TeacherProcess stays(dir_, teacher_model_);
-  ASSERT_NO_FATAL_FAILURE(TrainWhole(stays.endpoint()));
-  std::optional<TeacherProcess> other(std::in_place, dir_, teacher_model_);
-  const int port = other->grpc_port();
-  const std::string both = Concat(other->endpoint(), ",", stays.endpoint());
-
-  ASSERT_NO_FATAL_FAILURE(StartRun("killed", both));
-  other->process().Signal(SIGKILL);
-  ExpectSameAsWhole("killed");
-  EXPECT_GT(EndpointMetric("killed", port, "left_out_share"), 0);
-  EXPECT_EQ(EndpointMetric("killed", stays.grpc_port(), "failures"), 0);
-
-  other.emplace(dir_, teacher_model_, port);
-  ASSERT_NO_FATAL_FAILURE(StartRun("stopped", both));
-  other->process().Signal(SIGSTOP);
-  ExpectSameAsWhole("stopped");
-
-  // Another model comes up at the same place.
-  other.reset();
-  other.emplace(dir_, teacher_model_, port);
+// Of three teachers one is killed and comes back as another model, and one is stopped.
+TEST_F(TeacherOutageTest, OthersAreKilledReplacedAndStopped) {
+  TeacherProcess stays(dir_, teacher_model_), stopped(dir_, teacher_model_);
+  std::optional<TeacherProcess> replaced(std::in_place, dir_, teacher_model_);
+  const int port = replaced->grpc_port();
   const std::string changed = dir_.File("changed");
   std::filesystem::copy(teacher_model_, changed);
   std::string weights = ReadFile(changed + "/model.safetensors");
   weights.back() = static_cast<char>(weights.back() ^ 1);
   std::filesystem::permissions(changed + "/model.safetensors", std::filesystem::perms::owner_all);
   WriteFile(changed + "/model.safetensors", weights);
-  ASSERT_NO_FATAL_FAILURE(StartRun("replaced", both));
-  trainer_->Signal(SIGSTOP);  // so that the run does not end before the other model is there
-  other.reset();
-  other.emplace(dir_, changed, port);
+  ASSERT_NO_FATAL_FAILURE(TrainWhole(stays.endpoint()));
+
+  ASSERT_NO_FATAL_FAILURE(StartRun(
+      "run", Concat(replaced->endpoint(), ",", stays.endpoint(), ",", stopped.endpoint())));
+  trainer_->Signal(SIGSTOP);  // so that it does not end before the other model is there
+  stopped.process().Signal(SIGSTOP);
+  replaced->process().Signal(SIGKILL);
+  replaced->process().Wait();
+  replaced.emplace(dir_, changed, port);
   trainer_->Signal(SIGCONT);
-  ExpectSameAsWhole("replaced");
+  ExpectSameAsWhole("run");
   EXPECT_THAT(
       trainer_->Output(),
       HasSubstr(Concat("is another teacher and is left out endpoint=grpc://127.0.0.1:", port)));
+  EXPECT_THAT(trainer_->Output(),
+              HasSubstr(Concat("teacher endpoint fails endpoint=", stopped.endpoint())));
+  for (const int wrong : {port, stopped.grpc_port()}) {
+    EXPECT_GT(EndpointMetric("run", wrong, "left_out_share"), 0);
+    EXPECT_GT(EndpointMetric("run", wrong, "failures"), 0);
+  }
+  EXPECT_EQ(EndpointMetric("run", stays.grpc_port(), "failures"), 0);
 }
 
-TEST_F(TeacherOutageTest, OneOfTwoIsSlowOrLies) {
+// Of five endpoints one is slow, one sends garbage, one lies and one says that it has changed.
+TEST_F(TeacherOutageTest, OthersAreSlowOrLie) {
   TeacherProcess teacher(dir_, teacher_model_);
-  const std::string direct = Concat("\"vllm+http://127.0.0.1:", teacher.http_port(), "\"");
-  ASSERT_NO_FATAL_FAILURE(TrainWhole(direct));
-  for (const auto& [how, name] :
-       {std::pair(Misbehavior::kSlow, "slow"), std::pair(Misbehavior::kGarbage, "garbage"),
-        std::pair(Misbehavior::kLie, "lie"), std::pair(Misbehavior::kAnotherRevision, "another")}) {
-    MisbehavingProxy proxy(teacher.http_port());
-    proxy.Misbehave(how, /*after=*/30);
-    trainer_.reset();
-    std::vector<std::string> arguments =
-        TrainArguments(Concat("\"", proxy.endpoint(), "\",", direct), Settings(name));
-    arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
-    trainer_.emplace(arguments, dir_.File(Concat(name, ".log")));
-    ExpectSameAsWhole(name);
-    EXPECT_GT(proxy.num_misbehaved(), 0) << name;
-    EXPECT_THAT(trainer_->Output(), HasSubstr(Concat("endpoint=", proxy.endpoint()))) << name;
+  std::string endpoints = Concat("\"vllm+http://127.0.0.1:", teacher.http_port(), "\"");
+  ASSERT_NO_FATAL_FAILURE(TrainWhole(endpoints));
+  std::vector<std::unique_ptr<MisbehavingProxy>> proxies;
+  for (const Misbehavior how : {Misbehavior::kSlow, Misbehavior::kGarbage, Misbehavior::kLie,
+                                Misbehavior::kAnotherRevision}) {
+    proxies.push_back(std::make_unique<MisbehavingProxy>(teacher.http_port()));
+    proxies.back()->Misbehave(how, /*after=*/6);
+    endpoints += Concat(",\"", proxies.back()->endpoint(), "\"");
+  }
+  ASSERT_NO_FATAL_FAILURE(StartRun("run", endpoints));
+  ExpectSameAsWhole("run");
+  for (const auto& proxy : proxies) {
+    EXPECT_GT(proxy->num_misbehaved(), 0);
+    EXPECT_THAT(trainer_->Output(), HasSubstr(Concat("endpoint=", proxy->endpoint())));
   }
 }
 
 TEST_F(TeacherOutageTest, TheOnlyTeacherStopsForAWhile) {
   TeacherProcess teacher(dir_, teacher_model_);
   ASSERT_NO_FATAL_FAILURE(TrainWhole(teacher.endpoint()));
-  ASSERT_NO_FATAL_FAILURE(StartRun("waits", teacher.endpoint()));
+  ASSERT_NO_FATAL_FAILURE(StartRun("run", teacher.endpoint()));
   teacher.process().Signal(SIGSTOP);
   EXPECT_TRUE(PollUntil(absl::Seconds(60), [&] {
     return trainer_->Output().find("teacher endpoint fails") != std::string::npos ||
            !trainer_->running();
   }));
   teacher.process().Signal(SIGCONT);
-  ExpectSameAsWhole("waits");
-  EXPECT_GT(LastMetric("waits", "teacher/retries"), 0);
+  ExpectSameAsWhole("run");
+  EXPECT_GT(LastMetric("run", "teacher/retries"), 0);
 }
 
 }  // namespace
