@@ -115,6 +115,7 @@ CHANGES = [
     ("disruptions_are_possible", named("PodDisruptionBudget", "teacher"), None, "spec", "unhealthyPodEvictionPolicy"),
     ("scaler_owns_the_replicas", teacher, 2, "spec", "replicas"),
     ("scaler_owns_the_replicas", named("ScaledObject", "teacher"), "server", "spec", "scaleTargetRef", "name"),
+    ("scaler_counts_its_own_namespace", named("ScaledObject", "teacher"), "other", "metadata", "namespace"),
     ("pods_are_spread", pod, None, "topologySpreadConstraints"),
     ("jobs_know_the_exit_codes", named("Job", "trainer"), [64, 65], "spec", "podFailurePolicy", "rules", 0,
      "onExitCodes", "values"),

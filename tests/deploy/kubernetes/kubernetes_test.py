@@ -156,6 +156,21 @@ class ManifestsTest(unittest.TestCase):
         self.assertIn({"name": "WORLD_SIZE", "value": "4"}, job["template"]["spec"]["containers"][0]["env"])
 
 
+    def test_another_namespace(self):
+        """The namespace is one value of an overlay's settings."""
+        for overlay in ("laptop", "single-gpu", "cluster"):
+            with self.subTest(overlay), tempfile.TemporaryDirectory() as directory:
+                shutil.copytree(manifests.KUBERNETES, pathlib.Path(directory, "deploy/kubernetes"))
+                shutil.copytree(manifests.KUBERNETES.parent / "observability",
+                                pathlib.Path(directory, "deploy/observability"))
+                path = pathlib.Path(directory, "deploy/kubernetes/overlays", overlay)
+                settings = path / "settings/kustomization.yaml"
+                settings.write_text(settings.read_text().replace("namespace: taopd", "namespace: math"))
+                objects = manifests.kustomize(path)
+                self.assertEqual(policies.findings(objects), [])
+                self.assertEqual(find(objects, "Namespace", "math")["kind"], "Namespace")
+
+
 class PlantedFaultsTest(unittest.TestCase):
     """Each rule finds the fault that it is for, and nothing without it."""
 

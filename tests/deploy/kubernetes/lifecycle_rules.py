@@ -93,6 +93,15 @@ def scaler_owns_the_replicas(objects):
 
 
 @rule
+def scaler_counts_its_own_namespace(objects):
+    for scaler in of_kind(objects, "ScaledObject"):
+        for trigger in scaler["spec"]["triggers"]:
+            named = re.findall(r'namespace="([^"]*)"', get(trigger, "metadata", "query", default=""))
+            if named != [get(scaler, "metadata", "namespace")]:
+                yield f"{name_of(scaler)}: counts the namespaces {named}"
+
+
+@rule
 def pods_are_spread(objects):
     for deployment in of_kind(objects, "Deployment"):
         spread = get(deployment, "spec", "template", "spec", "topologySpreadConstraints", default=[])
