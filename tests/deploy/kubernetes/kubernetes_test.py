@@ -72,10 +72,21 @@ class ManifestsTest(unittest.TestCase):
 
     def test_parts_stand_alone(self):
         """What deploy/experiment builds on: an overlay's teacher and its experiment by themselves."""
-        for part in ("laptop/teacher", "laptop/experiment", "single-gpu/teacher", "single-gpu/experiment",
-                     "cluster/teacher", "cluster/jobset", "cluster/trainjob"):
+        for part in ("laptop/storage", "laptop/teacher", "laptop/experiment", "single-gpu/teacher",
+                     "single-gpu/experiment", "cluster/storage", "cluster/teacher", "cluster/jobset", "cluster/trainjob"):
             with self.subTest(part):
                 self.assertEqual(policies.findings(render(part)), [])
+
+    def test_loader(self):
+        """The pod to copy through keeps the schemas and the rules for pods, and can write the volumes."""
+        objects = manifests.kustomize(manifests.KUBERNETES / "base/loader")
+        self.assertEqual(schemas.findings(objects), [])
+        pod = objects[0]
+        job = {"kind": "Job", "metadata": pod["metadata"], "spec": {"template": pod}}
+        rules = ("pods_are_restricted", "containers_are_restricted", "resources_are_set", "mounts_have_volumes",
+                 "images_have_versions", "references_resolve")
+        self.assertEqual(policies.findings([job], rules), [])
+        self.assertFalse([mount for mount in pod["spec"]["containers"][0]["volumeMounts"] if mount.get("readOnly")])
 
     def test_flags(self):
         for name, objects in all_sets():
