@@ -1,6 +1,7 @@
 // taopd-teacher: scores sequences over gRPC, and answers vLLM's completions API over HTTP.
 #include <absl/time/clock.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -9,15 +10,36 @@
 #include "common/base/log.h"
 #include "common/config/yaml.h"
 #include "common/engine/engine_factory.h"
+#include "common/io/file.h"
 #include "server/app/plan_command.h"
 #include "server/app/teacher_app.h"
+#include "server/options/config_json.h"
 #include "server/options/teacher_options.h"
 #include "server/serving/sampling_fields.h"
 
 namespace taopd {
 namespace {
 
-absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(const TeacherOptions& options) {
+constexpr int64_t kMaxTokenizerConfigBytes = int64_t{16} << 20;
+
+// A template that cannot be parsed is a warning: only chats need it.
+absl::Status LoadChat(const std::string& model_dir, ServedModel* model) {
+  const std::string config = model_dir + "/tokenizer_config.json";
+  if (FileExists(config)) {
+    TAOPD_ASSIGN_OR_RETURN(model->tokenizer_config_json,
+                           ReadFileToString(config, kMaxTokenizerConfigBytes));
+  }
+  absl::StatusOr<ChatTemplate> chat = ChatTemplate::Load(model_dir);
+  if (chat.ok()) {
+    model->chat_template = std::make_unique<const ChatTemplate>(*std::move(chat));
+  } else if (!absl::IsNotFound(chat.status())) {
+    LogWarning("chats are not served: the chat template cannot be used",
+               {{"reason", chat.status().message()}});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) {
   auto model = std::make_shared<ServedModel>();
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(options.model);
   if (!tokenizer.ok() && !absl::IsNotFound(tokenizer.status())) {
@@ -31,6 +53,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(const TeacherOptions& opt
       LoadEngine(options.model, options.dtype, options.device,
                  static_cast<int>(options.num_threads), options.ToEngineOptions()));
   if (tokenizer.ok()) model->tokenizer = *std::move(tokenizer);
+  TAOPD_RETURN_IF_ERROR(LoadChat(options.model, model.get()));
   model->limits = loaded.engine->limits();
   model->engine = std::move(loaded.engine);
   model->name = options.ModelName();
@@ -38,11 +61,20 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(const TeacherOptions& opt
   model->revision = loaded.revision;
   model->dtype = loaded.dtype;
   model->device = loaded.device;
+  model->config_json = ConfigJson(DescribeSettings(options));
   model->created_unix_s = absl::ToUnixSeconds(absl::Now());
   LogInfo("engine", {{"device", loaded.device},
                      {"architecture", loaded.architecture},
                      {"num_parameters", loaded.num_parameters}});
   return model;
+}
+
+// Keys in the environment are seen by fewer than those of the command line.
+void AddKeysOfEnvironment(TeacherOptions* options) {
+  for (const char* name : {"TAOPD_API_KEY", "VLLM_API_KEY"}) {
+    const char* key = std::getenv(name);
+    if (key != nullptr && *key != '\0') options->api_key.emplace_back(key);
+  }
 }
 
 int Main(int argc, char** argv) {
@@ -56,7 +88,9 @@ int Main(int argc, char** argv) {
     };
     return PrintPlan(options, find, std::cout, std::cerr);
   }
-  std::cerr << WriteYamlSettings(DescribeSettings(options));
+  AddKeysOfEnvironment(&options);
+  TeacherOptions shown = options.WithoutSecrets();
+  std::cerr << WriteYamlSettings(DescribeSettings(shown));
   return RunTeacher(
       options, [&options] { return LoadModel(options); }, std::cout);
 }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <thread>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "common/engine/runner/model_runner.h"
 #include "common/engine/scheduling/scheduler.h"
 #include "common/engine/worker_threads.h"
+#include "common/memory/kv_pool.h"
 
 namespace taopd {
 namespace {
@@ -400,32 +400,6 @@ class TorchEngine final : public InferenceEngine {
   std::thread thread_;  // last: it uses all of the above
 };
 
-struct CachePlan {
-  int64_t num_blocks = 0;  // 0: the engine only scores
-  int64_t max_generation_len = 0;
-};
-
-// As many blocks as the cache holds, up to max_num_seqs sequences of max_model_len. Where it does
-// not hold one such sequence, a length that nobody asked for is cut to what fits.
-absl::StatusOr<CachePlan> PlanCache(const Decoder& decoder, const EngineOptions& options,
-                                    int64_t max_model_len) {
-  if (options.kv_cache_bytes == 0) return CachePlan{0, max_model_len};
-  const int64_t block_bytes = KvPages::BytesPerBlock(decoder.config(), decoder.dtype(),
-                                                     KvPages::LayoutOf(decoder.device()));
-  const int64_t blocks_of_sequence = (max_model_len + kBlockTokens - 1) / kBlockTokens;
-  constexpr int64_t kMaxBlocks = std::numeric_limits<int32_t>::max();  // tables hold int32
-  const int64_t num_blocks = std::min({options.max_num_seqs * blocks_of_sequence,
-                                       options.kv_cache_bytes / block_bytes, kMaxBlocks});
-  if (num_blocks >= blocks_of_sequence) return CachePlan{num_blocks, max_model_len};
-  if (options.max_model_len > 0 || num_blocks < 1) {
-    return InvalidArgument("kv_cache_bytes ", options.kv_cache_bytes,
-                           " holds no sequence of max_model_len ", max_model_len, ", which takes ",
-                           blocks_of_sequence * block_bytes,
-                           " bytes: give the KV cache more memory, or lower max_model_len");
-  }
-  return CachePlan{num_blocks, num_blocks * kBlockTokens};
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr<Decoder> decoder,
@@ -441,7 +415,14 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr
   const int64_t max_model_len =
       options.max_model_len > 0 ? options.max_model_len : config.max_position_embeddings;
 
-  TAOPD_ASSIGN_OR_RETURN(const CachePlan cache, PlanCache(*decoder, options, max_model_len));
+  KvPoolSize cache{0, max_model_len};  // no blocks: the engine only scores
+  if (options.kv_cache_bytes != 0) {
+    const int64_t block_bytes =
+        KvPages::BytesPerBlock(config, decoder->dtype(), KvPages::LayoutOf(decoder->device()));
+    TAOPD_ASSIGN_OR_RETURN(cache, SizeKvPool(options.kv_cache_bytes, block_bytes, max_model_len,
+                                             options.max_num_seqs,
+                                             /*length_was_asked_for=*/options.max_model_len > 0));
+  }
 
   EngineLimits limits;
   limits.vocab_size = config.vocab_size;

@@ -5,13 +5,12 @@
 #include <utility>
 
 #include "common/base/memory.h"
+#include "common/memory/kv_pool.h"
 
 namespace taopd {
 namespace {
 
 constexpr char kPoolName[] = "KV pool";
-
-int64_t NumBlocks(int64_t num_tokens) { return (num_tokens + kBlockTokens - 1) / kBlockTokens; }
 
 // Builds the lines of one device and of the host.
 class LineList {
@@ -155,33 +154,26 @@ absl::Status CheckInput(const EnginePlanInput& input) {
   return absl::OkStatus();
 }
 
-// The number of blocks that the plan chooses. `left_bytes` >= 0 is what everything else leaves.
-int64_t AutoBlocks(const EnginePlanInput& input, const EnginePlan& plan, int64_t left_bytes) {
-  const int64_t blocks_left = left_bytes / plan.kv_block_bytes;
-  const int64_t blocks_of_one = NumBlocks(plan.max_model_len);
-  const int64_t blocks_of_all = blocks_of_one * input.max_num_seqs;
-  if (!input.budget.on_cpu()) return std::min(blocks_left, blocks_of_all);
-  const int64_t share = std::max(blocks_left / 2, std::min(blocks_left, blocks_of_one));
-  return std::min(share, blocks_of_all);
+// The bytes that the plan chooses. `left_bytes` >= 0 is what everything else leaves.
+int64_t AutoPoolBytes(const EnginePlanInput& input, const EnginePlan& plan, int64_t left_bytes) {
+  if (!input.budget.on_cpu()) return left_bytes;
+  const int64_t bytes_of_one = KvBlocksFor(plan.max_model_len) * plan.kv_block_bytes;
+  return std::max(left_bytes / 2, std::min(left_bytes, bytes_of_one));
 }
 
-absl::Status RefusePool(const EnginePlanInput& input, const EnginePlan& plan,
-                        int64_t wanted_tokens) {
-  const int64_t wanted_bytes = NumBlocks(wanted_tokens) * plan.kv_block_bytes;
-  const std::string wanted = input.max_model_len > 0
-                                 ? Concat("no sequence of max_model_len ", input.max_model_len)
-                                 : Concat("no block of ", kBlockTokens, " tokens");
-  if (input.kv_cache_bytes != kAutoKvCache) {
-    return InvalidArgument("kv_cache_bytes ", input.kv_cache_bytes, " holds ", wanted,
-                           ", which takes ", wanted_bytes,
-                           " bytes: give the KV cache more memory, or lower max_model_len");
-  }
+// Why the pool that the plan would choose is too small.
+absl::Status RefuseAutoPool(const EnginePlanInput& input, const EnginePlan& plan,
+                            int64_t pool_bytes) {
+  const bool asked = input.max_model_len > 0;
+  const std::string wanted = asked ? Concat("no sequence of max_model_len ", input.max_model_len)
+                                   : Concat("no block of ", kBlockTokens, " tokens");
+  const int64_t wanted_bytes = KvBlocksFor(asked ? input.max_model_len : 1) * plan.kv_block_bytes;
   const MemoryBudget& budget = plan.budget;
   return ResourceExhausted(
-      "the KV pool gets ", plan.kv_pool_bytes(), " bytes on ", budget.device, ", which hold ",
-      wanted, ": that takes ", wanted_bytes, " bytes. Everything else takes ",
-      MemoryText(HeldBytes(plan.lines, budget.device)), " of ", MemoryText(budget.limit_bytes),
-      " (", budget.source,
+      "the KV pool gets ", pool_bytes / plan.kv_block_bytes * plan.kv_block_bytes, " bytes on ",
+      budget.device, ", which hold ", wanted, ": that takes ", wanted_bytes,
+      " bytes. Everything else takes ", MemoryText(HeldBytes(plan.lines, budget.device)), " of ",
+      MemoryText(budget.limit_bytes), " (", budget.source,
       "): lower max_model_len, use a device with more memory, or set the KV cache to 0 bytes to "
       "score only");
 }
@@ -190,13 +182,14 @@ absl::Status RefusePool(const EnginePlanInput& input, const EnginePlan& plan,
 absl::Status AddPool(const EnginePlanInput& input, EnginePlan* plan) {
   const int64_t left_bytes = plan->budget.limit_bytes - HeldBytes(plan->lines, plan->budget.device);
   const bool is_auto = input.kv_cache_bytes == kAutoKvCache;
-  plan->num_kv_blocks =
-      is_auto ? AutoBlocks(input, *plan, left_bytes) : input.kv_cache_bytes / plan->kv_block_bytes;
+  const int64_t bytes = is_auto ? AutoPoolBytes(input, *plan, left_bytes) : input.kv_cache_bytes;
+  const absl::StatusOr<KvPoolSize> pool =
+      SizeKvPool(bytes, plan->kv_block_bytes, plan->max_model_len, input.max_num_seqs,
+                 /*length_was_asked_for=*/input.max_model_len > 0);
+  if (!pool.ok()) return is_auto ? RefuseAutoPool(input, *plan, bytes) : pool.status();
+  plan->num_kv_blocks = pool->num_blocks;
+  plan->max_generation_len = pool->max_generation_len;
   const int64_t num_tokens = plan->num_kv_blocks * kBlockTokens;
-  const int64_t wanted_tokens = input.max_model_len > 0 ? input.max_model_len : 1;
-  if (num_tokens < wanted_tokens) return RefusePool(input, *plan, wanted_tokens);
-
-  plan->max_generation_len = std::min(plan->max_model_len, num_tokens);
   char note[128];
   std::snprintf(note, sizeof(note), "%lld blocks of %lld tokens: %.1f sequences of %lld tokens",
                 static_cast<long long>(plan->num_kv_blocks), static_cast<long long>(kBlockTokens),

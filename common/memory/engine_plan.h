@@ -68,10 +68,10 @@ struct EnginePlan {
   int64_t kv_pool_bytes() const { return num_kv_blocks * kv_block_bytes; }
 };
 
-// The KV pool is made of whole blocks. kv_cache_bytes is taken as given. With kAutoKvCache the pool
-// gets what everything else leaves of the budget, on the CPU half of that, since the machine has
-// other uses for its memory, or what one sequence of max_model_len needs if that is more. It never
-// gets more than max_num_seqs sequences of max_model_len tokens can fill. Layers with a sliding
+// The KV pool is made of whole blocks, and never gets more of them than max_num_seqs sequences of
+// max_model_len tokens can fill (kv_pool.h). With kAutoKvCache it gets what everything else leaves of
+// the budget, on the CPU half of that, since the machine has other uses for its memory, or what one
+// sequence of max_model_len needs if that is more. Layers with a sliding
 // window keep the keys and values of all positions, so they need as much as others.
 //
 // A model whose context is longer than what the pool holds is limited for requests that generate,

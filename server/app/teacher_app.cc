@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <thread>
 #include <utility>
@@ -22,7 +23,9 @@
 #include "server/app/listener_watch.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
+#include "server/metrics/access_log.h"
 #include "server/metrics/metered_engine.h"
+#include "server/metrics/request_trace.h"
 #include "server/metrics/server_metrics.h"
 
 namespace taopd {
@@ -48,11 +51,17 @@ class TeacherApp {
         load_(std::move(load)),
         state_(Clock::Real(), absl::Seconds(options.stall_timeout),
                options.max_message_memory_bytes),
-        canary_(&state_, absl::Seconds(options.canary_interval)) {}
+        canary_(&state_, absl::Seconds(options.canary_interval)),
+        keys_(options.api_key, options.api_key_file),
+        tls_({options.ssl_certfile, options.ssl_keyfile, options.ssl_ca_certs}) {}
 
   int Run(std::ostream& out) {
     sigset_t signals = BlockSignals();
     RaiseFileDescriptorLimit();
+    if (absl::Status ready = OpenLogs(); !ready.ok() || !(ready = LoadSecrets()).ok()) {
+      LogError("cannot start", {{"error", std::string(ready.message())}});
+      return kExitUsage;
+    }
     if (const absl::Status listening = Listen(out); !listening.ok()) {
       LogError("cannot listen", {{"error", std::string(listening.message())}});
       return kExitUnavailable;
@@ -60,7 +69,8 @@ class TeacherApp {
     loader_ = std::thread([this] { Load(); });
     WatchListeners();
     const int exit_code = WaitForEnd(signals);
-    // From here on a second signal does what it does by default.
+    // From here on a second signal to end does what it does by default.
+    sigdelset(&signals, SIGHUP);
     ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
     if (exit_code == kExitOk) Leave();
     Drain(exit_code == kExitOk ? absl::Seconds(options_.shutdown_timeout)
@@ -72,25 +82,52 @@ class TeacherApp {
   bool loader_left_behind() const { return loader_left_behind_; }
 
  private:
-  static sigset_t BlockSignals() {
+  sigset_t BlockSignals() const {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    // Without anything to read again, SIGHUP ends the program as it ends others.
+    if (!options_.api_key_file.empty() || tls_.paths().enabled()) sigaddset(&signals, SIGHUP);
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread started later
     ::signal(SIGPIPE, SIG_IGN);
     return signals;
   }
 
+  absl::Status OpenLogs() {
+    if (!options_.trace.empty()) trace_.emplace(absl::Now());
+    if (options_.access_log.empty()) return absl::OkStatus();
+    TAOPD_ASSIGN_OR_RETURN(access_log_, AccessLog::Open(options_.access_log));
+    metrics_.SetAccessLog(access_log_.get());
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadSecrets() {
+    TAOPD_RETURN_IF_ERROR(keys_.Reload());
+    return tls_.Reload();
+  }
+
   absl::Status Listen(std::ostream& out) {
-    TAOPD_ASSIGN_OR_RETURN(
-        http_, HttpServer::Listen(options_.host, static_cast<int>(options_.port), &state_,
-                                  &metrics_, [this] { http_failed_ = true; }));
+    HttpServerOptions http;
+    http.health_port = static_cast<int>(options_.health_port);
+    http.limits.max_connections = static_cast<int>(options_.max_http_connections);
+    http.limits.max_connections_per_client =
+        static_cast<int>(options_.max_http_connections_per_client);
+    http.limits.max_client_memory_share = options_.max_client_memory_share;
+    http.tls = &tls_;
+    http.keys = &keys_;
+    TAOPD_ASSIGN_OR_RETURN(http_, HttpServer::Listen(
+                                      options_.host, static_cast<int>(options_.port), &state_,
+                                      &metrics_, [this] { http_failed_ = true; }, http));
     TAOPD_ASSIGN_OR_RETURN(
         grpc_, GrpcServer::Listen(options_.host, static_cast<int>(options_.grpc_port), &state_,
-                                  &metrics_));
+                                  &metrics_, {tls_.paths(), &keys_}));
     out << "listening http=" << HostPort(options_.host, http_->port())
-        << " grpc=" << HostPort(options_.host, grpc_->port()) << std::endl;
+        << " grpc=" << HostPort(options_.host, grpc_->port());
+    if (http_->health_port() != 0) {
+      out << " health=" << HostPort(options_.host, http_->health_port());
+    }
+    out << std::endl;
     return absl::OkStatus();
   }
 
@@ -125,7 +162,7 @@ class TeacherApp {
     const absl::Time begun_at = absl::Now();
     TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<ServedModel> model, load_());
     model->engine = MakeMeteredEngine(std::move(model->engine), metrics_.OfModel(model->name),
-                                      state_.clock());
+                                      trace_ ? &*trace_ : nullptr, state_.clock());
     LogInfo("model loaded", {{"model", model->name},
                              {"revision", model->revision},
                              {"dtype", model->dtype},
@@ -158,7 +195,16 @@ class TeacherApp {
     std::string last_reason;
     for (;;) {
       const int signal_number = ::sigtimedwait(&signals, nullptr, &kHealthInterval);
-      if (signal_number > 0) {
+      if (signal_number == SIGHUP) {
+        absl::Status reloaded = LoadSecrets();
+        if (access_log_ != nullptr) reloaded.Update(access_log_->Reopen());
+        if (reloaded.ok()) {
+          LogInfo("keys, certificates and the access log opened again");
+        } else {
+          LogError("what could not be opened again stays as it was",
+                   {{"error", std::string(reloaded.message())}});
+        }
+      } else if (signal_number > 0) {
         LogInfo("draining", {{"signal", signal_number},
                              {"delay_s", options_.drain_delay},
                              {"timeout_s", options_.shutdown_timeout}});
@@ -208,15 +254,25 @@ class TeacherApp {
       loader_.detach();  // cannot be interrupted; the process ends under it (LeaveProcess)
       loader_left_behind_ = true;
     }
+    if (trace_) {
+      if (const absl::Status written = trace_->WriteTo(options_.trace); !written.ok())
+        LogError("the trace was not written", {{"error", std::string(written.message())}});
+      if (trace_->num_lost() > 0)
+        LogWarning("the trace was full", {{"events_left_out", trace_->num_lost()}});
+    }
     LogInfo("stopped");
   }
 
   const TeacherOptions options_;
   const ModelLoader load_;
+  std::unique_ptr<AccessLog> access_log_;  // null: none
+  std::optional<RequestTrace> trace_;
   ServerMetrics metrics_;  // outlives the engine, which the state holds
   ServingState state_;
   // The loading thread uses it before load_ended_, the main thread after.
   CanaryRunner canary_;
+  ApiKeys keys_;
+  TlsFiles tls_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<ListenerWatch> watch_;

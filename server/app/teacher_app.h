@@ -19,6 +19,8 @@ using ModelLoader = std::function<absl::StatusOr<std::shared_ptr<ServedModel>>()
 // fails, new work is refused, and accepted work has options.shutdown_timeout to finish. A second
 // signal ends the process at once.
 //
+// SIGHUP reads the file of keys and the certificates again, if there are any.
+//
 // Call it from the main thread of a process that has no other threads: it blocks SIGTERM and SIGINT
 // in the calling thread before it starts any. If a signal comes while the model is loading, the
 // loading thread still runs when this function returns; end the process with LeaveProcess.

@@ -6,19 +6,26 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 
 #include <utility>
 
 #include "common/base/log.h"
 #include "common/wire/teacher_protocol.h"
+#include "server/grpc/grpc_acceptor.h"
 #include "server/grpc/teacher_service.h"
 #include "server/grpc/vllm/inference_service.h"
+#include "server/net/listener.h"
 
 namespace taopd {
 namespace {
 
 constexpr char kServiceName[] = "taopd.v1.Teacher";
 constexpr char kLivenessName[] = "liveness";
+constexpr int kHandshakeTimeoutMs = 20'000;
+constexpr unsigned kReloadIntervalSeconds = 60;
 constexpr int kMaxConcurrentStreams = 1024;          // of one connection
 constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // of all connections
 
@@ -29,27 +36,52 @@ void LogOfProtobuf(google::protobuf::LogLevel, const char* file, int line,
   LogDebug("protobuf", {{"at", absl::StrCat(file, ":", line)}, {"message", message}});
 }
 
+std::shared_ptr<grpc::ServerCredentials> Credentials(const TlsPaths& paths) {
+  if (!paths.enabled()) return grpc::InsecureServerCredentials();
+  namespace tls = grpc::experimental;
+  tls::TlsServerCredentialsOptions options(std::make_shared<tls::FileWatcherCertificateProvider>(
+      paths.key, paths.certificate, paths.client_authorities, kReloadIntervalSeconds));
+  options.watch_identity_key_cert_pairs();
+  if (paths.client_authorities.empty()) {
+    options.set_cert_request_type(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+  } else {
+    options.watch_root_certs();
+    options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  }
+  return tls::TlsServerCredentials(options);
+}
+
 class GrpcServerImpl final : public GrpcServer {
  public:
-  GrpcServerImpl(ServingState* state, ServerMetrics* metrics)
-      : service_(state, metrics),
-        vllm_inference_(state, metrics, &service_.tracker(), &runs_),
-        vllm_control_(state, &runs_) {}
+  GrpcServerImpl(ServingState* state, ServerMetrics* metrics, const ApiKeys* keys)
+      : service_(state, metrics, keys),
+        vllm_inference_(service_.services(), &runs_),
+        vllm_control_(service_.services(), &runs_) {}
   ~GrpcServerImpl() override {
     if (server_ != nullptr) Shutdown(absl::Now());
   }
 
-  absl::Status Start(const std::string& host, int port) {
+  absl::Status Start(const std::string& host, int port, const GrpcServerOptions& options) {
     [[maybe_unused]] static const auto before = google::protobuf::SetLogHandler(LogOfProtobuf);
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(HostPort(host, port), grpc::InsecureServerCredentials(), &port_);
+    absl::StatusOr<Listener> listener = Listener::Open(host, port);
+    if (!listener.ok()) return Unavailable("grpc_", listener.status().message());
+    port_ = listener->port();
+    auto connections = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        Credentials(options.tls));
     builder.RegisterService(&service_);
     builder.RegisterService(&vllm_inference_);
     builder.RegisterService(&vllm_control_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
     builder.SetMaxSendMessageSize(static_cast<int>(kMaxMessageBytes));
-    // Otherwise two servers could share one port, and each would get some of the connections.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    // A small message could inflate to any size.
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+    for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+      builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+    }
+    // A connection must not stay that never speaks HTTP/2.
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
     // Clients may send keepalive pings while they wait for a long score.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
@@ -57,11 +89,8 @@ class GrpcServerImpl final : public GrpcServer {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.SetResourceQuota(grpc::ResourceQuota("taopd-teacher").Resize(kMaxBufferBytes));
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0) {
-      server_.reset();
-      return Unavailable("grpc_port ", port, " on ", host,
-                         " cannot be listened on (is it in use?)");
-    }
+    if (server_ == nullptr) return Unavailable("gRPC cannot start on ", host, " and port ", port);
+    acceptor_ = std::make_unique<GrpcAcceptor>(*std::move(listener), std::move(connections));
     SetHealth(false, false);
     return absl::OkStatus();
   }
@@ -81,6 +110,7 @@ class GrpcServerImpl final : public GrpcServer {
     SetHealth(false, false);
     service_.DrainStreams();
     service_.tracker().WaitUntilIdle(deadline);
+    acceptor_.reset();
     // What is left are calls past the deadline, and health watches, which never end by themselves.
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
@@ -96,6 +126,7 @@ class GrpcServerImpl final : public GrpcServer {
   int port_ = 0;
   absl::Mutex mutex_;  // any thread may call SetHealth while Shutdown ends the server
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<GrpcAcceptor> acceptor_;
 };
 
 }  // namespace
@@ -107,12 +138,13 @@ std::string HostPort(const std::string& host, int port) {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::string& host, int port,
                                                                ServingState* state,
-                                                               ServerMetrics* metrics) {
+                                                               ServerMetrics* metrics,
+                                                               const GrpcServerOptions& options) {
   // Both apply to the servers built from here on and may be repeated.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  auto server = std::make_unique<GrpcServerImpl>(state, metrics);
-  TAOPD_RETURN_IF_ERROR(server->Start(host, port));
+  auto server = std::make_unique<GrpcServerImpl>(state, metrics, options.keys);
+  TAOPD_RETURN_IF_ERROR(server->Start(host, port, options));
   return server;
 }
 

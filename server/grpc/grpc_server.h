@@ -11,9 +11,19 @@
 
 #include "common/base/status.h"
 #include "server/metrics/server_metrics.h"
+#include "server/security/api_keys.h"
+#include "server/security/tls_files.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {
+
+struct GrpcServerOptions {
+  // Read at the start, and again within a minute after a file has changed; bad files are ignored.
+  TlsPaths tls;
+  // Asked for by all calls but those of the health service; null if there are none. Must outlive
+  // the server.
+  const ApiKeys* keys = nullptr;
+};
 
 class GrpcServer {
  public:
@@ -23,7 +33,8 @@ class GrpcServer {
   // `state` and `metrics` must outlive the server.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Listen(const std::string& host, int port,
                                                             ServingState* state,
-                                                            ServerMetrics* metrics);
+                                                            ServerMetrics* metrics,
+                                                            const GrpcServerOptions& options = {});
 
   virtual int port() const = 0;
   // Sets what the health service answers; it is NOT_SERVING at first. Any thread may call; a call

@@ -5,6 +5,7 @@
 #include "common/engine/request_validation.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/grpc/score_conversion.h"
+#include "server/serving/excerpt.h"
 
 namespace taopd {
 namespace {
@@ -18,8 +19,8 @@ absl::Status CheckRequestId(const v1::ScoreRequest& request) {
 absl::Status CheckRevision(const v1::ScoreRequest& request, const ServedModel& model) {
   const std::string& expected = request.expected_revision();
   if (expected.empty() || expected == model.revision) return absl::OkStatus();
-  return FailedPrecondition("expected_revision ", expected, " is not served, ", model.revision,
-                            " is");
+  return FailedPrecondition("expected_revision ", Excerpt(expected), " is not served, ",
+                            model.revision, " is");
 }
 
 // REQUIRES: the request is valid, so that the product does not overflow.

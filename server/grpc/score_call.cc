@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/wire/teacher_protocol.h"
 #include "server/grpc/score_admission.h"
 #include "server/grpc/score_conversion.h"
 
@@ -19,6 +20,7 @@ ScoreCall::ScoreCall(grpc::CallbackServerContext* context, v1::ScoreResponse* re
 }
 
 void ScoreCall::Start(const v1::ScoreRequest& request) {
+  request_id_ = request.request_id().substr(0, kMaxRequestIdBytes);
   if (const absl::Status status = Submit(request); !status.ok()) FinishWith(status);
 }
 
@@ -48,7 +50,8 @@ void ScoreCall::OnCancel() {
 }
 
 void ScoreCall::OnDone() {
-  metrics_->RecordRequest("grpc/Score", code_, state_->clock()->Now() - started_at_);
+  metrics_->RecordRequest("grpc/Score", code_, state_->clock()->Now() - started_at_,
+                          PeerAddress(context_->peer()), request_id_);
   CallTracker* const tracker = tracker_;
   delete this;
   tracker->End();

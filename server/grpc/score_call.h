@@ -41,6 +41,7 @@ class ScoreCall final : public grpc::ServerUnaryReactor {
   CallTracker* const tracker_;
   const absl::Time started_at_;
   std::string code_;  // written before Finish, read in OnDone
+  std::string request_id_;
   // Written in Start, read by reactions.
   std::shared_ptr<const ServedModel> model_;
   ByteBudget::Reservation answer_memory_;

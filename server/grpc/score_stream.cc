@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/wire/teacher_protocol.h"
 #include "server/grpc/score_admission.h"
 #include "server/grpc/score_conversion.h"
 
@@ -97,8 +98,9 @@ void ScoreStream::Accept(const v1::ScoreRequest& request) {
   }
   if (const absl::Status status = Submit(request, number, started_at); !status.ok()) {
     metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(status),
-                            state_->clock()->Now() - started_at);
-    Complete(number, {MakeError(request.request_id(), status), {}});
+                            state_->clock()->Now() - started_at, client_,
+                            request.request_id().substr(0, kMaxRequestIdBytes));
+    Complete(number, {MakeError(request.request_id().substr(0, kMaxRequestIdBytes), status), {}});
   }
 }
 
@@ -113,7 +115,8 @@ absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t numbe
   auto done = [stream = shared_from_this(), number, started_at, revision = model->revision, memory,
                request_id = request.request_id()](absl::StatusOr<InferenceResult> result) {
     stream->metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(result.status()),
-                                    stream->state_->clock()->Now() - started_at);
+                                    stream->state_->clock()->Now() - started_at, stream->client_,
+                                    request_id);
     std::unique_ptr<v1::ScoreStreamResponse> response;
     if (result.ok()) {
       response = std::make_unique<v1::ScoreStreamResponse>();

@@ -9,17 +9,17 @@
 #include <unordered_map>
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "server/grpc/call_services.h"
 #include "server/grpc/score_stream.h"
-#include "server/metrics/server_metrics.h"
-#include "server/serving/call_tracker.h"
-#include "server/serving/serving_state.h"
 
 namespace taopd {
 
 class TeacherService final : public v1::Teacher::CallbackService {
  public:
-  // `state` and `metrics` must outlive the service, and the service must outlive the gRPC server.
-  TeacherService(ServingState* state, ServerMetrics* metrics) : state_(state), metrics_(metrics) {}
+  // `state`, `metrics` and `keys`, which may be null, must outlive the service, and the service must
+  // outlive the gRPC server.
+  TeacherService(ServingState* state, ServerMetrics* metrics, const ApiKeys* keys)
+      : services_{state, metrics, &tracker_, keys} {}
 
   grpc::ServerUnaryReactor* GetTeacherInfo(grpc::CallbackServerContext* context,
                                            const v1::GetTeacherInfoRequest* request,
@@ -37,13 +37,14 @@ class TeacherService final : public v1::Teacher::CallbackService {
   void DrainStreams();
   // Counts the calls of all methods.
   CallTracker& tracker() { return tracker_; }
+  // For the other services of the same server.
+  const CallServices& services() const { return services_; }
 
  private:
   void ForgetStream(taopd::ScoreStream* stream);
 
-  ServingState* const state_;
-  ServerMetrics* const metrics_;
   CallTracker tracker_;
+  const CallServices services_;
 
   absl::Mutex mutex_;
   std::unordered_map<taopd::ScoreStream*, std::shared_ptr<taopd::ScoreStream>> streams_

@@ -1,6 +1,5 @@
 #include "server/http/http_error.h"
 
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -60,20 +59,15 @@ HttpError FromStatus(const absl::Status& status) {
 }
 
 void SendJson(std::string json, httplib::Response& response) {
-  // By a provider: cpp-httplib compresses plain bodies for clients that accept it, at a cost far
-  // above that of sending them.
-  auto text = std::make_shared<const std::string>(std::move(json));
-  response.set_content_provider(text->size(), kJson,
-                                [text](size_t offset, size_t length, httplib::DataSink& sink) {
-                                  return sink.write(text->data() + offset, length);
-                                });
+  response.body = std::move(json);
+  response.set_header("Content-Type", kJson);
 }
 
 void SendError(const HttpError& error, httplib::Response& response) {
   response.status = error.status;
   if (error.status == 429) response.set_header("Retry-After", "1");
   if (error.status == 503) response.set_header("Connection", "close");
-  response.set_content(error.Json(), kJson);
+  SendJson(error.Json(), response);
 }
 
 }  // namespace taopd

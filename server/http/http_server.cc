@@ -1,92 +1,29 @@
 #include "server/http/http_server.h"
 
+#include <absl/strings/numbers.h>
+
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <charconv>
-#include <cstring>
 #include <exception>
 #include <iterator>
-#include <thread>
+#include <optional>
 #include <utility>
+#include <variant>
 
 #include "common/base/log.h"
-#include "server/http/connection.h"
+#include "server/http/front/front.h"
+#include "server/http/http_answer.h"
 #include "server/http/http_error.h"
 #include "server/http/route.h"
 #include "server/http/routes/completion_routes.h"
 #include "server/http/routes/model_routes.h"
 #include "server/http/routes/probe_routes.h"
+#include "server/serving/excerpt.h"
 
 namespace taopd {
 namespace {
 
-using httplib::Request;
-using httplib::Response;
-
-constexpr int kNumThreads = 128;
-// Answers before the body is read; what is left of it must not be taken for a next request.
-httplib::Server::HandlerResponse RefuseUnread(const HttpError& error, Response& response) {
-  SendError(error, response);
-  response.set_header("Connection", "close");
-  CurrentConnection()->CloseAfterResponse();
-  return httplib::Server::HandlerResponse::Handled;
-}
-
-bool IsJsonContentType(std::string type) {
-  for (char& c : type) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  type = type.substr(0, type.find(';'));
-  while (!type.empty() && type.back() == ' ') type.pop_back();
-  return type == "application/json" || type.ends_with("+json");
-}
-
-// Framing that two readers could understand differently, and bodies that must not be read.
-// cpp-httplib 0.11 itself looks at the first header of a name only.
-std::optional<HttpError> CheckFraming(const Request& request, size_t max_body_bytes) {
-  const size_t num_lengths = request.get_header_value_count("Content-Length");
-  const size_t num_encodings = request.get_header_value_count("Transfer-Encoding");
-  if (num_lengths + num_encodings > 1) {
-    return BadRequest("more than one Content-Length or Transfer-Encoding header");
-  }
-  if (num_encodings == 1 && request.get_header_value("Transfer-Encoding") != "chunked") {
-    return BadRequest("Transfer-Encoding must be chunked");
-  }
-  uint64_t length = 0;
-  if (num_lengths == 1) {
-    const std::string text = request.get_header_value("Content-Length");
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
-    if (error != std::errc() || end != text.data() + text.size()) {
-      return BadRequest("Content-Length is not a number");
-    }
-  }
-  if (length > max_body_bytes) {
-    return HttpError{413, "PayloadTooLargeError", std::nullopt,
-                     Concat("the body has ", length, " bytes, the limit is ", max_body_bytes)};
-  }
-  const bool has_body = length > 0 || num_encodings == 1;
-  if (request.method != "POST") {
-    if (request.method != "GET" && request.method != "HEAD") {
-      return HttpError{405, "MethodNotAllowedError", std::nullopt, "Method Not Allowed"};
-    }
-    if (has_body) return BadRequest(Concat("a ", request.method, " request must have no body"));
-    return std::nullopt;
-  }
-  // cpp-httplib would read until the peer closes.
-  if (num_lengths + num_encodings == 0) {
-    return HttpError{411, "LengthRequiredError", std::nullopt, "Content-Length is missing"};
-  }
-  if (!has_body) return std::nullopt;
-  const std::string encoding = request.get_header_value("Content-Encoding");
-  if (!encoding.empty() && encoding != "identity") {
-    return HttpError{415, "UnsupportedMediaTypeError", std::nullopt,
-                     "Content-Encoding is not supported"};
-  }
-  if (!IsJsonContentType(request.get_header_value("Content-Type"))) {
-    return HttpError{415, "UnsupportedMediaTypeError", std::nullopt,
-                     "Unsupported Media Type: Only 'application/json' is allowed"};
-  }
-  return std::nullopt;
-}
+constexpr double kMaxTimeoutSeconds = 86400.0;
 
 Routes MakeRoutes(ServingState* state, ServerMetrics* metrics) {
   Routes routes;
@@ -97,144 +34,227 @@ Routes MakeRoutes(ServingState* state, ServerMetrics* metrics) {
   return routes;
 }
 
-class HttpServerImpl final : public HttpServer {
- public:
-  HttpServerImpl(ServingState* state, ServerMetrics* metrics, std::function<void()> on_failure)
-      : state_(state),
-        metrics_(metrics),
-        on_failure_(std::move(on_failure)),
-        routes_(MakeRoutes(state, metrics)),
-        server_(limits_, kNumThreads) {
-    AddRoutes();
-    AddPolicies();
+bool IsJsonContentType(std::string_view type) {
+  constexpr std::string_view kSuffix = "+json";
+  type = TrimSpaces(type.substr(0, type.find(';')));
+  return EqualsIgnoringCase(type, "application/json") ||
+         (type.size() > kSuffix.size() &&
+          EqualsIgnoringCase(type.substr(type.size() - kSuffix.size()), kSuffix));
+}
+
+std::string_view MethodOfRoute(std::string_view method) {
+  return method == "HEAD" ? "GET" : method;
+}
+
+// The type that goes with a status of the front's own.
+const char* ErrorType(int status) {
+  switch (status) {
+    case 405:
+      return "MethodNotAllowedError";
+    case 411:
+      return "LengthRequiredError";
+    case 413:
+      return "PayloadTooLargeError";
+    case 415:
+      return "UnsupportedMediaTypeError";
+    case 429:
+      return "RateLimitError";
+    case 503:
+      return "ServiceUnavailableError";
+    case 504:
+      return "TimeoutError";
+    default:
+      return "BadRequestError";
   }
+}
 
-  ~HttpServerImpl() override { Shutdown(absl::Now()); }
+// X-Request-Timeout: the seconds after the request's first byte that its client waits.
+std::variant<absl::Time, HttpError> DeadlineOf(const RequestHead& head, absl::Time begun_at) {
+  const std::string* text = head.Find("x-request-timeout");
+  if (text == nullptr) return absl::InfiniteFuture();
+  double seconds = 0.0;
+  if (!absl::SimpleAtod(*text, &seconds) || !(seconds > 0.0 && seconds <= kMaxTimeoutSeconds)) {
+    return BadRequest(Concat("X-Request-Timeout must be a number of seconds above 0 and at most ",
+                             kMaxTimeoutSeconds, ", got ", Excerpt(*text)));
+  }
+  return begun_at + absl::Seconds(seconds);
+}
 
-  absl::Status Start(const std::string& host, int port) {
-    errno = 0;
-    port_ = server_.Bind(host, port);
-    if (port_ <= 0) {
-      const std::string reason = errno != 0 ? std::strerror(errno) : "is the address right?";
-      return Unavailable("port ", port, " on ", host, " cannot be listened on: ", reason);
+class HttpServerImpl final : public HttpServer, public FrontHandler {
+ public:
+  HttpServerImpl(ServingState* state, ServerMetrics* metrics, std::function<void()> on_failure,
+                 const HttpServerOptions& options)
+      : metrics_(metrics),
+        keys_(options.keys),
+        routes_(MakeRoutes(state, metrics)),
+        front_(options.limits, this, &state->message_budget(), std::move(on_failure)) {}
+
+  ~HttpServerImpl() override { front_.Shutdown(absl::Now()); }
+
+  absl::Status Start(const std::string& host, int port, const HttpServerOptions& options) {
+    TAOPD_ASSIGN_OR_RETURN(Listener listener, Listener::Open(host, port));
+    port_ = listener.port();
+    Front::TlsSource tls;
+    if (options.tls != nullptr && options.tls->paths().enabled()) {
+      tls = [files = options.tls] { return files->context(); };
     }
-    thread_ = std::thread([this] {
-      if (!server_.Serve()) on_failure_();
-    });
-    return absl::OkStatus();
+    front_.AddListener(std::move(listener), /*probes_only=*/false, std::move(tls));
+    if (options.health_port != 0) {
+      TAOPD_ASSIGN_OR_RETURN(Listener health,
+                             Listener::Open(host, std::max(options.health_port, 0)));
+      health_port_ = health.port();
+      front_.AddListener(std::move(health), /*probes_only=*/true, nullptr);
+    }
+    return front_.Start();
   }
 
   int port() const override { return port_; }
+  int health_port() const override { return health_port_; }
+  void Shutdown(absl::Time deadline) override { front_.Shutdown(deadline); }
 
-  void Shutdown(absl::Time deadline) override {
-    if (!thread_.joinable()) return;
-    server_.Stop(deadline);
-    thread_.join();
+  std::optional<WireAnswer> Admit(const RequestHead& head, Access access) override {
+    const Route* route = Find(head.method, head.path());
+    const bool is_probe = route != nullptr && route->kind == RouteKind::kProbe;
+    if (access != Access::kProbePort && !is_probe && !ShowsKey(head)) return Unauthorized(head);
+    if (route == nullptr || (access == Access::kProbePort && !is_probe)) {
+      return NoRoute(head);
+    }
+    if (access == Access::kOverflow && !is_probe) {
+      return Early(head, {503, ErrorType(503), std::nullopt,
+                          "the server has too many connections; try again later"});
+    }
+    if (!head.has_body()) return std::nullopt;
+    const std::string* type = head.Find("content-type");
+    if (type == nullptr || !IsJsonContentType(*type)) {
+      return Early(head, {415, ErrorType(415), std::nullopt,
+                          "Unsupported Media Type: Only 'application/json' is allowed"});
+    }
+    return std::nullopt;
+  }
+
+  bool IsProbe(const RequestHead& head) const override {
+    const Route* route = Find(head.method, head.path());
+    return route != nullptr && route->kind == RouteKind::kProbe;
+  }
+
+  WireAnswer Refuse(const Refusal& refusal) override {
+    httplib::Response response;
+    SendError({refusal.status, ErrorType(refusal.status), std::nullopt, refusal.message}, response);
+    response.set_header("Connection", "close");
+    metrics_->RecordRequest("other", std::to_string(refusal.status), absl::ZeroDuration());
+    return WholeAnswer(response, {});
+  }
+
+  void Handle(Exchange& exchange) override {
+    const RequestHead& head = exchange.request().head;
+    const Route* route = Find(head.method, head.path());  // Admit has found it
+    const std::string label = Concat(route->method, " ", route->path);
+    const absl::Time begun_at = exchange.begun_at();
+    const AnswerStyle style = {head.method == "HEAD", head.is_http_1_1, !head.keep_alive};
+    const httplib::Request request = ToHttplibRequest(exchange);
+    httplib::Response response;
+    WireAnswer rest;
+    try {
+      Run(*route, request, exchange, begun_at, response);
+      rest = SendAnswer(response, style, exchange);
+    } catch (const std::exception& error) {
+      rest = Failed(label, error.what(), style);
+      response.status = 500;
+    } catch (...) {
+      rest = Failed(label, "unknown", style);
+      response.status = 500;
+    }
+    const std::string* request_id = head.Find("x-request-id");
+    metrics_->RecordRequest(label, std::to_string(response.status), absl::Now() - begun_at,
+                            exchange.client(),
+                            request_id == nullptr ? "" : std::string(Excerpt(*request_id)));
+    exchange.Finish(std::move(rest));
   }
 
  private:
-  void AddRoutes() {
-    for (const Route& route : routes_) {
-      const auto handle = [&route](const Request& request, Response& response) {
-        Connection* connection = CurrentConnection();
-        HttpCall call = {.request = request,
-                         .response = response,
-                         .client = request.remote_addr,
-                         .is_gone = [connection] { return connection->PeerClosed(); },
-                         .hold_memory =
-                             [connection](ByteBudget::Reservation memory) {
-                               connection->HoldMemory(std::move(memory));
-                             }};
-        response.status = 200;
-        route.handle(call);
-      };
-      if (route.method == "GET") server_.Get(route.path, handle);
-      if (route.method == "POST") server_.Post(route.path, handle);
+  void Run(const Route& route, const httplib::Request& request, Exchange& exchange,
+           absl::Time begun_at, httplib::Response& response) {
+    const auto deadline = DeadlineOf(exchange.request().head, begun_at);
+    if (const HttpError* error = std::get_if<HttpError>(&deadline)) {
+      return SendError(*error, response);
     }
+    HttpCall call = {.request = request,
+                     .response = response,
+                     .client = exchange.client(),
+                     .deadline = std::get<absl::Time>(deadline),
+                     .is_gone = [&exchange] { return exchange.IsGone(); },
+                     .hold_memory =
+                         [&exchange](ByteBudget::Reservation memory) {
+                           exchange.HoldMemory(std::move(memory));
+                         }};
+    response.status = 200;
+    route.handle(call);
   }
 
-  bool IsKnownPath(const std::string& path) const {
-    return std::any_of(routes_.begin(), routes_.end(),
-                       [&](const Route& route) { return route.path == path; });
+  // The head may have left already: nothing may follow what was begun, so that the connection ends.
+  WireAnswer Failed(const std::string& label, const std::string& what, AnswerStyle style) {
+    LogError("request failed", {{"route", label}, {"what", what}});
+    httplib::Response response;
+    SendError({500, "InternalServerError", std::nullopt, "internal error"}, response);
+    style.close = true;
+    return WholeAnswer(response, style);
   }
 
-  // "POST /v1/completions" for known routes: a client must not be able to make new metric series.
-  std::string MethodLabel(const Request& request) const {
+  const Route* Find(std::string_view method, std::string_view path) const {
     for (const Route& route : routes_) {
-      if (route.method == request.method && route.path == request.path) {
-        return Concat(route.method, " ", route.path);
-      }
+      if (route.method == MethodOfRoute(method) && route.path == path) return &route;
     }
-    return "other";
+    return nullptr;
   }
 
-  void AddPolicies() {
-    server_.set_pre_routing_handler([this](const Request& request, Response& response) {
-      if (const auto error = CheckFraming(request, limits_.max_body_bytes))
-        return RefuseUnread(*error, response);
-      if (request.method == "POST") {
-        const bool is_chunked = request.has_header("Transfer-Encoding");
-        ByteBudget::Reservation memory = state_->message_budget().TryReserve(
-            is_chunked
-                ? static_cast<int64_t>(limits_.max_body_bytes)
-                : static_cast<int64_t>(request.get_header_value<uint64_t>("Content-Length")));
-        if (!memory) {
-          return RefuseUnread(
-              FromStatus(ResourceExhausted("too many large requests at once; try again later")),
-              response);
-        }
-        CurrentConnection()->HoldMemory(std::move(memory));
-      }
-      return httplib::Server::HandlerResponse::Unhandled;
-    });
-    // Called for every status of 400 and more; answers that have a body keep it.
-    server_.set_error_handler(httplib::Server::Handler([this](const Request& request,
-                                                              Response& response) {
-      if (!response.body.empty()) return;
-      if (response.status == 404 && IsKnownPath(request.path)) {
-        response.status = 405;
-        SendJson("{\"detail\":\"Method Not Allowed\"}", response);
-      } else if (response.status == 404) {
-        SendJson("{\"detail\":\"Not Found\"}", response);
-      } else {
-        SendError({response.status, "Bad Request", std::nullopt, "the request could not be read"},
-                  response);
-      }
-    }));
-    server_.set_exception_handler(
-        [](const Request& request, Response& response, std::exception_ptr exception) {
-          std::string what = "unknown";
-          try {
-            std::rethrow_exception(exception);
-          } catch (const std::exception& error) {
-            what = error.what();
-          } catch (...) {
-          }
-          LogError("request failed",
-                   {{"method", request.method}, {"path", request.path}, {"what", what}});
-          SendError({500, "InternalServerError", std::nullopt, "internal error"}, response);
-        });
-    // Just before the answer is sent.
-    server_.set_post_routing_handler([this](const Request& request, Response& response) {
-      Connection* connection = CurrentConnection();
-      const bool says_close = response.get_header_value("Connection") == "close";
-      if (says_close || server_.has_waiting_connections()) {
-        if (!says_close) response.set_header("Connection", "close");
-        connection->EndAfterResponse();
-      }
-      metrics_->RecordRequest(MethodLabel(request), std::to_string(response.status),
-                              absl::Now() - connection->begun_at());
-    });
+  // An answer to a head; a body behind it is not read.
+  WireAnswer Early(const RequestHead& head, const HttpError& error) {
+    httplib::Response response;
+    SendError(error, response);
+    return Early(head, response);
+  }
+  WireAnswer Early(const RequestHead& head, httplib::Response& response) {
+    // A client must not be able to make new series of metrics.
+    metrics_->RecordRequest("other", std::to_string(response.status), absl::ZeroDuration());
+    return WholeAnswer(
+        response, {head.method == "HEAD", head.is_http_1_1, !head.keep_alive || head.has_body()});
   }
 
-  ServingState* const state_;
+  bool ShowsKey(const RequestHead& head) const {
+    if (keys_ == nullptr) return true;
+    const std::string* shown = head.Find("authorization");
+    return keys_->Accepts(shown == nullptr ? std::string_view() : *shown);
+  }
+
+  // vLLM's answer.
+  WireAnswer Unauthorized(const RequestHead& head) {
+    httplib::Response response;
+    response.status = 401;
+    response.set_header("WWW-Authenticate", "Bearer");
+    SendJson("{\"error\":\"Unauthorized\"}", response);
+    return Early(head, response);
+  }
+
+  WireAnswer NoRoute(const RequestHead& head) {
+    std::string allowed;
+    for (const Route& route : routes_) {
+      if (route.path != head.path()) continue;
+      allowed += (allowed.empty() ? "" : ", ") + route.method;
+    }
+    httplib::Response response;
+    response.status = allowed.empty() ? 404 : 405;
+    if (!allowed.empty()) response.set_header("Allow", allowed);
+    SendJson(allowed.empty() ? "{\"detail\":\"Not Found\"}" : "{\"detail\":\"Method Not Allowed\"}",
+             response);
+    return Early(head, response);
+  }
+
   ServerMetrics* const metrics_;
-  const std::function<void()> on_failure_;
-  const ConnectionLimits limits_;
+  const ApiKeys* const keys_;
   const Routes routes_;
-  BoundedServer server_;
   int port_ = 0;
-  std::thread thread_;
+  int health_port_ = 0;
+  Front front_;  // last: its threads use the rest
 };
 
 }  // namespace
@@ -242,9 +262,10 @@ class HttpServerImpl final : public HttpServer {
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(const std::string& host, int port,
                                                                ServingState* state,
                                                                ServerMetrics* metrics,
-                                                               std::function<void()> on_failure) {
-  auto server = std::make_unique<HttpServerImpl>(state, metrics, std::move(on_failure));
-  TAOPD_RETURN_IF_ERROR(server->Start(host, port));
+                                                               std::function<void()> on_failure,
+                                                               const HttpServerOptions& options) {
+  auto server = std::make_unique<HttpServerImpl>(state, metrics, std::move(on_failure), options);
+  TAOPD_RETURN_IF_ERROR(server->Start(host, port, options));
   return server;
 }
 

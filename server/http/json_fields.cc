@@ -1,8 +1,35 @@
 #include "server/http/json_fields.h"
 
+#include <absl/synchronization/mutex.h>
+
+#include <charconv>
 #include <cmath>
 
+#include "common/base/log.h"
+
 namespace taopd {
+namespace {
+
+constexpr size_t kMaxLoggedFields = 100;
+constexpr size_t kMaxLoggedBytes = 64;
+
+// Lower case, so that it can be compared.
+std::string Lower(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+template <typename Number>
+std::optional<Number> ParseNumber(const std::string& text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+}  // namespace
 
 std::optional<int64_t> AsInteger(const nlohmann::json& value) {
   if (value.is_number_unsigned()) {
@@ -19,7 +46,8 @@ std::optional<int64_t> AsInteger(const nlohmann::json& value) {
   return std::nullopt;
 }
 
-const nlohmann::json* JsonFields::Find(const std::string& name) const {
+const nlohmann::json* JsonFields::Find(const std::string& name) {
+  asked_.insert(name);
   const auto found = object_.find(name);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
@@ -28,16 +56,28 @@ std::optional<bool> JsonFields::Bool(const std::string& name) {
   const nlohmann::json* value = Find(name);
   if (value == nullptr) return std::nullopt;
   if (value->is_boolean()) return value->get<bool>();
-  Fail(WrongType(name, "a valid boolean"));
+  if (value->is_string()) {
+    static const std::set<std::string> kTrue = {"true", "t", "yes", "y", "on", "1"};
+    static const std::set<std::string> kFalse = {"false", "f", "no", "n", "off", "0"};
+    const std::string text = Lower(value->get<std::string>());
+    if (kTrue.contains(text)) return true;
+    if (kFalse.contains(text)) return false;
+  }
+  if (const std::optional<int64_t> number = AsInteger(*value); number == 0 || number == 1) {
+    return *number == 1;
+  }
+  Fail(WrongType(prefix_ + name, "a valid boolean"));
   return std::nullopt;
 }
 
 std::optional<int64_t> JsonFields::Integer(const std::string& name, int64_t low, int64_t high) {
   const nlohmann::json* value = Find(name);
   if (value == nullptr) return std::nullopt;
-  const std::optional<int64_t> number = AsInteger(*value);
+  std::optional<int64_t> number = AsInteger(*value);
+  if (value->is_boolean()) number = value->get<bool>() ? 1 : 0;
+  if (value->is_string()) number = ParseNumber<int64_t>(value->get_ref<const std::string&>());
   if (!number) {
-    Fail(WrongType(name, "a valid integer"));
+    Fail(WrongType(prefix_ + name, "a valid integer"));
   } else if (*number < low || *number > high) {
     Fail(BadField(name, Concat(name, " must be between ", low, " and ", high, ", got ", *number,
                                ". (parameter=", name, ", value=", *number, ")")));
@@ -50,7 +90,12 @@ std::optional<double> JsonFields::Number(const std::string& name) {
   const nlohmann::json* value = Find(name);
   if (value == nullptr) return std::nullopt;
   if (value->is_number()) return value->get<double>();
-  Fail(WrongType(name, "a valid number"));
+  if (value->is_boolean()) return value->get<bool>() ? 1.0 : 0.0;
+  if (value->is_string()) {
+    const auto number = ParseNumber<double>(value->get_ref<const std::string&>());
+    if (number && std::isfinite(*number)) return number;
+  }
+  Fail(WrongType(prefix_ + name, "a valid number"));
   return std::nullopt;
 }
 
@@ -58,7 +103,7 @@ std::optional<std::string> JsonFields::Text(const std::string& name) {
   const nlohmann::json* value = Find(name);
   if (value == nullptr) return std::nullopt;
   if (value->is_string()) return value->get<std::string>();
-  Fail(WrongType(name, "a valid string"));
+  Fail(WrongType(prefix_ + name, "a valid string"));
   return std::nullopt;
 }
 
@@ -67,13 +112,13 @@ std::vector<int64_t> JsonFields::Integers(const std::string& name) {
   std::vector<int64_t> numbers;
   if (value == nullptr) return numbers;
   if (!value->is_array()) {
-    Fail(WrongType(name, "a valid list"));
+    Fail(WrongType(prefix_ + name, "a valid list"));
     return numbers;
   }
   for (const nlohmann::json& item : *value) {
     const std::optional<int64_t> number = AsInteger(item);
     if (!number) {
-      Fail(WrongType(name, "a list of valid integers"));
+      Fail(WrongType(prefix_ + name, "a list of valid integers"));
       return {};
     }
     numbers.push_back(*number);
@@ -86,17 +131,33 @@ std::vector<std::string> JsonFields::Texts(const std::string& name) {
   std::vector<std::string> texts;
   if (value == nullptr) return texts;
   if (!value->is_array()) {
-    Fail(WrongType(name, "a valid list"));
+    Fail(WrongType(prefix_ + name, "a valid list"));
     return texts;
   }
   for (const nlohmann::json& item : *value) {
     if (!item.is_string()) {
-      Fail(WrongType(name, "a list of valid strings"));
+      Fail(WrongType(prefix_ + name, "a list of valid strings"));
       return {};
     }
     texts.push_back(item.get<std::string>());
   }
   return texts;
+}
+
+void JsonFields::LogUnknown(const std::string& path) const {
+  ABSL_CONST_INIT static absl::Mutex mutex(absl::kConstInit);
+  static auto* const logged = new std::set<std::string>();
+  for (const auto& [key, value] : object_.items()) {
+    if (asked_.contains(key)) continue;
+    const std::string field = prefix_ + key.substr(0, kMaxLoggedBytes);
+    {
+      absl::MutexLock lock(&mutex);
+      if (logged->size() >= kMaxLoggedFields) return;
+      if (!logged->insert(path + " " + field).second) continue;
+    }
+    LogWarning("a field of requests is not known and has no effect",
+               {{"path", path}, {"field", field}});
+  }
 }
 
 }  // namespace taopd

@@ -1,12 +1,16 @@
 // Typed access to the fields of a JSON object. A field of a wrong type becomes the error of this
 // object, unless there is one already, and reads as absent; the caller asks for the error once, at
-// the end. Not thread-safe.
+// the end. Values are converted as vLLM converts them: "5", 5.0 and 5 are integers, "true", 1 and
+// true are booleans. Not thread-safe.
+//
+// The object remembers which fields were asked for: the others are the ones that nobody knows.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,7 +20,9 @@ namespace taopd {
 
 class JsonFields {
  public:
-  explicit JsonFields(const nlohmann::json& object) : object_(object) {}
+  // `prefix` stands in front of the names in messages: "sampling_params.".
+  explicit JsonFields(const nlohmann::json& object, std::string prefix = "")
+      : object_(object), prefix_(std::move(prefix)) {}
 
   const std::optional<HttpError>& error() const { return error_; }
   void Fail(HttpError error) {
@@ -24,9 +30,9 @@ class JsonFields {
   }
 
   // The value; null if it is absent or JSON's null. The object must outlive it.
-  const nlohmann::json* Find(const std::string& name) const;
+  const nlohmann::json* Find(const std::string& name);
   std::optional<bool> Bool(const std::string& name);
-  // 5 and 5.0 are both integers, as in vLLM. A value outside [low, high] is an error.
+  // A value outside [low, high] is an error.
   std::optional<int64_t> Integer(const std::string& name,
                                  int64_t low = std::numeric_limits<int64_t>::min(),
                                  int64_t high = std::numeric_limits<int64_t>::max());
@@ -35,8 +41,16 @@ class JsonFields {
   std::vector<int64_t> Integers(const std::string& name);
   std::vector<std::string> Texts(const std::string& name);
 
+  // The names that were asked for so far.
+  const std::set<std::string>& asked() const { return asked_; }
+  // Logs the fields that were not asked for: each once in the life of the process, and the first 100
+  // different ones only.
+  void LogUnknown(const std::string& path) const;
+
  private:
   const nlohmann::json& object_;
+  const std::string prefix_;
+  std::set<std::string> asked_;
   std::optional<HttpError> error_;
 };
 

@@ -1,5 +1,6 @@
 #include "server/metrics/metered_engine.h"
 
+#include <atomic>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -9,8 +10,9 @@ namespace {
 
 class MeteredEngine final : public InferenceEngine {
  public:
-  MeteredEngine(std::unique_ptr<InferenceEngine> engine, RequestMetrics* metrics, Clock* clock)
-      : engine_(std::move(engine)), metrics_(metrics), clock_(clock) {}
+  MeteredEngine(std::unique_ptr<InferenceEngine> engine, RequestMetrics* metrics,
+                RequestTrace* trace, Clock* clock)
+      : engine_(std::move(engine)), metrics_(metrics), trace_(trace), clock_(clock) {}
 
   RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
     auto measured = Measure(std::move(request), std::move(done));
@@ -53,6 +55,7 @@ class MeteredEngine final : public InferenceEngine {
     InferenceDone measured = [this, times, generates, num_prompt_tokens, max_new_tokens,
                               done = std::move(done)](absl::StatusOr<InferenceResult> result) {
       times->done_at = clock_->Now();
+      if (trace_ != nullptr && result.ok()) Trace(*times, result->started_at);
       if (!result.ok()) {
         metrics_->RecordFailure(result.status().code(), generates);
       } else if (result->generated) {
@@ -66,16 +69,30 @@ class MeteredEngine final : public InferenceEngine {
     return {std::move(request), std::move(measured)};
   }
 
+  void Trace(const RequestTimes& times, absl::Time started_at) {
+    const uint64_t sequence = ++num_traced_;
+    trace_->Add(sequence, "waiting", times.arrived_at, started_at);
+    if (times.first_token_at == absl::InfinitePast()) {
+      trace_->Add(sequence, "score", started_at, times.done_at);
+    } else {
+      trace_->Add(sequence, "prompt", started_at, times.first_token_at);
+      trace_->Add(sequence, "tokens", times.first_token_at, times.last_token_at);
+    }
+  }
+
   const std::unique_ptr<InferenceEngine> engine_;
   RequestMetrics* const metrics_;
+  RequestTrace* const trace_;
+  std::atomic<uint64_t> num_traced_{0};
   Clock* const clock_;
 };
 
 }  // namespace
 
 std::unique_ptr<InferenceEngine> MakeMeteredEngine(std::unique_ptr<InferenceEngine> engine,
-                                                   RequestMetrics* metrics, Clock* clock) {
-  return std::make_unique<MeteredEngine>(std::move(engine), metrics, clock);
+                                                   RequestMetrics* metrics, RequestTrace* trace,
+                                                   Clock* clock) {
+  return std::make_unique<MeteredEngine>(std::move(engine), metrics, trace, clock);
 }
 
 }  // namespace taopd

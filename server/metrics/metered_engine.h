@@ -6,12 +6,14 @@
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "server/metrics/request_metrics.h"
+#include "server/metrics/request_trace.h"
 
 namespace taopd {
 
-// Passes everything on to `engine` and records what becomes of the requests. `metrics` and `clock`
-// must outlive the result.
+// Passes everything on to `engine` and records what becomes of the requests. `trace` may be null. The
+// pointers must outlive the result.
 std::unique_ptr<InferenceEngine> MakeMeteredEngine(std::unique_ptr<InferenceEngine> engine,
-                                                   RequestMetrics* metrics, Clock* clock);
+                                                   RequestMetrics* metrics, RequestTrace* trace,
+                                                   Clock* clock);
 
 }  // namespace taopd

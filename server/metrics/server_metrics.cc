@@ -1,5 +1,6 @@
 #include "server/metrics/server_metrics.h"
 
+#include <absl/time/clock.h>
 #include <prometheus/text_serializer.h>
 
 #include <limits>
@@ -125,9 +126,12 @@ ServerMetrics::ServerMetrics()
                      .Register(registry_)) {}
 
 void ServerMetrics::RecordRequest(const std::string& method, const std::string& code,
-                                  absl::Duration latency) {
+                                  absl::Duration latency, const std::string& client,
+                                  const std::string& request_id) {
   requests_.Add({{"method", method}, {"code", code}}).Increment();
   latencies_.Add({{"method", method}}, kLatencySeconds).Observe(absl::ToDoubleSeconds(latency));
+  if (access_log_ != nullptr)
+    access_log_->Write({absl::Now(), client, request_id, method, code, latency});
 }
 
 RequestMetrics* ServerMetrics::OfModel(const std::string& model_name) {
@@ -152,6 +156,11 @@ std::string ServerMetrics::Text(ServingState& state) {
                             "Request bodies and answers refused for want of memory.",
                             MetricType::Counter,
                             static_cast<double>(state.message_budget().num_refused())));
+  if (access_log_ != nullptr) {
+    families.push_back(Family("taopd_teacher_access_log_lost_lines_total",
+                              "Lines of the access log that found its queue full.",
+                              MetricType::Counter, static_cast<double>(access_log_->num_lost())));
+  }
   if (const auto model = state.model()) AppendEngineFamilies(state, *model, &families);
   return prometheus::TextSerializer().Serialize(families);
 }

@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "server/metrics/access_log.h"
 #include "server/metrics/request_metrics.h"
 #include "server/serving/serving_state.h"
 
@@ -25,9 +26,14 @@ class ServerMetrics {
  public:
   ServerMetrics();
 
+  // Also writes a line for each request to `log`, which must outlive the object. To be called before
+  // the first request.
+  void SetAccessLog(AccessLog* log) { access_log_ = log; }
+
   // `method` is "grpc/Score", "POST /v1/completions", ...; `code` is the name of a gRPC code or an
-  // HTTP status.
-  void RecordRequest(const std::string& method, const std::string& code, absl::Duration latency);
+  // HTTP status. The rest is for the access log.
+  void RecordRequest(const std::string& method, const std::string& code, absl::Duration latency,
+                     const std::string& client = "", const std::string& request_id = "");
 
   // The metrics of the requests of a model, made by the first call, which names the model. Valid as
   // long as this object.
@@ -37,6 +43,7 @@ class ServerMetrics {
   std::string Text(ServingState& state);
 
  private:
+  AccessLog* access_log_ = nullptr;
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>& requests_;
   prometheus::Family<prometheus::Histogram>& latencies_;

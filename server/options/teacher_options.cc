@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <limits>
 #include <ostream>
+#include <utility>
 #include <vector>
 
 #include "common/base/check.h"
@@ -77,6 +78,7 @@ void TeacherOptions::VisitModel(SettingVisitor& v) {
   v.Setting("port", &port, "HTTP port; 0 lets the system pick.", Between<int64_t>(0, 65535));
   v.Setting("grpc_port", &grpc_port, "gRPC port; 0 lets the system pick.",
             Between<int64_t>(0, 65535));
+  VisitNetwork(v);
   v.Setting("dtype", &dtype, "Type of the weights in memory.",
             OneOf({"auto", "float32", "bfloat16", "float16"}));
   v.Setting("device", &device, "cpu, cuda, cuda:N, or auto (cuda where there is one).", NotEmpty());
@@ -151,6 +153,12 @@ void TeacherOptions::VisitServing(SettingVisitor& v) {
   v.Setting<std::string>(
       "ready_file", &ready_file,
       "File that is written when the model is served: {\"http_port\", \"grpc_port\", \"pid\"}.");
+  v.Setting<std::string>("access_log", &access_log,
+                         "File to which a line of JSON is appended for each request, or - for the "
+                         "standard output; without prompts and keys. Empty: none.");
+  v.Setting<std::string>("trace", &trace,
+                         "File that receives a timeline of all sequences at the end, in the Chrome "
+                         "trace format. Empty: none.");
   v.Setting("log_level", &log_level, "debug, info, warning or error.",
             OneOf({"debug", "info", "warning", "error"}));
   v.Setting("plan", &plan,
@@ -159,6 +167,39 @@ void TeacherOptions::VisitServing(SettingVisitor& v) {
   v.Setting("plan_device", &plan_device,
             "With --plan: a device that need not be there, cpu:24GiB or cuda:80GiB.",
             DescribedDevice());
+}
+
+void TeacherOptions::VisitNetwork(SettingVisitor& v) {
+  v.Setting(
+      "health_port", &health_port,
+      "HTTP port for /health, /ping, /ready and /metrics alone, always without TLS and keys; 0 "
+      "means none.",
+      Between<int64_t>(0, 65535));
+  v.Setting<std::string>("ssl_certfile", &ssl_certfile,
+                         "PEM file of the server's certificate and its chain. If it is given, HTTP "
+                         "and gRPC speak TLS.");
+  v.Setting<std::string>("ssl_keyfile", &ssl_keyfile, "PEM file of the certificate's key.");
+  v.Setting<std::string>("ssl_ca_certs", &ssl_ca_certs,
+                         "PEM file of authorities. If it is given, clients must show a certificate "
+                         "of one of them.");
+  v.Setting<std::vector<std::string>>(
+      "api_key", &api_key,
+      "Key that clients must show as a bearer token, over HTTP and gRPC; may be given several "
+      "times. Other users of the machine see it: prefer --api-key-file, or the variables "
+      "TAOPD_API_KEY and VLLM_API_KEY.");
+  v.Setting<std::string>("api_key_file", &api_key_file,
+                         "File of keys, one a line. SIGHUP reads it again, and the certificates.");
+  v.Setting(
+      "max_http_connections", &max_http_connections,
+      "HTTP connections at once; fewer if there are few file descriptors. One more closes the "
+      "one that has been idle for the longest time.",
+      Between<int64_t>(1, 1 << 20));
+  v.Setting("max_http_connections_per_client", &max_http_connections_per_client,
+            "The same, of one client address.", Between<int64_t>(1, 1 << 20));
+  v.Setting("max_client_memory_share", &max_client_memory_share,
+            "Share of max_message_memory_bytes that the HTTP requests of one client address may "
+            "take.",
+            Share());
 }
 
 EngineOptions TeacherOptions::ToEngineOptions() const {
@@ -178,10 +219,31 @@ EngineOptions TeacherOptions::ToEngineOptions() const {
   return engine;
 }
 
+TeacherOptions TeacherOptions::WithoutSecrets() const {
+  TeacherOptions shown = *this;
+  for (std::string& key : shown.api_key) key = "(secret)";
+  return shown;
+}
+
 absl::Status ValidateTeacherOptions(TeacherOptions& options) {
   TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(options)));
   if (options.port != 0 && options.port == options.grpc_port) {
     return InvalidArgument("grpc_port = ", options.grpc_port, ": must differ from port");
+  }
+  for (const auto& [name, port] :
+       {std::pair{"port", options.port}, {"grpc_port", options.grpc_port}}) {
+    if (options.health_port != 0 && options.health_port == port) {
+      return InvalidArgument("health_port = ", port, ": must differ from ", name);
+    }
+  }
+  if (options.ssl_certfile.empty() != options.ssl_keyfile.empty()) {
+    return InvalidArgument("ssl_certfile and ssl_keyfile must be given together");
+  }
+  if (!options.ssl_ca_certs.empty() && options.ssl_certfile.empty()) {
+    return InvalidArgument("ssl_ca_certs needs ssl_certfile and ssl_keyfile");
+  }
+  for (const std::string& key : options.api_key) {
+    if (key.empty()) return InvalidArgument("api_key must not be empty");
   }
   if (!options.plan && !options.plan_device.empty()) {
     return InvalidArgument("plan_device = \"", options.plan_device, "\": only --plan uses it");

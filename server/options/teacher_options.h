@@ -6,6 +6,7 @@
 #include <iosfwd>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "common/base/exit_code.h"
 #include "common/config/settings.h"
@@ -19,6 +20,15 @@ struct TeacherOptions {
   std::string host = "127.0.0.1";
   int64_t port = 8000;
   int64_t grpc_port = 50051;
+  int64_t health_port = 0;
+  std::string ssl_certfile;
+  std::string ssl_keyfile;
+  std::string ssl_ca_certs;
+  std::vector<std::string> api_key;
+  std::string api_key_file;
+  int64_t max_http_connections = 4096;
+  int64_t max_http_connections_per_client = 1024;
+  double max_client_memory_share = 0.5;
   std::string dtype = "auto";
   std::string device = "auto";
   int64_t num_threads = 0;
@@ -40,6 +50,8 @@ struct TeacherOptions {
   double canary_interval = 300.0;
   double self_probe_interval = 10.0;
   std::string ready_file;
+  std::string access_log;
+  std::string trace;
   std::string log_level = "info";
   bool plan = false;
   std::string plan_device;
@@ -52,11 +64,14 @@ struct TeacherOptions {
   }
   // REQUIRES: ValidateTeacherOptions succeeded.
   EngineOptions ToEngineOptions() const;
+  // A copy to print, without the keys.
+  TeacherOptions WithoutSecrets() const;
 
  private:
   void VisitModel(SettingVisitor& v);
   void VisitEngine(SettingVisitor& v);
   void VisitServing(SettingVisitor& v);
+  void VisitNetwork(SettingVisitor& v);
 };
 
 // Checks each setting, and the settings together. Returns INVALID_ARGUMENT naming the setting, its

@@ -18,6 +18,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/engine/engine.h"
+#include "common/text/chat/chat_template.h"
 #include "common/text/tokenizer/tokenizer.h"
 #include "server/serving/byte_budget.h"
 
@@ -25,7 +26,9 @@ namespace taopd {
 
 struct ServedModel {
   std::unique_ptr<InferenceEngine> engine;
-  std::unique_ptr<Tokenizer> tokenizer;  // null if only token ids are accepted
+  std::unique_ptr<Tokenizer> tokenizer;               // null if only token ids are accepted
+  std::unique_ptr<const ChatTemplate> chat_template;  // null if the model has none
+  std::string tokenizer_config_json;                  // tokenizer_config.json, or empty
   std::string name;
   std::string root;  // the model's directory
   std::string revision;
@@ -33,6 +36,7 @@ struct ServedModel {
   std::string device = "cpu";  // as LibTorch writes it
   EngineLimits limits;
   SamplingParams sampling_defaults;  // of requests that do not say otherwise
+  std::string config_json;           // the effective settings, without secrets
   int64_t created_unix_s = 0;
 };
 

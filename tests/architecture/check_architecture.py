@@ -63,7 +63,7 @@ LAYERS = {
     "kernels/cpu": ("isa", "math", "attention gemm layers", "head"),
     "kernels/cuda": (".", "attention gemm", "head layers sampling"),
     "kernels/torch": (".", "attention gemm layers", "head"),
-    "server": ("options serving", "metrics", "grpc http", "app", "."),
+    "server": ("net options security serving", "metrics", "grpc http", "app", "."),
     "trainer": ("bandit checkpoint control data grading objective teacher", "config report rollout", "optim", "step",
                 "eval student", "run", "commands", "cli"),
 }

@@ -1,14 +1,19 @@
-// Fuzz entry: the body of POST /v1/completions. A body that is accepted is within the model's
-// limits. An empty list of prompts is valid.
-#include "server/http/completion_request.h"
+// Fuzz entry: the body of a POST, for the protocols that generate and score. A body that is accepted
+// is within the model's limits.
 #include "common/base/check.h"
+#include "server/http/completions/completion_request.h"
+#include "server/http/generate/token_request.h"
+#include "server/http/sglang/sglang_request.h"
 #include "tests/server/fake_engine.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto fake = taopd::testing::MakeFakeModel(/*with_tokenizer=*/true);
-  const auto parsed = taopd::ParseCompletionRequest(
-      std::string(reinterpret_cast<const char*>(data), size), *fake.model);
+  const std::string body(reinterpret_cast<const char*>(data), size);
+  (void)taopd::ParseTokenRequest(body, *fake.model);
+  (void)taopd::ParseSglangRequest(body, *fake.model);
+  const auto parsed = taopd::ParseCompletionRequest(body, *fake.model);
   if (const auto* request = std::get_if<taopd::CompletionRequest>(&parsed)) {
+    TAOPD_CHECK(!request->prompts.empty());
     for (const auto& prompt : request->prompts) {
       const auto num_ids = static_cast<int64_t>(prompt.token_ids.size());
       TAOPD_CHECK(prompt.max_new_tokens >= 1 &&

@@ -138,8 +138,8 @@ inline GeneratedTokens FakeGenerate(
                             std::find(stops.begin(), stops.end(), id) != stops.end();
     if (stops_here) out.finish = FinishReason::kStop;
     if (request.on_token) {
-      request.on_token(
-          out, stops_here || static_cast<int64_t>(out.ids.size()) == params.max_new_tokens);
+      request.on_token(out,
+                       stops_here || static_cast<int64_t>(out.ids.size()) == params.max_new_tokens);
     }
     if (stops_here) return out;
   }
@@ -332,7 +332,8 @@ class FakeEngine final : public InferenceEngine {
         InferenceResult result;
         if (item.request.score)
           result.score = FakeScore(item.request.token_ids, *item.request.score);
-        const absl::Status failed = item.request.sampling ? Generate(item, &result) : absl::OkStatus();
+        const absl::Status failed =
+            item.request.sampling ? Generate(item, &result) : absl::OkStatus();
         if (failed.ok()) {
           item.done(std::move(result));
         } else {

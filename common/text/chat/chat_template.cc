@@ -1,5 +1,7 @@
 #include "common/text/chat/chat_template.h"
 
+#include <algorithm>
+#include <cctype>
 #include <string_view>
 
 #include "common/text/jinja/values/python_text.h"
@@ -56,6 +58,38 @@ ordered_json* FinalText(ordered_json* messages) {
   return nullptr;
 }
 
+// Whether the text at `at` names the content of a message: message.content, message['content'] or a
+// variable content.
+bool NamesContent(std::string_view source, size_t at) {
+  constexpr std::string_view kContent = "content";
+  const auto is_word = [&](size_t i) {
+    return i < source.size() &&
+           (std::isalnum(static_cast<unsigned char>(source[i])) != 0 || source[i] == '_');
+  };
+  const auto ends_word = [&](size_t i) { return !is_word(i) && source.substr(i, 1) != "("; };
+  const size_t begin = at;
+  while (is_word(at)) ++at;
+  const std::string_view variable = source.substr(begin, at - begin);
+  const std::string_view rest = source.substr(std::min(at, source.size()));
+  if (rest.starts_with(".content")) return ends_word(at + 1 + kContent.size());
+  if (rest.starts_with("['content']") || rest.starts_with("[\"content\"]")) return true;
+  return variable == kContent && !rest.starts_with('.') && !rest.starts_with('[') && ends_word(at);
+}
+
+// Whether a template has a loop over the content of a message: {% for part in message.content %}.
+bool LoopsOverContent(std::string_view source) {
+  constexpr std::string_view kIn = " in ";
+  for (size_t in = source.find(kIn); in != std::string_view::npos; in = source.find(kIn, in + 1)) {
+    const size_t variable = source.find_last_of(" \n\t", in - 1);
+    if (in == 0 || variable == std::string_view::npos) continue;
+    const std::string_view before = jinja::StripRight(source.substr(0, variable));
+    if (!before.ends_with("for")) continue;
+    const size_t from = source.find_first_not_of(' ', in + kIn.size());
+    if (from != std::string_view::npos && NamesContent(source, from)) return true;
+  }
+  return false;
+}
+
 // Cuts the text where the last message ends.
 absl::Status CutAtTag(std::string_view message, std::string* text) {
   using jinja::Strip;
@@ -89,6 +123,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::FromConfig(const TokenizerConfig& con
     auto parsed = jinja::Template::Parse(source);
     if (!parsed.ok()) return Annotate(parsed.status(), Concat("chat template \"", name, "\""));
     chat.templates_.emplace(name, *std::move(parsed));
+    if (name == "default") chat.takes_parts_ = LoopsOverContent(source);
   }
   return chat;
 }

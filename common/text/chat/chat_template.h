@@ -61,11 +61,16 @@ class ChatTemplate {
   absl::StatusOr<jinja::Rendering> Render(const nlohmann::ordered_json& messages,
                                           const ChatOptions& options) const;
 
+  // Whether the default template loops over the content of a message, and so expects a list of parts
+  // {"type": "text", "text": ...} in place of a text.
+  bool takes_parts() const { return takes_parts_; }
+
  private:
   ChatTemplate() = default;
   absl::StatusOr<const jinja::Template*> Choose(const ChatOptions& options) const;
 
   std::map<std::string, jinja::Template> templates_;
+  bool takes_parts_ = false;
   std::vector<std::pair<std::string, std::string>> special_tokens_;
 };
 

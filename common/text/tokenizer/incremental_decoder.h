@@ -25,6 +25,8 @@ class IncrementalDecoder {
   std::string Push(int32_t id);
   // The text that the end makes certain: U+FFFD if bytes were held back.
   std::string Finish();
+  // Whether the bytes of an incomplete character are held back.
+  bool is_holding() const { return !held_back_.empty(); }
 
  private:
   const Tokenizer* tokenizer_;

@@ -133,7 +133,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* BeginGenerate(grpc::CallbackServ
   const auto start = [&](const Stream& stream, GenerationWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(AdmittedGeneration admitted,
                            AdmitGeneration(request, DeadlineOf(*context),
-                                           PeerAddress(context->peer()), *environment.state));
+                                           PeerAddress(context->peer()), *environment.services.state));
     work->model = std::move(admitted.model);
     work->answer_memory = std::move(admitted.answer_memory);
     work->run = std::make_shared<GenerationRun>(

@@ -1,5 +1,5 @@
-// What the calls that generate have in common: they own themselves, their sequences end when the
-// client goes, and their end is recorded.
+// What the calls that generate have in common: they show a key, own themselves, end their sequences
+// when the client goes, and record their end.
 //
 // The functions are called in the handler, which returns their result. gRPC runs no reaction before
 // the handler has returned.
@@ -9,22 +9,19 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "server/grpc/call_services.h"
 #include "server/grpc/generate/generation_run.h"
 #include "server/grpc/generate/message_stream.h"
-#include "server/metrics/server_metrics.h"
-#include "server/serving/call_tracker.h"
-#include "server/serving/serving_state.h"
 
 namespace taopd {
 
-// All of it outlives the calls.
 struct CallEnvironment {
-  const char* method;  // as the metrics name it: "grpc/Generate"
-  ServingState* state;
-  ServerMetrics* metrics;
-  CallTracker* tracker;
+  CallServices services;
+  const char* method;      // as the metrics name it: "grpc/Generate"
+  std::string request_id;  // the client's
 };
 
 // What a call keeps until gRPC's last reaction.
@@ -46,22 +43,25 @@ grpc::ServerWriteReactor<Message>* BeginStreamedCall(grpc::CallbackServerContext
     GenerationWork work;
     std::shared_ptr<MessageStream<Message>> stream;
   };
-  environment.tracker->Begin();
-  const absl::Time started_at = environment.state->clock()->Now();
+  environment.services.tracker->Begin();
+  const absl::Time started_at = environment.services.state->clock()->Now();
+  const std::string client = PeerAddress(context->peer());
   auto* const call = new Call;  // deleted in the last reaction
   call->stream = std::make_shared<MessageStream<Message>>(
       [call] {
         if (call->work.run != nullptr) call->work.run->Cancel();
       },
-      [call, environment, started_at](const absl::Status& status) {
+      [call, environment, started_at, client](const absl::Status& status) {
         if (call->work.on_done) call->work.on_done();
         delete call;
-        environment.metrics->RecordRequest(environment.method, StatusCodeName(status),
-                                           environment.state->clock()->Now() - started_at);
-        environment.tracker->End();
+        environment.services.metrics->RecordRequest(environment.method, StatusCodeName(status),
+                                           environment.services.state->clock()->Now() - started_at, client,
+                                           environment.request_id);
+        environment.services.tracker->End();
       });
   auto* const reactor = call->stream.get();
-  const absl::Status status = start(call->stream, &call->work);
+  absl::Status status = CheckKey(environment.services, *context, environment.method);
+  if (status.ok()) status = start(call->stream, &call->work);
   if (!status.ok()) {
     AddRetryPushback(status, context);
     reactor->End(status);
@@ -76,9 +76,11 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
                                          const CallEnvironment& environment, const Start& start) {
   class Call final : public grpc::ServerUnaryReactor {
    public:
-    explicit Call(const CallEnvironment& environment)
-        : environment_(environment), started_at_(environment.state->clock()->Now()) {
-      environment.tracker->Begin();
+    Call(const CallEnvironment& environment, std::string client)
+        : environment_(environment),
+          client_(std::move(client)),
+          started_at_(environment.services.state->clock()->Now()) {
+      environment.services.tracker->Begin();
     }
     void OnCancel() override {
       if (work.run != nullptr) work.run->Cancel();
@@ -86,10 +88,11 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
     void OnDone() override {
       const CallEnvironment environment = environment_;
       if (work.on_done) work.on_done();
-      environment.metrics->RecordRequest(environment.method, StatusCodeName(status),
-                                         environment.state->clock()->Now() - started_at_);
+      environment.services.metrics->RecordRequest(environment.method, StatusCodeName(status),
+                                         environment.services.state->clock()->Now() - started_at_, client_,
+                                         environment.request_id);
       delete this;
-      environment.tracker->End();
+      environment.services.tracker->End();
     }
 
     GenerationWork work;
@@ -97,14 +100,16 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
 
    private:
     const CallEnvironment environment_;
+    const std::string client_;
     const absl::Time started_at_;
   };
-  auto* const call = new Call(environment);
+  auto* const call = new Call(environment, PeerAddress(context->peer()));
   const auto end = [call](const absl::Status& status) {
     call->status = status;
     call->Finish(ToGrpcStatus(status));
   };
-  const absl::Status status = start(end, &call->work);
+  absl::Status status = CheckKey(environment.services, *context, environment.method);
+  if (status.ok()) status = start(end, &call->work);
   if (!status.ok()) {
     AddRetryPushback(status, context);
     end(status);

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/wire/teacher_protocol.h"
 #include "server/grpc/generate/sampling_conversion.h"
 #include "server/grpc/score_conversion.h"
 #include "server/grpc/vllm/inference_answer.h"
@@ -70,13 +71,18 @@ const ScoreRows* ScoreOf(const InferenceResult& result) {
 
 }  // namespace
 
+CallEnvironment VllmInferenceService::EnvironmentOf(const char* method,
+                                                    const vllm::GenerateRequest& request) const {
+  return {services_, method, request.request_id().substr(0, kMaxRequestIdBytes)};
+}
+
 grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerContext* context,
                                                          const vllm::GenerateRequest* request,
                                                          vllm::GenerateResponse* response) {
   const auto start = [&](const auto& end, GenerationWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
                            AdmitInference(*request, DeadlineOf(*context),
-                                          PeerAddress(context->peer()), *state_));
+                                          PeerAddress(context->peer()), *services_.state));
     const auto answer = std::make_shared<Answer>(admitted);
     GenerationEvents events;
     events.on_result = [answer, response](size_t, InferenceResult result) {
@@ -88,7 +94,7 @@ grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerCon
     StartRun(std::move(admitted), answer, std::move(events), runs_, work);
     return absl::OkStatus();
   };
-  return BeginUnaryCall(context, {"grpc/vllm.Inference/Generate", state_, metrics_, tracker_},
+  return BeginUnaryCall(context, EnvironmentOf("grpc/vllm.Inference/Generate", *request),
                         start);
 }
 
@@ -98,7 +104,7 @@ grpc::ServerWriteReactor<vllm::GenerateResponse>* VllmInferenceService::Generate
   const auto start = [&](const Stream& stream, GenerationWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
                            AdmitInference(*request, DeadlineOf(*context),
-                                          PeerAddress(context->peer()), *state_));
+                                          PeerAddress(context->peer()), *services_.state));
     const auto answer = std::make_shared<Answer>(admitted);
     const bool token_by_token = !answer->options.prompt_logprobs;
     const auto send_prompt = [answer, stream](const ScoreRows* score) {
@@ -129,16 +135,25 @@ grpc::ServerWriteReactor<vllm::GenerateResponse>* VllmInferenceService::Generate
     return absl::OkStatus();
   };
   return BeginStreamedCall<vllm::GenerateResponse>(
-      context, {"grpc/vllm.Inference/GenerateStream", state_, metrics_, tracker_}, start);
+      context, EnvironmentOf("grpc/vllm.Inference/GenerateStream", *request), start);
 }
 
-VllmControlService::VllmControlService(ServingState* state, RunRegistry* runs)
-    : state_(state), runs_(runs), instance_id_(Concat(SequenceSeed(std::nullopt, 0))) {}
+VllmControlService::VllmControlService(const CallServices& services, RunRegistry* runs)
+    : services_(services), runs_(runs), instance_id_(Concat(SequenceSeed(std::nullopt, 0))) {}
 
 namespace {
 
-grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* context,
-                                       const absl::Status& status) {
+// A call that is answered at once: `answer` fills the response.
+template <typename Fill>
+grpc::ServerUnaryReactor* AnswerAtOnce(const CallServices& services,
+                                       grpc::CallbackServerContext* context, const char* method,
+                                       const Fill& fill) {
+  absl::Status status = CheckKey(services, *context, method);
+  if (status.ok()) {
+    status = fill();
+    services.metrics->RecordRequest(method, StatusCodeName(status), absl::ZeroDuration(),
+                                    PeerAddress(context->peer()));
+  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
@@ -149,64 +164,72 @@ grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* context,
 grpc::ServerUnaryReactor* VllmControlService::GetServerInfo(grpc::CallbackServerContext* context,
                                                             const vllm::GetServerInfoRequest*,
                                                             vllm::ServerInfo* info) {
-  const auto model = state_->Admit();
-  if (!model.ok()) return FinishAtOnce(context, model.status());
-  const EngineLimits& limits = (*model)->limits;
-  info->set_engine_version(kTeacherVersion);
-  info->set_api_version("vllm");
-  info->set_instance_id(instance_id_);
-  vllm::ParallelismInfo* parallelism = info->mutable_parallelism();
-  parallelism->set_tensor_parallel_size(1);
-  parallelism->set_pipeline_parallel_size(1);
-  parallelism->set_data_parallel_size(1);
-  parallelism->set_decode_context_parallel_size(1);
-  info->set_max_model_len(static_cast<uint32_t>(limits.max_model_len));
-  info->set_kv_block_size(static_cast<uint32_t>(limits.kv_block_tokens));
-  info->set_total_kv_blocks(static_cast<uint64_t>((*model)->engine->stats().num_kv_blocks));
-  info->set_max_running_requests(static_cast<uint64_t>(limits.max_num_seqs));
-  info->set_max_batched_tokens(static_cast<uint64_t>(limits.max_num_batched_tokens));
-  info->mutable_rl_capabilities();
-  return FinishAtOnce(context, absl::OkStatus());
+  return AnswerAtOnce(services_, context, "grpc/vllm.Control/GetServerInfo", [&]() -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
+    const EngineLimits& limits = model->limits;
+    info->set_engine_version(kTeacherVersion);
+    info->set_api_version("vllm");
+    info->set_instance_id(instance_id_);
+    vllm::ParallelismInfo* parallelism = info->mutable_parallelism();
+    parallelism->set_tensor_parallel_size(1);
+    parallelism->set_pipeline_parallel_size(1);
+    parallelism->set_data_parallel_size(1);
+    parallelism->set_decode_context_parallel_size(1);
+    info->set_max_model_len(static_cast<uint32_t>(limits.max_model_len));
+    info->set_kv_block_size(static_cast<uint32_t>(limits.kv_block_tokens));
+    info->set_total_kv_blocks(static_cast<uint64_t>(model->engine->stats().num_kv_blocks));
+    info->set_max_running_requests(static_cast<uint64_t>(limits.max_num_seqs));
+    info->set_max_batched_tokens(static_cast<uint64_t>(limits.max_num_batched_tokens));
+    info->mutable_rl_capabilities();
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* VllmControlService::GetModelInfo(grpc::CallbackServerContext* context,
                                                            const vllm::GetModelInfoRequest*,
                                                            vllm::ModelInfo* info) {
-  const auto model = state_->Admit();
-  if (!model.ok()) return FinishAtOnce(context, model.status());
-  info->set_model_id((*model)->root);
-  info->set_served_model_name((*model)->name);
-  info->set_supports_text_input((*model)->tokenizer != nullptr);
-  info->set_supports_token_ids_input(true);
-  return FinishAtOnce(context, absl::OkStatus());
+  return AnswerAtOnce(services_, context, "grpc/vllm.Control/GetModelInfo", [&]() -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
+    info->set_model_id(model->root);
+    info->set_served_model_name(model->name);
+    info->set_supports_text_input(model->tokenizer != nullptr);
+    info->set_supports_token_ids_input(true);
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* VllmControlService::Abort(grpc::CallbackServerContext* context,
                                                     const vllm::AbortRequest* request,
                                                     vllm::AbortResponse*) {
-  for (const std::string& id : request->request_ids()) runs_->Abort(id);
-  return FinishAtOnce(context, absl::OkStatus());
+  return AnswerAtOnce(services_, context, "grpc/vllm.Control/Abort", [&] {
+    for (const std::string& id : request->request_ids()) runs_->Abort(id);
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* VllmControlService::IsPaused(grpc::CallbackServerContext* context,
                                                        const vllm::IsPausedRequest*,
                                                        vllm::IsPausedResponse*) {
-  return FinishAtOnce(context, absl::OkStatus());  // never
+  return AnswerAtOnce(services_, context, "grpc/vllm.Control/IsPaused",
+                      [] { return absl::OkStatus(); });  // never
 }
 
 grpc::ServerUnaryReactor* VllmControlService::IsSleeping(grpc::CallbackServerContext* context,
                                                          const vllm::IsSleepingRequest*,
                                                          vllm::IsSleepingResponse*) {
-  return FinishAtOnce(context, absl::OkStatus());  // never
+  return AnswerAtOnce(services_, context, "grpc/vllm.Control/IsSleeping",
+                      [] { return absl::OkStatus(); });  // never
 }
 
 grpc::ServerUnaryReactor* VllmControlService::GetWeightVersion(
     grpc::CallbackServerContext* context, const vllm::GetWeightVersionRequest*,
     vllm::GetWeightVersionResponse* response) {
-  const auto model = state_->Admit();
-  if (!model.ok()) return FinishAtOnce(context, model.status());
-  response->set_weight_version((*model)->revision);
-  return FinishAtOnce(context, absl::OkStatus());
+  return AnswerAtOnce(services_, context, "grpc/vllm.Control/GetWeightVersion",
+                      [&]() -> absl::Status {
+                        TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
+                        response->set_weight_version(model->revision);
+                        return absl::OkStatus();
+                      });
 }
 
 }  // namespace taopd

@@ -30,10 +30,9 @@ class RunRegistry {
 
 class VllmInferenceService final : public vllm::Inference::CallbackService {
  public:
-  // The pointers outlive the service.
-  VllmInferenceService(ServingState* state, ServerMetrics* metrics, CallTracker* tracker,
-                       RunRegistry* runs)
-      : state_(state), metrics_(metrics), tracker_(tracker), runs_(runs) {}
+  // `runs` outlives the service.
+  VllmInferenceService(const CallServices& services, RunRegistry* runs)
+      : services_(services), runs_(runs) {}
 
   grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context,
                                      const vllm::GenerateRequest* request,
@@ -44,15 +43,15 @@ class VllmInferenceService final : public vllm::Inference::CallbackService {
       grpc::CallbackServerContext* context, const vllm::GenerateRequest* request) override;
 
  private:
-  ServingState* const state_;
-  ServerMetrics* const metrics_;
-  CallTracker* const tracker_;
+  CallEnvironment EnvironmentOf(const char* method, const vllm::GenerateRequest& request) const;
+
+  const CallServices services_;
   RunRegistry* const runs_;
 };
 
 class VllmControlService final : public vllm::Control::CallbackService {
  public:
-  VllmControlService(ServingState* state, RunRegistry* runs);
+  VllmControlService(const CallServices& services, RunRegistry* runs);
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
                                           const vllm::GetServerInfoRequest* request,
@@ -74,7 +73,7 @@ class VllmControlService final : public vllm::Control::CallbackService {
                                              vllm::GetWeightVersionResponse* response) override;
 
  private:
-  ServingState* const state_;
+  const CallServices services_;
   RunRegistry* const runs_;
   const std::string instance_id_;  // another one for each process
 };

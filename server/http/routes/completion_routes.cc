@@ -1,25 +1,76 @@
 #include "server/http/routes/completion_routes.h"
 
-#include <utility>
 #include <variant>
 
-#include "server/http/completion.h"
+#include "server/http/chat/chat.h"
+#include "server/http/completions/completion.h"
+#include "server/http/describe/openapi.h"
+#include "server/http/generate/token_generation.h"
+#include "server/http/routes/answer_route.h"
+#include "server/http/sglang/sglang.h"
+#include "server/http/tokenize/tokenize.h"
+#include "server/http/trl/sequence_logprobs.h"
 
 namespace taopd {
+namespace {
+
+Answer Config(ServingState& state) {
+  const auto model = state.Admit();
+  if (!model.ok()) return FromStatus(model.status());
+  return (*model)->config_json;
+}
+
+Answer Load(ServingState& state) {
+  const auto model = state.Admit();
+  if (!model.ok()) return FromStatus(model.status());
+  const EngineStats stats = (*model)->engine->stats();
+  return Concat("{\"server_load\":", stats.num_running + stats.num_waiting, "}");
+}
+
+// A GET route whose answer is a JSON text or an error.
+Route Describing(const char* path, ServingState* state, Answer (*describe)(ServingState&)) {
+  return {"GET", path, RouteKind::kWork, [state, describe](HttpCall& call) {
+            Answer answer = describe(*state);
+            if (const HttpError* error = std::get_if<HttpError>(&answer))
+              return SendError(*error, call.response);
+            SendJson(std::get<std::string>(std::move(answer)), call.response);
+          }};
+}
+
+}  // namespace
 
 Routes CompletionRoutes(ServingState* state) {
-  const auto complete = [state](HttpCall& call) {
-    const CompletionCaller caller = {.request_id = call.request.get_header_value("X-Request-Id"),
-                                     .address = call.client,
-                                     .is_gone = call.is_gone,
-                                     .hold_memory = call.hold_memory};
-    auto answer = RunCompletion(call.request.body, caller, *state);
-    if (const HttpError* error = std::get_if<HttpError>(&answer)) {
-      return SendError(*error, call.response);
-    }
-    SendJson(std::get<std::string>(std::move(answer)), call.response);
+  using Run = Answer (*)(const std::string&, const Caller&, ServingState&);
+  const auto answering = [state](const char* path, Run run) {
+    return AnswerRoute(path, [state, run](const std::string& body, const Caller& caller) {
+      return run(body, caller, *state);
+    });
   };
-  return {{"POST", "/v1/completions", RouteKind::kWork, complete}};
+  const auto health = [state](HttpCall& call) {
+    if (const absl::Status status = state->Health(); !status.ok())
+      SendError(FromStatus(status), call.response);
+  };
+  const auto openapi = [](HttpCall& call) { SendJson(OpenApiJson(), call.response); };
+  const auto docs = [](HttpCall& call) {
+    call.response.set_content(DocsPage(), "text/html; charset=utf-8");
+  };
+  return {answering("/v1/completions", RunCompletion),
+          answering("/v1/chat/completions", RunChat),
+          answering("/inference/v1/generate", RunTokenGeneration),
+          answering("/generate", RunSglang),
+          answering("/get_sequence_logprobs/", RunSequenceLogprobs),
+          answering("/tokenize", RunTokenize),
+          answering("/detokenize", RunDetokenize),
+          Describing("/tokenizer_info", state, DescribeTokenizer),
+          Describing("/get_model_info", state, SglangModelInfo),
+          Describing("/model_info", state, SglangModelInfo),
+          Describing("/server_info", state, SglangServerInfo),
+          Describing("/get_server_info", state, SglangServerInfo),
+          Describing("/load", state, Load),
+          Describing("/config", state, Config),
+          {"GET", "/health_generate", RouteKind::kProbe, health},
+          {"GET", "/openapi.json", RouteKind::kWork, openapi},
+          {"GET", "/docs", RouteKind::kWork, docs}};
 }
 
 }  // namespace taopd

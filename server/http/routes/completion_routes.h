@@ -1,4 +1,4 @@
-// POST /v1/completions.
+// The protocols that score and generate, one route each.
 #pragma once
 
 #include "server/http/route.h"

@@ -407,7 +407,7 @@ TEST_F(EngineLifecycleTest, ASmallKvCacheLimitsGenerationAlone) {
   EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kInvalidArgument, "max_generation_len 32");
   options.kv_cache_bytes = 31;
   EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
-               "kv_cache_bytes 31 holds no sequence");
+               "kv_cache_bytes 31 holds no block of 32 tokens");
 }
 
 TEST_F(EngineLifecycleTest, TheCacheIsGivenBackBetweenRequests) {

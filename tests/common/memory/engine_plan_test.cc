@@ -150,7 +150,7 @@ TEST(PlanEngine, PoolIsNoLargerThanAllSequencesNeed) {
   EXPECT_EQ(BytesOfLine(plan, "activations"), activations);
 }
 
-TEST(PlanEngine, ExplicitPoolIsTakenAsGiven) {
+TEST(PlanEngine, ExplicitPoolIsTakenAsGivenUpToWhatCanBeFilled) {
   EnginePlanInput input = Input(kQwen3_8b, Budget("cpu", 64 * kGib));
   input.kv_cache_bytes = 10 * kBlockBytes8b + 5;
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input));
@@ -171,6 +171,9 @@ TEST(PlanEngine, ExplicitPoolIsTakenAsGiven) {
   input.max_model_len = 320;
   EXPECT_OK(PlanEngine(input));
   input.kv_cache_bytes = 60 * kGib;
+  ASSERT_OK_AND_ASSIGN(const EnginePlan filled, PlanEngine(input));
+  EXPECT_EQ(filled.num_kv_blocks, 10 * input.max_num_seqs);
+  input.max_model_len = 0;
   EXPECT_ERROR(PlanEngine(input), StatusCode::kResourceExhausted, "\"KV pool\" with 60.0 GiB");
 }
 

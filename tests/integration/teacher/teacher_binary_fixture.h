@@ -40,7 +40,7 @@ class TeacherBinaryFixture : public ::testing::Test {
     std::vector<std::string> arguments = {"--model", StoriesModel(),   "--num-threads",
                                           "1",       "--max-logprobs", "512"};
     arguments.insert(arguments.end(), extra.begin(), extra.end());
-    teacher_ = std::make_unique<TeacherProcess>(arguments);
+    teacher_ = std::make_unique<TeacherProcess>(arguments, descriptors_);
     ASSERT_TRUE(teacher_->WaitUntilReady()) << teacher_->Errors();
     stub_ = Connect(*teacher_);
     http_ = std::make_unique<httplib::Client>("127.0.0.1", teacher_->http_port());
@@ -50,6 +50,7 @@ class TeacherBinaryFixture : public ::testing::Test {
     return http_->Post("/v1/completions", body.dump(), "application/json");
   }
 
+  int descriptors_ = 0;  // the teacher's limit; 0 for this process's own
   std::unique_ptr<TeacherProcess> teacher_;
   std::unique_ptr<v1::Teacher::Stub> stub_;
   std::unique_ptr<httplib::Client> http_;

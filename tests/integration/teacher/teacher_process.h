@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,8 +24,9 @@ inline std::string StoriesModel() { return SourcePath("deploy/examples/stories26
 
 class TeacherProcess {
  public:
-  // `arguments` follow --ready-file; ports are 0 unless given there.
-  explicit TeacherProcess(std::vector<std::string> arguments) {
+  // `arguments` follow --ready-file; ports are 0 unless given there. `num_descriptors` is the
+  // process's limit of file descriptors, 0 for this process's own.
+  explicit TeacherProcess(std::vector<std::string> arguments, int num_descriptors = 0) {
     std::vector<std::string> command = {BinaryPath("taopd-teacher"),
                                         "--port",
                                         "0",
@@ -47,6 +49,9 @@ class TeacherProcess {
     const std::string out = dir_.File("out"), err = dir_.File("err");
     pid_ = ::fork();
     if (pid_ == 0) {
+      const auto most = static_cast<rlim_t>(num_descriptors);
+      const rlimit limit = {most, most};
+      if (num_descriptors != 0) ::setrlimit(RLIMIT_NOFILE, &limit);
       ::dup2(::open(out.c_str(), O_CREAT | O_WRONLY, 0644), 1);
       ::dup2(::open(err.c_str(), O_CREAT | O_WRONLY, 0644), 2);
       ::execv(argv[0], argv.data());

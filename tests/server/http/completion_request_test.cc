@@ -1,4 +1,4 @@
-#include "server/http/completion_request.h"
+#include "server/http/completions/completion_request.h"
 
 #include <nlohmann/json.hpp>
 
@@ -72,12 +72,6 @@ TEST(CompletionRequestTest, TextPromptsNeedATokenizer) {
   EXPECT_EQ(std::get<CompletionRequest>(plain).prompts[0].token_ids, (std::vector<int32_t>{1, 2}));
 }
 
-TEST(CompletionRequestTest, EmptyListOfPromptsHasNoChoices) {
-  const auto parsed = Parse("{\"prompt\":[]}");
-  ASSERT_TRUE(std::holds_alternative<CompletionRequest>(parsed));
-  EXPECT_TRUE(std::get<CompletionRequest>(parsed).prompts.empty());
-}
-
 struct ErrorCase {
   std::string body;
   int status;
@@ -86,9 +80,22 @@ struct ErrorCase {
   std::string message;
 };
 
+void ExpectErrors(const std::vector<ErrorCase>& cases) {
+  for (const ErrorCase& expected : cases) {
+    const auto parsed = Parse(expected.body);
+    ASSERT_TRUE(std::holds_alternative<HttpError>(parsed)) << expected.body.substr(0, 100);
+    const HttpError& error = std::get<HttpError>(parsed);
+    EXPECT_EQ(error.status, expected.status) << error.message;
+    EXPECT_EQ(error.type, expected.type) << error.message;
+    EXPECT_EQ(error.param, expected.param) << error.message;
+    EXPECT_THAT(error.message, HasSubstr(expected.message));
+  }
+}
+
 TEST(CompletionRequestTest, ErrorsAreVllms) {
   std::string many = "[1";
   for (int i = 0; i < 63; ++i) many += ",1";
+  const std::string longer = many + ",1]";
   many += "]";
   std::string prompts = "[[1]";
   for (int i = 0; i < 1024; ++i) prompts += ",[1]";
@@ -96,10 +103,11 @@ TEST(CompletionRequestTest, ErrorsAreVllms) {
   const std::string bad = "BadRequestError";
   const std::vector<ErrorCase> cases = {
       {"{\"prompt\":[1],\"model\":\"X\"}", 404, "NotFoundError", "model",
-       "The model `X` does not exist."},
+       "The model `X` does not exist. Valid aliases: fake."},
       {"{}", 400, bad, "prompt",
        "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)"},
       {"{\"prompt\":\"\"}", 400, bad, "prompt", "Either prompt or prompt_embeds"},
+      {"{\"prompt\":[]}", 400, bad, std::nullopt, "You must pass at least one prompt"},
       {"{\"prompt\":[[]]}", 400, bad, std::nullopt, "The decoder prompt cannot be empty"},
       {"{\"prompt\":[32]}", 400, bad, std::nullopt, "Token id 32 is out of vocabulary"},
       {"{\"prompt\":[99999999999999999999]}", 400, "Bad Request", "body.prompt", "integers"},
@@ -107,7 +115,7 @@ TEST(CompletionRequestTest, ErrorsAreVllms) {
       {"{\"prompt\":[1,\"a\"]}", 400, "Bad Request", "body.prompt", ""},
       {"{\"prompt\":[[1],\"a\"]}", 400, "Bad Request", "body.prompt", ""},
       {"{\"prompt\":{}}", 400, "Bad Request", "body.prompt", ""},
-      {"{\"prompt\":" + prompts + "}", 400, bad, std::nullopt, "prompt list length 1025 exceeds"},
+      {"{\"prompt\":" + prompts + "}", 400, bad, "prompt", "prompt list length 1025 exceeds"},
       {"{\"prompt\":[1],\"prompt_logprobs\":9}", 400, bad, "prompt_logprobs",
        "Requested prompt logprobs of 9, which is greater than max allowed: 8 "
        "(parameter=prompt_logprobs, value=9)"},
@@ -124,7 +132,7 @@ TEST(CompletionRequestTest, ErrorsAreVllms) {
        "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)"},
       {"{\"prompt\":[1],\"max_tokens\":\"x\"}", 400, "Bad Request", "body.max_tokens",
        "valid integer"},
-      {"{\"prompt\":[1],\"echo\":1}", 400, "Bad Request", "body.echo", "valid boolean"},
+      {"{\"prompt\":[1],\"echo\":2}", 400, "Bad Request", "body.echo", "valid boolean"},
       {"{\"prompt\":[1],\"temperature\":3}", 400, bad, "temperature",
        "temperature must be in [0, 2], got 3. (parameter=temperature, value=3)"},
       {"{\"prompt\":[1],\"top_p\":0}", 400, bad, "top_p", "(0, 1]"},
@@ -132,53 +140,68 @@ TEST(CompletionRequestTest, ErrorsAreVllms) {
        "top_k must be 0 (disable), or at least 1"},
       {"{\"prompt\":[1],\"stop_token_ids\":[32]}", 400, bad, "stop_token_ids",
        "stop_token_ids contains out-of-vocab token id!"},
-      {"{\"prompt\":[1],\"suffix\":\"x\"}", 400, bad, std::nullopt,
-       "suffix is not currently supported"},
-      {"{\"prompt\":[1],\"stream_options\":{}}", 400, bad, "stream_options",
+      {"{\"prompt\":[1],\"suffix\":\"x\"}", 400, bad, "suffix", "suffix is not supported"},
+      {"{\"prompt\":[1],\"stream_options\":{\"include_usage\":true}}", 400, bad, "stream_options",
        "can only be defined when"},
-      {"{\"prompt\":" + many + ",\"max_tokens\":1}", 400, bad, "input_tokens",
-       "This model's maximum context length is 64 tokens. However, you requested 1 output tokens "
-       "and your prompt "
-       "contains 64 input tokens, for a total of 65 tokens. Please reduce the length of the input "
-       "prompt or the "
-       "number of requested output tokens. (parameter=input_tokens, value=64)"},
+      {"{\"prompt\":" + many + ",\"max_tokens\":1}", 400, bad, "max_tokens",
+       "max_tokens must be at least 1, got 0: the prompt of 64 tokens fills the context."},
+      {"{\"prompt\":" + longer + "}", 400, bad, "input_tokens",
+       "This model's maximum context length is 64 tokens. However, your prompt contains at least "
+       "65 "
+       "input tokens, which exceeds this limit even without any output tokens. Please reduce the "
+       "length of the input prompt. (parameter=input_tokens, value=65)"},
       {"{\"prompt\":" + many + ",\"max_tokens\":0,\"echo\":true}", 400, bad, std::nullopt,
        "The decoder prompt (length 64) plus the number of requested output tokens (at least 1) is "
        "longer than the "
        "maximum model length of 64."},
-      {"{\"prompt\":" + many + ",\"max_tokens\":9223372036854775807}", 400, bad, "input_tokens",
-       "a total of 9223372036854775871"},
       {"{\"prompt\":[1]", 400, "Bad Request", "body", "1 validation error"},
       {"[1]", 400, "Bad Request", "body", "object"},
       {std::string(100000, '['), 400, "Bad Request", "body", ""},
       {"{\"prompt\":[1],\"prompt\":[2]}", 400, "Bad Request", "body", ""},
   };
-  for (const ErrorCase& expected : cases) {
-    const auto parsed = Parse(expected.body);
-    ASSERT_TRUE(std::holds_alternative<HttpError>(parsed)) << expected.body.substr(0, 100);
-    const HttpError& error = std::get<HttpError>(parsed);
-    EXPECT_EQ(error.status, expected.status) << error.message;
-    EXPECT_EQ(error.type, expected.type) << error.message;
-    EXPECT_EQ(error.param, expected.param) << error.message;
-    EXPECT_THAT(error.message, HasSubstr(expected.message));
-  }
+  ExpectErrors(cases);
+}
+
+TEST(CompletionRequestTest, ErrorsOfStreamsAndScoringNameTheField) {
+  const std::string bad = "BadRequestError";
+  ExpectErrors({
+      {"{\"prompt\":[1],\"stream\":true,\"prompt_logprobs\":1}", 400, bad, "prompt_logprobs",
+       "`prompt_logprobs` are not available when `stream=True`."},
+      {"{\"prompt\":[1],\"stream\":true,\"stream_options\":{\"include_usage\":5}}", 400,
+       "Bad Request", "body.stream_options.include_usage", "valid boolean"},
+      {"{\"prompt\":[1],\"truncate_prompt_tokens\":-2}", 400, "Bad Request",
+       "body.truncate_prompt_tokens", "greater than or equal to -1"},
+      {"{\"prompt\":[1],\"truncation_side\":\"up\"}", 400, "Bad Request", "body.truncation_side",
+       "'left' or 'right'"},
+      {"{\"prompt\":[1],\"prompt_logprobs_start\":1}", 400, bad, "prompt_logprobs_start",
+       "needs prompt_logprobs"},
+      {"{\"prompt\":[1,2],\"prompt_logprobs\":1,\"prompt_logprobs_start\":3}", 400, bad,
+       "prompt_logprobs_start", "prompt_logprobs_start 3 is beyond a prompt of 2 tokens"},
+      {"{\"prompt\":[1],\"prompt_logprobs\":1,\"prompt_logprobs_start\":0}", 400, bad,
+       "prompt_logprobs_start", "must be at least 1"},
+      {"{\"prompt\":[1],\"prompt_logprobs\":1,\"prompt_logprobs_format\":\"xml\"}", 400, bad,
+       "prompt_logprobs_format", "must be \"objects\" or \"base64\", got \"xml\""},
+      {"{\"prompt\":[1],\"prompt_logprobs\":1,\"prompt_logprob_token_ids\":[1,2,3,4,5]}", 400, bad,
+       "prompt_logprob_token_ids", "holds 5 ids for a position, at most 4"},
+      {"{\"prompt\":[1],\"prompt_logprobs\":1,\"prompt_logprob_token_ids\":[32]}", 400, bad,
+       "prompt_logprob_token_ids", "out-of-vocab token id 32"},
+      {"{\"prompt\":[1,2,3],\"prompt_logprobs\":1,\"prompt_logprob_token_ids\":[[1],[2,3]]}", 400,
+       bad, "prompt_logprob_token_ids", "lists of 1 and of 2 ids"},
+      {"{\"prompt\":[1,2,3],\"prompt_logprobs\":1,\"prompt_logprob_token_ids\":[[1]]}", 400, bad,
+       "prompt_logprob_token_ids", "has 1 lists, but 2 positions are scored"},
+  });
 }
 
 TEST(CompletionRequestTest, UnsupportedFieldsAreRefusedByNameUnlessNeutral) {
   const std::vector<std::pair<std::string, std::string>> fields = {
-      {"best_of", "2"},
-      {"stream", "true"},
       {"use_beam_search", "true"},
       {"prompt_embeds", "\"x\""},
-      {"priority", "1"},
-      {"truncate_prompt_tokens", "4"},
       {"logprob_token_ids", "[1]"},
       {"response_format", "{\"type\":\"json_object\"}"},
       {"response_format", "\"text\""},
       {"response_format", "{\"type\":5}"},
       {"response_format", "{}"},
       {"structured_outputs", "{\"a\":1}"},
-      {"guided_regex", "\"a\""},
       {"spaces_between_special_tokens", "false"}};
   for (const auto& [name, value] : fields) {
     const auto parsed = Parse("{\"prompt\":[1],\"" + name + "\":" + value + "}");
@@ -189,6 +212,36 @@ TEST(CompletionRequestTest, UnsupportedFieldsAreRefusedByNameUnlessNeutral) {
         std::holds_alternative<CompletionRequest>(Parse("{\"prompt\":[1],\"" + name + "\":null}")))
         << name;
   }
+}
+
+TEST(CompletionRequestTest, ValuesAreConvertedAsInVllm) {
+  const auto parsed = Parse(
+      "{\"prompt\":[1],\"max_tokens\":\"3\",\"echo\":\"Yes\",\"temperature\":\"0.5\",\"n\":true}");
+  ASSERT_TRUE(std::holds_alternative<CompletionRequest>(parsed));
+  const auto& request = std::get<CompletionRequest>(parsed);
+  EXPECT_EQ(request.max_tokens, 3);
+  EXPECT_TRUE(request.echo);
+  EXPECT_EQ(request.sampling.temperature, 0.5f);
+  EXPECT_EQ(request.n, 1);
+  for (const char* name : {"best_of", "guided_regex", "nonsense", "priority", "session_id"}) {
+    const std::string value = std::string(name) == "session_id" ? "\"s\"" : "7";
+    EXPECT_TRUE(std::holds_alternative<CompletionRequest>(
+        Parse("{\"prompt\":[1],\"" + std::string(name) + "\":" + value + "}")))
+        << name;
+  }
+}
+
+TEST(CompletionRequestTest, PromptsAreTruncatedAsAsked) {
+  const auto truncated = [](const std::string& fields) {
+    const auto parsed = Parse("{\"prompt\":[1,2,3,4]," + fields + "}");
+    const auto* request = std::get_if<CompletionRequest>(&parsed);
+    return request == nullptr ? std::vector<int32_t>() : request->prompts[0].token_ids;
+  };
+  EXPECT_EQ(truncated("\"truncate_prompt_tokens\":2"), (std::vector<int32_t>{3, 4}));
+  EXPECT_EQ(truncated("\"truncate_prompt_tokens\":2,\"truncation_side\":\"right\""),
+            (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(truncated("\"truncate_prompt_tokens\":9"), (std::vector<int32_t>{1, 2, 3, 4}));
+  EXPECT_EQ(truncated("\"truncate_prompt_tokens\":-1"), (std::vector<int32_t>{1, 2, 3, 4}));
 }
 
 TEST(HttpErrorTest, JsonShape) {

@@ -1,9 +1,10 @@
 // Exact texts for results made by hand.
-#include "server/http/completion_response.h"
+#include "server/http/completions/completion_response.h"
 
 #include <nlohmann/json.hpp>
 
-#include "server/http/token_text.h"
+#include "server/http/generation/logprob_json.h"
+#include "server/http/generation/token_text.h"
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 
@@ -283,7 +284,7 @@ TEST(EstimateTest, BoundsTheAnswer) {
   const auto json = CompletionResponseJson(request, *MakeFakeModel(true).model,
                                            std::vector<InferenceResult>(40, result), 1755000000);
   ASSERT_OK(json);
-  EXPECT_GE(EstimateResponseBytes(request), static_cast<int64_t>(json->size()));
+  EXPECT_GE(EstimateAnswerBytes(request, request.echo), static_cast<int64_t>(json->size()));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The sampling fields of a completion request: names, ranges, defaults and messages.
 #include <nlohmann/json.hpp>
 
-#include "server/http/completion_request.h"
+#include "server/http/completions/completion_request.h"
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 
@@ -77,7 +77,6 @@ TEST(CompletionSamplingTest, EveryFieldReachesTheEngine) {
                                               {"stop_token_ids", {6}},
                                               {"ignore_eos", true},
                                               {"n", 3},
-                                              {"best_of", 3},
                                               {"seed", -5},
                                               {"stop", "bc"},
                                               {"include_stop_str_in_output", true},
@@ -152,7 +151,7 @@ TEST(CompletionSamplingTest, ErrorsNameTheFieldInVllmsWords) {
       {"stop", {"a", ""}, "stop cannot contain an empty string"},
       {"bad_words", {""}, "bad_words cannot contain an empty string."},
       {"bad_words", {"  "}, "which has no tokens"},
-      {"cache_salt", "", "cache_salt must have between 1 and 1024 bytes, got 0."},
+      {"cache_salt", "", "Parameter 'cache_salt' must be a non-empty string"},
   };
   for (const Case& c : cases) {
     const HttpError error = Refused({{c.field, c.value}});
@@ -161,6 +160,9 @@ TEST(CompletionSamplingTest, ErrorsNameTheFieldInVllmsWords) {
     EXPECT_EQ(error.param, c.field) << error.message;
     EXPECT_THAT(error.message, HasSubstr(c.message));
   }
+  EXPECT_EQ(Refused({{"cache_salt", "a/b"}}).param, "cache_salt");
+  EXPECT_EQ(Refused({{"cache_salt", std::string(129, 'x')}}).param, "cache_salt");
+  EXPECT_EQ(Refused({{"cache_salt", 5}}).param, "cache_salt");
   const HttpError greedy = Refused({{"n", 2}, {"temperature", 0}});
   EXPECT_EQ(greedy.message, "n must be 1 when using greedy sampling, got 2. (parameter=n)");
 }
@@ -174,16 +176,15 @@ TEST(CompletionSamplingTest, WrongTypesNameTheField) {
   const std::vector<std::pair<const char*, json>> cases = {
       {"temperature", "x"},
       {"min_tokens", 1.5},
-      {"n", "2"},
+      {"n", "two"},
       {"logit_bias", {1}},
       {"logit_bias", {{"1", "x"}}},
       {"allowed_token_ids", 5},
       {"stop", 5},
       {"stop", {5}},
       {"bad_words", "word"},
-      {"cache_salt", 5},
       {"user", 5},
-      {"include_stop_str_in_output", "yes"},
+      {"include_stop_str_in_output", "perhaps"},
       {"allowed_token_ids", {"x"}},
   };
   for (const auto& [field, value] : cases) {

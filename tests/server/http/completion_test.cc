@@ -1,5 +1,5 @@
 // Completions without sockets: what the engine is asked, and what becomes of its results.
-#include "server/http/completion.h"
+#include "server/http/completions/completion.h"
 
 #include <nlohmann/json.hpp>
 #include <set>
@@ -19,8 +19,8 @@ class CompletionTest : public ::testing::Test {
  protected:
   void SetUp() override { state_.SetReady(fake_.model); }
 
-  std::variant<std::string, HttpError> Run(const json& body) {
-    CompletionCaller caller;
+  Answer Run(const json& body) {
+    Caller caller;
     caller.address = "192.0.2.7";
     caller.is_gone = [] { return false; };
     caller.hold_memory = [](ByteBudget::Reservation) {};

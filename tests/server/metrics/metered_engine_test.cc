@@ -4,8 +4,13 @@
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
 #include "server/metrics/server_metrics.h"
 #include "tests/server/fake_engine.h"
+#include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -65,7 +70,7 @@ class MeteredEngineTest : public ::testing::Test {
   MeteredEngineTest() {
     auto stepped = std::make_unique<SteppedEngine>(&clock_);
     stepped_ = stepped.get();
-    engine_ = MakeMeteredEngine(std::move(stepped), &metrics_, &clock_);
+    engine_ = MakeMeteredEngine(std::move(stepped), &metrics_, &trace_, &clock_);
   }
   static InferenceRequest Generation() {
     InferenceRequest request;
@@ -91,6 +96,7 @@ class MeteredEngineTest : public ::testing::Test {
   ManualClock clock_;
   prometheus::Registry registry_;
   RequestMetrics metrics_{"m", &registry_};
+  RequestTrace trace_{absl::UnixEpoch()};
   SteppedEngine* stepped_;
   std::unique_ptr<InferenceEngine> engine_;
 };
@@ -144,6 +150,51 @@ TEST_F(MeteredEngineTest, RefusalsAndFailuresHaveReasons) {
     EXPECT_EQ(Run(Generation()), status);
     EXPECT_THAT(Text(), HasSubstr(line));
   }
+}
+
+TEST_F(MeteredEngineTest, TheTraceHasTheStretchesOfASequence) {
+  ASSERT_OK(Run(Generation()));
+  const testing::TempDir dir;
+  ASSERT_OK(trace_.WriteTo(dir.File("trace.json")));
+  const auto trace = nlohmann::json::parse(testing::ReadFile(dir.File("trace.json")));
+  const auto& events = trace["traceEvents"];
+  ASSERT_EQ(events.size(), 3u);
+  const char* names[] = {"waiting", "prompt", "tokens"};
+  const double begins_us[] = {0, 1e6, 3e6}, durations_us[] = {1e6, 2e6, 8e6};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(events[i]["name"], names[i]);
+    EXPECT_EQ(events[i]["ph"], "X");
+    EXPECT_EQ(events[i]["ts"], begins_us[i]);
+    EXPECT_EQ(events[i]["dur"], durations_us[i]);
+    EXPECT_EQ(events[i]["tid"], 1);
+  }
+}
+
+TEST(AccessLogTest, OneLineOfJsonPerRequest) {
+  const testing::TempDir dir;
+  const std::string path = dir.File("access.jsonl");
+  {
+    ASSERT_OK_AND_ASSIGN(const auto log, AccessLog::Open(path));
+    ServerMetrics metrics;
+    metrics.SetAccessLog(log.get());
+    metrics.RecordRequest("grpc/Score", "OK", absl::Milliseconds(250), "10.0.0.7", "r\n\xff\"");
+    std::filesystem::rename(path, path + ".1");
+    ASSERT_OK(log->Reopen());
+    metrics.RecordRequest("GET /health", "200", absl::ZeroDuration());
+    EXPECT_EQ(log->num_lost(), 0u);
+  }
+  const std::string first = testing::ReadFile(path + ".1"), second = testing::ReadFile(path);
+  EXPECT_EQ(std::count(first.begin(), first.end(), '\n'), 1);
+  const auto line = nlohmann::json::parse(first);
+  EXPECT_EQ(line["client"], "10.0.0.7");
+  EXPECT_EQ(line["request_id"], "r\n\xef\xbf\xbd\"");
+  EXPECT_EQ(line["method"], "grpc/Score");
+  EXPECT_EQ(line["code"], "OK");
+  EXPECT_EQ(line["seconds"], 0.25);
+  EXPECT_EQ(std::string(line["time"]).size(), 24u);
+  EXPECT_EQ(nlohmann::json::parse(second)["method"], "GET /health");
+  // A directory cannot be appended to.
+  EXPECT_ERROR(AccessLog::Open(dir.File("")), absl::StatusCode::kInvalidArgument, "access_log");
 }
 
 TEST(StepSizesTest, BoundsBelongToTheirBucket) {

@@ -1,0 +1,31 @@
+// The size of a KV pool: how many blocks a number of bytes makes, and how long a sequence that
+// generates may then be. The plan and the engine that it is made for both ask here. Pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/status.h"
+
+namespace taopd {
+
+struct KvPoolSize {
+  int64_t num_blocks = 0;
+  // max_model_len, or what the pool holds if that is less.
+  int64_t max_generation_len = 0;
+};
+
+// The number of blocks for that many tokens.
+int64_t KvBlocksFor(int64_t num_tokens);
+
+// The number of blocks that max_num_seqs sequences of max_model_len can fill, and at most what block
+// tables can number (2^31 - 1): a pool is never larger.
+int64_t MaxKvBlocks(int64_t max_model_len, int64_t max_num_seqs);
+
+// The pool that `kv_cache_bytes` makes, in whole blocks. Where it does not hold one sequence of
+// max_model_len, what generates is limited in length, unless `length_was_asked_for`. Returns
+// INVALID_ARGUMENT if it then does not hold one such sequence, or not one block.
+absl::StatusOr<KvPoolSize> SizeKvPool(int64_t kv_cache_bytes, int64_t block_bytes,
+                                      int64_t max_model_len, int64_t max_num_seqs,
+                                      bool length_was_asked_for);
+
+}  // namespace taopd

@@ -1,0 +1,127 @@
+#include "server/http/chat/chat_messages.h"
+
+#include <utility>
+
+#include "common/io/jsonl.h"
+#include "server/serving/excerpt.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::optional<HttpError> ReadPart(const ordered_json& part, const std::string& where,
+                                  std::string* text) {
+  if (!part.is_object()) return WrongType(where, "a valid dictionary");
+  const std::string type =
+      part.contains("type") && part["type"].is_string() ? part["type"].get<std::string>() : "text";
+  const char* key = type == "refusal" ? "refusal" : "text";
+  if (type != "text" && type != "refusal" && type != "input_text" && type != "output_text") {
+    return BadField("messages", Concat(where, " has the type \"", type.substr(0, 64),
+                                       "\": the model reads text only. (parameter=messages)"));
+  }
+  if (!part.contains(key) || !part[key].is_string())
+    return WrongType(where + "." + key, "a valid string");
+  *text = part[key].get<std::string>();
+  return std::nullopt;
+}
+
+std::optional<HttpError> NormalizeContent(bool as_parts, const std::string& where,
+                                          ordered_json* message) {
+  ordered_json parts = ordered_json::array();
+  std::string joined;
+  const auto add = [&](const std::string& text) {
+    if (!parts.empty()) joined += '\n';
+    joined += text;
+    parts.push_back({{"type", "text"}, {"text", text}});
+  };
+  const ordered_json content = message->value("content", ordered_json());
+  if (content.is_string()) {
+    add(content.get<std::string>());
+  } else if (content.is_array()) {
+    for (size_t i = 0; i < content.size(); ++i) {
+      std::string text;
+      if (auto error = ReadPart(content[i], Concat(where, ".content.", i), &text)) return error;
+      add(text);
+    }
+  } else if (!content.is_null()) {
+    return WrongType(where + ".content", "a valid string");
+  }
+  if (as_parts) {
+    (*message)["content"] = std::move(parts);
+  } else {
+    (*message)["content"] = std::move(joined);
+  }
+  return std::nullopt;
+}
+
+std::optional<HttpError> NormalizeToolCalls(const std::string& where, ordered_json* message) {
+  if (!message->contains("tool_calls") || (*message)["tool_calls"].is_null()) return std::nullopt;
+  ordered_json& calls = (*message)["tool_calls"];
+  if (!calls.is_array()) return WrongType(where + ".tool_calls", "a valid list");
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::string name = Concat(where, ".tool_calls.", i, ".function");
+    if (!calls[i].is_object() || !calls[i].contains("function") ||
+        !calls[i]["function"].is_object()) {
+      return WrongType(name, "a valid dictionary");
+    }
+    ordered_json& function = calls[i]["function"];
+    const ordered_json arguments = function.value("arguments", ordered_json());
+    if (arguments.is_object()) continue;
+    if (!arguments.is_null() && !arguments.is_string())
+      return WrongType(name + ".arguments", "a valid string");
+    const std::string text = arguments.is_string() ? arguments.get<std::string>() : "";
+    if (text.empty()) {
+      function["arguments"] = ordered_json::object();
+      continue;
+    }
+    auto parsed = ParseOrderedJson(text, name + ".arguments");
+    if (!parsed.ok()) return BadField("messages", Excerpt(std::string(parsed.status().message())));
+    function["arguments"] = *std::move(parsed);
+  }
+  return std::nullopt;
+}
+
+void NormalizeReasoning(ordered_json* message) {
+  const ordered_json reasoning = message->value("reasoning", ordered_json());
+  const ordered_json content = message->value("reasoning_content", ordered_json());
+  if (reasoning.is_null() && content.is_null()) return;
+  const ordered_json both = reasoning.is_null() ? content : reasoning;
+  (*message)["reasoning"] = both;
+  (*message)["reasoning_content"] = both;
+}
+
+}  // namespace
+
+std::optional<HttpError> NormalizeMessages(bool as_parts, ordered_json* messages) {
+  if (!messages->is_array()) return WrongType("messages", "a valid list");
+  if (messages->empty()) {
+    return BadField("messages",
+                    "Cannot apply chat template to an empty conversation. Provide at least one "
+                    "message. (parameter=messages)");
+  }
+  for (size_t i = 0; i < messages->size(); ++i) {
+    ordered_json& message = (*messages)[i];
+    const std::string where = Concat("messages.", i);
+    if (!message.is_object()) return WrongType(where, "a valid dictionary");
+    if (!message.contains("role") || !message["role"].is_string())
+      return WrongType(where + ".role", "a valid string");
+    if (auto error = NormalizeContent(as_parts, where, &message)) return error;
+    if (auto error = NormalizeToolCalls(where, &message)) return error;
+    NormalizeReasoning(&message);
+  }
+  return std::nullopt;
+}
+
+std::string ContentText(const ordered_json& message) {
+  const ordered_json& content = message.at("content");
+  if (content.is_string()) return content.get<std::string>();
+  std::string text;
+  for (const ordered_json& part : content) {
+    if (!text.empty()) text += '\n';
+    text += part.at("text").get<std::string>();
+  }
+  return text;
+}
+
+}  // namespace taopd

@@ -1,0 +1,42 @@
+// The body of POST /v1/chat/completions, as vLLM defines it.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "server/http/generation/generation_request.h"
+#include "server/http/http_error.h"
+#include "server/http/json_fields.h"
+#include "server/serving/serving_state.h"
+
+namespace taopd {
+
+struct ChatRequest : GenerationRequest {
+  std::string role;         // of the answer's message
+  std::string echoed_text;  // what stands in front of the answer's text
+  std::string prompt_text;  // the rendered conversation
+  bool return_prompt_text = false;
+};
+
+// Reads and checks a body, renders its messages with the model's chat template and tokenizes the
+// text. Any thread may call; calls beyond a few at once wait (ReadBody).
+std::variant<ChatRequest, HttpError> ParseChatRequest(const std::string& body,
+                                                      const ServedModel& model);
+
+// The same for a body that is parsed already; `body` is its text.
+std::optional<HttpError> ReadChatRequest(JsonFields& fields, const std::string& body,
+                                         const ServedModel& model, ChatRequest* request);
+
+// What a conversation becomes. `role` and `echoed_text` are left alone.
+struct RenderedChat {
+  std::string text;
+  std::string last_role;
+  std::string last_text;
+};
+
+// Reads messages, tools and the options of the chat template, and renders them. Shared with
+// /tokenize.
+std::variant<RenderedChat, HttpError> RenderChat(JsonFields& fields, const std::string& body,
+                                                 const ServedModel& model);
+
+}  // namespace taopd

@@ -1,0 +1,132 @@
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/http/chat/chat_response.h"
+#include "server/http/generation/logprob_json.h"
+#include "server/http/generation/streamed_choice.h"
+#include "server/http/generation/token_text.h"
+
+namespace taopd {
+namespace {
+
+class ChatChunks {
+ public:
+  ChatChunks(const ChatRequest& request, const ServedModel& model, int64_t created_unix_s)
+      : request_(request),
+        model_(model),
+        named_(model.tokenizer.get(), request.return_tokens_as_token_ids),
+        head_("{\"id\":") {
+    AppendJsonString("chatcmpl-" + request.request_id, &head_);
+    head_ +=
+        Concat(",\"object\":\"chat.completion.chunk\",\"created\":", created_unix_s, ",\"model\":");
+    AppendJsonString(request.model, &head_);
+    head_ += ",\"choices\":[";
+    for (size_t i = 0; i < request.NumChoices(); ++i)
+      choices_.emplace_back(model.tokenizer.get(), request, request.prompts[0].token_ids);
+  }
+
+  // The chunk that opens a choice.
+  std::string Role(size_t index) const {
+    std::string out = head_ + Concat("{\"index\":", index, ",\"delta\":{\"role\":");
+    AppendJsonString(request_.role, &out);
+    out += ",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]";
+    AppendContinuousUsage(0, &out);
+    out += ",\"prompt_token_ids\":";
+    if (request_.return_token_ids) {
+      AppendIds(request_.prompts[0].token_ids, &out);
+    } else {
+      out += "null";
+    }
+    out += ",\"prompt_text\":";
+    if (request_.return_prompt_text) {
+      AppendJsonString(request_.prompt_text, &out);
+    } else {
+      out += "null";
+    }
+    return out + "}";
+  }
+
+  std::string Echo(size_t index) const {
+    std::string out = head_ + Concat("{\"index\":", index, ",\"delta\":{\"content\":");
+    AppendJsonString(request_.echoed_text, &out);
+    out += "},\"logprobs\":null,\"finish_reason\":null}]";
+    AppendContinuousUsage(0, &out);
+    return out + "}";
+  }
+
+  absl::StatusOr<std::string> Chunk(const ChoiceUpdate& update) {
+    StreamedChoice& choice = choices_[update.choice];
+    const std::string text = choice.Add(update);
+    std::string out = head_ + Concat("{\"index\":", update.choice, ",\"delta\":{\"content\":");
+    AppendJsonString(text, &out);
+    out += "},\"logprobs\":";
+    if (request_.logprobs) {
+      const auto positions = GeneratedPositions(update.tokens, *request_.logprobs);
+      TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
+      AppendChatLogprobs(choice.ids(), choice.ids().size() - update.tokens.ids.size(), positions,
+                         *request_.logprobs, named_, &out);
+    } else {
+      out += "null";
+    }
+    if (update.is_last) {
+      out += Concat(
+          ",\"finish_reason\":\"", FinishReasonName(update.tokens.finish),
+          "\",\"stop_reason\":", StopReasonJson(update.tokens, choice.stop_string(), request_));
+    } else {
+      out += ",\"finish_reason\":null";
+    }
+    out += ",\"token_ids\":";
+    if (request_.return_token_ids) {
+      AppendIds(update.tokens.ids, &out);
+    } else {
+      out += "null";
+    }
+    out += "}]";
+    AppendContinuousUsage(choice.num_generated(), &out);
+    if (update.is_last && !request_.include_usage)
+      out += ",\"system_fingerprint\":" + SystemFingerprintJson(model_);
+    return out + "}";
+  }
+
+  std::string UsageChunk() const {
+    int64_t num_generated = 0;
+    for (const StreamedChoice& choice : choices_) num_generated += choice.num_generated();
+    std::string out = head_ + "],\"usage\":";
+    AppendUsage(request_.NumPromptTokens(), num_generated, /*with_details=*/false, &out);
+    return out + ",\"system_fingerprint\":" + SystemFingerprintJson(model_) + "}";
+  }
+
+ private:
+  void AppendContinuousUsage(int64_t num_generated, std::string* out) const {
+    if (!request_.continuous_usage) return;
+    *out += ",\"usage\":";
+    AppendUsage(request_.NumPromptTokens(), num_generated, /*with_details=*/false, out);
+    out->insert(out->size() - 1, ",\"completion_tokens_details\":null");  // of chat only
+  }
+
+  const ChatRequest& request_;
+  const ServedModel& model_;
+  TokenText named_;
+  std::string head_;
+  std::vector<StreamedChoice> choices_;
+};
+
+}  // namespace
+
+void StreamChat(const ChatRequest& request, const ServedModel& model, int64_t created_unix_s,
+                std::optional<ChoiceUpdate> first, Generation* generation, const SendPiece& send) {
+  ChatChunks chunks(request, model, created_unix_s);
+  for (size_t i = 0; i < request.NumChoices(); ++i) {
+    if (!send(Event(chunks.Role(i)))) return;
+  }
+  for (size_t i = 0; i < request.NumChoices() && !request.echoed_text.empty(); ++i) {
+    if (!send(Event(chunks.Echo(i)))) return;
+  }
+  const auto chunk = [&](const ChoiceUpdate& update) { return chunks.Chunk(update); };
+  if (!StreamUpdates(std::move(first), generation, chunk, send)) return;
+  if (request.include_usage && !send(Event(chunks.UsageChunk()))) return;
+  send(kLastEvent);
+}
+
+}  // namespace taopd

@@ -1,0 +1,129 @@
+#include "server/http/completions/completion_response.h"
+
+#include <optional>
+#include <utility>
+
+#include "server/http/generation/generated_text.h"
+#include "server/http/generation/logprob_json.h"
+#include "server/http/generation/token_text.h"
+
+namespace taopd {
+namespace {
+
+class ChoiceWriter {
+ public:
+  ChoiceWriter(const CompletionRequest& request, const ServedModel& model)
+      : request_(request),
+        tokenizer_(model.tokenizer.get()),
+        plain_(tokenizer_, /*as_token_ids=*/false),
+        named_(tokenizer_, request.return_tokens_as_token_ids) {}
+
+  // `rows` are those of the choice's prompt.
+  absl::Status Append(size_t index, const std::optional<ScoreRows>& rows,
+                      const GeneratedTokens& generated, std::string* out) {
+    const GenerationPrompt& prompt = request_.PromptOf(index);
+    const bool hide_generated = request_.max_tokens == 0;
+    std::string text = EchoedText(request_, prompt, tokenizer_);
+    std::optional<size_t> stop_string;
+    if (tokenizer_ != nullptr && !hide_generated) {
+      const GeneratedText finished = FinishedText(generated, tokenizer_, request_);
+      text += finished.text();
+      stop_string = finished.stop_string();
+    }
+    *out += "{\"index\":" + std::to_string(index) + ",\"text\":";
+    AppendJsonString(text, out);
+    *out += ",\"logprobs\":";
+    TAOPD_RETURN_IF_ERROR(AppendLogprobs(prompt, rows, generated, out));
+    *out += ",\"finish_reason\":\"";
+    *out += hide_generated ? "length" : FinishReasonName(generated.finish);
+    *out += "\",\"stop_reason\":";
+    *out += hide_generated ? "null" : StopReasonJson(generated, stop_string, request_);
+    *out += ",\"token_ids\":";
+    AppendIdsOrNull(generated.ids, out);
+    *out += ",\"prompt_logprobs\":";
+    TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request_, prompt, rows, plain_, out));
+    *out += ",\"prompt_token_ids\":";
+    AppendIdsOrNull(prompt.token_ids, out);
+    *out += ",\"routed_experts\":null";
+    if (request_.scoring.num_candidates > 0 && !request_.scoring.compact) {
+      *out += ",\"prompt_token_id_logprobs\":";
+      AppendCandidateLogprobs(request_, prompt, rows, out);
+    }
+    *out += '}';
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status AppendLogprobs(const GenerationPrompt& prompt, const std::optional<ScoreRows>& rows,
+                              const GeneratedTokens& generated, std::string* out) {
+    if (!request_.logprobs) {
+      *out += "null";
+      return absl::OkStatus();
+    }
+    std::vector<Position> positions;
+    if (request_.echo) {
+      positions = PromptPositions(prompt.token_ids, request_.scoring.start, rows);
+    }
+    if (request_.max_tokens > 0) {
+      for (Position& position : GeneratedPositions(generated, *request_.logprobs))
+        positions.push_back(std::move(position));
+    }
+    TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
+    std::vector<int32_t> ids = prompt.token_ids;
+    ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
+    const size_t first = request_.echo ? 0 : prompt.token_ids.size();
+    int64_t text_offset = 0;
+    AppendCompletionLogprobs(ids, first, positions, *request_.logprobs, named_, &text_offset, out);
+    return absl::OkStatus();
+  }
+
+  void AppendIdsOrNull(const std::vector<int32_t>& ids, std::string* out) const {
+    if (request_.return_token_ids) {
+      AppendIds(ids, out);
+    } else {
+      *out += "null";
+    }
+  }
+
+  const CompletionRequest& request_;
+  const Tokenizer* const tokenizer_;
+  TokenText plain_;  // decoded_token
+  TokenText named_;  // the logprobs object
+};
+
+}  // namespace
+
+std::string EchoedText(const CompletionRequest& request, const GenerationPrompt& prompt,
+                       const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr || !request.echo || request.return_token_ids) return "";
+  // Special tokens of a prompt are shown, whatever skip_special_tokens says, as vLLM does.
+  return prompt.text ? *prompt.text
+                     : tokenizer->Decode(prompt.token_ids, /*skip_special_tokens=*/false);
+}
+
+absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& request,
+                                                   const ServedModel& model,
+                                                   const std::vector<InferenceResult>& results,
+                                                   int64_t created_unix_s) {
+  std::string out = "{\"id\":";
+  AppendJsonString("cmpl-" + request.request_id, &out);
+  out += ",\"object\":\"text_completion\",\"created\":" + std::to_string(created_unix_s) +
+         ",\"model\":";
+  AppendJsonString(request.model, &out);
+  out += ",\"choices\":[";
+  ChoiceWriter choices(request, model);
+  int64_t num_generated_tokens = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (i > 0) out += ',';
+    const size_t first = i - i % static_cast<size_t>(request.n);
+    TAOPD_RETURN_IF_ERROR(choices.Append(i, results[first].score, *results[i].generated, &out));
+    num_generated_tokens += static_cast<int64_t>(results[i].generated->ids.size());
+  }
+  out += "],\"service_tier\":null,\"system_fingerprint\":" + SystemFingerprintJson(model) +
+         ",\"usage\":";
+  AppendUsage(request.NumPromptTokens(), num_generated_tokens, /*with_details=*/true, &out);
+  out += ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null}";
+  return out;
+}
+
+}  // namespace taopd

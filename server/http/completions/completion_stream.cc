@@ -1,0 +1,134 @@
+#include "server/http/completions/completion_stream.h"
+
+#include <string>
+#include <utility>
+
+#include "server/http/completions/completion_response.h"
+#include "server/http/generation/logprob_json.h"
+#include "server/http/generation/streamed_choice.h"
+#include "server/http/generation/token_text.h"
+
+namespace taopd {
+namespace {
+
+class ChunkWriter {
+ public:
+  ChunkWriter(const CompletionRequest& request, const ServedModel& model,
+              const std::vector<std::optional<ScoreRows>>& scores, int64_t created_unix_s)
+      : request_(request),
+        model_(model),
+        scores_(scores),
+        named_(model.tokenizer.get(), request.return_tokens_as_token_ids),
+        head_("{\"id\":") {
+    AppendJsonString("cmpl-" + request.request_id, &head_);
+    head_ += ",\"object\":\"text_completion\",\"created\":" + std::to_string(created_unix_s) +
+             ",\"model\":";
+    AppendJsonString(request.model, &head_);
+    head_ += ",\"choices\":[";
+    for (size_t i = 0; i < request.NumChoices(); ++i)
+      choices_.emplace_back(model.tokenizer.get(), request, request.PromptOf(i).token_ids);
+    text_offsets_.resize(choices_.size());
+  }
+
+  absl::StatusOr<std::string> Chunk(const ChoiceUpdate& update) {
+    const size_t i = update.choice;
+    const GenerationPrompt& prompt = request_.PromptOf(i);
+    StreamedChoice& choice = choices_[i];
+    const bool is_first = choice.num_generated() == 0;
+    const bool echoes = is_first && request_.echo;
+    const bool hide_generated = request_.max_tokens == 0;
+    std::string text = echoes ? EchoedText(request_, prompt, model_.tokenizer.get()) : "";
+    const std::string new_text = choice.Add(update);
+    if (!hide_generated) text += new_text;
+
+    std::string out = head_ + "{\"index\":" + std::to_string(i) + ",\"text\":";
+    AppendJsonString(text, &out);
+    out += ",\"logprobs\":";
+    TAOPD_RETURN_IF_ERROR(AppendLogprobs(update, echoes, &out));
+    out += ",\"finish_reason\":";
+    if (!update.is_last) {
+      out += "null,\"stop_reason\":null";
+    } else if (hide_generated) {
+      out += "\"length\",\"stop_reason\":null";
+    } else {
+      out += Concat("\"", FinishReasonName(update.tokens.finish), "\",\"stop_reason\":",
+                    StopReasonJson(update.tokens, choice.stop_string(), request_));
+    }
+    out += ",\"prompt_token_ids\":";
+    if (is_first && (request_.echo || request_.return_token_ids)) {
+      AppendIds(prompt.token_ids, &out);
+    } else {
+      out += "null";
+    }
+    out += ",\"token_ids\":";
+    if (request_.return_token_ids) {
+      AppendIds(update.tokens.ids, &out);
+    } else {
+      out += "null";
+    }
+    out += "}]";
+    if (request_.continuous_usage) {
+      out += ",\"usage\":";
+      AppendUsage(static_cast<int64_t>(prompt.token_ids.size()), choice.num_generated(),
+                  /*with_details=*/false, &out);
+    }
+    if (update.is_last && !request_.include_usage)
+      out += ",\"system_fingerprint\":" + SystemFingerprintJson(model_);
+    return out + "}";
+  }
+
+  std::string UsageChunk() const {
+    int64_t num_generated = 0;
+    for (const StreamedChoice& choice : choices_) num_generated += choice.num_generated();
+    std::string out = head_ + "],\"usage\":";
+    AppendUsage(request_.NumPromptTokens(), num_generated, /*with_details=*/false, &out);
+    return out + ",\"system_fingerprint\":" + SystemFingerprintJson(model_) + "}";
+  }
+
+ private:
+  absl::Status AppendLogprobs(const ChoiceUpdate& update, bool echoes, std::string* out) {
+    if (!request_.logprobs) {
+      *out += "null";
+      return absl::OkStatus();
+    }
+    const StreamedChoice& choice = choices_[update.choice];
+    const GenerationPrompt& prompt = request_.PromptOf(update.choice);
+    std::vector<Position> positions;
+    if (echoes) {
+      const size_t prompt_index = update.choice / static_cast<size_t>(request_.n);
+      positions = PromptPositions(prompt.token_ids, request_.scoring.start, scores_[prompt_index]);
+    }
+    if (request_.max_tokens > 0) {
+      for (Position& position : GeneratedPositions(update.tokens, *request_.logprobs))
+        positions.push_back(std::move(position));
+    }
+    TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
+    const size_t first = echoes ? 0 : choice.ids().size() - update.tokens.ids.size();
+    AppendCompletionLogprobs(choice.ids(), first, positions, *request_.logprobs, named_,
+                             &text_offsets_[update.choice], out);
+    return absl::OkStatus();
+  }
+
+  const CompletionRequest& request_;
+  const ServedModel& model_;
+  const std::vector<std::optional<ScoreRows>>& scores_;
+  TokenText named_;
+  std::string head_;
+  std::vector<StreamedChoice> choices_;
+  std::vector<int64_t> text_offsets_;
+};
+
+}  // namespace
+
+void StreamCompletion(const CompletionRequest& request, const ServedModel& model,
+                      const std::vector<std::optional<ScoreRows>>& scores, int64_t created_unix_s,
+                      std::optional<ChoiceUpdate> first, Generation* generation,
+                      const SendPiece& send) {
+  ChunkWriter writer(request, model, scores, created_unix_s);
+  const auto chunk = [&](const ChoiceUpdate& update) { return writer.Chunk(update); };
+  if (!StreamUpdates(std::move(first), generation, chunk, send)) return;
+  if (request.include_usage && !send(Event(writer.UsageChunk()))) return;
+  send(kLastEvent);
+}
+
+}  // namespace taopd

@@ -1,0 +1,141 @@
+// One client's connection: reads a request, has it answered, sends the answer, and begins again. A
+// front's thread drives it by events; it never waits. While a worker thread answers (kWorking), the
+// connection belongs to that thread, which uses it as an Exchange.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/http/front/client_table.h"
+#include "server/http/front/front_handler.h"
+#include "server/http/front/front_limits.h"
+#include "server/http/front/transport.h"
+#include "server/http/parser/request_parser.h"
+#include "server/net/listener.h"
+#include "server/serving/byte_budget.h"
+#include "server/serving/call_tracker.h"
+
+namespace taopd {
+
+class Connection final : public Exchange {
+ public:
+  enum class State {
+    kHandshake,  // of TLS
+    kReading,    // waits for a request, or reads one
+    kWorking,    // a worker answers
+    kSending,    // the answer leaves
+    kLingering,  // everything is sent; what still comes is discarded for a while: closing at once
+                 // would reset the connection, and the client could lose the answer
+    kClosed,     // to be destroyed
+  };
+
+  // What the connections of a front share. Everything must outlive them.
+  struct Shared {
+    const FrontLimits& limits;
+    FrontHandler& handler;
+    ByteBudget& budget;
+    ClientTable& clients;
+    CallTracker& tracker;
+    std::function<void(Connection& connection)> dispatch;   // has a worker answer
+    std::function<bool(Connection& connection)> make_room;  // frees memory of stalled requests
+    std::function<void(uint64_t id)> on_finished;           // by a worker, last
+  };
+
+  Connection(uint64_t id, const AcceptedSocket& socket, SSL_CTX* tls, Access access, Shared* shared,
+             absl::Time now);
+  ~Connection() override;
+
+  // --- The front's thread ---
+  uint64_t id() const { return id_; }
+  int fd() const { return transport_.fd(); }
+  State state() const { return state_; }
+  const std::string& limit_key() const { return limit_key_; }
+  // What the socket must be ready for before Run has something to do: EPOLLIN, EPOLLOUT or 0.
+  uint32_t waits_for() const { return waits_for_; }
+  // Whether Run has something to do although the socket is not ready.
+  bool wants_run() const {
+    return state_ == State::kReading && (!unread_.empty() || transport_.has_pending());
+  }
+  // Does what can be done without waiting. REQUIRES: not kWorking.
+  void Run(absl::Time now);
+  // Ends what takes too long. Call it every fraction of a second.
+  void CheckDeadlines(absl::Time now);
+  // Goes on after the worker's Finish.
+  void Resume(absl::Time now);
+  // How little is lost if the connection is closed in favour of another one; 0 is the least. None
+  // while it is answered.
+  std::optional<int> EvictionRank() const;
+  // When a byte last came or left.
+  absl::Time last_progress_at() const { return last_progress_at_; }
+  // Refuses a request that has begun, with 503, and gives its memory back.
+  void Evict(absl::Time now);
+  // Ends the connection at once; the worker's Write fails from now on.
+  void Cut();
+
+  // --- The worker's thread ---
+  ParsedRequest& request() override { return request_; }
+  const std::string& client() const override { return client_; }
+  absl::Time begun_at() const override { return begun_at_; }
+  bool IsGone() const override { return transport_.IsGone(); }
+  void HoldMemory(ByteBudget::Reservation memory) override;
+  bool Write(std::string_view bytes) override;
+  void Finish(WireAnswer answer) override;
+
+ private:
+  // Bytes that moved since `begun_at`: too few in a window means that the peer is too slow.
+  struct Window {
+    absl::Time begun_at;
+    int64_t num_bytes = 0;
+  };
+
+  void ReadSome(absl::Time now);
+  void Consume(std::string_view bytes, absl::Time now);
+  // False if the request was answered without its body.
+  bool AdmitHead(absl::Time now);
+  bool ReserveArrived();
+  bool TryReserveArrived(int64_t num_bytes);
+  void Dispatch();
+  void Refuse(const Refusal& refusal, absl::Time now);
+  void StartSending(WireAnswer answer, absl::Time now);
+  void SendSome(absl::Time now);
+  void EndExchange(absl::Time now);
+  void Discard();
+  void Close();
+  bool IsTooSlow(absl::Duration length, absl::Time now);
+  void ReleaseMemory();
+  void BeginCall();
+
+  const uint64_t id_;
+  Transport transport_;
+  const std::string client_;
+  const std::string limit_key_;
+  const Access access_;
+  Shared* const shared_;
+
+  State state_;
+  uint32_t waits_for_ = 0;
+  absl::Time state_since_;
+  absl::Time begun_at_ = absl::InfinitePast();
+  absl::Time last_progress_at_;
+  Window window_;
+  RequestParser parser_;
+  std::string unread_;  // bytes behind a complete request
+  bool head_ended_ = false;
+  bool is_counted_ = false;    // in the tracker
+  int64_t arrived_bytes_ = 0;  // reserved for the present request
+  size_t discarded_bytes_ = 0;
+
+  ParsedRequest request_;
+  WireAnswer answer_;
+  size_t sent_bytes_ = 0;  // of answer_
+  absl::Mutex mutex_;
+  std::vector<ByteBudget::Reservation> memory_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace taopd

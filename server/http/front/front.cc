@@ -1,0 +1,351 @@
+#include "server/http/front/front.h"
+
+#include <absl/time/clock.h>
+#include <malloc.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "common/base/log.h"
+#include "server/net/descriptors.h"
+
+namespace taopd {
+namespace {
+
+constexpr uint64_t kWakeId = 0;  // ports have the ids that follow, connections those after them
+constexpr int kMaxEvents = 256;
+constexpr int kMaxAcceptsPerEvent = 64;
+constexpr absl::Duration kSweepInterval = absl::Milliseconds(100);
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(50);
+// Connections beyond the limit, for probes alone, and connections of a port for probes.
+constexpr int kMaxOverflow = 16;
+constexpr int kMaxProbeConnections = 64;
+// A request that has made no progress for so long gives its memory to one that does.
+constexpr absl::Duration kStalled = absl::Seconds(1);
+// Large bodies leave free memory in malloc's arenas: it is returned when so much was used and so
+// little still is.
+constexpr int64_t kManyUsedBytes = 8 << 20;
+constexpr int64_t kFewUsedBytes = 1 << 20;
+constexpr absl::Duration kReturnInterval = absl::Seconds(1);
+
+void Watch(int epoll, int operation, int fd, uint64_t id, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  ::epoll_ctl(epoll, operation, fd, &event);
+}
+
+}  // namespace
+
+Front::Front(const FrontLimits& limits, FrontHandler* handler, ByteBudget* budget,
+             std::function<void()> on_failure)
+    : limits_(limits),
+      handler_(handler),
+      budget_(budget),
+      on_failure_(std::move(on_failure)),
+      shared_{.limits = limits_,
+              .handler = *handler,
+              .budget = *budget,
+              .clients = clients_,
+              .tracker = tracker_,
+              .dispatch = [this](Connection& connection) { Dispatch(connection); },
+              .make_room = [this](Connection& connection) { return MakeRoom(connection); },
+              .on_finished =
+                  [this](uint64_t id) {
+                    {
+                      absl::MutexLock lock(&mutex_);
+                      finished_.push_back(id);
+                    }
+                    Wake();
+                  }},
+      workers_(limits.num_threads),
+      probe_workers_(limits.num_probe_threads) {}
+
+Front::~Front() {
+  Shutdown(absl::Now());
+  for (const int fd : {epoll_, wake_}) {
+    if (fd >= 0) ::close(fd);
+  }
+}
+
+void Front::AddListener(Listener listener, bool probes_only, TlsSource tls) {
+  ports_.push_back(std::make_unique<Port>(Port{std::move(listener), probes_only, std::move(tls)}));
+}
+
+absl::Status Front::Start() {
+  epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+  wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (epoll_ < 0 || wake_ < 0) return Unavailable("epoll: ", std::strerror(errno));
+  max_connections_ = std::min(limits_.max_connections, MaxHttpConnections());
+  if (max_connections_ < limits_.max_connections) {
+    LogWarning("few file descriptors: fewer HTTP connections",
+               {{"max_connections", max_connections_}, {"asked", limits_.max_connections}});
+  }
+  Watch(epoll_, EPOLL_CTL_ADD, wake_, kWakeId, EPOLLIN);
+  next_id_ = kWakeId + 1;
+  for (const auto& port : ports_) {
+    Watch(epoll_, EPOLL_CTL_ADD, port->listener.fd(), next_id_++, EPOLLIN);
+  }
+  thread_ = std::thread([this] { Loop(); });
+  return absl::OkStatus();
+}
+
+void Front::Shutdown(absl::Time deadline) {
+  if (!thread_.joinable()) return;
+  tracker_.WaitUntilIdle(deadline);
+  stop_requested_ = true;
+  Wake();
+  thread_.join();
+  workers_.Shutdown();
+  probe_workers_.Shutdown();
+}
+
+void Front::Wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof(one));
+}
+
+void Front::Loop() {
+  std::array<epoll_event, kMaxEvents> events;
+  absl::Time next_sweep = absl::Now() + kSweepInterval;
+  while (!stopping_ || !connections_.empty()) {
+    const int timeout_ms =
+        ready_.empty() ? static_cast<int>(absl::ToInt64Milliseconds(kSweepInterval)) : 0;
+    const int count = ::epoll_wait(epoll_, events.data(), kMaxEvents, timeout_ms);
+    const absl::Time now = absl::Now();
+    for (int i = 0; i < count; ++i) HandleEvent(events[static_cast<size_t>(i)].data.u64, now);
+    ResumeFinished(now);
+    RunReady(now);
+    if (stop_requested_ && !stopping_) BeginStop();
+    if (now >= next_sweep) {
+      Sweep(now);
+      next_sweep = now + kSweepInterval;
+    }
+  }
+}
+
+void Front::HandleEvent(uint64_t id, absl::Time now) {
+  if (id == kWakeId) {
+    uint64_t ignored;
+    [[maybe_unused]] const ssize_t got = ::read(wake_, &ignored, sizeof(ignored));
+    return;
+  }
+  if (id <= ports_.size()) return Accept(ports_[id - 1].get(), now);
+  const auto found = connections_.find(id);
+  // An earlier event of the same round may have closed it, or handed it to a worker.
+  if (found == connections_.end() || found->second.watched == 0) return;
+  found->second.connection->Run(now);
+  Update(id);
+}
+
+void Front::Accept(Port* port, absl::Time now) {
+  for (int i = 0; i < kMaxAcceptsPerEvent && !stopping_; ++i) {
+    AcceptedSocket socket;
+    switch (port->listener.Accept(&socket)) {
+      case Listener::Result::kAccepted:
+        Add(port, socket, now);
+        break;
+      case Listener::Result::kNone:
+        return;
+      case Listener::Result::kNoDescriptors:
+        // The listener stays ready: without a pause, this thread would do nothing else.
+        EvictOne([](const Entry&) { return true; }, now);
+        return Pause(port, now + kAcceptPause);
+      case Listener::Result::kDead:
+        Pause(port, absl::InfiniteFuture());
+        return on_failure_();
+    }
+  }
+}
+
+void Front::Pause(Port* port, absl::Time until) {
+  port->paused_until = until;
+  Watch(epoll_, EPOLL_CTL_DEL, port->listener.fd(), 0, 0);
+}
+
+std::optional<Access> Front::MakePlace(const Port& port, const AcceptedSocket& socket,
+                                       absl::Time now) {
+  const auto any = [](const Entry&) { return true; };
+  const auto of_port = [&](const Entry& entry) { return entry.port == &port; };
+  const auto of_client = [&](const Entry& entry) {
+    return entry.connection->limit_key() == socket.limit_key;
+  };
+  if (IsScarce(socket.fd)) {
+    EvictOne(any, now);
+    return std::nullopt;
+  }
+  if (port.probes_only) {
+    const bool has_place = port.num_connections < kMaxProbeConnections || EvictOne(of_port, now);
+    return has_place ? std::make_optional(Access::kProbePort) : std::nullopt;
+  }
+  Access access = Access::kAll;
+  if (clients_.Find(socket.limit_key).num_connections >= limits_.max_connections_per_client &&
+      !EvictOne(of_client, now)) {
+    access = Access::kOverflow;
+  }
+  const auto num_connections = [&] { return static_cast<int>(connections_.size()); };
+  while (num_connections() >= max_connections_ && EvictOne(any, now)) {
+  }
+  if (num_connections() >= max_connections_) access = Access::kOverflow;
+  const int overflow = std::min(kMaxOverflow, max_connections_);
+  if (num_connections() >= max_connections_ + overflow) return std::nullopt;
+  return access;
+}
+
+void Front::Add(Port* port, const AcceptedSocket& socket, absl::Time now) {
+  const std::optional<Access> access = MakePlace(*port, socket, now);
+  if (!access) {
+    ::close(socket.fd);
+    return;
+  }
+  const uint64_t id = next_id_++;
+  const std::shared_ptr<SSL_CTX> tls = port->tls ? port->tls() : nullptr;
+  Entry& entry = connections_[id];
+  entry.port = port;
+  entry.connection = std::make_unique<Connection>(id, socket, tls.get(), *access, &shared_, now);
+  ++port->num_connections;
+  // The request is often there already.
+  entry.connection->Run(now);
+  Update(id);
+}
+
+void Front::Update(uint64_t id) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  Entry& entry = found->second;
+  const Connection& connection = *entry.connection;
+  const uint32_t wanted = connection.waits_for();
+  if (wanted != entry.watched) {
+    // Without interest a socket must not be in the set: it would report a reset again and again.
+    const int operation = wanted == 0          ? EPOLL_CTL_DEL
+                          : entry.watched == 0 ? EPOLL_CTL_ADD
+                                               : EPOLL_CTL_MOD;
+    Watch(epoll_, operation, connection.fd(), id, wanted);
+    entry.watched = wanted;
+  }
+  if (connection.state() == Connection::State::kClosed) {
+    --entry.port->num_connections;
+    connections_.erase(found);
+  } else if (connection.wants_run()) {
+    ready_.push_back(id);
+  }
+}
+
+void Front::RunReady(absl::Time now) {
+  for (const uint64_t id : std::exchange(ready_, {})) {
+    const auto found = connections_.find(id);
+    if (found == connections_.end() || !found->second.connection->wants_run()) continue;
+    found->second.connection->Run(now);
+    Update(id);
+  }
+}
+
+void Front::ResumeFinished(absl::Time now) {
+  std::vector<uint64_t> finished;
+  {
+    absl::MutexLock lock(&mutex_);
+    finished.swap(finished_);
+  }
+  for (const uint64_t id : finished) {
+    Connection& connection = *connections_.at(id).connection;
+    connection.Resume(now);
+    if (stopping_) connection.Cut();
+    Update(id);
+  }
+}
+
+void Front::Sweep(absl::Time now) {
+  std::vector<uint64_t> ids;
+  ids.reserve(connections_.size());
+  for (const auto& [id, entry] : connections_) ids.push_back(id);
+  for (const uint64_t id : ids) {
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) continue;
+    found->second.connection->CheckDeadlines(now);
+    Update(id);
+  }
+  for (size_t i = 0; i < ports_.size(); ++i) {
+    Port& port = *ports_[i];
+    if (port.paused_until == absl::InfinitePast() || now < port.paused_until || stopping_) continue;
+    port.paused_until = absl::InfinitePast();
+    Watch(epoll_, EPOLL_CTL_ADD, port.listener.fd(), i + 1, EPOLLIN);
+  }
+  ReturnFreedMemory(now);
+}
+
+void Front::ReturnFreedMemory(absl::Time now) {
+  const int64_t used = budget_->num_used();
+  most_used_bytes_ = std::max(most_used_bytes_, used);
+  if (most_used_bytes_ < kManyUsedBytes || used > kFewUsedBytes) return;
+  if (now - memory_returned_at_ < kReturnInterval) return;
+  most_used_bytes_ = 0;
+  memory_returned_at_ = now;
+  ::malloc_trim(0);
+}
+
+bool Front::EvictOne(const std::function<bool(const Entry&)>& may_close, absl::Time now) {
+  // Of the client with the most connections first; of these, the one that loses least; of these, the
+  // one that has done nothing for the longest time.
+  using Loss = std::tuple<int, int, absl::Time>;
+  uint64_t victim = 0;
+  Loss least{};
+  for (const auto& [id, entry] : connections_) {
+    const Connection& connection = *entry.connection;
+    const std::optional<int> rank = connection.EvictionRank();
+    if (!rank || !may_close(entry)) continue;
+    const Loss loss = {-clients_.Find(connection.limit_key()).num_connections, *rank,
+                       connection.last_progress_at()};
+    if (victim != 0 && loss >= least) continue;
+    victim = id;
+    least = loss;
+  }
+  if (victim == 0) return false;
+  // At once: what of the answer has not left is lost.
+  connections_.at(victim).connection->Evict(now);
+  connections_.at(victim).connection->Cut();
+  Update(victim);
+  return true;
+}
+
+bool Front::MakeRoom(Connection& connection) {
+  const absl::Time now = connection.last_progress_at();
+  Connection* victim = nullptr;
+  for (const auto& [id, entry] : connections_) {
+    Connection& other = *entry.connection;
+    if (&other == &connection || other.EvictionRank() != 3) continue;
+    if (now - other.last_progress_at() < kStalled) continue;
+    if (victim == nullptr || other.last_progress_at() < victim->last_progress_at()) victim = &other;
+  }
+  if (victim == nullptr) return false;
+  victim->Evict(now);
+  Update(victim->id());
+  return true;
+}
+
+void Front::Dispatch(Connection& connection) {
+  WorkerPool& pool = handler_->IsProbe(connection.request().head) ? probe_workers_ : workers_;
+  pool.Enqueue([this, &connection] { handler_->Handle(connection); });
+}
+
+void Front::BeginStop() {
+  stopping_ = true;
+  for (const auto& port : ports_) {
+    if (port->paused_until == absl::InfinitePast()) Pause(port.get(), absl::InfiniteFuture());
+    port->listener.Close();
+  }
+  std::vector<uint64_t> ids;
+  for (const auto& [id, entry] : connections_) ids.push_back(id);
+  for (const uint64_t id : ids) {
+    connections_.at(id).connection->Cut();
+    Update(id);
+  }
+}
+
+}  // namespace taopd

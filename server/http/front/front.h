@@ -1,0 +1,110 @@
+// The front of the HTTP server: one thread waits for all connections and reads requests; a request
+// is handed to a worker thread when it is complete. Clients that are slow, idle or many hold no
+// thread, and no more memory than they have filled.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "server/http/front/client_table.h"
+#include "server/http/front/connection.h"
+#include "server/http/front/front_handler.h"
+#include "server/http/front/front_limits.h"
+#include "server/http/front/worker_pool.h"
+#include "server/net/listener.h"
+#include "server/serving/byte_budget.h"
+#include "server/serving/call_tracker.h"
+
+namespace taopd {
+
+class Front {
+ public:
+  // The present TLS context of a listener; asked for each connection.
+  using TlsSource = std::function<std::shared_ptr<SSL_CTX>()>;
+
+  // `handler` and `budget` must outlive the front. `on_failure` is called, on the front's thread,
+  // when a listener can no longer accept.
+  Front(const FrontLimits& limits, FrontHandler* handler, ByteBudget* budget,
+        std::function<void()> on_failure);
+  ~Front();
+
+  // REQUIRES: before Start. `tls` may be null: plain HTTP.
+  void AddListener(Listener listener, bool probes_only, TlsSource tls);
+  absl::Status Start();
+  // Serves on until no request is in work or `deadline` has passed, then closes everything. May be
+  // called again.
+  void Shutdown(absl::Time deadline);
+
+ private:
+  struct Port {
+    Listener listener;
+    bool probes_only;
+    TlsSource tls;
+    int num_connections = 0;
+    absl::Time paused_until = absl::InfinitePast();
+  };
+  struct Entry {
+    std::unique_ptr<Connection> connection;
+    Port* port;
+    uint32_t watched = 0;  // what epoll waits for
+  };
+
+  void Loop();
+  void HandleEvent(uint64_t id, absl::Time now);
+  void Accept(Port* port, absl::Time now);
+  void Add(Port* port, const AcceptedSocket& socket, absl::Time now);
+  void Pause(Port* port, absl::Time until);
+  void Sweep(absl::Time now);
+  void ResumeFinished(absl::Time now);
+  void RunReady(absl::Time now);
+  // After anything that may have changed a connection's state. May destroy it.
+  void Update(uint64_t id);
+  // Closes the connection that loses least, among those that `may_close` names. False if there is
+  // none.
+  bool EvictOne(const std::function<bool(const Entry&)>& may_close, absl::Time now);
+  // Whether one more connection may be made, and for what; closes others for it. None if not.
+  std::optional<Access> MakePlace(const Port& port, const AcceptedSocket& socket, absl::Time now);
+  bool MakeRoom(Connection& connection);
+  void Dispatch(Connection& connection);
+  void BeginStop();
+  void Wake();
+  void ReturnFreedMemory(absl::Time now);
+
+  const FrontLimits limits_;
+  FrontHandler* const handler_;
+  ByteBudget* const budget_;
+  const std::function<void()> on_failure_;
+  int max_connections_ = 0;  // as descriptors allow
+  int epoll_ = -1;
+  int wake_ = -1;
+
+  // The front's thread only.
+  std::vector<std::unique_ptr<Port>> ports_;
+  std::unordered_map<uint64_t, Entry> connections_;
+  std::vector<uint64_t> ready_;  // have something to do without an event
+  ClientTable clients_;
+  uint64_t next_id_;
+  int64_t most_used_bytes_ = 0;  // of the budget, since free memory was last returned
+  absl::Time memory_returned_at_ = absl::InfinitePast();
+  bool stopping_ = false;
+
+  CallTracker tracker_;
+  Connection::Shared shared_;
+  WorkerPool workers_;
+  WorkerPool probe_workers_;
+  std::atomic<bool> stop_requested_{false};
+  absl::Mutex mutex_;
+  std::vector<uint64_t> finished_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace taopd

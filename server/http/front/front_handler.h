@@ -1,0 +1,58 @@
+// What the front, which speaks HTTP, asks of the program behind it.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/http/front/answer.h"
+#include "server/http/parser/request_parser.h"
+#include "server/serving/byte_budget.h"
+
+namespace taopd {
+
+// A complete request while a worker thread answers it. It belongs to the front and lives until the
+// answer has been sent.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  virtual ParsedRequest& request() = 0;           // the body may be moved from
+  virtual const std::string& client() const = 0;  // the address, without the port
+  virtual absl::Time begun_at() const = 0;        // when the first byte came
+  // Whether the client has closed its side or is gone. Never waits; any thread may call.
+  virtual bool IsGone() const = 0;
+  // Keeps the reservation until the answer has been sent. Any thread may call.
+  virtual void HoldMemory(ByteBudget::Reservation memory) = 0;
+  // Sends a part of an answer that is made while it is sent, and waits until the system has taken
+  // it. False when the client is gone or reads too slowly: the connection will be closed. Only the
+  // worker's thread may call.
+  virtual bool Write(std::string_view bytes) = 0;
+  // Ends the exchange; the front sends the answer after what Write has sent. Call it once, last.
+  virtual void Finish(WireAnswer answer) = 0;
+};
+
+// What may be asked for on a connection.
+enum class Access {
+  kAll,
+  kProbePort,  // probes alone: the listener is for them
+  kOverflow,   // probes alone: there are too many connections
+};
+
+// Checks that do not block run on the front's own thread, which serves all connections.
+class FrontHandler {
+ public:
+  virtual ~FrontHandler() = default;
+  // Called when a head is complete, before its body is read. Returns the answer if the request is
+  // refused; it must close if the request has a body. Must not block.
+  virtual std::optional<WireAnswer> Admit(const RequestHead& head, Access access) = 0;
+  // Whether the request goes to the threads of probes. Must not block.
+  virtual bool IsProbe(const RequestHead& head) const = 0;
+  // The answer to a request that could not be read. It closes the connection. Must not block.
+  virtual WireAnswer Refuse(const Refusal& refusal) = 0;
+  // Answers: must call Finish and must not throw. On a worker thread; may block.
+  virtual void Handle(Exchange& exchange) = 0;
+};
+
+}  // namespace taopd

@@ -1,0 +1,218 @@
+#include "server/http/generate/token_response.h"
+
+#include <absl/strings/escaping.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "server/http/generation/generated_text.h"
+#include "server/http/generation/logprob_json.h"
+#include "server/http/generation/streamed_choice.h"
+#include "server/http/generation/token_text.h"
+
+namespace taopd {
+namespace {
+
+void AppendEntry(const PositionEntry& entry, std::string* out) {
+  *out += "{\"token_id\":" + std::to_string(entry.id) + ",\"logprob\":";
+  AppendLogprob(entry.log_prob, out);
+  *out += ",\"rank\":" + std::to_string(entry.rank);
+}
+
+// {"content":[{"token_id","logprob","rank","top_logprobs"}]}
+void AppendIdLogprobs(const std::vector<Position>& positions, int32_t top_k, std::string* out) {
+  *out += "{\"content\":[";
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (i > 0) *out += ',';
+    AppendEntry(positions[i].front(), out);
+    *out += ",\"top_logprobs\":[";
+    const size_t num_entries =
+        std::min(positions[i].size(), static_cast<size_t>(std::max(top_k, 1)));
+    for (size_t j = 0; j < num_entries; ++j) {
+      if (j > 0) *out += ',';
+      AppendEntry(positions[i][j], out);
+      *out += '}';
+    }
+    *out += "]}";
+  }
+  *out += "]}";
+}
+
+// One choice, of a whole answer or of a chunk; `ids` are prompt and generated tokens, `text` is what
+// output_mode "text" shows.
+absl::Status AppendChoice(const TokenRequest& request, size_t index,
+                          const std::vector<int32_t>& ids, const GeneratedTokens& generated,
+                          bool is_last, int64_t num_generated, const std::string& stop_reason,
+                          const std::string& text, TokenText& tokens, std::string* out) {
+  *out += "{\"index\":" + std::to_string(index) + ",\"finish_reason\":";
+  *out += is_last ? Concat("\"", FinishReasonName(generated.finish), "\"") : "null";
+  *out += ",\"stop_reason\":" + (is_last ? stop_reason : "null") + ",\"token_ids\":";
+  AppendIds(generated.ids, out);
+  *out += ",\"routed_experts\":null,\"sampling_mask\":null,\"weight_versions\":";
+  *out += is_last ? Concat("[{\"version\":\"default\",\"start\":0,\"end\":", num_generated, "}]")
+                  : "null";
+  if (request.text_output) {
+    *out += ",\"text\":";
+    AppendJsonString(text, out);
+  }
+  *out += ",\"logprobs\":";
+  if (request.logprobs) {
+    const std::vector<Position> positions = GeneratedPositions(generated, *request.logprobs);
+    TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
+    if (request.text_output) {
+      AppendChatLogprobs(ids, ids.size() - generated.ids.size(), positions, *request.logprobs,
+                         tokens, out);
+    } else {
+      AppendIdLogprobs(positions, *request.logprobs, out);
+    }
+  } else {
+    *out += "null";
+  }
+  *out += '}';
+  return absl::OkStatus();
+}
+
+// The log-probs of the candidates as a NumPy file, float32 [rows, candidates].
+std::string NpyJson(const TokenRequest& request, const std::optional<ScoreRows>& rows) {
+  const PromptScoring& scoring = request.scoring;
+  std::vector<float> values = rows ? rows->candidate_log_probs : std::vector<float>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (scoring.candidate_ids[i] < 0) values[i] = -std::numeric_limits<float>::infinity();
+  }
+  std::string header = Concat("{'descr': '<f4', 'fortran_order': False, 'shape': (",
+                              rows ? rows->num_rows : 0, ", ", scoring.num_candidates, "), }");
+  constexpr size_t kAlignment = 64, kPrefixBytes = 10;
+  while ((kPrefixBytes + header.size() + 1) % kAlignment != 0) header += ' ';
+  header += '\n';
+  std::string file = "\x93NUMPY";
+  file += '\x01';
+  file += '\0';
+  file += static_cast<char>(header.size() & 0xFF);
+  file += static_cast<char>(header.size() >> 8);
+  file += header;
+  file.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  return "\"" + absl::Base64Escape(absl::string_view(file.data(), file.size())) + "\"";
+}
+
+std::string RequestIdJson(const TokenRequest& request) {
+  std::string json;
+  AppendJsonString("generate-tokens-" + request.request_id, &json);
+  return json;
+}
+
+const char* OutputMode(const TokenRequest& request) {
+  return request.text_output ? "text" : "tokens";
+}
+
+class TokenChunks {
+ public:
+  TokenChunks(const TokenRequest& request, const ServedModel& model)
+      : request_(request), tokens_(model.tokenizer.get(), /*as_token_ids=*/false) {
+    const Tokenizer* tokenizer =
+        request.text_output || !request.stop.empty() ? model.tokenizer.get() : nullptr;
+    for (size_t i = 0; i < request.NumChoices(); ++i)
+      choices_.emplace_back(tokenizer, request, request.prompts[0].token_ids);
+  }
+
+  absl::StatusOr<std::string> Chunk(const ChoiceUpdate& update) {
+    StreamedChoice& choice = choices_[update.choice];
+    const std::string text = choice.Add(update);
+    std::string out = "{\"request_id\":" + RequestIdJson(request_) + ",\"usage\":";
+    if (request_.continuous_usage) {
+      AppendUsage(request_.NumPromptTokens(), choice.num_generated(), /*with_details=*/true, &out);
+    } else {
+      out += "null";
+    }
+    if (request_.return_token_ids && std::exchange(is_first_, false)) {
+      out += ",\"prompt_token_ids\":";
+      AppendIds(request_.prompts[0].token_ids, &out);
+    }
+    out += Concat(",\"output_mode\":\"", OutputMode(request_), "\",\"choices\":[");
+    TAOPD_RETURN_IF_ERROR(AppendChoice(
+        request_, update.choice, choice.ids(), update.tokens, update.is_last,
+        choice.num_generated(), StopReasonJson(update.tokens, choice.stop_string(), request_), text,
+        tokens_, &out));
+    return out + "]}";
+  }
+
+  std::string UsageChunk() const {
+    int64_t num_generated = 0;
+    for (const StreamedChoice& choice : choices_) num_generated += choice.num_generated();
+    std::string out = "{\"request_id\":" + RequestIdJson(request_) + ",\"usage\":";
+    AppendUsage(request_.NumPromptTokens(), num_generated, /*with_details=*/false, &out);
+    return out + Concat(",\"output_mode\":\"", OutputMode(request_), "\",\"choices\":[]}");
+  }
+
+ private:
+  const TokenRequest& request_;
+  TokenText tokens_;
+  std::vector<StreamedChoice> choices_;
+  bool is_first_ = true;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const ServedModel& model,
+                                              const std::vector<InferenceResult>& results,
+                                              int64_t created_unix_s) {
+  const GenerationPrompt& prompt = request.prompts[0];
+  const std::optional<ScoreRows>& rows = results[0].score;
+  TokenText plain(request.detokenize ? model.tokenizer.get() : nullptr, /*as_token_ids=*/false);
+  int64_t num_generated_tokens = 0;
+  for (const InferenceResult& result : results)
+    num_generated_tokens += static_cast<int64_t>(result.generated->ids.size());
+  std::string out = "{\"request_id\":" + RequestIdJson(request) + ",\"model\":";
+  AppendJsonString(request.model, &out);
+  out += Concat(",\"created\":", created_unix_s, ",\"usage\":");
+  AppendUsage(request.NumPromptTokens(), num_generated_tokens, /*with_details=*/true, &out);
+  out += ",\"prompt_logprobs\":";
+  TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request, prompt, rows, plain, &out));
+  out += ",\"prompt_token_id_logprobs\":";
+  if (request.npy_candidates) {
+    out += NpyJson(request, rows);
+  } else if (request.scoring.num_candidates > 0 && !request.scoring.compact) {
+    AppendCandidateLogprobs(request, prompt, rows, &out);
+  } else {
+    out += "null";
+  }
+  out += ",\"prompt_token_ids\":";
+  if (request.return_token_ids) {
+    AppendIds(prompt.token_ids, &out);
+  } else {
+    out += "null";
+  }
+  out += Concat(",\"mm_placeholders\":null,\"metrics\":null,\"kv_transfer_params\":null,",
+                "\"ec_transfer_params\":null,\"output_mode\":\"", OutputMode(request),
+                "\",\"choices\":[");
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (i > 0) out += ',';
+    const GeneratedTokens& generated = *results[i].generated;
+    std::string text, stop_reason;
+    if (request.text_output || !request.stop.empty()) {
+      const GeneratedText finished = FinishedText(generated, model.tokenizer.get(), request);
+      text = finished.text();
+      stop_reason = StopReasonJson(generated, finished.stop_string(), request);
+    } else {
+      stop_reason = StopReasonJson(generated, std::nullopt, request);
+    }
+    std::vector<int32_t> ids = prompt.token_ids;
+    ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
+    TAOPD_RETURN_IF_ERROR(AppendChoice(request, i, ids, generated, /*is_last=*/true,
+                                       static_cast<int64_t>(generated.ids.size()), stop_reason,
+                                       text, plain, &out));
+  }
+  return out + "]}";
+}
+
+void StreamTokens(const TokenRequest& request, const ServedModel& model,
+                  std::optional<ChoiceUpdate> first, Generation* generation,
+                  const SendPiece& send) {
+  TokenChunks chunks(request, model);
+  const auto chunk = [&](const ChoiceUpdate& update) { return chunks.Chunk(update); };
+  if (!StreamUpdates(std::move(first), generation, chunk, send)) return;
+  if (request.include_usage && !send(Event(chunks.UsageChunk()))) return;
+  send(kLastEvent);
+}
+
+}  // namespace taopd

@@ -1,0 +1,69 @@
+#include "server/http/generation/generated_text.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "server/http/generation/token_text.h"
+
+namespace taopd {
+
+GeneratedText::GeneratedText(const Tokenizer* tokenizer, const GenerationRequest& request)
+    : decoder_(tokenizer, request.skip_special_tokens),
+      matcher_(request.stop, request.include_stop_str_in_output),
+      min_tokens_(request.sampling.min_tokens) {}
+
+bool GeneratedText::Push(int32_t id) {
+  incomplete_ += decoder_.Push(id);
+  const bool may_stop = ++num_tokens_ > min_tokens_;
+  // As vLLM's decoder: a text that ends with U+FFFD is taken to be incomplete.
+  if (decoder_.is_holding() || incomplete_.ends_with("\xEF\xBF\xBD")) {
+    return matcher_.Append("", may_stop);
+  }
+  const bool stops = matcher_.Append(incomplete_, may_stop);
+  incomplete_.clear();
+  return stops;
+}
+
+void PushLast(int32_t id, bool stopped, const GenerationRequest& request, GeneratedText* text) {
+  const std::vector<int32_t>& stop_ids = request.sampling.stop_token_ids;
+  const bool is_stop_id =
+      stopped && std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end();
+  const bool keeps = request.include_stop_str_in_output;
+  if (is_stop_id && !keeps) return;
+  GeneratedText with_last = *text;
+  const bool stop_string = with_last.Push(id);
+  // If it has stopped and neither a stop string nor a stop id is there, an end-of-sequence id is.
+  if (!stopped || stop_string || keeps) text->Push(id);
+}
+
+GeneratedText FinishedText(const GeneratedTokens& generated, const Tokenizer* tokenizer,
+                           const GenerationRequest& request) {
+  GeneratedText text(tokenizer, request);
+  const size_t last = generated.ids.size() - 1;
+  for (size_t i = 0; i < last; ++i) {
+    if (text.Push(generated.ids[i])) return text;  // tokens after a stop string have no text
+  }
+  PushLast(generated.ids[last], generated.finish == FinishReason::kStop, request, &text);
+  return text;
+}
+
+bool EndsWithStopToken(const GeneratedTokens& generated, const GenerationRequest& request) {
+  const std::vector<int32_t>& stop_ids = request.sampling.stop_token_ids;
+  return generated.finish == FinishReason::kStop &&
+         std::find(stop_ids.begin(), stop_ids.end(), generated.ids.back()) != stop_ids.end();
+}
+
+std::string StopReasonJson(const GeneratedTokens& generated, std::optional<size_t> stop_string,
+                           const GenerationRequest& request) {
+  std::string json;
+  if (stop_string) {
+    AppendJsonString(request.stop[*stop_string], &json);
+  } else if (EndsWithStopToken(generated, request)) {
+    json = std::to_string(generated.ids.back());
+  } else {
+    json = "null";  // also for the model's own end of sequence
+  }
+  return json;
+}
+
+}  // namespace taopd

@@ -1,0 +1,59 @@
+// The text of one choice: decodes its tokens, finds the stop string that ends it, and cuts the text
+// where vLLM does.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/engine/engine.h"
+#include "common/text/stop_strings.h"
+#include "common/text/tokenizer/incremental_decoder.h"
+#include "server/http/generation/generation_request.h"
+
+namespace taopd {
+
+// The text so far. Not thread-safe.
+class GeneratedText {
+ public:
+  // `tokenizer` must outlive the object.
+  GeneratedText(const Tokenizer* tokenizer, const GenerationRequest& request);
+
+  // Appends a token. Returns true if a stop string of the request is complete now; the text then
+  // ends with it or before it. One that ends within the first min_tokens tokens does not count.
+  // Bytes that are no complete character wait for the tokens that complete them, and are dropped if
+  // none comes. REQUIRES: Push has not returned true.
+  bool Push(int32_t id);
+
+  const std::string& text() const { return matcher_.text(); }
+  // How much of text() no later token can cut away; see StopStringMatcher.
+  size_t num_streamable() const { return matcher_.num_streamable(); }
+  // The index of the request's stop string that is complete, if one is.
+  std::optional<size_t> stop_string() const { return matcher_.matched(); }
+
+ private:
+  IncrementalDecoder decoder_;
+  std::string incomplete_;  // decoded, but ending with something that is no character yet
+  StopStringMatcher matcher_;
+  const int64_t min_tokens_;
+  int64_t num_tokens_ = 0;
+};
+
+// Appends the last token of a choice, which a stop id may be. A stop id is no part of the text unless
+// include_stop_str_in_output is true. `stopped` tells whether the choice has ended with kStop.
+void PushLast(int32_t id, bool stopped, const GenerationRequest& request, GeneratedText* text);
+
+// The text of all generated tokens.
+GeneratedText FinishedText(const GeneratedTokens& generated, const Tokenizer* tokenizer,
+                           const GenerationRequest& request);
+
+// Whether the sequence has ended with one of the request's stop_token_ids.
+bool EndsWithStopToken(const GeneratedTokens& generated, const GenerationRequest& request);
+
+// The value of "stop_reason" as JSON: the stop string or the stop id that the request named and that
+// has ended the choice, else null. `stop_string` is GeneratedText::stop_string().
+std::string StopReasonJson(const GeneratedTokens& generated, std::optional<size_t> stop_string,
+                           const GenerationRequest& request);
+
+}  // namespace taopd

@@ -1,0 +1,282 @@
+#include "server/http/generation/logprob_json.h"
+
+#include <absl/strings/escaping.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "common/text/stop_strings.h"
+#include "server/options/version.h"
+
+namespace taopd {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "arrays are sent as they lie in memory");
+
+// The tokens before position i.
+std::span<const int32_t> Before(const std::vector<int32_t>& ids, size_t i) {
+  return std::span<const int32_t>(ids).first(i);
+}
+
+// The same for the tokens of a prompt. vLLM does not count the first token, which has no log-prob.
+std::span<const int32_t> BeforeInPrompt(const std::vector<int32_t>& ids, size_t i) {
+  return Before(ids, i).subspan(std::min<size_t>(i, 1));
+}
+
+// {"name":logprob,...}; equal names keep the first place and the last value, as Python's dict does.
+void AppendTopLogprobs(const Position& position, size_t num_entries,
+                       std::span<const int32_t> context, TokenText& tokens, std::string* out) {
+  std::vector<std::pair<std::string, float>> named;
+  std::unordered_map<std::string, size_t> places;
+  for (size_t i = 0; i < std::min(num_entries, position.size()); ++i) {
+    std::string name = tokens.Name(position[i].id, context);
+    const auto [place, is_new] = places.emplace(name, named.size());
+    if (is_new) {
+      named.emplace_back(std::move(name), position[i].log_prob);
+    } else {
+      named[place->second].second = position[i].log_prob;
+    }
+  }
+  char separator = '{';
+  for (const auto& [name, log_prob] : named) {
+    *out += separator;
+    separator = ',';
+    AppendJsonString(name, out);
+    *out += ':';
+    AppendLogprob(log_prob, out);
+  }
+  *out += '}';
+}
+
+void AppendObjects(const std::vector<int32_t>& token_ids, const std::vector<Position>& positions,
+                   TokenText& tokens, std::string* out) {
+  *out += '[';
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (i > 0) *out += ',';
+    if (positions[i].empty()) {
+      *out += "null";
+      continue;
+    }
+    char separator = '{';
+    for (const PositionEntry& entry : positions[i]) {
+      *out += separator;
+      separator = ',';
+      *out += '"';
+      *out += std::to_string(entry.id);
+      *out += "\":{\"logprob\":";
+      AppendLogprob(entry.log_prob, out);
+      *out += ",\"rank\":" + std::to_string(entry.rank) + ",\"decoded_token\":";
+      *out += tokens.DecodedTokenJson(entry.id, BeforeInPrompt(token_ids, i));
+      *out += '}';
+    }
+    *out += '}';
+  }
+  *out += ']';
+}
+
+// Candidate j of row r is filler.
+bool IsFiller(const PromptScoring& scoring, size_t index) {
+  return scoring.candidate_ids[index % scoring.candidate_ids.size()] < 0;
+}
+
+std::vector<float> CandidateLogProbs(const PromptScoring& scoring, const ScoreRows& rows) {
+  std::vector<float> values = rows.candidate_log_probs;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (IsFiller(scoring, i)) values[i] = -std::numeric_limits<float>::infinity();
+  }
+  return values;
+}
+
+template <typename T>
+void AppendArray(const char* name, const std::vector<T>& values, std::string* out) {
+  const absl::string_view bytes(reinterpret_cast<const char*>(values.data()),
+                                values.size() * sizeof(T));
+  *out += ",\"";
+  *out += name;
+  *out += "\":\"" + absl::Base64Escape(bytes) + '"';
+}
+
+void AppendCompact(const GenerationRequest& request, const ScoreRows& rows, std::string* out) {
+  const PromptScoring& scoring = request.scoring;
+  *out += Concat("{\"format\":\"base64\",\"start\":", scoring.start, ",\"shape\":[", rows.num_rows,
+                 ",", *request.prompt_logprobs, "]");
+  AppendArray("token_ids", rows.ids, out);
+  AppendArray("logprobs", rows.log_probs, out);
+  AppendArray("tail_logprobs", rows.log_tail, out);
+  AppendArray("sampled_logprobs", rows.sampled_log_probs, out);
+  AppendArray("sampled_ranks", rows.sampled_ranks, out);
+  if (scoring.num_candidates > 0) {
+    AppendArray("candidate_logprobs", CandidateLogProbs(scoring, rows), out);
+    *out += Concat(",\"candidates_shape\":[", rows.num_rows, ",", scoring.num_candidates, "]");
+  }
+  *out += '}';
+}
+
+void AppendBytes(const std::string& text, std::string* out) {
+  *out += '[';
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (i > 0) *out += ',';
+    *out += std::to_string(static_cast<unsigned char>(text[i]));
+  }
+  *out += ']';
+}
+
+// `names_text` is false for the token itself, whose bytes are those of its text whatever its name is.
+void AppendChatEntry(const PositionEntry& entry, bool names_text, std::span<const int32_t> context,
+                     TokenText& tokens, std::string* out) {
+  const std::string name = tokens.Name(entry.id, context);
+  *out += "{\"token\":";
+  AppendJsonString(name, out);
+  *out += ",\"logprob\":";
+  AppendLogprob(entry.log_prob, out);
+  *out += ",\"bytes\":";
+  AppendBytes(names_text ? name : tokens.Decode(entry.id, context), out);
+}
+
+}  // namespace
+
+void AppendIds(const std::vector<int32_t>& ids, std::string* out) {
+  *out += '[';
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i > 0) *out += ',';
+    *out += std::to_string(ids[i]);
+  }
+  *out += ']';
+}
+
+absl::Status AppendPromptLogprobs(const GenerationRequest& request, const GenerationPrompt& prompt,
+                                  const std::optional<ScoreRows>& rows, TokenText& tokens,
+                                  std::string* out) {
+  if (!request.prompt_logprobs) {
+    *out += "null";
+    return absl::OkStatus();
+  }
+  if (request.scoring.compact) {
+    AppendCompact(request, rows.value_or(ScoreRows()), out);
+    return absl::OkStatus();
+  }
+  const std::vector<Position> positions =
+      PromptPositions(prompt.token_ids, request.scoring.start, rows);
+  TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
+  AppendObjects(prompt.token_ids, positions, tokens, out);
+  return absl::OkStatus();
+}
+
+void AppendCandidateLogprobs(const GenerationRequest& request, const GenerationPrompt& prompt,
+                             const std::optional<ScoreRows>& rows, std::string* out) {
+  const PromptScoring& scoring = request.scoring;
+  const size_t num_candidates = static_cast<size_t>(scoring.num_candidates);
+  const std::vector<float> values = rows ? CandidateLogProbs(scoring, *rows) : std::vector<float>();
+  *out += '[';
+  for (size_t t = 0; t < prompt.token_ids.size(); ++t) {
+    if (t > 0) *out += ',';
+    const int64_t r = static_cast<int64_t>(t) - scoring.start;
+    if (r < 0) {
+      *out += "null";
+      continue;
+    }
+    char separator = '[';
+    for (size_t m = 0; m < num_candidates; ++m) {
+      *out += separator;
+      separator = ',';
+      AppendLogprob(values[static_cast<size_t>(r) * num_candidates + m], out);
+    }
+    *out += ']';
+  }
+  *out += ']';
+}
+
+void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t first,
+                              const std::vector<Position>& positions, int32_t top_k,
+                              TokenText& tokens, int64_t* text_offset, std::string* out) {
+  std::string offsets, log_probs, names, tops;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const char* comma = i > 0 ? "," : "";
+    const std::span<const int32_t> context =
+        first == 0 ? BeforeInPrompt(token_ids, i) : Before(token_ids, first + i);
+    const std::string name = positions[i].empty() ? tokens.NameAlone(token_ids[first + i])
+                                                  : tokens.Name(token_ids[first + i], context);
+    offsets += comma + std::to_string(*text_offset);
+    *text_offset += NumCodePoints(name);
+    names += comma;
+    AppendJsonString(name, &names);
+    log_probs += comma;
+    tops += comma;
+    if (positions[i].empty()) {
+      log_probs += "null";
+      tops += "null";
+    } else {
+      AppendLogprob(positions[i].front().log_prob, &log_probs);
+      AppendTopLogprobs(positions[i], static_cast<size_t>(top_k) + 1, context, tokens, &tops);
+    }
+  }
+  *out += "{\"text_offset\":[" + offsets + "],\"token_logprobs\":[" + log_probs + "],\"tokens\":[" +
+          names + "],\"top_logprobs\":[" + tops + "]}";
+}
+
+void AppendChatLogprobs(const std::vector<int32_t>& token_ids, size_t first,
+                        const std::vector<Position>& positions, int32_t top_k, TokenText& tokens,
+                        std::string* out) {
+  *out += "{\"content\":[";
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (i > 0) *out += ',';
+    const std::span<const int32_t> context = Before(token_ids, first + i);
+    AppendChatEntry(positions[i].front(), /*names_text=*/false, context, tokens, out);
+    *out += ",\"top_logprobs\":[";
+    for (size_t j = 0; j < std::min(positions[i].size(), static_cast<size_t>(top_k)); ++j) {
+      if (j > 0) *out += ',';
+      AppendChatEntry(positions[i][j], /*names_text=*/true, context, tokens, out);
+      *out += '}';
+    }
+    *out += "]}";
+  }
+  *out += "]}";
+}
+
+void AppendUsage(int64_t num_prompt_tokens, int64_t num_generated_tokens, bool with_details,
+                 std::string* out) {
+  *out += Concat("{\"prompt_tokens\":", num_prompt_tokens,
+                 ",\"total_tokens\":", num_prompt_tokens + num_generated_tokens,
+                 ",\"completion_tokens\":", num_generated_tokens);
+  if (with_details) *out += ",\"prompt_tokens_details\":null,\"completion_tokens_details\":null";
+  *out += '}';
+}
+
+std::string SystemFingerprintJson(const ServedModel& model) {
+  std::string json;
+  AppendJsonString(Concat("taopd-", kTeacherVersion, "-", model.revision.substr(0, 8)), &json);
+  return json;
+}
+
+const char* FinishReasonName(FinishReason reason) {
+  return reason == FinishReason::kStop ? "stop" : "length";
+}
+
+int64_t EstimateAnswerBytes(const GenerationRequest& request, bool echo) {
+  constexpr int64_t kBytesPerPromptEntry =
+      96;  // {"<id>":{"logprob":..,"rank":..,"decoded_token":".."}}
+  constexpr int64_t kBytesPerLogprobsEntry = 128;  // "<token>":.., or with its bytes
+  constexpr int64_t kBytesPerToken = 96;           // its share of text, tokens, offsets and ids
+  constexpr int64_t kBytesPerCandidate = 28;
+  constexpr int64_t kBytesPerChoice = 512 + kMaxStopStringBytes * 6;  // \u0000 for a byte
+  int64_t bytes = 4096;
+  for (const GenerationPrompt& prompt : request.prompts) {
+    const int64_t num_input = static_cast<int64_t>(prompt.token_ids.size());
+    const int64_t num_reported = prompt.max_new_tokens + (echo ? num_input : 0);
+    int64_t choice_bytes = kBytesPerChoice + (num_input + prompt.max_new_tokens) * kBytesPerToken;
+    if (request.prompt_logprobs) {
+      choice_bytes += num_input * ((int64_t{*request.prompt_logprobs} + 1) * kBytesPerPromptEntry +
+                                   request.scoring.num_candidates * kBytesPerCandidate);
+    }
+    if (request.logprobs)
+      choice_bytes += num_reported * (int64_t{*request.logprobs} + 1) * kBytesPerLogprobsEntry;
+    bytes += choice_bytes * request.n;
+  }
+  return bytes;
+}
+
+}  // namespace taopd

@@ -1,0 +1,61 @@
+// The parts of answers that several protocols share, as JSON texts in vLLM's shapes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "server/http/generation/generation_request.h"
+#include "server/http/generation/positions.h"
+#include "server/http/generation/token_text.h"
+#include "server/serving/serving_state.h"
+
+namespace taopd {
+
+void AppendIds(const std::vector<int32_t>& ids, std::string* out);
+
+// The value of "prompt_logprobs" of one prompt: null if it was not asked for, else objects keyed by
+// token ids, or the arrays of `compact`:
+//   {"format":"base64","start":s,"shape":[R,k],"token_ids":..,"logprobs":..,"tail_logprobs":..,
+//    "sampled_logprobs":..,"sampled_ranks":..,"candidate_logprobs":..,"candidates_shape":[R,M]}
+// Each array is the base64 text of little-endian int32 or float32 values. `tokens` decodes
+// "decoded_token"; one without a tokenizer gives null. Returns INTERNAL if a number is NaN or +inf.
+absl::Status AppendPromptLogprobs(const GenerationRequest& request, const GenerationPrompt& prompt,
+                                  const std::optional<ScoreRows>& rows, TokenText& tokens,
+                                  std::string* out);
+
+// The value of "prompt_token_id_logprobs": for each position of the prompt, null or the log-probs of
+// the candidates.
+void AppendCandidateLogprobs(const GenerationRequest& request, const GenerationPrompt& prompt,
+                             const std::optional<ScoreRows>& rows, std::string* out);
+
+// The `logprobs` object of completions over `positions`, which belong to token_ids from `first` on.
+// The tokens in front are context only. `text_offset` is where the first one begins, and becomes
+// where the next one will.
+void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t first,
+                              const std::vector<Position>& positions, int32_t top_k,
+                              TokenText& tokens, int64_t* text_offset, std::string* out);
+
+// The `logprobs` object of chat completions: {"content":[{"token","logprob","bytes","top_logprobs"}]}.
+void AppendChatLogprobs(const std::vector<int32_t>& token_ids, size_t first,
+                        const std::vector<Position>& positions, int32_t top_k, TokenText& tokens,
+                        std::string* out);
+
+// {"prompt_tokens":..,"total_tokens":..,"completion_tokens":..}, with the two details, which are
+// null, if `with_details`.
+void AppendUsage(int64_t num_prompt_tokens, int64_t num_generated_tokens, bool with_details,
+                 std::string* out);
+
+// The value of "system_fingerprint".
+std::string SystemFingerprintJson(const ServedModel& model);
+
+// "stop" or "length".
+const char* FinishReasonName(FinishReason reason);
+
+// An estimate, from above, of the bytes of an answer with these parts. `echo` reports the prompt's
+// tokens, too.
+int64_t EstimateAnswerBytes(const GenerationRequest& request, bool echo);
+
+}  // namespace taopd

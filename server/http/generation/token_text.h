@@ -1,0 +1,44 @@
+// Tokens as JSON texts. Each id is decoded once per answer. Without a tokenizer a token has no
+// text, and its name is "token_id:<id>". Not thread-safe: make one for each answer.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <unordered_map>
+
+#include "common/text/tokenizer/tokenizer.h"
+
+namespace taopd {
+
+class TokenText {
+ public:
+  // `tokenizer` may be null.
+  TokenText(const Tokenizer* tokenizer, bool as_token_ids)
+      : tokenizer_(tokenizer), as_token_ids_(as_token_ids) {}
+
+  // The text of the id. If it is only a part of a character, up to four tokens of `context`, which
+  // stand before the id, complete it; the text is empty if it stays incomplete.
+  std::string Decode(int32_t id, std::span<const int32_t> context);
+  // The "decoded_token" of prompt_logprobs: a JSON string, or null without a tokenizer.
+  std::string DecodedTokenJson(int32_t id, std::span<const int32_t> context);
+  // The token in the `logprobs` object: its text, or "token_id:<id>".
+  std::string Name(int32_t id, std::span<const int32_t> context);
+  // The same for a token without a context: a part of a character is U+FFFD.
+  std::string NameAlone(int32_t id);
+
+ private:
+  const Tokenizer* const tokenizer_;
+  const bool as_token_ids_;
+  std::unordered_map<int32_t, std::string> whole_;  // decoded texts that need no context
+};
+
+// Appends a JSON string. Bytes that are not UTF-8 become U+FFFD.
+void AppendJsonString(const std::string& text, std::string* out);
+// Appends a float, widened to double and printed as Python does, so that it reads back as the same
+// float. -inf becomes -9999.0, vLLM's value. REQUIRES: neither NaN nor +inf.
+void AppendLogprob(float value, std::string* out);
+// The number of code points in UTF-8 text.
+int64_t NumCodePoints(const std::string& text);
+
+}  // namespace taopd

@@ -1,0 +1,69 @@
+// Reads HTTP/1.x requests from the bytes of a connection, in pieces of any size. It knows no
+// sockets and no time. A refusal is final: bytes behind a refused request are never read as another
+// one. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/http/parser/chunk_decoder.h"
+#include "server/http/parser/request_head.h"
+
+namespace taopd {
+
+struct ParsedRequest {
+  RequestHead head;
+  std::string body;  // without the chunks' framing
+};
+
+class RequestParser {
+ public:
+  enum class State {
+    kHead,     // waits for more of the head; also before the first byte
+    kBody,     // the head is there, the body is not
+    kDone,     // the request is complete
+    kRefused,  // for good
+  };
+
+  explicit RequestParser(const RequestLimits& limits) : limits_(limits) {}
+
+  // Reads up to the end of the request and returns the number of bytes taken: all of them, unless
+  // the state is now kDone or kRefused.
+  size_t Consume(std::string_view bytes);
+
+  State state() const { return state_; }
+  // Whether a byte of the present request has come.
+  bool has_begun() const { return state_ != State::kHead || !head_text_.empty(); }
+  // REQUIRES: kBody or kDone.
+  const RequestHead& head() const { return request_.head; }
+  // REQUIRES: kRefused.
+  const Refusal& refusal() const { return *refusal_; }
+  // The memory that the request's text takes here.
+  size_t head_bytes() const { return head_text_.capacity(); }
+  size_t body_bytes() const { return request_.body.capacity(); }
+  // Frees the text of a request that will not be answered by a route. REQUIRES: kRefused, or no
+  // further calls.
+  void Drop();
+  // The request; the parser then waits for the next one. REQUIRES: kDone.
+  ParsedRequest Take();
+
+ private:
+  size_t ConsumeHead(std::string_view bytes);
+  size_t ConsumeBody(std::string_view bytes);
+  bool CheckHeadByte(char c);
+  void EndHead();
+  void Refuse(Refusal refusal);
+
+  const RequestLimits limits_;
+  State state_ = State::kHead;
+  std::string head_text_;
+  size_t line_bytes_ = 0;  // of the present line of the head
+  int num_lines_ = 0;      // of the head, complete ones
+  ParsedRequest request_;
+  std::optional<ChunkDecoder> chunks_;
+  std::optional<Refusal> refusal_;
+};
+
+}  // namespace taopd

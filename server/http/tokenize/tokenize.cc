@@ -1,0 +1,160 @@
+#include "server/http/tokenize/tokenize.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/io/jsonl.h"
+#include "server/http/chat/chat_request.h"
+#include "server/http/generation/logprob_json.h"
+#include "server/http/generation/request_body.h"
+#include "server/http/generation/token_text.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::ordered_json;
+
+// An estimate of the bytes that one token takes in an answer with its string.
+constexpr int64_t kBytesPerToken = 64;
+
+std::optional<HttpError> CheckModel(JsonFields& fields, const ServedModel& model) {
+  const std::string name = fields.Text("model").value_or("");
+  if (!name.empty() && name != model.name) {
+    return HttpError{404, "NotFoundError", "model",
+                     Concat("The model `", name.substr(0, 256),
+                            "` does not exist. Valid aliases: ", model.name, ".")};
+  }
+  if (model.tokenizer == nullptr)
+    return BadRequest(
+        "the model directory has no tokenizer.json: there is nothing to tokenize with");
+  return std::nullopt;
+}
+
+// A special token is its text, or an object with the text as content.
+ordered_json Plain(const ordered_json& value) {
+  if (value.is_object() && value.contains("content")) return value["content"];
+  if (!value.is_structured()) return value;
+  ordered_json plain = value.is_array() ? ordered_json::array() : ordered_json::object();
+  for (const auto& [key, item] : value.items()) {
+    if (value.is_array()) {
+      plain.push_back(Plain(item));
+    } else {
+      plain[key] = Plain(item);
+    }
+  }
+  return plain;
+}
+
+}  // namespace
+
+std::optional<HttpError> ReadTokenizeRequest(JsonFields& fields, const std::string& body,
+                                             const ServedModel& model, TokenizeRequest* request) {
+  if (auto error = CheckModel(fields, model)) return error;
+  const bool is_chat = fields.Find("messages") != nullptr;
+  const nlohmann::json* prompt = fields.Find("prompt");
+  request->return_token_strs = fields.Bool("return_token_strs").value_or(false);
+  const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(!is_chat);
+  if (is_chat && prompt == nullptr) {
+    auto rendered = RenderChat(fields, body, model);
+    if (fields.error()) return fields.error();
+    if (HttpError* error = std::get_if<HttpError>(&rendered)) return std::move(*error);
+    request->token_ids =
+        model.tokenizer->Encode(std::get<RenderedChat>(rendered).text, add_special_tokens);
+    return std::nullopt;
+  }
+  if (fields.error()) return fields.error();
+  if (prompt == nullptr) {
+    return HttpError{400, "Bad Request", "body.prompt",
+                     "1 validation error:\n  {'loc': ('body', 'prompt'), 'msg': 'Field required'}"};
+  }
+  if (!prompt->is_string()) return WrongType("prompt", "a valid string");
+  request->token_ids =
+      model.tokenizer->Encode(prompt->get_ref<const std::string&>(), add_special_tokens);
+  return std::nullopt;
+}
+
+std::optional<HttpError> ReadDetokenizeRequest(JsonFields& fields, const ServedModel& model,
+                                               std::vector<int32_t>* token_ids) {
+  if (auto error = CheckModel(fields, model)) return error;
+  const bool given = fields.Find("tokens") != nullptr;
+  const std::vector<int64_t> ids = fields.Integers("tokens");
+  if (fields.error()) return fields.error();
+  if (!given) {
+    return HttpError{400, "Bad Request", "body.tokens",
+                     "1 validation error:\n  {'loc': ('body', 'tokens'), 'msg': 'Field required'}"};
+  }
+  for (const int64_t id : ids) {
+    if (id < 0) return WrongType("tokens", "greater than or equal to 0");
+    // Ids that no vocabulary has decode to nothing.
+    token_ids->push_back(static_cast<int32_t>(std::min<int64_t>(id, INT32_MAX)));
+  }
+  return std::nullopt;
+}
+
+Answer RunTokenize(const std::string& body, const Caller& caller, ServingState& state) {
+  const auto model = state.Admit();
+  if (!model.ok()) return FromStatus(model.status());
+  TokenizeRequest request;
+  auto refused = ReadBody(body, [&](const nlohmann::json& json) {
+    JsonFields fields(json);
+    auto error = ReadTokenizeRequest(fields, body, **model, &request);
+    if (!error) fields.LogUnknown("/tokenize");
+    return error;
+  });
+  if (refused) return *std::move(refused);
+  auto memory =
+      state.ReserveAnswer(static_cast<int64_t>(request.token_ids.size()) * kBytesPerToken);
+  if (!memory.ok()) return FromStatus(memory.status());
+  caller.hold_memory(*std::move(memory));
+  std::string out = Concat("{\"count\":", request.token_ids.size(),
+                           ",\"max_model_len\":", (*model)->limits.max_model_len, ",\"tokens\":");
+  AppendIds(request.token_ids, &out);
+  out += ",\"token_strs\":";
+  if (!request.return_token_strs) return out + "null}";
+  out += '[';
+  for (size_t i = 0; i < request.token_ids.size(); ++i) {
+    if (i > 0) out += ',';
+    AppendJsonString((*model)->tokenizer->IdToToken(request.token_ids[i]), &out);
+  }
+  return out + "]}";
+}
+
+Answer RunDetokenize(const std::string& body, const Caller& caller, ServingState& state) {
+  const auto model = state.Admit();
+  if (!model.ok()) return FromStatus(model.status());
+  std::vector<int32_t> token_ids;
+  auto refused = ReadBody(body, [&](const nlohmann::json& json) {
+    JsonFields fields(json);
+    auto error = ReadDetokenizeRequest(fields, **model, &token_ids);
+    if (!error) fields.LogUnknown("/detokenize");
+    return error;
+  });
+  if (refused) return *std::move(refused);
+  auto memory = state.ReserveAnswer(static_cast<int64_t>(token_ids.size()) * kBytesPerToken);
+  if (!memory.ok()) return FromStatus(memory.status());
+  caller.hold_memory(*std::move(memory));
+  std::string out = "{\"prompt\":";
+  AppendJsonString((*model)->tokenizer->Decode(token_ids, /*skip_special_tokens=*/false), &out);
+  return out + "}";
+}
+
+Answer DescribeTokenizer(ServingState& state) {
+  const auto model = state.Admit();
+  if (!model.ok()) return FromStatus(model.status());
+  if ((*model)->tokenizer == nullptr)
+    return HttpError{404, "NotFoundError", std::nullopt,
+                     "the model directory has no tokenizer.json"};
+  ordered_json info = ordered_json::object();
+  if (!(*model)->tokenizer_config_json.empty()) {
+    auto config = ParseOrderedJson((*model)->tokenizer_config_json, "tokenizer_config.json");
+    if (!config.ok()) return FromStatus(Internal(config.status().message()));
+    info = Plain(*config);
+    info.erase("vocab_file");
+    info.erase("merges_file");
+  }
+  if (!info.contains("tokenizer_class")) info["tokenizer_class"] = "PreTrainedTokenizerFast";
+  return info.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+}  // namespace taopd

@@ -1,0 +1,29 @@
+// POST /tokenize and /detokenize, and GET /tokenizer_info, as vLLM's.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "server/http/answer.h"
+#include "server/http/generation/generation_request.h"
+#include "server/http/json_fields.h"
+#include "server/serving/serving_state.h"
+
+namespace taopd {
+
+Answer RunTokenize(const std::string& body, const Caller& caller, ServingState& state);
+Answer RunDetokenize(const std::string& body, const Caller& caller, ServingState& state);
+// tokenizer_config.json as transformers would have read it, or an error if there is no tokenizer.
+Answer DescribeTokenizer(ServingState& state);
+
+struct TokenizeRequest {
+  std::vector<int32_t> token_ids;
+  bool return_token_strs = false;
+};
+// Reads the fields of bodies that are parsed already; `body` is the text.
+std::optional<HttpError> ReadTokenizeRequest(JsonFields& fields, const std::string& body,
+                                             const ServedModel& model, TokenizeRequest* request);
+std::optional<HttpError> ReadDetokenizeRequest(JsonFields& fields, const ServedModel& model,
+                                               std::vector<int32_t>* token_ids);
+
+}  // namespace taopd

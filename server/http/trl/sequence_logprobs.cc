@@ -1,0 +1,231 @@
+#include "server/http/trl/sequence_logprobs.h"
+
+#include <absl/strings/escaping.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/http/generation/generation.h"
+#include "server/http/generation/logprob_json.h"
+#include "server/http/generation/prompts.h"
+#include "server/http/generation/request_body.h"
+#include "server/http/generation/sampling_request.h"
+
+namespace taopd {
+namespace {
+
+constexpr int64_t kDefaultTopLogprobs = 100;  // TRL's
+constexpr size_t kMaxSequences = 1024;
+constexpr char kSequences[] = "sequences";
+constexpr char kLengths[] = "prompt_lengths";
+
+std::optional<HttpError> ReadSequences(JsonFields& fields, const ServedModel& model,
+                                       SequenceLogprobsRequest* request) {
+  const nlohmann::json* sequences = fields.Find(kSequences);
+  request->prompt_lengths = fields.Integers(kLengths);
+  if (fields.error()) return fields.error();
+  if (sequences == nullptr || !sequences->is_array() || sequences->empty())
+    return WrongType(kSequences, "a non-empty list of lists of token ids");
+  if (sequences->size() > kMaxSequences) {
+    return BadField(kSequences, Concat(kSequences, " holds ", sequences->size(),
+                                       " sequences, at most ", kMaxSequences, " are allowed"));
+  }
+  if (sequences->size() != request->prompt_lengths.size()) {
+    return BadField(kLengths,
+                    Concat(kSequences, " and ", kLengths, " must have the same length, ",
+                           sequences->size(), " is not ", request->prompt_lengths.size()));
+  }
+  for (size_t i = 0; i < sequences->size(); ++i) {
+    const nlohmann::json& ids = (*sequences)[i];
+    if (!ids.is_array()) return WrongType(kSequences, "a list of lists of token ids");
+    const int64_t length = request->prompt_lengths[i];
+    if (length < 0 || length > static_cast<int64_t>(ids.size())) {
+      return BadField(kLengths, Concat("sequence ", i, " has prompt_length ", length,
+                                       ", which is not between 0 and its length ", ids.size()));
+    }
+    if (auto error = AddPromptIds(ids, kSequences, model, request)) return error;
+    // Nothing precedes the first token.
+    request->prompts.back().score_start = std::max<int64_t>(length, 1);
+  }
+  return std::nullopt;
+}
+
+// Row r of a completion that begins at `length`; -1 for the first token of a sequence.
+int64_t RowOf(int64_t position, const GenerationPrompt& prompt) {
+  return position - prompt.score_start;
+}
+
+struct Arrays {
+  int64_t max_len = 0;
+  int64_t k = 0;
+  std::vector<float> log_probs, actual_log_probs;  // [B, max_len, k], [B, max_len, 1]
+  std::vector<int32_t> ids, actual_ids;
+};
+
+// Padded with -inf and 0.
+Arrays MakeArrays(const SequenceLogprobsRequest& request,
+                  const std::vector<std::optional<ScoreRows>>& rows) {
+  Arrays arrays;
+  arrays.k = *request.prompt_logprobs;
+  const size_t num_sequences = request.prompts.size();
+  for (size_t i = 0; i < num_sequences; ++i) {
+    arrays.max_len =
+        std::max(arrays.max_len, static_cast<int64_t>(request.prompts[i].token_ids.size()) -
+                                     request.prompt_lengths[i]);
+  }
+  constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+  const size_t num_cells = num_sequences * static_cast<size_t>(arrays.max_len);
+  arrays.log_probs.assign(num_cells * static_cast<size_t>(arrays.k), kMinusInf);
+  arrays.ids.assign(num_cells * static_cast<size_t>(arrays.k), 0);
+  arrays.actual_log_probs.assign(num_cells, kMinusInf);
+  arrays.actual_ids.assign(num_cells, 0);
+  for (size_t i = 0; i < num_sequences; ++i) {
+    const GenerationPrompt& prompt = request.prompts[i];
+    const int64_t length = request.prompt_lengths[i];
+    for (int64_t t = std::max(length, prompt.score_start);
+         rows[i] && t < static_cast<int64_t>(prompt.token_ids.size()); ++t) {
+      const int64_t r = RowOf(t, prompt);
+      const int64_t cell = static_cast<int64_t>(i) * arrays.max_len + t - length;
+      arrays.actual_log_probs[cell] = rows[i]->sampled_log_probs[r];
+      arrays.actual_ids[cell] = prompt.token_ids[t];
+      std::copy_n(rows[i]->log_probs.begin() + r * arrays.k, arrays.k,
+                  arrays.log_probs.begin() + cell * arrays.k);
+      std::copy_n(rows[i]->ids.begin() + r * arrays.k, arrays.k,
+                  arrays.ids.begin() + cell * arrays.k);
+    }
+  }
+  return arrays;
+}
+
+template <typename T>
+void AppendArray(const char* name, const std::vector<T>& values, std::string* out) {
+  *out += Concat("\"", name, "\":\"");
+  *out += absl::Base64Escape(
+      absl::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)));
+  *out += "\",";
+}
+
+std::string BinaryJson(const SequenceLogprobsRequest& request,
+                       const std::vector<std::optional<ScoreRows>>& rows) {
+  const Arrays arrays = MakeArrays(request, rows);
+  std::string out = "{";
+  AppendArray("logprobs_b64", arrays.log_probs, &out);
+  AppendArray("token_ids_b64", arrays.ids, &out);
+  AppendArray("actual_logprobs_b64", arrays.actual_log_probs, &out);
+  AppendArray("actual_token_ids_b64", arrays.actual_ids, &out);
+  out += Concat("\"shape\":[", request.prompts.size(), ",", arrays.max_len, ",", arrays.k,
+                "],\"completion_lengths\":[");
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    out += Concat(i > 0 ? "," : "", static_cast<int64_t>(request.prompts[i].token_ids.size()) -
+                                        request.prompt_lengths[i]);
+  }
+  return out + "]}";
+}
+
+// By rank: the top k, and the actual token behind them if it is not among them.
+void AppendSorted(const Position& position, std::string* log_probs, std::string* ids) {
+  Position sorted = position;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const PositionEntry& a, const PositionEntry& b) { return a.rank < b.rank; });
+  *log_probs += '[';
+  *ids += '[';
+  for (size_t j = 0; j < sorted.size(); ++j) {
+    if (j > 0) {
+      *log_probs += ',';
+      *ids += ',';
+    }
+    AppendLogprob(sorted[j].log_prob, log_probs);
+    *ids += std::to_string(sorted[j].id);
+  }
+  *log_probs += ']';
+  *ids += ']';
+}
+
+}  // namespace
+
+std::optional<HttpError> ReadSequenceLogprobs(JsonFields& fields, const ServedModel& model,
+                                              SequenceLogprobsRequest* request) {
+  request->request_id = RandomRequestId();
+  request->max_tokens = 0;
+  const std::string format = fields.Text("response_format").value_or("json");
+  fields.Number(
+      "temperature");  // of the sampled token, which is not reported: as with TRL's server
+  if (auto error =
+          ReadLogprobs(fields, "top_logprobs", "prompt", model, &request->prompt_logprobs)) {
+    return error;
+  }
+  if (!request->prompt_logprobs) {
+    request->prompt_logprobs =
+        static_cast<int32_t>(std::min<int64_t>(kDefaultTopLogprobs, model.limits.max_logprobs));
+  }
+  if (format != "json" && format != "binary") {
+    return BadField("response_format",
+                    "response_format must be \"json\" or \"binary\". (parameter=response_format)");
+  }
+  request->binary = format == "binary";
+  if (auto error = ReadSequences(fields, model, request)) return error;
+  return FinishPrompts(model, /*echo_only=*/false, request);
+}
+
+absl::StatusOr<std::string> SequenceLogprobsJson(
+    const SequenceLogprobsRequest& request, const std::vector<std::optional<ScoreRows>>& rows) {
+  for (const std::optional<ScoreRows>& part : rows) {
+    const auto is_bad = [](float value) { return !(value <= std::numeric_limits<float>::max()); };
+    if (part &&
+        (std::any_of(part->log_probs.begin(), part->log_probs.end(), is_bad) ||
+         std::any_of(part->sampled_log_probs.begin(), part->sampled_log_probs.end(), is_bad))) {
+      return Internal("a log-probability is NaN or infinite");
+    }
+  }
+  if (request.binary) return BinaryJson(request, rows);
+  std::string log_probs, ids;
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    const GenerationPrompt& prompt = request.prompts[i];
+    const std::vector<Position> positions =
+        PromptPositions(prompt.token_ids, prompt.score_start, rows[i]);
+    log_probs += i > 0 ? ",[" : "[";
+    ids += i > 0 ? ",[" : "[";
+    for (size_t t = static_cast<size_t>(request.prompt_lengths[i]); t < positions.size(); ++t) {
+      if (t > static_cast<size_t>(request.prompt_lengths[i])) {
+        log_probs += ',';
+        ids += ',';
+      }
+      AppendSorted(positions[t], &log_probs, &ids);
+    }
+    log_probs += ']';
+    ids += ']';
+  }
+  return "{\"logprobs\":[" + log_probs + "],\"logprob_token_ids\":[" + ids + "]}";
+}
+
+Answer RunSequenceLogprobs(const std::string& body, const Caller& caller, ServingState& state) {
+  const auto model = state.Admit();
+  if (!model.ok()) return FromStatus(model.status());
+  SequenceLogprobsRequest request;
+  auto refused = ReadBody(body, [&](const nlohmann::json& json) {
+    JsonFields fields(json);
+    auto error = ReadSequenceLogprobs(fields, **model, &request);
+    if (!error) fields.LogUnknown("/get_sequence_logprobs/");
+    return error;
+  });
+  if (refused) return *std::move(refused);
+  // Padding makes all sequences as long as the longest.
+  int64_t max_len = 0;
+  for (const GenerationPrompt& prompt : request.prompts)
+    max_len = std::max(max_len, static_cast<int64_t>(prompt.token_ids.size()));
+  const int64_t padded_bytes =
+      max_len * static_cast<int64_t>(request.prompts.size()) * (*request.prompt_logprobs + 1) * 24;
+  const absl::Status reserved =
+      ReserveMemory(request, EstimateAnswerBytes(request, /*echo=*/false) + padded_bytes, **model,
+                    caller, &state);
+  if (!reserved.ok()) return FromStatus(reserved);
+  const auto rows = ScorePrompts(request, caller, *model);
+  if (!rows.ok()) return FromStatus(rows.status());
+  auto json = SequenceLogprobsJson(request, *rows);
+  if (!json.ok()) return FromStatus(json.status());
+  return *std::move(json);
+}
+
+}  // namespace taopd

@@ -1,0 +1,130 @@
+#include "server/net/listener.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace taopd {
+namespace {
+
+constexpr int kBacklog = 1024;
+
+void NameClient(const sockaddr_storage& address, AcceptedSocket* accepted) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(&address)->sin_addr, text,
+              sizeof(text));
+  } else if (address.ss_family == AF_INET6) {
+    in6_addr bytes = reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(&bytes)) {
+      inet_ntop(AF_INET, bytes.s6_addr + 12, text, sizeof(text));
+    } else {
+      inet_ntop(AF_INET6, &bytes, text, sizeof(text));
+      accepted->address = text;
+      std::memset(bytes.s6_addr + 8, 0, 8);
+      inet_ntop(AF_INET6, &bytes, text, sizeof(text));
+      accepted->limit_key = text;
+      return;
+    }
+  }
+  accepted->address = text;
+  accepted->limit_key = text;
+}
+
+int PortOf(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return address.ss_family == AF_INET6 ? ntohs(reinterpret_cast<sockaddr_in6*>(&address)->sin6_port)
+                                       : ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+}
+
+// The listening socket, or -1 with errno set.
+int ListenOn(const addrinfo& info) {
+  const int fd =
+      ::socket(info.ai_family, info.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, info.ai_protocol);
+  if (fd < 0) return -1;
+  const int yes = 1, no = 0;
+  // Not SO_REUSEPORT: a second server on the port must fail.
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  if (info.ai_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+  if (::bind(fd, info.ai_addr, info.ai_addrlen) == 0 && ::listen(fd, kBacklog) == 0) return fd;
+  const int reason = errno;
+  ::close(fd);
+  errno = reason;
+  return -1;
+}
+
+}  // namespace
+
+absl::StatusOr<Listener> Listener::Open(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* infos = nullptr;
+  const std::string service = std::to_string(port);
+  if (const int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &infos); error != 0) {
+    return Unavailable("port ", port, " on ", host,
+                       " cannot be listened on: ", ::gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(infos, &::freeaddrinfo);
+  std::string reason = "is the address right?";
+  for (const addrinfo* info = infos; info != nullptr; info = info->ai_next) {
+    const int fd = ListenOn(*info);
+    if (fd >= 0) return Listener(fd, PortOf(fd));
+    reason = std::strerror(errno);
+  }
+  return Unavailable("port ", port, " on ", host, " cannot be listened on: ", reason);
+}
+
+Listener::Listener(Listener&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), port_(other.port_) {}
+
+Listener::~Listener() { Close(); }
+
+void Listener::Close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+Listener::Result Listener::Accept(AcceptedSocket* accepted) {
+  sockaddr_storage address{};
+  for (;;) {
+    socklen_t size = sizeof(address);
+    accepted->fd =
+        ::accept4(fd_, reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (accepted->fd >= 0) break;
+    switch (errno) {
+      case EAGAIN:
+#if EAGAIN != EWOULDBLOCK
+      case EWOULDBLOCK:
+#endif
+        return Result::kNone;
+      case EMFILE:
+      case ENFILE:
+      case ENOBUFS:
+      case ENOMEM:
+        return Result::kNoDescriptors;
+      case EBADF:
+      case EINVAL:
+      case ENOTSOCK:
+        return Result::kDead;
+      default:  // of the one connection, which is gone
+        continue;
+    }
+  }
+  const int yes = 1;
+  ::setsockopt(accepted->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+  NameClient(address, accepted);
+  return Result::kAccepted;
+}
+
+}  // namespace taopd

@@ -1,0 +1,44 @@
+// A listening TCP socket, and what the kernel says of those who connect.
+#pragma once
+
+#include <string>
+
+#include "common/base/status.h"
+
+namespace taopd {
+
+struct AcceptedSocket {
+  int fd = -1;            // does not block; closed on exec
+  std::string address;    // of the client, without the port; IPv4 whatever the listener's family
+  std::string limit_key;  // of the client in a ClientTable
+};
+
+class Listener {
+ public:
+  enum class Result {
+    kAccepted,
+    kNone,           // nobody waits
+    kNoDescriptors,  // somebody waits, but the process or the system has no room
+    kDead,           // the socket will never accept again
+  };
+
+  // Port 0 lets the system pick one. Returns UNAVAILABLE, with the reason, if it cannot listen. A
+  // second listener on the same port fails.
+  static absl::StatusOr<Listener> Open(const std::string& host, int port);
+
+  Listener(Listener&& other) noexcept;
+  ~Listener();
+
+  int fd() const { return fd_; }
+  int port() const { return port_; }
+  Result Accept(AcceptedSocket* accepted);
+  // Ends the queue of the kernel. Accept must not be called again.
+  void Close();
+
+ private:
+  Listener(int fd, int port) : fd_(fd), port_(port) {}
+  int fd_;
+  int port_;
+};
+
+}  // namespace taopd

@@ -1,0 +1,85 @@
+#include "server/security/api_keys.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "common/io/file.h"
+
+namespace taopd {
+namespace {
+
+constexpr int64_t kMaxFileBytes = 1 << 20;
+
+bool IsKey(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) > 0x20 && static_cast<unsigned char>(c) < 0x7f;
+  });
+}
+
+// The key of "Bearer KEY", with the scheme in any case; empty if there is none.
+std::string_view BearerOf(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() < kScheme.size()) return {};
+  for (size_t i = 0; i < kScheme.size(); ++i) {
+    if ((authorization[i] | 0x20) != (kScheme[i] | 0x20)) return {};
+  }
+  authorization.remove_prefix(kScheme.size());
+  return authorization;
+}
+
+}  // namespace
+
+ApiKeys::Digest ApiKeys::DigestOf(std::string_view key) {
+  Digest digest;
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
+  return digest;
+}
+
+ApiKeys::ApiKeys(const std::vector<std::string>& keys, std::string path)
+    : path_(std::move(path)), fixed_([&] {
+        std::vector<Digest> digests;
+        for (const std::string& key : keys) digests.push_back(DigestOf(key));
+        return digests;
+      }()) {}
+
+absl::Status ApiKeys::Reload() {
+  if (path_.empty()) return absl::OkStatus();
+  TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(path_, kMaxFileBytes));
+  std::vector<Digest> digests;
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.empty() || line.front() == '#') continue;
+    if (!IsKey(line)) {
+      return InvalidArgument(path_, ":", number, ": a key must be printable ASCII without spaces");
+    }
+    digests.push_back(DigestOf(line));
+  }
+  if (digests.empty()) return InvalidArgument(path_, ": holds no key");
+  absl::MutexLock lock(&mutex_);
+  of_file_ = std::move(digests);
+  return absl::OkStatus();
+}
+
+bool ApiKeys::Accepts(std::string_view authorization) const {
+  if (!required()) return true;
+  const Digest shown = DigestOf(BearerOf(authorization));
+  int num_equal = 0;
+  const auto compare = [&](const std::vector<Digest>& digests) {
+    for (const Digest& digest : digests) {
+      num_equal += CRYPTO_memcmp(digest.data(), shown.data(), shown.size()) == 0;
+    }
+  };
+  compare(fixed_);
+  absl::MutexLock lock(&mutex_);
+  compare(of_file_);
+  return num_equal > 0;
+}
+
+}  // namespace taopd

@@ -1,0 +1,77 @@
+#include "server/security/tls_files.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace taopd {
+namespace {
+
+absl::Status Wrong(const char* setting, const std::string& path) {
+  std::array<char, 256> reason{};
+  ERR_error_string_n(ERR_peek_last_error(), reason.data(), reason.size());
+  ERR_clear_error();
+  return InvalidArgument(setting, " ", path, ": ", reason.data());
+}
+
+// Only HTTP/1.1 is spoken behind TLS. A client that offers other protocols alone is refused.
+int ChooseProtocol(SSL*, const unsigned char** chosen, unsigned char* chosen_size,
+                   const unsigned char* offered, unsigned int offered_size, void*) {
+  static constexpr unsigned char kHttp11[] = "\x08http/1.1";
+  unsigned char* out = nullptr;
+  if (SSL_select_next_proto(&out, chosen_size, kHttp11, sizeof(kHttp11) - 1, offered,
+                            offered_size) != OPENSSL_NPN_NEGOTIATED) {
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+  }
+  *chosen = out;
+  return SSL_TLSEXT_ERR_OK;
+}
+
+}  // namespace
+
+absl::Status TlsFiles::Reload() {
+  if (!paths_.enabled()) return absl::OkStatus();
+  ERR_clear_error();
+  std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
+  if (context == nullptr) return Internal("OpenSSL cannot make a TLS context");
+  SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+  SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                                         SSL_OP_CIPHER_SERVER_PREFERENCE);
+  SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                      SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                      SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_alpn_select_cb(context.get(), &ChooseProtocol, nullptr);
+  // A key with a passphrase must fail, not ask the terminal.
+  SSL_CTX_set_default_passwd_cb(context.get(), [](char*, int, int, void*) { return 0; });
+  if (SSL_CTX_use_certificate_chain_file(context.get(), paths_.certificate.c_str()) != 1) {
+    return Wrong("ssl_certfile", paths_.certificate);
+  }
+  if (SSL_CTX_use_PrivateKey_file(context.get(), paths_.key.c_str(), SSL_FILETYPE_PEM) != 1 ||
+      SSL_CTX_check_private_key(context.get()) != 1) {
+    return Wrong("ssl_keyfile", paths_.key);
+  }
+  if (!paths_.client_authorities.empty()) {
+    const char* path = paths_.client_authorities.c_str();
+    if (SSL_CTX_load_verify_locations(context.get(), path, nullptr) != 1) {
+      return Wrong("ssl_ca_certs", paths_.client_authorities);
+    }
+    SSL_CTX_set_client_CA_list(context.get(), SSL_load_client_CA_file(path));
+    SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+    // A session that is resumed must have been verified by this server.
+    static constexpr unsigned char kSessions[] = "taopd-teacher";
+    SSL_CTX_set_session_id_context(context.get(), kSessions, sizeof(kSessions) - 1);
+  }
+  absl::MutexLock lock(&mutex_);
+  context_ = std::move(context);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<SSL_CTX> TlsFiles::context() const {
+  absl::MutexLock lock(&mutex_);
+  return context_;
+}
+
+}  // namespace taopd

@@ -1,0 +1,43 @@
+// The server's certificate and key, and the authorities whose clients may connect, from PEM files
+// that may be replaced while the server runs. Thread-safe.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+
+#include <memory>
+#include <string>
+
+#include "common/base/status.h"
+
+struct ssl_ctx_st;  // OpenSSL's SSL_CTX
+
+namespace taopd {
+
+struct TlsPaths {
+  std::string certificate;  // the server's, with its chain; "" for no TLS
+  std::string key;
+  // If it is not empty, clients must show a certificate of one of these authorities.
+  std::string client_authorities;
+
+  bool enabled() const { return !certificate.empty(); }
+};
+
+class TlsFiles {
+ public:
+  explicit TlsFiles(TlsPaths paths) : paths_(std::move(paths)) {}
+
+  // Reads the files. Returns INVALID_ARGUMENT naming the file, with OpenSSL's reason, if one cannot
+  // be read or the key is not the certificate's; what was read before then stays in use.
+  absl::Status Reload();
+
+  const TlsPaths& paths() const { return paths_; }
+  // For new connections: TLS 1.2 or later. Null before the first Reload.
+  std::shared_ptr<ssl_ctx_st> context() const;
+
+ private:
+  const TlsPaths paths_;
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<ssl_ctx_st> context_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace taopd

@@ -1,0 +1,266 @@
+"""The same requests to vLLM and to taopd-teacher, answers compared field by field.
+
+Texts, keys and their order must be equal, numbers may differ by 1e-4, and errors are compared by their status and
+shape. Differences that are known and wanted are listed in differences.json with their reason; one that is not listed
+fails, and so does one that is listed and does not occur any more.
+
+TAOPD_BIN_DIR and TAOPD_VLLM name the programs. Exit code 77: there is no vLLM.
+"""
+
+import json
+import os
+import pathlib
+import socket
+import sys
+
+import service
+
+TOLERANCE = 1e-4
+SKIPPED = 77
+# Of one process or one moment.
+VOLATILE = {"id", "created", "request_id", "system_fingerprint", "root", "owned_by", "version"}
+
+IDS = [257, 32, 99, 97, 116, 267, 262]
+CHAT = [{"role": "user", "content": "the cat"}]
+TOOLS = [{"type": "function", "function": {"name": "f", "description": "d",
+                                           "parameters": {"type": "object", "properties": {}}}}]
+
+
+def completions():
+    base = {"prompt": IDS, "temperature": 0, "max_tokens": 4, "ignore_eos": True}
+    variants = {
+        "plain": {}, "text": {"prompt": "the cat and"}, "texts": {"prompt": ["the cat", "and"]},
+        "batch": {"prompt": [IDS, IDS[:2], [5]]}, "one token": {"prompt": [5], "prompt_logprobs": 2},
+        "logprobs 0": {"logprobs": 0}, "logprobs 3": {"logprobs": 3},
+        "prompt_logprobs 0": {"prompt_logprobs": 0}, "prompt_logprobs 3": {"prompt_logprobs": 3},
+        "ids": {"return_token_ids": True, "logprobs": 1},
+        "names": {"return_tokens_as_token_ids": True, "logprobs": 2},
+        "echo": {"echo": True}, "echo logprobs": {"echo": True, "logprobs": 2},
+        "echo only": {"echo": True, "max_tokens": 0, "logprobs": 1},
+        "echo ids": {"echo": True, "return_token_ids": True, "logprobs": 1},
+        "echo special": {"prompt": [274, 257, 272], "echo": True, "logprobs": 0},
+        "echo text": {"prompt": "the cat", "echo": True},
+        "bytes": {"prompt": [271, 159, 156, 129, 98], "echo": True, "logprobs": 0},
+        "incomplete": {"allowed_token_ids": [159], "logprobs": 1}, "space and byte": {"allowed_token_ids": [271]},
+        "stop": {"allowed_token_ids": [257], "stop": ["het"]},
+        "stop kept": {"allowed_token_ids": [257], "stop": ["het"], "include_stop_str_in_output": True},
+        "stop id": {"allowed_token_ids": [257], "stop_token_ids": [257]},
+        "eos": {"allowed_token_ids": [274], "ignore_eos": False},
+        "eos kept": {"allowed_token_ids": [274], "skip_special_tokens": False},
+        "min tokens": {"logit_bias": {"274": 100}, "ignore_eos": False, "min_tokens": 2},
+        "bias": {"logit_bias": {"99": 100}}, "bad words": {"bad_words": ["the"], "logprobs": 1},
+        "penalties": {"presence_penalty": 2, "frequency_penalty": 2, "repetition_penalty": 1.5, "logprobs": 1},
+        "truncate": {"truncate_prompt_tokens": 3, "return_token_ids": True},
+        "truncate right": {"truncate_prompt_tokens": 3, "truncation_side": "right", "return_token_ids": True},
+        "salt": {"cache_salt": "a"}, "unknown": {"best_of": 2, "nobody": 1, "guided_json": {}},
+        "fills the context": {"prompt": [99] * 250, "max_tokens": 100},
+        "lax": {"max_tokens": "2", "echo": "yes", "temperature": "0", "ignore_eos": 1},
+        "two choices": {"n": 2, "temperature": 1, "top_k": 1, "seed": 1, "prompt_logprobs": 1},
+        "user": {"user": "u", "session_id": "s", "priority": 0, "response_format": {"type": "text"}},
+    }
+    for name, fields in variants.items():
+        yield "completions: " + name, "/v1/completions", {**base, **fields}
+    streams = ("plain", "logprobs 3", "ids", "echo logprobs", "echo only", "echo ids", "batch", "stop", "stop kept",
+               "stop id", "eos", "incomplete", "bytes")
+    for name in streams:
+        yield "stream: " + name, "/v1/completions", {**base, **variants[name], "stream": True}
+    usage = {"include_usage": True}
+    yield "stream: usage", "/v1/completions", {**base, "stream": True, "stream_options": usage}
+    usage = {**usage, "continuous_usage_stats": True}
+    yield "stream: all usage", "/v1/completions", {**base, "stream": True, "stream_options": usage}
+
+
+def chats():
+    base = {"messages": CHAT, "temperature": 0, "max_tokens": 4, "ignore_eos": True}
+    answer = [*CHAT, {"role": "assistant", "content": "and"}]
+    parts = [{"type": "text", "text": "the"}, {"type": "text", "text": "cat"}]
+    variants = {
+        "plain": {}, "logprobs": {"logprobs": True}, "top": {"logprobs": True, "top_logprobs": 2},
+        "prompt": {"prompt_logprobs": 2}, "ids": {"return_token_ids": True},
+        "names": {"logprobs": True, "top_logprobs": 1, "return_tokens_as_token_ids": True},
+        "text": {"return_prompt_text": True}, "echo": {"echo": True},
+        "continue": {"messages": answer, "add_generation_prompt": False, "continue_final_message": True},
+        "continue echo": {"messages": answer, "add_generation_prompt": False, "continue_final_message": True,
+                          "echo": True},
+        "no generation prompt": {"add_generation_prompt": False, "return_prompt_text": True},
+        "parts": {"messages": [{"role": "user", "content": parts}], "return_prompt_text": True},
+        "kwargs": {"chat_template_kwargs": {"enable_thinking": False}, "return_prompt_text": True},
+        "effort": {"reasoning_effort": "none", "return_prompt_text": True},
+        "tools": {"tools": TOOLS, "tool_choice": "none", "return_prompt_text": True},
+        "tools auto": {"tools": TOOLS},
+        "two limits": {"max_completion_tokens": 2}, "no limit": {"max_tokens": None, "logit_bias": {"99": 100}},
+        "special": {"add_special_tokens": True, "return_token_ids": True},
+    }
+    for name, fields in variants.items():
+        yield "chat: " + name, "/v1/chat/completions", {**base, **fields}
+    for name in ("plain", "top", "ids", "continue echo", "text"):
+        yield "chat stream: " + name, "/v1/chat/completions", {**base, **variants[name], "stream": True}
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    yield "chat stream: usage", "/v1/chat/completions", {**base, "stream": True, "stream_options": options}
+
+
+def tokens():
+    base = {"temperature": 0, "max_tokens": 3, "ignore_eos": True}
+    params = {"plain": {}, "logprobs": {"logprobs": 2}, "prompt": {"prompt_logprobs": 2},
+              "plain ids": {"prompt_logprobs": 1, "detokenize": False}, "no logprobs": {"logprobs": 0}}
+    for name, fields in params.items():
+        body = {"token_ids": IDS, "sampling_params": {**base, **fields}}
+        yield "generate: " + name, "/inference/v1/generate", body
+    body = {"token_ids": IDS, "sampling_params": {**base, "logprobs": 2}, "return_token_ids": True}
+    yield "generate: text", "/inference/v1/generate", {**body, "output_mode": "text"}
+    yield "generate stream", "/inference/v1/generate", {**body, "stream": True}
+    body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+    yield "generate stream: usage", "/inference/v1/generate", {**body, "stream": True}
+    for name, body in {"text": {"prompt": "the cat"}, "strings": {"prompt": "the cat", "return_token_strs": True},
+                       "chat": {"messages": CHAT}, "empty": {"prompt": ""}}.items():
+        yield "tokenize: " + name, "/tokenize", body
+    for name, ids in {"ids": IDS, "special": [274, 257], "beyond": [9999], "none": []}.items():
+        yield "detokenize: " + name, "/detokenize", {"tokens": ids}
+
+
+def errors():
+    completion = {"prompt": IDS, "max_tokens": 1}
+    for name, fields in {
+            "model": {"model": "x"}, "empty": {"prompt": ""}, "no prompts": {"prompt": []},
+            "empty ids": {"prompt": [[]]}, "vocabulary": {"prompt": [9999]}, "negative": {"prompt": [-1]},
+            "mixed": {"prompt": [1, "a"]}, "object": {"prompt": {}}, "k": {"prompt_logprobs": 21},
+            "logprobs": {"logprobs": 21}, "k negative": {"prompt_logprobs": -2}, "k text": {"prompt_logprobs": "x"},
+            "stream k": {"stream": True, "prompt_logprobs": 1}, "options": {"stream_options": {"include_usage": True}},
+            "max_tokens": {"max_tokens": 0}, "max_tokens text": {"max_tokens": "x"}, "max_tokens half": {"max_tokens": 1.5},
+            "long": {"prompt": [5] * 257}, "full": {"prompt": [5] * 256}, "temperature": {"temperature": 3},
+            "top_p": {"top_p": 0}, "top_k": {"top_k": -2}, "min_p": {"min_p": 2}, "n": {"n": 0},
+            "greedy n": {"n": 2, "temperature": 0}, "allowed": {"allowed_token_ids": []},
+            "allowed beyond": {"allowed_token_ids": [9999]}, "stop": {"stop": [""]}, "stop type": {"stop": 5},
+            "stop id": {"stop_token_ids": [9999]}, "bias": {"logit_bias": {"x": 1}}, "bias id": {"logit_bias": {"9999": 1}},
+            "bad words": {"bad_words": [""]}, "salt": {"cache_salt": ""}, "salt char": {"cache_salt": "a/b"},
+            "suffix": {"suffix": "x"}, "user": {"user": 5}, "echo": {"echo": "perhaps"},
+            "min_tokens": {"min_tokens": 2}, "penalty": {"presence_penalty": 3}, "format": {"response_format": {"type": "x"}},
+            "budget": {"thinking_token_budget": 5}}.items():
+        yield "error: " + name, "/v1/completions", {**completion, **fields}
+    chat = {"messages": CHAT, "max_tokens": 1}
+    for name, fields in {
+            "empty": {"messages": []}, "text": {"messages": "x"}, "no role": {"messages": [{"content": "x"}]},
+            "content": {"messages": [{"role": "user", "content": 5}]}, "top": {"top_logprobs": 2},
+            "top k": {"logprobs": True, "top_logprobs": 21}, "tools": {"tools": []}, "choice": {"tool_choice": "auto"},
+            "required": {"tools": TOOLS, "tool_choice": "required"}, "both": {"continue_final_message": True},
+            "template": {"chat_template": "x"}, "max_tokens": {"max_tokens": 0}, "model": {"model": "x"},
+            "image": {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+    }.items():
+        yield "chat error: " + name, "/v1/chat/completions", {**chat, **fields}
+    for name, body in {"no ids": {"sampling_params": {}}, "no params": {"token_ids": [1]},
+                       "empty": {"token_ids": [], "sampling_params": {}},
+                       "type": {"token_ids": [1], "sampling_params": {"temperature": "x"}},
+                       "zero": {"token_ids": [1], "sampling_params": {"max_tokens": 0}}}.items():
+        yield "generate error: " + name, "/inference/v1/generate", body
+    for name, body in {"nothing": {}, "type": {"prompt": 5}, "model": {"prompt": "x", "model": "y"}}.items():
+        yield "tokenize error: " + name, "/tokenize", body
+    for name, body in {"nothing": {}, "type": {"tokens": "x"}, "negative": {"tokens": [-1]}}.items():
+        yield "detokenize error: " + name, "/detokenize", body
+
+
+def cases():
+    yield from completions()
+    yield from chats()
+    yield from tokens()
+    yield from errors()
+    for path in ("/health", "/ping", "/version", "/v1/models", "/tokenizer_info", "/load", "/nothing", "/v1/completions",
+                 "/v1/models/tiny"):
+        yield "GET " + path, path, None
+
+
+def joined(events):
+    """A stream as one answer: what is divided differently between events is put together."""
+    answer = {"events": len(events) > 0, "choices": {}, "usage": None, "keys": sorted({key for e in events for key in e})}
+    for event in events:
+        if "error" in event:
+            return {"error": event["error"]}
+        answer["usage"] = event.get("usage") or answer["usage"]
+        for choice in event["choices"]:
+            whole = answer["choices"].setdefault(choice["index"], {})
+            text = choice.get("text", choice.get("delta", {}).get("content", ""))
+            whole["text"] = whole.get("text", "") + text
+            whole["keys"] = list(choice) if len(choice) >= len(whole.get("keys", [])) else whole["keys"]
+            for key in ("finish_reason", "stop_reason"):
+                whole[key] = choice.get(key) if choice.get(key) is not None else whole.get(key)
+            whole["token_ids"] = whole.get("token_ids", []) + (choice.get("token_ids") or [])
+            for key, values in (choice.get("logprobs") or {}).items():
+                whole.setdefault("logprobs", {}).setdefault(key, []).extend(values)
+    return answer
+
+
+def read(status, text):
+    if text.startswith("data: "):
+        events = [event.removeprefix("data: ") for event in text.split("\n\n") if event]
+        assert events[-1] == "[DONE]", text
+        answer = joined([json.loads(event) for event in events[:-1]])
+    else:
+        try:
+            answer = json.loads(text) if text else None
+        except ValueError:
+            answer = text
+    if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+        status = answer["error"]["code"]  # vLLM finds some errors when the stream has begun
+        answer = {"error": sorted(answer["error"])}
+    return status, answer
+
+
+def differences(ours, theirs, path=""):
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        if list(ours) != list(theirs):
+            yield path, f"keys {list(ours)} and {list(theirs)}"
+        for key in ours:
+            if key in theirs and key not in VOLATILE:
+                yield from differences(ours[key], theirs[key], f"{path}.{key}")
+    elif isinstance(ours, list) and isinstance(theirs, list):
+        if len(ours) != len(theirs):
+            yield path, f"{len(ours)} and {len(theirs)} items"
+        for i, pair in enumerate(zip(ours, theirs)):
+            yield from differences(*pair, f"{path}[{i}]")
+    elif isinstance(ours, float) and isinstance(theirs, float):
+        if abs(ours - theirs) > TOLERANCE:
+            yield path, f"{ours} and {theirs}"
+    elif ours != theirs or type(ours) is not type(theirs):
+        yield path, f"{ours!r} and {theirs!r}"
+
+
+def main():
+    if not os.access(os.environ.get("TAOPD_VLLM", ""), os.X_OK):
+        print("skipped: TAOPD_VLLM names no program")
+        return SKIPPED
+    listed = json.loads((pathlib.Path(__file__).parent / "differences.json").read_text())
+    reasons = {entry["case"]: entry["reason"] for entry in listed}
+    with socket.socket() as picked:
+        picked.bind(("127.0.0.1", 0))
+        port = picked.getsockname()[1]
+    failed, seen, count = 0, set(), 0
+    with service.tiny_model_dir() as model, service.teacher(model) as teacher:
+        given = os.environ.get("COMPAT_VLLM_URL")
+        peer = service.contextlib.nullcontext(service.Service(given)) if given else service.vllm(model, port)
+        with peer as vllm:
+            for name, path, body in cases():
+                count += 1
+                found = list(compare(teacher, vllm, path, body))
+                if found and name in reasons:
+                    seen.add(name)
+                elif found:
+                    failed += 1
+                    print(f"DIFFERS {name}: {json.dumps(body)[:200]}")
+                    for where, what in found[:5]:
+                        print(f"    {where}: {what[:300]}")
+    for name in sorted(set(reasons) - seen):
+        failed += 1
+        print(f"LISTED but equal: {name}")
+    print(f"{count} requests, {count - len(seen) - failed} equal, {len(seen)} differ as listed, {failed} failed")
+    return 1 if failed else 0
+
+
+def compare(teacher, vllm, path, body):
+    ours, theirs = read(*teacher.request(path, body)), read(*vllm.request(path, body))
+    if ours[0] != theirs[0]:
+        yield "status", f"{ours[0]} and {theirs[0]}"
+    else:
+        yield from differences(ours[1], theirs[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""A server under test: requests to it, and starting taopd-teacher or vLLM with the tiny model."""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+import tiny_model
+
+START_TIMEOUT_S = 600  # vLLM takes a minute on an idle machine
+MODEL_NAME = "tiny"
+
+
+class Service:
+    def __init__(self, url, tolerance=0.0):
+        self.url = url.rstrip("/")
+        # By how much equal requests may differ; taopd-teacher on a CPU: not at all.
+        self.tolerance = tolerance
+
+    def request(self, path, body=None, headers=None, raw=None):
+        """Status and text of an answer; GET without a body."""
+        data = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data,
+                                         headers={"Content-Type": "application/json", **(headers or {})})
+        try:
+            with urllib.request.urlopen(request, timeout=120) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def ask(self, path, body=None):
+        """The JSON of an answer that must be a success."""
+        status, text = self.request(path, body)
+        assert status == 200, f"{path}: {status} {text[:1000]}"
+        return json.loads(text)
+
+    def events(self, path, body):
+        """The JSON of the events of a stream, whose last one must be [DONE]."""
+        status, text = self.request(path, {**body, "stream": True})
+        assert status == 200, f"{path}: {status} {text[:1000]}"
+        events = [event for event in text.split("\n\n") if event]
+        assert events[-1] == "data: [DONE]", events[-1]
+        return [json.loads(event.removeprefix("data: ")) for event in events[:-1]]
+
+    def is_ours(self):
+        return self.request("/config")[0] == 200
+
+
+def wait_until_healthy(service, process):
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"the server has ended with {process.returncode}")
+        with contextlib.suppress(OSError):
+            if service.request("/health")[0] == 200:
+                return
+        time.sleep(0.05)
+    raise RuntimeError("the server did not start")
+
+
+@contextlib.contextmanager
+def running(command, service, environment=None):
+    process = subprocess.Popen(command, env={**os.environ, **(environment or {})})
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+@contextlib.contextmanager
+def teacher(model_dir, extra=()):
+    """taopd-teacher with the model; TAOPD_BIN_DIR says where the program is."""
+    binary = pathlib.Path(os.environ["TAOPD_BIN_DIR"]) / "taopd-teacher"
+    with tempfile.TemporaryDirectory() as scratch:
+        ready = pathlib.Path(scratch) / "ready.json"
+        command = [str(binary), "--model", str(model_dir), "--served-model-name", MODEL_NAME, "--port", "0",
+                   "--grpc-port", "0", "--ready-file", str(ready), "--num-threads", "1",
+                   "--kv-cache-memory-bytes", "64MiB", "--max-logprobs", "20", "--log-level", "warning", *extra]
+        with running(command, None) as process:
+            deadline = time.monotonic() + START_TIMEOUT_S
+            while not ready.exists() or not ready.read_text():
+                if process.poll() is not None:
+                    raise RuntimeError(f"taopd-teacher has ended with {process.returncode}")
+                if time.monotonic() > deadline:
+                    raise RuntimeError("taopd-teacher did not start")
+                time.sleep(0.02)
+            port = json.loads(ready.read_text())["http_port"]
+            yield Service(f"http://127.0.0.1:{port}")
+
+
+@contextlib.contextmanager
+def vllm(model_dir, port):
+    """vLLM with the model; TAOPD_VLLM names its program."""
+    service = Service(f"http://127.0.0.1:{port}", tolerance=1e-4)
+    command = ["nice", "-n", "10", os.environ["TAOPD_VLLM"], "serve", str(model_dir), "--served-model-name",
+               MODEL_NAME, "--dtype", "float32", "--enforce-eager", "--max-model-len", "256", "--host",
+               "127.0.0.1", "--port", str(port), "--enable-scale-out", "--enable-tokenizer-info-endpoint",
+               "--max-num-seqs", "16"]
+    environment = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1",
+                   "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+                   "VLLM_LOGGING_LEVEL": "WARNING"}
+    with running(command, service, environment) as process:
+        wait_until_healthy(service, process)
+        yield service
+
+
+@contextlib.contextmanager
+def tiny_model_dir():
+    with tempfile.TemporaryDirectory() as directory:
+        tiny_model.write(directory)
+        yield directory

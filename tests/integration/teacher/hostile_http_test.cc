@@ -1,0 +1,179 @@
+// The real taopd-teacher against clients that send nonsense, half requests and floods.
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/integration/teacher/hostile_requests.h"
+#include "tests/integration/teacher/teacher_binary_fixture.h"
+#include "tests/server/http/raw_client.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::HostileRequest;
+using testing::RawClient;
+using ::testing::StartsWith;
+
+constexpr int64_t kMaxGrowthBytes = 50 << 20;
+constexpr size_t kMaxAnswerBytes = 2000;  // of a refusal
+constexpr absl::Duration kMaxProbeTime = absl::Seconds(1);
+
+class HostileHttpTest : public testing::TeacherBinaryFixture {
+ protected:
+  std::string Ask(const std::string& request) {
+    RawClient client(teacher_->http_port());
+    client.Send(request);
+    return client.ReadAll();
+  }
+  // The resident memory of the teacher.
+  int64_t ResidentBytes() {
+    std::ifstream statm("/proc/" + std::to_string(teacher_->pid()) + "/statm");
+    int64_t size = 0, resident = 0;
+    statm >> size >> resident;
+    return resident * ::sysconf(_SC_PAGESIZE);
+  }
+  void ExpectAlive() {
+    const absl::Time before = absl::Now();
+    EXPECT_THAT(Ask("GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"),
+                StartsWith("HTTP/1.1 200"));
+    EXPECT_LT(absl::Now() - before, kMaxProbeTime);
+  }
+  void ExpectServes() {
+    const httplib::Result answer = Complete({{"prompt", {1, 403, 407}}, {"max_tokens", 2}});
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    v1::ScoreRequest request;
+    for (const uint32_t id : {1u, 403u, 407u}) request.add_token_ids(id);
+    request.set_score_start(1);
+    request.set_top_k(2);
+    v1::ScoreResponse response;
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    const grpc::Status status = stub_->Score(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+};
+
+// Exactly one answer with the status, which says that the connection ends, and then its end.
+void CheckRefusal(int port, const HostileRequest& request) {
+  SCOPED_TRACE(request.name);
+  RawClient client(port);
+  client.Send(request.bytes + testing::kSmuggled);
+  const std::string answer = client.ReadAll();
+  const size_t head_end = answer.find("\r\n\r\n");
+  ASSERT_NE(head_end, std::string::npos) << "no answer";
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 " + std::to_string(request.status) + " "));
+  EXPECT_THAT(answer, HasSubstr("\r\nConnection: close\r\n"));
+  EXPECT_LT(answer.size(), kMaxAnswerBytes);
+  const size_t length_at = answer.find("Content-Length: ");
+  ASSERT_LT(length_at, head_end);
+  const size_t length = std::stoul(answer.substr(length_at + 16));
+  EXPECT_EQ(answer.size(), head_end + 4 + length) << "more than one answer: " << answer;
+  if (request.bytes.find("\r\n\r\n") != std::string::npos && length > 0 &&
+      !answer.substr(head_end + 4).starts_with("{")) {
+    ADD_FAILURE() << "the body is no JSON: " << answer;
+  }
+}
+
+TEST_F(HostileHttpTest, EveryRequestOfTheCorpusIsRefusedOnce) {
+  Start();
+  ExpectServes();
+  ExpectAlive();
+  const int64_t before = ResidentBytes();
+  std::set<std::string> names;
+  for (const auto& requests :
+       {testing::HostileRequestLines(), testing::HostileHeaders(), testing::HostileLengths(),
+        testing::HostileChunks(), testing::HostileBodies()}) {
+    for (const HostileRequest& request : requests) {
+      CheckRefusal(teacher_->http_port(), request);
+      EXPECT_TRUE(names.insert(request.name).second) << "twice: " << request.name;
+    }
+  }
+  EXPECT_GE(names.size(), 150u);
+  ExpectAlive();
+  ExpectServes();
+  // Freed memory is returned to the system within a second or two.
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (ResidentBytes() - before >= kMaxGrowthBytes && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  EXPECT_LT(ResidentBytes() - before, kMaxGrowthBytes) << before;
+}
+
+TEST_F(HostileHttpTest, HalfSentRequestsHoldNothingThatOthersNeed) {
+  Start();
+  const std::string body(64 << 10, ' ');
+  for (const std::string& half : {std::string("GET /health HTTP/1.1\r\nHost: a\r\nA: "),
+                                  testing::PostHead("Content-Length: 33554432\r\n") + body,
+                                  testing::ChunkedBody("2000000\r\n") + body}) {
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 500; ++i) {
+      clients.emplace_back(teacher_->http_port());
+      clients.back().Send(half);
+    }
+    ExpectAlive();
+    ExpectServes();
+    ExpectAlive();
+  }
+}
+
+TEST_F(HostileHttpTest, WaitingCompletionsDoNotDelayProbes) {
+  Start();
+  const std::string body = "{\"prompt\":[1],\"max_tokens\":400,\"ignore_eos\":true}";
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 300; ++i) {
+    clients.emplace_back(teacher_->http_port());
+    clients.back().Send(
+        testing::PostHead("Content-Length: " + std::to_string(body.size()) + "\r\n") + body);
+  }
+  for (int i = 0; i < 5; ++i) ExpectAlive();
+  clients.clear();  // cancels them
+  ExpectServes();
+}
+
+// 64 descriptors, and more connections than that on both ports.
+TEST_F(HostileHttpTest, RecoversFromAFloodWithFewDescriptors) {
+  descriptors_ = 64;
+  Start();
+  ExpectServes();
+  for (const int port : {teacher_->http_port(), teacher_->grpc_port()}) {
+    std::vector<RawClient> flood;
+    for (int i = 0; i < 200; ++i) {
+      flood.emplace_back(port);
+      flood.back().Send("G");
+    }
+    flood.clear();
+    stub_ = testing::Connect(*teacher_);
+    ExpectServes();
+    ExpectAlive();
+  }
+}
+
+TEST_F(HostileHttpTest, AFloodOfOneProtocolLeavesTheOther) {
+  descriptors_ = 96;
+  Start();
+  std::vector<RawClient> flood;
+  for (int i = 0; i < 200; ++i) flood.emplace_back(teacher_->http_port());
+  stub_ = testing::Connect(*teacher_);
+  ExpectServes();
+  flood.clear();
+  for (int i = 0; i < 200; ++i) flood.emplace_back(teacher_->grpc_port());
+  ExpectAlive();
+}
+
+TEST_F(HostileHttpTest, DeadlineOfARequestIsKept) {
+  Start();
+  const std::string body = "{\"prompt\":[1],\"max_tokens\":500,\"ignore_eos\":true,\"n\":64}";
+  const std::string answer =
+      Ask(testing::PostHead("Connection: close\r\nX-Request-Timeout: 0.05\r\nContent-Length: " +
+                            std::to_string(body.size()) + "\r\n") +
+          body);
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 504"));
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,240 @@
+// TLS and keys over both protocols, with real sockets and certificates made here.
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/security/credentials.h>
+#include <httplib.h>
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "server/grpc/grpc_server.h"
+#include "server/http/http_server.h"
+#include "server/security/api_keys.h"
+#include "server/security/tls_files.h"
+#include "tests/server/fake_engine.h"
+#include "tests/server/http/raw_client.h"
+#include "tests/server/security/test_certificates.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using testing::Certificate;
+using ::testing::HasSubstr;
+using testing::ReadFile;
+using testing::TempDir;
+using testing::WriteFile;
+
+class SecureServersTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ::signal(SIGPIPE, SIG_IGN);
+    authority_.Write(Path("ca"));
+    Certificate("localhost", &authority_, false).Write(Path("server"));
+    Certificate("client", &authority_, false).Write(Path("client"));
+    state_.SetReady(fake_.model);
+  }
+  void TearDown() override {
+    fake_.engine->Drain(absl::Now());
+    if (grpc_ != nullptr) grpc_->Shutdown(absl::Now());
+    if (http_ != nullptr) http_->Shutdown(absl::Now());
+  }
+  std::string Path(const std::string& name) const { return dir_.File(name); }
+
+  void Start(const TlsPaths& paths, const std::vector<std::string>& keys) {
+    tls_ = std::make_unique<TlsFiles>(paths);
+    ASSERT_OK(tls_->Reload());
+    keys_ = std::make_unique<ApiKeys>(keys, "");
+    HttpServerOptions options;
+    options.tls = tls_.get();
+    options.keys = keys_.get();
+    options.health_port = -1;
+    auto http = HttpServer::Listen(
+        "127.0.0.1", 0, &state_, &metrics_, [] {}, options);
+    ASSERT_OK(http);
+    http_ = *std::move(http);
+    auto grpc = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, {paths, keys_.get()});
+    ASSERT_OK(grpc);
+    grpc_ = *std::move(grpc);
+  }
+  TlsPaths ServerPaths(bool mutual) const {
+    return {Path("server.crt"), Path("server.key"), mutual ? Path("ca.crt") : ""};
+  }
+  // The status of a completion over HTTPS; 0 if there is no answer.
+  int Complete(const std::string& client, const std::string& key = "") {
+    std::unique_ptr<httplib::SSLClient> https =
+        client.empty()
+            ? std::make_unique<httplib::SSLClient>("127.0.0.1", http_->port())
+            : std::make_unique<httplib::SSLClient>("127.0.0.1", http_->port(),
+                                                   Path(client + ".crt"), Path(client + ".key"));
+    https->set_ca_cert_path(Path("ca.crt").c_str());
+    https->enable_server_certificate_verification(true);
+    httplib::Headers headers;
+    if (!key.empty()) headers.emplace("Authorization", "Bearer " + key);
+    const auto answer =
+        https->Post("/v1/completions", headers, "{\"prompt\":[1]}", "application/json");
+    return answer ? answer->status : 0;
+  }
+  grpc::StatusCode Info(std::shared_ptr<grpc::ChannelCredentials> credentials,
+                        const std::string& key = "") {
+    const auto stub = v1::Teacher::NewStub(
+        grpc::CreateChannel(HostPort("127.0.0.1", grpc_->port()), std::move(credentials)));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
+    v1::GetTeacherInfoResponse response;
+    return stub->GetTeacherInfo(&context, {}, &response).error_code();
+  }
+  std::shared_ptr<grpc::ChannelCredentials> TlsCredentials(const std::string& client) {
+    grpc::SslCredentialsOptions options;
+    options.pem_root_certs = ReadFile(Path("ca.crt"));
+    if (!client.empty()) {
+      options.pem_cert_chain = ReadFile(Path(client + ".crt"));
+      options.pem_private_key = ReadFile(Path(client + ".key"));
+    }
+    return grpc::SslCredentials(options);
+  }
+
+  TempDir dir_;
+  const Certificate authority_{"authority", nullptr, true};
+  testing::FakeModel fake_ = testing::MakeFakeModel();
+  ServingState state_{Clock::Real(), absl::Seconds(60)};
+  ServerMetrics metrics_;
+  std::unique_ptr<TlsFiles> tls_;
+  std::unique_ptr<ApiKeys> keys_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<GrpcServer> grpc_;
+};
+
+TEST_F(SecureServersTest, SpeaksTls) {
+  Start(ServerPaths(/*mutual=*/false), {});
+  EXPECT_EQ(Complete(""), 200);
+  EXPECT_EQ(Info(TlsCredentials("")), grpc::StatusCode::OK);
+  EXPECT_EQ(Info(grpc::InsecureChannelCredentials()), grpc::StatusCode::UNAVAILABLE);
+  testing::RawClient plain(http_->port());
+  plain.Send("GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_EQ(plain.ReadAll().find("HTTP"), std::string::npos);
+  // The port of the probes stays plain.
+  EXPECT_EQ(httplib::Client("127.0.0.1", http_->health_port()).Get("/health")->status, 200);
+}
+
+TEST_F(SecureServersTest, LargeMessagesPassThroughTls) {
+  Start(ServerPaths(/*mutual=*/false), {});
+  httplib::SSLClient https("127.0.0.1", http_->port());
+  https.enable_server_certificate_verification(false);
+  for (int i = 0; i < 3; ++i) {  // on one connection
+    const auto answer = https.Post(
+        "/v1/completions", "{\"prompt\":[1]}" + std::string(5 << 20, ' '), "application/json");
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status, 200);
+  }
+}
+
+TEST_F(SecureServersTest, ClientsShowACertificateOfTheAuthority) {
+  const Certificate other("other", nullptr, true);
+  Certificate("stranger", &other, false).Write(Path("stranger"));
+  Start(ServerPaths(/*mutual=*/true), {});
+  EXPECT_EQ(Complete("client"), 200);
+  EXPECT_EQ(Complete(""), 0);
+  EXPECT_EQ(Complete("stranger"), 0);
+  EXPECT_EQ(Info(TlsCredentials("client")), grpc::StatusCode::OK);
+  EXPECT_EQ(Info(TlsCredentials("")), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Info(TlsCredentials("stranger")), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(SecureServersTest, NewCertificatesAreUsedAndBadOnesAreNot) {
+  Start(ServerPaths(/*mutual=*/false), {});
+  const Certificate other("other", nullptr, true);
+  WriteFile(Path("server.crt"), "no certificate");
+  EXPECT_ERROR(tls_->Reload(), absl::StatusCode::kInvalidArgument, Path("server.crt"));
+  EXPECT_EQ(Complete(""), 200);
+  Certificate("localhost", &other, false).Write(Path("server"));
+  ASSERT_OK(tls_->Reload());
+  EXPECT_EQ(Complete(""), 0);  // the client does not know the authority
+  other.Write(Path("ca"));
+  EXPECT_EQ(Complete(""), 200);
+}
+
+TEST_F(SecureServersTest, BadFilesAreRefusedAtTheStart) {
+  Certificate("localhost", &authority_, false).Write(Path("another"));
+  for (const TlsPaths& paths :
+       {TlsPaths{Path("none.crt"), Path("server.key"), ""},
+        TlsPaths{Path("server.crt"), Path("none.key"), ""},
+        TlsPaths{Path("server.crt"), Path("another.key"), ""},
+        TlsPaths{Path("server.crt"), Path("server.key"), Path("none.crt")}}) {
+    EXPECT_ERROR(TlsFiles(paths).Reload(), absl::StatusCode::kInvalidArgument, "ssl_");
+  }
+}
+
+TEST_F(SecureServersTest, KeysOpenEverythingButTheProbes) {
+  Start({}, {"secret", "other"});
+  httplib::Client client("127.0.0.1", http_->port());
+  for (const char* path : {"/health", "/ping", "/ready", "/metrics"}) {
+    EXPECT_EQ(client.Get(path)->status, 200) << path;
+  }
+  for (const char* path : {"/v1/models", "/version", "/nothing"}) {
+    const auto refused = client.Get(path);
+    EXPECT_EQ(refused->status, 401) << path;
+    EXPECT_EQ(refused->body, "{\"error\":\"Unauthorized\"}");
+  }
+  EXPECT_EQ(client.Get("/v1/models", {{"Authorization", "Bearer secret"}})->status, 200);
+  EXPECT_EQ(client.Get("/v1/models", {{"Authorization", "Bearer other"}})->status, 200);
+  EXPECT_EQ(client.Get("/v1/models", {{"Authorization", "Bearer wrong"}})->status, 401);
+  const auto plain = grpc::InsecureChannelCredentials();
+  EXPECT_EQ(Info(plain), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(Info(plain, "wrong"), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(Info(plain, "secret"), grpc::StatusCode::OK);
+  EXPECT_THAT(metrics_.Text(state_), HasSubstr("code=\"UNAUTHENTICATED\""));
+}
+
+TEST_F(SecureServersTest, ScoresAndStreamsNeedAKey) {
+  Start({}, {"secret"});
+  const auto stub = v1::Teacher::NewStub(grpc::CreateChannel(HostPort("127.0.0.1", grpc_->port()),
+                                                             grpc::InsecureChannelCredentials()));
+  v1::ScoreRequest request;
+  v1::ScoreResponse response;
+  grpc::ClientContext score;
+  EXPECT_EQ(stub->Score(&score, request, &response).error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+  grpc::ClientContext context;
+  const auto stream = stub->ScoreStream(&context);
+  v1::ScoreStreamResponse answer;
+  EXPECT_FALSE(stream->Read(&answer));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(SecureServersTest, CompressedMessagesAreRefused) {
+  Start({}, {});
+  const auto stub = v1::Teacher::NewStub(grpc::CreateChannel(HostPort("127.0.0.1", grpc_->port()),
+                                                             grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  v1::ScoreRequest request;
+  request.set_request_id(std::string(1 << 20, 'a'));  // a few KB on the wire
+  v1::ScoreResponse response;
+  EXPECT_EQ(stub->Score(&context, request, &response).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(SecureServersTest, SubnormalTemperatureIsRefused) {
+  Start({}, {});
+  const auto stub = v1::Teacher::NewStub(grpc::CreateChannel(HostPort("127.0.0.1", grpc_->port()),
+                                                             grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::ScoreRequest request;
+  request.add_token_ids(1);
+  request.add_token_ids(2);
+  request.set_score_start(1);
+  request.set_top_k(1);
+  request.set_temperature(1e-45f);
+  v1::ScoreResponse response;
+  const grpc::Status status = stub->Score(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("temperature"));
+}
+
+}  // namespace
+}  // namespace taopd
