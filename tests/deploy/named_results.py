@@ -5,6 +5,10 @@ import unittest
 
 
 class _Result(unittest.TextTestResult):
+    def __init__(self, stream, descriptions, verbosity):
+        super().__init__(stream, descriptions, verbosity)
+        self.dots = False  # each name stands at the beginning of a line
+
     def addSuccess(self, test):
         super().addSuccess(test)
         print(f"[       OK ] {test.id()} (0 ms)")

@@ -18,7 +18,7 @@ import manifests  # noqa: E402
 import named_results  # noqa: E402
 from environment import BIN_DIR, MODEL, ROOT, tool  # noqa: E402
 from kubelet import Deployment, Pod, job_action  # noqa: E402
-from kubernetes_test import ABSENT_FLAGS  # noqa: E402
+from kubernetes_test import ABSENT_FLAGS, flags_of  # noqa: E402
 from manifests import find, of_kind  # noqa: E402
 from programs import WAIT_S, fetch, wait_for  # noqa: E402
 
@@ -46,12 +46,13 @@ class ClusterLifeTest(unittest.TestCase):
 
     def pod(self, template, objects, program, runs=None, settings=()):
         volumes = self.volumes | ({"/runs": runs} if runs else {})
-        pod = Pod(template, objects, BIN_DIR, volumes, self.path, ABSENT_FLAGS[program], settings)
+        absent = set(ABSENT_FLAGS[program]) - flags_of(program)
+        pod = Pod(template, objects, BIN_DIR, volumes, self.path, absent, settings)
         self.addCleanup(pod.kill)
         return pod
 
-    def teachers(self, replicas, overlay="laptop/teacher"):
-        objects = manifests.render(overlay)
+    def teachers(self, replicas, overlay="laptop/teacher", objects=None):
+        objects = objects or manifests.render(overlay)
         thing = find(objects, "Deployment", "teacher")
         template = thing["spec"]["template"]
         for config in of_kind(objects, "ConfigMap"):  # a GPU of this machine's making
@@ -67,17 +68,17 @@ class ClusterLifeTest(unittest.TestCase):
             return pod
         return Deployment(thing, replicas, make)
 
-    def experiment(self, name="life"):
+    def experiment(self, name="life", overlay="laptop", scheme="grpc"):
         """The objects of the experiment, as a user renders them."""
         settings = [word for key, value in EXPERIMENT.items() for word in ("--set", f"{key}={value}")]
         done = subprocess.run([ROOT / "deploy/experiment", name, "--config", "deploy/recipes/stories.yaml", "--student",
-                               "student", "--teacher", self.service(), "--kubectl", tool("kubectl"), "--program",
-                               BIN_DIR / "taopd-trainer", *settings], cwd=ROOT, capture_output=True, text=True, check=False)
+                               "student", "--overlay", overlay, "--teacher", self.service(scheme), "--kubectl", tool("kubectl"),
+                               "--program", BIN_DIR / "taopd-trainer", *settings], cwd=ROOT, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return manifests.parse(done.stdout)
 
-    def service(self):
-        return ",".join(f"grpc://{address}:50051" for address in self.addresses)
+    def service(self, scheme="grpc"):
+        return ",".join(f"{scheme}://{address}:50051" for address in self.addresses)
 
     def trainer(self, objects, runs, settings=()):
         job = of_kind(objects, "Job")[0]
@@ -196,6 +197,71 @@ class ClusterLifeTest(unittest.TestCase):
         teachers.kill()
         self.addresses = [kubelet.new_address() for _ in range(2)]
         self.assert_same_bits(runs, self.undisturbed(self.last_step(runs), "single-gpu/teacher"))
+
+    def secrets(self):
+        """Directories in the place of the Secrets: certificates of one authority for both ends, and a key."""
+        folders = {name: self.path / "secrets" / name for name in ("teacher-tls", "trainer-tls", "other-tls", "keys")}
+        names = ",".join(f"IP:{address}" for address in self.addresses)
+        for name, folder in folders.items():
+            folder.mkdir(parents=True)
+            if not name.endswith("-tls"):
+                continue
+            authority = self.path / ("other" if name == "other-tls" else "ca")
+            make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+            if not authority.with_suffix(".pem").exists():
+                subprocess.run([*make, "-subj", f"/CN={authority.name}", "-keyout", authority.with_suffix(".key"), "-out",
+                                authority.with_suffix(".pem")], check=True, capture_output=True)
+            subprocess.run([*make, "-subj", f"/CN={name}", "-addext", f"subjectAltName={names}", "-addext",
+                            "basicConstraints=critical,CA:FALSE", "-CA", authority.with_suffix(".pem"), "-CAkey",
+                            authority.with_suffix(".key"), "-keyout", folder / "tls.key", "-out", folder / "tls.crt"],
+                           check=True, capture_output=True)
+            shutil.copy(self.path / "ca.pem", folder / "ca.crt")
+        (folders["keys"] / "keys").write_text("old-key-of-the-cluster\nkey-of-the-cluster\n")
+        (folders["keys"] / "key").write_text("key-of-the-cluster\n")
+        return folders
+
+    def secure_overlay(self):
+        """The laptop's overlay with the four components of certificates and keys, in a copy of the tree."""
+        tree = self.path / "deploy/kubernetes"
+        shutil.copytree(manifests.KUBERNETES, tree)
+        for part, suffix in (("teacher", ""), ("experiment", "-trainer")):
+            path = tree / f"overlays/laptop/{part}/kustomization.yaml"
+            path.write_text(path.read_text().replace("components:\n", "components:\n"
+                                                     f"  - ../../../components/tls{suffix}\n"
+                                                     f"  - ../../../components/api-keys{suffix}\n"))
+        return tree / "overlays/laptop"
+
+    def test_certificates_and_keys(self):
+        """Both ends with the components of TLS and keys: a run works; without the right key or certificate it does not."""
+        if "--ssl-certfile" not in flags_of("taopd-teacher"):
+            self.skipTest("this taopd-teacher has no --ssl-certfile")
+        tool("openssl")
+        self.addresses = [kubelet.new_address()]
+        secrets = self.secrets()
+        overlay = self.secure_overlay()
+        self.volumes |= {"/run/taopd/tls": secrets["teacher-tls"], "/run/taopd/api-keys": secrets["keys"]}
+        teachers = self.teachers(1, objects=manifests.kustomize(overlay / "teacher"))
+        teachers.start()  # the probes are answered in plain text, and without a key
+        objects = self.experiment("secure", overlay, "grpcs")
+        self.volumes |= {"/run/taopd/tls": secrets["trainer-tls"], "/run/taopd/api-key": secrets["keys"]}
+        runs = self.path / "runs"
+        trainer = self.trainer(objects, runs)
+        trainer.start()
+        wait_for(lambda: self.steps(runs, "secure"), f"a step ({trainer.log})", trainer.process)
+        self.assertEqual(trainer.terminate()[0], 75)
+        self.assertNotIn("key-of-the-cluster", trainer.log.read_text() + teachers.pods[0].log.read_text())
+        patience = ["--set", "teacher.connect_timeout_s=2"]
+        for name in ("a wrong key", "a certificate of another authority"):
+            with self.subTest(name):
+                if name == "a wrong key":
+                    (secrets["keys"] / "key").write_text("another-key\n")
+                else:
+                    self.volumes["/run/taopd/tls"] = secrets["other-tls"]
+                pod = self.trainer(objects, self.path / name.replace(" ", "-"), patience)
+                pod.start()
+                self.assertNotIn(pod.process.wait(WAIT_S), (0, 75), pod.log.read_text())
+                self.assertEqual(self.steps(self.path / name.replace(" ", "-"), "secure"), {})
+                (secrets["keys"] / "key").write_text("key-of-the-cluster\n")
 
     def test_exit_codes(self):
         """The real program's exit codes, and what the Job makes of them."""

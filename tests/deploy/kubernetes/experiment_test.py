@@ -75,6 +75,19 @@ class ExperimentTest(unittest.TestCase):
                                           "--set=teacher.endpoints=[grpc://x.y:1, grpc://z:2]"])
         self.assertEqual(list(of_kind(objects, "ConfigMap")[0]["data"]), ["train.yaml"])
 
+    def test_several_teachers(self):
+        """The configuration names their servers: the Job does not."""
+        own = self.path / "own.yaml"
+        own.write_text(STORIES.read_text() +
+                       "teachers:\n  - {name: math, endpoints: [grpc://math:50051], sources: [math]}\n"
+                       "  - {name: code, endpoints: [grpc://code:50051]}\n")
+        for overlay in KINDS:
+            with self.subTest(overlay):
+                objects = self.render("a", "--config", own, "--student", "s", "--overlay", overlay)
+                pod = manifests.workloads(of_kind(objects, KINDS[overlay]))[0][1]["spec"]
+                self.assertFalse([each for each in pod["containers"][0]["args"] if "teacher.endpoints" in each])
+                self.assertIn("grpc://math:50051", of_kind(objects, "ConfigMap")[0]["data"]["train.yaml"])
+
     def test_refused(self):
         (self.path / "own.yaml").write_text(
             f"student: {{model: {MODEL}}}\ndata: {{train: [{self.path}/a/p.jsonl], val: [{self.path}/b/p.jsonl]}}\n")

@@ -115,6 +115,7 @@ CHANGES = [
     ("disruptions_are_possible", named("PodDisruptionBudget", "teacher"), None, "spec", "unhealthyPodEvictionPolicy"),
     ("scaler_owns_the_replicas", teacher, 2, "spec", "replicas"),
     ("scaler_owns_the_replicas", named("ScaledObject", "teacher"), "server", "spec", "scaleTargetRef", "name"),
+    ("scaler_counts_its_own_namespace", named("ScaledObject", "teacher"), "other", "metadata", "namespace"),
     ("pods_are_spread", pod, None, "topologySpreadConstraints"),
     ("jobs_know_the_exit_codes", named("Job", "trainer"), [64, 65], "spec", "podFailurePolicy", "rules", 0,
      "onExitCodes", "values"),
@@ -219,6 +220,32 @@ def more_pods_than_ranks(objects):
 @fault("ranks_agree", "cluster")
 def no_index(objects):
     del of_kind(objects, "JobSet")[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["completionMode"]
+
+
+@fault("both_ends_encrypt_or_neither")
+def plain_trainer(objects):
+    variable = next(v for v in container(objects, "Job")["env"] if v["name"] == "TEACHER_ENDPOINT")
+    variable["value"] = "grpc://teacher-grpc:50051"
+
+
+@fault("both_ends_encrypt_or_neither")
+def trainer_without_a_key(objects):
+    container(objects, "Job")["args"].remove("--set=teacher.api_key_file=/run/taopd/api-key/key")
+
+
+@fault("both_ends_encrypt_or_neither", "laptop")
+def teacher_alone_demands_certificates(objects):
+    container(objects)["args"].append("--ssl-ca-certs=/run/taopd/tls/ca.crt")
+
+
+@fault("secret_files_are_mounted")
+def key_that_is_not_mounted(objects):
+    container(objects)["volumeMounts"] = [mount for mount in container(objects)["volumeMounts"] if mount["name"] != "tls"]
+
+
+@fault("secret_files_are_mounted")
+def key_for_everybody(objects):
+    next(volume for volume in pod(objects, "Job")["volumes"] if volume["name"] == "tls")["secret"]["defaultMode"] = 0o444
 
 
 def unknown_field(*path):

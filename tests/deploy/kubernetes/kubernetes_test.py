@@ -72,10 +72,21 @@ class ManifestsTest(unittest.TestCase):
 
     def test_parts_stand_alone(self):
         """What deploy/experiment builds on: an overlay's teacher and its experiment by themselves."""
-        for part in ("laptop/teacher", "laptop/experiment", "single-gpu/teacher", "single-gpu/experiment",
-                     "cluster/teacher", "cluster/jobset", "cluster/trainjob"):
+        for part in ("laptop/storage", "laptop/teacher", "laptop/experiment", "single-gpu/teacher",
+                     "single-gpu/experiment", "cluster/storage", "cluster/teacher", "cluster/jobset", "cluster/trainjob"):
             with self.subTest(part):
                 self.assertEqual(policies.findings(render(part)), [])
+
+    def test_loader(self):
+        """The pod to copy through keeps the schemas and the rules for pods, and can write the volumes."""
+        objects = manifests.kustomize(manifests.KUBERNETES / "base/loader")
+        self.assertEqual(schemas.findings(objects), [])
+        pod = objects[0]
+        job = {"kind": "Job", "metadata": pod["metadata"], "spec": {"template": pod}}
+        rules = ("pods_are_restricted", "containers_are_restricted", "resources_are_set", "mounts_have_volumes",
+                 "images_have_versions", "references_resolve")
+        self.assertEqual(policies.findings([job], rules), [])
+        self.assertFalse([mount for mount in pod["spec"]["containers"][0]["volumeMounts"] if mount.get("readOnly")])
 
     def test_flags(self):
         for name, objects in all_sets():
@@ -154,6 +165,21 @@ class ManifestsTest(unittest.TestCase):
         job = find(objects, "JobSet", "trainer")["spec"]["replicatedJobs"][0]["template"]["spec"]
         self.assertEqual((job["completions"], job["parallelism"]), (4, 4))
         self.assertIn({"name": "WORLD_SIZE", "value": "4"}, job["template"]["spec"]["containers"][0]["env"])
+
+
+    def test_another_namespace(self):
+        """The namespace is one value of an overlay's settings."""
+        for overlay in ("laptop", "single-gpu", "cluster"):
+            with self.subTest(overlay), tempfile.TemporaryDirectory() as directory:
+                shutil.copytree(manifests.KUBERNETES, pathlib.Path(directory, "deploy/kubernetes"))
+                shutil.copytree(manifests.KUBERNETES.parent / "observability",
+                                pathlib.Path(directory, "deploy/observability"))
+                path = pathlib.Path(directory, "deploy/kubernetes/overlays", overlay)
+                settings = path / "settings/kustomization.yaml"
+                settings.write_text(settings.read_text().replace("namespace: taopd", "namespace: math"))
+                objects = manifests.kustomize(path)
+                self.assertEqual(policies.findings(objects), [])
+                self.assertEqual(find(objects, "Namespace", "math")["kind"], "Namespace")
 
 
 class PlantedFaultsTest(unittest.TestCase):

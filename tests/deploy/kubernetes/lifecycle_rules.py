@@ -93,6 +93,15 @@ def scaler_owns_the_replicas(objects):
 
 
 @rule
+def scaler_counts_its_own_namespace(objects):
+    for scaler in of_kind(objects, "ScaledObject"):
+        for trigger in scaler["spec"]["triggers"]:
+            named = re.findall(r'namespace="([^"]*)"', get(trigger, "metadata", "query", default=""))
+            if named != [get(scaler, "metadata", "namespace")]:
+                yield f"{name_of(scaler)}: counts the namespaces {named}"
+
+
+@rule
 def pods_are_spread(objects):
     for deployment in of_kind(objects, "Deployment"):
         spread = get(deployment, "spec", "template", "spec", "topologySpreadConstraints", default=[])
@@ -170,7 +179,7 @@ def the_teacher_address_is_a_service(objects):
     for where, container in all_containers(objects, init=False):
         for variable in container.get("env", []):
             if variable["name"] == "TEACHER_ENDPOINT":
-                found = re.fullmatch(r"grpc://([\w-]+):(\d+)", variable["value"])
+                found = re.fullmatch(r"grpcs?://([\w-]+):(\d+)", variable["value"])
                 service = services.get(found[1], {"spec": {"ports": []}}) if found else {"spec": {"ports": []}}
                 if int(found[2]) not in [port["port"] for port in service["spec"]["ports"]]:
                     yield f"{where}: no service listens at {variable['value']}"
@@ -199,3 +208,43 @@ def ranks_agree(objects):
         ports = {port["containerPort"] for port in get(spec, "template", "spec", "containers", 0, "ports", default=[])}
         if int(get(environment, "MASTER_PORT", "value", default=0)) not in ports:
             yield f"{name_of(jobset)}: nobody listens on MASTER_PORT"
+
+
+def settings_of(container):
+    """The settings of --set=KEY=VALUE, with the container's variables by name."""
+    found = dict(argument[len("--set="):].split("=", 1) for argument in container.get("args", [])
+                 if argument.startswith("--set="))
+    variables = {variable["name"]: variable.get("value", "") for variable in container.get("env", [])}
+    return {key: re.sub(r"\$\((\w+)\)", lambda match: variables.get(match[1], ""), value) for key, value in found.items()}
+
+
+@rule
+def both_ends_encrypt_or_neither(objects):
+    """A teacher that demands certificates and keys, and trainers that bring them."""
+    teachers = [c for thing, template in workloads(objects) if thing["kind"] == "Deployment" for c in containers(template, False)]
+    trainers = [c for thing, template in workloads(objects) if thing["kind"] != "Deployment" for c in containers(template, False)]
+    for teacher in teachers:
+        for settings in map(settings_of, trainers):
+            encrypted = "grpcs://" in settings.get("teacher.endpoints", "")
+            if encrypted != (flag(teacher, "ssl-certfile") is not None):
+                yield f"the trainer asks {settings.get('teacher.endpoints')}, the teacher thinks otherwise"
+            if ("teacher.tls_cert_file" in settings) != (flag(teacher, "ssl-ca-certs") is not None):
+                yield "only one end knows of client certificates"
+            if ("teacher.api_key_file" in settings) != (flag(teacher, "api-key-file") is not None):
+                yield "only one end knows of keys"
+
+
+@rule
+def secret_files_are_mounted(objects):
+    """Files that arguments name below /run/taopd are on a Secret that its user may read and nobody else."""
+    for thing, template in workloads(objects):
+        volumes = {volume["name"]: volume for volume in template.get("spec", {}).get("volumes", [])}
+        for container in containers(template, init=False):
+            mounts = {mount["mountPath"]: mount for mount in container.get("volumeMounts", [])}
+            for argument in container.get("args", []):
+                for path in re.findall(r"=(/run/taopd/[\w./-]+)", argument):
+                    secret = get(volumes, get(mounts, path.rsplit("/", 1)[0], "name"), "secret")
+                    if secret is None:
+                        yield f"{name_of(thing)}: no Secret is mounted at {path}"
+                    elif secret.get("defaultMode") != 0o440:
+                        yield f"{name_of(thing)}: {path} can be read by others"

@@ -89,7 +89,7 @@ def network_policies_match_something(objects):
     for policy in of_kind(objects, "NetworkPolicy"):
         selector = policy["spec"]["podSelector"]
         selected = [template for _, template in workloads(objects) if matches(selector, labels_of(template))]
-        if not selected:
+        if not selected and selector:
             yield f"{name_of(policy)}: selects no pod"
         names = {port.get("name") for template in selected for container in containers(template)
                  for port in container.get("ports", [])}

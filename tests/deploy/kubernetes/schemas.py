@@ -3,7 +3,7 @@
 from environment import module
 from manifests import name_of
 
-KUBERNETES_VERSION = "1.34"
+KUBERNETES_VERSIONS = ("1.31", "1.36")  # the oldest that has everything the manifests use, and a new one
 CORE = ("v1", "apps/v1", "batch/v1", "policy/v1", "networking.k8s.io/v1")
 # API version and kind -> module and model of a package that has them.
 MODELS = {
@@ -51,10 +51,11 @@ def differences(before, after, path=""):
 
 def _core(thing):
     validate = module("kubernetes_validate")
-    try:
-        validate.validate(thing, KUBERNETES_VERSION, strict=True)
-    except validate.ValidationError as error:
-        return [f"{'.'.join(map(str, error.path))}: {error.message}"]
+    for version in KUBERNETES_VERSIONS:
+        try:
+            validate.validate(thing, version, strict=True)
+        except validate.ValidationError as error:
+            return [f"{'.'.join(map(str, error.path))}: {error.message}"]
     return []
 
 

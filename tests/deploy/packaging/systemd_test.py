@@ -47,8 +47,8 @@ def analyze(*arguments):
 
 
 def words(command, variables):
-    """ExecStart as systemd splits it."""
-    return shlex.split(re.sub(r"\$\{(\w+)\}", lambda match: variables[match[1]], command))
+    """ExecStart as systemd splits it: $NAME becomes any number of words, ${NAME} is part of one."""
+    return shlex.split(re.sub(r"\$\{?(\w+)\}?", lambda match: variables[match[1]], command))
 
 
 def variables():
@@ -103,7 +103,9 @@ class UnitsTest(unittest.TestCase):
         self.assertIn("total on cpu", done.stdout)
         done = subprocess.run([*command, "--plan", "--no-such-flag=1"], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 64)
-        self.assertEqual([name for name in variables() if f"${{{name}}}" not in settings(NAMES[0])["ExecStart"]], [])
+        more = words(settings(NAMES[0])["ExecStart"], variables() | {"MORE_FLAGS": "--max-logprobs=4 --log-level=error"})
+        self.assertEqual(more[-2:], ["--max-logprobs=4", "--log-level=error"])
+        self.assertEqual([name for name in variables() if not re.search(rf"\$\{{?{name}\b", settings(NAMES[0])["ExecStart"])], [])
 
     def test_the_trainers_command(self):
         """The command as an instance: the configuration is read, the run directory and the model are what is missing."""
