@@ -40,6 +40,7 @@ void GrpcAcceptor::Loop() {
                                      pollfd{paused ? -1 : listener_.fd(), POLLIN, 0}};
     ::poll(entries.data(), entries.size(), paused ? kPauseMs : -1);
     if (entries[0].revents != 0) return;
+    if (!paused && entries[1].revents == 0) continue;
     // The listener stays ready while nothing can be accepted: without a pause, this thread would do
     // nothing else.
     paused = !AcceptAll();
@@ -58,7 +59,8 @@ bool GrpcAcceptor::AcceptAll() {
         return false;
       case Listener::Result::kDead:
         LogError("the gRPC listener is lost", {{"port", listener_.port()}});
-        return false;
+        listener_.Close();
+        return true;
     }
     if (IsScarce(socket.fd, DescriptorsLeftToHttp())) {
       ::close(socket.fd);

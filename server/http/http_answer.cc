@@ -2,8 +2,11 @@
 
 #include <absl/strings/match.h>
 
+#include <exception>
 #include <utility>
 #include <vector>
+
+#include "common/base/log.h"
 
 namespace taopd {
 namespace {
@@ -40,7 +43,7 @@ std::string ProvidedBody(httplib::Response& response) {
   return body;
 }
 
-// Runs a provider without a length. False if the client is gone.
+// Runs a provider without a length. False if the client is gone, or the provider fails or throws.
 bool StreamBody(httplib::Response& response, bool is_chunked, Exchange& exchange) {
   bool ok = true, more = true;
   httplib::DataSink sink;
@@ -57,7 +60,13 @@ bool StreamBody(httplib::Response& response, bool is_chunked, Exchange& exchange
   size_t num_calls = 0;
   while (ok && more) {
     // The offset is not kept: providers of streams count for themselves.
-    if (!response.content_provider_(num_calls++, 0, sink)) ok = false;
+    try {
+      if (!response.content_provider_(num_calls++, 0, sink)) ok = false;
+    } catch (const std::exception& error) {
+      // The head has left: the only thing to do is to end the connection.
+      LogError("a stream failed", {{"what", error.what()}});
+      ok = false;
+    }
   }
   response.content_provider_success_ = ok;
   return ok;

@@ -65,7 +65,7 @@ void SendJson(std::string json, httplib::Response& response) {
 
 void SendError(const HttpError& error, httplib::Response& response) {
   response.status = error.status;
-  if (error.status == 429) response.set_header("Retry-After", "1");
+  if (error.status == 429 || error.status == 503) response.set_header("Retry-After", "1");
   if (error.status == 503) response.set_header("Connection", "close");
   SendJson(error.Json(), response);
 }

@@ -30,8 +30,8 @@ HttpError FromStatus(const absl::Status& status);
 
 // Makes `json` the body of the response.
 void SendJson(std::string json, httplib::Response& response);
-// Makes the error the response, with the headers that its status asks for: Retry-After for 429, and
-// the end of the connection for 503.
+// Makes the error the response, with the headers that its status asks for: Retry-After for 429
+// and 503, and the end of the connection for 503.
 void SendError(const HttpError& error, httplib::Response& response);
 
 }  // namespace taopd

@@ -128,10 +128,14 @@ bool Connection::AdmitHead(absl::Time now) {
   return true;
 }
 
+bool Connection::ExceedsShare(int64_t num_bytes) const {
+  const auto most = static_cast<int64_t>(shared_->limits.max_client_memory_share *
+                                         static_cast<double>(shared_->budget.max_bytes()));
+  return shared_->clients.Find(limit_key_).num_bytes + num_bytes > most;
+}
+
 bool Connection::TryReserveArrived(int64_t num_bytes) {
-  const double share = shared_->limits.max_client_memory_share;
-  const auto most = static_cast<int64_t>(share * static_cast<double>(shared_->budget.max_bytes()));
-  if (shared_->clients.Find(limit_key_).num_bytes + num_bytes > most) return false;
+  if (ExceedsShare(num_bytes)) return false;
   ByteBudget::Reservation memory = shared_->budget.TryReserve(num_bytes);
   if (!memory) return false;
   HoldMemory(std::move(memory));
@@ -143,8 +147,8 @@ bool Connection::TryReserveArrived(int64_t num_bytes) {
 bool Connection::ReserveArrived() {
   const size_t head_bytes = std::max(parser_.head_bytes(), kFreeHeadBytes) - kFreeHeadBytes;
   const int64_t missing = static_cast<int64_t>(head_bytes + parser_.body_bytes()) - arrived_bytes_;
-  if (missing <= 0) return true;
-  return TryReserveArrived(missing) || (shared_->make_room(*this) && TryReserveArrived(missing));
+  if (missing <= 0 || TryReserveArrived(missing)) return true;
+  return shared_->make_room(*this, ExceedsShare(missing)) && TryReserveArrived(missing);
 }
 
 void Connection::BeginCall() {
@@ -277,7 +281,7 @@ std::optional<int> Connection::EvictionRank() const {
       return 0;
     case State::kReading:
       if (!parser_.has_begun() && unread_.empty()) return 1;
-      return parser_.state() == RequestParser::State::kHead ? 2 : 3;
+      return parser_.state() == RequestParser::State::kHead ? 2 : kRankOfBodies;
     case State::kHandshake:
       return 2;
     default:

@@ -42,9 +42,10 @@ class Connection final : public Exchange {
     ByteBudget& budget;
     ClientTable& clients;
     CallTracker& tracker;
-    std::function<void(Connection& connection)> dispatch;   // has a worker answer
-    std::function<bool(Connection& connection)> make_room;  // frees memory of stalled requests
-    std::function<void(uint64_t id)> on_finished;           // by a worker, last
+    std::function<void(Connection& connection)> dispatch;  // has a worker answer
+    // Frees memory of a stalled request, for this connection; of the same client if asked to.
+    std::function<bool(Connection& connection, bool same_client)> make_room;
+    std::function<void(uint64_t id)> on_finished;  // by a worker, last
   };
 
   Connection(uint64_t id, const AcceptedSocket& socket, SSL_CTX* tls, Access access, Shared* shared,
@@ -68,8 +69,9 @@ class Connection final : public Exchange {
   void CheckDeadlines(absl::Time now);
   // Goes on after the worker's Finish.
   void Resume(absl::Time now);
-  // How little is lost if the connection is closed in favour of another one; 0 is the least. None
-  // while it is answered.
+  // How much is lost if the connection is closed in favour of another one: kRankOfBodies while a
+  // body is read, less before. None while it is answered.
+  static constexpr int kRankOfBodies = 3;
   std::optional<int> EvictionRank() const;
   // When a byte last came or left.
   absl::Time last_progress_at() const { return last_progress_at_; }
@@ -99,6 +101,7 @@ class Connection final : public Exchange {
   // False if the request was answered without its body.
   bool AdmitHead(absl::Time now);
   bool ReserveArrived();
+  bool ExceedsShare(int64_t num_bytes) const;
   bool TryReserveArrived(int64_t num_bytes);
   void Dispatch();
   void Refuse(const Refusal& refusal, absl::Time now);

@@ -56,7 +56,8 @@ Front::Front(const FrontLimits& limits, FrontHandler* handler, ByteBudget* budge
               .clients = clients_,
               .tracker = tracker_,
               .dispatch = [this](Connection& connection) { Dispatch(connection); },
-              .make_room = [this](Connection& connection) { return MakeRoom(connection); },
+              .make_room = [this](Connection& connection,
+                                  bool same_client) { return MakeRoom(connection, same_client); },
               .on_finished =
                   [this](uint64_t id) {
                     {
@@ -314,12 +315,13 @@ bool Front::EvictOne(const std::function<bool(const Entry&)>& may_close, absl::T
   return true;
 }
 
-bool Front::MakeRoom(Connection& connection) {
+bool Front::MakeRoom(const Connection& connection, bool same_client) {
   const absl::Time now = connection.last_progress_at();
   Connection* victim = nullptr;
   for (const auto& [id, entry] : connections_) {
     Connection& other = *entry.connection;
-    if (&other == &connection || other.EvictionRank() != 3) continue;
+    if (&other == &connection || other.EvictionRank() != Connection::kRankOfBodies) continue;
+    if (same_client && other.limit_key() != connection.limit_key()) continue;
     if (now - other.last_progress_at() < kStalled) continue;
     if (victim == nullptr || other.last_progress_at() < victim->last_progress_at()) victim = &other;
   }

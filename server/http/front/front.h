@@ -73,7 +73,7 @@ class Front {
   bool EvictOne(const std::function<bool(const Entry&)>& may_close, absl::Time now);
   // Whether one more connection may be made, and for what; closes others for it. None if not.
   std::optional<Access> MakePlace(const Port& port, const AcceptedSocket& socket, absl::Time now);
-  bool MakeRoom(Connection& connection);
+  bool MakeRoom(const Connection& connection, bool same_client);
   void Dispatch(Connection& connection);
   void BeginStop();
   void Wake();

@@ -328,6 +328,22 @@ TEST_F(FrontTest, DeclaredBytesTakeNoMemory) {
   EXPECT_LT(budget_.num_used(), 4 << 20);
 }
 
+TEST_F(FrontTest, BodiesCountAsTheyArrive) {
+  Start();
+  const auto wait_until = [&](const std::function<bool()>& reached) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (!reached() && absl::Now() < deadline) std::this_thread::yield();
+    return reached();
+  };
+  RawClient client(port_);
+  client.Send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n" +
+              std::string(4 << 20, 'x'));
+  EXPECT_TRUE(wait_until([&] { return budget_.num_used() >= 4 << 20; }));
+  EXPECT_LE(budget_.num_used(), 8 << 20);
+  client.Close();
+  EXPECT_TRUE(wait_until([&] { return budget_.num_used() == 0; }));
+}
+
 TEST_F(FrontTest, StalledBodiesGiveTheirMemoryToThoseThatMove) {
   FrontLimits limits;
   limits.max_client_memory_share = 0.5;  // of 64 MiB

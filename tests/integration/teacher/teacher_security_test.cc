@@ -1,0 +1,96 @@
+// Keys and certificates of the real taopd-teacher: where they come from, how they are replaced, and
+// that they are not told.
+#include <csignal>
+#include <fstream>
+#include <string>
+
+#include "tests/integration/teacher/teacher_binary_fixture.h"
+#include "tests/support/files.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::TempDir;
+using testing::WriteFile;
+
+constexpr char kOfFile[] = "key-of-the-file-5d1f";
+constexpr char kOfFlag[] = "key-of-the-flag-77a2";
+constexpr char kOfEnvironment[] = "key-of-the-environment-c3e4";
+constexpr int64_t kMaxBombBytes = 64 << 20;
+
+class TeacherSecurityTest : public testing::TeacherBinaryFixture {
+ protected:
+  int Models(const std::string& key) {
+    const auto answer = http_->Get("/v1/models", {{"Authorization", "Bearer " + key}});
+    return answer ? answer->status : 0;
+  }
+  void WaitForError(const std::string& text) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (teacher_->Errors().find(text) == std::string::npos && absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    EXPECT_THAT(teacher_->Errors(), HasSubstr(text));
+  }
+  // The most memory that was ever resident.
+  int64_t PeakBytes() {
+    std::ifstream status("/proc/" + std::to_string(teacher_->pid()) + "/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) << 10;
+    }
+    return 0;
+  }
+};
+
+TEST_F(TeacherSecurityTest, KeysComeFromThreePlacesAndAreReplacedOnSighup) {
+  TempDir dir;
+  const std::string path = dir.File("keys");
+  WriteFile(path, std::string(kOfFile) + "\n");
+  ::setenv("VLLM_API_KEY", kOfEnvironment, 1);
+  Start({"--api-key-file", path, "--api-key", kOfFlag});
+  ::unsetenv("VLLM_API_KEY");
+  for (const char* key : {kOfFile, kOfFlag, kOfEnvironment}) EXPECT_EQ(Models(key), 200) << key;
+  EXPECT_EQ(Models("wrong"), 401);
+
+  WriteFile(path, "key-that-is-new\n");
+  ::kill(teacher_->pid(), SIGHUP);
+  WaitForError("keys and certificates read again");
+  EXPECT_EQ(Models("key-that-is-new"), 200);
+  EXPECT_EQ(Models(kOfFile), 401);
+  WriteFile(path, "");
+  ::kill(teacher_->pid(), SIGHUP);
+  WaitForError("stay as they were");
+  EXPECT_EQ(Models("key-that-is-new"), 200);
+  for (const char* key : {kOfFile, kOfFlag, kOfEnvironment, "key-that-is-new"}) {
+    EXPECT_THAT(teacher_->Errors() + teacher_->Output(), Not(HasSubstr(key)));
+  }
+  EXPECT_EQ(teacher_->Terminate(), 0);
+}
+
+TEST_F(TeacherSecurityTest, MessageThatInflatesTakesNoMemory) {
+  Start();
+  v1::ScoreRequest request;
+  request.set_request_id(std::string(128 << 20, 'a'));
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  const int64_t before = PeakBytes();
+  v1::ScoreResponse response;
+  EXPECT_FALSE(stub_->Score(&context, request, &response).ok());
+  EXPECT_LT(PeakBytes() - before, kMaxBombBytes);
+}
+
+TEST_F(TeacherSecurityTest, FilesThatCannotBeReadEndTheStart) {
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--api-key-file", "/none/keys"},
+        {"--ssl-certfile", "/none/a.crt", "--ssl-keyfile", "/none/a.key"}}) {
+    std::vector<std::string> arguments = {"--model", testing::StoriesModel()};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    testing::TeacherProcess teacher(arguments);
+    EXPECT_EQ(teacher.WaitForExit(), 64);
+    EXPECT_THAT(teacher.Errors(), HasSubstr("/none/"));
+  }
+}
+
+}  // namespace
+}  // namespace taopd
