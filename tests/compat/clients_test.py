@@ -26,7 +26,9 @@ def main():
         print("skipped: the clients cannot be installed")
         return SKIPPED
     with service.tiny_model_dir() as model, service.teacher(model) as teacher:
-        return subprocess.run([python, here / "openai_client.py", teacher.url], check=False).returncode
+        clients = [subprocess.run([python, here / f"{name}_client.py", teacher.url], check=False).returncode
+                   for name in ("openai", "lm_eval")]
+    return 1 if any(clients) else 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import time
@@ -12,7 +13,7 @@ import urllib.request
 
 import tiny_model
 
-START_TIMEOUT_S = 600  # vLLM takes a minute on an idle machine
+START_TIMEOUT_S = 1800  # vLLM takes a minute on an idle machine, and ten on a busy one
 MODEL_NAME = "tiny"
 
 
@@ -65,7 +66,7 @@ def wait_until_healthy(service, process):
 
 @contextlib.contextmanager
 def running(command, service, environment=None):
-    process = subprocess.Popen(command, env={**os.environ, **(environment or {})})
+    process = subprocess.Popen(command, env={**os.environ, **(environment or {})}, start_new_session=True)
     try:
         yield process
     finally:
@@ -73,7 +74,10 @@ def running(command, service, environment=None):
         try:
             process.wait(60)
         except subprocess.TimeoutExpired:
-            process.kill()
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it has started and left behind, too
+        process.wait()
 
 
 @contextlib.contextmanager
