@@ -10,6 +10,7 @@ enum ExitCode : int {
   kExitData = 65,         // data, model or checkpoint files
   kExitUnavailable = 69,  // a port is in use, or a teacher stays away beyond the outage budget
   kExitInternal = 70,
+  kExitOutOfMemory = 71,  // the memory of the machine or the device did not suffice
   kExitStopped = 75,   // asked to stop; the state is saved, start again with --resume
   kExitNumerics = 76,  // the loss or the gradients stayed non-finite
 };

@@ -53,6 +53,10 @@ foreach(lib arrow parquet)
 endforeach()
 target_include_directories(taopd_arrow SYSTEM INTERFACE ${TAOPD_ARROW_DIR}/include)
 target_link_libraries(taopd_arrow INTERFACE taopd_libparquet taopd_libarrow Threads::Threads)
+# libparquet exports the OpenSSL that it carries. The system's must come before it in the order in which the loader looks
+# for symbols: libcrypto, bound to functions of both, crashes as soon as it loads the system's certificates.
+target_link_options(taopd_arrow INTERFACE
+  "LINKER:--no-as-needed,${OPENSSL_SSL_LIBRARY},${OPENSSL_CRYPTO_LIBRARY},--as-needed")
 
 # --- LibTorch and CUDA --------------------------------------------------------------------------
 include(TaopdTorch)

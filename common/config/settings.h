@@ -69,6 +69,12 @@ struct Setting {
   std::function<absl::Status()> check;
   // Owns the SectionList that `value` points to; null for other types.
   std::shared_ptr<SectionList> list;
+  // Whether a run may be resumed with another value. For all other settings that is an error,
+  // unless the user names them (trainer/run/resume_check.h).
+  bool may_change = false;
+
+  // For declarations: v.Setting(...).MayChange().
+  void MayChange() { may_change = true; }
 };
 
 struct SettingSection {
@@ -79,13 +85,15 @@ struct SettingSection {
 // Collects the declarations of a configuration. See the top of this file.
 class SettingVisitor {
  public:
-  // Declares a setting. `value` must be one of the types of SettingPointer.
+  // Declares a setting. `value` must be one of the types of SettingPointer. The result is valid
+  // until the next declaration.
   template <typename T>
-  void Setting(const std::string& name, T* value, const std::string& help,
-               SettingCheck<T> check = nullptr) {
+  taopd::Setting& Setting(const std::string& name, T* value, const std::string& help,
+                          SettingCheck<T> check = nullptr) {
     std::function<absl::Status()> bound;
     if (check) bound = [value, check = std::move(check)] { return check(*value); };
     settings_.push_back({prefix_ + name, help, SettingPointer(value), std::move(bound), nullptr});
+    return settings_.back();
   }
 
   // Declares a section. Struct has a Visit of its own, and its settings get the prefix "name.".

@@ -253,7 +253,8 @@ std::string SettingsReference(const SettingTable& table) {
     std::string rows;
     auto add_row = [&](const Setting& setting, const std::string& path) {
       rows += "| `" + path + "` | " + SettingTypeName(setting.value) + " | `" +
-              SettingText(setting.value) + "` | " + setting.help + " |\n";
+              SettingText(setting.value) + "` | " + setting.help + " | " +
+              (setting.may_change ? "may change" : "") + " |\n";
     };
     for (const Setting& setting : table.settings()) {
       const size_t dot = setting.path.rfind('.');
@@ -266,7 +267,10 @@ std::string SettingsReference(const SettingTable& table) {
         add_row(item, setting.path + "[]." + item.path);
     }
     if (!rows.empty())
-      out += "\n| setting | type | default | what it does |\n| --- | --- | --- | --- |\n" + rows;
+      out +=
+          "\n| setting | type | default | what it does | on `--resume` |\n"
+          "| --- | --- | --- | --- | --- |\n" +
+          rows;
   };
   add_table("");
   for (const SettingSection& section : table.sections()) {

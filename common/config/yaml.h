@@ -32,8 +32,8 @@ absl::Status ApplyOverride(const std::string& assignment, const SettingTable& ta
 // The whole effective configuration as YAML that ReadYamlSettings reads back unchanged.
 std::string WriteYamlSettings(const SettingTable& table);
 
-// A Markdown table per section, with a row per setting: path, type, default (the present value) and
-// help.
+// A Markdown table per section, with a row per setting: path, type, default (the present value),
+// help, and whether it may change when a run is resumed.
 std::string SettingsReference(const SettingTable& table);
 
 }  // namespace taopd

@@ -8,7 +8,9 @@ import json
 import math
 import os
 import struct
+import time
 import unittest
+import urllib.request
 
 from service import Service
 
@@ -103,6 +105,15 @@ class ContractTest(ServiceTest):
             first = self.service.ask("/detokenize", {"tokens": ids[:1]})["prompt"]
             decoded = [position[str(token)]["decoded_token"] for token, position in zip(ids[1:], positions[1:])]
             self.assertEqual(first + "".join(decoded), text)
+
+    def test_texts_end_with_whole_characters(self):
+        part = self.service.ask("/tokenize", {"prompt": "\U0001F701"})["tokens"][-1]
+        if not self.service.ask("/detokenize", {"tokens": [part]})["prompt"].endswith("\ufffd"):
+            self.skipTest("the tokenizer has whole characters")
+        fields = {"allowed_token_ids": [part], "max_tokens": 3, "ignore_eos": True}
+        self.assertEqual(self.complete(self.ids, **fields)[0]["text"], "")
+        events = self.service.events("/v1/completions", {"prompt": self.ids, "temperature": 0, **fields})
+        self.assertEqual("".join(event["choices"][0]["text"] for event in events), "")
 
     # Values.
 
@@ -265,6 +276,26 @@ class ExtensionsTest(ServiceTest):
                 self.assertAlmostEqual(entry["logprob"], values[row * K + j], delta=1e-6)
             total = sum(math.exp(v) for v in values[row * K:row * K + K]) + math.exp(tails[row])
             self.assertAlmostEqual(total, 1.0, delta=1e-4)
+
+    def metric(self, name):
+        status, text = self.service.request("/metrics")
+        self.assertEqual(status, 200)
+        return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name + "{"))
+
+    def test_a_client_that_goes_ends_its_work(self):
+        counter, num_choices, max_tokens = "vllm:generation_tokens_total", 1000, 200
+        before = self.metric(counter)
+        body = json.dumps({"prompt": self.ids, "max_tokens": max_tokens, "n": num_choices, "temperature": 1,
+                           "ignore_eos": True, "stream": True}).encode()
+        request = urllib.request.Request(self.service.url + "/v1/completions", body,
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            answer.readline()
+        while self.service.ask("/load")["server_load"] > 0:
+            time.sleep(0.01)
+        generated = self.metric(counter) - before
+        self.assertGreater(generated, 0)
+        self.assertLess(generated, num_choices * max_tokens / 2)
 
     def test_candidates(self):
         chosen = [5, 9, self.ids[2]]

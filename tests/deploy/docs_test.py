@@ -47,7 +47,7 @@ def unknown_settings(pages):
 
 def unknown_flags(pages):
     """Flags in backticks that neither the programs nor the scripts have."""
-    commands = re.findall(r"^  (\w+) {2,}", output_of("taopd-trainer", "--help"), re.M)
+    commands = re.findall(r"^  ([\w-]+) {2,}", output_of("taopd-trainer", "--help"), re.M)
     help_texts = [output_of("taopd-teacher", "--help"), output_of("taopd-trainer", "--help")]
     help_texts += [output_of("taopd-trainer", command, "--help") for command in commands]
     for script in ("deploy/setup", "deploy/quickstart", "deploy/release", "deploy/experiment", "deploy/images/build",

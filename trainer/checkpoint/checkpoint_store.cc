@@ -171,6 +171,17 @@ class DirectoryCheckpointStore final : public CheckpointStore {
     return all;
   }
 
+  void Pin(std::set<int64_t> steps) override { pinned_steps_ = std::move(steps); }
+
+  absl::Status DeleteAfter(int64_t step) override {
+    TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, List());
+    // The newest first: what a crash leaves has no gap.
+    for (auto it = all.rbegin(); it != all.rend() && it->step > step; ++it) {
+      TAOPD_RETURN_IF_ERROR(Delete(it->path));
+    }
+    return absl::OkStatus();
+  }
+
   int64_t num_damaged() const override { return static_cast<int64_t>(damaged_.size()); }
 
  private:
@@ -207,20 +218,28 @@ class DirectoryCheckpointStore final : public CheckpointStore {
         continue;
       }
       const bool is_milestone = options_.keep_every > 0 && it->step % options_.keep_every == 0;
-      if (num_kept++ < options_.keep_last || is_milestone || it->path == just_saved) continue;
-      // Renamed first: half a deletion must not look like a damaged checkpoint.
-      const std::string trash =
-          Concat(dir_, "/", kTrashPrefix, fs::path(it->path).filename().string(), "-", getpid());
-      TAOPD_RETURN_IF_ERROR(RemoveAll(trash));  // of a deletion that failed half-way
-      TAOPD_RETURN_IF_ERROR(Rename(it->path, trash));
-      TAOPD_RETURN_IF_ERROR(SyncDirectory(dir_));
-      TAOPD_RETURN_IF_ERROR(RemoveAll(trash));
+      if (num_kept++ < options_.keep_last || is_milestone || it->path == just_saved ||
+          pinned_steps_.contains(it->step)) {
+        continue;
+      }
+      TAOPD_RETURN_IF_ERROR(Delete(it->path));
     }
     return absl::OkStatus();
   }
 
+  // Renames first: half a deletion must not look like a damaged checkpoint.
+  absl::Status Delete(const std::string& path) {
+    const std::string trash =
+        Concat(dir_, "/", kTrashPrefix, fs::path(path).filename().string(), "-", getpid());
+    TAOPD_RETURN_IF_ERROR(RemoveAll(trash));  // of a deletion that failed half-way
+    TAOPD_RETURN_IF_ERROR(Rename(path, trash));
+    TAOPD_RETURN_IF_ERROR(SyncDirectory(dir_));
+    return RemoveAll(trash);
+  }
+
   const std::string dir_;
   const CheckpointOptions options_;
+  std::set<int64_t> pinned_steps_;
   std::set<std::string> damaged_;  // paths, each counted once
 };
 

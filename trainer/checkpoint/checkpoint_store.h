@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,13 @@ class CheckpointStore {
   // if there are no checkpoints. Damaged ones are logged, counted and left alone. Returns DATA_LOSS
   // if all are damaged.
   virtual absl::StatusOr<std::optional<CheckpointRef>> Newest() = 0;
+
+  // Retention leaves the checkpoints of these steps alone from now on, beside those that the options
+  // keep. A second call replaces the first.
+  virtual void Pin(std::set<int64_t> steps) = 0;
+
+  // Deletes all checkpoints, complete or damaged, of later steps than `step`.
+  virtual absl::Status DeleteAfter(int64_t step) = 0;
 
   // Returns all checkpoints, complete or damaged, in ascending order of step.
   virtual absl::StatusOr<std::vector<CheckpointRef>> List() = 0;

@@ -35,10 +35,16 @@ struct ConfigFlags {
   }
 };
 
-// Adds --resume and --overwrite, for commands that write a run directory.
+// Adds --resume, --allow-change and --overwrite, for commands that write a run directory.
 inline void AddStartFlags(CLI::App* app, StartMode* mode) {
   auto* resume = app->add_flag("--resume", mode->resume,
                                "Continue from the newest complete checkpoint of run.dir");
+  app->add_option("--allow-change", mode->allow_change,
+                  "With --resume: go on although this setting, or data_fingerprint, "
+                  "tokenizer_hash or teacher_revision, has changed (repeatable)")
+      ->expected(1)
+      ->take_all()
+      ->needs(resume);
   app->add_flag("--overwrite", mode->overwrite, "Replace the run that run.dir holds")
       ->excludes(resume);
 }

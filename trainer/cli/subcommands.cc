@@ -7,6 +7,7 @@ Subcommand AddTrain(CLI::App& app);
 Subcommand AddSft(CLI::App& app);
 Subcommand AddEval(CLI::App& app);
 Subcommand AddData(CLI::App& app);
+Subcommand AddPlan(CLI::App& app);
 Subcommand AddGenerate(CLI::App& app);
 Subcommand AddGrade(CLI::App& app);
 Subcommand AddReport(CLI::App& app);
@@ -21,9 +22,9 @@ Subcommand AddBenchTeacher(CLI::App& app);
 
 const std::vector<AddSubcommand>& AllSubcommands() {
   static const std::vector<AddSubcommand> rows = {
-      AddTrain,  AddSft,       AddEval,   AddData,       AddGenerate,
-      AddGrade,  AddReport,    AddConfig, AddObjectives, AddTokenize,
-      AddRender, AddObjective, AddBandit, AddScore,      AddBenchTeacher,
+      AddTrain,  AddSft,    AddEval,       AddData,     AddPlan,   AddGenerate,  AddGrade,
+      AddReport, AddConfig, AddObjectives, AddTokenize, AddRender, AddObjective, AddBandit,
+      AddScore,  AddBenchTeacher,
   };
   return rows;
 }

@@ -22,6 +22,11 @@ namespace taopd {
 std::optional<CommandFailure> RunTraining(TrainConfig config, const StartMode& mode,
                                           RunState* state);
 
+// Prints the memory plan of a distillation run: for this machine, or for a device of
+// `device_memory` ("80GB") if that is not empty. Fails with kExitOutOfMemory, after the table, if
+// the run does not fit.
+std::optional<CommandFailure> RunPlan(const TrainConfig& config, const std::string& device_memory);
+
 // Trains a model on pairs of prompt and response. Of the requests in `state`, it obeys a stop.
 std::optional<CommandFailure> RunSft(SftConfig config, const StartMode& mode, RunState* state);
 

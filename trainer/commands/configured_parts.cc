@@ -100,13 +100,25 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainCon
   return client;
 }
 
-absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
-    const TrainConfig& config, std::shared_ptr<Decoder> student) {
+EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size) {
   const bool generates = config.eval.measure == "accuracy" && !config.data.val.empty();
   const int64_t longest_response =
       std::max(config.data.max_response_length, generates ? config.eval.max_response_length : 0);
   EngineOptions options;
   options.max_model_len = config.data.max_prompt_length + longest_response;
+  options.max_num_seqs = config.rollout.max_num_seqs;
+  options.max_logprobs = MakeSupportOptions(config, vocab_size).student_top_k;
+  options.kv_cache_bytes = BytesOfGib(config.rollout.kv_cache_gb);
+  options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
+  // The size of a step and of an evaluation is the configuration's choice.
+  options.max_queued_tokens = INT64_MAX / 2;
+  options.max_queued_requests = INT64_MAX / 2;
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
+    const TrainConfig& config, std::shared_ptr<Decoder> student) {
+  const EngineOptions options = RolloutEngineOptions(config, student->config().vocab_size);
   if (options.max_model_len > student->config().max_position_embeddings) {
     return InvalidArgument(
         "data.max_prompt_length + the longest response (data.max_response_length, "
@@ -114,13 +126,6 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
         options.max_model_len, " exceeds the student's max_position_embeddings ",
         student->config().max_position_embeddings);
   }
-  options.max_num_seqs = config.rollout.max_num_seqs;
-  options.max_logprobs = MakeSupportOptions(config, student->config().vocab_size).student_top_k;
-  options.kv_cache_bytes = BytesOfGib(config.rollout.kv_cache_gb);
-  options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
-  // The size of a step and of an evaluation is the configuration's choice.
-  options.max_queued_tokens = INT64_MAX / 2;
-  options.max_queued_requests = INT64_MAX / 2;
   return MakeTorchEngine(std::move(student), options);
 }
 

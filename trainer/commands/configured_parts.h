@@ -23,8 +23,11 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainConfig& config,
                                                                   bool retry);
 
-// Makes the engine that generates with the student's live weights, for rollouts and evaluation. It
-// is as long as the longest prompt with the longest response of either.
+// The options of the rollout engine: as long as the longest prompt with the longest response of
+// rollouts and evaluations.
+EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size);
+
+// Makes the engine that generates with the student's live weights, for rollouts and evaluation.
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
     const TrainConfig& config, std::shared_ptr<Decoder> student);
 

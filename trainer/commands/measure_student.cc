@@ -1,5 +1,7 @@
 #include "trainer/commands/measure_student.h"
 
+#include <utility>
+
 #include "common/base/memory.h"
 #include "trainer/eval/kl_evaluation.h"
 #include "trainer/eval/local_source.h"
@@ -9,13 +11,15 @@ namespace taopd {
 absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
                                           const std::vector<PromptRecord>& records,
                                           Student* student, RolloutEngine* engine,
-                                          TeacherClient* teacher) {
+                                          TeacherClient* teacher,
+                                          std::function<absl::Status()> on_wait) {
   if (config.eval.measure == "kl") {
     const int64_t top_k = config.eval.kl_top_k > 0 ? config.eval.kl_top_k : config.teacher.top_k;
     KlEvaluationOptions options;
     options.top_k = static_cast<int32_t>(top_k);
     options.micro_batch_tokens = config.trainer.micro_batch_tokens;
     options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
+    options.on_wait = std::move(on_wait);
     EvalResult result;
     TAOPD_ASSIGN_OR_RETURN(result.metrics,
                            EvaluateKl(options, records, student->decoder.get(), teacher));
@@ -27,6 +31,7 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
   run.seed = config.run.seed;
   run.problems = &records;
   run.source = &source;
+  run.on_wait = std::move(on_wait);
   return EvaluateAccuracy(run);
 }
 

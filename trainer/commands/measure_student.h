@@ -1,6 +1,7 @@
 // The held-out evaluation of a student in this process.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "common/base/status.h"
@@ -14,10 +15,12 @@
 namespace taopd {
 
 // Measures what eval.measure names on `records`: accuracy, for which `teacher` may be null, or the
-// KL divergence to the teacher, for which `engine` may be null.
+// KL divergence to the teacher, for which `engine` may be null. Calls `on_wait`, unless it is empty,
+// about once a second; an error from it ends the measurement and is the result.
 absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
                                           const std::vector<PromptRecord>& records,
                                           Student* student, RolloutEngine* engine,
-                                          TeacherClient* teacher);
+                                          TeacherClient* teacher,
+                                          std::function<absl::Status()> on_wait = nullptr);
 
 }  // namespace taopd

@@ -4,7 +4,11 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <new>
+#include <string>
+#include <string_view>
 #include <thread>
 
 namespace taopd {
@@ -14,14 +18,34 @@ void SetNumThreads(int64_t num_threads) {
   at::set_num_threads(static_cast<int>(num_threads));
 }
 
+bool IsOutOfMemory(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
+  // The allocator of the CPU throws a plain c10::Error.
+  return dynamic_cast<const c10::Error*>(&error) != nullptr &&
+         std::string_view(error.what()).find("DefaultCPUAllocator: ") != std::string_view::npos;
+}
+
+int64_t PeakMemoryBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
+  }
+  return 0;
+}
+
 std::optional<CommandFailure> CatchExceptions(
     const std::function<std::optional<CommandFailure>()>& command) {
   try {
     return command();
   } catch (const c10::Error& error) {
+    if (IsOutOfMemory(error)) {
+      return CommandFailure{kExitOutOfMemory,
+                            ResourceExhausted("out of memory: ", error.what_without_backtrace())};
+    }
     return CommandFailure{kExitInternal, Internal(error.what_without_backtrace())};
   } catch (const std::bad_alloc&) {
-    return CommandFailure{kExitInternal, ResourceExhausted("out of memory")};
+    return CommandFailure{kExitOutOfMemory, ResourceExhausted("out of memory")};
   }
 }
 

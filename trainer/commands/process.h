@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 
@@ -11,6 +12,12 @@ namespace taopd {
 
 // Sets how many threads LibTorch's operations use; 0 means one for each core.
 void SetNumThreads(int64_t num_threads);
+
+// Whether LibTorch or the standard library threw `error` because memory ran out.
+bool IsOutOfMemory(const std::exception& error);
+
+// The most memory that this process has held so far (VmHWM); 0 if the system does not say.
+int64_t PeakMemoryBytes();
 
 // Runs a subcommand and turns LibTorch's errors and a lack of memory into failures.
 std::optional<CommandFailure> CatchExceptions(

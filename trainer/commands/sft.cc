@@ -9,6 +9,7 @@
 #include "trainer/commands/commands.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/prompts.h"
+#include "trainer/commands/train/run_facts.h"
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/step/loss/aggregation.h"
@@ -64,6 +65,7 @@ class SftRun {
     if (auto failure = LoadData()) return failure;
     head_.objective = *FindObjective("cross_entropy");
     head_.workspace_bytes = BytesOfMib(config_.trainer.head_workspace_mb);
+    if (auto failure = run_.CheckFacts(FactsOfData(train_, run_.student()))) return failure;
     if (auto failure = run_.OpenOutput()) return failure;
     LogInfo(run_.resumed() ? "resumed" : "started",
             {{"run", config_.run.name},

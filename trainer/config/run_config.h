@@ -15,8 +15,9 @@ struct RunConfig {
   std::string dir;
   int64_t seed = 0;
   void Visit(SettingVisitor& v) {
-    v.Setting("name", &name, "Name of the run, for people and for the status page.", NotEmpty());
-    v.Setting("dir", &dir, "Where everything is written; empty: runs/NAME.");
+    v.Setting("name", &name, "Name of the run, for people and for the status page.", NotEmpty())
+        .MayChange();
+    v.Setting("dir", &dir, "Where everything is written; empty: runs/NAME.").MayChange();
     v.Setting("seed", &seed, "Seed of data order, rollouts and evaluation.", AtLeast<int64_t>(0));
   }
   std::string Directory() const { return dir.empty() ? "runs/" + name : dir; }

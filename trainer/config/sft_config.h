@@ -21,7 +21,8 @@ struct SftModelConfig {
               "config.json of a model with random weights; used when init is empty.");
     v.Setting("tokenizer", &tokenizer,
               "Directory of a tokenizer. With init it is another model's, whose special tokens and "
-              "template the model takes over; empty: init's own.");
+              "template the model takes over; empty: init's own.")
+        .MayChange();
     v.Setting("dtype", &dtype, "auto (as stored), float32 or bfloat16.",
               OneOf({"auto", "float32", "bfloat16"}));
   }
@@ -38,8 +39,9 @@ struct SftDataConfig {
   bool shuffle = true;
   void Visit(SettingVisitor& v) {
     v.Setting("train", &train,
-              "JSONL files; prompt and response are text, or token ids under KEY_ids.");
-    v.Setting("val", &val, "JSONL files for the validation loss.");
+              "JSONL files; prompt and response are text, or token ids under KEY_ids.")
+        .MayChange();
+    v.Setting("val", &val, "JSONL files for the validation loss.").MayChange();
     v.Setting("prompt_key", &prompt_key, "Key of the prompt.", NotEmpty());
     v.Setting("response_key", &response_key, "Key of the response; only its tokens are learned.",
               NotEmpty());
@@ -65,21 +67,27 @@ struct SftTrainerConfig {
   std::string device = "auto";
   int64_t num_threads = 0;
   void Visit(SettingVisitor& v) {
-    v.Setting("total_steps", &total_steps, "Optimizer steps.", AtLeast<int64_t>(1));
+    v.Setting("total_steps", &total_steps, "Optimizer steps.", AtLeast<int64_t>(1)).MayChange();
     v.Setting("batch_size", &batch_size, "Rows per step.", AtLeast<int64_t>(1));
     v.Setting("micro_batch_tokens", &micro_batch_tokens, "Tokens per forward and backward pass.",
-              AtLeast<int64_t>(1));
+              AtLeast<int64_t>(1))
+        .MayChange();
     v.Setting("head_workspace_mb", &head_workspace_mb,
-              "Most memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0));
+              "Most memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0))
+        .MayChange();
     v.Setting("eval_every", &eval_every,
-              "Steps between validations; the last step is always validated.", AtLeast<int64_t>(0));
+              "Steps between validations; the last step is always validated.", AtLeast<int64_t>(0))
+        .MayChange();
     v.Setting("save_every", &save_every,
-              "Steps between checkpoints; the last step is always saved.", AtLeast<int64_t>(0));
+              "Steps between checkpoints; the last step is always saved.", AtLeast<int64_t>(0))
+        .MayChange();
     v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
-              AtLeast<int64_t>(2));
-    v.Setting("device", &device, "auto, cpu, cuda or cuda:1.", NotEmpty());
+              AtLeast<int64_t>(2))
+        .MayChange();
+    v.Setting("device", &device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
     v.Setting("num_threads", &num_threads, "Threads for numerics; 0 = one a core.",
-              AtLeast<int64_t>(0));
+              AtLeast<int64_t>(0))
+        .MayChange();
   }
 };
 

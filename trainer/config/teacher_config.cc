@@ -53,7 +53,8 @@ void TeacherConfig::Visit(SettingVisitor& v) {
             SettingCheck<std::vector<std::string>>([](const std::vector<std::string>& list) {
               return list.empty() ? InvalidArgument("must name at least one server")
                                   : absl::OkStatus();
-            }));
+            }))
+      .MayChange();
   v.Setting("model", &model,
             "Name of the model at vLLM or SGLang; empty: the first that the server lists.");
   v.Setting("top_k", &top_k, "Teacher tokens per position; the rest is one tail token.",
@@ -61,37 +62,51 @@ void TeacherConfig::Visit(SettingVisitor& v) {
   v.Setting("temperature", &temperature,
             "Temperature of the teacher's distribution; vLLM and SGLang have 1 only.",
             MoreThan(0.0));
-  v.Setting("timeout_s", &timeout_s, "Time for one attempt at one sequence.", MoreThan(0.0));
+  v.Setting("timeout_s", &timeout_s, "Time for one attempt at one sequence.", MoreThan(0.0))
+      .MayChange();
   v.Setting("outage_budget_s", &outage_budget_s,
-            "How long a sequence is retried before the run ends with code 69.", AtLeast(0.0));
+            "How long a sequence is retried before the run ends with code 69.", AtLeast(0.0))
+      .MayChange();
   v.Setting("connect_timeout_s", &connect_timeout_s, "How long to wait for a teacher at the start.",
-            MoreThan(0.0));
+            MoreThan(0.0))
+      .MayChange();
   v.Setting("hedge_after_s", &hedge_after_s,
             "After this time without an answer a second server is asked as well, and the first "
             "answer counts; 0 = never.",
-            AtLeast(0.0));
-  v.Setting("max_in_flight", &max_in_flight, "Requests in flight per server.", AtLeast<int64_t>(1));
+            AtLeast(0.0))
+      .MayChange();
+  v.Setting("max_in_flight", &max_in_flight, "Requests in flight per server.", AtLeast<int64_t>(1))
+      .MayChange();
   v.Setting("tls_ca_file", &tls_ca_file,
             "PEM file of the authorities that sign the servers' certificates; empty: the "
-            "system's list.");
+            "system's list.")
+      .MayChange();
   v.Setting("tls_cert_file", &tls_cert_file,
-            "PEM file of this client's certificate, for servers that ask for one.");
-  v.Setting("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.");
+            "PEM file of this client's certificate, for servers that ask for one.")
+      .MayChange();
+  v.Setting("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.")
+      .MayChange();
   v.Setting("api_key_env", &api_key_env,
-            "Environment variable that holds the servers' API key; it is sent as a bearer token.");
-  v.Setting("api_key_file", &api_key_file, "File that holds the API key, in its first line.");
+            "Environment variable that holds the servers' API key; it is sent as a bearer token.")
+      .MayChange();
+  v.Setting("api_key_file", &api_key_file, "File that holds the API key, in its first line.")
+      .MayChange();
   v.Setting("cache_dir", &cache_dir,
-            "Directory of a score cache, which several processes may share; empty: none.");
+            "Directory of a score cache, which several processes may share; empty: none.")
+      .MayChange();
   v.Setting("cache_gb", &cache_gb,
             "Most space of the score cache, in GiB; what has not been used for longest goes first.",
-            MoreThan(0.0));
+            MoreThan(0.0))
+      .MayChange();
   v.Setting("cache_only", &cache_only,
-            "Take all scores from the cache and ask no server: replays a run without its teacher.");
+            "Take all scores from the cache and ask no server: replays a run without its teacher.")
+      .MayChange();
 }
 
 void TeacherEntryConfig::Visit(SettingVisitor& v) {
   v.Setting("name", &name, "Name, for messages and metrics: letters, digits, _ and -.");
-  v.Setting("endpoints", &endpoints, "As teacher.endpoints.");
+  v.Setting("endpoints", &endpoints, "As teacher.endpoints.")
+      .MayChange();
   v.Setting("model", &model, "As teacher.model.");
   v.Setting("sources", &sources,
             "Data sources that this teacher teaches (data.source_key); empty: all that no other "

@@ -15,6 +15,12 @@ std::vector<std::string> ObjectiveNames() {
   return names;
 }
 
+absl::Status CheckBestMetric(const std::string& name) {
+  return name.empty() || name.substr(0, name.find('/')) == "eval"
+             ? absl::OkStatus()
+             : InvalidArgument("must be a metric of the evaluations: eval/...");
+}
+
 absl::Status CheckObjective(ObjectiveConfig& config) {
   if (!config.terms.empty() && !config.name.empty()) {
     return InvalidArgument("objective.name = ", config.name,
@@ -49,6 +55,45 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
     }
   }
   return absl::OkStatus();
+}
+
+// Device, memory, ports, and what is written aside.
+void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
+  v.Setting("memory_plan", &c.memory_plan,
+            "What to do when the memory plan exceeds the device: refuse the run, warn, or off.",
+            OneOf({"refuse", "warn", "off"}))
+      .MayChange();
+  v.Setting("trace_steps", &c.trace_steps,
+            "Write a timeline of the first so many steps of this process to RUN_DIR/trace.json, "
+            "for chrome://tracing or Perfetto.",
+            AtLeast<int64_t>(0))
+      .MayChange();
+  v.Setting("rollout_dumps", &c.rollout_dumps,
+            "Rollouts of each step that are written to RUN_DIR/rollouts.jsonl.",
+            AtLeast<int64_t>(0))
+      .MayChange();
+  v.Setting("rollout_dumps_mb", &c.rollout_dumps_mb,
+            "When rollouts.jsonl exceeds this size in MiB, it becomes rollouts.1.jsonl, which is "
+            "replaced.",
+            MoreThan(0.0))
+      .MayChange();
+  v.Setting("device", &c.device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
+  v.Setting("num_threads", &c.num_threads, "Threads for numerics; 0 = one a core.",
+            AtLeast<int64_t>(0))
+      .MayChange();
+  v.Setting("host", &c.host, "Address of the control service, /status, /metrics and /healthz.",
+            NotEmpty())
+      .MayChange();
+  v.Setting("http_port", &c.http_port, "Port of /status, /metrics and /healthz; 0 = any free one.",
+            Between<int64_t>(0, 65535))
+      .MayChange();
+  v.Setting("grpc_port", &c.grpc_port, "Port of the control service; 0 = any free one.",
+            Between<int64_t>(0, 65535))
+      .MayChange();
+  v.Setting("token_env", &c.token_env,
+            "Environment variable with the token that POST requests to the HTTP port must bring "
+            "as \"Authorization: Bearer TOKEN\". Empty: none is asked for.")
+      .MayChange();
 }
 
 }  // namespace
@@ -87,12 +132,19 @@ void ObjectiveConfig::Visit(SettingVisitor& v) {
             "token-mean, seq-mean-token-mean or seq-mean-token-sum, as in verl.",
             OneOf({"token-mean", "seq-mean-token-mean", "seq-mean-token-sum"}));
   v.Setting("overlap", &overlap,
-            "Measure how many of the teacher's top-k are among the student's (support teacher).");
+            "Measure how many of the teacher's top-k are among the student's (support teacher).")
+      .MayChange();
   v.Setting("full_kl_rows", &full_kl_rows,
             "Positions per step on which the full-vocabulary KL and the truncation gap are "
             "measured, before the first update; needs a teacher that sends dense log-probs. 0 = "
             "none; with objective full it is every position.",
-            AtLeast<int64_t>(0));
+            AtLeast<int64_t>(0))
+      .MayChange();
+  v.Setting("veto_rho_below", &veto_rho_below,
+            "Leave out a whole response of a reused batch when the importance ratio of one of its "
+            "tokens is below this number, such as 1e-4; costs a second pass over the head. 0 = "
+            "never.",
+            Between(0.0, 1.0));
 }
 
 ObjectiveTerms ObjectiveConfig::Terms() const {
@@ -109,10 +161,83 @@ ObjectiveTerms ObjectiveConfig::Terms() const {
   return combination;
 }
 
+void TrainerConfig::Visit(SettingVisitor& v) {
+  v.Setting("total_steps", &total_steps, "Steps; one step is one batch of prompts.",
+            AtLeast<int64_t>(1))
+      .MayChange();
+  v.Setting("mini_batch_size", &mini_batch_size,
+            "Prompts per optimizer step; from the second one of a step on, the behavior policy "
+            "is not the current one.",
+            AtLeast<int64_t>(1));
+  v.Setting("micro_batch_tokens", &micro_batch_tokens,
+            "Tokens per forward and backward pass; one longer sequence goes alone.",
+            AtLeast<int64_t>(1))
+      .MayChange();
+  v.Setting("head_workspace_mb", &head_workspace_mb,
+            "Most memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0))
+      .MayChange();
+  v.Setting("eval_at_start", &eval_at_start, "Evaluate the student before the first step.")
+      .MayChange();
+  v.Setting("eval_every", &eval_every,
+            "Steps between evaluations; the last step is always evaluated. 0 = only then.",
+            AtLeast<int64_t>(0))
+      .MayChange();
+  v.Setting("save_every", &save_every,
+            "Steps between checkpoints; the last step is always saved. 0 = only then.",
+            AtLeast<int64_t>(0))
+      .MayChange();
+  v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
+            AtLeast<int64_t>(2))
+      .MayChange();
+  v.Setting("keep_every", &keep_every,
+            "Also keep every checkpoint whose step is a multiple of this number; 0 = none.",
+            AtLeast<int64_t>(0))
+      .MayChange();
+  v.Setting("best_metric", &best_metric,
+            "Metric of the evaluations, such as eval/kl_to_teacher, by which the best checkpoint "
+            "is kept; best.json names it. Empty: none.",
+            SettingCheck<std::string>(CheckBestMetric))
+      .MayChange();
+  v.Setting("best_is", &best_is, "Which value of best_metric is the best: smallest or largest.",
+            OneOf({"smallest", "largest"}))
+      .MayChange();
+  v.Setting("early_stop_evaluations", &early_stop_evaluations,
+            "Finish after so many evaluations in a row without a new best of best_metric; 0 = "
+            "never.",
+            AtLeast<int64_t>(0))
+      .MayChange();
+  v.Setting("max_wall_time_s", &max_wall_time_s,
+            "Save and end with code 75 before this process has run so long, with room for one "
+            "more step and a checkpoint; 0 = no limit.",
+            AtLeast(0.0))
+      .MayChange();
+  v.Setting("max_nonfinite_steps", &max_nonfinite_steps,
+            "Updates skipped in a row for a non-finite loss or gradient before the run ends with "
+            "code 76.",
+            AtLeast<int64_t>(1))
+      .MayChange();
+  v.Setting("max_bad_batches", &max_bad_batches,
+            "Skipped mini-batches that are written to RUN_DIR/bad_batches for a look.",
+            AtLeast<int64_t>(0))
+      .MayChange();
+  VisitProcess(*this, v);
+}
+
 absl::Status CheckTrainConfig(TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(config)));
   TAOPD_RETURN_IF_ERROR(CheckTeachers(config.teacher, config.teachers));
   TAOPD_RETURN_IF_ERROR(CheckObjective(config.objective));
+  if (config.trainer.early_stop_evaluations > 0 && config.trainer.best_metric.empty()) {
+    return InvalidArgument(
+        "trainer.early_stop_evaluations = ", config.trainer.early_stop_evaluations,
+        ": needs trainer.best_metric, which is empty");
+  }
+  const double below = config.objective.parameters.mask_rho_below;
+  const double above = config.objective.parameters.mask_rho_above;
+  if (above > 0 && (above < 1 || above < below)) {
+    return InvalidArgument("objective.mask_rho_above = ", above,
+                           ": must be at least 1 and mask_rho_below = ", below);
+  }
   if (config.data.train_batch_size % config.trainer.mini_batch_size != 0) {
     return InvalidArgument("trainer.mini_batch_size = ", config.trainer.mini_batch_size,
                            ": must divide data.train_batch_size = ", config.data.train_batch_size);

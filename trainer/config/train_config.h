@@ -8,6 +8,7 @@
 
 #include "common/config/settings.h"
 #include "taopd/objective/objective.h"
+#include "trainer/config/guard_config.h"
 #include "trainer/config/run_config.h"
 #include "trainer/config/teacher_config.h"
 #include "trainer/grading/grader.h"
@@ -22,7 +23,8 @@ struct StudentConfig {
     v.Setting("model", &model, "Hugging Face model directory to start from.", NotEmpty());
     v.Setting("tokenizer", &tokenizer,
               "Directory of another model's tokenizer, whose special tokens and template the "
-              "student takes over; empty: the student's own.");
+              "student takes over; empty: the student's own.")
+        .MayChange();
     v.Setting("dtype", &dtype,
               "Computation and parameters: auto (as stored), float32, bfloat16 (the optimizer "
               "keeps a float32 copy).",
@@ -52,11 +54,13 @@ struct DataConfig {
   void Visit(SettingVisitor& v) {
     v.Setting("train", &train,
               "JSON Lines or Parquet files of prompts; a prompt is text, a list of messages (as in "
-              "verl's files), or token ids under PROMPT_KEY_ids.");
+              "verl's files), or token ids under PROMPT_KEY_ids.")
+        .MayChange();
     v.Setting("train_weights", &train_weights,
               "How often each file's prompts are used in an epoch, one number for each file; 0.5 = "
               "half of them, another half in the next epoch. Empty: all once.");
-    v.Setting("val", &val, "JSON Lines or Parquet files of held-out problems for the evaluation.");
+    v.Setting("val", &val, "JSON Lines or Parquet files of held-out problems for the evaluation.")
+        .MayChange();
     v.Setting("prompt_key", &prompt_key, "Key of the prompt; a.b is the key b inside of a.",
               NotEmpty());
     v.Setting("answer_key", &answer_key,
@@ -115,9 +119,11 @@ struct RolloutConfig {
               }));
     v.Setting("top_k", &top_k, "Sample from the k most probable tokens; 0 = off.",
               AtLeast<int64_t>(0));
-    v.Setting("max_num_seqs", &max_num_seqs, "Sequences generated at once.", AtLeast<int64_t>(1));
+    v.Setting("max_num_seqs", &max_num_seqs, "Sequences generated at once.", AtLeast<int64_t>(1))
+        .MayChange();
     v.Setting("kv_cache_gb", &kv_cache_gb, "Most memory of the rollout's KV cache, in GiB.",
-              MoreThan(0.0));
+              MoreThan(0.0))
+        .MayChange();
   }
 };
 
@@ -136,6 +142,7 @@ struct ObjectiveConfig {
   std::string aggregation = "token-mean";
   bool overlap = true;
   int64_t full_kl_rows = 0;
+  double veto_rho_below = 0;
   void Visit(SettingVisitor& v);
 
   // Name or terms with their parameters. REQUIRES: the settings passed CheckTrainConfig, or name a
@@ -152,47 +159,24 @@ struct TrainerConfig {
   int64_t eval_every = 50;
   int64_t save_every = 50;
   int64_t keep_checkpoints = 2;
+  int64_t keep_every = 0;
+  std::string best_metric;
+  std::string best_is = "smallest";
+  int64_t early_stop_evaluations = 0;
+  double max_wall_time_s = 0;
   int64_t max_nonfinite_steps = 5;
+  int64_t max_bad_batches = 4;
+  std::string memory_plan = "refuse";
+  int64_t trace_steps = 0;
+  int64_t rollout_dumps = 0;
+  double rollout_dumps_mb = 64;
   std::string device = "auto";
   int64_t num_threads = 0;
   std::string host = "127.0.0.1";
   int64_t http_port = 0;
   int64_t grpc_port = 0;
-  void Visit(SettingVisitor& v) {
-    v.Setting("total_steps", &total_steps, "Steps; one step is one batch of prompts.",
-              AtLeast<int64_t>(1));
-    v.Setting("mini_batch_size", &mini_batch_size,
-              "Prompts per optimizer step; from the second one of a step on, the behavior policy "
-              "is not the current one.",
-              AtLeast<int64_t>(1));
-    v.Setting("micro_batch_tokens", &micro_batch_tokens,
-              "Tokens per forward and backward pass; one longer sequence goes alone.",
-              AtLeast<int64_t>(1));
-    v.Setting("head_workspace_mb", &head_workspace_mb,
-              "Most memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0));
-    v.Setting("eval_at_start", &eval_at_start, "Evaluate the student before the first step.");
-    v.Setting("eval_every", &eval_every,
-              "Steps between evaluations; the last step is always evaluated. 0 = only then.",
-              AtLeast<int64_t>(0));
-    v.Setting("save_every", &save_every,
-              "Steps between checkpoints; the last step is always saved. 0 = only then.",
-              AtLeast<int64_t>(0));
-    v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
-              AtLeast<int64_t>(2));
-    v.Setting("max_nonfinite_steps", &max_nonfinite_steps,
-              "Updates skipped in a row for a non-finite loss or gradient before the run ends with "
-              "code 76.",
-              AtLeast<int64_t>(1));
-    v.Setting("device", &device, "auto, cpu, cuda or cuda:1.", NotEmpty());
-    v.Setting("num_threads", &num_threads, "Threads for numerics; 0 = one a core.",
-              AtLeast<int64_t>(0));
-    v.Setting("host", &host, "Address of the control service, /status, /metrics and /healthz.",
-              NotEmpty());
-    v.Setting("http_port", &http_port, "Port of /status, /metrics and /healthz; 0 = any free one.",
-              Between<int64_t>(0, 65535));
-    v.Setting("grpc_port", &grpc_port, "Port of the control service; 0 = any free one.",
-              Between<int64_t>(0, 65535));
-  }
+  std::string token_env;
+  void Visit(SettingVisitor& v);
 };
 
 struct EvalConfig {
@@ -214,35 +198,47 @@ struct EvalConfig {
     v.Setting("measure", &measure,
               "accuracy: generate and grade; kl: truncated reverse KL to the teacher on given "
               "responses; none.",
-              OneOf({"accuracy", "kl", "none"}));
-    v.Setting("system_prompt", &system_prompt, "System message of problems that bring none.");
+              OneOf({"accuracy", "kl", "none"}))
+        .MayChange();
+    v.Setting("system_prompt", &system_prompt, "System message of problems that bring none.")
+        .MayChange();
     v.Setting("prompt_template", &prompt_template,
               "Words around a problem, as data.prompt_template; ta_opd_eval is the paper's "
-              "evaluation prompt.");
-    v.Setting("n", &n, "Responses per problem (Avg@n).", AtLeast<int64_t>(1));
+              "evaluation prompt.")
+        .MayChange();
+    v.Setting("n", &n, "Responses per problem (Avg@n).", AtLeast<int64_t>(1)).MayChange();
     v.Setting("n_by_source", &n_by_source,
               "Other numbers of responses for problems of some sources, each SOURCE=N; the paper "
-              "samples MMLU-Pro once.");
-    v.Setting("temperature", &temperature, "Sampling temperature; 0 = greedy.", AtLeast(0.0));
+              "samples MMLU-Pro once.")
+        .MayChange();
+    v.Setting("temperature", &temperature, "Sampling temperature; 0 = greedy.", AtLeast(0.0))
+        .MayChange();
     v.Setting("top_p", &top_p, "Nucleus sampling; 1 = off.",
               SettingCheck<double>([](const double& p) {
                 return p > 0 && p <= 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1]");
-              }));
+              }))
+        .MayChange();
     v.Setting("max_response_length", &max_response_length, "Most tokens to generate.",
-              AtLeast<int64_t>(1));
+              AtLeast<int64_t>(1))
+        .MayChange();
     v.Setting("num_prompts", &num_prompts, "Use the first so many problems; 0 = all.",
-              AtLeast<int64_t>(0));
+              AtLeast<int64_t>(0))
+        .MayChange();
     v.Setting("grader", &grader, "How answers are judged; one of `taopd-trainer grade --list`.",
-              OneOf(grading::GraderNames()));
+              OneOf(grading::GraderNames()))
+        .MayChange();
     v.Setting("answer_pattern", &answer_pattern,
               "RE2 expression whose first group is the answer in a response (exact, numeric); its "
-              "first match counts. Empty: all text.");
-    v.Setting("require_stop", &require_stop, "A response cut at max_response_length is wrong.");
+              "first match counts. Empty: all text.")
+        .MayChange();
+    v.Setting("require_stop", &require_stop, "A response cut at max_response_length is wrong.")
+        .MayChange();
     v.Setting("kl_top_k", &kl_top_k,
-              "Teacher tokens per position for measure kl; 0 = teacher.top_k.",
-              AtLeast<int64_t>(0));
+              "Teacher tokens per position for measure kl; 0 = teacher.top_k.", AtLeast<int64_t>(0))
+        .MayChange();
     v.Setting("num_samples", &num_samples, "Responses written to samples.jsonl per evaluation.",
-              AtLeast<int64_t>(0));
+              AtLeast<int64_t>(0))
+        .MayChange();
   }
 };
 
@@ -257,6 +253,7 @@ struct TrainConfig {
   OptimizerConfig optimizer;
   TrainerConfig trainer;
   EvalConfig eval;
+  GuardConfig guard;
 
   void Visit(SettingVisitor& v) {
     v.Section("run", "The run itself.", run);
@@ -272,6 +269,7 @@ struct TrainConfig {
     v.Section("optimizer", "AdamW and its schedule.", optimizer);
     v.Section("trainer", "Steps, batches, evaluation, checkpoints, ports.", trainer);
     v.Section("eval", "Held-out evaluation; the same keys serve `taopd-trainer eval`.", eval);
+    v.Section("guard", "What is done when a run goes wrong; see docs/run-control.md.", guard);
   }
 };
 

@@ -20,7 +20,7 @@ constexpr int kMaxMessageBytes = 64 << 10;  // requests are empty
 
 class GrpcAndHttpServer final : public ControlServer {
  public:
-  explicit GrpcAndHttpServer(RunState* state) : service_(state) {}
+  GrpcAndHttpServer(RunState* state, const std::string& token) : service_(state, token) {}
 
   ~GrpcAndHttpServer() override {
     if (server_ == nullptr) return;
@@ -54,10 +54,8 @@ class GrpcAndHttpServer final : public ControlServer {
     return absl::OkStatus();
   }
 
-  absl::Status StartHttp(const std::string& host, int64_t port, const RunState* state,
-                         std::function<std::string()> prometheus_text) {
-    TAOPD_ASSIGN_OR_RETURN(pages_, StatusPages::Start(host, static_cast<int>(port), state,
-                                                      std::move(prometheus_text)));
+  absl::Status StartHttp(const ControlServerOptions& options, RunState* state, ControlPages pages) {
+    TAOPD_ASSIGN_OR_RETURN(pages_, StatusPages::Start(options, state, std::move(pages)));
     return absl::OkStatus();
   }
 
@@ -79,15 +77,13 @@ absl::Status CheckPort(const char* name, int64_t port) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
-    const ControlServerOptions& options, RunState* state,
-    std::function<std::string()> prometheus_text) {
+    const ControlServerOptions& options, RunState* state, ControlPages pages) {
   TAOPD_RETURN_IF_ERROR(CheckPort("http_port", options.http_port));
   TAOPD_RETURN_IF_ERROR(CheckPort("grpc_port", options.grpc_port));
   if (options.host.empty()) return InvalidArgument("host is empty");
-  auto server = std::make_unique<GrpcAndHttpServer>(state);
+  auto server = std::make_unique<GrpcAndHttpServer>(state, options.token);
   TAOPD_RETURN_IF_ERROR(server->StartGrpc(options.host, options.grpc_port));
-  TAOPD_RETURN_IF_ERROR(
-      server->StartHttp(options.host, options.http_port, state, std::move(prometheus_text)));
+  TAOPD_RETURN_IF_ERROR(server->StartHttp(options, state, std::move(pages)));
   return server;
 }
 

@@ -1,5 +1,7 @@
 #include "trainer/control/control_service.h"
 
+#include "trainer/control/bearer_token.h"
+
 namespace taopd {
 namespace {
 
@@ -29,10 +31,16 @@ grpc::Status ToGrpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context) {
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
+                                 const grpc::Status& status = grpc::Status::OK) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
+  reactor->Finish(status);
   return reactor;
+}
+
+grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context) {
+  return Answer(context, {grpc::StatusCode::UNAUTHENTICATED,
+                          "the metadata lacks the run's token: authorization: Bearer TOKEN"});
 }
 
 // One waiting SaveCheckpoint. Finished once: RunState either calls back or confirms the
@@ -60,6 +68,13 @@ class SaveReactor final : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
+bool ControlService::IsAllowed(const grpc::CallbackServerContext& context) const {
+  if (token_.empty()) return true;
+  const auto found = context.client_metadata().find("authorization");
+  return found != context.client_metadata().end() &&
+         IsBearerOf({found->second.data(), found->second.size()}, token_);
+}
+
 grpc::ServerUnaryReactor* ControlService::GetStatus(grpc::CallbackServerContext* context,
                                                     const v1::GetStatusRequest* request,
                                                     v1::GetStatusResponse* reply) {
@@ -77,6 +92,7 @@ grpc::ServerUnaryReactor* ControlService::GetStatus(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* ControlService::Pause(grpc::CallbackServerContext* context,
                                                 const v1::PauseRequest* request,
                                                 v1::PauseResponse* reply) {
+  if (!IsAllowed(*context)) return Refuse(context);
   state_->RequestPause(true);
   return Answer(context);
 }
@@ -84,6 +100,7 @@ grpc::ServerUnaryReactor* ControlService::Pause(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* ControlService::Resume(grpc::CallbackServerContext* context,
                                                  const v1::ResumeRequest* request,
                                                  v1::ResumeResponse* reply) {
+  if (!IsAllowed(*context)) return Refuse(context);
   state_->RequestPause(false);
   return Answer(context);
 }
@@ -91,12 +108,14 @@ grpc::ServerUnaryReactor* ControlService::Resume(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* ControlService::SaveCheckpoint(grpc::CallbackServerContext* context,
                                                          const v1::SaveCheckpointRequest* request,
                                                          v1::SaveCheckpointResponse* reply) {
+  if (!IsAllowed(*context)) return Refuse(context);
   return new SaveReactor(state_, reply);
 }
 
 grpc::ServerUnaryReactor* ControlService::Stop(grpc::CallbackServerContext* context,
                                                const v1::StopRequest* request,
                                                v1::StopResponse* reply) {
+  if (!IsAllowed(*context)) return Refuse(context);
   state_->RequestStop();
   return Answer(context);
 }

@@ -4,6 +4,9 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <string>
+#include <utility>
+
 #include "proto/taopd/v1/trainer.grpc.pb.h"
 #include "trainer/control/run_state.h"
 
@@ -11,7 +14,8 @@ namespace taopd {
 
 class ControlService final : public v1::Trainer::CallbackService {
  public:
-  explicit ControlService(RunState* state) : state_(state) {}
+  // Calls that change something must bring `token`, unless it is empty (ControlServerOptions).
+  ControlService(RunState* state, std::string token) : state_(state), token_(std::move(token)) {}
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
@@ -29,7 +33,10 @@ class ControlService final : public v1::Trainer::CallbackService {
                                  const v1::StopRequest* request, v1::StopResponse* reply) override;
 
  private:
+  bool IsAllowed(const grpc::CallbackServerContext& context) const;
+
   RunState* const state_;
+  const std::string token_;
 };
 
 }  // namespace taopd

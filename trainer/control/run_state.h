@@ -28,6 +28,17 @@ enum class TrainerPhase {
 // "running", "waiting_for_teacher", ...
 const char* TrainerPhaseName(TrainerPhase phase);
 
+// What the trainer sees of its teacher.
+struct TeacherHealth {
+  std::string name;       // of its model
+  bool waiting = false;   // every endpoint is failing now
+  uint64_t requests = 0;  // since the start
+  uint64_t retries = 0;   // attempts beyond each request's first
+  uint64_t failures = 0;  // requests answered with an error
+  int64_t in_flight = 0;  // attempts on the wire now
+  int64_t queued = 0;     // requests that wait in the client
+};
+
 struct RunStatus {
   std::string run_name;
   TrainerPhase phase = TrainerPhase::kStarting;
@@ -36,6 +47,7 @@ struct RunStatus {
   Metrics metrics;              // of the last finished step
   std::string last_checkpoint;  // its path; empty before the first
   double eta_seconds = 0;       // expected time until the last step ends
+  TeacherHealth teacher = {};
 };
 
 class RunState {

@@ -4,11 +4,15 @@
 #include <httplib.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <thread>
+
+#include "trainer/control/bearer_token.h"
+#include "trainer/control/live_page.h"
 
 namespace taopd {
 namespace {
@@ -17,8 +21,8 @@ constexpr size_t kNumThreads = 16;  // slow clients hold one each, for a few sec
 
 class HttpStatusPages final : public StatusPages {
  public:
-  HttpStatusPages(const RunState* state, std::function<std::string()> prometheus_text)
-      : state_(state), prometheus_text_(std::move(prometheus_text)) {
+  HttpStatusPages(RunState* state, std::string token, ControlPages pages)
+      : state_(state), token_(std::move(token)), pages_(std::move(pages)) {
     // The library's default sets SO_REUSEPORT, with which a second trainer on the port would start
     // and take a share of the requests.
     server_.set_socket_options([](int socket) {
@@ -40,12 +44,31 @@ class HttpStatusPages final : public StatusPages {
       response.set_content(StatusJson(state_->status()) + "\n", "application/json");
     });
     server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
-      response.set_content(prometheus_text_ ? prometheus_text_() : std::string(),
+      response.set_content(pages_.prometheus_text ? pages_.prometheus_text() : std::string(),
                            "text/plain; version=0.0.4; charset=utf-8");
     });
     server_.Get("/healthz", [](const httplib::Request&, httplib::Response& response) {
       response.set_content("ok\n", "text/plain");
     });
+    server_.Get("/", [](const httplib::Request&, httplib::Response& response) {
+      response.set_header("Content-Security-Policy", LivePageSecurityPolicy());
+      response.set_content(LivePage(), "text/html; charset=utf-8");
+    });
+    server_.Get("/report",
+                [this](const httplib::Request&, httplib::Response& r) { SendReport(&r); });
+    AddAction("/pause", [this] {
+      state_->RequestPause(true);
+      return absl::OkStatus();
+    });
+    AddAction("/resume", [this] {
+      state_->RequestPause(false);
+      return absl::OkStatus();
+    });
+    AddAction("/stop", [this] {
+      state_->RequestStop();
+      return absl::OkStatus();
+    });
+    AddAction("/save", [this] { return RequestSave(); });
   }
 
   ~HttpStatusPages() override {
@@ -78,8 +101,58 @@ class HttpStatusPages final : public StatusPages {
   int port() const override { return port_; }
 
  private:
-  const RunState* const state_;
-  const std::function<std::string()> prometheus_text_;
+  void AddAction(const char* path, std::function<absl::Status()> action) {
+    server_.Post(path, [this, action = std::move(action)](const httplib::Request& request,
+                                                          httplib::Response& response) {
+      const auto answer = [&](int status, const std::string& text) {
+        response.status = status;
+        response.set_content(text + "\n", "text/plain; charset=utf-8");
+      };
+      if (!request.has_header("X-Taopd-Control")) {
+        return answer(403, "the header X-Taopd-Control is missing");
+      }
+      if (!token_.empty() && !IsBearerOf(request.get_header_value("Authorization"), token_)) {
+        response.set_header("WWW-Authenticate", "Bearer");
+        return answer(401, "the run's token is missing: Authorization: Bearer TOKEN");
+      }
+      const absl::Status status = action();
+      if (status.ok()) return answer(202, "asked for; /status tells when it is done");
+      answer(503, std::string(status.message()));
+    });
+  }
+
+  // Only whether the loop takes the request: waiting for the checkpoint would hold this thread.
+  absl::Status RequestSave() {
+    const auto refusal = std::make_shared<absl::StatusOr<std::string>>(std::string());
+    const auto is_answered = std::make_shared<std::atomic<bool>>(false);
+    state_->RequestSave([refusal, is_answered](absl::StatusOr<std::string> path) {
+      *refusal = std::move(path);
+      is_answered->store(true);
+    });
+    return is_answered->load() ? refusal->status() : absl::OkStatus();
+  }
+
+  // Reading and drawing a long run takes a second of a core, so visitors share one report.
+  void SendReport(httplib::Response* response) {
+    constexpr absl::Duration kMaxAge = absl::Seconds(5);
+    absl::MutexLock lock(&report_mutex_);
+    if (absl::Now() - report_time_ > kMaxAge) {
+      report_ = pages_.report_html ? pages_.report_html()
+                                   : absl::StatusOr<std::string>(NotFound("there is no report"));
+      report_time_ = absl::Now();
+    }
+    if (report_.ok()) return response->set_content(*report_, "text/html; charset=utf-8");
+    response->status = 503;
+    response->set_content(std::string(report_.status().message()) + "\n",
+                          "text/plain; charset=utf-8");
+  }
+
+  RunState* const state_;
+  const std::string token_;
+  const ControlPages pages_;
+  absl::Mutex report_mutex_;
+  absl::Time report_time_ ABSL_GUARDED_BY(report_mutex_) = absl::InfinitePast();
+  absl::StatusOr<std::string> report_ ABSL_GUARDED_BY(report_mutex_) = std::string();
   httplib::Server server_;
   int port_ = -1;
   absl::Notification has_ended_;
@@ -88,12 +161,12 @@ class HttpStatusPages final : public StatusPages {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StatusPages>> StatusPages::Start(
-    const std::string& host, int port, const RunState* state,
-    std::function<std::string()> prometheus_text) {
-  auto pages = std::make_unique<HttpStatusPages>(state, std::move(prometheus_text));
-  TAOPD_RETURN_IF_ERROR(pages->Listen(host, port));
-  return pages;
+absl::StatusOr<std::unique_ptr<StatusPages>> StatusPages::Start(const ControlServerOptions& options,
+                                                                RunState* state,
+                                                                ControlPages pages) {
+  auto server = std::make_unique<HttpStatusPages>(state, options.token, std::move(pages));
+  TAOPD_RETURN_IF_ERROR(server->Listen(options.host, static_cast<int>(options.http_port)));
+  return server;
 }
 
 std::string StatusJson(const RunStatus& status) {
@@ -106,7 +179,15 @@ std::string StatusJson(const RunStatus& status) {
                      {"total_steps", status.total_steps},
                      {"metrics", std::move(metrics)},
                      {"last_checkpoint", status.last_checkpoint},
-                     {"eta_seconds", status.eta_seconds}};
+                     {"eta_seconds", status.eta_seconds},
+                     {"teacher",
+                      {{"name", status.teacher.name},
+                       {"waiting", status.teacher.waiting},
+                       {"requests", status.teacher.requests},
+                       {"retries", status.teacher.retries},
+                       {"failures", status.teacher.failures},
+                       {"in_flight", status.teacher.in_flight},
+                       {"queued", status.teacher.queued}}}};
   return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 

@@ -1,22 +1,34 @@
-// The trainer's HTTP pages: /status (JSON), /metrics (Prometheus) and /healthz. They answer GET
-// only, read no bodies and close a connection that is slow or idle for a few seconds.
+// The trainer's HTTP pages:
+//
+//   GET  /                page for people: phase, time left, teacher, the report, buttons
+//   GET  /report          the run's report (trainer/report/report.h) as it stands, made anew at most
+//                         every few seconds
+//   GET  /status          JSON
+//   GET  /metrics         Prometheus
+//   GET  /healthz         "ok"
+//   POST /pause, /resume, /save, /stop
+//
+// A POST is answered with 202 at once: the training loop does what it asks for when no step is in
+// progress. It needs the header "X-Taopd-Control", which no page of another site can send without
+// asking first, and the token, if there is one; its body is ignored. Connections that are slow or
+// idle for a few seconds are closed.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "common/base/status.h"
+#include "trainer/control/control_server.h"
 #include "trainer/control/run_state.h"
 
 namespace taopd {
 
 class StatusPages {
  public:
-  // Listens and serves until the object is destroyed. Returns UNAVAILABLE if the port is in use.
-  static absl::StatusOr<std::unique_ptr<StatusPages>> Start(
-      const std::string& host, int port, const RunState* state,
-      std::function<std::string()> prometheus_text);
+  // Listens on options.host and options.http_port and serves until the object is destroyed. Returns
+  // UNAVAILABLE if the port is in use.
+  static absl::StatusOr<std::unique_ptr<StatusPages>> Start(const ControlServerOptions& options,
+                                                            RunState* state, ControlPages pages);
   virtual ~StatusPages() = default;
   virtual int port() const = 0;
 };

@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 
 #include "common/base/log.h"
 #include "common/base/random.h"
@@ -21,10 +22,13 @@ class Inbox {
     absl::MutexLock lock(&mutex_);
     items_.emplace_back(index, std::move(response));
   }
-  std::pair<size_t, absl::StatusOr<EvalResponse>> Take() {
+  // Returns nullopt if nothing has come within a second.
+  std::optional<std::pair<size_t, absl::StatusOr<EvalResponse>>> Take() {
     absl::MutexLock lock(&mutex_);
     const auto not_empty = [this] { return !items_.empty(); };
-    mutex_.Await(absl::Condition(&not_empty));
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&not_empty), absl::Seconds(1))) {
+      return std::nullopt;
+    }
     auto item = std::move(items_.front());
     items_.pop_front();
     return item;
@@ -148,11 +152,24 @@ absl::Status AccuracyEvaluation::GenerateAndGrade() {
                         });
   const auto num_tasks = static_cast<int64_t>(tasks_.size());
   absl::Status failure;
-  for (int64_t received = 0; received < num_tasks; ++received) {
-    auto [index, response] = inbox->Take();
+  bool is_cancelled = false;
+  for (int64_t received = 0; received < num_tasks;) {
+    // Also while responses come: each may take long.
+    if (run_.on_wait && !is_cancelled) {
+      if (const absl::Status status = run_.on_wait(); !status.ok()) {
+        failure = status;
+        is_cancelled = true;
+        run_.source->Cancel();
+      }
+    }
+    auto item = inbox->Take();
+    if (!item) continue;
+    ++received;
+    auto& [index, response] = *item;
     if (!response.ok()) {
       // Requests that were cancelled because another one failed do not say why.
-      if (failure.ok() || (absl::IsCancelled(failure) && !absl::IsCancelled(response.status()))) {
+      if (failure.ok() ||
+          (!is_cancelled && absl::IsCancelled(failure) && !absl::IsCancelled(response.status()))) {
         failure = response.status();
       }
       continue;
@@ -160,7 +177,7 @@ absl::Status AccuracyEvaluation::GenerateAndGrade() {
     const absl::Status written = Grade(index, *response);
     if (failure.ok()) failure = written;
     if (run_.on_progress) {
-      run_.on_progress(num_kept_ + received + 1, num_kept_ + num_tasks, num_correct_);
+      run_.on_progress(num_kept_ + received, num_kept_ + num_tasks, num_correct_);
     }
   }
   return failure;

@@ -52,6 +52,9 @@ struct AccuracyRun {
   EvalJournal* journal = nullptr;  // null: responses are not kept
   // Runs after each response, on the thread that called EvaluateAccuracy. May be empty.
   std::function<void(int64_t num_done, int64_t num_tasks, int64_t num_correct)> on_progress;
+  // Runs about once a second while responses are waited for, on the same thread. An error from it
+  // cancels the source and is the result of the evaluation. May be empty.
+  std::function<absl::Status()> on_wait;
 };
 
 // Generates, grades and sums up eval.n responses to each problem (or the number that

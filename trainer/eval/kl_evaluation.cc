@@ -1,7 +1,8 @@
 #include "trainer/eval/kl_evaluation.h"
 
-#include <absl/synchronization/blocking_counter.h>
+#include <absl/synchronization/mutex.h>
 
+#include <memory>
 #include <utility>
 
 #include "trainer/step/loss/head_targets.h"
@@ -21,27 +22,48 @@ ScoredRollout AsRollout(const PromptRecord& record) {
   return item;
 }
 
-absl::StatusOr<std::vector<ScoredRollout>> ScoreRecords(const SupportOptions& support,
-                                                        const std::vector<PromptRecord>& records,
-                                                        TeacherClient* teacher) {
+// Replies may come after the wait was given up, so they do not go to the caller's stack.
+struct Replies {
+  explicit Replies(std::vector<ScoredRollout> rollouts)
+      : items(std::move(rollouts)), num_open(items.size()) {}
+  std::vector<ScoredRollout> items;  // item i is written by its own reply
+  absl::Mutex mutex;
+  size_t num_open ABSL_GUARDED_BY(mutex);
+  absl::Status error ABSL_GUARDED_BY(mutex);  // the first one
+};
+
+absl::StatusOr<std::vector<ScoredRollout>> ScoreRecords(
+    const SupportOptions& support, const std::vector<PromptRecord>& records, TeacherClient* teacher,
+    const std::function<absl::Status()>& on_wait) {
   std::vector<ScoredRollout> items;
   for (const PromptRecord& record : records) items.push_back(AsRollout(record));
-  std::vector<absl::StatusOr<SupportScores>> scores(items.size(), SupportScores());
-  absl::BlockingCounter pending(static_cast<int>(items.size()));
-  for (size_t i = 0; i < items.size(); ++i) {
-    teacher->Score(MakeTeacherRequest(support, items[i].rollout, Concat("eval-", i)),
-                   [&, i](absl::StatusOr<TeacherScores> reply) {
-                     scores[i] = reply.ok()
-                                     ? ReduceToSupport(support, items[i].rollout, *std::move(reply))
-                                     : absl::StatusOr<SupportScores>(reply.status());
-                     pending.DecrementCount();
+  const auto replies = std::make_shared<Replies>(std::move(items));
+  for (size_t i = 0; i < records.size(); ++i) {
+    teacher->Score(MakeTeacherRequest(support, replies->items[i].rollout, Concat("eval-", i)),
+                   [replies, support, i](absl::StatusOr<TeacherScores> reply) {
+                     ScoredRollout& item = replies->items[i];
+                     auto scores = reply.ok()
+                                       ? ReduceToSupport(support, item.rollout, *std::move(reply))
+                                       : absl::StatusOr<SupportScores>(reply.status());
+                     if (scores.ok()) item.scores = *std::move(scores);
+                     absl::MutexLock lock(&replies->mutex);
+                     if (!scores.ok()) replies->error.Update(scores.status());
+                     --replies->num_open;
                    });
   }
-  pending.Wait();
-  for (size_t i = 0; i < items.size(); ++i) {
-    TAOPD_ASSIGN_OR_RETURN(items[i].scores, std::move(scores[i]));
+  const auto is_done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(replies->mutex) {
+    return replies->num_open == 0;
+  };
+  while (true) {
+    {
+      absl::MutexLock lock(&replies->mutex);
+      if (replies->mutex.AwaitWithTimeout(absl::Condition(&is_done), absl::Seconds(1))) {
+        TAOPD_RETURN_IF_ERROR(replies->error);
+        return std::move(replies->items);
+      }
+    }
+    if (on_wait) TAOPD_RETURN_IF_ERROR(on_wait());
   }
-  return items;
 }
 
 }  // namespace
@@ -54,7 +76,7 @@ absl::StatusOr<Metrics> EvaluateKl(const KlEvaluationOptions& options,
   support.teacher_top_k = options.top_k;
   support.vocab_size = student->config().vocab_size;
   TAOPD_ASSIGN_OR_RETURN(const std::vector<ScoredRollout> items,
-                         ScoreRecords(support, records, teacher));
+                         ScoreRecords(support, records, teacher, options.on_wait));
   HeadOptions head;
   head.objective = *FindObjective("ta_opd");
   head.workspace_bytes = options.head_workspace_bytes;
@@ -72,6 +94,7 @@ absl::StatusOr<Metrics> EvaluateKl(const KlEvaluationOptions& options,
     sum += SumRowLosses(*student, ForwardResponses(student, sequences), targets, head);
     num_rows += targets.sampled_ids_N.size(0);
     begin = end;
+    if (options.on_wait) TAOPD_RETURN_IF_ERROR(options.on_wait());
   }
   return Metrics{{"eval/kl_to_teacher", sum / static_cast<double>(num_rows)},
                  {"eval/n", static_cast<double>(records.size())}};

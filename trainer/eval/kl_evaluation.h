@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "common/metrics/sink.h"
@@ -16,6 +17,9 @@ struct KlEvaluationOptions {
   int32_t top_k = 16;                  // the teacher's tokens at each position
   int64_t micro_batch_tokens = 16384;  // in one forward pass
   int64_t head_workspace_bytes = 256 << 20;
+  // Runs about once a second while scores are waited for, and after each forward pass. An error from
+  // it ends the evaluation and is its result; requests may then still be open. May be empty.
+  std::function<absl::Status()> on_wait;
 };
 
 // Asks the teacher to score the records' responses and returns two metrics:
@@ -24,7 +28,7 @@ struct KlEvaluationOptions {
 //                       in nats. This is the value of ta_opd: a lower bound of the full KL, and
 //                       equal to it if k is the size of the vocabulary.
 //   eval/n              The number of records.
-// Blocks until every score has come. Returns the first error of the teacher.
+// Returns the first error of the teacher.
 absl::StatusOr<Metrics> EvaluateKl(const KlEvaluationOptions& options,
                                    const std::vector<PromptRecord>& records, Decoder* student,
                                    TeacherClient* teacher);

@@ -14,6 +14,7 @@ class LocalSource final : public ResponseSource {
       : engine_(engine), tokenizer_(tokenizer) {}
   void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
                 std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) override;
+  void Cancel() override { engine_->CancelAll(); }
 
  private:
   RolloutEngine* engine_;

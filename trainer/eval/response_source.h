@@ -40,6 +40,9 @@ class ResponseSource {
   // live until the last `done` has run.
   virtual void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
                         std::function<void(size_t index, absl::StatusOr<EvalResponse>)> done) = 0;
+  // Asks for the end of what Generate started and has not finished: `done` then gets CANCELLED. A
+  // source that cannot do so goes on.
+  virtual void Cancel() {}
 };
 
 }  // namespace taopd

@@ -10,7 +10,7 @@
 
 namespace taopd::report {
 
-absl::Status WriteReport(const std::vector<std::string>& paths, const std::string& output_path) {
+absl::StatusOr<std::string> MakeReport(const std::vector<std::string>& paths) {
   if (paths.empty()) return InvalidArgument("a report needs at least one run directory");
   std::vector<RunRecord> runs;
   std::vector<bandit::Result> bandits;
@@ -25,7 +25,12 @@ absl::Status WriteReport(const std::vector<std::string>& paths, const std::strin
     }
   }
   MakeNamesUnique(&runs);
-  return WriteFileAtomically(output_path, RenderPage(runs, bandits));
+  return RenderPage(runs, bandits);
+}
+
+absl::Status WriteReport(const std::vector<std::string>& paths, const std::string& output_path) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string page, MakeReport(paths));
+  return WriteFileAtomically(output_path, page);
 }
 
 }  // namespace taopd::report

@@ -23,6 +23,9 @@
 
 namespace taopd::report {
 
+// The page as text, of the same files.
+absl::StatusOr<std::string> MakeReport(const std::vector<std::string>& paths);
+
 // Writes the page atomically. The same files give the same bytes.
 //
 // Returns INVALID_ARGUMENT without paths, NOT_FOUND if a run has no metrics.jsonl, and DATA_LOSS

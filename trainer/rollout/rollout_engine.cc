@@ -37,10 +37,14 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
     batch.emplace_back(std::move(request), std::move(finish));
   }
   LetGoOfWorkerThreads();  // the caller's: the engine computes now
-  engine_->SubmitBatch(std::move(batch));
+  handles_ = engine_->SubmitBatch(std::move(batch));
   // When the last one is done, its memory is the trainer's; the cache holds nothing of use by then,
   // since the weights change.
   engine_->ReleaseKvCache();
+}
+
+void LocalRolloutEngine::CancelAll() {
+  for (const RequestHandle handle : handles_) engine_->Cancel(handle);
 }
 
 absl::StatusOr<std::vector<Rollout>> GenerateAll(RolloutEngine* engine,

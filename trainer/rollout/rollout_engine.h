@@ -41,6 +41,9 @@ class RolloutEngine {
   // every `done` has run.
   virtual void Generate(std::vector<RolloutRequest> requests,
                         std::function<void(int64_t index, absl::StatusOr<Rollout>)> done) = 0;
+  // Ends what the latest Generate started and has not finished, with CANCELLED, soon. May be called
+  // by the thread that called Generate.
+  virtual void CancelAll() {}
 };
 
 class LocalRolloutEngine final : public RolloutEngine {
@@ -49,9 +52,11 @@ class LocalRolloutEngine final : public RolloutEngine {
   explicit LocalRolloutEngine(InferenceEngine* engine) : engine_(engine) {}
   void Generate(std::vector<RolloutRequest> requests,
                 std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override;
+  void CancelAll() override;
 
  private:
   InferenceEngine* engine_;
+  std::vector<RequestHandle> handles_;  // of the latest Generate
 };
 
 // Generates all responses and waits for them. If any request fails, returns the error of the first

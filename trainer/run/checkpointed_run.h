@@ -4,6 +4,7 @@
 //   CheckpointedRun run(MakeRunOptions(config, dtype));
 //   run.Start(mode, "student.model", make_student);   locks the directory; loads the student
 //   ...                                               data, teacher: all that can refuse the run
+//   run.CheckFacts(facts);                            is it still the run of the checkpoint?
 //   run.OpenOutput();                                 the run begins; an old one is replaced
 //   while (!run.is_last()) {
 //     train run.student(); ++run.state().step; run.output().Write(...);
@@ -15,13 +16,18 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "common/config/yaml.h"
 #include "trainer/run/command_failure.h"
 #include "trainer/run/effective_config.h"
+#include "trainer/run/recorded_metrics.h"
+#include "trainer/run/resume_check.h"
 #include "trainer/run/run_directory.h"
 #include "trainer/run/run_output.h"
 #include "trainer/run/train_state.h"
@@ -33,8 +39,11 @@ struct CheckpointedRunOptions {
   std::string name;
   std::string run_dir;
   std::string config_yaml;  // the effective configuration
+  RunFacts settings;        // the same, setting by setting
   int64_t total_steps = 0;
-  int64_t keep_checkpoints = 2;
+  CheckpointOptions checkpoints;
+  // The metric whose values so far a resumed run asks for (recorded()); may be empty.
+  std::string watched_metric;
   // How a student is loaded from a checkpoint.
   std::string dtype;
   std::string device;
@@ -49,8 +58,9 @@ CheckpointedRunOptions MakeRunOptions(Config& config, const std::string& dtype) 
   options.name = config.run.name;
   options.run_dir = config.run.Directory();
   options.config_yaml = WriteYamlSettings(DescribeSettings(config));
+  options.settings = FactsOf(DescribeSettings(config));
   options.total_steps = config.trainer.total_steps;
-  options.keep_checkpoints = config.trainer.keep_checkpoints;
+  options.checkpoints.keep_last = config.trainer.keep_checkpoints;
   options.dtype = dtype;
   options.device = config.trainer.device;
   options.optimizer = config.optimizer;
@@ -63,11 +73,15 @@ class CheckpointedRun {
  public:
   explicit CheckpointedRun(CheckpointedRunOptions options) : options_(std::move(options)) {}
 
-  // Locks the directory. With mode.resume and a checkpoint there, the student, its optimizer and
-  // the state come from the checkpoint; otherwise make_student makes the student, and `setting` is
+  // Locks the directory. With mode.resume and a checkpoint there, compares the settings with those
+  // of the checkpoint's run; the student, its optimizer and the state come from the checkpoint.
+  // Otherwise make_student makes the student, and `setting` is
   // the setting that its errors are about. An old run stays as it is.
   std::optional<CommandFailure> Start(const StartMode& mode, const std::string& setting,
                                       const std::function<absl::StatusOr<Student>()>& make_student);
+  // Compares facts that no setting holds with those of the checkpoint's run; every later checkpoint
+  // records them. mode.allow_change may name them.
+  std::optional<CommandFailure> CheckFacts(const RunFacts& facts);
   // Call it when nothing else can refuse the run. Replaces an old run by this one, or cuts the
   // records of a resumed run to where the checkpoint left them, and writes config.yaml. After a
   // failure the old run is there again.
@@ -76,6 +90,16 @@ class CheckpointedRun {
   // Writes a checkpoint and returns its path. A failure is logged; the older checkpoints are
   // intact.
   absl::StatusOr<std::string> Save();
+  // A text file that every later checkpoint gets.
+  void SetCheckpointFile(const std::string& name, std::string text) {
+    text_files_[name] = std::move(text);
+  }
+  // Keeps the checkpoints of these steps; those of an earlier call may go.
+  void Pin(std::set<int64_t> steps) { store_->Pin(std::move(steps)); }
+  // Goes back to the newest checkpoint of at most `step` steps, as a resumed run would: the student,
+  // its optimizer, the state and the records become those of the checkpoint, and later checkpoints
+  // are deleted. Returns its path, or NOT_FOUND if there is none, in which case nothing changes.
+  absl::StatusOr<std::string> RollBack(int64_t step);
   // Writes RUN_DIR/model and logs the end. Call it after the last step.
   std::optional<CommandFailure> Export();
   // The result of a run that was asked to stop. Call it after Save.
@@ -87,20 +111,33 @@ class CheckpointedRun {
   bool resumed() const { return directory_->checkpoint().has_value(); }
   // The checkpoint that the run was resumed from. REQUIRES: resumed().
   const std::string& resumed_from() const { return directory_->checkpoint()->path; }
+  // The checkpoint that the state last came from; empty for a new run.
+  const std::string& checkpoint_dir() const { return checkpoint_dir_; }
+  // What the records of a resumed run say; of a new run, that there are none.
+  const RecordedMetrics& recorded() const { return recorded_; }
   const std::string& run_dir() const { return options_.run_dir; }
   Student& student() { return student_; }
   TrainState& state() { return state_; }
   RunOutput& output() { return *output_; }
 
  private:
+  absl::Status CheckSettings() const;
   absl::Status ReplaceAndOpen();
+  // Opens the records, cut to where the state stands.
+  absl::Status OpenRecords(int64_t resume_step);
 
   const CheckpointedRunOptions options_;
+  std::vector<std::string> allow_change_;
+  std::map<std::string, std::string> text_files_;
+  RecordedMetrics recorded_;
+  std::string checkpoint_dir_;
   std::unique_ptr<RunDirectory> directory_;
   CheckpointStore* store_ = nullptr;  // owned by directory_
   Student student_;
   TrainState state_;
   std::unique_ptr<RunOutput> output_;
+  // Of before a roll-back: other threads may be reading their pages.
+  std::vector<std::unique_ptr<RunOutput>> closed_outputs_;
 };
 
 }  // namespace taopd

@@ -17,8 +17,10 @@ constexpr char kReplacedDir[] = ".replaced";
 // deploy/quickstart add. config.yaml is the first to go and the last to come back: while it is
 // absent, the old run is not yet replaced.
 constexpr const char* kRunEntries[] = {
-    kConfigFile, "checkpoints", "metrics.jsonl", "samples.jsonl", "tensorboard",
-    "model",     "evaluation",  "summary.json",  "report.html",   "fingerprint",
+    kConfigFile,      "checkpoints",      "metrics.jsonl", "samples.jsonl", "tensorboard",
+    "model",          "bad_batches",      "best.json",     "events.jsonl",  "rollbacks.json",
+    "rollouts.jsonl", "rollouts.1.jsonl", "trace.json",    "evaluation",    "summary.json",
+    "report.html",    "fingerprint",
 };
 
 absl::Status FailedTo(const char* action, const std::string& path, const std::error_code& error) {
@@ -91,9 +93,9 @@ absl::Status Recover(const std::string& run_dir) {
 
 absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(const std::string& path,
                                                                  const StartMode& mode,
-                                                                 int64_t keep_checkpoints) {
+                                                                 const CheckpointOptions& options) {
   TAOPD_RETURN_IF_ERROR(CheckNotForeign(path));
-  std::unique_ptr<RunDirectory> directory(new RunDirectory(path, keep_checkpoints));
+  std::unique_ptr<RunDirectory> directory(new RunDirectory(path, options));
   TAOPD_ASSIGN_OR_RETURN(directory->lock_, RunLock::Acquire(path));
   TAOPD_RETURN_IF_ERROR(Recover(path));
   if (!mode.resume && !mode.overwrite && HoldsRun(path)) {
@@ -135,9 +137,8 @@ void RunDirectory::DeleteOldRun() {
 
 absl::StatusOr<CheckpointStore*> RunDirectory::Checkpoints() {
   if (!store_) {
-    CheckpointOptions options;
-    options.keep_last = keep_checkpoints_;
-    TAOPD_ASSIGN_OR_RETURN(store_, CheckpointStore::Open(path_ + "/checkpoints", options));
+    TAOPD_ASSIGN_OR_RETURN(store_,
+                           CheckpointStore::Open(path_ + "/checkpoints", checkpoint_options_));
   }
   return store_.get();
 }

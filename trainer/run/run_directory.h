@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "trainer/checkpoint/checkpoint_store.h"
@@ -32,6 +33,9 @@ struct StartMode {
   bool resume = false;
   // Replace the run by a new one.
   bool overwrite = false;
+  // With resume: what may differ from the checkpoint although it is declared fixed; paths of
+  // settings and names of facts (resume_check.h).
+  std::vector<std::string> allow_change = {};
 };
 
 class RunDirectory {
@@ -43,7 +47,7 @@ class RunDirectory {
   //   DATA_LOSS            if all checkpoints are damaged.
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Open(const std::string& path,
                                                             const StartMode& mode,
-                                                            int64_t keep_checkpoints);
+                                                            const CheckpointOptions& checkpoints);
   // Puts the old run back unless DeleteOldRun was called.
   ~RunDirectory();
 
@@ -62,11 +66,11 @@ class RunDirectory {
   absl::StatusOr<CheckpointStore*> Checkpoints();
 
  private:
-  RunDirectory(std::string path, int64_t keep_checkpoints)
-      : path_(std::move(path)), keep_checkpoints_(keep_checkpoints) {}
+  RunDirectory(std::string path, const CheckpointOptions& checkpoints)
+      : path_(std::move(path)), checkpoint_options_(checkpoints) {}
 
   const std::string path_;
-  const int64_t keep_checkpoints_;
+  const CheckpointOptions checkpoint_options_;
   std::unique_ptr<RunLock> lock_;
   std::unique_ptr<CheckpointStore> store_;
   std::optional<CheckpointRef> checkpoint_;

@@ -26,14 +26,18 @@ void VisitState(TrainState& state, Fn&& visit) {
 }  // namespace
 
 absl::Status SaveCheckpointFiles(const Student& student, const TrainState& state,
-                                 const std::string& config_yaml, const std::string& dir) {
+                                 const std::map<std::string, std::string>& text_files,
+                                 const std::string& dir) {
   TAOPD_RETURN_IF_ERROR(SaveStudentModel(student, dir + "/model"));
   TAOPD_RETURN_IF_ERROR(student.optimizer->Save(dir + "/optimizer.safetensors"));
   json values;
   TrainState copy = state;
   VisitState(copy, [&](const char* name, auto& value) { values[name] = value; });
   TAOPD_RETURN_IF_ERROR(WriteFileAtomically(dir + "/state.json", values.dump(2) + "\n"));
-  return WriteFileAtomically(dir + "/config.yaml", config_yaml);
+  for (const auto& [name, text] : text_files) {
+    TAOPD_RETURN_IF_ERROR(WriteFileAtomically(dir + "/" + name, text));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<TrainState> LoadCheckpointState(const std::string& dir, Student* student) {

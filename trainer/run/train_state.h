@@ -4,11 +4,14 @@
 //   optimizer.safetensors  AdamW's moments, its float32 copies of the weights, its update count
 //   state.json             TrainState
 //   config.yaml            the run's effective configuration
+//   identity.json          what a resumed run is compared with (resume_check.h)
+//   guard.json             what the collapse guard remembers (train only)
 //
 // Random numbers need no entry: the seed and the step name every stream.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "common/base/status.h"
@@ -30,9 +33,11 @@ struct TrainState {
   double train_seconds = 0;  // the time of all steps so far
 };
 
-// Writes all four into the directory `dir`, which exists. REQUIRES: the student has an optimizer.
+// Writes the model, the optimizer and the state into the directory `dir`, which exists, and the text
+// files, by name. REQUIRES: the student has an optimizer.
 absl::Status SaveCheckpointFiles(const Student& student, const TrainState& state,
-                                 const std::string& config_yaml, const std::string& dir);
+                                 const std::map<std::string, std::string>& text_files,
+                                 const std::string& dir);
 
 // Reads state.json and restores the optimizer of `student`, which LoadStudent has loaded from
 // dir/model. Returns DATA_LOSS if state.json lacks a member.

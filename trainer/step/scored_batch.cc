@@ -6,11 +6,14 @@
 namespace taopd {
 
 ScoredBatch::ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name,
-                         int64_t size)
+                         int64_t size, Timeline* timeline)
     : teacher_(teacher),
       support_(support),
       name_(std::move(name)),
+      timeline_(timeline),
+      start_(absl::Now()),
       items_(size),
+      handed_over_(timeline != nullptr ? size : 0),
       generated_(size, false),
       scored_(size, false),
       num_generating_(size) {}
@@ -18,9 +21,9 @@ ScoredBatch::ScoredBatch(TeacherClient* teacher, const SupportOptions& support, 
 std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine, TeacherClient* teacher,
                                                 std::vector<RolloutRequest> requests,
                                                 const SupportOptions& support,
-                                                const std::string& name) {
+                                                const std::string& name, Timeline* timeline) {
   std::shared_ptr<ScoredBatch> batch(
-      new ScoredBatch(teacher, support, name, static_cast<int64_t>(requests.size())));
+      new ScoredBatch(teacher, support, name, static_cast<int64_t>(requests.size()), timeline));
   engine->Generate(std::move(requests), [batch](int64_t index, absl::StatusOr<Rollout> rollout) {
     batch->OnRollout(index, std::move(rollout));
   });
@@ -29,6 +32,11 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine, TeacherCl
 
 void ScoredBatch::OnRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
   if (KeepRollout(index, std::move(rollout))) {
+    if (timeline_ != nullptr) {
+      handed_over_[index] = absl::Now();
+      timeline_->Add(TimelineTrack::kRollout, Concat(name_, "-", index), start_,
+                     handed_over_[index]);
+    }
     TeacherRequest request =
         MakeTeacherRequest(support_, items_[index].rollout, Concat(name_, "-", index));
     teacher_->Score(std::move(request),
@@ -58,6 +66,10 @@ void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> reply) {
   absl::StatusOr<SupportScores> scores =
       reply.ok() ? ReduceToSupport(support_, items_[index].rollout, *std::move(reply))
                  : absl::StatusOr<SupportScores>(reply.status());
+  if (timeline_ != nullptr) {
+    timeline_->Add(TimelineTrack::kTeacher, Concat(name_, "-", index), handed_over_[index],
+                   absl::Now());
+  }
   absl::MutexLock lock(&mutex_);
   --num_scoring_;
   if (!scores.ok()) {

@@ -16,6 +16,7 @@
 
 #include "trainer/step/scored_rollout.h"
 #include "trainer/step/support.h"
+#include "trainer/step/timing/timeline.h"
 
 namespace taopd {
 
@@ -23,10 +24,12 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
  public:
   // Starts to generate and score `requests`, and returns at once. `engine` and `teacher` must
   // outlive every callback (see WaitIdle); the callbacks keep the batch itself alive. `name`
-  // prefixes the ids of the requests to the teacher.
+  // prefixes the ids of the requests to the teacher. With a timeline, which must outlive every
+  // callback as well, the spans of each rollout and of its scoring go there.
   static std::shared_ptr<ScoredBatch> Start(RolloutEngine* engine, TeacherClient* teacher,
                                             std::vector<RolloutRequest> requests,
-                                            const SupportOptions& support, const std::string& name);
+                                            const SupportOptions& support, const std::string& name,
+                                            Timeline* timeline = nullptr);
 
   // Waits until rollouts [begin, end) are generated. If any rollout or score of the batch fails,
   // returns that error. Calls `on_wait` about once a second in the meantime; an error from it ends
@@ -48,8 +51,8 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
 
  private:
-  ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name,
-              int64_t size);
+  ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name, int64_t size,
+              Timeline* timeline);
   void OnRollout(int64_t index, absl::StatusOr<Rollout> rollout);
   // Keeps the rollout; false if it or the batch has failed, and no scores are needed.
   bool KeepRollout(int64_t index, absl::StatusOr<Rollout> rollout);
@@ -61,9 +64,12 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   TeacherClient* const teacher_;
   const SupportOptions support_;
   const std::string name_;
+  Timeline* const timeline_;  // may be null
+  const absl::Time start_;
 
   // Item i is written by one callback at a time and read once it is scored.
   std::vector<ScoredRollout> items_;
+  std::vector<absl::Time> handed_over_;  // to the teacher; in the same way
   absl::Mutex mutex_;
   std::vector<bool> generated_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> scored_ ABSL_GUARDED_BY(mutex_);

@@ -9,7 +9,9 @@
 #include "trainer/config/train_config.h"
 #include "trainer/optim/adamw.h"
 #include "trainer/rollout/rollout_engine.h"
+#include "trainer/step/bad_batch.h"
 #include "trainer/step/loss/aggregation.h"
+#include "trainer/step/timing/timeline.h"
 #include "trainer/teacher/teacher_client.h"
 
 namespace taopd {
@@ -26,6 +28,11 @@ struct StepContext {
   HeadOptions head;
   Aggregation aggregation = Aggregation::kTokenMean;
   Clock* clock = Clock::Real();
+  // Gets the spans of the step's phases, rollouts and scores; null: they are only summed up. Must
+  // outlive the teacher's callbacks.
+  Timeline* timeline = nullptr;
+  // Gets each mini-batch that is skipped because its loss or gradient is not finite.
+  std::function<void(const BadBatch&)> on_bad_batch = [](const BadBatch&) {};
   // Runs about once a second while the step waits for rollouts or scores. An error from it abandons
   // the step.
   std::function<absl::Status()> on_wait = [] { return absl::OkStatus(); };

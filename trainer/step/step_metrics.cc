@@ -1,7 +1,9 @@
 #include "trainer/step/step_metrics.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <set>
 
 namespace taopd {
 namespace {
@@ -49,7 +51,12 @@ void AddPolicyMetrics(const RowSums& sums, const SupportOptions& support, bool o
   metrics->emplace_back("policy/derived_tails", sums.head_metrics[kTailWasDerived]);
   metrics->emplace_back("policy/clamped_tails", sums.head_metrics[kTailWasClamped]);
   metrics->emplace_back("policy/truncated_rho", sums.head_metrics[kRhoTruncated]);
+  metrics->emplace_back("policy/masked_rho", sums.head_metrics[kRhoMasked]);
+  metrics->emplace_back("policy/vetoed_responses", static_cast<double>(sums.num_vetoed));
   metrics->emplace_back("policy/kl_behavior", Mean(sums.behavior_gap, rows));
+  // Kish: how many rows of equal weight would have the same variance, as a share of all rows.
+  metrics->emplace_back("policy/effective_sample_size",
+                        sums.rho * sums.rho / (static_cast<double>(rows) * sums.rho_square));
 }
 
 void AddFullKlMetrics(const FullKl& full_kl, Metrics* metrics) {
@@ -62,10 +69,12 @@ void AddFullKlMetrics(const FullKl& full_kl, Metrics* metrics) {
 
 void AddRolloutMetrics(const std::vector<Rollout>& rollouts, Metrics* metrics) {
   int64_t num_tokens = 0, longest = 0, truncated = 0;
+  double repeated = 0;
   for (const Rollout& rollout : rollouts) {
     const auto length = static_cast<int64_t>(rollout.response_ids.size());
     num_tokens += length;
     longest = std::max(longest, length);
+    repeated += RepeatedNgrams(rollout.response_ids);
     truncated += rollout.finish == FinishReason::kLength ? 1 : 0;
   }
   const auto count = static_cast<int64_t>(rollouts.size());
@@ -73,30 +82,46 @@ void AddRolloutMetrics(const std::vector<Rollout>& rollouts, Metrics* metrics) {
                         Mean(static_cast<double>(num_tokens), count));
   metrics->emplace_back("rollout/response_length_max", static_cast<double>(longest));
   metrics->emplace_back("rollout/truncated_share", Mean(static_cast<double>(truncated), count));
+  metrics->emplace_back("rollout/repeated_ngrams", Mean(repeated, count));
   metrics->emplace_back("rollout/tokens", static_cast<double>(num_tokens));
 }
 
-void AddTimeMetrics(const StepRecord& record, const std::vector<Rollout>& rollouts,
-                    Metrics* metrics) {
+void AddTimeMetrics(const StepRecord& record, const PhaseTimes& times,
+                    const std::vector<Rollout>& rollouts, Metrics* metrics) {
   size_t num_tokens = 0;
   for (const Rollout& rollout : rollouts) {
     num_tokens += rollout.prompt_ids.size() + rollout.response_ids.size();
   }
   const double step_s = absl::ToDoubleSeconds(record.duration);
-  const double rollout_wait_s = absl::ToDoubleSeconds(record.rollout_wait);
-  const double teacher_wait_s = absl::ToDoubleSeconds(record.teacher_wait);
   metrics->emplace_back("time/step_s", step_s);
-  metrics->emplace_back("time/rollout_wait_s", rollout_wait_s);
-  metrics->emplace_back("time/teacher_wait_s", teacher_wait_s);
-  metrics->emplace_back("time/train_s", step_s - rollout_wait_s - teacher_wait_s);
+  for (size_t i = 0; i < static_cast<size_t>(Phase::kNumPhases); ++i) {
+    const auto phase = static_cast<Phase>(i);
+    metrics->emplace_back(PhaseMetric(phase), absl::ToDoubleSeconds(times.of(phase)));
+  }
+  metrics->emplace_back(
+      "time/train_s",
+      step_s - absl::ToDoubleSeconds(times.of(Phase::kRollout) + times.of(Phase::kScoreWait)));
   metrics->emplace_back("time/tokens_per_s",
                         step_s > 0 ? static_cast<double>(num_tokens) / step_s : 0.0);
 }
 
 }  // namespace
 
-Metrics MakeStepMetrics(const StepRecord& record, const SupportOptions& support,
-                        const HeadOptions& head, const std::vector<Rollout>& rollouts) {
+double RepeatedNgrams(const std::vector<int32_t>& response_ids) {
+  const auto num_ngrams = static_cast<int64_t>(response_ids.size()) - kRepeatedNgram + 1;
+  if (num_ngrams < 2) return 0;
+  std::set<std::array<int32_t, kRepeatedNgram>> seen;
+  for (int64_t i = 0; i < num_ngrams; ++i) {
+    std::array<int32_t, kRepeatedNgram> ngram;
+    std::copy_n(response_ids.begin() + i, kRepeatedNgram, ngram.begin());
+    seen.insert(ngram);
+  }
+  return 1 - static_cast<double>(seen.size()) / static_cast<double>(num_ngrams);
+}
+
+Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
+                        const SupportOptions& support, const HeadOptions& head,
+                        const std::vector<Rollout>& rollouts) {
   Metrics metrics;
   AddLossMetrics(record, head.objective, &metrics);
   AddPolicyMetrics(record.sums, support, head.top_k_metrics, &metrics);
@@ -112,7 +137,7 @@ Metrics MakeStepMetrics(const StepRecord& record, const SupportOptions& support,
   }
   AddRolloutMetrics(rollouts, &metrics);
   metrics.emplace_back("optim/skipped_updates", static_cast<double>(record.num_skipped_updates));
-  AddTimeMetrics(record, rollouts, &metrics);
+  AddTimeMetrics(record, times, rollouts, &metrics);
   return metrics;
 }
 

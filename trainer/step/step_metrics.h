@@ -12,6 +12,7 @@
 #include "trainer/step/full_kl.h"
 #include "trainer/step/loss/forward_backward.h"
 #include "trainer/step/support.h"
+#include "trainer/step/timing/phase_times.h"
 
 namespace taopd {
 
@@ -24,14 +25,18 @@ struct StepRecord {
   double lr = 0;
   FullKl full_kl;                     // no rows: not measured
   int64_t num_beyond_vocabulary = 0;  // SupportScores::num_beyond_vocabulary of all rollouts
-  absl::Duration rollout_wait;        // waiting for rollouts, which are scored in the meantime
-  absl::Duration teacher_wait;        // waiting for the scores of rollouts that are finished
   absl::Duration duration;            // of the whole step
 };
 
+// The share of a response's n-grams of kRepeatedNgram tokens that occurred before in it; 0 for a
+// response that is too short to have two.
+inline constexpr int64_t kRepeatedNgram = 4;
+double RepeatedNgrams(const std::vector<int32_t>& response_ids);
+
 // `head` holds the objective of the step and whether the overlap of the top-k is measured. A mean
 // over nothing, as the loss of a step without an update, is NaN.
-Metrics MakeStepMetrics(const StepRecord& record, const SupportOptions& support,
-                        const HeadOptions& head, const std::vector<Rollout>& rollouts);
+Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
+                        const SupportOptions& support, const HeadOptions& head,
+                        const std::vector<Rollout>& rollouts);
 
 }  // namespace taopd

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "common/metrics/sink.h"
@@ -24,19 +23,14 @@ struct StepResult {
   std::vector<Rollout> rollouts;  // rollout.n for each prompt, for accuracy and samples
 };
 
-struct StepFailure {
-  absl::Status status;
-  // True if the step had updated the weights before it failed. They are then between two
-  // checkpoints and must not be saved.
-  bool weights_changed = false;
-};
-
-// Trains on `prompts` as step number `step` (0-based) with the learning rate `lr`. Returns nullopt
-// and fills *failure if a rollout or a score fails, or if context.on_wait returns an error. When
-// TrainOneStep returns or throws, no rollout is being generated any more; requests to the teacher
-// may still be open after a failure.
-std::optional<StepResult> TrainOneStep(const StepContext& context, int64_t step, double lr,
-                                       const std::vector<const PromptRecord*>& prompts,
-                                       StepFailure* failure);
+// Trains on `prompts` as step number `step` (0-based) with the learning rate `lr`. Fails if a rollout
+// or a score fails, or if context.on_wait returns an error, which is then the result; the weights
+// are those of before. When TrainOneStep returns or throws, no rollout is being generated any more;
+// requests to the teacher may still be open after a failure.
+//
+// Throws what LibTorch throws, and std::bad_alloc. If the optimizer has counted an update by then,
+// the weights are between two steps and must not be saved.
+absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step, double lr,
+                                        const std::vector<const PromptRecord*>& prompts);
 
 }  // namespace taopd

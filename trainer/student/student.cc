@@ -76,6 +76,27 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
   return student;
 }
 
+absl::Status ReloadWeights(const std::string& model_dir, Decoder* decoder) {
+  DecoderOptions options;
+  options.dtype = decoder->dtype() == at::kFloat ? "float32" : "bfloat16";
+  options.device = "cpu";  // where files are mapped; the copies below move them
+  TAOPD_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> stored, LoadDecoder(model_dir, options));
+  const std::vector<NamedParameter> from = stored->Parameters(), to = decoder->Parameters();
+  if (from.size() != to.size()) {
+    return DataLoss(model_dir, " has ", from.size(), " parameters, the model has ", to.size());
+  }
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (from[i].first == to[i].first && from[i].second.sizes() == to[i].second.sizes()) continue;
+    return DataLoss(model_dir, ": ", from[i].first, " is not the model's ", to[i].first);
+  }
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < to.size(); ++i) {
+    at::Tensor parameter = to[i].second;
+    parameter.copy_(from[i].second);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SaveStudentModel(const Student& student, const std::string& model_dir) {
   TAOPD_RETURN_IF_ERROR(WriteTokenizerFiles(student.tokenizer_files, model_dir));
   return SaveDecoder(*student.decoder, model_dir);

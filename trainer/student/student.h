@@ -37,6 +37,10 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
                                     const std::string& device, const OptimizerConfig* optimizer,
                                     const std::string& tokenizer_dir = "");
 
+// Copies the weights of a Hugging Face directory into a model that has the same parameters. Returns
+// DATA_LOSS if they differ in names or shapes; nothing changes then.
+absl::Status ReloadWeights(const std::string& model_dir, Decoder* decoder);
+
 // Writes the model and its tokenizer's files in Hugging Face layout. The directory is created.
 absl::Status SaveStudentModel(const Student& student, const std::string& model_dir);
 

@@ -1,6 +1,7 @@
 #include "trainer/teacher/teacher_metrics.h"
 
 #include <string>
+#include <string_view>
 
 namespace taopd {
 namespace {
@@ -17,40 +18,52 @@ std::string MetricNameOf(const std::string& endpoint) {
   return name;
 }
 
-void AddEndpoint(const EndpointStats& stats, absl::Duration age, const std::string& prefix,
+// Fills in a name of the glossary: "teacher/endpoint/attempts" is teacher/10_0_0_1_5/attempts, and
+// teacher/math/10_0_0_1_5/attempts of the teacher "math".
+std::string FillIn(std::string name, const std::string& teacher, const std::string& endpoint = "") {
+  constexpr std::string_view kEndpoint = "endpoint/";
+  if (const size_t at = name.find(kEndpoint); at != std::string::npos) {
+    name.replace(at, kEndpoint.size(), endpoint + "/");
+  }
+  if (!teacher.empty()) name.insert(name.find('/') + 1, teacher + "/");
+  return name;
+}
+
+void AddEndpoint(const EndpointStats& stats, absl::Duration age, const std::string& teacher,
                  Metrics* metrics) {
-  const std::string base = Concat(prefix, MetricNameOf(stats.name), "/");
+  const std::string endpoint = MetricNameOf(stats.name);
   const auto add = [&](const char* name, auto value) {
-    metrics->emplace_back(base + name, static_cast<double>(value));
+    metrics->emplace_back(FillIn(name, teacher, endpoint), static_cast<double>(value));
   };
   const uint64_t answered = stats.attempts - stats.failures;
   if (answered > 0) {
-    add("latency_s", absl::ToDoubleSeconds(stats.latency) / static_cast<double>(answered));
+    add("teacher/endpoint/latency_s",
+        absl::ToDoubleSeconds(stats.latency) / static_cast<double>(answered));
   }
-  add("attempts", stats.attempts);
-  add("failures", stats.failures);
-  add("bytes_sent", stats.bytes_sent);
-  add("bytes_received", stats.bytes_received);
+  add("teacher/endpoint/attempts", stats.attempts);
+  add("teacher/endpoint/failures", stats.failures);
+  add("teacher/endpoint/bytes_sent", stats.bytes_sent);
+  add("teacher/endpoint/bytes_received", stats.bytes_received);
   if (age > absl::ZeroDuration()) {
-    add("left_out_share", absl::FDivDuration(stats.left_out, age));
+    add("teacher/endpoint/left_out_share", absl::FDivDuration(stats.left_out, age));
   }
 }
 
-void AddClient(const TeacherClientStats& stats, const std::string& prefix, Metrics* metrics) {
+void AddClient(const TeacherClientStats& stats, Metrics* metrics) {
   const auto add = [&](const char* name, auto value) {
-    metrics->emplace_back(prefix + name, static_cast<double>(value));
+    metrics->emplace_back(FillIn(name, stats.name), static_cast<double>(value));
   };
-  add("retries", stats.retries);
-  add("failures", stats.failures);
-  add("hedges", stats.hedges);
+  add("teacher/retries", stats.retries);
+  add("teacher/failures", stats.failures);
+  add("teacher/hedges", stats.hedges);
   if (stats.cache_hits + stats.cache_misses > 0) {
-    add("cache_hits", stats.cache_hits);
-    add("cache_misses", stats.cache_misses);
-    add("cache_damaged", stats.cache_damaged);
-    add("cache_evicted", stats.cache_evicted);
+    add("teacher/cache_hits", stats.cache_hits);
+    add("teacher/cache_misses", stats.cache_misses);
+    add("teacher/cache_damaged", stats.cache_damaged);
+    add("teacher/cache_evicted", stats.cache_evicted);
   }
   for (const EndpointStats& endpoint : stats.endpoints) {
-    AddEndpoint(endpoint, stats.age, prefix, metrics);
+    AddEndpoint(endpoint, stats.age, stats.name, metrics);
   }
 }
 
@@ -58,10 +71,8 @@ void AddClient(const TeacherClientStats& stats, const std::string& prefix, Metri
 
 Metrics TeacherMetrics(const TeacherClientStats& stats) {
   Metrics metrics;
-  AddClient(stats, "teacher/", &metrics);
-  for (const TeacherClientStats& teacher : stats.teachers) {
-    AddClient(teacher, Concat("teacher/", teacher.name, "/"), &metrics);
-  }
+  AddClient(stats, &metrics);
+  for (const TeacherClientStats& teacher : stats.teachers) AddClient(teacher, &metrics);
   return metrics;
 }
 

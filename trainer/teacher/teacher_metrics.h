@@ -7,12 +7,9 @@
 
 namespace taopd {
 
-// Of the client: teacher/retries, failures, hedges and, with a cache, cache_hits, cache_misses,
-// cache_damaged, cache_evicted. Of each endpoint, with E for host_port:
-//   teacher/E/latency_s       mean of the attempts that succeeded
-//   teacher/E/attempts, failures, bytes_sent, bytes_received
-//   teacher/E/left_out_share  share of the time in which it got only probes
-// With several teachers, the names of each begin with teacher/NAME/.
+// The metrics of the group teacher/. In the names of the glossary, "endpoint" stands for an
+// endpoint's host and port with "_" for "." and ":". With several teachers there are the sums of
+// all, and the numbers of each under teacher/NAME/.
 Metrics TeacherMetrics(const TeacherClientStats& stats);
 
 }  // namespace taopd

@@ -12,7 +12,7 @@ namespace taopd {
 namespace {
 
 // Of a message that waits to be sent, with a token and its text.
-constexpr int64_t kBytesPerMessage = 512;
+constexpr int64_t kBytesOfTokenMessage = 512;
 constexpr int64_t kBytesPerCandidate = 32;
 
 absl::Status RefuseUnsupported(const vllm::GenerateRequest& request) {
@@ -178,7 +178,7 @@ absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& re
                            prompt_bytes, " bytes, the limit is ", kMaxMessageBytes);
   }
   const int64_t output_bytes =
-      num_new * (kBytesPerMessage + kBytesPerCandidate * out.sampling->num_log_probs);
+      num_new * (kBytesOfTokenMessage + kBytesPerCandidate * out.sampling->num_log_probs);
   TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory, state.ReserveAnswer(prompt_bytes + output_bytes));
   return admitted;
 }

@@ -10,6 +10,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr size_t kMaxRoleBytes = 256;
+
 std::optional<HttpError> ReadPart(const ordered_json& part, const std::string& where,
                                   std::string* text) {
   if (!part.is_object()) return WrongType(where, "a valid dictionary");
@@ -106,6 +108,8 @@ std::optional<HttpError> NormalizeMessages(bool as_parts, ordered_json* messages
     if (!message.is_object()) return WrongType(where, "a valid dictionary");
     if (!message.contains("role") || !message["role"].is_string())
       return WrongType(where + ".role", "a valid string");
+    if (message["role"].get_ref<const std::string&>().size() > kMaxRoleBytes)
+      return WrongType(where + ".role", Concat("a string of at most ", kMaxRoleBytes, " bytes"));
     if (auto error = NormalizeContent(as_parts, where, &message)) return error;
     if (auto error = NormalizeToolCalls(where, &message)) return error;
     NormalizeReasoning(&message);

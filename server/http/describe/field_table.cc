@@ -10,7 +10,7 @@ Fields operator+(Fields a, const Fields& b) {
   return a;
 }
 
-const Fields kEnvelope = {
+const Fields kEnvelopeFields = {
     {"model", "string", "The served model, or nothing."},
     {"request_id", "string", "Part of the answer's id; the header X-Request-Id replaces it."},
     {"user", "string", "No effect."},
@@ -21,7 +21,7 @@ const Fields kEnvelope = {
     {"stream_options", "object", "include_usage and continuous_usage_stats."},
 };
 
-const Fields kSampling = {
+const Fields kSamplingFieldDocs = {
     {"n", "integer", "Choices for each prompt."},
     {"seed", "integer", "Choice i has seed + i; -1 and nothing: random."},
     {"temperature", "number", "In [0, 2]; 0 takes the most probable token."},
@@ -56,14 +56,14 @@ const Fields kSampling = {
     {"routed_experts_prompt_start", "integer", "Only 0 is supported."},
 };
 
-const Fields kScoring = {
+const Fields kScoringFields = {
     {"prompt_logprobs", "integer", "Log-probs of the prompt's tokens, and of so many others."},
     {"prompt_logprobs_start", "integer", "The first position that is reported, from 1."},
     {"prompt_logprob_token_ids", "array", "Ids whose log-probs are reported at each position."},
     {"prompt_logprobs_format", "string", "\"objects\", or \"base64\" for arrays."},
 };
 
-const Fields kReports = {
+const Fields kReportFields = {
     {"max_tokens", "integer", "How many tokens are generated at most."},
     {"echo", "boolean", "Repeat the prompt, or the last message, in the answer."},
     {"return_token_ids", "boolean", "Report token ids, too."},
@@ -73,7 +73,7 @@ const Fields kReports = {
     {"truncation_side", "string", "\"left\" keeps the end, \"right\" the beginning."},
 };
 
-const Fields kChatTemplate = {
+const Fields kChatTemplateFields = {
     {"messages", "array", "The conversation; content is a text or a list of text parts."},
     {"tools", "array", "Shown to the model if its template does."},
     {"tool_choice", "any", "\"none\" or \"auto\"; tool calls stay in the text."},
@@ -88,8 +88,8 @@ const Fields kChatTemplate = {
     {"media_io_kwargs", "object", "Not supported."},
 };
 
-const Fields kCompletions =
-    kEnvelope + kSampling + kScoring + kReports +
+const Fields kCompletionFields =
+    kEnvelopeFields + kSamplingFieldDocs + kScoringFields + kReportFields +
     Fields{
         {"prompt", "any", "A text, token ids, or a list of either."},
         {"prompt_embeds", "any", "Not supported."},
@@ -97,33 +97,35 @@ const Fields kCompletions =
         {"suffix", "string", "Not supported."},
     };
 
-const Fields kChat = kEnvelope + kSampling + kScoring + kReports + kChatTemplate +
-                     Fields{
-                         {"max_completion_tokens", "integer", "In place of max_tokens."},
-                         {"logprobs", "boolean", "Log-probs of generated tokens."},
-                         {"top_logprobs", "integer", "Of so many other tokens, too."},
-                         {"return_prompt_text", "boolean", "Report the rendered conversation."},
-                         {"parallel_tool_calls", "boolean", "No effect."},
-                         {"include_reasoning", "boolean", "No effect."},
-                     };
+const Fields kChatFields =
+    kEnvelopeFields + kSamplingFieldDocs + kScoringFields + kReportFields + kChatTemplateFields +
+    Fields{
+        {"max_completion_tokens", "integer", "In place of max_tokens."},
+        {"logprobs", "boolean", "Log-probs of generated tokens."},
+        {"top_logprobs", "integer", "Of so many other tokens, too."},
+        {"return_prompt_text", "boolean", "Report the rendered conversation."},
+        {"parallel_tool_calls", "boolean", "No effect."},
+        {"include_reasoning", "boolean", "No effect."},
+    };
 
-const Fields kTokens =
-    kEnvelope + Fields{
-                    {"token_ids", "array", "The prompt."},
-                    {"sampling_params", "object", "How tokens are sampled and what is reported."},
-                    {"output_mode", "string", "\"tokens\", or \"text\" for texts, too."},
-                    {"return_token_ids", "boolean", "Report the prompt's ids."},
-                    {"features", "object", "Not supported."},
-                    {"content_parts", "array", "Not supported."},
-                    {"kv_transfer_params", "object", "Not supported."},
-                    {"ec_transfer_params", "object", "Not supported."},
-                    {"token_offsets", "array", "No effect."},
-                    {"reasoning_ended", "boolean", "No effect."},
-                    {"reasoning_parser_kwargs", "object", "No effect."},
-                };
+const Fields kTokenFields =
+    kEnvelopeFields +
+    Fields{
+        {"token_ids", "array", "The prompt."},
+        {"sampling_params", "object", "How tokens are sampled and what is reported."},
+        {"output_mode", "string", "\"tokens\", or \"text\" for texts, too."},
+        {"return_token_ids", "boolean", "Report the prompt's ids."},
+        {"features", "object", "Not supported."},
+        {"content_parts", "array", "Not supported."},
+        {"kv_transfer_params", "object", "Not supported."},
+        {"ec_transfer_params", "object", "Not supported."},
+        {"token_offsets", "array", "No effect."},
+        {"reasoning_ended", "boolean", "No effect."},
+        {"reasoning_parser_kwargs", "object", "No effect."},
+    };
 
-const Fields kTokensSampling =
-    kSampling + kScoring +
+const Fields kTokenSamplingFields =
+    kSamplingFieldDocs + kScoringFields +
     Fields{
         {"max_tokens", "integer", "Without it, what the context leaves."},
         {"logprobs", "integer", "Log-probs of generated tokens, and of so many others."},
@@ -136,7 +138,7 @@ const Fields kTokensSampling =
         {"output_kind", "integer", "No effect."},
     };
 
-const Fields kSglang = {
+const Fields kSglangFields = {
     {"text", "any", "A prompt or prompts as text."},
     {"input_ids", "array", "A prompt or prompts as token ids."},
     {"sampling_params", "object", "How tokens are sampled."},
@@ -162,8 +164,8 @@ const Fields kSglang = {
     {"bootstrap_room", "integer", "Not supported."},
 };
 
-const Fields kSglangSampling =
-    kSampling +
+const Fields kSglangSamplingFields =
+    kSamplingFieldDocs +
     Fields{
         {"max_new_tokens", "integer", "How many tokens are generated at most; 0 scores only."},
         {"min_new_tokens", "integer", "No end before so many tokens."},
@@ -176,7 +178,7 @@ const Fields kSglangSampling =
         {"custom_params", "object", "Not supported."},
     };
 
-const Fields kTrl = {
+const Fields kTrlFields = {
     {"sequences", "array", "Prompts with their completions, as token ids."},
     {"prompt_lengths", "array", "Where the completions begin."},
     {"top_logprobs", "integer", "How many log-probs are reported for each token."},
@@ -184,8 +186,8 @@ const Fields kTrl = {
     {"response_format", "string", "\"json\", or \"binary\" for arrays in base64."},
 };
 
-const Fields kTokenize =
-    kChatTemplate +
+const Fields kTokenizeFields =
+    kChatTemplateFields +
     Fields{
         {"model", "string", "The served model, or nothing."},
         {"prompt", "string", "The text; or else messages."},
@@ -193,7 +195,7 @@ const Fields kTokenize =
         {"return_token_strs", "boolean", "Report the tokens as the vocabulary spells them."},
     };
 
-const Fields kDetokenize = {
+const Fields kDetokenizeFields = {
     {"model", "string", "The served model, or nothing."},
     {"tokens", "array", "Token ids."},
 };
@@ -202,14 +204,15 @@ const Fields kDetokenize = {
 
 const std::vector<RouteDoc>& RouteDocs() {
   static const auto* const docs = new std::vector<RouteDoc>{
-      {"POST", "/v1/completions", "Completions and log-probs, as vLLM's.", kCompletions, {}},
-      {"POST", "/v1/chat/completions", "Answers in a conversation, as vLLM's.", kChat, {}},
-      {"POST", "/inference/v1/generate", "Tokens in, tokens out, as vLLM's.", kTokens,
-       kTokensSampling},
-      {"POST", "/generate", "Completions and log-probs, as SGLang's.", kSglang, kSglangSampling},
-      {"POST", "/get_sequence_logprobs/", "Scores of completions, as TRL's.", kTrl, {}},
-      {"POST", "/tokenize", "Tokens of a text or a conversation.", kTokenize, {}},
-      {"POST", "/detokenize", "The text of tokens.", kDetokenize, {}},
+      {"POST", "/v1/completions", "Completions and log-probs, as vLLM's.", kCompletionFields, {}},
+      {"POST", "/v1/chat/completions", "Answers in a conversation, as vLLM's.", kChatFields, {}},
+      {"POST", "/inference/v1/generate", "Tokens in, tokens out, as vLLM's.", kTokenFields,
+       kTokenSamplingFields},
+      {"POST", "/generate", "Completions and log-probs, as SGLang's.", kSglangFields,
+       kSglangSamplingFields},
+      {"POST", "/get_sequence_logprobs/", "Scores of completions, as TRL's.", kTrlFields, {}},
+      {"POST", "/tokenize", "Tokens of a text or a conversation.", kTokenizeFields, {}},
+      {"POST", "/detokenize", "The text of tokens.", kDetokenizeFields, {}},
       {"GET", "/tokenizer_info", "The tokenizer's configuration.", {}, {}},
       {"GET", "/v1/models", "The served model.", {}, {}},
       {"GET", "/version", "The server's version.", {}, {}},

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/wire/teacher_protocol.h"
 #include "server/http/generation/prompts.h"
 #include "server/http/generation/request_body.h"
 #include "server/http/generation/sampling_request.h"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr int64_t kDefaultMaxNewTokens = 128;  // SGLang's
 constexpr int64_t kMaxStreamedTokens = 4096;
+constexpr size_t kMaxSglangSaltBytes = 1024;
 constexpr char kIds[] = "input_ids";
 constexpr char kText[] = "text";
 constexpr char kStart[] = "logprob_start_len";
@@ -112,6 +114,10 @@ std::optional<HttpError> ReadSglangRequest(JsonFields& fields, JsonFields& sampl
   request->model = fields.Text("model").value_or("");
   request->request_id = fields.Text("rid").value_or("");
   if (request->request_id.empty()) request->request_id = RandomRequestId();
+  if (request->request_id.size() > kMaxRequestIdBytes) {
+    return BadField("rid", Concat("rid has ", request->request_id.size(), " bytes, the limit is ",
+                                  kMaxRequestIdBytes, ". (parameter=rid)"));
+  }
   request->stream = fields.Bool("stream").value_or(false);
   request->return_logprob = fields.Bool("return_logprob").value_or(false);
   request->text_in_logprobs = fields.Bool("return_text_in_logprobs").value_or(false);
@@ -119,6 +125,11 @@ std::optional<HttpError> ReadSglangRequest(JsonFields& fields, JsonFields& sampl
   request->flat = fields.Bool("return_flat_raw_top_logprobs").value_or(false) || request->base64;
   request->return_token_ids = fields.Bool("return_prompt_token_ids").value_or(false);
   request->cache_salt = fields.Text("cache_salt").value_or(fields.Text("extra_key").value_or(""));
+  if (request->cache_salt.size() > kMaxSglangSaltBytes) {
+    return BadField("cache_salt",
+                    Concat("cache_salt has ", request->cache_salt.size(), " bytes, the limit is ",
+                           kMaxSglangSaltBytes, ". (parameter=cache_salt)"));
+  }
   for (const char* name : {"priority", "log_metrics", "return_hidden_states", "lora_path",
                            "image_data", "session_params", "bootstrap_room"}) {
     const nlohmann::json* value = fields.Find(name);

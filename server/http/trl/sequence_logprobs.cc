@@ -100,7 +100,7 @@ Arrays MakeArrays(const SequenceLogprobsRequest& request,
 }
 
 template <typename T>
-void AppendArray(const char* name, const std::vector<T>& values, std::string* out) {
+void AppendPacked(const char* name, const std::vector<T>& values, std::string* out) {
   *out += Concat("\"", name, "\":\"");
   *out += absl::Base64Escape(
       absl::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)));
@@ -111,10 +111,10 @@ std::string BinaryJson(const SequenceLogprobsRequest& request,
                        const std::vector<std::optional<ScoreRows>>& rows) {
   const Arrays arrays = MakeArrays(request, rows);
   std::string out = "{";
-  AppendArray("logprobs_b64", arrays.log_probs, &out);
-  AppendArray("token_ids_b64", arrays.ids, &out);
-  AppendArray("actual_logprobs_b64", arrays.actual_log_probs, &out);
-  AppendArray("actual_token_ids_b64", arrays.actual_ids, &out);
+  AppendPacked("logprobs_b64", arrays.log_probs, &out);
+  AppendPacked("token_ids_b64", arrays.ids, &out);
+  AppendPacked("actual_logprobs_b64", arrays.actual_log_probs, &out);
+  AppendPacked("actual_token_ids_b64", arrays.actual_ids, &out);
   out += Concat("\"shape\":[", request.prompts.size(), ",", arrays.max_len, ",", arrays.k,
                 "],\"completion_lengths\":[");
   for (size_t i = 0; i < request.prompts.size(); ++i) {

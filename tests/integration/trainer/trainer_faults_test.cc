@@ -83,7 +83,12 @@ TEST_F(TrainerFaultsTest, LossesThatStayNonFiniteEndTheRun) {
   TeacherProcess teacher(dir_, teacher_model_);
   WriteTrainConfig("objective: {terms: [{name: ta_opd, weight: 1.0e+300}]}\n");
   std::string output;
-  EXPECT_EQ(Train(teacher.endpoint(), &output, {"trainer.max_nonfinite_steps=2"}), 76) << output;
+  EXPECT_EQ(Train(teacher.endpoint(), &output,
+                  {"trainer.max_nonfinite_steps=2", "trainer.max_bad_batches=3"}),
+            76)
+      << output;
+  EXPECT_EQ(FilesOf(dir_.File("run/bad_batches")).size(), 3u) << "of four that were skipped";
+  EXPECT_THAT(output, HasSubstr("prompt=prompts.jsonl:"));
   EXPECT_THAT(output, HasSubstr("not finite in 2 steps in a row"));
   int64_t num_steps = 0;
   std::istringstream lines(ReadFile(dir_.File("run/metrics.jsonl")));
@@ -114,7 +119,8 @@ TEST_F(TrainerFaultsTest, AModelThatTheMemoryCannotTrainIsRefused) {
   std::filesystem::copy(dir_.File("student/model"), large);
   WriteFile(large + "/config.json", config.dump());
   const char* const message = "of gradients and optimizer state; cpu has ";
-  ExpectFailure({Concat("student.model=", large)}, 65, message);
+  ExpectFailure({Concat("student.model=", large)}, 71, "The line that is too large is \"");
+  ExpectFailure({Concat("student.model=", large), "trainer.memory_plan=warn"}, 65, message);
 
   std::string output;
   EXPECT_EQ(Run({"sft", "--config", dir_.File("sft.yaml"), "--set",

@@ -28,6 +28,9 @@ inline std::string ModelConfigText() {
 "eos_token_id":2,"torch_dtype":"float32"})";
 }
 
+// The tests of the teacher have a class of this name too, in the same program.
+inline namespace trainer_programs {
+
 class TeacherProcess {
  public:
   // `grpc_port` 0: the kernel picks.
@@ -69,6 +72,8 @@ class TeacherProcess {
   std::optional<Process> process_;
   int grpc_port_ = 0, http_port_ = 0;
 };
+
+}  // namespace trainer_programs
 
 // A port of 127.0.0.1 that somebody else listens on.
 class PortInUse {

@@ -44,6 +44,7 @@ struct DenseResult {
   std::vector<Real> gradient;  // [V]
   int32_t num_limited = 0;
   int32_t num_truncated = 0;
+  int32_t num_masked = 0;
   std::vector<Real> term_loss;  // [kMaxObjectiveTerms]
 };
 
@@ -82,6 +83,7 @@ DenseResult<Real> Evaluate(const ObjectiveTerms& objective, const DenseRow<Real>
   out.loss = result.loss;
   out.num_limited = result.num_limited;
   out.num_truncated = result.num_truncated;
+  out.num_masked = result.num_masked;
   out.term_loss.assign(result.term_loss, result.term_loss + kMaxObjectiveTerms);
   for (Real x : log_p_all) out.gradient.push_back(result.a * std::exp(x));
   for (int32_t j = 0; j < row.k; ++j) out.gradient[dense.support[j]] = gradient[j];

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "taopd/objective/objective.h"
 #include "tests/kernels/objective/dense_row.h"
@@ -100,6 +101,89 @@ TEST(ScTaOpd, TruncatesRhoOnRequestAndCounts) {
     }
   }
   EXPECT_EQ(num_outside, 6);
+}
+
+// The guards act on rho alone, for every objective with a score-function part: a rho above max_rho
+// is held there, one outside of the mask is read as 0, and both are counted. Without guards, the
+// result is linear in rho.
+TEST(ScoreFunctions, GuardsActOnRhoAndCount) {
+  const std::vector<double> logits = RandomLogits(kVocabulary, 2, 1);
+  const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, 2));
+  const std::vector<double> log_p = LogSoftmax(logits);
+  for (const ObjectiveInfo& info : AllObjectives()) {
+    if (!(info.needs & kScoreFunction)) continue;
+    EXPECT_TRUE(info.needs & kReadsBehavior) << info.name;
+    EXPECT_TRUE(info.needs & kReadsRhoGuards) << info.name;
+    const Objective free = *FindObjective(info.name);
+    Objective guarded = free;
+    guarded.max_rho = 1.5;
+    guarded.mask_rho_below = 0.5;
+    guarded.mask_rho_above = 2;
+    for (int32_t y = 0; y < kVocabulary; ++y) {
+      DenseRow<double> row = MakeRow(logits, log_q, 3, y);
+      if (row.Inside(y)) continue;
+      row.off_policy = true;
+      const auto at_rho = [&](const Objective& objective, double rho) {
+        row.log_behavior = rho == 0 ? 1e4 : log_p[y] - std::log(rho);
+        return Evaluate(objective, row);
+      };
+      const DenseResult<double> none = at_rho(free, 0), one = at_rho(free, 1);
+      struct Case {
+        double rho, used;
+        int num_masked, num_truncated;
+      };
+      for (const Case& c : {Case{0.4, 0, 1, 0}, Case{0.6, 0.6, 0, 0}, Case{1.4, 1.4, 0, 0},
+                            Case{1.7, 1.5, 0, 1}, Case{2.1, 0, 1, 0}}) {
+        const DenseResult<double> result = at_rho(guarded, c.rho);
+        EXPECT_EQ(result.num_masked, c.num_masked) << info.name << ", rho " << c.rho;
+        EXPECT_EQ(result.num_truncated, c.num_truncated) << info.name << ", rho " << c.rho;
+        EXPECT_NEAR(result.loss, none.loss + c.used * (one.loss - none.loss), 1e-11) << info.name;
+        for (int32_t v = 0; v < kVocabulary; ++v) {
+          EXPECT_NEAR(result.gradient[v],
+                      none.gradient[v] + c.used * (one.gradient[v] - none.gradient[v]), 1e-11)
+              << info.name << ", rho " << c.rho << ", logit " << v;
+        }
+        EXPECT_EQ(at_rho(free, c.rho).num_masked, 0) << info.name;
+      }
+      EXPECT_GT(std::abs(one.loss - none.loss), 1e-3) << info.name << ": rho has no effect";
+    }
+  }
+}
+
+// entropy_aware estimates the reverse KL plus, under an uncertain teacher, the forward KL, whatever
+// policy y was drawn from.
+TEST(EntropyAware, IsUnbiasedOffPolicyWithRho) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    const std::vector<double> logits = RandomLogits(kVocabulary, 2, seed);
+    const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, seed + 1000));
+    const std::vector<double> drawn_from = LogSoftmax(RandomLogits(kVocabulary, 1, seed + 2000));
+    const int32_t k = 1 + static_cast<int32_t>(seed) % kVocabulary;
+    double loss = 0, full_loss = 0;
+    std::vector<double> gradient(kVocabulary);
+    const DenseResult<double> full =
+        Evaluate(*FindObjective("full"), MakeRow(logits, log_q, kVocabulary, 0));
+    DenseResult<double> forward;
+    bool has_forward = false;
+    for (int32_t y = 0; y < kVocabulary; ++y) {
+      DenseRow<double> row = MakeRow(logits, log_q, k, y);
+      row.off_policy = true;
+      row.log_behavior = drawn_from[y];
+      const Objective objective = *FindObjective("entropy_aware");
+      has_forward = row.teacher_entropy > objective.entropy_threshold;
+      forward = Evaluate(*FindObjective("forward_kl"), row);
+      const DenseResult<double> result = Evaluate(objective, row);
+      loss += std::exp(drawn_from[y]) * result.loss;
+      for (int32_t v = 0; v < kVocabulary; ++v) {
+        gradient[v] += std::exp(drawn_from[y]) * result.gradient[v];
+      }
+    }
+    full_loss = full.loss + (has_forward ? forward.loss : 0);
+    EXPECT_NEAR(loss, full_loss, 1e-11) << "seed " << seed;
+    for (int32_t v = 0; v < kVocabulary; ++v) {
+      EXPECT_NEAR(gradient[v], full.gradient[v] + (has_forward ? forward.gradient[v] : 0), 1e-11)
+          << "seed " << seed;
+    }
+  }
 }
 
 }  // namespace

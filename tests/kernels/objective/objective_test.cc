@@ -56,6 +56,7 @@ double Surrogate(const std::string& name, const DenseRow<double>& at,
   const double log_py = LogSoftmax(logits)[at.sampled];
   const double frozen_log_py = LogSoftmax(at.logits)[at.sampled];
   const double frozen_loss = Evaluate(Find(name), at).loss;
+  const double rho = at.off_policy ? std::exp(frozen_log_py - at.log_behavior) : 1;
   if (name == "sc_ta_opd") {
     const double frozen_correction = frozen_loss - Evaluate(Find("ta_opd"), at).loss;
     return Evaluate(Find("ta_opd"), moved).loss +
@@ -69,7 +70,7 @@ double Surrogate(const std::string& name, const DenseRow<double>& at,
       sum += std::exp(log_p[at.support[j]]) * (frozen[at.support[j]] - at.teacher[j]);
     }
     if (at.Inside(at.sampled)) return sum;
-    return sum + std::exp(log_py - frozen_log_py) * (frozen_log_py - at.teacher_sampled);
+    return sum + rho * std::exp(log_py - frozen_log_py) * (frozen_log_py - at.teacher_sampled);
   }
   if (name == "sampled_token") return frozen_loss * log_py;
   if (name == "entropy_aware") {
@@ -77,7 +78,9 @@ double Surrogate(const std::string& name, const DenseRow<double>& at,
     if (at.teacher_entropy <= Find(name).entropy_threshold) return ratio;
     return ratio + Evaluate(Find("forward_kl"), moved).loss;
   }
-  if (name == "vopd") return (frozen_loss - Evaluate(Find("normalized"), at).loss) * log_py;
+  if (name == "vopd") {
+    return (frozen_loss - rho * Evaluate(Find("normalized"), at).loss) * log_py;
+  }
   ADD_FAILURE() << "objective " << name << " is marked kScoreFunction: write its surrogate here";
   return 0;
 }
@@ -254,7 +257,11 @@ void ExpectUnbiased(const std::string& name, bool off_policy) {
 TEST(ScTaOpd, IsUnbiasedOnPolicy) { ExpectUnbiased("sc_ta_opd", false); }
 TEST(ScTaOpd, IsUnbiasedOffPolicyWithRho) { ExpectUnbiased("sc_ta_opd", true); }
 TEST(EmaPg, IsUnbiasedOnPolicy) { ExpectUnbiased("ema_pg", false); }
+TEST(EmaPg, IsUnbiasedOffPolicyWithRho) { ExpectUnbiased("ema_pg", true); }
 TEST(SampledToken, IsUnbiasedOnPolicy) { ExpectUnbiased("sampled_token", false); }
+TEST(SampledToken, IsUnbiasedOffPolicyWithRho) { ExpectUnbiased("sampled_token", true); }
+TEST(Vopd, IsUnbiasedOnPolicy) { ExpectUnbiased("vopd", false); }
+TEST(Vopd, IsUnbiasedOffPolicyWithRho) { ExpectUnbiased("vopd", true); }
 
 TEST(Divergences, AreZeroForEqualDistributionsAndNeverNegative) {
   for (const char* name : {"ta_opd", "normalized", "mopd", "forward_kl", "forward_kl_tail", "jsd",

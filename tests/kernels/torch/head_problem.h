@@ -91,13 +91,13 @@ inline std::pair<at::Tensor, at::Tensor> OracleRows(const std::string& name,
   const at::Tensor bar_q = at::log_softmax(log_q, 1);
   const at::Tensor normalized = (bar_p.exp() * (bar_p - bar_q)).sum(1);
   const at::Tensor weight = (log_py - log_py.detach()).exp();
+  at::Tensor rho = at::ones_like(ratio);
+  if (targets.behavior_log_probs_N.defined()) {
+    rho = (log_py - targets.behavior_log_probs_N.to(at::kDouble)).exp().detach();
+  }
   const auto same = [](const at::Tensor& loss) { return std::make_pair(loss, loss); };
   if (name == "ta_opd") return same(ta);
   if (name == "sc_ta_opd") {
-    at::Tensor rho = at::ones_like(ratio);
-    if (targets.behavior_log_probs_N.defined()) {
-      rho = (log_py - targets.behavior_log_probs_N.to(at::kDouble)).exp().detach();
-    }
     return same(ta + weight * (outside * rho * (ratio - tail_ratio)).detach());
   }
   if (name == "normalized") return same(normalized);
@@ -105,12 +105,12 @@ inline std::pair<at::Tensor, at::Tensor> OracleRows(const std::string& name,
   if (name == "mopd") return same(reverse + log_q.exp().sum(1) - log_p.exp().sum(1));
   if (name == "ema_pg") {
     return same((log_p.exp() * (log_p - log_q).detach()).sum(1) +
-                weight * (outside * ratio).detach());
+                weight * (outside * rho * ratio).detach());
   }
-  if (name == "sampled_token") return {ratio, ratio.detach() * log_py};
+  if (name == "sampled_token") return {rho * ratio, (rho * ratio).detach() * log_py};
   if (name == "sampled_token_k2") return same(ratio * ratio / 2);
   if (name == "sampled_token_k3") return same(at::expm1(-ratio) + ratio);
-  if (name == "vopd") return {ratio, (ratio - normalized).detach() * log_py};
+  if (name == "vopd") return {rho * ratio, (rho * (ratio - normalized)).detach() * log_py};
   if (name == "forward_kl") return same((bar_q.exp() * (bar_q - bar_p)).sum(1));
   if (name == "forward_kl_tail") {
     const at::Tensor support = (log_q.exp() * (log_q - log_p)).sum(1);
@@ -130,7 +130,7 @@ inline std::pair<at::Tensor, at::Tensor> OracleRows(const std::string& name,
   if (name == "entropy_aware") {
     const at::Tensor high = targets.teacher_entropy_N.gt(kEntropyThreshold).to(at::kDouble);
     const at::Tensor forward = high * (bar_q.exp() * (bar_q - bar_p)).sum(1);
-    return {ratio + forward, ratio.detach() * log_py + forward};
+    return {rho * ratio + forward, (rho * ratio).detach() * log_py + forward};
   }
   if (name == "cross_entropy") return same(-log_py);
   ADD_FAILURE() << "objective " << name << " has no oracle: write it here";

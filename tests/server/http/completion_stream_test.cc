@@ -44,6 +44,27 @@ class CompletionStreamTest : public ::testing::Test {
     }
     return events;
   }
+  // The same, with an engine that generates a token only when the client has all tokens before it.
+  std::vector<json> SteppedEvents(json body) {
+    body["stream"] = true;
+    absl::Mutex mutex;
+    size_t num_allowed = 1;
+    fake_.engine->BeforeToken([&](size_t index) {
+      absl::MutexLock lock(&mutex);
+      const auto allowed = [&] { return index < num_allowed; };
+      mutex.Await(absl::Condition(&allowed));
+    });
+    const Answer answer = Run(body);
+    std::vector<json> events;
+    std::get<EventStream>(answer).run([&](std::string_view piece) {
+      if (piece != kLastEvent) events.push_back(json::parse(piece.substr(6)));
+      absl::MutexLock lock(&mutex);
+      ++num_allowed;
+      return true;
+    });
+    fake_.engine->BeforeToken(nullptr);
+    return events;
+  }
   json Whole(json body) {
     body.erase("stream");
     body.erase("stream_options");
@@ -87,24 +108,10 @@ TEST_F(CompletionStreamTest, ChunksHaveVllmsKeysAndTheirPartsMakeTheWholeAnswer)
 }
 
 TEST_F(CompletionStreamTest, EveryTokenIsSentAsItIsGenerated) {
-  // The engine is held after the first token until the client has it.
-  json body = {{"prompt", {3}}, {"max_tokens", 3}, {"ignore_eos", true}, {"stream", true}};
-  absl::Mutex mutex;
-  int num_allowed = 1;
-  fake_.engine->BeforeToken([&](size_t index) {
-    absl::MutexLock lock(&mutex);
-    const auto allowed = [&] { return static_cast<int>(index) < num_allowed; };
-    mutex.Await(absl::Condition(&allowed));
-  });
-  const Answer answer = Run(body);
-  int num_events = 0;
-  std::get<EventStream>(answer).run([&](std::string_view) {
-    absl::MutexLock lock(&mutex);
-    ++num_events;
-    ++num_allowed;
-    return true;
-  });
-  EXPECT_EQ(num_events, 4);  // three tokens and the end
+  const std::vector<json> events = SteppedEvents(
+      {{"prompt", {3}}, {"max_tokens", 3}, {"ignore_eos", true}, {"return_token_ids", true}});
+  ASSERT_EQ(events.size(), 3u);
+  for (const json& event : events) EXPECT_EQ(event["choices"][0]["token_ids"].size(), 1u);
 }
 
 TEST_F(CompletionStreamTest, UsageComesLastOrWithEveryChunk) {
@@ -174,15 +181,15 @@ TEST_F(CompletionStreamTest, WhatMayBecomeAStopStringIsHeldBack) {
   json body = {{"prompt", {3}}, {"max_tokens", 12}, {"ignore_eos", true}};
   const std::string text = Whole(body)[0]["text"];
   body["stop"] = text.substr(4, 3);
-  body["stream"] = true;
+  const std::string before = text.substr(0, text.find(text.substr(4, 3)));
   std::string sent;
-  json last;
-  for (const json& event : Events(body)) {
-    last = event["choices"][0];
-    sent += last["text"];
-    EXPECT_EQ(text.find(body["stop"].get<std::string>()) >= sent.size(), true);
+  const std::vector<json> events = SteppedEvents(body);
+  for (const json& event : events) {
+    sent += event["choices"][0]["text"];
+    EXPECT_TRUE(before.starts_with(sent)) << sent;
   }
-  EXPECT_EQ(sent, text.substr(0, text.find(body["stop"].get<std::string>())));
+  EXPECT_EQ(sent, before);
+  const json& last = events.back()["choices"][0];
   EXPECT_EQ(last["finish_reason"], "stop");
   EXPECT_EQ(last["stop_reason"], body["stop"]);
 }
@@ -231,20 +238,24 @@ TEST_F(CompletionStreamTest, TheWorkIsCancelledWhenTheClientHasGone) {
 }
 
 TEST_F(CompletionStreamTest, ARefusedPieceCancelsTheWork) {
-  Answer answer = Run({{"prompt", {3}},
-                       {"max_tokens", 60},
-                       {"ignore_eos", true},
-                       {"n", 2},
-                       {"seed", 1},
-                       {"stream", true}});
-  fake_.engine->Hold(true);
+  // The engine goes on when the stream has cancelled what it had asked for.
+  fake_.engine->BeforeToken([this](size_t index) {
+    if (index == 1) fake_.engine->WaitForCancels(2);
+  });
+  const Answer answer = Run({{"prompt", {3}},
+                             {"max_tokens", 60},
+                             {"ignore_eos", true},
+                             {"n", 2},
+                             {"seed", 1},
+                             {"stream", true}});
   int num_pieces = 0;
   std::get<EventStream>(answer).run([&](std::string_view) {
     ++num_pieces;
     return false;
   });
   EXPECT_EQ(num_pieces, 1);
-  answer = std::string();  // whatever was still running is cancelled now
+  fake_.engine->WaitForCancels(2);
+  fake_.engine->BeforeToken(nullptr);
 }
 
 }  // namespace

@@ -273,5 +273,28 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"OtherStepsContent", [](const std::string& p) { ASSERT_OK(WriteExample(p, 77)); }}),
     [](const auto& info) { return std::string(info.param.name); });
 
+TEST_F(CheckpointStoreTest, PinnedStepsStayUntilOthersArePinned) {
+  Open({.keep_last = 2});
+  store_->Pin({1, 3});
+  for (int64_t step = 1; step <= 6; ++step) ASSERT_OK(Save(step));
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{1, 3, 5, 6}));
+  store_->Pin({3});
+  ASSERT_OK(Save(7));
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{3, 6, 7}));
+}
+
+TEST_F(CheckpointStoreTest, DeleteAfterLeavesEarlierCheckpointsAlone) {
+  Open({.keep_last = 5});
+  for (int64_t step = 1; step <= 4; ++step) ASSERT_OK(Save(step));
+  WriteFile(Path("step-000004/state.json"), "damaged");
+  ASSERT_OK(store_->DeleteAfter(2));
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(NewestStep(), 2);
+  ASSERT_OK(store_->DeleteAfter(2));
+  // The same steps can be saved again, with other contents.
+  ASSERT_OK(Save(3));
+  EXPECT_EQ(NewestStep(), 3);
+}
+
 }  // namespace
 }  // namespace taopd

@@ -1,6 +1,7 @@
 // The control server over real sockets.
 #include "trainer/control/control_server.h"
 
+#include <absl/strings/escaping.h>
 #include <absl/synchronization/notification.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -15,6 +16,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "common/io/sha256.h"
 #include "proto/taopd/v1/trainer.grpc.pb.h"
 #include "tests/support/status_matchers.h"
 
@@ -26,7 +28,7 @@ using StringOr = absl::StatusOr<std::string>;
 class ControlServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_OK_AND_ASSIGN(server_, ControlServer::Start({}, &state_, [] { return "taopd_x 1\n"; }));
+    ASSERT_OK_AND_ASSIGN(server_, ControlServer::Start({}, &state_, Pages()));
     ASSERT_GT(server_->grpc_port(), 0);
     ASSERT_GT(server_->http_port(), 0);
     grpc::ChannelArguments arguments;
@@ -34,6 +36,26 @@ class ControlServerTest : public ::testing::Test {
     channel_ = grpc::CreateCustomChannel(Concat("127.0.0.1:", server_->grpc_port()),
                                          grpc::InsecureChannelCredentials(), arguments);
     stub_ = v1::Trainer::NewStub(channel_);
+  }
+  ControlPages Pages() {
+    ControlPages pages;
+    pages.prometheus_text = [] { return "taopd_x 1\n"; };
+    pages.report_html = [this]() -> absl::StatusOr<std::string> {
+      ++num_reports_;
+      if (num_reports_ > 1) return NotFound("metrics.jsonl");
+      return std::string("<html>the report</html>");
+    };
+    return pages;
+  }
+  static ControlPages ThrowingPages() {
+    ControlPages pages;
+    pages.prometheus_text = []() -> std::string { throw std::runtime_error("secret"); };
+    return pages;
+  }
+  // The answer to a POST with the header that says that it is meant.
+  httplib::Result Post(int port, const std::string& path, httplib::Headers headers = {}) {
+    headers.emplace("X-Taopd-Control", "1");
+    return httplib::Client("127.0.0.1", port).Post(path, headers, "", "text/plain");
   }
   httplib::Result Get(const std::string& path) {
     return httplib::Client("127.0.0.1", server_->http_port()).Get(path.c_str());
@@ -48,6 +70,7 @@ class ControlServerTest : public ::testing::Test {
   }
 
   RunState state_;
+  std::atomic<int> num_reports_ = 0;
   std::unique_ptr<ControlServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Trainer::Stub> stub_;
@@ -134,9 +157,7 @@ TEST_F(ControlServerTest, OtherPages) {
 }
 
 TEST_F(ControlServerTest, ExceptionOfThePageIsNoCrash) {
-  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start({}, &state_, []() -> std::string {
-                         throw std::runtime_error("secret");
-                       }));
+  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start({}, &state_, ThrowingPages()));
   const auto reply = httplib::Client("127.0.0.1", server->http_port()).Get("/metrics");
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->status, 500);
@@ -280,26 +301,130 @@ TEST_F(ControlServerTest, ReflectionNamesTheService) {
 TEST_F(ControlServerTest, PortsInUseAreNamed) {
   ControlServerOptions options;
   options.grpc_port = server_->grpc_port();
-  EXPECT_ERROR(ControlServer::Start(options, &state_, nullptr), absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(ControlServer::Start(options, &state_, {}), absl::StatusCode::kUnavailable,
                Concat("127.0.0.1:", server_->grpc_port(), " for gRPC"));
   options.grpc_port = 0;
   options.http_port = server_->http_port();
-  EXPECT_ERROR(ControlServer::Start(options, &state_, nullptr), absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(ControlServer::Start(options, &state_, {}), absl::StatusCode::kUnavailable,
                Concat("127.0.0.1:", server_->http_port(), " for HTTP: Address already in use"));
   // Free again once the first is gone.
   options.grpc_port = server_->grpc_port();
   server_.reset();
-  EXPECT_OK(ControlServer::Start(options, &state_, nullptr));
+  EXPECT_OK(ControlServer::Start(options, &state_, {}));
+}
+
+// ---- The page for people ------------------------------------------------------------------------
+
+TEST_F(ControlServerTest, ThePageRunsItsOwnScriptOnly) {
+  const auto page = Get("/");
+  ASSERT_TRUE(page);
+  EXPECT_EQ(page->status, 200);
+  const std::string policy = page->get_header_value("Content-Security-Policy");
+  EXPECT_NE(policy.find("default-src 'none'"), std::string::npos);
+  // The digest is that of the script in the page.
+  const size_t begin = page->body.find("<script>") + 8, end = page->body.find("</script>");
+  const std::string digest =
+      absl::Base64Escape(absl::HexStringToBytes(Sha256Hex(page->body.substr(begin, end - begin))));
+  EXPECT_NE(policy.find("'sha256-" + digest + "'"), std::string::npos) << policy;
+  for (const char* id : {"phase", "eta", "teacher", "pause", "resume", "save", "stop", "report"}) {
+    EXPECT_NE(page->body.find(std::string("id=\"") + id + "\""), std::string::npos) << id;
+  }
+}
+
+TEST_F(ControlServerTest, VisitorsShareOneReport) {
+  for (int i = 0; i < 5; ++i) {
+    const auto report = Get("/report");
+    ASSERT_TRUE(report);
+    EXPECT_EQ(report->body, "<html>the report</html>");
+  }
+  EXPECT_EQ(num_reports_, 1);
+}
+
+TEST_F(ControlServerTest, ARunWithoutAReportSaysSo) {
+  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start({}, &state_, {}));
+  const auto report = httplib::Client("127.0.0.1", server->http_port()).Get("/report");
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->status, 503);
+}
+
+TEST_F(ControlServerTest, TheTeachersHealthIsInTheStatus) {
+  state_.Update([](RunStatus& status) { status.teacher = {"big", true, 7, 3, 1, 2, 5}; });
+  const auto teacher = nlohmann::json::parse(Get("/status")->body).at("teacher");
+  EXPECT_EQ(teacher, nlohmann::json::parse(R"({"name":"big","waiting":true,"requests":7,"retries":3,
+                                               "failures":1,"in_flight":2,"queued":5})"));
+}
+
+TEST_F(ControlServerTest, PostsAskForWhatTheirPathSays) {
+  const int port = server_->http_port();
+  EXPECT_EQ(Post(port, "/pause")->status, 202);
+  EXPECT_TRUE(state_.pause_requested());
+  EXPECT_EQ(Post(port, "/resume")->status, 202);
+  EXPECT_FALSE(state_.pause_requested());
+  EXPECT_EQ(Post(port, "/save")->status, 202);
+  EXPECT_TRUE(state_.TakeSaveRequest());
+  state_.CheckpointSaved(std::string("/run/step-1"));
+  EXPECT_EQ(Post(port, "/stop")->status, 202);
+  EXPECT_TRUE(state_.stop_requested());
+  EXPECT_EQ(Post(port, "/nothing")->status, 404);
+  state_.Update([](RunStatus& status) { status.phase = TrainerPhase::kFinished; });
+  EXPECT_EQ(Post(port, "/save")->status, 503);
+}
+
+// A page of another site can send a simple POST to 127.0.0.1, but not this header.
+TEST_F(ControlServerTest, PostsWithoutTheHeaderDoNothing) {
+  httplib::Client client("127.0.0.1", server_->http_port());
+  EXPECT_EQ(client.Post("/stop", "", "text/plain")->status, 403);
+  EXPECT_FALSE(state_.stop_requested());
+  EXPECT_EQ(client.Get("/stop")->status, 404);
+}
+
+TEST_F(ControlServerTest, WithATokenOnlyReadingIsFree) {
+  ASSERT_OK_AND_ASSIGN(const auto server,
+                       ControlServer::Start({.token = "s3cret"}, &state_, Pages()));
+  const int port = server->http_port();
+  for (const char* wrong : {"", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3creT",
+                            "Bearer s3cret2", "s3cret", "Basic s3cret"}) {
+    const httplib::Headers headers = {{"Authorization", wrong}};
+    for (const char* path : {"/stop", "/pause", "/resume", "/save"}) {
+      EXPECT_EQ(Post(port, path, headers)->status, 401) << wrong << " " << path;
+    }
+  }
+  EXPECT_FALSE(state_.stop_requested());
+  EXPECT_FALSE(state_.pause_requested());
+  EXPECT_FALSE(state_.TakeSaveRequest());
+  EXPECT_EQ(httplib::Client("127.0.0.1", port).Get("/status")->status, 200);
+  EXPECT_EQ(Post(port, "/pause", {{"Authorization", "Bearer s3cret"}})->status, 202);
+  EXPECT_TRUE(state_.pause_requested());
+
+  // The same over gRPC.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  const auto stub = v1::Trainer::NewStub(grpc::CreateCustomChannel(
+      Concat("127.0.0.1:", server->grpc_port()), grpc::InsecureChannelCredentials(), arguments));
+  const auto code_with = [&](const std::string& authorization) {
+    grpc::ClientContext context;
+    if (!authorization.empty()) context.AddMetadata("authorization", authorization);
+    v1::StopResponse reply;
+    return stub->Stop(&context, {}, &reply).error_code();
+  };
+  EXPECT_EQ(code_with(""), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(code_with("Bearer other"), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_FALSE(state_.stop_requested());
+  grpc::ClientContext status_context;
+  v1::GetStatusResponse status;
+  EXPECT_TRUE(stub->GetStatus(&status_context, {}, &status).ok());
+  EXPECT_EQ(code_with("Bearer s3cret"), grpc::StatusCode::OK);
+  EXPECT_TRUE(state_.stop_requested());
 }
 
 TEST_F(ControlServerTest, OptionsAreChecked) {
-  EXPECT_ERROR(ControlServer::Start({.http_port = 65536}, &state_, nullptr),
+  EXPECT_ERROR(ControlServer::Start({.http_port = 65536}, &state_, {}),
                absl::StatusCode::kInvalidArgument, "http_port 65536");
-  EXPECT_ERROR(ControlServer::Start({.grpc_port = -1}, &state_, nullptr),
+  EXPECT_ERROR(ControlServer::Start({.grpc_port = -1}, &state_, {}),
                absl::StatusCode::kInvalidArgument, "grpc_port -1");
-  EXPECT_ERROR(ControlServer::Start({.host = ""}, &state_, nullptr),
-               absl::StatusCode::kInvalidArgument, "host is empty");
-  EXPECT_ERROR(ControlServer::Start({.host = "192.0.2.1"}, &state_, nullptr),
+  EXPECT_ERROR(ControlServer::Start({.host = ""}, &state_, {}), absl::StatusCode::kInvalidArgument,
+               "host is empty");
+  EXPECT_ERROR(ControlServer::Start({.host = "192.0.2.1"}, &state_, {}),
                absl::StatusCode::kUnavailable, "192.0.2.1:0");
 }
 

@@ -258,5 +258,37 @@ TEST(SummarizeAccuracy, ResponsesOfUnknownLengthDoNotCountInTheMean) {
   EXPECT_TRUE(std::isnan(SummarizeAccuracy({problem}, {{unknown}}, 0).all.mean_tokens));
 }
 
+// Answers nothing until it is cancelled.
+class StuckSource final : public ResponseSource {
+ public:
+  void Generate(const std::vector<EvalTask>& tasks, const EvalSampling&,
+                std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) override {
+    num_tasks_ = tasks.size();
+    done_ = std::move(done);
+  }
+  void Cancel() override {
+    ++num_cancels;
+    for (size_t i = 0; i < num_tasks_; ++i) done_(i, absl::CancelledError("by the source"));
+  }
+  int num_cancels = 0;
+
+ private:
+  size_t num_tasks_ = 0;
+  std::function<void(size_t, absl::StatusOr<EvalResponse>)> done_;
+};
+
+TEST(EvaluateAccuracy, AnErrorOfTheWaitCancelsTheSourceAndIsTheResult) {
+  const EvalConfig config = Config(3);
+  const std::vector<PromptRecord> problems = Problems({"a", "b"});
+  StuckSource source;
+  AccuracyRun run = RunOf(config, problems, &source);
+  int num_waits = 0;
+  run.on_wait = [&] {
+    return ++num_waits < 2 ? absl::OkStatus() : absl::CancelledError("asked to stop");
+  };
+  EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kCancelled, "asked to stop");
+  EXPECT_EQ(source.num_cancels, 1);
+}
+
 }  // namespace
 }  // namespace taopd

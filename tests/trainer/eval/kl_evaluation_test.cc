@@ -83,5 +83,25 @@ TEST(EvaluateKl, TheTeachersErrorEndsIt) {
                absl::StatusCode::kInvalidArgument, "top_k");
 }
 
+// A stop need not wait for a teacher that is away; its replies may come later.
+TEST(EvaluateKl, AnErrorOfTheWaitIsTheResult) {
+  class StuckTeacher final : public TeacherClient {
+   public:
+    absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return TeacherInfo(); }
+    void Score(TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+      open.push_back(std::move(done));
+    }
+    TeacherClientStats stats() const override { return {}; }
+    std::vector<std::function<void(absl::StatusOr<TeacherScores>)>> open;
+  } teacher;
+  const auto student = testing::MakeTinyStudent();
+  KlEvaluationOptions options;
+  options.on_wait = [] { return absl::CancelledError("asked to stop"); };
+  EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), &teacher),
+               absl::StatusCode::kCancelled, "asked to stop");
+  ASSERT_EQ(teacher.open.size(), 3u);
+  for (auto& done : teacher.open) done(Unavailable("late"));
+}
+
 }  // namespace
 }  // namespace taopd

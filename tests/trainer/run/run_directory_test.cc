@@ -20,7 +20,9 @@ using testing::ReadFile;
 using testing::TempDir;
 using testing::WriteFile;
 
-constexpr StartMode kNew, kResume{.resume = true}, kOverwrite{.overwrite = true};
+const StartMode kNew, kResume{.resume = true}, kOverwrite{.overwrite = true};
+
+const CheckpointOptions kKeepTwo{.keep_last = 2};
 
 using Files = std::map<std::string, std::string>;
 
@@ -72,7 +74,7 @@ class RunDirectoryTest : public ::testing::Test {
   void InKilledProcess(Fn work) {
     const pid_t pid = fork();
     if (pid == 0) {
-      auto directory = RunDirectory::Open(dir(), kOverwrite, 2);
+      auto directory = RunDirectory::Open(dir(), kOverwrite, kKeepTwo);
       const bool moved = directory.ok() && (*directory)->MoveOldRunAside().ok();
       if (moved) work();
       _exit(moved ? 0 : 1);
@@ -87,7 +89,7 @@ class RunDirectoryTest : public ::testing::Test {
 
 TEST_F(RunDirectoryTest, AnOldRunIsReplacedAndTheUsersFilesStay) {
   {
-    ASSERT_OK_AND_ASSIGN(const auto directory, RunDirectory::Open(dir(), kOverwrite, 2));
+    ASSERT_OK_AND_ASSIGN(const auto directory, RunDirectory::Open(dir(), kOverwrite, kKeepTwo));
     EXPECT_FALSE(directory->checkpoint());
     EXPECT_EQ(FilesOf(dir()), Both()) << "opening changes nothing";
     ASSERT_OK(directory->MoveOldRunAside());
@@ -101,7 +103,7 @@ TEST_F(RunDirectoryTest, AnOldRunIsReplacedAndTheUsersFilesStay) {
 
 TEST_F(RunDirectoryTest, ARunThatDoesNotBeginLeavesTheOldOne) {
   {
-    ASSERT_OK_AND_ASSIGN(const auto directory, RunDirectory::Open(dir(), kOverwrite, 2));
+    ASSERT_OK_AND_ASSIGN(const auto directory, RunDirectory::Open(dir(), kOverwrite, kKeepTwo));
     ASSERT_OK(directory->MoveOldRunAside());
     EXPECT_FALSE(fs::exists(dir() + "/config.yaml"));
     ASSERT_OK(directory->Checkpoints());
@@ -113,7 +115,7 @@ TEST_F(RunDirectoryTest, ARunThatDoesNotBeginLeavesTheOldOne) {
 TEST_F(RunDirectoryTest, AfterACrashBeforeTheNewRunTheOldOneIsPutBack) {
   InKilledProcess([&] { WriteFiles(dir(), {{"metrics.jsonl", ""}, {"tensorboard/new", ""}}); });
   EXPECT_NE(FilesOf(dir()), Both());
-  EXPECT_ERROR(RunDirectory::Open(dir(), kNew, 2), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(RunDirectory::Open(dir(), kNew, kKeepTwo), absl::StatusCode::kFailedPrecondition,
                "holds a run already");
   EXPECT_EQ(FilesOf(dir()), Both());
 }
@@ -123,7 +125,7 @@ TEST_F(RunDirectoryTest, AfterACrashHalfWayTheOldOneIsPutBack) {
   for (const char* name : {"config.yaml", "checkpoints", "metrics.jsonl"}) {
     fs::create_directories(dir() + "/.replaced");
     fs::rename(dir() + "/" + name, dir() + "/.replaced/" + name);
-    EXPECT_ERROR(RunDirectory::Open(dir(), kNew, 2), absl::StatusCode::kFailedPrecondition,
+    EXPECT_ERROR(RunDirectory::Open(dir(), kNew, kKeepTwo), absl::StatusCode::kFailedPrecondition,
                  "holds a run already");
     EXPECT_EQ(FilesOf(dir()), Both()) << name;
     fs::create_directories(dir() + "/.replaced");
@@ -133,7 +135,7 @@ TEST_F(RunDirectoryTest, AfterACrashHalfWayTheOldOneIsPutBack) {
 
 TEST_F(RunDirectoryTest, AfterACrashInTheNewRunTheNewOneStays) {
   InKilledProcess([&] { WriteFile(dir() + "/config.yaml", "new"); });
-  ASSERT_OK(RunDirectory::Open(dir(), kNew, 2));
+  ASSERT_OK(RunDirectory::Open(dir(), kNew, kKeepTwo));
   Files expected = kUserFiles;
   expected["config.yaml"] = "new";
   EXPECT_EQ(FilesOf(dir()), expected);
@@ -142,8 +144,8 @@ TEST_F(RunDirectoryTest, AfterACrashInTheNewRunTheNewOneStays) {
 TEST_F(RunDirectoryTest, AnEmptyRecordNeedsNoOverwrite) {
   fs::remove_all(dir() + "/checkpoints");
   WriteFile(dir() + "/metrics.jsonl", "");
-  EXPECT_OK(RunDirectory::Open(dir(), kNew, 2));
-  EXPECT_OK(RunDirectory::Open(dir(), kResume, 2));
+  EXPECT_OK(RunDirectory::Open(dir(), kNew, kKeepTwo));
+  EXPECT_OK(RunDirectory::Open(dir(), kResume, kKeepTwo));
 }
 
 // Without the files that only a run has, a directory called model/ is somebody's model.
@@ -152,7 +154,7 @@ TEST_F(RunDirectoryTest, AForeignDirectoryIsRefused) {
     const TempDir foreign;
     WriteFiles(foreign.path(), {{name, "mine"}});
     for (const StartMode& mode : {kNew, kResume, kOverwrite}) {
-      EXPECT_ERROR(RunDirectory::Open(foreign.path(), mode, 2),
+      EXPECT_ERROR(RunDirectory::Open(foreign.path(), mode, kKeepTwo),
                    absl::StatusCode::kFailedPrecondition, "which no run has made");
       EXPECT_EQ(FilesOf(foreign.path()), Files({{name, "mine"}}));
       EXPECT_FALSE(fs::exists(foreign.File("run.lock")));
@@ -162,8 +164,8 @@ TEST_F(RunDirectoryTest, AForeignDirectoryIsRefused) {
 
 TEST_F(RunDirectoryTest, ADirectoryInUseIsRefused) {
   ASSERT_OK_AND_ASSIGN(const auto lock, RunLock::Acquire(dir()));
-  EXPECT_ERROR(RunDirectory::Open(dir(), kOverwrite, 2), absl::StatusCode::kFailedPrecondition,
-               "in use by process");
+  EXPECT_ERROR(RunDirectory::Open(dir(), kOverwrite, kKeepTwo),
+               absl::StatusCode::kFailedPrecondition, "in use by process");
 }
 
 }  // namespace

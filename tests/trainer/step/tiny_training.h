@@ -94,6 +94,7 @@ class TinyTraining {
     RandomStream random(9);
     for (PromptRecord& prompt : prompts_) {
       prompt.prompt_ids.resize(1 + random.NextBelow(7));
+      prompt.id = "prompt-" + std::to_string(prompt.prompt_ids.size());
       for (int32_t& id : prompt.prompt_ids) id = 3 + static_cast<int32_t>(random.NextBelow(37));
     }
     context.config = &config_;
@@ -115,11 +116,10 @@ class TinyTraining {
   }
   // A step that must not fail, on the next prompts.
   StepResult Step(int64_t step, int64_t num_steps) {
-    StepFailure failure;
     auto result = TrainOneStep(context, step, LearningRate(config_.optimizer, step, num_steps),
-                               NextPrompts(), &failure);
-    EXPECT_TRUE(result.has_value()) << failure.status;
-    return result ? *std::move(result) : StepResult();
+                               NextPrompts());
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *std::move(result) : StepResult();
   }
 
   const std::shared_ptr<Decoder>& student() const { return student_; }

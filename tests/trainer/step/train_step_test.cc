@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -20,6 +21,7 @@
 #include "trainer/step/loss/forward_backward.h"
 #include "trainer/step/rollout_requests.h"
 #include "trainer/step/scored_batch.h"
+#include "trainer/step/step_metrics.h"
 
 namespace taopd {
 namespace {
@@ -211,6 +213,42 @@ TEST(TrainStep, AMiniBatchThatIsNotFiniteIsSkippedAlone) {
   }
 }
 
+// The report names the response and its token; what is written can be looked at, and is bounded.
+TEST(TrainStep, AMiniBatchThatIsSkippedIsNamedAndWrittenAside) {
+  TinyTraining training((TinySetting()));
+  PoisoningTeacher teacher(training.teacher(), {"step-1-2", "step-1-17"});
+  training.context.teacher = &teacher;
+  const testing::TempDir dir;
+  std::vector<BadBatch> reports;
+  training.context.on_bad_batch = [&](const BadBatch& bad) {
+    reports.push_back(bad);
+    for (const char* name : {"one", "two"}) {
+      EXPECT_OK(WriteBadBatch(bad, dir.File(name), name == std::string("one") ? 1 : 2));
+    }
+    EXPECT_OK(WriteBadBatch(bad, dir.File("none"), 0));
+  };
+  const std::vector<const PromptRecord*> prompts = training.NextPrompts();
+  ASSERT_OK(TrainOneStep(training.context, 0, 1e-3, prompts));
+  ASSERT_EQ(reports.size(), 2u);
+  EXPECT_EQ(reports[0].mini_batch, 0);
+  EXPECT_EQ(reports[0].bad_sequence, 2);
+  EXPECT_EQ(reports[0].bad_row, 0);
+  EXPECT_EQ(reports[0].prompt_id, "prompt-" + std::to_string(prompts[0]->prompt_ids.size()));
+  EXPECT_EQ(reports[1].mini_batch, 1);
+  EXPECT_EQ(reports[1].bad_sequence, 8);  // rollout 17 of the step
+  EXPECT_TRUE(std::isnan(reports[1].loss));
+  EXPECT_FALSE(std::filesystem::exists(dir.File("none")));
+  EXPECT_FALSE(std::filesystem::exists(dir.File("one/step-000001-mini-1.json")));
+  ASSERT_TRUE(std::filesystem::exists(dir.File("two/step-000001-mini-1.json")));
+  const auto json =
+      nlohmann::json::parse(testing::ReadFile(dir.File("one/step-000001-mini-0.json")));
+  EXPECT_EQ(json["loss"], "nan");
+  EXPECT_EQ(json["bad_sequence"], 2);
+  ASSERT_EQ(json["sequences"].size(), 9u);
+  EXPECT_EQ(json["sequences"][2]["teacher_log_probs"][0], "nan");
+  EXPECT_TRUE(json["sequences"][0]["teacher_log_probs"][0].is_number());
+}
+
 TEST(TrainStep, AStepWithoutAnUpdateSaysSo) {
   TinyTraining training((TinySetting()));
   PoisoningTeacher teacher(training.teacher(), {"step-1-0", "step-1-9"});
@@ -239,11 +277,48 @@ TEST(TrainStep, ADeadTeacherLeavesTheWeightsUntouched) {
   } teacher;
   TinyTraining training((TinySetting()));
   training.context.teacher = &teacher;
-  StepFailure failure;
-  EXPECT_FALSE(
-      TrainOneStep(training.context, 0, 1e-3, training.NextPrompts(), &failure).has_value());
-  EXPECT_FALSE(failure.weights_changed);
-  EXPECT_ERROR(failure.status, absl::StatusCode::kUnavailable, "dead");
+  EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()),
+               absl::StatusCode::kUnavailable, "dead");
+  EXPECT_TRUE(SameWeights(*training.student(), *testing::MakeTinyStudent()));
+}
+
+// Loses the teacher when the first mini-batch is scored: nothing has been updated by then.
+TEST(TrainStep, ATeacherLostAfterTheFirstMiniBatchLeavesTheWeightsUntouched) {
+  class LostTeacher final : public TeacherClient {
+   public:
+    explicit LostTeacher(TeacherClient* inner) : inner_(inner) {}
+    absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return TeacherInfo(); }
+    void Score(TeacherRequest request,
+               std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+      if (request.request_id != "step-1-17") return inner_->Score(std::move(request), done);
+      absl::MutexLock lock(&mutex_);
+      lost_ = std::move(done);  // answered only when the step waits for it
+    }
+    TeacherClientStats stats() const override { return {}; }
+    void Lose() {
+      std::function<void(absl::StatusOr<TeacherScores>)> done;
+      {
+        absl::MutexLock lock(&mutex_);
+        done = std::exchange(lost_, nullptr);
+      }
+      if (done) done(Unavailable("lost"));
+    }
+
+   private:
+    TeacherClient* inner_;
+    absl::Mutex mutex_;
+    std::function<void(absl::StatusOr<TeacherScores>)> lost_ ABSL_GUARDED_BY(mutex_);
+  };
+  TinyTraining training((TinySetting()));
+  LostTeacher teacher(training.teacher());
+  training.context.teacher = &teacher;
+  training.context.on_wait = [&] {
+    teacher.Lose();
+    return absl::OkStatus();
+  };
+  EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()),
+               absl::StatusCode::kUnavailable, "lost");
+  EXPECT_EQ(training.optimizer().num_updates(), 0);
   EXPECT_TRUE(SameWeights(*training.student(), *testing::MakeTinyStudent()));
 }
 
@@ -281,10 +356,8 @@ TEST(TrainStep, NothingLeavesAStepBeforeTheRolloutsHaveEnded) {
       return absl::CancelledError("stop");
     };
     const auto step = [&] {
-      StepFailure failure;
-      EXPECT_FALSE(
-          TrainOneStep(training.context, 0, 1e-3, training.NextPrompts(), &failure).has_value());
-      EXPECT_TRUE(absl::IsCancelled(failure.status));
+      EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()),
+                   absl::StatusCode::kCancelled, "stop");
     };
     if (throws) {
       EXPECT_THROW(step(), std::runtime_error);
@@ -293,6 +366,47 @@ TEST(TrainStep, NothingLeavesAStepBeforeTheRolloutsHaveEnded) {
     }
     EXPECT_EQ(rollouts.num_open, 0);
   }
+}
+
+// ---- Time ---------------------------------------------------------------------------------------
+
+TEST(TrainStep, ThePhasesAddUpToTheStep) {
+  TinyTraining training((TinySetting()));
+  Timeline timeline;
+  training.context.timeline = &timeline;
+  const auto metrics = testing::ByName(training.Step(0, 20));
+  double sum = 0;
+  for (size_t i = 0; i < static_cast<size_t>(Phase::kNumPhases); ++i) {
+    const double seconds = metrics.at(PhaseMetric(static_cast<Phase>(i)));
+    EXPECT_GE(seconds, 0) << PhaseMetric(static_cast<Phase>(i));
+    sum += seconds;
+  }
+  for (const char* name : {"time/forward_s", "time/head_s", "time/backward_s", "time/optimizer_s",
+                           "time/rollout_wait_s"}) {
+    EXPECT_GT(metrics.at(name), 0) << name;
+  }
+  EXPECT_LE(sum, metrics.at("time/step_s"));
+  EXPECT_NEAR(metrics.at("time/train_s"),
+              metrics.at("time/step_s") - metrics.at("time/rollout_wait_s") -
+                  metrics.at("time/teacher_wait_s"),
+              1e-9);
+  // One span for each rollout and each scoring, and the phases.
+  const auto trace = nlohmann::json::parse(timeline.Json());
+  std::map<std::string, int> spans;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "X") ++spans[event.at("cat").get<std::string>()];
+  }
+  EXPECT_EQ(spans["rollout"], 18);
+  EXPECT_EQ(spans["teacher"], 18);
+  EXPECT_GE(spans["training"], 10);
+}
+
+TEST(StepMetrics, RepeatedNgramsAreThoseThatOccurredBefore) {
+  EXPECT_EQ(RepeatedNgrams({1, 2, 3, 4}), 0);
+  EXPECT_EQ(RepeatedNgrams({1, 2, 3, 4, 5}), 0);
+  EXPECT_EQ(RepeatedNgrams({7, 7, 7, 7, 7}), 0.5);
+  // 1234 2341 3412 4123 1234: the last one is the first.
+  EXPECT_DOUBLE_EQ(RepeatedNgrams({1, 2, 3, 4, 1, 2, 3, 4}), 0.2);
 }
 
 }  // namespace

@@ -49,11 +49,11 @@ FakeTeacher::FakeTeacher() {
   info.set_protocol_version(kTeacherProtocolVersion);
 }
 
-void FakeTeacher::Start(int port) {
+void FakeTeacher::Start(int port, std::shared_ptr<grpc::ServerCredentials> credentials) {
   ASSERT_EQ(server_, nullptr);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(),
-                           &port_);
+  if (credentials == nullptr) credentials = grpc::InsecureServerCredentials();
+  builder.AddListeningPort("127.0.0.1:" + std::to_string(port), credentials, &port_);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
   ASSERT_NE(server_, nullptr);

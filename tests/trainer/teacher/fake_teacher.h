@@ -33,7 +33,8 @@ class FakeTeacher final : public v1::Teacher::CallbackService {
   ~FakeTeacher() override { Stop(); }
 
   // Port 0: the kernel picks. A stopped teacher may be started again on its port.
-  void Start(int port = 0);
+  // Null credentials: no encryption.
+  void Start(int port = 0, std::shared_ptr<grpc::ServerCredentials> credentials = nullptr);
   // Calls in progress end, as a client sees it, with UNAVAILABLE or CANCELLED.
   void Stop();
   int port() const { return port_; }

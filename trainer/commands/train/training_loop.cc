@@ -1,20 +1,46 @@
-// The loop of a distillation run over its steps, with evaluation, checkpoints and the end.
+// The loop of a distillation run over its steps, with checkpoints and the end.
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <algorithm>
+
 #include "common/base/log.h"
-#include "trainer/commands/measure_student.h"
+#include "common/io/file.h"
+#include "trainer/commands/process.h"
 #include "trainer/commands/train/training_run.h"
 #include "trainer/optim/lr_schedule.h"
+#include "trainer/step/kl_probe.h"
 #include "trainer/teacher/teacher_metrics.h"
 
 namespace taopd {
 
+namespace {
+
+// The peaks since the start, in GiB, which the memory plan is to be compared with.
+void AddMemoryMetrics(at::Device device, Metrics* metrics) {
+  constexpr double kGib = int64_t{1} << 30;
+  metrics->emplace_back("memory/host_peak_gb", static_cast<double>(PeakMemoryBytes()) / kGib);
+  if (device.is_cpu()) return;
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  metrics->emplace_back("memory/device_peak_gb",
+                        static_cast<double>(stats.reserved_bytes[0].peak) / kGib);
+}
+
+}  // namespace
+
 std::optional<CommandFailure> TrainingRun::Run(const StartMode& mode) {
   if (auto failure = SetUp(mode)) return failure;
-  if (state_.step == 0 && config_.trainer.eval_at_start) {
-    if (auto failure = Evaluate("before")) return failure;
+  // Of a new run the one before the first step; of a resumed one what it did not get to.
+  if (evaluation_is_due() && !run_.recorded().has_evaluation) {
+    if (auto failure = Evaluate()) return failure;
   }
-  while (!run_.is_last()) {
+  while (!is_finished()) {
     WaitWhilePaused();
     if (run_state_->stop_requested()) return Stopped();
+    if (wall_time_.IsUp(absl::Now())) {
+      LogInfo("stopping: trainer.max_wall_time_s has no room for one more step",
+              {{"step", state_.step}, {"max_wall_time_s", config_.trainer.max_wall_time_s}});
+      return Stopped();
+    }
     if (auto failure = Step()) return failure;
   }
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kFinished; });
@@ -23,37 +49,59 @@ std::optional<CommandFailure> TrainingRun::Run(const StartMode& mode) {
 
 std::optional<CommandFailure> TrainingRun::Step() {
   const absl::Time start = absl::Now();
-  const int64_t step = state_.step;
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kRunning; });
-  const TrainState before = state_;
   std::vector<const PromptRecord*> batch;
   for (int64_t index : order_->Next(config_.data.train_batch_size))
     batch.push_back(&prompts_[index]);
+  std::optional<CommandFailure> failure;
+  const std::optional<StepResult> result = TrainOn(batch, &failure);
+  if (!result) return failure;
 
-  const double lr = LearningRate(config_.optimizer, step, config_.trainer.total_steps);
-  StepFailure failure;
-  std::optional<StepResult> result = TrainOneStep(context_, step, lr, batch, &failure);
-  if (!result) return StepFailed(before, failure);
-
-  state_.step = step + 1;
+  ++state_.step;
+  has_saved_ = false;
   state_.epoch = order_->epoch();
   state_.epoch_index = order_->index();
-  state_.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
   const int64_t num_minis = config_.data.train_batch_size / config_.trainer.mini_batch_size;
   state_.nonfinite_in_a_row =
       result->num_skipped_updates == num_minis ? state_.nonfinite_in_a_row + 1 : 0;
-  Report(*result, batch);
+  Metrics metrics = result->metrics;
+  MeasureForGuard(*result, &metrics);
+  wall_time_.StepTook(absl::Now() - start);
+  state_.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
+  Report(*result, batch, &metrics);
+  WriteTimeline();
   if (state_.nonfinite_in_a_row >= config_.trainer.max_nonfinite_steps) {
     return CommandFailure{kExitNumerics, Internal("the loss or its gradient was not finite in ",
                                                   state_.nonfinite_in_a_row, " steps in a row")};
   }
+  const int64_t step = state_.step;
+  if (failure = ObserveGuard(metrics); failure) return failure;
+  if (state_.step != step) return std::nullopt;  // rolled back
 
+  // Before the evaluation, which may fail or take long.
   const bool last = run_.is_last();
-  if (last || run_.is_due(config_.trainer.eval_every)) {
-    if (auto evaluated = Evaluate(last ? "after" : "eval")) return evaluated;
-  }
   if (run_state_->TakeSaveRequest() || last || run_.is_due(config_.trainer.save_every)) {
     if (auto saved = Save(); saved && last) return saved;
+  }
+  return evaluation_is_due() ? Evaluate() : std::nullopt;
+}
+
+std::optional<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRecord*>& batch,
+                                               std::optional<CommandFailure>* failure) {
+  const double lr = rollbacks_.lr_factor *
+                    LearningRate(config_.optimizer, state_.step, config_.trainer.total_steps);
+  const TrainState before = state_;
+  const int64_t updates_before = student_.optimizer->num_updates();
+  const bool is_traced = num_traced_steps_ < config_.trainer.trace_steps;
+  context_.timeline = is_traced ? &timeline_ : nullptr;
+  num_traced_steps_ += is_traced ? 1 : 0;
+  try {
+    absl::StatusOr<StepResult> result = TrainOneStep(context_, state_.step, lr, batch);
+    if (result.ok()) return *std::move(result);
+    *failure = StepFailed(before, result.status());
+  } catch (const std::exception& error) {
+    if (!IsOutOfMemory(error)) throw;
+    *failure = OutOfMemory(before, updates_before, error);
   }
   return std::nullopt;
 }
@@ -66,8 +114,8 @@ void TrainingRun::WaitWhilePaused() {
   run_state_->WaitWhilePaused([this] { Save(); });
 }
 
-void TrainingRun::Report(const StepResult& result, const std::vector<const PromptRecord*>& batch) {
-  Metrics metrics = result.metrics;
+void TrainingRun::Report(const StepResult& result, const std::vector<const PromptRecord*>& batch,
+                         Metrics* metrics) {
   int64_t graded = 0, correct = 0;
   for (size_t i = 0; student_.tokenizer && i < result.rollouts.size(); ++i) {
     const PromptRecord& problem = *batch[i / config_.rollout.n];
@@ -79,39 +127,43 @@ void TrainingRun::Report(const StepResult& result, const std::vector<const Promp
     correct += GradeResponse(*grader_, config_.eval, text, truncated, problem).correct ? 1 : 0;
   }
   if (graded > 0)
-    metrics.emplace_back("rollout/accuracy",
-                         static_cast<double>(correct) / static_cast<double>(graded));
+    metrics->emplace_back("rollout/accuracy",
+                          static_cast<double>(correct) / static_cast<double>(graded));
   const Metrics teacher_metrics = TeacherMetrics(teacher_->stats());
-  metrics.insert(metrics.end(), teacher_metrics.begin(), teacher_metrics.end());
-  metrics.emplace_back("data/epoch", static_cast<double>(order_->epoch()));
-  metrics.insert(metrics.end(), data_metrics_.begin(), data_metrics_.end());
-  run_.output().Write(state_.step, metrics);
+  metrics->insert(metrics->end(), teacher_metrics.begin(), teacher_metrics.end());
+  metrics->emplace_back("data/epoch", static_cast<double>(order_->epoch()));
+  metrics->insert(metrics->end(), data_metrics_.begin(), data_metrics_.end());
+  metrics->emplace_back("time/save_s", absl::ToDoubleSeconds(save_time_));
+  metrics->emplace_back("time/evaluation_s", absl::ToDoubleSeconds(evaluation_time_));
+  save_time_ = evaluation_time_ = absl::ZeroDuration();
+  AddMemoryMetrics(student_.decoder->device(), metrics);
+  run_.output().Write(state_.step, *metrics);
+  rollout_log_.Write(state_.step, batch, result.rollouts, student_.tokenizer.get());
   const double seconds_per_step = state_.train_seconds / static_cast<double>(state_.step);
   run_state_->Update([&](RunStatus& status) {
     status.step = state_.step;
-    status.metrics = metrics;
+    status.metrics = *metrics;
+    status.teacher = Health();
     status.eta_seconds =
         seconds_per_step * static_cast<double>(config_.trainer.total_steps - state_.step);
   });
 }
 
-std::optional<CommandFailure> TrainingRun::Evaluate(const std::string& when) {
-  if (config_.eval.measure == "none" || problems_.empty()) return std::nullopt;
-  run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
-  auto result = MeasureStudent(config_, problems_, &student_, &*rollout_engine_, teacher_.get());
-  if (!result.ok()) {
-    return CommandFailure{absl::IsUnavailable(result.status()) ? kExitUnavailable : kExitData,
-                          Annotate(result.status(), "evaluation")};
-  }
-  run_.output().Write(state_.step, result->metrics);
-  run_.output().WriteSamples(state_.step, when, result->samples);
-  return std::nullopt;
-}
-
 std::optional<CommandFailure> TrainingRun::Save() {
+  const absl::Time start = absl::Now();
   const TrainerPhase before = run_state_->status().phase;
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kSaving; });
+  run_.SetCheckpointFile("guard.json", guard_.State());
+  if (!probe_.empty()) run_.SetCheckpointFile("probe.json", WriteProbe(probe_));
+  PinCheckpoints();
   auto saved = run_.Save();
+  has_saved_ = saved.ok();
+  if (saved.ok()) newest_checkpoint_ = state_.step;
+  wall_time_.SaveTook(absl::Now() - start);
+  save_time_ += absl::Now() - start;
+  if (context_.timeline != nullptr) {
+    timeline_.Add(TimelineTrack::kTrainer, "save", start, absl::Now());
+  }
   // Before the answer: who asked for the checkpoint may ask for the state next.
   run_state_->Update([before](RunStatus& status) { status.phase = before; });
   run_state_->CheckpointSaved(saved);
@@ -120,24 +172,48 @@ std::optional<CommandFailure> TrainingRun::Save() {
   return std::nullopt;
 }
 
+// After each traced step, so that a run that is killed leaves a file that can be opened.
+void TrainingRun::WriteTimeline() {
+  if (context_.timeline == nullptr) return;
+  const absl::Status written =
+      WriteFileAtomically(run_.run_dir() + "/trace.json", timeline_.Json());
+  if (!written.ok()) LogWarning("the timeline is not written", {{"error", written}});
+}
+
 std::optional<CommandFailure> TrainingRun::StepFailed(const TrainState& before,
-                                                      const StepFailure& failure) {
-  // Before its first update a step has changed nothing but the position in the data.
-  if (!failure.weights_changed) {
-    state_ = before;
-    Save();
-  }
-  if (absl::IsCancelled(failure.status)) {
-    return CommandFailure{kExitStopped, failure.status};
-  }
+                                                      const absl::Status& status) {
+  // A step that fails has changed nothing but the position in the data.
+  state_ = before;
+  Save();
+  if (absl::IsCancelled(status)) return CommandFailure{kExitStopped, status};
   ExitCode code = kExitInternal;
-  if (absl::IsUnavailable(failure.status) || absl::IsDeadlineExceeded(failure.status)) {
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
     code = kExitUnavailable;
-  } else if (absl::IsFailedPrecondition(failure.status) || absl::IsDataLoss(failure.status) ||
-             absl::IsInvalidArgument(failure.status)) {
+  } else if (absl::IsFailedPrecondition(status) || absl::IsDataLoss(status) ||
+             absl::IsInvalidArgument(status)) {
     code = kExitData;
   }
-  return CommandFailure{code, Annotate(failure.status, Concat("step ", before.step + 1))};
+  return CommandFailure{code, Annotate(status, Concat("step ", before.step + 1))};
+}
+
+std::optional<CommandFailure> TrainingRun::OutOfMemory(const TrainState& before,
+                                                       int64_t updates_before,
+                                                       const std::exception& error) {
+  student_.optimizer->ClearGradients();
+  std::string saved = "the newest checkpoint is intact";
+  // After an update the weights are between two steps, and the older checkpoint has to do.
+  if (student_.optimizer->num_updates() == updates_before) {
+    state_ = before;
+    if (!Save()) saved = Concat("the state after step ", before.step, " is saved");
+  }
+  const std::string what = error.what();
+  return CommandFailure{
+      kExitOutOfMemory,
+      ResourceExhausted("step ", before.step + 1,
+                        ": out of memory: ", what.substr(0, what.find('\n')), "; ", saved,
+                        ". Lower trainer.micro_batch_tokens, rollout.kv_cache_gb or "
+                        "trainer.head_workspace_mb and continue with --resume. The plan was:\n",
+                        memory_plan_)};
 }
 
 std::optional<CommandFailure> TrainingRun::Stopped() {

@@ -1,11 +1,15 @@
-// The distillation run of the subcommand train: set-up, the loop over steps, evaluation,
-// checkpoints, the end. training_setup.cc holds what comes before the first step,
-// training_loop.cc the rest.
+// The distillation run of the subcommand train:
+//
+//   training_setup.cc       what comes before the first step
+//   training_loop.cc        the steps, checkpoints, the end
+//   training_evaluation.cc  evaluations, the best checkpoint, early stop
+//   training_guard.cc       collapse guard, roll-backs, what is written aside
 //
 // One thread runs it. RunState carries the requests of other threads to the loop.
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,9 +18,15 @@
 
 #include "trainer/commands/commands.h"
 #include "trainer/commands/configured_parts.h"
+#include "trainer/commands/train/rollout_log.h"
 #include "trainer/control/control_server.h"
 #include "trainer/data/epoch_order.h"
+#include "trainer/guard/best_evaluation.h"
+#include "trainer/guard/collapse_guard.h"
+#include "trainer/guard/rollbacks.h"
+#include "trainer/guard/wall_time.h"
 #include "trainer/run/checkpointed_run.h"
+#include "trainer/step/timing/timeline.h"
 #include "trainer/step/train_step.h"
 
 namespace taopd {
@@ -24,10 +34,7 @@ namespace taopd {
 class TrainingRun {
  public:
   // `state` must outlive the object.
-  TrainingRun(TrainConfig config, RunState* state)
-      : config_(std::move(config)),
-        run_state_(state),
-        run_(MakeRunOptions(config_, config_.student.dtype)) {}
+  TrainingRun(TrainConfig config, RunState* state);
 
   // Sets up and trains until the last step, a stop request or a failure. Call it once.
   std::optional<CommandFailure> Run(const StartMode& mode);
@@ -36,24 +43,54 @@ class TrainingRun {
   // ---- Set-up: nothing of an old run changes before all of it has succeeded ----
   std::optional<CommandFailure> SetUp(const StartMode& mode);
   std::optional<CommandFailure> CheckNames();
+  std::optional<CommandFailure> PlanMemory();
   std::optional<CommandFailure> LoadData();
   std::optional<CommandFailure> ConnectTeacher();
   std::optional<CommandFailure> StartEngine();
   std::optional<CommandFailure> StartControl();
+  // What a resumed run remembers beside its state: the guard, the roll-backs, the best evaluation.
+  std::optional<CommandFailure> RestoreWatch();
+  absl::Status OnWait();
+  TeacherHealth Health() const;
 
   // ---- The loop ----
   std::optional<CommandFailure> Step();
+  // Null result: the step is not done, and the failure says why.
+  std::optional<StepResult> TrainOn(const std::vector<const PromptRecord*>& batch,
+                                    std::optional<CommandFailure>* failure);
   void WaitWhilePaused();
-  void Report(const StepResult& result, const std::vector<const PromptRecord*>& batch);
-  // `when` as for RunOutput::WriteSamples.
-  std::optional<CommandFailure> Evaluate(const std::string& when);
+  void Report(const StepResult& result, const std::vector<const PromptRecord*>& batch,
+              Metrics* metrics);
   std::optional<CommandFailure> Save();
+  void WriteTimeline();
+
+  // ---- Evaluation ----
+  bool evaluates() const { return config_.eval.measure != "none" && !problems_.empty(); }
+  // Whether the evaluation after the present step belongs to the run.
+  bool evaluation_is_due() const;
+  // Evaluates. If that fails, the present state is saved first.
+  std::optional<CommandFailure> Evaluate();
+  void ObserveEvaluation(const Metrics& metrics);
+  // Whether the last step is done, or early_stop_evaluations ends the run before.
+  bool is_finished() const;
+
+  // ---- Guard ----
+  // Adds the metrics that the guard needs, lets it look at them, and does what it asks for.
+  void MeasureForGuard(const StepResult& result, Metrics* metrics);
+  std::optional<CommandFailure> ObserveGuard(const Metrics& metrics);
+  std::optional<CommandFailure> RollBack(const GuardAlarm& alarm);
+  void WriteEvent(nlohmann::ordered_json event);
+  void PinCheckpoints();
 
   // ---- Ends ----
-  std::optional<CommandFailure> StepFailed(const TrainState& before, const StepFailure& failure);
+  std::optional<CommandFailure> StepFailed(const TrainState& before, const absl::Status& status);
+  std::optional<CommandFailure> OutOfMemory(const TrainState& before, int64_t updates_before,
+                                            const std::exception& error);
   std::optional<CommandFailure> Stopped();
 
-  // Destroyed in reverse: the control server first, then the client, the engine, the student.
+  const absl::Time start_ = absl::Now();
+  // Destroyed in reverse: the control server first, then the client, whose callbacks use the
+  // timeline, the engine, the student.
   TrainConfig config_;
   RunState* const run_state_;
   CheckpointedRun run_;
@@ -64,11 +101,28 @@ class TrainingRun {
   std::optional<EpochOrder> order_;
   Metrics data_metrics_;  // what became of the rows of data.train
   std::unique_ptr<grading::Grader> grader_;
+  Timeline timeline_;
+  int64_t num_traced_steps_ = 0;
   StepContext context_;
   std::unique_ptr<InferenceEngine> engine_;
   std::optional<LocalRolloutEngine> rollout_engine_;
   TeacherInfo teacher_info_;
   std::unique_ptr<TeacherClient> teacher_;
+  std::string memory_plan_;  // as a table, for a failure
+
+  CollapseGuard guard_;
+  Rollbacks rollbacks_;
+  std::vector<Rollout> probe_;  // of policy/kl_to_start; empty if it is off
+  // Steps of checkpoints, or -1: the newest one, and the newest one whose weights have made a step
+  // without an alarm.
+  int64_t newest_checkpoint_ = -1;
+  int64_t last_good_checkpoint_ = -1;
+  RolloutLog rollout_log_;
+  BestEvaluation best_;
+  WallTimeLimit wall_time_;
+  absl::Duration save_time_, evaluation_time_;  // since the last line of metrics
+  bool has_saved_ = false;                      // the present step
+
   // Null until the run has begun; read by the control server's threads.
   std::atomic<const RunOutput*> output_ = nullptr;
   std::unique_ptr<ControlServer> control_;

@@ -1,17 +1,45 @@
 // The start of a distillation run: everything that can refuse it, then the run's own files.
+#include <cstdlib>
+
 #include "common/base/log.h"
+#include "common/base/memory.h"
 #include "common/engine/torch_engine.h"
 #include "taopd/objective/check_objective.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/teacher_fit.h"
+#include "trainer/commands/train/memory_plan.h"
+#include "trainer/commands/train/run_facts.h"
 #include "trainer/commands/train/training_run.h"
+#include "trainer/report/report.h"
 
 namespace taopd {
+
+namespace {
+
+CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config) {
+  CheckpointedRunOptions options = MakeRunOptions(config, config.student.dtype);
+  options.checkpoints.keep_every = config.trainer.keep_every;
+  options.watched_metric = config.trainer.best_metric;
+  return options;
+}
+
+}  // namespace
+
+TrainingRun::TrainingRun(TrainConfig config, RunState* state)
+    : config_(std::move(config)),
+      run_state_(state),
+      run_(MakeTrainingRunOptions(config_)),
+      guard_(config_.guard),
+      rollout_log_(run_.run_dir(), config_.trainer.rollout_dumps,
+                   BytesOfMib(config_.trainer.rollout_dumps_mb)),
+      best_(config_.trainer.best_is == "smallest"),
+      wall_time_(start_, absl::Seconds(config_.trainer.max_wall_time_s)) {}
 
 std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
   SetNumThreads(config_.trainer.num_threads);
   // What only the configuration decides comes before anything is written.
   if (auto failure = CheckNames()) return failure;
+  if (auto failure = PlanMemory()) return failure;
   const auto load_student = [this] {
     return LoadStudent(config_.student.model, config_.student.dtype, config_.trainer.device,
                        &config_.optimizer, config_.student.tokenizer);
@@ -19,15 +47,20 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
   if (auto failure = run_.Start(mode, "student.model", load_student)) return failure;
   if (auto failure = LoadData()) return failure;
   if (auto failure = ConnectTeacher()) return failure;
+  RunFacts facts = FactsOfData(prompts_, student_);
+  facts.push_back({"teacher_revision", teacher_info_.revision, false});
+  if (auto failure = run_.CheckFacts(facts)) return failure;
   if (auto failure = StartEngine()) return failure;
   if (auto failure = StartControl()) return failure;
   if (auto failure = run_.OpenOutput()) return failure;
+  if (auto failure = RestoreWatch()) return failure;
   output_.store(&run_.output());
   run_state_->Update([&](RunStatus& status) {
     status.run_name = config_.run.name;
     status.total_steps = config_.trainer.total_steps;
     status.step = state_.step;
     status.phase = TrainerPhase::kRunning;
+    status.teacher = Health();
     if (run_.resumed()) status.last_checkpoint = run_.resumed_from();
   });
   LogInfo(run_.resumed() ? "resumed" : "started",
@@ -50,6 +83,30 @@ std::optional<CommandFailure> TrainingRun::CheckNames() {
   grader_ = *std::move(grader);
   if (absl::Status checked = CheckPromptSettings(config_.data, config_.eval); !checked.ok())
     return BadUsage(checked);
+  return std::nullopt;
+}
+
+std::optional<CommandFailure> TrainingRun::PlanMemory() {
+  if (config_.trainer.memory_plan == "off") return std::nullopt;
+  const auto budget = BudgetOf(config_);
+  EnginePlan refused;
+  const auto plan = budget.ok() ? PlanRun(config_, config_.student.model, *budget, &refused)
+                                : absl::StatusOr<EnginePlan>(budget.status());
+  if (plan.ok()) {
+    memory_plan_ = PlanText(*plan);
+    LogInfo("memory plan", {{"device", plan->budget.device},
+                            {"total", MemoryText(plan->total_bytes)},
+                            {"limit", MemoryText(plan->budget.limit_bytes)},
+                            {"kv_pool", MemoryText(plan->kv_pool_bytes())}});
+    return std::nullopt;
+  }
+  if (absl::IsResourceExhausted(plan.status())) {
+    memory_plan_ = PlanText(refused);
+    if (config_.trainer.memory_plan == "refuse")
+      return CommandFailure{kExitOutOfMemory, plan.status()};
+    LogWarning("memory plan", {{"warning", plan.status()}});
+  }
+  // Whatever else is wrong with the model or its settings, what follows says it better.
   return std::nullopt;
 }
 
@@ -102,17 +159,32 @@ std::optional<CommandFailure> TrainingRun::StartEngine() {
   context_.teacher = teacher_.get();
   context_.head = MakeHeadOptions(config_);
   context_.aggregation = *ParseAggregation(config_.objective.aggregation);
-  context_.on_wait = [this]() -> absl::Status {
-    const bool waiting = teacher_->stats().waiting;
-    run_state_->Update([&](RunStatus& status) {
-      status.phase = waiting ? TrainerPhase::kWaitingForTeacher : TrainerPhase::kRunning;
-    });
-    // A stop request ends the step in the usual case; without a teacher the step would not end.
-    if (waiting && run_state_->stop_requested())
-      return absl::CancelledError("asked to stop while the teacher is away");
-    return absl::OkStatus();
+  context_.on_wait = [this] { return OnWait(); };
+  context_.on_bad_batch = [this](const BadBatch& batch) {
+    const absl::Status written =
+        WriteBadBatch(batch, run_.run_dir() + "/bad_batches", config_.trainer.max_bad_batches);
+    if (!written.ok()) LogWarning("a skipped mini-batch is not written", {{"error", written}});
   };
   return std::nullopt;
+}
+
+TeacherHealth TrainingRun::Health() const {
+  const TeacherClientStats stats = teacher_->stats();
+  return {teacher_info_.model_name, stats.waiting,   stats.requests, stats.retries,
+          stats.failures,           stats.in_flight, stats.queued};
+}
+
+absl::Status TrainingRun::OnWait() {
+  const TeacherHealth health = Health();
+  const bool waiting = health.waiting;
+  run_state_->Update([&](RunStatus& status) {
+    status.teacher = health;
+    status.phase = waiting ? TrainerPhase::kWaitingForTeacher : TrainerPhase::kRunning;
+  });
+  // A stop request ends the step in the usual case; without a teacher the step would not end.
+  if (waiting && run_state_->stop_requested())
+    return absl::CancelledError("asked to stop while the teacher is away");
+  return absl::OkStatus();
 }
 
 // A port that is in use must not cost an old run, so the server starts before there is a record:
@@ -122,10 +194,21 @@ std::optional<CommandFailure> TrainingRun::StartControl() {
   control.host = config_.trainer.host;
   control.http_port = config_.trainer.http_port;
   control.grpc_port = config_.trainer.grpc_port;
-  auto server = ControlServer::Start(control, run_state_, [this] {
+  if (const std::string& name = config_.trainer.token_env; !name.empty()) {
+    const char* token = std::getenv(name.c_str());
+    if (token == nullptr || *token == '\0') {
+      return BadUsage(FailedPrecondition("trainer.token_env = ", name,
+                                         ": the environment has no such variable, or it is empty"));
+    }
+    control.token = token;
+  }
+  ControlPages pages;
+  pages.prometheus_text = [this] {
     const RunOutput* output = output_.load();
     return output != nullptr ? output->PrometheusText() : std::string();
-  });
+  };
+  pages.report_html = [dir = run_.run_dir()] { return report::MakeReport({dir}); };
+  auto server = ControlServer::Start(control, run_state_, std::move(pages));
   if (!server.ok())
     return BadUsage(Annotate(server.status(), "trainer.http_port, trainer.grpc_port"));
   control_ = *std::move(server);

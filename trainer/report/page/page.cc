@@ -3,11 +3,13 @@
 #include <absl/strings/escaping.h>
 #include <absl/time/time.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "common/io/sha256.h"
 #include "trainer/report/charts/chart.h"
 #include "trainer/report/charts/run_style.h"
+#include "trainer/report/charts/time_stack.h"
 #include "trainer/report/page/assets.h"
 #include "trainer/report/page/bandit_section.h"
 #include "trainer/report/page/html.h"
@@ -75,6 +77,9 @@ std::string RenderCharts(const std::vector<RunRecord>& runs, nlohmann::ordered_j
   for (const ChartSpec& spec : ReportCharts(runs)) {
     if (spec.optional && !AnyRecorded(spec, runs)) continue;
     out += RenderChart(spec, runs, data);
+  }
+  for (size_t i = 0; i < std::min(runs.size(), kMaxTimeStacks); ++i) {
+    out += RenderTimeStack(runs[i], i);
   }
   return out + "</div></section>\n";
 }

@@ -1,5 +1,10 @@
 #include "trainer/step/loss/forward_backward.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <cmath>
+
 #include "trainer/step/loss/head_targets.h"
 
 namespace taopd {
@@ -30,29 +35,112 @@ void AddRows(const RowResults& rows, RowSums* sums) {
     for (int i = 0; i < kMaxObjectiveTerms; ++i) {
       sums->term_loss[i] += loss_metrics[n * kNumHeadMetrics + kTermLoss + i];
     }
-    sums->behavior_gap += behavior[n] - metrics[n * kNumHeadMetrics + kSampledLogProb];
+    const float log_p = metrics[n * kNumHeadMetrics + kSampledLogProb];
+    sums->behavior_gap += behavior[n] - log_p;
+    const double rho = std::exp(static_cast<double>(log_p) - behavior[n]);
+    sums->rho += rho;
+    sums->rho_square += rho * rho;
   }
   sums->num_rows += num_rows;
 }
+
+void FindBadRow(const at::Tensor& loss_N, const std::vector<const ScoredRollout*>& sequences,
+                RowSums* sums) {
+  const float* loss = loss_N.const_data_ptr<float>();
+  sums->bad_sequence = sums->bad_row = -1;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const auto num_rows = static_cast<int64_t>(sequences[i]->rollout.response_ids.size());
+    for (int64_t row = 0; row < num_rows; ++row) {
+      if (std::isfinite(*loss++)) continue;
+      sums->bad_sequence = static_cast<int64_t>(i);
+      sums->bad_row = row;
+      return;
+    }
+  }
+}
+
+// Sets the weights of responses to 0 of which a token's rho is below the limit. Returns their number.
+int64_t VetoResponses(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                      const HeadOptions& head, const std::vector<const ScoredRollout*>& sequences,
+                      double veto_rho_below, HeadTargets* targets) {
+  HeadOptions plain = head;
+  plain.objective = *FindObjective("cross_entropy");  // for log p(y) alone
+  plain.top_k_metrics = false;
+  const HeadOutput output =
+      StudentHead(hidden_NH.detach(), lm_head_VH.detach(), *targets, plain, at::Tensor());
+  const at::Tensor metrics_NM = output.metrics_NM.contiguous();
+  const float* metrics = metrics_NM.const_data_ptr<float>();
+  at::Tensor weights_N = targets->row_weights_N.to(at::kCPU).clone();
+  float* weights = weights_N.mutable_data_ptr<float>();
+  int64_t num_vetoed = 0;
+  for (const ScoredRollout* sequence : sequences) {
+    const auto num_rows = static_cast<int64_t>(sequence->rollout.response_ids.size());
+    bool is_vetoed = false;
+    for (int64_t row = 0; row < num_rows; ++row) {
+      const double log_rho = static_cast<double>(metrics[row * kNumHeadMetrics + kSampledLogProb]) -
+                             sequence->rollout.behavior_log_probs[row];
+      is_vetoed |= log_rho < std::log(veto_rho_below);
+    }
+    if (is_vetoed) std::fill_n(weights, num_rows, 0.0f);
+    num_vetoed += is_vetoed ? 1 : 0;
+    weights += num_rows;
+    metrics += num_rows * kNumHeadMetrics;
+  }
+  if (num_vetoed > 0) targets->row_weights_N = weights_N.to(targets->row_weights_N.device());
+  return num_vetoed;
+}
+
+// A phase ends when its work is done, not when it has been handed to the device.
+class DevicePhaseTimer {
+ public:
+  DevicePhaseTimer(PhaseTimes* times, Phase phase, at::Device device)
+      : device_(device), timer_(times, phase), waits_(times != nullptr && !device.is_cpu()) {}
+  ~DevicePhaseTimer() {
+    if (!waits_) return;
+    const c10::impl::VirtualGuardImpl device(device_.type());
+    device.synchronizeStream(device.getStream(device_));
+  }
+
+ private:
+  const at::Device device_;
+  const PhaseTimer timer_;  // ends after the destructor above
+  const bool waits_;
+};
 
 }  // namespace
 
 void ForwardBackward(Decoder* student, const HeadOptions& head,
                      const std::vector<const ScoredRollout*>& sequences,
-                     const std::vector<double>& weights, RowSums* sums) {
-  const HeadTargets targets = MakeHeadTargets(sequences, weights, student->device());
+                     const std::vector<double>& weights, RowSums* sums,
+                     const ForwardBackwardOptions& options) {
+  HeadTargets targets = MakeHeadTargets(sequences, weights, student->device());
   const bool full_vocabulary = (NeedsOf(head.objective) & kNeedsFullVocabulary) != 0;
   const int64_t vocab_size = student->config().vocab_size;
 
-  const at::Tensor hidden_NH = ForwardResponses(student, sequences);
+  at::Tensor hidden_NH;
+  {
+    const DevicePhaseTimer timer(options.times, Phase::kForward, student->device());
+    hidden_NH = ForwardResponses(student, sequences);
+  }
   HeadOutput output;
   HeadOptions loss_head = head;
   loss_head.top_k_metrics = head.top_k_metrics && !full_vocabulary;
-  const at::Tensor loss = StudentHeadLoss(
-      hidden_NH, student->lm_head(),
-      full_vocabulary ? WithFullVocabulary(targets, sequences, vocab_size) : targets, loss_head,
-      &output);
-  loss.backward();
+  at::Tensor loss;
+  {
+    const DevicePhaseTimer timer(options.times, Phase::kHead, student->device());
+    if (options.veto_rho_below > 0) {
+      sums->num_vetoed += VetoResponses(hidden_NH, student->lm_head(), head, sequences,
+                                        options.veto_rho_below, &targets);
+    }
+    loss = StudentHeadLoss(
+        hidden_NH, student->lm_head(),
+        full_vocabulary ? WithFullVocabulary(targets, sequences, vocab_size) : targets, loss_head,
+        &output);
+  }
+  {
+    const DevicePhaseTimer timer(options.times, Phase::kBackward, student->device());
+    loss.backward();
+  }
 
   RowResults rows;
   rows.loss_N = output.loss_N.to(at::kCPU).contiguous();
@@ -69,6 +157,7 @@ void ForwardBackward(Decoder* student, const HeadOptions& head,
     rows.metrics_NM = top_k.metrics_NM.contiguous();
   }
   AddRows(rows, sums);
+  FindBadRow(rows.loss_N, sequences, sums);
   for (const ScoredRollout* sequence : sequences) sums->num_shared += sequence->scores.num_shared;
 }
 

@@ -7,6 +7,7 @@
 #include "common/model/decoder.h"
 #include "kernels/torch/head/student_head.h"
 #include "trainer/step/scored_rollout.h"
+#include "trainer/step/timing/phase_times.h"
 
 namespace taopd {
 
@@ -23,6 +24,21 @@ struct RowSums {
   double ta_loss = 0;
   int64_t num_shared = 0;  // SupportScores::num_shared
   int64_t num_rows = 0;
+  // Of the importance ratios rho = p(y)/p_behavior(y) before any guard.
+  double rho = 0;
+  double rho_square = 0;
+  int64_t num_vetoed = 0;  // responses left out by ForwardBackwardOptions::veto_rho_below
+  // Filled by each call for its own sequences: the first row whose loss is not finite, as the
+  // position of its sequence in the call and its row in that response; -1 if there is none.
+  int64_t bad_sequence = -1;
+  int64_t bad_row = -1;
+};
+
+struct ForwardBackwardOptions {
+  // A response with a token whose rho is below this number gets the weight 0: its behavior policy is
+  // too far from the present one for any of its ratios to mean something. 0 = never.
+  double veto_rho_below = 0;
+  PhaseTimes* times = nullptr;  // null: not measured
 };
 
 // Runs the student's forward pass, the fused head and the backward pass over `sequences`, and adds
@@ -32,6 +48,7 @@ struct RowSums {
 // second pass over the head.
 void ForwardBackward(Decoder* student, const HeadOptions& head,
                      const std::vector<const ScoredRollout*>& sequences,
-                     const std::vector<double>& weights, RowSums* sums);
+                     const std::vector<double>& weights, RowSums* sums,
+                     const ForwardBackwardOptions& options = {});
 
 }  // namespace taopd

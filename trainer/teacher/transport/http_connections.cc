@@ -134,8 +134,7 @@ absl::StatusOr<HttpReply> HttpConnections::Exchange(size_t endpoint, const std::
     }
     if (is_cancelled_) return absl::CancelledError("the teacher client is closing");
     if (is_late) {
-      return absl::DeadlineExceededError(
-          Concat("no whole reply within ", absl::FormatDuration(timeout)));
+      return absl::DeadlineExceededError("no whole reply within the time limit");
     }
     // A connection that was kept open may have been closed by the server meanwhile.
     if (!is_fresh && reply.body.empty()) {

@@ -63,66 +63,68 @@ enum ObjectiveNeeds : uint32_t {
   kNeedsFullVocabulary = 64,     // the support is the whole vocabulary: k = V
   kNeedsTeacherEntropy = 128,    // teacher_entropy
   kReadsEntropyThreshold = 256,  // entropy_threshold
-  kReadsMaxRho = 512,            // max_rho
+  kReadsRhoGuards = 512,         // max_rho, mask_rho_below, mask_rho_above
   kNoDenseGradient = 1024,       // a is 0 for every row: the gradient has only b_j and c
 };
 
 // X(enumerator, name in configurations, function, ObjectiveNeeds, what it is and when to use it)
-#define TAOPD_OBJECTIVES(X)                                                                     \
-  X(kTaOpd, "ta_opd", TaOpd, kNeedsSupport | kNeedsTeacherTail,                                 \
-    "Tail-Aware Top-k OPD (paper, Method): reverse KL on the support plus one token that "      \
-    "carries the tail. The default.")                                                           \
-  X(kScTaOpd, "sc_ta_opd", ScTaOpd,                                                             \
-    kNeedsSupport | kNeedsTeacherTail | kNeedsTeacherSampled | kReadsBehavior | kReadsMaxRho |  \
-        kScoreFunction,                                                                         \
-    "Sample-corrected TA-OPD (paper, Discussion): adds the sampled token's estimate of what "   \
-    "TA-OPD leaves out; unbiased for the full reverse KL in value and gradient.")               \
-  X(kFull, "full", Full, kNeedsSupport | kNeedsFullVocabulary,                                  \
-    "Full-vocabulary OPD (paper, Preliminaries): the exact reverse KL. Needs the teacher's "    \
-    "log-prob of every token: for small vocabularies.")                                         \
-  X(kNormalized, "normalized", Normalized, kNeedsSupport | kNoDenseGradient,                    \
-    "Normalized top-k OPD (paper, Compared Methods): reverse KL of both distributions "         \
-    "renormalised on the support. Blind to the tail, which grows; a baseline.")                 \
-  X(kUnnormalized, "unnormalized", Unnormalized, kNeedsSupport,                                 \
-    "Unnormalized top-k OPD (paper, Compared Methods): the support's part of the reverse KL. "  \
-    "Not a divergence and collapses; a baseline.")                                              \
-  X(kMopd, "mopd", Mopd, kNeedsSupport,                                                         \
-    "Generalised KL on the support: unnormalized plus the difference of masses, so that it is " \
-    "a divergence. Gives the tail only the gradient of the normaliser.")                        \
-  X(kEmaPg, "ema_pg", EmaPg, kNeedsSupport | kNeedsTeacherSampled | kScoreFunction,             \
-    "EMA-PG's top-k estimator (paper, Discussion of EMA-PG): unnormalized plus the sampled "    \
-    "token where it is outside of the support. Unbiased on-policy; more variance than "         \
-    "sc_ta_opd.")                                                                               \
-  X(kSampledToken, "sampled_token", SampledToken, kNeedsTeacherSampled | kScoreFunction,        \
-    "Sampled-token OPD, the k1 estimator (paper, Compared Methods) with the score-function "    \
-    "gradient. Needs no top-k from the teacher; high variance.")                                \
-  X(kSampledTokenK2, "sampled_token_k2", SampledTokenK2, kNeedsTeacherSampled,                  \
-    "Half of the squared log-ratio of the sampled token (Schulman's k2): never negative, and "  \
-    "in gradient the same as sampled_token.")                                                   \
-  X(kSampledTokenK3, "sampled_token_k3", SampledTokenK3, kNeedsTeacherSampled,                  \
-    "q/p - 1 - log q/p of the sampled token (Schulman's k3), differentiated as it stands, as "  \
-    "GRPO does: never negative, low variance; its expected gradient is that of the forward "    \
-    "KL.")                                                                                      \
-  X(kVopd, "vopd", Vopd, kNeedsSupport | kNeedsTeacherSampled | kScoreFunction,                 \
-    "sampled_token with the normalized loss as baseline (no gradient through it): less "        \
-    "variance where the support holds most of the mass.")                                       \
-  X(kForwardKl, "forward_kl", ForwardKl, kNeedsSupport | kNoDenseGradient,                      \
-    "Forward KL of both distributions renormalised on the support: covers the teacher's "       \
-    "modes; blind to the tail.")                                                                \
-  X(kEntropyAware, "entropy_aware", EntropyAware,                                               \
-    kNeedsSupport | kNeedsTeacherSampled | kNeedsTeacherEntropy | kReadsEntropyThreshold |      \
-        kScoreFunction,                                                                         \
-    "Entropy-aware OPD (Jin et al. 2026, arXiv:2603.07079; paper, Related Work): "              \
-    "sampled_token, plus forward_kl where the teacher's entropy is above entropy_threshold: "   \
-    "keeps diversity where several continuations are good.")                                    \
-  X(kForwardKlTail, "forward_kl_tail", ForwardKlTail, kNeedsSupport | kNeedsTeacherTail,        \
-    "Forward KL on the support plus the tail token; with k = V the classic distillation loss.") \
-  X(kJsd, "jsd", Jsd, kNeedsSupport | kNeedsTeacherTail | kReadsBeta,                           \
-    "Generalised Jensen-Shannon divergence with the tail token, weights beta for the teacher "  \
-    "(GKD, Agarwal et al. 2024): bounded, towards forward KL for small beta, reverse for "      \
-    "large.")                                                                                   \
-  X(kCrossEntropy, "cross_entropy", CrossEntropy, kNeedsNothing,                                \
-    "-log p(y): supervised fine-tuning on given responses; needs no teacher.")                  \
+#define TAOPD_OBJECTIVES(X)                                                                       \
+  X(kTaOpd, "ta_opd", TaOpd, kNeedsSupport | kNeedsTeacherTail,                                   \
+    "Tail-Aware Top-k OPD (paper, Method): reverse KL on the support plus one token that "        \
+    "carries the tail. The default.")                                                             \
+  X(kScTaOpd, "sc_ta_opd", ScTaOpd,                                                               \
+    kNeedsSupport | kNeedsTeacherTail | kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | \
+        kScoreFunction,                                                                           \
+    "Sample-corrected TA-OPD (paper, Discussion): adds the sampled token's estimate of what "     \
+    "TA-OPD leaves out; unbiased for the full reverse KL in value and gradient.")                 \
+  X(kFull, "full", Full, kNeedsSupport | kNeedsFullVocabulary,                                    \
+    "Full-vocabulary OPD (paper, Preliminaries): the exact reverse KL. Needs the teacher's "      \
+    "log-prob of every token: for small vocabularies.")                                           \
+  X(kNormalized, "normalized", Normalized, kNeedsSupport | kNoDenseGradient,                      \
+    "Normalized top-k OPD (paper, Compared Methods): reverse KL of both distributions "           \
+    "renormalised on the support. Blind to the tail, which grows; a baseline.")                   \
+  X(kUnnormalized, "unnormalized", Unnormalized, kNeedsSupport,                                   \
+    "Unnormalized top-k OPD (paper, Compared Methods): the support's part of the reverse KL. "    \
+    "Not a divergence and collapses; a baseline.")                                                \
+  X(kMopd, "mopd", Mopd, kNeedsSupport,                                                           \
+    "Generalised KL on the support: unnormalized plus the difference of masses, so that it is "   \
+    "a divergence. Gives the tail only the gradient of the normaliser.")                          \
+  X(kEmaPg, "ema_pg", EmaPg,                                                                      \
+    kNeedsSupport | kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,     \
+    "EMA-PG's top-k estimator (paper, Discussion of EMA-PG): unnormalized plus the sampled "      \
+    "token where it is outside of the support. Unbiased; more variance than sc_ta_opd.")          \
+  X(kSampledToken, "sampled_token", SampledToken,                                                 \
+    kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,                     \
+    "Sampled-token OPD, the k1 estimator (paper, Compared Methods) with the score-function "      \
+    "gradient. Needs no top-k from the teacher; high variance.")                                  \
+  X(kSampledTokenK2, "sampled_token_k2", SampledTokenK2, kNeedsTeacherSampled,                    \
+    "Half of the squared log-ratio of the sampled token (Schulman's k2): never negative, and "    \
+    "in gradient the same as sampled_token.")                                                     \
+  X(kSampledTokenK3, "sampled_token_k3", SampledTokenK3, kNeedsTeacherSampled,                    \
+    "q/p - 1 - log q/p of the sampled token (Schulman's k3), differentiated as it stands, as "    \
+    "GRPO does: never negative, low variance; its expected gradient is that of the forward "      \
+    "KL.")                                                                                        \
+  X(kVopd, "vopd", Vopd,                                                                          \
+    kNeedsSupport | kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,     \
+    "sampled_token with the normalized loss as baseline (no gradient through it): less "          \
+    "variance where the support holds most of the mass.")                                         \
+  X(kForwardKl, "forward_kl", ForwardKl, kNeedsSupport | kNoDenseGradient,                        \
+    "Forward KL of both distributions renormalised on the support: covers the teacher's "         \
+    "modes; blind to the tail.")                                                                  \
+  X(kEntropyAware, "entropy_aware", EntropyAware,                                                 \
+    kNeedsSupport | kNeedsTeacherSampled | kNeedsTeacherEntropy | kReadsEntropyThreshold |        \
+        kReadsBehavior | kReadsRhoGuards | kScoreFunction,                                        \
+    "Entropy-aware OPD (Jin et al. 2026, arXiv:2603.07079; paper, Related Work): "                \
+    "sampled_token, plus forward_kl where the teacher's entropy is above entropy_threshold: "     \
+    "keeps diversity where several continuations are good.")                                      \
+  X(kForwardKlTail, "forward_kl_tail", ForwardKlTail, kNeedsSupport | kNeedsTeacherTail,          \
+    "Forward KL on the support plus the tail token; with k = V the classic distillation loss.")   \
+  X(kJsd, "jsd", Jsd, kNeedsSupport | kNeedsTeacherTail | kReadsBeta,                             \
+    "Generalised Jensen-Shannon divergence with the tail token, weights beta for the teacher "    \
+    "(GKD, Agarwal et al. 2024): bounded, towards forward KL for small beta, reverse for "        \
+    "large.")                                                                                     \
+  X(kCrossEntropy, "cross_entropy", CrossEntropy, kNeedsNothing,                                  \
+    "-log p(y): supervised fine-tuning on given responses; needs no teacher.")                    \
   TAOPD_EXTRA_OBJECTIVES(X)
 
 enum class ObjectiveKind : int32_t {
@@ -213,6 +215,7 @@ TAOPD_HOST_DEVICE inline void EvaluateObjective(const Objective& objective,
                                                 ObjectiveResult<Real>* result) {
   result->num_limited = 0;
   result->num_truncated = 0;
+  result->num_masked = 0;
   switch (objective.kind) {
 #define TAOPD_CASE(kind, name, function, needs, summary) \
   case ObjectiveKind::kind:                              \
@@ -251,6 +254,7 @@ TAOPD_HOST_DEVICE inline void EvaluateObjectives(const ObjectiveTerms& terms,
     for (int32_t j = 0; j < row.k; ++j) result->support_gradient[j] += weight * scratch[j];
     result->num_limited += term.num_limited;
     result->num_truncated += term.num_truncated;
+    result->num_masked += term.num_masked;
   }
 }
 

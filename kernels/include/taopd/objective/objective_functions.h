@@ -58,19 +58,14 @@ TAOPD_HOST_DEVICE inline void FinishReverseKl(const ObjectiveRow<Real>& row, Rea
 // The paper's eq. (lma) and proposition (ta). T is 0 if the student's tail is empty, because it
 // then only multiplies zeros.
 template <typename Real>
-TAOPD_HOST_DEVICE inline void TaOpdCorrected(const ObjectiveRow<Real>& row, bool corrected,
-                                             double max_rho, ObjectiveResult<Real>* out) {
+TAOPD_HOST_DEVICE inline void TaOpdCorrected(const ObjectiveRow<Real>& row,
+                                             const ObjectiveParameters& parameters, bool corrected,
+                                             ObjectiveResult<Real>* out) {
   const Real tail_ratio = WeightedLogRatio(row.log_p_tail, row.log_q_tail, &out->num_limited);
   const Real ta = SupportReverseKl(row, out) + std::exp(row.log_p_tail) * tail_ratio;
   Real correction = 0;
   if (corrected && !row.sampled_in_support) {
-    Real rho = row.log_p_sampled == NegativeInfinity<Real>()
-                   ? Real(0)
-                   : LimitedExp(row.log_p_sampled - row.log_behavior_sampled, &out->num_limited);
-    if (max_rho > 0 && rho > Real(max_rho)) {
-      rho = Real(max_rho);
-      ++out->num_truncated;
-    }
+    const Real rho = ImportanceRatio(row, parameters, out);
     correction = rho * (SampledLogRatio(row, &out->num_limited) - tail_ratio);
   }
   out->loss = ta + correction;
@@ -82,19 +77,18 @@ TAOPD_HOST_DEVICE inline void TaOpdCorrected(const ObjectiveRow<Real>& row, bool
 // loss = sum over S+ of p log p/q;  a = T - loss;  g_j = p_j (r_j - loss)
 template <typename Real>
 TAOPD_HOST_DEVICE inline void TaOpd(const ObjectiveRow<Real>& row,
-                                    const ObjectiveParameters& /*parameters*/,
+                                    const ObjectiveParameters& parameters,
                                     ObjectiveResult<Real>* out) {
-  TaOpdCorrected(row, false, 0, out);
+  TaOpdCorrected(row, parameters, false, out);
 }
 
 // The paper's eq. (lmas): ta_opd + A with A = rho [y not in S] (log p(y)/q(y) - T), whose gradient
-// is A d log p(y). rho = p(y)/p_behavior(y) is 1 on-policy, and is only clipped if max_rho asks for
-// it.
+// is A d log p(y). rho is ImportanceRatio.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void ScTaOpd(const ObjectiveRow<Real>& row,
                                       const ObjectiveParameters& parameters,
                                       ObjectiveResult<Real>* out) {
-  TaOpdCorrected(row, true, parameters.max_rho, out);
+  TaOpdCorrected(row, parameters, true, out);
 }
 
 // The full-vocabulary reverse KL: loss = sum_j p_j r_j;  g_j = p_j (r_j - loss). No token is
@@ -165,24 +159,29 @@ TAOPD_HOST_DEVICE inline void Mopd(const ObjectiveRow<Real>& row,
 
 // The paper's eq. (ema): loss = sum_j p_j r_j + A' with A' = [y not in S] log p(y)/q(y). Every
 // log-ratio is under a stop-gradient, so a = -loss, g_j = p_j (r_j - loss) and c = A'. As
-// published, it has no rho: it is for batches from the present policy.
+// published, it is for batches from the present policy; for others, A' is multiplied by rho.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void EmaPg(const ObjectiveRow<Real>& row,
-                                    const ObjectiveParameters& /*parameters*/,
+                                    const ObjectiveParameters& parameters,
                                     ObjectiveResult<Real>* out) {
   const Real reverse_kl = SupportReverseKl(row, out);
-  out->c = row.sampled_in_support ? Real(0) : SampledLogRatio(row, &out->num_limited);
+  out->c = 0;
+  if (!row.sampled_in_support) {
+    const Real rho = ImportanceRatio(row, parameters, out);
+    out->c = rho * SampledLogRatio(row, &out->num_limited);
+  }
   out->loss = reverse_kl + out->c;
   out->a = -out->loss;
   FinishReverseKl(row, out->loss, out);
 }
 
-// k1: loss = log p(y)/q(y), gradient loss * d log p(y).
+// k1: loss = rho log p(y)/q(y), gradient loss * d log p(y).
 template <typename Real>
 TAOPD_HOST_DEVICE inline void SampledToken(const ObjectiveRow<Real>& row,
-                                           const ObjectiveParameters& /*parameters*/,
+                                           const ObjectiveParameters& parameters,
                                            ObjectiveResult<Real>* out) {
-  out->loss = SampledLogRatio(row, &out->num_limited);
+  const Real rho = ImportanceRatio(row, parameters, out);
+  out->loss = rho * SampledLogRatio(row, &out->num_limited);
   FillScore(row, out->loss, out);
 }
 
@@ -212,15 +211,18 @@ TAOPD_HOST_DEVICE inline void SampledTokenK3(const ObjectiveRow<Real>& row,
   FillScore(row, -ratio_minus_one, out);
 }
 
-// loss = log p(y)/q(y), gradient (loss - baseline) d log p(y) with the normalized loss as baseline.
+// loss = rho log p(y)/q(y), gradient rho (log p(y)/q(y) - baseline) d log p(y) with the normalized
+// loss as baseline.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void Vopd(const ObjectiveRow<Real>& row,
                                    const ObjectiveParameters& parameters,
                                    ObjectiveResult<Real>* out) {
   Normalized(row, parameters, out);
   const Real baseline = out->loss;
-  out->loss = SampledLogRatio(row, &out->num_limited);
-  FillScore(row, out->loss - baseline, out);
+  const Real rho = ImportanceRatio(row, parameters, out);
+  const Real r = SampledLogRatio(row, &out->num_limited);
+  out->loss = rho * r;
+  FillScore(row, rho * (r - baseline), out);
 }
 
 // q log q/p. log p = -inf is read as the floor, because a student without mass where the teacher
@@ -262,7 +264,8 @@ template <typename Real>
 TAOPD_HOST_DEVICE inline void EntropyAware(const ObjectiveRow<Real>& row,
                                            const ObjectiveParameters& parameters,
                                            ObjectiveResult<Real>* out) {
-  const Real r = SampledLogRatio(row, &out->num_limited);
+  const Real rho = ImportanceRatio(row, parameters, out);
+  const Real r = rho * SampledLogRatio(row, &out->num_limited);
   if (row.teacher_entropy <= Real(parameters.entropy_threshold)) {
     out->loss = r;
     FillScore(row, r, out);

@@ -32,9 +32,11 @@ struct ObjectiveParameters {
   double beta = 0.5;
   // In nats. entropy_aware adds its forward KL where the teacher's entropy is above it.
   double entropy_threshold = 0.8;
-  // Truncated importance sampling: rho is held at this number; 0 means never. A rho that is held
-  // biases the loss and the gradient, and is counted in ObjectiveResult::num_truncated.
-  double max_rho = 0;
+  // Guards on the importance ratio rho = p(y)/p_behavior(y). 0 switches a guard off; each biases the
+  // loss and the gradient where it acts, and is counted in ObjectiveResult.
+  double max_rho = 0;         // rho is held at this number (truncated importance sampling)
+  double mask_rho_below = 0;  // a smaller rho is read as 0
+  double mask_rho_above = 0;  // a larger rho is read as 0
 };
 
 // What an objective reads. The arrays belong to the caller.
@@ -69,6 +71,8 @@ struct ObjectiveResult {
   int32_t num_limited = 0;
   // How many rho were held at ObjectiveParameters::max_rho.
   int32_t num_truncated = 0;
+  // How many rho were read as 0, because they are outside of [mask_rho_below, mask_rho_above].
+  int32_t num_masked = 0;
   // Filled in by EvaluateObjectives: the weight times the loss of each term, 0 for unused terms.
   // `loss` is their sum.
   Real term_loss[kMaxObjectiveTerms] = {};
@@ -110,6 +114,28 @@ TAOPD_HOST_DEVICE inline Real LimitedExp(Real log_weight, int32_t* num_limited) 
     log_weight = Real(kMaxLogWeight);
   }
   return std::exp(log_weight);
+}
+
+// rho = p(y)/p_behavior(y): what a term that estimates an expectation over y ~ p is multiplied by
+// when y was drawn from another policy. It carries no gradient (a stop-gradient in the surrogate),
+// is exactly 1 on-policy, and passes the guards of the parameters.
+template <typename Real>
+TAOPD_HOST_DEVICE inline Real ImportanceRatio(const ObjectiveRow<Real>& row,
+                                              const ObjectiveParameters& parameters,
+                                              ObjectiveResult<Real>* out) {
+  if (row.log_p_sampled == NegativeInfinity<Real>()) return 0;
+  const Real rho = LimitedExp(row.log_p_sampled - row.log_behavior_sampled, &out->num_limited);
+  const bool below = parameters.mask_rho_below > 0 && rho < Real(parameters.mask_rho_below);
+  const bool above = parameters.mask_rho_above > 0 && rho > Real(parameters.mask_rho_above);
+  if (below || above) {
+    ++out->num_masked;
+    return 0;
+  }
+  if (parameters.max_rho > 0 && rho > Real(parameters.max_rho)) {
+    ++out->num_truncated;
+    return Real(parameters.max_rho);
+  }
+  return rho;
 }
 
 }  // namespace objectives

@@ -1,0 +1,61 @@
+// The memory plan of a process that trains a model and generates with its live weights: the lines
+// of an inference engine (engine_plan.h), of which the weights are parameters, and those of the
+// optimizer and of the forward and backward passes.
+//
+// Nothing here knows LibTorch; the functions are pure.
+//
+// Letters are those of model_memory.h; P parameters, T tokens of the largest micro-batch, R response
+// rows of it, b bytes of a value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/memory/engine_plan.h"
+
+namespace taopd {
+
+struct TrainingPlanInput {
+  // weights_are_parameters is set by PlanTraining, and the training lines are added to other_lines.
+  // kv_cache_bytes is a limit: the pool is not larger than max_num_seqs sequences of max_model_len.
+  EnginePlanInput engine;
+  int64_t micro_batch_tokens = 0;  // T
+  int64_t micro_batch_rows = 0;    // R
+  bool accumulates = true;         // a mini-batch may have more than one micro-batch
+  // Whether the first mini-batch of a step is trained on while the others are still generated. If
+  // not, what only the rollouts need is free again when training begins.
+  bool overlaps = true;
+  int64_t head_workspace_bytes = 0;  // of the loss
+  int64_t support_size = 0;          // k
+  // Response tokens of a whole step, whose rollouts and scores wait for their mini-batch.
+  int64_t step_rows = 0;
+};
+
+// What the layers keep of T tokens for the backward pass, without recomputation, in bytes. A layer
+// keeps for each token, in values:
+//   norms      4 H: both sums of the residual stream and both norms
+//   attention  2 Q + 2 K: rotated queries and keys, values, output; with norms of queries and keys
+//              Q + K more; where sequences are padded to one length, Q + 2 K for the copies
+//   MLP        3 I: gate, up and their product
+//   experts    E + k (3 I' + 2 H): the router's probabilities and the rows of k experts
+int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, WeightDtype dtype);
+
+// The lines that training adds to the engine's:
+//   master weights          4 P, if the weights are not float32
+//   optimizer moments       8 P
+//   gradients               P b of the backward pass, and 4 P of the sum of micro-batches (P b for a
+//                           single one)
+//   training activations    SavedActivationBytes of T tokens
+//   backward buffers        ActivationBytes of T rows: the gradients of one layer's values
+//   loss head               hidden states of the R rows and their gradient, lm_head's gradient in
+//                           float32, and the workspace
+//   scored rollouts         on the host: ids and log-probs of the step's rows
+std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input);
+
+// The whole plan: the engine's lines and those of training. Where the two do not overlap, the
+// forward and backward passes' lines are limits, and one line holds what they need beyond the
+// engine's activations, head workspace and KV pool. Errors are those of PlanEngine, but a plan that does not fit names the trainer's
+// setting that makes the largest line smaller. `refused` as there.
+absl::StatusOr<EnginePlan> PlanTraining(TrainingPlanInput input, EnginePlan* refused = nullptr);
+
+}  // namespace taopd

@@ -1,0 +1,139 @@
+// The lines that training adds to the plan, by hand, and what is said of a plan that does not fit.
+#include "common/memory/training_plan.h"
+
+#include "tests/common/memory/public_configs.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd::testing {
+namespace {
+
+using ::absl::StatusCode;
+using ::testing::HasSubstr;
+
+constexpr int64_t kGib = int64_t{1} << 30;
+
+// A model of which every number can be multiplied out.
+ModelConfig SmallConfig() {
+  ModelConfig config;
+  config.architecture = "Qwen3ForCausalLM";
+  config.vocab_size = 1000;
+  config.hidden_size = 64;
+  config.intermediate_size = 128;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.head_dim = 16;
+  config.max_position_embeddings = 512;
+  config.qk_norm = true;
+  config.tie_word_embeddings = true;
+  return config;
+}
+
+TrainingPlanInput Input(const ModelConfig& config, const std::string& device, int64_t limit_bytes) {
+  TrainingPlanInput input;
+  input.engine.config = config;
+  input.engine.dtype = WeightDtype::kBfloat16;
+  input.engine.budget.device = device;
+  input.engine.budget.limit_bytes = limit_bytes;
+  input.engine.budget.source = "a test";
+  input.engine.max_model_len = 256;
+  input.engine.max_num_seqs = 8;
+  input.engine.max_num_batched_tokens = 1024;
+  input.engine.head_workspace_bytes = 1 << 20;
+  input.engine.kv_cache_bytes = 4 * kGib;
+  input.micro_batch_tokens = 500;
+  input.micro_batch_rows = 400;
+  input.head_workspace_bytes = 1 << 20;
+  input.support_size = 16;
+  input.step_rows = 10000;
+  return input;
+}
+
+int64_t BytesOfLine(const std::vector<MemoryLine>& lines, const std::string& name) {
+  for (const MemoryLine& line : lines) {
+    if (line.name == name) return line.bytes;
+  }
+  return -1;
+}
+
+TEST(TrainingLines, OfASmallModel) {
+  const ModelConfig config = SmallConfig();
+  const int64_t P = config.NumParameters();
+  const auto lines = TrainingLines(Input(config, "cpu", kGib));
+  EXPECT_EQ(BytesOfLine(lines, "master weights"), 4 * P);
+  EXPECT_EQ(BytesOfLine(lines, "optimizer moments"), 8 * P);
+  EXPECT_EQ(BytesOfLine(lines, "gradients"), 6 * P);
+  // A layer and token: 4 H + 2 Q + 2 K, Q + K of the norms, Q + 2 K of the padding, 3 I.
+  EXPECT_EQ(BytesOfLine(lines, "training activations"),
+            3 * 500 * (4 * 64 + 2 * 64 + 2 * 32 + 64 + 32 + 64 + 2 * 32 + 3 * 128) * 2);
+  // Hidden states and their gradient, the head's gradient, the logits of all rows (0.8 MB).
+  EXPECT_EQ(BytesOfLine(lines, "loss head"), 2 * 400 * 64 * 2 + 1000 * 64 * 4 + 400 * 1000 * 2);
+  EXPECT_EQ(BytesOfLine(lines, "scored rollouts"), 10000 * (16 * 8 + 20));
+}
+
+TEST(TrainingLines, Float32NeedsNoMasterAndOneMicroBatchNoSum) {
+  TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
+  input.engine.dtype = WeightDtype::kFloat32;
+  input.accumulates = false;
+  const auto lines = TrainingLines(input);
+  EXPECT_EQ(BytesOfLine(lines, "master weights"), -1);
+  EXPECT_EQ(BytesOfLine(lines, "gradients"), 4 * SmallConfig().NumParameters());
+}
+
+// The pool is what max_num_seqs sequences can fill, however large the limit is.
+TEST(PlanTraining, AddsTheEnginesLinesAndBoundsTheKvPool) {
+  const ModelConfig config = SmallConfig();
+  ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanTraining(Input(config, "cpu", kGib)));
+  const int64_t block_bytes = KvBlockBytes(config, WeightDtype::kBfloat16, true);
+  EXPECT_EQ(plan.kv_pool_bytes(), 8 * (256 / kBlockTokens) * block_bytes);
+  EXPECT_EQ(BytesOfLine(plan.lines, "embedding"), 1000 * 64 * 2);
+  EXPECT_GT(BytesOfLine(plan.lines, "packed projections"), 0);
+  EXPECT_EQ(BytesOfLine(plan.lines, "projections"), CountWeights(config).projections * 2)
+      << "parameters are not mapped";
+  EXPECT_EQ(plan.total_bytes, HeldBytes(plan.lines, "cpu"));
+}
+
+// One mini-batch a step: what the rollouts needed is free again, and counts once.
+TEST(PlanTraining, PhasesThatDoNotOverlapShareTheirMemory) {
+  TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
+  ASSERT_OK_AND_ASSIGN(const EnginePlan both, PlanTraining(input));
+  input.overlaps = false;
+  ASSERT_OK_AND_ASSIGN(const EnginePlan one, PlanTraining(input));
+  const int64_t passes = BytesOfLine(both.lines, "training activations") +
+                         BytesOfLine(both.lines, "backward buffers") +
+                         BytesOfLine(both.lines, "loss head");
+  const int64_t rollouts = BytesOfLine(both.lines, "activations") +
+                           BytesOfLine(both.lines, "head workspace") + both.kv_pool_bytes();
+  EXPECT_EQ(both.total_bytes - one.total_bytes, std::min(passes, rollouts));
+  input.micro_batch_tokens = 50'000;
+  input.engine.max_num_seqs = 1;
+  ASSERT_OK_AND_ASSIGN(const EnginePlan large, PlanTraining(input));
+  EXPECT_GT(BytesOfLine(large.lines, "training, beyond the rollouts' memory"), 0);
+}
+
+// The paper's student with the default micro-batch on one device of 80 GB. Qwen3-8B stands in for a
+// model that does not fit: its master weights and moments alone are 98 GB.
+TEST(PlanTraining, WhatDoesNotFitIsNamedWithItsRemedy) {
+  TrainingPlanInput large = Input(PublicConfig(kQwen3_8b), "cuda", 74 * kGib);
+  EnginePlan refused;
+  EXPECT_ERROR(PlanTraining(large, &refused), StatusCode::kResourceExhausted,
+               "The line that is too large is \"optimizer moments\"");
+  EXPECT_GT(refused.lines.size(), 8u);
+
+  // Everything fits but the activations.
+  TrainingPlanInput long_batch = Input(SmallConfig(), "cuda", 4 * kGib);
+  long_batch.micro_batch_tokens = 2'000'000;
+  const auto plan = PlanTraining(long_batch);
+  EXPECT_ERROR(plan, StatusCode::kResourceExhausted, "\"training activations\"");
+  EXPECT_THAT(plan.status().message(), HasSubstr("lower trainer.micro_batch_tokens"));
+  EXPECT_THAT(plan.status().message(), HasSubstr("exceeds its 4.0 GiB (a test)"));
+
+  TrainingPlanInput many = Input(SmallConfig(), "cuda", 4 * kGib);
+  many.engine.max_num_seqs = 1 << 20;
+  const auto pool = PlanTraining(many);
+  EXPECT_ERROR(pool, StatusCode::kResourceExhausted, "\"KV pool\"");
+  EXPECT_THAT(pool.status().message(), HasSubstr("lower rollout.kv_cache_gb"));
+}
+
+}  // namespace
+}  // namespace taopd::testing

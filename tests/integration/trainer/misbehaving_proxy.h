@@ -1,0 +1,87 @@
+// An HTTP proxy in front of a real teacher that begins to misbehave when a test says so.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <absl/synchronization/notification.h>
+#include <httplib.h>
+
+#include <atomic>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "common/base/status.h"
+
+namespace taopd::testing {
+
+enum class Misbehavior { kNone, kSlow, kGarbage, kLie, kAnotherRevision };
+
+class MisbehavingProxy {
+ public:
+  explicit MisbehavingProxy(int teacher_port) : teacher_port_(teacher_port) {
+    server_.new_task_queue = [] { return new httplib::ThreadPool(128); };
+    const auto forward = [this](const httplib::Request& request, httplib::Response& response) {
+      Forward(request, &response);
+    };
+    server_.Get("/v1/models", forward);
+    server_.Post("/v1/completions", forward);
+    port_ = server_.bind_to_any_port("127.0.0.1");
+    thread_ = std::thread([this] { server_.listen_after_bind(); });
+    while (!server_.is_running()) std::this_thread::yield();
+  }
+  ~MisbehavingProxy() {
+    over_.Notify();
+    server_.stop();
+    thread_.join();
+  }
+
+  std::string endpoint() const { return Concat("vllm+http://127.0.0.1:", port_); }
+  // From the `after`-th scoring request on.
+  void Misbehave(Misbehavior how, int after) {
+    how_ = how;
+    num_left_ = after;
+  }
+  int num_misbehaved() const { return num_misbehaved_; }
+
+ private:
+  void Forward(const httplib::Request& request, httplib::Response* response) {
+    httplib::Client teacher("127.0.0.1", teacher_port_);
+    const auto reply = request.method == "GET"
+                           ? teacher.Get(request.path)
+                           : teacher.Post(request.path, request.body, "application/json");
+    if (!reply) {
+      response->status = 502;
+      return;
+    }
+    response->status = reply->status;
+    const bool is_good = request.method == "GET" || how_ == Misbehavior::kNone || --num_left_ >= 0;
+    response->set_content(is_good ? reply->body : Spoil(reply->body), "application/json");
+  }
+
+  std::string Spoil(const std::string& body) {
+    ++num_misbehaved_;
+    if (how_ == Misbehavior::kGarbage) return "\x16\x03\x01{" + body.substr(0, body.size() / 2);
+    if (how_ == Misbehavior::kSlow) over_.WaitForNotification();
+    auto reply = nlohmann::ordered_json::parse(body);
+    if (how_ == Misbehavior::kAnotherRevision) reply["system_fingerprint"] = "another";
+    if (how_ == Misbehavior::kLie) {
+      for (auto& position : reply["choices"][0]["prompt_logprobs"]) {
+        if (position.is_null()) continue;
+        for (auto& entry : position) entry["logprob"] = entry["logprob"].get<double>() / 2;
+      }
+    }
+    return reply.dump();
+  }
+
+  const int teacher_port_;
+  httplib::Server server_;
+  int port_ = 0;
+  std::thread thread_;
+  absl::Notification over_;
+  std::atomic<Misbehavior> how_ = Misbehavior::kNone;
+  std::atomic<int> num_left_ = 0;
+  std::atomic<int> num_misbehaved_ = 0;
+};
+
+}  // namespace taopd::testing

@@ -1,0 +1,248 @@
+// A run that watches over itself: roll-backs, the best checkpoint, early stop, the time limit, what
+// an evaluation that fails costs, and the timeline.
+
+#include <set>
+
+#include "tests/integration/trainer/trainer_fixture.h"
+
+namespace taopd::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TrainerWatchTest : public TrainerTest {
+ protected:
+  void SetUp() override {
+    TrainerTest::SetUp();
+    teacher_.emplace(dir_, teacher_model_);
+  }
+  std::set<int64_t> Checkpoints() {
+    std::set<int64_t> steps;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.File("run/checkpoints"))) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("step-")) steps.insert(std::stoll(name.substr(5)));
+    }
+    return steps;
+  }
+  std::vector<nlohmann::json> Lines(const std::string& file) {
+    std::vector<nlohmann::json> rows;
+    std::istringstream lines(ReadFile(dir_.File("run/" + file)));
+    for (std::string line; std::getline(lines, line);) rows.push_back(nlohmann::json::parse(line));
+    return rows;
+  }
+  std::optional<TeacherProcess> teacher_;
+};
+
+// The rate climbs until the student falls apart. The run goes back to a checkpoint of before, with a
+// lower rate, and comes to its end with a student that is better than at the start.
+TEST_F(TrainerWatchTest, ADivergenceRollsBackAndRecovers) {
+  std::string output;
+  const std::vector<std::string> settings = {"trainer.total_steps=24",
+                                             "trainer.save_every=1",
+                                             "optimizer.lr=2.0",
+                                             "optimizer.warmup_steps=200",
+                                             "optimizer.max_grad_norm=0",
+                                             "eval.measure=none",
+                                             "guard.baseline_steps=2",
+                                             "guard.patience=2",
+                                             "guard.tail_ratio.limit=0",
+                                             "guard.low_entropy.limit=0.5",
+                                             "guard.low_entropy.action=roll_back",
+                                             "guard.high_entropy.limit=1.5",
+                                             "guard.high_entropy.action=roll_back",
+                                             "guard.rollback_lr_factor=0.01"};
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, settings), 0) << output;
+  std::vector<nlohmann::json> rolled_back;
+  for (const auto& event : Lines("events.jsonl")) {
+    if (event.at("event") == "rolled_back") rolled_back.push_back(event);
+  }
+  ASSERT_EQ(rolled_back.size(), 1u) << output;
+  const int64_t from = rolled_back[0].at("from_step"), to = rolled_back[0].at("to_step");
+  EXPECT_LE(to, from - 3) << "the steps of the alarm are gone, and the update before";
+  EXPECT_EQ(rolled_back[0].at("lr_factor"), 0.01);
+  // Each step is recorded once, as if the others had never been.
+  const std::vector<nlohmann::json> rows = Lines("metrics.jsonl");
+  ASSERT_EQ(rows.size(), 24u);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto step = static_cast<int64_t>(i) + 1;
+    EXPECT_EQ(rows[i].at("step"), step);
+    const double lr = 2.0 * static_cast<double>(step) / 200 * (step > to ? 0.01 : 1);
+    EXPECT_NEAR(rows[i].at("optim/lr").get<double>(), lr, 1e-12) << step;
+  }
+  EXPECT_GT(rows.back().at("policy/entropy"), rows[to].at("policy/entropy")) << "it recovers";
+  EXPECT_EQ(NewestCheckpoint("run"), 24);
+
+  // A run that is stopped after the roll-back goes on with the lower rate.
+  std::vector<std::string> longer = settings;
+  longer[0] = "trainer.total_steps=25";
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, longer, {"--resume"}), 0) << output;
+  EXPECT_NEAR(LastMetric("run", "optim/lr"), 2.0 * 25 / 200 * 0.01, 1e-12);
+}
+
+TEST_F(TrainerWatchTest, AGuardMayEndTheRun) {
+  std::string output;
+  // Every entropy is below a hundred times the first.
+  EXPECT_EQ(Train(teacher_->endpoint(), &output,
+                  {"eval.measure=none", "guard.baseline_steps=1", "guard.patience=2",
+                   "guard.low_entropy.limit=100", "guard.low_entropy.action=stop"}),
+            76)
+      << output;
+  EXPECT_THAT(output, HasSubstr("guard.low_entropy: policy/entropy = "));
+  EXPECT_EQ(Losses(dir_.File("run")).size(), 3u);
+}
+
+TEST_F(TrainerWatchTest, TheBestCheckpointAndMilestonesAreKept) {
+  std::string output;
+  ASSERT_EQ(Train(teacher_->endpoint(), &output,
+                  {"trainer.total_steps=7", "trainer.save_every=1", "trainer.eval_every=1",
+                   "trainer.eval_at_start=false", "trainer.best_metric=eval/kl_to_teacher",
+                   "trainer.best_is=largest", "trainer.keep_every=4"}),
+            0)
+      << output;
+  // The divergence falls, so that the first one is the largest.
+  EXPECT_EQ(Checkpoints(), (std::set<int64_t>{1, 4, 6, 7}));
+  const auto best = nlohmann::json::parse(ReadFile(dir_.File("run/best.json")));
+  EXPECT_EQ(best.at("step"), 1);
+  EXPECT_EQ(best.at("value"), Lines("metrics.jsonl")[1].at("eval/kl_to_teacher"));
+}
+
+// A rate of zero changes nothing, so no evaluation is better than the first.
+TEST_F(TrainerWatchTest, ARunWithoutImprovementFinishesEarly) {
+  std::string output;
+  const std::vector<std::string> settings = {"trainer.total_steps=20",
+                                             "trainer.save_every=3",
+                                             "trainer.eval_every=1",
+                                             "trainer.best_metric=eval/kl_to_teacher",
+                                             "trainer.early_stop_evaluations=4",
+                                             "optimizer.lr=0"};
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, settings), 0) << output;
+  EXPECT_THAT(output, HasSubstr("finishing early"));
+  EXPECT_EQ(NewestCheckpoint("run"), 4);
+  EXPECT_TRUE(std::filesystem::exists(dir_.File("run/model/model.safetensors")));
+  // Again: the record says that it has ended.
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, settings, {"--resume"}), 0) << output;
+  EXPECT_EQ(NewestCheckpoint("run"), 4);
+  EXPECT_EQ(Losses(dir_.File("run")).size(), 4u);
+}
+
+TEST_F(TrainerWatchTest, ATimeLimitSavesAndTheRunGoesOn) {
+  std::string output;
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, {Concat("run.dir=", dir_.File("whole"))}), 0)
+      << output;
+  int code = 75, starts = 0;
+  for (; code == 75 && starts < 10; ++starts) {
+    code = Train(teacher_->endpoint(), &output, {"trainer.max_wall_time_s=0.001"}, {"--resume"});
+    if (code == 75) EXPECT_EQ(NewestCheckpoint("run"), starts + 1) << output;
+  }
+  EXPECT_EQ(code, 0) << output;
+  EXPECT_EQ(starts, 6) << "one step each";
+  EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
+  EXPECT_EQ(FileHash(dir_.File("run/model/model.safetensors")),
+            FileHash(dir_.File("whole/model/model.safetensors")));
+}
+
+// The step is saved before its evaluation, which a resumed run repeats.
+TEST_F(TrainerWatchTest, AnEvaluationThatFailsLosesNothing) {
+  std::string output;
+  const std::vector<std::string> settings = {"trainer.save_every=0", "teacher.outage_budget_s=0.5",
+                                             "teacher.timeout_s=2"};
+  ASSERT_EQ(Train(teacher_->endpoint(), &output,
+                  {Concat("run.dir=", dir_.File("whole")), "trainer.save_every=0"}),
+            0)
+      << output;
+  // Evaluations ask for more of the teacher's tokens than it gives; the steps do not.
+  std::vector<std::string> with_bad_evaluation = settings;
+  with_bad_evaluation.push_back("eval.kl_top_k=100");
+  with_bad_evaluation.push_back("trainer.eval_at_start=false");
+  teacher_.reset();
+  teacher_.emplace(dir_, teacher_model_, 0, std::vector<std::string>{"--max-logprobs", "64"});
+  EXPECT_NE(Train(teacher_->endpoint(), &output, with_bad_evaluation), 0) << output;
+  EXPECT_EQ(NewestCheckpoint("run"), 3) << output;
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, settings, {"--resume"}), 0) << output;
+  EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
+  std::vector<int64_t> evaluated;
+  for (const auto& row : Lines("metrics.jsonl")) {
+    if (row.contains("eval/kl_to_teacher")) evaluated.push_back(row.at("step"));
+  }
+  EXPECT_EQ(evaluated, (std::vector<int64_t>{3, 6}));
+}
+
+TEST_F(TrainerWatchTest, TheTimelineOpensInAViewer) {
+  std::string output;
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, {"trainer.trace_steps=3"}), 0) << output;
+  const auto trace = nlohmann::json::parse(ReadFile(dir_.File("run/trace.json")));
+  std::map<int64_t, std::string> rows;
+  std::map<std::string, int> spans;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("name") == "thread_name") rows[event.at("tid")] = event.at("args").at("name");
+    if (event.at("ph") == "X") {
+      EXPECT_TRUE(rows.contains(event.at("tid")));
+      ++spans[event.at("cat") == "training" ? event.at("name") : event.at("cat")];
+    }
+  }
+  // Two mini-batches a step.
+  EXPECT_EQ(spans["optimizer"], 6);
+  EXPECT_EQ(spans["pack"], 3);
+  EXPECT_EQ(spans["rollout_wait"] > 0, true);
+  EXPECT_EQ(spans["rollout"], 24);
+  EXPECT_EQ(spans["teacher"], 24);
+  EXPECT_EQ(spans["save"], 1);
+}
+
+// One configuration whose memory is that of its parameters, and one of which it is that of its
+// activations, without an overlap of rollouts and training.
+TEST_F(TrainerWatchTest, TheMemoryPlanIsNearTheMeasuredPeak) {
+  struct Case {
+    const char* name;
+    int64_t vocab_size, hidden_size, num_layers;
+    std::vector<std::string> settings;
+  };
+  const Case cases[] = {
+      {"parameters", 8192, 384, 4, {"trainer.mini_batch_size=2"}},
+      {"activations",
+       2048,
+       128,
+       6,
+       {"data.max_response_length=112", "data.train_batch_size=8", "rollout.n=4",
+        "trainer.mini_batch_size=8", "trainer.micro_batch_tokens=4096"}},
+  };
+  for (const Case& c : cases) {
+    auto config = nlohmann::json::parse(ModelConfigText());
+    config["vocab_size"] = c.vocab_size;
+    config["hidden_size"] = c.hidden_size;
+    config["intermediate_size"] = 3 * c.hidden_size;
+    config["num_hidden_layers"] = c.num_layers;
+    config["head_dim"] = c.hidden_size / 4;
+    WriteFile(dir_.File("large.json"), config.dump());
+    const std::string student = dir_.File(std::string("large_") + c.name);
+    std::string output;
+    ASSERT_EQ(Run({"sft", "--config", dir_.File("sft.yaml"), "--set",
+                   Concat("model.config=", dir_.File("large.json")), "--set",
+                   Concat("run.dir=", student), "--set", "trainer.total_steps=1"},
+                  &output),
+              0)
+        << output;
+    teacher_.reset();
+    teacher_.emplace(dir_, student + "/model");
+    std::vector<std::string> settings = {Concat("student.model=", student, "/model"),
+                                         Concat("run.dir=", dir_.File(c.name)), "eval.measure=none",
+                                         "trainer.total_steps=2"};
+    settings.insert(settings.end(), c.settings.begin(), c.settings.end());
+    ASSERT_EQ(Train(teacher_->endpoint(), &output, settings), 0) << output;
+    std::vector<std::string> plan = TrainArguments(teacher_->endpoint(), settings);
+    plan[0] = "plan";
+    ASSERT_EQ(Run(plan, &output), 0) << output;
+    int64_t planned = 0;
+    std::istringstream lines(output);
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("cpu ") || line.find("(limit)") != std::string::npos) continue;
+      // The bytes are the first number behind the name.
+      planned += std::stoll(line.substr(line.find_first_of("0123456789")));
+    }
+    const double measured = LastMetric(c.name, "memory/host_peak_gb") * (int64_t{1} << 30);
+    EXPECT_NEAR(static_cast<double>(planned) / measured, 1, 0.1) << c.name << "\n" << output;
+  }
+}
+
+}  // namespace
+}  // namespace taopd::testing

@@ -1,0 +1,62 @@
+// The small parts beside the collapse guard: the best evaluation, the wall-time limit, roll-backs.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+#include "trainer/guard/best_evaluation.h"
+#include "trainer/guard/rollbacks.h"
+#include "trainer/guard/wall_time.h"
+
+namespace taopd {
+namespace {
+
+TEST(BestEvaluation, CountsEvaluationsSinceTheBest) {
+  for (const bool smallest : {true, false}) {
+    const double sign = smallest ? 1 : -1;
+    BestEvaluation best(smallest);
+    EXPECT_EQ(best.step(), -1);
+    EXPECT_FALSE(best.Observe(0, std::numeric_limits<double>::quiet_NaN()));
+    EXPECT_TRUE(best.Observe(5, sign * 3));
+    EXPECT_FALSE(best.Observe(10, sign * 3));  // equal is no better
+    EXPECT_FALSE(best.Observe(15, sign * 4));
+    EXPECT_EQ(best.num_since_best(), 2);
+    EXPECT_TRUE(best.Observe(20, sign * 2));
+    EXPECT_EQ(best.num_since_best(), 0);
+    EXPECT_EQ(best.step(), 20);
+    EXPECT_EQ(best.value(), sign * 2);
+  }
+}
+
+TEST(WallTimeLimit, LeavesRoomForAStepAndACheckpoint) {
+  const absl::Time start = absl::FromUnixSeconds(1000);
+  WallTimeLimit limit(start, absl::Seconds(100));
+  EXPECT_FALSE(limit.IsUp(start + absl::Seconds(500))) << "the first step is always allowed";
+  limit.StepTook(absl::Seconds(10));
+  limit.StepTook(absl::Seconds(7));
+  EXPECT_FALSE(limit.IsUp(start + absl::Seconds(90)));
+  EXPECT_TRUE(limit.IsUp(start + absl::Seconds(91)));
+  limit.SaveTook(absl::Seconds(5));
+  EXPECT_FALSE(limit.IsUp(start + absl::Seconds(85)));
+  EXPECT_TRUE(limit.IsUp(start + absl::Seconds(86)));
+  WallTimeLimit none(start, absl::ZeroDuration());
+  none.StepTook(absl::Seconds(10));
+  EXPECT_FALSE(none.IsUp(start + absl::Hours(1000)));
+}
+
+TEST(Rollbacks, ReadBackWhatWasWritten) {
+  const testing::TempDir dir;
+  ASSERT_OK_AND_ASSIGN(const Rollbacks none, ReadRollbacks(dir.path()));
+  EXPECT_EQ(none.count, 0);
+  EXPECT_EQ(none.lr_factor, 1);
+  ASSERT_OK(WriteRollbacks({2, 0.25}, dir.path()));
+  ASSERT_OK_AND_ASSIGN(const Rollbacks some, ReadRollbacks(dir.path()));
+  EXPECT_EQ(some.count, 2);
+  EXPECT_EQ(some.lr_factor, 0.25);
+  testing::WriteFile(dir.File("rollbacks.json"), "{\"count\": 1}");
+  EXPECT_ERROR(ReadRollbacks(dir.path()), absl::StatusCode::kDataLoss, "lr_factor");
+}
+
+}  // namespace
+}  // namespace taopd

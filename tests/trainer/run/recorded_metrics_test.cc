@@ -1,0 +1,73 @@
+// Where a resumed run cuts its records.
+#include "trainer/run/recorded_metrics.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+constexpr char kSteps[] =
+    "{\"step\": 0, \"eval/x\": 5.0}\n{\"step\": 1, \"loss\": 1}\n{\"step\": 2, \"loss\": 1}\n";
+constexpr char kEvaluation[] = "{\"step\": 2, \"eval/x\": 4.0}\n";
+constexpr char kOldSample[] = "{\"step\": 0}\n";
+constexpr char kSamples[] = "{\"step\": 2, \"id\": 1}\n{\"step\": 2, \"id\": 2}\n";
+
+struct Case {
+  std::string metrics, samples;
+  bool has_evaluation;
+  size_t metrics_bytes, samples_bytes;
+  size_t num_values;
+};
+
+TEST(RecordedMetrics, KeepsAnEvaluationThatIsCompleteAndNothingElse) {
+  const std::string steps = kSteps, old = kOldSample, evaluation = kEvaluation;
+  const size_t known = steps.size(), old_size = old.size();
+  const std::string next = "{\"step\": 3, \"loss\": 1}\n";
+  const Case cases[] = {
+      // Nothing came after the checkpoint.
+      {steps, old, false, known, old_size, 1},
+      // Samples without the line of metrics: the evaluation did not get to its end.
+      {steps, old + kSamples, false, known, old_size, 1},
+      {steps + evaluation.substr(0, 10), old + kSamples, false, known, old_size, 1},
+      {steps + evaluation, old + kSamples, true, known + evaluation.size(),
+       old_size + sizeof(kSamples) - 1, 2},
+      // Later steps go, with their evaluations.
+      {steps + evaluation + next + "{\"step\": 3, \"eval/x\": 3.0}\n",
+       old + kSamples + "{\"step\": 3}\n", true, known + evaluation.size(),
+       old_size + sizeof(kSamples) - 1, 2},
+      {steps + next + evaluation, old, false, known, old_size, 1},
+  };
+  for (const Case& c : cases) {
+    const testing::TempDir dir;
+    testing::WriteFile(dir.File("metrics.jsonl"), c.metrics);
+    testing::WriteFile(dir.File("samples.jsonl"), c.samples);
+    ASSERT_OK_AND_ASSIGN(const RecordedMetrics record,
+                         ReadRecordedMetrics(dir.path(), 2, static_cast<int64_t>(known),
+                                             static_cast<int64_t>(old_size), "eval/x"));
+    EXPECT_EQ(record.has_evaluation, c.has_evaluation) << c.metrics;
+    EXPECT_EQ(record.metrics_bytes, static_cast<int64_t>(c.metrics_bytes)) << c.metrics;
+    EXPECT_EQ(record.samples_bytes, static_cast<int64_t>(c.samples_bytes)) << c.samples;
+    EXPECT_EQ(record.values.size(), c.num_values) << c.metrics;
+    EXPECT_EQ(record.values[0], (std::pair<int64_t, double>(0, 5.0)));
+  }
+}
+
+// The checkpoint was written after the evaluation, because a stop was asked for.
+TEST(RecordedMetrics, AnEvaluationThatTheCheckpointKnowsCounts) {
+  const testing::TempDir dir;
+  const std::string metrics = std::string(kSteps) + kEvaluation;
+  testing::WriteFile(dir.File("metrics.jsonl"), metrics);
+  ASSERT_OK_AND_ASSIGN(
+      const RecordedMetrics record,
+      ReadRecordedMetrics(dir.path(), 2, static_cast<int64_t>(metrics.size()), 0, ""));
+  EXPECT_TRUE(record.has_evaluation);
+  EXPECT_EQ(record.metrics_bytes, static_cast<int64_t>(metrics.size()));
+  EXPECT_TRUE(record.values.empty());
+  EXPECT_OK(ReadRecordedMetrics(dir.File("nowhere"), 0, 0, 0, "").status());
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,175 @@
+// What a resumed run may change: as each setting declares it, and nothing else.
+#include "trainer/run/resume_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <variant>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+#include "trainer/config/sft_config.h"
+#include "trainer/config/train_config.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Gives a setting another value, whatever its type.
+void Change(const SettingPointer& value) {
+  struct {
+    void operator()(bool* v) { *v = !*v; }
+    void operator()(int64_t* v) { *v += 1; }
+    void operator()(double* v) { *v += 0.25; }
+    void operator()(std::string* v) { *v += "x"; }
+    void operator()(std::vector<std::string>* v) { v->push_back("x"); }
+    void operator()(std::vector<int64_t>* v) { v->push_back(1); }
+    void operator()(std::vector<double>* v) { v->push_back(1); }
+    void operator()(SectionList* v) { v->Reset(v->size() + 1); }
+  } change;
+  std::visit(change, value);
+}
+
+// The settings that decide what a step computes. A setting that is added and does not say that it
+// may change belongs here as well.
+const std::set<std::string> kFixedInTraining = {"run.seed",
+                                                "student.model",
+                                                "student.dtype",
+                                                "teacher.top_k",
+                                                "teacher.temperature",
+                                                "data.train_weights",
+                                                "data.prompt_key",
+                                                "data.answer_key",
+                                                "data.source_key",
+                                                "data.system_prompt",
+                                                "data.prompt_template",
+                                                "data.apply_chat_template",
+                                                "data.chat_template_kwargs",
+                                                "data.train_batch_size",
+                                                "data.max_prompt_length",
+                                                "data.max_response_length",
+                                                "data.filter_overlong_prompts",
+                                                "data.truncation",
+                                                "data.drop_duplicates",
+                                                "data.add_special_tokens",
+                                                "data.shuffle",
+                                                "rollout.n",
+                                                "rollout.temperature",
+                                                "rollout.top_p",
+                                                "rollout.top_k",
+                                                "objective.name",
+                                                "objective.terms",
+                                                "objective.support",
+                                                "objective.student_top_k",
+                                                "objective.beta",
+                                                "objective.entropy_threshold",
+                                                "objective.max_rho",
+                                                "objective.mask_rho_below",
+                                                "objective.mask_rho_above",
+                                                "objective.veto_rho_below",
+                                                "objective.aggregation",
+                                                "optimizer.lr",
+                                                "optimizer.betas",
+                                                "optimizer.eps",
+                                                "optimizer.weight_decay",
+                                                "optimizer.max_grad_norm",
+                                                "optimizer.schedule",
+                                                "optimizer.warmup_steps",
+                                                "optimizer.min_lr_ratio",
+                                                "trainer.mini_batch_size"};
+const std::set<std::string> kFixedInSft = {"run.seed",
+                                           "model.init",
+                                           "model.config",
+                                           "model.dtype",
+                                           "data.prompt_key",
+                                           "data.response_key",
+                                           "data.max_length",
+                                           "data.add_special_tokens",
+                                           "data.append_eos",
+                                           "data.shuffle",
+                                           "optimizer.lr",
+                                           "optimizer.betas",
+                                           "optimizer.eps",
+                                           "optimizer.weight_decay",
+                                           "optimizer.max_grad_norm",
+                                           "optimizer.schedule",
+                                           "optimizer.warmup_steps",
+                                           "optimizer.min_lr_ratio",
+                                           "trainer.batch_size"};
+
+template <typename Config>
+void ExpectEverySettingBehavesAsDeclared(const std::set<std::string>& fixed) {
+  const std::string reference = testing::ReadFile(testing::SourcePath("docs/configuration.md"));
+  Config before;
+  const RunFacts recorded = FactsOf(DescribeSettings(before));
+  ASSERT_OK(CheckResume(recorded, recorded, {}));
+  std::set<std::string> unseen = fixed;
+  for (size_t i = 0; i < recorded.size(); ++i) {
+    Config config;
+    const SettingTable table = DescribeSettings(config);
+    const Setting& setting = table.settings()[i];
+    Change(setting.value);
+    const RunFacts present = FactsOf(DescribeSettings(config));
+    const absl::Status same = CheckResume(recorded, present, {});
+    const bool is_fixed = fixed.contains(setting.path);
+    unseen.erase(setting.path);
+    EXPECT_EQ(setting.may_change, !is_fixed) << setting.path;
+    // As the reference says, row by row.
+    const std::string row = "| `" + setting.path + "` |";
+    size_t at = reference.find(row), num_rows = 0;
+    bool documented = false;
+    for (; at != std::string::npos; at = reference.find(row, at + 1), ++num_rows) {
+      const std::string line = reference.substr(at, reference.find('\n', at) - at);
+      documented |= line.ends_with("| may change |") == setting.may_change;
+    }
+    EXPECT_GT(num_rows, 0u) << setting.path << " is not in docs/configuration.md";
+    EXPECT_TRUE(documented) << setting.path << ": docs/configuration.md says otherwise";
+    if (!is_fixed) {
+      EXPECT_OK(same);
+      continue;
+    }
+    EXPECT_ERROR(same, absl::StatusCode::kInvalidArgument, setting.path);
+    EXPECT_THAT(same.message(), HasSubstr(recorded[i].value)) << setting.path;
+    EXPECT_THAT(same.message(), HasSubstr(present[i].value)) << setting.path;
+    EXPECT_OK(CheckResume(recorded, present, {"other", setting.path}));
+    EXPECT_FALSE(CheckResume(recorded, present, {"other"}).ok()) << setting.path;
+  }
+  EXPECT_EQ(unseen, std::set<std::string>()) << "no such settings";
+}
+
+TEST(ResumeCheck, EverySettingOfTrainBehavesAsDeclaredAndDocumented) {
+  ExpectEverySettingBehavesAsDeclared<TrainConfig>(kFixedInTraining);
+}
+TEST(ResumeCheck, EverySettingOfSftBehavesAsDeclaredAndDocumented) {
+  ExpectEverySettingBehavesAsDeclared<SftConfig>(kFixedInSft);
+}
+
+TEST(ResumeCheck, NamesThatOnlyOneSideHasAreNotCompared) {
+  EXPECT_OK(CheckResume({{"a", "1", false}, {"gone", "1", false}},
+                        {{"a", "1", false}, {"new", "2", false}}, {}));
+}
+
+TEST(ResumeCheck, AMisspeltPermissionIsRefused) {
+  EXPECT_OK(CheckAllowedNames({"optimizer.lr"}, {"run.seed", "optimizer.lr"}));
+  EXPECT_ERROR(CheckAllowedNames({"optimizer.lrr"}, {"run.seed", "optimizer.lr"}),
+               absl::StatusCode::kInvalidArgument, "did you mean \"optimizer.lr\"?");
+}
+
+TEST(ResumeCheck, TheRecordReadsBack) {
+  const testing::TempDir dir;
+  testing::WriteFile(dir.File("identity.json"),
+                     WriteRunFacts({{"a.b", "\"x\"", true}, {"c", "", false}}));
+  ASSERT_OK_AND_ASSIGN(const RunFacts facts, ReadRunFacts(dir.File("identity.json")));
+  ASSERT_EQ(facts.size(), 2u);
+  EXPECT_EQ(facts[0].name, "a.b");
+  EXPECT_EQ(facts[0].value, "\"x\"");
+  EXPECT_EQ(facts[1].value, "");
+  testing::WriteFile(dir.File("identity.json"), "{\"a\": 1}");
+  EXPECT_ERROR(ReadRunFacts(dir.File("identity.json")), absl::StatusCode::kDataLoss,
+               "a is no text");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,45 @@
+// What counts as a lack of memory, and what a subcommand makes of it.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <new>
+#include <stdexcept>
+
+#include "tests/support/status_matchers.h"
+#include "trainer/commands/process.h"
+
+namespace taopd {
+namespace {
+
+// More than any address space: both allocators refuse it at once.
+void AllocateTooMuch() { at::empty({int64_t{1} << 60}, at::TensorOptions().dtype(at::kByte)); }
+
+TEST(OutOfMemory, HasAnExitCodeOfItsOwn) {
+  const auto code_of = [](const std::function<void()>& command) {
+    const auto failure = CatchExceptions([&]() -> std::optional<CommandFailure> {
+      command();
+      return std::nullopt;
+    });
+    return failure ? failure->code : kExitOk;
+  };
+  EXPECT_EQ(code_of([] { AllocateTooMuch(); }), kExitOutOfMemory);
+  EXPECT_EQ(code_of([] { throw std::bad_alloc(); }), kExitOutOfMemory);
+  EXPECT_EQ(code_of([] { at::zeros({2}).add_(at::zeros({3})); }), kExitInternal);
+  EXPECT_EQ(code_of([] {}), kExitOk);
+}
+
+TEST(OutOfMemory, IsToldFromOtherErrors) {
+  EXPECT_TRUE(IsOutOfMemory(std::bad_alloc()));
+  EXPECT_FALSE(IsOutOfMemory(std::runtime_error("not enough memory")));
+  try {
+    AllocateTooMuch();
+    FAIL();
+  } catch (const std::exception& error) {
+    EXPECT_TRUE(IsOutOfMemory(error)) << error.what();
+  }
+}
+
+TEST(OutOfMemory, ThePeakOfThisProcessIsKnown) { EXPECT_GT(PeakMemoryBytes(), 10 << 20); }
+
+}  // namespace
+}  // namespace taopd

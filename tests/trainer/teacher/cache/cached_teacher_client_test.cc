@@ -1,0 +1,129 @@
+#include "trainer/teacher/cache/cached_teacher_client.h"
+
+#include <absl/synchronization/blocking_counter.h>
+
+#include <atomic>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/teacher/example_scores.h"
+#include "tests/trainer/teacher/fake_teacher.h"
+
+namespace taopd {
+namespace {
+
+using testing::ExampleInfo;
+using testing::ExampleRequest;
+using testing::ExampleScores;
+using testing::FakeTeacher;
+using testing::FastOptions;
+using testing::ScoreAll;
+using testing::ScoreOne;
+using testing::TempDir;
+
+constexpr int64_t kRoom = int64_t{1} << 30;
+
+std::vector<TeacherRequest> ManyRequests(int count) {
+  std::vector<TeacherRequest> requests;
+  for (int i = 0; i < count; ++i) requests.push_back(ExampleRequest(i));
+  return requests;
+}
+
+class CachedTeacherTest : public ::testing::Test {
+ protected:
+  void SetUp() override { teacher_.Start(); }
+  std::unique_ptr<CachedTeacherClient> MakeClient(bool with_teacher) {
+    const TeacherClientOptions options = FastOptions({&teacher_});
+    auto client = MakeNetworkTeacherClient(options);
+    EXPECT_OK(client);
+    if (!with_teacher) client->reset();
+    auto cache = ScoreCache::Open(dir_.File("cache"), kRoom);
+    EXPECT_OK(cache);
+    return std::make_unique<CachedTeacherClient>(*std::move(cache), options.endpoints,
+                                                 *std::move(client));
+  }
+
+  TempDir dir_;
+  FakeTeacher teacher_;
+};
+
+TEST_F(CachedTeacherTest, TheTeacherIsAskedOnce) {
+  auto client = MakeClient(true);
+  ASSERT_OK(client->Connect(absl::Seconds(20)));
+  for (int round = 0; round < 3; ++round) {
+    const auto answers = ScoreAll(client.get(), ManyRequests(50));
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_OK(answers[i]);
+      EXPECT_EQ(answers[i]->ids, ExampleScores(ExampleRequest(i), ExampleInfo()).ids);
+      EXPECT_EQ(answers[i]->revision, "rev-1");
+    }
+  }
+  EXPECT_EQ(teacher_.num_calls(), 50);
+  const TeacherClientStats stats = client->stats();
+  EXPECT_EQ(stats.requests, 150u);
+  EXPECT_EQ(stats.cache_hits, 100u);
+  EXPECT_EQ(stats.cache_misses, 50u);
+  EXPECT_EQ(stats.failures, 0u);
+  EXPECT_EQ(stats.queued, 0);
+}
+
+TEST_F(CachedTeacherTest, ARunIsReplayedWithoutATeacher) {
+  {
+    auto client = MakeClient(true);
+    ASSERT_OK(client->Connect(absl::Seconds(20)));
+    for (const auto& answer : ScoreAll(client.get(), ManyRequests(10))) ASSERT_OK(answer);
+  }
+  teacher_.Stop();
+  auto client = MakeClient(false);
+  ASSERT_OK_AND_ASSIGN(const TeacherInfo info, client->Connect(absl::Seconds(20)));
+  EXPECT_EQ(info.revision, "rev-1");
+  for (const auto& answer : ScoreAll(client.get(), ManyRequests(10))) EXPECT_OK(answer);
+  EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(11)), absl::StatusCode::kFailedPrecondition,
+               "request \"r11\": its scores are not in the cache");
+}
+
+TEST_F(CachedTeacherTest, AnUnknownTeacherIsNamed) {
+  auto client = MakeClient(false);
+  EXPECT_ERROR(client->Connect(absl::Seconds(20)), absl::StatusCode::kFailedPrecondition,
+               teacher_.endpoint());
+  EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), absl::StatusCode::kFailedPrecondition,
+               "Score before Connect");
+}
+
+TEST_F(CachedTeacherTest, ErrorsAreNotStored) {
+  auto client = MakeClient(true);
+  ASSERT_OK(client->Connect(absl::Seconds(20)));
+  TeacherRequest bad = ExampleRequest(1);
+  bad.score_start = 0;
+  EXPECT_ERROR(ScoreOne(client.get(), bad), absl::StatusCode::kInvalidArgument, "score_start 0");
+  teacher_.SetHandler([](testing::FakeCall call) {
+    call.finish({grpc::StatusCode::INVALID_ARGUMENT, "as told"});
+  });
+  EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), absl::StatusCode::kInvalidArgument,
+               "as told");
+  teacher_.SetHandler(nullptr);
+  EXPECT_OK(ScoreOne(client.get(), ExampleRequest(1)));
+}
+
+TEST_F(CachedTeacherTest, DestructionAnswersEverything) {
+  for (int round = 0; round < 20; ++round) {
+    auto client = MakeClient(true);
+    ASSERT_OK(client->Connect(absl::Seconds(20)));
+    if (round % 2 == 0) {
+      teacher_.Hold();
+    } else {
+      teacher_.SetHandler(nullptr);
+    }
+    constexpr int kCount = 100;
+    std::atomic<int> num_answers = 0;
+    for (const TeacherRequest& request : ManyRequests(kCount)) {
+      client->Score(request, [&](absl::StatusOr<TeacherScores>) { ++num_answers; });
+    }
+    client.reset();
+    EXPECT_EQ(num_answers, kCount);
+    for (const auto& call : teacher_.TakeHeld(0)) teacher_.AnswerRight(call);
+  }
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,180 @@
+#include "trainer/teacher/cache/score_cache.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/teacher/example_scores.h"
+#include "trainer/teacher/cache/score_record.h"
+
+namespace taopd {
+namespace {
+
+using testing::ExampleInfo;
+using testing::ExampleRequest;
+using testing::ExampleScores;
+using testing::TempDir;
+
+constexpr int64_t kPlenty = int64_t{1} << 30;
+
+std::vector<std::filesystem::path> EntriesOf(const TempDir& dir) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(dir.File("cache"))) {
+    const std::string folder = entry.path().parent_path().filename();
+    if (entry.is_regular_file() && folder.size() == 2) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+void PutExample(int index, ScoreCache* cache) {
+  const TeacherRequest request = ExampleRequest(index);
+  cache->Put(request, "rev-1", ExampleScores(request, ExampleInfo()));
+}
+
+bool FindsExample(int index, ScoreCache* cache) {
+  const TeacherRequest request = ExampleRequest(index);
+  const auto found = cache->Find(request, "rev-1");
+  if (!found.has_value()) return false;
+  const TeacherScores expected = ExampleScores(request, ExampleInfo());
+  EXPECT_EQ(found->ids, expected.ids);
+  EXPECT_EQ(found->log_probs, expected.log_probs);
+  EXPECT_EQ(found->revision, "rev-1");
+  return true;
+}
+
+TEST(ScoreCacheTest, KeepsScoresForLaterProcesses) {
+  const TempDir dir;
+  {
+    ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
+    EXPECT_FALSE(FindsExample(1, cache.get()));
+    for (int i = 0; i < 20; ++i) PutExample(i, cache.get());
+    EXPECT_TRUE(FindsExample(1, cache.get()));
+    EXPECT_EQ(cache->stats().hits, 1u);
+    EXPECT_EQ(cache->stats().misses, 1u);
+    EXPECT_EQ(cache->size_bytes(), static_cast<int64_t>(cache->stats().bytes_written));
+  }
+  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
+  EXPECT_GT(cache->size_bytes(), 0);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(FindsExample(i, cache.get()));
+  EXPECT_FALSE(cache->Find(ExampleRequest(1), "rev-2").has_value());
+}
+
+TEST(ScoreCacheTest, DamagedEntriesAreMissesAndGo) {
+  const TempDir dir;
+  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
+  for (int i = 0; i < 4; ++i) PutExample(i, cache.get());
+  const auto files = EntriesOf(dir);
+  ASSERT_EQ(files.size(), 4u);
+  std::string flipped = testing::ReadFile(files[0]);
+  flipped[flipped.size() / 2] ^= 16;
+  testing::WriteFile(files[0], flipped);
+  std::filesystem::resize_file(files[1], 100);
+  testing::WriteFile(files[2], "");
+  int num_found = 0;
+  for (int i = 0; i < 4; ++i) num_found += FindsExample(i, cache.get());
+  EXPECT_EQ(num_found, 1);
+  EXPECT_EQ(cache->stats().damaged, 3u);
+  EXPECT_EQ(cache->stats().misses, 3u);
+  EXPECT_EQ(EntriesOf(dir).size(), 1u);
+  for (int i = 0; i < 4; ++i) PutExample(i, cache.get());
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(FindsExample(i, cache.get()));
+}
+
+TEST(ScoreCacheTest, OldEntriesGoFirstAndAUseKeepsOne) {
+  const TempDir dir;
+  constexpr int kCount = 20;
+  int64_t entry_bytes = 0;
+  {
+    ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
+    for (int i = 0; i < kCount; ++i) PutExample(i, cache.get());
+    entry_bytes = cache->size_bytes() / kCount;
+  }
+  // All are a day old, and number 3 is used today.
+  for (const auto& file : EntriesOf(dir)) {
+    std::filesystem::last_write_time(
+        file, std::filesystem::file_time_type::clock::now() - std::chrono::hours(24));
+  }
+  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), entry_bytes * kCount));
+  EXPECT_EQ(cache->stats().evicted, 0u);
+  EXPECT_TRUE(FindsExample(3, cache.get()));
+  for (int i = 100; i < 110; ++i) PutExample(i, cache.get());
+  EXPECT_LE(cache->size_bytes(), entry_bytes * kCount);
+  EXPECT_GE(cache->size_bytes(), entry_bytes * kCount * 8 / 10);
+  EXPECT_LE(EntriesOf(dir).size(), static_cast<size_t>(kCount));
+  EXPECT_GE(cache->stats().evicted, 10u);
+  EXPECT_TRUE(FindsExample(3, cache.get()));
+  for (int i = 100; i < 110; ++i) EXPECT_TRUE(FindsExample(i, cache.get()));
+}
+
+// Processes that write, read and delete the same entries: each finds either nothing or what is
+// right.
+TEST(ScoreCacheTest, ProcessesShareTheDirectory) {
+  const TempDir dir;
+  constexpr int kProcesses = 4, kRounds = 60;
+  std::vector<pid_t> children;
+  for (int p = 0; p < kProcesses; ++p) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      auto cache = ScoreCache::Open(dir.File("cache"), 8 * 1024);
+      bool good = cache.ok();
+      for (int i = 0; good && i < kRounds; ++i) {
+        PutExample((i * 7 + p) % 40, cache->get());
+        FindsExample((i * 11 + p) % 40, cache->get());
+      }
+      good = good && (*cache)->stats().damaged == 0 && (*cache)->stats().failed_writes == 0 &&
+             !::testing::Test::HasFailure();
+      ::_exit(good ? 0 : 1);
+    }
+    children.push_back(pid);
+  }
+  for (const pid_t pid : children) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  for (const auto& file : EntriesOf(dir)) EXPECT_EQ(file.string().find(".tmp."), std::string::npos);
+}
+
+TEST(ScoreCacheTest, ADirectoryThatCannotBeWrittenDoesNotEndARun) {
+  const TempDir dir;
+  testing::WriteFile(dir.File("file"), "");
+  EXPECT_FALSE(ScoreCache::Open(dir.File("file"), kPlenty).ok());
+  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
+  // A file where the folder of an entry should be.
+  const std::string key = ScoreKey(ExampleRequest(1), "rev-1");
+  testing::WriteFile(dir.File("cache/" + key.substr(0, 2)), "");
+  PutExample(1, cache.get());
+  EXPECT_EQ(cache->stats().failed_writes, 1u);
+  EXPECT_FALSE(FindsExample(1, cache.get()));
+}
+
+TEST(ScoreCacheTest, RemembersTeachers) {
+  const TempDir dir;
+  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
+  TeacherInfo info = ExampleInfo();
+  info.tokenizer_hash = "abc";
+  info.sends_tail = false;
+  EXPECT_ERROR(cache->FindTeacher({"grpc://a:1"}), absl::StatusCode::kNotFound, "");
+  ASSERT_OK(cache->PutTeacher({"grpc://a:1", "grpc://b:1"}, info));
+  ASSERT_OK_AND_ASSIGN(const TeacherInfo found, cache->FindTeacher({"grpc://b:1", "grpc://a:1"}));
+  EXPECT_EQ(found.model_name, info.model_name);
+  EXPECT_EQ(found.revision, info.revision);
+  EXPECT_EQ(found.tokenizer_hash, "abc");
+  EXPECT_EQ(found.head_vocab_size, info.head_vocab_size);
+  EXPECT_EQ(found.max_model_len, info.max_model_len);
+  EXPECT_EQ(found.max_top_k, info.max_top_k);
+  EXPECT_EQ(found.max_candidates, info.max_candidates);
+  EXPECT_EQ(found.max_dense_vocab_size, info.max_dense_vocab_size);
+  EXPECT_FALSE(found.sends_tail);
+  EXPECT_TRUE(found.supports_entropy);
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,147 @@
+#include "tests/trainer/teacher/transport/fake_http_teacher.h"
+
+#include <algorithm>
+
+#include "tests/trainer/teacher/example_scores.h"
+
+namespace taopd::testing {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+TeacherScores ScoresFrom(const nlohmann::json& ids, int64_t start, int64_t top_k) {
+  TeacherRequest request;
+  request.token_ids = ids.get<std::vector<int32_t>>();
+  request.score_start = start;
+  request.top_k = static_cast<int32_t>(top_k);
+  return ExampleScores(request, ExampleInfo());
+}
+
+Json VllmPosition(const TeacherScores& scores, int64_t row, int32_t actual, bool is_rust) {
+  Json position = Json::object();
+  const auto add = [&](int32_t id, double log_prob) {
+    if (is_rust) {
+      position[Concat("token_id:", id)] = log_prob;
+    } else {
+      position[std::to_string(id)] = {{"logprob", log_prob}, {"rank", 1}, {"decoded_token", "x"}};
+    }
+  };
+  add(actual, scores.sampled_log_probs[row]);
+  for (int64_t j = scores.top_k - 1; j >= 0; --j) {
+    const int64_t at = row * scores.top_k + j;
+    if (scores.ids[at] != actual) add(scores.ids[at], scores.log_probs[at]);
+  }
+  return position;
+}
+
+}  // namespace
+
+FakeHttpTeacher::FakeHttpTeacher(HttpShape shape) : shape_(shape) {
+  // A connection keeps its thread while it is open.
+  server_.new_task_queue = [] { return new httplib::ThreadPool(64); };
+  server_.Get("/v1/models", [](const httplib::Request&, httplib::Response& response) {
+    response.set_content(
+        R"({"object":"list","data":[{"id":"example","max_model_len":64},{"id":"other"}]})",
+        "application/json");
+  });
+  const char* path = shape == HttpShape::kSglang ? "/generate" : "/v1/completions";
+  server_.Post(path, [this](const httplib::Request& request, httplib::Response& response) {
+    Score(request, response);
+  });
+  port_ = server_.bind_to_any_port("127.0.0.1");
+  thread_ = std::thread([this] { server_.listen_after_bind(); });
+  while (!server_.is_running()) std::this_thread::yield();
+}
+
+FakeHttpTeacher::~FakeHttpTeacher() {
+  server_.stop();
+  thread_.join();
+}
+
+std::string FakeHttpTeacher::endpoint() const {
+  return Concat(shape_ == HttpShape::kSglang ? "sglang" : "vllm", "+http://127.0.0.1:", port_);
+}
+
+void FakeHttpTeacher::SetHandler(Handler handler) {
+  absl::MutexLock lock(&mutex_);
+  handler_ = std::move(handler);
+}
+
+nlohmann::json FakeHttpTeacher::last_request() const {
+  absl::MutexLock lock(&mutex_);
+  return last_request_;
+}
+
+void FakeHttpTeacher::Score(const httplib::Request& request, httplib::Response& response) {
+  const auto body = nlohmann::json::parse(request.body);
+  Handler handler;
+  {
+    absl::MutexLock lock(&mutex_);
+    last_request_ = body;
+    handler = handler_;
+  }
+  if (!api_key.empty() && request.get_header_value("Authorization") != "Bearer " + api_key) {
+    response.status = 401;
+    response.set_content(R"({"error":"Unauthorized"})", "application/json");
+    return;
+  }
+  const bool is_probe = body.value("prompt", body.value("input_ids", nlohmann::json())).size() == 2;
+  if (handler && !is_probe) return handler(request, response);
+  if (shape_ != HttpShape::kSglang && body.at("prompt_logprobs").get<int64_t>() > max_logprobs) {
+    response.status = 400;
+    response.set_content(
+        Concat(R"({"error":{"message":"Requested prompt logprobs of )", body.at("prompt_logprobs"),
+               ", which is greater than max allowed: ", max_logprobs, R"(","code":400}})"),
+        "application/json");
+    return;
+  }
+  response.set_content(RightReply(body).dump(), "application/json");
+}
+
+Json FakeHttpTeacher::RightReply(const nlohmann::json& request) const {
+  if (shape_ == HttpShape::kSglang) {
+    const nlohmann::json& ids = request.at("input_ids");
+    const int64_t start = request.at("logprob_start_len").get<int64_t>() + 1;
+    const int64_t top_k = request.at("top_logprobs_num").get<int64_t>();
+    const TeacherScores scores = ScoresFrom(ids, start, top_k);
+    Json actual = {Json::array({nullptr, ids[start - 1], nullptr})}, top = {nullptr};
+    for (size_t r = 0; r < scores.sampled_log_probs.size(); ++r) {
+      actual.push_back(Json::array({scores.sampled_log_probs[r], ids[start + r], nullptr}));
+      Json row = Json::array();
+      for (int64_t j = 0; j < top_k; ++j) {
+        row.push_back(
+            Json::array({scores.log_probs[r * top_k + j], scores.ids[r * top_k + j], nullptr}));
+      }
+      top.push_back(row);
+    }
+    return {{"text", ""},
+            {"meta_info",
+             {{"weight_version", "v7"},
+              {"input_token_logprobs", actual},
+              {"input_top_logprobs", top}}}};
+  }
+  const nlohmann::json& ids = request.at("prompt");
+  const int64_t top_k = request.at("prompt_logprobs").get<int64_t>();
+  const TeacherScores scores = ScoresFrom(ids, 1, top_k);
+  Json positions = {nullptr};
+  for (size_t r = 0; r < scores.sampled_log_probs.size(); ++r) {
+    positions.push_back(VllmPosition(scores, static_cast<int64_t>(r), ids[r + 1].get<int32_t>(),
+                                     shape_ == HttpShape::kVllmRust));
+  }
+  Json reply = {{"id", "cmpl-1"},
+                {"choices", {{{"index", 0}, {"text", "x"}, {"prompt_logprobs", positions}}}}};
+  if (!fingerprint.empty()) reply["system_fingerprint"] = fingerprint;
+  return reply;
+}
+
+TeacherClientOptions FastHttpOptions(const FakeHttpTeacher& teacher) {
+  TeacherClientOptions options;
+  options.endpoints = {teacher.endpoint()};
+  options.initial_backoff = absl::Milliseconds(2);
+  options.max_backoff = absl::Milliseconds(20);
+  options.outage_budget = absl::Seconds(30);
+  options.probe_top_k = 8;
+  return options;
+}
+
+}  // namespace taopd::testing

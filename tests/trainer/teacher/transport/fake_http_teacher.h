@@ -1,0 +1,55 @@
+// A server with vLLM's or SGLang's API on a real socket, whose scores are those of
+// example_scores.h and whose replies a test can change.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <httplib.h>
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "trainer/teacher/client_options.h"
+
+namespace taopd::testing {
+
+enum class HttpShape { kVllmPython, kVllmRust, kSglang };
+
+class FakeHttpTeacher {
+ public:
+  using Handler = std::function<void(const httplib::Request&, httplib::Response&)>;
+
+  explicit FakeHttpTeacher(HttpShape shape);
+  ~FakeHttpTeacher();
+
+  // "vllm+http://127.0.0.1:port" or the like.
+  std::string endpoint() const;
+  // The right reply to a request's body.
+  nlohmann::ordered_json RightReply(const nlohmann::json& request) const;
+  // Answers scoring requests in place of RightReply; null: right replies.
+  void SetHandler(Handler handler);
+  nlohmann::json last_request() const;
+
+  // Settings that a test changes before the first request.
+  int64_t max_logprobs = 20;
+  std::string api_key;  // required if not empty
+  std::string fingerprint = "vllm-1-abc";
+
+ private:
+  void Score(const httplib::Request& request, httplib::Response& response);
+
+  const HttpShape shape_;
+  httplib::Server server_;
+  int port_ = 0;
+  std::thread thread_;
+  mutable absl::Mutex mutex_;
+  Handler handler_ ABSL_GUARDED_BY(mutex_);
+  nlohmann::json last_request_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Options with pauses of milliseconds.
+TeacherClientOptions FastHttpOptions(const FakeHttpTeacher& teacher);
+
+}  // namespace taopd::testing

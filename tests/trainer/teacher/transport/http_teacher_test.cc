@@ -1,0 +1,290 @@
+// Teachers with the API of vLLM and of SGLang: what is asked, what is understood, what is refused.
+#include <absl/synchronization/notification.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/teacher/example_scores.h"
+#include "tests/trainer/teacher/fake_teacher.h"
+#include "tests/trainer/teacher/transport/fake_http_teacher.h"
+
+namespace taopd {
+namespace {
+
+using testing::ExampleInfo;
+using testing::ExampleRequest;
+using testing::ExampleScores;
+using testing::FakeHttpTeacher;
+using testing::FastHttpOptions;
+using testing::HttpShape;
+using testing::ScoreAll;
+using testing::ScoreOne;
+
+std::unique_ptr<TeacherClient> ConnectedTo(const TeacherClientOptions& options) {
+  auto client = MakeNetworkTeacherClient(options);
+  EXPECT_OK(client);
+  EXPECT_OK((*client)->Connect(absl::Seconds(20)));
+  return *std::move(client);
+}
+
+class HttpTeacherTest : public ::testing::TestWithParam<HttpShape> {
+ protected:
+  FakeHttpTeacher teacher_{GetParam()};
+};
+
+TEST_P(HttpTeacherTest, SaysWhatIsKnown) {
+  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(FastHttpOptions(teacher_)));
+  ASSERT_OK_AND_ASSIGN(const TeacherInfo info, client->Connect(absl::Seconds(20)));
+  EXPECT_EQ(info.model_name, "example");
+  EXPECT_EQ(info.revision, GetParam() == HttpShape::kSglang ? "example v7" : "example vllm-1-abc");
+  EXPECT_EQ(info.max_model_len, 63);  // one token is generated
+  EXPECT_EQ(info.max_top_k, 8);
+  EXPECT_EQ(info.head_vocab_size, 0);
+  EXPECT_FALSE(info.sends_tail);
+  EXPECT_FALSE(info.supports_entropy);
+  EXPECT_FALSE(info.supports_temperature);
+  EXPECT_EQ(info.max_candidates, 0);
+  EXPECT_EQ(info.max_dense_vocab_size, 0);
+}
+
+TEST_P(HttpTeacherTest, ScoresAreThoseOfTheTeacher) {
+  auto client = ConnectedTo(FastHttpOptions(teacher_));
+  for (const int32_t top_k : {0, 1, 4, 8}) {
+    std::vector<TeacherRequest> requests;
+    for (int i = 0; i < 20; ++i) requests.push_back(ExampleRequest(i, 12 + i, top_k));
+    const auto answers = ScoreAll(client.get(), requests);
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_OK(answers[i]);
+      const TeacherScores expected = ExampleScores(requests[i], ExampleInfo());
+      EXPECT_EQ(answers[i]->ids, expected.ids);
+      EXPECT_EQ(answers[i]->log_probs, expected.log_probs);
+      EXPECT_EQ(answers[i]->sampled_log_probs, expected.sampled_log_probs);
+      ASSERT_EQ(answers[i]->log_tail.size(), expected.log_tail.size());
+      for (const float tail : answers[i]->log_tail) EXPECT_TRUE(std::isnan(tail));
+    }
+  }
+  const auto stats = client->stats();
+  ASSERT_EQ(stats.endpoints.size(), 1u);
+  EXPECT_EQ(stats.endpoints[0].attempts, 80u);
+  EXPECT_GT(stats.endpoints[0].bytes_sent, 80u * 12);
+  EXPECT_GT(stats.endpoints[0].bytes_received, stats.endpoints[0].bytes_sent);
+  EXPECT_GT(stats.endpoints[0].latency, absl::ZeroDuration());
+}
+
+TEST_P(HttpTeacherTest, WhatSuchTeachersCannotDoIsRefusedByName) {
+  auto client = ConnectedTo(FastHttpOptions(teacher_));
+  const auto expect_refused = [&](auto change, const std::string& says) {
+    TeacherRequest request = ExampleRequest(1);
+    change(&request);
+    EXPECT_ERROR(ScoreOne(client.get(), request), absl::StatusCode::kInvalidArgument, says);
+  };
+  expect_refused([](auto* r) { r->temperature = 0.5f; }, "temperature 0.5");
+  expect_refused([](auto* r) { r->entropy = true; }, "entropy");
+  expect_refused([](auto* r) { r->dense = true; }, "dense");
+  expect_refused([](auto* r) { r->num_candidates = 1; }, "num_candidates 1");
+  expect_refused([](auto* r) { r->top_k = 9; }, "top_k 9");
+  expect_refused([](auto* r) { r->token_ids.assign(64, 1); }, "max_model_len is 63");
+}
+
+TEST_P(HttpTeacherTest, StrangeRepliesAreNotTrainedOn) {
+  auto client = ConnectedTo(FastHttpOptions(teacher_));
+  const auto expect_error = [&](FakeHttpTeacher::Handler handler, absl::StatusCode code,
+                                const std::string& says) {
+    teacher_.SetHandler(std::move(handler));
+    EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), code, says);
+  };
+  const auto text = [](const std::string& body) {
+    return [body](const httplib::Request&, httplib::Response& response) {
+      response.set_content(body, "application/json");
+    };
+  };
+  for (const char* body : {"", "{", "[]", "{}", "\xff\xfe", "{\"choices\":[]}",
+                           "{\"choices\":[{\"prompt_logprobs\":[null]}]}", "{\"meta_info\":[]}",
+                           "{\"meta_info\":{\"input_token_logprobs\":[null]}}"}) {
+    expect_error(text(body), absl::StatusCode::kDataLoss, "teacher reply");
+  }
+  // A number that is wrong: the reply of another sequence.
+  expect_error(
+      [this](const httplib::Request& request, httplib::Response& response) {
+        auto body = nlohmann::json::parse(request.body);
+        auto& ids = body.contains("prompt") ? body["prompt"] : body["input_ids"];
+        for (auto& id : ids) id = (id.get<int>() + 1) % 50;
+        response.set_content(teacher_.RightReply(body).dump(), "application/json");
+      },
+      absl::StatusCode::kDataLoss, "teacher reply");
+  // Probabilities that sum to more than 1.
+  expect_error(
+      [this](const httplib::Request& request, httplib::Response& response) {
+        std::string reply = teacher_.RightReply(nlohmann::json::parse(request.body)).dump();
+        for (size_t at = 0; (at = reply.find("-", at)) != std::string::npos; ++at) {
+          if (std::isdigit(static_cast<unsigned char>(reply[at + 1]))) reply.replace(at, 2, "-0");
+        }
+        response.set_content(reply, "application/json");
+      },
+      absl::StatusCode::kDataLoss, "teacher reply");
+  teacher_.SetHandler(nullptr);
+  EXPECT_OK(ScoreOne(client.get(), ExampleRequest(1)));
+}
+
+TEST_P(HttpTeacherTest, StatusesBecomeErrorsAndRetries) {
+  TeacherClientOptions options = FastHttpOptions(teacher_);
+  auto client = ConnectedTo(options);
+  std::atomic<int> num_left = 0;
+  std::atomic<int> status = 0;
+  teacher_.SetHandler([&](const httplib::Request& request, httplib::Response& response) {
+    if (num_left-- > 0) {
+      response.status = status;
+      response.set_content(R"({"error":{"message":"as told"}})", "application/json");
+      return;
+    }
+    response.set_content(teacher_.RightReply(nlohmann::json::parse(request.body)).dump(),
+                         "application/json");
+  });
+  for (const int passing : {408, 429, 500, 502, 503, 504}) {
+    status = passing;
+    num_left = 1;
+    SCOPED_TRACE(passing);
+    EXPECT_OK(ScoreOne(client.get(), ExampleRequest(1)));
+  }
+  EXPECT_EQ(client->stats().retries, 6u);
+  for (const auto& [final, code] : {std::pair(400, absl::StatusCode::kInvalidArgument),
+                                    std::pair(401, absl::StatusCode::kPermissionDenied),
+                                    std::pair(404, absl::StatusCode::kFailedPrecondition),
+                                    std::pair(422, absl::StatusCode::kInvalidArgument)}) {
+    status = final;
+    num_left = 1;
+    EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), code, "as told");
+    EXPECT_EQ(num_left, 0);
+  }
+}
+
+// A server that sends a byte now and then is no reason to wait longer than for any other.
+TEST_P(HttpTeacherTest, ATrickleIsCutAtTheTimeout) {
+  TeacherClientOptions options = FastHttpOptions(teacher_);
+  options.request_timeout = absl::Milliseconds(200);
+  options.outage_budget = absl::Milliseconds(1);
+  auto client = ConnectedTo(options);
+  std::atomic<bool> is_over = false;
+  teacher_.SetHandler([&](const httplib::Request&, httplib::Response& response) {
+    response.set_chunked_content_provider("application/json", [&](size_t, httplib::DataSink& sink) {
+      if (is_over) return false;
+      absl::SleepFor(absl::Milliseconds(10));
+      return sink.write(" ", 1);
+    });
+  });
+  EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), absl::StatusCode::kUnavailable,
+               "DEADLINE_EXCEEDED");
+  is_over = true;
+}
+
+TEST_P(HttpTeacherTest, DestructionCancelsWhatIsInFlight) {
+  auto client = ConnectedTo(FastHttpOptions(teacher_));
+  absl::Notification begun, over;
+  teacher_.SetHandler([&](const httplib::Request&, httplib::Response&) {
+    begun.Notify();
+    over.WaitForNotification();
+  });
+  absl::Status status;
+  client->Score(ExampleRequest(1),
+                [&](absl::StatusOr<TeacherScores> scores) { status = scores.status(); });
+  begun.WaitForNotification();
+  client.reset();
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  over.Notify();
+}
+
+TEST_P(HttpTeacherTest, AnApiKeyIsSent) {
+  teacher_.api_key = "secret";
+  TeacherClientOptions options = FastHttpOptions(teacher_);
+  ASSERT_OK_AND_ASSIGN(auto without, MakeNetworkTeacherClient(options));
+  EXPECT_ERROR(without->Connect(absl::Seconds(20)), absl::StatusCode::kPermissionDenied,
+               "no API key was sent");
+  options.api_key = "secret";
+  EXPECT_OK(ScoreOne(ConnectedTo(options).get(), ExampleRequest(1)));
+  options.api_key = "a b";
+  EXPECT_ERROR(MakeNetworkTeacherClient(options), absl::StatusCode::kInvalidArgument, "API key");
+}
+
+TEST_P(HttpTeacherTest, AModelIsChosenByName) {
+  TeacherClientOptions options = FastHttpOptions(teacher_);
+  options.model = "nothing";
+  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(options));
+  EXPECT_ERROR(client->Connect(absl::Seconds(20)), absl::StatusCode::kFailedPrecondition,
+               "does not serve the model \"nothing\" but example, other");
+  options.model = "other";
+  ASSERT_OK_AND_ASSIGN(client, MakeNetworkTeacherClient(options));
+  ASSERT_OK_AND_ASSIGN(const TeacherInfo info, client->Connect(absl::Seconds(20)));
+  EXPECT_EQ(info.model_name, "other");
+}
+
+std::string ShapeName(const ::testing::TestParamInfo<HttpShape>& shape) {
+  const char* const names[] = {"VllmPython", "VllmRust", "Sglang"};
+  return names[static_cast<int>(shape.param)];
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, HttpTeacherTest,
+                         ::testing::Values(HttpShape::kVllmPython, HttpShape::kVllmRust,
+                                           HttpShape::kSglang),
+                         ShapeName);
+
+TEST(VllmTeacherTest, TheFlagOfALimitIsNamed) {
+  FakeHttpTeacher teacher(HttpShape::kVllmPython);
+  TeacherClientOptions options = FastHttpOptions(teacher);
+  options.probe_top_k = 21;
+  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(options));
+  EXPECT_ERROR(client->Connect(absl::Seconds(20)), absl::StatusCode::kFailedPrecondition,
+               "--max-logprobs 21");
+}
+
+TEST(VllmTeacherTest, AsksWithTokenIds) {
+  FakeHttpTeacher teacher(HttpShape::kVllmPython);
+  auto client = ConnectedTo(FastHttpOptions(teacher));
+  const TeacherRequest request = ExampleRequest(1);
+  ASSERT_OK(ScoreOne(client.get(), request));
+  const auto sent = teacher.last_request();
+  EXPECT_EQ(sent.at("model"), "example");
+  EXPECT_EQ(sent.at("prompt").get<std::vector<int32_t>>(), request.token_ids);
+  EXPECT_EQ(sent.at("max_tokens"), 1);
+  EXPECT_EQ(sent.at("prompt_logprobs"), request.top_k);
+  EXPECT_EQ(sent.at("return_tokens_as_token_ids"), true);
+}
+
+TEST(VllmTeacherTest, ZeroProbabilityAndAnotherFingerprint) {
+  FakeHttpTeacher teacher(HttpShape::kVllmPython);
+  auto client = ConnectedTo(FastHttpOptions(teacher));
+  TeacherRequest request = ExampleRequest(1);
+  teacher.SetHandler([&](const httplib::Request& sent, httplib::Response& response) {
+    auto reply = teacher.RightReply(nlohmann::json::parse(sent.body));
+    auto& position = reply["choices"][0]["prompt_logprobs"][5];
+    position[std::to_string(request.token_ids[5])]["logprob"] = -9999.0;
+    response.set_content(reply.dump(), "application/json");
+  });
+  const auto scores = ScoreOne(client.get(), request);
+  ASSERT_OK(scores);
+  EXPECT_EQ(scores->sampled_log_probs[5 - request.score_start],
+            -std::numeric_limits<float>::infinity());
+  teacher.SetHandler([&](const httplib::Request& sent, httplib::Response& response) {
+    auto reply = teacher.RightReply(nlohmann::json::parse(sent.body));
+    reply["system_fingerprint"] = "vllm-2-def";
+    response.set_content(reply.dump(), "application/json");
+  });
+  EXPECT_ERROR(ScoreOne(client.get(), request), absl::StatusCode::kFailedPrecondition,
+               "revision \"example vllm-2-def\" instead of \"example vllm-1-abc\"");
+}
+
+TEST(SglangTeacherTest, AsksFromTheFirstScoredToken) {
+  FakeHttpTeacher teacher(HttpShape::kSglang);
+  auto client = ConnectedTo(FastHttpOptions(teacher));
+  const TeacherRequest request = ExampleRequest(1);
+  ASSERT_OK(ScoreOne(client.get(), request));
+  const auto sent = teacher.last_request();
+  EXPECT_EQ(sent.at("input_ids").get<std::vector<int32_t>>(), request.token_ids);
+  EXPECT_EQ(sent.at("logprob_start_len"), request.score_start - 1);
+  EXPECT_EQ(sent.at("top_logprobs_num"), request.top_k);
+  EXPECT_EQ(sent.at("return_logprob"), true);
+  EXPECT_EQ(sent.at("sampling_params").at("max_new_tokens"), 0);
+}
+
+}  // namespace
+}  // namespace taopd

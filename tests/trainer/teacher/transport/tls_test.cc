@@ -1,0 +1,149 @@
+// Encryption, certificates of both sides, and API keys, with real servers.
+#include <httplib.h>
+
+#include <thread>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/teacher/example_scores.h"
+#include "tests/trainer/teacher/fake_teacher.h"
+#include "tests/trainer/teacher/transport/certificates.h"
+
+namespace taopd {
+namespace {
+
+using testing::CertificateAndKey;
+using testing::ExampleRequest;
+using testing::FakeCall;
+using testing::FakeTeacher;
+using testing::MakeCertificate;
+using testing::ScoreOne;
+
+class TlsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    testing::WriteFile(dir_.File("ca.pem"), server_.certificate);
+    testing::WriteFile(dir_.File("cert.pem"), client_.certificate);
+    testing::WriteFile(dir_.File("key.pem"), client_.key);
+  }
+  // Encrypted, with or without a certificate of the client.
+  std::shared_ptr<grpc::ServerCredentials> ServerCredentials(bool asks_client) const {
+    grpc::SslServerCredentialsOptions options(
+        asks_client ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                    : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+    options.pem_key_cert_pairs.push_back({server_.key, server_.certificate});
+    if (asks_client) options.pem_root_certs = client_.certificate;
+    return grpc::SslServerCredentials(options);
+  }
+  TeacherClientOptions Options(const std::string& scheme, int port) const {
+    TeacherClientOptions options;
+    options.endpoints = {Concat(scheme, "://127.0.0.1:", port)};
+    options.initial_backoff = absl::Milliseconds(2);
+    options.max_backoff = absl::Milliseconds(20);
+    return options;
+  }
+  static absl::Status ConnectAndScore(const TeacherClientOptions& options, absl::Duration timeout) {
+    TAOPD_ASSIGN_OR_RETURN(auto client, MakeNetworkTeacherClient(options));
+    TAOPD_RETURN_IF_ERROR(client->Connect(timeout).status());
+    return ScoreOne(client.get(), ExampleRequest(1)).status();
+  }
+
+  testing::TempDir dir_;
+  const CertificateAndKey server_ = MakeCertificate();
+  const CertificateAndKey client_ = MakeCertificate();
+};
+
+constexpr absl::Duration kLong = absl::Seconds(20);
+constexpr absl::Duration kShort = absl::Milliseconds(300);
+
+TEST_F(TlsTest, GrpcIsEncrypted) {
+  FakeTeacher teacher;
+  teacher.Start(0, ServerCredentials(/*asks_client=*/false));
+  TeacherClientOptions options = Options("grpcs", teacher.port());
+  EXPECT_ERROR(ConnectAndScore(options, kShort), absl::StatusCode::kUnavailable, "");
+  options.tls_ca_file = dir_.File("cert.pem");  // another authority
+  EXPECT_ERROR(ConnectAndScore(options, kShort), absl::StatusCode::kUnavailable, "");
+  options.tls_ca_file = dir_.File("ca.pem");
+  EXPECT_OK(ConnectAndScore(options, kLong));
+  EXPECT_ERROR(ConnectAndScore(Options("grpc", teacher.port()), kShort),
+               absl::StatusCode::kUnavailable, "");
+}
+
+TEST_F(TlsTest, GrpcServersMayAskForACertificate) {
+  FakeTeacher teacher;
+  teacher.Start(0, ServerCredentials(/*asks_client=*/true));
+  TeacherClientOptions options = Options("grpcs", teacher.port());
+  options.tls_ca_file = dir_.File("ca.pem");
+  EXPECT_ERROR(ConnectAndScore(options, kShort), absl::StatusCode::kUnavailable, "");
+  options.tls_cert_file = dir_.File("cert.pem");
+  options.tls_key_file = dir_.File("key.pem");
+  EXPECT_OK(ConnectAndScore(options, kLong));
+}
+
+TEST_F(TlsTest, GrpcSendsTheApiKey) {
+  FakeTeacher teacher;
+  teacher.Start();
+  TeacherClientOptions options = Options("grpc", teacher.port());
+  options.api_key = "secret";
+  teacher.SetHandler([&](FakeCall call) {
+    const auto& metadata = call.context->client_metadata();
+    const auto found = metadata.find("authorization");
+    if (found == metadata.end() || found->second != "Bearer secret") {
+      return call.finish({grpc::StatusCode::UNAUTHENTICATED, "no key"});
+    }
+    teacher.AnswerRight(call);
+  });
+  EXPECT_OK(ConnectAndScore(options, kLong));
+  options.api_key = "";
+  EXPECT_ERROR(ConnectAndScore(options, kLong), absl::StatusCode::kUnauthenticated, "no key");
+}
+
+TEST_F(TlsTest, HttpIsEncrypted) {
+  testing::WriteFile(dir_.File("server.key"), server_.key);
+  httplib::SSLServer server(dir_.File("ca.pem").c_str(), dir_.File("server.key").c_str(),
+                            dir_.File("cert.pem").c_str());  // asks for the client's certificate
+  ASSERT_TRUE(server.is_valid());
+  server.Get("/v1/models", [](const httplib::Request&, httplib::Response& response) {
+    response.set_content(R"({"data":[{"id":"m"}]})", "application/json");
+  });
+  server.Post("/v1/completions", [](const httplib::Request&, httplib::Response& response) {
+    response.set_content(R"({"choices":[{"prompt_logprobs":[null,{"1":{"logprob":-1.0}}]}]})",
+                         "application/json");
+  });
+  const int port = server.bind_to_any_port("127.0.0.1");
+  std::thread thread([&] { server.listen_after_bind(); });
+  while (!server.is_running()) std::this_thread::yield();
+
+  TeacherClientOptions options = Options("vllm+https", port);
+  options.probe_top_k = 0;
+  const auto connect = [&](absl::Duration timeout) {
+    auto client = MakeNetworkTeacherClient(options);
+    return client.ok() ? (*client)->Connect(timeout).status() : client.status();
+  };
+  EXPECT_ERROR(connect(kShort), absl::StatusCode::kUnavailable, "");
+  options.tls_ca_file = dir_.File("ca.pem");
+  EXPECT_ERROR(connect(kShort), absl::StatusCode::kUnavailable, "");
+  options.tls_cert_file = dir_.File("cert.pem");
+  options.tls_key_file = dir_.File("key.pem");
+  EXPECT_OK(connect(kLong));
+  server.stop();
+  thread.join();
+}
+
+TEST_F(TlsTest, FilesAreChecked) {
+  TeacherClientOptions options = Options("grpcs", 1);
+  options.tls_ca_file = "/nowhere.pem";
+  EXPECT_ERROR(MakeNetworkTeacherClient(options), absl::StatusCode::kInvalidArgument,
+               "tls_ca_file: ");
+  options.tls_ca_file = dir_.File("ca.pem");
+  options.tls_cert_file = dir_.File("cert.pem");
+  EXPECT_ERROR(MakeNetworkTeacherClient(options), absl::StatusCode::kInvalidArgument,
+               "tls_cert_file and tls_key_file");
+  options = Options("grpc", 1);
+  options.tls_ca_file = dir_.File("ca.pem");
+  EXPECT_ERROR(MakeNetworkTeacherClient(options), absl::StatusCode::kInvalidArgument,
+               "no endpoint uses TLS");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,39 @@
+// The subcommand plan.
+#include <iostream>
+
+#include "trainer/commands/commands.h"
+#include "trainer/commands/process.h"
+#include "trainer/commands/train/memory_plan.h"
+
+namespace taopd {
+namespace {
+
+// "80GB" of the kind of device that the run would use: a CUDA device unless it is told otherwise.
+absl::StatusOr<MemoryBudget> DescribedBudget(const TrainConfig& config,
+                                             const std::string& device_memory) {
+  const std::string kind = config.trainer.device.starts_with("cpu") ? "cpu" : "cuda";
+  auto budget = StatedBudget(MemoryLimits(), Concat(kind, ":", device_memory));
+  if (!budget.ok()) return Annotate(budget.status(), "--device-memory");
+  return budget;
+}
+
+}  // namespace
+
+std::optional<CommandFailure> RunPlan(const TrainConfig& config, const std::string& device_memory) {
+  return CatchExceptions([&]() -> std::optional<CommandFailure> {
+    const auto budget =
+        device_memory.empty() ? BudgetOf(config) : DescribedBudget(config, device_memory);
+    if (!budget.ok()) return BadUsage(budget.status());
+    EnginePlan refused;
+    const auto plan = PlanRun(config, config.student.model, *budget, &refused);
+    if (plan.ok()) {
+      std::cout << PlanText(*plan) << std::flush;
+      return std::nullopt;
+    }
+    if (!absl::IsResourceExhausted(plan.status())) return BadData(plan.status());
+    std::cout << PlanText(refused) << std::flush;
+    return CommandFailure{kExitOutOfMemory, plan.status()};
+  });
+}
+
+}  // namespace taopd

@@ -1,0 +1,90 @@
+// Evaluations of a distillation run: the best checkpoint and the early stop follow from them.
+#include <nlohmann/json.hpp>
+
+#include "common/base/log.h"
+#include "common/io/file.h"
+#include "trainer/commands/measure_student.h"
+#include "trainer/commands/train/training_run.h"
+
+namespace taopd {
+namespace {
+
+const double* Find(const Metrics& metrics, const std::string& name) {
+  for (const auto& [key, value] : metrics) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool TrainingRun::evaluation_is_due() const {
+  if (!evaluates()) return false;
+  if (state_.step == 0) return config_.trainer.eval_at_start;
+  return run_.is_last() || run_.is_due(config_.trainer.eval_every);
+}
+
+bool TrainingRun::is_finished() const {
+  if (run_.is_last()) return true;
+  const int64_t limit = config_.trainer.early_stop_evaluations;
+  return limit > 0 && best_.num_since_best() >= limit;
+}
+
+std::optional<CommandFailure> TrainingRun::Evaluate() {
+  const absl::Time start = absl::Now();
+  const std::string when = state_.step == 0 ? "before" : run_.is_last() ? "after" : "eval";
+  run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
+  auto result = MeasureStudent(config_, problems_, &student_, &*rollout_engine_, teacher_.get(),
+                               [this]() -> absl::Status {
+                                 if (!run_state_->stop_requested()) return absl::OkStatus();
+                                 return absl::CancelledError("asked to stop during an evaluation");
+                               });
+  evaluation_time_ += absl::Now() - start;
+  if (context_.timeline != nullptr) {
+    timeline_.Add(TimelineTrack::kTrainer, "evaluation", start, absl::Now());
+  }
+  if (!result.ok()) {
+    // The step is done; a resumed run repeats the evaluation alone.
+    if (!has_saved_ && state_.step > 0) Save();
+    if (absl::IsCancelled(result.status())) return Stopped();
+    return CommandFailure{absl::IsUnavailable(result.status()) ? kExitUnavailable : kExitData,
+                          Annotate(result.status(), "evaluation")};
+  }
+  // The line of metrics comes last: it says that the evaluation is complete (recorded_metrics.h).
+  run_.output().WriteSamples(state_.step, when, result->samples);
+  run_.output().Write(state_.step, result->metrics);
+  ObserveEvaluation(result->metrics);
+  return std::nullopt;
+}
+
+void TrainingRun::ObserveEvaluation(const Metrics& metrics) {
+  const std::string& name = config_.trainer.best_metric;
+  if (name.empty()) return;
+  const double* value = Find(metrics, name);
+  if (value == nullptr) {
+    LogWarning("trainer.best_metric is not among the metrics of the evaluation",
+               {{"best_metric", name}});
+    return;
+  }
+  if (best_.Observe(state_.step, *value)) {
+    LogInfo("best so far", {{"step", state_.step}, {name, *value}});
+    if (state_.step == 0) return;  // there is no checkpoint of no step
+    if (!has_saved_) Save();
+    PinCheckpoints();
+    const nlohmann::ordered_json json = {
+        {"step", state_.step}, {"metric", name}, {"value", *value}};
+    const absl::Status written =
+        WriteFileAtomically(run_.run_dir() + "/best.json", json.dump() + "\n");
+    if (!written.ok()) LogWarning("best.json is not written", {{"error", written}});
+    return;
+  }
+  if (!is_finished() || run_.is_last()) return;
+  LogInfo("finishing early: trainer.best_metric has not improved",
+          {{"step", state_.step},
+           {"evaluations", best_.num_since_best()},
+           {"best_step", best_.step()},
+           {name, best_.value()}});
+  if (!has_saved_) Save();
+}
+
+}  // namespace taopd

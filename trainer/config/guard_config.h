@@ -1,0 +1,94 @@
+// Settings of the collapse guard (trainer/guard/collapse_guard.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/config/settings.h"
+
+namespace taopd {
+
+// When one watched quantity is alarming, and what is done about it.
+struct GuardRuleConfig {
+  double limit = 0;
+  std::string action = "warn";
+  void Visit(SettingVisitor& v) {
+    v.Setting("limit", &limit, "Where the alarm begins; 0 = this guard is off.", AtLeast(0.0))
+        .MayChange();
+    v.Setting("action", &action, "warn, pause, stop (code 76) or roll_back.",
+              OneOf({"warn", "pause", "stop", "roll_back"}))
+        .MayChange();
+  }
+};
+
+struct GuardConfig {
+  GuardRuleConfig tail_ratio{.limit = 10};
+  GuardRuleConfig low_entropy{.limit = 0.05};
+  GuardRuleConfig high_entropy{.limit = 5};
+  GuardRuleConfig long_responses{.limit = 5};
+  GuardRuleConfig short_responses{.limit = 0.1};
+  GuardRuleConfig repetition{.limit = 0.9};
+  GuardRuleConfig kl_to_start;
+  int64_t baseline_steps = 5;
+  int64_t patience = 3;
+  int64_t kl_probe_rollouts = 8;
+  int64_t kl_every = 10;
+  double rollback_lr_factor = 0.5;
+  int64_t max_rollbacks = 3;
+  void Visit(SettingVisitor& v) {
+    v.Section(
+        "tail_ratio",
+        "Alarm when policy/student_tail over policy/teacher_tail exceeds limit times its value "
+        "at the start (or 1, if that is more).",
+        tail_ratio);
+    v.Section("low_entropy",
+              "Alarm when policy/entropy is below limit times its value at the start.",
+              low_entropy);
+    v.Section("high_entropy",
+              "Alarm when policy/entropy is above limit times its value at the start.",
+              high_entropy);
+    v.Section(
+        "long_responses",
+        "Alarm when rollout/response_length_mean is above limit times its value at the start.",
+        long_responses);
+    v.Section(
+        "short_responses",
+        "Alarm when rollout/response_length_mean is below limit times its value at the start.",
+        short_responses);
+    v.Section("repetition", "Alarm when rollout/repeated_ngrams exceeds limit.", repetition);
+    v.Section(
+        "kl_to_start",
+        "Alarm when policy/kl_to_start exceeds limit, in nats a token; the metric is measured "
+        "only if the limit is above 0.",
+        kl_to_start);
+    v.Setting("baseline_steps", &baseline_steps,
+              "The value at the start is the mean over the first so many steps.",
+              AtLeast<int64_t>(1))
+        .MayChange();
+    v.Setting("patience", &patience,
+              "A guard acts when its alarm has lasted for so many steps; a warning comes at the "
+              "first.",
+              AtLeast<int64_t>(1))
+        .MayChange();
+    v.Setting("kl_probe_rollouts", &kl_probe_rollouts,
+              "Responses of the first step on which policy/kl_to_start is measured.",
+              AtLeast<int64_t>(1))
+        .MayChange();
+    v.Setting("kl_every", &kl_every, "Steps between measurements of policy/kl_to_start.",
+              AtLeast<int64_t>(1))
+        .MayChange();
+    v.Setting("rollback_lr_factor", &rollback_lr_factor,
+              "Each roll-back multiplies the learning rate by this number.",
+              SettingCheck<double>([](const double& factor) {
+                return factor > 0 && factor <= 1 ? absl::OkStatus()
+                                                 : InvalidArgument("must be in (0, 1]");
+              }))
+        .MayChange();
+    v.Setting("max_rollbacks", &max_rollbacks,
+              "A roll-back beyond this number ends the run with code 76 instead.",
+              AtLeast<int64_t>(0))
+        .MayChange();
+  }
+};
+
+}  // namespace taopd

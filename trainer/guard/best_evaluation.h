@@ -1,0 +1,37 @@
+// The best evaluation of a run by one metric, and how long it has been the best.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace taopd {
+
+// Not thread-safe.
+class BestEvaluation {
+ public:
+  explicit BestEvaluation(bool smallest_is_best) : smallest_is_best_(smallest_is_best) {}
+
+  // Takes the value of the evaluation after `step` steps. Returns whether it is a new best; an equal
+  // value is none, and neither is one that is not a number.
+  bool Observe(int64_t step, double value) {
+    const bool is_best =
+        !std::isnan(value) && (step_ < 0 || (smallest_is_best_ ? value < value_ : value > value_));
+    num_since_best_ = is_best ? 0 : num_since_best_ + 1;
+    if (!is_best) return false;
+    step_ = step;
+    value_ = value;
+    return true;
+  }
+
+  int64_t step() const { return step_; }  // -1 before the first evaluation
+  double value() const { return value_; }
+  int64_t num_since_best() const { return num_since_best_; }  // evaluations without a new best
+
+ private:
+  bool smallest_is_best_;
+  int64_t step_ = -1;
+  double value_ = 0;
+  int64_t num_since_best_ = 0;
+};
+
+}  // namespace taopd

@@ -1,0 +1,66 @@
+// Watches the metrics of a run's steps for the ways in which on-policy distillation goes wrong: a
+// tail that the objective does not see and that grows, an entropy that vanishes or explodes,
+// responses that get ever longer, vanish or repeat themselves, and a student far from its start.
+//
+// A pure function of the metrics that it is given, in order. Not thread-safe. No LibTorch here.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/metrics/sink.h"
+#include "trainer/config/guard_config.h"
+
+namespace taopd {
+
+// In ascending order of what it costs.
+enum class GuardAction { kNone, kWarn, kPause, kStop, kRollBack };
+// "warn", "roll_back", ...
+std::string GuardActionName(GuardAction action);
+
+// A guard whose alarm is on.
+struct GuardAlarm {
+  std::string guard;   // "tail_ratio"
+  std::string metric;  // what it watches
+  double value = 0;
+  double limit = 0;                         // that the value is beyond, in the metric's own unit
+  int64_t num_in_a_row = 0;                 // steps for which the alarm has lasted
+  GuardAction action = GuardAction::kNone;  // kWarn until the alarm has lasted for guard.patience
+};
+
+class CollapseGuard {
+ public:
+  explicit CollapseGuard(const GuardConfig& config);
+
+  // Takes the metrics of step `step`. Returns the guards whose alarm is on, in the order of their
+  // declaration. A metric that is missing or not finite neither raises nor ends an alarm.
+  std::vector<GuardAlarm> Observe(int64_t step, const Metrics& metrics);
+
+  // The last step at which no alarm was on; -1 if there was none. Its rollouts and metrics are those
+  // of the weights before its update.
+  int64_t last_good_step() const { return last_good_step_; }
+
+  // Everything that the guard remembers, as JSON, for a checkpoint. Restore returns DATA_LOSS for
+  // any other text, and changes nothing then.
+  std::string State() const;
+  absl::Status Restore(const std::string& state);
+
+ private:
+  static constexpr size_t kNumWatched = 3;
+  static constexpr size_t kNumGuards = 7;
+
+  // The metric's mean over the first guard.baseline_steps steps; nullopt until they are over.
+  std::optional<double> Baseline(size_t watched) const;
+
+  GuardConfig config_;
+  int64_t last_good_step_ = -1;
+  std::array<double, kNumWatched> baseline_sums_{};
+  std::array<int64_t, kNumWatched> baseline_counts_{};
+  std::array<int64_t, kNumGuards> num_in_a_row_{};
+};
+
+}  // namespace taopd

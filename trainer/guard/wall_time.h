@@ -1,0 +1,32 @@
+// Whether a process with a time limit has time for one more step.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <algorithm>
+
+namespace taopd {
+
+// The rule: the run ends when what remains is less than the longest step so far and the longest
+// checkpoint so far together. Not thread-safe.
+class WallTimeLimit {
+ public:
+  // `limit` counts from `start`; zero stands for none.
+  WallTimeLimit(absl::Time start, absl::Duration limit) : start_(start), limit_(limit) {}
+
+  void StepTook(absl::Duration duration) { longest_step_ = std::max(longest_step_, duration); }
+  void SaveTook(absl::Duration duration) { longest_save_ = std::max(longest_save_, duration); }
+
+  // The first step is always allowed: a run that is started again and again must get on.
+  bool IsUp(absl::Time now) const {
+    if (limit_ == absl::ZeroDuration() || longest_step_ == absl::ZeroDuration()) return false;
+    return now + longest_step_ + longest_save_ > start_ + limit_;
+  }
+
+ private:
+  const absl::Time start_;
+  const absl::Duration limit_;
+  absl::Duration longest_step_, longest_save_;
+};
+
+}  // namespace taopd

@@ -1,0 +1,74 @@
+#include "trainer/run/resume_check.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "common/base/log.h"
+#include "common/io/jsonl.h"
+
+namespace taopd {
+
+RunFacts FactsOf(const SettingTable& settings) {
+  RunFacts facts;
+  for (const Setting& setting : settings.settings()) {
+    facts.push_back({setting.path, SettingText(setting.value), setting.may_change});
+  }
+  return facts;
+}
+
+absl::Status CheckResume(const RunFacts& recorded, const RunFacts& present,
+                         const std::vector<std::string>& allow_change) {
+  std::map<std::string, std::string> before;
+  for (const RunFact& fact : recorded) before[fact.name] = fact.value;
+  for (const RunFact& fact : present) {
+    const auto found = before.find(fact.name);
+    if (found == before.end() || found->second == fact.value) continue;
+    const bool is_allowed =
+        std::find(allow_change.begin(), allow_change.end(), fact.name) != allow_change.end();
+    if (!fact.may_change && !is_allowed) {
+      return InvalidArgument(fact.name, " = ", fact.value, ": the checkpoint's run has ",
+                             found->second,
+                             ", and a resumed run must have the same; set it back, or permit the "
+                             "change with --allow-change ",
+                             fact.name);
+    }
+    if (fact.may_change) {
+      LogInfo("changed since the checkpoint",
+              {{"setting", fact.name}, {"from", found->second}, {"to", fact.value}});
+    } else {
+      LogWarning("changed since the checkpoint, as permitted",
+                 {{"setting", fact.name}, {"from", found->second}, {"to", fact.value}});
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAllowedNames(const std::vector<std::string>& allow_change,
+                               const std::vector<std::string>& known) {
+  for (const std::string& name : allow_change) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    return InvalidArgument("--allow-change ", name, ": no setting or fact has this name",
+                           DidYouMean(name, known));
+  }
+  return absl::OkStatus();
+}
+
+std::string WriteRunFacts(const RunFacts& facts) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const RunFact& fact : facts) json[fact.name] = fact.value;
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+absl::StatusOr<RunFacts> ReadRunFacts(const std::string& path) {
+  TAOPD_ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonFile(path));
+  if (!json.is_object()) return DataLoss(path, " is no JSON object");
+  RunFacts facts;
+  for (const auto& [name, value] : json.items()) {
+    if (!value.is_string()) return DataLoss(path, ": ", name, " is no text");
+    facts.push_back({name, value.get<std::string>(), false});
+  }
+  return facts;
+}
+
+}  // namespace taopd

@@ -1,0 +1,72 @@
+// Where the time of a step goes on the training thread.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "common/base/clock.h"
+#include "trainer/step/timing/timeline.h"
+
+namespace taopd {
+
+enum class Phase : size_t {
+  kPack,       // the copy of the weights that generation computes from
+  kRollout,    // waiting for rollouts, which are scored in the meantime
+  kScoreWait,  // waiting for the scores of rollouts that are finished
+  kForward,    // the student's layers
+  kHead,       // logits, loss and their gradient
+  kBackward,   // the layers' gradients, and adding them up
+  kOptimizer,  // norm of the gradient and update
+  kNumPhases
+};
+
+// The metric of a phase: "time/forward_s".
+const char* PhaseMetric(Phase phase);
+// "forward"
+std::string PhaseName(Phase phase);
+
+// The sums of one step. Used by the training thread alone.
+class PhaseTimes {
+ public:
+  // `timeline` may be null; otherwise it gets every span. Both must outlive the object.
+  explicit PhaseTimes(Clock* clock, Timeline* timeline = nullptr)
+      : clock_(clock), timeline_(timeline) {}
+
+  void Add(Phase phase, absl::Time start, absl::Time end) {
+    sums_[static_cast<size_t>(phase)] += end - start;
+    if (timeline_ != nullptr) {
+      timeline_->Add(TimelineTrack::kTrainer, PhaseName(phase), start, end);
+    }
+  }
+  absl::Duration of(Phase phase) const { return sums_[static_cast<size_t>(phase)]; }
+  Clock* clock() const { return clock_; }
+
+ private:
+  Clock* clock_;
+  Timeline* timeline_;
+  std::array<absl::Duration, static_cast<size_t>(Phase::kNumPhases)> sums_{};
+};
+
+// Adds the time from its construction to its destruction. `times` may be null.
+class PhaseTimer {
+ public:
+  PhaseTimer(PhaseTimes* times, Phase phase)
+      : times_(times),
+        phase_(phase),
+        start_(times != nullptr ? times->clock()->Now() : absl::InfinitePast()) {}
+  ~PhaseTimer() {
+    if (times_ != nullptr) times_->Add(phase_, start_, times_->clock()->Now());
+  }
+  PhaseTimer(const PhaseTimer&) = delete;
+  PhaseTimer& operator=(const PhaseTimer&) = delete;
+
+ private:
+  PhaseTimes* times_;
+  const Phase phase_;
+  const absl::Time start_;
+};
+
+}  // namespace taopd

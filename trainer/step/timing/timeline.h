@@ -1,0 +1,46 @@
+// A timeline of a run in the Trace Event format of Chrome, which chrome://tracing and Perfetto open:
+// what the training thread did, and when each response was generated and scored.
+//
+// Thread-safe. Spans are kept in memory until Write, at most kMaxSpans of them.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace taopd {
+
+// The rows of the timeline. Spans of kTrainer follow one another; those of the others may overlap,
+// and are then drawn in as many rows as it takes.
+enum class TimelineTrack { kTrainer, kRollout, kTeacher };
+
+class Timeline {
+ public:
+  static constexpr size_t kMaxSpans = 200'000;
+
+  // Records that `name` took from `start` to `end`. Spans beyond the limit are counted and dropped.
+  void Add(TimelineTrack track, std::string name, absl::Time start, absl::Time end);
+
+  int64_t num_dropped() const;
+
+  // The JSON object of all spans so far: complete events in microseconds since the first one, the
+  // names of the process and of the rows.
+  std::string Json() const;
+
+ private:
+  struct Span {
+    TimelineTrack track;
+    std::string name;
+    absl::Time start, end;
+  };
+  mutable absl::Mutex mutex_;
+  std::vector<Span> spans_ ABSL_GUARDED_BY(mutex_);
+  int64_t num_dropped_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace taopd
