@@ -1,6 +1,6 @@
-// taopd-probe HOST:PORT/PATH: asks an HTTP server one question and ends with 0 if the answer is 200, with 1 if it is
-// anything else or does not come within two seconds, and with 64 if the argument cannot be read. For health checks of
-// containers, which have neither a shell nor curl. It needs nothing but libc.
+// taopd-probe ADDRESS:PORT/PATH...: asks HTTP servers in turn and ends with 0 as soon as one answers 200, with 1 if none
+// does within two seconds each, and with 64 if an argument cannot be read. For health checks of containers, which have
+// neither a shell nor curl. It needs nothing but libc.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -40,26 +41,43 @@ bool AnswersOk(const sockaddr_in& address, const std::string& host, const std::s
   return answer.rfind("HTTP/1.", 0) == 0 && answer.compare(8, 4, " 200") == 0;
 }
 
+struct Target {
+  sockaddr_in address{};
+  std::string host;
+  std::string path;
+};
+
+// Reads "127.0.0.1:8000/health"; false if it is none.
+bool ReadTarget(const std::string& text, Target* target) {
+  const size_t colon = text.find(':');
+  const size_t slash = text.find('/');
+  if (colon == std::string::npos || slash == std::string::npos || colon > slash) return false;
+  const std::string port_text = text.substr(colon + 1, slash - colon - 1);
+  char* end = nullptr;
+  const long port = std::strtol(port_text.c_str(), &end, 10);
+  if (port_text.empty() || *end != '\0' || port < 1 || port > 65535) return false;
+  target->address.sin_family = AF_INET;
+  target->address.sin_port = htons(static_cast<uint16_t>(port));
+  target->host = text.substr(0, slash);
+  target->path = text.substr(slash);
+  return ::inet_pton(AF_INET, text.substr(0, colon).c_str(), &target->address.sin_addr) == 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string target = argc == 2 ? argv[1] : "";
-  const size_t colon = target.find(':');
-  const size_t slash = target.find('/');
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  if (colon == std::string::npos || slash == std::string::npos || colon > slash ||
-      ::inet_pton(AF_INET, target.substr(0, colon).c_str(), &address.sin_addr) != 1) {
-    std::fputs("usage: taopd-probe IPV4:PORT/PATH\n", stderr);
+  std::vector<Target> targets(argc > 1 ? static_cast<size_t>(argc) - 1 : 0);
+  bool is_read = !targets.empty();
+  for (size_t i = 0; i < targets.size() && is_read; ++i) {
+    is_read = ReadTarget(argv[i + 1], &targets[i]);
+    if (!is_read) std::fprintf(stderr, "taopd-probe: %s is not ADDRESS:PORT/PATH\n", argv[i + 1]);
+  }
+  if (!is_read) {
+    std::fputs("usage: taopd-probe IPV4:PORT/PATH...\n", stderr);
     return kUsage;
   }
-  const std::string port_text = target.substr(colon + 1, slash - colon - 1);
-  char* end = nullptr;
-  const long port = std::strtol(port_text.c_str(), &end, 10);
-  if (port_text.empty() || *end != '\0' || port < 1 || port > 65535) {
-    std::fprintf(stderr, "taopd-probe: port %s is not in 1..65535\n", port_text.c_str());
-    return kUsage;
+  for (const Target& target : targets) {
+    if (AnswersOk(target.address, target.host, target.path)) return 0;
   }
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  return AnswersOk(address, target.substr(0, slash), target.substr(slash)) ? 0 : kUnhealthy;
+  return kUnhealthy;
 }

@@ -82,10 +82,13 @@ class TreeTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertTrue((work / "run/model/model.safetensors").exists())
         if (self.tree / "bin/taopd-probe").exists():
-            def probe(path):
-                return self.inside("/opt/taopd/bin/taopd-probe", f"127.0.0.1:{ports['http_port']}{path}").returncode
-            self.assertEqual((probe("/health"), probe("/none"), probe("")), (0, 1, 64))
-            self.assertEqual(self.inside("/opt/taopd/bin/taopd-probe", "127.0.0.1:1/health").returncode, 1)
+            def probe(*targets):
+                return self.inside("/opt/taopd/bin/taopd-probe", *targets).returncode
+            server = f"127.0.0.1:{ports['http_port']}"
+            self.assertEqual([probe(server + path) for path in ("/health", "/none", "")], [0, 1, 64])
+            self.assertEqual(probe("127.0.0.1:1/health", server + "/health"), 0)
+            self.assertEqual([probe("127.0.0.1:1/health"), probe(), probe("localhost:80/"), probe("127.0.0.1:0/")],
+                             [1, 64, 64, 64])
         self.assertEqual(fetch(f"http://127.0.0.1:{ports['http_port']}/health")[0], 200)
         self.assertEqual(teacher.stop(), 0)
 
