@@ -126,7 +126,8 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     if (!head.has_body()) return std::nullopt;
     const std::string* type = head.Find("content-type");
     if (type == nullptr || !IsJsonContentType(*type)) {
-      return Early(head, {415, ErrorType(415), std::nullopt,
+      // vLLM's answer, where 415 would be HTTP's own.
+      return Early(head, {400, "Bad Request", std::nullopt,
                           "Unsupported Media Type: Only 'application/json' is allowed"});
     }
     return std::nullopt;

@@ -233,7 +233,7 @@ TEST_F(HttpServerTest, AmbiguousOrUnreadableBodiesAreRefusedAndClosed) {
       {post + "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", "415"},
       {"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\nContent-Length: "
        "2\r\n\r\n{}",
-       "415"},
+       "400"},
       {"POST /v1/completions HTTP/1.1\r\nHost: a\r\n\r\n", "411"},
       {"DELETE /v1/models HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "405"},
       {"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: 31\r\n\r\nGET /version HTTP/1.1\r\nA: "
