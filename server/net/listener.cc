@@ -77,10 +77,14 @@ absl::StatusOr<Listener> Listener::Open(const std::string& host, int port) {
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(infos, &::freeaddrinfo);
   std::string reason = "is the address right?";
-  for (const addrinfo* info = infos; info != nullptr; info = info->ai_next) {
-    const int fd = ListenOn(*info);
-    if (fd >= 0) return Listener(fd, PortOf(fd));
-    reason = std::strerror(errno);
+  // A name such as localhost has addresses of both families: clients know the IPv4 one.
+  for (const bool is_ipv4 : {true, false}) {
+    for (const addrinfo* info = infos; info != nullptr; info = info->ai_next) {
+      if ((info->ai_family == AF_INET) != is_ipv4) continue;
+      const int fd = ListenOn(*info);
+      if (fd >= 0) return Listener(fd, PortOf(fd));
+      reason = std::strerror(errno);
+    }
   }
   return Unavailable("port ", port, " on ", host, " cannot be listened on: ", reason);
 }

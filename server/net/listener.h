@@ -22,7 +22,7 @@ class Listener {
     kDead,           // the socket will never accept again
   };
 
-  // Port 0 lets the system pick one. Returns UNAVAILABLE, with the reason, if it cannot listen. A
+  // A name with addresses of both families means the IPv4 one. Port 0 lets the system pick one. Returns UNAVAILABLE, with the reason, if it cannot listen. A
   // second listener on the same port fails.
   static absl::StatusOr<Listener> Open(const std::string& host, int port);
 
