@@ -94,13 +94,15 @@ class Pod:
         return path
 
     def _config_volumes(self, maps):
-        """Mount path -> directory with the files of a ConfigMap."""
+        """Mount path -> directory with the files of a ConfigMap, the same one for every pod: a resumed run sees its files
+        where they were."""
         paths = {}
         volumes = {volume["name"]: volume for volume in self.spec.get("volumes", [])}
         for mount in self.container.get("volumeMounts", []):
             source = volumes[mount["name"]].get("configMap")
             if source:
-                folder = self._directory(mount["name"])
+                folder = self.directory.parent / source["name"]
+                folder.mkdir(exist_ok=True)
                 for name, text in maps[source["name"]]["data"].items():
                     (folder / name).write_text(text)
                 paths[mount["mountPath"]] = folder

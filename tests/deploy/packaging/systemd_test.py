@@ -123,7 +123,7 @@ class UnitsTest(unittest.TestCase):
         drain = float(re.search(r"--shutdown-timeout=([\d.]+)", teacher["ExecStart"])[1])
         self.assertGreater(float(teacher["TimeoutStopSec"]), drain + 5)
         self.assertGreaterEqual(float(trainer["TimeoutStopSec"]), 120)
-        self.assertEqual(trainer["RestartPreventExitStatus"].split(), ["64", "65", "76"])
+        self.assertEqual(trainer["RestartPreventExitStatus"].split(), ["64", "65", "71", "76"])
         self.assertEqual(teacher["RestartPreventExitStatus"].split(), ["64", "65"])
         self.assertEqual(trainer["SuccessExitStatus"], "75")
         for each in (teacher, trainer):
