@@ -1,5 +1,5 @@
-// Between the front, which knows heads and bytes, and the routes, which know cpp-httplib's Request and
-// Response.
+// Between the front, which knows heads and bytes, and the routes, which know cpp-httplib's Request
+// and Response.
 #pragma once
 
 #include <httplib.h>

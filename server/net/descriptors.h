@@ -1,6 +1,6 @@
-// File descriptors, of which a flood of connections could take all. Two things must never be
-// without: the other protocol, and gRPC 1.51, some of whose calls fail for good without one
-// (CVE-2023-4785 is the best known).
+// File descriptors. A flood of connections over one protocol must not take all of them: the other
+// protocol needs some, and so do files and libraries. gRPC 1.51 of itself stops accepting for good
+// when it has once run out of them (CVE-2023-4785).
 #pragma once
 
 namespace taopd {

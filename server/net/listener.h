@@ -22,8 +22,9 @@ class Listener {
     kDead,           // the socket will never accept again
   };
 
-  // A name with addresses of both families means the IPv4 one. Port 0 lets the system pick one. Returns UNAVAILABLE, with the reason, if it cannot listen. A
-  // second listener on the same port fails.
+  // A name with addresses of both families means the IPv4 one. Port 0 lets the system pick one.
+  // Returns UNAVAILABLE, with the reason, if it cannot listen. A second listener on the same port
+  // fails.
   static absl::StatusOr<Listener> Open(const std::string& host, int port);
 
   Listener(Listener&& other) noexcept;

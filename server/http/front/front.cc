@@ -292,8 +292,8 @@ void Front::ReturnFreedMemory(absl::Time now) {
 }
 
 bool Front::EvictOne(const std::function<bool(const Entry&)>& may_close, absl::Time now) {
-  // Of the client with the most connections first; of these, the one that loses least; of these, the
-  // one that has done nothing for the longest time.
+  // Of the client with the most connections first; of these, the one that loses least; of these,
+  // the one that has done nothing for the longest time.
   using Loss = std::tuple<int, int, absl::Time>;
   uint64_t victim = 0;
   Loss least{};

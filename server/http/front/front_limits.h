@@ -11,8 +11,8 @@ namespace taopd {
 
 struct FrontLimits {
   RequestLimits request;
-  // Of all clients, and of one. When one more comes, the connection closes that has done nothing for
-  // the longest time; if all have requests in work, the new one may only ask for probes.
+  // Of all clients, and of one. When one more comes, the connection closes that has done nothing
+  // for the longest time; if all have requests in work, the new one may only ask for probes.
   int max_connections = 4096;
   int max_connections_per_client = 1024;
   // Of the message budget: what the requests of one client may take until they are answered.

@@ -1,5 +1,5 @@
-// The bytes of one client's socket, plain or through TLS. It never blocks: what would wait says what
-// it waits for. Used by one thread at a time, except for IsGone.
+// The bytes of one client's socket, plain or through TLS. It never blocks: what would wait says
+// what it waits for. Used by one thread at a time, except for IsGone.
 //
 // The process must ignore SIGPIPE, which OpenSSL cannot avoid.
 #pragma once

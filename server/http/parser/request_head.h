@@ -1,6 +1,6 @@
-// The head of an HTTP/1.x request: the request line and the headers, checked strictly. RFC 9112 lets
-// a server repair many malformed heads; two programs that repair them differently see different
-// requests in the same bytes, so that here everything ambiguous is refused.
+// The head of an HTTP/1.x request: the request line and the headers, checked strictly. RFC 9112
+// lets a server repair many malformed heads; two programs that repair them differently see
+// different requests in the same bytes, so that here everything ambiguous is refused.
 #pragma once
 
 #include <cstdint>
