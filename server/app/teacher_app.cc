@@ -88,7 +88,8 @@ class TeacherApp {
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     // Without anything to read again, SIGHUP ends the program as it ends others.
-    if (!options_.api_key_file.empty() || tls_.paths().enabled()) sigaddset(&signals, SIGHUP);
+    if (!options_.api_key_file.empty() || tls_.paths().enabled() || !options_.access_log.empty())
+      sigaddset(&signals, SIGHUP);
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread started later
     ::signal(SIGPIPE, SIG_IGN);
     return signals;

@@ -49,6 +49,7 @@ struct SignalBlock {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   }
 };
@@ -176,6 +177,17 @@ TEST_F(TeacherAppTest, TheCanaryIsScoredAgain) {
   fake_.engine->FailWith(absl::OkStatus());
   while (client_->Get("/ready")->status != 200) std::this_thread::yield();
   EXPECT_EQ(Terminate(), kExitOk);
+}
+
+TEST_F(TeacherAppTest, SighupOpensTheAccessLogAgain) {
+  options_.access_log = dir_.File("access.jsonl");
+  Start([&] { return fake_.model; });
+  WaitUntilHealthy();
+  std::filesystem::rename(options_.access_log, options_.access_log + ".1");
+  ::kill(::getpid(), SIGHUP);
+  while (!std::filesystem::exists(options_.access_log)) client_->Get("/health");
+  EXPECT_EQ(Terminate(), kExitOk);
+  EXPECT_THAT(testing::ReadFile(options_.access_log + ".1"), ::testing::HasSubstr("GET /health"));
 }
 
 TEST_F(TeacherAppTest, AFailedDeviceEndsTheProcess) {
