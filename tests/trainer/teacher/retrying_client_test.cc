@@ -314,6 +314,30 @@ TEST(RetryingClientTest, WrongRepliesOfOneEndpointAreOutvoted) {
   EXPECT_ERROR(ScoreAll(&client, 1)[0], absl::StatusCode::kDataLoss, "as told");
 }
 
+TEST(RetryingClientTest, ARequestThatWasLiedToWaitsForAnotherEndpoint) {
+  StepTransport transport;
+  RetryOptions options = FastOptions(2);
+  options.max_in_flight_per_endpoint = 1;
+  RetryingClient client(options, &transport, Clock::Real());
+  client.SetInfo(ExampleInfo());
+  const auto expect_right = [](absl::StatusOr<TeacherScores> scores) { EXPECT_OK(scores); };
+  for (int i = 0; i < 2; ++i) client.Score(ExampleRequest(i), expect_right);
+  auto held = transport.TakeHeld(2);
+  ASSERT_EQ(held[0].endpoint, 0u);
+  held[0].done(Fail(absl::StatusCode::kDataLoss));
+  client.Score(ExampleRequest(2), expect_right);
+  // Endpoint 1 is full, and endpoint 0 is probed with the request that it has not answered yet.
+  auto probe = transport.TakeHeld(1);
+  EXPECT_EQ(probe[0].endpoint, 0u);
+  EXPECT_EQ(probe[0].request.request_id, "r2");
+  held[1].done(Right(held[1].request));
+  auto last = transport.TakeHeld(1);
+  EXPECT_EQ(last[0].endpoint, 1u);
+  EXPECT_EQ(last[0].request.request_id, "r0");
+  last[0].done(Right(last[0].request));
+  probe[0].done(Right(probe[0].request));
+}
+
 TEST(RetryingClientTest, ASlowEndpointIsHedged) {
   StepTransport transport;
   RetryOptions options = FastOptions(2);
