@@ -26,9 +26,10 @@ absl::StatusOr<KvPoolSize> SizeKvPool(int64_t kv_cache_bytes, int64_t block_byte
   size.max_generation_len = std::min(max_model_len, size.num_blocks * kBlockTokens);
   const int64_t wanted_blocks = length_was_asked_for ? KvBlocksFor(max_model_len) : 1;
   if (size.num_blocks >= wanted_blocks) return size;
-  return InvalidArgument("kv_cache_bytes ", kv_cache_bytes, " holds no ",
-                         length_was_asked_for ? Concat("sequence of max_model_len ", max_model_len)
-                                              : Concat("block of ", kBlockTokens, " tokens"),
+  return InvalidArgument("kv_cache_bytes ", kv_cache_bytes,
+                         length_was_asked_for
+                             ? Concat(" holds no sequence of max_model_len ", max_model_len)
+                             : Concat(" holds no block of ", kBlockTokens, " tokens"),
                          ", which takes ", wanted_blocks * block_bytes,
                          " bytes: give the KV cache more memory, or lower max_model_len");
 }

@@ -21,6 +21,8 @@ std::string HostAndProcess() {
   return Concat(host, ".", getpid());
 }
 
+constexpr int kMaxFilesPerSecond = 1000;
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TensorBoardSink>> TensorBoardSink::Open(
@@ -32,8 +34,17 @@ absl::StatusOr<std::unique_ptr<TensorBoardSink>> TensorBoardSink::Open(
                 static_cast<long long>(absl::ToUnixSeconds(clock->Now())));
   const std::string unique =
       options.unique_suffix.empty() ? HostAndProcess() : options.unique_suffix;
-  std::string path = Concat(options.dir, "/events.out.tfevents.", seconds, ".", unique);
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const std::string stem = Concat(options.dir, "/events.out.tfevents.", seconds, ".", unique);
+  // A run that is rolled back opens another file in the same second.
+  std::string path = stem;
+  int fd = -1;
+  for (int i = 0; i < kMaxFilesPerSecond; ++i) {
+    char suffix[8] = "";
+    if (i > 0) std::snprintf(suffix, sizeof(suffix), ".%03d", i);
+    path = stem + suffix;
+    fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd >= 0 || errno != EEXIST) break;
+  }
   if (fd < 0) return absl::ErrnoToStatus(errno, Concat(path, ": cannot create"));
 
   std::unique_ptr<TensorBoardSink> sink(new TensorBoardSink(fd, std::move(path), clock));

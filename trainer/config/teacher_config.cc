@@ -105,8 +105,7 @@ void TeacherConfig::Visit(SettingVisitor& v) {
 
 void TeacherEntryConfig::Visit(SettingVisitor& v) {
   v.Setting("name", &name, "Name, for messages and metrics: letters, digits, _ and -.");
-  v.Setting("endpoints", &endpoints, "As teacher.endpoints.")
-      .MayChange();
+  v.Setting("endpoints", &endpoints, "As teacher.endpoints.");
   v.Setting("model", &model, "As teacher.model.");
   v.Setting("sources", &sources,
             "Data sources that this teacher teaches (data.source_key); empty: all that no other "

@@ -103,8 +103,12 @@ absl::StatusOr<std::string> CheckpointedRun::RollBack(int64_t step) {
   TAOPD_RETURN_IF_ERROR(ReloadWeights(newest->path + "/model", student_.decoder.get()));
   TAOPD_ASSIGN_OR_RETURN(state_, LoadCheckpointState(newest->path, &student_));
   checkpoint_dir_ = newest->path;
-  closed_outputs_.push_back(std::move(output_));
-  TAOPD_RETURN_IF_ERROR(OpenRecords(state_.step));
+  std::unique_ptr<RunOutput> before = std::move(output_);
+  if (const absl::Status opened = OpenRecords(state_.step); !opened.ok()) {
+    output_ = std::move(before);  // somebody may still write
+    return opened;
+  }
+  closed_outputs_.push_back(std::move(before));
   return newest->path;
 }
 

@@ -82,8 +82,13 @@ TEST(TensorBoardSink, AnExistingFileIsNotOverwritten) {
   ManualClock clock;
   const TensorBoardOptions options{.dir = dir.path(), .unique_suffix = "test"};
   ASSERT_OK_AND_ASSIGN(auto sink, TensorBoardSink::Open(options, &clock));
-  EXPECT_ERROR(TensorBoardSink::Open(options, &clock), absl::StatusCode::kAlreadyExists,
-               "events.out.tfevents.0000000000.test");
+  const std::string first = dir.File("events.out.tfevents.0000000000.test");
+  const std::string before = testing::ReadFile(first);
+  ASSERT_OK_AND_ASSIGN(auto second, TensorBoardSink::Open(options, &clock));
+  ASSERT_OK(second->Write(1, {{"a", 1.0}}));
+  EXPECT_EQ(testing::ReadFile(first), before);
+  // Behind the first in the order of names, in which TensorBoard reads.
+  EXPECT_GT(testing::ReadFile(first + ".001").size(), before.size());
 }
 
 TEST(TensorBoardSink, AFullDiskLeavesWholeFrames) {

@@ -55,12 +55,12 @@ TEST_F(TeacherSecurityTest, KeysComeFromThreePlacesAndAreReplacedOnSighup) {
 
   WriteFile(path, "key-that-is-new\n");
   ::kill(teacher_->pid(), SIGHUP);
-  WaitForError("keys and certificates read again");
+  WaitForError("opened again");
   EXPECT_EQ(Models("key-that-is-new"), 200);
   EXPECT_EQ(Models(kOfFile), 401);
   WriteFile(path, "");
   ::kill(teacher_->pid(), SIGHUP);
-  WaitForError("stay as they were");
+  WaitForError("stays as it was");
   EXPECT_EQ(Models("key-that-is-new"), 200);
   for (const char* key : {kOfFile, kOfFlag, kOfEnvironment, "key-that-is-new"}) {
     EXPECT_THAT(teacher_->Errors() + teacher_->Output(), Not(HasSubstr(key)));

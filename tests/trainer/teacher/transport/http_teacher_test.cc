@@ -67,7 +67,8 @@ TEST_P(HttpTeacherTest, ScoresAreThoseOfTheTeacher) {
   }
   const auto stats = client->stats();
   ASSERT_EQ(stats.endpoints.size(), 1u);
-  EXPECT_EQ(stats.endpoints[0].attempts, 80u);
+  // A server may close a kept connection just as it is used again; the request is then sent anew.
+  EXPECT_EQ(stats.endpoints[0].attempts, 80u + stats.retries);
   EXPECT_GT(stats.endpoints[0].bytes_sent, 80u * 12);
   EXPECT_GT(stats.endpoints[0].bytes_received, stats.endpoints[0].bytes_sent);
   EXPECT_GT(stats.endpoints[0].latency, absl::ZeroDuration());
