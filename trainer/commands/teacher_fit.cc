@@ -68,6 +68,15 @@ absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teac
   return absl::OkStatus();
 }
 
+// An evaluation that the teacher would refuse must not wait for its step.
+absl::Status CheckEvaluationFits(const TrainConfig& config, const TeacherInfo& teacher) {
+  if (config.eval.measure != "kl" || config.eval.kl_top_k <= teacher.max_top_k)
+    return absl::OkStatus();
+  return FailedPrecondition("eval.kl_top_k ", config.eval.kl_top_k,
+                            " exceeds the teacher's limit of ", teacher.max_top_k,
+                            " (--max-logprobs of taopd-teacher and vLLM)");
+}
+
 }  // namespace
 
 absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teacher,
@@ -87,6 +96,7 @@ absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teac
                               ": it cannot score the student's tokens");
   }
   TAOPD_RETURN_IF_ERROR(CheckSupportFits(config, teacher, model.vocab_size));
+  TAOPD_RETURN_IF_ERROR(CheckEvaluationFits(config, teacher));
   if (!teacher.sends_tail) {
     LogWarning("the teacher sends no tail; it is derived from the top-k (policy/derived_tails)",
                {{"teacher", teacher.model_name}});

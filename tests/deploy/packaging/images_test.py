@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import named_results  # noqa: E402
 from environment import BIN_DIR, MODEL, ROOT, project_version, tool  # noqa: E402
-from programs import Program, fetch, wait_for  # noqa: E402
+from programs import TINY, Program, fetch, settings, wait_for  # noqa: E402
 
 MAX_TEACHER_MB = 560
 
@@ -112,6 +112,64 @@ class ImagesTest(unittest.TestCase):
         self.assertEqual(answer[0], 200, answer)
         probe = self.inside(root, "/opt/taopd/bin/taopd-probe", f"127.0.0.1:{number}/health")
         self.assertEqual(subprocess.run(probe, check=False).returncode, 0)
+        self.assertEqual(teacher.stop(), 0)
+
+    def secrets(self):
+        """A certificate for 127.0.0.1, the authority that has signed it, and a key, for all to read."""
+        folder = self.path / "secrets"
+        folder.mkdir()
+        make = [tool("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+        subprocess.run([*make, "-subj", "/CN=ca", "-keyout", folder / "ca.key", "-out", folder / "ca.crt"], check=True,
+                       capture_output=True)
+        subprocess.run([*make, "-subj", "/CN=teacher", "-addext", "subjectAltName=IP:127.0.0.1", "-addext",
+                        "basicConstraints=critical,CA:FALSE", "-CA", folder / "ca.crt", "-CAkey", folder / "ca.key",
+                        "-keyout", folder / "tls.key", "-out", folder / "tls.crt"], check=True, capture_output=True)
+        (folder / "key").write_text("key-of-the-image\n")
+        for path in folder.iterdir():
+            path.chmod(0o644)
+        return folder
+
+    def test_training_with_certificates_and_a_key(self):
+        """Both images together: grpcs and a key, a SIGKILL of the trainer, its resume, and the teacher's drain."""
+        secrets, runs = self.secrets(), self.path / "runs"
+        student = shutil.copytree(MODEL, self.path / "student")
+        runs.mkdir(mode=0o777)
+        runs.chmod(0o777)
+        shutil.copytree(MODEL, self.path / "scored")
+        ready_file = f"/tmp/{self.path.name}-tls.json"
+        mounts = (f'mkdir "$r/tmp/secrets"; mount --bind "{secrets}" "$r/tmp/secrets"; '
+                  f'mount --bind "{self.path}/scored" "$r/models";')
+        teacher = Program(self, self.inside(
+            self.unpack("taopd-teacher"), "/opt/taopd/bin/taopd-teacher", "--model", "/models", "--port", "0", "--grpc-port",
+            "0", "--num-threads", "1", "--max-logprobs", "512", "--ready-file", ready_file, "--ssl-certfile", "/tmp/secrets/tls.crt", "--ssl-keyfile",
+            "/tmp/secrets/tls.key", "--api-key-file", "/tmp/secrets/key", mounts=mounts), self.path, "teacher-tls")
+
+        def port():
+            try:
+                ready = json.loads(pathlib.Path(f"/proc/{teacher.process.pid}/root{ready_file}").read_text())
+            except (OSError, ValueError):
+                return 0
+            return ready["grpc_port"]
+        number = wait_for(port, f"the teacher is ready ({teacher.log})", teacher.process)
+        values = TINY | {"run.dir": "/tmp/runs/x", "student.model": "/tmp/student", "trainer.num_threads": 1,
+                         "trainer.total_steps": 30, "trainer.save_every": 1,
+                         "data.train": "[/opt/taopd/examples/stories/train.jsonl]",
+                         "data.val": "[/opt/taopd/examples/stories/heldout.jsonl]",
+                         "teacher.endpoints": f"[grpcs://127.0.0.1:{number}]",
+                         "teacher.tls_ca_file": "/tmp/secrets/ca.crt", "teacher.api_key_file": "/tmp/secrets/key"}
+        mounts = "".join(f'mkdir "$r/tmp/{name}"; mount --bind "{path}" "$r/tmp/{name}"; '
+                         for name, path in (("secrets", secrets), ("runs", runs), ("student", student)))
+
+        def trainer(name, *flags):
+            return Program(self, self.inside(
+                self.unpack("taopd-trainer"), "/opt/taopd/bin/taopd-trainer", "train", "--config",
+                "/opt/taopd/recipes/stories.yaml", *settings(values), *flags, mounts=mounts), self.path, name)
+        first = trainer("trainer-first")
+        wait_for(lambda: (runs / "x/checkpoints/step-000002").exists(), f"two steps ({first.log})", first.process)
+        first.kill()
+        resumed = trainer("trainer-resumed", "--resume")
+        self.assertEqual(resumed.process.wait(120), 0, resumed.log.read_text())
+        self.assertTrue((runs / "x/model/model.safetensors").exists())
         self.assertEqual(teacher.stop(), 0)
 
     def test_root_is_read_only(self):
