@@ -68,13 +68,12 @@ absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teac
   return absl::OkStatus();
 }
 
-// An evaluation that the teacher would refuse must not wait for its step.
-absl::Status CheckEvaluationFits(const TrainConfig& config, const TeacherInfo& teacher) {
-  if (config.eval.measure != "kl" || config.eval.kl_top_k <= teacher.max_top_k)
-    return absl::OkStatus();
-  return FailedPrecondition("eval.kl_top_k ", config.eval.kl_top_k,
-                            " exceeds the teacher's limit of ", teacher.max_top_k,
-                            " (--max-logprobs of taopd-teacher and vLLM)");
+// An evaluation that the teacher will refuse ends the run at its step, whose checkpoint is there by
+// then. Whoever starts the run should know before.
+void WarnOfEvaluation(const TrainConfig& config, const TeacherInfo& teacher) {
+  if (config.eval.measure != "kl" || config.eval.kl_top_k <= teacher.max_top_k) return;
+  LogWarning("the teacher will refuse evaluations: eval.kl_top_k exceeds its limit, --max-logprobs",
+             {{"kl_top_k", config.eval.kl_top_k}, {"limit", teacher.max_top_k}});
 }
 
 }  // namespace
@@ -96,7 +95,7 @@ absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teac
                               ": it cannot score the student's tokens");
   }
   TAOPD_RETURN_IF_ERROR(CheckSupportFits(config, teacher, model.vocab_size));
-  TAOPD_RETURN_IF_ERROR(CheckEvaluationFits(config, teacher));
+  WarnOfEvaluation(config, teacher);
   if (!teacher.sends_tail) {
     LogWarning("the teacher sends no tail; it is derived from the top-k (policy/derived_tails)",
                {{"teacher", teacher.model_name}});

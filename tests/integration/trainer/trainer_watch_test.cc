@@ -140,7 +140,9 @@ TEST_F(TrainerWatchTest, ATimeLimitSavesAndTheRunGoesOn) {
   int code = 75, starts = 0;
   for (; code == 75 && starts < 10; ++starts) {
     code = Train(teacher_->endpoint(), &output, {"trainer.max_wall_time_s=0.001"}, {"--resume"});
-    if (code == 75) EXPECT_EQ(NewestCheckpoint("run"), starts + 1) << output;
+    if (code == 75) {
+      EXPECT_EQ(NewestCheckpoint("run"), starts + 1) << output;
+    }
   }
   EXPECT_EQ(code, 0) << output;
   EXPECT_EQ(starts, 6) << "one step each";
@@ -165,6 +167,7 @@ TEST_F(TrainerWatchTest, AnEvaluationThatFailsLosesNothing) {
   teacher_.reset();
   teacher_.emplace(dir_, teacher_model_, 0, std::vector<std::string>{"--max-logprobs", "64"});
   EXPECT_NE(Train(teacher_->endpoint(), &output, with_bad_evaluation), 0) << output;
+  EXPECT_THAT(output, ::testing::HasSubstr("will refuse evaluations"));
   EXPECT_EQ(NewestCheckpoint("run"), 3) << output;
   ASSERT_EQ(Train(teacher_->endpoint(), &output, settings, {"--resume"}), 0) << output;
   EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
