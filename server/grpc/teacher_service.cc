@@ -1,11 +1,14 @@
 #include "server/grpc/teacher_service.h"
 
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "common/wire/teacher_protocol.h"
+#include "server/grpc/calls/engine_calls.h"
 #include "server/grpc/generate/generate_call.h"
-#include "server/grpc/score_call.h"
+#include "server/grpc/score_admission.h"
 #include "server/grpc/score_conversion.h"
 
 namespace taopd {
@@ -19,51 +22,54 @@ class RefusedStream final
   void OnDone() override { delete this; }
 };
 
-grpc::ServerUnaryReactor* RefuseCall(grpc::CallbackServerContext* context,
-                                     const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();  // makes it anew each time
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
-}
-
 }  // namespace
 
 grpc::ServerUnaryReactor* TeacherService::GetTeacherInfo(grpc::CallbackServerContext* context,
                                                          const v1::GetTeacherInfoRequest* request,
                                                          v1::GetTeacherInfoResponse* response) {
-  const absl::Time started_at = services_.state->clock()->Now();
-  if (const absl::Status key = CheckKey(services_, *context, "grpc/GetTeacherInfo"); !key.ok()) {
-    return RefuseCall(context, key);
-  }
-  const auto model = services_.state->Admit();
-  if (model.ok()) *response = ToTeacherInfo(**model);
-  services_.metrics->RecordRequest("grpc/GetTeacherInfo", StatusCodeName(model.status()),
-                          services_.state->clock()->Now() - started_at, PeerAddress(context->peer()));
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(model.status()));
-  return reactor;
+  return AnswerAtOnce(services_, context, "grpc/GetTeacherInfo", [&]() -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
+    *response = ToTeacherInfo(*model);
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* TeacherService::Score(grpc::CallbackServerContext* context,
                                                 const v1::ScoreRequest* request,
                                                 v1::ScoreResponse* response) {
-  if (const absl::Status key = CheckKey(services_, *context, "grpc/Score"); !key.ok()) {
-    return RefuseCall(context, key);
-  }
-  auto* call =
-      new ScoreCall(context, response, services_.state, services_.metrics, &tracker_);  // deletes itself in OnDone
-  call->Start(*request);
-  return call;
+  const std::string request_id = request->request_id().substr(0, kMaxRequestIdBytes);
+  const auto start = [&](const auto& end, EngineWork* work) -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(AdmittedScore admitted,
+                           AdmitScore(*request, DeadlineOf(*context), *services_.state));
+    admitted.request.client = PeerAddress(context->peer());
+    work->model = std::move(admitted.model);
+    work->answer_memory = std::move(admitted.answer_memory);
+    EngineEvents events;
+    events.on_result = [response, request_id, revision = work->model->revision](
+                           size_t, InferenceResult result) {
+      *response = ToScoreResponse(request_id, revision, *result.score);
+    };
+    events.on_end = end;
+    work->run = std::make_shared<EngineRun>(work->model->engine.get(), std::move(events));
+    std::vector<InferenceRequest> requests;
+    requests.push_back(std::move(admitted.request));
+    work->run->Start(std::move(requests));
+    return absl::OkStatus();
+  };
+  return BeginUnaryCall(context, {services_, "grpc/Score", request_id}, start);
 }
 
 grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* TeacherService::ScoreStream(
     grpc::CallbackServerContext* context) {
-  if (const absl::Status key = CheckKey(services_, *context, "grpc/ScoreStream"); !key.ok()) {
+  if (const absl::Status key = CheckKey(services_, *context); !key.ok()) {
+    services_.metrics->RecordRequest("grpc/ScoreStream", StatusCodeName(key), absl::ZeroDuration(),
+                                     PeerAddress(context->peer()));
     return new RefusedStream(key);
   }
   tracker_.Begin();
   auto stream = std::make_shared<taopd::ScoreStream>(
-      *context, services_.state, services_.metrics, [this](taopd::ScoreStream* done) { ForgetStream(done); });
+      *context, services_.state, services_.metrics,
+      [this](taopd::ScoreStream* done) { ForgetStream(done); });
   bool draining;
   {
     absl::MutexLock lock(&mutex_);

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
-#include "server/grpc/call_services.h"
+#include "server/grpc/calls/call_services.h"
 #include "server/grpc/score_stream.h"
 
 namespace taopd {

@@ -78,9 +78,9 @@ v1::GenerateResponse LastMessage(const std::string& request_id, const std::strin
   return message;
 }
 
-GenerationEvents EventsOf(const v1::GenerateRequest& request, const std::string& revision,
-                          const std::shared_ptr<MessageStream<v1::GenerateResponse>>& stream) {
-  GenerationEvents events;
+EngineEvents EventsOf(const v1::GenerateRequest& request, const std::string& revision,
+                      const std::shared_ptr<MessageStream<v1::GenerateResponse>>& stream) {
+  EngineEvents events;
   const std::string request_id = request.request_id();
   if (request.stream_tokens()) {
     events.on_token = [stream, request_id, with_raw = request.raw_logprobs()](
@@ -130,14 +130,15 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* BeginGenerate(grpc::CallbackServ
                                                               const v1::GenerateRequest& request,
                                                               const CallEnvironment& environment) {
   using Stream = std::shared_ptr<MessageStream<v1::GenerateResponse>>;
-  const auto start = [&](const Stream& stream, GenerationWork* work) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(AdmittedGeneration admitted,
-                           AdmitGeneration(request, DeadlineOf(*context),
-                                           PeerAddress(context->peer()), *environment.services.state));
+  const auto start = [&](const Stream& stream, EngineWork* work) -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(
+        AdmittedGeneration admitted,
+        AdmitGeneration(request, DeadlineOf(*context), PeerAddress(context->peer()),
+                        *environment.services.state));
     work->model = std::move(admitted.model);
     work->answer_memory = std::move(admitted.answer_memory);
-    work->run = std::make_shared<GenerationRun>(
-        work->model->engine.get(), EventsOf(request, work->model->revision, stream));
+    work->run = std::make_shared<EngineRun>(work->model->engine.get(),
+                                            EventsOf(request, work->model->revision, stream));
     work->run->Start(std::move(admitted.requests));
     return absl::OkStatus();
   };

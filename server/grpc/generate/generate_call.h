@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
-#include "server/grpc/generate/generation_calls.h"
+#include "server/grpc/calls/engine_calls.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {

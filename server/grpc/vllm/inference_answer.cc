@@ -76,7 +76,8 @@ vllm::SequenceOutput InferenceOutput::Take(const GeneratedTokens& so_far, bool i
   num_taken_ = so_far.ids.size();
 
   const bool ends_with_stop_id = is_last && EndsWithStopId(so_far);
-  if (is_last && decoder_ && !ends_with_stop_id && !text_.matched()) text_.Append(decoder_->Finish());
+  if (is_last && decoder_ && !ends_with_stop_id && !text_.matched())
+    text_.Append(decoder_->Finish());
   if (options_.text) {
     // The text of a stop id is no part of the answer, unless it is asked for.
     size_t end = is_last ? text_.text().size() : text_.num_streamable();
@@ -96,8 +97,8 @@ void InferenceOutput::SetEnd(const GeneratedTokens& tokens, vllm::FinishInfo* in
     info->set_stop_string(options_.stop_strings[*text_.matched()]);
   } else if (EndsWithStopId(tokens)) {
     const int32_t id = tokens.ids.back();
-    const bool asked_for = std::find(stop_token_ids_.begin(), stop_token_ids_.end(), id) !=
-                           stop_token_ids_.end();
+    const bool asked_for =
+        std::find(stop_token_ids_.begin(), stop_token_ids_.end(), id) != stop_token_ids_.end();
     asked_for ? info->set_stop_token_id(static_cast<uint32_t>(id))
               : info->set_eos_token_id(static_cast<uint32_t>(id));
   }

@@ -28,10 +28,10 @@ absl::Status RefuseUnsupported(const vllm::GenerateRequest& request) {
                                    vllm::DecodingParameters::STRUCTURED_OUTPUT_NOT_SET,
                                "structured_output"));
   const vllm::ResponseOptions& response = request.response();
-  TAOPD_RETURN_IF_ERROR(refuse(response.prompt_candidates().has_token_ids(),
-                               "prompt_candidates token_ids selector"));
-  TAOPD_RETURN_IF_ERROR(refuse(response.output_candidates().has_token_ids(),
-                               "output_candidates token_ids selector"));
+  TAOPD_RETURN_IF_ERROR(
+      refuse(response.prompt_candidates().has_token_ids(), "prompt_candidates token_ids selector"));
+  TAOPD_RETURN_IF_ERROR(
+      refuse(response.output_candidates().has_token_ids(), "output_candidates token_ids selector"));
   TAOPD_RETURN_IF_ERROR(
       refuse(request.kv().kv_transfer_params().fields_size() > 0, "kv_transfer_params"));
   return refuse(request.kv().ec_transfer_params().fields_size() > 0, "ec_transfer_params");
@@ -73,10 +73,10 @@ absl::Status ReadSampling(const vllm::GenerateRequest& request, SamplingParams* 
   *ids.mutable_logit_bias() = decoding.logit_bias();
   ids.mutable_allowed_token_ids()->CopyFrom(decoding.allowed_token_ids());
   TAOPD_RETURN_IF_ERROR(ApplySamplingOptions(ids, sampling));
-  sampling->seed = SequenceSeed(
-      random.has_seed() ? std::optional<uint64_t>(static_cast<uint64_t>(random.seed()))
-                        : std::nullopt,
-      0);
+  sampling->seed =
+      SequenceSeed(random.has_seed() ? std::optional<uint64_t>(static_cast<uint64_t>(random.seed()))
+                                     : std::nullopt,
+                   0);
   return absl::OkStatus();
 }
 
@@ -86,9 +86,8 @@ absl::Status ReadStopping(const vllm::StoppingCriteria& stopping, const ServedMo
   const EngineLimits& limits = model.limits;
   const int64_t left = std::min(limits.max_model_len, limits.max_generation_len) -
                        static_cast<int64_t>(out->token_ids.size());
-  sampling.max_new_tokens = stopping.max_new_tokens() != 0
-                                ? stopping.max_new_tokens()
-                                : std::max<int64_t>(left, 1);
+  sampling.max_new_tokens =
+      stopping.max_new_tokens() != 0 ? stopping.max_new_tokens() : std::max<int64_t>(left, 1);
   sampling.min_tokens = stopping.min_new_tokens();
   TAOPD_ASSIGN_OR_RETURN(sampling.stop_token_ids,
                          TokenIds("stop_token_ids", stopping.stop_token_ids()));
@@ -115,7 +114,8 @@ absl::Status ReadResponse(const vllm::ResponseOptions& response, const ServedMod
   options->prompt_ids = response.prompt_token_ids();
   options->prompt_logprobs = response.prompt_logprobs();
   options->text = !response.has_output_text() || response.output_text();
-  options->skip_special_tokens = !response.has_skip_special_tokens() || response.skip_special_tokens();
+  options->skip_special_tokens =
+      !response.has_skip_special_tokens() || response.skip_special_tokens();
   options->ids = response.output_token_ids();
   options->logprobs = response.output_logprobs();
   options->candidates = response.has_output_candidates();
@@ -131,8 +131,8 @@ absl::Status ReadResponse(const vllm::ResponseOptions& response, const ServedMod
   ScoreParams score;
   score.top_k = 1;
   if (response.has_prompt_candidates()) {
-    TAOPD_ASSIGN_OR_RETURN(
-        score.top_k, NumCandidates("prompt_candidates", response.prompt_candidates(), model.limits));
+    TAOPD_ASSIGN_OR_RETURN(score.top_k, NumCandidates("prompt_candidates",
+                                                      response.prompt_candidates(), model.limits));
   }
   score.rank = true;
   out->score = std::move(score);

@@ -13,12 +13,12 @@
 
 namespace taopd {
 
-void RunRegistry::Add(const std::string& request_id, const std::shared_ptr<GenerationRun>& run) {
+void RunRegistry::Add(const std::string& request_id, const std::shared_ptr<EngineRun>& run) {
   absl::MutexLock lock(&mutex_);
   runs_.emplace(request_id, run);
 }
 
-void RunRegistry::Remove(const std::string& request_id, const GenerationRun* run) {
+void RunRegistry::Remove(const std::string& request_id, const EngineRun* run) {
   absl::MutexLock lock(&mutex_);
   const auto [begin, end] = runs_.equal_range(request_id);
   for (auto entry = begin; entry != end; ++entry) {
@@ -52,11 +52,11 @@ struct Answer {
 
 // Starts the run of an admitted request and keeps what belongs to it.
 void StartRun(AdmittedInference admitted, const std::shared_ptr<Answer>& answer,
-              GenerationEvents events, RunRegistry* runs, GenerationWork* work) {
+              EngineEvents events, RunRegistry* runs, EngineWork* work) {
   admitted.request.should_stop = [answer](int32_t id) { return answer->output.Push(id); };
   work->model = std::move(admitted.model);
   work->answer_memory = std::move(admitted.answer_memory);
-  work->run = std::make_shared<GenerationRun>(work->model->engine.get(), std::move(events));
+  work->run = std::make_shared<EngineRun>(work->model->engine.get(), std::move(events));
   const std::string request_id = admitted.request.request_id;
   runs->Add(request_id, work->run);
   work->on_done = [runs, request_id, run = work->run.get()] { runs->Remove(request_id, run); };
@@ -79,12 +79,12 @@ CallEnvironment VllmInferenceService::EnvironmentOf(const char* method,
 grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerContext* context,
                                                          const vllm::GenerateRequest* request,
                                                          vllm::GenerateResponse* response) {
-  const auto start = [&](const auto& end, GenerationWork* work) -> absl::Status {
+  const auto start = [&](const auto& end, EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
                            AdmitInference(*request, DeadlineOf(*context),
                                           PeerAddress(context->peer()), *services_.state));
     const auto answer = std::make_shared<Answer>(admitted);
-    GenerationEvents events;
+    EngineEvents events;
     events.on_result = [answer, response](size_t, InferenceResult result) {
       *response->mutable_prompt_info() =
           ToPromptInfo(answer->prompt_ids, answer->options, ScoreOf(result));
@@ -94,14 +94,13 @@ grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerCon
     StartRun(std::move(admitted), answer, std::move(events), runs_, work);
     return absl::OkStatus();
   };
-  return BeginUnaryCall(context, EnvironmentOf("grpc/vllm.Inference/Generate", *request),
-                        start);
+  return BeginUnaryCall(context, EnvironmentOf("grpc/vllm.Inference/Generate", *request), start);
 }
 
 grpc::ServerWriteReactor<vllm::GenerateResponse>* VllmInferenceService::GenerateStream(
     grpc::CallbackServerContext* context, const vllm::GenerateRequest* request) {
   using Stream = std::shared_ptr<MessageStream<vllm::GenerateResponse>>;
-  const auto start = [&](const Stream& stream, GenerationWork* work) -> absl::Status {
+  const auto start = [&](const Stream& stream, EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
                            AdmitInference(*request, DeadlineOf(*context),
                                           PeerAddress(context->peer()), *services_.state));
@@ -117,7 +116,7 @@ grpc::ServerWriteReactor<vllm::GenerateResponse>* VllmInferenceService::Generate
       *message.mutable_outputs() = answer->output.Take(so_far, is_last);
       stream->Send(std::move(message));
     };
-    GenerationEvents events;
+    EngineEvents events;
     if (token_by_token) {
       events.on_token = [send_prompt, send_output](size_t, const GeneratedTokens& so_far,
                                                    bool is_last) {
@@ -140,26 +139,6 @@ grpc::ServerWriteReactor<vllm::GenerateResponse>* VllmInferenceService::Generate
 
 VllmControlService::VllmControlService(const CallServices& services, RunRegistry* runs)
     : services_(services), runs_(runs), instance_id_(Concat(SequenceSeed(std::nullopt, 0))) {}
-
-namespace {
-
-// A call that is answered at once: `answer` fills the response.
-template <typename Fill>
-grpc::ServerUnaryReactor* AnswerAtOnce(const CallServices& services,
-                                       grpc::CallbackServerContext* context, const char* method,
-                                       const Fill& fill) {
-  absl::Status status = CheckKey(services, *context, method);
-  if (status.ok()) {
-    status = fill();
-    services.metrics->RecordRequest(method, StatusCodeName(status), absl::ZeroDuration(),
-                                    PeerAddress(context->peer()));
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
-}
-
-}  // namespace
 
 grpc::ServerUnaryReactor* VllmControlService::GetServerInfo(grpc::CallbackServerContext* context,
                                                             const vllm::GetServerInfoRequest*,

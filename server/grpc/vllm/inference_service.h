@@ -11,7 +11,7 @@
 
 #include "proto/vllm/control.grpc.pb.h"
 #include "proto/vllm/inference.grpc.pb.h"
-#include "server/grpc/generate/generation_calls.h"
+#include "server/grpc/calls/engine_calls.h"
 
 namespace taopd {
 
@@ -19,13 +19,13 @@ namespace taopd {
 // Thread-safe.
 class RunRegistry {
  public:
-  void Add(const std::string& request_id, const std::shared_ptr<GenerationRun>& run);
-  void Remove(const std::string& request_id, const GenerationRun* run);
+  void Add(const std::string& request_id, const std::shared_ptr<EngineRun>& run);
+  void Remove(const std::string& request_id, const EngineRun* run);
   void Abort(const std::string& request_id);
 
  private:
   absl::Mutex mutex_;
-  std::multimap<std::string, std::shared_ptr<GenerationRun>> runs_ ABSL_GUARDED_BY(mutex_);
+  std::multimap<std::string, std::shared_ptr<EngineRun>> runs_ ABSL_GUARDED_BY(mutex_);
 };
 
 class VllmInferenceService final : public vllm::Inference::CallbackService {

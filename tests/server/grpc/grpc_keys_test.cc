@@ -53,9 +53,9 @@ class GrpcKeysTest : public ::testing::Test {
 
   static std::vector<std::string> Methods() {
     std::vector<std::string> names;
-    for (const auto* file : {v1::ScoreRequest::descriptor()->file(),
-                             vllm::GenerateRequest::descriptor()->file(),
-                             vllm::AbortRequest::descriptor()->file()}) {
+    for (const auto* file :
+         {v1::ScoreRequest::descriptor()->file(), vllm::GenerateRequest::descriptor()->file(),
+          vllm::AbortRequest::descriptor()->file()}) {
       for (int s = 0; s < file->service_count(); ++s) {
         const auto* service = file->service(s);
         for (int m = 0; m < service->method_count(); ++m)
@@ -82,6 +82,19 @@ TEST_F(GrpcKeysTest, EveryMethodAsksForAKey) {
     EXPECT_EQ(Call(method, {"Bearer the-key", "Bearer the-key"}),
               grpc::StatusCode::UNAUTHENTICATED);
     EXPECT_NE(Call(method, {"Bearer the-key"}), grpc::StatusCode::UNAUTHENTICATED);
+  }
+}
+
+TEST_F(GrpcKeysTest, ARefusedCallIsCountedOnce) {
+  for (const std::string& method : Methods()) Call(method, {});
+  const std::string text = metrics_.Text(state_);
+  for (const char* method :
+       {"grpc/Score", "grpc/ScoreStream", "grpc/Generate", "grpc/GetTeacherInfo",
+        "grpc/vllm.Inference/Generate", "grpc/vllm.Control/Abort"}) {
+    EXPECT_THAT(text,
+                ::testing::HasSubstr(Concat("taopd_teacher_requests_total{code=\"UNAUTHENTICATED"
+                                            "\",method=\"",
+                                            method, "\"} 1\n")));
   }
 }
 

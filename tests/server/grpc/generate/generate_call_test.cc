@@ -165,6 +165,17 @@ TEST_F(GenerateCallTest, AnEngineErrorEndsTheCall) {
   ExpectRefused(request, grpc::StatusCode::INTERNAL, "not finite");
 }
 
+TEST_F(GenerateCallTest, AFullQueueSaysWhenToTryAgain) {
+  Ready();
+  fake_.engine->FailWith(ResourceExhausted("the queue is full"));
+  grpc::ClientContext context;
+  auto reader = stub_->Generate(&context, Request());
+  v1::GenerateResponse message;
+  EXPECT_FALSE(reader->Read(&message));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(context.GetServerTrailingMetadata().count(kRetryPushbackKey), 1u);
+}
+
 TEST_F(GenerateCallTest, CancellingEndsAllSequences) {
   Ready();
   fake_.engine->Hold(true);

@@ -22,10 +22,11 @@ namespace taopd {
 template <typename Message>
 class MessageStream final : public grpc::ServerWriteReactor<Message> {
  public:
-  // `on_cancel` runs, at most once, when the client has gone or a message cannot be written; it must
+  // `context` is gRPC's. `on_cancel` runs, at most once, when the client has gone or a message cannot be written; it must
   // lead to End. `on_done` runs last and receives the status with which the call ended.
-  MessageStream(std::function<void()> on_cancel, std::function<void(const absl::Status&)> on_done)
-      : on_cancel_(std::move(on_cancel)), on_done_(std::move(on_done)) {}
+  MessageStream(grpc::CallbackServerContext* context, std::function<void()> on_cancel,
+                std::function<void(const absl::Status&)> on_done)
+      : context_(context), on_cancel_(std::move(on_cancel)), on_done_(std::move(on_done)) {}
 
   // The number of waiting messages is not bounded: the sender bounds them by what it produces.
   void Send(Message message) {
@@ -49,7 +50,7 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
       status_ = status;
       finish = FinishLocked();
     }
-    if (finish) this->Finish(ToGrpcStatus(status_));
+    if (finish) FinishCall();
   }
 
   void OnWriteDone(bool ok) override {
@@ -64,7 +65,7 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
       finish = FinishLocked();
     }
     if (next != nullptr) this->StartWrite(next);
-    if (finish) this->Finish(ToGrpcStatus(status_));
+    if (finish) FinishCall();
     if (!ok) Break();
   }
   void OnCancel() override { Break(); }
@@ -76,6 +77,10 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
   }
 
  private:
+  void FinishCall() {
+    AddRetryPushback(status_, context_);
+    this->Finish(ToGrpcStatus(status_));
+  }
   void Break() {
     {
       absl::MutexLock lock(&mutex_);
@@ -93,6 +98,7 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
     return ended_ && !writing_ && messages_.empty() && !std::exchange(finished_, true);
   }
 
+  grpc::CallbackServerContext* const context_;
   const std::function<void()> on_cancel_;
   const std::function<void(const absl::Status&)> on_done_;
   absl::Mutex mutex_;

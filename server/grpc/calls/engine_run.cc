@@ -1,10 +1,10 @@
-#include "server/grpc/generate/generation_run.h"
+#include "server/grpc/calls/engine_run.h"
 
 #include <utility>
 
 namespace taopd {
 
-void GenerationRun::Start(std::vector<InferenceRequest> requests) {
+void EngineRun::Start(std::vector<InferenceRequest> requests) {
   std::vector<std::pair<InferenceRequest, InferenceDone>> work;
   for (size_t i = 0; i < requests.size(); ++i) {
     if (events_.on_token) {
@@ -32,7 +32,7 @@ void GenerationRun::Start(std::vector<InferenceRequest> requests) {
   if (cancel) CancelOpen();
 }
 
-void GenerationRun::Cancel() {
+void EngineRun::Cancel() {
   {
     absl::MutexLock lock(&mutex_);
     cancelled_ = true;
@@ -41,7 +41,7 @@ void GenerationRun::Cancel() {
   CancelOpen();
 }
 
-void GenerationRun::CancelOpen() {
+void EngineRun::CancelOpen() {
   std::vector<RequestHandle> handles;
   {
     absl::MutexLock lock(&mutex_);
@@ -52,7 +52,7 @@ void GenerationRun::CancelOpen() {
   }
 }
 
-void GenerationRun::Complete(size_t index, absl::StatusOr<InferenceResult> result) {
+void EngineRun::Complete(size_t index, absl::StatusOr<InferenceResult> result) {
   if (result.ok()) events_.on_result(index, *std::move(result));
   bool ended = false, cancel = false;
   absl::Status status;

@@ -17,7 +17,7 @@ namespace taopd {
 
 // All functions run on the engine's thread, or inside of Start if the requests are refused, and must
 // not block.
-struct GenerationEvents {
+struct EngineEvents {
   // A token of sequence `index` has come (InferenceRequest::on_token). Optional.
   std::function<void(size_t index, const GeneratedTokens& so_far, bool is_last)> on_token;
   // Sequence `index` has ended well.
@@ -27,10 +27,10 @@ struct GenerationEvents {
   std::function<void(const absl::Status& status)> on_end;
 };
 
-class GenerationRun : public std::enable_shared_from_this<GenerationRun> {
+class EngineRun : public std::enable_shared_from_this<EngineRun> {
  public:
   // `engine` outlives the run's work.
-  GenerationRun(InferenceEngine* engine, GenerationEvents events)
+  EngineRun(InferenceEngine* engine, EngineEvents events)
       : engine_(engine), events_(std::move(events)) {}
 
   // To be called once, on an object that a shared_ptr owns. REQUIRES: there are requests.
@@ -43,7 +43,7 @@ class GenerationRun : public std::enable_shared_from_this<GenerationRun> {
   void CancelOpen();
 
   InferenceEngine* const engine_;
-  const GenerationEvents events_;
+  const EngineEvents events_;
   absl::Mutex mutex_;
   std::vector<RequestHandle> handles_ ABSL_GUARDED_BY(mutex_);
   size_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;

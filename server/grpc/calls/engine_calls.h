@@ -1,5 +1,6 @@
-// What the calls that generate have in common: they show a key, own themselves, end their sequences
-// when the client goes, and record their end.
+// What the calls that need the engine have in common: they show a key, own themselves, end their
+// sequences when the client goes, tell a client that is refused when to try again, and record their
+// end. (A ScoreStream, which reads as well, does the same in its own way.)
 //
 // The functions are called in the handler, which returns their result. gRPC runs no reaction before
 // the handler has returned.
@@ -12,9 +13,9 @@
 #include <string>
 #include <utility>
 
-#include "server/grpc/call_services.h"
-#include "server/grpc/generate/generation_run.h"
-#include "server/grpc/generate/message_stream.h"
+#include "server/grpc/calls/call_services.h"
+#include "server/grpc/calls/engine_run.h"
+#include "server/grpc/calls/message_stream.h"
 
 namespace taopd {
 
@@ -25,11 +26,11 @@ struct CallEnvironment {
 };
 
 // What a call keeps until gRPC's last reaction.
-struct GenerationWork {
+struct EngineWork {
   // The model stays until then, so that no engine is destroyed by its own thread.
   std::shared_ptr<const ServedModel> model;
   ByteBudget::Reservation answer_memory;
-  std::shared_ptr<GenerationRun> run;
+  std::shared_ptr<EngineRun> run;
   std::function<void()> on_done;  // optional
 };
 
@@ -40,7 +41,7 @@ grpc::ServerWriteReactor<Message>* BeginStreamedCall(grpc::CallbackServerContext
                                                      const CallEnvironment& environment,
                                                      const Start& start) {
   struct Call {
-    GenerationWork work;
+    EngineWork work;
     std::shared_ptr<MessageStream<Message>> stream;
   };
   environment.services.tracker->Begin();
@@ -48,24 +49,23 @@ grpc::ServerWriteReactor<Message>* BeginStreamedCall(grpc::CallbackServerContext
   const std::string client = PeerAddress(context->peer());
   auto* const call = new Call;  // deleted in the last reaction
   call->stream = std::make_shared<MessageStream<Message>>(
+      context,
       [call] {
         if (call->work.run != nullptr) call->work.run->Cancel();
       },
       [call, environment, started_at, client](const absl::Status& status) {
         if (call->work.on_done) call->work.on_done();
         delete call;
-        environment.services.metrics->RecordRequest(environment.method, StatusCodeName(status),
-                                           environment.services.state->clock()->Now() - started_at, client,
-                                           environment.request_id);
+        environment.services.metrics->RecordRequest(
+            environment.method, StatusCodeName(status),
+            environment.services.state->clock()->Now() - started_at, client,
+            environment.request_id);
         environment.services.tracker->End();
       });
   auto* const reactor = call->stream.get();
-  absl::Status status = CheckKey(environment.services, *context, environment.method);
+  absl::Status status = CheckKey(environment.services, *context);
   if (status.ok()) status = start(call->stream, &call->work);
-  if (!status.ok()) {
-    AddRetryPushback(status, context);
-    reactor->End(status);
-  }
+  if (!status.ok()) reactor->End(status);
   return reactor;
 }
 
@@ -88,14 +88,15 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
     void OnDone() override {
       const CallEnvironment environment = environment_;
       if (work.on_done) work.on_done();
-      environment.services.metrics->RecordRequest(environment.method, StatusCodeName(status),
-                                         environment.services.state->clock()->Now() - started_at_, client_,
-                                         environment.request_id);
+      environment.services.metrics->RecordRequest(
+          environment.method, StatusCodeName(status),
+          environment.services.state->clock()->Now() - started_at_, client_,
+          environment.request_id);
       delete this;
       environment.services.tracker->End();
     }
 
-    GenerationWork work;
+    EngineWork work;
     absl::Status status;  // written before Finish, read in OnDone
 
    private:
@@ -104,16 +105,14 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
     const absl::Time started_at_;
   };
   auto* const call = new Call(environment, PeerAddress(context->peer()));
-  const auto end = [call](const absl::Status& status) {
+  const auto end = [call, context](const absl::Status& status) {
     call->status = status;
+    AddRetryPushback(status, context);
     call->Finish(ToGrpcStatus(status));
   };
-  absl::Status status = CheckKey(environment.services, *context, environment.method);
+  absl::Status status = CheckKey(environment.services, *context);
   if (status.ok()) status = start(end, &call->work);
-  if (!status.ok()) {
-    AddRetryPushback(status, context);
-    end(status);
-  }
+  if (!status.ok()) end(status);
   return call;
 }
 

@@ -1,0 +1,33 @@
+// What the handlers of all gRPC services share, and the check that each of them begins with.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+
+#include "common/base/status.h"
+#include "server/metrics/server_metrics.h"
+#include "server/security/api_keys.h"
+#include "server/serving/call_tracker.h"
+#include "server/serving/serving_state.h"
+
+namespace taopd {
+
+// All of it outlives the services.
+struct CallServices {
+  ServingState* state;
+  ServerMetrics* metrics;
+  CallTracker* tracker;
+  const ApiKeys* keys;  // null: none are asked for
+};
+
+// UNAUTHENTICATED unless the call shows one of the keys or none is asked for. Any thread may call.
+absl::Status CheckKey(const CallServices& services, const grpc::CallbackServerContext& context);
+
+// A call that needs no engine: checks the key, has `fill` fill the response, records the request under
+// `method`, and finishes with the status of the first that fails.
+grpc::ServerUnaryReactor* AnswerAtOnce(const CallServices& services,
+                                       grpc::CallbackServerContext* context, const char* method,
+                                       const std::function<absl::Status()>& fill);
+
+}  // namespace taopd
