@@ -1,6 +1,7 @@
 #include "common/base/random.h"
 
 #include <cmath>
+#include <random>
 
 #include "common/base/check.h"
 
@@ -25,6 +26,11 @@ uint64_t DeriveSeed(uint64_t seed, std::string_view label,
   hash = Mix(hash ^ label.size());
   for (uint64_t number : numbers) hash = Mix(hash * 0x9e3779b97f4a7c15ULL + Mix(number + 1));
   return hash;
+}
+
+uint64_t FreshBits() {
+  thread_local std::mt19937_64 generator{std::random_device{}()};
+  return generator();
 }
 
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {

@@ -21,6 +21,10 @@ namespace taopd {
 uint64_t DeriveSeed(uint64_t seed, std::string_view label,
                     std::initializer_list<uint64_t> numbers = {});
 
+// 64 bits that nobody can foresee or repeat: a random generator of the calling thread, seeded by the
+// system. For names and for seeds that nobody has asked for.
+uint64_t FreshBits();
+
 // One block of Philox4x32-10: the function from a counter and a key to four random words.
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "common/base/file_descriptor.h"
 #include "common/io/atomic_file.h"
 
 namespace taopd {
@@ -15,19 +16,7 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 20;
 
-class OpenFile {
- public:
-  explicit OpenFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
-  ~OpenFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
+int OpenToRead(const std::string& path) { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); }
 
 // Bytes read; 0 at the end of the file.
 absl::StatusOr<size_t> ReadSome(int fd, char* buffer, size_t size, const std::string& path) {
@@ -41,15 +30,15 @@ absl::StatusOr<size_t> ReadSome(int fd, char* buffer, size_t size, const std::st
 }  // namespace
 
 absl::StatusOr<std::string> ReadFileToString(const std::string& path, int64_t max_bytes) {
-  OpenFile file(path);
-  if (file.fd() < 0) return NotFound(FileError("open", path, errno).message());
+  const FileDescriptor file(OpenToRead(path));
+  if (file.get() < 0) return NotFound(FileError("open", path, errno).message());
   // Grown by what is read, not by what fstat says: sizes of pipes and /proc files are 0.
   std::string content;
   for (;;) {
     const size_t size = content.size();
     content.resize(size + std::max(kChunkBytes, size / 2));
-    TAOPD_ASSIGN_OR_RETURN(size_t num_read,
-                           ReadSome(file.fd(), content.data() + size, content.size() - size, path));
+    TAOPD_ASSIGN_OR_RETURN(
+        size_t num_read, ReadSome(file.get(), content.data() + size, content.size() - size, path));
     content.resize(size + num_read);
     if (static_cast<int64_t>(content.size()) > max_bytes) {
       return ResourceExhausted(path, " is larger than the limit of ", max_bytes, " bytes");

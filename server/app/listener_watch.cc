@@ -13,23 +13,10 @@
 #include <memory>
 #include <utility>
 
+#include "common/base/file_descriptor.h"
+
 namespace taopd {
 namespace {
-
-// A descriptor that is closed with the object.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 bool WaitFor(int fd, short events, absl::Time deadline) {
   for (;;) {
@@ -43,7 +30,8 @@ bool WaitFor(int fd, short events, absl::Time deadline) {
 }
 
 absl::Status Talk(const addrinfo& address, const std::string& hello, absl::Time deadline) {
-  const Descriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const FileDescriptor socket(
+      ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return Unavailable("no socket: ", std::strerror(errno));
   if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0 && errno != EINPROGRESS)
     return Unavailable("cannot connect: ", std::strerror(errno));

@@ -1,8 +1,7 @@
 #include "server/metrics/request_trace.h"
 
-#include <nlohmann/json.hpp>
-
 #include "common/io/file.h"
+#include "common/metrics/trace_event.h"
 
 namespace taopd {
 
@@ -22,24 +21,17 @@ uint64_t RequestTrace::num_lost() const {
 }
 
 absl::Status RequestTrace::WriteTo(const std::string& path) const {
-  std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+  std::vector<std::string> events;
   {
     absl::MutexLock lock(&mutex_);
+    events.reserve(events_.size());
     for (const Event& event : events_) {
-      nlohmann::ordered_json json;
-      json["name"] = event.name;
-      json["cat"] = "request";
-      json["ph"] = "X";  // a complete event: begin and duration, in microseconds
-      json["ts"] = absl::ToDoubleMicroseconds(event.begin - start_);
-      json["dur"] = absl::ToDoubleMicroseconds(event.end - event.begin);
-      json["pid"] = 1;
-      json["tid"] = event.sequence;
-      if (text.back() != '[') text += ",\n";
-      text += json.dump();
+      events.push_back(CompleteEvent(event.name, "request", event.begin - start_,
+                                     event.end - event.begin,
+                                     static_cast<int64_t>(event.sequence)));
     }
   }
-  text += "]}\n";
-  return WriteFileAtomically(path, text);
+  return WriteFileAtomically(path, TraceText(events));
 }
 
 }  // namespace taopd

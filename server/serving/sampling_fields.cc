@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "common/base/random.h"
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
 
@@ -54,6 +55,10 @@ absl::Status SetSamplingField(const SamplingField& field, double value, Sampling
   }
   field.set(value, sampling);
   return absl::OkStatus();
+}
+
+uint64_t SequenceSeed(std::optional<uint64_t> seed, uint64_t index) {
+  return seed ? *seed + index : FreshBits();
 }
 
 absl::StatusOr<SamplingParams> LoadSamplingDefaults(const std::string& model_dir) {

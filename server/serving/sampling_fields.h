@@ -2,6 +2,8 @@
 // table. Requests and a model's generation_config.json are read by it.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -24,6 +26,9 @@ std::span<const SamplingField> SamplingFields();
 
 // Returns INVALID_ARGUMENT, in vLLM's words, if the value is not in the field's range.
 absl::Status SetSamplingField(const SamplingField& field, double value, SamplingParams* sampling);
+
+// The seed of choice `index` of a prompt: seed + index, or another one each time if there is no seed.
+uint64_t SequenceSeed(std::optional<uint64_t> seed, uint64_t index);
 
 // What requests get that say nothing about sampling: the defaults, with what generation_config.json
 // in `model_dir` says in their place. Other keys of that file are ignored, and the file need not

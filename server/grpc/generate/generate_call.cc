@@ -8,6 +8,7 @@
 #include "common/wire/teacher_protocol.h"
 #include "server/grpc/generate/sampling_conversion.h"
 #include "server/grpc/score_conversion.h"
+#include "server/serving/sampling_fields.h"
 
 namespace taopd {
 namespace {

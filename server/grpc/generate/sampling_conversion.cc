@@ -1,6 +1,5 @@
 #include "server/grpc/generate/sampling_conversion.h"
 
-#include <random>
 #include <string_view>
 
 #include "server/serving/sampling_fields.h"
@@ -38,12 +37,6 @@ absl::Status ApplySamplingOptions(const v1::SamplingOptions& options, SamplingPa
                            TokenIds("allowed_token_ids", options.allowed_token_ids()));
   }
   return absl::OkStatus();
-}
-
-uint64_t SequenceSeed(std::optional<uint64_t> seed, uint64_t index) {
-  if (seed) return *seed + index;
-  thread_local std::mt19937_64 generator{std::random_device{}()};
-  return generator();
 }
 
 }  // namespace taopd

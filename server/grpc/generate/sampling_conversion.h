@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "common/engine/engine.h"
@@ -30,8 +29,5 @@ absl::StatusOr<std::vector<int32_t>> TokenIds(const char* field, const Ids& ids)
 
 // Sets what `options` says and leaves the rest.
 absl::Status ApplySamplingOptions(const v1::SamplingOptions& options, SamplingParams* sampling);
-
-// The seed of sequence `index`: seed + index, or another one each time if there is no seed.
-uint64_t SequenceSeed(std::optional<uint64_t> seed, uint64_t index);
 
 }  // namespace taopd

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/random.h"
 #include "common/engine/request_validation.h"
 #include "common/text/stop_strings.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/grpc/generate/sampling_conversion.h"
+#include "server/serving/sampling_fields.h"
 
 namespace taopd {
 namespace {
@@ -160,8 +162,7 @@ absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& re
   out.deadline = deadline;
   out.cache_salt = request.kv().cache_salt();
   // A salt that nobody else has.
-  if (request.kv().bypass_prefix_cache())
-    out.cache_salt += Concat(" bypass ", SequenceSeed(std::nullopt, 0));
+  if (request.kv().bypass_prefix_cache()) out.cache_salt += Concat(" bypass ", FreshBits());
   out.sampling.emplace();
   TAOPD_RETURN_IF_ERROR(ReadPrompt(request, model, &out.token_ids));
   TAOPD_RETURN_IF_ERROR(ReadSampling(request, &*out.sampling));

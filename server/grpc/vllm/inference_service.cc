@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/random.h"
 #include "common/wire/teacher_protocol.h"
-#include "server/grpc/generate/sampling_conversion.h"
 #include "server/grpc/score_conversion.h"
 #include "server/grpc/vllm/inference_answer.h"
 #include "server/grpc/vllm/inference_request.h"
@@ -138,7 +138,7 @@ grpc::ServerWriteReactor<vllm::GenerateResponse>* VllmInferenceService::Generate
 }
 
 VllmControlService::VllmControlService(const CallServices& services, RunRegistry* runs)
-    : services_(services), runs_(runs), instance_id_(Concat(SequenceSeed(std::nullopt, 0))) {}
+    : services_(services), runs_(runs), instance_id_(Concat(FreshBits())) {}
 
 grpc::ServerUnaryReactor* VllmControlService::GetServerInfo(grpc::CallbackServerContext* context,
                                                             const vllm::GetServerInfoRequest*,

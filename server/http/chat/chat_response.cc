@@ -9,15 +9,6 @@
 namespace taopd {
 namespace {
 
-void AppendIdsOrNull(const ChatRequest& request, const std::vector<int32_t>& ids,
-                     std::string* out) {
-  if (request.return_token_ids) {
-    AppendIds(ids, out);
-  } else {
-    *out += "null";
-  }
-}
-
 // `ids` are prompt and generated tokens.
 absl::Status AppendLogprobs(const ChatRequest& request, const std::vector<int32_t>& ids,
                             const GeneratedTokens& generated, TokenText& tokens, std::string* out) {
@@ -48,7 +39,7 @@ absl::Status AppendChoice(const ChatRequest& request, const ServedModel& model, 
   *out += Concat(",\"finish_reason\":\"", FinishReasonName(generated.finish),
                  "\",\"stop_reason\":", StopReasonJson(generated, text.stop_string(), request),
                  ",\"token_ids\":");
-  AppendIdsOrNull(request, generated.ids, out);
+  AppendIdsIf(request.return_token_ids, generated.ids, out);
   *out += ",\"routed_experts\":null}";
   return absl::OkStatus();
 }
@@ -88,7 +79,7 @@ absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const S
   out += ",\"prompt_logprobs\":";
   TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request, prompt, results[0].score, plain, &out));
   out += ",\"prompt_token_ids\":";
-  AppendIdsOrNull(request, prompt.token_ids, &out);
+  AppendIdsIf(request.return_token_ids, prompt.token_ids, &out);
   AppendPromptText(request, &out);
   out += ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null";
   if (request.scoring.num_candidates > 0 && !request.scoring.compact) {

@@ -16,28 +16,19 @@ class ChatChunks {
       : request_(request),
         model_(model),
         named_(model.tokenizer.get(), request.return_tokens_as_token_ids),
-        head_("{\"id\":") {
-    AppendJsonString("chatcmpl-" + request.request_id, &head_);
-    head_ +=
-        Concat(",\"object\":\"chat.completion.chunk\",\"created\":", created_unix_s, ",\"model\":");
-    AppendJsonString(request.model, &head_);
-    head_ += ",\"choices\":[";
+        frame_("chatcmpl-", "chat.completion.chunk", request, model, created_unix_s) {
     for (size_t i = 0; i < request.NumChoices(); ++i)
       choices_.emplace_back(model.tokenizer.get(), request, request.prompts[0].token_ids);
   }
 
   // The chunk that opens a choice.
   std::string Role(size_t index) const {
-    std::string out = head_ + Concat("{\"index\":", index, ",\"delta\":{\"role\":");
+    std::string out = frame_.head() + Concat("{\"index\":", index, ",\"delta\":{\"role\":");
     AppendJsonString(request_.role, &out);
     out += ",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]";
     AppendContinuousUsage(0, &out);
     out += ",\"prompt_token_ids\":";
-    if (request_.return_token_ids) {
-      AppendIds(request_.prompts[0].token_ids, &out);
-    } else {
-      out += "null";
-    }
+    AppendIdsIf(request_.return_token_ids, request_.prompts[0].token_ids, &out);
     out += ",\"prompt_text\":";
     if (request_.return_prompt_text) {
       AppendJsonString(request_.prompt_text, &out);
@@ -48,7 +39,7 @@ class ChatChunks {
   }
 
   std::string Echo(size_t index) const {
-    std::string out = head_ + Concat("{\"index\":", index, ",\"delta\":{\"content\":");
+    std::string out = frame_.head() + Concat("{\"index\":", index, ",\"delta\":{\"content\":");
     AppendJsonString(request_.echoed_text, &out);
     out += "},\"logprobs\":null,\"finish_reason\":null}]";
     AppendContinuousUsage(0, &out);
@@ -58,7 +49,8 @@ class ChatChunks {
   absl::StatusOr<std::string> Chunk(const ChoiceUpdate& update) {
     StreamedChoice& choice = choices_[update.choice];
     const std::string text = choice.Add(update);
-    std::string out = head_ + Concat("{\"index\":", update.choice, ",\"delta\":{\"content\":");
+    std::string out =
+        frame_.head() + Concat("{\"index\":", update.choice, ",\"delta\":{\"content\":");
     AppendJsonString(text, &out);
     out += "},\"logprobs\":";
     if (request_.logprobs) {
@@ -77,25 +69,13 @@ class ChatChunks {
       out += ",\"finish_reason\":null";
     }
     out += ",\"token_ids\":";
-    if (request_.return_token_ids) {
-      AppendIds(update.tokens.ids, &out);
-    } else {
-      out += "null";
-    }
+    AppendIdsIf(request_.return_token_ids, update.tokens.ids, &out);
     out += "}]";
     AppendContinuousUsage(choice.num_generated(), &out);
-    if (update.is_last && !request_.include_usage)
-      out += ",\"system_fingerprint\":" + SystemFingerprintJson(model_);
-    return out + "}";
+    return out + frame_.Tail(update.is_last);
   }
 
-  std::string UsageChunk() const {
-    int64_t num_generated = 0;
-    for (const StreamedChoice& choice : choices_) num_generated += choice.num_generated();
-    std::string out = head_ + "],\"usage\":";
-    AppendUsage(request_.NumPromptTokens(), num_generated, /*with_details=*/false, &out);
-    return out + ",\"system_fingerprint\":" + SystemFingerprintJson(model_) + "}";
-  }
+  std::string UsageChunk() const { return frame_.UsageChunk(choices_); }
 
  private:
   void AppendContinuousUsage(int64_t num_generated, std::string* out) const {
@@ -108,7 +88,7 @@ class ChatChunks {
   const ChatRequest& request_;
   const ServedModel& model_;
   TokenText named_;
-  std::string head_;
+  const ChunkFrame frame_;
   std::vector<StreamedChoice> choices_;
 };
 

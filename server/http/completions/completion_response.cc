@@ -39,11 +39,11 @@ class ChoiceWriter {
     *out += "\",\"stop_reason\":";
     *out += hide_generated ? "null" : StopReasonJson(generated, stop_string, request_);
     *out += ",\"token_ids\":";
-    AppendIdsOrNull(generated.ids, out);
+    AppendIdsIf(request_.return_token_ids, generated.ids, out);
     *out += ",\"prompt_logprobs\":";
     TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request_, prompt, rows, plain_, out));
     *out += ",\"prompt_token_ids\":";
-    AppendIdsOrNull(prompt.token_ids, out);
+    AppendIdsIf(request_.return_token_ids, prompt.token_ids, out);
     *out += ",\"routed_experts\":null";
     if (request_.scoring.num_candidates > 0 && !request_.scoring.compact) {
       *out += ",\"prompt_token_id_logprobs\":";
@@ -75,14 +75,6 @@ class ChoiceWriter {
     int64_t text_offset = 0;
     AppendCompletionLogprobs(ids, first, positions, *request_.logprobs, named_, &text_offset, out);
     return absl::OkStatus();
-  }
-
-  void AppendIdsOrNull(const std::vector<int32_t>& ids, std::string* out) const {
-    if (request_.return_token_ids) {
-      AppendIds(ids, out);
-    } else {
-      *out += "null";
-    }
   }
 
   const CompletionRequest& request_;

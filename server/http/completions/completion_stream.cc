@@ -19,12 +19,7 @@ class ChunkWriter {
         model_(model),
         scores_(scores),
         named_(model.tokenizer.get(), request.return_tokens_as_token_ids),
-        head_("{\"id\":") {
-    AppendJsonString("cmpl-" + request.request_id, &head_);
-    head_ += ",\"object\":\"text_completion\",\"created\":" + std::to_string(created_unix_s) +
-             ",\"model\":";
-    AppendJsonString(request.model, &head_);
-    head_ += ",\"choices\":[";
+        frame_("cmpl-", "text_completion", request, model, created_unix_s) {
     for (size_t i = 0; i < request.NumChoices(); ++i)
       choices_.emplace_back(model.tokenizer.get(), request, request.PromptOf(i).token_ids);
     text_offsets_.resize(choices_.size());
@@ -41,7 +36,7 @@ class ChunkWriter {
     const std::string new_text = choice.Add(update);
     if (!hide_generated) text += new_text;
 
-    std::string out = head_ + "{\"index\":" + std::to_string(i) + ",\"text\":";
+    std::string out = frame_.head() + "{\"index\":" + std::to_string(i) + ",\"text\":";
     AppendJsonString(text, &out);
     out += ",\"logprobs\":";
     TAOPD_RETURN_IF_ERROR(AppendLogprobs(update, echoes, &out));
@@ -55,35 +50,19 @@ class ChunkWriter {
                     StopReasonJson(update.tokens, choice.stop_string(), request_));
     }
     out += ",\"prompt_token_ids\":";
-    if (is_first && (request_.echo || request_.return_token_ids)) {
-      AppendIds(prompt.token_ids, &out);
-    } else {
-      out += "null";
-    }
+    AppendIdsIf(is_first && (request_.echo || request_.return_token_ids), prompt.token_ids, &out);
     out += ",\"token_ids\":";
-    if (request_.return_token_ids) {
-      AppendIds(update.tokens.ids, &out);
-    } else {
-      out += "null";
-    }
+    AppendIdsIf(request_.return_token_ids, update.tokens.ids, &out);
     out += "}]";
     if (request_.continuous_usage) {
       out += ",\"usage\":";
       AppendUsage(static_cast<int64_t>(prompt.token_ids.size()), choice.num_generated(),
                   /*with_details=*/false, &out);
     }
-    if (update.is_last && !request_.include_usage)
-      out += ",\"system_fingerprint\":" + SystemFingerprintJson(model_);
-    return out + "}";
+    return out + frame_.Tail(update.is_last);
   }
 
-  std::string UsageChunk() const {
-    int64_t num_generated = 0;
-    for (const StreamedChoice& choice : choices_) num_generated += choice.num_generated();
-    std::string out = head_ + "],\"usage\":";
-    AppendUsage(request_.NumPromptTokens(), num_generated, /*with_details=*/false, &out);
-    return out + ",\"system_fingerprint\":" + SystemFingerprintJson(model_) + "}";
-  }
+  std::string UsageChunk() const { return frame_.UsageChunk(choices_); }
 
  private:
   absl::Status AppendLogprobs(const ChoiceUpdate& update, bool echoes, std::string* out) {
@@ -113,7 +92,7 @@ class ChunkWriter {
   const ServedModel& model_;
   const std::vector<std::optional<ScoreRows>>& scores_;
   TokenText named_;
-  std::string head_;
+  const ChunkFrame frame_;
   std::vector<StreamedChoice> choices_;
   std::vector<int64_t> text_offsets_;
 };

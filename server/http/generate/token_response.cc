@@ -177,11 +177,7 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
     out += "null";
   }
   out += ",\"prompt_token_ids\":";
-  if (request.return_token_ids) {
-    AppendIds(prompt.token_ids, &out);
-  } else {
-    out += "null";
-  }
+  AppendIdsIf(request.return_token_ids, prompt.token_ids, &out);
   out += Concat(",\"mm_placeholders\":null,\"metrics\":null,\"kv_transfer_params\":null,",
                 "\"ec_transfer_params\":null,\"output_mode\":\"", OutputMode(request),
                 "\",\"choices\":[");

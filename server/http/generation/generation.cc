@@ -5,21 +5,14 @@
 #include <deque>
 #include <utility>
 
-#include "common/base/random.h"
 #include "server/http/generation/generated_text.h"
-#include "server/http/generation/request_body.h"
+#include "server/serving/sampling_fields.h"
 
 namespace taopd {
 namespace {
 
 constexpr int64_t kMaxResponseBytes = int64_t{256} << 20;
 constexpr absl::Duration kClientCheckInterval = absl::Milliseconds(100);
-
-// Of choice `index` of a prompt.
-uint64_t SeedOf(const GenerationRequest& request, size_t index) {
-  if (request.seed) return static_cast<uint64_t>(*request.seed) + index;
-  return DeriveSeed(0, RandomRequestId());
-}
 
 SamplingParams SamplingOf(const GenerationRequest& request, const GenerationPrompt& prompt) {
   SamplingParams sampling = request.sampling;
@@ -148,7 +141,7 @@ Generation::Generation(const GenerationRequest& request, const Caller& caller,
     if (index == 0 && !streams) out.score = ScoreParamsOf(request, prompt);
     if (prompt.max_new_tokens > 0) {
       out.sampling = SamplingOf(request, prompt);
-      out.sampling->seed = SeedOf(request, index);
+      out.sampling->seed = SequenceSeed(request.seed, index);
       if (!request.stop.empty()) {
         out.should_stop =
             [text = std::make_shared<GeneratedText>(model_->tokenizer.get(), request)](int32_t id) {

@@ -148,6 +148,14 @@ void AppendIds(const std::vector<int32_t>& ids, std::string* out) {
   *out += ']';
 }
 
+void AppendIdsIf(bool wanted, const std::vector<int32_t>& ids, std::string* out) {
+  if (wanted) {
+    AppendIds(ids, out);
+  } else {
+    *out += "null";
+  }
+}
+
 absl::Status AppendPromptLogprobs(const GenerationRequest& request, const GenerationPrompt& prompt,
                                   const std::optional<ScoreRows>& rows, TokenText& tokens,
                                   std::string* out) {

@@ -15,6 +15,8 @@
 namespace taopd {
 
 void AppendIds(const std::vector<int32_t>& ids, std::string* out);
+// The ids if they are wanted, else null.
+void AppendIdsIf(bool wanted, const std::vector<int32_t>& ids, std::string* out);
 
 // The value of "prompt_logprobs" of one prompt: null if it was not asked for, else objects keyed by
 // token ids, or the arrays of `compact`:

@@ -2,8 +2,7 @@
 
 #include <absl/synchronization/mutex.h>
 
-#include <random>
-
+#include "common/base/random.h"
 #include "common/io/jsonl.h"
 #include "server/serving/excerpt.h"
 
@@ -43,8 +42,9 @@ std::optional<HttpError> ReadBody(
   ParseSlot slot;
   const absl::StatusOr<nlohmann::json> json = ParseJson(body, "body");
   if (!json.ok()) {
-    return HttpError{400, "Bad Request", "body",
-                     Concat("1 validation error:\n  ", Excerpt(std::string(json.status().message())))};
+    return HttpError{
+        400, "Bad Request", "body",
+        Concat("1 validation error:\n  ", Excerpt(std::string(json.status().message())))};
   }
   if (!json->is_object()) {
     return HttpError{400, "Bad Request", "body",
@@ -55,10 +55,9 @@ std::optional<HttpError> ReadBody(
 
 std::string RandomRequestId() {
   static constexpr char kHex[] = "0123456789abcdef";
-  thread_local std::mt19937_64 generator{std::random_device{}()};
   std::string id;
   for (int word = 0; word < 2; ++word) {
-    uint64_t bits = generator();
+    uint64_t bits = FreshBits();
     for (int digit = 0; digit < 16; ++digit, bits >>= 4) id += kHex[bits & 15];
   }
   return id;

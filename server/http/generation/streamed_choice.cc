@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/http/generation/logprob_json.h"
+
 namespace taopd {
 
 std::string StreamedChoice::Add(const ChoiceUpdate& update) {
@@ -21,6 +23,28 @@ std::string StreamedChoice::Add(const ChoiceUpdate& update) {
   std::string piece = text_->text().substr(num_sent_bytes_, end - num_sent_bytes_);
   num_sent_bytes_ = end;
   return piece;
+}
+
+ChunkFrame::ChunkFrame(const char* id_prefix, const char* object, const GenerationRequest& request,
+                       const ServedModel& model, int64_t created_unix_s)
+    : request_(request), model_(model) {
+  AppendJsonString(id_prefix + request.request_id, &head_);
+  head_ += Concat(",\"object\":\"", object, "\",\"created\":", created_unix_s, ",\"model\":");
+  AppendJsonString(request.model, &head_);
+  head_ += ",\"choices\":[";
+}
+
+std::string ChunkFrame::Tail(bool is_last) const {
+  if (!is_last || request_.include_usage) return "}";
+  return ",\"system_fingerprint\":" + SystemFingerprintJson(model_) + "}";
+}
+
+std::string ChunkFrame::UsageChunk(const std::vector<StreamedChoice>& choices) const {
+  int64_t num_generated = 0;
+  for (const StreamedChoice& choice : choices) num_generated += choice.num_generated();
+  std::string out = head_ + "],\"usage\":";
+  AppendUsage(request_.NumPromptTokens(), num_generated, /*with_details=*/false, &out);
+  return out + ",\"system_fingerprint\":" + SystemFingerprintJson(model_) + "}";
 }
 
 bool StreamUpdates(std::optional<ChoiceUpdate> first, Generation* generation,

@@ -46,10 +46,6 @@ Routes CompletionRoutes(ServingState* state) {
       return run(body, caller, *state);
     });
   };
-  const auto health = [state](HttpCall& call) {
-    if (const absl::Status status = state->Health(); !status.ok())
-      SendError(FromStatus(status), call.response);
-  };
   const auto openapi = [](HttpCall& call) { SendJson(OpenApiJson(), call.response); };
   const auto docs = [](HttpCall& call) {
     call.response.set_content(DocsPage(), "text/html; charset=utf-8");
@@ -68,7 +64,6 @@ Routes CompletionRoutes(ServingState* state) {
           Describing("/get_server_info", state, SglangServerInfo),
           Describing("/load", state, Load),
           Describing("/config", state, Config),
-          {"GET", "/health_generate", RouteKind::kProbe, health},
           {"GET", "/openapi.json", RouteKind::kWork, openapi},
           {"GET", "/docs", RouteKind::kWork, docs}};
 }

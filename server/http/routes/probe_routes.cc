@@ -22,6 +22,7 @@ Routes ProbeRoutes(ServingState* state, ServerMetrics* metrics) {
   return {{"GET", "/health", RouteKind::kProbe, health},
           {"GET", "/ping", RouteKind::kProbe, health},
           {"POST", "/ping", RouteKind::kProbe, health},
+          {"GET", "/health_generate", RouteKind::kProbe, health},
           {"GET", "/ready", RouteKind::kProbe, ready},
           {"GET", "/metrics", RouteKind::kProbe, text}};
 }

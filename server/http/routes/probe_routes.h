@@ -1,4 +1,4 @@
-// GET /health, GET and POST /ping, GET /ready and GET /metrics.
+// GET /health, /health_generate (SGLang's), GET and POST /ping, GET /ready and GET /metrics.
 #pragma once
 
 #include "server/http/route.h"

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/log.h"
 #include "common/io/atomic_file.h"
 #include "common/io/file.h"
@@ -27,20 +28,6 @@ constexpr char kTemporaryMark[] = ".tmp.";
 constexpr time_t kUseIsRecordedEvery_s = 3600;
 constexpr time_t kTemporaryFilesLive_s = 3600;
 constexpr double kShareAfterTrimming = 0.9;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 struct CacheFile {
   std::string path;
@@ -122,7 +109,7 @@ std::optional<TeacherScores> ScoreCache::Find(const TeacherRequest& request,
                                               const std::string& revision) {
   const std::string key = ScoreKey(request, revision);
   const std::string path = PathOf(key);
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) {
     absl::MutexLock lock(&mutex_);
     ++stats_.misses;
@@ -183,7 +170,7 @@ absl::Status ScoreCache::Write(const std::string& key, const std::string& bytes)
   if (fd < 0) return FileError("create", temporary, errno);
   absl::Status status;
   {
-    const Descriptor file(fd);
+    const FileDescriptor file(fd);
     status = WriteAll(fd, std::as_bytes(std::span(bytes)), temporary);
   }
   if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
@@ -195,7 +182,8 @@ absl::Status ScoreCache::Write(const std::string& key, const std::string& bytes)
 
 void ScoreCache::Trim() {
   // One process at a time; the others find less when they look themselves.
-  const Descriptor lock_file(::open((dir_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  const FileDescriptor lock_file(
+      ::open((dir_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (lock_file.get() < 0 || ::flock(lock_file.get(), LOCK_EX) != 0) return;
   std::vector<CacheFile> files = ListEntries(dir_);
   int64_t total = 0;

@@ -1,0 +1,49 @@
+#include "common/metrics/trace_event.h"
+
+#include <nlohmann/json.hpp>
+
+namespace taopd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kProcess = 1;
+
+std::string Text(const Json& event) {
+  return event.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string NameEvent(const char* what, int64_t row, const std::string& name) {
+  return Text(
+      {{"name", what}, {"ph", "M"}, {"pid", kProcess}, {"tid", row}, {"args", {{"name", name}}}});
+}
+
+}  // namespace
+
+std::string CompleteEvent(const std::string& name, const std::string& category,
+                          absl::Duration begin, absl::Duration duration, int64_t row) {
+  return Text({{"name", name},
+               {"cat", category},
+               {"ph", "X"},
+               {"ts", absl::ToDoubleMicroseconds(begin)},
+               {"dur", absl::ToDoubleMicroseconds(duration)},
+               {"pid", kProcess},
+               {"tid", row}});
+}
+
+std::string ProcessNameEvent(const std::string& name) { return NameEvent("process_name", 0, name); }
+
+std::string RowNameEvent(int64_t row, const std::string& name) {
+  return NameEvent("thread_name", row, name);
+}
+
+std::string TraceText(const std::vector<std::string>& events) {
+  std::string text = "{\"traceEvents\":[";
+  for (size_t i = 0; i < events.size(); ++i) {
+    if (i > 0) text += ",\n";
+    text += events[i];
+  }
+  return text + "],\"displayTimeUnit\":\"ms\"}\n";
+}
+
+}  // namespace taopd
