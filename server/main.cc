@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 #include "common/config/yaml.h"
 #include "common/engine/engine_factory.h"
+#include "common/engine/parallel/worker.h"
 #include "common/io/file.h"
 #include "server/app/plan_command.h"
 #include "server/app/teacher_app.h"
@@ -78,13 +79,15 @@ void AddKeysOfEnvironment(TeacherOptions* options) {
 }
 
 int Main(int argc, char** argv) {
+  if (IsTensorParallelWorker()) return RunTensorParallelWorker();
   auto parsed = ParseTeacherOptions(argc, argv, std::cout, std::cerr);
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
   TeacherOptions& options = std::get<TeacherOptions>(parsed);
   if (const absl::Status level = SetLogLevel(options.log_level); !level.ok()) return kExitUsage;
   if (options.plan) {
     const auto find = [&options] {
-      return FindBudget(options.device, options.ToEngineOptions().memory);
+      return FindBudget(options.device, options.ToEngineOptions().memory,
+                        options.tensor_parallel_size);
     };
     return PrintPlan(options, find, std::cout, std::cerr);
   }

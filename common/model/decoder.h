@@ -21,6 +21,8 @@
 #include "common/base/status.h"
 #include "common/model/config/model_config.h"
 #include "common/model/layers/kv_pages.h"
+#include "common/model/parallel/collectives.h"
+#include "kernels/torch/head/scoring_head.h"
 
 namespace taopd {
 
@@ -64,6 +66,16 @@ class Decoder {
   virtual at::Tensor Infer(const PagedBatch& batch, KvPages* pages) = 0;
   // The logits of hidden states, float32 [N, V] on the model's device, under the contract of Infer.
   virtual at::Tensor Logits(const at::Tensor& hidden_NH) = 0;
+  // ScoreRowsOfHead (kernels/torch/head/scoring_head.h) with this model's head, under the contract of Infer.
+  virtual ScoringOutput ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
+                                  const at::Tensor& candidate_ids_NM,
+                                  const ScoringOptions& options);
+  // KvPages::CopyBlock, wherever the model's pages are.
+  virtual void CopyBlock(KvPages* pages, int32_t from, int32_t to) { pages->CopyBlock(from, to); }
+  // What KvPages for Infer are made from: the model, or the slice of it that this process holds.
+  virtual const ModelConfig& paged_config() const { return config_; }
+  // An error if the model cannot compute any more, for another reason than its own device.
+  virtual absl::Status Health() const { return absl::OkStatus(); }
   // Computes now what the first Infer and, if `with_head` is set, the first Logits would prepare.
   virtual void PrepareInference(bool with_head) = 0;
   // Frees what inference does not read once it is prepared: on the CPU, the parameters that it has
@@ -96,6 +108,10 @@ struct DecoderOptions {
   std::string device = "auto";  // "auto" (cuda:0 if there is one), "cpu", "cuda", "cuda:1", ...
   // Training needs float32 or bfloat16; float16 gradients would need a scaled loss.
   bool requires_grad = false;
+  // Not null: loads the slice of the model that belongs to group->place(), for inference. Every process of the
+  // group then makes the same calls of Infer, Logits and ScoreRows, and all get the same hidden states; logits
+  // and scores come out at rank 0. Must outlive the decoder.
+  Collectives* group = nullptr;
   // Set if the model continues with another tokenizer.
   std::optional<VocabularyChange> vocabulary = std::nullopt;
 };
@@ -142,5 +158,9 @@ absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder);
 // their contents must not change. The future's destructor waits for the thread, and get() rethrows
 // what LibTorch throws.
 std::future<absl::StatusOr<std::string>> StartWeightsRevision(const Decoder& decoder);
+// WeightsRevision of the model that LoadDecoder would make of the directory on a CPU, without making it.
+// `dtype` is one of config.json's names.
+std::future<absl::StatusOr<std::string>> StartStoredRevision(const std::string& model_dir,
+                                                             const std::string& dtype);
 
 }  // namespace taopd

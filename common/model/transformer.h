@@ -21,6 +21,9 @@ class TransformerDecoder final : public Decoder {
   // The weights are undefined until a loader has set all slots() and called FinishWeights.
   // REQUIRES: `config` passed the checks of ParseModelConfig.
   TransformerDecoder(const ModelConfig& config, at::Device device, at::ScalarType dtype);
+  // A slice of a model whose whole vocabulary has vocab_size ids; `config` is SliceOf the model's.
+  TransformerDecoder(const ModelConfig& config, at::Device device, at::ScalarType dtype,
+                     int64_t vocab_size, Collectives* group);
 
   // The tensors that a loader sets, once, before the first Forward.
   const std::vector<WeightSlot>& slots() const { return slots_; }
@@ -34,6 +37,9 @@ class TransformerDecoder final : public Decoder {
   at::Tensor Forward(const PackedBatch& batch) override;
   at::Tensor Infer(const PagedBatch& batch, KvPages* pages) override;
   at::Tensor Logits(const at::Tensor& hidden_NH) override;
+  ScoringOutput ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
+                          const at::Tensor& candidate_ids_NM,
+                          const ScoringOptions& options) override;
   void PrepareInference(bool with_head) override;
   void KeepForInferenceOnly() override;
   std::function<void()> ReleaserOf(const at::Tensor& parameter) const override;
@@ -48,9 +54,16 @@ class TransformerDecoder final : public Decoder {
   at::Tensor RunLayers(const at::Tensor& ids_T, const AttentionBlock& attention,
                        const MlpBlock& mlp) const;
   at::Tensor MlpOfLayer(size_t i, const at::Tensor& x_TH) const;
+  at::Tensor Embed(const at::Tensor& ids_T) const;
+  // The type in which a projection that was cut by columns gives its part of a sum.
+  at::ScalarType PartType() const { return group_ == nullptr ? dtype() : at::kFloat; }
+  // The sum of what all processes have computed; without others, what this one has.
+  at::Tensor SumOfParts(at::Tensor part) const;
   // The packed weights, up to date; null where inference computes from the parameters themselves.
   std::shared_ptr<PackedWeights> UpToDateWeights();
 
+  const int64_t vocab_size_ = 0;        // of the whole model
+  Collectives* const group_ = nullptr;  // null: this process has the whole model
   ModelWeights weights_;
   std::vector<WeightSlot> slots_;                                // into weights_
   std::map<const void*, std::function<void()>> release_mapped_;  // by the tensor's address

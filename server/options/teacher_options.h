@@ -32,6 +32,7 @@ struct TeacherOptions {
   std::string dtype = "auto";
   std::string device = "auto";
   int64_t num_threads = 0;
+  int64_t tensor_parallel_size = 1;
   int64_t max_model_len = 0;
   int64_t max_logprobs = 128;
   int64_t max_dense_vocab_size = 4096;
