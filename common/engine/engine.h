@@ -254,6 +254,7 @@ struct EngineStats {
   int64_t num_kv_blocks = 0;
   // The device refuses to compute; only a new process helps.
   bool device_failed = false;
+  std::string device_error;  // if the reason is known here
   // The heartbeat, which goes on during a step, too. If it is old while work waits, the engine is
   // stalled.
   absl::Time last_step;

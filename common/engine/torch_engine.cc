@@ -147,7 +147,9 @@ class TorchEngine final : public InferenceEngine {
     stats.step_sizes = step_sizes_;
     stats.layer_seconds = absl::ToDoubleSeconds(layer_time_);
     stats.head_seconds = absl::ToDoubleSeconds(head_time_);
-    stats.device_failed = device_failed_ || !decoder_->Health().ok();
+    const absl::Status health = decoder_->Health();
+    stats.device_failed = device_failed_ || !health.ok();
+    stats.device_error = std::string(health.message());
     stats.last_step = absl::FromUnixNanos(last_beat_.load(std::memory_order_relaxed));
     return stats;
   }

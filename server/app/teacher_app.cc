@@ -219,8 +219,10 @@ class TeacherApp {
       if (!load_ended_) continue;
       canary_.Tick();
       const auto model = state_.model();
-      if (model != nullptr && model->engine->stats().device_failed) {
-        LogError("the device no longer computes: the process ends, so that a new one can start");
+      const EngineStats stats = model != nullptr ? model->engine->stats() : EngineStats();
+      if (stats.device_failed) {
+        LogError("the device no longer computes: the process ends, so that a new one can start",
+                 {{"reason", stats.device_error}});
         return kExitInternal;
       }
       TellGrpc();

@@ -199,20 +199,20 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& m
       std::max<int64_t>(1, (num_threads > 0 ? num_threads : at::get_num_threads()) / size);
 
   TAOPD_ASSIGN_OR_RETURN(const auto listener, ListenOnLoopback());
-  TAOPD_ASSIGN_OR_RETURN(auto workers, WorkerProcesses::Start(size, listener.second));
+  TAOPD_ASSIGN_OR_RETURN(auto workers, WorkerProcesses::Start(size));
   ModelCommand load;
   load.kind = ModelCommand::Kind::kLoad;
   load.model_dir = model_dir;
   load.dtype = options.dtype;
   load.num_threads = threads;
+  load.num_ranks = size;
+  load.master_port = listener.second;
   for (int64_t rank = 1; rank < size; ++rank) {
     TAOPD_ASSIGN_OR_RETURN(load.device, DeviceOfRank(options.device, rank));
+    load.rank = rank;
     TAOPD_RETURN_IF_ERROR(workers->Send(rank, load.Encode()));
   }
-  Rendezvous place;
-  place.world_size = place.local_world_size = size;
-  place.master_addr = "127.0.0.1";
-  place.master_port = listener.second;
+  Rendezvous place = ParallelRendezvous(0, size, listener.second);
   place.listen_fd = listener.first;
   TAOPD_ASSIGN_OR_RETURN(auto group, ProcessGroup::Connect(place, ParallelGroupOptions(device)));
   auto collectives = std::make_unique<GroupCollectives>(group.get());

@@ -12,6 +12,9 @@ void VisitMembers(Command& command, const Visit& visit) {
   visit("dtype", command.dtype);
   visit("device", command.device);
   visit("num_threads", command.num_threads);
+  visit("rank", command.rank);
+  visit("num_ranks", command.num_ranks);
+  visit("master_port", command.master_port);
   visit("with_head", command.with_head);
   visit("token_ids", command.token_ids);
   visit("num_rows", command.num_rows);
@@ -28,7 +31,7 @@ void VisitMembers(Command& command, const Visit& visit) {
   visit("top_k", command.scoring.top_k);
   visit("temperature", command.scoring.temperature);
   visit("entropy", command.scoring.entropy);
-  visit("rank", command.scoring.rank);
+  visit("sampled_ranks", command.scoring.rank);
   visit("dense", command.scoring.dense);
   visit("workspace_bytes", command.scoring.workspace_bytes);
 }

@@ -27,6 +27,8 @@ struct ModelCommand {
   // kLoad
   std::string model_dir, dtype, device;
   int64_t num_threads = 0;
+  int64_t rank = 0, num_ranks = 1;
+  int64_t master_port = 0;  // where rank 0 listens on 127.0.0.1
   // kPrepare
   bool with_head = false;
   // kInfer: the batch, sequence by sequence.

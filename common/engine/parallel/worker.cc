@@ -132,7 +132,7 @@ absl::Status Serve(CommandChannel* channel) {
   TAOPD_ASSIGN_OR_RETURN(const ModelCommand load, ModelCommand::Decode(*first));
   if (load.kind != ModelCommand::Kind::kLoad) return DataLoss("the first command is not to load");
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(load.device));
-  TAOPD_ASSIGN_OR_RETURN(const Rendezvous place, ReadRendezvous(ProcessEnvironment()));
+  const Rendezvous place = ParallelRendezvous(load.rank, load.num_ranks, load.master_port);
   TAOPD_ASSIGN_OR_RETURN(const auto group,
                          ProcessGroup::Connect(place, ParallelGroupOptions(device)));
   Worker worker(group.get());

@@ -18,19 +18,6 @@ namespace {
 constexpr absl::Duration kTimeToEnd = absl::Seconds(10);
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
 
-// The environment of this process without what the variables of `added` say there.
-std::vector<std::string> EnvironmentWith(const std::vector<std::string>& added) {
-  std::vector<std::string> environment = added;
-  for (char** entry = ::environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const std::string name = text.substr(0, text.find('=') + 1);
-    bool is_replaced = false;
-    for (const std::string& line : added) is_replaced |= line.starts_with(name);
-    if (!is_replaced) environment.push_back(text);
-  }
-  return environment;
-}
-
 std::vector<char*> Pointers(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   for (std::string& text : texts) pointers.push_back(text.data());
@@ -38,14 +25,12 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
-absl::StatusOr<pid_t> Spawn(int64_t rank, int64_t size, int master_port, int channel_fd) {
+absl::StatusOr<pid_t> Spawn(int64_t rank, int channel_fd) {
   // The child's copy has no close-on-exec flag.
   constexpr int kChildFd = 3;
   std::vector<std::string> arguments = {"taopd-teacher"};
-  std::vector<std::string> environment = EnvironmentWith(
-      {Concat(kWorkerFdVariable, "=", kChildFd), Concat("RANK=", rank), Concat("LOCAL_RANK=", rank),
-       Concat("WORLD_SIZE=", size), Concat("LOCAL_WORLD_SIZE=", size), "MASTER_ADDR=127.0.0.1",
-       Concat("MASTER_PORT=", master_port)});
+  std::vector<std::string> environment = {Concat(kWorkerFdVariable, "=", kChildFd)};
+  for (char** entry = ::environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, channel_fd, kChildFd);
@@ -66,14 +51,13 @@ bool HasEnded(pid_t pid, siginfo_t* how) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<WorkerProcesses>> WorkerProcesses::Start(int64_t size,
-                                                                        int master_port) {
+absl::StatusOr<std::unique_ptr<WorkerProcesses>> WorkerProcesses::Start(int64_t size) {
   std::unique_ptr<WorkerProcesses> processes(new WorkerProcesses());
   for (int64_t rank = 1; rank < size; ++rank) {
     TAOPD_ASSIGN_OR_RETURN(const auto ends, CommandChannel::MakePair());
     auto channel = std::make_unique<CommandChannel>(ends.first);
     const FileDescriptor theirs(ends.second);
-    TAOPD_ASSIGN_OR_RETURN(const pid_t pid, Spawn(rank, size, master_port, theirs.get()));
+    TAOPD_ASSIGN_OR_RETURN(const pid_t pid, Spawn(rank, theirs.get()));
     LogInfo("tensor parallel rank started", {{"rank", rank}, {"pid", static_cast<int64_t>(pid)}});
     processes->workers_.push_back({pid, std::move(channel)});
   }

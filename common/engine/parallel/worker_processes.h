@@ -17,8 +17,8 @@ namespace taopd {
 
 class WorkerProcesses {
  public:
-  // Starts size - 1 processes, which find rank 0 at `master_port` of 127.0.0.1 (worker.h).
-  static absl::StatusOr<std::unique_ptr<WorkerProcesses>> Start(int64_t size, int master_port);
+  // Starts size - 1 processes (worker.h).
+  static absl::StatusOr<std::unique_ptr<WorkerProcesses>> Start(int64_t size);
   // Closes the channels, which the processes take for their end, waits for a while, and then kills what is left.
   ~WorkerProcesses();
   WorkerProcesses(const WorkerProcesses&) = delete;
