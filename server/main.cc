@@ -21,14 +21,13 @@
 namespace taopd {
 namespace {
 
-constexpr int64_t kMaxTokenizerConfigBytes = int64_t{16} << 20;
+constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 
 // A template that cannot be parsed is a warning: only chats need it.
 absl::Status LoadChat(const std::string& model_dir, ServedModel* model) {
   const std::string config = model_dir + "/tokenizer_config.json";
   if (FileExists(config)) {
-    TAOPD_ASSIGN_OR_RETURN(model->tokenizer_config_json,
-                           ReadFileToString(config, kMaxTokenizerConfigBytes));
+    TAOPD_ASSIGN_OR_RETURN(model->tokenizer_config_json, ReadFileToString(config, kMaxConfigBytes));
   }
   absl::StatusOr<ChatTemplate> chat = ChatTemplate::Load(model_dir);
   if (chat.ok()) {
@@ -55,6 +54,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
                  static_cast<int>(options.num_threads), options.ToEngineOptions()));
   if (tokenizer.ok()) model->tokenizer = *std::move(tokenizer);
   TAOPD_RETURN_IF_ERROR(LoadChat(options.model, model.get()));
+  TAOPD_ASSIGN_OR_RETURN(model->model_config_json,
+                         ReadFileToString(options.model + "/config.json", kMaxConfigBytes));
   model->limits = loaded.engine->limits();
   model->engine = std::move(loaded.engine);
   model->name = options.ModelName();

@@ -44,6 +44,25 @@ struct PagedBatch {
   std::function<void()> after_layer;     // called when a layer has been computed; may be empty
 };
 
+// What a forward pass keeps for the backward pass, and what the backward pass computes again. The
+// gradients are the same bits with all of them.
+enum class Recompute {
+  kNone,       // keep everything
+  kAttention,  // of each layer, compute again: the projections of queries, keys and values, their
+               // norms and rotation, attention, and the output's projection
+  kFull,       // keep the residual stream before each layer alone, and compute again all of a layer
+};
+
+struct ForwardOptions {
+  Recompute recompute = Recompute::kNone;
+  // Called in the backward pass, by its thread, with L = num_hidden_layers, L - 1, ..., 0. At call i
+  // the gradients of all parameters of layer i, and of those called before, are in their .grad:
+  // layer L stands for the final norm and a head of its own. The embedding, with a tied head, has no
+  // call: its gradient is complete when the backward pass returns. Nor has a layer a call if nothing
+  // before it is trained. May be empty.
+  std::function<void(int64_t layer)> on_layer_backward;
+};
+
 using NamedParameter = std::pair<std::string, at::Tensor>;
 
 class Decoder {
@@ -55,8 +74,10 @@ class Decoder {
   at::ScalarType dtype() const { return dtype_; }
 
   // The hidden states after the final norm, [T, H]. Attention is causal within each sequence.
-  // Records gradients unless grad mode is off.
-  virtual at::Tensor Forward(const PackedBatch& batch) = 0;
+  // Records gradients unless grad mode is off; the options are for the backward pass then. The
+  // decoder must outlive it.
+  virtual at::Tensor Forward(const PackedBatch& batch, const ForwardOptions& options) = 0;
+  at::Tensor Forward(const PackedBatch& batch) { return Forward(batch, ForwardOptions()); }
 
   // The same for inference: writes the rows' keys and values to their sequences' pages and attends
   // to all that the pages hold. On the CPU, a row depends on its sequence's tokens up to it and on

@@ -175,6 +175,7 @@ void TransformerDecoder::KeepForInferenceOnly() {
   }
 }
 
+<<<<<<< HEAD
 at::Tensor TransformerDecoder::Embed(const at::Tensor& ids_T) const {
   if (group_ == nullptr) {
     // As transformers: the padding token's row of the embedding gets no gradient from being read.
@@ -195,11 +196,35 @@ at::Tensor TransformerDecoder::SumOfParts(at::Tensor part) const {
   part = part.contiguous();
   group_->AllReduceSum(part);
   return part.to(dtype());
+=======
+// The norm behind the last layer is the final one.
+const at::Tensor& TransformerDecoder::NormBefore(size_t layer) const {
+  return layer < weights_.layers.size() ? weights_.layers[layer].input_norm_H
+                                        : weights_.final_norm_H;
+}
+
+// As transformers: the padding token's row of the embedding gets no gradient from being read.
+at::Tensor TransformerDecoder::Embed(const at::Tensor& ids_T) const {
+  return at::embedding(weights_.embed_tokens_VH, ids_T, config().pad_token_id.value_or(-1));
+}
+
+// Each block's output is added to the residual stream together with the next block's norm.
+template <typename AttentionBlock, typename MlpBlock>
+TensorPair TransformerDecoder::RunLayer(size_t i, const TensorPair& sum_and_norm,
+                                        const AttentionBlock& attention,
+                                        const MlpBlock& mlp) const {
+  const double eps = config().rms_norm_eps;
+  SumAndNorm next = AddRmsNorm(sum_and_norm.first, attention(i, sum_and_norm.second),
+                               weights_.layers[i].post_attention_norm_H, eps);
+  next = AddRmsNorm(next.sum_NH, mlp(i, next.normed_NH), NormBefore(i + 1), eps);
+  return {next.sum_NH, next.normed_NH};
+>>>>>>> main
 }
 
 template <typename AttentionBlock, typename MlpBlock>
 at::Tensor TransformerDecoder::RunLayers(const at::Tensor& ids_T, const AttentionBlock& attention,
                                          const MlpBlock& mlp) const {
+<<<<<<< HEAD
   at::Tensor hidden_TH = Embed(ids_T);
   const double eps = config().rms_norm_eps;
   const size_t num_layers = weights_.layers.size();
@@ -216,6 +241,12 @@ at::Tensor TransformerDecoder::RunLayers(const at::Tensor& ids_T, const Attentio
     normed_TH = next.normed_NH;
   }
   return normed_TH;
+=======
+  TensorPair x = {Embed(ids_T), at::Tensor()};
+  x.second = RmsNorm(x.first, NormBefore(0), config().rms_norm_eps);
+  for (size_t i = 0; i < weights_.layers.size(); ++i) x = RunLayer(i, x, attention, mlp);
+  return x.second;
+>>>>>>> main
 }
 
 at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH) const {
@@ -224,22 +255,58 @@ at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH) cons
                                        : MlpBlock(x_TH, layer);
 }
 
-at::Tensor TransformerDecoder::Forward(const PackedBatch& batch) {
+at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, const ForwardOptions& options) {
   if (batch.token_ids_T.size(0) == 0) {
     return at::empty({0, config().hidden_size}, weights_.final_norm_H.options());
   }
-  const AttentionPlan plan = MakeAttentionPlan(batch, device());
-  const Rotation rotation = rope_.Gather(plan.positions_T, plan.num_positions);
-  return RunLayers(
-      batch.token_ids_T,
-      [&](size_t i, const at::Tensor& x_TH) {
-        const LayerWeights& layer = weights_.layers[i];
-        const Heads heads = ProjectHeads(x_TH, layer, config(), rotation);
-        return Project(Attention(heads.q_TND, heads.k_TKD, heads.v_TKD,
-                                 config().SlidingWindow(static_cast<int64_t>(i)), plan),
-                       layer.o_proj);
-      },
-      [&](size_t i, const at::Tensor& x_TH) { return MlpOfLayer(i, x_TH); });
+  // What all layers share, also when they are computed again.
+  struct Shared {
+    AttentionPlan plan;
+    Rotation rotation;
+  };
+  const auto shared = std::make_shared<Shared>();
+  shared->plan = MakeAttentionPlan(batch, device());
+  shared->rotation = rope_.Gather(shared->plan.positions_T, shared->plan.num_positions);
+  const auto compute_attention = [this, shared](size_t i, const at::Tensor& x_TH) {
+    const LayerWeights& layer = weights_.layers[i];
+    const Heads heads = ProjectHeads(x_TH, layer, config(), shared->rotation);
+    return Project(Attention(heads.q_TND, heads.k_TKD, heads.v_TKD,
+                             config().SlidingWindow(static_cast<int64_t>(i)), shared->plan),
+                   layer.o_proj);
+  };
+  const auto attention = [&](size_t i, const at::Tensor& x_TH) {
+    if (options.recompute != Recompute::kAttention) return compute_attention(i, x_TH);
+    const auto run = [compute_attention, i](const TensorPair& inputs) -> TensorPair {
+      return {compute_attention(i, inputs.first), at::Tensor()};
+    };
+    return Recomputed({run, nullptr}, {x_TH, at::Tensor()}).first;
+  };
+  const auto mlp = [this](size_t i, const at::Tensor& x_TH) { return MlpOfLayer(i, x_TH); };
+  const auto marked = [&](const TensorPair& x, size_t layer) {
+    if (!options.on_layer_backward) return x;
+    return Marked(
+        x, [report = options.on_layer_backward, layer] { report(static_cast<int64_t>(layer)); });
+  };
+
+  TensorPair x = marked({Embed(batch.token_ids_T), at::Tensor()}, 0);
+  x.second = RmsNorm(x.first, NormBefore(0), config().rms_norm_eps);
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    // The norm behind layer i belongs to the next one.
+    x = marked(x, i + 1);
+    if (options.recompute != Recompute::kFull) {
+      x = RunLayer(i, x, attention, mlp);
+      continue;
+    }
+    const auto run = [this, i, compute_attention, mlp](const TensorPair& inputs) {
+      return RunLayer(i, inputs, compute_attention, mlp);
+    };
+    const auto norm = [this, i](const at::Tensor& sum_TH) {
+      const at::NoGradGuard no_grad;
+      return RmsNorm(sum_TH, NormBefore(i), config().rms_norm_eps);
+    };
+    x = Recomputed({run, norm}, x);
+  }
+  return x.second;
 }
 
 at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {

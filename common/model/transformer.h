@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/model/decoder.h"
+#include "common/model/layers/recompute.h"
 #include "common/model/layers/rope.h"
 #include "common/model/weights/packed_weights.h"
 #include "common/model/weights/weights.h"
@@ -34,7 +35,8 @@ class TransformerDecoder final : public Decoder {
   // Ties the head and, if requires_grad, marks the parameters as leaves of autograd.
   void FinishWeights(bool requires_grad);
 
-  at::Tensor Forward(const PackedBatch& batch) override;
+  using Decoder::Forward;
+  at::Tensor Forward(const PackedBatch& batch, const ForwardOptions& options) override;
   at::Tensor Infer(const PagedBatch& batch, KvPages* pages) override;
   at::Tensor Logits(const at::Tensor& hidden_NH) override;
   ScoringOutput ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
@@ -53,6 +55,12 @@ class TransformerDecoder final : public Decoder {
   template <typename AttentionBlock, typename MlpBlock>
   at::Tensor RunLayers(const at::Tensor& ids_T, const AttentionBlock& attention,
                        const MlpBlock& mlp) const;
+  // One layer: from the residual stream before it and its norm to those after it.
+  template <typename AttentionBlock, typename MlpBlock>
+  TensorPair RunLayer(size_t i, const TensorPair& sum_and_norm, const AttentionBlock& attention,
+                      const MlpBlock& mlp) const;
+  at::Tensor Embed(const at::Tensor& ids_T) const;
+  const at::Tensor& NormBefore(size_t layer) const;
   at::Tensor MlpOfLayer(size_t i, const at::Tensor& x_TH) const;
   at::Tensor Embed(const at::Tensor& ids_T) const;
   // The type in which a projection that was cut by columns gives its part of a sum.

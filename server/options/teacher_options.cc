@@ -79,6 +79,7 @@ void TeacherOptions::VisitModel(SettingVisitor& v) {
   v.Setting("grpc_port", &grpc_port, "gRPC port; 0 lets the system pick.",
             Between<int64_t>(0, 65535));
   VisitNetwork(v);
+  VisitGrpc(v);
   v.Setting("dtype", &dtype, "Type of the weights in memory.",
             OneOf({"auto", "float32", "bfloat16", "float16"}));
   v.Setting("device", &device, "cpu, cuda, cuda:N, or auto (cuda where there is one).", NotEmpty());
@@ -207,6 +208,29 @@ void TeacherOptions::VisitNetwork(SettingVisitor& v) {
             "Share of max_message_memory_bytes that the HTTP requests of one client address may "
             "take.",
             Share());
+}
+
+void TeacherOptions::VisitGrpc(SettingVisitor& v) {
+  v.Setting("grpc_reflection", &grpc_reflection,
+            "Serve gRPC reflection, by which tools such as grpcurl find methods and messages. Off, "
+            "because a server for programs need not describe itself.");
+  v.Setting(
+      "grpc_max_connection_idle", &grpc_max_connection_idle,
+      "Seconds without a call after which a gRPC connection is closed; clients connect again by "
+      "themselves. 0 means never.",
+      Between(0.0, 1e6));
+  v.Setting("grpc_max_connection_age", &grpc_max_connection_age,
+            "Seconds after which a gRPC connection is closed, give or take 10 %, so that clients "
+            "find replicas that have come since. 0 means never.",
+            Between(0.0, 1e6));
+  v.Setting(
+      "grpc_max_connection_age_grace", &grpc_max_connection_age_grace,
+      "Seconds that the calls of such a connection may take to finish; they are cancelled then. "
+      "0 means any time.",
+      Between(0.0, 1e6));
+  v.Setting("grpc_max_concurrent_streams", &grpc_max_concurrent_streams,
+            "Calls of one gRPC connection at once; clients hold more of them back.",
+            Between<int64_t>(1, 1 << 20));
 }
 
 EngineOptions TeacherOptions::ToEngineOptions() const {

@@ -61,7 +61,7 @@ class LeaderDecoder final : public Decoder {
     workers_.reset();
   }
 
-  at::Tensor Forward(const PackedBatch&) override {
+  at::Tensor Forward(const PackedBatch&, const ForwardOptions&) override {
     TORCH_CHECK(false, "a tensor parallel model is for inference");
   }
 
