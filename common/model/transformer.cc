@@ -175,7 +175,12 @@ void TransformerDecoder::KeepForInferenceOnly() {
   }
 }
 
-<<<<<<< HEAD
+// The norm behind the last layer is the final one.
+const at::Tensor& TransformerDecoder::NormBefore(size_t layer) const {
+  return layer < weights_.layers.size() ? weights_.layers[layer].input_norm_H
+                                        : weights_.final_norm_H;
+}
+
 at::Tensor TransformerDecoder::Embed(const at::Tensor& ids_T) const {
   if (group_ == nullptr) {
     // As transformers: the padding token's row of the embedding gets no gradient from being read.
@@ -196,16 +201,6 @@ at::Tensor TransformerDecoder::SumOfParts(at::Tensor part) const {
   part = part.contiguous();
   group_->AllReduceSum(part);
   return part.to(dtype());
-=======
-// The norm behind the last layer is the final one.
-const at::Tensor& TransformerDecoder::NormBefore(size_t layer) const {
-  return layer < weights_.layers.size() ? weights_.layers[layer].input_norm_H
-                                        : weights_.final_norm_H;
-}
-
-// As transformers: the padding token's row of the embedding gets no gradient from being read.
-at::Tensor TransformerDecoder::Embed(const at::Tensor& ids_T) const {
-  return at::embedding(weights_.embed_tokens_VH, ids_T, config().pad_token_id.value_or(-1));
 }
 
 // Each block's output is added to the residual stream together with the next block's norm.
@@ -218,35 +213,15 @@ TensorPair TransformerDecoder::RunLayer(size_t i, const TensorPair& sum_and_norm
                                weights_.layers[i].post_attention_norm_H, eps);
   next = AddRmsNorm(next.sum_NH, mlp(i, next.normed_NH), NormBefore(i + 1), eps);
   return {next.sum_NH, next.normed_NH};
->>>>>>> main
 }
 
 template <typename AttentionBlock, typename MlpBlock>
 at::Tensor TransformerDecoder::RunLayers(const at::Tensor& ids_T, const AttentionBlock& attention,
                                          const MlpBlock& mlp) const {
-<<<<<<< HEAD
-  at::Tensor hidden_TH = Embed(ids_T);
-  const double eps = config().rms_norm_eps;
-  const size_t num_layers = weights_.layers.size();
-  // Each block's output is added to the residual stream together with the next block's norm.
-  const auto norm_of_layer = [&](size_t i) {
-    return i < num_layers ? weights_.layers[i].input_norm_H : weights_.final_norm_H;
-  };
-  at::Tensor normed_TH = RmsNorm(hidden_TH, norm_of_layer(0), eps);
-  for (size_t i = 0; i < num_layers; ++i) {
-    SumAndNorm next = AddRmsNorm(hidden_TH, attention(i, normed_TH),
-                                 weights_.layers[i].post_attention_norm_H, eps);
-    next = AddRmsNorm(next.sum_NH, mlp(i, next.normed_NH), norm_of_layer(i + 1), eps);
-    hidden_TH = next.sum_NH;
-    normed_TH = next.normed_NH;
-  }
-  return normed_TH;
-=======
   TensorPair x = {Embed(ids_T), at::Tensor()};
   x.second = RmsNorm(x.first, NormBefore(0), config().rms_norm_eps);
   for (size_t i = 0; i < weights_.layers.size(); ++i) x = RunLayer(i, x, attention, mlp);
   return x.second;
->>>>>>> main
 }
 
 at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH) const {

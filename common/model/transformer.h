@@ -62,7 +62,6 @@ class TransformerDecoder final : public Decoder {
   at::Tensor Embed(const at::Tensor& ids_T) const;
   const at::Tensor& NormBefore(size_t layer) const;
   at::Tensor MlpOfLayer(size_t i, const at::Tensor& x_TH) const;
-  at::Tensor Embed(const at::Tensor& ids_T) const;
   // The type in which a projection that was cut by columns gives its part of a sum.
   at::ScalarType PartType() const { return group_ == nullptr ? dtype() : at::kFloat; }
   // The sum of what all processes have computed; without others, what this one has.
