@@ -154,6 +154,8 @@ def main():
             (f"gRPC, bytes of an answer on the wire per token, k = {options.top_k}", MAX_BYTES, bytes_per_token, ".1f"),
             (f"hit of the score cache, {HIT_TOKENS} tokens, ms", MAX_HIT_MS, hit_ms, ".3f")):
         print(f"| {what} | {limit:{form}} | {value:{form}} | {verdict(value, limit)} |")
+    free_rate = options.tokens / ((facts["call_ms"]["grpc"] - facts["call_ms"]["engine"]) / 1e3) * MAX_MORE_TIME
+    print(f"| tokens/s of a teacher for which a gRPC call is {MAX_MORE_TIME:.0%} | | {free_rate:.0f} | |")
     print(f"| metrics, ns per score | | {facts['metrics_ns_per_score']:.0f} | |")
     print(f"| metrics, ns per generated token | | {facts['metrics_ns_per_token']:.0f} | |")
     print(f"\nTook {time.monotonic() - started:.0f} s.")

@@ -139,7 +139,7 @@ class Bench {
   // Of one call of one client, less what the engine takes by itself. For an engine that answers at once.
   nlohmann::ordered_json CallCosts() {
     nlohmann::ordered_json costs;
-    constexpr int kRounds = 5, kCalls = 100;
+    constexpr int kRounds = 3, kCalls = 40;
     for (const std::string& way : Ways()) {
       double wall_ms = 1e9, cpu_ms = 1e9;
       const std::vector<int32_t> sequence = Sequences(1, 99)[0];
