@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <sstream>
 
 #include "common/base/check.h"
@@ -352,6 +353,8 @@ std::unique_ptr<ProcessGroup> ProcessGroup::Alone() { return std::make_unique<Lo
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Connect(
     const Rendezvous& rendezvous, const ProcessGroupOptions& options) {
   if (rendezvous.world_size == 1) return Alone();
+  // c10d writes to connections whose other end may have died, and takes the error, not the signal.
+  std::signal(SIGPIPE, SIG_IGN);
   auto group = std::make_unique<C10dGroup>(rendezvous, options);
   try {
     TAOPD_RETURN_IF_ERROR(group->Open());

@@ -60,6 +60,7 @@ struct CollectiveStats {
 class ProcessGroup {
  public:
   // Joins the group that the launcher describes. Returns UNAVAILABLE if the ranks do not all come.
+  // With several ranks the process ignores SIGPIPE from here on.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Connect(const Rendezvous& rendezvous,
                                                                const ProcessGroupOptions& options);
   // A world of one.
