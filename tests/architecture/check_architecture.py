@@ -58,7 +58,7 @@ LIBTORCH_FOLDERS = ("kernels/torch", "common/cmake", "common/model", "common/dis
 LAYERS = {
     "common": ("base cmake", "config io wire", "dist metrics text", "model", "memory", "engine"),
     "common/text": ("unicode", "bpe jinja .", "tokenizer", "chat"),
-    "common/model": ("config+architectures", "layers+weights+."),
+    "common/model": ("config+architectures", "parallel", "layers+weights+."),
     "kernels": ("include", "cpu cuda", "torch"),
     "kernels/include/taopd": ("base", "attention objective layers sampling", "head"),
     "kernels/cpu": ("isa", "math", "attention gemm layers", "head"),
