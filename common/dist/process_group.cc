@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <sstream>
 
 #include "common/base/check.h"
@@ -352,6 +353,8 @@ std::unique_ptr<ProcessGroup> ProcessGroup::Alone() { return std::make_unique<Lo
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Connect(
     const Rendezvous& rendezvous, const ProcessGroupOptions& options) {
   if (rendezvous.world_size == 1) return Alone();
+  // c10d writes to connections whose other end may have died, and takes the error, not the signal.
+  std::signal(SIGPIPE, SIG_IGN);
   auto group = std::make_unique<C10dGroup>(rendezvous, options);
   try {
     TAOPD_RETURN_IF_ERROR(group->Open());
@@ -406,21 +409,29 @@ absl::StatusOr<std::string> ProcessGroup::BroadcastText(const std::string& text,
   return std::string(data, data + num_bytes);
 }
 
+absl::StatusOr<std::vector<int64_t>> ProcessGroup::GatherPatiently(int64_t mine) {
+  const at::Tensor numbers = at::zeros({world_size()}, at::kLong);
+  numbers[rank()] = mine;
+  TAOPD_RETURN_IF_ERROR(ReducePatiently(numbers));
+  const int64_t* data = numbers.const_data_ptr<int64_t>();
+  return std::vector<int64_t>(data, data + world_size());
+}
+
+absl::StatusOr<int64_t> ProcessGroup::AgreeOnLargest(int64_t mine) {
+  if (world_size() == 1) return mine;
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, GatherPatiently(mine));
+  return *std::max_element(numbers.begin(), numbers.end());
+}
+
 absl::Status ProcessGroup::AgreeOnStatus(const absl::Status& mine) {
-  if (world_size() == 1) {
-    has_agreed_failure_ |= !mine.ok();
-    return mine;
-  }
-  const at::Tensor codes = at::zeros({world_size()}, at::kLong);
-  codes[rank()] = static_cast<int64_t>(mine.code());
-  TAOPD_RETURN_IF_ERROR(ReducePatiently(codes));
-  const int64_t* code = codes.const_data_ptr<int64_t>();
-  const int64_t* first = std::find_if(code, code + world_size(), [](int64_t c) { return c != 0; });
-  if (first == code + world_size()) return absl::OkStatus();
-  const int64_t failed = first - code;
+  if (world_size() == 1) return mine;
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<int64_t> codes,
+                         GatherPatiently(static_cast<int64_t>(mine.code())));
+  const auto first = std::find_if(codes.begin(), codes.end(), [](int64_t c) { return c != 0; });
+  if (first == codes.end()) return absl::OkStatus();
+  const int64_t failed = first - codes.begin();
   TAOPD_ASSIGN_OR_RETURN(const std::string message,
                          BroadcastText(std::string(mine.message()), failed));
-  has_agreed_failure_ = true;
   return absl::Status(static_cast<absl::StatusCode>(*first),
                       Concat("rank ", failed, ": ", message));
 }

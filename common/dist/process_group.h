@@ -60,6 +60,7 @@ struct CollectiveStats {
 class ProcessGroup {
  public:
   // Joins the group that the launcher describes. Returns UNAVAILABLE if the ranks do not all come.
+  // With several ranks the process ignores SIGPIPE from here on.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Connect(const Rendezvous& rendezvous,
                                                                const ProcessGroupOptions& options);
   // A world of one.
@@ -70,6 +71,7 @@ class ProcessGroup {
   int64_t rank() const { return rendezvous_.rank; }
   int64_t world_size() const { return rendezvous_.world_size; }
   int64_t local_rank() const { return rendezvous_.local_rank; }
+  int64_t local_world_size() const { return rendezvous_.local_world_size; }
   bool is_root() const { return rendezvous_.rank == 0; }
 
   // A collective in progress. Its tensors must not be touched before Wait has returned. It may be
@@ -111,8 +113,8 @@ class ProcessGroup {
   // Unlike the other collectives it waits as long as it takes, provided that all ranks live: one of
   // them may be evaluating or waiting for a teacher.
   absl::Status AgreeOnStatus(const absl::Status& mine);
-  // Whether AgreeOnStatus has returned an error: all ranks know it.
-  bool has_agreed_failure() const { return has_agreed_failure_; }
+  // The largest of the ranks' numbers, each at least 0; waits as AgreeOnStatus does.
+  absl::StatusOr<int64_t> AgreeOnLargest(int64_t mine);
 
   // OK, or the failure of a rank that was seen so far. Cheap; for loops that wait for something
   // else than the group.
@@ -134,8 +136,10 @@ class ProcessGroup {
   const Rendezvous rendezvous_;
 
  private:
+  // The numbers of all ranks.
+  absl::StatusOr<std::vector<int64_t>> GatherPatiently(int64_t mine);
+
   std::map<std::string, CollectiveStats> stats_;
-  bool has_agreed_failure_ = false;
 };
 
 }  // namespace taopd

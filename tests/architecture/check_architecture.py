@@ -65,7 +65,7 @@ LAYERS = {
     "kernels/cuda": (".", "attention gemm", "head layers sampling"),
     "kernels/torch": (".", "attention gemm layers", "head"),
     "server": ("net options security serving", "metrics", "grpc http", "app", "."),
-    "trainer": ("bandit checkpoint control data grading objective teacher", "config report rollout", "guard optim", "step",
+    "trainer": ("bandit checkpoint control data grading objective teacher", "config report rollout", "guard optim", "dist", "step",
                 "eval student", "run", "commands", "cli"),
 }
 # Long because they are tables: one entry after the other, nothing else.

@@ -5,7 +5,9 @@ namespace taopd {
 
 Subcommand AddTrain(CLI::App& app);
 Subcommand AddSft(CLI::App& app);
+Subcommand AddLaunch(CLI::App& app);
 Subcommand AddEval(CLI::App& app);
+Subcommand AddExport(CLI::App& app);
 Subcommand AddData(CLI::App& app);
 Subcommand AddPlan(CLI::App& app);
 Subcommand AddGenerate(CLI::App& app);
@@ -22,9 +24,9 @@ Subcommand AddBenchTeacher(CLI::App& app);
 
 const std::vector<AddSubcommand>& AllSubcommands() {
   static const std::vector<AddSubcommand> rows = {
-      AddTrain,  AddSft,    AddEval,       AddData,     AddPlan,   AddGenerate,  AddGrade,
-      AddReport, AddConfig, AddObjectives, AddTokenize, AddRender, AddObjective, AddBandit,
-      AddScore,  AddBenchTeacher,
+      AddTrain,    AddSft,      AddLaunch,    AddEval,   AddExport, AddData,
+      AddPlan,     AddGenerate, AddGrade,     AddReport, AddConfig, AddObjectives,
+      AddTokenize, AddRender,   AddObjective, AddBandit, AddScore,  AddBenchTeacher,
   };
   return rows;
 }

@@ -30,6 +30,16 @@ std::optional<CommandFailure> RunPlan(const TrainConfig& config, const std::stri
 // Trains a model on pairs of prompt and response. Of the requests in `state`, it obeys a stop.
 std::optional<CommandFailure> RunSft(SftConfig config, const StartMode& mode, RunState* state);
 
+struct ExportRequest {
+  std::string run_dir;
+  std::string output_dir;
+  int64_t step = -1;  // negative: the newest complete checkpoint
+};
+
+// Copies the model of a checkpoint, whose files are verified first, into output_dir, which must not
+// exist or be empty.
+std::optional<CommandFailure> RunExport(const ExportRequest& request);
+
 struct EvalRequest {
   // Empty: student.model of the configuration or, with an endpoint, the server's model.
   std::string model_dir;

@@ -13,8 +13,10 @@
 
 namespace taopd {
 
-void SetNumThreads(int64_t num_threads) {
-  if (num_threads == 0) num_threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+void SetNumThreads(int64_t num_threads, int64_t num_processes) {
+  if (num_threads == 0) {
+    num_threads = std::max<int64_t>(1, std::thread::hardware_concurrency() / num_processes);
+  }
   at::set_num_threads(static_cast<int>(num_threads));
 }
 

@@ -10,8 +10,9 @@
 
 namespace taopd {
 
-// Sets how many threads LibTorch's operations use; 0 means one for each core.
-void SetNumThreads(int64_t num_threads);
+// Sets how many threads LibTorch's operations use; 0 means one for each core, or, of `num_processes`
+// like this one on the machine, an equal part of them.
+void SetNumThreads(int64_t num_threads, int64_t num_processes = 1);
 
 // Whether LibTorch or the standard library threw `error` because memory ran out.
 bool IsOutOfMemory(const std::exception& error);

@@ -5,6 +5,7 @@
 
 #include "common/base/log.h"
 #include "common/base/memory.h"
+#include "common/dist/rendezvous.h"
 #include "common/io/file.h"
 #include "trainer/commands/commands.h"
 #include "trainer/commands/process.h"
@@ -250,6 +251,12 @@ class SftRun {
 }  // namespace
 
 std::optional<CommandFailure> RunSft(SftConfig config, const StartMode& mode, RunState* state) {
+  const auto where = ReadRendezvous(ProcessEnvironment());
+  if (!where.ok()) return BadUsage(where.status());
+  if (where->world_size > 1) {
+    return BadUsage(Unimplemented(where->source, ": sft trains in one process, and this is one of ",
+                                  where->world_size));
+  }
   return CatchExceptions([&] { return SftRun(std::move(config), state).Run(mode); });
 }
 

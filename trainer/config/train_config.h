@@ -8,6 +8,7 @@
 
 #include "common/config/settings.h"
 #include "taopd/objective/objective.h"
+#include "trainer/config/dist_config.h"
 #include "trainer/config/guard_config.h"
 #include "trainer/config/run_config.h"
 #include "trainer/config/teacher_config.h"
@@ -254,6 +255,7 @@ struct TrainConfig {
   TrainerConfig trainer;
   EvalConfig eval;
   GuardConfig guard;
+  DistConfig dist;
 
   void Visit(SettingVisitor& v) {
     v.Section("run", "The run itself.", run);
@@ -270,6 +272,7 @@ struct TrainConfig {
     v.Section("trainer", "Steps, batches, evaluation, checkpoints, ports.", trainer);
     v.Section("eval", "Held-out evaluation; the same keys serve `taopd-trainer eval`.", eval);
     v.Section("guard", "What is done when a run goes wrong; see docs/run-control.md.", guard);
+    v.Section("dist", "Several ranks; see docs/scaling.md.", dist);
   }
 };
 

@@ -66,6 +66,8 @@ class AdamW {
   void ClearGradients();
 
   int64_t num_updates() const { return num_updates_; }
+  // For a state that was restored through State().
+  void RestoreNumUpdates(int64_t num_updates) { num_updates_ = num_updates; }
 
   // Consecutive elements of one tensor of the optimizer's state, named after its parameter:
   // exp_avg.NAME, exp_avg_sq.NAME, and master.NAME if the parameter is not float32.

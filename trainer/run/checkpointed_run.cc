@@ -2,33 +2,65 @@
 
 #include "common/base/log.h"
 #include "common/io/file.h"
+#include "trainer/dist/optimizer_shards.h"
 
 namespace taopd {
+
+CheckpointedRun::CheckpointedRun(CheckpointedRunOptions options)
+    : options_(std::move(options)),
+      alone_(ProcessGroup::Alone()),
+      group_(options_.group != nullptr ? options_.group : alone_.get()) {}
+
+AdamWOptions CheckpointedRun::optimizer_shard() const {
+  AdamWOptions options;
+  options.layout.num_shards = group_->world_size();
+  options.shard = group_->rank();
+  return options;
+}
+
+absl::StatusOr<std::string> CheckpointedRun::FromRoot(const absl::StatusOr<std::string>& text) {
+  TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(text.status()));
+  return group_->BroadcastText(text.value_or(""), 0);
+}
 
 std::optional<CommandFailure> CheckpointedRun::Start(
     const StartMode& mode, const std::string& setting,
     const std::function<absl::StatusOr<Student>()>& make_student) {
-  auto directory = RunDirectory::Open(options_.run_dir, mode, options_.checkpoints);
-  if (!directory.ok()) {
-    return absl::IsDataLoss(directory.status()) ? BadData(directory.status())
-                                                : BadUsage(directory.status());
+  absl::StatusOr<std::string> checkpoint = "";
+  if (group_->is_root()) {
+    auto directory = RunDirectory::Open(options_.run_dir, mode, options_.checkpoints);
+    if (!directory.ok()) checkpoint = directory.status();
+    if (directory.ok()) {
+      directory_ = *std::move(directory);
+      if (directory_->checkpoint()) checkpoint = directory_->checkpoint()->path;
+    }
   }
-  directory_ = *std::move(directory);
+  checkpoint = FromRoot(checkpoint);
+  if (!checkpoint.ok()) {
+    return absl::IsDataLoss(checkpoint.status()) ? BadData(checkpoint.status())
+                                                 : BadUsage(checkpoint.status());
+  }
+  resumed_from_ = *checkpoint;
   allow_change_ = mode.allow_change;
   text_files_["config.yaml"] = options_.config_yaml;
   text_files_["identity.json"] = WriteRunFacts(options_.settings);
   if (resumed()) {
-    const absl::Status same = CheckSettings();
+    const absl::Status same =
+        group_->AgreeOnStatus(group_->is_root() ? CheckSettings() : absl::OkStatus());
     if (!same.ok()) return absl::IsDataLoss(same) ? BadData(same) : BadUsage(same);
   }
   auto student = resumed() ? LoadStudent(resumed_from() + "/model", options_.dtype, options_.device,
-                                         &options_.optimizer)
+                                         &options_.optimizer, "", optimizer_shard())
                            : make_student();
-  if (!student.ok()) return BadData(Annotate(student.status(), setting));
+  if (const absl::Status loaded = group_->AgreeOnStatus(student.status()); !loaded.ok()) {
+    return BadData(Annotate(loaded, setting));
+  }
   student_ = *std::move(student);
   if (!resumed()) return std::nullopt;
   auto restored = LoadCheckpointState(resumed_from(), &student_);
-  if (!restored.ok()) return BadData(restored.status());
+  if (const absl::Status read = group_->AgreeOnStatus(restored.status()); !read.ok()) {
+    return BadData(read);
+  }
   state_ = *restored;
   checkpoint_dir_ = resumed_from();
   return std::nullopt;
@@ -53,18 +85,29 @@ std::optional<CommandFailure> CheckpointedRun::CheckFacts(const RunFacts& facts)
   RunFacts all = options_.settings;
   all.insert(all.end(), facts.begin(), facts.end());
   text_files_["identity.json"] = WriteRunFacts(all);
-  if (!resumed() || !FileExists(resumed_from() + "/identity.json")) return std::nullopt;
-  const auto recorded = ReadRunFacts(resumed_from() + "/identity.json");
-  if (!recorded.ok()) return BadData(recorded.status());
-  const absl::Status same = CheckResume(*recorded, facts, allow_change_);
-  if (!same.ok()) return BadUsage(same);
-  return std::nullopt;
+  if (!resumed()) return std::nullopt;
+  const absl::Status same = group_->AgreeOnStatus(CheckRecordedFacts(facts));
+  if (same.ok()) return std::nullopt;
+  return absl::IsInvalidArgument(same) ? BadUsage(same) : BadData(same);
+}
+
+absl::Status CheckpointedRun::CheckRecordedFacts(const RunFacts& facts) const {
+  const std::string path = resumed_from() + "/identity.json";
+  if (!FileExists(path)) return absl::OkStatus();
+  TAOPD_ASSIGN_OR_RETURN(const RunFacts recorded, ReadRunFacts(path));
+  return CheckResume(recorded, facts, allow_change_);
 }
 
 std::optional<CommandFailure> CheckpointedRun::OpenOutput() {
-  const absl::Status opened = ReplaceAndOpen();
+  absl::Status opened = group_->is_root() ? ReplaceAndOpen() : absl::OkStatus();
+  opened = group_->AgreeOnStatus(opened);
+  // Rank 0 has cut the records of a resumed run.
+  if (opened.ok() && !group_->is_root()) {
+    opened = OpenRecords(resumed() ? state_.step : -1);
+  }
+  if (opened.ok()) opened = group_->AgreeOnStatus(opened);
   if (!opened.ok()) return CommandFailure{kExitInternal, opened};
-  directory_->DeleteOldRun();
+  if (directory_) directory_->DeleteOldRun();
   return std::nullopt;
 }
 
@@ -88,11 +131,15 @@ absl::Status CheckpointedRun::OpenRecords(int64_t resume_step) {
     options.metrics_bytes = recorded_.metrics_bytes;
     options.samples_bytes = recorded_.samples_bytes;
   }
+  if (!group_->is_root()) {
+    output_ = RunOutput::None();
+    return absl::OkStatus();
+  }
   TAOPD_ASSIGN_OR_RETURN(output_, RunOutput::Open(options));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> CheckpointedRun::RollBack(int64_t step) {
+absl::StatusOr<std::string> CheckpointedRun::FindAndDeleteAfter(int64_t step) {
   TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, store_->List());
   if (all.empty() || all.front().step > step) {
     return NotFound("there is no checkpoint of at most ", step, " steps");
@@ -100,24 +147,67 @@ absl::StatusOr<std::string> CheckpointedRun::RollBack(int64_t step) {
   TAOPD_RETURN_IF_ERROR(store_->DeleteAfter(step));
   TAOPD_ASSIGN_OR_RETURN(const std::optional<CheckpointRef> newest, store_->Newest());
   if (!newest) return NotFound("there is no checkpoint of at most ", step, " steps");
-  TAOPD_RETURN_IF_ERROR(ReloadWeights(newest->path + "/model", student_.decoder.get()));
-  TAOPD_ASSIGN_OR_RETURN(state_, LoadCheckpointState(newest->path, &student_));
-  checkpoint_dir_ = newest->path;
+  return newest->path;
+}
+
+absl::StatusOr<std::string> CheckpointedRun::RollBack(int64_t step) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string path,
+                         FromRoot(group_->is_root() ? FindAndDeleteAfter(step) : ""));
+  TAOPD_RETURN_IF_ERROR(
+      group_->AgreeOnStatus(ReloadWeights(path + "/model", student_.decoder.get())));
+  auto restored = LoadCheckpointState(path, &student_);
+  TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(restored.status()));
+  state_ = *restored;
+  checkpoint_dir_ = path;
   std::unique_ptr<RunOutput> before = std::move(output_);
-  if (const absl::Status opened = OpenRecords(state_.step); !opened.ok()) {
+  absl::Status opened = group_->is_root() ? OpenRecords(state_.step) : absl::OkStatus();
+  opened = group_->AgreeOnStatus(opened);
+  if (opened.ok() && !group_->is_root()) opened = OpenRecords(state_.step);
+  if (opened.ok()) opened = group_->AgreeOnStatus(opened);
+  if (!opened.ok()) {
     output_ = std::move(before);  // somebody may still write
     return opened;
   }
   closed_outputs_.push_back(std::move(before));
-  return newest->path;
+  return path;
+}
+
+absl::Status CheckpointedRun::SaveParts(const std::string& dir) {
+  absl::Status status;
+  if (group_->is_root()) status = SaveCheckpointFiles(student_, state_, text_files_, dir);
+  if (group_->world_size() > 1) {
+    status.Update(
+        WriteOptimizerShards(*student_.optimizer, group_->rank(), dir + "/" + kOptimizerShardsDir));
+  }
+  return group_->AgreeOnStatus(status);
+}
+
+absl::StatusOr<std::string> CheckpointedRun::SaveAsRoot() {
+  bool has_begun = false;
+  auto saved = store_->Save(state_.step, [&](const std::string& dir) -> absl::Status {
+    has_begun = true;
+    absl::Status made;
+    if (group_->world_size() > 1) made = MakeDirectories(dir + "/" + kOptimizerShardsDir);
+    TAOPD_RETURN_IF_ERROR(FromRoot(made.ok() ? absl::StatusOr<std::string>(dir) : made).status());
+    return SaveParts(dir);
+  });
+  // It is there already, or its directory could not be made: the others have nothing to do.
+  if (!has_begun) TAOPD_RETURN_IF_ERROR(FromRoot("").status());
+  return saved;
 }
 
 absl::StatusOr<std::string> CheckpointedRun::Save() {
   state_.metrics_bytes = output_->metrics_bytes();
   state_.samples_bytes = output_->samples_bytes();
-  auto saved = store_->Save(state_.step, [this](const std::string& dir) {
-    return SaveCheckpointFiles(student_, state_, text_files_, dir);
-  });
+  absl::StatusOr<std::string> saved = "";
+  if (group_->is_root()) {
+    saved = SaveAsRoot();
+  } else if (auto dir = FromRoot(""); dir.ok() && !dir->empty()) {
+    // The error is rank 0's, too, which has more to say.
+    if (absl::Status parts = SaveParts(*dir); !parts.ok()) LogDebug("part not saved");
+  }
+  saved = FromRoot(saved);
+  if (!group_->is_root()) return saved;
   if (saved.ok()) {
     LogInfo("checkpoint saved", {{"step", state_.step}, {"path", *saved}});
   } else {
@@ -128,8 +218,10 @@ absl::StatusOr<std::string> CheckpointedRun::Save() {
 
 std::optional<CommandFailure> CheckpointedRun::Export() {
   const std::string model_dir = options_.run_dir + "/model";
-  const absl::Status saved = SaveStudentModel(student_, model_dir);
+  const absl::Status saved = group_->AgreeOnStatus(
+      group_->is_root() ? SaveStudentModel(student_, model_dir) : absl::OkStatus());
   if (!saved.ok()) return CommandFailure{kExitInternal, saved};
+  if (!group_->is_root()) return std::nullopt;
   LogInfo("finished", {{"run", options_.name},
                        {"steps", state_.step},
                        {"train_seconds", state_.train_seconds},

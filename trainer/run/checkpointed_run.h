@@ -12,6 +12,10 @@
 //   }
 //   run.Export();                                     writes RUN_DIR/model
 //
+// With several ranks all of them call the same functions in the same order and get the same result:
+// rank 0 owns the directory, the records and the model's files; every rank reads checkpoints and
+// writes its part of the optimizer's state. RUN_DIR is a directory that all of them see.
+//
 // Not thread-safe.
 #pragma once
 
@@ -24,6 +28,7 @@
 #include <vector>
 
 #include "common/config/yaml.h"
+#include "common/dist/process_group.h"
 #include "trainer/run/command_failure.h"
 #include "trainer/run/effective_config.h"
 #include "trainer/run/recorded_metrics.h"
@@ -48,12 +53,15 @@ struct CheckpointedRunOptions {
   std::string dtype;
   std::string device;
   OptimizerConfig optimizer;
+  // The ranks of the run; it outlives the run. Null: one.
+  ProcessGroup* group = nullptr;
 };
 
 // Takes the options from a configuration with the sections run, optimizer and trainer, and prints
 // the settings that differ from their defaults.
 template <typename Config>
-CheckpointedRunOptions MakeRunOptions(Config& config, const std::string& dtype) {
+CheckpointedRunOptions MakeRunOptions(Config& config, const std::string& dtype,
+                                      ProcessGroup* group = nullptr) {
   CheckpointedRunOptions options;
   options.name = config.run.name;
   options.run_dir = config.run.Directory();
@@ -64,6 +72,8 @@ CheckpointedRunOptions MakeRunOptions(Config& config, const std::string& dtype) 
   options.dtype = dtype;
   options.device = config.trainer.device;
   options.optimizer = config.optimizer;
+  options.group = group;
+  if (group != nullptr && !group->is_root()) return options;
   Config defaults;
   PrintChangedSettings(DescribeSettings(config), DescribeSettings(defaults), options.run_dir);
   return options;
@@ -71,7 +81,7 @@ CheckpointedRunOptions MakeRunOptions(Config& config, const std::string& dtype) 
 
 class CheckpointedRun {
  public:
-  explicit CheckpointedRun(CheckpointedRunOptions options) : options_(std::move(options)) {}
+  explicit CheckpointedRun(CheckpointedRunOptions options);
 
   // Locks the directory. With mode.resume and a checkpoint there, compares the settings with those
   // of the checkpoint's run; the student, its optimizer and the state come from the checkpoint.
@@ -95,7 +105,9 @@ class CheckpointedRun {
     text_files_[name] = std::move(text);
   }
   // Keeps the checkpoints of these steps; those of an earlier call may go.
-  void Pin(std::set<int64_t> steps) { store_->Pin(std::move(steps)); }
+  void Pin(std::set<int64_t> steps) {
+    if (store_ != nullptr) store_->Pin(std::move(steps));
+  }
   // Goes back to the newest checkpoint of at most `step` steps, as a resumed run would: the student,
   // its optimizer, the state and the records become those of the checkpoint, and later checkpoints
   // are deleted. Returns its path, or NOT_FOUND if there is none, in which case nothing changes.
@@ -108,31 +120,45 @@ class CheckpointedRun {
   // Whether something that is done every `every` steps is due; never for 0.
   bool is_due(int64_t every) const { return every > 0 && state_.step % every == 0; }
   bool is_last() const { return state_.step >= options_.total_steps; }
-  bool resumed() const { return directory_->checkpoint().has_value(); }
-  // The checkpoint that the run was resumed from. REQUIRES: resumed().
-  const std::string& resumed_from() const { return directory_->checkpoint()->path; }
+  bool resumed() const { return !resumed_from_.empty(); }
+  // The checkpoint that the run was resumed from; empty for a new run.
+  const std::string& resumed_from() const { return resumed_from_; }
   // The checkpoint that the state last came from; empty for a new run.
   const std::string& checkpoint_dir() const { return checkpoint_dir_; }
   // What the records of a resumed run say; of a new run, that there are none.
   const RecordedMetrics& recorded() const { return recorded_; }
   const std::string& run_dir() const { return options_.run_dir; }
+  // The shard of the optimizer that this rank has; for LoadStudent.
+  AdamWOptions optimizer_shard() const;
+  ProcessGroup& group() { return *group_; }
   Student& student() { return student_; }
   TrainState& state() { return state_; }
   RunOutput& output() { return *output_; }
 
  private:
   absl::Status CheckSettings() const;
+  absl::Status CheckRecordedFacts(const RunFacts& facts) const;
   absl::Status ReplaceAndOpen();
+  // Rank 0 finds the checkpoint of at most `step` steps and deletes the later ones.
+  absl::StatusOr<std::string> FindAndDeleteAfter(int64_t step);
+  absl::StatusOr<std::string> SaveAsRoot();
+  // Every rank's part of a checkpoint in `dir`; the same result on all.
+  absl::Status SaveParts(const std::string& dir);
+  // The text of rank 0, or its error, on all ranks.
+  absl::StatusOr<std::string> FromRoot(const absl::StatusOr<std::string>& text);
   // Opens the records, cut to where the state stands.
   absl::Status OpenRecords(int64_t resume_step);
 
   const CheckpointedRunOptions options_;
+  const std::unique_ptr<ProcessGroup> alone_;
+  ProcessGroup* const group_;
+  std::string resumed_from_;
   std::vector<std::string> allow_change_;
   std::map<std::string, std::string> text_files_;
   RecordedMetrics recorded_;
   std::string checkpoint_dir_;
-  std::unique_ptr<RunDirectory> directory_;
-  CheckpointStore* store_ = nullptr;  // owned by directory_
+  std::unique_ptr<RunDirectory> directory_;  // of rank 0
+  CheckpointStore* store_ = nullptr;         // owned by directory_
   Student student_;
   TrainState state_;
   std::unique_ptr<RunOutput> output_;

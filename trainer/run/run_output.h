@@ -31,6 +31,8 @@ class RunOutput {
   // Creates the directory and opens all records. `clock` must outlive the result.
   static absl::StatusOr<std::unique_ptr<RunOutput>> Open(const RunOutputOptions& options,
                                                          Clock* clock = Clock::Real());
+  // Records nothing: for ranks other than 0.
+  static std::unique_ptr<RunOutput> None();
   virtual ~RunOutput() = default;
 
   // Records metrics of the time after `step` steps.

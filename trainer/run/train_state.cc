@@ -5,6 +5,7 @@
 
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
+#include "trainer/dist/optimizer_shards.h"
 
 namespace taopd {
 namespace {
@@ -29,7 +30,9 @@ absl::Status SaveCheckpointFiles(const Student& student, const TrainState& state
                                  const std::map<std::string, std::string>& text_files,
                                  const std::string& dir) {
   TAOPD_RETURN_IF_ERROR(SaveStudentModel(student, dir + "/model"));
-  TAOPD_RETURN_IF_ERROR(student.optimizer->Save(dir + "/optimizer.safetensors"));
+  if (student.optimizer->layout().num_shards() == 1) {
+    TAOPD_RETURN_IF_ERROR(student.optimizer->Save(dir + "/optimizer.safetensors"));
+  }
   json values;
   TrainState copy = state;
   VisitState(copy, [&](const char* name, auto& value) { values[name] = value; });
@@ -53,7 +56,12 @@ absl::StatusOr<TrainState> LoadCheckpointState(const std::string& dir, Student* 
     value = values[name].get<std::remove_reference_t<decltype(value)>>();
   });
   TAOPD_RETURN_IF_ERROR(status);
-  TAOPD_RETURN_IF_ERROR(student->optimizer->Load(dir + "/optimizer.safetensors"));
+  const std::string shards_dir = dir + "/" + kOptimizerShardsDir;
+  if (FileExists(shards_dir)) {
+    TAOPD_RETURN_IF_ERROR(ReadOptimizerShards(shards_dir, student->optimizer.get()));
+  } else {
+    TAOPD_RETURN_IF_ERROR(student->optimizer->Load(dir + "/optimizer.safetensors"));
+  }
   return state;
 }
 

@@ -2,6 +2,7 @@
 //
 //   model/                 the student in Hugging Face layout, with its tokenizer's files
 //   optimizer.safetensors  AdamW's moments, its float32 copies of the weights, its update count
+//   optimizer/             in place of that, what each of several ranks has (optimizer_shards.h)
 //   state.json             TrainState
 //   config.yaml            the run's effective configuration
 //   identity.json          what a resumed run is compared with (resume_check.h)
@@ -33,14 +34,17 @@ struct TrainState {
   double train_seconds = 0;  // the time of all steps so far
 };
 
-// Writes the model, the optimizer and the state into the directory `dir`, which exists, and the text
-// files, by name. REQUIRES: the student has an optimizer.
+inline constexpr char kOptimizerShardsDir[] = "optimizer";
+
+// Writes the model, the state, the text files, by name, and the optimizer, unless it is one of
+// several shards, into the directory `dir`, which exists. REQUIRES: the student has an optimizer.
 absl::Status SaveCheckpointFiles(const Student& student, const TrainState& state,
                                  const std::map<std::string, std::string>& text_files,
                                  const std::string& dir);
 
-// Reads state.json and restores the optimizer of `student`, which LoadStudent has loaded from
-// dir/model. Returns DATA_LOSS if state.json lacks a member.
+// Reads state.json and restores the optimizer of `student`, or its shard, which LoadStudent has
+// loaded from dir/model, however many ranks have written it. Returns DATA_LOSS if state.json lacks a
+// member.
 absl::StatusOr<TrainState> LoadCheckpointState(const std::string& dir, Student* student);
 
 }  // namespace taopd

@@ -119,11 +119,11 @@ absl::Status FetchDense(const StepContext& context, const SupportOptions& suppor
 }  // namespace
 
 absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
-                           const SupportOptions& support, int64_t end, int64_t step, FullKl* sums) {
+                           const SupportOptions& support, int64_t end, int64_t num_rows,
+                           int64_t step, FullKl* sums) {
   const TrainConfig& config = *context.config;
-  std::vector<ScoredRollout> rows =
-      SampleRollouts(batch, end, config.objective.full_kl_rows,
-                     DeriveSeed(config.run.seed, "full KL", {static_cast<uint64_t>(step)}));
+  std::vector<ScoredRollout> rows = SampleRollouts(
+      batch, end, num_rows, DeriveSeed(config.run.seed, "full KL", {static_cast<uint64_t>(step)}));
   TAOPD_RETURN_IF_ERROR(FetchDense(context, support, step, &rows));
 
   const at::NoGradGuard no_grad;

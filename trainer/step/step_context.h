@@ -4,9 +4,11 @@
 #include <functional>
 
 #include "common/base/clock.h"
+#include "common/dist/process_group.h"
 #include "common/model/decoder.h"
 #include "kernels/torch/head/student_head.h"
 #include "trainer/config/train_config.h"
+#include "trainer/dist/shares.h"
 #include "trainer/optim/adamw.h"
 #include "trainer/rollout/rollout_engine.h"
 #include "trainer/step/bad_batch.h"
@@ -20,7 +22,10 @@ namespace taopd {
 struct StepContext {
   const TrainConfig* config = nullptr;
   Decoder* student = nullptr;
-  AdamW* optimizer = nullptr;  // of the student's parameters
+  AdamW* optimizer = nullptr;  // of the student's parameters, with a shard for each rank
+  // The ranks that train together, and which sequences of a mini-batch this one has. Null: alone.
+  ProcessGroup* group = nullptr;
+  Shares shares;
   // Generates with the student's weights, which the step changes in place.
   RolloutEngine* rollout_engine = nullptr;
   TeacherClient* teacher = nullptr;

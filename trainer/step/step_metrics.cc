@@ -67,31 +67,18 @@ void AddFullKlMetrics(const FullKl& full_kl, Metrics* metrics) {
   metrics->emplace_back("policy/full_kl_rows", static_cast<double>(full_kl.num_rows));
 }
 
-void AddRolloutMetrics(const std::vector<Rollout>& rollouts, Metrics* metrics) {
-  int64_t num_tokens = 0, longest = 0, truncated = 0;
-  double repeated = 0;
-  for (const Rollout& rollout : rollouts) {
-    const auto length = static_cast<int64_t>(rollout.response_ids.size());
-    num_tokens += length;
-    longest = std::max(longest, length);
-    repeated += RepeatedNgrams(rollout.response_ids);
-    truncated += rollout.finish == FinishReason::kLength ? 1 : 0;
-  }
-  const auto count = static_cast<int64_t>(rollouts.size());
-  metrics->emplace_back("rollout/response_length_mean",
-                        Mean(static_cast<double>(num_tokens), count));
-  metrics->emplace_back("rollout/response_length_max", static_cast<double>(longest));
-  metrics->emplace_back("rollout/truncated_share", Mean(static_cast<double>(truncated), count));
-  metrics->emplace_back("rollout/repeated_ngrams", Mean(repeated, count));
-  metrics->emplace_back("rollout/tokens", static_cast<double>(num_tokens));
+void AddRolloutMetrics(const RolloutSums& sums, Metrics* metrics) {
+  const int64_t count = sums.num_rollouts;
+  const auto num_tokens = static_cast<double>(sums.num_response_tokens);
+  metrics->emplace_back("rollout/response_length_mean", Mean(num_tokens, count));
+  metrics->emplace_back("rollout/response_length_max", static_cast<double>(sums.longest));
+  metrics->emplace_back("rollout/truncated_share",
+                        Mean(static_cast<double>(sums.num_truncated), count));
+  metrics->emplace_back("rollout/repeated_ngrams", Mean(sums.repeated_ngrams, count));
+  metrics->emplace_back("rollout/tokens", num_tokens);
 }
 
-void AddTimeMetrics(const StepRecord& record, const PhaseTimes& times,
-                    const std::vector<Rollout>& rollouts, Metrics* metrics) {
-  size_t num_tokens = 0;
-  for (const Rollout& rollout : rollouts) {
-    num_tokens += rollout.prompt_ids.size() + rollout.response_ids.size();
-  }
+void AddTimeMetrics(const StepRecord& record, const PhaseTimes& times, Metrics* metrics) {
   const double step_s = absl::ToDoubleSeconds(record.duration);
   metrics->emplace_back("time/step_s", step_s);
   for (size_t i = 0; i < static_cast<size_t>(Phase::kNumPhases); ++i) {
@@ -101,8 +88,9 @@ void AddTimeMetrics(const StepRecord& record, const PhaseTimes& times,
   metrics->emplace_back(
       "time/train_s",
       step_s - absl::ToDoubleSeconds(times.of(Phase::kRollout) + times.of(Phase::kScoreWait)));
-  metrics->emplace_back("time/tokens_per_s",
-                        step_s > 0 ? static_cast<double>(num_tokens) / step_s : 0.0);
+  metrics->emplace_back(
+      "time/tokens_per_s",
+      step_s > 0 ? static_cast<double>(record.rollouts.num_tokens) / step_s : 0.0);
 }
 
 }  // namespace
@@ -119,9 +107,22 @@ double RepeatedNgrams(const std::vector<int32_t>& response_ids) {
   return 1 - static_cast<double>(seen.size()) / static_cast<double>(num_ngrams);
 }
 
+RolloutSums SumRollouts(const std::vector<Rollout>& rollouts) {
+  RolloutSums sums;
+  for (const Rollout& rollout : rollouts) {
+    const auto length = static_cast<int64_t>(rollout.response_ids.size());
+    ++sums.num_rollouts;
+    sums.num_response_tokens += length;
+    sums.num_tokens += length + static_cast<int64_t>(rollout.prompt_ids.size());
+    sums.longest = std::max(sums.longest, length);
+    sums.repeated_ngrams += RepeatedNgrams(rollout.response_ids);
+    sums.num_truncated += rollout.finish == FinishReason::kLength ? 1 : 0;
+  }
+  return sums;
+}
+
 Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
-                        const SupportOptions& support, const HeadOptions& head,
-                        const std::vector<Rollout>& rollouts) {
+                        const SupportOptions& support, const HeadOptions& head) {
   Metrics metrics;
   AddLossMetrics(record, head.objective, &metrics);
   AddPolicyMetrics(record.sums, support, head.top_k_metrics, &metrics);
@@ -135,9 +136,9 @@ Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
   } else {
     AddFullKlMetrics(record.full_kl, &metrics);
   }
-  AddRolloutMetrics(rollouts, &metrics);
+  AddRolloutMetrics(record.rollouts, &metrics);
   metrics.emplace_back("optim/skipped_updates", static_cast<double>(record.num_skipped_updates));
-  AddTimeMetrics(record, times, rollouts, &metrics);
+  AddTimeMetrics(record, times, &metrics);
   return metrics;
 }
 

@@ -16,7 +16,18 @@
 
 namespace taopd {
 
-// What a step has to tell.
+// Sums over rollouts.
+struct RolloutSums {
+  int64_t num_rollouts = 0;
+  int64_t num_response_tokens = 0;
+  int64_t num_tokens = 0;  // prompts, too
+  int64_t longest = 0;     // the most response tokens of one of them
+  int64_t num_truncated = 0;
+  double repeated_ngrams = 0;
+};
+RolloutSums SumRollouts(const std::vector<Rollout>& rollouts);
+
+// What a step has to tell, of all ranks.
 struct StepRecord {
   RowSums sums;              // over the mini-batches that updated the weights
   double grad_norm_sum = 0;  // over the same ones, before clipping
@@ -25,7 +36,8 @@ struct StepRecord {
   double lr = 0;
   FullKl full_kl;                     // no rows: not measured
   int64_t num_beyond_vocabulary = 0;  // SupportScores::num_beyond_vocabulary of all rollouts
-  absl::Duration duration;            // of the whole step
+  RolloutSums rollouts;
+  absl::Duration duration;  // of the whole step
 };
 
 // The share of a response's n-grams of kRepeatedNgram tokens that occurred before in it; 0 for a
@@ -36,7 +48,6 @@ double RepeatedNgrams(const std::vector<int32_t>& response_ids);
 // `head` holds the objective of the step and whether the overlap of the top-k is measured. A mean
 // over nothing, as the loss of a step without an update, is NaN.
 Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
-                        const SupportOptions& support, const HeadOptions& head,
-                        const std::vector<Rollout>& rollouts);
+                        const SupportOptions& support, const HeadOptions& head);
 
 }  // namespace taopd

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "trainer/dist/rank_sums.h"
+#include "trainer/dist/sharded_optimizer.h"
 #include "trainer/step/full_kl.h"
 #include "trainer/step/loss/forward_backward.h"
 #include "trainer/step/loss/micro_batches.h"
@@ -25,14 +27,51 @@ bool HeadMeasuresOverlap(const TrainConfig& config, const SupportOptions& suppor
          (support.kind == SupportKind::kTeacher || support.kind == SupportKind::kFullVocabulary);
 }
 
-// A step in progress: its phases, and what they share.
+// Adds up over the ranks what ForwardBackward has summed over this rank's rows.
+absl::Status SumOverRanks(ProcessGroup* group, RowSums* sums) {
+  RankSums all;
+  all.Add(&sums->loss);
+  all.Add(&sums->weighted_loss);
+  for (double& metric : sums->head_metrics) all.Add(&metric);
+  for (double& term : sums->term_loss) all.Add(&term);
+  all.Add(&sums->behavior_gap);
+  all.Add(&sums->ta_loss);
+  all.Add(&sums->num_shared);
+  all.Add(&sums->num_rows);
+  all.Add(&sums->rho);
+  all.Add(&sums->rho_square);
+  all.Add(&sums->num_vetoed);
+  return all.Reduce(group);
+}
+
+void AddSums(const RowSums& from, RowSums* sums) {
+  sums->loss += from.loss;
+  sums->weighted_loss += from.weighted_loss;
+  for (int m = 0; m < kNumHeadMetrics; ++m) sums->head_metrics[m] += from.head_metrics[m];
+  for (int i = 0; i < kMaxObjectiveTerms; ++i) sums->term_loss[i] += from.term_loss[i];
+  sums->behavior_gap += from.behavior_gap;
+  sums->ta_loss += from.ta_loss;
+  sums->num_shared += from.num_shared;
+  sums->num_rows += from.num_rows;
+  sums->rho += from.rho;
+  sums->rho_square += from.rho_square;
+  sums->num_vetoed += from.num_vetoed;
+}
+
+// A step in progress: its phases, and what they share. Mini-batches are numbered from 0; each has
+// as many sequences on this rank, which follow each other in the ScoredBatch.
 class Step {
  public:
   Step(const StepContext& context, int64_t number, double lr,
        const std::vector<const PromptRecord*>& prompts)
       : context_(context),
         number_(number),
-        prompts_(prompts),
+        alone_(ProcessGroup::Alone()),
+        group_(context.group != nullptr ? context.group : alone_.get()),
+        sequences_per_mini_(context.config->trainer.mini_batch_size * context.config->rollout.n),
+        mine_(context.shares.AllMine(sequences_per_mini_)),
+        shares_(context.shares.Mine(sequences_per_mini_)),
+        optimizer_(context.optimizer, group_, static_cast<int64_t>(shares_.size())),
         start_(context.clock->Now()),
         times_(context.clock, context.timeline),
         support_(MakeSupportOptions(*context.config, context.student->config().vocab_size)),
@@ -40,37 +79,52 @@ class Step {
     head_.top_k_metrics = HeadMeasuresOverlap(*context.config, support_);
     record_.lr = lr;
     PackWeights();
-    batch_ = ScoredBatch::Start(context.rollout_engine, context.teacher,
-                                MakeRolloutRequests(*context.config, number, prompts), support_,
-                                Concat("step-", number + 1), context.timeline);
+    batch_ = ScoredBatch::Start(context.rollout_engine, context.teacher, TakeMine(prompts),
+                                support_, BatchName(), context.timeline);
   }
   // The engine reads the student's weights until the last rollout has ended.
   ~Step() { batch_->WaitAllGenerated(); }
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  int64_t num_rollouts() const { return batch_->size(); }
+  int64_t num_mini_batches() const {
+    return context_.config->data.train_batch_size / context_.config->trainer.mini_batch_size;
+  }
   bool weights_changed() const { return record_.num_updates > 0; }
 
-  absl::Status WaitForScores(int64_t begin, int64_t end);
+  // Waits until all ranks have their scores. The same error on all of them.
+  absl::Status WaitForScores(int64_t mini_batch);
   // Waits for what the other mini-batches need of the teacher. After the first update, nothing but
-  // a lack of memory can make the step fail.
+  // a lack of memory or of ranks can make the step fail.
   absl::Status WaitForAllScores();
-  RowSums ComputeGradients(int64_t begin, int64_t end);
-  void UpdateOrSkip(const RowSums& sums, int64_t begin, int64_t end);
-  StepResult Finish();
+  // Returns the step's sums over all ranks, with those of this mini-batch added.
+  absl::StatusOr<RowSums> ComputeGradients(int64_t mini_batch);
+  absl::Status UpdateOrSkip(const RowSums& sums, int64_t mini_batch);
+  absl::StatusOr<StepResult> Finish();
 
  private:
   void PackWeights();
-  void ReportBadBatch(const RowSums& sums, double grad_norm, int64_t begin, int64_t end);
+  std::vector<RolloutRequest> TakeMine(const std::vector<const PromptRecord*>& prompts);
+  std::string BatchName() const;
+  absl::Status WaitForMyScores(int64_t mini_batch);
+  // The weight of each response row, for each of this rank's sequences of the mini-batch.
+  absl::StatusOr<std::vector<double>> RowWeights(int64_t mini_batch);
+  absl::Status ReportBadBatch(const RowSums& sums, double grad_norm, int64_t mini_batch);
+  int64_t begin_of(int64_t mini_batch) const { return mini_batch * mine_.size(); }
 
   const StepContext& context_;
   const int64_t number_;
-  const std::vector<const PromptRecord*>& prompts_;
+  const std::unique_ptr<ProcessGroup> alone_;
+  ProcessGroup* const group_;
+  const int64_t sequences_per_mini_;         // on all ranks
+  const SequenceRange mine_;                 // of a mini-batch's
+  const std::vector<SequenceRange> shares_;  // of mine_
+  ShardedOptimizer optimizer_;
   const absl::Time start_;
   PhaseTimes times_;
   const SupportOptions support_;
   HeadOptions head_;
+  std::vector<const PromptRecord*> prompts_;  // of each sequence of the batch
   std::shared_ptr<ScoredBatch> batch_;
   StepRecord record_;
 };
@@ -82,17 +136,45 @@ void Step::PackWeights() {
   context_.student->PrepareInference(/*with_head=*/true);
 }
 
-absl::Status Step::WaitForAllScores() {
-  if (weights_changed()) return absl::OkStatus();
-  {
-    const PhaseTimer timer(&times_, Phase::kRollout);
-    TAOPD_RETURN_IF_ERROR(batch_->WaitGenerated(0, batch_->size(), context_.on_wait));
+std::vector<RolloutRequest> Step::TakeMine(const std::vector<const PromptRecord*>& prompts) {
+  std::vector<RolloutRequest> all = MakeRolloutRequests(*context_.config, number_, prompts);
+  std::vector<RolloutRequest> mine;
+  for (int64_t mini_batch = 0; mini_batch < num_mini_batches(); ++mini_batch) {
+    const int64_t first = mini_batch * sequences_per_mini_;
+    for (int64_t i = first + mine_.begin; i < first + mine_.end; ++i) {
+      mine.push_back(std::move(all[i]));
+      prompts_.push_back(prompts[i / context_.config->rollout.n]);
+    }
   }
-  const PhaseTimer timer(&times_, Phase::kScoreWait);
-  return batch_->WaitScored(0, batch_->size(), context_.on_wait);
+  return mine;
 }
 
-absl::Status Step::WaitForScores(int64_t begin, int64_t end) {
+std::string Step::BatchName() const {
+  std::string name = Concat("step-", number_ + 1);
+  if (group_->world_size() > 1) name += Concat("-rank-", group_->rank());
+  return name;
+}
+
+absl::Status Step::WaitForAllScores() {
+  if (weights_changed()) return absl::OkStatus();
+  absl::Status status;
+  {
+    const PhaseTimer timer(&times_, Phase::kRollout);
+    status = batch_->WaitGenerated(0, batch_->size(), context_.on_wait);
+  }
+  const PhaseTimer timer(&times_, Phase::kScoreWait);
+  if (status.ok()) status = batch_->WaitScored(0, batch_->size(), context_.on_wait);
+  return group_->AgreeOnStatus(status);
+}
+
+absl::Status Step::WaitForScores(int64_t mini_batch) {
+  const absl::Status mine = WaitForMyScores(mini_batch);
+  const PhaseTimer timer(&times_, Phase::kScoreWait);
+  return group_->AgreeOnStatus(mine);
+}
+
+absl::Status Step::WaitForMyScores(int64_t mini_batch) {
+  const int64_t begin = begin_of(mini_batch), end = begin + mine_.size();
   {
     const PhaseTimer timer(&times_, Phase::kRollout);
     TAOPD_RETURN_IF_ERROR(batch_->WaitGenerated(begin, end, context_.on_wait));
@@ -100,37 +182,65 @@ absl::Status Step::WaitForScores(int64_t begin, int64_t end) {
   const PhaseTimer timer(&times_, Phase::kScoreWait);
   TAOPD_RETURN_IF_ERROR(batch_->WaitScored(begin, end, context_.on_wait));
   // Before the first update, on its mini-batch. The dense scores are a wait for the teacher, too.
-  if (begin == 0 && context_.config->objective.full_kl_rows > 0 &&
-      support_.kind != SupportKind::kFullVocabulary) {
-    TAOPD_RETURN_IF_ERROR(
-        MeasureFullKl(context_, *batch_, support_, end, number_, &record_.full_kl));
+  const int64_t num_rows = context_.config->objective.full_kl_rows;
+  if (mini_batch == 0 && num_rows > 0 && support_.kind != SupportKind::kFullVocabulary) {
+    const int64_t world_size = group_->world_size();
+    TAOPD_RETURN_IF_ERROR(MeasureFullKl(context_, *batch_, support_, end,
+                                        (num_rows + world_size - 1) / world_size, number_,
+                                        &record_.full_kl));
   }
   return absl::OkStatus();
 }
 
-// Returns the step's sums with those of this mini-batch added.
-RowSums Step::ComputeGradients(int64_t begin, int64_t end) {
-  std::vector<int64_t> response_lengths, num_tokens;
-  for (const ScoredRollout* item : batch_->Items(begin, end)) {
-    response_lengths.push_back(static_cast<int64_t>(item->rollout.response_ids.size()));
-    num_tokens.push_back(NumInputTokens(item->rollout));
+absl::StatusOr<std::vector<double>> Step::RowWeights(int64_t mini_batch) {
+  const int64_t begin = begin_of(mini_batch);
+  std::vector<int64_t> response_lengths(sequences_per_mini_, 0);
+  for (int64_t i = 0; i < mine_.size(); ++i) {
+    response_lengths[mine_.begin + i] =
+        static_cast<int64_t>(batch_->item(begin + i).rollout.response_ids.size());
   }
-  std::vector<double> weights = SequenceWeights(context_.aggregation, response_lengths);
-  for (int64_t i = begin; i < end; ++i) weights[i - begin] *= batch_->item(i).scores.weight;
-  RowSums sums = record_.sums;
+  RankSums lengths;
+  for (int64_t& length : response_lengths) lengths.Add(&length);
+  TAOPD_RETURN_IF_ERROR(lengths.Reduce(group_));
+  const std::vector<double> all = SequenceWeights(context_.aggregation, response_lengths);
+  std::vector<double> weights(all.begin() + mine_.begin, all.begin() + mine_.end);
+  for (int64_t i = 0; i < mine_.size(); ++i) weights[i] *= batch_->item(begin + i).scores.weight;
+  return weights;
+}
+
+absl::StatusOr<RowSums> Step::ComputeGradients(int64_t mini_batch) {
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<double> weights, RowWeights(mini_batch));
   ForwardBackwardOptions options;
   options.veto_rho_below = context_.config->objective.veto_rho_below;
   options.times = &times_;
-  int64_t first = 0, bad_sequence = -1, bad_row = -1;
-  for (const int64_t last :
-       MicroBatchEnds(num_tokens, context_.config->trainer.micro_batch_tokens)) {
-    ForwardBackward(context_.student, head_, batch_->Items(begin + first, begin + last),
-                    {weights.begin() + first, weights.begin() + last}, &sums, options);
-    if (bad_sequence < 0 && sums.bad_sequence >= 0) {
-      bad_sequence = first + sums.bad_sequence;
-      bad_row = sums.bad_row;
+  const int64_t begin = begin_of(mini_batch);
+  // One rank adds row by row to what it has.
+  const bool is_alone = group_->world_size() == 1;
+  RowSums sums = is_alone ? record_.sums : RowSums();
+  int64_t bad_sequence = -1, bad_row = -1;
+  for (const SequenceRange& share : shares_) {
+    int64_t first = share.begin - mine_.begin;
+    std::vector<int64_t> num_tokens;
+    for (int64_t i = first; i < share.end - mine_.begin; ++i) {
+      num_tokens.push_back(NumInputTokens(batch_->item(begin + i).rollout));
     }
-    first = last;
+    const int64_t share_begin = first;
+    for (const int64_t end :
+         MicroBatchEnds(num_tokens, context_.config->trainer.micro_batch_tokens)) {
+      const int64_t last = share_begin + end;
+      ForwardBackward(context_.student, head_, batch_->Items(begin + first, begin + last),
+                      {weights.begin() + first, weights.begin() + last}, &sums, options);
+      if (bad_sequence < 0 && sums.bad_sequence >= 0) {
+        bad_sequence = first + sums.bad_sequence;
+        bad_row = sums.bad_row;
+      }
+      first = last;
+    }
+    optimizer_.AddShare();
+  }
+  if (!is_alone) {
+    TAOPD_RETURN_IF_ERROR(SumOverRanks(group_, &sums));
+    AddSums(record_.sums, &sums);
   }
   sums.bad_sequence = bad_sequence;
   sums.bad_row = bad_row;
@@ -138,56 +248,87 @@ RowSums Step::ComputeGradients(int64_t begin, int64_t end) {
 }
 
 // The sums so far are finite, so `sums` is finite if and only if this mini-batch's loss is.
-void Step::UpdateOrSkip(const RowSums& sums, int64_t begin, int64_t end) {
+absl::Status Step::UpdateOrSkip(const RowSums& sums, int64_t mini_batch) {
   batch_->WaitAllGenerated();
   const PhaseTimer timer(&times_, Phase::kOptimizer);
-  const double grad_norm = context_.optimizer->GradientNorm();
+  TAOPD_RETURN_IF_ERROR(optimizer_.ReduceGradients());
+  TAOPD_ASSIGN_OR_RETURN(const double grad_norm, optimizer_.GradientNorm());
   if (!std::isfinite(grad_norm) || !std::isfinite(sums.weighted_loss)) {
-    ReportBadBatch(sums, grad_norm, begin, end);
-    context_.optimizer->ClearGradients();
+    TAOPD_RETURN_IF_ERROR(ReportBadBatch(sums, grad_norm, mini_batch));
+    optimizer_.Skip();
     ++record_.num_skipped_updates;
-    return;
+    return absl::OkStatus();
   }
-  context_.optimizer->Update(record_.lr, grad_norm);
+  TAOPD_RETURN_IF_ERROR(optimizer_.Update(record_.lr, grad_norm));
   record_.sums = sums;
   record_.grad_norm_sum += grad_norm;
   ++record_.num_updates;
+  return absl::OkStatus();
 }
 
-void Step::ReportBadBatch(const RowSums& sums, double grad_norm, int64_t begin, int64_t end) {
+// One rank reports: the first that has a bad row, or rank 0.
+absl::Status Step::ReportBadBatch(const RowSums& sums, double grad_norm, int64_t mini_batch) {
+  const at::Tensor reporter = at::zeros({1}, at::kLong);
+  if (sums.bad_sequence >= 0) reporter[0] = group_->world_size() - group_->rank();
+  TAOPD_RETURN_IF_ERROR(group_->AllReduce(reporter, Reduction::kMax));
+  const auto found = reporter.item<int64_t>();
+  if (group_->rank() != (found > 0 ? group_->world_size() - found : 0)) return absl::OkStatus();
+  const int64_t begin = begin_of(mini_batch);
   BadBatch bad;
   bad.step = number_ + 1;
-  bad.mini_batch = begin / (end - begin);
+  bad.mini_batch = mini_batch;
   bad.loss = sums.weighted_loss - record_.sums.weighted_loss;
   bad.grad_norm = grad_norm;
-  bad.sequences = batch_->Items(begin, end);
+  bad.sequences = batch_->Items(begin, begin + mine_.size());
   bad.bad_sequence = sums.bad_sequence;
   bad.bad_row = sums.bad_row;
-  if (bad.bad_sequence >= 0) {
-    bad.prompt_id = prompts_[(begin + bad.bad_sequence) / context_.config->rollout.n]->id;
-  }
+  if (bad.bad_sequence >= 0) bad.prompt_id = prompts_[begin + bad.bad_sequence]->id;
+  const int64_t rollout = mini_batch * sequences_per_mini_ + mine_.begin + bad.bad_sequence;
   LogWarning("update skipped: the loss or its gradient is not finite",
              {{"step", bad.step},
               {"mini_batch", bad.mini_batch},
               {"loss", bad.loss},
               {"grad_norm", grad_norm},
-              {"rollout", bad.bad_sequence >= 0 ? begin + bad.bad_sequence : -1},
+              {"rollout", bad.bad_sequence >= 0 ? rollout : -1},
               {"row", bad.bad_row},
               {"prompt", bad.prompt_id}});
   context_.on_bad_batch(bad);
+  return absl::OkStatus();
 }
 
-StepResult Step::Finish() {
+absl::StatusOr<StepResult> Step::Finish() {
   batch_->WaitIdle();
   StepResult result;
   for (int64_t i = 0; i < batch_->size(); ++i) {
     record_.num_beyond_vocabulary += batch_->item(i).scores.num_beyond_vocabulary;
     result.rollouts.push_back(batch_->item(i).rollout);
   }
+  result.prompts = prompts_;
+  record_.rollouts = SumRollouts(result.rollouts);
+  const at::Tensor longest = at::full({1}, record_.rollouts.longest, at::kLong);
+  TAOPD_RETURN_IF_ERROR(group_->AllReduce(longest, Reduction::kMax));
+  record_.rollouts.longest = longest.item<int64_t>();
+  RankSums all;
+  all.Add(&record_.num_beyond_vocabulary);
+  all.Add(&record_.rollouts.num_rollouts);
+  all.Add(&record_.rollouts.num_response_tokens);
+  all.Add(&record_.rollouts.num_tokens);
+  all.Add(&record_.rollouts.num_truncated);
+  all.Add(&record_.rollouts.repeated_ngrams);
+  all.Add(&record_.full_kl.full_kl);
+  all.Add(&record_.full_kl.ta_opd);
+  all.Add(&record_.full_kl.num_rows);
+  TAOPD_RETURN_IF_ERROR(all.Reduce(group_));
   record_.duration = context_.clock->Now() - start_;
-  result.metrics = MakeStepMetrics(record_, times_, support_, head_, result.rollouts);
+  result.metrics = MakeStepMetrics(record_, times_, support_, head_);
   result.num_skipped_updates = record_.num_skipped_updates;
   return result;
+}
+
+// A failure leaves no gradients behind.
+absl::Status Abandon(const StepContext& context, absl::Status status) {
+  context.optimizer->ClearGradients();
+  return status;
 }
 
 }  // namespace
@@ -197,27 +338,21 @@ absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step
   // 1. Roll out with the current weights. Each finished rollout goes to the teacher at once.
   Step step(context, step_number, lr, prompts);
 
-  const int64_t sequences_per_mini =
-      context.config->trainer.mini_batch_size * context.config->rollout.n;
-  for (int64_t begin = 0; begin < step.num_rollouts(); begin += sequences_per_mini) {
-    const int64_t end = begin + sequences_per_mini;
-
+  for (int64_t mini_batch = 0; mini_batch < step.num_mini_batches(); ++mini_batch) {
     // 2. Wait for this mini-batch's scores. The rollouts and scores of the others go on.
-    if (absl::Status scored = step.WaitForScores(begin, end); !scored.ok()) {
-      context.optimizer->ClearGradients();
-      return scored;
+    if (absl::Status scored = step.WaitForScores(mini_batch); !scored.ok()) {
+      return Abandon(context, scored);
     }
 
     // 3. Loss and gradients, in micro-batches of bounded size.
-    const RowSums sums = step.ComputeGradients(begin, end);
+    const absl::StatusOr<RowSums> sums = step.ComputeGradients(mini_batch);
+    if (!sums.ok()) return Abandon(context, sums.status());
 
     // 4. Update, once no rollout reads the weights any more and no score is missing, or skip numbers
     // that are not finite.
-    if (absl::Status scored = step.WaitForAllScores(); !scored.ok()) {
-      context.optimizer->ClearGradients();
-      return scored;
-    }
-    step.UpdateOrSkip(sums, begin, end);
+    absl::Status done = step.WaitForAllScores();
+    if (done.ok()) done = step.UpdateOrSkip(*sums, mini_batch);
+    if (!done.ok()) return Abandon(context, done);
   }
 
   // 5. What happened.

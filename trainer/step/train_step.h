@@ -20,13 +20,17 @@ struct StepResult {
   // Mini-batches whose loss or gradient was not finite. They changed nothing, and the means of the
   // metrics leave them out.
   int64_t num_skipped_updates = 0;
-  std::vector<Rollout> rollouts;  // rollout.n for each prompt, for accuracy and samples
+  // Those of this rank, for accuracy and samples, and the prompt of each.
+  std::vector<Rollout> rollouts;
+  std::vector<const PromptRecord*> prompts;
 };
 
-// Trains on `prompts` as step number `step` (0-based) with the learning rate `lr`. Fails if a rollout
-// or a score fails, or if context.on_wait returns an error, which is then the result; the weights
-// are those of before. When TrainOneStep returns or throws, no rollout is being generated any more;
-// requests to the teacher may still be open after a failure.
+// Trains on `prompts`, those of all ranks, as step number `step` (0-based) with the learning rate
+// `lr`. All ranks call it with the same arguments and return the same error, if any. Fails if a
+// rollout or a score fails, or if context.on_wait returns an error, which is then the result; the
+// weights are those of before, unless the group itself has failed. When TrainOneStep returns or
+// throws, no rollout is being generated any more; requests to the teacher may still be open after a
+// failure.
 //
 // Throws what LibTorch throws, and std::bad_alloc. If the optimizer has counted an update by then,
 // the weights are between two steps and must not be saved.

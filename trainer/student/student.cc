@@ -46,7 +46,7 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
 
 absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype,
                                     const std::string& device, const OptimizerConfig* optimizer,
-                                    const std::string& tokenizer_dir) {
+                                    const std::string& tokenizer_dir, const AdamWOptions& shard) {
   Student student;
   DecoderOptions options;
   options.dtype = dtype;
@@ -72,7 +72,7 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
   }
   TAOPD_ASSIGN_OR_RETURN(student.decoder, LoadDecoder(model_dir, options));
   if (optimizer != nullptr)
-    student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), *optimizer);
+    student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), *optimizer, shard);
   return student;
 }
 

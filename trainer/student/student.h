@@ -32,10 +32,11 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
 // Loads a student from a Hugging Face directory. With `optimizer` it can be trained; with null it
 // is read-only. With `tokenizer_dir` the student goes on with the tokenizer there: its embedding
 // grows if that tokenizer has more tokens, and its special tokens become that tokenizer's
-// (student_tokenizer.h).
+// (student_tokenizer.h). `shard` is what this rank has of the optimizer.
 absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype,
                                     const std::string& device, const OptimizerConfig* optimizer,
-                                    const std::string& tokenizer_dir = "");
+                                    const std::string& tokenizer_dir = "",
+                                    const AdamWOptions& shard = {});
 
 // Copies the weights of a Hugging Face directory into a model that has the same parameters. Returns
 // DATA_LOSS if they differ in names or shapes; nothing changes then.

@@ -74,15 +74,17 @@ struct TinySetting {
   TrainConfig config = TinyConfig();
   std::string dtype = "float32";
   uint64_t shuffle_seed = 0;  // 0: scores arrive as they come
+  AdamWOptions shard = {};    // of several ranks
+  int num_threads = 2;
 };
 
 // The models, engines and prompts of a run, and the context of its steps.
 class TinyTraining {
  public:
   explicit TinyTraining(const TinySetting& setting)
-      : config_(OnTwoThreads(setting.config)),
+      : config_(OnThreads(setting)),
         student_(MakeTinyStudent(setting.dtype)),
-        optimizer_(student_->Parameters(), config_.optimizer),
+        optimizer_(student_->Parameters(), config_.optimizer, setting.shard),
         rollout_engine_(Value(MakeRolloutEngine(config_, student_))),
         teacher_engine_(Value(MakeTorchEngine(MakeTinyTeacher(), EngineOptions()))),
         rollouts_(rollout_engine_.get()),
@@ -130,9 +132,9 @@ class TinyTraining {
 
  private:
   // Before anything is computed: the number of threads decides the order of sums.
-  static const TrainConfig& OnTwoThreads(const TrainConfig& config) {
-    at::set_num_threads(2);
-    return config;
+  static const TrainConfig& OnThreads(const TinySetting& setting) {
+    at::set_num_threads(setting.num_threads);
+    return setting.config;
   }
   template <typename T>
   static T Value(absl::StatusOr<T> value) {

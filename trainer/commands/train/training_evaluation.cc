@@ -34,15 +34,23 @@ std::optional<CommandFailure> TrainingRun::Evaluate() {
   const absl::Time start = absl::Now();
   const std::string when = state_.step == 0 ? "before" : run_.is_last() ? "after" : "eval";
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
-  auto result = MeasureStudent(config_, problems_, &student_, &*rollout_engine_, teacher_.get(),
-                               [this]() -> absl::Status {
-                                 if (!run_state_->stop_requested()) return absl::OkStatus();
-                                 return absl::CancelledError("asked to stop during an evaluation");
-                               });
+  absl::StatusOr<EvalResult> result = EvalResult();
+  if (is_root()) {
+    result = MeasureStudent(config_, problems_, &student_, &*rollout_engine_, teacher_.get(),
+                            [this]() -> absl::Status {
+                              TAOPD_RETURN_IF_ERROR(group_->health());
+                              if (!run_state_->stop_requested()) return absl::OkStatus();
+                              return absl::CancelledError("asked to stop during an evaluation");
+                            });
+  }
+  // The others wait here.
+  if (absl::Status measured = group_->AgreeOnStatus(result.status()); !measured.ok())
+    result = measured;
   evaluation_time_ += absl::Now() - start;
   if (context_.timeline != nullptr) {
     timeline_.Add(TimelineTrack::kTrainer, "evaluation", start, absl::Now());
   }
+  if (!group_->health().ok()) return CommandFailure{kExitUnavailable, group_->health()};
   if (!result.ok()) {
     // The step is done; a resumed run repeats the evaluation alone.
     if (!has_saved_ && state_.step > 0) Save();
@@ -52,8 +60,10 @@ std::optional<CommandFailure> TrainingRun::Evaluate() {
   }
   // The line of metrics comes last: it says that the evaluation is complete (recorded_metrics.h).
   run_.output().WriteSamples(state_.step, when, result->samples);
-  run_.output().Write(state_.step, result->metrics);
-  ObserveEvaluation(result->metrics);
+  const auto metrics = MetricsOfRoot(group_, result->metrics);
+  if (!metrics.ok()) return CommandFailure{kExitUnavailable, metrics.status()};
+  run_.output().Write(state_.step, *metrics);
+  ObserveEvaluation(*metrics);
   return std::nullopt;
 }
 
@@ -71,6 +81,7 @@ void TrainingRun::ObserveEvaluation(const Metrics& metrics) {
     if (state_.step == 0) return;  // there is no checkpoint of no step
     if (!has_saved_) Save();
     PinCheckpoints();
+    if (!is_root()) return;
     const nlohmann::ordered_json json = {
         {"step", state_.step}, {"metric", name}, {"value", *value}};
     const absl::Status written =

@@ -11,7 +11,8 @@
 namespace taopd {
 
 void TrainingRun::MeasureForGuard(const StepResult& result, Metrics* metrics) {
-  if (config_.guard.kl_to_start.limit == 0) return;
+  // Rank 0's metrics go to all.
+  if (config_.guard.kl_to_start.limit == 0 || !is_root()) return;
   if (state_.step == 1) {
     // They were generated before the first update.
     const auto size = std::min<size_t>(result.rollouts.size(), config_.guard.kl_probe_rollouts);
@@ -80,8 +81,9 @@ std::optional<CommandFailure> TrainingRun::RollBack(const GuardAlarm& alarm) {
   // First the record: a crash from here on must not forget that the rate is lower.
   rollbacks_.count += 1;
   rollbacks_.lr_factor *= config_.guard.rollback_lr_factor;
-  if (absl::Status written = WriteRollbacks(rollbacks_, run_.run_dir()); !written.ok())
-    return CommandFailure{kExitInternal, written};
+  absl::Status written = is_root() ? WriteRollbacks(rollbacks_, run_.run_dir()) : absl::OkStatus();
+  written = group_->AgreeOnStatus(written);
+  if (!written.ok()) return CommandFailure{kExitInternal, written};
   const auto path = run_.RollBack(good);
   output_.store(&run_.output());
   if (!path.ok()) {
@@ -91,7 +93,7 @@ std::optional<CommandFailure> TrainingRun::RollBack(const GuardAlarm& alarm) {
   }
   const absl::Status position = order_->Restore(state_.epoch, state_.epoch_index);
   if (!position.ok()) return BadData(position);
-  if (auto failure = RestoreWatch()) return failure;
+  if (auto failure = AgreeOnFailure(group_, RestoreWatch())) return failure;
   has_saved_ = true;
   LogWarning("rolled back", {{"guard", alarm.guard},
                              {"from_step", from},
@@ -140,6 +142,7 @@ std::optional<CommandFailure> TrainingRun::RestoreWatch() {
 
 // What went wrong is kept, whatever becomes of the metrics of a run that goes back.
 void TrainingRun::WriteEvent(nlohmann::ordered_json event) {
+  if (!is_root()) return;
   event["time"] = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   auto writer = JsonlWriter::Open(run_.run_dir() + "/events.jsonl");
   const absl::Status written = writer.ok() ? writer->Write(event) : writer.status();

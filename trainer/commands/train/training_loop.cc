@@ -7,6 +7,7 @@
 #include "common/io/file.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/training_run.h"
+#include "trainer/dist/rank_sums.h"
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/step/kl_probe.h"
 #include "trainer/teacher/teacher_metrics.h"
@@ -14,6 +15,9 @@
 namespace taopd {
 
 namespace {
+
+// What rank 0 asks all to do next.
+enum Command : int64_t { kStep = 0, kSave = 1, kStop = 2 };
 
 // The peaks since the start, in GiB, which the memory plan is to be compared with.
 void AddMemoryMetrics(at::Device device, Metrics* metrics) {
@@ -34,13 +38,9 @@ std::optional<CommandFailure> TrainingRun::Run(const StartMode& mode) {
     if (auto failure = Evaluate()) return failure;
   }
   while (!is_finished()) {
-    WaitWhilePaused();
-    if (run_state_->stop_requested()) return Stopped();
-    if (wall_time_.IsUp(absl::Now())) {
-      LogInfo("stopping: trainer.max_wall_time_s has no room for one more step",
-              {{"step", state_.step}, {"max_wall_time_s", config_.trainer.max_wall_time_s}});
-      return Stopped();
-    }
+    const absl::StatusOr<bool> stops = WaitForNextStep();
+    if (!stops.ok()) return CommandFailure{kExitUnavailable, stops.status()};
+    if (*stops) return Stopped();
     if (auto failure = Step()) return failure;
   }
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kFinished; });
@@ -68,7 +68,8 @@ std::optional<CommandFailure> TrainingRun::Step() {
   MeasureForGuard(*result, &metrics);
   wall_time_.StepTook(absl::Now() - start);
   state_.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
-  Report(*result, batch, &metrics);
+  if (absl::Status reported = Report(*result, &metrics); !reported.ok())
+    return CommandFailure{kExitUnavailable, reported};
   WriteTimeline();
   if (state_.nonfinite_in_a_row >= config_.trainer.max_nonfinite_steps) {
     return CommandFailure{kExitNumerics, Internal("the loss or its gradient was not finite in ",
@@ -80,7 +81,9 @@ std::optional<CommandFailure> TrainingRun::Step() {
 
   // Before the evaluation, which may fail or take long.
   const bool last = run_.is_last();
-  if (run_state_->TakeSaveRequest() || last || run_.is_due(config_.trainer.save_every)) {
+  const auto asked = group_->AgreeOnLargest(is_root() && run_state_->TakeSaveRequest() ? 1 : 0);
+  if (!asked.ok()) return CommandFailure{kExitUnavailable, asked.status()};
+  if (*asked > 0 || last || run_.is_due(config_.trainer.save_every)) {
     if (auto saved = Save(); saved && last) return saved;
   }
   return evaluation_is_due() ? Evaluate() : std::nullopt;
@@ -106,19 +109,38 @@ std::optional<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRec
   return std::nullopt;
 }
 
-// Saves that are asked for meanwhile are answered at once: no step is in progress.
-void TrainingRun::WaitWhilePaused() {
-  if (run_state_->pause_requested()) {
-    run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kPaused; });
+absl::StatusOr<bool> TrainingRun::WaitForNextStep() {
+  int64_t command = kStep;
+  if (is_root()) {
+    if (run_state_->pause_requested()) {
+      run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kPaused; });
+    }
+    // Saves that are asked for meanwhile are answered at once: no step is in progress.
+    run_state_->WaitWhilePaused([this] {
+      if (group_->AgreeOnLargest(kSave).ok()) Save();
+    });
+    if (wall_time_.IsUp(absl::Now())) {
+      LogInfo("stopping: trainer.max_wall_time_s has no room for one more step",
+              {{"step", state_.step}, {"max_wall_time_s", config_.trainer.max_wall_time_s}});
+      command = kStop;
+    }
+    TAOPD_RETURN_IF_ERROR(group_->AgreeOnLargest(command).status());
+  } else {
+    do {
+      TAOPD_ASSIGN_OR_RETURN(command, group_->AgreeOnLargest(kStep));
+      if (command == kSave) Save();
+    } while (command == kSave);
   }
-  run_state_->WaitWhilePaused([this] { Save(); });
+  // A signal may have reached any of them.
+  TAOPD_ASSIGN_OR_RETURN(const int64_t stops,
+                         group_->AgreeOnLargest(run_state_->stop_requested() ? 1 : 0));
+  return command == kStop || stops > 0;
 }
 
-void TrainingRun::Report(const StepResult& result, const std::vector<const PromptRecord*>& batch,
-                         Metrics* metrics) {
+absl::Status TrainingRun::Report(const StepResult& result, Metrics* metrics) {
   int64_t graded = 0, correct = 0;
   for (size_t i = 0; student_.tokenizer && i < result.rollouts.size(); ++i) {
-    const PromptRecord& problem = *batch[i / config_.rollout.n];
+    const PromptRecord& problem = *result.prompts[i];
     if (problem.answer.empty()) continue;
     ++graded;
     const Rollout& rollout = result.rollouts[i];
@@ -126,6 +148,10 @@ void TrainingRun::Report(const StepResult& result, const std::vector<const Promp
     const bool truncated = rollout.finish != FinishReason::kStop;
     correct += GradeResponse(*grader_, config_.eval, text, truncated, problem).correct ? 1 : 0;
   }
+  RankSums answers;
+  answers.Add(&graded);
+  answers.Add(&correct);
+  TAOPD_RETURN_IF_ERROR(answers.Reduce(group_));
   if (graded > 0)
     metrics->emplace_back("rollout/accuracy",
                           static_cast<double>(correct) / static_cast<double>(graded));
@@ -137,8 +163,11 @@ void TrainingRun::Report(const StepResult& result, const std::vector<const Promp
   metrics->emplace_back("time/evaluation_s", absl::ToDoubleSeconds(evaluation_time_));
   save_time_ = evaluation_time_ = absl::ZeroDuration();
   AddMemoryMetrics(student_.decoder->device(), metrics);
+  TAOPD_ASSIGN_OR_RETURN(*metrics, MetricsOfRoot(group_, *metrics));
   run_.output().Write(state_.step, *metrics);
-  rollout_log_.Write(state_.step, batch, result.rollouts, student_.tokenizer.get());
+  if (is_root()) {
+    rollout_log_.Write(state_.step, result.prompts, result.rollouts, student_.tokenizer.get());
+  }
   const double seconds_per_step = state_.train_seconds / static_cast<double>(state_.step);
   run_state_->Update([&](RunStatus& status) {
     status.step = state_.step;
@@ -147,6 +176,7 @@ void TrainingRun::Report(const StepResult& result, const std::vector<const Promp
     status.eta_seconds =
         seconds_per_step * static_cast<double>(config_.trainer.total_steps - state_.step);
   });
+  return absl::OkStatus();
 }
 
 std::optional<CommandFailure> TrainingRun::Save() {
@@ -174,7 +204,7 @@ std::optional<CommandFailure> TrainingRun::Save() {
 
 // After each traced step, so that a run that is killed leaves a file that can be opened.
 void TrainingRun::WriteTimeline() {
-  if (context_.timeline == nullptr) return;
+  if (context_.timeline == nullptr || !is_root()) return;
   const absl::Status written =
       WriteFileAtomically(run_.run_dir() + "/trace.json", timeline_.Json());
   if (!written.ok()) LogWarning("the timeline is not written", {{"error", written}});
@@ -182,6 +212,8 @@ void TrainingRun::WriteTimeline() {
 
 std::optional<CommandFailure> TrainingRun::StepFailed(const TrainState& before,
                                                       const absl::Status& status) {
+  // Without the other ranks nothing can be saved; the newest checkpoint is intact.
+  if (!group_->health().ok()) return CommandFailure{kExitUnavailable, group_->health()};
   // A step that fails has changed nothing but the position in the data.
   state_ = before;
   Save();
@@ -202,7 +234,8 @@ std::optional<CommandFailure> TrainingRun::OutOfMemory(const TrainState& before,
   student_.optimizer->ClearGradients();
   std::string saved = "the newest checkpoint is intact";
   // After an update the weights are between two steps, and the older checkpoint has to do.
-  if (student_.optimizer->num_updates() == updates_before) {
+  // Neither can one rank save without the others, who do not know yet.
+  if (student_.optimizer->num_updates() == updates_before && group_->world_size() == 1) {
     state_ = before;
     if (!Save()) saved = Concat("the state after step ", before.step, " is saved");
   }

@@ -4,6 +4,10 @@
 //   training_loop.cc        the steps, checkpoints, the end
 //   training_evaluation.cc  evaluations, the best checkpoint, early stop
 //   training_guard.cc       collapse guard, roll-backs, what is written aside
+//   ranks.h                 several ranks
+//
+// With several ranks each runs the same loop on its share of the sequences. What one of them decides
+// or sees alone (requests, evaluations, metrics) is rank 0's and goes to all; rank 0 alone writes.
 //
 // One thread runs it. RunState carries the requests of other threads to the loop.
 #pragma once
@@ -18,6 +22,7 @@
 
 #include "trainer/commands/commands.h"
 #include "trainer/commands/configured_parts.h"
+#include "trainer/commands/train/ranks.h"
 #include "trainer/commands/train/rollout_log.h"
 #include "trainer/control/control_server.h"
 #include "trainer/data/epoch_order.h"
@@ -33,8 +38,8 @@ namespace taopd {
 
 class TrainingRun {
  public:
-  // `state` must outlive the object.
-  TrainingRun(TrainConfig config, RunState* state);
+  // `state` and `group` must outlive the object.
+  TrainingRun(TrainConfig config, RunState* state, ProcessGroup* group);
 
   // Sets up and trains until the last step, a stop request or a failure. Call it once.
   std::optional<CommandFailure> Run(const StartMode& mode);
@@ -42,6 +47,8 @@ class TrainingRun {
  private:
   // ---- Set-up: nothing of an old run changes before all of it has succeeded ----
   std::optional<CommandFailure> SetUp(const StartMode& mode);
+  std::optional<CommandFailure> CheckConfig();
+  std::optional<CommandFailure> Connect();
   std::optional<CommandFailure> CheckNames();
   std::optional<CommandFailure> PlanMemory();
   std::optional<CommandFailure> LoadData();
@@ -58,9 +65,12 @@ class TrainingRun {
   // Null result: the step is not done, and the failure says why.
   std::optional<StepResult> TrainOn(const std::vector<const PromptRecord*>& batch,
                                     std::optional<CommandFailure>* failure);
-  void WaitWhilePaused();
-  void Report(const StepResult& result, const std::vector<const PromptRecord*>& batch,
-              Metrics* metrics);
+  // Rank 0 waits while the run is paused; the others wait for rank 0 and save when it does. Returns
+  // whether the run is to stop before the next step.
+  absl::StatusOr<bool> WaitForNextStep();
+  // Adds metrics, and makes them those of rank 0 on all ranks.
+  absl::Status Report(const StepResult& result, Metrics* metrics);
+  bool is_root() const { return group_->is_root(); }
   std::optional<CommandFailure> Save();
   void WriteTimeline();
 
@@ -93,6 +103,7 @@ class TrainingRun {
   // timeline, the engine, the student.
   TrainConfig config_;
   RunState* const run_state_;
+  ProcessGroup* const group_;
   CheckpointedRun run_;
   Student& student_ = run_.student();
   TrainState& state_ = run_.state();

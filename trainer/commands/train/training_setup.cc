@@ -16,8 +16,8 @@ namespace taopd {
 
 namespace {
 
-CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config) {
-  CheckpointedRunOptions options = MakeRunOptions(config, config.student.dtype);
+CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup* group) {
+  CheckpointedRunOptions options = MakeRunOptions(config, config.student.dtype, group);
   options.checkpoints.keep_every = config.trainer.keep_every;
   options.watched_metric = config.trainer.best_metric;
   return options;
@@ -25,10 +25,11 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config) {
 
 }  // namespace
 
-TrainingRun::TrainingRun(TrainConfig config, RunState* state)
+TrainingRun::TrainingRun(TrainConfig config, RunState* state, ProcessGroup* group)
     : config_(std::move(config)),
       run_state_(state),
-      run_(MakeTrainingRunOptions(config_)),
+      group_(group),
+      run_(MakeTrainingRunOptions(config_, group)),
       guard_(config_.guard),
       rollout_log_(run_.run_dir(), config_.trainer.rollout_dumps,
                    BytesOfMib(config_.trainer.rollout_dumps_mb)),
@@ -36,24 +37,20 @@ TrainingRun::TrainingRun(TrainConfig config, RunState* state)
       wall_time_(start_, absl::Seconds(config_.trainer.max_wall_time_s)) {}
 
 std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
-  SetNumThreads(config_.trainer.num_threads);
+  SetNumThreads(config_.trainer.num_threads, group_->local_world_size());
   // What only the configuration decides comes before anything is written.
-  if (auto failure = CheckNames()) return failure;
-  if (auto failure = PlanMemory()) return failure;
+  if (auto failure = AgreeOnFailure(group_, CheckConfig())) return failure;
   const auto load_student = [this] {
     return LoadStudent(config_.student.model, config_.student.dtype, config_.trainer.device,
-                       &config_.optimizer, config_.student.tokenizer);
+                       &config_.optimizer, config_.student.tokenizer, run_.optimizer_shard());
   };
   if (auto failure = run_.Start(mode, "student.model", load_student)) return failure;
-  if (auto failure = LoadData()) return failure;
-  if (auto failure = ConnectTeacher()) return failure;
+  if (auto failure = AgreeOnFailure(group_, Connect())) return failure;
   RunFacts facts = FactsOfData(prompts_, student_);
   facts.push_back({"teacher_revision", teacher_info_.revision, false});
   if (auto failure = run_.CheckFacts(facts)) return failure;
-  if (auto failure = StartEngine()) return failure;
-  if (auto failure = StartControl()) return failure;
   if (auto failure = run_.OpenOutput()) return failure;
-  if (auto failure = RestoreWatch()) return failure;
+  if (auto failure = AgreeOnFailure(group_, RestoreWatch())) return failure;
   output_.store(&run_.output());
   run_state_->Update([&](RunStatus& status) {
     status.run_name = config_.run.name;
@@ -63,6 +60,7 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
     status.teacher = Health();
     if (run_.resumed()) status.last_checkpoint = run_.resumed_from();
   });
+  if (!is_root()) return std::nullopt;
   LogInfo(run_.resumed() ? "resumed" : "started",
           {{"run", config_.run.name},
            {"dir", run_.run_dir()},
@@ -70,8 +68,21 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
            {"parameters", student_.decoder->config().NumParameters()},
            {"prompts", prompts_.size()},
            {"objective", NameOf(config_.objective.Terms())},
-           {"teacher", teacher_info_.model_name}});
+           {"teacher", teacher_info_.model_name},
+           {"ranks", group_->world_size()}});
   return std::nullopt;
+}
+
+std::optional<CommandFailure> TrainingRun::CheckConfig() {
+  if (auto failure = CheckNames()) return failure;
+  return PlanMemory();
+}
+
+std::optional<CommandFailure> TrainingRun::Connect() {
+  if (auto failure = LoadData()) return failure;
+  if (auto failure = ConnectTeacher()) return failure;
+  if (auto failure = StartEngine()) return failure;
+  return is_root() ? StartControl() : std::nullopt;
 }
 
 std::optional<CommandFailure> TrainingRun::CheckNames() {
@@ -155,6 +166,9 @@ std::optional<CommandFailure> TrainingRun::StartEngine() {
   context_.config = &config_;
   context_.student = student_.decoder.get();
   context_.optimizer = student_.optimizer.get();
+  context_.group = group_;
+  context_.shares = *Shares::Make(config_.dist.deterministic ? config_.dist.shares : 0,
+                                  group_->rank(), group_->world_size());
   context_.rollout_engine = &*rollout_engine_;
   context_.teacher = teacher_.get();
   context_.head = MakeHeadOptions(config_);
@@ -175,6 +189,7 @@ TeacherHealth TrainingRun::Health() const {
 }
 
 absl::Status TrainingRun::OnWait() {
+  TAOPD_RETURN_IF_ERROR(group_->health());
   const TeacherHealth health = Health();
   const bool waiting = health.waiting;
   run_state_->Update([&](RunStatus& status) {

@@ -1,0 +1,210 @@
+// Training on several ranks: real processes, which `taopd-trainer launch` starts or the test itself,
+// over Gloo on 127.0.0.1.
+
+#include <sstream>
+
+#include "tests/integration/trainer/trainer_fixture.h"
+
+namespace taopd::testing {
+namespace {
+
+// "All end within 30 s."
+constexpr absl::Duration kEnd = absl::Seconds(30);
+
+class TrainerRanksTest : public TrainerTest {
+ protected:
+  // The last `--set` counts, so `more` goes before these.
+  std::vector<std::string> Settings(const std::string& run, int64_t steps,
+                                    bool deterministic = true) {
+    std::vector<std::string> settings = {Concat("trainer.total_steps=", steps),
+                                         Concat("run.dir=", dir_.File(run))};
+    if (deterministic) settings.push_back("dist.deterministic=true");
+    return settings;
+  }
+  std::vector<std::string> Launch(int64_t num_ranks, std::vector<std::string> arguments) {
+    if (num_ranks > 1) {
+      const std::vector<std::string> launch = {"launch", "--nproc", Concat(num_ranks), "--"};
+      arguments.insert(arguments.begin(), launch.begin(), launch.end());
+    }
+    arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
+    return arguments;
+  }
+  int TrainOnRanks(int64_t num_ranks, const std::string& endpoint, std::string* output,
+                   const std::vector<std::string>& settings,
+                   const std::vector<std::string>& flags = {}) {
+    return RunProgram(Launch(num_ranks, TrainArguments(endpoint, settings, flags)),
+                      dir_.File("command.log"), output, absl::Seconds(120));
+  }
+  std::string WeightsOf(const std::string& run) {
+    return FileHash(dir_.File(run + "/model/model.safetensors"));
+  }
+
+  // The processes that `launcher` has started, by rank.
+  static std::vector<pid_t> RanksOf(const Process& launcher) {
+    std::istringstream children(
+        ReadFile(Concat("/proc/", launcher.pid(), "/task/", launcher.pid(), "/children")));
+    std::vector<pid_t> ranks;
+    for (pid_t pid; children >> pid;) ranks.push_back(pid);
+    return ranks;
+  }
+  static bool IsRunning(pid_t pid) { return kill(pid, 0) == 0; }
+
+  // Rank `rank` as a process of its own, which meets the others at a file.
+  std::unique_ptr<Process> StartRank(int64_t rank, int64_t world_size,
+                                     std::vector<std::string> arguments) {
+    const std::vector<std::string> environment = {
+        "/usr/bin/env", Concat("RANK=", rank), Concat("WORLD_SIZE=", world_size),
+        Concat("TAOPD_RENDEZVOUS_FILE=", dir_.File("meet")), BinaryPath("taopd-trainer")};
+    arguments.insert(arguments.begin(), environment.begin(), environment.end());
+    return std::make_unique<Process>(arguments, dir_.File(Concat("rank-", rank, ".log")));
+  }
+};
+
+TEST_F(TrainerRanksTest, FixedSharesEndWithTheSameWeightsWhereverTheyWereComputed) {
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::string output;
+  for (const int64_t ranks : {1, 2, 4}) {
+    const std::string run = Concat("run-", ranks);
+    ASSERT_EQ(TrainOnRanks(ranks, teacher.endpoint(), &output, Settings(run, 4)), 0) << output;
+    EXPECT_EQ(WeightsOf(run), WeightsOf("run-1")) << ranks;
+    EXPECT_EQ(Losses(dir_.File(run)).size(), 4U);
+    // The evaluation, on the same weights.
+    EXPECT_EQ(LastMetric(run, "eval/kl_to_teacher"), LastMetric("run-1", "eval/kl_to_teacher"));
+    EXPECT_EQ(LastMetric(run, "rollout/tokens"), LastMetric("run-1", "rollout/tokens"));
+  }
+  // Half-way from two ranks, then on one, then on four: still the same.
+  ASSERT_EQ(TrainOnRanks(2, teacher.endpoint(), &output, Settings("moved", 2)), 0) << output;
+  ASSERT_EQ(TrainOnRanks(1, teacher.endpoint(), &output, Settings("moved", 3), {"--resume"}), 0)
+      << output;
+  ASSERT_EQ(TrainOnRanks(4, teacher.endpoint(), &output, Settings("moved", 4), {"--resume"}), 0)
+      << output;
+  EXPECT_EQ(WeightsOf("moved"), WeightsOf("run-1"));
+}
+
+TEST_F(TrainerRanksTest, ThreeRanksLearnWhatOneLearns) {
+  constexpr double kRelative = 1e-5;  // other orders of float32 sums
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::string output;
+  for (const int64_t ranks : {1, 3}) {
+    ASSERT_EQ(TrainOnRanks(ranks, teacher.endpoint(), &output,
+                           Settings(Concat("run-", ranks), 6, /*deterministic=*/false)),
+              0)
+        << output;
+  }
+  const auto one = Losses(dir_.File("run-1")), three = Losses(dir_.File("run-3"));
+  ASSERT_EQ(one.size(), 6U);
+  ASSERT_EQ(three.size(), 6U);
+  for (size_t step = 0; step < 6; ++step) {
+    EXPECT_NEAR(three[step], one[step], kRelative * std::abs(one[step])) << step;
+  }
+}
+
+// TAOPD_NUM_KILLS: how often (the ctest entry with the label slow sets 20).
+TEST_F(TrainerRanksTest, ARankThatIsKilledEndsAllAndARestartGoesOn) {
+  const char* text = std::getenv("TAOPD_NUM_KILLS");
+  const int64_t num_kills = text != nullptr ? std::atoll(text) : 2;
+  const int64_t steps = 4 * (num_kills + 1);
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::string output;
+  ASSERT_EQ(TrainOnRanks(1, teacher.endpoint(), &output, Settings("whole", steps)), 0) << output;
+  RandomStream random(5);
+  for (int64_t i = 0; i < num_kills; ++i) {
+    Process launcher(
+        Launch(2, TrainArguments(teacher.endpoint(), Settings("killed", steps), {"--resume"})),
+        dir_.File("killed.log"));
+    ASSERT_TRUE(PollUntil(absl::Seconds(30), [&] { return RanksOf(launcher).size() == 2; }));
+    const std::vector<pid_t> ranks = RanksOf(launcher);
+    // Anywhere after the ranks have met: somewhere in a step, a checkpoint or an evaluation.
+    ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
+      return NewestCheckpoint("killed") > 2 * i || !launcher.running();
+    })) << launcher.Output();
+    absl::SleepFor(absl::Milliseconds(200) * random.NextUniform());
+    ASSERT_TRUE(launcher.running()) << launcher.Output();
+    const auto victim = static_cast<int64_t>(random.NextBelow(2));
+    kill(ranks[victim], SIGKILL);
+    EXPECT_EQ(launcher.Wait(kEnd), 128 + SIGKILL) << launcher.Output();
+    for (const pid_t rank : ranks) EXPECT_FALSE(IsRunning(rank));
+    EXPECT_THAT(launcher.Output(), ::testing::HasSubstr(Concat("rank ", victim, " has died")));
+  }
+  ASSERT_EQ(TrainOnRanks(2, teacher.endpoint(), &output, Settings("killed", steps), {"--resume"}),
+            0)
+      << output;
+  EXPECT_EQ(WeightsOf("killed"), WeightsOf("whole"));
+  EXPECT_EQ(Losses(dir_.File("killed")).size(), static_cast<size_t>(steps));
+}
+
+TEST_F(TrainerRanksTest, ARankThatIsStoppedEndsTheOthersAfterTheTimeout) {
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::vector<std::string> settings = Settings("run", 1000);
+  settings.push_back("dist.heartbeat_timeout_s=2");
+  const auto arguments = TrainArguments(teacher.endpoint(), settings);
+  auto zero = StartRank(0, 2, arguments), one = StartRank(1, 2, arguments);
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("run") > 0; }))
+      << zero->Output() << one->Output();
+  one->Signal(SIGSTOP);
+  EXPECT_EQ(zero->Wait(kEnd), 69);
+  EXPECT_THAT(zero->Output(), ::testing::HasSubstr("rank 1 has given no sign of life for 2s"));
+  one->Signal(SIGCONT);  // and finds itself alone
+  EXPECT_EQ(one->Wait(kEnd), 69);
+}
+
+TEST_F(TrainerRanksTest, ASignalStopsAllOfThemAndTheRunIsSaved) {
+  TeacherProcess teacher(dir_, teacher_model_);
+  Process launcher(Launch(2, TrainArguments(teacher.endpoint(), Settings("run", 1000))),
+                   dir_.File("stopped.log"));
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("run") > 0; }))
+      << launcher.Output();
+  launcher.Signal(SIGTERM);
+  EXPECT_EQ(launcher.Wait(kEnd), 75) << launcher.Output();
+  const int64_t stopped = NewestCheckpoint("run");
+  EXPECT_EQ(static_cast<int64_t>(Losses(dir_.File("run")).size()), stopped);
+}
+
+TEST_F(TrainerRanksTest, DifferentConfigurationsAreRefusedBeforeTheFirstStep) {
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::vector<std::string> other = Settings("run", 4);
+  other.push_back("optimizer.lr=2e-3");
+  auto zero = StartRank(0, 2, TrainArguments(teacher.endpoint(), Settings("run", 4)));
+  auto one = StartRank(1, 2, TrainArguments(teacher.endpoint(), other));
+  for (Process* process : {zero.get(), one.get()}) {
+    EXPECT_EQ(process->Wait(kEnd), 64);
+    EXPECT_THAT(process->Output(), ::testing::HasSubstr("rank 1: the configuration differs"));
+    EXPECT_THAT(process->Output(), ::testing::HasSubstr("optimizer.lr = 0.002"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir_.File("run")));
+}
+
+TEST_F(TrainerRanksTest, ARankThatFailsAtTheStartIsNamedByAll) {
+  TeacherProcess teacher(dir_, teacher_model_);
+  const auto arguments = TrainArguments(teacher.endpoint(), Settings("run", 4));
+  // Rank 1 of another world would wait for the others; here it is refused, and it says so.
+  auto alone = StartRank(2, 2, arguments);
+  EXPECT_EQ(alone->Wait(kEnd), 64);
+  EXPECT_THAT(alone->Output(), ::testing::HasSubstr("RANK = 2 is not in [0, 1]"));
+  // The run directory holds a run: rank 0 alone sees it, and all say it.
+  std::string output;
+  ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("run", 1)), 0) << output;
+  auto zero = StartRank(0, 2, arguments), one = StartRank(1, 2, arguments);
+  for (Process* process : {zero.get(), one.get()}) {
+    EXPECT_EQ(process->Wait(kEnd), 64);
+    EXPECT_THAT(process->Output(), ::testing::HasSubstr("rank 0: run.dir"));
+  }
+}
+
+TEST_F(TrainerRanksTest, ATornShardCostsOneCheckpoint) {
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::string output;
+  ASSERT_EQ(TrainOnRanks(1, teacher.endpoint(), &output, Settings("whole", 6)), 0) << output;
+  ASSERT_EQ(TrainOnRanks(2, teacher.endpoint(), &output, Settings("run", 4)), 0) << output;
+  const std::string torn = dir_.File(
+      "run/checkpoints/step-000004/optimizer/shard-00001-model-00001-of-00001.safetensors");
+  ASSERT_TRUE(std::filesystem::exists(torn));
+  std::filesystem::resize_file(torn, std::filesystem::file_size(torn) - 1);
+  ASSERT_EQ(TrainOnRanks(2, teacher.endpoint(), &output, Settings("run", 6), {"--resume"}), 0)
+      << output;
+  EXPECT_THAT(output, ::testing::HasSubstr("shard-00001-model-00001-of-00001.safetensors"));
+  EXPECT_EQ(WeightsOf("run"), WeightsOf("whole"));
+}
+
+}  // namespace
+}  // namespace taopd::testing

@@ -1,0 +1,117 @@
+#include "trainer/dist/optimizer_shards.h"
+
+#include <filesystem>
+
+#include "common/io/safetensors/safetensors.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using testing::TempDir;
+
+std::vector<NamedParameter> StoredParameters() {
+  at::manual_seed(3);
+  std::vector<NamedParameter> parameters;
+  // One that is cut into several buckets, small ones, a bfloat16 one.
+  parameters.emplace_back("model.embed_tokens.weight", at::randn({300, 33}));
+  parameters.emplace_back("model.layers.0.mlp.up_proj.weight", at::randn({7, 5}));
+  parameters.emplace_back("model.layers.0.input_layernorm.weight", at::randn({5}));
+  parameters.emplace_back("model.norm.weight", at::randn({40, 40}).to(at::kBFloat16));
+  return parameters;
+}
+
+class OptimizerShardsTest : public ::testing::Test {
+ protected:
+  static std::unique_ptr<AdamW> Make(int64_t shard, int64_t num_shards) {
+    AdamWOptions options;
+    options.layout.num_shards = num_shards;
+    options.layout.max_bucket_elements = 2048 * num_shards;
+    options.shard = shard;
+    return std::make_unique<AdamW>(StoredParameters(), OptimizerConfig(), options);
+  }
+  // Fills each state with numbers that say what and where they are.
+  static double ValueOf(const std::string& name, int64_t element) {
+    return static_cast<double>(element) + 1e5 * static_cast<double>(name.size());
+  }
+  static void Fill(AdamW* optimizer) {
+    for (AdamW::StateSlice& slice : optimizer->State()) {
+      const auto first = static_cast<double>(slice.offset);
+      slice.values.copy_(at::arange(slice.values.numel(), at::kDouble) + first +
+                         ValueOf(slice.name, 0));
+    }
+    optimizer->RestoreNumUpdates(17);
+  }
+  static void ExpectFilled(const AdamW& optimizer) {
+    for (const AdamW::StateSlice& slice : optimizer.State()) {
+      for (int64_t i = 0; i < slice.values.numel(); i += 131) {
+        ASSERT_EQ(slice.values[i].item<double>(), ValueOf(slice.name, slice.offset + i))
+            << slice.name << " " << slice.offset + i;
+      }
+    }
+    EXPECT_EQ(optimizer.num_updates(), 17);
+  }
+  void WriteAll(int64_t num_shards) {
+    for (int64_t shard = 0; shard < num_shards; ++shard) {
+      auto optimizer = Make(shard, num_shards);
+      Fill(optimizer.get());
+      ASSERT_OK(WriteOptimizerShards(*optimizer, shard, dir_.path()));
+    }
+  }
+  TempDir dir_;
+};
+
+TEST_F(OptimizerShardsTest, AnyNumberOfRanksReadsWhatAnyNumberWrote) {
+  for (const int64_t writers : {1, 2, 3}) {
+    std::filesystem::remove_all(dir_.path());
+    std::filesystem::create_directory(dir_.path());
+    WriteAll(writers);
+    for (const int64_t readers : {1, 2, 4}) {
+      for (int64_t shard = 0; shard < readers; ++shard) {
+        auto optimizer = Make(shard, readers);
+        SCOPED_TRACE(Concat(writers, " writers, ", readers, " readers"));
+        ASSERT_OK(ReadOptimizerShards(dir_.path(), optimizer.get()));
+        ExpectFilled(*optimizer);
+      }
+    }
+  }
+}
+
+TEST_F(OptimizerShardsTest, AMissingShardIsDataLoss) {
+  WriteAll(2);
+  std::filesystem::path last;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+    if (entry.path().filename().string().starts_with("shard-00001")) last = entry.path();
+  }
+  std::filesystem::remove(last);
+  auto optimizer = Make(0, 1);
+  EXPECT_ERROR(ReadOptimizerShards(dir_.path(), optimizer.get()), absl::StatusCode::kDataLoss,
+               "exp_avg");
+  EXPECT_EQ(optimizer->num_updates(), 0);
+  EXPECT_FALSE(ReadOptimizerShards(dir_.File("nowhere"), optimizer.get()).ok());
+}
+
+TEST_F(OptimizerShardsTest, ForeignFilesAreDataLoss) {
+  const auto expect = [&](const std::vector<int64_t>& shape,
+                          const std::map<std::string, std::string>& metadata, const char* problem) {
+    const std::vector<float> values(6);
+    ASSERT_OK(WriteSafetensors(dir_.File("shard-x.safetensors"),
+                               {{"exp_avg.w", "F32", shape, std::as_bytes(std::span(values))}},
+                               metadata));
+    auto optimizer = Make(0, 1);
+    EXPECT_ERROR(ReadOptimizerShards(dir_.path(), optimizer.get()), absl::StatusCode::kDataLoss,
+                 problem);
+  };
+  const char* place = R"({"exp_avg.w": {"saved_offsets": [0]}})";
+  const char* negative = R"({"exp_avg.w": {"saved_offsets": [-1]}})";
+  expect({6}, {{"DCP_SHARDING_INFO", place}}, "no num_updates");
+  expect({6}, {{"num_updates", "1"}}, "no place of tensor exp_avg.w");
+  expect({6}, {{"num_updates", "1"}, {"DCP_SHARDING_INFO", "[}"}}, "no place");
+  expect({6}, {{"num_updates", "1"}, {"DCP_SHARDING_INFO", negative}}, "no place");
+  expect({2, 3}, {{"num_updates", "1"}, {"DCP_SHARDING_INFO", place}}, "not one-dimensional");
+  expect({6}, {{"num_updates", "1"}, {"DCP_SHARDING_INFO", place}}, "is missing");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,48 @@
+#include "trainer/dist/shares.h"
+
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+TEST(SharesTest, EverySequenceHasOneRank) {
+  for (const int64_t world : {1, 2, 3, 4}) {
+    for (const int64_t size : {4, 7, 9, 100}) {
+      int64_t next = 0;
+      for (int64_t rank = 0; rank < world; ++rank) {
+        ASSERT_OK_AND_ASSIGN(const Shares shares, Shares::Make(0, rank, world));
+        EXPECT_EQ(shares.AllMine(size).begin, next);
+        EXPECT_EQ(shares.Mine(size).size(), 1U);
+        next = shares.AllMine(size).end;
+        // No rank has two more than another.
+        EXPECT_LE(shares.AllMine(size).size(), (size + world - 1) / world);
+      }
+      EXPECT_EQ(next, size);
+    }
+  }
+}
+
+TEST(SharesTest, FixedSharesDoNotDependOnTheRanks) {
+  ASSERT_OK_AND_ASSIGN(const Shares alone, Shares::Make(4, 0, 1));
+  const std::vector<SequenceRange> expected = alone.Mine(9);
+  ASSERT_EQ(expected.size(), 4U);
+  for (const int64_t world : {2, 4}) {
+    std::vector<SequenceRange> all;
+    for (int64_t rank = 0; rank < world; ++rank) {
+      ASSERT_OK_AND_ASSIGN(const Shares shares, Shares::Make(4, rank, world));
+      for (const SequenceRange& share : shares.Mine(9)) all.push_back(share);
+    }
+    EXPECT_EQ(all, expected) << world;
+  }
+}
+
+TEST(SharesTest, RanksThatCannotDealTheSharesAreRefused) {
+  EXPECT_OK(Shares::Make(12, 0, 3));
+  EXPECT_ERROR(Shares::Make(4, 0, 3), absl::StatusCode::kInvalidArgument,
+               "3 ranks cannot deal dist.shares = 4");
+  EXPECT_ERROR(Shares::Make(4, 0, 8), absl::StatusCode::kInvalidArgument, "8 ranks");
+  EXPECT_ERROR(Shares::Make(12, 0, 2), absl::StatusCode::kInvalidArgument, "2 ranks");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,106 @@
+// Whole steps on several ranks, which are threads of this process with a model each.
+#include <thread>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/step/tiny_training.h"
+#include "trainer/dist/shares.h"
+
+namespace taopd::testing {
+namespace {
+
+struct RanksResult {
+  std::vector<std::vector<double>> losses;  // of each rank
+  std::vector<std::vector<double>> grad_norms;
+  std::vector<std::vector<at::Tensor>> weights;
+};
+
+struct RanksSetting {
+  int64_t world_size = 1;
+  int64_t num_shares = 0;
+  int64_t num_steps = 3;
+  std::string dtype = "float32";
+};
+
+RanksResult TrainOnRanks(const RanksSetting& setting) {
+  const int64_t world = setting.world_size;
+  RanksResult result;
+  result.losses.resize(world);
+  result.grad_norms.resize(world);
+  result.weights.resize(world);
+  const TempDir dir;
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank] {
+      Rendezvous where;
+      where.rank = rank;
+      where.world_size = world;
+      where.store_file = dir.File("store");
+      ProcessGroupOptions options;
+      options.grace = absl::InfiniteDuration();
+      auto group = ProcessGroup::Connect(where, options);
+      ASSERT_OK(group);
+      TinySetting tiny;
+      tiny.dtype = setting.dtype;
+      tiny.num_threads = 1;  // of each rank
+      tiny.shard.layout.num_shards = world;
+      tiny.shard.layout.max_bucket_elements = 4096;  // several buckets, some cut parameters
+      tiny.shard.shard = rank;
+      TinyTraining training(tiny);
+      training.context.group = group->get();
+      training.context.shares = *Shares::Make(setting.num_shares, rank, world);
+      for (int64_t step = 0; step < setting.num_steps; ++step) {
+        const auto metrics = ByName(training.Step(step, setting.num_steps));
+        result.losses[rank].push_back(metrics.at("loss/mean"));
+        result.grad_norms[rank].push_back(metrics.at("loss/grad_norm"));
+      }
+      for (const auto& [name, parameter] : training.student()->Parameters()) {
+        result.weights[rank].push_back(parameter.detach().clone());
+      }
+      (*group)->Leave();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return result;
+}
+
+// Whether all ranks of both have the same bits.
+void ExpectSameWeights(const RanksResult& a, const RanksResult& b) {
+  for (const auto& weights : b.weights) {
+    ASSERT_EQ(weights.size(), a.weights[0].size());
+    for (size_t i = 0; i < weights.size(); ++i) {
+      EXPECT_TRUE(at::equal(weights[i], a.weights[0][i])) << "parameter " << i;
+    }
+  }
+}
+
+TEST(StepsOfRanksTest, FixedSharesGiveTheSameBitsOnAnyNumberOfRanks) {
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    const RanksResult one = TrainOnRanks({1, 4, 3, dtype});
+    for (const int64_t world : {2, 4}) {
+      const RanksResult several = TrainOnRanks({world, 4, 3, dtype});
+      SCOPED_TRACE(Concat(dtype, " on ", world, " ranks"));
+      ExpectSameWeights(one, several);
+      EXPECT_EQ(several.grad_norms[0], one.grad_norms[0]);
+    }
+  }
+}
+
+TEST(StepsOfRanksTest, OtherwiseTheLossesAgree) {
+  // Sums of the same terms in another order, in float32, over 20 steps.
+  constexpr double kRelative = 1e-5;
+  const RanksResult one = TrainOnRanks({1, 0, 20});
+  for (const int64_t world : {2, 3, 4}) {
+    const RanksResult several = TrainOnRanks({world, 0, 20});
+    ExpectSameWeights(several, several);  // all ranks have the same
+    for (size_t step = 0; step < 20; ++step) {
+      EXPECT_NEAR(several.losses[0][step], one.losses[0][step],
+                  kRelative * std::abs(one.losses[0][step]))
+          << world << " ranks, step " << step;
+      EXPECT_EQ(several.losses[world - 1][step], several.losses[0][step]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace taopd::testing

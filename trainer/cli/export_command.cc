@@ -1,0 +1,23 @@
+// taopd-trainer export: a plain model from a checkpoint.
+#include <memory>
+
+#include "trainer/cli/subcommand.h"
+#include "trainer/commands/commands.h"
+
+namespace taopd {
+
+Subcommand AddExport(CLI::App& app) {
+  auto request = std::make_shared<ExportRequest>();
+  CLI::App* command = app.add_subcommand(
+      "export", "Copy the model of a checkpoint, by any number of ranks, to a directory");
+  command->add_option("--run", request->run_dir, "Directory of the run")->required();
+  command->add_option("--output", request->output_dir, "Where the model goes; must not exist")
+      ->required();
+  command
+      ->add_option("--step", request->step,
+                   "The checkpoint after so many steps; without it the newest complete one")
+      ->check(CLI::NonNegativeNumber);
+  return {command, [request] { return EndCommand(RunExport(*request)); }};
+}
+
+}  // namespace taopd

@@ -1,0 +1,169 @@
+#include "trainer/cli/launch/rank_processes.h"
+
+#include <absl/time/clock.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "common/base/log.h"
+
+namespace taopd {
+namespace {
+
+// After the first failure. The watch of the ranks over each other ends them in less than the first.
+constexpr absl::Duration kTerminateAfter = absl::Seconds(15), kKillAfter = absl::Seconds(22);
+constexpr int kExitStoppedOnRequest = 75;
+
+struct RankProcess {
+  int64_t rank = 0;
+  pid_t pid = -1;
+  bool ended = false;
+};
+
+class Launcher {
+ public:
+  explicit Launcher(const LaunchOptions& options) : options_(options) {
+    sigemptyset(&signals_);
+    for (const int signal : {SIGCHLD, SIGTERM, SIGINT}) sigaddset(&signals_, signal);
+    sigprocmask(SIG_BLOCK, &signals_, &signals_before_);
+  }
+
+  absl::Status Start() {
+    if (options_.num_nodes == 1) TAOPD_RETURN_IF_ERROR(Listen());
+    for (int64_t i = 0; i < options_.num_processes; ++i) {
+      RankProcess process;
+      process.rank = options_.node_rank * options_.num_processes + i;
+      process.pid = fork();
+      if (process.pid == 0) RunChild(i, process.rank);
+      if (process.pid < 0) {
+        SignalAll(SIGKILL);
+        return Unavailable("cannot start rank ", process.rank, ": ", std::strerror(errno));
+      }
+      processes_.push_back(process);
+    }
+    listener_.reset();  // rank 0 has it
+    return absl::OkStatus();
+  }
+
+  int WaitForAll() {
+    while (num_running() > 0) {
+      const timespec second = {1, 0};
+      const int signal = sigtimedwait(&signals_, nullptr, &second);
+      if (signal == SIGTERM || signal == SIGINT) {
+        LogInfo("passing on to all ranks", {{"signal", signal}});
+        SignalAll(signal);
+      }
+      Reap();
+      const absl::Duration since = absl::Now() - failed_at_;
+      if (since > kTerminateAfter && !terminated_) {
+        LogWarning("ranks that have not ended are terminated", {{"running", num_running()}});
+        SignalAll(SIGTERM);
+        terminated_ = true;
+      }
+      if (since > kKillAfter) SignalAll(SIGKILL);
+    }
+    return exit_code_;
+  }
+
+ private:
+  absl::Status Listen() {
+    listener_ = std::make_unique<FileDescriptor>(socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    if (bind(listener_->get(), any, size) != 0 || listen(listener_->get(), SOMAXCONN) != 0 ||
+        getsockname(listener_->get(), any, &size) != 0) {
+      return Unavailable("cannot listen on 127.0.0.1: ", std::strerror(errno));
+    }
+    port_ = ntohs(address.sin_port);
+    return absl::OkStatus();
+  }
+
+  [[noreturn]] void RunChild(int64_t local_rank, int64_t rank) {
+    // Ctrl-C of a terminal reaches this program alone, which passes it on once.
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
+    const auto set = [](const char* name, const std::string& value) {
+      setenv(name, value.c_str(), /*overwrite=*/1);
+    };
+    set("RANK", Concat(rank));
+    set("WORLD_SIZE", Concat(options_.num_nodes * options_.num_processes));
+    set("LOCAL_RANK", Concat(local_rank));
+    set("LOCAL_WORLD_SIZE", Concat(options_.num_processes));
+    set("MASTER_ADDR", listener_ ? "127.0.0.1" : options_.master_addr);
+    set("MASTER_PORT", Concat(listener_ ? port_ : options_.master_port));
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    unsetenv("TAOPD_LISTEN_FD");
+    if (listener_ && rank == 0) set("TAOPD_LISTEN_FD", Concat(listener_->get()));
+    if (listener_ && rank != 0) close(listener_->get());
+    std::vector<char*> argv;
+    for (const std::string& argument : options_.command) {
+      argv.push_back(const_cast<char*>(argument.c_str()));
+    }
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+
+  void Reap() {
+    for (RankProcess& process : processes_) {
+      int status = 0;
+      if (process.ended || waitpid(process.pid, &status, WNOHANG) <= 0) continue;
+      process.ended = true;
+      const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      if (code == 0) continue;
+      if (exit_code_ == 0) exit_code_ = code;
+      // Who was asked to stop does so; the others have been asked as well and may still be saving.
+      if (code == kExitStoppedOnRequest || failed_at_ != absl::InfiniteFuture()) continue;
+      failed_at_ = absl::Now();
+      exit_code_ = code;
+      LogError(WIFEXITED(status) ? "a rank has failed" : "a rank was killed",
+               {{"rank", process.rank},
+                {"pid", process.pid},
+                {WIFEXITED(status) ? "exit_code" : "signal",
+                 WIFEXITED(status) ? code : WTERMSIG(status)}});
+    }
+  }
+
+  void SignalAll(int signal) {
+    for (const RankProcess& process : processes_) {
+      if (!process.ended) kill(process.pid, signal);
+    }
+  }
+  int64_t num_running() const {
+    return std::count_if(processes_.begin(), processes_.end(),
+                         [](const RankProcess& process) { return !process.ended; });
+  }
+
+  const LaunchOptions& options_;
+  sigset_t signals_, signals_before_;
+  std::unique_ptr<FileDescriptor> listener_;
+  int port_ = 0;
+  std::vector<RankProcess> processes_;
+  int exit_code_ = 0;
+  absl::Time failed_at_ = absl::InfiniteFuture();
+  bool terminated_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<int> RunRanks(const LaunchOptions& options) {
+  Launcher launcher(options);
+  TAOPD_RETURN_IF_ERROR(launcher.Start());
+  return launcher.WaitForAll();
+}
+
+}  // namespace taopd

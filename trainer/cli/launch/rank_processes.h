@@ -1,0 +1,33 @@
+// The ranks of a run on this machine as processes of one program.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/file_descriptor.h"
+#include "common/base/status.h"
+
+namespace taopd {
+
+struct LaunchOptions {
+  std::vector<std::string> command;  // the program and its arguments
+  int64_t num_processes = 1;
+  // This machine's number among so many that each start as many processes. With more than one the
+  // ranks meet at master_addr:master_port; otherwise at a port of 127.0.0.1 that the system picks.
+  int64_t node_rank = 0;
+  int64_t num_nodes = 1;
+  std::string master_addr;
+  int master_port = 0;
+};
+
+// Starts the processes with the variables that rendezvous.h reads, waits for their end, and returns
+// the exit code of the first one that failed (128 + the signal if it was killed), or 0. SIGTERM and
+// SIGINT go on to all of them. When one fails, the others learn it from each other and end; those
+// that do not are terminated, then killed. If this process is killed, they get SIGTERM. Call it once
+// in a process that has one thread.
+absl::StatusOr<int> RunRanks(const LaunchOptions& options);
+
+}  // namespace taopd

@@ -1,0 +1,134 @@
+#include "trainer/commands/train/ranks.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <vector>
+
+#include "common/base/log.h"
+#include "common/model/decoder.h"
+#include "trainer/dist/shares.h"
+#include "trainer/run/resume_check.h"
+
+namespace taopd {
+namespace {
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// "path = value", a line each.
+std::string SettingLines(TrainConfig& config) {
+  std::string text;
+  for (const RunFact& fact : FactsOf(DescribeSettings(config))) {
+    text += Concat(fact.name, " = ", fact.value, "\n");
+  }
+  return text;
+}
+
+absl::Status CompareWithRoot(const std::string& mine, const std::string& root) {
+  if (mine == root) return absl::OkStatus();
+  const std::vector<std::string> here = Lines(mine), there = Lines(root);
+  for (size_t i = 0; i < here.size() && i < there.size(); ++i) {
+    if (here[i] != there[i]) {
+      return InvalidArgument("the configuration differs from that of rank 0: ", here[i], " here, ",
+                             there[i], " there; all ranks need the same");
+    }
+  }
+  return InvalidArgument("the configuration has ", here.size(), " settings, that of rank 0 ",
+                         there.size(), ": another version of the program runs there");
+}
+
+absl::Status CheckSameConfig(TrainConfig& config, ProcessGroup* group) {
+  const std::string mine = SettingLines(config);
+  TAOPD_ASSIGN_OR_RETURN(const std::string root, group->BroadcastText(mine, 0));
+  return group->AgreeOnStatus(CompareWithRoot(mine, root));
+}
+
+ProcessGroupOptions GroupOptionsOf(const DistConfig& config, at::Device device) {
+  ProcessGroupOptions options;
+  options.connect_timeout = absl::Seconds(config.connect_timeout_s);
+  options.collective_timeout = absl::Seconds(config.collective_timeout_s);
+  options.silence = absl::Seconds(config.heartbeat_timeout_s);
+  options.check_collectives = config.check_collectives;
+  options.device = device;
+  return options;
+}
+
+}  // namespace
+
+std::optional<CommandFailure> JoinRanks(TrainConfig* config, std::unique_ptr<ProcessGroup>* group) {
+  const auto where = ReadRendezvous(ProcessEnvironment());
+  if (!where.ok()) return BadUsage(where.status());
+  const auto shares = Shares::Make(config->dist.deterministic ? config->dist.shares : 0,
+                                   where->rank, where->world_size);
+  if (!shares.ok()) return BadUsage(shares.status());
+  const int64_t sequences = config->trainer.mini_batch_size * config->rollout.n;
+  if (sequences < where->world_size) {
+    return BadUsage(InvalidArgument("trainer.mini_batch_size * rollout.n = ", sequences,
+                                    ": a mini-batch has fewer sequences than there are ranks, ",
+                                    where->world_size));
+  }
+  if (where->world_size == 1) {
+    *group = ProcessGroup::Alone();
+    return std::nullopt;
+  }
+  auto device = ParseDevice(config->trainer.device);
+  if (!device.ok()) return BadUsage(Annotate(device.status(), "trainer.device"));
+  if (device->is_cuda() && config->trainer.device == "auto") {
+    device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(where->local_rank));
+  }
+  auto joined = ProcessGroup::Connect(*where, GroupOptionsOf(config->dist, *device));
+  if (!joined.ok()) return CommandFailure{kExitUnavailable, joined.status()};
+  *group = *std::move(joined);
+  if (absl::Status same = CheckSameConfig(*config, group->get()); !same.ok()) return BadUsage(same);
+  config->trainer.device = device->str();
+  LogInfo("rank",
+          {{"rank", where->rank}, {"world_size", where->world_size}, {"from", where->source}});
+  return std::nullopt;
+}
+
+std::optional<CommandFailure> AgreeOnFailure(ProcessGroup* group,
+                                             const std::optional<CommandFailure>& mine) {
+  if (group->world_size() == 1) return mine;
+  const absl::Status agreed = group->AgreeOnStatus(mine ? mine->status : absl::OkStatus());
+  if (agreed.ok()) return std::nullopt;
+  const auto code = group->AgreeOnLargest(mine ? mine->code : 0);
+  return CommandFailure{code.ok() ? static_cast<ExitCode>(*code) : kExitUnavailable, agreed};
+}
+
+absl::StatusOr<Metrics> MetricsOfRoot(ProcessGroup* group, const Metrics& metrics) {
+  if (group->world_size() == 1) return metrics;
+  std::string text;
+  for (const auto& [name, value] : metrics) {
+    char exact[64];
+    std::snprintf(exact, sizeof(exact), "%a", value);
+    text += Concat(name, " ", exact, "\n");
+  }
+  TAOPD_ASSIGN_OR_RETURN(const std::string root, group->BroadcastText(text, 0));
+  Metrics result;
+  for (const std::string& line : Lines(root)) {
+    const size_t space = line.rfind(' ');
+    result.emplace_back(line.substr(0, space), std::strtod(line.c_str() + space + 1, nullptr));
+  }
+  return result;
+}
+
+std::optional<CommandFailure> PartRanks(ProcessGroup* group,
+                                        std::optional<CommandFailure> failure) {
+  if (group == nullptr) return failure;
+  if (failure && failure->code != kExitStopped) {
+    group->Fail(failure->status);
+    return failure;
+  }
+  // Rank 0 may still be writing.
+  absl::Status parted = group->AgreeOnStatus(absl::OkStatus());
+  if (!parted.ok()) return CommandFailure{kExitUnavailable, parted};
+  group->Leave();
+  return failure;
+}
+
+}  // namespace taopd

@@ -1,0 +1,44 @@
+// How several ranks train together. See docs/scaling.md.
+#pragma once
+
+#include <cstdint>
+
+#include "common/config/settings.h"
+
+namespace taopd {
+
+struct DistConfig {
+  bool deterministic = false;
+  int64_t shares = 4;
+  double connect_timeout_s = 600;
+  double collective_timeout_s = 1800;
+  double heartbeat_timeout_s = 20;
+  bool check_collectives = false;
+  void Visit(SettingVisitor& v) {
+    v.Setting(
+        "deterministic", &deterministic,
+        "Cut each mini-batch into dist.shares parts and add their gradients in a fixed order, "
+        "so that the weights do not depend on the number of ranks, bit for bit, if "
+        "trainer.num_threads is the same.");
+    v.Setting("shares", &shares,
+              "Parts of a mini-batch for dist.deterministic; each rank takes 1, 2, 4, ... of them.",
+              AtLeast<int64_t>(1));
+    v.Setting("connect_timeout_s", &connect_timeout_s,
+              "How long the ranks wait for each other at the start.", MoreThan(0.0))
+        .MayChange();
+    v.Setting(
+         "collective_timeout_s", &collective_timeout_s,
+         "How long a rank waits in a collective operation for ranks that live but do not come.",
+         MoreThan(0.0))
+        .MayChange();
+    v.Setting("heartbeat_timeout_s", &heartbeat_timeout_s,
+              "A rank that gives no sign of life for so long ends the run of all.", AtLeast(1.0))
+        .MayChange();
+    v.Setting("check_collectives", &check_collectives,
+              "Compare what the ranks call before each collective operation (Gloo): an error in "
+              "place of a hang, for developers. Slow.")
+        .MayChange();
+  }
+};
+
+}  // namespace taopd

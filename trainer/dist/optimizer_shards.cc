@@ -1,0 +1,176 @@
+#include "trainer/dist/optimizer_shards.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "common/io/file.h"
+#include "common/io/safetensors/safetensors.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kShardingInfo[] = "DCP_SHARDING_INFO";
+
+std::string ShardName(int64_t rank, size_t part, size_t num_parts) {
+  char name[96];
+  std::snprintf(name, sizeof(name), "shard-%05lld-model-%05zu-of-%05zu.safetensors",
+                static_cast<long long>(rank), part, num_parts);
+  return name;
+}
+
+// Consecutive elements of a stored tensor.
+struct Chunk {
+  int64_t begin = 0;
+  int64_t end = 0;
+  const std::byte* bytes = nullptr;
+};
+
+// All files of a directory, mapped; the chunks of each tensor by their places.
+struct ShardFiles {
+  std::vector<std::shared_ptr<const SafetensorsFile>> files;
+  std::map<std::string, std::vector<Chunk>> chunks;
+  int64_t num_updates = -1;
+};
+
+absl::StatusOr<int64_t> NumUpdatesOf(const SafetensorsFile& file) {
+  const auto found = file.metadata().find("num_updates");
+  if (found == file.metadata().end() || found->second.empty() || found->second.size() > 18 ||
+      found->second.find_first_not_of("0123456789") != std::string::npos) {
+    return DataLoss(file.path(), ": no num_updates in the metadata");
+  }
+  return std::stoll(found->second);
+}
+
+absl::Status AddFile(const std::string& path, ShardFiles* shards) {
+  TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<const SafetensorsFile> file, SafetensorsFile::Open(path));
+  TAOPD_ASSIGN_OR_RETURN(const int64_t num_updates, NumUpdatesOf(*file));
+  if (shards->num_updates >= 0 && num_updates != shards->num_updates) {
+    return DataLoss(path, ": num_updates is ", num_updates, ", that of another shard is ",
+                    shards->num_updates);
+  }
+  shards->num_updates = num_updates;
+  const auto info = file->metadata().find(kShardingInfo);
+  const json places = info == file->metadata().end()
+                          ? json()
+                          : json::parse(info->second, nullptr, /*allow_exceptions=*/false);
+  for (const auto& [name, tensor] : file->tensors()) {
+    const json::json_pointer where = json::json_pointer("") / name / "saved_offsets" / 0;
+    if (!places.is_object() || !places.contains(where) || !places[where].is_number_unsigned()) {
+      return DataLoss(path, ": ", kShardingInfo, " has no place of tensor ", name);
+    }
+    if (tensor.dtype != "F32" || tensor.shape.size() != 1) {
+      return DataLoss(path, ": tensor ", name, " is not one-dimensional float32");
+    }
+    const auto begin = places[where].get<int64_t>();
+    shards->chunks[name].push_back({begin, begin + tensor.shape[0], tensor.bytes.data()});
+  }
+  shards->files.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ShardFiles> OpenShards(const std::string& dir) {
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir));
+  ShardFiles shards;
+  for (const std::string& name : names) {
+    if (name.ends_with(".safetensors")) TAOPD_RETURN_IF_ERROR(AddFile(dir + "/" + name, &shards));
+  }
+  if (shards.files.empty()) return DataLoss(dir, " holds no shards of an optimizer");
+  for (auto& [name, chunks] : shards.chunks) {
+    std::sort(chunks.begin(), chunks.end(),
+              [](const Chunk& a, const Chunk& b) { return a.begin < b.begin; });
+  }
+  return shards;
+}
+
+// Copies elements [offset, offset + size) of a tensor from its chunks.
+absl::Status CopyElements(const std::string& dir, const std::string& name,
+                          const std::vector<Chunk>& chunks, int64_t offset, int64_t size,
+                          float* to) {
+  const int64_t end = offset + size;
+  for (const Chunk& chunk : chunks) {
+    if (offset == end || chunk.begin > offset) break;
+    const int64_t last = std::min(end, chunk.end);
+    if (last <= offset) continue;
+    std::memcpy(to, chunk.bytes + (offset - chunk.begin) * sizeof(float),
+                static_cast<size_t>(last - offset) * sizeof(float));
+    to += last - offset;
+    offset = last;
+  }
+  if (offset == end) return absl::OkStatus();
+  return DataLoss(dir, ": tensor ", name, " lacks the element ", offset);
+}
+
+// How many elements the stored tensor has, if its chunks leave no gap.
+int64_t StoredSize(const std::vector<Chunk>& chunks) {
+  int64_t end = 0;
+  for (const Chunk& chunk : chunks) end = std::max(end, chunk.end);
+  return end;
+}
+
+}  // namespace
+
+absl::Status WriteOptimizerShards(const AdamW& optimizer, int64_t rank, const std::string& dir) {
+  // The n-th chunk of a tensor goes into the n-th file.
+  std::map<std::string, size_t> num_chunks;
+  std::vector<std::vector<AdamW::StateSlice>> files;
+  for (AdamW::StateSlice& slice : optimizer.State()) {
+    const size_t part = num_chunks[slice.name]++;
+    if (part >= files.size()) files.resize(part + 1);
+    files[part].push_back(std::move(slice));
+  }
+  for (size_t part = 0; part < files.size(); ++part) {
+    std::vector<at::Tensor> on_cpu;  // keeps the bytes alive while they are written
+    std::vector<TensorToWrite> tensors;
+    json places = json::object();
+    for (const AdamW::StateSlice& slice : files[part]) {
+      on_cpu.push_back(slice.values.to(at::kCPU));
+      const at::Tensor& cpu = on_cpu.back();
+      tensors.push_back({slice.name,
+                         "F32",
+                         {cpu.numel()},
+                         {static_cast<const std::byte*>(cpu.const_data_ptr()), cpu.nbytes()}});
+      places[slice.name] = {{"saved_offsets", {slice.offset}}};
+    }
+    TAOPD_RETURN_IF_ERROR(
+        WriteSafetensors(dir + "/" + ShardName(rank, part + 1, files.size()), tensors,
+                         {{"DCP_VERSION", "1.0"},
+                          {kShardingInfo, places.dump()},
+                          {"num_updates", std::to_string(optimizer.num_updates())}}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadOptimizerShards(const std::string& dir, AdamW* optimizer) {
+  TAOPD_ASSIGN_OR_RETURN(const ShardFiles shards, OpenShards(dir));
+  const std::vector<AdamW::StateSlice> state = optimizer->State();
+  std::vector<at::Tensor> loaded;
+  for (const AdamW::StateSlice& slice : state) {
+    const auto chunks = shards.chunks.find(slice.name);
+    if (chunks == shards.chunks.end()) return DataLoss(dir, ": tensor ", slice.name, " is missing");
+    int64_t size = 1;
+    for (const int64_t extent : slice.shape) size *= extent;
+    if (const int64_t stored = StoredSize(chunks->second); stored != size) {
+      return DataLoss(dir, ": tensor ", slice.name, " has ", stored,
+                      " elements, that of the model ", size);
+    }
+    loaded.push_back(at::empty({slice.values.numel()}, at::kFloat));
+    TAOPD_RETURN_IF_ERROR(CopyElements(dir, slice.name, chunks->second, slice.offset,
+                                       slice.values.numel(),
+                                       loaded.back().mutable_data_ptr<float>()));
+  }
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < state.size(); ++i) {
+    at::Tensor values = state[i].values;
+    values.copy_(loaded[i]);
+  }
+  optimizer->RestoreNumUpdates(shards.num_updates);
+  return absl::OkStatus();
+}
+
+}  // namespace taopd

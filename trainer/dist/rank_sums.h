@@ -1,0 +1,28 @@
+// Numbers that each rank has counted for its share, added up over the ranks in one collective.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/dist/process_group.h"
+
+namespace taopd {
+
+// Names numbers, which must outlive the object, then replaces them. All ranks name as many.
+class RankSums {
+ public:
+  void Add(double* number) { reals_.push_back(number); }
+  // Counts below 2^53.
+  void Add(int64_t* number) { counts_.push_back(number); }
+
+  // Replaces each number by its sum over the ranks of `group`, the same on each of them. In a world
+  // of one nothing changes.
+  absl::Status Reduce(ProcessGroup* group) const;
+
+ private:
+  std::vector<double*> reals_;
+  std::vector<int64_t*> counts_;
+};
+
+}  // namespace taopd

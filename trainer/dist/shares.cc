@@ -1,0 +1,36 @@
+#include "trainer/dist/shares.h"
+
+#include <bit>
+
+namespace taopd {
+
+absl::StatusOr<Shares> Shares::Make(int64_t num_shares, int64_t rank, int64_t world_size) {
+  if (num_shares == 0) num_shares = world_size;
+  const int64_t count = num_shares / world_size;
+  if (num_shares % world_size != 0 || !std::has_single_bit(static_cast<uint64_t>(count))) {
+    return InvalidArgument("dist.deterministic: ", world_size,
+                           " ranks cannot deal dist.shares = ", num_shares,
+                           " among them, so that each has 1, 2, 4, ... of them");
+  }
+  Shares shares;
+  shares.num_shares_ = num_shares;
+  shares.first_ = rank * count;
+  shares.count_ = count;
+  return shares;
+}
+
+SequenceRange Shares::Share(int64_t index, int64_t num_sequences) const {
+  return {num_sequences * index / num_shares_, num_sequences * (index + 1) / num_shares_};
+}
+
+std::vector<SequenceRange> Shares::Mine(int64_t num_sequences) const {
+  std::vector<SequenceRange> shares;
+  for (int64_t i = 0; i < count_; ++i) shares.push_back(Share(first_ + i, num_sequences));
+  return shares;
+}
+
+SequenceRange Shares::AllMine(int64_t num_sequences) const {
+  return {Share(first_, num_sequences).begin, Share(first_ + count_ - 1, num_sequences).end};
+}
+
+}  // namespace taopd
