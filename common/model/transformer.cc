@@ -10,13 +10,15 @@
 #include "kernels/torch/gemm/linear.h"
 #include "kernels/torch/head/head_gemm.h"
 #include "kernels/torch/layers/fused_projections.h"
+#include "kernels/torch/layers/gated_mlp.h"
 #include "kernels/torch/layers/layers.h"
 
 namespace taopd {
 namespace {
 
-at::Tensor Project(const at::Tensor& x, const Projection& projection) {
-  return Linear(x, projection.weight, projection.bias);
+at::Tensor Project(const at::Tensor& x, const Projection& projection,
+                   const PackedWeight* packed = nullptr) {
+  return Linear(x, projection.weight, projection.bias, packed);
 }
 
 struct Heads {
@@ -67,9 +69,21 @@ Heads ProjectHeads(const at::Tensor& x_TH, const PackedLayer& packed, const Laye
   return {heads.queries_TND, heads.keys_TKD, qkv_TC.narrow(1, (N + K) * D, K * D).view({T, K, D})};
 }
 
-at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights) {
-  return Project(SwiGlu(Project(x_TH, weights.gate_proj), Project(x_TH, weights.up_proj)),
-                 weights.down_proj);
+// packed: the layer's present weights, or null.
+at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights,
+                    const PackedLayer* packed) {
+  for (const Projection* projection : {&weights.gate_proj, &weights.up_proj, &weights.down_proj}) {
+    if (!projection->bias.defined()) continue;
+    return Project(SwiGlu(Project(x_TH, weights.gate_proj), Project(x_TH, weights.up_proj)),
+                   weights.down_proj);
+  }
+  GatedMlpWeights mlp = {weights.gate_proj.weight, weights.up_proj.weight,
+                         weights.down_proj.weight};
+  if (packed != nullptr) {
+    mlp.packed_gate_up = &packed->gate_up;
+    mlp.packed_down = &packed->down;
+  }
+  return GatedMlp(x_TH, mlp);
 }
 
 at::Tensor PackedSwiGlu(const at::Tensor& x_TH, const PackedWeight& gate_up,
@@ -136,6 +150,11 @@ std::shared_ptr<PackedWeights> TransformerDecoder::UpToDateWeights() {
   return packed_;
 }
 
+bool TransformerDecoder::HasPackedWeights() {
+  const std::lock_guard<std::mutex> lock(packed_mutex_);
+  return packed_ != nullptr;
+}
+
 void TransformerDecoder::PrepareInference(bool with_head) {
   const std::shared_ptr<PackedWeights> packed = UpToDateWeights();
   if (packed != nullptr && with_head) packed->lm_head();
@@ -189,10 +208,11 @@ at::Tensor TransformerDecoder::RunLayers(const at::Tensor& ids_T, const Attentio
   return normed_TH;
 }
 
-at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH) const {
+at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH,
+                                          const PackedLayer* packed) const {
   const LayerWeights& layer = weights_.layers[i];
   return layer.moe.router_EH.defined() ? MoeBlock(x_TH, layer.moe, config().moe)
-                                       : MlpBlock(x_TH, layer);
+                                       : MlpBlock(x_TH, layer, packed);
 }
 
 at::Tensor TransformerDecoder::Forward(const PackedBatch& batch) {
@@ -201,16 +221,22 @@ at::Tensor TransformerDecoder::Forward(const PackedBatch& batch) {
   }
   const AttentionPlan plan = MakeAttentionPlan(batch, device());
   const Rotation rotation = rope_.Gather(plan.positions_T, plan.num_positions);
+  // Where generation has packed the weights, the same copy serves here, too.
+  const std::shared_ptr<PackedWeights> packed = HasPackedWeights() ? UpToDateWeights() : nullptr;
+  const auto packed_layer = [&](size_t i) {
+    return packed != nullptr ? &packed->layer(i) : nullptr;
+  };
   return RunLayers(
       batch.token_ids_T,
       [&](size_t i, const at::Tensor& x_TH) {
         const LayerWeights& layer = weights_.layers[i];
+        const PackedLayer* const of_layer = packed_layer(i);
         const Heads heads = ProjectHeads(x_TH, layer, config(), rotation);
         return Project(Attention(heads.q_TND, heads.k_TKD, heads.v_TKD,
                                  config().SlidingWindow(static_cast<int64_t>(i)), plan),
-                       layer.o_proj);
+                       layer.o_proj, of_layer != nullptr ? &of_layer->o : nullptr);
       },
-      [&](size_t i, const at::Tensor& x_TH) { return MlpOfLayer(i, x_TH); });
+      [&](size_t i, const at::Tensor& x_TH) { return MlpOfLayer(i, x_TH, packed_layer(i)); });
 }
 
 at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
@@ -233,7 +259,7 @@ at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
         },
         [&](size_t i, const at::Tensor& x_TH) {
           if (batch.after_layer) batch.after_layer();
-          return MlpOfLayer(i, x_TH);
+          return MlpOfLayer(i, x_TH, /*packed=*/nullptr);
         });
   }
   LayerBuffers buffers;

@@ -47,9 +47,12 @@ class TransformerDecoder final : public Decoder {
   template <typename AttentionBlock, typename MlpBlock>
   at::Tensor RunLayers(const at::Tensor& ids_T, const AttentionBlock& attention,
                        const MlpBlock& mlp) const;
-  at::Tensor MlpOfLayer(size_t i, const at::Tensor& x_TH) const;
+  // packed: the layer's present weights, or null.
+  at::Tensor MlpOfLayer(size_t i, const at::Tensor& x_TH, const PackedLayer* packed) const;
   // The packed weights, up to date; null where inference computes from the parameters themselves.
   std::shared_ptr<PackedWeights> UpToDateWeights();
+  // Whether inference has packed them.
+  bool HasPackedWeights();
 
   ModelWeights weights_;
   std::vector<WeightSlot> slots_;                                // into weights_

@@ -37,4 +37,17 @@ void Run(const FusedSwiGlu& p, const ParallelFor& parallel_for) {
   });
 }
 
+void Run(const FusedSwiGluBackward& p, const ParallelFor& parallel_for) {
+  const LayerLoops& loops = BestLayerLoops(p.dtype);
+  const int64_t I = p.size;
+  parallel_for(p.num_rows, RowsPerTask(3 * I), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      loops.swiglu_backward(At(p.gate_up_T2I, 2 * t, I, p.dtype),
+                            At(p.gate_up_T2I, 2 * t + 1, I, p.dtype), At(p.d_y_TI, t, I, p.dtype),
+                            I, At(p.d_gate_up_T2I, 2 * t, I, p.dtype),
+                            At(p.d_gate_up_T2I, 2 * t + 1, I, p.dtype));
+    }
+  });
+}
+
 }  // namespace taopd::cpu

@@ -1,4 +1,4 @@
-// What inference does with the rows of fused projections (q | k | v and gate | up), reading the
+// What is done with the rows of fused projections (q | k | v and gate | up), reading the
 // parts where they are. The arithmetic is that of HeadsForward and SwiGluForward
 // (taopd/layers/layers.h), element for element. A row of a result depends on its own row alone.
 //
@@ -40,5 +40,16 @@ struct FusedSwiGlu {
   void* y_TI = nullptr;
 };
 void Run(const FusedSwiGlu& problem, const ParallelFor& parallel_for);
+
+// The gradient of FusedSwiGlu: SwiGluBackward, element for element.
+struct FusedSwiGluBackward {
+  DataType dtype = DataType::kFloat32;
+  int64_t num_rows = 0;
+  int64_t size = 0;
+  const void* gate_up_T2I = nullptr;
+  const void* d_y_TI = nullptr;
+  void* d_gate_up_T2I = nullptr;
+};
+void Run(const FusedSwiGluBackward& problem, const ParallelFor& parallel_for);
 
 }  // namespace taopd::cpu
