@@ -7,7 +7,9 @@
 #include "common/model/layers/attention.h"
 #include "common/model/layers/attention_plan.h"
 #include "common/model/layers/paged_attention.h"
+#include "kernels/torch/attention/self_attention.h"
 #include "kernels/torch/gemm/linear.h"
+#include "kernels/torch/gemm/linear_parts.h"
 #include "kernels/torch/head/head_gemm.h"
 #include "kernels/torch/layers/fused_projections.h"
 #include "kernels/torch/layers/gated_mlp.h"
@@ -38,6 +40,31 @@ Heads ProjectHeads(const at::Tensor& x_TH, const LayerWeights& weights, const Mo
   const at::Tensor k_TKD = split_heads(Project(x_TH, weights.k_proj), config.num_key_value_heads);
   const at::Tensor v_TKD = split_heads(Project(x_TH, weights.v_proj), config.num_key_value_heads);
   return {ready(q_TND, weights.q_norm_D), ready(k_TKD, weights.k_norm_D), v_TKD};
+}
+
+// The attention of a pack of whole sequences, [T, N * D]. packed: the layer's present weights, or
+// null.
+at::Tensor AttentionOfPack(const at::Tensor& x_TH, const LayerWeights& weights,
+                           const PackedLayer* packed, const ModelConfig& config,
+                           int64_t sliding_window, const Rotation& rotation,
+                           const PackedBatch& batch, const AttentionPlan& plan) {
+  if (!HasCpuProducts(x_TH)) {
+    const Heads heads = ProjectHeads(x_TH, weights, config, rotation);
+    return Attention(heads.q_TND, heads.k_TKD, heads.v_TKD, sliding_window, plan);
+  }
+  std::vector<LinearPart> parts;
+  for (const Projection* projection : {&weights.q_proj, &weights.k_proj, &weights.v_proj}) {
+    parts.push_back({projection->weight, projection->bias});
+  }
+  SelfAttentionOptions options;
+  options.num_heads = config.num_attention_heads;
+  options.num_kv_heads = config.num_key_value_heads;
+  options.eps = config.rms_norm_eps;
+  options.sliding_window = sliding_window;
+  options.cu_seqlens = batch.cu_seqlens;
+  return SelfAttention(FusedLinear(x_TH, parts, packed != nullptr ? &packed->qkv : nullptr),
+                       weights.q_norm_D, weights.k_norm_D, rotation.cos_T1D, rotation.sin_T1D,
+                       options);
 }
 
 // What a layer of inference writes and the next one writes again: allocated by the first layer that
@@ -231,10 +258,10 @@ at::Tensor TransformerDecoder::Forward(const PackedBatch& batch) {
       [&](size_t i, const at::Tensor& x_TH) {
         const LayerWeights& layer = weights_.layers[i];
         const PackedLayer* const of_layer = packed_layer(i);
-        const Heads heads = ProjectHeads(x_TH, layer, config(), rotation);
-        return Project(Attention(heads.q_TND, heads.k_TKD, heads.v_TKD,
-                                 config().SlidingWindow(static_cast<int64_t>(i)), plan),
-                       layer.o_proj, of_layer != nullptr ? &of_layer->o : nullptr);
+        const at::Tensor out_TC =
+            AttentionOfPack(x_TH, layer, of_layer, config(),
+                            config().SlidingWindow(static_cast<int64_t>(i)), rotation, batch, plan);
+        return Project(out_TC, layer.o_proj, of_layer != nullptr ? &of_layer->o : nullptr);
       },
       [&](size_t i, const at::Tensor& x_TH) { return MlpOfLayer(i, x_TH, packed_layer(i)); });
 }
