@@ -49,6 +49,7 @@ at::Tensor AttentionOfPack(const at::Tensor& x_TH, const LayerWeights& weights,
                            int64_t sliding_window, const Rotation& rotation,
                            const PackedBatch& batch, const AttentionPlan& plan) {
   if (!HasCpuProducts(x_TH)) {
+    TAOPD_CHECK(batch.parents.empty());
     const Heads heads = ProjectHeads(x_TH, weights, config, rotation);
     return Attention(heads.q_TND, heads.k_TKD, heads.v_TKD, sliding_window, plan);
   }
@@ -62,6 +63,7 @@ at::Tensor AttentionOfPack(const at::Tensor& x_TH, const LayerWeights& weights,
   options.eps = config.rms_norm_eps;
   options.sliding_window = sliding_window;
   options.cu_seqlens = batch.cu_seqlens;
+  options.parents = batch.parents;
   return SelfAttention(FusedLinear(x_TH, parts, packed != nullptr ? &packed->qkv : nullptr),
                        weights.q_norm_D, weights.k_norm_D, rotation.cos_T1D, rotation.sin_T1D,
                        options);
@@ -241,6 +243,8 @@ at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH,
   return layer.moe.router_EH.defined() ? MoeBlock(x_TH, layer.moe, config().moe)
                                        : MlpBlock(x_TH, layer, packed);
 }
+
+bool TransformerDecoder::SharesPrefixes() const { return HasCpuProducts(weights_.final_norm_H); }
 
 at::Tensor TransformerDecoder::Forward(const PackedBatch& batch) {
   if (batch.token_ids_T.size(0) == 0) {

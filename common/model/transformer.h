@@ -31,6 +31,7 @@ class TransformerDecoder final : public Decoder {
   // Ties the head and, if requires_grad, marks the parameters as leaves of autograd.
   void FinishWeights(bool requires_grad);
 
+  bool SharesPrefixes() const override;
   at::Tensor Forward(const PackedBatch& batch) override;
   at::Tensor Infer(const PagedBatch& batch, KvPages* pages) override;
   at::Tensor Logits(const at::Tensor& hidden_NH) override;

@@ -75,6 +75,7 @@ Problem MakeProblem(const Inputs& in, const Heads& heads, const SelfAttentionOpt
   problem.dtype = in.type();
   problem.cu_seqlens = options.cu_seqlens.data();
   problem.num_sequences = static_cast<int64_t>(options.cu_seqlens.size()) - 1;
+  if (!options.parents.empty()) problem.parents = options.parents.data();
   problem.num_heads = N;
   problem.num_kv_heads = K;
   problem.head_size = D;
@@ -181,6 +182,7 @@ class SelfAttentionFunction : public torch::autograd::Function<SelfAttentionFunc
     context->saved_data["eps"] = options.eps;
     context->saved_data["sliding_window"] = options.sliding_window;
     context->saved_data["cu_seqlens"] = options.cu_seqlens;
+    context->saved_data["parents"] = options.parents;
     return output.out_TC;
   }
 
@@ -194,6 +196,7 @@ class SelfAttentionFunction : public torch::autograd::Function<SelfAttentionFunc
     options.eps = context->saved_data["eps"].toDouble();
     options.sliding_window = context->saved_data["sliding_window"].toInt();
     options.cu_seqlens = context->saved_data["cu_seqlens"].toIntVector();
+    options.parents = context->saved_data["parents"].toIntVector();
     const at::Tensor d_out_TC = gradients[0].to(in.qkv_TC.scalar_type()).contiguous();
     const Gradients computed = Backward(in, output, d_out_TC, options);
     at::Tensor d_q_norm_D, d_k_norm_D;
@@ -240,6 +243,14 @@ void Check(const Inputs& in, const SelfAttentionOptions& options) {
               "the sequences do not cover the ", qkv.size(0), " rows");
   for (size_t i = 1; i < ends.size(); ++i) {
     TORCH_CHECK(ends[i - 1] <= ends[i], "sequence ", i - 1, " has a negative length");
+  }
+  const std::vector<int64_t>& parents = options.parents;
+  TORCH_CHECK(parents.empty() || parents.size() + 1 == ends.size(), "there are ", parents.size(),
+              " parents of ", ends.size() - 1, " sequences");
+  for (size_t i = 0; i < parents.size(); ++i) {
+    TORCH_CHECK(parents[i] == -1 || (parents[i] >= 0 && parents[i] < static_cast<int64_t>(i) &&
+                                     parents[static_cast<size_t>(parents[i])] == -1),
+                "sequence ", i, " cannot continue sequence ", parents[i]);
   }
 }
 

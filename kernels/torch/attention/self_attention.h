@@ -24,6 +24,9 @@ struct SelfAttentionOptions {
   int64_t sliding_window = 0;  // as in ModelConfig::SlidingWindow
   // Sequence i has rows [cu_seqlens[i], cu_seqlens[i + 1]).
   std::vector<int64_t> cu_seqlens;
+  // Sequence i continues sequence parents[i] < i, which continues none (causal_attention.h); -1: it
+  // continues none. Empty: no sequence does.
+  std::vector<int64_t> parents;
 };
 
 // Returns [T, N D]. The norms may be undefined, both or neither. cos and sin are those of

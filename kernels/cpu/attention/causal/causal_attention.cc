@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/attention/causal/causal_rows.h"
@@ -37,11 +39,19 @@ float* Ensure(int64_t size, std::vector<float>* buffer) {
 struct Scratch {
   std::vector<float> keys_transposed, keys, values_transposed, values;
   std::vector<float> queries, gradient, scores, d_scores, result, query_panels, gradient_panels;
-  std::vector<float> d_keys, d_values, output;
+  std::vector<float> d_keys, d_values, d_parent_keys, d_parent_values, output;
+  std::vector<char> gathered;
 };
 
-// Queries [first, first + num) of a sequence and the keys [first_key, end_key) that any of them
-// sees.
+int64_t ParentOf(const CausalAttention& p, int64_t sequence) {
+  return p.parents != nullptr ? p.parents[sequence] : -1;
+}
+int64_t LengthOf(const CausalAttention& p, int64_t sequence) {
+  return sequence < 0 ? 0 : p.cu_seqlens[sequence + 1] - p.cu_seqlens[sequence];
+}
+
+// Queries [first, first + num) of a sequence, counted from its first row, and the keys
+// [first_key, end_key) that any of them sees, counted from the parent's first row.
 struct QueryBlock {
   int64_t first, num, first_key, end_key;
   int64_t num_keys() const { return end_key - first_key; }
@@ -56,8 +66,11 @@ class HeadTask {
         gemm_(kernels.gemm),
         rows_(kernels.rows),
         s_(*scratch),
+        parent_(ParentOf(problem, sequence)),
+        parent_length_(LengthOf(problem, parent_)),
         first_row_(problem.cu_seqlens[sequence]),
-        length_(problem.cu_seqlens[sequence + 1] - first_row_),
+        num_queries_(LengthOf(problem, sequence)),
+        length_(parent_length_ + num_queries_),
         kv_head_(kv_head),
         D_(problem.head_size),
         width_(kernels.gemm.panel_width),
@@ -70,9 +83,28 @@ class HeadTask {
                     std::vector<float>* buffer) const {
     const int64_t num_k = transposed ? D_ : length_, num_n = transposed ? length_ : D_;
     float* panels = Ensure((num_n + width_ - 1) / width_ * width_ * num_k, buffer);
-    PackRows(Place(x, first_row_ * stride + head * D_, p_.dtype), stride, num_k, num_n,
-             transposed ? ElementOrder::kColumns : ElementOrder::kRows, panels);
+    const auto order = transposed ? ElementOrder::kColumns : ElementOrder::kRows;
+    if (parent_length_ == 0) {
+      PackRows(Place(x, first_row_ * stride + head * D_, p_.dtype), stride, num_k, num_n, order,
+               panels);
+    } else {
+      PackRows(Gather(x, stride, head), D_, num_k, num_n, order, panels);
+    }
     return panels;
+  }
+  // The rows of the parent and then those of the sequence, D elements each.
+  const void* Gather(const void* x, int64_t stride, int64_t head) const {
+    const int64_t row_bytes = D_ * SizeOf(p_.dtype);
+    if (static_cast<int64_t>(s_.gathered.size()) < length_ * row_bytes) {
+      s_.gathered.resize(static_cast<size_t>(length_ * row_bytes));
+    }
+    for (int64_t i = 0; i < length_; ++i) {
+      const int64_t row =
+          i < parent_length_ ? p_.cu_seqlens[parent_] + i : first_row_ + i - parent_length_;
+      std::memcpy(s_.gathered.data() + i * row_bytes, Place(x, row * stride + head * D_, p_.dtype),
+                  static_cast<size_t>(row_bytes));
+    }
+    return s_.gathered.data();
   }
   void PackRows(const void* from, int64_t stride, int64_t num_k, int64_t num_n, ElementOrder order,
                 float* panels) const {
@@ -111,10 +143,10 @@ class HeadTask {
   template <typename Function>
   void ForBlocks(const Function& function) const {
     const int64_t step = length_ <= kShortLength ? kShortQueryRows : kQueryRows;
-    for (int64_t first = 0; first < length_; first += step) {
-      const int64_t num = std::min(step, length_ - first);
-      const int64_t first_key = FirstKey(first) / width_ * width_;
-      function(QueryBlock{first, num, first_key, first + num});
+    for (int64_t first = 0; first < num_queries_; first += step) {
+      const int64_t num = std::min(step, num_queries_ - first);
+      const int64_t position = parent_length_ + first;
+      function(QueryBlock{first, num, FirstKey(position) / width_ * width_, position + num});
     }
   }
   int64_t FirstKey(int64_t position) const {
@@ -122,10 +154,10 @@ class HeadTask {
   }
   // The keys that query i of a block sees, counted from its first key.
   int64_t Begin(const QueryBlock& block, int64_t i) const {
-    return FirstKey(block.first + i) - block.first_key;
+    return FirstKey(parent_length_ + block.first + i) - block.first_key;
   }
   int64_t End(const QueryBlock& block, int64_t i) const {
-    return block.first + i + 1 - block.first_key;
+    return parent_length_ + block.first + i + 1 - block.first_key;
   }
 
   // scores [num, num_keys] = a [num, D] times the columns of the block of transposed panels.
@@ -149,7 +181,9 @@ class HeadTask {
   const PanelGemm& gemm_;
   const CausalRows& rows_;
   Scratch& s_;
-  const int64_t first_row_, length_, kv_head_, D_, width_, group_;
+  const int64_t parent_, parent_length_, first_row_, num_queries_;
+  const int64_t length_;  // with the parent's
+  const int64_t kv_head_, D_, width_, group_;
 };
 
 class ForwardTask : public HeadTask {
@@ -195,6 +229,9 @@ class BackwardTask : public HeadTask {
                int64_t sequence, int64_t kv_head)
       : HeadTask(problem, kernels, scratch, sequence, kv_head), backward_(problem) {}
 
+  // Writes the gradients of the sequence's own queries and, if it has a parent, keys and values.
+  // Those of a parent's keys and values are kept in scratch memory, where its children, which are
+  // computed next, add theirs.
   void Compute() const {
     const Panels panels = {Pack(p_.k_TKD, p_.k_stride, kv_head_, true, &s_.keys_transposed),
                            Pack(p_.k_TKD, p_.k_stride, kv_head_, false, &s_.keys),
@@ -207,11 +244,27 @@ class BackwardTask : public HeadTask {
       ForBlocks(
           [&](const QueryBlock& block) { ComputeBlock(block, head, panels, d_keys, d_values); });
     }
-    StoreRows(d_keys, 0, length_, backward_.d_k_TKD, backward_.d_k_stride, kv_head_);
-    StoreRows(d_values, 0, length_, backward_.d_v_TKD, backward_.d_v_stride, kv_head_);
+    if (parent_ >= 0) {
+      AddTo(d_keys, parent_length_ * D_, s_.d_parent_keys.data());
+      AddTo(d_values, parent_length_ * D_, s_.d_parent_values.data());
+      Store(d_keys + parent_length_ * D_, d_values + parent_length_ * D_);
+    } else {
+      s_.d_keys.swap(s_.d_parent_keys);
+      s_.d_values.swap(s_.d_parent_values);
+    }
   }
+  // For a sequence without a parent, once all that continue it are computed.
+  void Finish() const { Store(s_.d_parent_keys.data(), s_.d_parent_values.data()); }
 
  private:
+  void Store(const float* d_keys, const float* d_values) const {
+    StoreRows(d_keys, 0, num_queries_, backward_.d_k_TKD, backward_.d_k_stride, kv_head_);
+    StoreRows(d_values, 0, num_queries_, backward_.d_v_TKD, backward_.d_v_stride, kv_head_);
+  }
+  static void AddTo(const float* from, int64_t num, float* to) {
+    for (int64_t i = 0; i < num; ++i) to[i] += from[i];
+  }
+
   struct Panels {
     const float *keys_transposed, *keys, *values_transposed;
   };
@@ -253,23 +306,27 @@ class BackwardTask : public HeadTask {
   const CausalAttentionBackward& backward_;
 };
 
-// Sequences differ in length, so threads take the next task when they are done with one. The
-// longest tasks come first.
-template <typename Task, typename Problem>
-void RunTasks(const Problem& problem, const ParallelFor& parallel_for, const Kernels& kernels) {
-  std::vector<int64_t> sequences(static_cast<size_t>(problem.num_sequences));
-  for (size_t i = 0; i < sequences.size(); ++i) sequences[i] = static_cast<int64_t>(i);
-  const auto length = [&](int64_t i) { return problem.cu_seqlens[i + 1] - problem.cu_seqlens[i]; };
-  std::stable_sort(sequences.begin(), sequences.end(),
-                   [&](int64_t a, int64_t b) { return length(a) > length(b); });
-  const int64_t num_tasks = problem.num_sequences * problem.num_kv_heads;
+// Calls task(sequences, kv head, scratch) for each group of sequences and key-value head, on all
+// threads. Groups differ in size, so threads take the next task when they are done with one; the
+// largest come first.
+using Groups = std::vector<std::vector<int64_t>>;
+template <typename Task>
+void RunTasks(const CausalAttention& problem, Groups groups, const ParallelFor& parallel_for,
+              const Task& task) {
+  const auto num_rows = [&](const std::vector<int64_t>& group) {
+    int64_t sum = 0;
+    for (const int64_t sequence : group) sum += LengthOf(problem, sequence);
+    return sum;
+  };
+  std::stable_sort(groups.begin(), groups.end(),
+                   [&](const auto& a, const auto& b) { return num_rows(a) > num_rows(b); });
+  const int64_t num_heads = problem.num_kv_heads;
+  const int64_t num_tasks = static_cast<int64_t>(groups.size()) * num_heads;
   std::atomic<int64_t> next = 0;
   parallel_for(num_tasks, 1, [&](int64_t, int64_t) {
     static thread_local Scratch scratch;
     for (int64_t i = next++; i < num_tasks; i = next++) {
-      const int64_t sequence = sequences[static_cast<size_t>(i / problem.num_kv_heads)];
-      if (length(sequence) == 0) continue;
-      Task(problem, kernels, &scratch, sequence, i % problem.num_kv_heads).Compute();
+      task(groups[static_cast<size_t>(i / num_heads)], i % num_heads, &scratch);
     }
   });
 }
@@ -278,12 +335,37 @@ void RunTasks(const Problem& problem, const ParallelFor& parallel_for, const Ker
 
 void Run(const CausalAttentionForward& problem, const ParallelFor& parallel_for,
          InstructionSet set) {
-  RunTasks<ForwardTask>(problem, parallel_for, Kernels(set));
+  const Kernels kernels(set);
+  Groups groups;
+  for (int64_t i = 0; i < problem.num_sequences; ++i) groups.push_back({i});
+  RunTasks(problem, std::move(groups), parallel_for,
+           [&](const std::vector<int64_t>& group, int64_t kv_head, Scratch* scratch) {
+             if (LengthOf(problem, group[0]) == 0) return;
+             ForwardTask(problem, kernels, scratch, group[0], kv_head).Compute();
+           });
 }
 
 void Run(const CausalAttentionBackward& problem, const ParallelFor& parallel_for,
          InstructionSet set) {
-  RunTasks<BackwardTask>(problem, parallel_for, Kernels(set));
+  const Kernels kernels(set);
+  // A sequence and those that continue it, in their order.
+  Groups groups;
+  std::vector<size_t> group_of;
+  for (int64_t i = 0; i < problem.num_sequences; ++i) {
+    const int64_t parent = ParentOf(problem, i);
+    group_of.push_back(parent < 0 ? groups.size() : group_of[static_cast<size_t>(parent)]);
+    if (parent < 0) groups.emplace_back();
+    groups[group_of.back()].push_back(i);
+  }
+  RunTasks(problem, std::move(groups), parallel_for,
+           [&](const std::vector<int64_t>& group, int64_t kv_head, Scratch* scratch) {
+             const BackwardTask first(problem, kernels, scratch, group[0], kv_head);
+             first.Compute();
+             for (size_t i = 1; i < group.size(); ++i) {
+               BackwardTask(problem, kernels, scratch, group[i], kv_head).Compute();
+             }
+             first.Finish();
+           });
 }
 
 void Run(const CausalAttentionForward& problem, const ParallelFor& parallel_for) {

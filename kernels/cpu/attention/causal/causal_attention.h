@@ -3,10 +3,12 @@
 //
 // Numbers are float32 or bfloat16; arithmetic is float32 (panel_gemm.h), and results are rounded
 // once. A row of the result depends on the rows of its own sequence alone, and nothing depends on
-// the number of threads: a task is a sequence with one key-value head, and its sums run in order.
+// the number of threads: a task is a sequence, in the backward pass with those that continue it,
+// with one key-value head, and its sums run in order. A row of a sequence that continues another one
+// has the bits that it would have if both were written out as one.
 //
 // Row t of an array starts at t * stride, and its heads of D numbers follow one another. Arrays
-// belong to the caller. Scratch memory is kept by each thread: about 4 L D + 96 L float32 numbers
+// belong to the caller. Scratch memory is kept by each thread: about 6 L D + 96 L float32 numbers
 // for sequences of length L. Any thread may call the functions; calls with different outputs may
 // overlap.
 //
@@ -26,6 +28,9 @@ struct CausalAttention {
   // Sequence i has rows [cu_seqlens[i], cu_seqlens[i + 1]), which may be none.
   const int64_t* cu_seqlens = nullptr;
   int64_t num_sequences = 0;
+  // Sequence i continues sequence parents[i] < i, which continues none: its positions follow those
+  // of the parent, and it sees them all. -1: it continues none. Null: no sequence does.
+  const int64_t* parents = nullptr;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_size = 0;
