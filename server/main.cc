@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 #include "common/config/yaml.h"
 #include "common/engine/engine_factory.h"
+#include "common/engine/parallel/worker.h"
 #include "common/io/file.h"
 #include "server/app/plan_command.h"
 #include "server/app/teacher_app.h"
@@ -20,14 +21,13 @@
 namespace taopd {
 namespace {
 
-constexpr int64_t kMaxTokenizerConfigBytes = int64_t{16} << 20;
+constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 
 // A template that cannot be parsed is a warning: only chats need it.
 absl::Status LoadChat(const std::string& model_dir, ServedModel* model) {
   const std::string config = model_dir + "/tokenizer_config.json";
   if (FileExists(config)) {
-    TAOPD_ASSIGN_OR_RETURN(model->tokenizer_config_json,
-                           ReadFileToString(config, kMaxTokenizerConfigBytes));
+    TAOPD_ASSIGN_OR_RETURN(model->tokenizer_config_json, ReadFileToString(config, kMaxConfigBytes));
   }
   absl::StatusOr<ChatTemplate> chat = ChatTemplate::Load(model_dir);
   if (chat.ok()) {
@@ -54,6 +54,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
                  static_cast<int>(options.num_threads), options.ToEngineOptions()));
   if (tokenizer.ok()) model->tokenizer = *std::move(tokenizer);
   TAOPD_RETURN_IF_ERROR(LoadChat(options.model, model.get()));
+  TAOPD_ASSIGN_OR_RETURN(model->model_config_json,
+                         ReadFileToString(options.model + "/config.json", kMaxConfigBytes));
   model->limits = loaded.engine->limits();
   model->engine = std::move(loaded.engine);
   model->name = options.ModelName();
@@ -78,13 +80,15 @@ void AddKeysOfEnvironment(TeacherOptions* options) {
 }
 
 int Main(int argc, char** argv) {
+  if (IsTensorParallelWorker()) return RunTensorParallelWorker();
   auto parsed = ParseTeacherOptions(argc, argv, std::cout, std::cerr);
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
   TeacherOptions& options = std::get<TeacherOptions>(parsed);
   if (const absl::Status level = SetLogLevel(options.log_level); !level.ok()) return kExitUsage;
   if (options.plan) {
     const auto find = [&options] {
-      return FindBudget(options.device, options.ToEngineOptions().memory);
+      return FindBudget(options.device, options.ToEngineOptions().memory,
+                        options.tensor_parallel_size);
     };
     return PrintPlan(options, find, std::cout, std::cerr);
   }

@@ -218,7 +218,7 @@ struct EngineLimits {
 struct StepSizes {
   // counts[i] steps had at most kBounds[i] tokens and more than the bound before; the last count is
   // of those beyond all bounds.
-  static constexpr std::array<int64_t, 13> kBounds = {1,   8,   16,   32,   64,   128,  256,
+  static constexpr std::array<int64_t, 13> kBounds = {1,   8,    16,   32,   64,   128,  256,
                                                       512, 1024, 2048, 4096, 8192, 16384};
   std::array<uint64_t, kBounds.size() + 1> counts = {};
   uint64_t num_tokens = 0;  // of all steps
@@ -254,6 +254,7 @@ struct EngineStats {
   int64_t num_kv_blocks = 0;
   // The device refuses to compute; only a new process helps.
   bool device_failed = false;
+  std::string device_error;  // if the reason is known here
   // The heartbeat, which goes on during a step, too. If it is old while work waits, the engine is
   // stalled.
   absl::Time last_step;
@@ -282,6 +283,9 @@ struct EngineOptions {
   int64_t kv_cache_bytes = int64_t{4} << 30;
   // Whether requests use the keys and values of earlier requests that begin alike.
   bool prefix_caching = true;
+  // Processes, and on CUDA devices, that the model is cut into (common/model/config/tensor_parallel.h), in
+  // LoadEngine. All memory above is that of each of them.
+  int64_t tensor_parallel_size = 1;
   // What LoadEngine's memory plan may take of the device.
   MemoryLimits memory;
 };

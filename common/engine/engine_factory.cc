@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/engine/model_plan.h"
+#include "common/engine/parallel/leader_decoder.h"
 #include "common/engine/request_validation.h"
 #include "common/engine/torch_engine.h"
 #include "common/engine/worker_threads.h"
@@ -19,9 +20,18 @@ namespace {
 
 constexpr int kMaxThreads = 4096;
 
-absl::StatusOr<MemoryBudget> BudgetOf(const std::string& device, const MemoryLimits& limits) {
+// Of each of `num_processes`, which share a CPU's memory and have a GPU each.
+absl::StatusOr<MemoryBudget> BudgetOf(const std::string& device, const MemoryLimits& limits,
+                                      int64_t num_processes) {
   TAOPD_ASSIGN_OR_RETURN(const at::Device parsed, ParseDevice(device));
-  if (parsed.is_cpu()) return CpuBudget(limits);
+  if (parsed.is_cpu()) {
+    TAOPD_ASSIGN_OR_RETURN(MemoryBudget budget, CpuBudget(limits));
+    if (num_processes > 1) {
+      budget.limit_bytes /= num_processes;
+      budget.source += Concat(", for each of ", num_processes, " processes");
+    }
+    return budget;
+  }
   const auto [free_bytes, total_bytes] =
       c10::getDeviceAllocator(parsed.type())->getMemoryInfo(parsed.index());
   return CudaBudget(limits, parsed.str(), static_cast<int64_t>(total_bytes),
@@ -29,9 +39,11 @@ absl::StatusOr<MemoryBudget> BudgetOf(const std::string& device, const MemoryLim
 }
 
 absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::string& dtype,
-                                  const std::string& device, EngineOptions options) {
+                                  const std::string& device, int num_threads,
+                                  EngineOptions options) {
   TAOPD_RETURN_IF_ERROR(ValidateEngineOptions(options));
-  TAOPD_ASSIGN_OR_RETURN(const MemoryBudget budget, BudgetOf(device, options.memory));
+  TAOPD_ASSIGN_OR_RETURN(const MemoryBudget budget,
+                         BudgetOf(device, options.memory, options.tensor_parallel_size));
   TAOPD_ASSIGN_OR_RETURN(const EnginePlan plan, PlanModel(model_dir, dtype, budget, options));
   LogPlan(plan);
   if (options.kv_cache_bytes == kAutoKvCache) options.kv_cache_bytes = plan.kv_pool_bytes();
@@ -39,10 +51,15 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
   DecoderOptions decoder_options;
   decoder_options.dtype = dtype;
   decoder_options.device = device;
-  TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<Decoder> decoder, LoadDecoder(model_dir, decoder_options));
+  const bool is_parallel = options.tensor_parallel_size > 1;
+  TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<Decoder> decoder,
+                         is_parallel ? LoadTensorParallel(model_dir, decoder_options,
+                                                          options.tensor_parallel_size, num_threads)
+                                     : LoadDecoder(model_dir, decoder_options));
   LoadedEngine loaded;
   // Hashing takes as long as reading the files does; the engine is made meanwhile.
-  auto revision = StartWeightsRevision(*decoder);
+  auto revision = is_parallel ? StartStoredRevision(model_dir, ConfigDtype(decoder->dtype()))
+                              : StartWeightsRevision(*decoder);
   loaded.dtype = ConfigDtype(decoder->dtype());
   loaded.device = decoder->device().str();
   loaded.architecture = decoder->config().architecture;
@@ -58,9 +75,10 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
 
 }  // namespace
 
-absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryLimits& limits) {
+absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryLimits& limits,
+                                        int64_t num_processes) {
   try {
-    return BudgetOf(device, limits);
+    return BudgetOf(device, limits, num_processes);
   } catch (const c10::Error& error) {
     return Internal("device ", device, ": ", error.what_without_backtrace());
   }
@@ -75,7 +93,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std:
   }
   if (num_threads > 0) at::set_num_threads(num_threads);
   try {
-    return Load(model_dir, dtype, device, options);
+    return Load(model_dir, dtype, device, num_threads, options);
   } catch (const c10::Error& error) {
     return Internal("loading ", model_dir, " failed: ", error.what_without_backtrace());
   } catch (const std::exception& error) {

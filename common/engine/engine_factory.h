@@ -19,9 +19,10 @@ struct LoadedEngine {
   std::vector<int32_t> eos_token_ids;
 };
 
-// What this process may take of `device`, which is that of DecoderOptions. On a CUDA device this
-// makes the context.
-absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryLimits& limits);
+// What each of `num_processes`, one of which is this one, may take of `device`, which is that of
+// DecoderOptions. On a CUDA device this makes the context.
+absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryLimits& limits,
+                                        int64_t num_processes);
 
 // Plans the memory (PlanModel in common/engine/model_plan.h) and logs the plan, loads the model
 // (LoadDecoder) and starts an engine on it (MakeTorchEngine). `dtype` and `device` are those of

@@ -6,6 +6,7 @@
 #include "common/base/memory.h"
 #include "common/io/safetensors/safetensors.h"
 #include "common/model/architectures/architecture.h"
+#include "common/model/config/tensor_parallel.h"
 
 namespace taopd {
 namespace {
@@ -77,7 +78,9 @@ absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::st
   absl::StatusOr<WeightDtype> weight_dtype = ParseWeightDtype(dtype_name);
   if (!weight_dtype.ok()) return Annotate(weight_dtype.status(), model_dir);
 
-  EnginePlanInput input = PlanInputOf(options, config, *weight_dtype, budget);
+  const TensorParallel parallel = {0, options.tensor_parallel_size};
+  TAOPD_RETURN_IF_ERROR(CheckTensorParallel(config, parallel.size));
+  EnginePlanInput input = PlanInputOf(options, SliceOf(config, parallel), *weight_dtype, budget);
   // Without files, they are taken to be as config.json says.
   const auto described_dtype = ParseWeightDtype(config.dtype);
   input.stored_dtype = stored_dtype;

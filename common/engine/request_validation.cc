@@ -192,6 +192,7 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
       {"max_queued_requests", options.max_queued_requests, 1},
       {"head_workspace_bytes", options.head_workspace_bytes, 1},
       {"kv_cache_bytes", options.kv_cache_bytes, kAutoKvCache},
+      {"tensor_parallel_size", options.tensor_parallel_size, 1},
   };
   for (const Bound& bound : bounds) {
     if (bound.value < bound.at_least) {

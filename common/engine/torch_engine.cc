@@ -147,7 +147,9 @@ class TorchEngine final : public InferenceEngine {
     stats.step_sizes = step_sizes_;
     stats.layer_seconds = absl::ToDoubleSeconds(layer_time_);
     stats.head_seconds = absl::ToDoubleSeconds(head_time_);
-    stats.device_failed = device_failed_;
+    const absl::Status health = decoder_->Health();
+    stats.device_failed = device_failed_ || !health.ok();
+    stats.device_error = std::string(health.message());
     stats.last_step = absl::FromUnixNanos(last_beat_.load(std::memory_order_relaxed));
     return stats;
   }
@@ -324,6 +326,7 @@ class TorchEngine final : public InferenceEngine {
   // Whether the device still computes. After some errors a CUDA device refuses everything until the
   // process ends.
   bool DeviceAnswers() {
+    if (!decoder_->Health().ok()) return false;
     if (decoder_->device().is_cpu()) return true;
     return Guarded([this] {
              at::ones({1}, at::TensorOptions().device(decoder_->device())).sum().cpu();
@@ -417,11 +420,11 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr
 
   KvPoolSize cache{0, max_model_len};  // no blocks: the engine only scores
   if (options.kv_cache_bytes != 0) {
-    const int64_t block_bytes =
-        KvPages::BytesPerBlock(config, decoder->dtype(), KvPages::LayoutOf(decoder->device()));
-    TAOPD_ASSIGN_OR_RETURN(cache, SizeKvPool(options.kv_cache_bytes, block_bytes, max_model_len,
-                                             options.max_num_seqs,
-                                             /*length_was_asked_for=*/options.max_model_len > 0));
+    const int64_t block_bytes = KvPages::BytesPerBlock(decoder->paged_config(), decoder->dtype(),
+                                                       KvPages::LayoutOf(decoder->device()));
+    TAOPD_ASSIGN_OR_RETURN(
+        cache, SizeKvPool(options.kv_cache_bytes, block_bytes, max_model_len, options.max_num_seqs,
+                          /*length_was_asked_for=*/options.max_model_len > 0));
   }
 
   EngineLimits limits;

@@ -19,6 +19,12 @@ PackedBatch PackedBatch::FromSequences(const std::vector<std::vector<int32_t>>& 
   return batch;
 }
 
+ScoringOutput Decoder::ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
+                                 const at::Tensor& candidate_ids_NM,
+                                 const ScoringOptions& options) {
+  return ScoreRowsOfHead(hidden_NH, lm_head(), sampled_ids_N, candidate_ids_NM, options);
+}
+
 absl::StatusOr<at::Device> ParseDevice(const std::string& text) {
   const bool has_cuda = at::hasCUDA();
   if (text == "cpu") return at::Device(at::kCPU);

@@ -21,6 +21,8 @@
 #include "common/base/status.h"
 #include "common/model/config/model_config.h"
 #include "common/model/layers/kv_pages.h"
+#include "common/model/parallel/collectives.h"
+#include "kernels/torch/head/scoring_head.h"
 
 namespace taopd {
 
@@ -47,6 +49,25 @@ struct PagedBatch {
   std::function<void()> after_layer;     // called when a layer has been computed; may be empty
 };
 
+// What a forward pass keeps for the backward pass, and what the backward pass computes again. The
+// gradients are the same bits with all of them.
+enum class Recompute {
+  kNone,       // keep everything
+  kAttention,  // of each layer, compute again: the projections of queries, keys and values, their
+               // norms and rotation, attention, and the output's projection
+  kFull,       // keep the residual stream before each layer alone, and compute again all of a layer
+};
+
+struct ForwardOptions {
+  Recompute recompute = Recompute::kNone;
+  // Called in the backward pass, by its thread, with L = num_hidden_layers, L - 1, ..., 0. At call i
+  // the gradients of all parameters of layer i, and of those called before, are in their .grad:
+  // layer L stands for the final norm and a head of its own. The embedding, with a tied head, has no
+  // call: its gradient is complete when the backward pass returns. Nor has a layer a call if nothing
+  // before it is trained. May be empty.
+  std::function<void(int64_t layer)> on_layer_backward;
+};
+
 using NamedParameter = std::pair<std::string, at::Tensor>;
 
 class Decoder {
@@ -62,8 +83,10 @@ class Decoder {
   virtual bool SharesPrefixes() const { return false; }
 
   // The hidden states after the final norm, [T, H]. Attention is causal within each sequence.
-  // Records gradients unless grad mode is off.
-  virtual at::Tensor Forward(const PackedBatch& batch) = 0;
+  // Records gradients unless grad mode is off; the options are for the backward pass then. The
+  // decoder must outlive it.
+  virtual at::Tensor Forward(const PackedBatch& batch, const ForwardOptions& options) = 0;
+  at::Tensor Forward(const PackedBatch& batch) { return Forward(batch, ForwardOptions()); }
 
   // The same for inference: writes the rows' keys and values to their sequences' pages and attends
   // to all that the pages hold. On the CPU, a row depends on its sequence's tokens up to it and on
@@ -73,6 +96,16 @@ class Decoder {
   virtual at::Tensor Infer(const PagedBatch& batch, KvPages* pages) = 0;
   // The logits of hidden states, float32 [N, V] on the model's device, under the contract of Infer.
   virtual at::Tensor Logits(const at::Tensor& hidden_NH) = 0;
+  // ScoreRowsOfHead (kernels/torch/head/scoring_head.h) with this model's head, under the contract of Infer.
+  virtual ScoringOutput ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
+                                  const at::Tensor& candidate_ids_NM,
+                                  const ScoringOptions& options);
+  // KvPages::CopyBlock, wherever the model's pages are.
+  virtual void CopyBlock(KvPages* pages, int32_t from, int32_t to) { pages->CopyBlock(from, to); }
+  // What KvPages for Infer are made from: the model, or the slice of it that this process holds.
+  virtual const ModelConfig& paged_config() const { return config_; }
+  // An error if the model cannot compute any more, for another reason than its own device.
+  virtual absl::Status Health() const { return absl::OkStatus(); }
   // Computes now what the first Infer and, if `with_head` is set, the first Logits would prepare.
   virtual void PrepareInference(bool with_head) = 0;
   // Frees what inference does not read once it is prepared: on the CPU, the parameters that it has
@@ -105,6 +138,10 @@ struct DecoderOptions {
   std::string device = "auto";  // "auto" (cuda:0 if there is one), "cpu", "cuda", "cuda:1", ...
   // Training needs float32 or bfloat16; float16 gradients would need a scaled loss.
   bool requires_grad = false;
+  // Not null: loads the slice of the model that belongs to group->place(), for inference. Every process of the
+  // group then makes the same calls of Infer, Logits and ScoreRows, and all get the same hidden states; logits
+  // and scores come out at rank 0. Must outlive the decoder.
+  Collectives* group = nullptr;
   // Set if the model continues with another tokenizer.
   std::optional<VocabularyChange> vocabulary = std::nullopt;
 };
@@ -151,5 +188,9 @@ absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder);
 // their contents must not change. The future's destructor waits for the thread, and get() rethrows
 // what LibTorch throws.
 std::future<absl::StatusOr<std::string>> StartWeightsRevision(const Decoder& decoder);
+// WeightsRevision of the model that LoadDecoder would make of the directory on a CPU, without making it.
+// `dtype` is one of config.json's names.
+std::future<absl::StatusOr<std::string>> StartStoredRevision(const std::string& model_dir,
+                                                             const std::string& dtype);
 
 }  // namespace taopd

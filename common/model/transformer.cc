@@ -7,10 +7,12 @@
 #include "common/model/layers/attention.h"
 #include "common/model/layers/attention_plan.h"
 #include "common/model/layers/paged_attention.h"
+#include "common/model/parallel/sharded_head.h"
 #include "kernels/torch/attention/self_attention.h"
 #include "kernels/torch/gemm/linear.h"
 #include "kernels/torch/gemm/linear_parts.h"
 #include "kernels/torch/head/head_gemm.h"
+#include "kernels/torch/layers/embedding.h"
 #include "kernels/torch/layers/fused_projections.h"
 #include "kernels/torch/layers/gated_mlp.h"
 #include "kernels/torch/layers/layers.h"
@@ -116,13 +118,13 @@ at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights,
 }
 
 at::Tensor PackedSwiGlu(const at::Tensor& x_TH, const PackedWeight& gate_up,
-                        const PackedWeight& down, LayerBuffers* buffers) {
+                        const PackedWeight& down, at::ScalarType out, LayerBuffers* buffers) {
   const int64_t T = x_TH.size(0), I = down.num_inputs();
   const at::Tensor& gate_up_T2I = buffers->Get(&LayerBuffers::gate_up, {T, 2 * I}, x_TH);
   gate_up.MultiplyInto(x_TH, gate_up_T2I);
   const at::Tensor& activated_TI = buffers->Get(&LayerBuffers::activated, {T, I}, x_TH);
   SwiGluFused(gate_up_T2I, activated_TI);
-  return down.Multiply(activated_TI, x_TH.scalar_type());
+  return down.Multiply(activated_TI, out);
 }
 
 at::Tensor PackedMoe(const at::Tensor& x_TH, const PackedLayer& layer, const MoeConfig& config) {
@@ -131,7 +133,8 @@ at::Tensor PackedMoe(const at::Tensor& x_TH, const PackedLayer& layer, const Moe
                        [&](int64_t e, const at::Tensor& x_nH) {
                          const PackedExpert& expert = layer.experts[static_cast<size_t>(e)];
                          LayerBuffers buffers;
-                         return PackedSwiGlu(x_nH, expert.gate_up, expert.down, &buffers);
+                         return PackedSwiGlu(x_nH, expert.gate_up, expert.down, x_nH.scalar_type(),
+                                             &buffers);
                        });
 }
 
@@ -139,7 +142,14 @@ at::Tensor PackedMoe(const at::Tensor& x_TH, const PackedLayer& layer, const Moe
 
 TransformerDecoder::TransformerDecoder(const ModelConfig& config, at::Device device,
                                        at::ScalarType dtype)
-    : Decoder(config, device, dtype), rope_(config.rope, config.head_dim, device, dtype) {
+    : TransformerDecoder(config, device, dtype, config.vocab_size, /*group=*/nullptr) {}
+
+TransformerDecoder::TransformerDecoder(const ModelConfig& config, at::Device device,
+                                       at::ScalarType dtype, int64_t vocab_size, Collectives* group)
+    : Decoder(config, device, dtype),
+      vocab_size_(vocab_size),
+      group_(group),
+      rope_(config.rope, config.head_dim, device, dtype) {
   const auto architecture = FindArchitecture(config.architecture);
   TAOPD_CHECK(architecture.ok());
   slots_ = ListWeights(this->config(), (*architecture)->names, &weights_);
@@ -214,27 +224,53 @@ void TransformerDecoder::KeepForInferenceOnly() {
   }
 }
 
+// The norm behind the last layer is the final one.
+const at::Tensor& TransformerDecoder::NormBefore(size_t layer) const {
+  return layer < weights_.layers.size() ? weights_.layers[layer].input_norm_H
+                                        : weights_.final_norm_H;
+}
+
+at::Tensor TransformerDecoder::Embed(const at::Tensor& ids_T) const {
+  if (group_ == nullptr) {
+    // As transformers: the padding token's row of the embedding gets no gradient from being read.
+    return Embedding(weights_.embed_tokens_VH, ids_T, config().pad_token_id.value_or(-1));
+  }
+  // Every id has its row in one process; the others add zeros.
+  const at::Tensor own_T = ids_T - group_->place().FirstId(vocab_size_);
+  const at::Tensor is_foreign_T = own_T.lt(0).logical_or(own_T.ge(config().vocab_size));
+  at::Tensor hidden_TH =
+      at::embedding(weights_.embed_tokens_VH, own_T.masked_fill(is_foreign_T, 0));
+  hidden_TH.masked_fill_(is_foreign_T.unsqueeze(1), 0);
+  group_->AllReduceSum(hidden_TH);
+  return hidden_TH;
+}
+
+at::Tensor TransformerDecoder::SumOfParts(at::Tensor part) const {
+  if (group_ == nullptr) return part;
+  part = part.contiguous();
+  group_->AllReduceSum(part);
+  return part.to(dtype());
+}
+
+// Each block's output is added to the residual stream together with the next block's norm.
+template <typename AttentionBlock, typename MlpBlock>
+TensorPair TransformerDecoder::RunLayer(size_t i, const TensorPair& sum_and_norm,
+                                        const AttentionBlock& attention,
+                                        const MlpBlock& mlp) const {
+  const double eps = config().rms_norm_eps;
+  SumAndNorm next = AddRmsNorm(sum_and_norm.first, attention(i, sum_and_norm.second),
+                               weights_.layers[i].post_attention_norm_H, eps);
+  next = AddRmsNorm(next.sum_NH, mlp(i, next.normed_NH), NormBefore(i + 1), eps);
+  return {next.sum_NH, next.normed_NH};
+}
+
 template <typename AttentionBlock, typename MlpBlock>
 at::Tensor TransformerDecoder::RunLayers(const at::Tensor& ids_T, const AttentionBlock& attention,
                                          const MlpBlock& mlp) const {
-  // As transformers: the padding token's row of the embedding gets no gradient from being read.
-  at::Tensor hidden_TH =
-      at::embedding(weights_.embed_tokens_VH, ids_T, config().pad_token_id.value_or(-1));
-  const double eps = config().rms_norm_eps;
-  const size_t num_layers = weights_.layers.size();
-  // Each block's output is added to the residual stream together with the next block's norm.
-  const auto norm_of_layer = [&](size_t i) {
-    return i < num_layers ? weights_.layers[i].input_norm_H : weights_.final_norm_H;
-  };
-  at::Tensor normed_TH = RmsNorm(hidden_TH, norm_of_layer(0), eps);
-  for (size_t i = 0; i < num_layers; ++i) {
-    SumAndNorm next = AddRmsNorm(hidden_TH, attention(i, normed_TH),
-                                 weights_.layers[i].post_attention_norm_H, eps);
-    next = AddRmsNorm(next.sum_NH, mlp(i, next.normed_NH), norm_of_layer(i + 1), eps);
-    hidden_TH = next.sum_NH;
-    normed_TH = next.normed_NH;
-  }
-  return normed_TH;
+  TensorPair x = {Embed(ids_T), at::Tensor()};
+  x.second = RmsNorm(x.first, NormBefore(0), config().rms_norm_eps);
+  for (size_t i = 0; i < weights_.layers.size(); ++i) x = RunLayer(i, x, attention, mlp);
+  return x.second;
 }
 
 at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH,
@@ -246,28 +282,69 @@ at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH,
 
 bool TransformerDecoder::SharesPrefixes() const { return HasCpuProducts(weights_.final_norm_H); }
 
-at::Tensor TransformerDecoder::Forward(const PackedBatch& batch) {
+at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, const ForwardOptions& options) {
   if (batch.token_ids_T.size(0) == 0) {
     return at::empty({0, config().hidden_size}, weights_.final_norm_H.options());
   }
-  const AttentionPlan plan = MakeAttentionPlan(batch, device());
-  const Rotation rotation = rope_.Gather(plan.positions_T, plan.num_positions);
-  // Where generation has packed the weights, the same copy serves here, too.
-  const std::shared_ptr<PackedWeights> packed = HasPackedWeights() ? UpToDateWeights() : nullptr;
-  const auto packed_layer = [&](size_t i) {
-    return packed != nullptr ? &packed->layer(i) : nullptr;
+  // What all layers share, also when they are computed again.
+  struct Shared {
+    PackedBatch batch;
+    AttentionPlan plan;
+    Rotation rotation;
+    // The copy of the weights that generation computes from, if there is one; otherwise null.
+    std::shared_ptr<PackedWeights> packed;
+    const PackedLayer* packed_layer(size_t i) const {
+      return packed != nullptr ? &packed->layer(i) : nullptr;
+    }
   };
-  return RunLayers(
-      batch.token_ids_T,
-      [&](size_t i, const at::Tensor& x_TH) {
-        const LayerWeights& layer = weights_.layers[i];
-        const PackedLayer* const of_layer = packed_layer(i);
-        const at::Tensor out_TC =
-            AttentionOfPack(x_TH, layer, of_layer, config(),
-                            config().SlidingWindow(static_cast<int64_t>(i)), rotation, batch, plan);
-        return Project(out_TC, layer.o_proj, of_layer != nullptr ? &of_layer->o : nullptr);
-      },
-      [&](size_t i, const at::Tensor& x_TH) { return MlpOfLayer(i, x_TH, packed_layer(i)); });
+  const auto shared = std::make_shared<Shared>();
+  shared->batch = batch;
+  shared->plan = MakeAttentionPlan(batch, device());
+  shared->rotation = rope_.Gather(shared->plan.positions_T, shared->plan.num_positions);
+  if (HasPackedWeights()) shared->packed = UpToDateWeights();
+  const auto compute_attention = [this, shared](size_t i, const at::Tensor& x_TH) {
+    const LayerWeights& layer = weights_.layers[i];
+    const PackedLayer* const packed = shared->packed_layer(i);
+    const at::Tensor out_TC = AttentionOfPack(x_TH, layer, packed, config(),
+                                              config().SlidingWindow(static_cast<int64_t>(i)),
+                                              shared->rotation, shared->batch, shared->plan);
+    return Project(out_TC, layer.o_proj, packed != nullptr ? &packed->o : nullptr);
+  };
+  const auto attention = [&](size_t i, const at::Tensor& x_TH) {
+    if (options.recompute != Recompute::kAttention) return compute_attention(i, x_TH);
+    const auto run = [compute_attention, i](const TensorPair& inputs) -> TensorPair {
+      return {compute_attention(i, inputs.first), at::Tensor()};
+    };
+    return Recomputed({run, nullptr}, {x_TH, at::Tensor()}).first;
+  };
+  const auto mlp = [this, shared](size_t i, const at::Tensor& x_TH) {
+    return MlpOfLayer(i, x_TH, shared->packed_layer(i));
+  };
+  const auto marked = [&](const TensorPair& x, size_t layer) {
+    if (!options.on_layer_backward) return x;
+    return Marked(
+        x, [report = options.on_layer_backward, layer] { report(static_cast<int64_t>(layer)); });
+  };
+
+  TensorPair x = marked({Embed(batch.token_ids_T), at::Tensor()}, 0);
+  x.second = RmsNorm(x.first, NormBefore(0), config().rms_norm_eps);
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    // The norm behind layer i belongs to the next one.
+    x = marked(x, i + 1);
+    if (options.recompute != Recompute::kFull) {
+      x = RunLayer(i, x, attention, mlp);
+      continue;
+    }
+    const auto run = [this, i, compute_attention, mlp](const TensorPair& inputs) {
+      return RunLayer(i, inputs, compute_attention, mlp);
+    };
+    const auto norm = [this, i](const at::Tensor& sum_TH) {
+      const at::NoGradGuard no_grad;
+      return RmsNorm(sum_TH, NormBefore(i), config().rms_norm_eps);
+    };
+    x = Recomputed({run, norm}, x);
+  }
+  return x.second;
 }
 
 at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
@@ -284,13 +361,13 @@ at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
         [&](size_t i, const at::Tensor& x_TH) {
           const LayerWeights& layer = weights_.layers[i];
           const Heads heads = ProjectHeads(x_TH, layer, config(), rotation);
-          return Project(
-              attention.Run(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD, heads.v_TKD),
-              layer.o_proj);
+          return SumOfParts(
+              Project(attention.Run(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD, heads.v_TKD),
+                      layer.o_proj));
         },
         [&](size_t i, const at::Tensor& x_TH) {
           if (batch.after_layer) batch.after_layer();
-          return MlpOfLayer(i, x_TH, /*packed=*/nullptr);
+          return SumOfParts(MlpOfLayer(i, x_TH, /*packed=*/nullptr));
         });
   }
   LayerBuffers buffers;
@@ -300,26 +377,39 @@ at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
         const PackedLayer& layer = packed->layer(i);
         const Heads heads =
             ProjectHeads(x_TH, layer, weights_.layers[i], config(), rotation, &buffers);
-        return layer.o.Multiply(
+        return SumOfParts(layer.o.Multiply(
             attention.Run(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD, heads.v_TKD),
-            x_TH.scalar_type());
+            PartType()));
       },
       [&](size_t i, const at::Tensor& x_TH) {
         if (batch.after_layer) batch.after_layer();
         const PackedLayer& layer = packed->layer(i);
-        if (layer.router.defined()) return PackedMoe(x_TH, layer, config().moe);
-        return PackedSwiGlu(x_TH, layer.gate_up, layer.down, &buffers);
+        if (layer.router.defined()) return SumOfParts(PackedMoe(x_TH, layer, config().moe));
+        return SumOfParts(PackedSwiGlu(x_TH, layer.gate_up, layer.down, PartType(), &buffers));
       });
 }
 
 at::Tensor TransformerDecoder::Logits(const at::Tensor& hidden_NH) {
+  at::Tensor logits_NV;
   if (const std::shared_ptr<PackedWeights> packed = UpToDateWeights()) {
-    return packed->lm_head().Multiply(hidden_NH, at::kFloat);
+    logits_NV = packed->lm_head().Multiply(hidden_NH, at::kFloat);
+  } else {
+    logits_NV =
+        at::empty({hidden_NH.size(0), config().vocab_size}, hidden_NH.options().dtype(at::kFloat));
+    HeadGemm(weights_.lm_head_VH).Logits(hidden_NH, logits_NV);
   }
-  at::Tensor logits_NV =
-      at::empty({hidden_NH.size(0), config().vocab_size}, hidden_NH.options().dtype(at::kFloat));
-  HeadGemm(weights_.lm_head_VH).Logits(hidden_NH, logits_NV);
-  return logits_NV;
+  return group_ == nullptr ? logits_NV : GatherLogits(logits_NV, vocab_size_, group_);
+}
+
+ScoringOutput TransformerDecoder::ScoreRows(const at::Tensor& hidden_NH,
+                                            const at::Tensor& sampled_ids_N,
+                                            const at::Tensor& candidate_ids_NM,
+                                            const ScoringOptions& options) {
+  if (group_ == nullptr) {
+    return Decoder::ScoreRows(hidden_NH, sampled_ids_N, candidate_ids_NM, options);
+  }
+  return ScoreRowsOfShards(hidden_NH, weights_.lm_head_VH, vocab_size_, sampled_ids_N,
+                           candidate_ids_NM, options, group_);
 }
 
 }  // namespace taopd

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/model/decoder.h"
+#include "common/model/layers/recompute.h"
 #include "common/model/layers/rope.h"
 #include "common/model/weights/packed_weights.h"
 #include "common/model/weights/weights.h"
@@ -21,6 +22,9 @@ class TransformerDecoder final : public Decoder {
   // The weights are undefined until a loader has set all slots() and called FinishWeights.
   // REQUIRES: `config` passed the checks of ParseModelConfig.
   TransformerDecoder(const ModelConfig& config, at::Device device, at::ScalarType dtype);
+  // A slice of a model whose whole vocabulary has vocab_size ids; `config` is SliceOf the model's.
+  TransformerDecoder(const ModelConfig& config, at::Device device, at::ScalarType dtype,
+                     int64_t vocab_size, Collectives* group);
 
   // The tensors that a loader sets, once, before the first Forward.
   const std::vector<WeightSlot>& slots() const { return slots_; }
@@ -32,9 +36,13 @@ class TransformerDecoder final : public Decoder {
   void FinishWeights(bool requires_grad);
 
   bool SharesPrefixes() const override;
-  at::Tensor Forward(const PackedBatch& batch) override;
+  using Decoder::Forward;
+  at::Tensor Forward(const PackedBatch& batch, const ForwardOptions& options) override;
   at::Tensor Infer(const PagedBatch& batch, KvPages* pages) override;
   at::Tensor Logits(const at::Tensor& hidden_NH) override;
+  ScoringOutput ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
+                          const at::Tensor& candidate_ids_NM,
+                          const ScoringOptions& options) override;
   void PrepareInference(bool with_head) override;
   void KeepForInferenceOnly() override;
   std::function<void()> ReleaserOf(const at::Tensor& parameter) const override;
@@ -48,13 +56,25 @@ class TransformerDecoder final : public Decoder {
   template <typename AttentionBlock, typename MlpBlock>
   at::Tensor RunLayers(const at::Tensor& ids_T, const AttentionBlock& attention,
                        const MlpBlock& mlp) const;
+  // One layer: from the residual stream before it and its norm to those after it.
+  template <typename AttentionBlock, typename MlpBlock>
+  TensorPair RunLayer(size_t i, const TensorPair& sum_and_norm, const AttentionBlock& attention,
+                      const MlpBlock& mlp) const;
+  at::Tensor Embed(const at::Tensor& ids_T) const;
+  const at::Tensor& NormBefore(size_t layer) const;
   // packed: the layer's present weights, or null.
   at::Tensor MlpOfLayer(size_t i, const at::Tensor& x_TH, const PackedLayer* packed) const;
+  // The type in which a projection that was cut by columns gives its part of a sum.
+  at::ScalarType PartType() const { return group_ == nullptr ? dtype() : at::kFloat; }
+  // The sum of what all processes have computed; without others, what this one has.
+  at::Tensor SumOfParts(at::Tensor part) const;
   // The packed weights, up to date; null where inference computes from the parameters themselves.
   std::shared_ptr<PackedWeights> UpToDateWeights();
   // Whether inference has packed them.
   bool HasPackedWeights();
 
+  const int64_t vocab_size_ = 0;        // of the whole model
+  Collectives* const group_ = nullptr;  // null: this process has the whole model
   ModelWeights weights_;
   std::vector<WeightSlot> slots_;                                // into weights_
   std::map<const void*, std::function<void()>> release_mapped_;  // by the tensor's address

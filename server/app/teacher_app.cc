@@ -122,7 +122,7 @@ class TeacherApp {
                                       &metrics_, [this] { http_failed_ = true; }, http));
     TAOPD_ASSIGN_OR_RETURN(
         grpc_, GrpcServer::Listen(options_.host, static_cast<int>(options_.grpc_port), &state_,
-                                  &metrics_, {tls_.paths(), &keys_}));
+                                  &metrics_, GrpcOptions()));
     out << "listening http=" << HostPort(options_.host, http_->port())
         << " grpc=" << HostPort(options_.host, grpc_->port());
     if (http_->health_port() != 0) {
@@ -130,6 +130,20 @@ class TeacherApp {
     }
     out << std::endl;
     return absl::OkStatus();
+  }
+
+  GrpcServerOptions GrpcOptions() const {
+    const auto limit = [](double seconds) {
+      return seconds == 0.0 ? absl::InfiniteDuration() : absl::Seconds(seconds);
+    };
+    return {.tls = tls_.paths(),
+            .keys = &keys_,
+            .reflection = options_.grpc_reflection,
+            .limits = {
+                .max_idle = limit(options_.grpc_max_connection_idle),
+                .max_age = limit(options_.grpc_max_connection_age),
+                .max_age_grace = limit(options_.grpc_max_connection_age_grace),
+                .max_concurrent_streams = static_cast<int>(options_.grpc_max_concurrent_streams)}};
   }
 
   void WatchListeners() {
@@ -219,8 +233,10 @@ class TeacherApp {
       if (!load_ended_) continue;
       canary_.Tick();
       const auto model = state_.model();
-      if (model != nullptr && model->engine->stats().device_failed) {
-        LogError("the device no longer computes: the process ends, so that a new one can start");
+      const EngineStats stats = model != nullptr ? model->engine->stats() : EngineStats();
+      if (stats.device_failed) {
+        LogError("the device no longer computes: the process ends, so that a new one can start",
+                 {{"reason", stats.device_error}});
         return kExitInternal;
       }
       TellGrpc();

@@ -2,7 +2,6 @@
 
 #include <absl/strings/str_cat.h>
 #include <google/protobuf/stubs/logging.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
@@ -10,12 +9,17 @@
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
 
+#include <algorithm>
+#include <limits>
 #include <utility>
+#include <vector>
 
 #include "common/base/log.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/grpc/grpc_acceptor.h"
+#include "server/grpc/reflection/reflection_service.h"
 #include "server/grpc/teacher_service.h"
+#include "server/grpc/vllm/engine_service.h"
 #include "server/grpc/vllm/inference_service.h"
 #include "server/net/listener.h"
 
@@ -25,8 +29,9 @@ namespace {
 constexpr char kServiceName[] = "taopd.v1.Teacher";
 constexpr char kLivenessName[] = "liveness";
 constexpr int kHandshakeTimeoutMs = 20'000;
-constexpr unsigned kReloadIntervalSeconds = 60;
-constexpr int kMaxConcurrentStreams = 1024;          // of one connection
+// gRPC reads the certificates again when this time has passed, and looks at nothing else: SIGHUP
+// cannot reach it.
+constexpr unsigned kReloadIntervalSeconds = 1;
 constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // of all connections
 
 // protobuf writes a line on stderr for every string of a message that is not UTF-8. A client could
@@ -51,12 +56,40 @@ std::shared_ptr<grpc::ServerCredentials> Credentials(const TlsPaths& paths) {
   return tls::TlsServerCredentials(options);
 }
 
+int ToMilliseconds(absl::Duration duration) {
+  // INT_MAX means never.
+  return static_cast<int>(
+      std::min<int64_t>(absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
+}
+
+void Limit(const GrpcConnectionLimits& limits, grpc::ServerBuilder* builder) {
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, ToMilliseconds(limits.max_idle));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, ToMilliseconds(limits.max_age));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                              ToMilliseconds(limits.max_age_grace));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_concurrent_streams);
+}
+
+// What is listed. The health service has no descriptor here: a tool that was told of it could not
+// describe it.
+std::vector<std::string> ServiceNames() {
+  return {v1::Teacher::service_full_name(),
+          vllm::Inference::service_full_name(),
+          vllm::Control::service_full_name(),
+          vllm::grpc::engine::VllmEngine::service_full_name(),
+          grpc::reflection::v1::ServerReflection::service_full_name(),
+          grpc::reflection::v1alpha::ServerReflection::service_full_name()};
+}
+
 class GrpcServerImpl final : public GrpcServer {
  public:
   GrpcServerImpl(ServingState* state, ServerMetrics* metrics, const ApiKeys* keys)
       : service_(state, metrics, keys),
         vllm_inference_(service_.services(), &runs_),
-        vllm_control_(service_.services(), &runs_) {}
+        vllm_control_(service_.services(), &runs_),
+        vllm_engine_(service_.services(), &runs_),
+        reflection_(service_.services(), ServiceNames()),
+        reflection_v1alpha_(service_.services(), ServiceNames()) {}
   ~GrpcServerImpl() override {
     if (server_ != nullptr) Shutdown(absl::Now());
   }
@@ -73,6 +106,11 @@ class GrpcServerImpl final : public GrpcServer {
     builder.RegisterService(&service_);
     builder.RegisterService(&vllm_inference_);
     builder.RegisterService(&vllm_control_);
+    builder.RegisterService(&vllm_engine_);
+    if (options.reflection) {
+      builder.RegisterService(&reflection_);
+      builder.RegisterService(&reflection_v1alpha_);
+    }
     builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
     builder.SetMaxSendMessageSize(static_cast<int>(kMaxMessageBytes));
     // A small message could inflate to any size.
@@ -82,7 +120,7 @@ class GrpcServerImpl final : public GrpcServer {
     }
     // A connection must not stay that never speaks HTTP/2.
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams);
+    Limit(options.limits, &builder);
     // Clients may send keepalive pings while they wait for a long score.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                                kMinPingIntervalMs);
@@ -123,6 +161,9 @@ class GrpcServerImpl final : public GrpcServer {
   RunRegistry runs_;
   VllmInferenceService vllm_inference_;
   VllmControlService vllm_control_;
+  VllmEngineService vllm_engine_;
+  ReflectionService reflection_;
+  ReflectionServiceV1Alpha reflection_v1alpha_;
   int port_ = 0;
   absl::Mutex mutex_;  // any thread may call SetHealth while Shutdown ends the server
   std::unique_ptr<grpc::Server> server_;
@@ -140,9 +181,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::string
                                                                ServingState* state,
                                                                ServerMetrics* metrics,
                                                                const GrpcServerOptions& options) {
-  // Both apply to the servers built from here on and may be repeated.
+  // Applies to the servers built from here on and may be repeated.
   grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto server = std::make_unique<GrpcServerImpl>(state, metrics, options.keys);
   TAOPD_RETURN_IF_ERROR(server->Start(host, port, options));
   return server;

@@ -1,5 +1,5 @@
-// The gRPC listener. It serves taopd.v1.Teacher, grpc.health.v1 and reflection. The health service
-// answers for "" and "taopd.v1.Teacher" whether to send work, and for "liveness" whether the process
+// The gRPC listener. It serves taopd.v1.Teacher, vLLM's services (server/grpc/vllm), grpc.health.v1 and,
+// if it is told to, reflection. The health service answers for "" and "taopd.v1.Teacher" whether to send work, and for "liveness" whether the process
 // is healthy; ServingState tells the two apart. This header does not include gRPC, so that files that see
 // LibTorch can include it.
 #pragma once
@@ -17,12 +17,27 @@
 
 namespace taopd {
 
+// How long connections live, and how much one may ask for at once.
+struct GrpcConnectionLimits {
+  // A connection without calls is closed after this time. Clients connect again by themselves.
+  absl::Duration max_idle = absl::InfiniteDuration();
+  // A connection is closed after this time (give or take 10 %), so that clients look for replicas
+  // that have come since; its calls may take max_age_grace more.
+  absl::Duration max_age = absl::InfiniteDuration();
+  absl::Duration max_age_grace = absl::InfiniteDuration();
+  // Calls of one connection at once; clients hold more of them back.
+  int max_concurrent_streams = 1024;
+};
+
 struct GrpcServerOptions {
-  // Read at the start, and again within a minute after a file has changed; bad files are ignored.
+  // Read at the start, and again within two seconds after a file has changed; bad files are ignored.
   TlsPaths tls;
   // Asked for by all calls but those of the health service; null if there are none. Must outlive
   // the server.
   const ApiKeys* keys = nullptr;
+  // Whether grpc.reflection.v1 and v1alpha are served; they ask for a key, too.
+  bool reflection = false;
+  GrpcConnectionLimits limits;
 };
 
 class GrpcServer {

@@ -79,11 +79,16 @@ void TeacherOptions::VisitModel(SettingVisitor& v) {
   v.Setting("grpc_port", &grpc_port, "gRPC port; 0 lets the system pick.",
             Between<int64_t>(0, 65535));
   VisitNetwork(v);
+  VisitGrpc(v);
   v.Setting("dtype", &dtype, "Type of the weights in memory.",
             OneOf({"auto", "float32", "bfloat16", "float16"}));
   v.Setting("device", &device, "cpu, cuda, cuda:N, or auto (cuda where there is one).", NotEmpty());
   v.Setting("num_threads", &num_threads, "Threads that compute; 0 means all cores.",
             Between<int64_t>(0, 4096));
+  v.Setting("tensor_parallel_size", &tensor_parallel_size,
+            "Processes, with a GPU each, that the model is cut into; on a CPU they share its cores "
+            "and its memory.",
+            Between<int64_t>(1, 64));
 }
 
 void TeacherOptions::VisitEngine(SettingVisitor& v) {
@@ -133,23 +138,26 @@ void TeacherOptions::VisitServing(SettingVisitor& v) {
             "Limit of the memory that request bodies and answers take together; requests over this "
             "limit are refused with RESOURCE_EXHAUSTED or 429.",
             AtLeast<int64_t>(128 << 20));
-  v.Setting("drain_delay", &drain_delay,
-            "Seconds between SIGTERM, which makes the server unready, and the end of accepting work: "
-            "the time that load balancers need to notice.",
-            Between(0.0, 86400.0));
+  v.Setting(
+      "drain_delay", &drain_delay,
+      "Seconds between SIGTERM, which makes the server unready, and the end of accepting work: "
+      "the time that load balancers need to notice.",
+      Between(0.0, 86400.0));
   v.Setting("shutdown_timeout", &shutdown_timeout,
             "Seconds that accepted work may take to finish after SIGTERM.", Between(0.0, 86400.0));
   v.Setting("stall_timeout", &stall_timeout,
             "Seconds without an engine step, while work waits, after which health fails.",
             Between(0.1, 86400.0));
-  v.Setting("canary_interval", &canary_interval,
-            "Seconds between scores of a fixed probe. While its scores are not those of the start, no "
-            "work is accepted. 0 means at the start only.",
-            Between(0.0, 86400.0));
-  v.Setting("self_probe_interval", &self_probe_interval,
-            "Seconds between the server's own connections to its listeners. Health fails when one of "
-            "them has not answered three times. 0 means never.",
-            Between(0.0, 86400.0));
+  v.Setting(
+      "canary_interval", &canary_interval,
+      "Seconds between scores of a fixed probe. While its scores are not those of the start, no "
+      "work is accepted. 0 means at the start only.",
+      Between(0.0, 86400.0));
+  v.Setting(
+      "self_probe_interval", &self_probe_interval,
+      "Seconds between the server's own connections to its listeners. Health fails when one of "
+      "them has not answered three times. 0 means never.",
+      Between(0.0, 86400.0));
   v.Setting<std::string>(
       "ready_file", &ready_file,
       "File that is written when the model is served: {\"http_port\", \"grpc_port\", \"pid\"}.");
@@ -202,6 +210,29 @@ void TeacherOptions::VisitNetwork(SettingVisitor& v) {
             Share());
 }
 
+void TeacherOptions::VisitGrpc(SettingVisitor& v) {
+  v.Setting("grpc_reflection", &grpc_reflection,
+            "Serve gRPC reflection, by which tools such as grpcurl find methods and messages. Off, "
+            "because a server for programs need not describe itself.");
+  v.Setting(
+      "grpc_max_connection_idle", &grpc_max_connection_idle,
+      "Seconds without a call after which a gRPC connection is closed; clients connect again by "
+      "themselves. 0 means never.",
+      Between(0.0, 1e6));
+  v.Setting("grpc_max_connection_age", &grpc_max_connection_age,
+            "Seconds after which a gRPC connection is closed, give or take 10 %, so that clients "
+            "find replicas that have come since. 0 means never.",
+            Between(0.0, 1e6));
+  v.Setting(
+      "grpc_max_connection_age_grace", &grpc_max_connection_age_grace,
+      "Seconds that the calls of such a connection may take to finish; they are cancelled then. "
+      "0 means any time.",
+      Between(0.0, 1e6));
+  v.Setting("grpc_max_concurrent_streams", &grpc_max_concurrent_streams,
+            "Calls of one gRPC connection at once; clients hold more of them back.",
+            Between<int64_t>(1, 1 << 20));
+}
+
 EngineOptions TeacherOptions::ToEngineOptions() const {
   EngineOptions engine;
   engine.max_model_len = max_model_len;
@@ -209,6 +240,7 @@ EngineOptions TeacherOptions::ToEngineOptions() const {
   engine.max_candidates = static_cast<int32_t>(max_logprobs);
   engine.max_dense_vocab_size = max_dense_vocab_size;
   engine.max_num_seqs = max_num_seqs;
+  engine.tensor_parallel_size = tensor_parallel_size;
   engine.max_num_batched_tokens = max_num_batched_tokens;
   engine.max_queued_tokens = max_queued_tokens;
   engine.kv_cache_bytes =

@@ -26,12 +26,18 @@ struct TeacherOptions {
   std::string ssl_ca_certs;
   std::vector<std::string> api_key;
   std::string api_key_file;
+  bool grpc_reflection = false;
+  double grpc_max_connection_idle = 3600.0;
+  double grpc_max_connection_age = 0.0;
+  double grpc_max_connection_age_grace = 600.0;
+  int64_t grpc_max_concurrent_streams = 1024;
   int64_t max_http_connections = 4096;
   int64_t max_http_connections_per_client = 1024;
   double max_client_memory_share = 0.5;
   std::string dtype = "auto";
   std::string device = "auto";
   int64_t num_threads = 0;
+  int64_t tensor_parallel_size = 1;
   int64_t max_model_len = 0;
   int64_t max_logprobs = 128;
   int64_t max_dense_vocab_size = 4096;
@@ -72,6 +78,7 @@ struct TeacherOptions {
   void VisitEngine(SettingVisitor& v);
   void VisitServing(SettingVisitor& v);
   void VisitNetwork(SettingVisitor& v);
+  void VisitGrpc(SettingVisitor& v);
 };
 
 // Checks each setting, and the settings together. Returns INVALID_ARGUMENT naming the setting, its

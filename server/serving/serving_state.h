@@ -29,6 +29,7 @@ struct ServedModel {
   std::unique_ptr<Tokenizer> tokenizer;               // null if only token ids are accepted
   std::unique_ptr<const ChatTemplate> chat_template;  // null if the model has none
   std::string tokenizer_config_json;                  // tokenizer_config.json, or empty
+  std::string model_config_json;                      // config.json, or empty
   std::string name;
   std::string root;  // the model's directory
   std::string revision;

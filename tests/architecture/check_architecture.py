@@ -34,7 +34,7 @@ TEXT = CODE + (".proto", ".cmake", ".py", ".sh", ".yaml", ".yml", ".env", ".md")
 # Longest prefix wins. common/{base,...} and kernels/{include,cpu,cuda} know neither each other nor LibTorch.
 BASE = ("common/base", "common/wire", "common/config", "common/io", "common/text", "common/metrics")
 KERNELS = ("kernels/include", "kernels/cpu", "kernels/cuda")
-MODEL = BASE + KERNELS + ("kernels/torch", "common/model", "common/cmake")
+MODEL = BASE + KERNELS + ("kernels/torch", "common/model", "common/cmake", "common/dist")
 ENGINE = MODEL + ("common/memory", "common/engine")
 ALLOWED = {
     "kernels": KERNELS,
@@ -44,20 +44,21 @@ ALLOWED = {
     "common/model": MODEL,
     "common/memory": BASE + ("common/model/config", "common/memory", "kernels/include"),
     "common/engine": ENGINE,
+    "common/dist": BASE + ("common/dist", "common/cmake"),
     "proto": BASE + ("proto",),
     "server": ENGINE + ("proto", "server"),
     "trainer": ENGINE + ("proto", "trainer"),
     "tests": FOLDERS,
 }
-LIBTORCH_FOLDERS = ("kernels/torch", "common/cmake", "common/model", "common/engine", "server",
-                    "trainer", "tests")
+LIBTORCH_FOLDERS = ("kernels/torch", "common/cmake", "common/model", "common/dist", "common/engine",
+                    "server", "trainer", "tests")
 
 # The rooms of a folder by layer, lowest first; "." is what stands in the folder itself. Rooms of one layer do not know
 # each other; "a+b" is one room in two folders.
 LAYERS = {
-    "common": ("base cmake", "config io wire", "metrics text", "model", "memory", "engine"),
+    "common": ("base cmake", "config io wire", "dist metrics text", "model", "memory", "engine"),
     "common/text": ("unicode", "bpe jinja .", "tokenizer", "chat"),
-    "common/model": ("config+architectures", "layers+weights+."),
+    "common/model": ("config+architectures", "parallel", "layers+weights+."),
     "kernels": ("include", "cpu cuda", "torch"),
     "kernels/include/taopd": ("base", "attention objective layers sampling", "head"),
     "kernels/cpu": ("isa", "math", "gemm layers", "attention", "head"),

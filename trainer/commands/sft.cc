@@ -171,7 +171,6 @@ class SftRun {
       HeadOutput output;
       if (train) {
         StudentHeadLoss(hidden_NH, decoder().lm_head(), targets, head_, &output).backward();
-        optimizer().AccumulateGradients();
       } else {
         output = StudentHead(hidden_NH, decoder().lm_head(), targets, head_, at::Tensor());
       }

@@ -2,48 +2,81 @@
 
 #include <cmath>
 #include <cstring>
-#include <map>
+#include <memory>
 
+#include "common/base/check.h"
 #include "common/io/safetensors/safetensors.h"
 
 namespace taopd {
+namespace {
 
-AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& config)
-    : config_(config) {
-  at::NoGradGuard no_grad;
-  for (auto& [name, parameter] : parameters) {
+at::Tensor Elements(const at::Tensor& tensor, const ParameterPiece& piece) {
+  return tensor.view({-1}).narrow(0, piece.offset, piece.size);
+}
+
+}  // namespace
+
+AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& config,
+             const AdamWOptions& options)
+    : config_(config),
+      gradients_(std::move(parameters), options.layout),
+      shard_(layout().Shard(options.shard)),
+      pieces_(layout().Pieces(shard_)) {
+  const at::NoGradGuard no_grad;
+  // The buffers are as long as the shard, gaps and all.
+  int64_t shard_size = 0;
+  std::vector<int64_t> place_of_range;
+  for (const FlatRange& range : shard_) {
+    place_of_range.push_back(shard_size);
+    shard_size += range.size();
+  }
+  const auto& named = gradients_.parameters();
+  const at::Device device = named.empty() ? at::kCPU : named[0].second.device();
+  const auto buffer = [&] {
+    return at::zeros({shard_size}, at::TensorOptions().dtype(at::kFloat).device(device));
+  };
+  const at::Tensor exp_avg_S = buffer(), exp_avg_sq_S = buffer();
+  at::Tensor master_S;
+  for (const ParameterPiece& piece : pieces_) {
+    size_t range = 0;
+    while (shard_[range].end <= piece.flat_begin) ++range;
+    const int64_t place = place_of_range[range] + piece.flat_begin - shard_[range].begin;
+    const at::Tensor& parameter = named[piece.position].second;
     AdamWState state;
-    state.parameter = parameter;
-    state.master =
-        parameter.scalar_type() == at::kFloat ? parameter : parameter.detach().to(at::kFloat);
-    state.exp_avg = at::zeros_like(state.master, at::MemoryFormat::Contiguous);
-    state.exp_avg_sq = at::zeros_like(state.master, at::MemoryFormat::Contiguous);
+    state.parameter = Elements(parameter, piece);
+    state.gradient = gradients_.Range({piece.flat_begin, piece.flat_begin + piece.size});
+    state.exp_avg = exp_avg_S.narrow(0, place, piece.size);
+    state.exp_avg_sq = exp_avg_sq_S.narrow(0, place, piece.size);
+    if (parameter.scalar_type() == at::kFloat) {
+      state.master = state.parameter;
+    } else {
+      if (!master_S.defined()) master_S = buffer();
+      state.master = master_S.narrow(0, place, piece.size);
+      state.master.copy_(state.parameter);
+    }
     state.weight_decay = parameter.dim() >= 2 ? config.weight_decay : 0.0;
-    names_.push_back(name);
     states_.push_back(std::move(state));
   }
 }
 
-void AdamW::AccumulateGradients() {
-  at::NoGradGuard no_grad;
-  for (AdamWState& state : states_) {
-    at::Tensor& grad = state.parameter.mutable_grad();
-    if (!grad.defined()) continue;
-    if (!state.gradient.defined()) {
-      state.gradient = grad.contiguous();
-    } else {
-      if (state.gradient.scalar_type() != at::kFloat)
-        state.gradient = state.gradient.to(at::kFloat);
-      state.gradient.add_(grad);
-    }
-    grad.reset();
+std::vector<at::Tensor> AdamW::GradientsOf(const std::vector<ParameterPiece>& pieces) const {
+  std::vector<at::Tensor> gradients;
+  for (const ParameterPiece& piece : pieces) {
+    gradients.push_back(gradients_.Range({piece.flat_begin, piece.flat_begin + piece.size}));
   }
+  return gradients;
 }
 
-double AdamW::GradientNorm() const { return taopd::GradientNorm(states_); }
+double AdamW::SumOfSquares(const std::vector<FlatRange>& ranges) const {
+  TAOPD_CHECK(gradients_.AreInPlace());
+  return taopd::SumOfSquares(GradientsOf(layout().Pieces(ranges)));
+}
+
+double AdamW::GradientNorm() const { return std::sqrt(SumOfSquares(shard_)); }
 
 void AdamW::Update(double lr, double grad_norm) {
-  at::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
+  TAOPD_CHECK(gradients_.AreInPlace());
   ++num_updates_;
   AdamWSettings settings;
   settings.lr = lr;
@@ -55,43 +88,51 @@ void AdamW::Update(double lr, double grad_norm) {
     settings.gradient_scale = config_.max_grad_norm / grad_norm;
   }
   UpdateAdamW(settings, states_);
-  ClearGradients();
+  gradients_.Zero();
 }
 
-void AdamW::ClearGradients() {
-  for (AdamWState& state : states_) {
-    state.gradient.reset();
-    state.parameter.mutable_grad().reset();
-  }
-}
+void AdamW::ClearGradients() { gradients_.Zero(); }
 
-std::vector<std::pair<std::string, at::Tensor>> AdamW::State() const {
-  std::vector<std::pair<std::string, at::Tensor>> state;
-  for (size_t i = 0; i < states_.size(); ++i) {
-    state.emplace_back("exp_avg." + names_[i], states_[i].exp_avg);
-    state.emplace_back("exp_avg_sq." + names_[i], states_[i].exp_avg_sq);
-    if (states_[i].parameter.scalar_type() != at::kFloat)
-      state.emplace_back("master." + names_[i], states_[i].master);
+std::vector<AdamW::StateSlice> AdamW::State() const {
+  std::vector<StateSlice> state;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const auto& [name, parameter] = gradients_.parameters()[pieces_[i].position];
+    const auto add = [&](const char* kind, const at::Tensor& values) {
+      state.push_back({kind + name, parameter.sizes().vec(), pieces_[i].offset, values});
+    };
+    add("exp_avg.", states_[i].exp_avg);
+    add("exp_avg_sq.", states_[i].exp_avg_sq);
+    if (parameter.scalar_type() != at::kFloat) add("master.", states_[i].master);
   }
   return state;
 }
 
+std::map<std::string, std::vector<int64_t>> AdamW::SavedShapes() const {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& [name, parameter] : gradients_.parameters()) {
+    shapes["exp_avg." + name] = shapes["exp_avg_sq." + name] = parameter.sizes().vec();
+    if (parameter.scalar_type() != at::kFloat) shapes["master." + name] = parameter.sizes().vec();
+  }
+  return shapes;
+}
+
 absl::Status AdamW::Save(const std::string& path) const {
+  TAOPD_CHECK_EQ(layout().num_shards(), 1);
   std::vector<at::Tensor> on_cpu;  // keeps the bytes alive while they are written
   std::vector<TensorToWrite> tensors;
-  for (const auto& [name, tensor] : State()) {
-    on_cpu.push_back(tensor.to(at::kCPU).contiguous());
+  for (const StateSlice& slice : State()) {
+    on_cpu.push_back(slice.values.to(at::kCPU));
     const at::Tensor& cpu = on_cpu.back();
-    tensors.push_back({name,
+    tensors.push_back({slice.name,
                        "F32",
-                       cpu.sizes().vec(),
+                       slice.shape,
                        {static_cast<const std::byte*>(cpu.const_data_ptr()), cpu.nbytes()}});
   }
   return WriteSafetensors(path, tensors, {{"num_updates", std::to_string(num_updates_)}});
 }
 
 absl::Status AdamW::Load(const std::string& path) {
-  at::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   TAOPD_ASSIGN_OR_RETURN(const std::shared_ptr<const SafetensorsFile> file,
                          SafetensorsFile::Open(path));
   const auto count = file->metadata().find("num_updates");
@@ -99,25 +140,26 @@ absl::Status AdamW::Load(const std::string& path) {
       count->second.find_first_not_of("0123456789") != std::string::npos) {
     return DataLoss(path, ": no num_updates in the metadata");
   }
-  const auto state = State();
-  if (state.size() != file->tensors().size()) {
+  const auto shapes = SavedShapes();
+  if (shapes.size() != file->tensors().size()) {
     return DataLoss(path, ": holds ", file->tensors().size(),
-                    " tensors, the optimizer of this model has ", state.size());
+                    " tensors, the optimizer of this model has ", shapes.size());
   }
-  for (const auto& [name, tensor] : state) {
+  for (const auto& [name, shape] : shapes) {
     const auto found = file->tensors().find(name);
     if (found == file->tensors().end()) return DataLoss(path, ": tensor ", name, " is missing");
-    if (found->second.dtype != "F32" || found->second.shape != tensor.sizes().vec()) {
+    if (found->second.dtype != "F32" || found->second.shape != shape) {
       return DataLoss(path, ": tensor ", name, " has another type or shape than the parameter");
     }
   }
-  for (const auto& [name, tensor] : state) {
-    const TensorView& view = file->tensors().at(name);
-    at::Tensor loaded = at::empty(tensor.sizes(), at::TensorOptions().dtype(at::kFloat));
-    if (!view.bytes.empty())
-      std::memcpy(loaded.mutable_data_ptr(), view.bytes.data(), view.bytes.size());
-    at::Tensor target = tensor;
-    target.copy_(loaded);
+  for (StateSlice& slice : State()) {
+    const TensorView& view = file->tensors().at(slice.name);
+    at::Tensor loaded = at::empty(slice.values.sizes(), at::TensorOptions().dtype(at::kFloat));
+    if (loaded.numel() > 0) {
+      std::memcpy(loaded.mutable_data_ptr(), view.bytes.data() + slice.offset * sizeof(float),
+                  loaded.nbytes());
+    }
+    slice.values.copy_(loaded);
   }
   num_updates_ = std::stoll(count->second);
   return absl::OkStatus();

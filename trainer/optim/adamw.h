@@ -2,9 +2,19 @@
 // gradient accumulation and clipping by the global norm. It computes what torch.optim.AdamW and
 // clip_grad_norm_ compute, in one pass over all parameters (kernels/torch/layers/adamw.h).
 //
+// Gradients: backward passes add to the parameters' .grad, which are float32 views of one flat
+// buffer (flat_gradients.h). The caller runs any number of micro-batches, then calls Update or
+// ClearGradients, which leave zeros for the next mini-batch. A parameter that no micro-batch used
+// has the gradient zero: its moments and its weight decay go on.
+//
 // Precision: Moments are float32. A bfloat16 parameter has a float32 master copy, which takes the
-// update. Gradients are accumulated in float32; the gradient of a single micro-batch keeps its
-// type. Weight decay applies to parameters with two or more dimensions only.
+// update. Weight decay applies to parameters with two or more dimensions only.
+//
+// Shards: with options.layout.num_shards > 1, the object has moments and master copies for the
+// elements of its shard only, and Update changes only those elements of the parameters. Before it,
+// the caller makes the shard's slices of the gradient buffer the sums over all ranks; after it, it
+// collects the other ranks' elements. What is saved names parameters and offsets, so that a run may
+// continue with another number of shards.
 //
 // Not thread-safe. Update changes the parameters in place, so nothing may read them during the
 // call.
@@ -12,48 +22,78 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/model/decoder.h"
 #include "kernels/torch/layers/adamw.h"
 #include "trainer/config/run_config.h"
+#include "trainer/optim/flat_gradients.h"
 
 namespace taopd {
 
+struct AdamWOptions {
+  ParameterLayoutOptions layout;
+  int64_t shard = 0;  // of layout.num_shards
+};
+
 class AdamW {
  public:
-  AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& config);
+  // Gives all parameters their .grad, until the destructor takes them away.
+  AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& config,
+        const AdamWOptions& options = {});
 
-  // Adds the parameters' .grad to the accumulated gradients and clears it. Call it once for each
-  // micro-batch.
-  void AccumulateGradients();
+  const ParameterLayout& layout() const { return gradients_.layout(); }
+  const FlatGradients& gradients() const { return gradients_; }
+  // What the shard holds of the parameters, in the order of Decoder::Parameters.
+  const std::vector<ParameterPiece>& pieces() const { return pieces_; }
 
-  // Returns the L2 norm of all accumulated gradients together. It is not finite if any gradient is
-  // not.
+  // Returns the sum of squares of the gradients in these ranges of the flat space (ascending,
+  // disjoint), in float64: over the parameters in their order, and within each over blocks that do
+  // not depend on the number of threads. It is not finite if any gradient is not.
+  double SumOfSquares(const std::vector<FlatRange>& ranges) const;
+  // Returns the L2 norm of the shard's gradients together; of all gradients for one shard.
   double GradientNorm() const;
 
-  // Applies one update and clears the accumulated gradients. If grad_norm, their norm, exceeds
-  // max_grad_norm, they are scaled down to it first. REQUIRES: grad_norm is finite.
+  // Applies one update to the shard's parameters and sets all gradients to zero. If grad_norm, the
+  // norm of the whole gradient, exceeds max_grad_norm, the gradients are scaled down to it first.
+  // REQUIRES: grad_norm is finite.
   void Update(double lr, double grad_norm);
-  // Discards the accumulated gradients without an update.
+  // Sets all gradients to zero without an update.
   void ClearGradients();
 
   int64_t num_updates() const { return num_updates_; }
 
-  // Writes and reads the moments, the master copies and the number of updates as a safetensors
-  // file. Load returns DATA_LOSS for a file whose parameters have other names or shapes. A Load
-  // that fails changes nothing.
+  // Consecutive elements of one tensor of the optimizer's state, named after its parameter:
+  // exp_avg.NAME, exp_avg_sq.NAME, and master.NAME if the parameter is not float32.
+  struct StateSlice {
+    std::string name;
+    std::vector<int64_t> shape;  // of the whole tensor, which is the parameter's
+    int64_t offset = 0;          // of the first element in it
+    at::Tensor values;           // 1-D, a view
+  };
+  std::vector<StateSlice> State() const;
+
+  // Writes the moments, the master copies and the number of updates as a safetensors file, one
+  // tensor for each parameter. REQUIRES: there is one shard.
   absl::Status Save(const std::string& path) const;
+  // Reads what Save wrote; a shard takes its part. Returns DATA_LOSS for a file whose parameters
+  // have other names or shapes. A Load that fails changes nothing.
   absl::Status Load(const std::string& path);
 
  private:
-  std::vector<std::pair<std::string, at::Tensor>> State() const;
+  std::vector<at::Tensor> GradientsOf(const std::vector<ParameterPiece>& pieces) const;
+  // The shapes of all tensors of a saved state, by name.
+  std::map<std::string, std::vector<int64_t>> SavedShapes() const;
 
-  OptimizerConfig config_;
-  std::vector<std::string> names_;
-  std::vector<AdamWState> states_;  // in the order of names_; `gradient` is the accumulated one
+  const OptimizerConfig config_;
+  FlatGradients gradients_;
+  const std::vector<FlatRange> shard_;
+  const std::vector<ParameterPiece> pieces_;
+  std::vector<AdamWState> states_;  // of pieces_: views of the parameters and of flat buffers
   int64_t num_updates_ = 0;
 };
 

@@ -130,8 +130,6 @@ RowSums Step::ComputeGradients(int64_t begin, int64_t end) {
       bad_sequence = first + sums.bad_sequence;
       bad_row = sums.bad_row;
     }
-    const PhaseTimer timer(&times_, Phase::kBackward);
-    context_.optimizer->AccumulateGradients();
     first = last;
   }
   sums.bad_sequence = bad_sequence;

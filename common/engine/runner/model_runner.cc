@@ -44,14 +44,15 @@ ModelRunner::ModelRunner(std::shared_ptr<Decoder> decoder, const ModelRunnerOpti
 
 KvPages& ModelRunner::pages() {
   if (pages_ == nullptr) {
-    pages_ = std::make_unique<KvPages>(decoder_->config(), options_.num_blocks, decoder_->dtype(),
-                                       decoder_->device(), KvPages::LayoutOf(decoder_->device()));
+    pages_ =
+        std::make_unique<KvPages>(decoder_->paged_config(), options_.num_blocks, decoder_->dtype(),
+                                  decoder_->device(), KvPages::LayoutOf(decoder_->device()));
   }
   return *pages_;
 }
 
 void ModelRunner::Copy(const std::vector<BlockCopy>& copies) {
-  for (const BlockCopy& copy : copies) pages().CopyBlock(copy.from, copy.to);
+  for (const BlockCopy& copy : copies) decoder_->CopyBlock(&pages(), copy.from, copy.to);
 }
 
 at::Tensor ModelRunner::Forward(const std::vector<ScheduledRows>& rows, bool uncached,
@@ -73,7 +74,7 @@ at::Tensor ModelRunner::Forward(const std::vector<ScheduledRows>& rows, bool unc
   batch.token_ids_T = at::tensor(token_ids, at::kLong).to(decoder_->device());
   if (!uncached) return decoder_->Infer(batch, &pages());
   KvPages whole =
-      KvPages::ForWholeSequences(decoder_->config(), num_whole_blocks, decoder_->dtype(),
+      KvPages::ForWholeSequences(decoder_->paged_config(), num_whole_blocks, decoder_->dtype(),
                                  decoder_->device(), KvPages::LayoutOf(decoder_->device()));
   return decoder_->Infer(batch, &whole);
 }
@@ -106,7 +107,7 @@ void ModelRunner::Score(const std::vector<ScheduledRows>& rows, const at::Tensor
     }
     first_row += part.count;
   }
-  ScoreParts(parts, decoder_->lm_head(), options_.head_workspace_bytes);
+  ScoreParts(parts, decoder_.get(), options_.head_workspace_bytes);
 }
 
 void ModelRunner::Sample(const std::vector<SampledRow>& rows, const at::Tensor& hidden_TH) {

@@ -79,7 +79,7 @@ void AppendScores(const ScoringOutput& output, int64_t first, int64_t num, Seque
   }
 }
 
-void ScoreAlike(const std::vector<const ScoredPart*>& parts, const at::Tensor& lm_head_VH,
+void ScoreAlike(const std::vector<const ScoredPart*>& parts, Decoder* decoder,
                 int64_t workspace_bytes) {
   const ScoreParams& params = *parts[0]->sequence->request.score;
   ScoringOptions options;
@@ -92,7 +92,7 @@ void ScoreAlike(const std::vector<const ScoredPart*>& parts, const at::Tensor& l
 
   std::vector<at::Tensor> hidden;
   for (const ScoredPart* part : parts) hidden.push_back(part->hidden_RH);
-  const at::Device device = lm_head_VH.device();
+  const at::Device device = decoder->device();
   const at::Tensor sampled_ids_N = GatherIds(
       parts, 1,
       [](const ScoredPart& part) {
@@ -111,9 +111,8 @@ void ScoreAlike(const std::vector<const ScoredPart*>& parts, const at::Tensor& l
         device);
     candidate_ids_NM = candidate_ids_NM.view({-1, params.num_candidates});
   }
-  const ScoringOutput output =
-      ScoreRowsOfHead(hidden.size() == 1 ? hidden[0] : at::cat(hidden), lm_head_VH, sampled_ids_N,
-                      candidate_ids_NM, options);
+  const ScoringOutput output = decoder->ScoreRows(hidden.size() == 1 ? hidden[0] : at::cat(hidden),
+                                                  sampled_ids_N, candidate_ids_NM, options);
   int64_t first = 0;
   for (const ScoredPart* part : parts) {
     AppendScores(output, first, part->hidden_RH.size(0), part->sequence);
@@ -123,15 +122,14 @@ void ScoreAlike(const std::vector<const ScoredPart*>& parts, const at::Tensor& l
 
 }  // namespace
 
-void ScoreParts(const std::vector<ScoredPart>& parts, const at::Tensor& lm_head_VH,
-                int64_t workspace_bytes) {
+void ScoreParts(const std::vector<ScoredPart>& parts, Decoder* decoder, int64_t workspace_bytes) {
   std::map<PartKind, std::vector<const ScoredPart*>> by_kind;
   for (const ScoredPart& part : parts) {
     const int64_t num_done = part.sequence->score ? part.sequence->score->num_rows : 0;
     TAOPD_CHECK_EQ(part.first_row, num_done);
     by_kind[KindOf(*part.sequence->request.score)].push_back(&part);
   }
-  for (const auto& [kind, alike] : by_kind) ScoreAlike(alike, lm_head_VH, workspace_bytes);
+  for (const auto& [kind, alike] : by_kind) ScoreAlike(alike, decoder, workspace_bytes);
 }
 
 }  // namespace taopd

@@ -40,7 +40,9 @@ KvPages::KvPages(const ModelConfig& config, int64_t num_blocks, at::ScalarType d
 
 KvPages KvPages::ForWholeSequences(const ModelConfig& config, int64_t num_blocks,
                                    at::ScalarType dtype, at::Device device, Layout layout) {
-  return KvPages(config, /*num_layers=*/1, num_blocks, dtype, device, layout);
+  KvPages pages(config, /*num_layers=*/1, num_blocks, dtype, device, layout);
+  pages.for_whole_sequences_ = true;
+  return pages;
 }
 
 KvPages::KvPages(const ModelConfig& config, int64_t num_layers, int64_t num_blocks,

@@ -42,6 +42,7 @@ class KvPages {
                                    at::ScalarType dtype, at::Device device, Layout layout);
 
   int64_t num_blocks() const { return num_blocks_; }
+  bool for_whole_sequences() const { return for_whole_sequences_; }
   Layout layout() const { return layout_; }
   at::ScalarType stored_dtype() const { return stored_dtype_; }
   // Copies a block of every layer.
@@ -59,6 +60,7 @@ class KvPages {
   int64_t NumStored() const { return static_cast<int64_t>(keys_.size()); }
 
   int64_t num_blocks_;
+  bool for_whole_sequences_ = false;
   Layout layout_;
   at::ScalarType stored_dtype_;
   std::vector<at::Tensor> keys_;    // kKernel: both keys and values, bytes [num_blocks, size]

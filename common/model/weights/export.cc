@@ -1,17 +1,14 @@
-// Writes weights to safetensors, and computes their revision.
+// Writes weights to safetensors.
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <cstdio>
 #include <filesystem>
-#include <functional>
-#include <future>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"
-#include "common/io/sha256.h"
 #include "common/model/decoder.h"
 #include "common/model/weights/weights.h"
 
@@ -113,26 +110,6 @@ absl::Status WriteWeights(const Decoder& decoder, const std::string& model_dir,
   return RemoveOldWeights(model_dir, written);
 }
 
-struct HashedTensor {
-  at::Tensor tensor;
-  std::function<void()> release;  // of its mapped pages; may be null
-};
-
-// Lets go of each tensor when its bytes are hashed.
-absl::StatusOr<std::string> HashWeights(const ModelConfig& config, const std::string& dtype,
-                                        std::map<std::string, HashedTensor>* by_name) {
-  Sha256 hash;
-  hash.Update(ModelConfigJson(config));
-  while (!by_name->empty()) {
-    const auto node = by_name->extract(by_name->begin());
-    const auto& [parameter, release] = node.mapped();
-    hash.Update(Concat("\n", node.key(), " ", dtype, " ", parameter.sizes(), "\n"));
-    hash.Update(BytesOf(OnCpu(parameter)));
-    if (release) release();
-  }
-  return hash.HexDigest();
-}
-
 }  // namespace
 
 absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir,
@@ -140,24 +117,6 @@ absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir,
   TAOPD_RETURN_IF_ERROR(MakeDirectories(model_dir));
   TAOPD_RETURN_IF_ERROR(WriteWeights(decoder, model_dir, max_shard_bytes));
   return WriteFileAtomically(model_dir + "/config.json", ModelConfigJson(ConfigAsHeld(decoder)));
-}
-
-std::future<absl::StatusOr<std::string>> StartWeightsRevision(const Decoder& decoder) {
-  // The fields and not the file: spacing, key order and the writer's version are not the model.
-  ModelConfig config = ConfigAsHeld(decoder);
-  config.raw_json.clear();
-  std::map<std::string, HashedTensor> by_name;
-  for (const auto& [name, parameter] : decoder.Parameters()) {
-    by_name[name] = {parameter, decoder.ReleaserOf(parameter)};
-  }
-  return std::async(std::launch::async, [config = std::move(config), by_name = std::move(by_name),
-                                         dtype = SafetensorsDtype(decoder.dtype())]() mutable {
-    return HashWeights(config, dtype, &by_name);
-  });
-}
-
-absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder) {
-  return StartWeightsRevision(decoder).get();
 }
 
 }  // namespace taopd

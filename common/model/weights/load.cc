@@ -6,36 +6,24 @@
 #include "common/base/memory.h"
 #include "common/io/safetensors/safetensors.h"
 #include "common/model/transformer.h"
+#include "common/model/weights/stored_tensor.h"
 
 namespace taopd {
 namespace {
 
-// A tensor on the mapped bytes, which it keeps alive. They are read-only: nobody may write to it.
-at::Tensor MapTensor(const TensorView& view, at::ScalarType dtype,
-                     std::shared_ptr<const SafetensorsFile> file) {
-  // from_blob wants a pointer to non-const; nothing writes through it (see CopyWhereNeeded).
-  void* data = const_cast<std::byte*>(view.bytes.data());
-  return at::from_blob(
-      data, view.shape, [file = std::move(file)](void*) {}, at::TensorOptions().dtype(dtype));
-}
-
 // Left in files by older versions of transformers; computed from the configuration here.
 bool IsHarmless(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
-// A parameter that is trained is written in place, and a mapped one must not be. The format aligns
-// tensors to nothing but their own file's order, and unaligned reads of numbers are undefined.
-at::Tensor CopyWhereNeeded(const at::Tensor& mapped, at::Device device, at::ScalarType dtype,
-                           bool requires_grad) {
-  const bool aligned = reinterpret_cast<uintptr_t>(mapped.const_data_ptr()) %
-                           static_cast<uintptr_t>(mapped.element_size()) ==
-                       0;
-  if (!aligned) {
-    at::Tensor copy = at::empty_like(mapped);
-    std::memcpy(copy.mutable_data_ptr(), mapped.const_data_ptr(), mapped.nbytes());
-    return copy.to(device, dtype);
+// The slot's part of a stored tensor of the model of `config`. A parameter that is trained is
+// written in place, and a mapped one must not be.
+at::Tensor LoadSlot(const WeightSlot& slot, const at::Tensor& stored, const ModelConfig& config,
+                    at::Device device, at::ScalarType dtype, const DecoderOptions& options) {
+  const TensorParallel place = options.group == nullptr ? TensorParallel() : options.group->place();
+  const at::Tensor part = CutFor(slot, stored, config, place);
+  if (part.scalar_type() == dtype && device.is_cpu() && !options.requires_grad) {
+    return part.contiguous();
   }
-  if (mapped.scalar_type() == dtype && device.is_cpu() && !requires_grad) return mapped;
-  return mapped.to(device, dtype, /*non_blocking=*/false, /*copy=*/true);
+  return part.to(device, dtype, /*non_blocking=*/false, /*copy=*/true).contiguous();
 }
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
@@ -126,14 +114,24 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
   TAOPD_ASSIGN_OR_RETURN(const at::ScalarType dtype, ParseDtype(options.dtype, config.dtype));
   if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
   if (options.requires_grad) TAOPD_RETURN_IF_ERROR(CheckTrains(dtype));
-  TAOPD_RETURN_IF_ERROR(CheckWeightsFit(config, device, dtype));
-  auto decoder = std::make_unique<TransformerDecoder>(config, device, dtype);
+  std::unique_ptr<TransformerDecoder> decoder;
+  if (options.group == nullptr) {
+    TAOPD_RETURN_IF_ERROR(CheckWeightsFit(config, device, dtype));
+    decoder = std::make_unique<TransformerDecoder>(config, device, dtype);
+  } else {
+    if (options.requires_grad) return Unimplemented("a tensor parallel model cannot be trained");
+    const TensorParallel& place = options.group->place();
+    TAOPD_RETURN_IF_ERROR(CheckTensorParallel(config, place.size));
+    const ModelConfig slice = SliceOf(config, place);
+    TAOPD_RETURN_IF_ERROR(CheckWeightsFit(slice, device, dtype));
+    decoder = std::make_unique<TransformerDecoder>(slice, device, dtype, config.vocab_size,
+                                                   options.group);
+  }
   for (const WeightSlot& slot : decoder->slots()) {
     const auto& [view, file] = stored.tensors.at(slot.name);
-    const at::Tensor mapped = MapTensor(view, *ScalarTypeOfSafetensors(view.dtype), file);
-    *slot.tensor = CopyWhereNeeded(mapped, device, dtype, options.requires_grad);
-    const bool is_copy = slot.tensor->const_data_ptr() != mapped.const_data_ptr();
-    if (slot.name == names.embed_tokens || slot.name == names.lm_head) {
+    *slot.tensor = LoadSlot(slot, StoredTensor(view, file), config, device, dtype, options);
+    const bool is_copy = slot.tensor->storage().data() != view.bytes.data();
+    if (options.vocabulary && (slot.name == names.embed_tokens || slot.name == names.lm_head)) {
       *slot.tensor = WithNewRows(*slot.tensor, slot.shape[0]);
     }
     if (is_copy) {

@@ -13,6 +13,7 @@
 
 #include "common/model/architectures/architecture.h"
 #include "common/model/config/model_config.h"
+#include "common/model/config/tensor_parallel.h"
 #include "common/model/layers/moe.h"
 
 namespace taopd {
@@ -45,13 +46,29 @@ struct ModelWeights {
 
 enum class WeightInit { kNormal, kOnes, kZeros };
 
+// Which part of a tensor a process of a tensor parallel model holds (tensor_parallel.h).
+enum class WeightCut {
+  kWhole,
+  kRows,           // equal slices
+  kColumns,        // equal slices
+  kKeyValueHeads,  // rows of this process's key-value heads
+  kVocabulary,     // rows of this process's ids
+  kFirstRank,      // rank 0 has all of it, for the others it is 0: a bias that is added once
+};
+
 // One tensor of the list.
 struct WeightSlot {
   std::string name;  // in a checkpoint
   std::vector<int64_t> shape;
   WeightInit init;
+  WeightCut cut;
   at::Tensor* tensor;  // points into the ModelWeights that were listed
 };
+
+// The part of `whole`, a tensor of the model of `config`, that belongs in `slot`, which was listed for the slice of
+// that model. A view, where there is something to view.
+at::Tensor CutFor(const WeightSlot& slot, const at::Tensor& whole, const ModelConfig& config,
+                  const TensorParallel& parallel);
 
 // Resizes weights->layers and lists all tensors of the model in a fixed order: the embedding, the
 // layers, the final norm, the head. A tied head has no slot. The pointers are valid while `weights`

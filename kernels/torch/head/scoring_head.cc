@@ -82,7 +82,65 @@ void ScoringRowsCpu(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
       });
 }
 
+// What a call computes: checked ids on the CPU, and tensors for the results.
+struct ScoringCall {
+  at::Tensor sampled_N, candidates_NM;
+  ScoringOutput output;
+};
+
+ScoringCall MakeCall(int64_t num_rows, int64_t vocabulary_size, const at::Tensor& sampled_ids_N,
+                     const at::Tensor& candidate_ids_NM, const ScoringOptions& options) {
+  const int64_t k = options.top_k;
+  TORCH_CHECK(k >= 0 && k <= vocabulary_size, "top_k is ", k, ", must be in [0, ", vocabulary_size,
+              "]");
+  TORCH_CHECK(options.temperature > 0 && std::isfinite(options.temperature), "temperature is ",
+              options.temperature, ", must be positive");
+  ScoringCall call;
+  call.sampled_N = CheckedIds(sampled_ids_N, "sampled_ids", num_rows, 1, vocabulary_size);
+  call.candidates_NM = CheckedIds(candidate_ids_NM, "candidate_ids", num_rows, 2, vocabulary_size);
+
+  const at::TensorOptions floats = at::TensorOptions().dtype(at::kFloat);
+  const at::TensorOptions ints = at::TensorOptions().dtype(at::kInt);
+  ScoringOutput& output = call.output;
+  output.ids_Nk = at::empty({num_rows, k}, ints);
+  output.log_probs_Nk = at::empty({num_rows, k}, floats);
+  output.log_tail_N = at::empty({num_rows}, floats);
+  output.log_support_mass_N = at::empty({num_rows}, floats);
+  output.log_sum_exp_N = at::empty({num_rows}, floats);
+  if (call.sampled_N.defined()) {
+    output.sampled_log_probs_N = at::empty({num_rows}, floats);
+    if (options.rank) output.sampled_ranks_N = at::empty({num_rows}, ints);
+  }
+  if (options.entropy) output.entropy_N = at::empty({num_rows}, floats);
+  if (call.candidates_NM.defined()) {
+    output.candidate_log_probs_NM = at::empty(call.candidates_NM.sizes(), floats);
+    output.candidate_log_tail_N = at::empty({num_rows}, floats);
+  }
+  if (options.dense) output.dense_log_probs_NV = at::empty({num_rows, vocabulary_size}, floats);
+  return call;
+}
+
+// Rows [first, first + C) of a call.
+void ScoreChunk(const at::Tensor& logits_CV, const ScoringOptions& options, int64_t first,
+                ScoringCall* call) {
+  const auto row_work = logits_CV.is_cpu() ? ScoringRowsCpu : ScoringRowsAten;
+  row_work(logits_CV, call->sampled_N, call->candidates_NM, options, first, &call->output);
+}
+
 }  // namespace
+
+ScoringOutput ScoreRowsOfLogits(const at::Tensor& logits_NV, const at::Tensor& sampled_ids_N,
+                                const at::Tensor& candidate_ids_NM, const ScoringOptions& options) {
+  const at::NoGradGuard no_grad;
+  TORCH_CHECK(
+      logits_NV.dim() == 2 && logits_NV.scalar_type() == at::kFloat && logits_NV.is_contiguous(),
+      "logits must be contiguous rows of Float, are ", logits_NV.scalar_type(), " ",
+      logits_NV.sizes());
+  ScoringCall call =
+      MakeCall(logits_NV.size(0), logits_NV.size(1), sampled_ids_N, candidate_ids_NM, options);
+  ScoreChunk(logits_NV, options, /*first=*/0, &call);
+  return call.output;
+}
 
 ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                               const at::Tensor& sampled_ids_N, const at::Tensor& candidate_ids_NM,
@@ -91,46 +149,19 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const at::Tensor& lm_
   CheckHeadInputs(hidden_NH, lm_head_VH);
   const int64_t num_rows = hidden_NH.size(0);
   const int64_t vocabulary_size = lm_head_VH.size(0);
-  const int64_t k = options.top_k;
-  TORCH_CHECK(k >= 0 && k <= vocabulary_size, "top_k is ", k, ", must be in [0, ", vocabulary_size,
-              "]");
-  TORCH_CHECK(options.temperature > 0 && std::isfinite(options.temperature), "temperature is ",
-              options.temperature, ", must be positive");
-  const at::Tensor sampled_N =
-      CheckedIds(sampled_ids_N, "sampled_ids", num_rows, 1, vocabulary_size);
-  const at::Tensor candidates_NM =
-      CheckedIds(candidate_ids_NM, "candidate_ids", num_rows, 2, vocabulary_size);
-
-  const at::TensorOptions floats = at::TensorOptions().dtype(at::kFloat);
-  const at::TensorOptions ints = at::TensorOptions().dtype(at::kInt);
-  ScoringOutput output;
-  output.ids_Nk = at::empty({num_rows, k}, ints);
-  output.log_probs_Nk = at::empty({num_rows, k}, floats);
-  output.log_tail_N = at::empty({num_rows}, floats);
-  output.log_support_mass_N = at::empty({num_rows}, floats);
-  output.log_sum_exp_N = at::empty({num_rows}, floats);
-  if (sampled_N.defined()) {
-    output.sampled_log_probs_N = at::empty({num_rows}, floats);
-    if (options.rank) output.sampled_ranks_N = at::empty({num_rows}, ints);
-  }
-  if (options.entropy) output.entropy_N = at::empty({num_rows}, floats);
-  if (candidates_NM.defined()) {
-    output.candidate_log_probs_NM = at::empty(candidates_NM.sizes(), floats);
-    output.candidate_log_tail_N = at::empty({num_rows}, floats);
-  }
-  if (options.dense) output.dense_log_probs_NV = at::empty({num_rows, vocabulary_size}, floats);
+  ScoringCall call = MakeCall(num_rows, vocabulary_size, sampled_ids_N, candidate_ids_NM, options);
 
 #ifdef TAOPD_CUDA
   // float16, larger k, dense rows and the tail outside of candidates: the composition below.
-  if (hidden_NH.is_cuda() && hidden_NH.scalar_type() != at::kHalf && k <= kMaxScoringTopK &&
-      !options.dense && !candidates_NM.defined()) {
-    ScoreRowsOfHeadCuda(hidden_NH, lm_head_VH, sampled_N, candidates_NM, options, &output);
-    return output;
+  if (hidden_NH.is_cuda() && hidden_NH.scalar_type() != at::kHalf &&
+      options.top_k <= kMaxScoringTopK && !options.dense && !call.candidates_NM.defined()) {
+    ScoreRowsOfHeadCuda(hidden_NH, lm_head_VH, call.sampled_N, call.candidates_NM, options,
+                        &call.output);
+    return call.output;
   }
 #endif
   const HeadGemm gemm(lm_head_VH.detach());
-  const bool on_cpu = hidden_NH.is_cpu();
-  const int64_t num_buffers = on_cpu ? 1 : 4;  // the ATen composition holds copies
+  const int64_t num_buffers = hidden_NH.is_cpu() ? 1 : 4;  // the ATen composition holds copies
   const int64_t chunk =
       std::min(std::max<int64_t>(num_rows, 1),
                RowsPerChunk(options.workspace_bytes, vocabulary_size, num_buffers));
@@ -140,10 +171,9 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const at::Tensor& lm_
     const int64_t num = std::min(chunk, num_rows - begin);
     const at::Tensor logits_CV = workspace_CV.narrow(0, 0, num);
     gemm.Logits(hidden_NH.narrow(0, begin, num), logits_CV);
-    const auto row_work = on_cpu ? ScoringRowsCpu : ScoringRowsAten;
-    row_work(logits_CV, sampled_N, candidates_NM, options, begin, &output);
+    ScoreChunk(logits_CV, options, begin, &call);
   }
-  return output;
+  return call.output;
 }
 
 }  // namespace taopd

@@ -75,4 +75,8 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const at::Tensor& lm_
                               const at::Tensor& sampled_ids_N, const at::Tensor& candidate_ids_NM,
                               const ScoringOptions& options);
 
+// The same from logits [N, V], float32 on any device, whose contents are overwritten.
+ScoringOutput ScoreRowsOfLogits(const at::Tensor& logits_NV, const at::Tensor& sampled_ids_N,
+                                const at::Tensor& candidate_ids_NM, const ScoringOptions& options);
+
 }  // namespace taopd

@@ -1,6 +1,5 @@
 #include "kernels/torch/layers/adamw.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/layers/layers.h"
@@ -27,10 +26,36 @@ void CheckTensor(const char* name, const at::Tensor& tensor, const at::Tensor& p
 }
 
 struct Tensors {
-  std::vector<AdamWTensor> tensors;  // of parameters with gradients
+  std::vector<AdamWTensor> tensors;
   int64_t num_blocks = 0;
   at::Device device = at::kCPU;
 };
+
+void AddTensor(const AdamWTensor& tensor, at::Device device, Tensors* collected) {
+  if (collected->tensors.empty()) collected->device = device;
+  TORCH_CHECK(device == collected->device, "parameters on ", collected->device, " and on ", device);
+  TORCH_CHECK(device.is_cpu() || device.is_cuda(), "AdamW on ", device, " is not implemented");
+  collected->tensors.push_back(tensor);
+}
+
+AdamWTensor GradientOnly(const at::Tensor& gradient) {
+  AdamWTensor tensor;
+  tensor.size = gradient.numel();
+  tensor.gradient_type =
+      gradient.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
+  tensor.gradient = gradient.const_data_ptr();
+  return tensor;
+}
+
+Tensors CollectGradients(const std::vector<at::Tensor>& gradients) {
+  Tensors collected;
+  for (const at::Tensor& gradient : gradients) {
+    CheckTensor("gradient", gradient, gradient, /*bfloat16_allowed=*/true);
+    AddTensor(GradientOnly(gradient), gradient.device(), &collected);
+  }
+  collected.num_blocks = NumberBlocks(&collected.tensors);
+  return collected;
+}
 
 Tensors Collect(const std::vector<AdamWState>& states) {
   Tensors collected;
@@ -42,14 +67,7 @@ Tensors Collect(const std::vector<AdamWState>& states) {
     CheckTensor("master", state.master, parameter, /*bfloat16_allowed=*/false);
     CheckTensor("exp_avg", state.exp_avg, parameter, /*bfloat16_allowed=*/false);
     CheckTensor("exp_avg_sq", state.exp_avg_sq, parameter, /*bfloat16_allowed=*/false);
-    if (collected.tensors.empty()) collected.device = parameter.device();
-    TORCH_CHECK(parameter.device() == collected.device, "parameters on ", collected.device,
-                " and on ", parameter.device());
-    AdamWTensor tensor;
-    tensor.size = parameter.numel();
-    tensor.gradient_type =
-        state.gradient.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
-    tensor.gradient = state.gradient.const_data_ptr();
+    AdamWTensor tensor = GradientOnly(state.gradient);
     tensor.master = state.master.mutable_data_ptr<float>();
     tensor.exp_avg = state.exp_avg.mutable_data_ptr<float>();
     tensor.exp_avg_sq = state.exp_avg_sq.mutable_data_ptr<float>();
@@ -57,11 +75,9 @@ Tensors Collect(const std::vector<AdamWState>& states) {
       tensor.bfloat16 = static_cast<uint16_t*>(parameter.mutable_data_ptr());
     }
     tensor.weight_decay = static_cast<float>(state.weight_decay);
-    collected.tensors.push_back(tensor);
+    AddTensor(tensor, parameter.device(), &collected);
   }
   collected.num_blocks = NumberBlocks(&collected.tensors);
-  TORCH_CHECK(collected.device.is_cpu() || collected.device.is_cuda(), "AdamW on ",
-              collected.device, " is not implemented");
   return collected;
 }
 
@@ -112,8 +128,8 @@ void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& s
   cpu::AdamW(settings, collected.tensors, AtenParallelFor());
 }
 
-double GradientNorm(const std::vector<AdamWState>& states) {
-  const Tensors collected = Collect(states);
+double SumOfSquares(const std::vector<at::Tensor>& tensors) {
+  const Tensors collected = CollectGradients(tensors);
 #ifdef TAOPD_CUDA
   if (collected.device.is_cuda()) {
     const c10::cuda::CUDAGuard guard(collected.device);
@@ -129,11 +145,11 @@ double GradientNorm(const std::vector<AdamWState>& states) {
     const at::Tensor on_cpu = sums_B.to(at::kCPU);
     double total = 0;
     for (int64_t b = 0; b < collected.num_blocks; ++b) total += on_cpu.const_data_ptr<double>()[b];
-    return std::sqrt(total);
+    return total;
   }
 #endif
-  TORCH_CHECK(collected.device.is_cpu(), "this build has no gradient norm on ", collected.device);
-  return std::sqrt(cpu::SumOfSquares(collected.tensors, AtenParallelFor()));
+  TORCH_CHECK(collected.device.is_cpu(), "this build has no sum of squares on ", collected.device);
+  return cpu::SumOfSquares(collected.tensors, AtenParallelFor());
 }
 
 }  // namespace taopd

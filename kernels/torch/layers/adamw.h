@@ -1,4 +1,4 @@
-// AdamW over a model's parameters and the norm of their gradients, each in one call on tensors of
+// AdamW over a model's parameters and the sum of squares of their gradients, each in one call on tensors of
 // one device (taopd/layers/adamw.h). They run on the CPU, and on CUDA in builds with TAOPD_CUDA.
 // Calls on the same tensors must not overlap.
 #pragma once
@@ -26,8 +26,10 @@ struct AdamWState {
 // than it should; nothing is updated then.
 void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& states);
 
-// Returns the L2 norm of all gradients together: NaN or infinite if an element is, and 0 if there
-// are no gradients. Does not depend on the number of threads. Throws as UpdateAdamW does.
-double GradientNorm(const std::vector<AdamWState>& states);
+// Returns the sum of squares of all elements, in float64, in the order of the tensors and, within
+// one, of blocks of kAdamWBlock elements: NaN or infinite if an element is. Does not depend on the
+// number of threads. The tensors are float32 or bfloat16 and contiguous, of any shapes, on one
+// device. Throws as UpdateAdamW does.
+double SumOfSquares(const std::vector<at::Tensor>& tensors);
 
 }  // namespace taopd

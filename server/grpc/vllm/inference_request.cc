@@ -145,7 +145,7 @@ absl::Status ReadResponse(const vllm::ResponseOptions& response, const ServedMod
 
 absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& request,
                                                  absl::Time deadline, const std::string& client,
-                                                 ServingState& state) {
+                                                 ServingState& state, int64_t num_sequences) {
   AdmittedInference admitted;
   TAOPD_ASSIGN_OR_RETURN(admitted.model, state.Admit());
   const ServedModel& model = *admitted.model;
@@ -180,7 +180,8 @@ absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& re
   }
   const int64_t output_bytes =
       num_new * (kBytesOfTokenMessage + kBytesPerCandidate * out.sampling->num_log_probs);
-  TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory, state.ReserveAnswer(prompt_bytes + output_bytes));
+  TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory,
+                         state.ReserveAnswer(prompt_bytes + num_sequences * output_bytes));
   return admitted;
 }
 

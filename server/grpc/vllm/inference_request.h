@@ -32,7 +32,8 @@ struct AdmittedInference {
   ByteBudget::Reservation answer_memory;
 };
 
-// Thread-safe. Errors:
+// `num_sequences` of the same request will run; memory is reserved for the answers of all. Thread-safe.
+// Errors:
 //   UNAVAILABLE          the model is loading or the server is draining;
 //   NOT_FOUND            another model is asked for;
 //   INVALID_ARGUMENT     a field is out of range or not supported; the text names it;
@@ -40,6 +41,6 @@ struct AdmittedInference {
 //   RESOURCE_EXHAUSTED   requests and answers take all the memory that they may take together.
 absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& request,
                                                  absl::Time deadline, const std::string& client,
-                                                 ServingState& state);
+                                                 ServingState& state, int64_t num_sequences = 1);
 
 }  // namespace taopd

@@ -13,29 +13,6 @@
 
 namespace taopd {
 
-void RunRegistry::Add(const std::string& request_id, const std::shared_ptr<EngineRun>& run) {
-  absl::MutexLock lock(&mutex_);
-  runs_.emplace(request_id, run);
-}
-
-void RunRegistry::Remove(const std::string& request_id, const EngineRun* run) {
-  absl::MutexLock lock(&mutex_);
-  const auto [begin, end] = runs_.equal_range(request_id);
-  for (auto entry = begin; entry != end; ++entry) {
-    if (entry->second.get() != run) continue;
-    runs_.erase(entry);
-    return;
-  }
-}
-
-void RunRegistry::Abort(const std::string& request_id) {
-  if (request_id.empty()) return;  // that is everybody who has chosen none
-  // Under the lock: a run is removed before its model may go.
-  absl::MutexLock lock(&mutex_);
-  const auto [begin, end] = runs_.equal_range(request_id);
-  for (auto entry = begin; entry != end; ++entry) entry->second->Cancel();
-}
-
 namespace {
 
 // What the events of a call share.
@@ -50,19 +27,12 @@ struct Answer {
   InferenceOutput output;
 };
 
-// Starts the run of an admitted request and keeps what belongs to it.
-void StartRun(AdmittedInference admitted, const std::shared_ptr<Answer>& answer,
-              EngineEvents events, RunRegistry* runs, EngineWork* work) {
-  admitted.request.should_stop = [answer](int32_t id) { return answer->output.Push(id); };
-  work->model = std::move(admitted.model);
-  work->answer_memory = std::move(admitted.answer_memory);
-  work->run = std::make_shared<EngineRun>(work->model->engine.get(), std::move(events));
-  const std::string request_id = admitted.request.request_id;
-  runs->Add(request_id, work->run);
-  work->on_done = [runs, request_id, run = work->run.get()] { runs->Remove(request_id, run); };
-  std::vector<InferenceRequest> requests;
-  requests.push_back(std::move(admitted.request));
-  work->run->Start(std::move(requests));
+// Starts the run of an admitted request of one sequence.
+void StartRunOf(AdmittedInference admitted, const std::shared_ptr<Answer>& answer,
+                EngineEvents events, RunRegistry* runs, EngineWork* work) {
+  std::vector<InferenceRequest> requests = {admitted.request};
+  requests[0].should_stop = [answer](int32_t id) { return answer->output.Push(id); };
+  StartRun(std::move(admitted), std::move(requests), std::move(events), runs, work);
 }
 
 const ScoreRows* ScoreOf(const InferenceResult& result) {
@@ -91,7 +61,7 @@ grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerCon
       *response->mutable_outputs() = answer->output.Take(*result.generated, /*is_last=*/true);
     };
     events.on_end = end;
-    StartRun(std::move(admitted), answer, std::move(events), runs_, work);
+    StartRunOf(std::move(admitted), answer, std::move(events), runs_, work);
     return absl::OkStatus();
   };
   return BeginUnaryCall(context, EnvironmentOf("grpc/vllm.Inference/Generate", *request), start);
@@ -130,7 +100,7 @@ grpc::ServerWriteReactor<vllm::GenerateResponse>* VllmInferenceService::Generate
       send_output(*result.generated, /*is_last=*/true);
     };
     events.on_end = [stream](const absl::Status& status) { stream->End(status); };
-    StartRun(std::move(admitted), answer, std::move(events), runs_, work);
+    StartRunOf(std::move(admitted), answer, std::move(events), runs_, work);
     return absl::OkStatus();
   };
   return BeginStreamedCall<vllm::GenerateResponse>(

@@ -2,31 +2,15 @@
 // use the teacher. Handlers never block.
 #pragma once
 
-#include <absl/synchronization/mutex.h>
 #include <grpcpp/grpcpp.h>
 
-#include <map>
-#include <memory>
 #include <string>
 
 #include "proto/vllm/control.grpc.pb.h"
 #include "proto/vllm/inference.grpc.pb.h"
-#include "server/grpc/calls/engine_calls.h"
+#include "server/grpc/vllm/run_registry.h"
 
 namespace taopd {
-
-// The runs that Abort can end, by the ids that their clients chose; an id may occur more than once.
-// Thread-safe.
-class RunRegistry {
- public:
-  void Add(const std::string& request_id, const std::shared_ptr<EngineRun>& run);
-  void Remove(const std::string& request_id, const EngineRun* run);
-  void Abort(const std::string& request_id);
-
- private:
-  absl::Mutex mutex_;
-  std::multimap<std::string, std::shared_ptr<EngineRun>> runs_ ABSL_GUARDED_BY(mutex_);
-};
 
 class VllmInferenceService final : public vllm::Inference::CallbackService {
  public:

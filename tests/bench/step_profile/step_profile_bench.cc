@@ -170,8 +170,6 @@ void Step(const Problem& problem, AdamW* optimizer, Recorder* times) {
       StudentHeadLoss(hidden_NH, problem.student->lm_head(), problem.targets, head, &output);
   phase("backward");
   loss.backward();
-  phase("gradient sum");
-  optimizer->AccumulateGradients();
   phase("gradient norm");
   const double grad_norm = optimizer->GradientNorm();
   phase("update");

@@ -37,7 +37,9 @@ class MarkovDecoder final : public Decoder {
     lm_head_VV_ = at::eye(vocab_size);
   }
 
-  at::Tensor Forward(const PackedBatch& batch) override { return Rows(batch.token_ids_T); }
+  at::Tensor Forward(const PackedBatch& batch, const ForwardOptions&) override {
+    return Rows(batch.token_ids_T);
+  }
 
   at::Tensor Infer(const PagedBatch& batch, KvPages* pages) override {
     EXPECT_NE(pages, nullptr);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tests/integration/teacher/teacher_binary_fixture.h"
+#include "tests/server/security/test_certificates.h"
 #include "tests/support/files.h"
 
 namespace taopd {
@@ -65,6 +66,47 @@ TEST_F(TeacherSecurityTest, KeysComeFromThreePlacesAndAreReplacedOnSighup) {
   for (const char* key : {kOfFile, kOfFlag, kOfEnvironment, "key-that-is-new"}) {
     EXPECT_THAT(teacher_->Errors() + teacher_->Output(), Not(HasSubstr(key)));
   }
+  EXPECT_EQ(teacher_->Terminate(), 0);
+}
+
+TEST_F(TeacherSecurityTest, CertificatesAreReplacedOnSighupForBothProtocols) {
+  TempDir dir;
+  const testing::Certificate first("first", nullptr, true), second("second", nullptr, true);
+  first.Write(dir.File("first"));
+  second.Write(dir.File("second"));
+  const std::string server = dir.File("server");
+  testing::Certificate("localhost", &first, false).Write(server);
+  Start({"--ssl-certfile", server + ".crt", "--ssl-keyfile", server + ".key"});
+  // Whether a client that trusts this authority alone is answered.
+  const auto over_grpc = [&](const std::string& authority) {
+    const auto credentials =
+        grpc::SslCredentials({testing::ReadFile(dir.File(authority + ".crt")), "", ""});
+    const auto stub = v1::Teacher::NewStub(
+        grpc::CreateChannel("127.0.0.1:" + std::to_string(teacher_->grpc_port()), credentials));
+    grpc::ClientContext context;
+    v1::GetTeacherInfoResponse info;
+    return stub->GetTeacherInfo(&context, {}, &info).ok();
+  };
+  const auto over_http = [&](const std::string& authority) {
+    httplib::SSLClient https("127.0.0.1", teacher_->http_port());
+    https.set_ca_cert_path(dir.File(authority + ".crt").c_str());
+    https.enable_server_certificate_verification(true);
+    const auto answer = https.Get("/v1/models");
+    return answer && answer->status == 200;
+  };
+  EXPECT_TRUE(over_grpc("first"));
+  EXPECT_FALSE(over_grpc("second"));
+  EXPECT_TRUE(over_http("first"));
+  testing::Certificate("localhost", &second, false).Write(server);
+  ::kill(teacher_->pid(), SIGHUP);
+  WaitForError("opened again");
+  EXPECT_TRUE(over_http("second"));
+  EXPECT_FALSE(over_http("first"));
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!over_grpc("second") && absl::Now() < deadline) {
+  }
+  EXPECT_TRUE(over_grpc("second"));
+  EXPECT_FALSE(over_grpc("first"));
   EXPECT_EQ(teacher_->Terminate(), 0);
 }
 

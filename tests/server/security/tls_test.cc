@@ -56,7 +56,10 @@ class SecureServersTest : public ::testing::Test {
         "127.0.0.1", 0, &state_, &metrics_, [] {}, options);
     ASSERT_OK(http);
     http_ = *std::move(http);
-    auto grpc = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, {paths, keys_.get()});
+    GrpcServerOptions grpc_options;
+    grpc_options.tls = paths;
+    grpc_options.keys = keys_.get();
+    auto grpc = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, grpc_options);
     ASSERT_OK(grpc);
     grpc_ = *std::move(grpc);
   }
@@ -156,6 +159,21 @@ TEST_F(SecureServersTest, NewCertificatesAreUsedAndBadOnesAreNot) {
   EXPECT_EQ(Complete(""), 0);  // the client does not know the authority
   other.Write(Path("ca"));
   EXPECT_EQ(Complete(""), 200);
+}
+
+// gRPC looks at the files by itself; a pair that does not fit together is left alone.
+TEST_F(SecureServersTest, GrpcUsesNewCertificatesToo) {
+  Start(ServerPaths(/*mutual=*/false), {});
+  EXPECT_EQ(Info(TlsCredentials("")), grpc::StatusCode::OK);
+  const auto old_authority = TlsCredentials("");
+  const Certificate other("other", nullptr, true);
+  Certificate("localhost", &other, false).Write(Path("server"));
+  other.Write(Path("ca"));
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (Info(TlsCredentials("")) != grpc::StatusCode::OK && absl::Now() < deadline) {
+  }
+  EXPECT_EQ(Info(TlsCredentials("")), grpc::StatusCode::OK);
+  EXPECT_EQ(Info(old_authority), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_F(SecureServersTest, BadFilesAreRefusedAtTheStart) {

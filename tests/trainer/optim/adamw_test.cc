@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "common/io/safetensors/safetensors.h"
@@ -22,8 +23,9 @@ OptimizerConfig Config() {
 
 at::Tensor Leaf(at::Tensor values) { return values.clone().set_requires_grad(true); }
 
-void SetGrad(at::Tensor& parameter, const at::Tensor& grad) {
-  parameter.mutable_grad() = grad.to(parameter.scalar_type());
+// As a backward pass does.
+void AddGrad(at::Tensor& parameter, const at::Tensor& grad) {
+  parameter.mutable_grad().add_(grad.to(parameter.scalar_type()));
 }
 
 // Algorithm 2 of Loshchilov and Hutter (2019), in double.
@@ -45,9 +47,8 @@ TEST(AdamW, FollowsThePublishedAlgorithm) {
   PlainAdamW plain_matrix{0.5}, plain_vector{-0.25};
   for (int step = 0; step < 20; ++step) {
     const double g = std::sin(step * 0.7) + 0.3;
-    SetGrad(matrix, at::full({1, 2}, g));
-    SetGrad(vector, at::full({3}, 2 * g));
-    optimizer.AccumulateGradients();
+    AddGrad(matrix, at::full({1, 2}, g));
+    AddGrad(vector, at::full({3}, 2 * g));
     optimizer.Update(0.01, optimizer.GradientNorm());
     plain_matrix.Step(g, 0.01, 0.1);
     plain_vector.Step(2 * g, 0.01, 0.0);  // vectors do not decay
@@ -57,16 +58,16 @@ TEST(AdamW, FollowsThePublishedAlgorithm) {
   }
 }
 
-TEST(AdamW, AccumulatesOverMicroBatchesAndClears) {
+TEST(AdamW, GradientsAreSummedUntilTheUpdateOrTheirClearing) {
   at::Tensor a = Leaf(at::zeros({4}));
   AdamW optimizer({{"a", a}}, Config());
-  SetGrad(a, at::full({4}, 1.0));
-  optimizer.AccumulateGradients();
-  EXPECT_FALSE(a.grad().defined());
-  SetGrad(a, at::full({4}, 2.0));
-  optimizer.AccumulateGradients();
+  AddGrad(a, at::full({4}, 1.0));
+  AddGrad(a, at::full({4}, 2.0));
   EXPECT_NEAR(optimizer.GradientNorm(), 6.0, 1e-6);  // |(3,3,3,3)|
   optimizer.ClearGradients();
+  EXPECT_EQ(optimizer.GradientNorm(), 0.0);
+  AddGrad(a, at::full({4}, 5.0));
+  optimizer.Update(0.1, optimizer.GradientNorm());
   EXPECT_EQ(optimizer.GradientNorm(), 0.0);
 }
 
@@ -76,12 +77,10 @@ TEST(AdamW, ClipsByTheGlobalNorm) {
   at::Tensor clipped = Leaf(at::zeros({2})), plain = Leaf(at::zeros({2}));
   AdamW with_clip({{"a", clipped}}, config), without({{"a", plain}}, Config());
   for (int step = 0; step < 3; ++step) {
-    SetGrad(clipped, at::full({2}, 30.0 + step));
-    with_clip.AccumulateGradients();
+    AddGrad(clipped, at::full({2}, 30.0 + step));
     with_clip.Update(0.1, with_clip.GradientNorm());
     const double norm = std::sqrt(2.0) * (30.0 + step);
-    SetGrad(plain, at::full({2}, (30.0 + step) / norm));
-    without.AccumulateGradients();
+    AddGrad(plain, at::full({2}, (30.0 + step) / norm));
     without.Update(0.1, without.GradientNorm());
   }
   EXPECT_TRUE(at::allclose(clipped, plain, 1e-5, 1e-6));
@@ -112,8 +111,7 @@ TEST(AdamW, ClipsAndUpdatesAsTorchDoes) {
   testing::TempDir dir;
   for (const auto& step : golden.at("steps")) {
     for (auto& [name, parameter] : parameters)
-      SetGrad(parameter, tensor_of(step.at("gradients"), name));
-    optimizer.AccumulateGradients();
+      AddGrad(parameter, tensor_of(step.at("gradients"), name));
     const double norm = optimizer.GradientNorm();
     EXPECT_NEAR(norm, step.at("norm").get<double>(), kTolerance * norm);
     optimizer.Update(golden.at("lr"), norm);
@@ -141,8 +139,7 @@ TEST(AdamW, Bfloat16ParametersHaveAFloat32Master) {
   // Updates of 1e-4 are below half a bfloat16 step at 1 (2^-9): without a master nothing would
   // move.
   for (int step = 0; step < 100; ++step) {
-    SetGrad(parameter, at::ones({2, 2}));
-    optimizer.AccumulateGradients();
+    AddGrad(parameter, at::ones({2, 2}));
     optimizer.Update(1e-4, optimizer.GradientNorm());
   }
   EXPECT_NEAR(parameter[0][0].item<float>(), 1.0 - 100 * 1e-4, 0.004);
@@ -155,8 +152,7 @@ TEST(AdamW, SaveAndLoadContinueBitForBit) {
     AdamW optimizer({{"p", straight}}, Config());
     auto train = [](AdamW& opt, at::Tensor& p, int from, int to) {
       for (int step = from; step < to; ++step) {
-        SetGrad(p, at::full({3, 2}, std::cos(step)));
-        opt.AccumulateGradients();
+        AddGrad(p, at::full({3, 2}, std::cos(step)));
         opt.Update(0.01, opt.GradientNorm());
       }
     };
@@ -169,6 +165,91 @@ TEST(AdamW, SaveAndLoadContinueBitForBit) {
     train(optimizer, straight, 5, 9);
     train(other, resumed, 5, 9);
     EXPECT_TRUE(at::equal(straight, resumed));
+  }
+}
+
+std::vector<NamedParameter> SmallModel(at::ScalarType dtype) {
+  at::manual_seed(4);
+  std::vector<NamedParameter> parameters;
+  for (const auto& [name, shape] : std::vector<std::pair<std::string, std::vector<int64_t>>>{
+           {"model.embed_tokens.weight", {50, 60}},
+           {"model.layers.0.norm.weight", {60}},
+           {"model.layers.0.mlp.weight", {70, 60}},
+           {"model.layers.1.norm.weight", {60}},
+           {"model.layers.1.mlp.weight", {70, 60}},
+           {"model.norm.weight", {60}}}) {
+    parameters.emplace_back(name, Leaf(at::randn(shape).to(dtype)));
+  }
+  return parameters;
+}
+
+void AddGradsOfStep(std::vector<NamedParameter>* parameters, int step) {
+  at::manual_seed(100 + step);
+  for (auto& [name, parameter] : *parameters) AddGrad(parameter, at::randn(parameter.sizes()));
+}
+
+// Each of three optimizers has a shard of one run; together they do what one does.
+TEST(AdamW, ShardsTogetherUpdateAsOneDoes) {
+  constexpr int kShards = 3;
+  testing::TempDir dir;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    std::vector<NamedParameter> whole = SmallModel(dtype);
+    AdamW one(whole, Config());
+    std::vector<std::vector<NamedParameter>> models;
+    std::vector<std::unique_ptr<AdamW>> shards;
+    for (int shard = 0; shard < kShards; ++shard) {
+      models.push_back(SmallModel(dtype));
+      AdamWOptions options;
+      options.layout.num_shards = kShards;
+      options.layout.max_bucket_elements = 2 * kShards * kFlatAlignment;  // cuts parameters
+      options.shard = shard;
+      shards.push_back(std::make_unique<AdamW>(models[shard], Config(), options));
+      ASSERT_GT(shards[shard]->layout().buckets().size(), 1u);
+    }
+    const auto step = [&](int number) {
+      AddGradsOfStep(&whole, number);
+      const double norm = one.GradientNorm();
+      one.Update(0.01, norm);
+      double squares = 0;
+      for (int shard = 0; shard < kShards; ++shard) {
+        AddGradsOfStep(&models[shard], number);
+        squares += std::pow(shards[shard]->GradientNorm(), 2);
+      }
+      EXPECT_NEAR(std::sqrt(squares), norm, 1e-12 * norm);  // float64 sums in another order
+      for (int shard = 0; shard < kShards; ++shard) shards[shard]->Update(0.01, norm);
+    };
+    const auto expect_equal = [&] {
+      std::vector<int64_t> num_updated(whole.size());
+      for (int shard = 0; shard < kShards; ++shard) {
+        for (const ParameterPiece& piece : shards[shard]->pieces()) {
+          const auto elements = [&](const std::vector<NamedParameter>& model) {
+            return model[piece.position].second.view({-1}).narrow(0, piece.offset, piece.size);
+          };
+          EXPECT_TRUE(at::equal(elements(models[shard]), elements(whole)));
+          num_updated[piece.position] += piece.size;
+        }
+      }
+      for (size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(num_updated[i], whole[i].second.numel());
+    };
+    for (int number = 0; number < 3; ++number) step(number);
+    expect_equal();
+
+    // Each shard takes its part of a whole state.
+    ASSERT_OK(one.Save(dir.File("o.safetensors")));
+    for (auto& shard : shards) {
+      std::vector<AdamW::StateSlice> state = shard->State();
+      std::vector<at::Tensor> before;
+      for (AdamW::StateSlice& slice : state) {
+        before.push_back(slice.values.clone());
+        slice.values.zero_();
+      }
+      ASSERT_OK(shard->Load(dir.File("o.safetensors")));
+      for (size_t i = 0; i < state.size(); ++i) {
+        EXPECT_TRUE(at::equal(state[i].values, before[i])) << state[i].name;
+      }
+    }
+    step(3);
+    expect_equal();
   }
 }
 
@@ -188,8 +269,7 @@ TEST(AdamW, StateOfAnotherModelIsRefused) {
 TEST(AdamW, NonFiniteGradientsShowInTheNorm) {
   at::Tensor p = Leaf(at::zeros({2}));
   AdamW optimizer({{"p", p}}, Config());
-  SetGrad(p, at::full({2}, std::nan("")));
-  optimizer.AccumulateGradients();
+  AddGrad(p, at::full({2}, std::nan("")));
   EXPECT_FALSE(std::isfinite(optimizer.GradientNorm()));
 }
 

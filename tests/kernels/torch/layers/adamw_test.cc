@@ -85,20 +85,21 @@ TEST(FusedAdamW, CountsVersionsOfWhatItWrites) {
   UpdateAdamW({}, states);
 }
 
-TEST(GradientNorm, EqualsAten) {
+TEST(SumOfSquares, EqualsAten) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    const std::vector<AdamWState> states = MakeStates(at::kFloat, type);
+    std::vector<at::Tensor> gradients;
     double squares = 0;
-    for (const AdamWState& state : states) {
+    for (const AdamWState& state : MakeStates(at::kFloat, type)) {
+      gradients.push_back(state.gradient);
       squares += state.gradient.to(at::kDouble).square().sum().item<double>();
     }
-    EXPECT_NEAR(GradientNorm(states), std::sqrt(squares), 1e-7 * std::sqrt(squares));
-    states[3].gradient[2][5] = std::numeric_limits<float>::infinity();
-    EXPECT_EQ(GradientNorm(states), std::numeric_limits<double>::infinity());
-    states[0].gradient[1][5] = std::numeric_limits<float>::quiet_NaN();
-    EXPECT_TRUE(std::isnan(GradientNorm(states)));
+    EXPECT_NEAR(SumOfSquares(gradients), squares, 1e-7 * squares);
+    gradients[3][2][5] = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(SumOfSquares(gradients), std::numeric_limits<double>::infinity());
+    gradients[0][1][5] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_TRUE(std::isnan(SumOfSquares(gradients)));
   }
-  EXPECT_EQ(GradientNorm({}), 0);
+  EXPECT_EQ(SumOfSquares({}), 0);
 }
 
 TEST(FusedAdamW, WrongTensorsAreRefused) {

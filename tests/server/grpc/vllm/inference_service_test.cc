@@ -157,7 +157,8 @@ TEST_F(VllmServiceTest, WhatCannotBeHonoredIsRefusedByName) {
   using Edit = std::function<void(vllm::GenerateRequest*)>;
   const std::pair<std::string, Edit> cases[] = {
       {"prompt is required", [](auto* r) { r->clear_prompt(); }},
-      {"truncate_prompt_tokens is not supported", [](auto* r) { r->set_truncate_prompt_tokens(3); }},
+      {"truncate_prompt_tokens is not supported",
+       [](auto* r) { r->set_truncate_prompt_tokens(3); }},
       {"num_sequences > 1 is not supported",
        [](auto* r) { r->mutable_sampling()->set_num_sequences(2); }},
       {"structured_output", [](auto* r) { r->mutable_decoding()->set_json("{}"); }},

@@ -1,0 +1,428 @@
+#include "common/dist/process_group.h"
+
+#include <absl/time/clock.h>
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#ifdef USE_C10D_NCCL
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <sstream>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/random.h"
+#include "common/dist/tree_sum.h"
+
+namespace taopd {
+namespace {
+
+// Gloo's own time-out does not know who is late, so it never strikes: waiting is bounded here.
+constexpr std::chrono::hours kNever{24 * 7};
+constexpr std::chrono::milliseconds kSlice{100};
+// How long a broken connection of Gloo waits for the watch to say whose it was.
+constexpr absl::Duration kTimeToName = absl::Seconds(3);
+
+std::chrono::milliseconds ToChrono(absl::Duration duration) {
+  return std::chrono::milliseconds(absl::ToInt64Milliseconds(duration));
+}
+
+std::string FirstLine(const std::exception& error) {
+  const std::string what = error.what();
+  return what.substr(0, what.find('\n'));
+}
+
+class DoneWork final : public ProcessGroup::Work {
+ public:
+  absl::Status Wait() override { return absl::OkStatus(); }
+};
+
+// The address of this machine on the way to `host`. Nothing is sent.
+std::string AddressToward(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return host;
+  std::string result = host;
+  const FileDescriptor fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in local{};
+  socklen_t size = sizeof(local);
+  char text[INET_ADDRSTRLEN] = {};
+  if (connect(fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &size) == 0 &&
+      inet_ntop(AF_INET, &local.sin_addr, text, sizeof(text)) != nullptr) {
+    result = text;
+  }
+  freeaddrinfo(found);
+  return result;
+}
+
+std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
+
+// Where the ranks meet. Throws what c10d throws.
+c10::intrusive_ptr<c10d::Store> OpenStore(const Rendezvous& where, absl::Duration timeout) {
+  c10::intrusive_ptr<c10d::Store> store;
+  if (!where.store_file.empty()) {
+    store =
+        c10::make_intrusive<c10d::FileStore>(where.store_file, static_cast<int>(where.world_size));
+  } else {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<uint16_t>(where.master_port);
+    options.isServer = where.rank == 0 && !where.launcher_serves_store;
+    options.numWorkers = static_cast<size_t>(where.world_size);
+    options.waitWorkers = false;
+    options.timeout = ToChrono(timeout);
+    if (where.listen_fd >= 0) options.masterListenFd = where.listen_fd;
+    store = c10::make_intrusive<c10d::TCPStore>(where.master_addr, options);
+  }
+  store->setTimeout(ToChrono(timeout));
+  return c10::make_intrusive<c10d::PrefixStore>(where.prefix, store);
+}
+
+// Rank 0 says in the store where it listens; the others connect.
+absl::StatusOr<std::unique_ptr<RankWatch>> OpenWatch(const Rendezvous& where,
+                                                     const ProcessGroupOptions& options,
+                                                     c10d::Store& store) {
+  RankWatchOptions watch_options;
+  watch_options.rank = where.rank;
+  watch_options.world_size = where.world_size;
+  watch_options.silence = options.silence;
+  watch_options.beat = std::min(absl::Seconds(1), options.silence / 4);
+  watch_options.grace = options.grace;
+  if (where.rank == 0) {
+    watch_options.token = Concat(FreshBits());
+    const std::string host =
+        where.store_file.empty() ? AddressToward(where.master_addr) : "127.0.0.1";
+    TAOPD_ASSIGN_OR_RETURN(auto watch, RankWatch::Listen(watch_options, host));
+    store.set("watch",
+              Bytes(Concat(watch->local_address(), " ", watch->port(), " ", watch_options.token)));
+    TAOPD_RETURN_IF_ERROR(watch->AwaitAll(options.connect_timeout));
+    return watch;
+  }
+  const std::vector<uint8_t> bytes = store.get("watch");
+  std::istringstream in(std::string(bytes.begin(), bytes.end()));
+  std::string host;
+  int port = 0;
+  in >> host >> port >> watch_options.token;
+  return RankWatch::Connect(watch_options, host, port, options.connect_timeout);
+}
+
+class C10dGroup final : public ProcessGroup {
+ public:
+  C10dGroup(const Rendezvous& rendezvous, const ProcessGroupOptions& options)
+      : ProcessGroup(rendezvous), options_(options) {}
+
+  ~C10dGroup() override {
+    if (is_broken_ || !health().ok()) {
+      // Their destructors would wait for what never comes; the process is about to end.
+      gloo_.release();
+      wrapped_.release();
+      nccl_.release();
+      store_.release();
+    }
+  }
+
+  // Throws what c10d throws.
+  absl::Status Open() {
+    store_ = OpenStore(rendezvous_, options_.connect_timeout);
+    TAOPD_ASSIGN_OR_RETURN(watch_, OpenWatch(rendezvous_, options_, *store_));
+    gloo_ = MakeGloo("gloo");
+    wrapped_ = gloo_;
+    if (options_.check_collectives) {
+      wrapped_ = c10::make_intrusive<c10d::ProcessGroupWrapper>(gloo_, MakeGloo("check"));
+    }
+    if (options_.device.is_cpu()) return absl::OkStatus();
+#ifdef USE_C10D_NCCL
+    nccl_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(
+        c10::make_intrusive<c10d::PrefixStore>("nccl", store_), static_cast<int>(rank()),
+        static_cast<int>(world_size()), c10d::ProcessGroupNCCL::Options::create());
+    return absl::OkStatus();
+#else
+    return Unimplemented("several ranks on ", options_.device.str(),
+                         ": this build has no NCCL; build with TAOPD_CUDA and nccl.h");
+#endif
+  }
+
+  WorkPtr StartAllReduce(at::Tensor tensor, Reduction reduction) override {
+    return Start("all_reduce", {tensor}, [&](c10d::Backend& backend) {
+      c10d::AllreduceOptions options;
+      if (reduction == Reduction::kMax) options.reduceOp = c10d::ReduceOp::MAX;
+      std::vector<at::Tensor> tensors = {tensor};
+      return backend.allreduce(tensors, options);
+    });
+  }
+  WorkPtr StartReduceScatter(at::Tensor output, at::Tensor input) override {
+    TAOPD_CHECK_EQ(output.numel() * world_size(), input.numel());
+    return Start("reduce_scatter", {input, output}, [&](c10d::Backend& backend) {
+      return backend._reduce_scatter_base(output, input);
+    });
+  }
+  WorkPtr StartAllGather(at::Tensor output, at::Tensor input) override {
+    TAOPD_CHECK_EQ(input.numel() * world_size(), output.numel());
+    return Start("all_gather", {output, input},
+                 [&](c10d::Backend& backend) { return backend._allgather_base(output, input); });
+  }
+  WorkPtr StartAllToAll(at::Tensor output, at::Tensor input) override {
+    TAOPD_CHECK_EQ(input.numel(), output.numel());
+    return Start("all_to_all", {input, output}, [&](c10d::Backend& backend) {
+      std::vector<int64_t> equal;
+      return backend.alltoall_base(output, input, equal, equal);
+    });
+  }
+  WorkPtr StartBroadcast(at::Tensor tensor, int64_t root) override {
+    return Start("broadcast", {tensor}, [&](c10d::Backend& backend) {
+      c10d::BroadcastOptions options;
+      options.rootRank = root;
+      std::vector<at::Tensor> tensors = {tensor};
+      return backend.broadcast(tensors, options);
+    });
+  }
+
+  absl::Status health() const override {
+    return watch_ == nullptr ? absl::OkStatus() : watch_->failure();
+  }
+  void Fail(const absl::Status& status) override { watch_->Fail(status); }
+  void Leave() override { watch_->Leave(); }
+
+ protected:
+  absl::Status ReducePatiently(const at::Tensor& tensor) override {
+    ++num_started_;
+    watch_->SetProgress(num_started_);
+    try {
+      std::vector<at::Tensor> tensors = {tensor};
+      return Finish("agreement", num_started_, absl::InfiniteDuration(),
+                    wrapped_->allreduce(tensors));
+    } catch (const std::exception& error) {
+      return Broken("agreement", error);
+    }
+  }
+
+ private:
+  class C10dWork final : public ProcessGroup::Work {
+   public:
+    C10dWork(C10dGroup* group, std::string name, int64_t number,
+             c10::intrusive_ptr<c10d::Work> work, std::vector<at::Tensor> tensors)
+        : group_(group),
+          name_(std::move(name)),
+          number_(number),
+          work_(std::move(work)),
+          tensors_(std::move(tensors)) {}
+    absl::Status Wait() override {
+      const absl::Time start = absl::Now();
+      absl::Status status =
+          group_->Finish(name_, number_, group_->options_.collective_timeout, work_);
+      group_->StatsOf(name_).seconds += absl::ToDoubleSeconds(absl::Now() - start);
+      return status;
+    }
+
+   private:
+    C10dGroup* const group_;
+    const std::string name_;
+    const int64_t number_;
+    const c10::intrusive_ptr<c10d::Work> work_;
+    const std::vector<at::Tensor> tensors_;  // kept until the collective is over
+  };
+  // A collective that could not be started.
+  class FailedWork final : public ProcessGroup::Work {
+   public:
+    explicit FailedWork(absl::Status status) : status_(std::move(status)) {}
+    absl::Status Wait() override { return status_; }
+
+   private:
+    const absl::Status status_;
+  };
+
+  c10::intrusive_ptr<c10d::Backend> MakeGloo(const std::string& name) {
+    auto options = c10d::ProcessGroupGloo::Options::create(ToChrono(options_.connect_timeout));
+    options->devices.push_back(
+        c10d::ProcessGroupGloo::createDeviceForHostname(watch_->local_address()));
+    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
+        c10::make_intrusive<c10d::PrefixStore>(name, store_), static_cast<int>(rank()),
+        static_cast<int>(world_size()), options);
+    gloo->setTimeout(kNever);
+    return gloo;
+  }
+
+  // The largest tensor comes first.
+  WorkPtr Start(const std::string& name, std::vector<at::Tensor> tensors,
+                const std::function<c10::intrusive_ptr<c10d::Work>(c10d::Backend&)>& begin) {
+    for (const at::Tensor& tensor : tensors) TAOPD_CHECK(tensor.is_contiguous());
+    ++num_started_;
+    watch_->SetProgress(num_started_);
+    CollectiveStats& stats = StatsOf(name);
+    ++stats.num_calls;
+    stats.num_bytes += static_cast<int64_t>(tensors[0].nbytes());
+    if (absl::Status seen = health(); !seen.ok()) return std::make_unique<FailedWork>(seen);
+    const bool on_cpu = tensors[0].device().is_cpu();
+    try {
+      return std::make_unique<C10dWork>(this, name, num_started_,
+                                        begin(on_cpu ? *wrapped_ : *nccl_), std::move(tensors));
+    } catch (const std::exception& error) {
+      return std::make_unique<FailedWork>(Broken(name, error));
+    }
+  }
+
+  absl::Status Finish(const std::string& name, int64_t number, absl::Duration timeout,
+                      const c10::intrusive_ptr<c10d::Work>& work) {
+    const absl::Time deadline = absl::Now() + timeout;
+    while (true) {
+      try {
+        work->wait(kSlice);
+        return absl::OkStatus();
+      } catch (const std::exception& error) {
+        if (work->isCompleted()) return Broken(name, error);
+      }
+      if (absl::Status seen = health(); !seen.ok()) {
+        is_broken_ = true;
+        return seen;
+      }
+      if (absl::Now() < deadline) continue;
+      is_broken_ = true;
+      const auto [slowest, progress] = watch_->Slowest();
+      const absl::Status late =
+          Unavailable(name, " (collective ", number, ") has waited ", absl::FormatDuration(timeout),
+                      " for rank ", slowest, ", which has begun ", progress);
+      watch_->Fail(late);
+      return late;
+    }
+  }
+
+  // c10d's error, or the watch's, which has the rank's number.
+  absl::Status Broken(const std::string& name, const std::exception& error) {
+    is_broken_ = true;
+    const absl::Time deadline = absl::Now() + kTimeToName;
+    while (health().ok() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+    if (absl::Status seen = health(); !seen.ok()) return seen;
+    const absl::Status failed = Unavailable(name, ": ", FirstLine(error));
+    watch_->Fail(failed);
+    return failed;
+  }
+
+  const ProcessGroupOptions options_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::unique_ptr<RankWatch> watch_;
+  c10::intrusive_ptr<c10d::Backend> gloo_, wrapped_, nccl_;
+  int64_t num_started_ = 0;
+  std::atomic<bool> is_broken_ = false;
+};
+
+class LoneProcess final : public ProcessGroup {
+ public:
+  LoneProcess() : ProcessGroup(Rendezvous()) {}
+  WorkPtr StartAllReduce(at::Tensor, Reduction) override { return std::make_unique<DoneWork>(); }
+  WorkPtr StartReduceScatter(at::Tensor output, at::Tensor input) override {
+    return Copy(output, input);
+  }
+  WorkPtr StartAllGather(at::Tensor output, at::Tensor input) override {
+    return Copy(output, input);
+  }
+  WorkPtr StartAllToAll(at::Tensor output, at::Tensor input) override {
+    return Copy(output, input);
+  }
+  WorkPtr StartBroadcast(at::Tensor, int64_t) override { return std::make_unique<DoneWork>(); }
+  absl::Status health() const override { return absl::OkStatus(); }
+  void Fail(const absl::Status&) override {}
+  void Leave() override {}
+
+ protected:
+  absl::Status ReducePatiently(const at::Tensor&) override { return absl::OkStatus(); }
+
+ private:
+  static WorkPtr Copy(const at::Tensor& output, const at::Tensor& input) {
+    if (!output.is_alias_of(input)) output.view(-1).copy_(input.view(-1));
+    return std::make_unique<DoneWork>();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> ProcessGroup::Alone() { return std::make_unique<LoneProcess>(); }
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Connect(
+    const Rendezvous& rendezvous, const ProcessGroupOptions& options) {
+  if (rendezvous.world_size == 1) return Alone();
+  auto group = std::make_unique<C10dGroup>(rendezvous, options);
+  try {
+    TAOPD_RETURN_IF_ERROR(group->Open());
+  } catch (const std::exception& error) {
+    absl::Status seen = group->health();
+    if (!seen.ok()) return seen;
+    const std::string where = rendezvous.store_file.empty()
+                                  ? Concat(rendezvous.master_addr, ":", rendezvous.master_port)
+                                  : rendezvous.store_file;
+    return Unavailable("rank ", rendezvous.rank, " of ", rendezvous.world_size,
+                       " cannot join the others at ", where, ": ", FirstLine(error));
+  }
+  return group;
+}
+
+absl::Status ProcessGroup::AllReduce(const at::Tensor& tensor, Reduction reduction) {
+  return StartAllReduce(tensor, reduction)->Wait();
+}
+absl::Status ProcessGroup::ReduceScatter(const at::Tensor& output, const at::Tensor& input) {
+  return StartReduceScatter(output, input)->Wait();
+}
+absl::Status ProcessGroup::AllGather(const at::Tensor& output, const at::Tensor& input) {
+  return StartAllGather(output, input)->Wait();
+}
+absl::Status ProcessGroup::AllToAll(const at::Tensor& output, const at::Tensor& input) {
+  return StartAllToAll(output, input)->Wait();
+}
+absl::Status ProcessGroup::Broadcast(const at::Tensor& tensor, int64_t root) {
+  return StartBroadcast(tensor, root)->Wait();
+}
+absl::Status ProcessGroup::Barrier() { return AllReduce(at::zeros({1}), Reduction::kSum); }
+
+absl::Status ProcessGroup::ReduceScatterTree(const at::Tensor& output, const at::Tensor& input) {
+  const at::Tensor parts = at::empty_like(input).view({world_size(), -1});
+  TAOPD_RETURN_IF_ERROR(AllToAll(parts, input));
+  std::vector<at::Tensor> terms;
+  for (int64_t r = 0; r < world_size(); ++r) terms.push_back(parts[r]);
+  output.view(-1).copy_(SumTree(std::move(terms)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ProcessGroup::BroadcastText(const std::string& text, int64_t root) {
+  if (world_size() == 1) return text;
+  const at::Tensor size = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
+  TAOPD_RETURN_IF_ERROR(Broadcast(size, root));
+  const auto num_bytes = size.item<int64_t>();
+  if (num_bytes == 0) return std::string();
+  const at::Tensor bytes = at::empty({num_bytes}, at::kByte);
+  if (rank() == root) std::copy(text.begin(), text.end(), bytes.mutable_data_ptr<uint8_t>());
+  TAOPD_RETURN_IF_ERROR(Broadcast(bytes, root));
+  const auto* data = bytes.const_data_ptr<uint8_t>();
+  return std::string(data, data + num_bytes);
+}
+
+absl::Status ProcessGroup::AgreeOnStatus(const absl::Status& mine) {
+  if (world_size() == 1) {
+    has_agreed_failure_ |= !mine.ok();
+    return mine;
+  }
+  const at::Tensor codes = at::zeros({world_size()}, at::kLong);
+  codes[rank()] = static_cast<int64_t>(mine.code());
+  TAOPD_RETURN_IF_ERROR(ReducePatiently(codes));
+  const int64_t* code = codes.const_data_ptr<int64_t>();
+  const int64_t* first = std::find_if(code, code + world_size(), [](int64_t c) { return c != 0; });
+  if (first == code + world_size()) return absl::OkStatus();
+  const int64_t failed = first - code;
+  TAOPD_ASSIGN_OR_RETURN(const std::string message,
+                         BroadcastText(std::string(mine.message()), failed));
+  has_agreed_failure_ = true;
+  return absl::Status(static_cast<absl::StatusCode>(*first),
+                      Concat("rank ", failed, ": ", message));
+}
+
+}  // namespace taopd

@@ -1,0 +1,371 @@
+#include "common/dist/rank_watch.h"
+
+#include <absl/time/clock.h>
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+
+#include "common/base/exit_code.h"
+#include "common/base/log.h"
+
+namespace taopd {
+namespace {
+
+constexpr size_t kMaxLine = 4096;
+// Strangers who connect and say nothing may not take all descriptors.
+constexpr size_t kMaxStrangers = 64;
+
+struct Resolved {
+  sockaddr_storage address{};
+  socklen_t size = 0;
+};
+
+absl::StatusOr<Resolved> Resolve(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0) return Unavailable("cannot resolve ", host, ": ", gai_strerror(error));
+  const addrinfo* choice = found;
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    if (a->ai_family == AF_INET) {
+      choice = a;
+      break;
+    }
+  }
+  Resolved resolved;
+  std::memcpy(&resolved.address, choice->ai_addr, choice->ai_addrlen);
+  resolved.size = choice->ai_addrlen;
+  freeaddrinfo(found);
+  return resolved;
+}
+
+// The numeric address and the port of this end of a socket.
+std::pair<std::string, int> LocalName(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {"", 0};
+  char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
+  getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof(host), port, sizeof(port),
+              NI_NUMERICHOST | NI_NUMERICSERV);
+  return {host, std::atoi(port)};
+}
+
+void Send(int fd, const std::string& line) {
+  // A peer that does not read for so long that the buffer is full is found by its silence.
+  (void)!send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// On one line, and not longer than a reader takes.
+std::string FailLine(int64_t rank, const absl::Status& status) {
+  std::string text(status.message().substr(0, kMaxLine / 2));
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return Concat("fail ", rank, " ", static_cast<int>(status.code()), " ", text, "\n");
+}
+
+}  // namespace
+
+RankWatch::RankWatch(const RankWatchOptions& options) : options_(options) {}
+
+absl::StatusOr<std::unique_ptr<RankWatch>> RankWatch::Listen(const RankWatchOptions& options,
+                                                             const std::string& host) {
+  TAOPD_ASSIGN_OR_RETURN(const Resolved where, Resolve(host, 0));
+  std::unique_ptr<RankWatch> watch(new RankWatch(options));
+  watch->listener_ = std::make_unique<FileDescriptor>(
+      socket(where.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int fd = watch->listener_->get();
+  if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&where.address), where.size) != 0 ||
+      listen(fd, SOMAXCONN) != 0) {
+    return Unavailable("rank 0 cannot listen on ", host, ": ", std::strerror(errno));
+  }
+  std::tie(watch->local_address_, watch->port_) = LocalName(fd);
+  watch->Start();
+  return watch;
+}
+
+absl::StatusOr<std::unique_ptr<RankWatch>> RankWatch::Connect(const RankWatchOptions& options,
+                                                              const std::string& host, int port,
+                                                              absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  std::string problem;
+  for (absl::Duration pause = absl::Milliseconds(10);;
+       pause = std::min(2 * pause, absl::Seconds(1))) {
+    const auto where = Resolve(host, port);
+    if (where.ok()) {
+      const int fd = socket(where->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (fd >= 0 &&
+          connect(fd, reinterpret_cast<const sockaddr*>(&where->address), where->size) == 0) {
+        std::unique_ptr<RankWatch> watch(new RankWatch(options));
+        watch->port_ = port;
+        watch->local_address_ = LocalName(fd).first;
+        Send(fd, Concat("hello ", options.rank, " ", options.token, "\n"));
+        Peer root;
+        root.fd = fd;
+        root.rank = 0;
+        root.last_heard = absl::Now();
+        {
+          absl::MutexLock lock(&watch->mutex_);
+          watch->peers_.push_back(std::move(root));
+        }
+        watch->Start();
+        return watch;
+      }
+      problem = std::strerror(errno);
+      if (fd >= 0) close(fd);
+    } else {
+      problem = std::string(where.status().message());
+    }
+    if (absl::Now() + pause > deadline) break;
+    absl::SleepFor(pause);
+  }
+  return Unavailable("rank ", options.rank, " cannot connect to rank 0 at ", host, ":", port,
+                     " within ", absl::FormatDuration(timeout), ": ", problem);
+}
+
+RankWatch::~RankWatch() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stops_ = true;
+  }
+  eventfd_write(wake_->get(), 1);
+  thread_.join();
+  absl::MutexLock lock(&mutex_);
+  for (const Peer& peer : peers_) close(peer.fd);
+}
+
+void RankWatch::Start() {
+  wake_ = std::make_unique<FileDescriptor>(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  thread_ = std::thread([this] { Loop(); });
+}
+
+absl::Status RankWatch::AwaitAll(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !failure_.ok() || num_joined_ == options_.world_size;
+  };
+  if (mutex_.AwaitWithTimeout(absl::Condition(&ready), timeout)) return failure_;
+  std::string missing;
+  for (int64_t rank = 1; rank < options_.world_size; ++rank) {
+    const bool is_here = std::any_of(peers_.begin(), peers_.end(),
+                                     [rank](const Peer& peer) { return peer.rank == rank; });
+    if (!is_here) missing += Concat(missing.empty() ? "" : ", ", rank);
+  }
+  return Unavailable("rank ", missing, " of ", options_.world_size, " has not come within ",
+                     absl::FormatDuration(timeout));
+}
+
+absl::Status RankWatch::failure() const {
+  absl::MutexLock lock(&mutex_);
+  return failure_;
+}
+
+void RankWatch::Fail(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  if (!failure_.ok() || has_left_) return;
+  failed_here_ = true;
+  FailLocked(options_.rank, Annotate(status, Concat("rank ", options_.rank)));
+  if (!is_root()) SendAll(FailLine(options_.rank, failure_));
+}
+
+void RankWatch::Leave() {
+  absl::MutexLock lock(&mutex_);
+  if (has_left_) return;
+  has_left_ = true;
+  SendAll("bye\n");
+}
+
+void RankWatch::SetProgress(int64_t num_collectives) {
+  absl::MutexLock lock(&mutex_);
+  progress_ = num_collectives;
+}
+
+std::pair<int64_t, int64_t> RankWatch::Slowest() const {
+  absl::MutexLock lock(&mutex_);
+  return slowest_;
+}
+
+void RankWatch::SendAll(const std::string& line) {
+  for (const Peer& peer : peers_) {
+    if (peer.rank >= 0) Send(peer.fd, line);
+  }
+}
+
+// Rank 0 passes on what it learns; `status` has the rank's number in its message.
+void RankWatch::FailLocked(int64_t rank, const absl::Status& status) {
+  if (!failure_.ok()) return;
+  failure_ = status;
+  failed_at_ = absl::Now();
+  if (is_root()) SendAll(FailLine(rank, status));
+}
+
+void RankWatch::Remove(int fd) {
+  close(fd);
+  std::erase_if(peers_, [fd](const Peer& peer) { return peer.fd == fd; });
+}
+
+void RankWatch::Gone(Peer& peer) {
+  if (peer.rank >= 0 && !peer.has_left && !has_left_) {
+    FailLocked(peer.rank, Unavailable("rank ", peer.rank,
+                                      " has died: its connection ended without a farewell"));
+  }
+}
+
+bool RankWatch::Take(Peer& peer, const std::string& line) {
+  std::istringstream in(line);
+  std::string word;
+  in >> word;
+  if (peer.rank < 0) {
+    std::string token;
+    int64_t rank = -1;
+    in >> rank >> token;
+    const bool is_taken = std::any_of(peers_.begin(), peers_.end(),
+                                      [rank](const Peer& other) { return other.rank == rank; });
+    if (word != "hello" || !in || token != options_.token || rank < 1 ||
+        rank >= options_.world_size || is_taken) {
+      return false;
+    }
+    peer.rank = rank;
+    ++num_joined_;
+    if (!failure_.ok()) Send(peer.fd, FailLine(0, failure_));
+    return true;
+  }
+  if (word == "beat") {
+    in >> peer.progress;
+  } else if (word == "slowest") {
+    in >> slowest_.first >> slowest_.second;
+  } else if (word == "bye") {
+    peer.has_left = true;
+  } else if (word == "fail") {
+    int64_t rank = -1;
+    int code = 0;
+    std::string text;
+    in >> rank >> code;
+    std::getline(in >> std::ws, text);
+    if (code <= 0 || code > 16) code = static_cast<int>(absl::StatusCode::kUnknown);
+    FailLocked(rank, absl::Status(static_cast<absl::StatusCode>(code), text));
+  }
+  return true;
+}
+
+void RankWatch::Accept() {
+  const int fd = accept4(listener_->get(), nullptr, nullptr, SOCK_CLOEXEC);
+  if (fd < 0) return;
+  const int yes = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+  absl::MutexLock lock(&mutex_);
+  const auto num_strangers = static_cast<size_t>(
+      std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.rank < 0; }));
+  if (num_strangers >= kMaxStrangers) {
+    close(fd);
+    return;
+  }
+  Peer peer;
+  peer.fd = fd;
+  peer.last_heard = absl::Now();
+  peers_.push_back(std::move(peer));
+}
+
+void RankWatch::Read(int fd) {
+  char bytes[1024];
+  const ssize_t size = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+  absl::MutexLock lock(&mutex_);
+  const auto peer = std::find_if(peers_.begin(), peers_.end(),
+                                 [fd](const Peer& candidate) { return candidate.fd == fd; });
+  if (peer == peers_.end()) return;
+  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+  bool stays = size > 0;
+  if (stays) {
+    peer->last_heard = absl::Now();
+    peer->received.append(bytes, static_cast<size_t>(size));
+  }
+  for (size_t end; stays && (end = peer->received.find('\n')) != std::string::npos;) {
+    const std::string line = peer->received.substr(0, end);
+    peer->received.erase(0, end + 1);
+    stays = Take(*peer, line);
+  }
+  stays = stays && peer->received.size() <= kMaxLine;
+  if (stays) return;
+  Gone(*peer);
+  Remove(fd);
+}
+
+void RankWatch::Tick(absl::Time now, absl::Duration since_last) {
+  absl::MutexLock lock(&mutex_);
+  if (is_root()) {
+    slowest_ = {0, progress_};
+    for (const Peer& peer : peers_) {
+      if (peer.rank >= 0 && !peer.has_left && peer.progress < slowest_.second) {
+        slowest_ = {peer.rank, peer.progress};
+      }
+    }
+    SendAll(Concat("slowest ", slowest_.first, " ", slowest_.second, "\n"));
+  }
+  SendAll(Concat("beat ", progress_, "\n"));
+  // A process that was stopped itself has heard nobody.
+  const bool was_away = since_last > options_.silence / 2;
+  std::vector<int> strangers;
+  for (Peer& peer : peers_) {
+    if (was_away) peer.last_heard = now;
+    if (peer.has_left || now - peer.last_heard <= options_.silence) continue;
+    if (peer.rank < 0) {
+      strangers.push_back(peer.fd);
+    } else if (!has_left_) {
+      FailLocked(peer.rank,
+                 Unavailable("rank ", peer.rank, " has given no sign of life for ",
+                             absl::FormatDuration(options_.silence), ": it hangs or is stopped"));
+    }
+  }
+  for (const int fd : strangers) Remove(fd);
+}
+
+void RankWatch::EndIfOverdue(absl::Time now) {
+  absl::MutexLock lock(&mutex_);
+  if (failure_.ok() || failed_here_ || has_left_ || now - failed_at_ < options_.grace) return;
+  LogError("ending at once: another rank has failed",
+           {{"rank", options_.rank}, {"error", failure_}});
+  _exit(kExitUnavailable);
+}
+
+std::vector<int> RankWatch::Sockets() {
+  std::vector<int> sockets = {wake_->get(), listener_ ? listener_->get() : -1};
+  absl::MutexLock lock(&mutex_);
+  for (const Peer& peer : peers_) sockets.push_back(peer.fd);
+  return sockets;
+}
+
+void RankWatch::Loop() {
+  absl::Time last_tick = absl::Now(), next_tick = last_tick;
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stops_) return;
+    }
+    std::vector<pollfd> waits;
+    for (const int fd : Sockets()) waits.push_back({fd, POLLIN, 0});
+    const auto wait_ms = absl::ToInt64Milliseconds(
+        std::max(next_tick - absl::Now(), absl::ZeroDuration()) + absl::Milliseconds(1));
+    poll(waits.data(), waits.size(), static_cast<int>(wait_ms));
+    if (waits[1].revents != 0) Accept();
+    for (size_t i = 2; i < waits.size(); ++i) {
+      if (waits[i].revents != 0) Read(waits[i].fd);
+    }
+    const absl::Time now = absl::Now();
+    if (now < next_tick) continue;
+    Tick(now, now - last_tick);
+    EndIfOverdue(now);
+    last_tick = now;
+    next_tick = now + options_.beat;
+  }
+}
+
+}  // namespace taopd

@@ -1,0 +1,125 @@
+// How the ranks of a run know that all of them live. Each rank other than 0 holds one TCP connection
+// to rank 0; both sides say every second that they live. A connection that ends without a farewell
+// means that its rank has died; silence means that it hangs or its machine is gone. The first
+// failure of any rank reaches all of them, with the rank's number. No LibTorch.
+//
+// Lines of text on the connection, each ended by a line feed:
+//   hello RANK TOKEN       the first line, to rank 0
+//   beat NUMBER            the sender lives; the number of collectives that it has begun
+//   slowest RANK NUMBER    from rank 0: who has begun the fewest
+//   fail RANK CODE TEXT    that rank has failed: a code of absl::Status and its message
+//   bye                    the sender leaves in order; what follows is no failure
+//
+// Threads: each object has one of its own. All functions are thread-safe.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/file_descriptor.h"
+#include "common/base/status.h"
+
+namespace taopd {
+
+struct RankWatchOptions {
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  absl::Duration beat = absl::Seconds(1);
+  // A rank that says nothing for so long has failed.
+  absl::Duration silence = absl::Seconds(20);
+  // Strangers do not know it.
+  std::string token;
+  // If another rank has failed and this object still exists after so long, the process ends with
+  // exit code 69, whatever its threads wait for. Infinite: never.
+  absl::Duration grace = absl::InfiniteDuration();
+};
+
+class RankWatch {
+ public:
+  // Rank 0: listens on a port of `host` that the system picks.
+  static absl::StatusOr<std::unique_ptr<RankWatch>> Listen(const RankWatchOptions& options,
+                                                           const std::string& host);
+  // The others: connects to rank 0. Returns UNAVAILABLE if that does not succeed within `timeout`.
+  static absl::StatusOr<std::unique_ptr<RankWatch>> Connect(const RankWatchOptions& options,
+                                                            const std::string& host, int port,
+                                                            absl::Duration timeout);
+  // Ends the thread. Without Leave or Fail before, the other ranks take it for a death.
+  ~RankWatch();
+  RankWatch(const RankWatch&) = delete;
+  RankWatch& operator=(const RankWatch&) = delete;
+
+  int port() const { return port_; }
+  // The address of this machine that rank 0 is reached from; for rank 0 what it listens on.
+  const std::string& local_address() const { return local_address_; }
+
+  // Rank 0: waits until all have connected. Returns UNAVAILABLE with the missing ranks after
+  // `timeout`, and the failure of a rank.
+  absl::Status AwaitAll(absl::Duration timeout);
+
+  // OK, or the first failure of the world: "rank 2: ..." with the code that the rank gave, or
+  // UNAVAILABLE if it died or hangs.
+  absl::Status failure() const;
+  // Tells all other ranks that this one fails. Only the first failure of the world counts.
+  void Fail(const absl::Status& status);
+  // Tells the others that this rank is about to end in order.
+  void Leave();
+
+  // Says how many collectives this rank has begun.
+  void SetProgress(int64_t num_collectives);
+  // The rank that has begun the fewest, as far as rank 0 knows, and how many.
+  std::pair<int64_t, int64_t> Slowest() const;
+
+ private:
+  struct Peer {
+    int fd = -1;
+    int64_t rank = -1;  // -1: has not said hello
+    int64_t progress = 0;
+    absl::Time last_heard;
+    std::string received;  // the beginning of a line
+    bool has_left = false;
+  };
+
+  explicit RankWatch(const RankWatchOptions& options);
+  bool is_root() const { return options_.rank == 0; }
+  void Start();
+  void Loop();
+  // The sockets to wait for, the wake-up first, the listener second.
+  std::vector<int> Sockets();
+  void Accept();
+  void Read(int fd);
+  // Whether the peer may stay.
+  bool Take(Peer& peer, const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Gone(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Tick(absl::Time now, absl::Duration since_last);
+  void EndIfOverdue(absl::Time now);
+  void FailLocked(int64_t rank, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SendAll(const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Remove(int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const RankWatchOptions options_;
+  int port_ = 0;
+  std::string local_address_;
+  std::unique_ptr<FileDescriptor> listener_;  // rank 0 only
+  std::unique_ptr<FileDescriptor> wake_;
+  std::thread thread_;
+
+  mutable absl::Mutex mutex_;
+  std::vector<Peer> peers_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  absl::Time failed_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  bool failed_here_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t progress_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::pair<int64_t, int64_t> slowest_ ABSL_GUARDED_BY(mutex_) = {-1, 0};
+  int64_t num_joined_ ABSL_GUARDED_BY(mutex_) = 1;
+  bool has_left_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stops_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace taopd

@@ -1,0 +1,180 @@
+#include "common/dist/rendezvous.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <vector>
+
+namespace taopd {
+namespace {
+
+// Reads the variables of one launcher and keeps the first error.
+class VariableReader {
+ public:
+  explicit VariableReader(const Environment& environment) : environment_(environment) {}
+
+  bool has(const std::string& name) const { return environment_(name).has_value(); }
+
+  int64_t Number(const std::string& name, int64_t smallest, int64_t largest) {
+    const std::optional<std::string> text = environment_(name);
+    if (!text) {
+      Refuse(InvalidArgument(name, " is not set"));
+      return smallest;
+    }
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+    if (error != std::errc() || end != text->data() + text->size()) {
+      Refuse(InvalidArgument(name, " = \"", *text, "\" is no whole number"));
+      return smallest;
+    }
+    if (value < smallest || value > largest) {
+      Refuse(InvalidArgument(name, " = ", value, " is not in [", smallest, ", ", largest, "]"));
+      return smallest;
+    }
+    return value;
+  }
+  int64_t Number(const std::string& name, int64_t smallest, int64_t largest, int64_t otherwise) {
+    return has(name) ? Number(name, smallest, largest) : otherwise;
+  }
+  std::string Text(const std::string& name) {
+    const std::optional<std::string> text = environment_(name);
+    if (!text) Refuse(InvalidArgument(name, " is not set"));
+    if (text && text->empty()) Refuse(InvalidArgument(name, " is empty"));
+    return text.value_or("");
+  }
+  void Refuse(absl::Status status) { status_.Update(status); }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const Environment& environment_;
+  absl::Status status_;
+};
+
+constexpr int64_t kMaxRanks = 1 << 16;
+constexpr int64_t kMaxPort = 65535;
+
+// MASTER_ADDR and MASTER_PORT, under the names that the launcher uses.
+void ReadMaster(VariableReader& read, const std::string& prefix, Rendezvous* rendezvous) {
+  if (rendezvous->world_size == 1 || !rendezvous->store_file.empty()) return;
+  rendezvous->master_addr = read.Text(prefix + "MASTER_ADDR");
+  // With an inherited socket the port is known to the kernel.
+  rendezvous->master_port = static_cast<int>(read.Number(prefix + "MASTER_PORT", 1, kMaxPort));
+}
+
+void ReadTorchrun(VariableReader& read, const Environment& environment, Rendezvous* rendezvous) {
+  rendezvous->source = "RANK, WORLD_SIZE";
+  rendezvous->world_size = read.Number("WORLD_SIZE", 1, kMaxRanks);
+  rendezvous->rank = read.Number("RANK", 0, rendezvous->world_size - 1);
+  rendezvous->local_world_size =
+      read.Number("LOCAL_WORLD_SIZE", 1, rendezvous->world_size, /*otherwise=*/1);
+  const int64_t last =
+      read.has("LOCAL_WORLD_SIZE") ? rendezvous->local_world_size - 1 : rendezvous->rank;
+  rendezvous->local_rank = read.Number("LOCAL_RANK", 0, last, /*otherwise=*/0);
+  rendezvous->launcher_serves_store =
+      environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+  ReadMaster(read, "", rendezvous);
+}
+
+void ReadKubeflow(VariableReader& read, const Environment& environment, Rendezvous* rendezvous) {
+  rendezvous->source = "PET_NNODES, PET_NODE_RANK";
+  rendezvous->world_size = read.Number("PET_NNODES", 1, kMaxRanks);
+  const std::string processes = environment("PET_NPROC_PER_NODE").value_or("1");
+  if (processes != "1" && processes != "auto" && processes != "cpu" && processes != "gpu") {
+    read.Refuse(InvalidArgument(
+        "PET_NPROC_PER_NODE = \"", processes,
+        "\": this process can be one rank; taopd-trainer launch starts several on a node"));
+  }
+  rendezvous->rank =
+      rendezvous->world_size == 1 ? 0 : read.Number("PET_NODE_RANK", 0, rendezvous->world_size - 1);
+  ReadMaster(read, "PET_", rendezvous);
+}
+
+void ReadIndexedJob(VariableReader& read, Rendezvous* rendezvous) {
+  rendezvous->source = "JOB_COMPLETION_INDEX, WORLD_SIZE";
+  rendezvous->world_size = read.Number("WORLD_SIZE", 1, kMaxRanks);
+  rendezvous->rank = read.Number("JOB_COMPLETION_INDEX", 0, rendezvous->world_size - 1);
+  if (rendezvous->world_size == 1 || !rendezvous->store_file.empty()) return;
+  rendezvous->master_addr =
+      read.Text(read.has("MASTER_ADDR") ? "MASTER_ADDR" : "JOBSET_COORDINATOR");
+  rendezvous->master_port = static_cast<int>(read.Number("MASTER_PORT", 1, kMaxPort));
+}
+
+void ReadSlurm(VariableReader& read, Rendezvous* rendezvous) {
+  rendezvous->source = "SLURM_PROCID, SLURM_STEP_NUM_TASKS";
+  rendezvous->world_size = read.Number("SLURM_STEP_NUM_TASKS", 1, kMaxRanks);
+  rendezvous->rank = read.Number("SLURM_PROCID", 0, rendezvous->world_size - 1);
+  rendezvous->local_rank = read.Number("SLURM_LOCALID", 0, rendezvous->rank, /*otherwise=*/0);
+  if (rendezvous->world_size == 1 || !rendezvous->store_file.empty()) return;
+  if (read.has("MASTER_ADDR")) {
+    rendezvous->master_addr = read.Text("MASTER_ADDR");
+  } else {
+    const auto host = FirstHostOf(read.Text("SLURM_STEP_NODELIST"));
+    if (host.ok()) rendezvous->master_addr = *host;
+    if (!host.ok()) read.Refuse(Annotate(host.status(), "SLURM_STEP_NODELIST"));
+  }
+  // Steps of different jobs on one machine should not meet: the port is made from the job's number.
+  constexpr int kFirstPort = 20000, kNumPorts = 10000;
+  if (read.has("MASTER_PORT")) {
+    rendezvous->master_port = static_cast<int>(read.Number("MASTER_PORT", 1, kMaxPort));
+  } else {
+    const int64_t job = read.Number("SLURM_JOB_ID", 0, INT64_MAX);
+    rendezvous->master_port = static_cast<int>(kFirstPort + job % kNumPorts);
+  }
+}
+
+}  // namespace
+
+Environment ProcessEnvironment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return std::string(value);
+  };
+}
+
+absl::StatusOr<Rendezvous> ReadRendezvous(const Environment& environment) {
+  Rendezvous rendezvous;
+  VariableReader read(environment);
+  rendezvous.store_file = environment("TAOPD_RENDEZVOUS_FILE").value_or("");
+  if (read.has("RANK") || (read.has("WORLD_SIZE") && !read.has("JOB_COMPLETION_INDEX"))) {
+    ReadTorchrun(read, environment, &rendezvous);
+  } else if (read.has("PET_NNODES")) {
+    ReadKubeflow(read, environment, &rendezvous);
+  } else if (read.has("JOB_COMPLETION_INDEX") && read.has("WORLD_SIZE")) {
+    ReadIndexedJob(read, &rendezvous);
+  } else if (read.has("SLURM_STEP_ID") && read.has("SLURM_STEP_NUM_TASKS")) {
+    // The script of a job has SLURM_PROCID too, but no step: it is alone.
+    ReadSlurm(read, &rendezvous);
+  }
+  if (rendezvous.rank == 0 && rendezvous.world_size > 1) {
+    rendezvous.listen_fd = static_cast<int>(read.Number("TAOPD_LISTEN_FD", 0, 1 << 20, -1));
+  }
+  rendezvous.prefix = "taopd";
+  for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "RESTART_ATTEMPT",
+                           "SLURM_RESTART_COUNT"}) {
+    if (const auto value = environment(name)) rendezvous.prefix += "/" + *value;
+  }
+  if (!read.status().ok()) {
+    return Annotate(read.status(), Concat("environment (", rendezvous.source, ")"));
+  }
+  return rendezvous;
+}
+
+absl::StatusOr<std::string> FirstHostOf(const std::string& node_list) {
+  const size_t end = node_list.find_first_of(",[");
+  std::string host = node_list.substr(0, end);
+  if (end != std::string::npos && node_list[end] == '[') {
+    const size_t last = node_list.find_first_of(",-]", end);
+    const size_t close = node_list.find(']', end);
+    if (close == std::string::npos) {
+      return InvalidArgument("\"", node_list, "\" has a [ without a ]");
+    }
+    host += node_list.substr(end + 1, last - end - 1);
+    // What follows the bracket belongs to each host's name.
+    const size_t next = node_list.find(',', close);
+    host += node_list.substr(close + 1, next == std::string::npos ? next : next - close - 1);
+  }
+  if (host.empty()) return InvalidArgument("\"", node_list, "\" names no host");
+  return host;
+}
+
+}  // namespace taopd

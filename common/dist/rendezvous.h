@@ -1,0 +1,60 @@
+// Which rank of which world this process is, as its launcher says in the environment. No LibTorch.
+//
+// The first of these launchers that has set its variables counts:
+//   1. torchrun, `taopd-trainer launch` and everybody else who sets RANK and WORLD_SIZE, with
+//      MASTER_ADDR and MASTER_PORT for more than one rank; LOCAL_RANK and LOCAL_WORLD_SIZE if there
+//      are several ranks on a machine
+//   2. Kubeflow: PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR, PET_MASTER_PORT; one process a node
+//   3. an Indexed Job of Kubernetes, alone or in a JobSet: JOB_COMPLETION_INDEX is the rank if
+//      WORLD_SIZE is given; the address is MASTER_ADDR or JOBSET_COORDINATOR, the port MASTER_PORT
+//   4. srun: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID; the address is MASTER_ADDR or the
+//      first host of SLURM_STEP_NODELIST, the port MASTER_PORT or one made from SLURM_JOB_ID
+//
+// Without any of them the process is alone. TAOPD_RENDEZVOUS_FILE names a file on a shared file
+// system that takes the place of address and port; no process may have used it before.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace taopd {
+
+struct Rendezvous {
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  // Among the ranks of this machine.
+  int64_t local_rank = 0;
+  int64_t local_world_size = 1;
+
+  // Where the ranks meet: rank 0 serves a store there. Empty for a world of one.
+  std::string master_addr;
+  int master_port = 0;
+  // A listening socket that rank 0 has inherited from its launcher for the store; -1: none.
+  int listen_fd = -1;
+  // The launcher serves the store (torchrun's agent): rank 0 connects like the others.
+  bool launcher_serves_store = false;
+  // A file in place of the address.
+  std::string store_file;
+  // Differs from one restart to the next, so that a rank of the attempt before cannot join: made
+  // from TORCHELASTIC_RESTART_COUNT, RESTART_ATTEMPT (a JobSet's annotation), SLURM_RESTART_COUNT.
+  std::string prefix;
+  // The variables that said so, for people: "RANK, WORLD_SIZE".
+  std::string source = "none";
+};
+
+// Returns the value of a variable; nullopt if it is not set.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+Environment ProcessEnvironment();
+
+// Returns INVALID_ARGUMENT, with the variable's name, for a value that cannot be read, for a missing
+// one and for values that contradict each other.
+absl::StatusOr<Rendezvous> ReadRendezvous(const Environment& environment);
+
+// The first host of a list as Slurm writes it: "gpu[03-05,9],login" begins with "gpu03".
+absl::StatusOr<std::string> FirstHostOf(const std::string& node_list);
+
+}  // namespace taopd

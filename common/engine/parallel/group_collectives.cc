@@ -1,0 +1,50 @@
+#include "common/engine/parallel/group_collectives.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+namespace taopd {
+namespace {
+
+void ThrowIfError(const absl::Status& status) {
+  TORCH_CHECK(status.ok(), "tensor parallel: ", std::string(status.message()));
+}
+
+}  // namespace
+
+void GroupCollectives::AllReduceSum(at::Tensor& tensor) {
+  if (tensor.numel() > 0) ThrowIfError(group_->AllReduce(tensor, Reduction::kSum));
+}
+
+void GroupCollectives::Broadcast(at::Tensor& tensor) {
+  if (tensor.numel() > 0) ThrowIfError(group_->Broadcast(tensor, /*root=*/0));
+}
+
+// Everyone gets everything, padded to the widest: c10d's gather wants equal sizes.
+std::vector<at::Tensor> GroupCollectives::GatherToFirst(const at::Tensor& tensor,
+                                                        const std::vector<int64_t>& last_sizes) {
+  const int64_t widest = *std::max_element(last_sizes.begin(), last_sizes.end());
+  std::vector<int64_t> shape = tensor.sizes().vec();
+  shape.back() = widest;
+  at::Tensor own = tensor;
+  if (tensor.size(-1) < widest) {
+    own = at::zeros(shape, tensor.options());
+    own.narrow(-1, 0, tensor.size(-1)).copy_(tensor);
+  }
+  std::vector<int64_t> all_shape = {place_.size};
+  all_shape.insert(all_shape.end(), shape.begin(), shape.end());
+  const at::Tensor all = at::empty(all_shape, tensor.options());
+  if (own.numel() > 0) {
+    ThrowIfError(group_->AllGather(all.view({-1}), own.contiguous().view({-1})));
+  }
+  std::vector<at::Tensor> parts;
+  if (place_.rank != 0) return parts;
+  for (int64_t rank = 0; rank < place_.size; ++rank) {
+    parts.push_back(
+        all.select(0, rank).narrow(-1, 0, last_sizes[static_cast<size_t>(rank)]).contiguous());
+  }
+  return parts;
+}
+
+}  // namespace taopd

@@ -1,0 +1,231 @@
+#include "common/engine/parallel/leader_decoder.h"
+
+#include <ATen/Parallel.h>
+#include <absl/synchronization/mutex.h>
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/engine/parallel/group_collectives.h"
+#include "common/engine/parallel/model_command.h"
+#include "common/engine/parallel/parallel_options.h"
+#include "common/engine/parallel/worker_processes.h"
+
+namespace taopd {
+namespace {
+
+int64_t NumBlocks(const PagedSequence& sequence) {
+  return (sequence.past_len + sequence.num_rows + kBlockTokens - 1) / kBlockTokens;
+}
+
+ModelCommand InferCommand(const PagedBatch& batch, const KvPages& pages) {
+  ModelCommand command;
+  command.kind = ModelCommand::Kind::kInfer;
+  const at::Tensor ids_T = batch.token_ids_T.cpu();
+  command.token_ids.assign(ids_T.const_data_ptr<int64_t>(),
+                           ids_T.const_data_ptr<int64_t>() + ids_T.numel());
+  for (const PagedSequence& sequence : batch.sequences) {
+    command.num_rows.push_back(sequence.num_rows);
+    command.past_lens.push_back(sequence.past_len);
+    command.block_tables.emplace_back(sequence.block_table,
+                                      sequence.block_table + NumBlocks(sequence));
+  }
+  command.num_blocks = pages.num_blocks();
+  command.for_whole_sequences = pages.for_whole_sequences();
+  return command;
+}
+
+std::vector<int32_t> IdsOf(const at::Tensor& ids) {
+  if (!ids.defined()) return {};
+  const at::Tensor on_cpu = ids.cpu().contiguous();
+  return {on_cpu.const_data_ptr<int32_t>(), on_cpu.const_data_ptr<int32_t>() + on_cpu.numel()};
+}
+
+class LeaderDecoder final : public Decoder {
+ public:
+  LeaderDecoder(ModelConfig config, std::unique_ptr<Decoder> slice,
+                std::unique_ptr<WorkerProcesses> workers, std::unique_ptr<ProcessGroup> group,
+                std::unique_ptr<GroupCollectives> collectives)
+      : Decoder(std::move(config), slice->device(), slice->dtype()),
+        workers_(std::move(workers)),
+        group_(std::move(group)),
+        collectives_(std::move(collectives)),
+        slice_(std::move(slice)) {}
+
+  ~LeaderDecoder() override {
+    group_->Leave();
+    workers_.reset();
+  }
+
+  at::Tensor Forward(const PackedBatch&, const ForwardOptions&) override {
+    TORCH_CHECK(false, "a tensor parallel model is for inference");
+  }
+
+  at::Tensor Infer(const PagedBatch& batch, KvPages* pages) override {
+    if (batch.token_ids_T.size(0) == 0) return slice_->Infer(batch, pages);
+    return Together(InferCommand(batch, *pages), [&] { return slice_->Infer(batch, pages); });
+  }
+
+  at::Tensor Logits(const at::Tensor& hidden_NH) override {
+    ModelCommand command;
+    command.kind = ModelCommand::Kind::kLogits;
+    return WithHidden(std::move(command), hidden_NH,
+                      [&](const at::Tensor& hidden) { return slice_->Logits(hidden); });
+  }
+
+  ScoringOutput ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
+                          const at::Tensor& candidate_ids_NM,
+                          const ScoringOptions& options) override {
+    ModelCommand command;
+    command.kind = ModelCommand::Kind::kScore;
+    command.sampled_ids = IdsOf(sampled_ids_N);
+    command.candidate_ids = IdsOf(candidate_ids_NM);
+    command.num_candidates = candidate_ids_NM.defined() ? candidate_ids_NM.size(1) : 0;
+    command.scoring = options;
+    return WithHidden(std::move(command), hidden_NH, [&](const at::Tensor& hidden) {
+      return slice_->ScoreRows(hidden, sampled_ids_N, candidate_ids_NM, options);
+    });
+  }
+
+  void CopyBlock(KvPages* pages, int32_t from, int32_t to) override {
+    ModelCommand command;
+    command.kind = ModelCommand::Kind::kCopyBlock;
+    command.num_blocks = pages->num_blocks();
+    command.from_block = from;
+    command.to_block = to;
+    Together(command, [&] { slice_->CopyBlock(pages, from, to); });
+  }
+
+  void PrepareInference(bool with_head) override {
+    ModelCommand command;
+    command.kind = ModelCommand::Kind::kPrepare;
+    command.with_head = with_head;
+    Together(command, [&] { slice_->PrepareInference(with_head); });
+  }
+
+  void KeepForInferenceOnly() override {
+    ModelCommand command;
+    command.kind = ModelCommand::Kind::kKeep;
+    Together(command, [&] { slice_->KeepForInferenceOnly(); });
+  }
+
+  const ModelConfig& paged_config() const override { return slice_->paged_config(); }
+  uint64_t weight_version() const override { return slice_->weight_version(); }
+  at::Tensor lm_head() const override { return slice_->lm_head(); }
+  std::vector<NamedParameter> Parameters() const override { return slice_->Parameters(); }
+
+  absl::Status Health() const override {
+    TAOPD_RETURN_IF_ERROR(workers_->Health());
+    TAOPD_RETURN_IF_ERROR(group_->health());
+    absl::MutexLock lock(&mutex_);
+    return failure_;
+  }
+
+ private:
+  // Tells the other ranks, then calls `function`. The first failure is the last call: the ranks no longer agree
+  // on what has been done.
+  template <typename Function>
+  auto Together(const ModelCommand& command, const Function& function) -> decltype(function()) {
+    try {
+      const absl::Status health = Health();
+      TORCH_CHECK(health.ok(), "tensor parallel: ", std::string(health.message()));
+      const absl::Status sent = workers_->SendToAll(command.Encode());
+      TORCH_CHECK(sent.ok(), "tensor parallel: ", std::string(sent.message()));
+      return function();
+    } catch (const std::exception& error) {
+      absl::MutexLock lock(&mutex_);
+      if (failure_.ok()) failure_ = Unavailable(error.what());
+      throw;
+    }
+  }
+
+  template <typename Function>
+  auto WithHidden(ModelCommand command, const at::Tensor& hidden_NH, const Function& function)
+      -> decltype(function(hidden_NH)) {
+    command.hidden_rows = hidden_NH.size(0);
+    return Together(command, [&] {
+      at::Tensor hidden = hidden_NH.contiguous();
+      collectives_->Broadcast(hidden);
+      return function(hidden);
+    });
+  }
+
+  std::unique_ptr<WorkerProcesses> workers_;
+  std::unique_ptr<ProcessGroup> group_;
+  std::unique_ptr<GroupCollectives> collectives_;
+  std::unique_ptr<Decoder> slice_;
+  mutable absl::Mutex mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A listening socket of 127.0.0.1 on a port that the system picks.
+absl::StatusOr<std::pair<int, int>> ListenOnLoopback() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return Unavailable("socket: ", std::strerror(errno));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(fd, generic, size) != 0 || ::listen(fd, SOMAXCONN) != 0 ||
+      ::getsockname(fd, generic, &size) != 0) {
+    const FileDescriptor closes(fd);
+    return Unavailable("listening on 127.0.0.1: ", std::strerror(errno));
+  }
+  return std::pair(fd, static_cast<int>(ntohs(address.sin_port)));
+}
+
+absl::StatusOr<std::string> DeviceOfRank(const std::string& device, int64_t rank) {
+  if (device == "cpu" || (device == "auto" && !at::hasCUDA())) return std::string("cpu");
+  if (device == "auto" || device == "cuda") return Concat("cuda:", rank);
+  return InvalidArgument("device ", device,
+                         " is one device; with tensor_parallel_size name cpu, cuda or auto");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& model_dir,
+                                                            const DecoderOptions& options,
+                                                            int64_t size, int num_threads) {
+  TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
+  TAOPD_RETURN_IF_ERROR(CheckTensorParallel(config, size));
+  TAOPD_ASSIGN_OR_RETURN(const std::string own_device, DeviceOfRank(options.device, 0));
+  TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(own_device));
+  const int64_t threads =
+      std::max<int64_t>(1, (num_threads > 0 ? num_threads : at::get_num_threads()) / size);
+
+  TAOPD_ASSIGN_OR_RETURN(const auto listener, ListenOnLoopback());
+  TAOPD_ASSIGN_OR_RETURN(auto workers, WorkerProcesses::Start(size));
+  ModelCommand load;
+  load.kind = ModelCommand::Kind::kLoad;
+  load.model_dir = model_dir;
+  load.dtype = options.dtype;
+  load.num_threads = threads;
+  load.num_ranks = size;
+  load.master_port = listener.second;
+  for (int64_t rank = 1; rank < size; ++rank) {
+    TAOPD_ASSIGN_OR_RETURN(load.device, DeviceOfRank(options.device, rank));
+    load.rank = rank;
+    TAOPD_RETURN_IF_ERROR(workers->Send(rank, load.Encode()));
+  }
+  Rendezvous place = ParallelRendezvous(0, size, listener.second);
+  place.listen_fd = listener.first;
+  TAOPD_ASSIGN_OR_RETURN(auto group, ProcessGroup::Connect(place, ParallelGroupOptions(device)));
+  auto collectives = std::make_unique<GroupCollectives>(group.get());
+
+  at::set_num_threads(static_cast<int>(threads));
+  DecoderOptions own = options;
+  own.device = own_device;
+  own.group = collectives.get();
+  auto slice = LoadDecoder(model_dir, own);
+  TAOPD_RETURN_IF_ERROR(group->AgreeOnStatus(slice.status()));
+  config.dtype = ConfigDtype((*slice)->dtype());
+  return std::make_unique<LeaderDecoder>(std::move(config), *std::move(slice), std::move(workers),
+                                         std::move(group), std::move(collectives));
+}
+
+}  // namespace taopd

@@ -1,0 +1,43 @@
+// The processes of ranks 1, 2, ... of a tensor parallel model on this machine: this program again, started by
+// rank 0 and ended with it. No LibTorch.
+//
+// Thread-safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/engine/parallel/command_channel.h"
+
+namespace taopd {
+
+class WorkerProcesses {
+ public:
+  // Starts size - 1 processes (worker.h).
+  static absl::StatusOr<std::unique_ptr<WorkerProcesses>> Start(int64_t size);
+  // Closes the channels, which the processes take for their end, waits for a while, and then kills what is left.
+  ~WorkerProcesses();
+  WorkerProcesses(const WorkerProcesses&) = delete;
+  WorkerProcesses& operator=(const WorkerProcesses&) = delete;
+
+  // Sends a message to one process, or to every one.
+  absl::Status Send(int64_t rank, const std::string& message);
+  absl::Status SendToAll(const std::string& message);
+  // UNAVAILABLE, with the rank and how it ended, if a process has ended. Cheap enough for a poll.
+  absl::Status Health() const;
+
+ private:
+  struct Worker {
+    pid_t pid = 0;
+    std::unique_ptr<CommandChannel> channel;
+  };
+  WorkerProcesses() = default;
+
+  std::vector<Worker> workers_;  // of ranks 1, 2, ...
+};
+
+}  // namespace taopd

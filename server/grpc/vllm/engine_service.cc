@@ -1,0 +1,201 @@
+#include "server/grpc/vllm/engine_service.h"
+
+#include <absl/time/time.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/wire/teacher_protocol.h"
+#include "server/grpc/generate/generate_call.h"
+#include "server/grpc/score_conversion.h"
+#include "server/grpc/vllm/engine_conversion.h"
+#include "server/grpc/vllm/inference_answer.h"
+#include "server/options/version.h"
+#include "server/serving/sampling_fields.h"
+
+namespace taopd {
+namespace {
+
+namespace engine = vllm::grpc::engine;
+using Stream = std::shared_ptr<MessageStream<engine::GenerateResponse>>;
+
+// What the events of a call share. The engine's thread alone uses the outputs.
+struct EngineAnswer {
+  EngineAnswer(const AdmittedInference& admitted, const EngineAnswerOptions& answer_options,
+               size_t num_sequences)
+      : options(answer_options), prompt_ids(admitted.request.token_ids) {
+    for (size_t i = 0; i < num_sequences; ++i) {
+      outputs.emplace_back(admitted.model->tokenizer.get(), admitted.options,
+                           *admitted.request.sampling);
+    }
+  }
+
+  const EngineAnswerOptions options;
+  const std::vector<int32_t> prompt_ids;
+  std::deque<InferenceOutput> outputs;  // of each sequence
+};
+
+// With prompt log-probs if `with_input`; `score` is null if the engine had none to compute.
+void SendComplete(const vllm::SequenceOutput& output, const EngineAnswer& answer, size_t index,
+                  bool with_input, const ScoreRows* score, const Stream& stream) {
+  engine::GenerateResponse message;
+  *message.mutable_complete() = ToComplete(output, answer.options, index, answer.prompt_ids.size());
+  if (with_input) {
+    *message.mutable_complete()->mutable_input_logprobs() =
+        ToInputLogProbs(answer.prompt_ids, answer.options, score);
+  }
+  stream->Send(std::move(message));
+}
+
+void SendChunk(const vllm::SequenceOutput& output, const EngineAnswer& answer, size_t index,
+               bool with_input, const ScoreRows* score, const Stream& stream) {
+  engine::GenerateResponse message;
+  *message.mutable_chunk() = ToChunk(output, answer.options, index, answer.prompt_ids.size());
+  if (with_input) {
+    *message.mutable_chunk()->mutable_input_logprobs() =
+        ToInputLogProbs(answer.prompt_ids, answer.options, score);
+  }
+  stream->Send(std::move(message));
+}
+
+EngineEvents EventsOf(bool streamed, const std::shared_ptr<EngineAnswer>& answer,
+                      const Stream& stream) {
+  EngineEvents events;
+  const bool token_by_token = streamed && !answer->options.input_logprobs;
+  if (token_by_token) {
+    events.on_token = [answer, stream](size_t index, const GeneratedTokens& so_far, bool is_last) {
+      const vllm::SequenceOutput output = answer->outputs[index].Take(so_far, is_last);
+      SendChunk(output, *answer, index, /*with_input=*/false, nullptr, stream);
+      if (is_last) SendComplete(output, *answer, index, /*with_input=*/false, nullptr, stream);
+    };
+  }
+  events.on_result = [answer, stream, streamed, token_by_token](size_t index,
+                                                                InferenceResult result) {
+    if (token_by_token) return;
+    const ScoreRows* score = result.score ? &*result.score : nullptr;
+    const vllm::SequenceOutput output =
+        answer->outputs[index].Take(*result.generated, /*is_last=*/true);
+    if (streamed) SendChunk(output, *answer, index, /*with_input=*/true, score, stream);
+    SendComplete(output, *answer, index, !streamed && answer->options.input_logprobs, score,
+                 stream);
+  };
+  events.on_end = [stream](const absl::Status& status) { stream->End(status); };
+  return events;
+}
+
+}  // namespace
+
+VllmEngineService::VllmEngineService(const CallServices& services, RunRegistry* runs)
+    : services_(services), runs_(runs), started_at_(services.state->clock()->Now()) {}
+
+grpc::ServerWriteReactor<engine::GenerateResponse>* VllmEngineService::Generate(
+    grpc::CallbackServerContext* context, const engine::GenerateRequest* request) {
+  const auto start = [&](const Stream& stream, EngineWork* work) -> absl::Status {
+    const engine::SamplingParams& params = request->sampling_params();
+    if (params.n() > kMaxSequencesPerCall)
+      return InvalidArgument("n is ", params.n(), ", the limit is ", kMaxSequencesPerCall);
+    const size_t n = std::max<uint32_t>(params.n(), 1);
+    TAOPD_ASSIGN_OR_RETURN(const vllm::GenerateRequest inference, ToVllmGenerateRequest(*request));
+    TAOPD_ASSIGN_OR_RETURN(
+        AdmittedInference admitted,
+        AdmitInference(inference, DeadlineOf(*context), PeerAddress(context->peer()),
+                       *services_.state, static_cast<int64_t>(n)));
+    const auto answer =
+        std::make_shared<EngineAnswer>(admitted, EngineAnswerOptions::Of(params), n);
+    const std::optional<uint64_t> seed =
+        params.has_seed() ? std::optional<uint64_t>(static_cast<uint64_t>(int64_t{params.seed()}))
+                          : std::nullopt;
+    std::vector<InferenceRequest> requests(n, admitted.request);
+    for (size_t i = 0; i < n; ++i) {
+      requests[i].sampling->seed = SequenceSeed(seed, i);
+      requests[i].should_stop = [answer, i](int32_t id) { return answer->outputs[i].Push(id); };
+    }
+    StartRun(std::move(admitted), std::move(requests), EventsOf(request->stream(), answer, stream),
+             runs_, work);
+    return absl::OkStatus();
+  };
+  return BeginStreamedCall<engine::GenerateResponse>(
+      context,
+      {services_, "grpc/vllm.grpc.engine.VllmEngine/Generate",
+       request->request_id().substr(0, kMaxRequestIdBytes)},
+      start);
+}
+
+grpc::ServerUnaryReactor* VllmEngineService::HealthCheck(grpc::CallbackServerContext* context,
+                                                         const engine::HealthCheckRequest*,
+                                                         engine::HealthCheckResponse* response) {
+  return AnswerAtOnce(services_, context, "grpc/vllm.grpc.engine.VllmEngine/HealthCheck", [&] {
+    const absl::Status ready = services_.state->Ready();
+    response->set_healthy(ready.ok());
+    response->set_message(std::string(ready.message()));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* VllmEngineService::Abort(grpc::CallbackServerContext* context,
+                                                   const engine::AbortRequest* request,
+                                                   engine::AbortResponse*) {
+  return AnswerAtOnce(services_, context, "grpc/vllm.grpc.engine.VllmEngine/Abort", [&] {
+    for (const std::string& id : request->request_ids()) runs_->Abort(id);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* VllmEngineService::GetModelInfo(grpc::CallbackServerContext* context,
+                                                          const engine::GetModelInfoRequest*,
+                                                          engine::GetModelInfoResponse* response) {
+  return AnswerAtOnce(services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetModelInfo",
+                      [&]() -> absl::Status {
+                        TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
+                        *response = ToModelInfo(*model);
+                        return absl::OkStatus();
+                      });
+}
+
+grpc::ServerUnaryReactor* VllmEngineService::GetServerInfo(
+    grpc::CallbackServerContext* context, const engine::GetServerInfoRequest*,
+    engine::GetServerInfoResponse* response) {
+  return AnswerAtOnce(
+      services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetServerInfo", [&]() -> absl::Status {
+        TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
+        const EngineStats stats = model->engine->stats();
+        response->set_active_requests(static_cast<uint32_t>(stats.num_running + stats.num_waiting));
+        response->set_uptime_seconds(
+            absl::ToDoubleSeconds(services_.state->clock()->Now() - started_at_));
+        response->set_server_type("vllm-grpc");
+        response->set_data_parallel_size(1);
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* VllmEngineService::GetLoads(grpc::CallbackServerContext* context,
+                                                      const engine::GetLoadsRequest*,
+                                                      engine::GetLoadsResponse* response) {
+  const auto fill = [&]() -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
+    const EngineStats stats = model->engine->stats();
+    const int64_t block = model->limits.kv_block_tokens;
+    response->set_timestamp(
+        absl::FormatTime(absl::RFC3339_sec, services_.state->clock()->Now(), absl::UTCTimeZone()));
+    response->set_version(kTeacherVersion);
+    response->set_dp_rank_count(1);
+    engine::SchedulerLoad* load = response->add_loads();
+    load->set_num_running_reqs(static_cast<int32_t>(stats.num_running));
+    load->set_num_waiting_reqs(static_cast<int32_t>(stats.num_waiting));
+    load->set_num_total_reqs(static_cast<int32_t>(stats.num_running + stats.num_waiting));
+    load->set_num_used_tokens(static_cast<int32_t>(stats.kv_blocks_in_use * block));
+    load->set_max_total_num_tokens(static_cast<int32_t>(stats.num_kv_blocks * block));
+    load->set_token_usage(stats.num_kv_blocks == 0 ? 0.0
+                                                   : static_cast<double>(stats.kv_blocks_in_use) /
+                                                         static_cast<double>(stats.num_kv_blocks));
+    load->set_max_running_requests(static_cast<int32_t>(model->limits.max_num_seqs));
+    return absl::OkStatus();
+  };
+  return AnswerAtOnce(services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetLoads", fill);
+}
+
+}  // namespace taopd

@@ -1,0 +1,41 @@
+#include "server/grpc/vllm/run_registry.h"
+
+#include <utility>
+
+namespace taopd {
+
+void RunRegistry::Add(const std::string& request_id, const std::shared_ptr<EngineRun>& run) {
+  absl::MutexLock lock(&mutex_);
+  runs_.emplace(request_id, run);
+}
+
+void RunRegistry::Remove(const std::string& request_id, const EngineRun* run) {
+  absl::MutexLock lock(&mutex_);
+  const auto [begin, end] = runs_.equal_range(request_id);
+  for (auto entry = begin; entry != end; ++entry) {
+    if (entry->second.get() != run) continue;
+    runs_.erase(entry);
+    return;
+  }
+}
+
+void RunRegistry::Abort(const std::string& request_id) {
+  if (request_id.empty()) return;  // that is everybody who has chosen none
+  // Under the lock: a run is removed before its model may go.
+  absl::MutexLock lock(&mutex_);
+  const auto [begin, end] = runs_.equal_range(request_id);
+  for (auto entry = begin; entry != end; ++entry) entry->second->Cancel();
+}
+
+void StartRun(AdmittedInference admitted, std::vector<InferenceRequest> requests,
+              EngineEvents events, RunRegistry* runs, EngineWork* work) {
+  work->model = std::move(admitted.model);
+  work->answer_memory = std::move(admitted.answer_memory);
+  work->run = std::make_shared<EngineRun>(work->model->engine.get(), std::move(events));
+  const std::string request_id = admitted.request.request_id;
+  runs->Add(request_id, work->run);
+  work->on_done = [runs, request_id, run = work->run.get()] { runs->Remove(request_id, run); };
+  work->run->Start(std::move(requests));
+}
+
+}  // namespace taopd

@@ -1,0 +1,227 @@
+// Ranks as threads of one process, each with a group of its own, over Gloo on 127.0.0.1.
+#include "common/dist/process_group.h"
+
+#include <thread>
+
+#include "common/dist/tree_sum.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using testing::TempDir;
+
+ProcessGroupOptions TestOptions() {
+  ProcessGroupOptions options;
+  options.connect_timeout = absl::Seconds(20);
+  options.collective_timeout = absl::Seconds(20);
+  options.grace = absl::InfiniteDuration();  // the ranks are one process
+  return options;
+}
+
+// Runs `body` on each rank.
+void OnRanks(int64_t world_size, const ProcessGroupOptions& options,
+             const std::function<void(ProcessGroup&)>& body) {
+  const TempDir dir;
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      Rendezvous where;
+      where.rank = rank;
+      where.world_size = world_size;
+      where.store_file = dir.File("store");
+      where.prefix = "test";
+      auto group = ProcessGroup::Connect(where, options);
+      EXPECT_OK(group);
+      if (group.ok()) body(**group);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// What rank r contributes to the sums.
+at::Tensor Mine(int64_t rank, int64_t size) {
+  return at::arange(size, at::kFloat) + 100.0 * static_cast<double>(rank);
+}
+
+class ProcessGroupTest : public ::testing::TestWithParam<int64_t> {};
+
+TEST_P(ProcessGroupTest, Collectives) {
+  const int64_t world = GetParam();
+  OnRanks(world, TestOptions(), [world](ProcessGroup& group) {
+    const int64_t rank = group.rank();
+    EXPECT_EQ(group.world_size(), world);
+    const double extra = 100.0 * static_cast<double>(world * (world - 1) / 2);
+    const at::Tensor expected =
+        at::arange(6 * world, at::kFloat) * static_cast<double>(world) + extra;
+
+    at::Tensor sum = Mine(rank, 6 * world);
+    EXPECT_OK(group.AllReduce(sum, Reduction::kSum));
+    EXPECT_TRUE(at::equal(sum, expected));
+    at::Tensor largest = Mine(rank, 6);
+    EXPECT_OK(group.AllReduce(largest, Reduction::kMax));
+    EXPECT_TRUE(at::equal(largest, Mine(world - 1, 6)));
+
+    for (const bool tree : {false, true}) {
+      const at::Tensor slice = at::zeros({6}), input = Mine(rank, 6 * world);
+      EXPECT_OK(tree ? group.ReduceScatterTree(slice, input) : group.ReduceScatter(slice, input));
+      EXPECT_TRUE(at::equal(slice, expected.slice(0, 6 * rank, 6 * (rank + 1)))) << tree;
+      const at::Tensor whole = at::zeros({6 * world});
+      EXPECT_OK(group.AllGather(whole, slice));
+      EXPECT_TRUE(at::equal(whole, expected)) << tree;
+    }
+
+    for (int64_t root = 0; root < world; ++root) {
+      const at::Tensor text = Mine(rank, 5);
+      EXPECT_OK(group.Broadcast(text, root));
+      EXPECT_TRUE(at::equal(text, Mine(root, 5)));
+      EXPECT_EQ(*group.BroadcastText(Concat("from ", rank), root), Concat("from ", root));
+    }
+    EXPECT_EQ(*group.BroadcastText("", 0), "");
+    EXPECT_OK(group.Barrier());
+    EXPECT_EQ(group.stats().count("all_reduce"), world > 1 ? 1U : 0U);
+    group.Leave();
+  });
+}
+
+TEST_P(ProcessGroupTest, TwoCollectivesAtOnce) {
+  OnRanks(GetParam(), TestOptions(), [](ProcessGroup& group) {
+    at::Tensor a = at::ones({1000}), b = at::full({1000}, 2.0);
+    auto first = group.StartAllReduce(a, Reduction::kSum);
+    auto second = group.StartAllReduce(b, Reduction::kSum);
+    EXPECT_OK(second->Wait());
+    EXPECT_OK(first->Wait());
+    EXPECT_EQ(a[0].item<double>() * 2, b[999].item<double>());
+    EXPECT_EQ(a[0].item<double>(), static_cast<double>(group.world_size()));
+    group.Leave();
+  });
+}
+
+TEST_P(ProcessGroupTest, AgreesOnTheFirstFailure) {
+  const int64_t world = GetParam();
+  OnRanks(world, TestOptions(), [world](ProcessGroup& group) {
+    EXPECT_OK(group.AgreeOnStatus(absl::OkStatus()));
+    EXPECT_FALSE(group.has_agreed_failure());
+    const bool fails = group.rank() == world - 1;
+    const absl::Status agreed =
+        group.AgreeOnStatus(fails ? DataLoss("a torn file") : absl::OkStatus());
+    EXPECT_ERROR(agreed, absl::StatusCode::kDataLoss,
+                 world == 1 ? "a torn file" : Concat("rank ", world - 1, ": a torn file"));
+    EXPECT_TRUE(group.has_agreed_failure());
+    group.Leave();
+  });
+}
+
+TEST_P(ProcessGroupTest, TreeSumsDoNotDependOnTheRanks) {
+  const int64_t world = GetParam();
+  const int64_t num_shares = world == 3 ? 12 : 4;
+  const auto share = [](int64_t index) {
+    at::manual_seed(static_cast<uint64_t>(index));
+    return at::randn({96});
+  };
+  std::vector<at::Tensor> all;
+  for (int64_t i = 0; i < num_shares; ++i) all.push_back(share(i));
+  std::vector<at::Tensor> mine(all);
+  for (at::Tensor& term : mine) term = term.clone();
+  const at::Tensor expected = SumTree(mine);
+  OnRanks(world, TestOptions(), [&](ProcessGroup& group) {
+    const int64_t count = num_shares / world;
+    std::vector<at::Tensor> terms;
+    for (int64_t i = 0; i < count; ++i) terms.push_back(all[group.rank() * count + i].clone());
+    const at::Tensor slice = at::zeros({96 / world}), whole = at::zeros({96});
+    EXPECT_OK(group.ReduceScatterTree(slice, SumTree(terms)));
+    EXPECT_OK(group.AllGather(whole, slice));
+    EXPECT_TRUE(at::equal(whole, expected));
+    group.Leave();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, ProcessGroupTest, ::testing::Values(1, 2, 3, 4));
+
+TEST(ProcessGroupFaultTest, AFailureOfOneRankEndsTheOthersWithItsName) {
+  OnRanks(3, TestOptions(), [](ProcessGroup& group) {
+    if (group.rank() == 2) {
+      group.Fail(ResourceExhausted("out of memory"));
+      return;
+    }
+    EXPECT_ERROR(group.Barrier(), absl::StatusCode::kResourceExhausted, "rank 2: out of memory");
+    EXPECT_ERROR(group.health(), absl::StatusCode::kResourceExhausted, "rank 2: out of memory");
+    EXPECT_ERROR(group.Barrier(), absl::StatusCode::kResourceExhausted, "rank 2");
+  });
+}
+
+TEST(ProcessGroupFaultTest, ARankThatGoesWithoutAWordIsNamed) {
+  OnRanks(3, TestOptions(), [](ProcessGroup& group) {
+    if (group.rank() == 1) return;  // its connections end as those of a killed process do
+    EXPECT_ERROR(group.Barrier(), absl::StatusCode::kUnavailable, "rank 1 has died");
+  });
+}
+
+TEST(ProcessGroupFaultTest, RankZeroIsWatchedToo) {
+  OnRanks(2, TestOptions(), [](ProcessGroup& group) {
+    if (group.rank() == 0) return;
+    EXPECT_ERROR(group.Barrier(), absl::StatusCode::kUnavailable, "rank 0 has died");
+  });
+}
+
+TEST(ProcessGroupFaultTest, ARankThatDoesNotComeToACollectiveIsNamed) {
+  ProcessGroupOptions options = TestOptions();
+  options.collective_timeout = absl::Seconds(1);
+  options.silence = absl::Seconds(1);  // and so a word every 250 ms
+  OnRanks(3, options, [](ProcessGroup& group) {
+    EXPECT_OK(group.Barrier());
+    if (group.rank() == 1) {  // lives, but is busy with something else
+      while (group.health().ok()) absl::SleepFor(absl::Milliseconds(10));
+      EXPECT_ERROR(group.health(), absl::StatusCode::kUnavailable, "for rank 1, which has begun 1");
+      return;
+    }
+    EXPECT_ERROR(group.Barrier(), absl::StatusCode::kUnavailable, "for rank 1, which has begun 1");
+  });
+}
+
+TEST(ProcessGroupFaultTest, AnAgreementWaitsLongerThanACollective) {
+  ProcessGroupOptions options = TestOptions();
+  options.collective_timeout = absl::Milliseconds(200);
+  OnRanks(2, options, [](ProcessGroup& group) {
+    if (group.rank() == 1) absl::SleepFor(absl::Milliseconds(600));
+    EXPECT_OK(group.AgreeOnStatus(absl::OkStatus()));
+    group.Leave();
+  });
+}
+
+TEST(ProcessGroupFaultTest, DifferentCollectivesAreAnErrorWhenTheyAreChecked) {
+  ProcessGroupOptions options = TestOptions();
+  options.check_collectives = true;
+  OnRanks(2, options, [](ProcessGroup& group) {
+    EXPECT_OK(group.Barrier());
+    const at::Tensor tensor = at::zeros({group.rank() == 0 ? 4 : 5});
+    EXPECT_ERROR(group.AllReduce(tensor, Reduction::kSum), absl::StatusCode::kUnavailable, "");
+  });
+}
+
+TEST(ProcessGroupFaultTest, MissingRanksAreNamed) {
+  const TempDir dir;
+  Rendezvous where;
+  where.world_size = 3;
+  where.store_file = dir.File("store");
+  ProcessGroupOptions options = TestOptions();
+  options.connect_timeout = absl::Milliseconds(300);
+  EXPECT_ERROR(ProcessGroup::Connect(where, options), absl::StatusCode::kUnavailable,
+               "rank 1, 2 of 3");
+}
+
+TEST(ProcessGroupFaultTest, AStoreThatNobodyServesIsNamed) {
+  Rendezvous where;
+  where.rank = 1;
+  where.world_size = 2;
+  where.master_addr = "127.0.0.1";
+  where.master_port = 1;
+  ProcessGroupOptions options = TestOptions();
+  options.connect_timeout = absl::Milliseconds(300);
+  EXPECT_ERROR(ProcessGroup::Connect(where, options), absl::StatusCode::kUnavailable,
+               "rank 1 of 2 cannot join the others at 127.0.0.1:1");
+}
+
+}  // namespace
+}  // namespace taopd

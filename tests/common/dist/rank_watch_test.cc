@@ -1,0 +1,172 @@
+#include "common/dist/rank_watch.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "tests/support/process.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using testing::PollUntil;
+
+RankWatchOptions Options(int64_t rank, int64_t world_size) {
+  RankWatchOptions options;
+  options.rank = rank;
+  options.world_size = world_size;
+  options.beat = absl::Milliseconds(20);
+  options.silence = absl::Seconds(10);
+  options.token = "secret";
+  return options;
+}
+
+// A rank that says what a test makes it say.
+class RawPeer {
+ public:
+  explicit RawPeer(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    EXPECT_EQ(connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  void Say(const std::string& text) {
+    EXPECT_EQ(send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(text.size()));
+  }
+  // Whether the other side closes the connection.
+  bool IsRefused() {
+    char byte = 0;
+    while (true) {
+      const ssize_t size = recv(fd_.get(), &byte, 1, 0);
+      if (size <= 0) return true;
+    }
+  }
+
+ private:
+  FileDescriptor fd_;
+};
+
+class RankWatchTest : public ::testing::Test {
+ protected:
+  void Open(int64_t world_size) {
+    ASSERT_OK_AND_ASSIGN(root_, RankWatch::Listen(Options(0, world_size), "127.0.0.1"));
+  }
+  std::unique_ptr<RankWatch> Join(int64_t rank, int64_t world_size) {
+    auto watch = RankWatch::Connect(Options(rank, world_size), "127.0.0.1", root_->port(),
+                                    absl::Seconds(10));
+    EXPECT_OK(watch);
+    return watch.ok() ? *std::move(watch) : nullptr;
+  }
+  static bool Fails(const RankWatch& watch) {
+    return PollUntil(absl::Seconds(10), [&] { return !watch.failure().ok(); });
+  }
+  std::unique_ptr<RankWatch> root_;
+};
+
+TEST_F(RankWatchTest, AFarewellIsNoFailure) {
+  Open(3);
+  auto one = Join(1, 3), two = Join(2, 3);
+  ASSERT_OK(root_->AwaitAll(absl::Seconds(10)));
+  one->Leave();
+  one.reset();
+  two->Fail(DataLoss("torn\nfile"));  // what comes after it still arrives
+  ASSERT_TRUE(Fails(*root_));
+  EXPECT_ERROR(root_->failure(), absl::StatusCode::kDataLoss, "rank 2: torn file");
+}
+
+TEST_F(RankWatchTest, ADeathReachesAllOthers) {
+  Open(3);
+  auto one = Join(1, 3), two = Join(2, 3);
+  ASSERT_OK(root_->AwaitAll(absl::Seconds(10)));
+  one.reset();
+  ASSERT_TRUE(Fails(*two));
+  EXPECT_ERROR(two->failure(), absl::StatusCode::kUnavailable, "rank 1 has died");
+  EXPECT_ERROR(root_->failure(), absl::StatusCode::kUnavailable, "rank 1 has died");
+}
+
+TEST_F(RankWatchTest, SilenceIsAFailure) {
+  RankWatchOptions options = Options(0, 2);
+  options.silence = absl::Milliseconds(300);
+  ASSERT_OK_AND_ASSIGN(root_, RankWatch::Listen(options, "127.0.0.1"));
+  RawPeer peer(root_->port());
+  peer.Say("hello 1 secret\n");
+  ASSERT_OK(root_->AwaitAll(absl::Seconds(10)));
+  ASSERT_TRUE(Fails(*root_));
+  EXPECT_ERROR(root_->failure(), absl::StatusCode::kUnavailable,
+               "rank 1 has given no sign of life for 300ms");
+}
+
+TEST_F(RankWatchTest, StrangersAreTurnedAway) {
+  Open(2);
+  for (const char* line : {"hello 1 wrong\n", "hello 2 secret\n", "hello 0 secret\n",
+                           "GET / HTTP\n", "hello x secret\n", "\n"}) {
+    RawPeer stranger(root_->port());
+    stranger.Say(line);
+    EXPECT_TRUE(stranger.IsRefused()) << line;
+  }
+  RawPeer endless(root_->port());
+  endless.Say(std::string(5000, 'x'));
+  EXPECT_TRUE(endless.IsRefused());
+  EXPECT_OK(root_->failure());
+  auto one = Join(1, 2);
+  EXPECT_OK(root_->AwaitAll(absl::Seconds(10)));
+  RawPeer twin(root_->port());
+  twin.Say("hello 1 secret\n");
+  EXPECT_TRUE(twin.IsRefused());
+  EXPECT_OK(root_->failure());
+  one->Leave();
+  root_->Leave();
+}
+
+TEST_F(RankWatchTest, LinesInPieces) {
+  Open(2);
+  RawPeer peer(root_->port());
+  peer.Say("hel");
+  peer.Say("lo 1 secret\nfail 1 1");
+  peer.Say("4 no mo");
+  peer.Say("re teacher\n");
+  ASSERT_TRUE(Fails(*root_));
+  EXPECT_ERROR(root_->failure(), absl::StatusCode::kUnavailable, "no more teacher");
+}
+
+TEST_F(RankWatchTest, TheSlowestIsKnownToAll) {
+  Open(3);
+  auto one = Join(1, 3), two = Join(2, 3);
+  root_->SetProgress(7);
+  one->SetProgress(5);
+  two->SetProgress(6);
+  EXPECT_TRUE(PollUntil(absl::Seconds(10),
+                        [&] { return two->Slowest() == std::make_pair(int64_t{1}, int64_t{5}); }));
+  one->Leave(), two->Leave(), root_->Leave();
+}
+
+TEST_F(RankWatchTest, GraceEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        auto options = Options(0, 2);
+        options.grace = absl::Milliseconds(100);
+        auto root = RankWatch::Listen(options, "127.0.0.1");
+        auto other =
+            RankWatch::Connect(Options(1, 2), "127.0.0.1", (*root)->port(), absl::Seconds(10));
+        if (!(*root)->AwaitAll(absl::Seconds(10)).ok()) _exit(1);
+        other->reset();
+        absl::SleepFor(absl::Seconds(30));  // a thread that waits for something else
+      },
+      ::testing::ExitedWithCode(69), "rank 1 has died");
+}
+
+TEST_F(RankWatchTest, NobodyListens) {
+  Open(2);
+  const int port = root_->port();
+  root_.reset();
+  EXPECT_ERROR(RankWatch::Connect(Options(1, 2), "127.0.0.1", port, absl::Milliseconds(50)),
+               absl::StatusCode::kUnavailable, "rank 1 cannot connect to rank 0");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,172 @@
+#include "common/dist/rendezvous.h"
+
+#include <map>
+
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+absl::StatusOr<Rendezvous> Read(const Variables& variables) {
+  return ReadRendezvous([&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  });
+}
+
+// `base` with one variable set to another value; an empty one removes it.
+Variables With(Variables base, const std::string& name, const std::string& value) {
+  base[name] = value;
+  if (value.empty()) base.erase(name);
+  return base;
+}
+
+const Variables kTorchrun = {{"RANK", "5"},
+                             {"WORLD_SIZE", "8"},
+                             {"LOCAL_RANK", "1"},
+                             {"LOCAL_WORLD_SIZE", "4"},
+                             {"MASTER_ADDR", "node0"},
+                             {"MASTER_PORT", "29400"},
+                             {"TORCHELASTIC_RUN_ID", "abc"},
+                             {"TORCHELASTIC_RESTART_COUNT", "2"},
+                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+
+TEST(RendezvousTest, WithoutLauncherTheProcessIsAlone) {
+  ASSERT_OK_AND_ASSIGN(const Rendezvous where, Read({{"HOME", "/root"}}));
+  EXPECT_EQ(where.rank, 0);
+  EXPECT_EQ(where.world_size, 1);
+  EXPECT_EQ(where.master_addr, "");
+}
+
+TEST(RendezvousTest, Torchrun) {
+  ASSERT_OK_AND_ASSIGN(const Rendezvous where, Read(kTorchrun));
+  EXPECT_EQ(where.rank, 5);
+  EXPECT_EQ(where.world_size, 8);
+  EXPECT_EQ(where.local_rank, 1);
+  EXPECT_EQ(where.local_world_size, 4);
+  EXPECT_EQ(where.master_addr, "node0");
+  EXPECT_EQ(where.master_port, 29400);
+  EXPECT_TRUE(where.launcher_serves_store);
+  EXPECT_EQ(where.prefix, "taopd/abc/2");
+}
+
+TEST(RendezvousTest, ARestartHasAnotherPrefix) {
+  ASSERT_OK_AND_ASSIGN(const Rendezvous first, Read(kTorchrun));
+  ASSERT_OK_AND_ASSIGN(const Rendezvous second,
+                       Read(With(kTorchrun, "TORCHELASTIC_RESTART_COUNT", "3")));
+  EXPECT_NE(first.prefix, second.prefix);
+}
+
+TEST(RendezvousTest, RanksOfTheEnvironmentGoBeforeKubeflow) {
+  Variables both = kTorchrun;
+  both["PET_NNODES"] = "2";
+  both["PET_NODE_RANK"] = "1";
+  ASSERT_OK_AND_ASSIGN(const Rendezvous where, Read(both));
+  EXPECT_EQ(where.rank, 5);
+}
+
+TEST(RendezvousTest, Kubeflow) {
+  const Variables variables = {{"PET_NNODES", "3"},
+                               {"PET_NPROC_PER_NODE", "auto"},
+                               {"PET_NODE_RANK", "2"},
+                               {"PET_MASTER_ADDR", "trainer-node-0-0.trainer"},
+                               {"PET_MASTER_PORT", "29500"}};
+  ASSERT_OK_AND_ASSIGN(const Rendezvous where, Read(variables));
+  EXPECT_EQ(where.rank, 2);
+  EXPECT_EQ(where.world_size, 3);
+  EXPECT_EQ(where.master_addr, "trainer-node-0-0.trainer");
+  EXPECT_ERROR(Read(With(variables, "PET_NPROC_PER_NODE", "2")), absl::StatusCode::kInvalidArgument,
+               "PET_NPROC_PER_NODE = \"2\"");
+  EXPECT_ERROR(Read(With(variables, "PET_NODE_RANK", "3")), absl::StatusCode::kInvalidArgument,
+               "PET_NODE_RANK = 3");
+  EXPECT_ERROR(Read(With(variables, "PET_NNODES", "1:4")), absl::StatusCode::kInvalidArgument,
+               "PET_NNODES");
+}
+
+TEST(RendezvousTest, IndexedJobs) {
+  const Variables jobset = {{"JOB_COMPLETION_INDEX", "1"},
+                            {"WORLD_SIZE", "2"},
+                            {"JOBSET_COORDINATOR", "train-trainer-0-0.train"},
+                            {"MASTER_PORT", "29500"},
+                            {"RESTART_ATTEMPT", "4"}};
+  ASSERT_OK_AND_ASSIGN(const Rendezvous where, Read(jobset));
+  EXPECT_EQ(where.rank, 1);
+  EXPECT_EQ(where.world_size, 2);
+  EXPECT_EQ(where.master_addr, "train-trainer-0-0.train");
+  EXPECT_EQ(where.prefix, "taopd/4");
+  ASSERT_OK_AND_ASSIGN(const Rendezvous by_address, Read(With(jobset, "MASTER_ADDR", "head")));
+  EXPECT_EQ(by_address.master_addr, "head");
+  // Indices without a world are runs of their own.
+  ASSERT_OK_AND_ASSIGN(const Rendezvous alone, Read({{"JOB_COMPLETION_INDEX", "1"}}));
+  EXPECT_EQ(alone.world_size, 1);
+  EXPECT_ERROR(Read(With(jobset, "JOB_COMPLETION_INDEX", "2")), absl::StatusCode::kInvalidArgument,
+               "JOB_COMPLETION_INDEX = 2 is not in [0, 1]");
+}
+
+TEST(RendezvousTest, Slurm) {
+  const Variables step = {{"SLURM_STEP_ID", "0"},       {"SLURM_STEP_NUM_TASKS", "4"},
+                          {"SLURM_PROCID", "3"},        {"SLURM_LOCALID", "1"},
+                          {"SLURM_JOB_ID", "71234567"}, {"SLURM_STEP_NODELIST", "gpu[03-04]"},
+                          {"SLURM_RESTART_COUNT", "1"}};
+  ASSERT_OK_AND_ASSIGN(const Rendezvous where, Read(step));
+  EXPECT_EQ(where.rank, 3);
+  EXPECT_EQ(where.world_size, 4);
+  EXPECT_EQ(where.local_rank, 1);
+  EXPECT_EQ(where.master_addr, "gpu03");
+  EXPECT_EQ(where.master_port, 24567);
+  EXPECT_EQ(where.prefix, "taopd/1");
+  // In the job's script, outside of srun, the task variables are those of the whole job.
+  ASSERT_OK_AND_ASSIGN(const Rendezvous script, Read(With(step, "SLURM_STEP_ID", "")));
+  EXPECT_EQ(script.world_size, 1);
+}
+
+TEST(RendezvousTest, FirstHosts) {
+  EXPECT_EQ(*FirstHostOf("login"), "login");
+  EXPECT_EQ(*FirstHostOf("a1,b2"), "a1");
+  EXPECT_EQ(*FirstHostOf("gpu[03-05,9],login"), "gpu03");
+  EXPECT_EQ(*FirstHostOf("rack[7]-eth0,x"), "rack7-eth0");
+  EXPECT_ERROR(FirstHostOf("gpu[03"), absl::StatusCode::kInvalidArgument, "[ without a ]");
+  EXPECT_ERROR(FirstHostOf(""), absl::StatusCode::kInvalidArgument, "names no host");
+}
+
+TEST(RendezvousTest, AFileTakesThePlaceOfTheAddress) {
+  ASSERT_OK_AND_ASSIGN(
+      const Rendezvous where,
+      Read({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"TAOPD_RENDEZVOUS_FILE", "/tmp/meet"}}));
+  EXPECT_EQ(where.store_file, "/tmp/meet");
+  EXPECT_EQ(where.master_addr, "");
+}
+
+TEST(RendezvousTest, OnlyRankZeroTakesTheSocket) {
+  Variables launched = kTorchrun;
+  launched["TAOPD_LISTEN_FD"] = "7";
+  EXPECT_EQ(Read(launched)->listen_fd, -1);
+  EXPECT_EQ(Read(With(launched, "RANK", "0"))->listen_fd, 7);
+}
+
+TEST(RendezvousTest, RefusesByName) {
+  EXPECT_ERROR(Read(With(kTorchrun, "RANK", "")), absl::StatusCode::kInvalidArgument,
+               "RANK is not set");
+  EXPECT_ERROR(Read(With(kTorchrun, "WORLD_SIZE", "")), absl::StatusCode::kInvalidArgument,
+               "WORLD_SIZE is not set");
+  EXPECT_ERROR(Read(With(kTorchrun, "RANK", "8")), absl::StatusCode::kInvalidArgument,
+               "RANK = 8 is not in [0, 7]");
+  EXPECT_ERROR(Read(With(kTorchrun, "RANK", "-1")), absl::StatusCode::kInvalidArgument,
+               "RANK = -1");
+  EXPECT_ERROR(Read(With(kTorchrun, "RANK", "1x")), absl::StatusCode::kInvalidArgument,
+               "RANK = \"1x\" is no whole number");
+  EXPECT_ERROR(Read(With(kTorchrun, "LOCAL_RANK", "4")), absl::StatusCode::kInvalidArgument,
+               "LOCAL_RANK = 4 is not in [0, 3]");
+  EXPECT_ERROR(Read(With(kTorchrun, "LOCAL_WORLD_SIZE", "9")), absl::StatusCode::kInvalidArgument,
+               "LOCAL_WORLD_SIZE = 9");
+  EXPECT_ERROR(Read(With(kTorchrun, "MASTER_ADDR", "")), absl::StatusCode::kInvalidArgument,
+               "MASTER_ADDR is not set");
+  EXPECT_ERROR(Read(With(kTorchrun, "MASTER_PORT", "65536")), absl::StatusCode::kInvalidArgument,
+               "MASTER_PORT = 65536");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,144 @@
+// Recomputation changes what is kept, and no bit of a gradient; and the backward pass says how far
+// it has come.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/common/model/tiny_models.h"
+
+namespace taopd::testing {
+namespace {
+
+struct Setting {
+  std::string architecture, dtype;
+};
+
+std::vector<std::vector<int32_t>> Sequences() {
+  RandomStream random(5);
+  std::vector<std::vector<int32_t>> sequences;
+  for (const size_t length : {3, 40, 1, 17, 40}) {
+    sequences.emplace_back(length);
+    for (int32_t& id : sequences.back()) id = static_cast<int32_t>(random.NextBelow(31));
+  }
+  return sequences;
+}
+
+// The hidden states, and the gradients by their parameters' names, in float32 sums of two passes.
+std::map<std::string, at::Tensor> Gradients(Decoder* decoder, const ForwardOptions& options) {
+  std::map<std::string, at::Tensor> results;
+  for (auto& [name, parameter] : decoder->Parameters()) {
+    at::Tensor leaf = parameter;
+    leaf.mutable_grad() = at::zeros(parameter.sizes(), at::kFloat);
+  }
+  for (int pass = 0; pass < 2; ++pass) {
+    const at::Tensor hidden_TH =
+        decoder->Forward(PackedBatch::FromSequences(Sequences(), at::kCPU), options);
+    results["hidden"] = hidden_TH.detach();
+    at::linear(hidden_TH, decoder->lm_head()).log_softmax(-1).select(1, 0).sum().backward();
+  }
+  for (const auto& [name, parameter] : decoder->Parameters()) {
+    results[name] = parameter.grad().clone();
+  }
+  return results;
+}
+
+class RecomputeTest : public ::testing::TestWithParam<Setting> {};
+
+TEST_P(RecomputeTest, GradientsAreTheSameBits) {
+  at::set_num_threads(2);
+  const auto decoder = TinyDecoder(GetParam().architecture, GetParam().dtype, true);
+  const auto expected = Gradients(decoder.get(), {});
+  double sum = 0;
+  for (const auto& [name, gradient] : expected) sum += MaxAbs(gradient);
+  EXPECT_GT(sum, 0);
+  for (const Recompute recompute : {Recompute::kAttention, Recompute::kFull}) {
+    ForwardOptions options;
+    options.recompute = recompute;
+    for (const auto& [name, gradient] : Gradients(decoder.get(), options)) {
+      EXPECT_TRUE(at::equal(gradient, expected.at(name)))
+          << name << " with recompute " << static_cast<int>(recompute);
+    }
+  }
+}
+
+TEST_P(RecomputeTest, LayersAreReportedWhenTheirGradientsAreComplete) {
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kAttention, Recompute::kFull}) {
+    const auto decoder = TinyDecoder(GetParam().architecture, GetParam().dtype, true);
+    const int64_t num_layers = decoder->config().num_hidden_layers;
+    std::vector<int64_t> calls;
+    std::map<std::string, at::Tensor> when_reported;
+    ForwardOptions options;
+    options.recompute = recompute;
+    options.on_layer_backward = [&](int64_t layer) {
+      calls.push_back(layer);
+      for (const auto& [name, parameter] : decoder->Parameters()) {
+        const bool is_of_layer =
+            layer == num_layers ? name == "model.norm.weight" || name == "lm_head.weight"
+                                : name.starts_with("model.layers." + std::to_string(layer) + ".");
+        if (is_of_layer) when_reported[name] = parameter.grad().clone();
+      }
+    };
+    const auto in_the_end = Gradients(decoder.get(), options);
+    std::vector<int64_t> expected;
+    for (int pass = 0; pass < 2; ++pass) {
+      for (int64_t layer = num_layers; layer >= 0; --layer) expected.push_back(layer);
+    }
+    EXPECT_EQ(calls, expected);
+    for (const auto& [name, gradient] : in_the_end) {
+      if (name == "hidden" || name == "model.embed_tokens.weight") continue;
+      ASSERT_TRUE(when_reported.contains(name)) << name;
+      EXPECT_TRUE(at::equal(when_reported[name], gradient)) << name;
+    }
+  }
+}
+
+// The inputs of the first layer then need no gradient, its parameters do.
+TEST_P(RecomputeTest, AFrozenEmbeddingLeavesTheOtherGradientsAlone) {
+  const auto decoder = TinyDecoder(GetParam().architecture, GetParam().dtype, true);
+  const auto gradients = [&](Recompute recompute) {
+    ForwardOptions options;
+    options.recompute = recompute;
+    return Gradients(decoder.get(), options);
+  };
+  const auto expected = gradients(Recompute::kNone);
+  for (auto& [name, parameter] : decoder->Parameters()) {
+    if (name == "model.embed_tokens.weight" || name == "model.layers.0.input_layernorm.weight") {
+      at::Tensor leaf = parameter;
+      leaf.set_requires_grad(false);
+    }
+  }
+  for (const auto& [name, gradient] : gradients(Recompute::kFull)) {
+    const bool is_frozen =
+        name == "model.embed_tokens.weight" || name == "model.layers.0.input_layernorm.weight";
+    if (is_frozen) {
+      EXPECT_EQ(MaxAbs(gradient), 0) << name;
+    } else {
+      EXPECT_TRUE(at::equal(gradient, expected.at(name))) << name;
+    }
+  }
+}
+
+TEST(Recompute, WithoutGradModeNothingIsRecorded) {
+  const auto decoder = TinyDecoder("Qwen3ForCausalLM", "float32", true);
+  const PackedBatch batch = PackedBatch::FromSequences(Sequences(), at::kCPU);
+  const at::NoGradGuard no_grad;
+  ForwardOptions options;
+  options.recompute = Recompute::kFull;
+  options.on_layer_backward = [](int64_t) { ADD_FAILURE(); };
+  const at::Tensor hidden_TH = decoder->Forward(batch, options);
+  EXPECT_FALSE(hidden_TH.requires_grad());
+  EXPECT_TRUE(at::equal(hidden_TH, decoder->Forward(batch)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RecomputeTest,
+                         ::testing::Values(Setting{"Qwen3ForCausalLM", "float32"},
+                                           Setting{"Qwen3ForCausalLM", "bfloat16"},
+                                           Setting{"LlamaForCausalLM", "float32"},
+                                           Setting{"Qwen2ForCausalLM", "bfloat16"},
+                                           Setting{"Qwen3MoeForCausalLM", "float32"}),
+                         [](const auto& info) {
+                           return info.param.architecture + "_" + info.param.dtype;
+                         });
+
+}  // namespace
+}  // namespace taopd::testing

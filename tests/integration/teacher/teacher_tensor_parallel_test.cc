@@ -1,0 +1,177 @@
+// The real taopd-teacher cut into several processes: its answers are those of one process, and it does not
+// outlive any of its ranks.
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/integration/teacher/teacher_binary_fixture.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using testing::LoadGolden;
+
+// float32 sums over another split of their terms: of a log-prob, and as a share of a large one, whose last bit is
+// worth more.
+constexpr double kSplitTolerance = 1e-5;
+constexpr double kRelativeSplitTolerance = 1e-6;
+
+double ToleranceOf(double log_prob) {
+  return std::max(kSplitTolerance, kRelativeSplitTolerance * std::abs(log_prob));
+}
+
+class TeacherTensorParallelTest : public testing::TeacherBinaryFixture {
+ protected:
+  // The processes that the teacher has started.
+  std::vector<pid_t> Ranks() {
+    std::vector<pid_t> ranks;
+    for (const auto& task : std::filesystem::directory_iterator(
+             "/proc/" + std::to_string(teacher_->pid()) + "/task")) {
+      std::ifstream children(task.path() / "children");
+      for (pid_t pid; children >> pid;) ranks.push_back(pid);
+    }
+    return ranks;
+  }
+  v1::ScoreResponse Score(const v1::ScoreRequest& request) {
+    grpc::ClientContext context;
+    v1::ScoreResponse response;
+    const grpc::Status status = stub_->Score(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response;
+  }
+  json Text(const json& body) {
+    const httplib::Result result = Complete(body);
+    EXPECT_TRUE(result) << "no answer";
+    if (!result) return {};
+    EXPECT_EQ(result->status, 200) << result->body;
+    return json::parse(result->body);
+  }
+};
+
+std::vector<v1::ScoreRequest> Requests() {
+  const auto ids = LoadGolden().ids;
+  std::vector<v1::ScoreRequest> requests(3);
+  for (v1::ScoreRequest& request : requests) {
+    request.mutable_token_ids()->Add(ids.begin(), ids.end());
+    request.set_score_start(1);
+    request.set_top_k(16);
+  }
+  requests[1].mutable_options()->set_rank(true);
+  requests[1].mutable_options()->set_entropy(true);
+  requests[2].set_top_k(300);  // more than a rank has
+  return requests;
+}
+
+// Two greedy texts with a common beginning, the second of which finds it in the cache.
+std::vector<json> Prompts() {
+  json prompt = json::array();
+  for (int i = 0; i < 70; ++i) prompt.push_back(i * 7 % 500 + 3);
+  json longer = prompt;
+  longer.push_back(9);
+  const auto body = [](const json& ids) {
+    return json{{"model", testing::StoriesModel()},
+                {"prompt", ids},
+                {"max_tokens", 40},
+                {"temperature", 0},
+                {"logprobs", 3},
+                {"return_token_ids", true},
+                {"ignore_eos", true}};
+  };
+  return {body(prompt), body(longer)};
+}
+
+TEST_F(TeacherTensorParallelTest, AnswersAreThoseOfOneProcess) {
+  Start();
+  std::vector<v1::ScoreResponse> expected;
+  for (const v1::ScoreRequest& request : Requests()) expected.push_back(Score(request));
+  std::vector<json> expected_texts;
+  for (const json& body : Prompts()) expected_texts.push_back(Text(body));
+  const std::string revision = expected[0].revision();
+  EXPECT_EQ(teacher_->Terminate(), 0);
+
+  for (const char* size : {"2", "4"}) {
+    Start({"--tensor-parallel-size", size});
+    EXPECT_EQ(std::to_string(Ranks().size() + 1), size);
+    const std::vector<v1::ScoreRequest> requests = Requests();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const v1::ScoreResponse actual = Score(requests[i]);
+      EXPECT_EQ(actual.revision(), revision);
+      ASSERT_EQ(actual.ids_size(), expected[i].ids_size());
+      for (int j = 0; j < actual.ids_size(); ++j) {
+        EXPECT_NEAR(actual.logprobs(j), expected[i].logprobs(j),
+                    ToleranceOf(expected[i].logprobs(j)))
+            << i << " " << j;
+      }
+      for (int r = 0; r < actual.log_tail_size(); ++r) {
+        EXPECT_NEAR(std::exp(actual.log_tail(r)), std::exp(expected[i].log_tail(r)),
+                    kSplitTolerance);
+        EXPECT_NEAR(actual.sampled_logprobs(r), expected[i].sampled_logprobs(r),
+                    ToleranceOf(expected[i].sampled_logprobs(r)));
+      }
+      EXPECT_TRUE(std::equal(actual.sampled_ranks().begin(), actual.sampled_ranks().end(),
+                             expected[i].sampled_ranks().begin(),
+                             expected[i].sampled_ranks().end()));
+    }
+    const std::vector<json> bodies = Prompts();
+    for (size_t i = 0; i < bodies.size(); ++i) {
+      const json text = Text(bodies[i]);
+      EXPECT_EQ(text["choices"][0]["token_ids"], expected_texts[i]["choices"][0]["token_ids"])
+          << size;
+    }
+    EXPECT_EQ(teacher_->Terminate(), 0) << teacher_->Errors();
+  }
+}
+
+TEST_F(TeacherTensorParallelTest, LostRankEndsTheTeacher) {
+  for (const bool is_busy : {false, true}) {
+    Start({"--tensor-parallel-size", "2"});
+    const std::vector<pid_t> ranks = Ranks();
+    ASSERT_EQ(ranks.size(), 1u);
+    std::thread client;
+    if (is_busy) {
+      client = std::thread([this] {
+        httplib::Client http("127.0.0.1", teacher_->http_port());
+        http.set_read_timeout(60);
+        json body = Prompts()[0];
+        body["max_tokens"] = 400;
+        while (http.Post("/v1/completions", body.dump(), "application/json")) {
+        }
+      });
+    }
+    ::kill(ranks[0], SIGKILL);
+    EXPECT_EQ(teacher_->WaitForExit(), 70) << teacher_->Errors();
+    EXPECT_THAT(teacher_->Errors(), HasSubstr("rank 1"));
+    if (client.joinable()) client.join();
+  }
+}
+
+TEST_F(TeacherTensorParallelTest, LostRankZeroLeavesNothingBehind) {
+  Start({"--tensor-parallel-size", "2"});
+  const pid_t rank = Ranks().at(0);
+  ::kill(teacher_->pid(), SIGKILL);
+  teacher_->WaitForExit();
+  // The rank is no child of this process: it can only be asked whether it is there.
+  const auto state = [rank] {
+    std::ifstream stat("/proc/" + std::to_string(rank) + "/stat");
+    std::string text((std::istreambuf_iterator<char>(stat)), {});
+    return text.empty() ? 'X' : text[text.rfind(')') + 2];
+  };
+  while (state() != 'X' && state() != 'Z')
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+TEST_F(TeacherTensorParallelTest, WhatCannotBeCutIsRefusedByName) {
+  testing::TeacherProcess teacher(
+      {"--model", testing::StoriesModel(), "--tensor-parallel-size", "3"});
+  EXPECT_NE(teacher.WaitForExit(), 0);
+  EXPECT_THAT(teacher.Errors(), HasSubstr("tensor_parallel_size 3 does not divide the model's "
+                                          "num_attention_heads 8"));
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,120 @@
+// How long gRPC connections live, and how many calls one may hold, over real sockets.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+
+#include <thread>
+
+#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "server/app/listener_watch.h"
+#include "server/grpc/grpc_server.h"
+#include "tests/server/fake_engine.h"
+#include "tests/server/grpc/score_requests.h"
+#include "tests/server/http/raw_client.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using testing::MakeScoreRequest;
+
+constexpr std::chrono::seconds kLongest{20};
+
+class GrpcConnectionsTest : public ::testing::Test {
+ protected:
+  // A connection of its own, and its stub.
+  struct Client {
+    std::shared_ptr<grpc::Channel> channel;
+    std::unique_ptr<v1::Teacher::Stub> stub;
+    grpc::Status Score() const {
+      grpc::ClientContext context;
+      v1::ScoreResponse response;
+      return stub->Score(&context, MakeScoreRequest(), &response);
+    }
+    // Until the server has said that it closes the connection.
+    bool WaitUntilClosed() const {
+      return channel->WaitForStateChange(GRPC_CHANNEL_READY,
+                                         std::chrono::system_clock::now() + kLongest);
+    }
+  };
+
+  void Start(const GrpcConnectionLimits& limits) {
+    state_.SetReady(fake_.model);
+    GrpcServerOptions options;
+    options.limits = limits;
+    auto server = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, options);
+    ASSERT_OK(server);
+    server_ = *std::move(server);
+  }
+  void TearDown() override {
+    fake_.engine->Drain(absl::Now());
+    if (server_ != nullptr) server_->Shutdown(absl::Now());
+  }
+  Client Connect() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    Client client;
+    client.channel = grpc::CreateCustomChannel(HostPort("127.0.0.1", server_->port()),
+                                               grpc::InsecureChannelCredentials(), arguments);
+    client.stub = v1::Teacher::NewStub(client.channel);
+    EXPECT_TRUE(client.channel->WaitForConnected(std::chrono::system_clock::now() + kLongest));
+    return client;
+  }
+
+  testing::FakeModel fake_ = testing::MakeFakeModel();
+  ServingState state_{Clock::Real(), absl::Seconds(60)};
+  ServerMetrics metrics_;
+  std::unique_ptr<GrpcServer> server_;
+};
+
+// A connection with a call is not idle: it outlives one that was made after it.
+TEST_F(GrpcConnectionsTest, AnIdleConnectionIsClosedAndMadeAgain) {
+  Start({.max_idle = absl::Milliseconds(300)});
+  const Client busy = Connect();
+  fake_.engine->Hold(true);
+  grpc::Status answer = grpc::Status::CANCELLED;
+  std::thread call([&] { answer = busy.Score(); });
+  fake_.engine->WaitForQueued(1);
+  const Client idle = Connect();
+  EXPECT_TRUE(idle.WaitUntilClosed());
+  EXPECT_EQ(busy.channel->GetState(false), GRPC_CHANNEL_READY);
+  fake_.engine->Hold(false);
+  call.join();
+  EXPECT_TRUE(answer.ok()) << answer.error_message();
+  EXPECT_TRUE(busy.WaitUntilClosed());
+  EXPECT_TRUE(idle.Score().ok());
+}
+
+TEST_F(GrpcConnectionsTest, AnOldConnectionIsClosedOnceItsCallsHaveEnded) {
+  Start({.max_age = absl::Milliseconds(300)});
+  const Client client = Connect();
+  fake_.engine->Hold(true);
+  grpc::Status answer = grpc::Status::CANCELLED;
+  std::thread call([&] { answer = client.Score(); });
+  fake_.engine->WaitForQueued(1);
+  EXPECT_TRUE(client.WaitUntilClosed());
+  fake_.engine->Hold(false);
+  call.join();
+  EXPECT_TRUE(answer.ok()) << answer.error_message();
+  EXPECT_TRUE(client.Score().ok());
+}
+
+TEST_F(GrpcConnectionsTest, CallsThatOutlastTheGraceAreCancelled) {
+  Start({.max_age = absl::Milliseconds(200), .max_age_grace = absl::Milliseconds(200)});
+  const Client client = Connect();
+  fake_.engine->Hold(true);
+  EXPECT_EQ(client.Score().error_code(), grpc::StatusCode::UNAVAILABLE);
+  fake_.engine->WaitForCancels(1);
+}
+
+// The SETTINGS frame (RFC 9113, section 6.5) that the server sends first.
+TEST_F(GrpcConnectionsTest, TellsHowManyCallsAConnectionMayHold) {
+  Start({.max_concurrent_streams = 7});
+  testing::RawClient client(server_->port());
+  ASSERT_TRUE(client.Send(Http2Hello()));
+  // MAX_CONCURRENT_STREAMS is setting 3, two bytes; its value has four.
+  const std::string setting("\x00\x03\x00\x00\x00\x07", 6);
+  EXPECT_TRUE(client.ReadUntil(setting).ends_with(setting));
+}
+
+}  // namespace
+}  // namespace taopd

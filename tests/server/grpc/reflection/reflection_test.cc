@@ -1,0 +1,173 @@
+// Reflection over real sockets: off, on, and behind a key.
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.pb.h>
+#include <grpcpp/grpcpp.h>
+
+#include "proto/grpc/reflection_v1.grpc.pb.h"
+#include "proto/grpc/reflection_v1alpha.grpc.pb.h"
+#include "server/grpc/grpc_server.h"
+#include "server/grpc/reflection/reflection_answer.h"
+#include "tests/server/fake_engine.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ReflectionRequest = grpc::reflection::v1::ServerReflectionRequest;
+using ReflectionResponse = grpc::reflection::v1::ServerReflectionResponse;
+
+class ReflectionTest : public ::testing::Test {
+ protected:
+  void Start(bool reflection, const ApiKeys* keys = nullptr) {
+    GrpcServerOptions options;
+    options.keys = keys;
+    options.reflection = reflection;
+    auto server = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, options);
+    ASSERT_OK(server);
+    server_ = *std::move(server);
+    channel_ = grpc::CreateChannel(HostPort("127.0.0.1", server_->port()),
+                                   grpc::InsecureChannelCredentials());
+  }
+  void TearDown() override {
+    if (server_ != nullptr) server_->Shutdown(absl::Now());
+  }
+  // Sends the requests on one stream, one after another.
+  template <typename Service, typename Request, typename Response>
+  grpc::Status Ask(const std::vector<Request>& requests, std::vector<Response>* responses,
+                   const std::string& key = "") {
+    const auto stub = Service::NewStub(channel_);
+    grpc::ClientContext context;
+    if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
+    const auto stream = stub->ServerReflectionInfo(&context);
+    for (const Request& request : requests) {
+      Response response;
+      if (!stream->Write(request) || !stream->Read(&response)) break;
+      responses->push_back(response);
+    }
+    stream->WritesDone();
+    return stream->Finish();
+  }
+  template <typename Version1>
+  static std::vector<Version1> ListAndFind(const std::string& symbol) {
+    std::vector<Version1> requests(2);
+    requests[0].set_list_services("");
+    requests[1].set_file_containing_symbol(symbol);
+    return requests;
+  }
+
+  ServingState state_{Clock::Real(), absl::Seconds(60)};
+  ServerMetrics metrics_;
+  std::unique_ptr<GrpcServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+TEST_F(ReflectionTest, IsNotServedUnlessAskedFor) {
+  Start(false);
+  std::vector<ReflectionResponse> v1;
+  EXPECT_EQ(
+      (Ask<grpc::reflection::v1::ServerReflection, ReflectionRequest>({{}}, &v1).error_code()),
+      grpc::StatusCode::UNIMPLEMENTED);
+  std::vector<grpc::reflection::v1alpha::ServerReflectionResponse> v1alpha;
+  EXPECT_EQ((Ask<grpc::reflection::v1alpha::ServerReflection,
+                 grpc::reflection::v1alpha::ServerReflectionRequest>({{}}, &v1alpha)
+                 .error_code()),
+            grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(ReflectionTest, NamesAndDescribesTheServices) {
+  Start(true);
+  std::vector<ReflectionResponse> responses;
+  const grpc::Status status = Ask<grpc::reflection::v1::ServerReflection>(
+      ListAndFind<ReflectionRequest>("taopd.v1.Teacher.Score"), &responses);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(responses.size(), 2u);
+  std::vector<std::string> names;
+  for (const auto& service : responses[0].list_services_response().service())
+    names.push_back(service.name());
+  EXPECT_THAT(names,
+              ElementsAre("taopd.v1.Teacher", "vllm.Inference", "vllm.Control",
+                          "vllm.grpc.engine.VllmEngine", "grpc.reflection.v1.ServerReflection",
+                          "grpc.reflection.v1alpha.ServerReflection"));
+  const auto& files = responses[1].file_descriptor_response();
+  ASSERT_EQ(files.file_descriptor_proto_size(), 1);
+  google::protobuf::FileDescriptorProto file;
+  ASSERT_TRUE(file.ParseFromString(files.file_descriptor_proto(0)));
+  EXPECT_EQ(file.package(), "taopd.v1");
+  EXPECT_EQ(file.service(0).name(), "Teacher");
+  EXPECT_EQ(responses[1].original_request().file_containing_symbol(), "taopd.v1.Teacher.Score");
+  EXPECT_THAT(metrics_.Text(state_), HasSubstr("code=\"OK\",method=\"grpc/Reflection\"} 1\n"));
+}
+
+// Every service that is listed can be described, in both versions.
+TEST_F(ReflectionTest, TheOlderVersionSaysTheSame) {
+  using Request = grpc::reflection::v1alpha::ServerReflectionRequest;
+  Start(true);
+  std::vector<grpc::reflection::v1alpha::ServerReflectionResponse> old;
+  ASSERT_TRUE((
+      Ask<grpc::reflection::v1alpha::ServerReflection>(ListAndFind<Request>("vllm.Inference"), &old)
+          .ok()));
+  ASSERT_EQ(old.size(), 2u);
+  // inference.proto imports another file.
+  EXPECT_EQ(old[1].file_descriptor_response().file_descriptor_proto_size(), 2);
+  ASSERT_EQ(old[0].list_services_response().service_size(), 6);
+  for (const auto& service : old[0].list_services_response().service()) {
+    std::vector<ReflectionResponse> described;
+    ASSERT_TRUE((Ask<grpc::reflection::v1::ServerReflection>(
+                     ListAndFind<ReflectionRequest>(service.name()), &described)
+                     .ok()));
+    EXPECT_TRUE(described[1].has_file_descriptor_response()) << service.name();
+  }
+}
+
+TEST_F(ReflectionTest, AsksForAKey) {
+  const ApiKeys keys({"the-key"}, "");
+  Start(true, &keys);
+  std::vector<ReflectionResponse> responses;
+  const auto requests = ListAndFind<ReflectionRequest>("taopd.v1.Teacher");
+  using Service = grpc::reflection::v1::ServerReflection;
+  EXPECT_EQ(Ask<Service>(requests, &responses).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(Ask<Service>(requests, &responses, "another").error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_TRUE(responses.empty());
+  EXPECT_TRUE(Ask<Service>(requests, &responses, "the-key").ok());
+  EXPECT_EQ(responses.size(), 2u);
+}
+
+TEST(ReflectionAnswerTest, ErrorsNameWhatIsNotKnown) {
+  const auto ask = [](const auto& edit) {
+    ReflectionRequest request;
+    edit(&request);
+    return AnswerReflection(request, {}).error_response();
+  };
+  EXPECT_EQ(ask([](auto*) {}).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  const auto symbol = ask([](auto* r) { r->set_file_containing_symbol("a.b.C"); });
+  EXPECT_EQ(symbol.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(symbol.error_message(), HasSubstr("symbol a.b.C"));
+  EXPECT_THAT(ask([](auto* r) { r->set_file_by_filename("a.proto"); }).error_message(),
+              HasSubstr("file a.proto"));
+  EXPECT_THAT(
+      ask([](auto* r) {
+        r->mutable_file_containing_extension()->set_containing_type("taopd.v1.ScoreRequest");
+        r->mutable_file_containing_extension()->set_extension_number(7);
+      }).error_message(),
+      HasSubstr("extension 7 of taopd.v1.ScoreRequest"));
+  const auto large = ask([](auto* r) { r->set_file_by_filename(std::string(5000, 'a')); });
+  EXPECT_EQ(large.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(large.error_message(), HasSubstr("the limit is 4096"));
+}
+
+TEST(ReflectionAnswerTest, FilesAndExtensionsAreFoundByName) {
+  ReflectionRequest request;
+  request.set_file_by_filename("proto/taopd/v1/teacher.proto");
+  EXPECT_EQ(AnswerReflection(request, {}).file_descriptor_response().file_descriptor_proto_size(),
+            1);
+  request.set_all_extension_numbers_of_type("taopd.v1.ScoreRequest");
+  const auto numbers = AnswerReflection(request, {}).all_extension_numbers_response();
+  EXPECT_EQ(numbers.base_type_name(), "taopd.v1.ScoreRequest");
+  EXPECT_EQ(numbers.extension_number_size(), 0);
+}
+
+}  // namespace
+}  // namespace taopd

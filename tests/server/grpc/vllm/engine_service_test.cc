@@ -1,0 +1,339 @@
+// vllm.grpc.engine.VllmEngine with real sockets and an engine whose numbers are known.
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <limits>
+#include <map>
+#include <thread>
+
+#include "proto/vllm/engine.grpc.pb.h"
+#include "tests/server/grpc/grpc_server_fixture.h"
+
+namespace taopd {
+namespace {
+
+namespace engine = vllm::grpc::engine;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+class VllmEngineServiceTest : public testing::GrpcServerFixture {
+ protected:
+  void SetUp() override {
+    GrpcServerFixture::SetUp();
+    gateway_ = engine::VllmEngine::NewStub(channel_);
+  }
+  static engine::GenerateRequest Request() {
+    engine::GenerateRequest request;
+    request.set_request_id("r");
+    for (uint32_t id : {3, 5, 7, 2}) request.mutable_tokenized()->add_input_ids(id);
+    request.mutable_sampling_params()->set_temperature(0.0f);
+    request.mutable_sampling_params()->set_max_tokens(3);
+    request.mutable_sampling_params()->set_ignore_eos(true);
+    return request;
+  }
+  grpc::Status Generate(const engine::GenerateRequest& request,
+                        std::vector<engine::GenerateResponse>* messages) {
+    grpc::ClientContext context;
+    auto reader = gateway_->Generate(&context, request);
+    messages->clear();
+    engine::GenerateResponse message;
+    while (reader->Read(&message)) messages->push_back(message);
+    return reader->Finish();
+  }
+  void ExpectRefused(const engine::GenerateRequest& request, const std::string& text) {
+    std::vector<engine::GenerateResponse> messages;
+    const grpc::Status status = Generate(request, &messages);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << text;
+    EXPECT_THAT(status.error_message(), HasSubstr(text));
+    EXPECT_TRUE(messages.empty());
+  }
+  std::vector<uint32_t> Greedy() {
+    InferenceRequest request;
+    request.token_ids = {3, 5, 7, 2};
+    request.sampling.emplace();
+    request.sampling->temperature = 0.0f;
+    request.sampling->max_new_tokens = 3;
+    request.sampling->ignore_eos = true;
+    const std::vector<int32_t> ids = testing::FakeGenerate(request).ids;
+    return {ids.begin(), ids.end()};
+  }
+
+  std::unique_ptr<engine::VllmEngine::Stub> gateway_;
+};
+
+TEST_F(VllmEngineServiceTest, OneMessageHoldsTheWholeAnswer) {
+  Ready();
+  engine::GenerateRequest request = Request();
+  request.mutable_sampling_params()->set_logprobs(2);
+  request.mutable_sampling_params()->set_prompt_logprobs(2);
+  std::vector<engine::GenerateResponse> messages;
+  const grpc::Status status = Generate(request, &messages);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(messages.size(), 1u);
+  ASSERT_TRUE(messages[0].has_complete());
+  const engine::GenerateComplete& complete = messages[0].complete();
+  EXPECT_THAT(complete.output_ids(), ElementsAreArray(Greedy()));
+  EXPECT_EQ(complete.finish_reason(), "length");
+  EXPECT_EQ(complete.prompt_tokens(), 4u);
+  EXPECT_EQ(complete.completion_tokens(), 3u);
+  EXPECT_EQ(complete.matched_stop_case(), engine::GenerateComplete::MATCHED_STOP_NOT_SET);
+
+  ScoreParams params;
+  params.top_k = 2;
+  const ScoreRows rows = testing::FakeScore({3, 5, 7, 2}, params);
+  const engine::InputLogProbs& input = complete.input_logprobs();
+  EXPECT_THAT(input.token_ids(), ElementsAre(3, 5, 7, 2));
+  ASSERT_EQ(input.token_logprobs_size(), 4);
+  ASSERT_EQ(input.top_logprobs_size(), 4);
+  EXPECT_FALSE(input.token_logprobs(0).has_value());
+  EXPECT_EQ(input.top_logprobs(0).values_size(), 0);
+  for (int r = 0; r < 3; ++r) {
+    EXPECT_EQ(input.token_logprobs(r + 1).value(), rows.sampled_log_probs[r]);
+    EXPECT_THAT(input.top_logprobs(r + 1).token_ids(),
+                ElementsAre(rows.ids[2 * r], rows.ids[2 * r + 1]));
+    EXPECT_THAT(input.top_logprobs(r + 1).values(),
+                ElementsAre(rows.log_probs[2 * r], rows.log_probs[2 * r + 1]));
+  }
+  const engine::OutputLogProbs& output = complete.output_logprobs();
+  EXPECT_THAT(output.token_ids(), ElementsAreArray(Greedy()));
+  ASSERT_EQ(output.token_logprobs_size(), 3);
+  ASSERT_EQ(output.top_logprobs_size(), 3);
+  // Greedy: the token is the most probable id.
+  EXPECT_EQ(output.top_logprobs(1).token_ids(0), output.token_ids(1));
+  EXPECT_EQ(output.top_logprobs(1).values(0), output.token_logprobs(1));
+  EXPECT_EQ(output.top_logprobs(1).values_size(), 2);
+}
+
+TEST_F(VllmEngineServiceTest, WithoutCandidatesThereAreTheTokensAlone) {
+  Ready();
+  engine::GenerateRequest request = Request();
+  request.mutable_sampling_params()->set_logprobs(0);
+  request.mutable_sampling_params()->set_prompt_logprobs(0);
+  std::vector<engine::GenerateResponse> messages;
+  ASSERT_TRUE(Generate(request, &messages).ok());
+  EXPECT_EQ(messages[0].complete().output_logprobs().token_logprobs_size(), 3);
+  EXPECT_EQ(messages[0].complete().output_logprobs().top_logprobs_size(), 0);
+  EXPECT_EQ(messages[0].complete().input_logprobs().token_logprobs_size(), 4);
+  EXPECT_EQ(messages[0].complete().input_logprobs().top_logprobs_size(), 0);
+  // A prompt of one token has no log-prob.
+  request.mutable_tokenized()->mutable_input_ids()->Truncate(1);
+  ASSERT_TRUE(Generate(request, &messages).ok());
+  ASSERT_EQ(messages[0].complete().input_logprobs().token_logprobs_size(), 1);
+  EXPECT_FALSE(messages[0].complete().input_logprobs().token_logprobs(0).has_value());
+  // None are asked for.
+  ASSERT_TRUE(Generate(Request(), &messages).ok());
+  EXPECT_FALSE(messages[0].complete().has_output_logprobs());
+  EXPECT_FALSE(messages[0].complete().has_input_logprobs());
+}
+
+// As in vLLM, the complete message of a stream repeats the last chunk.
+TEST_F(VllmEngineServiceTest, AStreamHasAChunkPerTokenAndACompleteMessagePerSequence) {
+  Ready();
+  engine::GenerateRequest request = Request();
+  request.set_stream(true);
+  request.mutable_sampling_params()->set_n(2);
+  request.mutable_sampling_params()->set_logprobs(1);
+  request.mutable_sampling_params()->set_seed(-5);
+  std::vector<engine::GenerateResponse> messages;
+  ASSERT_TRUE(Generate(request, &messages).ok());
+  std::map<uint32_t, std::vector<uint32_t>> ids;
+  std::map<uint32_t, int> num_complete;
+  for (const engine::GenerateResponse& message : messages) {
+    if (message.has_chunk()) {
+      const engine::GenerateStreamChunk& chunk = message.chunk();
+      EXPECT_EQ(num_complete[chunk.index()], 0);
+      EXPECT_EQ(chunk.completion_tokens(), 1u);
+      EXPECT_EQ(chunk.prompt_tokens(), 4u);
+      EXPECT_EQ(chunk.output_logprobs().top_logprobs_size(), 1);
+      EXPECT_FALSE(chunk.has_input_logprobs());
+      ids[chunk.index()].push_back(chunk.token_ids(0));
+    } else {
+      const engine::GenerateComplete& complete = message.complete();
+      ++num_complete[complete.index()];
+      EXPECT_THAT(complete.output_ids(), ElementsAre(ids[complete.index()].back()));
+      EXPECT_EQ(complete.finish_reason(), "length");
+    }
+  }
+  EXPECT_THAT(ids[0], ElementsAreArray(Greedy()));
+  EXPECT_THAT(ids[1], ElementsAreArray(Greedy()));
+  EXPECT_THAT(num_complete, ElementsAre(std::pair(0u, 1), std::pair(1u, 1)));
+  const auto seen = fake_.engine->seen();
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[1].sampling->seed, seen[0].sampling->seed + 1);
+  EXPECT_EQ(seen[0].sampling->seed, static_cast<uint64_t>(int64_t{-5}));
+}
+
+TEST_F(VllmEngineServiceTest, PromptLogProbsAreInTheFirstChunkOfAStream) {
+  Ready();
+  engine::GenerateRequest request = Request();
+  request.set_stream(true);
+  request.mutable_sampling_params()->set_prompt_logprobs(1);
+  std::vector<engine::GenerateResponse> messages;
+  ASSERT_TRUE(Generate(request, &messages).ok());
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_THAT(messages[0].chunk().token_ids(), ElementsAreArray(Greedy()));
+  EXPECT_EQ(messages[0].chunk().input_logprobs().token_logprobs_size(), 4);
+  EXPECT_FALSE(messages[1].complete().has_input_logprobs());
+}
+
+TEST_F(VllmEngineServiceTest, SaysWhatEndedASequence) {
+  Ready();
+  const std::vector<uint32_t> greedy = Greedy();
+  engine::GenerateRequest request = Request();
+  request.mutable_sampling_params()->add_stop_token_ids(greedy[1]);
+  std::vector<engine::GenerateResponse> messages;
+  ASSERT_TRUE(Generate(request, &messages).ok());
+  EXPECT_EQ(messages[0].complete().finish_reason(), "stop");
+  EXPECT_EQ(messages[0].complete().matched_token_id(), greedy[1]);
+  EXPECT_EQ(messages[0].complete().output_ids_size(), 2);
+  request = Request();
+  const std::string text = testing::FakeTokenizer().TokenBytes(static_cast<int32_t>(greedy[0]));
+  request.mutable_sampling_params()->add_stop(text);
+  ASSERT_TRUE(Generate(request, &messages).ok());
+  EXPECT_EQ(messages[0].complete().matched_stop_str(), text);
+  EXPECT_EQ(messages[0].complete().output_ids_size(), 1);
+}
+
+TEST_F(VllmEngineServiceTest, FieldsReachTheEngine) {
+  Ready();
+  engine::GenerateRequest request = Request();
+  request.set_text("cab");
+  engine::SamplingParams* params = request.mutable_sampling_params();
+  params->set_temperature(0.5f);
+  params->set_top_k(5);
+  params->set_min_p(0.25f);
+  params->set_repetition_penalty(1.5f);
+  params->set_presence_penalty(0.5f);
+  params->set_frequency_penalty(-0.5f);
+  params->set_min_tokens(1);
+  params->set_seed(77);
+  (*params->mutable_logit_bias())[6] = 2.0f;
+  std::vector<engine::GenerateResponse> messages;
+  ASSERT_TRUE(Generate(request, &messages).ok());
+  const InferenceRequest seen = fake_.engine->seen().back();
+  EXPECT_THAT(seen.token_ids, ElementsAre(1, 2, 0, 1));
+  EXPECT_EQ(seen.client, "127.0.0.1");
+  EXPECT_EQ(seen.sampling->temperature, 0.5f);
+  EXPECT_EQ(seen.sampling->top_k, 5);
+  EXPECT_EQ(seen.sampling->top_p, 1.0f);
+  EXPECT_EQ(seen.sampling->min_p, 0.25f);
+  EXPECT_EQ(seen.sampling->repetition_penalty, 1.5f);
+  EXPECT_EQ(seen.sampling->presence_penalty, 0.5f);
+  EXPECT_EQ(seen.sampling->frequency_penalty, -0.5f);
+  EXPECT_EQ(seen.sampling->min_tokens, 1);
+  EXPECT_EQ(seen.sampling->seed, 77u);
+  EXPECT_EQ(seen.sampling->logit_bias.at(6), 2.0f);
+  // Without a temperature it is 1; without a number of tokens, what the context leaves.
+  request = Request();
+  request.mutable_sampling_params()->clear_temperature();
+  request.mutable_sampling_params()->clear_max_tokens();
+  ASSERT_TRUE(Generate(request, &messages).ok());
+  EXPECT_EQ(fake_.engine->seen().back().sampling->temperature, 1.0f);
+  EXPECT_EQ(fake_.engine->seen().back().sampling->max_new_tokens, 60);
+}
+
+TEST_F(VllmEngineServiceTest, WhatCannotBeHonoredIsRefusedByName) {
+  Ready();
+  using Edit = std::function<void(engine::GenerateRequest*)>;
+  const std::pair<std::string, Edit> cases[] = {
+      {"input is required", [](auto* r) { r->clear_input(); }},
+      {"mm_inputs", [](auto* r) { r->mutable_mm_inputs(); }},
+      {"kv_transfer_params ", [](auto* r) { r->mutable_kv_transfer_params(); }},
+      {"kv_transfer_params_json", [](auto* r) { r->set_kv_transfer_params_json("{}"); }},
+      {"data_parallel_rank", [](auto* r) { r->set_data_parallel_rank(1); }},
+      {"truncate_prompt_tokens",
+       [](auto* r) { r->mutable_sampling_params()->set_truncate_prompt_tokens(3); }},
+      {"constraint", [](auto* r) { r->mutable_sampling_params()->set_json_schema("{}"); }},
+      {"constraint", [](auto* r) { r->mutable_sampling_params()->mutable_choice(); }},
+      {"max_tokens must be at least 1",
+       [](auto* r) { r->mutable_sampling_params()->set_max_tokens(0); }},
+      {"n is 1025, the limit is 1024", [](auto* r) { r->mutable_sampling_params()->set_n(1025); }},
+      {"prompt_logprobs with more than one sequence",
+       [](auto* r) {
+         r->mutable_sampling_params()->set_n(2);
+         r->mutable_sampling_params()->set_prompt_logprobs(0);
+       }},
+      {"logprobs is -2", [](auto* r) { r->mutable_sampling_params()->set_logprobs(-2); }},
+      {"asks for 9 tokens, the limit is max_logprobs 8",
+       [](auto* r) { r->mutable_sampling_params()->set_prompt_logprobs(9); }},
+      {"asks for 32 tokens", [](auto* r) { r->mutable_sampling_params()->set_logprobs(-1); }},
+      {"logit_bias has the id -1",
+       [](auto* r) { (*r->mutable_sampling_params()->mutable_logit_bias())[-1] = 1.0f; }},
+      {"temperature", [](auto* r) { r->mutable_sampling_params()->set_temperature(-1.0f); }},
+      {"max_model_len", [](auto* r) { r->mutable_sampling_params()->set_max_tokens(100); }},
+  };
+  for (const auto& [text, edit] : cases) {
+    engine::GenerateRequest request = Request();
+    edit(&request);
+    ExpectRefused(request, text);
+  }
+}
+
+TEST_F(VllmEngineServiceTest, AbortEndsAllSequencesOfARequest) {
+  Ready();
+  fake_.engine->Hold(true);
+  std::thread call([&] {
+    engine::GenerateRequest request = Request();
+    request.mutable_sampling_params()->set_n(3);
+    std::vector<engine::GenerateResponse> messages;
+    EXPECT_EQ(Generate(request, &messages).error_code(), grpc::StatusCode::CANCELLED);
+  });
+  fake_.engine->WaitForQueued(3);
+  engine::AbortRequest abort;
+  abort.add_request_ids("unknown");
+  abort.add_request_ids("r");
+  engine::AbortResponse done;
+  grpc::ClientContext context;
+  EXPECT_TRUE(gateway_->Abort(&context, abort, &done).ok());
+  call.join();
+}
+
+TEST_F(VllmEngineServiceTest, AGatewayLearnsWhatIsServed) {
+  engine::HealthCheckResponse health;
+  grpc::ClientContext contexts[6];
+  ASSERT_TRUE(gateway_->HealthCheck(&contexts[0], {}, &health).ok());
+  EXPECT_FALSE(health.healthy());
+  EXPECT_FALSE(health.message().empty());
+  engine::GetModelInfoResponse model;
+  EXPECT_EQ(gateway_->GetModelInfo(&contexts[1], {}, &model).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  fake_.model->model_config_json =
+      R"({"model_type":"llama","architectures":["LlamaForCausalLM"],"eos_token_id":[2,7],"bos_token_id":1})";
+  fake_.model->sampling_defaults.temperature = 0.5f;
+  EngineStats stats;
+  stats.num_running = 2;
+  stats.kv_blocks_in_use = 1;
+  stats.num_kv_blocks = 4;
+  fake_.engine->SetStats(stats);
+  Ready();
+  ASSERT_TRUE(gateway_->HealthCheck(&contexts[2], {}, &health).ok());
+  EXPECT_TRUE(health.healthy()) << health.message();
+  ASSERT_TRUE(gateway_->GetModelInfo(&contexts[3], {}, &model).ok());
+  EXPECT_EQ(model.model_path(), "/models/fake");
+  EXPECT_EQ(model.tokenizer_path(), "/models/fake");
+  EXPECT_EQ(model.served_model_name(), "fake");
+  EXPECT_TRUE(model.is_generation());
+  EXPECT_EQ(model.max_context_length(), 64u);
+  EXPECT_EQ(model.vocab_size(), 32u);
+  EXPECT_EQ(model.model_type(), "llama");
+  EXPECT_THAT(model.architectures(), ElementsAre("LlamaForCausalLM"));
+  EXPECT_THAT(model.eos_token_ids(), ElementsAre(2, 7));
+  EXPECT_EQ(model.bos_token_id(), 1);
+  EXPECT_EQ(model.pad_token_id(), 0);
+  EXPECT_EQ(model.default_sampling_params_json(), "{\"temperature\":0.5}");
+  engine::GetServerInfoResponse server;
+  ASSERT_TRUE(gateway_->GetServerInfo(&contexts[4], {}, &server).ok());
+  EXPECT_EQ(server.server_type(), "vllm-grpc");
+  EXPECT_EQ(server.active_requests(), 2u);
+  EXPECT_EQ(server.data_parallel_size(), 1);
+  engine::GetLoadsResponse loads;
+  ASSERT_TRUE(gateway_->GetLoads(&contexts[5], {}, &loads).ok());
+  ASSERT_EQ(loads.loads_size(), 1);
+  EXPECT_EQ(loads.loads(0).num_running_reqs(), 2);
+  EXPECT_EQ(loads.loads(0).token_usage(), 0.25);
+  EXPECT_EQ(loads.loads(0).max_running_requests(), 16);
+}
+
+}  // namespace
+}  // namespace taopd
