@@ -31,6 +31,11 @@ namespace taopd {
 struct PackedBatch {
   at::Tensor token_ids_T;           // int64, on the model's device
   std::vector<int64_t> cu_seqlens;  // [B + 1], starts with 0, ends with T
+  // Sequence b continues sequence parents[b] < b, which continues none: its positions follow those
+  // of the parent, and its rows see the parent's. So the rows of a prompt that several sequences
+  // share are there once. -1: it continues none. Empty: no sequence does. Only for decoders that
+  // share prefixes (Decoder::SharesPrefixes).
+  std::vector<int64_t> parents;
 
   static PackedBatch FromSequences(const std::vector<std::vector<int32_t>>& sequences,
                                    at::Device device);
@@ -72,6 +77,10 @@ class Decoder {
   const ModelConfig& config() const { return config_; }
   at::Device device() const { return device_; }
   at::ScalarType dtype() const { return dtype_; }
+
+  // Whether Forward takes batches with parents. A row is then the same as if the parent's tokens
+  // were written before the sequence's own, bit for bit.
+  virtual bool SharesPrefixes() const { return false; }
 
   // The hidden states after the final norm, [T, H]. Attention is causal within each sequence.
   // Records gradients unless grad mode is off; the options are for the backward pass then. The
