@@ -23,12 +23,15 @@ using testing::ProcessUsage;
 constexpr int kLongTokens = 480, kShortTokens = 8;
 constexpr uint32_t kTopK = 16;
 constexpr int kOverload = 10;
+constexpr int kCapacityCalls = 400;  // of two clients
 // From the highest point of the first half, in which buffers and the allocator's arenas fill, to that of
 // the second.
 constexpr int64_t kMaxGrowthBytes = 24 << 20;
 constexpr absl::Duration kLongestHealth = absl::Seconds(1);
-// Of a short request with all its retries. It waits behind 24,000 tokens, well under a second of work.
-constexpr absl::Duration kLongestShort = absl::Seconds(10);
+constexpr int kQueuedTokens = 24'000;
+// Of a short request with all its retries, in times that the full queue needs. Among equals it is luck who
+// gets the room that becomes free; a short request that never does is starved.
+constexpr double kMostQueueTimes = 10.0;
 
 v1::ScoreRequest RequestOf(int num_tokens) {
   v1::ScoreRequest request;
@@ -101,12 +104,11 @@ class TeacherOverloadTest : public testing::TeacherBinaryFixture {
  protected:
   // Long sequences per second that two clients get who wait for their answers.
   double Capacity() {
-    constexpr int kCalls = 200;
     const absl::Time start = absl::Now();
     std::vector<std::thread> clients;
     for (int c = 0; c < 2; ++c) {
       clients.emplace_back([&] {
-        for (int i = 0; i < kCalls; ++i) {
+        for (int i = 0; i < kCapacityCalls / 2; ++i) {
           grpc::ClientContext context;
           v1::ScoreResponse response;
           EXPECT_TRUE(stub_->Score(&context, RequestOf(kLongTokens), &response).ok());
@@ -114,7 +116,7 @@ class TeacherOverloadTest : public testing::TeacherBinaryFixture {
       });
     }
     for (std::thread& client : clients) client.join();
-    return 2 * kCalls / absl::ToDoubleSeconds(absl::Now() - start);
+    return kCapacityCalls / absl::ToDoubleSeconds(absl::Now() - start);
   }
 
   // One short request after another, each repeated while it is refused, until `stop`.
@@ -153,12 +155,18 @@ class TeacherOverloadTest : public testing::TeacherBinaryFixture {
     }
   }
 
-  // Of the requests that the teacher says it has answered well.
-  int64_t NumAnswered() {
-    const std::string text = http_->Get("/metrics")->body;
-    const std::string line = "taopd_teacher_requests_total{code=\"OK\",method=\"grpc/Score\"} ";
-    const size_t at = text.find(line);
-    return at == std::string::npos ? 0 : std::atoll(text.c_str() + at + line.size());
+  // What the teacher itself says it has answered well. It counts a call after the answer has left, so
+  // the number may come a little later: waits for it.
+  int64_t NumAnswered(int64_t expected) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    int64_t num = 0;
+    do {
+      const std::string text = http_->Get("/metrics")->body;
+      const std::string line = "taopd_teacher_requests_total{code=\"OK\",method=\"grpc/Score\"} ";
+      const size_t at = text.find(line);
+      num = at == std::string::npos ? 0 : std::atoll(text.c_str() + at + line.size());
+    } while (num < expected && absl::Now() < deadline);
+    return num;
   }
 
   int64_t num_short_ = 0, num_short_refusals_ = 0;
@@ -166,9 +174,8 @@ class TeacherOverloadTest : public testing::TeacherBinaryFixture {
 };
 
 TEST_F(TeacherOverloadTest, TenTimesWhatItCanDo) {
-  Start({"--max-queued-tokens", "24000"});
+  Start({"--max-queued-tokens", std::to_string(kQueuedTokens)});
   const double capacity = Capacity();
-  const int64_t answered_before = NumAnswered();
   const absl::Duration length = absl::Seconds(testing::SecondsOf("TAOPD_OVERLOAD_SECONDS", 60));
   OpenLoop load(stub_.get());
   std::atomic<bool> stop{false};
@@ -201,11 +208,13 @@ TEST_F(TeacherOverloadTest, TenTimesWhatItCanDo) {
   EXPECT_EQ(load.num_without_pushback(), 0);
   EXPECT_GT(num_refused, num_ok);
   // What it accepts it answers, and no less than a third of what it could without the flood.
-  EXPECT_EQ(NumAnswered() - answered_before, num_ok + num_short_);
+  const int64_t num_answers = kCapacityCalls + num_ok + num_short_;
+  EXPECT_EQ(NumAnswered(num_answers), num_answers);
   EXPECT_GT(static_cast<double>(num_ok), capacity * seconds / 3);
   EXPECT_LT(most_bytes[1] - most_bytes[0], kMaxGrowthBytes);
   EXPECT_GT(num_short_, 0);
-  EXPECT_LT(longest_short_, kLongestShort);
+  const double queue_s = kQueuedTokens / (capacity * kLongTokens);
+  EXPECT_LT(absl::ToDoubleSeconds(longest_short_), kMostQueueTimes * queue_s);
   EXPECT_LT(longest_health_, kLongestHealth);
   EXPECT_EQ(teacher_->Terminate(), 0);
 }
