@@ -203,7 +203,7 @@ class C10dGroup final : public ProcessGroup {
     try {
       std::vector<at::Tensor> tensors = {tensor};
       return Finish("agreement", num_started_, absl::InfiniteDuration(),
-                    wrapped_->allreduce(tensors));
+                    wrapped_->allreduce(tensors), /*on_cpu=*/true);
     } catch (const std::exception& error) {
       return Broken("agreement", error);
     }
@@ -221,8 +221,8 @@ class C10dGroup final : public ProcessGroup {
           tensors_(std::move(tensors)) {}
     absl::Status Wait() override {
       const absl::Time start = absl::Now();
-      absl::Status status =
-          group_->Finish(name_, number_, group_->options_.collective_timeout, work_);
+      absl::Status status = group_->Finish(name_, number_, group_->options_.collective_timeout,
+                                           work_, tensors_[0].device().is_cpu());
       group_->StatsOf(name_).seconds += absl::ToDoubleSeconds(absl::Now() - start);
       return status;
     }
@@ -274,15 +274,32 @@ class C10dGroup final : public ProcessGroup {
     }
   }
 
+  // Returns whether the collective has come to its end. Throws its error.
+  static bool WaitALittle(c10d::Work& work, bool on_cpu) {
+    if (!on_cpu) {
+      // A wait with a time-out would end NCCL's communicator.
+      if (!work.isCompleted()) {
+        absl::SleepFor(absl::Microseconds(50));
+        return false;
+      }
+      return work.wait();
+    }
+    try {
+      return work.wait(kSlice);
+    } catch (const std::exception&) {
+      if (!work.isCompleted()) return false;
+      return work.wait();  // the time-out came just before the end; or its own error again
+    }
+  }
+
   absl::Status Finish(const std::string& name, int64_t number, absl::Duration timeout,
-                      const c10::intrusive_ptr<c10d::Work>& work) {
+                      const c10::intrusive_ptr<c10d::Work>& work, bool on_cpu) {
     const absl::Time deadline = absl::Now() + timeout;
     while (true) {
       try {
-        work->wait(kSlice);
-        return absl::OkStatus();
+        if (WaitALittle(*work, on_cpu)) return absl::OkStatus();
       } catch (const std::exception& error) {
-        if (work->isCompleted()) return Broken(name, error);
+        return Broken(name, error);
       }
       if (absl::Status seen = health(); !seen.ok()) {
         is_broken_ = true;

@@ -97,6 +97,10 @@ TEST_F(TrainerRanksTest, ThreeRanksLearnWhatOneLearns) {
   for (size_t step = 0; step < 6; ++step) {
     EXPECT_NEAR(three[step], one[step], kRelative * std::abs(one[step])) << step;
   }
+  // Each rank has evaluated its part.
+  const double kl = LastMetric("run-1", "eval/kl_to_teacher");
+  EXPECT_NEAR(LastMetric("run-3", "eval/kl_to_teacher"), kl, kRelative * kl);
+  EXPECT_EQ(LastMetric("run-3", "eval/n"), LastMetric("run-1", "eval/n"));
 }
 
 // TAOPD_NUM_KILLS: how often (the ctest entry with the label slow sets 20).

@@ -5,6 +5,7 @@
 #include "common/io/file.h"
 #include "trainer/commands/measure_student.h"
 #include "trainer/commands/train/training_run.h"
+#include "trainer/dist/rank_sums.h"
 
 namespace taopd {
 namespace {
@@ -14,6 +15,28 @@ const double* Find(const Metrics& metrics, const std::string& name) {
     if (key == name) return &value;
   }
   return nullptr;
+}
+
+// From the metrics of each rank on its records to those on all of them.
+absl::Status JoinKl(const std::vector<PromptRecord>& records, ProcessGroup* group,
+                    Metrics* metrics) {
+  int64_t num_tokens = 0;
+  for (const PromptRecord& record : records) {
+    num_tokens += static_cast<int64_t>(record.response_ids.size());
+  }
+  double* kl = nullptr;
+  RankSums sums;
+  sums.Add(&num_tokens);
+  for (auto& [name, value] : *metrics) {
+    if (name == "eval/kl_to_teacher") {
+      kl = &value;
+      value *= static_cast<double>(num_tokens);
+    }
+    sums.Add(&value);
+  }
+  TAOPD_RETURN_IF_ERROR(sums.Reduce(group));
+  if (kl != nullptr) *kl /= static_cast<double>(num_tokens);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -30,22 +53,37 @@ bool TrainingRun::is_finished() const {
   return limit > 0 && best_.num_since_best() >= limit;
 }
 
+absl::StatusOr<EvalResult> TrainingRun::Measure() {
+  const auto on_wait = [this]() -> absl::Status {
+    TAOPD_RETURN_IF_ERROR(group_->health());
+    if (!run_state_->stop_requested()) return absl::OkStatus();
+    return absl::CancelledError("asked to stop during an evaluation");
+  };
+  // Sums over parts would round otherwise than the sum over all.
+  const auto size = static_cast<int64_t>(problems_.size());
+  const bool is_divided = config_.eval.measure == "kl" && group_->world_size() > 1 &&
+                          size >= group_->world_size() && !config_.dist.deterministic;
+  absl::StatusOr<EvalResult> result = EvalResult();
+  std::vector<PromptRecord> mine;
+  if (is_divided) {
+    mine.assign(problems_.begin() + size * group_->rank() / group_->world_size(),
+                problems_.begin() + size * (group_->rank() + 1) / group_->world_size());
+  }
+  if (is_divided || is_root()) {
+    result = MeasureStudent(config_, is_divided ? mine : problems_, &student_, &*rollout_engine_,
+                            teacher_.get(), on_wait);
+  }
+  // Ranks that have nothing to do wait here.
+  TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(result.status()));
+  if (is_divided) TAOPD_RETURN_IF_ERROR(JoinKl(mine, group_, &result->metrics));
+  return result;
+}
+
 std::optional<CommandFailure> TrainingRun::Evaluate() {
   const absl::Time start = absl::Now();
   const std::string when = state_.step == 0 ? "before" : run_.is_last() ? "after" : "eval";
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
-  absl::StatusOr<EvalResult> result = EvalResult();
-  if (is_root()) {
-    result = MeasureStudent(config_, problems_, &student_, &*rollout_engine_, teacher_.get(),
-                            [this]() -> absl::Status {
-                              TAOPD_RETURN_IF_ERROR(group_->health());
-                              if (!run_state_->stop_requested()) return absl::OkStatus();
-                              return absl::CancelledError("asked to stop during an evaluation");
-                            });
-  }
-  // The others wait here.
-  if (absl::Status measured = group_->AgreeOnStatus(result.status()); !measured.ok())
-    result = measured;
+  absl::StatusOr<EvalResult> result = Measure();
   evaluation_time_ += absl::Now() - start;
   if (context_.timeline != nullptr) {
     timeline_.Add(TimelineTrack::kTrainer, "evaluation", start, absl::Now());

@@ -78,6 +78,8 @@ class TrainingRun {
   bool evaluates() const { return config_.eval.measure != "none" && !problems_.empty(); }
   // Whether the evaluation after the present step belongs to the run.
   bool evaluation_is_due() const;
+  // Measures the student: rank 0 does, or all ranks a part each.
+  absl::StatusOr<EvalResult> Measure();
   // Evaluates. If that fails, the present state is saved first.
   std::optional<CommandFailure> Evaluate();
   void ObserveEvaluation(const Metrics& metrics);
