@@ -149,7 +149,8 @@ def run_peer(options, case, work):
 
 def quickstart(options, _):
     prepare = ["deploy/quickstart", "--prepare-only"]
-    found = subprocess.run(prepare, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = subprocess.run(prepare, cwd=ROOT, env=dict(os.environ, QUICKSTART_IS_BUILT="1"), capture_output=True,
+                           text=True, check=False)
     if found.returncode:
         sys.exit(found.stdout + found.stderr)
     models = max((dependencies() / "examples/addition").glob("*/.complete"), key=os.path.getmtime).parent
@@ -235,7 +236,7 @@ def main():
     options = parser.parse_args()
     if not pathlib.Path(options.python).exists():
         sys.exit(f"{options.python} does not exist: deploy/setup --oracle, or --python")
-    print(processor(f"{options.threads} threads"))
+    print(processor(f"{options.threads} threads"), flush=True)
     report = {}
     for name in options.case or GOALS:
         with tempfile.TemporaryDirectory() as directory:
