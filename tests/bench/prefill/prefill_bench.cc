@@ -23,6 +23,7 @@
 
 #include "common/io/file.h"
 #include "common/model/decoder.h"
+#include "kernels/torch/gemm/linear.h"
 
 namespace taopd {
 namespace {

@@ -30,6 +30,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
 RECIPE = ROOT / "deploy/recipes/addition/train.yaml"
+# As deploy/quickstart: threads that wait for others do not keep the other program from its core.
+SPINS = "1000"
 PHASES = ("rollout", "teacher", "forward", "head", "backward", "optimizer")
 # Of the trainer's metrics; what the trainer waits for the teacher after its rollouts is the teacher's phase.
 METRICS = {"rollout": ("time/rollout_wait_s", "time/pack_s"), "teacher": ("time/teacher_wait_s",),
@@ -70,6 +72,10 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def our_environment():
+    return dict(os.environ, GOMP_SPINCOUNT=os.environ.get("GOMP_SPINCOUNT", SPINS))
+
+
 class Teacher:
     """bin/taopd-teacher on a port of its own choice."""
 
@@ -78,7 +84,7 @@ class Teacher:
         self.log = open(work / "teacher.log", "w", encoding="utf-8")
         command = [options.teacher, "--model", str(model), "--port", "0", "--grpc-port", "0", "--ready-file",
                    str(self.ready), "--num-threads", str(threads), *flags]
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, env=our_environment())
         while not (self.ready.exists() and self.ready.stat().st_size):
             if self.process.poll() is not None:
                 sys.exit((work / "teacher.log").read_text())
@@ -105,7 +111,7 @@ def run_ours(options, case, work):
                         f"trainer.total_steps={case['warm_up'] + case['steps']}"):
             command += ["--set", setting]
         with open(work / "trainer.log", "w", encoding="utf-8") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=our_environment())
             _, status, usage = os.wait4(process.pid, 0)
         if status:
             sys.exit((work / "trainer.log").read_text()[-3000:])
@@ -143,11 +149,11 @@ def run_peer(options, case, work):
 
 def quickstart(options, _):
     prepare = ["deploy/quickstart", "--prepare-only"]
-    found = subprocess.run(prepare, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = subprocess.run(prepare, cwd=ROOT, env=dict(os.environ, QUICKSTART_IS_BUILT="1"), capture_output=True,
+                           text=True, check=False)
     if found.returncode:
         sys.exit(found.stdout + found.stderr)
     models = max((dependencies() / "examples/addition").glob("*/.complete"), key=os.path.getmtime).parent
-    sys.path.insert(0, str(HERE))
     lines = [json.loads(line)["prompt"] for line in (models / "data/train.jsonl").read_text().splitlines()]
     script = ("import json,sys;from tokenizers import Tokenizer;t=Tokenizer.from_file(sys.argv[1]);"
               "print(json.dumps([t.encode(p,add_special_tokens=False).ids for p in json.load(sys.stdin)]))")
@@ -230,7 +236,7 @@ def main():
     options = parser.parse_args()
     if not pathlib.Path(options.python).exists():
         sys.exit(f"{options.python} does not exist: deploy/setup --oracle, or --python")
-    print(processor(f"{options.threads} threads"))
+    print(processor(f"{options.threads} threads"), flush=True)
     report = {}
     for name in options.case or GOALS:
         with tempfile.TemporaryDirectory() as directory:

@@ -76,23 +76,25 @@ inline void ExpectSameBitsWithAnyThreads(const DifferentiableFunction& function,
 }
 
 // With float32 gradients that are there already (gradient_target.h), two backward passes add to them
-// twice what one gives, and in place. `inputs` says which values have one.
-inline void ExpectAddsToTargets(const DifferentiableFunction& function,
+// twice the gradients of `expected`, computed in float64, and in place. `inputs` says which values
+// have one. A tolerance below the rounding of a 16-bit dtype shows that nothing was rounded to it.
+inline void ExpectAddsToTargets(const DifferentiableFunction& actual,
+                                const DifferentiableFunction& expected,
                                 const std::vector<at::Tensor>& values, const at::Tensor& weights,
                                 at::ScalarType dtype, const std::vector<size_t>& inputs,
                                 double tolerance) {
-  const ResultAndGradients once = Differentiate(function, values, weights, dtype);
+  const ResultAndGradients once = Differentiate(expected, values, weights, at::kDouble);
   std::vector<at::Tensor> leaves, targets;
   for (const at::Tensor& value : values) leaves.push_back(Leaf(value, dtype));
   for (const size_t i : inputs) {
     targets.push_back(at::ones(leaves[i].sizes(), at::kFloat));
     leaves[i].mutable_grad() = targets.back();
   }
-  for (int pass = 0; pass < 2; ++pass) (function(leaves) * weights.to(dtype)).sum().backward();
+  for (int pass = 0; pass < 2; ++pass) (actual(leaves) * weights.to(dtype)).sum().backward();
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor gradient = leaves[inputs[i]].grad();
     EXPECT_EQ(gradient.const_data_ptr(), targets[i].const_data_ptr()) << "input " << inputs[i];
-    ExpectRelative(gradient - 1, 2 * once.gradients[inputs[i]].to(at::kDouble), tolerance,
+    ExpectRelative(gradient - 1, 2 * once.gradients[inputs[i]], tolerance,
                    "input " + std::to_string(inputs[i]));
   }
 }

@@ -43,8 +43,8 @@ TEST(GatedMlp, GradientsAreThoseOfFloat64) {
 TEST(GatedMlp, AddsToGradientTargetsWithAnyThreads) {
   for (const at::ScalarType dtype : kTypes) {
     const at::Tensor weights = RandomTensor({130, 34}, 5).to(dtype);
-    testing::ExpectAddsToTargets(Mlp, MlpValues(130, dtype), weights, dtype, {1, 2, 3},
-                                 dtype == at::kFloat ? 1e-5 : 0.01);
+    testing::ExpectAddsToTargets(Mlp, MlpComposition, MlpValues(130, dtype), weights, dtype,
+                                 {1, 2, 3}, ToleranceOf(dtype));
     testing::ExpectSameBitsWithAnyThreads(Mlp, MlpValues(130, dtype), weights, dtype);
   }
 }
@@ -78,11 +78,10 @@ TEST(Embedding, GradientsAreThoseOfATen) {
     const at::Tensor weights = RandomTensor({5, 130}, 2).to(dtype);
     for (const int64_t padding : {-1, 1}) {
       const auto actual = [&](const auto& v) { return Embedding(v[0], ids, padding); };
-      testing::ExpectGradients(
-          actual, [&](const auto& v) { return at::embedding(v[0], ids, padding); }, table, weights,
-          dtype, dtype == at::kFloat ? 1e-6 : 0.01, c10::toString(dtype));
-      testing::ExpectAddsToTargets(actual, table, weights, dtype, {0},
-                                   dtype == at::kFloat ? 1e-6 : 0.01);
+      const auto expected = [&](const auto& v) { return at::embedding(v[0], ids, padding); };
+      testing::ExpectGradients(actual, expected, table, weights, dtype,
+                               dtype == at::kFloat ? 1e-6 : 0.01, c10::toString(dtype));
+      testing::ExpectAddsToTargets(actual, expected, table, weights, dtype, {0}, 1e-6);
       testing::ExpectSameBitsWithAnyThreads(actual, table, weights, dtype);
     }
   }
@@ -92,9 +91,9 @@ TEST(Norms, AddToGradientTargets) {
   for (const at::ScalarType dtype : kTypes) {
     const std::vector<at::Tensor> values = {RandomTensor({70, 16}, 1).to(dtype),
                                             RandomTensor({16}, 2).to(dtype)};
-    testing::ExpectAddsToTargets([](const auto& v) { return RmsNorm(v[0], v[1], 1e-6); }, values,
-                                 RandomTensor({70, 16}, 3).to(dtype), dtype, {1},
-                                 dtype == at::kFloat ? 1e-5 : 0.01);
+    const auto norm = [](const auto& v) { return RmsNorm(v[0], v[1], 1e-6); };
+    testing::ExpectAddsToTargets(norm, norm, values, RandomTensor({70, 16}, 3).to(dtype), dtype,
+                                 {1}, dtype == at::kFloat ? 1e-5 : 0.01);
   }
 }
 
