@@ -33,6 +33,10 @@ struct StepContext {
   Timeline* timeline = nullptr;
   // Gets each mini-batch that is skipped because its loss or gradient is not finite.
   std::function<void(const BadBatch&)> on_bad_batch = [](const BadBatch&) {};
+  // Called in the backward pass of each mini-batch's last micro-batch, when the gradients of a layer
+  // are complete: with the layers of ForwardOptions::on_layer_backward, and with kEmbeddingLayer
+  // when all are. May be empty.
+  std::function<void(int64_t layer)> on_gradients_complete;
   // Runs about once a second while the step waits for rollouts or scores. An error from it abandons
   // the step.
   std::function<absl::Status()> on_wait = [] { return absl::OkStatus(); };

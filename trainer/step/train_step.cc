@@ -121,9 +121,12 @@ RowSums Step::ComputeGradients(int64_t begin, int64_t end) {
   ForwardBackwardOptions options;
   options.veto_rho_below = context_.config->objective.veto_rho_below;
   options.times = &times_;
+  options.forward.recompute = RecomputeOf(context_.config->trainer);
   int64_t first = 0, bad_sequence = -1, bad_row = -1;
-  for (const int64_t last :
-       MicroBatchEnds(num_tokens, context_.config->trainer.micro_batch_tokens)) {
+  const std::vector<int64_t> ends =
+      MicroBatchEnds(num_tokens, context_.config->trainer.MicroBatchTokens());
+  for (const int64_t last : ends) {
+    if (last == ends.back()) options.forward.on_layer_backward = context_.on_gradients_complete;
     ForwardBackward(context_.student, head_, batch_->Items(begin + first, begin + last),
                     {weights.begin() + first, weights.begin() + last}, &sums, options);
     if (bad_sequence < 0 && sums.bad_sequence >= 0) {

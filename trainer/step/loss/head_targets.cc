@@ -36,9 +36,10 @@ StudentInput MakeStudentInput(const std::vector<const ScoredRollout*>& sequences
           ToTensor(rows, {static_cast<int64_t>(rows.size())}, at::kLong, device)};
 }
 
-at::Tensor ForwardResponses(Decoder* student, const std::vector<const ScoredRollout*>& sequences) {
+at::Tensor ForwardResponses(Decoder* student, const std::vector<const ScoredRollout*>& sequences,
+                            const ForwardOptions& options) {
   const StudentInput input = MakeStudentInput(sequences, student->device());
-  const at::Tensor hidden_TH = student->Forward(input.batch);
+  const at::Tensor hidden_TH = student->Forward(input.batch, options);
   return hidden_TH.index_select(0, input.rows_N);
 }
 
