@@ -20,6 +20,7 @@
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/model/config/model_config.h"
+#include "common/model/config/recompute.h"
 #include "common/model/layers/kv_pages.h"
 #include "common/model/parallel/collectives.h"
 #include "kernels/torch/head/scoring_head.h"
@@ -47,15 +48,6 @@ struct PagedBatch {
   at::Tensor token_ids_T;                // int64, on the model's device
   std::vector<PagedSequence> sequences;  // the block tables belong to the caller
   std::function<void()> after_layer;     // called when a layer has been computed; may be empty
-};
-
-// What a forward pass keeps for the backward pass, and what the backward pass computes again. The
-// gradients are the same bits with all of them.
-enum class Recompute {
-  kNone,       // keep everything
-  kAttention,  // of each layer, compute again: the projections of queries, keys and values, their
-               // norms and rotation, attention, and the output's projection
-  kFull,       // keep the residual stream before each layer alone, and compute again all of a layer
 };
 
 struct ForwardOptions {

@@ -10,6 +10,7 @@ Subcommand AddPlan(CLI::App& app) {
   struct Flags {
     ConfigFlags config;
     std::string device_memory;
+    int64_t ranks = 1;
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
@@ -17,12 +18,16 @@ Subcommand AddPlan(CLI::App& app) {
   flags->config.AddTo(command);
   command->add_option("--device-memory", flags->device_memory,
                       "Plan for a device of this size, such as 80GB, in place of this machine's");
+  command
+      ->add_option("--ranks", flags->ranks,
+                   "Plan for one of so many processes that share prompts and optimizer state")
+      ->check(CLI::Range(1, 1024));
   return {command, [flags] {
             TrainConfig config;
             absl::Status status = flags->config.Read(&config);
             if (status.ok()) status = CheckTrainConfig(config);
             if (!status.ok()) return EndCommand(BadUsage(status));
-            return EndCommand(RunPlan(config, flags->device_memory));
+            return EndCommand(RunPlan(config, flags->device_memory, flags->ranks));
           }};
 }
 

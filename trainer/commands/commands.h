@@ -24,8 +24,9 @@ std::optional<CommandFailure> RunTraining(TrainConfig config, const StartMode& m
 
 // Prints the memory plan of a distillation run: for this machine, or for a device of
 // `device_memory` ("80GB") if that is not empty. Fails with kExitOutOfMemory, after the table, if
-// the run does not fit.
-std::optional<CommandFailure> RunPlan(const TrainConfig& config, const std::string& device_memory);
+// the run does not fit. With num_ranks > 1 it is the plan of one of so many processes.
+std::optional<CommandFailure> RunPlan(const TrainConfig& config, const std::string& device_memory,
+                                      int64_t num_ranks);
 
 // Trains a model on pairs of prompt and response. Of the requests in `state`, it obeys a stop.
 std::optional<CommandFailure> RunSft(SftConfig config, const StartMode& mode, RunState* state);

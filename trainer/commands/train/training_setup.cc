@@ -101,8 +101,9 @@ std::optional<CommandFailure> TrainingRun::PlanMemory() {
   if (config_.trainer.memory_plan == "off") return std::nullopt;
   const auto budget = BudgetOf(config_);
   EnginePlan refused;
-  const auto plan = budget.ok() ? PlanRun(config_, config_.student.model, *budget, &refused)
-                                : absl::StatusOr<EnginePlan>(budget.status());
+  const auto plan =
+      budget.ok() ? ResolveAuto(&config_, config_.student.model, *budget, {.refused = &refused})
+                  : absl::StatusOr<EnginePlan>(budget.status());
   if (plan.ok()) {
     memory_plan_ = PlanText(*plan);
     LogInfo("memory plan", {{"device", plan->budget.device},

@@ -55,10 +55,11 @@ StudentInput MakeStudentInput(const std::vector<const ScoredRollout*>& sequences
   return input;
 }
 
-at::Tensor ForwardResponses(Decoder* student, const std::vector<const ScoredRollout*>& sequences) {
+at::Tensor ForwardResponses(Decoder* student, const std::vector<const ScoredRollout*>& sequences,
+                            const ForwardOptions& options) {
   const StudentInput input =
       MakeStudentInput(sequences, student->device(), student->SharesPrefixes());
-  const at::Tensor hidden_TH = student->Forward(input.batch);
+  const at::Tensor hidden_TH = student->Forward(input.batch, options);
   return hidden_TH.index_select(0, input.rows_N);
 }
 

@@ -36,7 +36,8 @@ StudentInput MakeStudentInput(const std::vector<const ScoredRollout*>& sequences
 
 // Runs the student over the sequences and returns hidden_NH, the hidden states that predict the
 // response tokens.
-at::Tensor ForwardResponses(Decoder* student, const std::vector<const ScoredRollout*>& sequences);
+at::Tensor ForwardResponses(Decoder* student, const std::vector<const ScoredRollout*>& sequences,
+                            const ForwardOptions& options = {});
 
 // Returns the unweighted sum of the rows' losses in float64. Computes no gradients.
 double SumRowLosses(const Decoder& student, const at::Tensor& hidden_NH, const HeadTargets& targets,
