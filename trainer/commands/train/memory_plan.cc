@@ -96,9 +96,14 @@ std::vector<int64_t> MicroBatchChoices(const TrainConfig& config) {
 
 }  // namespace
 
-absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config) {
+absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_local_ranks) {
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(config.trainer.device));
-  if (device.is_cpu()) return CpuBudget(MemoryLimits());
+  if (device.is_cpu()) {
+    TAOPD_ASSIGN_OR_RETURN(MemoryBudget budget, CpuBudget(MemoryLimits()));
+    budget.limit_bytes /= num_local_ranks;
+    if (num_local_ranks > 1) budget.source += Concat(", for each of ", num_local_ranks, " ranks");
+    return budget;
+  }
   const auto [free_bytes, total_bytes] =
       c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
   return CudaBudget(MemoryLimits(), device.str(), static_cast<int64_t>(total_bytes),
@@ -145,6 +150,41 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
     }
   }
   return plan;
+}
+
+absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,
+                                    int64_t num_ranks) {
+  TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));
+  const std::string stored = model.dtype.empty() ? "float32" : model.dtype;
+  TAOPD_ASSIGN_OR_RETURN(
+      const WeightDtype dtype,
+      ParseWeightDtype(config.student.dtype == "auto" ? stored : config.student.dtype));
+  StepWork work;
+  work.num_parameters = model.NumParameters();
+  work.bytes_per_weight = dtype == WeightDtype::kFloat32 ? 4 : 2;
+  // An embedding that is not the head, too, is only read; of the experts a token meets some.
+  work.active_parameters = model.NumParameters();
+  if (!model.tie_word_embeddings) work.active_parameters -= model.vocab_size * model.hidden_size;
+  for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) {
+    if (!model.IsSparse(layer)) continue;
+    work.active_parameters -= (model.moe.num_experts - model.moe.experts_per_token) * 3 *
+                              model.hidden_size * model.moe.intermediate_size;
+  }
+  work.kv_bytes_per_token = model.KvBytesPerToken(work.bytes_per_weight);
+  work.num_sequences = config.data.train_batch_size * config.rollout.n;
+  work.max_running = config.rollout.max_num_seqs;
+  work.prompt_tokens = config.data.max_prompt_length;
+  work.response_tokens = config.data.max_response_length;
+  work.rollouts_of_prompt = config.rollout.n;
+  work.updates = config.data.train_batch_size / config.trainer.mini_batch_size;
+  work.recomputes_layers = config.trainer.recompute == "full";
+  // The gradient is read twice and cleared; both moments and the float32 weights are read and written,
+  // and the weights written once more where they are not float32.
+  const int64_t moments = config.optimizer.moments == "bfloat16" ? 8 : 16;
+  work.optimizer_bytes_per_parameter =
+      12 + moments + 8 + (work.bytes_per_weight == 4 ? 0 : work.bytes_per_weight);
+  work.num_ranks = num_ranks;
+  return work;
 }
 
 }  // namespace taopd

@@ -4,13 +4,15 @@
 
 #include <string>
 
+#include "common/memory/step_estimate.h"
 #include "common/memory/training_plan.h"
 #include "trainer/config/train_config.h"
 
 namespace taopd {
 
-// What this process may take of the device that trainer.device names.
-absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config);
+// What this process may take of the device that trainer.device names. `num_local_ranks` processes share
+// a CPU's memory.
+absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_local_ranks = 1);
 
 struct RunPlanOptions {
   // The processes, each with a device of its own, that train together: prompts and the optimizer's
@@ -32,5 +34,9 @@ struct RunPlanOptions {
 absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& model_dir,
                                        const MemoryBudget& budget,
                                        const RunPlanOptions& options = {});
+
+// The work of a step of a configuration in which nothing is auto, for EstimateStep.
+absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,
+                                    int64_t num_ranks);
 
 }  // namespace taopd
