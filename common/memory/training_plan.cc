@@ -92,7 +92,8 @@ int64_t BackwardBytes(const ModelConfig& config, int64_t value_bytes, Recompute 
     const int64_t mlp = MlpValues(config, i).values * 2 / 3 + 3 * H;
     int64_t bytes = mlp * value_bytes;
     if (recompute == Recompute::kFull) {
-      bytes += LayerBytes(config, i, value_bytes, Recompute::kNone);
+      // Both blocks' outputs, and the gradients of the layer's outputs and of its inputs.
+      bytes += LayerBytes(config, i, value_bytes, Recompute::kNone) + 6 * H * value_bytes;
     } else if (recompute == Recompute::kAttention) {
       const int64_t again = AttentionValues(config).Bytes(value_bytes) +
                             (2 * Q + 2 * K + 3 * H) * value_bytes -
