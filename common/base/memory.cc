@@ -1,5 +1,7 @@
 #include "common/base/memory.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -49,6 +51,14 @@ int64_t AvailableMemoryBytes(const std::string& root) {
 
 int64_t AnonymousMemoryBytes(const std::string& root) {
   return NumberOf(root + "/proc/self/status", "RssAnon:").value_or(0) * 1024;
+}
+
+void KeepFreedMemory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that it takes
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
+  mallopt(M_TOP_PAD, 16 << 20);
+#endif
 }
 
 absl::StatusOr<int64_t> ParseMemoryBytes(std::string_view text) {

@@ -25,6 +25,12 @@ int64_t AvailableMemoryBytes(const std::string& root = "");
 // 0 if it is not known. `root` as above.
 int64_t AnonymousMemoryBytes(const std::string& root = "");
 
+// Tells the C library to keep up to 256 MiB of freed memory for the next allocations, and to take
+// blocks of up to 32 MiB from there: a training step frees and allocates the same tensors again and
+// again, and memory that goes back to the system comes back as pages that it must clear first. For
+// main, before any threads start. Does nothing with other C libraries than GNU's.
+void KeepFreedMemory();
+
 // Reads a size: a number that is not negative, with or without a unit: "4294967296", "4GiB".
 // Units are B, KiB, MiB, GiB and TiB (powers of 1024), and KB, MB, GB and TB (powers of 1000).
 // Fractions of a byte are dropped. Returns INVALID_ARGUMENT, with the text, for anything else and

@@ -43,6 +43,11 @@ std::string ScalarText(double value) { return NumberText(value); }
 std::string ScalarText(const std::string& value) { return QuotedText(value); }
 
 template <typename T>
+std::string ScalarText(const std::optional<T>& value) {
+  return value ? ScalarText(*value) : "auto";
+}
+
+template <typename T>
 std::string ScalarText(const std::vector<T>& values) {
   std::string text = "[";
   for (size_t i = 0; i < values.size(); ++i) {
@@ -102,8 +107,9 @@ std::string SettingText(const SettingPointer& value) {
 
 std::string SettingTypeName(const SettingPointer& value) {
   static const char* const kNames[] = {
-      "boolean",      "integer",          "number",          "text",
-      "list of text", "list of integers", "list of numbers", "list of sections"};
+      "boolean",         "integer",          "number",          "text",
+      "list of text",    "list of integers", "list of numbers", "list of sections",
+      "integer or auto", "number or auto"};
   return kNames[value.index()];
 }
 

@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -54,7 +55,8 @@ class SectionList {
 
 using SettingPointer =
     std::variant<bool*, int64_t*, double*, std::string*, std::vector<std::string>*,
-                 std::vector<int64_t>*, std::vector<double>*, SectionList*>;
+                 std::vector<int64_t>*, std::vector<double>*, SectionList*, std::optional<int64_t>*,
+                 std::optional<double>*>;  // nullopt is "auto"
 
 // Returns OK, or an error that says what is wrong with the value: "must be at least 0".
 template <typename T>
@@ -183,6 +185,11 @@ SettingCheck<T> Between(T low, T high) {
     return v >= low && v <= high ? absl::OkStatus()
                                  : InvalidArgument("must be between ", low, " and ", high);
   };
+}
+// For settings that may be auto: `check` is for a number.
+template <typename T>
+SettingCheck<std::optional<T>> AutoOr(SettingCheck<T> check) {
+  return [check](const std::optional<T>& v) { return v ? check(*v) : absl::OkStatus(); };
 }
 SettingCheck<std::string> OneOf(std::vector<std::string> choices);
 SettingCheck<std::string> NotEmpty();

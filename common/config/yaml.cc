@@ -61,6 +61,19 @@ absl::Status ReadScalar(const YAML::Node& node, std::string* out) {
 }
 
 template <typename T>
+absl::Status ReadScalar(const YAML::Node& node, std::optional<T>* out) {
+  if (!IsQuoted(node) && node.Scalar() == "auto") {
+    *out = std::nullopt;
+    return absl::OkStatus();
+  }
+  T value{};
+  const absl::Status status = ReadScalar(node, &value);
+  if (!status.ok()) return InvalidArgument(std::string(status.message()), ", and not auto");
+  *out = value;
+  return absl::OkStatus();
+}
+
+template <typename T>
 absl::Status ReadValue(const YAML::Node& node, T* out) {
   if (!node.IsScalar()) return InvalidArgument("a single value is expected");
   return ReadScalar(node, out);

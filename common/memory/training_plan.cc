@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/memory.h"
+#include "common/memory/kv_pool.h"
 
 namespace taopd {
 namespace {
@@ -38,19 +39,82 @@ int64_t HeadBytes(const TrainingPlanInput& input) {
   const int64_t b = BytesOf(input.engine.dtype);
   const int64_t row_bytes = config.vocab_size * b;
   const int64_t rows_that_fit = std::max<int64_t>(1, input.head_workspace_bytes / row_bytes);
-  return 2 * input.micro_batch_rows * config.hidden_size * b +
-         config.vocab_size * config.hidden_size * kFloatBytes +
+  // The head's gradient is summed in float32, and then rounded to the head's type.
+  const int64_t gradient = config.vocab_size * config.hidden_size * (b < kFloatBytes ? 4 + b : 4);
+  return 2 * input.micro_batch_rows * config.hidden_size * b + gradient +
          std::min(input.micro_batch_rows, rows_that_fit) * row_bytes;
+}
+
+// Of one token: values of the model's type, and float32 numbers.
+struct TokenValues {
+  int64_t values = 0;
+  int64_t floats = 0;
+  int64_t Bytes(int64_t value_bytes) const { return values * value_bytes + floats * kFloatBytes; }
+};
+
+TokenValues AttentionValues(const ModelConfig& config) {
+  const int64_t Q = config.num_attention_heads * config.head_dim;
+  const int64_t K = config.num_key_value_heads * config.head_dim;
+  TokenValues kept = {3 * Q + 2 * K, config.num_attention_heads};
+  if (config.qk_norm) {
+    kept.values += Q + K;
+    kept.floats += config.num_attention_heads + config.num_key_value_heads;
+  }
+  return kept;
+}
+
+TokenValues MlpValues(const ModelConfig& config, int64_t layer) {
+  if (!config.IsSparse(layer)) return {3 * config.intermediate_size, 0};
+  return {config.moe.num_experts + config.moe.experts_per_token *
+                                       (3 * config.moe.intermediate_size + 2 * config.hidden_size),
+          0};
+}
+
+// Of a layer, in bytes a token.
+int64_t LayerBytes(const ModelConfig& config, int64_t layer, int64_t value_bytes,
+                   Recompute recompute) {
+  const int64_t H = config.hidden_size;
+  if (recompute == Recompute::kFull) return H * value_bytes;
+  const int64_t norms_and_mlp =
+      TokenValues{4 * H, 2}.Bytes(value_bytes) + MlpValues(config, layer).Bytes(value_bytes);
+  if (recompute == Recompute::kAttention) return norms_and_mlp;
+  return norms_and_mlp + AttentionValues(config).Bytes(value_bytes);
+}
+
+// The largest of all layers, in bytes a token, beyond what is kept.
+int64_t BackwardBytes(const ModelConfig& config, int64_t value_bytes, Recompute recompute) {
+  const int64_t H = config.hidden_size;
+  const int64_t Q = config.num_attention_heads * config.head_dim;
+  const int64_t K = config.num_key_value_heads * config.head_dim;
+  int64_t largest = 0;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    // The gradients of gate and up; their product is not needed any more then.
+    const int64_t mlp = MlpValues(config, i).values * 2 / 3 + 3 * H;
+    int64_t bytes = mlp * value_bytes;
+    if (recompute == Recompute::kFull) {
+      // Both blocks' outputs, and the gradients of the layer's outputs and of its inputs.
+      bytes += LayerBytes(config, i, value_bytes, Recompute::kNone) + 6 * H * value_bytes;
+    } else if (recompute == Recompute::kAttention) {
+      const int64_t again = AttentionValues(config).Bytes(value_bytes) +
+                            (2 * Q + 2 * K + 3 * H) * value_bytes -
+                            MlpValues(config, i).Bytes(value_bytes);
+      bytes = std::max(bytes, again);
+    }
+    largest = std::max(largest, bytes);
+  }
+  return largest;
 }
 
 // What to change, by the name of the line; empty for lines of which the engine's plan says it.
 std::string RemedyFor(const std::string& name, const EnginePlanInput& engine) {
   static const std::map<std::string, std::string> remedies = {
       {"runtime", "give the process more memory"},
-      {kBeyond, "lower trainer.micro_batch_tokens"},
+      {kBeyond, "set trainer.recompute to full, or lower trainer.micro_batch_tokens"},
       {kActivations,
-       "lower trainer.micro_batch_tokens; one sequence goes alone, so also "
-       "data.max_response_length and data.max_prompt_length"},
+       "set trainer.recompute to full, or lower trainer.micro_batch_tokens; one sequence goes "
+       "alone, so also data.max_response_length and data.max_prompt_length"},
+      {"optimizer moments",
+       "set optimizer.moments to bfloat16, or use a smaller student or a device with more memory"},
       {kBackward, "lower trainer.micro_batch_tokens"},
       {kHead, "lower trainer.head_workspace_mb or trainer.micro_batch_tokens"},
       {"KV pool", "lower rollout.kv_cache_gb or rollout.max_num_seqs"},
@@ -67,66 +131,78 @@ std::string RemedyFor(const std::string& name, const EnginePlanInput& engine) {
 
 }  // namespace
 
-int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, WeightDtype dtype) {
-  const int64_t H = config.hidden_size, I = config.intermediate_size;
-  const int64_t Q = config.num_attention_heads * config.head_dim;
-  const int64_t K = config.num_key_value_heads * config.head_dim;
-  int64_t values = 0;
+int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, WeightDtype dtype,
+                             Recompute recompute) {
+  int64_t token_bytes = 0;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    values += 4 * H + 2 * Q + 2 * K + (config.qk_norm ? Q + K : 0) + Q + 2 * K;
-    values += config.IsSparse(i)
-                  ? config.moe.num_experts +
-                        config.moe.experts_per_token * (3 * config.moe.intermediate_size + 2 * H)
-                  : 3 * I;
+    token_bytes += LayerBytes(config, i, BytesOf(dtype), recompute);
   }
-  return num_tokens * values * BytesOf(dtype);
+  return num_tokens * token_bytes;
 }
 
 std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   const EnginePlanInput& engine = input.engine;
   const std::string& device = engine.budget.device;
-  const int64_t P = engine.config.NumParameters(), b = BytesOf(engine.dtype);
+  const int64_t P = engine.config.NumParameters(), T = input.micro_batch_tokens;
   const bool is_float = engine.dtype == WeightDtype::kFloat32;
   std::vector<MemoryLine> lines;
   const auto add = [&](const std::string& name, const std::string& on, int64_t bytes,
-                       const std::string& note) {
-    if (bytes > 0) lines.push_back({name, on, MemoryKind::kHeld, bytes, note});
+                       const std::string& note, MemoryKind kind = MemoryKind::kHeld) {
+    if (bytes > 0) lines.push_back({name, on, kind, bytes, note});
   };
-  add("master weights", device, is_float ? 0 : kFloatBytes * P, "float32");
-  add("optimizer moments", device, 2 * kFloatBytes * P, "float32");
-  add("gradients", device, input.accumulates ? P * (b + kFloatBytes) : P * b,
-      input.accumulates ? "of a backward pass, and their sum in float32" : "of one backward pass");
-  const std::string tokens = Concat("a micro-batch of ", input.micro_batch_tokens, " tokens");
-  add(kActivations, device,
-      SavedActivationBytes(engine.config, input.micro_batch_tokens, engine.dtype), tokens);
-  add(kBackward, device,
-      ActivationBytes(engine.config, input.micro_batch_tokens, engine.dtype,
-                      engine.budget.on_cpu()),
-      "gradients of one layer's values");
-  add(kHead, device, HeadBytes(input),
-      Concat(input.micro_batch_rows, " response rows, the head's gradient, logits of a chunk"));
+  const std::string share =
+      input.num_ranks > 1 ? Concat("; one of ", input.num_ranks, " shares") : "";
+  const int64_t of_shard = (P + input.num_ranks - 1) / input.num_ranks;
+  add("master weights", device, is_float ? 0 : kFloatBytes * of_shard, "float32" + share);
+  add("optimizer moments", device, (input.bfloat16_moments ? 4 : 8) * of_shard,
+      (input.bfloat16_moments ? "bfloat16" : "float32") + share);
+  add("gradients", device, kFloatBytes * P, "one sum in float32");
+  static const char* const kRecomputed[] = {"", "; attention is computed again",
+                                            "; all layers are computed again"};
+  add(kActivations, device, SavedActivationBytes(engine.config, T, engine.dtype, input.recompute),
+      Concat("a micro-batch of ", T, " tokens", kRecomputed[static_cast<int>(input.recompute)]));
+  // The head's gradient waits for the embedding's where the two are tied.
+  const int64_t backward =
+      T * BackwardBytes(engine.config, BytesOf(engine.dtype), input.recompute) +
+      engine.config.vocab_size * engine.config.hidden_size * BytesOf(engine.dtype);
+  const int64_t head = HeadBytes(input);
+  const auto kind_of = [&](bool is_larger) {
+    return is_larger ? MemoryKind::kHeld : MemoryKind::kLimit;
+  };
+  add(kBackward, device, backward,
+      "one layer's gradients, what is computed again of it, and the head's gradient",
+      kind_of(backward >= head));
+  add(kHead, device, head,
+      Concat(input.micro_batch_rows, " response rows, the head's gradient, logits of a chunk"),
+      kind_of(head > backward));
   // Ids and log-probs of the support; id, behavior and teacher's log-probs, tail.
   add("scored rollouts", "cpu", input.step_rows * (input.support_size * 8 + 20),
       Concat(input.step_rows, " response tokens of a step"));
   return lines;
 }
 
+int64_t PoolBytesOfOneSequence(const EnginePlanInput& engine) {
+  const int64_t max_model_len =
+      engine.max_model_len > 0 ? engine.max_model_len : engine.config.max_position_embeddings;
+  return KvBlocksFor(max_model_len) *
+         KvBlockBytes(engine.config, engine.dtype, engine.budget.on_cpu());
+}
+
+int64_t NeededPoolBytes(const EnginePlanInput& engine) {
+  return engine.max_num_seqs * PoolBytesOfOneSequence(engine);
+}
+
 absl::StatusOr<EnginePlan> PlanTraining(TrainingPlanInput input, EnginePlan* refused) {
   EnginePlanInput& engine = input.engine;
   engine.weights_are_parameters = true;
-  const int64_t max_model_len =
-      engine.max_model_len > 0 ? engine.max_model_len : engine.config.max_position_embeddings;
   if (engine.kv_cache_bytes > 0) {
-    const int64_t blocks = (max_model_len + kBlockTokens - 1) / kBlockTokens;
-    const int64_t block_bytes = KvBlockBytes(engine.config, engine.dtype, engine.budget.on_cpu());
-    engine.kv_cache_bytes =
-        std::min(engine.kv_cache_bytes, engine.max_num_seqs * blocks * block_bytes);
+    engine.kv_cache_bytes = std::min(engine.kv_cache_bytes, NeededPoolBytes(engine));
   }
   const int64_t rollout_bytes = input.overlaps ? 0 : RolloutBytes(engine);
   int64_t pass_bytes = 0;
   for (MemoryLine& line : TrainingLines(input)) {
     if (!input.overlaps && IsPass(line.name)) {
-      pass_bytes += line.bytes;
+      if (line.kind == MemoryKind::kHeld) pass_bytes += line.bytes;
       line.kind = MemoryKind::kLimit;
     }
     engine.other_lines.push_back(std::move(line));

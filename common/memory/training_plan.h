@@ -12,6 +12,7 @@
 #include <string>
 
 #include "common/memory/engine_plan.h"
+#include "common/model/config/recompute.h"
 
 namespace taopd {
 
@@ -21,7 +22,10 @@ struct TrainingPlanInput {
   EnginePlanInput engine;
   int64_t micro_batch_tokens = 0;  // T
   int64_t micro_batch_rows = 0;    // R
-  bool accumulates = true;         // a mini-batch may have more than one micro-batch
+  Recompute recompute = Recompute::kNone;
+  bool bfloat16_moments = false;
+  // The processes among which the optimizer's state is cut. Everything else is that of one process.
+  int64_t num_ranks = 1;
   // Whether the first mini-batch of a step is trained on while the others are still generated. If
   // not, what only the rollouts need is free again when training begins.
   bool overlaps = true;
@@ -31,31 +35,41 @@ struct TrainingPlanInput {
   int64_t step_rows = 0;
 };
 
-// What the layers keep of T tokens for the backward pass, without recomputation, in bytes. A layer
+// What the layers keep of T tokens for the backward pass, in bytes. Without recomputation a layer
 // keeps for each token, in values:
 //   norms      4 H: both sums of the residual stream and both norms
-//   attention  2 Q + 2 K: rotated queries and keys, values, output; with norms of queries and keys
-//              Q + K more; where sequences are padded to one length, Q + 2 K for the copies
+//   attention  3 Q + 2 K: rotated queries and keys, values, and the output in the order of the
+//              sequences and in that of the rows; with norms of queries and keys Q + K more
 //   MLP        3 I: gate, up and their product
 //   experts    E + k (3 I' + 2 H): the router's probabilities and the rows of k experts
-int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, WeightDtype dtype);
+// and float32 numbers of the norms and of attention, two and up to three for each head. With
+// attention computed again only the norms and the MLP or the experts remain, with full
+// recomputation H.
+int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, WeightDtype dtype,
+                             Recompute recompute);
 
 // The lines that training adds to the engine's:
-//   master weights          4 P, if the weights are not float32
-//   optimizer moments       8 P
-//   gradients               P b of the backward pass, and 4 P of the sum of micro-batches (P b for a
-//                           single one)
+//   master weights          4 P, if the weights are not float32; of one rank, its share
+//   optimizer moments       8 P, or 4 P in bfloat16; of one rank, its share
+//   gradients               4 P: one sum in float32
 //   training activations    SavedActivationBytes of T tokens
-//   backward buffers        ActivationBytes of T rows: the gradients of one layer's values
-//   loss head               hidden states of the R rows and their gradient, lm_head's gradient in
-//                           float32, and the workspace
+//   backward buffers        gradients of one layer's values, what is computed again of it, and the
+//                           head's gradient
+//   loss head               hidden states of the R rows and their gradient, the head's gradient in
+//                           float32 and in its type, and the workspace. The head is done when the
+//                           layers' backward pass begins: only the larger one of these two lines
+//                           counts, the other is a limit
 //   scored rollouts         on the host: ids and log-probs of the step's rows
 std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input);
 
+// What the KV pool of an engine takes: with max_num_seqs sequences of max_model_len, and with one.
+int64_t NeededPoolBytes(const EnginePlanInput& engine);
+int64_t PoolBytesOfOneSequence(const EnginePlanInput& engine);
+
 // The whole plan: the engine's lines and those of training. Where the two do not overlap, the
 // forward and backward passes' lines are limits, and one line holds what they need beyond the
-// engine's activations, head workspace and KV pool. Errors are those of PlanEngine, but a plan that does not fit names the trainer's
-// setting that makes the largest line smaller. `refused` as there.
+// engine's activations, head workspace and KV pool. Errors are those of PlanEngine, but a plan that
+// does not fit names the trainer's setting that makes the largest line smaller. `refused` as there.
 absl::StatusOr<EnginePlan> PlanTraining(TrainingPlanInput input, EnginePlan* refused = nullptr);
 
 }  // namespace taopd

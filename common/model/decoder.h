@@ -20,6 +20,7 @@
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/model/config/model_config.h"
+#include "common/model/config/recompute.h"
 #include "common/model/layers/kv_pages.h"
 #include "common/model/parallel/collectives.h"
 #include "kernels/torch/head/scoring_head.h"
@@ -31,6 +32,11 @@ namespace taopd {
 struct PackedBatch {
   at::Tensor token_ids_T;           // int64, on the model's device
   std::vector<int64_t> cu_seqlens;  // [B + 1], starts with 0, ends with T
+  // Sequence b continues sequence parents[b] < b, which continues none: its positions follow those
+  // of the parent, and its rows see the parent's. So the rows of a prompt that several sequences
+  // share are there once. -1: it continues none. Empty: no sequence does. Only for decoders that
+  // share prefixes (Decoder::SharesPrefixes).
+  std::vector<int64_t> parents;
 
   static PackedBatch FromSequences(const std::vector<std::vector<int32_t>>& sequences,
                                    at::Device device);
@@ -42,15 +48,6 @@ struct PagedBatch {
   at::Tensor token_ids_T;                // int64, on the model's device
   std::vector<PagedSequence> sequences;  // the block tables belong to the caller
   std::function<void()> after_layer;     // called when a layer has been computed; may be empty
-};
-
-// What a forward pass keeps for the backward pass, and what the backward pass computes again. The
-// gradients are the same bits with all of them.
-enum class Recompute {
-  kNone,       // keep everything
-  kAttention,  // of each layer, compute again: the projections of queries, keys and values, their
-               // norms and rotation, attention, and the output's projection
-  kFull,       // keep the residual stream before each layer alone, and compute again all of a layer
 };
 
 struct ForwardOptions {
@@ -72,6 +69,10 @@ class Decoder {
   const ModelConfig& config() const { return config_; }
   at::Device device() const { return device_; }
   at::ScalarType dtype() const { return dtype_; }
+
+  // Whether Forward takes batches with parents. A row is then the same as if the parent's tokens
+  // were written before the sequence's own, bit for bit.
+  virtual bool SharesPrefixes() const { return false; }
 
   // The hidden states after the final norm, [T, H]. Attention is causal within each sequence.
   // Records gradients unless grad mode is off; the options are for the backward pass then. The

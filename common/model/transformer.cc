@@ -8,16 +8,21 @@
 #include "common/model/layers/attention_plan.h"
 #include "common/model/layers/paged_attention.h"
 #include "common/model/parallel/sharded_head.h"
+#include "kernels/torch/attention/self_attention.h"
 #include "kernels/torch/gemm/linear.h"
+#include "kernels/torch/gemm/linear_parts.h"
 #include "kernels/torch/head/head_gemm.h"
+#include "kernels/torch/layers/embedding.h"
 #include "kernels/torch/layers/fused_projections.h"
+#include "kernels/torch/layers/gated_mlp.h"
 #include "kernels/torch/layers/layers.h"
 
 namespace taopd {
 namespace {
 
-at::Tensor Project(const at::Tensor& x, const Projection& projection) {
-  return Linear(x, projection.weight, projection.bias);
+at::Tensor Project(const at::Tensor& x, const Projection& projection,
+                   const PackedWeight* packed = nullptr) {
+  return Linear(x, projection.weight, projection.bias, packed);
 }
 
 struct Heads {
@@ -37,6 +42,33 @@ Heads ProjectHeads(const at::Tensor& x_TH, const LayerWeights& weights, const Mo
   const at::Tensor k_TKD = split_heads(Project(x_TH, weights.k_proj), config.num_key_value_heads);
   const at::Tensor v_TKD = split_heads(Project(x_TH, weights.v_proj), config.num_key_value_heads);
   return {ready(q_TND, weights.q_norm_D), ready(k_TKD, weights.k_norm_D), v_TKD};
+}
+
+// The attention of a pack of whole sequences, [T, N * D]. packed: the layer's present weights, or
+// null.
+at::Tensor AttentionOfPack(const at::Tensor& x_TH, const LayerWeights& weights,
+                           const PackedLayer* packed, const ModelConfig& config,
+                           int64_t sliding_window, const Rotation& rotation,
+                           const PackedBatch& batch, const AttentionPlan& plan) {
+  if (!HasCpuProducts(x_TH)) {
+    TAOPD_CHECK(batch.parents.empty());
+    const Heads heads = ProjectHeads(x_TH, weights, config, rotation);
+    return Attention(heads.q_TND, heads.k_TKD, heads.v_TKD, sliding_window, plan);
+  }
+  std::vector<LinearPart> parts;
+  for (const Projection* projection : {&weights.q_proj, &weights.k_proj, &weights.v_proj}) {
+    parts.push_back({projection->weight, projection->bias});
+  }
+  SelfAttentionOptions options;
+  options.num_heads = config.num_attention_heads;
+  options.num_kv_heads = config.num_key_value_heads;
+  options.eps = config.rms_norm_eps;
+  options.sliding_window = sliding_window;
+  options.cu_seqlens = batch.cu_seqlens;
+  options.parents = batch.parents;
+  return SelfAttention(FusedLinear(x_TH, parts, packed != nullptr ? &packed->qkv : nullptr),
+                       weights.q_norm_D, weights.k_norm_D, rotation.cos_T1D, rotation.sin_T1D,
+                       options);
 }
 
 // What a layer of inference writes and the next one writes again: allocated by the first layer that
@@ -68,9 +100,21 @@ Heads ProjectHeads(const at::Tensor& x_TH, const PackedLayer& packed, const Laye
   return {heads.queries_TND, heads.keys_TKD, qkv_TC.narrow(1, (N + K) * D, K * D).view({T, K, D})};
 }
 
-at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights) {
-  return Project(SwiGlu(Project(x_TH, weights.gate_proj), Project(x_TH, weights.up_proj)),
-                 weights.down_proj);
+// packed: the layer's present weights, or null.
+at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights,
+                    const PackedLayer* packed) {
+  for (const Projection* projection : {&weights.gate_proj, &weights.up_proj, &weights.down_proj}) {
+    if (!projection->bias.defined()) continue;
+    return Project(SwiGlu(Project(x_TH, weights.gate_proj), Project(x_TH, weights.up_proj)),
+                   weights.down_proj);
+  }
+  GatedMlpWeights mlp = {weights.gate_proj.weight, weights.up_proj.weight,
+                         weights.down_proj.weight};
+  if (packed != nullptr) {
+    mlp.packed_gate_up = &packed->gate_up;
+    mlp.packed_down = &packed->down;
+  }
+  return GatedMlp(x_TH, mlp);
 }
 
 at::Tensor PackedSwiGlu(const at::Tensor& x_TH, const PackedWeight& gate_up,
@@ -145,6 +189,11 @@ std::shared_ptr<PackedWeights> TransformerDecoder::UpToDateWeights() {
   return packed_;
 }
 
+bool TransformerDecoder::HasPackedWeights() {
+  const std::lock_guard<std::mutex> lock(packed_mutex_);
+  return packed_ != nullptr;
+}
+
 void TransformerDecoder::PrepareInference(bool with_head) {
   const std::shared_ptr<PackedWeights> packed = UpToDateWeights();
   if (packed != nullptr && with_head) packed->lm_head();
@@ -184,7 +233,7 @@ const at::Tensor& TransformerDecoder::NormBefore(size_t layer) const {
 at::Tensor TransformerDecoder::Embed(const at::Tensor& ids_T) const {
   if (group_ == nullptr) {
     // As transformers: the padding token's row of the embedding gets no gradient from being read.
-    return at::embedding(weights_.embed_tokens_VH, ids_T, config().pad_token_id.value_or(-1));
+    return Embedding(weights_.embed_tokens_VH, ids_T, config().pad_token_id.value_or(-1));
   }
   // Every id has its row in one process; the others add zeros.
   const at::Tensor own_T = ids_T - group_->place().FirstId(vocab_size_);
@@ -224,11 +273,14 @@ at::Tensor TransformerDecoder::RunLayers(const at::Tensor& ids_T, const Attentio
   return x.second;
 }
 
-at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH) const {
+at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH,
+                                          const PackedLayer* packed) const {
   const LayerWeights& layer = weights_.layers[i];
   return layer.moe.router_EH.defined() ? MoeBlock(x_TH, layer.moe, config().moe)
-                                       : MlpBlock(x_TH, layer);
+                                       : MlpBlock(x_TH, layer, packed);
 }
+
+bool TransformerDecoder::SharesPrefixes() const { return HasCpuProducts(weights_.final_norm_H); }
 
 at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, const ForwardOptions& options) {
   if (batch.token_ids_T.size(0) == 0) {
@@ -236,18 +288,27 @@ at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, const ForwardOp
   }
   // What all layers share, also when they are computed again.
   struct Shared {
+    PackedBatch batch;
     AttentionPlan plan;
     Rotation rotation;
+    // The copy of the weights that generation computes from, if there is one; otherwise null.
+    std::shared_ptr<PackedWeights> packed;
+    const PackedLayer* packed_layer(size_t i) const {
+      return packed != nullptr ? &packed->layer(i) : nullptr;
+    }
   };
   const auto shared = std::make_shared<Shared>();
+  shared->batch = batch;
   shared->plan = MakeAttentionPlan(batch, device());
   shared->rotation = rope_.Gather(shared->plan.positions_T, shared->plan.num_positions);
+  if (HasPackedWeights()) shared->packed = UpToDateWeights();
   const auto compute_attention = [this, shared](size_t i, const at::Tensor& x_TH) {
     const LayerWeights& layer = weights_.layers[i];
-    const Heads heads = ProjectHeads(x_TH, layer, config(), shared->rotation);
-    return Project(Attention(heads.q_TND, heads.k_TKD, heads.v_TKD,
-                             config().SlidingWindow(static_cast<int64_t>(i)), shared->plan),
-                   layer.o_proj);
+    const PackedLayer* const packed = shared->packed_layer(i);
+    const at::Tensor out_TC = AttentionOfPack(x_TH, layer, packed, config(),
+                                              config().SlidingWindow(static_cast<int64_t>(i)),
+                                              shared->rotation, shared->batch, shared->plan);
+    return Project(out_TC, layer.o_proj, packed != nullptr ? &packed->o : nullptr);
   };
   const auto attention = [&](size_t i, const at::Tensor& x_TH) {
     if (options.recompute != Recompute::kAttention) return compute_attention(i, x_TH);
@@ -256,7 +317,9 @@ at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, const ForwardOp
     };
     return Recomputed({run, nullptr}, {x_TH, at::Tensor()}).first;
   };
-  const auto mlp = [this](size_t i, const at::Tensor& x_TH) { return MlpOfLayer(i, x_TH); };
+  const auto mlp = [this, shared](size_t i, const at::Tensor& x_TH) {
+    return MlpOfLayer(i, x_TH, shared->packed_layer(i));
+  };
   const auto marked = [&](const TensorPair& x, size_t layer) {
     if (!options.on_layer_backward) return x;
     return Marked(
@@ -304,7 +367,7 @@ at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
         },
         [&](size_t i, const at::Tensor& x_TH) {
           if (batch.after_layer) batch.after_layer();
-          return SumOfParts(MlpOfLayer(i, x_TH));
+          return SumOfParts(MlpOfLayer(i, x_TH, /*packed=*/nullptr));
         });
   }
   LayerBuffers buffers;

@@ -35,6 +35,7 @@ class TransformerDecoder final : public Decoder {
   // Ties the head and, if requires_grad, marks the parameters as leaves of autograd.
   void FinishWeights(bool requires_grad);
 
+  bool SharesPrefixes() const override;
   using Decoder::Forward;
   at::Tensor Forward(const PackedBatch& batch, const ForwardOptions& options) override;
   at::Tensor Infer(const PagedBatch& batch, KvPages* pages) override;
@@ -61,13 +62,16 @@ class TransformerDecoder final : public Decoder {
                       const MlpBlock& mlp) const;
   at::Tensor Embed(const at::Tensor& ids_T) const;
   const at::Tensor& NormBefore(size_t layer) const;
-  at::Tensor MlpOfLayer(size_t i, const at::Tensor& x_TH) const;
+  // packed: the layer's present weights, or null.
+  at::Tensor MlpOfLayer(size_t i, const at::Tensor& x_TH, const PackedLayer* packed) const;
   // The type in which a projection that was cut by columns gives its part of a sum.
   at::ScalarType PartType() const { return group_ == nullptr ? dtype() : at::kFloat; }
   // The sum of what all processes have computed; without others, what this one has.
   at::Tensor SumOfParts(at::Tensor part) const;
   // The packed weights, up to date; null where inference computes from the parameters themselves.
   std::shared_ptr<PackedWeights> UpToDateWeights();
+  // Whether inference has packed them.
+  bool HasPackedWeights();
 
   const int64_t vocab_size_ = 0;        // of the whole model
   Collectives* const group_ = nullptr;  // null: this process has the whole model

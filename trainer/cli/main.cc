@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "common/base/log.h"
+#include "common/base/memory.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/cli/unknown_argument.h"
 
@@ -41,4 +42,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace taopd
 
-int main(int argc, char** argv) { return taopd::Main(argc, argv); }
+int main(int argc, char** argv) {
+  taopd::KeepFreedMemory();
+  return taopd::Main(argc, argv);
+}

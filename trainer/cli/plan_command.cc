@@ -9,20 +9,51 @@ namespace taopd {
 Subcommand AddPlan(CLI::App& app) {
   struct Flags {
     ConfigFlags config;
-    std::string device_memory;
+    PlanCommandOptions plan;
+    double teraflops = 0, memory_gb_per_s = 0, network_gb_per_s = 0;
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
       "plan", "Show what memory a training configuration takes, line by line; reads no weights");
   flags->config.AddTo(command);
-  command->add_option("--device-memory", flags->device_memory,
+  command->add_option("--device-memory", flags->plan.device_memory,
                       "Plan for a device of this size, such as 80GB, in place of this machine's");
+  command
+      ->add_option("--ranks", flags->plan.num_ranks,
+                   "Plan for one of so many processes that share prompts and optimizer state")
+      ->check(CLI::Range(1, 1024));
+  // The time of a step on devices of these rates.
+  CLI::Option* flops =
+      command
+          ->add_option(
+              "--teraflops", flags->teraflops,
+              "Estimate the time of a step on devices whose matrix products reach this rate")
+          ->check(CLI::PositiveNumber);
+  CLI::Option* memory = command
+                            ->add_option("--memory-gb-per-s", flags->memory_gb_per_s,
+                                         "The rate of each device's memory, for the estimate")
+                            ->check(CLI::PositiveNumber)
+                            ->needs(flops);
+  flops->needs(memory);
+  command
+      ->add_option("--network-gb-per-s", flags->network_gb_per_s,
+                   "The rate at which a rank sends to others, for the estimate of several ranks")
+      ->check(CLI::PositiveNumber)
+      ->needs(flops);
   return {command, [flags] {
             TrainConfig config;
             absl::Status status = flags->config.Read(&config);
             if (status.ok()) status = CheckTrainConfig(config);
             if (!status.ok()) return EndCommand(BadUsage(status));
-            return EndCommand(RunPlan(config, flags->device_memory));
+            if (flags->teraflops > 0) {
+              if (flags->plan.num_ranks > 1 && flags->network_gb_per_s == 0) {
+                return EndCommand(BadUsage(
+                    InvalidArgument("--network-gb-per-s is needed to estimate several ranks")));
+              }
+              flags->plan.rates = DeviceRates{flags->teraflops * 1e12, flags->memory_gb_per_s * 1e9,
+                                              flags->network_gb_per_s * 1e9};
+            }
+            return EndCommand(RunPlan(config, flags->plan));
           }};
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/memory/step_estimate.h"
 #include "trainer/config/sft_config.h"
 #include "trainer/config/train_config.h"
 #include "trainer/control/run_state.h"
@@ -22,10 +23,14 @@ namespace taopd {
 std::optional<CommandFailure> RunTraining(TrainConfig config, const StartMode& mode,
                                           RunState* state);
 
-// Prints the memory plan of a distillation run: for this machine, or for a device of
-// `device_memory` ("80GB") if that is not empty. Fails with kExitOutOfMemory, after the table, if
+struct PlanCommandOptions {
+  std::string device_memory;         // of another device than this machine's: "80GB"; may be empty
+  int64_t num_ranks = 1;             // the plan is that of one of so many processes
+  std::optional<DeviceRates> rates;  // of each rank; if set, the time of a step is estimated
+};
+// Prints the memory plan of a distillation run. Fails with kExitOutOfMemory, after the table, if
 // the run does not fit.
-std::optional<CommandFailure> RunPlan(const TrainConfig& config, const std::string& device_memory);
+std::optional<CommandFailure> RunPlan(const TrainConfig& config, const PlanCommandOptions& options);
 
 // Trains a model on pairs of prompt and response. Of the requests in `state`, it obeys a stop.
 std::optional<CommandFailure> RunSft(SftConfig config, const StartMode& mode, RunState* state);

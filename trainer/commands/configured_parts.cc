@@ -108,7 +108,9 @@ EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size
   options.max_model_len = config.data.max_prompt_length + longest_response;
   options.max_num_seqs = config.rollout.max_num_seqs;
   options.max_logprobs = MakeSupportOptions(config, vocab_size).student_top_k;
-  options.kv_cache_bytes = BytesOfGib(config.rollout.kv_cache_gb);
+  // auto is the default where no memory plan has chosen.
+  options.kv_cache_bytes =
+      BytesOfGib(config.rollout.kv_cache_gb.value_or(*RolloutConfig().kv_cache_gb));
   options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   // The size of a step and of an evaluation is the configuration's choice.
   options.max_queued_tokens = INT64_MAX / 2;

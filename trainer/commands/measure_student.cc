@@ -17,7 +17,7 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
     const int64_t top_k = config.eval.kl_top_k > 0 ? config.eval.kl_top_k : config.teacher.top_k;
     KlEvaluationOptions options;
     options.top_k = static_cast<int32_t>(top_k);
-    options.micro_batch_tokens = config.trainer.micro_batch_tokens;
+    options.micro_batch_tokens = config.trainer.MicroBatchTokens();
     options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
     options.on_wait = std::move(on_wait);
     EvalResult result;

@@ -104,7 +104,7 @@ class SftRun {
     options.dtype = model.dtype;
     options.device = config_.trainer.device;
     options.requires_grad = true;
-    TAOPD_RETURN_IF_ERROR(CheckTrainingFits(model.config, config, options));
+    TAOPD_RETURN_IF_ERROR(CheckTrainingFits(model.config, config, options, config_.optimizer));
     TAOPD_ASSIGN_OR_RETURN(
         student.decoder,
         MakeDecoder(config, options, RandomStream(config_.run.seed, "initial weights")));

@@ -32,6 +32,7 @@ struct OptimizerConfig {
   std::string schedule = "constant";
   int64_t warmup_steps = 0;
   double min_lr_ratio = 0.0;
+  std::string moments = "float32";
   void Visit(SettingVisitor& v) {
     v.Setting("lr", &lr, "Peak learning rate of AdamW.", AtLeast(0.0));
     v.Setting("betas", &betas, "AdamW's two decay rates.",
@@ -47,6 +48,10 @@ struct OptimizerConfig {
     v.Setting("warmup_steps", &warmup_steps, "Steps of linear warm-up.", AtLeast<int64_t>(0));
     v.Setting("min_lr_ratio", &min_lr_ratio, "Share of lr at the last step of linear and cosine.",
               Between(0.0, 1.0));
+    v.Setting("moments", &moments,
+              "How AdamW's two moments are stored: float32, or bfloat16 with stochastic rounding, "
+              "which takes half the memory.",
+              OneOf({"float32", "bfloat16"}));
   }
   static absl::Status CheckBetas(const std::vector<double>& betas) {
     const bool good =

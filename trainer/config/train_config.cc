@@ -170,8 +170,15 @@ void TrainerConfig::Visit(SettingVisitor& v) {
             "is not the current one.",
             AtLeast<int64_t>(1));
   v.Setting("micro_batch_tokens", &micro_batch_tokens,
-            "Tokens per forward and backward pass; one longer sequence goes alone.",
-            AtLeast<int64_t>(1))
+            "Tokens per forward and backward pass; one longer sequence goes alone. auto: as many "
+            "as fit, up to 16384.",
+            AutoOr(AtLeast<int64_t>(1)))
+      .MayChange();
+  v.Setting("recompute", &recompute,
+            "What the backward pass computes again instead of keeping it: none; attention, with "
+            "its projections; full, everything between layers; auto: the first of these with which "
+            "the memory plan fits. The gradients are the same.",
+            OneOf({"auto", "none", "attention", "full"}))
       .MayChange();
   v.Setting("head_workspace_mb", &head_workspace_mb,
             "Most memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0))
@@ -221,6 +228,11 @@ void TrainerConfig::Visit(SettingVisitor& v) {
             AtLeast<int64_t>(0))
       .MayChange();
   VisitProcess(*this, v);
+}
+
+Recompute RecomputeOf(const TrainerConfig& config) {
+  if (config.recompute == "full") return Recompute::kFull;
+  return config.recompute == "attention" ? Recompute::kAttention : Recompute::kNone;
 }
 
 absl::Status CheckTrainConfig(TrainConfig& config) {

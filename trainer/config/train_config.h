@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/config/settings.h"
+#include "common/model/config/recompute.h"
 #include "taopd/objective/objective.h"
 #include "trainer/config/dist_config.h"
 #include "trainer/config/guard_config.h"
@@ -109,7 +111,7 @@ struct RolloutConfig {
   double top_p = 1.0;
   int64_t top_k = 0;
   int64_t max_num_seqs = 256;
-  double kv_cache_gb = 4.0;
+  std::optional<double> kv_cache_gb = 4.0;
   void Visit(SettingVisitor& v) {
     v.Setting("n", &n, "Responses per prompt.", AtLeast<int64_t>(1));
     v.Setting("temperature", &temperature, "Sampling temperature; the loss uses the same.",
@@ -122,8 +124,9 @@ struct RolloutConfig {
               AtLeast<int64_t>(0));
     v.Setting("max_num_seqs", &max_num_seqs, "Sequences generated at once.", AtLeast<int64_t>(1))
         .MayChange();
-    v.Setting("kv_cache_gb", &kv_cache_gb, "Most memory of the rollout's KV cache, in GiB.",
-              MoreThan(0.0))
+    v.Setting("kv_cache_gb", &kv_cache_gb,
+              "Most memory of the rollout's KV cache, in GiB; auto: what the memory plan leaves.",
+              AutoOr(MoreThan(0.0)))
         .MayChange();
   }
 };
@@ -154,7 +157,8 @@ struct ObjectiveConfig {
 struct TrainerConfig {
   int64_t total_steps = 300;
   int64_t mini_batch_size = 36;
-  int64_t micro_batch_tokens = 16384;
+  std::optional<int64_t> micro_batch_tokens = kDefaultMicroBatchTokens;
+  std::string recompute = "auto";
   double head_workspace_mb = 256;
   bool eval_at_start = true;
   int64_t eval_every = 50;
@@ -178,7 +182,14 @@ struct TrainerConfig {
   int64_t grpc_port = 0;
   std::string token_env;
   void Visit(SettingVisitor& v);
+
+  // What auto is before the memory plan has chosen.
+  static constexpr int64_t kDefaultMicroBatchTokens = 16384;
+  int64_t MicroBatchTokens() const { return micro_batch_tokens.value_or(kDefaultMicroBatchTokens); }
 };
+
+// auto stands for what the memory plan chooses; without a plan everything is kept.
+Recompute RecomputeOf(const TrainerConfig& config);
 
 struct EvalConfig {
   std::string measure = "accuracy";

@@ -32,10 +32,11 @@ AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& conf
   }
   const auto& named = gradients_.parameters();
   const at::Device device = named.empty() ? at::kCPU : named[0].second.device();
-  const auto buffer = [&] {
-    return at::zeros({shard_size}, at::TensorOptions().dtype(at::kFloat).device(device));
+  const auto buffer = [&](at::ScalarType dtype) {
+    return at::zeros({shard_size}, at::TensorOptions().dtype(dtype).device(device));
   };
-  const at::Tensor exp_avg_S = buffer(), exp_avg_sq_S = buffer();
+  const at::ScalarType moments = config.moments == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  const at::Tensor exp_avg_S = buffer(moments), exp_avg_sq_S = buffer(moments);
   at::Tensor master_S;
   for (const ParameterPiece& piece : pieces_) {
     size_t range = 0;
@@ -50,11 +51,13 @@ AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& conf
     if (parameter.scalar_type() == at::kFloat) {
       state.master = state.parameter;
     } else {
-      if (!master_S.defined()) master_S = buffer();
+      if (!master_S.defined()) master_S = buffer(at::kFloat);
       state.master = master_S.narrow(0, place, piece.size);
       state.master.copy_(state.parameter);
     }
     state.weight_decay = parameter.dim() >= 2 ? config.weight_decay : 0.0;
+    state.number = piece.position;
+    state.first_element = piece.offset;
     states_.push_back(std::move(state));
   }
 }
@@ -124,7 +127,7 @@ absl::Status AdamW::Save(const std::string& path) const {
     on_cpu.push_back(slice.values.to(at::kCPU));
     const at::Tensor& cpu = on_cpu.back();
     tensors.push_back({slice.name,
-                       "F32",
+                       cpu.scalar_type() == at::kFloat ? "F32" : "BF16",
                        slice.shape,
                        {static_cast<const std::byte*>(cpu.const_data_ptr()), cpu.nbytes()}});
   }
@@ -148,16 +151,19 @@ absl::Status AdamW::Load(const std::string& path) {
   for (const auto& [name, shape] : shapes) {
     const auto found = file->tensors().find(name);
     if (found == file->tensors().end()) return DataLoss(path, ": tensor ", name, " is missing");
-    if (found->second.dtype != "F32" || found->second.shape != shape) {
+    const bool type_fits = found->second.dtype == "F32" ||
+                           (found->second.dtype == "BF16" && !name.starts_with("master."));
+    if (!type_fits || found->second.shape != shape) {
       return DataLoss(path, ": tensor ", name, " has another type or shape than the parameter");
     }
   }
   for (StateSlice& slice : State()) {
     const TensorView& view = file->tensors().at(slice.name);
-    at::Tensor loaded = at::empty(slice.values.sizes(), at::TensorOptions().dtype(at::kFloat));
+    const at::ScalarType stored = view.dtype == "F32" ? at::kFloat : at::kBFloat16;
+    at::Tensor loaded = at::empty(slice.values.sizes(), at::TensorOptions().dtype(stored));
     if (loaded.numel() > 0) {
-      std::memcpy(loaded.mutable_data_ptr(), view.bytes.data() + slice.offset * sizeof(float),
-                  loaded.nbytes());
+      const size_t begin = slice.offset * c10::elementSize(stored);
+      std::memcpy(loaded.mutable_data_ptr(), view.bytes.data() + begin, loaded.nbytes());
     }
     slice.values.copy_(loaded);
   }

@@ -7,7 +7,8 @@
 // ClearGradients, which leave zeros for the next mini-batch. A parameter that no micro-batch used
 // has the gradient zero: its moments and its weight decay go on.
 //
-// Precision: Moments are float32. A bfloat16 parameter has a float32 master copy, which takes the
+// Precision: Moments are float32, or bfloat16 with stochastic rounding (config.moments), whose random
+// bits depend on the update's number, the parameter and the element alone. A bfloat16 parameter has a float32 master copy, which takes the
 // update. Weight decay applies to parameters with two or more dimensions only.
 //
 // Shards: with options.layout.num_shards > 1, the object has moments and master copies for the
@@ -82,7 +83,8 @@ class AdamW {
   // Writes the moments, the master copies and the number of updates as a safetensors file, one
   // tensor for each parameter. REQUIRES: there is one shard.
   absl::Status Save(const std::string& path) const;
-  // Reads what Save wrote; a shard takes its part. Returns DATA_LOSS for a file whose parameters
+  // Reads what Save wrote; a shard takes its part. Moments that were saved in the other type are
+  // converted, to bfloat16 by rounding to nearest. Returns DATA_LOSS for a file whose parameters
   // have other names or shapes. A Load that fails changes nothing.
   absl::Status Load(const std::string& path);
 

@@ -40,11 +40,9 @@ ParameterLayout::ParameterLayout(const std::vector<NamedSize>& parameters,
   for (const NamedSize& parameter : parameters) {
     num_layers = std::max(num_layers, LayerInName(parameter.name) + 1);
   }
-  int64_t num_elements = 0;
   for (const NamedSize& parameter : parameters) {
     slots_.push_back({parameter.name, static_cast<int64_t>(slots_.size()), 0, parameter.size,
-                      num_elements, LayerOfParameter(parameter.name, num_layers)});
-    num_elements += parameter.size;
+                      LayerOfParameter(parameter.name, num_layers)});
   }
   // Within a layer, the last of the forward pass come first.
   std::sort(slots_.begin(), slots_.end(), [](const ParameterSlot& a, const ParameterSlot& b) {
@@ -112,7 +110,7 @@ std::vector<ParameterPiece> ParameterLayout::Pieces(const std::vector<FlatRange>
       const int64_t begin = std::max(slot.begin, it->begin), end = std::min(slot_end, it->end);
       if (begin >= end) continue;
       const int64_t offset = begin - slot.begin;
-      pieces.push_back({slot.position, offset, end - begin, begin, slot.first_element + offset});
+      pieces.push_back({slot.position, offset, end - begin, begin});
     }
   }
   std::sort(pieces.begin(), pieces.end(), [](const ParameterPiece& a, const ParameterPiece& b) {

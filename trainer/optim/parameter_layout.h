@@ -33,7 +33,7 @@ struct FlatRange {
   friend bool operator==(const FlatRange&, const FlatRange&) = default;
 };
 
-// The embedding's number among the layers, as DecoderForwardOptions::on_layer_backward counts.
+// The embedding's number among the layers, as ForwardOptions::on_layer_backward counts them.
 inline constexpr int64_t kEmbeddingLayer = -1;
 // Returns the layer by which the gradient of the parameter `name` (a Hugging Face name) is complete:
 // i for model.layers.i., kEmbeddingLayer for the embedding, num_layers for the final norm and the
@@ -51,9 +51,6 @@ struct ParameterSlot {
   int64_t position = 0;  // in the list that the layout was made from
   int64_t begin = 0;     // of its elements in the flat space
   int64_t size = 0;
-  // The number of elements of all parameters before it in that list. It depends on the model alone:
-  // first_element + i names element i whatever the shards and buckets.
-  int64_t first_element = 0;
   int64_t layer = 0;
 };
 
@@ -69,7 +66,6 @@ struct ParameterPiece {
   int64_t offset = 0;    // within the parameter
   int64_t size = 0;
   int64_t flat_begin = 0;
-  int64_t first_element = 0;  // ParameterSlot::first_element + offset
 };
 
 class ParameterLayout {

@@ -134,7 +134,7 @@ absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
   std::vector<int64_t> num_tokens;
   for (const ScoredRollout& row : rows) num_tokens.push_back(NumInputTokens(row.rollout));
   int64_t first = 0;
-  for (const int64_t last : MicroBatchEnds(num_tokens, config.trainer.micro_batch_tokens)) {
+  for (const int64_t last : MicroBatchEnds(num_tokens, config.trainer.MicroBatchTokens())) {
     std::vector<const ScoredRollout*> sequences;
     for (int64_t i = first; i < last; ++i) sequences.push_back(&rows[i]);
     const HeadTargets targets =

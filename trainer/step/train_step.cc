@@ -213,6 +213,7 @@ absl::StatusOr<RowSums> Step::ComputeGradients(int64_t mini_batch) {
   ForwardBackwardOptions options;
   options.veto_rho_below = context_.config->objective.veto_rho_below;
   options.times = &times_;
+  options.forward.recompute = RecomputeOf(context_.config->trainer);
   const int64_t begin = begin_of(mini_batch);
   // One rank adds row by row to what it has.
   const bool is_alone = group_->world_size() == 1;
@@ -226,7 +227,7 @@ absl::StatusOr<RowSums> Step::ComputeGradients(int64_t mini_batch) {
     }
     const int64_t share_begin = first;
     for (const int64_t end :
-         MicroBatchEnds(num_tokens, context_.config->trainer.micro_batch_tokens)) {
+         MicroBatchEnds(num_tokens, context_.config->trainer.MicroBatchTokens())) {
       const int64_t last = share_begin + end;
       ForwardBackward(context_.student, head_, batch_->Items(begin + first, begin + last),
                       {weights.begin() + first, weights.begin() + last}, &sums, options);

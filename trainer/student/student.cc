@@ -9,17 +9,16 @@
 namespace taopd {
 namespace {
 
-// Per parameter, what training keeps beside the weight: AdamW's gradient sum and two moments in
-// float32, a float32 copy of any other weight, and the gradient of a backward pass.
-int64_t TrainingBytesPerParameter(at::ScalarType dtype) {
-  const auto weight_bytes = static_cast<int64_t>(c10::elementSize(dtype));
-  return 3 * 4 + (dtype == at::kFloat ? 0 : 4) + weight_bytes;
+// Per parameter, what training keeps beside the weight: the gradient in float32, AdamW's two
+// moments, and a float32 copy of any other weight.
+int64_t TrainingBytesPerParameter(at::ScalarType dtype, const OptimizerConfig& optimizer) {
+  return 4 + (optimizer.moments == "bfloat16" ? 4 : 8) + (dtype == at::kFloat ? 0 : 4);
 }
 
 }  // namespace
 
 absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
-                               const DecoderOptions& options) {
+                               const DecoderOptions& options, const OptimizerConfig& optimizer) {
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(options.device));
   TAOPD_ASSIGN_OR_RETURN(
       const at::ScalarType dtype,
@@ -27,7 +26,7 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
   if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
   const int64_t num_parameters = config.NumParameters();
   const int64_t weight_bytes = num_parameters * static_cast<int64_t>(c10::elementSize(dtype));
-  const int64_t training_bytes = num_parameters * TrainingBytesPerParameter(dtype);
+  const int64_t training_bytes = num_parameters * TrainingBytesPerParameter(dtype, optimizer);
   const int64_t available_bytes =
       device.is_cpu()
           ? AvailableMemoryBytes()
@@ -68,7 +67,7 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
   }
   if (optimizer != nullptr) {
     TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
-    TAOPD_RETURN_IF_ERROR(CheckTrainingFits(model_dir, std::move(config), options));
+    TAOPD_RETURN_IF_ERROR(CheckTrainingFits(model_dir, std::move(config), options, *optimizer));
   }
   TAOPD_ASSIGN_OR_RETURN(student.decoder, LoadDecoder(model_dir, options));
   if (optimizer != nullptr)

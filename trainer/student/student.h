@@ -27,7 +27,7 @@ struct Student {
 // allocated. Activations, the KV cache and the logits come on top; settings bound those. `model`
 // names the model in the message.
 absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
-                               const DecoderOptions& options);
+                               const DecoderOptions& options, const OptimizerConfig& optimizer);
 
 // Loads a student from a Hugging Face directory. With `optimizer` it can be trained; with null it
 // is read-only. With `tokenizer_dir` the student goes on with the tokenizer there: its embedding

@@ -12,6 +12,7 @@ namespace {
 
 struct SequenceRows {
   int64_t first_row, length;
+  int64_t first_position;  // after those of the parent
 };
 
 std::vector<SequenceRows> ListSequences(const PackedBatch& batch) {
@@ -22,7 +23,9 @@ std::vector<SequenceRows> ListSequences(const PackedBatch& batch) {
   for (size_t b = 0; b + 1 < cu_seqlens.size(); ++b) {
     const int64_t length = cu_seqlens[b + 1] - cu_seqlens[b];
     TAOPD_CHECK_GE(length, 0);
-    if (length > 0) sequences.push_back({cu_seqlens[b], length});
+    const int64_t parent = batch.parents.empty() ? -1 : batch.parents[b];
+    const int64_t position = parent < 0 ? 0 : cu_seqlens[parent + 1] - cu_seqlens[parent];
+    if (length > 0) sequences.push_back({cu_seqlens[b], length, position});
   }
   return sequences;
 }
@@ -38,12 +41,13 @@ int64_t PaddedLength(int64_t n) {
 class PlanBuilder {
  public:
   PlanBuilder(const PackedBatch& batch, at::Device device)
-      : sequences_(ListSequences(batch)), device_(device) {
+      : sequences_(ListSequences(batch)), device_(device), only_positions_(!batch.parents.empty()) {
     spot_of_row_.assign(batch.token_ids_T.size(0), 0);
   }
 
   AttentionPlan Build() {
     AddPositions();
+    if (only_positions_) return std::move(plan_);
     AddFullGroups();
     AddGathers();
     return std::move(plan_);
@@ -61,8 +65,11 @@ class PlanBuilder {
     std::vector<int64_t> positions(num_rows(), 0);
     plan_.num_positions = 1;
     for (const SequenceRows& sequence : sequences_) {
-      for (int64_t i = 0; i < sequence.length; ++i) positions[sequence.first_row + i] = i;
-      plan_.num_positions = std::max(plan_.num_positions, sequence.length);
+      for (int64_t i = 0; i < sequence.length; ++i) {
+        positions[sequence.first_row + i] = sequence.first_position + i;
+      }
+      plan_.num_positions =
+          std::max(plan_.num_positions, sequence.first_position + sequence.length);
     }
     plan_.positions_T = Upload(positions);
   }
@@ -105,6 +112,7 @@ class PlanBuilder {
 
   const std::vector<SequenceRows> sequences_;
   const at::Device device_;
+  const bool only_positions_;  // nothing but positions is known of sequences that share prefixes
   AttentionPlan plan_;
   std::vector<int64_t> row_of_spot_, spot_of_row_;
   std::vector<bool> is_padding_;

@@ -32,6 +32,7 @@ struct AttentionPlan {
   std::vector<FullGroup> full_groups;
 };
 
+// If sequences have parents, only the positions are set.
 // REQUIRES: the batch is well formed (decoder.h).
 AttentionPlan MakeAttentionPlan(const PackedBatch& batch, at::Device device);
 

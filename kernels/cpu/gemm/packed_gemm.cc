@@ -54,6 +54,39 @@ void PackFloatColumns(const float* w, int64_t w_stride, int64_t num_n, int64_t n
                  num_n, num_k, reinterpret_cast<char*>(panel + column));
 }
 
+void PackPairRows(const Bfloat16Bits* const* rows, int64_t first, int64_t num_r, int64_t num_n,
+                  Bfloat16Bits* panel) {
+  for (int64_t r = 0; r < num_r; r += 2, panel += 2 * kPanelOutputs) {
+    const Bfloat16Bits* even = rows[r] + first;
+    const Bfloat16Bits* odd = r + 1 < num_r ? rows[r + 1] + first : nullptr;
+    for (int64_t n = 0; n < num_n; ++n) {
+      panel[2 * n] = even[n];
+      panel[2 * n + 1] = odd != nullptr ? odd[n] : Bfloat16Bits{0};
+    }
+    std::fill(panel + 2 * num_n, panel + 2 * kPanelOutputs, Bfloat16Bits{0});
+  }
+}
+
+void PackFloatRows(const float* const* rows, int64_t first, int64_t num_r, int64_t num_n,
+                   float* panel) {
+  for (int64_t r = 0; r < num_r; ++r, panel += kPanelOutputs) {
+    std::memcpy(panel, rows[r] + first, static_cast<size_t>(num_n) * sizeof(float));
+    std::fill(panel + num_n, panel + kPanelOutputs, 0.0f);
+  }
+}
+
+void PackWidenedRows(const Bfloat16Bits* const* rows, int64_t first, int64_t num_r, int64_t num_n,
+                     float* panel) {
+  for (int64_t r = 0; r < num_r; ++r, panel += kPanelOutputs) {
+    const Bfloat16Bits* const row = rows[r] + first;
+    for (int64_t n = 0; n < num_n; ++n) {
+      const uint32_t bits = static_cast<uint32_t>(row[n]) << 16;
+      std::memcpy(panel + n, &bits, sizeof(bits));
+    }
+    std::fill(panel + num_n, panel + kPanelOutputs, 0.0f);
+  }
+}
+
 void ZeroPairColumns(int64_t num_k, int64_t column, Bfloat16Bits* panel) {
   for (int64_t k = 0; k < num_k; k += 2) {
     std::fill(panel + k * kPanelOutputs + 2 * column, panel + (k + 2) * kPanelOutputs,

@@ -57,6 +57,17 @@ void PackPairColumns(const Bfloat16Bits* w, int64_t w_stride, int64_t num_n, int
 void PackFloatColumns(const float* w, int64_t w_stride, int64_t num_n, int64_t num_k,
                       int64_t column, float* panel);
 
+// Packs the transpose of a matrix [R, N], of which rows[r] + first is the first of num_n <=
+// kPanelOutputs adjacent elements of row r: the panel of the outputs n whose inputs are r. The rest
+// of the panel is filled with zeros, the second number of an odd last pair, too. PackWidenedRows
+// makes a float32 panel of bfloat16 numbers.
+void PackPairRows(const Bfloat16Bits* const* rows, int64_t first, int64_t num_r, int64_t num_n,
+                  Bfloat16Bits* panel);
+void PackFloatRows(const float* const* rows, int64_t first, int64_t num_r, int64_t num_n,
+                   float* panel);
+void PackWidenedRows(const Bfloat16Bits* const* rows, int64_t first, int64_t num_r, int64_t num_n,
+                     float* panel);
+
 // Fills columns [column, kPanelOutputs) of one panel with zeros.
 void ZeroPairColumns(int64_t num_k, int64_t column, Bfloat16Bits* panel);
 void ZeroFloatColumns(int64_t num_k, int64_t column, float* panel);
@@ -68,6 +79,13 @@ template <typename X, typename W>
 using MultiplyPanels = void (*)(const X* x, int64_t x_stride, const W* panels, int64_t num_m,
                                 int64_t num_n, int64_t num_k, float* c, int64_t c_stride);
 
+// Adds A^T B to C [M, N], where A [R, M] and B [R, N] have up to kPanelOutputs columns, each packed
+// as one panel by Pack...Rows. The products of 128 steps are summed before they are added to C, so
+// an element's sum depends on R alone.
+template <typename W>
+using AddTransposedPanels = void (*)(const W* a, const W* b, int64_t num_r, int64_t num_m,
+                                     int64_t num_n, float* c, int64_t c_stride);
+
 struct PackedGemm {
   const char* name;  // "base", "avx2", "avx512" or "avx512_bf16"
 
@@ -77,6 +95,10 @@ struct PackedGemm {
   MultiplyPanels<float, Bfloat16Bits> multiply_widened_pairs;
   // With float32 weights.
   MultiplyPanels<float, float> multiply_floats;
+
+  // The weights' gradients. Null where multiply_pairs is null.
+  AddTransposedPanels<Bfloat16Bits> add_transposed_pairs;
+  AddTransposedPanels<float> add_transposed_floats;
 
   // to[i] = from[i] + bias[i], rounded to the nearest bfloat16, ties to even; every NaN becomes the
   // quiet NaN 0x7fc0. `bias` may be null.

@@ -126,16 +126,24 @@ struct PairProducts {
 
 #endif
 
-// Part of the sums of a tile of C: those over some k, added to C unless they are the first.
+// What becomes of the numbers that a tile finds in C.
+enum class Sums {
+  kFirst,     // they are overwritten
+  kContinue,  // the sums go on from them
+  kAdd,       // the sums start at zero and are added to them at the end
+};
+
+// Part of the sums of a tile of C: those over some k.
 template <typename X>
 struct TileSums {
   const X* x;  // at the first k
   int64_t x_stride;
+  int64_t x_step;       // elements of x from one step to the next
   const char* weights;  // at the first k
   const char* ahead;    // weights to fetch meanwhile: as many as the tile reads
   int64_t steps;
   bool single;  // one number of a pair follows the last step
-  bool first;
+  Sums mode;
   float* c;
   int64_t c_stride;
 };
@@ -145,7 +153,7 @@ template <typename Products, int kRows, int kVectors, bool kPrefetch>
 TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
   constexpr int64_t kBytes = kVectors * sizeof(Words);  // of weights per step
   const typename Products::X* x = tile.x;
-  const int64_t x_stride = tile.x_stride;
+  const int64_t x_stride = tile.x_stride, x_step = tile.x_step;
   const char* weights = tile.weights;
   const char* ahead = tile.ahead;
   Floats sums[kRows][kVectors];
@@ -154,7 +162,7 @@ TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
 #pragma GCC unroll 16
     for (int j = 0; j < kVectors; ++j) {
       sums[m][j] = Floats{};
-      if (!tile.first) {
+      if (tile.mode == Sums::kContinue) {
         __builtin_memcpy(&sums[m][j], tile.c + m * tile.c_stride + j * kLanes, sizeof(Floats));
       }
     }
@@ -168,7 +176,7 @@ TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
       ahead += kBytes;
     }
     Products::template Add<kRows, kVectors, false>(x, x_stride, weights, sums);
-    x += Products::kInputs;
+    x += x_step;
     weights += kStepBytes;
   }
   if (tile.single) Products::template Add<kRows, kVectors, true>(x, x_stride, weights, sums);
@@ -176,33 +184,46 @@ TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 16
     for (int j = 0; j < kVectors; ++j) {
-      __builtin_memcpy(tile.c + m * tile.c_stride + j * kLanes, &sums[m][j], sizeof(Floats));
+      float* const c = tile.c + m * tile.c_stride + j * kLanes;
+      if (tile.mode == Sums::kAdd) {
+        Floats before;
+        __builtin_memcpy(&before, c, sizeof(Floats));
+        sums[m][j] += before;
+      }
+      __builtin_memcpy(c, &sums[m][j], sizeof(Floats));
     }
   }
 }
 
-// kRows rows of one whole panel, in strips of as many vectors as fit in the registers.
+// kRows rows of the first `columns` outputs of one panel, which are whole vectors, in strips of as
+// many vectors as fit in the registers. What is left at the end is computed in narrower strips: an
+// element's sum is the same in each.
 //
 // One strip reads a panel in the order of its addresses, which the processor prefetches by itself.
 // Several strips read every other line, which it does not: the first would wait for the memory and
 // the others compute while nothing is fetched. So each strip asks for its share of the next block,
 // line by line, if kPrefetch is set.
-template <typename Products, int kRows, bool kPrefetch>
-void Rows(const TileSums<typename Products::X>& tile) {
-  constexpr int kVectors = VectorsOf(kRows);
+template <typename Products, int kRows, int kVectors, bool kPrefetch>
+TAOPD_INLINE void Strips(TileSums<typename Products::X>* strip, int64_t* columns) {
   constexpr bool kFetchesAhead = kPrefetch && kVectors * kLanes < kWidth;
   constexpr int64_t kStripBytes = kVectors * sizeof(Words);
-  TileSums<typename Products::X> strip = tile;
-  for (int64_t n = 0; n < kWidth; n += kVectors * kLanes) {
-    Tile<Products, kRows, kVectors, kFetchesAhead>(strip);
-    strip.weights += kStripBytes;
-    strip.ahead += strip.steps * kStripBytes;
-    strip.c += kVectors * kLanes;
+  for (; *columns >= kVectors * kLanes; *columns -= kVectors * kLanes) {
+    Tile<Products, kRows, kVectors, kFetchesAhead>(*strip);
+    strip->weights += kStripBytes;
+    strip->ahead += strip->steps * kStripBytes;
+    strip->c += kVectors * kLanes;
   }
+  if constexpr (kVectors > 1) Strips<Products, kRows, kVectors / 2, kPrefetch>(strip, columns);
+}
+
+template <typename Products, int kRows, bool kPrefetch>
+void Rows(const TileSums<typename Products::X>& tile, int64_t columns) {
+  TileSums<typename Products::X> strip = tile;
+  Strips<Products, kRows, VectorsOf(kRows), kPrefetch>(&strip, &columns);
 }
 
 template <typename X>
-using RowsFunction = void (*)(const TileSums<X>&);
+using RowsFunction = void (*)(const TileSums<X>&, int64_t columns);
 
 // RowsOf(rows, prefetch) for 1 <= rows <= kTileRows.
 template <typename Products, int kRows>
@@ -218,18 +239,18 @@ template <typename Products>
 void MultiplyRows(const TileSums<typename Products::X>& tile, int64_t rows, int64_t columns,
                   bool prefetch) {
   const auto multiply = RowsOf<Products, kTileRows>(rows, prefetch);
-  if (columns >= kWidth) {
-    multiply(tile);
+  if (columns >= kWidth || columns % kLanes == 0) {
+    multiply(tile, columns < kWidth ? columns : kWidth);
     return;
   }
   float whole[kTileRows * kWidth] = {};
-  for (int64_t m = 0; !tile.first && m < rows; ++m) {
+  for (int64_t m = 0; tile.mode != Sums::kFirst && m < rows; ++m) {
     for (int64_t n = 0; n < columns; ++n) whole[m * kWidth + n] = tile.c[m * tile.c_stride + n];
   }
   TileSums<typename Products::X> buffered = tile;
   buffered.c = whole;
   buffered.c_stride = kWidth;
-  multiply(buffered);
+  multiply(buffered, (columns + kLanes - 1) / kLanes * kLanes);
   for (int64_t m = 0; m < rows; ++m) {
     for (int64_t n = 0; n < columns; ++n) tile.c[m * tile.c_stride + n] = whole[m * kWidth + n];
   }
@@ -242,6 +263,7 @@ void Multiply(const typename Products::X* x, int64_t x_stride, const typename Pr
   const int64_t odd = num_k % Products::kInputs;
   TileSums<typename Products::X> tile;
   tile.x_stride = x_stride;
+  tile.x_step = Products::kInputs;
   tile.c_stride = c_stride;
   tile.weights = reinterpret_cast<const char*>(panels);
   for (int64_t n = 0; n < num_n; n += kWidth) {
@@ -249,7 +271,7 @@ void Multiply(const typename Products::X* x, int64_t x_stride, const typename Pr
     do {
       tile.steps = all_steps - step < kBlockSteps ? all_steps - step : kBlockSteps;
       tile.single = odd != 0 && step + tile.steps == all_steps;
-      tile.first = step == 0;
+      tile.mode = step == 0 ? Sums::kFirst : Sums::kContinue;
       const int64_t block_bytes = (tile.steps + (tile.single ? 1 : 0)) * kStepBytes;
       tile.ahead = tile.weights + block_bytes;
       // Tiles of about equal size: one of a single row takes almost as long as a full one.
@@ -264,6 +286,35 @@ void Multiply(const typename Products::X* x, int64_t x_stride, const typename Pr
       tile.weights += block_bytes;
       step += tile.steps;
     } while (step < all_steps);
+  }
+}
+
+// The sums of this many steps are added to C at a time: both panels' share stays in the first- or
+// second-level cache.
+constexpr int64_t kAddedSteps = 128;
+
+template <typename Products>
+void AddTransposed(const typename Products::X* a, const typename Products::W* b, int64_t num_r,
+                   int64_t num_m, int64_t num_n, float* c, int64_t c_stride) {
+  const int64_t all_steps = (num_r + Products::kInputs - 1) / Products::kInputs;
+  TileSums<typename Products::X> tile;
+  tile.x_stride = Products::kInputs;
+  tile.x_step = kWidth * Products::kInputs;
+  tile.c_stride = c_stride;
+  tile.single = false;
+  tile.mode = Sums::kAdd;
+  for (int64_t step = 0; step < all_steps; step += kAddedSteps) {
+    tile.steps = all_steps - step < kAddedSteps ? all_steps - step : kAddedSteps;
+    tile.weights = reinterpret_cast<const char*>(b) + step * kStepBytes;
+    tile.ahead = tile.weights;
+    int64_t tiles = (num_m + kTileRows - 1) / kTileRows;
+    for (int64_t m = 0; m < num_m; --tiles) {
+      const int64_t rows = (num_m - m + tiles - 1) / tiles;
+      tile.x = a + (step * kWidth + m) * Products::kInputs;
+      tile.c = c + m * c_stride;
+      MultiplyRows<Products>(tile, rows, num_n, /*prefetch=*/false);
+      m += rows;
+    }
   }
 }
 
@@ -285,10 +336,19 @@ void AddAndRound(const float* from, const float* bias, int64_t num, Bfloat16Bits
 extern const PackedGemm kPackedGemm;
 const PackedGemm kPackedGemm = {TAOPD_ISA_NAME,
 #ifdef TAOPD_MULTIPLIES_PAIRS
-                                Multiply<PairProducts>, nullptr,
+                                Multiply<PairProducts>,
+                                nullptr,
 #else
-                                nullptr, Multiply<PairProducts>,
+                                nullptr,
+                                Multiply<PairProducts>,
 #endif
-                                Multiply<FloatProducts>, AddAndRound};
+                                Multiply<FloatProducts>,
+#ifdef TAOPD_MULTIPLIES_PAIRS
+                                AddTransposed<PairProducts>,
+#else
+                                nullptr,
+#endif
+                                AddTransposed<FloatProducts>,
+                                AddAndRound};
 
 }  // namespace taopd::cpu::TAOPD_ISA

@@ -1,4 +1,4 @@
-// What inference does with the rows of fused projections (q | k | v and gate | up), reading the
+// What is done with the rows of fused projections (q | k | v and gate | up), reading the
 // parts where they are. The arithmetic is that of HeadsForward and SwiGluForward
 // (taopd/layers/layers.h), element for element. A row of a result depends on its own row alone.
 //
@@ -28,8 +28,34 @@ struct RotateFusedHeads {
   const void* sin_TD = nullptr;
   void* queries_TND = nullptr;
   void* keys_TKD = nullptr;
+  // 1 / rms of each query and key head, for the backward pass, A = N + K; may be null.
+  float* inverse_rms_TA = nullptr;
 };
 void Run(const RotateFusedHeads& problem, const ParallelFor& parallel_for);
+
+// The gradient of RotateFusedHeads: HeadsBackward, element for element. Writes the columns of the
+// queries and keys of d_qkv; those of the values stay as they are.
+struct RotateFusedHeadsBackward {
+  DataType dtype = DataType::kFloat32;
+  int64_t num_rows = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_size = 0;
+  const void* qkv_TC = nullptr;
+  const void* q_norm_D = nullptr;
+  const void* k_norm_D = nullptr;  // null: no norm
+  const void* cos_TD = nullptr;
+  const void* sin_TD = nullptr;
+  const float* inverse_rms_TA = nullptr;
+  const void* d_queries_TND = nullptr;
+  const void* d_keys_TKD = nullptr;
+  void* d_qkv_TC = nullptr;
+  // The gradients of the norms, float32; unused without a norm. The partial sums are scratch
+  // memory, P = NumPartials(T) of taopd/layers/layers.h.
+  float* partials_P2D = nullptr;
+  float* d_norms_2D = nullptr;
+};
+void Run(const RotateFusedHeadsBackward& problem, const ParallelFor& parallel_for);
 
 // y = silu(gate) up.
 struct FusedSwiGlu {
@@ -40,5 +66,16 @@ struct FusedSwiGlu {
   void* y_TI = nullptr;
 };
 void Run(const FusedSwiGlu& problem, const ParallelFor& parallel_for);
+
+// The gradient of FusedSwiGlu: SwiGluBackward, element for element.
+struct FusedSwiGluBackward {
+  DataType dtype = DataType::kFloat32;
+  int64_t num_rows = 0;
+  int64_t size = 0;
+  const void* gate_up_T2I = nullptr;
+  const void* d_y_TI = nullptr;
+  void* d_gate_up_T2I = nullptr;
+};
+void Run(const FusedSwiGluBackward& problem, const ParallelFor& parallel_for);
 
 }  // namespace taopd::cpu

@@ -17,6 +17,19 @@ namespace taopd::cpu {
 using Row = const void*;
 using MutableRow = void*;
 
+// Consecutive elements of a parameter and its state.
+struct AdamWElements {
+  int64_t size = 0;
+  Row gradient = nullptr;
+  float* master = nullptr;
+  MutableRow exp_avg = nullptr;  // the moments are bfloat16 numbers, or else float32
+  MutableRow exp_avg_sq = nullptr;
+  bool bfloat16_moments = false;
+  uint64_t random_key = 0;       // AdamWRandomKey, for bfloat16 moments
+  uint32_t first_element = 0;    // of AdamWRandomBits
+  uint16_t* bfloat16 = nullptr;  // the rounded copy of the parameter; may be null
+};
+
 struct LayerLoops {
   // RmsNormForward of one row. Returns 1 / rms. added and sum may both be null.
   float (*rms_norm)(Row x, Row added, Row weight, int64_t n, float eps, MutableRow sum,
@@ -34,10 +47,8 @@ struct LayerLoops {
   // Rounds float32 numbers to this table's type.
   void (*narrow)(const float* from, int64_t n, MutableRow to);
   double (*sum_of_squares)(Row x, int64_t n);
-  // One update of n elements. The gradient has this table's type. keep = 1 - lr weight_decay.
-  // bfloat16, the rounded copy of the parameter, may be null.
-  void (*adamw)(const AdamWFactors<float>& factors, float keep, Row gradient, int64_t n,
-                float* master, float* exp_avg, float* exp_avg_sq, uint16_t* bfloat16);
+  // One update. The gradient has this table's type. keep = 1 - lr weight_decay.
+  void (*adamw)(const AdamWFactors<float>& factors, float keep, const AdamWElements& elements);
 };
 
 // The table of this type for the widest instruction set that this processor has.

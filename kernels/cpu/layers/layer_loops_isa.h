@@ -252,35 +252,49 @@ struct Loops {
     for (int64_t i = 0; i < n; ++i) Put(from[i], to + i);
   }
 
-  template <bool kBfloat16Copy>
+  static TAOPD_ALWAYS_INLINE void PutMoment(float value, uint32_t, float* place) { *place = value; }
+  static TAOPD_ALWAYS_INLINE void PutMoment(float value, uint32_t random_16, uint16_t* place) {
+    *place = static_cast<uint16_t>(RoundToBfloat16(__builtin_bit_cast(uint32_t, value), random_16));
+  }
+
+  template <bool kBfloat16Copy, typename Moment>
   static TAOPD_ALWAYS_INLINE void AdamWLoop(const AdamWFactors<float>& factors, float keep,
-                                            const Element* gradient_row, int64_t n,
-                                            float* master_row, float* exp_avg_row,
-                                            float* exp_avg_sq_row, uint16_t* bfloat16_row) {
-    const In gradient = gradient_row;
-    float *const master = master_row, *const exp_avg = exp_avg_row,
-                 *const exp_avg_sq = exp_avg_sq_row;
-    uint16_t* const bfloat16 = bfloat16_row;
+                                            const AdamWElements& elements) {
+    const In gradient = static_cast<const Element*>(elements.gradient);
+    float* const master = elements.master;
+    Moment *const exp_avg = static_cast<Moment*>(elements.exp_avg), *const exp_avg_sq =
+                                                                        static_cast<Moment*>(
+                                                                            elements.exp_avg_sq);
+    uint16_t* const bfloat16 = elements.bfloat16;
+    const uint64_t key = elements.random_key;
+    const uint32_t first = elements.first_element;
+    const int64_t n = elements.size;
     const AdamWFactors<float> f = factors;
     TAOPD_INDEPENDENT
     for (int64_t i = 0; i < n; ++i) {
-      float x = master[i], m = exp_avg[i], v = exp_avg_sq[i];
+      float x = master[i], m = Widen(exp_avg[i]), v = Widen(exp_avg_sq[i]);
       AdamWMoments(f, Widen(gradient[i]), &m, &v);
       AdamWParameter(f, keep, m, __builtin_sqrtf(v), &x);
       master[i] = x;
-      exp_avg[i] = m;
-      exp_avg_sq[i] = v;
+      const uint32_t random =
+          sizeof(Moment) == 2 ? AdamWRandomBits(key, first + static_cast<uint32_t>(i)) : 0;
+      PutMoment(m, random & 0xffff, exp_avg + i);
+      PutMoment(v, random >> 16, exp_avg_sq + i);
       if (kBfloat16Copy) Put(x, bfloat16 + i);
     }
   }
 
-  static void AdamW(const AdamWFactors<float>& factors, float keep, Row gradient, int64_t n,
-                    float* master, float* exp_avg, float* exp_avg_sq, uint16_t* bfloat16) {
-    const auto* of_type = static_cast<const Element*>(gradient);
-    if (bfloat16 != nullptr) {
-      AdamWLoop<true>(factors, keep, of_type, n, master, exp_avg, exp_avg_sq, bfloat16);
+  static void AdamW(const AdamWFactors<float>& factors, float keep, const AdamWElements& elements) {
+    if (elements.bfloat16_moments) {
+      if (elements.bfloat16 != nullptr) {
+        AdamWLoop<true, uint16_t>(factors, keep, elements);
+      } else {
+        AdamWLoop<false, uint16_t>(factors, keep, elements);
+      }
+    } else if (elements.bfloat16 != nullptr) {
+      AdamWLoop<true, float>(factors, keep, elements);
     } else {
-      AdamWLoop<false>(factors, keep, of_type, n, master, exp_avg, exp_avg_sq, nullptr);
+      AdamWLoop<false, float>(factors, keep, elements);
     }
   }
 };

@@ -143,10 +143,17 @@ void AdamW(const AdamWSettings& settings, const std::vector<AdamWTensor>& tensor
     ForBlocks(tensors, begin, end,
               [&](const AdamWTensor& tensor, int64_t first, int64_t num, int64_t) {
                 const auto keep = static_cast<float>(1 - settings.lr * tensor.weight_decay);
-                BestLayerLoops(tensor.gradient_type)
-                    .adamw(factors, keep, At(tensor.gradient, first, 1, tensor.gradient_type), num,
-                           tensor.master + first, tensor.exp_avg + first, tensor.exp_avg_sq + first,
-                           tensor.bfloat16 != nullptr ? tensor.bfloat16 + first : nullptr);
+                AdamWElements elements;
+                elements.size = num;
+                elements.gradient = At(tensor.gradient, first, 1, tensor.gradient_type);
+                elements.master = tensor.master + first;
+                elements.exp_avg = At(tensor.exp_avg, first, 1, tensor.moments_type);
+                elements.exp_avg_sq = At(tensor.exp_avg_sq, first, 1, tensor.moments_type);
+                elements.bfloat16_moments = tensor.moments_type == DataType::kBFloat16;
+                elements.random_key = AdamWRandomKey(settings.step, tensor.parameter);
+                elements.first_element = static_cast<uint32_t>(tensor.first_element + first);
+                if (tensor.bfloat16 != nullptr) elements.bfloat16 = tensor.bfloat16 + first;
+                BestLayerLoops(tensor.gradient_type).adamw(factors, keep, elements);
               });
   });
 }

@@ -10,6 +10,10 @@
 namespace taopd {
 namespace {
 
+// The parts of the vocabulary whose products with the gradient are summed apart, and then in order:
+// as many threads can share a backward pass, and how many do changes nothing.
+constexpr int64_t kSlices = 16;
+
 // logits[n][first + v] = block[v][n] for num rows of the block.
 void StoreTransposed(const float* block, int64_t block_stride, int64_t num, int64_t num_rows,
                      float* logits, int64_t logits_stride) {
@@ -42,8 +46,8 @@ int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const Bfloat16Gemm& bfloat1
 }
 
 int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size) {
-  // hidden as float32 and as panels; one partial d_hidden a thread.
-  return hidden_size * static_cast<int64_t>(sizeof(float)) * (2 + at::get_num_threads());
+  // hidden as float32 and as panels; one partial d_hidden a slice.
+  return hidden_size * static_cast<int64_t>(sizeof(float)) * (2 + kSlices);
 }
 
 void CpuHeadLogitBlocks(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
@@ -92,8 +96,7 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
   const int64_t padded_rows = pairs ? RoundUp(num_rows, kHeadPairRows) : num_rows;
   const at::Tensor packed_hidden = pairs ? PairsOf(hidden) : PanelsOf(hidden);
 
-  const int64_t num_slices =
-      std::min<int64_t>(at::get_num_threads(), NumVocabularyBlocks(weights_VH.size(0)));
+  const int64_t num_slices = std::min(kSlices, NumVocabularyBlocks(weights_VH.size(0)));
   const at::Tensor partial_SCH = at::zeros({num_slices, padded_rows, h}, at::kFloat);
   at::parallel_for(0, num_slices, 1, [&](int64_t begin, int64_t end) {
     for (int64_t slice = begin; slice < end; ++slice) {

@@ -11,8 +11,7 @@
 // What a result depends on, bit for bit:
 //   - a logit depends on its own row of hidden and on lm_head only, not on the other rows of the
 //     call nor on the number of threads;
-//   - d_lm_head does not depend on the number of threads;
-//   - d_hidden does, because each thread sums a part of the vocabulary.
+//   - d_lm_head and d_hidden do not depend on the number of threads.
 // Panels fix the order of every sum. brgemm's order is oneDNN's; BestBfloat16Gemm uses it only if
 // its columns are independent of each other.
 //

@@ -4,64 +4,120 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
-#include <atomic>
+#include <algorithm>
 #include <optional>
-#include <vector>
 
 #include "kernels/cpu/isa/isa.h"
-#include "kernels/torch/gemm/head_gemm_cpu.h"
+#include "kernels/torch/gemm/gradient_target.h"
+#include "kernels/torch/gemm/linear_parts.h"
 
 namespace taopd {
 namespace {
 
-std::atomic<int> widens_for_testing{-1};
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
-// Elsewhere than on x86-64 nothing is known, and ATen's own kernels are used.
-bool ProcessorMultiplies(at::ScalarType dtype) {
-  if (!cpu::kIsX86) return true;
-  if (dtype == at::kBFloat16) return BestBfloat16Gemm().multiply != nullptr;
-  static const bool has_float16 = cpu::MultipliesFloat16();
-  return has_float16;
+void CheckPart(const at::Tensor& x, const LinearPart& part) {
+  const at::Tensor &weight = part.weight, &bias = part.bias;
+  TORCH_CHECK(weight.device() == x.device() && weight.scalar_type() == x.scalar_type(),
+              "weight is ", weight.scalar_type(), " on ", weight.device(), " but x is ",
+              x.scalar_type(), " on ", x.device());
+  TORCH_CHECK(weight.dim() == 2, "weight has shape ", weight.sizes(), ", must be [out, in]");
+  TORCH_CHECK(x.dim() > 0 && x.size(-1) == weight.size(1), "x has shape ", x.sizes(),
+              ", weight has ", weight.size(1), " inputs");
+  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
+              "bias has shape ", bias.sizes(), " but weight has ", weight.size(0), " rows");
 }
 
-at::Tensor Forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  const int64_t K = weight.size(1), N = weight.size(0);
-  const at::Tensor rows = x.reshape({-1, K}).contiguous();
-  at::Tensor out = at::empty({rows.size(0), N}, x.options().dtype(at::kFloat));
-  if (out.numel() > 0) {
-    if (weight.scalar_type() == at::kBFloat16) {
-      CpuHeadLogits(rows, weight.contiguous(), out);  // a head is a linear layer, too
-    } else {
-      at::mm_out(out, rows.to(at::kFloat), weight.to(at::kFloat).t());
-    }
-  }
-  if (bias.defined()) out.add_(bias);
+// x as a matrix, and back.
+at::Tensor RowsOfAny(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+at::Tensor WithColumns(const at::Tensor& x, const at::Tensor& y_MN) {
   std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = N;
-  return out.to(x.scalar_type()).view(shape);
+  shape.back() = y_MN.size(1);
+  return y_MN.view(shape);
 }
 
+// The inputs are x, the weights and then the biases that are there.
+class PartsFunction : public torch::autograd::Function<PartsFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            at::TensorList parameters, const std::vector<at::Tensor>& biases,
+                            const PackedWeight* packed) {
+    const auto num_parts = static_cast<int64_t>(biases.size());
+    const std::vector<at::Tensor> weights(parameters.begin(), parameters.begin() + num_parts);
+    variable_list saved = {x};
+    saved.insert(saved.end(), parameters.begin(), parameters.end());
+    context->save_for_backward(std::move(saved));
+    context->saved_data["num_parts"] = num_parts;
+    std::vector<int64_t> with_bias;
+    for (size_t i = 0; i < biases.size(); ++i) {
+      if (biases[i].defined()) with_bias.push_back(static_cast<int64_t>(i));
+    }
+    context->saved_data["with_bias"] = with_bias;
+    return WithColumns(x, MultiplyParts(RowsOfAny(x), weights, biases, packed));
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const int64_t num_parts = context->saved_data["num_parts"].toInt();
+    const std::vector<at::Tensor> weights(saved.begin() + 1, saved.begin() + 1 + num_parts);
+    const std::vector<int64_t> with_bias = context->saved_data["with_bias"].toIntVector();
+    const at::Tensor dy_MN = RowsOfAny(gradients[0]).to(x.scalar_type());
+    variable_list result(1);
+    if (context->needs_input_grad(0)) {
+      result[0] = PartsInputGradient(dy_MN, weights).view(x.sizes());
+    }
+    std::vector<bool> needed;
+    for (size_t i = 0; i < weights.size(); ++i) needed.push_back(context->needs_input_grad(1 + i));
+    const variable_list of_weights = PartsWeightGradients(dy_MN, RowsOfAny(x), weights, needed);
+    result.insert(result.end(), of_weights.begin(), of_weights.end());
+    for (size_t i = 0; i < with_bias.size(); ++i) {
+      const size_t input = 1 + weights.size() + i;
+      result.push_back(context->needs_input_grad(input)
+                           ? GiveGradient(saved[input], BiasGradient(dy_MN, weights, with_bias[i]))
+                           : at::Tensor());
+    }
+    result.resize(result.size() + 2);  // biases and packed, which are no variables
+    return result;
+  }
+
+ private:
+  static at::Tensor BiasGradient(const at::Tensor& dy_MN, const std::vector<at::Tensor>& weights,
+                                 int64_t part) {
+    int64_t first = 0;
+    for (int64_t i = 0; i < part; ++i) first += weights[static_cast<size_t>(i)].size(0);
+    return dy_MN.narrow(1, first, weights[static_cast<size_t>(part)].size(0))
+        .sum(at::IntArrayRef{0}, /*keepdim=*/false, at::kFloat);
+  }
+};
+
+at::Tensor WidenedForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  at::Tensor out = at::mm(RowsOfAny(x).to(at::kFloat), weight.to(at::kFloat).t());
+  if (bias.defined()) out.add_(bias);
+  return WithColumns(x, out.to(x.scalar_type()));
+}
+
+// For float16 on processors without instructions for it.
 class WidenedLinearFunction : public torch::autograd::Function<WidenedLinearFunction> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
-                            const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias) {
     context->save_for_backward({x, weight});
     context->saved_data["has_bias"] = bias.has_value();
-    return Forward(x, weight, bias.value_or(at::Tensor()));
+    return WidenedForward(x, weight, bias.value_or(at::Tensor()));
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1];
-    const int64_t K = weight.size(1), N = weight.size(0);
-    const at::Tensor dy = gradients[0].reshape({-1, N}).to(at::kFloat);
+    const at::Tensor dy = RowsOfAny(gradients[0]).to(at::kFloat);
     at::Tensor dx, dweight, dbias;
     if (context->needs_input_grad(0)) {
       dx = at::mm(dy, weight.to(at::kFloat)).to(x.scalar_type()).view(x.sizes());
     }
     if (context->needs_input_grad(1)) {
-      dweight = at::mm(dy.t(), x.reshape({-1, K}).to(at::kFloat)).to(weight.scalar_type());
+      dweight = GiveGradient(weight, at::mm(dy.t(), RowsOfAny(x).to(at::kFloat)));
     }
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
       dbias = dy.sum(0).to(weight.scalar_type());
@@ -70,36 +126,54 @@ class WidenedLinearFunction : public torch::autograd::Function<WidenedLinearFunc
   }
 };
 
-}  // namespace
-
-bool WidensOnCpu(at::ScalarType dtype) {
-  if (dtype != at::kBFloat16 && dtype != at::kHalf) return false;
-  const int set = widens_for_testing.load(std::memory_order_relaxed);
-  return set >= 0 ? set == 1 : !ProcessorMultiplies(dtype);
+bool WidensFloat16(const at::Tensor& x) {
+  static const bool has_float16 = !cpu::kIsX86 || cpu::MultipliesFloat16();
+  return x.is_cpu() && x.scalar_type() == at::kHalf && !has_float16;
 }
 
-void SetWidensOnCpuForTesting(bool widens) { widens_for_testing = widens ? 1 : 0; }
-
-at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  RECORD_USER_SCOPE("taopd::linear");
-  if (x.is_cpu() && WidensOnCpu(x.scalar_type())) {
-    TORCH_CHECK(weight.is_cpu() && weight.scalar_type() == x.scalar_type(), "weight is ",
-                weight.scalar_type(), " on ", weight.device(), " but x is ", x.scalar_type(),
-                " on ", x.device());
-    TORCH_CHECK(weight.dim() == 2, "weight has shape ", weight.sizes(), ", must be [out, in]");
-    TORCH_CHECK(x.size(-1) == weight.size(1), "x has ", x.size(-1), " columns, weight ",
-                weight.size(1));
-    TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
-                "bias has shape ", bias.sizes(), " but weight has ", weight.size(0), " rows");
-    if (at::GradMode::is_enabled()) {
-      // Autograd takes an undefined tensor for one without a device.
-      return WidenedLinearFunction::apply(
-          x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
-    }
-    return Forward(x, weight, bias);
+at::Tensor OnePart(const at::Tensor& x, const LinearPart& part) {
+  const at::Tensor &weight = part.weight, &bias = part.bias;
+  if (WidensFloat16(x)) {
+    if (!at::GradMode::is_enabled()) return WidenedForward(x, weight, bias);
+    // Autograd takes an undefined tensor for one without a device.
+    return WidenedLinearFunction::apply(
+        x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
   }
-  if (bias.defined()) return at::linear(x, weight, bias);
-  return at::linear(x, weight);
+  return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
+}
+
+bool IsEmpty(const LinearPart& part) { return part.weight.numel() == 0; }
+
+}  // namespace
+
+at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  const PackedWeight* packed) {
+  return FusedLinear(x, {{weight, bias}}, packed);
+}
+
+at::Tensor FusedLinear(const at::Tensor& x, const std::vector<LinearPart>& parts,
+                       const PackedWeight* packed) {
+  RECORD_USER_SCOPE("taopd::linear");
+  TORCH_CHECK(!parts.empty(), "a linear layer needs a weight");
+  for (const LinearPart& part : parts) CheckPart(x, part);
+  if (!HasCpuProducts(x) || std::any_of(parts.begin(), parts.end(), IsEmpty)) {
+    std::vector<at::Tensor> results;
+    for (const LinearPart& part : parts) results.push_back(OnePart(x, part));
+    return results.size() == 1 ? results[0] : at::cat(results, -1);
+  }
+  std::vector<at::Tensor> weights, biases;
+  for (const LinearPart& part : parts) {
+    weights.push_back(part.weight);
+    biases.push_back(part.bias);
+  }
+  if (!at::GradMode::is_enabled()) {
+    return WithColumns(x, MultiplyParts(RowsOfAny(x), weights, biases, packed));
+  }
+  std::vector<at::Tensor> parameters = weights;
+  for (const at::Tensor& bias : biases) {
+    if (bias.defined()) parameters.push_back(bias);
+  }
+  return PartsFunction::apply(x, at::TensorList(parameters), biases, packed);
 }
 
 }  // namespace taopd

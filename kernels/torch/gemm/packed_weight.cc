@@ -7,87 +7,17 @@
 #include <utility>
 
 #include "kernels/torch/gemm/head_blocks.h"
+#include "kernels/torch/gemm/packed_product.h"
 
 namespace taopd {
 namespace {
 
-// Rows that are multiplied with a panel at a time: their sums stay in the first-level cache until
-// they are rounded. A multiple of every tile's rows.
-constexpr int64_t kRowBlock = 96;
-// A thread is given no less than this many multiplications and additions.
-constexpr int64_t kMinProductsPerThread = 1 << 17;
+// A thread packs no fewer numbers than this.
+constexpr int64_t kMinPackedPerThread = 1 << 17;
 
 int64_t VersionOf(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version());
 }
-
-bool IsPairs(at::ScalarType dtype) { return dtype == at::kBFloat16; }
-
-int64_t PanelElements(int64_t num_inputs, at::ScalarType dtype) {
-  return IsPairs(dtype) ? cpu::PairPanelElements(num_inputs) : cpu::FloatPanelElements(num_inputs);
-}
-
-// Adds the bias, which may be null, to one row's sums, and rounds them to y's type.
-void StoreRow(const float* sums, const float* bias, int64_t columns, at::ScalarType out, void* y) {
-  if (out == at::kBFloat16) {
-    cpu::BestPackedGemm().add_and_round(sums, bias, columns, Bits(static_cast<at::BFloat16*>(y)));
-  } else if (out == at::kHalf) {
-    auto* to = static_cast<at::Half*>(y);
-    for (int64_t j = 0; j < columns; ++j) {
-      to[j] = static_cast<at::Half>(bias == nullptr ? sums[j] : sums[j] + bias[j]);
-    }
-  } else {
-    auto* to = static_cast<float*>(y);
-    for (int64_t j = 0; j < columns; ++j) to[j] = bias == nullptr ? sums[j] : sums[j] + bias[j];
-  }
-}
-
-// x as the products read it: rows of adjacent columns, bfloat16 or float32.
-at::Tensor RowsOf(const at::Tensor& x_MK, bool widen) {
-  const at::Tensor rows = x_MK.stride(1) == 1 || x_MK.size(1) == 1 ? x_MK : x_MK.contiguous();
-  if (!widen || rows.scalar_type() == at::kFloat) return rows;
-  return rows.to(at::kFloat, /*non_blocking=*/false, /*copy=*/false, at::MemoryFormat::Contiguous);
-}
-
-// The products of a block of rows with one panel.
-struct Product {
-  Product(const cpu::PackedGemm& packed_gemm, const at::Tensor& rows_MK, const at::Tensor& packed)
-      : gemm(packed_gemm),
-        pairs(IsPairs(packed.scalar_type())),
-        num_inputs(rows_MK.size(1)),
-        x_stride(rows_MK.stride(0)),
-        x(rows_MK.const_data_ptr()),
-        panels(packed.const_data_ptr()) {}
-
-  void Compute(int64_t panel, int64_t first_row, int64_t num_rows, int64_t columns, float* c,
-               int64_t c_stride) const {
-    const int64_t at_x = first_row * x_stride;
-    const float* const float_x = static_cast<const float*>(x) + at_x;
-    if (!pairs) {
-      gemm.multiply_floats(
-          float_x, x_stride,
-          static_cast<const float*>(panels) + panel * cpu::FloatPanelElements(num_inputs), num_rows,
-          columns, num_inputs, c, c_stride);
-      return;
-    }
-    const cpu::Bfloat16Bits* weights =
-        static_cast<const cpu::Bfloat16Bits*>(panels) + panel * cpu::PairPanelElements(num_inputs);
-    if (gemm.multiply_pairs != nullptr) {
-      gemm.multiply_pairs(static_cast<const cpu::Bfloat16Bits*>(x) + at_x, x_stride, weights,
-                          num_rows, columns, num_inputs, c, c_stride);
-    } else {
-      gemm.multiply_widened_pairs(float_x, x_stride, weights, num_rows, columns, num_inputs, c,
-                                  c_stride);
-    }
-  }
-
-  const cpu::PackedGemm& gemm;
-  const bool pairs;
-  const int64_t num_inputs;
-  const int64_t x_stride;
-  const void* const x;
-  const void* const panels;
-};
 
 void CheckParts(const std::vector<at::Tensor>& parts, const std::vector<at::Tensor>& biases) {
   TORCH_CHECK(!parts.empty(), "a packed weight needs at least one part");
@@ -165,7 +95,7 @@ void PackedWeight::Pack() {
   RECORD_USER_SCOPE("taopd::pack_weight");
   const int64_t num_panels = cpu::NumPackedPanels(num_outputs_);
   const int64_t grain =
-      std::max<int64_t>(1, kMinProductsPerThread / PanelElements(num_inputs_, dtype_));
+      std::max<int64_t>(1, kMinPackedPerThread / PanelElements(num_inputs_, dtype_));
   at::parallel_for(0, num_panels, grain, [&](int64_t begin, int64_t end) {
     for (int64_t panel = begin; panel < end; ++panel) {
       IsPairs(dtype_) ? PackPairPanel(panel) : PackFloatPanel(panel);
@@ -257,40 +187,8 @@ void PackedWeight::MultiplyInto(const at::Tensor& x_MK, const at::Tensor& y_MN,
                   (y_MN.stride(1) == 1 || num_outputs_ == 1),
               "y has shape ", y_MN.sizes(), " and strides ", y_MN.strides(), ", must be [",
               num_rows, ", ", num_outputs_, "] with adjacent columns");
-  if (num_rows == 0) return;
-
-  const at::Tensor rows_MK = RowsOf(x_MK, !IsPairs(dtype_) || gemm.multiply_pairs == nullptr);
-  const Product product(gemm, rows_MK, packed_);
-  const int64_t num_blocks = (num_rows + kRowBlock - 1) / kRowBlock;
-  const int64_t num_units = cpu::NumPackedPanels(num_outputs_) * num_blocks;
-  const int64_t unit_products = std::min(num_rows, kRowBlock) * cpu::kPanelOutputs * num_inputs_;
-  auto* const y = static_cast<char*>(y_MN.mutable_data_ptr());
-  const auto out_size = static_cast<int64_t>(y_MN.element_size());
-  const int64_t y_stride = y_MN.stride(0);
-  const float* bias = bias_N_.defined() ? bias_N_.const_data_ptr<float>() : nullptr;
-  // A unit is a panel with a block of rows. A thread's units follow one another in memory: each
-  // panel is read from memory once, in order, by the one or two threads that need it.
-  const int64_t grain = std::max<int64_t>(1, kMinProductsPerThread / unit_products);
-  at::parallel_for(0, num_units, grain, [&](int64_t begin, int64_t end) {
-    alignas(64) float sums[kRowBlock * cpu::kPanelOutputs];
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t panel = unit / num_blocks;
-      const int64_t first_row = unit % num_blocks * kRowBlock;
-      const int64_t rows = std::min(kRowBlock, num_rows - first_row);
-      const int64_t n = panel * cpu::kPanelOutputs;
-      const int64_t columns = ColumnsOf(panel);
-      char* to = y + (first_row * y_stride + n) * out_size;
-      if (out == at::kFloat && bias == nullptr) {
-        product.Compute(panel, first_row, rows, columns, reinterpret_cast<float*>(to), y_stride);
-        continue;
-      }
-      product.Compute(panel, first_row, rows, columns, sums, cpu::kPanelOutputs);
-      for (int64_t m = 0; m < rows; ++m) {
-        StoreRow(sums + m * cpu::kPanelOutputs, bias == nullptr ? nullptr : bias + n, columns, out,
-                 to + m * y_stride * out_size);
-      }
-    }
-  });
+  MultiplyPacked(x_MK, packed_, num_outputs_,
+                 bias_N_.defined() ? bias_N_.const_data_ptr<float>() : nullptr, y_MN, gemm);
 }
 
 }  // namespace taopd

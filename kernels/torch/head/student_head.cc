@@ -8,6 +8,7 @@
 #ifdef TAOPD_CUDA
 #include "kernels/torch/head/cuda_heads.h"
 #endif
+#include "kernels/torch/gemm/gradient_target.h"
 #include "kernels/torch/head/head_gemm.h"
 #include "kernels/torch/head/student_head_cpu.h"
 #include "taopd/objective/check_objective.h"
@@ -115,14 +116,16 @@ struct StudentHeadFunction : torch::autograd::Function<StudentHeadFunction> {
                             const at::Tensor& lm_head_VH, const HeadTargets& targets,
                             const HeadOptions& options, HeadOutput* output) {
     const bool head_needs_gradient = lm_head_VH.requires_grad();
-    at::Tensor d_lm_head_VH;
-    if (head_needs_gradient) {
+    at::Tensor d_lm_head_VH = head_needs_gradient ? GradientTarget(lm_head_VH) : at::Tensor();
+    const bool adds_in_place = d_lm_head_VH.defined();
+    if (head_needs_gradient && !adds_in_place) {
       CheckHeadInputs(hidden_NH, lm_head_VH);
       d_lm_head_VH = at::zeros(lm_head_VH.sizes(), lm_head_VH.options().dtype(at::kFloat));
     }
     *output = StudentHead(hidden_NH, lm_head_VH, targets, options, d_lm_head_VH);
     context->saved_data["d_hidden"] = output->d_hidden_NH;
-    if (head_needs_gradient)
+    context->saved_data["adds_in_place"] = adds_in_place;
+    if (head_needs_gradient && !adds_in_place)
       context->saved_data["d_lm_head"] = d_lm_head_VH.to(lm_head_VH.scalar_type());
     return (output->loss_N * targets.row_weights_N).sum();
   }
@@ -132,15 +135,18 @@ struct StudentHeadFunction : torch::autograd::Function<StudentHeadFunction> {
     const at::Tensor& upstream = gradients[0];
     const at::Tensor d_hidden = context->saved_data.at("d_hidden").toTensor();
     at::Tensor d_lm_head;
-    if (context->needs_input_grad(1)) {
+    // A loss's own backward pass starts with 1. Elsewhere than on the CPU a look would wait.
+    const bool is_one = upstream.is_cpu() && upstream.item<double>() == 1.0;
+    if (context->saved_data.at("adds_in_place").toBool()) {
+      TORCH_CHECK(is_one || !upstream.is_cpu(),
+                  "the head's gradient has been added to .grad: the loss must not be scaled");
+    } else if (context->needs_input_grad(1)) {
       const auto found = context->saved_data.find("d_lm_head");
       TORCH_CHECK(found != context->saved_data.end(),
                   "the student's head has handed out its gradient: backward runs once");
       // Given away, not copied: it is as large as the model's head, which autograd then adds to.
       d_lm_head = std::move(found->second).toTensor();
       context->saved_data.erase(found);
-      // A loss's own backward pass starts with 1. Elsewhere than on the CPU a look would wait.
-      const bool is_one = upstream.is_cpu() && upstream.item<double>() == 1.0;
       if (!is_one) d_lm_head.mul_(upstream);
     }
     return {d_hidden * upstream.to(d_hidden.scalar_type()), d_lm_head, at::Tensor(), at::Tensor(),

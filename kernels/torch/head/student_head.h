@@ -84,6 +84,10 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
 // The same as an autograd node: returns sum_n w_n loss_n, a float32 scalar. Its backward pass,
 // which may run once, hands out the gradients that the forward pass computed, lm_head's in
 // lm_head's dtype. *output is filled in as by StudentHead; null: not wanted.
+//
+// If lm_head has a gradient target (kernels/torch/gemm/gradient_target.h), its gradient is added to
+// that in the forward pass already, and a second tensor of the head's size never exists. Only for a
+// loss whose backward pass follows, once, and begins with 1; on the CPU any other one throws.
 at::Tensor StudentHeadLoss(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                            const HeadTargets& targets, const HeadOptions& options,
                            HeadOutput* output);

@@ -65,12 +65,17 @@ Tensors Collect(const std::vector<AdamWState>& states) {
     CheckTensor("parameter", parameter, parameter, /*bfloat16_allowed=*/true);
     CheckTensor("gradient", state.gradient, parameter, /*bfloat16_allowed=*/true);
     CheckTensor("master", state.master, parameter, /*bfloat16_allowed=*/false);
-    CheckTensor("exp_avg", state.exp_avg, parameter, /*bfloat16_allowed=*/false);
-    CheckTensor("exp_avg_sq", state.exp_avg_sq, parameter, /*bfloat16_allowed=*/false);
+    CheckTensor("exp_avg", state.exp_avg, parameter, /*bfloat16_allowed=*/true);
+    CheckTensor("exp_avg_sq", state.exp_avg_sq, parameter, /*bfloat16_allowed=*/true);
+    TORCH_CHECK(state.exp_avg.scalar_type() == state.exp_avg_sq.scalar_type(), "exp_avg is ",
+                state.exp_avg.scalar_type(), " but exp_avg_sq is ", state.exp_avg_sq.scalar_type());
     AdamWTensor tensor = GradientOnly(state.gradient);
     tensor.master = state.master.mutable_data_ptr<float>();
-    tensor.exp_avg = state.exp_avg.mutable_data_ptr<float>();
-    tensor.exp_avg_sq = state.exp_avg_sq.mutable_data_ptr<float>();
+    tensor.exp_avg = state.exp_avg.mutable_data_ptr();
+    tensor.exp_avg_sq = state.exp_avg_sq.mutable_data_ptr();
+    if (state.exp_avg.scalar_type() == at::kBFloat16) tensor.moments_type = DataType::kBFloat16;
+    tensor.parameter = state.number;
+    tensor.first_element = state.first_element;
     if (parameter.scalar_type() == at::kBFloat16) {
       tensor.bfloat16 = static_cast<uint16_t*>(parameter.mutable_data_ptr());
     }

@@ -73,4 +73,18 @@ void SwiGluFused(const at::Tensor& gate_up_T2I, const at::Tensor& y_TI) {
            AtenParallelFor());
 }
 
+at::Tensor SwiGluFusedBackward(const at::Tensor& gate_up_T2I, const at::Tensor& d_y_TI) {
+  const int64_t T = gate_up_T2I.size(0), I = gate_up_T2I.size(1) / 2;
+  const at::Tensor d_y = d_y_TI.contiguous();
+  TORCH_CHECK(HasCpuLoops(gate_up_T2I) && d_y.scalar_type() == gate_up_T2I.scalar_type() &&
+                  gate_up_T2I.is_contiguous() && d_y.sizes() == at::IntArrayRef({T, I}),
+              "gate | up is ", gate_up_T2I.toString(), " of shape ", gate_up_T2I.sizes(),
+              ", d_y is ", d_y.toString(), " of shape ", d_y.sizes());
+  const at::Tensor d_gate_up_T2I = at::empty_like(gate_up_T2I);
+  cpu::Run(cpu::FusedSwiGluBackward{LoopType(gate_up_T2I), T, I, gate_up_T2I.const_data_ptr(),
+                                    d_y.const_data_ptr(), d_gate_up_T2I.mutable_data_ptr()},
+           AtenParallelFor());
+  return d_gate_up_T2I;
+}
+
 }  // namespace taopd

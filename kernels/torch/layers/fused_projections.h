@@ -1,4 +1,4 @@
-// What inference on the CPU does with the rows of fused projections. float32 and bfloat16 by
+// What the CPU does with the rows of fused projections. float32 and bfloat16 by
 // kernels/cpu/layers/fused_projections.h; other types by the functions of layers.h. No gradients.
 // Any thread may call these functions.
 //
@@ -23,5 +23,8 @@ void NormRotateFused(const at::Tensor& qkv_TC, const at::Tensor& q_norm_D,
 
 // Writes silu(gate) * up of gate | up, rows of 2 I elements, to y, which is contiguous.
 void SwiGluFused(const at::Tensor& gate_up_T2I, const at::Tensor& y_TI);
+
+// The gradient of gate | up, of d_y and contiguous gate | up of the same type.
+at::Tensor SwiGluFusedBackward(const at::Tensor& gate_up_T2I, const at::Tensor& d_y_TI);
 
 }  // namespace taopd

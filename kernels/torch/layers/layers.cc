@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/layers/layers.h"
 #include "kernels/torch/aten_parallel_for.h"
+#include "kernels/torch/gemm/gradient_target.h"
 #include "kernels/torch/layers/layers_aten.h"
 #ifdef TAOPD_CUDA
 #include <ATen/cuda/CUDAContextLight.h>
@@ -197,7 +198,7 @@ class RmsNormFunction : public Function<RmsNormFunction> {
     problem.d_weight_H = Out(d_weight);
     problem.partials_PH = Floats(partials);
     RunKernel(problem, x);
-    return {d_x, has_added ? d_x : at::Tensor(), d_weight, at::Tensor()};
+    return {d_x, has_added ? d_x : at::Tensor(), GiveGradient(weight, d_weight), at::Tensor()};
   }
 };
 
@@ -256,7 +257,7 @@ class NormRotateHeadsFunction : public Function<NormRotateHeadsFunction> {
     problem.d_weight_D = Out(d_weight);
     problem.partials_PD = Floats(partials);
     RunKernel(problem, d_out);
-    return {d_x, d_weight, at::Tensor(), at::Tensor(), at::Tensor()};
+    return {d_x, GiveGradient(saved[1], d_weight), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 

@@ -81,7 +81,6 @@ void Make(const std::string& config_path, const std::string& model_dir) {
 void Run(const std::string& model_dir, int64_t num_tokens, int64_t repeat) {
   nlohmann::ordered_json result;
   result["threads"] = at::get_num_threads();
-  result["widens_bf16"] = WidensOnCpu(at::kBFloat16);
   int64_t weight_bytes = ReadWeights(model_dir);  // into the page cache
   result["read_s"] = Seconds([&] { weight_bytes = ReadWeights(model_dir); });
   result["weight_bytes"] = weight_bytes;

@@ -33,6 +33,7 @@ namespace {
 
 constexpr char kScopePrefix[] = "taopd::";
 constexpr int32_t kSupport = 16;
+constexpr int64_t kResponsesPerPrompt = 4;
 
 double ProcessorMs() {
   timespec time = {};
@@ -117,7 +118,7 @@ struct Problem {
   HeadTargets targets;
 };
 
-// Sequences of which the first quarter is the prompt; the teacher's support is random.
+// Sequences of which the first quarter is the prompt, that of four successive ones; the teacher's support is random.
 Problem MakeProblem(const std::string& config_path, const std::string& dtype, int64_t num_layers,
                     int64_t num_sequences, int64_t length) {
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(OrDie(ReadFileToString(config_path)));
@@ -133,10 +134,13 @@ Problem MakeProblem(const std::string& config_path, const std::string& dtype, in
       const auto id = static_cast<int32_t>(random.NextBelow(config.vocab_size));
       Rollout& rollout = rollouts[i].rollout;
       (t < length / 4 ? rollout.prompt_ids : rollout.response_ids).push_back(id);
+      if (i % kResponsesPerPrompt != 0 && t < length / 4) {
+        rollout.prompt_ids.back() = rollouts[i - 1].rollout.prompt_ids[t];
+      }
     }
     sequences.push_back(&rollouts[i]);
   }
-  problem.input = MakeStudentInput(sequences, at::kCPU);
+  problem.input = MakeStudentInput(sequences, at::kCPU, problem.student->SharesPrefixes());
   const int64_t N = problem.input.rows_N.size(0), V = config.vocab_size;
   const int64_t k = std::min<int64_t>(kSupport, V / 2);
   HeadTargets& targets = problem.targets;

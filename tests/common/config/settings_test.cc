@@ -152,6 +152,31 @@ TEST(YamlSettings, ListsOfSections) {
               HasSubstr("| `terms[].weight` | number | `1.0` | Factor. |"));
 }
 
+struct AutoConfig {
+  std::optional<int64_t> tokens = 5;
+  std::optional<double> size;
+  void Visit(SettingVisitor& v) {
+    v.Setting("tokens", &tokens, "Tokens.", AutoOr(AtLeast<int64_t>(1)));
+    v.Setting("size", &size, "Size.", AutoOr(MoreThan(0.0)));
+  }
+};
+
+TEST(YamlSettings, NumbersThatMayBeAuto) {
+  AutoConfig config;
+  EXPECT_EQ(WriteYamlSettings(DescribeSettings(config)), "tokens: 5\nsize: auto\n");
+  ASSERT_OK(ReadYamlSettings("tokens: auto\nsize: 0.5\n", "t", DescribeSettings(config)));
+  EXPECT_FALSE(config.tokens.has_value());
+  EXPECT_EQ(config.size, 0.5);
+  EXPECT_OK(CheckSettings(DescribeSettings(config)));
+  EXPECT_ERROR(ReadYamlSettings("tokens: all\n", "t", DescribeSettings(config)),
+               absl::StatusCode::kInvalidArgument, "\"all\" is not an integer, and not auto");
+  EXPECT_FALSE(ReadYamlSettings("tokens: \"auto\"\n", "t", DescribeSettings(config)).ok());
+  config.tokens = 0;
+  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), absl::StatusCode::kInvalidArgument,
+               "tokens = 0: must be at least 1");
+  EXPECT_EQ(SettingTypeName(DescribeSettings(config).settings()[0].value), "integer or auto");
+}
+
 TEST(Settings, ChecksNameThePathAndTheValue) {
   Config config;
   config.optimizer.lr = -1;

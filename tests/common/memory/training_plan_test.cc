@@ -56,27 +56,56 @@ int64_t BytesOfLine(const std::vector<MemoryLine>& lines, const std::string& nam
   return -1;
 }
 
+MemoryKind KindOfLine(const std::vector<MemoryLine>& lines, const std::string& name) {
+  for (const MemoryLine& line : lines) {
+    if (line.name == name) return line.kind;
+  }
+  return MemoryKind::kReclaimable;
+}
+
 TEST(TrainingLines, OfASmallModel) {
   const ModelConfig config = SmallConfig();
   const int64_t P = config.NumParameters();
-  const auto lines = TrainingLines(Input(config, "cpu", kGib));
+  TrainingPlanInput input = Input(config, "cpu", kGib);
+  const auto lines = TrainingLines(input);
   EXPECT_EQ(BytesOfLine(lines, "master weights"), 4 * P);
   EXPECT_EQ(BytesOfLine(lines, "optimizer moments"), 8 * P);
-  EXPECT_EQ(BytesOfLine(lines, "gradients"), 6 * P);
-  // A layer and token: 4 H + 2 Q + 2 K, Q + K of the norms, Q + 2 K of the padding, 3 I.
+  EXPECT_EQ(BytesOfLine(lines, "gradients"), 4 * P);
+  // A layer and token: 4 H + 3 Q + 2 K, Q + K of the norms, 3 I; two norms, 4 + 2 heads' norms and
+  // 4 heads' sums in float32.
   EXPECT_EQ(BytesOfLine(lines, "training activations"),
-            3 * 500 * (4 * 64 + 2 * 64 + 2 * 32 + 64 + 32 + 64 + 2 * 32 + 3 * 128) * 2);
-  // Hidden states and their gradient, the head's gradient, the logits of all rows (0.8 MB).
-  EXPECT_EQ(BytesOfLine(lines, "loss head"), 2 * 400 * 64 * 2 + 1000 * 64 * 4 + 400 * 1000 * 2);
+            3 * 500 * ((4 * 64 + 3 * 64 + 2 * 32 + 64 + 32 + 3 * 128) * 2 + (2 + 4 + 2 + 4) * 4));
+  // The gradients of gate and up and of three rows of H, and the head's.
+  EXPECT_EQ(BytesOfLine(lines, "backward buffers"), 500 * (2 * 128 + 3 * 64) * 2 + 1000 * 64 * 2);
+  // Hidden states and their gradient, the head's gradient twice, the logits of all rows (0.8 MB).
+  EXPECT_EQ(BytesOfLine(lines, "loss head"),
+            2 * 400 * 64 * 2 + 1000 * 64 * (4 + 2) + 400 * 1000 * 2);
   EXPECT_EQ(BytesOfLine(lines, "scored rollouts"), 10000 * (16 * 8 + 20));
+  // The head is done when the layers begin.
+  EXPECT_EQ(KindOfLine(lines, "loss head"), MemoryKind::kHeld);
+  EXPECT_EQ(KindOfLine(lines, "backward buffers"), MemoryKind::kLimit);
 }
 
-TEST(TrainingLines, Float32NeedsNoMasterAndOneMicroBatchNoSum) {
+TEST(TrainingLines, RecomputationKeepsLessAndComputesALayerAgain) {
+  TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
+  const int64_t all = BytesOfLine(TrainingLines(input), "training activations");
+  const int64_t buffers = BytesOfLine(TrainingLines(input), "backward buffers");
+  input.recompute = Recompute::kAttention;
+  EXPECT_EQ(BytesOfLine(TrainingLines(input), "training activations"),
+            3 * 500 * ((4 * 64 + 3 * 128) * 2 + 2 * 4));
+  input.recompute = Recompute::kFull;
+  EXPECT_EQ(BytesOfLine(TrainingLines(input), "training activations"), 3 * 500 * 64 * 2);
+  EXPECT_EQ(BytesOfLine(TrainingLines(input), "backward buffers"),
+            buffers + all / 3 + 500 * 6 * 64 * 2);
+}
+
+TEST(TrainingLines, Float32NeedsNoMasterAndBfloat16MomentsAreHalf) {
   TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
   input.engine.dtype = WeightDtype::kFloat32;
-  input.accumulates = false;
+  input.bfloat16_moments = true;
   const auto lines = TrainingLines(input);
   EXPECT_EQ(BytesOfLine(lines, "master weights"), -1);
+  EXPECT_EQ(BytesOfLine(lines, "optimizer moments"), 4 * SmallConfig().NumParameters());
   EXPECT_EQ(BytesOfLine(lines, "gradients"), 4 * SmallConfig().NumParameters());
 }
 
@@ -99,9 +128,9 @@ TEST(PlanTraining, PhasesThatDoNotOverlapShareTheirMemory) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan both, PlanTraining(input));
   input.overlaps = false;
   ASSERT_OK_AND_ASSIGN(const EnginePlan one, PlanTraining(input));
-  const int64_t passes = BytesOfLine(both.lines, "training activations") +
-                         BytesOfLine(both.lines, "backward buffers") +
-                         BytesOfLine(both.lines, "loss head");
+  const int64_t passes =
+      BytesOfLine(both.lines, "training activations") +
+      std::max(BytesOfLine(both.lines, "backward buffers"), BytesOfLine(both.lines, "loss head"));
   const int64_t rollouts = BytesOfLine(both.lines, "activations") +
                            BytesOfLine(both.lines, "head workspace") + both.kv_pool_bytes();
   EXPECT_EQ(both.total_bytes - one.total_bytes, std::min(passes, rollouts));
@@ -118,6 +147,8 @@ TEST(PlanTraining, WhatDoesNotFitIsNamedWithItsRemedy) {
   EnginePlan refused;
   EXPECT_ERROR(PlanTraining(large, &refused), StatusCode::kResourceExhausted,
                "The line that is too large is \"optimizer moments\"");
+  EXPECT_THAT(PlanTraining(large).status().message(),
+              HasSubstr("set optimizer.moments to bfloat16"));
   EXPECT_GT(refused.lines.size(), 8u);
 
   // Everything fits but the activations.
@@ -125,7 +156,8 @@ TEST(PlanTraining, WhatDoesNotFitIsNamedWithItsRemedy) {
   long_batch.micro_batch_tokens = 2'000'000;
   const auto plan = PlanTraining(long_batch);
   EXPECT_ERROR(plan, StatusCode::kResourceExhausted, "\"training activations\"");
-  EXPECT_THAT(plan.status().message(), HasSubstr("lower trainer.micro_batch_tokens"));
+  EXPECT_THAT(plan.status().message(),
+              HasSubstr("set trainer.recompute to full, or lower trainer.micro_batch_tokens"));
   EXPECT_THAT(plan.status().message(), HasSubstr("exceeds its 4.0 GiB (a test)"));
 
   TrainingPlanInput many = Input(SmallConfig(), "cuda", 4 * kGib);

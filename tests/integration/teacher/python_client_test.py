@@ -1,4 +1,4 @@
-"""A client made from the proto alone, by grpcio-tools, gets scores that agree with each other.
+"""Clients made from the protos alone, by grpcio-tools: of our service and of vLLM's for gateways.
 
 Usage: python_client_test.py TAOPD_TEACHER SOURCE_DIR. Exits 0 when all is well, 1 otherwise.
 """
@@ -18,14 +18,14 @@ import grpc
 from grpc_tools import protoc
 
 
-def compile_proto(source_dir, out_dir):
-    proto = "proto/taopd/v1/teacher.proto"
-    arguments = ["protoc", f"-I{source_dir}", f"--python_out={out_dir}", f"--grpc_python_out={out_dir}", proto]
+def compile_proto(source_dir, out_dir, name):
+    """The modules of proto/NAME.proto: messages and stubs."""
+    arguments = ["protoc", f"-I{source_dir}", f"--python_out={out_dir}", f"--grpc_python_out={out_dir}",
+                 f"proto/{name}.proto"]
     if protoc.main(arguments) != 0:
         raise RuntimeError("protoc failed")
-    sys.path.insert(0, out_dir)
-    return (importlib.import_module("proto.taopd.v1.teacher_pb2"),
-            importlib.import_module("proto.taopd.v1.teacher_pb2_grpc"))
+    module = "proto." + name.replace("/", ".")
+    return importlib.import_module(module + "_pb2"), importlib.import_module(module + "_pb2_grpc")
 
 
 def start_teacher(binary, source_dir, ready_file):
@@ -79,6 +79,40 @@ def check_scores(pb, stub):
     return len(response.ids)
 
 
+def check_gateway(pb, stub, teacher_pb, teacher_stub):
+    """What a gateway of vLLM's engine protocol asks for, beside our own service."""
+    assert stub.HealthCheck(pb.HealthCheckRequest()).healthy
+    model = stub.GetModelInfo(pb.GetModelInfoRequest())
+    assert model.vocab_size == 512 and model.max_context_length == 512 and model.model_type == "llama", model
+    assert stub.GetServerInfo(pb.GetServerInfoRequest()).server_type == "vllm-grpc"
+    golden = json.loads(pathlib.Path(__file__).with_name("stories260K_greedy.json").read_text())
+    ids, num_prompt, num_new, k = golden["ids"], 10, 20, 5
+    request = pb.GenerateRequest(
+        request_id="gateway", tokenized=pb.TokenizedInput(input_ids=ids[:num_prompt]),
+        sampling_params=pb.SamplingParams(temperature=0, max_tokens=num_new, ignore_eos=True, logprobs=k,
+                                          prompt_logprobs=k))
+    (answer,) = stub.Generate(request)
+    complete = answer.complete
+    assert list(complete.output_ids) == ids[num_prompt:num_prompt + num_new], complete
+    assert complete.finish_reason == "length" and complete.prompt_tokens == num_prompt
+    # The same numbers as our own scores, in the prompt and beyond it.
+    scores = teacher_stub.Score(teacher_pb.ScoreRequest(token_ids=ids[:num_prompt + num_new], score_start=1, top_k=k))
+    prompt, output = complete.input_logprobs, complete.output_logprobs
+    assert not prompt.token_logprobs[0].HasField("value")
+    values = [token.value for token in prompt.token_logprobs[1:]] + list(output.token_logprobs)
+    tops = list(prompt.top_logprobs[1:]) + list(output.top_logprobs)
+    assert len(values) == len(tops) == num_prompt + num_new - 1
+    for row, (value, top) in enumerate(zip(values, tops)):
+        assert abs(value - scores.sampled_logprobs[row]) < 1e-5, row
+        assert list(top.token_ids) == list(scores.ids[row * k:(row + 1) * k]), row
+        assert all(abs(a - b) < 1e-5 for a, b in zip(top.values, scores.logprobs[row * k:(row + 1) * k])), row
+    request.stream = True
+    request.sampling_params.ClearField("prompt_logprobs")
+    messages = list(stub.Generate(request))
+    assert [id for m in messages if m.HasField("chunk") for id in m.chunk.token_ids] == list(complete.output_ids)
+    assert messages[-1].complete.finish_reason == "length"
+
+
 def check_refusal(pb, stub):
     try:
         stub.Score(pb.ScoreRequest(token_ids=[1, 512], score_start=1))
@@ -92,7 +126,9 @@ def check_refusal(pb, stub):
 def main():
     binary, source_dir = sys.argv[1:]
     with tempfile.TemporaryDirectory() as directory:
-        pb, pb_grpc = compile_proto(source_dir, directory)
+        sys.path.insert(0, directory)
+        pb, pb_grpc = compile_proto(source_dir, directory, "taopd/v1/teacher")
+        engine_pb, engine_grpc = compile_proto(source_dir, directory, "vllm/engine")
         teacher, ready = start_teacher(binary, source_dir, os.path.join(directory, "ready.json"))
         try:
             with grpc.insecure_channel(f"127.0.0.1:{ready['grpc_port']}") as channel:
@@ -100,6 +136,7 @@ def main():
                 print("scored", check_scores(pb, stub), "ids")
                 check_generation(pb, stub)
                 check_refusal(pb, stub)
+                check_gateway(engine_pb, engine_grpc.VllmEngineStub(channel), pb, stub)
             teacher.send_signal(signal.SIGTERM)
             assert teacher.wait() == 0, teacher.returncode
         finally:

@@ -27,6 +27,7 @@ class GrpcConnectionsTest : public ::testing::Test {
     std::unique_ptr<v1::Teacher::Stub> stub;
     grpc::Status Score() const {
       grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + kLongest);
       v1::ScoreResponse response;
       return stub->Score(&context, MakeScoreRequest(), &response);
     }

@@ -64,6 +64,10 @@ class SteppedEngine final : public InferenceEngine {
     }
   }
   void ForgetCallbacks() { used_callbacks_.clear(); }
+  void ForgetAll() {
+    used_callbacks_.clear();
+    open_.clear();
+  }
 
   RequestHandle num_submitted() const { return last_handle_; }
   std::vector<RequestHandle> open() const {
@@ -153,6 +157,9 @@ class SteppedStream {
     raw_->Start();
     wire.Bind(raw_);
   }
+  // A test may end before the call does: then the engine's callbacks own the stream, which owns the model
+  // and with it the engine.
+  ~SteppedStream() { engine->ForgetAll(); }
 
   // gRPC's reactions. A read that has arrived may be reported after OnCancel.
   void Receive(const v1::ScoreRequest& request) {

@@ -147,9 +147,12 @@ TEST(AdamW, Bfloat16ParametersHaveAFloat32Master) {
 
 TEST(AdamW, SaveAndLoadContinueBitForBit) {
   testing::TempDir dir;
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (const auto& [dtype, moments] :
+       {std::pair{at::kFloat, "float32"}, {at::kBFloat16, "float32"}, {at::kFloat, "bfloat16"}}) {
+    OptimizerConfig config = Config();
+    config.moments = moments;
     at::Tensor straight = Leaf(at::full({3, 2}, 0.5f).to(dtype));
-    AdamW optimizer({{"p", straight}}, Config());
+    AdamW optimizer({{"p", straight}}, config);
     auto train = [](AdamW& opt, at::Tensor& p, int from, int to) {
       for (int step = from; step < to; ++step) {
         AddGrad(p, at::full({3, 2}, std::cos(step)));
@@ -159,13 +162,33 @@ TEST(AdamW, SaveAndLoadContinueBitForBit) {
     train(optimizer, straight, 0, 5);
     ASSERT_OK(optimizer.Save(dir.File("o.safetensors")));
     at::Tensor resumed = Leaf(straight.detach());
-    AdamW other({{"p", resumed}}, Config());
+    AdamW other({{"p", resumed}}, config);
     ASSERT_OK(other.Load(dir.File("o.safetensors")));
     EXPECT_EQ(other.num_updates(), 5);
     train(optimizer, straight, 5, 9);
     train(other, resumed, 5, 9);
     EXPECT_TRUE(at::equal(straight, resumed));
   }
+}
+
+TEST(AdamW, MomentsOfTheOtherTypeAreConverted) {
+  testing::TempDir dir;
+  at::Tensor p = Leaf(at::zeros({1000}));
+  OptimizerConfig narrow = Config();
+  narrow.moments = "bfloat16";
+  AdamW of_float({{"p", p}}, Config());
+  at::manual_seed(5);
+  AddGrad(p, at::randn({1000}));
+  of_float.Update(0.01, 1.0);
+  ASSERT_OK(of_float.Save(dir.File("f.safetensors")));
+  const at::Tensor exp_avg = of_float.State()[0].values;
+  at::Tensor q = Leaf(p.detach());
+  AdamW of_bfloat16({{"p", q}}, narrow);
+  ASSERT_OK(of_bfloat16.Load(dir.File("f.safetensors")));
+  EXPECT_TRUE(at::equal(of_bfloat16.State()[0].values, exp_avg.to(at::kBFloat16)));
+  ASSERT_OK(of_bfloat16.Save(dir.File("b.safetensors")));
+  ASSERT_OK(of_float.Load(dir.File("b.safetensors")));
+  EXPECT_TRUE(at::equal(exp_avg, of_bfloat16.State()[0].values.to(at::kFloat)));
 }
 
 std::vector<NamedParameter> SmallModel(at::ScalarType dtype) {
@@ -192,9 +215,13 @@ void AddGradsOfStep(std::vector<NamedParameter>* parameters, int step) {
 TEST(AdamW, ShardsTogetherUpdateAsOneDoes) {
   constexpr int kShards = 3;
   testing::TempDir dir;
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (const auto& [dtype, moments] : {std::pair{at::kFloat, "float32"},
+                                       {at::kBFloat16, "float32"},
+                                       {at::kBFloat16, "bfloat16"}}) {
+    OptimizerConfig config = Config();
+    config.moments = moments;
     std::vector<NamedParameter> whole = SmallModel(dtype);
-    AdamW one(whole, Config());
+    AdamW one(whole, config);
     std::vector<std::vector<NamedParameter>> models;
     std::vector<std::unique_ptr<AdamW>> shards;
     for (int shard = 0; shard < kShards; ++shard) {
@@ -203,7 +230,7 @@ TEST(AdamW, ShardsTogetherUpdateAsOneDoes) {
       options.layout.num_shards = kShards;
       options.layout.max_bucket_elements = 2 * kShards * kFlatAlignment;  // cuts parameters
       options.shard = shard;
-      shards.push_back(std::make_unique<AdamW>(models[shard], Config(), options));
+      shards.push_back(std::make_unique<AdamW>(models[shard], config, options));
       ASSERT_GT(shards[shard]->layout().buckets().size(), 1u);
     }
     const auto step = [&](int number) {

@@ -28,6 +28,8 @@ void Change(const SettingPointer& value) {
     void operator()(std::vector<int64_t>* v) { v->push_back(1); }
     void operator()(std::vector<double>* v) { v->push_back(1); }
     void operator()(SectionList* v) { v->Reset(v->size() + 1); }
+    void operator()(std::optional<int64_t>* v) { *v = v->value_or(0) + 1; }
+    void operator()(std::optional<double>* v) { *v = v->value_or(0) + 0.25; }
   } change;
   std::visit(change, value);
 }
@@ -80,6 +82,7 @@ const std::set<std::string> kFixedInTraining = {"run.seed",
                                                 "optimizer.schedule",
                                                 "optimizer.warmup_steps",
                                                 "optimizer.min_lr_ratio",
+                                                "optimizer.moments",
                                                 "trainer.mini_batch_size"};
 const std::set<std::string> kFixedInSft = {"run.seed",
                                            "model.init",
@@ -99,6 +102,7 @@ const std::set<std::string> kFixedInSft = {"run.seed",
                                            "optimizer.schedule",
                                            "optimizer.warmup_steps",
                                            "optimizer.min_lr_ratio",
+                                           "optimizer.moments",
                                            "trainer.batch_size"};
 
 template <typename Config>

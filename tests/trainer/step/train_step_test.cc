@@ -102,6 +102,35 @@ TEST(TrainStep, MicroBatchesDoNotChangeTheGradient) {
   }
 }
 
+TEST(TrainStep, RecomputationChangesNoBit) {
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    std::shared_ptr<Decoder> kept;
+    TinySetting setting;
+    setting.dtype = dtype;
+    setting.config.trainer.recompute = "none";
+    const std::vector<double> expected = RunSteps(setting, 2, &kept);
+    for (const char* recompute : {"attention", "full"}) {
+      std::shared_ptr<Decoder> recomputed;
+      setting.config.trainer.recompute = recompute;
+      EXPECT_EQ(RunSteps(setting, 2, &recomputed), expected) << dtype << " " << recompute;
+      const auto a = kept->Parameters(), b = recomputed->Parameters();
+      for (size_t i = 0; i < a.size(); ++i) {
+        EXPECT_TRUE(at::equal(a[i].second, b[i].second)) << recompute << " " << a[i].first;
+      }
+    }
+  }
+}
+
+// Once for each mini-batch, in its last micro-batch, from the head to the embedding.
+TEST(TrainStep, ReportsLayersWhoseGradientsAreComplete) {
+  TinySetting setting;
+  TinyTraining training(setting);
+  std::vector<int64_t> calls;
+  training.context.on_gradients_complete = [&](int64_t layer) { calls.push_back(layer); };
+  training.Step(0, 1);
+  EXPECT_EQ(calls, (std::vector<int64_t>{2, 1, 0, kEmbeddingLayer, 2, 1, 0, kEmbeddingLayer}));
+}
+
 TEST(TrainStep, EverySupportTrains) {
   for (const char* support : {"teacher", "student", "union"}) {
     TinySetting setting;

@@ -14,6 +14,8 @@
 namespace taopd {
 namespace {
 
+constexpr int64_t kMib = int64_t{1} << 20;
+
 absl::StatusOr<ModelConfig> StudentConfigOf(const TrainConfig& config,
                                             const std::string& model_dir) {
   TAOPD_ASSIGN_OR_RETURN(ModelConfig model, LoadModelConfig(model_dir));
@@ -27,54 +29,162 @@ absl::StatusOr<ModelConfig> StudentConfigOf(const TrainConfig& config,
   return model;
 }
 
-}  // namespace
-
-absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config) {
-  TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(config.trainer.device));
-  if (device.is_cpu()) return CpuBudget(MemoryLimits());
-  const auto [free_bytes, total_bytes] =
-      c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
-  return CudaBudget(MemoryLimits(), device.str(), static_cast<int64_t>(total_bytes),
-                    static_cast<int64_t>(free_bytes));
-}
-
-absl::StatusOr<EnginePlan> PlanRun(const TrainConfig& config, const std::string& model_dir,
-                                   const MemoryBudget& budget, EnginePlan* refused) {
-  TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));
-  const std::string stored = model.dtype.empty() ? "float32" : model.dtype;
-  TAOPD_ASSIGN_OR_RETURN(
-      const WeightDtype dtype,
-      ParseWeightDtype(config.student.dtype == "auto" ? stored : config.student.dtype));
+// The plan's input for settings of which none is auto but, possibly, the KV pool.
+TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, WeightDtype dtype,
+                          const MemoryBudget& budget, int64_t num_ranks) {
   EngineOptions options = RolloutEngineOptions(config, model.vocab_size);
   // Evaluations of the accuracy may have more sequences than a step has; their number is not known
   // before the data is read.
-  const int64_t num_rollouts = config.data.train_batch_size * config.rollout.n;
+  const int64_t num_rollouts =
+      (config.data.train_batch_size + num_ranks - 1) / num_ranks * config.rollout.n;
   if (config.eval.measure != "accuracy") {
     options.max_num_seqs = std::min(options.max_num_seqs, num_rollouts);
   }
   TrainingPlanInput input;
   input.engine = PlanInputOf(options, model, dtype, budget);
   const int64_t longest = config.data.max_prompt_length + config.data.max_response_length;
-  const int64_t sequences = config.trainer.mini_batch_size * config.rollout.n;
-  const int64_t in_micro_batch =
-      std::clamp<int64_t>(config.trainer.micro_batch_tokens / longest, 1, sequences);
+  const int64_t sequences =
+      (config.trainer.mini_batch_size + num_ranks - 1) / num_ranks * config.rollout.n;
+  const int64_t budget_tokens = config.trainer.MicroBatchTokens();
+  const int64_t in_micro_batch = std::clamp<int64_t>(budget_tokens / longest, 1, sequences);
   input.micro_batch_tokens = in_micro_batch * longest;
   // Shorter sequences fill a micro-batch up to its limit.
   if (sequences > in_micro_batch) {
-    input.micro_batch_tokens = std::max(
-        input.micro_batch_tokens, std::min(config.trainer.micro_batch_tokens, sequences * longest));
+    input.micro_batch_tokens =
+        std::max(input.micro_batch_tokens, std::min(budget_tokens, sequences * longest));
   }
   input.micro_batch_rows =
       std::min(input.micro_batch_tokens, sequences * config.data.max_response_length);
+  input.recompute = RecomputeOf(config.trainer);
+  input.num_ranks = num_ranks;
+  input.bfloat16_moments = config.optimizer.moments == "bfloat16";
   input.overlaps = config.data.train_batch_size > config.trainer.mini_batch_size;
-  input.accumulates = sequences > in_micro_batch;
   input.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   const SupportOptions support = MakeSupportOptions(config, model.vocab_size);
   input.support_size = support.kind == SupportKind::kFullVocabulary
                            ? model.vocab_size
                            : support.teacher_top_k + support.student_top_k;
   input.step_rows = num_rollouts * config.data.max_response_length;
-  return PlanTraining(std::move(input), refused);
+  return input;
+}
+
+// The pools that are planned for while the other settings are chosen.
+std::vector<int64_t> ProvisionalPools(const EnginePlanInput& engine) {
+  const int64_t needed = NeededPoolBytes(engine), one = PoolBytesOfOneSequence(engine);
+  std::vector<int64_t> pools;
+  for (const int64_t share : {engine.budget.limit_bytes / 5, engine.budget.limit_bytes / 20, one}) {
+    pools.push_back(std::min(needed, std::max(one, share)));
+  }
+  return pools;
+}
+
+std::vector<std::string> RecomputeChoices(const TrainConfig& config) {
+  if (config.trainer.recompute != "auto") return {config.trainer.recompute};
+  return {"none", "attention", "full"};
+}
+
+std::vector<int64_t> MicroBatchChoices(const TrainConfig& config) {
+  if (config.trainer.micro_batch_tokens) return {*config.trainer.micro_batch_tokens};
+  const int64_t longest = config.data.max_prompt_length + config.data.max_response_length;
+  std::vector<int64_t> choices;
+  for (int64_t tokens = TrainerConfig::kDefaultMicroBatchTokens; tokens > longest; tokens /= 2) {
+    choices.push_back(tokens);
+  }
+  choices.push_back(longest);
+  return choices;
+}
+
+}  // namespace
+
+absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_local_ranks) {
+  TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(config.trainer.device));
+  if (device.is_cpu()) {
+    TAOPD_ASSIGN_OR_RETURN(MemoryBudget budget, CpuBudget(MemoryLimits()));
+    budget.limit_bytes /= num_local_ranks;
+    if (num_local_ranks > 1) budget.source += Concat(", for each of ", num_local_ranks, " ranks");
+    return budget;
+  }
+  const auto [free_bytes, total_bytes] =
+      c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
+  return CudaBudget(MemoryLimits(), device.str(), static_cast<int64_t>(total_bytes),
+                    static_cast<int64_t>(free_bytes));
+}
+
+absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& model_dir,
+                                       const MemoryBudget& budget, const RunPlanOptions& options) {
+  TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(*config, model_dir));
+  const std::string stored = model.dtype.empty() ? "float32" : model.dtype;
+  TAOPD_ASSIGN_OR_RETURN(
+      const WeightDtype dtype,
+      ParseWeightDtype(config->student.dtype == "auto" ? stored : config->student.dtype));
+  const auto input_of = [&](const TrainConfig& choice) {
+    return InputOf(choice, model, dtype, budget, options.num_ranks);
+  };
+  const bool chooses_pool = !config->rollout.kv_cache_gb;
+  const std::vector<int64_t> pools =
+      chooses_pool ? ProvisionalPools(input_of(*config).engine) : std::vector<int64_t>{0};
+  absl::StatusOr<EnginePlan> plan = Internal("no plan was made");
+  for (const int64_t pool_bytes : pools) {
+    for (const std::string& recompute : RecomputeChoices(*config)) {
+      for (const int64_t micro_batch_tokens : MicroBatchChoices(*config)) {
+        TrainConfig choice = *config;
+        choice.trainer.recompute = recompute;
+        choice.trainer.micro_batch_tokens = micro_batch_tokens;
+        TrainingPlanInput input = input_of(choice);
+        if (chooses_pool) input.engine.kv_cache_bytes = pool_bytes;
+        plan = PlanTraining(input, options.refused);
+        if (!plan.ok() && absl::IsResourceExhausted(plan.status())) continue;
+        if (!plan.ok()) return plan;
+        if (chooses_pool) {
+          const int64_t left = budget.limit_bytes - plan->total_bytes + plan->kv_pool_bytes();
+          // Whole MiB are exact as a setting.
+          const int64_t mib =
+              std::min((NeededPoolBytes(input.engine) + kMib - 1) / kMib, left / kMib);
+          choice.rollout.kv_cache_gb = static_cast<double>(mib) / 1024;
+          plan = PlanTraining(input_of(choice), options.refused);
+          if (!plan.ok()) return plan;
+        }
+        *config = std::move(choice);
+        return plan;
+      }
+    }
+  }
+  return plan;
+}
+
+absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,
+                                    int64_t num_ranks) {
+  TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));
+  const std::string stored = model.dtype.empty() ? "float32" : model.dtype;
+  TAOPD_ASSIGN_OR_RETURN(
+      const WeightDtype dtype,
+      ParseWeightDtype(config.student.dtype == "auto" ? stored : config.student.dtype));
+  StepWork work;
+  work.num_parameters = model.NumParameters();
+  work.bytes_per_weight = dtype == WeightDtype::kFloat32 ? 4 : 2;
+  // An embedding that is not the head, too, is only read; of the experts a token meets some.
+  work.active_parameters = model.NumParameters();
+  if (!model.tie_word_embeddings) work.active_parameters -= model.vocab_size * model.hidden_size;
+  for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) {
+    if (!model.IsSparse(layer)) continue;
+    work.active_parameters -= (model.moe.num_experts - model.moe.experts_per_token) * 3 *
+                              model.hidden_size * model.moe.intermediate_size;
+  }
+  work.kv_bytes_per_token = model.KvBytesPerToken(work.bytes_per_weight);
+  work.num_sequences = config.data.train_batch_size * config.rollout.n;
+  work.max_running = config.rollout.max_num_seqs;
+  work.prompt_tokens = config.data.max_prompt_length;
+  work.response_tokens = config.data.max_response_length;
+  work.rollouts_of_prompt = config.rollout.n;
+  work.updates = config.data.train_batch_size / config.trainer.mini_batch_size;
+  work.recomputes_layers = config.trainer.recompute == "full";
+  // The gradient is read twice and cleared; both moments and the float32 weights are read and written,
+  // and the weights written once more where they are not float32.
+  const int64_t moments = config.optimizer.moments == "bfloat16" ? 8 : 16;
+  work.optimizer_bytes_per_parameter =
+      12 + moments + 8 + (work.bytes_per_weight == 4 ? 0 : work.bytes_per_weight);
+  work.num_ranks = num_ranks;
+  return work;
 }
 
 }  // namespace taopd

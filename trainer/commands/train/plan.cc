@@ -4,6 +4,7 @@
 #include "trainer/commands/commands.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/memory_plan.h"
+#include "trainer/run/effective_config.h"
 
 namespace taopd {
 namespace {
@@ -17,17 +18,35 @@ absl::StatusOr<MemoryBudget> DescribedBudget(const TrainConfig& config,
   return budget;
 }
 
+// One line for each setting that was auto.
+std::string ChosenText(TrainConfig asked, TrainConfig resolved) {
+  const SettingTable before = DescribeSettings(asked), after = DescribeSettings(resolved);
+  const std::string changed = ChangedSettings(after, before);
+  return changed.empty() ? "" : "chosen for what is auto:\n" + changed;
+}
+
 }  // namespace
 
-std::optional<CommandFailure> RunPlan(const TrainConfig& config, const std::string& device_memory) {
+std::optional<CommandFailure> RunPlan(const TrainConfig& config,
+                                      const PlanCommandOptions& options) {
   return CatchExceptions([&]() -> std::optional<CommandFailure> {
-    const auto budget =
-        device_memory.empty() ? BudgetOf(config) : DescribedBudget(config, device_memory);
+    const int64_t num_ranks = options.num_ranks;
+    const auto budget = options.device_memory.empty()
+                            ? BudgetOf(config)
+                            : DescribedBudget(config, options.device_memory);
     if (!budget.ok()) return BadUsage(budget.status());
     EnginePlan refused;
-    const auto plan = PlanRun(config, config.student.model, *budget, &refused);
+    TrainConfig resolved = config;
+    const auto plan = ResolveAuto(&resolved, config.student.model, *budget,
+                                  {.num_ranks = num_ranks, .refused = &refused});
     if (plan.ok()) {
-      std::cout << PlanText(*plan) << std::flush;
+      std::cout << PlanText(*plan) << ChosenText(config, resolved);
+      if (options.rates) {
+        const auto work = StepWorkOf(resolved, config.student.model, num_ranks);
+        if (!work.ok()) return BadData(work.status());
+        std::cout << "\n" << EstimateText(EstimateStep(*work, *options.rates));
+      }
+      std::cout << std::flush;
       return std::nullopt;
     }
     if (!absl::IsResourceExhausted(plan.status())) return BadData(plan.status());

@@ -66,6 +66,11 @@ std::optional<CommandFailure> JoinRanks(TrainConfig* config, std::unique_ptr<Pro
   const auto shares = Shares::Make(config->dist.deterministic ? config->dist.shares : 0,
                                    where->rank, where->world_size);
   if (!shares.ok()) return BadUsage(shares.status());
+  if (config->dist.deterministic && !config->trainer.micro_batch_tokens) {
+    return BadUsage(InvalidArgument(
+        "trainer.micro_batch_tokens: auto depends on the free memory; name a number with "
+        "dist.deterministic"));
+  }
   const int64_t sequences = config->trainer.mini_batch_size * config->rollout.n;
   if (sequences < where->world_size) {
     return BadUsage(InvalidArgument("trainer.mini_batch_size * rollout.n = ", sequences,

@@ -21,7 +21,7 @@ void TrainingRun::MeasureForGuard(const StepResult& result, Metrics* metrics) {
   if (probe_.empty() || state_.step % config_.guard.kl_every != 0) return;
   metrics->emplace_back("policy/kl_to_start",
                         MeasureKlToStart(student_.decoder.get(), context_.head, probe_,
-                                         config_.trainer.micro_batch_tokens));
+                                         config_.trainer.MicroBatchTokens()));
 }
 
 std::optional<CommandFailure> TrainingRun::ObserveGuard(const Metrics& metrics) {

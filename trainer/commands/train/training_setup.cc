@@ -40,6 +40,7 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
   SetNumThreads(config_.trainer.num_threads, group_->local_world_size());
   // What only the configuration decides comes before anything is written.
   if (auto failure = AgreeOnFailure(group_, CheckConfig())) return failure;
+  if (auto failure = AgreeOnMicroBatches()) return failure;
   const auto load_student = [this] {
     return LoadStudent(config_.student.model, config_.student.dtype, config_.trainer.device,
                        &config_.optimizer, config_.student.tokenizer, run_.optimizer_shard());
@@ -99,9 +100,10 @@ std::optional<CommandFailure> TrainingRun::CheckNames() {
 
 std::optional<CommandFailure> TrainingRun::PlanMemory() {
   if (config_.trainer.memory_plan == "off") return std::nullopt;
-  const auto budget = BudgetOf(config_);
+  const auto budget = BudgetOf(config_, group_->local_world_size());
   EnginePlan refused;
-  const auto plan = budget.ok() ? PlanRun(config_, config_.student.model, *budget, &refused)
+  const RunPlanOptions options = {.num_ranks = group_->world_size(), .refused = &refused};
+  const auto plan = budget.ok() ? ResolveAuto(&config_, config_.student.model, *budget, options)
                                 : absl::StatusOr<EnginePlan>(budget.status());
   if (plan.ok()) {
     memory_plan_ = PlanText(*plan);
@@ -118,6 +120,14 @@ std::optional<CommandFailure> TrainingRun::PlanMemory() {
     LogWarning("memory plan", {{"warning", plan.status()}});
   }
   // Whatever else is wrong with the model or its settings, what follows says it better.
+  return std::nullopt;
+}
+
+// Ranks may have found different amounts of free memory. The smallest choice fits all.
+std::optional<CommandFailure> TrainingRun::AgreeOnMicroBatches() {
+  const auto smallest = group_->AgreeOnLargest(-config_.trainer.MicroBatchTokens());
+  if (!smallest.ok()) return CommandFailure{kExitUnavailable, smallest.status()};
+  config_.trainer.micro_batch_tokens = -*smallest;
   return std::nullopt;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trainer/optim/parameter_layout.h"
 #include "trainer/step/loss/head_targets.h"
 
 namespace taopd {
@@ -120,7 +121,7 @@ void ForwardBackward(Decoder* student, const HeadOptions& head,
   at::Tensor hidden_NH;
   {
     const DevicePhaseTimer timer(options.times, Phase::kForward, student->device());
-    hidden_NH = ForwardResponses(student, sequences);
+    hidden_NH = ForwardResponses(student, sequences, options.forward);
   }
   HeadOutput output;
   HeadOptions loss_head = head;
@@ -140,6 +141,7 @@ void ForwardBackward(Decoder* student, const HeadOptions& head,
   {
     const DevicePhaseTimer timer(options.times, Phase::kBackward, student->device());
     loss.backward();
+    if (options.forward.on_layer_backward) options.forward.on_layer_backward(kEmbeddingLayer);
   }
 
   RowResults rows;

@@ -39,6 +39,8 @@ struct ForwardBackwardOptions {
   // too far from the present one for any of its ratios to mean something. 0 = never.
   double veto_rho_below = 0;
   PhaseTimes* times = nullptr;  // null: not measured
+  // on_layer_backward gets one call more than from the decoder: the last, with kEmbeddingLayer.
+  ForwardOptions forward;
 };
 
 // Runs the student's forward pass, the fused head and the backward pass over `sequences`, and adds

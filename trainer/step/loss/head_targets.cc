@@ -16,29 +16,50 @@ at::Tensor ToTensor(const std::vector<T>& values, at::IntArrayRef shape, at::Sca
 
 }  // namespace
 
-StudentInput MakeStudentInput(const std::vector<const ScoredRollout*>& sequences,
-                              at::Device device) {
+StudentInput MakeStudentInput(const std::vector<const ScoredRollout*>& sequences, at::Device device,
+                              bool share_prompts) {
   std::vector<std::vector<int32_t>> inputs;
-  std::vector<int64_t> rows;
+  std::vector<int64_t> rows, parents;
   int64_t offset = 0;
-  for (const ScoredRollout* sequence : sequences) {
-    const std::vector<int32_t>& response_ids = sequence->rollout.response_ids;
-    std::vector<int32_t> input = sequence->rollout.prompt_ids;
-    const auto prompt_length = static_cast<int64_t>(input.size());
-    // The last token predicts nothing.
-    input.insert(input.end(), response_ids.begin(), response_ids.end() - 1);
-    const auto length = static_cast<int64_t>(input.size());
-    for (int64_t t = prompt_length - 1; t < length; ++t) rows.push_back(offset + t);
-    offset += length;
+  const auto add = [&](std::vector<int32_t> input, int64_t parent) {
+    offset += static_cast<int64_t>(input.size());
     inputs.push_back(std::move(input));
+    parents.push_back(parent);
+  };
+  for (size_t i = 0; i < sequences.size();) {
+    const std::vector<int32_t>& prompt = sequences[i]->rollout.prompt_ids;
+    size_t end = i + 1;
+    while (end < sequences.size() && sequences[end]->rollout.prompt_ids == prompt) ++end;
+    auto first = prompt.begin();  // of what each sequence has for itself
+    int64_t parent = -1;
+    if (share_prompts && end - i > 1 && prompt.size() > 1) {
+      first = prompt.end() - 1;
+      parent = static_cast<int64_t>(inputs.size());
+      add({prompt.begin(), first}, -1);
+    }
+    for (; i < end; ++i) {
+      const std::vector<int32_t>& response_ids = sequences[i]->rollout.response_ids;
+      std::vector<int32_t> input(first, prompt.end());
+      const auto prompt_length = static_cast<int64_t>(input.size());
+      // The last token predicts nothing.
+      input.insert(input.end(), response_ids.begin(), response_ids.end() - 1);
+      const auto length = static_cast<int64_t>(input.size());
+      for (int64_t t = prompt_length - 1; t < length; ++t) rows.push_back(offset + t);
+      add(std::move(input), parent);
+    }
   }
-  return {PackedBatch::FromSequences(inputs, device),
-          ToTensor(rows, {static_cast<int64_t>(rows.size())}, at::kLong, device)};
+  StudentInput input;
+  input.batch = PackedBatch::FromSequences(inputs, device);
+  if (inputs.size() > sequences.size()) input.batch.parents = std::move(parents);
+  input.rows_N = ToTensor(rows, {static_cast<int64_t>(rows.size())}, at::kLong, device);
+  return input;
 }
 
-at::Tensor ForwardResponses(Decoder* student, const std::vector<const ScoredRollout*>& sequences) {
-  const StudentInput input = MakeStudentInput(sequences, student->device());
-  const at::Tensor hidden_TH = student->Forward(input.batch);
+at::Tensor ForwardResponses(Decoder* student, const std::vector<const ScoredRollout*>& sequences,
+                            const ForwardOptions& options) {
+  const StudentInput input =
+      MakeStudentInput(sequences, student->device(), student->SharesPrefixes());
+  const at::Tensor hidden_TH = student->Forward(input.batch, options);
   return hidden_TH.index_select(0, input.rows_N);
 }
 

@@ -28,13 +28,16 @@ struct StudentInput {
   PackedBatch batch;  // each prompt followed by its response without the last token
   at::Tensor rows_N;  // int64, the row of the pack that predicts each response token
 };
-// Uses the sequences' rollouts only.
-StudentInput MakeStudentInput(const std::vector<const ScoredRollout*>& sequences,
-                              at::Device device);
+// Uses the sequences' rollouts only. With share_prompts, a prompt that successive sequences share is
+// in the pack once, without its last token, which each of them begins with: the rows of T are fewer,
+// those of rows_N the same (PackedBatch::parents).
+StudentInput MakeStudentInput(const std::vector<const ScoredRollout*>& sequences, at::Device device,
+                              bool share_prompts = false);
 
 // Runs the student over the sequences and returns hidden_NH, the hidden states that predict the
 // response tokens.
-at::Tensor ForwardResponses(Decoder* student, const std::vector<const ScoredRollout*>& sequences);
+at::Tensor ForwardResponses(Decoder* student, const std::vector<const ScoredRollout*>& sequences,
+                            const ForwardOptions& options = {});
 
 // Returns the unweighted sum of the rows' losses in float64. Computes no gradients.
 double SumRowLosses(const Decoder& student, const at::Tensor& hidden_NH, const HeadTargets& targets,

@@ -2,6 +2,8 @@
 // tests, like taopd/layers/layer_math.h.
 #pragma once
 
+#include <cstdint>
+
 #include "taopd/base/always_inline.h"
 #include "taopd/base/host_device.h"
 
@@ -38,6 +40,51 @@ TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE void AdamWParameter(const AdamWFactors<Sca
                                                           const Real& root, Real* parameter) {
   *parameter =
       *parameter * keep - exp_avg * factors.step_size / (root * factors.root_scale + factors.eps);
+}
+
+// Moments may be stored in bfloat16 with stochastic rounding: a number between two bfloat16 numbers
+// becomes the upper one with the probability of its distance from the lower one, so that its mean
+// is the number itself. Rounded to nearest, a second moment would never fall: with beta2 = 0.999 a
+// step changes it by a thousandth, less than half a bfloat16's last place.
+//
+// The random bits are a function of the step, of the parameter and of the element's place in it.
+// They do not depend on threads, on devices, or on how parameters are cut among optimizers.
+//
+// The key of a parameter's bits in one step: two rounds of splitmix64 (Steele, Lea and Flood, 2014).
+TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE uint64_t AdamWRandomKey(int64_t step, int64_t parameter) {
+  uint64_t key = static_cast<uint64_t>(step);
+  for (int round = 0; round < 2; ++round) {
+    key += 0x9e3779b97f4a7c15u + static_cast<uint64_t>(parameter);
+    key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
+    key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;
+    key ^= key >> 31;
+  }
+  return key;
+}
+
+// 32 random bits of an element. The multiplications and shifts are those of the hash functions
+// "lowbias32" and "triple32" that Wellons found by search (https://nullprogram.com/blog/2018/07/31/);
+// all of it is 32 bits wide, for vectors.
+TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE uint32_t AdamWRandomBits(uint64_t key, uint32_t element) {
+  uint32_t x = element + static_cast<uint32_t>(key);
+  x ^= x >> 17;
+  x *= 0xed5ad4bbu;
+  x ^= x >> 11;
+  x += static_cast<uint32_t>(key >> 32);
+  x *= 0xac4c1b51u;
+  x ^= x >> 15;
+  x *= 0x31848babu;
+  x ^= x >> 14;
+  return x;
+}
+
+// The bits of a float32 number, rounded to those of a bfloat16 number with 16 random bits. Infinity
+// and NaN stay what they are.
+TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE uint32_t RoundToBfloat16(uint32_t float_bits,
+                                                               uint32_t random_16) {
+  const uint32_t magnitude = float_bits & 0x7fffffffu;
+  const uint32_t rounded = (float_bits + (magnitude < 0x7f800000u ? random_16 : 0u)) >> 16;
+  return magnitude > 0x7f800000u ? 0x7fc0u : rounded;
 }
 
 }  // namespace taopd

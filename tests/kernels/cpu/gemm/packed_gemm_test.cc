@@ -251,5 +251,72 @@ TEST(PackedGemm, RoundsToNearestEven) {
   }
 }
 
+// A [R, M] and B [R, N] as rows that lie apart, packed by rows, and A^T B added to C.
+TEST(PackedGemm, AddsTransposedProducts) {
+  struct Shape {
+    int64_t r, m, n;
+  };
+  for (const Way& way : AllWays()) {
+    // Pairs are multiplied by the instruction or not at all: callers widen them to float32.
+    if (way.pairs && way.gemm->add_transposed_pairs == nullptr) continue;
+    // Odd numbers of rows, and more than the steps that are summed at a time.
+    for (const Shape& shape :
+         {Shape{1, 1, 1}, {2, 64, 64}, {7, 13, 33}, {300, 50, 32}, {257, 64, 5}}) {
+      const int64_t a_stride = shape.m + 2, b_stride = shape.n + 1, c_stride = shape.n + 3;
+      const std::vector<float> a = way.Random(shape.r * a_stride, 1);
+      const std::vector<float> b = way.Random(shape.r * b_stride, 2);
+      std::vector<float> c(shape.m * c_stride, 3);
+      if (way.pairs) {
+        const auto pack = [&](const std::vector<float>& x, int64_t stride, int64_t num_n) {
+          std::vector<Bfloat16Bits> narrow(x.size());
+          std::transform(x.begin(), x.end(), narrow.begin(), UpperHalf);
+          std::vector<const Bfloat16Bits*> rows;
+          for (int64_t i = 0; i < shape.r; ++i) rows.push_back(narrow.data() + i * stride);
+          std::vector<Bfloat16Bits> panel(PairPanelElements(shape.r), 0x7fc0);
+          PackPairRows(rows.data(), 0, shape.r, num_n, panel.data());
+          return panel;
+        };
+        way.gemm->add_transposed_pairs(pack(a, a_stride, shape.m).data(),
+                                       pack(b, b_stride, shape.n).data(), shape.r, shape.m, shape.n,
+                                       c.data(), c_stride);
+      } else {
+        const auto pack = [&](const std::vector<float>& x, int64_t stride, int64_t num_n) {
+          std::vector<const float*> rows;
+          for (int64_t i = 0; i < shape.r; ++i) rows.push_back(x.data() + i * stride - 1);
+          std::vector<float> panel(FloatPanelElements(shape.r), NAN);
+          PackFloatRows(rows.data(), 1, shape.r, num_n, panel.data());
+          return panel;
+        };
+        way.gemm->add_transposed_floats(pack(a, a_stride, shape.m).data(),
+                                        pack(b, b_stride, shape.n).data(), shape.r, shape.m,
+                                        shape.n, c.data(), c_stride);
+      }
+      for (int64_t m = 0; m < shape.m; ++m) {
+        for (int64_t n = 0; n < c_stride; ++n) {
+          double sum = 3, size = 3;
+          for (int64_t r = 0; r < shape.r && n < shape.n; ++r) {
+            const double product =
+                static_cast<double>(a[r * a_stride + m]) * static_cast<double>(b[r * b_stride + n]);
+            sum += product;
+            size += std::abs(product);
+          }
+          ASSERT_NEAR(c[m * c_stride + n], sum, SumTolerance(shape.r) * size)
+              << way.name() << ": " << shape.r << " rows, at " << m << ", " << n;
+        }
+      }
+    }
+  }
+}
+
+TEST(PackedGemm, WidensRows) {
+  const std::vector<Bfloat16Bits> x = {0x3f80, 0x4000, 0xc040, 0x7f80};
+  const Bfloat16Bits* rows[] = {x.data(), x.data() + 2};
+  std::vector<float> panel(FloatPanelElements(2), NAN);
+  PackWidenedRows(rows, 1, 2, 1, panel.data());
+  EXPECT_EQ(panel[0], 2);
+  EXPECT_TRUE(std::isinf(panel[64]));
+  EXPECT_EQ(std::count(panel.begin(), panel.end(), 0.0f), 2 * 63);
+}
+
 }  // namespace
 }  // namespace taopd::cpu

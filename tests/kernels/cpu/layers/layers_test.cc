@@ -195,9 +195,22 @@ std::vector<uint8_t> AllLoops(InstructionSet set, DataType type, int64_t n) {
                         swiglu.d_up.Out());
   const double squares = loops.sum_of_squares(norm.x.In(), n);
   const auto factors = MakeAdamWFactors<float>({1e-3, 0.9, 0.98, 1e-8, 3, 0.7});
-  loops.adamw(factors, 0.999f, norm.x.In(), n, static_cast<float*>(master.Out()),
-              static_cast<float*>(exp_avg.Out()), static_cast<float*>(exp_avg_sq.Out()),
-              static_cast<uint16_t*>(rounded.Out()));
+  AdamWElements elements;
+  elements.size = n;
+  elements.gradient = norm.x.In();
+  elements.master = static_cast<float*>(master.Out());
+  elements.exp_avg = exp_avg.Out();
+  elements.exp_avg_sq = exp_avg_sq.Out();
+  elements.bfloat16 = static_cast<uint16_t*>(rounded.Out());
+  loops.adamw(factors, 0.999f, elements);
+  Stored narrow_avg = Normal(DataType::kBFloat16, n, 10),
+         narrow_avg_sq = Normal(DataType::kBFloat16, n, 11, 0.01f, 1);
+  elements.exp_avg = narrow_avg.Out();
+  elements.exp_avg_sq = narrow_avg_sq.Out();
+  elements.bfloat16_moments = true;
+  elements.random_key = AdamWRandomKey(3, 1);
+  elements.first_element = 0xfffffff0u;
+  loops.adamw(factors, 0.999f, elements);
   append(&r, sizeof(r));
   append(&head_r, sizeof(head_r));
   append(&squares, sizeof(squares));
@@ -205,7 +218,7 @@ std::vector<uint8_t> AllLoops(InstructionSet set, DataType type, int64_t n) {
   append(heads.partials.data(), heads.partials.size() * 4);
   for (const Stored* stored :
        {&norm.sum, &norm.normed, &norm.d_x, &heads.out, &heads.d_x, &swiglu.y, &swiglu.d_gate,
-        &swiglu.d_up, &master, &exp_avg, &exp_avg_sq, &rounded}) {
+        &swiglu.d_up, &master, &exp_avg, &exp_avg_sq, &rounded, &narrow_avg, &narrow_avg_sq}) {
     append(stored->In(), stored->bytes.size());
   }
   return result;
@@ -266,8 +279,8 @@ struct AdamWProblem {
       tensor.gradient_type = gradient[i].type;
       tensor.gradient = gradient[i].In();
       tensor.master = static_cast<float*>(master[i].Out());
-      tensor.exp_avg = static_cast<float*>(exp_avg[i].Out());
-      tensor.exp_avg_sq = static_cast<float*>(exp_avg_sq[i].Out());
+      tensor.exp_avg = exp_avg[i].Out();
+      tensor.exp_avg_sq = exp_avg_sq[i].Out();
       if (i % 2 == 1) tensor.bfloat16 = static_cast<uint16_t*>(bfloat16[i].Out());
       tensor.weight_decay = i % 3 == 0 ? 0.1f : 0.0f;
       tensors.push_back(tensor);
@@ -316,6 +329,41 @@ TEST(AdamWLoops, ThreadsDoNotChangeABit) {
     EXPECT_EQ(serial.exp_avg_sq[t].bytes, backwards.exp_avg_sq[t].bytes);
     EXPECT_EQ(serial.bfloat16[t].bytes, backwards.bfloat16[t].bytes);
   }
+}
+
+// The bits of an element's rounding are its own: cut anywhere, a parameter gives the same moments.
+TEST(AdamWLoops, Bfloat16MomentsDoNotDependOnHowAParameterIsCut) {
+  constexpr int64_t kSize = 2 * kAdamWBlock + 77;
+  const auto run = [&](const std::vector<int64_t>& cuts, int64_t parameter, int64_t step) {
+    Stored gradient = Normal(DataType::kFloat32, kSize, 1),
+           master = Normal(DataType::kFloat32, kSize, 2);
+    Stored exp_avg = Normal(DataType::kBFloat16, kSize, 3),
+           exp_avg_sq = Normal(DataType::kBFloat16, kSize, 4, 0.01f, 1);
+    std::vector<AdamWTensor> tensors;
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      AdamWTensor tensor;
+      tensor.size = cuts[i + 1] - cuts[i];
+      tensor.gradient = static_cast<const float*>(gradient.In()) + cuts[i];
+      tensor.master = static_cast<float*>(master.Out()) + cuts[i];
+      tensor.exp_avg = static_cast<uint16_t*>(exp_avg.Out()) + cuts[i];
+      tensor.exp_avg_sq = static_cast<uint16_t*>(exp_avg_sq.Out()) + cuts[i];
+      tensor.moments_type = DataType::kBFloat16;
+      tensor.parameter = parameter;
+      tensor.first_element = cuts[i];
+      tensors.push_back(tensor);
+    }
+    NumberBlocks(&tensors);
+    AdamWSettings settings = kSettings;
+    settings.step = step;
+    AdamW(settings, tensors, kBackwards);
+    std::vector<uint8_t> bytes = exp_avg.bytes;
+    bytes.insert(bytes.end(), exp_avg_sq.bytes.begin(), exp_avg_sq.bytes.end());
+    return bytes;
+  };
+  const auto whole = run({0, kSize}, 5, 4);
+  EXPECT_EQ(run({0, 1, 1000, kAdamWBlock + 3, kSize}, 5, 4), whole);
+  EXPECT_NE(run({0, kSize}, 6, 4), whole);
+  EXPECT_NE(run({0, kSize}, 5, 5), whole);
 }
 
 TEST(AdamWLoops, SumOfSquaresEqualsADoubleSum) {

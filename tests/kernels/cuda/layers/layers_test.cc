@@ -142,27 +142,32 @@ TEST_F(CudaAdamWTest, MatchesTheCpu) {
   const std::vector<int64_t> sizes = {5, 0, kAdamWBlock + 3, 1};
   constexpr AdamWSettings kSettings = {0.01, 0.9, 0.98, 1e-8, 4, 0.5};
   for (DataType type : {DataType::kFloat32, DataType::kBFloat16}) {
+    // bfloat16 moments with bfloat16 gradients.
     std::vector<std::vector<Stored>> host;  // gradient, master, exp_avg, exp_avg_sq, bfloat16
     std::vector<std::unique_ptr<OnDevice>> device;
     for (size_t i = 0; i < sizes.size(); ++i) {
       host.push_back({testing::Normal(type, sizes[i], i),
                       testing::Normal(DataType::kFloat32, sizes[i], i + 10),
-                      testing::Normal(DataType::kFloat32, sizes[i], i + 20),
-                      testing::Normal(DataType::kFloat32, sizes[i], i + 30, 0.01f, 1),
+                      testing::Normal(type, sizes[i], i + 20),
+                      testing::Normal(type, sizes[i], i + 30, 0.01f, 1),
                       testing::Empty(DataType::kBFloat16, sizes[i])});
     }
     std::vector<std::vector<Stored>> ours = host;
     std::vector<AdamWTensor> on_cpu, on_device;
     for (size_t i = 0; i < sizes.size(); ++i) {
       const auto tensor = [&](auto place) {
-        return AdamWTensor{sizes[i],
-                           type,
-                           place(0),
-                           static_cast<float*>(place(1)),
-                           static_cast<float*>(place(2)),
-                           static_cast<float*>(place(3)),
-                           static_cast<uint16_t*>(place(4)),
-                           0.1f};
+        AdamWTensor tensor;
+        tensor.size = sizes[i];
+        tensor.gradient_type = tensor.moments_type = type;
+        tensor.gradient = place(0);
+        tensor.master = static_cast<float*>(place(1));
+        tensor.exp_avg = place(2);
+        tensor.exp_avg_sq = place(3);
+        tensor.bfloat16 = static_cast<uint16_t*>(place(4));
+        tensor.weight_decay = 0.1f;
+        tensor.parameter = static_cast<int64_t>(i);
+        tensor.first_element = 7;
+        return tensor;
       };
       const size_t first = device.size();
       for (Stored& array : ours[i]) device.push_back(std::make_unique<OnDevice>(&array));

@@ -1,75 +1,74 @@
-// The product with widened weights against the same product in float32, and its gradients against
-// those of at::linear.
+// Linear layers and their gradients against at::linear in float64, in every type.
 #include "kernels/torch/gemm/linear.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
+
+#include "kernels/torch/gemm/packed_product.h"
+#include "tests/kernels/torch/gradient_problem.h"
 
 namespace taopd {
 namespace {
 
-// Set for one test and put back.
-class Widening {
- public:
-  explicit Widening(bool widens) : before_(WidensOnCpu(at::kBFloat16)) {
-    SetWidensOnCpuForTesting(widens);
-  }
-  ~Widening() { SetWidensOnCpuForTesting(before_); }
+using testing::ExpectRelative;
+using testing::RandomTensor;
 
- private:
-  const bool before_;
-};
-
-at::Tensor Normal(at::IntArrayRef shape, at::ScalarType dtype) {
-  return at::randn(shape, at::kFloat).to(dtype);
+// Float32 sums of a few thousand products; one rounding to the 16-bit types, and in the backward
+// pass another.
+double ToleranceOf(at::ScalarType dtype) {
+  if (dtype == at::kBFloat16) return std::ldexp(1.0, -7);
+  return dtype == at::kHalf ? std::ldexp(1.0, -9) : 2e-5;
 }
 
-double MaxAbs(const at::Tensor& x) { return x.to(at::kFloat).abs().max().item<double>(); }
-
-// Columns of x, rows of the weight.
-const std::vector<std::pair<int64_t, int64_t>> kSizes = {{1, 1}, {7, 5}, {64, 1100}, {3000, 37}};
+at::Tensor Random(at::IntArrayRef shape, at::ScalarType dtype, uint64_t seed) {
+  return RandomTensor(shape, seed).to(dtype);
+}
 
 class LinearTest : public ::testing::TestWithParam<at::ScalarType> {};
 
-TEST_P(LinearTest, RoundsTheFloat32ResultOnce) {
-  const Widening widening(true);
-  at::manual_seed(1);
-  // Sizes around the blocks, one row, no row, and enough rows for several threads.
-  for (const int64_t rows : {0, 1, 3, 4, 33}) {
-    for (const auto& [in, out] : kSizes) {
-      const at::Tensor x = Normal({rows, in}, GetParam()), weight = Normal({out, in}, GetParam());
-      const at::Tensor bias = Normal({out}, GetParam());
-      const at::Tensor expected =
-          at::linear(x.to(at::kFloat), weight.to(at::kFloat), bias.to(at::kFloat)).to(GetParam());
-      const at::Tensor actual = Linear(x, weight, bias);
-      ASSERT_EQ(actual.sizes(), expected.sizes());
-      ASSERT_EQ(actual.scalar_type(), GetParam());
-      if (rows == 0) continue;
-      // Sums in another order may fall to the other side of a rounding: one unit in the last place.
-      const double unit = GetParam() == at::kBFloat16 ? 1.0 / 128 : 1.0 / 1024;
-      EXPECT_LE(MaxAbs(actual - expected), unit * MaxAbs(expected))
-          << rows << " " << in << " " << out;
-      EXPECT_LE((actual != expected).to(at::kFloat).mean().item<double>(), 0.02);
+TEST_P(LinearTest, IsThatOfFloat64) {
+  struct Sizes {
+    int64_t rows, in, out;
+  };
+  uint64_t seed = 0;
+  // Around the panels and tiles, odd numbers of inputs and rows, one row, and none.
+  for (const Sizes& s :
+       {Sizes{1, 1, 1}, {3, 7, 5}, {33, 64, 1100}, {7, 301, 37}, {130, 96, 160}, {0, 16, 8}}) {
+    const std::vector<at::Tensor> values = {Random({s.rows, s.in}, GetParam(), ++seed),
+                                            Random({s.out, s.in}, GetParam(), ++seed),
+                                            Random({s.out}, GetParam(), ++seed)};
+    const at::Tensor weights = Random({s.rows, s.out}, GetParam(), ++seed);
+    if (s.rows == 0) {
+      const auto none = testing::Differentiate(
+          [](const auto& v) { return Linear(v[0], v[1], v[2]); }, values, weights, GetParam());
+      EXPECT_EQ(none.result.sizes(), at::IntArrayRef({0, s.out}));
+      EXPECT_EQ(none.gradients[1].abs().sum().item<double>(), 0);
+      continue;
     }
+    testing::ExpectGradients(
+        [](const auto& v) { return Linear(v[0], v[1], v[2]); },
+        [](const auto& v) { return at::linear(v[0], v[1], v[2]); }, values, weights, GetParam(),
+        ToleranceOf(GetParam()),
+        std::to_string(s.rows) + " rows, " + std::to_string(s.in) + " to " + std::to_string(s.out));
   }
 }
 
 TEST_P(LinearTest, TakesAnyShapeAndStride) {
-  const Widening widening(true);
-  const at::Tensor x = Normal({2, 3, 16}, GetParam()).transpose(0, 1);
-  const at::Tensor weight = Normal({16, 8}, GetParam()).t();
-  const at::Tensor expected =
-      at::linear(x.to(at::kFloat), weight.to(at::kFloat)).to(GetParam()).to(at::kFloat);
-  EXPECT_LE(MaxAbs(Linear(x, weight, at::Tensor()) - expected), 0.1);
-  EXPECT_EQ(Linear(x, weight, at::Tensor()).sizes(), at::IntArrayRef({3, 2, 8}));
-  EXPECT_ANY_THROW(Linear(x, Normal({8, 15}, GetParam()), at::Tensor()));
-  EXPECT_ANY_THROW(Linear(x, Normal({8, 16}, at::kFloat), at::Tensor()));
+  const std::vector<at::Tensor> values = {Random({2, 3, 16}, GetParam(), 1),
+                                          Random({16, 8}, GetParam(), 2)};
+  const at::Tensor weights = Random({3, 2, 8}, GetParam(), 3).transpose(0, 2).contiguous();
+  testing::ExpectGradients(
+      [](const auto& v) {
+        return Linear(v[0].transpose(0, 1), v[1].t(), at::Tensor()).transpose(0, 2);
+      },
+      [](const auto& v) { return at::linear(v[0].transpose(0, 1), v[1].t()).transpose(0, 2); },
+      values, weights, GetParam(), ToleranceOf(GetParam()), "strided");
 }
 
 TEST_P(LinearTest, WrongShapesAreRefusedByName) {
-  const Widening widening(true);
-  const at::Tensor x = Normal({2, 16}, GetParam()), weight = Normal({8, 16}, GetParam());
+  const at::Tensor x = Random({2, 16}, GetParam(), 1), weight = Random({8, 16}, GetParam(), 2);
   const auto expect_refused = [&](const at::Tensor& w, const at::Tensor& b, const char* part) {
     try {
       Linear(x, w, b);
@@ -78,41 +77,90 @@ TEST_P(LinearTest, WrongShapesAreRefusedByName) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   };
-  expect_refused(Normal({8, 16, 2}, GetParam()), {}, "weight has shape [8, 16, 2]");
-  expect_refused(weight, Normal({1}, GetParam()), "bias has shape [1] but weight has 8 rows");
-  expect_refused(weight, Normal({2, 8}, GetParam()), "bias has shape [2, 8]");
+  expect_refused(Random({8, 16, 2}, GetParam(), 1), {}, "weight has shape [8, 16, 2]");
+  expect_refused(weight, Random({1}, GetParam(), 1), "bias has shape [1] but weight has 8 rows");
+  expect_refused(weight, Random({2, 8}, GetParam(), 1), "bias has shape [2, 8]");
+  expect_refused(Random({8, 15}, GetParam(), 1), {}, "weight has 15 inputs");
+  expect_refused(weight.to(at::kDouble), {}, "weight is Double");
   EXPECT_ANY_THROW(Linear(at::zeros({}, GetParam()), weight, {}));
-  EXPECT_EQ(Linear(x.narrow(0, 0, 0), weight, {}).sizes(), at::IntArrayRef({0, 8}));
 }
 
-TEST_P(LinearTest, GradientsAreThoseOfLinear) {
-  at::manual_seed(2);
-  const at::Tensor dy = Normal({5, 6}, GetParam());
-  std::vector<std::vector<at::Tensor>> gradients;
-  const at::Tensor x0 = Normal({5, 9}, GetParam()), w0 = Normal({6, 9}, GetParam()),
-                   b0 = Normal({6}, GetParam());
-  for (const bool widens : {true, false}) {
-    const Widening widening(widens);
-    const at::ScalarType dtype = widens ? GetParam() : at::kFloat;
-    const auto leaf = [&](const at::Tensor& t) {
-      return t.to(dtype, false, true).set_requires_grad(true);
-    };
-    const at::Tensor x = leaf(x0), weight = leaf(w0), bias = leaf(b0);
-    (Linear(x, weight, bias) * dy.to(dtype)).sum().backward();
-    gradients.push_back({x.grad(), weight.grad(), bias.grad()});
-  }
-  for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(gradients[0][i].scalar_type(), GetParam());
-    EXPECT_LE(MaxAbs(gradients[0][i].to(at::kFloat) - gradients[1][i]),
-              0.01 * MaxAbs(gradients[1][i]));
+TEST_P(LinearTest, FusedIsEachPartAlone) {
+  const at::Tensor x = Random({40, 50}, GetParam(), 1);
+  std::vector<LinearPart> parts = {{Random({70, 50}, GetParam(), 2), {}},
+                                   {Random({5, 50}, GetParam(), 3), Random({5}, GetParam(), 4)},
+                                   {Random({90, 50}, GetParam(), 5), {}}};
+  std::vector<at::Tensor> alone;
+  for (const LinearPart& part : parts) alone.push_back(Linear(x, part.weight, part.bias));
+  EXPECT_TRUE(at::equal(FusedLinear(x, parts), at::cat(alone, 1)));
+  const PackedWeight packed({parts[0].weight, parts[1].weight, parts[2].weight},
+                            {{}, parts[1].bias, {}});
+  EXPECT_TRUE(at::equal(FusedLinear(x, parts, &packed), at::cat(alone, 1)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, LinearTest,
+                         ::testing::Values(at::kFloat, at::kBFloat16, at::kHalf));
+
+at::Tensor ThreeParts(const std::vector<at::Tensor>& v) {
+  return FusedLinear(v[0], {{v[1], {}}, {v[2], v[4]}, {v[3], {}}});
+}
+std::vector<at::Tensor> ValuesOfThreeParts(at::ScalarType dtype) {
+  return {Random({300, 66}, dtype, 1), Random({70, 66}, dtype, 2), Random({5, 66}, dtype, 3),
+          Random({90, 66}, dtype, 4), Random({5}, dtype, 5)};
+}
+
+at::Tensor ThreePartsByAten(const std::vector<at::Tensor>& v) {
+  return at::cat({at::linear(v[0], v[1]), at::linear(v[0], v[2], v[4]), at::linear(v[0], v[3])}, 1);
+}
+
+TEST(FusedLinear, GradientsAreThoseOfFloat64) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    testing::ExpectGradients(ThreeParts, ThreePartsByAten, ValuesOfThreeParts(dtype),
+                             Random({300, 165}, dtype, 6), dtype, ToleranceOf(dtype),
+                             c10::toString(dtype));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, LinearTest, ::testing::Values(at::kBFloat16, at::kHalf));
+TEST(FusedLinear, AddsToGradientTargets) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    testing::ExpectAddsToTargets(ThreeParts, ThreePartsByAten, ValuesOfThreeParts(dtype),
+                                 Random({300, 165}, dtype, 6), dtype, {1, 2, 3, 4}, 2e-5);
+  }
+}
 
-TEST(Linear, Float32IsAtLinear) {
-  const at::Tensor x = Normal({3, 4}, at::kFloat), weight = Normal({5, 4}, at::kFloat);
-  EXPECT_TRUE(at::equal(Linear(x, weight, at::Tensor()), at::linear(x, weight)));
+TEST(FusedLinear, ThreadsChangeNothing) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    testing::ExpectSameBitsWithAnyThreads(ThreeParts, ValuesOfThreeParts(dtype),
+                                          Random({300, 165}, dtype, 6), dtype);
+  }
+}
+
+// A part without a gradient, and an input without one.
+TEST(FusedLinear, ComputesWhatIsNeeded) {
+  const at::Tensor x = Random({4, 8}, at::kFloat, 1), frozen = Random({3, 8}, at::kFloat, 2);
+  const at::Tensor weight = testing::Leaf(Random({5, 8}, at::kFloat, 3), at::kFloat);
+  FusedLinear(x, {{frozen, {}}, {weight, {}}}).sum().backward();
+  ExpectRelative(weight.grad(), x.sum(0, true).expand({5, 8}).to(at::kDouble), 1e-5, "weight");
+  EXPECT_FALSE(frozen.grad().defined());
+}
+
+// The three products of a layer with every instruction set.
+TEST(PackedProduct, InstructionSetsAgreeWithFloat64) {
+  for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      const at::Tensor x = Random({141, 75}, dtype, 1), w1 = Random({67, 75}, dtype, 2),
+                       w2 = Random({30, 75}, dtype, 3), dy = Random({141, 97}, dtype, 4);
+      const std::string what = std::string(gemm->name) + ", " + c10::toString(dtype);
+      const at::Tensor weight = at::cat({w1, w2}).to(at::kDouble);
+      ExpectRelative(InputGradient(dy, {w1, w2}, *gemm), at::mm(dy.to(at::kDouble), weight),
+                     ToleranceOf(dtype), what);
+      const at::Tensor d1 = at::ones({67, 75}), d2 = at::ones({30, 75});
+      AddWeightGradients(dy, x, {{d1, 0}, {at::Tensor(), 67}, {d2, 67}}, *gemm);
+      // Sums stay in float32: there is no rounding to dtype.
+      ExpectRelative(at::cat({d1, d2}) - 1, at::mm(dy.to(at::kDouble).t(), x.to(at::kDouble)), 2e-5,
+                     what);
+    }
+  }
 }
 
 }  // namespace

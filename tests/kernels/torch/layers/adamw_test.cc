@@ -61,6 +61,64 @@ TEST(FusedAdamW, EqualsAten) {
   }
 }
 
+// One update with bfloat16 moments is one with float32 moments whose results are rounded up or down;
+// on the average over many steps and elements, by nothing.
+TEST(FusedAdamW, Bfloat16MomentsAreRoundedWithoutBias) {
+  constexpr int64_t kSize = 50'000;
+  at::manual_seed(3);
+  const at::Tensor gradient = at::randn({kSize}), start = at::randn({kSize});
+  const at::Tensor m = at::randn({kSize}).mul(0.1).to(at::kBFloat16),
+                   v = at::rand({kSize}).add(0.01).to(at::kBFloat16);
+  AdamWState exact{start.clone(), gradient, at::Tensor(), m.to(at::kFloat), v.to(at::kFloat), 0};
+  exact.master = exact.parameter;
+  UpdateAdamW({0.01, 0.9, 0.999, 1e-8, 7, 1.0}, {exact});
+  for (const bool first_moment : {true, false}) {
+    double bias = 0, spread = 0;
+    constexpr int kSteps = 20;
+    at::Tensor mean = at::zeros({kSize}, at::kDouble);
+    for (int64_t number = 0; number < kSteps; ++number) {
+      AdamWState state{start.clone(), gradient, at::Tensor(), m.clone(), v.clone(), 0};
+      state.master = state.parameter;
+      state.number = number;
+      UpdateAdamW({0.01, 0.9, 0.999, 1e-8, 7, 1.0}, {state});
+      // The parameter takes the moments before they are rounded.
+      ASSERT_TRUE(at::equal(state.parameter, exact.parameter));
+      const at::Tensor rounded = first_moment ? state.exp_avg : state.exp_avg_sq;
+      const at::Tensor before = first_moment ? exact.exp_avg : exact.exp_avg_sq;
+      const at::Tensor error =
+          (rounded.to(at::kDouble) - before.to(at::kDouble)) / before.to(at::kDouble).abs();
+      ASSERT_LT(error.abs().max().item<double>(), 1.0 / 128);  // one step of bfloat16
+      mean.add_(error);
+      bias += error.mean().item<double>() / kSteps;
+      spread += error.square().mean().item<double>() / kSteps;
+    }
+    // The spread of the rounding, and five standard errors of its mean.
+    EXPECT_GT(std::sqrt(spread), 1e-3);
+    EXPECT_LT(std::abs(bias), 5 * std::sqrt(spread / (kSteps * kSize)));
+    // An element's own errors change from stream to stream: their mean shrinks.
+    EXPECT_LT(mean.div(kSteps).square().mean().item<double>(), 1.2 * spread / kSteps);
+  }
+}
+
+// Small second moments decay although a step changes them by less than half of their last place.
+TEST(FusedAdamW, Bfloat16MomentsDecay) {
+  constexpr int64_t kSize = 4096, kSteps = 1000;
+  AdamWState state{at::zeros({kSize}),
+                   at::zeros({kSize}),
+                   at::Tensor(),
+                   at::ones({kSize}, at::kBFloat16),
+                   at::ones({kSize}, at::kBFloat16),
+                   0};
+  state.master = state.parameter;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    UpdateAdamW({0.0, 0.999, 0.999, 1e-8, step, 1.0}, {state});
+  }
+  const double expected = std::pow(0.999, kSteps);
+  // The walk's spread is about 0.06 for one element, so 0.001 for the mean.
+  EXPECT_NEAR(state.exp_avg.to(at::kDouble).mean().item<double>(), expected, 5e-3);
+  EXPECT_NEAR(state.exp_avg_sq.to(at::kDouble).mean().item<double>(), expected, 5e-3);
+}
+
 // Whoever packed or cached a parameter asks for its version.
 TEST(FusedAdamW, CountsVersionsOfWhatItWrites) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -116,7 +174,8 @@ TEST(FusedAdamW, WrongTensorsAreRefused) {
   };
   expect_throws("gradient has shape [40, 999]", &AdamWState::gradient, at::zeros({40, 999}));
   expect_throws("gradient is Half", &AdamWState::gradient, at::zeros({40, 1000}, at::kHalf));
-  expect_throws("exp_avg is BFloat16", &AdamWState::exp_avg, at::zeros({40, 1000}, at::kBFloat16));
+  expect_throws("exp_avg is BFloat16 but exp_avg_sq is Float", &AdamWState::exp_avg,
+                at::zeros({40, 1000}, at::kBFloat16));
   expect_throws("exp_avg_sq of shape [40, 1000] has strides", &AdamWState::exp_avg_sq,
                 at::zeros({1000, 40}).t());
   expect_throws("master has shape", &AdamWState::master, at::zeros({1}));

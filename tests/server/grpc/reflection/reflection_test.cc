@@ -97,6 +97,9 @@ TEST_F(ReflectionTest, NamesAndDescribesTheServices) {
   EXPECT_EQ(file.package(), "taopd.v1");
   EXPECT_EQ(file.service(0).name(), "Teacher");
   EXPECT_EQ(responses[1].original_request().file_containing_symbol(), "taopd.v1.Teacher.Score");
+  // A call is counted after its answer has left.
+  server_->Shutdown(absl::Now() + absl::Seconds(20));
+  server_.reset();
   EXPECT_THAT(metrics_.Text(state_), HasSubstr("code=\"OK\",method=\"grpc/Reflection\"} 1\n"));
 }
 

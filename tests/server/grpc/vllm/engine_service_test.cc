@@ -35,6 +35,7 @@ class VllmEngineServiceTest : public testing::GrpcServerFixture {
   grpc::Status Generate(const engine::GenerateRequest& request,
                         std::vector<engine::GenerateResponse>* messages) {
     grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     auto reader = gateway_->Generate(&context, request);
     messages->clear();
     engine::GenerateResponse message;

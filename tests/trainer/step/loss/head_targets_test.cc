@@ -20,6 +20,24 @@ TEST(MakeStudentInput, RowsPredictTheResponse) {
   EXPECT_TRUE(at::equal(input.rows_N, at::tensor({2, 3, 4}, at::kLong)));
 }
 
+// A prompt that successive sequences share is there once, without its last token; others are whole.
+TEST(MakeStudentInput, SharesPrompts) {
+  ScoredRollout a, b, c, d;
+  a.rollout.prompt_ids = b.rollout.prompt_ids = {5, 6, 7};
+  a.rollout.response_ids = {8, 9};
+  b.rollout.response_ids = {1, 2, 3};
+  c.rollout.prompt_ids = d.rollout.prompt_ids = {4};  // nothing to share
+  c.rollout.response_ids = {3};
+  d.rollout.response_ids = {2, 1};
+  const StudentInput input = MakeStudentInput({&a, &b, &c, &d}, at::kCPU, /*share_prompts=*/true);
+  EXPECT_EQ(input.batch.cu_seqlens, (std::vector<int64_t>{0, 2, 4, 7, 8, 10}));
+  EXPECT_EQ(input.batch.parents, (std::vector<int64_t>{-1, 0, 0, -1, -1}));
+  EXPECT_TRUE(
+      at::equal(input.batch.token_ids_T, at::tensor({5, 6, 7, 8, 7, 1, 2, 4, 4, 2}, at::kLong)));
+  EXPECT_TRUE(at::equal(input.rows_N, at::tensor({2, 3, 4, 5, 6, 7, 8, 9}, at::kLong)));
+  EXPECT_TRUE(MakeStudentInput({&a, &c}, at::kCPU, /*share_prompts=*/true).batch.parents.empty());
+}
+
 // Two sequences with a support of two tokens, the second of one row.
 TEST(MakeHeadTargets, RowsOfAllSequencesInOrder) {
   ScoredRollout a, b;

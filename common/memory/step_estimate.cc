@@ -1,0 +1,91 @@
+#include "common/memory/step_estimate.h"
+
+#include <absl/strings/str_format.h>
+
+#include <algorithm>
+
+#include "common/base/memory.h"
+
+namespace taopd {
+namespace {
+
+int64_t DividedUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+EstimateLine OverNetwork(const StepWork& work, const DeviceRates& rates, const char* name,
+                         int64_t bytes_per_parameter, const char* note) {
+  EstimateLine line = {name, 0, 0, note};
+  if (work.num_ranks == 1) return line;
+  line.sent_bytes = work.updates * bytes_per_parameter * work.num_parameters / work.num_ranks *
+                    (work.num_ranks - 1);
+  line.seconds = static_cast<double>(line.sent_bytes) / rates.network_bytes_per_second;
+  return line;
+}
+
+}  // namespace
+
+StepEstimate EstimateStep(const StepWork& work, const DeviceRates& rates) {
+  const int64_t sequences = DividedUp(work.num_sequences, work.num_ranks);
+  const auto weight_bytes = static_cast<double>(work.num_parameters * work.bytes_per_weight);
+  const auto active = static_cast<double>(work.active_parameters);
+  const double read_weights = weight_bytes / rates.memory_bytes_per_second;
+
+  StepEstimate estimate;
+  const auto prompt_tokens =
+      static_cast<double>(DividedUp(sequences, work.rollouts_of_prompt) * work.prompt_tokens);
+  estimate.lines.push_back({"rollout, prompts",
+                            std::max(2 * active * prompt_tokens / rates.flops, read_weights), 0,
+                            "2 P S p / n FLOP"});
+  const int64_t running = std::min(sequences, std::max<int64_t>(1, work.max_running));
+  const auto turns = static_cast<double>(DividedUp(sequences, running));
+  const double context =
+      static_cast<double>(work.prompt_tokens) + static_cast<double>(work.response_tokens) / 2;
+  const double kv_bytes =
+      static_cast<double>(running) * context * static_cast<double>(work.kv_bytes_per_token);
+  const double token_seconds = std::max((weight_bytes + kv_bytes) / rates.memory_bytes_per_second,
+                                        2 * active * static_cast<double>(running) / rates.flops);
+  estimate.lines.push_back({"rollout, responses",
+                            turns * static_cast<double>(work.response_tokens) * token_seconds, 0,
+                            "r reads of the weights and of the keys and values"});
+  const auto trained_tokens =
+      static_cast<double>(sequences * (work.prompt_tokens + work.response_tokens));
+  estimate.lines.push_back(
+      {"forward, backward",
+       (work.recomputes_layers ? 8 : 6) * active * trained_tokens / rates.flops, 0,
+       work.recomputes_layers ? "8 P S (p + r) FLOP" : "6 P S (p + r) FLOP"});
+  estimate.lines.push_back(
+      OverNetwork(work, rates, "gradients", 4, "4 P (N - 1) / N bytes, reduce-scatter"));
+  const auto slice =
+      static_cast<double>(DividedUp(work.num_parameters, work.num_ranks) * work.updates);
+  estimate.lines.push_back(
+      {"optimizer",
+       slice * static_cast<double>(work.optimizer_bytes_per_parameter) /
+           rates.memory_bytes_per_second,
+       0, absl::StrFormat("%d P / N bytes of memory", work.optimizer_bytes_per_parameter)});
+  estimate.lines.push_back(OverNetwork(work, rates, "weights", work.bytes_per_weight,
+                                       "b P (N - 1) / N bytes, all-gather"));
+  for (const EstimateLine& line : estimate.lines) {
+    estimate.seconds += line.seconds;
+    estimate.sent_bytes += line.sent_bytes;
+  }
+  estimate.tokens_per_second =
+      static_cast<double>(work.num_sequences * (work.prompt_tokens + work.response_tokens)) /
+      estimate.seconds;
+  return estimate;
+}
+
+std::string EstimateText(const StepEstimate& estimate) {
+  std::string text = absl::StrFormat("%-20s %10s %12s  %s\n", "phase", "seconds", "sent", "from");
+  const auto add = [&text](const std::string& name, double seconds, int64_t sent,
+                           const std::string& note) {
+    absl::StrAppendFormat(&text, "%-20s %10.3f %12s  %s\n", name, seconds,
+                          sent > 0 ? MemoryText(sent) : "", note);
+  };
+  for (const EstimateLine& line : estimate.lines) {
+    add(line.name, line.seconds, line.sent_bytes, line.note);
+  }
+  add("a step", estimate.seconds, estimate.sent_bytes,
+      absl::StrFormat("%.0f tokens/s of all ranks, without overlap", estimate.tokens_per_second));
+  return text;
+}
+
+}  // namespace taopd

@@ -1,0 +1,70 @@
+// How long a step of on-policy distillation takes on machines that are described rather than there, and
+// what its ranks send to each other: for planning, before anything is rented. Every number follows from
+// sizes and stated rates; nothing was measured, and what is not in the lines below is not counted
+// (kernel launches, unevenness, evaluation, saving).
+//
+// Nothing here knows LibTorch; the functions are pure.
+//
+// Letters: P parameters, b bytes of a weight, N ranks, S sequences of a rank, p prompt and r response
+// tokens of a sequence, K bytes of keys and values of a token.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace taopd {
+
+// Of one rank's device.
+struct DeviceRates {
+  double flops = 0;                    // that matrix products reach, per second; above 0
+  double memory_bytes_per_second = 0;  // above 0
+  double network_bytes_per_second =
+      0;  // to the other ranks, in each direction; above 0 with several
+};
+
+struct StepWork {
+  int64_t num_parameters = 0;      // P
+  int64_t active_parameters = 0;   // that a token meets; fewer than P in a mixture of experts
+  int64_t bytes_per_weight = 2;    // b
+  int64_t kv_bytes_per_token = 0;  // K
+  int64_t num_sequences = 0;       // of all ranks, in a step
+  int64_t max_running = 0;         // sequences that a rank generates at once
+  int64_t prompt_tokens = 0;       // p, the longest
+  int64_t response_tokens = 0;     // r, the longest
+  int64_t rollouts_of_prompt = 1;  // that share its computation while they are generated
+  int64_t updates = 1;             // of a step
+  bool recomputes_layers = false;  // fully, in the backward pass
+  int64_t optimizer_bytes_per_parameter = 0;  // that an update reads and writes
+  int64_t num_ranks = 1;                      // N
+};
+
+struct EstimateLine {
+  std::string name;
+  double seconds = 0;
+  int64_t sent_bytes = 0;  // by each rank, in a step
+  std::string note;        // the formula
+};
+
+struct StepEstimate {
+  std::vector<EstimateLine> lines;
+  double seconds = 0;
+  int64_t sent_bytes = 0;
+  double tokens_per_second = 0;  // prompt and response tokens of all ranks
+};
+
+// One after the other, without overlap:
+//   rollout, prompts    2 P S p / n FLOP, n rollouts of a prompt; at least one read of the weights
+//   rollout, responses  r times: the weights once, and the keys and values of the running sequences at
+//                       half of their length; more than max_running sequences take turns
+//   forward, backward   6 P S (p + r) FLOP, 8 P with recomputation
+//   gradients           4 P (N - 1) / N bytes to others, each update (reduce-scatter of float32)
+//   optimizer           optimizer_bytes_per_parameter P / N of memory traffic, each update
+//   weights             b P (N - 1) / N bytes to others, each update (all-gather)
+// A rank's S is num_sequences / N, rounded up. The teacher is not here: it works beside the rollouts.
+StepEstimate EstimateStep(const StepWork& work, const DeviceRates& rates);
+
+// A table for people, with the totals.
+std::string EstimateText(const StepEstimate& estimate);
+
+}  // namespace taopd

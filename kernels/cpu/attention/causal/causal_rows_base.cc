@@ -1,0 +1,2 @@
+#define TAOPD_ISA base
+#include "kernels/cpu/attention/causal/causal_rows_isa.h"

@@ -1,0 +1,94 @@
+// The loops of causal_rows.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The
+// including file defines TAOPD_ISA, the namespace. The loops are plain ones, written so that the
+// compiler makes vectors of them.
+//
+// This file may only include inline functions that are always inlined. Any other would be compiled
+// for this instruction set, and the linker might pick that copy for the whole program.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/cpu/attention/causal/causal_rows.h"
+#include "kernels/cpu/math/exp_parts.h"
+#include "taopd/base/always_inline.h"
+
+namespace taopd::cpu::TAOPD_ISA {
+namespace {
+
+constexpr int kLanes = 16;
+
+// exp(x), for x <= 0 but for rounding; 0 below kSmallestExpArgument.
+TAOPD_ALWAYS_INLINE float ExpOfWeight(float x) {
+  const float bounded = x < kSmallestExpArgument ? kSmallestExpArgument : x;  // a NaN stays
+  float n, e;
+  ExpParts(&bounded, &n, &e);
+  // A NaN's integer is unspecified but its product with anything is NaN.
+  const int32_t power = (static_cast<int32_t>(n) + 127) << 23;
+  const float result = e * __builtin_bit_cast(float, power);
+  return x < kSmallestExpArgument ? 0.0f : result;
+}
+
+TAOPD_ALWAYS_INLINE float SumOfLanes(const float* lanes) {
+  float total = 0;
+  for (int i = 0; i < kLanes; ++i) total += lanes[i];
+  return total;
+}
+
+float Softmax(float* s, int64_t begin, int64_t end, int64_t n, float scale, float* sum) {
+  float largest = s[begin];
+#pragma GCC ivdep
+  for (int64_t i = begin; i < end; ++i) largest = largest < s[i] ? s[i] : largest;
+  float lanes[kLanes] = {};
+  int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) {
+#pragma GCC ivdep
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float weight = ExpOfWeight((s[i + lane] - largest) * scale);
+      s[i + lane] = weight;
+      lanes[lane] += weight;
+    }
+  }
+  for (int lane = 0; i < end; ++i, ++lane) {
+    s[i] = ExpOfWeight((s[i] - largest) * scale);
+    lanes[lane] += s[i];
+  }
+  for (i = 0; i < begin; ++i) s[i] = 0;
+  for (i = end; i < n; ++i) s[i] = 0;
+  *sum = SumOfLanes(lanes);
+  return largest * scale + __builtin_logf(*sum);
+}
+
+void Gradient(float* s, float* dp, int64_t begin, int64_t end, int64_t n, float scale,
+              float log_sum_exp, float delta) {
+#pragma GCC ivdep
+  for (int64_t i = begin; i < end; ++i) {
+    const float p = ExpOfWeight(s[i] * scale - log_sum_exp);
+    s[i] = p;
+    dp[i] = p * (dp[i] - delta) * scale;
+  }
+  for (int64_t i = 0; i < begin; ++i) s[i] = dp[i] = 0;
+  for (int64_t i = end; i < n; ++i) s[i] = dp[i] = 0;
+}
+
+float Dot(const float* a, const float* b, int64_t n) {
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC ivdep
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+  }
+  for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += a[i] * b[i];
+  return SumOfLanes(lanes);
+}
+
+void Scale(float* x, float factor, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+}  // namespace
+
+extern const CausalRows kCausalRows;
+const CausalRows kCausalRows = {Softmax, Gradient, Dot, Scale};
+
+}  // namespace taopd::cpu::TAOPD_ISA

@@ -1,0 +1,38 @@
+// Where a differentiable function adds the gradient of a weight.
+//
+// A trainer may give each parameter a float32 gradient before the first backward pass, a view of one
+// flat buffer, for bfloat16 parameters, too. A function's backward pass then adds to it directly, in
+// float32 and as part of the product that computes it, and returns an undefined tensor for the
+// weight; autograd adds nothing for undefined tensors. Without such a gradient the function returns
+// the weight's gradient in the weight's type, as ATen's functions do.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+namespace taopd {
+
+// Returns the gradient of `weight` to which a backward pass adds in place: defined, float32,
+// contiguous, of weight's shape and on its device. Otherwise, or if the backward pass is itself
+// recorded, the result is undefined.
+inline at::Tensor GradientTarget(const at::Tensor& weight) {
+  if (!weight.defined() || !weight.is_leaf() || c10::GradMode::is_enabled()) return at::Tensor();
+  const at::Tensor& gradient = weight.grad();
+  const bool fits = gradient.defined() && gradient.scalar_type() == at::kFloat &&
+                    gradient.is_contiguous() && gradient.sizes() == weight.sizes() &&
+                    gradient.device() == weight.device();
+  return fits ? gradient : at::Tensor();
+}
+
+// For functions that compute the gradient as a tensor of its own: adds it to the target and returns
+// an undefined tensor, or returns it in weight's type. `gradient` may be undefined.
+inline at::Tensor GiveGradient(const at::Tensor& weight, const at::Tensor& gradient) {
+  if (!gradient.defined()) return gradient;
+  if (const at::Tensor target = GradientTarget(weight); target.defined()) {
+    target.add_(gradient);
+    return at::Tensor();
+  }
+  return gradient.to(weight.scalar_type());
+}
+
+}  // namespace taopd

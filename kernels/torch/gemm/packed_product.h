@@ -1,0 +1,50 @@
+// Products with packed panels (kernels/cpu/gemm/packed_gemm.h) on ATen's threads, forward and
+// backward: what PackedWeight and Linear compute.
+//
+// Matrices are float32 or bfloat16; sums are float32. A row of a product depends on its own row of
+// x alone, and nothing depends on the number of threads. Tests may choose another `gemm` of
+// SupportedPackedGemms(). Callers check shapes, types and devices. Any thread may call these
+// functions.
+//
+// Shapes: M rows, N outputs and K inputs of a linear layer.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/gemm/packed_gemm.h"
+
+namespace taopd {
+
+// Whether a matrix of this type is packed in pairs; others are packed as float32.
+inline bool IsPairs(at::ScalarType dtype) { return dtype == at::kBFloat16; }
+
+// Elements of one panel of a matrix of this type.
+int64_t PanelElements(int64_t num_inputs, at::ScalarType dtype);
+
+// Computes y [M, num_outputs] = x [M, num_inputs] times the packed matrix, plus the bias, which may
+// be null, rounded once to y's type. `panels` is bfloat16 or float32. The columns of y are adjacent;
+// its rows may have any stride.
+void MultiplyPacked(const at::Tensor& x_MK, const at::Tensor& panels, int64_t num_outputs,
+                    const float* bias, const at::Tensor& y_MN,
+                    const cpu::PackedGemm& gemm = cpu::BestPackedGemm());
+
+// Returns dx [M, K] = dy [M, N] W, in dy's type. `parts` are the contiguous weights [N_i, K] whose
+// outputs follow one another in dy.
+at::Tensor InputGradient(const at::Tensor& dy_MN, const std::vector<at::Tensor>& parts,
+                         const cpu::PackedGemm& gemm = cpu::BestPackedGemm());
+
+// Adds the gradient of a weight [N_i, K] to `target`, float32 and contiguous, which takes the
+// columns of dy from first_output on. An undefined target is left out.
+struct WeightGradient {
+  at::Tensor target;
+  int64_t first_output = 0;
+};
+// target += dy^T x for each of them. x [M, K] has dy's type.
+void AddWeightGradients(const at::Tensor& dy_MN, const at::Tensor& x_MK,
+                        const std::vector<WeightGradient>& gradients,
+                        const cpu::PackedGemm& gemm = cpu::BestPackedGemm());
+
+}  // namespace taopd

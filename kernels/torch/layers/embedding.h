@@ -1,0 +1,18 @@
+// The rows of a table by index, differentiable, on every device.
+//
+// The gradient of the table is added to its gradient target (gradient_target.h) row by row, if it
+// has one: a table of [V, H] that is zero almost everywhere is then not made. On the CPU the rows are
+// added in the order of the ids, whatever the number of threads is. Otherwise this is at::embedding.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+
+namespace taopd {
+
+// Returns [T, H] of a table [V, H] and int64 ids in [0, V). Rows of padding_id get no gradient; -1:
+// there is none. Throws c10::Error if shapes or devices do not fit. Any thread may call it.
+at::Tensor Embedding(const at::Tensor& table_VH, const at::Tensor& ids_T, int64_t padding_id);
+
+}  // namespace taopd

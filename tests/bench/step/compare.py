@@ -1,0 +1,255 @@
+"""Whole steps of on-policy distillation on the CPU: bin/taopd-trainer with bin/taopd-teacher beside a loop in PyTorch.
+
+    deploy/setup --oracle
+    ninja -C build/cpu taopd-trainer taopd-teacher engine_bench
+    tests/bench/run step [--case quickstart] [--case qwen3]
+
+  quickstart   deploy/recipes/addition: 0.21 M parameters, float32, 36 prompts x 4 rollouts, 2 mini-batches; the peer is
+               a plain PyTorch loop (peers.py) on the same models and prompts
+  qwen3        random weights of Qwen3-0.6B's shape, bfloat16, 4 prompts x 4 rollouts of 64 + 128 tokens, one update;
+               the peer is the same loop with transformers
+
+Both cores, the programs one after another, each a fresh process. Prints a table in Markdown: seconds by the clock on
+the wall and by phase, processor time, peak memory (trainer and teacher together), beside the goals, and how many cores
+others took meanwhile: on a machine that others use, the processor time is the fairer figure.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+RECIPE = ROOT / "deploy/recipes/addition/train.yaml"
+# As deploy/quickstart: threads that wait for others do not keep the other program from its core.
+SPINS = "1000"
+PHASES = ("rollout", "teacher", "forward", "head", "backward", "optimizer")
+# Of the trainer's metrics; what the trainer waits for the teacher after its rollouts is the teacher's phase.
+METRICS = {"rollout": ("time/rollout_wait_s", "time/pack_s"), "teacher": ("time/teacher_wait_s",),
+           "forward": ("time/forward_s",), "head": ("time/head_s",), "backward": ("time/backward_s",),
+           "optimizer": ("time/optimizer_s",)}
+GOALS = {"quickstart": {"time": 2.0}, "qwen3": {"time": 2.0, "peak": 0.6}}
+
+
+def dependencies():
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(os.environ.get("TAOPD_DEPS") or os.path.join(cache, "taopd"))
+
+
+def busy_cores():
+    fields = [int(x) for x in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy_s = (sum(fields[:8]) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+    return time.monotonic(), busy_s - usage.ru_utime - usage.ru_stime
+
+
+def others(before):
+    elapsed, busy = (now - then for then, now in zip(before, busy_cores()))
+    return max(0.0, busy / elapsed)
+
+
+def processor(name):
+    match = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    return f"{match.group(1) if match else platform.processor()}, {os.cpu_count()} cores, {name}"
+
+
+def status_of(pid, key):
+    match = re.search(rf"{key}:\s*(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())
+    return int(match.group(1)) / 1024 if match else 0.0
+
+
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def our_environment():
+    return dict(os.environ, GOMP_SPINCOUNT=os.environ.get("GOMP_SPINCOUNT", SPINS))
+
+
+class Teacher:
+    """bin/taopd-teacher on a port of its own choice."""
+
+    def __init__(self, options, model, work, flags, threads):
+        self.ready = work / "teacher.ready"
+        self.log = open(work / "teacher.log", "w", encoding="utf-8")
+        command = [options.teacher, "--model", str(model), "--port", "0", "--grpc-port", "0", "--ready-file",
+                   str(self.ready), "--num-threads", str(threads), *flags]
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, env=our_environment())
+        while not (self.ready.exists() and self.ready.stat().st_size):
+            if self.process.poll() is not None:
+                sys.exit((work / "teacher.log").read_text())
+            time.sleep(0.05)
+        self.port = json.loads(self.ready.read_text())["grpc_port"]
+
+    def usage(self):
+        return cpu_seconds(self.process.pid), status_of(self.process.pid, "VmHWM")
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
+
+
+def run_ours(options, case, work):
+    """Starts the teacher, trains, and reads the metrics of the steps after the warm-up."""
+    teacher = Teacher(options, case["teacher"], work, case["teacher_flags"], case["teacher_threads"])
+    before = busy_cores()
+    try:
+        command = [options.trainer, "train", "--config", str(case["config"]), "--overwrite"]
+        for setting in (*case["settings"], f"run.dir={work / 'run'}", f"student.model={case['student']}",
+                        f'teacher.endpoints=["grpc://127.0.0.1:{teacher.port}"]',
+                        f"trainer.total_steps={case['warm_up'] + case['steps']}"):
+            command += ["--set", setting]
+        with open(work / "trainer.log", "w", encoding="utf-8") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=our_environment())
+            _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            sys.exit((work / "trainer.log").read_text()[-3000:])
+        teacher_cpu, teacher_peak = teacher.usage()
+    finally:
+        teacher.stop()
+    rows = [json.loads(line) for line in (work / "run/metrics.jsonl").read_text().splitlines()]
+    rows = [row for row in rows if "time/step_s" in row][case["warm_up"]:]
+    steps = [{phase: sum(row.get(key, 0.0) for key in keys) for phase, keys in METRICS.items()} for row in rows]
+    for step, row in zip(steps, rows):
+        step["step"] = row["time/step_s"]
+    # All of both processes, start-up included; peers count their steps alone.
+    cpu = (usage.ru_utime + usage.ru_stime + teacher_cpu) / (case["warm_up"] + case["steps"])
+    return {"steps": steps, "tokens": [row["rollout/tokens"] for row in rows], "cpu_s": cpu,
+            "peak_mib": usage.ru_maxrss / 1024 + teacher_peak, "others": others(before)}
+
+
+def run_peer(options, case, work):
+    prompts, settings = work / "prompts.json", work / "options.json"
+    prompts.write_text(json.dumps(case["prompts"]))
+    settings.write_text(json.dumps(dict(case["peer_options"], threads=options.threads, steps=case["peer_warm_up"] +
+                                        case["peer_steps"], warm_up_steps=case["peer_warm_up"])))
+    before = busy_cores()
+    command = [options.python, str(HERE / "peers.py"), case["peer"], str(case["student"]), str(case["teacher"]),
+               str(prompts), str(settings)]
+    environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads), TOKENIZERS_PARALLELISM="false")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr[-3000:])
+    result = json.loads(done.stdout.strip().splitlines()[-1])
+    for step in result["steps"]:
+        step["step"] = sum(step.values())
+    return dict(result, cpu_s=result["cpu_s"] / case["peer_steps"], others=others(before))
+
+
+def quickstart(options, _):
+    prepare = ["deploy/quickstart", "--prepare-only"]
+    found = subprocess.run(prepare, cwd=ROOT, env=dict(os.environ, QUICKSTART_IS_BUILT="1"), capture_output=True,
+                           text=True, check=False)
+    if found.returncode:
+        sys.exit(found.stdout + found.stderr)
+    models = max((dependencies() / "examples/addition").glob("*/.complete"), key=os.path.getmtime).parent
+    lines = [json.loads(line)["prompt"] for line in (models / "data/train.jsonl").read_text().splitlines()]
+    script = ("import json,sys;from tokenizers import Tokenizer;t=Tokenizer.from_file(sys.argv[1]);"
+              "print(json.dumps([t.encode(p,add_special_tokens=False).ids for p in json.load(sys.stdin)]))")
+    encoded = subprocess.run([options.python, "-c", script, str(models / "data/tokenizer/tokenizer.json")],
+                             input=json.dumps(lines[:36 * 40]), capture_output=True, text=True, check=True)
+    settings = [f'data.train=["{models}/data/train.jsonl"]', "data.val=[]", "trainer.eval_every=0",
+                "trainer.save_every=0"]
+    return {"teacher": models / "teacher/model", "student": models / "student/model", "config": RECIPE,
+            "settings": settings, "teacher_flags": ["--kv-cache-memory-bytes", "67108864"],
+            "teacher_threads": 1, "warm_up": 3, "steps": options.steps, "peer": "plain", "peer_warm_up": 3,
+            "peer_steps": options.steps, "prompts": json.loads(encoded.stdout),
+            "peer_options": {"max_new_tokens": 49, "top_k": 8, "mini_batches": 2, "lr": 5e-4, "prompts_per_step": 36,
+                             "rollouts": 4}}
+
+
+def qwen3(options, work):
+    model = pathlib.Path(options.model_dir) if options.model_dir else work / "model"
+    if not (model / "config.json").exists():
+        config = work / "config.json"
+        shape = json.loads((ROOT / "tests/bench/prefill/qwen3_0.6b.json").read_text())
+        config.write_text(json.dumps(dict(shape, num_hidden_layers=options.layers)))
+        subprocess.run([options.engine_bench, "make", str(config), str(model)], check=True)
+    vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
+    prompts = [[(7919 * (64 * i + t) + 11) % (vocabulary - 1000) for t in range(64)] for i in range(4)]
+    data, config = work / "prompts.jsonl", work / "train.yaml"
+    data.write_text("".join(json.dumps({"prompt_ids": prompt}) + "\n" for prompt in prompts))
+    config.write_text("run: {name: step}\n")
+    settings = [f'data.train=["{data}"]', "student.dtype=bfloat16", "teacher.top_k=16", "data.train_batch_size=4",
+                "data.max_prompt_length=64", "data.max_response_length=128", "rollout.n=4", "rollout.temperature=1.0",
+                "rollout.kv_cache_gb=1.0", "trainer.mini_batch_size=4", "trainer.save_every=0", "trainer.eval_every=0",
+                "optimizer.lr=1e-6", f"trainer.num_threads={options.threads}"]
+    return {"teacher": model, "student": model, "config": config, "settings": settings,
+            "teacher_flags": ["--kv-cache-memory-bytes", "1073741824", "--max-model-len", "256"],
+            "teacher_threads": options.threads, "warm_up": 0, "steps": 1, "peer": "transformers", "peer_warm_up": 0,
+            "peer_steps": 1, "prompts": prompts,
+            "peer_options": {"max_new_tokens": 128, "top_k": 16, "mini_batches": 1, "lr": 1e-6, "prompts_per_step": 4,
+                             "rollouts": 4}}
+
+
+def print_table(name, ours, peer, peer_name):
+    def median(result, phase):
+        return statistics.median(step[phase] for step in result["steps"])
+
+    def digits(value):
+        return f"{value:.3f}" if value < 10 else f"{value:.1f}"
+
+    tokens = [statistics.median(result["tokens"]) for result in (ours, peer)]
+    print(f"\n### {name}\n\n| | taopd | {peer_name} | ratio | goal |\n|---|---|---|---|---|")
+    for phase in (*PHASES, "step"):
+        a, b = median(ours, phase), median(peer, phase)
+        goal = f">= {GOALS[name]['time']}x" if phase == "step" else ""
+        ratio = f"{b / a:.2f}x" if a > 0 else ""
+        print(f"| {phase}, s | {digits(a)} | {digits(b)} | {ratio} | {goal} |")
+    print(f"| processor time of a step, s | {digits(ours['cpu_s'])} | {digits(peer['cpu_s'])} | "
+          f"{peer['cpu_s'] / ours['cpu_s']:.2f}x | |")
+    goal = f"<= {GOALS[name]['peak']}x" if "peak" in GOALS[name] else ""
+    print(f"| peak memory, MiB | {ours['peak_mib']:.0f} | {peer['peak_mib']:.0f} | "
+          f"{ours['peak_mib'] / peer['peak_mib']:.2f}x | {goal} |")
+    print(f"| response tokens of a step | {tokens[0]:.0f} | {tokens[1]:.0f} | | |")
+    print(f"| cores that others took | {ours['others']:.1f} | {peer['others']:.1f} | | |", flush=True)
+
+
+def main():
+    oracle = os.environ.get("TAOPD_ORACLE_PYTHON") or str(dependencies() / "oracle-venv/bin/python")
+    parser = argparse.ArgumentParser(prog="tests/bench/run step", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    binaries = ROOT / "build/cpu/bin"
+    parser.add_argument("--case", action="append", choices=list(GOALS), help="default: both")
+    parser.add_argument("--python", default=oracle, help="Python with PyTorch and transformers")
+    parser.add_argument("--trainer", default=str(binaries / "taopd-trainer"))
+    parser.add_argument("--teacher", default=str(binaries / "taopd-teacher"))
+    parser.add_argument("--engine-bench", default=str(binaries / "engine_bench"))
+    parser.add_argument("--steps", type=int, default=30, help="of quickstart, after three that warm up")
+    parser.add_argument("--layers", type=int, default=28, help="of the Qwen3 model, for a quick try")
+    parser.add_argument("--model-dir", help="weights of the Qwen3 model to use again; made, and kept, when absent")
+    parser.add_argument("--set", action="append", default=[], help="another setting of the trainer, for all cases")
+    parser.add_argument("--teacher-threads", type=int, help="instead of the case's own")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--output", default=str(ROOT / "build/bench-step.json"))
+    options = parser.parse_args()
+    if not pathlib.Path(options.python).exists():
+        sys.exit(f"{options.python} does not exist: deploy/setup --oracle, or --python")
+    print(processor(f"{options.threads} threads"), flush=True)
+    report = {}
+    for name in options.case or GOALS:
+        with tempfile.TemporaryDirectory() as directory:
+            work = pathlib.Path(directory)
+            case = {"quickstart": quickstart, "qwen3": qwen3}[name](options, work)
+            case["settings"] = [*case["settings"], *options.set]
+            case["teacher_threads"] = options.teacher_threads or case["teacher_threads"]
+            ours = run_ours(options, case, work)
+            peer = run_peer(options, case, work)
+        report[name] = {"ours": ours, case["peer"]: peer}
+        print_table(name, ours, peer, {"plain": "plain PyTorch"}.get(case["peer"], case["peer"]))
+    pathlib.Path(options.output).write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

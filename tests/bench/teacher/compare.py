@@ -1,0 +1,167 @@
+"""What the teacher's protocols cost beside the bare engine, as a Markdown table.
+
+    ninja -C build/cpu teacher_bench engine_bench score_cache_bench
+    tests/bench/run teacher [--rounds 2] [--clients 1,8,64] [--tokens 1000] [--top-k 16] ...
+
+One process holds the engine, the server and the clients (teacher_bench.cc), so their CPU time is counted too: on a
+CPU the engine would have had it. The weights are random, of a small shape (small_qwen3.json; --config for another): what
+a call costs is the same for every model of this vocabulary, and with a small one it shows. Rounds take turns; the
+table has the medians of the rounds.
+
+  engine        InferenceEngine::Submit, no server
+  metered       the engine behind its metrics
+  gRPC          taopd.v1.Teacher/Score, a connection per client
+  HTTP, base64  POST /v1/completions with prompt_logprobs_format, which also generates one token
+  HTTP, JSON    the same with vLLM's objects, without a tokenizer
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+NAMES = {"engine": "engine", "metered": "metered", "grpc": "gRPC", "http_compact": "HTTP, base64",
+         "http_json": "HTTP, JSON"}
+# The limits: more time than the bare engine, bytes of an answer per token, milliseconds of a cache hit.
+MAX_MORE_TIME, MAX_BYTES, MAX_HIT_MS = 0.03, 140, 0.1
+HIT_TOKENS = 1000
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(prog="tests/bench/run teacher", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin-dir", default=str(ROOT / "build/cpu/bin"))
+    parser.add_argument("--config", default=str(HERE / "small_qwen3.json"))
+    parser.add_argument("--model-dir", help="reuse these weights; made, and kept, when absent")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--tokens", type=int, default=1000)
+    parser.add_argument("--top-k", type=int, default=16)
+    parser.add_argument("--sequences", type=int, default=24, help="of a case; at least one for each client")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--clients", default="1,8,64")
+    parser.add_argument("--output", help="also write the numbers there, as JSON")
+    return parser.parse_args()
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+def processor():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def run(command):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{command[0]} ended with {done.returncode}:\n{done.stderr}")
+    return done.stdout
+
+
+def cache_hit_ms(bin_dir):
+    out = run([f"{bin_dir}/score_cache_bench", f"--benchmark_filter=Hit/{HIT_TOKENS}$", "--benchmark_format=json"])
+    result = json.loads(out[out.index("{"):])["benchmarks"][0]
+    return result["real_time"] / 1e3
+
+
+def verdict(value, limit):
+    return "met" if value <= limit else "missed"
+
+
+def print_cases(cases, options):
+    print("| clients | way | time (s) | to the engine | CPU (s) | to the engine | p50 (ms) | p99 (ms) | tokens/s |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    more = {}
+    for clients in options.clients.split(","):
+        of_clients = [case for case in cases if case["clients"] == int(clients)]
+        for way in NAMES:
+            of_way = [case for case in of_clients if case["way"] == way]
+
+            def ratio(key):
+                # Of the same round: what else the machine does changes from one to the next.
+                return statistics.median(
+                    case[key] / other[key] for case in of_way for other in of_clients
+                    if other["way"] == "engine" and other["round"] == case["round"])
+
+            latencies = [ms for case in of_way for ms in case["latency_ms"]]
+            wall_s = statistics.median(case["wall_s"] for case in of_way)
+            cpu_s = statistics.median(case["cpu_s"] for case in of_way)
+            rate = of_way[0]["sequences"] * options.tokens / wall_s
+            more[clients, way] = ratio("wall_s") - 1
+            print(f"| {clients} | {NAMES[way]} | {wall_s:.2f} | {ratio('wall_s'):.3f} | {cpu_s:.2f} | "
+                  f"{ratio('cpu_s'):.3f} | {percentile(latencies, 0.5):.1f} | {percentile(latencies, 0.99):.1f} | "
+                  f"{rate:.0f} |")
+    return more
+
+
+def print_sizes(facts, options):
+    rows = options.tokens - 1
+    print("\n| | bytes of an answer | per token | on the wire, per token | of a request on the wire, per token |")
+    print("|---|---|---|---|---|")
+    for way, size in facts["answer_bytes"].items():
+        print(f"| {NAMES[way]} | {size} | {size / rows:.1f} | {facts['wire_bytes_per_answer'][way] / rows:.1f} | "
+              f"{facts['wire_bytes_per_request'][way] / options.tokens:.1f} |")
+    return facts["wire_bytes_per_answer"]["grpc"] / rows
+
+
+def print_calls(facts, engine_ms):
+    print(f"\n| a call to an engine that answers at once | time (ms) | CPU (ms) | of the engine's {engine_ms:.1f} ms |")
+    print("|---|---|---|---|")
+    for way, ms in facts["call_ms"].items():
+        print(f"| {NAMES[way]} | {ms:.3f} | {facts['call_cpu_ms'][way]:.3f} | {ms / engine_ms:.2%} |")
+
+
+def main():
+    options = parse_arguments()
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        model_dir = pathlib.Path(options.model_dir or f"{scratch}/model")
+        if not (model_dir / "config.json").exists():
+            run([f"{options.bin_dir}/engine_bench", "make", options.config, model_dir])
+        load = os.getloadavg()[0]
+        lines = run([f"{options.bin_dir}/teacher_bench", model_dir, options.threads, options.tokens, options.top_k,
+                     options.sequences, options.rounds, options.clients]).splitlines()
+    # Logs go to standard error.
+    facts, *cases = [json.loads(line) for line in lines if line.startswith("{")]
+    hit_ms = cache_hit_ms(options.bin_dir)
+
+    print(f"{processor()}, {os.cpu_count()} cores, {options.threads} threads; load before the start {load:.1f}. "
+          f"{pathlib.Path(options.config).name}: {facts['num_parameters'] / 1e6:.1f} M parameters, "
+          f"{facts['dtype']}; sequences of {options.tokens} tokens, top {options.top_k}; {options.rounds} rounds.\n")
+    more = print_cases(cases, options)
+    bytes_per_token = print_sizes(facts, options)
+    worst = max(more[clients, "grpc"] for clients in options.clients.split(","))
+    # The engine's time of a sequence when it has several at once, from the least disturbed round.
+    engine_ms = min(1e3 * case["wall_s"] / case["sequences"] for case in cases if case["way"] == "engine")
+    print_calls(facts, engine_ms)
+    call_share = (facts["call_ms"]["grpc"] - facts["call_ms"]["engine"]) / engine_ms
+    print(f"\n| | limit | measured | |\n|---|---|---|---|")
+    for what, limit, value, form in (
+            ("gRPC, time of a call without the engine to the engine's", MAX_MORE_TIME, call_share, ".2%"),
+            ("gRPC, more time than the bare engine, the worst of the numbers of clients", MAX_MORE_TIME, worst, ".1%"),
+            (f"gRPC, bytes of an answer on the wire per token, k = {options.top_k}", MAX_BYTES, bytes_per_token, ".1f"),
+            (f"hit of the score cache, {HIT_TOKENS} tokens, ms", MAX_HIT_MS, hit_ms, ".3f")):
+        print(f"| {what} | {limit:{form}} | {value:{form}} | {verdict(value, limit)} |")
+    free_rate = options.tokens / ((facts["call_ms"]["grpc"] - facts["call_ms"]["engine"]) / 1e3) * MAX_MORE_TIME
+    print(f"| tokens/s of a teacher for which a gRPC call is {MAX_MORE_TIME:.0%} | | {free_rate:.0f} | |")
+    print(f"| metrics, ns per score | | {facts['metrics_ns_per_score']:.0f} | |")
+    print(f"| metrics, ns per generated token | | {facts['metrics_ns_per_token']:.0f} | |")
+    print(f"\nTook {time.monotonic() - started:.0f} s.")
+    if options.output:
+        pathlib.Path(options.output).write_text(json.dumps({"facts": facts, "cases": cases, "hit_ms": hit_ms}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+// What the teacher's protocols cost: the same sequences scored by the bare engine and by clients of a
+// server in this process, on the same engine. compare.py makes a table of what this prints.
+//
+//   teacher_bench MODEL_DIR THREADS TOKENS TOP_K SEQUENCES_PER_CASE ROUNDS CLIENTS[,CLIENTS...]
+//
+// For each number of clients, in each round, the ways take turns: "engine", "metered" (the engine behind
+// its metrics), "grpc", "http_compact", "http_json". A case is SEQUENCES_PER_CASE random sequences of
+// TOKENS tokens (at least one for each client); the clients are threads that score one sequence after
+// another. Prefix caching is off: no case profits from one before. Prints a line of JSON for each
+// case, and one for what does not depend on it:
+//   wall_s, cpu_s    of the case: by the clock on the wall, and the CPU time of all threads, those of
+//                    the clients included
+//   latency_ms       of each sequence
+//   answer_bytes     of one answer: the message or the body
+//   call_ms, call_cpu_ms  of one call, to an engine that answers at once; the least of some
+#include <signal.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/random.h"
+#include "common/engine/engine_factory.h"
+#include "server/grpc/grpc_server.h"
+#include "server/http/http_server.h"
+#include "server/metrics/metered_engine.h"
+#include "tests/bench/teacher/instant_engine.h"
+#include "tests/bench/teacher/metrics_cost.h"
+#include "tests/bench/teacher/scorers.h"
+#include "tests/bench/teacher/wire_counter.h"
+
+namespace taopd::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double CpuSeconds() {
+  timespec cpu{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+  return static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec);
+}
+
+// Another owner's engine, for what wants to own one.
+class BorrowedEngine final : public InferenceEngine {
+ public:
+  explicit BorrowedEngine(InferenceEngine* engine) : engine_(engine) {}
+  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
+    return engine_->Submit(std::move(request), std::move(done));
+  }
+  std::vector<RequestHandle> SubmitBatch(
+      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
+    return engine_->SubmitBatch(std::move(requests));
+  }
+  void Cancel(RequestHandle handle) override { engine_->Cancel(handle); }
+  void Drain(absl::Time deadline) override { engine_->Drain(deadline); }
+  void ReleaseKvCache() override { engine_->ReleaseKvCache(); }
+  EngineLimits limits() const override { return engine_->limits(); }
+  EngineStats stats() const override { return engine_->stats(); }
+
+ private:
+  InferenceEngine* const engine_;
+};
+
+struct Settings {
+  int32_t top_k = 16;
+  int64_t num_tokens = 0;
+  int num_sequences = 0;
+};
+
+class Bench {
+ public:
+  Bench(InferenceEngine* engine, const Settings& settings)
+      : engine_(engine),
+        settings_(settings),
+        metered_(MakeMeteredEngine(std::make_unique<BorrowedEngine>(engine),
+                                   metrics_.OfModel("bench"), nullptr, taopd::Clock::Real())) {
+    auto model = std::make_shared<ServedModel>();
+    model->engine = MakeMeteredEngine(std::make_unique<BorrowedEngine>(engine),
+                                      metrics_.OfModel("bench"), nullptr, taopd::Clock::Real());
+    model->limits = engine->limits();
+    model->name = "bench";
+    model->revision = "bench";
+    state_.SetReady(std::move(model));
+    auto grpc = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_);
+    auto http = HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_, [] {});
+    TAOPD_CHECK(grpc.ok() && http.ok());
+    grpc_ = *std::move(grpc);
+    http_ = *std::move(http);
+  }
+  ~Bench() {
+    grpc_->Shutdown(absl::Now() + absl::Seconds(5));
+    http_->Shutdown(absl::Now() + absl::Seconds(5));
+  }
+
+  static std::vector<std::string> Ways() {
+    return {"engine", "metered", "grpc", "http_compact", "http_json"};
+  }
+
+  nlohmann::ordered_json Run(const std::string& way, int num_clients, uint64_t seed) {
+    const int total = std::max(settings_.num_sequences, num_clients);
+    const std::vector<std::vector<int32_t>> sequences = Sequences(total, seed);
+    std::vector<std::unique_ptr<Scorer>> scorers;
+    for (int c = 0; c < num_clients; ++c) {
+      scorers.push_back(Make(way, 0));
+      scorers.back()->Score({1, 2, 3}, settings_.top_k);  // connects
+    }
+    std::vector<double> latency_ms(static_cast<size_t>(total));
+    std::atomic<int> next{0};
+    const double cpu_s = CpuSeconds();
+    const auto start = Clock::now();
+    std::vector<std::thread> threads;
+    for (const auto& scorer : scorers) {
+      threads.emplace_back([&, client = scorer.get()] {
+        for (int i; (i = next++) < total;) {
+          const auto begin = Clock::now();
+          client->Score(sequences[static_cast<size_t>(i)], settings_.top_k);
+          latency_ms[static_cast<size_t>(i)] =
+              std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const double wall_s = std::chrono::duration<double>(Clock::now() - start).count();
+    return {{"way", way},       {"clients", num_clients},        {"sequences", total},
+            {"wall_s", wall_s}, {"cpu_s", CpuSeconds() - cpu_s}, {"latency_ms", latency_ms}};
+  }
+
+  // Of one call of one client, less what the engine takes by itself. For an engine that answers at once.
+  nlohmann::ordered_json CallCosts() {
+    nlohmann::ordered_json costs;
+    constexpr int kRounds = 3, kCalls = 40;
+    for (const std::string& way : Ways()) {
+      double wall_ms = 1e9, cpu_ms = 1e9;
+      const std::vector<int32_t> sequence = Sequences(1, 99)[0];
+      const auto scorer = Make(way, 0);
+      scorer->Score(sequence, settings_.top_k);
+      for (int round = 0; round < kRounds; ++round) {
+        const double cpu_s = CpuSeconds();
+        const auto start = Clock::now();
+        for (int i = 0; i < kCalls; ++i) scorer->Score(sequence, settings_.top_k);
+        const std::chrono::duration<double, std::milli> took = Clock::now() - start;
+        wall_ms = std::min(wall_ms, took.count() / kCalls);
+        cpu_ms = std::min(cpu_ms, 1e3 * (CpuSeconds() - cpu_s) / kCalls);
+      }
+      costs["call_ms"][way] = wall_ms;
+      costs["call_cpu_ms"][way] = cpu_ms;
+    }
+    return costs;
+  }
+
+  // Of one sequence, and that all ways say the same.
+  nlohmann::ordered_json Sizes() {
+    nlohmann::ordered_json sizes;
+    const std::vector<int32_t> sequence = Sequences(1, 99)[0];
+    const Scored expected = Make("engine", 0)->Score(sequence, settings_.top_k);
+    for (const std::string& way : Ways()) {
+      const Scored scored = Make(way, 0)->Score(sequence, settings_.top_k);
+      TAOPD_CHECK(scored.last_log_probs == expected.last_log_probs);
+      if (scored.answer_bytes > 0) sizes["answer_bytes"][way] = scored.answer_bytes;
+    }
+    for (const std::string& way : {"grpc", "http_compact", "http_json"}) {
+      WireCounter wire(way == "grpc" ? grpc_->port() : http_->port());
+      auto scorer = Make(way, wire.port());
+      scorer->Score({1, 2, 3}, settings_.top_k);
+      const int64_t before = wire.bytes_to_client(), sent = wire.bytes_to_server();
+      for (int i = 0; i < kWireCalls; ++i) scorer->Score(sequence, settings_.top_k);
+      sizes["wire_bytes_per_answer"][way] = (wire.bytes_to_client() - before) / kWireCalls;
+      sizes["wire_bytes_per_request"][way] = (wire.bytes_to_server() - sent) / kWireCalls;
+    }
+    return sizes;
+  }
+
+ private:
+  static constexpr int kWireCalls = 8;
+
+  // `port` 0: the server's.
+  std::unique_ptr<Scorer> Make(const std::string& way, int port) {
+    if (way == "engine") return MakeEngineScorer(engine_);
+    if (way == "metered") return MakeEngineScorer(metered_.get());
+    if (way == "grpc") return MakeGrpcScorer(port != 0 ? port : grpc_->port());
+    return MakeHttpScorer(port != 0 ? port : http_->port(), way == "http_compact");
+  }
+  std::vector<std::vector<int32_t>> Sequences(int num, uint64_t seed) const {
+    RandomStream random(seed);
+    std::vector<std::vector<int32_t>> sequences(static_cast<size_t>(num));
+    for (auto& sequence : sequences) {
+      for (int64_t t = 0; t < settings_.num_tokens; ++t) {
+        sequence.push_back(static_cast<int32_t>(
+            random.NextBelow(static_cast<uint64_t>(engine_->limits().vocab_size))));
+      }
+    }
+    return sequences;
+  }
+
+  InferenceEngine* const engine_;
+  const Settings settings_;
+  ServerMetrics metrics_;
+  const std::unique_ptr<InferenceEngine> metered_;
+  ServingState state_{taopd::Clock::Real(), absl::Seconds(600)};
+  std::unique_ptr<GrpcServer> grpc_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+int Main(const std::vector<std::string>& arguments) {
+  if (arguments.size() != 7) {
+    std::cerr
+        << "usage: teacher_bench MODEL_DIR THREADS TOKENS TOP_K SEQUENCES ROUNDS CLIENTS,...\n";
+    return 2;
+  }
+  ::signal(SIGPIPE, SIG_IGN);
+  EngineOptions options;
+  options.prefix_caching = false;
+  options.kv_cache_bytes = int64_t{1} << 30;
+  auto loaded = LoadEngine(arguments[0], "auto", "cpu", std::stoi(arguments[1]), options);
+  if (!loaded.ok()) {
+    std::cerr << loaded.status().ToString() << "\n";
+    return 1;
+  }
+  const Settings settings = {static_cast<int32_t>(std::stoi(arguments[3])),
+                             std::stoll(arguments[2]), std::stoi(arguments[4])};
+  Bench bench(loaded->engine.get(), settings);
+  nlohmann::ordered_json facts = bench.Sizes();
+  facts["num_parameters"] = loaded->num_parameters;
+  facts["dtype"] = loaded->dtype;
+  {
+    InstantEngine instant(loaded->engine->limits());
+    facts.update(Bench(&instant, settings).CallCosts());
+  }
+  const MetricsCost cost = MeasureMetricsCost();
+  facts["metrics_ns_per_score"] = cost.ns_per_score;
+  facts["metrics_ns_per_token"] = cost.ns_per_token;
+  std::cout << facts.dump() << std::endl;
+  std::istringstream clients(arguments[6]);
+  for (std::string number; std::getline(clients, number, ',');) {
+    for (int round = 0; round < std::stoi(arguments[5]); ++round) {
+      for (const std::string& way : Bench::Ways()) {
+        auto line = bench.Run(way, std::stoi(number), 1 + static_cast<uint64_t>(round));
+        line["round"] = round;
+        std::cout << line.dump() << std::endl;
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace taopd::bench
+
+int main(int argc, char** argv) {
+  return taopd::bench::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,32 @@
+// A relay on 127.0.0.1 that counts the bytes of one TCP connection in both directions: what is really
+// on the wire, frames and headers of the protocol included, TCP's and IP's not.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+namespace taopd::bench {
+
+class WireCounter {
+ public:
+  // Relays to this port. Takes one connection.
+  explicit WireCounter(int port);
+  // The connection must have been closed by the client.
+  ~WireCounter();
+
+  int port() const { return port_; }
+  int64_t bytes_to_client() const { return bytes_to_client_; }
+  int64_t bytes_to_server() const { return bytes_to_server_; }
+
+ private:
+  void Relay(int server_port);
+
+  int listener_ = -1;
+  int port_ = 0;
+  std::atomic<int64_t> bytes_to_client_{0};
+  std::atomic<int64_t> bytes_to_server_{0};
+  std::thread thread_;
+};
+
+}  // namespace taopd::bench

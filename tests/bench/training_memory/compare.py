@@ -1,0 +1,93 @@
+"""The memory plan beside the peak memory of a training step (bin/training_memory_bench).
+
+    ninja -C build/cpu training_memory_bench
+    tests/bench/run training_memory [--check] [--only NAME,...]
+
+Each configuration trains a random model of 100 million parameters for one step in a process of its own, whose peak resident
+memory (VmHWM: anonymous memory and the pages of libraries) is compared with the plan's total. With --check the program
+ends with 1 unless all are within 10 %. --large trains a model of Qwen3-0.6B's shape on two responses of 4,096 tokens in a
+process that may have 12 GiB of private writable memory, touched or not (RLIMIT_DATA).
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+TOLERANCE = 0.10
+MODEL = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 768, "intermediate_size": 2048,
+    "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 32000,
+    "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "rope_theta": 1000000, "tie_word_embeddings": True,
+    "initializer_range": 0.02, "dtype": "float32"}
+# name: rollouts, dtype, recompute, moments, prompts, n, response tokens, tokens of a micro-batch
+CASES = {
+    "float32": ("given", "float32", "none", "float32", 2, 2, 512, 4096),
+    "float32, attention again": ("given", "float32", "attention", "float32", 2, 2, 512, 4096),
+    "float32, all again": ("given", "float32", "full", "float32", 2, 2, 512, 4096),
+    "float32, short, two micro-batches": ("generated", "float32", "none", "float32", 8, 4, 48, 1024),
+    "bfloat16": ("given", "bfloat16", "none", "float32", 2, 2, 512, 4096),
+    "bfloat16, attention again, bfloat16 moments": ("given", "bfloat16", "attention", "bfloat16", 2, 1, 1500, 4096),
+    "bfloat16, all again, bfloat16 moments": ("given", "bfloat16", "full", "bfloat16", 2, 2, 1500, 8192),
+    "bfloat16, short, generated": ("generated", "bfloat16", "none", "bfloat16", 8, 4, 48, 4096),
+}
+
+
+def run(bench, model, rollouts, limit_gib, settings):
+    """The bench's numbers, or None with what it said."""
+    with tempfile.TemporaryDirectory() as directory:
+        (pathlib.Path(directory) / "config.json").write_text(json.dumps(model), encoding="utf-8")
+        command = [bench, directory, rollouts, str(limit_gib), *(f"{key}={value}" for key, value in settings.items())]
+        result = subprocess.run(command, capture_output=True, text=True, check=False,
+                                env=dict(os.environ, OMP_WAIT_POLICY="passive"))
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(command)}\nended with {result.returncode}: {result.stderr}")
+    return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+def settings_of(dtype, recompute, moments, prompts, n, response_tokens, micro_batch_tokens):
+    return {"student.dtype": dtype, "trainer.recompute": recompute, "optimizer.moments": moments,
+            "data.train_batch_size": prompts, "trainer.mini_batch_size": prompts, "rollout.n": n,
+            "data.max_prompt_length": 16, "data.max_response_length": response_tokens,
+            "trainer.micro_batch_tokens": micro_batch_tokens, "trainer.head_workspace_mb": 64, "teacher.top_k": 16}
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="tests/bench/run training_memory", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bench", default=str(ROOT / "build/cpu/bin/training_memory_bench"))
+    parser.add_argument("--only", help="names of cases, separated by semicolons")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--lines", action="store_true", help="also print the plan's lines")
+    args = parser.parse_args()
+    if args.large:
+        model = json.loads((ROOT / "tests/bench/prefill/qwen3_0.6b.json").read_text(encoding="utf-8"))
+        settings = settings_of("bfloat16", "auto", "bfloat16", 2, 1, 4096, "auto")
+        result = run(args.bench, model, "given", 12, settings)
+        print(json.dumps(result, indent=1))
+        if result["updates"] != 1 or result["peak_bytes"] > 12 << 30:
+            sys.exit("the step did not train, or took more than 12 GiB")
+        return
+    print("| configuration | planned, MiB | peak, MiB | planned / peak |\n|---|---|---|---|")
+    worst = 0.0
+    for name, (rollouts, *sizes) in CASES.items():
+        if args.only and name not in args.only.split(";"):
+            continue
+        result = run(args.bench, MODEL, rollouts, 0, settings_of(*sizes))
+        planned, peak = result["planned_bytes"], result["peak_bytes"]
+        worst = max(worst, abs(planned / peak - 1))
+        print(f"| {name} | {planned / 2**20:.0f} | {peak / 2**20:.0f} | {planned / peak:.3f} |", flush=True)
+        if args.lines:
+            print(json.dumps(result, indent=1), flush=True)
+    if args.check and worst > TOLERANCE:
+        sys.exit(f"the plan is {worst:.1%} off, more than {TOLERANCE:.0%}")
+
+
+if __name__ == "__main__":
+    main()

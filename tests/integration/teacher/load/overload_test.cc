@@ -1,0 +1,223 @@
+// Ten times as many requests as the real taopd-teacher can answer, for a minute (TAOPD_OVERLOAD_SECONDS):
+// its memory stays flat, it refuses explicitly and says when to come back, whatever it accepts it
+// answers, and short requests get through.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "tests/integration/teacher/load/process_usage.h"
+#include "tests/integration/teacher/teacher_binary_fixture.h"
+
+namespace taopd {
+namespace {
+
+using Status = grpc::StatusCode;
+using testing::ProcessUsage;
+
+constexpr int kLongTokens = 480, kShortTokens = 8;
+constexpr uint32_t kTopK = 16;
+constexpr int kOverload = 10;
+constexpr int kCapacityCalls = 400;  // of two clients
+// From the highest point of the first half, in which buffers and the allocator's arenas fill, to that of
+// the second.
+constexpr int64_t kMaxGrowthBytes = 24 << 20;
+constexpr absl::Duration kLongestHealth = absl::Seconds(1);
+constexpr int kQueuedTokens = 24'000;
+// Of a short request with all its retries, in times that the full queue needs. Among equals it is luck who
+// gets the room that becomes free; a short request that never does is starved.
+constexpr double kMostQueueTimes = 10.0;
+
+v1::ScoreRequest RequestOf(int num_tokens) {
+  v1::ScoreRequest request;
+  for (int t = 0; t < num_tokens; ++t) request.add_token_ids(static_cast<uint32_t>(1 + t % 500));
+  request.set_score_start(1);
+  request.set_top_k(kTopK);
+  return request;
+}
+
+bool IsWhole(const v1::ScoreResponse& response, int num_tokens) {
+  return response.sampled_logprobs_size() == num_tokens - 1 &&
+         response.ids_size() == (num_tokens - 1) * static_cast<int>(kTopK);
+}
+
+// Sends without waiting for answers, and counts them.
+class OpenLoop {
+ public:
+  explicit OpenLoop(v1::Teacher::Stub* stub) : stub_(stub) {}
+
+  void Send() {
+    ++num_sent_;
+    auto* call = new Call;
+    call->request = RequestOf(kLongTokens);
+    stub_->async()->Score(&call->context, &call->request, &call->response,
+                          [this, call](const grpc::Status& status) {
+                            Count(*call, status);
+                            delete call;
+                          });
+  }
+  // Until all have their answer.
+  void Wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return num_ended_ == num_sent_; });
+  }
+  int64_t num_sent() const { return num_sent_; }
+  int64_t num(Status code) {
+    std::lock_guard lock(mutex_);
+    return by_code_[code];
+  }
+  int64_t num_without_pushback() const { return num_without_pushback_; }
+  int64_t num_broken() const { return num_broken_; }
+
+ private:
+  struct Call {
+    grpc::ClientContext context;
+    v1::ScoreRequest request;
+    v1::ScoreResponse response;
+  };
+
+  void Count(const Call& call, const grpc::Status& status) {
+    if (status.ok() && !IsWhole(call.response, kLongTokens)) ++num_broken_;
+    if (status.error_code() == Status::RESOURCE_EXHAUSTED &&
+        call.context.GetServerTrailingMetadata().count(kRetryPushbackKey) == 0)
+      ++num_without_pushback_;
+    std::lock_guard lock(mutex_);
+    ++by_code_[status.error_code()];
+    ++num_ended_;
+    changed_.notify_all();
+  }
+
+  v1::Teacher::Stub* const stub_;
+  std::atomic<int64_t> num_sent_{0}, num_without_pushback_{0}, num_broken_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<Status, int64_t> by_code_;
+  int64_t num_ended_ = 0;
+};
+
+class TeacherOverloadTest : public testing::TeacherBinaryFixture {
+ protected:
+  // Long sequences per second that two clients get who wait for their answers.
+  double Capacity() {
+    const absl::Time start = absl::Now();
+    std::vector<std::thread> clients;
+    for (int c = 0; c < 2; ++c) {
+      clients.emplace_back([&] {
+        for (int i = 0; i < kCapacityCalls / 2; ++i) {
+          grpc::ClientContext context;
+          v1::ScoreResponse response;
+          EXPECT_TRUE(stub_->Score(&context, RequestOf(kLongTokens), &response).ok());
+        }
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    return kCapacityCalls / absl::ToDoubleSeconds(absl::Now() - start);
+  }
+
+  // One short request after another, each repeated while it is refused, until `stop`.
+  void ScoreShortOnes(const std::atomic<bool>& stop) {
+    while (!stop) {
+      const absl::Time start = absl::Now();
+      for (;;) {
+        grpc::ClientContext context;
+        v1::ScoreResponse response;
+        const grpc::Status status = stub_->Score(&context, RequestOf(kShortTokens), &response);
+        if (status.ok()) {
+          EXPECT_TRUE(IsWhole(response, kShortTokens));
+          break;
+        }
+        EXPECT_EQ(status.error_code(), Status::RESOURCE_EXHAUSTED) << status.error_message();
+        ++num_short_refusals_;
+        const auto& trailers = context.GetServerTrailingMetadata();
+        const auto pushback = trailers.find(kRetryPushbackKey);
+        ASSERT_NE(pushback, trailers.end());
+        absl::SleepFor(absl::Milliseconds(
+            std::stoi(std::string(pushback->second.data(), pushback->second.size()))));
+      }
+      longest_short_ = std::max(longest_short_, absl::Now() - start);
+      ++num_short_;
+    }
+  }
+
+  void WatchHealth(const std::atomic<bool>& stop) {
+    while (!stop) {
+      const absl::Time start = absl::Now();
+      httplib::Client client("127.0.0.1", teacher_->http_port());
+      const auto answer = client.Get("/health");
+      EXPECT_TRUE(answer && answer->status == 200);
+      longest_health_ = std::max(longest_health_, absl::Now() - start);
+      absl::SleepFor(absl::Milliseconds(200));
+    }
+  }
+
+  // What the teacher itself says it has answered well. It counts a call after the answer has left, so
+  // the number may come a little later: waits for it.
+  int64_t NumAnswered(int64_t expected) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    int64_t num = 0;
+    do {
+      const std::string text = http_->Get("/metrics")->body;
+      const std::string line = "taopd_teacher_requests_total{code=\"OK\",method=\"grpc/Score\"} ";
+      const size_t at = text.find(line);
+      num = at == std::string::npos ? 0 : std::atoll(text.c_str() + at + line.size());
+    } while (num < expected && absl::Now() < deadline);
+    return num;
+  }
+
+  int64_t num_short_ = 0, num_short_refusals_ = 0;
+  absl::Duration longest_short_, longest_health_;
+};
+
+TEST_F(TeacherOverloadTest, TenTimesWhatItCanDo) {
+  Start({"--max-queued-tokens", std::to_string(kQueuedTokens)});
+  const double capacity = Capacity();
+  const absl::Duration length = absl::Seconds(testing::SecondsOf("TAOPD_OVERLOAD_SECONDS", 60));
+  OpenLoop load(stub_.get());
+  std::atomic<bool> stop{false};
+  std::thread short_ones([&] { ScoreShortOnes(stop); });
+  std::thread health([&] { WatchHealth(stop); });
+  const absl::Time start = absl::Now();
+  int64_t most_bytes[2] = {0, 0};  // of each half
+  for (absl::Duration passed; (passed = absl::Now() - start) < length;) {
+    const double due = kOverload * capacity * absl::ToDoubleSeconds(passed);
+    while (static_cast<double>(load.num_sent()) < due) load.Send();
+    int64_t& most = most_bytes[passed < length / 2 ? 0 : 1];
+    most = std::max(most, ProcessUsage::Of(teacher_->pid()).resident_bytes);
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  load.Wait();
+  stop = true;
+  short_ones.join();
+  health.join();
+
+  const int64_t num_ok = load.num(Status::OK), num_refused = load.num(Status::RESOURCE_EXHAUSTED);
+  const double seconds = absl::ToDoubleSeconds(length);
+  std::cout << "capacity " << capacity << " sequences/s; sent " << load.num_sent() << ", answered "
+            << num_ok << ", refused " << num_refused << " in " << seconds << " s; short ones "
+            << num_short_ << " with " << num_short_refusals_ << " refusals, the slowest "
+            << longest_short_ << "; slowest /health " << longest_health_ << "; memory at most "
+            << (most_bytes[0] >> 20) << " MiB, in the second half " << (most_bytes[1] >> 20)
+            << " MiB\n";
+  EXPECT_EQ(num_ok + num_refused, load.num_sent());
+  EXPECT_EQ(load.num_broken(), 0);
+  EXPECT_EQ(load.num_without_pushback(), 0);
+  EXPECT_GT(num_refused, num_ok);
+  // What it accepts it answers, and no less than a third of what it could without the flood.
+  const int64_t num_answers = kCapacityCalls + num_ok + num_short_;
+  EXPECT_EQ(NumAnswered(num_answers), num_answers);
+  EXPECT_GT(static_cast<double>(num_ok), capacity * seconds / 3);
+  EXPECT_LT(most_bytes[1] - most_bytes[0], kMaxGrowthBytes);
+  EXPECT_GT(num_short_, 0);
+  const double queue_s = kQueuedTokens / (capacity * kLongTokens);
+  EXPECT_LT(absl::ToDoubleSeconds(longest_short_), kMostQueueTimes * queue_s);
+  EXPECT_LT(longest_health_, kLongestHealth);
+  EXPECT_EQ(teacher_->Terminate(), 0);
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,113 @@
+// What the memory plan of a run chooses for settings that are auto, and the recipes of the paper's
+// pairs, which plan into GPUs of 80 GB.
+#include "trainer/commands/train/memory_plan.h"
+
+#include "common/config/yaml.h"
+#include "tests/common/memory/public_configs.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd::testing {
+namespace {
+
+constexpr int64_t kGb = 1'000'000'000;
+
+constexpr char kQwen25_7b[] = R"({
+  "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 3584,
+  "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
+  "num_key_value_heads": 4, "vocab_size": 152064, "rope_theta": 1000000.0,
+  "max_position_embeddings": 32768, "tie_word_embeddings": false, "torch_dtype": "bfloat16"})";
+
+MemoryBudget Gpu(int64_t bytes) {
+  MemoryBudget budget;
+  budget.device = "cuda:0";
+  budget.limit_bytes = bytes * 9 / 10;
+  budget.source = "a test";
+  return budget;
+}
+
+class MemoryPlanTest : public ::testing::Test {
+ protected:
+  TrainConfig Recipe(const std::string& name, const char* model) {
+    WriteFile(dir_.File("config.json"), model);
+    TrainConfig config;
+    EXPECT_OK(ReadYamlFile(SourcePath("deploy/recipes/paper/" + name), DescribeSettings(config)));
+    config.student.model = dir_.path();
+    config.teacher.endpoints = {"grpc://127.0.0.1:1"};
+    config.data.train = {"train.jsonl"};
+    config.data.val = {"val.jsonl"};  // its responses are longer than those of training
+    EXPECT_OK(CheckTrainConfig(config));
+    return config;
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(MemoryPlanTest, ThePapersSmallPairFitsOneGpu) {
+  TrainConfig config = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
+  ASSERT_OK_AND_ASSIGN(const EnginePlan plan, ResolveAuto(&config, dir_.path(), Gpu(80 * kGb)));
+  EXPECT_LE(plan.total_bytes, 72 * kGb);
+  EXPECT_EQ(config.data.train_batch_size * config.rollout.n, 288);
+  // Everything is kept, of micro-batches of one longest sequence, and the pool gets what is left.
+  EXPECT_EQ(config.trainer.recompute, "none");
+  EXPECT_EQ(config.trainer.micro_batch_tokens, 8192);
+  EXPECT_GT(*config.rollout.kv_cache_gb, 15);
+  EXPECT_GT(plan.total_bytes, 70 * kGb);
+  EXPECT_EQ(plan.max_generation_len, 1024 + 8192);
+}
+
+TEST_F(MemoryPlanTest, TheLargePairsFitEightGpus) {
+  for (const auto& [name, model] :
+       {std::pair{"qwen2.5_7b.yaml", kQwen25_7b}, {"llama3.1_8b.yaml", kLlama31_8b}}) {
+    TrainConfig config = Recipe(name, model);
+    const TrainConfig asked = config;
+    ASSERT_OK_AND_ASSIGN(const EnginePlan plan,
+                         ResolveAuto(&config, dir_.path(), Gpu(80 * kGb), {.num_ranks = 8}));
+    EXPECT_LE(plan.total_bytes, 72 * kGb);
+    EXPECT_GT(plan.kv_pool_bytes(), 5 * kGb) << name;
+    // Weights, gradients, master weights and moments alone take 14 bytes a parameter.
+    TrainConfig alone = asked;
+    EXPECT_ERROR(ResolveAuto(&alone, dir_.path(), Gpu(80 * kGb)),
+                 absl::StatusCode::kResourceExhausted, "the memory plan takes");
+    // What is refused is not changed.
+    EXPECT_EQ(alone.trainer.recompute, "auto");
+    EXPECT_FALSE(alone.rollout.kv_cache_gb.has_value());
+  }
+}
+
+// The less memory there is, the more is computed again, and then the smaller the micro-batch.
+TEST_F(MemoryPlanTest, WhatIsAutoFollowsTheMemory) {
+  TrainConfig recipe = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
+  recipe.data.max_response_length = 1024;
+  recipe.rollout.kv_cache_gb = 4.0;
+  std::vector<std::pair<std::string, int64_t>> chosen;
+  for (const int64_t gb : {160, 80, 64, 60, 56, 52, 48}) {
+    TrainConfig config = recipe;
+    ASSERT_OK_AND_ASSIGN(const EnginePlan plan, ResolveAuto(&config, dir_.path(), Gpu(gb * kGb)));
+    EXPECT_LE(plan.total_bytes, gb * kGb * 9 / 10) << gb;
+    chosen.emplace_back(config.trainer.recompute, *config.trainer.micro_batch_tokens);
+  }
+  EXPECT_EQ(chosen.front(), std::pair(std::string("none"), int64_t{16384}));
+  const auto rank = [](const std::string& recompute) {
+    return recompute == "none" ? 0 : recompute == "attention" ? 1 : 2;
+  };
+  for (size_t i = 1; i < chosen.size(); ++i) {
+    EXPECT_GE(rank(chosen[i].first), rank(chosen[i - 1].first)) << i;
+    if (chosen[i].first == chosen[i - 1].first) {
+      EXPECT_LE(chosen[i].second, chosen[i - 1].second) << i;
+    }
+  }
+  EXPECT_NE(chosen.back(), chosen.front());
+  // What is given stays.
+  TrainConfig given = recipe;
+  given.trainer.recompute = "attention";
+  given.trainer.micro_batch_tokens = 3000;
+  given.rollout.kv_cache_gb = 2.0;
+  ASSERT_OK(ResolveAuto(&given, dir_.path(), Gpu(160 * kGb)));
+  EXPECT_EQ(given.trainer.recompute, "attention");
+  EXPECT_EQ(given.trainer.micro_batch_tokens, 3000);
+  EXPECT_EQ(given.rollout.kv_cache_gb, 2.0);
+}
+
+}  // namespace
+}  // namespace taopd::testing
