@@ -107,7 +107,7 @@ TEST_F(TrainerRanksTest, ThreeRanksLearnWhatOneLearns) {
 TEST_F(TrainerRanksTest, ARankThatIsKilledEndsAllAndARestartGoesOn) {
   const char* text = std::getenv("TAOPD_NUM_KILLS");
   const int64_t num_kills = text != nullptr ? std::atoll(text) : 2;
-  const int64_t steps = 4 * (num_kills + 1);
+  const int64_t steps = 10 * (num_kills + 1);
   TeacherProcess teacher(dir_, teacher_model_);
   std::string output;
   ASSERT_EQ(TrainOnRanks(1, teacher.endpoint(), &output, Settings("whole", steps)), 0) << output;
@@ -118,9 +118,10 @@ TEST_F(TrainerRanksTest, ARankThatIsKilledEndsAllAndARestartGoesOn) {
         dir_.File("killed.log"));
     ASSERT_TRUE(PollUntil(absl::Seconds(30), [&] { return RanksOf(launcher).size() == 2; }));
     const std::vector<pid_t> ranks = RanksOf(launcher);
+    const int64_t before = NewestCheckpoint("killed");
     // Anywhere after the ranks have met: somewhere in a step, a checkpoint or an evaluation.
     ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
-      return NewestCheckpoint("killed") > 2 * i || !launcher.running();
+      return NewestCheckpoint("killed") > before || !launcher.running();
     })) << launcher.Output();
     absl::SleepFor(absl::Milliseconds(200) * random.NextUniform());
     ASSERT_TRUE(launcher.running()) << launcher.Output();

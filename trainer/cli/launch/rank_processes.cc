@@ -20,8 +20,9 @@
 namespace taopd {
 namespace {
 
-// After the first failure. The watch of the ranks over each other ends them in less than the first.
-constexpr absl::Duration kTerminateAfter = absl::Seconds(15), kKillAfter = absl::Seconds(22);
+// After the first failure. Ranks that have met end each other in less than the first
+// (ProcessGroupOptions::grace); one that still waits for a rank that will not come has to be killed.
+constexpr absl::Duration kTerminateAfter = absl::Seconds(10), kKillAfter = absl::Seconds(13);
 constexpr int kExitStoppedOnRequest = 75;
 
 struct RankProcess {
