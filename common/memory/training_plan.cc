@@ -39,9 +39,7 @@ int64_t HeadBytes(const TrainingPlanInput& input) {
   const int64_t b = BytesOf(input.engine.dtype);
   const int64_t row_bytes = config.vocab_size * b;
   const int64_t rows_that_fit = std::max<int64_t>(1, input.head_workspace_bytes / row_bytes);
-  // The head's gradient is summed in float32, and then rounded to the head's type.
-  const int64_t gradient = config.vocab_size * config.hidden_size * (b < kFloatBytes ? 4 + b : 4);
-  return 2 * input.micro_batch_rows * config.hidden_size * b + gradient +
+  return 2 * input.micro_batch_rows * config.hidden_size * b +
          std::min(input.micro_batch_rows, rows_that_fit) * row_bytes;
 }
 
@@ -52,9 +50,16 @@ struct TokenValues {
   int64_t Bytes(int64_t value_bytes) const { return values * value_bytes + floats * kFloatBytes; }
 };
 
-TokenValues AttentionValues(const ModelConfig& config) {
+// Whether the layers are computed by the fused functions of the CPU (self_attention.h and gated_mlp.h in
+// kernels/torch), which compute again in the backward pass what is cheap.
+bool IsFused(const EnginePlanInput& engine) {
+  return engine.budget.on_cpu() && engine.dtype != WeightDtype::kFloat16;
+}
+
+TokenValues AttentionValues(const ModelConfig& config, bool is_fused) {
   const int64_t Q = config.num_attention_heads * config.head_dim;
   const int64_t K = config.num_key_value_heads * config.head_dim;
+  if (is_fused) return {2 * Q + 2 * K, config.num_attention_heads};
   TokenValues kept = {3 * Q + 2 * K, config.num_attention_heads};
   if (config.qk_norm) {
     kept.values += Q + K;
@@ -63,8 +68,8 @@ TokenValues AttentionValues(const ModelConfig& config) {
   return kept;
 }
 
-TokenValues MlpValues(const ModelConfig& config, int64_t layer) {
-  if (!config.IsSparse(layer)) return {3 * config.intermediate_size, 0};
+TokenValues MlpValues(const ModelConfig& config, int64_t layer, bool is_fused) {
+  if (!config.IsSparse(layer)) return {(is_fused ? 2 : 3) * config.intermediate_size, 0};
   return {config.moe.num_experts + config.moe.experts_per_token *
                                        (3 * config.moe.intermediate_size + 2 * config.hidden_size),
           0};
@@ -72,32 +77,35 @@ TokenValues MlpValues(const ModelConfig& config, int64_t layer) {
 
 // Of a layer, in bytes a token.
 int64_t LayerBytes(const ModelConfig& config, int64_t layer, int64_t value_bytes,
-                   Recompute recompute) {
+                   Recompute recompute, bool is_fused) {
   const int64_t H = config.hidden_size;
   if (recompute == Recompute::kFull) return H * value_bytes;
-  const int64_t norms_and_mlp =
-      TokenValues{4 * H, 2}.Bytes(value_bytes) + MlpValues(config, layer).Bytes(value_bytes);
+  const int64_t norms_and_mlp = TokenValues{4 * H, 2}.Bytes(value_bytes) +
+                                MlpValues(config, layer, is_fused).Bytes(value_bytes);
   if (recompute == Recompute::kAttention) return norms_and_mlp;
-  return norms_and_mlp + AttentionValues(config).Bytes(value_bytes);
+  return norms_and_mlp + AttentionValues(config, is_fused).Bytes(value_bytes);
 }
 
 // The largest of all layers, in bytes a token, beyond what is kept.
-int64_t BackwardBytes(const ModelConfig& config, int64_t value_bytes, Recompute recompute) {
+int64_t BackwardBytes(const ModelConfig& config, int64_t value_bytes, Recompute recompute,
+                      bool is_fused) {
   const int64_t H = config.hidden_size;
   const int64_t Q = config.num_attention_heads * config.head_dim;
   const int64_t K = config.num_key_value_heads * config.head_dim;
   int64_t largest = 0;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    // The gradients of gate and up; their product is not needed any more then.
-    const int64_t mlp = MlpValues(config, i).values * 2 / 3 + 3 * H;
+    // The gradients of gate and up, and fused that of their product, too.
+    const int64_t mlp_values = MlpValues(config, i, is_fused).values;
+    const int64_t mlp =
+        (is_fused && !config.IsSparse(i) ? mlp_values * 3 / 2 : mlp_values * 2 / 3) + 3 * H;
     int64_t bytes = mlp * value_bytes;
     if (recompute == Recompute::kFull) {
       // Both blocks' outputs, and the gradients of the layer's outputs and of its inputs.
-      bytes += LayerBytes(config, i, value_bytes, Recompute::kNone) + 6 * H * value_bytes;
+      bytes += LayerBytes(config, i, value_bytes, Recompute::kNone, is_fused) + 6 * H * value_bytes;
     } else if (recompute == Recompute::kAttention) {
-      const int64_t again = AttentionValues(config).Bytes(value_bytes) +
+      const int64_t again = AttentionValues(config, is_fused).Bytes(value_bytes) +
                             (2 * Q + 2 * K + 3 * H) * value_bytes -
-                            MlpValues(config, i).Bytes(value_bytes);
+                            MlpValues(config, i, is_fused).Bytes(value_bytes);
       bytes = std::max(bytes, again);
     }
     largest = std::max(largest, bytes);
@@ -132,10 +140,10 @@ std::string RemedyFor(const std::string& name, const EnginePlanInput& engine) {
 }  // namespace
 
 int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, WeightDtype dtype,
-                             Recompute recompute) {
+                             Recompute recompute, bool is_fused) {
   int64_t token_bytes = 0;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    token_bytes += LayerBytes(config, i, BytesOf(dtype), recompute);
+    token_bytes += LayerBytes(config, i, BytesOf(dtype), recompute, is_fused);
   }
   return num_tokens * token_bytes;
 }
@@ -159,21 +167,23 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   add("gradients", device, kFloatBytes * P, "one sum in float32");
   static const char* const kRecomputed[] = {"", "; attention is computed again",
                                             "; all layers are computed again"};
-  add(kActivations, device, SavedActivationBytes(engine.config, T, engine.dtype, input.recompute),
+  const bool is_fused = IsFused(engine);
+  add(kActivations, device,
+      SavedActivationBytes(engine.config, T, engine.dtype, input.recompute, is_fused),
       Concat("a micro-batch of ", T, " tokens", kRecomputed[static_cast<int>(input.recompute)]));
-  // The head's gradient waits for the embedding's where the two are tied.
+  // Fused, the embedding's gradient is added in its place.
+  const int64_t embedding_gradient =
+      is_fused ? 0 : engine.config.vocab_size * engine.config.hidden_size * BytesOf(engine.dtype);
   const int64_t backward =
-      T * BackwardBytes(engine.config, BytesOf(engine.dtype), input.recompute) +
-      engine.config.vocab_size * engine.config.hidden_size * BytesOf(engine.dtype);
+      T * BackwardBytes(engine.config, BytesOf(engine.dtype), input.recompute, is_fused) +
+      embedding_gradient;
   const int64_t head = HeadBytes(input);
   const auto kind_of = [&](bool is_larger) {
     return is_larger ? MemoryKind::kHeld : MemoryKind::kLimit;
   };
-  add(kBackward, device, backward,
-      "one layer's gradients, what is computed again of it, and the head's gradient",
+  add(kBackward, device, backward, "one layer's gradients, and what is computed again of it",
       kind_of(backward >= head));
-  add(kHead, device, head,
-      Concat(input.micro_batch_rows, " response rows, the head's gradient, logits of a chunk"),
+  add(kHead, device, head, Concat(input.micro_batch_rows, " response rows, logits of a chunk"),
       kind_of(head > backward));
   // Ids and log-probs of the support; id, behavior and teacher's log-probs, tail.
   add("scored rollouts", "cpu", input.step_rows * (input.support_size * 8 + 20),

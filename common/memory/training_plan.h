@@ -41,12 +41,16 @@ struct TrainingPlanInput {
 //   attention  3 Q + 2 K: rotated queries and keys, values, and the output in the order of the
 //              sequences and in that of the rows; with norms of queries and keys Q + K more
 //   MLP        3 I: gate, up and their product
+// and, by the CPU's fused functions (is_fused: float32 and bfloat16 there), less:
+//   attention  2 Q + 2 K: the projections' outputs and the result
+//   MLP        2 I: gate and up
+// Both:
 //   experts    E + k (3 I' + 2 H): the router's probabilities and the rows of k experts
 // and float32 numbers of the norms and of attention, two and up to three for each head. With
 // attention computed again only the norms and the MLP or the experts remain, with full
 // recomputation H.
 int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, WeightDtype dtype,
-                             Recompute recompute);
+                             Recompute recompute, bool is_fused);
 
 // The lines that training adds to the engine's:
 //   master weights          4 P, if the weights are not float32; of one rank, its share

@@ -71,19 +71,27 @@ TEST(TrainingLines, OfASmallModel) {
   EXPECT_EQ(BytesOfLine(lines, "master weights"), 4 * P);
   EXPECT_EQ(BytesOfLine(lines, "optimizer moments"), 8 * P);
   EXPECT_EQ(BytesOfLine(lines, "gradients"), 4 * P);
-  // A layer and token: 4 H + 3 Q + 2 K, Q + K of the norms, 3 I; two norms, 4 + 2 heads' norms and
-  // 4 heads' sums in float32.
+  // A layer and token: 4 H + 2 Q + 2 K + 2 I; two norms and 4 heads' sums in float32.
   EXPECT_EQ(BytesOfLine(lines, "training activations"),
-            3 * 500 * ((4 * 64 + 3 * 64 + 2 * 32 + 64 + 32 + 3 * 128) * 2 + (2 + 4 + 2 + 4) * 4));
-  // The gradients of gate and up and of three rows of H, and the head's.
-  EXPECT_EQ(BytesOfLine(lines, "backward buffers"), 500 * (2 * 128 + 3 * 64) * 2 + 1000 * 64 * 2);
-  // Hidden states and their gradient, the head's gradient twice, the logits of all rows (0.8 MB).
-  EXPECT_EQ(BytesOfLine(lines, "loss head"),
-            2 * 400 * 64 * 2 + 1000 * 64 * (4 + 2) + 400 * 1000 * 2);
+            3 * 500 * ((4 * 64 + 2 * 64 + 2 * 32 + 2 * 128) * 2 + (2 + 4) * 4));
+  // The gradients of gate, up and their product, and of three rows of H.
+  EXPECT_EQ(BytesOfLine(lines, "backward buffers"), 500 * (3 * 128 + 3 * 64) * 2);
+  // Hidden states and their gradient, the logits of all rows (0.8 MB).
+  EXPECT_EQ(BytesOfLine(lines, "loss head"), 2 * 400 * 64 * 2 + 400 * 1000 * 2);
   EXPECT_EQ(BytesOfLine(lines, "scored rollouts"), 10000 * (16 * 8 + 20));
   // The head is done when the layers begin.
   EXPECT_EQ(KindOfLine(lines, "loss head"), MemoryKind::kHeld);
   EXPECT_EQ(KindOfLine(lines, "backward buffers"), MemoryKind::kLimit);
+}
+
+TEST(TrainingLines, WithoutFusedFunctionsMoreIsKept) {
+  const auto lines = TrainingLines(Input(SmallConfig(), "cuda:0", kGib));
+  // A layer and token: 4 H + 3 Q + 2 K, Q + K of the norms, 3 I; two norms, 4 + 2 heads' norms and
+  // 4 heads' sums in float32.
+  EXPECT_EQ(BytesOfLine(lines, "training activations"),
+            3 * 500 * ((4 * 64 + 3 * 64 + 2 * 32 + 64 + 32 + 3 * 128) * 2 + (2 + 4 + 2 + 4) * 4));
+  // The gradients of gate and up, of three rows of H, and of the embedding.
+  EXPECT_EQ(BytesOfLine(lines, "backward buffers"), 500 * (2 * 128 + 3 * 64) * 2 + 1000 * 64 * 2);
 }
 
 TEST(TrainingLines, RecomputationKeepsLessAndComputesALayerAgain) {
@@ -92,7 +100,7 @@ TEST(TrainingLines, RecomputationKeepsLessAndComputesALayerAgain) {
   const int64_t buffers = BytesOfLine(TrainingLines(input), "backward buffers");
   input.recompute = Recompute::kAttention;
   EXPECT_EQ(BytesOfLine(TrainingLines(input), "training activations"),
-            3 * 500 * ((4 * 64 + 3 * 128) * 2 + 2 * 4));
+            3 * 500 * ((4 * 64 + 2 * 128) * 2 + 2 * 4));
   input.recompute = Recompute::kFull;
   EXPECT_EQ(BytesOfLine(TrainingLines(input), "training activations"), 3 * 500 * 64 * 2);
   EXPECT_EQ(BytesOfLine(TrainingLines(input), "backward buffers"),
