@@ -113,7 +113,7 @@ class ProcessGroup {
   // Unlike the other collectives it waits as long as it takes, provided that all ranks live: one of
   // them may be evaluating or waiting for a teacher.
   absl::Status AgreeOnStatus(const absl::Status& mine);
-  // The largest of the ranks' numbers, each at least 0; waits as AgreeOnStatus does.
+  // The largest of the ranks' numbers; waits as AgreeOnStatus does.
   absl::StatusOr<int64_t> AgreeOnLargest(int64_t mine);
 
   // OK, or the failure of a rank that was seen so far. Cheap; for loops that wait for something

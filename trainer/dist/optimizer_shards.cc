@@ -29,6 +29,7 @@ struct Chunk {
   int64_t begin = 0;
   int64_t end = 0;
   const std::byte* bytes = nullptr;
+  at::ScalarType type = at::kFloat;
 };
 
 // All files of a directory, mapped; the chunks of each tensor by their places.
@@ -64,11 +65,15 @@ absl::Status AddFile(const std::string& path, ShardFiles* shards) {
     if (!places.is_object() || !places.contains(where) || !places[where].is_number_unsigned()) {
       return DataLoss(path, ": ", kShardingInfo, " has no place of tensor ", name);
     }
-    if (tensor.dtype != "F32" || tensor.shape.size() != 1) {
-      return DataLoss(path, ": tensor ", name, " is not one-dimensional float32");
+    const bool type_fits =
+        tensor.dtype == "F32" || (tensor.dtype == "BF16" && !name.starts_with("master."));
+    if (!type_fits || tensor.shape.size() != 1) {
+      return DataLoss(path, ": tensor ", name, " is not one-dimensional float32 or, for moments, ",
+                      "bfloat16");
     }
     const auto begin = places[where].get<int64_t>();
-    shards->chunks[name].push_back({begin, begin + tensor.shape[0], tensor.bytes.data()});
+    shards->chunks[name].push_back({begin, begin + tensor.shape[0], tensor.bytes.data(),
+                                    tensor.dtype == "F32" ? at::kFloat : at::kBFloat16});
   }
   shards->files.push_back(std::move(file));
   return absl::OkStatus();
@@ -88,18 +93,19 @@ absl::StatusOr<ShardFiles> OpenShards(const std::string& dir) {
   return shards;
 }
 
-// Copies elements [offset, offset + size) of a tensor from its chunks.
+// Copies elements [offset, offset + to.numel()) of a tensor from its chunks.
 absl::Status CopyElements(const std::string& dir, const std::string& name,
-                          const std::vector<Chunk>& chunks, int64_t offset, int64_t size,
-                          float* to) {
-  const int64_t end = offset + size;
+                          const std::vector<Chunk>& chunks, int64_t offset, const at::Tensor& to) {
+  const int64_t begin = offset, end = offset + to.numel();
   for (const Chunk& chunk : chunks) {
     if (offset == end || chunk.begin > offset) break;
     const int64_t last = std::min(end, chunk.end);
     if (last <= offset) continue;
-    std::memcpy(to, chunk.bytes + (offset - chunk.begin) * sizeof(float),
-                static_cast<size_t>(last - offset) * sizeof(float));
-    to += last - offset;
+    const at::Tensor part = at::empty({last - offset}, chunk.type);
+    const auto element_bytes = static_cast<int64_t>(part.element_size());
+    std::memcpy(part.mutable_data_ptr(), chunk.bytes + (offset - chunk.begin) * element_bytes,
+                part.nbytes());
+    to.narrow(0, offset - begin, last - offset).copy_(part);
     offset = last;
   }
   if (offset == end) return absl::OkStatus();
@@ -132,7 +138,7 @@ absl::Status WriteOptimizerShards(const AdamW& optimizer, int64_t rank, const st
       on_cpu.push_back(slice.values.to(at::kCPU));
       const at::Tensor& cpu = on_cpu.back();
       tensors.push_back({slice.name,
-                         "F32",
+                         cpu.scalar_type() == at::kFloat ? "F32" : "BF16",
                          {cpu.numel()},
                          {static_cast<const std::byte*>(cpu.const_data_ptr()), cpu.nbytes()}});
       places[slice.name] = {{"saved_offsets", {slice.offset}}};
@@ -160,9 +166,8 @@ absl::Status ReadOptimizerShards(const std::string& dir, AdamW* optimizer) {
                       " elements, that of the model ", size);
     }
     loaded.push_back(at::empty({slice.values.numel()}, at::kFloat));
-    TAOPD_RETURN_IF_ERROR(CopyElements(dir, slice.name, chunks->second, slice.offset,
-                                       slice.values.numel(),
-                                       loaded.back().mutable_data_ptr<float>()));
+    TAOPD_RETURN_IF_ERROR(
+        CopyElements(dir, slice.name, chunks->second, slice.offset, loaded.back()));
   }
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < state.size(); ++i) {

@@ -24,12 +24,15 @@ std::vector<NamedParameter> StoredParameters() {
 
 class OptimizerShardsTest : public ::testing::Test {
  protected:
-  static std::unique_ptr<AdamW> Make(int64_t shard, int64_t num_shards) {
+  static std::unique_ptr<AdamW> Make(int64_t shard, int64_t num_shards,
+                                     const std::string& moments = "float32") {
     AdamWOptions options;
     options.layout.num_shards = num_shards;
     options.layout.max_bucket_elements = 2048 * num_shards;
     options.shard = shard;
-    return std::make_unique<AdamW>(StoredParameters(), OptimizerConfig(), options);
+    OptimizerConfig config;
+    config.moments = moments;
+    return std::make_unique<AdamW>(StoredParameters(), config, options);
   }
   // Fills each state with numbers that say what and where they are.
   static double ValueOf(const std::string& name, int64_t element) {
@@ -74,6 +77,24 @@ TEST_F(OptimizerShardsTest, AnyNumberOfRanksReadsWhatAnyNumberWrote) {
         ASSERT_OK(ReadOptimizerShards(dir_.path(), optimizer.get()));
         ExpectFilled(*optimizer);
       }
+    }
+  }
+}
+
+TEST_F(OptimizerShardsTest, MomentsMayBeBFloat16) {
+  for (int64_t shard = 0; shard < 2; ++shard) {
+    auto optimizer = Make(shard, 2, "bfloat16");
+    for (AdamW::StateSlice& slice : optimizer->State()) {
+      slice.values.copy_((at::arange(slice.values.numel()) + slice.offset).remainder(128));
+    }
+    ASSERT_OK(WriteOptimizerShards(*optimizer, shard, dir_.path()));
+  }
+  for (const char* moments : {"bfloat16", "float32"}) {
+    auto optimizer = Make(0, 1, moments);
+    ASSERT_OK(ReadOptimizerShards(dir_.path(), optimizer.get()));
+    for (const AdamW::StateSlice& slice : optimizer->State()) {
+      const at::Tensor expected = at::arange(slice.values.numel()).remainder(128);
+      EXPECT_TRUE(at::equal(slice.values.to(at::kLong), expected)) << slice.name;
     }
   }
 }
