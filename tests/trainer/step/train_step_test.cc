@@ -121,16 +121,6 @@ TEST(TrainStep, RecomputationChangesNoBit) {
   }
 }
 
-// Once for each mini-batch, in its last micro-batch, from the head to the embedding.
-TEST(TrainStep, ReportsLayersWhoseGradientsAreComplete) {
-  TinySetting setting;
-  TinyTraining training(setting);
-  std::vector<int64_t> calls;
-  training.context.on_gradients_complete = [&](int64_t layer) { calls.push_back(layer); };
-  training.Step(0, 1);
-  EXPECT_EQ(calls, (std::vector<int64_t>{2, 1, 0, kEmbeddingLayer, 2, 1, 0, kEmbeddingLayer}));
-}
-
 TEST(TrainStep, EverySupportTrains) {
   for (const char* support : {"teacher", "student", "union"}) {
     TinySetting setting;
