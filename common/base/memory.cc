@@ -58,6 +58,8 @@ void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that it takes
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
   mallopt(M_TOP_PAD, 16 << 20);
+  // One heap for all threads: what rollouts have freed serves training.
+  mallopt(M_ARENA_MAX, 1);
 #endif
 }
 

@@ -21,15 +21,28 @@ bool IsPass(const std::string& name) {
   return name == kActivations || name == kBackward || name == kHead;
 }
 
+// The C library keeps smaller blocks in its heap when they are freed (KeepFreedMemory in
+// common/base/memory.h), in pieces that other tensors seldom fit.
+constexpr int64_t kReturnedBlockBytes = int64_t{32} << 20;
+// Tensors that a step of the engine has at once, about.
+constexpr int64_t kActivationTensors = 4;
+
+bool IsGivenBack(const MemoryLine& line, const EnginePlanInput& engine) {
+  int64_t num_tensors = 0;
+  if (line.name == "head workspace") num_tensors = 1;
+  if (line.name == "activations") num_tensors = kActivationTensors;
+  if (line.name == "KV pool") num_tensors = engine.config.num_hidden_layers;
+  if (num_tensors == 0 || line.device != engine.budget.device) return false;
+  return !engine.budget.on_cpu() || line.bytes / num_tensors >= kReturnedBlockBytes;
+}
+
 // What the engine needs while it generates and gives back when it is done.
 int64_t RolloutBytes(EnginePlanInput engine) {
   engine.budget.limit_bytes = std::numeric_limits<int64_t>::max();
   const absl::StatusOr<EnginePlan> plan = PlanEngine(engine);
   int64_t bytes = 0;
   for (const MemoryLine& line : plan.ok() ? plan->lines : std::vector<MemoryLine>()) {
-    const bool is_given_back =
-        line.name == "activations" || line.name == "head workspace" || line.name == "KV pool";
-    if (is_given_back && line.device == engine.budget.device) bytes += line.bytes;
+    if (IsGivenBack(line, engine)) bytes += line.bytes;
   }
   return bytes;
 }

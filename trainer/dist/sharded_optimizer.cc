@@ -1,5 +1,6 @@
 #include "trainer/dist/sharded_optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/base/check.h"
@@ -20,6 +21,19 @@ at::Tensor InBuffer(const at::Tensor& buffer, int64_t begin, const ParameterPiec
 // Whether blocks of kFlatAlignment elements hold elements of one parameter each, so that their sums
 // can be compared across layouts.
 constexpr int64_t kNormBlock = kFlatAlignment;
+// Blocks that are squared at a time: 8 MiB of float64.
+constexpr int64_t kBlocksAtATime = 1024;
+
+// The sum of squares of each block, in float64.
+at::Tensor BlockSums(const at::Tensor& slice) {
+  const at::Tensor blocks = slice.view({-1, kNormBlock});
+  at::Tensor sums = at::empty({blocks.size(0)}, slice.options().dtype(at::kDouble));
+  for (int64_t first = 0; first < blocks.size(0); first += kBlocksAtATime) {
+    const int64_t num = std::min(kBlocksAtATime, blocks.size(0) - first);
+    sums.narrow(0, first, num).copy_(blocks.narrow(0, first, num).to(at::kDouble).square_().sum(1));
+  }
+  return sums;
+}
 
 }  // namespace
 
@@ -71,7 +85,7 @@ absl::StatusOr<double> ShardedOptimizer::GradientNorm() {
   for (const GradientBucket& bucket : layout.buckets()) {
     const at::Tensor slice =
         optimizer_->gradients().Range(layout.SliceOfBucket(bucket, group_->rank()));
-    const at::Tensor sums = slice.view({-1, kNormBlock}).to(at::kDouble).square_().sum(1);
+    const at::Tensor sums = BlockSums(slice);
     const at::Tensor all = at::empty({bucket.range.size() / kNormBlock}, sums.options());
     TAOPD_RETURN_IF_ERROR(group_->AllGather(all, sums));
     const at::Tensor on_cpu = all.to(at::kCPU);

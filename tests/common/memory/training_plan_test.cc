@@ -133,6 +133,13 @@ TEST(PlanTraining, AddsTheEnginesLinesAndBoundsTheKvPool) {
 // One mini-batch a step: what the rollouts needed is free again, and counts once.
 TEST(PlanTraining, PhasesThatDoNotOverlapShareTheirMemory) {
   TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
+  input.overlaps = false;
+  ASSERT_OK_AND_ASSIGN(const EnginePlan small_blocks, PlanTraining(input));
+  EXPECT_EQ(BytesOfLine(small_blocks.lines, "training, beyond the rollouts' memory"),
+            BytesOfLine(small_blocks.lines, "training activations") +
+                BytesOfLine(small_blocks.lines, "loss head"))
+      << "the heap of a CPU keeps them";
+  input = Input(SmallConfig(), "cuda:0", 4 * kGib);
   ASSERT_OK_AND_ASSIGN(const EnginePlan both, PlanTraining(input));
   input.overlaps = false;
   ASSERT_OK_AND_ASSIGN(const EnginePlan one, PlanTraining(input));
