@@ -172,9 +172,14 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
   }
   work.kv_bytes_per_token = model.KvBytesPerToken(work.bytes_per_weight);
   work.num_sequences = config.data.train_batch_size * config.rollout.n;
-  work.max_running = config.rollout.max_num_seqs;
   work.prompt_tokens = config.data.max_prompt_length;
   work.response_tokens = config.data.max_response_length;
+  // At half of their length on the average, as many as the pool holds.
+  const int64_t context = work.prompt_tokens + work.response_tokens / 2;
+  const auto pool_bytes =
+      static_cast<int64_t>(config.rollout.kv_cache_gb.value_or(0) * 1024) * kMib;
+  work.max_running =
+      std::min(config.rollout.max_num_seqs, pool_bytes / (context * work.kv_bytes_per_token));
   work.rollouts_of_prompt = config.rollout.n;
   work.updates = config.data.train_batch_size / config.trainer.mini_batch_size;
   work.recomputes_layers = config.trainer.recompute == "full";
