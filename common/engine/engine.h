@@ -181,8 +181,9 @@ struct InferenceRequest {
   // Optional.
   std::function<bool(int32_t token_id)> should_stop;
   // Called for each generated token on the engine's thread, after should_stop, for streaming. The
-  // arrays hold everything generated so far; the new token is the last entry. `is_last` tells whether
-  // it ends the sequence, and GeneratedTokens::finish says why. It must not block. Optional.
+  // arrays hold everything generated so far; the new token is the last entry. `is_last` tells
+  // whether it ends the sequence, and GeneratedTokens::finish says why. It must not block.
+  // Optional.
   std::function<void(const GeneratedTokens& so_far, bool is_last)> on_token;
 };
 
@@ -283,8 +284,9 @@ struct EngineOptions {
   int64_t kv_cache_bytes = int64_t{4} << 30;
   // Whether requests use the keys and values of earlier requests that begin alike.
   bool prefix_caching = true;
-  // Processes, and on CUDA devices, that the model is cut into (common/model/config/tensor_parallel.h), in
-  // LoadEngine. All memory above is that of each of them.
+  // Processes, and on CUDA devices, that the model is cut into
+  // (common/model/config/tensor_parallel.h), in LoadEngine. All memory above is that of each of
+  // them.
   int64_t tensor_parallel_size = 1;
   // What LoadEngine's memory plan may take of the device.
   MemoryLimits memory;

@@ -3,11 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "taopd/attention/paged_attention.h"
-
 namespace taopd {
-
-int64_t KvBlocksFor(int64_t num_tokens) { return (num_tokens + kBlockTokens - 1) / kBlockTokens; }
 
 int64_t MaxKvBlocks(int64_t max_model_len, int64_t max_num_seqs) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "common/base/status.h"
+#include "taopd/attention/paged_attention.h"
 
 namespace taopd {
 
@@ -13,9 +14,6 @@ struct KvPoolSize {
   // max_model_len, or what the pool holds if that is less.
   int64_t max_generation_len = 0;
 };
-
-// The number of blocks for that many tokens.
-int64_t KvBlocksFor(int64_t num_tokens);
 
 // The number of blocks that max_num_seqs sequences of max_model_len can fill, and at most what block
 // tables can number (2^31 - 1): a pool is never larger.

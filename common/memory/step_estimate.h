@@ -1,12 +1,12 @@
-// How long a step of on-policy distillation takes on machines that are described rather than there, and
-// what its ranks send to each other: for planning, before anything is rented. Every number follows from
-// sizes and stated rates; nothing was measured, and what is not in the lines below is not counted
-// (kernel launches, unevenness, evaluation, saving).
+// How long a step of on-policy distillation takes on machines that are described rather than there,
+// and what its ranks send to each other: for planning, before anything is rented. Every number
+// follows from sizes and stated rates; nothing was measured, and what is not in the lines below is
+// not counted (kernel launches, unevenness, evaluation, saving).
 //
 // Nothing here knows LibTorch; the functions are pure.
 //
-// Letters: P parameters, b bytes of a weight, N ranks, S sequences of a rank, p prompt and r response
-// tokens of a sequence, K bytes of keys and values of a token.
+// Letters: P parameters, b bytes of a weight, N ranks, S sequences of a rank, p prompt and r
+// response tokens of a sequence, K bytes of keys and values of a token.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,8 @@ struct StepEstimate {
 //   gradients           4 P (N - 1) / N bytes to others, each update (reduce-scatter of float32)
 //   optimizer           optimizer_bytes_per_parameter P / N of memory traffic, each update
 //   weights             b P (N - 1) / N bytes to others, each update (all-gather)
-// A rank's S is num_sequences / N, rounded up. The teacher is not here: it works beside the rollouts.
+// A rank's S is num_sequences / N, rounded up. The teacher is not here: it works beside the
+// rollouts.
 StepEstimate EstimateStep(const StepWork& work, const DeviceRates& rates);
 
 // A table for people, with the totals.

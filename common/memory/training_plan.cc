@@ -63,8 +63,8 @@ struct TokenValues {
   int64_t Bytes(int64_t value_bytes) const { return values * value_bytes + floats * kFloatBytes; }
 };
 
-// Whether the layers are computed by the fused functions of the CPU (self_attention.h and gated_mlp.h in
-// kernels/torch), which compute again in the backward pass what is cheap.
+// Whether the layers are computed by the fused functions of the CPU (self_attention.h and
+// gated_mlp.h in kernels/torch), which compute again in the backward pass what is cheap.
 bool IsFused(const EnginePlanInput& engine) {
   return engine.budget.on_cpu() && engine.dtype != WeightDtype::kFloat16;
 }

@@ -88,7 +88,8 @@ class Decoder {
   virtual at::Tensor Infer(const PagedBatch& batch, KvPages* pages) = 0;
   // The logits of hidden states, float32 [N, V] on the model's device, under the contract of Infer.
   virtual at::Tensor Logits(const at::Tensor& hidden_NH) = 0;
-  // ScoreRowsOfHead (kernels/torch/head/scoring_head.h) with this model's head, under the contract of Infer.
+  // ScoreRowsOfHead (kernels/torch/head/scoring_head.h) with this model's head, under the contract
+  // of Infer.
   virtual ScoringOutput ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
                                   const at::Tensor& candidate_ids_NM,
                                   const ScoringOptions& options);
@@ -130,9 +131,9 @@ struct DecoderOptions {
   std::string device = "auto";  // "auto" (cuda:0 if there is one), "cpu", "cuda", "cuda:1", ...
   // Training needs float32 or bfloat16; float16 gradients would need a scaled loss.
   bool requires_grad = false;
-  // Not null: loads the slice of the model that belongs to group->place(), for inference. Every process of the
-  // group then makes the same calls of Infer, Logits and ScoreRows, and all get the same hidden states; logits
-  // and scores come out at rank 0. Must outlive the decoder.
+  // Not null: loads the slice of the model that belongs to group->place(), for inference. Every
+  // process of the group then makes the same calls of Infer, Logits and ScoreRows, and all get the
+  // same hidden states; logits and scores come out at rank 0. Must outlive the decoder.
   Collectives* group = nullptr;
   // Set if the model continues with another tokenizer.
   std::optional<VocabularyChange> vocabulary = std::nullopt;
@@ -180,8 +181,8 @@ absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder);
 // their contents must not change. The future's destructor waits for the thread, and get() rethrows
 // what LibTorch throws.
 std::future<absl::StatusOr<std::string>> StartWeightsRevision(const Decoder& decoder);
-// WeightsRevision of the model that LoadDecoder would make of the directory on a CPU, without making it.
-// `dtype` is one of config.json's names.
+// WeightsRevision of the model that LoadDecoder would make of the directory on a CPU, without
+// making it. `dtype` is one of config.json's names.
 std::future<absl::StatusOr<std::string>> StartStoredRevision(const std::string& model_dir,
                                                              const std::string& dtype);
 

@@ -27,7 +27,8 @@ std::span<const SamplingField> SamplingFields();
 // Returns INVALID_ARGUMENT, in vLLM's words, if the value is not in the field's range.
 absl::Status SetSamplingField(const SamplingField& field, double value, SamplingParams* sampling);
 
-// The seed of choice `index` of a prompt: seed + index, or another one each time if there is no seed.
+// The seed of choice `index` of a prompt: seed + index, or another one each time if there is no
+// seed.
 uint64_t SequenceSeed(std::optional<uint64_t> seed, uint64_t index);
 
 // What requests get that say nothing about sampling: the defaults, with what generation_config.json

@@ -1,8 +1,8 @@
 // What the protocols share: the model once it is loaded, whether work is accepted, and the memory
 // of messages.
 //
-// Life cycle: loading -> ready -> leaving -> draining, or loading -> failed. While it is leaving, the
-// server still accepts work, so that load balancers have the time to see that it is not ready.
+// Life cycle: loading -> ready -> leaving -> draining, or loading -> failed. While it is leaving,
+// the server still accepts work, so that load balancers have the time to see that it is not ready.
 //
 // Thread-safe. A model that was
 // handed out stays valid while its shared_ptr is held. The engine's own thread must not release the

@@ -9,6 +9,8 @@
 
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"
+#include "common/model/weights/weights.h"
+#include "trainer/optim/saved_state.h"
 
 namespace taopd {
 namespace {
@@ -39,15 +41,6 @@ struct ShardFiles {
   int64_t num_updates = -1;
 };
 
-absl::StatusOr<int64_t> NumUpdatesOf(const SafetensorsFile& file) {
-  const auto found = file.metadata().find("num_updates");
-  if (found == file.metadata().end() || found->second.empty() || found->second.size() > 18 ||
-      found->second.find_first_not_of("0123456789") != std::string::npos) {
-    return DataLoss(file.path(), ": no num_updates in the metadata");
-  }
-  return std::stoll(found->second);
-}
-
 absl::Status AddFile(const std::string& path, ShardFiles* shards) {
   TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<const SafetensorsFile> file, SafetensorsFile::Open(path));
   TAOPD_ASSIGN_OR_RETURN(const int64_t num_updates, NumUpdatesOf(*file));
@@ -65,15 +58,13 @@ absl::Status AddFile(const std::string& path, ShardFiles* shards) {
     if (!places.is_object() || !places.contains(where) || !places[where].is_number_unsigned()) {
       return DataLoss(path, ": ", kShardingInfo, " has no place of tensor ", name);
     }
-    const bool type_fits =
-        tensor.dtype == "F32" || (tensor.dtype == "BF16" && !name.starts_with("master."));
-    if (!type_fits || tensor.shape.size() != 1) {
+    if (!IsStateDtype(name, tensor.dtype) || tensor.shape.size() != 1) {
       return DataLoss(path, ": tensor ", name, " is not one-dimensional float32 or, for moments, ",
                       "bfloat16");
     }
     const auto begin = places[where].get<int64_t>();
     shards->chunks[name].push_back({begin, begin + tensor.shape[0], tensor.bytes.data(),
-                                    tensor.dtype == "F32" ? at::kFloat : at::kBFloat16});
+                                    *ScalarTypeOfSafetensors(tensor.dtype)});
   }
   shards->files.push_back(std::move(file));
   return absl::OkStatus();
@@ -131,23 +122,15 @@ absl::Status WriteOptimizerShards(const AdamW& optimizer, int64_t rank, const st
     files[part].push_back(std::move(slice));
   }
   for (size_t part = 0; part < files.size(); ++part) {
-    std::vector<at::Tensor> on_cpu;  // keeps the bytes alive while they are written
-    std::vector<TensorToWrite> tensors;
+    StateToWrite state;
     json places = json::object();
     for (const AdamW::StateSlice& slice : files[part]) {
-      on_cpu.push_back(slice.values.to(at::kCPU));
-      const at::Tensor& cpu = on_cpu.back();
-      tensors.push_back({slice.name,
-                         cpu.scalar_type() == at::kFloat ? "F32" : "BF16",
-                         {cpu.numel()},
-                         {static_cast<const std::byte*>(cpu.const_data_ptr()), cpu.nbytes()}});
+      state.Add(slice.name, {slice.values.numel()}, slice.values);
       places[slice.name] = {{"saved_offsets", {slice.offset}}};
     }
-    TAOPD_RETURN_IF_ERROR(
-        WriteSafetensors(dir + "/" + ShardName(rank, part + 1, files.size()), tensors,
-                         {{"DCP_VERSION", "1.0"},
-                          {kShardingInfo, places.dump()},
-                          {"num_updates", std::to_string(optimizer.num_updates())}}));
+    TAOPD_RETURN_IF_ERROR(state.Write(dir + "/" + ShardName(rank, part + 1, files.size()),
+                                      optimizer.num_updates(),
+                                      {{"DCP_VERSION", "1.0"}, {kShardingInfo, places.dump()}}));
   }
   return absl::OkStatus();
 }

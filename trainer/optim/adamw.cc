@@ -6,6 +6,8 @@
 
 #include "common/base/check.h"
 #include "common/io/safetensors/safetensors.h"
+#include "common/model/weights/weights.h"
+#include "trainer/optim/saved_state.h"
 
 namespace taopd {
 namespace {
@@ -121,28 +123,16 @@ std::map<std::string, std::vector<int64_t>> AdamW::SavedShapes() const {
 
 absl::Status AdamW::Save(const std::string& path) const {
   TAOPD_CHECK_EQ(layout().num_shards(), 1);
-  std::vector<at::Tensor> on_cpu;  // keeps the bytes alive while they are written
-  std::vector<TensorToWrite> tensors;
-  for (const StateSlice& slice : State()) {
-    on_cpu.push_back(slice.values.to(at::kCPU));
-    const at::Tensor& cpu = on_cpu.back();
-    tensors.push_back({slice.name,
-                       cpu.scalar_type() == at::kFloat ? "F32" : "BF16",
-                       slice.shape,
-                       {static_cast<const std::byte*>(cpu.const_data_ptr()), cpu.nbytes()}});
-  }
-  return WriteSafetensors(path, tensors, {{"num_updates", std::to_string(num_updates_)}});
+  StateToWrite state;
+  for (const StateSlice& slice : State()) state.Add(slice.name, slice.shape, slice.values);
+  return state.Write(path, num_updates_);
 }
 
 absl::Status AdamW::Load(const std::string& path) {
   const at::NoGradGuard no_grad;
   TAOPD_ASSIGN_OR_RETURN(const std::shared_ptr<const SafetensorsFile> file,
                          SafetensorsFile::Open(path));
-  const auto count = file->metadata().find("num_updates");
-  if (count == file->metadata().end() || count->second.empty() || count->second.size() > 18 ||
-      count->second.find_first_not_of("0123456789") != std::string::npos) {
-    return DataLoss(path, ": no num_updates in the metadata");
-  }
+  TAOPD_ASSIGN_OR_RETURN(const int64_t num_updates, NumUpdatesOf(*file));
   const auto shapes = SavedShapes();
   if (shapes.size() != file->tensors().size()) {
     return DataLoss(path, ": holds ", file->tensors().size(),
@@ -151,15 +141,13 @@ absl::Status AdamW::Load(const std::string& path) {
   for (const auto& [name, shape] : shapes) {
     const auto found = file->tensors().find(name);
     if (found == file->tensors().end()) return DataLoss(path, ": tensor ", name, " is missing");
-    const bool type_fits = found->second.dtype == "F32" ||
-                           (found->second.dtype == "BF16" && !name.starts_with("master."));
-    if (!type_fits || found->second.shape != shape) {
+    if (!IsStateDtype(name, found->second.dtype) || found->second.shape != shape) {
       return DataLoss(path, ": tensor ", name, " has another type or shape than the parameter");
     }
   }
   for (StateSlice& slice : State()) {
     const TensorView& view = file->tensors().at(slice.name);
-    const at::ScalarType stored = view.dtype == "F32" ? at::kFloat : at::kBFloat16;
+    const at::ScalarType stored = *ScalarTypeOfSafetensors(view.dtype);
     at::Tensor loaded = at::empty(slice.values.sizes(), at::TensorOptions().dtype(stored));
     if (loaded.numel() > 0) {
       const size_t begin = slice.offset * c10::elementSize(stored);
@@ -167,7 +155,7 @@ absl::Status AdamW::Load(const std::string& path) {
     }
     slice.values.copy_(loaded);
   }
-  num_updates_ = std::stoll(count->second);
+  num_updates_ = num_updates;
   return absl::OkStatus();
 }
 

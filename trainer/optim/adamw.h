@@ -7,9 +7,10 @@
 // ClearGradients, which leave zeros for the next mini-batch. A parameter that no micro-batch used
 // has the gradient zero: its moments and its weight decay go on.
 //
-// Precision: Moments are float32, or bfloat16 with stochastic rounding (config.moments), whose random
-// bits depend on the update's number, the parameter and the element alone. A bfloat16 parameter has a float32 master copy, which takes the
-// update. Weight decay applies to parameters with two or more dimensions only.
+// Precision: Moments are float32, or bfloat16 with stochastic rounding (config.moments), whose
+// random bits depend on the update's number, the parameter and the element alone. A bfloat16
+// parameter has a float32 master copy, which takes the update. Weight decay applies to parameters
+// with two or more dimensions only.
 //
 // Shards: with options.layout.num_shards > 1, the object has moments and master copies for the
 // elements of its shard only, and Update changes only those elements of the parameters. Before it,

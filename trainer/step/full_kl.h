@@ -15,11 +15,12 @@ struct FullKl {
   int64_t num_rows = 0;
 };
 
-// Draws `num_rows` response rows (all, if there are fewer) of sequences [0, end) of `batch`, with a seed derived from run.seed and `step`. Asks the teacher for their dense log-probs
-// and evaluates both losses under the student's current weights. Each row is a request of its own,
-// which ends with the row's token. Calls context.on_wait about once a second while it waits for the
-// teacher; an error from it ends the wait and is returned. REQUIRES: sequences [0, end) are scored,
-// and the teacher supports dense log-probs.
+// Draws `num_rows` response rows (all, if there are fewer) of sequences [0, end) of `batch`, with a
+// seed derived from run.seed and `step`. Asks the teacher for their dense log-probs and evaluates
+// both losses under the student's current weights. Each row is a request of its own, which ends
+// with the row's token. Calls context.on_wait about once a second while it waits for the teacher;
+// an error from it ends the wait and is returned. REQUIRES: sequences [0, end) are scored, and the
+// teacher supports dense log-probs.
 absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
                            const SupportOptions& support, int64_t end, int64_t num_rows,
                            int64_t step, FullKl* sums);

@@ -1,6 +1,6 @@
-// Messages between rank 0 of a tensor parallel model and one other rank, over one end of a pair of connected
-// sockets. Rank 0 waits for work of its own; the others wait here, for any time, and notice at once when rank 0
-// is gone. No LibTorch.
+// Messages between rank 0 of a tensor parallel model and one other rank, over one end of a pair of
+// connected sockets. Rank 0 waits for work of its own; the others wait here, for any time, and
+// notice at once when rank 0 is gone. No LibTorch.
 //
 // Threads: one thread sends and one receives.
 #pragma once
@@ -16,7 +16,8 @@ namespace taopd {
 
 class CommandChannel {
  public:
-  // Two ends: what one sends, the other receives. The second is inherited by processes that are started.
+  // Two ends: what one sends, the other receives. The second is inherited by processes that are
+  // started.
   static absl::StatusOr<std::pair<int, int>> MakePair();
 
   explicit CommandChannel(int fd) : fd_(fd) {}

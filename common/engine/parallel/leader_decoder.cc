@@ -2,14 +2,11 @@
 
 #include <ATen/Parallel.h>
 #include <absl/synchronization/mutex.h>
-#include <arpa/inet.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "common/base/check.h"
+#include "common/dist/loopback.h"
 #include "common/engine/parallel/group_collectives.h"
 #include "common/engine/parallel/model_command.h"
 #include "common/engine/parallel/parallel_options.h"
@@ -17,10 +14,6 @@
 
 namespace taopd {
 namespace {
-
-int64_t NumBlocks(const PagedSequence& sequence) {
-  return (sequence.past_len + sequence.num_rows + kBlockTokens - 1) / kBlockTokens;
-}
 
 ModelCommand InferCommand(const PagedBatch& batch, const KvPages& pages) {
   ModelCommand command;
@@ -31,8 +24,9 @@ ModelCommand InferCommand(const PagedBatch& batch, const KvPages& pages) {
   for (const PagedSequence& sequence : batch.sequences) {
     command.num_rows.push_back(sequence.num_rows);
     command.past_lens.push_back(sequence.past_len);
-    command.block_tables.emplace_back(sequence.block_table,
-                                      sequence.block_table + NumBlocks(sequence));
+    command.block_tables.emplace_back(
+        sequence.block_table,
+        sequence.block_table + KvBlocksFor(sequence.past_len + sequence.num_rows));
   }
   command.num_blocks = pages.num_blocks();
   command.for_whole_sequences = pages.for_whole_sequences();
@@ -126,8 +120,8 @@ class LeaderDecoder final : public Decoder {
   }
 
  private:
-  // Tells the other ranks, then calls `function`. The first failure is the last call: the ranks no longer agree
-  // on what has been done.
+  // Tells the other ranks, then calls `function`. The first failure is the last call: the ranks no
+  // longer agree on what has been done.
   template <typename Function>
   auto Together(const ModelCommand& command, const Function& function) -> decltype(function()) {
     try {
@@ -162,23 +156,6 @@ class LeaderDecoder final : public Decoder {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A listening socket of 127.0.0.1 on a port that the system picks.
-absl::StatusOr<std::pair<int, int>> ListenOnLoopback() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return Unavailable("socket: ", std::strerror(errno));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(fd, generic, size) != 0 || ::listen(fd, SOMAXCONN) != 0 ||
-      ::getsockname(fd, generic, &size) != 0) {
-    const FileDescriptor closes(fd);
-    return Unavailable("listening on 127.0.0.1: ", std::strerror(errno));
-  }
-  return std::pair(fd, static_cast<int>(ntohs(address.sin_port)));
-}
-
 absl::StatusOr<std::string> DeviceOfRank(const std::string& device, int64_t rank) {
   if (device == "cpu" || (device == "auto" && !at::hasCUDA())) return std::string("cpu");
   if (device == "auto" || device == "cuda") return Concat("cuda:", rank);
@@ -198,7 +175,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& m
   const int64_t threads =
       std::max<int64_t>(1, (num_threads > 0 ? num_threads : at::get_num_threads()) / size);
 
-  TAOPD_ASSIGN_OR_RETURN(const auto listener, ListenOnLoopback());
+  TAOPD_ASSIGN_OR_RETURN(const LoopbackListener listener, ListenOnLoopback());
   TAOPD_ASSIGN_OR_RETURN(auto workers, WorkerProcesses::Start(size));
   ModelCommand load;
   load.kind = ModelCommand::Kind::kLoad;
@@ -206,14 +183,14 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& m
   load.dtype = options.dtype;
   load.num_threads = threads;
   load.num_ranks = size;
-  load.master_port = listener.second;
+  load.master_port = listener.port;
   for (int64_t rank = 1; rank < size; ++rank) {
     TAOPD_ASSIGN_OR_RETURN(load.device, DeviceOfRank(options.device, rank));
     load.rank = rank;
     TAOPD_RETURN_IF_ERROR(workers->Send(rank, load.Encode()));
   }
-  Rendezvous place = ParallelRendezvous(0, size, listener.second);
-  place.listen_fd = listener.first;
+  Rendezvous place = ParallelRendezvous(0, size, listener.port);
+  place.listen_fd = listener.fd;
   TAOPD_ASSIGN_OR_RETURN(auto group, ProcessGroup::Connect(place, ParallelGroupOptions(device)));
   auto collectives = std::make_unique<GroupCollectives>(group.get());
 

@@ -1,6 +1,6 @@
-// What rank 0 of a tensor parallel model tells the other ranks to do, so that all make the same calls of their
-// slice of the model. Tensors of hidden states do not travel here: rank 0 broadcasts them in the group after the
-// command.
+// What rank 0 of a tensor parallel model tells the other ranks to do, so that all make the same
+// calls of their slice of the model. Tensors of hidden states do not travel here: rank 0 broadcasts
+// them in the group after the command.
 #pragma once
 
 #include <cstdint>

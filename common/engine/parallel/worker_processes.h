@@ -1,5 +1,5 @@
-// The processes of ranks 1, 2, ... of a tensor parallel model on this machine: this program again, started by
-// rank 0 and ended with it. No LibTorch.
+// The processes of ranks 1, 2, ... of a tensor parallel model on this machine: this program again,
+// started by rank 0 and ended with it. No LibTorch.
 //
 // Thread-safe.
 #pragma once
@@ -19,7 +19,8 @@ class WorkerProcesses {
  public:
   // Starts size - 1 processes (worker.h).
   static absl::StatusOr<std::unique_ptr<WorkerProcesses>> Start(int64_t size);
-  // Closes the channels, which the processes take for their end, waits for a while, and then kills what is left.
+  // Closes the channels, which the processes take for their end, waits for a while, and then kills
+  // what is left.
   ~WorkerProcesses();
   WorkerProcesses(const WorkerProcesses&) = delete;
   WorkerProcesses& operator=(const WorkerProcesses&) = delete;

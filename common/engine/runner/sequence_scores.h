@@ -22,10 +22,10 @@ struct ScoredPart {
 };
 
 // Appends the rows' numbers to Sequence::score. Parts that ask for the same things are computed
-// together; a row's numbers do not depend on it (see Decoder::ScoreRows). A sequence whose logits are
-// not finite gets INTERNAL as its status, and the others go on. `workspace_bytes` limits the memory
-// of one chunk's logits. Throws c10::Error as LibTorch does. REQUIRES: each part goes on where the
-// sequence's score ends, and no sequence has two parts.
+// together; a row's numbers do not depend on it (see Decoder::ScoreRows). A sequence whose logits
+// are not finite gets INTERNAL as its status, and the others go on. `workspace_bytes` limits the
+// memory of one chunk's logits. Throws c10::Error as LibTorch does. REQUIRES: each part goes on
+// where the sequence's score ends, and no sequence has two parts.
 void ScoreParts(const std::vector<ScoredPart>& parts, Decoder* decoder, int64_t workspace_bytes);
 
 }  // namespace taopd

@@ -1,5 +1,6 @@
-// How a model is cut for tensor parallel inference (Megatron-LM, Shoeybi et al., arXiv:1909.08053): each of
-// `size` processes holds a slice of every large matrix, computes with it, and the partial sums are added up.
+// How a model is cut for tensor parallel inference (Megatron-LM, Shoeybi et al., arXiv:1909.08053):
+// each of `size` processes holds a slice of every large matrix, computes with it, and the partial
+// sums are added up.
 //
 //   q, k, v          by heads; where there are fewer key-value heads than processes, each has a copy of one
 //   o                by columns, the heads that its process has
@@ -35,8 +36,8 @@ struct TensorParallel {
   }
 };
 
-// Returns INVALID_ARGUMENT, with the number and the one it must divide, if the model cannot be cut into `size`
-// slices.
+// Returns INVALID_ARGUMENT, with the number and the one it must divide, if the model cannot be cut
+// into `size` slices.
 absl::Status CheckTensorParallel(const ModelConfig& config, int64_t size);
 
 // The sizes of what one process holds. REQUIRES: CheckTensorParallel(config, parallel.size).

@@ -17,10 +17,6 @@
 namespace taopd {
 namespace {
 
-int64_t NumBlocks(int64_t num_positions) {
-  return (num_positions + kBlockTokens - 1) / kBlockTokens;
-}
-
 at::Tensor Upload(const std::vector<int64_t>& values, at::Device device) {
   return at::tensor(values, at::kLong).to(device);
 }
@@ -36,7 +32,7 @@ PagedAttentionLayers::PagedAttentionLayers(const PagedBatch& batch, KvPages* pag
     TAOPD_CHECK_EQ(sequence.first_row, static_cast<int64_t>(positions.size()));
     TAOPD_CHECK(sequence.num_rows > 0 && sequence.past_len >= 0);
     const int64_t end = sequence.past_len + sequence.num_rows;
-    for (int64_t b = 0; b < NumBlocks(end); ++b) {
+    for (int64_t b = 0; b < KvBlocksFor(end); ++b) {
       TAOPD_CHECK(sequence.block_table[b] >= 0 && sequence.block_table[b] < pages->num_blocks());
     }
     for (int64_t i = sequence.past_len; i < end; ++i) positions.push_back(i);
@@ -122,10 +118,11 @@ void PagedAttentionLayers::PreparePlain() {
     if (sequence.num_rows == 1) {
       decode_rows.push_back(sequence.first_row);
       decode_lens.push_back(end);
-      max_blocks = std::max(max_blocks, NumBlocks(end));
+      max_blocks = std::max(max_blocks, KvBlocksFor(end));
       continue;
     }
-    const std::vector<int64_t> blocks(sequence.block_table, sequence.block_table + NumBlocks(end));
+    const std::vector<int64_t> blocks(sequence.block_table,
+                                      sequence.block_table + KvBlocksFor(end));
     chunks_.push_back(
         {sequence.first_row, sequence.num_rows, sequence.past_len, Upload(blocks, device)});
   }
@@ -135,7 +132,7 @@ void PagedAttentionLayers::PreparePlain() {
   std::vector<int64_t> tables;
   for (const PagedSequence& sequence : batch_.sequences) {
     if (sequence.num_rows != 1) continue;
-    const int64_t num_blocks = NumBlocks(sequence.past_len + 1);
+    const int64_t num_blocks = KvBlocksFor(sequence.past_len + 1);
     tables.insert(tables.end(), sequence.block_table, sequence.block_table + num_blocks);
     tables.resize(tables.size() + max_blocks - num_blocks, sequence.block_table[0]);
   }

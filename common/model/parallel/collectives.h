@@ -1,8 +1,9 @@
-// What the processes of a tensor parallel model say to each other while they compute. The model knows this
-// interface; common/engine/parallel implements it over a process group.
+// What the processes of a tensor parallel model say to each other while they compute. The model
+// knows this interface; common/engine/parallel implements it over a process group.
 //
-// Every process calls the same functions in the same order with tensors of the same shapes and types. The calls
-// block. A lost process, or a time-out, throws; the group is of no use afterwards. Used by one thread at a time.
+// Every process calls the same functions in the same order with tensors of the same shapes and
+// types. The calls block. A lost process, or a time-out, throws; the group is of no use afterwards.
+// Used by one thread at a time.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -23,8 +24,8 @@ class Collectives {
   virtual void AllReduceSum(at::Tensor& tensor) = 0;
   // tensor of rank 0 to all.
   virtual void Broadcast(at::Tensor& tensor) = 0;
-  // Rank 0 gets everyone's tensor, in the order of ranks, and the others an empty list. The tensors may differ in
-  // their last dimension: last_sizes has one entry a rank.
+  // Rank 0 gets everyone's tensor, in the order of ranks, and the others an empty list. The tensors
+  // may differ in their last dimension: last_sizes has one entry a rank.
   virtual std::vector<at::Tensor> GatherToFirst(const at::Tensor& tensor,
                                                 const std::vector<int64_t>& last_sizes) = 0;
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/torch/head/head_gemm.h"
+#include "taopd/objective/log_math.h"
 
 namespace taopd {
 namespace {
@@ -57,16 +58,8 @@ SliceScores ScoreSlice(const at::Tensor& hidden_NH, const at::Tensor& lm_head_SH
   return {output.ids_Nk + static_cast<int32_t>(first_id), output.log_probs_Nk, numbers_N4};
 }
 
-double LogSumExp(const std::vector<double>& values) {
-  double max = kNegativeInfinity;
-  for (const double value : values) {
-    if (std::isnan(value)) return value;
-    max = std::max(max, value);
-  }
-  if (std::isinf(max)) return max;
-  double sum = 0;
-  for (const double value : values) sum += std::exp(value - max);
-  return max + std::log(sum);
+double LogSumExpOf(const std::vector<double>& values) {
+  return LogSumExp(values.data(), static_cast<int32_t>(values.size()));
 }
 
 // The slices of one row put together.
@@ -89,10 +82,10 @@ class RowMerger {
           items_[i].id;
     }
     Put(output_.log_sum_exp_N, n, log_sum_exp_);
-    Put(output_.log_tail_N, n, LogSumExp(rest) - log_sum_exp_);
-    Put(output_.log_support_mass_N, n, LogSumExp(taken) - log_sum_exp_);
+    Put(output_.log_tail_N, n, LogSumExpOf(rest) - log_sum_exp_);
+    Put(output_.log_support_mass_N, n, LogSumExpOf(taken) - log_sum_exp_);
     if (output_.sampled_log_probs_N.defined()) {
-      Put(output_.sampled_log_probs_N, n, LogSumExp(sampled_) - log_sum_exp_);
+      Put(output_.sampled_log_probs_N, n, LogSumExpOf(sampled_) - log_sum_exp_);
     }
     if (options_.entropy) Put(output_.entropy_N, n, entropy_);
   }
@@ -122,7 +115,7 @@ class RowMerger {
       tails_.push_back(numbers[kLogTail] + normaliser);
       sampled_.push_back(numbers[kSampled] + normaliser);
     }
-    log_sum_exp_ = LogSumExp(normalisers_);
+    log_sum_exp_ = LogSumExpOf(normalisers_);
     entropy_ = 0;
     if (!options_.entropy) return;
     for (size_t r = 0; r < slices_.size(); ++r) {

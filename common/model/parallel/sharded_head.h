@@ -1,5 +1,5 @@
-// The head of a model whose vocabulary is cut into slices: every process computes the logits of its own ids, and
-// rank 0 merges.
+// The head of a model whose vocabulary is cut into slices: every process computes the logits of its
+// own ids, and rank 0 merges.
 //
 // Shapes: N rows, H hidden, V vocabulary, S ids of this process's slice, k top-k, M candidates.
 #pragma once
@@ -11,12 +11,13 @@
 
 namespace taopd {
 
-// ScoreRowsOfHead with the head of the whole model. Every process calls it with the same arguments but its own
-// slice of the head; the output of rank 0 is filled, that of the others is not.
+// ScoreRowsOfHead with the head of the whole model. Every process calls it with the same arguments
+// but its own slice of the head; the output of rank 0 is filled, that of the others is not.
 //
-// Top-k, tail, sampled log-probs, entropy and the normaliser are merged from those of the slices, in double: what
-// travels is k + 4 numbers a row and process. Ranks, candidates and dense rows need other processes' logits row by
-// row; for them the logits are gathered in chunks of options.workspace_bytes.
+// Top-k, tail, sampled log-probs, entropy and the normaliser are merged from those of the slices,
+// in double: what travels is k + 4 numbers a row and process. Ranks, candidates and dense rows need
+// other processes' logits row by row; for them the logits are gathered in chunks of
+// options.workspace_bytes.
 ScoringOutput ScoreRowsOfShards(const at::Tensor& hidden_NH, const at::Tensor& lm_head_SH,
                                 int64_t vocab_size, const at::Tensor& sampled_ids_N,
                                 const at::Tensor& candidate_ids_NM, const ScoringOptions& options,

@@ -9,9 +9,9 @@
 
 namespace taopd {
 
-// A tensor on the mapped bytes, which it keeps alive. They are read-only: nobody may write to it. Where they are
-// not aligned to their type, which the format does not promise, it is a copy. REQUIRES: the view has a dtype of
-// ScalarTypeOfSafetensors.
+// A tensor on the mapped bytes, which it keeps alive. They are read-only: nobody may write to it.
+// Where they are not aligned to their type, which the format does not promise, it is a copy.
+// REQUIRES: the view has a dtype of ScalarTypeOfSafetensors.
 at::Tensor StoredTensor(const TensorView& view, std::shared_ptr<const SafetensorsFile> file);
 
 }  // namespace taopd

@@ -65,8 +65,8 @@ struct WeightSlot {
   at::Tensor* tensor;  // points into the ModelWeights that were listed
 };
 
-// The part of `whole`, a tensor of the model of `config`, that belongs in `slot`, which was listed for the slice of
-// that model. A view, where there is something to view.
+// The part of `whole`, a tensor of the model of `config`, that belongs in `slot`, which was listed
+// for the slice of that model. A view, where there is something to view.
 at::Tensor CutFor(const WeightSlot& slot, const at::Tensor& whole, const ModelConfig& config,
                   const TensorParallel& parallel);
 

@@ -46,17 +46,6 @@ TAOPD_ALWAYS_INLINE float Round(float value) {
   return Widen(stored);
 }
 
-// exp(x) for x <= 0, within 2 ulp; 0 below kSmallestExpArgument.
-TAOPD_ALWAYS_INLINE float ExpOfNonPositive(float x) {
-  const float bounded = x < kSmallestExpArgument ? kSmallestExpArgument : x;  // a NaN stays
-  float n, e;
-  ExpParts(&bounded, &n, &e);
-  // A NaN's integer is unspecified but its product with anything is NaN.
-  const int32_t power = (static_cast<int32_t>(n) + 127) << 23;
-  const float result = e * __builtin_bit_cast(float, power);
-  return x < kSmallestExpArgument ? 0.0f : result;
-}
-
 // e / (1 + e) for x <= 0, 1 / (1 + e) for x > 0, with e = exp(-|x|).
 TAOPD_ALWAYS_INLINE float Sigmoid(float x) {
   const float e = ExpOfNonPositive(x < 0.0f ? x : -x);

@@ -1,6 +1,8 @@
-// The arithmetic of exp that the loops of row_math_isa.h and layer_loops_isa.h share, for one
-// number and for a vector of numbers.
+// The arithmetic of exp that the loops of row_math_isa.h, layer_loops_isa.h and causal_rows_isa.h
+// share, for one number and for a vector of numbers.
 #pragma once
+
+#include <cstdint>
 
 #include "taopd/base/always_inline.h"
 
@@ -27,5 +29,16 @@ TAOPD_ALWAYS_INLINE void ExpParts(const Float* x, Float* n, Float* e) {
 
 // exp of smaller arguments, for which float32 has no normal numbers, is taken to be 0.
 inline constexpr float kSmallestExpArgument = -87.3f;
+
+// exp(x) for x <= 0, but for rounding, within 2 ulp; 0 below kSmallestExpArgument.
+TAOPD_ALWAYS_INLINE float ExpOfNonPositive(float x) {
+  const float bounded = x < kSmallestExpArgument ? kSmallestExpArgument : x;  // a NaN stays
+  float n, e;
+  ExpParts(&bounded, &n, &e);
+  // A NaN's integer is unspecified but its product with anything is NaN.
+  const int32_t power = (static_cast<int32_t>(n) + 127) << 23;
+  const float result = e * __builtin_bit_cast(float, power);
+  return x < kSmallestExpArgument ? 0.0f : result;
+}
 
 }  // namespace taopd::cpu

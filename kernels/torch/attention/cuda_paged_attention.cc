@@ -13,7 +13,7 @@ namespace {
 static_assert(sizeof(PagedTile) == 4 * sizeof(int32_t));
 
 int64_t NumBlocks(const PagedSequence& sequence) {
-  return (sequence.past_len + sequence.num_rows + kBlockTokens - 1) / kBlockTokens;
+  return KvBlocksFor(sequence.past_len + sequence.num_rows);
 }
 
 }  // namespace

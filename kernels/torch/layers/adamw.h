@@ -1,6 +1,6 @@
-// AdamW over a model's parameters and the sum of squares of their gradients, each in one call on tensors of
-// one device (taopd/layers/adamw.h). They run on the CPU, and on CUDA in builds with TAOPD_CUDA.
-// Calls on the same tensors must not overlap.
+// AdamW over a model's parameters and the sum of squares of their gradients, each in one call on
+// tensors of one device (taopd/layers/adamw.h). They run on the CPU, and on CUDA in builds with
+// TAOPD_CUDA. Calls on the same tensors must not overlap.
 #pragma once
 
 #include <ATen/ATen.h>

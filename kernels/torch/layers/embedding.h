@@ -1,8 +1,9 @@
 // The rows of a table by index, differentiable, on every device.
 //
 // The gradient of the table is added to its gradient target (gradient_target.h) row by row, if it
-// has one: a table of [V, H] that is zero almost everywhere is then not made. On the CPU the rows are
-// added in the order of the ids, whatever the number of threads is. Otherwise this is at::embedding.
+// has one: a table of [V, H] that is zero almost everywhere is then not made. On the CPU the rows
+// are added in the order of the ids, whatever the number of threads is. Otherwise this is
+// at::embedding.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -24,8 +24,8 @@ struct CallServices {
 // UNAUTHENTICATED unless the call shows one of the keys or none is asked for. Any thread may call.
 absl::Status CheckKey(const CallServices& services, const grpc::CallbackServerContext& context);
 
-// A call that needs no engine: checks the key, has `fill` fill the response, records the request under
-// `method`, and finishes with the status of the first that fails.
+// A call that needs no engine: checks the key, has `fill` fill the response, records the request
+// under `method`, and finishes with the status of the first that fails.
 grpc::ServerUnaryReactor* AnswerAtOnce(const CallServices& services,
                                        grpc::CallbackServerContext* context, const char* method,
                                        const std::function<absl::Status()>& fill);

@@ -34,8 +34,8 @@ struct EngineWork {
   std::function<void()> on_done;  // optional
 };
 
-// A call that streams messages. `start(stream, work)` fills `work`, starts its run, whose events send
-// to the stream and end it, and returns OK; or it returns why the call is refused.
+// A call that streams messages. `start(stream, work)` fills `work`, starts its run, whose events
+// send to the stream and end it, and returns OK; or it returns why the call is refused.
 template <typename Message, typename Start>
 grpc::ServerWriteReactor<Message>* BeginStreamedCall(grpc::CallbackServerContext* context,
                                                      const CallEnvironment& environment,

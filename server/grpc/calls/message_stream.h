@@ -22,8 +22,9 @@ namespace taopd {
 template <typename Message>
 class MessageStream final : public grpc::ServerWriteReactor<Message> {
  public:
-  // `context` is gRPC's. `on_cancel` runs, at most once, when the client has gone or a message cannot be written; it must
-  // lead to End. `on_done` runs last and receives the status with which the call ended.
+  // `context` is gRPC's. `on_cancel` runs, at most once, when the client has gone or a message
+  // cannot be written; it must lead to End. `on_done` runs last and receives the status with which
+  // the call ended.
   MessageStream(grpc::CallbackServerContext* context, std::function<void()> on_cancel,
                 std::function<void(const absl::Status&)> on_done)
       : context_(context), on_cancel_(std::move(on_cancel)), on_done_(std::move(on_done)) {}

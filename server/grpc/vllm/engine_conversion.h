@@ -1,5 +1,5 @@
-// vllm.grpc.engine (proto/vllm/engine.proto): its requests are those of vllm.Inference in other words, and
-// its answers are made from that service's. Pure functions, any thread.
+// vllm.grpc.engine (proto/vllm/engine.proto): its requests are those of vllm.Inference in other
+// words, and its answers are made from that service's. Pure functions, any thread.
 #pragma once
 
 #include <string>
@@ -12,8 +12,9 @@
 
 namespace taopd {
 
-// The request of one sequence, for AdmitInference, which judges its values. Returns INVALID_ARGUMENT,
-// naming the field, for what this interface alone can ask for and the server does not have.
+// The request of one sequence, for AdmitInference, which judges its values. Returns
+// INVALID_ARGUMENT, naming the field, for what this interface alone can ask for and the server does
+// not have.
 absl::StatusOr<vllm::GenerateRequest> ToVllmGenerateRequest(
     const vllm::grpc::engine::GenerateRequest& request);
 

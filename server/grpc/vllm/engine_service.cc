@@ -39,26 +39,30 @@ struct EngineAnswer {
   std::deque<InferenceOutput> outputs;  // of each sequence
 };
 
-// With prompt log-probs if `with_input`; `score` is null if the engine had none to compute.
+// Fills in a chunk or the complete answer of a sequence. With prompt log-probs if `with_input`;
+// `score` is null if the engine had none to compute.
+template <typename Part>
+void Fill(Part values, const EngineAnswer& answer, bool with_input, const ScoreRows* score,
+          Part* part) {
+  *part = std::move(values);
+  if (with_input) {
+    *part->mutable_input_logprobs() = ToInputLogProbs(answer.prompt_ids, answer.options, score);
+  }
+}
+
 void SendComplete(const vllm::SequenceOutput& output, const EngineAnswer& answer, size_t index,
                   bool with_input, const ScoreRows* score, const Stream& stream) {
   engine::GenerateResponse message;
-  *message.mutable_complete() = ToComplete(output, answer.options, index, answer.prompt_ids.size());
-  if (with_input) {
-    *message.mutable_complete()->mutable_input_logprobs() =
-        ToInputLogProbs(answer.prompt_ids, answer.options, score);
-  }
+  Fill(ToComplete(output, answer.options, index, answer.prompt_ids.size()), answer, with_input,
+       score, message.mutable_complete());
   stream->Send(std::move(message));
 }
 
 void SendChunk(const vllm::SequenceOutput& output, const EngineAnswer& answer, size_t index,
                bool with_input, const ScoreRows* score, const Stream& stream) {
   engine::GenerateResponse message;
-  *message.mutable_chunk() = ToChunk(output, answer.options, index, answer.prompt_ids.size());
-  if (with_input) {
-    *message.mutable_chunk()->mutable_input_logprobs() =
-        ToInputLogProbs(answer.prompt_ids, answer.options, score);
-  }
+  Fill(ToChunk(output, answer.options, index, answer.prompt_ids.size()), answer, with_input, score,
+       message.mutable_chunk());
   stream->Send(std::move(message));
 }
 

@@ -1,5 +1,5 @@
-// The service vllm.grpc.engine.VllmEngine, by which gateways that were made for "vllm serve --grpc" can
-// drive the teacher. Handlers never block.
+// The service vllm.grpc.engine.VllmEngine, by which gateways that were made for "vllm serve --grpc"
+// can drive the teacher. Handlers never block.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -14,8 +14,8 @@ class VllmEngineService final : public vllm::grpc::engine::VllmEngine::CallbackS
   // `runs` outlives the service.
   VllmEngineService(const CallServices& services, RunRegistry* runs);
 
-  // A streamed answer with prompt log-probs has one chunk per sequence: they must come first, and the
-  // engine gives them with the last token.
+  // A streamed answer with prompt log-probs has one chunk per sequence: they must come first, and
+  // the engine gives them with the last token.
   grpc::ServerWriteReactor<vllm::grpc::engine::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context,
       const vllm::grpc::engine::GenerateRequest* request) override;

@@ -32,8 +32,8 @@ struct AdmittedInference {
   ByteBudget::Reservation answer_memory;
 };
 
-// `num_sequences` of the same request will run; memory is reserved for the answers of all. Thread-safe.
-// Errors:
+// `num_sequences` of the same request will run; memory is reserved for the answers of all.
+// Thread-safe. Errors:
 //   UNAVAILABLE          the model is loading or the server is draining;
 //   NOT_FOUND            another model is asked for;
 //   INVALID_ARGUMENT     a field is out of range or not supported; the text names it;

@@ -1,5 +1,5 @@
-// The services vllm.Inference and vllm.Control, so that gateways and clients made for vLLM's gRPC can
-// use the teacher. Handlers never block.
+// The services vllm.Inference and vllm.Control, so that gateways and clients made for vLLM's gRPC
+// can use the teacher. Handlers never block.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

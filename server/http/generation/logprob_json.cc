@@ -125,7 +125,8 @@ void AppendBytes(const std::string& text, std::string* out) {
   *out += ']';
 }
 
-// `names_text` is false for the token itself, whose bytes are those of its text whatever its name is.
+// `names_text` is false for the token itself, whose bytes are those of its text whatever its name
+// is.
 void AppendChatEntry(const PositionEntry& entry, bool names_text, std::span<const int32_t> context,
                      TokenText& tokens, std::string* out) {
   const std::string name = tokens.Name(entry.id, context);

@@ -40,7 +40,8 @@ void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t firs
                               const std::vector<Position>& positions, int32_t top_k,
                               TokenText& tokens, int64_t* text_offset, std::string* out);
 
-// The `logprobs` object of chat completions: {"content":[{"token","logprob","bytes","top_logprobs"}]}.
+// The `logprobs` object of chat completions:
+// {"content":[{"token","logprob","bytes","top_logprobs"}]}.
 void AppendChatLogprobs(const std::vector<int32_t>& token_ids, size_t first,
                         const std::vector<Position>& positions, int32_t top_k, TokenText& tokens,
                         std::string* out);

@@ -118,7 +118,8 @@ struct Problem {
   HeadTargets targets;
 };
 
-// Sequences of which the first quarter is the prompt, that of four successive ones; the teacher's support is random.
+// Sequences of which the first quarter is the prompt, that of four successive ones; the teacher's
+// support is random.
 Problem MakeProblem(const std::string& config_path, const std::string& dtype, int64_t num_layers,
                     int64_t num_sequences, int64_t length) {
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(OrDie(ReadFileToString(config_path)));

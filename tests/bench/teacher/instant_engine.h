@@ -1,15 +1,15 @@
-// An engine that answers inside of Submit with arrays of the right shape: what is left of a call's time
-// is the protocol's.
+// An engine that answers inside of Submit with arrays of the right shape: what is left of a call's
+// time is the protocol's.
 #pragma once
 
 #include <utility>
 #include <vector>
 
-#include "common/engine/engine.h"
+#include "tests/support/stub_engine.h"
 
 namespace taopd::bench {
 
-class InstantEngine final : public InferenceEngine {
+class InstantEngine final : public testing::StubEngine {
  public:
   explicit InstantEngine(const EngineLimits& limits) : limits_(limits) {}
 
@@ -41,16 +41,7 @@ class InstantEngine final : public InferenceEngine {
     done(std::move(result));
     return 1;
   }
-  std::vector<RequestHandle> SubmitBatch(
-      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
-    for (auto& [request, done] : requests) Submit(std::move(request), std::move(done));
-    return std::vector<RequestHandle>(requests.size(), 1);
-  }
-  void Cancel(RequestHandle) override {}
-  void Drain(absl::Time) override {}
-  void ReleaseKvCache() override {}
   EngineLimits limits() const override { return limits_; }
-  EngineStats stats() const override { return {}; }
 
  private:
   const EngineLimits limits_;

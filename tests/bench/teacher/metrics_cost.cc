@@ -9,6 +9,7 @@
 #include "common/engine/engine.h"
 #include "server/metrics/metered_engine.h"
 #include "server/metrics/server_metrics.h"
+#include "tests/support/stub_engine.h"
 
 namespace taopd::bench {
 namespace {
@@ -19,7 +20,7 @@ constexpr int kNumTokens = 100;
 constexpr int kNumRounds = 5;
 
 // Answers inside of Submit.
-class IdleEngine final : public InferenceEngine {
+class IdleEngine final : public testing::StubEngine {
  public:
   RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
     InferenceResult result;
@@ -35,18 +36,6 @@ class IdleEngine final : public InferenceEngine {
     done(std::move(result));
     return 1;
   }
-  std::vector<RequestHandle> SubmitBatch(
-      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
-    std::vector<RequestHandle> handles;
-    for (auto& [request, done] : requests)
-      handles.push_back(Submit(std::move(request), std::move(done)));
-    return handles;
-  }
-  void Cancel(RequestHandle) override {}
-  void Drain(absl::Time) override {}
-  void ReleaseKvCache() override {}
-  EngineLimits limits() const override { return {}; }
-  EngineStats stats() const override { return {}; }
 };
 
 // Nanoseconds of `num` requests like `request`; the least of the rounds.

@@ -1,4 +1,5 @@
-// What it costs to measure requests (server/metrics/metered_engine.h), with an engine that does nothing.
+// What it costs to measure requests (server/metrics/metered_engine.h), with an engine that does
+// nothing.
 #pragma once
 
 namespace taopd::bench {

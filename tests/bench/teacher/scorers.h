@@ -1,5 +1,5 @@
-// The ways to have a sequence scored that teacher_bench compares. Each scorer is used by one thread and
-// has a connection of its own.
+// The ways to have a sequence scored that teacher_bench compares. Each scorer is used by one thread
+// and has a connection of its own.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,13 @@
-// What the teacher's protocols cost: the same sequences scored by the bare engine and by clients of a
-// server in this process, on the same engine. compare.py makes a table of what this prints.
+// What the teacher's protocols cost: the same sequences scored by the bare engine and by clients of
+// a server in this process, on the same engine. compare.py makes a table of what this prints.
 //
 //   teacher_bench MODEL_DIR THREADS TOKENS TOP_K SEQUENCES_PER_CASE ROUNDS CLIENTS[,CLIENTS...]
 //
-// For each number of clients, in each round, the ways take turns: "engine", "metered" (the engine behind
-// its metrics), "grpc", "http_compact", "http_json". A case is SEQUENCES_PER_CASE random sequences of
-// TOKENS tokens (at least one for each client); the clients are threads that score one sequence after
-// another. Prefix caching is off: no case profits from one before. Prints a line of JSON for each
-// case, and one for what does not depend on it:
+// For each number of clients, in each round, the ways take turns: "engine", "metered" (the engine
+// behind its metrics), "grpc", "http_compact", "http_json". A case is SEQUENCES_PER_CASE random
+// sequences of TOKENS tokens (at least one for each client); the clients are threads that score one
+// sequence after another. Prefix caching is off: no case profits from one before. Prints a line of
+// JSON for each case, and one for what does not depend on it:
 //   wall_s, cpu_s    of the case: by the clock on the wall, and the CPU time of all threads, those of
 //                    the clients included
 //   latency_ms       of each sequence
@@ -136,7 +136,8 @@ class Bench {
             {"wall_s", wall_s}, {"cpu_s", CpuSeconds() - cpu_s}, {"latency_ms", latency_ms}};
   }
 
-  // Of one call of one client, less what the engine takes by itself. For an engine that answers at once.
+  // Of one call of one client, less what the engine takes by itself. For an engine that answers at
+  // once.
   nlohmann::ordered_json CallCosts() {
     nlohmann::ordered_json costs;
     constexpr int kRounds = 3, kCalls = 40;

@@ -1,5 +1,5 @@
-// A relay on 127.0.0.1 that counts the bytes of one TCP connection in both directions: what is really
-// on the wire, frames and headers of the protocol included, TCP's and IP's not.
+// A relay on 127.0.0.1 that counts the bytes of one TCP connection in both directions: what is
+// really on the wire, frames and headers of the protocol included, TCP's and IP's not.
 #pragma once
 
 #include <atomic>

@@ -1,47 +1,24 @@
-// Ranks as threads of one process, each with a group of its own, over Gloo on 127.0.0.1.
+// Groups of ranks that are threads of this process.
 #include "common/dist/process_group.h"
-
-#include <stdlib.h>
 
 #include <thread>
 
 #include "common/dist/tree_sum.h"
+#include "tests/common/dist/rank_threads.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
 namespace {
 
+using testing::OnRanks;
 using testing::TempDir;
 
 ProcessGroupOptions TestOptions() {
   ProcessGroupOptions options;
   options.connect_timeout = absl::Seconds(20);
   options.collective_timeout = absl::Seconds(20);
-  options.grace = absl::InfiniteDuration();  // the ranks are one process
   return options;
-}
-
-// Runs `body` on each rank.
-void OnRanks(int64_t world_size, const ProcessGroupOptions& options,
-             const std::function<void(ProcessGroup&)>& body) {
-  const TempDir dir;
-  // c10d's flight recorder is one of the process, and not made for several ranks in it.
-  ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
-  std::vector<std::thread> threads;
-  for (int64_t rank = 0; rank < world_size; ++rank) {
-    threads.emplace_back([&, rank] {
-      Rendezvous where;
-      where.rank = rank;
-      where.world_size = world_size;
-      where.store_file = dir.File("store");
-      where.prefix = "test";
-      auto group = ProcessGroup::Connect(where, options);
-      EXPECT_OK(group);
-      if (group.ok()) body(**group);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 // What rank r contributes to the sums.

@@ -84,9 +84,9 @@ TEST_F(TeacherSamplingTest, GenerationConfigHasTheDefaults) {
   const TempDir dir;
   std::filesystem::copy(StoriesModel(), dir.path(), std::filesystem::copy_options::recursive);
   WriteFile(dir.File("generation_config.json"), R"({"top_k": 1, "temperature": 0.9})");
-  // The seed is one whose sample differs: without one, one sample in some hundreds is the greedy one.
-  const json body = {
-      {"prompt", {1}}, {"max_tokens", 30}, {"return_token_ids", true}, {"seed", 1}};
+  // The seed is one whose sample differs: without one, one sample in some hundreds is the greedy
+  // one.
+  const json body = {{"prompt", {1}}, {"max_tokens", 30}, {"return_token_ids", true}, {"seed", 1}};
   const auto ids_of = [&](const std::vector<std::string>& flags) {
     std::vector<std::string> arguments = {"--model", dir.path(), "--num-threads", "1"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());

@@ -1,5 +1,5 @@
-// The real taopd-teacher cut into several processes: its answers are those of one process, and it does not
-// outlive any of its ranks.
+// The real taopd-teacher cut into several processes: its answers are those of one process, and it
+// does not outlive any of its ranks.
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
 
@@ -16,8 +16,9 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::LoadGolden;
 
-// float32 sums over another split of their terms, up to 200 positions deep: of a log-prob, and of a probability.
-// The largest difference seen is 1.2e-5; that of one process to float64 is of the same size.
+// float32 sums over another split of their terms, up to 200 positions deep: of a log-prob, and of a
+// probability. The largest difference seen is 1.2e-5; that of one process to float64 is of the same
+// size.
 constexpr double kLogProbTolerance = 3e-5;
 constexpr double kSplitTolerance = 1e-5;
 

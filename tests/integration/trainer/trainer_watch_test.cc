@@ -33,8 +33,8 @@ class TrainerWatchTest : public TrainerTest {
   std::optional<TeacherProcess> teacher_;
 };
 
-// The rate climbs until the student's entropy collapses. The run goes back to a checkpoint of before,
-// with a lower rate, and comes to its end without an alarm.
+// The rate climbs until the student's entropy collapses. The run goes back to a checkpoint of
+// before, with a lower rate, and comes to its end without an alarm.
 TEST_F(TrainerWatchTest, ADivergenceRollsBackAndRecovers) {
   std::string output;
   const std::vector<std::string> settings = {"trainer.total_steps=24",

@@ -2,7 +2,6 @@
 // added and does not ask fails here.
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include "proto/grpc/reflection_v1.pb.h"
@@ -14,6 +13,7 @@
 #include "server/grpc/grpc_server.h"
 #include "server/security/api_keys.h"
 #include "tests/server/fake_engine.h"
+#include "tests/server/grpc/unary_call.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -40,21 +40,8 @@ class GrpcKeysTest : public ::testing::Test {
 
   // The status of a call with an empty message.
   grpc::StatusCode Call(const std::string& method, const std::vector<std::string>& authorizations) {
-    grpc::ByteBuffer request, response;
-    grpc::Slice empty;
-    request = grpc::ByteBuffer(&empty, 1);
-    grpc::ClientContext context;
-    for (const std::string& value : authorizations) context.AddMetadata("authorization", value);
-    grpc::GenericStub stub(channel_);
-    grpc::CompletionQueue queue;
-    auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
-    call->StartCall();
-    grpc::Status status;
-    call->Finish(&response, &status, nullptr);
-    void* tag = nullptr;
-    bool ok = false;
-    queue.Next(&tag, &ok);
-    return status.error_code();
+    std::string answer;
+    return testing::UnaryCall(channel_, method, "", authorizations, &answer).error_code();
   }
 
   static std::vector<std::string> Methods() {

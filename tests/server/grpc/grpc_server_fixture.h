@@ -1,7 +1,6 @@
 // The gRPC server with real sockets on 127.0.0.1 and an engine that can hold work back.
 #pragma once
 
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
@@ -13,6 +12,7 @@
 #include "server/grpc/grpc_server.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/grpc/score_requests.h"
+#include "tests/server/grpc/unary_call.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
@@ -50,27 +50,8 @@ class GrpcServerFixture : public ::testing::Test {
     return stub_->Score(&context, request, response);
   }
 
-  // A unary call with the message as bytes.
   grpc::Status Call(const std::string& method, const std::string& bytes, std::string* answer) {
-    grpc::Slice slice(bytes);
-    grpc::ByteBuffer request(&slice, 1), response;
-    grpc::ClientContext context;
-    grpc::GenericStub stub(channel_);
-    grpc::CompletionQueue queue;
-    auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
-    call->StartCall();
-    grpc::Status status;
-    call->Finish(&response, &status, nullptr);
-    void* tag;
-    bool ok;
-    queue.Next(&tag, &ok);
-    std::vector<grpc::Slice> slices;
-    if (status.ok()) response.Dump(&slices);
-    answer->clear();
-    for (const grpc::Slice& part : slices) {
-      answer->append(reinterpret_cast<const char*>(part.begin()), part.size());
-    }
-    return status;
+    return UnaryCall(channel_, method, bytes, /*authorizations=*/{}, answer);
   }
 
   // grpc.health.v1.Health/Check with hand-made messages: 1 = SERVING, 2 = NOT_SERVING.

@@ -157,8 +157,8 @@ class SteppedStream {
     raw_->Start();
     wire.Bind(raw_);
   }
-  // A test may end before the call does: then the engine's callbacks own the stream, which owns the model
-  // and with it the engine.
+  // A test may end before the call does: then the engine's callbacks own the stream, which owns the
+  // model and with it the engine.
   ~SteppedStream() { engine->ForgetAll(); }
 
   // gRPC's reactions. A read that has arrived may be reported after OnCancel.

@@ -12,6 +12,7 @@
 #include "tests/server/fake_engine.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/stub_engine.h"
 
 namespace taopd {
 namespace {
@@ -20,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // Answers each request inside of Submit; the test's clock moves between the parts of an answer.
-class SteppedEngine final : public InferenceEngine {
+class SteppedEngine final : public testing::StubEngine {
  public:
   explicit SteppedEngine(ManualClock* clock) : clock_(clock) {}
 
@@ -45,18 +46,6 @@ class SteppedEngine final : public InferenceEngine {
     done(std::move(result));
     return 1;
   }
-  std::vector<RequestHandle> SubmitBatch(
-      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
-    std::vector<RequestHandle> handles;
-    for (auto& [request, done] : requests)
-      handles.push_back(Submit(std::move(request), std::move(done)));
-    return handles;
-  }
-  void Cancel(RequestHandle) override {}
-  void Drain(absl::Time) override {}
-  void ReleaseKvCache() override {}
-  EngineLimits limits() const override { return {}; }
-  EngineStats stats() const override { return {}; }
 
   void AnswerWith(absl::Status status) { answer_ = std::move(status); }
 
@@ -81,9 +70,8 @@ class MeteredEngineTest : public ::testing::Test {
   absl::Status Run(InferenceRequest request) {
     absl::Status status = absl::UnknownError("no answer");
     std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
-    batch.emplace_back(std::move(request), [&](absl::StatusOr<InferenceResult> result) {
-      status = result.status();
-    });
+    batch.emplace_back(std::move(request),
+                       [&](absl::StatusOr<InferenceResult> result) { status = result.status(); });
     engine_->SubmitBatch(std::move(batch));
     return status;
   }
@@ -135,8 +123,9 @@ TEST_F(MeteredEngineTest, AScoreCountsApart) {
 
 TEST_F(MeteredEngineTest, RefusalsAndFailuresHaveReasons) {
   const std::pair<absl::Status, std::string> cases[] = {
-      {ResourceExhausted("x"), "taopd_teacher_refused_requests_total{model_name=\"m\","
-                               "reason=\"queue_full\"} 1\n"},
+      {ResourceExhausted("x"),
+       "taopd_teacher_refused_requests_total{model_name=\"m\","
+       "reason=\"queue_full\"} 1\n"},
       {InvalidArgument("x"), "reason=\"invalid\"} 1\n"},
       {Unavailable("x"), "reason=\"draining\"} 1\n"},
       {absl::DeadlineExceededError("x"), "reason=\"deadline\"} 1\n"},

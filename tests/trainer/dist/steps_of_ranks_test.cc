@@ -1,10 +1,5 @@
 // Whole steps on several ranks, which are threads of this process with a model each.
-#include <stdlib.h>
-
-#include <thread>
-
-#include "tests/support/files.h"
-#include "tests/support/status_matchers.h"
+#include "tests/common/dist/rank_threads.h"
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/dist/shares.h"
 
@@ -30,41 +25,27 @@ RanksResult TrainOnRanks(const RanksSetting& setting) {
   result.losses.resize(world);
   result.grad_norms.resize(world);
   result.weights.resize(world);
-  const TempDir dir;
-  // c10d's flight recorder is one of the process, and not made for several ranks in it.
-  ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
-  std::vector<std::thread> threads;
-  for (int64_t rank = 0; rank < world; ++rank) {
-    threads.emplace_back([&, rank] {
-      Rendezvous where;
-      where.rank = rank;
-      where.world_size = world;
-      where.store_file = dir.File("store");
-      ProcessGroupOptions options;
-      options.grace = absl::InfiniteDuration();
-      auto group = ProcessGroup::Connect(where, options);
-      ASSERT_OK(group);
-      TinySetting tiny;
-      tiny.dtype = setting.dtype;
-      tiny.num_threads = 1;  // of each rank
-      tiny.shard.layout.num_shards = world;
-      tiny.shard.layout.max_bucket_elements = 4096;  // several buckets, some cut parameters
-      tiny.shard.shard = rank;
-      TinyTraining training(tiny);
-      training.context.group = group->get();
-      training.context.shares = *Shares::Make(setting.num_shares, rank, world);
-      for (int64_t step = 0; step < setting.num_steps; ++step) {
-        const auto metrics = ByName(training.Step(step, setting.num_steps));
-        result.losses[rank].push_back(metrics.at("loss/mean"));
-        result.grad_norms[rank].push_back(metrics.at("loss/grad_norm"));
-      }
-      for (const auto& [name, parameter] : training.student()->Parameters()) {
-        result.weights[rank].push_back(parameter.detach().clone());
-      }
-      (*group)->Leave();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanks(world, ProcessGroupOptions(), [&](ProcessGroup& group) {
+    const int64_t rank = group.rank();
+    TinySetting tiny;
+    tiny.dtype = setting.dtype;
+    tiny.num_threads = 1;  // of each rank
+    tiny.shard.layout.num_shards = world;
+    tiny.shard.layout.max_bucket_elements = 4096;  // several buckets, some cut parameters
+    tiny.shard.shard = rank;
+    TinyTraining training(tiny);
+    training.context.group = &group;
+    training.context.shares = *Shares::Make(setting.num_shares, rank, world);
+    for (int64_t step = 0; step < setting.num_steps; ++step) {
+      const auto metrics = ByName(training.Step(step, setting.num_steps));
+      result.losses[rank].push_back(metrics.at("loss/mean"));
+      result.grad_norms[rank].push_back(metrics.at("loss/grad_norm"));
+    }
+    for (const auto& [name, parameter] : training.student()->Parameters()) {
+      result.weights[rank].push_back(parameter.detach().clone());
+    }
+    group.Leave();
+  });
   return result;
 }
 

@@ -1,11 +1,9 @@
 #include "trainer/cli/launch/rank_processes.h"
 
 #include <absl/time/clock.h>
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +13,9 @@
 #include <cstring>
 #include <memory>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/log.h"
+#include "common/dist/loopback.h"
 
 namespace taopd {
 namespace {
@@ -78,17 +78,9 @@ class Launcher {
 
  private:
   absl::Status Listen() {
-    listener_ = std::make_unique<FileDescriptor>(socket(AF_INET, SOCK_STREAM, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    auto* any = reinterpret_cast<sockaddr*>(&address);
-    if (bind(listener_->get(), any, size) != 0 || listen(listener_->get(), SOMAXCONN) != 0 ||
-        getsockname(listener_->get(), any, &size) != 0) {
-      return Unavailable("cannot listen on 127.0.0.1: ", std::strerror(errno));
-    }
-    port_ = ntohs(address.sin_port);
+    TAOPD_ASSIGN_OR_RETURN(const LoopbackListener listener, ListenOnLoopback());
+    listener_ = std::make_unique<FileDescriptor>(listener.fd);
+    port_ = listener.port;
     return absl::OkStatus();
   }
 
@@ -108,8 +100,10 @@ class Launcher {
     set("MASTER_PORT", Concat(listener_ ? port_ : options_.master_port));
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     unsetenv("TAOPD_LISTEN_FD");
-    if (listener_ && rank == 0) set("TAOPD_LISTEN_FD", Concat(listener_->get()));
-    if (listener_ && rank != 0) close(listener_->get());
+    if (listener_ && rank == 0) {
+      set("TAOPD_LISTEN_FD", Concat(listener_->get()));
+      fcntl(listener_->get(), F_SETFD, 0);  // rank 0 keeps it
+    }
     std::vector<char*> argv;
     for (const std::string& argument : options_.command) {
       argv.push_back(const_cast<char*>(argument.c_str()));

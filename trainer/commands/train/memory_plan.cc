@@ -29,6 +29,12 @@ absl::StatusOr<ModelConfig> StudentConfigOf(const TrainConfig& config,
   return model;
 }
 
+// The type that the student is trained in.
+absl::StatusOr<WeightDtype> DtypeOf(const TrainConfig& config, const ModelConfig& model) {
+  const std::string stored = model.dtype.empty() ? "float32" : model.dtype;
+  return ParseWeightDtype(config.student.dtype == "auto" ? stored : config.student.dtype);
+}
+
 // The plan's input for settings of which none is auto but, possibly, the KV pool.
 TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, WeightDtype dtype,
                           const MemoryBudget& budget, int64_t num_ranks) {
@@ -113,10 +119,7 @@ absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_loc
 absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& model_dir,
                                        const MemoryBudget& budget, const RunPlanOptions& options) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(*config, model_dir));
-  const std::string stored = model.dtype.empty() ? "float32" : model.dtype;
-  TAOPD_ASSIGN_OR_RETURN(
-      const WeightDtype dtype,
-      ParseWeightDtype(config->student.dtype == "auto" ? stored : config->student.dtype));
+  TAOPD_ASSIGN_OR_RETURN(const WeightDtype dtype, DtypeOf(*config, model));
   const auto input_of = [&](const TrainConfig& choice) {
     return InputOf(choice, model, dtype, budget, options.num_ranks);
   };
@@ -155,10 +158,7 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
 absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,
                                     int64_t num_ranks) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));
-  const std::string stored = model.dtype.empty() ? "float32" : model.dtype;
-  TAOPD_ASSIGN_OR_RETURN(
-      const WeightDtype dtype,
-      ParseWeightDtype(config.student.dtype == "auto" ? stored : config.student.dtype));
+  TAOPD_ASSIGN_OR_RETURN(const WeightDtype dtype, DtypeOf(config, model));
   StepWork work;
   work.num_parameters = model.NumParameters();
   work.bytes_per_weight = dtype == WeightDtype::kFloat32 ? 4 : 2;
@@ -183,8 +183,8 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
   work.rollouts_of_prompt = config.rollout.n;
   work.updates = config.data.train_batch_size / config.trainer.mini_batch_size;
   work.recomputes_layers = config.trainer.recompute == "full";
-  // The gradient is read twice and cleared; both moments and the float32 weights are read and written,
-  // and the weights written once more where they are not float32.
+  // The gradient is read twice and cleared; both moments and the float32 weights are read and
+  // written, and the weights written once more where they are not float32.
   const int64_t moments = config.optimizer.moments == "bfloat16" ? 8 : 16;
   work.optimizer_bytes_per_parameter =
       12 + moments + 8 + (work.bytes_per_weight == 4 ? 0 : work.bytes_per_weight);

@@ -10,8 +10,8 @@
 
 namespace taopd {
 
-// What this process may take of the device that trainer.device names. `num_local_ranks` processes share
-// a CPU's memory.
+// What this process may take of the device that trainer.device names. `num_local_ranks` processes
+// share a CPU's memory.
 absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_local_ranks = 1);
 
 struct RunPlanOptions {

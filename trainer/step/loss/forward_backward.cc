@@ -60,7 +60,8 @@ void FindBadRow(const at::Tensor& loss_N, const std::vector<const ScoredRollout*
   }
 }
 
-// Sets the weights of responses to 0 of which a token's rho is below the limit. Returns their number.
+// Sets the weights of responses to 0 of which a token's rho is below the limit. Returns their
+// number.
 int64_t VetoResponses(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                       const HeadOptions& head, const std::vector<const ScoredRollout*>& sequences,
                       double veto_rho_below, HeadTargets* targets) {

@@ -45,9 +45,9 @@ struct ForwardBackwardOptions {
 
 // Runs the student's forward pass, the fused head and the backward pass over `sequences`, and adds
 // the results to *sums. weights[i] is the weight of each response row of sequence i. The gradients
-// are added to the parameters' .grad (trainer/optim/flat_gradients.h). The metrics are those of the support. If the objective
-// compares on the whole vocabulary, they are those of the teacher's most probable tokens, from a
-// second pass over the head.
+// are added to the parameters' .grad (trainer/optim/flat_gradients.h). The metrics are those of the
+// support. If the objective compares on the whole vocabulary, they are those of the teacher's most
+// probable tokens, from a second pass over the head.
 void ForwardBackward(Decoder* student, const HeadOptions& head,
                      const std::vector<const ScoredRollout*>& sequences,
                      const std::vector<double>& weights, RowSums* sums,

@@ -17,17 +17,6 @@ namespace {
 
 constexpr int kLanes = 16;
 
-// exp(x), for x <= 0 but for rounding; 0 below kSmallestExpArgument.
-TAOPD_ALWAYS_INLINE float ExpOfWeight(float x) {
-  const float bounded = x < kSmallestExpArgument ? kSmallestExpArgument : x;  // a NaN stays
-  float n, e;
-  ExpParts(&bounded, &n, &e);
-  // A NaN's integer is unspecified but its product with anything is NaN.
-  const int32_t power = (static_cast<int32_t>(n) + 127) << 23;
-  const float result = e * __builtin_bit_cast(float, power);
-  return x < kSmallestExpArgument ? 0.0f : result;
-}
-
 TAOPD_ALWAYS_INLINE float SumOfLanes(const float* lanes) {
   float total = 0;
   for (int i = 0; i < kLanes; ++i) total += lanes[i];
@@ -43,13 +32,13 @@ float Softmax(float* s, int64_t begin, int64_t end, int64_t n, float scale, floa
   for (; i + kLanes <= end; i += kLanes) {
 #pragma GCC ivdep
     for (int lane = 0; lane < kLanes; ++lane) {
-      const float weight = ExpOfWeight((s[i + lane] - largest) * scale);
+      const float weight = ExpOfNonPositive((s[i + lane] - largest) * scale);
       s[i + lane] = weight;
       lanes[lane] += weight;
     }
   }
   for (int lane = 0; i < end; ++i, ++lane) {
-    s[i] = ExpOfWeight((s[i] - largest) * scale);
+    s[i] = ExpOfNonPositive((s[i] - largest) * scale);
     lanes[lane] += s[i];
   }
   for (i = 0; i < begin; ++i) s[i] = 0;
@@ -62,7 +51,7 @@ void Gradient(float* s, float* dp, int64_t begin, int64_t end, int64_t n, float 
               float log_sum_exp, float delta) {
 #pragma GCC ivdep
   for (int64_t i = begin; i < end; ++i) {
-    const float p = ExpOfWeight(s[i] * scale - log_sum_exp);
+    const float p = ExpOfNonPositive(s[i] * scale - log_sum_exp);
     s[i] = p;
     dp[i] = p * (dp[i] - delta) * scale;
   }

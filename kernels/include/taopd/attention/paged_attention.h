@@ -33,6 +33,11 @@ inline constexpr int64_t kBlockTokens = 32;
 inline constexpr int64_t kPartitionTokens = 256;
 inline constexpr int64_t kMaxHeadSize = 512;
 
+// The number of blocks for that many positions of a sequence.
+constexpr int64_t KvBlocksFor(int64_t num_positions) {
+  return (num_positions + kBlockTokens - 1) / kBlockTokens;
+}
+
 // A block is [K] heads. A head is its keys, then its values, in the order in which the products
 // read them. Values are cut into slices of kValueColumns columns; the last slice is filled up to
 // that width, and what it is filled with does not matter. S = ceil(D / kValueColumns) slices:

@@ -63,8 +63,8 @@ TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE uint64_t AdamWRandomKey(int64_t step, int6
 }
 
 // 32 random bits of an element. The multiplications and shifts are those of the hash functions
-// "lowbias32" and "triple32" that Wellons found by search (https://nullprogram.com/blog/2018/07/31/);
-// all of it is 32 bits wide, for vectors.
+// "lowbias32" and "triple32" that Wellons found by search
+// (https://nullprogram.com/blog/2018/07/31/); all of it is 32 bits wide, for vectors.
 TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE uint32_t AdamWRandomBits(uint64_t key, uint32_t element) {
   uint32_t x = element + static_cast<uint32_t>(key);
   x ^= x >> 17;

@@ -1,4 +1,5 @@
-// The ranks of a tensor parallel model as threads of one process: Collectives without processes or sockets.
+// The ranks of a tensor parallel model as threads of one process: Collectives without processes or
+// sockets.
 #pragma once
 
 #include <barrier>

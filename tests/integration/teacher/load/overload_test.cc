@@ -1,6 +1,6 @@
-// Ten times as many requests as the real taopd-teacher can answer, for a minute (TAOPD_OVERLOAD_SECONDS):
-// its memory stays flat, it refuses explicitly and says when to come back, whatever it accepts it
-// answers, and short requests get through.
+// Ten times as many requests as the real taopd-teacher can answer, for a minute
+// (TAOPD_OVERLOAD_SECONDS): its memory stays flat, it refuses explicitly and says when to come
+// back, whatever it accepts it answers, and short requests get through.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 
@@ -24,13 +24,13 @@ constexpr int kLongTokens = 480, kShortTokens = 8;
 constexpr uint32_t kTopK = 16;
 constexpr int kOverload = 10;
 constexpr int kCapacityCalls = 400;  // of two clients
-// From the highest point of the first half, in which buffers and the allocator's arenas fill, to that of
-// the second.
+// From the highest point of the first half, in which buffers and the allocator's arenas fill, to
+// that of the second.
 constexpr int64_t kMaxGrowthBytes = 24 << 20;
 constexpr absl::Duration kLongestHealth = absl::Seconds(1);
 constexpr int kQueuedTokens = 24'000;
-// Of a short request with all its retries, in times that the full queue needs. Among equals it is luck who
-// gets the room that becomes free; a short request that never does is starved.
+// Of a short request with all its retries, in times that the full queue needs. Among equals it is
+// luck who gets the room that becomes free; a short request that never does is starved.
 constexpr double kMostQueueTimes = 10.0;
 
 v1::ScoreRequest RequestOf(int num_tokens) {
@@ -155,8 +155,8 @@ class TeacherOverloadTest : public testing::TeacherBinaryFixture {
     }
   }
 
-  // What the teacher itself says it has answered well. It counts a call after the answer has left, so
-  // the number may come a little later: waits for it.
+  // What the teacher itself says it has answered well. It counts a call after the answer has left,
+  // so the number may come a little later: waits for it.
   int64_t NumAnswered(int64_t expected) {
     const absl::Time deadline = absl::Now() + absl::Seconds(20);
     int64_t num = 0;

@@ -1,5 +1,5 @@
-// What the clients of the soak test do, one act at a time. Each act makes its own connection or uses the
-// client's, and checks what comes back; a client is used by one thread.
+// What the clients of the soak test do, one act at a time. Each act makes its own connection or
+// uses the client's, and checks what comes back; a client is used by one thread.
 #pragma once
 
 #include <cstdint>

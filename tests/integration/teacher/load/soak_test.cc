@@ -1,6 +1,6 @@
-// Mixed clients on the real taopd-teacher for half an hour (TAOPD_SOAK_SECONDS): scores, streams, completions,
-// broken connections, cancellations, nonsense. Nothing is lost, and neither memory nor descriptors nor
-// threads grow.
+// Mixed clients on the real taopd-teacher for half an hour (TAOPD_SOAK_SECONDS): scores, streams,
+// completions, broken connections, cancellations, nonsense. Nothing is lost, and neither memory nor
+// descriptors nor threads grow.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -19,8 +19,8 @@ using testing::SoakClient;
 using testing::SoakCounts;
 
 constexpr int kNumClients = 8;
-// From the end of the first quarter to the end. The allocator's arenas and the caches of the KV cache
-// fill in that quarter.
+// From the end of the first quarter to the end. The allocator's arenas and the caches of the KV
+// cache fill in that quarter.
 constexpr int64_t kMaxGrowthBytes = 24 << 20;
 // Beyond what the idle server has: sockets that the kernel still closes.
 constexpr int64_t kMaxMoreDescriptors = 4;

@@ -1,0 +1,28 @@
+// A base of engines for tests and benchmarks that answer each request by itself and have nothing to
+// cancel, drain or measure.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "common/engine/engine.h"
+
+namespace taopd::testing {
+
+class StubEngine : public InferenceEngine {
+ public:
+  std::vector<RequestHandle> SubmitBatch(
+      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
+    std::vector<RequestHandle> handles;
+    for (auto& [request, done] : requests)
+      handles.push_back(Submit(std::move(request), std::move(done)));
+    return handles;
+  }
+  void Cancel(RequestHandle) override {}
+  void Drain(absl::Time) override {}
+  void ReleaseKvCache() override {}
+  EngineLimits limits() const override { return {}; }
+  EngineStats stats() const override { return {}; }
+};
+
+}  // namespace taopd::testing
