@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "common/base/log.h"
+#include "common/base/thread_waits.h"
 #include "common/config/yaml.h"
 #include "common/engine/engine_factory.h"
 #include "common/engine/parallel/worker.h"
@@ -92,6 +93,7 @@ int Main(int argc, char** argv) {
     };
     return PrintPlan(options, find, std::cout, std::cerr);
   }
+  RestartWithShortThreadWaits(argv);
   AddKeysOfEnvironment(&options);
   TeacherOptions shown = options.WithoutSecrets();
   std::cerr << WriteYamlSettings(DescribeSettings(shown));

@@ -4,6 +4,7 @@
 
 #include "common/base/log.h"
 #include "common/base/memory.h"
+#include "common/base/thread_waits.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/cli/unknown_argument.h"
 
@@ -33,6 +34,7 @@ int Main(int argc, char** argv) {
   }
   if (absl::Status status = SetLogLevel(log_level); !status.ok())
     return EndCommand(BadUsage(status));
+  RestartWithShortThreadWaits(argv);
   for (const Subcommand& subcommand : subcommands) {
     if (*subcommand.app) return subcommand.run();
   }

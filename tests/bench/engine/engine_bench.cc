@@ -35,6 +35,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/thread_waits.h"
 #include "common/engine/engine_factory.h"
 #include "common/io/file.h"
 #include "common/model/decoder.h"
@@ -203,5 +204,6 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace taopd
 
 int main(int argc, char** argv) {
+  taopd::RestartWithShortThreadWaits(argv);  // as the programs do
   return taopd::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -30,8 +30,6 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
 RECIPE = ROOT / "deploy/recipes/addition/train.yaml"
-# As deploy/quickstart: threads that wait for others do not keep the other program from its core.
-SPINS = "1000"
 PHASES = ("rollout", "teacher", "forward", "head", "backward", "optimizer")
 # Of the trainer's metrics; what the trainer waits for the teacher after its rollouts is the teacher's phase.
 METRICS = {"rollout": ("time/rollout_wait_s", "time/pack_s"), "teacher": ("time/teacher_wait_s",),
@@ -72,10 +70,6 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def our_environment():
-    return dict(os.environ, GOMP_SPINCOUNT=os.environ.get("GOMP_SPINCOUNT", SPINS))
-
-
 class Teacher:
     """bin/taopd-teacher on a port of its own choice."""
 
@@ -84,7 +78,7 @@ class Teacher:
         self.log = open(work / "teacher.log", "w", encoding="utf-8")
         command = [options.teacher, "--model", str(model), "--port", "0", "--grpc-port", "0", "--ready-file",
                    str(self.ready), "--num-threads", str(threads), *flags]
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, env=our_environment())
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
         while not (self.ready.exists() and self.ready.stat().st_size):
             if self.process.poll() is not None:
                 sys.exit((work / "teacher.log").read_text())
@@ -111,7 +105,7 @@ def run_ours(options, case, work):
                         f"trainer.total_steps={case['warm_up'] + case['steps']}"):
             command += ["--set", setting]
         with open(work / "trainer.log", "w", encoding="utf-8") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=our_environment())
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
             _, status, usage = os.wait4(process.pid, 0)
         if status:
             sys.exit((work / "trainer.log").read_text()[-3000:])

@@ -23,6 +23,7 @@ using nlohmann::json;
 using testing::Golden;
 using ::testing::HasSubstr;
 using testing::LoadGolden;
+using ::testing::Not;
 using testing::ReadFile;
 using testing::SourcePath;
 using testing::StoriesModel;
@@ -361,6 +362,24 @@ TEST(TeacherExitTest, BadFlagsAre64) {
   TeacherProcess unknown({"--model", StoriesModel(), "--max-logprob", "4"});
   EXPECT_EQ(unknown.WaitForExit(), 64);
   EXPECT_THAT(unknown.Errors(), HasSubstr("--max-logprobs"));
+}
+
+// The names are as in the manual of GNU libgomp; a program sees what it was started with.
+TEST(TeacherThreadsTest, WaitShortlyUnlessTheEnvironmentSaysHow) {
+  const auto environment_of = [](const TeacherProcess& teacher) {
+    return ReadFile("/proc/" + std::to_string(teacher.pid()) + "/environ");
+  };
+  ASSERT_EQ(std::getenv("OMP_WAIT_POLICY"), nullptr) << "this test sets it";
+  unsetenv("GOMP_SPINCOUNT");
+  TeacherProcess by_default({"--model", StoriesModel(), "--num-threads", "1"});
+  ASSERT_TRUE(by_default.WaitUntilReady()) << by_default.Errors();
+  EXPECT_THAT(environment_of(by_default), HasSubstr("GOMP_SPINCOUNT=1000"));
+
+  setenv("OMP_WAIT_POLICY", "active", 1);
+  TeacherProcess by_choice({"--model", StoriesModel(), "--num-threads", "1"});
+  unsetenv("OMP_WAIT_POLICY");
+  ASSERT_TRUE(by_choice.WaitUntilReady()) << by_choice.Errors();
+  EXPECT_THAT(environment_of(by_choice), Not(HasSubstr("GOMP_SPINCOUNT")));
 }
 
 TEST(TeacherExitTest, BadModelFilesAre65AndNamed) {

@@ -105,6 +105,8 @@ TEST_F(TrainerTest, StatusPagesWhileItRuns) {
   ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
     return trainer.Output().find("control http=127.0.0.1:") != std::string::npos;
   }));
+  EXPECT_THAT(ReadFile("/proc/" + std::to_string(trainer.pid()) + "/environ"),
+              HasSubstr("GOMP_SPINCOUNT=1000"));  // threads that wait sleep soon
   const std::string log = trainer.Output();
   const size_t at =
       log.find("control http=127.0.0.1:") + std::string("control http=127.0.0.1:").size();

@@ -1,0 +1,17 @@
+#include "common/base/thread_waits.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace taopd {
+
+void RestartWithShortThreadWaits(char** argv) {
+  static constexpr char kName[] = "GOMP_SPINCOUNT";
+  if (std::getenv(kName) != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  if (setenv(kName, "1000", 1) != 0) return;
+  execv("/proc/self/exe", argv);
+  unsetenv(kName);  // still here: libgomp has its default, and children shall not believe otherwise
+}
+
+}  // namespace taopd
