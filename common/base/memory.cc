@@ -55,11 +55,17 @@ int64_t AnonymousMemoryBytes(const std::string& root) {
 
 void KeepFreedMemory() {
 #ifdef __GLIBC__
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that it takes
+  mallopt(M_MMAP_THRESHOLD, kMappedBlockBytes);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
   mallopt(M_TOP_PAD, 16 << 20);
   // One heap for all threads: what rollouts have freed serves training.
   mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
+void ReturnFreedMemory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, kReturnedBlockBytes);
 #endif
 }
 

@@ -21,28 +21,29 @@ bool IsPass(const std::string& name) {
   return name == kActivations || name == kBackward || name == kHead;
 }
 
-// The C library keeps smaller blocks in its heap when they are freed (KeepFreedMemory in
-// common/base/memory.h), in pieces that other tensors seldom fit.
-constexpr int64_t kReturnedBlockBytes = int64_t{32} << 20;
 // Tensors that a step of the engine has at once, about.
 constexpr int64_t kActivationTensors = 4;
 
-bool IsGivenBack(const MemoryLine& line, const EnginePlanInput& engine) {
+// The C library keeps smaller blocks in its heap when they are freed (common/base/memory.h), in
+// pieces that other tensors seldom fit.
+bool IsGivenBack(const MemoryLine& line, const EnginePlanInput& engine, Recompute recompute) {
   int64_t num_tensors = 0;
   if (line.name == "head workspace") num_tensors = 1;
   if (line.name == "activations") num_tensors = kActivationTensors;
   if (line.name == "KV pool") num_tensors = engine.config.num_hidden_layers;
   if (num_tensors == 0 || line.device != engine.budget.device) return false;
-  return !engine.budget.on_cpu() || line.bytes / num_tensors >= kReturnedBlockBytes;
+  return !engine.budget.on_cpu() ||
+         line.bytes / num_tensors >=
+             (recompute == Recompute::kNone ? kMappedBlockBytes : kReturnedBlockBytes);
 }
 
 // What the engine needs while it generates and gives back when it is done.
-int64_t RolloutBytes(EnginePlanInput engine) {
+int64_t RolloutBytes(EnginePlanInput engine, Recompute recompute) {
   engine.budget.limit_bytes = std::numeric_limits<int64_t>::max();
   const absl::StatusOr<EnginePlan> plan = PlanEngine(engine);
   int64_t bytes = 0;
   for (const MemoryLine& line : plan.ok() ? plan->lines : std::vector<MemoryLine>()) {
-    if (IsGivenBack(line, engine)) bytes += line.bytes;
+    if (IsGivenBack(line, engine, recompute)) bytes += line.bytes;
   }
   return bytes;
 }
@@ -141,6 +142,7 @@ std::string RemedyFor(const std::string& name, const EnginePlanInput& engine) {
       {"KV pool", "lower rollout.kv_cache_gb or rollout.max_num_seqs"},
       {"activations", "lower rollout.max_num_seqs"},
       {"head workspace", "lower trainer.head_workspace_mb"},
+      {"checkpoint copy", "set trainer.async_save to off"},
       {"scored rollouts", "lower data.train_batch_size, rollout.n or teacher.top_k"},
   };
   const auto found = remedies.find(name);
@@ -177,6 +179,10 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   add("master weights", device, is_float ? 0 : kFloatBytes * of_shard, "float32" + share);
   add("optimizer moments", device, (input.bfloat16_moments ? 4 : 8) * of_shard,
       (input.bfloat16_moments ? "bfloat16" : "float32") + share);
+  if (input.copies_checkpoints) {
+    add("checkpoint copy", "cpu", P * BytesOf(engine.dtype) + HeldBytes(lines, device),
+        "weights, master weights and moments, while they are written beside a step");
+  }
   add("gradients", device, kFloatBytes * P, "one sum in float32");
   static const char* const kRecomputed[] = {"", "; attention is computed again",
                                             "; all layers are computed again"};
@@ -221,7 +227,7 @@ absl::StatusOr<EnginePlan> PlanTraining(TrainingPlanInput input, EnginePlan* ref
   if (engine.kv_cache_bytes > 0) {
     engine.kv_cache_bytes = std::min(engine.kv_cache_bytes, NeededPoolBytes(engine));
   }
-  const int64_t rollout_bytes = input.overlaps ? 0 : RolloutBytes(engine);
+  const int64_t rollout_bytes = input.overlaps ? 0 : RolloutBytes(engine, input.recompute);
   int64_t pass_bytes = 0;
   for (MemoryLine& line : TrainingLines(input)) {
     if (!input.overlaps && IsPass(line.name)) {

@@ -29,6 +29,7 @@ struct TrainingPlanInput {
   // Whether the first mini-batch of a step is trained on while the others are still generated. If
   // not, what only the rollouts need is free again when training begins.
   bool overlaps = true;
+  bool copies_checkpoints = false;   // trainer.async_save is on
   int64_t head_workspace_bytes = 0;  // of the loss
   int64_t support_size = 0;          // k
   // Response tokens of a whole step, whose rollouts and scores wait for their mini-batch.
@@ -55,6 +56,7 @@ int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, Weig
 // The lines that training adds to the engine's:
 //   master weights          4 P, if the weights are not float32; of one rank, its share
 //   optimizer moments       8 P, or 4 P in bfloat16; of one rank, its share
+//   checkpoint copy         of weights, master weights and moments, with copies_checkpoints
 //   gradients               4 P: one sum in float32
 //   training activations    SavedActivationBytes of T tokens
 //   backward buffers        gradients of one layer's values, what is computed again of it, and the

@@ -193,6 +193,12 @@ void TrainerConfig::Visit(SettingVisitor& v) {
             "Steps between checkpoints; the last step is always saved. 0 = only then.",
             AtLeast<int64_t>(0))
       .MayChange();
+  v.Setting("async_save", &async_save,
+            "Write the checkpoints of save_every beside the next step, from a copy of the student "
+            "and its optimizer: on, off, or auto: if the memory plan has room for the copy. One "
+            "rank only.",
+            OneOf({"auto", "on", "off"}))
+      .MayChange();
   v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
             AtLeast<int64_t>(2))
       .MayChange();

@@ -163,6 +163,7 @@ struct TrainerConfig {
   bool eval_at_start = true;
   int64_t eval_every = 50;
   int64_t save_every = 50;
+  std::string async_save = "auto";
   int64_t keep_checkpoints = 2;
   int64_t keep_every = 0;
   std::string best_metric;

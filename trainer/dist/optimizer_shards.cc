@@ -122,14 +122,13 @@ absl::Status WriteOptimizerShards(const AdamW& optimizer, int64_t rank, const st
     files[part].push_back(std::move(slice));
   }
   for (size_t part = 0; part < files.size(); ++part) {
-    StateToWrite state;
+    StateToWrite state(optimizer.num_updates());
     json places = json::object();
     for (const AdamW::StateSlice& slice : files[part]) {
       state.Add(slice.name, {slice.values.numel()}, slice.values);
       places[slice.name] = {{"saved_offsets", {slice.offset}}};
     }
     TAOPD_RETURN_IF_ERROR(state.Write(dir + "/" + ShardName(rank, part + 1, files.size()),
-                                      optimizer.num_updates(),
                                       {{"DCP_VERSION", "1.0"}, {kShardingInfo, places.dump()}}));
   }
   return absl::OkStatus();

@@ -7,7 +7,6 @@
 #include "common/base/check.h"
 #include "common/io/safetensors/safetensors.h"
 #include "common/model/weights/weights.h"
-#include "trainer/optim/saved_state.h"
 
 namespace taopd {
 namespace {
@@ -121,11 +120,15 @@ std::map<std::string, std::vector<int64_t>> AdamW::SavedShapes() const {
   return shapes;
 }
 
-absl::Status AdamW::Save(const std::string& path) const {
+StateToWrite AdamW::StateToSave(bool copies) const {
   TAOPD_CHECK_EQ(layout().num_shards(), 1);
-  StateToWrite state;
-  for (const StateSlice& slice : State()) state.Add(slice.name, slice.shape, slice.values);
-  return state.Write(path, num_updates_);
+  StateToWrite state(num_updates_);
+  for (const StateSlice& slice : State()) state.Add(slice.name, slice.shape, slice.values, copies);
+  return state;
+}
+
+absl::Status AdamW::Save(const std::string& path) const {
+  return StateToSave(/*copies=*/false).Write(path);
 }
 
 absl::Status AdamW::Load(const std::string& path) {

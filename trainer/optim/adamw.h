@@ -34,6 +34,7 @@
 #include "kernels/torch/layers/adamw.h"
 #include "trainer/config/run_config.h"
 #include "trainer/optim/flat_gradients.h"
+#include "trainer/optim/saved_state.h"
 
 namespace taopd {
 
@@ -81,8 +82,11 @@ class AdamW {
   };
   std::vector<StateSlice> State() const;
 
-  // Writes the moments, the master copies and the number of updates as a safetensors file, one
-  // tensor for each parameter. REQUIRES: there is one shard.
+  // The moments, the master copies and the number of updates as a safetensors file has them, one
+  // tensor for each parameter; with `copies`, no later update changes them. REQUIRES: there is one
+  // shard.
+  StateToWrite StateToSave(bool copies) const;
+  // Writes that file.
   absl::Status Save(const std::string& path) const;
   // Reads what Save wrote; a shard takes its part. Moments that were saved in the other type are
   // converted, to bfloat16 by rounding to nearest. Returns DATA_LOSS for a file whose parameters

@@ -12,8 +12,9 @@ constexpr char kNumUpdates[] = "num_updates";
 }  // namespace
 
 void StateToWrite::Add(const std::string& name, std::vector<int64_t> shape,
-                       const at::Tensor& values) {
-  on_cpu_.push_back(values.to(at::kCPU));
+                       const at::Tensor& values, bool copies) {
+  on_cpu_.push_back(
+      values.to(at::kCPU, values.scalar_type(), /*non_blocking=*/false, /*copy=*/copies));
   const at::Tensor& cpu = on_cpu_.back();
   tensors_.push_back({name,
                       SafetensorsDtype(cpu.scalar_type()),
@@ -21,9 +22,9 @@ void StateToWrite::Add(const std::string& name, std::vector<int64_t> shape,
                       {static_cast<const std::byte*>(cpu.const_data_ptr()), cpu.nbytes()}});
 }
 
-absl::Status StateToWrite::Write(const std::string& path, int64_t num_updates,
+absl::Status StateToWrite::Write(const std::string& path,
                                  std::map<std::string, std::string> metadata) const {
-  metadata[kNumUpdates] = std::to_string(num_updates);
+  metadata[kNumUpdates] = std::to_string(num_updates_);
   return WriteSafetensors(path, tensors_, metadata);
 }
 

@@ -16,12 +16,17 @@ namespace taopd {
 // Tensors of a file to be written. It keeps their bytes alive.
 class StateToWrite {
  public:
-  // Adds float32 or bfloat16 values under a name.
-  void Add(const std::string& name, std::vector<int64_t> shape, const at::Tensor& values);
-  absl::Status Write(const std::string& path, int64_t num_updates,
+  explicit StateToWrite(int64_t num_updates) : num_updates_(num_updates) {}
+
+  // Adds float32 or bfloat16 values under a name: what they are when Write is called or, with
+  // `copies`, what they are now.
+  void Add(const std::string& name, std::vector<int64_t> shape, const at::Tensor& values,
+           bool copies = false);
+  absl::Status Write(const std::string& path,
                      std::map<std::string, std::string> metadata = {}) const;
 
  private:
+  const int64_t num_updates_;
   std::vector<at::Tensor> on_cpu_;
   std::vector<TensorToWrite> tensors_;
 };

@@ -1,10 +1,27 @@
 #include "trainer/run/checkpointed_run.h"
 
+#include <absl/time/clock.h>
+
+#include <chrono>
+#include <utility>
+
+#include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/io/file.h"
 #include "trainer/dist/optimizer_shards.h"
 
 namespace taopd {
+namespace {
+
+void LogSaved(int64_t step, const absl::StatusOr<std::string>& path) {
+  if (path.ok()) {
+    LogInfo("checkpoint saved", {{"step", step}, {"path", *path}});
+  } else {
+    LogError("checkpoint not saved", {{"step", step}, {"error", path.status()}});
+  }
+}
+
+}  // namespace
 
 CheckpointedRun::CheckpointedRun(CheckpointedRunOptions options)
     : options_(std::move(options)),
@@ -151,6 +168,7 @@ absl::StatusOr<std::string> CheckpointedRun::FindAndDeleteAfter(int64_t step) {
 }
 
 absl::StatusOr<std::string> CheckpointedRun::RollBack(int64_t step) {
+  WaitForSave();
   TAOPD_ASSIGN_OR_RETURN(const std::string path,
                          FromRoot(group_->is_root() ? FindAndDeleteAfter(step) : ""));
   TAOPD_RETURN_IF_ERROR(
@@ -174,7 +192,9 @@ absl::StatusOr<std::string> CheckpointedRun::RollBack(int64_t step) {
 
 absl::Status CheckpointedRun::SaveParts(const std::string& dir) {
   absl::Status status;
-  if (group_->is_root()) status = SaveCheckpointFiles(student_, state_, text_files_, dir);
+  if (group_->is_root()) {
+    status = CheckpointContents(student_, state_, text_files_, /*copies=*/false).Write(dir);
+  }
   if (group_->world_size() > 1) {
     status.Update(
         WriteOptimizerShards(*student_.optimizer, group_->rank(), dir + "/" + kOptimizerShardsDir));
@@ -197,8 +217,8 @@ absl::StatusOr<std::string> CheckpointedRun::SaveAsRoot() {
 }
 
 absl::StatusOr<std::string> CheckpointedRun::Save() {
-  state_.metrics_bytes = output_->metrics_bytes();
-  state_.samples_bytes = output_->samples_bytes();
+  WaitForSave();
+  SetRecordSizes();
   absl::StatusOr<std::string> saved = "";
   if (group_->is_root()) {
     saved = SaveAsRoot();
@@ -207,13 +227,48 @@ absl::StatusOr<std::string> CheckpointedRun::Save() {
     if (absl::Status parts = SaveParts(*dir); !parts.ok()) LogDebug("part not saved");
   }
   saved = FromRoot(saved);
-  if (!group_->is_root()) return saved;
-  if (saved.ok()) {
-    LogInfo("checkpoint saved", {{"step", state_.step}, {"path", *saved}});
-  } else {
-    LogError("checkpoint not saved", {{"step", state_.step}, {"error", saved.status()}});
-  }
+  if (group_->is_root()) LogSaved(state_.step, saved);
   return saved;
+}
+
+void CheckpointedRun::SaveBeside() {
+  TAOPD_CHECK_EQ(group_->world_size(), 1);
+  WaitForSave();
+  SetRecordSizes();
+  auto contents =
+      std::make_shared<CheckpointContents>(student_, state_, text_files_, /*copies=*/true);
+  beside_ =
+      std::async(std::launch::async, [store = store_, step = state_.step, contents]() mutable {
+        const absl::Time start = absl::Now();
+        SavedBeside saved = {
+            step, store->Save(step, [&](const std::string& dir) { return contents->Write(dir); })};
+        contents.reset();  // the future keeps what this function holds
+        LogSaved(step, saved.path);
+        saved.duration = absl::Now() - start;
+        return saved;
+      });
+}
+
+std::optional<CheckpointedRun::SavedBeside> CheckpointedRun::TakeSavedBeside(bool waits) {
+  if (!beside_.valid()) return std::nullopt;
+  if (!waits && beside_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    return std::nullopt;
+  }
+  return beside_.get();
+}
+
+void CheckpointedRun::WaitForSave() const {
+  if (beside_.valid()) beside_.wait();
+}
+
+void CheckpointedRun::SetRecordSizes() {
+  state_.metrics_bytes = output_->metrics_bytes();
+  state_.samples_bytes = output_->samples_bytes();
+}
+
+void CheckpointedRun::Pin(std::set<int64_t> steps) {
+  WaitForSave();
+  if (store_ != nullptr) store_->Pin(std::move(steps));
 }
 
 std::optional<CommandFailure> CheckpointedRun::Export() {

@@ -19,7 +19,10 @@
 // Not thread-safe.
 #pragma once
 
+#include <absl/time/time.h>
+
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -100,14 +103,23 @@ class CheckpointedRun {
   // Writes a checkpoint and returns its path. A failure is logged; the older checkpoints are
   // intact.
   absl::StatusOr<std::string> Save();
+  // The same beside the training that goes on: returns when it has copied the tensors, and a thread of its own
+  // writes. Waits for an earlier one first. All functions below that look at checkpoints wait for
+  // it, too. REQUIRES: there is one rank.
+  void SaveBeside();
+  struct SavedBeside {
+    int64_t step = 0;
+    absl::StatusOr<std::string> path;
+    absl::Duration duration;
+  };
+  // What became of SaveBeside, once; null while it is being written, unless `waits`, and if there was none.
+  std::optional<SavedBeside> TakeSavedBeside(bool waits);
   // A text file that every later checkpoint gets.
   void SetCheckpointFile(const std::string& name, std::string text) {
     text_files_[name] = std::move(text);
   }
   // Keeps the checkpoints of these steps; those of an earlier call may go.
-  void Pin(std::set<int64_t> steps) {
-    if (store_ != nullptr) store_->Pin(std::move(steps));
-  }
+  void Pin(std::set<int64_t> steps);
   // Goes back to the newest checkpoint of at most `step` steps, as a resumed run would: the student,
   // its optimizer, the state and the records become those of the checkpoint, and later checkpoints
   // are deleted. Returns its path, or NOT_FOUND if there is none, in which case nothing changes.
@@ -144,6 +156,8 @@ class CheckpointedRun {
   absl::StatusOr<std::string> SaveAsRoot();
   // Every rank's part of a checkpoint in `dir`; the same result on all.
   absl::Status SaveParts(const std::string& dir);
+  void WaitForSave() const;
+  void SetRecordSizes();
   // The text of rank 0, or its error, on all ranks.
   absl::StatusOr<std::string> FromRoot(const absl::StatusOr<std::string>& text);
   // Opens the records, cut to where the state stands.
@@ -164,6 +178,8 @@ class CheckpointedRun {
   std::unique_ptr<RunOutput> output_;
   // Of before a roll-back: other threads may be reading their pages.
   std::vector<std::unique_ptr<RunOutput>> closed_outputs_;
+  // Its thread uses store_, which nobody else may use before it is done. Its destructor waits.
+  std::future<SavedBeside> beside_;
 };
 
 }  // namespace taopd

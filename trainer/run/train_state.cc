@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <type_traits>
+#include <utility>
 
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
@@ -26,21 +27,40 @@ void VisitState(TrainState& state, Fn&& visit) {
 
 }  // namespace
 
-absl::Status SaveCheckpointFiles(const Student& student, const TrainState& state,
-                                 const std::map<std::string, std::string>& text_files,
-                                 const std::string& dir) {
-  TAOPD_RETURN_IF_ERROR(SaveStudentModel(student, dir + "/model"));
+CheckpointContents::CheckpointContents(const Student& student, const TrainState& state,
+                                       std::map<std::string, std::string> text_files, bool copies)
+    : tokenizer_files_(student.tokenizer_files),
+      model_(SnapshotOf(*student.decoder, copies)),
+      state_(state),
+      text_files_(std::move(text_files)) {
   if (student.optimizer->layout().num_shards() == 1) {
-    TAOPD_RETURN_IF_ERROR(student.optimizer->Save(dir + "/optimizer.safetensors"));
+    optimizer_.emplace(student.optimizer->StateToSave(copies));
   }
+}
+
+absl::Status CheckpointContents::Write(const std::string& dir) const {
+  TAOPD_RETURN_IF_ERROR(WriteTokenizerFiles(tokenizer_files_, dir + "/model"));
+  TAOPD_RETURN_IF_ERROR(SaveSnapshot(model_, dir + "/model"));
+  if (optimizer_) TAOPD_RETURN_IF_ERROR(optimizer_->Write(dir + "/optimizer.safetensors"));
   json values;
-  TrainState copy = state;
+  TrainState copy = state_;
   VisitState(copy, [&](const char* name, auto& value) { values[name] = value; });
   TAOPD_RETURN_IF_ERROR(WriteFileAtomically(dir + "/state.json", values.dump(2) + "\n"));
-  for (const auto& [name, text] : text_files) {
+  for (const auto& [name, text] : text_files_) {
     TAOPD_RETURN_IF_ERROR(WriteFileAtomically(dir + "/" + name, text));
   }
   return absl::OkStatus();
+}
+
+int64_t CheckpointCopyBytes(const Student& student) {
+  int64_t bytes = 0;
+  for (const auto& [name, parameter] : student.decoder->Parameters()) {
+    bytes += static_cast<int64_t>(parameter.nbytes());
+  }
+  for (const AdamW::StateSlice& slice : student.optimizer->State()) {
+    bytes += static_cast<int64_t>(slice.values.nbytes());
+  }
+  return bytes;
 }
 
 absl::StatusOr<TrainState> LoadCheckpointState(const std::string& dir, Student* student) {

@@ -13,9 +13,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "common/base/status.h"
+#include "common/model/weights/model_snapshot.h"
+#include "trainer/optim/saved_state.h"
 #include "trainer/student/student.h"
 
 namespace taopd {
@@ -36,11 +39,27 @@ struct TrainState {
 
 inline constexpr char kOptimizerShardsDir[] = "optimizer";
 
-// Writes the model, the state, the text files, by name, and the optimizer, unless it is one of
-// several shards, into the directory `dir`, which exists. REQUIRES: the student has an optimizer.
-absl::Status SaveCheckpointFiles(const Student& student, const TrainState& state,
-                                 const std::map<std::string, std::string>& text_files,
-                                 const std::string& dir);
+// The model, the state, the text files, by name, and the optimizer, unless it is one of several
+// shards, as they are to be written. With `copies` it has tensors of its own, so that the student may
+// go on learning while another thread writes; else it refers to those of the student, which outlives
+// it. REQUIRES: the student has an optimizer.
+class CheckpointContents {
+ public:
+  CheckpointContents(const Student& student, const TrainState& state,
+                     std::map<std::string, std::string> text_files, bool copies);
+  // Writes the files into the directory `dir`, which exists.
+  absl::Status Write(const std::string& dir) const;
+
+ private:
+  TokenizerFiles tokenizer_files_;
+  ModelSnapshot model_;
+  std::optional<StateToWrite> optimizer_;
+  TrainState state_;
+  std::map<std::string, std::string> text_files_;
+};
+
+// What the copies of CheckpointContents take.
+int64_t CheckpointCopyBytes(const Student& student);
 
 // Reads state.json and restores the optimizer of `student`, or its shard, which LoadStudent has
 // loaded from dir/model, however many ranks have written it. Returns DATA_LOSS if state.json lacks a

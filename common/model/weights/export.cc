@@ -10,6 +10,7 @@
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"
 #include "common/model/decoder.h"
+#include "common/model/weights/model_snapshot.h"
 #include "common/model/weights/weights.h"
 
 namespace taopd {
@@ -24,18 +25,12 @@ std::span<const std::byte> BytesOf(const at::Tensor& cpu_tensor) {
 
 at::Tensor OnCpu(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU).contiguous(); }
 
-ModelConfig ConfigAsHeld(const Decoder& decoder) {
-  ModelConfig config = decoder.config();
-  config.dtype = ConfigDtype(decoder.dtype());
-  return config;
-}
-
 // Parameters in their order, in groups that each fit a file.
-std::vector<std::vector<NamedParameter>> SplitIntoShards(const Decoder& decoder,
+std::vector<std::vector<NamedParameter>> SplitIntoShards(const ModelSnapshot& model,
                                                          int64_t max_shard_bytes) {
   std::vector<std::vector<NamedParameter>> shards;
   int64_t shard_bytes = 0;
-  for (const NamedParameter& parameter : decoder.Parameters()) {
+  for (const NamedParameter& parameter : model.parameters) {
     const auto size_bytes = static_cast<int64_t>(parameter.second.nbytes());
     if (shards.empty() || shard_bytes + size_bytes > max_shard_bytes) {
       shards.emplace_back();
@@ -83,9 +78,9 @@ absl::Status RemoveOldWeights(const std::string& model_dir, const std::set<std::
   return absl::OkStatus();
 }
 
-absl::Status WriteWeights(const Decoder& decoder, const std::string& model_dir,
+absl::Status WriteWeights(const ModelSnapshot& model, const std::string& model_dir,
                           int64_t max_shard_bytes) {
-  const auto shards = SplitIntoShards(decoder, max_shard_bytes);
+  const auto shards = SplitIntoShards(model, max_shard_bytes);
   if (shards.size() == 1) {
     TAOPD_RETURN_IF_ERROR(WriteShard(model_dir + "/" + kSingleFile, shards[0]));
     return RemoveOldWeights(model_dir, {kSingleFile});
@@ -103,7 +98,7 @@ absl::Status WriteWeights(const Decoder& decoder, const std::string& model_dir,
       total_bytes += static_cast<int64_t>(parameter.nbytes());
     }
   }
-  index["metadata"] = {{"total_parameters", decoder.config().NumParameters()},
+  index["metadata"] = {{"total_parameters", model.config.NumParameters()},
                        {"total_size", total_bytes}};
   index["weight_map"] = weight_map;
   TAOPD_RETURN_IF_ERROR(WriteFileAtomically(model_dir + "/" + kIndexFile, index.dump(2) + "\n"));
@@ -112,11 +107,27 @@ absl::Status WriteWeights(const Decoder& decoder, const std::string& model_dir,
 
 }  // namespace
 
+ModelSnapshot SnapshotOf(const Decoder& decoder, bool copies) {
+  ModelSnapshot snapshot = {decoder.config(), decoder.Parameters()};
+  snapshot.config.dtype = ConfigDtype(decoder.dtype());
+  if (!copies) return snapshot;
+  for (auto& [name, parameter] : snapshot.parameters) {
+    parameter = parameter.detach().to(at::kCPU, parameter.scalar_type(), /*non_blocking=*/false,
+                                      /*copy=*/true);
+  }
+  return snapshot;
+}
+
+absl::Status SaveSnapshot(const ModelSnapshot& snapshot, const std::string& model_dir,
+                          int64_t max_shard_bytes) {
+  TAOPD_RETURN_IF_ERROR(MakeDirectories(model_dir));
+  TAOPD_RETURN_IF_ERROR(WriteWeights(snapshot, model_dir, max_shard_bytes));
+  return WriteFileAtomically(model_dir + "/config.json", ModelConfigJson(snapshot.config));
+}
+
 absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir,
                          int64_t max_shard_bytes) {
-  TAOPD_RETURN_IF_ERROR(MakeDirectories(model_dir));
-  TAOPD_RETURN_IF_ERROR(WriteWeights(decoder, model_dir, max_shard_bytes));
-  return WriteFileAtomically(model_dir + "/config.json", ModelConfigJson(ConfigAsHeld(decoder)));
+  return SaveSnapshot(SnapshotOf(decoder, /*copies=*/false), model_dir, max_shard_bytes);
 }
 
 }  // namespace taopd

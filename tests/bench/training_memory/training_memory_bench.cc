@@ -138,6 +138,7 @@ void Run(int argc, char** argv) {
     if (setrlimit(RLIMIT_DATA, &limit) != 0) std::exit(1);
   }
   const EnginePlan plan = Value(ResolveAuto(&config, config.student.model, budget));
+  if (RecomputeOf(config.trainer) != Recompute::kNone) ReturnFreedMemory();  // as in the trainer
   SetNumThreads(config.trainer.num_threads);
 
   ModelConfig model = Value(LoadModelConfig(config.student.model));
@@ -195,6 +196,7 @@ int main(int argc, char** argv) {
         << "usage: training_memory_bench MODEL_DIR generated|given LIMIT_GIB SETTING=VALUE...\n";
     return 64;
   }
+  taopd::KeepFreedMemory();
   taopd::Run(argc, argv);
   return 0;
 }

@@ -64,6 +64,7 @@ TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, W
   input.recompute = RecomputeOf(config.trainer);
   input.num_ranks = num_ranks;
   input.bfloat16_moments = config.optimizer.moments == "bfloat16";
+  input.copies_checkpoints = config.trainer.async_save == "on";
   input.overlaps = config.data.train_batch_size > config.trainer.mini_batch_size;
   input.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   const SupportOptions support = MakeSupportOptions(config, model.vocab_size);

@@ -91,7 +91,7 @@ std::optional<CommandFailure> TrainingRun::Evaluate() {
   if (!group_->health().ok()) return CommandFailure{kExitUnavailable, group_->health()};
   if (!result.ok()) {
     // The step is done; a resumed run repeats the evaluation alone.
-    if (!has_saved_ && state_.step > 0) Save();
+    if (state_.step > 0 && !IsSaved()) Save();
     if (absl::IsCancelled(result.status())) return Stopped();
     return CommandFailure{absl::IsUnavailable(result.status()) ? kExitUnavailable : kExitData,
                           Annotate(result.status(), "evaluation")};
@@ -117,7 +117,7 @@ void TrainingRun::ObserveEvaluation(const Metrics& metrics) {
   if (best_.Observe(state_.step, *value)) {
     LogInfo("best so far", {{"step", state_.step}, {name, *value}});
     if (state_.step == 0) return;  // there is no checkpoint of no step
-    if (!has_saved_) Save();
+    if (!IsSaved()) Save();
     PinCheckpoints();
     if (!is_root()) return;
     const nlohmann::ordered_json json = {
@@ -133,7 +133,7 @@ void TrainingRun::ObserveEvaluation(const Metrics& metrics) {
            {"evaluations", best_.num_since_best()},
            {"best_step", best_.step()},
            {name, best_.value()}});
-  if (!has_saved_) Save();
+  if (!IsSaved()) Save();
 }
 
 }  // namespace taopd

@@ -84,6 +84,7 @@ std::optional<CommandFailure> TrainingRun::RollBack(const GuardAlarm& alarm) {
   absl::Status written = is_root() ? WriteRollbacks(rollbacks_, run_.run_dir()) : absl::OkStatus();
   written = group_->AgreeOnStatus(written);
   if (!written.ok()) return CommandFailure{kExitInternal, written};
+  TakeSavedBeside(/*waits=*/true);
   const auto path = run_.RollBack(good);
   output_.store(&run_.output());
   if (!path.ok()) {

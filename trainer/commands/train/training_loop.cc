@@ -75,6 +75,7 @@ std::optional<CommandFailure> TrainingRun::Step() {
     return CommandFailure{kExitNumerics, Internal("the loss or its gradient was not finite in ",
                                                   state_.nonfinite_in_a_row, " steps in a row")};
   }
+  TakeSavedBeside(/*waits=*/false);
   const int64_t step = state_.step;
   if (failure = ObserveGuard(metrics); failure) return failure;
   if (state_.step != step) return std::nullopt;  // rolled back
@@ -83,8 +84,10 @@ std::optional<CommandFailure> TrainingRun::Step() {
   const bool last = run_.is_last();
   const auto asked = group_->AgreeOnLargest(is_root() && run_state_->TakeSaveRequest() ? 1 : 0);
   if (!asked.ok()) return CommandFailure{kExitUnavailable, asked.status()};
-  if (*asked > 0 || last || run_.is_due(config_.trainer.save_every)) {
+  if (*asked > 0 || last) {
     if (auto saved = Save(); saved && last) return saved;
+  } else if (run_.is_due(config_.trainer.save_every)) {
+    SaveBeside();
   }
   return evaluation_is_due() ? Evaluate() : std::nullopt;
 }
@@ -179,13 +182,61 @@ absl::Status TrainingRun::Report(const StepResult& result, Metrics* metrics) {
   return absl::OkStatus();
 }
 
+void TrainingRun::PrepareSave() {
+  TakeSavedBeside(/*waits=*/true);
+  run_.SetCheckpointFile("guard.json", guard_.State());
+  if (!probe_.empty()) run_.SetCheckpointFile("probe.json", WriteProbe(probe_));
+  PinCheckpoints();
+}
+
+void TrainingRun::SaveBeside() {
+  const absl::Time start = absl::Now();
+  if (config_.trainer.async_save == "off" || CheckpointCopyBytes(student_) > copy_limit_bytes_) {
+    Save();
+    return;
+  }
+  PrepareSave();
+  try {
+    run_.SaveBeside();
+  } catch (const std::exception& error) {
+    if (!IsOutOfMemory(error)) throw;
+    LogWarning("no memory for a copy: the checkpoint is written before the next step");
+    Save();
+    return;
+  }
+  has_saved_ = true;
+  checkpoint_before_ = std::exchange(newest_checkpoint_, state_.step);
+  save_time_ += absl::Now() - start;
+  if (context_.timeline != nullptr) {
+    timeline_.Add(TimelineTrack::kTrainer, "copy to save", start, absl::Now());
+  }
+}
+
+void TrainingRun::TakeSavedBeside(bool waits) {
+  const absl::Time start = absl::Now();
+  const std::optional<CheckpointedRun::SavedBeside> saved = run_.TakeSavedBeside(waits);
+  if (!saved) return;
+  wall_time_.SaveTook(saved->duration);
+  if (saved->path.ok()) {
+    run_state_->Update([&](RunStatus& status) { status.last_checkpoint = *saved->path; });
+  } else {
+    if (saved->step == state_.step) has_saved_ = false;
+    if (last_good_checkpoint_ == saved->step) last_good_checkpoint_ = checkpoint_before_;
+    newest_checkpoint_ = checkpoint_before_;
+  }
+  if (waits) save_time_ += absl::Now() - start;
+}
+
+bool TrainingRun::IsSaved() {
+  TakeSavedBeside(/*waits=*/true);
+  return has_saved_;
+}
+
 std::optional<CommandFailure> TrainingRun::Save() {
   const absl::Time start = absl::Now();
   const TrainerPhase before = run_state_->status().phase;
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kSaving; });
-  run_.SetCheckpointFile("guard.json", guard_.State());
-  if (!probe_.empty()) run_.SetCheckpointFile("probe.json", WriteProbe(probe_));
-  PinCheckpoints();
+  PrepareSave();
   auto saved = run_.Save();
   has_saved_ = saved.ok();
   if (saved.ok()) newest_checkpoint_ = state_.step;

@@ -73,6 +73,13 @@ class TrainingRun {
   absl::Status Report(const StepResult& result, Metrics* metrics);
   bool is_root() const { return group_->is_root(); }
   std::optional<CommandFailure> Save();
+  // Beside the next step, if trainer.async_save and the memory allow it; else as Save.
+  void SaveBeside();
+  // Takes note of a checkpoint that was written beside a step, if there is one. `waits`: until it is written.
+  void TakeSavedBeside(bool waits);
+  // Whether the present step is saved. Waits for a checkpoint that is being written.
+  bool IsSaved();
+  void PrepareSave();
   void WriteTimeline();
 
   // ---- Evaluation ----
@@ -129,13 +136,15 @@ class TrainingRun {
   std::vector<Rollout> probe_;  // of policy/kl_to_start; empty if it is off
   // Steps of checkpoints, or -1: the newest one, and the newest one whose weights have made a step
   // without an alarm.
-  int64_t newest_checkpoint_ = -1;
+  int64_t newest_checkpoint_ = -1;  // or being written
+  int64_t checkpoint_before_ = -1;  // the newest one before that which is being written
   int64_t last_good_checkpoint_ = -1;
   RolloutLog rollout_log_;
   BestEvaluation best_;
   WallTimeLimit wall_time_;
   absl::Duration save_time_, evaluation_time_;  // since the last line of metrics
-  bool has_saved_ = false;                      // the present step
+  bool has_saved_ = false;                      // the present step, or it is being saved
+  int64_t copy_limit_bytes_ = 0;                // of a checkpoint's copy, by the memory plan
 
   // Null until the run has begun; read by the control server's threads.
   std::atomic<const RunOutput*> output_ = nullptr;

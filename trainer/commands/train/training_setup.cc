@@ -1,5 +1,6 @@
 // The start of a distillation run: everything that can refuse it, then the run's own files.
 #include <cstdlib>
+#include <limits>
 
 #include "common/base/log.h"
 #include "common/base/memory.h"
@@ -21,6 +22,12 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
   options.checkpoints.keep_every = config.trainer.keep_every;
   options.watched_metric = config.trainer.best_metric;
   return options;
+}
+
+// Beside a plan for a GPU, half of what the host has is taken for free.
+int64_t HostBytesLeft(const EnginePlan& plan) {
+  if (plan.budget.on_cpu()) return plan.budget.limit_bytes - plan.total_bytes;
+  return AvailableMemoryBytes() / 2;
 }
 
 }  // namespace
@@ -76,7 +83,14 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
 
 std::optional<CommandFailure> TrainingRun::CheckConfig() {
   if (auto failure = CheckNames()) return failure;
-  return PlanMemory();
+  if (config_.trainer.async_save == "on" && group_->world_size() > 1) {
+    return BadUsage(InvalidArgument(
+        "trainer.async_save = on: not with several ranks, and there are ", group_->world_size()));
+  }
+  if (auto failure = PlanMemory()) return failure;
+  // Who computes again is short of memory.
+  if (RecomputeOf(config_.trainer) != Recompute::kNone) ReturnFreedMemory();
+  return std::nullopt;
 }
 
 std::optional<CommandFailure> TrainingRun::Connect() {
@@ -99,6 +113,7 @@ std::optional<CommandFailure> TrainingRun::CheckNames() {
 }
 
 std::optional<CommandFailure> TrainingRun::PlanMemory() {
+  if (config_.trainer.async_save == "on") copy_limit_bytes_ = std::numeric_limits<int64_t>::max();
   if (config_.trainer.memory_plan == "off") return std::nullopt;
   const auto budget = BudgetOf(config_, group_->local_world_size());
   EnginePlan refused;
@@ -107,6 +122,8 @@ std::optional<CommandFailure> TrainingRun::PlanMemory() {
                                 : absl::StatusOr<EnginePlan>(budget.status());
   if (plan.ok()) {
     memory_plan_ = PlanText(*plan);
+    if (config_.trainer.async_save == "auto" && group_->world_size() == 1)
+      copy_limit_bytes_ = HostBytesLeft(*plan);
     LogInfo("memory plan", {{"device", plan->budget.device},
                             {"total", MemoryText(plan->total_bytes)},
                             {"limit", MemoryText(plan->budget.limit_bytes)},

@@ -1,0 +1,116 @@
+// Checkpoints that are written while the student goes on learning.
+#include <filesystem>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/step/tiny_training.h"
+#include "trainer/run/checkpointed_run.h"
+
+namespace taopd {
+namespace {
+
+using testing::ReadFile;
+using testing::TempDir;
+
+class SaveBesideTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  // A run in a directory of its own; the same student in each.
+  std::unique_ptr<CheckpointedRun> StartRun(const std::string& name) {
+    CheckpointedRunOptions options;
+    options.name = name;
+    options.run_dir = dir_.File(name);
+    options.total_steps = 10;
+    options.dtype = GetParam();
+    options.device = "cpu";
+    auto run = std::make_unique<CheckpointedRun>(options);
+    const auto make_student = [this]() -> absl::StatusOr<Student> {
+      Student student;
+      student.decoder = testing::MakeTinyStudent(GetParam());
+      student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig());
+      return student;
+    };
+    EXPECT_FALSE(run->Start(StartMode(), "student.model", make_student).has_value());
+    EXPECT_FALSE(run->OpenOutput().has_value());
+    Learn(run.get());
+    return run;
+  }
+  // Something that changes every tensor of a checkpoint.
+  void Learn(CheckpointedRun* run) {
+    at::NoGradGuard no_grad;
+    for (const auto& [name, parameter] : run->student().decoder->Parameters()) {
+      parameter.mutable_grad().fill_(0.25f * static_cast<float>(1 + run->state().step));
+    }
+    run->student().optimizer->Update(1e-2, 1.0);
+    ++run->state().step;
+  }
+  void ExpectSameTensors(const std::string& a, const std::string& b) {
+    for (const char* file :
+         {"model/model.safetensors", "model/config.json", "optimizer.safetensors", "state.json"}) {
+      const std::string expected = ReadFile(a + "/" + file);
+      EXPECT_FALSE(expected.empty()) << file;
+      EXPECT_TRUE(expected == ReadFile(b + "/" + file)) << file << " differs";
+    }
+  }
+
+  const TempDir dir_;
+};
+
+TEST_P(SaveBesideTest, WritesWhatTheStudentWasWhenItWasCalled) {
+  const auto in_line = StartRun("in_line"), beside = StartRun("beside");
+  ASSERT_OK_AND_ASSIGN(const std::string expected, in_line->Save());
+  EXPECT_FALSE(beside->TakeSavedBeside(/*waits=*/true).has_value()) << "nothing was saved yet";
+  beside->SaveBeside();
+  Learn(beside.get());
+  const auto saved = beside->TakeSavedBeside(/*waits=*/true);
+  ASSERT_TRUE(saved.has_value());
+  ASSERT_OK(saved->path);
+  EXPECT_EQ(saved->step, 1);
+  EXPECT_GT(saved->duration, absl::ZeroDuration());
+  ExpectSameTensors(expected, *saved->path);
+  EXPECT_FALSE(beside->TakeSavedBeside(/*waits=*/true).has_value()) << "taken once";
+}
+
+TEST_P(SaveBesideTest, OneIsWrittenAtATime) {
+  const auto run = StartRun("run");
+  run->SaveBeside();
+  Learn(run.get());
+  run->SaveBeside();
+  Learn(run.get());
+  ASSERT_OK(run->Save());
+  for (const char* step : {"step-000002", "step-000003"}) {
+    EXPECT_TRUE(std::filesystem::exists(dir_.File("run/checkpoints/") + step + "/manifest.json"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir_.File("run/checkpoints/step-000001"))) << "two are kept";
+}
+
+TEST_P(SaveBesideTest, RollingBackWaitsForIt) {
+  const auto run = StartRun("run");
+  ASSERT_OK(run->Save());
+  Learn(run.get());
+  run->SaveBeside();
+  ASSERT_OK_AND_ASSIGN(const std::string path, run->RollBack(1));
+  EXPECT_EQ(run->state().step, 1);
+  EXPECT_FALSE(std::filesystem::exists(dir_.File("run/checkpoints/step-000002"))) << "deleted";
+}
+
+TEST_P(SaveBesideTest, AFailureIsReportedAndTheNextOneIsTried) {
+  const auto run = StartRun("run");
+  const std::string checkpoints = dir_.File("run/checkpoints");
+  std::filesystem::rename(checkpoints, checkpoints + "-away");
+  testing::WriteFile(checkpoints, "in the way");
+  run->SaveBeside();
+  const auto failed = run->TakeSavedBeside(/*waits=*/true);
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_FALSE(failed->path.ok());
+  std::filesystem::remove(checkpoints);
+  std::filesystem::rename(checkpoints + "-away", checkpoints);
+  run->SaveBeside();
+  const auto saved = run->TakeSavedBeside(/*waits=*/true);
+  ASSERT_TRUE(saved.has_value());
+  EXPECT_OK(saved->path);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, SaveBesideTest, ::testing::Values("float32", "bfloat16"));
+
+}  // namespace
+}  // namespace taopd
