@@ -145,9 +145,12 @@ class ManifestsTest(unittest.TestCase):
         ranks = {"JOBSET_NAME", "RESTART_ATTEMPT", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
         container = jobset["containers"][0]
         self.assertEqual({variable["name"] for variable in container["env"]} & ranks, ranks)
-        container["env"] = [variable for variable in container["env"] if variable["name"] not in ranks]
+        for each in (container, runtime["containers"][0]):
+            each["env"] = [variable for variable in each["env"] if variable["name"] not in ranks]
         container["ports"] = [port for port in container["ports"] if port["name"] != "rendezvous"]
         runtime["containers"][0]["name"] = "trainer"
+        for probe in ("startupProbe", "livenessProbe"):
+            del job["containers"][0][probe]
         self.assertEqual(jobset, job)
         self.assertEqual(runtime, job)
 
@@ -158,8 +161,8 @@ class ManifestsTest(unittest.TestCase):
             shutil.copytree(manifests.KUBERNETES, tree)
             ranks = tree / "overlays/cluster/jobset/ranks.yaml"
             text = ranks.read_text()
-            self.assertEqual(text.count("completions: 1"), 1)
-            ranks.write_text(text.replace("completions: 1", "completions: 4"))
+            self.assertEqual(text.count("completions: 2"), 1)
+            ranks.write_text(text.replace("completions: 2", "completions: 4"))
             objects = manifests.kustomize(tree / "overlays/cluster/jobset")
         self.assertEqual(policies.findings(objects), [])
         job = find(objects, "JobSet", "trainer")["spec"]["replicatedJobs"][0]["template"]["spec"]
