@@ -12,34 +12,43 @@ FONT = 'font-family="Helvetica, Arial, sans-serif"'
 DECIMAL = ((1e9, " G"), (1e6, " M"), (1e3, " k"), (1, ""))
 UNITS = {
     "short": DECIMAL,
-    "reqps": tuple((size, f"{name} req/s".replace("  ", " ")) for size, name in DECIMAL),
+    "reqps": tuple((size, f"{name}/s") for size, name in DECIMAL),
     "bytes": ((2**30, " GiB"), (2**20, " MiB"), (2**10, " KiB"), (1, " B")),
     "s": ((60, " min"), (1, " s"), (1e-3, " ms"), (1e-6, " us")),
     "percentunit": ((0.01, "%"),),
 }
 
 
-def number(value, unit, spacing):
-    """The value of a tick, with as many digits as ticks that are `spacing` apart need."""
-    if value == 0:
-        return "0%" if unit == "percentunit" else "0"
-    sizes = UNITS[unit]
-    size, name = next((each for each in sizes if abs(value) >= each[0] * (1 - 1e-9)), sizes[-1])
-    if unit == "short" and abs(value) < 1e-3:
-        return f"{value:.1e}".replace("e-0", "e-")
-    digits = max(0, min(6, math.ceil(-math.log10(spacing / size) - 1e-9)))
-    return f"{value / size:.{digits}f}{name}"
+def unit_of(values, unit):
+    """(size, name): what the largest of the values is written in."""
+    largest = max(map(abs, values))
+    return next((each for each in UNITS[unit] if largest >= each[0] * (1 - 1e-9)), UNITS[unit][-1])
 
 
-def ticks(low, high, count=4):
-    """Round numbers that include [low, high], about `count` intervals."""
+def round_step(distance, count, factors=(1, 2, 5, 10)):
+    """The smallest round number of which at most `count` fit into the distance."""
+    power = 10 ** math.floor(math.log10(distance / count))
+    return next(power * factor for factor in factors if power * factor * count >= distance * (1 - 1e-9))
+
+
+def ticks(values, unit):
+    """[(value, text)] of round numbers around all values, in the unit of the largest."""
+    size, name = unit_of(values, unit)
+    low, high = min(values) / size, max(values) / size
     if high == low:
         low, high = (0, 1) if low == 0 else (min(low, 0), max(low, 0))
-    rough = (high - low) / count
-    power = 10 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * (1 - 1e-9))
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [i * step for i in range(first, last + 1)], step
+    step = round_step(high - low, 4)
+    digits = max(0, math.ceil(-math.log10(step) - 1e-9))
+    marks = [i * step for i in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)]
+    if digits > 3:
+        return [(mark * size, f"{mark:.1e}".replace("e-0", "e-") if mark else "0") for mark in marks]
+    return [(mark * size, f"{mark:.{digits}f}{name}" if mark else "0" + name * (unit == "percentunit")) for mark in marks]
+
+
+def time_ticks(seconds):
+    """Round seconds and minutes from the start."""
+    step = next(each for each in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 10**9) if seconds / each <= 5)
+    return [(at, f"{at // 60}:{at % 60:02}") for at in range(0, int(seconds) + 1, step)]
 
 
 def legend_text(form, labels):
@@ -82,18 +91,16 @@ class Panel:
 
     def axes(self):
         values = [value for _, points in self.series for _, value in points if value is not None]
-        marks, step = ticks(min(values), max(values))
-        low, high = marks[0], marks[-1]
+        marks = ticks(values, self.unit)
+        low, high = marks[0][0], marks[-1][0]
         parts = []
-        for mark in marks:
+        for mark, words in marks:
             _, y = self.at(0, mark, low, high)
             parts.append(f'<line x1="{self.x + LEFT}" x2="{self.x + COLUMN - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e4e4e4"/>')
-            parts.append(text(self.x + LEFT - 4, y + 3.5, number(mark, self.unit, step), 10, "end", "#777"))
-        for part in range(4):
-            seconds = self.seconds * part / 3
+            parts.append(text(self.x + LEFT - 4, y + 3.5, words, 10, "end", "#777"))
+        for seconds, words in time_ticks(self.seconds):
             x, _ = self.at(seconds, low, low, high)
-            anchor = {0: "start", 3: "end"}.get(part, "middle")
-            parts.append(text(x, self.bottom + 13, f"{int(seconds) // 60}:{int(seconds) % 60:02}", 10, anchor, "#777"))
+            parts.append(text(x, self.bottom + 13, words, 10, "middle", "#777"))
         return parts, low, high
 
     def lines(self, low, high):
