@@ -116,11 +116,11 @@ class Panel:
             yield f'<path d="{path}" fill="none" stroke="{color}" stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round"/>'
 
     def draw(self):
-        parts = [f'<rect x="{self.x}" y="{self.y}" width="{COLUMN}" height="{ROW}" rx="3" fill="white" stroke="#d5d8dc"/>',
+        parts = [f"<g><title>{html.escape(self.title)}</title>",
+                 f'<rect x="{self.x}" y="{self.y}" width="{COLUMN}" height="{ROW}" rx="3" fill="white" stroke="#d5d8dc"/>',
                  text(self.x + 8, self.y + 16, self.title, 12, bold=True, color="#222")]
         if not self.series:
-            parts.append(text(self.x + COLUMN / 2, self.y + ROW / 2, "No data", 12, "middle", "#999"))
-            return parts
+            return [*parts, text(self.x + COLUMN / 2, self.y + ROW / 2, "No data", 12, "middle", "#999"), "</g>"]
         axes, low, high = self.axes()
         parts += [*axes, *self.lines(low, high)]
         index = 0
@@ -132,7 +132,7 @@ class Panel:
                 parts.append(text(x + 13, y, name, 10))
                 x += 18 + len(name) * LEGEND_CHAR
                 index += 1
-        return parts
+        return [*parts, "</g>"]
 
 
 def draw(board, query, seconds):
