@@ -293,8 +293,13 @@ SCHEMA_FAULTS = [
     ("PodMonitor", unknown_field("spec")),
     ("InferencePool", unknown_field("spec", "endpointPickerRef")),
     ("InferencePool", wrong_type("spec", "targetPorts", 0, "number")),
+    ("InferencePool", wrong_type("spec", "endpointPickerRef", "failureMode")),
+    ("InferencePool", lambda thing: thing["spec"]["endpointPickerRef"].pop("port")),
     ("HTTPRoute", unknown_field("spec", "rules", 0)),
+    ("HTTPRoute", wrong_type("spec", "rules", 0, "timeouts", "request")),
+    ("HTTPRoute", lambda thing: thing["spec"]["rules"][0]["backendRefs"].append({"kind": "Service"})),
     ("LocalQueue", unknown_field("spec")),
+    ("LocalQueue", lambda thing: thing["spec"].pop("clusterQueue")),
 ]
 
 __all__ = ["FAULTS", "SCHEMA_FAULTS", "all_containers"]
