@@ -133,6 +133,11 @@ class ManifestsTest(unittest.TestCase):
         self.assertIsNone(find(objects, "Service", "teacher-grpc")["spec"]["ports"][0].get("appProtocol"))
         mounted = {mount["mountPath"]: mount["name"] for mount in teacher["containers"][0]["volumeMounts"]}
         self.assertEqual(mounted["/models"], "local-models")
+        # Only the first rank, and the pod of a Job, which has no index, have the page of metrics.
+        (index,) = [each for each in find(objects, "PodMonitor", "trainer")["spec"]["podMetricsEndpoints"][0]["relabelings"]
+                    if each.get("action") == "keep"]
+        self.assertIn("job_completion_index", index["sourceLabels"][0])
+        self.assertEqual([bool(re.fullmatch(index["regex"], each)) for each in ("", "0", "1", "10")], [True, True, False, False])
         for kind, overlay in (("JobSet", "cluster"), ("TrainJob", "cluster/trainjob")):
             job = find(render(overlay), kind, "trainer")
             self.assertEqual(get(job, "metadata", "labels", "kueue.x-k8s.io/queue-name"), "taopd", kind)
