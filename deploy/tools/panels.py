@@ -100,7 +100,9 @@ class Panel:
             parts.append(text(self.x + LEFT - 4, y + 3.5, words, 10, "end", "#777"))
         for seconds, words in time_ticks(self.seconds):
             x, _ = self.at(seconds, low, low, high)
-            parts.append(text(x, self.bottom + 13, words, 10, "middle", "#777"))
+            # At the right edge, inside of the panel.
+            anchor = "end" if x > self.x + COLUMN - RIGHT - 8 else "middle"
+            parts.append(text(x, self.bottom + 13, words, 10, anchor, "#777"))
         return parts, low, high
 
     def lines(self, low, high):
