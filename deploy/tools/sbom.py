@@ -11,9 +11,8 @@ import subprocess
 WHEELS = {
     r"/torch/lib/": ("torch", "BSD-3-Clause"),
     r"/pyarrow/": ("pyarrow", "Apache-2.0"),
-    r"/nvidia/.*cudart": ("nvidia-cuda-runtime", "LicenseRef-NVIDIA-CUDA-EULA"),
-    r"/nvidia/.*cupti": ("nvidia-cuda-cupti", "LicenseRef-NVIDIA-CUDA-EULA"),
 }
+NVIDIA_LICENCE = "LicenseRef-NVIDIA-CUDA-EULA"
 
 
 class Package:
@@ -49,25 +48,40 @@ def wheel_package(name, licence, root):
     if distribution is None:
         raise ValueError(f"{root} has no metadata of {name}")
     version = re.search(r"^Version: (.*)$", (distribution / "METADATA").read_text(encoding="utf-8"), re.M)[1]
-    texts = sorted(path for path in distribution.rglob("*")
-                   if path.is_file() and re.match(r"(LICENSE|NOTICE|License)", path.name))
+    files = [path for path in distribution.rglob("*") if path.is_file()]
+    listed = [root / line.split(",")[0] for line in (distribution / "RECORD").read_text(encoding="utf-8").splitlines()]
+    texts = next(filter(None, (sorted(path for path in each if re.match(r"(LICENSE|NOTICE|License)", path.name))
+                               for each in (files, listed))), [])
     return Package(name, version, f"pkg:pypi/{name}@{version}", licence, texts)
+
+
+def nvidia_wheel(path, root):
+    """The name of the wheel of NVIDIA's that has the file."""
+    for record in root.glob("nvidia_*.dist-info/RECORD"):
+        if f"{path.relative_to(root)}," in record.read_text(encoding="utf-8"):
+            return record.parent.name.partition("-")[0].replace("_", "-")
+    raise ValueError(f"no package below {root} has {path}")
+
+
+def wheel_of(path):
+    """The wheel that a library comes from; None if it comes from elsewhere."""
+    root = next((parent for parent in path.parents if list(parent.glob("*.dist-info"))), None)
+    if root is None:
+        return None
+    if path.is_relative_to(root / "nvidia"):
+        return wheel_package(nvidia_wheel(path, root), NVIDIA_LICENCE, root)
+    found = next((wheel for pattern, wheel in WHEELS.items() if re.search(pattern, str(path))), None)
+    return wheel_package(*found, root) if found else None
 
 
 def packages_of(libraries):
     """The packages that the libraries (name -> path) come from, sorted by name."""
     found = {}
     real = {name: path.resolve() for name, path in sorted(libraries.items())}
-    wheels = {name: WHEELS[pattern] for name, path in real.items() for pattern in WHEELS
-              if re.search(pattern, str(path))}
-    debian = debian_packages([path for name, path in real.items() if name not in wheels])
+    wheels = {name: wheel_of(path) for name, path in real.items()}
+    debian = debian_packages([path for name, path in real.items() if wheels[name] is None])
     for name, path in real.items():
-        if name in wheels:
-            wheel, licence = wheels[name]
-            root = next(parent for parent in path.parents if list(parent.glob("*.dist-info")))
-            package = wheel_package(wheel, licence, root)
-        else:
-            package = debian.get(path)
+        package = wheels[name] or debian.get(path)
         if package is None:
             raise ValueError(f"{path} belongs to no package: its licence is not known")
         found.setdefault(package.name, package).libraries.append(name)

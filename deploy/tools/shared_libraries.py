@@ -1,12 +1,17 @@
 """Shared libraries of programs: which ones a program needs, and where it looks for them."""
 
+import os
 import pathlib
 import re
 import struct
 import subprocess
 
-# The C library and its loader belong to the system: they must fit each other and the kernel.
-SYSTEM = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|util|pthread|resolv|anl)|linux-vdso)\.so(\.\d+)?$")
+# The C library and its loader belong to the system: they must fit each other and the kernel. libcuda is NVIDIA's driver.
+SYSTEM = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|util|pthread|resolv|anl|cuda)|linux-vdso)\.so(\.\d+)?$")
+# What libraries open only when they run, in their own directory: ldd does not name it. LibTorch's linear algebra on CUDA
+# (libtorch_cuda_linalg.so, with cuSOLVER) is not here: the programs do not use it.
+OPENED = {"libtorch_cuda.so": "libcaffe2_nvrtc.so", "libcudnn.so.9": "libcudnn_*.so.9",
+          "libnvrtc.so.13": "libnvrtc-builtins.so.13*"}
 
 DT_NULL, DT_STRTAB, DT_STRSZ, DT_RPATH, DT_RUNPATH = 0, 5, 10, 15, 29
 PT_LOAD, PT_DYNAMIC = 1, 2
@@ -17,8 +22,31 @@ class LibraryError(Exception):
 
 
 def needed(program):
-    """Name -> path of every library that the loader finds for `program`, without those of the C library."""
-    done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False)
+    """Name -> path of every library that `program` loads, without those of the C library."""
+    # NVIDIA's packages beside LibTorch go before a CUDA toolkit of the system.
+    torch = ldd(program)[0].get("libtorch_cuda.so")
+    directories = sorted(torch.parents[2].glob("nvidia/*/lib")) if torch else []
+    found, unread = {}, [pathlib.Path(program)]
+    while unread:
+        linked, missing = ldd(unread[0], directories)
+        if missing:
+            hint = " (NVIDIA's come with deploy/setup --cuda)" if torch else ""
+            raise LibraryError(f"{unread[0]} needs {', '.join(missing)}, which are not on this machine{hint}")
+        del unread[0]
+        for name, path in linked.items():
+            if name in found:
+                continue
+            found[name] = path
+            opened = [each for each in sorted(path.parent.glob(OPENED.get(name, "-"))) if each.name not in found]
+            found |= {each.name: each for each in opened}
+            unread += opened
+    return found
+
+
+def ldd(program, directories=()):
+    """({name: path}, [missing names]) of the libraries that the loader looks for, without those of the C library."""
+    environment = os.environ | ({"LD_LIBRARY_PATH": ":".join(map(str, directories))} if directories else {})
+    done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
         raise LibraryError(f"ldd {program}: {done.stderr.strip()}")
     found, missing = {}, []
@@ -30,9 +58,7 @@ def needed(program):
             missing.append(match[1])
         elif match[2]:
             found[match[1]] = pathlib.Path(match[2])
-    if missing:
-        raise LibraryError(f"{program} needs {', '.join(missing)}, which are not on this machine")
-    return found
+    return found, missing
 
 
 def search_in(path, directory):

@@ -222,6 +222,15 @@ def no_index(objects):
     del of_kind(objects, "JobSet")[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["completionMode"]
 
 
+for overlay, kind in (("cluster", "JobSet"), ("cluster/trainjob", "TrainingRuntime")):
+    simple("probes_are_there_and_differ", lambda objects, kind=kind: container(objects, kind).update(
+        {"livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}}}), overlay)
+    simple("ranks_meet", lambda objects, kind=kind: container(objects, kind)["env"].pop(), overlay)
+    simple("ranks_meet", lambda objects: set_in(find(objects, "PersistentVolumeClaim", "runs"), ["ReadWriteOnce"], "spec",
+                                                "accessModes"), overlay)
+simple("ranks_meet", lambda objects: set_in(find(objects, "JobSet", "trainer"), None, "spec", "network"), "cluster")
+
+
 @fault("both_ends_encrypt_or_neither")
 def plain_trainer(objects):
     variable = next(v for v in container(objects, "Job")["env"] if v["name"] == "TEACHER_ENDPOINT")
@@ -284,8 +293,13 @@ SCHEMA_FAULTS = [
     ("PodMonitor", unknown_field("spec")),
     ("InferencePool", unknown_field("spec", "endpointPickerRef")),
     ("InferencePool", wrong_type("spec", "targetPorts", 0, "number")),
+    ("InferencePool", wrong_type("spec", "endpointPickerRef", "failureMode")),
+    ("InferencePool", lambda thing: thing["spec"]["endpointPickerRef"].pop("port")),
     ("HTTPRoute", unknown_field("spec", "rules", 0)),
+    ("HTTPRoute", wrong_type("spec", "rules", 0, "timeouts", "request")),
+    ("HTTPRoute", lambda thing: thing["spec"]["rules"][0]["backendRefs"].append({"kind": "Service"})),
     ("LocalQueue", unknown_field("spec")),
+    ("LocalQueue", lambda thing: thing["spec"].pop("clusterQueue")),
 ]
 
 __all__ = ["FAULTS", "SCHEMA_FAULTS", "all_containers"]

@@ -124,7 +124,8 @@ class Pod:
         with open(self.log, "a", encoding="utf-8") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=subprocess.STDOUT, env=self.environment,
                                             cwd=self.paths["/tmp"])
-        self.started = self.ready = False
+        self.started = "startupProbe" not in self.container
+        self.ready = self.started and "readinessProbe" not in self.container
         self._stop_probing.clear()
         self._prober = threading.Thread(target=self._probe, daemon=True)
         self._prober.start()

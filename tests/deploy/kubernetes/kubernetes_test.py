@@ -133,6 +133,11 @@ class ManifestsTest(unittest.TestCase):
         self.assertIsNone(find(objects, "Service", "teacher-grpc")["spec"]["ports"][0].get("appProtocol"))
         mounted = {mount["mountPath"]: mount["name"] for mount in teacher["containers"][0]["volumeMounts"]}
         self.assertEqual(mounted["/models"], "local-models")
+        # Only the first rank, and the pod of a Job, which has no index, have the page of metrics.
+        (index,) = [each for each in find(objects, "PodMonitor", "trainer")["spec"]["podMetricsEndpoints"][0]["relabelings"]
+                    if each.get("action") == "keep"]
+        self.assertIn("job_completion_index", index["sourceLabels"][0])
+        self.assertEqual([bool(re.fullmatch(index["regex"], each)) for each in ("", "0", "1", "10")], [True, True, False, False])
         for kind, overlay in (("JobSet", "cluster"), ("TrainJob", "cluster/trainjob")):
             job = find(render(overlay), kind, "trainer")
             self.assertEqual(get(job, "metadata", "labels", "kueue.x-k8s.io/queue-name"), "taopd", kind)
@@ -145,9 +150,12 @@ class ManifestsTest(unittest.TestCase):
         ranks = {"JOBSET_NAME", "RESTART_ATTEMPT", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
         container = jobset["containers"][0]
         self.assertEqual({variable["name"] for variable in container["env"]} & ranks, ranks)
-        container["env"] = [variable for variable in container["env"] if variable["name"] not in ranks]
+        for each in (container, runtime["containers"][0]):
+            each["env"] = [variable for variable in each["env"] if variable["name"] not in ranks]
         container["ports"] = [port for port in container["ports"] if port["name"] != "rendezvous"]
         runtime["containers"][0]["name"] = "trainer"
+        for probe in ("startupProbe", "livenessProbe"):
+            del job["containers"][0][probe]
         self.assertEqual(jobset, job)
         self.assertEqual(runtime, job)
 
@@ -158,8 +166,8 @@ class ManifestsTest(unittest.TestCase):
             shutil.copytree(manifests.KUBERNETES, tree)
             ranks = tree / "overlays/cluster/jobset/ranks.yaml"
             text = ranks.read_text()
-            self.assertEqual(text.count("completions: 1"), 1)
-            ranks.write_text(text.replace("completions: 1", "completions: 4"))
+            self.assertEqual(text.count("completions: 2"), 1)
+            ranks.write_text(text.replace("completions: 2", "completions: 4"))
             objects = manifests.kustomize(tree / "overlays/cluster/jobset")
         self.assertEqual(policies.findings(objects), [])
         job = find(objects, "JobSet", "trainer")["spec"]["replicatedJobs"][0]["template"]["spec"]

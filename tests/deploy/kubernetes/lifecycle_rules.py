@@ -13,6 +13,10 @@ def probes_are_there_and_differ(objects):
     for thing, template in workloads(objects):
         for container in containers(template, init=False):
             where = f"{name_of(thing)}: {container['name']}"
+            if thing["kind"] not in ("Deployment", "Job"):
+                if any(probe in container for probe in PROBES):
+                    yield f"{where}: only the first of several ranks answers probes"
+                continue
             wanted = PROBES if thing["kind"] == "Deployment" else ("startupProbe", "livenessProbe")
             names = {port.get("name") for port in container.get("ports", [])}
             for probe in wanted:
@@ -208,6 +212,26 @@ def ranks_agree(objects):
         ports = {port["containerPort"] for port in get(spec, "template", "spec", "containers", 0, "ports", default=[])}
         if int(get(environment, "MASTER_PORT", "value", default=0)) not in ports:
             yield f"{name_of(jobset)}: nobody listens on MASTER_PORT"
+
+
+@rule
+def ranks_meet(objects):
+    """Ranks find the first one before it is ready, keep those of an earlier attempt out, and write one claim."""
+    claims = {claim["metadata"]["name"]: claim["spec"]["accessModes"] for claim in of_kind(objects, "PersistentVolumeClaim")}
+    for thing, spec, jobset in job_specs(objects):
+        if jobset is None:
+            continue
+        network = jobset.get("network", {})
+        if network.get("enableDNSHostnames") is not True or network.get("publishNotReadyAddresses") is not True:
+            yield f"{name_of(thing)}: its ranks do not find the first one"
+        pod = get(spec, "template", "spec", default={})
+        if "restart-attempt" not in str([variable for container in pod.get("containers", []) for variable in
+                                         container.get("env", []) if variable["name"] == "RESTART_ATTEMPT"]):
+            yield f"{name_of(thing)}: a rank of an earlier attempt could join"
+        for volume in pod.get("volumes", []):
+            claim = get(volume, "persistentVolumeClaim", "claimName")
+            if volume["name"] == "runs" and claims.get(claim) != ["ReadWriteMany"]:
+                yield f"{name_of(thing)}: its ranks cannot all write the claim {claim}"
 
 
 def settings_of(container):

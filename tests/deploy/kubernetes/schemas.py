@@ -1,5 +1,7 @@
 """Strict offline schemas: fields that the API does not know and values of a wrong type are findings."""
 
+import re
+
 from environment import module
 from manifests import name_of
 
@@ -16,20 +18,30 @@ MODELS = {
     ("monitoring.coreos.com/v1", "PodMonitor"): ("cloudcoil.models.prometheus_operator.v1", "PodMonitor"),
     ("monitoring.coreos.com/v1", "PrometheusRule"): ("cloudcoil.models.prometheus_operator.v1", "PrometheusRule"),
 }
-# Small kinds that no package has: every path that may occur, with its type.
-TEXT, NUMBER, MAP = "text", "number", "map"
+# Small kinds that no package on PyPI has: every path that may occur, with its type, or the values or the pattern of a text.
+# From the API references of Kueue, of the Gateway API (v1) and of its inference extension (v1).
+TEXT, PORT, MAP = "text", "port", "map"
+NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 PATHS = {
-    ("kueue.x-k8s.io/v1beta1", "LocalQueue"): {"spec.clusterQueue": TEXT},
+    ("kueue.x-k8s.io/v1beta1", "LocalQueue"): {"spec.clusterQueue": NAME, "spec.stopPolicy": ("None", "Hold", "HoldAndDrain")},
     ("inference.networking.k8s.io/v1", "InferencePool"): {
-        "spec.selector.matchLabels": MAP, "spec.targetPorts[].number": NUMBER, "spec.appProtocol": TEXT,
-        "spec.endpointPickerRef.name": TEXT, "spec.endpointPickerRef.port.number": NUMBER,
-        "spec.endpointPickerRef.failureMode": TEXT},
+        "spec.selector.matchLabels": MAP, "spec.targetPorts[].number": PORT, "spec.appProtocol": ("http", "kubernetes.io/h2c"),
+        "spec.endpointPickerRef.name": NAME, "spec.endpointPickerRef.port.number": PORT,
+        "spec.endpointPickerRef.failureMode": ("FailOpen", "FailClose")},
     ("gateway.networking.k8s.io/v1", "HTTPRoute"): {
-        "spec.parentRefs[].name": TEXT, "spec.parentRefs[].namespace": TEXT, "spec.hostnames[]": TEXT,
-        "spec.rules[].matches[].path.type": TEXT, "spec.rules[].matches[].path.value": TEXT,
+        "spec.parentRefs[].name": NAME, "spec.parentRefs[].namespace": NAME, "spec.hostnames[]": TEXT,
+        "spec.rules[].matches[].path.type": ("Exact", "PathPrefix", "RegularExpression"),
+        "spec.rules[].matches[].path.value": re.compile(r"/.*"),
         "spec.rules[].backendRefs[].group": TEXT, "spec.rules[].backendRefs[].kind": TEXT,
-        "spec.rules[].backendRefs[].name": TEXT, "spec.rules[].backendRefs[].port": NUMBER,
-        "spec.rules[].timeouts.request": TEXT},
+        "spec.rules[].backendRefs[].name": NAME, "spec.rules[].backendRefs[].port": PORT,
+        "spec.rules[].timeouts.request": re.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")},
+}
+# What must be there, in every element of its list.
+REQUIRED = {
+    "LocalQueue": ("spec.clusterQueue",),  # optional in the API, without which nothing is admitted
+    "InferencePool": ("spec.selector.matchLabels", "spec.targetPorts[].number", "spec.endpointPickerRef.name",
+                      "spec.endpointPickerRef.port.number"),
+    "HTTPRoute": ("spec.parentRefs[].name", "spec.rules[].backendRefs[].name"),
 }
 
 
@@ -83,8 +95,28 @@ def _paths(value, known, path=""):
             yield from _paths(below, known, f"{path}[]")
     elif path not in known:
         yield f"{path} is no field"
-    elif isinstance(value, str) != (known[path] == TEXT):
-        yield f"{path}: {value!r} has the wrong type"
+    elif known[path] == PORT:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 65536:
+            yield f"{path}: {value!r} is no port"
+    elif not isinstance(value, str):
+        yield f"{path}: {value!r} is no text"
+    elif isinstance(known[path], tuple):
+        if value not in known[path]:
+            yield f"{path}: {value!r} is none of {', '.join(known[path])}"
+    elif known[path] != TEXT and not known[path].fullmatch(value):
+        yield f"{path}: {value!r} does not look like one"
+
+
+def _lacks(value, path):
+    """Whether some element of `value` has nothing at the path."""
+    if not path:
+        return value in (None, "", {}, [])
+    key, _, rest = path.partition(".")
+    name = key.removesuffix("[]")
+    below = value.get(name) if isinstance(value, dict) else None
+    if key.endswith("[]"):
+        return not below or any(_lacks(each, rest) for each in below)
+    return _lacks(below, rest)
 
 
 def findings(objects):
@@ -97,6 +129,7 @@ def findings(objects):
             problems = _model(thing, MODELS[key])
         elif key in PATHS:
             problems = list(_paths({"spec": thing.get("spec")}, PATHS[key]))
+            problems += [f"{path} is missing" for path in REQUIRED[key[1]] if _lacks(thing, path)]
         else:
             problems = [f"no schema for {key}"]
         found += [f"{name_of(thing)}: {problem}" for problem in problems]

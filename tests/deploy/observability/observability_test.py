@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from xml.etree import ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -151,18 +152,22 @@ class ExportedTest(unittest.TestCase):
         self.path = pathlib.Path(directory.name)
         self.names = metrics_of(dashboard_expressions() + [rule["expr"] for rule in all_rules()])
 
-    def test_metrics(self):
+    def programs(self):
+        """A teacher, and a trainer that goes on for long enough to be read, with its port."""
         teacher = Teacher(self, self.path)
-        self.assertEqual(fetch(teacher.url + "/v1/completions", {"prompt": [1, 403], "max_tokens": 2})[0], 200)
-        # Enough steps that the page can be read while the run goes on.
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        values = TINY | {"trainer.total_steps": 100000, "run.dir": self.path / "run", "trainer.num_threads": 1,
-                         "trainer.http_port": port, "student.model": copy_model(self.path),
+        values = TINY | {"trainer.total_steps": 100000, "trainer.eval_every": 0, "run.dir": self.path / "run",
+                         "trainer.num_threads": 1, "trainer.http_port": port, "student.model": copy_model(self.path),
                          "teacher.endpoints": f"[{teacher.endpoint}]"}
         trainer = Program(self, [BIN_DIR / "taopd-trainer", "train", "--config", "deploy/recipes/stories.yaml",
                                  *settings(values)], self.path, "trainer", cwd=ROOT)
+        return teacher, trainer, port
+
+    def test_metrics(self):
+        teacher, trainer, port = self.programs()
+        self.assertEqual(fetch(teacher.url + "/v1/completions", {"prompt": [1, 403], "max_tokens": 2})[0], 200)
 
         def page():
             status, text = fetch(f"http://127.0.0.1:{port}/metrics")
@@ -180,6 +185,26 @@ class ExportedTest(unittest.TestCase):
         # Of those, what this recipe has no use for: it grades no answers, and evaluates at the end.
         absent = {"taopd_trainer_rollout_accuracy", "taopd_trainer_eval_accuracy", "taopd_trainer_eval_kl_to_teacher"}
         self.assertEqual(of_trainer - absent - exported(trainer_page), set())
+
+    def test_pictures(self):
+        """A Prometheus evaluates every panel; only those for which this recipe has no use are empty."""
+        prometheus = tool("prometheus")
+        teacher, trainer, port = self.programs()
+        wait_for(lambda: "taopd_trainer_loss_mean" in fetch(f"http://127.0.0.1:{port}/metrics")[1], "a step", trainer.process)
+        done = subprocess.run([ROOT / "deploy/tools/draw_dashboards", "-o", self.path / "images", "--seconds", "4", "--teacher",
+                               teacher.url.removeprefix("http://"), "--trainer", f"127.0.0.1:{port}", "--prometheus", prometheus],
+                              capture_output=True, text=True, check=False, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        empty = {"teacher.json": {"Queue time", "Prefix cache"}, "trainer.json": {"Accuracy", "KL to the teacher"}}
+        for name, board in dashboards().items():
+            picture = ElementTree.parse(self.path / f"images/dashboard-{pathlib.Path(name).stem}.svg").getroot()
+            panels = [["".join(each.itertext()) for each in group] for group in picture.findall("{*}g")]
+            titles = [panel["title"] for panel in board["panels"] if panel["type"] != "row"]
+            self.assertEqual([texts[0] for texts in panels], titles)
+            self.assertLessEqual({texts[0] for texts in panels if "No data" in texts}, empty[name])
+            legends = {text for texts in panels for text in texts}
+            self.assertFalse([text for text in legends if "{{" in text])
+        self.assertIn("mine student", legends)
 
     def test_names_that_nobody_exports_are_found(self):
         self.assertEqual(metrics_of(["sum(rate(taopd_teacher_rows_bucket[5m])) + taopd:x:y"]), {"taopd_teacher_rows"})

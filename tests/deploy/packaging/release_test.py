@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -163,6 +164,36 @@ class FaultsTest(unittest.TestCase):
         text.write_text("no program at all")
         with self.assertRaisesRegex(shared_libraries.LibraryError, "no 64-bit"):
             shared_libraries.search_in(text, "/x")
+
+    def test_libraries_that_are_opened_at_run_time(self):
+        program = BIN_DIR / "taopd-teacher"
+        linked = shared_libraries.needed(program)
+        name = next(name for name in linked if name.startswith("libicuuc.so."))
+        beside = name.replace("icuuc", "icuio")
+        self.assertNotIn(beside, linked)
+        with unittest.mock.patch.object(shared_libraries, "OPENED", {name: beside}):
+            self.assertIn(beside, shared_libraries.needed(program))
+
+    def test_cuda(self):
+        """What a package of the preset cuda would hold, where that was built; and the program without a GPU."""
+        import sbom
+        program = ROOT / "build/cuda/bin/taopd-teacher"
+        if not program.exists():
+            self.skipTest("build/cuda is not there: cmake --preset cuda, with nvcc 13 and deploy/setup --cuda")
+        libraries = shared_libraries.needed(program)
+        for name in ("libtorch_cuda.so", "libcudnn_graph.so.9", "libcudnn_engines_precompiled.so.9", "libcaffe2_nvrtc.so",
+                     "libnvrtc-builtins.so.13.0"):
+            self.assertIn(name, libraries)
+        self.assertNotIn("libcuda.so.1", libraries)
+        packages = sbom.packages_of(libraries)
+        self.assertEqual([package.name for package in packages if not package.texts], [])
+        self.assertIn("nvidia-cudnn-cu13", {package.name for package in packages})
+        if pathlib.Path("/dev/nvidia0").exists():
+            return
+        done = subprocess.run([program, "--model", MODEL, "--device", "cuda", "--port", "0", "--grpc-port", "0"], check=False,
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 65)
+        self.assertIn("this program sees 0 CUDA devices", done.stderr)
 
     def test_archives_are_reproducible(self):
         module = load_release()
