@@ -44,6 +44,7 @@ struct TeacherOptions {
   int64_t max_num_batched_tokens = 8192;
   int64_t max_num_seqs = 256;
   int64_t max_queued_tokens = int64_t{4} << 20;
+  double max_client_queue_share = 0.5;
   std::string kv_cache_memory_bytes = "auto";  // or a size; 0 = only scores
   bool enable_prefix_caching = true;
   std::string generation_config = "auto";
