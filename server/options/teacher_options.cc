@@ -129,6 +129,10 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
             "Sampling defaults of requests: auto takes temperature, top_p, top_k, min_p and "
             "repetition_penalty from the model's generation_config.json, vllm ignores the file.",
             OneOf({"auto", "vllm"}));
+  v.Setting("tool_call_parser", &tool_call_parser,
+            "How the model writes calls of tools, which chats then answer as tool_calls: hermes "
+            "(Qwen), llama3_json, or none, which leaves them in the text.",
+            OneOf({"none", "hermes", "llama3_json"}));
   v.Setting("gpu_memory_utilization", &gpu_memory_utilization,
             "Share of a GPU's memory that the teacher may take.", Share());
   v.Setting(

@@ -48,6 +48,7 @@ struct TeacherOptions {
   std::string kv_cache_memory_bytes = "auto";  // or a size; 0 = only scores
   bool enable_prefix_caching = true;
   std::string generation_config = "auto";
+  std::string tool_call_parser = "none";
   double gpu_memory_utilization = kDefaultMemoryShare;
   std::string cpu_memory_limit = "0";  // a size; 0 = a share of what is available
   int64_t max_message_memory_bytes = int64_t{4} << 30;

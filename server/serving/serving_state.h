@@ -21,6 +21,7 @@
 #include "common/text/chat/chat_template.h"
 #include "common/text/tokenizer/tokenizer.h"
 #include "server/serving/byte_budget.h"
+#include "server/serving/tool_call_format.h"
 
 namespace taopd {
 
@@ -37,6 +38,7 @@ struct ServedModel {
   std::string device = "cpu";  // as LibTorch writes it
   EngineLimits limits;
   SamplingParams sampling_defaults;  // of requests that do not say otherwise
+  ToolCallFormat tool_call_format = ToolCallFormat::kNone;
   std::string config_json;           // the effective settings, without secrets
   int64_t created_unix_s = 0;
 };
