@@ -46,6 +46,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
   if (!tokenizer.ok() && !absl::IsNotFound(tokenizer.status())) {
     return tokenizer.status();
   }
+  model->tool_call_format = *ToolCallFormatOf(options.tool_call_parser);  // checked
   if (options.generation_config == "auto") {
     TAOPD_ASSIGN_OR_RETURN(model->sampling_defaults, LoadSamplingDefaults(options.model));
   }

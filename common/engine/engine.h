@@ -209,6 +209,8 @@ struct EngineLimits {
   int64_t max_num_seqs = 0;            // sequences that run at once
   int64_t max_num_batched_tokens = 0;  // tokens of one step
   int64_t max_queued_tokens = 0;
+  // Of the sequences that one SubmitBatch call submits together: a client's share of the queue.
+  int64_t max_client_queued_tokens = INT64_MAX;
   // False if no memory was given to the KV cache; the engine then only scores.
   bool can_generate = true;
   int64_t kv_block_tokens = 0;  // tokens of one block of the KV cache
@@ -240,7 +242,9 @@ struct EngineStats {
   uint64_t generated_tokens = 0;
   uint64_t scored_rows = 0;
   uint64_t finished_requests = 0;
-  uint64_t failed_requests = 0;
+  uint64_t failed_requests = 0;  // the refused ones included
+  uint64_t refused_queue_full = 0;
+  uint64_t refused_client_share = 0;  // the queue had room, but not for this client
   uint64_t num_preempted = 0;  // sequences that lost their keys and values and are computed again
   // Of the prefix cache: tokens looked up, and tokens found.
   uint64_t prefix_query_tokens = 0;
@@ -274,6 +278,11 @@ struct EngineOptions {
   int64_t max_queued_tokens = 4 << 20;
   // The same limit in requests, because short requests have a cost too.
   int64_t max_queued_requests = 1 << 16;
+  // The part of the queue, in tokens and in requests, that the work of one client may take while
+  // nobody else's waits; in (0, 1], and 1 means all of it. With more clients each may take less
+  // (common/base/fair_share.h), so that a newcomer finds room. One request of a client of which
+  // nothing waits is accepted wherever it fits.
+  double max_client_queue_share = 1.0;
   // Memory for the logits of one chunk of rows; the logits of a whole batch never exist.
   int64_t head_workspace_bytes = 256 << 20;
   // The limit of the KV cache's memory. If it does not hold all sequences that run, some of them are
@@ -303,11 +312,11 @@ class InferenceEngine {
   // the handle is 0:
   //   INVALID_ARGUMENT     the request is malformed or exceeds a limit
   //   FAILED_PRECONDITION  it asks to generate and the engine only scores
-  //   RESOURCE_EXHAUSTED   the queue is full
+  //   RESOURCE_EXHAUSTED   the queue is full, or the client's share of it is
   //   UNAVAILABLE          Drain was called
   virtual RequestHandle Submit(InferenceRequest request, InferenceDone done) = 0;
   // Submits all requests or none of them, under one lock: the engine sees them together and in this
-  // order.
+  // order. For the share of the queue they count as work of the first one's client.
   virtual std::vector<RequestHandle> SubmitBatch(
       std::vector<std::pair<InferenceRequest, InferenceDone>> requests) = 0;
   // Ends a request with CANCELLED soon, unless it has finished. Unknown handles are ignored.

@@ -199,6 +199,10 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
       return InvalidArgument(bound.name, " ", bound.value, " must be at least ", bound.at_least);
     }
   }
+  const double share = options.max_client_queue_share;
+  if (!(share > 0.0 && share <= 1.0)) {
+    return InvalidArgument("max_client_queue_share ", share, " must be above 0 and at most 1");
+  }
   return ValidateMemoryLimits(options.memory);
 }
 

@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/engine/request_validation.h"
 #include "common/engine/runner/model_runner.h"
+#include "common/engine/scheduling/queue_limits.h"
 #include "common/engine/scheduling/scheduler.h"
 #include "common/engine/worker_threads.h"
 #include "common/memory/kv_pool.h"
@@ -49,10 +50,10 @@ void Deliver(std::vector<Finished>* finished) {
 class TorchEngine final : public InferenceEngine {
  public:
   TorchEngine(std::shared_ptr<Decoder> decoder, const EngineLimits& limits,
-              int64_t max_queued_requests, const SchedulerLimits& scheduler_limits,
+              const QueueLimits& queue_limits, const SchedulerLimits& scheduler_limits,
               const ModelRunnerOptions& runner_options, Clock* clock)
       : limits_(limits),
-        max_queued_requests_(max_queued_requests),
+        queue_limits_(queue_limits),
         eos_token_ids_(decoder->config().eos_token_ids),
         clock_(clock),
         decoder_(decoder),
@@ -138,6 +139,8 @@ class TorchEngine final : public InferenceEngine {
     stats.scored_rows = scored_rows_;
     stats.finished_requests = finished_requests_;
     stats.failed_requests = failed_requests_;
+    stats.refused_queue_full = refused_queue_full_;
+    stats.refused_client_share = refused_client_share_;
     const SchedulerStats scheduler = scheduler_.stats();
     stats.num_preempted = scheduler.num_preempted;
     stats.prefix_query_tokens = scheduler.prefix_query_tokens;
@@ -159,23 +162,21 @@ class TorchEngine final : public InferenceEngine {
 
   // All or nothing; the requests are taken only on success.
   absl::Status Enqueue(Requests* requests, std::vector<RequestHandle>* handles) {
-    int64_t num_tokens = 0;
+    QueueLoad added = {0, static_cast<int64_t>(requests->size())};
     for (const auto& [request, done] : *requests)
-      num_tokens += static_cast<int64_t>(request.token_ids.size());
-    const int64_t num_requests = static_cast<int64_t>(requests->size());
+      added.num_tokens += static_cast<int64_t>(request.token_ids.size());
 
     absl::MutexLock lock(&mutex_);
     if (!refusal_.empty()) return Unavailable(refusal_);
-    const int64_t queued_tokens = scheduler_.queued_tokens();
-    const bool alone = num_requests == 1 && scheduler_.num_waiting() == 0;
-    if (!alone && queued_tokens + num_tokens > limits_.max_queued_tokens) {
-      return ResourceExhausted("the queue holds ", queued_tokens, " tokens: ", num_tokens,
-                               " more exceed max_queued_tokens ", limits_.max_queued_tokens);
-    }
-    if (scheduler_.num_waiting() + num_requests > max_queued_requests_) {
-      return ResourceExhausted("the queue holds ", scheduler_.num_waiting(),
-                               " requests: ", num_requests, " more exceed max_queued_requests ",
-                               max_queued_requests_);
+    if (requests->empty()) return absl::OkStatus();
+    const WaitingQueue::Waiting client = scheduler_.WaitingOf(requests->front().first.client);
+    const QueueDecision decision =
+        DecideQueue(queue_limits_, {scheduler_.queued_tokens(), scheduler_.num_waiting()},
+                    {client.num_tokens, client.num_sequences}, added);
+    if (!decision.status.ok()) {
+      (decision.only_client_share ? refused_client_share_ : refused_queue_full_) +=
+          requests->size();
+      return decision.status;
     }
     // The age of the heartbeat counts from when there is work.
     if (!scheduler_.has_work()) Beat();
@@ -371,7 +372,7 @@ class TorchEngine final : public InferenceEngine {
   }
 
   const EngineLimits limits_;
-  const int64_t max_queued_requests_;
+  const QueueLimits queue_limits_;
   const std::vector<int32_t> eos_token_ids_;
   Clock* const clock_;
   const std::shared_ptr<Decoder> decoder_;
@@ -391,6 +392,8 @@ class TorchEngine final : public InferenceEngine {
   uint64_t scored_rows_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t finished_requests_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t failed_requests_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t refused_queue_full_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t refused_client_share_ ABSL_GUARDED_BY(mutex_) = 0;
   StepSizes step_sizes_ ABSL_GUARDED_BY(mutex_);
   absl::Duration layer_time_ ABSL_GUARDED_BY(mutex_);
   absl::Duration head_time_ ABSL_GUARDED_BY(mutex_);
@@ -438,6 +441,8 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr
   limits.max_num_seqs = options.max_num_seqs;
   limits.max_num_batched_tokens = options.max_num_batched_tokens;
   limits.max_queued_tokens = options.max_queued_tokens;
+  limits.max_client_queued_tokens = static_cast<int64_t>(
+      options.max_client_queue_share * static_cast<double>(options.max_queued_tokens));
   limits.can_generate = cache.num_blocks > 0;
   limits.kv_block_tokens = kBlockTokens;
   limits.prefix_caching = options.prefix_caching;
@@ -452,9 +457,11 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr
   ModelRunnerOptions runner_options;
   runner_options.num_blocks = cache.num_blocks;
   runner_options.head_workspace_bytes = options.head_workspace_bytes;
-  return std::unique_ptr<InferenceEngine>(
-      std::make_unique<TorchEngine>(std::move(decoder), limits, options.max_queued_requests,
-                                    scheduler_limits, runner_options, clock));
+  return std::unique_ptr<InferenceEngine>(std::make_unique<TorchEngine>(
+      std::move(decoder), limits,
+      QueueLimits{options.max_queued_tokens, options.max_queued_requests,
+                  options.max_client_queue_share},
+      scheduler_limits, runner_options, clock));
 }
 
 }  // namespace taopd

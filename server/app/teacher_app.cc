@@ -50,7 +50,7 @@ class TeacherApp {
       : options_(options),
         load_(std::move(load)),
         state_(Clock::Real(), absl::Seconds(options.stall_timeout),
-               options.max_message_memory_bytes),
+               options.max_message_memory_bytes, options.max_client_memory_share),
         canary_(&state_, absl::Seconds(options.canary_interval)),
         keys_(options.api_key, options.api_key_file),
         tls_({options.ssl_certfile, options.ssl_keyfile, options.ssl_ca_certs}) {}
@@ -114,7 +114,6 @@ class TeacherApp {
     http.limits.max_connections = static_cast<int>(options_.max_http_connections);
     http.limits.max_connections_per_client =
         static_cast<int>(options_.max_http_connections_per_client);
-    http.limits.max_client_memory_share = options_.max_client_memory_share;
     http.tls = &tls_;
     http.keys = &keys_;
     TAOPD_ASSIGN_OR_RETURN(http_, HttpServer::Listen(

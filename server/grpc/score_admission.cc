@@ -50,20 +50,21 @@ absl::Status CheckReplyBytes(int64_t num_bytes, const InferenceRequest& request,
 }  // namespace
 
 absl::StatusOr<AdmittedScore> AdmitScore(const v1::ScoreRequest& request, absl::Time deadline,
-                                         ServingState& state) {
+                                         const std::string& client, ServingState& state) {
   AdmittedScore admitted;
   TAOPD_ASSIGN_OR_RETURN(admitted.model, state.Admit());
   const EngineLimits& limits = admitted.model->limits;
   TAOPD_RETURN_IF_ERROR(CheckRequestId(request));
   TAOPD_RETURN_IF_ERROR(CheckRevision(request, *admitted.model));
   TAOPD_ASSIGN_OR_RETURN(admitted.request, ToInferenceRequest(request, deadline));
+  admitted.request.client = client;
   TAOPD_RETURN_IF_ERROR(ValidateRequest(admitted.request, limits));
   const int64_t reply_bytes = ReplyBytes(admitted.request, limits);
   TAOPD_RETURN_IF_ERROR(CheckReplyBytes(reply_bytes, admitted.request, limits));
   // The engine's arrays and the message are alive together while one is copied into the other.
   const int64_t token_bytes = 8 * static_cast<int64_t>(admitted.request.token_ids.size());
   TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory,
-                         state.ReserveAnswer(2 * reply_bytes + token_bytes));
+                         state.ReserveAnswer(2 * reply_bytes + token_bytes, client));
   return admitted;
 }
 

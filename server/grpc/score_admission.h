@@ -5,6 +5,7 @@
 #include <absl/time/time.h>
 
 #include <memory>
+#include <string>
 
 #include "common/engine/engine.h"
 #include "proto/taopd/v1/teacher.pb.h"
@@ -20,13 +21,14 @@ struct AdmittedScore {
   ByteBudget::Reservation answer_memory;
 };
 
-// Thread-safe. Errors:
+// `client`: see ClientOf (server/grpc/calls/call_services.h). Thread-safe. Errors:
 //   UNAVAILABLE          the model is loading or the server is draining;
 //   INVALID_ARGUMENT     a field is out of range, or the answer would not fit into one message; the
 //                        text names the field, the value and the limit;
 //   FAILED_PRECONDITION  another revision is served than the request expects;
-//   RESOURCE_EXHAUSTED   requests and answers take all the memory that they may take together.
+//   RESOURCE_EXHAUSTED   requests and answers take all the memory that they may take together, or
+//                        those of this client their share.
 absl::StatusOr<AdmittedScore> AdmitScore(const v1::ScoreRequest& request, absl::Time deadline,
-                                         ServingState& state);
+                                         const std::string& client, ServingState& state);
 
 }  // namespace taopd

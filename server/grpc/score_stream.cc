@@ -9,13 +9,15 @@
 
 namespace taopd {
 
-ScoreStream::ScoreStream(const grpc::CallbackServerContext& context, ServingState* state,
-                         ServerMetrics* metrics, std::function<void(ScoreStream*)> on_done)
+ScoreStream::ScoreStream(const grpc::CallbackServerContext& context, std::string client,
+                         ServingState* state, ServerMetrics* metrics,
+                         std::function<void(ScoreStream*)> on_done)
     : state_(state),
       metrics_(metrics),
       on_done_(std::move(on_done)),
       deadline_(DeadlineOf(context)),
-      client_(PeerAddress(context.peer())) {}
+      client_(std::move(client)),
+      address_(PeerAddress(context.peer())) {}
 
 void ScoreStream::Start() {
   Next next;
@@ -98,7 +100,7 @@ void ScoreStream::Accept(const v1::ScoreRequest& request) {
   }
   if (const absl::Status status = Submit(request, number, started_at); !status.ok()) {
     metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(status),
-                            state_->clock()->Now() - started_at, client_,
+                            state_->clock()->Now() - started_at, address_,
                             request.request_id().substr(0, kMaxRequestIdBytes));
     Complete(number, {MakeError(request.request_id().substr(0, kMaxRequestIdBytes), status), {}});
   }
@@ -106,8 +108,7 @@ void ScoreStream::Accept(const v1::ScoreRequest& request) {
 
 absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t number,
                                  absl::Time started_at) {
-  TAOPD_ASSIGN_OR_RETURN(AdmittedScore admitted, AdmitScore(request, deadline_, *state_));
-  admitted.request.client = client_;
+  TAOPD_ASSIGN_OR_RETURN(AdmittedScore admitted, AdmitScore(request, deadline_, client_, *state_));
   const std::shared_ptr<const ServedModel> model = std::move(admitted.model);
   // Shared: the callback must be copyable.
   auto memory = std::make_shared<ByteBudget::Reservation>(std::move(admitted.answer_memory));
@@ -115,7 +116,7 @@ absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t numbe
   auto done = [stream = shared_from_this(), number, started_at, revision = model->revision, memory,
                request_id = request.request_id()](absl::StatusOr<InferenceResult> result) {
     stream->metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(result.status()),
-                                    stream->state_->clock()->Now() - started_at, stream->client_,
+                                    stream->state_->clock()->Now() - started_at, stream->address_,
                                     request_id);
     std::unique_ptr<v1::ScoreStreamResponse> response;
     if (result.ok()) {

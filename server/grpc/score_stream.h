@@ -31,7 +31,7 @@ class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::S
  public:
   static constexpr int64_t kMaxInFlight = 64;
 
-  ScoreStream(const grpc::CallbackServerContext& context, ServingState* state,
+  ScoreStream(const grpc::CallbackServerContext& context, std::string client, ServingState* state,
               ServerMetrics* metrics, std::function<void(ScoreStream*)> on_done);
 
   // Called once, in the handler.
@@ -73,7 +73,8 @@ class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::S
   ServerMetrics* const metrics_;
   const std::function<void(ScoreStream*)> on_done_;
   const absl::Time deadline_;
-  const std::string client_;  // its address
+  const std::string client_;  // see ClientOf (calls/call_services.h)
+  const std::string address_;
 
   v1::ScoreRequest request_;  // filled by the one read in progress
 

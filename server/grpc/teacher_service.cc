@@ -40,8 +40,8 @@ grpc::ServerUnaryReactor* TeacherService::Score(grpc::CallbackServerContext* con
   const std::string request_id = request->request_id().substr(0, kMaxRequestIdBytes);
   const auto start = [&](const auto& end, EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(AdmittedScore admitted,
-                           AdmitScore(*request, DeadlineOf(*context), *services_.state));
-    admitted.request.client = PeerAddress(context->peer());
+                           AdmitScore(*request, DeadlineOf(*context), ClientOf(services_, *context),
+                                      *services_.state));
     work->model = std::move(admitted.model);
     work->answer_memory = std::move(admitted.answer_memory);
     EngineEvents events;
@@ -68,7 +68,7 @@ grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* TeacherServi
   }
   tracker_.Begin();
   auto stream = std::make_shared<taopd::ScoreStream>(
-      *context, services_.state, services_.metrics,
+      *context, ClientOf(services_, *context), services_.state, services_.metrics,
       [this](taopd::ScoreStream* done) { ForgetStream(done); });
   bool draining;
   {

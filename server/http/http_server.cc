@@ -18,6 +18,7 @@
 #include "server/http/routes/completion_routes.h"
 #include "server/http/routes/model_routes.h"
 #include "server/http/routes/probe_routes.h"
+#include "server/net/client_name.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
@@ -181,7 +182,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     }
     HttpCall call = {.request = request,
                      .response = response,
-                     .client = exchange.client(),
+                     .client = NameOf(exchange),
                      .deadline = std::get<absl::Time>(deadline),
                      .is_gone = [&exchange] { return exchange.IsGone(); },
                      .hold_memory =
@@ -221,10 +222,17 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
         response, {head.method == "HEAD", head.is_http_1_1, !head.keep_alive || head.has_body()});
   }
 
-  bool ShowsKey(const RequestHead& head) const {
-    if (keys_ == nullptr) return true;
+  static std::string_view AuthorizationOf(const RequestHead& head) {
     const std::string* shown = head.Find("authorization");
-    return keys_->Accepts(shown == nullptr ? std::string_view() : *shown);
+    return shown == nullptr ? std::string_view() : *shown;
+  }
+  bool ShowsKey(const RequestHead& head) const {
+    return keys_ == nullptr || keys_->Accepts(AuthorizationOf(head));
+  }
+  std::string NameOf(Exchange& exchange) const {
+    return ClientName(
+        exchange.client(),
+        keys_ == nullptr ? std::string() : keys_->NameOf(AuthorizationOf(exchange.request().head)));
   }
 
   // vLLM's answer.

@@ -21,7 +21,7 @@ namespace taopd {
 struct HttpCall {
   const httplib::Request& request;
   httplib::Response& response;
-  // The address of the client, without the port. The engine works on addresses in turns.
+  // The client's name for the engine's turns and for shares (server/net/client_name.h).
   std::string client;
   // When the client stops waiting; absl::InfiniteFuture() if it has not said so.
   absl::Time deadline = absl::InfiniteFuture();

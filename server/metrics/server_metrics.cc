@@ -31,16 +31,28 @@ MetricFamily Family(const std::string& name, const std::string& help, MetricType
   return {name, help, type, {std::move(metric)}};
 }
 
-MetricFamily IterationTokens(const StepSizes& sizes, const std::vector<ClientMetric::Label>& labels) {
+// Refusals by reason: nobody's work had a place, or only this client's.
+MetricFamily RefusedFamily(const char* name, const char* help, uint64_t full,
+                           uint64_t client_share) {
+  MetricFamily family =
+      Family(name, help, MetricType::Counter, static_cast<double>(full), {{"reason", "full"}});
+  family.metric.push_back(Family(name, help, MetricType::Counter, static_cast<double>(client_share),
+                                 {{"reason", "client_share"}})
+                              .metric.front());
+  return family;
+}
+
+MetricFamily IterationTokens(const StepSizes& sizes,
+                             const std::vector<ClientMetric::Label>& labels) {
   MetricFamily family = Family("vllm:iteration_tokens_total", "Tokens per engine step.",
                                MetricType::Histogram, 0.0, labels);
   ClientMetric::Histogram& histogram = family.metric.front().histogram;
   for (size_t i = 0; i < sizes.counts.size(); ++i) {
     histogram.sample_count += sizes.counts[i];
-    histogram.bucket.push_back({histogram.sample_count,
-                                i < StepSizes::kBounds.size()
-                                    ? static_cast<double>(StepSizes::kBounds[i])
-                                    : std::numeric_limits<double>::infinity()});
+    histogram.bucket.push_back(
+        {histogram.sample_count, i < StepSizes::kBounds.size()
+                                     ? static_cast<double>(StepSizes::kBounds[i])
+                                     : std::numeric_limits<double>::infinity()});
   }
   histogram.sample_sum = static_cast<double>(sizes.num_tokens);
   return family;
@@ -70,6 +82,9 @@ void AppendEngineFamilies(ServingState& state, const ServedModel& model,
   families->push_back(Family("taopd_teacher_head_seconds_total",
                              "Time the engine spent in the head: scores and sampling.",
                              MetricType::Counter, stats.head_seconds));
+  families->push_back(RefusedFamily("taopd_teacher_refused_for_queue_total",
+                                    "Sequences refused because the queue was full.",
+                                    stats.refused_queue_full, stats.refused_client_share));
   counter("taopd_teacher_failed_sequences_total", "Sequences that failed or were cancelled.",
           stats.failed_requests);
 
@@ -99,12 +114,13 @@ void AppendEngineFamilies(ServingState& state, const ServedModel& model,
   named("vllm:prompt_tokens_cached_total", "Prompt tokens taken from the prefix cache.",
         MetricType::Counter, static_cast<double>(stats.prefix_hit_tokens));
   families->push_back(IterationTokens(stats.step_sizes, labels));
-  families->push_back(Family("vllm:cache_config_info", "Always 1; the labels describe the KV cache.",
-                             MetricType::Gauge, 1.0,
-                             {{"block_size", std::to_string(model.limits.kv_block_tokens)},
-                              {"enable_prefix_caching", model.limits.prefix_caching ? "True" : "False"},
-                              {"model_name", model.name},
-                              {"num_gpu_blocks", std::to_string(stats.num_kv_blocks)}}));
+  families->push_back(
+      Family("vllm:cache_config_info", "Always 1; the labels describe the KV cache.",
+             MetricType::Gauge, 1.0,
+             {{"block_size", std::to_string(model.limits.kv_block_tokens)},
+              {"enable_prefix_caching", model.limits.prefix_caching ? "True" : "False"},
+              {"model_name", model.name},
+              {"num_gpu_blocks", std::to_string(stats.num_kv_blocks)}}));
   families->push_back(Family("taopd_teacher_info", "Always 1; the labels say what is served.",
                              MetricType::Gauge, 1.0,
                              {{"model_name", model.name},
@@ -142,20 +158,22 @@ RequestMetrics* ServerMetrics::OfModel(const std::string& model_name) {
 
 std::string ServerMetrics::Text(ServingState& state) {
   std::vector<MetricFamily> families = registry_.Collect();
-  families.push_back(Family("taopd_teacher_ready",
-                            "1 when GET /ready says so: requests are accepted, the engine moves, the canary is "
-                            "right.",
-                            MetricType::Gauge, state.Ready().ok() ? 1.0 : 0.0));
+  families.push_back(
+      Family("taopd_teacher_ready",
+             "1 when GET /ready says so: requests are accepted, the engine moves, the canary is "
+             "right.",
+             MetricType::Gauge, state.Ready().ok() ? 1.0 : 0.0));
   families.push_back(Family("taopd_teacher_canary_ok",
                             "0 when the canary's scores are not those of the start.",
                             MetricType::Gauge, state.canary().ok() ? 1.0 : 0.0));
   families.push_back(Family("taopd_teacher_message_memory_bytes",
                             "Memory reserved for request bodies and answers.", MetricType::Gauge,
                             static_cast<double>(state.message_budget().num_used())));
-  families.push_back(Family("taopd_teacher_refused_for_memory_total",
-                            "Request bodies and answers refused for want of memory.",
-                            MetricType::Counter,
-                            static_cast<double>(state.message_budget().num_refused())));
+  const ByteBudget& memory = state.message_budget();
+  families.push_back(RefusedFamily("taopd_teacher_refused_for_memory_total",
+                                   "Request bodies and answers refused for want of memory.",
+                                   memory.num_refused(ByteBudget::Refusal::kFull),
+                                   memory.num_refused(ByteBudget::Refusal::kClientShare)));
   if (access_log_ != nullptr) {
     families.push_back(Family("taopd_teacher_access_log_lost_lines_total",
                               "Lines of the access log that found its queue full.",

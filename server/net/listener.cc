@@ -11,6 +11,8 @@
 #include <memory>
 #include <utility>
 
+#include "server/net/client_name.h"
+
 namespace taopd {
 namespace {
 
@@ -22,20 +24,15 @@ void NameClient(const sockaddr_storage& address, AcceptedSocket* accepted) {
     inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(&address)->sin_addr, text,
               sizeof(text));
   } else if (address.ss_family == AF_INET6) {
-    in6_addr bytes = reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr;
+    const in6_addr& bytes = reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr;
     if (IN6_IS_ADDR_V4MAPPED(&bytes)) {
       inet_ntop(AF_INET, bytes.s6_addr + 12, text, sizeof(text));
     } else {
       inet_ntop(AF_INET6, &bytes, text, sizeof(text));
-      accepted->address = text;
-      std::memset(bytes.s6_addr + 8, 0, 8);
-      inet_ntop(AF_INET6, &bytes, text, sizeof(text));
-      accepted->limit_key = text;
-      return;
     }
   }
   accepted->address = text;
-  accepted->limit_key = text;
+  accepted->subscriber = SubscriberOf(accepted->address);
 }
 
 int PortOf(int fd) {

@@ -113,6 +113,11 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
             "Tokens that may wait for the engine; requests over this limit are refused with "
             "RESOURCE_EXHAUSTED or 429.",
             AtLeast<int64_t>(1));
+  v.Setting("max_client_queue_share", &max_client_queue_share,
+            "Share of the queue that the work of one client may take while nobody else's waits. N "
+            "clients that flood the server get equal parts, and a part stays free for the next "
+            "one: with 0.5 each is 1 / (N + 1). 1 means no limit.",
+            Share());
   v.Setting(
       "kv_cache_memory_bytes", &kv_cache_memory_bytes,
       "Memory of the KV cache, which generation needs: a size such as 4GiB; auto takes what the "
@@ -124,6 +129,10 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
             "Sampling defaults of requests: auto takes temperature, top_p, top_k, min_p and "
             "repetition_penalty from the model's generation_config.json, vllm ignores the file.",
             OneOf({"auto", "vllm"}));
+  v.Setting("tool_call_parser", &tool_call_parser,
+            "How the model writes calls of tools, which chats then answer as tool_calls: hermes "
+            "(Qwen), llama3_json, or none, which leaves them in the text.",
+            OneOf({"none", "hermes", "llama3_json"}));
   v.Setting("gpu_memory_utilization", &gpu_memory_utilization,
             "Share of a GPU's memory that the teacher may take.", Share());
   v.Setting(
@@ -205,8 +214,8 @@ void TeacherOptions::VisitNetwork(SettingVisitor& v) {
   v.Setting("max_http_connections_per_client", &max_http_connections_per_client,
             "The same, of one client address.", Between<int64_t>(1, 1 << 20));
   v.Setting("max_client_memory_share", &max_client_memory_share,
-            "Share of max_message_memory_bytes that the HTTP requests of one client address may "
-            "take.",
+            "Share of max_message_memory_bytes that the requests and answers of one client may take "
+            "while nobody else holds any; less otherwise, as of the queue.",
             Share());
 }
 
@@ -243,6 +252,7 @@ EngineOptions TeacherOptions::ToEngineOptions() const {
   engine.tensor_parallel_size = tensor_parallel_size;
   engine.max_num_batched_tokens = max_num_batched_tokens;
   engine.max_queued_tokens = max_queued_tokens;
+  engine.max_client_queue_share = max_client_queue_share;
   engine.kv_cache_bytes =
       kv_cache_memory_bytes == kAuto ? kAutoKvCache : BytesOfChecked(kv_cache_memory_bytes);
   engine.prefix_caching = enable_prefix_caching;

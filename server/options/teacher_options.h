@@ -44,9 +44,11 @@ struct TeacherOptions {
   int64_t max_num_batched_tokens = 8192;
   int64_t max_num_seqs = 256;
   int64_t max_queued_tokens = int64_t{4} << 20;
+  double max_client_queue_share = 0.5;
   std::string kv_cache_memory_bytes = "auto";  // or a size; 0 = only scores
   bool enable_prefix_caching = true;
   std::string generation_config = "auto";
+  std::string tool_call_parser = "none";
   double gpu_memory_utilization = kDefaultMemoryShare;
   std::string cpu_memory_limit = "0";  // a size; 0 = a share of what is available
   int64_t max_message_memory_bytes = int64_t{4} << 30;

@@ -1,5 +1,6 @@
 #include "server/security/api_keys.h"
 
+#include <absl/strings/escaping.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
@@ -13,6 +14,7 @@ namespace taopd {
 namespace {
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
+constexpr size_t kNameBytes = 8;
 
 bool IsKey(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
@@ -80,6 +82,13 @@ bool ApiKeys::Accepts(std::string_view authorization) const {
   absl::MutexLock lock(&mutex_);
   compare(of_file_);
   return num_equal > 0;
+}
+
+std::string ApiKeys::NameOf(std::string_view authorization) const {
+  if (!required()) return "";
+  const Digest digest = DigestOf(BearerOf(authorization));
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(digest.data()), kNameBytes));
 }
 
 }  // namespace taopd

@@ -29,6 +29,10 @@ class ApiKeys {
   // Whether the value of an Authorization header shows one of the keys, or none is asked for. The
   // time does not depend on which key comes close.
   bool Accepts(std::string_view authorization) const;
+  // A short name for the key that the header shows, the same for the same key; empty if none is
+  // asked for. It is the begin of the key's digest, so that it says nothing about the key.
+  // REQUIRES: Accepts.
+  std::string NameOf(std::string_view authorization) const;
 
  private:
   using Digest = std::array<uint8_t, 32>;

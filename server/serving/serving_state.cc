@@ -57,13 +57,17 @@ std::shared_ptr<const ServedModel> ServingState::model() const {
   return model_;
 }
 
-absl::StatusOr<ByteBudget::Reservation> ServingState::ReserveAnswer(int64_t num_bytes) {
-  ByteBudget::Reservation memory = message_budget_.TryReserve(num_bytes);
-  if (!memory) {
-    return ResourceExhausted("requests and answers hold max_message_memory_bytes ",
-                             message_budget_.max_bytes(), "; try again later");
-  }
-  return memory;
+absl::StatusOr<ByteBudget::Reservation> ServingState::ReserveAnswer(int64_t num_bytes,
+                                                                    const std::string& client) {
+  ByteBudget::Reservation memory = message_budget_.TryReserve(num_bytes, client);
+  if (memory) return memory;
+  // Which of the two may have changed meanwhile; the advice is the same.
+  const bool of_client =
+      message_budget_.Check(num_bytes, client) == ByteBudget::Refusal::kClientShare;
+  return ResourceExhausted(
+      of_client ? "the client's requests and answers hold its max_client_memory_share of "
+                : "requests and answers hold ",
+      "max_message_memory_bytes ", message_budget_.max_bytes(), "; try again later");
 }
 
 absl::Duration ServingState::HeartbeatAgeLocked() {

@@ -21,6 +21,7 @@
 #include "common/text/chat/chat_template.h"
 #include "common/text/tokenizer/tokenizer.h"
 #include "server/serving/byte_budget.h"
+#include "server/serving/tool_call_format.h"
 
 namespace taopd {
 
@@ -37,6 +38,7 @@ struct ServedModel {
   std::string device = "cpu";  // as LibTorch writes it
   EngineLimits limits;
   SamplingParams sampling_defaults;  // of requests that do not say otherwise
+  ToolCallFormat tool_call_format = ToolCallFormat::kNone;
   std::string config_json;           // the effective settings, without secrets
   int64_t created_unix_s = 0;
 };
@@ -44,8 +46,10 @@ struct ServedModel {
 class ServingState {
  public:
   ServingState(Clock* clock, absl::Duration stall_timeout,
-               int64_t max_message_bytes = int64_t{4} << 30)
-      : clock_(clock), stall_timeout_(stall_timeout), message_budget_(max_message_bytes) {}
+               int64_t max_message_bytes = int64_t{4} << 30, double max_client_share = 1.0)
+      : clock_(clock),
+        stall_timeout_(stall_timeout),
+        message_budget_(max_message_bytes, max_client_share) {}
 
   void SetReady(std::shared_ptr<const ServedModel> model);
   void SetLeaving();
@@ -77,8 +81,10 @@ class ServingState {
 
   // The memory of all request bodies and answers. Every protocol reserves what it is about to hold.
   ByteBudget& message_budget() { return message_budget_; }
-  // Reserves memory for an answer, or returns RESOURCE_EXHAUSTED.
-  absl::StatusOr<ByteBudget::Reservation> ReserveAnswer(int64_t num_bytes);
+  // Reserves memory for an answer to this client (server/net/client_name.h), or returns
+  // RESOURCE_EXHAUSTED.
+  absl::StatusOr<ByteBudget::Reservation> ReserveAnswer(int64_t num_bytes,
+                                                        const std::string& client);
 
   Clock* clock() const { return clock_; }
 

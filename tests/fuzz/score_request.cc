@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   [[maybe_unused]] static auto* const printed = google::protobuf::SetLogHandler(nullptr);
   taopd::v1::ScoreRequest message;
   if (!message.ParseFromArray(data, static_cast<int>(size))) return 0;
-  const auto admitted = taopd::AdmitScore(message, absl::InfiniteFuture(), *state);
+  const auto admitted = taopd::AdmitScore(message, absl::InfiniteFuture(), "client", *state);
   if (!admitted.ok()) {
     TAOPD_CHECK(!admitted.status().message().empty());
     return 0;

@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeOneClient(const TeacherClient
   if (!cache.ok()) return Annotate(cache.status(), "teacher.cache_dir");
   if (config.cache_only) client.reset();
   return std::make_unique<CachedTeacherClient>(*std::move(cache), options.endpoints,
-                                               std::move(client));
+                                               std::move(client), options.revision);
 }
 
 }  // namespace
@@ -72,6 +72,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
   if (config.teachers.empty()) {
     options.endpoints = config.teacher.endpoints;
     options.model = config.teacher.model;
+    options.revision = config.teacher.revision;
     auto client = MakeOneClient(options, config.teacher);
     if (!client.ok()) return Annotate(client.status(), "teacher.endpoints");
     return client;
@@ -80,6 +81,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
   for (const TeacherEntryConfig& entry : config.teachers) {
     options.endpoints = entry.endpoints;
     options.model = entry.model;
+    options.revision = entry.revision;
     auto client = MakeOneClient(options, config.teacher);
     if (!client.ok()) return Annotate(client.status(), Concat("teachers: ", entry.name));
     teachers.push_back({entry.name, *std::move(client), entry.sources, entry.weight});
@@ -93,6 +95,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainCon
   TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey(config.teacher));
   options.endpoints = config.teacher.endpoints;
   options.model = config.teacher.model;
+  options.revision = config.teacher.revision;
   options.retry = retry;
   if (!retry) options.initial_backoff = options.max_backoff = absl::Milliseconds(10);
   auto client = MakeNetworkTeacherClient(options);

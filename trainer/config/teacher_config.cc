@@ -57,6 +57,10 @@ void TeacherConfig::Visit(SettingVisitor& v) {
       .MayChange();
   v.Setting("model", &model,
             "Name of the model at vLLM or SGLang; empty: the first that the server lists.");
+  v.Setting("revision", &revision,
+            "Revision that the servers must serve, as taopd-teacher's log names it; another one is "
+            "refused before the first step. Empty: any.")
+      .MayChange();
   v.Setting("top_k", &top_k, "Teacher tokens per position; the rest is one tail token.",
             AtLeast<int64_t>(1));
   v.Setting("temperature", &temperature,
@@ -84,8 +88,7 @@ void TeacherConfig::Visit(SettingVisitor& v) {
   v.Setting("tls_cert_file", &tls_cert_file,
             "PEM file of this client's certificate, for servers that ask for one.")
       .MayChange();
-  v.Setting("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.")
-      .MayChange();
+  v.Setting("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.").MayChange();
   v.Setting("api_key_env", &api_key_env,
             "Environment variable that holds the servers' API key; it is sent as a bearer token.")
       .MayChange();
@@ -107,6 +110,7 @@ void TeacherEntryConfig::Visit(SettingVisitor& v) {
   v.Setting("name", &name, "Name, for messages and metrics: letters, digits, _ and -.");
   v.Setting("endpoints", &endpoints, "As teacher.endpoints.");
   v.Setting("model", &model, "As teacher.model.");
+  v.Setting("revision", &revision, "As teacher.revision.");
   v.Setting("sources", &sources,
             "Data sources that this teacher teaches (data.source_key); empty: all that no other "
             "teacher names.");
@@ -126,9 +130,11 @@ absl::Status CheckTeachers(const TeacherConfig& teacher,
     return InvalidArgument("teacher.cache_only = true: needs teacher.cache_dir");
   }
   if (teachers.empty()) return absl::OkStatus();
-  if (teacher.endpoints != TeacherConfig().endpoints || !teacher.model.empty()) {
+  if (teacher.endpoints != TeacherConfig().endpoints || !teacher.model.empty() ||
+      !teacher.revision.empty()) {
     return InvalidArgument(
-        "teachers lists the teachers: teacher.endpoints and teacher.model are for a single one");
+        "teachers lists the teachers: teacher.endpoints, teacher.model and teacher.revision are "
+        "for a single one");
   }
   std::map<std::string, std::string> teacher_of_source;
   for (size_t i = 0; i < teachers.size(); ++i) {

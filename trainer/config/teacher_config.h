@@ -14,6 +14,7 @@ namespace taopd {
 struct TeacherConfig {
   std::vector<std::string> endpoints = {"grpc://127.0.0.1:50051"};
   std::string model;
+  std::string revision;
   int64_t top_k = 16;
   double temperature = 1.0;
   double timeout_s = 120;
@@ -37,6 +38,7 @@ struct TeacherEntryConfig {
   std::string name;
   std::vector<std::string> endpoints;
   std::string model;
+  std::string revision;
   std::vector<std::string> sources;
   double weight = 1.0;
   void Visit(SettingVisitor& v);

@@ -44,6 +44,10 @@ struct TeacherClientOptions {
   // For vLLM and SGLang, which do not tell what they can do.
   std::string model;         // as the server names it; empty: the first that it lists
   int64_t probe_top_k = 16;  // Connect asks for so many log-probs per position
+
+  // The revision that every endpoint must serve, as TeacherInfo has it; empty: any, but all the
+  // same.
+  std::string revision;
 };
 
 // Makes a client; it does not connect yet. Returns INVALID_ARGUMENT if an endpoint is malformed,

@@ -97,7 +97,7 @@ class NetworkTeacherClient final : public TeacherClient {
   TeacherClientStats stats() const override { return client_.stats(); }
 
  private:
-  // The endpoints that answered must be the same teacher.
+  // The endpoints that answered must be the same teacher, and the one that was asked for.
   absl::StatusOr<TeacherInfo> Agree(const std::vector<absl::StatusOr<TeacherInfo>>& answers) {
     const TeacherInfo* first = nullptr;
     std::string first_name;
@@ -105,6 +105,11 @@ class NetworkTeacherClient final : public TeacherClient {
     for (size_t i = 0; i < answers.size(); ++i) {
       if (!answers[i].ok()) continue;
       const TeacherInfo& info = *answers[i];
+      if (!options_.revision.empty() && info.revision != options_.revision) {
+        return FailedPrecondition(options_.endpoints[i], " serves the revision \"", info.revision,
+                                  "\" instead of \"", options_.revision,
+                                  "\", which the configuration asks for");
+      }
       if (first == nullptr) {
         first = &info;
         first_name = options_.endpoints[i];

@@ -24,7 +24,7 @@ namespace taopd {
 struct TeacherInfo {
   std::string model_name;
   std::string revision;
-  std::string tokenizer_hash;  // empty if the teacher has no tokenizer
+  std::string tokenizer_hash;   // empty if the teacher has no tokenizer
   int64_t head_vocab_size = 0;  // 0: not known, as of vLLM and SGLang
   int64_t max_model_len = 0;
   int64_t max_top_k = 0;
@@ -74,30 +74,30 @@ struct TeacherScores {
 struct EndpointStats {
   std::string name;  // as in the settings
   uint64_t attempts = 0;
-  uint64_t failures = 0;        // attempts that ended with an error
-  uint64_t bytes_sent = 0;      // of messages, without headers
+  uint64_t failures = 0;    // attempts that ended with an error
+  uint64_t bytes_sent = 0;  // of messages, without headers
   uint64_t bytes_received = 0;
-  absl::Duration latency;       // sum over the attempts that succeeded
-  absl::Duration left_out;      // time in which the endpoint got no requests but probes
-  bool is_failing = false;      // left out now
+  absl::Duration latency;                // sum over the attempts that succeeded
+  absl::Duration left_out;               // time in which the endpoint got no requests but probes
+  bool is_failing = false;               // left out now
   bool serves_another_revision = false;  // that is why
 };
 
 struct TeacherClientStats {
   std::string name;  // of one of several teachers; otherwise empty
   uint64_t requests = 0;
-  uint64_t retries = 0;   // attempts beyond each request's first, hedges aside
-  uint64_t failures = 0;  // requests answered with an error
+  uint64_t retries = 0;     // attempts beyond each request's first, hedges aside
+  uint64_t failures = 0;    // requests answered with an error
   uint64_t hedges = 0;      // second attempts beside a slow first one
   uint64_t hedges_won = 0;  // those that answered first
   uint64_t cache_hits = 0;
   uint64_t cache_misses = 0;
   uint64_t cache_damaged = 0;  // entries that failed their checksum; each is a miss as well
   uint64_t cache_evicted = 0;  // entries that this client deleted for their age
-  int64_t in_flight = 0;  // attempts on the wire now
-  int64_t queued = 0;     // requests that wait in the client, for an endpoint or after a failure
-  bool waiting = false;     // every endpoint is failing now
-  absl::Duration age;       // time since the client was made
+  int64_t in_flight = 0;       // attempts on the wire now
+  int64_t queued = 0;    // requests that wait in the client, for an endpoint or after a failure
+  bool waiting = false;  // every endpoint is failing now
+  absl::Duration age;    // time since the client was made
   std::vector<EndpointStats> endpoints;
   std::vector<TeacherClientStats> teachers;  // each of several teachers; the above are their sums
 };
@@ -110,7 +110,8 @@ class TeacherClient {
   // Errors:
   //   UNAVAILABLE          no endpoint has answered within `timeout`;
   //   FAILED_PRECONDITION  the endpoints that answer differ in revision, tokenizer or vocabulary,
-  //                        or speak a protocol version that this client does not know.
+  //                        serve another revision than the client was made for, or speak a protocol
+  //                        version that this client does not know.
   virtual absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) = 0;
   // Scores one sequence. Every reply is verified (verify_scores.h) before it is handed on. The
   // queue of waiting requests is not bounded: the caller knows the cost of a request and limits

@@ -35,6 +35,8 @@ void WaitingQueue::Add(std::unique_ptr<Sequence> sequence) {
     active_served_.insert(client.served);
   }
   ++size_;
+  ++client.waiting.num_sequences;
+  client.waiting.num_tokens += sequence->num_prompt_tokens();
   num_uncached_ += sequence->scheduling.uncached;
   num_tokens_ += sequence->num_prompt_tokens();
   if (sequence->generates() && !sequence->scores())
@@ -52,6 +54,8 @@ std::unique_ptr<Sequence> WaitingQueue::Remove(const Sequence& sequence) {
   std::unique_ptr<Sequence> owned = std::move(position->second);
   queue.erase(position);
   --size_;
+  --client.waiting.num_sequences;
+  client.waiting.num_tokens -= owned->num_prompt_tokens();
   num_uncached_ -= owned->scheduling.uncached;
   num_tokens_ -= owned->num_prompt_tokens();
   if (const auto found = prompts_.find(owned->scheduling.prompt_hash); found != prompts_.end()) {
@@ -113,6 +117,11 @@ std::vector<Sequence*> WaitingQueue::WithPromptOf(const Sequence& leader, int64_
     if (SharesPrompt(leader, *sequence)) sequences.push_back(sequence);
   }
   return sequences;
+}
+
+WaitingQueue::Waiting WaitingQueue::WaitingOf(const std::string& client) const {
+  const auto found = clients_.find(client);
+  return found == clients_.end() ? Waiting() : found->second.waiting;
 }
 
 std::vector<Sequence*> WaitingQueue::All() const {

@@ -48,6 +48,13 @@ class WaitingQueue {
   // salt as `leader`, in the order of arrival.
   std::vector<Sequence*> WithPromptOf(const Sequence& leader, int64_t max_count) const;
 
+  // What of this client waits, in sequences and in tokens of their prompts.
+  struct Waiting {
+    int64_t num_sequences = 0;
+    int64_t num_tokens = 0;
+  };
+  Waiting WaitingOf(const std::string& client) const;
+
   int64_t size() const { return size_; }
   int64_t num_uncached() const { return num_uncached_; }
   size_t num_known_clients() const { return clients_.size(); }
@@ -70,7 +77,8 @@ class WaitingQueue {
   struct Client {
     int64_t served = 0;         // tokens
     int64_t num_sequences = 0;  // waiting or admitted
-    Lane scores;                // sequences that only score
+    Waiting waiting;
+    Lane scores;  // sequences that only score
     Lane generations;
     Lane uncached;  // sequences that only score and run without the pool
     // The key in turns_, if anything waits: tokens served and the oldest waiting sequence.

@@ -3,24 +3,34 @@
 #include <string_view>
 
 #include "server/grpc/score_conversion.h"
+#include "server/net/client_name.h"
 
 namespace taopd {
 namespace {
 
 constexpr char kAuthorization[] = "authorization";
 
+// Empty without the header, and if there are several: a proxy could read them differently.
+std::string_view AuthorizationOf(const grpc::CallbackServerContext& context) {
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find(kAuthorization);
+  if (found == metadata.end() || metadata.count(kAuthorization) != 1) return {};
+  return std::string_view(found->second.data(), found->second.size());
+}
+
 }  // namespace
 
 absl::Status CheckKey(const CallServices& services, const grpc::CallbackServerContext& context) {
-  if (services.keys == nullptr || !services.keys->required()) return absl::OkStatus();
-  const auto& metadata = context.client_metadata();
-  const auto found = metadata.find(kAuthorization);
-  // Two values could be read differently by a proxy.
-  if (found != metadata.end() && metadata.count(kAuthorization) == 1 &&
-      services.keys->Accepts(std::string_view(found->second.data(), found->second.size()))) {
+  if (services.keys == nullptr || services.keys->Accepts(AuthorizationOf(context))) {
     return absl::OkStatus();
   }
   return absl::UnauthenticatedError("Unauthorized");
+}
+
+std::string ClientOf(const CallServices& services, const grpc::CallbackServerContext& context) {
+  return ClientName(
+      PeerAddress(context.peer()),
+      services.keys == nullptr ? std::string() : services.keys->NameOf(AuthorizationOf(context)));
 }
 
 grpc::ServerUnaryReactor* AnswerAtOnce(const CallServices& services,

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <string>
 
 #include "common/base/status.h"
 #include "server/metrics/server_metrics.h"
@@ -23,6 +24,10 @@ struct CallServices {
 
 // UNAUTHENTICATED unless the call shows one of the keys or none is asked for. Any thread may call.
 absl::Status CheckKey(const CallServices& services, const grpc::CallbackServerContext& context);
+
+// The name of the client (server/net/client_name.h) for the engine's turns and for shares.
+// REQUIRES: CheckKey was OK. Any thread may call.
+std::string ClientOf(const CallServices& services, const grpc::CallbackServerContext& context);
 
 // A call that needs no engine: checks the key, has `fill` fill the response, records the request
 // under `method`, and finishes with the status of the first that fails.

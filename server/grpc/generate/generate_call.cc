@@ -118,7 +118,7 @@ absl::StatusOr<AdmittedGeneration> AdmitGeneration(const v1::GenerateRequest& re
   const int64_t per_token = kBytesPerToken + (request.stream_tokens() ? kBytesPerMessage : 0);
   const int64_t per_sequence =
       num_new * per_token + 4 * static_cast<int64_t>(sequence.token_ids.size()) + kBytesPerMessage;
-  TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory, state.ReserveAnswer(n * per_sequence));
+  TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory, state.ReserveAnswer(n * per_sequence, client));
   const std::optional<uint64_t> seed =
       request.has_seed() ? std::optional<uint64_t>(request.seed()) : std::nullopt;
   admitted.requests.assign(static_cast<size_t>(n), sequence);
@@ -134,7 +134,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* BeginGenerate(grpc::CallbackServ
   const auto start = [&](const Stream& stream, EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(
         AdmittedGeneration admitted,
-        AdmitGeneration(request, DeadlineOf(*context), PeerAddress(context->peer()),
+        AdmitGeneration(request, DeadlineOf(*context), ClientOf(environment.services, *context),
                         *environment.services.state));
     work->model = std::move(admitted.model);
     work->answer_memory = std::move(admitted.answer_memory);

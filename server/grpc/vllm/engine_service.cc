@@ -106,7 +106,7 @@ grpc::ServerWriteReactor<engine::GenerateResponse>* VllmEngineService::Generate(
     TAOPD_ASSIGN_OR_RETURN(const vllm::GenerateRequest inference, ToVllmGenerateRequest(*request));
     TAOPD_ASSIGN_OR_RETURN(
         AdmittedInference admitted,
-        AdmitInference(inference, DeadlineOf(*context), PeerAddress(context->peer()),
+        AdmitInference(inference, DeadlineOf(*context), ClientOf(services_, *context),
                        *services_.state, static_cast<int64_t>(n)));
     const auto answer =
         std::make_shared<EngineAnswer>(admitted, EngineAnswerOptions::Of(params), n);

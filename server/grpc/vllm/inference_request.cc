@@ -181,7 +181,7 @@ absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& re
   const int64_t output_bytes =
       num_new * (kBytesOfTokenMessage + kBytesPerCandidate * out.sampling->num_log_probs);
   TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory,
-                         state.ReserveAnswer(prompt_bytes + num_sequences * output_bytes));
+                         state.ReserveAnswer(prompt_bytes + num_sequences * output_bytes, client));
   return admitted;
 }
 

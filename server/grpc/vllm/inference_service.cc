@@ -52,7 +52,7 @@ grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerCon
   const auto start = [&](const auto& end, EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
                            AdmitInference(*request, DeadlineOf(*context),
-                                          PeerAddress(context->peer()), *services_.state));
+                                          ClientOf(services_, *context), *services_.state));
     const auto answer = std::make_shared<Answer>(admitted);
     EngineEvents events;
     events.on_result = [answer, response](size_t, InferenceResult result) {
@@ -73,7 +73,7 @@ grpc::ServerWriteReactor<vllm::GenerateResponse>* VllmInferenceService::Generate
   const auto start = [&](const Stream& stream, EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
                            AdmitInference(*request, DeadlineOf(*context),
-                                          PeerAddress(context->peer()), *services_.state));
+                                          ClientOf(services_, *context), *services_.state));
     const auto answer = std::make_shared<Answer>(admitted);
     const bool token_by_token = !answer->options.prompt_logprobs;
     const auto send_prompt = [answer, stream](const ScoreRows* score) {

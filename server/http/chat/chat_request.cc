@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Tools are shown to the model; its answer is not taken apart into tool calls.
+// Tools are shown to the model, whose answer may call them.
 std::optional<HttpError> ReadToolChoice(JsonFields& fields) {
   const nlohmann::json* tools = fields.Find("tools");
   const nlohmann::json* choice = fields.Find("tool_choice");
@@ -33,8 +33,19 @@ std::optional<HttpError> ReadToolChoice(JsonFields& fields) {
   if (*choice == nlohmann::json("auto")) return std::nullopt;
   return BadField(
       "tool_choice",
-      "tool_choice must be \"none\" or \"auto\": this server does not parse tool calls. "
-      "(parameter=tool_choice)");
+      "tool_choice must be \"none\" or \"auto\": this server cannot force the model to call a "
+      "tool. (parameter=tool_choice)");
+}
+
+// After ReadToolChoice has accepted the choice. Without one, "auto" holds.
+void ReadToolCalls(JsonFields& fields, const ServedModel& model, ChatRequest* request) {
+  request->parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
+  const nlohmann::json* choice = fields.Find("tool_choice");
+  if (fields.Find("tools") == nullptr) return;
+  if (choice != nullptr && *choice == nlohmann::json("none")) return;
+  request->tool_calls = model.tool_call_format;
+  // Some models have the tags as special tokens.
+  if (request->tool_calls == ToolCallFormat::kHermes) request->skip_special_tokens = false;
 }
 
 std::optional<HttpError> ReadReasoningEffort(JsonFields& fields, ordered_json* kwargs) {
@@ -158,14 +169,15 @@ std::optional<HttpError> ReadChatRequest(JsonFields& fields, const std::string& 
   if (auto error = ReadTruncation(fields, request)) return error;
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(false);
   const bool new_message = fields.Bool("add_generation_prompt").value_or(true);
-  // Of parsers and renderers that this server does not have.
-  for (const char* name : {"parallel_tool_calls", "include_reasoning"}) fields.Bool(name);
+  fields.Bool("include_reasoning");  // of a parser that this server does not have
   auto rendered = RenderChat(fields, body, model);
   if (fields.error()) return fields.error();
   if (HttpError* error = std::get_if<HttpError>(&rendered)) return std::move(*error);
   RenderedChat& chat = std::get<RenderedChat>(rendered);
   if (auto error = AddPromptText(chat.text, add_special_tokens, "messages", model, request))
     return error;
+  ReadToolCalls(fields, model, request);
+  if (fields.error()) return fields.error();
   request->prompt_text = std::move(chat.text);
   request->role = new_message ? "assistant" : chat.last_role;
   if (echo && chat.last_role == request->role) request->echoed_text = std::move(chat.last_text);

@@ -16,6 +16,9 @@ struct ChatRequest : GenerationRequest {
   std::string echoed_text;  // what stands in front of the answer's text
   std::string prompt_text;  // the rendered conversation
   bool return_prompt_text = false;
+  // How calls of tools are taken out of the answer's text; kNone leaves them there.
+  ToolCallFormat tool_calls = ToolCallFormat::kNone;
+  bool parallel_tool_calls = true;  // false: the first call alone is answered
 };
 
 // Reads and checks a body, renders its messages with the model's chat template and tokenizes the

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/http/chat/tool_calls.h"
 #include "server/http/generation/generated_text.h"
 #include "server/http/generation/logprob_json.h"
 #include "server/http/generation/token_text.h"
@@ -23,20 +24,40 @@ absl::Status AppendLogprobs(const ChatRequest& request, const std::vector<int32_
   return absl::OkStatus();
 }
 
+void AppendToolCalls(const std::vector<ToolCall>& calls, std::string* out) {
+  for (size_t i = 0; i < calls.size(); ++i) {
+    *out += i == 0 ? "\"tool_calls\":[" : ",";
+    *out +=
+        Concat("{\"id\":\"", NewToolCallId(), "\",\"type\":\"function\",\"function\":{\"name\":");
+    AppendJsonString(calls[i].name, out);
+    *out += ",\"arguments\":";
+    AppendJsonString(calls[i].arguments, out);
+    *out += "}}";
+  }
+  *out += "],";
+}
+
 absl::Status AppendChoice(const ChatRequest& request, const ServedModel& model, size_t index,
                           const GeneratedTokens& generated, TokenText& tokens, std::string* out) {
   const GeneratedText text = FinishedText(generated, model.tokenizer.get(), request);
   *out += "{\"index\":" + std::to_string(index) + ",\"message\":{\"role\":";
   AppendJsonString(request.role, out);
+  SplitAnswer answer = SplitToolCalls(request.tool_calls, text.text());
+  if (!request.parallel_tool_calls && answer.calls.size() > 1) answer.calls.resize(1);
   *out += ",\"content\":";
-  AppendJsonString(request.echoed_text + text.text(), out);
-  *out +=
-      ",\"refusal\":null,\"annotations\":null,\"audio\":null,\"function_call\":null,"
-      "\"reasoning\":null},\"logprobs\":";
+  if (answer.content || !request.echoed_text.empty()) {
+    AppendJsonString(request.echoed_text + answer.content.value_or(""), out);
+  } else {
+    *out += "null";
+  }
+  *out += ",\"refusal\":null,\"annotations\":null,\"audio\":null,\"function_call\":null,";
+  if (!answer.calls.empty()) AppendToolCalls(answer.calls, out);
+  *out += "\"reasoning\":null},\"logprobs\":";
   std::vector<int32_t> ids = request.prompts[0].token_ids;
   ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
   TAOPD_RETURN_IF_ERROR(AppendLogprobs(request, ids, generated, tokens, out));
-  *out += Concat(",\"finish_reason\":\"", FinishReasonName(generated.finish),
+  *out += Concat(",\"finish_reason\":\"",
+                 answer.calls.empty() ? FinishReasonName(generated.finish) : "tool_calls",
                  "\",\"stop_reason\":", StopReasonJson(generated, text.stop_string(), request),
                  ",\"token_ids\":");
   AppendIdsIf(request.return_token_ids, generated.ids, out);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "server/http/chat/chat_response.h"
+#include "server/http/chat/tool_calls.h"
 #include "server/http/generation/logprob_json.h"
 #include "server/http/generation/streamed_choice.h"
 #include "server/http/generation/token_text.h"
@@ -17,8 +18,10 @@ class ChatChunks {
         model_(model),
         named_(model.tokenizer.get(), request.return_tokens_as_token_ids),
         frame_("chatcmpl-", "chat.completion.chunk", request, model, created_unix_s) {
-    for (size_t i = 0; i < request.NumChoices(); ++i)
+    for (size_t i = 0; i < request.NumChoices(); ++i) {
       choices_.emplace_back(model.tokenizer.get(), request, request.prompts[0].token_ids);
+      calls_.emplace_back(request.tool_calls);
+    }
   }
 
   // The chunk that opens a choice.
@@ -46,12 +49,14 @@ class ChatChunks {
     return out + "}";
   }
 
+  // Empty if there is nothing to say.
   absl::StatusOr<std::string> Chunk(const ChoiceUpdate& update) {
     StreamedChoice& choice = choices_[update.choice];
     const std::string text = choice.Add(update);
-    std::string out =
-        frame_.head() + Concat("{\"index\":", update.choice, ",\"delta\":{\"content\":");
-    AppendJsonString(text, &out);
+    std::string out = frame_.head() + Concat("{\"index\":", update.choice, ",\"delta\":{");
+    const bool says_something = AppendDelta(update, text, &out);
+    if (!says_something && !update.is_last && !request_.logprobs && !request_.return_token_ids)
+      return std::string();
     out += "},\"logprobs\":";
     if (request_.logprobs) {
       const auto positions = GeneratedPositions(update.tokens, *request_.logprobs);
@@ -62,8 +67,10 @@ class ChatChunks {
       out += "null";
     }
     if (update.is_last) {
+      const bool called =
+          calls_[update.choice].has_calls() && update.tokens.finish == FinishReason::kStop;
       out += Concat(
-          ",\"finish_reason\":\"", FinishReasonName(update.tokens.finish),
+          ",\"finish_reason\":\"", called ? "tool_calls" : FinishReasonName(update.tokens.finish),
           "\",\"stop_reason\":", StopReasonJson(update.tokens, choice.stop_string(), request_));
     } else {
       out += ",\"finish_reason\":null";
@@ -78,6 +85,34 @@ class ChatChunks {
   std::string UsageChunk() const { return frame_.UsageChunk(choices_); }
 
  private:
+  // The inside of "delta". False if it is empty.
+  bool AppendDelta(const ChoiceUpdate& update, const std::string& text, std::string* out) {
+    if (request_.tool_calls == ToolCallFormat::kNone) {
+      *out += "\"content\":";
+      AppendJsonString(text, out);
+      return true;
+    }
+    AnswerDelta delta = calls_[update.choice].Push(text, update.is_last);
+    if (!request_.parallel_tool_calls)
+      std::erase_if(delta.calls, [](const ToolCallDelta& call) { return call.index > 0; });
+    if (!delta.content.empty()) {
+      *out += "\"content\":";
+      AppendJsonString(delta.content, out);
+    }
+    for (size_t i = 0; i < delta.calls.size(); ++i) {
+      const ToolCallDelta& call = delta.calls[i];
+      if (i == 0) *out += delta.content.empty() ? "\"tool_calls\":[" : ",\"tool_calls\":[";
+      *out += i == 0 ? "{" : ",{";
+      if (call.name) *out += Concat("\"id\":\"", NewToolCallId(), "\",\"type\":\"function\",");
+      *out += Concat("\"index\":", call.index, ",\"function\":{\"",
+                     call.name ? "name" : "arguments", "\":");
+      AppendJsonString(call.name ? *call.name : call.arguments, out);
+      *out += "}}";
+    }
+    if (!delta.calls.empty()) *out += "]";
+    return !delta.empty();
+  }
+
   void AppendContinuousUsage(int64_t num_generated, std::string* out) const {
     if (!request_.continuous_usage) return;
     *out += ",\"usage\":";
@@ -90,6 +125,7 @@ class ChatChunks {
   TokenText named_;
   const ChunkFrame frame_;
   std::vector<StreamedChoice> choices_;
+  std::vector<ToolCallStream> calls_;  // of each choice
 };
 
 }  // namespace

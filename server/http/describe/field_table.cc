@@ -76,7 +76,7 @@ const Fields kReportFields = {
 const Fields kChatTemplateFields = {
     {"messages", "array", "The conversation; content is a text or a list of text parts."},
     {"tools", "array", "Shown to the model if its template does."},
-    {"tool_choice", "any", "\"none\" or \"auto\"; tool calls stay in the text."},
+    {"tool_choice", "any", "\"none\" or \"auto\"; --tool-call-parser takes calls out of the text."},
     {"documents", "array", "Shown to the model if its template does."},
     {"chat_template", "string", "Not accepted."},
     {"chat_template_kwargs", "object", "Variables of the template, as enable_thinking."},
@@ -104,7 +104,7 @@ const Fields kChatFields =
         {"logprobs", "boolean", "Log-probs of generated tokens."},
         {"top_logprobs", "integer", "Of so many other tokens, too."},
         {"return_prompt_text", "boolean", "Report the rendered conversation."},
-        {"parallel_tool_calls", "boolean", "No effect."},
+        {"parallel_tool_calls", "boolean", "If false, the first call alone is answered."},
         {"include_reasoning", "boolean", "No effect."},
     };
 

@@ -1,8 +1,6 @@
-// How much each client address holds of what all share. A client is an IPv4 address, or the first
-// half of an IPv6 address, which is what one subscriber has. Not thread-safe.
+// How many connections each subscriber (server/net/client_name.h) has. Not thread-safe.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <unordered_map>
 
@@ -10,25 +8,18 @@ namespace taopd {
 
 class ClientTable {
  public:
-  struct Client {
-    int num_connections = 0;
-    int64_t num_bytes = 0;  // of its requests, from their arrival until they are answered
-  };
-
-  const Client& Find(const std::string& key) const {
-    static const Client kNone;
-    const auto found = clients_.find(key);
-    return found == clients_.end() ? kNone : found->second;
+  int NumConnections(const std::string& subscriber) const {
+    const auto found = num_connections_.find(subscriber);
+    return found == num_connections_.end() ? 0 : found->second;
   }
-  void Add(const std::string& key, int num_connections, int64_t num_bytes) {
-    Client& client = clients_[key];
-    client.num_connections += num_connections;
-    client.num_bytes += num_bytes;
-    if (client.num_connections == 0 && client.num_bytes == 0) clients_.erase(key);
+  void Add(const std::string& subscriber, int num_connections) {
+    int& count = num_connections_[subscriber];
+    count += num_connections;
+    if (count == 0) num_connections_.erase(subscriber);
   }
 
  private:
-  std::unordered_map<std::string, Client> clients_;
+  std::unordered_map<std::string, int> num_connections_;
 };
 
 }  // namespace taopd

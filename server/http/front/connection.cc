@@ -32,7 +32,7 @@ Connection::Connection(uint64_t id, const AcceptedSocket& socket, SSL_CTX* tls, 
     : id_(id),
       transport_(socket.fd, tls),
       client_(socket.address),
-      limit_key_(socket.limit_key),
+      subscriber_(socket.subscriber),
       access_(access),
       shared_(shared),
       state_(tls == nullptr ? State::kReading : State::kHandshake),
@@ -40,13 +40,13 @@ Connection::Connection(uint64_t id, const AcceptedSocket& socket, SSL_CTX* tls, 
       state_since_(now),
       last_progress_at_(now),
       parser_(shared->limits.request) {
-  shared_->clients.Add(limit_key_, 1, 0);
+  shared_->clients.Add(subscriber_, 1);
 }
 
 Connection::~Connection() {
   ReleaseMemory();
   if (is_counted_) shared_->tracker.End();
-  shared_->clients.Add(limit_key_, -1, 0);
+  shared_->clients.Add(subscriber_, -1);
 }
 
 void Connection::Run(absl::Time now) {
@@ -129,17 +129,13 @@ bool Connection::AdmitHead(absl::Time now) {
 }
 
 bool Connection::ExceedsShare(int64_t num_bytes) const {
-  const auto most = static_cast<int64_t>(shared_->limits.max_client_memory_share *
-                                         static_cast<double>(shared_->budget.max_bytes()));
-  return shared_->clients.Find(limit_key_).num_bytes + num_bytes > most;
+  return shared_->budget.Check(num_bytes, subscriber_) == ByteBudget::Refusal::kClientShare;
 }
 
 bool Connection::TryReserveArrived(int64_t num_bytes) {
-  if (ExceedsShare(num_bytes)) return false;
-  ByteBudget::Reservation memory = shared_->budget.TryReserve(num_bytes);
+  ByteBudget::Reservation memory = shared_->budget.TryReserve(num_bytes, subscriber_);
   if (!memory) return false;
   HoldMemory(std::move(memory));
-  shared_->clients.Add(limit_key_, 0, num_bytes);
   arrived_bytes_ += num_bytes;
   return true;
 }
@@ -301,7 +297,6 @@ void Connection::HoldMemory(ByteBudget::Reservation memory) {
 }
 
 void Connection::ReleaseMemory() {
-  shared_->clients.Add(limit_key_, 0, -arrived_bytes_);
   arrived_bytes_ = 0;
   absl::MutexLock lock(&mutex_);
   memory_.clear();

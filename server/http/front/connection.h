@@ -56,7 +56,7 @@ class Connection final : public Exchange {
   uint64_t id() const { return id_; }
   int fd() const { return transport_.fd(); }
   State state() const { return state_; }
-  const std::string& limit_key() const { return limit_key_; }
+  const std::string& subscriber() const { return subscriber_; }
   // What the socket must be ready for before Run has something to do: EPOLLIN, EPOLLOUT or 0.
   uint32_t waits_for() const { return waits_for_; }
   // Whether Run has something to do although the socket is not ready.
@@ -117,7 +117,7 @@ class Connection final : public Exchange {
   const uint64_t id_;
   Transport transport_;
   const std::string client_;
-  const std::string limit_key_;
+  const std::string subscriber_;
   const Access access_;
   Shared* const shared_;
 

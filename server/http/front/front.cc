@@ -66,6 +66,7 @@ Front::Front(const FrontLimits& limits, FrontHandler* handler, ByteBudget* budge
                     }
                     Wake();
                   }},
+      turns_(limits.num_threads, limits.max_client_worker_share),
       workers_(limits.num_threads),
       probe_workers_(limits.num_probe_threads) {}
 
@@ -176,7 +177,7 @@ std::optional<Access> Front::MakePlace(const Port& port, const AcceptedSocket& s
   const auto any = [](const Entry&) { return true; };
   const auto of_port = [&](const Entry& entry) { return entry.port == &port; };
   const auto of_client = [&](const Entry& entry) {
-    return entry.connection->limit_key() == socket.limit_key;
+    return entry.connection->subscriber() == socket.subscriber;
   };
   if (IsScarce(socket.fd)) {
     EvictOne(any, now);
@@ -187,7 +188,7 @@ std::optional<Access> Front::MakePlace(const Port& port, const AcceptedSocket& s
     return has_place ? std::make_optional(Access::kProbePort) : std::nullopt;
   }
   Access access = Access::kAll;
-  if (clients_.Find(socket.limit_key).num_connections >= limits_.max_connections_per_client &&
+  if (clients_.NumConnections(socket.subscriber) >= limits_.max_connections_per_client &&
       !EvictOne(of_client, now)) {
     access = Access::kOverflow;
   }
@@ -255,11 +256,13 @@ void Front::ResumeFinished(absl::Time now) {
     finished.swap(finished_);
   }
   for (const uint64_t id : finished) {
+    turns_.End(id);
     Connection& connection = *connections_.at(id).connection;
     connection.Resume(now);
     if (stopping_) connection.Cut();
     Update(id);
   }
+  if (!finished.empty()) StartWork();
 }
 
 void Front::Sweep(absl::Time now) {
@@ -301,7 +304,7 @@ bool Front::EvictOne(const std::function<bool(const Entry&)>& may_close, absl::T
     const Connection& connection = *entry.connection;
     const std::optional<int> rank = connection.EvictionRank();
     if (!rank || !may_close(entry)) continue;
-    const Loss loss = {-clients_.Find(connection.limit_key()).num_connections, *rank,
+    const Loss loss = {-clients_.NumConnections(connection.subscriber()), *rank,
                        connection.last_progress_at()};
     if (victim != 0 && loss >= least) continue;
     victim = id;
@@ -321,7 +324,7 @@ bool Front::MakeRoom(const Connection& connection, bool same_client) {
   for (const auto& [id, entry] : connections_) {
     Connection& other = *entry.connection;
     if (&other == &connection || other.EvictionRank() != Connection::kRankOfBodies) continue;
-    if (same_client && other.limit_key() != connection.limit_key()) continue;
+    if (same_client && other.subscriber() != connection.subscriber()) continue;
     if (now - other.last_progress_at() < kStalled) continue;
     if (victim == nullptr || other.last_progress_at() < victim->last_progress_at()) victim = &other;
   }
@@ -332,8 +335,19 @@ bool Front::MakeRoom(const Connection& connection, bool same_client) {
 }
 
 void Front::Dispatch(Connection& connection) {
-  WorkerPool& pool = handler_->IsProbe(connection.request().head) ? probe_workers_ : workers_;
-  pool.Enqueue([this, &connection] { handler_->Handle(connection); });
+  if (handler_->IsProbe(connection.request().head)) {
+    return probe_workers_.Enqueue([this, &connection] { handler_->Handle(connection); });
+  }
+  turns_.Add(connection.id(), connection.subscriber());
+  waiting_.emplace(connection.id(), &connection);
+  StartWork();
+}
+
+void Front::StartWork() {
+  while (const std::optional<uint64_t> id = turns_.Next()) {
+    Connection* const connection = waiting_.extract(*id).mapped();
+    workers_.Enqueue([this, connection] { handler_->Handle(*connection); });
+  }
 }
 
 void Front::BeginStop() {

@@ -19,6 +19,7 @@
 #include "server/http/front/connection.h"
 #include "server/http/front/front_handler.h"
 #include "server/http/front/front_limits.h"
+#include "server/http/front/work_turns.h"
 #include "server/http/front/worker_pool.h"
 #include "server/net/listener.h"
 #include "server/serving/byte_budget.h"
@@ -75,6 +76,7 @@ class Front {
   std::optional<Access> MakePlace(const Port& port, const AcceptedSocket& socket, absl::Time now);
   bool MakeRoom(const Connection& connection, bool same_client);
   void Dispatch(Connection& connection);
+  void StartWork();
   void BeginStop();
   void Wake();
   void ReturnFreedMemory(absl::Time now);
@@ -92,6 +94,8 @@ class Front {
   std::unordered_map<uint64_t, Entry> connections_;
   std::vector<uint64_t> ready_;  // have something to do without an event
   ClientTable clients_;
+  WorkTurns turns_;
+  std::unordered_map<uint64_t, Connection*> waiting_;  // for their turn; none of them closes
   uint64_t next_id_;
   int64_t most_used_bytes_ = 0;  // of the budget, since free memory was last returned
   absl::Time memory_returned_at_ = absl::InfinitePast();

@@ -15,9 +15,9 @@ struct FrontLimits {
   // for the longest time; if all have requests in work, the new one may only ask for probes.
   int max_connections = 4096;
   int max_connections_per_client = 1024;
-  // Of the message budget: what the requests of one client may take until they are answered.
-  double max_client_memory_share = 0.5;
-  int num_threads = 128;  // that answer; started when they are needed
+  int num_threads = 256;  // that answer; started when they are needed
+  // Of these threads, what one client may hold (WorkTurns).
+  double max_client_worker_share = 0.5;
   int num_probe_threads = 2;
 
   absl::Duration handshake_timeout = absl::Seconds(10);  // of TLS

@@ -35,7 +35,7 @@ InferenceRequest RequestFor(const GenerationRequest& request, const GenerationPr
   out.request_id = request.request_id;
   out.token_ids = prompt.token_ids;
   out.deadline = caller.deadline;
-  out.client = caller.address;
+  out.client = caller.client;
   out.cache_salt = request.cache_salt;
   return out;
 }
@@ -234,10 +234,14 @@ std::optional<ScoreParams> ScoreParamsOf(const GenerationRequest& request,
 absl::Status ReserveMemory(const GenerationRequest& request, int64_t answer_bytes,
                            const ServedModel& model, const Caller& caller, ServingState* state) {
   const int64_t num_tokens = request.NumPromptTokens() * request.n;
-  if (request.NumChoices() > 1 && num_tokens > model.limits.max_queued_tokens) {
-    return InvalidArgument("the prompts of all choices hold ", num_tokens,
-                           " tokens together, more than max_queued_tokens ",
-                           model.limits.max_queued_tokens,
+  const int64_t max_queued_tokens = model.limits.max_queued_tokens;
+  const int64_t most = std::min(max_queued_tokens, model.limits.max_client_queued_tokens);
+  if (request.NumChoices() > 1 && num_tokens > most) {
+    return InvalidArgument("the prompts of all choices hold ", num_tokens, " tokens together, ",
+                           most < max_queued_tokens
+                               ? Concat("more than a client's share ", most, " of ")
+                               : "more than ",
+                           "max_queued_tokens ", max_queued_tokens,
                            "; send fewer prompts in one request, or a smaller n");
   }
   const int64_t num_bytes = answer_bytes + SamplingBytes(request);
@@ -247,7 +251,8 @@ absl::Status ReserveMemory(const GenerationRequest& request, int64_t answer_byte
         " bytes, more than ", kMaxResponseBytes,
         "; send fewer prompts in one request, or ask for fewer prompt_logprobs, logprobs or n");
   }
-  TAOPD_ASSIGN_OR_RETURN(ByteBudget::Reservation memory, state->ReserveAnswer(num_bytes));
+  TAOPD_ASSIGN_OR_RETURN(ByteBudget::Reservation memory,
+                         state->ReserveAnswer(num_bytes, caller.client));
   caller.hold_memory(std::move(memory));
   return absl::OkStatus();
 }

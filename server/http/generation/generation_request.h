@@ -81,7 +81,7 @@ struct GenerationRequest {
 // Who asks, and how to reach them.
 struct Caller {
   std::string request_id;  // X-Request-Id; replaces the body's request_id unless it is empty
-  std::string address;     // without the port; the work of different addresses is done in turns
+  std::string client;      // its name for the engine's turns and for shares (client_name.h)
   absl::Time deadline = absl::InfiniteFuture();
   // Asked several times a second; the work is cancelled once it is true.
   std::function<bool()> is_gone;

@@ -57,7 +57,7 @@ bool StreamUpdates(std::optional<ChoiceUpdate> first, Generation* generation,
       update = json.status();
       break;
     }
-    if (!send(Event(*json))) return false;
+    if (!json->empty() && !send(Event(*json))) return false;
     update = generation->Next();
   }
   if (update.ok()) return true;

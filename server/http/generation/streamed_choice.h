@@ -58,7 +58,8 @@ class ChunkFrame {
   std::string head_ = "{\"id\":";
 };
 
-// Sends the event of each update, beginning with `first`. Returns false if the stream has ended
+// Sends the event of each update, beginning with `first`; an update whose chunk is empty has none.
+// Returns false if the stream has ended
 // before its time: the client has gone, or there was an error, which has been sent with the end of
 // the stream.
 bool StreamUpdates(std::optional<ChoiceUpdate> first, Generation* generation,

@@ -8,7 +8,7 @@ namespace taopd {
 Route AnswerRoute(const std::string& path, AnswerFunction answer) {
   const auto handle = [answer = std::move(answer)](HttpCall& call) {
     const Caller caller = {.request_id = call.request.get_header_value("X-Request-Id"),
-                           .address = call.client,
+                           .client = call.client,
                            .deadline = call.deadline,
                            .is_gone = call.is_gone,
                            .hold_memory = call.hold_memory};

@@ -103,8 +103,8 @@ Answer RunTokenize(const std::string& body, const Caller& caller, ServingState& 
     return error;
   });
   if (refused) return *std::move(refused);
-  auto memory =
-      state.ReserveAnswer(static_cast<int64_t>(request.token_ids.size()) * kBytesPerToken);
+  auto memory = state.ReserveAnswer(static_cast<int64_t>(request.token_ids.size()) * kBytesPerToken,
+                                    caller.client);
   if (!memory.ok()) return FromStatus(memory.status());
   caller.hold_memory(*std::move(memory));
   std::string out = Concat("{\"count\":", request.token_ids.size(),
@@ -131,7 +131,8 @@ Answer RunDetokenize(const std::string& body, const Caller& caller, ServingState
     return error;
   });
   if (refused) return *std::move(refused);
-  auto memory = state.ReserveAnswer(static_cast<int64_t>(token_ids.size()) * kBytesPerToken);
+  auto memory =
+      state.ReserveAnswer(static_cast<int64_t>(token_ids.size()) * kBytesPerToken, caller.client);
   if (!memory.ok()) return FromStatus(memory.status());
   caller.hold_memory(*std::move(memory));
   std::string out = "{\"prompt\":";

@@ -146,6 +146,10 @@ TEST_F(TrainerTeachersTest, EachSourceHasItsTeacher) {
   ASSERT_EQ(run("weighted", &output), 0) << output;
   EXPECT_NE(WeightsOf("weighted"), WeightsOf("one"));
 
+  WriteTrainConfig(teachers("math", "1, revision: another"));
+  EXPECT_EQ(run("pinned", &output), 64);
+  EXPECT_THAT(output, HasSubstr(Concat(web.endpoint(), " serves the revision \"")));
+  EXPECT_THAT(output, HasSubstr("\" instead of \"another\", which the configuration asks for"));
   WriteTrainConfig(teachers("mathematics", "1"));
   EXPECT_EQ(run("unknown", &output), 64);
   EXPECT_THAT(output, HasSubstr("no teacher has the source \"math\" of data.train"));

@@ -21,7 +21,7 @@ class ScoreAdmissionTest : public ::testing::Test {
   ScoreAdmissionTest() { state_.SetReady(fake_.model); }
 
   absl::StatusOr<AdmittedScore> Admit(const v1::ScoreRequest& request) {
-    return AdmitScore(request, absl::InfiniteFuture(), state_);
+    return AdmitScore(request, absl::InfiniteFuture(), "client", state_);
   }
 
   FakeModel fake_ = MakeFakeModel();
@@ -115,7 +115,7 @@ TEST(ScoreAdmissionSizeTest, ResponseLargerThanAMessageIsRefused) {
   ServingState state(Clock::Real(), absl::Seconds(60));
   state.SetReady(fake.model);
   const auto admit = [&](const v1::ScoreRequest& request) {
-    return AdmitScore(request, absl::InfiniteFuture(), state);
+    return AdmitScore(request, absl::InfiniteFuture(), "client", state);
   };
   v1::ScoreRequest request;
   for (int i = 0; i < 70000; ++i) request.add_token_ids(1);

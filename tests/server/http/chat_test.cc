@@ -215,7 +215,7 @@ TEST_F(ChatTest, ErrorsNameTheField) {
       {{{"tool_choice", "auto"}}, "tool_choice", "`tools` must be set"},
       {{{"tools", {{{"type", "function"}}}}, {"tool_choice", "required"}},
        "tool_choice",
-       "does not parse tool calls"},
+       "cannot force the model to call a tool"},
       {{{"chat_template", "x"}}, "chat_template", "not accepted"},
       {{{"reasoning_effort", "a lot"}}, "body.reasoning_effort", "'none', 'minimal'"},
       {{{"chat_template_kwargs", {{"messages", 5}}}}, "messages", "kwargs holds \"messages\""},

@@ -21,7 +21,7 @@ class CompletionTest : public ::testing::Test {
 
   Answer Run(const json& body) {
     Caller caller;
-    caller.address = "192.0.2.7";
+    caller.client = "192.0.2.7";
     caller.is_gone = [] { return false; };
     caller.hold_memory = [](ByteBudget::Reservation) {};
     return RunCompletion(body.dump(), caller, state_);

@@ -126,7 +126,7 @@ class FrontTest : public ::testing::Test {
   std::string AskProbe() { return Ask(port_, Get("/probe", "Connection: close\r\n")); }
 
   EchoHandler handler_;
-  ByteBudget budget_{64 << 20};
+  ByteBudget budget_{64 << 20, /*max_client_share=*/0.5};
   std::unique_ptr<Front> front_;
   int port_ = 0, probe_port_ = 0;
 };
@@ -272,6 +272,7 @@ TEST_F(FrontTest, IdleConnectionsAreClosed) {
 TEST_F(FrontTest, ProbesAreAnsweredWhileAllThreadsWait) {
   FrontLimits limits;
   limits.num_threads = 4;
+  limits.max_client_worker_share = 1.0;
   Start(limits);
   std::vector<RawClient> waiting;
   for (int i = 0; i < 20; ++i) {
@@ -280,6 +281,25 @@ TEST_F(FrontTest, ProbesAreAnsweredWhileAllThreadsWait) {
   }
   handler_.WaitForWaiting(4);
   EXPECT_THAT(AskProbe(), StartsWith("HTTP/1.1 200"));
+  handler_.Release();
+  for (RawClient& client : waiting) {
+    EXPECT_THAT(client.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+  }
+}
+
+TEST_F(FrontTest, ThreadsAreLeftForOtherClients) {
+  FrontLimits limits;
+  limits.num_threads = 4;
+  Start(limits);
+  std::vector<RawClient> waiting;
+  for (int i = 0; i < 20; ++i) {
+    waiting.emplace_back(port_);
+    waiting.back().Send(Get("/wait"));
+  }
+  handler_.WaitForWaiting(2);
+  RawClient other(port_, "127.0.0.2");
+  other.Send(Get("/"));
+  EXPECT_THAT(other.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 200"));
   handler_.Release();
   for (RawClient& client : waiting) {
     EXPECT_THAT(client.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 200"));
@@ -357,7 +377,6 @@ TEST_F(FrontTest, BodiesCountAsTheyArrive) {
 
 TEST_F(FrontTest, StalledBodiesGiveTheirMemoryToThoseThatMove) {
   FrontLimits limits;
-  limits.max_client_memory_share = 0.5;  // of 64 MiB
   limits.read_window = absl::Hours(1);
   Start(limits);
   const std::string most_of_it(14 << 20, 'x'), body(10 << 20, 'y');

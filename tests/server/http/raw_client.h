@@ -15,9 +15,14 @@ namespace taopd::testing {
 
 class RawClient {
  public:
-  explicit RawClient(int port, int timeout_s = 20) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  // `from`: the client's own address, one of 127.0.0.0/8.
+  explicit RawClient(int port, const char* from = "127.0.0.1")
+      : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    constexpr int timeout_s = 20;
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    ::inet_pton(AF_INET, from, &address.sin_addr);
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);

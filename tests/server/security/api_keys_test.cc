@@ -32,6 +32,14 @@ TEST(ApiKeysTest, AcceptsEachKeyAndNothingElse) {
   }
 }
 
+TEST(ApiKeysTest, NamesTellKeysApartAndDoNotTellThem) {
+  const ApiKeys keys({"first", "second"}, "");
+  EXPECT_EQ(keys.NameOf("Bearer first"), keys.NameOf("bearer first"));
+  EXPECT_NE(keys.NameOf("Bearer first"), keys.NameOf("Bearer second"));
+  EXPECT_EQ(keys.NameOf("Bearer first").size(), 16u);
+  EXPECT_EQ(ApiKeys({}, "").NameOf("Bearer first"), "");
+}
+
 TEST(ApiKeysTest, FileIsReadAgainAndBadFilesAreNot) {
   TempDir dir;
   const std::string path = dir.File("keys");

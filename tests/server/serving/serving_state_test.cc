@@ -102,6 +102,29 @@ TEST(ByteBudgetTest, RefusesAboveTheLimitAndReturnsBytes) {
   EXPECT_EQ(budget.num_used(), 0);
 }
 
+TEST(ByteBudgetTest, AClientOverItsShareIsRefusedWhereOthersAreNot) {
+  ByteBudget budget(100, 0.5);
+  {
+    const ByteBudget::Reservation greedy = budget.TryReserve(50, "greedy");
+    ASSERT_TRUE(greedy);
+    EXPECT_FALSE(budget.TryReserve(1, "greedy"));
+    EXPECT_EQ(budget.Check(1, "greedy"), ByteBudget::Refusal::kClientShare);
+    EXPECT_EQ(budget.Check(51, "greedy"), ByteBudget::Refusal::kFull);
+    ByteBudget::Reservation other = budget.TryReserve(25, "other");  // as much as is then left
+    EXPECT_TRUE(other);
+    EXPECT_FALSE(budget.TryReserve(1, "other"));
+    EXPECT_FALSE(budget.TryReserve(26));
+    EXPECT_TRUE(budget.TryReserve(25));  // nobody's share
+    EXPECT_EQ(budget.num_refused(ByteBudget::Refusal::kClientShare), 2u);
+    EXPECT_EQ(budget.num_refused(ByteBudget::Refusal::kFull), 1u);
+    other = ByteBudget::Reservation();
+    EXPECT_FALSE(budget.TryReserve(1, "greedy"));  // it holds as much as before
+    EXPECT_TRUE(budget.TryReserve(25, "other"));
+  }
+  EXPECT_TRUE(budget.TryReserve(50, "greedy"));
+  EXPECT_EQ(budget.num_used(), 0);
+}
+
 TEST(ServerMetricsTest, TextHoldsRequestsAndEngineNumbers) {
   ServingState state(Clock::Real(), absl::Seconds(1));
   ServerMetrics metrics;

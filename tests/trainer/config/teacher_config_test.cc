@@ -19,13 +19,15 @@ TEST(TeacherConfigTest, SeveralTeachers) {
 teacher: {top_k: 8}
 teachers:
 - {name: math, endpoints: ["grpc://a:1", "grpc://b:1"], sources: [gsm8k, math], weight: 2}
-- {name: rest, endpoints: ["vllm+http://c:1"], model: m})"));
+- {name: rest, endpoints: ["vllm+http://c:1"], model: m, revision: r})"));
   ASSERT_EQ(config.teachers.size(), 2u);
   EXPECT_EQ(config.teachers[0].endpoints.size(), 2u);
   EXPECT_EQ(config.teachers[0].sources, (std::vector<std::string>{"gsm8k", "math"}));
   EXPECT_EQ(config.teachers[0].weight, 2);
   EXPECT_EQ(config.teachers[1].weight, 1);
   EXPECT_EQ(config.teachers[1].model, "m");
+  EXPECT_EQ(config.teachers[0].revision, "");
+  EXPECT_EQ(config.teachers[1].revision, "r");
 }
 
 TEST(TeacherConfigTest, ContradictionsAreNamed) {
@@ -44,6 +46,7 @@ TEST(TeacherConfigTest, ContradictionsAreNamed) {
   refused("teachers: [{name: a, endpoints: [x], weight: -1}]", "weight");
   refused("{teacher: {endpoints: [\"grpc://a:1\"]}, teachers: [{name: a, endpoints: [x]}]}",
           "teacher.endpoints");
+  refused("{teacher: {revision: r}, teachers: [{name: a, endpoints: [x]}]}", "teacher.revision");
   refused("teacher: {cache_only: true}", "needs teacher.cache_dir");
   refused("teacher: {tls_cert_file: x}", "teacher.tls_key_file");
   refused("teacher: {api_key_env: x, api_key_file: y}", "give one of them");

@@ -115,6 +115,24 @@ TEST(ConnectTest, TeachersMustBeTheSame) {
                      "differ in head_vocab_size");
 }
 
+TEST(ConnectTest, ARevisionThatWasNotAskedForIsRefused) {
+  FakeTeacher a, b;
+  a.Start();
+  b.info.set_revision("rev-2");
+  b.Start();
+  TeacherClientOptions options = FastOptions({&a});
+  options.revision = "rev-1";
+  ASSERT_OK_AND_ASSIGN(auto right, MakeNetworkTeacherClient(options));
+  EXPECT_OK(right->Connect(absl::Seconds(20)));
+  for (const auto& endpoints : {FastOptions({&b}).endpoints, FastOptions({&a, &b}).endpoints,
+                                FastOptions({&b, &a}).endpoints}) {
+    options.endpoints = endpoints;
+    ASSERT_OK_AND_ASSIGN(auto wrong, MakeNetworkTeacherClient(options));
+    EXPECT_ERROR(wrong->Connect(absl::Seconds(20)), absl::StatusCode::kFailedPrecondition,
+                 b.endpoint() + " serves the revision \"rev-2\" instead of \"rev-1\"");
+  }
+}
+
 void ExpectRefused(void (*change)(v1::GetTeacherInfoResponse*), absl::StatusCode code,
                    const std::string& says) {
   FakeTeacher teacher;

@@ -8,8 +8,12 @@ namespace taopd {
 
 CachedTeacherClient::CachedTeacherClient(std::unique_ptr<ScoreCache> cache,
                                          std::vector<std::string> endpoints,
-                                         std::unique_ptr<TeacherClient> teacher)
-    : cache_(std::move(cache)), endpoints_(std::move(endpoints)), teacher_(std::move(teacher)) {
+                                         std::unique_ptr<TeacherClient> teacher,
+                                         std::string revision)
+    : cache_(std::move(cache)),
+      endpoints_(std::move(endpoints)),
+      expected_revision_(std::move(revision)),
+      teacher_(std::move(teacher)) {
   for (int i = 0; i < kNumThreads; ++i) threads_.emplace_back([this] { RunTasks(); });
 }
 
@@ -42,6 +46,11 @@ absl::StatusOr<TeacherInfo> CachedTeacherClient::Connect(absl::Duration timeout)
     if (!info.ok()) {
       return FailedPrecondition("the score cache knows no teacher at ", endpoints_[0], ": ",
                                 info.status().message());
+    }
+    if (!expected_revision_.empty() && info->revision != expected_revision_) {
+      return FailedPrecondition("the score cache knows the teacher at ", endpoints_[0],
+                                " with the revision \"", info->revision, "\" instead of \"",
+                                expected_revision_, "\", which the configuration asks for");
     }
   }
   absl::MutexLock lock(&mutex_);

@@ -22,9 +22,10 @@ namespace taopd {
 class CachedTeacherClient final : public TeacherClient {
  public:
   // `endpoints` name the teacher in the cache. Without a `teacher` (null), Connect takes what the
-  // cache knows of it, and a request that is not in the cache is FAILED_PRECONDITION.
+  // cache knows of it, and a request that is not in the cache is FAILED_PRECONDITION; so is Connect
+  // if `revision` is not empty and the cache knows the teacher with another one.
   CachedTeacherClient(std::unique_ptr<ScoreCache> cache, std::vector<std::string> endpoints,
-                      std::unique_ptr<TeacherClient> teacher);
+                      std::unique_ptr<TeacherClient> teacher, std::string revision = "");
   ~CachedTeacherClient() override;
 
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override;
@@ -46,6 +47,7 @@ class CachedTeacherClient final : public TeacherClient {
 
   const std::unique_ptr<ScoreCache> cache_;
   const std::vector<std::string> endpoints_;
+  const std::string expected_revision_;
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;
   std::string revision_ ABSL_GUARDED_BY(mutex_);  // empty until Connect has succeeded

@@ -50,6 +50,19 @@ TEST_F(WaitingQueueTest, OneClientIsServedInTheOrderOfArrival) {
   EXPECT_EQ(queue_.num_tokens(), 0);
 }
 
+TEST_F(WaitingQueueTest, KnowsWhatOfAClientWaits) {
+  Add("a");
+  Add("a", /*generates=*/false);
+  Add("b");
+  EXPECT_EQ(queue_.WaitingOf("a").num_sequences, 2);
+  EXPECT_EQ(queue_.WaitingOf("a").num_tokens, 6);
+  EXPECT_EQ(queue_.WaitingOf("c").num_sequences, 0);
+  Take(10, /*keep=*/true);
+  EXPECT_EQ(queue_.WaitingOf("a").num_sequences, 1);
+  EXPECT_EQ(queue_.WaitingOf("a").num_tokens, 3);
+  EXPECT_EQ(queue_.WaitingOf("b").num_sequences, 1);
+}
+
 TEST_F(WaitingQueueTest, TheClientWithTheFewestServedTokensIsNext) {
   for (int i = 0; i < 4; ++i) Add("a");  // 1..4
   for (int i = 0; i < 3; ++i) Add("");   // 5..7

@@ -32,7 +32,8 @@ std::vector<TeacherRequest> ManyRequests(int count) {
 class CachedTeacherTest : public ::testing::Test {
  protected:
   void SetUp() override { teacher_.Start(); }
-  std::unique_ptr<CachedTeacherClient> MakeClient(bool with_teacher) {
+  std::unique_ptr<CachedTeacherClient> MakeClient(bool with_teacher,
+                                                  const std::string& revision = "") {
     const TeacherClientOptions options = FastOptions({&teacher_});
     auto client = MakeNetworkTeacherClient(options);
     EXPECT_OK(client);
@@ -40,7 +41,7 @@ class CachedTeacherTest : public ::testing::Test {
     auto cache = ScoreCache::Open(dir_.File("cache"), kRoom);
     EXPECT_OK(cache);
     return std::make_unique<CachedTeacherClient>(*std::move(cache), options.endpoints,
-                                                 *std::move(client));
+                                                 *std::move(client), revision);
   }
 
   TempDir dir_;
@@ -80,6 +81,10 @@ TEST_F(CachedTeacherTest, ARunIsReplayedWithoutATeacher) {
   for (const auto& answer : ScoreAll(client.get(), ManyRequests(10))) EXPECT_OK(answer);
   EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(11)), absl::StatusCode::kFailedPrecondition,
                "request \"r11\": its scores are not in the cache");
+  EXPECT_OK(MakeClient(false, "rev-1")->Connect(absl::Seconds(20)));
+  EXPECT_ERROR(MakeClient(false, "rev-2")->Connect(absl::Seconds(20)),
+               absl::StatusCode::kFailedPrecondition,
+               "the revision \"rev-1\" instead of \"rev-2\"");
 }
 
 TEST_F(CachedTeacherTest, AnUnknownTeacherIsNamed) {

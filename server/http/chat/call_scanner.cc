@@ -1,0 +1,112 @@
+#include "server/http/chat/call_scanner.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace taopd {
+namespace {
+
+bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+// The value of a JSON string with its quotes; empty if it is malformed.
+std::string Unquoted(const std::string& quoted) {
+  const nlohmann::json value = nlohmann::json::parse(quoted, nullptr, /*allow_exceptions=*/false);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+}  // namespace
+
+size_t JsonValueEnd(std::string_view text, size_t begin) {
+  int64_t depth = 0;
+  bool in_string = false;
+  for (size_t i = begin; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if ((c == '}' || c == ']') && --depth == 0) {
+      return i + 1;
+    }
+  }
+  return std::string_view::npos;
+}
+
+size_t CallScanner::Push(std::string_view text) {
+  size_t i = 0;
+  for (; i < text.size() && (state_ == State::kBefore || state_ == State::kInside); ++i) {
+    Take(text[i]);
+  }
+  return i;
+}
+
+void CallScanner::Take(char c) {
+  if (state_ == State::kBefore) {
+    if (IsSpace(c)) return;
+    state_ = c == '{' ? State::kInside : State::kFailed;
+    depth_ = 1;
+    return;
+  }
+  // Inside of the arguments, if they are an object or an array, every byte is theirs.
+  const bool in_arguments = value_ == Value::kArguments && depth_ > 1;
+  if (in_string_) {
+    if (in_arguments) new_arguments_ += c;
+    if (depth_ == 1) token_ += c;
+    if (is_escaped_) {
+      is_escaped_ = false;
+    } else if (c == '\\') {
+      is_escaped_ = true;
+    } else if (c == '"') {
+      in_string_ = false;
+      if (depth_ == 1) EndString();
+    }
+    return;
+  }
+  if (c == '"') {
+    in_string_ = true;
+    if (in_arguments) new_arguments_ += c;
+    if (depth_ == 1) token_ = c;
+  } else if (c == '{' || c == '[') {
+    ++depth_;
+    if (value_ == Value::kArguments) new_arguments_ += c;
+  } else if (c == '}' || c == ']') {
+    if (in_arguments) new_arguments_ += c;
+    if (--depth_ > 0) return;
+    EndValue();
+    state_ = State::kComplete;
+  } else if (depth_ > 1) {
+    if (in_arguments) new_arguments_ += c;
+  } else if (c == ':') {
+    in_value_ = true;
+    value_ = key_ == "name"                                ? Value::kName
+             : key_ == "arguments" || key_ == "parameters" ? Value::kArguments
+                                                           : Value::kOther;
+    token_.clear();
+  } else if (c == ',') {
+    EndValue();
+  } else if (!IsSpace(c)) {
+    token_ += c;
+  }
+}
+
+void CallScanner::EndString() {
+  if (!in_value_) {
+    key_ = Unquoted(token_);
+  } else if (value_ == Value::kName && name_.empty()) {
+    name_ = Unquoted(token_);
+  }
+}
+
+void CallScanner::EndValue() {
+  // An object or array has been passed on already, and has left nothing here.
+  if (value_ == Value::kArguments) new_arguments_ += std::exchange(token_, {});
+  token_.clear();
+  key_.clear();
+  in_value_ = false;
+  value_ = Value::kOther;
+}
+
+}  // namespace taopd

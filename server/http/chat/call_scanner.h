@@ -1,0 +1,51 @@
+// Reads the JSON object of a tool call while it comes: {"name": "f", "arguments": {..}}, or with
+// "parameters" in place of "arguments". Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace taopd {
+
+// Where the JSON object or array that begins at text[begin] ends: the index behind its last bracket,
+// or npos if it does not end. Only brackets and strings are looked at.
+size_t JsonValueEnd(std::string_view text, size_t begin);
+
+class CallScanner {
+ public:
+  // Reads up to the end of the object and returns how many bytes it took. Nothing is taken once the
+  // object is complete or has failed.
+  size_t Push(std::string_view text);
+
+  bool is_complete() const { return state_ == State::kComplete; }
+  // What came is no JSON object.
+  bool has_failed() const { return state_ == State::kFailed; }
+  // The function's name; empty until all of it has come.
+  const std::string& name() const { return name_; }
+  // The text of the arguments that came since the last call. Of an object or array it comes in
+  // pieces, of another value all at once.
+  std::string TakeArguments() { return std::exchange(new_arguments_, {}); }
+
+ private:
+  enum class State { kBefore, kInside, kComplete, kFailed };
+  enum class Value { kOther, kName, kArguments };
+
+  void Take(char c);
+  void EndString();
+  void EndValue();
+
+  State state_ = State::kBefore;
+  int depth_ = 0;
+  bool in_string_ = false;
+  bool is_escaped_ = false;
+  bool in_value_ = false;  // behind the colon of a key of the outer object
+  Value value_ = Value::kOther;
+  std::string token_;  // the present string at depth 1, or a value that is neither object nor array
+  std::string key_;
+  std::string name_;
+  std::string new_arguments_;
+};
+
+}  // namespace taopd

@@ -1,0 +1,86 @@
+// Takes the calls of tools out of a model's text, as vLLM's parsers hermes and llama3_json do.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/http/chat/call_scanner.h"
+#include "server/serving/tool_call_format.h"
+
+namespace taopd {
+
+struct ToolCall {
+  std::string name;
+  std::string arguments;  // a JSON text, written as Python's json.dumps does
+};
+
+struct SplitAnswer {
+  std::optional<std::string> content;  // none if there is nothing but calls
+  std::vector<ToolCall> calls;
+};
+
+// A new id of a call, as vLLM's.
+std::string NewToolCallId();
+
+// Splits a whole text. If anything in it that should be a call is none, all of it is content.
+SplitAnswer SplitToolCalls(ToolCallFormat format, const std::string& text);
+
+// One step of a call that is streamed. The first of an index has the name and no arguments.
+struct ToolCallDelta {
+  int64_t index = 0;  // of the call in the answer
+  std::optional<std::string> name;
+  std::string arguments;  // the next piece of the JSON text, as the model writes it
+};
+
+struct AnswerDelta {
+  std::string content;
+  std::vector<ToolCallDelta> calls;
+  bool empty() const { return content.empty() && calls.empty(); }
+};
+
+// Splits a text while it comes. What may be the beginning of a tag is held back until it is not. What
+// begins as a call but never names a function becomes content. As in vLLM, text behind the first call
+// is dropped, and llama3_json finds calls only at the beginning of the text. Takes time in proportion
+// to the text. Not thread-safe.
+class ToolCallStream {
+ public:
+  explicit ToolCallStream(ToolCallFormat format)
+      : format_(format),
+        state_(format == ToolCallFormat::kHermes ? State::kContent : State::kStart) {}
+
+  // The next piece of the text; `is_last` is true once, for the last one.
+  AnswerDelta Push(std::string_view text, bool is_last);
+  bool has_calls() const { return num_calls_ > 0; }
+
+ private:
+  enum class State {
+    kStart,    // llama3_json: not decided yet
+    kContent,  // before the first call
+    kCall,
+    kBetween,  // behind a call
+    kPlain,    // all that follows is content
+  };
+
+  // Each does what it can with pending_; false if it needs more text.
+  bool Step(bool is_last, AnswerDelta* delta);
+  bool Start(bool is_last);
+  bool FindTag(bool is_last, AnswerDelta* delta);
+  bool FindNextObject(AnswerDelta* delta);
+  bool ReadCall(bool is_last, AnswerDelta* delta);
+  void BeginCall(std::string_view opening);
+  void Feed(std::string_view text, AnswerDelta* delta);
+  void EndCall(AnswerDelta* delta);
+
+  const ToolCallFormat format_;
+  State state_;
+  std::string pending_;  // text that is not used yet
+  CallScanner scanner_;
+  std::string raw_;  // of the present call, while it has no name
+  bool is_named_ = false;
+  int64_t num_calls_ = 0;
+};
+
+}  // namespace taopd

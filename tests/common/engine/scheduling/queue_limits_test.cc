@@ -1,0 +1,110 @@
+#include "common/engine/scheduling/queue_limits.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+constexpr QueueLimits kLimits = {.max_tokens = 120, .max_requests = 1000, .max_client_share = 0.5};
+
+// A queue that only fills.
+class FillingQueue {
+ public:
+  explicit FillingQueue(const QueueLimits& limits) : limits_(limits) {}
+
+  QueueDecision Offer(const std::string& client, int64_t num_tokens, int64_t num_requests = 1) {
+    const QueueLoad added = {num_tokens, num_requests};
+    const QueueDecision decision = DecideQueue(limits_, queue_, clients_[client], added);
+    if (decision.status.ok()) {
+      for (QueueLoad* load : {&queue_, &clients_[client]}) {
+        load->num_tokens += num_tokens;
+        load->num_requests += num_requests;
+      }
+    }
+    return decision;
+  }
+  // All clients offer requests in turns until none is accepted.
+  void Flood(const std::vector<std::string>& clients, int64_t num_tokens) {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const std::string& client : clients)
+        changed = Offer(client, num_tokens).status.ok() || changed;
+    }
+  }
+  int64_t tokens(const std::string& client) { return clients_[client].num_tokens; }
+  const QueueLoad& queue() const { return queue_; }
+
+ private:
+  const QueueLimits limits_;
+  QueueLoad queue_;
+  std::map<std::string, QueueLoad> clients_;
+};
+
+TEST(QueueLimitsTest, ClientsThatFloodGetEqualPartsAndOneStaysFree) {
+  std::vector<std::string> clients;
+  for (int n = 1; n <= 5; ++n) {
+    clients.push_back("client " + std::to_string(n));
+    FillingQueue queue(kLimits);
+    queue.Flood(clients, 1);
+    for (const std::string& client : clients) {
+      EXPECT_NEAR(static_cast<double>(queue.tokens(client)), 120.0 / (n + 1), 1.0) << n;
+    }
+    // And the newcomer gets as much as is left for it.
+    EXPECT_OK(queue.Offer("newcomer", 10).status);
+  }
+}
+
+TEST(QueueLimitsTest, ANewcomersFirstRequestNeedsOnlyRoom) {
+  FillingQueue queue(kLimits);
+  queue.Flood({"flooder"}, 1);
+  EXPECT_EQ(queue.tokens("flooder"), 60);
+  EXPECT_OK(queue.Offer("newcomer", 59).status);
+  const QueueDecision second = queue.Offer("newcomer", 1);
+  EXPECT_TRUE(second.only_client_share);
+  EXPECT_ERROR(second.status, absl::StatusCode::kResourceExhausted,
+               "the client's share of the queue holds 59 tokens: 1 more exceed what "
+               "max_client_queue_share 0.5 leaves it of max_queued_tokens 120");
+  const QueueDecision full = queue.Offer("third", 2);
+  EXPECT_FALSE(full.only_client_share);
+  EXPECT_ERROR(full.status, absl::StatusCode::kResourceExhausted,
+               "the queue holds 119 tokens: 2 more exceed max_queued_tokens 120");
+}
+
+TEST(QueueLimitsTest, ABatchIsBoundByTheShareFromTheStart) {
+  FillingQueue queue(kLimits);
+  EXPECT_TRUE(queue.Offer("a", 61, 2).only_client_share);
+  EXPECT_OK(queue.Offer("a", 60, 2).status);
+}
+
+TEST(QueueLimitsTest, OneRequestOfAnyLengthFindsTheEmptyQueueOpen) {
+  FillingQueue queue(kLimits);
+  EXPECT_OK(queue.Offer("a", 500).status);
+  EXPECT_ERROR(queue.Offer("b", 1).status, absl::StatusCode::kResourceExhausted, "500 tokens");
+}
+
+TEST(QueueLimitsTest, RequestsHaveSharesToo) {
+  FillingQueue queue({.max_tokens = 1 << 20, .max_requests = 4, .max_client_share = 0.5});
+  EXPECT_OK(queue.Offer("a", 1).status);
+  EXPECT_OK(queue.Offer("a", 1).status);
+  EXPECT_ERROR(queue.Offer("a", 1).status, absl::StatusCode::kResourceExhausted,
+               "2 requests: 1 more exceed what max_client_queue_share 0.5 leaves it of "
+               "max_queued_requests 4");
+  EXPECT_OK(queue.Offer("b", 1).status);
+  EXPECT_OK(queue.Offer("c", 1).status);
+  EXPECT_ERROR(queue.Offer("d", 1).status, absl::StatusCode::kResourceExhausted,
+               "the queue holds 4 requests");
+}
+
+TEST(QueueLimitsTest, WithoutAShareOneClientMayTakeEverything) {
+  FillingQueue queue({.max_tokens = 7, .max_requests = 100, .max_client_share = 1.0});
+  queue.Flood({"a"}, 1);
+  EXPECT_EQ(queue.queue().num_tokens, 7);
+}
+
+}  // namespace
+}  // namespace taopd

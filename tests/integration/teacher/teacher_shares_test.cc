@@ -1,0 +1,67 @@
+// One client that floods the real taopd-teacher, and one that does not.
+#include <atomic>
+#include <thread>
+
+#include "tests/integration/teacher/teacher_binary_fixture.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kFloodConnections = 64;
+constexpr int kPoliteRequests = 30;
+constexpr int kPromptTokens = 200;
+
+class TeacherSharesTest : public testing::TeacherBinaryFixture {
+ protected:
+  static httplib::Headers KeyOf(const std::string& client) {
+    return {{"Authorization", "Bearer key-of-" + client}};
+  }
+  static std::string Body(int64_t salt) {
+    std::vector<int64_t> prompt;
+    for (int64_t t = 0; t < kPromptTokens; ++t) prompt.push_back(3 + (t * 7 + salt) % 500);
+    return nlohmann::json{{"prompt", prompt}, {"max_tokens", 1}, {"prompt_logprobs", 0}}.dump();
+  }
+  // One request after another on one connection, until `stop`.
+  void Flood(const std::atomic<bool>& stop, int64_t salt) {
+    httplib::Client client("127.0.0.1", teacher_->http_port());
+    client.set_keep_alive(true);
+    while (!stop) {
+      const auto answer =
+          client.Post("/v1/completions", KeyOf("flooder"), Body(salt), "application/json");
+      ASSERT_TRUE(answer) << httplib::to_string(answer.error());
+      ++(answer->status == 200 ? num_served_ : num_refused_);
+      if (answer->status != 200) EXPECT_EQ(answer->status, 429) << answer->body;
+    }
+  }
+
+  std::atomic<int64_t> num_served_{0}, num_refused_{0};
+};
+
+TEST_F(TeacherSharesTest, APoliteClientIsAnsweredWhileAnotherFloodsTheQueue) {
+  Start({"--api-key", "key-of-flooder", "--api-key", "key-of-polite", "--max-queued-tokens",
+         std::to_string(20 * kPromptTokens), "--max-num-batched-tokens",
+         std::to_string(kPromptTokens)});
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> flood;
+  for (int i = 0; i < kFloodConnections; ++i) flood.emplace_back([&, i] { Flood(stop, i); });
+  while (num_refused_ == 0) std::this_thread::yield();
+  for (int i = 0; i < kPoliteRequests; ++i) {
+    const auto answer =
+        http_->Post("/v1/completions", KeyOf("polite"), Body(1000 + i), "application/json");
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status, 200) << "request " << i << ": " << answer->body;
+  }
+  stop = true;
+  for (std::thread& thread : flood) thread.join();
+  EXPECT_GT(num_served_, 0);
+  const std::string metrics = http_->Get("/metrics")->body;
+  EXPECT_THAT(metrics, HasSubstr("taopd_teacher_refused_for_queue_total{reason=\"full\"} 0\n"));
+  EXPECT_THAT(metrics, HasSubstr("taopd_teacher_refused_for_queue_total{reason=\"client_share\"} " +
+                                 std::to_string(num_refused_) + "\n"));
+  EXPECT_EQ(teacher_->Terminate(), 0);
+}
+
+}  // namespace
+}  // namespace taopd

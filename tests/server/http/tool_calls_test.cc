@@ -1,0 +1,344 @@
+// Calls of tools in a model's text: whole texts, texts in pieces, and chats.
+#include "server/http/chat/tool_calls.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "server/http/chat/chat.h"
+#include "tests/server/fake_engine.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::json;
+using ::testing::MatchesRegex;
+
+constexpr char kIdPattern[] = "chatcmpl-tool-[0-9a-f]+";
+
+using Calls = std::vector<std::pair<std::string, std::string>>;  // names and arguments
+
+// A split text as one value that can be compared.
+json Parts(const json& content, const Calls& calls = {}) {
+  json out = {{"content", content}};
+  for (const auto& [name, arguments] : calls)
+    out["calls"].push_back(json::array({name, arguments}));
+  return out;
+}
+
+json Split(ToolCallFormat format, const std::string& text) {
+  const SplitAnswer answer = SplitToolCalls(format, text);
+  Calls calls;
+  for (const ToolCall& call : answer.calls) calls.emplace_back(call.name, call.arguments);
+  return Parts(answer.content ? json(*answer.content) : json(), calls);
+}
+
+// The same of the deltas of a text that comes in the pieces.
+json Streamed(ToolCallFormat format, const std::vector<std::string>& pieces) {
+  ToolCallStream stream(format);
+  std::string content;
+  Calls calls;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const AnswerDelta delta = stream.Push(pieces[i], i + 1 == pieces.size());
+    content += delta.content;
+    for (const ToolCallDelta& call : delta.calls) {
+      if (call.name) {
+        EXPECT_EQ(call.index, static_cast<int64_t>(calls.size()));
+        EXPECT_EQ(call.arguments, "");
+        calls.emplace_back(*call.name, "");
+      } else {
+        calls.at(static_cast<size_t>(call.index)).second += call.arguments;
+      }
+    }
+  }
+  EXPECT_EQ(stream.has_calls(), !calls.empty());
+  return Parts(content, calls);
+}
+
+TEST(SplitToolCallsTest, Hermes) {
+  const auto split = [](const std::string& text) { return Split(ToolCallFormat::kHermes, text); };
+  EXPECT_EQ(split("no call"), Parts("no call"));
+  EXPECT_EQ(split("<tool_call>\n{\"name\":\"f\",\"arguments\":{\"b\":1,\"a\":[\"\xC3\xA9\",1.5]}}\n"
+                  "</tool_call>"),
+            Parts(nullptr, {{"f", "{\"b\": 1, \"a\": [\"\xC3\xA9\", 1.5]}"}}));
+  EXPECT_EQ(split("so <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call> and "
+                  "<tool_call>{\"name\":\"g\",\"arguments\":null}"),
+            Parts("so ", {{"f", "{}"}, {"g", "null"}}));
+  // What is no call leaves the text as it is.
+  for (const char* text :
+       {"<tool_call>", "<tool_call>{\"name\":\"f\"}</tool_call>", "<tool_call>f()</tool_call>",
+        "<tool_call>{\"name\":5,\"arguments\":{}}</tool_call>",
+        "<tool_call>{\"name\":\"f\",\"parameters\":{}}</tool_call>",
+        "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call><tool_call>{",
+        "{\"name\":\"f\",\"arguments\":{}}"}) {
+    EXPECT_EQ(split(text), Parts(text));
+  }
+}
+
+TEST(SplitToolCallsTest, Llama3) {
+  const auto split = [](const std::string& text) {
+    return Split(ToolCallFormat::kLlama3Json, text);
+  };
+  EXPECT_EQ(split("no call"), Parts("no call"));
+  EXPECT_EQ(split("<|python_tag|>{\"name\": \"f\", \"parameters\": {\"x\": \"}\\\"{\"}}; "
+                  "{\"name\": \"g\", \"arguments\": {}}"),
+            Parts(nullptr, {{"f", "{\"x\": \"}\\\"{\"}"}, {"g", "{}"}}));
+  for (const char* text : {"{\"name\": \"f\"}", "{", "a { b", "{\"parameters\": {}}"}) {
+    EXPECT_EQ(split(text), Parts(text));
+  }
+}
+
+TEST(SplitToolCallsTest, WithoutAFormatTextIsText) {
+  const std::string text = "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
+  EXPECT_EQ(Split(ToolCallFormat::kNone, text), Parts(text));
+}
+
+struct StreamCase {
+  ToolCallFormat format;
+  std::string text;
+  json expected;
+};
+
+TEST(ToolCallStreamTest, GivesTheSameForEveryCutOfTheText) {
+  const auto hermes = ToolCallFormat::kHermes, llama = ToolCallFormat::kLlama3Json;
+  const std::vector<StreamCase> cases = {
+      {hermes, "a <tool_cal> b", Parts("a <tool_cal> b")},
+      {hermes, "ends <tool_", Parts("ends <tool_")},
+      {hermes,
+       "so <tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": \"}<\", \"y\": [1, {}]}}\n"
+       "</tool_call>\n<tool_call>{\"arguments\": {\"z\":2}, \"name\": \"g\"}</tool_call> rest",
+       Parts("so ", {{"f", "{\"x\": \"}<\", \"y\": [1, {}]}"}, {"g", "{\"z\":2}"}})},
+      {hermes, "<tool_call>{\"name\":\"f\",\"arguments\":\"s\"}</tool_call>",
+       Parts("", {{"f", "\"s\""}})},
+      {hermes, "<tool_call>{\"name\":\"f\",\"arguments\":12 }</tool_call>",
+       Parts("", {{"f", "12"}})},
+      // Keys of inner objects are not the call's.
+      {hermes, "<tool_call>{\"k\":{\"name\":\"h\"},\"name\":\"f\",\"arguments\":{\"name\":\"i\"}}",
+       Parts("", {{"f", "{\"name\":\"i\"}"}})},
+      // Cut off by max_tokens.
+      {hermes, "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\": 1",
+       Parts("", {{"f", "{\"x\": 1"}})},
+      // No call after all.
+      {hermes, "<tool_call>f()</tool_call> x", Parts("<tool_call>f()</tool_call> x")},
+      {hermes, "<tool_call>{\"na", Parts("<tool_call>{\"na")},
+      {llama, "text {\"name\":\"f\"}", Parts("text {\"name\":\"f\"}")},
+      {llama, "<|python_tag|>{\"name\":\"f\",\"parameters\":{\"x\":1}}; {\"name\":\"g\"}",
+       Parts("", {{"f", "{\"x\":1}"}, {"g", ""}})},
+      {llama, "{\"x\":1} y", Parts("{\"x\":1} y")},
+      {llama, "<|python", Parts("<|python")},
+  };
+  for (const StreamCase& c : cases) {
+    EXPECT_EQ(Streamed(c.format, {c.text}), c.expected) << c.text;
+    std::vector<std::string> letters;
+    for (const char letter : c.text) letters.push_back(std::string(1, letter));
+    EXPECT_EQ(Streamed(c.format, letters), c.expected) << c.text;
+    letters.push_back("");  // the end comes alone
+    EXPECT_EQ(Streamed(c.format, letters), c.expected) << c.text;
+    for (size_t i = 1; i < c.text.size(); ++i) {
+      EXPECT_EQ(Streamed(c.format, {c.text.substr(0, i), c.text.substr(i)}), c.expected)
+          << c.text << " at " << i;
+    }
+  }
+}
+
+TEST(ToolCallStreamTest, NothingIsHeldBackForLong) {
+  ToolCallStream stream(ToolCallFormat::kHermes);
+  EXPECT_EQ(stream.Push("hello <", false).content, "hello ");
+  EXPECT_EQ(stream.Push("b", false).content, "<b");
+  EXPECT_TRUE(stream.Push("<tool_call>{\"name\": \"f", false).empty());
+  EXPECT_EQ(stream.Push("\", \"arguments\": {\"x", false).calls.size(), 2u);
+  EXPECT_EQ(stream.Push("yz", false).calls.at(0).arguments, "yz");
+}
+
+// Generates the tokens 1, 2, ... of a script, and then 0, which ends the text.
+class ScriptEngine final : public InferenceEngine {
+ public:
+  explicit ScriptEngine(int32_t num_tokens) : num_tokens_(num_tokens) {}
+  ~ScriptEngine() override {
+    for (std::thread& thread : threads_) thread.join();
+  }
+  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
+    threads_.emplace_back([this, request = std::move(request), done = std::move(done)] {
+      GeneratedTokens out;
+      out.finish = FinishReason::kStop;
+      for (int32_t i = 1; i <= num_tokens_ + 1; ++i) {
+        const bool is_last = i > num_tokens_;
+        out.ids.push_back(is_last ? 0 : i);
+        if (request.should_stop) request.should_stop(out.ids.back());
+        if (request.on_token) request.on_token(out, is_last);
+      }
+      InferenceResult result;
+      result.generated = std::move(out);
+      done(std::move(result));
+    });
+    return threads_.size();
+  }
+  std::vector<RequestHandle> SubmitBatch(
+      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
+    std::vector<RequestHandle> handles;
+    for (auto& [request, done] : requests)
+      handles.push_back(Submit(std::move(request), std::move(done)));
+    return handles;
+  }
+  void Cancel(RequestHandle) override {}
+  void Drain(absl::Time) override {}
+  void ReleaseKvCache() override {}
+  EngineLimits limits() const override { return testing::FakeEngine().limits(); }
+  EngineStats stats() const override { return {}; }
+
+ private:
+  const int32_t num_tokens_;
+  std::vector<std::thread> threads_;
+};
+
+// Token i is piece i - 1.
+class PieceTokenizer final : public Tokenizer {
+ public:
+  explicit PieceTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
+  std::vector<int32_t> Encode(std::string_view, bool) const override { return {1}; }
+  int64_t CountUnknownBytes(std::string_view) const override { return 0; }
+  std::string Decode(const std::vector<int32_t>& ids, bool) const override {
+    std::string text;
+    for (const int32_t id : ids) text += TokenBytes(id);
+    return text;
+  }
+  std::string TokenBytes(int32_t id) const override {
+    return id == 0 ? "" : pieces_.at(static_cast<size_t>(id) - 1);
+  }
+  std::string IdToToken(int32_t id) const override { return TokenBytes(id); }
+  std::optional<int32_t> TokenToId(std::string_view) const override { return std::nullopt; }
+  int64_t vocab_size() const override { return testing::kFakeVocab; }
+  const std::string& hash() const override { return hash_; }
+
+ private:
+  const std::vector<std::string> pieces_;
+  const std::string hash_ = "pieces";
+};
+
+class ToolChatTest : public ::testing::Test {
+ protected:
+  void Serve(ToolCallFormat format, std::vector<std::string> pieces) {
+    auto model = std::make_shared<ServedModel>();
+    model->engine = std::make_unique<ScriptEngine>(static_cast<int32_t>(pieces.size()));
+    model->limits = model->engine->limits();
+    model->tokenizer = std::make_unique<PieceTokenizer>(std::move(pieces));
+    TokenizerConfig config;
+    config.chat_templates["default"] = "{{ messages[0].content }}";
+    auto chat = ChatTemplate::FromConfig(config);
+    ASSERT_OK(chat);
+    model->chat_template = std::make_unique<const ChatTemplate>(*std::move(chat));
+    model->tool_call_format = format;
+    state_.SetReady(model);
+  }
+  Answer Run(const json& more) {
+    json body = {{"messages", {{{"role", "user"}, {"content", "b"}}}},
+                 {"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}};
+    body.update(more);
+    Caller caller;
+    caller.is_gone = [] { return false; };
+    caller.hold_memory = [](ByteBudget::Reservation) {};
+    return RunChat(body.dump(), caller, state_);
+  }
+  json Choice(const json& more) {
+    const Answer answer = Run(more);
+    if (const auto* error = std::get_if<HttpError>(&answer)) ADD_FAILURE() << error->message;
+    return json::parse(std::get<std::string>(answer))["choices"][0];
+  }
+  // The deltas of a stream, and the last choice.
+  std::pair<std::vector<json>, json> Deltas(json more) {
+    more["stream"] = true;
+    const Answer answer = Run(more);
+    std::vector<json> deltas;
+    json last;
+    std::get<EventStream>(answer).run([&](std::string_view piece) {
+      if (piece == kLastEvent) return true;
+      last = json::parse(piece.substr(6))["choices"][0];
+      deltas.push_back(last["delta"]);
+      return true;
+    });
+    return {deltas, last};
+  }
+
+  ServingState state_{Clock::Real(), absl::Seconds(60)};
+};
+
+const std::vector<std::string> kTwoCalls = {"I ask. ",
+                                            "<tool_call>",
+                                            "{\"name\": \"f\", \"argum",
+                                            "ents\": {\"x\"",
+                                            ": 1}}",
+                                            "</tool_call>",
+                                            "<tool_call>",
+                                            "{\"name\": \"g\", ",
+                                            "\"arguments\": {}}",
+                                            "</tool_call>"};
+
+TEST_F(ToolChatTest, CallsAreAnsweredAsToolCalls) {
+  Serve(ToolCallFormat::kHermes, kTwoCalls);
+  const json choice = Choice(json::object());
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "I ask. ");
+  const json& calls = choice["message"]["tool_calls"];
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_THAT(calls[0]["id"].get<std::string>(), MatchesRegex(kIdPattern));
+  EXPECT_NE(calls[0]["id"], calls[1]["id"]);
+  EXPECT_EQ(calls[0]["type"], "function");
+  EXPECT_EQ(calls[0]["function"], (json{{"name", "f"}, {"arguments", "{\"x\": 1}"}}));
+  EXPECT_EQ(calls[1]["function"], (json{{"name", "g"}, {"arguments", "{}"}}));
+  EXPECT_EQ(Choice({{"parallel_tool_calls", false}})["message"]["tool_calls"].size(), 1u);
+}
+
+TEST_F(ToolChatTest, WithoutAChoiceOrAParserCallsStayInTheText) {
+  Serve(ToolCallFormat::kHermes, kTwoCalls);
+  std::string text;
+  for (const std::string& piece : kTwoCalls) text += piece;
+  for (const json& more : {json{{"tool_choice", "none"}}, json{{"tools", nullptr}}}) {
+    const json choice = Choice(more);
+    EXPECT_EQ(choice["message"]["content"], text);
+    EXPECT_FALSE(choice["message"].contains("tool_calls"));
+    EXPECT_EQ(choice["finish_reason"], "stop");
+  }
+  Serve(ToolCallFormat::kNone, kTwoCalls);
+  EXPECT_EQ(Choice(json::object())["message"]["content"], text);
+}
+
+TEST_F(ToolChatTest, CallsAreStreamed) {
+  Serve(ToolCallFormat::kHermes, kTwoCalls);
+  const auto [deltas, last] = Deltas(json::object());
+  EXPECT_EQ(last["finish_reason"], "tool_calls");
+  std::string content;
+  Calls calls;
+  for (size_t i = 0; i < deltas.size(); ++i) {
+    // What says nothing is not sent, but for the end.
+    EXPECT_TRUE(i + 1 == deltas.size() || !deltas[i].empty()) << i;
+    content += deltas[i].value("content", "");
+    for (json call : deltas[i].value("tool_calls", json::array())) {
+      if (call["index"] == calls.size()) {
+        EXPECT_THAT(call["id"].get<std::string>(), MatchesRegex(kIdPattern));
+        EXPECT_EQ(call["type"], "function");
+        calls.emplace_back(call["function"]["name"], "");
+      } else {
+        EXPECT_EQ(call.size(), 2u) << call;
+        calls.at(call["index"]).second += call["function"]["arguments"];
+      }
+    }
+  }
+  EXPECT_EQ(content, "I ask. ");
+  EXPECT_EQ(calls, (Calls{{"f", "{\"x\": 1}"}, {"g", "{}"}}));
+  for (const json& delta : Deltas({{"parallel_tool_calls", false}}).first) {
+    for (const json& call : delta.value("tool_calls", json::array())) EXPECT_EQ(call["index"], 0);
+  }
+}
+
+TEST_F(ToolChatTest, Llama3WritesParameters) {
+  Serve(ToolCallFormat::kLlama3Json, {"{\"name\": \"f\", ", "\"parameters\": {\"x\": 2}}"});
+  const json choice = Choice(json::object());
+  EXPECT_TRUE(choice["message"]["content"].is_null());
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"],
+            (json{{"name", "f"}, {"arguments", "{\"x\": 2}"}}));
+}
+
+}  // namespace
+}  // namespace taopd
