@@ -109,6 +109,10 @@ class Step {
   absl::Status WaitForMyScores(int64_t mini_batch);
   // The weight of each response row, for each of this rank's sequences of the mini-batch.
   absl::StatusOr<std::vector<double>> RowWeights(int64_t mini_batch);
+  // The micro-batches of each of this rank's shares, as ranges of its sequences of the mini-batch.
+  std::vector<std::vector<SequenceRange>> MicroBatches(int64_t mini_batch) const;
+  // Lets the ranks that have more micro-batches than this one send theirs.
+  absl::Status JoinOtherPasses(int64_t num_mine);
   absl::Status ReportBadBatch(const RowSums& sums, double grad_norm, int64_t mini_batch);
   int64_t begin_of(int64_t mini_batch) const { return mini_batch * mine_.size(); }
 
@@ -120,6 +124,7 @@ class Step {
   const SequenceRange mine_;                 // of a mini-batch's
   const std::vector<SequenceRange> shares_;  // of mine_
   ShardedOptimizer optimizer_;
+  int64_t num_passes_ = 0;  // of the rank with the most, in the present mini-batch
   const absl::Time start_;
   PhaseTimes times_;
   const SupportOptions support_;
@@ -208,6 +213,34 @@ absl::StatusOr<std::vector<double>> Step::RowWeights(int64_t mini_batch) {
   return weights;
 }
 
+std::vector<std::vector<SequenceRange>> Step::MicroBatches(int64_t mini_batch) const {
+  std::vector<std::vector<SequenceRange>> of_shares;
+  for (const SequenceRange& share : shares_) {
+    int64_t begin = share.begin - mine_.begin;
+    std::vector<int64_t> num_tokens;
+    for (int64_t i = begin; i < share.end - mine_.begin; ++i) {
+      num_tokens.push_back(NumInputTokens(batch_->item(begin_of(mini_batch) + i).rollout));
+    }
+    std::vector<SequenceRange>& micro_batches = of_shares.emplace_back();
+    const int64_t first = begin;
+    for (const int64_t end :
+         MicroBatchEnds(num_tokens, context_.config->trainer.MicroBatchTokens())) {
+      micro_batches.push_back({begin, first + end});
+      begin = first + end;
+    }
+  }
+  return of_shares;
+}
+
+absl::Status Step::JoinOtherPasses(int64_t num_mine) {
+  if (!optimizer_.every_pass_sends()) return absl::OkStatus();
+  for (int64_t i = num_mine; i < num_passes_; ++i) {
+    optimizer_.BeginPass(/*is_last=*/false);
+    TAOPD_RETURN_IF_ERROR(optimizer_.EndPass());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RowSums> Step::ComputeGradients(int64_t mini_batch) {
   TAOPD_ASSIGN_OR_RETURN(const std::vector<double> weights, RowWeights(mini_batch));
   ForwardBackwardOptions options;
@@ -219,25 +252,30 @@ absl::StatusOr<RowSums> Step::ComputeGradients(int64_t mini_batch) {
   const bool is_alone = group_->world_size() == 1;
   RowSums sums = is_alone ? record_.sums : RowSums();
   int64_t bad_sequence = -1, bad_row = -1;
-  for (const SequenceRange& share : shares_) {
-    int64_t first = share.begin - mine_.begin;
-    std::vector<int64_t> num_tokens;
-    for (int64_t i = first; i < share.end - mine_.begin; ++i) {
-      num_tokens.push_back(NumInputTokens(batch_->item(begin + i).rollout));
-    }
-    const int64_t share_begin = first;
-    for (const int64_t end :
-         MicroBatchEnds(num_tokens, context_.config->trainer.MicroBatchTokens())) {
-      const int64_t last = share_begin + end;
+  const std::vector<std::vector<SequenceRange>> of_shares = MicroBatches(mini_batch);
+  int64_t num_passes = 0, num_done = 0;
+  for (const auto& micro_batches : of_shares)
+    num_passes += static_cast<int64_t>(micro_batches.size());
+  if (optimizer_.every_pass_sends()) {
+    TAOPD_ASSIGN_OR_RETURN(num_passes_, group_->AgreeOnLargest(num_passes));
+  }
+  for (const auto& micro_batches : of_shares) {
+    for (const auto& [first, last] : micro_batches) {
+      options.forward.on_layer_backward = optimizer_.BeginPass(++num_done == num_passes);
       ForwardBackward(context_.student, head_, batch_->Items(begin + first, begin + last),
                       {weights.begin() + first, weights.begin() + last}, &sums, options);
+      TAOPD_RETURN_IF_ERROR(optimizer_.EndPass());
       if (bad_sequence < 0 && sums.bad_sequence >= 0) {
         bad_sequence = first + sums.bad_sequence;
         bad_row = sums.bad_row;
       }
-      first = last;
     }
     optimizer_.AddShare();
+  }
+  {
+    const PhaseTimer timer(&times_, Phase::kOptimizer);
+    TAOPD_RETURN_IF_ERROR(JoinOtherPasses(num_done));
+    TAOPD_RETURN_IF_ERROR(optimizer_.ReduceGradients());
   }
   if (!is_alone) {
     TAOPD_RETURN_IF_ERROR(SumOverRanks(group_, &sums));
@@ -252,7 +290,6 @@ absl::StatusOr<RowSums> Step::ComputeGradients(int64_t mini_batch) {
 absl::Status Step::UpdateOrSkip(const RowSums& sums, int64_t mini_batch) {
   batch_->WaitAllGenerated();
   const PhaseTimer timer(&times_, Phase::kOptimizer);
-  TAOPD_RETURN_IF_ERROR(optimizer_.ReduceGradients());
   TAOPD_ASSIGN_OR_RETURN(const double grad_norm, optimizer_.GradientNorm());
   if (!std::isfinite(grad_norm) || !std::isfinite(sums.weighted_loss)) {
     TAOPD_RETURN_IF_ERROR(ReportBadBatch(sums, grad_norm, mini_batch));

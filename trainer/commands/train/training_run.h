@@ -51,7 +51,7 @@ class TrainingRun {
   std::optional<CommandFailure> Connect();
   std::optional<CommandFailure> CheckNames();
   std::optional<CommandFailure> PlanMemory();
-  std::optional<CommandFailure> AgreeOnMicroBatches();
+  std::optional<CommandFailure> AgreeOnPlan();
   std::optional<CommandFailure> LoadData();
   std::optional<CommandFailure> ConnectTeacher();
   std::optional<CommandFailure> StartEngine();
