@@ -85,7 +85,7 @@ TEST_F(MemoryPlanTest, GradientsAreShardedIfTheyMust) {
     return config.dist.gradients + " " + config.trainer.recompute;
   };
   EXPECT_EQ(chosen(160, 8), "whole none");
-  EXPECT_EQ(chosen(160, 1), "auto none");
+  EXPECT_EQ(chosen(160, 1), "auto full");
   EXPECT_EQ(chosen(80, 8), "whole full");
   EXPECT_THAT(chosen(60, 8), ::testing::StartsWith("sharded"));
   recipe.dist.deterministic = true;
