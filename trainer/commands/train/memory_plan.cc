@@ -6,6 +6,7 @@
 
 #include "common/base/memory.h"
 #include "common/engine/model_plan.h"
+#include "common/memory/own_limits.h"
 #include "common/model/decoder.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/dist/gradient_exchange.h"
@@ -134,7 +135,7 @@ absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_loc
     TAOPD_ASSIGN_OR_RETURN(MemoryBudget budget, CpuBudget(MemoryLimits()));
     budget.limit_bytes /= num_local_ranks;
     if (num_local_ranks > 1) budget.source += Concat(", for each of ", num_local_ranks, " ranks");
-    return budget;
+    return WithinOwnLimits(std::move(budget));
   }
   const auto [free_bytes, total_bytes] =
       c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());

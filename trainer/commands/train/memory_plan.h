@@ -11,7 +11,7 @@
 namespace taopd {
 
 // What this process may take of the device that trainer.device names. `num_local_ranks` processes
-// share a CPU's memory.
+// share a CPU's memory; a limit of the process's own (ulimit) counts for each.
 absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_local_ranks = 1);
 
 struct RunPlanOptions {
