@@ -79,7 +79,7 @@ class TrainingRun {
   bool evaluates() const { return config_.eval.measure != "none" && !problems_.empty(); }
   // Whether the evaluation after the present step belongs to the run.
   bool evaluation_is_due() const;
-  // Measures the student: rank 0 does, or all ranks a part each.
+  // Measures the student: all ranks a part each, or rank 0 where parts would change the numbers.
   absl::StatusOr<EvalResult> Measure();
   // Evaluates. If that fails, the present state is saved first.
   std::optional<CommandFailure> Evaluate();
