@@ -218,21 +218,40 @@ class C10dGroup final : public ProcessGroup {
           name_(std::move(name)),
           number_(number),
           work_(std::move(work)),
-          tensors_(std::move(tensors)) {}
+          tensors_(std::move(tensors)) {
+      if (tensors_[0].device().is_cpu()) NoteEnd();
+    }
     absl::Status Wait() override {
       const absl::Time start = absl::Now();
       absl::Status status = group_->Finish(name_, number_, group_->options_.collective_timeout,
                                            work_, tensors_[0].device().is_cpu());
-      group_->StatsOf(name_).seconds += absl::ToDoubleSeconds(absl::Now() - start);
+      CollectiveStats& stats = group_->StatsOf(name_);
+      stats.seconds += absl::ToDoubleSeconds(absl::Now() - start);
+      const int64_t end_ns = end_ns_->load();
+      stats.busy_seconds +=
+          absl::ToDoubleSeconds((end_ns > 0 ? absl::FromUnixNanos(end_ns) : absl::Now()) - start_);
       return status;
     }
 
    private:
+    // The operation ends on a thread of c10d's.
+    void NoteEnd() {
+      try {
+        work_->getFuture()->addCallback([end_ns = end_ns_](c10::ivalue::Future&) {
+          end_ns->store(absl::ToUnixNanos(absl::Now()));
+        });
+      } catch (const std::exception&) {
+        // Work without a future: the end is when somebody looks.
+      }
+    }
+
     C10dGroup* const group_;
     const std::string name_;
     const int64_t number_;
     const c10::intrusive_ptr<c10d::Work> work_;
     const std::vector<at::Tensor> tensors_;  // kept until the collective is over
+    const absl::Time start_ = absl::Now();
+    const std::shared_ptr<std::atomic<int64_t>> end_ns_ = std::make_shared<std::atomic<int64_t>>(0);
   };
   // A collective that could not be started.
   class FailedWork final : public ProcessGroup::Work {

@@ -55,6 +55,9 @@ struct CollectiveStats {
   int64_t num_calls = 0;
   int64_t num_bytes = 0;  // of the larger tensor of each call, on this rank
   double seconds = 0;     // in which this rank has waited
+  // Between the calls and the ends of the operations, on the CPU: what is above `seconds` was hidden
+  // behind other work.
+  double busy_seconds = 0;
 };
 
 class ProcessGroup {

@@ -52,8 +52,10 @@ StepEstimate EstimateStep(const StepWork& work, const DeviceRates& rates) {
       {"forward, backward",
        (work.recomputes_layers ? 8 : 6) * active * trained_tokens / rates.flops, 0,
        work.recomputes_layers ? "8 P S (p + r) FLOP" : "6 P S (p + r) FLOP"});
-  estimate.lines.push_back(
-      OverNetwork(work, rates, "gradients", 4, "4 P (N - 1) / N bytes, reduce-scatter"));
+  estimate.lines.push_back(OverNetwork(
+      work, rates, "gradients", 4 * work.micro_batches,
+      work.micro_batches > 1 ? "4 P (N - 1) / N bytes, reduce-scatter after each micro-batch"
+                             : "4 P (N - 1) / N bytes, reduce-scatter"));
   const auto slice =
       static_cast<double>(DividedUp(work.num_parameters, work.num_ranks) * work.updates);
   estimate.lines.push_back(

@@ -34,6 +34,7 @@ struct StepWork {
   int64_t response_tokens = 0;     // r, the longest
   int64_t rollouts_of_prompt = 1;  // that share its computation while they are generated
   int64_t updates = 1;             // of a step
+  int64_t micro_batches = 1;       // of an update, after each of which gradients are sent
   bool recomputes_layers = false;  // fully, in the backward pass
   int64_t optimizer_bytes_per_parameter = 0;  // that an update reads and writes
   int64_t num_ranks = 1;                      // N
@@ -58,7 +59,8 @@ struct StepEstimate {
 //   rollout, responses  r times: the weights once, and the keys and values of the running sequences at
 //                       half of their length; more than max_running sequences take turns
 //   forward, backward   6 P S (p + r) FLOP, 8 P with recomputation
-//   gradients           4 P (N - 1) / N bytes to others, each update (reduce-scatter of float32)
+//   gradients           4 P (N - 1) / N bytes to others, each update (reduce-scatter of float32);
+//                       after each of the micro-batches if gradients are sharded
 //   optimizer           optimizer_bytes_per_parameter P / N of memory traffic, each update
 //   weights             b P (N - 1) / N bytes to others, each update (all-gather)
 // A rank's S is num_sequences / N, rounded up. The teacher is not here: it works beside the

@@ -127,6 +127,32 @@ int64_t BackwardBytes(const ModelConfig& config, int64_t value_bytes, Recompute 
   return largest;
 }
 
+// The largest number of parameters of a layer.
+int64_t LargestLayer(const ModelConfig& config) {
+  const int64_t H = config.hidden_size;
+  const int64_t Q = config.num_attention_heads * config.head_dim;
+  const int64_t K = config.num_key_value_heads * config.head_dim;
+  int64_t mlp = 0;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    mlp = std::max(mlp, config.IsSparse(i)
+                            ? config.moe.num_experts * (3 * H * config.moe.intermediate_size + H)
+                            : 3 * H * config.intermediate_size);
+  }
+  return 2 * H * (Q + K) + mlp + 2 * H;
+}
+
+// A part is on its way in as much memory as it has itself.
+int64_t GradientBucketBytes(const TrainingPlanInput& input) {
+  const ModelConfig& config = input.engine.config;
+  const int64_t P = config.NumParameters();
+  int64_t elements = std::min(P, input.buckets_in_flight * input.bucket_elements);
+  if (input.shard_gradients) {
+    elements += std::min(P, config.vocab_size * config.hidden_size + 3 * LargestLayer(config) +
+                                input.bucket_elements);
+  }
+  return kFloatBytes * elements;
+}
+
 // What to change, by the name of the line; empty for lines of which the engine's plan says it.
 std::string RemedyFor(const std::string& name, const EnginePlanInput& engine) {
   static const std::map<std::string, std::string> remedies = {
@@ -135,6 +161,9 @@ std::string RemedyFor(const std::string& name, const EnginePlanInput& engine) {
       {kActivations,
        "set trainer.recompute to full, or lower trainer.micro_batch_tokens; one sequence goes "
        "alone, so also data.max_response_length and data.max_prompt_length"},
+      {"gradients",
+       "set dist.gradients to sharded on several ranks, or use a smaller student or a device "
+       "with more memory"},
       {"optimizer moments",
        "set optimizer.moments to bfloat16, or use a smaller student or a device with more memory"},
       {kBackward, "lower trainer.micro_batch_tokens"},
@@ -183,7 +212,13 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
     add("checkpoint copy", "cpu", P * BytesOf(engine.dtype) + HeldBytes(lines, device),
         "weights, master weights and moments, while they are written beside a step");
   }
-  add("gradients", device, kFloatBytes * P, "one sum in float32");
+  const bool is_sharded = input.num_ranks > 1 && input.shard_gradients;
+  add("gradients", device, kFloatBytes * (is_sharded ? of_shard : P),
+      is_sharded ? "one sum in float32" + share : "one sum in float32");
+  if (input.num_ranks > 1) {
+    add("gradient buckets", device, GradientBucketBytes(input),
+        is_sharded ? "embedding, three layers, and what is on its way" : "what is on its way");
+  }
   static const char* const kRecomputed[] = {"", "; attention is computed again",
                                             "; all layers are computed again"};
   const bool is_fused = IsFused(engine);

@@ -24,8 +24,13 @@ struct TrainingPlanInput {
   int64_t micro_batch_rows = 0;    // R
   Recompute recompute = Recompute::kNone;
   bool bfloat16_moments = false;
-  // The processes among which the optimizer's state is cut. Everything else is that of one process.
+  // The processes among which the optimizer's state is cut, and with shard_gradients the sums of
+  // gradients. Everything else is that of one process.
   int64_t num_ranks = 1;
+  bool shard_gradients = false;
+  // Elements of a bucket in which ranks exchange gradients, and how many are on their way at most.
+  int64_t bucket_elements = 0;
+  int64_t buckets_in_flight = 0;
   // Whether the first mini-batch of a step is trained on while the others are still generated. If
   // not, what only the rollouts need is free again when training begins.
   bool overlaps = true;
@@ -57,7 +62,10 @@ int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, Weig
 //   master weights          4 P, if the weights are not float32; of one rank, its share
 //   optimizer moments       8 P, or 4 P in bfloat16; of one rank, its share
 //   checkpoint copy         of weights, master weights and moments, with copies_checkpoints
-//   gradients               4 P: one sum in float32
+//   gradients               4 P: one sum in float32; of one rank, its share if they are sharded
+//   gradient buckets        of several ranks: what is on its way between them, and of sharded
+//                           gradients what a backward pass is at work on: the embedding, which a
+//                           tied head adds to first, and three layers
 //   training activations    SavedActivationBytes of T tokens
 //   backward buffers        gradients of one layer's values, what is computed again of it, and the
 //                           head's gradient

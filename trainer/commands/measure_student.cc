@@ -12,7 +12,8 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
                                           const std::vector<PromptRecord>& records,
                                           Student* student, RolloutEngine* engine,
                                           TeacherClient* teacher,
-                                          std::function<absl::Status()> on_wait) {
+                                          std::function<absl::Status()> on_wait,
+                                          const EvalPart& part) {
   if (config.eval.measure == "kl") {
     const int64_t top_k = config.eval.kl_top_k > 0 ? config.eval.kl_top_k : config.teacher.top_k;
     KlEvaluationOptions options;
@@ -31,6 +32,7 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
   run.seed = config.run.seed;
   run.problems = &records;
   run.source = &source;
+  run.part = part;
   run.on_wait = std::move(on_wait);
   return EvaluateAccuracy(run);
 }

@@ -2,19 +2,30 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "common/config/settings.h"
 
 namespace taopd {
 
+// auto for the gradients stands for what the memory plan chooses; without a plan they are whole.
 struct DistConfig {
+  std::string gradients = "auto";
   bool deterministic = false;
   int64_t shares = 4;
   double connect_timeout_s = 600;
   double collective_timeout_s = 1800;
   double heartbeat_timeout_s = 20;
   bool check_collectives = false;
+  bool ShardsGradients(int64_t num_ranks) const { return num_ranks > 1 && gradients == "sharded"; }
   void Visit(SettingVisitor& v) {
+    v.Setting("gradients", &gradients,
+              "What a rank keeps of the gradients. whole: sums for all parameters, which it sends "
+              "once a mini-batch; sharded: sums for its share of the parameters, and it sends the "
+              "gradients of every micro-batch; auto: sharded only if the memory plan has no room "
+              "for whole.",
+              OneOf({"auto", "whole", "sharded"}))
+        .MayChange();
     v.Setting(
         "deterministic", &deterministic,
         "Cut each mini-batch into dist.shares parts and add their gradients in a fixed order, "

@@ -260,6 +260,11 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
     return InvalidArgument("trainer.mini_batch_size = ", config.trainer.mini_batch_size,
                            ": must divide data.train_batch_size = ", config.data.train_batch_size);
   }
+  if (config.dist.deterministic && config.dist.gradients == "sharded") {
+    return InvalidArgument(
+        "dist.gradients = sharded: the order of its sums depends on the number of ranks, which "
+        "dist.deterministic rules out; use whole");
+  }
   if (config.data.filter_overlong_prompts && config.data.truncation != "error") {
     return InvalidArgument(
         "data.truncation = ", config.data.truncation,

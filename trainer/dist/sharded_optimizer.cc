@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 #include "common/base/check.h"
 
@@ -35,10 +36,41 @@ at::Tensor BlockSums(const at::Tensor& slice) {
   return sums;
 }
 
+// Weights on their way from all ranks to all.
+struct GatheredBucket {
+  FlatRange range;
+  at::Tensor slice, all;
+  ProcessGroup::WorkPtr work;
+};
+constexpr size_t kMaxGathersInFlight = 4;
+
 }  // namespace
+
+ShardedOptimizer::ShardedOptimizer(AdamW* optimizer, ProcessGroup* group, int64_t num_shares)
+    : optimizer_(optimizer),
+      group_(group),
+      num_shares_(num_shares),
+      exchange_(&optimizer->gradients(), group) {
+  TAOPD_CHECK(num_shares == 1 || !every_pass_sends());
+}
 
 at::Tensor ShardedOptimizer::Gradients() const {
   return optimizer_->gradients().Range({0, optimizer_->layout().size()});
+}
+
+std::function<void(int64_t)> ShardedOptimizer::BeginPass(bool is_last) {
+  // Several shares are added up before they are sent.
+  const bool sends = every_pass_sends() || (is_last && num_shares_ == 1 && num_ranks() > 1);
+  if (!sends) return nullptr;
+  exchange_.Start();
+  is_exchanging_ = true;
+  return [this](int64_t layer) { exchange_.OnLayerBackward(layer); };
+}
+
+absl::Status ShardedOptimizer::EndPass() {
+  if (!is_exchanging_) return absl::OkStatus();
+  is_exchanging_ = every_pass_sends() ? false : is_exchanging_;
+  return every_pass_sends() ? exchange_.Finish() : absl::OkStatus();
 }
 
 void ShardedOptimizer::AddShare() {
@@ -64,41 +96,47 @@ void ShardedOptimizer::AddShare() {
 absl::Status ShardedOptimizer::ReduceGradients() {
   TAOPD_CHECK_EQ(num_added_, num_shares_);
   num_added_ = 0;
-  if (group_->world_size() == 1) return absl::OkStatus();
-  const at::NoGradGuard no_grad;
-  const ParameterLayout& layout = optimizer_->layout();
-  for (const GradientBucket& bucket : layout.buckets()) {
-    const at::Tensor input = optimizer_->gradients().Range(bucket.range);
-    const at::Tensor slice =
-        optimizer_->gradients().Range(layout.SliceOfBucket(bucket, group_->rank()));
-    const at::Tensor sum = at::empty_like(slice);
-    TAOPD_RETURN_IF_ERROR(group_->ReduceScatterTree(sum, input));
-    slice.copy_(sum);
+  if (num_ranks() == 1) return absl::OkStatus();
+  absl::Status status;
+  if (!every_pass_sends()) {
+    if (!is_exchanging_) exchange_.Start();
+    is_exchanging_ = false;
+    status = exchange_.Finish();
   }
-  return absl::OkStatus();
+  exchange_.FreeBuffers();
+  return status;
 }
 
 absl::StatusOr<double> ShardedOptimizer::GradientNorm() {
   const at::NoGradGuard no_grad;
   const ParameterLayout& layout = optimizer_->layout();
-  double total = 0;
+  std::vector<at::Tensor> mine;
   for (const GradientBucket& bucket : layout.buckets()) {
-    const at::Tensor slice =
-        optimizer_->gradients().Range(layout.SliceOfBucket(bucket, group_->rank()));
-    const at::Tensor sums = BlockSums(slice);
-    const at::Tensor all = at::empty({bucket.range.size() / kNormBlock}, sums.options());
-    TAOPD_RETURN_IF_ERROR(group_->AllGather(all, sums));
-    const at::Tensor on_cpu = all.to(at::kCPU);
-    const double* sum = on_cpu.const_data_ptr<double>();
-    // One after the other: the gaps between parameters add zeros, which change nothing.
-    for (int64_t i = 0; i < on_cpu.numel(); ++i) total += sum[i];
+    mine.push_back(
+        BlockSums(optimizer_->gradients().Range(layout.SliceOfBucket(bucket, group_->rank()))));
+  }
+  if (mine.empty()) return 0.0;
+  const at::Tensor sums = at::cat(mine);
+  const at::Tensor all = at::empty({num_ranks() * sums.numel()}, sums.options());
+  TAOPD_RETURN_IF_ERROR(group_->AllGather(all, sums));
+  const at::Tensor on_cpu = all.to(at::kCPU);
+  // One block after the other, in the order of the parameters: bucket by bucket, slice by slice. The
+  // gaps between parameters add zeros, which change nothing.
+  double total = 0;
+  int64_t first = 0;
+  for (const at::Tensor& slice : mine) {
+    for (int64_t r = 0; r < num_ranks(); ++r) {
+      const double* sum = on_cpu.const_data_ptr<double>() + r * sums.numel() + first;
+      for (int64_t i = 0; i < slice.numel(); ++i) total += sum[i];
+    }
+    first += slice.numel();
   }
   return std::sqrt(total);
 }
 
 absl::Status ShardedOptimizer::Update(double lr, double grad_norm) {
   optimizer_->Update(lr, grad_norm);
-  return group_->world_size() == 1 ? absl::OkStatus() : GatherWeights();
+  return num_ranks() == 1 ? absl::OkStatus() : GatherWeights();
 }
 
 absl::Status ShardedOptimizer::GatherWeights() {
@@ -106,18 +144,30 @@ absl::Status ShardedOptimizer::GatherWeights() {
   const ParameterLayout& layout = optimizer_->layout();
   const FlatGradients& gradients = optimizer_->gradients();
   const at::TensorOptions weights = gradients.parameters().at(0).second.options();
+  std::deque<GatheredBucket> in_flight;
+  const auto receive = [&]() -> absl::Status {
+    const GatheredBucket oldest = std::move(in_flight.front());
+    in_flight.pop_front();
+    TAOPD_RETURN_IF_ERROR(oldest.work->Wait());
+    for (const ParameterPiece& piece : layout.Pieces({oldest.range})) {
+      InParameter(gradients, piece).copy_(InBuffer(oldest.all, oldest.range.begin, piece));
+    }
+    return absl::OkStatus();
+  };
   for (const GradientBucket& bucket : layout.buckets()) {
+    if (in_flight.size() == kMaxGathersInFlight) TAOPD_RETURN_IF_ERROR(receive());
     const FlatRange mine = layout.SliceOfBucket(bucket, group_->rank());
-    const at::Tensor slice = at::zeros({mine.size()}, weights.requires_grad(false));
+    GatheredBucket next;
+    next.range = bucket.range;
+    next.slice = at::zeros({mine.size()}, weights.requires_grad(false));
     for (const ParameterPiece& piece : layout.Pieces({mine})) {
-      InBuffer(slice, mine.begin, piece).copy_(InParameter(gradients, piece));
+      InBuffer(next.slice, mine.begin, piece).copy_(InParameter(gradients, piece));
     }
-    const at::Tensor all = at::empty({bucket.range.size()}, slice.options());
-    TAOPD_RETURN_IF_ERROR(group_->AllGather(all, slice));
-    for (const ParameterPiece& piece : layout.Pieces({bucket.range})) {
-      InParameter(gradients, piece).copy_(InBuffer(all, bucket.range.begin, piece));
-    }
+    next.all = at::empty({bucket.range.size()}, next.slice.options());
+    next.work = group_->StartAllGather(next.all, next.slice);
+    in_flight.push_back(std::move(next));
   }
+  while (!in_flight.empty()) TAOPD_RETURN_IF_ERROR(receive());
   return absl::OkStatus();
 }
 

@@ -29,6 +29,12 @@ std::vector<SequenceRange> Shares::Mine(int64_t num_sequences) const {
   return shares;
 }
 
+std::vector<SequenceRange> Shares::All(int64_t num_sequences) const {
+  std::vector<SequenceRange> shares;
+  for (int64_t i = 0; i < num_shares_; ++i) shares.push_back(Share(i, num_sequences));
+  return shares;
+}
+
 SequenceRange Shares::AllMine(int64_t num_sequences) const {
   return {Share(first_, num_sequences).begin, Share(first_ + count_ - 1, num_sequences).end};
 }

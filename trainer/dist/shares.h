@@ -2,7 +2,8 @@
 //
 // The sequences 0..n-1 of a mini-batch are cut into equal neighbouring shares; each rank has equally
 // many neighbouring shares. Seeds and data order are those of the sequences, so they do not depend
-// on the number of ranks. Usually there is one share a rank. With dist.deterministic their number is
+// on the number of ranks. Ranks generate the responses of their shares; before they train, shares of
+// unequal work exchange some (trainer/step/balance/deal.h). Usually there is one share a rank. With dist.deterministic their number is
 // fixed, each share's gradient is computed by itself, and the shares' gradients are added in a fixed
 // tree: then neither does the result depend on the number of ranks, bit for bit.
 #pragma once
@@ -32,6 +33,10 @@ class Shares {
   // The shares of this rank, of a mini-batch of so many sequences. Some are empty if there are more
   // shares than sequences.
   std::vector<SequenceRange> Mine(int64_t num_sequences) const;
+  // Those of all ranks.
+  std::vector<SequenceRange> All(int64_t num_sequences) const;
+  // The rank that has share `index` of all.
+  int64_t RankOf(int64_t index) const { return index / count_; }
   // All sequences of this rank: the shares joined.
   SequenceRange AllMine(int64_t num_sequences) const;
 

@@ -76,16 +76,23 @@ class AccuracyEvaluation {
 
   absl::Status Plan(const std::map<std::string, int64_t>& n_by_source);
   absl::Status GenerateAndGrade();
+  // What this part has found, as bytes, and what another has.
+  std::string Found() const;
+  absl::Status AddFound(const std::string& bytes);
   EvalResult Summarize();
 
  private:
   absl::StatusOr<bool> TakeFromJournal(int64_t problem_index, int64_t sample, EvalSample* shown);
   absl::Status Grade(size_t task_index, const EvalResponse& response);
+  bool IsMine(size_t problem_index) const {
+    return static_cast<int64_t>(problem_index) % run_.part.num_parts == run_.part.number;
+  }
 
   const AccuracyRun& run_;
   const grading::Grader& grader_;
   std::vector<std::vector<ResponseOutcome>> outcomes_;  // of each problem's samples
   std::vector<EvalSample> samples_;
+  std::vector<std::pair<int64_t, int64_t>> place_of_sample_;  // problem and number of the response
   std::vector<EvalTask> tasks_;          // responses that the journal does not hold
   std::vector<int64_t> sample_of_task_;  // index in samples_, or -1
   int64_t num_kept_ = 0;                 // responses from the journal
@@ -104,7 +111,9 @@ absl::Status AccuracyEvaluation::Plan(const std::map<std::string, int64_t>& n_by
       const bool shown = static_cast<int64_t>(samples_.size()) < run_.config->num_samples;
       if (shown) {
         samples_.push_back({problem.id, PromptText(problem), "", problem.answer, false});
+        place_of_sample_.emplace_back(p, sample);
       }
+      if (!IsMine(p)) continue;
       TAOPD_ASSIGN_OR_RETURN(const bool kept, TakeFromJournal(static_cast<int64_t>(p), sample,
                                                               shown ? &samples_.back() : nullptr));
       if (kept) continue;
@@ -211,6 +220,39 @@ absl::Status AccuracyEvaluation::Grade(size_t task_index, const EvalResponse& re
                             {"num_tokens", response.num_tokens}});
 }
 
+// As MessagePack, which takes a response's bytes as they are.
+std::string AccuracyEvaluation::Found() const {
+  Json found = {{"outcomes", Json::array()}, {"samples", Json::array()}};
+  for (size_t p = 0; p < outcomes_.size(); ++p) {
+    if (!IsMine(p)) continue;
+    for (size_t sample = 0; sample < outcomes_[p].size(); ++sample) {
+      const ResponseOutcome& outcome = outcomes_[p][sample];
+      found["outcomes"].push_back(
+          {p, sample, outcome.correct, outcome.extracted, outcome.truncated, outcome.num_tokens});
+    }
+  }
+  for (size_t i = 0; i < samples_.size(); ++i) {
+    if (!IsMine(place_of_sample_[i].first)) continue;
+    found["samples"].push_back({i, samples_[i].response, samples_[i].correct});
+  }
+  const std::vector<uint8_t> bytes = Json::to_msgpack(found);
+  return std::string(bytes.begin(), bytes.end());
+}
+
+absl::Status AccuracyEvaluation::AddFound(const std::string& bytes) {
+  const Json found = Json::from_msgpack(bytes, /*strict=*/true, /*allow_exceptions=*/false);
+  if (found.is_discarded()) return Internal("what another rank has evaluated cannot be read");
+  for (const Json& row : found.at("outcomes")) {
+    outcomes_.at(row.at(0)).at(row.at(1)) = {row.at(2), row.at(3), row.at(4), row.at(5)};
+  }
+  for (const Json& row : found.at("samples")) {
+    EvalSample& sample = samples_.at(row.at(0));
+    sample.response = row.at(1);
+    sample.correct = row.at(2);
+  }
+  return absl::OkStatus();
+}
+
 EvalResult AccuracyEvaluation::Summarize() {
   int64_t num_responses = 0, num_extracted = 0;
   for (const auto& responses : outcomes_) {
@@ -219,7 +261,7 @@ EvalResult AccuracyEvaluation::Summarize() {
       num_extracted += outcome.extracted.empty() ? 0 : 1;
     }
   }
-  if (num_responses > 0 && num_extracted == 0) {
+  if (num_responses > 0 && num_extracted == 0 && run_.part.number == 0) {
     LogWarning("no answer was found in any response: check eval.grader and eval.answer_pattern",
                {{"responses", num_responses},
                 {"eval.grader", run_.config->grader},
@@ -265,8 +307,19 @@ absl::StatusOr<EvalResult> EvaluateAccuracy(const AccuracyRun& run) {
                          grading::Grader::Make(run.config->grader, run.config->answer_pattern));
   TAOPD_ASSIGN_OR_RETURN(const auto n_by_source, ParseResponsesBySource(run.config->n_by_source));
   AccuracyEvaluation evaluation(run, grader.get());
-  TAOPD_RETURN_IF_ERROR(evaluation.Plan(n_by_source));
-  TAOPD_RETURN_IF_ERROR(evaluation.GenerateAndGrade());
+  absl::Status status = evaluation.Plan(n_by_source);
+  if (status.ok()) status = evaluation.GenerateAndGrade();
+  if (run.part.gather) {
+    TAOPD_ASSIGN_OR_RETURN(
+        const std::vector<std::string> all,
+        run.part.gather(status.ok() ? absl::StatusOr<std::string>(evaluation.Found())
+                                    : absl::StatusOr<std::string>(status)));
+    for (size_t part = 0; part < all.size(); ++part) {
+      if (static_cast<int64_t>(part) == run.part.number) continue;
+      TAOPD_RETURN_IF_ERROR(evaluation.AddFound(all[part]));
+    }
+  }
+  TAOPD_RETURN_IF_ERROR(status);
   return evaluation.Summarize();
 }
 

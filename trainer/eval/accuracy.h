@@ -43,6 +43,17 @@ grading::Verdict GradeResponse(const grading::Grader& grader, const EvalConfig& 
 absl::StatusOr<std::map<std::string, int64_t>> ParseResponsesBySource(
     const std::vector<std::string>& n_by_source);
 
+// An evaluation that several processes share: this one generates and grades every num_parts-th
+// problem, from problem `number` on, and each of them gets the result that one alone would get.
+struct EvalPart {
+  int64_t number = 0;
+  int64_t num_parts = 1;
+  // Makes of what each process has found, or its error, what all have found, in the order of the
+  // parts. Called once; an error from it ends the evaluation. Empty for one part.
+  std::function<absl::StatusOr<std::vector<std::string>>(const absl::StatusOr<std::string>& mine)>
+      gather;
+};
+
 // What is evaluated. Everything it points to must outlive EvaluateAccuracy.
 struct AccuracyRun {
   const EvalConfig* config = nullptr;
@@ -50,6 +61,7 @@ struct AccuracyRun {
   const std::vector<PromptRecord>* problems = nullptr;
   ResponseSource* source = nullptr;
   EvalJournal* journal = nullptr;  // null: responses are not kept
+  EvalPart part;
   // Runs after each response, on the thread that called EvaluateAccuracy. May be empty.
   std::function<void(int64_t num_done, int64_t num_tasks, int64_t num_correct)> on_progress;
   // Runs about once a second while responses are waited for, on the same thread. An error from it

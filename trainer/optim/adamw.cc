@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "common/base/check.h"
 #include "common/io/safetensors/safetensors.h"
@@ -20,7 +21,8 @@ at::Tensor Elements(const at::Tensor& tensor, const ParameterPiece& piece) {
 AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& config,
              const AdamWOptions& options)
     : config_(config),
-      gradients_(std::move(parameters), options.layout),
+      gradients_(std::move(parameters), options.layout,
+                 options.shard_gradients ? std::optional(options.shard) : std::nullopt),
       shard_(layout().Shard(options.shard)),
       pieces_(layout().Pieces(shard_)) {
   const at::NoGradGuard no_grad;

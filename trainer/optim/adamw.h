@@ -14,8 +14,9 @@
 //
 // Shards: with options.layout.num_shards > 1, the object has moments and master copies for the
 // elements of its shard only, and Update changes only those elements of the parameters. Before it,
-// the caller makes the shard's slices of the gradient buffer the sums over all ranks; after it, it
-// collects the other ranks' elements. What is saved names parameters and offsets, so that a run may
+// the caller makes the shard's slices of the gradients the sums over all ranks; after it, it
+// collects the other ranks' elements. With options.shard_gradients the other slices' sums are not
+// there at all, and backward passes need sections that the caller opens (flat_gradients.h). What is saved names parameters and offsets, so that a run may
 // continue with another number of shards.
 //
 // Not thread-safe. Update changes the parameters in place, so nothing may read them during the
@@ -41,16 +42,19 @@ namespace taopd {
 struct AdamWOptions {
   ParameterLayoutOptions layout;
   int64_t shard = 0;  // of layout.num_shards
+  bool shard_gradients = false;
 };
 
 class AdamW {
  public:
-  // Gives all parameters their .grad, until the destructor takes them away.
+  // Gives all parameters their .grad, unless gradients are sharded, until the destructor takes them
+  // away.
   AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& config,
         const AdamWOptions& options = {});
 
   const ParameterLayout& layout() const { return gradients_.layout(); }
   const FlatGradients& gradients() const { return gradients_; }
+  FlatGradients& gradients() { return gradients_; }
   // What the shard holds of the parameters, in the order of Decoder::Parameters.
   const std::vector<ParameterPiece>& pieces() const { return pieces_; }
 

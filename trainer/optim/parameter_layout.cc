@@ -49,8 +49,13 @@ ParameterLayout::ParameterLayout(const std::vector<NamedSize>& parameters,
     return a.layer != b.layer ? a.layer > b.layer : a.position > b.position;
   });
 
+  CutIntoBuckets(options.max_bucket_elements);
+  JoinBucketsToSections();
+}
+
+void ParameterLayout::CutIntoBuckets(int64_t max_bucket_elements) {
   const int64_t unit = num_shards_ * kFlatAlignment;
-  const int64_t max_size = std::max(unit, options.max_bucket_elements / unit * unit);
+  const int64_t max_size = std::max(unit, max_bucket_elements / unit * unit);
   int64_t bucket_begin = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
     ParameterSlot& slot = slots_[i];
@@ -77,6 +82,22 @@ ParameterLayout::ParameterLayout(const std::vector<NamedSize>& parameters,
         slots_.begin(), slots_.end(),
         [&](const ParameterSlot& slot) { return slot.begin < bucket.range.end; });
     bucket.layer = std::prev(behind)->layer;
+  }
+}
+
+void ParameterLayout::JoinBucketsToSections() {
+  auto slot = slots_.begin();
+  GradientSection section;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const int64_t end = buckets_[i].range.end;
+    if (section.range.size() == 0) section.first_layer = slot->layer;
+    section.range.end = end;
+    section.end_bucket = static_cast<int64_t>(i) + 1;
+    while (slot != slots_.end() && slot->begin + slot->size <= end) ++slot;
+    if (slot != slots_.end() && slot->begin < end) continue;  // it goes on in the next bucket
+    sections_.push_back(section);
+    section.range.begin = end;
+    section.first_bucket = section.end_bucket;
   }
 }
 

@@ -9,6 +9,10 @@
 // Buckets: the space is cut into consecutive buckets. A bucket holds whole parameters and at most
 // max_bucket_elements, except that a parameter that is larger is cut into buckets of that size.
 //
+// Sections: the shortest runs of whole buckets in which no parameter continues another one's: a
+// bucket of whole parameters, or the buckets of a parameter that is cut. A section can have a buffer
+// of its own.
+//
 // Shards: each bucket's size is a multiple of num_shards * kFlatAlignment, so every bucket, and with
 // them the whole space, cuts into num_shards equal slices. Shard s owns slice s of every bucket,
 // which is what a reduce-scatter of each bucket leaves with rank s. The layout depends on
@@ -40,9 +44,12 @@ inline constexpr int64_t kEmbeddingLayer = -1;
 // head.
 int64_t LayerOfParameter(const std::string& name, int64_t num_layers);
 
+// 16 MiB of float32: small enough that the first is sent early in the backward pass.
+inline constexpr int64_t kDefaultBucketElements = int64_t{1} << 22;
+
 struct ParameterLayoutOptions {
   int64_t num_shards = 1;
-  int64_t max_bucket_elements = int64_t{1} << 24;  // 64 MiB of float32
+  int64_t max_bucket_elements = kDefaultBucketElements;
 };
 
 // A parameter in the flat space.
@@ -58,6 +65,13 @@ struct GradientBucket {
   FlatRange range;
   // Complete once the backward pass has reported this layer (the last of its parameters' layers).
   int64_t layer = 0;
+};
+
+struct GradientSection {
+  FlatRange range;
+  int64_t first_bucket = 0;  // [first_bucket, end_bucket)
+  int64_t end_bucket = 0;
+  int64_t first_layer = 0;  // the first of its layers that the backward pass comes to
 };
 
 // Consecutive elements of one parameter.
@@ -84,6 +98,9 @@ class ParameterLayout {
   // In the order in which the backward pass completes them.
   const std::vector<GradientBucket>& buckets() const { return buckets_; }
 
+  // In the same order.
+  const std::vector<GradientSection>& sections() const { return sections_; }
+
   // Slice `shard` of a bucket. REQUIRES: 0 <= shard < num_shards().
   FlatRange SliceOfBucket(const GradientBucket& bucket, int64_t shard) const;
   // All slices of a shard, ascending; slices that touch are joined. The whole space for one shard.
@@ -94,11 +111,15 @@ class ParameterLayout {
   std::vector<ParameterPiece> Pieces(const std::vector<FlatRange>& ranges) const;
 
  private:
+  void CutIntoBuckets(int64_t max_bucket_elements);
+  void JoinBucketsToSections();
+
   int64_t num_shards_ = 1;
   int64_t size_ = 0;
   std::vector<ParameterSlot> slots_;
   std::vector<int64_t> slot_of_;  // by position
   std::vector<GradientBucket> buckets_;
+  std::vector<GradientSection> sections_;
 };
 
 }  // namespace taopd

@@ -32,6 +32,7 @@ AdamWOptions CheckpointedRun::optimizer_shard() const {
   AdamWOptions options;
   options.layout.num_shards = group_->world_size();
   options.shard = group_->rank();
+  options.shard_gradients = shard_gradients_;
   return options;
 }
 

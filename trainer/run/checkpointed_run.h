@@ -140,6 +140,8 @@ class CheckpointedRun {
   // What the records of a resumed run say; of a new run, that there are none.
   const RecordedMetrics& recorded() const { return recorded_; }
   const std::string& run_dir() const { return options_.run_dir; }
+  // Keep only this rank's share of the gradients. Call it before Start.
+  void ShardGradients(bool shard_gradients) { shard_gradients_ = shard_gradients; }
   // The shard of the optimizer that this rank has; for LoadStudent.
   AdamWOptions optimizer_shard() const;
   ProcessGroup& group() { return *group_; }
@@ -166,6 +168,7 @@ class CheckpointedRun {
   const CheckpointedRunOptions options_;
   const std::unique_ptr<ProcessGroup> alone_;
   ProcessGroup* const group_;
+  bool shard_gradients_ = false;
   std::string resumed_from_;
   std::vector<std::string> allow_change_;
   std::map<std::string, std::string> text_files_;

@@ -9,9 +9,9 @@
 #include "common/base/log.h"
 #include "trainer/dist/rank_sums.h"
 #include "trainer/dist/sharded_optimizer.h"
+#include "trainer/step/balance/deal.h"
 #include "trainer/step/full_kl.h"
 #include "trainer/step/loss/forward_backward.h"
-#include "trainer/step/loss/micro_batches.h"
 #include "trainer/step/rollout_requests.h"
 #include "trainer/step/scored_batch.h"
 #include "trainer/step/step_metrics.h"
@@ -75,7 +75,8 @@ class Step {
         start_(context.clock->Now()),
         times_(context.clock, context.timeline),
         support_(MakeSupportOptions(*context.config, context.student->config().vocab_size)),
-        head_(context.head) {
+        head_(context.head),
+        all_prompts_(prompts) {
     head_.top_k_metrics = HeadMeasuresOverlap(*context.config, support_);
     record_.lr = lr;
     PackWeights();
@@ -107,9 +108,16 @@ class Step {
   std::vector<RolloutRequest> TakeMine(const std::vector<const PromptRecord*>& prompts);
   std::string BatchName() const;
   absl::Status WaitForMyScores(int64_t mini_batch);
-  // The weight of each response row, for each of this rank's sequences of the mini-batch.
-  absl::StatusOr<std::vector<double>> RowWeights(int64_t mini_batch);
+  // What this rank trains on.
+  absl::StatusOr<DealtMiniBatch> Deal(int64_t mini_batch);
+  // Lets the ranks that have more micro-batches than this one send theirs.
+  absl::Status JoinOtherPasses(int64_t num_done, int64_t num_passes);
   absl::Status ReportBadBatch(const RowSums& sums, double grad_norm, int64_t mini_batch);
+  // Of sequence `sequence` of the mini-batch.
+  const PromptRecord* PromptOf(int64_t mini_batch, int64_t sequence) const {
+    const int64_t i = mini_batch * sequences_per_mini_ + sequence;
+    return all_prompts_[i / context_.config->rollout.n];
+  }
   int64_t begin_of(int64_t mini_batch) const { return mini_batch * mine_.size(); }
 
   const StepContext& context_;
@@ -124,8 +132,10 @@ class Step {
   PhaseTimes times_;
   const SupportOptions support_;
   HeadOptions head_;
-  std::vector<const PromptRecord*> prompts_;  // of each sequence of the batch
+  const std::vector<const PromptRecord*> all_prompts_;  // of the step, on all ranks
+  std::vector<const PromptRecord*> prompts_;            // of each sequence of the batch
   std::shared_ptr<ScoredBatch> batch_;
+  DealtMiniBatch dealt_;  // the present mini-batch
   StepRecord record_;
 };
 
@@ -192,52 +202,65 @@ absl::Status Step::WaitForMyScores(int64_t mini_batch) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<double>> Step::RowWeights(int64_t mini_batch) {
-  const int64_t begin = begin_of(mini_batch);
-  std::vector<int64_t> response_lengths(sequences_per_mini_, 0);
-  for (int64_t i = 0; i < mine_.size(); ++i) {
-    response_lengths[mine_.begin + i] =
-        static_cast<int64_t>(batch_->item(begin + i).rollout.response_ids.size());
+absl::StatusOr<DealtMiniBatch> Step::Deal(int64_t mini_batch) {
+  DealInput input;
+  input.model = &context_.student->config();
+  input.shares = context_.shares;
+  input.aggregation = context_.aggregation;
+  input.micro_batch_tokens = context_.config->trainer.MicroBatchTokens();
+  // A response's dense scores are as large as a model.
+  input.evens_out = support_.kind != SupportKind::kFullVocabulary;
+  for (int64_t i = 0; i < sequences_per_mini_; ++i) {
+    input.prompt_lengths.push_back(
+        static_cast<int64_t>(PromptOf(mini_batch, i)->prompt_ids.size()));
   }
-  RankSums lengths;
-  for (int64_t& length : response_lengths) lengths.Add(&length);
-  TAOPD_RETURN_IF_ERROR(lengths.Reduce(group_));
-  const std::vector<double> all = SequenceWeights(context_.aggregation, response_lengths);
-  std::vector<double> weights(all.begin() + mine_.begin, all.begin() + mine_.end);
-  for (int64_t i = 0; i < mine_.size(); ++i) weights[i] *= batch_->item(begin + i).scores.weight;
-  return weights;
+  input.item = [this, mini_batch](int64_t sequence) -> const ScoredRollout& {
+    return batch_->item(begin_of(mini_batch) + sequence - mine_.begin);
+  };
+  return DealMiniBatch(input, group_);
+}
+
+absl::Status Step::JoinOtherPasses(int64_t num_done, int64_t num_passes) {
+  for (; num_done < num_passes; ++num_done) {
+    optimizer_.BeginPass(/*is_last=*/false);
+    TAOPD_RETURN_IF_ERROR(optimizer_.EndPass());
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RowSums> Step::ComputeGradients(int64_t mini_batch) {
-  TAOPD_ASSIGN_OR_RETURN(const std::vector<double> weights, RowWeights(mini_batch));
+  TAOPD_ASSIGN_OR_RETURN(dealt_, Deal(mini_batch));
   ForwardBackwardOptions options;
   options.veto_rho_below = context_.config->objective.veto_rho_below;
   options.times = &times_;
   options.forward.recompute = RecomputeOf(context_.config->trainer);
-  const int64_t begin = begin_of(mini_batch);
   // One rank adds row by row to what it has.
   const bool is_alone = group_->world_size() == 1;
   RowSums sums = is_alone ? record_.sums : RowSums();
-  int64_t bad_sequence = -1, bad_row = -1;
-  for (const SequenceRange& share : shares_) {
-    int64_t first = share.begin - mine_.begin;
-    std::vector<int64_t> num_tokens;
-    for (int64_t i = first; i < share.end - mine_.begin; ++i) {
-      num_tokens.push_back(NumInputTokens(batch_->item(begin + i).rollout));
-    }
-    const int64_t share_begin = first;
-    for (const int64_t end :
-         MicroBatchEnds(num_tokens, context_.config->trainer.MicroBatchTokens())) {
-      const int64_t last = share_begin + end;
-      ForwardBackward(context_.student, head_, batch_->Items(begin + first, begin + last),
-                      {weights.begin() + first, weights.begin() + last}, &sums, options);
+  int64_t bad_sequence = -1, bad_row = -1, num_done = 0;
+  int64_t num_passes = dealt_.num_micro_batches;  // of the rank with the most
+  if (optimizer_.every_pass_sends()) {
+    TAOPD_ASSIGN_OR_RETURN(num_passes, group_->AgreeOnLargest(num_passes));
+  }
+  for (const std::vector<SequenceRange>& micro_batches : dealt_.micro_batches) {
+    for (const auto& [first, last] : micro_batches) {
+      options.forward.on_layer_backward =
+          optimizer_.BeginPass(++num_done == dealt_.num_micro_batches);
+      ForwardBackward(
+          context_.student, head_, {dealt_.items.begin() + first, dealt_.items.begin() + last},
+          {dealt_.row_weights.begin() + first, dealt_.row_weights.begin() + last}, &sums, options);
+      TAOPD_RETURN_IF_ERROR(optimizer_.EndPass());
       if (bad_sequence < 0 && sums.bad_sequence >= 0) {
         bad_sequence = first + sums.bad_sequence;
         bad_row = sums.bad_row;
       }
-      first = last;
     }
     optimizer_.AddShare();
+  }
+  {
+    const PhaseTimer timer(&times_, Phase::kOptimizer);
+    if (optimizer_.every_pass_sends()) TAOPD_RETURN_IF_ERROR(JoinOtherPasses(num_done, num_passes));
+    TAOPD_RETURN_IF_ERROR(optimizer_.ReduceGradients());
   }
   if (!is_alone) {
     TAOPD_RETURN_IF_ERROR(SumOverRanks(group_, &sums));
@@ -252,7 +275,6 @@ absl::StatusOr<RowSums> Step::ComputeGradients(int64_t mini_batch) {
 absl::Status Step::UpdateOrSkip(const RowSums& sums, int64_t mini_batch) {
   batch_->WaitAllGenerated();
   const PhaseTimer timer(&times_, Phase::kOptimizer);
-  TAOPD_RETURN_IF_ERROR(optimizer_.ReduceGradients());
   TAOPD_ASSIGN_OR_RETURN(const double grad_norm, optimizer_.GradientNorm());
   if (!std::isfinite(grad_norm) || !std::isfinite(sums.weighted_loss)) {
     TAOPD_RETURN_IF_ERROR(ReportBadBatch(sums, grad_norm, mini_batch));
@@ -274,23 +296,26 @@ absl::Status Step::ReportBadBatch(const RowSums& sums, double grad_norm, int64_t
   TAOPD_RETURN_IF_ERROR(group_->AllReduce(reporter, Reduction::kMax));
   const auto found = reporter.item<int64_t>();
   if (group_->rank() != (found > 0 ? group_->world_size() - found : 0)) return absl::OkStatus();
-  const int64_t begin = begin_of(mini_batch);
   BadBatch bad;
   bad.step = number_ + 1;
   bad.mini_batch = mini_batch;
   bad.loss = sums.weighted_loss - record_.sums.weighted_loss;
   bad.grad_norm = grad_norm;
-  bad.sequences = batch_->Items(begin, begin + mine_.size());
+  bad.sequences = dealt_.items;
   bad.bad_sequence = sums.bad_sequence;
   bad.bad_row = sums.bad_row;
-  if (bad.bad_sequence >= 0) bad.prompt_id = prompts_[begin + bad.bad_sequence]->id;
-  const int64_t rollout = mini_batch * sequences_per_mini_ + mine_.begin + bad.bad_sequence;
+  int64_t rollout = -1;  // of the step
+  if (bad.bad_sequence >= 0) {
+    const int64_t sequence = dealt_.sequences[bad.bad_sequence];
+    bad.prompt_id = PromptOf(mini_batch, sequence)->id;
+    rollout = mini_batch * sequences_per_mini_ + sequence;
+  }
   LogWarning("update skipped: the loss or its gradient is not finite",
              {{"step", bad.step},
               {"mini_batch", bad.mini_batch},
               {"loss", bad.loss},
               {"grad_norm", grad_norm},
-              {"rollout", bad.bad_sequence >= 0 ? rollout : -1},
+              {"rollout", rollout},
               {"row", bad.bad_row},
               {"prompt", bad.prompt_id}});
   context_.on_bad_batch(bad);

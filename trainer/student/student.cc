@@ -9,16 +9,21 @@
 namespace taopd {
 namespace {
 
-// Per parameter, what training keeps beside the weight: the gradient in float32, AdamW's two
-// moments, and a float32 copy of any other weight.
-int64_t TrainingBytesPerParameter(at::ScalarType dtype, const OptimizerConfig& optimizer) {
-  return 4 + (optimizer.moments == "bfloat16" ? 4 : 8) + (dtype == at::kFloat ? 0 : 4);
+// What training keeps beside the weights: the gradients in float32, AdamW's two moments, and a
+// float32 copy of any other weight.
+int64_t TrainingBytes(int64_t num_parameters, at::ScalarType dtype,
+                      const OptimizerConfig& optimizer, const AdamWOptions& shard) {
+  const int64_t of_shard = (num_parameters + shard.layout.num_shards - 1) / shard.layout.num_shards;
+  const int64_t state_bytes =
+      (optimizer.moments == "bfloat16" ? 4 : 8) + (dtype == at::kFloat ? 0 : 4);
+  return 4 * (shard.shard_gradients ? of_shard : num_parameters) + state_bytes * of_shard;
 }
 
 }  // namespace
 
 absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
-                               const DecoderOptions& options, const OptimizerConfig& optimizer) {
+                               const DecoderOptions& options, const OptimizerConfig& optimizer,
+                               const AdamWOptions& shard) {
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(options.device));
   TAOPD_ASSIGN_OR_RETURN(
       const at::ScalarType dtype,
@@ -26,7 +31,7 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
   if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
   const int64_t num_parameters = config.NumParameters();
   const int64_t weight_bytes = num_parameters * static_cast<int64_t>(c10::elementSize(dtype));
-  const int64_t training_bytes = num_parameters * TrainingBytesPerParameter(dtype, optimizer);
+  const int64_t training_bytes = TrainingBytes(num_parameters, dtype, optimizer, shard);
   const int64_t available_bytes =
       device.is_cpu()
           ? AvailableMemoryBytes()
@@ -67,7 +72,8 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
   }
   if (optimizer != nullptr) {
     TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
-    TAOPD_RETURN_IF_ERROR(CheckTrainingFits(model_dir, std::move(config), options, *optimizer));
+    TAOPD_RETURN_IF_ERROR(
+        CheckTrainingFits(model_dir, std::move(config), options, *optimizer, shard));
   }
   TAOPD_ASSIGN_OR_RETURN(student.decoder, LoadDecoder(model_dir, options));
   if (optimizer != nullptr)

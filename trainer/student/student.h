@@ -24,10 +24,11 @@ struct Student {
 
 // Returns RESOURCE_EXHAUSTED if the memory of the device cannot hold the weights together with the
 // gradients, moments and copies that training keeps. Call it before any weights are read or
-// allocated. Activations, the KV cache and the logits come on top; settings bound those. `model`
+// allocated. `shard` is what this rank has of the optimizer. Activations, the KV cache and the logits come on top; settings bound those. `model`
 // names the model in the message.
 absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
-                               const DecoderOptions& options, const OptimizerConfig& optimizer);
+                               const DecoderOptions& options, const OptimizerConfig& optimizer,
+                               const AdamWOptions& shard = {});
 
 // Loads a student from a Hugging Face directory. With `optimizer` it can be trained; with null it
 // is read-only. With `tokenizer_dir` the student goes on with the tokenizer there: its embedding

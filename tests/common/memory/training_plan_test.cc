@@ -63,6 +63,33 @@ MemoryKind KindOfLine(const std::vector<MemoryLine>& lines, const std::string& n
   return MemoryKind::kReclaimable;
 }
 
+// Of one of four ranks: a quarter of what is sharded, and what is on its way.
+TEST(TrainingLines, OfSeveralRanks) {
+  const ModelConfig config = SmallConfig();
+  const int64_t P = config.NumParameters();
+  TrainingPlanInput input = Input(config, "cpu", kGib);
+  input.num_ranks = 4;
+  input.bucket_elements = 2000;
+  input.buckets_in_flight = 3;
+  const auto whole = TrainingLines(input);
+  EXPECT_EQ(BytesOfLine(whole, "optimizer moments"), 8 * ((P + 3) / 4));
+  EXPECT_EQ(BytesOfLine(whole, "gradients"), 4 * P);
+  EXPECT_EQ(BytesOfLine(whole, "gradient buckets"), 4 * 3 * 2000);
+  input.shard_gradients = true;
+  const auto sharded = TrainingLines(input);
+  EXPECT_EQ(BytesOfLine(sharded, "gradients"), 4 * ((P + 3) / 4));
+  // All of so small a model: the embedding and three layers.
+  EXPECT_EQ(BytesOfLine(sharded, "gradient buckets"), 4 * (3 * 2000 + P));
+  input.engine.config.num_hidden_layers = 30;
+  const int64_t layer = 2 * 64 * (64 + 32) + 3 * 64 * 128 + 2 * 64;
+  EXPECT_EQ(BytesOfLine(TrainingLines(input), "gradient buckets"),
+            4 * (3 * 2000 + 1000 * 64 + 3 * layer + 2000));
+  input.num_ranks = 1;
+  EXPECT_EQ(BytesOfLine(TrainingLines(input), "gradient buckets"), -1);
+  EXPECT_EQ(BytesOfLine(TrainingLines(input), "gradients"),
+            4 * input.engine.config.NumParameters());
+}
+
 TEST(TrainingLines, OfASmallModel) {
   const ModelConfig config = SmallConfig();
   const int64_t P = config.NumParameters();

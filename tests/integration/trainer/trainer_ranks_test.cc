@@ -103,6 +103,39 @@ TEST_F(TrainerRanksTest, ThreeRanksLearnWhatOneLearns) {
   EXPECT_EQ(LastMetric("run-3", "eval/n"), LastMetric("run-1", "eval/n"));
 }
 
+// Text prompts with answers; three ranks share twelve responses.
+TEST_F(TrainerRanksTest, AccuracyIsDividedAmongTheRanks) {
+  WriteTokenizer();
+  WriteFile(dir_.File("problems.jsonl"), [] {
+    std::string rows;
+    for (int i = 0; i < 4; ++i)
+      rows += Concat("{\"prompt\":\"", i, " plus\",\"answer\":\"", i, "\"}\n");
+    return rows;
+  }());
+  const std::string student = WriteTextStudent();
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::string output;
+  for (const int64_t ranks : {1, 3}) {
+    std::vector<std::string> settings = Settings(Concat("run-", ranks), 2);
+    for (const std::string& setting :
+         {"student.model=" + student, "data.val=[" + dir_.File("problems.jsonl") + "]",
+          std::string("eval.measure=accuracy"), std::string("eval.n=3"),
+          std::string("eval.num_prompts=0"), std::string("eval.max_response_length=8"),
+          std::string("eval.temperature=1.0"), std::string("dist.deterministic=false"),
+          std::string("optimizer.lr=0")}) {
+      settings.push_back(setting);
+    }
+    ASSERT_EQ(TrainOnRanks(ranks, teacher.endpoint(), &output, settings), 0) << output;
+  }
+  for (const char* metric : {"eval/accuracy", "eval/n", "eval/response_length_mean",
+                             "eval/truncated_share", "eval/no_answer_share"}) {
+    EXPECT_EQ(LastMetric("run-3", metric), LastMetric("run-1", metric)) << metric;
+  }
+  EXPECT_EQ(LastMetric("run-1", "eval/n"), 4);
+  EXPECT_GT(LastMetric("run-1", "eval/response_length_mean"), 0);
+  EXPECT_EQ(ReadFile(dir_.File("run-3/samples.jsonl")), ReadFile(dir_.File("run-1/samples.jsonl")));
+}
+
 // TAOPD_NUM_KILLS: how often (the ctest entry with the label slow sets 20).
 TEST_F(TrainerRanksTest, ARankThatIsKilledEndsAllAndARestartGoesOn) {
   const char* text = std::getenv("TAOPD_NUM_KILLS");

@@ -17,6 +17,10 @@ struct RanksSetting {
   int64_t num_shares = 0;
   int64_t num_steps = 3;
   std::string dtype = "float32";
+  int64_t micro_batch_tokens = 60;
+  bool shard_gradients = false;
+  std::string recompute = "none";
+  std::string moments = "float32";
 };
 
 RanksResult TrainOnRanks(const RanksSetting& setting) {
@@ -29,7 +33,11 @@ RanksResult TrainOnRanks(const RanksSetting& setting) {
     const int64_t rank = group.rank();
     TinySetting tiny;
     tiny.dtype = setting.dtype;
+    tiny.config.trainer.recompute = setting.recompute;
+    tiny.config.trainer.micro_batch_tokens = setting.micro_batch_tokens;
+    tiny.config.optimizer.moments = setting.moments;
     tiny.num_threads = 1;  // of each rank
+    tiny.shard.shard_gradients = setting.shard_gradients && world > 1;
     tiny.shard.layout.num_shards = world;
     tiny.shard.layout.max_bucket_elements = 4096;  // several buckets, some cut parameters
     tiny.shard.shard = rank;
@@ -68,6 +76,44 @@ TEST(StepsOfRanksTest, FixedSharesGiveTheSameBitsOnAnyNumberOfRanks) {
       ExpectSameWeights(one, several);
       EXPECT_EQ(several.grad_norms[0], one.grad_norms[0]);
     }
+  }
+}
+
+// Every micro-batch's gradients go to their owners and none stay. Ranks have different numbers of
+// micro-batches (three ranks: nine sequences of different lengths).
+TEST(StepsOfRanksTest, ShardedGradientsLearnWhatWholeOnesLearn) {
+  constexpr double kRelative = 1e-5;
+  const RanksResult one = TrainOnRanks({1, 0, 6});
+  for (const int64_t world : {2, 3}) {
+    for (const char* recompute : {"none", "attention", "full"}) {
+      SCOPED_TRACE(Concat(recompute, " on ", world, " ranks"));
+      RanksSetting setting = {world, 0, 6};
+      setting.shard_gradients = true;
+      setting.recompute = recompute;
+      const RanksResult sharded = TrainOnRanks(setting);
+      ExpectSameWeights(sharded, sharded);
+      for (size_t step = 0; step < 6; ++step) {
+        EXPECT_NEAR(sharded.losses[0][step], one.losses[0][step],
+                    kRelative * std::abs(one.losses[0][step]));
+        EXPECT_NEAR(sharded.grad_norms[0][step], one.grad_norms[0][step],
+                    1e-4 * one.grad_norms[0][step]);
+      }
+    }
+  }
+}
+
+// bfloat16 weights and moments; with one micro-batch on each rank the sums are those of whole
+// gradients, bit for bit.
+TEST(StepsOfRanksTest, OnePassOfShardedGradientsHasTheBitsOfWholeOnes) {
+  for (const char* moments : {"float32", "bfloat16"}) {
+    RanksSetting setting = {2, 0, 3, "bfloat16"};
+    setting.moments = moments;
+    setting.micro_batch_tokens = 10'000;
+    const RanksResult whole = TrainOnRanks(setting);
+    setting.shard_gradients = true;
+    const RanksResult sharded = TrainOnRanks(setting);
+    ExpectSameWeights(whole, sharded);
+    EXPECT_EQ(sharded.grad_norms, whole.grad_norms);
   }
 }
 

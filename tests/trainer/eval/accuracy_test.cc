@@ -143,6 +143,51 @@ TEST(EvaluateAccuracy, NumbersOfASmallTable) {
   EXPECT_EQ(json["pass_at_k"]["4"], 1.0);
 }
 
+// Three processes, of which one fails first: each asks for its own responses only, and each comes to
+// the result of one alone.
+TEST(EvaluateAccuracy, PartsHaveTheResultOfTheWhole) {
+  const auto problems = Problems({"b", "a", "a", "b", "a"});
+  EvalConfig config = Config(4);
+  config.num_samples = 7;
+  FakeSource alone(RightUpToTheProblem);
+  ASSERT_OK_AND_ASSIGN(const EvalResult expected,
+                       EvaluateAccuracy(RunOf(config, problems, &alone)));
+  std::vector<std::string> found;
+  std::set<std::pair<int64_t, int64_t>> asked;
+  for (int64_t number = 0; number < 3; ++number) {
+    FakeSource source(RightUpToTheProblem);
+    AccuracyRun run = RunOf(config, problems, &source);
+    run.part = {number, 3, [&](const auto& mine) -> absl::StatusOr<std::vector<std::string>> {
+                  EXPECT_OK(mine);
+                  found.push_back(*mine);
+                  return Unavailable("the others are away");
+                }};
+    EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kUnavailable, "the others are away");
+    for (const auto& task : source.asked_) EXPECT_TRUE(asked.insert(task).second);
+  }
+  EXPECT_EQ(asked, alone.asked_);
+  for (int64_t number = 0; number < 3; ++number) {
+    FakeSource source(RightUpToTheProblem);
+    AccuracyRun run = RunOf(config, problems, &source);
+    run.part = {number, 3, [&](const auto&) { return found; }};
+    ASSERT_OK_AND_ASSIGN(const EvalResult result, EvaluateAccuracy(run));
+    EXPECT_EQ(result.metrics, expected.metrics);
+    ASSERT_EQ(result.samples.size(), expected.samples.size());
+    for (size_t i = 0; i < result.samples.size(); ++i) {
+      EXPECT_EQ(result.samples[i].id, expected.samples[i].id);
+      EXPECT_EQ(result.samples[i].response, expected.samples[i].response);
+      EXPECT_EQ(result.samples[i].correct, expected.samples[i].correct);
+    }
+  }
+  FakeSource broken([](const EvalTask&) { return Unavailable("gone"); });
+  AccuracyRun run = RunOf(config, problems, &broken);
+  run.part = {0, 3, [&](const auto& mine) -> absl::StatusOr<std::vector<std::string>> {
+                EXPECT_ERROR(mine, absl::StatusCode::kUnavailable, "gone");
+                return mine.status();
+              }};
+  EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kUnavailable, "gone");
+}
+
 TEST(EvaluateAccuracy, ACutResponseIsWrongUnlessAllowed) {
   const auto problems = Problems({"a", "a", "a", "a"});
   EvalConfig config = Config(4);

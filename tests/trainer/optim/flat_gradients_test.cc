@@ -56,6 +56,39 @@ TEST(FlatGradients, SeesAGradThatWasReplaced) {
   EXPECT_FALSE(gradients.AreInPlace());
 }
 
+TEST(FlatGradients, AShardHasGradsWhereASectionIsOpen) {
+  const at::Tensor norm = at::randn({5}).set_requires_grad(true);
+  const at::Tensor table = at::randn({3000, 2}).set_requires_grad(true);
+  // The table is cut into three buckets of one section.
+  FlatGradients gradients({{"model.embed_tokens.weight", table}, {"model.norm.weight", norm}},
+                          {2, 2 * kFlatAlignment}, 1);
+  const std::vector<GradientSection>& sections = gradients.layout().sections();
+  ASSERT_EQ(sections.size(), 2u);
+  EXPECT_FALSE(norm.grad().defined());
+  EXPECT_TRUE(gradients.AreInPlace());
+  gradients.Open(1, at::ones({sections[1].range.size()}));
+  EXPECT_EQ(table.grad().sizes(), table.sizes());
+  EXPECT_FALSE(norm.grad().defined());
+  (table * 2).sum().backward();
+  EXPECT_TRUE(gradients.AreInPlace());
+  EXPECT_EQ(gradients.buffer(1).sum().item<double>(), 2 * 6000);
+  (norm * 2).sum().backward();  // autograd makes a .grad of its own
+  EXPECT_FALSE(gradients.AreInPlace());
+  at::Tensor(norm).mutable_grad().reset();
+  gradients.Close(1);
+  EXPECT_FALSE(table.grad().defined());
+  EXPECT_TRUE(gradients.AreInPlace());
+  // The sums of half of the elements, gaps and all.
+  int64_t kept = 0;
+  for (const FlatRange& range : gradients.layout().Shard(1)) {
+    gradients.Range(range).fill_(1);
+    kept += range.size();
+  }
+  EXPECT_EQ(2 * kept, gradients.layout().size());
+  gradients.Zero();
+  EXPECT_EQ(gradients.Range(gradients.layout().Shard(1).back()).sum().item<double>(), 0);
+}
+
 TEST(FlatGradients, TakesTheGradsAwayInTheEnd) {
   const at::Tensor weight = Weight(at::kBFloat16);
   std::optional<FlatGradients> gradients;

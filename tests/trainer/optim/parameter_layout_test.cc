@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 namespace taopd {
@@ -84,6 +85,43 @@ TEST(ParameterLayout, ABucketsLayerIsTheLastOfItsParameters) {
     EXPECT_EQ(bucket.layer, last);
   }
   EXPECT_EQ(layout.buckets().back().layer, kEmbeddingLayer);
+}
+
+// No parameter crosses the end of a section, and none could be cut in two without that.
+TEST(ParameterLayout, SectionsAreTheShortestThatHoldWholeParameters) {
+  for (const bool own_head : {false, true}) {
+    for (const int64_t max_bucket : {1, 10'000, 12'000, 50'000, 1 << 24}) {
+      const ParameterLayout layout(Model(own_head), {2, max_bucket});
+      int64_t begin = 0, bucket = 0;
+      for (const GradientSection& section : layout.sections()) {
+        EXPECT_EQ(section.range.begin, begin);
+        EXPECT_EQ(section.first_bucket, bucket);
+        begin = section.range.end;
+        bucket = section.end_bucket;
+        EXPECT_EQ(layout.buckets()[section.first_bucket].range.begin, section.range.begin);
+        EXPECT_EQ(layout.buckets()[section.end_bucket - 1].range.end, section.range.end);
+        int64_t first_layer = kEmbeddingLayer;
+        for (const ParameterSlot& slot : layout.slots()) {
+          const int64_t end = slot.begin + slot.size;
+          if (slot.begin >= section.range.begin && slot.begin < section.range.end) {
+            EXPECT_LE(end, section.range.end) << slot.name;
+            first_layer = std::max(first_layer, slot.layer);
+          }
+        }
+        EXPECT_EQ(section.first_layer, first_layer);
+        // Each end of a bucket in it lies within a parameter.
+        for (int64_t i = section.first_bucket; i + 1 < section.end_bucket; ++i) {
+          const int64_t cut = layout.buckets()[i].range.end;
+          EXPECT_TRUE(std::any_of(layout.slots().begin(), layout.slots().end(),
+                                  [&](const ParameterSlot& slot) {
+                                    return slot.begin < cut && slot.begin + slot.size > cut;
+                                  }));
+        }
+      }
+      EXPECT_EQ(begin, layout.size());
+      EXPECT_EQ(bucket, static_cast<int64_t>(layout.buckets().size()));
+    }
+  }
 }
 
 TEST(ParameterLayout, PiecesCoverEveryParameterOnce) {

@@ -75,6 +75,28 @@ TEST_F(MemoryPlanTest, TheLargePairsFitEightGpus) {
   }
 }
 
+// Gradients are sharded where nothing else makes room, and not where their order must be fixed.
+TEST_F(MemoryPlanTest, GradientsAreShardedIfTheyMust) {
+  TrainConfig recipe = Recipe("qwen2.5_7b.yaml", kQwen25_7b);
+  recipe.rollout.kv_cache_gb = 4.0;
+  const auto chosen = [&](int64_t gb, int64_t num_ranks) {
+    TrainConfig config = recipe;
+    EXPECT_OK(ResolveAuto(&config, dir_.path(), Gpu(gb * kGb), {.num_ranks = num_ranks}));
+    return config.dist.gradients + " " + config.trainer.recompute;
+  };
+  EXPECT_EQ(chosen(160, 8), "whole none");
+  EXPECT_EQ(chosen(160, 1), "auto full");
+  EXPECT_EQ(chosen(80, 8), "whole full");
+  EXPECT_THAT(chosen(60, 8), ::testing::StartsWith("sharded"));
+  recipe.dist.deterministic = true;
+  TrainConfig config = recipe;
+  EXPECT_ERROR(ResolveAuto(&config, dir_.path(), Gpu(60 * kGb), {.num_ranks = 8}),
+               absl::StatusCode::kResourceExhausted, "gradients");
+  config.dist.gradients = "sharded";
+  EXPECT_ERROR(CheckTrainConfig(config), absl::StatusCode::kInvalidArgument,
+               "dist.gradients = sharded");
+}
+
 // The less memory there is, the more is computed again, and then the smaller the micro-batch.
 TEST_F(MemoryPlanTest, WhatIsAutoFollowsTheMemory) {
   TrainConfig recipe = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);

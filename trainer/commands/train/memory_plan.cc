@@ -6,8 +6,10 @@
 
 #include "common/base/memory.h"
 #include "common/engine/model_plan.h"
+#include "common/memory/own_limits.h"
 #include "common/model/decoder.h"
 #include "trainer/commands/configured_parts.h"
+#include "trainer/dist/gradient_exchange.h"
 #include "trainer/step/support.h"
 #include "trainer/student/student_tokenizer.h"
 
@@ -63,6 +65,9 @@ TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, W
       std::min(input.micro_batch_tokens, sequences * config.data.max_response_length);
   input.recompute = RecomputeOf(config.trainer);
   input.num_ranks = num_ranks;
+  input.shard_gradients = config.dist.ShardsGradients(num_ranks);
+  input.bucket_elements = kDefaultBucketElements;
+  input.buckets_in_flight = GradientExchange::kMaxInFlight;
   input.bfloat16_moments = config.optimizer.moments == "bfloat16";
   input.copies_checkpoints = config.trainer.async_save == "on";
   input.overlaps = config.data.train_batch_size > config.trainer.mini_batch_size;
@@ -85,10 +90,12 @@ std::vector<int64_t> ProvisionalPools(const EnginePlanInput& engine) {
   return pools;
 }
 
-std::vector<std::string> RecomputeChoices(const TrainConfig& config) {
-  if (config.trainer.recompute != "auto") return {config.trainer.recompute};
-  return {"none", "attention", "full"};
-}
+// What the plan may choose, in the order in which it tries.
+struct Choice {
+  std::string gradients;
+  std::string recompute;
+  int64_t micro_batch_tokens = 0;
+};
 
 std::vector<int64_t> MicroBatchChoices(const TrainConfig& config) {
   if (config.trainer.micro_batch_tokens) return {*config.trainer.micro_batch_tokens};
@@ -101,6 +108,26 @@ std::vector<int64_t> MicroBatchChoices(const TrainConfig& config) {
   return choices;
 }
 
+// Gradients are sharded last: their traffic grows with the number of micro-batches, what is computed
+// again does not.
+std::vector<Choice> Choices(const TrainConfig& config, int64_t num_ranks) {
+  std::vector<std::string> gradients = {config.dist.gradients};
+  // One rank has nobody to share with.
+  if (config.dist.gradients == "auto" && num_ranks > 1) {
+    gradients = {"whole"};
+    if (!config.dist.deterministic) gradients.push_back("sharded");
+  }
+  std::vector<std::string> recompute = {config.trainer.recompute};
+  if (config.trainer.recompute == "auto") recompute = {"none", "attention", "full"};
+  std::vector<Choice> choices;
+  for (const std::string& g : gradients) {
+    for (const std::string& r : recompute) {
+      for (const int64_t tokens : MicroBatchChoices(config)) choices.push_back({g, r, tokens});
+    }
+  }
+  return choices;
+}
+
 }  // namespace
 
 absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_local_ranks) {
@@ -109,7 +136,7 @@ absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_loc
     TAOPD_ASSIGN_OR_RETURN(MemoryBudget budget, CpuBudget(MemoryLimits()));
     budget.limit_bytes /= num_local_ranks;
     if (num_local_ranks > 1) budget.source += Concat(", for each of ", num_local_ranks, " ranks");
-    return budget;
+    return WithinOwnLimits(std::move(budget));
   }
   const auto [free_bytes, total_bytes] =
       c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
@@ -129,28 +156,27 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
       chooses_pool ? ProvisionalPools(input_of(*config).engine) : std::vector<int64_t>{0};
   absl::StatusOr<EnginePlan> plan = Internal("no plan was made");
   for (const int64_t pool_bytes : pools) {
-    for (const std::string& recompute : RecomputeChoices(*config)) {
-      for (const int64_t micro_batch_tokens : MicroBatchChoices(*config)) {
-        TrainConfig choice = *config;
-        choice.trainer.recompute = recompute;
-        choice.trainer.micro_batch_tokens = micro_batch_tokens;
-        TrainingPlanInput input = input_of(choice);
-        if (chooses_pool) input.engine.kv_cache_bytes = pool_bytes;
-        plan = PlanTraining(input, options.refused);
-        if (!plan.ok() && absl::IsResourceExhausted(plan.status())) continue;
+    for (const Choice& chosen : Choices(*config, options.num_ranks)) {
+      TrainConfig choice = *config;
+      choice.dist.gradients = chosen.gradients;
+      choice.trainer.recompute = chosen.recompute;
+      choice.trainer.micro_batch_tokens = chosen.micro_batch_tokens;
+      TrainingPlanInput input = input_of(choice);
+      if (chooses_pool) input.engine.kv_cache_bytes = pool_bytes;
+      plan = PlanTraining(input, options.refused);
+      if (!plan.ok() && absl::IsResourceExhausted(plan.status())) continue;
+      if (!plan.ok()) return plan;
+      if (chooses_pool) {
+        const int64_t left = budget.limit_bytes - plan->total_bytes + plan->kv_pool_bytes();
+        // Whole MiB are exact as a setting.
+        const int64_t mib =
+            std::min((NeededPoolBytes(input.engine) + kMib - 1) / kMib, left / kMib);
+        choice.rollout.kv_cache_gb = static_cast<double>(mib) / 1024;
+        plan = PlanTraining(input_of(choice), options.refused);
         if (!plan.ok()) return plan;
-        if (chooses_pool) {
-          const int64_t left = budget.limit_bytes - plan->total_bytes + plan->kv_pool_bytes();
-          // Whole MiB are exact as a setting.
-          const int64_t mib =
-              std::min((NeededPoolBytes(input.engine) + kMib - 1) / kMib, left / kMib);
-          choice.rollout.kv_cache_gb = static_cast<double>(mib) / 1024;
-          plan = PlanTraining(input_of(choice), options.refused);
-          if (!plan.ok()) return plan;
-        }
-        *config = std::move(choice);
-        return plan;
       }
+      *config = std::move(choice);
+      return plan;
     }
   }
   return plan;
@@ -183,6 +209,13 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
       std::min(config.rollout.max_num_seqs, pool_bytes / (context * work.kv_bytes_per_token));
   work.rollouts_of_prompt = config.rollout.n;
   work.updates = config.data.train_batch_size / config.trainer.mini_batch_size;
+  if (config.dist.ShardsGradients(num_ranks)) {
+    const int64_t sequences =
+        (config.trainer.mini_batch_size * config.rollout.n + num_ranks - 1) / num_ranks;
+    const int64_t in_micro_batch = std::max<int64_t>(
+        1, config.trainer.MicroBatchTokens() / (work.prompt_tokens + work.response_tokens));
+    work.micro_batches = (sequences + in_micro_batch - 1) / in_micro_batch;
+  }
   work.recomputes_layers = config.trainer.recompute == "full";
   // The gradient is read twice and cleared; both moments and the float32 weights are read and
   // written, and the weights written once more where they are not float32.

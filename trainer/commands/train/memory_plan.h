@@ -11,7 +11,7 @@
 namespace taopd {
 
 // What this process may take of the device that trainer.device names. `num_local_ranks` processes
-// share a CPU's memory.
+// share a CPU's memory; a limit of the process's own (ulimit) counts for each.
 absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_local_ranks = 1);
 
 struct RunPlanOptions {
@@ -23,6 +23,7 @@ struct RunPlanOptions {
 
 // Plans the run of `config` with the student in `model_dir` (student.model, or the checkpoint that a
 // run continues from), and replaces what is auto in it by what the plan chooses:
+//   dist.gradients              of several ranks: whole, or else sharded, if nothing below it fits
 //   trainer.recompute           the first of none, attention and full with which the run fits
 //   trainer.micro_batch_tokens  of 16384 and its halves, the largest with which it fits without more
 //                               recomputation; at least as much as the longest sequence has

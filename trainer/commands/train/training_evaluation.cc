@@ -39,6 +39,17 @@ absl::Status JoinKl(const std::vector<PromptRecord>& records, ProcessGroup* grou
   return absl::OkStatus();
 }
 
+// What all ranks have found of an accuracy, on all of them.
+absl::StatusOr<std::vector<std::string>> GatherFound(ProcessGroup* group,
+                                                     const absl::StatusOr<std::string>& mine) {
+  TAOPD_RETURN_IF_ERROR(group->AgreeOnStatus(mine.status()));
+  std::vector<std::string> all;
+  for (int64_t rank = 0; rank < group->world_size(); ++rank) {
+    TAOPD_ASSIGN_OR_RETURN(all.emplace_back(), group->BroadcastText(*mine, rank));
+  }
+  return all;
+}
+
 }  // namespace
 
 bool TrainingRun::evaluation_is_due() const {
@@ -59,6 +70,14 @@ absl::StatusOr<EvalResult> TrainingRun::Measure() {
     if (!run_state_->stop_requested()) return absl::OkStatus();
     return absl::CancelledError("asked to stop during an evaluation");
   };
+  if (config_.eval.measure == "accuracy" && group_->world_size() > 1) {
+    const EvalPart part = {group_->rank(), group_->world_size(),
+                           [this](const auto& mine) { return GatherFound(group_, mine); }};
+    auto result = MeasureStudent(config_, problems_, &student_, &*rollout_engine_, teacher_.get(),
+                                 on_wait, part);
+    TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(result.status()));
+    return result;
+  }
   // Sums over parts would round otherwise than the sum over all.
   const auto size = static_cast<int64_t>(problems_.size());
   const bool is_divided = config_.eval.measure == "kl" && group_->world_size() > 1 &&

@@ -51,7 +51,7 @@ class TrainingRun {
   std::optional<CommandFailure> Connect();
   std::optional<CommandFailure> CheckNames();
   std::optional<CommandFailure> PlanMemory();
-  std::optional<CommandFailure> AgreeOnMicroBatches();
+  std::optional<CommandFailure> AgreeOnPlan();
   std::optional<CommandFailure> LoadData();
   std::optional<CommandFailure> ConnectTeacher();
   std::optional<CommandFailure> StartEngine();
@@ -86,7 +86,7 @@ class TrainingRun {
   bool evaluates() const { return config_.eval.measure != "none" && !problems_.empty(); }
   // Whether the evaluation after the present step belongs to the run.
   bool evaluation_is_due() const;
-  // Measures the student: rank 0 does, or all ranks a part each.
+  // Measures the student: all ranks a part each, or rank 0 where parts would change the numbers.
   absl::StatusOr<EvalResult> Measure();
   // Evaluates. If that fails, the present state is saved first.
   std::optional<CommandFailure> Evaluate();

@@ -47,7 +47,8 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
   SetNumThreads(config_.trainer.num_threads, group_->local_world_size());
   // What only the configuration decides comes before anything is written.
   if (auto failure = AgreeOnFailure(group_, CheckConfig())) return failure;
-  if (auto failure = AgreeOnMicroBatches()) return failure;
+  if (auto failure = AgreeOnPlan()) return failure;
+  run_.ShardGradients(config_.dist.ShardsGradients(group_->world_size()));
   const auto load_student = [this] {
     return LoadStudent(config_.student.model, config_.student.dtype, config_.trainer.device,
                        &config_.optimizer, config_.student.tokenizer, run_.optimizer_shard());
@@ -141,10 +142,13 @@ std::optional<CommandFailure> TrainingRun::PlanMemory() {
 }
 
 // Ranks may have found different amounts of free memory. The smallest choice fits all.
-std::optional<CommandFailure> TrainingRun::AgreeOnMicroBatches() {
+std::optional<CommandFailure> TrainingRun::AgreeOnPlan() {
   const auto smallest = group_->AgreeOnLargest(-config_.trainer.MicroBatchTokens());
   if (!smallest.ok()) return CommandFailure{kExitUnavailable, smallest.status()};
   config_.trainer.micro_batch_tokens = -*smallest;
+  const auto sharded = group_->AgreeOnLargest(config_.dist.gradients == "sharded" ? 1 : 0);
+  if (!sharded.ok()) return CommandFailure{kExitUnavailable, sharded.status()};
+  if (*sharded > 0) config_.dist.gradients = "sharded";
   return std::nullopt;
 }
 

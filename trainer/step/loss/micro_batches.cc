@@ -1,5 +1,7 @@
 #include "trainer/step/loss/micro_batches.h"
 
+#include <cmath>
+
 namespace taopd {
 
 int64_t NumInputTokens(const Rollout& rollout) {
@@ -7,16 +9,31 @@ int64_t NumInputTokens(const Rollout& rollout) {
 }
 
 std::vector<int64_t> MicroBatchEnds(const std::vector<int64_t>& num_tokens, int64_t budget_tokens) {
-  std::vector<int64_t> ends;
-  int64_t filled = 0;
-  for (size_t i = 0; i < num_tokens.size(); ++i) {
-    if (i > 0 && filled + num_tokens[i] > budget_tokens) {
-      ends.push_back(static_cast<int64_t>(i));
-      filled = 0;
-    }
-    filled += num_tokens[i];
+  const auto n = static_cast<int64_t>(num_tokens.size());
+  std::vector<int64_t> sums = {0};
+  for (const int64_t tokens : num_tokens) sums.push_back(sums.back() + tokens);
+  // From each sequence: where the longest run ends, and the smallest number of runs for the rest.
+  std::vector<int64_t> reach(n), needed(n + 1, 0);
+  int64_t end = n;
+  for (int64_t i = n - 1; i >= 0; --i) {
+    while (end > i + 1 && sums[end] - sums[i] > budget_tokens) --end;
+    reach[i] = end;
+    needed[i] = 1 + needed[end];
   }
-  if (!num_tokens.empty()) ends.push_back(static_cast<int64_t>(num_tokens.size()));
+  std::vector<int64_t> ends;
+  for (int64_t begin = 0; begin < n; begin = ends.back()) {
+    // Of the ends that do not need one run more, the one closest to an equal part of the rest.
+    const double part = static_cast<double>(sums[n] - sums[begin]) /
+                        static_cast<double>(needed[0] - static_cast<int64_t>(ends.size()));
+    const auto distance = [&](int64_t i) {
+      return std::abs(static_cast<double>(sums[i] - sums[begin]) - part);
+    };
+    int64_t best = reach[begin];
+    for (int64_t i = reach[begin] - 1; i > begin && needed[i] == needed[reach[begin]]; --i) {
+      if (distance(i) <= distance(best)) best = i;
+    }
+    ends.push_back(best);
+  }
   return ends;
 }
 

@@ -13,8 +13,8 @@ namespace taopd {
 int64_t NumInputTokens(const Rollout& rollout);
 
 // Cuts sequences 0..n-1, which have `num_tokens` tokens each, into runs of consecutive sequences
-// with at most `budget_tokens` tokens. A sequence that exceeds the budget forms a run of its own.
-// Returns the end index of each run.
+// with at most `budget_tokens` tokens: as few as possible, of about as many tokens each. A sequence
+// that exceeds the budget forms a run of its own. Returns the end index of each run.
 std::vector<int64_t> MicroBatchEnds(const std::vector<int64_t>& num_tokens, int64_t budget_tokens);
 
 }  // namespace taopd

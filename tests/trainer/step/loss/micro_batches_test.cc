@@ -16,6 +16,14 @@ TEST(MicroBatchEnds, FillsTheBudgetInOrder) {
   EXPECT_TRUE(MicroBatchEnds({}, 7).empty());
 }
 
+TEST(MicroBatchEnds, NoRunIsANearlyEmptyRest) {
+  EXPECT_EQ(MicroBatchEnds(std::vector<int64_t>(9, 1), 4), (std::vector<int64_t>{3, 6, 9}));
+  const std::vector<int64_t> ends = MicroBatchEnds(std::vector<int64_t>(13, 1), 4);
+  ASSERT_EQ(ends.size(), 4u);
+  EXPECT_EQ(ends.back(), 13);
+  EXPECT_LE(ends[2], 10);
+}
+
 TEST(MicroBatchEnds, EveryItemOnceWithinTheBudget) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     RandomStream random(seed);
@@ -30,6 +38,17 @@ TEST(MicroBatchEnds, EveryItemOnceWithinTheBudget) {
       begin = end;
     }
     EXPECT_EQ(begin, static_cast<int64_t>(tokens.size()));
+    // As few as filling each one to the brim takes.
+    size_t num_full = 0;
+    int64_t filled = budget + 1;
+    for (const int64_t t : tokens) {
+      filled += t;
+      if (filled > budget) {
+        filled = t;
+        ++num_full;
+      }
+    }
+    EXPECT_EQ(MicroBatchEnds(tokens, budget).size(), num_full);
   }
 }
 

@@ -1,0 +1,180 @@
+"""Data-parallel training steps on the CPU: bin/dist_bench beside PyTorch's DistributedDataParallel, both over Gloo.
+
+    deploy/setup --oracle
+    ninja -C build/cpu dist_bench
+    tests/bench/run dist [--case one_pass] [--case accumulated]
+
+Two processes of one thread each, on the same random Qwen3 in float32 with the same sequences, loss and optimizer; the
+first losses must agree. The programs take turns, so that whatever else the machine does meets both.
+
+  one_pass      a micro-batch for each rank: gradients are exchanged beside its backward pass
+  accumulated   four micro-batches: the last one's backward pass (ours also with sharded gradients, after each)
+
+Prints tables in Markdown: seconds of a step (of the slower rank, the median over steps) and of its phases beside the
+goal; and for our collectives bytes, seconds from call to end ("busy"), and the part of them that no rank waited for.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+SHAPE = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False, "bos_token_id": 1,
+         "eos_token_id": 2, "head_dim": 64, "hidden_act": "silu", "hidden_size": 512, "initializer_range": 0.02,
+         "intermediate_size": 1536, "max_position_embeddings": 1024, "num_attention_heads": 8, "num_hidden_layers": 8,
+         "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "rope_theta": 1000000, "tie_word_embeddings": True,
+         "torch_dtype": "float32", "vocab_size": 8192}
+CASES = {"one_pass": {"sequences": 8, "micro_batches": 1}, "accumulated": {"sequences": 16, "micro_batches": 4}}
+OPTIONS = {"prompt_tokens": 64, "response_tokens": 128, "top_k": 16, "lr": 1e-4, "threads": 1}
+PHASES = ("passes", "rest of the exchange", "norm", "update and weights", "step")
+GOAL = 1.0
+
+
+def dependencies():
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(os.environ.get("TAOPD_DEPS") or os.path.join(cache, "taopd"))
+
+
+def busy_cores():
+    fields = [int(x) for x in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy_s = (sum(fields[:8]) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+    return time.monotonic(), busy_s - usage.ru_utime - usage.ru_stime
+
+
+def others(before):
+    elapsed, busy = (now - then for then, now in zip(before, busy_cores()))
+    return max(0.0, busy / elapsed)
+
+
+def processor():
+    match = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    return f"{match.group(1) if match else platform.processor()}, {os.cpu_count()} cores"
+
+
+def run_ranks(command_of, ranks, environment):
+    """Runs one process a rank at the same time; returns what each printed last."""
+    processes = []
+    for rank in range(ranks):
+        variables = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks), OMP_NUM_THREADS="1", **environment)
+        processes.append(subprocess.Popen(command_of(rank), env=variables, stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE, text=True))
+    results = []
+    for process in processes:
+        out, error = process.communicate(timeout=1800)
+        if process.returncode:
+            for other in processes:
+                other.kill()
+            sys.exit(error[-3000:])
+        results.append(json.loads(out.strip().splitlines()[-1]))
+    return results
+
+
+class Program:
+    def __init__(self, name, settings):
+        self.name, self.settings, self.rounds = name, settings, []
+
+    def run(self, options, model, work, number):
+        before = busy_cores()
+        path = work / f"options-{number}.json"
+        path.write_text(json.dumps(self.settings))
+        store = work / f"store-{number}"
+        if self.name == "DDP":
+            results = run_ranks(lambda _: [options.python, str(HERE / "peer.py"), "run", str(model), str(path),
+                                           str(store)], options.ranks, {"TOKENIZERS_PARALLELISM": "false"})
+        else:
+            results = run_ranks(lambda _: [options.bench, str(model), str(path)], options.ranks,
+                                {"TAOPD_RENDEZVOUS_FILE": str(store), "GOMP_SPINCOUNT": "1000"})
+        self.rounds.append({"ranks": results, "others": others(before)})
+
+    def seconds(self, phase):
+        return statistics.median(max(steps[i].get(phase, 0.0) for steps in per_rank)
+                                 for per_rank in ([rank["steps"] for rank in round_["ranks"]] for round_ in self.rounds)
+                                 for i in range(len(per_rank[0])))
+
+    def first_loss(self):
+        return self.rounds[0]["ranks"][0]["first_loss"]
+
+    def others(self):
+        return statistics.mean(round_["others"] for round_ in self.rounds)
+
+
+def print_times(name, programs):
+    ddp = programs[-1]
+    print(f"\n### {name}\n\n| | " + " | ".join(program.name for program in programs) + " | ratio | goal |")
+    print("|---" * (len(programs) + 3) + "|")
+    for phase in PHASES:
+        values = [program.seconds(phase) for program in programs]
+        is_step = phase == "step"
+        ratio = f"{values[0] / values[-1]:.2f}x" if values[-1] > 0 and is_step else ""
+        print(f"| {phase}, s | " + " | ".join(f"{value:.3f}" for value in values) +
+              f" | {ratio} | {f'<= {GOAL}x' if is_step else ''} |")
+    print("| first loss | " + " | ".join(f"{program.first_loss():.6f}" for program in programs) + " | | |")
+    print("| cores that others took | " + " | ".join(f"{program.others():.1f}" for program in programs) + " | | |",
+          flush=True)
+    for program in programs:
+        if abs(program.first_loss() / ddp.first_loss() - 1) > 1e-4:
+            sys.exit(f"{program.name} and {ddp.name} do not compute the same")
+
+
+def print_collectives(program):
+    print(f"\n{program.name}, a step of rank 0:\n\n| collective | calls | MiB | busy, s | waited, s | hidden |"
+          "\n|---|---|---|---|---|---|")
+    ranks = [round_["ranks"][0] for round_ in program.rounds]
+    num_steps = sum(len(rank["steps"]) for rank in ranks)
+    for name in ranks[0]["collectives"]:
+        calls, size, busy, waited = (sum(rank["collectives"][name][key] for rank in ranks) / num_steps
+                                     for key in ("calls", "bytes", "busy_s", "waited_s"))
+        hidden = f"{max(0.0, 1 - waited / busy):.0%}" if busy > 0 else ""
+        print(f"| {name} | {calls:.0f} | {size / 2**20:.2f} | {busy:.4f} | {waited:.4f} | {hidden} |", flush=True)
+
+
+def main():
+    oracle = os.environ.get("TAOPD_ORACLE_PYTHON") or str(dependencies() / "oracle-venv/bin/python")
+    parser = argparse.ArgumentParser(prog="tests/bench/run dist", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", action="append", choices=list(CASES), help="default: all")
+    parser.add_argument("--python", default=oracle, help="Python with PyTorch")
+    parser.add_argument("--bench", default=str(ROOT / "build/cpu/bin/dist_bench"))
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=8, help="in each round, after two that warm up")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--layers", type=int, default=SHAPE["num_hidden_layers"])
+    parser.add_argument("--output", default=str(ROOT / "build/bench-dist.json"))
+    options = parser.parse_args()
+    if not pathlib.Path(options.python).exists():
+        sys.exit(f"{options.python} does not exist: deploy/setup --oracle, or --python")
+    print(f"{processor()}, {options.ranks} processes of one thread", flush=True)
+    report = {}
+    for name in options.case or CASES:
+        with tempfile.TemporaryDirectory() as directory:
+            work = pathlib.Path(directory)
+            config = work / "config.json"
+            config.write_text(json.dumps(dict(SHAPE, num_hidden_layers=options.layers)))
+            subprocess.run([options.python, str(HERE / "peer.py"), "make", str(config), str(work / "model")], check=True)
+            settings = dict(OPTIONS, **CASES[name], warm_up=2, steps=options.steps)
+            programs = [Program("taopd", dict(settings, gradients="whole"))]
+            if settings["micro_batches"] > 1:
+                programs.append(Program("taopd, sharded", dict(settings, gradients="sharded")))
+            programs.append(Program("DDP", settings))
+            for number in range(options.rounds * len(programs)):
+                programs[number % len(programs)].run(options, work / "model", work, number)
+        print_times(name, programs)
+        for program in programs[:-1]:
+            print_collectives(program)
+        report[name] = {program.name: program.rounds for program in programs}
+    pathlib.Path(options.output).write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+// A model whose optimizer state is larger than what a process may take trains on four ranks, each
+// under that limit. The limit is the system's, on each process: ulimit -d, which counts all memory
+// that a process can write to.
+#include "common/io/safetensors/safetensors.h"
+#include "tests/integration/trainer/trainer_fixture.h"
+
+namespace taopd::testing {
+namespace {
+
+constexpr int64_t kHidden = 512, kInner = 2048, kHeads = 8, kKeyValueHeads = 4, kHeadDim = 64;
+constexpr int64_t kLayers = 36, kVocabulary = 512;
+constexpr int64_t kMib = int64_t{1} << 20;
+
+class TrainerLimitedRanksTest : public TrainerTest {
+ protected:
+  // Writes the model in bfloat16 and returns its number of parameters.
+  int64_t WriteModel(const std::string& dir) {
+    std::filesystem::create_directory(dir);
+    WriteFile(dir + "/config.json",
+              Concat(R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":)",
+                     kVocabulary, R"(,"hidden_size":)", kHidden, R"(,"intermediate_size":)", kInner,
+                     R"(,"num_hidden_layers":)", kLayers, R"(,"num_attention_heads":)", kHeads,
+                     R"(,"num_key_value_heads":)", kKeyValueHeads, R"(,"head_dim":)", kHeadDim,
+                     R"(,"max_position_embeddings":128,"rms_norm_eps":1e-5,"rope_theta":10000.0,)",
+                     R"("tie_word_embeddings":true,"attention_bias":false,"mlp_bias":false,)",
+                     R"("hidden_act":"silu","bos_token_id":1,"eos_token_id":2,)",
+                     R"("torch_dtype":"bfloat16"})"));
+    int64_t num_parameters = 0;
+    RandomStream random(7);
+    // About 0.02, of either sign; ones for norms.
+    std::vector<uint16_t> values(kHidden * kInner), ones(kHidden, 0x3f80);
+    for (uint16_t& value : values)
+      value = static_cast<uint16_t>((random.NextBelow(2) << 15) | 0x3ca0 | random.NextBelow(16));
+    std::vector<TensorToWrite> tensors;
+    const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
+      int64_t size = 1;
+      for (const int64_t extent : shape) size *= extent;
+      const std::vector<uint16_t>& source = shape.size() == 1 ? ones : values;
+      tensors.push_back({name, "BF16", shape,
+                         std::as_bytes(std::span(source).subspan(0, static_cast<size_t>(size)))});
+      num_parameters += size;
+    };
+    add("model.embed_tokens.weight", {kVocabulary, kHidden});
+    for (int64_t i = 0; i < kLayers; ++i) {
+      const std::string layer = Concat("model.layers.", i, ".");
+      add(layer + "self_attn.q_proj.weight", {kHeads * kHeadDim, kHidden});
+      add(layer + "self_attn.k_proj.weight", {kKeyValueHeads * kHeadDim, kHidden});
+      add(layer + "self_attn.v_proj.weight", {kKeyValueHeads * kHeadDim, kHidden});
+      add(layer + "self_attn.o_proj.weight", {kHidden, kHeads * kHeadDim});
+      add(layer + "mlp.gate_proj.weight", {kInner, kHidden});
+      add(layer + "mlp.up_proj.weight", {kInner, kHidden});
+      add(layer + "mlp.down_proj.weight", {kHidden, kInner});
+      add(layer + "input_layernorm.weight", {kHidden});
+      add(layer + "post_attention_layernorm.weight", {kHidden});
+    }
+    add("model.norm.weight", {kHidden});
+    EXPECT_OK(WriteSafetensors(dir + "/model.safetensors", tensors));
+    return num_parameters;
+  }
+
+  // Trains for a step; each process may have `limit` bytes. Returns the exit code.
+  int TrainUnderLimit(int64_t limit, int64_t num_ranks, const std::string& endpoint,
+                      std::string* output, const std::vector<std::string>& more = {}) {
+    // Stacks of threads count as a whole, used or not.
+    std::vector<std::string> arguments = {"/bin/bash", "-c",
+                                          "ulimit -d \"$0\" && ulimit -s 1024 && exec \"$@\"",
+                                          Concat(limit / 1024), BinaryPath("taopd-trainer")};
+    if (num_ranks > 1) {
+      for (const std::string& part :
+           {std::string("launch"), std::string("--nproc"), Concat(num_ranks), std::string("--")}) {
+        arguments.push_back(part);
+      }
+    }
+    std::vector<std::string> settings = {"student.model=" + dir_.File("large"),
+                                         Concat("run.dir=", dir_.File("limited-run")),
+                                         "trainer.total_steps=1",
+                                         "trainer.save_every=0",
+                                         "eval.measure=none",
+                                         "rollout.max_num_seqs=4",
+                                         "trainer.head_workspace_mb=4",
+                                         "trainer.mini_batch_size=4",
+                                         "student.dtype=bfloat16"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    for (const std::string& argument : TrainArguments(endpoint, settings)) {
+      arguments.push_back(argument);
+    }
+    return RunProgram(arguments, dir_.File("command.log"), output, absl::Seconds(300));
+  }
+};
+
+TEST_F(TrainerLimitedRanksTest, FourRanksTrainWhatOneCannotHold) {
+  if (std::getenv("TAOPD_LARGE_MODELS") == nullptr) {
+    GTEST_SKIP() << "takes 6 GiB and a minute: set TAOPD_LARGE_MODELS (the ctest entry with the "
+                    "label slow does)";
+  }
+  const int64_t num_parameters = WriteModel(dir_.File("large"));
+  // Master weights and moments in float32.
+  const int64_t state_bytes = 12 * num_parameters;
+  const int64_t limit = state_bytes - 16 * kMib;
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::string output;
+  // One is refused by the plan, before it reads weights, and fails if it tries.
+  EXPECT_EQ(TrainUnderLimit(limit, 1, teacher.endpoint(), &output), 71) << output;
+  EXPECT_THAT(output, ::testing::HasSubstr("that ulimit leaves it"));
+  EXPECT_EQ(TrainUnderLimit(limit, 1, teacher.endpoint(), &output, {"trainer.memory_plan=off"}), 71)
+      << output;
+  EXPECT_THAT(output, ::testing::HasSubstr("out of memory"));
+  // Four of them share it.
+  EXPECT_EQ(TrainUnderLimit(limit, 4, teacher.endpoint(), &output), 0) << output;
+  EXPECT_EQ(Losses(dir_.File("limited-run")).size(), 1U);
+}
+
+}  // namespace
+}  // namespace taopd::testing

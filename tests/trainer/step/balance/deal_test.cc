@@ -1,0 +1,133 @@
+#include "trainer/step/balance/deal.h"
+
+#include <set>
+
+#include "tests/common/dist/rank_threads.h"
+
+namespace taopd::testing {
+namespace {
+
+ModelConfig DealtModel() {
+  ModelConfig config;
+  config.vocab_size = 100;
+  config.hidden_size = 8;
+  config.intermediate_size = 16;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 2;
+  config.num_key_value_heads = 1;
+  config.head_dim = 4;
+  return config;
+}
+
+// The long responses come last, and each has a weight of its own.
+constexpr int64_t kSequences = 12;
+ScoredRollout DealtRollout(int64_t sequence) {
+  ScoredRollout item;
+  item.rollout.prompt_ids.assign(3, 1);
+  item.rollout.response_ids.assign(static_cast<size_t>(1 + sequence * sequence / 4),
+                                   static_cast<int32_t>(sequence));
+  item.scores.weight = static_cast<double>(1 + sequence);
+  return item;
+}
+
+struct DealtRank {
+  std::vector<int64_t> sequences;
+  std::vector<double> row_weights;
+  int64_t num_tokens = 0;
+  std::vector<std::vector<SequenceRange>> micro_batches;
+};
+
+std::vector<DealtRank> DealOnRanks(int64_t world, int64_t num_shares, bool evens_out) {
+  std::vector<DealtRank> ranks(world);
+  OnRanks(world, ProcessGroupOptions(), [&](ProcessGroup& group) {
+    const ModelConfig model = DealtModel();
+    std::vector<ScoredRollout> items(kSequences);
+    DealInput input;
+    input.model = &model;
+    input.shares = *Shares::Make(num_shares, group.rank(), world);
+    input.micro_batch_tokens = 40;
+    input.evens_out = evens_out;
+    input.prompt_lengths.assign(kSequences, 3);
+    const SequenceRange mine = input.shares.AllMine(kSequences);
+    for (int64_t i = mine.begin; i < mine.end; ++i) items[i] = DealtRollout(i);
+    input.item = [&](int64_t sequence) -> const ScoredRollout& {
+      EXPECT_TRUE(sequence >= mine.begin && sequence < mine.end);
+      return items[sequence];
+    };
+    ASSERT_OK_AND_ASSIGN(const DealtMiniBatch dealt, DealMiniBatch(input, &group));
+    DealtRank& result = ranks[group.rank()];
+    result.sequences = dealt.sequences;
+    result.row_weights = dealt.row_weights;
+    result.micro_batches = dealt.micro_batches;
+    ASSERT_EQ(dealt.items.size(), dealt.sequences.size());
+    int64_t next = 0, num_micro_batches = 0;
+    for (const auto& share : dealt.micro_batches) {
+      for (const SequenceRange& range : share) {
+        EXPECT_EQ(range.begin, next);
+        next = range.end;
+        ++num_micro_batches;
+      }
+    }
+    EXPECT_EQ(next, static_cast<int64_t>(dealt.items.size()));
+    EXPECT_EQ(num_micro_batches, dealt.num_micro_batches);
+    for (size_t i = 0; i < dealt.items.size(); ++i) {
+      const ScoredRollout expected = DealtRollout(dealt.sequences[i]);
+      EXPECT_EQ(dealt.items[i]->rollout.response_ids, expected.rollout.response_ids);
+      EXPECT_EQ(dealt.items[i]->scores.weight, expected.scores.weight);
+      result.num_tokens += static_cast<int64_t>(expected.rollout.response_ids.size());
+    }
+    group.Leave();
+  });
+  return ranks;
+}
+
+TEST(DealMiniBatch, RanksShareTheWorkAndKeepTheWeights) {
+  std::vector<int64_t> lengths;
+  int64_t all_tokens = 0;
+  for (int64_t i = 0; i < kSequences; ++i) {
+    lengths.push_back(static_cast<int64_t>(DealtRollout(i).rollout.response_ids.size()));
+    all_tokens += lengths.back();
+  }
+  const std::vector<double> weights = SequenceWeights(Aggregation::kTokenMean, lengths);
+  for (const int64_t world : {1, 2, 3}) {
+    std::set<int64_t> seen;
+    for (const DealtRank& rank : DealOnRanks(world, 0, true)) {
+      EXPECT_TRUE(std::is_sorted(rank.sequences.begin(), rank.sequences.end()));
+      for (size_t i = 0; i < rank.sequences.size(); ++i) {
+        const int64_t sequence = rank.sequences[i];
+        EXPECT_TRUE(seen.insert(sequence).second);
+        EXPECT_EQ(rank.row_weights[i], weights[sequence] * static_cast<double>(1 + sequence));
+      }
+      EXPECT_NEAR(static_cast<double>(rank.num_tokens), static_cast<double>(all_tokens) / world,
+                  0.15 * static_cast<double>(all_tokens))
+          << world;
+    }
+    EXPECT_EQ(seen.size(), static_cast<size_t>(kSequences));
+  }
+  // As they were generated: the second rank has most of the tokens.
+  const auto uneven = DealOnRanks(2, 0, false);
+  EXPECT_EQ(uneven[0].sequences, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_GT(uneven[1].num_tokens, 4 * uneven[0].num_tokens);
+}
+
+TEST(DealMiniBatch, FixedSharesAreTheSameOnAnyNumberOfRanks) {
+  const auto one = DealOnRanks(1, 4, true);
+  for (const int64_t world : {2, 4}) {
+    std::vector<int64_t> sequences;
+    std::vector<double> row_weights;
+    size_t num_shares = 0;
+    for (const DealtRank& rank : DealOnRanks(world, 4, true)) {
+      sequences.insert(sequences.end(), rank.sequences.begin(), rank.sequences.end());
+      row_weights.insert(row_weights.end(), rank.row_weights.begin(), rank.row_weights.end());
+      for (const auto& share : rank.micro_batches) {
+        EXPECT_EQ(share.size(), one[0].micro_batches[num_shares++].size());
+      }
+    }
+    EXPECT_EQ(sequences, one[0].sequences);
+    EXPECT_EQ(row_weights, one[0].row_weights);
+    EXPECT_EQ(num_shares, 4u);
+  }
+}
+
+}  // namespace
+}  // namespace taopd::testing

@@ -1,0 +1,95 @@
+#include "trainer/step/balance/deal.h"
+
+#include <numeric>
+
+#include "trainer/dist/rank_sums.h"
+#include "trainer/step/balance/balance_shares.h"
+#include "trainer/step/balance/move_rollouts.h"
+#include "trainer/step/loss/micro_batches.h"
+
+namespace taopd {
+namespace {
+
+absl::StatusOr<std::vector<int64_t>> ResponseLengths(const DealInput& input, ProcessGroup* group) {
+  std::vector<int64_t> lengths(input.prompt_lengths.size(), 0);
+  const SequenceRange mine = input.shares.AllMine(static_cast<int64_t>(lengths.size()));
+  for (int64_t i = mine.begin; i < mine.end; ++i) {
+    lengths[i] = static_cast<int64_t>(input.item(i).rollout.response_ids.size());
+  }
+  RankSums all;
+  for (int64_t& length : lengths) all.Add(&length);
+  TAOPD_RETURN_IF_ERROR(all.Reduce(group));
+  return lengths;
+}
+
+// The shares of all ranks, as they are trained on.
+std::vector<std::vector<int64_t>> SharesToTrain(const DealInput& input,
+                                                const std::vector<int64_t>& response_lengths) {
+  std::vector<std::vector<int64_t>> shares;
+  for (const SequenceRange& range :
+       input.shares.All(static_cast<int64_t>(response_lengths.size()))) {
+    std::vector<int64_t>& share = shares.emplace_back(range.size());
+    std::iota(share.begin(), share.end(), range.begin);
+  }
+  if (!input.evens_out) return shares;
+  std::vector<double> costs;
+  for (size_t i = 0; i < response_lengths.size(); ++i) {
+    costs.push_back(SequenceCost(*input.model, input.prompt_lengths[i] + response_lengths[i] - 1,
+                                 response_lengths[i]));
+  }
+  return BalanceShares(std::move(shares), costs);
+}
+
+// What is generated on one rank and trained on by another.
+std::vector<RolloutMove> MovesOf(const DealInput& input,
+                                 const std::vector<std::vector<int64_t>>& shares,
+                                 int64_t num_sequences) {
+  std::vector<int64_t> from(num_sequences), to(num_sequences);
+  const std::vector<SequenceRange> generated = input.shares.All(num_sequences);
+  for (size_t s = 0; s < shares.size(); ++s) {
+    const int64_t rank = input.shares.RankOf(static_cast<int64_t>(s));
+    for (int64_t i = generated[s].begin; i < generated[s].end; ++i) from[i] = rank;
+    for (const int64_t i : shares[s]) to[i] = rank;
+  }
+  std::vector<RolloutMove> moves;
+  for (int64_t i = 0; i < num_sequences; ++i) {
+    if (from[i] != to[i]) moves.push_back({i, from[i], to[i]});
+  }
+  return moves;
+}
+
+}  // namespace
+
+absl::StatusOr<DealtMiniBatch> DealMiniBatch(const DealInput& input, ProcessGroup* group) {
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths, ResponseLengths(input, group));
+  const std::vector<std::vector<int64_t>> shares = SharesToTrain(input, lengths);
+  DealtMiniBatch dealt;
+  TAOPD_ASSIGN_OR_RETURN(dealt.received,
+                         MoveRollouts(MovesOf(input, shares, static_cast<int64_t>(lengths.size())),
+                                      input.item, group));
+  const std::vector<double> weights = SequenceWeights(input.aggregation, lengths);
+  for (size_t s = 0; s < shares.size(); ++s) {
+    if (input.shares.RankOf(static_cast<int64_t>(s)) != group->rank()) continue;
+    auto begin = static_cast<int64_t>(dealt.items.size());
+    const int64_t first = begin;
+    std::vector<int64_t> num_tokens;
+    for (const int64_t i : shares[s]) {
+      const auto received = dealt.received.find(i);
+      const ScoredRollout& item =
+          received != dealt.received.end() ? received->second : input.item(i);
+      dealt.items.push_back(&item);
+      dealt.sequences.push_back(i);
+      dealt.row_weights.push_back(weights[i] * item.scores.weight);
+      num_tokens.push_back(NumInputTokens(item.rollout));
+    }
+    std::vector<SequenceRange>& micro_batches = dealt.micro_batches.emplace_back();
+    for (const int64_t end : MicroBatchEnds(num_tokens, input.micro_batch_tokens)) {
+      micro_batches.push_back({begin, first + end});
+      begin = first + end;
+    }
+    dealt.num_micro_batches += static_cast<int64_t>(micro_batches.size());
+  }
+  return dealt;
+}
+
+}  // namespace taopd

@@ -1,0 +1,28 @@
+// Scored rollouts on their way from the rank that generated them to the rank that trains on them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/dist/process_group.h"
+#include "trainer/step/scored_rollout.h"
+
+namespace taopd {
+
+struct RolloutMove {
+  int64_t sequence = 0;
+  int64_t from = 0;  // a rank
+  int64_t to = 0;    // another one
+};
+
+// All ranks call it with the same moves, in ascending order of their sequences. `item` gives this
+// rank's rollout of a sequence. Returns the rollouts that come to this rank, by their sequences,
+// which are bit for bit what they were. Errors are those of the group.
+absl::StatusOr<std::map<int64_t, ScoredRollout>> MoveRollouts(
+    const std::vector<RolloutMove>& moves,
+    const std::function<const ScoredRollout&(int64_t sequence)>& item, ProcessGroup* group);
+
+}  // namespace taopd
