@@ -11,7 +11,7 @@ first losses must agree. The programs take turns, so that whatever else the mach
   accumulated   four micro-batches: the last one's backward pass (ours also with sharded gradients, after each)
 
 Prints tables in Markdown: seconds of a step (of the slower rank, the median over steps) and of its phases beside the
-goal; and for our collectives bytes, seconds from call to end ("busy"), and the part of them that no rank waited for.
+goal, and the processor time, the fairer figure on a machine that others use; and for our collectives bytes, seconds from call to end ("busy"), and the part of them that no rank waited for.
 """
 
 import argparse
@@ -102,6 +102,11 @@ class Program:
                                  for per_rank in ([rank["steps"] for rank in round_["ranks"]] for round_ in self.rounds)
                                  for i in range(len(per_rank[0])))
 
+    def processor_seconds(self):
+        return statistics.median(sum(steps[i]["processor"] for steps in per_rank)
+                                 for per_rank in ([rank["steps"] for rank in round_["ranks"]] for round_ in self.rounds)
+                                 for i in range(len(per_rank[0])))
+
     def first_loss(self):
         return self.rounds[0]["ranks"][0]["first_loss"]
 
@@ -119,6 +124,9 @@ def print_times(name, programs):
         ratio = f"{values[0] / values[-1]:.2f}x" if values[-1] > 0 and is_step else ""
         print(f"| {phase}, s | " + " | ".join(f"{value:.3f}" for value in values) +
               f" | {ratio} | {f'<= {GOAL}x' if is_step else ''} |")
+    values = [program.processor_seconds() for program in programs]
+    print("| processor time of all ranks, s | " + " | ".join(f"{value:.3f}" for value in values) +
+          f" | {values[0] / values[-1]:.2f}x | |")
     print("| first loss | " + " | ".join(f"{program.first_loss():.6f}" for program in programs) + " | | |")
     print("| cores that others took | " + " | ".join(f"{program.others():.1f}" for program in programs) + " | | |",
           flush=True)

@@ -11,6 +11,7 @@
 #include <absl/time/clock.h>
 
 #include <cmath>
+#include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -37,6 +38,12 @@ void OrDie(const absl::Status& status) {
   if (status.ok()) return;
   std::cerr << status.ToString() << "\n";
   std::exit(1);
+}
+
+double ProcessorSeconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 // The k ids of a row lie k-ths of the vocabulary apart; together they have the probability exp(-0.1).
@@ -95,6 +102,7 @@ class Trainer {
   Json Step() {
     OrDie(group_->Barrier());
     const absl::Time start = absl::Now();
+    const double processor_start = ProcessorSeconds();
     absl::Time last = start;
     Json seconds;
     const auto end = [&](const char* phase) {
@@ -126,6 +134,7 @@ class Trainer {
     OrDie(sharded_->Update(lr_, norm));
     end("update and weights");
     seconds["step"] = absl::ToDoubleSeconds(absl::Now() - start);
+    seconds["processor"] = ProcessorSeconds() - processor_start;
     seconds["loss"] = sums.weighted_loss;
     return seconds;
   }

@@ -74,7 +74,7 @@ def run(directory, options_path, store):
 
     def step():
         dist.barrier()
-        seconds, start = {}, time.monotonic()
+        seconds, start, processor_start = {}, time.monotonic(), time.process_time()
         optimizer.zero_grad(set_to_none=False)
         total = torch.zeros((), dtype=torch.float64)
         for m, (inputs, ids, log_q, log_q_tail) in enumerate(micro_batches):
@@ -94,6 +94,7 @@ def run(directory, options_path, store):
         now = time.monotonic()
         seconds["update and weights"] = now - last
         seconds["step"], seconds["loss"] = now - start, float(total)
+        seconds["processor"] = time.process_time() - processor_start
         return seconds
 
     result = {}
