@@ -241,8 +241,10 @@ void CheckpointedRun::SaveBeside() {
   beside_ =
       std::async(std::launch::async, [store = store_, step = state_.step, contents]() mutable {
         const absl::Time start = absl::Now();
-        SavedBeside saved = {
-            step, store->Save(step, [&](const std::string& dir) { return contents->Write(dir); })};
+        SavedBeside saved;
+        saved.step = step;
+        saved.path =
+            store->Save(step, [&](const std::string& dir) { return contents->Write(dir); });
         contents.reset();  // the future keeps what this function holds
         LogSaved(step, saved.path);
         saved.duration = absl::Now() - start;

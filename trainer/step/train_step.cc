@@ -258,7 +258,8 @@ absl::StatusOr<RowSums> Step::ComputeGradients(int64_t mini_batch) {
     optimizer_.AddShare();
   }
   {
-    const PhaseTimer timer(&times_, Phase::kOptimizer);
+    std::optional<PhaseTimer> timer;
+    if (!is_alone) timer.emplace(&times_, Phase::kOptimizer);
     if (optimizer_.every_pass_sends()) TAOPD_RETURN_IF_ERROR(JoinOtherPasses(num_done, num_passes));
     TAOPD_RETURN_IF_ERROR(optimizer_.ReduceGradients());
   }

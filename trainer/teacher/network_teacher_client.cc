@@ -106,9 +106,9 @@ class NetworkTeacherClient final : public TeacherClient {
       if (!answers[i].ok()) continue;
       const TeacherInfo& info = *answers[i];
       if (!options_.revision.empty() && info.revision != options_.revision) {
-        return FailedPrecondition(options_.endpoints[i], " serves the revision \"", info.revision,
-                                  "\" instead of \"", options_.revision,
-                                  "\", which the configuration asks for");
+        return InvalidArgument(options_.endpoints[i], " serves the revision \"", info.revision,
+                               "\" instead of \"", options_.revision,
+                               "\", which the configuration asks for");
       }
       if (first == nullptr) {
         first = &info;

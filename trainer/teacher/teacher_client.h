@@ -109,9 +109,9 @@ class TeacherClient {
   // endpoint that is down now takes part as soon as it is back and serves the same revision.
   // Errors:
   //   UNAVAILABLE          no endpoint has answered within `timeout`;
-  //   FAILED_PRECONDITION  the endpoints that answer differ in revision, tokenizer or vocabulary,
-  //                        serve another revision than the client was made for, or speak a protocol
-  //                        version that this client does not know.
+  //   INVALID_ARGUMENT     one serves another revision than the client was made for;
+  //   FAILED_PRECONDITION  the endpoints that answer differ in revision, tokenizer or vocabulary, or
+  //                        speak a protocol version that this client does not know.
   virtual absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) = 0;
   // Scores one sequence. Every reply is verified (verify_scores.h) before it is handed on. The
   // queue of waiting requests is not bounded: the caller knows the cost of a request and limits

@@ -50,6 +50,7 @@ Front::Front(const FrontLimits& limits, FrontHandler* handler, ByteBudget* budge
       handler_(handler),
       budget_(budget),
       on_failure_(std::move(on_failure)),
+      turns_(limits.num_threads, limits.max_client_worker_share),
       shared_{.limits = limits_,
               .handler = *handler,
               .budget = *budget,
@@ -66,7 +67,6 @@ Front::Front(const FrontLimits& limits, FrontHandler* handler, ByteBudget* budge
                     }
                     Wake();
                   }},
-      turns_(limits.num_threads, limits.max_client_worker_share),
       workers_(limits.num_threads),
       probe_workers_(limits.num_probe_threads) {}
 

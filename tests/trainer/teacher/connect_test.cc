@@ -128,7 +128,7 @@ TEST(ConnectTest, ARevisionThatWasNotAskedForIsRefused) {
                                 FastOptions({&b, &a}).endpoints}) {
     options.endpoints = endpoints;
     ASSERT_OK_AND_ASSIGN(auto wrong, MakeNetworkTeacherClient(options));
-    EXPECT_ERROR(wrong->Connect(absl::Seconds(20)), absl::StatusCode::kFailedPrecondition,
+    EXPECT_ERROR(wrong->Connect(absl::Seconds(20)), absl::StatusCode::kInvalidArgument,
                  b.endpoint() + " serves the revision \"rev-2\" instead of \"rev-1\"");
   }
 }

@@ -208,7 +208,7 @@ void TrainingRun::SaveBeside() {
   checkpoint_before_ = std::exchange(newest_checkpoint_, state_.step);
   save_time_ += absl::Now() - start;
   if (context_.timeline != nullptr) {
-    timeline_.Add(TimelineTrack::kTrainer, "copy to save", start, absl::Now());
+    timeline_.Add(TimelineTrack::kTrainer, "save", start, absl::Now());
   }
 }
 

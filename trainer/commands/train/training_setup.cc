@@ -182,6 +182,8 @@ std::optional<CommandFailure> TrainingRun::LoadData() {
 
 std::optional<CommandFailure> TrainingRun::ConnectTeacher() {
   auto info = teacher_->Connect(absl::Seconds(config_.teacher.connect_timeout_s));
+  // Another revision than the configuration's stays another one.
+  if (absl::IsInvalidArgument(info.status())) return BadUsage(Annotate(info.status(), "teacher"));
   if (!info.ok()) return CommandFailure{kExitUnavailable, Annotate(info.status(), "teacher")};
   teacher_info_ = *std::move(info);
   const absl::Status fits = CheckTeacherFits(config_, teacher_info_, student_);

@@ -48,9 +48,9 @@ absl::StatusOr<TeacherInfo> CachedTeacherClient::Connect(absl::Duration timeout)
                                 info.status().message());
     }
     if (!expected_revision_.empty() && info->revision != expected_revision_) {
-      return FailedPrecondition("the score cache knows the teacher at ", endpoints_[0],
-                                " with the revision \"", info->revision, "\" instead of \"",
-                                expected_revision_, "\", which the configuration asks for");
+      return InvalidArgument("the score cache knows the teacher at ", endpoints_[0],
+                             " with the revision \"", info->revision, "\" instead of \"",
+                             expected_revision_, "\", which the configuration asks for");
     }
   }
   absl::MutexLock lock(&mutex_);

@@ -22,8 +22,8 @@ namespace taopd {
 class CachedTeacherClient final : public TeacherClient {
  public:
   // `endpoints` name the teacher in the cache. Without a `teacher` (null), Connect takes what the
-  // cache knows of it, and a request that is not in the cache is FAILED_PRECONDITION; so is Connect
-  // if `revision` is not empty and the cache knows the teacher with another one.
+  // cache knows of it, and a request that is not in the cache is FAILED_PRECONDITION. Connect is
+  // INVALID_ARGUMENT if `revision` is not empty and the cache knows the teacher with another one.
   CachedTeacherClient(std::unique_ptr<ScoreCache> cache, std::vector<std::string> endpoints,
                       std::unique_ptr<TeacherClient> teacher, std::string revision = "");
   ~CachedTeacherClient() override;

@@ -19,7 +19,9 @@ TEST(Sequence, ShouldStopEndsIt) {
   request.on_token = [&](const GeneratedTokens& so_far, bool is_last) {
     EXPECT_EQ(asked, so_far.ids);  // should_stop comes first
     EXPECT_EQ(is_last, so_far.ids.back() == 7);
-    if (is_last) EXPECT_EQ(so_far.finish, FinishReason::kStop);
+    if (is_last) {
+      EXPECT_EQ(so_far.finish, FinishReason::kStop);
+    }
     streamed.push_back(so_far.ids.back());
   };
   request.should_stop = [&](int32_t id) {

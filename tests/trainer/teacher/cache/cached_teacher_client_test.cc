@@ -83,7 +83,7 @@ TEST_F(CachedTeacherTest, ARunIsReplayedWithoutATeacher) {
                "request \"r11\": its scores are not in the cache");
   EXPECT_OK(MakeClient(false, "rev-1")->Connect(absl::Seconds(20)));
   EXPECT_ERROR(MakeClient(false, "rev-2")->Connect(absl::Seconds(20)),
-               absl::StatusCode::kFailedPrecondition,
+               absl::StatusCode::kInvalidArgument,
                "the revision \"rev-1\" instead of \"rev-2\"");
 }
 
