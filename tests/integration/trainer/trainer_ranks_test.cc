@@ -91,11 +91,21 @@ TEST_F(TrainerRanksTest, ThreeRanksLearnWhatOneLearns) {
               0)
         << output;
   }
-  const auto one = Losses(dir_.File("run-1")), three = Losses(dir_.File("run-3"));
+  // Half-way from two ranks.
+  for (const auto& [ranks, steps] : {std::pair(2, 3), std::pair(3, 6)}) {
+    ASSERT_EQ(TrainOnRanks(ranks, teacher.endpoint(), &output,
+                           Settings("moved", steps, /*deterministic=*/false), {"--resume"}),
+              0)
+        << output;
+  }
+  const auto one = Losses(dir_.File("run-1")), three = Losses(dir_.File("run-3")),
+             moved = Losses(dir_.File("moved"));
   ASSERT_EQ(one.size(), 6U);
   ASSERT_EQ(three.size(), 6U);
+  ASSERT_EQ(moved.size(), 6U);
   for (size_t step = 0; step < 6; ++step) {
     EXPECT_NEAR(three[step], one[step], kRelative * std::abs(one[step])) << step;
+    EXPECT_NEAR(moved[step], one[step], kRelative * std::abs(one[step])) << step;
   }
   // Each rank has evaluated its part.
   const double kl = LastMetric("run-1", "eval/kl_to_teacher");
