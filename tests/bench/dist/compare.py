@@ -18,17 +18,15 @@ import argparse
 import json
 import os
 import pathlib
-import platform
-import re
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
+sys.path.insert(0, str(HERE.parent))
+from machine import Load, dependencies, processor
 SHAPE = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False, "bos_token_id": 1,
          "eos_token_id": 2, "head_dim": 64, "hidden_act": "silu", "hidden_size": 512, "initializer_range": 0.02,
          "intermediate_size": 1536, "max_position_embeddings": 1024, "num_attention_heads": 8, "num_hidden_layers": 8,
@@ -38,28 +36,6 @@ CASES = {"one_pass": {"sequences": 8, "micro_batches": 1}, "accumulated": {"sequ
 OPTIONS = {"prompt_tokens": 64, "response_tokens": 128, "top_k": 16, "lr": 1e-4, "threads": 1}
 PHASES = ("passes", "rest of the exchange", "norm", "update and weights", "step")
 GOAL = 1.0
-
-
-def dependencies():
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(os.environ.get("TAOPD_DEPS") or os.path.join(cache, "taopd"))
-
-
-def busy_cores():
-    fields = [int(x) for x in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    busy_s = (sum(fields[:8]) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
-    return time.monotonic(), busy_s - usage.ru_utime - usage.ru_stime
-
-
-def others(before):
-    elapsed, busy = (now - then for then, now in zip(before, busy_cores()))
-    return max(0.0, busy / elapsed)
-
-
-def processor():
-    match = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    return f"{match.group(1) if match else platform.processor()}, {os.cpu_count()} cores"
 
 
 def run_ranks(command_of, ranks, environment):
@@ -85,7 +61,7 @@ class Program:
         self.name, self.settings, self.rounds = name, settings, []
 
     def run(self, options, model, work, number):
-        before = busy_cores()
+        load = Load()
         path = work / f"options-{number}.json"
         path.write_text(json.dumps(self.settings))
         store = work / f"store-{number}"
@@ -95,7 +71,7 @@ class Program:
         else:
             results = run_ranks(lambda _: [options.bench, str(model), str(path)], options.ranks,
                                 {"TAOPD_RENDEZVOUS_FILE": str(store), "GOMP_SPINCOUNT": "1000"})
-        self.rounds.append({"ranks": results, "others": others(before)})
+        self.rounds.append({"ranks": results, "others": load.others()})
 
     def seconds(self, phase):
         return statistics.median(max(steps[i].get(phase, 0.0) for steps in per_rank)

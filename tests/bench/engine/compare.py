@@ -22,7 +22,6 @@ import argparse
 import json
 import os
 import pathlib
-import resource
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
+sys.path.insert(0, str(HERE.parent))
+from machine import Load, dependencies
 
 # name: (kind, sequences, prompt tokens, top_k or new tokens)
 CASES = {
@@ -50,11 +51,6 @@ GOALS = {
     "decode_64": [],
 }
 PEAK_GOAL = 0.3  # of transformers' peak, when scoring
-
-
-def dependencies():
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(os.environ.get("TAOPD_DEPS") or os.path.join(cache, "taopd"))
 
 
 def parse_arguments():
@@ -81,24 +77,6 @@ def parse_arguments():
     if options.cpu_time and options.threads != 1:
         parser.error("--cpu-time needs --threads 1: threads that wait for others spin")
     return options
-
-
-class Load:
-    """How many cores others take while the children of this process run."""
-
-    def __init__(self):
-        self.begin = self.now()
-
-    @staticmethod
-    def now():
-        fields = [int(x) for x in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-        busy_s = (sum(fields[:8]) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return time.monotonic(), busy_s - usage.ru_utime - usage.ru_stime
-
-    def others(self):
-        elapsed_s, busy_s = (b - a for a, b in zip(self.begin, self.now()))
-        return max(0.0, busy_s / elapsed_s)
 
 
 def run_program(command, options):

@@ -18,9 +18,7 @@ import argparse
 import json
 import os
 import pathlib
-import platform
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -29,6 +27,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
+sys.path.insert(0, str(HERE.parent))
+from machine import Load, dependencies, processor
 RECIPE = ROOT / "deploy/recipes/addition/train.yaml"
 PHASES = ("rollout", "teacher", "forward", "head", "backward", "optimizer")
 # Of the trainer's metrics; what the trainer waits for the teacher after its rollouts is the teacher's phase.
@@ -36,28 +36,6 @@ METRICS = {"rollout": ("time/rollout_wait_s", "time/pack_s"), "teacher": ("time/
            "forward": ("time/forward_s",), "head": ("time/head_s",), "backward": ("time/backward_s",),
            "optimizer": ("time/optimizer_s",)}
 GOALS = {"quickstart": {"time": 2.0}, "qwen3": {"time": 2.0, "peak": 0.6}}
-
-
-def dependencies():
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(os.environ.get("TAOPD_DEPS") or os.path.join(cache, "taopd"))
-
-
-def busy_cores():
-    fields = [int(x) for x in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    busy_s = (sum(fields[:8]) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
-    return time.monotonic(), busy_s - usage.ru_utime - usage.ru_stime
-
-
-def others(before):
-    elapsed, busy = (now - then for then, now in zip(before, busy_cores()))
-    return max(0.0, busy / elapsed)
-
-
-def processor(name):
-    match = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    return f"{match.group(1) if match else platform.processor()}, {os.cpu_count()} cores, {name}"
 
 
 def status_of(pid, key):
@@ -97,7 +75,7 @@ class Teacher:
 def run_ours(options, case, work):
     """Starts the teacher, trains, and reads the metrics of the steps after the warm-up."""
     teacher = Teacher(options, case["teacher"], work, case["teacher_flags"], case["teacher_threads"])
-    before = busy_cores()
+    load = Load()
     try:
         command = [options.trainer, "train", "--config", str(case["config"]), "--overwrite"]
         for setting in (*case["settings"], f"run.dir={work / 'run'}", f"student.model={case['student']}",
@@ -120,7 +98,7 @@ def run_ours(options, case, work):
     # All of both processes, start-up included; peers count their steps alone.
     cpu = (usage.ru_utime + usage.ru_stime + teacher_cpu) / (case["warm_up"] + case["steps"])
     return {"steps": steps, "tokens": [row["rollout/tokens"] for row in rows], "cpu_s": cpu,
-            "peak_mib": usage.ru_maxrss / 1024 + teacher_peak, "others": others(before)}
+            "peak_mib": usage.ru_maxrss / 1024 + teacher_peak, "others": load.others()}
 
 
 def run_peer(options, case, work):
@@ -128,7 +106,7 @@ def run_peer(options, case, work):
     prompts.write_text(json.dumps(case["prompts"]))
     settings.write_text(json.dumps(dict(case["peer_options"], threads=options.threads, steps=case["peer_warm_up"] +
                                         case["peer_steps"], warm_up_steps=case["peer_warm_up"])))
-    before = busy_cores()
+    load = Load()
     command = [options.python, str(HERE / "peers.py"), case["peer"], str(case["student"]), str(case["teacher"]),
                str(prompts), str(settings)]
     environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads), TOKENIZERS_PARALLELISM="false")
@@ -138,7 +116,7 @@ def run_peer(options, case, work):
     result = json.loads(done.stdout.strip().splitlines()[-1])
     for step in result["steps"]:
         step["step"] = sum(step.values())
-    return dict(result, cpu_s=result["cpu_s"] / case["peer_steps"], others=others(before))
+    return dict(result, cpu_s=result["cpu_s"] / case["peer_steps"], others=load.others())
 
 
 def quickstart(options, _):
@@ -230,7 +208,7 @@ def main():
     options = parser.parse_args()
     if not pathlib.Path(options.python).exists():
         sys.exit(f"{options.python} does not exist: deploy/setup --oracle, or --python")
-    print(processor(f"{options.threads} threads"), flush=True)
+    print(f"{processor()}, {options.threads} threads", flush=True)
     report = {}
     for name in options.case or GOALS:
         with tempfile.TemporaryDirectory() as directory:

@@ -9,6 +9,7 @@
 #include "server/http/chat/chat.h"
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/stub_engine.h"
 
 namespace taopd {
 namespace {
@@ -153,7 +154,7 @@ TEST(ToolCallStreamTest, NothingIsHeldBackForLong) {
 }
 
 // Generates the tokens 1, 2, ... of a script, and then 0, which ends the text.
-class ScriptEngine final : public InferenceEngine {
+class ScriptEngine final : public testing::StubEngine {
  public:
   explicit ScriptEngine(int32_t num_tokens) : num_tokens_(num_tokens) {}
   ~ScriptEngine() override {
@@ -175,18 +176,7 @@ class ScriptEngine final : public InferenceEngine {
     });
     return threads_.size();
   }
-  std::vector<RequestHandle> SubmitBatch(
-      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
-    std::vector<RequestHandle> handles;
-    for (auto& [request, done] : requests)
-      handles.push_back(Submit(std::move(request), std::move(done)));
-    return handles;
-  }
-  void Cancel(RequestHandle) override {}
-  void Drain(absl::Time) override {}
-  void ReleaseKvCache() override {}
   EngineLimits limits() const override { return testing::FakeEngine().limits(); }
-  EngineStats stats() const override { return {}; }
 
  private:
   const int32_t num_tokens_;
