@@ -272,7 +272,9 @@ struct EngineOptions {
   // The largest vocabulary whose dense log-probs may be requested.
   int64_t max_dense_vocab_size = 4096;
   int64_t max_num_seqs = 256;
-  int64_t max_num_batched_tokens = 8192;  // tokens of one step
+  // Tokens of one step. 0 = 1024 on a CPU, whose activations then stay in its caches, and 8192 on a
+  // GPU, which needs more rows to be busy; max_num_seqs if that is more.
+  int64_t max_num_batched_tokens = 0;
   // The limit of the queue in front of the engine. One longer request is accepted while the queue
   // is empty.
   int64_t max_queued_tokens = 4 << 20;
@@ -283,8 +285,9 @@ struct EngineOptions {
   // (common/base/fair_share.h), so that a newcomer finds room. One request of a client of which
   // nothing waits is accepted wherever it fits.
   double max_client_queue_share = 1.0;
-  // Memory for the logits of one chunk of rows; the logits of a whole batch never exist.
-  int64_t head_workspace_bytes = 256 << 20;
+  // Memory for the logits of one chunk of rows; the logits of a whole batch never exist. 0 = 64 MiB
+  // on a CPU and 256 MiB on a GPU.
+  int64_t head_workspace_bytes = 0;
   // The limit of the KV cache's memory. If it does not hold all sequences that run, some of them are
   // preempted and computed again. If it is too small for one sequence, requests that generate are
   // limited in length, with a warning, unless max_model_len was asked for: that is then refused.
@@ -299,6 +302,16 @@ struct EngineOptions {
   int64_t tensor_parallel_size = 1;
   // What LoadEngine's memory plan may take of the device.
   MemoryLimits memory;
+
+  // What the settings above are on a kind of device.
+  int64_t BatchedTokens(bool on_cpu) const {
+    if (max_num_batched_tokens > 0) return max_num_batched_tokens;
+    return std::max<int64_t>(max_num_seqs, on_cpu ? 1024 : 8192);
+  }
+  int64_t HeadWorkspaceBytes(bool on_cpu) const {
+    if (head_workspace_bytes > 0) return head_workspace_bytes;
+    return int64_t{on_cpu ? 64 : 256} << 20;
+  }
 };
 
 using RequestHandle = uint64_t;  // 0 = refused

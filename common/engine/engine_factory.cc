@@ -65,7 +65,7 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
   loaded.architecture = decoder->config().architecture;
   loaded.num_parameters = decoder->config().NumParameters();
   loaded.eos_token_ids = decoder->config().eos_token_ids;
-  decoder->PrepareInference(/*with_head=*/options.kv_cache_bytes > 0);
+  decoder->PrepareInference();
   TAOPD_ASSIGN_OR_RETURN(loaded.engine, MakeTorchEngine(decoder, options));
   TAOPD_ASSIGN_OR_RETURN(loaded.revision, revision.get());
   decoder->KeepForInferenceOnly();

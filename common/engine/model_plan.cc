@@ -51,8 +51,8 @@ EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& con
   input.budget = budget;
   input.max_model_len = options.max_model_len;
   input.max_num_seqs = options.max_num_seqs;
-  input.max_num_batched_tokens = options.max_num_batched_tokens;
-  input.head_workspace_bytes = options.head_workspace_bytes;
+  input.max_num_batched_tokens = options.BatchedTokens(budget.on_cpu());
+  input.head_workspace_bytes = options.HeadWorkspaceBytes(budget.on_cpu());
   input.kv_cache_bytes = options.kv_cache_bytes;
   return input;
 }

@@ -187,10 +187,10 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
       {"max_candidates", options.max_candidates, 0},
       {"max_dense_vocab_size", options.max_dense_vocab_size, 0},
       {"max_num_seqs", options.max_num_seqs, 1},
-      {"max_num_batched_tokens", options.max_num_batched_tokens, 1},
+      {"max_num_batched_tokens", options.max_num_batched_tokens, 0},
       {"max_queued_tokens", options.max_queued_tokens, 1},
       {"max_queued_requests", options.max_queued_requests, 1},
-      {"head_workspace_bytes", options.head_workspace_bytes, 1},
+      {"head_workspace_bytes", options.head_workspace_bytes, 0},
       {"kv_cache_bytes", options.kv_cache_bytes, kAutoKvCache},
       {"tensor_parallel_size", options.tensor_parallel_size, 1},
   };

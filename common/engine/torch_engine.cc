@@ -439,7 +439,7 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr
   limits.max_candidates = options.max_candidates;
   limits.max_dense_vocab_size = options.max_dense_vocab_size;
   limits.max_num_seqs = options.max_num_seqs;
-  limits.max_num_batched_tokens = options.max_num_batched_tokens;
+  limits.max_num_batched_tokens = options.BatchedTokens(decoder->device().is_cpu());
   limits.max_queued_tokens = options.max_queued_tokens;
   limits.max_client_queued_tokens = static_cast<int64_t>(
       options.max_client_queue_share * static_cast<double>(options.max_queued_tokens));
@@ -451,12 +451,12 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr
   scheduler_limits.max_num_seqs = options.max_num_seqs;
   scheduler_limits.num_blocks = cache.num_blocks;
   scheduler_limits.block_tokens = kBlockTokens;
-  scheduler_limits.max_num_batched_tokens = options.max_num_batched_tokens;
+  scheduler_limits.max_num_batched_tokens = limits.max_num_batched_tokens;
   scheduler_limits.prefix_caching = options.prefix_caching;
 
   ModelRunnerOptions runner_options;
   runner_options.num_blocks = cache.num_blocks;
-  runner_options.head_workspace_bytes = options.head_workspace_bytes;
+  runner_options.head_workspace_bytes = options.HeadWorkspaceBytes(decoder->device().is_cpu());
   return std::unique_ptr<InferenceEngine>(std::make_unique<TorchEngine>(
       std::move(decoder), limits,
       QueueLimits{options.max_queued_tokens, options.max_queued_requests,

@@ -47,14 +47,15 @@ void AddWeights(const EnginePlanInput& input, LineList* list) {
   const bool mapped = StaysMapped(input);
   const std::string note = mapped ? WeightDtypeName(input.dtype) + ", in the mapped files"
                                   : WeightDtypeName(input.dtype);
-  list->Held("embedding", counts.embedding * value_bytes,
-             input.config.tie_word_embeddings ? note + "; also the head of scores" : note);
-  list->Held("head of scores", counts.head * value_bytes, note);
+  list->Held("embedding", counts.embedding * value_bytes, note);
   list->Held("norms and biases", counts.vectors * value_bytes, note);
   if (mapped) {
+    const std::string read_once = note + "; read once, to be packed";
+    list->OnHost("head", MemoryKind::kReclaimable, counts.head * value_bytes, read_once);
     list->OnHost("projections", MemoryKind::kReclaimable, counts.projections * value_bytes,
-                 note + "; read once, to be packed");
+                 read_once);
   } else {
+    list->Held("head", counts.head * value_bytes, note);
     list->Held("projections", counts.projections * value_bytes, note);
     if (input.stored_dtype) {
       list->OnHost("weight files", MemoryKind::kReclaimable,
@@ -65,13 +66,7 @@ void AddWeights(const EnginePlanInput& input, LineList* list) {
   if (!input.budget.on_cpu()) return;  // CUDA kernels read the weights as they are
   const std::string packed = WeightDtypeName(PackedDtype(input.dtype)) + ", in panels";
   list->Held("packed projections", PackedProjectionBytes(input.config, input.dtype), packed);
-  if (input.kv_cache_bytes != 0) {
-    list->Held("packed head", PackedHeadBytes(input.config, input.dtype), packed + "; to generate");
-  }
-  if (input.dtype == WeightDtype::kFloat16) {
-    list->Held("widened head", counts.embedding * BytesOf(WeightDtype::kFloat32),
-               "float32; scores of a float16 model");
-  }
+  list->Held("packed head", PackedHeadBytes(input.config, input.dtype), packed);
 }
 
 // The logits of one chunk of rows: as many rows as the workspace holds, but at least one.

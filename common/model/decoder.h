@@ -99,10 +99,11 @@ class Decoder {
   virtual const ModelConfig& paged_config() const { return config_; }
   // An error if the model cannot compute any more, for another reason than its own device.
   virtual absl::Status Health() const { return absl::OkStatus(); }
-  // Computes now what the first Infer and, if `with_head` is set, the first Logits would prepare.
-  virtual void PrepareInference(bool with_head) = 0;
+  // Computes now what the first Infer and the first Logits or ScoreRows would prepare.
+  virtual void PrepareInference() = 0;
   // Frees what inference does not read once it is prepared: on the CPU, the parameters that it has
-  // packed copies of. Forward and Parameters may not be called any more, and the weights not change.
+  // packed copies of. Forward, lm_head and Parameters may not be called any more, and the weights not
+  // change.
   virtual void KeepForInferenceOnly() = 0;
   // For a parameter that lies in a mapped file, a function that tells the system that its pages are
   // not needed for now; else null. It may be called by any thread, and outlive the decoder.

@@ -194,9 +194,9 @@ bool TransformerDecoder::HasPackedWeights() {
   return packed_ != nullptr;
 }
 
-void TransformerDecoder::PrepareInference(bool with_head) {
+void TransformerDecoder::PrepareInference() {
   const std::shared_ptr<PackedWeights> packed = UpToDateWeights();
-  if (packed != nullptr && with_head) packed->lm_head();
+  if (packed != nullptr) packed->lm_head();
 }
 
 std::function<void()> TransformerDecoder::ReleaserOf(const at::Tensor& parameter) const {
@@ -212,9 +212,7 @@ void TransformerDecoder::KeepForInferenceOnly() {
   packed_version_ = weight_version();
   for (const WeightSlot& slot : slots_) {
     at::Tensor* const tensor = slot.tensor;
-    const bool is_packed =
-        tensor->dim() == 2 && tensor != &weights_.embed_tokens_VH && tensor != &weights_.lm_head_VH;
-    if (!is_packed) continue;
+    if (tensor->dim() != 2 || tensor == &weights_.embed_tokens_VH) continue;
     const auto mapped = release_mapped_.find(tensor->const_data_ptr());
     if (mapped != release_mapped_.end()) {
       mapped->second();
@@ -405,11 +403,14 @@ ScoringOutput TransformerDecoder::ScoreRows(const at::Tensor& hidden_NH,
                                             const at::Tensor& sampled_ids_N,
                                             const at::Tensor& candidate_ids_NM,
                                             const ScoringOptions& options) {
+  const std::shared_ptr<PackedWeights> packed = UpToDateWeights();
+  const HeadMatrix head =
+      packed != nullptr ? HeadMatrix(packed->lm_head()) : HeadMatrix(weights_.lm_head_VH.detach());
   if (group_ == nullptr) {
-    return Decoder::ScoreRows(hidden_NH, sampled_ids_N, candidate_ids_NM, options);
+    return ScoreRowsOfHead(hidden_NH, head, sampled_ids_N, candidate_ids_NM, options);
   }
-  return ScoreRowsOfShards(hidden_NH, weights_.lm_head_VH, vocab_size_, sampled_ids_N,
-                           candidate_ids_NM, options, group_);
+  return ScoreRowsOfShards(hidden_NH, head, vocab_size_, sampled_ids_N, candidate_ids_NM, options,
+                           group_);
 }
 
 }  // namespace taopd

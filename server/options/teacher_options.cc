@@ -105,8 +105,9 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
             "Largest vocabulary for which a gRPC request may ask for the log-probs of every id (4 "
             "bytes per id and row).",
             Between<int64_t>(0, kMaxInt32));
-  v.Setting("max_num_batched_tokens", &max_num_batched_tokens, "Tokens per engine step.",
-            Between<int64_t>(1, kMaxInt32));
+  v.Setting("max_num_batched_tokens", &max_num_batched_tokens,
+            "Tokens per engine step; 0 = 1024 on a CPU and 8192 on a GPU.",
+            Between<int64_t>(0, kMaxInt32));
   v.Setting("max_num_seqs", &max_num_seqs, "Sequences that run at once.",
             Between<int64_t>(1, 1 << 20));
   v.Setting("max_queued_tokens", &max_queued_tokens,

@@ -41,7 +41,7 @@ struct TeacherOptions {
   int64_t max_model_len = 0;
   int64_t max_logprobs = 128;
   int64_t max_dense_vocab_size = 4096;
-  int64_t max_num_batched_tokens = 8192;
+  int64_t max_num_batched_tokens = 0;
   int64_t max_num_seqs = 256;
   int64_t max_queued_tokens = int64_t{4} << 20;
   double max_client_queue_share = 0.5;

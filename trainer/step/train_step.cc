@@ -143,7 +143,7 @@ class Step {
 void Step::PackWeights() {
   const PhaseTimer timer(&times_, Phase::kPack);
   const c10::InferenceMode inference;
-  context_.student->PrepareInference(/*with_head=*/true);
+  context_.student->PrepareInference();
 }
 
 std::vector<RolloutRequest> Step::TakeMine(const std::vector<const PromptRecord*>& prompts) {

@@ -94,11 +94,10 @@ class LeaderDecoder final : public Decoder {
     Together(command, [&] { slice_->CopyBlock(pages, from, to); });
   }
 
-  void PrepareInference(bool with_head) override {
+  void PrepareInference() override {
     ModelCommand command;
     command.kind = ModelCommand::Kind::kPrepare;
-    command.with_head = with_head;
-    Together(command, [&] { slice_->PrepareInference(with_head); });
+    Together(command, [&] { slice_->PrepareInference(); });
   }
 
   void KeepForInferenceOnly() override {

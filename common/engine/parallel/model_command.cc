@@ -15,7 +15,6 @@ void VisitMembers(Command& command, const Visit& visit) {
   visit("rank", command.rank);
   visit("num_ranks", command.num_ranks);
   visit("master_port", command.master_port);
-  visit("with_head", command.with_head);
   visit("token_ids", command.token_ids);
   visit("num_rows", command.num_rows);
   visit("past_lens", command.past_lens);

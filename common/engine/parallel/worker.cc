@@ -32,7 +32,7 @@ class Worker {
       case ModelCommand::Kind::kLoad:
         return Load(command);
       case ModelCommand::Kind::kPrepare:
-        decoder_->PrepareInference(command.with_head);
+        decoder_->PrepareInference();
         break;
       case ModelCommand::Kind::kKeep:
         decoder_->KeepForInferenceOnly();

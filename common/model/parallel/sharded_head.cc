@@ -32,10 +32,10 @@ struct SliceScores {
   at::Tensor numbers_N4;    // SliceNumber
 };
 
-SliceScores ScoreSlice(const at::Tensor& hidden_NH, const at::Tensor& lm_head_SH,
+SliceScores ScoreSlice(const at::Tensor& hidden_NH, const HeadMatrix& head_SH,
                        int64_t vocab_size, const at::Tensor& sampled_N,
                        const ScoringOptions& options, const TensorParallel& place) {
-  const int64_t first_id = place.FirstId(vocab_size), num_ids = lm_head_SH.size(0);
+  const int64_t first_id = place.FirstId(vocab_size), num_ids = head_SH.vocabulary_size();
   ScoringOptions own = options;
   own.top_k = static_cast<int32_t>(std::min<int64_t>(options.top_k, num_ids));
   at::Tensor own_sampled_N, is_own_N;
@@ -45,7 +45,7 @@ SliceScores ScoreSlice(const at::Tensor& hidden_NH, const at::Tensor& lm_head_SH
     is_own_N = own_sampled_N.eq(shifted_N);
   }
   const ScoringOutput output =
-      ScoreRowsOfHead(hidden_NH, lm_head_SH, own_sampled_N, at::Tensor(), own);
+      ScoreRowsOfHead(hidden_NH, head_SH, own_sampled_N, at::Tensor(), own);
   const int64_t num_rows = hidden_NH.size(0);
   at::Tensor numbers_N4 = at::zeros({num_rows, kNumSliceNumbers});
   numbers_N4.select(1, kLogSumExp).copy_(output.log_sum_exp_N);
@@ -149,11 +149,11 @@ class RowMerger {
   double entropy_ = 0;
 };
 
-ScoringOutput ScoreByMerging(const at::Tensor& hidden_NH, const at::Tensor& lm_head_SH,
+ScoringOutput ScoreByMerging(const at::Tensor& hidden_NH, const HeadMatrix& head_SH,
                              int64_t vocab_size, const at::Tensor& sampled_N,
                              const ScoringOptions& options, Collectives* group) {
   const TensorParallel& place = group->place();
-  const SliceScores own = ScoreSlice(hidden_NH, lm_head_SH, vocab_size, sampled_N, options, place);
+  const SliceScores own = ScoreSlice(hidden_NH, head_SH, vocab_size, sampled_N, options, place);
   const std::vector<int64_t> sizes = SliceSizes(vocab_size, place.size, options.top_k);
   const auto ids = group->GatherToFirst(own.ids_Nk, sizes);
   const auto log_probs = group->GatherToFirst(own.log_probs_Nk, sizes);
@@ -176,11 +176,11 @@ ScoringOutput ScoreByMerging(const at::Tensor& hidden_NH, const at::Tensor& lm_h
   return output;
 }
 
-ScoringOutput ScoreByGathering(const at::Tensor& hidden_NH, const at::Tensor& lm_head_SH,
+ScoringOutput ScoreByGathering(const at::Tensor& hidden_NH, const HeadMatrix& head_SH,
                                int64_t vocab_size, const at::Tensor& sampled_N,
                                const at::Tensor& candidates_NM, const ScoringOptions& options,
                                Collectives* group) {
-  const HeadGemm gemm(lm_head_SH.detach());
+  const HeadGemm gemm(head_SH);
   const bool is_first = group->place().rank == 0;
   // The slices, and on rank 0 the whole and a copy of it.
   const int64_t chunk = RowsPerChunk(options.workspace_bytes, vocab_size, /*num_buffers=*/3);
@@ -189,7 +189,7 @@ ScoringOutput ScoreByGathering(const at::Tensor& hidden_NH, const at::Tensor& lm
   for (int64_t begin = 0; begin < std::max<int64_t>(num_rows, 1); begin += chunk) {
     const int64_t num = std::min(chunk, num_rows - begin);
     const at::Tensor logits_CS =
-        at::empty({num, lm_head_SH.size(0)}, hidden_NH.options().dtype(at::kFloat));
+        at::empty({num, head_SH.vocabulary_size()}, hidden_NH.options().dtype(at::kFloat));
     gemm.Logits(hidden_NH.narrow(0, begin, num), logits_CS);
     const at::Tensor logits_CV = GatherLogits(logits_CS, vocab_size, group);
     if (!is_first) continue;
@@ -220,15 +220,15 @@ at::Tensor GatherLogits(const at::Tensor& logits_NS, int64_t vocab_size, Collect
   return slices.empty() ? at::Tensor() : at::cat(slices, 1);
 }
 
-ScoringOutput ScoreRowsOfShards(const at::Tensor& hidden_NH, const at::Tensor& lm_head_SH,
+ScoringOutput ScoreRowsOfShards(const at::Tensor& hidden_NH, const HeadMatrix& head_SH,
                                 int64_t vocab_size, const at::Tensor& sampled_ids_N,
                                 const at::Tensor& candidate_ids_NM, const ScoringOptions& options,
                                 Collectives* group) {
   const bool needs_logits = options.rank || options.dense || candidate_ids_NM.defined();
   return needs_logits
-             ? ScoreByGathering(hidden_NH, lm_head_SH, vocab_size, sampled_ids_N, candidate_ids_NM,
+             ? ScoreByGathering(hidden_NH, head_SH, vocab_size, sampled_ids_N, candidate_ids_NM,
                                 options, group)
-             : ScoreByMerging(hidden_NH, lm_head_SH, vocab_size, sampled_ids_N, options, group);
+             : ScoreByMerging(hidden_NH, head_SH, vocab_size, sampled_ids_N, options, group);
 }
 
 }  // namespace taopd

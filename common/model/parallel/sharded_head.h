@@ -18,7 +18,7 @@ namespace taopd {
 // in double: what travels is k + 4 numbers a row and process. Ranks, candidates and dense rows need
 // other processes' logits row by row; for them the logits are gathered in chunks of
 // options.workspace_bytes.
-ScoringOutput ScoreRowsOfShards(const at::Tensor& hidden_NH, const at::Tensor& lm_head_SH,
+ScoringOutput ScoreRowsOfShards(const at::Tensor& hidden_NH, const HeadMatrix& head_SH,
                                 int64_t vocab_size, const at::Tensor& sampled_ids_N,
                                 const at::Tensor& candidate_ids_NM, const ScoringOptions& options,
                                 Collectives* group);

@@ -1,5 +1,7 @@
 #include "common/model/weights/packed_weights.h"
 
+#include "common/base/check.h"
+
 namespace taopd {
 namespace {
 
@@ -47,16 +49,16 @@ PackedLayer PackLayer(const LayerWeights& layer, const Packer& packer) {
 }  // namespace
 
 PackedWeights::PackedWeights(const ModelWeights& weights,
-                             const std::function<void(const at::Tensor& matrix)>& done)
-    : lm_head_VH_(weights.lm_head_VH) {
+                             std::function<void(const at::Tensor& matrix)> done)
+    : done_(std::move(done)), lm_head_VH_(weights.lm_head_VH) {
   layers_.reserve(weights.layers.size());
   for (const LayerWeights& layer : weights.layers) {
-    layers_.push_back(PackLayer(layer, Packer(done)));
+    layers_.push_back(PackLayer(layer, Packer(done_)));
   }
 }
 
 const PackedWeight& PackedWeights::lm_head() {
-  if (!lm_head_.defined()) lm_head_ = PackedWeight(std::vector<at::Tensor>{lm_head_VH_});
+  if (!lm_head_.defined()) lm_head_ = Packer(done_).Fuse({lm_head_VH_});
   return lm_head_;
 }
 
@@ -80,7 +82,10 @@ void PackedWeights::Refresh() {
 }
 
 void PackedWeights::DropSources() {
+  TAOPD_CHECK(lm_head_.defined());
   ForEachOfLayers([](PackedWeight* weight) { weight->DropSources(); });
+  lm_head_.DropSources();
+  lm_head_VH_ = at::Tensor();
 }
 
 uint64_t WeightVersion(const std::vector<WeightSlot>& slots) {

@@ -35,19 +35,20 @@ class PackedWeights {
   // Packs the layers. Keeps references to the tensors of `weights`. done(matrix) is called when a
   // matrix has been packed.
   PackedWeights(const ModelWeights& weights,
-                const std::function<void(const at::Tensor& matrix)>& done);
+                std::function<void(const at::Tensor& matrix)> done);
 
   const PackedLayer& layer(size_t i) const { return layers_[i]; }
-  // The head, packed at the first call: an engine that only scores does not need it.
+  // The head, packed at the first call: training does not need it.
   const PackedWeight& lm_head();
   void Refresh();
-  // Forgets the tensors of the layers: the packed copies stay as they are.
+  // Forgets the tensors: the packed copies stay as they are. REQUIRES: lm_head() was called.
   void DropSources();
 
  private:
   template <typename Function>
   void ForEachOfLayers(const Function& function);
 
+  std::function<void(const at::Tensor&)> done_;
   at::Tensor lm_head_VH_;
   std::vector<PackedLayer> layers_;
   PackedWeight lm_head_;

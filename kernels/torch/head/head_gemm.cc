@@ -8,20 +8,31 @@
 
 namespace taopd {
 
-void CheckHeadInputs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH) {
+int64_t HeadMatrix::vocabulary_size() const {
+  return packed != nullptr ? packed->num_outputs() : lm_head_VH.size(0);
+}
+int64_t HeadMatrix::hidden_size() const {
+  return packed != nullptr ? packed->num_inputs() : lm_head_VH.size(1);
+}
+at::ScalarType HeadMatrix::dtype() const {
+  return packed != nullptr ? packed->dtype() : lm_head_VH.scalar_type();
+}
+
+void CheckHeadInputs(const at::Tensor& hidden_NH, const HeadMatrix& head) {
   TORCH_CHECK(hidden_NH.defined() && hidden_NH.dim() == 2, "hidden must be [N, H]");
-  TORCH_CHECK(lm_head_VH.defined() && lm_head_VH.dim() == 2, "lm_head must be [V, H]");
-  TORCH_CHECK(hidden_NH.size(1) == lm_head_VH.size(1), "hidden has H = ", hidden_NH.size(1),
-              " but lm_head has H = ", lm_head_VH.size(1));
+  TORCH_CHECK(head.packed != nullptr || (head.lm_head_VH.defined() && head.lm_head_VH.dim() == 2),
+              "lm_head must be [V, H]");
+  TORCH_CHECK(hidden_NH.size(1) == head.hidden_size(), "hidden has H = ", hidden_NH.size(1),
+              " but lm_head has H = ", head.hidden_size());
   TORCH_CHECK(hidden_NH.size(1) > 0, "hidden has H = 0");
-  TORCH_CHECK(lm_head_VH.size(0) > 0 && lm_head_VH.size(0) <= std::numeric_limits<int32_t>::max(),
-              "lm_head has V = ", lm_head_VH.size(0), ", which must be in [1, 2^31)");
+  TORCH_CHECK(head.vocabulary_size() > 0 &&
+                  head.vocabulary_size() <= std::numeric_limits<int32_t>::max(),
+              "lm_head has V = ", head.vocabulary_size(), ", which must be in [1, 2^31)");
   const at::ScalarType dtype = hidden_NH.scalar_type();
   TORCH_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf, "hidden is ",
               dtype, ", must be float32, bfloat16 or float16");
-  TORCH_CHECK(lm_head_VH.scalar_type() == dtype, "lm_head is ", lm_head_VH.scalar_type(),
-              " but hidden is ", dtype);
-  TORCH_CHECK(lm_head_VH.device() == hidden_NH.device(), "lm_head is on ", lm_head_VH.device(),
+  TORCH_CHECK(head.dtype() == dtype, "lm_head is ", head.dtype(), " but hidden is ", dtype);
+  TORCH_CHECK(head.device() == hidden_NH.device(), "lm_head is on ", head.device(),
               " but hidden is on ", hidden_NH.device());
 }
 
@@ -36,18 +47,23 @@ int64_t RowsPerTask(int64_t vocabulary_size) {
 }
 
 // float16 on the CPU is for reading such models, not for speed: the head is widened as a whole.
-HeadGemm::HeadGemm(at::Tensor lm_head_VH)
-    : lm_head_VH_(lm_head_VH.is_cpu() && lm_head_VH.scalar_type() == at::kHalf
-                      ? lm_head_VH.to(at::kFloat)
-                      : std::move(lm_head_VH)) {}
+HeadGemm::HeadGemm(HeadMatrix head) : head_(std::move(head)) {
+  if (head_.packed == nullptr && head_.lm_head_VH.is_cpu() &&
+      head_.lm_head_VH.scalar_type() == at::kHalf) {
+    head_.lm_head_VH = head_.lm_head_VH.to(at::kFloat);
+  }
+}
 
 void HeadGemm::Logits(const at::Tensor& hidden_CH, at::Tensor logits_CV) const {
-  if (lm_head_VH_.is_cpu()) {
-    CpuHeadLogits(hidden_CH.to(lm_head_VH_.scalar_type()), lm_head_VH_, logits_CV);
-  } else if (lm_head_VH_.scalar_type() == at::kFloat) {
-    at::mm_out(logits_CV, hidden_CH, lm_head_VH_.t());
+  const at::Tensor& lm_head_VH = head_.lm_head_VH;
+  if (head_.packed != nullptr) {
+    head_.packed->MultiplyInto(hidden_CH, logits_CV);
+  } else if (lm_head_VH.is_cpu()) {
+    CpuHeadLogits(hidden_CH.to(lm_head_VH.scalar_type()), lm_head_VH, logits_CV);
+  } else if (lm_head_VH.scalar_type() == at::kFloat) {
+    at::mm_out(logits_CV, hidden_CH, lm_head_VH.t());
   } else {
-    at::mm_out(logits_CV, hidden_CH, lm_head_VH_.t(), at::kFloat);
+    at::mm_out(logits_CV, hidden_CH, lm_head_VH.t(), at::kFloat);
   }
 }
 

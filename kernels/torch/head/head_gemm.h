@@ -9,12 +9,31 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <utility>
+
+#include "kernels/torch/gemm/packed_weight.h"
 
 namespace taopd {
 
-// Throws c10::Error unless hidden [N, H] and lm_head [V, H] are float32, bfloat16 or float16, of
+// A head, as a tensor or packed for inference on the CPU.
+struct HeadMatrix {
+  // Implicit: a tensor is a head.
+  HeadMatrix(at::Tensor head_VH) : lm_head_VH(std::move(head_VH)) {}  // NOLINT
+  // From a packed copy, which must outlive this object.
+  explicit HeadMatrix(const PackedWeight& head) : packed(&head) {}
+
+  int64_t vocabulary_size() const;
+  int64_t hidden_size() const;
+  at::ScalarType dtype() const;
+  at::Device device() const { return packed != nullptr ? at::kCPU : lm_head_VH.device(); }
+
+  at::Tensor lm_head_VH;                 // undefined if packed
+  const PackedWeight* packed = nullptr;  // null: lm_head_VH counts
+};
+
+// Throws c10::Error unless hidden [N, H] and the head [V, H] are float32, bfloat16 or float16, of
 // one dtype and on one device, H is positive and V fits int32.
-void CheckHeadInputs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH);
+void CheckHeadInputs(const at::Tensor& hidden_NH, const HeadMatrix& head);
 
 // How many rows a chunk may have so that num_buffers float32 tensors [rows, V] together stay within
 // workspace_bytes; at least 1.
@@ -23,18 +42,19 @@ int64_t RowsPerChunk(int64_t workspace_bytes, int64_t vocabulary_size, int64_t n
 // The grain of at::parallel_for over rows: rows of a small vocabulary are not worth a thread each.
 int64_t RowsPerTask(int64_t vocabulary_size);
 
-// Computes logits from a head. Holds a reference to lm_head; on the CPU a float16 head is widened
-// once, at construction. Logits may be called by several threads at the same time.
+// Computes logits from a head, which it refers to. A float16 head on the CPU that is not packed is
+// widened once, at construction. Logits may be called by several threads at the same time.
 class HeadGemm {
  public:
-  explicit HeadGemm(at::Tensor lm_head_VH);
+  explicit HeadGemm(HeadMatrix head);
 
   // Writes logits = hidden lm_head^T, float32 on the device of both; the elements of a row of
-  // logits must be adjacent. On the CPU by kernels/torch/gemm/head_gemm_cpu.h, elsewhere by at::mm.
+  // logits must be adjacent. On the CPU by PackedWeight or by kernels/torch/gemm/head_gemm_cpu.h,
+  // elsewhere by at::mm.
   void Logits(const at::Tensor& hidden_CH, at::Tensor logits_CV) const;
 
  private:
-  at::Tensor lm_head_VH_;
+  HeadMatrix head_;
 };
 
 }  // namespace taopd

@@ -142,25 +142,25 @@ ScoringOutput ScoreRowsOfLogits(const at::Tensor& logits_NV, const at::Tensor& s
   return call.output;
 }
 
-ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const HeadMatrix& head,
                               const at::Tensor& sampled_ids_N, const at::Tensor& candidate_ids_NM,
                               const ScoringOptions& options) {
   const at::NoGradGuard no_grad;
-  CheckHeadInputs(hidden_NH, lm_head_VH);
+  CheckHeadInputs(hidden_NH, head);
   const int64_t num_rows = hidden_NH.size(0);
-  const int64_t vocabulary_size = lm_head_VH.size(0);
+  const int64_t vocabulary_size = head.vocabulary_size();
   ScoringCall call = MakeCall(num_rows, vocabulary_size, sampled_ids_N, candidate_ids_NM, options);
 
 #ifdef TAOPD_CUDA
   // float16, larger k, dense rows and the tail outside of candidates: the composition below.
   if (hidden_NH.is_cuda() && hidden_NH.scalar_type() != at::kHalf &&
       options.top_k <= kMaxScoringTopK && !options.dense && !call.candidates_NM.defined()) {
-    ScoreRowsOfHeadCuda(hidden_NH, lm_head_VH, call.sampled_N, call.candidates_NM, options,
+    ScoreRowsOfHeadCuda(hidden_NH, head.lm_head_VH, call.sampled_N, call.candidates_NM, options,
                         &call.output);
     return call.output;
   }
 #endif
-  const HeadGemm gemm(lm_head_VH.detach());
+  const HeadGemm gemm(head);
   const int64_t num_buffers = hidden_NH.is_cpu() ? 1 : 4;  // the ATen composition holds copies
   const int64_t chunk =
       std::min(std::max<int64_t>(num_rows, 1),

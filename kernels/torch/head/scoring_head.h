@@ -14,6 +14,8 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/torch/head/head_gemm.h"
+
 namespace taopd {
 
 struct ScoringOptions {
@@ -71,7 +73,7 @@ struct ScoringOutput {
 // undefined; their ids are in [0, V). Throws c10::Error on wrong shapes, dtypes, devices, ids or
 // options. A row's numbers depend on that row's logits only; on the CPU the logits do not depend on
 // the other rows either, on CUDA the matrix product may round them differently.
-ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const HeadMatrix& head,
                               const at::Tensor& sampled_ids_N, const at::Tensor& candidate_ids_NM,
                               const ScoringOptions& options);
 

@@ -2,7 +2,7 @@
 
     python peers.py PEER MODEL DTYPE THREADS (score | generate) SEQUENCES PROMPT RESULTS REPEAT
 
-PEER is transformers, transformers-by-sequence, llama.cpp (MODEL is a GGUF file) or vllm. Prints one
+PEER is transformers, transformers-by-sequence, transformers-whole, llama.cpp (MODEL is a GGUF file) or vllm. Prints one
 JSON object with the members of engine_bench (engine_bench.cc): seconds, cpu_s, decode_s, decode_cpu_s,
 loaded_bytes, peak_bytes, threads; and version. Memory counts from after the imports. `generate` is greedy
 where the peer samples.
@@ -49,14 +49,15 @@ class Steps:
 
 class Transformers:
     """Eager PyTorch. Scores a batch with one call of the model and its log_softmax by sequence, so that
-    the float32 log-probs of one sequence exist at a time; or calls the model once a sequence."""
+    the float32 log-probs of one sequence exist at a time; or calls the model once a sequence; or takes the
+    log_softmax of the whole batch."""
 
-    def __init__(self, model, dtype, threads, by_sequence):
+    def __init__(self, model, dtype, threads, scoring):
         import torch
         import transformers
         transformers.logging.set_verbosity_error()
         torch.set_num_threads(threads)
-        self.torch, self.by_sequence = torch, by_sequence
+        self.torch, self.scoring = torch, scoring
         self.version = f"{transformers.__version__}, torch {torch.__version__}"
         self.start_bytes = status_bytes("VmRSS")
         self.model = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype))
@@ -68,8 +69,12 @@ class Transformers:
         ids = torch.tensor(prompts)
         results = []
         with torch.inference_mode():
-            for batch in ids.split(1 if self.by_sequence else len(ids)):
+            for batch in ids.split(1 if self.scoring == "by sequence" else len(ids)):
                 logits = self.model(input_ids=batch, use_cache=False).logits
+                if self.scoring == "whole":
+                    log_probs = logits[:, :-1].float().log_softmax(-1)
+                    results.append((log_probs.topk(top_k), log_probs.gather(-1, batch[:, 1:, None])))
+                    continue
                 for row, row_ids in zip(logits, batch):
                     log_probs = row[:-1].float().log_softmax(-1)
                     results.append((log_probs.topk(top_k), log_probs.gather(-1, row_ids[1:, None])))
@@ -204,7 +209,7 @@ def make_peer(name, model, dtype, threads, num_sequences, num_tokens):
         return LlamaCpp(model, dtype, threads, num_sequences, num_tokens)
     if name == "vllm":
         return Vllm(model, dtype, threads, num_sequences, num_tokens)
-    return Transformers(model, dtype, threads, by_sequence=name == "transformers-by-sequence")
+    return Transformers(model, dtype, threads, scoring=name.removeprefix("transformers").strip("-").replace("-", " "))
 
 
 def main():

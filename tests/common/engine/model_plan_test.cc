@@ -87,12 +87,27 @@ TEST_F(PlanModelTest, TakesTheEnginesOptions) {
   options_.kv_cache_bytes = kAutoKvCache;
   ASSERT_OK_AND_ASSIGN(const EnginePlan automatic, Plan("auto"));
   EXPECT_EQ(automatic.num_kv_blocks, 6);
+  EXPECT_EQ(BytesOfLine(automatic, "head workspace"), 120 * 32 * 4);  // not more than all rows
   options_.max_num_batched_tokens = 7;
   ASSERT_OK_AND_ASSIGN(const EnginePlan narrow, Plan("auto"));
   EXPECT_EQ(BytesOfLine(narrow, "activations") * 120, BytesOfLine(automatic, "activations") * 7);
   options_.head_workspace_bytes = 1;  // one row of logits
   ASSERT_OK_AND_ASSIGN(const EnginePlan chunked, Plan("auto"));
   EXPECT_EQ(BytesOfLine(chunked, "head workspace"), 32 * 4);
+}
+
+TEST(EngineOptions, StepsAndLogitsHaveTheSizeOfTheDeviceUnlessTheyAreGiven) {
+  EngineOptions options;
+  EXPECT_EQ(options.BatchedTokens(/*on_cpu=*/true), 1024);
+  EXPECT_EQ(options.BatchedTokens(/*on_cpu=*/false), 8192);
+  EXPECT_EQ(options.HeadWorkspaceBytes(/*on_cpu=*/true), 64 << 20);
+  EXPECT_EQ(options.HeadWorkspaceBytes(/*on_cpu=*/false), 256 << 20);
+  options.max_num_seqs = 3000;  // all of them decode in one step
+  EXPECT_EQ(options.BatchedTokens(/*on_cpu=*/true), 3000);
+  options.max_num_batched_tokens = 7;
+  options.head_workspace_bytes = 5;
+  EXPECT_EQ(options.BatchedTokens(/*on_cpu=*/true), 7);
+  EXPECT_EQ(options.HeadWorkspaceBytes(/*on_cpu=*/true), 5);
 }
 
 }  // namespace

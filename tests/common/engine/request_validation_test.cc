@@ -196,9 +196,9 @@ TEST(ValidateEngineOptions, NamesTheOption) {
   EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
                "kv_cache_bytes -2");
   options = EngineOptions();
-  options.head_workspace_bytes = 0;
+  options.head_workspace_bytes = -1;
   EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
-               "head_workspace_bytes 0");
+               "head_workspace_bytes -1");
   options = EngineOptions();
   options.memory.gpu_memory_utilization = 1.5;
   EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,

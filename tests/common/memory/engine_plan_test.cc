@@ -52,7 +52,7 @@ TEST(PlanEngine, Qwen3_8bOnACpuMapsTheWeightsAndPacksThem) {
                        PlanEngine(Input(kQwen3_8b, Budget("cpu", 64 * kGib))));
   EXPECT_EQ(BytesOfLine(plan, "runtime"), 160 * kMib);
   EXPECT_EQ(BytesOfLine(plan, "embedding"), 1244659712);
-  EXPECT_EQ(BytesOfLine(plan, "head of scores"), 1244659712);
+  EXPECT_EQ(BytesOfLine(plan, "head", MemoryKind::kReclaimable, "cpu"), 1244659712);
   EXPECT_EQ(BytesOfLine(plan, "norms and biases"), 616448);
   EXPECT_EQ(BytesOfLine(plan, "projections"), -1);
   EXPECT_EQ(BytesOfLine(plan, "projections", MemoryKind::kReclaimable), 13891534848);
@@ -61,7 +61,7 @@ TEST(PlanEngine, Qwen3_8bOnACpuMapsTheWeightsAndPacksThem) {
   EXPECT_EQ(BytesOfLine(plan, "activations"), 943849472);
   // 441 rows of 151,936 logits fit in 256 MiB.
   EXPECT_EQ(BytesOfLine(plan, "head workspace"), 441 * 151936 * 4);
-  const int64_t before_pool = 160 * kMib + 3 * int64_t{1244659712} + 616448 + 13891534848 +
+  const int64_t before_pool = 160 * kMib + 2 * int64_t{1244659712} + 616448 + 13891534848 +
                               943849472 + 441 * int64_t{151936} * 4;
   // Half of what is left.
   EXPECT_EQ(plan.kv_block_bytes, kBlockBytes8b);
@@ -79,7 +79,7 @@ TEST(PlanEngine, CopiedWeightsAreHeldBesideTheFiles) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input));
   EXPECT_EQ(BytesOfLine(plan, "projections"), 2 * 440401920);
   EXPECT_EQ(BytesOfLine(plan, "weight files", MemoryKind::kReclaimable), 4 * 596049920LL);
-  EXPECT_EQ(BytesOfLine(plan, "head of scores"), -1);  // tied
+  EXPECT_EQ(BytesOfLine(plan, "head", MemoryKind::kReclaimable, "cpu"), -1);  // tied
   EXPECT_EQ(BytesOfLine(plan, "packed head"), 311164928);
 
   // A trainer's parameters are never mapped, and no file backs them.
@@ -113,7 +113,7 @@ TEST(PlanEngine, Float16OnACpuIsComputedInFloat32) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input));
   EXPECT_EQ(BytesOfLine(plan, "embedding"), 622329856);
   EXPECT_EQ(BytesOfLine(plan, "packed projections"), 4 * 1409286144LL);
-  EXPECT_EQ(BytesOfLine(plan, "widened head"), 4 * 311164928);
+  EXPECT_EQ(BytesOfLine(plan, "packed head"), 4 * 311164928);
   EXPECT_EQ(plan.kv_block_bytes, 2 * 32 * 114688);  // of float32
 }
 
@@ -185,7 +185,7 @@ TEST(PlanEngine, WithoutPoolItOnlyScores) {
   EXPECT_EQ(plan.num_kv_blocks, 0);
   EXPECT_EQ(plan.max_generation_len, 0);
   EXPECT_EQ(BytesOfLine(plan, "KV pool"), -1);
-  EXPECT_EQ(BytesOfLine(plan, "packed head"), -1);
+  EXPECT_EQ(BytesOfLine(plan, "packed head"), 1244659712);
   EXPECT_THAT(PlanText(plan), HasSubstr("scores only"));
 }
 
@@ -315,7 +315,7 @@ TEST(PlanText, EndsWithTheTotalsAndTheWarnings) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input));
   const std::string text = PlanText(plan);
   EXPECT_THAT(text, HasSubstr("10 blocks of 32 tokens: 0.0 sequences of 40960 tokens\n"));
-  EXPECT_THAT(text, HasSubstr("\ntotal on cpu: 17.7 GiB of 64.0 GiB (a test)\n"
+  EXPECT_THAT(text, HasSubstr("\ntotal on cpu: 16.6 GiB of 64.0 GiB (a test)\n"
                               "max_model_len: 40960\n"
                               "max_generation_len: 320\n"
                               "warning: the KV pool holds 320 tokens"));

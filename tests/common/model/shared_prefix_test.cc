@@ -66,7 +66,7 @@ TEST_P(SharedPrefixTest, IsAsGoodAsCopies) {
   }
   {
     const c10::InferenceMode inference;
-    decoder->PrepareInference(/*with_head=*/false);
+    decoder->PrepareInference();
   }
   EXPECT_TRUE(at::equal(Compute(decoder.get(), true).at("rows"), copies.at("rows")));
 }

@@ -48,12 +48,9 @@ at::Tensor RandomIds(at::IntArrayRef shape, int64_t vocabulary_size, uint64_t se
 }
 
 // Everything of every row, by plain float64 loops and a stable sort.
-void ExpectMatchesOracle(const at::Tensor& logits_NV, const at::Tensor& sampled,
+void ExpectMatchesOracle(const ScoringOutput& output, const at::Tensor& logits_NV, const at::Tensor& sampled,
                          const at::Tensor& candidates, const ScoringOptions& options,
                          const std::string& what) {
-  const Rows rows = FromLogits(logits_NV);
-  const ScoringOutput output =
-      ScoreRowsOfHead(rows.hidden, rows.lm_head, sampled, candidates, options);
   const int64_t vocabulary_size = logits_NV.size(1);
   for (int64_t n = 0; n < logits_NV.size(0); ++n) {
     const std::string where = what + ", row " + std::to_string(n);
@@ -125,6 +122,19 @@ void ExpectMatchesOracle(const at::Tensor& logits_NV, const at::Tensor& sampled,
           << where;
     }
   }
+}
+
+// The head as a tensor and packed.
+void ExpectMatchesOracle(const at::Tensor& logits_NV, const at::Tensor& sampled,
+                         const at::Tensor& candidates, const ScoringOptions& options,
+                         const std::string& what) {
+  const Rows rows = FromLogits(logits_NV);
+  const PackedWeight packed({rows.lm_head});
+  ExpectMatchesOracle(ScoreRowsOfHead(rows.hidden, rows.lm_head, sampled, candidates, options),
+                      logits_NV, sampled, candidates, options, what);
+  ExpectMatchesOracle(
+      ScoreRowsOfHead(rows.hidden, HeadMatrix(packed), sampled, candidates, options), logits_NV,
+      sampled, candidates, options, what + ", packed");
 }
 
 TEST(ScoringHead, MatchesFloat64ForAllSizesOfTopK) {
