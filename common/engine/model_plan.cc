@@ -35,6 +35,8 @@ const char* KindName(MemoryKind kind) {
       return "held";
     case MemoryKind::kReclaimable:
       return "reclaimable";
+    case MemoryKind::kLoading:
+      return "loading";
     case MemoryKind::kLimit:
       return "limit";
   }

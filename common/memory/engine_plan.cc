@@ -11,6 +11,8 @@ namespace taopd {
 namespace {
 
 constexpr char kPoolName[] = "KV pool";
+constexpr char kActivationsName[] = "activations";
+constexpr char kHeadWorkspaceName[] = "head workspace";
 
 // Builds the lines of one device and of the host.
 class LineList {
@@ -19,6 +21,9 @@ class LineList {
 
   void Held(const std::string& name, int64_t bytes, const std::string& note = "") {
     Add(device_, name, MemoryKind::kHeld, bytes, note);
+  }
+  void WhileLoading(const std::string& name, int64_t bytes, const std::string& note) {
+    Add(device_, name, MemoryKind::kLoading, bytes, note);
   }
   void OnHost(const std::string& name, MemoryKind kind, int64_t bytes, const std::string& note) {
     Add("cpu", name, kind, bytes, note);
@@ -55,8 +60,16 @@ void AddWeights(const EnginePlanInput& input, LineList* list) {
     list->OnHost("projections", MemoryKind::kReclaimable, counts.projections * value_bytes,
                  read_once);
   } else {
-    list->Held("head", counts.head * value_bytes, note);
-    list->Held("projections", counts.projections * value_bytes, note);
+    // What inference on the CPU has packed it drops; a trainer's parameters stay.
+    const bool dropped = input.budget.on_cpu() && !input.weights_are_parameters;
+    for (const auto& [name, count] : {std::pair<const char*, int64_t>{"head", counts.head},
+                                      {"projections", counts.projections}}) {
+      if (dropped) {
+        list->WhileLoading(name, count * value_bytes, note + "; dropped when packed");
+      } else {
+        list->Held(name, count * value_bytes, note);
+      }
+    }
     if (input.stored_dtype) {
       list->OnHost("weight files", MemoryKind::kReclaimable,
                    input.config.NumParameters() * BytesOf(*input.stored_dtype),
@@ -93,17 +106,30 @@ std::vector<MemoryLine> LinesBeforePool(const EnginePlanInput& input, int64_t ma
   // More tokens than all sequences have cannot be in one step.
   int64_t num_rows = input.max_num_batched_tokens;
   if (max_model_len < num_rows / input.max_num_seqs) num_rows = input.max_num_seqs * max_model_len;
-  list.Held("activations", ActivationBytes(input.config, num_rows, input.dtype, on_cpu),
+  list.Held(kActivationsName, ActivationBytes(input.config, num_rows, input.dtype, on_cpu),
             Concat("one step of ", num_rows, " tokens"));
-  list.Held("head workspace", HeadWorkspaceBytes(input, num_rows), "logits of a chunk of rows");
+  list.Held(kHeadWorkspaceName, HeadWorkspaceBytes(input, num_rows), "logits of a chunk of rows");
   return std::move(list.lines());
+}
+
+// The most that the lines take at a time.
+int64_t PeakBytes(const std::vector<MemoryLine>& lines, const std::string& device) {
+  const int64_t held = HeldBytes(lines, device);
+  int64_t of_work = 0;
+  for (const MemoryLine& line : lines) {
+    if (line.name == kPoolName || line.name == kActivationsName ||
+        line.name == kHeadWorkspaceName) {
+      of_work += line.bytes;
+    }
+  }
+  return std::max(held, held - of_work + BytesOfKind(lines, device, MemoryKind::kLoading));
 }
 
 // What to change when a line is too large.
 std::string AdviceOn(const std::string& name, const EnginePlanInput& input) {
   if (name == kPoolName) return "lower kv_cache_bytes or max_model_len";
-  if (name == "activations") return "lower max_num_batched_tokens";
-  if (name == "head workspace") return "lower head_workspace_bytes";
+  if (name == kActivationsName) return "lower max_num_batched_tokens";
+  if (name == kHeadWorkspaceName) return "lower head_workspace_bytes";
   if (name == "runtime") return "give the process more memory";
   for (const MemoryLine& line : input.other_lines) {
     if (line.name == name) return "make it smaller, or use a device with more memory";
@@ -116,7 +142,7 @@ std::string AdviceOn(const std::string& name, const EnginePlanInput& input) {
 absl::Status DoesNotFit(const EnginePlanInput& input, const std::vector<MemoryLine>& lines,
                         const MemoryLine& culprit) {
   const MemoryBudget& budget = input.budget;
-  return ResourceExhausted("the plan takes ", MemoryText(HeldBytes(lines, budget.device)), " on ",
+  return ResourceExhausted("the plan takes ", MemoryText(PeakBytes(lines, budget.device)), " on ",
                            budget.device, ", which exceeds its ", MemoryText(budget.limit_bytes),
                            " (", budget.source, "). The line that is too large is \"", culprit.name,
                            "\" with ", MemoryText(culprit.bytes), ": ",
@@ -217,12 +243,12 @@ absl::StatusOr<EnginePlan> PlanEngine(const EnginePlanInput& input, EnginePlan* 
 
   const std::string& device = input.budget.device;
   absl::Status fits;
-  if (HeldBytes(plan.lines, device) > input.budget.limit_bytes) {
+  if (PeakBytes(plan.lines, device) > input.budget.limit_bytes) {
     fits = DoesNotFit(input, plan.lines, *LargestLine(plan.lines, device));
   } else if (!plan.scores_only) {
     fits = AddPool(input, &plan);
   }
-  plan.total_bytes = HeldBytes(plan.lines, device);
+  plan.total_bytes = PeakBytes(plan.lines, device);
   if (fits.ok()) return plan;
   if (absl::IsResourceExhausted(fits) && refused != nullptr) *refused = std::move(plan);
   return fits;

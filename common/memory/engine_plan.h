@@ -55,7 +55,9 @@ struct EnginePlanInput {
 struct EnginePlan {
   MemoryBudget budget;
   std::vector<MemoryLine> lines;
-  int64_t total_bytes = 0;    // of the lines that are held on the budget's device
+  // The most that is held on the budget's device at a time: while the weights are loaded and packed,
+  // or when the engine works, which needs activations, logits and the pool instead.
+  int64_t total_bytes = 0;
   bool scores_only = false;   // the engine was asked to have no KV pool
   int64_t num_kv_blocks = 0;  // 0 if scores_only
   int64_t kv_block_bytes = 0;

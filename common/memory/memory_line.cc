@@ -17,6 +17,8 @@ std::string LabelOf(const MemoryLine& line) {
       return line.name;
     case MemoryKind::kReclaimable:
       return line.name + " (reclaimable)";
+    case MemoryKind::kLoading:
+      return line.name + " (while loading)";
     case MemoryKind::kLimit:
       return line.name + " (limit)";
   }
@@ -25,10 +27,11 @@ std::string LabelOf(const MemoryLine& line) {
 
 }  // namespace
 
-int64_t HeldBytes(const std::vector<MemoryLine>& lines, const std::string& device) {
+int64_t BytesOfKind(const std::vector<MemoryLine>& lines, const std::string& device,
+                    MemoryKind kind) {
   int64_t bytes = 0;
   for (const MemoryLine& line : lines) {
-    if (line.kind == MemoryKind::kHeld && line.device == device) bytes += line.bytes;
+    if (line.kind == kind && line.device == device) bytes += line.bytes;
   }
   return bytes;
 }

@@ -10,6 +10,7 @@ namespace taopd {
 enum class MemoryKind {
   kHeld,         // taken for the life of the process; counts in the total
   kReclaimable,  // pages of mapped files: the system takes them back when memory is short
+  kLoading,      // taken while the process starts, and given back before it works
   kLimit,        // a limit that work in flight may reach; nothing is allocated for it
 };
 
@@ -21,8 +22,12 @@ struct MemoryLine {
   std::string note;  // for people; may be empty
 };
 
-// The sum of the device's lines of kind kHeld.
-int64_t HeldBytes(const std::vector<MemoryLine>& lines, const std::string& device);
+// The sum of the device's lines of a kind.
+int64_t BytesOfKind(const std::vector<MemoryLine>& lines, const std::string& device,
+                    MemoryKind kind);
+inline int64_t HeldBytes(const std::vector<MemoryLine>& lines, const std::string& device) {
+  return BytesOfKind(lines, device, MemoryKind::kHeld);
+}
 
 // The line of kind kHeld of the device that takes most; nullptr if there is none. Ties go to the
 // first.

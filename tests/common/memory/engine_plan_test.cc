@@ -73,14 +73,28 @@ TEST(PlanEngine, Qwen3_8bOnACpuMapsTheWeightsAndPacksThem) {
   EXPECT_THAT(plan.warnings, IsEmpty());
 }
 
-TEST(PlanEngine, CopiedWeightsAreHeldBesideTheFiles) {
+TEST(PlanEngine, CopiedWeightsAreHeldUntilTheyArePacked) {
   EnginePlanInput input = Input(kQwen3_0_6b, Budget("cpu", 64 * kGib));
   input.stored_dtype = WeightDtype::kFloat32;
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input));
-  EXPECT_EQ(BytesOfLine(plan, "projections"), 2 * 440401920);
+  EXPECT_EQ(BytesOfLine(plan, "projections"), -1);
+  EXPECT_EQ(BytesOfLine(plan, "projections", MemoryKind::kLoading), 2 * 440401920);
   EXPECT_EQ(BytesOfLine(plan, "weight files", MemoryKind::kReclaimable), 4 * 596049920LL);
   EXPECT_EQ(BytesOfLine(plan, "head", MemoryKind::kReclaimable, "cpu"), -1);  // tied
   EXPECT_EQ(BytesOfLine(plan, "packed head"), 311164928);
+  // The pool, the logits and the activations are larger than what they take the place of.
+  EXPECT_EQ(plan.total_bytes, HeldBytes(plan.lines, "cpu"));
+  EnginePlanInput scores = input;
+  scores.kv_cache_bytes = 0;
+  ASSERT_OK_AND_ASSIGN(const EnginePlan loading, PlanEngine(scores));
+  const int64_t of_work =
+      BytesOfLine(loading, "activations") + BytesOfLine(loading, "head workspace");
+  ASSERT_LT(of_work, 2 * 440401920);
+  EXPECT_EQ(loading.total_bytes, HeldBytes(loading.lines, "cpu") - of_work + 2 * 440401920);
+  scores.budget.limit_bytes = loading.total_bytes;
+  EXPECT_TRUE(PlanEngine(scores).ok());
+  scores.budget.limit_bytes = loading.total_bytes - 1;
+  EXPECT_ERROR(PlanEngine(scores), StatusCode::kResourceExhausted, "the plan takes");
 
   // A trainer's parameters are never mapped, and no file backs them.
   input.stored_dtype.reset();

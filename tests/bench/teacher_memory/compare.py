@@ -1,0 +1,134 @@
+"""The teacher's memory plan beside the peak memory of its process.
+
+    ninja -C build/cpu taopd-teacher engine_bench
+    tests/bench/run teacher_memory [--check] [--only NAME;...]
+
+For each configuration a teacher serves a model of random weights: it scores sequences of random tokens, and, if it has a KV
+pool, generates until every block of the pool has been written. Its plan, which it logs at start, is compared with the resident
+memory of the process at its peak (VmHWM: the mapped files' pages that it touched, too). With --check the program ends with 1 unless all plans are within 10 % of the peak.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+sys.path.insert(0, str(HERE.parent))
+from machine import processor
+
+TOLERANCE = 0.10
+QWEN3 = json.loads((ROOT / "tests/bench/prefill/qwen3_0.6b.json").read_text(encoding="utf-8"))
+UNTIED = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816,
+    "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 64000,
+    "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000, "tie_word_embeddings": False,
+    "initializer_range": 0.02, "dtype": "bfloat16"}
+EXPERTS = {
+    "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 768, "intermediate_size": 2048,
+    "moe_intermediate_size": 512, "num_experts": 32, "num_experts_per_tok": 4, "norm_topk_prob": True,
+    "decoder_sparse_step": 1, "mlp_only_layers": [], "num_hidden_layers": 12, "num_attention_heads": 12,
+    "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 32000, "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-6, "rope_theta": 1000000, "tie_word_embeddings": True, "initializer_range": 0.02,
+    "dtype": "bfloat16"}
+# name: model, dtype, KV pool, flags
+CASES = {
+    "Qwen3-0.6B, bfloat16, scores only": (QWEN3, "bfloat16", "0", []),
+    "Qwen3-0.6B, bfloat16, a pool of 512 MiB": (QWEN3, "bfloat16", "512MiB", []),
+    "Qwen3-0.6B, bfloat16, steps of 4096 tokens": (QWEN3, "bfloat16", "0", ["--max-num-batched-tokens", "4096"]),
+    "Qwen3-0.6B, widened to float32, scores only": (QWEN3, "float32", "0", []),
+    "untied head, 0.3 B, float16, a pool of 128 MiB": (UNTIED, "float16", "128MiB", []),
+    "untied head, 0.3 B, bfloat16, scores only": (UNTIED, "bfloat16", "0", []),
+    "32 experts, 0.5 B, bfloat16, a pool of 64 MiB": (EXPERTS, "bfloat16", "64MiB", []),
+}
+
+
+def post(port, path, body):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=3600) as answer:
+        return json.load(answer)
+
+
+
+def use(port, vocab_size, generates):
+    """Scores 8 sequences of 1,024 tokens together, and fills the pool."""
+    draw = random.Random(1)
+
+    def tokens(count):
+        return [draw.randrange(vocab_size) for _ in range(count)]
+
+    post(port, "/get_sequence_logprobs/", {"sequences": [tokens(1024) for _ in range(8)], "prompt_lengths": [1] * 8,
+                                           "top_logprobs": 16})
+    if not generates:
+        return
+    bodies = [{"model": "m", "prompt": tokens(256), "max_tokens": 32, "ignore_eos": True, "temperature": 0,
+               "return_token_ids": True, "detokenize": False} for _ in range(64)]
+    with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+        for answer in pool.map(lambda body: post(port, "/v1/completions", body), bodies):
+            assert len(answer["choices"][0]["token_ids"]) == 32, answer
+
+
+def measure(options, model, config, dtype, pool, flags):
+    command = [options.teacher, "--model", str(model), "--served-model-name", "m", "--dtype", dtype,
+               "--kv-cache-memory-bytes", pool, "--max-model-len", "2048", *flags]
+    with tempfile.TemporaryDirectory() as work:
+        ready = pathlib.Path(work) / "ready"
+        with open(pathlib.Path(work) / "log", "w+", encoding="utf-8") as log:
+            process = subprocess.Popen([*command, "--port", "0", "--grpc-port", "0", "--ready-file", str(ready)],
+                                       stdout=log, stderr=subprocess.STDOUT)
+            try:
+                while not (ready.exists() and ready.stat().st_size):
+                    if process.poll() is not None:
+                        log.seek(0)
+                        sys.exit(log.read())
+                    time.sleep(0.05)
+                use(json.loads(ready.read_text())["http_port"], config["vocab_size"], pool != "0")
+                status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+                log.seek(0)
+                lines = [line for line in log if " memory " in line]
+            finally:
+                process.terminate()
+                process.wait()
+    planned = int(re.search(r" memory plan .*total_bytes=(\d+)", "".join(lines)).group(1))
+    return planned, int(re.search(r"VmHWM:\s+(\d+)", status).group(1)) * 1024, "".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="tests/bench/run teacher_memory", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--teacher", default=str(ROOT / "build/cpu/bin/taopd-teacher"))
+    parser.add_argument("--engine-bench", default=str(ROOT / "build/cpu/bin/engine_bench"), help="makes the weights")
+    parser.add_argument("--only", help="names of configurations, separated by semicolons")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--lines", action="store_true", help="also print the plans")
+    options = parser.parse_args()
+    print(f"{processor()}\n\n| configuration | planned, MiB | peak, MiB | planned / peak |\n|---|---|---|---|")
+    worst = 0.0
+    with tempfile.TemporaryDirectory() as work:
+        for name, (config, dtype, pool, flags) in CASES.items():
+            if options.only and name not in options.only.split(";"):
+                continue
+            model = pathlib.Path(work) / config["architectures"][0]
+            if not model.exists():
+                (pathlib.Path(work) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+                subprocess.run([options.engine_bench, "make", f"{work}/config.json", str(model)], check=True)
+            planned, peak, lines = measure(options, model, config, dtype, pool, flags)
+            worst = max(worst, abs(planned / peak - 1))
+            print(f"| {name} | {planned / 2**20:.0f} | {peak / 2**20:.0f} | {planned / peak:.3f} |", flush=True)
+            if options.lines:
+                print(lines, flush=True)
+    if options.check and worst > TOLERANCE:
+        sys.exit(f"a plan is {worst:.1%} off, more than {TOLERANCE:.0%}")
+
+
+if __name__ == "__main__":
+    main()
