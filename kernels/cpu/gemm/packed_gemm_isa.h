@@ -140,7 +140,8 @@ struct TileSums {
   int64_t x_stride;
   int64_t x_step;       // elements of x from one step to the next
   const char* weights;  // at the first k
-  const char* ahead;    // weights to fetch meanwhile: as many as the tile reads
+  const char* ahead;    // weights to fetch meanwhile: those of one step,
+  int64_t period;       // every so many steps
   int64_t steps;
   bool single;  // one number of a pair follows the last step
   Sums mode;
@@ -156,6 +157,7 @@ TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
   const int64_t x_stride = tile.x_stride, x_step = tile.x_step;
   const char* weights = tile.weights;
   const char* ahead = tile.ahead;
+  int64_t until_fetch = 1;
   Floats sums[kRows][kVectors];
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; ++m) {
@@ -169,11 +171,14 @@ TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
   }
   for (int64_t step = 0; step < tile.steps; ++step) {
     if constexpr (kPrefetch) {
+      if (--until_fetch == 0) {
+        until_fetch = tile.period;
 #pragma GCC unroll 4
-      for (int64_t byte = 0; byte < kBytes; byte += kLineBytes) {
-        __builtin_prefetch(ahead + byte, /*rw=*/0, /*locality=*/2);
+        for (int64_t byte = 0; byte < kBytes; byte += kLineBytes) {
+          __builtin_prefetch(ahead + byte, /*rw=*/0, /*locality=*/2);
+        }
+        ahead += kBytes;
       }
-      ahead += kBytes;
     }
     Products::template Add<kRows, kVectors, false>(x, x_stride, weights, sums);
     x += x_step;
@@ -200,17 +205,16 @@ TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
 // element's sum is the same in each.
 //
 // One strip reads a panel in the order of its addresses, which the processor prefetches by itself.
-// Several strips read every other line, which it does not: the first would wait for the memory and
-// the others compute while nothing is fetched. So each strip asks for its share of the next block,
-// line by line, if kPrefetch is set.
+// Several strips read every other line, which it does not, and of several tiles of rows the first
+// would wait for the memory and the others compute while nothing is fetched. So each strip of each
+// tile asks for its share of the next block, line by line, if kPrefetch is set.
 template <typename Products, int kRows, int kVectors, bool kPrefetch>
 TAOPD_INLINE void Strips(TileSums<typename Products::X>* strip, int64_t* columns) {
-  constexpr bool kFetchesAhead = kPrefetch && kVectors * kLanes < kWidth;
   constexpr int64_t kStripBytes = kVectors * sizeof(Words);
   for (; *columns >= kVectors * kLanes; *columns -= kVectors * kLanes) {
-    Tile<Products, kRows, kVectors, kFetchesAhead>(*strip);
+    Tile<Products, kRows, kVectors, kPrefetch>(*strip);
     strip->weights += kStripBytes;
-    strip->ahead += strip->steps * kStripBytes;
+    strip->ahead += (strip->steps + strip->period - 1) / strip->period * kStripBytes;
     strip->c += kVectors * kLanes;
   }
   if constexpr (kVectors > 1) Strips<Products, kRows, kVectors / 2, kPrefetch>(strip, columns);
@@ -225,20 +229,21 @@ void Rows(const TileSums<typename Products::X>& tile, int64_t columns) {
 template <typename X>
 using RowsFunction = void (*)(const TileSums<X>&, int64_t columns);
 
-// RowsOf(rows, prefetch) for 1 <= rows <= kTileRows.
+// For 1 <= rows <= kTileRows. One strip of one tile is read in order, and fetches nothing ahead.
 template <typename Products, int kRows>
-RowsFunction<typename Products::X> RowsOf(int64_t rows, bool prefetch) {
+RowsFunction<typename Products::X> RowsOf(int64_t rows, bool fetches, int64_t period) {
   if constexpr (kRows > 1) {
-    if (rows != kRows) return RowsOf<Products, kRows - 1>(rows, prefetch);
+    if (rows != kRows) return RowsOf<Products, kRows - 1>(rows, fetches, period);
   }
-  return prefetch ? Rows<Products, kRows, true> : Rows<Products, kRows, false>;
+  const bool in_order = period == 1 && VectorsOf(kRows) * kLanes == kWidth;
+  return fetches && !in_order ? Rows<Products, kRows, true> : Rows<Products, kRows, false>;
 }
 
 // Rows of one panel, whole or the last one, of which only the first `columns` outputs exist in C.
 template <typename Products>
 void MultiplyRows(const TileSums<typename Products::X>& tile, int64_t rows, int64_t columns,
-                  bool prefetch) {
-  const auto multiply = RowsOf<Products, kTileRows>(rows, prefetch);
+                  bool fetches) {
+  const auto multiply = RowsOf<Products, kTileRows>(rows, fetches, tile.period);
   if (columns >= kWidth || columns % kLanes == 0) {
     multiply(tile, columns < kWidth ? columns : kWidth);
     return;
@@ -273,14 +278,17 @@ void Multiply(const typename Products::X* x, int64_t x_stride, const typename Pr
       tile.single = odd != 0 && step + tile.steps == all_steps;
       tile.mode = step == 0 ? Sums::kFirst : Sums::kContinue;
       const int64_t block_bytes = (tile.steps + (tile.single ? 1 : 0)) * kStepBytes;
-      tile.ahead = tile.weights + block_bytes;
       // Tiles of about equal size: one of a single row takes almost as long as a full one.
       int64_t tiles = (num_m + kTileRows - 1) / kTileRows;
+      tile.ahead = tile.weights + block_bytes;
+      tile.period = tiles;
+      const int64_t share_bytes = (tile.steps + tiles - 1) / tiles * kStepBytes;
       for (int64_t m = 0; m < num_m; --tiles) {
         const int64_t rows = (num_m - m + tiles - 1) / tiles;
         tile.x = x + m * x_stride + step * Products::kInputs;
         tile.c = c + m * c_stride + n;
-        MultiplyRows<Products>(tile, rows, num_n - n, /*prefetch=*/m == 0);
+        MultiplyRows<Products>(tile, rows, num_n - n, /*fetches=*/true);
+        tile.ahead += share_bytes;
         m += rows;
       }
       tile.weights += block_bytes;
@@ -307,12 +315,13 @@ void AddTransposed(const typename Products::X* a, const typename Products::W* b,
     tile.steps = all_steps - step < kAddedSteps ? all_steps - step : kAddedSteps;
     tile.weights = reinterpret_cast<const char*>(b) + step * kStepBytes;
     tile.ahead = tile.weights;
+    tile.period = 1;
     int64_t tiles = (num_m + kTileRows - 1) / kTileRows;
     for (int64_t m = 0; m < num_m; --tiles) {
       const int64_t rows = (num_m - m + tiles - 1) / tiles;
       tile.x = a + (step * kWidth + m) * Products::kInputs;
       tile.c = c + m * c_stride;
-      MultiplyRows<Products>(tile, rows, num_n, /*prefetch=*/false);
+      MultiplyRows<Products>(tile, rows, num_n, /*fetches=*/false);
       m += rows;
     }
   }
