@@ -24,6 +24,7 @@
 #include "common/model/layers/kv_pages.h"
 #include "common/model/parallel/collectives.h"
 #include "kernels/torch/head/scoring_head.h"
+#include "kernels/torch/sampling/row_sampling.h"
 
 namespace taopd {
 
@@ -93,6 +94,10 @@ class Decoder {
   virtual ScoringOutput ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
                                   const at::Tensor& candidate_ids_NM,
                                   const ScoringOptions& options);
+  // What draws tokens from Logits on their device; undefined if the host does.
+  virtual RowSampler row_sampler(at::Device device_of_logits) const {
+    return RowSamplerOn(device_of_logits);
+  }
   // KvPages::CopyBlock, wherever the model's pages are.
   virtual void CopyBlock(KvPages* pages, int32_t from, int32_t to) { pages->CopyBlock(from, to); }
   // What KvPages for Infer are made from: the model, or the slice of it that this process holds.

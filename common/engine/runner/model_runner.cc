@@ -1,28 +1,15 @@
 #include "common/engine/runner/model_runner.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/engine/runner/sequence_scores.h"
-#include "common/engine/sampling/sampler.h"
+#include "common/engine/runner/token_draws.h"
 #include "kernels/torch/head/head_gemm.h"
 
 namespace taopd {
 namespace {
-
-// Rows of logits below this many numbers are not worth a second thread.
-constexpr int64_t kLogitsPerThread = 1 << 15;
-
-// One sampled token, and what the request wants to know of it.
-struct Draw {
-  absl::StatusOr<SampledToken> token = SampledToken();
-  std::vector<int32_t> top_ids;
-  std::vector<float> top_log_probs;
-};
 
 // Tables for sequences without the pool: sequence i has the blocks after those of sequence i - 1.
 // Returns how many blocks there are.
@@ -120,40 +107,19 @@ void ModelRunner::Sample(const std::vector<SampledRow>& rows, const at::Tensor& 
     for (int64_t i = first; i < first + num; ++i) indices.push_back(rows[i].row);
     const at::Tensor hidden_SH =
         hidden_TH.index_select(0, at::tensor(indices, at::kLong).to(decoder_->device()));
-    SampleFrom(decoder_->Logits(hidden_SH).cpu(), rows.data() + first);
+    SampleFrom(decoder_->Logits(hidden_SH), rows.data() + first);
   }
 }
 
 // Row i of the logits belongs to rows[i].
 void ModelRunner::SampleFrom(const at::Tensor& logits_SV, const SampledRow* rows) {
-  struct Task {
-    Sequence* sequence;
-    const float* logits;
-  };
-  const int64_t vocab_size = logits_SV.size(1);
-  std::vector<Task> tasks;
+  std::vector<DrawTask> tasks;
   for (int64_t i = 0; i < logits_SV.size(0); ++i) {
     for (Sequence* sequence : rows[i].sequences) {
-      if (sequence->finished) continue;  // its scores failed
-      tasks.push_back({sequence, logits_SV.const_data_ptr<float>() + i * vocab_size});
+      if (!sequence->finished) tasks.push_back({sequence, i});  // else its scores failed
     }
   }
-  std::vector<Draw> draws(tasks.size());
-  const int64_t grain = std::max<int64_t>(1, kLogitsPerThread / vocab_size);
-  at::parallel_for(0, static_cast<int64_t>(tasks.size()), grain, [&](int64_t from, int64_t to) {
-    Sampler sampler;
-    for (int64_t i = from; i < to; ++i) {
-      Sequence& sequence = *tasks[i].sequence;
-      const SamplingParams& params = *sequence.request.sampling;
-      Draw& draw = draws[i];
-      draw.token = sampler.Sample(std::span<const float>(tasks[i].logits, vocab_size), params,
-                                  sequence.sampling_state.get(),
-                                  static_cast<int64_t>(sequence.generated.ids.size()));
-      if (draw.token.ok() && params.num_log_probs > 0) {
-        sampler.AppendTop(params.num_log_probs, &draw.top_ids, &draw.top_log_probs);
-      }
-    }
-  });
+  std::vector<Draw> draws = DrawTokens(logits_SV, decoder_->row_sampler(logits_SV.device()), tasks);
   // Callbacks run here, on the engine's thread and in the order of the sequences.
   for (size_t i = 0; i < tasks.size(); ++i) {
     Sequence& sequence = *tasks[i].sequence;

@@ -14,17 +14,23 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// A uniform takes two 32-bit words of the stream (RandomStream::NextUniform).
-double UniformOfStep(uint64_t seed, int64_t step) {
-  return RandomStream(seed, 2 * static_cast<uint64_t>(step)).NextUniform();
-}
-
 bool IsTruncated(const SamplingParams& params, size_t vocab_size) {
   return params.min_p > 0.0f || params.top_p < 1.0f ||
          (params.top_k > 0 && static_cast<size_t>(params.top_k) < vocab_size);
 }
 
 }  // namespace
+
+// A uniform takes two 32-bit words of the stream (RandomStream::NextUniform).
+double UniformOfStep(uint64_t seed, int64_t step) {
+  return RandomStream(seed, 2 * static_cast<uint64_t>(step)).NextUniform();
+}
+
+bool NeedsTemperatureOnly(const SamplingParams& params, const SamplingState* state, int64_t step,
+                          int64_t vocab_size) {
+  return params.num_log_probs == 0 && !params.ranks && !ChangesLogits(params, state, step) &&
+         (params.temperature == 0.0f || !IsTruncated(params, static_cast<size_t>(vocab_size)));
+}
 
 Sampler::Sampler(cpu::InstructionSet set)
     : math_(cpu::WeightRowOf(set)), truncation_(cpu::WeightRowOf(set)) {}

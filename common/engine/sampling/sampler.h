@@ -29,6 +29,14 @@ struct SampledToken {
   int32_t rank = 0;
 };
 
+// The uniform number of step `step` of the sequence with this seed.
+double UniformOfStep(uint64_t seed, int64_t step);
+
+// Whether the token of step `step` depends on nothing but the logits, the temperature and the uniform
+// number, and no other number of the row is asked for than the token's log-probs.
+bool NeedsTemperatureOnly(const SamplingParams& params, const SamplingState* state, int64_t step,
+                          int64_t vocab_size);
+
 // Reuses scratch memory between calls. Not thread-safe: give each thread its own Sampler.
 class Sampler {
  public:

@@ -1,0 +1,95 @@
+#include "common/engine/runner/token_draws.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <span>
+
+namespace taopd {
+namespace {
+
+// Rows of logits below this many numbers are not worth a second thread.
+constexpr int64_t kLogitsPerThread = 1 << 15;
+
+// Draws on the logits' device for the tasks that need no more than a temperature. Returns the other
+// tasks' indices.
+std::vector<size_t> DrawOnDevice(const at::Tensor& logits_SV, const RowSampler& sampler,
+                                 const std::vector<DrawTask>& tasks, std::vector<Draw>* draws) {
+  std::vector<size_t> others, taken;
+  std::vector<RowToDraw> rows;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const DrawTask& task = tasks[i];
+    if (!sampler.defined() ||
+        !NeedsTemperatureOnly(task.params(), task.sequence->sampling_state.get(), task.step(),
+                              logits_SV.size(1))) {
+      others.push_back(i);
+      continue;
+    }
+    taken.push_back(i);
+    rows.push_back(
+        {task.row, task.params().temperature, UniformOfStep(task.params().seed, task.step())});
+  }
+  const std::vector<DrawnRow> drawn =
+      rows.empty() ? std::vector<DrawnRow>() : DrawRows(logits_SV, rows, sampler);
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  for (size_t i = 0; i < taken.size(); ++i) {
+    const SamplingParams& params = tasks[taken[i]].params();
+    Draw& draw = (*draws)[taken[i]];
+    if (drawn[i].invalid) {
+      draw.token = Internal("the model's logits are not finite");
+      continue;
+    }
+    draw.token = SampledToken{drawn[i].id, params.log_probs ? drawn[i].log_prob : kNaN,
+                              params.raw_log_probs ? drawn[i].raw_log_prob : kNaN, 0};
+  }
+  return others;
+}
+
+// Draws on the host for these tasks. picks_rows: bring no more rows there than they need.
+void DrawOnHost(const at::Tensor& logits_SV, bool picks_rows, const std::vector<DrawTask>& tasks,
+                const std::vector<size_t>& indices, std::vector<Draw>* draws) {
+  std::map<int64_t, int64_t> places;  // of a row on the host
+  for (const size_t i : indices) places.emplace(tasks[i].row, 0);
+  at::Tensor host = logits_SV;
+  if (picks_rows && static_cast<int64_t>(places.size()) < logits_SV.size(0)) {
+    std::vector<int64_t> rows;
+    for (auto& [row, place] : places) {
+      place = static_cast<int64_t>(rows.size());
+      rows.push_back(row);
+    }
+    host = host.index_select(0, at::tensor(rows, at::kLong).to(host.device()));
+  } else {
+    for (auto& [row, place] : places) place = row;
+  }
+  host = host.cpu();
+  const int64_t vocab_size = host.size(1);
+  const float* const logits = host.const_data_ptr<float>();
+  const int64_t grain = std::max<int64_t>(1, kLogitsPerThread / vocab_size);
+  at::parallel_for(0, static_cast<int64_t>(indices.size()), grain, [&](int64_t from, int64_t to) {
+    Sampler sampler;
+    for (int64_t i = from; i < to; ++i) {
+      const DrawTask& task = tasks[indices[i]];
+      Draw& draw = (*draws)[indices[i]];
+      const std::span<const float> row(logits + places.at(task.row) * vocab_size, vocab_size);
+      draw.token =
+          sampler.Sample(row, task.params(), task.sequence->sampling_state.get(), task.step());
+      if (draw.token.ok() && task.params().num_log_probs > 0) {
+        sampler.AppendTop(task.params().num_log_probs, &draw.top_ids, &draw.top_log_probs);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<Draw> DrawTokens(const at::Tensor& logits_SV, const RowSampler& sampler,
+                             const std::vector<DrawTask>& tasks) {
+  std::vector<Draw> draws(tasks.size());
+  const std::vector<size_t> others = DrawOnDevice(logits_SV, sampler, tasks, &draws);
+  if (!others.empty()) DrawOnHost(logits_SV, sampler.defined(), tasks, others, &draws);
+  return draws;
+}
+
+}  // namespace taopd
