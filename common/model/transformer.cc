@@ -29,19 +29,14 @@ struct Heads {
   at::Tensor q_TND, k_TKD, v_TKD;
 };
 
-Heads ProjectHeads(const at::Tensor& x_TH, const LayerWeights& weights, const ModelConfig& config,
-                   const Rotation& rotation) {
+// As the projections give them: neither normalised nor rotated.
+Heads ProjectHeads(const at::Tensor& x_TH, const LayerWeights& weights, const ModelConfig& config) {
   const auto split_heads = [&](const at::Tensor& x, int64_t num_heads) {
     return x.view({x.size(0), num_heads, config.head_dim});
   };
-  // The weights of the norms are undefined where the model has none.
-  const auto ready = [&](const at::Tensor& x_TND, const at::Tensor& norm_D) {
-    return NormRotateHeads(x_TND, norm_D, config.rms_norm_eps, rotation.cos_T1D, rotation.sin_T1D);
-  };
-  const at::Tensor q_TND = split_heads(Project(x_TH, weights.q_proj), config.num_attention_heads);
-  const at::Tensor k_TKD = split_heads(Project(x_TH, weights.k_proj), config.num_key_value_heads);
-  const at::Tensor v_TKD = split_heads(Project(x_TH, weights.v_proj), config.num_key_value_heads);
-  return {ready(q_TND, weights.q_norm_D), ready(k_TKD, weights.k_norm_D), v_TKD};
+  return {split_heads(Project(x_TH, weights.q_proj), config.num_attention_heads),
+          split_heads(Project(x_TH, weights.k_proj), config.num_key_value_heads),
+          split_heads(Project(x_TH, weights.v_proj), config.num_key_value_heads)};
 }
 
 // The attention of a pack of whole sequences, [T, N * D]. packed: the layer's present weights, or
@@ -52,8 +47,14 @@ at::Tensor AttentionOfPack(const at::Tensor& x_TH, const LayerWeights& weights,
                            const PackedBatch& batch, const AttentionPlan& plan) {
   if (!HasCpuProducts(x_TH)) {
     TAOPD_CHECK(batch.parents.empty());
-    const Heads heads = ProjectHeads(x_TH, weights, config, rotation);
-    return Attention(heads.q_TND, heads.k_TKD, heads.v_TKD, sliding_window, plan);
+    const Heads heads = ProjectHeads(x_TH, weights, config);
+    // The weights of the norms are undefined where the model has none.
+    const auto ready = [&](const at::Tensor& x_TAD, const at::Tensor& norm_D) {
+      return NormRotateHeads(x_TAD, norm_D, config.rms_norm_eps, rotation.cos_T1D,
+                             rotation.sin_T1D);
+    };
+    return Attention(ready(heads.q_TND, weights.q_norm_D), ready(heads.k_TKD, weights.k_norm_D),
+                     heads.v_TKD, sliding_window, plan);
   }
   std::vector<LinearPart> parts;
   for (const Projection* projection : {&weights.q_proj, &weights.k_proj, &weights.v_proj}) {
@@ -86,7 +87,7 @@ class LayerBuffers {
   at::Tensor qkv, queries, keys, gate_up, activated;
 };
 
-// The same from the fused projection; the values are a slice of it.
+// Ready for attention, from the fused projection; the values are a slice of it.
 Heads ProjectHeads(const at::Tensor& x_TH, const PackedLayer& packed, const LayerWeights& weights,
                    const ModelConfig& config, const Rotation& rotation, LayerBuffers* buffers) {
   const int64_t N = config.num_attention_heads, K = config.num_key_value_heads, D = config.head_dim,
@@ -358,9 +359,10 @@ at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
         batch.token_ids_T,
         [&](size_t i, const at::Tensor& x_TH) {
           const LayerWeights& layer = weights_.layers[i];
-          const Heads heads = ProjectHeads(x_TH, layer, config(), rotation);
+          const Heads heads = ProjectHeads(x_TH, layer, config());
           return SumOfParts(
-              Project(attention.Run(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD, heads.v_TKD),
+              Project(attention.RotateAndRun(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD,
+                                             heads.v_TKD, layer.q_norm_D, layer.k_norm_D, rotation),
                       layer.o_proj));
         },
         [&](size_t i, const at::Tensor& x_TH) {

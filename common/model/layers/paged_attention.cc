@@ -10,6 +10,7 @@
 #include "common/model/layers/visible_keys.h"
 #include "kernels/cpu/attention/paged_attention.h"
 #include "kernels/torch/aten_parallel_for.h"
+#include "kernels/torch/layers/layers.h"
 #ifdef TAOPD_CUDA
 #include "kernels/torch/attention/cuda_paged_attention.h"
 #endif
@@ -52,17 +53,32 @@ PagedAttentionLayers::PagedAttentionLayers(const PagedBatch& batch, KvPages* pag
   PreparePlain();
 }
 
+at::Tensor PagedAttentionLayers::RotateAndRun(int64_t layer, const at::Tensor& q_TND,
+                                              const at::Tensor& k_TKD, const at::Tensor& v_TKD,
+                                              const at::Tensor& q_norm_D,
+                                              const at::Tensor& k_norm_D,
+                                              const Rotation& rotation) const {
+#ifdef TAOPD_CUDA
+  if (cuda_ != nullptr) {
+    RECORD_USER_SCOPE("taopd::paged_attention");
+    return cuda_->Run(
+        q_TND, k_TKD, v_TKD,
+        {q_norm_D, k_norm_D, config_.rms_norm_eps, rotation.cos_T1D, rotation.sin_T1D},
+        {pages_->keys(layer), pages_->values(layer)},
+        1.0 / std::sqrt(static_cast<double>(q_TND.size(2))), config_.SlidingWindow(layer));
+  }
+#endif
+  const auto ready = [&](const at::Tensor& x_TAD, const at::Tensor& norm_D) {
+    return NormRotateHeads(x_TAD, norm_D, config_.rms_norm_eps, rotation.cos_T1D, rotation.sin_T1D);
+  };
+  return Run(layer, ready(q_TND, q_norm_D), ready(k_TKD, k_norm_D), v_TKD);
+}
+
 at::Tensor PagedAttentionLayers::Run(int64_t layer, const at::Tensor& q_TND,
                                      const at::Tensor& k_TKD, const at::Tensor& v_TKD) const {
   RECORD_USER_SCOPE("taopd::paged_attention");
+  TAOPD_CHECK(cuda_ == nullptr);
   if (pages_->layout() == KvPages::Layout::kKernel) return RunKernel(layer, q_TND, k_TKD, v_TKD);
-#ifdef TAOPD_CUDA
-  if (cuda_ != nullptr) {
-    return cuda_->Run(q_TND, k_TKD, v_TKD, {pages_->keys(layer), pages_->values(layer)},
-                      1.0 / std::sqrt(static_cast<double>(q_TND.size(2))),
-                      config_.SlidingWindow(layer));
-  }
-#endif
   return RunPlain(layer, q_TND, k_TKD, v_TKD);
 }
 

@@ -14,6 +14,7 @@
 
 #include "common/model/decoder.h"
 #include "common/model/layers/kv_pages.h"
+#include "common/model/layers/rope.h"
 
 namespace taopd {
 
@@ -28,8 +29,15 @@ class PagedAttentionLayers {
   const at::Tensor& positions_T() const { return positions_T_; }
   int64_t num_positions() const { return num_positions_; }  // all positions are below this
 
+  // Makes the rows' queries and keys ready (NormRotateHeads in kernels/torch/layers/layers.h, with
+  // the norms of a layer's heads, which may be undefined) and goes on as Run does. On CUDA the two
+  // are one pass.
+  at::Tensor RotateAndRun(int64_t layer, const at::Tensor& q_TND, const at::Tensor& k_TKD,
+                          const at::Tensor& v_TKD, const at::Tensor& q_norm_D,
+                          const at::Tensor& k_norm_D, const Rotation& rotation) const;
   // Appends the rows' keys and values to the pages of a layer, and returns the attention of the
-  // rows, [T, N * D]. Queries and keys are already rotated. The rows of v may be apart.
+  // rows, [T, N * D]. Queries and keys are already rotated. The rows of v may be apart. REQUIRES: not
+  // where CUDA has kernels.
   at::Tensor Run(int64_t layer, const at::Tensor& q_TND, const at::Tensor& k_TKD,
                  const at::Tensor& v_TKD) const;
 

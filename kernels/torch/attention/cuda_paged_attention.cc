@@ -73,15 +73,31 @@ void CudaPagedAttention::CheckHeads(const char* name, const at::Tensor& x, int64
               " has strides ", x.strides(), "; the elements of a row must be adjacent");
 }
 
+void CudaPagedAttention::CheckRotation(const HeadRotation& rotation,
+                                       const at::Tensor& pages) const {
+  const auto check = [&](const char* name, const at::Tensor& x, int64_t size) {
+    TORCH_CHECK(x.scalar_type() == pages.scalar_type() && x.device() == pages.device() &&
+                    x.is_contiguous() && x.numel() == size,
+                name, " is ", x.scalar_type(), " ", x.sizes(), " on ", x.device(), ", must be ",
+                size, " adjacent numbers of the pages' type and device");
+  };
+  if (rotation.q_norm_D.defined()) check("q_norm", rotation.q_norm_D, head_size_);
+  if (rotation.k_norm_D.defined()) check("k_norm", rotation.k_norm_D, head_size_);
+  check("cos", rotation.cos_T1D, num_rows_ * head_size_);
+  check("sin", rotation.sin_T1D, num_rows_ * head_size_);
+}
+
 at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_TKD,
-                                   const at::Tensor& v_TKD, const PlainPageTensors& pages,
-                                   double scale, int64_t sliding_window) const {
+                                   const at::Tensor& v_TKD, const HeadRotation& rotation,
+                                   const PlainPageTensors& pages, double scale,
+                                   int64_t sliding_window) const {
   const at::Tensor& keys = pages.keys_BKPD;
   TORCH_CHECK(Supports(keys), "the pages are ", keys.scalar_type(), " on ", keys.device(),
               ", must be float32 or bfloat16 on CUDA");
   CheckHeads("q", q_TND, num_heads_, keys);
   CheckHeads("k", k_TKD, num_kv_heads_, keys);
   CheckHeads("v", v_TKD, num_kv_heads_, keys);
+  CheckRotation(rotation, keys);
   const c10::cuda::CUDAGuard guard(keys.device());
   DeviceContext context;
   context.stream = at::cuda::getCurrentCUDAStream().stream();
@@ -96,6 +112,19 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
   append.sequences_T = Array(first_line_);
   append.block_tables_SM = Array(first_table_);
   append.max_blocks = max_blocks_;
+  const at::Tensor ready_TND = at::empty({num_rows_, num_heads_, head_size_}, q_TND.options());
+  const auto data_of = [](const at::Tensor& x) {
+    return x.defined() ? x.const_data_ptr() : nullptr;
+  };
+  append.q_TND = q_TND.const_data_ptr();
+  append.q_row_stride = q_TND.stride(0);
+  append.q_out_TND = ready_TND.mutable_data_ptr();
+  append.q_out_row_stride = ready_TND.stride(0);
+  append.q_norm_D = data_of(rotation.q_norm_D);
+  append.k_norm_D = data_of(rotation.k_norm_D);
+  append.eps = static_cast<float>(rotation.eps);
+  append.cos_TD = rotation.cos_T1D.const_data_ptr();
+  append.sin_TD = rotation.sin_T1D.const_data_ptr();
   append.k_TKD = k_TKD.const_data_ptr();
   append.k_row_stride = k_TKD.stride(0);
   append.v_TKD = v_TKD.const_data_ptr();
@@ -113,8 +142,8 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
   attention.tiles_I = reinterpret_cast<const PagedTile*>(Array(first_tile_));
   attention.block_tables_SM = Array(first_table_);
   attention.max_blocks = max_blocks_;
-  attention.q_TND = q_TND.const_data_ptr();
-  attention.q_row_stride = q_TND.stride(0);
+  attention.q_TND = ready_TND.const_data_ptr();
+  attention.q_row_stride = ready_TND.stride(0);
   attention.out_TND = out_TC.mutable_data_ptr();
   attention.out_row_stride = num_heads_ * head_size_;
   const at::Tensor workspace =

@@ -21,6 +21,13 @@ struct PlainPageTensors {
   at::Tensor values_BKPD;
 };
 
+// What makes queries and keys ready, as NormRotateHeads does (kernels/torch/layers/layers.h).
+struct HeadRotation {
+  at::Tensor q_norm_D, k_norm_D;  // undefined: no norm
+  double eps = 0;
+  at::Tensor cos_T1D, sin_T1D;
+};
+
 // What all layers need of one batch, on the device. Immutable: any thread may call its functions,
 // but calls that share pages must not overlap.
 class CudaPagedAttention {
@@ -34,16 +41,18 @@ class CudaPagedAttention {
   CudaPagedAttention(const std::vector<PagedSequence>& sequences, int64_t num_heads,
                      int64_t num_kv_heads, int64_t head_size, at::Device device);
 
-  // Writes the rows' keys and values to the pages and returns the attention of the rows,
-  // [T, N * D]. Queries and keys are already rotated. Rows may be apart; the elements of a row are
+  // Makes queries and keys ready and writes the rows' keys and values to the pages, in one pass, and
+  // returns the attention of the rows, [T, N * D]. Rows may be apart; the elements of a row are
   // adjacent. sliding_window 0 means none. Does not wait. Throws c10::Error if a tensor has another
   // shape, type, device or layout than it should.
   at::Tensor Run(const at::Tensor& q_TND, const at::Tensor& k_TKD, const at::Tensor& v_TKD,
-                 const PlainPageTensors& pages, double scale, int64_t sliding_window) const;
+                 const HeadRotation& rotation, const PlainPageTensors& pages, double scale,
+                 int64_t sliding_window) const;
 
  private:
   void CheckHeads(const char* name, const at::Tensor& x, int64_t num_heads,
                   const at::Tensor& pages) const;
+  void CheckRotation(const HeadRotation& rotation, const at::Tensor& pages) const;
   const int32_t* Array(int64_t first) const;
 
   const int64_t num_heads_, num_kv_heads_, head_size_;
