@@ -25,15 +25,17 @@ int64_t AvailableMemoryBytes(const std::string& root = "");
 // 0 if it is not known. `root` as above.
 int64_t AnonymousMemoryBytes(const std::string& root = "");
 
-// What the C library does with freed memory. Blocks of at least kMappedBlockBytes are always returned to the system.
-// Neither function does anything with other C libraries than GNU's.
+// What the C library does with freed memory. Blocks of at least kMappedBlockBytes are always
+// returned to the system. Neither function does anything with other C libraries than GNU's.
 //
-// KeepFreedMemory: smaller blocks stay in one heap for all threads, which keeps up to 256 MiB at its end: a training
-// step frees and allocates the same tensors again and again, and memory that was returned comes back as pages that the
-// system must clear first. For main, before any threads start.
+// KeepFreedMemory: smaller blocks stay in one heap for all threads, which keeps up to 256 MiB at
+// its end: a training step frees and allocates the same tensors again and again, and memory that
+// was returned comes back as pages that the system must clear first. For main, before any threads
+// start.
 //
-// ReturnFreedMemory, afterwards: blocks of at least kReturnedBlockBytes are returned, too. Takes more time, and
-// less memory where tensors of many sizes come and go: the heap's holes seldom fit the next one.
+// ReturnFreedMemory, afterwards: blocks of at least kReturnedBlockBytes are returned, too. Takes
+// more time, and less memory where tensors of many sizes come and go: the heap's holes seldom fit
+// the next one.
 inline constexpr int64_t kMappedBlockBytes = int64_t{32} << 20;  // the most that the library takes
 inline constexpr int64_t kReturnedBlockBytes = int64_t{1} << 20;
 void KeepFreedMemory();

@@ -55,8 +55,8 @@ struct EnginePlanInput {
 struct EnginePlan {
   MemoryBudget budget;
   std::vector<MemoryLine> lines;
-  // The most that is held on the budget's device at a time: while the weights are loaded and packed,
-  // or when the engine works, which needs activations, logits and the pool instead.
+  // The most that is held on the budget's device at a time: while the weights are loaded and
+  // packed, or when the engine works, which needs activations, logits and the pool instead.
   int64_t total_bytes = 0;
   bool scores_only = false;   // the engine was asked to have no KV pool
   int64_t num_kv_blocks = 0;  // 0 if scores_only
@@ -71,10 +71,10 @@ struct EnginePlan {
 };
 
 // The KV pool is made of whole blocks, and never gets more of them than max_num_seqs sequences of
-// max_model_len tokens can fill (kv_pool.h). With kAutoKvCache it gets what everything else leaves of
-// the budget, on the CPU half of that, since the machine has other uses for its memory, or what one
-// sequence of max_model_len needs if that is more. Layers with a sliding
-// window keep the keys and values of all positions, so they need as much as others.
+// max_model_len tokens can fill (kv_pool.h). With kAutoKvCache it gets what everything else leaves
+// of the budget, on the CPU half of that, since the machine has other uses for its memory, or what
+// one sequence of max_model_len needs if that is more. Layers with a sliding window keep the keys
+// and values of all positions, so they need as much as others.
 //
 // A model whose context is longer than what the pool holds is limited for requests that generate,
 // with a warning. Errors name the line that is too large and what to change:

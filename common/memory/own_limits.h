@@ -13,8 +13,8 @@ namespace taopd {
 // common/base/memory.h.
 int64_t LeftByOwnLimits(const std::string& root = "");
 
-// The budget, or kDefaultMemoryShare of what the limits leave and of what this process holds already,
-// if that is less.
+// The budget, or kDefaultMemoryShare of what the limits leave and of what this process holds
+// already, if that is less.
 MemoryBudget WithinOwnLimits(MemoryBudget budget, const std::string& root = "");
 
 }  // namespace taopd

@@ -53,11 +53,11 @@ struct PagedBatch {
 
 struct ForwardOptions {
   Recompute recompute = Recompute::kNone;
-  // Called in the backward pass, by its thread, with L = num_hidden_layers, L - 1, ..., 0. At call i
-  // the gradients of all parameters of layer i, and of those called before, are in their .grad:
-  // layer L stands for the final norm and a head of its own. The embedding, with a tied head, has no
-  // call: its gradient is complete when the backward pass returns. Nor has a layer a call if nothing
-  // before it is trained. May be empty.
+  // Called in the backward pass, by its thread, with L = num_hidden_layers, L - 1, ..., 0. At call
+  // i the gradients of all parameters of layer i, and of those called before, are in their .grad:
+  // layer L stands for the final norm and a head of its own. The embedding, with a tied head, has
+  // no call: its gradient is complete when the backward pass returns. Nor has a layer a call if
+  // nothing before it is trained. May be empty.
   std::function<void(int64_t layer)> on_layer_backward;
 };
 
@@ -107,8 +107,8 @@ class Decoder {
   // Computes now what the first Infer and the first Logits or ScoreRows would prepare.
   virtual void PrepareInference() = 0;
   // Frees what inference does not read once it is prepared: on the CPU, the parameters that it has
-  // packed copies of. Forward, lm_head and Parameters may not be called any more, and the weights not
-  // change.
+  // packed copies of. Forward, lm_head and Parameters may not be called any more, and the weights
+  // not change.
   virtual void KeepForInferenceOnly() = 0;
   // For a parameter that lies in a mapped file, a function that tells the system that its pages are
   // not needed for now; else null. It may be called by any thread, and outlive the decoder.
@@ -174,8 +174,8 @@ inline constexpr int64_t kMaxShardBytes = 5'000'000'000;
 
 // Writes config.json and the weights in the model's dtype: model.safetensors, or, if they exceed
 // max_shard_bytes, numbered shards and then their index. Together with the tokenizer's files
-// (weights/tokenizer_files.h), transformers can load the result. The directory is created, each file
-// is written atomically, and the weights of an earlier export are removed.
+// (weights/tokenizer_files.h), transformers can load the result. The directory is created, each
+// file is written atomically, and the weights of an earlier export are removed.
 absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir,
                          int64_t max_shard_bytes = kMaxShardBytes);
 

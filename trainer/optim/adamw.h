@@ -16,8 +16,8 @@
 // elements of its shard only, and Update changes only those elements of the parameters. Before it,
 // the caller makes the shard's slices of the gradients the sums over all ranks; after it, it
 // collects the other ranks' elements. With options.shard_gradients the other slices' sums are not
-// there at all, and backward passes need sections that the caller opens (flat_gradients.h). What is saved names parameters and offsets, so that a run may
-// continue with another number of shards.
+// there at all, and backward passes need sections that the caller opens (flat_gradients.h). What is
+// saved names parameters and offsets, so that a run may continue with another number of shards.
 //
 // Not thread-safe. Update changes the parameters in place, so nothing may read them during the
 // call.

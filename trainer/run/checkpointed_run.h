@@ -103,16 +103,17 @@ class CheckpointedRun {
   // Writes a checkpoint and returns its path. A failure is logged; the older checkpoints are
   // intact.
   absl::StatusOr<std::string> Save();
-  // The same beside the training that goes on: returns when it has copied the tensors, and a thread of its own
-  // writes. Waits for an earlier one first. All functions below that look at checkpoints wait for
-  // it, too. REQUIRES: there is one rank.
+  // The same beside the training that goes on: returns when it has copied the tensors, and a thread
+  // of its own writes. Waits for an earlier one first. All functions below that look at checkpoints
+  // wait for it, too. REQUIRES: there is one rank.
   void SaveBeside();
   struct SavedBeside {
     int64_t step = 0;
     absl::StatusOr<std::string> path;
     absl::Duration duration;
   };
-  // What became of SaveBeside, once; null while it is being written, unless `waits`, and if there was none.
+  // What became of SaveBeside, once; null while it is being written, unless `waits`, and if there
+  // was none.
   std::optional<SavedBeside> TakeSavedBeside(bool waits);
   // A text file that every later checkpoint gets.
   void SetCheckpointFile(const std::string& name, std::string text) {
@@ -120,9 +121,10 @@ class CheckpointedRun {
   }
   // Keeps the checkpoints of these steps; those of an earlier call may go.
   void Pin(std::set<int64_t> steps);
-  // Goes back to the newest checkpoint of at most `step` steps, as a resumed run would: the student,
-  // its optimizer, the state and the records become those of the checkpoint, and later checkpoints
-  // are deleted. Returns its path, or NOT_FOUND if there is none, in which case nothing changes.
+  // Goes back to the newest checkpoint of at most `step` steps, as a resumed run would: the
+  // student, its optimizer, the state and the records become those of the checkpoint, and later
+  // checkpoints are deleted. Returns its path, or NOT_FOUND if there is none, in which case nothing
+  // changes.
   absl::StatusOr<std::string> RollBack(int64_t step);
   // Writes RUN_DIR/model and logs the end. Call it after the last step.
   std::optional<CommandFailure> Export();

@@ -32,8 +32,8 @@ struct SampledToken {
 // The uniform number of step `step` of the sequence with this seed.
 double UniformOfStep(uint64_t seed, int64_t step);
 
-// Whether the token of step `step` depends on nothing but the logits, the temperature and the uniform
-// number, and no other number of the row is asked for than the token's log-probs.
+// Whether the token of step `step` depends on nothing but the logits, the temperature and the
+// uniform number, and no other number of the row is asked for than the token's log-probs.
 bool NeedsTemperatureOnly(const SamplingParams& params, const SamplingState* state, int64_t step,
                           int64_t vocab_size);
 
@@ -43,8 +43,8 @@ class Sampler {
   // Tests give an instruction set; the results do not depend on it.
   explicit Sampler(cpu::InstructionSet set = cpu::WidestInstructionSet());
 
-  // Chooses the token of step `step`, counted from 0. The row is not changed. `state` may be null if
-  // no parameter looks at the history; its Append is left to the caller. Returns
+  // Chooses the token of step `step`, counted from 0. The row is not changed. `state` may be null
+  // if no parameter looks at the history; its Append is left to the caller. Returns
   //   INTERNAL          the logits hold a NaN or +inf, or only -inf
   //   INVALID_ARGUMENT  the masks, which the message names, forbid every token
   // and any error of SamplingParams::mask.
@@ -54,8 +54,8 @@ class Sampler {
 
   // Appends the `num` most probable ids of the last Sample's row and their log-probs to the two
   // vectors, in descending order of logit; ties go to the lower id. The distribution is
-  // SamplingParams::top_log_probs_mode's. REQUIRES: the last Sample succeeded with num_log_probs > 0,
-  // and its logits still exist.
+  // SamplingParams::top_log_probs_mode's. REQUIRES: the last Sample succeeded with num_log_probs >
+  // 0, and its logits still exist.
   void AppendTop(int32_t num, std::vector<int32_t>* ids, std::vector<float>* log_probs);
 
  private:

@@ -36,8 +36,8 @@ class PagedAttentionLayers {
                           const at::Tensor& v_TKD, const at::Tensor& q_norm_D,
                           const at::Tensor& k_norm_D, const Rotation& rotation) const;
   // Appends the rows' keys and values to the pages of a layer, and returns the attention of the
-  // rows, [T, N * D]. Queries and keys are already rotated. The rows of v may be apart. REQUIRES: not
-  // where CUDA has kernels.
+  // rows, [T, N * D]. Queries and keys are already rotated. The rows of v may be apart. REQUIRES:
+  // not where CUDA has kernels.
   at::Tensor Run(int64_t layer, const at::Tensor& q_TND, const at::Tensor& k_TKD,
                  const at::Tensor& v_TKD) const;
 

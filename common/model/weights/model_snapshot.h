@@ -13,7 +13,8 @@ struct ModelSnapshot {
   std::vector<NamedParameter> parameters;  // in the order of Decoder::Parameters
 };
 
-// Refers to the decoder's tensors, or has copies of them in host memory, which training cannot change.
+// Refers to the decoder's tensors, or has copies of them in host memory, which training cannot
+// change.
 ModelSnapshot SnapshotOf(const Decoder& decoder, bool copies);
 
 // SaveDecoder of a snapshot.

@@ -38,9 +38,9 @@ struct DrawnRow {
   bool invalid = false;    // a logit of the row is NaN or +inf, or all are -inf
 };
 
-// Returns what the sampler draws, in the order of `rows`. Waits for the device once. logits is float32
-// with contiguous rows, on the sampler's device. Throws c10::Error if the sampler fails. Any thread
-// may call. REQUIRES: sampler.defined()
+// Returns what the sampler draws, in the order of `rows`. Waits for the device once. logits is
+// float32 with contiguous rows, on the sampler's device. Throws c10::Error if the sampler fails.
+// Any thread may call. REQUIRES: sampler.defined()
 std::vector<DrawnRow> DrawRows(const at::Tensor& logits_SV, const std::vector<RowToDraw>& rows,
                                const RowSampler& sampler);
 

@@ -6,8 +6,9 @@
 //   training_guard.cc       collapse guard, roll-backs, what is written aside
 //   ranks.h                 several ranks
 //
-// With several ranks each runs the same loop on its share of the sequences. What one of them decides
-// or sees alone (requests, evaluations, metrics) is rank 0's and goes to all; rank 0 alone writes.
+// With several ranks each runs the same loop on its share of the sequences. What one of them
+// decides or sees alone (requests, evaluations, metrics) is rank 0's and goes to all; rank 0 alone
+// writes.
 //
 // One thread runs it. RunState carries the requests of other threads to the loop.
 #pragma once
@@ -75,7 +76,8 @@ class TrainingRun {
   std::optional<CommandFailure> Save();
   // Beside the next step, if trainer.async_save and the memory allow it; else as Save.
   void SaveBeside();
-  // Takes note of a checkpoint that was written beside a step, if there is one. `waits`: until it is written.
+  // Takes note of a checkpoint that was written beside a step, if there is one. `waits`: until it
+  // is written.
   void TakeSavedBeside(bool waits);
   // Whether the present step is saved. Waits for a checkpoint that is being written.
   bool IsSaved();
