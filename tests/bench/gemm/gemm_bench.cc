@@ -1,5 +1,6 @@
 // Products with packed weights in the shapes of Qwen3-0.6B, on one thread, for every instruction
-// set of this processor, beside the rates that the machine reaches at best.
+// set of this processor, beside the rates that the machine reaches at best and beside at::linear,
+// whose libraries (oneDNN, MKL) choose the order of a sum by the number of rows.
 //
 //   gemm_bench                  all instruction sets
 //   gemm_bench avx2 avx512      these
@@ -9,11 +10,13 @@
 // the weights once.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,13 +45,12 @@ void EmptyCaches() {
 }
 
 // Runs until half a second is spent, between 2 and 30 times.
-double BestSeconds(const PackedWeight& weight, const cpu::PackedGemm& gemm, const at::Tensor& x,
-                   const at::Tensor& y) {
+double BestSeconds(const std::function<void()>& multiply) {
   double best_s = 1e9, spent_s = 0;
   for (int i = 0; i < 30 && (i < 2 || spent_s < 0.5); ++i) {
     EmptyCaches();
     const double start_s = ThreadSeconds();
-    weight.MultiplyInto(x, y, gemm);
+    multiply();
     const double run_s = ThreadSeconds() - start_s;
     best_s = std::min(best_s, run_s);
     spent_s += run_s;
@@ -56,28 +58,39 @@ double BestSeconds(const PackedWeight& weight, const cpu::PackedGemm& gemm, cons
   return best_s;
 }
 
+// One line: what `multiply` does with x and y of each number of rows.
+void PrintLine(const Shape& shape, const at::Tensor& weight, const char* name,
+               const std::function<void(const at::Tensor& x, const at::Tensor& y)>& multiply) {
+  std::printf("%-9s %-8s %-12s", weight.scalar_type() == at::kFloat ? "float32" : "bfloat16",
+              shape.name, name);
+  for (const int64_t rows : kRows) {
+    const at::Tensor x = at::rand({rows, shape.num_inputs}).to(weight.scalar_type());
+    const at::Tensor y = at::empty({rows, shape.num_outputs}, x.options());
+    const double seconds = BestSeconds([&] { multiply(x, y); });
+    const auto products = static_cast<double>(shape.num_outputs * shape.num_inputs * rows);
+    std::printf(" | %6.1f %5.1f", 2e-9 * products / seconds,
+                1e-9 * static_cast<double>(weight.nbytes()) / seconds);
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
 void PrintShape(const Shape& shape, at::ScalarType dtype,
                 const std::vector<const cpu::PackedGemm*>& gemms) {
-  PackedWeight weight(
-      {at::rand({shape.num_outputs, shape.num_inputs}, at::kFloat).sub_(0.5).to(dtype)});
-  weight.DropSources();
+  const at::Tensor matrix =
+      at::rand({shape.num_outputs, shape.num_inputs}, at::kFloat).sub_(0.5).to(dtype);
+  const PackedWeight weight({matrix});
   for (const cpu::PackedGemm* gemm : gemms) {
-    std::printf("%-9s %-8s %-12s", dtype == at::kFloat ? "float32" : "bfloat16", shape.name,
-                gemm->name);
-    for (const int64_t rows : kRows) {
-      const at::Tensor x = at::rand({rows, shape.num_inputs}).to(dtype);
-      const at::Tensor y = at::empty({rows, shape.num_outputs}, x.options());
-      const double seconds = BestSeconds(weight, *gemm, x, y);
-      const auto products = static_cast<double>(shape.num_outputs * shape.num_inputs * rows);
-      std::printf(" | %6.1f %5.1f", 2e-9 * products / seconds,
-                  1e-9 * static_cast<double>(weight.size_bytes()) / seconds);
-    }
-    std::printf("\n");
-    std::fflush(stdout);
+    PrintLine(shape, matrix, gemm->name, [&](const at::Tensor& x, const at::Tensor& y) {
+      weight.MultiplyInto(x, y, *gemm);
+    });
   }
+  PrintLine(shape, matrix, "at::linear",
+            [&](const at::Tensor& x, const at::Tensor&) { at::linear(x, matrix); });
 }
 
 int Main(int argc, char** argv) {
+  const c10::InferenceMode inference;
   at::set_num_threads(1);
   std::vector<const cpu::PackedGemm*> gemms;
   for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
