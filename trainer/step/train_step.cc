@@ -93,8 +93,9 @@ class Step {
   }
   bool weights_changed() const { return record_.num_updates > 0; }
 
-  // Waits until all ranks have their scores. The same error on all of them.
-  absl::Status WaitForScores(int64_t mini_batch);
+  // Waits until all ranks have their scores, and the same error on all of them; one rank alone waits
+  // for the rollouts, and for the scores in ComputeGradients, behind its forward pass.
+  absl::Status WaitForRollouts(int64_t mini_batch);
   // Waits for what the other mini-batches need of the teacher. After the first update, nothing but
   // a lack of memory or of ranks can make the step fail.
   absl::Status WaitForAllScores();
@@ -107,6 +108,8 @@ class Step {
   void PackWeights();
   std::vector<RolloutRequest> TakeMine(const std::vector<const PromptRecord*>& prompts);
   std::string BatchName() const;
+  bool is_alone() const { return group_->world_size() == 1; }
+  absl::Status WaitForMyRollouts(int64_t mini_batch);
   absl::Status WaitForMyScores(int64_t mini_batch);
   // What this rank trains on.
   absl::StatusOr<DealtMiniBatch> Deal(int64_t mini_batch);
@@ -177,18 +180,22 @@ absl::Status Step::WaitForAllScores() {
   return group_->AgreeOnStatus(status);
 }
 
-absl::Status Step::WaitForScores(int64_t mini_batch) {
+absl::Status Step::WaitForRollouts(int64_t mini_batch) {
+  if (is_alone()) return WaitForMyRollouts(mini_batch);
   const absl::Status mine = WaitForMyScores(mini_batch);
   const PhaseTimer timer(&times_, Phase::kScoreWait);
   return group_->AgreeOnStatus(mine);
 }
 
-absl::Status Step::WaitForMyScores(int64_t mini_batch) {
+absl::Status Step::WaitForMyRollouts(int64_t mini_batch) {
   const int64_t begin = begin_of(mini_batch), end = begin + mine_.size();
-  {
-    const PhaseTimer timer(&times_, Phase::kRollout);
-    TAOPD_RETURN_IF_ERROR(batch_->WaitGenerated(begin, end, context_.on_wait));
-  }
+  const PhaseTimer timer(&times_, Phase::kRollout);
+  return batch_->WaitGenerated(begin, end, context_.on_wait);
+}
+
+absl::Status Step::WaitForMyScores(int64_t mini_batch) {
+  TAOPD_RETURN_IF_ERROR(WaitForMyRollouts(mini_batch));
+  const int64_t begin = begin_of(mini_batch), end = begin + mine_.size();
   const PhaseTimer timer(&times_, Phase::kScoreWait);
   TAOPD_RETURN_IF_ERROR(batch_->WaitScored(begin, end, context_.on_wait));
   // Before the first update, on its mini-batch. The dense scores are a wait for the teacher, too.
@@ -234,9 +241,15 @@ absl::StatusOr<RowSums> Step::ComputeGradients(int64_t mini_batch) {
   options.veto_rho_below = context_.config->objective.veto_rho_below;
   options.times = &times_;
   options.forward.recompute = RecomputeOf(context_.config->trainer);
+  // The teacher scores while the student computes what needs no scores.
+  bool has_scores = !is_alone();
+  options.before_scores = [&] {
+    const absl::Status status = has_scores ? absl::OkStatus() : WaitForMyScores(mini_batch);
+    has_scores = status.ok();
+    return status;
+  };
   // One rank adds row by row to what it has.
-  const bool is_alone = group_->world_size() == 1;
-  RowSums sums = is_alone ? record_.sums : RowSums();
+  RowSums sums = is_alone() ? record_.sums : RowSums();
   int64_t bad_sequence = -1, bad_row = -1, num_done = 0;
   int64_t num_passes = dealt_.num_micro_batches;  // of the rank with the most
   if (optimizer_.every_pass_sends()) {
@@ -246,9 +259,9 @@ absl::StatusOr<RowSums> Step::ComputeGradients(int64_t mini_batch) {
     for (const auto& [first, last] : micro_batches) {
       options.forward.on_layer_backward =
           optimizer_.BeginPass(++num_done == dealt_.num_micro_batches);
-      ForwardBackward(
+      TAOPD_RETURN_IF_ERROR(ForwardBackward(
           context_.student, head_, {dealt_.items.begin() + first, dealt_.items.begin() + last},
-          {dealt_.row_weights.begin() + first, dealt_.row_weights.begin() + last}, &sums, options);
+          {dealt_.row_weights.begin() + first, dealt_.row_weights.begin() + last}, &sums, options));
       TAOPD_RETURN_IF_ERROR(optimizer_.EndPass());
       if (bad_sequence < 0 && sums.bad_sequence >= 0) {
         bad_sequence = first + sums.bad_sequence;
@@ -259,11 +272,11 @@ absl::StatusOr<RowSums> Step::ComputeGradients(int64_t mini_batch) {
   }
   {
     std::optional<PhaseTimer> timer;
-    if (!is_alone) timer.emplace(&times_, Phase::kOptimizer);
+    if (!is_alone()) timer.emplace(&times_, Phase::kOptimizer);
     if (optimizer_.every_pass_sends()) TAOPD_RETURN_IF_ERROR(JoinOtherPasses(num_done, num_passes));
     TAOPD_RETURN_IF_ERROR(optimizer_.ReduceGradients());
   }
-  if (!is_alone) {
+  if (!is_alone()) {
     TAOPD_RETURN_IF_ERROR(SumOverRanks(group_, &sums));
     AddSums(record_.sums, &sums);
   }
@@ -366,12 +379,12 @@ absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step
   Step step(context, step_number, lr, prompts);
 
   for (int64_t mini_batch = 0; mini_batch < step.num_mini_batches(); ++mini_batch) {
-    // 2. Wait for this mini-batch's scores. The rollouts and scores of the others go on.
-    if (absl::Status scored = step.WaitForScores(mini_batch); !scored.ok()) {
-      return Abandon(context, scored);
+    // 2. Wait for this mini-batch's rollouts. Those of the others go on, and so do the scores.
+    if (absl::Status generated = step.WaitForRollouts(mini_batch); !generated.ok()) {
+      return Abandon(context, generated);
     }
 
-    // 3. Loss and gradients, in micro-batches of bounded size.
+    // 3. Loss and gradients, in micro-batches of bounded size, as soon as the scores are there.
     const absl::StatusOr<RowSums> sums = step.ComputeGradients(mini_batch);
     if (!sums.ok()) return Abandon(context, sums.status());
 

@@ -118,8 +118,8 @@ class Trainer {
         sequences.push_back(&items_[i]);
       ForwardBackwardOptions options;
       options.forward.on_layer_backward = sharded_->BeginPass(m + 1 == num_micro_batches_);
-      ForwardBackward(student_.get(), head_, sequences,
-                      std::vector<double>(sequences.size(), 1 / num_rows_), &sums, options);
+      OrDie(ForwardBackward(student_.get(), head_, sequences,
+                            std::vector<double>(sequences.size(), 1 / num_rows_), &sums, options));
       OrDie(sharded_->EndPass());
     }
     sharded_->AddShare();

@@ -78,22 +78,27 @@ class MovedBehavior : public ::testing::Test {
     std::vector<ScoredRollout> moved = items_;
     for (float& value : moved[0].rollout.behavior_log_probs) value -= std::log(rho_0);
     for (float& value : moved[1].rollout.behavior_log_probs) value -= std::log(rho_1);
+    return Gradient({0.5, 0.5}, moved, options, sums, objective);
+  }
+  at::Tensor Gradient(const std::vector<double>& weights, const std::vector<ScoredRollout>& items,
+                      const ForwardBackwardOptions& options, RowSums* sums,
+                      const char* objective = "sampled_token") {
     HeadOptions head;
     head.objective = *FindObjective(objective);
-    ForwardBackward(training_.student().get(), head, {&moved[0], &moved[1]}, {0.5, 0.5}, sums,
-                    options);
+    EXPECT_OK(ForwardBackward(training_.student().get(), head, {&items[0], &items[1]}, weights,
+                              sums, options));
+    at::Tensor gradient;
     for (auto& [name, parameter] : training_.student()->Parameters()) {
       if (name.find("embed_tokens") != std::string::npos ||
           name.find("lm_head") != std::string::npos) {
-        gradient_ = parameter.grad().clone();
+        gradient = parameter.grad().clone();
       }
       parameter.mutable_grad().reset();
     }
-    return gradient_;
+    return gradient;
   }
   TinyTraining training_;
   std::vector<ScoredRollout> items_;
-  at::Tensor gradient_;
 };
 
 TEST_F(MovedBehavior, TheGradientIsMultipliedByRho) {
@@ -154,6 +159,36 @@ TEST(KlProbe, IsZeroAtTheStartAndGrows) {
   for (const char* text : {"", "{}", "[1]", "[{}]",
                            R"([{"prompt_ids":[1],"response_ids":[1,2],"log_probs":[0.5]}])"}) {
     EXPECT_ERROR(ReadProbe(text), absl::StatusCode::kDataLoss, "probe");
+  }
+}
+
+// A step's scores may still be on their way when its forward pass begins.
+TEST_F(MovedBehavior, ScoresAreReadBehindTheForwardPassAndCarryTheirTeachersWeight) {
+  RowSums expected_sums;
+  const at::Tensor expected = Gradient({0.5 * 3.0, 0.5}, items_, {}, &expected_sums);
+
+  std::vector<ScoredRollout> late = items_;
+  for (ScoredRollout& item : late) item.scores = SupportScores();
+  ForwardBackwardOptions options;
+  options.before_scores = [&] {
+    for (size_t i = 0; i < late.size(); ++i) late[i].scores = items_[i].scores;
+    late[0].scores.weight = 3.0;
+    return absl::OkStatus();
+  };
+  RowSums sums;
+  EXPECT_TRUE(at::equal(Gradient({0.5, 0.5}, late, options, &sums), expected));
+  EXPECT_EQ(sums.weighted_loss, expected_sums.weighted_loss);
+
+  options.before_scores = [] { return Unavailable("the teacher is gone"); };
+  RowSums nothing;
+  HeadOptions head;
+  head.objective = *FindObjective("sampled_token");
+  EXPECT_ERROR(ForwardBackward(training_.student().get(), head, {&late[0], &late[1]}, {0.5, 0.5},
+                               &nothing, options),
+               absl::StatusCode::kUnavailable, "the teacher is gone");
+  EXPECT_EQ(nothing.num_rows, 0);
+  for (const auto& [name, parameter] : training_.student()->Parameters()) {
+    EXPECT_FALSE(parameter.grad().defined()) << name;
   }
 }
 

@@ -46,8 +46,8 @@ TEST(StepObjectives, GradientsOfEverySupportEqualADenseComputation) {
     batch->WaitIdle();
 
     RowSums sums;
-    ForwardBackward(student.get(), MakeHeadOptions(config), batch->Items(0, batch->size()),
-                    {0.1, 0.2, 0.3, 0.4}, &sums);
+    ASSERT_OK(ForwardBackward(student.get(), MakeHeadOptions(config),
+                              batch->Items(0, batch->size()), {0.1, 0.2, 0.3, 0.4}, &sums));
     std::vector<at::Tensor> gradients;
     for (const auto& [name, parameter] : student->Parameters()) {
       gradients.push_back(parameter.grad().clone());
@@ -120,8 +120,8 @@ class ScoredStep {
     HeadOptions head;
     head.objective = objective;
     RowSums sums;
-    ForwardBackward(training_.student().get(), head, Items(),
-                    SequenceWeights(aggregation, lengths_), &sums);
+    EXPECT_OK(ForwardBackward(training_.student().get(), head, Items(),
+                              SequenceWeights(aggregation, lengths_), &sums));
     return sums.weighted_loss;
   }
   std::vector<at::Tensor> Gradients() {

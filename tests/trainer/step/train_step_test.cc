@@ -200,8 +200,8 @@ double LossOfRollouts(int64_t begin, int64_t end) {
     lengths.push_back(static_cast<int64_t>(item->rollout.response_ids.size()));
   }
   RowSums sums;
-  ForwardBackward(context.student, context.head, batch->Items(begin, end),
-                  SequenceWeights(context.aggregation, lengths), &sums);
+  EXPECT_OK(ForwardBackward(context.student, context.head, batch->Items(begin, end),
+                            SequenceWeights(context.aggregation, lengths), &sums));
   return sums.weighted_loss;
 }
 

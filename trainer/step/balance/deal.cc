@@ -79,7 +79,7 @@ absl::StatusOr<DealtMiniBatch> DealMiniBatch(const DealInput& input, ProcessGrou
           received != dealt.received.end() ? received->second : input.item(i);
       dealt.items.push_back(&item);
       dealt.sequences.push_back(i);
-      dealt.row_weights.push_back(weights[i] * item.scores.weight);
+      dealt.row_weights.push_back(weights[i]);
       num_tokens.push_back(NumInputTokens(item.rollout));
     }
     std::vector<SequenceRange>& micro_batches = dealt.micro_batches.emplace_back();

@@ -37,7 +37,9 @@ struct DealtMiniBatch {
   // This rank's shares, one after the other. Owned by `received` and by DealInput::item.
   std::vector<const ScoredRollout*> items;
   std::vector<int64_t> sequences;   // the number of each item in the mini-batch
-  std::vector<double> row_weights;  // of each response row of each item
+  // Of each response row of each item, by the aggregation alone. Where one rank is alone, dealing
+  // reads no scores: they may still be on their way.
+  std::vector<double> row_weights;
   // Of each of this rank's shares: ranges of the items.
   std::vector<std::vector<SequenceRange>> micro_batches;
   int64_t num_micro_batches = 0;  // of all shares

@@ -111,11 +111,10 @@ class DevicePhaseTimer {
 
 }  // namespace
 
-void ForwardBackward(Decoder* student, const HeadOptions& head,
-                     const std::vector<const ScoredRollout*>& sequences,
-                     const std::vector<double>& weights, RowSums* sums,
-                     const ForwardBackwardOptions& options) {
-  HeadTargets targets = MakeHeadTargets(sequences, weights, student->device());
+absl::Status ForwardBackward(Decoder* student, const HeadOptions& head,
+                             const std::vector<const ScoredRollout*>& sequences,
+                             const std::vector<double>& weights, RowSums* sums,
+                             const ForwardBackwardOptions& options) {
   const bool full_vocabulary = (NeedsOf(head.objective) & kNeedsFullVocabulary) != 0;
   const int64_t vocab_size = student->config().vocab_size;
 
@@ -124,6 +123,8 @@ void ForwardBackward(Decoder* student, const HeadOptions& head,
     const DevicePhaseTimer timer(options.times, Phase::kForward, student->device());
     hidden_NH = ForwardResponses(student, sequences, options.forward);
   }
+  if (options.before_scores) TAOPD_RETURN_IF_ERROR(options.before_scores());
+  HeadTargets targets = MakeHeadTargets(sequences, weights, student->device());
   HeadOutput output;
   HeadOptions loss_head = head;
   loss_head.top_k_metrics = head.top_k_metrics && !full_vocabulary;
@@ -162,6 +163,7 @@ void ForwardBackward(Decoder* student, const HeadOptions& head,
   AddRows(rows, sums);
   FindBadRow(rows.loss_N, sequences, sums);
   for (const ScoredRollout* sequence : sequences) sums->num_shared += sequence->scores.num_shared;
+  return absl::OkStatus();
 }
 
 }  // namespace taopd

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
+#include "common/base/status.h"
 #include "common/model/decoder.h"
 #include "kernels/torch/head/student_head.h"
 #include "trainer/step/scored_rollout.h"
@@ -39,18 +41,23 @@ struct ForwardBackwardOptions {
   // too far from the present one for any of its ratios to mean something. 0 = never.
   double veto_rho_below = 0;
   PhaseTimes* times = nullptr;  // null: not measured
+  // Called when the forward pass is done, before the sequences' scores are read: the place to wait
+  // for them. Its error ends the call. May be empty.
+  std::function<absl::Status()> before_scores;
   // on_layer_backward gets one call more than from the decoder: the last, with kEmbeddingLayer.
   ForwardOptions forward;
 };
 
 // Runs the student's forward pass, the fused head and the backward pass over `sequences`, and adds
-// the results to *sums. weights[i] is the weight of each response row of sequence i. The gradients
+// the results to *sums. weights[i] is the weight of each response row of sequence i, to which comes
+// that of its teacher (SupportScores::weight). The gradients
 // are added to the parameters' .grad (trainer/optim/flat_gradients.h). The metrics are those of the
 // support. If the objective compares on the whole vocabulary, they are those of the teacher's most
-// probable tokens, from a second pass over the head.
-void ForwardBackward(Decoder* student, const HeadOptions& head,
-                     const std::vector<const ScoredRollout*>& sequences,
-                     const std::vector<double>& weights, RowSums* sums,
-                     const ForwardBackwardOptions& options = {});
+// probable tokens, from a second pass over the head. Returns options.before_scores' error, and has then
+// changed nothing; exceptions of LibTorch pass through.
+absl::Status ForwardBackward(Decoder* student, const HeadOptions& head,
+                             const std::vector<const ScoredRollout*>& sequences,
+                             const std::vector<double>& weights, RowSums* sums,
+                             const ForwardBackwardOptions& options = {});
 
 }  // namespace taopd

@@ -91,7 +91,7 @@ HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences,
     append(&sampled_ids, rollout.response_ids);
     append(&behavior, rollout.behavior_log_probs);
     row_weights.insert(row_weights.end(), rollout.response_ids.size(),
-                       static_cast<float>(weights[i]));
+                       static_cast<float>(weights[i] * scores.weight));
   }
   const auto num_rows = static_cast<int64_t>(sampled_ids.size());
   const int64_t k = num_rows > 0 ? static_cast<int64_t>(support_ids.size()) / num_rows : 0;
