@@ -5,8 +5,8 @@
 // in one process for each grammar, with limits on time and memory (limits.h). Compiled grammars are
 // kept for the next request; those that were used least recently end first.
 //
-// Cost of a mask, on one core of a Zen 4 at 151,643 ids: see docs/teacher-api.md. It is computed while
-// the model computes, beside the engine's thread.
+// A mask is computed while the model computes, outside of this process; docs/teacher-api.md says what
+// it costs.
 //
 // Thread-safe. Grammars and masks outlive the compiler.
 #pragma once

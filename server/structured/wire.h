@@ -4,14 +4,12 @@
 //
 // The server starts one taopd-grammar, gives it the vocabulary in the first frame of their socket,
 // and then sends a byte with a descriptor for each grammar: the end of a socket of its own. The
-// program forks for each, and the copy serves that socket until the server closes it:
-//
-//   server                                    grammar
-//   -                                         kHello
-//   kCompile kind any_whitespace eos text     kCompiled code message
-//   kOpen    sequence, stop ids               kMask of position 0
-//   kAdvance sequence, position, ids          kMask of the position, with the ids before it that are new
-//   kClose   sequence                         -
+// program forks for each, and the copy serves that socket until the server closes it. It says kHello,
+// and then answers
+// - kCompile (kind, any_whitespace, eos ids, text) with kCompiled (code, message);
+// - kOpen (sequence, stop ids) with kMask of position 0;
+// - kAdvance (sequence, position, ids) with kMask of the position, before which the ids are new;
+// - kClose (sequence) with nothing.
 //
 // A copy that runs out of its time says kTimedOut, and one that runs out of memory kOutOfMemory;
 // both then end. So does one that crashes, and its socket with it.
