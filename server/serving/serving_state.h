@@ -41,7 +41,7 @@ struct ServedModel {
   EngineLimits limits;
   SamplingParams sampling_defaults;  // of requests that do not say otherwise
   ToolCallFormat tool_call_format = ToolCallFormat::kNone;
-  std::string config_json;           // the effective settings, without secrets
+  std::string config_json;  // the effective settings, without secrets
   int64_t created_unix_s = 0;
 };
 

@@ -11,13 +11,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "common/base/log.h"
-#include "server/structured/limits.h"
 #include "server/structured/wire.h"
 
 namespace taopd {
@@ -49,6 +49,13 @@ absl::StatusOr<std::pair<int, int>> SocketPair() {
 absl::StatusOr<pid_t> Spawn(const std::string& program, int fd) {
   std::string path = program, flag = kGrammarServeFlag;
   char* const arguments[] = {path.data(), flag.data(), nullptr};
+  // Keys may be in the environment; the program needs none of it but where its libraries are.
+  std::vector<std::string> environment;
+  if (const char* libraries = std::getenv("LD_LIBRARY_PATH"))
+    environment.push_back(Concat("LD_LIBRARY_PATH=", libraries));
+  std::vector<char*> variables;
+  for (std::string& variable : environment) variables.push_back(variable.data());
+  variables.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, fd, kGrammarServeFd);
@@ -61,7 +68,7 @@ absl::StatusOr<pid_t> Spawn(const std::string& program, int fd) {
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   pid_t pid = 0;
   const int error =
-      ::posix_spawn(&pid, path.c_str(), &actions, &attributes, arguments, ::environ);
+      ::posix_spawn(&pid, path.c_str(), &actions, &attributes, arguments, variables.data());
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return Unavailable("cannot start ", program, ": ", std::strerror(error));
@@ -105,17 +112,20 @@ GrammarCompiler::~GrammarCompiler() {
 void GrammarCompiler::Submit(Request request, Done done) {
   absl::Status refused = CheckGrammarSpec(request.spec, request.field);
   if (refused.ok() && eos_ids_.empty()) {
-    refused = FailedPrecondition(request.field, ": the model names no end-of-sequence id (eos_token_id)");
+    refused =
+        FailedPrecondition(request.field, ": the model names no end-of-sequence id (eos_token_id)");
   }
   if (refused.ok()) {
     absl::MutexLock lock(&mutex_);
     size_t& num_of_client = num_waiting_of_client_[request.client];
     if (stopping_) {
       refused = absl::CancelledError("the server ends");
-    } else if (jobs_.size() >= options_.max_waiting || num_of_client >= options_.max_client_waiting) {
-      refused = ResourceExhausted(request.field, ": ", jobs_.size(), " grammars wait to be compiled, ",
-                                  num_of_client, " of this client; the limits are ",
-                                  options_.max_waiting, " and ", options_.max_client_waiting);
+    } else if (jobs_.size() >= options_.max_waiting ||
+               num_of_client >= options_.max_client_waiting) {
+      refused =
+          ResourceExhausted(request.field, ": ", jobs_.size(), " grammars wait to be compiled, ",
+                            num_of_client, " of this client; the limits are ", options_.max_waiting,
+                            " and ", options_.max_client_waiting);
     } else {
       ++num_of_client;
       jobs_.push_back({std::move(request), std::move(done)});
@@ -145,7 +155,8 @@ absl::StatusOr<std::shared_ptr<Grammar>> GrammarCompiler::Compile(Request reques
     const bool is_late = absl::Now() > deadline;
     if (!is_late && !(is_gone && is_gone())) continue;
     shared->abandoned = true;
-    if (is_late) return absl::DeadlineExceededError("the deadline passed before the grammar was compiled");
+    if (is_late)
+      return absl::DeadlineExceededError("the deadline passed before the grammar was compiled");
     return absl::CancelledError("the client has gone");
   }
   return std::move(shared->result);
@@ -206,7 +217,8 @@ const GrammarCompiler::Kept* GrammarCompiler::LookUp(const std::string& key) {
   return &*entry;
 }
 
-void GrammarCompiler::Keep(const std::string& key, absl::StatusOr<std::shared_ptr<Grammar>> grammar) {
+void GrammarCompiler::Keep(const std::string& key,
+                           absl::StatusOr<std::shared_ptr<Grammar>> grammar) {
   std::vector<Kept> dropped;  // ends processes, which takes a while, without the lock
   absl::MutexLock lock(&mutex_);
   if (kept_by_key_.contains(key)) return;  // another thread has compiled it, too
@@ -274,7 +286,7 @@ absl::Status GrammarCompiler::StartProgram() {
   program_fd_ = ends.first;
   program_pid_ = *pid;
   FrameWriter vocabulary(GrammarOp::kVocabulary);
-  vocabulary.AddIds(eos_ids_).Add(static_cast<uint32_t>(token_bytes_.size()));
+  vocabulary.Add(options_.limits).AddIds(eos_ids_).Add(static_cast<uint32_t>(token_bytes_.size()));
   for (const std::string& bytes : token_bytes_) vocabulary.AddText(bytes);
   absl::Status status = SendFrame(program_fd_, vocabulary.bytes());
   if (status.ok()) {

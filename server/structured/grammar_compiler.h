@@ -30,11 +30,13 @@
 #include "common/text/tokenizer/tokenizer.h"
 #include "server/structured/grammar_process.h"
 #include "server/structured/grammar_spec.h"
+#include "server/structured/limits.h"
 
 namespace taopd {
 
 struct GrammarCompilerOptions {
   std::string program;  // of taopd-grammar; empty = beside this program
+  GrammarLimits limits;
   int num_threads = 2;  // grammars that are compiled at once
   // Grammars that wait to be compiled, of all clients and of one.
   size_t max_waiting = 256;
@@ -70,11 +72,11 @@ class GrammarCompiler {
   //   DEADLINE_EXCEEDED, CANCELLED
   //   UNAVAILABLE          the program does not run
   struct Request {
-    GrammarSpec spec;
-    std::string field;   // of the request, for messages
-    std::string client;  // its name, for its share of the queue
+    GrammarSpec spec = {};
+    std::string field = {};   // of the request, for messages
+    std::string client = {};  // its name, for its share of the queue
     absl::Time deadline = absl::InfiniteFuture();
-    std::function<bool()> is_gone;  // optional; called on threads of the compiler
+    std::function<bool()> is_gone = nullptr;  // optional; called on threads of the compiler
   };
   void Submit(Request request, Done done);
   // The same, and waits for the result, or until the client has gone.

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <utility>
 
-#include "server/structured/limits.h"
 #include "server/structured/wire.h"
 
 namespace taopd {
@@ -121,8 +120,7 @@ void Grammar::Close(uint32_t sequence) {
 
 void Grammar::Advance(uint32_t sequence, uint32_t position, std::span<const int32_t> ids) {
   absl::MutexLock lock(&mutex_);
-  SendLocked(
-      FrameWriter(GrammarOp::kAdvance).Add(sequence).Add(position).AddIds(ids).bytes());
+  SendLocked(FrameWriter(GrammarOp::kAdvance).Add(sequence).Add(position).AddIds(ids).bytes());
 }
 
 void Grammar::SendLocked(const std::string& frame) {
@@ -143,7 +141,8 @@ absl::Status Grammar::ReceiveLocked(absl::Time deadline) {
   if (absl::IsDeadlineExceeded(frame.status()))
     return Unavailable("structured output: the grammar's process does not answer");
   if (!frame.ok() || !*frame) {
-    return InvalidArgument("structured output: the grammar's process has ended: the grammar cannot be followed");
+    return InvalidArgument(
+        "structured output: the grammar's process has ended: the grammar cannot be followed");
   }
   FrameReader reader(**frame);
   const auto op = reader.Take<GrammarOp>();

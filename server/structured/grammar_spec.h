@@ -29,7 +29,7 @@ struct GrammarSpec {
 // The limits of a spec. What passes them may still be refused by the compiler.
 inline constexpr size_t kMaxGrammarBytes = 128 << 10;
 inline constexpr size_t kMaxRegexBytes = 16 << 10;
-inline constexpr int kMaxGrammarNesting = 64;         // of brackets; vLLM's limit of schemas
+inline constexpr int kMaxGrammarNesting = 64;        // of brackets; vLLM's limit of schemas
 inline constexpr int kMaxStructuralTagNesting = 80;  // vLLM's, too
 
 // Returns INVALID_ARGUMENT if the text is empty, too long, nested too deeply or holds a NUL, or if a

@@ -5,15 +5,16 @@
 
 namespace taopd {
 
-// Time of a processor, not of a clock.
-inline constexpr int64_t kMaxCompileCpuMs = 5000;
-// Of one mask in earnest. The engine waits for it, so it bounds what one grammar can hold it up, once.
-inline constexpr int64_t kMaxMaskCpuMs = 250;
-// Of one mask in the rehearsal that follows the compilation.
-inline constexpr double kMaxRehearsedMaskMs = 50.0;
-inline constexpr int kRehearsedIds = 64;
-// Address space beyond what the vocabulary takes.
-inline constexpr int64_t kMaxGrammarMemoryBytes = int64_t{512} << 20;
+// Plain data, which travels to taopd-grammar as it is. Times are those of a processor, not of a clock.
+struct GrammarLimits {
+  int64_t compile_cpu_ms = 5000;
+  // Of one mask in the rehearsal of some ids that follows the compilation, and of one in earnest: the
+  // engine waits for that, so it bounds for how long one grammar can hold it up, once.
+  int64_t rehearsed_mask_cpu_ms = 50;
+  int64_t mask_cpu_ms = 250;
+  // Address space beyond what the vocabulary takes.
+  int64_t memory_bytes = int64_t{512} << 20;
+};
 
 // How taopd-grammar is started: this argument, and its end of the socket under this number.
 inline constexpr char kGrammarServeFlag[] = "--serve";

@@ -89,7 +89,8 @@ std::optional<GrammarSpec> GrammarOf(const vllm::DecodingParameters& decoding) {
     case Decoding::kRegex:
       return GrammarSpec{Kind::kRegex, decoding.regex()};
     case Decoding::kChoice:
-      return GrammarOfChoices({decoding.choice().choices().begin(), decoding.choice().choices().end()});
+      return GrammarOfChoices(
+          {decoding.choice().choices().begin(), decoding.choice().choices().end()});
     case Decoding::kGrammar:
       return GrammarOfText(decoding.grammar());
     case Decoding::kJsonObject:

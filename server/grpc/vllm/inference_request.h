@@ -30,7 +30,7 @@ struct AdmittedInference {
   std::shared_ptr<const ServedModel> model;
   InferenceRequest request;
   InferenceAnswerOptions options;
-  std::optional<GrammarSpec> grammar;  // StartRun compiles it
+  std::optional<GrammarSpec> grammar;               // StartRun compiles it
   const char* grammar_field = "structured_output";  // for messages
   ByteBudget::Reservation answer_memory;
 };

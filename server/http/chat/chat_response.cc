@@ -60,13 +60,13 @@ absl::Status AppendChoice(const ChatRequest& request, const ServedModel& model, 
   ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
   TAOPD_RETURN_IF_ERROR(AppendLogprobs(request, ids, generated, tokens, out));
   // As in vLLM: a forced list counts as calls if it is complete, a named function never.
-  const bool called = forced ? request.forced_calls == ForcedCalls::kList &&
-                                   generated.finish == FinishReason::kStop
-                             : !answer.calls.empty();
-  *out += Concat(",\"finish_reason\":\"",
-                 called ? "tool_calls" : FinishReasonName(generated.finish),
-                 "\",\"stop_reason\":", StopReasonJson(generated, text.stop_string(), request),
-                 ",\"token_ids\":");
+  const bool called =
+      forced ? request.forced_calls == ForcedCalls::kList && generated.finish == FinishReason::kStop
+             : !answer.calls.empty();
+  *out +=
+      Concat(",\"finish_reason\":\"", called ? "tool_calls" : FinishReasonName(generated.finish),
+             "\",\"stop_reason\":", StopReasonJson(generated, text.stop_string(), request),
+             ",\"token_ids\":");
   AppendIdsIf(request.return_token_ids, generated.ids, out);
   *out += ",\"routed_experts\":null}";
   return absl::OkStatus();

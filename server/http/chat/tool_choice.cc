@@ -16,7 +16,8 @@ constexpr char kUsage[] =
 // The name of a tool's function; null if it has none.
 template <typename Json>
 const std::string* NameOf(const Json& tool) {
-  if (!tool.is_object() || !tool.contains("function") || !tool["function"].is_object()) return nullptr;
+  if (!tool.is_object() || !tool.contains("function") || !tool["function"].is_object())
+    return nullptr;
   const auto found = tool["function"].find("name");
   if (found == tool["function"].end() || !found->is_string()) return nullptr;
   return found->template get_ptr<const std::string*>();
@@ -56,7 +57,8 @@ ordered_json ParametersOf(const ordered_json& tool) {
 }
 
 // The schema of a list of calls.
-std::optional<HttpError> SchemaOfCalls(const ordered_json& tools, bool parallel, ordered_json* schema) {
+std::optional<HttpError> SchemaOfCalls(const ordered_json& tools, bool parallel,
+                                       ordered_json* schema) {
   ordered_json any_of = ordered_json::array(), definitions = ordered_json::object();
   for (const ordered_json& tool : tools) {
     const std::string* const name = NameOf(tool);

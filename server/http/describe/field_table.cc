@@ -45,8 +45,10 @@ const Fields kSamplingFieldDocs = {
     {"stream_interval", "integer", "No effect: a chunk has one token or more."},
     {"length_penalty", "number", "No effect without beam search."},
     {"use_beam_search", "boolean", "Only false is supported."},
-    {"response_format", "object", "The form of the text: text, json_object, json_schema or structural_tag."},
-    {"structured_outputs", "object", "The form of the text: json, regex, choice, grammar, json_object or structural_tag."},
+    {"response_format", "object",
+     "The form of the text: text, json_object, json_schema or structural_tag."},
+    {"structured_outputs", "object",
+     "The form of the text: json, regex, choice, grammar, json_object or structural_tag."},
     {"logprob_token_ids", "array", "Not supported."},
     {"repetition_detection", "object", "Not supported."},
     {"thinking_token_budget", "integer", "Not supported."},
@@ -76,7 +78,9 @@ const Fields kReportFields = {
 const Fields kChatTemplateFields = {
     {"messages", "array", "The conversation; content is a text or a list of text parts."},
     {"tools", "array", "Shown to the model if its template does."},
-    {"tool_choice", "any", "\"none\", \"auto\" (--tool-call-parser takes calls out of the text), \"required\" or a named function."},
+    {"tool_choice", "any",
+     "\"none\", \"auto\" (--tool-call-parser takes calls out of the text), \"required\" or a named "
+     "function."},
     {"documents", "array", "Shown to the model if its template does."},
     {"chat_template", "string", "Not accepted."},
     {"chat_template_kwargs", "object", "Variables of the template, as enable_thinking."},

@@ -66,8 +66,9 @@ struct GenerationRequest {
   std::optional<int64_t> seed;
   // What all choices have in common; seed, max_new_tokens and what is reported are left alone.
   SamplingParams sampling;
-  std::optional<RequestedGrammar> grammar;    // none: any form
-  std::shared_ptr<Grammar> compiled_grammar;  // CompileGrammar sets it; each choice has its own mask
+  std::optional<RequestedGrammar> grammar;  // none: any form
+  std::shared_ptr<Grammar>
+      compiled_grammar;  // CompileGrammar sets it; each choice has its own mask
   std::vector<std::string> stop;
   bool include_stop_str_in_output = false;
   std::string cache_salt;

@@ -32,9 +32,9 @@ std::optional<HttpError> RefuseUnsupported(JsonFields& fields) {
     return Unsupported("spaces_between_special_tokens");
   fields.Bool("watermarking");        // no server without a watermark obeys it
   fields.Integer("stream_interval");  // a chunk may hold more tokens than that
-  for (const char* name : {"logprob_token_ids", "kv_transfer_params",
-                           "ec_transfer_params", "repetition_detection", "thinking_token_budget",
-                           "vllm_xargs", "routed_experts_prompt_start"}) {
+  for (const char* name :
+       {"logprob_token_ids", "kv_transfer_params", "ec_transfer_params", "repetition_detection",
+        "thinking_token_budget", "vllm_xargs", "routed_experts_prompt_start"}) {
     const nlohmann::json* value = fields.Find(name);
     const bool empty = value == nullptr || (value->is_structured() && value->empty()) ||
                        (value->is_string() && value->get_ref<const std::string&>().empty()) ||
@@ -268,9 +268,8 @@ std::optional<HttpError> ReadLogprobs(JsonFields& fields, const char* name, cons
   if (value == nullptr) return std::nullopt;
   const std::optional<int64_t> asked = AsInteger(*value);
   if (!asked) {
-    const std::string shown = value->is_string()
-                                  ? Excerpt(value->get_ref<const std::string&>())
-                                  : std::string(value->type_name());
+    const std::string shown = value->is_string() ? Excerpt(value->get_ref<const std::string&>())
+                                                 : std::string(value->type_name());
     return BadField(
         name, Concat("`", name, "` must be an integer. (parameter=", name, ", value=", shown, ")"));
   }
@@ -334,9 +333,8 @@ std::optional<HttpError> ReadScoring(JsonFields& fields, const ServedModel& mode
   const std::optional<std::string> format = fields.Text(kFormat);
   if (auto error = ReadCandidates(fields, kIds, model, &scoring)) return error;
   if (format && *format != "base64" && *format != "objects") {
-    return BadField(kFormat,
-                    Concat(kFormat, " must be \"objects\" or \"base64\", got \"",
-                           Excerpt(*format), "\". (parameter=", kFormat, ")"));
+    return BadField(kFormat, Concat(kFormat, " must be \"objects\" or \"base64\", got \"",
+                                    Excerpt(*format), "\". (parameter=", kFormat, ")"));
   }
   scoring.compact = format == "base64";
   scoring.start = start.value_or(1);

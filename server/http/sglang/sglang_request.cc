@@ -51,9 +51,9 @@ std::optional<HttpError> ReadPrompts(JsonFields& fields, const ServedModel& mode
 // The form of the text, under SGLang's names. An empty text is none.
 std::optional<HttpError> ReadGrammar(JsonFields& sampling, SglangRequest* request) {
   using Kind = GrammarSpec::Kind;
-  for (const auto& [name, kind] : {std::pair("json_schema", Kind::kJsonSchema),
-                                   std::pair("regex", Kind::kRegex), std::pair("ebnf", Kind::kEbnf),
-                                   std::pair("structural_tag", Kind::kStructuralTag)}) {
+  for (const auto& [name, kind] :
+       {std::pair("json_schema", Kind::kJsonSchema), std::pair("regex", Kind::kRegex),
+        std::pair("ebnf", Kind::kEbnf), std::pair("structural_tag", Kind::kStructuralTag)}) {
     std::string text = sampling.Text(name).value_or("");
     if (text.empty()) continue;
     if (request->grammar) {

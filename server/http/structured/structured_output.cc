@@ -148,11 +148,12 @@ ordered_json PresentForm(const ordered_json& tag) {
   ordered_json tags = ordered_json::array();
   for (const ordered_json& item : *structures) {
     if (!item.is_object()) return tag;
-    tags.push_back({{"type", "tag"},
-                    {"begin", item.value("begin", ordered_json())},
-                    {"content",
-                     {{"type", "json_schema"}, {"json_schema", item.value("schema", ordered_json())}}},
-                    {"end", item.value("end", ordered_json())}});
+    tags.push_back(
+        {{"type", "tag"},
+         {"begin", item.value("begin", ordered_json())},
+         {"content",
+          {{"type", "json_schema"}, {"json_schema", item.value("schema", ordered_json())}}},
+         {"end", item.value("end", ordered_json())}});
   }
   return {{"type", "structural_tag"},
           {"format", {{"type", "triggered_tags"}, {"triggers", *triggers}, {"tags", tags}}}};
@@ -214,8 +215,9 @@ std::optional<HttpError> CompileGrammar(const Caller& caller, const ServedModel&
   const std::string& field = request->grammar->field;
   const std::string parameter = field.substr(0, field.find('.'));
   if (model.grammar_compiler == nullptr) {
-    return BadField(parameter, Concat(field, ": the model directory has no tokenizer.json, which "
-                                             "structured outputs need. (parameter=",
+    return BadField(parameter, Concat(field,
+                                      ": the model directory has no tokenizer.json, which "
+                                      "structured outputs need. (parameter=",
                                       parameter, ")"));
   }
   auto grammar = model.grammar_compiler->Compile({.spec = request->grammar->spec,
@@ -224,8 +226,8 @@ std::optional<HttpError> CompileGrammar(const Caller& caller, const ServedModel&
                                                   .deadline = caller.deadline,
                                                   .is_gone = caller.is_gone});
   if (absl::IsInvalidArgument(grammar.status())) {
-    return BadField(parameter, Concat(std::string(grammar.status().message()),
-                                      " (parameter=", parameter, ")"));
+    return BadField(
+        parameter, Concat(std::string(grammar.status().message()), " (parameter=", parameter, ")"));
   }
   if (!grammar.ok()) return FromStatus(grammar.status());
   request->compiled_grammar = *std::move(grammar);

@@ -28,6 +28,7 @@ namespace {
 
 constexpr int kExitOk = 0;
 constexpr int kExitFailed = 70;
+constexpr int kRehearsedIds = 64;
 
 int grammar_fd = -1;  // of this process, for its signal handler
 
@@ -75,8 +76,8 @@ int64_t AddressSpaceBytes() {
   return pages * ::sysconf(_SC_PAGESIZE);
 }
 
-void LimitThisProcess() {
-  const rlim_t bytes = static_cast<rlim_t>(AddressSpaceBytes() + kMaxGrammarMemoryBytes);
+void LimitThisProcess(const GrammarLimits& limits) {
+  const rlim_t bytes = static_cast<rlim_t>(AddressSpaceBytes() + limits.memory_bytes);
   const rlimit memory = {.rlim_cur = bytes, .rlim_max = bytes};
   ::setrlimit(RLIMIT_AS, &memory);
   const rlimit no_core = {.rlim_cur = 0, .rlim_max = 0};
@@ -98,6 +99,7 @@ void LimitThisProcess() {
 
 // What the processes share: made once, before they are forked.
 struct Vocabulary {
+  GrammarLimits limits;
   std::vector<std::string> token_bytes;
   std::unique_ptr<GrammarLibrary> library;
   JsonStringFilter json_filter;
@@ -191,7 +193,7 @@ class GrammarProcess {
   }
 
   absl::Status Compile(const GrammarSpec& spec) {
-    const CpuLimit limit(kMaxCompileCpuMs);
+    const CpuLimit limit(vocabulary_->limits.compile_cpu_ms);
     is_json_ = spec.kind == GrammarSpec::Kind::kJsonSchema;
     TAOPD_ASSIGN_OR_RETURN(grammar_, vocabulary_->library->Compile(spec));
     return Rehearse();
@@ -212,7 +214,8 @@ class GrammarProcess {
                                       : "it leads to a dead end: no token may follow there");
       }
       TAOPD_RETURN_IF_ERROR(text->Accept(static_cast<int32_t>(id)));
-      if (CpuMilliseconds() - begun_ms > kMaxRehearsedMaskMs)
+      if (CpuMilliseconds() - begun_ms >
+          static_cast<double>(vocabulary_->limits.rehearsed_mask_cpu_ms))
         return InvalidArgument("it takes too long to follow");
     }
     return absl::OkStatus();
@@ -232,7 +235,7 @@ class GrammarProcess {
     const auto sequence = reader.Take<uint32_t>();
     const std::vector<int32_t> stop_ids = TakeIds(reader);
     if (!reader.ok() || grammar_ == nullptr) return DataLoss("short message");
-    const CpuLimit limit(kMaxMaskCpuMs);
+    const CpuLimit limit(vocabulary_->limits.mask_cpu_ms);
     auto text = NewText(stop_ids);
     if (!text.ok()) return SendMaskError(sequence, 0, text.status());
     texts_[sequence] = *std::move(text);
@@ -246,7 +249,7 @@ class GrammarProcess {
     const auto found = texts_.find(sequence);
     if (!reader.ok() || found == texts_.end()) return DataLoss("unknown sequence");
     Text& text = *found->second;
-    const CpuLimit limit(kMaxMaskCpuMs);
+    const CpuLimit limit(vocabulary_->limits.mask_cpu_ms);
     for (const int32_t id : ids) {
       const absl::Status accepted = text.Accept(id);
       if (!accepted.ok()) return SendMaskError(sequence, position, accepted);
@@ -269,7 +272,10 @@ class GrammarProcess {
 
   absl::Status SendMaskError(uint32_t sequence, uint32_t position, const absl::Status& status) {
     FrameWriter answer(GrammarOp::kMask);
-    answer.Add(sequence).Add(position).Add(MaskState::kFailed).AddRest(std::string(status.message()));
+    answer.Add(sequence)
+        .Add(position)
+        .Add(MaskState::kFailed)
+        .AddRest(std::string(status.message()));
     return SendFrame(fd_, answer.bytes());
   }
 
@@ -299,6 +305,7 @@ absl::StatusOr<Vocabulary> ReceiveVocabulary(int fd) {
   if (!frame) return Unavailable("closed");
   FrameReader reader(*frame);
   if (reader.Take<GrammarOp>() != GrammarOp::kVocabulary) return DataLoss("no vocabulary");
+  const auto limits = reader.Take<GrammarLimits>();
   std::vector<int32_t> eos_ids(reader.Take<uint32_t>());
   for (int32_t& id : eos_ids) id = reader.Take<int32_t>();
   std::vector<std::string> token_bytes(reader.Take<uint32_t>());
@@ -306,18 +313,21 @@ absl::StatusOr<Vocabulary> ReceiveVocabulary(int fd) {
   if (!reader.ok()) return DataLoss("the vocabulary is short");
   TAOPD_ASSIGN_OR_RETURN(auto library, GrammarLibrary::Load(token_bytes, eos_ids));
   JsonStringFilter json_filter(token_bytes);
-  return Vocabulary{std::move(token_bytes), std::move(library), std::move(json_filter)};
+  return Vocabulary{limits, std::move(token_bytes), std::move(library), std::move(json_filter)};
 }
 
 }  // namespace
 
 int RunGrammarServer(int fd) {
+  // Connections and secrets of the server are not for what clients send.
+  ::close_range(static_cast<unsigned>(fd) + 1, ~0u, 0);
   // The server decides when this process ends, also when a terminal signals the whole group.
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_IGN);
   ::signal(SIGCHLD, SIG_IGN);  // nobody waits for the copies
   const auto vocabulary = ReceiveVocabulary(fd);
   FrameWriter ready(GrammarOp::kCompiled);
-  ready.Add(static_cast<int32_t>(vocabulary.status().code())).AddRest(std::string(vocabulary.status().message()));
+  ready.Add(static_cast<int32_t>(vocabulary.status().code()))
+      .AddRest(std::string(vocabulary.status().message()));
   if (!SendFrame(fd, ready.bytes()).ok() || !vocabulary.ok()) return kExitFailed;
   for (;;) {
     const auto descriptor = ReceiveDescriptor(fd);
@@ -327,7 +337,7 @@ int RunGrammarServer(int fd) {
     if (pid == 0) {
       ::close(fd);
       grammar_fd = *descriptor;
-      LimitThisProcess();
+      LimitThisProcess(vocabulary->limits);
       ::_exit(GrammarProcess(*descriptor, &*vocabulary).Run());
     }
     ::close(*descriptor);  // the server sees its end if there was no fork

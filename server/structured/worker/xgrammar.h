@@ -43,6 +43,7 @@ class GrammarLibrary {
 
   // Returns INVALID_ARGUMENT if the spec is malformed or unsupported, or if the memory does not
   // suffice.
-  virtual absl::StatusOr<std::unique_ptr<CompiledGrammar>> Compile(const GrammarSpec& spec) = 0;};
+  virtual absl::StatusOr<std::unique_ptr<CompiledGrammar>> Compile(const GrammarSpec& spec) = 0;
+};
 
 }  // namespace taopd

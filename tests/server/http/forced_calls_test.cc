@@ -57,7 +57,8 @@ TEST(ForcedCallsTest, TheArgumentsOfAFunctionStayAsTheyAre) {
 
 TEST(ForcedCallsTest, AStreamGivesTheSameForEveryCut) {
   const std::string text =
-      "[{\"name\": \"g\", \"parameters\": {\"x\": \"}{\"}}, {\"name\": \"h\", \"parameters\": {}}\n]";
+      "[{\"name\": \"g\", \"parameters\": {\"x\": \"}{\"}}, {\"name\": \"h\", \"parameters\": "
+      "{}}\n]";
   const Calls expected = {{"g", "{\"x\": \"}{\"}"}, {"h", "{}"}};
   EXPECT_EQ(Streamed(ForcedCalls::kList, {text}), expected);
   for (size_t i = 1; i < text.size(); ++i)

@@ -4,6 +4,7 @@
 #include <absl/synchronization/notification.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -15,18 +16,36 @@ namespace {
 
 using Kind = GrammarSpec::Kind;
 
+// The pids of processes whose parent is `parent`.
+std::vector<pid_t> ChildrenOf(pid_t parent) {
+  std::ifstream file(Concat("/proc/", parent, "/task/", parent, "/children"));
+  std::vector<pid_t> pids;
+  for (pid_t pid = 0; file >> pid;) pids.push_back(pid);
+  return pids;
+}
+
+std::vector<pid_t> Descendants() {
+  std::vector<pid_t> all;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "children");
+    for (pid_t pid = 0; file >> pid;) all.push_back(pid);
+  }
+  return all;
+}
+
 TEST(GrammarCompilerTest, ErrorsNameTheFieldAndTheReason) {
   const auto compiler = NewCompiler();
   EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "(a"), absl::StatusCode::kInvalidArgument,
                "field: Regex parsing error at position 3: The parenthesis is not closed.");
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kJsonSchema, R"({"type": "foo"})"), absl::StatusCode::kInvalidArgument,
-               "field: Unsupported type \"foo\"");
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, "root ::= x"), absl::StatusCode::kInvalidArgument,
-               "Rule \"x\" is not defined");
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kJsonSchema, R"({"$ref": "#/x"})"), absl::StatusCode::kInvalidArgument,
-               "Cannot find field x");
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kJsonSchema, R"({"type": "foo"})"),
+               absl::StatusCode::kInvalidArgument, "field: Unsupported type \"foo\"");
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, "root ::= x"),
+               absl::StatusCode::kInvalidArgument, "Rule \"x\" is not defined");
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kJsonSchema, R"({"$ref": "#/x"})"),
+               absl::StatusCode::kInvalidArgument, "Cannot find field x");
   // A text that no token of the vocabulary begins.
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, "root ::= root"), absl::StatusCode::kInvalidArgument, "field: ");
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, "root ::= root"),
+               absl::StatusCode::kInvalidArgument, "field: ");
 }
 
 TEST(GrammarCompilerTest, GrammarsAreKeptForTheNextRequest) {
@@ -68,11 +87,12 @@ TEST(GrammarCompilerTest, WhoeverIsGoneOrLateIsNotWaitedFor) {
                absl::StatusCode::kDeadlineExceeded, "deadline");
   absl::Notification done;
   absl::StatusOr<std::shared_ptr<Grammar>> result = absl::UnknownError("");
-  compiler->Submit({.spec = {.kind = Kind::kRegex, .text = "a"}, .field = "f", .is_gone = [] { return true; }},
-                   [&](auto grammar) {
-                     result = std::move(grammar);
-                     done.Notify();
-                   });
+  compiler->Submit(
+      {.spec = {.kind = Kind::kRegex, .text = "a"}, .field = "f", .is_gone = [] { return true; }},
+      [&](auto grammar) {
+        result = std::move(grammar);
+        done.Notify();
+      });
   done.WaitForNotification();
   EXPECT_ERROR(result, absl::StatusCode::kCancelled, "gone");
 }
@@ -109,7 +129,8 @@ TEST(GrammarCompilerTest, TheQueueIsBounded) {
   const auto late = [] { return true; };
   EXPECT_OK(submit("x", late));
   EXPECT_OK(submit("x", late));
-  EXPECT_ERROR(submit("x", late), absl::StatusCode::kResourceExhausted, "2 of this client; the limits are 3 and 2");
+  EXPECT_ERROR(submit("x", late), absl::StatusCode::kResourceExhausted,
+               "2 of this client; the limits are 3 and 2");
   EXPECT_OK(submit("y", late));
   EXPECT_ERROR(submit("z", late), absl::StatusCode::kResourceExhausted, "f: 3 grammars wait");
   std::thread end([&] { compiler.reset(); });
@@ -165,32 +186,42 @@ TEST(GrammarCompilerTest, WithoutTheProgramThereIsNoStructuredOutput) {
   GrammarCompilerOptions options;
   options.program = "/nowhere/taopd-grammar";
   const auto compiler = NewCompiler(options);
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "a"), absl::StatusCode::kUnavailable, "cannot start /nowhere");
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "a"), absl::StatusCode::kUnavailable,
+               "cannot start /nowhere");
   options.program = "/bin/false";
-  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kRegex, "a"), absl::StatusCode::kUnavailable,
-               "structured output is not available");
+  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kRegex, "a"),
+               absl::StatusCode::kUnavailable, "structured output is not available");
 }
 
 TEST(GrammarCompilerTest, AModelWithoutAnEndIsRefused) {
   GrammarCompiler compiler(SmallVocabulary(), {}, TestOptions());
-  EXPECT_ERROR(CompileWith(compiler, Kind::kRegex, "a"), absl::StatusCode::kFailedPrecondition, "end-of-sequence id");
+  EXPECT_ERROR(CompileWith(compiler, Kind::kRegex, "a"), absl::StatusCode::kFailedPrecondition,
+               "end-of-sequence id");
 }
 
-// The pids of processes whose parent is `parent`.
-std::vector<pid_t> ChildrenOf(pid_t parent) {
-  std::ifstream file(Concat("/proc/", parent, "/task/", parent, "/children"));
-  std::vector<pid_t> pids;
-  for (pid_t pid = 0; file >> pid;) pids.push_back(pid);
-  return pids;
-}
-
-std::vector<pid_t> Descendants() {
-  std::vector<pid_t> all;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream file(task.path() / "children");
-    for (pid_t pid = 0; file >> pid;) all.push_back(pid);
+// What a process has of another one's that starts it.
+TEST(GrammarCompilerTest, TheProgramHasNeitherDescriptorsNorSecrets) {
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe(pipe_ends), 0);  // without close-on-exec
+  ::setenv("TAOPD_TEST_SECRET", "secret", 1);
+  const auto compiler = NewCompiler();
+  ASSERT_OK(CompileWith(*compiler, Kind::kRegex, "a"));
+  ::unsetenv("TAOPD_TEST_SECRET");
+  const std::vector<pid_t> programs = Descendants();
+  if (programs.size() != 1) GTEST_SKIP() << "this system does not list children";
+  for (pid_t pid : {programs[0], ChildrenOf(programs[0]).at(0)}) {
+    const std::string place = Concat("/proc/", pid);
+    size_t num_descriptors = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(place + "/fd")) {
+      const std::string target = std::filesystem::read_symlink(entry.path()).string();
+      EXPECT_NE(target, std::filesystem::read_symlink(Concat("/proc/self/fd/", pipe_ends[0])));
+      ++num_descriptors;
+    }
+    EXPECT_LE(num_descriptors, 5u);  // the standard ones, the socket, and /dev/null
+    EXPECT_EQ(ReadFile(place + "/environ").find("secret"), std::string::npos);
   }
-  return all;
+  ::close(pipe_ends[0]);
+  ::close(pipe_ends[1]);
 }
 
 TEST(GrammarCompilerTest, AProgramThatEndsIsStartedAgainAndAGrammarThatEndsFailsAlone) {
@@ -204,11 +235,13 @@ TEST(GrammarCompilerTest, AProgramThatEndsIsStartedAgainAndAGrammarThatEndsFails
   const auto mask = grammar->NewMask({}), other_mask = other->NewMask({});
   ASSERT_OK(AllowedIds(*mask, {}));
   ASSERT_EQ(::kill(processes[0], SIGKILL), 0);
-  EXPECT_ERROR(AllowedIds(*mask, {2 + 'a'}), absl::StatusCode::kInvalidArgument, "cannot be followed");
+  EXPECT_ERROR(AllowedIds(*mask, {2 + 'a'}), absl::StatusCode::kInvalidArgument,
+               "cannot be followed");
   EXPECT_FALSE(grammar->is_alive());
   EXPECT_OK(AllowedIds(*other_mask, {2 + 'c'}));
   // The same spec is not tried again.
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "[ab]*"), absl::StatusCode::kInvalidArgument, "has ended");
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "[ab]*"), absl::StatusCode::kInvalidArgument,
+               "has ended");
   ASSERT_EQ(::kill(programs[0], SIGKILL), 0);
   EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "[ef]*"));
   EXPECT_OK(AllowedIds(*other_mask, {2 + 'c', 2 + 'd'}));

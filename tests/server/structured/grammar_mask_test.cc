@@ -62,12 +62,13 @@ TEST(GrammarMaskTest, AllowsExactlyWhatContinuesSomeText) {
   const std::vector<FiniteCase> cases = {
       {GrammarOfChoices(choices), choices},
       {{.kind = Kind::kRegex, .text = "(ab|a)c?[01]{1,2}"},
-       {"ab0",   "ab1",   "ab00",  "ab01",  "ab10", "ab11", "abc0", "abc1", "abc00", "abc01",
-        "abc10", "abc11", "a0",    "a1",    "a00",  "a01",  "a10",  "a11",  "ac0",   "ac1",
-        "ac00",  "ac01",  "ac10",  "ac11"}},
+       {"ab0",   "ab1",   "ab00",  "ab01",  "ab10", "ab11", "abc0", "abc1",
+        "abc00", "abc01", "abc10", "abc11", "a0",   "a1",   "a00",  "a01",
+        "a10",   "a11",   "ac0",   "ac1",   "ac00", "ac01", "ac10", "ac11"}},
       {{.kind = Kind::kJsonSchema, .text = R"({"enum": ["ab", true, 10, null]})"},
        {"\"ab\"", "true", "10", "null"}},
-      {{.kind = Kind::kEbnf, .text = "root ::= \"a\" list? | \"c\"\nlist ::= \"b\" (\"c\" | \"10\")"},
+      {{.kind = Kind::kEbnf,
+        .text = "root ::= \"a\" list? | \"c\"\nlist ::= \"b\" (\"c\" | \"10\")"},
        {"a", "abc", "ab10", "c"}},
       {{.kind = Kind::kLark, .text = "start: \"ab\" (\"c\" | \"true\")"}, {"abc", "abtrue"}},
       {{.kind = Kind::kStructuralTag,
@@ -132,7 +133,8 @@ TEST(GrammarMaskTest, AnswersTheSameHoweverItIsAsked) {
   EXPECT_EQ(end, std::set<int32_t>{kEosId});
   EXPECT_EQ(fed, end);
   // A token that the grammar does not allow, be it from a caller's mistake, is an error.
-  EXPECT_ERROR(AllowedIds(*grammar->NewMask({}), {2 + 'z'}), absl::StatusCode::kInvalidArgument, "does not allow the id");
+  EXPECT_ERROR(AllowedIds(*grammar->NewMask({}), {2 + 'z'}), absl::StatusCode::kInvalidArgument,
+               "does not allow the id");
 }
 
 // The value of a JSON text; discarded if it is none. Bytes that are not UTF-8 become U+FFFD, as they do
@@ -181,7 +183,8 @@ TEST(GrammarMaskTest, TextsUnderASchemaSatisfyIt) {
   for (const bool any_whitespace : {false, true}) {
     ASSERT_OK_AND_ASSIGN(
         const auto grammar,
-        compiler->Compile({.spec = {.text = schema, .any_whitespace = any_whitespace}, .field = "f"}));
+        compiler->Compile(
+            {.spec = {.text = schema, .any_whitespace = any_whitespace}, .field = "f"}));
     int num_texts = 0;
     for (uint64_t seed = 0; seed < 60; ++seed) {
       const std::optional<std::string> text = RandomText(*grammar, seed);
@@ -190,7 +193,8 @@ TEST(GrammarMaskTest, TextsUnderASchemaSatisfyIt) {
       const auto value = Parsed(*text);
       ASSERT_TRUE(value.is_object()) << *text;
       EXPECT_LE(value.at("name").get<std::string>().size(), 20u) << *text;
-      EXPECT_TRUE(value.at("age").is_number_integer() && value.at("age") >= 0 && value.at("age") <= 120)
+      EXPECT_TRUE(value.at("age").is_number_integer() && value.at("age") >= 0 &&
+                  value.at("age") <= 120)
           << *text;
       const nlohmann::json& tags = value.at("tags");
       EXPECT_TRUE(tags.size() >= 1 && tags.size() <= 3) << *text;

@@ -21,7 +21,8 @@ inline constexpr int32_t kEosId = 1;
 inline std::vector<std::string> SmallVocabulary() {
   std::vector<std::string> bytes(2);
   for (int byte = 0; byte < 256; ++byte) bytes.push_back(std::string(1, static_cast<char>(byte)));
-  for (const char* text : {"{\"", "\":", "true", "ab", "abc", "ye", "s\n", "10", "\xC3\xA9", "},", "],"})
+  for (const char* text :
+       {"{\"", "\":", "true", "ab", "abc", "ye", "s\n", "10", "\xC3\xA9", "},", "],"})
     bytes.push_back(text);
   bytes.emplace_back();  // an id beyond the tokenizer's
   return bytes;
@@ -33,7 +34,8 @@ inline GrammarCompilerOptions TestOptions() {
   return options;
 }
 
-inline std::unique_ptr<GrammarCompiler> NewCompiler(GrammarCompilerOptions options = TestOptions()) {
+inline std::unique_ptr<GrammarCompiler> NewCompiler(
+    GrammarCompilerOptions options = TestOptions()) {
   return std::make_unique<GrammarCompiler>(SmallVocabulary(), std::vector<int32_t>{kEosId},
                                            std::move(options));
 }
@@ -45,7 +47,8 @@ inline absl::StatusOr<std::shared_ptr<Grammar>> CompileWith(GrammarCompiler& com
 }
 
 // The ids that may follow `ids`.
-inline absl::StatusOr<std::set<int32_t>> AllowedIds(LogitMask& mask, const std::vector<int32_t>& ids) {
+inline absl::StatusOr<std::set<int32_t>> AllowedIds(LogitMask& mask,
+                                                    const std::vector<int32_t>& ids) {
   static const auto vocab_size = static_cast<int32_t>(SmallVocabulary().size());
   std::vector<uint64_t> bits((vocab_size + 63) / 64, ~uint64_t{0});
   TAOPD_ASSIGN_OR_RETURN(const bool restricts, mask.Mask(ids, bits));

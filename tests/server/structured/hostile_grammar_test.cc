@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "common/base/memory.h"
-#include "server/structured/limits.h"
 #include "tests/server/structured/grammar_text.h"
 
 namespace taopd::testing {
@@ -23,14 +22,16 @@ std::vector<std::pair<Kind, std::string>> HostileSpecs() {
   std::string chain = "root ::= a0\n", doubling = R"({"$defs": {"d0": {"type": "string"})";
   for (int i = 0; i < 40; ++i) {
     chain += Concat("a", i, " ::= a", i + 1, " a", i + 1, "\n");
-    doubling += Concat(", \"d", i + 1, R"(": {"type": "array", "prefixItems": [{"$ref": "#/$defs/d)", i,
-                       R"("}, {"$ref": "#/$defs/d)", i, "\"}]}");
+    doubling +=
+        Concat(", \"d", i + 1, R"(": {"type": "array", "prefixItems": [{"$ref": "#/$defs/d)", i,
+               R"("}, {"$ref": "#/$defs/d)", i, "\"}]}");
   }
   chain += "a40 ::= \"x\"\n";
   doubling += R"(}, "$ref": "#/$defs/d40"})";
   std::string wide = R"({"type": "object", "properties": {)", all_of = R"({"allOf": [)";
   for (int i = 0; i < 1500; ++i) {
-    wide += Concat(i > 0 ? "," : "", "\"p", i, R"(": {"type": "string", "pattern": "(a|b){0,90}c"})");
+    wide +=
+        Concat(i > 0 ? "," : "", "\"p", i, R"(": {"type": "string", "pattern": "(a|b){0,90}c"})");
     all_of += Concat(i > 0 ? "," : "", R"({"properties": {"p)", i, R"(": {"type": "string"}}})");
   }
   return {
@@ -51,16 +52,20 @@ std::vector<std::pair<Kind, std::string>> HostileSpecs() {
       {Kind::kEbnf, "root ::= \"a\"{1,1000000000}"},
       {Kind::kEbnf, "root ::= ([a-z]{1,500}){1,500} ([a-z]{1,500}){1,500}"},
       {Kind::kJsonSchema, R"({"$ref": "#"})"},
-      {Kind::kJsonSchema, R"({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"})"},
+      {Kind::kJsonSchema,
+       R"({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"})"},
       {Kind::kJsonSchema, doubling},
       {Kind::kJsonSchema, wide + "}}"},
       {Kind::kJsonSchema, all_of + "]}"},
       {Kind::kJsonSchema, R"({"type": "string", "minLength": 100000000, "maxLength": 2000000000})"},
-      {Kind::kJsonSchema, R"({"type": "array", "items": {"type": "array", "minItems": 100000, "items": {"type": "array", "minItems": 100000}}})"},
-      {Kind::kJsonSchema, R"({"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807})"},
+      {Kind::kJsonSchema,
+       R"({"type": "array", "items": {"type": "array", "minItems": 100000, "items": {"type": "array", "minItems": 100000}}})"},
+      {Kind::kJsonSchema,
+       R"({"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807})"},
       {Kind::kJsonSchema, Repeated(R"({"anyOf":[)", 2000)},
       {Kind::kJsonSchema, "{\"enum\": [\"" + std::string(10 << 20, 'x') + "\"]}"},
-      {Kind::kStructuralTag, R"({"type":"structural_tag","format":{"type":"regex","pattern":"((a{1,1000}){1,1000}){1,1000}"}})"},
+      {Kind::kStructuralTag,
+       R"({"type":"structural_tag","format":{"type":"regex","pattern":"((a{1,1000}){1,1000}){1,1000}"}})"},
       {Kind::kStructuralTag, R"({"type":"structural_tag","format":{"type":"nothing"}})"},
       {Kind::kLark, "start: (\"a\"~1..100000)~1..100000"},
   };
@@ -78,7 +83,9 @@ void Follow(Grammar& grammar) {
 }
 
 TEST(HostileGrammarTest, IsAnsweredSoonAndHurtsNobody) {
-  const auto compiler = NewCompiler();
+  GrammarCompilerOptions options = TestOptions();
+  options.limits.compile_cpu_ms = 300;
+  const auto compiler = NewCompiler(options);
   const auto serves = [&] {
     const auto grammar = CompileWith(*compiler, Kind::kRegex, "ab");
     ASSERT_OK(grammar);
@@ -103,6 +110,49 @@ TEST(HostileGrammarTest, IsAnsweredSoonAndHurtsNobody) {
     serves();
   }
   EXPECT_LT(AnonymousMemoryBytes() - memory_bytes, int64_t{64} << 20);
+}
+
+// A schema that takes seconds, and hundreds of megabytes, to compile.
+std::string LargeSchema() {
+  std::string schema = R"({"type": "object", "properties": {)";
+  for (int i = 0; i < 1500; ++i)
+    schema +=
+        Concat(i > 0 ? "," : "", "\"p", i, R"(": {"type": "string", "pattern": "(a|b){0,90}c"})");
+  return schema + "}}";
+}
+
+TEST(HostileGrammarTest, ACompilationHasItsTimeAndMemory) {
+  GrammarCompilerOptions options = TestOptions();
+  options.limits.compile_cpu_ms = 60;
+  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kJsonSchema, LargeSchema()),
+               absl::StatusCode::kInvalidArgument, "field: it takes too long to compile");
+  options.limits.compile_cpu_ms = 60'000;
+  options.limits.memory_bytes = 4 << 20;
+  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kJsonSchema, LargeSchema()),
+               absl::StatusCode::kInvalidArgument, "memory");
+}
+
+// A grammar that gets slow, or large, only when it is followed ends alone.
+TEST(HostileGrammarTest, AMaskHasItsTimeAndMemory) {
+  constexpr char kSlow[] = "root ::= ([a-z]{1,500}){1,500} ([a-z]{1,500}){1,500}";
+  GrammarCompilerOptions options = TestOptions();
+  options.limits.rehearsed_mask_cpu_ms = 1;
+  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kEbnf, kSlow),
+               absl::StatusCode::kInvalidArgument, "field: it takes too long to follow");
+  options.limits.rehearsed_mask_cpu_ms = 60'000;
+  options.limits.compile_cpu_ms = 60'000;
+  options.limits.mask_cpu_ms = 8;
+  const auto compiler = NewCompiler(options);
+  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kEbnf, kSlow));
+  ASSERT_OK_AND_ASSIGN(const auto other, CompileWith(*compiler, Kind::kRegex, "[ab]*"));
+  const auto mask = grammar->NewMask({}), other_mask = other->NewMask({});
+  const std::vector<int32_t> ids(400, 2 + 'q');
+  EXPECT_ERROR(AllowedIds(*mask, ids), absl::StatusCode::kInvalidArgument,
+               "structured output: it takes too long to follow");
+  EXPECT_OK(AllowedIds(*other_mask, {2 + 'a'}));
+  // It is known now.
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, kSlow), absl::StatusCode::kInvalidArgument,
+               "has ended");
 }
 
 }  // namespace

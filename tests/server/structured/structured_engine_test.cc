@@ -22,7 +22,8 @@ constexpr char kSchema[] = R"({
 
 std::vector<std::string> Vocabulary() {
   std::vector<std::string> bytes = {"", ""};
-  for (const char c : std::string("{}[]\":,abcdeflnrstu-0123456789.x")) bytes.push_back(std::string(1, c));
+  for (const char c : std::string("{}[]\":,abcdeflnrstu-0123456789.x"))
+    bytes.push_back(std::string(1, c));
   for (const char* text : {"{\"", "\":", "true", "false", "ab", "\",\"", "12", "]", "],\""})
     bytes.push_back(text);
   return bytes;
@@ -50,13 +51,15 @@ void ExpectColour(const GeneratedTokens& generated) {
   EXPECT_TRUE(value.at("b") == "ab" || value.at("b") == "ba" || value.at("b") == 12) << text;
   EXPECT_LE(value.at("a").size(), 3u);
   for (const auto& item : value.at("a")) EXPECT_TRUE(item.is_boolean()) << text;
-  EXPECT_TRUE(value.at("c").is_number_integer() && value.at("c") >= 0 && value.at("c") <= 321) << text;
+  EXPECT_TRUE(value.at("c").is_number_integer() && value.at("c") >= 0 && value.at("c") <= 321)
+      << text;
 }
 
 class StructuredEngineTest : public ::testing::Test {
  protected:
   StructuredEngineTest() {
-    auto grammar = compiler_.Compile({.spec = {.text = kSchema, .any_whitespace = false}, .field = "f"});
+    auto grammar =
+        compiler_.Compile({.spec = {.text = kSchema, .any_whitespace = false}, .field = "f"});
     EXPECT_OK(grammar);
     grammar_ = *std::move(grammar);
   }
@@ -140,7 +143,8 @@ TEST_F(StructuredEngineTest, WhatTheGrammarAndTheRequestContradictFailsAlone) {
   batch.emplace_back(std::move(on), box.Done(2));
   (*engine)->SubmitBatch(std::move(batch));
   box.WaitFor(3);
-  EXPECT_ERROR(box.Wait(0), absl::StatusCode::kInvalidArgument, "mask, min_tokens forbid every token");
+  EXPECT_ERROR(box.Wait(0), absl::StatusCode::kInvalidArgument,
+               "mask, min_tokens forbid every token");
   const Result plain = box.Wait(1), ignoring = box.Wait(2);
   ASSERT_OK(plain);
   ExpectColour(*plain->generated);
