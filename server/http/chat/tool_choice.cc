@@ -50,6 +50,15 @@ std::optional<HttpError> CheckNamed(const json& choice, const json& tools) {
                   "(parameter=tool_choice)");
 }
 
+std::optional<HttpError> CheckThereIsAFunction(const json& tools) {
+  for (const json& tool : tools) {
+    if (NameOf(tool) != nullptr) return std::nullopt;
+  }
+  return BadField("tool_choice",
+                  "tool_choice requires a function call, but tools contains no function tool the "
+                  "model can call. (parameter=tool_choice)");
+}
+
 ordered_json ParametersOf(const ordered_json& tool) {
   const ordered_json parameters = tool["function"].value("parameters", ordered_json());
   if (parameters.is_object()) return parameters;
@@ -83,11 +92,6 @@ std::optional<HttpError> SchemaOfCalls(const ordered_json& tools, bool parallel,
                         {"parameters", std::move(parameters)}}},
                       {"required", {"name", "parameters"}}});
   }
-  if (any_of.empty()) {
-    return BadField("tool_choice",
-                    "tool_choice requires a function call, but tools contains no function tool the "
-                    "model can call. (parameter=tool_choice)");
-  }
   *schema = {{"type", "array"},
              {"minItems", 1},
              {"items", {{"type", "object"}, {"anyOf", std::move(any_of)}}}};
@@ -119,7 +123,8 @@ std::optional<HttpError> ReadToolChoice(JsonFields& fields) {
     return BadField("tool_choice",
                     "When using `tool_choice`, `tools` must be set. (parameter=tool_choice)");
   }
-  if (*choice == json("auto") || *choice == json("required")) return std::nullopt;
+  if (*choice == json("auto")) return std::nullopt;
+  if (*choice == json("required")) return CheckThereIsAFunction(*tools);
   if (choice->is_object()) return CheckNamed(*choice, *tools);
   return BadField("tool_choice",
                   Concat("Invalid value for `tool_choice`: ",

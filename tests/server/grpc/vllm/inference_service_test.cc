@@ -160,9 +160,10 @@ TEST_F(VllmServiceTest, TheFormOfATextBecomesAMask) {
   std::vector<std::string> token_bytes(testing::kFakeVocab);
   for (int v = 1; v < testing::kFakeVocab; ++v)
     token_bytes[v] = std::string(1, "0123456789abcdefghijklmnopqr\"{}:,"[v]);
-  fake_.model->grammar_compiler = std::make_unique<GrammarCompiler>(
-      token_bytes, std::vector<int32_t>{0},
-      GrammarCompilerOptions{.program = testing::BinaryPath("taopd-grammar")});
+  GrammarCompilerOptions options;
+  options.program = testing::BinaryPath("taopd-grammar");
+  fake_.model->grammar_compiler =
+      std::make_unique<GrammarCompiler>(token_bytes, std::vector<int32_t>{0}, options);
   Ready();
   using Edit = std::function<void(vllm::DecodingParameters*)>;
   // The ids that may come first; token v is the v-th letter.
@@ -205,7 +206,7 @@ TEST_F(VllmServiceTest, TheFormOfATextBecomesAMask) {
   ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "structured_output is not valid JSON");
   grpc::Status status;
   request.mutable_decoding()->set_regex("[cd]");
-  EXPECT_EQ(Stream(request, &status).size(), 3u);
+  EXPECT_EQ(Stream(request, &status).size(), 4u);
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
