@@ -59,6 +59,10 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
   TAOPD_ASSIGN_OR_RETURN(model->model_config_json,
                          ReadFileToString(options.model + "/config.json", kMaxConfigBytes));
   model->limits = loaded.engine->limits();
+  if (model->tokenizer != nullptr) {
+    model->grammar_compiler = std::make_unique<GrammarCompiler>(
+        TokenBytesOf(*model->tokenizer, model->limits.vocab_size), loaded.eos_token_ids);
+  }
   model->engine = std::move(loaded.engine);
   model->name = options.ModelName();
   model->root = options.model;

@@ -58,5 +58,26 @@ target_link_libraries(taopd_arrow INTERFACE taopd_libparquet taopd_libarrow Thre
 target_link_options(taopd_arrow INTERFACE
   "LINKER:--no-as-needed,${OPENSSL_SSL_LIBRARY},${OPENSSL_CRYPTO_LIBRARY},--as-needed")
 
+# --- xgrammar -----------------------------------------------------------------------------------
+# The C++ libraries of two Python wheels; neither needs Python. xgrammar has no headers: its functions are found
+# by name, with tvm-ffi's. Only taopd-grammar links them.
+find_path(TAOPD_XGRAMMAR_DIR NAMES tvm_ffi/include/tvm/ffi/function.h
+          PATHS ${TAOPD_DEPS}/xgrammar-0.2.8 ${TAOPD_DEPS}
+          NO_DEFAULT_PATH DOC "xgrammar: the directory that holds xgrammar/ and tvm_ffi/")
+if(NOT TAOPD_XGRAMMAR_DIR)
+  message(FATAL_ERROR "xgrammar is not in ${TAOPD_DEPS}. Run deploy/setup, or set TAOPD_DEPS.")
+endif()
+add_library(taopd_xgrammar INTERFACE)
+foreach(file tvm_ffi/lib/libtvm_ffi.so xgrammar/libxgrammar_bindings.so)
+  get_filename_component(name ${file} NAME)
+  add_library(taopd_${name} SHARED IMPORTED GLOBAL)
+  set_target_properties(taopd_${name} PROPERTIES
+    IMPORTED_LOCATION ${TAOPD_XGRAMMAR_DIR}/${file} IMPORTED_SONAME ${name})
+endforeach()
+target_include_directories(taopd_xgrammar SYSTEM INTERFACE ${TAOPD_XGRAMMAR_DIR}/tvm_ffi/include)
+# libxgrammar_bindings registers itself when it is loaded: it must stay although no symbol is named.
+target_link_libraries(taopd_xgrammar INTERFACE -Wl,--no-as-needed taopd_libxgrammar_bindings.so -Wl,--as-needed
+  taopd_libtvm_ffi.so)
+
 # --- LibTorch and CUDA --------------------------------------------------------------------------
 include(TaopdTorch)

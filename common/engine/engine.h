@@ -80,6 +80,10 @@ class LogitMask {
   // request.
   virtual absl::StatusOr<bool> Mask(std::span<const int32_t> generated_ids,
                                     std::span<uint64_t> allowed_bits) = 0;
+  // Says that Mask will be called with these ids next, unless the request ends before, so that what
+  // it needs can be computed while the model computes. Called on the engine's thread for each token
+  // but the last. Must not block.
+  virtual void Prepare(std::span<const int32_t> /*generated_ids*/) {}
 };
 
 // The distribution that log-probs belong to.

@@ -11,6 +11,8 @@ import subprocess
 WHEELS = {
     r"/torch/lib/": ("torch", "BSD-3-Clause"),
     r"/pyarrow/": ("pyarrow", "Apache-2.0"),
+    r"/xgrammar/libxgrammar": ("xgrammar", "Apache-2.0"),
+    r"/tvm_ffi/lib/": ("apache-tvm-ffi", "Apache-2.0"),
 }
 NVIDIA_LICENCE = "LicenseRef-NVIDIA-CUDA-EULA"
 

@@ -214,10 +214,11 @@ void TeacherOptions::VisitNetwork(SettingVisitor& v) {
       Between<int64_t>(1, 1 << 20));
   v.Setting("max_http_connections_per_client", &max_http_connections_per_client,
             "The same, of one client address.", Between<int64_t>(1, 1 << 20));
-  v.Setting("max_client_memory_share", &max_client_memory_share,
-            "Share of max_message_memory_bytes that the requests and answers of one client may take "
-            "while nobody else holds any; less otherwise, as of the queue.",
-            Share());
+  v.Setting(
+      "max_client_memory_share", &max_client_memory_share,
+      "Share of max_message_memory_bytes that the requests and answers of one client may take "
+      "while nobody else holds any; less otherwise, as of the queue.",
+      Share());
 }
 
 void TeacherOptions::VisitGrpc(SettingVisitor& v) {

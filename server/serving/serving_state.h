@@ -22,12 +22,14 @@
 #include "common/text/tokenizer/tokenizer.h"
 #include "server/serving/byte_budget.h"
 #include "server/serving/tool_call_format.h"
+#include "server/structured/grammar_compiler.h"
 
 namespace taopd {
 
 struct ServedModel {
   std::unique_ptr<InferenceEngine> engine;
   std::unique_ptr<Tokenizer> tokenizer;               // null if only token ids are accepted
+  std::unique_ptr<GrammarCompiler> grammar_compiler;  // null without a tokenizer
   std::unique_ptr<const ChatTemplate> chat_template;  // null if the model has none
   std::string tokenizer_config_json;                  // tokenizer_config.json, or empty
   std::string model_config_json;                      // config.json, or empty
@@ -39,7 +41,7 @@ struct ServedModel {
   EngineLimits limits;
   SamplingParams sampling_defaults;  // of requests that do not say otherwise
   ToolCallFormat tool_call_format = ToolCallFormat::kNone;
-  std::string config_json;           // the effective settings, without secrets
+  std::string config_json;  // the effective settings, without secrets
   int64_t created_unix_s = 0;
 };
 

@@ -57,6 +57,13 @@ def completions():
         "lax": {"max_tokens": "2", "echo": "yes", "temperature": "0", "ignore_eos": 1},
         "two choices": {"n": 2, "temperature": 1, "top_k": 1, "seed": 1, "prompt_logprobs": 1},
         "user": {"user": "u", "session_id": "s", "priority": 0, "response_format": {"type": "text"}},
+        "regex": {"structured_outputs": {"regex": "(ab|cd){2}[0-9]"}, "max_tokens": 9, "ignore_eos": False},
+        "choice": {"structured_outputs": {"choice": ["the cat", "an ant"]}, "max_tokens": 9, "ignore_eos": False},
+        "choice and on": {"structured_outputs": {"choice": ["the", "an"]}, "max_tokens": 9},
+        "grammar": {"structured_outputs": {"grammar": "root ::= \"(\" root \")\" | \"x\""}, "max_tokens": 9},
+        "schema": {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {
+            "enum": [{"a": 1}, [2, True], "three"]}}}, "max_tokens": 30, "ignore_eos": False},
+        "format": {"response_format": {"type": "json_object"}, "max_tokens": 9},
     }
     for name, fields in variants.items():
         yield "completions: " + name, "/v1/completions", {**base, **fields}

@@ -28,6 +28,7 @@ void Sequence::Append(const SampledToken& token) {
     generated.finish = FinishReason::kLength;
     finished = true;
   }
+  if (!finished && params.mask != nullptr) params.mask->Prepare(generated.ids);
   if (request.on_token) request.on_token(generated, finished);
 }
 

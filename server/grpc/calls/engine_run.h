@@ -35,8 +35,14 @@ class EngineRun : public std::enable_shared_from_this<EngineRun> {
 
   // To be called once, on an object that a shared_ptr owns. REQUIRES: there are requests.
   void Start(std::vector<InferenceRequest> requests);
+  // Ends it without having started it, as the last thing: calls on_end.
+  void Refuse(const absl::Status& status) { events_.on_end(status); }
   // Ends the sequences soon; on_end is still called. Any number of times, also before Start.
   void Cancel();
+  bool is_cancelled() const {
+    absl::MutexLock lock(&mutex_);
+    return cancelled_;
+  }
 
  private:
   void Complete(size_t index, absl::StatusOr<InferenceResult> result);
@@ -44,7 +50,7 @@ class EngineRun : public std::enable_shared_from_this<EngineRun> {
 
   InferenceEngine* const engine_;
   const EngineEvents events_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::vector<RequestHandle> handles_ ABSL_GUARDED_BY(mutex_);
   size_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

@@ -20,10 +20,34 @@ absl::Status CheckSupported(const engine::GenerateRequest& request) {
       refuse(!request.kv_transfer_params_json().empty(), "kv_transfer_params_json"));
   TAOPD_RETURN_IF_ERROR(refuse(request.data_parallel_rank() != 0, "data_parallel_rank"));
   TAOPD_RETURN_IF_ERROR(refuse(sampling.has_truncate_prompt_tokens(), "truncate_prompt_tokens"));
-  TAOPD_RETURN_IF_ERROR(refuse(sampling.n() > 1 && sampling.has_prompt_logprobs(),
-                               "prompt_logprobs with more than one sequence"));
-  return refuse(sampling.constraint_case() != engine::SamplingParams::CONSTRAINT_NOT_SET,
-                "constraint");
+  return refuse(sampling.n() > 1 && sampling.has_prompt_logprobs(),
+                "prompt_logprobs with more than one sequence");
+}
+
+void SetConstraint(const engine::SamplingParams& sampling, vllm::DecodingParameters* decoding) {
+  using Sampling = engine::SamplingParams;
+  switch (sampling.constraint_case()) {
+    case Sampling::kJsonSchema:
+      decoding->set_json(sampling.json_schema());
+      break;
+    case Sampling::kRegex:
+      decoding->set_regex(sampling.regex());
+      break;
+    case Sampling::kGrammar:
+      decoding->set_grammar(sampling.grammar());
+      break;
+    case Sampling::kStructuralTag:
+      decoding->set_structural_tag(sampling.structural_tag());
+      break;
+    case Sampling::kJsonObject:
+      decoding->set_json_object(sampling.json_object());
+      break;
+    case Sampling::kChoice:
+      *decoding->mutable_choice()->mutable_choices() = sampling.choice().choices();
+      break;
+    case Sampling::CONSTRAINT_NOT_SET:
+      break;
+  }
 }
 
 absl::Status SetCandidates(const char* field, int32_t k, vllm::CandidateTokens* candidates) {
@@ -45,6 +69,7 @@ absl::Status SetDecoding(const engine::SamplingParams& sampling, vllm::GenerateR
     if (id < 0) return InvalidArgument("logit_bias has the id ", id, ": must not be negative");
     (*decoding->mutable_logit_bias())[static_cast<uint32_t>(id)] = bias;
   }
+  SetConstraint(sampling, decoding);
   vllm::StoppingCriteria* stopping = out->mutable_stopping();
   if (sampling.has_max_tokens() && sampling.max_tokens() == 0)
     return InvalidArgument("max_tokens must be at least 1, got 0");

@@ -26,9 +26,6 @@ absl::Status RefuseUnsupported(const vllm::GenerateRequest& request) {
   TAOPD_RETURN_IF_ERROR(refuse(request.priority() != 0, "priority"));
   TAOPD_RETURN_IF_ERROR(refuse(request.media_size() > 0, "media"));
   TAOPD_RETURN_IF_ERROR(refuse(!request.lora_name().empty(), "lora_name"));
-  TAOPD_RETURN_IF_ERROR(refuse(request.decoding().structured_output_case() !=
-                                   vllm::DecodingParameters::STRUCTURED_OUTPUT_NOT_SET,
-                               "structured_output"));
   const vllm::ResponseOptions& response = request.response();
   TAOPD_RETURN_IF_ERROR(
       refuse(response.prompt_candidates().has_token_ids(), "prompt_candidates token_ids selector"));
@@ -80,6 +77,31 @@ absl::Status ReadSampling(const vllm::GenerateRequest& request, SamplingParams* 
                                      : std::nullopt,
                    0);
   return absl::OkStatus();
+}
+
+std::optional<GrammarSpec> GrammarOf(const vllm::DecodingParameters& decoding) {
+  using Decoding = vllm::DecodingParameters;
+  using Kind = GrammarSpec::Kind;
+  constexpr char kAnyObject[] = R"({"type": "object"})";
+  switch (decoding.structured_output_case()) {
+    case Decoding::kJson:
+      return GrammarSpec{Kind::kJsonSchema, decoding.json()};
+    case Decoding::kRegex:
+      return GrammarSpec{Kind::kRegex, decoding.regex()};
+    case Decoding::kChoice:
+      return GrammarOfChoices(
+          {decoding.choice().choices().begin(), decoding.choice().choices().end()});
+    case Decoding::kGrammar:
+      return GrammarOfText(decoding.grammar());
+    case Decoding::kJsonObject:
+      if (!decoding.json_object()) return std::nullopt;
+      return GrammarSpec{Kind::kJsonSchema, kAnyObject};
+    case Decoding::kStructuralTag:
+      return GrammarSpec{Kind::kStructuralTag, decoding.structural_tag()};
+    case Decoding::STRUCTURED_OUTPUT_NOT_SET:
+      break;
+  }
+  return std::nullopt;
 }
 
 absl::Status ReadStopping(const vllm::StoppingCriteria& stopping, const ServedModel& model,
@@ -168,6 +190,11 @@ absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& re
   TAOPD_RETURN_IF_ERROR(ReadSampling(request, &*out.sampling));
   TAOPD_RETURN_IF_ERROR(ReadStopping(request.stopping(), model, &out, &admitted.options));
   TAOPD_RETURN_IF_ERROR(ReadResponse(request.response(), model, &out, &admitted.options));
+  if (request.decoding().has_choice() && request.decoding().choice().choices().empty())
+    return InvalidArgument("structured_output: choice cannot be empty");
+  admitted.grammar = GrammarOf(request.decoding());
+  if (admitted.grammar && model.grammar_compiler == nullptr)
+    return InvalidArgument("structured_output: the model has no tokenizer");
   TAOPD_RETURN_IF_ERROR(ValidateRequest(out, model.limits));
 
   const int64_t num_prompt = static_cast<int64_t>(out.token_ids.size());

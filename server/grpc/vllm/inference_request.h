@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct AdmittedInference {
   std::shared_ptr<const ServedModel> model;
   InferenceRequest request;
   InferenceAnswerOptions options;
+  std::optional<GrammarSpec> grammar;               // StartRun compiles it
+  const char* grammar_field = "structured_output";  // for messages
   ByteBudget::Reservation answer_memory;
 };
 

@@ -35,7 +35,25 @@ void StartRun(AdmittedInference admitted, std::vector<InferenceRequest> requests
   const std::string request_id = admitted.request.request_id;
   runs->Add(request_id, work->run);
   work->on_done = [runs, request_id, run = work->run.get()] { runs->Remove(request_id, run); };
-  work->run->Start(std::move(requests));
+  if (!admitted.grammar) {
+    work->run->Start(std::move(requests));
+    return;
+  }
+  // The call, and with it the model, stays until the run has ended.
+  const InferenceRequest& first = requests[0];
+  GrammarCompiler::Request grammar = {.spec = *std::move(admitted.grammar),
+                                      .field = admitted.grammar_field,
+                                      .client = first.client,
+                                      .deadline = first.deadline,
+                                      .is_gone = [run = work->run] { return run->is_cancelled(); }};
+  work->model->grammar_compiler->Submit(
+      std::move(grammar), [run = work->run, requests = std::move(requests)](auto compiled) mutable {
+        if (!compiled.ok()) return run->Refuse(compiled.status());
+        for (InferenceRequest& request : requests) {
+          request.sampling->mask = (*compiled)->NewMask(request.sampling->stop_token_ids);
+        }
+        run->Start(std::move(requests));
+      });
 }
 
 }  // namespace taopd

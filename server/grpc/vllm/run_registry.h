@@ -26,7 +26,8 @@ class RunRegistry {
 };
 
 // Starts `requests`, which were made from an admitted one, as one run and keeps in `work` what
-// belongs to it. `runs` outlives the call.
+// belongs to it. If the request has a grammar, the run starts when that is compiled, on another
+// thread. `runs` outlives the call.
 void StartRun(AdmittedInference admitted, std::vector<InferenceRequest> requests,
               EngineEvents events, RunRegistry* runs, EngineWork* work);
 

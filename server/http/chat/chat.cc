@@ -7,6 +7,7 @@
 #include "server/http/generation/generation.h"
 #include "server/http/generation/logprob_json.h"
 #include "server/http/generation/stream_answer.h"
+#include "server/http/structured/structured_output.h"
 
 namespace taopd {
 
@@ -23,6 +24,7 @@ Answer RunChat(const std::string& body, const Caller& caller, ServingState& stat
       ReserveMemory(request, EstimateAnswerBytes(request, /*echo=*/false) + text_bytes * request.n,
                     **model, caller, &state);
   if (!reserved.ok()) return FromStatus(reserved);
+  if (auto error = CompileGrammar(caller, **model, &request)) return *std::move(error);
   const int64_t created_unix_s = absl::ToUnixSeconds(state.clock()->Now());
   if (request.stream) {
     return StreamAnswer(std::move(request), caller, *model,

@@ -6,47 +6,17 @@
 
 #include "common/io/jsonl.h"
 #include "server/http/chat/chat_messages.h"
+#include "server/http/chat/tool_choice.h"
 #include "server/http/generation/prompts.h"
 #include "server/http/generation/request_body.h"
 #include "server/http/generation/sampling_request.h"
+#include "server/http/structured/structured_output.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
 namespace {
 
 using nlohmann::ordered_json;
-
-// Tools are shown to the model, whose answer may call them.
-std::optional<HttpError> ReadToolChoice(JsonFields& fields) {
-  const nlohmann::json* tools = fields.Find("tools");
-  const nlohmann::json* choice = fields.Find("tool_choice");
-  if (tools != nullptr && tools->is_array() && tools->empty()) {
-    return BadField("tools",
-                    "`tools` must not be an empty array. Either provide at least one tool or omit "
-                    "the field entirely. (parameter=tools)");
-  }
-  if (choice == nullptr || *choice == nlohmann::json("none")) return std::nullopt;
-  if (tools == nullptr) {
-    return BadField("tool_choice",
-                    "When using `tool_choice`, `tools` must be set. (parameter=tool_choice)");
-  }
-  if (*choice == nlohmann::json("auto")) return std::nullopt;
-  return BadField(
-      "tool_choice",
-      "tool_choice must be \"none\" or \"auto\": this server cannot force the model to call a "
-      "tool. (parameter=tool_choice)");
-}
-
-// After ReadToolChoice has accepted the choice. Without one, "auto" holds.
-void ReadToolCalls(JsonFields& fields, const ServedModel& model, ChatRequest* request) {
-  request->parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
-  const nlohmann::json* choice = fields.Find("tool_choice");
-  if (fields.Find("tools") == nullptr) return;
-  if (choice != nullptr && *choice == nlohmann::json("none")) return;
-  request->tool_calls = model.tool_call_format;
-  // Some models have the tags as special tokens.
-  if (request->tool_calls == ToolCallFormat::kHermes) request->skip_special_tokens = false;
-}
 
 std::optional<HttpError> ReadReasoningEffort(JsonFields& fields, ordered_json* kwargs) {
   const std::optional<std::string> effort = fields.Text("reasoning_effort");
@@ -157,7 +127,7 @@ std::variant<RenderedChat, HttpError> RenderChat(JsonFields& fields, const std::
                                        " (parameter=messages)"));
   }
   return RenderedChat{rendering->text, messages.back()["role"].get<std::string>(),
-                      ContentText(messages.back())};
+                      ContentText(messages.back()), std::move(options.tools)};
 }
 
 std::optional<HttpError> ReadChatRequest(JsonFields& fields, const std::string& body,
@@ -176,7 +146,8 @@ std::optional<HttpError> ReadChatRequest(JsonFields& fields, const std::string& 
   RenderedChat& chat = std::get<RenderedChat>(rendered);
   if (auto error = AddPromptText(chat.text, add_special_tokens, "messages", model, request))
     return error;
-  ReadToolCalls(fields, model, request);
+  if (auto error = ReadToolCalls(fields, chat.tools, model, request)) return error;
+  if (auto error = FinishStructuredOutput(body, {}, request)) return error;
   if (fields.error()) return fields.error();
   request->prompt_text = std::move(chat.text);
   request->role = new_message ? "assistant" : chat.last_role;

@@ -1,9 +1,12 @@
 // The body of POST /v1/chat/completions, as vLLM defines it.
 #pragma once
 
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <variant>
 
+#include "server/http/chat/forced_calls.h"
 #include "server/http/generation/generation_request.h"
 #include "server/http/http_error.h"
 #include "server/http/json_fields.h"
@@ -18,6 +21,9 @@ struct ChatRequest : GenerationRequest {
   bool return_prompt_text = false;
   // How calls of tools are taken out of the answer's text; kNone leaves them there.
   ToolCallFormat tool_calls = ToolCallFormat::kNone;
+  // All of the text is calls, because the request says so.
+  ForcedCalls forced_calls = ForcedCalls::kNone;
+  std::string forced_function;      // of ForcedCalls::kFunction
   bool parallel_tool_calls = true;  // false: the first call alone is answered
 };
 
@@ -35,6 +41,7 @@ struct RenderedChat {
   std::string text;
   std::string last_role;
   std::string last_text;
+  nlohmann::ordered_json tools;  // with keys in the order of the request; null if there are none
 };
 
 // Reads messages, tools and the options of the chat template, and renders them. Shared with

@@ -42,7 +42,10 @@ absl::Status AppendChoice(const ChatRequest& request, const ServedModel& model, 
   const GeneratedText text = FinishedText(generated, model.tokenizer.get(), request);
   *out += "{\"index\":" + std::to_string(index) + ",\"message\":{\"role\":";
   AppendJsonString(request.role, out);
-  SplitAnswer answer = SplitToolCalls(request.tool_calls, text.text());
+  const bool forced = request.forced_calls != ForcedCalls::kNone;
+  SplitAnswer answer =
+      forced ? SplitForcedCalls(request.forced_calls, request.forced_function, text.text())
+             : SplitToolCalls(request.tool_calls, text.text());
   if (!request.parallel_tool_calls && answer.calls.size() > 1) answer.calls.resize(1);
   *out += ",\"content\":";
   if (answer.content || !request.echoed_text.empty()) {
@@ -56,10 +59,14 @@ absl::Status AppendChoice(const ChatRequest& request, const ServedModel& model, 
   std::vector<int32_t> ids = request.prompts[0].token_ids;
   ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
   TAOPD_RETURN_IF_ERROR(AppendLogprobs(request, ids, generated, tokens, out));
-  *out += Concat(",\"finish_reason\":\"",
-                 answer.calls.empty() ? FinishReasonName(generated.finish) : "tool_calls",
-                 "\",\"stop_reason\":", StopReasonJson(generated, text.stop_string(), request),
-                 ",\"token_ids\":");
+  // As in vLLM: a forced list counts as calls if it is complete, a named function never.
+  const bool called =
+      forced ? request.forced_calls == ForcedCalls::kList && generated.finish == FinishReason::kStop
+             : !answer.calls.empty();
+  *out +=
+      Concat(",\"finish_reason\":\"", called ? "tool_calls" : FinishReasonName(generated.finish),
+             "\",\"stop_reason\":", StopReasonJson(generated, text.stop_string(), request),
+             ",\"token_ids\":");
   AppendIdsIf(request.return_token_ids, generated.ids, out);
   *out += ",\"routed_experts\":null}";
   return absl::OkStatus();

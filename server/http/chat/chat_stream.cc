@@ -21,6 +21,7 @@ class ChatChunks {
     for (size_t i = 0; i < request.NumChoices(); ++i) {
       choices_.emplace_back(model.tokenizer.get(), request, request.prompts[0].token_ids);
       calls_.emplace_back(request.tool_calls);
+      forced_calls_.emplace_back(request.forced_calls, request.forced_function);
     }
   }
 
@@ -67,8 +68,11 @@ class ChatChunks {
       out += "null";
     }
     if (update.is_last) {
-      const bool called =
-          calls_[update.choice].has_calls() && update.tokens.finish == FinishReason::kStop;
+      const bool has_calls = request_.forced_calls == ForcedCalls::kNone
+                                 ? calls_[update.choice].has_calls()
+                                 : request_.forced_calls == ForcedCalls::kList &&
+                                       forced_calls_[update.choice].has_calls();
+      const bool called = has_calls && update.tokens.finish == FinishReason::kStop;
       out += Concat(
           ",\"finish_reason\":\"", called ? "tool_calls" : FinishReasonName(update.tokens.finish),
           "\",\"stop_reason\":", StopReasonJson(update.tokens, choice.stop_string(), request_));
@@ -87,12 +91,14 @@ class ChatChunks {
  private:
   // The inside of "delta". False if it is empty.
   bool AppendDelta(const ChoiceUpdate& update, const std::string& text, std::string* out) {
-    if (request_.tool_calls == ToolCallFormat::kNone) {
+    const bool forced = request_.forced_calls != ForcedCalls::kNone;
+    if (!forced && request_.tool_calls == ToolCallFormat::kNone) {
       *out += "\"content\":";
       AppendJsonString(text, out);
       return true;
     }
-    AnswerDelta delta = calls_[update.choice].Push(text, update.is_last);
+    AnswerDelta delta = forced ? forced_calls_[update.choice].Push(text)
+                               : calls_[update.choice].Push(text, update.is_last);
     if (!request_.parallel_tool_calls)
       std::erase_if(delta.calls, [](const ToolCallDelta& call) { return call.index > 0; });
     if (!delta.content.empty()) {
@@ -126,6 +132,7 @@ class ChatChunks {
   const ChunkFrame frame_;
   std::vector<StreamedChoice> choices_;
   std::vector<ToolCallStream> calls_;  // of each choice
+  std::vector<ForcedCallStream> forced_calls_;
 };
 
 }  // namespace

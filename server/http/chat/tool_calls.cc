@@ -15,27 +15,6 @@ using nlohmann::ordered_json;
 constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 
-// As Python's json.dumps with ensure_ascii=False: a space behind each comma and colon.
-void AppendPythonJson(const ordered_json& value, std::string* out) {
-  if (!value.is_structured()) {
-    *out += value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-    return;
-  }
-  const bool is_object = value.is_object();
-  *out += is_object ? '{' : '[';
-  bool is_first = true;
-  for (const auto& item : value.items()) {
-    if (!is_first) *out += ", ";
-    is_first = false;
-    if (is_object) {
-      AppendPythonJson(item.key(), out);
-      *out += ": ";
-    }
-    AppendPythonJson(item.value(), out);
-  }
-  *out += is_object ? '}' : ']';
-}
-
 // None if the text is no call.
 std::optional<ToolCall> ParseCall(const std::string& json, bool may_have_parameters) {
   const auto call = ParseOrderedJson(json, "tool call");
@@ -90,6 +69,26 @@ size_t Overlap(std::string_view text, std::string_view tag) {
 }
 
 }  // namespace
+
+void AppendPythonJson(const ordered_json& value, std::string* out) {
+  if (!value.is_structured()) {
+    *out += value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    return;
+  }
+  const bool is_object = value.is_object();
+  *out += is_object ? '{' : '[';
+  bool is_first = true;
+  for (const auto& item : value.items()) {
+    if (!is_first) *out += ", ";
+    is_first = false;
+    if (is_object) {
+      AppendPythonJson(item.key(), out);
+      *out += ": ";
+    }
+    AppendPythonJson(item.value(), out);
+  }
+  *out += is_object ? '}' : ']';
+}
 
 std::string NewToolCallId() { return "chatcmpl-tool-" + RandomRequestId(); }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,10 @@ struct SplitAnswer {
   std::optional<std::string> content;  // none if there is nothing but calls
   std::vector<ToolCall> calls;
 };
+
+// Appends the value as Python's json.dumps with ensure_ascii=False writes it: a space behind each comma
+// and colon.
+void AppendPythonJson(const nlohmann::ordered_json& value, std::string* out);
 
 // A new id of a call, as vLLM's.
 std::string NewToolCallId();

@@ -10,6 +10,7 @@
 #include "server/http/generation/generation.h"
 #include "server/http/generation/logprob_json.h"
 #include "server/http/generation/stream_answer.h"
+#include "server/http/structured/structured_output.h"
 
 namespace taopd {
 Answer RunCompletion(const std::string& body, const Caller& caller, ServingState& state) {
@@ -22,6 +23,7 @@ Answer RunCompletion(const std::string& body, const Caller& caller, ServingState
   const absl::Status reserved =
       ReserveMemory(request, EstimateAnswerBytes(request, request.echo), **model, caller, &state);
   if (!reserved.ok()) return FromStatus(reserved);
+  if (auto error = CompileGrammar(caller, **model, &request)) return *std::move(error);
   const int64_t created_unix_s = absl::ToUnixSeconds(state.clock()->Now());
   if (request.stream) {
     std::vector<std::optional<ScoreRows>> scores;

@@ -5,6 +5,7 @@
 #include "server/http/generation/prompts.h"
 #include "server/http/generation/request_body.h"
 #include "server/http/generation/sampling_request.h"
+#include "server/http/structured/structured_output.h"
 
 namespace taopd {
 namespace {
@@ -102,6 +103,7 @@ std::variant<CompletionRequest, HttpError> ParseCompletionRequest(const std::str
   auto error = ReadBody(body, [&](const nlohmann::json& json) {
     JsonFields fields(json);
     auto refused = ReadCompletionRequest(fields, model, &request);
+    if (!refused) refused = FinishStructuredOutput(body, {}, &request);
     if (!refused) fields.LogUnknown("/v1/completions");
     return refused;
   });

@@ -7,6 +7,7 @@
 #include "server/http/generation/generation.h"
 #include "server/http/generation/logprob_json.h"
 #include "server/http/generation/stream_answer.h"
+#include "server/http/structured/structured_output.h"
 
 namespace taopd {
 
@@ -20,6 +21,7 @@ Answer RunTokenGeneration(const std::string& body, const Caller& caller, Serving
   const absl::Status reserved =
       ReserveMemory(request, EstimateAnswerBytes(request, /*echo=*/false), **model, caller, &state);
   if (!reserved.ok()) return FromStatus(reserved);
+  if (auto error = CompileGrammar(caller, **model, &request)) return *std::move(error);
   if (request.stream) {
     return StreamAnswer(std::move(request), caller, *model, StreamTokens);
   }

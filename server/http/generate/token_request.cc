@@ -5,6 +5,7 @@
 #include "server/http/generation/prompts.h"
 #include "server/http/generation/request_body.h"
 #include "server/http/generation/sampling_request.h"
+#include "server/http/structured/structured_output.h"
 
 namespace taopd {
 namespace {
@@ -121,6 +122,7 @@ std::variant<TokenRequest, HttpError> ParseTokenRequest(const std::string& body,
     JsonFields sampling(params != json.end() && params->is_object() ? *params : none,
                         "sampling_params.");
     auto refused = ReadTokenRequest(fields, sampling, model, &request);
+    if (!refused) refused = FinishStructuredOutput(body, {kParams}, &request);
     if (!refused) {
       fields.LogUnknown("/inference/v1/generate");
       sampling.LogUnknown("/inference/v1/generate");

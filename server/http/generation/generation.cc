@@ -142,6 +142,8 @@ Generation::Generation(const GenerationRequest& request, const Caller& caller,
     if (prompt.max_new_tokens > 0) {
       out.sampling = SamplingOf(request, prompt);
       out.sampling->seed = SequenceSeed(request.seed, index);
+      if (request.compiled_grammar != nullptr)
+        out.sampling->mask = request.compiled_grammar->NewMask(out.sampling->stop_token_ids);
       if (!request.stop.empty()) {
         out.should_stop =
             [text = std::make_shared<GeneratedText>(model_->tokenizer.get(), request)](int32_t id) {

@@ -6,12 +6,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/engine/engine.h"
 #include "server/serving/byte_budget.h"
+#include "server/structured/grammar_process.h"
+#include "server/structured/grammar_spec.h"
 
 namespace taopd {
 
@@ -35,6 +38,14 @@ struct PromptScoring {
   bool compact = false;                // arrays in base64 instead of objects
 };
 
+// The form that a request asks of its texts.
+struct RequestedGrammar {
+  GrammarSpec spec;
+  std::string field;  // of the request: "response_format.json_schema.schema"
+  // While the text of the spec is still to be taken out of the body: the keys that lead to it.
+  std::vector<std::string> path;
+};
+
 struct GenerationRequest {
   std::string request_id;  // the client's, or a random one
   std::string model;       // as the client asked, or the served name
@@ -55,6 +66,9 @@ struct GenerationRequest {
   std::optional<int64_t> seed;
   // What all choices have in common; seed, max_new_tokens and what is reported are left alone.
   SamplingParams sampling;
+  std::optional<RequestedGrammar> grammar;  // none: any form
+  std::shared_ptr<Grammar>
+      compiled_grammar;  // CompileGrammar sets it; each choice has its own mask
   std::vector<std::string> stop;
   bool include_stop_str_in_output = false;
   std::string cache_salt;

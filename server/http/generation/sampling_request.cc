@@ -10,6 +10,7 @@
 #include "common/text/stop_strings.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/http/generation/request_body.h"
+#include "server/http/structured/structured_output.h"
 #include "server/serving/excerpt.h"
 #include "server/serving/sampling_fields.h"
 
@@ -31,21 +32,14 @@ std::optional<HttpError> RefuseUnsupported(JsonFields& fields) {
     return Unsupported("spaces_between_special_tokens");
   fields.Bool("watermarking");        // no server without a watermark obeys it
   fields.Integer("stream_interval");  // a chunk may hold more tokens than that
-  for (const char* name : {"logprob_token_ids", "structured_outputs", "kv_transfer_params",
-                           "ec_transfer_params", "repetition_detection", "thinking_token_budget",
-                           "vllm_xargs", "routed_experts_prompt_start"}) {
+  for (const char* name :
+       {"logprob_token_ids", "kv_transfer_params", "ec_transfer_params", "repetition_detection",
+        "thinking_token_budget", "vllm_xargs", "routed_experts_prompt_start"}) {
     const nlohmann::json* value = fields.Find(name);
     const bool empty = value == nullptr || (value->is_structured() && value->empty()) ||
                        (value->is_string() && value->get_ref<const std::string&>().empty()) ||
                        *value == nlohmann::json(0);
     if (!empty) return Unsupported(name);
-  }
-  const nlohmann::json* format = fields.Find("response_format");
-  if (format != nullptr && !(format->is_object() && format->contains("type") &&
-                             format->at("type") == nlohmann::json("text"))) {
-    return BadField("response_format",
-                    "response_format is not supported by this server, except {\"type\": \"text\"}. "
-                    "(parameter=response_format)");
   }
   return std::nullopt;
 }
@@ -238,6 +232,7 @@ std::optional<HttpError> ReadEnvelope(JsonFields& fields, const ServedModel& mod
 std::optional<HttpError> ReadSampling(JsonFields& fields, const SamplingParams& defaults,
                                       const ServedModel& model, GenerationRequest* request) {
   if (auto error = RefuseUnsupported(fields)) return error;
+  if (auto error = ReadStructuredOutput(fields, request)) return error;
   SamplingParams& sampling = request->sampling;
   sampling = defaults;
   if (auto error = ReadNumbers(fields, &sampling)) return error;
@@ -273,9 +268,8 @@ std::optional<HttpError> ReadLogprobs(JsonFields& fields, const char* name, cons
   if (value == nullptr) return std::nullopt;
   const std::optional<int64_t> asked = AsInteger(*value);
   if (!asked) {
-    const std::string shown = value->is_string()
-                                  ? Excerpt(value->get_ref<const std::string&>())
-                                  : std::string(value->type_name());
+    const std::string shown = value->is_string() ? Excerpt(value->get_ref<const std::string&>())
+                                                 : std::string(value->type_name());
     return BadField(
         name, Concat("`", name, "` must be an integer. (parameter=", name, ", value=", shown, ")"));
   }
@@ -339,9 +333,8 @@ std::optional<HttpError> ReadScoring(JsonFields& fields, const ServedModel& mode
   const std::optional<std::string> format = fields.Text(kFormat);
   if (auto error = ReadCandidates(fields, kIds, model, &scoring)) return error;
   if (format && *format != "base64" && *format != "objects") {
-    return BadField(kFormat,
-                    Concat(kFormat, " must be \"objects\" or \"base64\", got \"",
-                           Excerpt(*format), "\". (parameter=", kFormat, ")"));
+    return BadField(kFormat, Concat(kFormat, " must be \"objects\" or \"base64\", got \"",
+                                    Excerpt(*format), "\". (parameter=", kFormat, ")"));
   }
   scoring.compact = format == "base64";
   scoring.start = start.value_or(1);

@@ -9,6 +9,7 @@
 #include "server/http/generation/stream_answer.h"
 #include "server/http/sglang/sglang_request.h"
 #include "server/http/sglang/sglang_response.h"
+#include "server/http/structured/structured_output.h"
 #include "server/options/version.h"
 
 namespace taopd {
@@ -47,6 +48,7 @@ Answer RunSglang(const std::string& body, const Caller& caller, ServingState& st
   const absl::Status reserved =
       ReserveMemory(request, EstimateAnswerBytes(request, /*echo=*/true), **model, caller, &state);
   if (!reserved.ok()) return FromStatus(reserved);
+  if (auto error = CompileGrammar(caller, **model, &request)) return *std::move(error);
   if (request.stream && request.max_tokens > 0) return Stream(std::move(request), caller, *model);
   Generation generation(request, caller, *model, /*streams=*/false);
   const auto results = generation.Finish();

@@ -1,11 +1,13 @@
 #include "server/http/sglang/sglang_request.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "common/wire/teacher_protocol.h"
 #include "server/http/generation/prompts.h"
 #include "server/http/generation/request_body.h"
 #include "server/http/generation/sampling_request.h"
+#include "server/http/structured/structured_output.h"
 
 namespace taopd {
 namespace {
@@ -46,6 +48,28 @@ std::optional<HttpError> ReadPrompts(JsonFields& fields, const ServedModel& mode
   return std::nullopt;
 }
 
+// The form of the text, under SGLang's names. An empty text is none.
+std::optional<HttpError> ReadGrammar(JsonFields& sampling, SglangRequest* request) {
+  using Kind = GrammarSpec::Kind;
+  for (const auto& [name, kind] :
+       {std::pair("json_schema", Kind::kJsonSchema), std::pair("regex", Kind::kRegex),
+        std::pair("ebnf", Kind::kEbnf), std::pair("structural_tag", Kind::kStructuralTag)}) {
+    std::string text = sampling.Text(name).value_or("");
+    if (text.empty()) continue;
+    if (request->grammar) {
+      return BadField(name,
+                      Concat("Only one of regex, json_schema, ebnf or structural_tag can be set. "
+                             "(parameter=",
+                             name, ")"));
+    }
+    request->grammar.emplace();
+    request->grammar->spec.kind = kind;
+    request->grammar->spec.text = std::move(text);
+    request->grammar->field = name;
+  }
+  return std::nullopt;
+}
+
 // max_new_tokens, min_new_tokens and no_stop_trim have names of their own.
 std::optional<HttpError> ReadParams(JsonFields& sampling, const ServedModel& model,
                                     SglangRequest* request) {
@@ -54,12 +78,11 @@ std::optional<HttpError> ReadParams(JsonFields& sampling, const ServedModel& mod
   request->max_tokens = sampling.Integer("max_new_tokens").value_or(kDefaultMaxNewTokens);
   request->sampling.min_tokens = sampling.Integer("min_new_tokens").value_or(0);
   request->seed = sampling.Integer("sampling_seed");
-  for (const char* name : {"json_schema", "regex", "ebnf", "structural_tag", "custom_params"}) {
-    const nlohmann::json* value = sampling.Find(name);
-    if (value != nullptr && !value->empty()) {
-      return BadField(name,
-                      Concat(name, " is not supported by this server. (parameter=", name, ")"));
-    }
+  if (auto error = ReadGrammar(sampling, request)) return error;
+  const nlohmann::json* custom = sampling.Find("custom_params");
+  if (custom != nullptr && !custom->empty()) {
+    return BadField("custom_params",
+                    "custom_params is not supported by this server. (parameter=custom_params)");
   }
   if (request->max_tokens < 0) {
     return BadField("max_new_tokens",
@@ -172,6 +195,7 @@ std::variant<SglangRequest, HttpError> ParseSglangRequest(const std::string& bod
     JsonFields sampling(params != json.end() && params->is_object() ? *params : none,
                         "sampling_params.");
     auto refused = ReadSglangRequest(fields, sampling, model, &request);
+    if (!refused) refused = FinishStructuredOutput(body, {"sampling_params"}, &request);
     if (!refused) {
       fields.LogUnknown("/generate");
       sampling.LogUnknown("/generate");

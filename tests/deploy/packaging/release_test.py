@@ -91,6 +91,7 @@ class TreeTest(unittest.TestCase):
             self.assertEqual([probe("127.0.0.1:1/health"), probe(), probe("localhost:80/"), probe("127.0.0.1:0/")],
                              [1, 64, 64, 64])
         self.assertEqual(fetch(f"http://127.0.0.1:{ports['http_port']}/health")[0], 200)
+        self.assertEqual(self.inside("/opt/taopd/bin/taopd-grammar", "--version").returncode, 0)
         self.assertEqual(teacher.stop(), 0)
 
     def test_checksums(self):

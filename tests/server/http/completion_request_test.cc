@@ -192,16 +192,65 @@ TEST(CompletionRequestTest, ErrorsOfStreamsAndScoringNameTheField) {
   });
 }
 
+// What is asked for becomes a spec, with the keys of a schema in their order.
+TEST(CompletionRequestTest, TheFormOfTheTextBecomesAGrammar) {
+  const auto grammar = [](const std::string& fields) {
+    const auto parsed = Parse("{\"prompt\":[1]," + fields + "}");
+    EXPECT_TRUE(std::holds_alternative<CompletionRequest>(parsed)) << fields;
+    const auto* request = std::get_if<CompletionRequest>(&parsed);
+    return request != nullptr ? request->grammar : std::nullopt;
+  };
+  const std::string schema = R"({"z":1,"a":{"y":2,"b":3}})";
+  for (const std::string& fields :
+       {R"("structured_outputs":{"json":)" + schema + "}",
+        R"("response_format":{"type":"json_schema","json_schema":{"name":"x","schema":)" + schema +
+            "}}"}) {
+    const auto parsed = grammar(fields);
+    ASSERT_TRUE(parsed.has_value());
+    EXPECT_EQ(parsed->spec.kind, GrammarSpec::Kind::kJsonSchema);
+    EXPECT_EQ(parsed->spec.text, schema);
+    EXPECT_TRUE(parsed->path.empty());
+  }
+  EXPECT_FALSE(grammar(R"("response_format":{"type":"text"})").has_value());
+  EXPECT_FALSE(grammar(R"("structured_outputs":null)").has_value());
+  EXPECT_EQ(grammar(R"("response_format":{"type":"json_object"})")->spec.text,
+            R"({"type": "object"})");
+  EXPECT_EQ(grammar(R"("structured_outputs":{"regex":"a+"})")->spec.kind,
+            GrammarSpec::Kind::kRegex);
+  EXPECT_FALSE(grammar(R"("structured_outputs":{"json":"{}","disable_any_whitespace":true})")
+                   ->spec.any_whitespace);
+  // xgrammar's older form of a structural tag.
+  EXPECT_EQ(grammar(R"("response_format":{"type":"structural_tag","structures":[{"begin":"<f>",)"
+                    R"("schema":{"b":1,"a":2},"end":"</f>"}],"triggers":["<f"]})")
+                ->spec.text,
+            R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<f"],)"
+            R"("tags":[{"type":"tag","begin":"<f>","content":{"type":"json_schema",)"
+            R"("json_schema":{"b":1,"a":2}},"end":"</f>"}]}})");
+}
+
+TEST(CompletionRequestTest, FormsThatContradictEachOtherAreRefused) {
+  for (const char* fields :
+       {R"("response_format":"text")", R"("response_format":{"type":5})", R"("response_format":{})",
+        R"("response_format":{"type":"xml"})", R"("response_format":{"type":"json_schema"})",
+        R"("response_format":{"type":"json_schema","json_schema":{"name":"x"}})",
+        R"("structured_outputs":{"a":1})", R"("structured_outputs":[])",
+        R"("structured_outputs":{"json":5})", R"("structured_outputs":{"choice":[]})",
+        R"("structured_outputs":{"choice":[1]})",
+        R"("structured_outputs":{"regex":"a","grammar":"b"})",
+        R"("structured_outputs":{"regex":"a","whitespace_pattern":" "})",
+        R"("structured_outputs":{"structural_tag":"["})",
+        R"("structured_outputs":{"regex":"a"},"response_format":{"type":"json_object"})"}) {
+    const auto parsed = Parse(std::string("{\"prompt\":[1],") + fields + "}");
+    ASSERT_TRUE(std::holds_alternative<HttpError>(parsed)) << fields;
+    EXPECT_EQ(std::get<HttpError>(parsed).status, 400) << fields;
+  }
+}
+
 TEST(CompletionRequestTest, UnsupportedFieldsAreRefusedByNameUnlessNeutral) {
   const std::vector<std::pair<std::string, std::string>> fields = {
       {"use_beam_search", "true"},
       {"prompt_embeds", "\"x\""},
       {"logprob_token_ids", "[1]"},
-      {"response_format", "{\"type\":\"json_object\"}"},
-      {"response_format", "\"text\""},
-      {"response_format", "{\"type\":5}"},
-      {"response_format", "{}"},
-      {"structured_outputs", "{\"a\":1}"},
       {"spaces_between_special_tokens", "false"}};
   for (const auto& [name, value] : fields) {
     const auto parsed = Parse("{\"prompt\":[1],\"" + name + "\":" + value + "}");

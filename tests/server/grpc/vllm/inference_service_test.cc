@@ -6,6 +6,8 @@
 #include "proto/vllm/control.grpc.pb.h"
 #include "proto/vllm/inference.grpc.pb.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
 
 namespace taopd {
 namespace {
@@ -152,6 +154,62 @@ TEST_F(VllmServiceTest, TextPromptsAndFieldsReachTheEngine) {
   EXPECT_NE(fake_.engine->seen().back().cache_salt, first_salt);
 }
 
+// Each kind becomes a mask of the engine's request; what cannot be compiled is refused, and a call
+// whose client has gone is given up.
+TEST_F(VllmServiceTest, TheFormOfATextBecomesAMask) {
+  std::vector<std::string> token_bytes(testing::kFakeVocab);
+  for (int v = 1; v < testing::kFakeVocab; ++v)
+    token_bytes[v] = std::string(1, "0123456789abcdefghijklmnopqr\"{}:,"[v]);
+  GrammarCompilerOptions options;
+  options.program = testing::BinaryPath("taopd-grammar");
+  fake_.model->grammar_compiler =
+      std::make_unique<GrammarCompiler>(token_bytes, std::vector<int32_t>{0}, options);
+  Ready();
+  using Edit = std::function<void(vllm::DecodingParameters*)>;
+  // The ids that may come first; token v is the v-th letter.
+  const auto first = [](const std::string& letters) {
+    std::vector<uint64_t> bits = {~uint64_t{0} << testing::kFakeVocab};
+    for (const char c : letters)
+      bits[0] |= uint64_t{1} << std::string("0123456789abcdefghijklmnopqr\"{}:,").find(c);
+    return bits;
+  };
+  const std::pair<Edit, std::string> cases[] = {
+      {[](auto* d) { d->set_regex("[ab]c"); }, "ab"},
+      {[](auto* d) { d->mutable_choice()->add_choices("cd"); }, "c"},
+      {[](auto* d) { d->set_grammar("root ::= \"d\" | \"e\""); }, "de"},
+      {[](auto* d) { d->set_json(R"({"enum": [1, 2]})"); }, "12"},
+      {[](auto* d) { d->set_json_object(true); }, "{"},
+      {[](auto* d) {
+         d->set_structural_tag(
+             R"({"type":"structural_tag","format":{"type":"const_string","value":"f1"}})");
+       },
+       "f"},
+  };
+  for (const auto& [edit, letters] : cases) {
+    vllm::GenerateRequest request = Request();
+    edit(request.mutable_decoding());
+    vllm::GenerateResponse response;
+    const grpc::Status status = Generate(request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    const auto mask = fake_.engine->seen().back().sampling->mask;
+    ASSERT_NE(mask, nullptr);
+    std::vector<uint64_t> bits = {~uint64_t{0}};
+    ASSERT_OK_AND_ASSIGN(const bool restricts, mask->Mask({}, bits));
+    EXPECT_TRUE(restricts);
+    EXPECT_EQ(bits[0] & 0xffffffff, first(letters)[0] & 0xffffffff) << letters;
+  }
+  vllm::GenerateRequest request = Request();
+  request.mutable_decoding()->set_regex("(a");
+  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT,
+                "structured_output: Regex parsing error");
+  request.mutable_decoding()->set_json("{");
+  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "structured_output is not valid JSON");
+  grpc::Status status;
+  request.mutable_decoding()->set_regex("[cd]");
+  EXPECT_EQ(Stream(request, &status).size(), 4u);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
 TEST_F(VllmServiceTest, WhatCannotBeHonoredIsRefusedByName) {
   Ready();
   using Edit = std::function<void(vllm::GenerateRequest*)>;
@@ -161,7 +219,8 @@ TEST_F(VllmServiceTest, WhatCannotBeHonoredIsRefusedByName) {
        [](auto* r) { r->set_truncate_prompt_tokens(3); }},
       {"num_sequences > 1 is not supported",
        [](auto* r) { r->mutable_sampling()->set_num_sequences(2); }},
-      {"structured_output", [](auto* r) { r->mutable_decoding()->set_json("{}"); }},
+      {"structured_output: the model has no tokenizer",
+       [](auto* r) { r->mutable_decoding()->set_json("{}"); }},
       {"prompt_candidates token_ids selector",
        [](auto* r) { r->mutable_response()->mutable_prompt_candidates()->mutable_token_ids(); }},
       {"output_candidates asks for 9 tokens, the limit is max_logprobs 8",

@@ -1,0 +1,173 @@
+#include "server/http/chat/tool_choice.h"
+
+#include <utility>
+
+#include "server/serving/excerpt.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr char kUsage[] =
+    "Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`";
+
+// The name of a tool's function; null if it has none.
+template <typename Json>
+const std::string* NameOf(const Json& tool) {
+  if (!tool.is_object() || !tool.contains("function") || !tool["function"].is_object())
+    return nullptr;
+  const auto found = tool["function"].find("name");
+  if (found == tool["function"].end() || !found->is_string()) return nullptr;
+  return found->template get_ptr<const std::string*>();
+}
+
+std::optional<HttpError> CheckNamed(const json& choice, const json& tools) {
+  const json function = choice.value("function", json());
+  if (!function.is_object()) {
+    return BadField("tool_choice.function",
+                    Concat("Invalid value for `function` in `tool_choice`! ", kUsage,
+                           " (parameter=tool_choice.function)"));
+  }
+  if (!function.contains("name")) {
+    return BadField("tool_choice.function.name",
+                    Concat("Expected field `name` in `function` in `tool_choice`! ", kUsage,
+                           " (parameter=tool_choice.function.name)"));
+  }
+  const json& name = function["name"];
+  if (!name.is_string() || name.get_ref<const std::string&>().empty()) {
+    return BadField("tool_choice.function.name",
+                    Concat("Invalid `name` in `function` in `tool_choice`! ", kUsage,
+                           " (parameter=tool_choice.function.name)"));
+  }
+  for (const json& tool : tools) {
+    const std::string* const known = NameOf(tool);
+    if (known != nullptr && *known == name.get_ref<const std::string&>()) return std::nullopt;
+  }
+  return BadField("tool_choice",
+                  "The tool specified in `tool_choice` does not match any of the specified `tools` "
+                  "(parameter=tool_choice)");
+}
+
+std::optional<HttpError> CheckThereIsAFunction(const json& tools) {
+  for (const json& tool : tools) {
+    if (NameOf(tool) != nullptr) return std::nullopt;
+  }
+  return BadField("tool_choice",
+                  "tool_choice requires a function call, but tools contains no function tool the "
+                  "model can call. (parameter=tool_choice)");
+}
+
+ordered_json ParametersOf(const ordered_json& tool) {
+  const ordered_json parameters = tool["function"].value("parameters", ordered_json());
+  if (parameters.is_object()) return parameters;
+  return {{"type", "object"}, {"properties", ordered_json::object()}};
+}
+
+// The schema of a list of calls.
+std::optional<HttpError> SchemaOfCalls(const ordered_json& tools, bool parallel,
+                                       ordered_json* schema) {
+  ordered_json any_of = ordered_json::array(), definitions = ordered_json::object();
+  for (const ordered_json& tool : tools) {
+    const std::string* const name = NameOf(tool);
+    if (name == nullptr) continue;
+    ordered_json parameters = ParametersOf(tool);
+    const ordered_json own = parameters.value("$defs", ordered_json::object());
+    if (!own.is_object()) {
+      return BadField("tools", Concat("`$defs` in the parameters of tool '", Excerpt(*name),
+                                      "' must be an object. (parameter=tools)"));
+    }
+    for (const auto& [key, value] : own.items()) {
+      if (definitions.contains(key) && definitions[key] != value) {
+        return BadField("tools", Concat("Tool definition '", Excerpt(key),
+                                        "' has multiple schemas, which is not supported. "
+                                        "(parameter=tools)"));
+      }
+      definitions[key] = value;
+    }
+    parameters.erase("$defs");
+    any_of.push_back({{"properties",
+                       {{"name", {{"type", "string"}, {"enum", ordered_json::array({*name})}}},
+                        {"parameters", std::move(parameters)}}},
+                      {"required", {"name", "parameters"}}});
+  }
+  *schema = {{"type", "array"},
+             {"minItems", 1},
+             {"items", {{"type", "object"}, {"anyOf", std::move(any_of)}}}};
+  if (!parallel) (*schema)["maxItems"] = 1;
+  if (!definitions.empty()) (*schema)["$defs"] = std::move(definitions);
+  return std::nullopt;
+}
+
+void Force(const ordered_json& schema, ChatRequest* request) {
+  RequestedGrammar grammar;
+  const auto replace = ordered_json::error_handler_t::replace;
+  grammar.spec.text = schema.dump(-1, ' ', false, replace);
+  grammar.field = "tools";
+  request->grammar = std::move(grammar);
+}
+
+}  // namespace
+
+std::optional<HttpError> ReadToolChoice(JsonFields& fields) {
+  const json* tools = fields.Find("tools");
+  const json* choice = fields.Find("tool_choice");
+  if (tools != nullptr && tools->is_array() && tools->empty()) {
+    return BadField("tools",
+                    "`tools` must not be an empty array. Either provide at least one tool or omit "
+                    "the field entirely. (parameter=tools)");
+  }
+  if (choice == nullptr || *choice == json("none")) return std::nullopt;
+  if (tools == nullptr) {
+    return BadField("tool_choice",
+                    "When using `tool_choice`, `tools` must be set. (parameter=tool_choice)");
+  }
+  if (*choice == json("auto")) return std::nullopt;
+  if (*choice == json("required")) return CheckThereIsAFunction(*tools);
+  if (choice->is_object()) return CheckNamed(*choice, *tools);
+  return BadField("tool_choice",
+                  Concat("Invalid value for `tool_choice`: ",
+                         choice->is_string() ? Excerpt(choice->get_ref<const std::string&>())
+                                             : std::string(choice->type_name()),
+                         "! Only named tools, \"none\", \"auto\" or \"required\" are supported. "
+                         "(parameter=tool_choice)"));
+}
+
+std::optional<HttpError> ReadToolCalls(JsonFields& fields, const ordered_json& tools,
+                                       const ServedModel& model, ChatRequest* request) {
+  request->parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
+  const json* choice = fields.Find("tool_choice");
+  if (!tools.is_array()) return std::nullopt;
+  if (choice != nullptr && *choice == json("none")) return std::nullopt;
+  if (choice != nullptr && *choice == json("required")) {
+    ordered_json schema;
+    if (auto error = SchemaOfCalls(tools, request->parallel_tool_calls, &schema)) return error;
+    Force(schema, request);
+    request->forced_calls = ForcedCalls::kList;
+    return std::nullopt;
+  }
+  if (choice != nullptr && choice->is_object()) {
+    const json* outputs = fields.Find("structured_outputs");
+    if (outputs != nullptr && outputs->is_object() &&
+        (outputs->contains("json") || outputs->contains("regex") || outputs->contains("choice"))) {
+      return BadRequest(
+          "You can only either use constraints for structured outputs or tools, not both.");
+    }
+    request->forced_function = choice->at("function").at("name").get<std::string>();
+    for (const ordered_json& tool : tools) {
+      const std::string* const name = NameOf(tool);
+      if (name == nullptr || *name != request->forced_function) continue;
+      Force(ParametersOf(tool), request);
+      break;
+    }
+    request->forced_calls = ForcedCalls::kFunction;
+    return std::nullopt;
+  }
+  request->tool_calls = model.tool_call_format;
+  // Some models have the tags as special tokens.
+  if (request->tool_calls == ToolCallFormat::kHermes) request->skip_special_tokens = false;
+  return std::nullopt;
+}
+
+}  // namespace taopd

@@ -1,0 +1,237 @@
+#include "server/http/structured/structured_output.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/io/jsonl.h"
+#include "server/serving/excerpt.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::ordered_json;
+using Kind = GrammarSpec::Kind;
+
+constexpr char kFormat[] = "response_format";
+constexpr char kOutputs[] = "structured_outputs";
+constexpr char kAnyObject[] = R"({"type": "object"})";
+constexpr size_t kMaxChoices = 10'000;
+
+// What the fields ask for, of which there may be only one.
+struct Asked {
+  int num_kinds = 0;
+  RequestedGrammar grammar;
+
+  void Set(Kind kind, std::string field, std::string text) {
+    ++num_kinds;
+    grammar.spec.kind = kind;
+    grammar.spec.text = std::move(text);
+    grammar.field = std::move(field);
+    grammar.path.clear();
+  }
+  void SetPath(Kind kind, std::string field, std::vector<std::string> path) {
+    Set(kind, std::move(field), "");
+    grammar.path = std::move(path);
+  }
+};
+
+std::optional<HttpError> ReadFormat(JsonFields& fields, Asked* asked) {
+  const nlohmann::json* format = fields.Find(kFormat);
+  if (format == nullptr) return std::nullopt;
+  const char* const types = "'text', 'json_object', 'json_schema' or 'structural_tag'";
+  if (!format->is_object()) return WrongType(kFormat, "a valid dictionary");
+  JsonFields nested(*format, "response_format.");
+  const std::optional<std::string> type = nested.Text("type");
+  if (!type) return WrongType("response_format.type", types);
+  if (*type == "text") return std::nullopt;
+  if (*type == "json_object") {
+    asked->Set(Kind::kJsonSchema, kFormat, kAnyObject);
+    return std::nullopt;
+  }
+  if (*type == "structural_tag") {
+    asked->SetPath(Kind::kStructuralTag, kFormat, {kFormat});
+    return std::nullopt;
+  }
+  if (*type != "json_schema") return WrongType("response_format.type", types);
+  const nlohmann::json* holder = nested.Find("json_schema");
+  if (holder == nullptr) {
+    return BadField(kFormat,
+                    "When response_format type is 'json_schema', the 'json_schema' field must be "
+                    "provided. (parameter=response_format)");
+  }
+  if (!holder->is_object()) return WrongType("response_format.json_schema", "a valid dictionary");
+  JsonFields schema(*holder, "response_format.json_schema.");
+  if (!schema.Text("name") && !schema.error())
+    return WrongType("response_format.json_schema.name", "a valid string");
+  schema.Text("description");
+  schema.Bool("strict");  // the text follows the schema in any case
+  const nlohmann::json* value = schema.Find("schema");
+  if (schema.error()) return schema.error();
+  if (value == nullptr || !value->is_object())
+    return WrongType("response_format.json_schema.schema", "a valid dictionary");
+  asked->SetPath(Kind::kJsonSchema, "response_format.json_schema.schema",
+                 {kFormat, "json_schema", "schema"});
+  return std::nullopt;
+}
+
+std::optional<HttpError> ReadChoices(JsonFields& nested, Asked* asked) {
+  if (nested.Find("choice") == nullptr) return std::nullopt;
+  const std::vector<std::string> choices = nested.Texts("choice");
+  if (nested.error()) return nested.error();
+  if (choices.empty())
+    return BadField(kOutputs, "Choice '[]' cannot be an empty list (parameter=structured_outputs)");
+  if (choices.size() > kMaxChoices) {
+    return BadField(kOutputs, Concat("structured_outputs.choice has ", choices.size(),
+                                     " choices, the limit is ", kMaxChoices,
+                                     " (parameter=structured_outputs)"));
+  }
+  GrammarSpec spec = GrammarOfChoices(choices);
+  asked->Set(spec.kind, "structured_outputs.choice", std::move(spec.text));
+  return std::nullopt;
+}
+
+std::optional<HttpError> ReadOutputs(JsonFields& fields, Asked* asked) {
+  const nlohmann::json* outputs = fields.Find(kOutputs);
+  if (outputs == nullptr) return std::nullopt;
+  if (!outputs->is_object()) return WrongType(kOutputs, "a valid dictionary");
+  JsonFields nested(*outputs, "structured_outputs.");
+  const nlohmann::json* schema = nested.Find("json");
+  const std::optional<std::string> regex = nested.Text("regex");
+  if ((schema != nullptr) + regex.has_value() + (nested.Find("choice") != nullptr) > 1) {
+    return BadField(kOutputs,
+                    "You can only use one kind of constraints for structured outputs ('json', "
+                    "'regex' or 'choice'). (parameter=structured_outputs)");
+  }
+  const int before = asked->num_kinds;
+  if (schema != nullptr && schema->is_string()) {
+    asked->Set(Kind::kJsonSchema, "structured_outputs.json", schema->get<std::string>());
+  } else if (schema != nullptr) {
+    if (!schema->is_object())
+      return WrongType("structured_outputs.json", "a valid string or dictionary");
+    asked->SetPath(Kind::kJsonSchema, "structured_outputs.json", {kOutputs, "json"});
+  }
+  if (regex) asked->Set(Kind::kRegex, "structured_outputs.regex", *regex);
+  if (auto error = ReadChoices(nested, asked)) return error;
+  if (auto grammar = nested.Text("grammar")) {
+    GrammarSpec spec = GrammarOfText(*std::move(grammar));
+    asked->Set(spec.kind, "structured_outputs.grammar", std::move(spec.text));
+  }
+  if (nested.Bool("json_object").value_or(false))
+    asked->Set(Kind::kJsonSchema, "structured_outputs.json_object", kAnyObject);
+  if (auto tag = nested.Text("structural_tag"))
+    asked->Set(Kind::kStructuralTag, "structured_outputs.structural_tag", *std::move(tag));
+  asked->grammar.spec.any_whitespace = !nested.Bool("disable_any_whitespace").value_or(false);
+  for (const char* name : {"whitespace_pattern", "disable_additional_properties"}) {
+    const nlohmann::json* value = nested.Find(name);
+    if (value != nullptr && *value != nlohmann::json(false)) {
+      return BadField(kOutputs, Concat("structured_outputs.", name,
+                                       " is not supported by this server. "
+                                       "(parameter=structured_outputs)"));
+    }
+  }
+  nested.LogUnknown("requests");
+  if (nested.error()) return nested.error();
+  if (asked->num_kinds == before) {
+    return BadField(kOutputs,
+                    "You must use one kind of structured outputs constraint but none are "
+                    "specified (parameter=structured_outputs)");
+  }
+  return std::nullopt;
+}
+
+// xgrammar's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [..]}, as the present
+// one.
+ordered_json PresentForm(const ordered_json& tag) {
+  const auto structures = tag.find("structures");
+  const auto triggers = tag.find("triggers");
+  if (structures == tag.end() || triggers == tag.end() || !structures->is_array()) return tag;
+  ordered_json tags = ordered_json::array();
+  for (const ordered_json& item : *structures) {
+    if (!item.is_object()) return tag;
+    tags.push_back(
+        {{"type", "tag"},
+         {"begin", item.value("begin", ordered_json())},
+         {"content",
+          {{"type", "json_schema"}, {"json_schema", item.value("schema", ordered_json())}}},
+         {"end", item.value("end", ordered_json())}});
+  }
+  return {{"type", "structural_tag"},
+          {"format", {{"type", "triggered_tags"}, {"triggers", *triggers}, {"tags", tags}}}};
+}
+
+}  // namespace
+
+std::optional<HttpError> ReadStructuredOutput(JsonFields& fields, GenerationRequest* request) {
+  Asked asked;
+  if (auto error = ReadOutputs(fields, &asked)) return error;
+  const bool any_whitespace = asked.grammar.spec.any_whitespace;
+  if (auto error = ReadFormat(fields, &asked)) return error;
+  asked.grammar.spec.any_whitespace = any_whitespace;
+  if (asked.num_kinds == 0) return std::nullopt;
+  if (asked.num_kinds > 1) {
+    return BadField(kOutputs,
+                    "You can only use one kind of structured outputs constraint but multiple are "
+                    "specified (parameter=structured_outputs)");
+  }
+  request->grammar = std::move(asked.grammar);
+  return std::nullopt;
+}
+
+std::optional<HttpError> FinishStructuredOutput(const std::string& body,
+                                                const std::vector<std::string>& place,
+                                                GenerationRequest* request) {
+  if (!request->grammar) return std::nullopt;
+  RequestedGrammar& grammar = *request->grammar;
+  const bool is_tag = grammar.spec.kind == Kind::kStructuralTag;
+  ordered_json value;
+  if (!grammar.path.empty()) {
+    auto parsed = ParseOrderedJson(body, "body");
+    if (!parsed.ok()) return BadRequest(Excerpt(std::string(parsed.status().message())));
+    const ordered_json* found = &*parsed;
+    for (const auto* keys : {&place, &std::as_const(grammar.path)}) {
+      for (const std::string& key : *keys) found = &found->at(key);  // ReadStructuredOutput saw it
+    }
+    value = *found;
+  } else if (is_tag) {
+    auto parsed = ParseOrderedJson(grammar.spec.text, grammar.field);
+    if (!parsed.ok() || !parsed->is_object()) {
+      return BadField(kOutputs,
+                      "Invalid structured_outputs structural_tag specification. "
+                      "(parameter=structured_outputs)");
+    }
+    value = *std::move(parsed);
+  } else {
+    return std::nullopt;
+  }
+  grammar.path.clear();
+  const auto replace = ordered_json::error_handler_t::replace;
+  grammar.spec.text = (is_tag ? PresentForm(value) : value).dump(-1, ' ', false, replace);
+  return std::nullopt;
+}
+
+std::optional<HttpError> CompileGrammar(const Caller& caller, const ServedModel& model,
+                                        GenerationRequest* request) {
+  if (!request->grammar) return std::nullopt;
+  const std::string& field = request->grammar->field;
+  const std::string parameter = field.substr(0, field.find('.'));
+  if (model.grammar_compiler == nullptr) {
+    return BadField(parameter, Concat(field,
+                                      ": the model directory has no tokenizer.json, which "
+                                      "structured outputs need. (parameter=",
+                                      parameter, ")"));
+  }
+  auto grammar = model.grammar_compiler->Compile({.spec = request->grammar->spec,
+                                                  .field = field,
+                                                  .client = caller.client,
+                                                  .deadline = caller.deadline,
+                                                  .is_gone = caller.is_gone});
+  if (absl::IsInvalidArgument(grammar.status())) {
+    return BadField(
+        parameter, Concat(std::string(grammar.status().message()), " (parameter=", parameter, ")"));
+  }
+  if (!grammar.ok()) return FromStatus(grammar.status());
+  request->compiled_grammar = *std::move(grammar);
+  return std::nullopt;
+}
+
+}  // namespace taopd

@@ -1,0 +1,49 @@
+// The library xgrammar, through the C interface of tvm-ffi that its Python wheel registers. Everything
+// that it throws becomes a status here. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "server/structured/grammar_spec.h"
+
+namespace taopd {
+
+// The state of one text under a grammar.
+class GrammarMatcher {
+ public:
+  virtual ~GrammarMatcher() = default;
+  // Takes the next id. Returns INVALID_ARGUMENT if the grammar does not allow it.
+  virtual absl::Status Accept(int32_t id) = 0;
+  // A stop id has been accepted: there is nothing left to say about what follows.
+  virtual bool HasEnded() const = 0;
+  // Sets bit v % 64 of bits[v / 64] for the ids that may follow and clears it for the others. Returns
+  // false, and leaves the bits alone, if all may. REQUIRES: !HasEnded().
+  virtual absl::StatusOr<bool> Fill(std::span<uint64_t> bits) = 0;
+};
+
+class CompiledGrammar {
+ public:
+  virtual ~CompiledGrammar() = default;
+  // Outlives neither the grammar nor the vocabulary. Stop ids are allowed where the text is complete.
+  virtual absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher(
+      const std::vector<int32_t>& stop_ids) const = 0;
+};
+
+class GrammarLibrary {
+ public:
+  virtual ~GrammarLibrary() = default;
+  // token_bytes[v] are the bytes of id v; those of special ids are empty, and no grammar allows them.
+  static absl::StatusOr<std::unique_ptr<GrammarLibrary>> Load(
+      const std::vector<std::string>& token_bytes, const std::vector<int32_t>& eos_ids);
+
+  // Returns INVALID_ARGUMENT if the spec is malformed or unsupported, or if the memory does not
+  // suffice.
+  virtual absl::StatusOr<std::unique_ptr<CompiledGrammar>> Compile(const GrammarSpec& spec) = 0;
+};
+
+}  // namespace taopd

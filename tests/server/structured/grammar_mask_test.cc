@@ -1,0 +1,227 @@
+// The masks of every kind of spec against lists of all their texts, which are written by hand.
+#include <gmock/gmock.h>
+
+#include <deque>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/server/structured/grammar_text.h"
+
+namespace taopd::testing {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAreArray;
+using Kind = GrammarSpec::Kind;
+
+// What may follow `prefix` if the texts are all there are.
+std::set<int32_t> Expected(const std::vector<std::string>& texts, const std::string& prefix) {
+  const std::vector<std::string> bytes = SmallVocabulary();
+  std::set<int32_t> allowed;
+  for (const std::string& text : texts) {
+    if (text == prefix) allowed.insert(kEosId);
+    for (size_t v = 0; v < bytes.size(); ++v) {
+      if (!bytes[v].empty() && text.starts_with(prefix + bytes[v]))
+        allowed.insert(static_cast<int32_t>(v));
+    }
+  }
+  return allowed;
+}
+
+// Follows every way of tokenizing every text.
+void ExpectTexts(const std::shared_ptr<Grammar>& grammar, const std::vector<std::string>& texts) {
+  std::deque<std::vector<int32_t>> open = {{}};
+  std::set<std::string> ended;
+  while (!open.empty()) {
+    const std::vector<int32_t> ids = open.front();
+    open.pop_front();
+    const auto mask = grammar->NewMask({});
+    ASSERT_OK_AND_ASSIGN(const std::set<int32_t> allowed, AllowedIds(*mask, ids));
+    ASSERT_THAT(allowed, UnorderedElementsAreArray(Expected(texts, TextOf(ids)))) << TextOf(ids);
+    for (const int32_t id : allowed) {
+      if (id == kEosId) {
+        ended.insert(TextOf(ids));
+        continue;
+      }
+      open.push_back(ids);
+      open.back().push_back(id);
+    }
+  }
+  EXPECT_THAT(ended, UnorderedElementsAreArray(texts));
+}
+
+struct FiniteCase {
+  GrammarSpec spec;
+  std::vector<std::string> texts;
+};
+
+TEST(GrammarMaskTest, AllowsExactlyWhatContinuesSomeText) {
+  const std::vector<std::string> choices = {"yes\n", "no",       "nope", "\"q\\", "\xC3\xA9",
+                                            "ab",    "a\tb\x01", "yet",  "abc"};
+  const std::vector<FiniteCase> cases = {
+      {GrammarOfChoices(choices), choices},
+      {{.kind = Kind::kRegex, .text = "(ab|a)c?[01]{1,2}"},
+       {"ab0",   "ab1",   "ab00",  "ab01",  "ab10", "ab11", "abc0", "abc1",
+        "abc00", "abc01", "abc10", "abc11", "a0",   "a1",   "a00",  "a01",
+        "a10",   "a11",   "ac0",   "ac1",   "ac00", "ac01", "ac10", "ac11"}},
+      {{.kind = Kind::kJsonSchema, .text = R"({"enum": ["ab", true, 10, null]})"},
+       {"\"ab\"", "true", "10", "null"}},
+      {{.kind = Kind::kEbnf,
+        .text = "root ::= \"a\" list? | \"c\"\nlist ::= \"b\" (\"c\" | \"10\")"},
+       {"a", "abc", "ab10", "c"}},
+      {{.kind = Kind::kLark, .text = "start: \"ab\" (\"c\" | \"true\")"}, {"abc", "abtrue"}},
+      {{.kind = Kind::kStructuralTag,
+        .text = R"({"type":"structural_tag","format":{"type":"const_string","value":"abc\n"}})"},
+       {"abc\n"}},
+  };
+  const auto compiler = NewCompiler();
+  for (const FiniteCase& c : cases) {
+    SCOPED_TRACE(c.spec.text);
+    ASSERT_OK_AND_ASSIGN(const auto grammar, compiler->Compile({.spec = c.spec, .field = "f"}));
+    ExpectTexts(grammar, c.texts);
+  }
+}
+
+TEST(GrammarMaskTest, EverythingIsAllowedBehindTheEndAndNothingSpecialBefore) {
+  const auto compiler = NewCompiler();
+  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "[^x]{3}"));
+  const auto mask = grammar->NewMask({});
+  ASSERT_OK_AND_ASSIGN(const std::set<int32_t> first, AllowedIds(*mask, {}));
+  EXPECT_FALSE(first.contains(kSpecialId));
+  EXPECT_FALSE(first.contains(kEosId));
+  EXPECT_FALSE(first.contains(static_cast<int32_t>(SmallVocabulary().size()) - 1));
+  EXPECT_TRUE(first.contains(2 + 'a'));
+  ASSERT_OK_AND_ASSIGN(const std::set<int32_t> complete,
+                       AllowedIds(*mask, {2 + 'a', 2 + 'b', 2 + 'c'}));
+  EXPECT_EQ(complete, std::set<int32_t>{kEosId});
+  ASSERT_OK_AND_ASSIGN(const std::set<int32_t> behind,
+                       AllowedIds(*mask, {2 + 'a', 2 + 'b', 2 + 'c', kEosId}));
+  EXPECT_EQ(behind.size(), SmallVocabulary().size());
+  // With ignore_eos a text goes on.
+  ASSERT_OK_AND_ASSIGN(const std::set<int32_t> far,
+                       AllowedIds(*mask, {2 + 'a', 2 + 'b', 2 + 'c', kEosId, 7, 8, 9}));
+  EXPECT_EQ(far.size(), SmallVocabulary().size());
+}
+
+TEST(GrammarMaskTest, StopIdsOfARequestEndAText) {
+  const auto compiler = NewCompiler();
+  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "ab"));
+  const auto mask = grammar->NewMask({2 + '!'});
+  ASSERT_OK_AND_ASSIGN(const std::set<int32_t> end, AllowedIds(*mask, {2 + 'a', 2 + 'b'}));
+  EXPECT_EQ(end, (std::set<int32_t>{kEosId, 2 + '!'}));
+}
+
+// An engine asks again if a step failed, and feeds several tokens at once to a new mask.
+TEST(GrammarMaskTest, AnswersTheSameHoweverItIsAsked) {
+  const auto compiler = NewCompiler();
+  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "a*b{2}"));
+  const auto mask = grammar->NewMask({}), other = grammar->NewMask({}), late = grammar->NewMask({});
+  std::vector<int32_t> ids;
+  for (const char c : {'a', 'a', 'b', 'b'}) {
+    ASSERT_OK_AND_ASSIGN(const std::set<int32_t> allowed, AllowedIds(*mask, ids));
+    ASSERT_OK_AND_ASSIGN(const std::set<int32_t> again, AllowedIds(*mask, ids));
+    ASSERT_OK_AND_ASSIGN(const std::set<int32_t> others, AllowedIds(*other, ids));
+    EXPECT_EQ(allowed, again);
+    EXPECT_EQ(allowed, others);
+    EXPECT_TRUE(allowed.contains(2 + c));
+    ids.push_back(2 + c);
+    mask->Prepare(ids);
+  }
+  ASSERT_OK_AND_ASSIGN(const std::set<int32_t> end, AllowedIds(*mask, ids));
+  ASSERT_OK_AND_ASSIGN(const std::set<int32_t> fed, AllowedIds(*late, ids));
+  EXPECT_EQ(end, std::set<int32_t>{kEosId});
+  EXPECT_EQ(fed, end);
+  // A token that the grammar does not allow, be it from a caller's mistake, is an error.
+  EXPECT_ERROR(AllowedIds(*grammar->NewMask({}), {2 + 'z'}), absl::StatusCode::kInvalidArgument,
+               "does not allow the id");
+}
+
+// The value of a JSON text; discarded if it is none. Bytes that are not UTF-8 become U+FFFD, as they do
+// in an answer.
+nlohmann::json Parsed(const std::string& text) {
+  const auto replace = nlohmann::json::error_handler_t::replace;
+  const std::string valid =
+      nlohmann::json::parse(nlohmann::json(text).dump(-1, ' ', false, replace)).get<std::string>();
+  return nlohmann::json::parse(valid, nullptr, /*allow_exceptions=*/false);
+}
+
+// A random text under the grammar; nullopt if it does not end soon.
+std::optional<std::string> RandomText(Grammar& grammar, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto mask = grammar.NewMask({});
+  std::vector<int32_t> ids;
+  while (ids.size() < 400) {
+    const auto allowed = AllowedIds(*mask, ids);
+    EXPECT_OK(allowed);
+    EXPECT_FALSE(allowed->empty()) << TextOf(ids);
+    if (!allowed.ok() || allowed->empty()) return std::nullopt;
+    const std::vector<int32_t> list(allowed->begin(), allowed->end());
+    if (allowed->contains(kEosId)) return TextOf(ids);
+    // What closes a string or an object, more often than chance would have it.
+    std::vector<int32_t> closing;
+    for (const char c : {'"', '}', ']', ',', ':'}) {
+      if (allowed->contains(2 + c)) closing.push_back(2 + c);
+    }
+    const auto& from = !closing.empty() && random() % 2 == 0 ? closing : list;
+    ids.push_back(from[random() % from.size()]);
+    if (random() % 2 == 0) mask->Prepare(ids);
+  }
+  return std::nullopt;
+}
+
+TEST(GrammarMaskTest, TextsUnderASchemaSatisfyIt) {
+  const std::string schema = R"({
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 5}, "age": {"type": "integer", "minimum": 0, "maximum": 120},
+                   "tags": {"type": "array", "items": {"enum": ["x", "y"]}, "minItems": 1, "maxItems": 3},
+                   "child": {"$ref": "#/$defs/child"}},
+    "required": ["name", "age", "tags"], "additionalProperties": false,
+    "$defs": {"child": {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"],
+                        "additionalProperties": false}}})";
+  const auto compiler = NewCompiler();
+  for (const bool any_whitespace : {false, true}) {
+    ASSERT_OK_AND_ASSIGN(
+        const auto grammar,
+        compiler->Compile(
+            {.spec = {.text = schema, .any_whitespace = any_whitespace}, .field = "f"}));
+    int num_texts = 0;
+    for (uint64_t seed = 0; seed < 60; ++seed) {
+      const std::optional<std::string> text = RandomText(*grammar, seed);
+      if (!text) continue;
+      ++num_texts;
+      const auto value = Parsed(*text);
+      ASSERT_TRUE(value.is_object()) << *text;
+      EXPECT_LE(value.at("name").get<std::string>().size(), 20u) << *text;
+      EXPECT_TRUE(value.at("age").is_number_integer() && value.at("age") >= 0 &&
+                  value.at("age") <= 120)
+          << *text;
+      const nlohmann::json& tags = value.at("tags");
+      EXPECT_TRUE(tags.size() >= 1 && tags.size() <= 3) << *text;
+      for (const auto& tag : tags) EXPECT_TRUE(tag == "x" || tag == "y") << *text;
+      if (value.contains("child")) {
+        EXPECT_TRUE(value.at("child").at("ok").is_boolean());
+      }
+      for (const auto& item : value.items())
+        EXPECT_TRUE((std::set<std::string>{"name", "age", "tags", "child"}.contains(item.key())));
+    }
+    EXPECT_GT(num_texts, 30);
+  }
+}
+
+TEST(GrammarMaskTest, TextsOfAnyObjectAreJson) {
+  const auto compiler = NewCompiler();
+  ASSERT_OK_AND_ASSIGN(const auto grammar,
+                       CompileWith(*compiler, Kind::kJsonSchema, R"({"type": "object"})"));
+  int num_texts = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const std::optional<std::string> text = RandomText(*grammar, seed);
+    if (!text) continue;
+    ++num_texts;
+    EXPECT_TRUE(Parsed(*text).is_object()) << *text;
+  }
+  EXPECT_GT(num_texts, 10);
+}
+
+}  // namespace
+}  // namespace taopd::testing

@@ -1,0 +1,159 @@
+// Specs that are made to hurt: each is answered, soon, and neither this process nor the next request
+// notices.
+#include <absl/time/clock.h>
+
+#include <algorithm>
+
+#include "common/base/memory.h"
+#include "tests/server/structured/grammar_text.h"
+
+namespace taopd::testing {
+namespace {
+
+using Kind = GrammarSpec::Kind;
+
+std::string Repeated(const std::string& piece, int count) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += piece;
+  return out;
+}
+
+std::vector<std::pair<Kind, std::string>> HostileSpecs() {
+  std::string chain = "root ::= a0\n", doubling = R"({"$defs": {"d0": {"type": "string"})";
+  for (int i = 0; i < 40; ++i) {
+    chain += Concat("a", i, " ::= a", i + 1, " a", i + 1, "\n");
+    doubling +=
+        Concat(", \"d", i + 1, R"(": {"type": "array", "prefixItems": [{"$ref": "#/$defs/d)", i,
+               R"("}, {"$ref": "#/$defs/d)", i, "\"}]}");
+  }
+  chain += "a40 ::= \"x\"\n";
+  doubling += R"(}, "$ref": "#/$defs/d40"})";
+  std::string wide = R"({"type": "object", "properties": {)", all_of = R"({"allOf": [)";
+  for (int i = 0; i < 1500; ++i) {
+    wide +=
+        Concat(i > 0 ? "," : "", "\"p", i, R"(": {"type": "string", "pattern": "(a|b){0,90}c"})");
+    all_of += Concat(i > 0 ? "," : "", R"({"properties": {"p)", i, R"(": {"type": "string"}}})");
+  }
+  return {
+      {Kind::kRegex, "((a{1,1000}){1,1000}){1,1000}"},
+      {Kind::kRegex, "(.*a){60}"},
+      {Kind::kRegex, "(a|a|aa|aaa)*(a|a|aa|aaa)*b{3000,4000}"},
+      {Kind::kRegex, "(a?){4000}a{4000}"},
+      {Kind::kRegex, "[a-z]*a[a-z]{2000}"},
+      {Kind::kRegex, "a{2147483647}"},
+      {Kind::kRegex, "a{99999999999999999999}"},
+      {Kind::kRegex, Repeated("(", 60) + "a" + Repeated("{1,9})", 60)},
+      {Kind::kRegex, Repeated("(", 5000)},
+      {Kind::kRegex, Repeated("a|", 8000)},
+      {Kind::kEbnf, chain},
+      {Kind::kEbnf, "root ::= root root root | \"a\" | \"\""},
+      {Kind::kEbnf, "root ::= root"},
+      {Kind::kEbnf, "root ::= a\na ::= b\nb ::= a"},
+      {Kind::kEbnf, "root ::= \"a\"{1,1000000000}"},
+      {Kind::kEbnf, "root ::= ([a-z]{1,500}){1,500} ([a-z]{1,500}){1,500}"},
+      {Kind::kJsonSchema, R"({"$ref": "#"})"},
+      {Kind::kJsonSchema,
+       R"({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"})"},
+      {Kind::kJsonSchema, doubling},
+      {Kind::kJsonSchema, wide + "}}"},
+      {Kind::kJsonSchema, all_of + "]}"},
+      {Kind::kJsonSchema, R"({"type": "string", "minLength": 100000000, "maxLength": 2000000000})"},
+      {Kind::kJsonSchema,
+       R"({"type": "array", "items": {"type": "array", "minItems": 100000, "items": {"type": "array", "minItems": 100000}}})"},
+      {Kind::kJsonSchema,
+       R"({"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807})"},
+      {Kind::kJsonSchema, Repeated(R"({"anyOf":[)", 2000)},
+      {Kind::kJsonSchema, "{\"enum\": [\"" + std::string(10 << 20, 'x') + "\"]}"},
+      {Kind::kStructuralTag,
+       R"({"type":"structural_tag","format":{"type":"regex","pattern":"((a{1,1000}){1,1000}){1,1000}"}})"},
+      {Kind::kStructuralTag, R"({"type":"structural_tag","format":{"type":"nothing"}})"},
+      {Kind::kLark, "start: (\"a\"~1..100000)~1..100000"},
+  };
+}
+
+// A grammar may be accepted: then it is followed like any other, within its limits.
+void Follow(Grammar& grammar) {
+  const auto mask = grammar.NewMask({});
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 200; ++i) {
+    const auto allowed = AllowedIds(*mask, ids);
+    if (!allowed.ok() || allowed->empty() || allowed->contains(kEosId)) return;
+    ids.push_back(*allowed->rbegin());
+  }
+}
+
+TEST(HostileGrammarTest, IsAnsweredSoonAndHurtsNobody) {
+  GrammarCompilerOptions options = TestOptions();
+  options.limits.compile_cpu_ms = 300;
+  const auto compiler = NewCompiler(options);
+  const auto serves = [&] {
+    const auto grammar = CompileWith(*compiler, Kind::kRegex, "ab");
+    ASSERT_OK(grammar);
+    const auto mask = (*grammar)->NewMask({});
+    ASSERT_OK_AND_ASSIGN(const std::set<int32_t> allowed, AllowedIds(*mask, {}));
+    EXPECT_TRUE(allowed.contains(2 + 'a'));
+  };
+  serves();
+  const int64_t memory_bytes = AnonymousMemoryBytes();
+  for (const auto& [kind, text] : HostileSpecs()) {
+    SCOPED_TRACE(text.substr(0, 100));
+    const absl::Time begun_at = absl::Now();
+    const auto grammar = CompileWith(*compiler, kind, text);
+    if (grammar.ok()) {
+      Follow(**grammar);
+    } else {
+      EXPECT_TRUE(absl::IsInvalidArgument(grammar.status())) << grammar.status();
+      EXPECT_LE(grammar.status().message().size(), 400u);
+      EXPECT_TRUE(std::string(grammar.status().message()).starts_with("field")) << grammar.status();
+    }
+    EXPECT_LT(absl::Now() - begun_at, absl::Seconds(100));
+    serves();
+  }
+  EXPECT_LT(AnonymousMemoryBytes() - memory_bytes, int64_t{64} << 20);
+}
+
+// A schema that takes seconds, and hundreds of megabytes, to compile.
+std::string LargeSchema() {
+  std::string schema = R"({"type": "object", "properties": {)";
+  for (int i = 0; i < 1500; ++i)
+    schema +=
+        Concat(i > 0 ? "," : "", "\"p", i, R"(": {"type": "string", "pattern": "(a|b){0,90}c"})");
+  return schema + "}}";
+}
+
+TEST(HostileGrammarTest, ACompilationHasItsTimeAndMemory) {
+  GrammarCompilerOptions options = TestOptions();
+  options.limits.compile_cpu_ms = 60;
+  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kJsonSchema, LargeSchema()),
+               absl::StatusCode::kInvalidArgument, "field: it takes too long to compile");
+  options.limits.compile_cpu_ms = 60'000;
+  options.limits.memory_bytes = 4 << 20;
+  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kJsonSchema, LargeSchema()),
+               absl::StatusCode::kInvalidArgument, "memory");
+}
+
+// A grammar that gets slow, or large, only when it is followed ends alone.
+TEST(HostileGrammarTest, AMaskHasItsTimeAndMemory) {
+  constexpr char kSlow[] = "root ::= ([a-z]{1,500}){1,500} ([a-z]{1,500}){1,500}";
+  GrammarCompilerOptions options = TestOptions();
+  options.limits.rehearsed_mask_cpu_ms = 1;
+  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kEbnf, kSlow),
+               absl::StatusCode::kInvalidArgument, "field: it takes too long to follow");
+  options.limits.rehearsed_mask_cpu_ms = 60'000;
+  options.limits.compile_cpu_ms = 60'000;
+  options.limits.mask_cpu_ms = 8;
+  const auto compiler = NewCompiler(options);
+  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kEbnf, kSlow));
+  ASSERT_OK_AND_ASSIGN(const auto other, CompileWith(*compiler, Kind::kRegex, "[ab]*"));
+  const auto mask = grammar->NewMask({}), other_mask = other->NewMask({});
+  const std::vector<int32_t> ids(400, 2 + 'q');
+  EXPECT_ERROR(AllowedIds(*mask, ids), absl::StatusCode::kInvalidArgument,
+               "structured output: it takes too long to follow");
+  EXPECT_OK(AllowedIds(*other_mask, {2 + 'a'}));
+  // It is known now.
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, kSlow), absl::StatusCode::kInvalidArgument,
+               "has ended");
+}
+
+}  // namespace
+}  // namespace taopd::testing
