@@ -6,8 +6,9 @@
 // The order is made for each batch of operations alone, by its tag: what a thread does to a call
 // after it has started a batch is still a race with the reaction.
 //
-// The last of a call's reactions schedules OnDone, which frees the call. All reactions count down to
-// it; where the library's own code does, that is not seen, so the counter is read here once more.
+// OnCancel comes after the handler, and OnDone, which frees the call, after all other reactions: each
+// has a counter. Where the library's own code counts, that is not seen, so the counters are read here
+// once more. (The end of OnCancel is counted by the library alone: ReactionOrder in server/grpc.)
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -15,7 +16,7 @@
 
 namespace {
 
-// grpc_completion_queue_functor (grpc/impl/codegen/grpc_types.h): a tag of the callback API begins with it.
+// grpc_completion_queue_functor of the C core: a tag of the callback API begins with it.
 struct Functor {
   void (*run)(Functor*, int);
 };
@@ -59,14 +60,29 @@ extern "C" int grpc_call_start_batch(void* call, const void* ops, size_t num_ops
   return next(call, ops, num_ops, tag, reserved);
 }
 
-// grpc::internal::ServerCallbackCall::ScheduleOnDone(bool). The counter is the class's third member,
-// behind the table of virtual functions and another counter (grpcpp/support/server_callback.h).
+// Of grpc::internal::ServerCallbackCall, in gRPC 1.51: behind the table of virtual functions stand
+// the counter of what precedes OnCancel (the handler's end is a part of it), and that of the
+// reactions that precede OnDone.
+static constexpr size_t kCancelCounter = sizeof(void*), kDoneCounter = kCancelCounter + sizeof(int);
+
+static void ReadCounter(char* call, size_t offset) {
+  (void)__atomic_load_n(reinterpret_cast<int*>(call + offset), __ATOMIC_ACQUIRE);
+}
+
+extern "C" void CallOnCancel(char* call, void* reactor) asm(
+    "_ZN4grpc8internal18ServerCallbackCall12CallOnCancelEPNS0_13ServerReactorE");
+void CallOnCancel(char* call, void* reactor) {
+  static const auto next = reinterpret_cast<void (*)(char*, void*)>(::dlsym(
+      RTLD_NEXT, "_ZN4grpc8internal18ServerCallbackCall12CallOnCancelEPNS0_13ServerReactorE"));
+  ReadCounter(call, kCancelCounter);
+  next(call, reactor);
+}
+
 extern "C" void ScheduleOnDone(char* call, bool inline_on_done) asm(
     "_ZN4grpc8internal18ServerCallbackCall14ScheduleOnDoneEb");
 void ScheduleOnDone(char* call, bool inline_on_done) {
   static const auto next = reinterpret_cast<void (*)(char*, bool)>(
       ::dlsym(RTLD_NEXT, "_ZN4grpc8internal18ServerCallbackCall14ScheduleOnDoneEb"));
-  constexpr size_t kCounterOffset = sizeof(void*) + sizeof(int);
-  (void)__atomic_load_n(reinterpret_cast<int*>(call + kCounterOffset), __ATOMIC_ACQUIRE);
+  ReadCounter(call, kDoneCounter);
   next(call, inline_on_done);
 }
