@@ -21,7 +21,6 @@ extern "C" const char* __tsan_default_suppressions() {
          // So does that of an asynchronous logger, which each line that waits for its thread holds.
          "race:spdlog::logger::~logger\n"
          "race:spdlog::details::thread_pool::process_next_msg_\n"
-         // Members of gRPC's classes in its headers; std::function is the innermost frame.
-         "race:grpc::internal::CallbackWithSuccessTag\n"
-         "race:grpc::internal::InterceptorBatchMethodsImpl::~InterceptorBatchMethodsImpl\n";
+         // And that of the state that the threads of gRPC's pool share.
+         "race:std::_Sp_counted_ptr_inplace<grpc_event_engine::\n";
 }
