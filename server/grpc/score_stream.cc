@@ -73,9 +73,11 @@ void ScoreStream::OnCancel() {
     next = DecideLocked(/*may_read=*/false);
   }
   Do(next);
+  order_.CancelEnds();
 }
 
 void ScoreStream::OnDone() {
+  order_.DoneBegins();
   ReleaseModel();
   const std::function<void(ScoreStream*)> on_done = on_done_;  // outlives the object
   on_done(this);

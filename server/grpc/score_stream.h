@@ -21,6 +21,7 @@
 #include <memory>
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "server/grpc/calls/reaction_order.h"
 #include "server/metrics/server_metrics.h"
 #include "server/serving/serving_state.h"
 
@@ -76,6 +77,7 @@ class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::S
   const std::string client_;  // see ClientOf (calls/call_services.h)
   const std::string address_;
 
+  ReactionOrder order_;
   v1::ScoreRequest request_;  // filled by the one read in progress
 
   absl::Mutex mutex_;

@@ -1,5 +1,6 @@
 #include "server/serving/byte_budget.h"
 
+#include "common/base/check.h"
 #include "common/base/fair_share.h"
 
 namespace taopd {
@@ -26,15 +27,16 @@ ByteBudget::Reservation ByteBudget::TryReserve(int64_t num_bytes, const std::str
     return {};
   }
   num_used_ += num_bytes;
-  if (!client.empty()) held_[client] += num_bytes;
+  if (!client.empty() && num_bytes > 0) held_[client] += num_bytes;
   return Reservation(this, num_bytes, client);
 }
 
 void ByteBudget::Return(int64_t num_bytes, const std::string& client) {
   absl::MutexLock lock(&mutex_);
   num_used_ -= num_bytes;
-  if (client.empty()) return;
+  if (client.empty() || num_bytes == 0) return;
   const auto found = held_.find(client);
+  TAOPD_CHECK(found != held_.end() && found->second >= num_bytes);
   found->second -= num_bytes;
   // No entry without bytes: clients come and go.
   if (found->second == 0) held_.erase(found);
@@ -43,6 +45,11 @@ void ByteBudget::Return(int64_t num_bytes, const std::string& client) {
 int64_t ByteBudget::num_used() const {
   absl::MutexLock lock(&mutex_);
   return num_used_;
+}
+
+size_t ByteBudget::num_clients() const {
+  absl::MutexLock lock(&mutex_);
+  return held_.size();
 }
 
 uint64_t ByteBudget::num_refused(Refusal reason) const {

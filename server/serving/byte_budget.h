@@ -5,6 +5,7 @@
 
 #include <absl/synchronization/mutex.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
@@ -61,6 +62,8 @@ class ByteBudget {
 
   int64_t num_used() const;
   int64_t max_bytes() const { return max_bytes_; }
+  // That hold any bytes.
+  size_t num_clients() const;
   // Refusals of TryReserve since the start, for this reason.
   uint64_t num_refused(Refusal reason) const;
 

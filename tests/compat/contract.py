@@ -206,6 +206,11 @@ class ContractTest(ServiceTest):
         self.assert_same([entry["logprob"] for entry in choice["logprobs"]["content"]],
                          completion["logprobs"]["token_logprobs"])
 
+    def test_an_empty_text_has_no_tokens(self):
+        for prompt, ids in (("", []), (PROMPT, self.ids), ("", [])):
+            self.assertEqual(self.service.ask("/tokenize", {"prompt": prompt})["tokens"], ids)
+            self.assertEqual(self.service.ask("/detokenize", {"tokens": ids})["prompt"], prompt)
+
     def test_tokens_in_tokens_out(self):
         answer = self.service.ask("/inference/v1/generate", {
             "token_ids": self.ids, "sampling_params": {"max_tokens": 3, "temperature": 0, "prompt_logprobs": K,

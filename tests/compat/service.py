@@ -81,14 +81,15 @@ def running(command, service, environment=None):
 
 
 @contextlib.contextmanager
-def teacher(model_dir, extra=()):
+def teacher(model_dir, extra=(), max_logprobs=20):
     """taopd-teacher with the model; TAOPD_BIN_DIR says where the program is."""
     binary = pathlib.Path(os.environ["TAOPD_BIN_DIR"]) / "taopd-teacher"
     with tempfile.TemporaryDirectory() as scratch:
         ready = pathlib.Path(scratch) / "ready.json"
         command = [str(binary), "--model", str(model_dir), "--served-model-name", MODEL_NAME, "--port", "0",
                    "--grpc-port", "0", "--ready-file", str(ready), "--num-threads", "1",
-                   "--kv-cache-memory-bytes", "64MiB", "--max-logprobs", "20", "--log-level", "warning", *extra]
+                   "--kv-cache-memory-bytes", "64MiB", "--max-logprobs", str(max_logprobs), "--log-level",
+                   "warning", *extra]
         with running(command, None) as process:
             deadline = time.monotonic() + START_TIMEOUT_S
             while not ready.exists() or not ready.read_text():
@@ -102,13 +103,13 @@ def teacher(model_dir, extra=()):
 
 
 @contextlib.contextmanager
-def vllm(model_dir, port):
+def vllm(model_dir, port, extra=()):
     """vLLM with the model; TAOPD_VLLM names its program."""
     service = Service(f"http://127.0.0.1:{port}", tolerance=1e-4)
     command = ["nice", "-n", "10", os.environ["TAOPD_VLLM"], "serve", str(model_dir), "--served-model-name",
                MODEL_NAME, "--dtype", "float32", "--enforce-eager", "--max-model-len", "256", "--host",
                "127.0.0.1", "--port", str(port), "--enable-scale-out", "--enable-tokenizer-info-endpoint",
-               "--max-num-seqs", "16"]
+               "--max-num-seqs", "16", *extra]
     environment = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1",
                    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
                    "VLLM_LOGGING_LEVEL": "WARNING"}

@@ -4,6 +4,7 @@ serve.
 Usage: tiny_model.py DIRECTORY
 """
 
+import hashlib
 import json
 import pathlib
 import random
@@ -119,6 +120,14 @@ def write(directory):
                           ("tokenizer_config", tokenizer_config), ("generation_config", generation)):
         (directory / f"{name}.json").write_text(json.dumps(content, indent=1))
     write_weights(directory / "model.safetensors", vocab_size)
+
+
+def sha256(directory):
+    """Of all files, by name: tells whether stored answers are about this model."""
+    digest = hashlib.sha256()
+    for path in sorted(pathlib.Path(directory).iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 if __name__ == "__main__":

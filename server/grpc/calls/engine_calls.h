@@ -16,6 +16,7 @@
 #include "server/grpc/calls/call_services.h"
 #include "server/grpc/calls/engine_run.h"
 #include "server/grpc/calls/message_stream.h"
+#include "server/grpc/calls/reaction_order.h"
 
 namespace taopd {
 
@@ -84,8 +85,10 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
     }
     void OnCancel() override {
       if (work.run != nullptr) work.run->Cancel();
+      order_.CancelEnds();
     }
     void OnDone() override {
+      order_.DoneBegins();
       const CallEnvironment environment = environment_;
       if (work.on_done) work.on_done();
       environment.services.metrics->RecordRequest(
@@ -103,6 +106,7 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
     const CallEnvironment environment_;
     const std::string client_;
     const absl::Time started_at_;
+    ReactionOrder order_;
   };
   auto* const call = new Call(environment, PeerAddress(context->peer()));
   const auto end = [call, context](const absl::Status& status) {

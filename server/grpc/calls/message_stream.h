@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "server/grpc/calls/reaction_order.h"
 #include "server/grpc/score_conversion.h"
 
 namespace taopd {
@@ -69,8 +70,12 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
     if (finish) FinishCall();
     if (!ok) Break();
   }
-  void OnCancel() override { Break(); }
+  void OnCancel() override {
+    Break();
+    order_.CancelEnds();
+  }
   void OnDone() override {
+    order_.DoneBegins();
     // Both outlive the object.
     const auto on_done = on_done_;
     const absl::Status status = status_;
@@ -109,6 +114,7 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_;  // written once, before Finish
+  ReactionOrder order_;
 };
 
 }  // namespace taopd

@@ -70,8 +70,15 @@ class SglangWriter {
       AppendIds(prompt.token_ids, out);
     }
     if (request_.return_logprob) {
-      TAOPD_RETURN_IF_ERROR(AppendInput(choice, rows.value_or(ScoreRows()), out));
-      TAOPD_RETURN_IF_ERROR(AppendOutput(prompt, generated, out));
+      const ScoreRows scored = rows.value_or(ScoreRows());
+      for (const auto* values :
+           {&scored.sampled_log_probs, &scored.log_probs, &scored.candidate_log_probs,
+            &generated.raw_log_probs, &generated.top_log_probs}) {
+        TAOPD_RETURN_IF_ERROR(CheckValues(*values));
+      }
+      AppendTokens(prompt, scored, generated, out);
+      AppendTops(scored, generated, out);
+      AppendCandidates(scored, generated, out);
     }
     *out += "}}";
     return absl::OkStatus();
@@ -107,12 +114,9 @@ class SglangWriter {
     *out += ']';
   }
 
-  // What belongs to the prompt. The token at logprob_start_len has no log-prob.
-  absl::Status AppendInput(size_t choice, const ScoreRows& rows, std::string* out) {
-    const GenerationPrompt& prompt = request_.PromptOf(choice);
-    TAOPD_RETURN_IF_ERROR(CheckValues(rows.sampled_log_probs));
-    TAOPD_RETURN_IF_ERROR(CheckValues(rows.log_probs));
-    TAOPD_RETURN_IF_ERROR(CheckValues(rows.candidate_log_probs));
+  // Each token of the prompt and each generated one. The token at logprob_start_len has no log-prob.
+  void AppendTokens(const GenerationPrompt& prompt, const ScoreRows& rows,
+                    const GeneratedTokens& generated, std::string* out) {
     const size_t start = static_cast<size_t>(prompt.score_start - 1);
     *out += ",\"input_token_logprobs\":[";
     for (size_t t = start; t < prompt.token_ids.size(); ++t) {
@@ -121,20 +125,36 @@ class SglangWriter {
       AppendTriple(log_prob, prompt.token_ids[t],
                    std::span<const int32_t>(prompt.token_ids).first(t), out);
     }
+    std::vector<int32_t> ids = prompt.token_ids;
+    *out += "],\"output_token_logprobs\":[";
+    for (size_t i = 0; i < generated.ids.size(); ++i) {
+      if (i > 0) *out += ',';
+      AppendTriple(&generated.raw_log_probs[i], generated.ids[i], ids, out);
+      ids.push_back(generated.ids[i]);
+    }
     *out += ']';
+  }
+
+  void AppendTops(const ScoreRows& rows, const GeneratedTokens& generated, std::string* out) {
     const int32_t k = request_.prompt_logprobs.value_or(0);
-    if (k > 0 && request_.flat) {
+    if (k == 0) return;
+    if (request_.flat) {
       AppendFlat(rows, k, out);
-    } else if (k > 0) {
+    } else {
       AppendRows("input_top_logprobs", 1, rows.num_rows, k, rows.ids.data(), false,
                  rows.log_probs.data(), out);
     }
+    AppendRows("output_top_logprobs", 0, static_cast<int64_t>(generated.ids.size()), k,
+               generated.top_ids.data(), false, generated.top_log_probs.data(), out);
+  }
+
+  // The engine has these of the prompt alone: a request that generates gets no list of the output's.
+  void AppendCandidates(const ScoreRows& rows, const GeneratedTokens& generated, std::string* out) {
     const PromptScoring& scoring = request_.scoring;
-    if (scoring.num_candidates > 0) {
-      AppendRows("input_token_ids_logprobs", 1, rows.num_rows, scoring.num_candidates,
-                 scoring.candidate_ids.data(), true, rows.candidate_log_probs.data(), out);
-    }
-    return absl::OkStatus();
+    if (scoring.num_candidates == 0) return;
+    AppendRows("input_token_ids_logprobs", 1, rows.num_rows, scoring.num_candidates,
+               scoring.candidate_ids.data(), true, rows.candidate_log_probs.data(), out);
+    if (generated.ids.empty()) *out += ",\"output_token_ids_logprobs\":[]";
   }
 
   void AppendFlat(const ScoreRows& rows, int32_t k, std::string* out) {
@@ -154,26 +174,6 @@ class SglangWriter {
     }
     *out += Concat(",\"input_top_logprobs_shape\":[", rows.num_rows, ",", k,
                    "],\"input_top_logprobs_null_prefix\":1");
-  }
-
-  absl::Status AppendOutput(const GenerationPrompt& prompt, const GeneratedTokens& generated,
-                            std::string* out) {
-    TAOPD_RETURN_IF_ERROR(CheckValues(generated.raw_log_probs));
-    TAOPD_RETURN_IF_ERROR(CheckValues(generated.top_log_probs));
-    std::vector<int32_t> ids = prompt.token_ids;
-    *out += ",\"output_token_logprobs\":[";
-    for (size_t i = 0; i < generated.ids.size(); ++i) {
-      if (i > 0) *out += ',';
-      AppendTriple(&generated.raw_log_probs[i], generated.ids[i], ids, out);
-      ids.push_back(generated.ids[i]);
-    }
-    *out += ']';
-    const int32_t k = request_.logprobs.value_or(0);
-    if (k > 0) {
-      AppendRows("output_top_logprobs", 0, static_cast<int64_t>(generated.ids.size()), k,
-                 generated.top_ids.data(), false, generated.top_log_probs.data(), out);
-    }
-    return absl::OkStatus();
   }
 
   const SglangRequest& request_;

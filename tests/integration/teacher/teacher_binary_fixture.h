@@ -36,9 +36,9 @@ inline std::unique_ptr<v1::Teacher::Stub> Connect(const TeacherProcess& teacher)
 
 class TeacherBinaryFixture : public ::testing::Test {
  protected:
-  void Start(std::vector<std::string> extra = {}) {
-    std::vector<std::string> arguments = {"--model", StoriesModel(),   "--num-threads",
-                                          "1",       "--max-logprobs", "512"};
+  void Start(std::vector<std::string> extra = {}, const std::string& model = StoriesModel()) {
+    std::vector<std::string> arguments = {"--model",        model, "--num-threads", "1",
+                                          "--max-logprobs", "512"};
     arguments.insert(arguments.end(), extra.begin(), extra.end());
     teacher_ = std::make_unique<TeacherProcess>(arguments, descriptors_);
     ASSERT_TRUE(teacher_->WaitUntilReady()) << teacher_->Errors();

@@ -18,6 +18,7 @@ TEST(ClientNameTest, KeysTellProgramsOfOneAddressApart) {
   EXPECT_EQ(ClientName("10.0.0.7", ""), "10.0.0.7");
   EXPECT_NE(ClientName("10.0.0.7", "ab"), ClientName("10.0.0.7", "cd"));
   EXPECT_NE(ClientName("10.0.0.7", "ab"), ClientName("10.0.0.8", "ab"));
+  EXPECT_EQ(ClientName("2001:db8:1:2::1", "ab"), ClientName("2001:db8:1:2::9", "ab"));
 }
 
 }  // namespace

@@ -125,6 +125,38 @@ TEST(ByteBudgetTest, AClientOverItsShareIsRefusedWhereOthersAreNot) {
   EXPECT_EQ(budget.num_used(), 0);
 }
 
+TEST(ByteBudgetTest, AClientHoldsTheSumOfItsReservations) {
+  ByteBudget budget(100, 0.5);
+  ByteBudget::Reservation first = budget.TryReserve(20, "a");
+  ByteBudget::Reservation second = budget.TryReserve(20, "a");
+  first = ByteBudget::Reservation();
+  EXPECT_EQ(budget.num_used(), 20);
+  EXPECT_EQ(budget.Check(31, "a"), ByteBudget::Refusal::kClientShare);
+  EXPECT_EQ(budget.Check(30, "a"), ByteBudget::Refusal::kNone);
+  ByteBudget::Reservation moved = std::move(second);
+  EXPECT_FALSE(second);
+  EXPECT_EQ(budget.num_used(), 20);
+  first = std::move(moved);
+  first = ByteBudget::Reservation();
+  EXPECT_EQ(budget.num_used(), 0);
+  EXPECT_EQ(budget.Check(50, "a"), ByteBudget::Refusal::kNone);
+  EXPECT_EQ(budget.num_clients(), 0u);  // clients come and go
+}
+
+// An empty text has tokens of no bytes.
+TEST(ByteBudgetTest, NothingMayBeReservedAndReturnedInAnyOrder) {
+  ByteBudget budget(100, 0.5);
+  for (const bool nothing_first : {false, true}) {
+    ByteBudget::Reservation nothing = budget.TryReserve(0, "a");
+    ByteBudget::Reservation some = budget.TryReserve(10, "a");
+    EXPECT_TRUE(nothing);
+    (nothing_first ? nothing : some) = ByteBudget::Reservation();
+    (nothing_first ? some : nothing) = ByteBudget::Reservation();
+    EXPECT_EQ(budget.num_used(), 0);
+    EXPECT_EQ(budget.num_clients(), 0u);
+  }
+}
+
 TEST(ServerMetricsTest, TextHoldsRequestsAndEngineNumbers) {
   ServingState state(Clock::Real(), absl::Seconds(1));
   ServerMetrics metrics;

@@ -6,16 +6,21 @@ extern "C" const char* __tsan_default_suppressions() {
          "called_from_lib:libgrpc++.so\n"
          "called_from_lib:libgpr.so\n"
          "called_from_lib:libupb.so\n"
+         "called_from_lib:libssl.so\n"
+         "called_from_lib:libcrypto.so\n"
          "called_from_lib:libabsl_status.so\n"
          "called_from_lib:libabsl_strings.so\n"
          "called_from_lib:libabsl_cord.so\n"
+         "called_from_lib:libabsl_cord_internal.so\n"
          "called_from_lib:libabsl_time.so\n"
          "called_from_lib:libabsl_time_zone.so\n"
          "race_top:grpc::\n"
          "race_top:grpc_\n"
          // The count of references of a status goes down in the library.
          "race:absl::*::Status::Unref\n"
-         // Members of gRPC's classes in its headers; std::function is the innermost frame.
-         "race:grpc::internal::CallbackWithSuccessTag\n"
-         "race:grpc::internal::InterceptorBatchMethodsImpl::~InterceptorBatchMethodsImpl\n";
+         // So does that of an asynchronous logger, which each line that waits for its thread holds.
+         "race:spdlog::logger::~logger\n"
+         "race:spdlog::details::thread_pool::process_next_msg_\n"
+         // And that of the state that the threads of gRPC's pool share.
+         "race:std::_Sp_counted_ptr_inplace<grpc_event_engine::\n";
 }

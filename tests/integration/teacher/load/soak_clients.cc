@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <iterator>
+#include <regex>
 #include <vector>
 
 #include "common/base/status.h"
@@ -12,15 +14,64 @@
 namespace taopd::testing {
 namespace {
 
-constexpr uint64_t kVocabSize = 500;
+// Of tests/compat/tiny_model.py, without the special tokens.
+constexpr uint64_t kVocabSize = 272;
 constexpr int kActsOfAConnection = 200;
+constexpr uint64_t kNumSequences = 24;  // of each length that is asked for
+constexpr int kLongest = 220;
+
+nlohmann::json Ids(const v1::ScoreRequest& sequence) {
+  return std::vector<uint32_t>(sequence.token_ids().begin(), sequence.token_ids().end());
+}
 
 nlohmann::json Body(const v1::ScoreRequest& sequence, int max_tokens) {
-  return {
-      {"prompt", std::vector<uint32_t>(sequence.token_ids().begin(), sequence.token_ids().end())},
-      {"max_tokens", max_tokens},
-      {"ignore_eos", true},
-      {"stream", true}};
+  return {{"prompt", Ids(sequence)},
+          {"max_tokens", max_tokens},
+          {"temperature", 0},
+          {"ignore_eos", true},
+          {"stream", true}};
+}
+
+nlohmann::json ChatBody(RandomStream* random) {
+  const std::string text(1 + random->NextBelow(12) * 5, "the and"[random->NextBelow(7)]);
+  return {{"messages", {{{"role", "user"}, {"content", text}}}},
+          {"max_tokens", 1 + random->NextBelow(3) * 6},
+          {"temperature", random->NextBelow(2)},
+          {"seed", 3},
+          {"logprobs", true}};
+}
+
+// The events of a stream as one answer: how many tokens an event brings depends on the moment.
+std::string Joined(const std::string& stream) {
+  EXPECT_TRUE(stream.ends_with("data: [DONE]\n\n")) << stream;
+  nlohmann::json joined;
+  constexpr size_t kPrefix = std::string_view("data: ").size();
+  for (size_t at = 0, end; (end = stream.find("\n\n", at)) != std::string::npos; at = end + 2) {
+    const std::string event = stream.substr(at + kPrefix, end - at - kPrefix);
+    if (event == "[DONE]") break;
+    const nlohmann::json part = nlohmann::json::parse(event);
+    if (part.contains("usage")) joined["usage"] = part["usage"];
+    EXPECT_FALSE(part.contains("error")) << event;
+    for (const nlohmann::json& choice : part.value("choices", nlohmann::json::array())) {
+      nlohmann::json& whole = joined["choices"][std::to_string(choice["index"].get<int>())];
+      if (whole.is_null()) whole = {{"text", ""}};
+      const nlohmann::json& text = choice.contains("delta") ? choice["delta"] : choice;
+      const char* const name = choice.contains("delta") ? "content" : "text";
+      whole["text"] = whole["text"].get<std::string>() + text.value(name, "");
+      if (!choice["finish_reason"].is_null()) whole["finish_reason"] = choice["finish_reason"];
+      if (!choice.contains("logprobs") || choice["logprobs"].is_null()) continue;
+      for (const nlohmann::json& token : choice["logprobs"]["content"])
+        whole["logprobs"].push_back(token);
+    }
+  }
+  return joined.dump();
+}
+
+// Names and times, which no two answers have in common.
+std::string WithoutNames(const std::string& answer) {
+  static const std::regex* const names =
+      new std::regex(R"re("(id|request_id)":"[^"]*"|"created":[0-9]+)re");
+  return std::regex_replace(answer, *names, "");
 }
 
 std::string Post(const std::string& body) {
@@ -30,8 +81,16 @@ std::string Post(const std::string& body) {
 
 }  // namespace
 
-SoakClient::SoakClient(const TeacherProcess& teacher, uint64_t seed)
-    : teacher_(teacher), random_(seed) {
+bool FirstAnswers::Compare(const std::string& request, const std::string& answer) {
+  const size_t hash = std::hash<std::string>()(answer);
+  absl::MutexLock lock(&mutex_);
+  const auto [first, is_new] = answers_.emplace(request, hash);
+  EXPECT_EQ(first->second, hash) << "another answer than the first to " << request.substr(0, 300);
+  return !is_new;
+}
+
+SoakClient::SoakClient(const TeacherProcess& teacher, FirstAnswers* answers, uint64_t seed)
+    : teacher_(teacher), first_answers_(answers), random_(seed) {
   Reconnect();
 }
 
@@ -47,13 +106,29 @@ void SoakClient::Reconnect() {
 }
 
 v1::ScoreRequest SoakClient::Sequence(int most_tokens) {
+  RandomStream drawn(static_cast<uint64_t>(most_tokens), "sequence",
+                     {random_.NextBelow(kNumSequences)});
   v1::ScoreRequest request;
-  const int64_t num = 2 + random_.NextBelow(static_cast<uint64_t>(most_tokens - 1));
-  for (int64_t t = 0; t < num; ++t)
-    request.add_token_ids(static_cast<uint32_t>(1 + random_.NextBelow(kVocabSize)));
+  const uint64_t num = 2 + drawn.NextBelow(static_cast<uint64_t>(most_tokens - 1));
+  for (uint64_t t = 0; t < num; ++t)
+    request.add_token_ids(static_cast<uint32_t>(drawn.NextBelow(kVocabSize)));
   request.set_score_start(1);
-  request.set_top_k(static_cast<uint32_t>(random_.NextBelow(33)));
+  request.set_top_k(static_cast<uint32_t>(drawn.NextBelow(33)));
   return request;
+}
+
+void SoakClient::Count(const std::string& request, const std::string& answer) {
+  counts_.num_compared += first_answers_->Compare(request, answer);
+  ++counts_.num_answers;
+}
+
+void SoakClient::Ask(const std::string& path, const nlohmann::json& body) {
+  const std::string text = body.dump();
+  const auto answer = http_->Post(path, text, "application/json");
+  ASSERT_TRUE(answer) << path << ": " << httplib::to_string(answer.error());
+  ASSERT_EQ(answer->status, 200) << path << ": " << answer->body;
+  const bool streams = answer->body.starts_with("data: ");
+  Count(path + text, streams ? Joined(answer->body) : WithoutNames(answer->body));
 }
 
 void SoakClient::Act() {
@@ -64,7 +139,14 @@ void SoakClient::Act() {
                                     &SoakClient::CancelAScore,
                                     &SoakClient::CancelAStream,
                                     &SoakClient::StreamCompletion,
+                                    &SoakClient::Complete,
+                                    &SoakClient::CompleteMany,
+                                    &SoakClient::Chat,
+                                    &SoakClient::StreamChat,
+                                    &SoakClient::Tokenize,
+                                    &SoakClient::MissADeadline,
                                     &SoakClient::SendNonsense,
+                                    &SoakClient::SendTooMuch,
                                     &SoakClient::AskThroughTheGateway,
                                     &SoakClient::SendHalfARequest,
                                     &SoakClient::BreakACompletion};
@@ -73,22 +155,24 @@ void SoakClient::Act() {
 }
 
 void SoakClient::Score() {
-  const v1::ScoreRequest request = Sequence(400);
+  const v1::ScoreRequest request = Sequence(kLongest);
   v1::ScoreResponse response;
   grpc::ClientContext context;
   const grpc::Status status = stub_->Score(&context, request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(response.sampled_logprobs_size(), request.token_ids_size() - 1);
-  ++counts_.num_answers;
+  Count("Score" + request.SerializeAsString(), response.SerializeAsString());
 }
 
 void SoakClient::ScoreOnAStream() {
   grpc::ClientContext context;
   const auto stream = stub_->ScoreStream(&context);
   const int num = 1 + static_cast<int>(random_.NextBelow(8));
+  std::vector<v1::ScoreRequest> requests;  // answered in any order
   for (int i = 0; i < num; ++i) {
-    v1::ScoreRequest request = Sequence(200);
-    request.set_request_id(std::to_string(request.token_ids_size()));
+    requests.push_back(Sequence(kLongest));
+    v1::ScoreRequest request = requests.back();
+    request.set_request_id(std::to_string(i));
     ASSERT_TRUE(stream->Write(request));
   }
   stream->WritesDone();
@@ -96,38 +180,89 @@ void SoakClient::ScoreOnAStream() {
   int num_read = 0;
   while (stream->Read(&answer)) {
     ++num_read;
-    EXPECT_EQ(answer.response().sampled_logprobs_size() + 1,
-              std::stoi(answer.response().request_id()));
+    ASSERT_TRUE(answer.has_response()) << answer.error().message();
+    const v1::ScoreRequest& request = requests.at(std::stoul(answer.request_id()));
+    answer.mutable_response()->clear_request_id();
+    // A stream scores as Score does.
+    Count("Score" + request.SerializeAsString(), answer.response().SerializeAsString());
   }
   EXPECT_TRUE(stream->Finish().ok());
   EXPECT_EQ(num_read, num);
-  counts_.num_answers += num;
 }
 
 void SoakClient::StreamTokens() {
   v1::GenerateRequest request;
   *request.mutable_token_ids() = Sequence(50).token_ids();
   request.set_n(1 + static_cast<uint32_t>(random_.NextBelow(4)));
-  request.set_max_new_tokens(1 + static_cast<uint32_t>(random_.NextBelow(32)));
+  request.set_max_new_tokens(1 + static_cast<uint32_t>(8 * random_.NextBelow(4)));
+  request.set_seed(5);
   request.set_ignore_eos(true);
   request.set_stream_tokens(true);
   grpc::ClientContext context;
   const auto reader = stub_->Generate(&context, request);
   v1::GenerateResponse message;
   uint32_t num_tokens = 0;
-  while (reader->Read(&message)) num_tokens += static_cast<uint32_t>(message.token_ids_size());
+  // The sequences take turns in any order.
+  std::vector<std::string> sequences(request.n());
+  while (reader->Read(&message)) {
+    num_tokens += static_cast<uint32_t>(message.token_ids_size());
+    sequences.at(message.index()) += message.SerializeAsString();
+  }
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(num_tokens, request.n() * request.max_new_tokens());
-  ++counts_.num_answers;
+  std::string all;
+  for (const std::string& sequence : sequences) all += sequence;
+  Count("Generate" + request.SerializeAsString(), all);
 }
 
-void SoakClient::StreamCompletion() {
-  const auto answer =
-      http_->Post("/v1/completions", Body(Sequence(50), 16).dump(), "application/json");
+void SoakClient::StreamCompletion() { Ask("/v1/completions", Body(Sequence(50), 16)); }
+
+void SoakClient::Complete() {
+  nlohmann::json body = Body(Sequence(kLongest), 8);
+  body["stream"] = false;
+  body["logprobs"] = 2;
+  body["prompt_logprobs"] = random_.NextBelow(6);
+  Ask("/v1/completions", body);
+}
+
+// Some hundreds of kilobytes each way.
+void SoakClient::CompleteMany() {
+  nlohmann::json body = Body(Sequence(kLongest), 1);
+  const nlohmann::json prompt = body["prompt"];
+  body["prompt"] = std::vector<nlohmann::json>(32, prompt);
+  body["stream"] = false;
+  body["prompt_logprobs"] = 1;
+  Ask("/v1/completions", body);
+}
+
+void SoakClient::Chat() { Ask("/v1/chat/completions", ChatBody(&random_)); }
+
+void SoakClient::StreamChat() {
+  nlohmann::json body = ChatBody(&random_);
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  Ask("/v1/chat/completions", body);
+}
+
+void SoakClient::Tokenize() {
+  Ask("/tokenize", {{"prompt", std::string(random_.NextBelow(50), 'a')}});
+  Ask("/detokenize", {{"tokens", Ids(Sequence(50))}});
+}
+
+// The answer in time, or 504.
+void SoakClient::MissADeadline() {
+  nlohmann::json body = Body(Sequence(50), 150);
+  body["stream"] = false;
+  const std::string seconds = Concat("0.0", 1 + random_.NextBelow(50));
+  const auto answer = http_->Post("/v1/completions", {{"X-Request-Timeout", seconds}}, body.dump(),
+                                  "application/json");
   ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->status, 200);
-  EXPECT_TRUE(answer->body.ends_with("data: [DONE]\n\n")) << answer->body;
-  ++counts_.num_answers;
+  if (answer->status == 200) {
+    Count("in time" + body.dump(), WithoutNames(answer->body));
+    return;
+  }
+  EXPECT_EQ(answer->status, 504) << answer->body;
+  ++counts_.num_cancels;
 }
 
 // Goes after the first bytes of the answer.
@@ -143,7 +278,7 @@ void SoakClient::CancelAScore() {
   context.set_deadline(std::chrono::system_clock::now() +
                        std::chrono::milliseconds(random_.NextBelow(10)));
   v1::ScoreResponse response;
-  const grpc::Status status = stub_->Score(&context, Sequence(400), &response);
+  const grpc::Status status = stub_->Score(&context, Sequence(kLongest), &response);
   EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
       << status.error_message();
   ++counts_.num_cancels;
@@ -152,7 +287,7 @@ void SoakClient::CancelAScore() {
 void SoakClient::CancelAStream() {
   grpc::ClientContext context;
   const auto stream = stub_->ScoreStream(&context);
-  for (int i = 0; i < 6; ++i) stream->Write(Sequence(300));
+  for (int i = 0; i < 6; ++i) stream->Write(Sequence(kLongest));
   v1::ScoreStreamResponse answer;
   if (random_.NextBelow(2) == 0) stream->Read(&answer);
   context.TryCancel();
@@ -210,6 +345,26 @@ void SoakClient::SendNonsense() {
   const auto answer = http_->Get("/no/such/route");
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->status, 404);
+  ++counts_.num_refused;
+}
+
+// Requests over the limits: of the context, of the number of prompts, of a name.
+void SoakClient::SendTooMuch() {
+  v1::ScoreRequest request = Sequence(20);
+  for (int t = 0; t < 5000; ++t) request.add_token_ids(1);
+  v1::ScoreResponse response;
+  grpc::ClientContext context;
+  EXPECT_EQ(stub_->Score(&context, request, &response).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  nlohmann::json body = Body(Sequence(20), 1);
+  body["stream"] = false;
+  body["prompt"] = std::vector<int>(100'000, 1);
+  for (int i = 0; i < 2; ++i) {
+    const auto answer = http_->Post("/v1/completions", body.dump(), "application/json");
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status, 400) << answer->body;
+    body["prompt"] = std::vector<nlohmann::json>(2000, {1});
+  }
   ++counts_.num_refused;
 }
 

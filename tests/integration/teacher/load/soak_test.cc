@@ -1,8 +1,9 @@
 // Mixed clients on the real taopd-teacher for half an hour (TAOPD_SOAK_SECONDS): scores, streams,
-// completions, broken connections, cancellations, nonsense. Nothing is lost, and neither memory nor
-// descriptors nor threads grow.
+// completions, chats, deadlines, broken connections, cancellations, nonsense. Nothing is lost, equal
+// requests get equal answers, and neither memory nor descriptors nor threads grow.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <iostream>
 #include <thread>
@@ -10,23 +11,35 @@
 #include "tests/integration/teacher/load/process_usage.h"
 #include "tests/integration/teacher/load/soak_clients.h"
 #include "tests/integration/teacher/teacher_binary_fixture.h"
+#include "tests/support/process.h"
 
 namespace taopd {
 namespace {
 
+using testing::FirstAnswers;
 using testing::ProcessUsage;
 using testing::SoakClient;
 using testing::SoakCounts;
 
 constexpr int kNumClients = 8;
-// From the end of the first quarter to the end. The allocator's arenas and the caches of the KV
-// cache fill in that quarter.
+// From the highest point of the first half, in which buffers and the allocator's arenas (one a
+// thread) fill, to that of the second.
 constexpr int64_t kMaxGrowthBytes = 24 << 20;
 // Beyond what the idle server has: sockets that the kernel still closes.
 constexpr int64_t kMaxMoreDescriptors = 4;
 // Beyond those after the first quarter: pools grow with the load, and gRPC's pollers come and go.
 constexpr int64_t kMaxMoreThreads = 4;
 constexpr absl::Duration kSettling = absl::Seconds(60);
+constexpr absl::Duration kLongestHealth = absl::Seconds(1);
+
+// A model with a tokenizer and a chat template.
+std::string MakeModel(const testing::TempDir& dir) {
+  testing::Process script({"/usr/bin/env", "python3",
+                           testing::SourcePath("tests/compat/tiny_model.py"), dir.File("model")},
+                          dir.File("output"));
+  EXPECT_EQ(script.Wait(absl::Minutes(1)), 0) << script.Output();
+  return dir.File("model");
+}
 
 class TeacherSoakTest : public testing::TeacherBinaryFixture {
  protected:
@@ -41,10 +54,25 @@ class TeacherSoakTest : public testing::TeacherBinaryFixture {
     return sum;
   }
   ProcessUsage Usage() const { return ProcessUsage::Of(teacher_->pid()); }
+
+  // A probe with a connection of its own five times a second, as Kubernetes makes them.
+  void WatchHealth(const std::atomic<bool>& stop) {
+    while (!stop) {
+      const absl::Time start = absl::Now();
+      httplib::Client client("127.0.0.1", teacher_->http_port());
+      const auto answer = client.Get("/health");
+      EXPECT_TRUE(answer && answer->status == 200);
+      longest_health_ = std::max(longest_health_, absl::Now() - start);
+      absl::SleepFor(absl::Milliseconds(200));
+    }
+  }
+
+  testing::TempDir dir_;
+  absl::Duration longest_health_;
 };
 
 TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
-  Start({"--kv-cache-memory-bytes", "64MiB"});
+  Start({"--kv-cache-memory-bytes", "64MiB"}, MakeModel(dir_));
   const std::string expected = testing::FixedScore(stub_.get());
   const ProcessUsage idle = Usage();
   const absl::Duration length = absl::Seconds(testing::SecondsOf("TAOPD_SOAK_SECONDS", 1800));
@@ -52,22 +80,28 @@ TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
   std::cout << "idle: " << idle.ToString() << std::endl;
 
   std::atomic<bool> stop{false};
+  FirstAnswers first_answers;
   std::vector<std::unique_ptr<SoakClient>> clients;
   std::vector<std::thread> threads;
+  threads.emplace_back([&] { WatchHealth(stop); });
   for (int c = 0; c < kNumClients; ++c) {
-    clients.push_back(std::make_unique<SoakClient>(*teacher_, static_cast<uint64_t>(c)));
+    clients.push_back(
+        std::make_unique<SoakClient>(*teacher_, &first_answers, static_cast<uint64_t>(c)));
     threads.emplace_back([&stop, client = clients.back().get()] {
       while (!stop && !::testing::Test::HasFatalFailure()) client->Act();
     });
   }
   constexpr int kReports = 20;
-  ProcessUsage after_quarter, last;
+  ProcessUsage after_quarter;
+  int64_t most_bytes[2] = {0, 0};  // of each half
   for (int report = 1; report <= kReports; ++report) {
     absl::SleepFor(start + length * report / kReports - absl::Now());
     ASSERT_TRUE(teacher_->Alive()) << teacher_->Errors();
-    last = Usage();
-    if (report == kReports / 4) after_quarter = last;
-    std::cout << absl::Now() - start << ": " << last.ToString() << std::endl;
+    const ProcessUsage now = Usage();
+    if (report == kReports / 4) after_quarter = now;
+    int64_t& most = most_bytes[report <= kReports / 2 ? 0 : 1];
+    most = std::max(most, now.resident_bytes);
+    std::cout << absl::Now() - start << ": " << now.ToString() << std::endl;
   }
   stop = true;
   for (std::thread& thread : threads) thread.join();
@@ -75,14 +109,18 @@ TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
   for (const auto& client : clients) {
     total.num_acts += client->counts().num_acts;
     total.num_answers += client->counts().num_answers;
+    total.num_compared += client->counts().num_compared;
     total.num_cancels += client->counts().num_cancels;
     total.num_refused += client->counts().num_refused;
   }
   clients.clear();
-  std::cout << total.num_acts << " acts: " << total.num_answers << " answers, " << total.num_cancels
-            << " cancelled, " << total.num_refused << " refused" << std::endl;
-  EXPECT_GT(total.num_answers, 0);
-  EXPECT_LT(last.resident_bytes - after_quarter.resident_bytes, kMaxGrowthBytes);
+  std::cout << total.num_acts << " acts: " << total.num_answers << " answers, "
+            << total.num_compared << " compared with earlier ones, " << total.num_cancels
+            << " cancelled, " << total.num_refused << " refused; slowest /health "
+            << longest_health_ << std::endl;
+  EXPECT_GT(total.num_compared, total.num_answers / 2);
+  EXPECT_LT(longest_health_, kLongestHealth);
+  EXPECT_LT(most_bytes[1] - most_bytes[0], kMaxGrowthBytes);
 
   // Sockets and threads go when the server has noticed that their clients have.
   const absl::Time deadline = absl::Now() + kSettling;
