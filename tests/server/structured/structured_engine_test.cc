@@ -93,7 +93,12 @@ class StructuredEngineTest : public ::testing::Test {
   }
 
   const std::shared_ptr<Decoder> decoder_ = NewDecoder();
-  GrammarCompiler compiler_{Vocabulary(), {kEos}, {.program = BinaryPath("taopd-grammar")}};
+  static GrammarCompilerOptions BuiltProgram() {
+    GrammarCompilerOptions options;
+    options.program = BinaryPath("taopd-grammar");
+    return options;
+  }
+  GrammarCompiler compiler_{Vocabulary(), {kEos}, BuiltProgram()};
   std::shared_ptr<Grammar> grammar_;
   uint64_t num_preempted_ = 0;
 };
@@ -130,7 +135,9 @@ TEST_F(StructuredEngineTest, TextsKeepToTheSchemaAndDependOnTheRequestAlone) {
 // min_tokens forbids the end where the grammar allows nothing else: an error, and the next request
 // does not notice.
 TEST_F(StructuredEngineTest, WhatTheGrammarAndTheRequestContradictFailsAlone) {
-  auto engine = MakeTorchEngine(decoder_, EngineOptions{.max_model_len = 256});
+  EngineOptions options;
+  options.max_model_len = 256;
+  auto engine = MakeTorchEngine(decoder_, options);
   ASSERT_OK(engine);
   ResultBox box;
   InferenceRequest late = RequestOf(1);
