@@ -13,6 +13,7 @@
 #include "common/engine/engine_factory.h"
 #include "common/engine/parallel/worker.h"
 #include "common/io/file.h"
+#include "common/text/tokenizer/tokenizer_config.h"
 #include "server/app/plan_command.h"
 #include "server/app/teacher_app.h"
 #include "server/options/config_json.h"
@@ -40,6 +41,18 @@ absl::Status LoadChat(const std::string& model_dir, ServedModel* model) {
   return absl::OkStatus();
 }
 
+// Those of eos_ids that are not the tokenizer's eos_token; none where there is no such token.
+std::vector<int32_t> FurtherEosIds(const std::string& model_dir, const Tokenizer& tokenizer,
+                                   const std::vector<int32_t>& eos_ids) {
+  const auto config = ReadTokenizerConfig(model_dir);
+  if (!config.ok()) return {};
+  const auto special = FindSpecialTokens(*config, tokenizer);
+  if (!special.ok() || !special->eos) return {};
+  std::vector<int32_t> further = eos_ids;
+  std::erase(further, *special->eos);
+  return further;
+}
+
 absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) {
   auto model = std::make_shared<ServedModel>();
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(options.model);
@@ -62,6 +75,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
   if (model->tokenizer != nullptr) {
     model->grammar_compiler = std::make_unique<GrammarCompiler>(
         TokenBytesOf(*model->tokenizer, model->limits.vocab_size), loaded.eos_token_ids);
+    model->further_eos_ids = FurtherEosIds(options.model, *model->tokenizer, loaded.eos_token_ids);
   }
   model->engine = std::move(loaded.engine);
   model->name = options.ModelName();

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -40,6 +41,9 @@ struct ServedModel {
   std::string device = "cpu";  // as LibTorch writes it
   EngineLimits limits;
   SamplingParams sampling_defaults;  // of requests that do not say otherwise
+  // The ids that end a sequence beside the tokenizer's eos_token. Answers name them as the stop
+  // reason, as vLLM's do.
+  std::vector<int32_t> further_eos_ids;
   ToolCallFormat tool_call_format = ToolCallFormat::kNone;
   std::string config_json;  // the effective settings, without secrets
   int64_t created_unix_s = 0;

@@ -192,6 +192,7 @@ def joined(events):
             whole["token_ids"] = whole.get("token_ids", []) + (choice.get("token_ids") or [])
             for key, values in (choice.get("logprobs") or {}).items():
                 whole.setdefault("logprobs", {}).setdefault(key, []).extend(values)
+    answer["choices"] = dict(sorted(answer["choices"].items()))  # they begin in any order
     return answer
 
 

@@ -243,6 +243,11 @@ std::optional<HttpError> ReadSampling(JsonFields& fields, const SamplingParams& 
                   &sampling.stop_token_ids)) {
     return error;
   }
+  for (const int32_t id : model.further_eos_ids) {
+    std::vector<int32_t>& ids = sampling.stop_token_ids;
+    if (!sampling.ignore_eos && std::find(ids.begin(), ids.end(), id) == ids.end())
+      ids.push_back(id);
+  }
   if (fields.Find("allowed_token_ids") != nullptr) {
     sampling.allowed_token_ids.emplace();
     if (auto error = ReadIds(fields, "allowed_token_ids",

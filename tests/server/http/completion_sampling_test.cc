@@ -104,6 +104,21 @@ TEST(CompletionSamplingTest, EveryFieldReachesTheEngine) {
   EXPECT_THAT(Accepted({{"stop", {"a", "b"}}}).stop, ElementsAre("a", "b"));
 }
 
+// A model may have ids that end a sequence beside the tokenizer's own; they are reported as stop ids.
+TEST(CompletionSamplingTest, FurtherEndsOfSequenceAreStopIdsUnlessTheyAreIgnored) {
+  const FakeModel fake = MakeFakeModel();
+  fake.model->further_eos_ids = {9, 6};
+  const auto stop_ids = [&](const json& fields) {
+    const auto parsed = ParseFields(fields, *fake.model);
+    const auto* request = std::get_if<CompletionRequest>(&parsed);
+    EXPECT_NE(request, nullptr);
+    return request == nullptr ? std::vector<int32_t>() : request->sampling.stop_token_ids;
+  };
+  EXPECT_THAT(stop_ids({{"stop_token_ids", {6}}}), ElementsAre(6, 9));
+  EXPECT_THAT(stop_ids(json::object()), ElementsAre(9, 6));
+  EXPECT_THAT(stop_ids({{"stop_token_ids", {6}}, {"ignore_eos", true}}), ElementsAre(6));
+}
+
 TEST(CompletionSamplingTest, SilentRequestsHaveTheModelsDefaults) {
   const FakeModel fake = MakeFakeModel();
   fake.model->sampling_defaults.temperature = 0.5f;
