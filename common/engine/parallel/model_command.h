@@ -29,7 +29,6 @@ struct ModelCommand {
   int64_t num_threads = 0;
   int64_t rank = 0, num_ranks = 1;
   int64_t master_port = 0;  // where rank 0 listens on 127.0.0.1
-  // kPrepare
   // kInfer: the batch, sequence by sequence.
   std::vector<int64_t> token_ids, num_rows, past_lens;
   std::vector<std::vector<int32_t>> block_tables;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <span>
 
 namespace taopd {
@@ -50,18 +49,18 @@ std::vector<size_t> DrawOnDevice(const at::Tensor& logits_SV, const RowSampler& 
 // Draws on the host for these tasks. picks_rows: bring no more rows there than they need.
 void DrawOnHost(const at::Tensor& logits_SV, bool picks_rows, const std::vector<DrawTask>& tasks,
                 const std::vector<size_t>& indices, std::vector<Draw>* draws) {
-  std::map<int64_t, int64_t> places;  // of a row on the host
-  for (const size_t i : indices) places.emplace(tasks[i].row, 0);
+  std::vector<int64_t> places;  // of each task's row on the host
+  for (const size_t i : indices) places.push_back(tasks[i].row);
   at::Tensor host = logits_SV;
-  if (picks_rows && static_cast<int64_t>(places.size()) < logits_SV.size(0)) {
-    std::vector<int64_t> rows;
-    for (auto& [row, place] : places) {
-      place = static_cast<int64_t>(rows.size());
-      rows.push_back(row);
+  if (picks_rows) {
+    std::vector<int64_t> rows = places;
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    for (int64_t& place : places)
+      place = std::lower_bound(rows.begin(), rows.end(), place) - rows.begin();
+    if (static_cast<int64_t>(rows.size()) < logits_SV.size(0)) {
+      host = host.index_select(0, at::tensor(rows, at::kLong).to(host.device()));
     }
-    host = host.index_select(0, at::tensor(rows, at::kLong).to(host.device()));
-  } else {
-    for (auto& [row, place] : places) place = row;
   }
   host = host.cpu();
   const int64_t vocab_size = host.size(1);
@@ -72,7 +71,7 @@ void DrawOnHost(const at::Tensor& logits_SV, bool picks_rows, const std::vector<
     for (int64_t i = from; i < to; ++i) {
       const DrawTask& task = tasks[indices[i]];
       Draw& draw = (*draws)[indices[i]];
-      const std::span<const float> row(logits + places.at(task.row) * vocab_size, vocab_size);
+      const std::span<const float> row(logits + places[i] * vocab_size, vocab_size);
       draw.token =
           sampler.Sample(row, task.params(), task.sequence->sampling_state.get(), task.step());
       if (draw.token.ok() && task.params().num_log_probs > 0) {

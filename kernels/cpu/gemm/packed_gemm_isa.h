@@ -141,7 +141,7 @@ struct TileSums {
   int64_t x_step;       // elements of x from one step to the next
   const char* weights;  // at the first k
   const char* ahead;    // weights to fetch meanwhile: those of one step,
-  int64_t period;       // every so many steps
+  int64_t period;       // every so many steps; 0 = never
   int64_t steps;
   bool single;  // one number of a pair follows the last step
   Sums mode;
@@ -214,7 +214,9 @@ TAOPD_INLINE void Strips(TileSums<typename Products::X>* strip, int64_t* columns
   for (; *columns >= kVectors * kLanes; *columns -= kVectors * kLanes) {
     Tile<Products, kRows, kVectors, kPrefetch>(*strip);
     strip->weights += kStripBytes;
-    strip->ahead += (strip->steps + strip->period - 1) / strip->period * kStripBytes;
+    if constexpr (kPrefetch) {
+      strip->ahead += (strip->steps + strip->period - 1) / strip->period * kStripBytes;
+    }
     strip->c += kVectors * kLanes;
   }
   if constexpr (kVectors > 1) Strips<Products, kRows, kVectors / 2, kPrefetch>(strip, columns);
@@ -231,19 +233,18 @@ using RowsFunction = void (*)(const TileSums<X>&, int64_t columns);
 
 // For 1 <= rows <= kTileRows. One strip of one tile is read in order, and fetches nothing ahead.
 template <typename Products, int kRows>
-RowsFunction<typename Products::X> RowsOf(int64_t rows, bool fetches, int64_t period) {
+RowsFunction<typename Products::X> RowsOf(int64_t rows, int64_t period) {
   if constexpr (kRows > 1) {
-    if (rows != kRows) return RowsOf<Products, kRows - 1>(rows, fetches, period);
+    if (rows != kRows) return RowsOf<Products, kRows - 1>(rows, period);
   }
   const bool in_order = period == 1 && VectorsOf(kRows) * kLanes == kWidth;
-  return fetches && !in_order ? Rows<Products, kRows, true> : Rows<Products, kRows, false>;
+  return period > 0 && !in_order ? Rows<Products, kRows, true> : Rows<Products, kRows, false>;
 }
 
 // Rows of one panel, whole or the last one, of which only the first `columns` outputs exist in C.
 template <typename Products>
-void MultiplyRows(const TileSums<typename Products::X>& tile, int64_t rows, int64_t columns,
-                  bool fetches) {
-  const auto multiply = RowsOf<Products, kTileRows>(rows, fetches, tile.period);
+void MultiplyRows(const TileSums<typename Products::X>& tile, int64_t rows, int64_t columns) {
+  const auto multiply = RowsOf<Products, kTileRows>(rows, tile.period);
   if (columns >= kWidth || columns % kLanes == 0) {
     multiply(tile, columns < kWidth ? columns : kWidth);
     return;
@@ -287,7 +288,7 @@ void Multiply(const typename Products::X* x, int64_t x_stride, const typename Pr
         const int64_t rows = (num_m - m + tiles - 1) / tiles;
         tile.x = x + m * x_stride + step * Products::kInputs;
         tile.c = c + m * c_stride + n;
-        MultiplyRows<Products>(tile, rows, num_n - n, /*fetches=*/true);
+        MultiplyRows<Products>(tile, rows, num_n - n);
         tile.ahead += share_bytes;
         m += rows;
       }
@@ -315,13 +316,13 @@ void AddTransposed(const typename Products::X* a, const typename Products::W* b,
     tile.steps = all_steps - step < kAddedSteps ? all_steps - step : kAddedSteps;
     tile.weights = reinterpret_cast<const char*>(b) + step * kStepBytes;
     tile.ahead = tile.weights;
-    tile.period = 1;
+    tile.period = 0;
     int64_t tiles = (num_m + kTileRows - 1) / kTileRows;
     for (int64_t m = 0; m < num_m; --tiles) {
       const int64_t rows = (num_m - m + tiles - 1) / tiles;
       tile.x = a + (step * kWidth + m) * Products::kInputs;
       tile.c = c + m * c_stride;
-      MultiplyRows<Products>(tile, rows, num_n, /*fetches=*/false);
+      MultiplyRows<Products>(tile, rows, num_n);
       m += rows;
     }
   }
