@@ -96,6 +96,10 @@ absl::Status CheckGrammarSpec(const GrammarSpec& spec, const std::string& field)
   return absl::OkStatus();
 }
 
+GrammarSpec GrammarOfAnyObject() {
+  return {GrammarSpec::Kind::kJsonSchema, R"({"type": "object"})"};
+}
+
 GrammarSpec GrammarOfChoices(const std::vector<std::string>& choices) {
   GrammarSpec spec;
   spec.kind = GrammarSpec::Kind::kEbnf;

@@ -36,6 +36,9 @@ inline constexpr int kMaxStructuralTagNesting = 80;  // vLLM's, too
 // schema or a structural tag is no JSON. Messages begin with `field`.
 absl::Status CheckGrammarSpec(const GrammarSpec& spec, const std::string& field);
 
+// A grammar whose texts are JSON objects.
+GrammarSpec GrammarOfAnyObject();
+
 // A grammar whose texts are the choices and nothing else. REQUIRES: there are choices.
 GrammarSpec GrammarOfChoices(const std::vector<std::string>& choices);
 

@@ -68,6 +68,23 @@ absl::Status SendAll(int fd, std::string_view bytes) {
   return absl::OkStatus();
 }
 
+// One byte with room for a descriptor beside it.
+struct DescriptorMessage {
+  DescriptorMessage() {
+    header.msg_iov = &data;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+  }
+  DescriptorMessage(const DescriptorMessage&) = delete;  // it points at itself
+  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
+
+  char byte = 0;
+  iovec data = {.iov_base = &byte, .iov_len = 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr header = {};
+};
+
 }  // namespace
 
 absl::Status SendFrame(int fd, const std::string& frame) { return SendAll(fd, Framed(frame)); }
@@ -98,40 +115,26 @@ absl::StatusOr<std::optional<std::string>> ReceiveFrame(int fd, absl::Time deadl
 }
 
 absl::Status SendDescriptor(int fd, int descriptor) {
-  char byte = 0;
-  iovec data = {.iov_base = &byte, .iov_len = 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  DescriptorMessage message;
+  cmsghdr* const header = CMSG_FIRSTHDR(&message.header);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof(descriptor));
-  while (::sendmsg(fd, &message, MSG_NOSIGNAL) < 0) {
+  while (::sendmsg(fd, &message.header, MSG_NOSIGNAL) < 0) {
     if (errno != EINTR) return Unavailable("taopd-grammar is gone: ", std::strerror(errno));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<int> ReceiveDescriptor(int fd) {
-  char byte = 0;
-  iovec data = {.iov_base = &byte, .iov_len = 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
+  DescriptorMessage message;
   ssize_t n = 0;
-  while ((n = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
+  while ((n = ::recvmsg(fd, &message.header, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
   }
   if (n < 0) return Unavailable("recvmsg: ", std::strerror(errno));
   if (n == 0) return -1;
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message.header);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS)
     return DataLoss("a message without a descriptor");
   int descriptor = -1;

@@ -82,7 +82,6 @@ absl::Status ReadSampling(const vllm::GenerateRequest& request, SamplingParams* 
 std::optional<GrammarSpec> GrammarOf(const vllm::DecodingParameters& decoding) {
   using Decoding = vllm::DecodingParameters;
   using Kind = GrammarSpec::Kind;
-  constexpr char kAnyObject[] = R"({"type": "object"})";
   switch (decoding.structured_output_case()) {
     case Decoding::kJson:
       return GrammarSpec{Kind::kJsonSchema, decoding.json()};
@@ -95,7 +94,7 @@ std::optional<GrammarSpec> GrammarOf(const vllm::DecodingParameters& decoding) {
       return GrammarOfText(decoding.grammar());
     case Decoding::kJsonObject:
       if (!decoding.json_object()) return std::nullopt;
-      return GrammarSpec{Kind::kJsonSchema, kAnyObject};
+      return GrammarOfAnyObject();
     case Decoding::kStructuralTag:
       return GrammarSpec{Kind::kStructuralTag, decoding.structural_tag()};
     case Decoding::STRUCTURED_OUTPUT_NOT_SET:

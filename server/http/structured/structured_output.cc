@@ -14,7 +14,6 @@ using Kind = GrammarSpec::Kind;
 
 constexpr char kFormat[] = "response_format";
 constexpr char kOutputs[] = "structured_outputs";
-constexpr char kAnyObject[] = R"({"type": "object"})";
 constexpr size_t kMaxChoices = 10'000;
 
 // What the fields ask for, of which there may be only one.
@@ -28,6 +27,9 @@ struct Asked {
     grammar.spec.text = std::move(text);
     grammar.field = std::move(field);
     grammar.path.clear();
+  }
+  void Set(GrammarSpec spec, std::string field) {
+    Set(spec.kind, std::move(field), std::move(spec.text));
   }
   void SetPath(Kind kind, std::string field, std::vector<std::string> path) {
     Set(kind, std::move(field), "");
@@ -45,7 +47,7 @@ std::optional<HttpError> ReadFormat(JsonFields& fields, Asked* asked) {
   if (!type) return WrongType("response_format.type", types);
   if (*type == "text") return std::nullopt;
   if (*type == "json_object") {
-    asked->Set(Kind::kJsonSchema, kFormat, kAnyObject);
+    asked->Set(GrammarOfAnyObject(), kFormat);
     return std::nullopt;
   }
   if (*type == "structural_tag") {
@@ -85,8 +87,7 @@ std::optional<HttpError> ReadChoices(JsonFields& nested, Asked* asked) {
                                      " choices, the limit is ", kMaxChoices,
                                      " (parameter=structured_outputs)"));
   }
-  GrammarSpec spec = GrammarOfChoices(choices);
-  asked->Set(spec.kind, "structured_outputs.choice", std::move(spec.text));
+  asked->Set(GrammarOfChoices(choices), "structured_outputs.choice");
   return std::nullopt;
 }
 
@@ -112,12 +113,10 @@ std::optional<HttpError> ReadOutputs(JsonFields& fields, Asked* asked) {
   }
   if (regex) asked->Set(Kind::kRegex, "structured_outputs.regex", *regex);
   if (auto error = ReadChoices(nested, asked)) return error;
-  if (auto grammar = nested.Text("grammar")) {
-    GrammarSpec spec = GrammarOfText(*std::move(grammar));
-    asked->Set(spec.kind, "structured_outputs.grammar", std::move(spec.text));
-  }
+  if (auto grammar = nested.Text("grammar"))
+    asked->Set(GrammarOfText(*std::move(grammar)), "structured_outputs.grammar");
   if (nested.Bool("json_object").value_or(false))
-    asked->Set(Kind::kJsonSchema, "structured_outputs.json_object", kAnyObject);
+    asked->Set(GrammarOfAnyObject(), "structured_outputs.json_object");
   if (auto tag = nested.Text("structural_tag"))
     asked->Set(Kind::kStructuralTag, "structured_outputs.structural_tag", *std::move(tag));
   asked->grammar.spec.any_whitespace = !nested.Bool("disable_any_whitespace").value_or(false);
