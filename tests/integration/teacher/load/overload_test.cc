@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tests/integration/teacher/load/health_watch.h"
 #include "tests/integration/teacher/load/process_usage.h"
 #include "tests/integration/teacher/teacher_binary_fixture.h"
 
@@ -144,17 +145,6 @@ class TeacherOverloadTest : public testing::TeacherBinaryFixture {
     }
   }
 
-  void WatchHealth(const std::atomic<bool>& stop) {
-    while (!stop) {
-      const absl::Time start = absl::Now();
-      httplib::Client client("127.0.0.1", teacher_->http_port());
-      const auto answer = client.Get("/health");
-      EXPECT_TRUE(answer && answer->status == 200);
-      longest_health_ = std::max(longest_health_, absl::Now() - start);
-      absl::SleepFor(absl::Milliseconds(200));
-    }
-  }
-
   // What the teacher itself says it has answered well. It counts a call after the answer has left,
   // so the number may come a little later: waits for it.
   int64_t NumAnswered(int64_t expected) {
@@ -180,7 +170,7 @@ TEST_F(TeacherOverloadTest, TenTimesWhatItCanDo) {
   OpenLoop load(stub_.get());
   std::atomic<bool> stop{false};
   std::thread short_ones([&] { ScoreShortOnes(stop); });
-  std::thread health([&] { WatchHealth(stop); });
+  std::thread health([&] { longest_health_ = testing::WatchHealth(teacher_->http_port(), stop); });
   const absl::Time start = absl::Now();
   int64_t most_bytes[2] = {0, 0};  // of each half
   for (absl::Duration passed; (passed = absl::Now() - start) < length;) {

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <thread>
 
+#include "tests/integration/teacher/load/health_watch.h"
 #include "tests/integration/teacher/load/process_usage.h"
 #include "tests/integration/teacher/load/soak_clients.h"
 #include "tests/integration/teacher/teacher_binary_fixture.h"
@@ -55,18 +56,6 @@ class TeacherSoakTest : public testing::TeacherBinaryFixture {
   }
   ProcessUsage Usage() const { return ProcessUsage::Of(teacher_->pid()); }
 
-  // A probe with a connection of its own five times a second, as Kubernetes makes them.
-  void WatchHealth(const std::atomic<bool>& stop) {
-    while (!stop) {
-      const absl::Time start = absl::Now();
-      httplib::Client client("127.0.0.1", teacher_->http_port());
-      const auto answer = client.Get("/health");
-      EXPECT_TRUE(answer && answer->status == 200);
-      longest_health_ = std::max(longest_health_, absl::Now() - start);
-      absl::SleepFor(absl::Milliseconds(200));
-    }
-  }
-
   testing::TempDir dir_;
   absl::Duration longest_health_;
 };
@@ -83,7 +72,8 @@ TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
   FirstAnswers first_answers;
   std::vector<std::unique_ptr<SoakClient>> clients;
   std::vector<std::thread> threads;
-  threads.emplace_back([&] { WatchHealth(stop); });
+  threads.emplace_back(
+      [&] { longest_health_ = testing::WatchHealth(teacher_->http_port(), stop); });
   for (int c = 0; c < kNumClients; ++c) {
     clients.push_back(
         std::make_unique<SoakClient>(*teacher_, &first_answers, static_cast<uint64_t>(c)));
