@@ -46,7 +46,7 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
                          BudgetOf(device, options.memory, options.tensor_parallel_size));
   TAOPD_ASSIGN_OR_RETURN(const EnginePlan plan, PlanModel(model_dir, dtype, budget, options));
   LogPlan(plan);
-  if (options.kv_cache_bytes == kAutoKvCache) options.kv_cache_bytes = plan.kv_pool_bytes();
+  const bool planned_pool = options.kv_cache_bytes == kAutoKvCache;
 
   DecoderOptions decoder_options;
   decoder_options.dtype = dtype;
@@ -65,7 +65,11 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
   loaded.architecture = decoder->config().architecture;
   loaded.num_parameters = decoder->config().NumParameters();
   loaded.eos_token_ids = decoder->config().eos_token_ids;
-  decoder->PrepareInference();
+  const int64_t unplanned_bytes = decoder->PrepareInference();
+  if (planned_pool) {
+    TAOPD_ASSIGN_OR_RETURN(options.kv_cache_bytes,
+                           PoolBeside(unplanned_bytes, plan.kv_pool_bytes()));
+  }
   TAOPD_ASSIGN_OR_RETURN(loaded.engine, MakeTorchEngine(decoder, options));
   TAOPD_ASSIGN_OR_RETURN(loaded.revision, revision.get());
   decoder->KeepForInferenceOnly();

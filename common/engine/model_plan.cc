@@ -94,6 +94,17 @@ absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::st
   return PlanEngine(input, refused);
 }
 
+absl::StatusOr<int64_t> PoolBeside(int64_t unplanned_bytes, int64_t pool_bytes) {
+  if (unplanned_bytes == 0) return pool_bytes;
+  const std::string excess =
+      Concat("matrices whose numbers are spread too wide for 12 bits each take ",
+             MemoryText(unplanned_bytes), " more than planned, of a pool of pages of ",
+             MemoryText(pool_bytes));
+  if (pool_bytes > 0 && unplanned_bytes >= pool_bytes) return ResourceExhausted(excess);
+  LogWarning("memory plan", {{"warning", excess}});
+  return pool_bytes > 0 ? pool_bytes - unplanned_bytes : pool_bytes;
+}
+
 void LogPlan(const EnginePlan& plan) {
   for (const MemoryLine& line : plan.lines) {
     LogInfo("memory", {{"device", line.device},

@@ -23,6 +23,10 @@ absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::st
                                      const MemoryBudget& budget, const EngineOptions& options,
                                      EnginePlan* refused = nullptr);
 
+// What is left of a planned pool of pages when the packed weights take unplanned_bytes more than
+// planned (Decoder::PrepareInference); a warning says so. RESOURCE_EXHAUSTED if nothing is.
+absl::StatusOr<int64_t> PoolBeside(int64_t unplanned_bytes, int64_t pool_bytes);
+
 // Logs each line of the plan, the totals, and the warnings.
 void LogPlan(const EnginePlan& plan);
 

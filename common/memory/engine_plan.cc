@@ -77,7 +77,10 @@ void AddWeights(const EnginePlanInput& input, LineList* list) {
     }
   }
   if (!input.budget.on_cpu()) return;  // CUDA kernels read the weights as they are
-  const std::string packed = WeightDtypeName(PackedDtype(input.dtype)) + ", in panels";
+  const WeightDtype packed_dtype = PackedDtype(input.dtype);
+  const std::string packed =
+      WeightDtypeName(packed_dtype) +
+      (packed_dtype == WeightDtype::kBfloat16 ? ", in 12 bits without loss" : ", in panels");
   list->Held("packed projections", PackedProjectionBytes(input.config, input.dtype), packed);
   list->Held("packed head", PackedHeadBytes(input.config, input.dtype), packed);
 }

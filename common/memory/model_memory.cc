@@ -8,10 +8,12 @@ namespace {
 // Matrix products of [rows, inputs] with a weight [outputs, inputs].
 int64_t PackedBytesOf(int64_t outputs, int64_t inputs, WeightDtype dtype) {
   const int64_t num_panels = (outputs + kPanelOutputs - 1) / kPanelOutputs;
-  // bfloat16 is packed in pairs of inputs.
-  const WeightDtype packed = PackedDtype(dtype);
-  const int64_t padded_inputs = packed == WeightDtype::kBfloat16 ? (inputs + 1) / 2 * 2 : inputs;
-  return num_panels * kPanelOutputs * padded_inputs * BytesOf(packed);
+  const int64_t padded_outputs = num_panels * kPanelOutputs;
+  if (PackedDtype(dtype) == WeightDtype::kFloat32) {
+    return padded_outputs * inputs * BytesOf(WeightDtype::kFloat32);
+  }
+  // bfloat16 is packed in pairs of inputs, 12 bits a number (kernels/cpu/gemm/coded_panel.h).
+  return padded_outputs * ((inputs + 1) / 2 * 2) * 3 / 2;
 }
 
 struct LayerSizes {

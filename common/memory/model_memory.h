@@ -39,7 +39,9 @@ inline constexpr int64_t kPanelOutputs = 64;
 WeightDtype PackedDtype(WeightDtype dtype);
 
 // The packed copy of a layer's projections, summed over the layers: q k v fused, gate up fused, o
-// and down. Each is [outputs rounded up to whole panels][inputs].
+// and down. Each is [outputs rounded up to whole panels][inputs], of which bfloat16 takes 12 bits a
+// number (kernels/cpu/gemm/coded_panel.h; the engine subtracts what a matrix that cannot be coded
+// takes beyond from the pool of pages).
 int64_t PackedProjectionBytes(const ModelConfig& config, WeightDtype dtype);
 // The packed copy of the output head: [V rounded up to whole panels][H].
 int64_t PackedHeadBytes(const ModelConfig& config, WeightDtype dtype);

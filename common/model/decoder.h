@@ -104,8 +104,10 @@ class Decoder {
   virtual const ModelConfig& paged_config() const { return config_; }
   // An error if the model cannot compute any more, for another reason than its own device.
   virtual absl::Status Health() const { return absl::OkStatus(); }
-  // Computes now what the first Infer and the first Logits or ScoreRows would prepare.
-  virtual void PrepareInference() = 0;
+  // Computes now what the first Infer and the first Logits or ScoreRows would prepare. Returns the
+  // bytes that it takes in this process beyond the memory plan's: bfloat16 matrices whose numbers are
+  // spread too wide for the 12 bits that a packed copy has planned for each.
+  virtual int64_t PrepareInference() = 0;
   // Frees what inference does not read once it is prepared: on the CPU, the parameters that it has
   // packed copies of. Forward, lm_head and Parameters may not be called any more, and the weights
   // not change.

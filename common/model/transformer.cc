@@ -195,9 +195,11 @@ bool TransformerDecoder::HasPackedWeights() {
   return packed_ != nullptr;
 }
 
-void TransformerDecoder::PrepareInference() {
+int64_t TransformerDecoder::PrepareInference() {
   const std::shared_ptr<PackedWeights> packed = UpToDateWeights();
-  if (packed != nullptr) packed->lm_head();
+  if (packed == nullptr) return 0;
+  packed->lm_head();
+  return packed->unplanned_bytes();
 }
 
 std::function<void()> TransformerDecoder::ReleaserOf(const at::Tensor& parameter) const {

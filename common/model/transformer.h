@@ -43,7 +43,7 @@ class TransformerDecoder final : public Decoder {
   ScoringOutput ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
                           const at::Tensor& candidate_ids_NM,
                           const ScoringOptions& options) override;
-  void PrepareInference() override;
+  int64_t PrepareInference() override;
   void KeepForInferenceOnly() override;
   std::function<void()> ReleaserOf(const at::Tensor& parameter) const override;
   uint64_t weight_version() const override { return inference_only_ ? 0 : WeightVersion(slots_); }

@@ -94,10 +94,13 @@ class LeaderDecoder final : public Decoder {
     Together(command, [&] { slice_->CopyBlock(pages, from, to); });
   }
 
-  void PrepareInference() override {
+  // The bytes of this process's slice: the others' are about as many.
+  int64_t PrepareInference() override {
     ModelCommand command;
     command.kind = ModelCommand::Kind::kPrepare;
-    Together(command, [&] { slice_->PrepareInference(); });
+    int64_t unplanned_bytes = 0;
+    Together(command, [&] { unplanned_bytes = slice_->PrepareInference(); });
+    return unplanned_bytes;
   }
 
   void KeepForInferenceOnly() override {

@@ -62,29 +62,33 @@ const PackedWeight& PackedWeights::lm_head() {
   return lm_head_;
 }
 
-template <typename Function>
-void PackedWeights::ForEachOfLayers(const Function& function) {
-  for (PackedLayer& layer : layers_) {
-    for (PackedWeight* weight :
-         {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {
+template <typename Self, typename Function>
+void PackedWeights::ForEach(Self* self, const Function& function) {
+  for (auto& layer : self->layers_) {
+    for (auto* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {
       if (weight->defined()) function(weight);
     }
-    for (PackedExpert& expert : layer.experts) {
+    for (auto& expert : layer.experts) {
       function(&expert.gate_up);
       function(&expert.down);
     }
   }
+  if (self->lm_head_.defined()) function(&self->lm_head_);
 }
 
 void PackedWeights::Refresh() {
-  ForEachOfLayers([](PackedWeight* weight) { weight->Refresh(); });
-  if (lm_head_.defined()) lm_head_.Refresh();
+  ForEach(this, [](PackedWeight* weight) { weight->Refresh(); });
+}
+
+int64_t PackedWeights::unplanned_bytes() const {
+  int64_t bytes = 0;
+  ForEach(this, [&](const PackedWeight* weight) { bytes += weight->unplanned_bytes(); });
+  return bytes;
 }
 
 void PackedWeights::DropSources() {
   TAOPD_CHECK(lm_head_.defined());
-  ForEachOfLayers([](PackedWeight* weight) { weight->DropSources(); });
-  lm_head_.DropSources();
+  ForEach(this, [](PackedWeight* weight) { weight->DropSources(); });
   lm_head_VH_ = at::Tensor();
 }
 

@@ -34,19 +34,21 @@ class PackedWeights {
  public:
   // Packs the layers. Keeps references to the tensors of `weights`. done(matrix) is called when a
   // matrix has been packed.
-  PackedWeights(const ModelWeights& weights,
-                std::function<void(const at::Tensor& matrix)> done);
+  PackedWeights(const ModelWeights& weights, std::function<void(const at::Tensor& matrix)> done);
 
   const PackedLayer& layer(size_t i) const { return layers_[i]; }
   // The head, packed at the first call: training does not need it.
   const PackedWeight& lm_head();
   void Refresh();
+  // PackedWeight::unplanned_bytes of all matrices that are packed.
+  int64_t unplanned_bytes() const;
   // Forgets the tensors: the packed copies stay as they are. REQUIRES: lm_head() was called.
   void DropSources();
 
  private:
-  template <typename Function>
-  void ForEachOfLayers(const Function& function);
+  // Calls function(weight) for every matrix that is packed.
+  template <typename Self, typename Function>
+  static void ForEach(Self* self, const Function& function);
 
   std::function<void(const at::Tensor&)> done_;
   at::Tensor lm_head_VH_;

@@ -12,7 +12,8 @@
 //   packed[(n / 64 * K + k) * 64 + n % 64] = W[n][k].
 //
 // Outputs past N and, of an odd number of pairs, the last k are zeros. The layout is the same for
-// every instruction set, so a packed matrix may be used by any of them.
+// every instruction set, so a packed matrix may be used by any of them. A panel of pairs may also be
+// coded in three quarters of its bytes (coded_panel.h), from which products are the same bits.
 //
 // Sums are float32 and run over all of K in one chain per element, whose order depends on K alone:
 // never on M, N, the position of the row, the other rows or the threads. So the products of one
@@ -34,6 +35,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cpu/gemm/coded_panel.h"
 #include "kernels/cpu/gemm/panel_gemm.h"
 #include "kernels/cpu/isa/isa.h"
 
@@ -75,9 +77,18 @@ void ZeroFloatColumns(int64_t num_k, int64_t column, float* panel);
 // Computes num_m rows of C for num_n outputs, those of ceil(num_n / 64) successive panels. Each
 // panel is read from memory once per call, and the rows of x once per panel: callers with many rows
 // pass blocks of them that stay in a cache.
-template <typename X, typename W>
-using MultiplyPanels = void (*)(const X* x, int64_t x_stride, const W* panels, int64_t num_m,
+template <typename X, typename Panels>
+using MultiplyPanels = void (*)(const X* x, int64_t x_stride, Panels panels, int64_t num_m,
                                 int64_t num_n, int64_t num_k, float* c, int64_t c_stride);
+
+// Successive panels of bfloat16 pairs: plain, or coded (coded_panel.h), which gives the same bits.
+struct PairPanels {
+  PairPanels(const Bfloat16Bits* plain_panels) : plain(plain_panels) {}
+  PairPanels(const CodedPanel* coded_panels) : coded(coded_panels) {}
+
+  const Bfloat16Bits* plain = nullptr;
+  const CodedPanel* coded = nullptr;  // null: plain counts
+};
 
 // Adds A^T B to C [M, N], where A [R, M] and B [R, N] have up to kPanelOutputs columns, each packed
 // as one panel by Pack...Rows. The products of 128 steps are summed before they are added to C, so
@@ -91,10 +102,10 @@ struct PackedGemm {
 
   // Exactly one of the two products with bfloat16 weights is not null. The second takes the same
   // rows as float32 (PanelGemm::widen).
-  MultiplyPanels<Bfloat16Bits, Bfloat16Bits> multiply_pairs;
-  MultiplyPanels<float, Bfloat16Bits> multiply_widened_pairs;
+  MultiplyPanels<Bfloat16Bits, PairPanels> multiply_pairs;
+  MultiplyPanels<float, PairPanels> multiply_widened_pairs;
   // With float32 weights.
-  MultiplyPanels<float, float> multiply_floats;
+  MultiplyPanels<float, const float*> multiply_floats;
 
   // The weights' gradients. Null where multiply_pairs is null.
   AddTransposedPanels<Bfloat16Bits> add_transposed_pairs;

@@ -7,6 +7,7 @@
 #define TAOPD_REGISTERS 32
 #define TAOPD_TILE_ROWS 6
 #define TAOPD_MULTIPLIES_PAIRS
+#define TAOPD_EXPANDS_WORDS
 
 namespace taopd::cpu::avx512_bf16 {
 namespace {
@@ -22,6 +23,24 @@ inline __attribute__((always_inline)) SumVector MultiplyPairs(SumVector sums, ui
   return reinterpret_cast<SumVector>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sums),
                                                       reinterpret_cast<__m512bh>(x_bits),
                                                       reinterpret_cast<__m512bh>(w_bits)));
+}
+
+// One step of a coded panel (kernels/cpu/gemm/coded_panel.h), as the four vectors of a plain one.
+// `high_bytes` has the panel's twice.
+inline __attribute__((always_inline)) void ExpandWords(__m256i high_bytes, const uint8_t* step,
+                                                       PairVector (&w)[4]) {
+  const __m512i table = _mm512_broadcast_i64x4(high_bytes);
+  const __m512i lower_halves = _mm512_set1_epi8(0xf);
+  const __m512i codes = _mm512_loadu_si512(step);
+  const __m512i half_codes[2] = {_mm512_and_si512(codes, lower_halves),
+                                 _mm512_and_si512(_mm512_srli_epi16(codes, 4), lower_halves)};
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    const __m512i high = _mm512_shuffle_epi8(table, half_codes[half]);
+    const __m512i low = _mm512_loadu_si512(step + 64 + 64 * half);
+    w[2 * half] = reinterpret_cast<PairVector>(_mm512_unpacklo_epi8(low, high));
+    w[2 * half + 1] = reinterpret_cast<PairVector>(_mm512_unpackhi_epi8(low, high));
+  }
 }
 
 }  // namespace

@@ -42,42 +42,42 @@ at::Tensor RowsOf(const at::Tensor& x_MK, bool widen) {
 
 // The products of a block of rows with one panel.
 struct Product {
-  Product(const cpu::PackedGemm& packed_gemm, const at::Tensor& rows_MK, const at::Tensor& packed)
+  Product(const cpu::PackedGemm& packed_gemm, const at::Tensor& rows_MK,
+          const PackedPanels& packed_panels)
       : gemm(packed_gemm),
-        pairs(IsPairs(packed.scalar_type())),
+        panels(packed_panels),
         num_inputs(rows_MK.size(1)),
         x_stride(rows_MK.stride(0)),
-        x(rows_MK.const_data_ptr()),
-        panels(packed.const_data_ptr()) {}
+        x(rows_MK.const_data_ptr()) {}
 
   void Compute(int64_t panel, int64_t first_row, int64_t num_rows, int64_t columns, float* c,
                int64_t c_stride) const {
     const int64_t at_x = first_row * x_stride;
     const float* const float_x = static_cast<const float*>(x) + at_x;
-    if (!pairs) {
-      gemm.multiply_floats(
-          float_x, x_stride,
-          static_cast<const float*>(panels) + panel * cpu::FloatPanelElements(num_inputs), num_rows,
-          columns, num_inputs, c, c_stride);
-      return;
-    }
-    const cpu::Bfloat16Bits* weights =
-        static_cast<const cpu::Bfloat16Bits*>(panels) + panel * cpu::PairPanelElements(num_inputs);
-    if (gemm.multiply_pairs != nullptr) {
-      gemm.multiply_pairs(static_cast<const cpu::Bfloat16Bits*>(x) + at_x, x_stride, weights,
-                          num_rows, columns, num_inputs, c, c_stride);
+    if (!panels.pairs) {
+      const float* const weights =
+          static_cast<const float*>(panels.plain) + panel * cpu::FloatPanelElements(num_inputs);
+      gemm.multiply_floats(float_x, x_stride, weights, num_rows, columns, num_inputs, c, c_stride);
+    } else if (gemm.multiply_pairs != nullptr) {
+      gemm.multiply_pairs(static_cast<const cpu::Bfloat16Bits*>(x) + at_x, x_stride,
+                          PairsFrom(panel), num_rows, columns, num_inputs, c, c_stride);
     } else {
-      gemm.multiply_widened_pairs(float_x, x_stride, weights, num_rows, columns, num_inputs, c,
-                                  c_stride);
+      gemm.multiply_widened_pairs(float_x, x_stride, PairsFrom(panel), num_rows, columns,
+                                  num_inputs, c, c_stride);
     }
   }
 
+  cpu::PairPanels PairsFrom(int64_t panel) const {
+    if (panels.coded != nullptr) return panels.coded + panel;
+    return static_cast<const cpu::Bfloat16Bits*>(panels.plain) +
+           panel * cpu::PairPanelElements(num_inputs);
+  }
+
   const cpu::PackedGemm& gemm;
-  const bool pairs;
+  const PackedPanels panels;
   const int64_t num_inputs;
   const int64_t x_stride;
   const void* const x;
-  const void* const panels;
 };
 
 int64_t ColumnsOf(int64_t panel, int64_t num_columns) {
@@ -139,11 +139,11 @@ int64_t PanelElements(int64_t num_inputs, at::ScalarType dtype) {
   return IsPairs(dtype) ? cpu::PairPanelElements(num_inputs) : cpu::FloatPanelElements(num_inputs);
 }
 
-void MultiplyPacked(const at::Tensor& x_MK, const at::Tensor& panels, int64_t num_outputs,
+void MultiplyPacked(const at::Tensor& x_MK, const PackedPanels& panels, int64_t num_outputs,
                     const float* bias, const at::Tensor& y_MN, const cpu::PackedGemm& gemm) {
   const int64_t num_rows = x_MK.size(0), num_inputs = x_MK.size(1);
   if (num_rows == 0) return;
-  const bool widen = !IsPairs(panels.scalar_type()) || gemm.multiply_pairs == nullptr;
+  const bool widen = !panels.pairs || gemm.multiply_pairs == nullptr;
   const at::Tensor rows_MK = RowsOf(x_MK, widen);
   const Product product(gemm, rows_MK, panels);
   const at::ScalarType out = y_MN.scalar_type();
@@ -186,7 +186,7 @@ at::Tensor InputGradient(const at::Tensor& dy_MN, const std::vector<at::Tensor>&
   const at::Tensor dx_MK = at::empty({dy_MN.size(0), num_inputs}, dy_MN.options());
   if (dy_MN.size(0) == 0) return dx_MK;
   PackColumnPanels(parts, 0, num_inputs, panels);
-  MultiplyPacked(dy_MN, panels, num_inputs, /*bias=*/nullptr, dx_MK, gemm);
+  MultiplyPacked(dy_MN, PackedPanels(panels), num_inputs, /*bias=*/nullptr, dx_MK, gemm);
   return dx_MK;
 }
 

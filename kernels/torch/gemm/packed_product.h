@@ -24,10 +24,21 @@ inline bool IsPairs(at::ScalarType dtype) { return dtype == at::kBFloat16; }
 // Elements of one panel of a matrix of this type.
 int64_t PanelElements(int64_t num_inputs, at::ScalarType dtype);
 
+// The panels of a packed matrix. References the owner's memory.
+struct PackedPanels {
+  // All panels, bfloat16 or float32.
+  explicit PackedPanels(const at::Tensor& panels)
+      : pairs(IsPairs(panels.scalar_type())), plain(panels.const_data_ptr()) {}
+  explicit PackedPanels(const cpu::CodedPanel* coded_panels) : pairs(true), coded(coded_panels) {}
+
+  bool pairs;
+  const void* plain = nullptr;
+  const cpu::CodedPanel* coded = nullptr;  // null: plain counts
+};
+
 // Computes y [M, num_outputs] = x [M, num_inputs] times the packed matrix, plus the bias, which may
-// be null, rounded once to y's type. `panels` is bfloat16 or float32. The columns of y are adjacent;
-// its rows may have any stride.
-void MultiplyPacked(const at::Tensor& x_MK, const at::Tensor& panels, int64_t num_outputs,
+// be null, rounded once to y's type. The columns of y are adjacent; its rows may have any stride.
+void MultiplyPacked(const at::Tensor& x_MK, const PackedPanels& panels, int64_t num_outputs,
                     const float* bias, const at::Tensor& y_MN,
                     const cpu::PackedGemm& gemm = cpu::BestPackedGemm());
 

@@ -4,10 +4,10 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "kernels/torch/gemm/head_blocks.h"
-#include "kernels/torch/gemm/packed_product.h"
 
 namespace taopd {
 namespace {
@@ -61,18 +61,22 @@ PackedWeight::PackedWeight(std::vector<at::Tensor> parts, std::vector<at::Tensor
     has_bias = has_bias || bias.defined();
     biases_.push_back({std::move(bias), 0});
   }
-  packed_ = Buffer(cpu::NumPackedPanels(num_outputs_) * PanelElements(num_inputs_, dtype_),
-                   IsPairs(dtype_) ? at::kBFloat16 : at::kFloat);
   if (has_bias) bias_N_ = Buffer(num_outputs_, at::kFloat);
   Pack();
 }
 
-int64_t PackedWeight::SizeBytes(int64_t num_outputs, int64_t num_inputs, at::ScalarType dtype) {
-  return cpu::NumPackedPanels(num_outputs) * PanelElements(num_inputs, dtype) *
-         static_cast<int64_t>(IsPairs(dtype) ? sizeof(at::BFloat16) : sizeof(float));
+int64_t PackedWeight::size_bytes() const {
+  auto bytes = static_cast<int64_t>(packed_.nbytes());
+  for (const cpu::CodedPanelTables& tables : tables_) {
+    bytes += static_cast<int64_t>(sizeof(tables) + sizeof(cpu::CodedPanel) +
+                                  tables.exceptions.size() * sizeof(cpu::CodedException));
+  }
+  return bytes;
 }
 
-int64_t PackedWeight::size_bytes() const { return SizeBytes(num_outputs_, num_inputs_, dtype_); }
+PackedPanels PackedWeight::panels() const {
+  return is_coded() ? PackedPanels(coded_.data()) : PackedPanels(packed_);
+}
 
 bool PackedWeight::Refresh() {
   const auto written = [](const Source& source) {
@@ -91,16 +95,56 @@ void PackedWeight::DropSources() {
   biases_.clear();
 }
 
-void PackedWeight::Pack() {
-  RECORD_USER_SCOPE("taopd::pack_weight");
-  const int64_t num_panels = cpu::NumPackedPanels(num_outputs_);
+template <typename PackPanel>
+void PackedWeight::ForEachPanel(const PackPanel& pack) const {
   const int64_t grain =
       std::max<int64_t>(1, kMinPackedPerThread / PanelElements(num_inputs_, dtype_));
-  at::parallel_for(0, num_panels, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t panel = begin; panel < end; ++panel) {
-      IsPairs(dtype_) ? PackPairPanel(panel) : PackFloatPanel(panel);
-    }
+  at::parallel_for(0, cpu::NumPackedPanels(num_outputs_), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; ++panel) pack(panel);
   });
+}
+
+void PackedWeight::Reserve(int64_t num, at::ScalarType dtype) {
+  if (packed_.defined() && packed_.numel() == num && packed_.scalar_type() == dtype) return;
+  packed_ = at::Tensor();
+  packed_ = Buffer(num, dtype);
+}
+
+// Returns false if the numbers of a panel are spread too wide.
+bool PackedWeight::PackCoded() {
+  const int64_t num_panels = cpu::NumPackedPanels(num_outputs_);
+  const int64_t elements = PanelElements(num_inputs_, dtype_);
+  const int64_t num_steps = elements / cpu::kStepNumbers;
+  const int64_t panel_bytes = num_steps * cpu::kCodedStepBytes;
+  Reserve(num_panels * panel_bytes, at::kByte);
+  tables_.resize(static_cast<size_t>(num_panels));
+  coded_.resize(static_cast<size_t>(num_panels));
+  std::atomic<bool> fits{true};
+  ForEachPanel([&](int64_t panel) {
+    if (!fits.load(std::memory_order_relaxed)) return;
+    std::vector<cpu::Bfloat16Bits> plain(static_cast<size_t>(elements));
+    PackPairPanel(panel, plain.data());
+    uint8_t* const steps = packed_.mutable_data_ptr<uint8_t>() + panel * panel_bytes;
+    cpu::CodedPanelTables& tables = tables_[static_cast<size_t>(panel)];
+    if (!cpu::EncodePanel(plain.data(), num_steps, steps, &tables)) fits = false;
+    coded_[static_cast<size_t>(panel)] = {steps, tables.high_bytes, tables.exceptions.data()};
+  });
+  return fits;
+}
+
+void PackedWeight::Pack() {
+  RECORD_USER_SCOPE("taopd::pack_weight");
+  const int64_t elements = PanelElements(num_inputs_, dtype_);
+  if (!IsPairs(dtype_) || !PackCoded()) {
+    tables_.clear();
+    coded_.clear();
+    Reserve(cpu::NumPackedPanels(num_outputs_) * elements,
+            IsPairs(dtype_) ? at::kBFloat16 : at::kFloat);
+    ForEachPanel([&](int64_t panel) {
+      if (!IsPairs(dtype_)) return PackFloatPanel(panel);
+      PackPairPanel(panel, Bits(packed_.mutable_data_ptr<at::BFloat16>()) + panel * elements);
+    });
+  }
   if (bias_N_.defined()) PackBias();
   for (Source& source : parts_) source.version = VersionOf(source.tensor);
   for (Source& source : biases_) {
@@ -120,9 +164,7 @@ void PackedWeight::PackParts(int64_t panel, const PackColumns& pack) const {
   }
 }
 
-void PackedWeight::PackPairPanel(int64_t panel) const {
-  cpu::Bfloat16Bits* to =
-      Bits(packed_.mutable_data_ptr<at::BFloat16>()) + panel * cpu::PairPanelElements(num_inputs_);
+void PackedWeight::PackPairPanel(int64_t panel, cpu::Bfloat16Bits* to) const {
   PackParts(panel, [&](const at::Tensor& part, int64_t row, int64_t num_rows, int64_t column) {
     cpu::PackPairColumns(Bits(part.const_data_ptr<at::BFloat16>()) + row * num_inputs_, num_inputs_,
                          num_rows, num_inputs_, column, to);
@@ -187,7 +229,7 @@ void PackedWeight::MultiplyInto(const at::Tensor& x_MK, const at::Tensor& y_MN,
                   (y_MN.stride(1) == 1 || num_outputs_ == 1),
               "y has shape ", y_MN.sizes(), " and strides ", y_MN.strides(), ", must be [",
               num_rows, ", ", num_outputs_, "] with adjacent columns");
-  MultiplyPacked(x_MK, packed_, num_outputs_,
+  MultiplyPacked(x_MK, panels(), num_outputs_,
                  bias_N_.defined() ? bias_N_.const_data_ptr<float>() : nullptr, y_MN, gemm);
 }
 

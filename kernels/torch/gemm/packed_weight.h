@@ -6,7 +6,10 @@
 // one product computes them all.
 //
 // The weights are packed as kernels/cpu/gemm/packed_gemm.h describes: bfloat16 in pairs, float32 as
-// it is, and float16 widened to float32, which is exact. Sums are float32, and an element of y sums
+// it is, and float16 widened to float32, which is exact. Pairs are coded in three quarters of their
+// bytes, without loss (kernels/cpu/gemm/coded_panel.h); those of a matrix whose numbers are spread
+// too wide for that stay plain. Products are the same bits either way. Sums are float32, and an
+// element of y sums
 // over k in an order that depends on K and on the processor alone. So row m of y
 // depends on row m of x alone: neither on M, nor on the other rows, nor on the number of threads.
 // Decoding, prefill in chunks of any size and training give the same bits.
@@ -25,6 +28,7 @@
 #include <vector>
 
 #include "kernels/cpu/gemm/packed_gemm.h"
+#include "kernels/torch/gemm/packed_product.h"
 
 namespace taopd {
 
@@ -45,11 +49,15 @@ class PackedWeight {
   PackedWeight& operator=(PackedWeight&&) = default;
 
   bool defined() const { return packed_.defined(); }
+  // Whether the packed copy is coded; so far, since Refresh may find other numbers.
+  bool is_coded() const { return !coded_.empty(); }
   int64_t num_outputs() const { return num_outputs_; }  // N
   int64_t num_inputs() const { return num_inputs_; }    // K
   at::ScalarType dtype() const { return dtype_; }       // of the parts, and of x
-  // Bytes of the packed copy: SizeBytes(num_outputs(), num_inputs(), dtype()).
+  // Bytes of the packed copy, without its bias, which is small.
   int64_t size_bytes() const;
+  // How much of that a memory plan, which expects coded pairs, did not know of.
+  int64_t unplanned_bytes() const { return IsPairs(dtype_) && !is_coded() ? size_bytes() / 4 : 0; }
 
   // Packs again, in place, if a part or a bias was written since it was packed (its version counter
   // moved). Returns whether it packed. Inference tensors count no versions: they are packed once,
@@ -70,9 +78,6 @@ class PackedWeight {
   void MultiplyInto(const at::Tensor& x_MK, const at::Tensor& y_MN,
                     const cpu::PackedGemm& gemm = cpu::BestPackedGemm()) const;
 
-  // Bytes of a packed matrix, for a memory plan: without its bias, which is small.
-  static int64_t SizeBytes(int64_t num_outputs, int64_t num_inputs, at::ScalarType dtype);
-
  private:
   struct Source {
     at::Tensor tensor;
@@ -80,10 +85,17 @@ class PackedWeight {
   };
 
   void Pack();
+  // Makes packed_ anew unless it has this size and type.
+  void Reserve(int64_t num, at::ScalarType dtype);
   template <typename PackColumns>
   void PackParts(int64_t panel, const PackColumns& pack) const;
-  void PackPairPanel(int64_t panel) const;
+  bool PackCoded();
+  void PackPairPanel(int64_t panel, cpu::Bfloat16Bits* to) const;
   void PackFloatPanel(int64_t panel) const;
+  // Calls pack(panel) for all panels, on ATen's threads.
+  template <typename PackPanel>
+  void ForEachPanel(const PackPanel& pack) const;
+  PackedPanels panels() const;
   void PackBias() const;
   int64_t ColumnsOf(int64_t panel) const;  // outputs of a panel: fewer in the last one
 
@@ -93,8 +105,10 @@ class PackedWeight {
   int64_t num_outputs_ = 0;
   int64_t num_inputs_ = 0;
   at::ScalarType dtype_ = at::kFloat;
-  at::Tensor packed_;  // bfloat16 or float32
-  at::Tensor bias_N_;  // float32; undefined if no part has one
+  at::Tensor packed_;                          // bfloat16, float32, or the bytes of coded steps
+  std::vector<cpu::CodedPanelTables> tables_;  // of the coded panels, beside the steps
+  std::vector<cpu::CodedPanel> coded_;         // references packed_ and tables_; empty if plain
+  at::Tensor bias_N_;                          // float32; undefined if no part has one
 };
 
 }  // namespace taopd

@@ -60,7 +60,7 @@ class MarkovDecoder final : public Decoder {
     return Rows(batch.token_ids_T);
   }
   at::Tensor Logits(const at::Tensor& hidden_NV) override { return hidden_NV.contiguous(); }
-  void PrepareInference() override {}
+  int64_t PrepareInference() override { return 0; }
   void KeepForInferenceOnly() override {}
   uint64_t weight_version() const override { return 0; }
 

@@ -19,13 +19,12 @@ struct PublicModel {
 };
 
 const PublicModel kModels[] = {
-    {kQwen3_0_6b, 596049920, 155582464, 0, 440401920, 65536, 114688, 311164928, 239206400},
-    {kQwen3_1_7b, 1720574976, 311164928, 0, 1409286144, 123904, 114688, 622329856, 474087424},
-    {kQwen3_8b, 8190735360, 622329856, 622329856, 6945767424, 308224, 147456, 1244659712,
-     943849472},
-    {kQwen3_30b, 30532122624, 311164928, 311164928, 29909581824, 210944, 98304, 622329856,
+    {kQwen3_0_6b, 596049920, 155582464, 0, 440401920, 65536, 114688, 233373696, 239206400},
+    {kQwen3_1_7b, 1720574976, 311164928, 0, 1409286144, 123904, 114688, 466747392, 474087424},
+    {kQwen3_8b, 8190735360, 622329856, 622329856, 6945767424, 308224, 147456, 933494784, 943849472},
+    {kQwen3_30b, 30532122624, 311164928, 311164928, 29909581824, 210944, 98304, 466747392,
      417464320},
-    {kLlama31_8b, 8030261248, 525336576, 525336576, 6979321856, 266240, 131072, 1050673152,
+    {kLlama31_8b, 8030261248, 525336576, 525336576, 6979321856, 266240, 131072, 788004864,
      1044512768},
 };
 
@@ -39,8 +38,8 @@ TEST(ModelMemory, PublishedModels) {
     EXPECT_EQ(counts.projections, model.projections) << model.json;
     EXPECT_EQ(counts.vectors, model.vectors) << model.json;
     EXPECT_EQ(config.KvBytesPerToken(2), model.kv_bytes_per_token) << model.json;
-    // All outputs are multiples of 64: the copy takes what the projections take.
-    EXPECT_EQ(PackedProjectionBytes(config, kBf16), 2 * model.projections) << model.json;
+    // All outputs are multiples of 64: the copy takes 12 bits for each number.
+    EXPECT_EQ(2 * PackedProjectionBytes(config, kBf16), 3 * model.projections) << model.json;
     EXPECT_EQ(PackedHeadBytes(config, kBf16), model.packed_head_bytes) << model.json;
     EXPECT_EQ(ActivationBytes(config, 8192, kBf16, /*on_cpu=*/true), model.activation_bytes_8192)
         << model.json;
@@ -61,8 +60,8 @@ TEST(ModelMemory, PacksInWholePanels) {
   // q k v: 16 outputs of 6 inputs; o: 6 of 8; gate up: 22 of 6; down: 6 of 11.
   EXPECT_EQ(PackedProjectionBytes(config, WeightDtype::kFloat32), 3 * 64 * (6 + 8 + 6 + 11) * 4);
   // bfloat16 in pairs: 11 inputs take the room of 12.
-  EXPECT_EQ(PackedProjectionBytes(config, kBf16), 3 * 64 * (6 + 8 + 6 + 12) * 2);
-  EXPECT_EQ(PackedHeadBytes(config, kBf16), 128 * 6 * 2);
+  EXPECT_EQ(PackedProjectionBytes(config, kBf16), 3 * 64 * (6 + 8 + 6 + 12) * 3 / 2);
+  EXPECT_EQ(PackedHeadBytes(config, kBf16), 128 * 6 * 3 / 2);
   // float16 is computed in float32.
   EXPECT_EQ(PackedProjectionBytes(config, WeightDtype::kFloat16),
             PackedProjectionBytes(config, WeightDtype::kFloat32));

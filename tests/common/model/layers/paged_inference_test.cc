@@ -221,6 +221,26 @@ TEST(PackedWeights, FollowWhatIsWritten) {
   }
 }
 
+TEST(PackedWeights, SayWhatThePlanDoesNotKnow) {
+  const c10::InferenceMode inference;
+  for (const char* const dtype : {"bfloat16", "float32"}) {
+    const auto decoder = TinyDecoder("Qwen3ForCausalLM", dtype);
+    EXPECT_EQ(decoder->PrepareInference(), 0);
+  }
+  // Numbers over hundreds of powers of two, in one of the matrices.
+  const auto decoder = TinyDecoder("Qwen3ForCausalLM", "bfloat16");
+  int64_t outputs = 0, inputs = 0;
+  for (const auto& [name, parameter] : decoder->Parameters()) {
+    if (name.find("layers.0.mlp.down_proj") == std::string::npos) continue;
+    outputs = (parameter.size(0) + 63) / 64 * 64;
+    inputs = (parameter.size(1) + 1) / 2 * 2;
+    const at::Tensor powers = at::arange(parameter.numel(), at::kFloat).remainder_(200).sub_(100);
+    at::Tensor(parameter).copy_(at::exp2(powers).view_as(parameter));
+  }
+  ASSERT_GT(outputs, 0);
+  EXPECT_EQ(decoder->PrepareInference(), outputs * inputs * 2 / 4);
+}
+
 TEST(KvPages, SizeIsWhatItAllocates) {
   const auto decoder = TinyDecoder("Qwen3ForCausalLM");
   const ModelConfig& config = decoder->config();

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/kernels/cpu/gemm/coded_matrix.h"
+
 namespace taopd::cpu {
 namespace {
 
@@ -36,8 +38,11 @@ float Widened(Bfloat16Bits value) {
 struct Way {
   const PackedGemm* gemm;
   bool pairs;
+  bool coded = false;  // pairs in coded panels
 
-  std::string name() const { return std::string(gemm->name) + (pairs ? ", pairs" : ", floats"); }
+  std::string name() const {
+    return std::string(gemm->name) + (coded ? ", coded pairs" : pairs ? ", pairs" : ", floats");
+  }
   bool by_instruction() const { return pairs && gemm->multiply_pairs != nullptr; }
 
   // Standard normal.
@@ -73,15 +78,16 @@ struct Way {
       PackPairColumns(narrow.data() + n * num_k, num_k, columns, num_k, 0, panel);
       ZeroPairColumns(num_k, columns, panel);
     }
+    const CodedMatrix coded_panels(panels, num_panels);
+    const PairPanels weights =
+        coded ? PairPanels(coded_panels.panels.data()) : PairPanels(panels.data());
     if (!by_instruction()) {
-      gemm->multiply_widened_pairs(x.data(), x_stride, panels.data(), num_m, num_n, num_k, c,
-                                   c_stride);
+      gemm->multiply_widened_pairs(x.data(), x_stride, weights, num_m, num_n, num_k, c, c_stride);
       return;
     }
     std::vector<Bfloat16Bits> narrow_x(x.size());
     std::transform(x.begin(), x.end(), narrow_x.begin(), UpperHalf);
-    gemm->multiply_pairs(narrow_x.data(), x_stride, panels.data(), num_m, num_n, num_k, c,
-                         c_stride);
+    gemm->multiply_pairs(narrow_x.data(), x_stride, weights, num_m, num_n, num_k, c, c_stride);
   }
 };
 
@@ -89,6 +95,7 @@ std::vector<Way> AllWays() {
   std::vector<Way> ways;
   for (const PackedGemm* gemm : SupportedPackedGemms()) {
     ways.push_back({gemm, true});
+    ways.push_back({gemm, true, true});
     ways.push_back({gemm, false});
   }
   return ways;
@@ -259,6 +266,7 @@ TEST(PackedGemm, AddsTransposedProducts) {
   for (const Way& way : AllWays()) {
     // Pairs are multiplied by the instruction or not at all: callers widen them to float32.
     if (way.pairs && way.gemm->add_transposed_pairs == nullptr) continue;
+    if (way.coded) continue;  // gradients are of plain panels
     // Odd numbers of rows, and more than the steps that are summed at a time.
     for (const Shape& shape :
          {Shape{1, 1, 1}, {2, 64, 64}, {7, 13, 33}, {300, 50, 32}, {257, 64, 5}}) {

@@ -198,14 +198,36 @@ TEST_F(PackedWeightTest, InferenceTensorsArePackedOnce) {
   EXPECT_FALSE(packed.Multiply(x, at::kFloat).eq(bias).all().item<bool>());
 }
 
+// bfloat16 takes 12 bits a number, and a little for each panel of 64 outputs; what is spread too wide
+// for that takes 16, and either may become the other when it is written.
 TEST_F(PackedWeightTest, SizeIsThatOfThePlan) {
-  for (const at::ScalarType dtype : kTypes) {
-    const PackedWeight packed({at::zeros({65, 33}, dtype)});
-    EXPECT_EQ(packed.size_bytes(), PackedWeight::SizeBytes(65, 33, dtype));
+  constexpr int64_t kOutputs = 65, kInputs = 333, kPadded = 128 * 334;
+  for (const at::ScalarType dtype : {at::kFloat, at::kHalf}) {
+    const PackedWeight packed({RandomTensor({kOutputs, kInputs}, 1).to(dtype)});
+    EXPECT_EQ(packed.size_bytes(), 128 * kInputs * 4);
+    EXPECT_FALSE(packed.is_coded());
   }
-  EXPECT_EQ(PackedWeight::SizeBytes(65, 33, at::kBFloat16), 128 * 34 * 2);
-  EXPECT_EQ(PackedWeight::SizeBytes(65, 33, at::kFloat), 128 * 33 * 4);
-  EXPECT_EQ(PackedWeight::SizeBytes(65, 33, at::kHalf), 128 * 33 * 4);
+  const at::Tensor weight = RandomTensor({kOutputs, kInputs}, 2).to(at::kBFloat16);
+  const at::Tensor x = RandomTensor({3, kInputs}, 3).to(at::kBFloat16);
+  PackedWeight packed({weight});
+  const auto expect_coded = [&] {
+    EXPECT_TRUE(packed.is_coded());
+    EXPECT_GE(packed.size_bytes(), kPadded * 3 / 2);
+    EXPECT_LE(packed.size_bytes(), kPadded * 3 / 2 + 2 * 512);
+    ExpectRelative(packed.Multiply(x, at::kFloat), ReferenceProduct(x, weight, {}), kSumTolerance,
+                   "coded");
+  };
+  expect_coded();
+  const at::Tensor narrow = weight.clone();
+  weight.copy_(weight.to(at::kFloat).mul_(at::exp(RandomTensor({kOutputs, kInputs}, 4).mul_(12))));
+  EXPECT_TRUE(packed.Refresh());
+  EXPECT_FALSE(packed.is_coded());
+  EXPECT_EQ(packed.size_bytes(), kPadded * 2);
+  ExpectRelative(packed.Multiply(x, at::kFloat), ReferenceProduct(x, weight, {}), kSumTolerance,
+                 "plain");
+  weight.copy_(narrow);
+  EXPECT_TRUE(packed.Refresh());
+  expect_coded();
 }
 
 TEST_F(PackedWeightTest, EmptyAndMoved) {

@@ -1,0 +1,292 @@
+// Tiles of a product with packed weights: the part of packed_gemm_isa.h, within whose namespace of
+// one instruction set this file is included, that adds up the steps of one panel in registers.
+#pragma once
+
+constexpr int kLanes = TAOPD_LANES;
+constexpr int kTileRows = TAOPD_TILE_ROWS;
+constexpr int64_t kWidth = kPanelOutputs;
+// The weights of a panel for one step of the inner loop: a pair of bfloat16 or one float32 number
+// for each output.
+constexpr int64_t kStepBytes = kWidth * 4;
+// All rows of a call meet this many steps of a panel before the next ones, so that the weights stay
+// in the second-level cache, beside those that are fetched for the next block. The sums go on from
+// where they were: the order over k is that of one loop.
+constexpr int64_t kBlockSteps = (128 << 10) / kStepBytes;
+// A block of a coded panel is expanded into memory that stays in a cache: the first-level one, unless
+// several tiles of rows use it.
+constexpr int64_t kExpandedSteps = (64 << 10) / kStepBytes;
+constexpr int64_t kFewExpandedSteps = (8 << 10) / kStepBytes;
+constexpr int64_t kLineBytes = 64;
+
+inline int64_t NumTiles(int64_t num_m) { return (num_m + kTileRows - 1) / kTileRows; }
+
+typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
+typedef uint32_t Words __attribute__((vector_size(kLanes * sizeof(uint32_t))));
+
+#include "kernels/cpu/gemm/coded_panel_isa.h"
+
+// Vectors of a tile of this many rows: as many sums as fit in the registers, beside the vectors of
+// weights that several rows use and two registers for x.
+constexpr int VectorsOf(int rows) {
+  int vectors = kWidth / kLanes;
+  while (vectors > 1 && rows * vectors + (rows > 1 ? vectors : 1) + 2 > TAOPD_REGISTERS) {
+    vectors /= 2;
+  }
+  return vectors;
+}
+
+// The three kinds of products. Add adds those of one step to a tile's sums; `kSingle`: of a last
+// pair, which lacks its second number. The weights are local arrays of vectors because GCC keeps
+// those in registers.
+
+struct FloatProducts {
+  using X = float;
+  using Panels = const float*;
+  static constexpr int kInputs = 1;  // k per step
+
+  template <int kRows, int kVectors, bool kSingle>
+  static TAOPD_INLINE void Add(const X* x, int64_t x_stride, const char* weights,
+                               Floats (&sums)[kRows][kVectors]) {
+    Floats w[kVectors];
+#pragma GCC unroll 16
+    for (int j = 0; j < kVectors; ++j) {
+      __builtin_memcpy(&w[j], weights + j * sizeof(Floats), sizeof(Floats));
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      const float x_mk = x[m * x_stride];
+#pragma GCC unroll 16
+      for (int j = 0; j < kVectors; ++j) sums[m][j] += x_mk * w[j];
+    }
+  }
+};
+
+#ifdef TAOPD_MULTIPLIES_PAIRS
+
+struct PairProducts {
+  using X = Bfloat16Bits;
+  using Panels = PairPanels;
+  static constexpr int kInputs = 2;
+
+  template <int kRows, int kVectors, bool kSingle>
+  static TAOPD_INLINE void Add(const X* x, int64_t x_stride, const char* weights,
+                               Floats (&sums)[kRows][kVectors]) {
+    Words w[kVectors];
+#pragma GCC unroll 16
+    for (int j = 0; j < kVectors; ++j) {
+      __builtin_memcpy(&w[j], weights + j * sizeof(Words), sizeof(Words));
+    }
+    AddWords<kRows, kVectors, kSingle>(x, x_stride, w, sums);
+  }
+
+  template <int kRows, int kVectors, bool kSingle>
+  static TAOPD_INLINE void AddWords(const X* x, int64_t x_stride, const Words (&w)[kVectors],
+                                    Floats (&sums)[kRows][kVectors]) {
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      uint32_t pair = 0;  // little-endian: the first number is the lower half
+      __builtin_memcpy(&pair, x + m * x_stride, (kSingle ? 1 : 2) * sizeof(X));
+#pragma GCC unroll 16
+      for (int j = 0; j < kVectors; ++j) sums[m][j] = MultiplyPairs(sums[m][j], pair, w[j]);
+    }
+  }
+};
+
+#else
+
+struct PairProducts {
+  using X = float;
+  using Panels = PairPanels;
+  static constexpr int kInputs = 2;
+
+  template <int kRows, int kVectors, bool kSingle>
+  static TAOPD_INLINE void Add(const X* x, int64_t x_stride, const char* weights,
+                               Floats (&sums)[kRows][kVectors]) {
+#pragma GCC unroll 2
+    for (int half = 0; half < (kSingle ? 1 : 2); ++half) {
+      Floats w[kVectors];
+#pragma GCC unroll 16
+      for (int j = 0; j < kVectors; ++j) {
+        Words pairs;
+        __builtin_memcpy(&pairs, weights + j * sizeof(Words), sizeof(Words));
+        const Words wide = half == 0 ? pairs << 16 : pairs & 0xffff0000u;
+        __builtin_memcpy(&w[j], &wide, sizeof(Words));
+      }
+#pragma GCC unroll 16
+      for (int m = 0; m < kRows; ++m) {
+        const float x_mk = x[m * x_stride + half];
+#pragma GCC unroll 16
+        for (int j = 0; j < kVectors; ++j) sums[m][j] += x_mk * w[j];
+      }
+    }
+  }
+};
+
+#endif
+
+// What becomes of the numbers that a tile finds in C.
+enum class Sums {
+  kFirst,     // they are overwritten
+  kContinue,  // the sums go on from them
+  kAdd,       // the sums start at zero and are added to them at the end
+};
+
+// Part of the sums of a tile of C: those over some k.
+template <typename X>
+struct TileSums {
+  const X* x;  // at the first k
+  int64_t x_stride;
+  int64_t x_step;       // elements of x from one step to the next
+  const char* weights;  // at the first k
+  const char* ahead;    // weights to fetch meanwhile: those of one step,
+  int64_t period;       // every so many steps; 0 = never
+  bool expanded;        // the weights are in a cache, whatever the order
+  int64_t steps;
+  bool single;  // one number of a pair follows the last step
+  Sums mode;
+  float* c;
+  int64_t c_stride;
+};
+
+// What a tile's sums start from.
+template <typename X, int kRows, int kVectors>
+TAOPD_INLINE void StartSums(const TileSums<X>& tile, Floats (&sums)[kRows][kVectors]) {
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 16
+    for (int j = 0; j < kVectors; ++j) {
+      sums[m][j] = Floats{};
+      if (tile.mode == Sums::kContinue) {
+        __builtin_memcpy(&sums[m][j], tile.c + m * tile.c_stride + j * kLanes, sizeof(Floats));
+      }
+    }
+  }
+}
+
+template <typename X, int kRows, int kVectors>
+TAOPD_INLINE void StoreSums(const TileSums<X>& tile, Floats (&sums)[kRows][kVectors]) {
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 16
+    for (int j = 0; j < kVectors; ++j) {
+      float* const c = tile.c + m * tile.c_stride + j * kLanes;
+      if (tile.mode == Sums::kAdd) {
+        Floats before;
+        __builtin_memcpy(&before, c, sizeof(Floats));
+        sums[m][j] += before;
+      }
+      __builtin_memcpy(c, &sums[m][j], sizeof(Floats));
+    }
+  }
+}
+
+// Asks for weights ahead of the loop that is at work.
+template <int64_t kBytes>
+struct Prefetch {
+  const char* ahead;
+  int64_t period;
+  int64_t until = 1;
+
+  TAOPD_INLINE void Step() {
+    if (--until != 0) return;
+    until = period;
+#pragma GCC unroll 4
+    for (int64_t byte = 0; byte < kBytes; byte += kLineBytes) {
+      __builtin_prefetch(ahead + byte, /*rw=*/0, /*locality=*/2);
+    }
+    ahead += kBytes;
+  }
+};
+
+// kRows rows and kVectors vectors of one panel's outputs.
+template <typename Products, int kRows, int kVectors, bool kPrefetch>
+TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
+  const typename Products::X* x = tile.x;
+  const int64_t x_stride = tile.x_stride, x_step = tile.x_step;
+  const char* weights = tile.weights;
+  Prefetch<kVectors * sizeof(Words)> prefetch{tile.ahead, tile.period};
+  Floats sums[kRows][kVectors];
+  StartSums(tile, sums);
+  for (int64_t step = 0; step < tile.steps; ++step) {
+    if constexpr (kPrefetch) prefetch.Step();
+    Products::template Add<kRows, kVectors, false>(x, x_stride, weights, sums);
+    x += x_step;
+    weights += kStepBytes;
+  }
+  if (tile.single) Products::template Add<kRows, kVectors, true>(x, x_stride, weights, sums);
+  StoreSums(tile, sums);
+}
+
+// kRows rows of the first `columns` outputs of one panel, which are whole vectors, in strips of as
+// many vectors as fit in the registers. What is left at the end is computed in narrower strips: an
+// element's sum is the same in each.
+//
+// One strip reads a panel in the order of its addresses, which the processor prefetches by itself.
+// Several strips read every other line, which it does not, and of several tiles of rows the first
+// would wait for the memory and the others compute while nothing is fetched. So each strip of each
+// tile asks for its share of the next block, line by line, if kPrefetch is set.
+template <typename Products, int kRows, int kVectors, bool kPrefetch>
+TAOPD_INLINE void Strips(TileSums<typename Products::X>* strip, int64_t* columns) {
+  constexpr int64_t kStripBytes = kVectors * sizeof(Words);
+  for (; *columns >= kVectors * kLanes; *columns -= kVectors * kLanes) {
+    Tile<Products, kRows, kVectors, kPrefetch>(*strip);
+    strip->weights += kStripBytes;
+    if constexpr (kPrefetch) {
+      strip->ahead += (strip->steps + strip->period - 1) / strip->period * kStripBytes;
+    }
+    strip->c += kVectors * kLanes;
+  }
+  if constexpr (kVectors > 1) Strips<Products, kRows, kVectors / 2, kPrefetch>(strip, columns);
+}
+
+template <typename Products, int kRows, bool kPrefetch>
+void Rows(const TileSums<typename Products::X>& tile, int64_t columns) {
+  TileSums<typename Products::X> strip = tile;
+  Strips<Products, kRows, VectorsOf(kRows), kPrefetch>(&strip, &columns);
+}
+
+template <typename X>
+using RowsFunction = void (*)(const TileSums<X>&, int64_t columns);
+
+// For 1 <= rows <= kTileRows. One strip of one tile is read in order, and fetches nothing ahead.
+template <typename Products, int kRows>
+RowsFunction<typename Products::X> RowsOf(int64_t rows,
+                                          const TileSums<typename Products::X>& tile) {
+  if constexpr (kRows > 1) {
+    if (rows != kRows) return RowsOf<Products, kRows - 1>(rows, tile);
+  }
+  const bool in_order = tile.period == 1 && VectorsOf(kRows) * kLanes == kWidth;
+  return tile.period > 0 && (tile.expanded || !in_order) ? Rows<Products, kRows, true>
+                                                         : Rows<Products, kRows, false>;
+}
+
+// Calls multiply(tile) with a tile of which the last panel's outputs that do not exist may be
+// written, too.
+template <typename X, typename MultiplyTile>
+TAOPD_INLINE void WithWholePanel(const TileSums<X>& tile, int64_t rows, int64_t columns,
+                                 const MultiplyTile& multiply) {
+  float whole[kTileRows * kWidth] = {};
+  for (int64_t m = 0; tile.mode != Sums::kFirst && m < rows; ++m) {
+    for (int64_t n = 0; n < columns; ++n) whole[m * kWidth + n] = tile.c[m * tile.c_stride + n];
+  }
+  TileSums<X> buffered = tile;
+  buffered.c = whole;
+  buffered.c_stride = kWidth;
+  multiply(buffered);
+  for (int64_t m = 0; m < rows; ++m) {
+    for (int64_t n = 0; n < columns; ++n) tile.c[m * tile.c_stride + n] = whole[m * kWidth + n];
+  }
+}
+
+// Rows of one panel, whole or the last one, of which only the first `columns` outputs exist in C.
+template <typename Products>
+void MultiplyRows(const TileSums<typename Products::X>& tile, int64_t rows, int64_t columns) {
+  const auto multiply = RowsOf<Products, kTileRows>(rows, tile);
+  if (columns >= kWidth || columns % kLanes == 0) {
+    multiply(tile, columns < kWidth ? columns : kWidth);
+    return;
+  }
+  WithWholePanel(tile, rows, columns, [&](const TileSums<typename Products::X>& whole) {
+    multiply(whole, (columns + kLanes - 1) / kLanes * kLanes);
+  });
+}
