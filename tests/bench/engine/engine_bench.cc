@@ -17,8 +17,8 @@
 //
 // The limits of this machine are measured in the same process, after the engine has been destroyed:
 // the rates of loops that do nothing but read memory or multiply in registers, with all threads. The
-// work that a token needs at least is counted from the sizes: bytes_per_step are the matrices, which
-// any decoding step reads once; flops_per_token are the products with the matrices of the layers,
+// work that a token needs at least is counted from the sizes: bytes_per_step are the packed matrices,
+// which any decoding step reads once; flops_per_token are the products with the matrices of the layers,
 // head_flops those of one row of the head. Attention is not counted.
 #include <ATen/Parallel.h>
 #include <time.h>
@@ -38,6 +38,7 @@
 #include "common/base/thread_waits.h"
 #include "common/engine/engine_factory.h"
 #include "common/io/file.h"
+#include "common/memory/model_memory.h"
 #include "common/model/decoder.h"
 #include "tests/bench/gemm/machine_peaks.h"
 
@@ -176,7 +177,8 @@ void Run(const std::string& model_dir, const std::string& dtype, int num_threads
   const int64_t num_embeddings = config.tie_word_embeddings ? 1 : 2;
   const int64_t layers_size = loaded.num_parameters - num_embeddings * head_size;
   const bool is_float32 = loaded.dtype == "float32";
-  result["bytes_per_step"] = (layers_size + head_size) * (is_float32 ? 4 : 2);
+  const WeightDtype packed = OrDie(ParseWeightDtype(loaded.dtype));
+  result["bytes_per_step"] = PackedProjectionBytes(config, packed) + PackedHeadBytes(config, packed);
   result["flops_per_token"] = 2 * layers_size;
   result["head_flops"] = 2 * head_size;
   const bench::MachinePeaks peaks = bench::PeaksOfThreads(at::get_num_threads());
