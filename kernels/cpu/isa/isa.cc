@@ -24,7 +24,8 @@ bool IsSupported(InstructionSet set) {
     case InstructionSet::kAvx2:
       return has_avx2;
     case InstructionSet::kAvx512:
-      return has_avx2 && __builtin_cpu_supports("avx512f");
+      return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512vl");
   }
   return false;
 }
@@ -37,8 +38,7 @@ bool MultipliesBfloat16() {
 bool MultipliesFloat16() { return __builtin_cpu_supports("avx512fp16") != 0; }
 
 bool MultipliesBfloat16Pairs() {
-  return IsSupported(InstructionSet::kAvx512) && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
+  return IsSupported(InstructionSet::kAvx512) && __builtin_cpu_supports("avx512bf16");
 }
 
 #else

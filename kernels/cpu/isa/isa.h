@@ -16,7 +16,7 @@ namespace taopd::cpu {
 enum class InstructionSet {
   kBase,    // what the compiler may assume of every processor of this architecture
   kAvx2,    // AVX2 with fused multiply-add
-  kAvx512,  // AVX-512 Foundation
+  kAvx512,  // AVX-512 with its instructions for bytes and words and for short vectors (BW, VL)
 };
 inline constexpr InstructionSet kAllInstructionSets[] = {
     InstructionSet::kBase, InstructionSet::kAvx2, InstructionSet::kAvx512};
