@@ -287,7 +287,8 @@ struct EngineOptions {
   // The part of the queue, in tokens and in requests, that the work of one client may take while
   // nobody else's waits; in (0, 1], and 1 means all of it. With more clients each may take less
   // (common/base/fair_share.h), so that a newcomer finds room. One request of a client of which
-  // nothing waits is accepted wherever it fits.
+  // nothing waits is accepted wherever it fits. Below 1, a request must also leave room for shorter
+  // ones (KeptFree).
   double max_client_queue_share = 1.0;
   // Memory for the logits of one chunk of rows; the logits of a whole batch never exist. 0 = 64 MiB
   // on a CPU and 256 MiB on a GPU.

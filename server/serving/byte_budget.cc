@@ -9,8 +9,9 @@ ByteBudget::Refusal ByteBudget::CheckLocked(int64_t num_bytes, const std::string
   if (num_bytes > max_bytes_ - num_used_) return Refusal::kFull;
   if (client.empty()) return Refusal::kNone;
   const auto found = held_.find(client);
-  const int64_t held = (found == held_.end() ? 0 : found->second) + num_bytes;
-  return FitsShare(held, max_bytes_ - num_used_ - num_bytes, max_client_share_)
+  const int64_t held = found == held_.end() ? 0 : found->second;
+  const int64_t taken = num_bytes + (held == 0 ? 0 : KeptFree(num_bytes, max_bytes_));
+  return FitsShare(held + taken, max_bytes_ - num_used_ - taken, max_client_share_)
              ? Refusal::kNone
              : Refusal::kClientShare;
 }

@@ -50,7 +50,8 @@ class ByteBudget {
     kClientShare,  // there is room, but not for this client
   };
 
-  // `max_client_share`: see FitsShare (common/base/fair_share.h).
+  // `max_client_share`: see FitsShare (common/base/fair_share.h). A client that holds some bytes
+  // already leaves what KeptFree says of its share for smaller requests of its own.
   explicit ByteBudget(int64_t max_bytes, double max_client_share = 1.0)
       : max_bytes_(max_bytes), max_client_share_(max_client_share) {}
 

@@ -75,6 +75,17 @@ absl::StatusOr<pid_t> Spawn(const std::string& program, int fd) {
   return pid;
 }
 
+// The grammar, which is in use as long as the pointer is held.
+std::shared_ptr<Grammar> InUse(std::shared_ptr<Grammar> grammar,
+                               std::unique_ptr<GrammarUses::Use> use) {
+  struct Held {
+    std::unique_ptr<GrammarUses::Use> use;
+    std::shared_ptr<Grammar> grammar;  // goes first
+  };
+  const auto held = std::make_shared<Held>(std::move(use), std::move(grammar));
+  return std::shared_ptr<Grammar>(held, held->grammar.get());
+}
+
 }  // namespace
 
 std::vector<std::string> TokenBytesOf(const Tokenizer& tokenizer, int64_t vocab_size) {
@@ -92,16 +103,17 @@ GrammarCompiler::GrammarCompiler(std::vector<std::string> token_bytes, std::vect
                                  GrammarCompilerOptions options)
     : token_bytes_(std::move(token_bytes)),
       eos_ids_(std::move(eos_ids)),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      uses_(GrammarUses::New(options_.max_grammars, options_.max_client_share)) {
   for (int i = 0; i < options_.num_threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
 GrammarCompiler::~GrammarCompiler() {
-  std::deque<Job> left;
+  std::vector<Job> left;
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
-    left.swap(jobs_);
+    while (jobs_.size() > 0) left.push_back(jobs_.Take());
   }
   for (Job& job : left) job.done(absl::CancelledError("the server ends"));
   for (std::thread& thread : threads_) thread.join();
@@ -117,7 +129,7 @@ void GrammarCompiler::Submit(Request request, Done done) {
   }
   if (refused.ok()) {
     absl::MutexLock lock(&mutex_);
-    size_t& num_of_client = num_waiting_of_client_[request.client];
+    const size_t num_of_client = jobs_.SizeOf(request.client);
     if (stopping_) {
       refused = absl::CancelledError("the server ends");
     } else if (jobs_.size() >= options_.max_waiting ||
@@ -127,11 +139,10 @@ void GrammarCompiler::Submit(Request request, Done done) {
                             num_of_client, " of this client; the limits are ", options_.max_waiting,
                             " and ", options_.max_client_waiting);
     } else {
-      ++num_of_client;
-      jobs_.push_back({std::move(request), std::move(done)});
+      const std::string client = request.client;
+      jobs_.Push(client, {std::move(request), std::move(done)});
       return;
     }
-    if (num_of_client == 0) num_waiting_of_client_.erase(request.client);
   }
   done(refused);
 }
@@ -162,7 +173,7 @@ absl::StatusOr<std::shared_ptr<Grammar>> GrammarCompiler::Compile(Request reques
   return std::move(shared->result);
 }
 
-bool GrammarCompiler::HasJob() const { return stopping_ || !jobs_.empty(); }
+bool GrammarCompiler::HasJob() const { return stopping_ || jobs_.size() > 0; }
 
 void GrammarCompiler::Run() {
   for (;;) {
@@ -170,14 +181,15 @@ void GrammarCompiler::Run() {
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(this, &GrammarCompiler::HasJob));
-      if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
-      const auto found = num_waiting_of_client_.find(job.request.client);
-      if (--found->second == 0) num_waiting_of_client_.erase(found);
+      if (jobs_.size() == 0) return;
+      job = jobs_.Take();
     }
     auto grammar = Find(job.request);
     if (!grammar.ok()) grammar = Annotate(grammar.status(), job.request.field);
+    {
+      absl::MutexLock lock(&mutex_);
+      jobs_.Done(job.request.client);
+    }
     job.done(std::move(grammar));
   }
 }
@@ -187,23 +199,26 @@ absl::StatusOr<std::shared_ptr<Grammar>> GrammarCompiler::Find(const Request& re
   if (absl::Now() > request.deadline)
     return absl::DeadlineExceededError("the deadline passed before the grammar was compiled");
   const std::string key = KeyOf(request.spec);
+  std::unique_ptr<GrammarUses::Use> use;
+  std::vector<Kept> dropped;  // ends processes, which takes a while, without the lock
   {
     absl::MutexLock lock(&mutex_);
-    if (const Kept* kept = LookUp(key)) return kept->grammar;
+    if (const Kept* kept = LookUp(key)) {
+      if (!kept->grammar.ok()) return kept->grammar.status();
+      TAOPD_ASSIGN_OR_RETURN(use, uses_->Begin(request.client, kept->grammar->get()));
+      return InUse(*kept->grammar, std::move(use));
+    }
+    // A place, which this call's variable stands for until there is a grammar.
+    TAOPD_ASSIGN_OR_RETURN(use, uses_->Begin(request.client, &use));
+    dropped = MakeRoom();
   }
-  TAOPD_RETURN_IF_ERROR(MakeRoom());
-  auto grammar = CompileNow(request);
-  if (grammar.ok() || absl::IsInvalidArgument(grammar.status())) Keep(key, grammar);
-  return grammar;
-}
-
-absl::StatusOr<std::shared_ptr<Grammar>> GrammarCompiler::CompileNow(const Request& request) {
+  dropped.clear();
   TAOPD_ASSIGN_OR_RETURN(const int fd, NewProcess());
   auto grammar = Grammar::Compile(fd, request.spec, eos_ids_);
+  if (grammar.ok()) use->Move(grammar->get());
+  if (grammar.ok() || absl::IsInvalidArgument(grammar.status())) Keep(key, request.client, grammar);
   if (!grammar.ok()) return grammar.status();
-  absl::MutexLock lock(&mutex_);
-  alive_.push_back(*grammar);
-  return grammar;
+  return InUse(*std::move(grammar), std::move(use));
 }
 
 const GrammarCompiler::Kept* GrammarCompiler::LookUp(const std::string& key) {
@@ -217,42 +232,57 @@ const GrammarCompiler::Kept* GrammarCompiler::LookUp(const std::string& key) {
   return &*entry;
 }
 
-void GrammarCompiler::Keep(const std::string& key,
+void GrammarCompiler::Keep(const std::string& key, const std::string& client,
                            absl::StatusOr<std::shared_ptr<Grammar>> grammar) {
-  std::vector<Kept> dropped;  // ends processes, which takes a while, without the lock
+  std::vector<Kept> dropped;  // as in Find
   absl::MutexLock lock(&mutex_);
   if (kept_by_key_.contains(key)) return;  // another thread has compiled it, too
-  kept_.push_front({key, std::move(grammar)});
+  kept_.push_front({key, client, std::move(grammar)});
   kept_by_key_[key] = kept_.begin();
-  size_t num_grammars = 0, num_refused = 0;
-  for (auto entry = kept_.begin(); entry != kept_.end();) {
-    const bool is_grammar = entry->grammar.ok();
-    const size_t number = ++(is_grammar ? num_grammars : num_refused);
-    const auto next = std::next(entry);
-    if (number > (is_grammar ? options_.max_kept : kMaxRefused)) {
-      kept_by_key_.erase(entry->key);
-      dropped.push_back(std::move(*entry));
-      kept_.erase(entry);
-    }
-    entry = next;
+  const auto is_grammar = [](const Kept& kept) { return kept.grammar.ok(); };
+  const auto num_grammars =
+      static_cast<size_t>(std::count_if(kept_.begin(), kept_.end(), is_grammar));
+  const size_t num_refused = kept_.size() - num_grammars;
+  if (num_grammars > options_.max_kept) dropped.push_back(Drop(LeastNeeded(/*only_unused=*/false)));
+  if (num_refused > kMaxRefused) {
+    const auto oldest = std::find_if_not(kept_.rbegin(), kept_.rend(), is_grammar);
+    dropped.push_back(Drop(std::prev(oldest.base())));
   }
 }
 
-absl::Status GrammarCompiler::MakeRoom() {
-  std::vector<Kept> dropped;
-  absl::MutexLock lock(&mutex_);
-  std::erase_if(alive_, [](const std::weak_ptr<Grammar>& grammar) { return grammar.expired(); });
-  size_t num_alive = alive_.size();
-  for (auto entry = kept_.end(); num_alive >= options_.max_grammars && entry != kept_.begin();) {
-    --entry;
-    if (!entry->grammar.ok() || entry->grammar->use_count() > 1) continue;
-    kept_by_key_.erase(entry->key);
-    dropped.push_back(std::move(*entry));
-    entry = kept_.erase(entry);
-    --num_alive;
+std::list<GrammarCompiler::Kept>::iterator GrammarCompiler::LeastNeeded(bool only_unused) {
+  std::unordered_map<std::string, size_t> num_of_client;
+  for (const Kept& kept : kept_) num_of_client[kept.client] += kept.grammar.ok();
+  auto least = kept_.end();
+  for (auto entry = kept_.begin(); entry != kept_.end(); ++entry) {
+    if (!entry->grammar.ok() || (only_unused && entry->grammar->use_count() > 1)) continue;
+    // Among equals the last one, which was used least recently.
+    if (least == kept_.end() || num_of_client[entry->client] >= num_of_client[least->client])
+      least = entry;
   }
-  if (num_alive < options_.max_grammars) return absl::OkStatus();
-  return ResourceExhausted(num_alive, " grammars are in use, which is the limit");
+  return least;
+}
+
+GrammarCompiler::Kept GrammarCompiler::Drop(std::list<Kept>::iterator entry) {
+  Kept dropped = std::move(*entry);
+  kept_by_key_.erase(dropped.key);
+  kept_.erase(entry);
+  return dropped;
+}
+
+std::vector<GrammarCompiler::Kept> GrammarCompiler::MakeRoom() {
+  std::vector<Kept> dropped;
+  auto num_unused =
+      static_cast<size_t>(std::count_if(kept_.begin(), kept_.end(), [](const Kept& kept) {
+        return kept.grammar.ok() && kept.grammar->use_count() == 1;
+      }));
+  while (num_unused > 0 && uses_->num_used() + num_unused > options_.max_grammars) {
+    const auto entry = LeastNeeded(/*only_unused=*/true);
+    if (entry == kept_.end()) break;
+    dropped.push_back(Drop(entry));
+    --num_unused;
+  }
+  return dropped;
 }
 
 absl::StatusOr<int> GrammarCompiler::NewProcess() {

@@ -3,7 +3,9 @@
 //
 // What clients send is compiled and followed by the program taopd-grammar (worker/grammar_server.h),
 // in one process for each grammar, with limits on time and memory (limits.h). Compiled grammars are
-// kept for the next request; those that were used least recently end first.
+// kept for the next request; those that were used least recently end first, of the client of which
+// the most are kept. Clients take turns with the compiler (turn_queue.h), and none may use more than
+// a share of the processes (grammar_uses.h).
 //
 // A mask is computed while the model computes, outside of this process; docs/teacher-api.md says what
 // it costs.
@@ -17,7 +19,6 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -30,7 +31,9 @@
 #include "common/text/tokenizer/tokenizer.h"
 #include "server/structured/grammar_process.h"
 #include "server/structured/grammar_spec.h"
+#include "server/structured/grammar_uses.h"
 #include "server/structured/limits.h"
+#include "server/structured/turn_queue.h"
 
 namespace taopd {
 
@@ -44,6 +47,8 @@ struct GrammarCompilerOptions {
   // Processes at once, of those that requests use and of those that are kept for the next request.
   size_t max_grammars = 64;
   size_t max_kept = 32;
+  // The part of max_grammars that one client may use while nobody else uses any.
+  double max_client_share = 0.5;
 };
 
 // The bytes of each id of the model; empty for special ids and for those beyond the tokenizer's.
@@ -68,16 +73,18 @@ class GrammarCompiler {
   //   INVALID_ARGUMENT     the spec: beyond a limit, malformed, unsupported; the message says what,
   //                        and begins with `field`
   //   FAILED_PRECONDITION  the model has no id that ends a text
-  //   RESOURCE_EXHAUSTED   too many grammars wait or are in use
+  //   RESOURCE_EXHAUSTED   too many grammars wait or are in use, of all clients or of this one
   //   DEADLINE_EXCEEDED, CANCELLED
   //   UNAVAILABLE          the program does not run
   struct Request {
     GrammarSpec spec = {};
     std::string field = {};   // of the request, for messages
-    std::string client = {};  // its name, for its share of the queue
+    std::string client = {};  // its name, for its turns and its shares
     absl::Time deadline = absl::InfiniteFuture();
     std::function<bool()> is_gone = nullptr;  // optional; called on threads of the compiler
   };
+  // The client uses the grammar as long as the pointer that `done` receives, a copy of it, or a mask
+  // that was made from one, is held.
   void Submit(Request request, Done done);
   // The same, and waits for the result, or until the client has gone.
   absl::StatusOr<std::shared_ptr<Grammar>> Compile(Request request);
@@ -89,17 +96,23 @@ class GrammarCompiler {
   };
   struct Kept {
     std::string key;
+    std::string client;  // that had it compiled
     absl::StatusOr<std::shared_ptr<Grammar>> grammar;
   };
 
   void Run();
   bool HasJob() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<Grammar>> Find(const Request& request);
-  absl::StatusOr<std::shared_ptr<Grammar>> CompileNow(const Request& request);
   // What is known of the spec: a grammar, or that it is refused.
   const Kept* LookUp(const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Keep(const std::string& key, absl::StatusOr<std::shared_ptr<Grammar>> grammar);
-  absl::Status MakeRoom();
+  void Keep(const std::string& key, const std::string& client,
+            absl::StatusOr<std::shared_ptr<Grammar>> grammar);
+  // Of the grammars that are kept, or of those that are only kept, the one to end first.
+  std::list<Kept>::iterator LeastNeeded(bool only_unused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes it out.
+  Kept Drop(std::list<Kept>::iterator entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes out grammars that nobody uses, until there may be as many processes.
+  std::vector<Kept> MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A socket to a new process of taopd-grammar.
   absl::StatusOr<int> NewProcess();
   absl::Status StartProgram() ABSL_EXCLUSIVE_LOCKS_REQUIRED(program_mutex_);
@@ -115,11 +128,10 @@ class GrammarCompiler {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
-  std::unordered_map<std::string, size_t> num_waiting_of_client_ ABSL_GUARDED_BY(mutex_);
+  TurnQueue<Job> jobs_ ABSL_GUARDED_BY(mutex_);
   std::list<Kept> kept_ ABSL_GUARDED_BY(mutex_);  // the last used first
   std::unordered_map<std::string, std::list<Kept>::iterator> kept_by_key_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::weak_ptr<Grammar>> alive_ ABSL_GUARDED_BY(mutex_);
+  const std::shared_ptr<GrammarUses> uses_;  // which outlives this with the grammars that are used
   std::vector<std::thread> threads_;
 };
 

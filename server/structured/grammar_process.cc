@@ -91,8 +91,9 @@ absl::StatusOr<std::shared_ptr<Grammar>> Grammar::Compile(int fd, const GrammarS
   return grammar;
 }
 
-std::shared_ptr<LogitMask> Grammar::NewMask(const std::vector<int32_t>& stop_ids) {
-  return std::make_shared<GrammarMask>(shared_from_this(), stop_ids);
+std::shared_ptr<LogitMask> Grammar::NewMask(std::shared_ptr<Grammar> grammar,
+                                            const std::vector<int32_t>& stop_ids) {
+  return std::make_shared<GrammarMask>(std::move(grammar), stop_ids);
 }
 
 bool Grammar::is_alive() const {

@@ -21,7 +21,7 @@
 namespace taopd {
 
 // Thread-safe. The process ends with the object, which its masks share.
-class Grammar : public std::enable_shared_from_this<Grammar> {
+class Grammar {
  public:
   // Compiles the spec in the process at the other end of `fd`, and waits for it. Returns
   //   INVALID_ARGUMENT   the spec is malformed, is unsupported, or takes more than limits.h gives it
@@ -36,7 +36,9 @@ class Grammar : public std::enable_shared_from_this<Grammar> {
   // The mask of a token is computed by the process while the engine computes its logits: it is asked
   // for when the token before is known (LogitMask::Prepare). If the process ends, the sequences under
   // this grammar fail with INVALID_ARGUMENT.
-  std::shared_ptr<LogitMask> NewMask(const std::vector<int32_t>& stop_ids);
+  // The mask holds the pointer that it is given, and with it what else the pointer keeps.
+  static std::shared_ptr<LogitMask> NewMask(std::shared_ptr<Grammar> grammar,
+                                            const std::vector<int32_t>& stop_ids);
 
   // Whether the process can still be asked.
   bool is_alive() const;

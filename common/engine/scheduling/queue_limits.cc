@@ -1,45 +1,73 @@
 #include "common/engine/scheduling/queue_limits.h"
 
+#include <string>
+
 #include "common/base/fair_share.h"
 
 namespace taopd {
 namespace {
 
-absl::Status ExceedsShare(const char* what, int64_t held, int64_t added, const char* limit_name,
-                          int64_t limit, double share) {
-  return ResourceExhausted("the client's share of the queue holds ", held, " ", what, ": ", added,
+// One of the two limits, and what counts against it.
+struct Measure {
+  const char* unit;
+  const char* limit_name;
+  int64_t limit;
+  int64_t in_queue;
+  int64_t of_client;
+  int64_t added;
+  int64_t kept;  // for shorter requests
+
+  int64_t free() const { return limit - in_queue - added - kept; }
+  std::string KeptText() const {
+    return kept == 0 ? "" : Concat(" less ", kept, " for shorter requests");
+  }
+};
+
+absl::Status CheckQueue(const Measure& measure) {
+  if (measure.free() >= 0) return absl::OkStatus();
+  const bool exceeds_limit = measure.free() + measure.kept < 0;
+  return ResourceExhausted("the queue holds ", measure.in_queue, " ", measure.unit, ": ",
+                           measure.added, " more exceed ", measure.limit_name, " ", measure.limit,
+                           exceeds_limit ? "" : measure.KeptText());
+}
+
+absl::Status CheckShare(const Measure& measure, double share) {
+  const int64_t held = measure.of_client + measure.added + measure.kept;
+  if (FitsShare(held, measure.free(), share)) return absl::OkStatus();
+  return ResourceExhausted("the client's share of the queue holds ", measure.of_client, " ",
+                           measure.unit, ": ", measure.added,
                            " more exceed what max_client_queue_share ", share, " leaves it of ",
-                           limit_name, " ", limit);
+                           measure.limit_name, " ", measure.limit, measure.KeptText());
 }
 
 }  // namespace
 
 QueueDecision DecideQueue(const QueueLimits& limits, const QueueLoad& queue,
                           const QueueLoad& client, const QueueLoad& added) {
+  // The largest batch that a share allows must be accepted by an empty queue.
+  const bool keeps = limits.max_client_share < 1.0 && queue.num_requests > 0;
+  const Measure tokens = {"tokens",
+                          "max_queued_tokens",
+                          limits.max_tokens,
+                          queue.num_tokens,
+                          client.num_tokens,
+                          added.num_tokens,
+                          keeps ? KeptFree(added.num_tokens, limits.max_tokens) : 0};
+  const Measure requests = {"requests",
+                            "max_queued_requests",
+                            limits.max_requests,
+                            queue.num_requests,
+                            client.num_requests,
+                            added.num_requests,
+                            keeps ? KeptFree(added.num_requests, limits.max_requests) : 0};
   const bool alone = added.num_requests == 1 && queue.num_requests == 0;
-  const int64_t free_tokens = limits.max_tokens - queue.num_tokens - added.num_tokens;
-  if (!alone && free_tokens < 0) {
-    return {ResourceExhausted("the queue holds ", queue.num_tokens, " tokens: ", added.num_tokens,
-                              " more exceed max_queued_tokens ", limits.max_tokens)};
-  }
-  const int64_t free_requests = limits.max_requests - queue.num_requests - added.num_requests;
-  if (free_requests < 0) {
-    return {ResourceExhausted("the queue holds ", queue.num_requests,
-                              " requests: ", added.num_requests,
-                              " more exceed max_queued_requests ", limits.max_requests)};
-  }
+  if (absl::Status status = CheckQueue(tokens); !alone && !status.ok()) return {status};
+  if (absl::Status status = CheckQueue(requests); !status.ok()) return {status};
   // Otherwise a long sequence could be refused for as long as others work.
   if (added.num_requests == 1 && client.num_requests == 0) return {};
-  const double share = limits.max_client_share;
-  if (!FitsShare(client.num_tokens + added.num_tokens, free_tokens, share)) {
-    return {ExceedsShare("tokens", client.num_tokens, added.num_tokens, "max_queued_tokens",
-                         limits.max_tokens, share),
-            true};
-  }
-  if (!FitsShare(client.num_requests + added.num_requests, free_requests, share)) {
-    return {ExceedsShare("requests", client.num_requests, added.num_requests, "max_queued_requests",
-                         limits.max_requests, share),
-            true};
+  for (const Measure* measure : {&tokens, &requests}) {
+    absl::Status status = CheckShare(*measure, limits.max_client_share);
+    if (!status.ok()) return {status, /*only_client_share=*/true};
   }
   return {};
 }

@@ -50,7 +50,7 @@ void StartRun(AdmittedInference admitted, std::vector<InferenceRequest> requests
       std::move(grammar), [run = work->run, requests = std::move(requests)](auto compiled) mutable {
         if (!compiled.ok()) return run->Refuse(compiled.status());
         for (InferenceRequest& request : requests) {
-          request.sampling->mask = (*compiled)->NewMask(request.sampling->stop_token_ids);
+          request.sampling->mask = Grammar::NewMask(*compiled, request.sampling->stop_token_ids);
         }
         run->Start(std::move(requests));
       });

@@ -143,7 +143,8 @@ Generation::Generation(const GenerationRequest& request, const Caller& caller,
       out.sampling = SamplingOf(request, prompt);
       out.sampling->seed = SequenceSeed(request.seed, index);
       if (request.compiled_grammar != nullptr)
-        out.sampling->mask = request.compiled_grammar->NewMask(out.sampling->stop_token_ids);
+        out.sampling->mask =
+            Grammar::NewMask(request.compiled_grammar, out.sampling->stop_token_ids);
       if (!request.stop.empty()) {
         out.should_stop =
             [text = std::make_shared<GeneratedText>(model_->tokenizer.get(), request)](int32_t id) {

@@ -81,7 +81,7 @@ void RunMasks(benchmark::State& state, absl::Duration other_work) {
   double seconds = 0.0;
   int64_t num_masks = 0;
   for (auto _ : state) {
-    const auto mask = (*grammar)->NewMask({});
+    const auto mask = Grammar::NewMask(*grammar, {});
     for (size_t n = 0; n < ids.size(); ++n) {
       const std::span<const int32_t> generated(ids.data(), n);
       const absl::Time begun_at = absl::Now();

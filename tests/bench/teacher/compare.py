@@ -1,12 +1,15 @@
 """What the teacher's protocols cost beside the bare engine, as a Markdown table.
 
     ninja -C build/cpu teacher_bench engine_bench score_cache_bench
-    tests/bench/run teacher [--rounds 2] [--clients 1,8,64] [--tokens 1000] [--top-k 16] ...
+    tests/bench/run teacher [--rounds 6] [--clients 1,8,64] [--tokens 1000] [--top-k 16] [--ways engine,grpc] ...
 
 One process holds the engine, the server and the clients (teacher_bench.cc), so their CPU time is counted too: on a
 CPU the engine would have had it. The weights are random, of a small shape (small_qwen3.json; --config for another): what
-a call costs is the same for every model of this vocabulary, and with a small one it shows. Rounds take turns; the
-table has the medians of the rounds.
+a call costs is the same for every model of this vocabulary, and with a small one it shows. Ways take turns, in every
+other round in the opposite order; the table has the medians of the rounds, and the ratios are those of the same round.
+Every client, the bare engine's too, sends its next sequence when it has the answer to the last one. "In the engine" is
+what of the time the engine spent in forward passes, to the bare engine's: what is above 1 there is what the others take
+of the processor and its caches; the rest lies between an answer and the next step.
 
   engine        InferenceEngine::Submit, no server
   metered       the engine behind its metrics
@@ -45,7 +48,8 @@ def parse_arguments():
     parser.add_argument("--tokens", type=int, default=1000)
     parser.add_argument("--top-k", type=int, default=16)
     parser.add_argument("--sequences", type=int, default=24, help="of a case; at least one for each client")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--ways", default=",".join(NAMES), help="engine,grpc: only these, which is faster")
     parser.add_argument("--clients", default="1,8,64")
     parser.add_argument("--output", help="also write the numbers there, as JSON")
     return parser.parse_args()
@@ -81,27 +85,31 @@ def verdict(value, limit):
 
 
 def print_cases(cases, options):
-    print("| clients | way | time (s) | to the engine | CPU (s) | to the engine | p50 (ms) | p99 (ms) | tokens/s |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| clients | way | time (s) | to the engine | lowest, highest | in the engine | CPU (s) | to the engine | "
+          "p50 (ms) | p99 (ms) | tokens/s |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     more = {}
     for clients in options.clients.split(","):
         of_clients = [case for case in cases if case["clients"] == int(clients)]
-        for way in NAMES:
+        for way in options.ways.split(","):
             of_way = [case for case in of_clients if case["way"] == way]
 
-            def ratio(key):
+            def ratios(key):
                 # Of the same round: what else the machine does changes from one to the next.
-                return statistics.median(
-                    case[key] / other[key] for case in of_way for other in of_clients
-                    if other["way"] == "engine" and other["round"] == case["round"])
+                return [case[key] / other[key] for case in of_way for other in of_clients
+                        if other["way"] == "engine" and other["round"] == case["round"]]
+
+            def ratio(key):
+                return statistics.median(ratios(key))
 
             latencies = [ms for case in of_way for ms in case["latency_ms"]]
             wall_s = statistics.median(case["wall_s"] for case in of_way)
             cpu_s = statistics.median(case["cpu_s"] for case in of_way)
             rate = of_way[0]["sequences"] * options.tokens / wall_s
             more[clients, way] = ratio("wall_s") - 1
-            print(f"| {clients} | {NAMES[way]} | {wall_s:.2f} | {ratio('wall_s'):.3f} | {cpu_s:.2f} | "
-                  f"{ratio('cpu_s'):.3f} | {percentile(latencies, 0.5):.1f} | {percentile(latencies, 0.99):.1f} | "
+            print(f"| {clients} | {NAMES[way]} | {wall_s:.2f} | {ratio('wall_s'):.3f} | "
+                  f"{min(ratios('wall_s')):.3f}, {max(ratios('wall_s')):.3f} | {ratio('engine_s'):.3f} | "
+                  f"{cpu_s:.2f} | {ratio('cpu_s'):.3f} | {percentile(latencies, 0.5):.1f} | {percentile(latencies, 0.99):.1f} | "
                   f"{rate:.0f} |")
     return more
 
@@ -132,7 +140,7 @@ def main():
             run([f"{options.bin_dir}/engine_bench", "make", options.config, model_dir])
         load = os.getloadavg()[0]
         lines = run([f"{options.bin_dir}/teacher_bench", model_dir, options.threads, options.tokens, options.top_k,
-                     options.sequences, options.rounds, options.clients]).splitlines()
+                     options.sequences, options.rounds, options.clients, options.ways]).splitlines()
     # Logs go to standard error.
     facts, *cases = [json.loads(line) for line in lines if line.startswith("{")]
     hit_ms = cache_hit_ms(options.bin_dir)

@@ -1,15 +1,18 @@
 // What the teacher's protocols cost: the same sequences scored by the bare engine and by clients of
 // a server in this process, on the same engine. compare.py makes a table of what this prints.
 //
-//   teacher_bench MODEL_DIR THREADS TOKENS TOP_K SEQUENCES_PER_CASE ROUNDS CLIENTS[,CLIENTS...]
+//   teacher_bench MODEL_DIR THREADS TOKENS TOP_K SEQUENCES_PER_CASE ROUNDS CLIENTS[,CLIENTS...] WAYS
 //
-// For each number of clients, in each round, the ways take turns: "engine", "metered" (the engine
-// behind its metrics), "grpc", "http_compact", "http_json". A case is SEQUENCES_PER_CASE random
+// For each number of clients, in each round, the WAYS take turns: "engine", "metered" (the engine
+// behind its metrics), "grpc", "http_compact", "http_json", or some of them; in every other round in
+// the opposite order, so that what the machine does over time hits all alike. A case is SEQUENCES_PER_CASE random
 // sequences of TOKENS tokens (at least one for each client); the clients are threads that score one
 // sequence after another. Prefix caching is off: no case profits from one before. Prints a line of
 // JSON for each case, and one for what does not depend on it:
 //   wall_s, cpu_s    of the case: by the clock on the wall, and the CPU time of all threads, those of
 //                    the clients included
+//   engine_s         of wall_s, what the engine spent in forward passes; the rest lies between an
+//                    answer and the next step
 //   latency_ms       of each sequence
 //   answer_bytes     of one answer: the message or the body
 //   call_ms, call_cpu_ms  of one call, to an engine that answers at once; the least of some
@@ -117,7 +120,7 @@ class Bench {
     }
     std::vector<double> latency_ms(static_cast<size_t>(total));
     std::atomic<int> next{0};
-    const double cpu_s = CpuSeconds();
+    const double cpu_s = CpuSeconds(), engine_s = EngineSeconds();
     const auto start = Clock::now();
     std::vector<std::thread> threads;
     for (const auto& scorer : scorers) {
@@ -132,8 +135,13 @@ class Bench {
     }
     for (std::thread& thread : threads) thread.join();
     const double wall_s = std::chrono::duration<double>(Clock::now() - start).count();
-    return {{"way", way},       {"clients", num_clients},        {"sequences", total},
-            {"wall_s", wall_s}, {"cpu_s", CpuSeconds() - cpu_s}, {"latency_ms", latency_ms}};
+    return {{"way", way},
+            {"clients", num_clients},
+            {"sequences", total},
+            {"wall_s", wall_s},
+            {"cpu_s", CpuSeconds() - cpu_s},
+            {"engine_s", EngineSeconds() - engine_s},
+            {"latency_ms", latency_ms}};
   }
 
   // Of one call of one client, less what the engine takes by itself. For an engine that answers at
@@ -185,6 +193,10 @@ class Bench {
  private:
   static constexpr int kWireCalls = 8;
 
+  double EngineSeconds() const {
+    const EngineStats stats = engine_->stats();
+    return stats.layer_seconds + stats.head_seconds;
+  }
   // `port` 0: the server's.
   std::unique_ptr<Scorer> Make(const std::string& way, int port) {
     if (way == "engine") return MakeEngineScorer(engine_);
@@ -213,10 +225,17 @@ class Bench {
   std::unique_ptr<HttpServer> http_;
 };
 
+std::vector<std::string> Split(const std::string& list) {
+  std::vector<std::string> items;
+  std::istringstream stream(list);
+  for (std::string item; std::getline(stream, item, ',');) items.push_back(item);
+  return items;
+}
+
 int Main(const std::vector<std::string>& arguments) {
-  if (arguments.size() != 7) {
-    std::cerr
-        << "usage: teacher_bench MODEL_DIR THREADS TOKENS TOP_K SEQUENCES ROUNDS CLIENTS,...\n";
+  if (arguments.size() != 8) {
+    std::cerr << "usage: teacher_bench MODEL_DIR THREADS TOKENS TOP_K SEQUENCES ROUNDS CLIENTS,... "
+                 "WAY,...\n";
     return 2;
   }
   ::signal(SIGPIPE, SIG_IGN);
@@ -242,10 +261,11 @@ int Main(const std::vector<std::string>& arguments) {
   facts["metrics_ns_per_score"] = cost.ns_per_score;
   facts["metrics_ns_per_token"] = cost.ns_per_token;
   std::cout << facts.dump() << std::endl;
-  std::istringstream clients(arguments[6]);
-  for (std::string number; std::getline(clients, number, ',');) {
+  std::vector<std::string> ways = Split(arguments[7]);
+  for (const std::string& number : Split(arguments[6])) {
     for (int round = 0; round < std::stoi(arguments[5]); ++round) {
-      for (const std::string& way : Bench::Ways()) {
+      if (round > 0) std::reverse(ways.begin(), ways.end());
+      for (const std::string& way : ways) {
         auto line = bench.Run(way, std::stoi(number), 1 + static_cast<uint64_t>(round));
         line["round"] = round;
         std::cout << line.dump() << std::endl;

@@ -131,8 +131,9 @@ TEST(ByteBudgetTest, AClientHoldsTheSumOfItsReservations) {
   ByteBudget::Reservation second = budget.TryReserve(20, "a");
   first = ByteBudget::Reservation();
   EXPECT_EQ(budget.num_used(), 20);
-  EXPECT_EQ(budget.Check(31, "a"), ByteBudget::Refusal::kClientShare);
-  EXPECT_EQ(budget.Check(30, "a"), ByteBudget::Refusal::kNone);
+  // 3 bytes stay free for smaller requests.
+  EXPECT_EQ(budget.Check(28, "a"), ByteBudget::Refusal::kClientShare);
+  EXPECT_EQ(budget.Check(27, "a"), ByteBudget::Refusal::kNone);
   ByteBudget::Reservation moved = std::move(second);
   EXPECT_FALSE(second);
   EXPECT_EQ(budget.num_used(), 20);
@@ -144,6 +145,18 @@ TEST(ByteBudgetTest, AClientHoldsTheSumOfItsReservations) {
 }
 
 // An empty text has tokens of no bytes.
+TEST(ByteBudgetTest, AClientsLongRequestsLeaveRoomForItsShortOnes) {
+  for (int64_t length : {8, 25, 50, 100, 400}) {  // each could fill the share without a rest
+    ByteBudget budget(1600, 0.5);
+    std::vector<ByteBudget::Reservation> flood;
+    while (ByteBudget::Reservation next = budget.TryReserve(length, "a"))
+      flood.push_back(std::move(next));
+    EXPECT_GE(budget.num_used(), 800 - 2 * length);
+    EXPECT_EQ(budget.Check(std::min<int64_t>(length / 2, 25), "a"), ByteBudget::Refusal::kNone)
+        << length;
+  }
+}
+
 TEST(ByteBudgetTest, NothingMayBeReservedAndReturnedInAnyOrder) {
   ByteBudget budget(100, 0.5);
   for (const bool nothing_first : {false, true}) {

@@ -57,17 +57,18 @@ TEST(GrammarCompilerTest, GrammarsAreKeptForTheNextRequest) {
     EXPECT_OK(grammar);
     return *grammar;
   };
-  const std::weak_ptr<Grammar> a = compile("a"), b = compile("b");
-  EXPECT_EQ(compile("a"), a.lock());
+  const auto a = compile("a"), b = compile("b");
+  EXPECT_EQ(compile("a"), a);
   compile("c");  // the one that was used least recently goes
-  EXPECT_FALSE(a.expired());
-  EXPECT_TRUE(b.expired());
+  EXPECT_EQ(compile("a"), a);
+  EXPECT_NE(compile("b"), b);
 }
 
 TEST(GrammarCompilerTest, GrammarsInUseAreBoundedAndThoseThatAreKeptMakeRoom) {
   GrammarCompilerOptions options = TestOptions();
   options.max_kept = 2;
   options.max_grammars = 3;
+  options.max_client_share = 1.0;
   const auto compiler = NewCompiler(options);
   std::vector<std::shared_ptr<Grammar>> used;
   for (const char* text : {"a", "b", "c"}) {
@@ -77,6 +78,45 @@ TEST(GrammarCompilerTest, GrammarsInUseAreBoundedAndThoseThatAreKeptMakeRoom) {
                "field: 3 grammars are in use, which is the limit");
   used.pop_back();
   EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "d"));
+}
+
+TEST(GrammarCompilerTest, NoClientUsesMoreThanItsShareOfTheGrammars) {
+  GrammarCompilerOptions options = TestOptions();
+  options.max_grammars = 4;
+  const auto compiler = NewCompiler(options);
+  const auto compile = [&](const std::string& client, const std::string& text) {
+    return compiler->Compile(
+        {.spec = {.kind = Kind::kRegex, .text = text}, .field = "f", .client = client});
+  };
+  ASSERT_OK_AND_ASSIGN(auto first, compile("greedy", "a"));
+  ASSERT_OK_AND_ASSIGN(const auto second, compile("greedy", "b"));
+  EXPECT_ERROR(
+      compile("greedy", "c"), absl::StatusCode::kResourceExhausted,
+      "f: this client uses 2 grammars: one more exceeds its share of 4, of which 2 are free");
+  // What it has it may use again, and others find room.
+  EXPECT_OK(compile("greedy", "a"));
+  ASSERT_OK_AND_ASSIGN(const auto other, compile("other", "c"));
+  EXPECT_OK(compile("third", "a"));
+  // A text under a grammar uses it, however it is held.
+  auto mask = Grammar::NewMask(first, {});
+  first.reset();
+  EXPECT_ERROR(compile("greedy", "d"), absl::StatusCode::kResourceExhausted, "uses 2 grammars");
+  mask.reset();
+  EXPECT_ERROR(compile("greedy", "d"), absl::StatusCode::kResourceExhausted,
+               "uses 1 grammars: one more exceeds its share of 4, of which 2 are free");
+}
+
+TEST(GrammarCompilerTest, AClientOfManyGrammarsEndsItsOwnFirst) {
+  GrammarCompilerOptions options = TestOptions();
+  options.max_kept = 3;
+  const auto compiler = NewCompiler(options);
+  const auto compile = [&](const std::string& client, const std::string& text) {
+    return *compiler->Compile(
+        {.spec = {.kind = Kind::kRegex, .text = text}, .field = "f", .client = client});
+  };
+  const auto modest = compile("modest", "a");
+  for (const char* text : {"b", "c", "d", "e"}) compile("greedy", text);
+  EXPECT_EQ(compile("modest", "a"), modest);
 }
 
 TEST(GrammarCompilerTest, WhoeverIsGoneOrLateIsNotWaitedFor) {
@@ -149,7 +189,7 @@ TEST(GrammarCompilerTest, ManyThreadsAtOnce) {
         const std::string text = Concat("[a-c]{", 1 + (t + i) % 5, "}");
         const auto grammar = CompileWith(*compiler, Kind::kRegex, text);
         ASSERT_OK(grammar);
-        const auto mask = (*grammar)->NewMask({});
+        const auto mask = Grammar::NewMask(*grammar, {});
         std::vector<int32_t> ids;
         for (int n = 0; n < 1 + (t + i) % 5; ++n) {
           ASSERT_OK_AND_ASSIGN(const std::set<int32_t> allowed, AllowedIds(*mask, ids));
@@ -170,8 +210,8 @@ TEST(GrammarCompilerTest, AMaskThatIsNotTakenBlocksNobody) {
   const auto compiler = NewCompiler();
   ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "[a-z]*"));
   std::vector<std::shared_ptr<LogitMask>> idle;
-  for (int i = 0; i < 6000; ++i) idle.push_back(grammar->NewMask({}));
-  const auto mask = grammar->NewMask({});
+  for (int i = 0; i < 6000; ++i) idle.push_back(Grammar::NewMask(grammar, {}));
+  const auto mask = Grammar::NewMask(grammar, {});
   std::vector<int32_t> ids;
   for (int i = 0; i < 20; ++i) {
     ASSERT_OK_AND_ASSIGN(const std::set<int32_t> allowed, AllowedIds(*mask, ids));
@@ -232,7 +272,7 @@ TEST(GrammarCompilerTest, AProgramThatEndsIsStartedAgainAndAGrammarThatEndsFails
   const std::vector<pid_t> processes = ChildrenOf(programs[0]);
   ASSERT_EQ(processes.size(), 1u);
   ASSERT_OK_AND_ASSIGN(const auto other, CompileWith(*compiler, Kind::kRegex, "[cd]*"));
-  const auto mask = grammar->NewMask({}), other_mask = other->NewMask({});
+  const auto mask = Grammar::NewMask(grammar, {}), other_mask = Grammar::NewMask(other, {});
   ASSERT_OK(AllowedIds(*mask, {}));
   ASSERT_EQ(::kill(processes[0], SIGKILL), 0);
   EXPECT_ERROR(AllowedIds(*mask, {2 + 'a'}), absl::StatusCode::kInvalidArgument,

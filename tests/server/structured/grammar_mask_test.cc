@@ -36,7 +36,7 @@ void ExpectTexts(const std::shared_ptr<Grammar>& grammar, const std::vector<std:
   while (!open.empty()) {
     const std::vector<int32_t> ids = open.front();
     open.pop_front();
-    const auto mask = grammar->NewMask({});
+    const auto mask = Grammar::NewMask(grammar, {});
     ASSERT_OK_AND_ASSIGN(const std::set<int32_t> allowed, AllowedIds(*mask, ids));
     ASSERT_THAT(allowed, UnorderedElementsAreArray(Expected(texts, TextOf(ids)))) << TextOf(ids);
     for (const int32_t id : allowed) {
@@ -83,10 +83,41 @@ TEST(GrammarMaskTest, AllowsExactlyWhatContinuesSomeText) {
   }
 }
 
+// Characters of two, three and four bytes, whole, byte by byte, and in tokens that end within one.
+TEST(GrammarMaskTest, CharactersOfSeveralBytesAreFollowedByteByByte) {
+  const std::string e = "\xC3\xA9", sun = "\xE6\x97\xA5", book = "\xE6\x9C\xAC",
+                    smile = "\xF0\x9F\x98\x80", grin = "\xF0\x9F\x98\x81";
+  const std::vector<std::string> choices = {sun + book, sun, e, smile, grin + "a", book + sun};
+  const std::vector<FiniteCase> cases = {
+      {GrammarOfChoices(choices), choices},
+      {{.kind = Kind::kRegex, .text = "[" + sun + book + "]{1,2}"},
+       {sun, book, sun + sun, sun + book, book + sun, book + book}},
+      {{.kind = Kind::kRegex, .text = e + "?" + smile}, {smile, e + smile}},
+      // A range that ends in other bytes than it begins: U+00FE to U+0101.
+      {{.kind = Kind::kRegex, .text = "[\xC3\xBE-\xC4\x81]"},
+       {"\xC3\xBE", "\xC3\xBF", "\xC4\x80", "\xC4\x81"}},
+      {{.kind = Kind::kJsonSchema, .text = "{\"enum\": [\"" + sun + book + "\", \"" + e + "\"]}"},
+       {"\"" + sun + book + "\"", "\"" + e + "\""}},
+      {{.kind = Kind::kEbnf, .text = "root ::= \"" + sun + "\" [" + book + smile + "]"},
+       {sun + book, sun + smile}},
+      {{.kind = Kind::kLark, .text = "start: \"" + grin + "\" | \"" + smile + "\""}, {grin, smile}},
+      {{.kind = Kind::kStructuralTag,
+        .text = "{\"type\":\"structural_tag\",\"format\":{\"type\":\"const_string\",\"value\":\"" +
+                sun + e + "\"}}"},
+       {sun + e}},
+  };
+  const auto compiler = NewCompiler();
+  for (const FiniteCase& c : cases) {
+    SCOPED_TRACE(c.spec.text);
+    ASSERT_OK_AND_ASSIGN(const auto grammar, compiler->Compile({.spec = c.spec, .field = "f"}));
+    ExpectTexts(grammar, c.texts);
+  }
+}
+
 TEST(GrammarMaskTest, EverythingIsAllowedBehindTheEndAndNothingSpecialBefore) {
   const auto compiler = NewCompiler();
   ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "[^x]{3}"));
-  const auto mask = grammar->NewMask({});
+  const auto mask = Grammar::NewMask(grammar, {});
   ASSERT_OK_AND_ASSIGN(const std::set<int32_t> first, AllowedIds(*mask, {}));
   EXPECT_FALSE(first.contains(kSpecialId));
   EXPECT_FALSE(first.contains(kEosId));
@@ -107,7 +138,7 @@ TEST(GrammarMaskTest, EverythingIsAllowedBehindTheEndAndNothingSpecialBefore) {
 TEST(GrammarMaskTest, StopIdsOfARequestEndAText) {
   const auto compiler = NewCompiler();
   ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "ab"));
-  const auto mask = grammar->NewMask({2 + '!'});
+  const auto mask = Grammar::NewMask(grammar, {2 + '!'});
   ASSERT_OK_AND_ASSIGN(const std::set<int32_t> end, AllowedIds(*mask, {2 + 'a', 2 + 'b'}));
   EXPECT_EQ(end, (std::set<int32_t>{kEosId, 2 + '!'}));
 }
@@ -116,7 +147,8 @@ TEST(GrammarMaskTest, StopIdsOfARequestEndAText) {
 TEST(GrammarMaskTest, AnswersTheSameHoweverItIsAsked) {
   const auto compiler = NewCompiler();
   ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "a*b{2}"));
-  const auto mask = grammar->NewMask({}), other = grammar->NewMask({}), late = grammar->NewMask({});
+  const auto mask = Grammar::NewMask(grammar, {}), other = Grammar::NewMask(grammar, {}),
+             late = Grammar::NewMask(grammar, {});
   std::vector<int32_t> ids;
   for (const char c : {'a', 'a', 'b', 'b'}) {
     ASSERT_OK_AND_ASSIGN(const std::set<int32_t> allowed, AllowedIds(*mask, ids));
@@ -133,8 +165,8 @@ TEST(GrammarMaskTest, AnswersTheSameHoweverItIsAsked) {
   EXPECT_EQ(end, std::set<int32_t>{kEosId});
   EXPECT_EQ(fed, end);
   // A token that the grammar does not allow, be it from a caller's mistake, is an error.
-  EXPECT_ERROR(AllowedIds(*grammar->NewMask({}), {2 + 'z'}), absl::StatusCode::kInvalidArgument,
-               "does not allow the id");
+  EXPECT_ERROR(AllowedIds(*Grammar::NewMask(grammar, {}), {2 + 'z'}),
+               absl::StatusCode::kInvalidArgument, "does not allow the id");
 }
 
 // The value of a JSON text; discarded if it is none. Bytes that are not UTF-8 become U+FFFD, as they do
@@ -147,9 +179,9 @@ nlohmann::json Parsed(const std::string& text) {
 }
 
 // A random text under the grammar; nullopt if it does not end soon.
-std::optional<std::string> RandomText(Grammar& grammar, uint64_t seed) {
+std::optional<std::string> RandomText(const std::shared_ptr<Grammar>& grammar, uint64_t seed) {
   std::mt19937_64 random(seed);
-  const auto mask = grammar.NewMask({});
+  const auto mask = Grammar::NewMask(grammar, {});
   std::vector<int32_t> ids;
   while (ids.size() < 400) {
     const auto allowed = AllowedIds(*mask, ids);
@@ -187,7 +219,7 @@ TEST(GrammarMaskTest, TextsUnderASchemaSatisfyIt) {
             {.spec = {.text = schema, .any_whitespace = any_whitespace}, .field = "f"}));
     int num_texts = 0;
     for (uint64_t seed = 0; seed < 60; ++seed) {
-      const std::optional<std::string> text = RandomText(*grammar, seed);
+      const std::optional<std::string> text = RandomText(grammar, seed);
       if (!text) continue;
       ++num_texts;
       const auto value = Parsed(*text);
@@ -209,13 +241,53 @@ TEST(GrammarMaskTest, TextsUnderASchemaSatisfyIt) {
   }
 }
 
+// The code points of a UTF-8 text (RFC 3629); -1 if it is none.
+int NumCodePoints(const std::string& text) {
+  int num = 0;
+  for (size_t i = 0; i < text.size(); ++num) {
+    const auto byte = [&](size_t at) { return at < text.size() ? text[at] & 0xFF : 0; };
+    const int lead = byte(i);
+    const int length = lead < 0x80   ? 1
+                       : lead < 0xC2 ? 0
+                       : lead < 0xE0 ? 2
+                       : lead < 0xF0 ? 3
+                       : lead < 0xF5 ? 4
+                                     : 0;
+    if (length == 0) return -1;
+    for (int b = 1; b < length; ++b) {
+      if ((byte(i + b) & 0xC0) != 0x80) return -1;
+    }
+    const int second = byte(i + 1);
+    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
+        (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F))
+      return -1;
+    i += static_cast<size_t>(length);
+  }
+  return num;
+}
+
+TEST(GrammarMaskTest, AClassThatIsNegatedStandsForWholeCharacters) {
+  const auto compiler = NewCompiler();
+  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "[^a\xC3\xA9]{3}"));
+  std::set<size_t> lengths;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const std::optional<std::string> text = RandomText(grammar, seed);
+    ASSERT_TRUE(text);
+    EXPECT_EQ(NumCodePoints(*text), 3) << ::testing::PrintToString(*text);
+    EXPECT_EQ(text->find('a'), std::string::npos);
+    EXPECT_EQ(text->find("\xC3\xA9"), std::string::npos);
+    lengths.insert(text->size());
+  }
+  EXPECT_GT(*lengths.rbegin(), 6u);
+}
+
 TEST(GrammarMaskTest, TextsOfAnyObjectAreJson) {
   const auto compiler = NewCompiler();
   ASSERT_OK_AND_ASSIGN(const auto grammar,
                        CompileWith(*compiler, Kind::kJsonSchema, R"({"type": "object"})"));
   int num_texts = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
-    const std::optional<std::string> text = RandomText(*grammar, seed);
+    const std::optional<std::string> text = RandomText(grammar, seed);
     if (!text) continue;
     ++num_texts;
     EXPECT_TRUE(Parsed(*text).is_object()) << *text;

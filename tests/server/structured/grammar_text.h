@@ -1,5 +1,6 @@
-// Texts under a grammar, token by token, with a small vocabulary: every byte, some tokens of several
-// bytes, and special ids.
+// Texts under a grammar, token by token, with a small vocabulary: every byte, as in tokenizers that
+// fall back to bytes, some tokens of several bytes, of which some end or begin within a character, and
+// special ids.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ inline std::vector<std::string> SmallVocabulary() {
   std::vector<std::string> bytes(2);
   for (int byte = 0; byte < 256; ++byte) bytes.push_back(std::string(1, static_cast<char>(byte)));
   for (const char* text :
-       {"{\"", "\":", "true", "ab", "abc", "ye", "s\n", "10", "\xC3\xA9", "},", "],"})
+       {"{\"", "\":", "true", "ab", "abc", "ye", "s\n", "10", "\xC3\xA9", "},", "],", "\xE6\x97",
+        "\xA5\xE6\x9C\xAC", "\xE6\x97\xA5", "\xF0\x9F", "\x98\x80", "\"\xC3"})
     bytes.push_back(text);
   bytes.emplace_back();  // an id beyond the tokenizer's
   return bytes;

@@ -72,8 +72,8 @@ std::vector<std::pair<Kind, std::string>> HostileSpecs() {
 }
 
 // A grammar may be accepted: then it is followed like any other, within its limits.
-void Follow(Grammar& grammar) {
-  const auto mask = grammar.NewMask({});
+void Follow(const std::shared_ptr<Grammar>& grammar) {
+  const auto mask = Grammar::NewMask(grammar, {});
   std::vector<int32_t> ids;
   for (int i = 0; i < 200; ++i) {
     const auto allowed = AllowedIds(*mask, ids);
@@ -89,7 +89,7 @@ TEST(HostileGrammarTest, IsAnsweredSoonAndHurtsNobody) {
   const auto serves = [&] {
     const auto grammar = CompileWith(*compiler, Kind::kRegex, "ab");
     ASSERT_OK(grammar);
-    const auto mask = (*grammar)->NewMask({});
+    const auto mask = Grammar::NewMask(*grammar, {});
     ASSERT_OK_AND_ASSIGN(const std::set<int32_t> allowed, AllowedIds(*mask, {}));
     EXPECT_TRUE(allowed.contains(2 + 'a'));
   };
@@ -100,7 +100,7 @@ TEST(HostileGrammarTest, IsAnsweredSoonAndHurtsNobody) {
     const absl::Time begun_at = absl::Now();
     const auto grammar = CompileWith(*compiler, kind, text);
     if (grammar.ok()) {
-      Follow(**grammar);
+      Follow(*grammar);
     } else {
       EXPECT_TRUE(absl::IsInvalidArgument(grammar.status())) << grammar.status();
       EXPECT_LE(grammar.status().message().size(), 400u);
@@ -145,7 +145,7 @@ TEST(HostileGrammarTest, AMaskHasItsTimeAndMemory) {
   const auto compiler = NewCompiler(options);
   ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kEbnf, kSlow));
   ASSERT_OK_AND_ASSIGN(const auto other, CompileWith(*compiler, Kind::kRegex, "[ab]*"));
-  const auto mask = grammar->NewMask({}), other_mask = other->NewMask({});
+  const auto mask = Grammar::NewMask(grammar, {}), other_mask = Grammar::NewMask(other, {});
   const std::vector<int32_t> ids(400, 2 + 'q');
   EXPECT_ERROR(AllowedIds(*mask, ids), absl::StatusCode::kInvalidArgument,
                "structured output: it takes too long to follow");

@@ -73,7 +73,7 @@ class StructuredEngineTest : public ::testing::Test {
     request.sampling->max_new_tokens = 150;
     request.sampling->temperature = i % 5 == 0 ? 0.0f : 1.0f;
     request.sampling->seed = static_cast<uint64_t>(i);
-    if (IsMasked(i)) request.sampling->mask = grammar_->NewMask({});
+    if (IsMasked(i)) request.sampling->mask = Grammar::NewMask(grammar_, {});
     return request;
   }
   static bool IsMasked(int i) { return i % 3 != 2; }

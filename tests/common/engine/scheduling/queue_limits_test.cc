@@ -52,7 +52,7 @@ TEST(QueueLimitsTest, ClientsThatFloodGetEqualPartsAndOneStaysFree) {
     FillingQueue queue(kLimits);
     queue.Flood(clients, 1);
     for (const std::string& client : clients) {
-      EXPECT_NEAR(static_cast<double>(queue.tokens(client)), 120.0 / (n + 1), 1.0) << n;
+      EXPECT_NEAR(static_cast<double>(queue.tokens(client)), 120.0 / (n + 1), 1.5) << n;
     }
     // And the newcomer gets as much as is left for it.
     EXPECT_OK(queue.Offer("newcomer", 10).status);
@@ -62,17 +62,23 @@ TEST(QueueLimitsTest, ClientsThatFloodGetEqualPartsAndOneStaysFree) {
 TEST(QueueLimitsTest, ANewcomersFirstRequestNeedsOnlyRoom) {
   FillingQueue queue(kLimits);
   queue.Flood({"flooder"}, 1);
-  EXPECT_EQ(queue.tokens("flooder"), 60);
-  EXPECT_OK(queue.Offer("newcomer", 59).status);
+  EXPECT_EQ(queue.tokens("flooder"), 59);
+  const QueueDecision long_one = queue.Offer("newcomer", 59);
+  EXPECT_FALSE(long_one.only_client_share);
+  EXPECT_ERROR(long_one.status, absl::StatusCode::kResourceExhausted,
+               "the queue holds 59 tokens: 59 more exceed max_queued_tokens 120 less 3 for shorter "
+               "requests");
+  EXPECT_OK(queue.Offer("newcomer", 58).status);
   const QueueDecision second = queue.Offer("newcomer", 1);
   EXPECT_TRUE(second.only_client_share);
   EXPECT_ERROR(second.status, absl::StatusCode::kResourceExhausted,
-               "the client's share of the queue holds 59 tokens: 1 more exceed what "
-               "max_client_queue_share 0.5 leaves it of max_queued_tokens 120");
-  const QueueDecision full = queue.Offer("third", 2);
+               "the client's share of the queue holds 58 tokens: 1 more exceed what "
+               "max_client_queue_share 0.5 leaves it of max_queued_tokens 120 less 1 for shorter "
+               "requests");
+  const QueueDecision full = queue.Offer("third", 4);
   EXPECT_FALSE(full.only_client_share);
-  EXPECT_ERROR(full.status, absl::StatusCode::kResourceExhausted,
-               "the queue holds 119 tokens: 2 more exceed max_queued_tokens 120");
+  const std::string text(full.status.message());
+  EXPECT_EQ(text, "the queue holds 117 tokens: 4 more exceed max_queued_tokens 120");
 }
 
 TEST(QueueLimitsTest, ABatchIsBoundByTheShareFromTheStart) {
@@ -98,6 +104,49 @@ TEST(QueueLimitsTest, RequestsHaveSharesToo) {
   EXPECT_OK(queue.Offer("c", 1).status);
   EXPECT_ERROR(queue.Offer("d", 1).status, absl::StatusCode::kResourceExhausted,
                "the queue holds 4 requests");
+}
+
+// Of each length that could fill the limit without a rest, and lengths between.
+TEST(QueueLimitsTest, AFloodLeavesItsOwnClientRoomForRequestsOfHalfTheLength) {
+  const QueueLimits limits = {.max_tokens = 9600, .max_requests = 100'000, .max_client_share = 0.5};
+  for (int64_t length = 2; length <= 300; ++length) {
+    FillingQueue queue(limits);
+    queue.Flood({"a"}, length);
+    EXPECT_GT(queue.tokens("a"), 4800 - 3 * length);
+    EXPECT_OK(queue.Offer("a", length / 2).status);
+  }
+  // Of longer ones, as the same share is kept of all.
+  for (int64_t length : {400, 1200, 4000}) {
+    FillingQueue queue(limits);
+    queue.Flood({"a"}, length);
+    EXPECT_OK(queue.Offer("a", 150).status);
+  }
+}
+
+TEST(QueueLimitsTest, NewcomersOfWhichEachIsAllowedOneRequestLeaveRoomForAShortOne) {
+  FillingQueue queue({.max_tokens = 9600, .max_requests = 1000, .max_client_share = 0.5});
+  std::vector<std::string> clients;
+  for (int c = 0; c < 100; ++c) clients.push_back("client " + std::to_string(c));
+  queue.Flood(clients, 96);
+  EXPECT_GT(queue.queue().num_tokens, 9600 - 3 * 96);
+  EXPECT_OK(queue.Offer("newcomer", 48).status);
+}
+
+TEST(QueueLimitsTest, ABatchLeavesAPlaceForOneRequest) {
+  FillingQueue queue({.max_tokens = 1 << 20, .max_requests = 640, .max_client_share = 0.5});
+  EXPECT_OK(queue.Offer("a", 300, 300).status);
+  EXPECT_TRUE(queue.Offer("a", 20, 20).only_client_share);
+  EXPECT_OK(queue.Offer("a", 10, 10).status);
+  EXPECT_TRUE(queue.Offer("a", 10, 10).only_client_share);
+  EXPECT_OK(queue.Offer("a", 1).status);
+}
+
+TEST(QueueLimitsTest, NothingIsKeptOfAnEmptyQueueNorWithoutShares) {
+  FillingQueue empty({.max_tokens = 9600, .max_requests = 1000, .max_client_share = 0.5});
+  EXPECT_OK(empty.Offer("a", 4800, 2).status);
+  FillingQueue shared({.max_tokens = 9600, .max_requests = 4, .max_client_share = 1.0});
+  EXPECT_OK(shared.Offer("a", 4800).status);
+  EXPECT_OK(shared.Offer("a", 4800).status);
 }
 
 TEST(QueueLimitsTest, WithoutAShareOneClientMayTakeEverything) {

@@ -8,6 +8,7 @@
 
 #include "proto/vllm/engine.grpc.pb.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
+#include "tests/server/grpc/vllm/letters.h"
 
 namespace taopd {
 namespace {
@@ -232,6 +233,62 @@ TEST_F(VllmEngineServiceTest, FieldsReachTheEngine) {
   ASSERT_TRUE(Generate(request, &messages).ok());
   EXPECT_EQ(fake_.engine->seen().back().sampling->temperature, 1.0f);
   EXPECT_EQ(fake_.engine->seen().back().sampling->max_new_tokens, 60);
+}
+
+// Each kind becomes a mask of every sequence, which follows the text to its end.
+TEST_F(VllmEngineServiceTest, AConstraintBecomesAMask) {
+  fake_.model->grammar_compiler = testing::LettersCompiler();
+  Ready();
+  struct Case {
+    std::function<void(engine::SamplingParams*)> edit;
+    std::string text;                  // that follows the constraint
+    std::vector<std::string> letters;  // that may come before, between and behind its letters
+  };
+  const Case cases[] = {
+      {[](auto* p) { p->set_regex("[ab]c+"); }, "ac", {"ab", "c", "$c"}},
+      {[](auto* p) {
+         p->mutable_choice()->add_choices("cd");
+         p->mutable_choice()->add_choices("e");
+       },
+       "cd",
+       {"ce", "d", "$"}},
+      {[](auto* p) { p->set_grammar("root ::= \"d\" | \"ef\""); }, "ef", {"de", "f", "$"}},
+      {[](auto* p) { p->set_json_schema(R"({"enum": [12, 13, 2]})"); }, "13", {"12", "23", "$"}},
+      {[](auto* p) { p->set_json_object(true); }, "{}", {"{", "\"}", "$"}},
+      {[](auto* p) {
+         p->set_structural_tag(
+             R"({"type":"structural_tag","format":{"type":"const_string","value":"f1"}})");
+       },
+       "f1",
+       {"f", "1", "$"}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.text);
+    engine::GenerateRequest request = Request();
+    request.mutable_sampling_params()->set_n(2);
+    c.edit(request.mutable_sampling_params());
+    std::vector<engine::GenerateResponse> messages;
+    const grpc::Status status = Generate(request, &messages);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(messages.size(), 2u);
+    const auto seen = fake_.engine->seen();
+    const auto mask = seen.back().sampling->mask, other = seen[seen.size() - 2].sampling->mask;
+    ASSERT_NE(mask, nullptr);
+    ASSERT_NE(other, nullptr);
+    EXPECT_NE(mask, other);  // each follows its own text
+    for (size_t n = 0; n < c.letters.size(); ++n) {
+      ASSERT_OK_AND_ASSIGN(const std::string letters,
+                           testing::LettersBehind(c.text.substr(0, n), *mask));
+      EXPECT_EQ(letters, c.letters[n]) << n;
+    }
+  }
+  engine::GenerateRequest request = Request();
+  request.mutable_sampling_params()->set_json_object(false);
+  std::vector<engine::GenerateResponse> messages;
+  ASSERT_TRUE(Generate(request, &messages).ok());
+  EXPECT_EQ(fake_.engine->seen().back().sampling->mask, nullptr);
+  request.mutable_sampling_params()->set_regex("(a");
+  ExpectRefused(request, "structured_output: Regex parsing error");
 }
 
 TEST_F(VllmEngineServiceTest, WhatCannotBeHonoredIsRefusedByName) {

@@ -6,6 +6,7 @@
 #include "proto/vllm/control.grpc.pb.h"
 #include "proto/vllm/inference.grpc.pb.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
+#include "tests/server/grpc/vllm/letters.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
@@ -157,22 +158,10 @@ TEST_F(VllmServiceTest, TextPromptsAndFieldsReachTheEngine) {
 // Each kind becomes a mask of the engine's request; what cannot be compiled is refused, and a call
 // whose client has gone is given up.
 TEST_F(VllmServiceTest, TheFormOfATextBecomesAMask) {
-  std::vector<std::string> token_bytes(testing::kFakeVocab);
-  for (int v = 1; v < testing::kFakeVocab; ++v)
-    token_bytes[v] = std::string(1, "0123456789abcdefghijklmnopqr\"{}:,"[v]);
-  GrammarCompilerOptions options;
-  options.program = testing::BinaryPath("taopd-grammar");
-  fake_.model->grammar_compiler =
-      std::make_unique<GrammarCompiler>(token_bytes, std::vector<int32_t>{0}, options);
+  fake_.model->grammar_compiler = testing::LettersCompiler();
   Ready();
   using Edit = std::function<void(vllm::DecodingParameters*)>;
-  // The ids that may come first; token v is the v-th letter.
-  const auto first = [](const std::string& letters) {
-    std::vector<uint64_t> bits = {~uint64_t{0} << testing::kFakeVocab};
-    for (const char c : letters)
-      bits[0] |= uint64_t{1} << std::string("0123456789abcdefghijklmnopqr\"{}:,").find(c);
-    return bits;
-  };
+  // And the letters that may come first.
   const std::pair<Edit, std::string> cases[] = {
       {[](auto* d) { d->set_regex("[ab]c"); }, "ab"},
       {[](auto* d) { d->mutable_choice()->add_choices("cd"); }, "c"},
@@ -193,10 +182,8 @@ TEST_F(VllmServiceTest, TheFormOfATextBecomesAMask) {
     ASSERT_TRUE(status.ok()) << status.error_message();
     const auto mask = fake_.engine->seen().back().sampling->mask;
     ASSERT_NE(mask, nullptr);
-    std::vector<uint64_t> bits = {~uint64_t{0}};
-    ASSERT_OK_AND_ASSIGN(const bool restricts, mask->Mask({}, bits));
-    EXPECT_TRUE(restricts);
-    EXPECT_EQ(bits[0] & 0xffffffff, first(letters)[0] & 0xffffffff) << letters;
+    ASSERT_OK_AND_ASSIGN(const std::string first, testing::LettersBehind("", *mask));
+    EXPECT_EQ(first, letters);
   }
   vllm::GenerateRequest request = Request();
   request.mutable_decoding()->set_regex("(a");

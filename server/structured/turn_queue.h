@@ -1,0 +1,72 @@
+// Jobs that wait, and whose turn it is: the client's of which the fewest jobs were taken, and among
+// equals the one whose job came first. So a client that sends many waits for itself, and one that
+// sends its first job waits for at most one of each other client.
+//
+// A client that starts to have jobs begins with the lowest count of those that have some. It is
+// forgotten when its last job is done. Not thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace taopd {
+
+template <typename Job>
+class TurnQueue {
+ public:
+  // Of all clients, and of one.
+  size_t size() const { return waiting_.size(); }
+  size_t SizeOf(const std::string& client) const {
+    const auto found = clients_.find(client);
+    return found == clients_.end() ? 0 : found->second.num_waiting;
+  }
+
+  void Push(const std::string& client, Job job) {
+    uint64_t lowest = clients_.empty() ? 0 : UINT64_MAX;
+    for (const auto& [name, other] : clients_) lowest = std::min(lowest, other.num_taken);
+    Client& entry = clients_.try_emplace(client, Client{.num_taken = lowest}).first->second;
+    ++entry.num_waiting;
+    waiting_.emplace_back(client, std::move(job));
+  }
+
+  // REQUIRES: size() > 0. Call Done with the client when the job is done.
+  Job Take() {
+    TAOPD_CHECK(!waiting_.empty());
+    const auto next =
+        std::min_element(waiting_.begin(), waiting_.end(), [this](const auto& a, const auto& b) {
+          return clients_.at(a.first).num_taken < clients_.at(b.first).num_taken;
+        });
+    Client& client = clients_.at(next->first);
+    --client.num_waiting;
+    ++client.num_running;
+    ++client.num_taken;
+    Job job = std::move(next->second);
+    waiting_.erase(next);
+    return job;
+  }
+  void Done(const std::string& client) {
+    const auto found = clients_.find(client);
+    TAOPD_CHECK(found != clients_.end() && found->second.num_running > 0);
+    --found->second.num_running;
+    if (found->second.num_running + found->second.num_waiting == 0) clients_.erase(found);
+  }
+
+ private:
+  struct Client {
+    uint64_t num_taken = 0;
+    size_t num_waiting = 0;
+    size_t num_running = 0;
+  };
+
+  std::deque<std::pair<std::string, Job>> waiting_;  // in the order of arrival
+  std::unordered_map<std::string, Client> clients_;  // that have jobs, waiting or running
+};
+
+}  // namespace taopd
