@@ -241,12 +241,18 @@ struct Loops {
     for (int64_t i = 0; i < n; ++i) Put(from[i], to + i);
   }
 
-  static TAOPD_ALWAYS_INLINE void PutMoment(float value, uint32_t, float* place) { *place = value; }
-  static TAOPD_ALWAYS_INLINE void PutMoment(float value, uint32_t random_16, uint16_t* place) {
+  // Stores a number as it is, or as a bfloat16 number with stochastic rounding.
+  static TAOPD_ALWAYS_INLINE void PutRounded(float value, uint32_t, float* place) {
+    *place = value;
+  }
+  static TAOPD_ALWAYS_INLINE void PutRounded(float value, uint32_t random_16, uint16_t* place) {
     *place = static_cast<uint16_t>(RoundToBfloat16(__builtin_bit_cast(uint32_t, value), random_16));
   }
 
-  template <bool kBfloat16Copy, typename Moment>
+  // Where the weights are.
+  enum class Weights { kMaster, kMasterAndBfloat16, kBfloat16 };
+
+  template <Weights kWeights, typename Moment>
   static TAOPD_ALWAYS_INLINE void AdamWLoop(const AdamWFactors<float>& factors, float keep,
                                             const AdamWElements& elements) {
     const In gradient = static_cast<const Element*>(elements.gradient);
@@ -255,35 +261,45 @@ struct Loops {
                                                                         static_cast<Moment*>(
                                                                             elements.exp_avg_sq);
     uint16_t* const bfloat16 = elements.bfloat16;
-    const uint64_t key = elements.random_key;
+    const uint64_t key = elements.random_key, weight_key = elements.weight_key;
     const uint32_t first = elements.first_element;
     const int64_t n = elements.size;
     const AdamWFactors<float> f = factors;
     TAOPD_INDEPENDENT
     for (int64_t i = 0; i < n; ++i) {
-      float x = master[i], m = Widen(exp_avg[i]), v = Widen(exp_avg_sq[i]);
+      float x = kWeights == Weights::kBfloat16 ? Widen(bfloat16[i]) : master[i];
+      float m = Widen(exp_avg[i]), v = Widen(exp_avg_sq[i]);
       AdamWMoments(f, Widen(gradient[i]), &m, &v);
       AdamWParameter(f, keep, m, __builtin_sqrtf(v), &x);
-      master[i] = x;
-      const uint32_t random =
-          sizeof(Moment) == 2 ? AdamWRandomBits(key, first + static_cast<uint32_t>(i)) : 0;
-      PutMoment(m, random & 0xffff, exp_avg + i);
-      PutMoment(v, random >> 16, exp_avg_sq + i);
-      if (kBfloat16Copy) Put(x, bfloat16 + i);
+      const uint32_t element = first + static_cast<uint32_t>(i);
+      if (kWeights != Weights::kBfloat16) master[i] = x;
+      const uint32_t random = sizeof(Moment) == 2 ? AdamWRandomBits(key, element) : 0;
+      PutRounded(m, random & 0xffff, exp_avg + i);
+      PutRounded(v, random >> 16, exp_avg_sq + i);
+      if (kWeights == Weights::kMasterAndBfloat16) Put(x, bfloat16 + i);
+      if (kWeights == Weights::kBfloat16) {
+        PutRounded(x, AdamWRandomBits(weight_key, element) & 0xffff, bfloat16 + i);
+      }
+    }
+  }
+
+  template <typename Moment>
+  static TAOPD_ALWAYS_INLINE void AdamWWith(const AdamWFactors<float>& factors, float keep,
+                                            const AdamWElements& elements) {
+    if (elements.master == nullptr) {
+      AdamWLoop<Weights::kBfloat16, Moment>(factors, keep, elements);
+    } else if (elements.bfloat16 != nullptr) {
+      AdamWLoop<Weights::kMasterAndBfloat16, Moment>(factors, keep, elements);
+    } else {
+      AdamWLoop<Weights::kMaster, Moment>(factors, keep, elements);
     }
   }
 
   static void AdamW(const AdamWFactors<float>& factors, float keep, const AdamWElements& elements) {
     if (elements.bfloat16_moments) {
-      if (elements.bfloat16 != nullptr) {
-        AdamWLoop<true, uint16_t>(factors, keep, elements);
-      } else {
-        AdamWLoop<false, uint16_t>(factors, keep, elements);
-      }
-    } else if (elements.bfloat16 != nullptr) {
-      AdamWLoop<true, float>(factors, keep, elements);
+      AdamWWith<uint16_t>(factors, keep, elements);
     } else {
-      AdamWLoop<false, float>(factors, keep, elements);
+      AdamWWith<float>(factors, keep, elements);
     }
   }
 };
