@@ -88,6 +88,10 @@ std::optional<CommandFailure> TrainingRun::CheckConfig() {
     return BadUsage(InvalidArgument(
         "trainer.async_save = on: not with several ranks, and there are ", group_->world_size()));
   }
+  if (config_.optimizer.offload) {
+    const auto device = ParseDevice(config_.trainer.device);
+    if (device.ok() && device->is_cpu()) return BadUsage(OffloadFromCpu());
+  }
   if (auto failure = PlanMemory()) return failure;
   // Who computes again is short of memory.
   if (RecomputeOf(config_.trainer) != Recompute::kNone) ReturnFreedMemory();
