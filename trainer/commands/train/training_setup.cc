@@ -1,4 +1,5 @@
 // The start of a distillation run: everything that can refuse it, then the run's own files.
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 
@@ -27,7 +28,8 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
 // Beside a plan for a GPU, half of what the host has is taken for free.
 int64_t HostBytesLeft(const EnginePlan& plan) {
   if (plan.budget.on_cpu()) return plan.budget.limit_bytes - plan.total_bytes;
-  return AvailableMemoryBytes() / 2;
+  // What is offloaded to the host is not there yet.
+  return std::max<int64_t>(0, AvailableMemoryBytes() - HeldBytes(plan.lines, "cpu")) / 2;
 }
 
 }  // namespace
