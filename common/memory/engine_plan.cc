@@ -262,6 +262,9 @@ std::string PlanText(const EnginePlan& plan) {
   std::string text = MemoryTable(plan.lines);
   text += Concat("total on ", budget.device, ": ", MemoryText(plan.total_bytes), " of ",
                  MemoryText(budget.limit_bytes), " (", budget.source, ")\n");
+  if (!budget.on_cpu()) {
+    text += Concat("total on the host: ", MemoryText(HeldBytes(plan.lines, "cpu")), "\n");
+  }
   text += Concat("max_model_len: ", plan.max_model_len, "\n");
   if (plan.scores_only) text += "scores only: there is no KV pool\n";
   if (plan.max_generation_len > 0) {

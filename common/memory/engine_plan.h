@@ -87,7 +87,7 @@ struct EnginePlan {
 // null.
 absl::StatusOr<EnginePlan> PlanEngine(const EnginePlanInput& input, EnginePlan* refused = nullptr);
 
-// The plan for people: the table of its lines, and then the total, the limit, the lengths and
+// The plan for people: the table of its lines, and then the totals, the limit, the lengths and
 // the warnings, each on a line of its own. Ends with a newline.
 std::string PlanText(const EnginePlan& plan);
 

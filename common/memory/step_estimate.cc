@@ -61,8 +61,10 @@ StepEstimate EstimateStep(const StepWork& work, const DeviceRates& rates) {
   estimate.lines.push_back(
       {"optimizer",
        slice * static_cast<double>(work.optimizer_bytes_per_parameter) /
-           rates.memory_bytes_per_second,
-       0, absl::StrFormat("%d P / N bytes of memory", work.optimizer_bytes_per_parameter)});
+           (work.updates_on_host ? rates.host_bytes_per_second : rates.memory_bytes_per_second),
+       0,
+       absl::StrFormat("%d P / N bytes of %s memory", work.optimizer_bytes_per_parameter,
+                       work.updates_on_host ? "the host's" : "the device's")});
   estimate.lines.push_back(OverNetwork(work, rates, "weights", work.bytes_per_weight,
                                        "b P (N - 1) / N bytes, all-gather"));
   for (const EstimateLine& line : estimate.lines) {

@@ -19,8 +19,9 @@ namespace taopd {
 struct DeviceRates {
   double flops = 0;                    // that matrix products reach, per second; above 0
   double memory_bytes_per_second = 0;  // above 0
-  double network_bytes_per_second =
-      0;  // to the other ranks, in each direction; above 0 with several
+  // To the other ranks, in each direction; above 0 with several.
+  double network_bytes_per_second = 0;
+  double host_bytes_per_second = 0;  // of the host's memory; above 0 if it computes updates
 };
 
 struct StepWork {
@@ -37,6 +38,7 @@ struct StepWork {
   int64_t micro_batches = 1;       // of an update, after each of which gradients are sent
   bool recomputes_layers = false;  // fully, in the backward pass
   int64_t optimizer_bytes_per_parameter = 0;  // that an update reads and writes
+  bool updates_on_host = false;               // from a device
   int64_t num_ranks = 1;                      // N
 };
 
@@ -61,7 +63,8 @@ struct StepEstimate {
 //   forward, backward   6 P S (p + r) FLOP, 8 P with recomputation
 //   gradients           4 P (N - 1) / N bytes to others, each update (reduce-scatter of float32);
 //                       after each of the micro-batches if gradients are sharded
-//   optimizer           optimizer_bytes_per_parameter P / N of memory traffic, each update
+//   optimizer           optimizer_bytes_per_parameter P / N of memory traffic, each update; on the
+//                       host, at its memory's rate: the link to the device is taken to keep up
 //   weights             b P (N - 1) / N bytes to others, each update (all-gather)
 // A rank's S is num_sequences / N, rounded up. The teacher is not here: it works beside the
 // rollouts.

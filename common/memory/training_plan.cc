@@ -12,6 +12,8 @@ namespace taopd {
 namespace {
 
 constexpr int64_t kFloatBytes = 4;
+constexpr char kMaster[] = "master weights";
+constexpr char kMoments[] = "optimizer moments";
 constexpr char kActivations[] = "training activations";
 constexpr char kBackward[] = "backward buffers";
 constexpr char kHead[] = "loss head";
@@ -153,8 +155,16 @@ int64_t GradientBucketBytes(const TrainingPlanInput& input) {
   return kFloatBytes * elements;
 }
 
-// What to change, by the name of the line; empty for lines of which the engine's plan says it.
+// What to change where the optimizer's state is too large.
+std::string StateRemedy(const std::string& setting, const EnginePlanInput& engine) {
+  return Concat("set ", setting, engine.budget.on_cpu() ? "" : " or optimizer.offload to true",
+                ", or use a smaller student or a device with more memory");
+}
+
+// What to change, by the name of the line.
 std::string RemedyFor(const std::string& name, const EnginePlanInput& engine) {
+  if (name == kMoments) return StateRemedy("optimizer.moments to bfloat16", engine);
+  if (name == kMaster) return StateRemedy("optimizer.master to none", engine);
   static const std::map<std::string, std::string> remedies = {
       {"runtime", "give the process more memory"},
       {kBeyond, "set trainer.recompute to full, or lower trainer.micro_batch_tokens"},
@@ -164,8 +174,6 @@ std::string RemedyFor(const std::string& name, const EnginePlanInput& engine) {
       {"gradients",
        "set dist.gradients to sharded on several ranks, or use a smaller student or a device "
        "with more memory"},
-      {"optimizer moments",
-       "set optimizer.moments to bfloat16, or use a smaller student or a device with more memory"},
       {kBackward, "lower trainer.micro_batch_tokens"},
       {kHead, "lower trainer.head_workspace_mb or trainer.micro_batch_tokens"},
       {"KV pool", "lower rollout.kv_cache_gb or rollout.max_num_seqs"},
@@ -205,13 +213,17 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   const std::string share =
       input.num_ranks > 1 ? Concat("; one of ", input.num_ranks, " shares") : "";
   const int64_t of_shard = (P + input.num_ranks - 1) / input.num_ranks;
-  add("master weights", device, is_float ? 0 : kFloatBytes * of_shard, "float32" + share);
-  add("optimizer moments", device, (input.bfloat16_moments ? 4 : 8) * of_shard,
+  const std::string state_device = input.offload_elements > 0 ? "cpu" : device;
+  add(kMaster, state_device, is_float || !input.float32_master ? 0 : kFloatBytes * of_shard,
+      "float32" + share);
+  add(kMoments, state_device, (input.bfloat16_moments ? 4 : 8) * of_shard,
       (input.bfloat16_moments ? "bfloat16" : "float32") + share);
   if (input.copies_checkpoints) {
-    add("checkpoint copy", "cpu", P * BytesOf(engine.dtype) + HeldBytes(lines, device),
+    add("checkpoint copy", "cpu", P * BytesOf(engine.dtype) + HeldBytes(lines, state_device),
         "weights, master weights and moments, while they are written beside a step");
   }
+  add("offload buffers", "cpu", 2 * input.offload_elements * (kFloatBytes + BytesOf(engine.dtype)),
+      "gradients and weights on their way between device and host");
   const bool is_sharded = input.num_ranks > 1 && input.shard_gradients;
   add("gradients", device, kFloatBytes * (is_sharded ? of_shard : P),
       is_sharded ? "one sum in float32" + share : "one sum in float32");

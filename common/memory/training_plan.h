@@ -24,6 +24,9 @@ struct TrainingPlanInput {
   int64_t micro_batch_rows = 0;    // R
   Recompute recompute = Recompute::kNone;
   bool bfloat16_moments = false;
+  bool float32_master = true;  // of bfloat16 weights
+  // Above 0: master weights and moments lie on the host, which updates so many elements at a time.
+  int64_t offload_elements = 0;
   // The processes among which the optimizer's state is cut, and with shard_gradients the sums of
   // gradients. Everything else is that of one process.
   int64_t num_ranks = 1;
@@ -59,8 +62,10 @@ int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, Weig
                              Recompute recompute, bool is_fused);
 
 // The lines that training adds to the engine's:
-//   master weights          4 P, if the weights are not float32; of one rank, its share
-//   optimizer moments       8 P, or 4 P in bfloat16; of one rank, its share
+//   master weights          4 P, if the weights are not float32 and have a master; of one rank, its
+//                           share; with offload_elements on the host
+//   optimizer moments       8 P, or 4 P in bfloat16; of one rank, its share; on the host likewise
+//   offload buffers         on the host: two of gradients and weights
 //   checkpoint copy         of weights, master weights and moments, with copies_checkpoints
 //   gradients               4 P: one sum in float32; of one rank, its share if they are sharded
 //   gradient buckets        of several ranks: what is on its way between them, and of sharded

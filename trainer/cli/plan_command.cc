@@ -10,7 +10,7 @@ Subcommand AddPlan(CLI::App& app) {
   struct Flags {
     ConfigFlags config;
     PlanCommandOptions plan;
-    double teraflops = 0, memory_gb_per_s = 0, network_gb_per_s = 0;
+    double teraflops = 0, memory_gb_per_s = 0, network_gb_per_s = 0, host_gb_per_s = 0;
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
@@ -40,6 +40,11 @@ Subcommand AddPlan(CLI::App& app) {
                    "The rate at which a rank sends to others, for the estimate of several ranks")
       ->check(CLI::PositiveNumber)
       ->needs(flops);
+  command
+      ->add_option("--host-gb-per-s", flags->host_gb_per_s,
+                   "The rate of the host's memory, for the estimate with optimizer.offload")
+      ->check(CLI::PositiveNumber)
+      ->needs(flops);
   return {command, [flags] {
             TrainConfig config;
             absl::Status status = flags->config.Read(&config);
@@ -50,8 +55,13 @@ Subcommand AddPlan(CLI::App& app) {
                 return EndCommand(BadUsage(
                     InvalidArgument("--network-gb-per-s is needed to estimate several ranks")));
               }
-              flags->plan.rates = DeviceRates{flags->teraflops * 1e12, flags->memory_gb_per_s * 1e9,
-                                              flags->network_gb_per_s * 1e9};
+              if (config.optimizer.offload && flags->host_gb_per_s == 0) {
+                return EndCommand(BadUsage(InvalidArgument(
+                    "--host-gb-per-s is needed to estimate optimizer.offload = true")));
+              }
+              flags->plan.rates =
+                  DeviceRates{flags->teraflops * 1e12, flags->memory_gb_per_s * 1e9,
+                              flags->network_gb_per_s * 1e9, flags->host_gb_per_s * 1e9};
             }
             return EndCommand(RunPlan(config, flags->plan));
           }};

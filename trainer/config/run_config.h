@@ -33,6 +33,8 @@ struct OptimizerConfig {
   int64_t warmup_steps = 0;
   double min_lr_ratio = 0.0;
   std::string moments = "float32";
+  std::string master = "float32";
+  bool offload = false;
   void Visit(SettingVisitor& v) {
     v.Setting("lr", &lr, "Peak learning rate of AdamW.", AtLeast(0.0));
     v.Setting("betas", &betas, "AdamW's two decay rates.",
@@ -52,6 +54,16 @@ struct OptimizerConfig {
               "How AdamW's two moments are stored: float32, or bfloat16 with stochastic rounding, "
               "which takes half the memory.",
               OneOf({"float32", "bfloat16"}));
+    v.Setting(
+        "master", &master,
+        "What takes the updates of bfloat16 weights: float32, a copy of them, of four bytes a "
+        "parameter; none, the weights themselves, with stochastic rounding. float32 weights "
+        "have no copy.",
+        OneOf({"float32", "none"}));
+    v.Setting("offload", &offload,
+              "Keep AdamW's moments and float32 copies in the host's memory and update there, for "
+              "students whose training exceeds a GPU; refused if the device is a CPU.")
+        .MayChange();
   }
   static absl::Status CheckBetas(const std::vector<double>& betas) {
     const bool good =

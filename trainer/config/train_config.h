@@ -29,8 +29,8 @@ struct StudentConfig {
               "student takes over; empty: the student's own.")
         .MayChange();
     v.Setting("dtype", &dtype,
-              "Computation and parameters: auto (as stored), float32, bfloat16 (the optimizer "
-              "keeps a float32 copy).",
+              "Computation and parameters: auto (as stored), float32, bfloat16 (see "
+              "optimizer.master).",
               OneOf({"auto", "float32", "bfloat16"}));
   }
 };

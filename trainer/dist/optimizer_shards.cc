@@ -136,7 +136,11 @@ absl::Status WriteOptimizerShards(const AdamW& optimizer, int64_t rank, const st
 
 absl::Status ReadOptimizerShards(const std::string& dir, AdamW* optimizer) {
   TAOPD_ASSIGN_OR_RETURN(const ShardFiles shards, OpenShards(dir));
-  const std::vector<AdamW::StateSlice> state = optimizer->State();
+  std::vector<AdamW::StateSlice> state = optimizer->State();
+  const auto is_master = [](const std::string& name) { return name.starts_with("master."); };
+  const bool has_masters = std::any_of(shards.chunks.begin(), shards.chunks.end(),
+                                       [&](const auto& tensor) { return is_master(tensor.first); });
+  if (!has_masters) std::erase_if(state, [&](const auto& slice) { return is_master(slice.name); });
   std::vector<at::Tensor> loaded;
   for (const AdamW::StateSlice& slice : state) {
     const auto chunks = shards.chunks.find(slice.name);
@@ -152,6 +156,7 @@ absl::Status ReadOptimizerShards(const std::string& dir, AdamW* optimizer) {
         CopyElements(dir, slice.name, chunks->second, slice.offset, loaded.back()));
   }
   const at::NoGradGuard no_grad;
+  if (!has_masters) optimizer->CopyParametersToMasters();
   for (size_t i = 0; i < state.size(); ++i) {
     at::Tensor values = state[i].values;
     values.copy_(loaded[i]);

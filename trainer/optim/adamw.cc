@@ -1,5 +1,6 @@
 #include "trainer/optim/adamw.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -11,6 +12,8 @@
 
 namespace taopd {
 namespace {
+
+constexpr char kMaster[] = "master.";
 
 at::Tensor Elements(const at::Tensor& tensor, const ParameterPiece& piece) {
   return tensor.view({-1}).narrow(0, piece.offset, piece.size);
@@ -36,7 +39,8 @@ AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& conf
   const auto& named = gradients_.parameters();
   const at::Device device = named.empty() ? at::kCPU : named[0].second.device();
   const auto buffer = [&](at::ScalarType dtype) {
-    return at::zeros({shard_size}, at::TensorOptions().dtype(dtype).device(device));
+    return at::zeros({shard_size},
+                     at::TensorOptions().dtype(dtype).device(config.offload ? at::kCPU : device));
   };
   const at::ScalarType moments = config.moments == "bfloat16" ? at::kBFloat16 : at::kFloat;
   const at::Tensor exp_avg_S = buffer(moments), exp_avg_sq_S = buffer(moments);
@@ -51,17 +55,29 @@ AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& conf
     state.gradient = gradients_.Range({piece.flat_begin, piece.flat_begin + piece.size});
     state.exp_avg = exp_avg_S.narrow(0, place, piece.size);
     state.exp_avg_sq = exp_avg_sq_S.narrow(0, place, piece.size);
-    if (parameter.scalar_type() == at::kFloat) {
-      state.master = state.parameter;
-    } else {
+    if (HasMaster(parameter)) {
       if (!master_S.defined()) master_S = buffer(at::kFloat);
       state.master = master_S.narrow(0, place, piece.size);
-      state.master.copy_(state.parameter);
+    } else if (parameter.scalar_type() == at::kFloat && !config.offload) {
+      state.master = state.parameter;
     }
     state.weight_decay = parameter.dim() >= 2 ? config.weight_decay : 0.0;
     state.number = piece.position;
     state.first_element = piece.offset;
     states_.push_back(std::move(state));
+  }
+  CopyParametersToMasters();
+  if (config.offload) host_ = std::make_unique<HostUpdate>(states_);
+}
+
+bool AdamW::HasMaster(const at::Tensor& parameter) const {
+  return config_.master == "float32" && parameter.scalar_type() != at::kFloat;
+}
+
+void AdamW::CopyParametersToMasters() {
+  const at::NoGradGuard no_grad;
+  for (AdamWState& state : states_) {
+    if (HasMaster(state.parameter)) state.master.copy_(state.parameter);
   }
 }
 
@@ -93,7 +109,11 @@ void AdamW::Update(double lr, double grad_norm) {
   if (config_.max_grad_norm > 0 && grad_norm > config_.max_grad_norm) {
     settings.gradient_scale = config_.max_grad_norm / grad_norm;
   }
-  UpdateAdamW(settings, states_);
+  if (host_) {
+    host_->Update(settings);
+  } else {
+    UpdateAdamW(settings, states_);
+  }
   gradients_.Zero();
 }
 
@@ -108,16 +128,18 @@ std::vector<AdamW::StateSlice> AdamW::State() const {
     };
     add("exp_avg.", states_[i].exp_avg);
     add("exp_avg_sq.", states_[i].exp_avg_sq);
-    if (parameter.scalar_type() != at::kFloat) add("master.", states_[i].master);
+    if (HasMaster(parameter)) add(kMaster, states_[i].master);
   }
   return state;
 }
 
-std::map<std::string, std::vector<int64_t>> AdamW::SavedShapes() const {
+std::map<std::string, std::vector<int64_t>> AdamW::SavedShapes(bool with_masters) const {
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const auto& [name, parameter] : gradients_.parameters()) {
     shapes["exp_avg." + name] = shapes["exp_avg_sq." + name] = parameter.sizes().vec();
-    if (parameter.scalar_type() != at::kFloat) shapes["master." + name] = parameter.sizes().vec();
+    if (with_masters && parameter.scalar_type() != at::kFloat) {
+      shapes[kMaster + name] = parameter.sizes().vec();
+    }
   }
   return shapes;
 }
@@ -138,7 +160,11 @@ absl::Status AdamW::Load(const std::string& path) {
   TAOPD_ASSIGN_OR_RETURN(const std::shared_ptr<const SafetensorsFile> file,
                          SafetensorsFile::Open(path));
   TAOPD_ASSIGN_OR_RETURN(const int64_t num_updates, NumUpdatesOf(*file));
-  const auto shapes = SavedShapes();
+  const auto& tensors = file->tensors();
+  const bool has_masters = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
+    return tensor.first.starts_with(kMaster);
+  });
+  const auto shapes = SavedShapes(has_masters);
   if (shapes.size() != file->tensors().size()) {
     return DataLoss(path, ": holds ", file->tensors().size(),
                     " tensors, the optimizer of this model has ", shapes.size());
@@ -150,7 +176,9 @@ absl::Status AdamW::Load(const std::string& path) {
       return DataLoss(path, ": tensor ", name, " has another type or shape than the parameter");
     }
   }
+  if (!has_masters) CopyParametersToMasters();
   for (StateSlice& slice : State()) {
+    if (!has_masters && slice.name.starts_with(kMaster)) continue;
     const TensorView& view = file->tensors().at(slice.name);
     const at::ScalarType stored = *ScalarTypeOfSafetensors(view.dtype);
     at::Tensor loaded = at::empty(slice.values.sizes(), at::TensorOptions().dtype(stored));

@@ -9,8 +9,12 @@
 //
 // Precision: Moments are float32, or bfloat16 with stochastic rounding (config.moments), whose
 // random bits depend on the update's number, the parameter and the element alone. A bfloat16
-// parameter has a float32 master copy, which takes the update. Weight decay applies to parameters
-// with two or more dimensions only.
+// parameter has a float32 master copy, which takes the update; without one (config.master is none)
+// the parameter takes it, rounded with other bits of the same kind. Weight decay applies to
+// parameters with two or more dimensions only.
+//
+// Devices: State and arithmetic are on the parameters' device. With config.offload they are on the
+// host (host_update.h), and the weights have the same bits as far as both devices compute the same.
 //
 // Shards: with options.layout.num_shards > 1, the object has moments and master copies for the
 // elements of its shard only, and Update changes only those elements of the parameters. Before it,
@@ -26,6 +30,7 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +40,7 @@
 #include "kernels/torch/layers/adamw.h"
 #include "trainer/config/run_config.h"
 #include "trainer/optim/flat_gradients.h"
+#include "trainer/optim/host_update.h"
 #include "trainer/optim/saved_state.h"
 
 namespace taopd {
@@ -77,7 +83,7 @@ class AdamW {
   void RestoreNumUpdates(int64_t num_updates) { num_updates_ = num_updates; }
 
   // Consecutive elements of one tensor of the optimizer's state, named after its parameter:
-  // exp_avg.NAME, exp_avg_sq.NAME, and master.NAME if the parameter is not float32.
+  // exp_avg.NAME, exp_avg_sq.NAME, and master.NAME if the parameter has a master copy.
   struct StateSlice {
     std::string name;
     std::vector<int64_t> shape;  // of the whole tensor, which is the parameter's
@@ -93,20 +99,25 @@ class AdamW {
   // Writes that file.
   absl::Status Save(const std::string& path) const;
   // Reads what Save wrote; a shard takes its part. Moments that were saved in the other type are
-  // converted, to bfloat16 by rounding to nearest. Returns DATA_LOSS for a file whose parameters
-  // have other names or shapes. A Load that fails changes nothing.
+  // converted, to bfloat16 by rounding to nearest. Master copies that were saved are ignored if the
+  // optimizer has none; where none were saved, they become what the parameters are. Returns DATA_LOSS
+  // for a file whose parameters have other names or shapes. A Load that fails changes nothing.
   absl::Status Load(const std::string& path);
+  // Makes the master copies what the parameters are: for a saved state that has none.
+  void CopyParametersToMasters();
 
  private:
+  bool HasMaster(const at::Tensor& parameter) const;
   std::vector<at::Tensor> GradientsOf(const std::vector<ParameterPiece>& pieces) const;
   // The shapes of all tensors of a saved state, by name.
-  std::map<std::string, std::vector<int64_t>> SavedShapes() const;
+  std::map<std::string, std::vector<int64_t>> SavedShapes(bool with_masters) const;
 
   const OptimizerConfig config_;
   FlatGradients gradients_;
   const std::vector<FlatRange> shard_;
   const std::vector<ParameterPiece> pieces_;
-  std::vector<AdamWState> states_;  // of pieces_: views of the parameters and of flat buffers
+  std::vector<AdamWState> states_;    // of pieces_: views of the parameters and of flat buffers
+  std::unique_ptr<HostUpdate> host_;  // of states_; null unless config.offload
   int64_t num_updates_ = 0;
 };
 

@@ -9,17 +9,28 @@
 namespace taopd {
 namespace {
 
-// What training keeps beside the weights: the gradients in float32, AdamW's two moments, and a
-// float32 copy of any other weight.
-int64_t TrainingBytes(int64_t num_parameters, at::ScalarType dtype,
-                      const OptimizerConfig& optimizer, const AdamWOptions& shard) {
-  const int64_t of_shard = (num_parameters + shard.layout.num_shards - 1) / shard.layout.num_shards;
-  const int64_t state_bytes =
-      (optimizer.moments == "bfloat16" ? 4 : 8) + (dtype == at::kFloat ? 0 : 4);
-  return 4 * (shard.shard_gradients ? of_shard : num_parameters) + state_bytes * of_shard;
+int64_t OfShard(int64_t num_parameters, const AdamWOptions& shard) {
+  return (num_parameters + shard.layout.num_shards - 1) / shard.layout.num_shards;
+}
+
+int64_t GradientBytes(int64_t num_parameters, const AdamWOptions& shard) {
+  return 4 * (shard.shard_gradients ? OfShard(num_parameters, shard) : num_parameters);
+}
+
+// AdamW's two moments and the float32 copy of bfloat16 weights.
+int64_t StateBytes(int64_t num_parameters, at::ScalarType dtype, const OptimizerConfig& optimizer,
+                   const AdamWOptions& shard) {
+  const bool has_master = dtype != at::kFloat && optimizer.master == "float32";
+  return ((optimizer.moments == "bfloat16" ? 4 : 8) + (has_master ? 4 : 0)) *
+         OfShard(num_parameters, shard);
 }
 
 }  // namespace
+
+absl::Status OffloadFromCpu() {
+  return InvalidArgument(
+      "optimizer.offload = true: the device is a CPU, whose memory is the host's; set it to false");
+}
 
 absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
                                const DecoderOptions& options, const OptimizerConfig& optimizer,
@@ -31,7 +42,17 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
   if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
   const int64_t num_parameters = config.NumParameters();
   const int64_t weight_bytes = num_parameters * static_cast<int64_t>(c10::elementSize(dtype));
-  const int64_t training_bytes = TrainingBytes(num_parameters, dtype, optimizer, shard);
+  const int64_t state_bytes = StateBytes(num_parameters, dtype, optimizer, shard);
+  int64_t training_bytes = GradientBytes(num_parameters, shard);
+  if (!optimizer.offload) {
+    training_bytes += state_bytes;
+  } else if (device.is_cpu()) {
+    return OffloadFromCpu();
+  } else if (const int64_t host_bytes = AvailableMemoryBytes(); state_bytes > host_bytes) {
+    return ResourceExhausted(model, ": optimizer.offload keeps ", MemoryText(state_bytes),
+                             " of AdamW's state on the host, which has ", MemoryText(host_bytes),
+                             " available");
+  }
   const int64_t available_bytes =
       device.is_cpu()
           ? AvailableMemoryBytes()

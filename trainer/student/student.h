@@ -23,12 +23,16 @@ struct Student {
 };
 
 // Returns RESOURCE_EXHAUSTED if the memory of the device cannot hold the weights together with the
-// gradients, moments and copies that training keeps. Call it before any weights are read or
-// allocated. `shard` is what this rank has of the optimizer. Activations, the KV cache and the logits come on top; settings bound those. `model`
-// names the model in the message.
+// gradients, moments and copies that training keeps, or with optimizer.offload the host's memory the
+// latter two. Returns INVALID_ARGUMENT for an offload from a CPU. Call it before any weights are read
+// or allocated. `shard` is what this rank has of the optimizer. Activations, the KV cache and the
+// logits come on top; settings bound those. `model` names the model in the message.
 absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
                                const DecoderOptions& options, const OptimizerConfig& optimizer,
                                const AdamWOptions& shard = {});
+
+// The error for optimizer.offload where the device is a CPU.
+absl::Status OffloadFromCpu();
 
 // Loads a student from a Hugging Face directory. With `optimizer` it can be trained; with null it
 // is read-only. With `tokenizer_dir` the student goes on with the tokenizer there: its embedding

@@ -21,13 +21,14 @@ using MutableRow = void*;
 struct AdamWElements {
   int64_t size = 0;
   Row gradient = nullptr;
-  float* master = nullptr;
+  float* master = nullptr;       // null: `bfloat16` takes the update, rounded stochastically
   MutableRow exp_avg = nullptr;  // the moments are bfloat16 numbers, or else float32
   MutableRow exp_avg_sq = nullptr;
   bool bfloat16_moments = false;
   uint64_t random_key = 0;       // AdamWRandomKey, for bfloat16 moments
+  uint64_t weight_key = 0;       // AdamWWeightKey, for weights without a master
   uint32_t first_element = 0;    // of AdamWRandomBits
-  uint16_t* bfloat16 = nullptr;  // the rounded copy of the parameter; may be null
+  uint16_t* bfloat16 = nullptr;  // the bfloat16 parameter; null with a master that has no copy
 };
 
 struct LayerLoops {

@@ -241,49 +241,121 @@ struct Loops {
     for (int64_t i = 0; i < n; ++i) Put(from[i], to + i);
   }
 
-  static TAOPD_ALWAYS_INLINE void PutMoment(float value, uint32_t, float* place) { *place = value; }
-  static TAOPD_ALWAYS_INLINE void PutMoment(float value, uint32_t random_16, uint16_t* place) {
-    *place = static_cast<uint16_t>(RoundToBfloat16(__builtin_bit_cast(uint32_t, value), random_16));
-  }
-
-  template <bool kBfloat16Copy, typename Moment>
+  // The update where nothing is rounded stochastically: float32 moments, and a master.
+  template <bool kBfloat16Copy>
   static TAOPD_ALWAYS_INLINE void AdamWLoop(const AdamWFactors<float>& factors, float keep,
                                             const AdamWElements& elements) {
     const In gradient = static_cast<const Element*>(elements.gradient);
     float* const master = elements.master;
-    Moment *const exp_avg = static_cast<Moment*>(elements.exp_avg), *const exp_avg_sq =
-                                                                        static_cast<Moment*>(
-                                                                            elements.exp_avg_sq);
+    float *const exp_avg = static_cast<float*>(elements.exp_avg), *const exp_avg_sq =
+                                                                      static_cast<float*>(
+                                                                          elements.exp_avg_sq);
     uint16_t* const bfloat16 = elements.bfloat16;
-    const uint64_t key = elements.random_key;
-    const uint32_t first = elements.first_element;
     const int64_t n = elements.size;
     const AdamWFactors<float> f = factors;
     TAOPD_INDEPENDENT
     for (int64_t i = 0; i < n; ++i) {
-      float x = master[i], m = Widen(exp_avg[i]), v = Widen(exp_avg_sq[i]);
+      float x = master[i], m = exp_avg[i], v = exp_avg_sq[i];
       AdamWMoments(f, Widen(gradient[i]), &m, &v);
       AdamWParameter(f, keep, m, __builtin_sqrtf(v), &x);
       master[i] = x;
-      const uint32_t random =
-          sizeof(Moment) == 2 ? AdamWRandomBits(key, first + static_cast<uint32_t>(i)) : 0;
-      PutMoment(m, random & 0xffff, exp_avg + i);
-      PutMoment(v, random >> 16, exp_avg_sq + i);
+      exp_avg[i] = m;
+      exp_avg_sq[i] = v;
       if (kBfloat16Copy) Put(x, bfloat16 + i);
     }
   }
 
-  static void AdamW(const AdamWFactors<float>& factors, float keep, const AdamWElements& elements) {
-    if (elements.bfloat16_moments) {
-      if (elements.bfloat16 != nullptr) {
-        AdamWLoop<true, uint16_t>(factors, keep, elements);
-      } else {
-        AdamWLoop<false, uint16_t>(factors, keep, elements);
-      }
-    } else if (elements.bfloat16 != nullptr) {
-      AdamWLoop<true, float>(factors, keep, elements);
+  // Elements that are updated at a time, in float32 arrays: loops that load, compute, round and store
+  // at once are not made into vectors.
+  static constexpr int64_t kChunk = 512;
+
+  template <typename Stored>
+  static TAOPD_ALWAYS_INLINE void WidenAll(const Stored* from, int64_t n, float* to) {
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) to[i] = Widen(from[i]);
+  }
+  // The 32 random bits of n elements.
+  static TAOPD_ALWAYS_INLINE void DrawAll(uint64_t key, uint32_t first, int64_t n,
+                                          uint32_t* random) {
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) {
+      random[i] = AdamWRandomBits(key, first + static_cast<uint32_t>(i));
+    }
+  }
+  // Rounds stochastically with 16 of the random bits, from bit `shift` on.
+  static TAOPD_ALWAYS_INLINE void RoundAll(const float* from, const uint32_t* random, int shift,
+                                           int64_t n, uint16_t* to) {
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) {
+      to[i] = static_cast<uint16_t>(
+          RoundToBfloat16(__builtin_bit_cast(uint32_t, from[i]), (random[i] >> shift) & 0xffff));
+    }
+  }
+  static TAOPD_ALWAYS_INLINE void CopyAll(const float* from, int64_t n, float* to) {
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+  }
+
+  // The same numbers as AdamWLoop's where the storage is the same.
+  template <typename Moment>
+  static TAOPD_ALWAYS_INLINE void AdamWChunk(const AdamWFactors<float>& factors, float keep,
+                                             const AdamWElements& elements, int64_t begin,
+                                             int64_t n) {
+    const In gradient = static_cast<const Element*>(elements.gradient) + begin;
+    Moment* const exp_avg = static_cast<Moment*>(elements.exp_avg) + begin;
+    Moment* const exp_avg_sq = static_cast<Moment*>(elements.exp_avg_sq) + begin;
+    const uint32_t first = elements.first_element + static_cast<uint32_t>(begin);
+    const bool has_master = elements.master != nullptr;
+    float x[kChunk], m[kChunk], v[kChunk];
+    uint32_t random[kChunk];
+    if (has_master) {
+      CopyAll(elements.master + begin, n, x);
     } else {
-      AdamWLoop<false, float>(factors, keep, elements);
+      WidenAll(elements.bfloat16 + begin, n, x);
+    }
+    WidenAll(exp_avg, n, m);
+    WidenAll(exp_avg_sq, n, v);
+    const AdamWFactors<float> f = factors;
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) {
+      AdamWMoments(f, Widen(gradient[i]), m + i, v + i);
+      AdamWParameter(f, keep, m[i], __builtin_sqrtf(v[i]), x + i);
+    }
+    if constexpr (sizeof(Moment) == 2) {
+      DrawAll(elements.random_key, first, n, random);
+      RoundAll(m, random, 0, n, exp_avg);
+      RoundAll(v, random, 16, n, exp_avg_sq);
+    } else {
+      CopyAll(m, n, exp_avg);
+      CopyAll(v, n, exp_avg_sq);
+    }
+    if (!has_master) {
+      DrawAll(elements.weight_key, first, n, random);
+      RoundAll(x, random, 0, n, elements.bfloat16 + begin);
+      return;
+    }
+    CopyAll(x, n, elements.master + begin);
+    if (elements.bfloat16 == nullptr) return;
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) Put(x[i], elements.bfloat16 + begin + i);
+  }
+
+  static void AdamW(const AdamWFactors<float>& factors, float keep, const AdamWElements& elements) {
+    if (!elements.bfloat16_moments && elements.master != nullptr) {
+      if (elements.bfloat16 != nullptr) {
+        AdamWLoop<true>(factors, keep, elements);
+      } else {
+        AdamWLoop<false>(factors, keep, elements);
+      }
+      return;
+    }
+    for (int64_t begin = 0; begin < elements.size; begin += kChunk) {
+      const int64_t n = elements.size - begin < kChunk ? elements.size - begin : kChunk;
+      if (elements.bfloat16_moments) {
+        AdamWChunk<uint16_t>(factors, keep, elements, begin, n);
+      } else {
+        AdamWChunk<float>(factors, keep, elements, begin, n);
+      }
     }
   }
 };

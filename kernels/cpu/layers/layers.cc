@@ -146,11 +146,12 @@ void AdamW(const AdamWSettings& settings, const std::vector<AdamWTensor>& tensor
                 AdamWElements elements;
                 elements.size = num;
                 elements.gradient = At(tensor.gradient, first, 1, tensor.gradient_type);
-                elements.master = tensor.master + first;
+                if (tensor.master != nullptr) elements.master = tensor.master + first;
                 elements.exp_avg = At(tensor.exp_avg, first, 1, tensor.moments_type);
                 elements.exp_avg_sq = At(tensor.exp_avg_sq, first, 1, tensor.moments_type);
                 elements.bfloat16_moments = tensor.moments_type == DataType::kBFloat16;
                 elements.random_key = AdamWRandomKey(settings.step, tensor.parameter);
+                elements.weight_key = AdamWWeightKey(settings.step, tensor.parameter);
                 elements.first_element = static_cast<uint32_t>(tensor.first_element + first);
                 if (tensor.bfloat16 != nullptr) elements.bfloat16 = tensor.bfloat16 + first;
                 BestLayerLoops(tensor.gradient_type).adamw(factors, keep, elements);

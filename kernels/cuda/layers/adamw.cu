@@ -69,15 +69,24 @@ __global__ void AdamWKernel(AdamWFactors<float> factors, double lr, int64_t step
   const AdamWTensor& tensor = TensorOf(tensors, num_tensors, block);
   const auto keep = static_cast<float>(1 - lr * static_cast<double>(tensor.weight_decay));
   const uint64_t random_key = AdamWRandomKey(step, tensor.parameter);
+  const uint64_t weight_key = AdamWWeightKey(step, tensor.parameter);
   const int64_t first = (block - tensor.first_block) * kAdamWBlock;
   const int64_t end = EndOfBlock(tensor, first);
   for (int64_t i = first + threadIdx.x; i < end; i += kThreads) {
-    float x = tensor.master[i];
+    float x = tensor.master != nullptr
+                  ? tensor.master[i]
+                  : Load(reinterpret_cast<const __nv_bfloat16*>(tensor.bfloat16) + i);
     Moments moments = Moments::Load(tensor, i);
     AdamWMoments(factors, GradientAt(tensor, i), &moments.exp_avg, &moments.exp_avg_sq);
     AdamWParameter(factors, keep, moments.exp_avg, std::sqrt(moments.exp_avg_sq), &x);
-    tensor.master[i] = x;
     moments.Store(tensor, random_key, i);
+    if (tensor.master == nullptr) {
+      const uint32_t random =
+          AdamWRandomBits(weight_key, static_cast<uint32_t>(tensor.first_element + i));
+      tensor.bfloat16[i] = StochasticBfloat16(x, random & 0xffff);
+      continue;
+    }
+    tensor.master[i] = x;
     if (tensor.bfloat16 != nullptr) {
       Store(x, reinterpret_cast<__nv_bfloat16*>(tensor.bfloat16) + i);
     }

@@ -64,13 +64,16 @@ Tensors Collect(const std::vector<AdamWState>& states) {
     const at::Tensor& parameter = state.parameter;
     CheckTensor("parameter", parameter, parameter, /*bfloat16_allowed=*/true);
     CheckTensor("gradient", state.gradient, parameter, /*bfloat16_allowed=*/true);
-    CheckTensor("master", state.master, parameter, /*bfloat16_allowed=*/false);
+    const bool has_master = state.master.defined();
+    TORCH_CHECK(has_master || parameter.scalar_type() == at::kBFloat16, "a parameter of type ",
+                parameter.scalar_type(), " has no master");
+    if (has_master) CheckTensor("master", state.master, parameter, /*bfloat16_allowed=*/false);
     CheckTensor("exp_avg", state.exp_avg, parameter, /*bfloat16_allowed=*/true);
     CheckTensor("exp_avg_sq", state.exp_avg_sq, parameter, /*bfloat16_allowed=*/true);
     TORCH_CHECK(state.exp_avg.scalar_type() == state.exp_avg_sq.scalar_type(), "exp_avg is ",
                 state.exp_avg.scalar_type(), " but exp_avg_sq is ", state.exp_avg_sq.scalar_type());
     AdamWTensor tensor = GradientOnly(state.gradient);
-    tensor.master = state.master.mutable_data_ptr<float>();
+    if (has_master) tensor.master = state.master.mutable_data_ptr<float>();
     tensor.exp_avg = state.exp_avg.mutable_data_ptr();
     tensor.exp_avg_sq = state.exp_avg_sq.mutable_data_ptr();
     if (state.exp_avg.scalar_type() == at::kBFloat16) tensor.moments_type = DataType::kBFloat16;
@@ -108,7 +111,8 @@ void CountVersions(const std::vector<AdamWState>& states) {
     for (const at::Tensor* written :
          {&state.parameter, &state.master, &state.exp_avg, &state.exp_avg_sq}) {
       // Inference tensors count no versions.
-      if (!written->is_inference()) written->unsafeGetTensorImpl()->bump_version();
+      if (written->defined() && !written->is_inference())
+        written->unsafeGetTensorImpl()->bump_version();
     }
   }
 }

@@ -13,13 +13,15 @@ namespace taopd {
 
 // A parameter with its state. All tensors have its shape and are contiguous.
 struct AdamWState {
-  at::Tensor parameter;   // float32 or bfloat16
-  at::Tensor gradient;    // float32 or bfloat16; undefined: this parameter is not updated
-  at::Tensor master;      // float32; the parameter itself if that is float32
+  at::Tensor parameter;  // float32 or bfloat16
+  at::Tensor gradient;   // float32 or bfloat16; undefined: this parameter is not updated
+  // float32; the parameter itself if that is float32. Undefined: a bfloat16 parameter takes the
+  // update itself, with stochastic rounding.
+  at::Tensor master;
   at::Tensor exp_avg;     // float32, or bfloat16 with stochastic rounding
   at::Tensor exp_avg_sq;  // of exp_avg's type
   double weight_decay = 0;
-  // The random bits of bfloat16 moments: those of the elements from first_element on of parameter
+  // The random bits of stochastic rounding: those of the elements from first_element on of parameter
   // number `number` (taopd/layers/adamw_math.h).
   int64_t number = 0;
   int64_t first_element = 0;

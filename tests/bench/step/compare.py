@@ -7,7 +7,9 @@
   quickstart   deploy/recipes/addition: 0.21 M parameters, float32, 36 prompts x 4 rollouts, 2 mini-batches; the peer is
                a plain PyTorch loop (peers.py) on the same models and prompts
   qwen3        random weights of Qwen3-0.6B's shape, bfloat16, 4 prompts x 4 rollouts of 64 + 128 tokens, one update;
-               the peer is the same loop with transformers
+               the peer is the same loop with transformers. The peer's weights, gradients and moments are bfloat16, so
+               ours have optimizer.master none and optimizer.moments bfloat16; our sums of gradients are float32
+               always. Micro-batches of 1,024 tokens; the teacher only scores, so it has no KV pool
 
 Both cores, the programs one after another, each a fresh process. Prints a table in Markdown: seconds by the clock on
 the wall and by phase, processor time, peak memory (trainer and teacher together), beside the goals, and how many cores
@@ -156,9 +158,10 @@ def qwen3(options, work):
     settings = [f'data.train=["{data}"]', "student.dtype=bfloat16", "teacher.top_k=16", "data.train_batch_size=4",
                 "data.max_prompt_length=64", "data.max_response_length=128", "rollout.n=4", "rollout.temperature=1.0",
                 "rollout.kv_cache_gb=1.0", "trainer.mini_batch_size=4", "trainer.save_every=0", "trainer.eval_every=0",
-                "optimizer.lr=1e-6", f"trainer.num_threads={options.threads}"]
+                "optimizer.lr=1e-6", "optimizer.master=none", "optimizer.moments=bfloat16",
+                "trainer.micro_batch_tokens=1024", f"trainer.num_threads={options.threads}"]
     return {"teacher": model, "student": model, "config": config, "settings": settings,
-            "teacher_flags": ["--kv-cache-memory-bytes", "1073741824", "--max-model-len", "256"],
+            "teacher_flags": ["--kv-cache-memory-bytes", "0", "--max-model-len", "256"],
             "teacher_threads": options.threads, "warm_up": 0, "steps": 1, "peer": "transformers", "peer_warm_up": 0,
             "peer_steps": 1, "prompts": prompts,
             "peer_options": {"max_new_tokens": 128, "top_k": 16, "mini_batches": 1, "lr": 1e-6, "prompts_per_step": 4,

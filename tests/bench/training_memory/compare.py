@@ -25,7 +25,8 @@ MODEL = {
     "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 32000,
     "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "rope_theta": 1000000, "tie_word_embeddings": True,
     "initializer_range": 0.02, "dtype": "float32"}
-# name: rollouts, dtype, recompute, moments, prompts, n, response tokens, tokens of a micro-batch
+# name: rollouts, dtype, recompute, moments, prompts, n, response tokens, tokens of a micro-batch, and the master if it
+# is not float32
 CASES = {
     "float32": ("given", "float32", "none", "float32", 2, 2, 512, 4096),
     "float32, attention again": ("given", "float32", "attention", "float32", 2, 2, 512, 4096),
@@ -35,6 +36,7 @@ CASES = {
     "bfloat16, attention again, bfloat16 moments": ("given", "bfloat16", "attention", "bfloat16", 2, 1, 1500, 4096),
     "bfloat16, all again, bfloat16 moments": ("given", "bfloat16", "full", "bfloat16", 2, 2, 1500, 8192),
     "bfloat16, short, generated": ("generated", "bfloat16", "none", "bfloat16", 8, 4, 48, 4096),
+    "bfloat16, no master": ("generated", "bfloat16", "none", "bfloat16", 8, 4, 48, 1024, "none"),
 }
 
 
@@ -50,8 +52,9 @@ def run(bench, model, rollouts, limit_gib, settings):
     return json.loads(result.stdout.strip().splitlines()[-1])
 
 
-def settings_of(dtype, recompute, moments, prompts, n, response_tokens, micro_batch_tokens):
+def settings_of(dtype, recompute, moments, prompts, n, response_tokens, micro_batch_tokens, master="float32"):
     return {"student.dtype": dtype, "trainer.recompute": recompute, "optimizer.moments": moments,
+            "optimizer.master": master,
             "data.train_batch_size": prompts, "trainer.mini_batch_size": prompts, "rollout.n": n,
             "data.max_prompt_length": 16, "data.max_response_length": response_tokens,
             "trainer.micro_batch_tokens": micro_batch_tokens, "trainer.head_workspace_mb": 64, "teacher.top_k": 16}

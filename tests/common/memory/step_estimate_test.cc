@@ -75,5 +75,21 @@ TEST(StepEstimateTest, TextHasEveryLineAndTheSum) {
   EXPECT_THAT(text, ::testing::HasSubstr("tokens/s"));
 }
 
+// The optimizer's line at the rate of the memory that it reads and writes.
+TEST(StepEstimateTest, UpdatesOnTheHostGoAtItsRate) {
+  StepWork work = Work();
+  const DeviceRates rates = {1e6, 1e5, 0, 1e4};
+  const auto seconds = [&] {
+    for (const EstimateLine& line : EstimateStep(work, rates).lines) {
+      if (line.name == "optimizer") return line.seconds;
+    }
+    return 0.0;
+  };
+  const double on_device = seconds();
+  work.updates_on_host = true;
+  EXPECT_GT(on_device, 0);
+  EXPECT_NEAR(seconds(), 10 * on_device, kRelative * on_device);
+}
+
 }  // namespace
 }  // namespace taopd

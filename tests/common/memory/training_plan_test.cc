@@ -144,6 +144,27 @@ TEST(TrainingLines, Float32NeedsNoMasterAndBfloat16MomentsAreHalf) {
   EXPECT_EQ(BytesOfLine(lines, "gradients"), 4 * SmallConfig().NumParameters());
 }
 
+TEST(TrainingLines, WithoutAMasterTheWeightsAreAlone) {
+  TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
+  EXPECT_EQ(BytesOfLine(TrainingLines(input), "master weights"), 4 * SmallConfig().NumParameters());
+  input.float32_master = false;
+  EXPECT_EQ(BytesOfLine(TrainingLines(input), "master weights"), -1);
+}
+
+// What is offloaded is the host's, and the copy of a checkpoint has it, too.
+TEST(TrainingLines, OffloadMovesTheOptimizersStateToTheHost) {
+  TrainingPlanInput input = Input(SmallConfig(), "cuda:0", kGib);
+  input.copies_checkpoints = true;
+  const auto resident = TrainingLines(input);
+  input.offload_elements = 1000;
+  const auto offloaded = TrainingLines(input);
+  const int64_t P = SmallConfig().NumParameters();
+  EXPECT_EQ(HeldBytes(resident, "cuda:0") - HeldBytes(offloaded, "cuda:0"), 12 * P);
+  EXPECT_EQ(HeldBytes(offloaded, "cpu") - HeldBytes(resident, "cpu"), 12 * P + 2 * 1000 * 6);
+  EXPECT_EQ(BytesOfLine(offloaded, "offload buffers"), 2 * 1000 * 6);
+  EXPECT_EQ(BytesOfLine(offloaded, "checkpoint copy"), BytesOfLine(resident, "checkpoint copy"));
+}
+
 // The pool is what max_num_seqs sequences can fill, however large the limit is.
 TEST(PlanTraining, AddsTheEnginesLinesAndBoundsTheKvPool) {
   const ModelConfig config = SmallConfig();
@@ -190,7 +211,11 @@ TEST(PlanTraining, WhatDoesNotFitIsNamedWithItsRemedy) {
   EXPECT_ERROR(PlanTraining(large, &refused), StatusCode::kResourceExhausted,
                "The line that is too large is \"optimizer moments\"");
   EXPECT_THAT(PlanTraining(large).status().message(),
-              HasSubstr("set optimizer.moments to bfloat16"));
+              HasSubstr("set optimizer.moments to bfloat16 or optimizer.offload to true"));
+  // There the host is all there is.
+  large.engine.budget.device = "cpu";
+  EXPECT_THAT(PlanTraining(large).status().message(),
+              HasSubstr("set optimizer.moments to bfloat16, or"));
   EXPECT_GT(refused.lines.size(), 8u);
 
   // Everything fits but the activations.

@@ -59,6 +59,22 @@ TEST_F(ChangedResumeTest, TheSeedAndTheObjective) {
   ExpectRefused({"objective.name=jsd"}, "objective.name", "\"ta_opd\"", "\"jsd\"");
 }
 
+// A run of bfloat16 weights alone goes on with masters that are made from them.
+TEST_F(ChangedResumeTest, TheMastersOfTheWeights) {
+  std::string output;
+  ASSERT_EQ(Train(teacher_->endpoint(), &output,
+                  {"trainer.total_steps=2", "eval.measure=none", "student.dtype=bfloat16",
+                   "optimizer.master=none"},
+                  {"--overwrite"}),
+            0)
+      << output;
+  EXPECT_EQ(Resume({"student.dtype=bfloat16", "optimizer.master=none", "optimizer.offload=true"},
+                   &output),
+            64);
+  EXPECT_THAT(output, HasSubstr("optimizer.offload = true: the device is a CPU"));
+  ExpectRefused({"student.dtype=bfloat16"}, "optimizer.master", "\"none\"", "\"float32\"");
+}
+
 TEST_F(ChangedResumeTest, RowsOfTheData) {
   const std::string prompts = ReadFile(dir_.File("prompts.jsonl"));
   const size_t second = prompts.find('\n') + 1;

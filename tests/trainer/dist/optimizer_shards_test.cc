@@ -25,13 +25,15 @@ std::vector<NamedParameter> StoredParameters() {
 class OptimizerShardsTest : public ::testing::Test {
  protected:
   static std::unique_ptr<AdamW> Make(int64_t shard, int64_t num_shards,
-                                     const std::string& moments = "float32") {
+                                     const std::string& moments = "float32",
+                                     const std::string& master = "float32") {
     AdamWOptions options;
     options.layout.num_shards = num_shards;
     options.layout.max_bucket_elements = 2048 * num_shards;
     options.shard = shard;
     OptimizerConfig config;
     config.moments = moments;
+    config.master = master;
     return std::make_unique<AdamW>(StoredParameters(), config, options);
   }
   // Fills each state with numbers that say what and where they are.
@@ -97,6 +99,29 @@ TEST_F(OptimizerShardsTest, MomentsMayBeBFloat16) {
       EXPECT_TRUE(at::equal(slice.values.to(at::kLong), expected)) << slice.name;
     }
   }
+}
+
+TEST_F(OptimizerShardsTest, MastersAreDroppedAndMade) {
+  WriteAll(2);
+  auto without = Make(0, 1, "float32", "none");
+  ASSERT_OK(ReadOptimizerShards(dir_.path(), without.get()));
+  ExpectFilled(*without);
+  TempDir other;
+  for (int64_t shard = 0; shard < 2; ++shard) {
+    auto optimizer = Make(shard, 2, "float32", "none");
+    Fill(optimizer.get());
+    ASSERT_OK(WriteOptimizerShards(*optimizer, shard, other.path()));
+  }
+  auto with_master = Make(0, 1);
+  Fill(with_master.get());
+  ASSERT_OK(ReadOptimizerShards(other.path(), with_master.get()));
+  bool has_master = false;
+  for (const AdamW::StateSlice& slice : with_master->State()) {
+    if (!slice.name.starts_with("master.")) continue;
+    has_master = true;
+    EXPECT_TRUE(at::equal(slice.values.to(at::kBFloat16), StoredParameters()[3].second.view({-1})));
+  }
+  EXPECT_TRUE(has_master);
 }
 
 TEST_F(OptimizerShardsTest, AMissingShardIsDataLoss) {

@@ -21,6 +21,8 @@ struct RanksSetting {
   bool shard_gradients = false;
   std::string recompute = "none";
   std::string moments = "float32";
+  std::string master = "float32";
+  bool offload = false;  // from the CPU, which stands in for a GPU
 };
 
 RanksResult TrainOnRanks(const RanksSetting& setting) {
@@ -36,6 +38,8 @@ RanksResult TrainOnRanks(const RanksSetting& setting) {
     tiny.config.trainer.recompute = setting.recompute;
     tiny.config.trainer.micro_batch_tokens = setting.micro_batch_tokens;
     tiny.config.optimizer.moments = setting.moments;
+    tiny.config.optimizer.master = setting.master;
+    tiny.config.optimizer.offload = setting.offload;
     tiny.num_threads = 1;  // of each rank
     tiny.shard.shard_gradients = setting.shard_gradients && world > 1;
     tiny.shard.layout.num_shards = world;
@@ -105,15 +109,34 @@ TEST(StepsOfRanksTest, ShardedGradientsLearnWhatWholeOnesLearn) {
 // bfloat16 weights and moments; with one micro-batch on each rank the sums are those of whole
 // gradients, bit for bit.
 TEST(StepsOfRanksTest, OnePassOfShardedGradientsHasTheBitsOfWholeOnes) {
-  for (const char* moments : {"float32", "bfloat16"}) {
+  for (const auto& [moments, master] :
+       {std::pair{"float32", "float32"}, {"bfloat16", "float32"}, {"bfloat16", "none"}}) {
     RanksSetting setting = {2, 0, 3, "bfloat16"};
     setting.moments = moments;
+    setting.master = master;
     setting.micro_batch_tokens = 10'000;
     const RanksResult whole = TrainOnRanks(setting);
     setting.shard_gradients = true;
     const RanksResult sharded = TrainOnRanks(setting);
     ExpectSameWeights(whole, sharded);
     EXPECT_EQ(sharded.grad_norms, whole.grad_norms);
+  }
+}
+
+// Each rank's shard is rounded with the bits that one rank rounds it with, and an update on the host
+// has those of one on the device.
+TEST(StepsOfRanksTest, WithoutMastersAndOffloadedTheBitsAreTheSame) {
+  RanksSetting setting = {1, 4, 3, "bfloat16"};
+  setting.moments = "bfloat16";
+  setting.master = "none";
+  const RanksResult one = TrainOnRanks(setting);
+  for (const int64_t world : {1, 2}) {
+    for (const bool offload : {false, true}) {
+      setting.world_size = world;
+      setting.offload = offload;
+      SCOPED_TRACE(Concat(world, " ranks, offload ", offload));
+      ExpectSameWeights(one, TrainOnRanks(setting));
+    }
   }
 }
 

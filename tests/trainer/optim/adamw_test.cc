@@ -145,12 +145,46 @@ TEST(AdamW, Bfloat16ParametersHaveAFloat32Master) {
   EXPECT_NEAR(parameter[0][0].item<float>(), 1.0 - 100 * 1e-4, 0.004);
 }
 
+// A model's type and how its optimizer keeps its state.
+struct Storage {
+  at::ScalarType dtype;
+  const char* moments;
+  const char* master;
+  OptimizerConfig Config() const {
+    OptimizerConfig config = taopd::Config();
+    config.moments = moments;
+    config.master = master;
+    return config;
+  }
+};
+constexpr Storage kStorages[] = {{at::kFloat, "float32", "float32"},
+                                 {at::kFloat, "bfloat16", "none"},
+                                 {at::kBFloat16, "float32", "float32"},
+                                 {at::kBFloat16, "bfloat16", "float32"},
+                                 {at::kBFloat16, "bfloat16", "none"}};
+
+// The same updates as above, which are a fortieth of a bfloat16 step: they move some weights, and all
+// together as far as with a master.
+TEST(AdamW, WithoutAMasterSmallUpdatesAddUp) {
+  OptimizerConfig config = Config();
+  config.master = "none";
+  constexpr int64_t kSize = 20'000;
+  at::Tensor parameter = Leaf(at::full({kSize}, 1.0f).to(at::kBFloat16));
+  AdamW optimizer({{"p", parameter}}, config);
+  EXPECT_EQ(optimizer.State().size(), 2u);
+  for (int step = 0; step < 100; ++step) {
+    AddGrad(parameter, at::ones({kSize}));
+    optimizer.Update(1e-4, optimizer.GradientNorm());
+  }
+  // A weight's spread is about 0.006, that of the mean 4e-5.
+  EXPECT_NEAR(parameter.detach().to(at::kDouble).mean().item<double>(), 1.0 - 100 * 1e-4, 2e-4);
+}
+
 TEST(AdamW, SaveAndLoadContinueBitForBit) {
   testing::TempDir dir;
-  for (const auto& [dtype, moments] :
-       {std::pair{at::kFloat, "float32"}, {at::kBFloat16, "float32"}, {at::kFloat, "bfloat16"}}) {
-    OptimizerConfig config = Config();
-    config.moments = moments;
+  for (const Storage& storage : kStorages) {
+    const OptimizerConfig config = storage.Config();
+    const at::ScalarType dtype = storage.dtype;
     at::Tensor straight = Leaf(at::full({3, 2}, 0.5f).to(dtype));
     AdamW optimizer({{"p", straight}}, config);
     auto train = [](AdamW& opt, at::Tensor& p, int from, int to) {
@@ -169,6 +203,42 @@ TEST(AdamW, SaveAndLoadContinueBitForBit) {
     train(other, resumed, 5, 9);
     EXPECT_TRUE(at::equal(straight, resumed));
   }
+}
+
+// With --allow-change optimizer.master a run may go on without its masters, or with new ones.
+TEST(AdamW, MastersAreDroppedAndMade) {
+  testing::TempDir dir;
+  OptimizerConfig without = Config();
+  without.master = "none";
+  at::manual_seed(5);
+  at::Tensor p = Leaf(at::randn({20, 50}).to(at::kBFloat16));
+  AdamW with_master({{"p", p}}, Config());
+  for (int step = 0; step < 3; ++step) {
+    AddGrad(p, at::randn({20, 50}));
+    with_master.Update(1e-4, 1.0);
+  }
+  ASSERT_OK(with_master.Save(dir.File("with.safetensors")));
+  at::Tensor q = Leaf(p.detach());
+  AdamW alone({{"p", q}}, without);
+  ASSERT_OK(alone.Load(dir.File("with.safetensors")));
+  EXPECT_EQ(alone.num_updates(), 3);
+  EXPECT_TRUE(at::equal(alone.State()[1].values, with_master.State()[1].values));
+  AddGrad(q, at::randn({20, 50}));
+  alone.Update(1e-2, 1.0);
+  ASSERT_OK(alone.Save(dir.File("without.safetensors")));
+  // As a rollback does: the weights are there when the state is loaded.
+  {
+    const at::NoGradGuard no_grad;
+    p.copy_(q);
+  }
+  EXPECT_FALSE(at::equal(with_master.State()[2].values, q.view({-1}).to(at::kFloat)));
+  ASSERT_OK(with_master.Load(dir.File("without.safetensors")));
+  EXPECT_TRUE(at::equal(with_master.State()[2].values, q.view({-1}).to(at::kFloat)));
+  EXPECT_TRUE(at::equal(with_master.State()[0].values, alone.State()[0].values));
+  // Some masters and not others are no state of this model.
+  at::Tensor r = Leaf(p.detach());
+  AdamW other({{"r", r}}, Config());
+  EXPECT_ERROR(other.Load(dir.File("with.safetensors")), absl::StatusCode::kDataLoss, "missing");
 }
 
 TEST(AdamW, MomentsOfTheOtherTypeAreConverted) {
@@ -215,11 +285,9 @@ void AddGradsOfStep(std::vector<NamedParameter>* parameters, int step) {
 TEST(AdamW, ShardsTogetherUpdateAsOneDoes) {
   constexpr int kShards = 3;
   testing::TempDir dir;
-  for (const auto& [dtype, moments] : {std::pair{at::kFloat, "float32"},
-                                       {at::kBFloat16, "float32"},
-                                       {at::kBFloat16, "bfloat16"}}) {
-    OptimizerConfig config = Config();
-    config.moments = moments;
+  for (const Storage& storage : kStorages) {
+    const OptimizerConfig config = storage.Config();
+    const at::ScalarType dtype = storage.dtype;
     std::vector<NamedParameter> whole = SmallModel(dtype);
     AdamW one(whole, config);
     std::vector<std::vector<NamedParameter>> models;
@@ -275,6 +343,47 @@ TEST(AdamW, ShardsTogetherUpdateAsOneDoes) {
         EXPECT_TRUE(at::equal(state[i].values, before[i])) << state[i].name;
       }
     }
+    step(3);
+    expect_equal();
+  }
+}
+
+// The CPU stands in for the device. Clipping is the same, too.
+TEST(AdamW, OffloadedItHasTheSameBits) {
+  testing::TempDir dir;
+  for (const Storage& storage : kStorages) {
+    OptimizerConfig config = storage.Config();
+    config.max_grad_norm = 3;
+    std::vector<NamedParameter> kept = SmallModel(storage.dtype), moved = SmallModel(storage.dtype);
+    AdamW resident(kept, config);
+    config.offload = true;
+    AdamW offloaded(moved, config);
+    const auto expect_equal = [&] {
+      for (size_t i = 0; i < kept.size(); ++i) {
+        EXPECT_TRUE(at::equal(kept[i].second, moved[i].second)) << kept[i].first;
+      }
+      const auto a = resident.State(), b = offloaded.State();
+      ASSERT_EQ(a.size(), b.size());
+      for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i].values, b[i].values));
+    };
+    const auto step = [&](int number) {
+      AddGradsOfStep(&kept, number);
+      AddGradsOfStep(&moved, number);
+      const auto version = moved[0].second._version();
+      EXPECT_EQ(resident.GradientNorm(), offloaded.GradientNorm());
+      resident.Update(0.01, resident.GradientNorm());
+      offloaded.Update(0.01, offloaded.GradientNorm());
+      EXPECT_GT(moved[0].second._version(), version);
+      EXPECT_EQ(offloaded.GradientNorm(), 0);
+    };
+    for (int number = 0; number < 3; ++number) step(number);
+    expect_equal();
+    // Each loads what the other saved.
+    ASSERT_OK(resident.Save(dir.File("r.safetensors")));
+    ASSERT_OK(offloaded.Save(dir.File("o.safetensors")));
+    EXPECT_EQ(testing::ReadFile(dir.File("r.safetensors")),
+              testing::ReadFile(dir.File("o.safetensors")));
+    ASSERT_OK(offloaded.Load(dir.File("r.safetensors")));
     step(3);
     expect_equal();
   }

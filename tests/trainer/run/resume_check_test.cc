@@ -85,6 +85,7 @@ const std::set<std::string> kFixedInTraining = {"run.seed",
                                                 "optimizer.warmup_steps",
                                                 "optimizer.min_lr_ratio",
                                                 "optimizer.moments",
+                                                "optimizer.master",
                                                 "trainer.mini_batch_size"};
 const std::set<std::string> kFixedInSft = {"run.seed",
                                            "model.init",
@@ -105,6 +106,7 @@ const std::set<std::string> kFixedInSft = {"run.seed",
                                            "optimizer.warmup_steps",
                                            "optimizer.min_lr_ratio",
                                            "optimizer.moments",
+                                           "optimizer.master",
                                            "trainer.batch_size"};
 
 template <typename Config>

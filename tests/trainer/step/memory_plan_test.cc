@@ -56,10 +56,33 @@ TEST_F(MemoryPlanTest, ThePapersSmallPairFitsOneGpu) {
   EXPECT_EQ(plan.max_generation_len, 1024 + 8192);
 }
 
-TEST_F(MemoryPlanTest, TheLargePairsFitEightGpus) {
+// AdamW's state lies on the host: float32 copies and bfloat16 moments.
+TEST_F(MemoryPlanTest, ThePapersLargePairsFitOneGpu) {
   for (const auto& [name, model] :
        {std::pair{"qwen2.5_7b.yaml", kQwen25_7b}, {"llama3.1_8b.yaml", kLlama31_8b}}) {
     TrainConfig config = Recipe(name, model);
+    EXPECT_TRUE(config.optimizer.offload);
+    ASSERT_OK_AND_ASSIGN(const EnginePlan plan, ResolveAuto(&config, dir_.path(), Gpu(80 * kGb)));
+    EXPECT_LE(plan.total_bytes, 72 * kGb) << name;
+    EXPECT_EQ(config.data.train_batch_size * config.rollout.n, 288);
+    // Room for several of the longest sequences at a time.
+    EXPECT_GT(plan.kv_pool_bytes(), 5 * kGb) << name;
+    ASSERT_OK_AND_ASSIGN(const ModelConfig student, LoadModelConfig(dir_.path()));
+    EXPECT_GT(HeldBytes(plan.lines, "cpu"), 8 * student.NumParameters());
+    EXPECT_THAT(PlanText(plan), ::testing::HasSubstr("total on the host: "));
+    // A CPU has no host beside it.
+    MemoryBudget cpu = Gpu(800 * kGb);
+    cpu.device = "cpu";
+    EXPECT_ERROR(ResolveAuto(&config, dir_.path(), cpu), absl::StatusCode::kInvalidArgument,
+                 "optimizer.offload = true");
+  }
+}
+
+TEST_F(MemoryPlanTest, WithoutOffloadTheLargePairsFitEightGpus) {
+  for (const auto& [name, model] :
+       {std::pair{"qwen2.5_7b.yaml", kQwen25_7b}, {"llama3.1_8b.yaml", kLlama31_8b}}) {
+    TrainConfig config = Recipe(name, model);
+    config.optimizer.offload = false;
     const TrainConfig asked = config;
     ASSERT_OK_AND_ASSIGN(const EnginePlan plan,
                          ResolveAuto(&config, dir_.path(), Gpu(80 * kGb), {.num_ranks = 8}));
@@ -78,6 +101,7 @@ TEST_F(MemoryPlanTest, TheLargePairsFitEightGpus) {
 // Gradients are sharded where nothing else makes room, and not where their order must be fixed.
 TEST_F(MemoryPlanTest, GradientsAreShardedIfTheyMust) {
   TrainConfig recipe = Recipe("qwen2.5_7b.yaml", kQwen25_7b);
+  recipe.optimizer.offload = false;
   recipe.rollout.kv_cache_gb = 4.0;
   const auto chosen = [&](int64_t gb, int64_t num_ranks) {
     TrainConfig config = recipe;

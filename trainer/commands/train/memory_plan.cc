@@ -10,6 +10,7 @@
 #include "common/model/decoder.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/dist/gradient_exchange.h"
+#include "trainer/optim/host_update.h"
 #include "trainer/step/support.h"
 #include "trainer/student/student_tokenizer.h"
 
@@ -69,6 +70,8 @@ TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, W
   input.bucket_elements = kDefaultBucketElements;
   input.buckets_in_flight = GradientExchange::kMaxInFlight;
   input.bfloat16_moments = config.optimizer.moments == "bfloat16";
+  input.float32_master = config.optimizer.master == "float32";
+  input.offload_elements = config.optimizer.offload ? HostUpdate::kParcelElements : 0;
   input.copies_checkpoints = config.trainer.async_save == "on";
   input.overlaps = config.data.train_batch_size > config.trainer.mini_batch_size;
   input.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
@@ -148,6 +151,7 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
                                        const MemoryBudget& budget, const RunPlanOptions& options) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(*config, model_dir));
   TAOPD_ASSIGN_OR_RETURN(const WeightDtype dtype, DtypeOf(*config, model));
+  if (config->optimizer.offload && budget.on_cpu()) return OffloadFromCpu();
   const auto input_of = [&](const TrainConfig& choice) {
     return InputOf(choice, model, dtype, budget, options.num_ranks);
   };
@@ -217,11 +221,13 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
     work.micro_batches = (sequences + in_micro_batch - 1) / in_micro_batch;
   }
   work.recomputes_layers = config.trainer.recompute == "full";
-  // The gradient is read twice and cleared; both moments and the float32 weights are read and
-  // written, and the weights written once more where they are not float32.
+  // The gradient is read twice and cleared; both moments and the weights that take the update are
+  // read and written, and where these are a float32 copy the weights written once more.
   const int64_t moments = config.optimizer.moments == "bfloat16" ? 8 : 16;
+  const bool has_master = work.bytes_per_weight != 4 && config.optimizer.master == "float32";
   work.optimizer_bytes_per_parameter =
-      12 + moments + 8 + (work.bytes_per_weight == 4 ? 0 : work.bytes_per_weight);
+      12 + moments + (has_master ? 8 + work.bytes_per_weight : 2 * work.bytes_per_weight);
+  work.updates_on_host = config.optimizer.offload;
   work.num_ranks = num_ranks;
   return work;
 }

@@ -5,6 +5,7 @@
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/memory_plan.h"
 #include "trainer/run/effective_config.h"
+#include "trainer/student/student.h"
 
 namespace taopd {
 namespace {
@@ -35,6 +36,7 @@ std::optional<CommandFailure> RunPlan(const TrainConfig& config,
                             ? BudgetOf(config)
                             : DescribedBudget(config, options.device_memory);
     if (!budget.ok()) return BadUsage(budget.status());
+    if (config.optimizer.offload && budget->on_cpu()) return BadUsage(OffloadFromCpu());
     EnginePlan refused;
     TrainConfig resolved = config;
     const auto plan = ResolveAuto(&resolved, config.student.model, *budget,

@@ -1,4 +1,5 @@
 // The start of a distillation run: everything that can refuse it, then the run's own files.
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 
@@ -27,7 +28,8 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
 // Beside a plan for a GPU, half of what the host has is taken for free.
 int64_t HostBytesLeft(const EnginePlan& plan) {
   if (plan.budget.on_cpu()) return plan.budget.limit_bytes - plan.total_bytes;
-  return AvailableMemoryBytes() / 2;
+  // What is offloaded to the host is not there yet.
+  return std::max<int64_t>(0, AvailableMemoryBytes() - HeldBytes(plan.lines, "cpu")) / 2;
 }
 
 }  // namespace
@@ -87,6 +89,10 @@ std::optional<CommandFailure> TrainingRun::CheckConfig() {
   if (config_.trainer.async_save == "on" && group_->world_size() > 1) {
     return BadUsage(InvalidArgument(
         "trainer.async_save = on: not with several ranks, and there are ", group_->world_size()));
+  }
+  if (config_.optimizer.offload) {
+    const auto device = ParseDevice(config_.trainer.device);
+    if (device.ok() && device->is_cpu()) return BadUsage(OffloadFromCpu());
   }
   if (auto failure = PlanMemory()) return failure;
   // Who computes again is short of memory.

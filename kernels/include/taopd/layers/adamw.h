@@ -25,17 +25,18 @@ struct AdamWTensor {
   // The gradient's sum over the micro-batches, in the type in which it was accumulated.
   DataType gradient_type = DataType::kFloat32;
   const void* gradient = nullptr;
-  // The parameter itself if it is float32, otherwise the float32 copy of it.
+  // The parameter itself if it is float32, otherwise the float32 copy of it. Null: `bfloat16` takes
+  // the update itself, rounded stochastically.
   float* master = nullptr;
   void* exp_avg = nullptr;     // the first moment, of moments_type
   void* exp_avg_sq = nullptr;  // the second moment, of moments_type
-  // The bfloat16 parameter to which `master` is rounded; null if the parameter is float32.
+  // The bfloat16 parameter, to which `master` is rounded; null if the parameter is float32.
   uint16_t* bfloat16 = nullptr;
   float weight_decay = 0;
   // The number of the parameter's first block, set by NumberBlocks.
   int64_t first_block = 0;
-  // bfloat16 moments are rounded stochastically, with the random bits of elements first_element,
-  // first_element + 1, ... of the parameter with this number (taopd/layers/adamw_math.h).
+  // Stochastic rounding takes the random bits of elements first_element, first_element + 1, ... of
+  // the parameter with this number (taopd/layers/adamw_math.h). bfloat16 moments are rounded so.
   DataType moments_type = DataType::kFloat32;
   int64_t parameter = 0;
   int64_t first_element = 0;

@@ -211,14 +211,19 @@ std::vector<uint8_t> AllLoops(InstructionSet set, DataType type, int64_t n) {
   elements.random_key = AdamWRandomKey(3, 1);
   elements.first_element = 0xfffffff0u;
   loops.adamw(factors, 0.999f, elements);
+  Stored alone = Normal(DataType::kBFloat16, n, 12);
+  elements.master = nullptr;
+  elements.bfloat16 = static_cast<uint16_t*>(alone.Out());
+  elements.weight_key = AdamWWeightKey(3, 1);
+  loops.adamw(factors, 0.999f, elements);
   append(&r, sizeof(r));
   append(&head_r, sizeof(head_r));
   append(&squares, sizeof(squares));
   append(norm.partials.data(), norm.partials.size() * 4);
   append(heads.partials.data(), heads.partials.size() * 4);
-  for (const Stored* stored :
-       {&norm.sum, &norm.normed, &norm.d_x, &heads.out, &heads.d_x, &swiglu.y, &swiglu.d_gate,
-        &swiglu.d_up, &master, &exp_avg, &exp_avg_sq, &rounded, &narrow_avg, &narrow_avg_sq}) {
+  for (const Stored* stored : {&norm.sum, &norm.normed, &norm.d_x, &heads.out, &heads.d_x,
+                               &swiglu.y, &swiglu.d_gate, &swiglu.d_up, &master, &exp_avg,
+                               &exp_avg_sq, &rounded, &narrow_avg, &narrow_avg_sq, &alone}) {
     append(stored->In(), stored->bytes.size());
   }
   return result;

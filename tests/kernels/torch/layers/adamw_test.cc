@@ -100,6 +100,86 @@ TEST(FusedAdamW, Bfloat16MomentsAreRoundedWithoutBias) {
   }
 }
 
+// An update of weights without a master is one of a float32 copy of them whose result is rounded up
+// or down; on the average over many steps and elements, by nothing.
+TEST(FusedAdamW, Bfloat16WeightsAreRoundedWithoutBias) {
+  constexpr int64_t kSize = 50'000;
+  constexpr int kSteps = 20;
+  at::manual_seed(6);
+  const at::Tensor start = at::randn({kSize}).to(at::kBFloat16), gradient = at::randn({kSize}),
+                   m = at::randn({kSize}).mul(0.1), v = at::rand({kSize}).add(0.01);
+  for (const at::ScalarType moments : {at::kFloat, at::kBFloat16}) {
+    const AdamWSettings settings = {1e-4, 0.9, 0.999, 1e-8, 7, 1.0};
+    AdamWState exact{start.to(at::kFloat),       gradient, at::Tensor(), m.to(moments, false, true),
+                     v.to(moments, false, true), 0.1};
+    exact.master = exact.parameter;
+    UpdateAdamW(settings, {exact});
+    const at::Tensor change = (exact.master - start.to(at::kFloat)).to(at::kDouble);
+    at::Tensor mean = at::zeros({kSize}, at::kDouble);
+    for (int64_t number = 0; number < kSteps; ++number) {
+      AdamWState state{start.clone(),
+                       gradient,
+                       at::Tensor(),
+                       m.to(moments, false, true),
+                       v.to(moments, false, true),
+                       0.1};
+      state.number = number;
+      UpdateAdamW(settings, {state});
+      mean.add_(state.parameter.to(at::kDouble).sub_(start.to(at::kDouble)), 1.0 / kSteps);
+      // The moments are those of an update with a master.
+      if (moments == at::kFloat) ASSERT_TRUE(at::equal(state.exp_avg, exact.exp_avg));
+      // One step of bfloat16 at most, up or down.
+      const at::Tensor error = state.parameter.to(at::kDouble) - exact.master.to(at::kDouble);
+      ASSERT_LT((error / exact.master.abs()).abs().max().item<double>(), 1.0 / 128);
+    }
+    // Updates of 1e-4 move few weights, by a last place of about 1e-2; their sum is that of the exact
+    // changes. Five standard errors: each element's rounding has at most the variance change * place.
+    const at::Tensor place = start.to(at::kDouble).abs() / 128;
+    const double variance = (change.abs() * place).sum().item<double>() / kSteps;
+    const at::Tensor sign = change.sign();
+    EXPECT_NEAR((mean * sign).sum().item<double>(), change.abs().sum().item<double>(),
+                5 * std::sqrt(variance));
+    EXPECT_GT(change.abs().sum().item<double>(), 8 * std::sqrt(variance));
+  }
+}
+
+// The bits of a weight depend on the step, the parameter and the element's place in it alone.
+TEST(FusedAdamW, Bfloat16WeightsInPiecesHaveTheSameBits) {
+  constexpr int64_t kSize = 3 * 32768 + 77, kCut = 40'000;
+  at::manual_seed(7);
+  const auto make = [&](int64_t number) {
+    at::manual_seed(8);
+    AdamWState state{at::randn({kSize}).to(at::kBFloat16),
+                     at::randn({kSize}),
+                     at::Tensor(),
+                     at::zeros({kSize}, at::kBFloat16),
+                     at::zeros({kSize}, at::kBFloat16),
+                     0};
+    state.number = number;
+    return state;
+  };
+  const AdamWState whole = make(5), other = make(6);
+  std::vector<AdamWState> pieces;
+  const AdamWState cut = make(5);
+  for (const auto& [first, size] : {std::pair{kCut, kSize - kCut}, {int64_t{0}, kCut}}) {
+    AdamWState piece{
+        cut.parameter.narrow(0, first, size), cut.gradient.narrow(0, first, size),   at::Tensor(),
+        cut.exp_avg.narrow(0, first, size),   cut.exp_avg_sq.narrow(0, first, size), 0};
+    piece.number = 5;
+    piece.first_element = first;
+    pieces.push_back(piece);
+  }
+  for (int64_t step = 1; step <= 2; ++step) {
+    const AdamWSettings settings = {1e-5, 0.9, 0.999, 1e-8, step, 1.0};
+    UpdateAdamW(settings, {whole});
+    UpdateAdamW(settings, pieces);
+    UpdateAdamW(settings, {other});
+  }
+  EXPECT_TRUE(at::equal(cut.parameter, whole.parameter));
+  EXPECT_TRUE(at::equal(cut.exp_avg_sq, whole.exp_avg_sq));
+  EXPECT_FALSE(at::equal(other.parameter, whole.parameter));
+}
+
 // Small second moments decay although a step changes them by less than half of their last place.
 TEST(FusedAdamW, Bfloat16MomentsDecay) {
   constexpr int64_t kSize = 4096, kSteps = 1000;
@@ -134,6 +214,12 @@ TEST(FusedAdamW, CountsVersionsOfWhatItWrites) {
     EXPECT_EQ(states[1].parameter._version(), untouched);
     EXPECT_EQ(states[0].gradient._version(), gradient);
   }
+  // So they do without a master.
+  std::vector<AdamWState> alone = MakeStates(at::kBFloat16, at::kFloat);
+  for (AdamWState& state : alone) state.master = at::Tensor();
+  const auto before = alone[0].parameter._version();
+  UpdateAdamW({}, alone);
+  EXPECT_GT(alone[0].parameter._version(), before);
   // Inference tensors count none, and may be written outside of inference mode.
   std::vector<AdamWState> states;
   {
@@ -179,6 +265,7 @@ TEST(FusedAdamW, WrongTensorsAreRefused) {
   expect_throws("exp_avg_sq of shape [40, 1000] has strides", &AdamWState::exp_avg_sq,
                 at::zeros({1000, 40}).t());
   expect_throws("master has shape", &AdamWState::master, at::zeros({1}));
+  expect_throws("a parameter of type Float has no master", &AdamWState::master, at::Tensor());
 }
 
 }  // namespace

@@ -1,0 +1,52 @@
+// What bfloat16 weights learn with a float32 master, without one, and rounded to nearest.
+#include "tests/trainer/step/tiny_training.h"
+
+namespace taopd::testing {
+namespace {
+
+constexpr int64_t kSteps = 80;
+
+// The mean loss of the first and of the last ten steps.
+struct Losses {
+  double first = 0;
+  double last = 0;
+};
+
+enum class Rounding { kMaster, kStochastic, kNearest };
+
+Losses Train(Rounding rounding) {
+  TinySetting setting;
+  setting.dtype = "bfloat16";
+  setting.num_threads = 1;
+  // A fifth of half a last place of a weight of 0.25.
+  setting.config.optimizer.lr = 1e-4;
+  setting.config.optimizer.weight_decay = 0;
+  setting.config.optimizer.moments = rounding == Rounding::kStochastic ? "bfloat16" : "float32";
+  setting.config.optimizer.master = rounding == Rounding::kStochastic ? "none" : "float32";
+  TinyTraining training(setting);
+  Losses losses;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const double loss = ByName(training.Step(step, kSteps)).at("loss/mean");
+    if (step < 10) losses.first += loss / 10;
+    if (step >= kSteps - 10) losses.last += loss / 10;
+    // What an update does not move by half a last place is forgotten.
+    if (rounding == Rounding::kNearest) training.context.optimizer->CopyParametersToMasters();
+  }
+  return losses;
+}
+
+// Rounded to nearest, updates of a fraction of a last place are lost, and little is learned. Stochastic
+// rounding keeps them on the average: the loss falls as with a master.
+TEST(WeightPrecisionTest, WithoutAMasterTheLossFallsAsWithOne) {
+  const Losses master = Train(Rounding::kMaster), stochastic = Train(Rounding::kStochastic),
+               nearest = Train(Rounding::kNearest);
+  const auto fall = [](const Losses& losses) { return losses.first - losses.last; };
+  EXPECT_GT(fall(master), 0.02);
+  // Rollouts part as soon as weights do. Over three seeds the last losses were within 0.07 of the fall
+  // of each other, and nearest kept at least 0.8 of it.
+  EXPECT_NEAR(stochastic.last, master.last, 0.25 * fall(master));
+  EXPECT_GT(nearest.last, master.last + 0.6 * fall(master));
+}
+
+}  // namespace
+}  // namespace taopd::testing

@@ -1,0 +1,129 @@
+#include "trainer/optim/host_update.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace taopd {
+namespace {
+
+// Parts begin at multiples of 64 bytes in all staging buffers.
+constexpr int64_t kPlaceAlignment = 32;
+
+at::Tensor Narrow(const at::Tensor& flat, int64_t first, int64_t size) {
+  return flat.view({-1}).narrow(0, first, size);
+}
+
+}  // namespace
+
+HostUpdate::HostUpdate(std::vector<AdamWState> states, int64_t parcel_elements)
+    : states_(std::move(states)) {
+  bool has_float = false;
+  for (const AdamWState& state : states_) {
+    device_ = state.parameter.device();
+    has_float = has_float || state.parameter.scalar_type() == at::kFloat;
+    TAOPD_CHECK(state.gradient.defined() && state.gradient.device() == device_);
+    TAOPD_CHECK(state.exp_avg.is_cpu() && state.exp_avg_sq.is_cpu());
+  }
+  CutIntoParcels(parcel_elements);
+  if (parcels_.empty()) return;
+  const auto options = at::TensorOptions().pinned_memory(!device_.is_cpu());
+  for (Staging& staging : staging_) {
+    staging.gradients = at::empty({parcel_elements}, options.dtype(at::kFloat));
+    staging.weights =
+        at::empty({parcel_elements}, options.dtype(has_float ? at::kFloat : at::kBFloat16));
+    if (!device_.is_cpu()) staging.arrived.emplace(device_.type());
+  }
+}
+
+void HostUpdate::CutIntoParcels(int64_t parcel_elements) {
+  TAOPD_CHECK(parcel_elements > 0 && parcel_elements % kPlaceAlignment == 0);
+  int64_t place = parcel_elements;  // of the last parcel: it is full
+  for (size_t i = 0; i < states_.size(); ++i) {
+    for (int64_t first = 0; first < states_[i].parameter.numel();) {
+      if (place == parcel_elements) {
+        parcels_.emplace_back();
+        place = 0;
+      }
+      const int64_t size = std::min(states_[i].parameter.numel() - first, parcel_elements - place);
+      parcels_.back().push_back({i, first, size, place});
+      first += size;
+      place += (size + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment;
+    }
+  }
+}
+
+at::Tensor HostUpdate::StagedWeights(const Staging& staging, const Part& part) const {
+  const at::ScalarType type = states_[part.state].parameter.scalar_type();
+  const at::Tensor weights = staging.weights.narrow(0, part.place, part.size);
+  return type == weights.scalar_type() ? weights : weights.view(type).narrow(0, 0, part.size);
+}
+
+void HostUpdate::StartFetch(const Parcel& parcel, Staging* staging) {
+  for (const Part& part : parcel) {
+    const AdamWState& state = states_[part.state];
+    staging->gradients.narrow(0, part.place, part.size)
+        .copy_(Narrow(state.gradient, part.first, part.size), /*non_blocking=*/true);
+    // Without a master the weights are what the update starts from.
+    if (!state.master.defined()) {
+      StagedWeights(*staging, part)
+          .copy_(Narrow(state.parameter, part.first, part.size), /*non_blocking=*/true);
+    }
+  }
+  if (staging->arrived) {
+    const c10::impl::VirtualGuardImpl guard(device_.type());
+    staging->arrived->record(guard.getStream(device_));
+  }
+}
+
+// The buffers' last weights were queued before this fetch, so they have left when it has arrived.
+void HostUpdate::WaitFor(Staging* staging) const {
+  if (staging->arrived) staging->arrived->synchronize();
+}
+
+void HostUpdate::Compute(const AdamWSettings& settings, const Parcel& parcel,
+                         const Staging& staging) const {
+  std::vector<AdamWState> states;
+  for (const Part& part : parcel) {
+    const AdamWState& whole = states_[part.state];
+    AdamWState state = whole;
+    state.parameter = StagedWeights(staging, part);
+    state.gradient = staging.gradients.narrow(0, part.place, part.size);
+    if (whole.master.defined()) {
+      state.master = Narrow(whole.master, part.first, part.size);
+    } else if (state.parameter.scalar_type() == at::kFloat) {
+      state.master = state.parameter;
+    }
+    state.exp_avg = Narrow(whole.exp_avg, part.first, part.size);
+    state.exp_avg_sq = Narrow(whole.exp_avg_sq, part.first, part.size);
+    state.first_element = whole.first_element + part.first;
+    states.push_back(std::move(state));
+  }
+  UpdateAdamW(settings, states);
+}
+
+void HostUpdate::StartReturn(const Parcel& parcel, const Staging& staging) {
+  for (const Part& part : parcel) {
+    Narrow(states_[part.state].parameter, part.first, part.size)
+        .copy_(StagedWeights(staging, part), /*non_blocking=*/true);
+  }
+}
+
+void HostUpdate::Update(const AdamWSettings& settings) {
+  if (parcels_.empty()) return;
+  const at::NoGradGuard no_grad;
+  const c10::OptionalDeviceGuard guard(device_);
+  StartFetch(parcels_[0], &staging_[0]);
+  for (size_t i = 0; i < parcels_.size(); ++i) {
+    if (i + 1 < parcels_.size()) StartFetch(parcels_[i + 1], &staging_[(i + 1) % 2]);
+    WaitFor(&staging_[i % 2]);
+    Compute(settings, parcels_[i], staging_[i % 2]);
+    StartReturn(parcels_[i], staging_[i % 2]);
+  }
+}
+
+}  // namespace taopd
