@@ -275,5 +275,23 @@ TEST_F(TrainerWatchTest, APlanForADeviceThatIsTooSmallNamesTheLine) {
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run")));
 }
 
+TEST_F(TrainerWatchTest, APlanWithOffloadHasAHost) {
+  std::vector<std::string> plan = {"plan", "--config", dir_.File("train.yaml"), "--set",
+                                   "optimizer.offload=true"};
+  std::string output;
+  EXPECT_EQ(Run(plan, &output), 64);
+  EXPECT_THAT(output, HasSubstr("optimizer.offload = true: the device is a CPU"));
+  plan.insert(plan.end(), {"--device-memory", "80GB"});
+  EXPECT_EQ(Run(plan, &output), 0) << output;
+  EXPECT_THAT(output, ::testing::ContainsRegex("cpu +optimizer moments"));
+  EXPECT_THAT(output, HasSubstr("total on the host: "));
+  plan.insert(plan.end(), {"--teraflops", "400", "--memory-gb-per-s", "2700"});
+  EXPECT_EQ(Run(plan, &output), 64);
+  EXPECT_THAT(output, HasSubstr("--host-gb-per-s is needed"));
+  plan.insert(plan.end(), {"--host-gb-per-s", "200"});
+  EXPECT_EQ(Run(plan, &output), 0) << output;
+  EXPECT_THAT(output, HasSubstr("bytes of the host's memory"));
+}
+
 }  // namespace
 }  // namespace taopd::testing
