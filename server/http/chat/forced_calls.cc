@@ -48,7 +48,7 @@ AnswerDelta ForcedCallStream::Push(std::string_view text) {
     const size_t taken = scanner_.Push(text);
     PushObject(text.substr(0, taken), &delta);
     text.remove_prefix(taken);
-    if (!scanner_.is_complete() && !scanner_.has_failed()) break;
+    if (!scanner_.is_complete()) break;  // it cannot fail: it begins with a brace
     in_object_ = false;
   }
   return delta;

@@ -34,6 +34,7 @@
 
 #include "common/base/check.h"
 #include "common/base/random.h"
+#include "common/base/thread_waits.h"
 #include "common/engine/engine_factory.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
@@ -279,5 +280,6 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace taopd::bench
 
 int main(int argc, char** argv) {
+  taopd::RestartWithShortThreadWaits(argv);  // as taopd-teacher does
   return taopd::bench::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -102,8 +102,7 @@ TEST(ListenerWatchTest, ReportsADeadListenerAfterSeveralFailuresAndItsReturn) {
   });
   EXPECT_OK(report(1));
   end.Notify();
-  ASSERT_OK(ProbeListener(backlog.AsListener(), kLong));  // for the server's last turn, if it waits
-  server.join();
+  server.join();  // the watch goes on, so that the server does not wait for its last connection
 }
 
 }  // namespace

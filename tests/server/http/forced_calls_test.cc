@@ -42,8 +42,9 @@ TEST(ForcedCallsTest, AListIsSplit) {
   EXPECT_EQ(Split(list, "[{\"name\":\"g\",\"parameters\":{}}, {\"parameters\":{},\"name\":\"h\"}]"),
             (Calls{{"g", "{}"}, {"h", "{}"}}));
   // Cut off by max_tokens, or no list of calls: nothing is called.
-  for (const char* text : {"[{\"name\":\"g\",\"parameters\":{}}, {\"na", "", "[1]", "{}",
-                           "[{\"name\":\"g\",\"parameters\":{}}, {\"name\":5}]"}) {
+  for (const char* text :
+       {"[{\"name\":\"g\",\"parameters\":{}}, {\"na", "", "[1]", "{}", "[{\"name\":\"g\"}]",
+        "[{\"name\":\"g\",\"parameters\":{}}, {\"name\":5}]"}) {
     EXPECT_EQ(Split(list, text), Calls()) << text;
   }
 }

@@ -86,7 +86,11 @@ TEST(SplitToolCallsTest, Llama3) {
   EXPECT_EQ(split("<|python_tag|>{\"name\": \"f\", \"parameters\": {\"x\": \"}\\\"{\"}}; "
                   "{\"name\": \"g\", \"arguments\": {}}"),
             Parts(nullptr, {{"f", "{\"x\": \"}\\\"{\"}"}, {"g", "{}"}}));
-  for (const char* text : {"{\"name\": \"f\"}", "{", "a { b", "{\"parameters\": {}}"}) {
+  // Brackets in strings are text.
+  EXPECT_EQ(split("{\"name\": \"f\", \"parameters\": {\"x\": \"}}\"}}"),
+            Parts(nullptr, {{"f", "{\"x\": \"}}\"}"}}));
+  for (const char* text : {"{\"name\": \"f\"}", "{", "a { b", "{\"parameters\": {}}",
+                           "{\"name\": \"f\", \"parameters\": {}}; {\"name\""}) {
     EXPECT_EQ(split(text), Parts(text));
   }
 }
@@ -118,6 +122,16 @@ TEST(ToolCallStreamTest, GivesTheSameForEveryCutOfTheText) {
       // Keys of inner objects are not the call's.
       {hermes, "<tool_call>{\"k\":{\"name\":\"h\"},\"name\":\"f\",\"arguments\":{\"name\":\"i\"}}",
        Parts("", {{"f", "{\"name\":\"i\"}"}})},
+      // An escaped quote does not end a string.
+      {hermes, "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\":\"\\\"}}\"}}</tool_call>",
+       Parts("", {{"f", "{\"x\":\"\\\"}}\"}"}})},
+      // A name has been passed on before another one comes.
+      {hermes, "<tool_call>{\"name\":\"f\",\"name\":\"g\",\"arguments\":{}}</tool_call>",
+       Parts("", {{"f", "{}"}})},
+      // What is between and behind calls is dropped, and what is no call is text.
+      {hermes,
+       "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>a<tool_call>f()</tool_call> x",
+       Parts("<tool_call>f()</tool_call>", {{"f", "{}"}})},
       // Cut off by max_tokens.
       {hermes, "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\": 1",
        Parts("", {{"f", "{\"x\": 1"}})},
@@ -128,6 +142,8 @@ TEST(ToolCallStreamTest, GivesTheSameForEveryCutOfTheText) {
       {llama, "<|python_tag|>{\"name\":\"f\",\"parameters\":{\"x\":1}}; {\"name\":\"g\"}",
        Parts("", {{"f", "{\"x\":1}"}, {"g", ""}})},
       {llama, "{\"x\":1} y", Parts("{\"x\":1} y")},
+      {llama, "<|python_tag|>{\"x\":1} y", Parts("<|python_tag|>{\"x\":1} y")},
+      {llama, "{\"name\":\"f\",\"parameters\":{}} and {", Parts("and {", {{"f", "{}"}})},
       {llama, "<|python", Parts("<|python")},
   };
   for (const StreamCase& c : cases) {

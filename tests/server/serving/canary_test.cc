@@ -75,8 +75,14 @@ TEST(CanaryTest, NumbersThatAreNotFiniteNameTheRow) {
   Canary canary(Limits(), true);
   InferenceResult answer = Answer(canary.NextRequest());
   answer.score->entropy[7] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal,
-               "position 8 are not finite");
+  EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "position 8 are not finite");
+}
+
+TEST(CanaryTest, NoProbabilityIsAboveOne) {
+  Canary canary(Limits(), true);
+  InferenceResult answer = Answer(canary.NextRequest());
+  answer.score->log_probs[0] = 0.01f;
+  EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "position 1 are not finite");
 }
 
 TEST(CanaryTest, AUniformDistributionMeansThatTheWeightsAreGone) {

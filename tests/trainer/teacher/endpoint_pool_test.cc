@@ -84,6 +84,60 @@ TEST_F(EndpointPoolTest, EndpointThatAsksForItIsLeftAloneButDoesNotFail) {
   EXPECT_FALSE(pool_.BeginAttempt(0));  // no probe
 }
 
+TEST_F(EndpointPoolTest, AnotherRevisionIsWhatTheLastFailureSaid) {
+  const absl::Status other = absl::FailedPreconditionError("another revision");
+  const auto serves_another = [this](size_t index) {
+    return pool_.stats(kNow)[index].serves_another_revision;
+  };
+  pool_.SetFailing(0, other, kNow);
+  EXPECT_TRUE(serves_another(0));
+  EXPECT_FALSE(pool_.AllServeAnotherRevision());
+  Fail(1, kNow);
+  EXPECT_FALSE(pool_.AllServeAnotherRevision());  // the second is merely down
+  pool_.SetFailing(1, other, kNow);
+  EXPECT_TRUE(pool_.AllServeAnotherRevision());
+  Fail(0, kNow);  // it has ended: what comes next may be right
+  EXPECT_FALSE(serves_another(0));
+  EXPECT_FALSE(pool_.AllServeAnotherRevision());
+  pool_.SetFailing(0, other, kNow);
+  pool_.SetWorking(0, kNow);
+  EXPECT_FALSE(serves_another(0));
+  EXPECT_FALSE(pool_.AllServeAnotherRevision());
+}
+
+TEST_F(EndpointPoolTest, NeitherAFailingEndpointNorOneThatIsLeftAloneHelpsOut) {
+  pool_.LeaveAlone(1, kNow + absl::Seconds(3));
+  EXPECT_FALSE(pool_.AnotherWorks(0, kNow));
+  EXPECT_EQ(pool_.ChooseBeside(0, kNow), std::nullopt);
+  const absl::Time later = kNow + absl::Seconds(3);
+  EXPECT_TRUE(pool_.AnotherWorks(0, later));
+  EXPECT_EQ(pool_.ChooseBeside(0, later), 1u);
+  Fail(1, later);
+  const absl::Time probe_at = pool_.NextOpening(later);
+  EXPECT_TRUE(pool_.AnyOpen(probe_at));
+  EXPECT_EQ(pool_.ChooseBeside(0, probe_at), std::nullopt);  // a probe is no help
+}
+
+TEST_F(EndpointPoolTest, TheTimeInWhichItWasLeftOutAddsUp) {
+  Fail(0, kNow);
+  pool_.SetWorking(0, kNow + absl::Seconds(5));
+  EXPECT_EQ(pool_.stats(kNow + absl::Minutes(1))[0].left_out, absl::Seconds(5));
+  Fail(0, kNow + absl::Minutes(1));
+  EXPECT_EQ(pool_.stats(kNow + absl::Seconds(62))[0].left_out, absl::Seconds(7));
+}
+
+TEST_F(EndpointPoolTest, ALaterFailureBeginsWithAShortPauseAgain) {
+  pool_.LeaveAlone(1, kNow + absl::Hours(10));  // out of the way
+  absl::Time now = kNow;
+  for (int i = 0; i < 20; ++i) {
+    Fail(0, now);
+    now = pool_.NextOpening(now);
+  }
+  pool_.SetWorking(0, now);
+  Fail(0, now);
+  EXPECT_LE(pool_.NextOpening(now), now + absl::Seconds(1));
+}
+
 TEST(BackoffTest, PausesDoubleUpToTheLimit) {
   RetryOptions options;
   options.initial_backoff = absl::Seconds(1);

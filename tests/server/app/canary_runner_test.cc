@@ -1,0 +1,101 @@
+// When the canary is scored, with an engine and a clock that are stepped by hand.
+#include "server/app/canary_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "tests/server/fake_engine.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/stub_engine.h"
+
+namespace taopd {
+namespace {
+
+// Answers the first requests at once, each with a number moved by so much, and keeps the others.
+class ProbedEngine final : public testing::StubEngine {
+ public:
+  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
+    waiting_.emplace_back(std::move(request), std::move(done));
+    ++num_asked_;
+    if (!at_once_.empty()) {
+      const float change = at_once_.front();
+      at_once_.pop_front();
+      Answer(change);
+    }
+    return num_asked_;
+  }
+  EngineLimits limits() const override { return testing::FakeEngine().limits(); }
+
+  void AnswerAtOnce(std::deque<float> changes) { at_once_ = std::move(changes); }
+  // REQUIRES: a request waits.
+  void Answer(float change) {
+    auto [request, done] = std::move(waiting_.front());
+    waiting_.pop_front();
+    InferenceResult result;
+    result.score = testing::FakeScore(request.token_ids, *request.score);
+    result.score->sampled_log_probs[0] -= change;
+    done(std::move(result));
+  }
+  int num_asked() const { return static_cast<int>(num_asked_); }
+
+ private:
+  std::deque<std::pair<InferenceRequest, InferenceDone>> waiting_;
+  std::deque<float> at_once_;
+  RequestHandle num_asked_ = 0;
+};
+
+class CanaryRunnerTest : public ::testing::Test {
+ protected:
+  void StartWith(std::deque<float> changes) {
+    auto model = std::make_shared<ServedModel>();
+    auto engine = std::make_unique<ProbedEngine>();
+    engine_ = engine.get();
+    engine_->AnswerAtOnce(std::move(changes));
+    model->limits = engine->limits();
+    model->engine = std::move(engine);
+    runner_.RunAtStart(model);
+    state_.SetReady(model);
+  }
+
+  ManualClock clock_;
+  ServingState state_{&clock_, absl::Seconds(60)};
+  ProbedEngine* engine_ = nullptr;
+  CanaryRunner runner_{&state_, absl::Seconds(10)};
+};
+
+TEST_F(CanaryRunnerTest, AnEngineThatAnswersTwiceDifferentlyIsNotServed) {
+  StartWith({0.0f, 0.5f});
+  EXPECT_EQ(engine_->num_asked(), 2);
+  EXPECT_ERROR(state_.canary(), absl::StatusCode::kInternal, "at position 1 was");
+}
+
+TEST_F(CanaryRunnerTest, ProbesAreAnIntervalApartAndOneAtATime) {
+  StartWith({0.0f, 0.0f});
+  EXPECT_OK(state_.canary());
+  const auto tick = [this](int seconds) {
+    clock_.Advance(absl::Seconds(seconds));
+    runner_.Tick();
+    return engine_->num_asked();
+  };
+  EXPECT_EQ(tick(9), 2);
+  EXPECT_EQ(tick(1), 3);
+  EXPECT_EQ(tick(20), 3);  // the answer has not come
+  engine_->Answer(0.0f);
+  EXPECT_EQ(tick(0), 3);  // takes it
+  EXPECT_OK(state_.canary());
+  EXPECT_EQ(tick(0), 4);  // it has been time since
+  engine_->Answer(0.5f);
+  EXPECT_EQ(tick(0), 4);
+  EXPECT_ERROR(state_.canary(), absl::StatusCode::kInternal, "at position 1 was");
+  EXPECT_EQ(tick(9), 4);
+  EXPECT_EQ(tick(1), 5);
+  engine_->Answer(0.0f);
+  EXPECT_EQ(tick(0), 5);
+  EXPECT_OK(state_.canary());
+}
+
+}  // namespace
+}  // namespace taopd
