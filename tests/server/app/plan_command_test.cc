@@ -74,7 +74,7 @@ TEST_F(PlanCommand, PlansForTheDeviceOfThisMachine) {
 }
 
 TEST_F(PlanCommand, PrintsAPlanThatDoesNotFitAndExits64) {
-  EXPECT_EQ(Run({"--plan-device", "cpu:16GiB"}), kExitUsage);
+  EXPECT_EQ(Run({"--plan-device", "cpu:12GiB"}), kExitUsage);
   EXPECT_THAT(out_, HasSubstr("packed projections"));
   EXPECT_THAT(out_, Not(HasSubstr("max_generation_len")));
   EXPECT_THAT(err_, HasSubstr("The line that is too large is \"packed projections\""));
