@@ -20,9 +20,9 @@ namespace taopd {
 // Writes the files of rank `rank` into `dir`, which exists.
 absl::Status WriteOptimizerShards(const AdamW& optimizer, int64_t rank, const std::string& dir);
 
-// Reads this rank's part from the files of all ranks that wrote into `dir`; moments and master copies
-// are converted as by AdamW::Load. Returns DATA_LOSS if
-// they are not those of this model or if they lack an element.
+// Reads this rank's part from the files of all ranks that wrote into `dir`; moments and master
+// copies are converted as by AdamW::Load. Returns DATA_LOSS if they are not those of this model or
+// if they lack an element.
 absl::Status ReadOptimizerShards(const std::string& dir, AdamW* optimizer);
 
 }  // namespace taopd

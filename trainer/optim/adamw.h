@@ -100,8 +100,9 @@ class AdamW {
   absl::Status Save(const std::string& path) const;
   // Reads what Save wrote; a shard takes its part. Moments that were saved in the other type are
   // converted, to bfloat16 by rounding to nearest. Master copies that were saved are ignored if the
-  // optimizer has none; where none were saved, they become what the parameters are. Returns DATA_LOSS
-  // for a file whose parameters have other names or shapes. A Load that fails changes nothing.
+  // optimizer has none; where none were saved, they become what the parameters are. Returns
+  // DATA_LOSS for a file whose parameters have other names or shapes. A Load that fails changes
+  // nothing.
   absl::Status Load(const std::string& path);
   // Makes the master copies what the parameters are: for a saved state that has none.
   void CopyParametersToMasters();

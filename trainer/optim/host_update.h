@@ -3,10 +3,10 @@
 // and moments lie in the host's memory, and the device has only weights and gradients.
 //
 // An update takes the parameters in parcels. Of each it copies the gradients to the host, computes
-// there, and copies the weights back. Two sets of staging buffers take turns, page-locked ones for a
-// CUDA device, so that the gradients of the next parcel and the weights of the last one are on their
-// way while a parcel is computed. An element's new bits are those of UpdateAdamW on all states at
-// once, however they are cut into parcels.
+// there, and copies the weights back. Two sets of staging buffers take turns, page-locked ones for
+// a CUDA device, so that the gradients of the next parcel and the weights of the last one are on
+// their way while a parcel is computed. An element's new bits are those of UpdateAdamW on all
+// states at once, however they are cut into parcels.
 //
 // The device may be a CPU, whose copies are done at once: for tests. Not thread-safe.
 #pragma once

@@ -23,10 +23,10 @@ struct Student {
 };
 
 // Returns RESOURCE_EXHAUSTED if the memory of the device cannot hold the weights together with the
-// gradients, moments and copies that training keeps, or with optimizer.offload the host's memory the
-// latter two. Returns INVALID_ARGUMENT for an offload from a CPU. Call it before any weights are read
-// or allocated. `shard` is what this rank has of the optimizer. Activations, the KV cache and the
-// logits come on top; settings bound those. `model` names the model in the message.
+// gradients, moments and copies that training keeps, or with optimizer.offload the host's memory
+// the latter two. Returns INVALID_ARGUMENT for an offload from a CPU. Call it before any weights
+// are read or allocated. `shard` is what this rank has of the optimizer. Activations, the KV cache
+// and the logits come on top; settings bound those. `model` names the model in the message.
 absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
                                const DecoderOptions& options, const OptimizerConfig& optimizer,
                                const AdamWOptions& shard = {});

@@ -21,8 +21,8 @@ struct AdamWState {
   at::Tensor exp_avg;     // float32, or bfloat16 with stochastic rounding
   at::Tensor exp_avg_sq;  // of exp_avg's type
   double weight_decay = 0;
-  // The random bits of stochastic rounding: those of the elements from first_element on of parameter
-  // number `number` (taopd/layers/adamw_math.h).
+  // The random bits of stochastic rounding: those of the elements from first_element on of
+  // parameter number `number` (taopd/layers/adamw_math.h).
   int64_t number = 0;
   int64_t first_element = 0;
 };

@@ -123,8 +123,8 @@ TEST(StepsOfRanksTest, OnePassOfShardedGradientsHasTheBitsOfWholeOnes) {
   }
 }
 
-// Each rank's shard is rounded with the bits that one rank rounds it with, and an update on the host
-// has those of one on the device.
+// Each rank's shard is rounded with the bits that one rank rounds it with, and an update on the
+// host has those of one on the device.
 TEST(StepsOfRanksTest, WithoutMastersAndOffloadedTheBitsAreTheSame) {
   RanksSetting setting = {1, 4, 3, "bfloat16"};
   setting.moments = "bfloat16";

@@ -163,8 +163,8 @@ constexpr Storage kStorages[] = {{at::kFloat, "float32", "float32"},
                                  {at::kBFloat16, "bfloat16", "float32"},
                                  {at::kBFloat16, "bfloat16", "none"}};
 
-// The same updates as above, which are a fortieth of a bfloat16 step: they move some weights, and all
-// together as far as with a master.
+// The same updates as above, which are a fortieth of a bfloat16 step: they move some weights, and
+// all together as far as with a master.
 TEST(AdamW, WithoutAMasterSmallUpdatesAddUp) {
   OptimizerConfig config = Config();
   config.master = "none";

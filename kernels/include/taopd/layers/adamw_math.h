@@ -50,8 +50,8 @@ TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE void AdamWParameter(const AdamWFactors<Sca
 // The random bits are a function of the step, of the parameter and of the element's place in it.
 // They do not depend on threads, on devices, or on how parameters are cut among optimizers.
 //
-// So may a bfloat16 parameter that has no float32 copy: an update of a learning rate of 1e-6 is less
-// than half of the last place of nearly every weight, and would be lost if rounded to nearest.
+// So may a bfloat16 parameter that has no float32 copy: an update of a learning rate of 1e-6 is
+// less than half of the last place of nearly every weight, and would be lost if rounded to nearest.
 //
 // The key of a parameter's bits in one step: two rounds of splitmix64 (Steele, Lea and Flood, 2014).
 TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE uint64_t AdamWRandomKey(int64_t step, int64_t parameter) {

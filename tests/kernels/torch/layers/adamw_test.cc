@@ -132,8 +132,9 @@ TEST(FusedAdamW, Bfloat16WeightsAreRoundedWithoutBias) {
       const at::Tensor error = state.parameter.to(at::kDouble) - exact.master.to(at::kDouble);
       ASSERT_LT((error / exact.master.abs()).abs().max().item<double>(), 1.0 / 128);
     }
-    // Updates of 1e-4 move few weights, by a last place of about 1e-2; their sum is that of the exact
-    // changes. Five standard errors: each element's rounding has at most the variance change * place.
+    // Updates of 1e-4 move few weights, by a last place of about 1e-2; their sum is that of the
+    // exact changes. Five standard errors: an element's rounding has at most the variance of its
+    // change times its place.
     const at::Tensor place = start.to(at::kDouble).abs() / 128;
     const double variance = (change.abs() * place).sum().item<double>() / kSteps;
     const at::Tensor sign = change.sign();
