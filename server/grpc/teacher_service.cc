@@ -45,11 +45,16 @@ grpc::ServerUnaryReactor* TeacherService::Score(grpc::CallbackServerContext* con
     work->model = std::move(admitted.model);
     work->answer_memory = std::move(admitted.answer_memory);
     EngineEvents events;
-    events.on_result = [response, request_id, revision = work->model->revision](
-                           size_t, InferenceResult result) {
-      *response = ToScoreResponse(request_id, revision, *result.score);
+    const auto rows = std::make_shared<ScoreRows>();
+    events.on_result = [rows](size_t, InferenceResult result) { *rows = *std::move(result.score); };
+    events.on_end = [this, rows, end, response, request_id,
+                     revision = work->model->revision](const absl::Status& status) {
+      delivery_.Post([=] {
+        if (status.ok()) *response = ToScoreResponse(request_id, revision, *rows);
+        *rows = {};  // before the message is sent
+        end(status);
+      });
     };
-    events.on_end = end;
     work->run = std::make_shared<EngineRun>(work->model->engine.get(), std::move(events));
     std::vector<InferenceRequest> requests;
     requests.push_back(std::move(admitted.request));

@@ -1,5 +1,5 @@
 // The service taopd.v1.Teacher on gRPC's callback API. Handlers never block; the engine's callbacks
-// finish the calls. gRPC calls the handlers on any of its threads.
+// finish the calls, those of Score by way of a thread that makes the answers. gRPC calls the handlers on any of its threads.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -10,6 +10,7 @@
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "server/grpc/calls/call_services.h"
+#include "server/grpc/calls/delivery_thread.h"
 #include "server/grpc/score_stream.h"
 
 namespace taopd {
@@ -50,6 +51,8 @@ class TeacherService final : public v1::Teacher::CallbackService {
   std::unordered_map<taopd::ScoreStream*, std::shared_ptr<taopd::ScoreStream>> streams_
       ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+
+  DeliveryThread delivery_;
 };
 
 }  // namespace taopd

@@ -1,0 +1,39 @@
+#include "server/grpc/calls/delivery_thread.h"
+
+#include <utility>
+
+namespace taopd {
+
+DeliveryThread::DeliveryThread() : thread_([this] { Run(); }) {}
+
+DeliveryThread::~DeliveryThread() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void DeliveryThread::Post(std::function<void()> task) {
+  absl::MutexLock lock(&mutex_);
+  tasks_.push_back(std::move(task));
+}
+
+void DeliveryThread::Run() {
+  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || !tasks_.empty();
+  };
+  while (true) {
+    std::function<void()> task;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&has_work));
+      if (tasks_.empty()) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    task();
+  }
+}
+
+}  // namespace taopd

@@ -1,0 +1,34 @@
+// A thread that turns the engine's results into messages and hands them to gRPC. Both copy every
+// number of an answer, and the engine's thread, on which results arrive, computes nothing meanwhile.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+
+#include <deque>
+#include <functional>
+#include <thread>
+
+namespace taopd {
+
+// Thread-safe.
+class DeliveryThread {
+ public:
+  DeliveryThread();
+  // Runs what has been posted.
+  ~DeliveryThread();
+  DeliveryThread(const DeliveryThread&) = delete;
+  DeliveryThread& operator=(const DeliveryThread&) = delete;
+
+  // Tasks run one after the other, in the order in which they were posted. They must not block.
+  void Post(std::function<void()> task);
+
+ private:
+  void Run();
+
+  absl::Mutex mutex_;
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace taopd
