@@ -1,5 +1,6 @@
 // The service taopd.v1.Teacher on gRPC's callback API. Handlers never block; the engine's callbacks
-// finish the calls, those of Score by way of a thread that makes the answers. gRPC calls the handlers on any of its threads.
+// finish the calls, those of Score by way of a thread that makes the answers. gRPC calls the handlers
+// on any of its threads.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
