@@ -28,6 +28,9 @@ class TurnQueue {
     return found == clients_.end() ? 0 : found->second.num_waiting;
   }
 
+  // That have jobs, waiting or running.
+  size_t num_clients() const { return clients_.size(); }
+
   void Push(const std::string& client, Job job) {
     uint64_t lowest = clients_.empty() ? 0 : UINT64_MAX;
     for (const auto& [name, other] : clients_) lowest = std::min(lowest, other.num_taken);

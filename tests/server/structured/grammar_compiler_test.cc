@@ -106,6 +106,33 @@ TEST(GrammarCompilerTest, NoClientUsesMoreThanItsShareOfTheGrammars) {
                "uses 1 grammars: one more exceeds its share of 4, of which 2 are free");
 }
 
+TEST(GrammarCompilerTest, WhatOthersHadCompiledCountsForWhoeverUsesIt) {
+  GrammarCompilerOptions options = TestOptions();
+  options.max_grammars = 4;
+  const auto compiler = NewCompiler(options);
+  const auto compile = [&](const std::string& client, const std::string& text) {
+    return compiler->Compile(
+        {.spec = {.kind = Kind::kRegex, .text = text}, .field = "f", .client = client});
+  };
+  for (const char* text : {"a", "b", "c"}) EXPECT_OK(compile("other", text));
+  ASSERT_OK_AND_ASSIGN(const auto first, compile("greedy", "a"));
+  ASSERT_OK_AND_ASSIGN(const auto second, compile("greedy", "b"));
+  EXPECT_ERROR(compile("greedy", "c"), absl::StatusCode::kResourceExhausted, "uses 2 grammars");
+}
+
+TEST(GrammarCompilerTest, GrammarsThatAreOnlyKeptEndForOnesThatAreUsed) {
+  GrammarCompilerOptions options = TestOptions();
+  options.max_grammars = 2;
+  const auto compiler = NewCompiler(options);
+  EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "a"));
+  const std::vector<pid_t> programs = Descendants();
+  if (programs.size() != 1) GTEST_SKIP() << "this system does not list children";
+  EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "b"));
+  EXPECT_EQ(ChildrenOf(programs[0]).size(), 2u);
+  ASSERT_OK_AND_ASSIGN(const auto c, CompileWith(*compiler, Kind::kRegex, "c"));
+  while (ChildrenOf(programs[0]).size() > 2) std::this_thread::yield();
+}
+
 TEST(GrammarCompilerTest, AClientOfManyGrammarsEndsItsOwnFirst) {
   GrammarCompilerOptions options = TestOptions();
   options.max_kept = 3;

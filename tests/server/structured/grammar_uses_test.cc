@@ -52,6 +52,11 @@ TEST_F(GrammarUsesTest, AGrammarCountsOnceInAllAndOnceForEachClient) {
   EXPECT_EQ(uses_->num_used(), 1u);
   held_.erase(held_.begin());
   EXPECT_EQ(Flood("a"), 5);  // and the shared one
+  const size_t num_held = held_.size();
+  EXPECT_EQ(Flood(""), kMax - 6);
+  ASSERT_OK_AND_ASSIGN(auto late, uses_->Begin("late", shared));  // needs no process
+  late.reset();
+  held_.resize(num_held);
   held_.resize(2);
   EXPECT_EQ(uses_->num_used(), 1u);
   held_.clear();

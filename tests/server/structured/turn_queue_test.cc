@@ -21,7 +21,9 @@ TEST(TurnQueueTest, ClientsTakeTurnsInTheOrderOfArrival) {
   for (const char* job : {"a1", "a2", "a3", "b1", "b2", "c1"}) queue.Push({job[0]}, job);
   EXPECT_EQ(queue.SizeOf("a"), 3u);
   EXPECT_EQ(queue.SizeOf("x"), 0u);
+  EXPECT_EQ(queue.num_clients(), 3u);
   EXPECT_EQ(Drain(&queue), "a1b1c1a2b2a3");
+  EXPECT_EQ(queue.num_clients(), 0u);
 }
 
 TEST(TurnQueueTest, ANewcomerWaitsForOneJobOfEachOther) {
