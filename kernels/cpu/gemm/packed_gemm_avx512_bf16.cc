@@ -29,7 +29,8 @@ inline __attribute__((always_inline)) SumVector MultiplyPairs(SumVector sums, ui
 // `high_bytes` has the panel's twice.
 inline __attribute__((always_inline)) void ExpandWords(__m256i high_bytes, const uint8_t* step,
                                                        PairVector (&w)[4]) {
-  const __m512i table = _mm512_broadcast_i64x4(high_bytes);
+  // With a mask of ones: GCC takes the plain one for a use of something uninitialised.
+  const __m512i table = _mm512_maskz_broadcast_i64x4(0xff, high_bytes);
   const __m512i lower_halves = _mm512_set1_epi8(0xf);
   const __m512i codes = _mm512_loadu_si512(step);
   const __m512i half_codes[2] = {_mm512_and_si512(codes, lower_halves),
