@@ -19,6 +19,13 @@ int64_t VersionOf(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version());
 }
 
+// Calls f(begin, end) for contiguous ranges of panels, on ATen's threads.
+template <typename F>
+void ForPanelRanges(int64_t num_outputs, int64_t panel_elements, const F& f) {
+  const int64_t grain = std::max<int64_t>(1, kMinPackedPerThread / panel_elements);
+  at::parallel_for(0, cpu::NumPackedPanels(num_outputs), grain, f);
+}
+
 void CheckParts(const std::vector<at::Tensor>& parts, const std::vector<at::Tensor>& biases) {
   TORCH_CHECK(!parts.empty(), "a packed weight needs at least one part");
   TORCH_CHECK(biases.empty() || biases.size() == parts.size(), "there are ", biases.size(),
@@ -97,9 +104,7 @@ void PackedWeight::DropSources() {
 
 template <typename PackPanel>
 void PackedWeight::ForEachPanel(const PackPanel& pack) const {
-  const int64_t grain =
-      std::max<int64_t>(1, kMinPackedPerThread / PanelElements(num_inputs_, dtype_));
-  at::parallel_for(0, cpu::NumPackedPanels(num_outputs_), grain, [&](int64_t begin, int64_t end) {
+  ForPanelRanges(num_outputs_, PanelElements(num_inputs_, dtype_), [&](int64_t begin, int64_t end) {
     for (int64_t panel = begin; panel < end; ++panel) pack(panel);
   });
 }
@@ -120,14 +125,15 @@ bool PackedWeight::PackCoded() {
   tables_.resize(static_cast<size_t>(num_panels));
   coded_.resize(static_cast<size_t>(num_panels));
   std::atomic<bool> fits{true};
-  ForEachPanel([&](int64_t panel) {
-    if (!fits.load(std::memory_order_relaxed)) return;
+  ForPanelRanges(num_outputs_, elements, [&](int64_t begin, int64_t end) {
     std::vector<cpu::Bfloat16Bits> plain(static_cast<size_t>(elements));
-    PackPairPanel(panel, plain.data());
-    uint8_t* const steps = packed_.mutable_data_ptr<uint8_t>() + panel * panel_bytes;
-    cpu::CodedPanelTables& tables = tables_[static_cast<size_t>(panel)];
-    if (!cpu::EncodePanel(plain.data(), num_steps, steps, &tables)) fits = false;
-    coded_[static_cast<size_t>(panel)] = {steps, tables.high_bytes, tables.exceptions.data()};
+    for (int64_t panel = begin; panel < end && fits.load(std::memory_order_relaxed); ++panel) {
+      PackPairPanel(panel, plain.data());
+      uint8_t* const steps = packed_.mutable_data_ptr<uint8_t>() + panel * panel_bytes;
+      cpu::CodedPanelTables& tables = tables_[static_cast<size_t>(panel)];
+      if (!cpu::EncodePanel(plain.data(), num_steps, steps, &tables)) fits = false;
+      coded_[static_cast<size_t>(panel)] = {steps, tables.high_bytes, tables.exceptions.data()};
+    }
   });
   return fits;
 }
