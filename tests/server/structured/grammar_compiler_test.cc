@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <memory>
 #include <thread>
 
 #include "tests/server/structured/grammar_text.h"
@@ -80,14 +81,19 @@ TEST(GrammarCompilerTest, GrammarsInUseAreBoundedAndThoseThatAreKeptMakeRoom) {
   EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "d"));
 }
 
-TEST(GrammarCompilerTest, NoClientUsesMoreThanItsShareOfTheGrammars) {
+// Compiles a client's regular expression, with a compiler that has four grammars.
+auto CompilingOfFour() {
   GrammarCompilerOptions options = TestOptions();
   options.max_grammars = 4;
-  const auto compiler = NewCompiler(options);
-  const auto compile = [&](const std::string& client, const std::string& text) {
+  return [compiler = std::shared_ptr<GrammarCompiler>(NewCompiler(options))](
+             const std::string& client, const std::string& text) {
     return compiler->Compile(
         {.spec = {.kind = Kind::kRegex, .text = text}, .field = "f", .client = client});
   };
+}
+
+TEST(GrammarCompilerTest, NoClientUsesMoreThanItsShareOfTheGrammars) {
+  const auto compile = CompilingOfFour();
   ASSERT_OK_AND_ASSIGN(auto first, compile("greedy", "a"));
   ASSERT_OK_AND_ASSIGN(const auto second, compile("greedy", "b"));
   EXPECT_ERROR(
@@ -107,13 +113,7 @@ TEST(GrammarCompilerTest, NoClientUsesMoreThanItsShareOfTheGrammars) {
 }
 
 TEST(GrammarCompilerTest, WhatOthersHadCompiledCountsForWhoeverUsesIt) {
-  GrammarCompilerOptions options = TestOptions();
-  options.max_grammars = 4;
-  const auto compiler = NewCompiler(options);
-  const auto compile = [&](const std::string& client, const std::string& text) {
-    return compiler->Compile(
-        {.spec = {.kind = Kind::kRegex, .text = text}, .field = "f", .client = client});
-  };
+  const auto compile = CompilingOfFour();
   for (const char* text : {"a", "b", "c"}) EXPECT_OK(compile("other", text));
   ASSERT_OK_AND_ASSIGN(const auto first, compile("greedy", "a"));
   ASSERT_OK_AND_ASSIGN(const auto second, compile("greedy", "b"));
