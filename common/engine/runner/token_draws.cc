@@ -10,7 +10,7 @@ namespace taopd {
 namespace {
 
 // Rows of logits below this many numbers are not worth a second thread.
-constexpr int64_t kLogitsPerThread = 1 << 15;
+constexpr int64_t kLogitsPerThread = 1 << 12;
 
 // Draws on the logits' device for the tasks that need no more than a temperature. Returns the other
 // tasks' indices.

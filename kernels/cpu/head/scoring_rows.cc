@@ -23,18 +23,46 @@ struct Before {
   }
 };
 
+// As many maxima as a short row gets, of every kLanes-th number.
+constexpr int kLanes = 32;
+
+// The k-th largest of the row's kLanes maxima, k <= kLanes: at least k numbers are not below it.
+float ThetaOfLanes(const float* logits, int64_t vocabulary_size, int32_t k) {
+  float lanes[kLanes];
+  std::fill_n(lanes, kLanes, NegativeInfinity<float>());
+  int64_t v = 0;
+  for (; v + kLanes <= vocabulary_size; v += kLanes) {
+    for (int i = 0; i < kLanes; ++i) {
+      lanes[i] = logits[v + i] > lanes[i] ? logits[v + i] : lanes[i];  // not a NaN
+    }
+  }
+  for (int i = 0; v + i < vocabulary_size; ++i) {
+    lanes[i] = logits[v + i] > lanes[i] ? logits[v + i] : lanes[i];
+  }
+  std::nth_element(lanes, lanes + (k - 1), lanes + kLanes, std::greater<float>());
+  return lanes[k - 1];
+}
+
 }  // namespace
 
 // The k largest lie in tiles whose maximum is at least the k-th largest tile maximum, theta, and
 // are themselves >= theta: k tiles have an element >= theta each. So the row is read once for the
-// maxima, and only those tiles are read again.
+// maxima, and only those tiles are read again. Rows of fewer tiles than that have lanes instead.
 void TopK(const float* logits, int64_t vocabulary_size, int32_t k, ScoringRowScratch* scratch,
           int32_t* ids) {
   if (k == 0) return;
   std::vector<int32_t>& candidates = scratch->candidates;
   candidates.clear();
   const int64_t num_tiles = (vocabulary_size + kTileSize - 1) / kTileSize;
-  if (k >= num_tiles) {
+  // Not `logits[v] >= theta`: with theta = -inf NaNs must count, or there may be fewer than k.
+  const auto take = [&](int64_t begin, int64_t end, float theta) {
+    for (int64_t v = begin; v < end; ++v) {
+      if (!(logits[v] < theta)) candidates.push_back(static_cast<int32_t>(v));
+    }
+  };
+  if (k >= num_tiles && k <= kLanes) {
+    take(0, vocabulary_size, ThetaOfLanes(logits, vocabulary_size, k));
+  } else if (k >= num_tiles) {
     candidates.resize(vocabulary_size);
     std::iota(candidates.begin(), candidates.end(), 0);
   } else {
@@ -46,12 +74,7 @@ void TopK(const float* logits, int64_t vocabulary_size, int32_t k, ScoringRowScr
     const float theta = scratch->tile_order[k - 1];
     for (int64_t tile = 0; tile < num_tiles; ++tile) {
       if (scratch->tile_max[tile] < theta) continue;
-      const int64_t end = std::min(vocabulary_size, (tile + 1) * kTileSize);
-      for (int64_t v = tile * kTileSize; v < end; ++v) {
-        // Not `logits[v] >= theta`: with theta = -inf NaNs must count, or there may be fewer than
-        // k.
-        if (!(logits[v] < theta)) candidates.push_back(static_cast<int32_t>(v));
-      }
+      take(tile * kTileSize, std::min(vocabulary_size, (tile + 1) * kTileSize), theta);
     }
   }
   const Before before{logits};

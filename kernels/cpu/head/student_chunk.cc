@@ -129,10 +129,7 @@ void StudentChunk::TakeBlock(int64_t block, float* logits, int64_t stride,
     if (!options_.top_k_metrics || none) continue;
     LargestLogits& largest = largest_C_[n];
     if (max < largest.threshold()) continue;
-    for (int64_t v = 0; v < num; ++v) {
-      const float logit = logits[v * stride + n];
-      if (logit >= largest.threshold()) largest.Offer(logit, static_cast<int32_t>(first + v));
-    }
+    largest.OfferColumn(logits + n, stride, num, static_cast<int32_t>(first), &scratch->candidates);
   }
 
   ColumnExp job;

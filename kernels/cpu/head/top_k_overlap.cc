@@ -10,11 +10,21 @@
 namespace taopd::cpu {
 namespace {
 
-// Sorting out is put off until the kept ones have doubled.
-std::size_t Capacity(int32_t size) { return 2 * static_cast<std::size_t>(std::max(size, 32)); }
+// Sorting out is put off until the kept ones have doubled, unless they are so few that a threshold
+// which is right sooner saves more.
+constexpr int32_t kTrimmedAtOnce = 64;
+std::size_t Capacity(int32_t size) { return 2 * static_cast<std::size_t>(std::max(size, 8)); }
 
 bool Before(const LargestLogits::Candidate& left, const LargestLogits::Candidate& right) {
   return left.logit > right.logit || (left.logit == right.logit && left.id < right.id);
+}
+
+// Keeps the `size` first of at least that many. Returns the smallest logit among them.
+float Trim(int32_t size, std::vector<LargestLogits::Candidate>* candidates) {
+  std::nth_element(candidates->begin(), candidates->begin() + (size - 1), candidates->end(),
+                   Before);
+  candidates->resize(size);
+  return candidates->back().logit;
 }
 
 }  // namespace
@@ -32,18 +42,26 @@ void LargestLogits::Reset(int32_t size) {
       std::memory_order_relaxed);
 }
 
-void LargestLogits::Offer(float logit, int32_t id) {
+void LargestLogits::OfferColumn(const float* column, int64_t stride, int64_t num, int32_t first_id,
+                                std::vector<Candidate>* scratch) {
+  if (size_ == 0) return;
+  const auto size = static_cast<std::size_t>(size_);
+  float threshold = this->threshold();
+  scratch->clear();
+  for (int64_t i = 0; i < num; ++i) {
+    const float logit = column[i * stride];
+    if (!(logit >= threshold)) continue;
+    scratch->push_back({logit, first_id + static_cast<int32_t>(i)});
+    if (scratch->size() == Capacity(size_)) threshold = Trim(size_, scratch);
+  }
+  if (scratch->empty()) return;
+  if (scratch->size() > size) Trim(size_, scratch);
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (size_ == 0 || !(logit >= threshold())) return;
   kept_.reserve(Capacity(size_));
-  kept_.push_back({logit, id});
-  if (kept_.size() == Capacity(size_)) Trim();
-}
-
-void LargestLogits::Trim() {
-  std::nth_element(kept_.begin(), kept_.begin() + (size_ - 1), kept_.end(), Before);
-  kept_.resize(size_);
-  threshold_.store(kept_.back().logit, std::memory_order_relaxed);
+  const auto trim = [&] { threshold_.store(Trim(size_, &kept_), std::memory_order_relaxed); };
+  if (kept_.size() + scratch->size() > Capacity(size_)) trim();
+  kept_.insert(kept_.end(), scratch->begin(), scratch->end());
+  if (size_ <= kTrimmedAtOnce && kept_.size() >= size) trim();
 }
 
 const std::vector<LargestLogits::Candidate>& LargestLogits::Sorted() {

@@ -11,8 +11,8 @@
 namespace taopd::cpu {
 
 // Keeps the `size` largest of a stream of logits; ties go to the lower id. What is kept does not
-// depend on the order in which logits are offered. Any number of threads may call threshold and
-// Offer at the same time; all other calls must be alone.
+// depend on the order in which columns are offered. Any number of threads may call threshold and
+// OfferColumn at the same time, each with a scratch of its own; all other calls must be alone.
 class LargestLogits {
  public:
   struct Candidate {
@@ -24,7 +24,9 @@ class LargestLogits {
   void Reset(int32_t size);
   // Offering a number below this has no effect. -inf and NaN are never kept.
   float threshold() const { return threshold_.load(std::memory_order_relaxed); }
-  void Offer(float logit, int32_t id);
+  // Offers `num` logits: that of id first_id + i is column[i * stride].
+  void OfferColumn(const float* column, int64_t stride, int64_t num, int32_t first_id,
+                   std::vector<Candidate>* scratch);
   // Returns what was kept, at most `size` candidates, in descending order. Valid until the next
   // call.
   const std::vector<Candidate>& Sorted();
@@ -33,8 +35,6 @@ class LargestLogits {
   static int64_t Bytes(int32_t size);
 
  private:
-  void Trim();
-
   std::mutex mutex_;
   std::vector<Candidate> kept_;
   int32_t size_ = 0;

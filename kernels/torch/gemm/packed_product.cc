@@ -3,6 +3,9 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "kernels/torch/gemm/head_blocks.h"
 
@@ -16,6 +19,48 @@ constexpr int64_t kRowBlock = 96;
 constexpr int64_t kMinProductsPerThread = 1 << 17;
 // A thread packs no fewer numbers than this.
 constexpr int64_t kMinCopiedPerThread = 1 << 15;
+// Packed weights of up to this many bytes stay in a core's cache, so that the threads may share the
+// rows. A last panel that is narrower than the others then makes no thread wait.
+constexpr int64_t kSmallWeightBytes = 256 << 10;
+// A multiple of every tile's rows.
+constexpr int64_t kRowQuantum = 12;
+// More units than this for each thread are even enough as they come.
+constexpr int64_t kEvenUnits = 16;
+
+// Deals units of these costs to as many threads as there is work for, the dearest first, each to
+// the thread with the least so far, and calls run(unit) for each. Many units stay in their order,
+// and so do those of a thread.
+template <typename F>
+void RunByCost(const std::vector<int64_t>& costs, int64_t min_cost_per_thread, const F& run) {
+  const auto num_units = static_cast<int64_t>(costs.size());
+  const int64_t total = std::accumulate(costs.begin(), costs.end(), int64_t{0});
+  const int64_t num_shares =
+      std::min<int64_t>(at::get_num_threads(),
+                        std::max<int64_t>(1, total / std::max<int64_t>(min_cost_per_thread, 1)));
+  std::vector<std::vector<int64_t>> shares(static_cast<size_t>(num_shares));
+  if (num_units > kEvenUnits * num_shares) {
+    for (int64_t i = 0; i < num_units; ++i) {
+      shares[static_cast<size_t>(i * num_shares / num_units)].push_back(i);
+    }
+  } else {
+    std::vector<int64_t> order(costs.size()), loads(shares.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t left, int64_t right) {
+      return costs[static_cast<size_t>(left)] > costs[static_cast<size_t>(right)];
+    });
+    for (const int64_t i : order) {
+      const auto least = std::min_element(loads.begin(), loads.end()) - loads.begin();
+      loads[static_cast<size_t>(least)] += costs[static_cast<size_t>(i)];
+      shares[static_cast<size_t>(least)].push_back(i);
+    }
+    for (std::vector<int64_t>& share : shares) std::sort(share.begin(), share.end());
+  }
+  at::parallel_for(0, num_shares, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t share = begin; share < end; ++share) {
+      for (const int64_t i : shares[static_cast<size_t>(share)]) run(i);
+    }
+  });
+}
 
 // Adds the bias, which may be null, to one row's sums, and rounds them to y's type.
 void StoreRow(const cpu::PackedGemm& gemm, const float* sums, const float* bias, int64_t columns,
@@ -91,34 +136,66 @@ void AppendRows(const at::Tensor& matrix, std::vector<const Element*>* rows) {
   for (int64_t i = 0; i < matrix.size(0); ++i) rows->push_back(data + i * matrix.stride(0));
 }
 
-// The panels of columns [first, first + num) of each of some matrices, whose rows follow each other:
-// packed by Pack...Rows, in the type of `panels`.
-void PackColumnPanels(const std::vector<at::Tensor>& matrices, int64_t first, int64_t num,
-                      const at::Tensor& panels) {
-  std::vector<const cpu::Bfloat16Bits*> narrow;
-  std::vector<const float*> wide;
-  const bool from_pairs = IsPairs(matrices[0].scalar_type());
-  for (const at::Tensor& matrix : matrices) {
-    from_pairs ? AppendRows(matrix, &narrow) : AppendRows(matrix, &wide);
-  }
-  const auto num_rows = static_cast<int64_t>(std::max(narrow.size(), wide.size()));
-  const int64_t elements = PanelElements(num_rows, panels.scalar_type());
-  const int64_t grain = std::max<int64_t>(1, kMinCopiedPerThread / std::max<int64_t>(elements, 1));
-  void* const data = panels.mutable_data_ptr();
-  at::parallel_for(0, cpu::NumPackedPanels(num), grain, [&](int64_t begin, int64_t end) {
-    for (int64_t panel = begin; panel < end; ++panel) {
-      const int64_t column = first + panel * cpu::kPanelOutputs, columns = ColumnsOf(panel, num);
-      if (IsPairs(panels.scalar_type())) {
-        cpu::PackPairRows(narrow.data(), column, num_rows, columns,
-                          static_cast<cpu::Bfloat16Bits*>(data) + panel * elements);
-      } else if (from_pairs) {
-        cpu::PackWidenedRows(narrow.data(), column, num_rows, columns,
-                             static_cast<float*>(data) + panel * elements);
-      } else {
-        cpu::PackFloatRows(wide.data(), column, num_rows, columns,
-                           static_cast<float*>(data) + panel * elements);
-      }
+// The panels of columns [first, first + num) of some matrices, whose rows follow each other: packed
+// by Pack...Rows, in the type of `panels`.
+struct PanelsOfColumns {
+  std::vector<at::Tensor> matrices;
+  int64_t first, num;
+  at::Tensor panels;
+};
+
+class PanelPacker {
+ public:
+  explicit PanelPacker(const PanelsOfColumns& job) : job_(job) {
+    const bool from_pairs = IsPairs(job.matrices[0].scalar_type());
+    for (const at::Tensor& matrix : job.matrices) {
+      from_pairs ? AppendRows(matrix, &narrow_) : AppendRows(matrix, &wide_);
     }
+    num_rows_ = static_cast<int64_t>(std::max(narrow_.size(), wide_.size()));
+    elements_ = PanelElements(num_rows_, job.panels.scalar_type());
+    data_ = job.panels.mutable_data_ptr();
+  }
+
+  int64_t num_panels() const { return cpu::NumPackedPanels(job_.num); }
+  int64_t num_elements(int64_t panel) const { return num_rows_ * ColumnsOf(panel, job_.num); }
+
+  void Pack(int64_t panel) const {
+    const int64_t column = job_.first + panel * cpu::kPanelOutputs,
+                  columns = ColumnsOf(panel, job_.num);
+    if (IsPairs(job_.panels.scalar_type())) {
+      cpu::PackPairRows(narrow_.data(), column, num_rows_, columns,
+                        static_cast<cpu::Bfloat16Bits*>(data_) + panel * elements_);
+    } else if (!narrow_.empty()) {
+      cpu::PackWidenedRows(narrow_.data(), column, num_rows_, columns,
+                           static_cast<float*>(data_) + panel * elements_);
+    } else {
+      cpu::PackFloatRows(wide_.data(), column, num_rows_, columns,
+                         static_cast<float*>(data_) + panel * elements_);
+    }
+  }
+
+ private:
+  const PanelsOfColumns job_;
+  std::vector<const cpu::Bfloat16Bits*> narrow_;
+  std::vector<const float*> wide_;
+  int64_t num_rows_, elements_;
+  void* data_;
+};
+
+void PackColumnPanels(const std::vector<PanelsOfColumns>& jobs) {
+  std::vector<PanelPacker> packers;
+  std::vector<std::pair<size_t, int64_t>> units;  // packer, panel
+  std::vector<int64_t> costs;
+  for (const PanelsOfColumns& job : jobs) {
+    const PanelPacker& packer = packers.emplace_back(job);
+    for (int64_t panel = 0; panel < packer.num_panels(); ++panel) {
+      units.emplace_back(packers.size() - 1, panel);
+      costs.push_back(packer.num_elements(panel));
+    }
+  }
+  RunByCost(costs, kMinCopiedPerThread, [&](int64_t i) {
+    const auto& [packer, panel] = units[static_cast<size_t>(i)];
+    packers[packer].Pack(panel);
   });
 }
 
@@ -126,11 +203,13 @@ at::Tensor PanelBuffer(int64_t num_columns, int64_t num_rows, at::ScalarType dty
   return Buffer(cpu::NumPackedPanels(num_columns) * PanelElements(num_rows, dtype), dtype);
 }
 
-// One 64 x 64 block of a weight's gradient.
-struct GradientPanels {
-  at::Tensor dy;  // panels of the weight's columns of dy
-  at::Tensor target;
-  int64_t first_unit;
+// One block of a weight's gradient, at most kPanelOutputs by kPanelOutputs: a panel of dy times one
+// of x.
+struct GradientBlock {
+  const void* dy;
+  const void* x;
+  int64_t rows, columns;
+  float* to;
 };
 
 }  // namespace
@@ -147,22 +226,31 @@ void MultiplyPacked(const at::Tensor& x_MK, const PackedPanels& panels, int64_t 
   const at::Tensor rows_MK = RowsOf(x_MK, widen);
   const Product product(gemm, rows_MK, panels);
   const at::ScalarType out = y_MN.scalar_type();
-  const int64_t num_blocks = (num_rows + kRowBlock - 1) / kRowBlock;
-  const int64_t num_units = cpu::NumPackedPanels(num_outputs) * num_blocks;
-  const int64_t unit_products = std::min(num_rows, kRowBlock) * cpu::kPanelOutputs * num_inputs;
+  const int64_t num_panels = cpu::NumPackedPanels(num_outputs), num_threads = at::get_num_threads();
+  const bool by_rows = num_rows >= kRowQuantum * num_threads &&
+                       num_panels * cpu::FloatPanelElements(num_inputs) * int64_t{sizeof(float)} <=
+                           kSmallWeightBytes;
+  const int64_t row_block =
+      by_rows
+          ? std::min(kRowBlock, RoundUp((num_rows + num_threads - 1) / num_threads, kRowQuantum))
+          : kRowBlock;
+  const int64_t num_blocks = (num_rows + row_block - 1) / row_block;
+  const int64_t num_units = num_panels * num_blocks;
+  const int64_t unit_products = std::min(num_rows, row_block) * cpu::kPanelOutputs * num_inputs;
   auto* const y = static_cast<char*>(y_MN.mutable_data_ptr());
   const auto out_size = static_cast<int64_t>(y_MN.element_size());
   const int64_t y_stride = y_MN.stride(0);
   // A unit is a panel with a block of rows. A thread's units follow one another in memory: each
-  // panel is read from memory once, in order, by the one or two threads that need it.
+  // panel is read from memory once, in order, by the one or two threads that need it; or, if all
+  // panels stay in the cache, each block of rows.
   const int64_t grain =
       std::max<int64_t>(1, kMinProductsPerThread / std::max<int64_t>(unit_products, 1));
   at::parallel_for(0, num_units, grain, [&](int64_t begin, int64_t end) {
     alignas(64) float sums[kRowBlock * cpu::kPanelOutputs];
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t panel = unit / num_blocks;
-      const int64_t first_row = unit % num_blocks * kRowBlock;
-      const int64_t rows = std::min(kRowBlock, num_rows - first_row);
+      const int64_t panel = by_rows ? unit % num_panels : unit / num_blocks;
+      const int64_t first_row = (by_rows ? unit / num_panels : unit % num_blocks) * row_block;
+      const int64_t rows = std::min(row_block, num_rows - first_row);
       const int64_t n = panel * cpu::kPanelOutputs;
       const int64_t columns = ColumnsOf(panel, num_outputs);
       char* to = y + (first_row * y_stride + n) * out_size;
@@ -185,7 +273,7 @@ at::Tensor InputGradient(const at::Tensor& dy_MN, const std::vector<at::Tensor>&
   const at::Tensor panels = PanelBuffer(num_inputs, dy_MN.size(1), dy_MN.scalar_type());
   const at::Tensor dx_MK = at::empty({dy_MN.size(0), num_inputs}, dy_MN.options());
   if (dy_MN.size(0) == 0) return dx_MK;
-  PackColumnPanels(parts, 0, num_inputs, panels);
+  PackColumnPanels({{parts, 0, num_inputs, panels}});
   MultiplyPacked(dy_MN, PackedPanels(panels), num_inputs, /*bias=*/nullptr, dx_MK, gemm);
   return dx_MK;
 }
@@ -199,43 +287,42 @@ void AddWeightGradients(const at::Tensor& dy_MN, const at::Tensor& x_MK,
   const at::Tensor x_rows = RowsOf(x_MK, /*widen=*/false);
   const at::Tensor dy_rows = RowsOf(dy_MN, /*widen=*/false);
   const at::Tensor x_panels = PanelBuffer(K, M, packed_type);
-  PackColumnPanels({x_rows}, 0, K, x_panels);
-  const int64_t num_k_panels = cpu::NumPackedPanels(K), elements = PanelElements(M, packed_type);
-  std::vector<GradientPanels> parts;
-  int64_t num_units = 0;
+  const int64_t panel_bytes =
+      PanelElements(M, packed_type) * static_cast<int64_t>(c10::elementSize(packed_type));
+  const auto panel_of = [&](const at::Tensor& panels, int64_t i) {
+    return static_cast<const void*>(static_cast<const char*>(panels.const_data_ptr()) +
+                                    i * panel_bytes);
+  };
+  std::vector<PanelsOfColumns> panels = {{{x_rows}, 0, K, x_panels}};
+  // Blocks that follow one another share their panel of dy, which stays in the cache.
+  std::vector<GradientBlock> blocks;
+  std::vector<int64_t> costs;
   for (const WeightGradient& gradient : gradients) {
     if (!gradient.target.defined() || gradient.target.numel() == 0) continue;
     const int64_t N = gradient.target.size(0);
-    parts.push_back({PanelBuffer(N, M, packed_type), gradient.target, num_units});
-    PackColumnPanels({dy_rows}, gradient.first_output, N, parts.back().dy);
-    num_units += cpu::NumPackedPanels(N) * num_k_panels;
-  }
-  const int64_t grain =
-      std::max<int64_t>(1, kMinProductsPerThread / (M * cpu::kPanelOutputs * cpu::kPanelOutputs));
-  const void* const x_data = x_panels.const_data_ptr();
-  // A unit is a block of a gradient, 64 outputs by 64 inputs. Units that follow one another share
-  // their panel of dy, which stays in the cache.
-  at::parallel_for(0, num_units, grain, [&](int64_t begin, int64_t end) {
-    auto part = parts.begin();
-    for (int64_t unit = begin; unit < end; ++unit) {
-      while (part + 1 != parts.end() && (part + 1)->first_unit <= unit) ++part;
-      const int64_t n_panel = (unit - part->first_unit) / num_k_panels,
-                    k_panel = (unit - part->first_unit) % num_k_panels;
-      const int64_t rows = ColumnsOf(n_panel, part->target.size(0)),
-                    columns = ColumnsOf(k_panel, K);
-      float* const to = part->target.mutable_data_ptr<float>() + n_panel * cpu::kPanelOutputs * K +
-                        k_panel * cpu::kPanelOutputs;
-      const void* const dy_data = part->dy.const_data_ptr();
-      if (pairs) {
-        gemm.add_transposed_pairs(
-            static_cast<const cpu::Bfloat16Bits*>(dy_data) + n_panel * elements,
-            static_cast<const cpu::Bfloat16Bits*>(x_data) + k_panel * elements, M, rows, columns,
-            to, K);
-      } else {
-        gemm.add_transposed_floats(static_cast<const float*>(dy_data) + n_panel * elements,
-                                   static_cast<const float*>(x_data) + k_panel * elements, M, rows,
-                                   columns, to, K);
+    const at::Tensor dy_panels = PanelBuffer(N, M, packed_type);
+    panels.push_back({{dy_rows}, gradient.first_output, N, dy_panels});
+    float* const target = gradient.target.mutable_data_ptr<float>();
+    for (int64_t n = 0; n < cpu::NumPackedPanels(N); ++n) {
+      for (int64_t k = 0; k < cpu::NumPackedPanels(K); ++k) {
+        const GradientBlock& block = blocks.emplace_back(
+            GradientBlock{panel_of(dy_panels, n), panel_of(x_panels, k), ColumnsOf(n, N),
+                          ColumnsOf(k, K), target + (n * K + k) * cpu::kPanelOutputs});
+        costs.push_back(M * block.rows * block.columns);
       }
+    }
+  }
+  PackColumnPanels(panels);
+  RunByCost(costs, kMinProductsPerThread, [&](int64_t i) {
+    const GradientBlock& block = blocks[static_cast<size_t>(i)];
+    if (pairs) {
+      gemm.add_transposed_pairs(static_cast<const cpu::Bfloat16Bits*>(block.dy),
+                                static_cast<const cpu::Bfloat16Bits*>(block.x), M, block.rows,
+                                block.columns, block.to, K);
+    } else {
+      gemm.add_transposed_floats(static_cast<const float*>(block.dy),
+                                 static_cast<const float*>(block.x), M, block.rows, block.columns,
+                                 block.to, K);
     }
   });
 }

@@ -149,8 +149,8 @@ struct StudentHeadFunction : torch::autograd::Function<StudentHeadFunction> {
       context->saved_data.erase(found);
       if (!is_one) d_lm_head.mul_(upstream);
     }
-    return {d_hidden * upstream.to(d_hidden.scalar_type()), d_lm_head, at::Tensor(), at::Tensor(),
-            at::Tensor()};
+    return {is_one ? d_hidden : d_hidden * upstream.to(d_hidden.scalar_type()), d_lm_head,
+            at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 

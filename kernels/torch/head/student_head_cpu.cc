@@ -21,67 +21,150 @@ int64_t RowsOfChunk(int64_t num_rows, int64_t max_rows, int64_t tile) {
   return in_tiles <= max_rows ? in_tiles : rows;
 }
 
+// Heads of up to this many bytes stay in a core's cache.
+constexpr int64_t kSmallHeadBytes = 256 << 10;
+// Of a small head. The logits of so many rows stay in the cache beside it.
+constexpr int64_t kRowsOfTile = 256;
+// The tiles whose gradients of the head are held at a time.
+constexpr int64_t kMaxTiles = 32;
+
+// A call, with what all of its chunks of rows share.
+struct HeadCall {
+  at::Tensor inputs_NH, weights_VH;
+  StudentTargets targets;
+  cpu::StudentChunkOptions options;
+  const Bfloat16Gemm* bfloat16;
+  HeadOutput* output;
+};
+
+HeadCall MakeCall(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                  const HeadTargets& targets, const HeadOptions& options,
+                  const Bfloat16Gemm& bfloat16, HeadOutput* output) {
+  // float16 on the CPU is for reading such models, not for speed: the head is widened as a whole.
+  const at::ScalarType dtype =
+      lm_head_VH.scalar_type() == at::kHalf ? at::kFloat : lm_head_VH.scalar_type();
+  HeadCall call;
+  call.weights_VH = lm_head_VH.detach().to(dtype).contiguous();
+  call.inputs_NH = hidden_NH.detach().to(dtype);
+  call.targets = PointersTo(targets);
+  call.bfloat16 = &bfloat16;
+  call.output = output;
+  call.options.objective = options.objective;
+  call.options.temperature = options.temperature;
+  call.options.top_k_metrics = options.top_k_metrics;
+  call.options.vocabulary_size = call.weights_VH.size(0);
+  call.options.block_size = kVocabularyBlock;
+  call.options.dtype = dtype == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
+  call.options.products = HasDenseGradient(options.objective) ||
+                          !SparseBackwardIsCheaper(call.targets.k, call.options.vocabulary_size);
+  const int64_t num_rows = hidden_NH.size(0);
+  output->loss_N = at::empty({num_rows}, at::kFloat);
+  output->metrics_NM = at::empty({num_rows, kNumHeadMetrics}, at::kFloat);
+  output->d_hidden_NH = at::empty(hidden_NH.sizes(), hidden_NH.options());
+  return call;
+}
+
+// The memory of the exponentials of a chunk's rows; undefined if none are kept.
+at::Tensor ExpsOf(const HeadCall& call, int64_t chunk_rows) {
+  if (!call.options.products) return at::Tensor();
+  return at::empty({call.options.vocabulary_size, chunk_rows}, call.weights_VH.options());
+}
+
+void* DataOf(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
+}
+
+// Rows [begin, begin + num) of the call. Adds their part to d_lm_head_VH, if it is defined.
+void RunChunk(const HeadCall& call, int64_t begin, int64_t num, cpu::StudentChunk* chunk,
+              const at::Tensor& d_lm_head_VH) {
+  float* loss = call.output->loss_N.mutable_data_ptr<float>() + begin;
+  float* metrics =
+      call.output->metrics_NM.mutable_data_ptr<float>() + begin * int64_t{kNumHeadMetrics};
+  const at::Tensor hidden_CH = call.inputs_NH.narrow(0, begin, num);
+  const cpu::RowStatus status = chunk->Start(RowsFrom(call.targets, begin), num);
+  TORCH_CHECK(status == cpu::RowStatus::kOk, cpu::Describe(status));
+  CpuHeadLogitBlocks(
+      hidden_CH, call.weights_VH,
+      [&](int64_t block, float* logits, int64_t stride) {
+        thread_local cpu::StudentChunkScratch scratch;
+        chunk->TakeBlock(block, logits, stride, &scratch);
+      },
+      *call.bfloat16);
+  at::parallel_for(0, num, 1, [&](int64_t first, int64_t last) {
+    cpu::StudentChunkScratch scratch;
+    for (int64_t n = first; n < last; ++n) {
+      chunk->FinishRow(n, &scratch, loss + n, metrics + n * kNumHeadMetrics);
+    }
+  });
+  call.output->d_hidden_NH.narrow(0, begin, num)
+      .copy_(call.options.products ? CpuHeadBackward(chunk->gradient(), hidden_CH, call.weights_VH,
+                                                     d_lm_head_VH, *call.bfloat16)
+                                   : CpuHeadBackwardSparse(chunk->entries(), hidden_CH,
+                                                           call.weights_VH, d_lm_head_VH));
+}
+
+// Chunks one after the other; their blocks of the vocabulary are shared by the threads.
+void RunInChunks(const HeadCall& call, int64_t chunk_rows, const at::Tensor& d_lm_head_VH) {
+  const int64_t num_rows = call.inputs_NH.size(0);
+  const at::Tensor exps_VC = ExpsOf(call, chunk_rows);
+  cpu::StudentChunk chunk(call.options, DataOf(exps_VC));
+  for (int64_t begin = 0; begin < num_rows; begin += chunk_rows) {
+    RunChunk(call, begin, std::min(chunk_rows, num_rows - begin), &chunk, d_lm_head_VH);
+  }
+}
+
+// A small head has too few blocks to share them evenly: the threads share the rows, in tiles which
+// do not depend on the number of threads. The tiles' gradients of the head are added in their order.
+void RunInTiles(const HeadCall& call, const at::Tensor& d_lm_head_VH) {
+  const int64_t num_rows = call.inputs_NH.size(0);
+  for (int64_t first = 0; first < num_rows; first += kMaxTiles * kRowsOfTile) {
+    const int64_t num = std::min(kMaxTiles * kRowsOfTile, num_rows - first);
+    // Equal, and a multiple of a few threads' number; the threads share a single one's blocks.
+    const int64_t num_tiles =
+        num <= kRowsOfTile / 4
+            ? 1
+            : std::min(kMaxTiles, RoundUp((num + kRowsOfTile - 1) / kRowsOfTile, 4));
+    at::Tensor d_lm_heads_TVH;
+    if (d_lm_head_VH.defined()) {
+      d_lm_heads_TVH = at::zeros({num_tiles, call.weights_VH.size(0), call.weights_VH.size(1)},
+                                 d_lm_head_VH.options());
+    }
+    at::parallel_for(0, num_tiles, 1, [&](int64_t begin_tile, int64_t end_tile) {
+      const at::NoGradGuard no_grad;
+      const at::Tensor exps_VC = ExpsOf(call, (num + num_tiles - 1) / num_tiles);
+      cpu::StudentChunk chunk(call.options, DataOf(exps_VC));
+      for (int64_t tile = begin_tile; tile < end_tile; ++tile) {
+        const int64_t begin = num * tile / num_tiles, end = num * (tile + 1) / num_tiles;
+        if (begin == end) continue;
+        RunChunk(call, first + begin, end - begin, &chunk,
+                 d_lm_heads_TVH.defined() ? d_lm_heads_TVH.select(0, tile) : at::Tensor());
+      }
+    });
+    for (int64_t tile = 0; d_lm_head_VH.defined() && tile < num_tiles; ++tile) {
+      d_lm_head_VH.add_(d_lm_heads_TVH.select(0, tile));
+    }
+  }
+}
+
 }  // namespace
 
 HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                           const HeadTargets& targets, const HeadOptions& options,
                           const at::Tensor& d_lm_head_VH, const Bfloat16Gemm& bfloat16) {
-  const int64_t num_rows = hidden_NH.size(0);
-  // float16 on the CPU is for reading such models, not for speed: the head is widened as a whole.
-  const at::ScalarType dtype =
-      lm_head_VH.scalar_type() == at::kHalf ? at::kFloat : lm_head_VH.scalar_type();
-  const at::Tensor weights_VH = lm_head_VH.detach().to(dtype);
-  const at::Tensor inputs_NH = hidden_NH.to(dtype);
-  const StudentTargets all = PointersTo(targets);
-
-  cpu::StudentChunkOptions chunk_options;
-  chunk_options.objective = options.objective;
-  chunk_options.temperature = options.temperature;
-  chunk_options.top_k_metrics = options.top_k_metrics;
-  chunk_options.vocabulary_size = weights_VH.size(0);
-  chunk_options.block_size = kVocabularyBlock;
-  chunk_options.dtype = dtype == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
-  chunk_options.products = HasDenseGradient(options.objective) ||
-                           !SparseBackwardIsCheaper(all.k, chunk_options.vocabulary_size);
-  const int64_t row_bytes = cpu::StudentChunk::BytesPerRow(chunk_options, all.k) +
-                            CpuHeadBackwardBytesPerRow(weights_VH.size(1));
-  const int64_t max_rows = std::max<int64_t>(1, options.workspace_bytes / row_bytes);
-  const int64_t chunk_rows = RowsOfChunk(num_rows, max_rows, CpuHeadRowTile(weights_VH, bfloat16));
-  const at::Tensor exps_VC =
-      chunk_options.products
-          ? at::empty({chunk_options.vocabulary_size, chunk_rows}, weights_VH.options())
-          : at::Tensor();
-  cpu::StudentChunk chunk(chunk_options, exps_VC.defined() ? exps_VC.mutable_data_ptr() : nullptr);
-
   HeadOutput output;
-  output.loss_N = at::empty({num_rows}, at::kFloat);
-  output.metrics_NM = at::empty({num_rows, kNumHeadMetrics}, at::kFloat);
-  output.d_hidden_NH = at::empty(hidden_NH.sizes(), hidden_NH.options());
-  float* loss = output.loss_N.mutable_data_ptr<float>();
-  float* metrics = output.metrics_NM.mutable_data_ptr<float>();
-  for (int64_t begin = 0; begin < num_rows; begin += chunk_rows) {
-    const int64_t num = std::min(chunk_rows, num_rows - begin);
-    const at::Tensor hidden_CH = inputs_NH.narrow(0, begin, num);
-    const cpu::RowStatus status = chunk.Start(RowsFrom(all, begin), num);
-    TORCH_CHECK(status == cpu::RowStatus::kOk, cpu::Describe(status));
-    CpuHeadLogitBlocks(
-        hidden_CH, weights_VH,
-        [&](int64_t block, float* logits, int64_t stride) {
-          thread_local cpu::StudentChunkScratch scratch;
-          chunk.TakeBlock(block, logits, stride, &scratch);
-        },
-        bfloat16);
-    at::parallel_for(0, num, 1, [&](int64_t first, int64_t last) {
-      cpu::StudentChunkScratch scratch;
-      for (int64_t n = first; n < last; ++n) {
-        chunk.FinishRow(n, &scratch, loss + begin + n, metrics + (begin + n) * kNumHeadMetrics);
-      }
-    });
-    output.d_hidden_NH.narrow(0, begin, num)
-        .copy_(
-            chunk_options.products
-                ? CpuHeadBackward(chunk.gradient(), hidden_CH, weights_VH, d_lm_head_VH, bfloat16)
-                : CpuHeadBackwardSparse(chunk.entries(), hidden_CH, weights_VH, d_lm_head_VH));
+  const HeadCall call = MakeCall(hidden_NH, lm_head_VH, targets, options, bfloat16, &output);
+  const int64_t num_rows = hidden_NH.size(0);
+  const int64_t row_bytes = cpu::StudentChunk::BytesPerRow(call.options, call.targets.k) +
+                            CpuHeadBackwardBytesPerRow(call.weights_VH.size(1));
+  const int64_t gradient_bytes = call.weights_VH.numel() * static_cast<int64_t>(sizeof(float));
+  // Of all tiles at once, so that the number of threads decides nothing.
+  const int64_t tiles_bytes = kMaxTiles * (gradient_bytes + kRowsOfTile * row_bytes);
+  if (gradient_bytes <= kSmallHeadBytes && tiles_bytes <= options.workspace_bytes) {
+    RunInTiles(call, d_lm_head_VH);
+  } else {
+    const int64_t max_rows = std::max<int64_t>(1, options.workspace_bytes / row_bytes);
+    RunInChunks(call, RowsOfChunk(num_rows, max_rows, CpuHeadRowTile(call.weights_VH, bfloat16)),
+                d_lm_head_VH);
   }
   return output;
 }

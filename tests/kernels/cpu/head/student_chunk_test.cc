@@ -12,6 +12,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/head/dense_row.h"
@@ -332,13 +333,25 @@ TEST(LargestLogits, KeepsTheLargestWithTiesByLowestId) {
     LargestLogits largest;
     std::vector<LargestLogits::Candidate> all;
     largest.Reset(size);
+    constexpr int kStride = 3;
+    std::vector<float> column(1000 * kStride, 1000);
     for (int32_t id = 0; id < 1000; ++id) {
       all.push_back({static_cast<float>(random() % 50), id});
+      column[id * kStride] = all.back().logit;
     }
-    std::shuffle(all.begin(), all.end(), random);
-    for (const auto& [logit, id] : all) largest.Offer(logit, id);
-    largest.Offer(-kInf, 1001);
-    largest.Offer(std::nanf(""), 1002);
+    std::vector<std::pair<int32_t, int32_t>> parts;  // first, number
+    for (int32_t first = 0; first < 1000;) {
+      const auto num = std::min<int32_t>(1000 - first, static_cast<int32_t>(random() % 100));
+      parts.emplace_back(first, num);
+      first += num;
+    }
+    std::shuffle(parts.begin(), parts.end(), random);
+    std::vector<LargestLogits::Candidate> scratch;
+    for (const auto& [first, num] : parts) {
+      largest.OfferColumn(&column[first * kStride], kStride, num, first, &scratch);
+    }
+    const std::vector<float> no_numbers = {-kInf, std::nanf("")};
+    largest.OfferColumn(no_numbers.data(), 1, 2, 1001, &scratch);
     std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
       return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
     });

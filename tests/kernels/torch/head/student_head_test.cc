@@ -145,6 +145,43 @@ TEST(StudentHead, NumberOfThreadsDoesNotChangeLossOrHead) {
   }
 }
 
+// The rows of a small head are shared in tiles: in one group of them, and in two.
+TEST(StudentHead, TilesOfASmallHeadAreItsRows) {
+  for (const auto& [num_rows, dtype] :
+       {std::pair(700, at::kFloat), std::pair(9001, at::kFloat), std::pair(700, at::kBFloat16)}) {
+    Problem problem = MakeProblem(num_rows, 24, 130, 7, 9);
+    problem.hidden = problem.hidden.to(dtype);
+    problem.lm_head = problem.lm_head.to(dtype);
+    HeadOptions options = OptionsFor("sc_ta_opd");
+    options.top_k_metrics = true;
+    const int before = at::get_num_threads();
+    HeadOutput outputs[3];
+    at::Tensor d_lm_head[3];
+    for (int i = 0; i < 3; ++i) {
+      at::set_num_threads(i == 0 ? 1 : 3);
+      if (i == 2) options.workspace_bytes = 1 << 20;  // too little for tiles
+      d_lm_head[i] = at::ones(problem.lm_head.sizes());
+      outputs[i] = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options,
+                                  d_lm_head[i], kPlainPairs);
+    }
+    at::set_num_threads(before);
+    EXPECT_TRUE(at::equal(outputs[0].loss_N, outputs[1].loss_N));
+    EXPECT_TRUE(at::equal(outputs[0].metrics_NM, outputs[1].metrics_NM));
+    EXPECT_TRUE(at::equal(outputs[0].d_hidden_NH, outputs[1].d_hidden_NH));
+    EXPECT_TRUE(at::equal(d_lm_head[0], d_lm_head[1]));
+
+    EXPECT_TRUE(at::equal(outputs[0].loss_N, outputs[2].loss_N));
+    EXPECT_TRUE(at::equal(outputs[0].metrics_NM, outputs[2].metrics_NM));
+    const double tolerance = dtype == at::kFloat ? kFloatTolerance : kBfloat16OutputTolerance;
+    ExpectGradientClose(outputs[0].d_hidden_NH, outputs[2].d_hidden_NH.to(at::kDouble), tolerance,
+                        "d hidden");
+    ExpectClose(d_lm_head[0], d_lm_head[2].to(at::kDouble), tolerance, "d lm_head");
+    if (dtype != at::kFloat) continue;
+    const Expected expected = Oracle(problem, options);
+    ExpectClose(d_lm_head[0] - 1, expected.d_lm_head, kFloatTolerance, "d lm_head of autograd");
+  }
+}
+
 // a = 0 in every row: no matrix product backward, rows of the head beyond the support and y are
 // untouched.
 TEST(StudentHead, ObjectivesWithoutDensePartTouchFewRowsOfTheHead) {
