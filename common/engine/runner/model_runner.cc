@@ -105,8 +105,11 @@ void ModelRunner::Sample(const std::vector<SampledRow>& rows, const at::Tensor& 
     const int64_t num = std::min(rows_per_chunk, num_rows - first);
     std::vector<int64_t> indices;
     for (int64_t i = first; i < first + num; ++i) indices.push_back(rows[i].row);
+    // Rows are in order: a step that samples from all of them needs no copy.
+    const bool all = num == hidden_TH.size(0);
     const at::Tensor hidden_SH =
-        hidden_TH.index_select(0, at::tensor(indices, at::kLong).to(decoder_->device()));
+        all ? hidden_TH
+            : hidden_TH.index_select(0, at::tensor(indices, at::kLong).to(decoder_->device()));
     SampleFrom(decoder_->Logits(hidden_SH), rows.data() + first);
   }
 }

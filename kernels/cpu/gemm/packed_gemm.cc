@@ -75,18 +75,6 @@ void PackFloatRows(const float* const* rows, int64_t first, int64_t num_r, int64
   }
 }
 
-void PackWidenedRows(const Bfloat16Bits* const* rows, int64_t first, int64_t num_r, int64_t num_n,
-                     float* panel) {
-  for (int64_t r = 0; r < num_r; ++r, panel += kPanelOutputs) {
-    const Bfloat16Bits* const row = rows[r] + first;
-    for (int64_t n = 0; n < num_n; ++n) {
-      const uint32_t bits = static_cast<uint32_t>(row[n]) << 16;
-      std::memcpy(panel + n, &bits, sizeof(bits));
-    }
-    std::fill(panel + num_n, panel + kPanelOutputs, 0.0f);
-  }
-}
-
 void ZeroPairColumns(int64_t num_k, int64_t column, Bfloat16Bits* panel) {
   for (int64_t k = 0; k < num_k; k += 2) {
     std::fill(panel + k * kPanelOutputs + 2 * column, panel + (k + 2) * kPanelOutputs,

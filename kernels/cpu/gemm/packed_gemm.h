@@ -61,14 +61,11 @@ void PackFloatColumns(const float* w, int64_t w_stride, int64_t num_n, int64_t n
 
 // Packs the transpose of a matrix [R, N], of which rows[r] + first is the first of num_n <=
 // kPanelOutputs adjacent elements of row r: the panel of the outputs n whose inputs are r. The rest
-// of the panel is filled with zeros, the second number of an odd last pair, too. PackWidenedRows
-// makes a float32 panel of bfloat16 numbers.
+// of the panel is filled with zeros, the second number of an odd last pair, too.
 void PackPairRows(const Bfloat16Bits* const* rows, int64_t first, int64_t num_r, int64_t num_n,
                   Bfloat16Bits* panel);
 void PackFloatRows(const float* const* rows, int64_t first, int64_t num_r, int64_t num_n,
                    float* panel);
-void PackWidenedRows(const Bfloat16Bits* const* rows, int64_t first, int64_t num_r, int64_t num_n,
-                     float* panel);
 
 // Fills columns [column, kPanelOutputs) of one panel with zeros.
 void ZeroPairColumns(int64_t num_k, int64_t column, Bfloat16Bits* panel);
@@ -90,12 +87,15 @@ struct PairPanels {
   const CodedPanel* coded = nullptr;  // null: plain counts
 };
 
-// Adds A^T B to C [M, N], where A [R, M] and B [R, N] have up to kPanelOutputs columns, each packed
-// as one panel by Pack...Rows. The products of 128 steps are summed before they are added to C, so
-// an element's sum depends on R alone.
-template <typename W>
-using AddTransposedPanels = void (*)(const W* a, const W* b, int64_t num_r, int64_t num_m,
-                                     int64_t num_n, float* c, int64_t c_stride);
+// Add A^T B to C [M, N], where A [R, M] and B [R, N] have up to kPanelOutputs columns: each packed as
+// one panel by PackPairRows, or float32 rows where they are, of which row r begins at r * stride. The
+// products of 128 steps are summed before they are added to C, so an element's sum depends on R
+// alone.
+using AddTransposedPairs = void (*)(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t num_r,
+                                    int64_t num_m, int64_t num_n, float* c, int64_t c_stride);
+using AddTransposedFloats = void (*)(const float* a, int64_t a_stride, const float* b,
+                                     int64_t b_stride, int64_t num_r, int64_t num_m, int64_t num_n,
+                                     float* c, int64_t c_stride);
 
 struct PackedGemm {
   const char* name;  // "base", "avx2", "avx512" or "avx512_bf16"
@@ -108,8 +108,8 @@ struct PackedGemm {
   MultiplyPanels<float, const float*> multiply_floats;
 
   // The weights' gradients. Null where multiply_pairs is null.
-  AddTransposedPanels<Bfloat16Bits> add_transposed_pairs;
-  AddTransposedPanels<float> add_transposed_floats;
+  AddTransposedPairs add_transposed_pairs;
+  AddTransposedFloats add_transposed_floats;
 
   // to[i] = from[i] + bias[i], rounded to the nearest bfloat16, ties to even; every NaN becomes the
   // quiet NaN 0x7fc0. `bias` may be null.

@@ -202,29 +202,65 @@ void Multiply(const typename Products::X* x, int64_t x_stride, typename Products
 // second-level cache.
 constexpr int64_t kAddedSteps = 128;
 
-template <typename Products, typename W>
-void AddTransposed(const typename Products::X* a, const W* b, int64_t num_r, int64_t num_m,
-                   int64_t num_n, float* c, int64_t c_stride) {
-  const int64_t all_steps = (num_r + Products::kInputs - 1) / Products::kInputs;
+// C += A^T B for up to kAddedSteps steps: tile.weights are those of B, in panels, and x is A.
+template <typename Products>
+void AddSteps(TileSums<typename Products::X>* tile, const typename Products::X* x, int64_t num_m,
+              int64_t num_n, float* c) {
+  tile->ahead = tile->weights;
+  int64_t tiles = NumTiles(num_m);
+  for (int64_t m = 0; m < num_m; --tiles) {
+    const int64_t rows = (num_m - m + tiles - 1) / tiles;
+    tile->x = x + m * tile->x_stride;
+    tile->c = c + m * tile->c_stride;
+    MultiplyRows<Products>(*tile, rows, num_n);
+    m += rows;
+  }
+}
+
+template <typename Products>
+TileSums<typename Products::X> AddingTile(int64_t x_step, int64_t c_stride) {
   TileSums<typename Products::X> tile{};
   tile.x_stride = Products::kInputs;
-  tile.x_step = kWidth * Products::kInputs;
+  tile.x_step = x_step;
   tile.c_stride = c_stride;
   tile.single = false;
   tile.mode = Sums::kAdd;
+  tile.period = 0;
+  return tile;
+}
+
+#ifdef TAOPD_MULTIPLIES_PAIRS
+void AddTransposedOfPairs(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t num_r,
+                          int64_t num_m, int64_t num_n, float* c, int64_t c_stride) {
+  constexpr int64_t kStepElements = kWidth * PairProducts::kInputs;
+  auto tile = AddingTile<PairProducts>(kStepElements, c_stride);
+  const int64_t all_steps = (num_r + PairProducts::kInputs - 1) / PairProducts::kInputs;
   for (int64_t step = 0; step < all_steps; step += kAddedSteps) {
     tile.steps = all_steps - step < kAddedSteps ? all_steps - step : kAddedSteps;
-    tile.weights = reinterpret_cast<const char*>(b) + step * kStepBytes;
-    tile.ahead = tile.weights;
-    tile.period = 0;
-    int64_t tiles = (num_m + kTileRows - 1) / kTileRows;
-    for (int64_t m = 0; m < num_m; --tiles) {
-      const int64_t rows = (num_m - m + tiles - 1) / tiles;
-      tile.x = a + (step * kWidth + m) * Products::kInputs;
-      tile.c = c + m * c_stride;
-      MultiplyRows<Products>(tile, rows, num_n);
-      m += rows;
+    tile.weights = reinterpret_cast<const char*>(b + step * kStepElements);
+    AddSteps<PairProducts>(&tile, a + step * kStepElements, num_m, num_n, c);
+  }
+}
+#endif
+
+// Several tiles of A's columns read the same rows of B, which are copied to lie side by side.
+void AddTransposedOfFloats(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
+                           int64_t num_r, int64_t num_m, int64_t num_n, float* c,
+                           int64_t c_stride) {
+  alignas(kLineBytes) float panel[kAddedSteps * kWidth];
+  const int64_t columns = (num_n + kLanes - 1) / kLanes * kLanes;
+  for (int64_t i = 0; i < kAddedSteps; ++i) {
+    for (int64_t n = num_n; n < columns; ++n) panel[i * kWidth + n] = 0;
+  }
+  auto tile = AddingTile<FloatProducts>(a_stride, c_stride);
+  tile.weights = reinterpret_cast<const char*>(panel);
+  for (int64_t step = 0; step < num_r; step += kAddedSteps) {
+    tile.steps = num_r - step < kAddedSteps ? num_r - step : kAddedSteps;
+    for (int64_t i = 0; i < tile.steps; ++i) {
+      __builtin_memcpy(panel + i * kWidth, b + (step + i) * b_stride,
+                       static_cast<unsigned long>(num_n) * sizeof(float));
     }
+    AddSteps<FloatProducts>(&tile, a + step * a_stride, num_m, num_n, c);
   }
 }
 
@@ -246,19 +282,17 @@ void AddAndRound(const float* from, const float* bias, int64_t num, Bfloat16Bits
 extern const PackedGemm kPackedGemm;
 const PackedGemm kPackedGemm = {TAOPD_ISA_NAME,
 #ifdef TAOPD_MULTIPLIES_PAIRS
-                                Multiply<PairProducts>,
-                                nullptr,
+                                Multiply<PairProducts>,  nullptr,
 #else
                                 nullptr,
                                 Multiply<PairProducts>,
 #endif
                                 Multiply<FloatProducts>,
 #ifdef TAOPD_MULTIPLIES_PAIRS
-                                AddTransposed<PairProducts, Bfloat16Bits>,
+                                AddTransposedOfPairs,
 #else
                                 nullptr,
 #endif
-                                AddTransposed<FloatProducts, float>,
-                                AddAndRound};
+                                AddTransposedOfFloats,   AddAndRound};
 
 }  // namespace taopd::cpu::TAOPD_ISA

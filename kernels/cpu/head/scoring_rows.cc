@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include "kernels/cpu/head/complement.h"
+#include "kernels/cpu/head/lane_threshold.h"
 
 namespace taopd::cpu {
 namespace {
@@ -23,31 +23,11 @@ struct Before {
   }
 };
 
-// As many maxima as a short row gets, of every kLanes-th number.
-constexpr int kLanes = 32;
-
-// The k-th largest of the row's kLanes maxima, k <= kLanes: at least k numbers are not below it.
-float ThetaOfLanes(const float* logits, int64_t vocabulary_size, int32_t k) {
-  float lanes[kLanes];
-  std::fill_n(lanes, kLanes, NegativeInfinity<float>());
-  int64_t v = 0;
-  for (; v + kLanes <= vocabulary_size; v += kLanes) {
-    for (int i = 0; i < kLanes; ++i) {
-      lanes[i] = logits[v + i] > lanes[i] ? logits[v + i] : lanes[i];  // not a NaN
-    }
-  }
-  for (int i = 0; v + i < vocabulary_size; ++i) {
-    lanes[i] = logits[v + i] > lanes[i] ? logits[v + i] : lanes[i];
-  }
-  std::nth_element(lanes, lanes + (k - 1), lanes + kLanes, std::greater<float>());
-  return lanes[k - 1];
-}
-
 }  // namespace
 
 // The k largest lie in tiles whose maximum is at least the k-th largest tile maximum, theta, and
 // are themselves >= theta: k tiles have an element >= theta each. So the row is read once for the
-// maxima, and only those tiles are read again. Rows of fewer tiles than that have lanes instead.
+// maxima, and only those tiles are read again. A row of fewer tiles has lanes instead.
 void TopK(const float* logits, int64_t vocabulary_size, int32_t k, ScoringRowScratch* scratch,
           int32_t* ids) {
   if (k == 0) return;
@@ -60,11 +40,8 @@ void TopK(const float* logits, int64_t vocabulary_size, int32_t k, ScoringRowScr
       if (!(logits[v] < theta)) candidates.push_back(static_cast<int32_t>(v));
     }
   };
-  if (k >= num_tiles && k <= kLanes) {
-    take(0, vocabulary_size, ThetaOfLanes(logits, vocabulary_size, k));
-  } else if (k >= num_tiles) {
-    candidates.resize(vocabulary_size);
-    std::iota(candidates.begin(), candidates.end(), 0);
+  if (k >= num_tiles) {
+    take(0, vocabulary_size, LowerBoundOfTopK(logits, vocabulary_size, k));
   } else {
     scratch->tile_max.resize(num_tiles);
     BestRowMath().tile_max(logits, vocabulary_size, scratch->tile_max.data());

@@ -129,7 +129,7 @@ void StudentChunk::TakeBlock(int64_t block, float* logits, int64_t stride,
     if (!options_.top_k_metrics || none) continue;
     LargestLogits& largest = largest_C_[n];
     if (max < largest.threshold()) continue;
-    largest.OfferColumn(logits + n, stride, num, static_cast<int32_t>(first), &scratch->candidates);
+    largest.OfferColumn(logits + n, stride, num, static_cast<int32_t>(first), &scratch->largest);
   }
 
   ColumnExp job;

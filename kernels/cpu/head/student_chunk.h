@@ -57,7 +57,7 @@ struct StudentChunkScratch {
   std::vector<float> max, shift, offset;
   std::vector<int32_t> order;
   std::vector<uint8_t> in_top_k;
-  std::vector<LargestLogits::Candidate> candidates;
+  LargestLogits::Scratch largest;
 };
 
 class StudentChunk {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kernels/cpu/head/lane_threshold.h"
 #include "taopd/objective/log_math.h"
 
 namespace taopd::cpu {
@@ -43,24 +44,28 @@ void LargestLogits::Reset(int32_t size) {
 }
 
 void LargestLogits::OfferColumn(const float* column, int64_t stride, int64_t num, int32_t first_id,
-                                std::vector<Candidate>* scratch) {
+                                Scratch* scratch) {
   if (size_ == 0) return;
   const auto size = static_cast<std::size_t>(size_);
   float threshold = this->threshold();
-  scratch->clear();
+  scratch->column.resize(num);
+  float* const logits = scratch->column.data();
+  for (int64_t i = 0; i < num; ++i) logits[i] = column[i * stride];
+  if (num >= size_) threshold = std::max(threshold, LowerBoundOfTopK(logits, num, size_));
+  std::vector<Candidate>& candidates = scratch->candidates;
+  candidates.clear();
   for (int64_t i = 0; i < num; ++i) {
-    const float logit = column[i * stride];
-    if (!(logit >= threshold)) continue;
-    scratch->push_back({logit, first_id + static_cast<int32_t>(i)});
-    if (scratch->size() == Capacity(size_)) threshold = Trim(size_, scratch);
+    if (!(logits[i] >= threshold)) continue;
+    candidates.push_back({logits[i], first_id + static_cast<int32_t>(i)});
+    if (candidates.size() == Capacity(size_)) threshold = Trim(size_, &candidates);
   }
-  if (scratch->empty()) return;
-  if (scratch->size() > size) Trim(size_, scratch);
+  if (candidates.empty()) return;
+  if (candidates.size() > size) Trim(size_, &candidates);
   const std::lock_guard<std::mutex> lock(mutex_);
   kept_.reserve(Capacity(size_));
   const auto trim = [&] { threshold_.store(Trim(size_, &kept_), std::memory_order_relaxed); };
-  if (kept_.size() + scratch->size() > Capacity(size_)) trim();
-  kept_.insert(kept_.end(), scratch->begin(), scratch->end());
+  if (kept_.size() + candidates.size() > Capacity(size_)) trim();
+  kept_.insert(kept_.end(), candidates.begin(), candidates.end());
   if (size_ <= kTrimmedAtOnce && kept_.size() >= size) trim();
 }
 

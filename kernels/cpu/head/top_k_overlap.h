@@ -24,9 +24,14 @@ class LargestLogits {
   void Reset(int32_t size);
   // Offering a number below this has no effect. -inf and NaN are never kept.
   float threshold() const { return threshold_.load(std::memory_order_relaxed); }
+  // Memory that is reused from column to column.
+  struct Scratch {
+    std::vector<float> column;
+    std::vector<Candidate> candidates;
+  };
   // Offers `num` logits: that of id first_id + i is column[i * stride].
   void OfferColumn(const float* column, int64_t stride, int64_t num, int32_t first_id,
-                   std::vector<Candidate>* scratch);
+                   Scratch* scratch);
   // Returns what was kept, at most `size` candidates, in descending order. Valid until the next
   // call.
   const std::vector<Candidate>& Sorted();

@@ -9,7 +9,7 @@
 
 namespace taopd::cpu {
 
-inline constexpr int64_t kElementsPerTask = 1 << 14;  // less is not worth waking a thread
+inline constexpr int64_t kElementsPerTask = 1 << 12;  // less is not worth waking a thread
 
 inline int64_t RowsPerTask(int64_t row_size) {
   return std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(row_size, 1));

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -137,7 +138,7 @@ void AppendRows(const at::Tensor& matrix, std::vector<const Element*>* rows) {
 }
 
 // The panels of columns [first, first + num) of some matrices, whose rows follow each other: packed
-// by Pack...Rows, in the type of `panels`.
+// by Pack...Rows, in their type.
 struct PanelsOfColumns {
   std::vector<at::Tensor> matrices;
   int64_t first, num;
@@ -165,9 +166,6 @@ class PanelPacker {
     if (IsPairs(job_.panels.scalar_type())) {
       cpu::PackPairRows(narrow_.data(), column, num_rows_, columns,
                         static_cast<cpu::Bfloat16Bits*>(data_) + panel * elements_);
-    } else if (!narrow_.empty()) {
-      cpu::PackWidenedRows(narrow_.data(), column, num_rows_, columns,
-                           static_cast<float*>(data_) + panel * elements_);
     } else {
       cpu::PackFloatRows(wide_.data(), column, num_rows_, columns,
                          static_cast<float*>(data_) + panel * elements_);
@@ -203,14 +201,43 @@ at::Tensor PanelBuffer(int64_t num_columns, int64_t num_rows, at::ScalarType dty
   return Buffer(cpu::NumPackedPanels(num_columns) * PanelElements(num_rows, dtype), dtype);
 }
 
-// One block of a weight's gradient, at most kPanelOutputs by kPanelOutputs: a panel of dy times one
-// of x.
+// One block of a weight's gradient, at most kPanelOutputs by kPanelOutputs.
 struct GradientBlock {
-  const void* dy;
-  const void* x;
+  int64_t first_output;  // of dy's columns
+  int64_t first_input;
   int64_t rows, columns;
   float* to;
 };
+
+// Pairs are multiplied from panels, made here of all columns that `blocks` name.
+void AddPairBlocks(const at::Tensor& dy_MN, const at::Tensor& x_MK,
+                   const std::vector<WeightGradient>& gradients,
+                   const std::vector<GradientBlock>& blocks, const std::vector<int64_t>& costs,
+                   const cpu::PackedGemm& gemm) {
+  const int64_t M = x_MK.size(0), K = x_MK.size(1), elements = PanelElements(M, at::kBFloat16);
+  std::vector<PanelsOfColumns> jobs = {{{x_MK}, 0, K, PanelBuffer(K, M, at::kBFloat16)}};
+  std::map<int64_t, const at::BFloat16*> dy_panels;  // by the first of their columns
+  for (const WeightGradient& gradient : gradients) {
+    if (!gradient.target.defined() || gradient.target.numel() == 0) continue;
+    const int64_t N = gradient.target.size(0);
+    const at::Tensor& panels =
+        jobs.emplace_back(PanelsOfColumns{
+                              {dy_MN}, gradient.first_output, N, PanelBuffer(N, M, at::kBFloat16)})
+            .panels;
+    for (int64_t n = 0; n < cpu::NumPackedPanels(N); ++n) {
+      dy_panels[gradient.first_output + n * cpu::kPanelOutputs] =
+          panels.const_data_ptr<at::BFloat16>() + n * elements;
+    }
+  }
+  PackColumnPanels(jobs);
+  const auto* const x_panels = jobs[0].panels.const_data_ptr<at::BFloat16>();
+  RunByCost(costs, kMinProductsPerThread, [&](int64_t i) {
+    const GradientBlock& block = blocks[static_cast<size_t>(i)];
+    gemm.add_transposed_pairs(Bits(dy_panels.at(block.first_output)),
+                              Bits(x_panels + block.first_input / cpu::kPanelOutputs * elements), M,
+                              block.rows, block.columns, block.to, K);
+  });
+}
 
 }  // namespace
 
@@ -282,48 +309,34 @@ void AddWeightGradients(const at::Tensor& dy_MN, const at::Tensor& x_MK,
                         const std::vector<WeightGradient>& gradients, const cpu::PackedGemm& gemm) {
   const int64_t M = x_MK.size(0), K = x_MK.size(1);
   if (M == 0) return;
-  const bool pairs = IsPairs(x_MK.scalar_type()) && gemm.add_transposed_pairs != nullptr;
-  const at::ScalarType packed_type = pairs ? at::kBFloat16 : at::kFloat;
-  const at::Tensor x_rows = RowsOf(x_MK, /*widen=*/false);
-  const at::Tensor dy_rows = RowsOf(dy_MN, /*widen=*/false);
-  const at::Tensor x_panels = PanelBuffer(K, M, packed_type);
-  const int64_t panel_bytes =
-      PanelElements(M, packed_type) * static_cast<int64_t>(c10::elementSize(packed_type));
-  const auto panel_of = [&](const at::Tensor& panels, int64_t i) {
-    return static_cast<const void*>(static_cast<const char*>(panels.const_data_ptr()) +
-                                    i * panel_bytes);
-  };
-  std::vector<PanelsOfColumns> panels = {{{x_rows}, 0, K, x_panels}};
-  // Blocks that follow one another share their panel of dy, which stays in the cache.
+  // Blocks that follow one another share their columns of dy, which stay in the cache.
   std::vector<GradientBlock> blocks;
   std::vector<int64_t> costs;
   for (const WeightGradient& gradient : gradients) {
     if (!gradient.target.defined() || gradient.target.numel() == 0) continue;
     const int64_t N = gradient.target.size(0);
-    const at::Tensor dy_panels = PanelBuffer(N, M, packed_type);
-    panels.push_back({{dy_rows}, gradient.first_output, N, dy_panels});
     float* const target = gradient.target.mutable_data_ptr<float>();
-    for (int64_t n = 0; n < cpu::NumPackedPanels(N); ++n) {
-      for (int64_t k = 0; k < cpu::NumPackedPanels(K); ++k) {
-        const GradientBlock& block = blocks.emplace_back(
-            GradientBlock{panel_of(dy_panels, n), panel_of(x_panels, k), ColumnsOf(n, N),
-                          ColumnsOf(k, K), target + (n * K + k) * cpu::kPanelOutputs});
-        costs.push_back(M * block.rows * block.columns);
+    for (int64_t n = 0; n < N; n += cpu::kPanelOutputs) {
+      for (int64_t k = 0; k < K; k += cpu::kPanelOutputs) {
+        blocks.push_back({gradient.first_output + n, k, std::min(cpu::kPanelOutputs, N - n),
+                          std::min(cpu::kPanelOutputs, K - k), target + n * K + k});
+        costs.push_back(M * blocks.back().rows * blocks.back().columns);
       }
     }
   }
-  PackColumnPanels(panels);
+  if (IsPairs(x_MK.scalar_type()) && gemm.add_transposed_pairs != nullptr) {
+    AddPairBlocks(RowsOf(dy_MN, /*widen=*/false), RowsOf(x_MK, /*widen=*/false), gradients, blocks,
+                  costs, gemm);
+    return;
+  }
+  const at::Tensor dy = RowsOf(dy_MN, /*widen=*/true), x = RowsOf(x_MK, /*widen=*/true);
+  const float* const dy_data = dy.const_data_ptr<float>();
+  const float* const x_data = x.const_data_ptr<float>();
   RunByCost(costs, kMinProductsPerThread, [&](int64_t i) {
     const GradientBlock& block = blocks[static_cast<size_t>(i)];
-    if (pairs) {
-      gemm.add_transposed_pairs(static_cast<const cpu::Bfloat16Bits*>(block.dy),
-                                static_cast<const cpu::Bfloat16Bits*>(block.x), M, block.rows,
-                                block.columns, block.to, K);
-    } else {
-      gemm.add_transposed_floats(static_cast<const float*>(block.dy),
-                                 static_cast<const float*>(block.x), M, block.rows, block.columns,
-                                 block.to, K);
-    }
+    gemm.add_transposed_floats(dy_data + block.first_output, dy.stride(0),
+                               x_data + block.first_input, x.stride(0), M, block.rows,
+                               block.columns, block.to, K);
   });
 }
 

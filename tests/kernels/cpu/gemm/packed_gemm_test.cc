@@ -258,7 +258,7 @@ TEST(PackedGemm, RoundsToNearestEven) {
   }
 }
 
-// A [R, M] and B [R, N] as rows that lie apart, packed by rows, and A^T B added to C.
+// A [R, M] and B [R, N] as rows that lie apart, pairs packed by rows, and A^T B added to C.
 TEST(PackedGemm, AddsTransposedProducts) {
   struct Shape {
     int64_t r, m, n;
@@ -288,15 +288,7 @@ TEST(PackedGemm, AddsTransposedProducts) {
                                        pack(b, b_stride, shape.n).data(), shape.r, shape.m, shape.n,
                                        c.data(), c_stride);
       } else {
-        const auto pack = [&](const std::vector<float>& x, int64_t stride, int64_t num_n) {
-          std::vector<const float*> rows;
-          for (int64_t i = 0; i < shape.r; ++i) rows.push_back(x.data() + i * stride - 1);
-          std::vector<float> panel(FloatPanelElements(shape.r), NAN);
-          PackFloatRows(rows.data(), 1, shape.r, num_n, panel.data());
-          return panel;
-        };
-        way.gemm->add_transposed_floats(pack(a, a_stride, shape.m).data(),
-                                        pack(b, b_stride, shape.n).data(), shape.r, shape.m,
+        way.gemm->add_transposed_floats(a.data(), a_stride, b.data(), b_stride, shape.r, shape.m,
                                         shape.n, c.data(), c_stride);
       }
       for (int64_t m = 0; m < shape.m; ++m) {
@@ -314,16 +306,6 @@ TEST(PackedGemm, AddsTransposedProducts) {
       }
     }
   }
-}
-
-TEST(PackedGemm, WidensRows) {
-  const std::vector<Bfloat16Bits> x = {0x3f80, 0x4000, 0xc040, 0x7f80};
-  const Bfloat16Bits* rows[] = {x.data(), x.data() + 2};
-  std::vector<float> panel(FloatPanelElements(2), NAN);
-  PackWidenedRows(rows, 1, 2, 1, panel.data());
-  EXPECT_EQ(panel[0], 2);
-  EXPECT_TRUE(std::isinf(panel[64]));
-  EXPECT_EQ(std::count(panel.begin(), panel.end(), 0.0f), 2 * 63);
 }
 
 }  // namespace

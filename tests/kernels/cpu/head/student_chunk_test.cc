@@ -346,7 +346,7 @@ TEST(LargestLogits, KeepsTheLargestWithTiesByLowestId) {
       first += num;
     }
     std::shuffle(parts.begin(), parts.end(), random);
-    std::vector<LargestLogits::Candidate> scratch;
+    LargestLogits::Scratch scratch;
     for (const auto& [first, num] : parts) {
       largest.OfferColumn(&column[first * kStride], kStride, num, first, &scratch);
     }

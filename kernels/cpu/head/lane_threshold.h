@@ -1,0 +1,52 @@
+// A lower bound of the k largest of a few hundred numbers, which spares a selection most of them.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+namespace taopd::cpu {
+
+// The k-th largest of 16 kVectors maxima, each of every (16 kVectors)-th number.
+template <int kVectors>
+inline float KthLargestOfLanes(const float* x, int64_t num, int32_t k) {
+  typedef float Floats __attribute__((vector_size(64)));
+  typedef int32_t Counts __attribute__((vector_size(64)));
+  constexpr int kLanes = 16 * kVectors;
+  float lanes[kLanes];
+  for (float& lane : lanes) lane = -std::numeric_limits<float>::infinity();
+  Floats largest[kVectors];
+  std::memcpy(largest, lanes, sizeof(lanes));
+  int64_t i = 0;
+  for (; i + kLanes <= num; i += kLanes) {
+    Floats here[kVectors];
+    std::memcpy(here, x + i, sizeof(here));
+    for (int j = 0; j < kVectors; ++j) largest[j] = here[j] > largest[j] ? here[j] : largest[j];
+  }
+  std::memcpy(lanes, largest, sizeof(lanes));
+  for (int j = 0; i + j < num; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+
+  std::memcpy(largest, lanes, sizeof(lanes));
+  Counts larger[kVectors] = {};  // lanes than this one
+  for (const float lane : lanes) {
+    for (int j = 0; j < kVectors; ++j) larger[j] -= lane > largest[j];
+  }
+  int32_t ranks[kLanes];
+  std::memcpy(ranks, larger, sizeof(ranks));
+  float kth = std::numeric_limits<float>::infinity();
+  for (int j = 0; j < kLanes; ++j) {
+    if (ranks[j] < k && lanes[j] < kth) kth = lanes[j];
+  }
+  return kth;
+}
+
+// Returns a number that at least k of x[num] are not below, or -inf. NaNs count as -inf.
+// REQUIRES: 1 <= k <= num.
+inline float LowerBoundOfTopK(const float* x, int64_t num, int32_t k) {
+  if (k <= 8) return KthLargestOfLanes<1>(x, num, k);
+  if (k <= 16) return KthLargestOfLanes<2>(x, num, k);
+  if (k <= 32) return KthLargestOfLanes<4>(x, num, k);
+  return -std::numeric_limits<float>::infinity();
+}
+
+}  // namespace taopd::cpu
