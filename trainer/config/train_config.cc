@@ -195,8 +195,7 @@ void TrainerConfig::Visit(SettingVisitor& v) {
       .MayChange();
   v.Setting("async_save", &async_save,
             "Write the checkpoints of save_every beside the next step, from a copy of the student "
-            "and its optimizer: on, off, or auto: if the memory plan has room for the copy. One "
-            "rank only.",
+            "and its optimizer: on, off, or auto: if the memory plan has room for the copy.",
             OneOf({"auto", "on", "off"}))
       .MayChange();
   v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",

@@ -10,7 +10,6 @@
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"
 #include "common/model/weights/weights.h"
-#include "trainer/optim/saved_state.h"
 
 namespace taopd {
 namespace {
@@ -112,7 +111,7 @@ int64_t StoredSize(const std::vector<Chunk>& chunks) {
 
 }  // namespace
 
-absl::Status WriteOptimizerShards(const AdamW& optimizer, int64_t rank, const std::string& dir) {
+OptimizerShardsToWrite::OptimizerShardsToWrite(const AdamW& optimizer, int64_t rank, bool copies) {
   // The n-th chunk of a tensor goes into the n-th file.
   std::map<std::string, size_t> num_chunks;
   std::vector<std::vector<AdamW::StateSlice>> files;
@@ -122,14 +121,21 @@ absl::Status WriteOptimizerShards(const AdamW& optimizer, int64_t rank, const st
     files[part].push_back(std::move(slice));
   }
   for (size_t part = 0; part < files.size(); ++part) {
-    StateToWrite state(optimizer.num_updates());
+    File& file = files_.emplace_back(
+        File{ShardName(rank, part + 1, files.size()), StateToWrite(optimizer.num_updates()), ""});
     json places = json::object();
     for (const AdamW::StateSlice& slice : files[part]) {
-      state.Add(slice.name, {slice.values.numel()}, slice.values);
+      file.state.Add(slice.name, {slice.values.numel()}, slice.values, copies);
       places[slice.name] = {{"saved_offsets", {slice.offset}}};
     }
-    TAOPD_RETURN_IF_ERROR(state.Write(dir + "/" + ShardName(rank, part + 1, files.size()),
-                                      {{"DCP_VERSION", "1.0"}, {kShardingInfo, places.dump()}}));
+    file.places = places.dump();
+  }
+}
+
+absl::Status OptimizerShardsToWrite::Write(const std::string& dir) const {
+  for (const File& file : files_) {
+    TAOPD_RETURN_IF_ERROR(file.state.Write(dir + "/" + file.name,
+                                           {{"DCP_VERSION", "1.0"}, {kShardingInfo, file.places}}));
   }
   return absl::OkStatus();
 }

@@ -11,14 +11,31 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "trainer/optim/adamw.h"
+#include "trainer/optim/saved_state.h"
 
 namespace taopd {
 
-// Writes the files of rank `rank` into `dir`, which exists.
-absl::Status WriteOptimizerShards(const AdamW& optimizer, int64_t rank, const std::string& dir);
+// The files of rank `rank`, as they are to be written. With `copies` it has tensors of its own, so
+// that another thread may write while the optimizer goes on; else it refers to those of the
+// optimizer, which outlives it.
+class OptimizerShardsToWrite {
+ public:
+  OptimizerShardsToWrite(const AdamW& optimizer, int64_t rank, bool copies);
+  // Writes the files into `dir`, which exists.
+  absl::Status Write(const std::string& dir) const;
+
+ private:
+  struct File {
+    std::string name;
+    StateToWrite state;
+    std::string places;
+  };
+  std::vector<File> files_;
+};
 
 // Reads this rank's part from the files of all ranks that wrote into `dir`; moments and master
 // copies are converted as by AdamW::Load. Returns DATA_LOSS if they are not those of this model or

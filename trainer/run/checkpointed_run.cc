@@ -1,8 +1,6 @@
 #include "trainer/run/checkpointed_run.h"
 
-#include <absl/time/clock.h>
-
-#include <chrono>
+#include <memory>
 #include <utility>
 
 #include "common/base/check.h"
@@ -11,17 +9,6 @@
 #include "trainer/dist/optimizer_shards.h"
 
 namespace taopd {
-namespace {
-
-void LogSaved(int64_t step, const absl::StatusOr<std::string>& path) {
-  if (path.ok()) {
-    LogInfo("checkpoint saved", {{"step", step}, {"path", *path}});
-  } else {
-    LogError("checkpoint not saved", {{"step", step}, {"error", path.status()}});
-  }
-}
-
-}  // namespace
 
 CheckpointedRun::CheckpointedRun(CheckpointedRunOptions options)
     : options_(std::move(options)),
@@ -197,8 +184,8 @@ absl::Status CheckpointedRun::SaveParts(const std::string& dir) {
     status = CheckpointContents(student_, state_, text_files_, /*copies=*/false).Write(dir);
   }
   if (group_->world_size() > 1) {
-    status.Update(
-        WriteOptimizerShards(*student_.optimizer, group_->rank(), dir + "/" + kOptimizerShardsDir));
+    status.Update(OptimizerShardsToWrite(*student_.optimizer, group_->rank(), /*copies=*/false)
+                      .Write(dir + "/" + kOptimizerShardsDir));
   }
   return group_->AgreeOnStatus(status);
 }
@@ -232,36 +219,47 @@ absl::StatusOr<std::string> CheckpointedRun::Save() {
   return saved;
 }
 
-void CheckpointedRun::SaveBeside() {
-  TAOPD_CHECK_EQ(group_->world_size(), 1);
+absl::Status CheckpointedRun::SaveBeside() {
   WaitForSave();
   SetRecordSizes();
-  auto contents =
-      std::make_shared<CheckpointContents>(student_, state_, text_files_, /*copies=*/true);
-  beside_ =
-      std::async(std::launch::async, [store = store_, step = state_.step, contents]() mutable {
-        const absl::Time start = absl::Now();
-        SavedBeside saved;
-        saved.step = step;
-        saved.path =
-            store->Save(step, [&](const std::string& dir) { return contents->Write(dir); });
-        contents.reset();  // the future keeps what this function holds
-        LogSaved(step, saved.path);
-        saved.duration = absl::Now() - start;
-        return saved;
-      });
-}
-
-std::optional<CheckpointedRun::SavedBeside> CheckpointedRun::TakeSavedBeside(bool waits) {
-  if (!beside_.valid()) return std::nullopt;
-  if (!waits && beside_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    return std::nullopt;
+  // Of rank 0: all but the parts of the optimizer that several ranks have.
+  std::shared_ptr<const CheckpointContents> contents;
+  std::shared_ptr<const OptimizerShardsToWrite> shards;
+  absl::Status copied;
+  try {
+    if (group_->is_root()) {
+      contents = std::make_shared<const CheckpointContents>(student_, state_, text_files_,
+                                                            /*copies=*/true);
+    }
+    if (group_->world_size() > 1) {
+      shards = std::make_shared<const OptimizerShardsToWrite>(*student_.optimizer, group_->rank(),
+                                                              /*copies=*/true);
+    }
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    copied = ResourceExhausted("no copy of the student: ", what.substr(0, what.find('\n')));
   }
-  return beside_.get();
+  TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(copied));
+  beside_ = BesideSave::Start(group_, store_, state_.step,
+                              [contents, shards](const std::string& dir) -> absl::Status {
+                                const std::string shards_dir = dir + "/" + kOptimizerShardsDir;
+                                if (contents) TAOPD_RETURN_IF_ERROR(contents->Write(dir));
+                                if (!shards) return absl::OkStatus();
+                                TAOPD_RETURN_IF_ERROR(MakeDirectories(shards_dir));
+                                return shards->Write(shards_dir);
+                              });
+  return absl::OkStatus();
 }
 
-void CheckpointedRun::WaitForSave() const {
-  if (beside_.valid()) beside_.wait();
+std::optional<SavedBeside> CheckpointedRun::TakeSavedBeside(bool waits) {
+  if (beside_ == nullptr || !beside_->IsDone(waits)) return std::nullopt;
+  SavedBeside saved = beside_->result();
+  beside_.reset();
+  return saved;
+}
+
+void CheckpointedRun::WaitForSave() {
+  if (beside_ != nullptr) beside_->IsDone(/*waits=*/true);
 }
 
 void CheckpointedRun::SetRecordSizes() {

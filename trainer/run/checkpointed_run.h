@@ -22,7 +22,6 @@
 #include <absl/time/time.h>
 
 #include <functional>
-#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +31,7 @@
 
 #include "common/config/yaml.h"
 #include "common/dist/process_group.h"
+#include "trainer/run/beside_save.h"
 #include "trainer/run/command_failure.h"
 #include "trainer/run/effective_config.h"
 #include "trainer/run/recorded_metrics.h"
@@ -103,15 +103,10 @@ class CheckpointedRun {
   // Writes a checkpoint and returns its path. A failure is logged; the older checkpoints are
   // intact.
   absl::StatusOr<std::string> Save();
-  // The same beside the training that goes on: returns when it has copied the tensors, and a thread
-  // of its own writes. Waits for an earlier one first. All functions below that look at checkpoints
-  // wait for it, too. REQUIRES: there is one rank.
-  void SaveBeside();
-  struct SavedBeside {
-    int64_t step = 0;
-    absl::StatusOr<std::string> path;
-    absl::Duration duration;
-  };
+  // The same beside the training that goes on: returns when it has copied the tensors, and threads
+  // of their own write (beside_save.h). Waits for an earlier one first. All functions below that look
+  // at checkpoints wait for it, too. An error on all ranks if one of them has no memory for its copy.
+  absl::Status SaveBeside();
   // What became of SaveBeside, once; null while it is being written, unless `waits`, and if there
   // was none.
   std::optional<SavedBeside> TakeSavedBeside(bool waits);
@@ -160,7 +155,7 @@ class CheckpointedRun {
   absl::StatusOr<std::string> SaveAsRoot();
   // Every rank's part of a checkpoint in `dir`; the same result on all.
   absl::Status SaveParts(const std::string& dir);
-  void WaitForSave() const;
+  void WaitForSave();
   void SetRecordSizes();
   // The text of rank 0, or its error, on all ranks.
   absl::StatusOr<std::string> FromRoot(const absl::StatusOr<std::string>& text);
@@ -184,7 +179,7 @@ class CheckpointedRun {
   // Of before a roll-back: other threads may be reading their pages.
   std::vector<std::unique_ptr<RunOutput>> closed_outputs_;
   // Its thread uses store_, which nobody else may use before it is done. Its destructor waits.
-  std::future<SavedBeside> beside_;
+  std::unique_ptr<BesideSave> beside_;
 };
 
 }  // namespace taopd

@@ -36,7 +36,8 @@ TEST(OptimizerShardsOracle, TorchReadsTheShards) {
     const std::string shards_dir = dir.File(Concat("shards-", num_shards));
     std::filesystem::create_directory(shards_dir);
     for (int64_t shard = 0; shard < num_shards; ++shard) {
-      ASSERT_OK(WriteOptimizerShards(*OracleOptimizer(shard, num_shards), shard, shards_dir));
+      ASSERT_OK(OptimizerShardsToWrite(*OracleOptimizer(shard, num_shards), shard, /*copies=*/false)
+                    .Write(shards_dir));
     }
     std::string output;
     EXPECT_EQ(RunProgram({python, SourcePath("tests/trainer/dist/read_shards.py"), shards_dir,

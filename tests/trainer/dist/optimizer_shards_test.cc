@@ -61,7 +61,7 @@ class OptimizerShardsTest : public ::testing::Test {
     for (int64_t shard = 0; shard < num_shards; ++shard) {
       auto optimizer = Make(shard, num_shards);
       Fill(optimizer.get());
-      ASSERT_OK(WriteOptimizerShards(*optimizer, shard, dir_.path()));
+      ASSERT_OK(OptimizerShardsToWrite(*optimizer, shard, /*copies=*/false).Write(dir_.path()));
     }
   }
   TempDir dir_;
@@ -89,7 +89,7 @@ TEST_F(OptimizerShardsTest, MomentsMayBeBFloat16) {
     for (AdamW::StateSlice& slice : optimizer->State()) {
       slice.values.copy_((at::arange(slice.values.numel()) + slice.offset).remainder(128));
     }
-    ASSERT_OK(WriteOptimizerShards(*optimizer, shard, dir_.path()));
+    ASSERT_OK(OptimizerShardsToWrite(*optimizer, shard, /*copies=*/false).Write(dir_.path()));
   }
   for (const char* moments : {"bfloat16", "float32"}) {
     auto optimizer = Make(0, 1, moments);
@@ -110,7 +110,7 @@ TEST_F(OptimizerShardsTest, MastersAreDroppedAndMade) {
   for (int64_t shard = 0; shard < 2; ++shard) {
     auto optimizer = Make(shard, 2, "float32", "none");
     Fill(optimizer.get());
-    ASSERT_OK(WriteOptimizerShards(*optimizer, shard, other.path()));
+    ASSERT_OK(OptimizerShardsToWrite(*optimizer, shard, /*copies=*/false).Write(other.path()));
   }
   auto with_master = Make(0, 1);
   Fill(with_master.get());

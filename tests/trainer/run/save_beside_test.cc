@@ -1,6 +1,7 @@
 // Checkpoints that are written while the student goes on learning.
 #include <filesystem>
 
+#include "tests/common/dist/rank_threads.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
@@ -59,7 +60,7 @@ TEST_P(SaveBesideTest, WritesWhatTheStudentWasWhenItWasCalled) {
   const auto in_line = StartRun("in_line"), beside = StartRun("beside");
   ASSERT_OK_AND_ASSIGN(const std::string expected, in_line->Save());
   EXPECT_FALSE(beside->TakeSavedBeside(/*waits=*/true).has_value()) << "nothing was saved yet";
-  beside->SaveBeside();
+  ASSERT_OK(beside->SaveBeside());
   Learn(beside.get());
   const auto saved = beside->TakeSavedBeside(/*waits=*/true);
   ASSERT_TRUE(saved.has_value());
@@ -72,9 +73,9 @@ TEST_P(SaveBesideTest, WritesWhatTheStudentWasWhenItWasCalled) {
 
 TEST_P(SaveBesideTest, OneIsWrittenAtATime) {
   const auto run = StartRun("run");
-  run->SaveBeside();
+  ASSERT_OK(run->SaveBeside());
   Learn(run.get());
-  run->SaveBeside();
+  ASSERT_OK(run->SaveBeside());
   Learn(run.get());
   ASSERT_OK(run->Save());
   for (const char* step : {"step-000002", "step-000003"}) {
@@ -87,7 +88,7 @@ TEST_P(SaveBesideTest, RollingBackWaitsForIt) {
   const auto run = StartRun("run");
   ASSERT_OK(run->Save());
   Learn(run.get());
-  run->SaveBeside();
+  ASSERT_OK(run->SaveBeside());
   ASSERT_OK_AND_ASSIGN(const std::string path, run->RollBack(1));
   EXPECT_EQ(run->state().step, 1);
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run/checkpoints/step-000002"))) << "deleted";
@@ -98,16 +99,64 @@ TEST_P(SaveBesideTest, AFailureIsReportedAndTheNextOneIsTried) {
   const std::string checkpoints = dir_.File("run/checkpoints");
   std::filesystem::rename(checkpoints, checkpoints + "-away");
   testing::WriteFile(checkpoints, "in the way");
-  run->SaveBeside();
+  ASSERT_OK(run->SaveBeside());
   const auto failed = run->TakeSavedBeside(/*waits=*/true);
   ASSERT_TRUE(failed.has_value());
   EXPECT_FALSE(failed->path.ok());
   std::filesystem::remove(checkpoints);
   std::filesystem::rename(checkpoints + "-away", checkpoints);
-  run->SaveBeside();
+  ASSERT_OK(run->SaveBeside());
   const auto saved = run->TakeSavedBeside(/*waits=*/true);
   ASSERT_TRUE(saved.has_value());
   EXPECT_OK(saved->path);
+}
+
+// Of two ranks, each with its part of the optimizer.
+TEST_P(SaveBesideTest, RanksWriteTheSameBesideAsInLine) {
+  for (const char* name : {"in_line", "beside"}) {
+    testing::OnRanks(2, ProcessGroupOptions(), [&](ProcessGroup& group) {
+      CheckpointedRunOptions options;
+      options.run_dir = dir_.File(name);
+      options.total_steps = 10;
+      options.dtype = GetParam();
+      options.device = "cpu";
+      options.group = &group;
+      CheckpointedRun run(options);
+      const auto make_student = [&]() -> absl::StatusOr<Student> {
+        Student student;
+        student.decoder = testing::MakeTinyStudent(GetParam());
+        student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(),
+                                                    OptimizerConfig(), run.optimizer_shard());
+        return student;
+      };
+      ASSERT_FALSE(run.Start(StartMode(), "student.model", make_student).has_value());
+      ASSERT_FALSE(run.OpenOutput().has_value());
+      Learn(&run);
+      if (std::string(name) == "in_line") {
+        EXPECT_OK(run.Save());
+      } else {
+        ASSERT_OK(run.SaveBeside());
+        Learn(&run);
+        const auto saved = run.TakeSavedBeside(/*waits=*/true);
+        ASSERT_TRUE(saved.has_value());
+        EXPECT_OK(saved->path);
+      }
+      group.Leave();
+    });
+  }
+  const std::string in_line = dir_.File("in_line/checkpoints/step-000001");
+  int num_files = 0, num_shards = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(in_line)) {
+    if (!entry.is_regular_file() || entry.path().filename() == "manifest.json") continue;
+    const std::string name = std::filesystem::relative(entry.path(), in_line);
+    ++num_files;
+    num_shards += name.starts_with("optimizer/") ? 1 : 0;
+    EXPECT_TRUE(ReadFile(entry.path()) ==
+                ReadFile(dir_.File("beside/checkpoints/step-000001/" + name)))
+        << name;
+  }
+  EXPECT_GE(num_shards, 2);
+  EXPECT_GT(num_files, num_shards);
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, SaveBesideTest, ::testing::Values("float32", "bfloat16"));

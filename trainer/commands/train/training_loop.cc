@@ -191,16 +191,18 @@ void TrainingRun::PrepareSave() {
 
 void TrainingRun::SaveBeside() {
   const absl::Time start = absl::Now();
-  if (config_.trainer.async_save == "off" || CheckpointCopyBytes(student_) > copy_limit_bytes_) {
+  // One rank without room is enough.
+  const bool has_room = CheckpointCopyBytes(student_) <= copy_limit_bytes_;
+  const auto without_room = config_.trainer.async_save == "off"
+                                ? absl::StatusOr<int64_t>(1)
+                                : group_->AgreeOnLargest(has_room ? 0 : 1);
+  if (without_room.value_or(1) > 0) {
     Save();
     return;
   }
   PrepareSave();
-  try {
-    run_.SaveBeside();
-  } catch (const std::exception& error) {
-    if (!IsOutOfMemory(error)) throw;
-    LogWarning("no memory for a copy: the checkpoint is written before the next step");
+  if (const absl::Status begun = run_.SaveBeside(); !begun.ok()) {
+    LogWarning("the checkpoint is written before the next step", {{"error", begun}});
     Save();
     return;
   }
@@ -214,7 +216,7 @@ void TrainingRun::SaveBeside() {
 
 void TrainingRun::TakeSavedBeside(bool waits) {
   const absl::Time start = absl::Now();
-  const std::optional<CheckpointedRun::SavedBeside> saved = run_.TakeSavedBeside(waits);
+  const std::optional<SavedBeside> saved = run_.TakeSavedBeside(waits);
   if (!saved) return;
   wall_time_.SaveTook(saved->duration);
   if (saved->path.ok()) {

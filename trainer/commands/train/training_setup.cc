@@ -25,11 +25,12 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
   return options;
 }
 
-// Beside a plan for a GPU, half of what the host has is taken for free.
-int64_t HostBytesLeft(const EnginePlan& plan) {
+// Of each rank. Beside a plan for a GPU, half of what the host has is taken for free.
+int64_t HostBytesLeft(const EnginePlan& plan, int64_t num_local_ranks) {
   if (plan.budget.on_cpu()) return plan.budget.limit_bytes - plan.total_bytes;
   // What is offloaded to the host is not there yet.
-  return std::max<int64_t>(0, AvailableMemoryBytes() - HeldBytes(plan.lines, "cpu")) / 2;
+  const int64_t own_bytes = AvailableMemoryBytes() / num_local_ranks;
+  return std::max<int64_t>(0, own_bytes - HeldBytes(plan.lines, "cpu")) / 2;
 }
 
 }  // namespace
@@ -86,10 +87,6 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
 
 std::optional<CommandFailure> TrainingRun::CheckConfig() {
   if (auto failure = CheckNames()) return failure;
-  if (config_.trainer.async_save == "on" && group_->world_size() > 1) {
-    return BadUsage(InvalidArgument(
-        "trainer.async_save = on: not with several ranks, and there are ", group_->world_size()));
-  }
   if (config_.optimizer.offload) {
     const auto device = ParseDevice(config_.trainer.device);
     if (device.ok() && device->is_cpu()) return BadUsage(OffloadFromCpu());
@@ -129,8 +126,9 @@ std::optional<CommandFailure> TrainingRun::PlanMemory() {
                                 : absl::StatusOr<EnginePlan>(budget.status());
   if (plan.ok()) {
     memory_plan_ = PlanText(*plan);
-    if (config_.trainer.async_save == "auto" && group_->world_size() == 1)
-      copy_limit_bytes_ = HostBytesLeft(*plan);
+    if (config_.trainer.async_save == "auto") {
+      copy_limit_bytes_ = HostBytesLeft(*plan, group_->local_world_size());
+    }
     LogInfo("memory plan", {{"device", plan->budget.device},
                             {"total", MemoryText(plan->total_bytes)},
                             {"limit", MemoryText(plan->budget.limit_bytes)},
