@@ -103,6 +103,15 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainCon
   return client;
 }
 
+absl::Status CheckSettingsForCpu(const TrainConfig& config) {
+  if (config.optimizer.offload) return OffloadFromCpu();
+  if (config.rollout.cuda_graphs) {
+    return InvalidArgument(
+        "rollout.cuda_graphs = true: the device is a CPU, which has none; set it to false");
+  }
+  return absl::OkStatus();
+}
+
 EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size) {
   const bool generates = config.eval.measure == "accuracy" && !config.data.val.empty();
   const int64_t longest_response =
