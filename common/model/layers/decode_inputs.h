@@ -40,6 +40,8 @@ class DecodeInputs {
   // (CudaPagedAttention::Supports).
   DecodeInputs(const ModelConfig& config, const Shape& shape, const KvPages& pages,
                at::Device device);
+  DecodeInputs(const DecodeInputs&) = delete;
+  DecodeInputs& operator=(const DecodeInputs&) = delete;
 
   // Writes the rows of the next step. REQUIRES: as many as num_rows; positions are below max_len,
   // and tables name blocks of the pages.

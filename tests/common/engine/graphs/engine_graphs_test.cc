@@ -4,6 +4,7 @@
 #include "tests/common/engine/graphs/function_backend.h"
 #include "tests/common/engine/result_box.h"
 #include "tests/common/engine/tiny_model.h"
+#include "tests/common/model/tiny_models.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -21,6 +22,8 @@ using testing::SmallConfig;
 
 class EngineGraphsTest : public ::testing::Test {
  protected:
+  EngineGraphsTest() { testing::UseOneThread(); }
+
   static EngineOptions WithGraphs() {
     EngineOptions options;
     options.max_num_seqs = 12;
@@ -75,6 +78,8 @@ TEST_F(EngineGraphsTest, AnUpdateInPlaceIsSeenAndAReleaseRecordsAgain) {
   ExpectAnswersOfEagerSteps(engine.get(), 1);
   EXPECT_EQ(engine->stats().graphs.num_captures, 1u);
   engine->ReleaseKvCache();
+  EXPECT_OK(RunAll(engine.get(), {testing::Scoring(RandomIds(5, 1), 1)})[0]);
+  EXPECT_EQ(engine->stats().graphs.num_graphs, 0);  // no decode step has needed them
   ExpectAnswersOfEagerSteps(engine.get(), 2);
   EXPECT_EQ(engine->stats().graphs.num_captures, 2u);
   {
