@@ -32,6 +32,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/memory/cuda_graph_options.h"
 #include "common/memory/memory_budget.h"
 
 namespace taopd {
@@ -237,6 +238,16 @@ struct StepSizes {
   }
 };
 
+// Decode steps of an engine with CUDA graphs (EngineOptions::cuda_graphs); all 0 without.
+struct GraphStats {
+  int64_t num_graphs = 0;  // now; one a batch size
+  // Counted since the start:
+  uint64_t num_captures = 0;  // of a whole set: at the start, and when it was of no use any more
+  uint64_t replayed_steps = 0;
+  uint64_t padding_rows = 0;  // computed by them and dropped
+  uint64_t eager_steps = 0;   // with a prompt, larger than all graphs or with longer sequences
+};
+
 struct EngineStats {
   int64_t num_waiting = 0;
   int64_t num_running = 0;
@@ -258,6 +269,7 @@ struct EngineStats {
   // sampling). A GPU computes while the thread goes on: there the second holds the wait for both.
   double layer_seconds = 0.0;
   double head_seconds = 0.0;
+  GraphStats graphs;
   // Now:
   int64_t kv_blocks_in_use = 0;
   int64_t num_kv_blocks = 0;
@@ -305,6 +317,9 @@ struct EngineOptions {
   // (common/model/config/tensor_parallel.h), in LoadEngine. All memory above is that of each of
   // them.
   int64_t tensor_parallel_size = 1;
+  // Whether decode steps are replayed from CUDA graphs, which are captured when the engine is made.
+  // Refused where there can be none (CheckCudaGraphs), and together with tensor_parallel_size.
+  CudaGraphOptions cuda_graphs;
   // What LoadEngine's memory plan may take of the device.
   MemoryLimits memory;
 

@@ -56,6 +56,7 @@ EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& con
   input.max_num_batched_tokens = options.BatchedTokens(budget.on_cpu());
   input.head_workspace_bytes = options.HeadWorkspaceBytes(budget.on_cpu());
   input.kv_cache_bytes = options.kv_cache_bytes;
+  input.cuda_graphs = options.cuda_graphs;
   return input;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "common/memory/cuda_graphs.h"
 #include "common/memory/engine_plan.h"
 
 namespace taopd {
@@ -202,6 +203,11 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
   const double share = options.max_client_queue_share;
   if (!(share > 0.0 && share <= 1.0)) {
     return InvalidArgument("max_client_queue_share ", share, " must be above 0 and at most 1");
+  }
+  TAOPD_RETURN_IF_ERROR(CheckCaptureLimits(options.cuda_graphs, options.max_num_seqs));
+  if (options.cuda_graphs.enabled && options.tensor_parallel_size > 1) {
+    return InvalidArgument("cuda_graphs = true does not work with tensor_parallel_size ",
+                           options.tensor_parallel_size, ": must be 1");
   }
   return ValidateMemoryLimits(options.memory);
 }

@@ -51,14 +51,15 @@ class TorchEngine final : public InferenceEngine {
  public:
   TorchEngine(std::shared_ptr<Decoder> decoder, const EngineLimits& limits,
               const QueueLimits& queue_limits, const SchedulerLimits& scheduler_limits,
-              const ModelRunnerOptions& runner_options, Clock* clock)
+              std::unique_ptr<ModelRunner> runner, Clock* clock)
       : limits_(limits),
         queue_limits_(queue_limits),
         eos_token_ids_(decoder->config().eos_token_ids),
         clock_(clock),
-        decoder_(decoder),
-        runner_(std::move(decoder), runner_options),
+        decoder_(std::move(decoder)),
+        runner_(std::move(runner)),
         scheduler_(scheduler_limits),
+        graph_stats_(runner_->graph_stats()),
         thread_([this] { Loop(); }) {}
 
   ~TorchEngine() override {
@@ -150,6 +151,7 @@ class TorchEngine final : public InferenceEngine {
     stats.step_sizes = step_sizes_;
     stats.layer_seconds = absl::ToDoubleSeconds(layer_time_);
     stats.head_seconds = absl::ToDoubleSeconds(head_time_);
+    stats.graphs = graph_stats_;
     const absl::Status health = decoder_->Health();
     stats.device_failed = device_failed_ || !health.ok();
     stats.device_error = std::string(health.message());
@@ -226,7 +228,7 @@ class TorchEngine final : public InferenceEngine {
         delivering_ = true;
       }
       Deliver(&dropped);
-      if (release) runner_.ReleasePages();
+      if (release) runner_->ReleasePages();
       if (!plan.empty()) RunStep(plan);
       bool idle = false;
       {
@@ -257,7 +259,7 @@ class TorchEngine final : public InferenceEngine {
 
   // One forward pass and what follows from it.
   void RunStep(const StepPlan& plan) {
-    absl::Status failure = Guarded([&] { runner_.Copy(plan.copies); });
+    absl::Status failure = Guarded([&] { runner_->Copy(plan.copies); });
     if (failure.ok()) failure = Compute(plan.rows, plan.uncached);
     // Asked without the lock: a device that is stuck must not stop stats().
     const bool device_failed = !failure.ok() && !DeviceAnswers();
@@ -301,13 +303,14 @@ class TorchEngine final : public InferenceEngine {
     at::Tensor hidden_TH;
     const absl::Time begun_at = clock_->Now();
     TAOPD_RETURN_IF_ERROR(
-        Guarded([&] { hidden_TH = runner_.Forward(rows, uncached, [this] { Beat(); }); }));
+        Guarded([&] { hidden_TH = runner_->Forward(rows, uncached, [this] { Beat(); }); }));
     const absl::Time computed_at = clock_->Now();
-    const absl::Status produced = Guarded([&] { runner_.Produce(rows, hidden_TH); });
+    const absl::Status produced = Guarded([&] { runner_->Produce(rows, hidden_TH); });
     {
       absl::MutexLock lock(&mutex_);
       layer_time_ += computed_at - begun_at;
       head_time_ += clock_->Now() - computed_at;
+      graph_stats_ = runner_->graph_stats();
     }
     if (!produced.ok()) {
       for (const ScheduledRows& part : rows) Fail(part, produced);
@@ -376,8 +379,8 @@ class TorchEngine final : public InferenceEngine {
   const std::vector<int32_t> eos_token_ids_;
   Clock* const clock_;
   const std::shared_ptr<Decoder> decoder_;
-  ModelRunner runner_;                 // used by the engine's thread only
-  std::atomic<int64_t> last_beat_{0};  // Unix time in nanoseconds
+  const std::unique_ptr<ModelRunner> runner_;  // used by the engine's thread only
+  std::atomic<int64_t> last_beat_{0};          // Unix time in nanoseconds
 
   mutable absl::Mutex mutex_;
   Scheduler scheduler_ ABSL_GUARDED_BY(mutex_);
@@ -397,6 +400,7 @@ class TorchEngine final : public InferenceEngine {
   StepSizes step_sizes_ ABSL_GUARDED_BY(mutex_);
   absl::Duration layer_time_ ABSL_GUARDED_BY(mutex_);
   absl::Duration head_time_ ABSL_GUARDED_BY(mutex_);
+  GraphStats graph_stats_ ABSL_GUARDED_BY(mutex_);
   // ReleaseKvCache was called while there was no work, or some. Nothing runs while release_now_ is
   // set: the engine's thread looks at it before it admits work.
   bool release_now_ ABSL_GUARDED_BY(mutex_) = false;
@@ -408,9 +412,9 @@ class TorchEngine final : public InferenceEngine {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr<Decoder> decoder,
-                                                                 const EngineOptions& options,
-                                                                 Clock* clock) {
+absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
+    std::shared_ptr<Decoder> decoder, const EngineOptions& options, Clock* clock,
+    std::unique_ptr<GraphBackend> graphs) {
   TAOPD_RETURN_IF_ERROR(ValidateEngineOptions(options));
   const ModelConfig& config = decoder->config();
   if (options.max_model_len > config.max_position_embeddings) {
@@ -457,11 +461,19 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr
   ModelRunnerOptions runner_options;
   runner_options.num_blocks = cache.num_blocks;
   runner_options.head_workspace_bytes = options.HeadWorkspaceBytes(decoder->device().is_cpu());
+  std::unique_ptr<DecodeGraphs> decode_graphs;
+  if (options.cuda_graphs.enabled) {
+    TAOPD_ASSIGN_OR_RETURN(decode_graphs, MakeDecodeGraphs(decoder, options, limits,
+                                                           cache.num_blocks, std::move(graphs)));
+  }
+  auto runner = std::make_unique<ModelRunner>(decoder, runner_options, std::move(decode_graphs));
+  const absl::Status captured = Guarded([&] { runner->CaptureGraphs(); });
+  if (!captured.ok()) return Annotate(captured, "capturing CUDA graphs");
   return std::unique_ptr<InferenceEngine>(std::make_unique<TorchEngine>(
       std::move(decoder), limits,
       QueueLimits{options.max_queued_tokens, options.max_queued_requests,
                   options.max_client_queue_share},
-      scheduler_limits, runner_options, clock));
+      scheduler_limits, std::move(runner), clock));
 }
 
 }  // namespace taopd

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "common/engine/engine.h"
+#include "common/engine/graphs/graph_backend.h"
 #include "common/model/decoder.h"
 
 namespace taopd {
@@ -15,11 +16,15 @@ namespace taopd {
 // `decoder` is shared, because the trainer updates its parameters in place between rollouts. They
 // must not be changed while a request is waiting or running. `clock` must outlive the engine.
 //
-// Returns INVALID_ARGUMENT if the options exceed the model's positions, or if kv_cache_bytes does
-// not hold one sequence of the max_model_len that was asked for. Where nobody asked for it,
-// limits().max_generation_len tells how long a sequence that generates may be.
-absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(std::shared_ptr<Decoder> decoder,
-                                                                 const EngineOptions& options,
-                                                                 Clock* clock = Clock::Real());
+// With options.cuda_graphs, the pages are allocated and the decode steps are captured before this
+// returns. `graphs` is what captures them; null means CUDA graphs.
+//
+// Returns INVALID_ARGUMENT if the options exceed the model's positions, if kv_cache_bytes does not
+// hold one sequence of the max_model_len that was asked for, or if there can be no CUDA graphs.
+// Where nobody asked for a length, limits().max_generation_len tells how long a sequence that
+// generates may be. Returns INTERNAL if capturing fails.
+absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
+    std::shared_ptr<Decoder> decoder, const EngineOptions& options, Clock* clock = Clock::Real(),
+    std::unique_ptr<GraphBackend> graphs = nullptr);
 
 }  // namespace taopd

@@ -13,6 +13,7 @@ namespace {
 constexpr char kPoolName[] = "KV pool";
 constexpr char kActivationsName[] = "activations";
 constexpr char kHeadWorkspaceName[] = "head workspace";
+constexpr char kGraphsName[] = "CUDA graphs";
 
 // Builds the lines of one device and of the host.
 class LineList {
@@ -112,6 +113,14 @@ std::vector<MemoryLine> LinesBeforePool(const EnginePlanInput& input, int64_t ma
   list.Held(kActivationsName, ActivationBytes(input.config, num_rows, input.dtype, on_cpu),
             Concat("one step of ", num_rows, " tokens"));
   list.Held(kHeadWorkspaceName, HeadWorkspaceBytes(input, num_rows), "logits of a chunk of rows");
+  if (input.cuda_graphs.enabled) {
+    const std::vector<int64_t> sizes = CaptureSizes(
+        LargestCaptureSize(input.cuda_graphs, input.max_num_seqs, input.max_num_batched_tokens));
+    const int64_t max_seq_len = std::min(input.cuda_graphs.max_seq_len, max_model_len);
+    list.Held(kGraphsName, CudaGraphBytes(input.config, input.dtype, sizes, max_seq_len),
+              Concat(sizes.size(), " batch sizes up to ", sizes.back(), ", sequences up to ",
+                     max_seq_len, " tokens"));
+  }
   return std::move(list.lines());
 }
 
@@ -121,7 +130,7 @@ int64_t PeakBytes(const std::vector<MemoryLine>& lines, const std::string& devic
   int64_t of_work = 0;
   for (const MemoryLine& line : lines) {
     if (line.name == kPoolName || line.name == kActivationsName ||
-        line.name == kHeadWorkspaceName) {
+        line.name == kHeadWorkspaceName || line.name == kGraphsName) {
       of_work += line.bytes;
     }
   }
@@ -133,6 +142,9 @@ std::string AdviceOn(const std::string& name, const EnginePlanInput& input) {
   if (name == kPoolName) return "lower kv_cache_bytes or max_model_len";
   if (name == kActivationsName) return "lower max_num_batched_tokens";
   if (name == kHeadWorkspaceName) return "lower head_workspace_bytes";
+  if (name == kGraphsName) {
+    return "lower max_cudagraph_capture_size or max_seq_len_to_capture, or do without cuda_graphs";
+  }
   if (name == "runtime") return "give the process more memory";
   for (const MemoryLine& line : input.other_lines) {
     if (line.name == name) return "make it smaller, or use a device with more memory";
@@ -175,7 +187,9 @@ absl::Status CheckInput(const EnginePlanInput& input) {
                            " exceeds the model's max_position_embeddings ",
                            input.config.max_position_embeddings);
   }
-  return absl::OkStatus();
+  TAOPD_RETURN_IF_ERROR(CheckCaptureLimits(input.cuda_graphs, input.max_num_seqs));
+  return CheckCudaGraphs(input.cuda_graphs, input.config, input.dtype, input.budget.on_cpu(),
+                         /*scores_only=*/input.kv_cache_bytes == 0);
 }
 
 // The bytes that the plan chooses. `left_bytes` >= 0 is what everything else leaves.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/memory/cuda_graphs.h"
 #include "common/memory/memory_budget.h"
 #include "common/memory/memory_line.h"
 #include "common/memory/model_memory.h"
@@ -50,6 +51,7 @@ struct EnginePlanInput {
   int64_t max_num_batched_tokens = 1;
   int64_t head_workspace_bytes = 0;
   int64_t kv_cache_bytes = kAutoKvCache;  // 0 = the engine only scores
+  CudaGraphOptions cuda_graphs;
 };
 
 struct EnginePlan {
@@ -79,7 +81,8 @@ struct EnginePlan {
 // A model whose context is longer than what the pool holds is limited for requests that generate,
 // with a warning. Errors name the line that is too large and what to change:
 //   INVALID_ARGUMENT    max_model_len exceeds the model's positions, or kv_cache_bytes does not
-//                       hold a sequence of the max_model_len that was asked for, or not one block
+//                       hold a sequence of the max_model_len that was asked for, or not one block,
+//                       or CUDA graphs are asked for where there can be none (CheckCudaGraphs)
 //   RESOURCE_EXHAUSTED  the budget is too small for everything but the pool, for the kv_cache_bytes
 //                       that were asked for, or for a pool of the max_model_len that was asked for
 //

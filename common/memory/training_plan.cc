@@ -33,6 +33,7 @@ bool IsGivenBack(const MemoryLine& line, const EnginePlanInput& engine, Recomput
   if (line.name == "head workspace") num_tensors = 1;
   if (line.name == "activations") num_tensors = kActivationTensors;
   if (line.name == "KV pool") num_tensors = engine.config.num_hidden_layers;
+  if (line.name == "CUDA graphs") num_tensors = 1;
   if (num_tensors == 0 || line.device != engine.budget.device) return false;
   return !engine.budget.on_cpu() ||
          line.bytes / num_tensors >=
@@ -178,6 +179,7 @@ std::string RemedyFor(const std::string& name, const EnginePlanInput& engine) {
       {kHead, "lower trainer.head_workspace_mb or trainer.micro_batch_tokens"},
       {"KV pool", "lower rollout.kv_cache_gb or rollout.max_num_seqs"},
       {"activations", "lower rollout.max_num_seqs"},
+      {"CUDA graphs", "lower rollout.max_num_seqs or set rollout.cuda_graphs to false"},
       {"head workspace", "lower trainer.head_workspace_mb"},
       {"checkpoint copy", "set trainer.async_save to off"},
       {"scored rollouts", "lower data.train_batch_size, rollout.n or teacher.top_k"},

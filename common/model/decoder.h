@@ -43,12 +43,18 @@ struct PackedBatch {
                                    at::Device device);
 };
 
+class DecodeInputs;  // common/model/layers/decode_inputs.h
+
 // Rows of B sequences that go on where their pages end. The sequences' rows follow one another and
 // together are [0, T).
 struct PagedBatch {
   at::Tensor token_ids_T;                // int64, on the model's device
   std::vector<PagedSequence> sequences;  // the block tables belong to the caller
   std::function<void()> after_layer;     // called when a layer has been computed; may be empty
+  // Not null: a decode step whose rows are there, token_ids_T among them; `sequences` is empty. What
+  // Infer then does on the device depends on the values there, on the pages and on the weights, and
+  // on nothing else, so that it can be recorded once and replayed with other values.
+  const DecodeInputs* inputs = nullptr;
 };
 
 struct ForwardOptions {
@@ -115,6 +121,9 @@ class Decoder {
   // For a parameter that lies in a mapped file, a function that tells the system that its pages are
   // not needed for now; else null. It may be called by any thread, and outlive the decoder.
   virtual std::function<void()> ReleaserOf(const at::Tensor& parameter) const { return nullptr; }
+  // Where the tensors lie that Infer reads beside its arguments. While this stays the same, a record
+  // of Infer (PagedBatch::inputs) can be replayed; values that are written in place are seen.
+  virtual std::vector<const void*> InferenceAddresses() const { return {}; }
   // Grows whenever a parameter is written. Keys and values of another version are of no use.
   virtual uint64_t weight_version() const = 0;
 

@@ -202,6 +202,14 @@ int64_t TransformerDecoder::PrepareInference() {
   return packed->unplanned_bytes();
 }
 
+std::vector<const void*> TransformerDecoder::InferenceAddresses() const {
+  std::vector<const void*> addresses = rope_.Addresses();
+  for (const WeightSlot& slot : slots_) {
+    addresses.push_back(slot.tensor->defined() ? slot.tensor->const_data_ptr() : nullptr);
+  }
+  return addresses;
+}
+
 std::function<void()> TransformerDecoder::ReleaserOf(const at::Tensor& parameter) const {
   const auto mapped = release_mapped_.find(parameter.const_data_ptr());
   return mapped != release_mapped_.end() ? mapped->second : nullptr;

@@ -46,6 +46,7 @@ class TransformerDecoder final : public Decoder {
   int64_t PrepareInference() override;
   void KeepForInferenceOnly() override;
   std::function<void()> ReleaserOf(const at::Tensor& parameter) const override;
+  std::vector<const void*> InferenceAddresses() const override;
   uint64_t weight_version() const override { return inference_only_ ? 0 : WeightVersion(slots_); }
   at::Tensor lm_head() const override { return weights_.lm_head_VH; }
   std::vector<NamedParameter> Parameters() const override;

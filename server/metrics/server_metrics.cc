@@ -58,6 +58,28 @@ MetricFamily IterationTokens(const StepSizes& sizes,
   return family;
 }
 
+// Nothing where no graphs were ever captured.
+void AppendGraphFamilies(const GraphStats& graphs, std::vector<MetricFamily>* families) {
+  if (graphs.num_captures == 0) return;
+  families->push_back(Family("taopd_teacher_cuda_graphs", "Batch sizes with a CUDA graph.",
+                             MetricType::Gauge, static_cast<double>(graphs.num_graphs)));
+  const auto counter = [&](const char* name, const char* help, uint64_t value,
+                           std::vector<ClientMetric::Label> labels = {}) {
+    return Family(name, help, MetricType::Counter, static_cast<double>(value), std::move(labels));
+  };
+  families->push_back(counter("taopd_teacher_cuda_graph_captures_total",
+                              "Times that all graphs were captured.", graphs.num_captures));
+  const char* const steps = "taopd_teacher_cuda_graph_steps_total";
+  const char* const help = "Engine steps that a CUDA graph replayed, and others (eager).";
+  MetricFamily by_mode = counter(steps, help, graphs.replayed_steps, {{"mode", "replayed"}});
+  by_mode.metric.push_back(
+      counter(steps, help, graphs.eager_steps, {{"mode", "eager"}}).metric.front());
+  families->push_back(std::move(by_mode));
+  families->push_back(counter("taopd_teacher_cuda_graph_padding_rows_total",
+                              "Rows that were computed to fill a graph's batch, and dropped.",
+                              graphs.padding_rows));
+}
+
 void AppendEngineFamilies(ServingState& state, const ServedModel& model,
                           std::vector<MetricFamily>* families) {
   const EngineStats stats = model.engine->stats();
@@ -82,6 +104,7 @@ void AppendEngineFamilies(ServingState& state, const ServedModel& model,
   families->push_back(Family("taopd_teacher_head_seconds_total",
                              "Time the engine spent in the head: scores and sampling.",
                              MetricType::Counter, stats.head_seconds));
+  AppendGraphFamilies(stats.graphs, families);
   families->push_back(RefusedFamily("taopd_teacher_refused_for_queue_total",
                                     "Sequences refused because the queue was full.",
                                     stats.refused_queue_full, stats.refused_client_share));

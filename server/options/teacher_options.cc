@@ -3,12 +3,14 @@
 #include <CLI/CLI.hpp>
 #include <limits>
 #include <ostream>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/base/memory.h"
 #include "common/config/flags.h"
+#include "common/memory/cuda_graphs.h"
 #include "common/memory/engine_plan.h"
 #include "server/options/version.h"
 
@@ -55,6 +57,20 @@ int64_t BytesOfChecked(const std::string& text) {
   const absl::StatusOr<int64_t> bytes = ParseMemoryBytes(text);
   TAOPD_CHECK(bytes.ok());
   return *bytes;
+}
+
+absl::Status ValidateCudaGraphs(const TeacherOptions& options) {
+  const TeacherOptions defaults;
+  for (const auto& [name, value, default_value] :
+       {std::tuple{"max_cudagraph_capture_size", options.max_cudagraph_capture_size,
+                   defaults.max_cudagraph_capture_size},
+        {"max_seq_len_to_capture", options.max_seq_len_to_capture,
+         defaults.max_seq_len_to_capture}}) {
+    if (!options.cuda_graphs && value != default_value) {
+      return InvalidArgument(name, " = ", value, ": only --cuda-graphs uses it");
+    }
+  }
+  return CheckCaptureLimits(options.ToEngineOptions().cuda_graphs, options.max_num_seqs);
 }
 
 }  // namespace
@@ -126,6 +142,18 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
       MemorySizeOrAuto());
   v.Setting("enable_prefix_caching", &enable_prefix_caching,
             "Use the keys and values of earlier requests that begin alike.");
+  v.Setting("cuda_graphs", &cuda_graphs,
+            "Capture decode steps as CUDA graphs at the start and replay them, which spares a GPU "
+            "the wait for launches where batches are small. Off (vLLM's --enforce-eager), because "
+            "it has never run on a GPU. Refused on a CPU.");
+  v.Setting("max_cudagraph_capture_size", &max_cudagraph_capture_size,
+            "With --cuda-graphs: sequences of the largest step that is captured; 0 means "
+            "max_num_seqs, but at most 512. Larger steps run eagerly.",
+            Between<int64_t>(0, kMaxCaptureSize));
+  v.Setting("max_seq_len_to_capture", &max_seq_len_to_capture,
+            "With --cuda-graphs: tokens of the longest sequence that they have room for. Steps of "
+            "longer ones run eagerly.",
+            Between<int64_t>(1, kMaxInt32));
   v.Setting("generation_config", &generation_config,
             "Sampling defaults of requests: auto takes temperature, top_p, top_k, min_p and "
             "repetition_penalty from the model's generation_config.json, vllm ignores the file.",
@@ -258,6 +286,7 @@ EngineOptions TeacherOptions::ToEngineOptions() const {
   engine.kv_cache_bytes =
       kv_cache_memory_bytes == kAuto ? kAutoKvCache : BytesOfChecked(kv_cache_memory_bytes);
   engine.prefix_caching = enable_prefix_caching;
+  engine.cuda_graphs = {cuda_graphs, max_cudagraph_capture_size, max_seq_len_to_capture};
   engine.memory.gpu_memory_utilization = gpu_memory_utilization;
   engine.memory.cpu_memory_limit_bytes = BytesOfChecked(cpu_memory_limit);
   return engine;
@@ -292,7 +321,7 @@ absl::Status ValidateTeacherOptions(TeacherOptions& options) {
   if (!options.plan && !options.plan_device.empty()) {
     return InvalidArgument("plan_device = \"", options.plan_device, "\": only --plan uses it");
   }
-  return absl::OkStatus();
+  return ValidateCudaGraphs(options);
 }
 
 std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* const* argv,

@@ -47,6 +47,9 @@ struct TeacherOptions {
   double max_client_queue_share = 0.5;
   std::string kv_cache_memory_bytes = "auto";  // or a size; 0 = only scores
   bool enable_prefix_caching = true;
+  bool cuda_graphs = false;
+  int64_t max_cudagraph_capture_size = 0;
+  int64_t max_seq_len_to_capture = CudaGraphOptions().max_seq_len;
   std::string generation_config = "auto";
   std::string tool_call_parser = "none";
   double gpu_memory_utilization = kDefaultMemoryShare;

@@ -1,6 +1,7 @@
 set(kernel_tests ${PROJECT_SOURCE_DIR}/tests/kernels/cuda)
 taopd_test(gpu_kernels_test
-  SRCS ${kernel_tests}/attention/paged_attention_test.cc ${kernel_tests}/attention/rotate_and_append_test.cc
+  SRCS ${kernel_tests}/attention/decode_step_test.cc ${kernel_tests}/attention/paged_attention_test.cc
+       ${kernel_tests}/attention/rotate_and_append_test.cc
        ${kernel_tests}/head/fused_head_test.cc ${kernel_tests}/head/fused_scoring_test.cc
        ${kernel_tests}/layers/layers_test.cc ${kernel_tests}/sampling/sample_rows_test.cc
        ${CMAKE_CURRENT_LIST_DIR}/cublaslt.cc
@@ -11,3 +12,7 @@ taopd_test(gpu_attention_test TORCH SRCS ${CMAKE_CURRENT_LIST_DIR}/attention_tes
   DEPS taopd_cuda_attention LABELS gpu TIMEOUT 300)
 taopd_binary(gpu_heads_bench TORCH SRCS ${CMAKE_CURRENT_LIST_DIR}/heads_bench.cc
   DEPS taopd_kernels_torch)
+if(TARGET taopd_engine)  # not in the build of the kernels alone
+  taopd_test(gpu_engine_test TORCH SRCS ${CMAKE_CURRENT_LIST_DIR}/decode_graphs_test.cc
+    DEPS taopd_engine LABELS gpu TIMEOUT 300)
+endif()

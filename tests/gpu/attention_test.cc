@@ -21,6 +21,14 @@ double ToleranceOf(at::ScalarType dtype) { return dtype == at::kFloat ? 2e-5 : 0
 constexpr int64_t kNumHeads = 6, kNumKvHeads = 2, kHeadSize = 128, kMaxBlocks = 20, kWindow = 300;
 constexpr double kScale = 0.09;
 
+// Heads as they are: neither normalised nor rotated.
+HeadRotation NoRotation(int64_t num_rows, int64_t head_size, const at::TensorOptions& options) {
+  HeadRotation rotation;
+  rotation.cos_T1D = at::ones({num_rows, 1, head_size}, options);
+  rotation.sin_T1D = at::zeros({num_rows, 1, head_size}, options);
+  return rotation;
+}
+
 class GpuAttention : public ::testing::TestWithParam<at::ScalarType> {
  protected:
   void SetUp() override {
@@ -64,9 +72,10 @@ class Problem {
     }
     const at::Tensor rows = at::cat(parts);
     const CudaPagedAttention attention(batch, kNumHeads, kNumKvHeads, kHeadSize, rows.device());
-    const at::Tensor out = attention.Run(
-        rows.narrow(1, 0, kNumHeads), rows.narrow(1, kNumHeads, kNumKvHeads),
-        rows.narrow(1, kNumHeads + kNumKvHeads, kNumKvHeads), pages_, kScale, kWindow);
+    const at::Tensor out =
+        attention.Run(rows.narrow(1, 0, kNumHeads), rows.narrow(1, kNumHeads, kNumKvHeads),
+                      rows.narrow(1, kNumHeads + kNumKvHeads, kNumKvHeads),
+                      NoRotation(rows.size(0), kHeadSize, rows.options()), pages_, kScale, kWindow);
     for (size_t s = 0; s < num_rows.size(); ++s) {
       outputs_[s].push_back(out.narrow(0, batch[s].first_row, num_rows[s]));
       past_[s] += num_rows[s];
@@ -121,11 +130,14 @@ TEST_P(GpuAttention, WrongTensorsAreNamed) {
   const CudaPagedAttention attention({{0, 1, 0, table.data()}}, 2, 1, 8, at::kCUDA);
   const at::Tensor pages = at::zeros({1, 1, kBlockTokens, 8}, options);
   const at::Tensor kv = at::zeros({1, 1, 8}, options);
-  EXPECT_THROW(attention.Run(at::zeros({1, 3, 8}, options), kv, kv, {pages, pages}, 1, 0),
-               c10::Error);
-  EXPECT_THROW(
-      attention.Run(at::zeros({1, 2, 8}, options.dtype(at::kHalf)), kv, kv, {pages, pages}, 1, 0),
-      c10::Error);
+  const auto run = [&](const at::Tensor& q, const HeadRotation& rotation) {
+    attention.Run(q, kv, kv, rotation, {pages, pages}, 1, 0);
+  };
+  const HeadRotation none = NoRotation(1, 8, options);
+  EXPECT_NO_THROW(run(at::zeros({1, 2, 8}, options), none));
+  EXPECT_THROW(run(at::zeros({1, 3, 8}, options), none), c10::Error);
+  EXPECT_THROW(run(at::zeros({1, 2, 8}, options.dtype(at::kHalf)), none), c10::Error);
+  EXPECT_THROW(run(at::zeros({1, 2, 8}, options), NoRotation(2, 8, options)), c10::Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, GpuAttention, ::testing::Values(at::kFloat, at::kBFloat16));

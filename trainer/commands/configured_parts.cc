@@ -103,6 +103,15 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainCon
   return client;
 }
 
+absl::Status CheckSettingsForCpu(const TrainConfig& config) {
+  if (config.optimizer.offload) return OffloadFromCpu();
+  if (config.rollout.cuda_graphs) {
+    return InvalidArgument(
+        "rollout.cuda_graphs = true: the device is a CPU, which has none; set it to false");
+  }
+  return absl::OkStatus();
+}
+
 EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size) {
   const bool generates = config.eval.measure == "accuracy" && !config.data.val.empty();
   const int64_t longest_response =
@@ -115,6 +124,7 @@ EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size
   options.kv_cache_bytes =
       BytesOfGib(config.rollout.kv_cache_gb.value_or(*RolloutConfig().kv_cache_gb));
   options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
+  options.cuda_graphs.enabled = config.rollout.cuda_graphs;
   // The size of a step and of an evaluation is the configuration's choice.
   options.max_queued_tokens = INT64_MAX / 2;
   options.max_queued_requests = INT64_MAX / 2;
@@ -131,7 +141,9 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
         options.max_model_len, " exceeds the student's max_position_embeddings ",
         student->config().max_position_embeddings);
   }
-  return MakeTorchEngine(std::move(student), options);
+  auto engine = MakeTorchEngine(std::move(student), options);
+  if (!engine.ok()) return Annotate(engine.status(), "rollout");
+  return engine;
 }
 
 HeadOptions MakeHeadOptions(const TrainConfig& config) {

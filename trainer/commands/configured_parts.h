@@ -23,6 +23,9 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainConfig& config,
                                                                   bool retry);
 
+// INVALID_ARGUMENT if a setting asks for what only a GPU has. REQUIRES: the device is a CPU.
+absl::Status CheckSettingsForCpu(const TrainConfig& config);
+
 // The options of the rollout engine: as long as the longest prompt with the longest response of
 // rollouts and evaluations.
 EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size);

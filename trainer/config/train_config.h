@@ -112,6 +112,7 @@ struct RolloutConfig {
   int64_t top_k = 0;
   int64_t max_num_seqs = 256;
   std::optional<double> kv_cache_gb = 4.0;
+  bool cuda_graphs = false;
   void Visit(SettingVisitor& v) {
     v.Setting("n", &n, "Responses per prompt.", AtLeast<int64_t>(1));
     v.Setting("temperature", &temperature, "Sampling temperature; the loss uses the same.",
@@ -127,6 +128,10 @@ struct RolloutConfig {
     v.Setting("kv_cache_gb", &kv_cache_gb,
               "Most memory of the rollout's KV cache, in GiB; auto: what the memory plan leaves.",
               AutoOr(MoreThan(0.0)))
+        .MayChange();
+    v.Setting("cuda_graphs", &cuda_graphs,
+              "Capture decode steps as CUDA graphs and replay them; they are captured again for "
+              "each step's rollouts. Has never run on a GPU; refused if the device is a CPU.")
         .MayChange();
   }
 };

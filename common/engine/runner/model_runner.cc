@@ -1,5 +1,7 @@
 #include "common/engine/runner/model_runner.h"
 
+#include <c10/core/InferenceMode.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -26,14 +28,26 @@ int64_t ConsecutiveBlocks(const std::vector<ScheduledRows>& rows,
 
 }  // namespace
 
-ModelRunner::ModelRunner(std::shared_ptr<Decoder> decoder, const ModelRunnerOptions& options)
-    : decoder_(std::move(decoder)), options_(options) {}
+ModelRunner::ModelRunner(std::shared_ptr<Decoder> decoder, const ModelRunnerOptions& options,
+                         std::unique_ptr<DecodeGraphs> graphs)
+    : decoder_(std::move(decoder)), options_(options), graphs_(std::move(graphs)) {}
+
+void ModelRunner::CaptureGraphs() {
+  if (graphs_ == nullptr) return;
+  const c10::InferenceMode inference_mode;
+  graphs_->Capture(&pages(), nullptr);
+}
+
+void ModelRunner::ReleasePages() {
+  if (graphs_ != nullptr) graphs_->Drop();
+  pages_.reset();
+}
 
 KvPages& ModelRunner::pages() {
   if (pages_ == nullptr) {
-    pages_ =
-        std::make_unique<KvPages>(decoder_->paged_config(), options_.num_blocks, decoder_->dtype(),
-                                  decoder_->device(), KvPages::LayoutOf(decoder_->device()));
+    const int64_t num_blocks = options_.num_blocks + (graphs_ != nullptr ? 1 : 0);
+    pages_ = std::make_unique<KvPages>(decoder_->paged_config(), num_blocks, decoder_->dtype(),
+                                       decoder_->device(), KvPages::LayoutOf(decoder_->device()));
   }
   return *pages_;
 }
@@ -44,6 +58,10 @@ void ModelRunner::Copy(const std::vector<BlockCopy>& copies) {
 
 at::Tensor ModelRunner::Forward(const std::vector<ScheduledRows>& rows, bool uncached,
                                 std::function<void()> progress) {
+  if (graphs_ != nullptr && !uncached) {
+    const at::Tensor hidden_TH = graphs_->Run(rows, &pages(), progress);
+    if (hidden_TH.defined()) return hidden_TH;
+  }
   std::vector<int64_t> token_ids;
   std::vector<std::vector<int32_t>> tables;
   const int64_t num_whole_blocks = uncached ? ConsecutiveBlocks(rows, &tables) : 0;

@@ -12,32 +12,41 @@
 #include <memory>
 #include <vector>
 
+#include "common/engine/graphs/decode_graphs.h"
 #include "common/engine/scheduling/scheduler.h"
 #include "common/model/decoder.h"
 
 namespace taopd {
 
 struct ModelRunnerOptions {
-  int64_t num_blocks = 0;            // of the pool
+  int64_t num_blocks = 0;            // of the pool; with graphs, the pages have one more
   int64_t head_workspace_bytes = 0;  // as in EngineOptions
 };
 
 class ModelRunner {
  public:
-  ModelRunner(std::shared_ptr<Decoder> decoder, const ModelRunnerOptions& options);
+  // `graphs` may be null; otherwise its scratch block is the one behind the pool.
+  ModelRunner(std::shared_ptr<Decoder> decoder, const ModelRunnerOptions& options,
+              std::unique_ptr<DecodeGraphs> graphs);
+
+  // Allocates the pages and records the graphs, if there are any, so that no request waits for it.
+  // May be called by another thread before the engine's one begins.
+  void CaptureGraphs();
 
   void Copy(const std::vector<BlockCopy>& copies);
   // Computes the rows' keys and values and returns their hidden states, [T, H]. It may be called
   // again with the same rows, or with some of them, after an exception. progress() is called after
-  // each layer.
+  // each layer, but not in a replay. The next call may overwrite the result.
   at::Tensor Forward(const std::vector<ScheduledRows>& rows, bool uncached,
                      std::function<void()> progress);
   // Appends scores and sampled tokens to the rows' sequences.
   void Produce(const std::vector<ScheduledRows>& rows, const at::Tensor& hidden_TH);
 
-  // Gives the pages' memory back. They are allocated again when they are needed. REQUIRES: no
-  // sequence has keys or values in them.
-  void ReleasePages() { pages_.reset(); }
+  // Gives the memory of the pages and of the graphs back. Both are made again when they are needed.
+  // REQUIRES: no sequence has keys or values in the pages.
+  void ReleasePages();
+
+  GraphStats graph_stats() const { return graphs_ != nullptr ? graphs_->stats() : GraphStats(); }
 
  private:
   KvPages& pages();
@@ -55,6 +64,7 @@ class ModelRunner {
   // Allocated when they are first needed, so that an engine that computes without the pool does not
   // pay for it.
   std::unique_ptr<KvPages> pages_;
+  const std::unique_ptr<DecodeGraphs> graphs_;  // refers to pages_
 };
 
 }  // namespace taopd

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "common/base/check.h"
+#include "common/model/layers/decode_inputs.h"
 #include "common/model/layers/visible_keys.h"
 #include "kernels/cpu/attention/paged_attention.h"
 #include "kernels/torch/aten_parallel_for.h"
@@ -26,7 +27,19 @@ at::Tensor Upload(const std::vector<int64_t>& values, at::Device device) {
 
 PagedAttentionLayers::PagedAttentionLayers(const PagedBatch& batch, KvPages* pages,
                                            const ModelConfig& config)
-    : batch_(batch), pages_(pages), config_(config) {
+    : batch_(batch),
+      sequences_(batch.inputs != nullptr ? batch.inputs->sequences() : batch.sequences),
+      pages_(pages),
+      config_(config) {
+  if (batch.inputs != nullptr) {
+    // What is on the host now is not what a record of this step is replayed with.
+    TAOPD_CHECK(batch.sequences.empty());
+    positions_T_ = batch.inputs->positions_T();
+    num_positions_ = batch.inputs->num_positions();
+    cuda_ = batch.inputs->cuda_attention();
+    TAOPD_CHECK(cuda_ != nullptr || pages->layout() == KvPages::Layout::kKernel);
+    return;
+  }
   std::vector<int64_t> positions;
   positions.reserve(batch.token_ids_T.size(0));
   for (const PagedSequence& sequence : batch.sequences) {
@@ -90,11 +103,11 @@ at::Tensor PagedAttentionLayers::RunKernel(int64_t layer, const at::Tensor& q_TN
   for (const at::Tensor& x : {q, k, v}) TAOPD_CHECK(x.stride(2) == 1 && x.stride(1) == D);
   const KeyValuePool pool = {stored == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32,
                              config_.num_key_value_heads, D, pages_->blocks(layer)};
-  const int64_t num_sequences = static_cast<int64_t>(batch_.sequences.size());
+  const int64_t num_sequences = static_cast<int64_t>(sequences_.size());
 
   AppendKeysValues append;
   append.pool = pool;
-  append.sequences = batch_.sequences.data();
+  append.sequences = sequences_.data();
   append.num_sequences = num_sequences;
   append.k_TKD = k.const_data_ptr();
   append.k_row_stride = k.stride(0);
@@ -105,7 +118,7 @@ at::Tensor PagedAttentionLayers::RunKernel(int64_t layer, const at::Tensor& q_TN
   at::Tensor out_TC = at::empty({T, N * D}, q.options());
   PagedAttention attention;
   attention.pool = pool;
-  attention.sequences = batch_.sequences.data();
+  attention.sequences = sequences_.data();
   attention.num_sequences = num_sequences;
   attention.num_heads = N;
   attention.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(D)));

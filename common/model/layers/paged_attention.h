@@ -65,6 +65,7 @@ class PagedAttentionLayers {
   at::Tensor PlainDecodeAttention(int64_t layer, const at::Tensor& q_TND) const;
 
   const PagedBatch& batch_;
+  const std::vector<PagedSequence>& sequences_;  // of the batch, or of its inputs
   KvPages* const pages_;
   const ModelConfig& config_;
   at::Tensor positions_T_;

@@ -95,6 +95,12 @@ Rotation RopeTable::Gather(const at::Tensor& positions_T, int64_t num_positions)
           sin_PD.index_select(0, positions_T).unsqueeze(1)};
 }
 
+std::vector<const void*> RopeTable::Addresses() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!cos_PD_.defined()) return {};
+  return {cos_PD_.const_data_ptr(), sin_PD_.const_data_ptr()};
+}
+
 std::pair<at::Tensor, at::Tensor> RopeTable::Tables(int64_t num_positions) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (cos_PD_.defined() && cos_PD_.size(0) >= num_positions) return {cos_PD_, sin_PD_};

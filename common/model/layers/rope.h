@@ -35,6 +35,8 @@ class RopeTable {
   RopeTable(const RopeConfig& config, int64_t head_dim, at::Device device, at::ScalarType dtype);
   // The rotation of positions_T, which is int64, on the device and below num_positions everywhere.
   Rotation Gather(const at::Tensor& positions_T, int64_t num_positions);
+  // Where the table lies: elsewhere after it has grown.
+  std::vector<const void*> Addresses() const;
 
  private:
   std::pair<at::Tensor, at::Tensor> Tables(int64_t num_positions);
@@ -43,7 +45,7 @@ class RopeTable {
   const at::ScalarType dtype_;
   const at::Tensor inverse_frequencies_;  // [D/2]
   const double attention_factor_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   // Guarded by mutex_. Replaced as a whole and never written in place.
   at::Tensor cos_PD_;
   at::Tensor sin_PD_;

@@ -1,8 +1,48 @@
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "kernels/cuda/attention/plain_pages.h"
 
 namespace taopd {
+namespace {
+
+static_assert(sizeof(PagedTile) == 4 * sizeof(int32_t));
+
+int64_t NumBlocks(const PagedSequence& sequence) {
+  return KvBlocksFor(sequence.past_len + sequence.num_rows);
+}
+
+PagedStep LayOut(const std::vector<PagedSequence>& sequences, int64_t max_blocks, PagedTiles plan) {
+  PagedStep step;
+  step.max_blocks = max_blocks;
+  std::vector<int32_t>& arrays = step.arrays;
+  std::vector<int32_t> lines;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    for (int64_t i = 0; i < sequences[s].num_rows; ++i) {
+      arrays.push_back(static_cast<int32_t>(sequences[s].past_len + i));
+      lines.push_back(static_cast<int32_t>(s));
+    }
+  }
+  step.num_rows = step.first_line = static_cast<int64_t>(arrays.size());
+  arrays.insert(arrays.end(), lines.begin(), lines.end());
+  step.first_table = static_cast<int64_t>(arrays.size());
+  for (const PagedSequence& sequence : sequences) {
+    const int64_t num = NumBlocks(sequence);
+    arrays.insert(arrays.end(), sequence.block_table, sequence.block_table + num);
+    arrays.resize(arrays.size() + static_cast<size_t>(max_blocks - num));  // not read
+  }
+  step.counts = plan.counts;
+  step.first_tile = static_cast<int64_t>(arrays.size());
+  arrays.resize(arrays.size() + 4 * plan.tiles_I.size());
+  if (!plan.tiles_I.empty()) {
+    std::memcpy(&arrays[static_cast<size_t>(step.first_tile)], plan.tiles_I.data(),
+                plan.tiles_I.size() * sizeof(PagedTile));
+  }
+  return step;
+}
+
+}  // namespace
 
 PagedTiles PlanPagedTiles(const PagedSequence* sequences, int64_t num_sequences, int64_t num_heads,
                           int64_t num_kv_heads, int64_t head_size) {
@@ -35,6 +75,25 @@ PagedTiles PlanPagedTiles(const PagedSequence* sequences, int64_t num_sequences,
   plan.tiles_I.insert(plan.tiles_I.end(), whole.begin(), whole.end());
   plan.counts.num_tiles = static_cast<int64_t>(plan.tiles_I.size());
   return plan;
+}
+
+PagedStep LayOutPagedStep(const std::vector<PagedSequence>& sequences, int64_t num_heads,
+                          int64_t num_kv_heads, int64_t head_size) {
+  int64_t max_blocks = 1;
+  for (const PagedSequence& sequence : sequences) {
+    max_blocks = std::max(max_blocks, NumBlocks(sequence));
+  }
+  return LayOut(sequences, max_blocks,
+                PlanPagedTiles(sequences.data(), static_cast<int64_t>(sequences.size()), num_heads,
+                               num_kv_heads, head_size));
+}
+
+PagedStep LayOutDecodeStep(const std::vector<PagedSequence>& sequences, int64_t max_len,
+                           int64_t num_heads, int64_t num_kv_heads, int64_t head_size) {
+  PagedTiles plan = PlanPagedTiles(sequences.data(), static_cast<int64_t>(sequences.size()),
+                                   num_heads, num_kv_heads, head_size);
+  plan.counts.max_split_positions = max_len;
+  return LayOut(sequences, KvBlocksFor(max_len), std::move(plan));
 }
 
 }  // namespace taopd

@@ -3,20 +3,10 @@
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAGuard.h>
 
-#include <algorithm>
-#include <cstring>
 #include <string>
+#include <utility>
 
 namespace taopd {
-namespace {
-
-static_assert(sizeof(PagedTile) == 4 * sizeof(int32_t));
-
-int64_t NumBlocks(const PagedSequence& sequence) {
-  return KvBlocksFor(sequence.past_len + sequence.num_rows);
-}
-
-}  // namespace
 
 bool CudaPagedAttention::Supports(const at::Tensor& keys_BKPD) {
   const int64_t head_size = keys_BKPD.size(-1);
@@ -27,33 +17,33 @@ bool CudaPagedAttention::Supports(const at::Tensor& keys_BKPD) {
 CudaPagedAttention::CudaPagedAttention(const std::vector<PagedSequence>& sequences,
                                        int64_t num_heads, int64_t num_kv_heads, int64_t head_size,
                                        at::Device device)
-    : num_heads_(num_heads), num_kv_heads_(num_kv_heads), head_size_(head_size) {
-  std::vector<int32_t> arrays, lines;
-  for (size_t s = 0; s < sequences.size(); ++s) {
-    max_blocks_ = std::max(max_blocks_, NumBlocks(sequences[s]));
-    for (int64_t i = 0; i < sequences[s].num_rows; ++i) {
-      arrays.push_back(static_cast<int32_t>(sequences[s].past_len + i));
-      lines.push_back(static_cast<int32_t>(s));
-    }
-  }
-  num_rows_ = first_line_ = static_cast<int64_t>(arrays.size());
-  arrays.insert(arrays.end(), lines.begin(), lines.end());
-  first_table_ = static_cast<int64_t>(arrays.size());
-  for (const PagedSequence& sequence : sequences) {
-    const int64_t num = NumBlocks(sequence);
-    arrays.insert(arrays.end(), sequence.block_table, sequence.block_table + num);
-    arrays.resize(arrays.size() + static_cast<size_t>(max_blocks_ - num));  // not read
-  }
-  const PagedTiles plan = PlanPagedTiles(sequences.data(), static_cast<int64_t>(sequences.size()),
-                                         num_heads, num_kv_heads, head_size);
-  counts_ = plan.counts;
-  first_tile_ = static_cast<int64_t>(arrays.size());
-  arrays.resize(arrays.size() + 4 * plan.tiles_I.size());
-  if (!plan.tiles_I.empty()) {
-    std::memcpy(&arrays[static_cast<size_t>(first_tile_)], plan.tiles_I.data(),
-                plan.tiles_I.size() * sizeof(PagedTile));
-  }
-  arrays_ = at::tensor(arrays, at::kInt).to(device);
+    : CudaPagedAttention(LayOutPagedStep(sequences, num_heads, num_kv_heads, head_size),
+                         /*max_len=*/0, num_heads, num_kv_heads, head_size, device) {}
+
+CudaPagedAttention::CudaPagedAttention(const std::vector<PagedSequence>& sequences, int64_t max_len,
+                                       int64_t num_heads, int64_t num_kv_heads, int64_t head_size,
+                                       at::Device device)
+    : CudaPagedAttention(LayOutDecodeStep(sequences, max_len, num_heads, num_kv_heads, head_size),
+                         max_len, num_heads, num_kv_heads, head_size, device) {}
+
+CudaPagedAttention::CudaPagedAttention(PagedStep step, int64_t max_len, int64_t num_heads,
+                                       int64_t num_kv_heads, int64_t head_size, at::Device device)
+    : num_heads_(num_heads),
+      num_kv_heads_(num_kv_heads),
+      head_size_(head_size),
+      max_len_(max_len),
+      step_(std::move(step)),
+      arrays_(at::tensor(step_.arrays, at::kInt).to(device)) {
+  step_.arrays.clear();
+}
+
+void CudaPagedAttention::Refill(const std::vector<PagedSequence>& sequences) {
+  const PagedStep step =
+      LayOutDecodeStep(sequences, max_len_, num_heads_, num_kv_heads_, head_size_);
+  TORCH_CHECK(max_len_ > 0 && step.num_rows == step_.num_rows, "there are ", step.num_rows,
+              " rows, must be ", step_.num_rows);
+  // Waits until the copy is made: the host's memory is gone when this function returns.
+  arrays_.copy_(at::tensor(step.arrays, at::kInt));
 }
 
 const int32_t* CudaPagedAttention::Array(int64_t first) const {
@@ -65,10 +55,10 @@ void CudaPagedAttention::CheckHeads(const char* name, const at::Tensor& x, int64
   TORCH_CHECK(x.scalar_type() == pages.scalar_type() && x.device() == pages.device(), name, " is ",
               x.scalar_type(), " on ", x.device(), " but the pages are ", pages.scalar_type(),
               " on ", pages.device());
-  TORCH_CHECK(
-      x.dim() == 3 && x.size(0) == num_rows_ && x.size(1) == num_heads && x.size(2) == head_size_,
-      name, " has shape ", x.sizes(), ", must be [", num_rows_, ", ", num_heads, ", ", head_size_,
-      "]");
+  TORCH_CHECK(x.dim() == 3 && x.size(0) == step_.num_rows && x.size(1) == num_heads &&
+                  x.size(2) == head_size_,
+              name, " has shape ", x.sizes(), ", must be [", step_.num_rows, ", ", num_heads, ", ",
+              head_size_, "]");
   TORCH_CHECK(x.stride(2) == 1 && (x.size(1) == 1 || x.stride(1) == head_size_), name,
               " has strides ", x.strides(), "; the elements of a row must be adjacent");
 }
@@ -83,8 +73,8 @@ void CudaPagedAttention::CheckRotation(const HeadRotation& rotation,
   };
   if (rotation.q_norm_D.defined()) check("q_norm", rotation.q_norm_D, head_size_);
   if (rotation.k_norm_D.defined()) check("k_norm", rotation.k_norm_D, head_size_);
-  check("cos", rotation.cos_T1D, num_rows_ * head_size_);
-  check("sin", rotation.sin_T1D, num_rows_ * head_size_);
+  check("cos", rotation.cos_T1D, step_.num_rows * head_size_);
+  check("sin", rotation.sin_T1D, step_.num_rows * head_size_);
 }
 
 at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_TKD,
@@ -106,13 +96,13 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
   append.pages = {keys.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32,
                   num_kv_heads_, head_size_, keys.mutable_data_ptr(),
                   pages.values_BKPD.mutable_data_ptr()};
-  append.num_rows = num_rows_;
+  append.num_rows = step_.num_rows;
   append.num_heads = num_heads_;
   append.positions_T = Array(0);
-  append.sequences_T = Array(first_line_);
-  append.block_tables_SM = Array(first_table_);
-  append.max_blocks = max_blocks_;
-  const at::Tensor ready_TND = at::empty({num_rows_, num_heads_, head_size_}, q_TND.options());
+  append.sequences_T = Array(step_.first_line);
+  append.block_tables_SM = Array(step_.first_table);
+  append.max_blocks = step_.max_blocks;
+  const at::Tensor ready_TND = at::empty({step_.num_rows, num_heads_, head_size_}, q_TND.options());
   const auto data_of = [](const at::Tensor& x) {
     return x.defined() ? x.const_data_ptr() : nullptr;
   };
@@ -132,16 +122,16 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
   std::string wrong = RotateAndAppendCuda(append, context);
   TORCH_CHECK(wrong.empty(), wrong);
 
-  const at::Tensor out_TC = at::empty({num_rows_, num_heads_ * head_size_}, q_TND.options());
+  const at::Tensor out_TC = at::empty({step_.num_rows, num_heads_ * head_size_}, q_TND.options());
   PlainPagedAttention attention;
   attention.pages = append.pages;
   attention.num_heads = num_heads_;
   attention.scale = static_cast<float>(scale);
   attention.sliding_window = sliding_window;
-  attention.counts = counts_;
-  attention.tiles_I = reinterpret_cast<const PagedTile*>(Array(first_tile_));
-  attention.block_tables_SM = Array(first_table_);
-  attention.max_blocks = max_blocks_;
+  attention.counts = step_.counts;
+  attention.tiles_I = reinterpret_cast<const PagedTile*>(Array(step_.first_tile));
+  attention.block_tables_SM = Array(step_.first_table);
+  attention.max_blocks = step_.max_blocks;
   attention.q_TND = ready_TND.const_data_ptr();
   attention.q_row_stride = ready_TND.stride(0);
   attention.out_TND = out_TC.mutable_data_ptr();

@@ -28,8 +28,8 @@ struct HeadRotation {
   at::Tensor cos_T1D, sin_T1D;
 };
 
-// What all layers need of one batch, on the device. Immutable: any thread may call its functions,
-// but calls that share pages must not overlap.
+// What all layers need of one batch, on the device. Any thread may call its functions, but calls that
+// share pages must not overlap, nor Refill anything.
 class CudaPagedAttention {
  public:
   // Whether there are kernels for these pages: float32 or bfloat16 on CUDA, with a head size that
@@ -40,6 +40,15 @@ class CudaPagedAttention {
   // follow one another, and the tables have entries for all their positions.
   CudaPagedAttention(const std::vector<PagedSequence>& sequences, int64_t num_heads,
                      int64_t num_kv_heads, int64_t head_size, at::Device device);
+  // For sequences of one row each and of at most max_len positions (LayOutDecodeStep). A CUDA graph
+  // may record Run: what it launches, and the addresses that it reads here, stay the same while
+  // Refill changes what lies there. REQUIRES: as above.
+  CudaPagedAttention(const std::vector<PagedSequence>& sequences, int64_t max_len,
+                     int64_t num_heads, int64_t num_kv_heads, int64_t head_size, at::Device device);
+
+  // Puts other sequences, as many, in the place of the present ones, before what ATen's current
+  // stream does next. REQUIRES: made with a max_len.
+  void Refill(const std::vector<PagedSequence>& sequences);
 
   // Makes queries and keys ready and writes the rows' keys and values to the pages, in one pass, and
   // returns the attention of the rows, [T, N * D]. Rows may be apart; the elements of a row are
@@ -55,14 +64,13 @@ class CudaPagedAttention {
   void CheckRotation(const HeadRotation& rotation, const at::Tensor& pages) const;
   const int32_t* Array(int64_t first) const;
 
+  CudaPagedAttention(PagedStep step, int64_t max_len, int64_t num_heads, int64_t num_kv_heads,
+                     int64_t head_size, at::Device device);
+
   const int64_t num_heads_, num_kv_heads_, head_size_;
-  int64_t num_rows_ = 0;
-  int64_t max_blocks_ = 1;
-  PagedTileCounts counts_;
-  // int32: the positions of the rows, their lines of the block tables, the tables and the tiles.
-  // One copy brings them to the device.
-  at::Tensor arrays_;
-  int64_t first_line_ = 0, first_table_ = 0, first_tile_ = 0;
+  const int64_t max_len_;  // 0: this object serves one step
+  PagedStep step_;         // without the arrays
+  at::Tensor arrays_;      // int32, on the device
 };
 
 }  // namespace taopd

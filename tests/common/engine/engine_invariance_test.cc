@@ -1,6 +1,6 @@
 // A request's answer is the same bytes whatever else the engine does: other requests and their
-// order, the size of steps and so of chunks, the prefix cache, preemption, and the number of
-// threads.
+// order, the size of steps and so of chunks, the prefix cache, preemption, the number of threads,
+// and whether decode steps are replays.
 //
 // TAOPD_NUM_ARRANGEMENTS and TAOPD_NUM_REQUESTS make the test larger.
 #include <ATen/Parallel.h>
@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "common/engine/torch_engine.h"
+#include "tests/common/engine/graphs/function_backend.h"
 #include "tests/common/engine/result_box.h"
 #include "tests/common/model/tiny_models.h"
 
@@ -154,11 +155,13 @@ class EngineInvarianceTest : public ::testing::TestWithParam<Setting> {
   ~EngineInvarianceTest() override { at::set_num_threads(1); }
 
   std::unique_ptr<InferenceEngine> Make(const EngineOptions& options) {
-    auto engine = MakeTorchEngine(decoder_, options);
+    auto engine = MakeTorchEngine(decoder_, options, Clock::Real(),
+                                  std::make_unique<FunctionBackend>(decoder_.get(), &backend_log_));
     EXPECT_TRUE(engine.ok()) << engine.status().ToString();
     return *std::move(engine);
   }
 
+  BackendLog backend_log_;
   std::shared_ptr<Decoder> decoder_ = TinyDecoder(GetParam().architecture, GetParam().dtype);
 };
 
@@ -185,7 +188,9 @@ TEST_P(EngineInvarianceTest, AnswersDependOnTheRequestAlone) {
   const int64_t block_bytes =
       KvPages::BytesPerBlock(decoder_->config(), decoder_->dtype(), KvPages::Layout::kKernel);
   RandomStream random(2, "arrangements");
+  const bool has_graphs = decoder_->config().moe.num_experts == 0;
   uint64_t num_preempted = 0, num_hits = 0;
+  GraphStats graphs;
   for (int64_t arrangement = 0; arrangement < num_arrangements; ++arrangement) {
     for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.NextBelow(i)]);
     constexpr int64_t kBudgets[] = {7, 33, 100, 512, 8192};
@@ -195,12 +200,17 @@ TEST_P(EngineInvarianceTest, AnswersDependOnTheRequestAlone) {
     // From a pool that holds one sequence to one that holds them all.
     constexpr int64_t kBlocks[] = {5, 9, 30, 2000};
     options.kv_cache_bytes = kBlocks[arrangement % 4] * block_bytes;
+    options.cuda_graphs.enabled = has_graphs && (arrangement % 4 == 1 || arrangement % 4 == 2);
+    options.cuda_graphs.max_capture_size =
+        1 + static_cast<int64_t>(random.NextBelow(static_cast<uint64_t>(options.max_num_seqs)));
+    options.cuda_graphs.max_seq_len = 60 + static_cast<int64_t>(random.NextBelow(2)) * kMaxLen;
     const int num_threads = 1 + static_cast<int>(random.NextBelow(4));
     at::set_num_threads(num_threads);
     const size_t batch_size = 1 + random.NextBelow(requests.size());
     SCOPED_TRACE(Concat("arrangement ", arrangement, ": ", options.max_num_batched_tokens,
                         " rows a step, ", options.kv_cache_bytes / block_bytes, " blocks, ",
-                        num_threads, " threads"));
+                        num_threads, " threads",
+                        options.cuda_graphs.enabled ? ", decode steps recorded" : ""));
     const auto engine = Make(options);
     const auto results = RunInOrder(engine.get(), requests, order, batch_size);
     for (size_t i = 0; i < requests.size(); ++i) {
@@ -208,10 +218,14 @@ TEST_P(EngineInvarianceTest, AnswersDependOnTheRequestAlone) {
     }
     num_preempted += engine->stats().num_preempted;
     num_hits += engine->stats().prefix_hit_tokens;
+    graphs.replayed_steps += engine->stats().graphs.replayed_steps;
+    graphs.padding_rows += engine->stats().graphs.padding_rows;
     EXPECT_EQ(engine->stats().kv_blocks_in_use, 0);
   }
   EXPECT_GT(num_preempted, 0u);
   EXPECT_GT(num_hits, 0u);
+  EXPECT_EQ(graphs.replayed_steps > 0, has_graphs);
+  EXPECT_EQ(graphs.padding_rows > 0, has_graphs);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineInvarianceTest,

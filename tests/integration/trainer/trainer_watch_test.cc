@@ -275,6 +275,17 @@ TEST_F(TrainerWatchTest, APlanForADeviceThatIsTooSmallNamesTheLine) {
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run")));
 }
 
+TEST_F(TrainerWatchTest, APlanWithCudaGraphsHasALineForThem) {
+  std::vector<std::string> plan = {"plan", "--config", dir_.File("train.yaml"), "--set",
+                                   "rollout.cuda_graphs=true"};
+  std::string output;
+  EXPECT_EQ(Run(plan, &output), 64);
+  EXPECT_THAT(output, HasSubstr("rollout.cuda_graphs = true: the device is a CPU"));
+  plan.insert(plan.end(), {"--device-memory", "80GB"});
+  EXPECT_EQ(Run(plan, &output), 0) << output;
+  EXPECT_THAT(output, ::testing::ContainsRegex("cuda +CUDA graphs"));
+}
+
 TEST_F(TrainerWatchTest, APlanWithOffloadHasAHost) {
   std::vector<std::string> plan = {"plan", "--config", dir_.File("train.yaml"), "--set",
                                    "optimizer.offload=true"};

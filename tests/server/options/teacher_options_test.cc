@@ -65,6 +65,28 @@ TEST(TeacherOptionsTest, ReadsVllmFlagNames) {
   EXPECT_EQ(engine.kv_cache_bytes, 13);
 }
 
+TEST(TeacherOptionsTest, CudaGraphsAreOffUnlessAskedFor) {
+  const Outcome defaults = Parse({"--model", "m"});
+  ASSERT_TRUE(defaults.options) << defaults.err;
+  EXPECT_FALSE(defaults.options->ToEngineOptions().cuda_graphs.enabled);
+  const Outcome on = Parse({"--model", "m", "--cuda-graphs", "--max-cudagraph-capture-size", "64",
+                            "--max-seq-len-to-capture", "4096"});
+  ASSERT_TRUE(on.options) << on.err;
+  const CudaGraphOptions graphs = on.options->ToEngineOptions().cuda_graphs;
+  EXPECT_TRUE(graphs.enabled);
+  EXPECT_EQ(graphs.max_capture_size, 64);
+  EXPECT_EQ(graphs.max_seq_len, 4096);
+  // Refused rather than ignored.
+  EXPECT_THAT(Parse({"--model", "m", "--max-cudagraph-capture-size", "64"}).err,
+              HasSubstr("max_cudagraph_capture_size = 64: only --cuda-graphs uses it"));
+  EXPECT_THAT(Parse({"--model", "m", "--max-seq-len-to-capture", "9"}).err,
+              HasSubstr("max_seq_len_to_capture = 9: only --cuda-graphs uses it"));
+  EXPECT_THAT(Parse({"--model", "m", "--cuda-graphs", "--max-num-seqs", "8",
+                     "--max-cudagraph-capture-size", "9"})
+                  .err,
+              HasSubstr("max_cudagraph_capture_size 9 exceeds max_num_seqs 8"));
+}
+
 TEST(TeacherOptionsTest, PrefixCacheAndGenerationConfigAreOnUnlessRefused) {
   const Outcome defaults = Parse({"--model", "m"});
   ASSERT_TRUE(defaults.options) << defaults.err;

@@ -198,6 +198,27 @@ TEST(ServerMetricsTest, TextHoldsRequestsAndEngineNumbers) {
   EXPECT_THAT(text, HasSubstr("taopd_teacher_engine_heartbeat_age_seconds 0"));
 }
 
+TEST(ServerMetricsTest, GraphsAreCountedWhereThereAreSome) {
+  ServingState state(Clock::Real(), absl::Seconds(1));
+  ServerMetrics metrics;
+  const FakeModel fake = MakeFakeModel();
+  state.SetReady(fake.model);
+  EXPECT_THAT(metrics.Text(state), ::testing::Not(HasSubstr("cuda_graph")));
+  EngineStats stats;
+  stats.graphs = {.num_graphs = 35,
+                  .num_captures = 2,
+                  .replayed_steps = 70,
+                  .padding_rows = 11,
+                  .eager_steps = 30};
+  fake.engine->SetStats(stats);
+  const std::string text = metrics.Text(state);
+  EXPECT_THAT(text, HasSubstr("taopd_teacher_cuda_graphs 35\n"));
+  EXPECT_THAT(text, HasSubstr("taopd_teacher_cuda_graph_captures_total 2\n"));
+  EXPECT_THAT(text, HasSubstr("taopd_teacher_cuda_graph_steps_total{mode=\"replayed\"} 70\n"));
+  EXPECT_THAT(text, HasSubstr("taopd_teacher_cuda_graph_steps_total{mode=\"eager\"} 30\n"));
+  EXPECT_THAT(text, HasSubstr("taopd_teacher_cuda_graph_padding_rows_total 11\n"));
+}
+
 TEST(ServerMetricsTest, CacheNumbersHaveVllmsNames) {
   ServingState state(Clock::Real(), absl::Seconds(1));
   ServerMetrics metrics;

@@ -151,7 +151,7 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
                                        const MemoryBudget& budget, const RunPlanOptions& options) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(*config, model_dir));
   TAOPD_ASSIGN_OR_RETURN(const WeightDtype dtype, DtypeOf(*config, model));
-  if (config->optimizer.offload && budget.on_cpu()) return OffloadFromCpu();
+  if (budget.on_cpu()) TAOPD_RETURN_IF_ERROR(CheckSettingsForCpu(*config));
   const auto input_of = [&](const TrainConfig& choice) {
     return InputOf(choice, model, dtype, budget, options.num_ranks);
   };

@@ -2,10 +2,10 @@
 #include <iostream>
 
 #include "trainer/commands/commands.h"
+#include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/memory_plan.h"
 #include "trainer/run/effective_config.h"
-#include "trainer/student/student.h"
 
 namespace taopd {
 namespace {
@@ -36,7 +36,8 @@ std::optional<CommandFailure> RunPlan(const TrainConfig& config,
                             ? BudgetOf(config)
                             : DescribedBudget(config, options.device_memory);
     if (!budget.ok()) return BadUsage(budget.status());
-    if (config.optimizer.offload && budget->on_cpu()) return BadUsage(OffloadFromCpu());
+    const absl::Status checked = budget->on_cpu() ? CheckSettingsForCpu(config) : absl::OkStatus();
+    if (!checked.ok()) return BadUsage(checked);
     EnginePlan refused;
     TrainConfig resolved = config;
     const auto plan = ResolveAuto(&resolved, config.student.model, *budget,

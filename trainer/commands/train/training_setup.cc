@@ -7,6 +7,7 @@
 #include "common/base/memory.h"
 #include "common/engine/torch_engine.h"
 #include "taopd/objective/check_objective.h"
+#include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/teacher_fit.h"
 #include "trainer/commands/train/memory_plan.h"
@@ -87,9 +88,9 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
 
 std::optional<CommandFailure> TrainingRun::CheckConfig() {
   if (auto failure = CheckNames()) return failure;
-  if (config_.optimizer.offload) {
-    const auto device = ParseDevice(config_.trainer.device);
-    if (device.ok() && device->is_cpu()) return BadUsage(OffloadFromCpu());
+  if (const auto device = ParseDevice(config_.trainer.device); device.ok() && device->is_cpu()) {
+    if (absl::Status checked = CheckSettingsForCpu(config_); !checked.ok())
+      return BadUsage(checked);
   }
   if (auto failure = PlanMemory()) return failure;
   // Who computes again is short of memory.

@@ -4,8 +4,8 @@
 // on the other rows, on how a prompt is cut into chunks, or on the numbers of the blocks. The
 // CPU's bytes differ from these in the last bits.
 //
-// One step of a model plans its tiles once (PlanPagedTiles), copies them and the rows' arrays to
-// the device, and then calls for each layer:
+// One step of a model lays out its arrays once (LayOutPagedStep), copies them to the device, and then
+// calls for each layer:
 //   - RotateAndAppendCuda, which makes queries and keys ready and writes keys and values to pages;
 //   - PagedAttentionCuda, which computes the attention of the same rows.
 //
@@ -92,6 +92,30 @@ struct PagedTiles {
 // read. REQUIRES: num_heads is a multiple of num_kv_heads; positions and rows are below 2^31.
 PagedTiles PlanPagedTiles(const PagedSequence* sequences, int64_t num_sequences, int64_t num_heads,
                           int64_t num_kv_heads, int64_t head_size);
+
+// The arrays of one step, one after the other, so that one copy brings them to the device: the
+// positions of the rows, their lines of the block tables, the tables and the tiles.
+struct PagedStep {
+  std::vector<int32_t> arrays;  // host memory
+  int64_t num_rows = 0;         // T
+  int64_t max_blocks = 1;       // M
+  PagedTileCounts counts;
+  // Where the arrays begin that follow the positions.
+  int64_t first_line = 0;   // sequences_T
+  int64_t first_table = 0;  // block_tables_SM
+  int64_t first_tile = 0;   // tiles_I
+};
+// Runs on the host, and reads the sequences' block tables. REQUIRES: as PlanPagedTiles; the rows of
+// the sequences follow one another, and the tables have entries for all their positions.
+PagedStep LayOutPagedStep(const std::vector<PagedSequence>& sequences, int64_t num_heads,
+                          int64_t num_kv_heads, int64_t head_size);
+// The same for sequences of one row each and of at most max_len positions, in a form that launches
+// can be recorded with: all but the values of `arrays` depends on the number of sequences, on
+// max_len and on the heads alone. The tables have room for max_len positions, and the partitions of
+// as many are launched, of which those beyond a sequence's end do nothing. Results are the same.
+// REQUIRES: each sequence has one row and a past_len below max_len.
+PagedStep LayOutDecodeStep(const std::vector<PagedSequence>& sequences, int64_t max_len,
+                           int64_t num_heads, int64_t num_kv_heads, int64_t head_size);
 
 // out = softmax(scale q k^T) v as PagedAttention computes it: causal, of the last `sliding_window`
 // positions if that is not 0.

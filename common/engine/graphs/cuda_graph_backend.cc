@@ -1,0 +1,100 @@
+#include "common/engine/graphs/cuda_graph_backend.h"
+
+#ifdef TAOPD_CUDA
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <optional>
+#endif
+
+namespace taopd {
+#ifdef TAOPD_CUDA
+namespace {
+
+class CudaRecordedStep final : public RecordedStep {
+ public:
+  explicit CudaRecordedStep(at::Device device) : device_(device) {}
+
+  // On `stream`, which is not the default one: that cannot be captured.
+  void Capture(const std::function<void()>& step, at::cuda::MempoolId_t pool,
+               const c10::cuda::CUDAStream& stream) {
+    const c10::cuda::CUDAStreamGuard guard(stream);
+    // Once for real: LibTorch makes handles and workspaces of cuBLAS at a stream's first use, and
+    // CUDA loads kernels at their first launch. Neither is allowed while a stream is captured.
+    step();
+    stream.synchronize();
+    // Other threads may allocate and copy meanwhile, on streams of their own.
+    graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+    try {
+      step();
+    } catch (...) {
+      try {
+        graph_.capture_end();  // so that the stream and the allocator's pool are usable again
+      } catch (const std::exception&) {
+        // The first error says why.
+      }
+      throw;
+    }
+    graph_.capture_end();
+  }
+
+  void Replay() override {
+    const c10::cuda::CUDAGuard guard(device_);
+    graph_.replay();
+  }
+
+ private:
+  const at::Device device_;
+  at::cuda::CUDAGraph graph_;
+};
+
+class CudaGraphBackend final : public GraphBackend {
+ public:
+  explicit CudaGraphBackend(at::Device device) : device_(device) {}
+
+  // One stream for all: the allocator gives freed memory to the same stream only.
+  void BeginSet() override {
+    pool_ = at::cuda::graph_pool_handle();
+    if (!stream_) {
+      stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
+    }
+  }
+  // What the steps took when they ran for real.
+  void EndSet() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
+
+  std::unique_ptr<RecordedStep> Record(const std::function<void()>& step) override {
+    const c10::cuda::CUDAGuard guard(device_);
+    c10::cuda::device_synchronize();  // the steps' inputs were written on the current stream
+    auto recorded = std::make_unique<CudaRecordedStep>(device_);
+    recorded->Capture(step, pool_, *stream_);
+    return recorded;
+  }
+
+ private:
+  const at::Device device_;
+  at::cuda::MempoolId_t pool_;
+  std::optional<c10::cuda::CUDAStream> stream_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GraphBackend>> MakeCudaGraphBackend(at::Device device) {
+  if (!device.is_cuda()) {
+    return InvalidArgument("cuda_graphs = true needs a CUDA device, but the model is on ",
+                           device.str());
+  }
+  return std::make_unique<CudaGraphBackend>(device);
+}
+#else
+absl::StatusOr<std::unique_ptr<GraphBackend>> MakeCudaGraphBackend(at::Device device) {
+  if (device.is_cuda()) {
+    return Unimplemented("cuda_graphs = true needs a build with TAOPD_CUDA");
+  }
+  return InvalidArgument("cuda_graphs = true needs a CUDA device, but the model is on ",
+                         device.str());
+}
+#endif
+
+}  // namespace taopd
