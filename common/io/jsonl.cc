@@ -22,7 +22,7 @@ namespace {
 template <typename Json>
 class LimitedBuilder {
  public:
-  explicit LimitedBuilder(Json* root) : root_(root) {}
+  LimitedBuilder(Json* root, int64_t max_bytes) : root_(root), max_bytes_(max_bytes) {}
   const std::string& error() const { return error_; }
 
   // NOLINTBEGIN(readability-identifier-naming): the names are the library's.
@@ -33,10 +33,12 @@ class LimitedBuilder {
   bool number_float(typename Json::number_float_t value, const std::string&) {
     return Add(value) != nullptr;
   }
-  bool string(std::string& value) { return Add(std::move(value)) != nullptr; }
+  bool string(std::string& value) {
+    return Take(kStringBytes + value.size()) && Add(std::move(value)) != nullptr;
+  }
   bool binary(typename Json::binary_t&) { return Fail("binary value"); }  // not in JSON text
-  bool start_object(size_t) { return Push(Add(Json::object())); }
-  bool start_array(size_t) { return Push(Add(Json::array())); }
+  bool start_object(size_t) { return Take(kContainerBytes) && Push(Add(Json::object())); }
+  bool start_array(size_t) { return Take(kContainerBytes) && Push(Add(Json::array())); }
   bool end_object() { return Pop(); }
   bool end_array() { return Pop(); }
   bool key(std::string& name) {
@@ -44,6 +46,7 @@ class LimitedBuilder {
     if (kOrdered && object.size() >= kMaxOrderedJsonKeys) {
       return Fail(Concat("an object of more than the limit of ", kMaxOrderedJsonKeys, " keys"));
     }
+    if (!Take(kKeyBytes + name.size())) return false;
     const auto [entry, is_new] = object.emplace(name, Json());
     if (!is_new) return Fail(Concat("duplicate key \"", name, "\""));
     slot_ = &entry->second;
@@ -71,8 +74,14 @@ class LimitedBuilder {
     open_.pop_back();
     return true;
   }
+  bool Take(size_t num_bytes) {
+    num_bytes_ += static_cast<int64_t>(num_bytes);
+    if (num_bytes_ <= max_bytes_) return true;
+    return Fail(Concat("takes more than the limit of ", max_bytes_, " bytes of memory"));
+  }
   template <typename T>
   Json* Add(T&& value) {
+    if (!Take(sizeof(Json))) return nullptr;
     if (++num_values_ > kMaxJsonValues) {
       Fail(Concat("more than the limit of ", kMaxJsonValues, " values"));
       return nullptr;
@@ -88,6 +97,10 @@ class LimitedBuilder {
     return place;
   }
 
+  // With what malloc adds.
+  static constexpr size_t kContainerBytes = 64;
+  static constexpr size_t kStringBytes = 48;
+  static constexpr size_t kKeyBytes = 96;  // with a node of a map
   static constexpr bool kOrdered = std::is_same_v<Json, nlohmann::ordered_json>;
 
   Json* root_;
@@ -95,6 +108,8 @@ class LimitedBuilder {
   // only while none of its elements is open.
   std::vector<Json*> open_;
   Json* slot_ = nullptr;  // where the value of the last key goes
+  const int64_t max_bytes_;
+  int64_t num_bytes_ = 0;  // estimated
   int64_t num_values_ = 0;
   std::string error_;
 };
@@ -144,13 +159,14 @@ absl::Status ReadLines(
 }
 
 template <typename Json>
-absl::StatusOr<Json> Parse(const std::string& text, const std::string& source) {
+absl::StatusOr<Json> Parse(const std::string& text, const std::string& source,
+                           int64_t max_value_bytes) {
   // The library takes a NUL byte for the end of the text and would ignore what follows.
   if (const size_t nul = text.find('\0'); nul != std::string::npos) {
     return InvalidArgument(source, ": not JSON: NUL byte at offset ", nul);
   }
   Json value;
-  LimitedBuilder<Json> builder(&value);
+  LimitedBuilder<Json> builder(&value, max_value_bytes);
   if (!Json::sax_parse(text, &builder)) {
     return InvalidArgument(source, ": not JSON: ", builder.error());
   }
@@ -159,13 +175,15 @@ absl::StatusOr<Json> Parse(const std::string& text, const std::string& source) {
 
 }  // namespace
 
-absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source) {
-  return Parse<nlohmann::json>(text, source);
+absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source,
+                                         int64_t max_value_bytes) {
+  return Parse<nlohmann::json>(text, source, max_value_bytes);
 }
 
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(const std::string& text,
-                                                        const std::string& source) {
-  return Parse<nlohmann::ordered_json>(text, source);
+                                                        const std::string& source,
+                                                        int64_t max_value_bytes) {
+  return Parse<nlohmann::ordered_json>(text, source, max_value_bytes);
 }
 
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path) {

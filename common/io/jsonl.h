@@ -23,11 +23,13 @@ inline constexpr size_t kMaxOrderedJsonKeys = 10'000;
 
 // Parses one JSON text. Returns INVALID_ARGUMENT if it is malformed or exceeds a limit. `source`
 // names the text in messages. Integers beyond 64 bits become floating-point numbers, so callers
-// must check is_number_integer().
-absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source);
+// must check is_number_integer(). `max_value_bytes` limits the memory of the value, roughly.
+absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source,
+                                         int64_t max_value_bytes = INT64_MAX);
 // The same, with the keys of objects in the order of the text.
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(const std::string& text,
-                                                        const std::string& source);
+                                                        const std::string& source,
+                                                        int64_t max_value_bytes = INT64_MAX);
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path);
 
 // Calls `row` for each line that is not empty, with the line's 1-based number. Stops at the first

@@ -19,6 +19,9 @@ inline constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
 // Longest request_id that the teacher accepts.
 inline constexpr size_t kMaxRequestIdBytes = 1024;
 
+// Longest cache_salt that the teacher accepts over gRPC.
+inline constexpr size_t kMaxSaltBytes = 1024;
+
 // Trailing metadata of a refused request: how many milliseconds a client waits before it sends the
 // request again. A negative number, or text that is no number, means "never" (gRPC proposal A6).
 inline constexpr char kRetryPushbackKey[] = "grpc-retry-pushback-ms";

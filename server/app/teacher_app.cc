@@ -204,7 +204,7 @@ class TeacherApp {
   }
 
   // Until a signal, a failure to load, or the loss of a listener or of the device; meanwhile tells
-  // gRPC's health service what /health and /ready say, and keeps the canary going.
+  // gRPC's health service what /health and /ready say, keeps the canary going, and returns memory.
   int WaitForEnd(const sigset_t& signals) {
     std::string last_reason;
     for (;;) {
@@ -238,6 +238,7 @@ class TeacherApp {
                  {{"reason", stats.device_error}});
         return kExitInternal;
       }
+      state_.heap_trim().Tick(absl::Now());
       TellGrpc();
       const std::string reason(state_.Ready().message());
       if (reason != last_reason && !reason.empty()) LogError("not ready", {{"reason", reason}});

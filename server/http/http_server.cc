@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "common/base/log.h"
+#include "common/wire/teacher_protocol.h"
 #include "server/http/front/front.h"
 #include "server/http/http_answer.h"
 #include "server/http/http_error.h"
@@ -79,6 +80,14 @@ std::variant<absl::Time, HttpError> DeadlineOf(const RequestHead& head, absl::Ti
                              kMaxTimeoutSeconds, ", got ", Excerpt(*text)));
   }
   return begun_at + absl::Seconds(seconds);
+}
+
+// Answers repeat X-Request-Id, and each choice of a request keeps it.
+std::optional<HttpError> CheckRequestId(const RequestHead& head) {
+  const std::string* id = head.Find("x-request-id");
+  if (id == nullptr || id->size() <= kMaxRequestIdBytes) return std::nullopt;
+  return BadRequest(
+      Concat("X-Request-Id has ", id->size(), " bytes, the limit is ", kMaxRequestIdBytes));
 }
 
 class HttpServerImpl final : public HttpServer, public FrontHandler {
@@ -176,7 +185,9 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
  private:
   void Run(const Route& route, const httplib::Request& request, Exchange& exchange,
            absl::Time begun_at, httplib::Response& response) {
-    const auto deadline = DeadlineOf(exchange.request().head, begun_at);
+    const RequestHead& head = exchange.request().head;
+    if (const auto error = CheckRequestId(head)) return SendError(*error, response);
+    const auto deadline = DeadlineOf(head, begun_at);
     if (const HttpError* error = std::get_if<HttpError>(&deadline)) {
       return SendError(*error, response);
     }

@@ -31,6 +31,11 @@ absl::Status SetSamplingField(const SamplingField& field, double value, Sampling
 // seed.
 uint64_t SequenceSeed(std::optional<uint64_t> seed, uint64_t index);
 
+// Estimates of the memory that a copy takes. Each sequence of a request has its own copy of the
+// sampling fields and of the stop strings: a small request for many sequences may need much.
+int64_t SamplingBytes(const SamplingParams& sampling);
+int64_t StringsBytes(std::span<const std::string> strings);
+
 // What requests get that say nothing about sampling: the defaults, with what generation_config.json
 // in `model_dir` says in their place. Other keys of that file are ignored, and the file need not
 // exist. Returns INVALID_ARGUMENT naming the path, the key and the value if a value is of the wrong

@@ -22,6 +22,8 @@
 #include "common/text/chat/chat_template.h"
 #include "common/text/tokenizer/tokenizer.h"
 #include "server/serving/byte_budget.h"
+#include "server/serving/heap_trim.h"
+#include "server/serving/parse_turns.h"
 #include "server/serving/tool_call_format.h"
 #include "server/structured/grammar_compiler.h"
 
@@ -92,6 +94,11 @@ class ServingState {
   absl::StatusOr<ByteBudget::Reservation> ReserveAnswer(int64_t num_bytes,
                                                         const std::string& client);
 
+  // Whose body is parsed next.
+  ParseTurns& parse_turns() { return parse_turns_; }
+  // The process's free memory; somebody calls its Tick.
+  HeapTrim& heap_trim() { return heap_trim_; }
+
   Clock* clock() const { return clock_; }
 
  private:
@@ -103,6 +110,8 @@ class ServingState {
   Clock* const clock_;
   const absl::Duration stall_timeout_;
   ByteBudget message_budget_;
+  HeapTrim heap_trim_;
+  ParseTurns parse_turns_{&heap_trim_};
   mutable absl::Mutex mutex_;
   std::shared_ptr<const ServedModel> model_ ABSL_GUARDED_BY(mutex_);
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;

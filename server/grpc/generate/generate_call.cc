@@ -44,6 +44,7 @@ absl::Status CheckHeader(const v1::GenerateRequest& request, const ServedModel& 
   }
   if (request.n() > kMaxSequencesPerCall)
     return InvalidArgument("n is ", request.n(), ", the limit is ", kMaxSequencesPerCall);
+  TAOPD_RETURN_IF_ERROR(CheckSalt(request.cache_salt()));
   const std::string& expected = request.expected_revision();
   if (!expected.empty() && expected != model.revision) {
     return FailedPrecondition("expected_revision ", expected.substr(0, kMaxRequestIdBytes),
@@ -116,9 +117,10 @@ absl::StatusOr<AdmittedGeneration> AdmitGeneration(const v1::GenerateRequest& re
                            num_new * kBytesPerToken, " bytes, the limit is ", kMaxMessageBytes);
   }
   const int64_t per_token = kBytesPerToken + (request.stream_tokens() ? kBytesPerMessage : 0);
-  const int64_t per_sequence =
-      num_new * per_token + 4 * static_cast<int64_t>(sequence.token_ids.size()) + kBytesPerMessage;
-  TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory, state.ReserveAnswer(n * per_sequence, client));
+  const int64_t messages_bytes = n * (num_new * per_token + kBytesPerMessage);
+  TAOPD_ASSIGN_OR_RETURN(const int64_t copies_bytes, CopiesBytes(sequence, {}, n));
+  TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory,
+                         state.ReserveAnswer(messages_bytes + copies_bytes, client));
   const std::optional<uint64_t> seed =
       request.has_seed() ? std::optional<uint64_t>(request.seed()) : std::nullopt;
   admitted.requests.assign(static_cast<size_t>(n), sequence);

@@ -20,7 +20,7 @@ inline constexpr uint32_t kMaxSequencesPerCall = 1024;
 struct AdmittedGeneration {
   std::shared_ptr<const ServedModel> model;
   std::vector<InferenceRequest> requests;  // one per sequence
-  ByteBudget::Reservation answer_memory;   // of all messages that may wait to be sent
+  ByteBudget::Reservation answer_memory;   // of `requests`, and of messages that wait to be sent
 };
 
 // Thread-safe. Errors are those of AdmitScore (server/grpc/score_admission.h), and

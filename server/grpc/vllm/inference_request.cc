@@ -177,6 +177,7 @@ absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& re
                            kMaxRequestIdBytes);
   }
   TAOPD_RETURN_IF_ERROR(RefuseUnsupported(request));
+  TAOPD_RETURN_IF_ERROR(CheckSalt(request.kv().cache_salt()));
   InferenceRequest& out = admitted.request;
   out.request_id = request.request_id();
   out.client = client;
@@ -206,8 +207,11 @@ absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& re
   }
   const int64_t output_bytes =
       num_new * (kBytesOfTokenMessage + kBytesPerCandidate * out.sampling->num_log_probs);
-  TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory,
-                         state.ReserveAnswer(prompt_bytes + num_sequences * output_bytes, client));
+  TAOPD_ASSIGN_OR_RETURN(const int64_t copies_bytes,
+                         CopiesBytes(out, admitted.options.stop_strings, num_sequences));
+  TAOPD_ASSIGN_OR_RETURN(
+      admitted.answer_memory,
+      state.ReserveAnswer(prompt_bytes + num_sequences * output_bytes + copies_bytes, client));
   return admitted;
 }
 

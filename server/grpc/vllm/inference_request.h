@@ -35,7 +35,8 @@ struct AdmittedInference {
   ByteBudget::Reservation answer_memory;
 };
 
-// `num_sequences` of the same request will run; memory is reserved for the answers of all.
+// `num_sequences` of the same request will run; memory is reserved for the fields and
+// the answers of all.
 // Thread-safe. Errors:
 //   UNAVAILABLE          the model is loading or the server is draining;
 //   NOT_FOUND            another model is asked for;

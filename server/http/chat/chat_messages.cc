@@ -11,6 +11,8 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr size_t kMaxRoleBytes = 256;
+// Of all calls together, since each text is parsed again.
+constexpr size_t kMaxArgumentsBytes = size_t{4} << 20;
 
 std::optional<HttpError> ReadPart(const ordered_json& part, const std::string& where,
                                   std::string* text) {
@@ -57,7 +59,9 @@ std::optional<HttpError> NormalizeContent(bool as_parts, const std::string& wher
   return std::nullopt;
 }
 
-std::optional<HttpError> NormalizeToolCalls(const std::string& where, ordered_json* message) {
+// `bytes_left` is what texts of arguments may still have.
+std::optional<HttpError> NormalizeToolCalls(const std::string& where, size_t* bytes_left,
+                                            ordered_json* message) {
   if (!message->contains("tool_calls") || (*message)["tool_calls"].is_null()) return std::nullopt;
   ordered_json& calls = (*message)["tool_calls"];
   if (!calls.is_array()) return WrongType(where + ".tool_calls", "a valid list");
@@ -77,6 +81,12 @@ std::optional<HttpError> NormalizeToolCalls(const std::string& where, ordered_js
       function["arguments"] = ordered_json::object();
       continue;
     }
+    if (text.size() > *bytes_left) {
+      return BadField("messages",
+                      Concat("the arguments of all tool_calls have more than the limit of ",
+                             kMaxArgumentsBytes, " bytes. (parameter=messages)"));
+    }
+    *bytes_left -= text.size();
     auto parsed = ParseOrderedJson(text, name + ".arguments");
     if (!parsed.ok()) return BadField("messages", Excerpt(std::string(parsed.status().message())));
     function["arguments"] = *std::move(parsed);
@@ -102,6 +112,7 @@ std::optional<HttpError> NormalizeMessages(bool as_parts, ordered_json* messages
                     "Cannot apply chat template to an empty conversation. Provide at least one "
                     "message. (parameter=messages)");
   }
+  size_t bytes_left = kMaxArgumentsBytes;
   for (size_t i = 0; i < messages->size(); ++i) {
     ordered_json& message = (*messages)[i];
     const std::string where = Concat("messages.", i);
@@ -111,7 +122,7 @@ std::optional<HttpError> NormalizeMessages(bool as_parts, ordered_json* messages
     if (message["role"].get_ref<const std::string&>().size() > kMaxRoleBytes)
       return WrongType(where + ".role", Concat("a string of at most ", kMaxRoleBytes, " bytes"));
     if (auto error = NormalizeContent(as_parts, where, &message)) return error;
-    if (auto error = NormalizeToolCalls(where, &message)) return error;
+    if (auto error = NormalizeToolCalls(where, &bytes_left, &message)) return error;
     NormalizeReasoning(&message);
   }
   return std::nullopt;

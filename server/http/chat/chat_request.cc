@@ -105,7 +105,7 @@ std::variant<RenderedChat, HttpError> RenderChat(JsonFields& fields, const std::
                     "/v1/completions. (parameter=messages)");
   }
   // Templates see the keys in the order of the request.
-  auto ordered = ParseOrderedJson(body, "body");
+  auto ordered = ParseOrderedJson(body, "body", kMaxBodyValueBytes);
   if (!ordered.ok()) return BadRequest(Excerpt(std::string(ordered.status().message())));
   if (!ordered->contains("messages")) {
     return HttpError{

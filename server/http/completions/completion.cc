@@ -9,6 +9,7 @@
 #include "server/http/completions/completion_stream.h"
 #include "server/http/generation/generation.h"
 #include "server/http/generation/logprob_json.h"
+#include "server/http/generation/request_body.h"
 #include "server/http/generation/stream_answer.h"
 #include "server/http/structured/structured_output.h"
 
@@ -16,7 +17,8 @@ namespace taopd {
 Answer RunCompletion(const std::string& body, const Caller& caller, ServingState& state) {
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
-  auto parsed = ParseCompletionRequest(body, **model);
+  auto parsed =
+      ParseInTurn(body, caller, state, [&] { return ParseCompletionRequest(body, **model); });
   if (HttpError* error = std::get_if<HttpError>(&parsed)) return std::move(*error);
   CompletionRequest& request = std::get<CompletionRequest>(parsed);
   if (!caller.request_id.empty()) request.request_id = caller.request_id;

@@ -1,7 +1,6 @@
 #include "server/http/front/front.h"
 
 #include <absl/time/clock.h>
-#include <malloc.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -29,11 +28,6 @@ constexpr int kMaxOverflow = 16;
 constexpr int kMaxProbeConnections = 64;
 // A request that has made no progress for so long gives its memory to one that does.
 constexpr absl::Duration kStalled = absl::Seconds(1);
-// Large bodies leave free memory in malloc's arenas: it is returned when so much was used and so
-// little still is.
-constexpr int64_t kManyUsedBytes = 8 << 20;
-constexpr int64_t kFewUsedBytes = 1 << 20;
-constexpr absl::Duration kReturnInterval = absl::Seconds(1);
 
 void Watch(int epoll, int operation, int fd, uint64_t id, uint32_t events) {
   epoll_event event{};
@@ -48,7 +42,6 @@ Front::Front(const FrontLimits& limits, FrontHandler* handler, ByteBudget* budge
              std::function<void()> on_failure)
     : limits_(limits),
       handler_(handler),
-      budget_(budget),
       on_failure_(std::move(on_failure)),
       turns_(limits.num_threads, limits.max_client_worker_share),
       shared_{.limits = limits_,
@@ -281,17 +274,6 @@ void Front::Sweep(absl::Time now) {
     port.paused_until = absl::InfinitePast();
     Watch(epoll_, EPOLL_CTL_ADD, port.listener.fd(), i + 1, EPOLLIN);
   }
-  ReturnFreedMemory(now);
-}
-
-void Front::ReturnFreedMemory(absl::Time now) {
-  const int64_t used = budget_->num_used();
-  most_used_bytes_ = std::max(most_used_bytes_, used);
-  if (most_used_bytes_ < kManyUsedBytes || used > kFewUsedBytes) return;
-  if (now - memory_returned_at_ < kReturnInterval) return;
-  most_used_bytes_ = 0;
-  memory_returned_at_ = now;
-  ::malloc_trim(0);
 }
 
 bool Front::EvictOne(const std::function<bool(const Entry&)>& may_close, absl::Time now) {

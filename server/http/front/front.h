@@ -79,11 +79,9 @@ class Front {
   void StartWork();
   void BeginStop();
   void Wake();
-  void ReturnFreedMemory(absl::Time now);
 
   const FrontLimits limits_;
   FrontHandler* const handler_;
-  ByteBudget* const budget_;
   const std::function<void()> on_failure_;
   int max_connections_ = 0;  // as descriptors allow
   int epoll_ = -1;
@@ -97,8 +95,6 @@ class Front {
   WorkTurns turns_;
   std::unordered_map<uint64_t, Connection*> waiting_;  // for their turn; none of them closes
   uint64_t next_id_;
-  int64_t most_used_bytes_ = 0;  // of the budget, since free memory was last returned
-  absl::Time memory_returned_at_ = absl::InfinitePast();
   bool stopping_ = false;
 
   CallTracker tracker_;

@@ -6,6 +6,7 @@
 #include "server/http/generate/token_response.h"
 #include "server/http/generation/generation.h"
 #include "server/http/generation/logprob_json.h"
+#include "server/http/generation/request_body.h"
 #include "server/http/generation/stream_answer.h"
 #include "server/http/structured/structured_output.h"
 
@@ -14,7 +15,7 @@ namespace taopd {
 Answer RunTokenGeneration(const std::string& body, const Caller& caller, ServingState& state) {
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
-  auto parsed = ParseTokenRequest(body, **model);
+  auto parsed = ParseInTurn(body, caller, state, [&] { return ParseTokenRequest(body, **model); });
   if (HttpError* error = std::get_if<HttpError>(&parsed)) return std::move(*error);
   TokenRequest& request = std::get<TokenRequest>(parsed);
   if (!caller.request_id.empty()) request.request_id = caller.request_id;

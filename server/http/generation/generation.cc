@@ -40,16 +40,11 @@ InferenceRequest RequestFor(const GenerationRequest& request, const GenerationPr
   return out;
 }
 
-// An estimate of the memory of the sampling fields of all choices, each of which has its own copy.
-int64_t SamplingBytes(const GenerationRequest& request) {
-  constexpr size_t kBytesPerNode = 64;  // of a map, or of a vector in a vector
-  const SamplingParams& sampling = request.sampling;
-  size_t num_ids = sampling.stop_token_ids.size(), num_nodes = sampling.logit_bias.size();
-  if (sampling.allowed_token_ids) num_ids += sampling.allowed_token_ids->size();
-  for (const std::vector<int32_t>& word : sampling.bad_words_ids) num_ids += word.size();
-  num_nodes += sampling.bad_words_ids.size();
-  const size_t num_bytes = num_ids * sizeof(int32_t) + num_nodes * kBytesPerNode;
-  return static_cast<int64_t>(num_bytes * request.NumChoices());
+// An estimate of the memory of what all choices have copies of, beside their tokens.
+int64_t BytesOfChoices(const GenerationRequest& request) {
+  const int64_t names = static_cast<int64_t>(request.request_id.size() + request.cache_salt.size());
+  const int64_t each = SamplingBytes(request.sampling) + StringsBytes(request.stop) + names;
+  return each * static_cast<int64_t>(request.NumChoices());
 }
 
 template <typename T>
@@ -247,10 +242,10 @@ absl::Status ReserveMemory(const GenerationRequest& request, int64_t answer_byte
                            "max_queued_tokens ", max_queued_tokens,
                            "; send fewer prompts in one request, or a smaller n");
   }
-  const int64_t num_bytes = answer_bytes + SamplingBytes(request);
+  const int64_t num_bytes = answer_bytes + BytesOfChoices(request);
   if (num_bytes > kMaxResponseBytes) {
     return InvalidArgument(
-        "the answer and the sampling fields of all choices may take ", num_bytes,
+        "the answer, the sampling fields and the stop strings of all choices may take ", num_bytes,
         " bytes, more than ", kMaxResponseBytes,
         "; send fewer prompts in one request, or ask for fewer prompt_logprobs, logprobs or n");
   }

@@ -1,46 +1,16 @@
 #include "server/http/generation/request_body.h"
 
-#include <absl/synchronization/mutex.h>
+#include <absl/time/clock.h>
 
 #include "common/base/random.h"
 #include "common/io/jsonl.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
-namespace {
-
-constexpr int kMaxParallelParses = 2;
-
-// A parsed body takes up to some 20 times the memory of its text, so only few are held at once.
-class ParseSlot {
- public:
-  ParseSlot() {
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(
-        +[](int* used) { return *used < kMaxParallelParses; }, &num_used_));
-    ++num_used_;
-  }
-  ~ParseSlot() {
-    absl::MutexLock lock(&mutex_);
-    --num_used_;
-  }
-  ParseSlot(const ParseSlot&) = delete;
-  ParseSlot& operator=(const ParseSlot&) = delete;
-
- private:
-  ABSL_CONST_INIT static absl::Mutex mutex_;
-  static int num_used_;
-};
-ABSL_CONST_INIT absl::Mutex ParseSlot::mutex_(absl::kConstInit);
-int ParseSlot::num_used_ = 0;
-
-}  // namespace
-
 std::optional<HttpError> ReadBody(
     const std::string& body,
     const std::function<std::optional<HttpError>(const nlohmann::json&)>& read) {
-  ParseSlot slot;
-  const absl::StatusOr<nlohmann::json> json = ParseJson(body, "body");
+  const absl::StatusOr<nlohmann::json> json = ParseJson(body, "body", kMaxBodyValueBytes);
   if (!json.ok()) {
     return HttpError{
         400, "Bad Request", "body",
@@ -51,6 +21,16 @@ std::optional<HttpError> ReadBody(
                      "1 validation error:\n  the body must be a JSON object"};
   }
   return read(*json);
+}
+
+std::optional<HttpError> ErrorOfAbandoned(const Caller& caller) {
+  if (caller.is_gone && caller.is_gone())
+    return FromStatus(absl::CancelledError("the client has gone"));
+  if (absl::Now() > caller.deadline) {
+    return FromStatus(
+        absl::DeadlineExceededError("the deadline passed before the request was read"));
+  }
+  return std::nullopt;
 }
 
 std::string RandomRequestId() {

@@ -16,6 +16,7 @@ namespace {
 using MaybeRefusal = std::optional<Refusal>;
 
 constexpr size_t kMaxMethodBytes = 16;
+constexpr size_t kMaxPortDigits = 5;
 
 // Methods that a route can have or that deserve "405 Method Not Allowed".
 constexpr std::array kMethods = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"};
@@ -157,18 +158,35 @@ MaybeRefusal ParseHeaders(std::string_view text, const RequestLimits& limits,
   return std::nullopt;
 }
 
+// A name or an IPv4 address, or another address in brackets; then perhaps a port. All may be empty
+// but an address in brackets.
+bool IsHost(std::string_view host) {
+  const auto is_name_char = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           std::string_view("-._~%!$&'()*+,;=").find(c) != std::string_view::npos;
+  };
+  const bool has_brackets = host.starts_with('[');
+  const size_t end = has_brackets ? host.find(']') : std::min(host.find(':'), host.size());
+  if (end == std::string_view::npos || (has_brackets && end == 1)) return false;
+  const std::string_view name = host.substr(has_brackets, end - has_brackets);
+  const bool good_name = std::all_of(name.begin(), name.end(), [&](char c) {
+    return is_name_char(c) || (has_brackets && c == ':');
+  });
+  host.remove_prefix(end + has_brackets);
+  if (host.empty() || !good_name) return good_name;
+  const std::string_view port = host.substr(1);
+  return host.front() == ':' && port.size() <= kMaxPortDigits &&
+         std::all_of(port.begin(), port.end(),
+                     [](char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); });
+}
+
 MaybeRefusal CheckHost(const RequestHead& head) {
   const std::string* host = head.Find("host");
   if (host == nullptr) {
     if (!head.is_http_1_1) return std::nullopt;
     return Bad("the Host header is missing");
   }
-  for (const char c : *host) {
-    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) &&
-        std::string_view("-._~%!$&'()*+,;=:[]").find(c) == std::string_view::npos) {
-      return Bad(Concat("not a host: ", Excerpt(*host)));
-    }
-  }
+  if (!IsHost(*host)) return Bad(Concat("not a host: ", Excerpt(*host)));
   return std::nullopt;
 }
 

@@ -6,6 +6,7 @@
 
 #include "server/http/generation/generation.h"
 #include "server/http/generation/logprob_json.h"
+#include "server/http/generation/request_body.h"
 #include "server/http/generation/stream_answer.h"
 #include "server/http/sglang/sglang_request.h"
 #include "server/http/sglang/sglang_response.h"
@@ -42,7 +43,7 @@ std::string Dump(const nlohmann::ordered_json& json) {
 Answer RunSglang(const std::string& body, const Caller& caller, ServingState& state) {
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
-  auto parsed = ParseSglangRequest(body, **model);
+  auto parsed = ParseInTurn(body, caller, state, [&] { return ParseSglangRequest(body, **model); });
   if (HttpError* error = std::get_if<HttpError>(&parsed)) return std::move(*error);
   SglangRequest& request = std::get<SglangRequest>(parsed);
   const absl::Status reserved =

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/io/jsonl.h"
+#include "server/http/generation/request_body.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
@@ -184,7 +185,7 @@ std::optional<HttpError> FinishStructuredOutput(const std::string& body,
   const bool is_tag = grammar.spec.kind == Kind::kStructuralTag;
   ordered_json value;
   if (!grammar.path.empty()) {
-    auto parsed = ParseOrderedJson(body, "body");
+    auto parsed = ParseOrderedJson(body, "body", kMaxBodyValueBytes);
     if (!parsed.ok()) return BadRequest(Excerpt(std::string(parsed.status().message())));
     const ordered_json* found = &*parsed;
     for (const auto* keys : {&place, &std::as_const(grammar.path)}) {
@@ -192,7 +193,7 @@ std::optional<HttpError> FinishStructuredOutput(const std::string& body,
     }
     value = *found;
   } else if (is_tag) {
-    auto parsed = ParseOrderedJson(grammar.spec.text, grammar.field);
+    auto parsed = ParseOrderedJson(grammar.spec.text, grammar.field, kMaxBodyValueBytes);
     if (!parsed.ok() || !parsed->is_object()) {
       return BadField(kOutputs,
                       "Invalid structured_outputs structural_tag specification. "

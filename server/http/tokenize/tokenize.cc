@@ -96,11 +96,13 @@ Answer RunTokenize(const std::string& body, const Caller& caller, ServingState& 
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
   TokenizeRequest request;
-  auto refused = ReadBody(body, [&](const nlohmann::json& json) {
-    JsonFields fields(json);
-    auto error = ReadTokenizeRequest(fields, body, **model, &request);
-    if (!error) fields.LogUnknown("/tokenize");
-    return error;
+  auto refused = ParseInTurn(body, caller, state, [&] {
+    return ReadBody(body, [&](const nlohmann::json& json) {
+      JsonFields fields(json);
+      auto error = ReadTokenizeRequest(fields, body, **model, &request);
+      if (!error) fields.LogUnknown("/tokenize");
+      return error;
+    });
   });
   if (refused) return *std::move(refused);
   auto memory = state.ReserveAnswer(static_cast<int64_t>(request.token_ids.size()) * kBytesPerToken,
@@ -124,11 +126,13 @@ Answer RunDetokenize(const std::string& body, const Caller& caller, ServingState
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
   std::vector<int32_t> token_ids;
-  auto refused = ReadBody(body, [&](const nlohmann::json& json) {
-    JsonFields fields(json);
-    auto error = ReadDetokenizeRequest(fields, **model, &token_ids);
-    if (!error) fields.LogUnknown("/detokenize");
-    return error;
+  auto refused = ParseInTurn(body, caller, state, [&] {
+    return ReadBody(body, [&](const nlohmann::json& json) {
+      JsonFields fields(json);
+      auto error = ReadDetokenizeRequest(fields, **model, &token_ids);
+      if (!error) fields.LogUnknown("/detokenize");
+      return error;
+    });
   });
   if (refused) return *std::move(refused);
   auto memory =

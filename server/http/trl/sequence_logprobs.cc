@@ -204,11 +204,13 @@ Answer RunSequenceLogprobs(const std::string& body, const Caller& caller, Servin
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
   SequenceLogprobsRequest request;
-  auto refused = ReadBody(body, [&](const nlohmann::json& json) {
-    JsonFields fields(json);
-    auto error = ReadSequenceLogprobs(fields, **model, &request);
-    if (!error) fields.LogUnknown("/get_sequence_logprobs/");
-    return error;
+  auto refused = ParseInTurn(body, caller, state, [&] {
+    return ReadBody(body, [&](const nlohmann::json& json) {
+      JsonFields fields(json);
+      auto error = ReadSequenceLogprobs(fields, **model, &request);
+      if (!error) fields.LogUnknown("/get_sequence_logprobs/");
+      return error;
+    });
   });
   if (refused) return *std::move(refused);
   // Padding makes all sequences as long as the longest.

@@ -58,6 +58,23 @@ TEST(ParseJson, LimitsTheNumberOfValues) {
   EXPECT_ERROR(ParseJson(text, "t"), kInvalid, "limit of 8000000 values");
 }
 
+// Estimates are no less than what glibc's malloc takes for the parts, and not much more.
+TEST(ParseJson, LimitsTheMemoryOfTheValue) {
+  const std::string parts[] = {"1", "\"" + std::string(100, 'x') + "\"", "[]", "{\"key\":0}"};
+  const int64_t bytes[] = {16, 16 + 148, 16 + 64, 16 + 64 + 99 + 16};
+  for (size_t i = 0; i < std::size(parts); ++i) {
+    std::string text = "[" + parts[i];
+    for (int j = 1; j < 1000; ++j) text += "," + parts[i];
+    text += "]";
+    const int64_t all = 16 + 64 + 1000 * bytes[i];
+    EXPECT_OK(ParseJson(text, "t", all));
+    EXPECT_OK(ParseOrderedJson(text, "t", all));
+    EXPECT_ERROR(ParseJson(text, "t", all - 1), kInvalid,
+                 Concat("takes more than the limit of ", all - 1, " bytes of memory"));
+    EXPECT_ERROR(ParseOrderedJson(text, "t", all - 1), kInvalid, "bytes of memory");
+  }
+}
+
 TEST(ParseOrderedJson, KeepsTheOrderUnderTheSameLimits) {
   ASSERT_OK_AND_ASSIGN(const auto value,
                        ParseOrderedJson(R"({"z":1,"a":{"y":[2,{"c":3,"b":4}],"x":null}})", "t"));

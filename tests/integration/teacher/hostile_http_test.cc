@@ -1,4 +1,6 @@
 // The real taopd-teacher against clients that send nonsense, half requests and floods.
+#include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <set>
 #include <string>
@@ -133,6 +135,50 @@ TEST_F(HostileHttpTest, WaitingCompletionsDoNotDelayProbes) {
   for (int i = 0; i < 5; ++i) ExpectAlive();
   clients.clear();  // cancels them
   ExpectServes();
+}
+
+// The text of a body grows fifty times when it is parsed. One client sends such bodies over many
+// connections, and another one has a short question.
+TEST_F(HostileHttpTest, BodiesThatGrowLeaveMemoryAndTurnsToOthers) {
+  constexpr int kNumConnections = 8, kNumRounds = 3, kNumObjects = 4'000'000;
+  constexpr int64_t kMaxBytes = int64_t{2} << 30;
+  constexpr int kMinServed = 20;
+  Start();
+  ExpectServes();
+  const std::string body =
+      "{\"prompt\":[1],\"x\":[{\"\":0}" + testing::Repeat(",{\"\":0}", kNumObjects) + "]}";
+  const std::string request =
+      testing::PostHead("Connection: close\r\nContent-Length: " + std::to_string(body.size()) +
+                        "\r\n") +
+      body;
+  std::atomic<int> num_left = kNumConnections;
+  std::vector<std::thread> flood;
+  for (int i = 0; i < kNumConnections; ++i) {
+    flood.emplace_back([&] {
+      for (int round = 0; round < kNumRounds; ++round) {
+        const std::string answer = Ask(request);
+        EXPECT_THAT(answer, StartsWith("HTTP/1.1 400"));
+        EXPECT_THAT(answer, HasSubstr("bytes of memory"));
+      }
+      --num_left;
+    });
+  }
+  const std::string question = "{\"prompt\":[1],\"max_tokens\":1}";
+  int num_served = 0;
+  int64_t most_bytes = 0;
+  while (num_left > 0) {
+    RawClient other(teacher_->http_port(), "127.0.0.2");
+    other.Send(testing::PostHead("Connection: close\r\nContent-Length: " +
+                                 std::to_string(question.size()) + "\r\n") +
+               question);
+    EXPECT_THAT(other.ReadAll(), StartsWith("HTTP/1.1 200"));
+    ++num_served;
+    most_bytes = std::max(most_bytes, ResidentBytes());
+    ExpectAlive();
+  }
+  for (std::thread& thread : flood) thread.join();
+  EXPECT_LT(most_bytes, kMaxBytes);
+  EXPECT_GE(num_served, kMinServed);
 }
 
 // 64 descriptors, and more connections than that on both ports.

@@ -95,6 +95,9 @@ inline std::vector<HostileRequest> HostileHeaders() {
       {"two hosts in other cases", get("hOST: b\r\n"), 400},
       {"host with a space", "GET /health HTTP/1.1\r\nHost: a b\r\n\r\n", 400},
       {"host with a path", "GET /health HTTP/1.1\r\nHost: a/b\r\n\r\n", 400},
+      {"host with an open bracket", "GET /health HTTP/1.1\r\nHost: [::\r\n\r\n", 400},
+      {"host with two ports", "GET /health HTTP/1.1\r\nHost: a:1:2\r\n\r\n", 400},
+      {"host with a large port", "GET /health HTTP/1.1\r\nHost: a:999999999\r\n\r\n", 400},
       {"host with a user", "GET /health HTTP/1.1\r\nHost: u@a\r\n\r\n", 400},
       {"bare LF in the head", "GET /health HTTP/1.1\r\nHost: a\nA: b\r\n\r\n", 400},
       {"bare LF before the end", "GET /health HTTP/1.1\r\nHost: a\r\nA: b\n\r\n", 400},
@@ -271,6 +274,15 @@ inline std::vector<HostileRequest> HostileBodies() {
       {"long salt", post("{\"prompt\":[1],\"cache_salt\":\"" + large + "\"}"), 400},
       {"long number", post("{\"prompt\":[1],\"logprobs\":\"" + large + "\"}"), 400},
       {"long bias", post("{\"prompt\":[1],\"logit_bias\":{\"" + large + "\":1}}"), 400},
+      {"stop strings of many choices",
+       post("{\"prompt\":[1],\"max_tokens\":1,\"n\":16384,\"stop\":[\"" + std::string(1000, 'a') +
+            "\"" + Repeat(",\"" + std::string(1000, 'b') + "\"", 63) + "]}"),
+       400},
+      {"long request id in the head",
+       PostHead("Connection: close\r\nX-Request-Id: " + std::string(16'000, 'i') +
+                "\r\nContent-Length: 14\r\n") +
+           "{\"prompt\":[1]}",
+       400},
       {"timeout that is no number",
        PostHead("Connection: close\r\nX-Request-Timeout: soon\r\nContent-Length: 14\r\n") +
            "{\"prompt\":[1]}",

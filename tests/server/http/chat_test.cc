@@ -239,6 +239,19 @@ TEST_F(ChatTest, ErrorsNameTheField) {
   EXPECT_THAT(Refused(json::object()).message, HasSubstr("no chat template"));
 }
 
+TEST(ChatMessagesTest, ArgumentsOfAllCallsTogetherAreLimited) {
+  const ordered_json call = {
+      {"function", {{"name", "f"}, {"arguments", "[\"" + std::string(1 << 20, 'x') + "\"]"}}}};
+  const ordered_json message = {{"role", "assistant"}, {"tool_calls", {call, call}}};
+  ordered_json messages = ordered_json::array({message});
+  EXPECT_FALSE(NormalizeMessages(/*as_parts=*/false, &messages));
+  messages = ordered_json::array({message, message});
+  const auto error = NormalizeMessages(/*as_parts=*/false, &messages);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->param, "messages");
+  EXPECT_THAT(error->message, HasSubstr("more than the limit of 4194304 bytes"));
+}
+
 TEST(ChatMessagesTest, ToolCallsAndReasoningAreNormalized) {
   ordered_json messages = ordered_json::parse(
       R"([{"role":"assistant","content":null,"reasoning_content":"r",

@@ -120,7 +120,16 @@ TEST_F(CompletionTest, SamplingFieldsOfManyChoicesAreLimited) {
   const json body = {{"prompt", {1}}, {"n", 6000}, {"max_tokens", 1}, {"bad_words", words}};
   const auto refused = Run(body);
   ASSERT_TRUE(std::holds_alternative<HttpError>(refused));
-  EXPECT_THAT(std::get<HttpError>(refused).message, HasSubstr("sampling fields of all choices"));
+  EXPECT_THAT(std::get<HttpError>(refused).message, HasSubstr("the sampling fields and the"));
+}
+
+TEST_F(CompletionTest, StopStringsOfManyChoicesAreLimited) {
+  json stop = json::array();
+  for (int i = 0; i < 64; ++i) stop.push_back(std::string(1000, static_cast<char>('0' + i)));
+  const json body = {{"prompt", {1}}, {"n", 4000}, {"max_tokens", 1}, {"stop", stop}};
+  const auto refused = Run(body);
+  ASSERT_TRUE(std::holds_alternative<HttpError>(refused));
+  EXPECT_THAT(std::get<HttpError>(refused).message, HasSubstr("the stop strings of all choices"));
 }
 
 TEST_F(CompletionTest, MaxTokensBeyondTheContextIsCut) {

@@ -170,6 +170,18 @@ TEST_F(HttpServerTest, RequestIdHeaderNamesTheAnswer) {
   EXPECT_EQ(json::parse(answer->body)["id"], "cmpl-abc\"d");
 }
 
+TEST_F(HttpServerTest, LongRequestIdHeadersAreRefused) {
+  Ready();
+  for (const size_t size : {1024u, 1025u}) {
+    const auto answer = client_->Post("/v1/completions", {{"X-Request-Id", std::string(size, 'i')}},
+                                      "{\"prompt\":[1]}", "application/json");
+    EXPECT_EQ(answer->status, size > 1024 ? 400 : 200);
+    EXPECT_EQ(
+        answer->body.find("X-Request-Id has 1025 bytes, the limit is 1024") != std::string::npos,
+        size > 1024);
+  }
+}
+
 TEST_F(HttpServerTest, FullQueueIs429) {
   const EngineLimits limits = {.vocab_size = 32,
                                .max_model_len = 64,

@@ -53,6 +53,19 @@ TEST_F(SamplingDefaultsTest, BadValuesNameFileKeyAndValue) {
   EXPECT_ERROR(Load("[]"), absl::StatusCode::kInvalidArgument, "must be a JSON object");
 }
 
+TEST(SamplingFieldsTest, CopiesAreEstimated) {
+  SamplingParams sampling;
+  EXPECT_EQ(SamplingBytes(sampling), 0);
+  sampling.stop_token_ids = {1, 2};
+  sampling.allowed_token_ids = {1, 2, 3};
+  EXPECT_EQ(SamplingBytes(sampling), 5 * 4);
+  sampling.bad_words_ids = {{1, 2, 3}};
+  sampling.logit_bias = {{7, 1.0f}, {8, 1.0f}};
+  EXPECT_EQ(SamplingBytes(sampling), 8 * 4 + 3 * 64);
+  EXPECT_EQ(StringsBytes({}), 0);
+  EXPECT_GE(StringsBytes(std::vector<std::string>{std::string(100, 'x'), "y"}), 101);
+}
+
 // What the table accepts, the engine accepts.
 TEST(SamplingFieldsTest, RangesAreWithinTheEngines) {
   const EngineLimits limits = {.vocab_size = 32, .max_model_len = 64};

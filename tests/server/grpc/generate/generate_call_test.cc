@@ -155,6 +155,27 @@ TEST_F(GenerateCallTest, RefusalsNameTheField) {
   request = Request();
   request.set_request_id(std::string(2000, 'x'));
   ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "request_id has 2000 bytes");
+  request = Request();
+  request.set_cache_salt(std::string(1025, 'x'));
+  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT,
+                "cache_salt has 1025 bytes, the limit is 1024");
+}
+
+// Each sequence has a copy of the fields.
+TEST_F(GenerateCallTest, CopiesOfTheFieldsAreCountedAndLimited) {
+  fake_ = testing::MakeFakeModel(false, std::make_unique<testing::FakeEngine>(
+                                            EngineLimits{.vocab_size = 8192, .max_model_len = 64}));
+  Ready();
+  v1::GenerateRequest request = Request();
+  auto& bias = *request.mutable_sampling()->mutable_logit_bias();
+  for (uint32_t id = 0; id < 5000; ++id) bias[id] = 1.0f;
+  request.set_n(1024);
+  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT,
+                "n is 1024: the fields of so many sequences take");
+  request.set_n(8);
+  const auto admitted = AdmitGeneration(request, absl::InfiniteFuture(), "client", state_);
+  ASSERT_OK(admitted);
+  EXPECT_GT(state_.message_budget().num_used(), 8 * 5000 * 50);
 }
 
 TEST_F(GenerateCallTest, AnEngineErrorEndsTheCall) {

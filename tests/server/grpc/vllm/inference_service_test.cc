@@ -5,6 +5,7 @@
 
 #include "proto/vllm/control.grpc.pb.h"
 #include "proto/vllm/inference.grpc.pb.h"
+#include "server/grpc/vllm/inference_request.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
 #include "tests/server/grpc/vllm/letters.h"
 #include "tests/support/files.h"
@@ -217,6 +218,8 @@ TEST_F(VllmServiceTest, WhatCannotBeHonoredIsRefusedByName) {
       {"lora_name", [](auto* r) { r->set_lora_name("x"); }},
       {"kv_transfer_params",
        [](auto* r) { (*r->mutable_kv()->mutable_kv_transfer_params()->mutable_fields())["a"]; }},
+      {"cache_salt has 1025 bytes, the limit is 1024",
+       [](auto* r) { r->mutable_kv()->set_cache_salt(std::string(1025, 's')); }},
       {"temperature", [](auto* r) { r->set_temperature(-1.0f); }},
       {"max_model_len", [](auto* r) { r->mutable_stopping()->set_max_new_tokens(100); }},
   };
@@ -228,6 +231,17 @@ TEST_F(VllmServiceTest, WhatCannotBeHonoredIsRefusedByName) {
   vllm::GenerateRequest request = Request();
   request.set_model("other");
   ExpectRefused(request, grpc::StatusCode::NOT_FOUND, "model `other` not found");
+}
+
+// Each sequence has a copy of the fields and of the stop strings.
+TEST_F(VllmServiceTest, CopiesOfTheFieldsAreCounted) {
+  Ready();
+  vllm::GenerateRequest request = Request();
+  for (char c = 'a'; c < 'a' + 20; ++c)
+    request.mutable_stopping()->add_stop_strings(std::string(1000, c));
+  const auto admitted = AdmitInference(request, absl::InfiniteFuture(), "client", state_, 8);
+  ASSERT_OK(admitted);
+  EXPECT_GT(state_.message_budget().num_used(), 8 * 20 * 1000);
 }
 
 TEST_F(VllmServiceTest, AbortEndsTheRequestsOfAnId) {

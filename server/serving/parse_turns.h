@@ -1,0 +1,71 @@
+// Whose request body is parsed next. A parsed body takes many times the memory of its text, and the
+// time of a large one is seconds: only few are parsed at once, clients take turns, and small bodies
+// do not wait for large ones.
+#pragma once
+
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "server/serving/heap_trim.h"
+#include "server/structured/turn_queue.h"
+
+namespace taopd {
+
+// Thread-safe.
+class ParseTurns {
+ public:
+  // How many bodies of at most so many bytes are parsed at once.
+  struct Lane {
+    size_t max_bytes;
+    int num_turns;
+  };
+  static constexpr std::array<Lane, 3> kLanes = {
+      {{size_t{64} << 10, 16}, {size_t{1} << 20, 4}, {SIZE_MAX, 2}}};
+
+  // Ends with the object's life, which should end after that of the parsed value.
+  class Turn {
+   public:
+    Turn(ParseTurns* turns, size_t lane, std::string client)
+        : turns_(turns), lane_(lane), client_(std::move(client)) {}
+    ~Turn() { turns_->End(lane_, client_); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    ParseTurns* const turns_;
+    const size_t lane_;
+    const std::string client_;
+  };
+
+  // `heap` is trimmed after bodies that are not small.
+  explicit ParseTurns(HeapTrim* heap);
+
+  // Waits for the client's turn (server/net/client_name.h) with a body of that size.
+  Turn Wait(const std::string& client, size_t body_bytes);
+  // Bodies that wait.
+  size_t num_waiting() const;
+
+ private:
+  struct Waiter {
+    bool has_turn = false;
+  };
+  struct Queue {
+    int num_free = 0;
+    TurnQueue<Waiter*> waiting;
+  };
+
+  void End(size_t lane, const std::string& client);
+  static void GrantTurns(Queue* queue);
+
+  HeapTrim* const heap_;
+  mutable absl::Mutex mutex_;
+  std::array<Queue, kLanes.size()> queues_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace taopd
