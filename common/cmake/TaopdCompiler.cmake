@@ -29,6 +29,15 @@ if(TAOPD_SANITIZE)
   add_link_options(-fsanitize=${TAOPD_SANITIZE})
 endif()
 
+option(TAOPD_FUZZ "Build libFuzzer programs (clang): the target fuzzers" OFF)
+if(TAOPD_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    message(FATAL_ERROR "TAOPD_FUZZ needs clang; the compiler is ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  # Coverage of every library, and of the precompiled headers that they use.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
+endif()
+
 find_program(TAOPD_CCACHE ccache)
 if(TAOPD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # base_dir and nohashdir let two build directories or clones share results; the sloppiness is

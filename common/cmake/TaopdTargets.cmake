@@ -116,12 +116,7 @@ endif()
 # (tests/support/mutation.h); with TAOPD_FUZZ, fuzz-bin/NAME is a libFuzzer program. Paths are from the root
 # of the tree. The lines of PROGRAM.inputs beside each program are its seeds, its dictionary and, for the test,
 # n: so damaged_inputs_test.cc is compiled once for all tests, and tests/fuzz/run finds what it needs.
-option(TAOPD_FUZZ "Build libFuzzer programs (clang): the target fuzzers" OFF)
 if(TAOPD_FUZZ)
-  if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
-    message(FATAL_ERROR "TAOPD_FUZZ needs clang; the compiler is ${CMAKE_CXX_COMPILER_ID}")
-  endif()
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)  # coverage of every library
   add_custom_target(fuzzers)
 endif()
 function(taopd_fuzz_test name)

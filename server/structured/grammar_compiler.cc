@@ -82,7 +82,7 @@ std::shared_ptr<Grammar> InUse(std::shared_ptr<Grammar> grammar,
     std::unique_ptr<GrammarUses::Use> use;
     std::shared_ptr<Grammar> grammar;  // goes first
   };
-  const auto held = std::make_shared<Held>(std::move(use), std::move(grammar));
+  const auto held = std::make_shared<Held>(Held{std::move(use), std::move(grammar)});
   return std::shared_ptr<Grammar>(held, held->grammar.get());
 }
 

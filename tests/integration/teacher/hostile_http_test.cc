@@ -140,9 +140,9 @@ TEST_F(HostileHttpTest, WaitingCompletionsDoNotDelayProbes) {
 // The text of a body grows fifty times when it is parsed. One client sends such bodies over many
 // connections, and another one has a short question.
 TEST_F(HostileHttpTest, BodiesThatGrowLeaveMemoryAndTurnsToOthers) {
-  constexpr int kNumConnections = 8, kNumRounds = 3, kNumObjects = 4'000'000;
-  constexpr int64_t kMaxBytes = int64_t{2} << 30;
-  constexpr int kMinServed = 20;
+  constexpr int kNumConnections = 6, kNumRounds = 2, kNumObjects = 2'500'000;
+  constexpr int64_t kMaxBytes = int64_t{3} << 29;
+  constexpr int kMinServed = 10;
   Start();
   ExpectServes();
   const std::string body =

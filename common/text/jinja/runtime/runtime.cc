@@ -47,8 +47,9 @@ Value Runtime::MakeDict(std::vector<std::pair<Value, Value>> items) {
     if (key.is_list() || key.dict() != nullptr) Fail("unhashable type: '", TypeName(key), "'");
     ChargeKeyComparisons(*this, key, dict->items.size());
     // Of equal keys the first stays, with the last value.
-    const auto found = std::find_if(dict->items.begin(), dict->items.end(),
-                                    [&](const auto& entry) { return AreEqual(entry.first, key); });
+    const auto found =
+        std::find_if(dict->items.begin(), dict->items.end(),
+                     [&key = key](const auto& entry) { return AreEqual(entry.first, key); });
     if (found != dict->items.end()) {
       found->second = std::move(value);
       continue;
