@@ -223,9 +223,7 @@ TileSums<typename Products::X> AddingTile(int64_t x_step, int64_t c_stride) {
   tile.x_stride = Products::kInputs;
   tile.x_step = x_step;
   tile.c_stride = c_stride;
-  tile.single = false;
   tile.mode = Sums::kAdd;
-  tile.period = 0;
   return tile;
 }
 
@@ -282,7 +280,8 @@ void AddAndRound(const float* from, const float* bias, int64_t num, Bfloat16Bits
 extern const PackedGemm kPackedGemm;
 const PackedGemm kPackedGemm = {TAOPD_ISA_NAME,
 #ifdef TAOPD_MULTIPLIES_PAIRS
-                                Multiply<PairProducts>,  nullptr,
+                                Multiply<PairProducts>,
+                                nullptr,
 #else
                                 nullptr,
                                 Multiply<PairProducts>,
@@ -293,6 +292,7 @@ const PackedGemm kPackedGemm = {TAOPD_ISA_NAME,
 #else
                                 nullptr,
 #endif
-                                AddTransposedOfFloats,   AddAndRound};
+                                AddTransposedOfFloats,
+                                AddAndRound};
 
 }  // namespace taopd::cpu::TAOPD_ISA

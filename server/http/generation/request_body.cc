@@ -4,9 +4,11 @@
 
 #include "common/base/random.h"
 #include "common/io/jsonl.h"
+#include "server/http/json_fields.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
+
 std::optional<HttpError> ReadBody(
     const std::string& body,
     const std::function<std::optional<HttpError>(const nlohmann::json&)>& read) {
@@ -31,6 +33,19 @@ std::optional<HttpError> ErrorOfAbandoned(const Caller& caller) {
         absl::DeadlineExceededError("the deadline passed before the request was read"));
   }
   return std::nullopt;
+}
+
+std::optional<HttpError> ReadFieldsInTurn(
+    const std::string& body, const Caller& caller, ServingState& state, const std::string& route,
+    const std::function<std::optional<HttpError>(JsonFields&)>& read) {
+  return ParseInTurn(body, caller, state, [&] {
+    return ReadBody(body, [&](const nlohmann::json& json) {
+      JsonFields fields(json);
+      auto error = read(fields);
+      if (!error) fields.LogUnknown(route);
+      return error;
+    });
+  });
 }
 
 std::string RandomRequestId() {

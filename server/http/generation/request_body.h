@@ -14,6 +14,8 @@
 
 namespace taopd {
 
+class JsonFields;
+
 // The most memory that a parsed body may take, roughly. The largest list of token ids takes half.
 inline constexpr int64_t kMaxBodyValueBytes = int64_t{256} << 20;
 
@@ -35,6 +37,12 @@ auto ParseInTurn(const std::string& body, const Caller& caller, ServingState& st
   if (auto error = ErrorOfAbandoned(caller)) return *std::move(error);
   return parse();
 }
+
+// Both, for a route whose body is read field by field: fields that `read` leaves are logged as unknown
+// to `route`, if it returns no error.
+std::optional<HttpError> ReadFieldsInTurn(
+    const std::string& body, const Caller& caller, ServingState& state, const std::string& route,
+    const std::function<std::optional<HttpError>(JsonFields&)>& read);
 
 // Returns a random id of 32 hexadecimal digits, like vLLM's.
 std::string RandomRequestId();

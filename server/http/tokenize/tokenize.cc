@@ -96,13 +96,8 @@ Answer RunTokenize(const std::string& body, const Caller& caller, ServingState& 
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
   TokenizeRequest request;
-  auto refused = ParseInTurn(body, caller, state, [&] {
-    return ReadBody(body, [&](const nlohmann::json& json) {
-      JsonFields fields(json);
-      auto error = ReadTokenizeRequest(fields, body, **model, &request);
-      if (!error) fields.LogUnknown("/tokenize");
-      return error;
-    });
+  auto refused = ReadFieldsInTurn(body, caller, state, "/tokenize", [&](JsonFields& fields) {
+    return ReadTokenizeRequest(fields, body, **model, &request);
   });
   if (refused) return *std::move(refused);
   auto memory = state.ReserveAnswer(static_cast<int64_t>(request.token_ids.size()) * kBytesPerToken,
@@ -126,13 +121,8 @@ Answer RunDetokenize(const std::string& body, const Caller& caller, ServingState
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
   std::vector<int32_t> token_ids;
-  auto refused = ParseInTurn(body, caller, state, [&] {
-    return ReadBody(body, [&](const nlohmann::json& json) {
-      JsonFields fields(json);
-      auto error = ReadDetokenizeRequest(fields, **model, &token_ids);
-      if (!error) fields.LogUnknown("/detokenize");
-      return error;
-    });
+  auto refused = ReadFieldsInTurn(body, caller, state, "/detokenize", [&](JsonFields& fields) {
+    return ReadDetokenizeRequest(fields, **model, &token_ids);
   });
   if (refused) return *std::move(refused);
   auto memory =

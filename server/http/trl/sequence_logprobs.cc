@@ -204,14 +204,9 @@ Answer RunSequenceLogprobs(const std::string& body, const Caller& caller, Servin
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
   SequenceLogprobsRequest request;
-  auto refused = ParseInTurn(body, caller, state, [&] {
-    return ReadBody(body, [&](const nlohmann::json& json) {
-      JsonFields fields(json);
-      auto error = ReadSequenceLogprobs(fields, **model, &request);
-      if (!error) fields.LogUnknown("/get_sequence_logprobs/");
-      return error;
-    });
-  });
+  auto refused = ReadFieldsInTurn(
+      body, caller, state, "/get_sequence_logprobs/",
+      [&](JsonFields& fields) { return ReadSequenceLogprobs(fields, **model, &request); });
   if (refused) return *std::move(refused);
   // Padding makes all sequences as long as the longest.
   int64_t max_len = 0;

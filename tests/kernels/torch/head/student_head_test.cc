@@ -118,28 +118,45 @@ TEST(StudentHead, Bfloat16InputsHaveFloat32Logits) {
   }
 }
 
+struct HeadRun {
+  HeadOutput output;
+  at::Tensor d_lm_head;
+};
+
+// The head's gradient is added to what `start` has in every place.
+HeadRun RunOnThreads(int num_threads, const Problem& problem, const HeadOptions& options,
+                     float start) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(num_threads);
+  HeadRun run;
+  run.d_lm_head = at::full(problem.lm_head.sizes(), start);
+  run.output = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options,
+                              run.d_lm_head, kPlainPairs);
+  at::set_num_threads(before);
+  return run;
+}
+
+// Random inputs in this type, hidden size 24 and k = 7.
+Problem ProblemOfType(at::ScalarType dtype, int64_t num_rows, int64_t vocabulary_size,
+                      uint64_t seed) {
+  Problem problem = MakeProblem(num_rows, 24, vocabulary_size, 7, seed);
+  problem.hidden = problem.hidden.to(dtype);
+  problem.lm_head = problem.lm_head.to(dtype);
+  return problem;
+}
+
 TEST(StudentHead, NumberOfThreadsDoesNotChangeLossOrHead) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    Problem problem = MakeProblem(19, 24, 3001, 7, 8);
-    problem.hidden = problem.hidden.to(dtype);
-    problem.lm_head = problem.lm_head.to(dtype);
+    const Problem problem = ProblemOfType(dtype, 19, 3001, 8);
     HeadOptions options = OptionsFor("sc_ta_opd");
     options.top_k_metrics = true;
-    const int before = at::get_num_threads();
-    HeadOutput outputs[2];
-    at::Tensor d_lm_head[2];
-    for (int i = 0; i < 2; ++i) {
-      at::set_num_threads(i == 0 ? 1 : 3);
-      d_lm_head[i] = at::zeros(problem.lm_head.sizes());
-      outputs[i] = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options,
-                                  d_lm_head[i], kPlainPairs);
-    }
-    at::set_num_threads(before);
-    EXPECT_TRUE(at::equal(outputs[0].loss_N, outputs[1].loss_N));
-    EXPECT_TRUE(at::equal(outputs[0].metrics_NM, outputs[1].metrics_NM));
-    EXPECT_TRUE(at::equal(d_lm_head[0], d_lm_head[1]));
+    const HeadRun one = RunOnThreads(1, problem, options, 0);
+    const HeadRun three = RunOnThreads(3, problem, options, 0);
+    EXPECT_TRUE(at::equal(one.output.loss_N, three.output.loss_N));
+    EXPECT_TRUE(at::equal(one.output.metrics_NM, three.output.metrics_NM));
+    EXPECT_TRUE(at::equal(one.d_lm_head, three.d_lm_head));
     // One partial sum a thread.
-    ExpectGradientClose(outputs[1].d_hidden_NH, outputs[0].d_hidden_NH.to(at::kDouble),
+    ExpectGradientClose(three.output.d_hidden_NH, one.output.d_hidden_NH.to(at::kDouble),
                         dtype == at::kFloat ? kFloatTolerance : kBfloat16OutputTolerance,
                         "d hidden");
   }
@@ -149,36 +166,27 @@ TEST(StudentHead, NumberOfThreadsDoesNotChangeLossOrHead) {
 TEST(StudentHead, TilesOfASmallHeadAreItsRows) {
   for (const auto& [num_rows, dtype] :
        {std::pair(700, at::kFloat), std::pair(9001, at::kFloat), std::pair(700, at::kBFloat16)}) {
-    Problem problem = MakeProblem(num_rows, 24, 130, 7, 9);
-    problem.hidden = problem.hidden.to(dtype);
-    problem.lm_head = problem.lm_head.to(dtype);
+    const Problem problem = ProblemOfType(dtype, num_rows, 130, 9);
     HeadOptions options = OptionsFor("sc_ta_opd");
     options.top_k_metrics = true;
-    const int before = at::get_num_threads();
-    HeadOutput outputs[3];
-    at::Tensor d_lm_head[3];
-    for (int i = 0; i < 3; ++i) {
-      at::set_num_threads(i == 0 ? 1 : 3);
-      if (i == 2) options.workspace_bytes = 1 << 20;  // too little for tiles
-      d_lm_head[i] = at::ones(problem.lm_head.sizes());
-      outputs[i] = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options,
-                                  d_lm_head[i], kPlainPairs);
-    }
-    at::set_num_threads(before);
-    EXPECT_TRUE(at::equal(outputs[0].loss_N, outputs[1].loss_N));
-    EXPECT_TRUE(at::equal(outputs[0].metrics_NM, outputs[1].metrics_NM));
-    EXPECT_TRUE(at::equal(outputs[0].d_hidden_NH, outputs[1].d_hidden_NH));
-    EXPECT_TRUE(at::equal(d_lm_head[0], d_lm_head[1]));
+    const HeadRun one = RunOnThreads(1, problem, options, 1);
+    const HeadRun three = RunOnThreads(3, problem, options, 1);
+    options.workspace_bytes = 1 << 20;  // too little for tiles
+    const HeadRun chunks = RunOnThreads(3, problem, options, 1);
+    EXPECT_TRUE(at::equal(one.output.loss_N, three.output.loss_N));
+    EXPECT_TRUE(at::equal(one.output.metrics_NM, three.output.metrics_NM));
+    EXPECT_TRUE(at::equal(one.output.d_hidden_NH, three.output.d_hidden_NH));
+    EXPECT_TRUE(at::equal(one.d_lm_head, three.d_lm_head));
 
-    EXPECT_TRUE(at::equal(outputs[0].loss_N, outputs[2].loss_N));
-    EXPECT_TRUE(at::equal(outputs[0].metrics_NM, outputs[2].metrics_NM));
+    EXPECT_TRUE(at::equal(one.output.loss_N, chunks.output.loss_N));
+    EXPECT_TRUE(at::equal(one.output.metrics_NM, chunks.output.metrics_NM));
     const double tolerance = dtype == at::kFloat ? kFloatTolerance : kBfloat16OutputTolerance;
-    ExpectGradientClose(outputs[0].d_hidden_NH, outputs[2].d_hidden_NH.to(at::kDouble), tolerance,
-                        "d hidden");
-    ExpectClose(d_lm_head[0], d_lm_head[2].to(at::kDouble), tolerance, "d lm_head");
+    ExpectGradientClose(one.output.d_hidden_NH, chunks.output.d_hidden_NH.to(at::kDouble),
+                        tolerance, "d hidden");
+    ExpectClose(one.d_lm_head, chunks.d_lm_head.to(at::kDouble), tolerance, "d lm_head");
     if (dtype != at::kFloat) continue;
     const Expected expected = Oracle(problem, options);
-    ExpectClose(d_lm_head[0] - 1, expected.d_lm_head, kFloatTolerance, "d lm_head of autograd");
+    ExpectClose(one.d_lm_head - 1, expected.d_lm_head, kFloatTolerance, "d lm_head of autograd");
   }
 }
 
