@@ -4,10 +4,12 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include "common/base/check.h"
+#include "common/model/batch_parts.h"
 #include "common/model/layers/attention.h"
 #include "common/model/layers/attention_plan.h"
 #include "common/model/layers/paged_attention.h"
 #include "common/model/parallel/sharded_head.h"
+#include "kernels/torch/aten_parallel_for.h"
 #include "kernels/torch/attention/self_attention.h"
 #include "kernels/torch/gemm/linear.h"
 #include "kernels/torch/gemm/linear_parts.h"
@@ -19,6 +21,10 @@
 
 namespace taopd {
 namespace {
+
+// A core's own caches hold so much: beyond it, threads that compute other rows with the same
+// weights would each read them from the memory that they share.
+constexpr int64_t kFewWeightsBytes = int64_t{2} << 20;
 
 at::Tensor Project(const at::Tensor& x, const Projection& projection,
                    const PackedWeight* packed = nullptr) {
@@ -162,7 +168,12 @@ void TransformerDecoder::FinishWeights(bool requires_grad) {
       StackExperts(&layer.moe);
     }
   }
-  for (const WeightSlot& slot : slots_) slot.tensor->set_requires_grad(requires_grad);
+  int64_t num_bytes = 0;
+  for (const WeightSlot& slot : slots_) {
+    slot.tensor->set_requires_grad(requires_grad);
+    num_bytes += static_cast<int64_t>(slot.tensor->nbytes());
+  }
+  few_weights_ = num_bytes <= kFewWeightsBytes;
   if (config().tie_word_embeddings) weights_.lm_head_VH = weights_.embed_tokens_VH;
 }
 
@@ -361,30 +372,51 @@ at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
   if (batch.token_ids_T.size(0) == 0) {
     return at::empty({0, config().hidden_size}, weights_.final_norm_H.options());
   }
+  const std::shared_ptr<PackedWeights> packed = UpToDateWeights();
+  if (packed == nullptr) return InferPlain(batch, pages);
+  if (!few_weights_ || group_ != nullptr || batch.inputs != nullptr) {
+    return InferPacked(batch, pages, *packed);
+  }
+  const std::vector<PagedBatch> parts = PartsOf(batch, ThreadsAtHand());
+  if (parts.size() == 1) return InferPacked(batch, pages, *packed);
+  std::vector<at::Tensor> hidden(parts.size());
+  at::parallel_for(0, static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
+    const c10::InferenceMode inference_mode;  // of this thread
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      hidden[i] = InferPacked(parts[i], pages, *packed);
+    }
+  });
+  return at::cat(hidden);
+}
+
+at::Tensor TransformerDecoder::InferPlain(const PagedBatch& batch, KvPages* pages) {
   const PagedAttentionLayers attention(batch, pages, config());
   const Rotation rotation = rope_.Gather(attention.positions_T(), attention.num_positions());
-  const std::shared_ptr<PackedWeights> packed = UpToDateWeights();
-  if (packed == nullptr) {
-    return RunLayers(
-        batch.token_ids_T,
-        [&](size_t i, const at::Tensor& x_TH) {
-          const LayerWeights& layer = weights_.layers[i];
-          const Heads heads = ProjectHeads(x_TH, layer, config());
-          return SumOfParts(
-              Project(attention.RotateAndRun(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD,
-                                             heads.v_TKD, layer.q_norm_D, layer.k_norm_D, rotation),
-                      layer.o_proj));
-        },
-        [&](size_t i, const at::Tensor& x_TH) {
-          if (batch.after_layer) batch.after_layer();
-          return SumOfParts(MlpOfLayer(i, x_TH, /*packed=*/nullptr));
-        });
-  }
+  return RunLayers(
+      batch.token_ids_T,
+      [&](size_t i, const at::Tensor& x_TH) {
+        const LayerWeights& layer = weights_.layers[i];
+        const Heads heads = ProjectHeads(x_TH, layer, config());
+        return SumOfParts(
+            Project(attention.RotateAndRun(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD,
+                                           heads.v_TKD, layer.q_norm_D, layer.k_norm_D, rotation),
+                    layer.o_proj));
+      },
+      [&](size_t i, const at::Tensor& x_TH) {
+        if (batch.after_layer) batch.after_layer();
+        return SumOfParts(MlpOfLayer(i, x_TH, /*packed=*/nullptr));
+      });
+}
+
+at::Tensor TransformerDecoder::InferPacked(const PagedBatch& batch, KvPages* pages,
+                                           const PackedWeights& packed) {
+  const PagedAttentionLayers attention(batch, pages, config());
+  const Rotation rotation = rope_.Gather(attention.positions_T(), attention.num_positions());
   LayerBuffers buffers;
   return RunLayers(
       batch.token_ids_T,
       [&](size_t i, const at::Tensor& x_TH) {
-        const PackedLayer& layer = packed->layer(i);
+        const PackedLayer& layer = packed.layer(i);
         const Heads heads =
             ProjectHeads(x_TH, layer, weights_.layers[i], config(), rotation, &buffers);
         return SumOfParts(layer.o.Multiply(
@@ -393,7 +425,7 @@ at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
       },
       [&](size_t i, const at::Tensor& x_TH) {
         if (batch.after_layer) batch.after_layer();
-        const PackedLayer& layer = packed->layer(i);
+        const PackedLayer& layer = packed.layer(i);
         if (layer.router.defined()) return SumOfParts(PackedMoe(x_TH, layer, config().moe));
         return SumOfParts(PackedSwiGlu(x_TH, layer.gate_up, layer.down, PartType(), &buffers));
       });

@@ -65,6 +65,10 @@ class TransformerDecoder final : public Decoder {
   const at::Tensor& NormBefore(size_t layer) const;
   // packed: the layer's present weights, or null.
   at::Tensor MlpOfLayer(size_t i, const at::Tensor& x_TH, const PackedLayer* packed) const;
+  // Infer from the parameters, and from the packed weights. Several threads may run InferPacked with
+  // parts of a batch.
+  at::Tensor InferPlain(const PagedBatch& batch, KvPages* pages);
+  at::Tensor InferPacked(const PagedBatch& batch, KvPages* pages, const PackedWeights& packed);
   // The type in which a projection that was cut by columns gives its part of a sum.
   at::ScalarType PartType() const { return group_ == nullptr ? dtype() : at::kFloat; }
   // The sum of what all processes have computed; without others, what this one has.
@@ -84,6 +88,9 @@ class TransformerDecoder final : public Decoder {
   std::shared_ptr<PackedWeights> packed_;
   uint64_t packed_version_ = 0;
   bool inference_only_ = false;
+  // Whether threads share the rows of a batch rather than each product of a layer: with weights this
+  // small, waiting for each other between products takes as long as the products.
+  bool few_weights_ = false;
 };
 
 }  // namespace taopd

@@ -3,9 +3,14 @@
 
 #include <ATen/Parallel.h>
 
+#include <cstdint>
+
 #include "taopd/base/parallel_for.h"
 
 namespace taopd {
+
+// How many threads a parallel_for has here: inside of another one it has its own thread alone.
+inline int64_t ThreadsAtHand() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
 
 inline const ParallelFor& AtenParallelFor() {
   static const auto* const kParallelFor = new ParallelFor(

@@ -16,6 +16,8 @@
 
 #include "common/base/log.h"
 #include "common/wire/teacher_protocol.h"
+#include "proto/grpc/reflection_v1.grpc.pb.h"
+#include "proto/grpc/reflection_v1alpha.grpc.pb.h"
 #include "server/grpc/grpc_acceptor.h"
 #include "server/grpc/reflection/reflection_service.h"
 #include "server/grpc/teacher_service.h"
@@ -165,8 +167,8 @@ class GrpcServerImpl final : public GrpcServer {
   VllmInferenceService vllm_inference_;
   VllmControlService vllm_control_;
   VllmEngineService vllm_engine_;
-  ReflectionService reflection_;
-  ReflectionServiceV1Alpha reflection_v1alpha_;
+  ReflectionService<grpc::reflection::v1::ServerReflection> reflection_;
+  ReflectionService<grpc::reflection::v1alpha::ServerReflection> reflection_v1alpha_;
   int port_ = 0;
   absl::Mutex mutex_;  // any thread may call SetHealth while Shutdown ends the server
   std::unique_ptr<grpc::Server> server_;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/wire/teacher_protocol.h"
+#include "server/grpc/calls/message_bytes.h"
 #include "server/grpc/score_admission.h"
 #include "server/grpc/score_conversion.h"
 
@@ -39,9 +40,9 @@ void ScoreStream::Drain() {
 }
 
 void ScoreStream::OnReadDone(bool ok) {
-  // reading_ stays true until request_ is no longer needed: a write that ends meanwhile on another
+  // reading_ stays true until read_ is no longer needed: a write that ends meanwhile on another
   // thread must not start the next read into it.
-  if (ok) Accept(request_);
+  if (ok) Accept(&read_);
   Next next;
   {
     absl::MutexLock lock(&mutex_);
@@ -54,6 +55,7 @@ void ScoreStream::OnReadDone(bool ok) {
 
 void ScoreStream::OnWriteDone(bool ok) {
   Next next;
+  written_.Clear();
   {
     absl::MutexLock lock(&mutex_);
     writing_ = Answer();
@@ -89,7 +91,7 @@ void ScoreStream::ReleaseModel() {
   model.swap(model_);
 }
 
-void ScoreStream::Accept(const v1::ScoreRequest& request) {
+void ScoreStream::Accept(grpc::ByteBuffer* message) {
   const absl::Time started_at = state_->clock()->Now();
   uint64_t number;
   {
@@ -100,11 +102,18 @@ void ScoreStream::Accept(const v1::ScoreRequest& request) {
     number = next_number_++;
     open_.emplace(number, 0);
   }
-  if (const absl::Status status = Submit(request, number, started_at); !status.ok()) {
-    metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(status),
-                            state_->clock()->Now() - started_at, address_,
-                            request.request_id().substr(0, kMaxRequestIdBytes));
-    Complete(number, {MakeError(request.request_id().substr(0, kMaxRequestIdBytes), status), {}});
+  v1::ScoreRequest request;
+  const absl::Status parsed = ParseMessage(message, &request);
+  const absl::Status status = parsed.ok() ? Submit(request, number, started_at) : parsed;
+  if (status.ok()) return;
+  const std::string request_id =
+      parsed.ok() ? request.request_id().substr(0, kMaxRequestIdBytes) : std::string();
+  metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(status),
+                          state_->clock()->Now() - started_at, address_, request_id);
+  if (parsed.ok()) {
+    Complete(number, {MakeError(request_id, status), {}});
+  } else {
+    Refuse(number, status);
   }
 }
 
@@ -160,6 +169,17 @@ void ScoreStream::Complete(uint64_t number, Answer answer) {
   Do(next);
 }
 
+void ScoreStream::Refuse(uint64_t number, const absl::Status& status) {
+  Next next;
+  {
+    absl::MutexLock lock(&mutex_);
+    open_.erase(number);
+    refusal_ = status;
+    next = DecideLocked(/*may_read=*/false);
+  }
+  Do(next);
+}
+
 std::unique_ptr<v1::ScoreStreamResponse> ScoreStream::MakeError(const std::string& request_id,
                                                                 const absl::Status& status) {
   auto response = std::make_unique<v1::ScoreStreamResponse>();
@@ -194,7 +214,7 @@ ScoreStream::Next ScoreStream::DecideLocked(bool may_read) {
   }
   const int64_t num_in_flight =
       static_cast<int64_t>(open_.size() + answers_.size()) + (writing_.response != nullptr);
-  const bool ended = reads_ended_ || broken_ || draining_;
+  const bool ended = reads_ended_ || broken_ || draining_ || !refusal_.ok();
   if (may_read && !ended && !reading_ && num_in_flight < kMaxInFlight) {
     reading_ = true;
     next.read = true;
@@ -204,6 +224,8 @@ ScoreStream::Next ScoreStream::DecideLocked(bool may_read) {
     next.finish = true;
     if (broken_) {
       next.status = grpc::Status::CANCELLED;
+    } else if (!refusal_.ok()) {
+      next.status = ToGrpcStatus(refusal_);
     } else if (!reads_ended_) {
       next.status = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is draining");
     }
@@ -212,8 +234,11 @@ ScoreStream::Next ScoreStream::DecideLocked(bool may_read) {
 }
 
 void ScoreStream::Do(const Next& next) {
-  if (next.read) StartRead(&request_);
-  if (next.write != nullptr) StartWrite(next.write);
+  if (next.read) StartRead(&read_);
+  if (next.write != nullptr) {
+    written_ = SerializeMessage(*next.write);
+    StartWrite(&written_);
+  }
   if (next.finish) Finish(next.status);
 }
 

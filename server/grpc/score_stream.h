@@ -8,7 +8,9 @@
 // lets go of the model before `on_done`, so that no engine is destroyed by its own thread.
 //
 // End: the call is finished when nothing is in the engine and no answer waits or is being written.
-// A message whose reaction runs after that is dropped.
+// A message whose reaction runs after that is dropped. A message that cannot be parsed has no
+// request_id to be answered under: nothing is read after it, and the call ends with its error when
+// everything accepted is answered.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -20,14 +22,14 @@
 #include <map>
 #include <memory>
 
-#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "proto/taopd/v1/teacher.pb.h"
 #include "server/grpc/calls/reaction_order.h"
 #include "server/metrics/server_metrics.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {
 
-class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>,
+class ScoreStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                           public std::enable_shared_from_this<ScoreStream> {
  public:
   static constexpr int64_t kMaxInFlight = 64;
@@ -60,7 +62,9 @@ class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::S
     grpc::Status status;
   };
 
-  void Accept(const v1::ScoreRequest& request);
+  // Takes a message that has arrived.
+  void Accept(grpc::ByteBuffer* message);
+  void Refuse(uint64_t number, const absl::Status& status);
   absl::Status Submit(const v1::ScoreRequest& request, uint64_t number, absl::Time started_at);
   void Complete(uint64_t number, Answer answer);
   static std::unique_ptr<v1::ScoreStreamResponse> MakeError(const std::string& request_id,
@@ -78,7 +82,8 @@ class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::S
   const std::string address_;
 
   ReactionOrder order_;
-  v1::ScoreRequest request_;  // filled by the one read in progress
+  grpc::ByteBuffer read_;     // filled by the one read in progress
+  grpc::ByteBuffer written_;  // of the one write in progress
 
   absl::Mutex mutex_;
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -90,7 +95,8 @@ class ScoreStream final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::S
   Answer writing_ ABSL_GUARDED_BY(mutex_);
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool reads_ended_ ABSL_GUARDED_BY(mutex_) = false;
-  bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // cancelled, or a write failed
+  absl::Status refusal_ ABSL_GUARDED_BY(mutex_);  // of a message that could not be parsed
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;   // cancelled, or a write failed
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };

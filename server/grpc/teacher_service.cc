@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/wire/teacher_protocol.h"
 #include "server/grpc/calls/engine_calls.h"
 #include "server/grpc/generate/generate_call.h"
 #include "server/grpc/score_admission.h"
@@ -15,8 +14,7 @@ namespace taopd {
 namespace {
 
 // A stream that is refused before it begins. Deletes itself.
-class RefusedStream final
-    : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse> {
+class RefusedStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   explicit RefusedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
   void OnDone() override { delete this; }
@@ -25,33 +23,35 @@ class RefusedStream final
 }  // namespace
 
 grpc::ServerUnaryReactor* TeacherService::GetTeacherInfo(grpc::CallbackServerContext* context,
-                                                         const v1::GetTeacherInfoRequest* request,
-                                                         v1::GetTeacherInfoResponse* response) {
-  return AnswerAtOnce(services_, context, "grpc/GetTeacherInfo", [&]() -> absl::Status {
+                                                         const grpc::ByteBuffer*,
+                                                         grpc::ByteBuffer* answer) {
+  const auto fill = [&](v1::GetTeacherInfoResponse* response) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
     *response = ToTeacherInfo(*model);
     return absl::OkStatus();
-  });
+  };
+  return AnswerAtOnce<v1::GetTeacherInfoResponse>(services_, context, "grpc/GetTeacherInfo", answer,
+                                                  fill);
 }
 
 grpc::ServerUnaryReactor* TeacherService::Score(grpc::CallbackServerContext* context,
-                                                const v1::ScoreRequest* request,
-                                                v1::ScoreResponse* response) {
-  const std::string request_id = request->request_id().substr(0, kMaxRequestIdBytes);
-  const auto start = [&](const auto& end, EngineWork* work) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(AdmittedScore admitted,
-                           AdmitScore(*request, DeadlineOf(*context), ClientOf(services_, *context),
-                                      *services_.state));
+                                                const grpc::ByteBuffer* request,
+                                                grpc::ByteBuffer* answer) {
+  const auto start = [&](const v1::ScoreRequest& score, v1::ScoreResponse* response,
+                         const auto& end, EngineWork* work) -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(
+        AdmittedScore admitted,
+        AdmitScore(score, DeadlineOf(*context), ClientOf(services_, *context), *services_.state));
     work->model = std::move(admitted.model);
     work->answer_memory = std::move(admitted.answer_memory);
     EngineEvents events;
     const auto rows = std::make_shared<ScoreRows>();
     events.on_result = [rows](size_t, InferenceResult result) { *rows = *std::move(result.score); };
-    events.on_end = [this, rows, end, response, request_id,
+    events.on_end = [this, rows, end, response, request_id = score.request_id(),
                      revision = work->model->revision](const absl::Status& status) {
       delivery_.Post([=] {
         if (status.ok()) *response = ToScoreResponse(request_id, revision, *rows);
-        *rows = {};  // before the message is sent
+        *rows = {};  // before the answer is made of the message
         end(status);
       });
     };
@@ -61,10 +61,11 @@ grpc::ServerUnaryReactor* TeacherService::Score(grpc::CallbackServerContext* con
     work->run->Start(std::move(requests));
     return absl::OkStatus();
   };
-  return BeginUnaryCall(context, {services_, "grpc/Score", request_id}, start);
+  return BeginUnaryCall<v1::ScoreRequest, v1::ScoreResponse>(context, {services_, "grpc/Score"},
+                                                             request, answer, start);
 }
 
-grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* TeacherService::ScoreStream(
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* TeacherService::ScoreStream(
     grpc::CallbackServerContext* context) {
   if (const absl::Status key = CheckKey(services_, *context); !key.ok()) {
     services_.metrics->RecordRequest("grpc/ScoreStream", StatusCodeName(key), absl::ZeroDuration(),
@@ -89,11 +90,9 @@ grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* TeacherServi
   return stream.get();
 }
 
-grpc::ServerWriteReactor<v1::GenerateResponse>* TeacherService::Generate(
-    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  return BeginGenerate(
-      context, *request,
-      {services_, "grpc/Generate", request->request_id().substr(0, kMaxRequestIdBytes)});
+grpc::ServerWriteReactor<grpc::ByteBuffer>* TeacherService::Generate(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return BeginGenerate(context, request, {services_, "grpc/Generate"});
 }
 
 void TeacherService::ForgetStream(taopd::ScoreStream* stream) {

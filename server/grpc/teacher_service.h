@@ -16,7 +16,12 @@
 
 namespace taopd {
 
-class TeacherService final : public v1::Teacher::CallbackService {
+// The methods by their bytes (calls/message_bytes.h).
+using TeacherMethods = v1::Teacher::WithRawCallbackMethod_GetTeacherInfo<
+    v1::Teacher::WithRawCallbackMethod_Score<v1::Teacher::WithRawCallbackMethod_ScoreStream<
+        v1::Teacher::WithRawCallbackMethod_Generate<v1::Teacher::Service>>>>;
+
+class TeacherService final : public TeacherMethods {
  public:
   // `state`, `metrics` and `keys`, which may be null, must outlive the service, and the service must
   // outlive the gRPC server.
@@ -24,15 +29,15 @@ class TeacherService final : public v1::Teacher::CallbackService {
       : services_{state, metrics, &tracker_, keys} {}
 
   grpc::ServerUnaryReactor* GetTeacherInfo(grpc::CallbackServerContext* context,
-                                           const v1::GetTeacherInfoRequest* request,
-                                           v1::GetTeacherInfoResponse* response) override;
+                                           const grpc::ByteBuffer* request,
+                                           grpc::ByteBuffer* answer) override;
   grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context,
-                                  const v1::ScoreRequest* request,
-                                  v1::ScoreResponse* response) override;
-  grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* ScoreStream(
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* answer) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ScoreStream(
       grpc::CallbackServerContext* context) override;
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
-      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
 
   // Ends open streams as soon as they have answered what they accepted, and new ones at once. Any
   // thread may call.

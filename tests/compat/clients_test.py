@@ -11,8 +11,6 @@ import venv
 
 import service
 
-SKIPPED = 77
-
 
 def main():
     here = pathlib.Path(__file__).parent
@@ -24,7 +22,7 @@ def main():
                                 here.parent / "requirements-clients.txt"], check=False)
     if installed.returncode != 0:
         print("skipped: the clients cannot be installed")
-        return SKIPPED
+        return service.SKIPPED
     with service.tiny_model_dir() as model, service.teacher(model) as teacher:
         clients = [subprocess.run([python, here / f"{name}_client.py", teacher.url], check=False).returncode
                    for name in ("openai", "lm_eval")]

@@ -10,13 +10,11 @@ TAOPD_BIN_DIR and TAOPD_VLLM name the programs. Exit code 77: there is no vLLM.
 import json
 import os
 import pathlib
-import socket
 import sys
 
 import service
 
 TOLERANCE = 1e-4
-SKIPPED = 77
 # Of one process or one moment.
 VOLATILE = {"id", "created", "request_id", "system_fingerprint", "root", "owned_by", "version"}
 
@@ -234,17 +232,12 @@ def differences(ours, theirs, path=""):
 def main():
     if not os.access(os.environ.get("TAOPD_VLLM", ""), os.X_OK):
         print("skipped: TAOPD_VLLM names no program")
-        return SKIPPED
+        return service.SKIPPED
     listed = json.loads((pathlib.Path(__file__).parent / "differences.json").read_text())
     reasons = {entry["case"]: entry["reason"] for entry in listed}
-    with socket.socket() as picked:
-        picked.bind(("127.0.0.1", 0))
-        port = picked.getsockname()[1]
     failed, seen, count = 0, set(), 0
     with service.tiny_model_dir() as model, service.teacher(model) as teacher:
-        given = os.environ.get("COMPAT_VLLM_URL")
-        peer = service.contextlib.nullcontext(service.Service(given)) if given else service.vllm(model, port)
-        with peer as vllm:
+        with service.given_vllm(model) as vllm:
             for name, path, body in cases():
                 count += 1
                 found = list(compare(teacher, vllm, path, body))

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -15,11 +16,13 @@ import tiny_model
 
 START_TIMEOUT_S = 1800  # vLLM takes a minute on an idle machine, and ten on a busy one
 MODEL_NAME = "tiny"
+SKIPPED = 77  # exit code of a test whose peer is missing
 
 
 class Service:
-    def __init__(self, url, tolerance=0.0):
+    def __init__(self, url, tolerance=0.0, grpc_port=None):
         self.url = url.rstrip("/")
+        self.grpc_port = grpc_port  # of taopd-teacher
         # By how much equal requests may differ; taopd-teacher on a CPU: not at all.
         self.tolerance = tolerance
 
@@ -98,13 +101,16 @@ def teacher(model_dir, extra=(), max_logprobs=20):
                 if time.monotonic() > deadline:
                     raise RuntimeError("taopd-teacher did not start")
                 time.sleep(0.02)
-            port = json.loads(ready.read_text())["http_port"]
-            yield Service(f"http://127.0.0.1:{port}")
+            ports = json.loads(ready.read_text())
+            yield Service(f"http://127.0.0.1:{ports['http_port']}", grpc_port=ports["grpc_port"])
 
 
 @contextlib.contextmanager
-def vllm(model_dir, port, extra=()):
+def vllm(model_dir, extra=()):
     """vLLM with the model; TAOPD_VLLM names its program."""
+    with socket.socket() as picked:
+        picked.bind(("127.0.0.1", 0))
+        port = picked.getsockname()[1]
     service = Service(f"http://127.0.0.1:{port}", tolerance=1e-4)
     command = ["nice", "-n", "10", os.environ["TAOPD_VLLM"], "serve", str(model_dir), "--served-model-name",
                MODEL_NAME, "--dtype", "float32", "--enforce-eager", "--max-model-len", "256", "--host",
@@ -116,6 +122,12 @@ def vllm(model_dir, port, extra=()):
     with running(command, service, environment) as process:
         wait_until_healthy(service, process)
         yield service
+
+
+def given_vllm(model_dir):
+    """The running server that COMPAT_VLLM_URL names; without it vLLM with the model."""
+    given = os.environ.get("COMPAT_VLLM_URL")
+    return contextlib.nullcontext(Service(given)) if given else vllm(model_dir)
 
 
 @contextlib.contextmanager

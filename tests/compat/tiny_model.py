@@ -79,8 +79,8 @@ def shapes(vocab_size):
     yield "lm_head.weight", (vocab_size, HIDDEN), 1.0
 
 
-def write_weights(path, vocab_size):
-    generator = random.Random(20)
+def write_weights(path, vocab_size, seed):
+    generator = random.Random(seed)
     header, blobs, offset = {}, [], 0
     for name, shape, scale in shapes(vocab_size):
         count = 1
@@ -99,7 +99,7 @@ def write_weights(path, vocab_size):
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blobs))
 
 
-def write(directory):
+def write(directory, seed=20):
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     end_of_text = len(vocabulary())
@@ -119,7 +119,7 @@ def write(directory):
     for name, content in (("config", config), ("tokenizer", tokenizer()),
                           ("tokenizer_config", tokenizer_config), ("generation_config", generation)):
         (directory / f"{name}.json").write_text(json.dumps(content, indent=1))
-    write_weights(directory / "model.safetensors", vocab_size)
+    write_weights(directory / "model.safetensors", vocab_size, seed)
 
 
 def sha256(directory):

@@ -7,7 +7,7 @@
 //
 // The memory is not initialised, and pages that were never written are not resident. Attention
 // never reads a place that the block table's sequence did not write. Not thread-safe: the engine's
-// thread owns the pages.
+// thread owns the pages, and shares them during a forward pass with threads that write other blocks.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -11,27 +11,31 @@
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-// Lanes of a pair of rows change places: those of `first` with bit kBit set go to `second`, and
-// those of `second` without it to `first`.
-template <int kBit>
-TAOPD_ALWAYS_INLINE void Exchange(Ints* first, Ints* second) {
-  Ints to_first, to_second;  // lanes of `second` count from kLanes
-#pragma GCC unroll 16
-  for (int i = 0; i < kLanes; ++i) {
-    to_first[i] = (i & kBit) == 0 ? i : kLanes + i - kBit;
-    to_second[i] = (i & kBit) == 0 ? i + kBit : kLanes + i;
+// The numbers of all lanes as template arguments: shuffles take constants.
+template <int kNum, int... kLane>
+struct Shuffles : Shuffles<kNum - 1, kNum - 1, kLane...> {};
+template <int... kLane>
+struct Shuffles<0, kLane...> {
+  // Lanes of a pair of rows change places: those of `first` with bit kBit set go to `second`, and
+  // those of `second`, which count from kLanes, without it to `first`.
+  template <int kBit>
+  static TAOPD_ALWAYS_INLINE void Exchange(Ints* first, Ints* second) {
+    const Ints a = *first, b = *second;
+    *first =
+        __builtin_shufflevector(a, b, ((kLane & kBit) == 0 ? kLane : kLanes + kLane - kBit)...);
+    *second =
+        __builtin_shufflevector(a, b, ((kLane & kBit) == 0 ? kLane + kBit : kLanes + kLane)...);
   }
-  const Ints a = *first, b = *second;
-  *first = __builtin_shuffle(a, b, to_first);
-  *second = __builtin_shuffle(a, b, to_second);
-}
+};
 
 // Transposes a square of words in log2(kLanes) rounds.
 template <int kBit = 1>
 TAOPD_ALWAYS_INLINE void Transpose(Ints* rows) {
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) {
-    if ((i & kBit) == 0) Exchange<kBit>(&rows[i], &rows[i + kBit]);
+    if ((i & kBit) == 0) {
+      Shuffles<kLanes>::template Exchange<kBit>(&rows[i], &rows[i + kBit]);
+    }
   }
   if constexpr (2 * kBit < kLanes) Transpose<2 * kBit>(rows);
 }

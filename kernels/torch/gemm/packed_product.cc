@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/torch/aten_parallel_for.h"
 #include "kernels/torch/gemm/head_blocks.h"
 
 namespace taopd {
@@ -35,9 +36,8 @@ template <typename F>
 void RunByCost(const std::vector<int64_t>& costs, int64_t min_cost_per_thread, const F& run) {
   const auto num_units = static_cast<int64_t>(costs.size());
   const int64_t total = std::accumulate(costs.begin(), costs.end(), int64_t{0});
-  const int64_t num_shares =
-      std::min<int64_t>(at::get_num_threads(),
-                        std::max<int64_t>(1, total / std::max<int64_t>(min_cost_per_thread, 1)));
+  const int64_t num_shares = std::min<int64_t>(
+      ThreadsAtHand(), std::max<int64_t>(1, total / std::max<int64_t>(min_cost_per_thread, 1)));
   std::vector<std::vector<int64_t>> shares(static_cast<size_t>(num_shares));
   if (num_units > kEvenUnits * num_shares) {
     for (int64_t i = 0; i < num_units; ++i) {
@@ -253,7 +253,7 @@ void MultiplyPacked(const at::Tensor& x_MK, const PackedPanels& panels, int64_t 
   const at::Tensor rows_MK = RowsOf(x_MK, widen);
   const Product product(gemm, rows_MK, panels);
   const at::ScalarType out = y_MN.scalar_type();
-  const int64_t num_panels = cpu::NumPackedPanels(num_outputs), num_threads = at::get_num_threads();
+  const int64_t num_panels = cpu::NumPackedPanels(num_outputs), num_threads = ThreadsAtHand();
   const bool by_rows = num_rows >= kRowQuantum * num_threads &&
                        num_panels * cpu::FloatPanelElements(num_inputs) * int64_t{sizeof(float)} <=
                            kSmallWeightBytes;

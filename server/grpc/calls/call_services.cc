@@ -33,12 +33,12 @@ std::string ClientOf(const CallServices& services, const grpc::CallbackServerCon
       services.keys == nullptr ? std::string() : services.keys->NameOf(AuthorizationOf(context)));
 }
 
-grpc::ServerUnaryReactor* AnswerAtOnce(const CallServices& services,
+grpc::ServerUnaryReactor* FinishAtOnce(const CallServices& services,
                                        grpc::CallbackServerContext* context, const char* method,
-                                       const std::function<absl::Status()>& fill) {
+                                       const std::function<absl::Status()>& work) {
   const absl::Time started_at = services.state->clock()->Now();
   absl::Status status = CheckKey(services, *context);
-  if (status.ok()) status = fill();
+  if (status.ok()) status = work();
   services.metrics->RecordRequest(method, StatusCodeName(status),
                                   services.state->clock()->Now() - started_at,
                                   PeerAddress(context->peer()));

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/base/status.h"
+#include "server/grpc/calls/message_bytes.h"
 #include "server/metrics/server_metrics.h"
 #include "server/security/api_keys.h"
 #include "server/serving/call_tracker.h"
@@ -29,10 +30,25 @@ absl::Status CheckKey(const CallServices& services, const grpc::CallbackServerCo
 // REQUIRES: CheckKey was OK. Any thread may call.
 std::string ClientOf(const CallServices& services, const grpc::CallbackServerContext& context);
 
-// A call that needs no engine: checks the key, has `fill` fill the response, records the request
-// under `method`, and finishes with the status of the first that fails.
+// Checks the key, runs `work`, records the request under `method`, and finishes with the status of
+// the first that fails.
+grpc::ServerUnaryReactor* FinishAtOnce(const CallServices& services,
+                                       grpc::CallbackServerContext* context, const char* method,
+                                       const std::function<absl::Status()>& work);
+
+// A call that needs no engine: as FinishAtOnce, with `fill` for the message whose bytes are the
+// answer. A `fill` that needs the request parses it; the others do not look at it.
+template <typename Response>
 grpc::ServerUnaryReactor* AnswerAtOnce(const CallServices& services,
                                        grpc::CallbackServerContext* context, const char* method,
-                                       const std::function<absl::Status()>& fill);
+                                       grpc::ByteBuffer* answer,
+                                       const std::function<absl::Status(Response*)>& fill) {
+  return FinishAtOnce(services, context, method, [&]() -> absl::Status {
+    Response response;
+    TAOPD_RETURN_IF_ERROR(fill(&response));
+    *answer = SerializeMessage(response);
+    return absl::OkStatus();
+  });
+}
 
 }  // namespace taopd

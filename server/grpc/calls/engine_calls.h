@@ -1,6 +1,7 @@
-// What the calls that need the engine have in common: they show a key, own themselves, end their
-// sequences when the client goes, tell a client that is refused when to try again, and record their
-// end. (A ScoreStream, which reads as well, does the same in its own way.)
+// What the calls that need the engine have in common: they show a key before their request is parsed,
+// own themselves, end their sequences when the client goes, tell a client that is refused when to
+// try again, and record their end. (A ScoreStream, which reads as well, does the same in its own
+// way.)
 //
 // The functions are called in the handler, which returns their result. gRPC runs no reaction before
 // the handler has returned.
@@ -13,8 +14,10 @@
 #include <string>
 #include <utility>
 
+#include "common/wire/teacher_protocol.h"
 #include "server/grpc/calls/call_services.h"
 #include "server/grpc/calls/engine_run.h"
+#include "server/grpc/calls/message_bytes.h"
 #include "server/grpc/calls/message_stream.h"
 #include "server/grpc/calls/reaction_order.h"
 
@@ -22,8 +25,7 @@ namespace taopd {
 
 struct CallEnvironment {
   CallServices services;
-  const char* method;      // as the metrics name it: "grpc/Generate"
-  std::string request_id;  // the client's
+  const char* method;  // as the metrics name it: "grpc/Generate"
 };
 
 // What a call keeps until gRPC's last reaction.
@@ -35,14 +37,28 @@ struct EngineWork {
   std::function<void()> on_done;  // optional
 };
 
-// A call that streams messages. `start(stream, work)` fills `work`, starts its run, whose events
-// send to the stream and end it, and returns OK; or it returns why the call is refused.
-template <typename Message, typename Start>
-grpc::ServerWriteReactor<Message>* BeginStreamedCall(grpc::CallbackServerContext* context,
-                                                     const CallEnvironment& environment,
-                                                     const Start& start) {
+// Checks the key and parses the request, whose id it stores as soon as it is known.
+template <typename Request>
+absl::StatusOr<Request> ReadRequest(const CallServices& services,
+                                    const grpc::CallbackServerContext& context,
+                                    const grpc::ByteBuffer* bytes, std::string* request_id) {
+  TAOPD_RETURN_IF_ERROR(CheckKey(services, context));
+  absl::StatusOr<Request> request = ParseRequest<Request>(bytes);
+  if (request.ok()) *request_id = request->request_id().substr(0, kMaxRequestIdBytes);
+  return request;
+}
+
+// A call that streams messages. `start(request, stream, work)` fills `work`, starts its run, whose
+// events send to the stream and end it, and returns OK; or it returns why the call is refused. The
+// request ends with `start`.
+template <typename Request, typename Message, typename Start>
+grpc::ServerWriteReactor<grpc::ByteBuffer>* BeginStreamedCall(grpc::CallbackServerContext* context,
+                                                              const CallEnvironment& environment,
+                                                              const grpc::ByteBuffer* bytes,
+                                                              const Start& start) {
   struct Call {
     EngineWork work;
+    std::string request_id;
     std::shared_ptr<MessageStream<Message>> stream;
   };
   environment.services.tracker->Begin();
@@ -56,25 +72,30 @@ grpc::ServerWriteReactor<Message>* BeginStreamedCall(grpc::CallbackServerContext
       },
       [call, environment, started_at, client](const absl::Status& status) {
         if (call->work.on_done) call->work.on_done();
+        const std::string request_id = std::move(call->request_id);
         delete call;
         environment.services.metrics->RecordRequest(
             environment.method, StatusCodeName(status),
-            environment.services.state->clock()->Now() - started_at, client,
-            environment.request_id);
+            environment.services.state->clock()->Now() - started_at, client, request_id);
         environment.services.tracker->End();
       });
   auto* const reactor = call->stream.get();
-  absl::Status status = CheckKey(environment.services, *context);
-  if (status.ok()) status = start(call->stream, &call->work);
+  const absl::StatusOr<Request> request =
+      ReadRequest<Request>(environment.services, *context, bytes, &call->request_id);
+  absl::Status status = request.status();
+  if (status.ok()) status = start(*request, call->stream, &call->work);
   if (!status.ok()) reactor->End(status);
   return reactor;
 }
 
-// A call with one answer. `start(end, work)` is as above; the run's events fill the response, which
-// gRPC keeps for them, and call `end` once, as the last thing.
-template <typename Start>
+// A call with one answer. `start(request, response, end, work)` is as above; the run's events fill
+// the response, which the call keeps for them, and call `end` once, as the last thing. It writes
+// the bytes of the response on the thread that calls it.
+template <typename Request, typename Response, typename Start>
 grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
-                                         const CallEnvironment& environment, const Start& start) {
+                                         const CallEnvironment& environment,
+                                         const grpc::ByteBuffer* bytes, grpc::ByteBuffer* answer,
+                                         const Start& start) {
   class Call final : public grpc::ServerUnaryReactor {
    public:
     Call(const CallEnvironment& environment, std::string client)
@@ -93,13 +114,14 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
       if (work.on_done) work.on_done();
       environment.services.metrics->RecordRequest(
           environment.method, StatusCodeName(status),
-          environment.services.state->clock()->Now() - started_at_, client_,
-          environment.request_id);
+          environment.services.state->clock()->Now() - started_at_, client_, request_id);
       delete this;
       environment.services.tracker->End();
     }
 
     EngineWork work;
+    std::string request_id;  // the client's
+    Response response;
     absl::Status status;  // written before Finish, read in OnDone
 
    private:
@@ -109,13 +131,17 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
     ReactionOrder order_;
   };
   auto* const call = new Call(environment, PeerAddress(context->peer()));
-  const auto end = [call, context](const absl::Status& status) {
+  const auto end = [call, context, answer](const absl::Status& status) {
     call->status = status;
+    if (status.ok()) *answer = SerializeMessage(call->response);
+    call->response = Response();  // before the answer is sent
     AddRetryPushback(status, context);
     call->Finish(ToGrpcStatus(status));
   };
-  absl::Status status = CheckKey(environment.services, *context);
-  if (status.ok()) status = start(end, &call->work);
+  const absl::StatusOr<Request> request =
+      ReadRequest<Request>(environment.services, *context, bytes, &call->request_id);
+  absl::Status status = request.status();
+  if (status.ok()) status = start(*request, &call->response, end, &call->work);
   if (!status.ok()) end(status);
   return call;
 }

@@ -15,13 +15,14 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "server/grpc/calls/message_bytes.h"
 #include "server/grpc/calls/reaction_order.h"
 #include "server/grpc/score_conversion.h"
 
 namespace taopd {
 
 template <typename Message>
-class MessageStream final : public grpc::ServerWriteReactor<Message> {
+class MessageStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   // `context` is gRPC's. `on_cancel` runs, at most once, when the client has gone or a message
   // cannot be written; it must lead to End. `on_done` runs last and receives the status with which
@@ -39,7 +40,7 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
       messages_.push_back(std::move(message));
       next = NextLocked();
     }
-    if (next != nullptr) this->StartWrite(next);
+    if (next != nullptr) Write(*next);
   }
 
   // Ends the call once everything sent before has left. The first call counts.
@@ -58,6 +59,7 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
   void OnWriteDone(bool ok) override {
     const Message* next = nullptr;
     bool finish = false;
+    written_.Clear();
     {
       absl::MutexLock lock(&mutex_);
       writing_ = false;
@@ -66,7 +68,7 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
       next = NextLocked();
       finish = FinishLocked();
     }
-    if (next != nullptr) this->StartWrite(next);
+    if (next != nullptr) Write(*next);
     if (finish) FinishCall();
     if (!ok) Break();
   }
@@ -85,7 +87,11 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
  private:
   void FinishCall() {
     AddRetryPushback(status_, context_);
-    this->Finish(ToGrpcStatus(status_));
+    Finish(ToGrpcStatus(status_));
+  }
+  void Write(const Message& message) {
+    written_ = SerializeMessage(message);
+    StartWrite(&written_);
   }
   void Break() {
     {
@@ -110,6 +116,7 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
   absl::Mutex mutex_;
   std::deque<Message> messages_ ABSL_GUARDED_BY(mutex_);  // the first is being written, or none is
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ByteBuffer written_;  // of the one write in progress
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

@@ -129,23 +129,25 @@ absl::StatusOr<AdmittedGeneration> AdmitGeneration(const v1::GenerateRequest& re
   return admitted;
 }
 
-grpc::ServerWriteReactor<v1::GenerateResponse>* BeginGenerate(grpc::CallbackServerContext* context,
-                                                              const v1::GenerateRequest& request,
-                                                              const CallEnvironment& environment) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* BeginGenerate(grpc::CallbackServerContext* context,
+                                                          const grpc::ByteBuffer* request,
+                                                          const CallEnvironment& environment) {
   using Stream = std::shared_ptr<MessageStream<v1::GenerateResponse>>;
-  const auto start = [&](const Stream& stream, EngineWork* work) -> absl::Status {
+  const auto start = [&](const v1::GenerateRequest& message, const Stream& stream,
+                         EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(
         AdmittedGeneration admitted,
-        AdmitGeneration(request, DeadlineOf(*context), ClientOf(environment.services, *context),
+        AdmitGeneration(message, DeadlineOf(*context), ClientOf(environment.services, *context),
                         *environment.services.state));
     work->model = std::move(admitted.model);
     work->answer_memory = std::move(admitted.answer_memory);
     work->run = std::make_shared<EngineRun>(work->model->engine.get(),
-                                            EventsOf(request, work->model->revision, stream));
+                                            EventsOf(message, work->model->revision, stream));
     work->run->Start(std::move(admitted.requests));
     return absl::OkStatus();
   };
-  return BeginStreamedCall<v1::GenerateResponse>(context, environment, start);
+  return BeginStreamedCall<v1::GenerateRequest, v1::GenerateResponse>(context, environment, request,
+                                                                      start);
 }
 
 }  // namespace taopd

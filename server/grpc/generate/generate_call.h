@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "proto/taopd/v1/teacher.pb.h"
 #include "server/grpc/calls/engine_calls.h"
 #include "server/serving/serving_state.h"
 
@@ -30,8 +30,8 @@ absl::StatusOr<AdmittedGeneration> AdmitGeneration(const v1::GenerateRequest& re
                                                    ServingState& state);
 
 // Called in the handler, which returns the result.
-grpc::ServerWriteReactor<v1::GenerateResponse>* BeginGenerate(grpc::CallbackServerContext* context,
-                                                              const v1::GenerateRequest& request,
-                                                              const CallEnvironment& environment);
+grpc::ServerWriteReactor<grpc::ByteBuffer>* BeginGenerate(grpc::CallbackServerContext* context,
+                                                          const grpc::ByteBuffer* request,
+                                                          const CallEnvironment& environment);
 
 }  // namespace taopd

@@ -1,32 +1,16 @@
 #include "server/grpc/reflection/reflection_service.h"
 
+#include "server/grpc/calls/message_bytes.h"
 #include "server/grpc/reflection/reflection_answer.h"
 #include "server/grpc/score_conversion.h"
 
 namespace taopd {
 namespace {
 
-namespace v1r = grpc::reflection::v1;
-namespace v1alpha = grpc::reflection::v1alpha;
-
-void AnswerTo(const v1r::ServerReflectionRequest& request, const std::vector<std::string>& names,
-              v1r::ServerReflectionResponse* response) {
-  *response = AnswerReflection(request, names);
-}
-
-// The messages of the two versions are the same bytes.
-void AnswerTo(const v1alpha::ServerReflectionRequest& request,
-              const std::vector<std::string>& names, v1alpha::ServerReflectionResponse* response) {
-  v1r::ServerReflectionRequest same;
-  same.ParseFromString(request.SerializeAsString());
-  response->ParseFromString(AnswerReflection(same, names).SerializeAsString());
-}
-
-// Reads a request, writes its answer, and so on: one of each at a time. Owns itself.
-template <typename Request, typename Response>
-class ReflectionStream final : public grpc::ServerBidiReactor<Request, Response> {
+// Reads a request, writes its answer, and so on: one of each at a time. A request that cannot be
+// parsed ends the call. Owns itself.
+class ReflectionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // The names outlive the call: they are the service's.
   ReflectionStream(const CallServices& services, grpc::CallbackServerContext* context,
                    const std::vector<std::string>* names)
       : services_(services),
@@ -35,19 +19,22 @@ class ReflectionStream final : public grpc::ServerBidiReactor<Request, Response>
         started_at_(services.state->clock()->Now()),
         status_(CheckKey(services, *context)) {
     if (status_.ok()) {
-      this->StartRead(&request_);
+      StartRead(&request_);
     } else {
-      this->Finish(ToGrpcStatus(status_));
+      Finish(ToGrpcStatus(status_));
     }
   }
   void OnReadDone(bool ok) override {
-    if (!ok) return this->Finish(grpc::Status::OK);
-    AnswerTo(request_, *names_, &response_);
-    this->StartWrite(&response_);
+    if (!ok) return Finish(grpc::Status::OK);
+    grpc::reflection::v1::ServerReflectionRequest request;
+    status_ = ParseMessage(&request_, &request);
+    if (!status_.ok()) return Finish(ToGrpcStatus(status_));
+    answer_ = SerializeMessage(AnswerReflection(request, *names_));
+    StartWrite(&answer_);
   }
   void OnWriteDone(bool ok) override {
-    if (!ok) return this->Finish(grpc::Status::OK);
-    this->StartRead(&request_);
+    if (!ok) return Finish(grpc::Status::OK);
+    StartRead(&request_);
   }
   void OnDone() override {
     services_.metrics->RecordRequest("grpc/Reflection", StatusCodeName(status_),
@@ -60,23 +47,17 @@ class ReflectionStream final : public grpc::ServerBidiReactor<Request, Response>
   const std::vector<std::string>* const names_;
   const std::string client_;
   const absl::Time started_at_;
-  const absl::Status status_;
-  Request request_;
-  Response response_;
+  absl::Status status_;  // with which the call ends
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer answer_;
 };
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1r::ServerReflectionRequest, v1r::ServerReflectionResponse>*
-ReflectionService::ServerReflectionInfo(grpc::CallbackServerContext* context) {
-  return new ReflectionStream<v1r::ServerReflectionRequest, v1r::ServerReflectionResponse>(
-      services_, context, &names_);
-}
-
-grpc::ServerBidiReactor<v1alpha::ServerReflectionRequest, v1alpha::ServerReflectionResponse>*
-ReflectionServiceV1Alpha::ServerReflectionInfo(grpc::CallbackServerContext* context) {
-  return new ReflectionStream<v1alpha::ServerReflectionRequest, v1alpha::ServerReflectionResponse>(
-      services_, context, &names_);
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* BeginReflection(
+    const CallServices& services, grpc::CallbackServerContext* context,
+    const std::vector<std::string>* names) {
+  return new ReflectionStream(services, context, names);
 }
 
 }  // namespace taopd

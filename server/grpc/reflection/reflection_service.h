@@ -4,38 +4,31 @@
 #include <grpcpp/grpcpp.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "proto/grpc/reflection_v1.grpc.pb.h"
-#include "proto/grpc/reflection_v1alpha.grpc.pb.h"
 #include "server/grpc/calls/call_services.h"
 
 namespace taopd {
 
-class ReflectionService final : public grpc::reflection::v1::ServerReflection::CallbackService {
+// A call, which the handler returns. `names` outlive it.
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* BeginReflection(
+    const CallServices& services, grpc::CallbackServerContext* context,
+    const std::vector<std::string>* names);
+
+// Version is grpc::reflection::v1::ServerReflection or v1alpha's: their messages are the same bytes.
+template <typename Version>
+class ReflectionService final : public Version::template WithRawCallbackMethod_ServerReflectionInfo<
+                                    typename Version::Service> {
  public:
   // `names` are the services that are listed. `services` outlives the object.
   ReflectionService(const CallServices& services, std::vector<std::string> names)
       : services_(services), names_(std::move(names)) {}
 
-  grpc::ServerBidiReactor<grpc::reflection::v1::ServerReflectionRequest,
-                          grpc::reflection::v1::ServerReflectionResponse>*
-  ServerReflectionInfo(grpc::CallbackServerContext* context) override;
-
- private:
-  const CallServices services_;
-  const std::vector<std::string> names_;
-};
-
-class ReflectionServiceV1Alpha final
-    : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
- public:
-  ReflectionServiceV1Alpha(const CallServices& services, std::vector<std::string> names)
-      : services_(services), names_(std::move(names)) {}
-
-  grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,
-                          grpc::reflection::v1alpha::ServerReflectionResponse>*
-  ServerReflectionInfo(grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ServerReflectionInfo(
+      grpc::CallbackServerContext* context) override {
+    return BeginReflection(services_, context, &names_);
+  }
 
  private:
   const CallServices services_;

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/wire/teacher_protocol.h"
 #include "server/grpc/generate/generate_call.h"
 #include "server/grpc/score_conversion.h"
 #include "server/grpc/vllm/engine_conversion.h"
@@ -96,14 +95,15 @@ EngineEvents EventsOf(bool streamed, const std::shared_ptr<EngineAnswer>& answer
 VllmEngineService::VllmEngineService(const CallServices& services, RunRegistry* runs)
     : services_(services), runs_(runs), started_at_(services.state->clock()->Now()) {}
 
-grpc::ServerWriteReactor<engine::GenerateResponse>* VllmEngineService::Generate(
-    grpc::CallbackServerContext* context, const engine::GenerateRequest* request) {
-  const auto start = [&](const Stream& stream, EngineWork* work) -> absl::Status {
-    const engine::SamplingParams& params = request->sampling_params();
+grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmEngineService::Generate(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  const auto start = [&](const engine::GenerateRequest& message, const Stream& stream,
+                         EngineWork* work) -> absl::Status {
+    const engine::SamplingParams& params = message.sampling_params();
     if (params.n() > kMaxSequencesPerCall)
       return InvalidArgument("n is ", params.n(), ", the limit is ", kMaxSequencesPerCall);
     const size_t n = std::max<uint32_t>(params.n(), 1);
-    TAOPD_ASSIGN_OR_RETURN(const vllm::GenerateRequest inference, ToVllmGenerateRequest(*request));
+    TAOPD_ASSIGN_OR_RETURN(const vllm::GenerateRequest inference, ToVllmGenerateRequest(message));
     TAOPD_ASSIGN_OR_RETURN(
         AdmittedInference admitted,
         AdmitInference(inference, DeadlineOf(*context), ClientOf(services_, *context),
@@ -118,68 +118,72 @@ grpc::ServerWriteReactor<engine::GenerateResponse>* VllmEngineService::Generate(
       requests[i].sampling->seed = SequenceSeed(seed, i);
       requests[i].should_stop = [answer, i](int32_t id) { return answer->outputs[i].Push(id); };
     }
-    StartRun(std::move(admitted), std::move(requests), EventsOf(request->stream(), answer, stream),
+    StartRun(std::move(admitted), std::move(requests), EventsOf(message.stream(), answer, stream),
              runs_, work);
     return absl::OkStatus();
   };
-  return BeginStreamedCall<engine::GenerateResponse>(
-      context,
-      {services_, "grpc/vllm.grpc.engine.VllmEngine/Generate",
-       request->request_id().substr(0, kMaxRequestIdBytes)},
-      start);
+  return BeginStreamedCall<engine::GenerateRequest, engine::GenerateResponse>(
+      context, {services_, "grpc/vllm.grpc.engine.VllmEngine/Generate"}, request, start);
 }
 
 grpc::ServerUnaryReactor* VllmEngineService::HealthCheck(grpc::CallbackServerContext* context,
-                                                         const engine::HealthCheckRequest*,
-                                                         engine::HealthCheckResponse* response) {
-  return AnswerAtOnce(services_, context, "grpc/vllm.grpc.engine.VllmEngine/HealthCheck", [&] {
+                                                         const grpc::ByteBuffer*,
+                                                         grpc::ByteBuffer* answer) {
+  const auto fill = [&](engine::HealthCheckResponse* response) {
     const absl::Status ready = services_.state->Ready();
     response->set_healthy(ready.ok());
     response->set_message(std::string(ready.message()));
     return absl::OkStatus();
-  });
+  };
+  return AnswerAtOnce<engine::HealthCheckResponse>(
+      services_, context, "grpc/vllm.grpc.engine.VllmEngine/HealthCheck", answer, fill);
 }
 
 grpc::ServerUnaryReactor* VllmEngineService::Abort(grpc::CallbackServerContext* context,
-                                                   const engine::AbortRequest* request,
-                                                   engine::AbortResponse*) {
-  return AnswerAtOnce(services_, context, "grpc/vllm.grpc.engine.VllmEngine/Abort", [&] {
-    for (const std::string& id : request->request_ids()) runs_->Abort(id);
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* answer) {
+  const auto fill = [&](engine::AbortResponse*) -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(const auto message, ParseRequest<engine::AbortRequest>(request));
+    for (const std::string& id : message.request_ids()) runs_->Abort(id);
     return absl::OkStatus();
-  });
+  };
+  return AnswerAtOnce<engine::AbortResponse>(
+      services_, context, "grpc/vllm.grpc.engine.VllmEngine/Abort", answer, fill);
 }
 
 grpc::ServerUnaryReactor* VllmEngineService::GetModelInfo(grpc::CallbackServerContext* context,
-                                                          const engine::GetModelInfoRequest*,
-                                                          engine::GetModelInfoResponse* response) {
-  return AnswerAtOnce(services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetModelInfo",
-                      [&]() -> absl::Status {
-                        TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
-                        *response = ToModelInfo(*model);
-                        return absl::OkStatus();
-                      });
+                                                          const grpc::ByteBuffer*,
+                                                          grpc::ByteBuffer* answer) {
+  const auto fill = [&](engine::GetModelInfoResponse* response) -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
+    *response = ToModelInfo(*model);
+    return absl::OkStatus();
+  };
+  return AnswerAtOnce<engine::GetModelInfoResponse>(
+      services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetModelInfo", answer, fill);
 }
 
-grpc::ServerUnaryReactor* VllmEngineService::GetServerInfo(
-    grpc::CallbackServerContext* context, const engine::GetServerInfoRequest*,
-    engine::GetServerInfoResponse* response) {
-  return AnswerAtOnce(
-      services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetServerInfo", [&]() -> absl::Status {
-        TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
-        const EngineStats stats = model->engine->stats();
-        response->set_active_requests(static_cast<uint32_t>(stats.num_running + stats.num_waiting));
-        response->set_uptime_seconds(
-            absl::ToDoubleSeconds(services_.state->clock()->Now() - started_at_));
-        response->set_server_type("vllm-grpc");
-        response->set_data_parallel_size(1);
-        return absl::OkStatus();
-      });
+grpc::ServerUnaryReactor* VllmEngineService::GetServerInfo(grpc::CallbackServerContext* context,
+                                                           const grpc::ByteBuffer*,
+                                                           grpc::ByteBuffer* answer) {
+  const auto fill = [&](engine::GetServerInfoResponse* response) -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
+    const EngineStats stats = model->engine->stats();
+    response->set_active_requests(static_cast<uint32_t>(stats.num_running + stats.num_waiting));
+    response->set_uptime_seconds(
+        absl::ToDoubleSeconds(services_.state->clock()->Now() - started_at_));
+    response->set_server_type("vllm-grpc");
+    response->set_data_parallel_size(1);
+    return absl::OkStatus();
+  };
+  return AnswerAtOnce<engine::GetServerInfoResponse>(
+      services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetServerInfo", answer, fill);
 }
 
 grpc::ServerUnaryReactor* VllmEngineService::GetLoads(grpc::CallbackServerContext* context,
-                                                      const engine::GetLoadsRequest*,
-                                                      engine::GetLoadsResponse* response) {
-  const auto fill = [&]() -> absl::Status {
+                                                      const grpc::ByteBuffer*,
+                                                      grpc::ByteBuffer* answer) {
+  const auto fill = [&](engine::GetLoadsResponse* response) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
     const EngineStats stats = model->engine->stats();
     const int64_t block = model->limits.kv_block_tokens;
@@ -199,7 +203,8 @@ grpc::ServerUnaryReactor* VllmEngineService::GetLoads(grpc::CallbackServerContex
     load->set_max_running_requests(static_cast<int32_t>(model->limits.max_num_seqs));
     return absl::OkStatus();
   };
-  return AnswerAtOnce(services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetLoads", fill);
+  return AnswerAtOnce<engine::GetLoadsResponse>(
+      services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetLoads", answer, fill);
 }
 
 }  // namespace taopd

@@ -9,31 +9,39 @@
 
 namespace taopd {
 
-class VllmEngineService final : public vllm::grpc::engine::VllmEngine::CallbackService {
+// The methods by their bytes (calls/message_bytes.h).
+using VllmEngineMethods = vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_Generate<
+    vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_HealthCheck<
+        vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_Abort<
+            vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_GetModelInfo<
+                vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_GetServerInfo<
+                    vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_GetLoads<
+                        vllm::grpc::engine::VllmEngine::Service>>>>>>;
+
+class VllmEngineService final : public VllmEngineMethods {
  public:
   // `runs` outlives the service.
   VllmEngineService(const CallServices& services, RunRegistry* runs);
 
   // A streamed answer with prompt log-probs has one chunk per sequence: they must come first, and
   // the engine gives them with the last token.
-  grpc::ServerWriteReactor<vllm::grpc::engine::GenerateResponse>* Generate(
-      grpc::CallbackServerContext* context,
-      const vllm::grpc::engine::GenerateRequest* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* HealthCheck(grpc::CallbackServerContext* context,
-                                        const vllm::grpc::engine::HealthCheckRequest* request,
-                                        vllm::grpc::engine::HealthCheckResponse* response) override;
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* answer) override;
   grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
-                                  const vllm::grpc::engine::AbortRequest* request,
-                                  vllm::grpc::engine::AbortResponse* response) override;
-  grpc::ServerUnaryReactor* GetModelInfo(
-      grpc::CallbackServerContext* context, const vllm::grpc::engine::GetModelInfoRequest* request,
-      vllm::grpc::engine::GetModelInfoResponse* response) override;
-  grpc::ServerUnaryReactor* GetServerInfo(
-      grpc::CallbackServerContext* context, const vllm::grpc::engine::GetServerInfoRequest* request,
-      vllm::grpc::engine::GetServerInfoResponse* response) override;
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* answer) override;
+  grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* answer) override;
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* answer) override;
   grpc::ServerUnaryReactor* GetLoads(grpc::CallbackServerContext* context,
-                                     const vllm::grpc::engine::GetLoadsRequest* request,
-                                     vllm::grpc::engine::GetLoadsResponse* response) override;
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* answer) override;
 
  private:
   const CallServices services_;

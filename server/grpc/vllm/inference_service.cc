@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "common/wire/teacher_protocol.h"
 #include "server/grpc/score_conversion.h"
 #include "server/grpc/vllm/inference_answer.h"
 #include "server/grpc/vllm/inference_request.h"
@@ -41,17 +40,13 @@ const ScoreRows* ScoreOf(const InferenceResult& result) {
 
 }  // namespace
 
-CallEnvironment VllmInferenceService::EnvironmentOf(const char* method,
-                                                    const vllm::GenerateRequest& request) const {
-  return {services_, method, request.request_id().substr(0, kMaxRequestIdBytes)};
-}
-
 grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerContext* context,
-                                                         const vllm::GenerateRequest* request,
-                                                         vllm::GenerateResponse* response) {
-  const auto start = [&](const auto& end, EngineWork* work) -> absl::Status {
+                                                         const grpc::ByteBuffer* request,
+                                                         grpc::ByteBuffer* answer_bytes) {
+  const auto start = [&](const vllm::GenerateRequest& message, vllm::GenerateResponse* response,
+                         const auto& end, EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
-                           AdmitInference(*request, DeadlineOf(*context),
+                           AdmitInference(message, DeadlineOf(*context),
                                           ClientOf(services_, *context), *services_.state));
     const auto answer = std::make_shared<Answer>(admitted);
     EngineEvents events;
@@ -64,15 +59,17 @@ grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerCon
     StartRunOf(std::move(admitted), answer, std::move(events), runs_, work);
     return absl::OkStatus();
   };
-  return BeginUnaryCall(context, EnvironmentOf("grpc/vllm.Inference/Generate", *request), start);
+  return BeginUnaryCall<vllm::GenerateRequest, vllm::GenerateResponse>(
+      context, {services_, "grpc/vllm.Inference/Generate"}, request, answer_bytes, start);
 }
 
-grpc::ServerWriteReactor<vllm::GenerateResponse>* VllmInferenceService::GenerateStream(
-    grpc::CallbackServerContext* context, const vllm::GenerateRequest* request) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmInferenceService::GenerateStream(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   using Stream = std::shared_ptr<MessageStream<vllm::GenerateResponse>>;
-  const auto start = [&](const Stream& stream, EngineWork* work) -> absl::Status {
+  const auto start = [&](const vllm::GenerateRequest& message, const Stream& stream,
+                         EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
-                           AdmitInference(*request, DeadlineOf(*context),
+                           AdmitInference(message, DeadlineOf(*context),
                                           ClientOf(services_, *context), *services_.state));
     const auto answer = std::make_shared<Answer>(admitted);
     const bool token_by_token = !answer->options.prompt_logprobs;
@@ -103,17 +100,17 @@ grpc::ServerWriteReactor<vllm::GenerateResponse>* VllmInferenceService::Generate
     StartRunOf(std::move(admitted), answer, std::move(events), runs_, work);
     return absl::OkStatus();
   };
-  return BeginStreamedCall<vllm::GenerateResponse>(
-      context, EnvironmentOf("grpc/vllm.Inference/GenerateStream", *request), start);
+  return BeginStreamedCall<vllm::GenerateRequest, vllm::GenerateResponse>(
+      context, {services_, "grpc/vllm.Inference/GenerateStream"}, request, start);
 }
 
 VllmControlService::VllmControlService(const CallServices& services, RunRegistry* runs)
     : services_(services), runs_(runs), instance_id_(Concat(FreshBits())) {}
 
 grpc::ServerUnaryReactor* VllmControlService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                            const vllm::GetServerInfoRequest*,
-                                                            vllm::ServerInfo* info) {
-  return AnswerAtOnce(services_, context, "grpc/vllm.Control/GetServerInfo", [&]() -> absl::Status {
+                                                            const grpc::ByteBuffer*,
+                                                            grpc::ByteBuffer* answer) {
+  const auto fill = [&](vllm::ServerInfo* info) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
     const EngineLimits& limits = model->limits;
     info->set_engine_version(kTeacherVersion);
@@ -131,54 +128,64 @@ grpc::ServerUnaryReactor* VllmControlService::GetServerInfo(grpc::CallbackServer
     info->set_max_batched_tokens(static_cast<uint64_t>(limits.max_num_batched_tokens));
     info->mutable_rl_capabilities();
     return absl::OkStatus();
-  });
+  };
+  return AnswerAtOnce<vllm::ServerInfo>(services_, context, "grpc/vllm.Control/GetServerInfo",
+                                        answer, fill);
 }
 
 grpc::ServerUnaryReactor* VllmControlService::GetModelInfo(grpc::CallbackServerContext* context,
-                                                           const vllm::GetModelInfoRequest*,
-                                                           vllm::ModelInfo* info) {
-  return AnswerAtOnce(services_, context, "grpc/vllm.Control/GetModelInfo", [&]() -> absl::Status {
+                                                           const grpc::ByteBuffer*,
+                                                           grpc::ByteBuffer* answer) {
+  const auto fill = [&](vllm::ModelInfo* info) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
     info->set_model_id(model->root);
     info->set_served_model_name(model->name);
     info->set_supports_text_input(model->tokenizer != nullptr);
     info->set_supports_token_ids_input(true);
     return absl::OkStatus();
-  });
+  };
+  return AnswerAtOnce<vllm::ModelInfo>(services_, context, "grpc/vllm.Control/GetModelInfo", answer,
+                                       fill);
 }
 
 grpc::ServerUnaryReactor* VllmControlService::Abort(grpc::CallbackServerContext* context,
-                                                    const vllm::AbortRequest* request,
-                                                    vllm::AbortResponse*) {
-  return AnswerAtOnce(services_, context, "grpc/vllm.Control/Abort", [&] {
-    for (const std::string& id : request->request_ids()) runs_->Abort(id);
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* answer) {
+  const auto fill = [&](vllm::AbortResponse*) -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(const auto message, ParseRequest<vllm::AbortRequest>(request));
+    for (const std::string& id : message.request_ids()) runs_->Abort(id);
     return absl::OkStatus();
-  });
+  };
+  return AnswerAtOnce<vllm::AbortResponse>(services_, context, "grpc/vllm.Control/Abort", answer,
+                                           fill);
 }
 
 grpc::ServerUnaryReactor* VllmControlService::IsPaused(grpc::CallbackServerContext* context,
-                                                       const vllm::IsPausedRequest*,
-                                                       vllm::IsPausedResponse*) {
-  return AnswerAtOnce(services_, context, "grpc/vllm.Control/IsPaused",
-                      [] { return absl::OkStatus(); });  // never
+                                                       const grpc::ByteBuffer*,
+                                                       grpc::ByteBuffer* answer) {
+  const auto never = [](vllm::IsPausedResponse*) { return absl::OkStatus(); };
+  return AnswerAtOnce<vllm::IsPausedResponse>(services_, context, "grpc/vllm.Control/IsPaused",
+                                              answer, never);
 }
 
 grpc::ServerUnaryReactor* VllmControlService::IsSleeping(grpc::CallbackServerContext* context,
-                                                         const vllm::IsSleepingRequest*,
-                                                         vllm::IsSleepingResponse*) {
-  return AnswerAtOnce(services_, context, "grpc/vllm.Control/IsSleeping",
-                      [] { return absl::OkStatus(); });  // never
+                                                         const grpc::ByteBuffer*,
+                                                         grpc::ByteBuffer* answer) {
+  const auto never = [](vllm::IsSleepingResponse*) { return absl::OkStatus(); };
+  return AnswerAtOnce<vllm::IsSleepingResponse>(services_, context, "grpc/vllm.Control/IsSleeping",
+                                                answer, never);
 }
 
-grpc::ServerUnaryReactor* VllmControlService::GetWeightVersion(
-    grpc::CallbackServerContext* context, const vllm::GetWeightVersionRequest*,
-    vllm::GetWeightVersionResponse* response) {
-  return AnswerAtOnce(services_, context, "grpc/vllm.Control/GetWeightVersion",
-                      [&]() -> absl::Status {
-                        TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
-                        response->set_weight_version(model->revision);
-                        return absl::OkStatus();
-                      });
+grpc::ServerUnaryReactor* VllmControlService::GetWeightVersion(grpc::CallbackServerContext* context,
+                                                               const grpc::ByteBuffer*,
+                                                               grpc::ByteBuffer* answer) {
+  const auto fill = [&](vllm::GetWeightVersionResponse* response) -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
+    response->set_weight_version(model->revision);
+    return absl::OkStatus();
+  };
+  return AnswerAtOnce<vllm::GetWeightVersionResponse>(
+      services_, context, "grpc/vllm.Control/GetWeightVersion", answer, fill);
 }
 
 }  // namespace taopd

@@ -12,49 +12,56 @@
 
 namespace taopd {
 
-class VllmInferenceService final : public vllm::Inference::CallbackService {
+// The methods by their bytes (calls/message_bytes.h).
+using VllmInferenceMethods = vllm::Inference::WithRawCallbackMethod_Generate<
+    vllm::Inference::WithRawCallbackMethod_GenerateStream<vllm::Inference::Service>>;
+using VllmControlMethods = vllm::Control::WithRawCallbackMethod_GetServerInfo<
+    vllm::Control::WithRawCallbackMethod_GetModelInfo<
+        vllm::Control::WithRawCallbackMethod_Abort<vllm::Control::WithRawCallbackMethod_IsPaused<
+            vllm::Control::WithRawCallbackMethod_IsSleeping<
+                vllm::Control::WithRawCallbackMethod_GetWeightVersion<vllm::Control::Service>>>>>>;
+
+class VllmInferenceService final : public VllmInferenceMethods {
  public:
   // `runs` outlives the service.
   VllmInferenceService(const CallServices& services, RunRegistry* runs)
       : services_(services), runs_(runs) {}
 
   grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context,
-                                     const vllm::GenerateRequest* request,
-                                     vllm::GenerateResponse* response) override;
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* answer) override;
   // Tokens leave as they come, unless prompt log-probs are asked for: they must come first, and the
   // engine gives them with the last token.
-  grpc::ServerWriteReactor<vllm::GenerateResponse>* GenerateStream(
-      grpc::CallbackServerContext* context, const vllm::GenerateRequest* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateStream(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
 
  private:
-  CallEnvironment EnvironmentOf(const char* method, const vllm::GenerateRequest& request) const;
-
   const CallServices services_;
   RunRegistry* const runs_;
 };
 
-class VllmControlService final : public vllm::Control::CallbackService {
+class VllmControlService final : public VllmControlMethods {
  public:
   VllmControlService(const CallServices& services, RunRegistry* runs);
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const vllm::GetServerInfoRequest* request,
-                                          vllm::ServerInfo* info) override;
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* answer) override;
   grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
-                                         const vllm::GetModelInfoRequest* request,
-                                         vllm::ModelInfo* info) override;
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* answer) override;
   grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
-                                  const vllm::AbortRequest* request,
-                                  vllm::AbortResponse* response) override;
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* answer) override;
   grpc::ServerUnaryReactor* IsPaused(grpc::CallbackServerContext* context,
-                                     const vllm::IsPausedRequest* request,
-                                     vllm::IsPausedResponse* response) override;
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* answer) override;
   grpc::ServerUnaryReactor* IsSleeping(grpc::CallbackServerContext* context,
-                                       const vllm::IsSleepingRequest* request,
-                                       vllm::IsSleepingResponse* response) override;
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* answer) override;
   grpc::ServerUnaryReactor* GetWeightVersion(grpc::CallbackServerContext* context,
-                                             const vllm::GetWeightVersionRequest* request,
-                                             vllm::GetWeightVersionResponse* response) override;
+                                             const grpc::ByteBuffer* request,
+                                             grpc::ByteBuffer* answer) override;
 
  private:
   const CallServices services_;

@@ -5,7 +5,10 @@
     tests/bench/run step [--case quickstart] [--case qwen3]
 
   quickstart   deploy/recipes/addition: 0.21 M parameters, float32, 36 prompts x 4 rollouts, 2 mini-batches; the peer is
-               a plain PyTorch loop (peers.py) on the same models and prompts
+               a plain PyTorch loop (peers.py) on the same models and prompts, which reports nothing of its steps;
+               and, where TAOPD_SHARED_DATA or ../shared/data has peers/tiny_opd beside it, that loop, a model and a
+               task of the same sizes in plain PyTorch, which reports entropy, tails, overlap and accuracy as the
+               trainer does
   qwen3        random weights of Qwen3-0.6B's shape, bfloat16, 4 prompts x 4 rollouts of 64 + 128 tokens, one update;
                the peer is the same loop with transformers. The peer's weights, gradients and moments are bfloat16, so
                ours have optimizer.master none and optimizer.moments bfloat16; our sums of gradients are float32
@@ -55,6 +58,7 @@ class Teacher:
 
     def __init__(self, options, model, work, flags, threads):
         self.ready = work / "teacher.ready"
+        self.ready.unlink(missing_ok=True)  # of an earlier round
         self.log = open(work / "teacher.log", "w", encoding="utf-8")
         command = [options.teacher, "--model", str(model), "--port", "0", "--grpc-port", "0", "--ready-file",
                    str(self.ready), "--num-threads", str(threads), *flags]
@@ -103,22 +107,74 @@ def run_ours(options, case, work):
             "peak_mib": usage.ru_maxrss / 1024 + teacher_peak, "others": load.others()}
 
 
+def output_of(options, *command, **variables):
+    """The standard output of a program in Python on options.threads threads, which must succeed."""
+    environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads), **variables)
+    done = subprocess.run([options.python, *map(str, command)], env=environment, capture_output=True, text=True,
+                          check=False)
+    if done.returncode:
+        sys.exit(done.stderr[-3000:])
+    return done.stdout
+
+
 def run_peer(options, case, work):
     prompts, settings = work / "prompts.json", work / "options.json"
     prompts.write_text(json.dumps(case["prompts"]))
     settings.write_text(json.dumps(dict(case["peer_options"], threads=options.threads, steps=case["peer_warm_up"] +
                                         case["peer_steps"], warm_up_steps=case["peer_warm_up"])))
     load = Load()
-    command = [options.python, str(HERE / "peers.py"), case["peer"], str(case["student"]), str(case["teacher"]),
-               str(prompts), str(settings)]
-    environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads), TOKENIZERS_PARALLELISM="false")
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr[-3000:])
-    result = json.loads(done.stdout.strip().splitlines()[-1])
+    output = output_of(options, HERE / "peers.py", case["peer"], case["student"], case["teacher"], prompts, settings,
+                       TOKENIZERS_PARALLELISM="false")
+    result = json.loads(output.strip().splitlines()[-1])
     for step in result["steps"]:
         step["step"] = sum(step.values())
     return dict(result, cpu_s=result["cpu_s"] / case["peer_steps"], others=load.others())
+
+
+def run_tiny_opd(options, work):
+    """Seconds of a step of peers/tiny_opd in the shared data, run as its README says; None where it is not there."""
+    data = pathlib.Path(os.environ.get("TAOPD_SHARED_DATA") or ROOT.parent / "shared/data")
+    loop = data.resolve().parent / "peers/tiny_opd"
+    if not (loop / "op.py").exists():
+        return None
+    model, result = work / "tiny_opd.pt", work / "tiny_opd.json"
+    if not model.exists():  # of an earlier round
+        output_of(options, loop / "mk.py", model, 4, 48, 1.2, "-", 0, 60, 4e-3, 96, 2, 64, 1)
+    output_of(options, loop / "op.py", "--teacher", model, "--student", model, "--objs", "ta_opd", "--ks", 8, "--steps",
+              options.steps, "--lr", 5e-4, "--mini", 2, "--evals", 1000, "--neval", 4, "--out", result,
+              TH=str(options.threads))
+    history = json.loads(result.read_text())[0]["hist"]
+    # The clock is read after the first step, which is not counted, and after the last, which evaluates 4 prompts
+    # twice and updates nothing.
+    return {"step_s": (history[-1]["time"] - history[0]["time"]) / options.steps,
+            "tokens": 36 * 4 * statistics.median(step["length"] for step in history)}
+
+
+def print_tiny_opd(ours, tiny):
+    step = statistics.median(step["step"] for step in ours["steps"])
+    print(f"\npeers/tiny_opd: {tiny['step_s']:.3f} s a step of {tiny['tokens']:.0f} response tokens, "
+          f"{tiny['step_s'] / step:.2f}x (goal: >= {GOALS['quickstart']['time']}x)", flush=True)
+
+
+def run_round(options, name, case, work):
+    return (run_ours(options, case, work), run_peer(options, case, work),
+            run_tiny_opd(options, work) if name == "quickstart" else None)
+
+
+def pooled(results):
+    """The results of all rounds as one: their steps together, and means of the rest but for the peak."""
+    if results[0] is None:
+        return None
+    one = dict(results[0])
+    for key, value in one.items():
+        values = [result[key] for result in results]
+        if isinstance(value, list):
+            one[key] = sum(values, [])
+        elif key == "peak_mib":
+            one[key] = max(values)
+        elif isinstance(value, float):
+            one[key] = statistics.mean(values)
+    return one
 
 
 def quickstart(options, _):
@@ -202,6 +258,7 @@ def main():
     parser.add_argument("--teacher", default=str(binaries / "taopd-teacher"))
     parser.add_argument("--engine-bench", default=str(binaries / "engine_bench"))
     parser.add_argument("--steps", type=int, default=30, help="of quickstart, after three that warm up")
+    parser.add_argument("--rounds", type=int, default=1, help="the programs in turn, so often; steps are pooled")
     parser.add_argument("--layers", type=int, default=28, help="of the Qwen3 model, for a quick try")
     parser.add_argument("--model-dir", help="weights of the Qwen3 model to use again; made, and kept, when absent")
     parser.add_argument("--set", action="append", default=[], help="another setting of the trainer, for all cases")
@@ -219,10 +276,13 @@ def main():
             case = {"quickstart": quickstart, "qwen3": qwen3}[name](options, work)
             case["settings"] = [*case["settings"], *options.set]
             case["teacher_threads"] = options.teacher_threads or case["teacher_threads"]
-            ours = run_ours(options, case, work)
-            peer = run_peer(options, case, work)
+            rounds = [run_round(options, name, case, work) for _ in range(options.rounds)]
+        ours, peer, tiny = (pooled(results) for results in zip(*rounds))
         report[name] = {"ours": ours, case["peer"]: peer}
         print_table(name, ours, peer, {"plain": "plain PyTorch"}.get(case["peer"], case["peer"]))
+        if tiny:
+            report[name]["tiny_opd"] = tiny
+            print_tiny_opd(ours, tiny)
     pathlib.Path(options.output).write_text(json.dumps(report, indent=1) + "\n")
 
 

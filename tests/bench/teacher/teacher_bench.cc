@@ -179,7 +179,7 @@ class Bench {
       TAOPD_CHECK(scored.last_log_probs == expected.last_log_probs);
       if (scored.answer_bytes > 0) sizes["answer_bytes"][way] = scored.answer_bytes;
     }
-    for (const std::string& way : {"grpc", "http_compact", "http_json"}) {
+    for (const std::string way : {"grpc", "http_compact", "http_json"}) {
       WireCounter wire(way == "grpc" ? grpc_->port() : http_->port());
       auto scorer = Make(way, wire.port());
       scorer->Score({1, 2, 3}, settings_.top_k);

@@ -27,7 +27,7 @@ GoldenCase ReadCase(const std::string& name) {
   test_case.golden = ReadTensors(test_case.dir + "/golden.safetensors");
   const at::Tensor& cu_seqlens = test_case.golden.at("cu_seqlens");
   const int64_t* data = cu_seqlens.const_data_ptr<int64_t>();
-  test_case.batch = {test_case.golden.at("token_ids"), {data, data + cu_seqlens.numel()}};
+  test_case.batch = {test_case.golden.at("token_ids"), {data, data + cu_seqlens.numel()}, {}};
   return test_case;
 }
 

@@ -14,7 +14,6 @@ import base64
 import importlib.metadata
 import json
 import pathlib
-import socket
 import struct
 import sys
 
@@ -152,9 +151,6 @@ def write(name, source, answered_by, model_sha256, exchanges):
 
 def main():
     versions = {name: importlib.metadata.version(name) for name in ("vllm", "transformers", "torch")}
-    with socket.socket() as picked:
-        picked.bind(("127.0.0.1", 0))
-        port = picked.getsockname()[1]
     with service.tiny_model_dir() as directory:
         sha256 = tiny_model.sha256(directory)
         model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
@@ -163,7 +159,7 @@ def main():
             write(name, source, reference, sha256,
                   [{"path": path, "request": body, "sampled": [], "reply": reply}
                    for path, body, reply in exchanges])
-        with service.vllm(directory, port, ("--max-logprobs", str(MAX_LOGPROBS))) as vllm:
+        with service.vllm(directory, ("--max-logprobs", str(MAX_LOGPROBS))) as vllm:
             for name, source, exchanges in vllm_clients():
                 write(name, source, f"vLLM {versions['vllm']} on torch {versions['torch']}", sha256,
                       [{"path": path, "request": body, "sampled": sampled, "reply": vllm.ask(path, body)}

@@ -32,7 +32,9 @@ class TeacherSharesTest : public testing::TeacherBinaryFixture {
           client.Post("/v1/completions", KeyOf("flooder"), Body(salt), "application/json");
       ASSERT_TRUE(answer) << httplib::to_string(answer.error());
       ++(answer->status == 200 ? num_served_ : num_refused_);
-      if (answer->status != 200) EXPECT_EQ(answer->status, 429) << answer->body;
+      if (answer->status != 200) {
+        EXPECT_EQ(answer->status, 429) << answer->body;
+      }
     }
   }
 

@@ -4,13 +4,9 @@
 
 #include <thread>
 
-#include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "server/app/listener_watch.h"
-#include "server/grpc/grpc_server.h"
-#include "tests/server/fake_engine.h"
-#include "tests/server/grpc/score_requests.h"
+#include "tests/server/grpc/grpc_server_fixture.h"
 #include "tests/server/http/raw_client.h"
-#include "tests/support/status_matchers.h"
 
 namespace taopd {
 namespace {
@@ -19,7 +15,7 @@ using testing::MakeScoreRequest;
 
 constexpr std::chrono::seconds kLongest{20};
 
-class GrpcConnectionsTest : public ::testing::Test {
+class GrpcConnectionsTest : public testing::GrpcServerFixture {
  protected:
   // A connection of its own, and its stub.
   struct Client {
@@ -38,17 +34,12 @@ class GrpcConnectionsTest : public ::testing::Test {
     }
   };
 
+  void SetUp() override {}
   void Start(const GrpcConnectionLimits& limits) {
-    state_.SetReady(fake_.model);
+    Ready();
     GrpcServerOptions options;
     options.limits = limits;
-    auto server = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, options);
-    ASSERT_OK(server);
-    server_ = *std::move(server);
-  }
-  void TearDown() override {
-    fake_.engine->Drain(absl::Now());
-    if (server_ != nullptr) server_->Shutdown(absl::Now());
+    Listen(options);
   }
   Client Connect() {
     grpc::ChannelArguments arguments;
@@ -60,11 +51,6 @@ class GrpcConnectionsTest : public ::testing::Test {
     EXPECT_TRUE(client.channel->WaitForConnected(std::chrono::system_clock::now() + kLongest));
     return client;
   }
-
-  testing::FakeModel fake_ = testing::MakeFakeModel();
-  ServingState state_{Clock::Real(), absl::Seconds(60)};
-  ServerMetrics metrics_;
-  std::unique_ptr<GrpcServer> server_;
 };
 
 // A connection with a call is not idle: it outlives one that was made after it.

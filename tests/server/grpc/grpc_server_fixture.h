@@ -19,8 +19,10 @@ namespace taopd::testing {
 
 class GrpcServerFixture : public ::testing::Test {
  protected:
-  void SetUp() override {
-    auto server = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_);
+  void SetUp() override { Listen({}); }
+  // A test of other options does this in place of SetUp.
+  void Listen(const GrpcServerOptions& options) {
+    auto server = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, options);
     ASSERT_OK(server);
     server_ = *std::move(server);
     grpc::ChannelArguments arguments;

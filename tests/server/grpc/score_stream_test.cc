@@ -1,6 +1,8 @@
 // When a ScoreStream may end, and what it may no longer do then.
 #include "server/grpc/score_stream.h"
 
+#include <gmock/gmock.h>
+
 #include <random>
 
 #include "tests/server/grpc/stepped_stream.h"
@@ -16,11 +18,40 @@ TEST(ScoreStreamTest, AnswersAndEnds) {
   step.Receive(MakeScoreRequest("one"));
   step.engine->Complete(1);
   ASSERT_NE(step.wire.writing, nullptr);
-  EXPECT_EQ(step.wire.writing->request_id(), "one");
+  EXPECT_EQ(step.wire.Written().request_id(), "one");
   step.EndWrite(true);
   step.EndReads();
   ASSERT_TRUE(step.wire.final_status.has_value());
   EXPECT_TRUE(step.wire.final_status->ok());
+}
+
+// Nobody knows which request it was: the call tells of it, after the answers that the client waits
+// for.
+TEST(ScoreStreamTest, MessageThatCannotBeParsedEndsTheCallAfterTheAnswers) {
+  SteppedStream step;
+  step.Receive(MakeScoreRequest("one"));
+  step.ReceiveMalformed();
+  EXPECT_EQ(step.wire.reading, nullptr);
+  EXPECT_FALSE(step.wire.final_status.has_value());
+  step.engine->Complete(1);
+  ASSERT_NE(step.wire.writing, nullptr);
+  EXPECT_EQ(step.wire.Written().request_id(), "one");
+  step.EndWrite(true);
+  ASSERT_TRUE(step.wire.final_status.has_value());
+  EXPECT_EQ(step.wire.final_status->error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(step.wire.final_status->error_message(),
+            "taopd.v1.ScoreRequest of 3 bytes is malformed");
+  step.Done();
+  EXPECT_THAT(step.metrics.Text(step.state),
+              ::testing::HasSubstr("code=\"INVALID_ARGUMENT\",method=\"grpc/ScoreStream\"} 1"));
+}
+
+TEST(ScoreStreamTest, MalformedMessageThatArrivesAfterTheCancellationChangesNothing) {
+  SteppedStream step;
+  step.Cancel();
+  step.ReceiveMalformed();
+  EXPECT_EQ(step.wire.final_status->error_code(), grpc::StatusCode::CANCELLED);
+  step.Done();
 }
 
 // The message was read before the cancellation, and its reaction runs after it: gRPC calls OnDone
@@ -158,7 +189,11 @@ class RandomEvents {
     const RequestHandle before = step_.engine->num_submitted();
     v1::ScoreRequest request = MakeScoreRequest();
     if (Draw(8) == 0) request.set_top_k(99);  // refused
-    step_.Receive(request);
+    if (Draw(16) == 0) {
+      step_.ReceiveMalformed();
+    } else {
+      step_.Receive(request);
+    }
     if (is_over) {
       EXPECT_EQ(step_.engine->num_submitted(), before);
     }

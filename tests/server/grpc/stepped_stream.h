@@ -15,10 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "proto/taopd/v1/teacher.pb.h"
+#include "server/grpc/calls/message_bytes.h"
 #include "server/grpc/score_stream.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/grpc/score_requests.h"
+#include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 
@@ -104,9 +106,9 @@ class HookedClock final : public Clock {
 // gRPC's side of a call. Fails the test when the stream breaks gRPC's rules: one read and one write
 // at a time, one Finish, nothing after it.
 class SteppedWire final
-    : public grpc::ServerCallbackReaderWriter<v1::ScoreRequest, v1::ScoreStreamResponse> {
+    : public grpc::ServerCallbackReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  void Bind(grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreStreamResponse>* stream) {
+  void Bind(grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* stream) {
     BindReactor(stream);
   }
   void Finish(grpc::Status status) override {
@@ -114,23 +116,31 @@ class SteppedWire final
     EXPECT_EQ(writing, nullptr) << "Finish during a write";
     final_status = std::move(status);
   }
-  void Read(v1::ScoreRequest* request) override {
+  void Read(grpc::ByteBuffer* request) override {
     EXPECT_EQ(reading, nullptr) << "two reads at a time";
     EXPECT_FALSE(final_status.has_value()) << "a read after Finish";
     reading = request;
   }
-  void Write(const v1::ScoreStreamResponse* response, grpc::WriteOptions) override {
+  void Write(const grpc::ByteBuffer* response, grpc::WriteOptions) override {
     EXPECT_EQ(writing, nullptr) << "two writes at a time";
     EXPECT_FALSE(final_status.has_value()) << "a write after Finish";
     writing = response;
   }
-  void WriteAndFinish(const v1::ScoreStreamResponse*, grpc::WriteOptions, grpc::Status) override {
+  void WriteAndFinish(const grpc::ByteBuffer*, grpc::WriteOptions, grpc::Status) override {
     ADD_FAILURE() << "not used";
   }
   void SendInitialMetadata() override {}
 
-  v1::ScoreRequest* reading = nullptr;
-  const v1::ScoreStreamResponse* writing = nullptr;
+  // The answer that is being written.
+  v1::ScoreStreamResponse Written() const {
+    grpc::ByteBuffer bytes = *writing;
+    v1::ScoreStreamResponse response;
+    EXPECT_OK(ParseMessage(&bytes, &response));
+    return response;
+  }
+
+  grpc::ByteBuffer* reading = nullptr;
+  const grpc::ByteBuffer* writing = nullptr;
   std::optional<grpc::Status> final_status;
 
  private:
@@ -162,10 +172,16 @@ class SteppedStream {
   ~SteppedStream() { engine->ForgetAll(); }
 
   // gRPC's reactions. A read that has arrived may be reported after OnCancel.
-  void Receive(const v1::ScoreRequest& request) {
+  void Receive(const v1::ScoreRequest& request) { Receive(SerializeMessage(request)); }
+  void Receive(const grpc::ByteBuffer& message) {
     ASSERT_NE(wire.reading, nullptr);
-    *std::exchange(wire.reading, nullptr) = request;
+    *std::exchange(wire.reading, nullptr) = message;
     raw_->OnReadDone(true);
+  }
+  // A message that breaks off in the middle of its request_id.
+  void ReceiveMalformed() {
+    const grpc::Slice slice(std::string("\x0a\x05r"));
+    Receive(grpc::ByteBuffer(&slice, 1));
   }
   void EndReads() {
     ASSERT_NE(wire.reading, nullptr);

@@ -31,7 +31,9 @@ void ExpectSameBits(const std::vector<AdamWState>& a, const std::vector<AdamWSta
     EXPECT_TRUE(at::equal(a[i].parameter, b[i].parameter)) << i;
     EXPECT_TRUE(at::equal(a[i].exp_avg, b[i].exp_avg)) << i;
     EXPECT_TRUE(at::equal(a[i].exp_avg_sq, b[i].exp_avg_sq)) << i;
-    if (a[i].master.defined()) EXPECT_TRUE(at::equal(a[i].master, b[i].master)) << i;
+    if (a[i].master.defined()) {
+      EXPECT_TRUE(at::equal(a[i].master, b[i].master)) << i;
+    }
   }
 }
 

@@ -100,7 +100,7 @@ TEST_F(ReadRunTest, DamagedLinesNameFileAndLine) {
       {"{\"step\":2,\"a\":\"x\"}\n", "\"a\" is not a number"},
       {"{\"step\":2,\"time\":null}\n", "\"time\" is not a number"},
       {"{\"step\":2,\"a\":1,\"a\":2}\n", "duplicate key"},
-      {std::string(200, '[') + "\n", "nested"},
+      {Concat(std::string(200, '['), "\n"), "nested"},
   };
   for (const auto& [line, message] : cases) {
     Write("metrics.jsonl", good + line);

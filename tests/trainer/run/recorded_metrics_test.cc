@@ -58,7 +58,7 @@ TEST(RecordedMetrics, KeepsAnEvaluationThatIsCompleteAndNothingElse) {
 // The checkpoint was written after the evaluation, because a stop was asked for.
 TEST(RecordedMetrics, AnEvaluationThatTheCheckpointKnowsCounts) {
   const testing::TempDir dir;
-  const std::string metrics = std::string(kSteps) + kEvaluation;
+  const std::string metrics = Concat(kSteps, kEvaluation);
   testing::WriteFile(dir.File("metrics.jsonl"), metrics);
   ASSERT_OK_AND_ASSIGN(
       const RecordedMetrics record,

@@ -106,6 +106,30 @@ TEST_P(PagedInferenceTest, PrefillThenDecode) {
                     [](size_t s, int64_t past) { return past == 0 ? 4 + int64_t(s) / 3 : 1; });
 }
 
+// The models are small enough that threads take rows, each through all layers.
+TEST_P(PagedInferenceTest, ThreadsThatShareTheRowsOfAStep) {
+  const auto sequences = Sequences(std::vector<int64_t>(30, 20));
+  const auto run = [&] {
+    std::vector<at::Tensor> hidden;
+    PagedSteps steps(decoder_.get(), 60);
+    for (size_t t = 0; t < 20; t += t == 0 ? 9 : 1) {
+      std::vector<PagedSteps::Part> parts;
+      for (size_t s = 0; s < sequences.size(); ++s) {
+        const auto first = sequences[s].begin() + static_cast<int64_t>(t);
+        parts.push_back({s, std::vector<int32_t>(first, first + (t == 0 ? 9 : 1))});
+      }
+      hidden.push_back(steps.Step(parts));
+    }
+    return at::cat(hidden);
+  };
+  const int num_threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const at::Tensor expected = run();
+  at::set_num_threads(3);
+  EXPECT_TRUE(at::equal(run(), expected));
+  at::set_num_threads(num_threads);
+}
+
 TEST_P(PagedInferenceTest, StepsThatMixPrefillChunksAndDecode) {
   // Sequence s starts when it is given its first token, in steps of its own length.
   int64_t calls = 0;

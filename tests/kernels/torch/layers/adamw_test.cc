@@ -127,7 +127,9 @@ TEST(FusedAdamW, Bfloat16WeightsAreRoundedWithoutBias) {
       UpdateAdamW(settings, {state});
       mean.add_(state.parameter.to(at::kDouble).sub_(start.to(at::kDouble)), 1.0 / kSteps);
       // The moments are those of an update with a master.
-      if (moments == at::kFloat) ASSERT_TRUE(at::equal(state.exp_avg, exact.exp_avg));
+      if (moments == at::kFloat) {
+        ASSERT_TRUE(at::equal(state.exp_avg, exact.exp_avg));
+      }
       // One step of bfloat16 at most, up or down.
       const at::Tensor error = state.parameter.to(at::kDouble) - exact.master.to(at::kDouble);
       ASSERT_LT((error / exact.master.abs()).abs().max().item<double>(), 1.0 / 128);

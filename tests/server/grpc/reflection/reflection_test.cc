@@ -5,10 +5,8 @@
 
 #include "proto/grpc/reflection_v1.grpc.pb.h"
 #include "proto/grpc/reflection_v1alpha.grpc.pb.h"
-#include "server/grpc/grpc_server.h"
 #include "server/grpc/reflection/reflection_answer.h"
-#include "tests/server/fake_engine.h"
-#include "tests/support/status_matchers.h"
+#include "tests/server/grpc/grpc_server_fixture.h"
 
 namespace taopd {
 namespace {
@@ -18,20 +16,14 @@ using ::testing::HasSubstr;
 using ReflectionRequest = grpc::reflection::v1::ServerReflectionRequest;
 using ReflectionResponse = grpc::reflection::v1::ServerReflectionResponse;
 
-class ReflectionTest : public ::testing::Test {
+class ReflectionTest : public testing::GrpcServerFixture {
  protected:
+  void SetUp() override {}
   void Start(bool reflection, const ApiKeys* keys = nullptr) {
     GrpcServerOptions options;
     options.keys = keys;
     options.reflection = reflection;
-    auto server = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, options);
-    ASSERT_OK(server);
-    server_ = *std::move(server);
-    channel_ = grpc::CreateChannel(HostPort("127.0.0.1", server_->port()),
-                                   grpc::InsecureChannelCredentials());
-  }
-  void TearDown() override {
-    if (server_ != nullptr) server_->Shutdown(absl::Now());
+    Listen(options);
   }
   // Sends the requests on one stream, one after another.
   template <typename Service, typename Request, typename Response>
@@ -56,11 +48,6 @@ class ReflectionTest : public ::testing::Test {
     requests[1].set_file_containing_symbol(symbol);
     return requests;
   }
-
-  ServingState state_{Clock::Real(), absl::Seconds(60)};
-  ServerMetrics metrics_;
-  std::unique_ptr<GrpcServer> server_;
-  std::shared_ptr<grpc::Channel> channel_;
 };
 
 TEST_F(ReflectionTest, IsNotServedUnlessAskedFor) {

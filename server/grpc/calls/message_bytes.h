@@ -1,0 +1,37 @@
+// Messages to and from their bytes. The services take their requests as bytes (gRPC's
+// WithRawCallbackMethod classes): gRPC would parse them before a handler could look at them, and
+// one message could take gigabytes. Any thread may call.
+#pragma once
+
+#include <google/protobuf/message.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstdint>
+
+#include "common/base/status.h"
+#include "common/wire/teacher_protocol.h"
+
+namespace taopd {
+
+// Of a parsed request (see parsed_size.h). A message of the largest size fits if it is one array or
+// one text.
+inline constexpr int64_t kMaxParsedBytes = 2 * kMaxMessageBytes + (64 << 10);
+
+// Parses `bytes` and lets go of them, whatever comes of it. Returns INVALID_ARGUMENT, naming the
+// type, if the bytes are malformed or the message would take more than kMaxParsedBytes.
+absl::Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message);
+
+// The request of a handler, which gRPC gives as `bytes`.
+template <typename Request>
+absl::StatusOr<Request> ParseRequest(const grpc::ByteBuffer* bytes) {
+  Request request;
+  // The object is not const. gRPC would keep the bytes until the call ends, and they would count
+  // against the memory that it has for all connections.
+  TAOPD_RETURN_IF_ERROR(ParseMessage(const_cast<grpc::ByteBuffer*>(bytes), &request));
+  return request;
+}
+
+// REQUIRES: the message has less than 2 GiB.
+grpc::ByteBuffer SerializeMessage(const google::protobuf::Message& message);
+
+}  // namespace taopd

@@ -1,0 +1,147 @@
+// No message makes the server take more memory than a few times its bytes, whatever method it is
+// sent to.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+
+#include <fstream>
+#include <string>
+
+#include "server/grpc/calls/message_bytes.h"
+#include "tests/server/grpc/every_method.h"
+#include "tests/server/grpc/grpc_server_fixture.h"
+
+namespace taopd {
+namespace {
+
+using google::protobuf::MethodDescriptor;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr size_t kMessageBytes = 16 << 20;
+// Client and server are one process: the message exists about five times. Parsed, it would take 8
+// to 40 times its bytes.
+constexpr int64_t kMaxGrowth = 6 * int64_t{kMessageBytes};
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kIsPeakMeasured = false;  // sanitizers take memory of their own
+#else
+constexpr bool kIsPeakMeasured = true;
+#endif
+
+int64_t StatusBytes(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) << 10;
+  }
+  return 0;
+}
+void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+class GrpcMemoryTest : public testing::GrpcServerFixture {
+ protected:
+  void SetUp() override {
+    Ready();
+    GrpcServerOptions options;
+    options.reflection = true;
+    Listen(options);
+  }
+
+  grpc::Status Call(const std::string& path, const std::string& message) {
+    std::string answer;
+    return GrpcServerFixture::Call(path, message, &answer);
+  }
+  // Methods that need nothing of their request do not look at it.
+  static bool ReadsItsRequest(const MethodDescriptor& method) {
+    return method.input_type()->field_count() > 0 && method.name() != "GetLoads";
+  }
+  // Sends 16 MiB of this element of two bytes to every method.
+  void SendToEveryMethod(const std::string& element) {
+    std::string message;
+    while (message.size() < kMessageBytes) message += element;
+    for (const MethodDescriptor* method : testing::EveryMethod()) {
+      SCOPED_TRACE(method->full_name());
+      ResetPeak();
+      const int64_t before = StatusBytes("VmRSS");
+      const grpc::Status status = Call(testing::PathOf(*method), message);
+      if (kIsPeakMeasured) {
+        EXPECT_LE(StatusBytes("VmHWM") - before, kMaxGrowth);
+      }
+      if (!ReadsItsRequest(*method)) {
+        EXPECT_TRUE(status.ok()) << status.error_message();
+        continue;
+      }
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+      EXPECT_THAT(status.error_message(),
+                  HasSubstr(Concat(" of ", kMessageBytes, " bytes would take more than ",
+                                   kMaxParsedBytes, " bytes of memory, the limit")));
+    }
+  }
+};
+
+// Field 1, which is a text or a message wherever it exists.
+TEST_F(GrpcMemoryTest, ManyNumbersThatNoMethodKnowsAreRefused) {
+  SendToEveryMethod(std::string("\x08\0", 2));
+}
+
+// Field 14: of vllm.Inference the media, of others unknown.
+TEST_F(GrpcMemoryTest, ManyEmptyTextsAndMessagesAreRefused) {
+  SendToEveryMethod(std::string("\x72\0", 2));
+}
+
+TEST_F(GrpcMemoryTest, MalformedRequestsAreRefusedByName) {
+  for (const MethodDescriptor* method : testing::EveryMethod()) {
+    SCOPED_TRACE(method->full_name());
+    const grpc::Status status = Call(testing::PathOf(*method), "\x0a\x05r");
+    if (!ReadsItsRequest(*method)) {
+      EXPECT_TRUE(status.ok());
+      continue;
+    }
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), AllOf(HasSubstr(method->input_type()->name()),
+                                              HasSubstr(" of 3 bytes is malformed")));
+  }
+}
+
+TEST_F(GrpcMemoryTest, TextThatIsNotUtf8IsRefusedByTheNameOfItsMessage) {
+  const grpc::Status status = Call("/taopd.v1.Teacher/Score", "\x0a\x02\xff\xfe");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(),
+              AllOf(HasSubstr("taopd.v1.ScoreRequest of 4 bytes"), HasSubstr("not UTF-8")));
+}
+
+// A message that is one array or one text is judged by what it says, up to the largest.
+TEST_F(GrpcMemoryTest, LargeArraysAndTextsAreParsed) {
+  v1::ScoreRequest score = testing::MakeScoreRequest();
+  score.mutable_token_ids()->Resize((kMaxMessageBytes - 100) / 4, 1);
+  EXPECT_THAT(Call("/taopd.v1.Teacher/Score", score.SerializeAsString()).error_message(),
+              HasSubstr(Concat("token_ids has ", score.token_ids_size(), " entries")));
+  score.mutable_token_ids()->Resize(6, 1);
+  score.set_expected_revision(std::string(kMaxMessageBytes - 100, 'x'));
+  EXPECT_EQ(Call("/taopd.v1.Teacher/Score", score.SerializeAsString()).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+// Fields of a newer client do no harm.
+TEST_F(GrpcMemoryTest, FewUnknownFieldsAreIgnored) {
+  const std::string message =
+      testing::MakeScoreRequest().SerializeAsString() + std::string("\x70\x01\x72\x03new", 7);
+  EXPECT_TRUE(Call("/taopd.v1.Teacher/Score", message).ok());
+}
+
+TEST_F(GrpcMemoryTest, RefusedMessagesAreCounted) {
+  const std::vector<std::string> paths = {"/taopd.v1.Teacher/Score", "/taopd.v1.Teacher/Generate",
+                                          "/vllm.Control/Abort"};
+  for (const std::string& path : paths) {
+    EXPECT_EQ(Call(path, "\x0a\x05r").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  }
+  // A call is counted after its answer has left: the server ends when all are.
+  server_->Shutdown(absl::InfiniteFuture());
+  server_.reset();
+  for (const char* method : {"grpc/Score", "grpc/Generate", "grpc/vllm.Control/Abort"}) {
+    EXPECT_THAT(metrics_.Text(state_),
+                HasSubstr(Concat("taopd_teacher_requests_total{code=\"INVALID_ARGUMENT\",method=\"",
+                                 method, "\"} 1\n")));
+  }
+}
+
+}  // namespace
+}  // namespace taopd
