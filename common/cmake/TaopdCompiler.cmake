@@ -47,10 +47,9 @@ if(TAOPD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
       ${TAOPD_CCACHE})
 endif()
 
-find_program(TAOPD_MOLD mold)
-if(TAOPD_MOLD AND NOT TAOPD_SANITIZE)
-  # No RELRO: mold 1.10 starts that segment at .tbss, and where the program's text ends a few bytes before a
-  # page does, .tbss lies in a page that is not mapped and the program does not load ("cannot apply
-  # additional memory protection after relocation").
-  add_link_options(-fuse-ld=mold -Wl,-z,norelro)
+find_program(TAOPD_LLD ld.lld)
+if(TAOPD_LLD AND NOT TAOPD_SANITIZE)
+  # Not mold: Debian 12's is built with a oneTBB (2021.8) that deadlocks now and then, and a link that hangs
+  # takes the whole build with it. One thread a link: ninja runs as many links as there are cores.
+  add_link_options(-fuse-ld=lld -Wl,--threads=1)
 endif()
