@@ -258,7 +258,8 @@ def main():
     parser.add_argument("--teacher", default=str(binaries / "taopd-teacher"))
     parser.add_argument("--engine-bench", default=str(binaries / "engine_bench"))
     parser.add_argument("--steps", type=int, default=30, help="of quickstart, after three that warm up")
-    parser.add_argument("--rounds", type=int, default=1, help="the programs in turn, so often; steps are pooled")
+    parser.add_argument("--rounds", type=int, help="the programs in turn, so often; steps are pooled (default: 3 of "
+                        "quickstart, whose steps are short beside the changes of a machine's speed; 1 of qwen3)")
     parser.add_argument("--layers", type=int, default=28, help="of the Qwen3 model, for a quick try")
     parser.add_argument("--model-dir", help="weights of the Qwen3 model to use again; made, and kept, when absent")
     parser.add_argument("--set", action="append", default=[], help="another setting of the trainer, for all cases")
@@ -276,7 +277,8 @@ def main():
             case = {"quickstart": quickstart, "qwen3": qwen3}[name](options, work)
             case["settings"] = [*case["settings"], *options.set]
             case["teacher_threads"] = options.teacher_threads or case["teacher_threads"]
-            rounds = [run_round(options, name, case, work) for _ in range(options.rounds)]
+            num_rounds = options.rounds or (3 if name == "quickstart" else 1)
+            rounds = [run_round(options, name, case, work) for _ in range(num_rounds)]
         ours, peer, tiny = (pooled(results) for results in zip(*rounds))
         report[name] = {"ours": ours, case["peer"]: peer}
         print_table(name, ours, peer, {"plain": "plain PyTorch"}.get(case["peer"], case["peer"]))

@@ -6,7 +6,9 @@
 Each configuration trains a random model of 100 million parameters for one step in a process of its own, whose peak resident
 memory (VmHWM: anonymous memory and the pages of libraries) is compared with the plan's total. With --check the program
 ends with 1 unless all are within 10 %. --large trains a model of Qwen3-0.6B's shape on two responses of 4,096 tokens in a
-process that may have 12 GiB of private writable memory, touched or not (RLIMIT_DATA).
+process that may have 12 GiB of private writable memory, touched or not (RLIMIT_DATA). --gradients trains that model for a
+step with each setting of trainer.recompute, in both types, and ends with 1 unless the first moments, which are then the gradients times
+a constant, have the same bits.
 """
 
 import argparse
@@ -60,6 +62,22 @@ def settings_of(dtype, recompute, moments, prompts, n, response_tokens, micro_ba
             "trainer.micro_batch_tokens": micro_batch_tokens, "trainer.head_workspace_mb": 64, "teacher.top_k": 16}
 
 
+def same_gradients(bench, model):
+    """Whether recomputation changes a bit of the gradients of a model at its real size."""
+    same = True
+    print("| configuration | peak, MiB | norm of the gradients | SHA-256 of the first moments |\n|---|---|---|---|")
+    for dtype in ("bfloat16", "float32"):
+        hashes = set()
+        for recompute in ("none", "attention", "full"):
+            settings = settings_of(dtype, recompute, "float32", 2, 2, 176, 384)
+            result = run(bench, model, "given", 0, settings)
+            hashes.add(result["moments_sha256"])
+            print(f"| {dtype}, {recompute} | {result['peak_bytes'] / 2**20:.0f} | {result['loss/grad_norm']!r} | "
+                  f"{result['moments_sha256'][:16]} |", flush=True)
+        same = same and len(hashes) == 1
+    return same
+
+
 def main():
     parser = argparse.ArgumentParser(prog="tests/bench/run training_memory", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -67,12 +85,17 @@ def main():
     parser.add_argument("--only", help="names of cases, separated by semicolons")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--gradients", action="store_true")
     parser.add_argument("--lines", action="store_true", help="also print the plan's lines")
     args = parser.parse_args()
+    qwen3 = json.loads((ROOT / "tests/bench/prefill/qwen3_0.6b.json").read_text(encoding="utf-8"))
+    if args.gradients:
+        if not same_gradients(args.bench, qwen3):
+            sys.exit("recomputation changed the gradients")
+        return
     if args.large:
-        model = json.loads((ROOT / "tests/bench/prefill/qwen3_0.6b.json").read_text(encoding="utf-8"))
         settings = settings_of("bfloat16", "auto", "bfloat16", 2, 1, 4096, "auto")
-        result = run(args.bench, model, "given", 12, settings)
+        result = run(args.bench, qwen3, "given", 12, settings)
         print(json.dumps(result, indent=1))
         if result["updates"] != 1 or result["peak_bytes"] > 12 << 30:
             sys.exit("the step did not train, or took more than 12 GiB")

@@ -16,6 +16,7 @@
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "common/base/random.h"
 #include "common/config/yaml.h"
 #include "common/engine/torch_engine.h"
+#include "common/io/sha256.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/memory_plan.h"
@@ -100,6 +102,17 @@ void Check(const absl::Status& status) {
   if (status.ok()) return;
   std::cerr << status << "\n";
   std::exit(1);
+}
+
+// Of the first moments, which after the first update are the clipped gradients times a constant.
+std::string HashOfMoments(const AdamW& optimizer) {
+  Sha256 hash;
+  for (const AdamW::StateSlice& slice : optimizer.State()) {
+    if (!slice.name.starts_with("exp_avg.")) continue;
+    const at::Tensor values = slice.values.contiguous();
+    hash.Update(std::as_bytes(std::span(values.const_data_ptr<float>(), values.numel())));
+  }
+  return hash.HexDigest();
 }
 
 TrainConfig MakeConfig(int argc, char** argv) {
@@ -179,6 +192,7 @@ void Run(int argc, char** argv) {
   json["planned_bytes"] = plan.total_bytes;
   json["peak_bytes"] = BytesOfStatus("VmHWM");
   json["anonymous_bytes"] = BytesOfStatus("RssAnon");
+  json["moments_sha256"] = HashOfMoments(optimizer);
   for (const MemoryLine& line : plan.lines) json["lines"][line.name] = line.bytes;
   for (const auto& [name, value] : result.metrics) {
     if (name == "loss/mean" || name == "loss/grad_norm" || name.starts_with("time/"))
