@@ -52,7 +52,8 @@ TEST(ScoreStreamTest, MalformedMessageThatArrivesAfterTheCancellationChangesNoth
   step.ReceiveMalformed();
   EXPECT_EQ(step.wire.final_status->error_code(), grpc::StatusCode::CANCELLED);
   step.Done();
-  EXPECT_THAT(step.metrics.Text(step.state), ::testing::Not(::testing::HasSubstr("INVALID_ARGUMENT")));
+  EXPECT_THAT(step.metrics.Text(step.state),
+              ::testing::Not(::testing::HasSubstr("INVALID_ARGUMENT")));
 }
 
 // The message was read before the cancellation, and its reaction runs after it: gRPC calls OnDone
