@@ -47,7 +47,7 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--tokens", type=int, default=1000)
     parser.add_argument("--top-k", type=int, default=16)
-    parser.add_argument("--sequences", type=int, default=24, help="of a case; at least one for each client")
+    parser.add_argument("--sequences", type=int, default=24, help="of a case; at least four for each client")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--ways", default=",".join(NAMES), help="engine,grpc: only these, which is faster")
     parser.add_argument("--clients", default="1,8,64")

@@ -6,8 +6,8 @@
 // For each number of clients, in each round, the WAYS take turns: "engine", "metered" (the engine
 // behind its metrics), "grpc", "http_compact", "http_json", or some of them; in every other round in
 // the opposite order, so that what the machine does over time hits all alike. A case is SEQUENCES_PER_CASE random
-// sequences of TOKENS tokens (at least one for each client); the clients are threads that score one
-// sequence after another. Prefix caching is off: no case profits from one before. Prints a line of
+// sequences of TOKENS tokens (at least four for each client, so that most of them follow an answer);
+// the clients are threads that score one sequence after another. Prefix caching is off: no case profits from one before. Prints a line of
 // JSON for each case, and one for what does not depend on it:
 //   wall_s, cpu_s    of the case: by the clock on the wall, and the CPU time of all threads, those of
 //                    the clients included
@@ -112,7 +112,7 @@ class Bench {
   }
 
   nlohmann::ordered_json Run(const std::string& way, int num_clients, uint64_t seed) {
-    const int total = std::max(settings_.num_sequences, num_clients);
+    const int total = std::max(settings_.num_sequences, kMinOfClient * num_clients);
     const std::vector<std::vector<int32_t>> sequences = Sequences(total, seed);
     std::vector<std::unique_ptr<Scorer>> scorers;
     for (int c = 0; c < num_clients; ++c) {
@@ -192,6 +192,7 @@ class Bench {
   }
 
  private:
+  static constexpr int kMinOfClient = 4;
   static constexpr int kWireCalls = 8;
 
   double EngineSeconds() const {
