@@ -37,8 +37,9 @@ TAOPD_ALWAYS_INLINE void Exp2OfNonPositive(const Floats* x, Floats* result) {
   sum = sum * f + 0.240226507f;
   sum = sum * f + 0.693147182f;
   sum = sum * f + 1.0f;
-  // The last bits of `shifted` are n; those before them are lost in the shift.
-  const Ints power = ((Ints)shifted + 127) << 23;
+  // The last bits of `shifted` are n; those before them are lost in the shift. Unsigned: lanes that no
+  // row sees may hold anything, also the NaN whose bits are the largest int32_t.
+  const Bits power = ((Bits)shifted + 127) << 23;
   *result = sum * (Floats)power;
 }
 

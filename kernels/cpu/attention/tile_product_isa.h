@@ -36,6 +36,7 @@ constexpr int64_t kPanelsPerBlock = kBlockTokens / kPanelWidth;
 
 typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
 typedef int32_t Ints __attribute__((vector_size(kLanes * sizeof(int32_t))));
+typedef uint32_t Bits __attribute__((vector_size(kLanes * sizeof(uint32_t))));
 
 template <typename Vector>
 TAOPD_ALWAYS_INLINE void Load(Vector* lanes, const void* from) {

@@ -22,6 +22,7 @@ constexpr int kRegisters = kWeightLanes / kRegister;  // that hold the 16 lanes 
 
 typedef float WeightFloats __attribute__((vector_size(kRegister * sizeof(float))));
 typedef int32_t WeightInts __attribute__((vector_size(kRegister * sizeof(int32_t))));
+typedef uint32_t WeightBits __attribute__((vector_size(kRegister * sizeof(uint32_t))));
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
@@ -62,8 +63,8 @@ TAOPD_ALWAYS_INLINE void Exp2OfNonPositive(WeightFloats* y_and_exp) {
   sum = sum * f + 0.240226507f;
   sum = sum * f + 0.693147182f;
   sum = sum * f + 1.0f;
-  // The low bits of `shifted` are n; n = -127 gives 0.
-  const WeightFloats power = (WeightFloats)(((WeightInts)shifted << 23) + (127 << 23));
+  // The low bits of `shifted` are n; n = -127 gives 0. Unsigned: those of a NaN may be any.
+  const WeightFloats power = (WeightFloats)(((WeightBits)shifted + 127) << 23);
   *y_and_exp = sum * power;
 }
 

@@ -104,7 +104,8 @@ inline void OneThread(int64_t num, int64_t, const std::function<void(int64_t, in
 // The pool, the block tables and the outputs so far of the sequences of a case.
 class AttentionBatch {
  public:
-  // The order of the blocks is drawn with `seed`. The pool is full of NaN.
+  // The order of the blocks is drawn with `seed`. The pool is full of NaN, in float32 of the one whose
+  // bits are the largest int32_t: loops may compute with the bits of numbers that no row sees.
   AttentionBatch(const AttentionCase& c, std::vector<std::vector<float>> rows, uint64_t seed,
                  const cpu::AttentionLoops& loops)
       : case_(c), rows_(std::move(rows)), loops_(loops), past_(c.lengths.size()) {
@@ -116,6 +117,7 @@ class AttentionBatch {
     std::shuffle(order.begin(), order.end(), random);
     const int64_t block_bytes = BytesPerBlock(c.dtype, c.num_kv_heads, c.head_size);
     pool_.assign(order.size() * block_bytes, static_cast<char>(0xff));
+    for (size_t i = 3; i < pool_.size(); i += 4) pool_[i] = 0x7f;
     for (size_t s = 0; s < c.lengths.size(); ++s) {
       const int64_t num = (c.lengths[s] + kBlockTokens - 1) / kBlockTokens;
       tables_.emplace_back(order.end() - num, order.end());
