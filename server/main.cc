@@ -113,6 +113,7 @@ int Main(int argc, char** argv) {
     return PrintPlan(options, find, std::cout, std::cerr);
   }
   RestartWithShortThreadWaits(argv);
+  StopLookingForLockCycles();
   AddKeysOfEnvironment(&options);
   TeacherOptions shown = options.WithoutSecrets();
   std::cerr << WriteYamlSettings(DescribeSettings(shown));

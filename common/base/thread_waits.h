@@ -1,4 +1,4 @@
-// How long threads of OpenMP spin where they wait for each other.
+// How threads wait for each other: what a process sets once, at its start.
 #pragma once
 
 namespace taopd {
@@ -11,5 +11,10 @@ namespace taopd {
 // GOMP_SPINCOUNT or OMP_WAIT_POLICY is set already, which is so after the replacement and in child
 // processes, or if the program cannot be started again. `argv` is main's.
 void RestartWithShortThreadWaits(char** argv);
+
+// Ends Abseil's search for cycles of locks, in this process and for good. Debian's Abseil is built
+// with it: each lock of a mutex, gRPC's included, then takes a lock that all threads share, and an
+// order of locks that might once wait for itself ends the process. A build without NDEBUG keeps it.
+void StopLookingForLockCycles();
 
 }  // namespace taopd

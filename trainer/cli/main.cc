@@ -35,6 +35,7 @@ int Main(int argc, char** argv) {
   if (absl::Status status = SetLogLevel(log_level); !status.ok())
     return EndCommand(BadUsage(status));
   RestartWithShortThreadWaits(argv);
+  StopLookingForLockCycles();
   for (const Subcommand& subcommand : subcommands) {
     if (*subcommand.app) return subcommand.run();
   }

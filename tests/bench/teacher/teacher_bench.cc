@@ -282,5 +282,6 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   taopd::RestartWithShortThreadWaits(argv);  // as taopd-teacher does
+  taopd::StopLookingForLockCycles();
   return taopd::bench::Main(std::vector<std::string>(argv + 1, argv + argc));
 }
