@@ -50,7 +50,7 @@ int64_t BytesOfLine(const EnginePlan& plan, const std::string& name,
 TEST(PlanEngine, Qwen3_8bOnACpuMapsTheWeightsAndPacksThem) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan,
                        PlanEngine(Input(kQwen3_8b, Budget("cpu", 64 * kGib))));
-  EXPECT_EQ(BytesOfLine(plan, "runtime"), 160 * kMib);
+  EXPECT_EQ(BytesOfLine(plan, "runtime"), kRuntimeBytes);
   EXPECT_EQ(BytesOfLine(plan, "embedding"), 1244659712);
   EXPECT_EQ(BytesOfLine(plan, "head", MemoryKind::kReclaimable, "cpu"), 1244659712);
   EXPECT_EQ(BytesOfLine(plan, "norms and biases"), 616448);
@@ -61,7 +61,7 @@ TEST(PlanEngine, Qwen3_8bOnACpuMapsTheWeightsAndPacksThem) {
   EXPECT_EQ(BytesOfLine(plan, "activations"), 943849472);
   // 441 rows of 151,936 logits fit in 256 MiB.
   EXPECT_EQ(BytesOfLine(plan, "head workspace"), 441 * 151936 * 4);
-  const int64_t before_pool = 160 * kMib + int64_t{1244659712} + 616448 +
+  const int64_t before_pool = kRuntimeBytes + int64_t{1244659712} + 616448 +
                               (int64_t{1244659712} + 13891534848) / 4 * 3 + 943849472 +
                               441 * int64_t{151936} * 4;
   // Half of what is left.
@@ -140,7 +140,7 @@ TEST(PlanEngine, MixtureOfExpertsOnAnH100) {
   EXPECT_EQ(BytesOfLine(plan, "packed projections"), -1);
   EXPECT_EQ(BytesOfLine(plan, "activations"), 1520566272);
   EXPECT_EQ(BytesOfLine(plan, "weight files", MemoryKind::kReclaimable, "cpu"), 61064245248);
-  EXPECT_EQ(BytesOfLine(plan, "runtime", MemoryKind::kHeld, "cpu"), 160 * kMib);
+  EXPECT_EQ(BytesOfLine(plan, "runtime", MemoryKind::kHeld, "cpu"), kRuntimeBytes);
   // A GPU gives the pool everything that is left; 110 rows of four buffers of logits fit.
   const int64_t before_pool =
       kGib + 2 * 622329856LL + 2 * 210944 + 59819163648 + 1520566272 + 110 * int64_t{151936} * 16;
