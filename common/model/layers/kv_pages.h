@@ -5,9 +5,10 @@
 // On the CPU a block has the layout of the attention kernels (taopd/attention/paged_attention.h);
 // float16 models keep float32 keys and values there. Elsewhere keys and values are plain tensors.
 //
-// The memory is not initialised, and pages that were never written are not resident. Attention
-// never reads a place that the block table's sequence did not write. Not thread-safe: the engine's
-// thread owns the pages, and shares them during a forward pass with threads that write other blocks.
+// The memory is not initialised, and pages that were never written are not resident. No result of
+// attention depends on a place that the block table's sequence did not write. Not thread-safe: the
+// engine's thread owns the pages, and shares them during a forward pass with threads that write
+// other blocks.
 #pragma once
 
 #include <ATen/ATen.h>

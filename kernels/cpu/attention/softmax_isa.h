@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/attention/attention_loops.h"
 #include "kernels/cpu/attention/tile_product_isa.h"
+#include "kernels/cpu/math/exp_parts.h"
 #include "taopd/base/always_inline.h"
 
 namespace taopd::cpu::TAOPD_ISA {
@@ -22,25 +23,12 @@ struct TokenRange {
   }
 };
 
-// 2^x for x <= 0, within 2 ulp; 0 below -127 and inexact below -126, where float32 has no normal
-// numbers. x = n + f with |f| <= 1/2, and 2^f is 1 + f times the polynomial that interpolates
-// (2^f - 1) / f in Chebyshev's nodes; its error is below 1e-8 of the value. A NaN gives NaN.
+// 2^x for x <= 0, as Exp2OfBounded; 0 below -127. Lanes that no row sees may hold anything. A NaN
+// gives NaN.
 TAOPD_ALWAYS_INLINE void Exp2OfNonPositive(const Floats* x, Floats* result) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const Floats smallest = Floats{} - 127.0f;
   const Floats bounded = *x < smallest ? smallest : *x;  // a NaN stays
-  const Floats shifted = bounded + kRound;
-  const Floats f = bounded - (shifted - kRound);
-  Floats sum = f * 1.5453163e-4f + 1.33908633e-3f;
-  sum = sum * f + 9.61808302e-3f;
-  sum = sum * f + 5.55035695e-2f;
-  sum = sum * f + 0.240226507f;
-  sum = sum * f + 0.693147182f;
-  sum = sum * f + 1.0f;
-  // The last bits of `shifted` are n; those before them are lost in the shift. Unsigned: lanes that no
-  // row sees may hold anything, also the NaN whose bits are the largest int32_t.
-  const Bits power = ((Bits)shifted + 127) << 23;
-  *result = sum * (Floats)power;
+  Exp2OfBounded<Bits>(&bounded, result);
 }
 
 // Reduces a vector in a fixed order.

@@ -1,5 +1,5 @@
-// The arithmetic of exp that the loops of row_math_isa.h, layer_loops_isa.h and causal_rows_isa.h
-// share, for one number and for a vector of numbers.
+// The arithmetic of exp and 2^x that loops of several headers share, for one number and for a vector
+// of numbers.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,27 @@ TAOPD_ALWAYS_INLINE void ExpParts(const Float* x, Float* n, Float* e) {
   sum = sum * r + (1.0f / 6);
   sum = sum * r + 0.5f;
   *e = sum * r * r + r + 1.0f;
+}
+
+// 2^y for a vector of -127 <= y <= 0, within 2 ulp; inexact below -126, where float32 has no normal
+// numbers, and 0 at -127. With the integer n nearest to y and f = y - n, 2^y = 2^n 2^f, and 2^f is
+// 1 + f times the polynomial that interpolates (2^f - 1) / f in Chebyshev's nodes of [-1/2, 1/2]; its
+// error is below 1e-8 of the value. A NaN gives NaN. Bits is the vector of uint32_t of that size.
+template <typename Bits, typename Floats>
+TAOPD_ALWAYS_INLINE void Exp2OfBounded(const Floats* y, Floats* result) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  const Floats shifted = *y + kRound;
+  const Floats f = *y - (shifted - kRound);
+  Floats sum = f * 1.5453163e-4f + 1.33908633e-3f;
+  sum = sum * f + 9.61808302e-3f;
+  sum = sum * f + 5.55035695e-2f;
+  sum = sum * f + 0.240226507f;
+  sum = sum * f + 0.693147182f;
+  sum = sum * f + 1.0f;
+  // The last bits of `shifted` are n; those before them are lost in the shift. Unsigned: the bits of a
+  // NaN may be the largest int32_t.
+  const Bits power = ((Bits)shifted + 127) << 23;
+  *result = sum * (Floats)power;
 }
 
 // exp of smaller arguments, for which float32 has no normal numbers, is taken to be 0.

@@ -11,6 +11,7 @@
 #include <immintrin.h>
 #endif
 
+#include "kernels/cpu/math/exp_parts.h"
 #include "kernels/cpu/math/weight_row.h"
 #include "taopd/base/always_inline.h"
 
@@ -48,24 +49,11 @@ TAOPD_ALWAYS_INLINE uint32_t BitsOf(const WeightInts* lanes) {
 #endif
 }
 
-// 2^y for y <= 0, within 2 ulp; 0 below -126.5. With the integer n nearest to y and f = y - n,
-// 2^y = 2^n 2^f, and 2^f is 1 + f p(f), where p of degree 5 interpolates (2^f - 1) / f at Chebyshev's
-// points of [-1/2, 1/2]: the error is below 1e-8 of the value.
+// 2^y for y <= 0, as Exp2OfBounded; 0 below -126.5.
 TAOPD_ALWAYS_INLINE void Exp2OfNonPositive(WeightFloats* y_and_exp) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const WeightFloats lowest = WeightFloats{} - 127.0f;
   const WeightFloats y = *y_and_exp > lowest ? *y_and_exp : lowest;
-  const WeightFloats shifted = y + kRound;
-  const WeightFloats f = y - (shifted - kRound);
-  WeightFloats sum = f * 0.000154531634f + 0.00133908633f;
-  sum = sum * f + 0.00961808302f;
-  sum = sum * f + 0.0555035695f;
-  sum = sum * f + 0.240226507f;
-  sum = sum * f + 0.693147182f;
-  sum = sum * f + 1.0f;
-  // The low bits of `shifted` are n; n = -127 gives 0. Unsigned: those of a NaN may be any.
-  const WeightFloats power = (WeightFloats)(((WeightBits)shifted + 127) << 23);
-  *y_and_exp = sum * power;
+  Exp2OfBounded<WeightBits>(&y, y_and_exp);
 }
 
 // 16 numbers of which num are there. The rest is `filler`.
