@@ -302,8 +302,9 @@ struct EngineOptions {
   // nothing waits is accepted wherever it fits. Below 1, a request must also leave room for shorter
   // ones (KeptFree).
   double max_client_queue_share = 1.0;
-  // Memory for the logits of one chunk of rows; the logits of a whole batch never exist. 0 = 64 MiB
-  // on a CPU and 256 MiB on a GPU.
+  // Limit of the memory for the logits of one chunk of rows; the logits of a whole batch never exist.
+  // 0 = 64 MiB on a CPU and 256 MiB on a GPU. On a CPU a chunk has no more rows than are good for its
+  // caches (taopd/head/logit_chunk.h).
   int64_t head_workspace_bytes = 0;
   // The limit of the KV cache's memory. If it does not hold all sequences that run, some of them are
   // preempted and computed again. If it is too small for one sequence, requests that generate are

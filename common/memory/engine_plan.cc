@@ -6,6 +6,7 @@
 
 #include "common/base/memory.h"
 #include "common/memory/kv_pool.h"
+#include "taopd/head/logit_chunk.h"
 
 namespace taopd {
 namespace {
@@ -88,11 +89,14 @@ void AddWeights(const EnginePlanInput& input, LineList* list) {
 
 // The logits of one chunk of rows: as many rows as the workspace holds, but at least one.
 int64_t HeadWorkspaceBytes(const EnginePlanInput& input, int64_t num_rows) {
-  constexpr int64_t kCudaBuffers = 4;  // kernels/torch/head: the composition holds copies
-  const int64_t row_bytes =
-      input.config.vocab_size * 4 * (input.budget.on_cpu() ? 1 : kCudaBuffers);
-  const int64_t rows_that_fit = std::max<int64_t>(1, input.head_workspace_bytes / row_bytes);
-  return std::min(num_rows, rows_that_fit) * row_bytes;
+  const int64_t workspace = input.head_workspace_bytes, vocab_size = input.config.vocab_size;
+  // On CUDA, the composition in kernels/torch/head holds copies.
+  const int64_t num_buffers = input.budget.on_cpu() ? 1 : 4;
+  const int64_t most_rows = input.budget.on_cpu()
+                                ? LogitRowsOnCpu(workspace, vocab_size)
+                                : LogitRowsThatFit(workspace, vocab_size, num_buffers);
+  return std::min(num_rows, most_rows) * num_buffers * vocab_size *
+         static_cast<int64_t>(sizeof(float));
 }
 
 // Everything but the KV pool.

@@ -9,7 +9,6 @@
 #include "common/model/layers/attention_plan.h"
 #include "common/model/layers/paged_attention.h"
 #include "common/model/parallel/sharded_head.h"
-#include "kernels/torch/aten_parallel_for.h"
 #include "kernels/torch/attention/self_attention.h"
 #include "kernels/torch/gemm/linear.h"
 #include "kernels/torch/gemm/linear_parts.h"
@@ -18,6 +17,7 @@
 #include "kernels/torch/layers/fused_projections.h"
 #include "kernels/torch/layers/gated_mlp.h"
 #include "kernels/torch/layers/layers.h"
+#include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
 namespace {
@@ -380,7 +380,7 @@ at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
   const std::vector<PagedBatch> parts = PartsOf(batch, ThreadsAtHand());
   if (parts.size() == 1) return InferPacked(batch, pages, *packed);
   std::vector<at::Tensor> hidden(parts.size());
-  at::parallel_for(0, static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
+  ParallelLoop(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
     const c10::InferenceMode inference_mode;  // of this thread
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       hidden[i] = InferPacked(parts[i], pages, *packed);

@@ -1,10 +1,10 @@
 #include "common/engine/runner/token_draws.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <limits>
 #include <span>
+
+#include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
 namespace {
@@ -66,7 +66,7 @@ void DrawOnHost(const at::Tensor& logits_SV, bool picks_rows, const std::vector<
   const int64_t vocab_size = host.size(1);
   const float* const logits = host.const_data_ptr<float>();
   const int64_t grain = std::max<int64_t>(1, kLogitsPerThread / vocab_size);
-  at::parallel_for(0, static_cast<int64_t>(indices.size()), grain, [&](int64_t from, int64_t to) {
+  ParallelLoop(static_cast<int64_t>(indices.size()), grain, [&](int64_t from, int64_t to) {
     Sampler sampler;
     for (int64_t i = from; i < to; ++i) {
       const DrawTask& task = tasks[indices[i]];

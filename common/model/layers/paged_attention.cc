@@ -10,8 +10,8 @@
 #include "common/model/layers/decode_inputs.h"
 #include "common/model/layers/visible_keys.h"
 #include "kernels/cpu/attention/paged_attention.h"
-#include "kernels/torch/aten_parallel_for.h"
 #include "kernels/torch/layers/layers.h"
+#include "kernels/torch/parallel_loop.h"
 #ifdef TAOPD_CUDA
 #include "kernels/torch/attention/cuda_paged_attention.h"
 #endif
@@ -113,7 +113,7 @@ at::Tensor PagedAttentionLayers::RunKernel(int64_t layer, const at::Tensor& q_TN
   append.k_row_stride = k.stride(0);
   append.v_TKD = v.const_data_ptr();
   append.v_row_stride = v.stride(0);
-  cpu::Run(append, AtenParallelFor());
+  cpu::Run(append, TorchParallelFor());
 
   at::Tensor out_TC = at::empty({T, N * D}, q.options());
   PagedAttention attention;
@@ -127,7 +127,7 @@ at::Tensor PagedAttentionLayers::RunKernel(int64_t layer, const at::Tensor& q_TN
   attention.q_row_stride = q.stride(0);
   attention.out_TND = out_TC.mutable_data_ptr();
   attention.out_row_stride = N * D;
-  cpu::Run(attention, AtenParallelFor());
+  cpu::Run(attention, TorchParallelFor());
   return out_TC.to(q_TND.scalar_type());
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/torch/head/head_gemm.h"
+#include "taopd/head/logit_chunk.h"
 #include "taopd/objective/log_math.h"
 
 namespace taopd {
@@ -183,7 +184,7 @@ ScoringOutput ScoreByGathering(const at::Tensor& hidden_NH, const HeadMatrix& he
   const HeadGemm gemm(head_SH);
   const bool is_first = group->place().rank == 0;
   // The slices, and on rank 0 the whole and a copy of it.
-  const int64_t chunk = RowsPerChunk(options.workspace_bytes, vocab_size, /*num_buffers=*/3);
+  const int64_t chunk = LogitRowsThatFit(options.workspace_bytes, vocab_size, /*num_buffers=*/3);
   std::vector<ScoringOutput> outputs;
   const int64_t num_rows = hidden_NH.size(0);
   for (int64_t begin = 0; begin < std::max<int64_t>(num_rows, 1); begin += chunk) {

@@ -9,8 +9,8 @@
 
 #include "kernels/cpu/attention/causal/causal_attention.h"
 #include "kernels/cpu/layers/fused_projections.h"
-#include "kernels/torch/aten_parallel_for.h"
 #include "kernels/torch/gemm/gradient_target.h"
+#include "kernels/torch/parallel_loop.h"
 #include "taopd/layers/layers.h"
 
 namespace taopd {
@@ -63,7 +63,7 @@ Heads RotatedHeads(const Inputs& in, const SelfAttentionOptions& options, bool k
     heads.inverse_rms_TA = at::empty({T, N + K}, in.qkv_TC.options().dtype(at::kFloat));
     problem.inverse_rms_TA = heads.inverse_rms_TA.mutable_data_ptr<float>();
   }
-  cpu::Run(problem, AtenParallelFor());
+  cpu::Run(problem, TorchParallelFor());
   return heads;
 }
 
@@ -107,7 +107,7 @@ Output Forward(const Inputs& in, const SelfAttentionOptions& options, bool keeps
     output.log_sum_exp_TN = at::empty({T, N}, in.qkv_TC.options().dtype(at::kFloat));
     problem.log_sum_exp_TN = output.log_sum_exp_TN.mutable_data_ptr<float>();
   }
-  cpu::Run(problem, AtenParallelFor());
+  cpu::Run(problem, TorchParallelFor());
   return output;
 }
 
@@ -138,7 +138,7 @@ Gradients Backward(const Inputs& in, const Output& forward, const at::Tensor& d_
   attention.d_k_stride = K * D;
   attention.d_v_TKD = static_cast<char*>(d_qkv) + (N + K) * D * SizeOf(attention.dtype);
   attention.d_v_stride = (N + 2 * K) * D;
-  cpu::Run(attention, AtenParallelFor());
+  cpu::Run(attention, TorchParallelFor());
 
   const auto floats = in.qkv_TC.options().dtype(at::kFloat);
   const at::Tensor partials = at::empty({NumPartials(T), 2, D}, floats);
@@ -162,7 +162,7 @@ Gradients Backward(const Inputs& in, const Output& forward, const at::Tensor& d_
     gradients.d_norms_2D = at::empty({2, D}, floats);
     rotation.d_norms_2D = gradients.d_norms_2D.mutable_data_ptr<float>();
   }
-  cpu::Run(rotation, AtenParallelFor());
+  cpu::Run(rotation, TorchParallelFor());
   return gradients;
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -11,6 +10,7 @@
 
 #include "kernels/cpu/gemm/panel_gemm.h"
 #include "kernels/cpu/head/logit_gradient.h"
+#include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
 
@@ -39,10 +39,10 @@ inline int64_t SizeOfBlock(int64_t i, int64_t vocabulary_size) {
 // that lie a power of two apart would share few of the cache's sets.
 inline int64_t BlockStride(int64_t columns) { return RoundUp(columns, 16) + 16; }
 
-// Calls f(begin, end) for contiguous ranges of blocks, one range per thread.
+// Calls f(begin, end) for contiguous ranges of blocks, on several threads.
 template <typename F>
 void ForBlockRanges(int64_t vocabulary_size, const F& f) {
-  at::parallel_for(0, NumVocabularyBlocks(vocabulary_size), 1, f);
+  ParallelLoop(NumVocabularyBlocks(vocabulary_size), 1, f);
 }
 
 inline at::Tensor Buffer(int64_t num, at::ScalarType dtype) {

@@ -1,11 +1,10 @@
 #include "kernels/torch/gemm/head_gemm_cpu.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 
 #include "kernels/torch/gemm/head_pairs.h"
 #include "kernels/torch/gemm/head_panels.h"
+#include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
 namespace {
@@ -98,7 +97,7 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
 
   const int64_t num_slices = std::min(kSlices, NumVocabularyBlocks(weights_VH.size(0)));
   const at::Tensor partial_SCH = at::zeros({num_slices, padded_rows, h}, at::kFloat);
-  at::parallel_for(0, num_slices, 1, [&](int64_t begin, int64_t end) {
+  ParallelLoop(num_slices, 1, [&](int64_t begin, int64_t end) {
     for (int64_t slice = begin; slice < end; ++slice) {
       float* d_hidden = partial_SCH.mutable_data_ptr<float>() + slice * padded_rows * h;
       if (pairs) {

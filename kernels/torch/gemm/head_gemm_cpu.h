@@ -1,5 +1,5 @@
 // The matrix products of a language-model head on the CPU: float32 results from float32 or bfloat16
-// inputs, in blocks of the vocabulary that at::parallel_for hands to the threads.
+// inputs, in blocks of the vocabulary that ParallelLoop hands to the threads.
 //
 // There are two ways to compute them:
 //   - float32 panels (head_panels.h), which widen bfloat16 weights block by block in the cache: for

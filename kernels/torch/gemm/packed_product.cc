@@ -1,15 +1,13 @@
 #include "kernels/torch/gemm/packed_product.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <utility>
 #include <vector>
 
-#include "kernels/torch/aten_parallel_for.h"
 #include "kernels/torch/gemm/head_blocks.h"
+#include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
 namespace {
@@ -56,7 +54,7 @@ void RunByCost(const std::vector<int64_t>& costs, int64_t min_cost_per_thread, c
     }
     for (std::vector<int64_t>& share : shares) std::sort(share.begin(), share.end());
   }
-  at::parallel_for(0, num_shares, 1, [&](int64_t begin, int64_t end) {
+  ParallelLoop(num_shares, 1, [&](int64_t begin, int64_t end) {
     for (int64_t share = begin; share < end; ++share) {
       for (const int64_t i : shares[static_cast<size_t>(share)]) run(i);
     }
@@ -272,7 +270,7 @@ void MultiplyPacked(const at::Tensor& x_MK, const PackedPanels& panels, int64_t 
   // panels stay in the cache, each block of rows.
   const int64_t grain =
       std::max<int64_t>(1, kMinProductsPerThread / std::max<int64_t>(unit_products, 1));
-  at::parallel_for(0, num_units, grain, [&](int64_t begin, int64_t end) {
+  ParallelLoop(num_units, grain, [&](int64_t begin, int64_t end) {
     alignas(64) float sums[kRowBlock * cpu::kPanelOutputs];
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t panel = by_rows ? unit % num_panels : unit / num_blocks;

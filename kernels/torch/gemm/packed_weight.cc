@@ -1,6 +1,5 @@
 #include "kernels/torch/gemm/packed_weight.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include "kernels/torch/gemm/head_blocks.h"
+#include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
 namespace {
@@ -23,7 +23,7 @@ int64_t VersionOf(const at::Tensor& tensor) {
 template <typename F>
 void ForPanelRanges(int64_t num_outputs, int64_t panel_elements, const F& f) {
   const int64_t grain = std::max<int64_t>(1, kMinPackedPerThread / panel_elements);
-  at::parallel_for(0, cpu::NumPackedPanels(num_outputs), grain, f);
+  ParallelLoop(cpu::NumPackedPanels(num_outputs), grain, f);
 }
 
 void CheckParts(const std::vector<at::Tensor>& parts, const std::vector<at::Tensor>& biases) {

@@ -36,11 +36,6 @@ void CheckHeadInputs(const at::Tensor& hidden_NH, const HeadMatrix& head) {
               " but hidden is on ", hidden_NH.device());
 }
 
-int64_t RowsPerChunk(int64_t workspace_bytes, int64_t vocabulary_size, int64_t num_buffers) {
-  const int64_t row_bytes = vocabulary_size * num_buffers * static_cast<int64_t>(sizeof(float));
-  return std::max<int64_t>(1, workspace_bytes / row_bytes);
-}
-
 int64_t RowsPerTask(int64_t vocabulary_size) {
   constexpr int64_t kElementsPerTask = 32768;  // about 20 microseconds of one core
   return std::max<int64_t>(1, kElementsPerTask / vocabulary_size);

@@ -35,11 +35,7 @@ struct HeadMatrix {
 // one dtype and on one device, H is positive and V fits int32.
 void CheckHeadInputs(const at::Tensor& hidden_NH, const HeadMatrix& head);
 
-// How many rows a chunk may have so that num_buffers float32 tensors [rows, V] together stay within
-// workspace_bytes; at least 1.
-int64_t RowsPerChunk(int64_t workspace_bytes, int64_t vocabulary_size, int64_t num_buffers);
-
-// The grain of at::parallel_for over rows: rows of a small vocabulary are not worth a thread each.
+// The grain of ParallelLoop over rows: rows of a small vocabulary are not worth a thread each.
 int64_t RowsPerTask(int64_t vocabulary_size);
 
 // Computes logits from a head, which it refers to. A float16 head on the CPU that is not packed is

@@ -1,12 +1,11 @@
 #include "kernels/torch/head/head_gemm_sparse.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "kernels/cpu/gemm/panel_gemm.h"
+#include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
 namespace {
@@ -57,7 +56,7 @@ at::Tensor CpuHeadBackwardSparse(const cpu::LogitEntries& d_logits, const at::Te
 
   at::Tensor d_hidden_CH = at::zeros({num_rows, h}, at::kFloat);
   float* d_hidden = d_hidden_CH.mutable_data_ptr<float>();
-  at::parallel_for(0, num_rows, 1, [&](int64_t begin, int64_t end) {
+  ParallelLoop(num_rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = first_of_row[begin]; i < first_of_row[end]; ++i) {
       AddRow(weights_VH, entries[i].id, entries[i].gradient, d_hidden + entries[i].row * h);
     }
@@ -73,7 +72,7 @@ at::Tensor CpuHeadBackwardSparse(const cpu::LogitEntries& d_logits, const at::Te
     while (i > 0 && i < num_entries && entries[i].id == entries[i - 1].id) ++i;
     return i;
   };
-  at::parallel_for(0, num_entries, 64, [&](int64_t begin, int64_t end) {
+  ParallelLoop(num_entries, 64, [&](int64_t begin, int64_t end) {
     const int64_t last = start_of_id(end);
     for (int64_t i = start_of_id(begin); i < last; ++i) {
       AddRow(hidden, entries[i].row, entries[i].gradient, d_lm_head + entries[i].id * h);

@@ -1,6 +1,5 @@
 #include "kernels/torch/head/scoring_head.h"
 
-#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -13,6 +12,8 @@
 #endif
 #include "kernels/torch/head/head_gemm.h"
 #include "kernels/torch/head/scoring_rows_aten.h"
+#include "kernels/torch/parallel_loop.h"
+#include "taopd/head/logit_chunk.h"
 
 namespace taopd {
 namespace {
@@ -40,8 +41,7 @@ void ScoringRowsCpu(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
   const int64_t k = options.top_k;
   const int64_t num_candidates = candidates_NM.defined() ? candidates_NM.size(1) : 0;
   float* logits = logits_CV.mutable_data_ptr<float>();
-  at::parallel_for(
-      0, logits_CV.size(0), RowsPerTask(vocabulary_size), [&](int64_t begin, int64_t end) {
+  ParallelLoop(logits_CV.size(0), RowsPerTask(vocabulary_size), [&](int64_t begin, int64_t end) {
         cpu::ScoringRowScratch scratch;
         for (int64_t row = begin; row < end; ++row) {
           const int64_t n = first + row;
@@ -161,10 +161,12 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const HeadMatrix& hea
   }
 #endif
   const HeadGemm gemm(head);
-  const int64_t num_buffers = hidden_NH.is_cpu() ? 1 : 4;  // the ATen composition holds copies
-  const int64_t chunk =
-      std::min(std::max<int64_t>(num_rows, 1),
-               RowsPerChunk(options.workspace_bytes, vocabulary_size, num_buffers));
+  const int64_t most_rows =
+      hidden_NH.is_cpu()
+          ? LogitRowsOnCpu(options.workspace_bytes, vocabulary_size)
+          // The composition by ATen holds copies.
+          : LogitRowsThatFit(options.workspace_bytes, vocabulary_size, /*num_buffers=*/4);
+  const int64_t chunk = std::min(std::max<int64_t>(num_rows, 1), most_rows);
   at::Tensor workspace_CV =
       at::empty({chunk, vocabulary_size}, hidden_NH.options().dtype(at::kFloat));
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {

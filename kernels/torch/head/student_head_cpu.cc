@@ -1,12 +1,11 @@
 #include "kernels/torch/head/student_head_cpu.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 
 #include "kernels/cpu/head/student_chunk.h"
 #include "kernels/torch/head/head_gemm_sparse.h"
 #include "kernels/torch/head/head_target_pointers.h"
+#include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
 namespace {
@@ -90,7 +89,7 @@ void RunChunk(const HeadCall& call, int64_t begin, int64_t num, cpu::StudentChun
         chunk->TakeBlock(block, logits, stride, &scratch);
       },
       *call.bfloat16);
-  at::parallel_for(0, num, 1, [&](int64_t first, int64_t last) {
+  ParallelLoop(num, 1, [&](int64_t first, int64_t last) {
     cpu::StudentChunkScratch scratch;
     for (int64_t n = first; n < last; ++n) {
       chunk->FinishRow(n, &scratch, loss + n, metrics + n * kNumHeadMetrics);
@@ -129,7 +128,7 @@ void RunInTiles(const HeadCall& call, const at::Tensor& d_lm_head_VH) {
       d_lm_heads_TVH = at::zeros({num_tiles, call.weights_VH.size(0), call.weights_VH.size(1)},
                                  d_lm_head_VH.options());
     }
-    at::parallel_for(0, num_tiles, 1, [&](int64_t begin_tile, int64_t end_tile) {
+    ParallelLoop(num_tiles, 1, [&](int64_t begin_tile, int64_t end_tile) {
       const at::NoGradGuard no_grad;
       const at::Tensor exps_VC = ExpsOf(call, (num + num_tiles - 1) / num_tiles);
       cpu::StudentChunk chunk(call.options, DataOf(exps_VC));

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "kernels/cpu/layers/layers.h"
-#include "kernels/torch/aten_parallel_for.h"
+#include "kernels/torch/parallel_loop.h"
 #ifdef TAOPD_CUDA
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -134,7 +134,7 @@ void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& s
   }
 #endif
   TORCH_CHECK(collected.device.is_cpu(), "this build has no AdamW on ", collected.device);
-  cpu::AdamW(settings, collected.tensors, AtenParallelFor());
+  cpu::AdamW(settings, collected.tensors, TorchParallelFor());
 }
 
 double SumOfSquares(const std::vector<at::Tensor>& tensors) {
@@ -158,7 +158,7 @@ double SumOfSquares(const std::vector<at::Tensor>& tensors) {
   }
 #endif
   TORCH_CHECK(collected.device.is_cpu(), "this build has no sum of squares on ", collected.device);
-  return cpu::SumOfSquares(collected.tensors, AtenParallelFor());
+  return cpu::SumOfSquares(collected.tensors, TorchParallelFor());
 }
 
 }  // namespace taopd

@@ -1,10 +1,10 @@
 #include "kernels/torch/layers/embedding.h"
 
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include "kernels/torch/gemm/gradient_target.h"
+#include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
 namespace {
@@ -23,7 +23,7 @@ void AddRows(const at::Tensor& d_TH, const at::Tensor& ids_T, int64_t padding_id
   const float* const rows = rows_TH.const_data_ptr<float>();
   const int64_t* const id = ids.const_data_ptr<int64_t>();
   float* const table = table_VH.mutable_data_ptr<float>();
-  at::parallel_for(0, H, kMinColumnsPerThread, [&](int64_t begin, int64_t end) {
+  ParallelLoop(H, kMinColumnsPerThread, [&](int64_t begin, int64_t end) {
     for (int64_t t = 0; t < T; ++t) {
       if (id[t] == padding_id) continue;
       const float* const from = rows + t * H;

@@ -1,7 +1,7 @@
 #include "kernels/torch/layers/fused_projections.h"
 
 #include "kernels/cpu/layers/fused_projections.h"
-#include "kernels/torch/aten_parallel_for.h"
+#include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
 namespace {
@@ -55,7 +55,7 @@ void NormRotateFused(const at::Tensor& qkv_TC, const at::Tensor& q_norm_D,
   problem.sin_TD = sin_T1D.const_data_ptr();
   problem.queries_TND = heads.queries_TND.mutable_data_ptr();
   problem.keys_TKD = heads.keys_TKD.mutable_data_ptr();
-  cpu::Run(problem, AtenParallelFor());
+  cpu::Run(problem, TorchParallelFor());
 }
 
 void SwiGluFused(const at::Tensor& gate_up_T2I, const at::Tensor& y_TI) {
@@ -70,7 +70,7 @@ void SwiGluFused(const at::Tensor& gate_up_T2I, const at::Tensor& y_TI) {
   }
   cpu::Run(cpu::FusedSwiGlu{LoopType(gate_up_T2I), T, I, gate_up_T2I.const_data_ptr(),
                             y_TI.mutable_data_ptr()},
-           AtenParallelFor());
+           TorchParallelFor());
 }
 
 at::Tensor SwiGluFusedBackward(const at::Tensor& gate_up_T2I, const at::Tensor& d_y_TI) {
@@ -83,7 +83,7 @@ at::Tensor SwiGluFusedBackward(const at::Tensor& gate_up_T2I, const at::Tensor& 
   const at::Tensor d_gate_up_T2I = at::empty_like(gate_up_T2I);
   cpu::Run(cpu::FusedSwiGluBackward{LoopType(gate_up_T2I), T, I, gate_up_T2I.const_data_ptr(),
                                     d_y.const_data_ptr(), d_gate_up_T2I.mutable_data_ptr()},
-           AtenParallelFor());
+           TorchParallelFor());
   return d_gate_up_T2I;
 }
 

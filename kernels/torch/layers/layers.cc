@@ -8,9 +8,9 @@
 #include <string>
 
 #include "kernels/cpu/layers/layers.h"
-#include "kernels/torch/aten_parallel_for.h"
 #include "kernels/torch/gemm/gradient_target.h"
 #include "kernels/torch/layers/layers_aten.h"
+#include "kernels/torch/parallel_loop.h"
 #ifdef TAOPD_CUDA
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -69,7 +69,7 @@ void RunKernel(const Problem& problem, const at::Tensor& like) {
     return;
   }
 #endif
-  cpu::Run(problem, AtenParallelFor());
+  cpu::Run(problem, TorchParallelFor());
 }
 
 const void* In(const at::Tensor& tensor) {

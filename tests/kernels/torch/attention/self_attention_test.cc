@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "kernels/cpu/attention/causal/causal_attention.h"
-#include "kernels/torch/aten_parallel_for.h"
 #include "kernels/torch/layers/layers.h"
+#include "kernels/torch/parallel_loop.h"
 #include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/torch/gradient_problem.h"
 
@@ -276,7 +276,7 @@ TEST(CausalAttention, InstructionSetsAgree) {
     forward.out_TND = out.mutable_data_ptr();
     forward.out_stride = N * D;
     forward.log_sum_exp_TN = sums.mutable_data_ptr<float>();
-    cpu::Run(forward, AtenParallelFor(), set);
+    cpu::Run(forward, TorchParallelFor(), set);
     cpu::CausalAttentionBackward backward;
     fill(&backward);
     backward.out_TND = out.const_data_ptr();
@@ -287,7 +287,7 @@ TEST(CausalAttention, InstructionSetsAgree) {
     backward.d_k_TKD = dk.mutable_data_ptr();
     backward.d_v_TKD = dv.mutable_data_ptr();
     backward.d_k_stride = backward.d_v_stride = K * D;
-    cpu::Run(backward, AtenParallelFor(), set);
+    cpu::Run(backward, TorchParallelFor(), set);
     of_set.push_back({out, sums, dq, dk, dv});
   }
   for (size_t set = 0; set < of_set.size(); ++set) {

@@ -7,8 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,18 +80,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HeadGemmShapes,
                          ::testing::Values(Shape{1, 1, 1}, Shape{1, 8, 5}, Shape{3, 7, 95},
                                            Shape{17, 70, 97}, Shape{33, 64, 192},
                                            Shape{97, 130, 1001}));
-
-// Without OpenMP at compile time at::parallel_for is a plain loop, and nothing else would tell.
-TEST(ParallelFor, RunsOnSeveralThreads) {
-  const int before = at::get_num_threads();
-  at::set_num_threads(3);
-  std::array<int, 3> thread_of{-1, -1, -1};
-  at::parallel_for(0, 3, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) thread_of[i] = at::get_thread_num();
-  });
-  at::set_num_threads(before);
-  EXPECT_EQ(std::set<int>(thread_of.begin(), thread_of.end()).size(), 3u);
-}
 
 // The promise of the engine: a row's logits are the same bits whatever else is in the call, on
 // every way to compute them, this processor's bfloat16 instructions included.
