@@ -41,7 +41,8 @@ void ScoringRowsCpu(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
   const int64_t k = options.top_k;
   const int64_t num_candidates = candidates_NM.defined() ? candidates_NM.size(1) : 0;
   float* logits = logits_CV.mutable_data_ptr<float>();
-  ParallelLoop(logits_CV.size(0), RowsPerTask(vocabulary_size), [&](int64_t begin, int64_t end) {
+  ParallelLoop(
+      logits_CV.size(0), RowsPerTask(vocabulary_size), [&](int64_t begin, int64_t end) {
         cpu::ScoringRowScratch scratch;
         for (int64_t row = begin; row < end; ++row) {
           const int64_t n = first + row;
