@@ -87,15 +87,13 @@ void AddWeights(const EnginePlanInput& input, LineList* list) {
   list->Held("packed head", PackedHeadBytes(input.config, input.dtype), packed);
 }
 
-// The logits of one chunk of rows: as many rows as the workspace holds, but at least one.
+// The logits of one chunk of rows.
 int64_t HeadWorkspaceBytes(const EnginePlanInput& input, int64_t num_rows) {
-  const int64_t workspace = input.head_workspace_bytes, vocab_size = input.config.vocab_size;
-  // On CUDA, the composition in kernels/torch/head holds copies.
-  const int64_t num_buffers = input.budget.on_cpu() ? 1 : 4;
-  const int64_t most_rows = input.budget.on_cpu()
-                                ? LogitRowsOnCpu(workspace, vocab_size)
-                                : LogitRowsThatFit(workspace, vocab_size, num_buffers);
-  return std::min(num_rows, most_rows) * num_buffers * vocab_size *
+  const bool on_cpu = input.budget.on_cpu();
+  const int64_t vocab_size = input.config.vocab_size;
+  const int64_t most_rows =
+      LogitChunkRows(on_cpu, input.head_workspace_bytes, vocab_size, kScoringBuffersOnDevice);
+  return std::min(num_rows, most_rows) * (on_cpu ? 1 : kScoringBuffersOnDevice) * vocab_size *
          static_cast<int64_t>(sizeof(float));
 }
 

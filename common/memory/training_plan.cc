@@ -259,8 +259,8 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
       kind_of(backward >= head));
   add(kHead, device, head, Concat(input.micro_batch_rows, " response rows, logits of a chunk"),
       kind_of(head > backward));
-  // Ids and log-probs of the support; id, behavior and teacher's log-probs, tail.
   add(kHeap, "cpu", kHeapBytes, "free memory between the blocks of the heap, threads' buffers");
+  // Ids and log-probs of the support; id, behavior and teacher's log-probs, tail.
   add("scored rollouts", "cpu", input.step_rows * (input.support_size * 8 + 20),
       Concat(input.step_rows, " response tokens of a step"));
   return lines;

@@ -117,11 +117,8 @@ void ModelRunner::Score(const std::vector<ScheduledRows>& rows, const at::Tensor
 
 void ModelRunner::Sample(const std::vector<SampledRow>& rows, const at::Tensor& hidden_TH) {
   const int64_t num_rows = static_cast<int64_t>(rows.size());
-  const int64_t workspace = options_.head_workspace_bytes;
-  const int64_t vocab_size = decoder_->config().vocab_size;
-  const int64_t rows_per_chunk = hidden_TH.is_cpu()
-                                     ? LogitRowsOnCpu(workspace, vocab_size)
-                                     : LogitRowsThatFit(workspace, vocab_size, /*num_buffers=*/1);
+  const int64_t rows_per_chunk = LogitChunkRows(hidden_TH.is_cpu(), options_.head_workspace_bytes,
+                                                decoder_->config().vocab_size, /*num_buffers=*/1);
   for (int64_t first = 0; first < num_rows; first += rows_per_chunk) {
     const int64_t num = std::min(rows_per_chunk, num_rows - first);
     std::vector<int64_t> indices;

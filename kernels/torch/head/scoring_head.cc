@@ -162,12 +162,9 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const HeadMatrix& hea
   }
 #endif
   const HeadGemm gemm(head);
-  const int64_t most_rows =
-      hidden_NH.is_cpu()
-          ? LogitRowsOnCpu(options.workspace_bytes, vocabulary_size)
-          // The composition by ATen holds copies.
-          : LogitRowsThatFit(options.workspace_bytes, vocabulary_size, /*num_buffers=*/4);
-  const int64_t chunk = std::min(std::max<int64_t>(num_rows, 1), most_rows);
+  const int64_t chunk = std::min(std::max<int64_t>(num_rows, 1),
+                                 LogitChunkRows(hidden_NH.is_cpu(), options.workspace_bytes,
+                                                vocabulary_size, kScoringBuffersOnDevice));
   at::Tensor workspace_CV =
       at::empty({chunk, vocabulary_size}, hidden_NH.options().dtype(at::kFloat));
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {

@@ -21,8 +21,15 @@ inline int64_t LogitRowsThatFit(int64_t workspace_bytes, int64_t vocabulary_size
 inline constexpr int64_t kCachedLogitBytes = int64_t{4} << 20;
 inline constexpr int64_t kLeastProductRows = 96;
 
-// The rows of a chunk on a CPU. No number of a row depends on it.
-inline int64_t LogitRowsOnCpu(int64_t workspace_bytes, int64_t vocabulary_size) {
+// What the teacher's head has beside each other on a device other than a CPU: the composition by ATen
+// (kernels/torch/head/scoring_rows_aten.h) holds copies.
+inline constexpr int64_t kScoringBuffersOnDevice = 4;
+
+// The rows of a chunk: on a CPU, where there is one buffer, or of num_buffers on another device. No
+// number of a row depends on it on a CPU.
+inline int64_t LogitChunkRows(bool on_cpu, int64_t workspace_bytes, int64_t vocabulary_size,
+                              int64_t num_buffers) {
+  if (!on_cpu) return LogitRowsThatFit(workspace_bytes, vocabulary_size, num_buffers);
   const int64_t cached = LogitRowsThatFit(kCachedLogitBytes, vocabulary_size, /*num_buffers=*/1);
   return std::min(LogitRowsThatFit(workspace_bytes, vocabulary_size, /*num_buffers=*/1),
                   std::max(kLeastProductRows, cached));
