@@ -109,6 +109,12 @@ class CheckArchitectureTest(unittest.TestCase):
         self.assertEqual(len(found), 1, found)
         self.assertIn("common/base/queue.h:1: no other file of the programs", found[0])
 
+    def test_header_that_the_build_compiles(self):
+        loops = {"kernels/cpu/math/a_isa.h": "#pragma once\n"}
+        self.assertEqual(len(self.violations_with(files=loops)), 1)
+        named = {**loops, "kernels/cpu/math/CMakeLists.txt": "taopd_isa_sources(a AVX2 -mfma)\n"}
+        self.assertEqual(self.violations_with(files=named), [])
+
     def test_comment_names_a_file(self):
         self.expect_one("trainer/run/a.cc", "int x;  // as statsu.h says\n", "statsu.h, which does not exist")
         self.expect_one("trainer/run/a.cc", "// See common/base/state.h.\n", "common/base/state.h")

@@ -66,11 +66,7 @@ struct AttentionLoops {
 // The table of this type for the best instruction set that this processor has.
 const AttentionLoops& BestAttentionLoops(DataType type);
 
-// The table of one instruction set, without the products of bfloat16 pairs. REQUIRES:
-// IsSupported(set).
+// The table of one instruction set. REQUIRES: IsSupported(set).
 const AttentionLoops& AttentionLoopsOf(InstructionSet set, DataType type);
-
-// The table of bfloat16 with products of pairs. REQUIRES: MultipliesBfloat16Pairs().
-const AttentionLoops& Bfloat16PairAttentionLoops();
 
 }  // namespace taopd::cpu

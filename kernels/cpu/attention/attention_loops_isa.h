@@ -237,7 +237,7 @@ struct Attention {
 
 }  // namespace
 
-#ifdef TAOPD_BFLOAT16_PAIRS
+#ifdef __AVX512BF16__
 extern const AttentionLoops kBfloat16Attention;
 const AttentionLoops kBfloat16Attention = Attention<PairArithmetic, DataType::kBFloat16>::Table();
 #else

@@ -1,8 +1,5 @@
 // Products of a few rows with panels of columns, the inner loops of attention_loops_isa.h: scores
-// are queries times keys, outputs are weights times values. The including file defines TAOPD_ISA,
-// the namespace; TAOPD_LANES, the float32 numbers in a register; TAOPD_TILE_ROWS, the rows of a
-// tile of two vectors that is held in registers; and TAOPD_BFLOAT16_PAIRS if the instruction set
-// multiplies pairs of bfloat16.
+// are queries times keys, outputs are weights times values.
 //
 //   C[m][n] = sum over steps of A(m, step) B(step, n)
 //
@@ -15,18 +12,20 @@
 
 #include <stdint.h>
 
+#include "kernels/cpu/isa/compiled_isa.h"
 #include "taopd/attention/paged_attention.h"
 #include "taopd/base/always_inline.h"
 
-#ifdef TAOPD_BFLOAT16_PAIRS
+#ifdef __AVX512BF16__
 #include <immintrin.h>
 #endif
 
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-constexpr int kLanes = TAOPD_LANES;
-constexpr int kTileRows = TAOPD_TILE_ROWS;
+constexpr int kLanes = kIsaLanes;
+// The rows of a tile of two vectors that is held in registers.
+constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 5 : 4;
 constexpr int kVectors = 2;
 constexpr int64_t kPanelWidth = kLanes * kVectors;
 // A step of a block has kBlockTokens = kValueColumns columns of one word each.
@@ -108,7 +107,7 @@ struct WidenedBfloat16Arithmetic : Float32Arithmetic {
   }
 };
 
-#ifdef TAOPD_BFLOAT16_PAIRS
+#ifdef __AVX512BF16__
 // Pairs of bfloat16 multiplied and added by one instruction. A holds pairs too.
 struct PairArithmetic {
   static constexpr int kStepNumbers = 2;

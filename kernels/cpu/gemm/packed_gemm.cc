@@ -5,12 +5,7 @@
 
 namespace taopd::cpu {
 
-TAOPD_DECLARE_ISA_TABLES(PackedGemm, kPackedGemm)
-#if defined(__x86_64__)
-namespace avx512_bf16 {
-extern const PackedGemm kPackedGemm;
-}
-#endif
+TAOPD_DECLARE_PAIR_ISA_TABLES(PackedGemm, kPackedGemm)
 
 namespace {
 
@@ -91,11 +86,8 @@ void ZeroFloatColumns(int64_t num_k, int64_t column, float* panel) {
 std::vector<const PackedGemm*> SupportedPackedGemms() {
   std::vector<const PackedGemm*> gemms;
   for (InstructionSet set : kAllInstructionSets) {
-    if (IsSupported(set)) gemms.push_back(&TAOPD_ISA_TABLE(set, kPackedGemm));
+    if (IsSupported(set)) gemms.push_back(&TAOPD_PAIR_ISA_TABLE(set, kPackedGemm));
   }
-#if defined(__x86_64__)
-  if (MultipliesBfloat16Pairs()) gemms.push_back(&avx512_bf16::kPackedGemm);
-#endif
   return gemms;
 }
 

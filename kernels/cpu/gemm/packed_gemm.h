@@ -98,7 +98,7 @@ using AddTransposedFloats = void (*)(const float* a, int64_t a_stride, const flo
                                      float* c, int64_t c_stride);
 
 struct PackedGemm {
-  const char* name;  // "base", "avx2", "avx512" or "avx512_bf16"
+  const char* name;  // NameOf(set)
 
   // Exactly one of the two products with bfloat16 weights is not null. The second takes the same
   // rows as float32 (PanelGemm::widen).
@@ -116,7 +116,7 @@ struct PackedGemm {
   void (*add_and_round)(const float* from, const float* bias, int64_t num, Bfloat16Bits* to);
 };
 
-// The fastest for this processor: avx512_bf16 if it has VDPBF16PS, or the widest instruction set.
+// That of the widest instruction set of this processor.
 const PackedGemm& BestPackedGemm();
 
 // All that this processor can run, base first.

@@ -1,9 +1,4 @@
-// The loops of packed_gemm.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The
-// including file defines TAOPD_ISA, the namespace; TAOPD_ISA_NAME, the same as a string;
-// TAOPD_LANES, the float32 numbers in a register; TAOPD_REGISTERS, the vector registers of the
-// processor; and TAOPD_TILE_ROWS, the rows of the largest tile of C that is held in registers. It
-// defines TAOPD_MULTIPLIES_PAIRS if it provides MultiplyPairs(sums, x, w), the instruction for a
-// pair.
+// The loops of packed_gemm.h, compiled once per instruction set (kernels/cpu/isa/isa.h).
 //
 // This file may not include inline functions of other files: they would be compiled for this
 // instruction set, and the linker might pick that copy for the whole program.
@@ -15,6 +10,8 @@
 #endif
 
 #include "kernels/cpu/gemm/packed_gemm.h"
+#include "kernels/cpu/gemm/pair_instructions_isa.h"
+#include "kernels/cpu/isa/compiled_isa.h"
 
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
@@ -87,7 +84,7 @@ void MultiplyPlain(const typename Products::X* x, int64_t x_stride, const void* 
   }
 }
 
-#ifdef TAOPD_EXPANDS_WORDS
+#ifdef __AVX512BF16__
 
 // kRows rows and all outputs of a coded panel, from the expander's position on. The weights are
 // expanded in registers, which costs next to nothing beside the products, except for the steps that
@@ -227,7 +224,7 @@ TileSums<typename Products::X> AddingTile(int64_t x_step, int64_t c_stride) {
   return tile;
 }
 
-#ifdef TAOPD_MULTIPLIES_PAIRS
+#ifdef __AVX512BF16__
 void AddTransposedOfPairs(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t num_r,
                           int64_t num_m, int64_t num_n, float* c, int64_t c_stride) {
   constexpr int64_t kStepElements = kWidth * PairProducts::kInputs;
@@ -282,8 +279,8 @@ void AddAndRound(const float* from, const float* bias, int64_t num, Bfloat16Bits
 }  // namespace
 
 extern const PackedGemm kPackedGemm;
-const PackedGemm kPackedGemm = {TAOPD_ISA_NAME,
-#ifdef TAOPD_MULTIPLIES_PAIRS
+const PackedGemm kPackedGemm = {kIsaName,
+#ifdef __AVX512BF16__
                                 Multiply<PairProducts>,
                                 nullptr,
 #else
@@ -291,7 +288,7 @@ const PackedGemm kPackedGemm = {TAOPD_ISA_NAME,
                                 Multiply<PairProducts>,
 #endif
                                 Multiply<FloatProducts>,
-#ifdef TAOPD_MULTIPLIES_PAIRS
+#ifdef __AVX512BF16__
                                 AddTransposedOfPairs,
 #else
                                 nullptr,

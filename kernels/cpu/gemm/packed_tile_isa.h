@@ -2,8 +2,9 @@
 // one instruction set this file is included, that adds up the steps of one panel in registers.
 #pragma once
 
-constexpr int kLanes = TAOPD_LANES;
-constexpr int kTileRows = TAOPD_TILE_ROWS;
+constexpr int kLanes = kIsaLanes;
+// The rows of the largest tile of C that is held in registers.
+constexpr int kTileRows = kLanes == 4 ? 4 : 6;
 constexpr int64_t kWidth = kPanelOutputs;
 // The weights of a panel for one step of the inner loop: a pair of bfloat16 or one float32 number
 // for each output.
@@ -29,7 +30,7 @@ typedef uint32_t Words __attribute__((vector_size(kLanes * sizeof(uint32_t))));
 // weights that several rows use and two registers for x.
 constexpr int VectorsOf(int rows) {
   int vectors = kWidth / kLanes;
-  while (vectors > 1 && rows * vectors + (rows > 1 ? vectors : 1) + 2 > TAOPD_REGISTERS) {
+  while (vectors > 1 && rows * vectors + (rows > 1 ? vectors : 1) + 2 > kIsaRegisters) {
     vectors /= 2;
   }
   return vectors;
@@ -61,7 +62,7 @@ struct FloatProducts {
   }
 };
 
-#ifdef TAOPD_MULTIPLIES_PAIRS
+#ifdef __AVX512BF16__
 
 struct PairProducts {
   using X = Bfloat16Bits;

@@ -1,6 +1,4 @@
-// The loops of panel_gemm.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The
-// including file defines TAOPD_ISA, the namespace; TAOPD_LANES, the float32 numbers in a register;
-// and TAOPD_TILE_ROWS and TAOPD_TILE_VECTORS, the size of the tile of C that is held in registers.
+// The loops of panel_gemm.h, compiled once per instruction set (kernels/cpu/isa/isa.h).
 //
 // This file may not include inline functions of other files: they would be compiled for this
 // instruction set, and the linker might pick that copy for the whole program.
@@ -9,13 +7,15 @@
 #include <stdint.h>
 
 #include "kernels/cpu/gemm/panel_gemm.h"
+#include "kernels/cpu/isa/compiled_isa.h"
 
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-constexpr int kLanes = TAOPD_LANES;
-constexpr int kTileRows = TAOPD_TILE_ROWS;
-constexpr int kVectors = TAOPD_TILE_VECTORS;
+constexpr int kLanes = kIsaLanes;
+// The tile of C that is held in registers.
+constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
+constexpr int kVectors = 2;
 constexpr int64_t kWidth = kLanes * kVectors;
 // Products are summed over blocks of this many k, which is long enough that C is seldom read and
 // written.

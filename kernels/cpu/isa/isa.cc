@@ -10,6 +10,8 @@ const char* NameOf(InstructionSet set) {
       return "avx2";
     case InstructionSet::kAvx512:
       return "avx512";
+    case InstructionSet::kAvx512Bf16:
+      return "avx512_bf16";
   }
   return "";
 }
@@ -17,15 +19,16 @@ const char* NameOf(InstructionSet set) {
 #if defined(__x86_64__)
 
 bool IsSupported(InstructionSet set) {
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   switch (set) {
     case InstructionSet::kBase:
       return true;
     case InstructionSet::kAvx2:
-      return has_avx2;
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     case InstructionSet::kAvx512:
-      return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512vl");
+      return IsSupported(InstructionSet::kAvx2) && __builtin_cpu_supports("avx512f") &&
+             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    case InstructionSet::kAvx512Bf16:
+      return IsSupported(InstructionSet::kAvx512) && __builtin_cpu_supports("avx512bf16");
   }
   return false;
 }
@@ -37,16 +40,11 @@ bool MultipliesBfloat16() {
 
 bool MultipliesFloat16() { return __builtin_cpu_supports("avx512fp16") != 0; }
 
-bool MultipliesBfloat16Pairs() {
-  return IsSupported(InstructionSet::kAvx512) && __builtin_cpu_supports("avx512bf16");
-}
-
 #else
 
 bool IsSupported(InstructionSet set) { return set == InstructionSet::kBase; }
 bool MultipliesBfloat16() { return false; }
 bool MultipliesFloat16() { return false; }
-bool MultipliesBfloat16Pairs() { return false; }
 
 #endif
 

@@ -1,10 +1,9 @@
 // Which instruction sets this processor has: the one place that asks.
 //
-// The loops that cost time (kernels/cpu/math, kernels/cpu/gemm, kernels/cpu/layers) are compiled
-// once per instruction set from one source each. That of row_math.h, for example, is
-// row_math_isa.h. It is included by row_math_base.cc, row_math_avx2.cc and row_math_avx512.cc, which
-// define TAOPD_ISA as the namespace `base`, `avx2` or `avx512`, so that each compilation defines a
-// constant table of functions in a namespace of its own. row_math.cc picks among the tables with
+// The loops that cost time (kernels/cpu/math, gemm, layers and attention) are compiled once per
+// instruction set from one source each: row_math.h, for example, from row_math_isa.h. The build
+// (taopd_isa_sources) defines TAOPD_ISA as the set's name, which is also the namespace in which each
+// compilation defines a constant table of functions. row_math.cc picks among the tables with
 // TAOPD_ISA_TABLE.
 //
 // Any thread may call these functions.
@@ -14,14 +13,16 @@ namespace taopd::cpu {
 
 // Narrowest first; a processor that has one of them has all before it.
 enum class InstructionSet {
-  kBase,    // what the compiler may assume of every processor of this architecture
-  kAvx2,    // AVX2 with fused multiply-add
-  kAvx512,  // AVX-512 with its instructions for bytes and words and for short vectors (BW, VL)
+  kBase,        // what the compiler may assume of every processor of this architecture
+  kAvx2,        // AVX2 with fused multiply-add
+  kAvx512,      // AVX-512 with its instructions for bytes and words and for short vectors (BW, VL)
+  kAvx512Bf16,  // AVX-512 with products of pairs of bfloat16 (VDPBF16PS on 512-bit registers)
 };
 inline constexpr InstructionSet kAllInstructionSets[] = {
-    InstructionSet::kBase, InstructionSet::kAvx2, InstructionSet::kAvx512};
+    InstructionSet::kBase, InstructionSet::kAvx2, InstructionSet::kAvx512,
+    InstructionSet::kAvx512Bf16};
 
-// "base", "avx2" or "avx512".
+// "base", "avx2", "avx512" or "avx512_bf16".
 const char* NameOf(InstructionSet set);
 
 bool IsSupported(InstructionSet set);
@@ -34,9 +35,6 @@ InstructionSet WidestInstructionSet();
 bool MultipliesBfloat16();
 bool MultipliesFloat16();
 
-// Whether the processor has VDPBF16PS on 512-bit registers (AVX-512 BF16).
-bool MultipliesBfloat16Pairs();
-
 #if defined(__x86_64__)
 inline constexpr bool kIsX86 = true;
 #else
@@ -46,7 +44,8 @@ inline constexpr bool kIsX86 = false;
 }  // namespace taopd::cpu
 
 // Declares the tables `name` of this Type, in namespace taopd::cpu. TAOPD_ISA_TABLE(set, name) is
-// the table of an InstructionSet that the processor supports.
+// the table of an InstructionSet that the processor supports; kAvx512Bf16 uses that of kAvx512. With
+// PAIR in their names, the same for loops that have a table of their own for kAvx512Bf16.
 #if defined(__x86_64__)
 #define TAOPD_DECLARE_ISA_TABLES(Type, name) \
   namespace base {                           \
@@ -59,13 +58,23 @@ inline constexpr bool kIsX86 = false;
   extern const Type name;                    \
   }
 #define TAOPD_ISA_TABLE(set, name)                               \
-  ((set) == ::taopd::cpu::InstructionSet::kAvx512 ? avx512::name \
+  ((set) >= ::taopd::cpu::InstructionSet::kAvx512 ? avx512::name \
    : (set) == ::taopd::cpu::InstructionSet::kAvx2 ? avx2::name   \
                                                   : base::name)
+#define TAOPD_DECLARE_PAIR_ISA_TABLES(Type, name) \
+  TAOPD_DECLARE_ISA_TABLES(Type, name)            \
+  namespace avx512_bf16 {                         \
+  extern const Type name;                         \
+  }
+#define TAOPD_PAIR_ISA_TABLE(set, name)                                   \
+  ((set) == ::taopd::cpu::InstructionSet::kAvx512Bf16 ? avx512_bf16::name \
+                                                      : TAOPD_ISA_TABLE(set, name))
 #else
 #define TAOPD_DECLARE_ISA_TABLES(Type, name) \
   namespace base {                           \
   extern const Type name;                    \
   }
 #define TAOPD_ISA_TABLE(set, name) (static_cast<void>(set), base::name)
+#define TAOPD_DECLARE_PAIR_ISA_TABLES TAOPD_DECLARE_ISA_TABLES
+#define TAOPD_PAIR_ISA_TABLE TAOPD_ISA_TABLE
 #endif

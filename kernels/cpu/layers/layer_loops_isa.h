@@ -1,6 +1,5 @@
-// The loops of layer_loops.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The
-// including file defines TAOPD_ISA, the namespace. The loops are plain ones, written so that the
-// compiler makes vectors of them.
+// The loops of layer_loops.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The loops
+// are plain ones, written so that the compiler makes vectors of them.
 //
 // This file may only include inline functions that are always inlined. Any other would be compiled
 // for this instruction set, and the linker might pick that copy for the whole program.

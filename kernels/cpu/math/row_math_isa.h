@@ -1,5 +1,4 @@
-// The loops of row_math.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The including
-// file defines TAOPD_ISA, the namespace, and TAOPD_LANES, the float32 numbers in a register.
+// The loops of row_math.h, compiled once per instruction set (kernels/cpu/isa/isa.h).
 //
 // This file may only include inline functions that are always inlined. Any other would be compiled
 // for this instruction set, and the linker might pick that copy for the whole program.
@@ -10,13 +9,14 @@
 
 #include <stdint.h>
 
+#include "kernels/cpu/isa/compiled_isa.h"
 #include "kernels/cpu/math/exp_parts.h"
 #include "kernels/cpu/math/row_math.h"
 
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-constexpr int kLanes = TAOPD_LANES;
+constexpr int kLanes = kIsaLanes;
 // Rows are summed in 16 lanes on every instruction set.
 constexpr int kSumLanes = 16;
 constexpr int kParts = kSumLanes / kLanes;

@@ -1,5 +1,4 @@
-// The loops of weight_row.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The including
-// file defines TAOPD_ISA, the namespace, and TAOPD_LANES, the float32 numbers in a register.
+// The loops of weight_row.h, compiled once per instruction set (kernels/cpu/isa/isa.h).
 //
 // This file may only include inline functions that are always inlined. Any other would be compiled
 // for this instruction set, and the linker might pick that copy for the whole program.
@@ -11,6 +10,7 @@
 #include <immintrin.h>
 #endif
 
+#include "kernels/cpu/isa/compiled_isa.h"
 #include "kernels/cpu/math/exp_parts.h"
 #include "kernels/cpu/math/weight_row.h"
 #include "taopd/base/always_inline.h"
@@ -18,7 +18,7 @@
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-constexpr int kRegister = TAOPD_LANES;
+constexpr int kRegister = kIsaLanes;
 constexpr int kRegisters = kWeightLanes / kRegister;  // that hold the 16 lanes of a sum
 
 typedef float WeightFloats __attribute__((vector_size(kRegister * sizeof(float))));

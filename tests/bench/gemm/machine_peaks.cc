@@ -139,7 +139,9 @@ double PeakAvx2FmaGflops() {
 double PeakAvx512FmaGflops() {
   return GflopsOf(cpu::IsSupported(cpu::InstructionSet::kAvx512), Avx512Steps, 32);
 }
-double PeakPairGflops() { return GflopsOf(cpu::MultipliesBfloat16Pairs(), PairSteps, 64); }
+double PeakPairGflops() {
+  return GflopsOf(cpu::IsSupported(cpu::InstructionSet::kAvx512Bf16), PairSteps, 64);
+}
 #else
 double PeakAvx2FmaGflops() { return 0; }
 double PeakAvx512FmaGflops() { return 0; }
@@ -170,7 +172,8 @@ MachinePeaks PeaksOfThreads(int num_threads) {
       std::max(gflops(cpu::IsSupported(cpu::InstructionSet::kAvx2), Avx2Steps, 16),
                gflops(cpu::IsSupported(cpu::InstructionSet::kAvx512), Avx512Steps, 32));
   peaks.bfloat16_gflops =
-      std::max(peaks.float32_gflops, gflops(cpu::MultipliesBfloat16Pairs(), PairSteps, 64));
+      std::max(peaks.float32_gflops,
+               gflops(cpu::IsSupported(cpu::InstructionSet::kAvx512Bf16), PairSteps, 64));
 #endif
   constexpr size_t kWords = 128 << 20;  // 1 GiB in all
   const size_t words_of_thread = kWords / static_cast<size_t>(num_threads) / 32 * 32;

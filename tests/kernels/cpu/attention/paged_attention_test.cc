@@ -34,10 +34,8 @@ struct NamedLoops {
 std::vector<NamedLoops> LoopsOf(DataType dtype) {
   std::vector<NamedLoops> all;
   for (InstructionSet set : SupportedSets()) {
-    all.push_back({NameOf(set), &AttentionLoopsOf(set, dtype), false});
-  }
-  if (dtype == DataType::kBFloat16 && MultipliesBfloat16Pairs()) {
-    all.push_back({"avx512_bf16", &Bfloat16PairAttentionLoops(), true});
+    const bool pairs = dtype == DataType::kBFloat16 && set == InstructionSet::kAvx512Bf16;
+    all.push_back({NameOf(set), &AttentionLoopsOf(set, dtype), pairs});
   }
   return all;
 }

@@ -1,15 +1,14 @@
+// What packed_gemm_isa.h writes in intrinsics on an instruction set that multiplies pairs of bfloat16
+// (AVX-512 BF16): the product of a pair, and the expansion of a coded panel in registers. Empty on any
+// other.
+#pragma once
+
+#ifdef __AVX512BF16__
+
 #include <immintrin.h>  // its functions are always inlined: no copy is left for the linker
 #include <stdint.h>
 
-#define TAOPD_ISA avx512_bf16
-#define TAOPD_ISA_NAME "avx512_bf16"
-#define TAOPD_LANES 16
-#define TAOPD_REGISTERS 32
-#define TAOPD_TILE_ROWS 6
-#define TAOPD_MULTIPLIES_PAIRS
-#define TAOPD_EXPANDS_WORDS
-
-namespace taopd::cpu::avx512_bf16 {
+namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
 typedef float SumVector __attribute__((vector_size(64)));
@@ -45,6 +44,6 @@ inline __attribute__((always_inline)) void ExpandWords(__m256i high_bytes, const
 }
 
 }  // namespace
-}  // namespace taopd::cpu::avx512_bf16
+}  // namespace taopd::cpu::TAOPD_ISA
 
-#include "kernels/cpu/gemm/packed_gemm_isa.h"
+#endif

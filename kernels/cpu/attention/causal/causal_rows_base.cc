@@ -1,2 +1,0 @@
-#define TAOPD_ISA base
-#include "kernels/cpu/attention/causal/causal_rows_isa.h"

@@ -1,2 +1,0 @@
-#define TAOPD_ISA avx512
-#include "kernels/cpu/layers/layer_loops_isa.h"
