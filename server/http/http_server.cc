@@ -53,8 +53,6 @@ const char* ErrorType(int status) {
   switch (status) {
     case 405:
       return "MethodNotAllowedError";
-    case 411:
-      return "LengthRequiredError";
     case 413:
       return "PayloadTooLargeError";
     case 415:

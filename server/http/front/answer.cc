@@ -32,8 +32,6 @@ const char* ReasonPhrase(int status) {
       return "Method Not Allowed";
     case 408:
       return "Request Timeout";
-    case 411:
-      return "Length Required";
     case 413:
       return "Content Too Large";
     case 414:

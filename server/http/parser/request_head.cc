@@ -27,10 +27,13 @@ constexpr std::array kSingleHeaders = {
     "host",          "transfer-encoding", "x-request-id",   "x-request-timeout",
 };
 
-// Headers that end here: about the connection, or about the framing of the body.
+// Headers that end here: they are about the connection, or about the framing of the body. An offer
+// to change the protocol is among them: RFC 9110, 7.8 lets a server ignore it, and clients that
+// make it (curl --http2, Java's HttpClient) go on in HTTP/1.1.
 constexpr std::array kConnectionHeaders = {
-    "connection", "content-length", "expect",   "keep-alive",        "proxy-connection",
-    "te",         "trailer",        "trailers", "transfer-encoding",
+    "connection", "content-length",    "expect",  "http2-settings",
+    "keep-alive", "proxy-connection",  "te",      "trailer",
+    "trailers",   "transfer-encoding", "upgrade",
 };
 
 // Naming one of these in the Connection header asks a proxy to drop it.
@@ -231,15 +234,18 @@ MaybeRefusal ReadLength(RequestHead* head, const RequestLimits& limits) {
   return std::nullopt;
 }
 
-MaybeRefusal CheckBody(const RequestHead& head) {
-  const bool takes_body = head.method == "POST" || head.method == "PUT" || head.method == "PATCH";
-  if (!takes_body && head.has_body()) {
-    return Bad(Concat("a ", head.method, " request must have no body"));
+MaybeRefusal CheckBody(RequestHead* head) {
+  const bool takes_body =
+      head->method == "POST" || head->method == "PUT" || head->method == "PATCH";
+  if (!takes_body && head->has_body()) {
+    return Bad(Concat("a ", head->method, " request must have no body"));
   }
-  if (takes_body && !head.is_chunked && head.Find("content-length") == nullptr) {
-    return Refusal{411, "Content-Length is missing"};
+  // Without a length the body is empty (RFC 9112, 6.3). What follows is not read as a request all
+  // the same: a client that forgot the length may have sent a body that looks like one.
+  if (takes_body && !head->is_chunked && head->Find("content-length") == nullptr) {
+    head->keep_alive = false;
   }
-  const std::string* encoding = head.Find("content-encoding");
+  const std::string* encoding = head->Find("content-encoding");
   if (encoding != nullptr && !EqualsIgnoringCase(*encoding, "identity")) {
     return Refusal{415, Concat("Content-Encoding ", Excerpt(*encoding), " is not supported")};
   }
@@ -249,9 +255,6 @@ MaybeRefusal CheckBody(const RequestHead& head) {
 MaybeRefusal CheckFeatures(RequestHead* head) {
   if (head->Find("range") != nullptr || head->Find("if-range") != nullptr) {
     return Refusal{416, "answers are not sent in ranges"};
-  }
-  if (head->Find("upgrade") != nullptr || head->Find("http2-settings") != nullptr) {
-    return Refusal{501, "the protocol cannot be upgraded; use HTTP/1.1 without Upgrade"};
   }
   if (const std::string* expect = head->Find("expect")) {
     if (!EqualsIgnoringCase(*expect, "100-continue")) {
@@ -294,7 +297,7 @@ std::variant<RequestHead, Refusal> ParseRequestHead(std::string_view text,
   if (!refusal) refusal = ReadConnection(&head);
   if (!refusal) refusal = ReadLength(&head, limits);
   if (!refusal) refusal = CheckFeatures(&head);
-  if (!refusal) refusal = CheckBody(head);
+  if (!refusal) refusal = CheckBody(&head);
   if (refusal) return *std::move(refusal);
   std::erase_if(head.headers,
                 [](const Header& header) { return Contains(kConnectionHeaders, header.name); });

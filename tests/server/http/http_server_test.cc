@@ -90,6 +90,34 @@ TEST_F(HttpServerTest, UnknownRoutesAndMethods) {
   EXPECT_EQ(method->body, "{\"detail\":\"Method Not Allowed\"}");
 }
 
+// RFC 9112, 6.3: the body is empty. Routes that need one say so.
+TEST_F(HttpServerTest, APostWithoutALengthHasAnEmptyBody) {
+  Ready();
+  const auto post = [this](const std::string& path) {
+    return Raw("POST " + path + " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\r\n");
+  };
+  EXPECT_THAT(post("/ping"), StartsWith("HTTP/1.1 200 "));
+  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/generate", "/tokenize",
+                           "/detokenize", "/inference/v1/generate", "/get_sequence_logprobs/"}) {
+    const std::string answer = post(path);
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 400 ")) << path;
+    EXPECT_THAT(answer, HasSubstr("{\"error\":{\"message\":")) << path;
+  }
+}
+
+TEST_F(HttpServerTest, OffersOfOtherProtocolsAreIgnored) {
+  Ready();
+  const std::string offer =
+      "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n";
+  EXPECT_THAT(Raw("GET /health HTTP/1.1\r\nHost: a\r\n" + offer + "Connection: close\r\n\r\n"),
+              StartsWith("HTTP/1.1 200 "));
+  const std::string body = "{\"prompt\":[1],\"max_tokens\":1}";
+  EXPECT_THAT(Raw("POST /v1/completions HTTP/1.1\r\nHost: a\r\n" + offer +
+                  "Connection: close\r\nContent-Type: application/json\r\nContent-Length: " +
+                  std::to_string(body.size()) + "\r\n\r\n" + body),
+              StartsWith("HTTP/1.1 200 "));
+}
+
 TEST_F(HttpServerTest, ScoresABatchOfPrompts) {
   Ready();
   const auto answer = Complete(
@@ -246,7 +274,7 @@ TEST_F(HttpServerTest, AmbiguousOrUnreadableBodiesAreRefusedAndClosed) {
       {"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\nContent-Length: "
        "2\r\n\r\n{}",
        "400"},
-      {"POST /v1/completions HTTP/1.1\r\nHost: a\r\n\r\n", "411"},
+      {"POST /v1/completions HTTP/1.1\r\nHost: a\r\n\r\n", "400"},
       {"DELETE /v1/models HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "405"},
       {"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: 31\r\n\r\nGET /version HTTP/1.1\r\nA: "
        "b\r\n\r\nx",

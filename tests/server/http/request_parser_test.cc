@@ -112,11 +112,47 @@ TEST(RequestParserTest, Accepts) {
        "200 POST /x " + std::string(64, 'x') + "|"},
       {"largest chunk", Chunked("40\r\n" + std::string(64, 'x') + "\r\n0\r\n\r\n"),
        "200 POST /x " + std::string(64, 'x') + "|"},
+      {"POST without a length", Post("", "GET /"), "200 POST /x |GET /"},
+      {"POST of HTTP/1.0 without a length", "POST / HTTP/1.0\r\n\r\nx", "200 POST / |x"},
+      {"offer of h2c",
+       Get("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: A\r\n"),
+       "200 GET /x |"},
+      {"offer of h2c with a body",
+       Post("Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 3\r\n", "abc"),
+       "200 POST /x abc|"},
+      {"offers of several protocols",
+       Get("Upgrade: websocket, h2c/2.0\r\nupgrade: TLS/1.0\r\nConnection: upgrade\r\n"),
+       "200 GET /x |"},
+      {"offer that names no protocol", Get("Connection: Upgrade\r\nUpgrade:\r\n"), "200 GET /x |"},
+      {"HTTP2-Settings alone", Get("HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"), "200 GET /x |"},
       {"half a head", "GET / HTTP/1.1\r\nHost: a\r\n", "more"},
       {"half a body", Post("Content-Length: 3\r\n", "ab"), "more"},
       {"half a chunk", Chunked("3\r\nab"), "more"},
       {"half an end", Chunked("0\r\n\r"), "more"},
   });
+}
+
+// A server that ignores an offer must not show it to the routes either, and goes on as before.
+TEST(RequestParserTest, OffersOfOtherProtocolsEndHere) {
+  RequestParser parser(kSmall);
+  parser.Consume(
+      Get("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: A\r\nB: c\r\n"));
+  ASSERT_EQ(parser.state(), State::kDone);
+  const RequestHead head = parser.Take().head;
+  EXPECT_TRUE(head.keep_alive);
+  ASSERT_THAT(head.headers, SizeIs(2));
+  EXPECT_EQ(head.headers[1].name, "B");
+}
+
+TEST(RequestParserTest, APostWithoutALengthIsTheLastRequest) {
+  RequestParser parser(kSmall);
+  parser.Consume(Post(""));
+  ASSERT_EQ(parser.state(), State::kDone);
+  EXPECT_FALSE(parser.head().keep_alive);
+  parser.Take();
+  parser.Consume(Post("Content-Length: 0\r\n"));
+  ASSERT_EQ(parser.state(), State::kDone);
+  EXPECT_TRUE(parser.head().keep_alive);
 }
 
 TEST(RequestParserTest, RefusesRequestLines) {
@@ -186,9 +222,9 @@ TEST(RequestParserTest, RefusesHeaders) {
       {"too many", Get("A: 1\r\nB: 1\r\nC: 1\r\nD: 1\r\nE: 1\r\n"), "431"},
       {"endless headers", "GET / HTTP/1.1\r\n" + std::string(3000, 'a'), "431"},
       {"long header", Get("A: " + std::string(298, 'b') + "\r\n"), "431"},
+      {"range beside an upgrade", Get("Upgrade: h2c\r\nRange: bytes=0-1\r\n"), "416"},
       {"range", Get("Range: bytes=0-1\r\n"), "416"},
       {"if-range", Get("If-Range: x\r\n"), "416"},
-      {"upgrade", Get("Connection: Upgrade\r\nUpgrade: h2c\r\n"), "501"},
       {"expectation", Post("Content-Length: 1\r\nExpect: 200-ok\r\n"), "417"},
       {"two authorizations", Get("Authorization: a\r\nauthorization: a\r\n"), "400"},
       {"two content types", Get("Content-Type: a\r\nContent-Type: b\r\n"), "400"},
@@ -221,7 +257,6 @@ TEST(RequestParserTest, RefusesAmbiguousOrLargeBodies) {
       {"space inside", Post("Content-Length: 1 2\r\n"), "400"},
       {"too large", Post("Content-Length: 65\r\n"), "413"},
       {"overflow", Post("Content-Length: 18446744073709551617\r\n"), "413"},
-      {"no length", Post(""), "411"},
       {"body of GET", Get("Content-Length: 3\r\n"), "400"},
       {"chunks of GET", Get("Transfer-Encoding: chunked\r\n"), "400"},
       {"body of DELETE", "DELETE / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", "400"},
