@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "common/base/log.h"
+#include "server/serving/excerpt.h"
 
 namespace taopd {
 namespace {
@@ -29,21 +30,49 @@ std::optional<Number> ParseNumber(const std::string& text) {
   return number;
 }
 
-}  // namespace
+constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
+constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
 
-std::optional<int64_t> AsInteger(const nlohmann::json& value) {
+struct Whole {
+  int64_t nearest = 0;
+  bool fits = true;  // `nearest` is the value itself
+};
+
+Whole Beyond(bool is_negative) { return {is_negative ? kLowest : kHighest, false}; }
+
+// nullopt for what is not a number without a fraction.
+std::optional<Whole> WholeOf(const nlohmann::json& value) {
   if (value.is_number_unsigned()) {
     const uint64_t number = value.get<uint64_t>();
-    if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
-    return static_cast<int64_t>(number);
+    return number > uint64_t{kHighest} ? Beyond(false) : Whole{static_cast<int64_t>(number)};
   }
-  if (value.is_number_integer()) return value.get<int64_t>();
-  if (value.is_number_float()) {
-    const double number = value.get<double>();
-    if (std::abs(number) < 9e15 && number == std::floor(number))
-      return static_cast<int64_t>(number);
-  }
-  return std::nullopt;
+  if (value.is_number_integer()) return Whole{value.get<int64_t>()};
+  if (!value.is_number_float()) return std::nullopt;
+  const double number = value.get<double>();
+  if (!std::isfinite(number) || number != std::floor(number)) return std::nullopt;
+  if (std::abs(number) >= 0x1p63) return Beyond(number < 0.0);
+  return Whole{static_cast<int64_t>(number)};
+}
+
+std::optional<Whole> WholeOfText(const std::string& text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (end != text.data() + text.size() || error == std::errc::invalid_argument) return std::nullopt;
+  return error == std::errc() ? Whole{number} : Beyond(text.front() == '-');
+}
+
+// As vLLM reads a field: booleans and texts, too.
+std::optional<Whole> WholeOfField(const nlohmann::json& value) {
+  if (value.is_boolean()) return Whole{value.get<bool>() ? 1 : 0};
+  if (value.is_string()) return WholeOfText(value.get_ref<const std::string&>());
+  return WholeOf(value);
+}
+
+}  // namespace
+
+std::optional<int64_t> AsClampedInteger(const nlohmann::json& value) {
+  const std::optional<Whole> whole = WholeOf(value);
+  return whole ? std::optional(whole->nearest) : std::nullopt;
 }
 
 const nlohmann::json* JsonFields::Find(const std::string& name) {
@@ -63,7 +92,7 @@ std::optional<bool> JsonFields::Bool(const std::string& name) {
     if (kTrue.contains(text)) return true;
     if (kFalse.contains(text)) return false;
   }
-  if (const std::optional<int64_t> number = AsInteger(*value); number == 0 || number == 1) {
+  if (const std::optional<int64_t> number = AsClampedInteger(*value); number == 0 || number == 1) {
     return *number == 1;
   }
   Fail(WrongType(prefix_ + name, "a valid boolean"));
@@ -73,17 +102,26 @@ std::optional<bool> JsonFields::Bool(const std::string& name) {
 std::optional<int64_t> JsonFields::Integer(const std::string& name, int64_t low, int64_t high) {
   const nlohmann::json* value = Find(name);
   if (value == nullptr) return std::nullopt;
-  std::optional<int64_t> number = AsInteger(*value);
-  if (value->is_boolean()) number = value->get<bool>() ? 1 : 0;
-  if (value->is_string()) number = ParseNumber<int64_t>(value->get_ref<const std::string&>());
+  const std::optional<Whole> number = WholeOfField(*value);
+  if (number && number->fits && number->nearest >= low && number->nearest <= high)
+    return number->nearest;
   if (!number) {
     Fail(WrongType(prefix_ + name, "a valid integer"));
-  } else if (*number < low || *number > high) {
-    Fail(BadField(name, Concat(name, " must be between ", low, " and ", high, ", got ", *number,
-                               ". (parameter=", name, ", value=", *number, ")")));
-    return std::nullopt;
+  } else {
+    const std::string got(Excerpt(value->is_string() ? value->get<std::string>() : value->dump()));
+    Fail(BadField(name, Concat(name, " must be between ", low, " and ", high, ", got ", got,
+                               ". (parameter=", name, ", value=", got, ")")));
   }
-  return number;
+  return std::nullopt;
+}
+
+std::optional<int64_t> JsonFields::ClampedInteger(const std::string& name) {
+  const nlohmann::json* value = Find(name);
+  if (value == nullptr) return std::nullopt;
+  const std::optional<Whole> number = WholeOfField(*value);
+  if (number) return number->nearest;
+  Fail(WrongType(prefix_ + name, "a valid integer"));
+  return std::nullopt;
 }
 
 std::optional<double> JsonFields::Number(const std::string& name) {
@@ -116,7 +154,7 @@ std::vector<int64_t> JsonFields::Integers(const std::string& name) {
     return numbers;
   }
   for (const nlohmann::json& item : *value) {
-    const std::optional<int64_t> number = AsInteger(item);
+    const std::optional<int64_t> number = AsClampedInteger(item);
     if (!number) {
       Fail(WrongType(prefix_ + name, "a list of valid integers"));
       return {};

@@ -32,12 +32,16 @@ class JsonFields {
   // The value; null if it is absent or JSON's null. The object must outlive it.
   const nlohmann::json* Find(const std::string& name);
   std::optional<bool> Bool(const std::string& name);
-  // A value outside [low, high] is an error.
+  // A value outside [low, high] is an error, and so is a whole number that 64 bits do not hold.
   std::optional<int64_t> Integer(const std::string& name,
                                  int64_t low = std::numeric_limits<int64_t>::min(),
                                  int64_t high = std::numeric_limits<int64_t>::max());
+  // The same for a field that is cut to a limit, as max_tokens is: a whole number that 64 bits do
+  // not hold is read as the nearest one that they do.
+  std::optional<int64_t> ClampedInteger(const std::string& name);
   std::optional<double> Number(const std::string& name);
   std::optional<std::string> Text(const std::string& name);
+  // Numbers as AsClampedInteger reads them: the caller checks their range.
   std::vector<int64_t> Integers(const std::string& name);
   std::vector<std::string> Texts(const std::string& name);
 
@@ -54,7 +58,9 @@ class JsonFields {
   std::optional<HttpError> error_;
 };
 
-// The value as an integer, if it is a number without a fraction that fits.
-std::optional<int64_t> AsInteger(const nlohmann::json& value);
+// The value as an integer, if it is a number without a fraction; the nearest one where 64 bits do
+// not hold it. For ids and counts, whose range is checked next. JSON texts are parsed with integers
+// beyond 2^64 as floating point numbers.
+std::optional<int64_t> AsClampedInteger(const nlohmann::json& value);
 
 }  // namespace taopd

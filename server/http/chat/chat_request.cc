@@ -52,8 +52,9 @@ std::optional<HttpError> RefuseOtherInputs(JsonFields& fields) {
 std::optional<HttpError> ReadReports(JsonFields& fields, const ServedModel& model, bool* echo,
                                      ChatRequest* request) {
   *echo = fields.Bool("echo").value_or(false);
-  const std::optional<int64_t> max_tokens = fields.Integer("max_tokens");
-  const std::optional<int64_t> max_completion_tokens = fields.Integer("max_completion_tokens");
+  const std::optional<int64_t> max_tokens = fields.ClampedInteger("max_tokens");
+  const std::optional<int64_t> max_completion_tokens =
+      fields.ClampedInteger("max_completion_tokens");
   request->max_tokens =
       max_completion_tokens ? *max_completion_tokens : max_tokens.value_or(INT64_MAX);
   if (request->max_tokens < 1) {

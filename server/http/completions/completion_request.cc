@@ -57,7 +57,7 @@ std::optional<HttpError> ReadPrompts(JsonFields& fields, const ServedModel& mode
 std::optional<HttpError> ReadReports(JsonFields& fields, const ServedModel& model,
                                      CompletionRequest* request) {
   request->echo = fields.Bool("echo").value_or(false);
-  request->max_tokens = fields.Integer("max_tokens").value_or(16);
+  request->max_tokens = fields.ClampedInteger("max_tokens").value_or(16);
   if (request->max_tokens < 1 && !(request->max_tokens == 0 && request->echo)) {
     return BadField("max_tokens",
                     Concat("max_tokens must be at least 1, got ", request->max_tokens,

@@ -49,7 +49,7 @@ std::optional<HttpError> ReadParams(JsonFields& sampling, const ServedModel& mod
   for (const char* name : {"flat_logprobs", "skip_reading_prefix_cache", "skip_clone"})
     sampling.Bool(name);  // of vLLM's inside
   sampling.Integer("output_kind");
-  request->max_tokens = sampling.Integer("max_tokens").value_or(INT64_MAX);
+  request->max_tokens = sampling.ClampedInteger("max_tokens").value_or(INT64_MAX);
   if (request->max_tokens < 1) {
     return BadField("max_tokens",
                     Concat("max_tokens must be at least 1, got ", request->max_tokens,

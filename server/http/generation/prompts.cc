@@ -112,7 +112,7 @@ std::optional<HttpError> Fit(const ServedModel& model, bool echo_only,
 
 std::optional<HttpError> ReadTruncation(JsonFields& fields, GenerationRequest* request) {
   constexpr char kName[] = "truncate_prompt_tokens";
-  request->truncate_prompt_tokens = fields.Integer(kName);
+  request->truncate_prompt_tokens = fields.ClampedInteger(kName);
   const std::optional<std::string> side = fields.Text("truncation_side");
   if (side && *side != "left" && *side != "right") {
     return WrongType("truncation_side", "'left' or 'right'");
@@ -129,11 +129,11 @@ std::optional<HttpError> AddPromptIds(const nlohmann::json& ids, const char* fie
   GenerationPrompt prompt;
   prompt.token_ids.reserve(ids.size());
   for (const nlohmann::json& item : ids) {
-    const std::optional<int64_t> id = AsInteger(item);
+    const std::optional<int64_t> id = AsClampedInteger(item);
     if (!id) return WrongType(field, "texts, or lists of valid integers");
     if (*id < 0) return WrongType(field, "greater than or equal to 0");
     if (*id >= model.limits.vocab_size) {
-      return BadRequest(Concat("Token id ", *id, " is out of vocabulary"));
+      return BadRequest(Concat("Token id ", item.dump(), " is out of vocabulary"));
     }
     prompt.token_ids.push_back(static_cast<int32_t>(*id));
   }

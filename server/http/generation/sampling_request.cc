@@ -30,8 +30,8 @@ std::optional<HttpError> RefuseUnsupported(JsonFields& fields) {
   fields.Number("length_penalty");  // of beam search only
   if (!fields.Bool("spaces_between_special_tokens").value_or(true))
     return Unsupported("spaces_between_special_tokens");
-  fields.Bool("watermarking");        // no server without a watermark obeys it
-  fields.Integer("stream_interval");  // a chunk may hold more tokens than that
+  fields.Bool("watermarking");               // no server without a watermark obeys it
+  fields.ClampedInteger("stream_interval");  // a chunk may hold more tokens than that
   for (const char* name :
        {"logprob_token_ids", "kv_transfer_params", "ec_transfer_params", "repetition_detection",
         "thinking_token_budget", "vllm_xargs", "routed_experts_prompt_start"}) {
@@ -224,7 +224,7 @@ std::optional<HttpError> ReadEnvelope(JsonFields& fields, const ServedModel& mod
   if (request->request_id.empty()) request->request_id = RandomRequestId();
   fields.Text("user");  // these three have no meaning here, as in vLLM without a router
   fields.Text("session_id");
-  fields.Integer("priority");
+  fields.ClampedInteger("priority");
   if (auto error = ReadCacheSalt(fields, request)) return error;
   return ReadStreaming(fields, request);
 }
@@ -271,7 +271,7 @@ std::optional<HttpError> ReadLogprobs(JsonFields& fields, const char* name, cons
                                       const ServedModel& model, std::optional<int32_t>* out) {
   const nlohmann::json* value = fields.Find(name);
   if (value == nullptr) return std::nullopt;
-  const std::optional<int64_t> asked = AsInteger(*value);
+  const std::optional<int64_t> asked = AsClampedInteger(*value);
   if (!asked) {
     const std::string shown = value->is_string() ? Excerpt(value->get_ref<const std::string&>())
                                                  : std::string(value->type_name());
@@ -314,7 +314,7 @@ std::optional<HttpError> ReadCandidates(JsonFields& fields, const char* name,
     }
     scoring->num_candidates = static_cast<int32_t>(list.size());
     for (const nlohmann::json& item : list) {
-      const std::optional<int64_t> id = AsInteger(item);
+      const std::optional<int64_t> id = AsClampedInteger(item);
       if (!id) return WrongType(name, "lists of valid integers");
       if (*id < -1 || *id >= model.limits.vocab_size) {
         return BadField(name, Concat(name, " contains out-of-vocab token id ", *id,

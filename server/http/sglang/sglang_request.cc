@@ -75,7 +75,7 @@ std::optional<HttpError> ReadParams(JsonFields& sampling, const ServedModel& mod
                                     SglangRequest* request) {
   if (auto error = ReadSampling(sampling, SamplingParams(), model, request)) return error;
   request->include_stop_str_in_output |= sampling.Bool("no_stop_trim").value_or(false);
-  request->max_tokens = sampling.Integer("max_new_tokens").value_or(kDefaultMaxNewTokens);
+  request->max_tokens = sampling.ClampedInteger("max_new_tokens").value_or(kDefaultMaxNewTokens);
   request->sampling.min_tokens = sampling.Integer("min_new_tokens").value_or(0);
   request->seed = sampling.Integer("sampling_seed");
   if (auto error = ReadGrammar(sampling, request)) return error;

@@ -110,7 +110,7 @@ TEST(CompletionRequestTest, ErrorsAreVllms) {
       {"{\"prompt\":[]}", 400, bad, std::nullopt, "You must pass at least one prompt"},
       {"{\"prompt\":[[]]}", 400, bad, std::nullopt, "The decoder prompt cannot be empty"},
       {"{\"prompt\":[32]}", 400, bad, std::nullopt, "Token id 32 is out of vocabulary"},
-      {"{\"prompt\":[99999999999999999999]}", 400, "Bad Request", "body.prompt", "integers"},
+      {"{\"prompt\":[99999999999999999999]}", 400, bad, std::nullopt, "is out of vocabulary"},
       {"{\"prompt\":[-1]}", 400, "Bad Request", "body.prompt", "greater than or equal to 0"},
       {"{\"prompt\":[1,\"a\"]}", 400, "Bad Request", "body.prompt", ""},
       {"{\"prompt\":[[1],\"a\"]}", 400, "Bad Request", "body.prompt", ""},

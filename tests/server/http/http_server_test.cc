@@ -125,6 +125,47 @@ TEST_F(HttpServerTest, OffersOfOtherProtocolsAreIgnored) {
               StartsWith("HTTP/1.1 200 "));
 }
 
+// Any number of tokens that is more than the context leaves means "as many as there are".
+TEST_F(HttpServerTest, MaxTokensOfAnySizeAreCutAlike) {
+  Ready();
+  const std::pair<const char*, const char*> routes[] = {
+      {"/v1/completions", R"({"prompt":[1,2],"ignore_eos":true,"max_tokens":%})"},
+      {"/inference/v1/generate",
+       R"({"token_ids":[1,2],"sampling_params":{"ignore_eos":true,"detokenize":false,"max_tokens":%}})"},
+      {"/generate",
+       R"({"input_ids":[1,2],"sampling_params":{"ignore_eos":true,"max_new_tokens":%}})"},
+  };
+  for (const auto& [path, form] : routes) {
+    for (const char* number :
+         {"1000", "9007199254740993", "1e18", "9223372036854775807", "9223372036854775808",
+          "18446744073709551616", "123456789012345678901234567890", "\"99999999999999999999\""}) {
+      std::string body = form;
+      body.replace(body.find('%'), 1, number);
+      const auto answer = client_->Post(path, body, "application/json");
+      ASSERT_TRUE(answer);
+      EXPECT_EQ(answer->status, 200) << body << answer->body;
+      EXPECT_EQ(fake_.engine->seen().back().sampling->max_new_tokens, 62) << body;
+    }
+    std::string body = form;
+    body.replace(body.find('%'), 1, "-18446744073709551616");
+    EXPECT_EQ(client_->Post(path, body, "application/json")->status, 400) << body;
+  }
+}
+
+TEST_F(HttpServerTest, NumbersBeyond64BitsAreRefusedByTheirFields) {
+  Ready();
+  for (const char* field : {"n", "seed", "top_k", "min_tokens", "logprobs", "prompt_logprobs"}) {
+    for (const char* number : {"18446744073709551616", "1e30"}) {
+      const auto answer =
+          Complete("{\"prompt\":[1],\"" + std::string(field) + "\":" + number + "}");
+      EXPECT_EQ(answer->status, 400) << field;
+      EXPECT_EQ(json::parse(answer->body)["error"]["param"], field) << answer->body;
+    }
+  }
+  EXPECT_EQ(Complete("{\"prompt\":[1],\"max_tokens\":1e400}")->status,
+            400);  // as in vLLM: infinite
+}
+
 TEST_F(HttpServerTest, ScoresABatchOfPrompts) {
   Ready();
   const auto answer = Complete(
