@@ -40,9 +40,9 @@ class RequestParser {
   const RequestHead& head() const { return request_.head; }
   // REQUIRES: kRefused.
   const Refusal& refusal() const { return *refusal_; }
-  // The memory that the request's text takes here.
-  size_t head_bytes() const { return head_text_.capacity(); }
-  size_t body_bytes() const { return request_.body.capacity(); }
+  // The memory that the request's text takes here; none where it fits the strings themselves.
+  size_t head_bytes() const { return HeapBytes(head_text_); }
+  size_t body_bytes() const { return HeapBytes(request_.body); }
   // Frees the text of a request that will not be answered by a route. REQUIRES: kRefused, or no
   // further calls.
   void Drop();
@@ -50,6 +50,10 @@ class RequestParser {
   ParsedRequest Take();
 
  private:
+  static size_t HeapBytes(const std::string& text) {
+    static const size_t inside = std::string().capacity();
+    return text.capacity() > inside ? text.capacity() : 0;
+  }
   size_t ConsumeHead(std::string_view bytes);
   size_t ConsumeBody(std::string_view bytes);
   bool CheckHeadByte(char c);

@@ -166,6 +166,13 @@ TEST_F(HttpServerTest, NumbersBeyond64BitsAreRefusedByTheirFields) {
             400);  // as in vLLM: infinite
 }
 
+TEST_F(HttpServerTest, NoMemoryOfMessagesIsHeldWhenIdle) {
+  Ready();
+  EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 200);
+  EXPECT_THAT(client_->Get("/metrics")->body,
+              HasSubstr("\ntaopd_teacher_message_memory_bytes 0\n"));
+}
+
 TEST_F(HttpServerTest, ScoresABatchOfPrompts) {
   Ready();
   const auto answer = Complete(

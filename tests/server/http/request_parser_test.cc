@@ -155,6 +155,16 @@ TEST(RequestParserTest, APostWithoutALengthIsTheLastRequest) {
   EXPECT_TRUE(parser.head().keep_alive);
 }
 
+TEST(RequestParserTest, AnEmptyBodyTakesNoMemory) {
+  RequestParser parser(kSmall);
+  parser.Consume(Get(""));
+  EXPECT_EQ(parser.head_bytes(), 0u);
+  EXPECT_EQ(parser.body_bytes(), 0u);
+  parser.Take();
+  parser.Consume(Post("Content-Length: 40\r\n", std::string(40, 'x')));
+  EXPECT_GE(parser.body_bytes(), 40u);
+}
+
 TEST(RequestParserTest, RefusesRequestLines) {
   Check({
       {"empty line first", "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "400"},
