@@ -178,6 +178,9 @@ struct InferenceRequest {
   // Who asks. The work of different clients is admitted in turns, by tokens served; the empty name
   // is a client like any other.
   std::string client;
+  // How many sequences were asked for from this prompt, on the first of them; 0 on the others. For
+  // metrics only.
+  int64_t num_choices = 1;
   // Requests share cached prefixes only if their salts are equal, so that the time of an answer
   // tells nobody else what was asked before.
   std::string cache_salt;

@@ -53,6 +53,7 @@ class MeteredEngine final : public InferenceEngine {
     const int64_t num_prompt_tokens = static_cast<int64_t>(request.token_ids.size());
     const int64_t max_new_tokens = generates ? request.sampling->max_new_tokens : 0;
     InferenceDone measured = [this, times, generates, num_prompt_tokens, max_new_tokens,
+                              num_choices = request.num_choices,
                               done = std::move(done)](absl::StatusOr<InferenceResult> result) {
       times->done_at = clock_->Now();
       if (trace_ != nullptr && result.ok()) Trace(*times, result->started_at);
@@ -60,7 +61,7 @@ class MeteredEngine final : public InferenceEngine {
         metrics_->RecordFailure(result.status().code(), generates);
       } else if (result->generated) {
         metrics_->RecordGeneration(*times, result->started_at, num_prompt_tokens, max_new_tokens,
-                                   *result->generated);
+                                   num_choices, *result->generated);
       } else {
         metrics_->RecordScore(*times);
       }

@@ -12,10 +12,12 @@ const Buckets kFirstTokenSeconds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 
                                     20,    40,    80,   160,  640,  2560};
 const Buckets kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
                                0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
-const Buckets kRequestSeconds = {0.3, 0.5, 0.8, 1,  1.5, 2,  2.5, 5,   10,  15,  20,
+const Buckets kRequestSeconds = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                  30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
-const Buckets kTokens = {1,   2,   5,    10,   20,   50,    100,   200,   500,
-                         1000, 2000, 5000, 10000, 20000, 50000, 100000};
+const Buckets kTokens = {1,   2,    5,    10,   20,    50,    100,   200,
+                         500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+
+const Buckets kChoices = {1, 2, 5, 10, 20};
 
 // The label of taopd_teacher_refused_requests_total; null for an answer that is no refusal.
 const char* RefusalReason(absl::StatusCode code) {
@@ -40,7 +42,7 @@ const char* RefusalReason(absl::StatusCode code) {
 prometheus::Histogram& RequestMetrics::Make(prometheus::Registry* registry, const char* name,
                                             const char* help, const Buckets& buckets) {
   return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry).Add(labels_,
-                                                                                   buckets);
+                                                                                    buckets);
 }
 
 RequestMetrics::RequestMetrics(const std::string& model_name, prometheus::Registry* registry)
@@ -75,6 +77,8 @@ RequestMetrics::RequestMetrics(const std::string& model_name, prometheus::Regist
                              "Generated tokens of a request.", kTokens)),
       max_tokens_(Make(registry, "vllm:request_params_max_tokens",
                        "Tokens that a request allows to generate.", kTokens)),
+      num_choices_(Make(registry, "vllm:request_params_n",
+                        "Sequences that a request asks for from one prompt.", kChoices)),
       score_s_(Make(registry, "taopd_teacher_score_seconds",
                     "From a sequence's arrival in the engine to its scores.", kFirstTokenSeconds)) {
   // Present from the start, so that a rate can be taken of them.
@@ -90,7 +94,7 @@ void RequestMetrics::RecordToken(absl::Duration since_last) {
 
 void RequestMetrics::RecordGeneration(const RequestTimes& times, absl::Time started_at,
                                       int64_t num_prompt_tokens, int64_t max_new_tokens,
-                                      const GeneratedTokens& generated) {
+                                      int64_t num_choices, const GeneratedTokens& generated) {
   // An engine that does not tell a part leaves an infinite time.
   const auto observe = [](Histogram& histogram, absl::Duration duration) {
     if (absl::AbsDuration(duration) == absl::InfiniteDuration()) return;
@@ -104,12 +108,13 @@ void RequestMetrics::RecordGeneration(const RequestTimes& times, absl::Time star
   observe(decode_s_, times.last_token_at - times.first_token_at);
   observe(first_token_s_, times.first_token_at - times.arrived_at);
   if (num_tokens > 1) {
-    observe(time_per_token_s_, (times.last_token_at - times.first_token_at) /
-                                   static_cast<int64_t>(num_tokens - 1));
+    observe(time_per_token_s_,
+            (times.last_token_at - times.first_token_at) / static_cast<int64_t>(num_tokens - 1));
   }
   prompt_tokens_.Observe(static_cast<double>(num_prompt_tokens));
   generated_tokens_.Observe(static_cast<double>(num_tokens));
   max_tokens_.Observe(static_cast<double>(max_new_tokens));
+  if (num_choices > 0) num_choices_.Observe(static_cast<double>(num_choices));
   Labels labels = labels_;
   labels["finished_reason"] = generated.finish == FinishReason::kStop ? "stop" : "length";
   successes_.Add(labels).Increment();

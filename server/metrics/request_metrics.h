@@ -31,9 +31,10 @@ class RequestMetrics {
 
   // The time between two tokens of one request.
   void RecordToken(absl::Duration since_last);
-  // A request that generated, and has got its result.
+  // A request that generated, and has got its result. `num_choices`: see InferenceRequest.
   void RecordGeneration(const RequestTimes& times, absl::Time started_at, int64_t num_prompt_tokens,
-                        int64_t max_new_tokens, const GeneratedTokens& generated);
+                        int64_t max_new_tokens, int64_t num_choices,
+                        const GeneratedTokens& generated);
   // A request that only scored.
   void RecordScore(const RequestTimes& times);
   // A request that was refused, cancelled, too late, or failed.
@@ -60,6 +61,7 @@ class RequestMetrics {
   Histogram& prompt_tokens_;
   Histogram& generated_tokens_;
   Histogram& max_tokens_;
+  Histogram& num_choices_;
   Histogram& score_s_;
 };
 

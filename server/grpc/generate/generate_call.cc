@@ -124,8 +124,10 @@ absl::StatusOr<AdmittedGeneration> AdmitGeneration(const v1::GenerateRequest& re
   const std::optional<uint64_t> seed =
       request.has_seed() ? std::optional<uint64_t>(request.seed()) : std::nullopt;
   admitted.requests.assign(static_cast<size_t>(n), sequence);
-  for (size_t i = 0; i < admitted.requests.size(); ++i)
+  for (size_t i = 0; i < admitted.requests.size(); ++i) {
     admitted.requests[i].sampling->seed = SequenceSeed(seed, i);
+    admitted.requests[i].num_choices = i == 0 ? n : 0;
+  }
   return admitted;
 }
 

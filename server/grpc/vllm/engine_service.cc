@@ -116,6 +116,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmEngineService::Generate(
     std::vector<InferenceRequest> requests(n, admitted.request);
     for (size_t i = 0; i < n; ++i) {
       requests[i].sampling->seed = SequenceSeed(seed, i);
+      requests[i].num_choices = i == 0 ? static_cast<int64_t>(n) : 0;
       requests[i].should_stop = [answer, i](int32_t id) { return answer->outputs[i].Push(id); };
     }
     StartRun(std::move(admitted), std::move(requests), EventsOf(message.stream(), answer, stream),

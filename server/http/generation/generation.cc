@@ -133,6 +133,7 @@ Generation::Generation(const GenerationRequest& request, const Caller& caller,
     const size_t index = choice % static_cast<size_t>(request.n);
     const GenerationPrompt& prompt = request.PromptOf(choice);
     InferenceRequest out = RequestFor(request, prompt, caller);
+    out.num_choices = index == 0 ? request.n : 0;
     if (index == 0 && !streams) out.score = ScoreParamsOf(request, prompt);
     if (prompt.max_new_tokens > 0) {
       out.sampling = SamplingOf(request, prompt);

@@ -111,6 +111,22 @@ TEST_F(MeteredEngineTest, TheTimesOfAGenerationAddUp) {
                               "model_name=\"m\"} 1\n"));
 }
 
+// vLLM's buckets; a request counts once, however many sequences it asks for.
+TEST_F(MeteredEngineTest, ARequestCountsItsChoicesOnce) {
+  for (const int64_t num_choices : {1, 3, 0, 0}) {
+    InferenceRequest request = Generation();
+    request.num_choices = num_choices;
+    ASSERT_OK(Run(std::move(request)));
+  }
+  const std::string text = Text();
+  EXPECT_THAT(text, HasSubstr(Sum("vllm:request_params_n", "4")));
+  EXPECT_THAT(text, HasSubstr("vllm:request_params_n_count{model_name=\"m\"} 2\n"));
+  for (const char* bucket : {"1", "2", "5", "10", "20", "+Inf"}) {
+    EXPECT_THAT(text, HasSubstr("vllm:request_params_n_bucket{model_name=\"m\",le=\"" +
+                                std::string(bucket) + "\"}"));
+  }
+}
+
 TEST_F(MeteredEngineTest, AScoreCountsApart) {
   InferenceRequest request = Generation();
   request.sampling.reset();
