@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <set>
 #include <span>
 #include <utility>
@@ -75,8 +76,7 @@ absl::StatusOr<std::array<int32_t, 256>> ByteIds(
         " bytes have no token, and unk_token or byte_fallback for them is not supported");
   }
   if (num_missing > 0) {
-    LogWarning("tokenizer drops bytes that its vocabulary does not have",
-               {{"num_bytes", num_missing}});
+    LogDebug("the tokenizer has no token for some bytes", {{"num_bytes", num_missing}});
   }
   return byte_ids;
 }
@@ -100,6 +100,7 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
     // English has four bytes a token.
     ids.reserve(text.size() / 4 + spec_.prefix_ids.size() + spec_.suffix_ids.size() + 8);
     if (add_special_tokens) ids = spec_.prefix_ids;
+    WarnOfLoss(text);
     const WordCachePool::Lease cache(&caches_);
     const std::string repaired = IsValidUtf8(text) ? "" : RepairUtf8(text);
     ForEachPiece(
@@ -153,6 +154,16 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
   const std::string& hash() const override { return hash_; }
 
  private:
+  // Says once in this tokenizer's life that a text loses bytes. Costs nothing where every byte has a
+  // token, which is the case for all but toy vocabularies.
+  void WarnOfLoss(std::string_view text) const {
+    if (!bpe_->drops_bytes() || has_warned_.load(std::memory_order_relaxed)) return;
+    const int64_t num_lost = CountUnknownBytes(text);
+    if (num_lost == 0 || has_warned_.exchange(true)) return;
+    LogWarning("a text loses bytes for which the tokenizer has no token",
+               {{"lost_bytes", num_lost}, {"text_bytes", text.size()}});
+  }
+
   const Token* Find(int32_t id) const {
     return id >= 0 && id < vocab_size() ? &tokens_[id] : nullptr;
   }
@@ -203,6 +214,7 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
   AddedTokenMatcher raw_added_;
   AddedTokenMatcher normalized_added_;
   mutable WordCachePool caches_;
+  mutable std::atomic<bool> has_warned_{false};
 };
 
 // The added tokens to look for after normalization, with normalized contents.

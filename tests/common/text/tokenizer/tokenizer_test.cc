@@ -234,6 +234,21 @@ TEST_F(ToyTokenizer, BytesWithoutATokenAreDropped) {
   EXPECT_EQ(tokenizer->CountUnknownBytes("ow "), 0);
   EXPECT_EQ(tokenizer->CountUnknownBytes(""), 0);
   EXPECT_EQ(tokenizer_->CountUnknownBytes("low lll"), 0);
+  // One warning for the first text that loses bytes, and none for a tokenizer that only could.
+  const auto quiet = MakeTokenizer(file.dump());
+  ::testing::internal::CaptureStderr();
+  quiet->Encode("ow ");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
+  quiet->Encode("low lll");
+  quiet->Encode("lll");
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      ::testing::EndsWith("a text loses bytes for which the tokenizer has no token lost_bytes=4 "
+                          "text_bytes=7\n"));
+  ::testing::internal::CaptureStderr();
+  MakeTokenizer(file.dump());
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   // A word that is a token whole lacks nothing.
   file["model"]["ignore_merges"] = true;
   file["model"]["vocab"]["ll"] = id_of_l;
