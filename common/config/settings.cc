@@ -115,8 +115,10 @@ std::string SettingTypeName(const SettingPointer& value) {
 
 std::string DidYouMean(const std::string& unknown, const std::vector<std::string>& known) {
   const std::string* best = nullptr;
-  size_t best_distance = std::max<size_t>(2, unknown.size() / 3) + 1;
+  // Of a short word, most others are two letters away.
+  size_t best_distance = unknown.size() < 4 ? 2 : std::max<size_t>(2, unknown.size() / 3) + 1;
   for (const std::string& candidate : known) {
+    if (candidate.empty()) continue;
     const size_t distance = EditDistance(unknown, candidate);
     if (distance < best_distance) {
       best_distance = distance;
@@ -130,7 +132,9 @@ SettingCheck<std::string> OneOf(std::vector<std::string> choices) {
   return [choices = std::move(choices)](const std::string& value) {
     if (std::find(choices.begin(), choices.end(), value) != choices.end()) return absl::OkStatus();
     std::string list;
-    for (const std::string& choice : choices) list += (list.empty() ? "" : ", ") + choice;
+    for (const std::string& choice : choices) {
+      list += (list.empty() ? "" : ", ") + (choice.empty() ? "\"\"" : choice);
+    }
     return InvalidArgument("must be one of ", list, DidYouMean(value, choices));
   };
 }

@@ -144,18 +144,20 @@ std::vector<std::string> NamesUnder(const SettingTable& table, const std::string
 
 // Suggests, for the unknown key prefix + name, the first of these that exists:
 //   a similar path, if the section itself is unknown: objectve.name -> objective.name
-//   the same name elsewhere, which helps more than a similar one here: lr -> optimizer.lr
+//   the same name elsewhere, if the section is unknown or left out: lr -> optimizer.lr
 //   a similar name in the same section
+// Nothing else: a key of a section that exists is meant for it, and optimizer.name is not run.name.
 std::string Suggestion(const SettingTable& table, const std::string& prefix,
                        const std::string& name) {
-  if (!prefix.empty() && !IsSection(table, prefix.substr(0, prefix.size() - 1))) {
+  const bool has_section = !prefix.empty() && IsSection(table, prefix.substr(0, prefix.size() - 1));
+  if (!prefix.empty() && !has_section) {
     std::vector<std::string> paths;
     for (const Setting& setting : table.settings()) paths.push_back(setting.path);
     if (std::string similar = DidYouMean(prefix + name, paths); !similar.empty()) return similar;
   }
   for (const Setting& setting : table.settings()) {
     const size_t dot = setting.path.rfind('.');
-    if (dot != std::string::npos && setting.path.substr(dot + 1) == name) {
+    if (!has_section && dot != std::string::npos && setting.path.substr(dot + 1) == name) {
       return Concat(" (did you mean \"", setting.path, "\"?)");
     }
   }

@@ -11,6 +11,7 @@ namespace taopd {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct OptimizerConfig {
   double lr = 1e-6;
@@ -221,6 +222,35 @@ TEST(Settings, AMisspeltSectionIsComparedWithItsKey) {
   // No section is similar: the name itself is found elsewhere.
   EXPECT_ERROR(ApplyOverride("loss.weight=1", table), absl::StatusCode::kInvalidArgument,
                "did you mean \"run.weight\"?");
+}
+
+// What is suggested must be what may have been meant.
+TEST(Settings, OnlyNearKeysAreSuggested) {
+  struct TwoSections {
+    TermConfig run;
+    OptimizerConfig optimizer;
+    void Visit(SettingVisitor& v) {
+      v.Section("run", "Run.", run);
+      v.Section("optimizer", "Optimizer.", optimizer);
+    }
+  } config;
+  const SettingTable table = DescribeSettings(config);
+  const auto message = [&](const char* assignment) {
+    return std::string(ApplyOverride(assignment, table).message());
+  };
+  EXPECT_THAT(message("optimizer.name=a"), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(message("optimizer.weight=a"), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(message("optimizer.xy=1"), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(message("optimizer.l=1"), HasSubstr("did you mean \"lr\"?"));
+  EXPECT_THAT(message("lr=1"), HasSubstr("did you mean \"optimizer.lr\"?"));
+}
+
+TEST(Settings, AnEmptyChoiceIsShown) {
+  const auto check = OneOf({"linear", "cosine", ""});
+  EXPECT_EQ(check("x").message(), "must be one of linear, cosine, \"\"");
+  EXPECT_EQ(check("linea").message(),
+            "must be one of linear, cosine, \"\" (did you mean \"linear\"?)");
+  EXPECT_OK(check(""));
 }
 
 TEST(Settings, FlagsComeFromTheDeclarations) {
