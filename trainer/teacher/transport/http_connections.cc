@@ -24,6 +24,30 @@ std::optional<absl::Duration> RetryAfterOf(const httplib::Response& response) {
   return absl::Seconds(seconds);
 }
 
+// What happened, and what to look at.
+std::string DescribeFailure(httplib::Error error) {
+  const std::string name = httplib::to_string(error);
+  switch (error) {
+    case httplib::Error::Connection:
+      return "no connection: nothing listens there, or a firewall is between";
+    case httplib::Error::ConnectionTimeout:
+      return "no connection within the time limit";
+    case httplib::Error::Read:
+      return "the connection was closed, or what came is no HTTP reply: is this the server's HTTP "
+             "port, not the one of gRPC, and is TLS asked for on one side only?";
+    case httplib::Error::Write:
+      return "the connection was closed while the request was sent";
+    case httplib::Error::SSLConnection:
+      return "the TLS handshake failed: does the server speak TLS on this port?";
+    case httplib::Error::SSLLoadingCerts:
+      return "the certificates of teacher.tls_ca_file cannot be used";
+    case httplib::Error::SSLServerVerification:
+      return "the server's certificate is not trusted: see teacher.tls_ca_file";
+    default:
+      return Concat("HTTP failed: ", name);
+  }
+}
+
 }  // namespace
 
 HttpConnections::HttpConnections(const std::vector<TeacherEndpoint>& endpoints,
@@ -66,9 +90,8 @@ void HttpConnections::CloseLateOnes() {
 }
 
 std::unique_ptr<httplib::Client> HttpConnections::Connect(size_t endpoint) const {
-  auto connection = std::make_unique<httplib::Client>(endpoints_[endpoint].Url(),
-                                                      options_.tls_cert_file,
-                                                      options_.tls_key_file);
+  auto connection = std::make_unique<httplib::Client>(
+      endpoints_[endpoint].Url(), options_.tls_cert_file, options_.tls_key_file);
   if (endpoints_[endpoint].tls && !options_.tls_ca_file.empty()) {
     connection->set_ca_cert_path(options_.tls_ca_file.c_str());
   }
@@ -141,7 +164,7 @@ absl::StatusOr<HttpReply> HttpConnections::Exchange(size_t endpoint, const std::
       is_fresh = true;
       continue;
     }
-    return Unavailable("HTTP: ", httplib::to_string(result.error()));
+    return Unavailable(DescribeFailure(result.error()));
   }
 }
 

@@ -17,6 +17,7 @@ using testing::ExampleInfo;
 using testing::ExampleRequest;
 using testing::ExampleScores;
 using testing::FakeHttpTeacher;
+using testing::FakeTeacher;
 using testing::FastHttpOptions;
 using testing::HttpShape;
 using testing::ScoreAll;
@@ -228,6 +229,20 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HttpTeacherTest,
                          ::testing::Values(HttpShape::kVllmPython, HttpShape::kVllmRust,
                                            HttpShape::kSglang),
                          ShapeName);
+
+TEST(VllmTeacherTest, APortOfGrpcIsNamedAsThePossibleCause) {
+  FakeTeacher grpc_teacher;
+  grpc_teacher.Start();
+  TeacherClientOptions options = FastHttpOptions(FakeHttpTeacher(HttpShape::kVllmPython));
+  options.endpoints = {"vllm+http://127.0.0.1:" + std::to_string(grpc_teacher.port())};
+  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(options));
+  EXPECT_ERROR(client->Connect(absl::Milliseconds(300)), absl::StatusCode::kUnavailable,
+               "is this the server's HTTP port, not the one of gRPC");
+  grpc_teacher.Stop();
+  ASSERT_OK_AND_ASSIGN(client, MakeNetworkTeacherClient(options));
+  EXPECT_ERROR(client->Connect(absl::Milliseconds(300)), absl::StatusCode::kUnavailable,
+               "no connection: nothing listens there");
+}
 
 TEST(VllmTeacherTest, TheFlagOfALimitIsNamed) {
   FakeHttpTeacher teacher(HttpShape::kVllmPython);
