@@ -4,10 +4,7 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "common/wire/teacher_protocol.h"
 #include "trainer/step/support.h"
-#include "trainer/teacher/client_options.h"
-#include "trainer/teacher/verify_scores.h"
 
 namespace taopd {
 namespace {
@@ -55,17 +52,24 @@ absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teac
     TAOPD_RETURN_IF_ERROR(CheckDense("the objective", teacher));
   if (config.objective.full_kl_rows > 0)
     TAOPD_RETURN_IF_ERROR(CheckDense("objective.full_kl_rows", teacher));
-  // The longest response in one message.
-  const int64_t bytes = ScoreReplyBytes(MakeTeacherRequest(support, Rollout(), ""),
-                                        config.data.max_response_length, teacher);
-  const int64_t limit = TeacherClientOptions().max_message_bytes - kScoreReplyOverheadBytes;
-  if (bytes > limit) {
-    return FailedPrecondition("data.max_response_length ", config.data.max_response_length,
-                              ": the teacher's scores of such a response take ", bytes,
-                              " bytes, above the ", limit,
-                              " of a message: lower it or the tokens compared per position");
-  }
   return absl::OkStatus();
+}
+
+// The scores of the longest sequence must come in one reply, however the teacher is asked.
+absl::Status CheckSizeFits(const TrainConfig& config, const TeacherClient& client,
+                           const TeacherInfo& teacher, int64_t vocab_size) {
+  TeacherRequest longest =
+      MakeTeacherRequest(MakeSupportOptions(config, vocab_size), Rollout(), "");
+  longest.score_start = static_cast<int32_t>(config.data.max_prompt_length);
+  longest.token_ids.resize(
+      static_cast<size_t>(config.data.max_prompt_length + config.data.max_response_length));
+  const absl::Status fits = client.CheckSize(longest, teacher);
+  if (fits.ok()) return absl::OkStatus();
+  return FailedPrecondition(
+      "the scores of a sequence of data.max_prompt_length ", config.data.max_prompt_length,
+      " + data.max_response_length ", config.data.max_response_length, " tokens with ",
+      longest.top_k,
+      " log-probs each (teacher.top_k) are too many for one reply: ", fits.message());
 }
 
 // An evaluation that the teacher will refuse ends the run at its step, whose checkpoint is there by
@@ -78,8 +82,8 @@ void WarnOfEvaluation(const TrainConfig& config, const TeacherInfo& teacher) {
 
 }  // namespace
 
-absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teacher,
-                              const Student& student) {
+absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherClient& client,
+                              const TeacherInfo& teacher, const Student& student) {
   const ModelConfig& model = student.decoder->config();
   if (student.tokenizer && !teacher.tokenizer_hash.empty() &&
       teacher.tokenizer_hash != student.tokenizer->hash()) {
@@ -113,7 +117,7 @@ absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teac
     return FailedPrecondition("data.max_prompt_length + data.max_response_length = ", longest,
                               " exceeds the teacher's max_model_len ", teacher.max_model_len);
   }
-  return absl::OkStatus();
+  return CheckSizeFits(config, client, teacher, model.vocab_size);
 }
 
 absl::Status CheckSourcesAreTaught(const TrainConfig& config,

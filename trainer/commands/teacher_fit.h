@@ -12,10 +12,11 @@
 namespace taopd {
 
 // Compares the teacher's tokenizer, vocabulary, length, top-k and temperature with the student's
-// and the configuration's. Returns FAILED_PRECONDITION for the first that does not fit; the message
+// and the configuration's, and the largest reply with what `client`, which has connected to it,
+// accepts. Returns FAILED_PRECONDITION for the first that does not fit; the message
 // names the setting, its value and the teacher's limit.
-absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherInfo& teacher,
-                              const Student& student);
+absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherClient& client,
+                              const TeacherInfo& teacher, const Student& student);
 
 // With several teachers: returns INVALID_ARGUMENT, naming the source, if a record of `records` has a
 // source that no teacher has. `setting` names the records in messages.

@@ -89,6 +89,10 @@ class NetworkTeacherClient final : public TeacherClient {
     }
   }
 
+  absl::Status CheckSize(const TeacherRequest& request, const TeacherInfo& info) const override {
+    return transport_->Check(request, info);
+  }
+
   void Score(TeacherRequest request,
              std::function<void(absl::StatusOr<TeacherScores>)> done) override {
     client_.Score(std::move(request), std::move(done));

@@ -68,6 +68,15 @@ absl::StatusOr<TeacherInfo> RoutingTeacherClient::Connect(absl::Duration timeout
   return all;
 }
 
+absl::Status RoutingTeacherClient::CheckSize(const TeacherRequest& request,
+                                             const TeacherInfo& info) const {
+  for (const RoutedTeacher& teacher : teachers_) {
+    const absl::Status fits = teacher.client->CheckSize(request, info);
+    if (!fits.ok()) return Annotate(fits, teacher.name);
+  }
+  return absl::OkStatus();
+}
+
 const RoutedTeacher* RoutingTeacherClient::TeacherOf(const std::string& source) const {
   const auto found = by_source_.find(source);
   return found == by_source_.end() ? default_ : found->second;

@@ -31,6 +31,7 @@ class RoutingTeacherClient final : public TeacherClient {
   // different tokenizers.
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override;
   // Also answers INVALID_ARGUMENT for a source that no teacher has, on the calling thread.
+  absl::Status CheckSize(const TeacherRequest& request, const TeacherInfo& info) const override;
   void Score(TeacherRequest request,
              std::function<void(absl::StatusOr<TeacherScores>)> done) override;
   TeacherClientStats stats() const override;

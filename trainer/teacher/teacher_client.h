@@ -113,6 +113,12 @@ class TeacherClient {
   //   FAILED_PRECONDITION  the endpoints that answer differ in revision, tokenizer or vocabulary, or
   //                        speak a protocol version that this client does not know.
   virtual absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) = 0;
+  // Whether the teacher that Connect described can be asked for so much in one request at all, so
+  // that a run is refused before its first step. Returns INVALID_ARGUMENT for a request, of which
+  // only the size counts, whose reply exceeds what the client accepts.
+  virtual absl::Status CheckSize(const TeacherRequest&, const TeacherInfo&) const {
+    return absl::OkStatus();
+  }
   // Scores one sequence. Every reply is verified (verify_scores.h) before it is handed on. The
   // queue of waiting requests is not bounded: the caller knows the cost of a request and limits
   // them. Errors that `done` receives:

@@ -133,7 +133,7 @@ std::optional<CommandFailure> EvaluateDistance(const TrainConfig& config,
   }
   auto info = (*client)->Connect(absl::Seconds(config.teacher.connect_timeout_s));
   if (!info.ok()) return CommandFailure{kExitUnavailable, Annotate(info.status(), "teacher")};
-  if (absl::Status fits = CheckTeacherFits(config, *info, *student); !fits.ok())
+  if (absl::Status fits = CheckTeacherFits(config, **client, *info, *student); !fits.ok())
     return BadUsage(fits);
   auto result = MeasureStudent(config, problems.records, student, nullptr, client->get());
   if (!result.ok()) return Failed(result.status());

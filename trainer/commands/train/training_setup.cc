@@ -191,7 +191,7 @@ std::optional<CommandFailure> TrainingRun::ConnectTeacher() {
   if (absl::IsInvalidArgument(info.status())) return BadUsage(Annotate(info.status(), "teacher"));
   if (!info.ok()) return CommandFailure{kExitUnavailable, Annotate(info.status(), "teacher")};
   teacher_info_ = *std::move(info);
-  const absl::Status fits = CheckTeacherFits(config_, teacher_info_, student_);
+  const absl::Status fits = CheckTeacherFits(config_, *teacher_, teacher_info_, student_);
   if (!fits.ok()) return BadUsage(fits);
   return std::nullopt;
 }

@@ -58,6 +58,11 @@ absl::StatusOr<TeacherInfo> CachedTeacherClient::Connect(absl::Duration timeout)
   return info;
 }
 
+absl::Status CachedTeacherClient::CheckSize(const TeacherRequest& request,
+                                            const TeacherInfo& info) const {
+  return teacher_ == nullptr ? absl::OkStatus() : teacher_->CheckSize(request, info);
+}
+
 void CachedTeacherClient::Enqueue(Task task) {
   absl::MutexLock lock(&mutex_);
   tasks_.push_back(std::move(task));

@@ -29,6 +29,7 @@ class CachedTeacherClient final : public TeacherClient {
   ~CachedTeacherClient() override;
 
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override;
+  absl::Status CheckSize(const TeacherRequest& request, const TeacherInfo& info) const override;
   void Score(TeacherRequest request,
              std::function<void(absl::StatusOr<TeacherScores>)> done) override;
   TeacherClientStats stats() const override;

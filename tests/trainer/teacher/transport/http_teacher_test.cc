@@ -90,6 +90,20 @@ TEST_P(HttpTeacherTest, WhatSuchTeachersCannotDoIsRefusedByName) {
   expect_refused([](auto* r) { r->token_ids.assign(64, 1); }, "max_model_len is 63");
 }
 
+// A run asks for this before its first step.
+TEST_P(HttpTeacherTest, SizesThatNoReplyCanHaveAreKnownAtTheStart) {
+  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(FastHttpOptions(teacher_)));
+  ASSERT_OK_AND_ASSIGN(const TeacherInfo info, client->Connect(absl::Seconds(20)));
+  TeacherRequest longest;
+  longest.score_start = 1024;
+  longest.top_k = 64;
+  longest.token_ids.resize(16 << 10);
+  EXPECT_OK(client->CheckSize(longest, info));
+  longest.top_k = 512;
+  EXPECT_ERROR(client->CheckSize(longest, info), absl::StatusCode::kInvalidArgument,
+               "bytes of JSON, above the limit of 536870912");
+}
+
 TEST_P(HttpTeacherTest, StrangeRepliesAreNotTrainedOn) {
   auto client = ConnectedTo(FastHttpOptions(teacher_));
   const auto expect_error = [&](FakeHttpTeacher::Handler handler, absl::StatusCode code,
