@@ -57,6 +57,24 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
   return absl::OkStatus();
 }
 
+// Truncated sampling never draws some tokens, so that an estimate from the sampled token lacks their
+// part, whatever it is multiplied by.
+absl::Status CheckSampling(const RolloutConfig& rollout, const ObjectiveTerms& terms) {
+  if (rollout.top_p == 1 && rollout.top_k == 0) return absl::OkStatus();
+  const std::string setting = rollout.top_p == 1 ? Concat("rollout.top_k = ", rollout.top_k)
+                                                 : Concat("rollout.top_p = ", rollout.top_p);
+  for (int32_t i = 0; i < terms.num_terms; ++i) {
+    const ObjectiveInfo& info = InfoOf(terms.term[i].objective);
+    if ((info.needs & kReadsBehavior) == 0) continue;
+    return InvalidArgument(setting, ": the sampled distribution is truncated, and ", info.name,
+                           " estimates a mean over the student's whole distribution from the "
+                           "sampled token; use top_p = 1 and top_k = 0, or an objective that does "
+                           "not, such as ",
+                           kDefaultObjective);
+  }
+  return absl::OkStatus();
+}
+
 // Device, memory, ports, and what is written aside.
 void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
   v.Setting("memory_plan", &c.memory_plan,
@@ -244,6 +262,7 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(config)));
   TAOPD_RETURN_IF_ERROR(CheckTeachers(config.teacher, config.teachers));
   TAOPD_RETURN_IF_ERROR(CheckObjective(config.objective));
+  TAOPD_RETURN_IF_ERROR(CheckSampling(config.rollout, config.objective.Terms()));
   if (config.trainer.early_stop_evaluations > 0 && config.trainer.best_metric.empty()) {
     return InvalidArgument(
         "trainer.early_stop_evaluations = ", config.trainer.early_stop_evaluations,

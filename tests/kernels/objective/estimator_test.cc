@@ -1,6 +1,7 @@
 // The sampled estimators by enumeration over every y: truncation of rho, and the paper's variances.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -150,38 +151,110 @@ TEST(ScoreFunctions, GuardsActOnRhoAndCount) {
   }
 }
 
-// entropy_aware estimates the reverse KL plus, under an uncertain teacher, the forward KL, whatever
-// policy y was drawn from.
-TEST(EntropyAware, IsUnbiasedOffPolicyWithRho) {
+// The mean of loss and gradient over y ~ behavior, with the ratio to it.
+DenseResult<double> MeanOver(const std::vector<double>& log_behavior, const Objective& objective,
+                             const std::vector<double>& logits, const std::vector<double>& log_q,
+                             int32_t k, bool off_policy) {
+  DenseResult<double> mean;
+  mean.gradient.resize(kVocabulary);
+  for (int32_t y = 0; y < kVocabulary; ++y) {
+    const double probability = std::exp(log_behavior[y]);
+    if (probability == 0) continue;
+    DenseRow<double> row = MakeRow(logits, log_q, k, y);
+    row.off_policy = off_policy;
+    row.log_behavior = log_behavior[y];
+    const DenseResult<double> result = Evaluate(objective, row);
+    mean.loss += probability * result.loss;
+    for (int32_t v = 0; v < kVocabulary; ++v) {
+      mean.gradient[v] += probability * result.gradient[v];
+    }
+  }
+  return mean;
+}
+
+double LargestDifference(const std::vector<double>& a, const std::vector<double>& b) {
+  double largest = 0;
+  for (size_t v = 0; v < a.size(); ++v) largest = std::max(largest, std::abs(a[v] - b[v]));
+  return largest;
+}
+
+// What every objective with a score-function part estimates does not depend on the policy that drew
+// y: the mean over any behavior policy is the mean over the student itself.
+TEST(ScoreFunctions, TheMeanDoesNotDependOnTheBehaviorPolicy) {
+  int num_objectives = 0;
+  for (const ObjectiveInfo& info : AllObjectives()) {
+    if (!(info.needs & kScoreFunction)) continue;
+    ++num_objectives;
+    const Objective objective = *FindObjective(info.name);
+    for (uint64_t seed = 1; seed <= 30; ++seed) {
+      const std::vector<double> logits = RandomLogits(kVocabulary, 2, seed);
+      const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, seed + 1000));
+      const std::vector<double> behavior = LogSoftmax(RandomLogits(kVocabulary, 1, seed + 2000));
+      const int32_t k = 1 + static_cast<int32_t>(seed) % kVocabulary;
+      const auto own = MeanOver(LogSoftmax(logits), objective, logits, log_q, k, false);
+      const auto other = MeanOver(behavior, objective, logits, log_q, k, true);
+      // Relative: k3's value has q/p in it.
+      EXPECT_NEAR(other.loss, own.loss, 1e-11 * (1 + std::abs(own.loss))) << info.name;
+      EXPECT_LT(LargestDifference(other.gradient, own.gradient), 1e-11)
+          << info.name << ", " << seed;
+    }
+  }
+  EXPECT_GE(num_objectives, 7);
+}
+
+// The gradients that the registry states: k2 has that of the reverse KL, k3 that of the forward KL,
+// entropy_aware that of the reverse KL plus, under an uncertain teacher, the forward KL on the
+// support; whatever policy y was drawn from.
+TEST(ScoreFunctions, GradientsOffPolicyAreTheStatedOnes) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     const std::vector<double> logits = RandomLogits(kVocabulary, 2, seed);
     const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, seed + 1000));
-    const std::vector<double> drawn_from = LogSoftmax(RandomLogits(kVocabulary, 1, seed + 2000));
+    const std::vector<double> behavior = LogSoftmax(RandomLogits(kVocabulary, 1, seed + 2000));
     const int32_t k = 1 + static_cast<int32_t>(seed) % kVocabulary;
-    double loss = 0, full_loss = 0;
-    std::vector<double> gradient(kVocabulary);
-    const DenseResult<double> full =
-        Evaluate(*FindObjective("full"), MakeRow(logits, log_q, kVocabulary, 0));
-    DenseResult<double> forward;
-    bool has_forward = false;
-    for (int32_t y = 0; y < kVocabulary; ++y) {
-      DenseRow<double> row = MakeRow(logits, log_q, k, y);
-      row.off_policy = true;
-      row.log_behavior = drawn_from[y];
-      const Objective objective = *FindObjective("entropy_aware");
-      has_forward = row.teacher_entropy > objective.entropy_threshold;
-      forward = Evaluate(*FindObjective("forward_kl"), row);
-      const DenseResult<double> result = Evaluate(objective, row);
-      loss += std::exp(drawn_from[y]) * result.loss;
-      for (int32_t v = 0; v < kVocabulary; ++v) {
-        gradient[v] += std::exp(drawn_from[y]) * result.gradient[v];
-      }
+    const auto mean = [&](const char* name) {
+      return MeanOver(behavior, *FindObjective(name), logits, log_q, k, true);
+    };
+    const DenseRow<double> whole = MakeRow(logits, log_q, kVocabulary, 0);
+    const auto reverse = Evaluate(*FindObjective("full"), whole);
+    const auto forward = Evaluate(*FindObjective("forward_kl_tail"), whole);
+    EXPECT_LT(LargestDifference(mean("sampled_token_k2").gradient, reverse.gradient), 1e-11);
+    EXPECT_LT(LargestDifference(mean("sampled_token_k3").gradient, forward.gradient), 1e-11);
+    auto both = reverse;
+    const DenseRow<double> row = MakeRow(logits, log_q, k, 0);
+    if (row.teacher_entropy > FindObjective("entropy_aware")->entropy_threshold) {
+      const auto added = Evaluate(*FindObjective("forward_kl"), row);
+      both.loss += added.loss;
+      for (int32_t v = 0; v < kVocabulary; ++v) both.gradient[v] += added.gradient[v];
     }
-    full_loss = full.loss + (has_forward ? forward.loss : 0);
-    EXPECT_NEAR(loss, full_loss, 1e-11) << "seed " << seed;
-    for (int32_t v = 0; v < kVocabulary; ++v) {
-      EXPECT_NEAR(gradient[v], full.gradient[v] + (has_forward ? forward.gradient[v] : 0), 1e-11)
-          << "seed " << seed;
+    const auto aware = mean("entropy_aware");
+    EXPECT_NEAR(aware.loss, both.loss, 1e-11) << "seed " << seed;
+    EXPECT_LT(LargestDifference(aware.gradient, both.gradient), 1e-11) << "seed " << seed;
+  }
+}
+
+// Why configurations with truncated sampling are refused: with the truncated distribution's own
+// log-prob as behavior, what an objective with rho estimates is not what it estimates otherwise. The
+// others do not depend on y at all, but for cross_entropy, whose target y is.
+TEST(ScoreFunctions, TruncatedSamplingBiasesThemAndNoOther) {
+  for (const ObjectiveInfo& info : AllObjectives()) {
+    if (info.name == "cross_entropy") continue;
+    const Objective objective = *FindObjective(info.name);
+    const int32_t k = info.needs & kNeedsFullVocabulary ? kVocabulary : 3;
+    double largest = 0;
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+      const std::vector<double> logits = RandomLogits(kVocabulary, 1, seed);
+      const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 1, seed + 1000));
+      const std::vector<double> log_p = LogSoftmax(logits);
+      std::vector<double> kept_logits(kVocabulary, NegativeInfinity<double>());
+      for (const int32_t v : testing::Largest(logits, 4)) kept_logits[v] = logits[v];
+      const auto own = MeanOver(log_p, objective, logits, log_q, k, false);
+      const auto kept = MeanOver(LogSoftmax(kept_logits), objective, logits, log_q, k, true);
+      largest = std::max(largest, LargestDifference(own.gradient, kept.gradient));
+    }
+    if (info.needs & kReadsBehavior) {
+      EXPECT_GT(largest, 0.01) << info.name;
+    } else {
+      EXPECT_LT(largest, 1e-12) << info.name;
     }
   }
 }

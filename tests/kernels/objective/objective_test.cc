@@ -73,10 +73,14 @@ double Surrogate(const std::string& name, const DenseRow<double>& at,
     return sum + rho * std::exp(log_py - frozen_log_py) * (frozen_log_py - at.teacher_sampled);
   }
   if (name == "sampled_token") return frozen_loss * log_py;
+  // With rho frozen, these two are differentiated as they stand.
+  const double ratio = log_py - at.teacher_sampled;
+  if (name == "sampled_token_k2") return rho * ratio * ratio / 2;
+  if (name == "sampled_token_k3") return rho * (std::expm1(-ratio) + ratio);
   if (name == "entropy_aware") {
-    const double ratio = Evaluate(Find("sampled_token"), at).loss * log_py;
-    if (at.teacher_entropy <= Find(name).entropy_threshold) return ratio;
-    return ratio + Evaluate(Find("forward_kl"), moved).loss;
+    const double score = Evaluate(Find("sampled_token"), at).loss * log_py;
+    if (at.teacher_entropy <= Find(name).entropy_threshold) return score;
+    return score + Evaluate(Find("forward_kl"), moved).loss;
   }
   if (name == "vopd") {
     return (frozen_loss - rho * Evaluate(Find("normalized"), at).loss) * log_py;

@@ -108,8 +108,8 @@ inline std::pair<at::Tensor, at::Tensor> OracleRows(const std::string& name,
                 weight * (outside * rho * ratio).detach());
   }
   if (name == "sampled_token") return {rho * ratio, (rho * ratio).detach() * log_py};
-  if (name == "sampled_token_k2") return same(ratio * ratio / 2);
-  if (name == "sampled_token_k3") return same(at::expm1(-ratio) + ratio);
+  if (name == "sampled_token_k2") return same(rho * ratio * ratio / 2);
+  if (name == "sampled_token_k3") return same(rho * (at::expm1(-ratio) + ratio));
   if (name == "vopd") return {rho * ratio, (rho * (ratio - normalized)).detach() * log_py};
   if (name == "forward_kl") return same((bar_q.exp() * (bar_q - bar_p)).sum(1));
   if (name == "forward_kl_tail") {

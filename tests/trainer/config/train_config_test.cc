@@ -59,6 +59,32 @@ TEST(TrainConfig, ImpossibleObjectivesAreRefused) {
   EXPECT_OK(Check("{terms: [{name: full}, {name: sampled_token, weight: 0.1}]}", &config));
 }
 
+// Every objective whose row says that it reads the behavior policy, alone and as a term; the others
+// stay allowed.
+TEST(TrainConfig, TruncatedSamplingIsRefusedWhereTheSampledTokenIsAnEstimate) {
+  for (const ObjectiveInfo& info : AllObjectives()) {
+    for (const bool as_term : {false, true}) {
+      const bool whole = (info.needs & kNeedsFullVocabulary) != 0;
+      if (as_term && (whole || info.name == "ta_opd")) continue;
+      const std::string name(info.name);
+      const std::string objective =
+          as_term ? "{terms: [{name: ta_opd}, {name: " + name + "}]}" : "{name: " + name + "}";
+      for (const char* sampling : {"{top_p: 0.9}", "{top_k: 20}"}) {
+        TrainConfig config;
+        const absl::Status checked = Check(Concat(objective, "\nrollout: ", sampling), &config);
+        if ((info.needs & kReadsBehavior) == 0) {
+          EXPECT_OK(checked) << name;
+          continue;
+        }
+        EXPECT_ERROR(checked, absl::StatusCode::kInvalidArgument,
+                     "the sampled distribution is truncated, and " + name);
+      }
+      TrainConfig config;
+      EXPECT_OK(Check(objective + "\nrollout: {top_p: 1, top_k: 0}", &config)) << name;
+    }
+  }
+}
+
 TEST(TrainConfig, OverlongPromptsAreDroppedOrCut) {
   TrainConfig config;
   config.student.model = "m";

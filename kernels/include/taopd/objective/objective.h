@@ -55,8 +55,11 @@ enum ObjectiveNeeds : uint32_t {
   kNeedsSupport = 1,         // support ids and log q on them, k >= 1
   kNeedsTeacherTail = 2,     // log_q_tail, or the one that FillTeacherTail derives
   kNeedsTeacherSampled = 4,  // log_q_sampled
-  kReadsBehavior = 8,        // log_behavior_sampled, if the batch is not from the present policy
-  kReadsBeta = 16,           // beta
+  // log_behavior_sampled, if the batch is not from the present policy: a part of the loss estimates
+  // an expectation over the student's whole distribution from y. A sampler that never draws some
+  // tokens (top-p, top-k) biases it, and no ratio repairs that.
+  kReadsBehavior = 8,
+  kReadsBeta = 16,  // beta
   // The gradient is that of a surrogate with stop-gradients (a score-function estimate): unbiased
   // over y ~ p, but not the derivative of the loss value for a given y.
   kScoreFunction = 32,
@@ -97,10 +100,12 @@ enum ObjectiveNeeds : uint32_t {
     kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,                     \
     "Sampled-token OPD, the k1 estimator (paper, Compared Methods) with the score-function "      \
     "gradient. Needs no top-k from the teacher; high variance.")                                  \
-  X(kSampledTokenK2, "sampled_token_k2", SampledTokenK2, kNeedsTeacherSampled,                    \
+  X(kSampledTokenK2, "sampled_token_k2", SampledTokenK2,                                          \
+    kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,                     \
     "Half of the squared log-ratio of the sampled token (Schulman's k2): never negative, and "    \
     "in gradient the same as sampled_token.")                                                     \
-  X(kSampledTokenK3, "sampled_token_k3", SampledTokenK3, kNeedsTeacherSampled,                    \
+  X(kSampledTokenK3, "sampled_token_k3", SampledTokenK3,                                          \
+    kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,                     \
     "q/p - 1 - log q/p of the sampled token (Schulman's k3), differentiated as it stands, as "    \
     "GRPO does: never negative, low variance; its expected gradient is that of the forward "      \
     "KL.")                                                                                        \

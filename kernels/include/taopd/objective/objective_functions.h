@@ -185,30 +185,37 @@ TAOPD_HOST_DEVICE inline void SampledToken(const ObjectiveRow<Real>& row,
   FillScore(row, out->loss, out);
 }
 
-// k2: loss = (log p(y)/q(y))^2 / 2.
+// k2 (Schulman, "Approximating KL Divergence", 2020), for y drawn from a behavior policy mu:
+// loss = rho r^2 / 2 with r = log p(y)/q(y), gradient rho r d log p(y). The mean of the gradient
+// over y ~ mu is sum_y p(y) r d log p(y), the gradient of the reverse KL, for every mu that is not
+// zero where p is not. rho is outside of the derivative: with d rho the mean would be the gradient
+// of E_p[r^2 / 2], another objective (Tang and Munos 2025, arXiv:2506.09477).
 template <typename Real>
 TAOPD_HOST_DEVICE inline void SampledTokenK2(const ObjectiveRow<Real>& row,
-                                             const ObjectiveParameters& /*parameters*/,
+                                             const ObjectiveParameters& parameters,
                                              ObjectiveResult<Real>* out) {
+  const Real rho = ImportanceRatio(row, parameters, out);
   const Real r = SampledLogRatio(row, &out->num_limited);
-  out->loss = r * r / 2;
-  FillScore(row, r, out);
+  out->loss = rho * (r * r / 2);
+  FillScore(row, rho * r, out);
 }
 
-// k3: loss = q(y)/p(y) - 1 + log p(y)/q(y), gradient (1 - q(y)/p(y)) d log p(y). The log-ratio is
-// held at kMaxLogWeight, and the ratio with it, so that the loss stays >= 0.
+// k3 (the same source): loss = rho (q(y)/p(y) - 1 + r), gradient rho (1 - q(y)/p(y)) d log p(y). The
+// mean of the gradient over y ~ mu is sum_y (p(y) - q(y)) d log p(y), the gradient of the forward
+// KL. The log-ratio is held at kMaxLogWeight, and the ratio with it, so that the loss stays >= 0.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void SampledTokenK3(const ObjectiveRow<Real>& row,
-                                             const ObjectiveParameters& /*parameters*/,
+                                             const ObjectiveParameters& parameters,
                                              ObjectiveResult<Real>* out) {
+  const Real rho = ImportanceRatio(row, parameters, out);
   Real minus_r = -SampledLogRatio(row, &out->num_limited);
   if (minus_r > Real(kMaxLogWeight)) {
     ++out->num_limited;
     minus_r = Real(kMaxLogWeight);
   }
   const Real ratio_minus_one = std::expm1(minus_r);
-  out->loss = ratio_minus_one - minus_r;
-  FillScore(row, -ratio_minus_one, out);
+  out->loss = rho * (ratio_minus_one - minus_r);
+  FillScore(row, -rho * ratio_minus_one, out);
 }
 
 // loss = rho log p(y)/q(y), gradient rho (log p(y)/q(y) - baseline) d log p(y) with the normalized
