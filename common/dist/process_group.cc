@@ -1,11 +1,6 @@
 #include "common/dist/process_group.h"
 
 #include <absl/time/clock.h>
-#include <arpa/inet.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -22,8 +17,9 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
-#include "common/base/random.h"
+#include "common/dist/meeting_point.h"
 #include "common/dist/tree_sum.h"
+#include "common/dist/watch_token.h"
 
 namespace taopd {
 namespace {
@@ -48,31 +44,12 @@ class DoneWork final : public ProcessGroup::Work {
   absl::Status Wait() override { return absl::OkStatus(); }
 };
 
-// The address of this machine on the way to `host`. Nothing is sent.
-std::string AddressToward(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return host;
-  std::string result = host;
-  const FileDescriptor fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_in local{};
-  socklen_t size = sizeof(local);
-  char text[INET_ADDRSTRLEN] = {};
-  if (connect(fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &size) == 0 &&
-      inet_ntop(AF_INET, &local.sin_addr, text, sizeof(text)) != nullptr) {
-    result = text;
-  }
-  freeaddrinfo(found);
-  return result;
-}
-
 std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
 // Where the ranks meet. Throws what c10d throws.
-c10::intrusive_ptr<c10d::Store> OpenStore(const Rendezvous& where, absl::Duration timeout) {
+absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const Rendezvous& where,
+                                                          const MeetingPoint& meeting,
+                                                          absl::Duration timeout) {
   c10::intrusive_ptr<c10d::Store> store;
   if (!where.store_file.empty()) {
     store =
@@ -84,15 +61,44 @@ c10::intrusive_ptr<c10d::Store> OpenStore(const Rendezvous& where, absl::Duratio
     options.numWorkers = static_cast<size_t>(where.world_size);
     options.waitWorkers = false;
     options.timeout = ToChrono(timeout);
-    if (where.listen_fd >= 0) options.masterListenFd = where.listen_fd;
-    store = c10::make_intrusive<c10d::TCPStore>(where.master_addr, options);
+    if (where.listen_fd >= 0) {
+      options.masterListenFd = where.listen_fd;
+    } else if (options.isServer) {
+      // c10d itself would listen at every address.
+      TAOPD_ASSIGN_OR_RETURN(options.masterListenFd,
+                             ListenAt(meeting.own_address, where.master_port));
+    }
+    const bool is_own = options.isServer && where.listen_fd < 0;
+    store =
+        c10::make_intrusive<c10d::TCPStore>(is_own ? meeting.own_address : meeting.master, options);
   }
   store->setTimeout(ToChrono(timeout));
-  return c10::make_intrusive<c10d::PrefixStore>(where.prefix, store);
+  return c10::intrusive_ptr<c10d::Store>(
+      c10::make_intrusive<c10d::PrefixStore>(where.prefix, store));
 }
 
-// Rank 0 says in the store where it listens; the others connect.
+std::string GetText(c10d::Store& store, const std::string& key) {
+  const std::vector<uint8_t> bytes = store.get(key);
+  return {bytes.begin(), bytes.end()};
+}
+
+// Every rank says its host's name, for those whose launcher has not said how many share a machine.
+void FindLocalRanks(c10d::Store& store, Rendezvous* where) {
+  const std::string mine = OwnHostName();
+  store.set(Concat("host/", where->rank), Bytes(mine));
+  if (where->local_world_size > 0) return;
+  where->local_rank = 0;
+  for (int64_t rank = 0; rank < where->world_size; ++rank) {
+    if (GetText(store, Concat("host/", rank)) != mine) continue;
+    ++where->local_world_size;
+    where->local_rank += rank < where->rank ? 1 : 0;
+  }
+}
+
+// Rank 0 says in the store where it listens; the others connect. The store holds no token: who has
+// the secret makes it of what the store does hold.
 absl::StatusOr<std::unique_ptr<RankWatch>> OpenWatch(const Rendezvous& where,
+                                                     const MeetingPoint& meeting,
                                                      const ProcessGroupOptions& options,
                                                      c10d::Store& store) {
   RankWatchOptions watch_options;
@@ -102,20 +108,26 @@ absl::StatusOr<std::unique_ptr<RankWatch>> OpenWatch(const Rendezvous& where,
   watch_options.beat = std::min(absl::Seconds(1), options.silence / 4);
   watch_options.grace = options.grace;
   if (where.rank == 0) {
-    watch_options.token = Concat(FreshBits());
-    const std::string host =
-        where.store_file.empty() ? AddressToward(where.master_addr) : "127.0.0.1";
-    TAOPD_ASSIGN_OR_RETURN(auto watch, RankWatch::Listen(watch_options, host));
-    store.set("watch",
-              Bytes(Concat(watch->local_address(), " ", watch->port(), " ", watch_options.token)));
+    TAOPD_ASSIGN_OR_RETURN(auto watch, RankWatch::Listen(watch_options, meeting.own_address));
+    const std::string place =
+        Concat(watch->local_address(), " ", watch->port(), " ", NewWatchNonce());
+    watch->SetToken(WatchToken(where.secret, place));
+    if (where.secret.empty() && !IsLoopback(meeting.own_address)) {
+      LogWarning(
+          "whoever reaches rank 0 can join the ranks' watch and end the run: set "
+          "TAOPD_RANK_SECRET",
+          {{"address", meeting.own_address}});
+    }
+    store.set("watch", Bytes(place));
     TAOPD_RETURN_IF_ERROR(watch->AwaitAll(options.connect_timeout));
     return watch;
   }
-  const std::vector<uint8_t> bytes = store.get("watch");
-  std::istringstream in(std::string(bytes.begin(), bytes.end()));
+  const std::string place = GetText(store, "watch");
+  std::istringstream in(place);
   std::string host;
   int port = 0;
-  in >> host >> port >> watch_options.token;
+  in >> host >> port;
+  watch_options.token = WatchToken(where.secret, place);
   return RankWatch::Connect(watch_options, host, port, options.connect_timeout);
 }
 
@@ -136,8 +148,12 @@ class C10dGroup final : public ProcessGroup {
 
   // Throws what c10d throws.
   absl::Status Open() {
-    store_ = OpenStore(rendezvous_, options_.connect_timeout);
-    TAOPD_ASSIGN_OR_RETURN(watch_, OpenWatch(rendezvous_, options_, *store_));
+    TAOPD_ASSIGN_OR_RETURN(const MeetingPoint meeting,
+                           FindMeetingPoint(options_.interface, rendezvous_.master_addr));
+    TAOPD_ASSIGN_OR_RETURN(store_, OpenStore(rendezvous_, meeting, options_.connect_timeout));
+    TAOPD_ASSIGN_OR_RETURN(watch_, OpenWatch(rendezvous_, meeting, options_, *store_));
+    FindLocalRanks(*store_, &rendezvous_);
+    address_ = options_.interface.empty() ? watch_->local_address() : meeting.own_address;
     gloo_ = MakeGloo("gloo");
     wrapped_ = gloo_;
     if (options_.check_collectives) {
@@ -265,8 +281,7 @@ class C10dGroup final : public ProcessGroup {
 
   c10::intrusive_ptr<c10d::Backend> MakeGloo(const std::string& name) {
     auto options = c10d::ProcessGroupGloo::Options::create(ToChrono(options_.connect_timeout));
-    options->devices.push_back(
-        c10d::ProcessGroupGloo::createDeviceForHostname(watch_->local_address()));
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address_));
     auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
         c10::make_intrusive<c10d::PrefixStore>(name, store_), static_cast<int>(rank()),
         static_cast<int>(world_size()), options);
@@ -349,6 +364,7 @@ class C10dGroup final : public ProcessGroup {
   const ProcessGroupOptions options_;
   c10::intrusive_ptr<c10d::Store> store_;
   std::unique_ptr<RankWatch> watch_;
+  std::string address_;  // of this machine, for the other ranks
   c10::intrusive_ptr<c10d::Backend> gloo_, wrapped_, nccl_;
   int64_t num_started_ = 0;
   std::atomic<bool> is_broken_ = false;

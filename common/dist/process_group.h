@@ -32,6 +32,9 @@
 namespace taopd {
 
 struct ProcessGroupOptions {
+  // A network interface, or an address of this machine, at which this rank listens
+  // (meeting_point.h).
+  std::string interface = {};
   // How long the ranks wait for each other at the start.
   absl::Duration connect_timeout = absl::Minutes(10);
   // How long a collective waits for the others, all of whom live.
@@ -62,7 +65,9 @@ struct CollectiveStats {
 
 class ProcessGroup {
  public:
-  // Joins the group that the launcher describes. Returns UNAVAILABLE if the ranks do not all come.
+  // Joins the group that the launcher describes. Returns UNAVAILABLE if the ranks do not all come,
+  // INVALID_ARGUMENT if this machine has no such interface. If the launcher does not say how many
+  // ranks this machine has, those with the same host name count.
   // With several ranks the process ignores SIGPIPE from here on.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Connect(const Rendezvous& rendezvous,
                                                                const ProcessGroupOptions& options);
@@ -136,7 +141,7 @@ class ProcessGroup {
   // An all-reduce on the CPU for agreements, without a time-out.
   virtual absl::Status ReducePatiently(const at::Tensor& tensor) = 0;
 
-  const Rendezvous rendezvous_;
+  Rendezvous rendezvous_;  // changes in Connect only
 
  private:
   // The numbers of all ranks.

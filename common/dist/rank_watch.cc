@@ -75,7 +75,7 @@ std::string FailLine(int64_t rank, const absl::Status& status) {
 
 }  // namespace
 
-RankWatch::RankWatch(const RankWatchOptions& options) : options_(options) {}
+RankWatch::RankWatch(const RankWatchOptions& options) : options_(options), token_(options.token) {}
 
 absl::StatusOr<std::unique_ptr<RankWatch>> RankWatch::Listen(const RankWatchOptions& options,
                                                              const std::string& host) {
@@ -118,6 +118,7 @@ absl::StatusOr<std::unique_ptr<RankWatch>> RankWatch::Connect(const RankWatchOpt
           watch->peers_.push_back(std::move(root));
         }
         watch->Start();
+        TAOPD_RETURN_IF_ERROR(watch->AwaitWelcome(deadline - absl::Now()));
         return watch;
       }
       problem = std::strerror(errno);
@@ -146,6 +147,21 @@ RankWatch::~RankWatch() {
 void RankWatch::Start() {
   wake_ = std::make_unique<FileDescriptor>(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   thread_ = std::thread([this] { Loop(); });
+}
+
+void RankWatch::SetToken(const std::string& token) {
+  absl::MutexLock lock(&mutex_);
+  token_ = token;
+}
+
+absl::Status RankWatch::AwaitWelcome(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  const auto answered = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return is_welcome_ || !failure_.ok();
+  };
+  if (mutex_.AwaitWithTimeout(absl::Condition(&answered), timeout)) return failure_;
+  return Unavailable("rank ", options_.rank, ": rank 0 has not answered within ",
+                     absl::FormatDuration(timeout));
 }
 
 absl::Status RankWatch::AwaitAll(absl::Duration timeout) {
@@ -230,15 +246,26 @@ bool RankWatch::Take(Peer& peer, const std::string& line) {
     in >> rank >> token;
     const bool is_taken = std::any_of(peers_.begin(), peers_.end(),
                                       [rank](const Peer& other) { return other.rank == rank; });
-    if (word != "hello" || !in || token != options_.token || rank < 1 ||
-        rank >= options_.world_size || is_taken) {
+    if (word != "hello" || !in || rank < 1 || rank >= options_.world_size || is_taken) {
+      return false;
+    }
+    if (token != token_) {
+      // Once: strangers may try often.
+      if (!std::exchange(has_turned_away_, true)) {
+        LogWarning("turned away: a rank whose TAOPD_RANK_SECRET differs, or a stranger",
+                   {{"rank", rank}});
+      }
+      Send(peer.fd, FailLine(0, absl::PermissionDeniedError(
+                                    Concat("rank 0 has turned rank ", rank,
+                                           " away: their TAOPD_RANK_SECRET differs"))));
       return false;
     }
     peer.rank = rank;
     ++num_joined_;
-    if (!failure_.ok()) Send(peer.fd, FailLine(0, failure_));
+    Send(peer.fd, failure_.ok() ? "beat 0\n" : FailLine(0, failure_));
     return true;
   }
+  is_welcome_ = true;
   if (word == "beat") {
     in >> peer.progress;
   } else if (word == "slowest") {

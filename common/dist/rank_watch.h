@@ -34,7 +34,8 @@ struct RankWatchOptions {
   absl::Duration beat = absl::Seconds(1);
   // A rank that says nothing for so long has failed.
   absl::Duration silence = absl::Seconds(20);
-  // Strangers do not know it.
+  // Strangers do not know it (watch_token.h). Rank 0 may set it after Listen, before anybody knows
+  // the port: SetToken.
   std::string token;
   // If another rank has failed and this object still exists after so long, the process ends with
   // exit code 69, whatever its threads wait for. Infinite: never.
@@ -46,7 +47,8 @@ class RankWatch {
   // Rank 0: listens on a port of `host` that the system picks.
   static absl::StatusOr<std::unique_ptr<RankWatch>> Listen(const RankWatchOptions& options,
                                                            const std::string& host);
-  // The others: connects to rank 0. Returns UNAVAILABLE if that does not succeed within `timeout`.
+  // The others: connects to rank 0. Returns UNAVAILABLE if that does not succeed within `timeout`,
+  // PERMISSION_DENIED if rank 0 has another token.
   static absl::StatusOr<std::unique_ptr<RankWatch>> Connect(const RankWatchOptions& options,
                                                             const std::string& host, int port,
                                                             absl::Duration timeout);
@@ -58,6 +60,9 @@ class RankWatch {
   int port() const { return port_; }
   // The address of this machine that rank 0 is reached from; for rank 0 what it listens on.
   const std::string& local_address() const { return local_address_; }
+
+  // Rank 0: the token that is made from the port.
+  void SetToken(const std::string& token);
 
   // Rank 0: waits until all have connected. Returns UNAVAILABLE with the missing ranks after
   // `timeout`, and the failure of a rank.
@@ -89,6 +94,8 @@ class RankWatch {
   explicit RankWatch(const RankWatchOptions& options);
   bool is_root() const { return options_.rank == 0; }
   void Start();
+  // Not rank 0: waits for its first word.
+  absl::Status AwaitWelcome(absl::Duration timeout);
   void Loop();
   // The sockets to wait for, the wake-up first, the listener second.
   std::vector<int> Sockets();
@@ -104,6 +111,7 @@ class RankWatch {
   void Remove(int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RankWatchOptions options_;
+  std::string token_ ABSL_GUARDED_BY(mutex_);
   int port_ = 0;
   std::string local_address_;
   std::unique_ptr<FileDescriptor> listener_;  // rank 0 only
@@ -119,6 +127,8 @@ class RankWatch {
   std::pair<int64_t, int64_t> slowest_ ABSL_GUARDED_BY(mutex_) = {-1, 0};
   int64_t num_joined_ ABSL_GUARDED_BY(mutex_) = 1;
   bool has_left_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_welcome_ ABSL_GUARDED_BY(mutex_) = false;
+  bool has_turned_away_ ABSL_GUARDED_BY(mutex_) = false;
   bool stops_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

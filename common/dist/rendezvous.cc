@@ -64,8 +64,8 @@ void ReadTorchrun(VariableReader& read, const Environment& environment, Rendezvo
   rendezvous->source = "RANK, WORLD_SIZE";
   rendezvous->world_size = read.Number("WORLD_SIZE", 1, kMaxRanks);
   rendezvous->rank = read.Number("RANK", 0, rendezvous->world_size - 1);
-  rendezvous->local_world_size =
-      read.Number("LOCAL_WORLD_SIZE", 1, rendezvous->world_size, /*otherwise=*/1);
+  rendezvous->local_world_size = read.Number("LOCAL_WORLD_SIZE", 1, rendezvous->world_size,
+                                             /*otherwise=*/rendezvous->world_size == 1 ? 1 : 0);
   const int64_t last =
       read.has("LOCAL_WORLD_SIZE") ? rendezvous->local_world_size - 1 : rendezvous->rank;
   rendezvous->local_rank = read.Number("LOCAL_RANK", 0, last, /*otherwise=*/0);
@@ -98,11 +98,38 @@ void ReadIndexedJob(VariableReader& read, Rendezvous* rendezvous) {
   rendezvous->master_port = static_cast<int>(read.Number("MASTER_PORT", 1, kMaxPort));
 }
 
+// SLURM_NTASKS_PER_NODE is what was asked for: a step may be smaller, and its last node may have
+// fewer. What Slurm does not say exactly stays 0.
+int64_t ReadSlurmLocalWorldSize(VariableReader& read, int64_t world_size) {
+  if (world_size == 1) return 1;
+  if (read.has("SLURM_STEP_TASKS_PER_NODE")) {
+    const std::string list = read.Text("SLURM_STEP_TASKS_PER_NODE");
+    // A list of one entry, "4" or "4(x2)", is that of every node.
+    if (!read.has("SLURM_NODEID") && list.find(',') != std::string::npos) return 0;
+    const auto tasks = TasksOfNode(list, read.Number("SLURM_NODEID", 0, kMaxRanks, 0));
+    if (tasks.ok() && *tasks <= world_size) return *tasks;
+    read.Refuse(tasks.ok() ? InvalidArgument("SLURM_STEP_TASKS_PER_NODE = \"", list, "\" has ",
+                                             *tasks, " tasks on this node, of ", world_size)
+                           : Annotate(tasks.status(), "SLURM_STEP_TASKS_PER_NODE"));
+    return 0;
+  }
+  const int64_t asked = read.Number("SLURM_NTASKS_PER_NODE", 1, kMaxRanks, 0);
+  return asked > 0 && world_size % asked == 0 ? asked : 0;
+}
+
 void ReadSlurm(VariableReader& read, Rendezvous* rendezvous) {
   rendezvous->source = "SLURM_PROCID, SLURM_STEP_NUM_TASKS";
   rendezvous->world_size = read.Number("SLURM_STEP_NUM_TASKS", 1, kMaxRanks);
   rendezvous->rank = read.Number("SLURM_PROCID", 0, rendezvous->world_size - 1);
   rendezvous->local_rank = read.Number("SLURM_LOCALID", 0, rendezvous->rank, /*otherwise=*/0);
+  rendezvous->local_world_size = ReadSlurmLocalWorldSize(read, rendezvous->world_size);
+  if (!read.has("SLURM_LOCALID")) {
+    rendezvous->local_world_size = rendezvous->world_size == 1 ? 1 : 0;
+  } else if (rendezvous->local_world_size > 0 &&
+             rendezvous->local_rank >= rendezvous->local_world_size) {
+    read.Refuse(InvalidArgument("SLURM_LOCALID = ", rendezvous->local_rank, " is not in [0, ",
+                                rendezvous->local_world_size - 1, "], the tasks of this node"));
+  }
   if (rendezvous->world_size == 1 || !rendezvous->store_file.empty()) return;
   if (read.has("MASTER_ADDR")) {
     rendezvous->master_addr = read.Text("MASTER_ADDR");
@@ -135,6 +162,7 @@ absl::StatusOr<Rendezvous> ReadRendezvous(const Environment& environment) {
   Rendezvous rendezvous;
   VariableReader read(environment);
   rendezvous.store_file = environment("TAOPD_RENDEZVOUS_FILE").value_or("");
+  rendezvous.secret = environment("TAOPD_RANK_SECRET").value_or("");
   if (read.has("RANK") || (read.has("WORLD_SIZE") && !read.has("JOB_COMPLETION_INDEX"))) {
     ReadTorchrun(read, environment, &rendezvous);
   } else if (read.has("PET_NNODES")) {
@@ -157,6 +185,33 @@ absl::StatusOr<Rendezvous> ReadRendezvous(const Environment& environment) {
     return Annotate(read.status(), Concat("environment (", rendezvous.source, ")"));
   }
   return rendezvous;
+}
+
+absl::StatusOr<int64_t> TasksOfNode(const std::string& tasks_per_node, int64_t node) {
+  const char* at = tasks_per_node.data();
+  const char* const end = at + tasks_per_node.size();
+  const auto malformed = [&] {
+    return InvalidArgument("\"", tasks_per_node, "\" is not a list such as 2(x3),1");
+  };
+  for (int64_t first = 0;; ++at) {
+    int64_t tasks = 0, times = 1;
+    auto read = std::from_chars(at, end, tasks);
+    if (read.ec != std::errc() || tasks < 1) return malformed();
+    at = read.ptr;
+    if (end - at > 2 && at[0] == '(' && at[1] == 'x') {
+      read = std::from_chars(at + 2, end, times);
+      if (read.ec != std::errc() || times < 1 || read.ptr == end || *read.ptr != ')') {
+        return malformed();
+      }
+      at = read.ptr + 1;
+    }
+    if (at != end && *at != ',') return malformed();
+    if (node < first + times) return tasks;
+    first += times;
+    if (at == end) {
+      return InvalidArgument("\"", tasks_per_node, "\" has ", first, " nodes, no node ", node);
+    }
+  }
 }
 
 absl::StatusOr<std::string> FirstHostOf(const std::string& node_list) {

@@ -7,11 +7,16 @@
 //   2. Kubeflow: PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR, PET_MASTER_PORT; one process a node
 //   3. an Indexed Job of Kubernetes, alone or in a JobSet: JOB_COMPLETION_INDEX is the rank if
 //      WORLD_SIZE is given; the address is MASTER_ADDR or JOBSET_COORDINATOR, the port MASTER_PORT
-//   4. srun: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID; the address is MASTER_ADDR or the
-//      first host of SLURM_STEP_NODELIST, the port MASTER_PORT or one made from SLURM_JOB_ID
+//   4. srun: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID; the ranks of this node are its
+//      entry (SLURM_NODEID) of SLURM_STEP_TASKS_PER_NODE, or SLURM_NTASKS_PER_NODE; the address is
+//      MASTER_ADDR or the first host of SLURM_STEP_NODELIST, the port MASTER_PORT or one made from
+//      SLURM_JOB_ID
 //
 // Without any of them the process is alone. TAOPD_RENDEZVOUS_FILE names a file on a shared file
 // system that takes the place of address and port; no process may have used it before.
+//
+// TAOPD_RANK_SECRET, the same text for all ranks, keeps strangers out of the ranks' watch
+// (watch_token.h). `taopd-trainer launch` makes one up.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +31,8 @@ namespace taopd {
 struct Rendezvous {
   int64_t rank = 0;
   int64_t world_size = 1;
-  // Among the ranks of this machine.
+  // Among the ranks of this machine. local_world_size is 0 if the launcher does not say: then the
+  // ranks find out both when they meet (ProcessGroup::Connect).
   int64_t local_rank = 0;
   int64_t local_world_size = 1;
 
@@ -39,6 +45,8 @@ struct Rendezvous {
   bool launcher_serves_store = false;
   // A file in place of the address.
   std::string store_file;
+  // TAOPD_RANK_SECRET; empty: none.
+  std::string secret;
   // Differs from one restart to the next, so that a rank of the attempt before cannot join: made
   // from TORCHELASTIC_RESTART_COUNT, RESTART_ATTEMPT (a JobSet's annotation), SLURM_RESTART_COUNT.
   std::string prefix;
@@ -53,6 +61,10 @@ Environment ProcessEnvironment();
 // Returns INVALID_ARGUMENT, with the variable's name, for a value that cannot be read, for a missing
 // one and for values that contradict each other.
 absl::StatusOr<Rendezvous> ReadRendezvous(const Environment& environment);
+
+// The number of tasks on node `node` of a list as Slurm writes it: "2(x3),1" has 2 on nodes 0 to 2
+// and 1 on node 3.
+absl::StatusOr<int64_t> TasksOfNode(const std::string& tasks_per_node, int64_t node);
 
 // The first host of a list as Slurm writes it: "gpu[03-05,9],login" begins with "gpu03".
 absl::StatusOr<std::string> FirstHostOf(const std::string& node_list);

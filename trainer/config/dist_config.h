@@ -13,6 +13,7 @@ struct DistConfig {
   std::string gradients = "auto";
   bool deterministic = false;
   int64_t shares = 4;
+  std::string interface;
   double connect_timeout_s = 600;
   double collective_timeout_s = 1800;
   double heartbeat_timeout_s = 20;
@@ -34,6 +35,11 @@ struct DistConfig {
     v.Setting("shares", &shares,
               "Parts of a mini-batch for dist.deterministic; each rank takes 1, 2, 4, ... of them.",
               AtLeast<int64_t>(1));
+    v.Setting(
+         "interface", &interface,
+         "Network interface, or address of this machine, at which the ranks meet and watch each "
+         "other. Empty: the address that this machine has on its way to the master.")
+        .MayChange();
     v.Setting("connect_timeout_s", &connect_timeout_s,
               "How long the ranks wait for each other at the start.", MoreThan(0.0))
         .MayChange();

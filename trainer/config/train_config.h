@@ -186,7 +186,9 @@ struct TrainerConfig {
   std::string host = "127.0.0.1";
   int64_t http_port = 0;
   int64_t grpc_port = 0;
+  std::vector<std::string> allowed_hosts;
   std::string token_env;
+  double peak_flops = 0;
   void Visit(SettingVisitor& v);
 
   // What auto is before the memory plan has chosen.
@@ -207,7 +209,7 @@ struct EvalConfig {
   double top_p = 0.95;
   int64_t max_response_length = 8192;
   int64_t num_prompts = 0;
-  std::string grader = "exact";
+  std::string grader = "auto";
   std::string answer_pattern;
   bool require_stop = true;
   int64_t kl_top_k = 0;

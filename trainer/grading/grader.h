@@ -39,8 +39,8 @@ std::vector<std::string> GraderNames();
 class Grader {
  public:
   // `answer_pattern` is an RE2 expression that finds the answer in a response: its first group at
-  // its first match. Without a pattern the whole response is the answer. Only `exact` and `numeric`
-  // take a pattern.
+  // its first match. Without a pattern the whole response is the answer. Only `exact`, `numeric`
+  // and `auto`, which is then `exact`, take a pattern.
   //
   // Returns INVALID_ARGUMENT if the name is unknown, if the pattern cannot be compiled or has no
   // group, or if the grader takes no pattern.

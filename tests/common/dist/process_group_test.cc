@@ -1,9 +1,19 @@
 // Groups of ranks that are threads of this process.
 #include "common/dist/process_group.h"
 
-#include <thread>
+#include <absl/synchronization/notification.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <sstream>
+#include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "common/base/file_descriptor.h"
+#include "common/dist/loopback.h"
 #include "common/dist/tree_sum.h"
+#include "common/dist/watch_token.h"
 #include "tests/common/dist/rank_threads.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
@@ -178,6 +188,123 @@ TEST(ProcessGroupFaultTest, DifferentCollectivesAreAnErrorWhenTheyAreChecked) {
     const at::Tensor tensor = at::zeros({group.rank() == 0 ? 4 : 5});
     EXPECT_ERROR(group.AllReduce(tensor, Reduction::kSum), absl::StatusCode::kUnavailable, "");
   });
+}
+
+// ---- Where ranks meet, over TCP -----------------------------------------------------------------
+
+int FreePort() {
+  const auto listener = ListenOnLoopback();
+  EXPECT_OK(listener);
+  const FileDescriptor closes(listener->fd);
+  return listener->port;
+}
+
+// The ranks of one machine, whose launcher has not said so, at 127.0.0.1.
+std::vector<Rendezvous> Meet(int64_t world_size) {
+  std::vector<Rendezvous> ranks(world_size);
+  const int port = FreePort();
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    ranks[rank].rank = rank;
+    ranks[rank].world_size = world_size;
+    ranks[rank].local_world_size = 0;
+    ranks[rank].master_addr = "127.0.0.1";
+    ranks[rank].master_port = port;
+    ranks[rank].prefix = "test";
+    ranks[rank].secret = "known to all ranks";
+  }
+  return ranks;
+}
+
+void OnMetRanks(
+    const std::vector<Rendezvous>& ranks, ProcessGroupOptions options,
+    const std::function<void(int64_t, absl::StatusOr<std::unique_ptr<ProcessGroup>>)>& body) {
+  options.grace = absl::InfiniteDuration();
+  ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
+  std::vector<std::thread> threads;
+  for (const Rendezvous& where : ranks) {
+    threads.emplace_back([&] { body(where.rank, ProcessGroup::Connect(where, options)); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ProcessGroupMeetingTest, RanksOfOneMachineFindOutHowManyTheyAre) {
+  std::vector<Rendezvous> ranks = Meet(3);
+  ranks[1].local_world_size = 2;  // this one has been told something
+  ranks[1].local_rank = 1;
+  OnMetRanks(ranks, TestOptions(), [](int64_t rank, auto group) {
+    ASSERT_OK(group);
+    EXPECT_EQ((*group)->local_world_size(), rank == 1 ? 2 : 3);
+    EXPECT_EQ((*group)->local_rank(), rank);
+    EXPECT_OK((*group)->Barrier());
+    (*group)->Leave();
+  });
+}
+
+// Whoever reaches the store reads what rank 0 has published; no part of it is the token.
+TEST(ProcessGroupMeetingTest, TheStoreDoesNotHoldTheToken) {
+  const std::vector<Rendezvous> ranks = Meet(2);
+  absl::Notification is_read;
+  OnMetRanks(ranks, TestOptions(), [&](int64_t rank, auto group) {
+    ASSERT_OK(group);
+    if (rank == 0) {
+      c10d::TCPStoreOptions options;
+      options.port = static_cast<uint16_t>(ranks[0].master_port);
+      options.waitWorkers = false;
+      c10d::TCPStore stranger("127.0.0.1", options);
+      const std::vector<uint8_t> bytes = stranger.get("test/watch");
+      const std::string published(bytes.begin(), bytes.end());
+      const std::string token = WatchToken(ranks[0].secret, published);
+      EXPECT_EQ(published.find(token), std::string::npos);
+      EXPECT_EQ(published.find(ranks[0].secret), std::string::npos);
+      // Neither a published word nor what no secret would give is the token.
+      EXPECT_NE(WatchToken("", published), token);
+      is_read.Notify();
+    }
+    is_read.WaitForNotification();
+    EXPECT_OK((*group)->Barrier());
+    (*group)->Leave();
+  });
+}
+
+TEST(ProcessGroupMeetingTest, ARankWithAnotherSecretIsTurnedAwayByName) {
+  std::vector<Rendezvous> ranks = Meet(2);
+  ranks[1].secret = "another";
+  ProcessGroupOptions options = TestOptions();
+  options.connect_timeout = absl::Seconds(3);
+  OnMetRanks(ranks, options, [](int64_t rank, auto group) {
+    if (rank == 0) {
+      EXPECT_ERROR(group, absl::StatusCode::kUnavailable, "rank 1 of 2 has not come");
+    } else {
+      EXPECT_ERROR(group, absl::StatusCode::kPermissionDenied, "their TAOPD_RANK_SECRET differs");
+    }
+  });
+}
+
+// The store listens where the watch does, not at every address of the machine.
+TEST(ProcessGroupMeetingTest, TheStoreListensAtOneAddress) {
+  const std::vector<Rendezvous> ranks = Meet(2);
+  OnMetRanks(ranks, TestOptions(), [&](int64_t rank, auto group) {
+    ASSERT_OK(group);
+    if (rank == 0) {
+      // 127.0.0.2 is this machine as well: whoever listens at every address answers there.
+      const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      const FileDescriptor closes(fd);
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+      address.sin_port = htons(static_cast<uint16_t>(ranks[0].master_port));
+      EXPECT_NE(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    }
+    EXPECT_OK((*group)->Barrier());
+    (*group)->Leave();
+  });
+}
+
+TEST(ProcessGroupMeetingTest, AnInterfaceThatThisMachineLacksIsRefused) {
+  ProcessGroupOptions options = TestOptions();
+  options.interface = "eth77";
+  EXPECT_ERROR(ProcessGroup::Connect(Meet(2)[0], options), absl::StatusCode::kInvalidArgument,
+               "dist.interface = eth77");
 }
 
 TEST(ProcessGroupFaultTest, MissingRanksAreNamed) {

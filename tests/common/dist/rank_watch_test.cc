@@ -123,6 +123,17 @@ TEST_F(RankWatchTest, StrangersAreTurnedAway) {
   root_->Leave();
 }
 
+TEST_F(RankWatchTest, ARankWithAnotherTokenIsToldWhy) {
+  Open(2);
+  RankWatchOptions options = Options(1, 2);
+  options.token = "another";
+  EXPECT_ERROR(RankWatch::Connect(options, "127.0.0.1", root_->port(), absl::Seconds(10)),
+               absl::StatusCode::kPermissionDenied, "their TAOPD_RANK_SECRET differs");
+  auto one = Join(1, 2);
+  EXPECT_OK(root_->AwaitAll(absl::Seconds(10)));
+  one->Leave(), root_->Leave();
+}
+
 TEST_F(RankWatchTest, LinesInPieces) {
   Open(2);
   RawPeer peer(root_->port());

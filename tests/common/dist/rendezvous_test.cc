@@ -123,6 +123,59 @@ TEST(RendezvousTest, Slurm) {
   EXPECT_EQ(script.world_size, 1);
 }
 
+// How many ranks share the machine decides what each may take of its memory and of its cores.
+TEST(RendezvousTest, SlurmSaysHowManyTasksTheNodeHas) {
+  const Variables step = {{"SLURM_STEP_ID", "0"},
+                          {"SLURM_STEP_NUM_TASKS", "6"},
+                          {"SLURM_PROCID", "5"},
+                          {"SLURM_LOCALID", "1"},
+                          {"SLURM_NODEID", "1"},
+                          {"SLURM_JOB_ID", "7"},
+                          {"SLURM_STEP_NODELIST", "gpu[1-2]"},
+                          {"SLURM_STEP_TASKS_PER_NODE", "4,2"}};
+  EXPECT_EQ(Read(step)->local_world_size, 2);
+  EXPECT_EQ(Read(With(step, "SLURM_NODEID", "0"))->local_world_size, 4);
+  EXPECT_EQ(Read(With(step, "SLURM_STEP_TASKS_PER_NODE", "3(x2)"))->local_world_size, 3);
+  EXPECT_ERROR(Read(With(step, "SLURM_STEP_TASKS_PER_NODE", "6")),
+               absl::StatusCode::kInvalidArgument, "no node 1");
+  EXPECT_ERROR(Read(With(step, "SLURM_STEP_TASKS_PER_NODE", "4(x")),
+               absl::StatusCode::kInvalidArgument, "SLURM_STEP_TASKS_PER_NODE");
+  EXPECT_ERROR(Read(With(step, "SLURM_STEP_TASKS_PER_NODE", "5,1")),
+               absl::StatusCode::kInvalidArgument, "SLURM_LOCALID = 1 is not in [0, 0]");
+  // Without the node's number a list of several entries says nothing.
+  EXPECT_EQ(Read(With(step, "SLURM_NODEID", ""))->local_world_size, 0);
+
+  // Without the list: what was asked for, if the world is so many whole nodes.
+  const Variables asked = With(With(step, "SLURM_STEP_TASKS_PER_NODE", ""),  //
+                               "SLURM_NTASKS_PER_NODE", "3");
+  EXPECT_EQ(Read(asked)->local_world_size, 3);
+  EXPECT_EQ(Read(With(asked, "SLURM_NTASKS_PER_NODE", "4"))->local_world_size, 0);
+  EXPECT_EQ(Read(With(asked, "SLURM_NTASKS_PER_NODE", ""))->local_world_size, 0);
+  const Variables alone = With(With(asked, "SLURM_PROCID", "0"), "SLURM_LOCALID", "0");
+  EXPECT_EQ(Read(With(alone, "SLURM_STEP_NUM_TASKS", "1"))->local_world_size, 1);
+}
+
+TEST(RendezvousTest, TasksOfANode) {
+  EXPECT_EQ(*TasksOfNode("2(x3),1", 0), 2);
+  EXPECT_EQ(*TasksOfNode("2(x3),1", 2), 2);
+  EXPECT_EQ(*TasksOfNode("2(x3),1", 3), 1);
+  EXPECT_EQ(*TasksOfNode("12", 0), 12);
+  for (const char* list : {"", "x", "2(", "2(x", "2(x)", "2(x0)", "0", "-1", "2(x3", "2,", "2;3"}) {
+    EXPECT_ERROR(TasksOfNode(list, 5), absl::StatusCode::kInvalidArgument, "");
+  }
+}
+
+TEST(RendezvousTest, ALauncherThatDoesNotSayLeavesTheLocalRanksOpen) {
+  const Variables by_hand = With(With(kTorchrun, "LOCAL_WORLD_SIZE", ""), "LOCAL_RANK", "");
+  EXPECT_EQ(Read(by_hand)->local_world_size, 0);
+  EXPECT_EQ(Read(With(With(by_hand, "WORLD_SIZE", "1"), "RANK", "0"))->local_world_size, 1);
+}
+
+TEST(RendezvousTest, TheSecretIsTheEnvironments) {
+  EXPECT_EQ(Read(kTorchrun)->secret, "");
+  EXPECT_EQ(Read(With(kTorchrun, "TAOPD_RANK_SECRET", "s3"))->secret, "s3");
+}
+
 TEST(RendezvousTest, FirstHosts) {
   EXPECT_EQ(*FirstHostOf("login"), "login");
   EXPECT_EQ(*FirstHostOf("a1,b2"), "a1");

@@ -66,6 +66,19 @@ TEST(Grader, RegexTakesTheAnswerAsPattern) {
   EXPECT_THAT(grader->Grade("x", "((").reason, ::testing::HasSubstr("regular expression"));
 }
 
+// The default: it must find what people write, whatever the source is called.
+TEST(Grader, AutoTakesAnswersOfEveryForm) {
+  ASSERT_OK_AND_ASSIGN(auto grader, Grader::Make("auto", ""));
+  EXPECT_TRUE(grader->Grade("so it is 17.", "17").correct);
+  EXPECT_TRUE(grader->Grade("Paris\n", "Paris").correct);
+  EXPECT_TRUE(grader->Grade("Answer: B", "B").correct);
+  EXPECT_FALSE(grader->Grade("Answer: C", "B").correct);
+  EXPECT_FALSE(grader->Grade("London", "Paris").correct);
+  ASSERT_OK_AND_ASSIGN(auto pattern, Grader::Make("auto", "#(.*)$"));
+  EXPECT_TRUE(pattern->Grade("1+2 #3", "3").correct);
+  EXPECT_EQ(pattern->Grade("1+2 = 3", "3").extracted, "");
+}
+
 TEST(Grader, AutoRoutesByDataSource) {
   ASSERT_OK_AND_ASSIGN(auto grader, Grader::Make("auto", ""));
   // DAPO wants an "Answer:" line and compares text; math-verify reads the box and compares values.

@@ -16,6 +16,7 @@
 #include "common/base/file_descriptor.h"
 #include "common/base/log.h"
 #include "common/dist/loopback.h"
+#include "common/dist/watch_token.h"
 
 namespace taopd {
 namespace {
@@ -24,6 +25,7 @@ namespace {
 // (ProcessGroupOptions::grace); one that still waits for a rank that will not come has to be killed.
 constexpr absl::Duration kTerminateAfter = absl::Seconds(10), kKillAfter = absl::Seconds(13);
 constexpr int kExitStoppedOnRequest = 75;
+constexpr char kSecretVariable[] = "TAOPD_RANK_SECRET";
 
 struct RankProcess {
   int64_t rank = 0;
@@ -40,7 +42,11 @@ class Launcher {
   }
 
   absl::Status Start() {
-    if (options_.num_nodes == 1) TAOPD_RETURN_IF_ERROR(Listen());
+    if (options_.num_nodes == 1) {
+      TAOPD_RETURN_IF_ERROR(Listen());
+      // Several nodes have several launchers, who cannot make up one secret.
+      if (std::getenv(kSecretVariable) == nullptr) secret_ = NewWatchNonce();
+    }
     for (int64_t i = 0; i < options_.num_processes; ++i) {
       RankProcess process;
       process.rank = options_.node_rank * options_.num_processes + i;
@@ -98,6 +104,7 @@ class Launcher {
     set("LOCAL_WORLD_SIZE", Concat(options_.num_processes));
     set("MASTER_ADDR", listener_ ? "127.0.0.1" : options_.master_addr);
     set("MASTER_PORT", Concat(listener_ ? port_ : options_.master_port));
+    if (!secret_.empty()) set(kSecretVariable, secret_);
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     unsetenv("TAOPD_LISTEN_FD");
     if (listener_ && rank == 0) {
@@ -147,6 +154,7 @@ class Launcher {
   sigset_t signals_, signals_before_;
   std::unique_ptr<FileDescriptor> listener_;
   int port_ = 0;
+  std::string secret_;  // of the ranks' watch; empty: the environment's
   std::vector<RankProcess> processes_;
   int exit_code_ = 0;
   absl::Time failed_at_ = absl::InfiniteFuture();

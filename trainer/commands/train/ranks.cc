@@ -50,6 +50,7 @@ absl::Status CheckSameConfig(TrainConfig& config, ProcessGroup* group) {
 
 ProcessGroupOptions GroupOptionsOf(const DistConfig& config, at::Device device) {
   ProcessGroupOptions options;
+  options.interface = config.interface;
   options.connect_timeout = absl::Seconds(config.connect_timeout_s);
   options.collective_timeout = absl::Seconds(config.collective_timeout_s);
   options.silence = absl::Seconds(config.heartbeat_timeout_s);

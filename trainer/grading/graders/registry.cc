@@ -5,6 +5,7 @@
 
 #include "trainer/grading/graders/grader_rows.h"
 #include "trainer/grading/graders/math_grader.h"
+#include "trainer/grading/text.h"
 
 namespace taopd::grading {
 namespace {
@@ -43,7 +44,16 @@ class AutoGrader final : public Grader {
   Verdict GradeAnswer(std::string_view response, std::string_view answer,
                       std::string_view source) const override {
     if (source == "math_dapo") return GradeDapo(response, answer);
-    return HasChoices(source) ? GradeChoice(response, answer) : GradeMath(response, answer);
+    if (HasChoices(source)) return GradeChoice(response, answer);
+    Verdict verdict = GradeMath(response, answer);
+    if (verdict.correct || !verdict.extracted.empty()) return verdict;
+    // No mathematics to compare. Another form of answer may be there.
+    const std::string wanted = Stripped(answer);
+    if (wanted.size() == 1 && wanted[0] >= 'A' && wanted[0] <= 'J') {
+      return GradeChoice(response, answer);
+    }
+    if (Stripped(response) == wanted) return {true, wanted, "same text"};
+    return verdict;
   }
 };
 
@@ -51,7 +61,8 @@ template <GradeFunction kGrade>
 absl::StatusOr<std::unique_ptr<Grader>> MakeFunctionGrader(const std::string&) {
   return std::make_unique<FunctionGrader>(kGrade);
 }
-absl::StatusOr<std::unique_ptr<Grader>> MakeAutoGrader(const std::string&) {
+absl::StatusOr<std::unique_ptr<Grader>> MakeAutoGrader(const std::string& answer_pattern) {
+  if (!answer_pattern.empty()) return MakeExactGrader(answer_pattern);
   return std::make_unique<AutoGrader>();
 }
 
@@ -69,8 +80,10 @@ const std::vector<Row>& Rows() {
       {{"math_dapo", "the \"Answer:\" line as normalised text (DAPO)"},
        false,
        MakeFunctionGrader<GradeDapo>},
-      {{"auto", "by the data source: math_dapo for it, choice for ARC and MMLU-Pro, else math"},
-       false,
+      {{"auto",
+        "by the data source: math_dapo for it, choice for ARC and MMLU-Pro, else math, or a letter "
+        "or text where there is none; with answer_pattern as exact"},
+       true,
        MakeAutoGrader},
       {{"qwen2.5-math", "the rules of the Qwen2.5-Math evaluation"},
        false,

@@ -1,0 +1,168 @@
+#include "common/dist/meeting_point.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/base/file_descriptor.h"
+
+namespace taopd {
+namespace {
+
+// Routed by the default route, and assigned to nobody (RFC 5737).
+constexpr char kElsewhere[] = "192.0.2.1";
+
+std::string Numeric(const sockaddr* address) {
+  const socklen_t size =
+      address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  char host[NI_MAXHOST] = {};
+  getnameinfo(address, size, host, sizeof(host), nullptr, 0, NI_NUMERICHOST);
+  return host;
+}
+
+struct InterfaceAddress {
+  std::string interface;
+  std::string address;
+};
+
+// Of the interfaces that are up; IPv4 first.
+std::vector<InterfaceAddress> OwnAddresses() {
+  ifaddrs* all = nullptr;
+  std::vector<InterfaceAddress> found;
+  if (getifaddrs(&all) != 0) return found;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
+      if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family) continue;
+      if ((i->ifa_flags & IFF_UP) != 0) found.push_back({i->ifa_name, Numeric(i->ifa_addr)});
+    }
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+struct Socket {
+  sockaddr_storage address{};
+  socklen_t size = 0;
+};
+
+// Of a numeric address; size 0 if it is none.
+Socket SocketOf(const std::string& address, int port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  Socket result;
+  if (getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0)
+    return result;
+  std::memcpy(&result.address, found->ai_addr, found->ai_addrlen);
+  result.size = found->ai_addrlen;
+  freeaddrinfo(found);
+  return result;
+}
+
+// The address of this machine on the way to a numeric address; empty if there is no way.
+std::string AddressToward(const std::string& address) {
+  const Socket there = SocketOf(address, 9);
+  if (there.size == 0) return "";
+  const FileDescriptor fd(socket(there.address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage local{};
+  socklen_t size = sizeof(local);
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&there.address), there.size) != 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &size) != 0) {
+    return "";
+  }
+  return Numeric(reinterpret_cast<const sockaddr*>(&local));
+}
+
+// Of this machine for others.
+std::string PublicAddress() {
+  const std::string routed = AddressToward(kElsewhere);
+  if (!routed.empty() && !IsLoopback(routed)) return routed;
+  for (const InterfaceAddress& own : OwnAddresses()) {
+    if (!IsLoopback(own.address)) return own.address;
+  }
+  return "127.0.0.1";
+}
+
+absl::StatusOr<std::string> AddressOf(const std::string& interface) {
+  std::string known;
+  for (const InterfaceAddress& own : OwnAddresses()) {
+    if (own.interface == interface || own.address == interface) return own.address;
+    known += Concat(known.empty() ? "" : ", ", own.interface, " (", own.address, ")");
+  }
+  return InvalidArgument("dist.interface = ", interface,
+                         ": this machine has no such interface or address; it has ", known);
+}
+
+}  // namespace
+
+bool IsLoopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1" || address.starts_with("::ffff:127.");
+}
+
+std::vector<std::string> ResolveHost(const std::string& host) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  std::vector<std::string> addresses;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return addresses;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+      if (a->ai_family == family) addresses.push_back(Numeric(a->ai_addr));
+    }
+  }
+  freeaddrinfo(found);
+  return addresses;
+}
+
+absl::StatusOr<MeetingPoint> FindMeetingPoint(const std::string& interface,
+                                              const std::string& master_addr,
+                                              const Resolver& resolve) {
+  MeetingPoint point;
+  point.master = master_addr;
+  const bool means_loopback =
+      master_addr.empty() || master_addr == "localhost" || IsLoopback(master_addr);
+  std::vector<std::string> addresses;
+  if (!means_loopback) addresses = resolve(master_addr);
+  // Also a name that nobody knows yet: rank 0 may be started before its name is published.
+  const bool is_own_name = !means_loopback && !addresses.empty() && IsLoopback(addresses[0]);
+  if (!interface.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(point.own_address, AddressOf(interface));
+  } else if (means_loopback) {
+    point.own_address = master_addr == "::1" ? "::1" : "127.0.0.1";
+  } else {
+    if (!is_own_name && !addresses.empty()) point.own_address = AddressToward(addresses[0]);
+    if (point.own_address.empty()) point.own_address = PublicAddress();
+  }
+  if (is_own_name) point.master = point.own_address;
+  return point;
+}
+
+absl::StatusOr<int> ListenAt(const std::string& address, int port) {
+  const Socket where = SocketOf(address, port);
+  const int fd = socket(where.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&where.address), where.size) != 0 ||
+      listen(fd, SOMAXCONN) != 0) {
+    const absl::Status failed =
+        Unavailable("rank 0 cannot listen on ", address, ":", port, ": ", std::strerror(errno));
+    const FileDescriptor closes(fd);
+    return failed;
+  }
+  return fd;
+}
+
+std::string OwnHostName() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+}  // namespace taopd

@@ -1,0 +1,86 @@
+// Where ranks listen: the loopback only where it is asked for by name.
+#include "common/dist/meeting_point.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "common/base/file_descriptor.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+Resolver Knows(const std::string& name, std::vector<std::string> addresses) {
+  return [=](const std::string& host) {
+    return host == name ? addresses : std::vector<std::string>();
+  };
+}
+
+// The address of this machine for others; empty in a sandbox that has the loopback alone.
+std::string PublicAddress() {
+  const auto point = FindMeetingPoint("", "own", Knows("own", {"127.0.1.1"}));
+  EXPECT_OK(point);
+  return point.ok() && !IsLoopback(point->own_address) ? point->own_address : "";
+}
+
+TEST(MeetingPoint, TheLoopbackIsWhatLoopbackNamesMean) {
+  const auto nobody = [](const std::string& host) {
+    ADD_FAILURE() << "resolved " << host;
+    return std::vector<std::string>();
+  };
+  for (const char* master : {"127.0.0.1", "127.0.1.1", "localhost", ""}) {
+    ASSERT_OK_AND_ASSIGN(const MeetingPoint point, FindMeetingPoint("", master, nobody));
+    EXPECT_EQ(point.own_address, "127.0.0.1") << master;
+    EXPECT_EQ(point.master, master);
+  }
+}
+
+// The machine's own name, which /etc/hosts gives 127.0.1.1: no other machine would find rank 0.
+TEST(MeetingPoint, AnOwnNameIsNotTheLoopback) {
+  if (PublicAddress().empty()) GTEST_SKIP() << "this machine has no address but the loopback";
+  ASSERT_OK_AND_ASSIGN(const MeetingPoint point,
+                       FindMeetingPoint("", "node0", Knows("node0", {"127.0.1.1"})));
+  EXPECT_FALSE(IsLoopback(point.own_address)) << point.own_address;
+  EXPECT_EQ(point.master, point.own_address) << "the other ranks of this machine go there, too";
+}
+
+TEST(MeetingPoint, AnotherMachinesNameIsKept) {
+  const std::string own = PublicAddress();
+  if (own.empty()) GTEST_SKIP() << "this machine has no address but the loopback";
+  // By the route to it; the own address stands for a neighbour on the same network.
+  ASSERT_OK_AND_ASSIGN(const MeetingPoint point,
+                       FindMeetingPoint("", "node0", Knows("node0", {own})));
+  EXPECT_EQ(point.own_address, own);
+  EXPECT_EQ(point.master, "node0");
+  ASSERT_OK_AND_ASSIGN(const MeetingPoint unknown, FindMeetingPoint("", "node9", Knows("", {})));
+  EXPECT_EQ(unknown.own_address, own);
+  EXPECT_EQ(unknown.master, "node9") << "its name may be published later";
+}
+
+TEST(MeetingPoint, AnInterfaceIsNamedOrAnAddress) {
+  for (const char* interface : {"lo", "127.0.0.1"}) {
+    ASSERT_OK_AND_ASSIGN(const MeetingPoint point,
+                         FindMeetingPoint(interface, "node0", Knows("node0", {"127.0.1.1"})));
+    EXPECT_EQ(point.own_address, "127.0.0.1");
+    EXPECT_EQ(point.master, "127.0.0.1");
+  }
+  EXPECT_ERROR(FindMeetingPoint("eth77", "127.0.0.1"), absl::StatusCode::kInvalidArgument,
+               "dist.interface = eth77: this machine has no such interface or address; it has lo "
+               "(127.0.0.1)");
+  EXPECT_ERROR(FindMeetingPoint("192.0.2.7", "127.0.0.1"), absl::StatusCode::kInvalidArgument,
+               "dist.interface = 192.0.2.7");
+}
+
+TEST(MeetingPoint, ListensAtOneAddressAlone) {
+  ASSERT_OK_AND_ASSIGN(const int fd, ListenAt("127.0.0.1", 0));
+  const FileDescriptor closes(fd);
+  sockaddr_in address{};
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  EXPECT_EQ(ntohl(address.sin_addr.s_addr), INADDR_LOOPBACK);
+  EXPECT_ERROR(ListenAt("127.0.0.1", ntohs(address.sin_port)), absl::StatusCode::kUnavailable,
+               "rank 0 cannot listen on 127.0.0.1:");
+}
+
+}  // namespace
+}  // namespace taopd
