@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "trainer/control/run_state.h"
@@ -21,6 +22,9 @@ struct ControlServerOptions {
   // If it is not empty, whoever asks for pause, resume, save or stop must bring it: the header (over
   // gRPC, the metadata) "authorization: Bearer TOKEN". Reading needs none.
   std::string token = {};
+  // Host names of HTTP requests that are answered beside localhost, the address that a request came
+  // to and this machine's own names (host_names.h).
+  std::vector<std::string> allowed_hosts = {};
 };
 
 // The pages whose contents others know. Called on the server's threads; what they refer to must

@@ -19,11 +19,17 @@ async function refresh() {
     document.title = status.step + "/" + status.total_steps + " " + status.run_name;
     text("run", status.run_name);
     text("phase", status.phase.replaceAll("_", " "));
+    document.getElementById("pause").disabled = status.phase === "paused";
+    document.getElementById("resume").disabled = status.phase !== "paused";
     text("step", status.step + " of " + status.total_steps);
     text("eta", status.step > 0 ? duration(status.eta_seconds) : "");
     const loss = status.metrics["loss/mean"];
     text("loss", loss == null ? "" : loss.toPrecision(4));
     text("checkpoint", status.last_checkpoint);
+    const peak = status.metrics["memory/device_peak_gb"] ?? status.metrics["memory/host_peak_gb"];
+    text("memory", (peak == null ? "" : peak.toFixed(1) + " GiB at most so far") +
+                   (status.memory_plan_gb > 0 ? (peak == null ? "" : ", ") +
+                    status.memory_plan_gb.toFixed(1) + " GiB planned" : ""));
     const t = status.teacher;
     text("teacher", (t.waiting ? "not answering, " : "answering, ") + t.requests + " requests, " +
                     t.retries + " retries, " + t.failures + " failures, " + t.in_flight +
@@ -37,11 +43,12 @@ async function refresh() {
 }
 async function ask(action) {
   const headers = {"X-Taopd-Control": "1"};
-  const token = document.getElementById("token").value;
-  if (token) headers["Authorization"] = "Bearer " + token;
+  const token = document.getElementById("token");
+  if (token && token.value) headers["Authorization"] = "Bearer " + token.value;
   try {
     const reply = await fetch(action, {method: "POST", headers: headers});
-    text("answer", action + ": " + (await reply.text()).trim());
+    text("answer", action + ": " + (reply.ok ? await reply.text() : (await reply.json()).error));
+    refresh();
   } catch (error) {
     text("answer", action + ": no answer");
   }
@@ -72,18 +79,26 @@ button, input { font: inherit; } #note { color: #b3261e; }
 <progress id="progress" max="1" value="0" aria-label="Steps"></progress>
 <dl><dt>Phase</dt><dd id="phase"></dd><dt>Step</dt><dd id="step"></dd>
 <dt>Time left</dt><dd id="eta"></dd><dt>Loss</dt><dd id="loss"></dd>
-<dt>Teacher</dt><dd id="teacher"></dd><dt>Checkpoint</dt><dd id="checkpoint"></dd></dl>
-<p><button id="pause">Pause</button> <button id="resume">Resume</button>
+<dt>Teacher</dt><dd id="teacher"></dd><dt>Memory</dt><dd id="memory"></dd><dt>Checkpoint</dt><dd id="checkpoint"></dd></dl>
+<p><button id="pause">Pause</button> <button id="resume" disabled>Resume</button>
 <button id="save">Save</button> <button id="stop">Stop</button>
-<label>Token <input id="token" type="password" autocomplete="off"></label>
-<span id="answer" role="status"></span></p>
+)html";
+
+constexpr char kTokenBox[] =
+    R"html(<label>Token <input id="token" type="password" autocomplete="off"></label>
+)html";
+
+constexpr char kPageEnd[] = R"html(<span id="answer" role="status"></span></p>
 <p id="note" role="alert"></p></main>
 <iframe id="report" src="report" title="Report"></iframe>
 <script>)html";
 
 }  // namespace
 
-std::string LivePage() { return Concat(kPage, kScript, "</script></body></html>\n"); }
+std::string LivePage(bool asks_for_token) {
+  return Concat(kPage, asks_for_token ? kTokenBox : "", kPageEnd, kScript,
+                "</script></body></html>\n");
+}
 
 std::string LivePageSecurityPolicy() {
   const std::string digest = absl::HexStringToBytes(Sha256Hex(kScript));

@@ -6,7 +6,8 @@
 
 namespace taopd {
 
-std::string LivePage();
+// `asks_for_token`: requests that change something need the run's token.
+std::string LivePage(bool asks_for_token);
 
 // Lets the page run its own script, ask this server, show its report, and nothing else.
 std::string LivePageSecurityPolicy();

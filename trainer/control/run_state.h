@@ -48,6 +48,8 @@ struct RunStatus {
   std::string last_checkpoint;  // its path; empty before the first
   double eta_seconds = 0;       // expected time until the last step ends
   TeacherHealth teacher = {};
+  double plan_gb =
+      0;  // what the memory plan allows for, of the device, in GiB; 0: there is no plan
 };
 
 class RunState {

@@ -8,10 +8,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "trainer/control/bearer_token.h"
+#include "trainer/control/host_names.h"
 #include "trainer/control/live_page.h"
 
 namespace taopd {
@@ -21,8 +23,11 @@ constexpr size_t kNumThreads = 16;  // slow clients hold one each, for a few sec
 
 class HttpStatusPages final : public StatusPages {
  public:
-  HttpStatusPages(RunState* state, std::string token, ControlPages pages)
-      : state_(state), token_(std::move(token)), pages_(std::move(pages)) {
+  HttpStatusPages(const ControlServerOptions& options, RunState* state, ControlPages pages)
+      : state_(state),
+        token_(options.token),
+        host_names_(options.host, options.allowed_hosts),
+        pages_(std::move(pages)) {
     // The library's default sets SO_REUSEPORT, with which a second trainer on the port would start
     // and take a share of the requests.
     server_.set_socket_options([](int socket) {
@@ -37,8 +42,20 @@ class HttpStatusPages final : public StatusPages {
     server_.set_keep_alive_max_count(100);
     server_.set_exception_handler(
         [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
-          response.status = 500;
-          response.set_content("internal error\n", "text/plain");
+          Refuse(500, "internal error", &response);
+        });
+    // What the library refuses by itself: unknown paths, malformed requests, long bodies.
+    server_.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
+      if (!response.body.empty()) return;
+      const std::string reason = response.status == 404   ? "there is no such page or action: "
+                                 : response.status == 413 ? "the body is too long: "
+                                                          : "the request cannot be read: ";
+      Refuse(response.status, Concat(reason, request.method, " ", request.path), &response);
+    });
+    server_.set_pre_routing_handler(
+        [this](const httplib::Request& request, httplib::Response& response) {
+          return IsDone(request, &response) ? httplib::Server::HandlerResponse::Handled
+                                            : httplib::Server::HandlerResponse::Unhandled;
         });
     server_.Get("/status", [this](const httplib::Request&, httplib::Response& response) {
       response.set_content(StatusJson(state_->status()) + "\n", "application/json");
@@ -50,9 +67,10 @@ class HttpStatusPages final : public StatusPages {
     server_.Get("/healthz", [](const httplib::Request&, httplib::Response& response) {
       response.set_content("ok\n", "text/plain");
     });
-    server_.Get("/", [](const httplib::Request&, httplib::Response& response) {
+    server_.Get("/", [this](const httplib::Request&, httplib::Response& response) {
       response.set_header("Content-Security-Policy", LivePageSecurityPolicy());
-      response.set_content(LivePage(), "text/html; charset=utf-8");
+      response.set_content(LivePage(/*asks_for_token=*/!token_.empty()),
+                           "text/html; charset=utf-8");
     });
     server_.Get("/report",
                 [this](const httplib::Request&, httplib::Response& r) { SendReport(&r); });
@@ -101,24 +119,55 @@ class HttpStatusPages final : public StatusPages {
   int port() const override { return port_; }
 
  private:
-  void AddAction(const char* path, std::function<absl::Status()> action) {
-    server_.Post(path, [this, action = std::move(action)](const httplib::Request& request,
-                                                          httplib::Response& response) {
-      const auto answer = [&](int status, const std::string& text) {
-        response.status = status;
-        response.set_content(text + "\n", "text/plain; charset=utf-8");
-      };
-      if (!request.has_header("X-Taopd-Control")) {
-        return answer(403, "the header X-Taopd-Control is missing");
-      }
-      if (!token_.empty() && !IsBearerOf(request.get_header_value("Authorization"), token_)) {
-        response.set_header("WWW-Authenticate", "Bearer");
-        return answer(401, "the run's token is missing: Authorization: Bearer TOKEN");
-      }
-      const absl::Status status = action();
-      if (status.ok()) return answer(202, "asked for; /status tells when it is done");
-      answer(503, std::string(status.message()));
+  using Action = std::function<absl::Status()>;
+
+  static void Refuse(int status, const std::string& error, httplib::Response* response) {
+    response->status = status;
+    const nlohmann::ordered_json body = {{"error", error}};
+    response->set_content(
+        body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n",
+        "application/json");
+  }
+
+  // Before a body is read. Refuses other hosts, and does what a POST without a body asks for: the
+  // library waits for the end of one that has no length.
+  bool IsDone(const httplib::Request& request, httplib::Response* response) {
+    const std::string host = request.get_header_value("Host");
+    if (request.has_header("Host") && !host_names_.Allows(host, request.local_addr)) {
+      response->set_header("Connection", "close");  // a body is not read
+      Refuse(421, Concat("the host ", host, " is not this server: trainer.allowed_hosts"),
+             response);
+      return true;
+    }
+    const auto action = actions_.find(request.path);
+    const bool has_body =
+        request.has_header("Content-Length") || request.has_header("Transfer-Encoding");
+    if (request.method != "POST" || action == actions_.end() || has_body) return false;
+    Act(action->second, request, response);
+    return true;
+  }
+
+  void AddAction(const std::string& path, const Action& action) {
+    actions_[path] = action;
+    server_.Post(path, [this, action](const httplib::Request& request, httplib::Response& r) {
+      Act(action, request, &r);
     });
+  }
+
+  void Act(const Action& action, const httplib::Request& request, httplib::Response* response) {
+    if (!request.has_header("X-Taopd-Control")) {
+      return Refuse(403, "the header X-Taopd-Control is missing, such as X-Taopd-Control: 1",
+                    response);
+    }
+    if (!token_.empty() && !IsBearerOf(request.get_header_value("Authorization"), token_)) {
+      response->set_header("WWW-Authenticate", "Bearer");
+      return Refuse(401, "the run's token is missing: Authorization: Bearer TOKEN", response);
+    }
+    const absl::Status status = action();
+    if (!status.ok()) return Refuse(503, std::string(status.message()), response);
+    response->status = 202;
+    response->set_content("asked for; /status tells when it is done\n",
+                          "text/plain; charset=utf-8");
   }
 
   // Only whether the loop takes the request: waiting for the checkpoint would hold this thread.
@@ -142,14 +191,14 @@ class HttpStatusPages final : public StatusPages {
       report_time_ = absl::Now();
     }
     if (report_.ok()) return response->set_content(*report_, "text/html; charset=utf-8");
-    response->status = 503;
-    response->set_content(std::string(report_.status().message()) + "\n",
-                          "text/plain; charset=utf-8");
+    Refuse(503, std::string(report_.status().message()), response);
   }
 
   RunState* const state_;
   const std::string token_;
+  const HostNames host_names_;
   const ControlPages pages_;
+  std::map<std::string, Action> actions_;  // by path
   absl::Mutex report_mutex_;
   absl::Time report_time_ ABSL_GUARDED_BY(report_mutex_) = absl::InfinitePast();
   absl::StatusOr<std::string> report_ ABSL_GUARDED_BY(report_mutex_) = std::string();
@@ -164,7 +213,7 @@ class HttpStatusPages final : public StatusPages {
 absl::StatusOr<std::unique_ptr<StatusPages>> StatusPages::Start(const ControlServerOptions& options,
                                                                 RunState* state,
                                                                 ControlPages pages) {
-  auto server = std::make_unique<HttpStatusPages>(state, options.token, std::move(pages));
+  auto server = std::make_unique<HttpStatusPages>(options, state, std::move(pages));
   TAOPD_RETURN_IF_ERROR(server->Listen(options.host, static_cast<int>(options.http_port)));
   return server;
 }
@@ -180,6 +229,7 @@ std::string StatusJson(const RunStatus& status) {
                      {"metrics", std::move(metrics)},
                      {"last_checkpoint", status.last_checkpoint},
                      {"eta_seconds", status.eta_seconds},
+                     {"memory_plan_gb", status.plan_gb},
                      {"teacher",
                       {{"name", status.teacher.name},
                        {"waiting", status.teacher.waiting},

@@ -161,7 +161,7 @@ TEST_F(ControlServerTest, ExceptionOfThePageIsNoCrash) {
   const auto reply = httplib::Client("127.0.0.1", server->http_port()).Get("/metrics");
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->status, 500);
-  EXPECT_EQ(reply->body, "internal error\n");
+  EXPECT_EQ(reply->body, "{\"error\":\"internal error\"}\n");
 }
 
 TEST_F(ControlServerTest, PauseResumeAndStopReachTheLoop) {

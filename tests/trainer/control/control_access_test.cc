@@ -1,0 +1,134 @@
+// Who may ask the control server, and what those are told who may not.
+#include <gmock/gmock.h>
+#include <httplib.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/file_descriptor.h"
+#include "tests/support/status_matchers.h"
+#include "trainer/control/control_server.h"
+
+namespace taopd {
+namespace {
+
+class ControlAccessTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(server_, ControlServer::Start({}, &state_, Pages()));
+  }
+  static ControlPages Pages() {
+    ControlPages pages;
+    pages.report_html = [] { return std::string("<html>the report</html>"); };
+    return pages;
+  }
+  httplib::Result Get(const std::string& path) {
+    return httplib::Client("127.0.0.1", server_->http_port()).Get(path.c_str());
+  }
+  RunState state_;
+  std::unique_ptr<ControlServer> server_;
+};
+
+// What a request without more than these lines gets.
+std::string RawAnswer(int port, const std::string& request) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const FileDescriptor closes(fd);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  std::string answer;
+  char bytes[4096];
+  for (ssize_t size; (size = recv(fd, bytes, sizeof(bytes), 0)) > 0;) answer.append(bytes, size);
+  return answer;
+}
+
+// A page of another site whose name was made to point here (DNS rebinding) sends its own name.
+TEST_F(ControlAccessTest, ForeignHostsAreRefusedOnEveryRoute) {
+  ControlServerOptions options;
+  options.allowed_hosts = {"Trainer.Example"};
+  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start(options, &state_, Pages()));
+  const auto ask = [&](const std::string& route, const std::string& host) {
+    return RawAnswer(server->http_port(), route + " HTTP/1.1\r\nHost: " + host +
+                                              "\r\nX-Taopd-Control: 1\r\nContent-Length: 0\r\n"
+                                              "Connection: close\r\n\r\n");
+  };
+  char own[256] = {};
+  ASSERT_EQ(gethostname(own, sizeof(own) - 1), 0);
+  for (const std::string route :
+       {"GET /", "GET /report", "GET /status", "GET /metrics", "GET /healthz", "GET /nothing",
+        "POST /pause", "POST /resume", "POST /save", "POST /stop"}) {
+    for (const std::string host :
+         {"evil.example", "evil.example:80", "127.0.0.1.evil.example", "192.0.2.1",
+          "localhost.evil.example", "trainer.example.evil", "[2001:db8::1]:80", "["}) {
+      const std::string answer = ask(route, host);
+      EXPECT_THAT(answer, ::testing::StartsWith("HTTP/1.1 421")) << route << " " << host;
+      EXPECT_THAT(answer, ::testing::HasSubstr("{\"error\":\"the host " + host + " is not"))
+          << route;
+    }
+  }
+  EXPECT_FALSE(state_.pause_requested());
+  EXPECT_FALSE(state_.stop_requested());
+  for (const std::string host :
+       {"localhost", "LOCALHOST:8080", "127.0.0.1", "[::1]:1", "::1", "trainer.example:443",
+        "trainer.example.", static_cast<const char*>(own)}) {
+    EXPECT_THAT(ask("GET /healthz", host), ::testing::StartsWith("HTTP/1.1 200")) << host;
+  }
+}
+
+// curl -X POST sends no Content-Length.
+TEST_F(ControlAccessTest, APostWithoutABodyIsAPost) {
+  const auto post = [&](const std::string& path, const std::string& headers) {
+    return RawAnswer(server_->http_port(), "POST " + path +
+                                               " HTTP/1.1\r\nHost: localhost\r\n"
+                                               "Connection: close\r\n" +
+                                               headers + "\r\n");
+  };
+  EXPECT_THAT(post("/pause", "X-Taopd-Control: 1\r\n"), ::testing::StartsWith("HTTP/1.1 202"));
+  EXPECT_TRUE(state_.pause_requested());
+  EXPECT_THAT(post("/stop", ""), ::testing::HasSubstr("{\"error\":\"the header X-Taopd-Control"));
+  EXPECT_FALSE(state_.stop_requested());
+}
+
+TEST_F(ControlAccessTest, RefusalsSayWhyInJson) {
+  const auto error = [](const httplib::Result& reply) {
+    EXPECT_EQ(reply->get_header_value("Content-Type"), "application/json");
+    return nlohmann::json::parse(reply->body).at("error").get<std::string>();
+  };
+  const auto nothing = Get("/nothing");
+  EXPECT_EQ(nothing->status, 404);
+  EXPECT_EQ(error(nothing), "there is no such page or action: GET /nothing");
+  const auto action =
+      httplib::Client("127.0.0.1", server_->http_port()).Post("/halt", "", "text/plain");
+  EXPECT_EQ(action->status, 404);
+  EXPECT_EQ(error(action), "there is no such page or action: POST /halt");
+  const auto large = httplib::Client("127.0.0.1", server_->http_port())
+                         .Post("/pause", std::string(5000, 'x'), "text/plain");
+  EXPECT_EQ(large->status, 413);
+  EXPECT_EQ(error(large), "the body is too long: POST /pause");
+}
+
+TEST_F(ControlAccessTest, TheTokenBoxIsThereWhereATokenIsAskedFor) {
+  EXPECT_EQ(Get("/")->body.find("id=\"token\""), std::string::npos);
+  ControlServerOptions options;
+  options.token = "secret";
+  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start(options, &state_, Pages()));
+  const auto page = httplib::Client("127.0.0.1", server->http_port()).Get("/");
+  EXPECT_NE(page->body.find("id=\"token\""), std::string::npos);
+  EXPECT_EQ(page->body.find("secret"), std::string::npos);
+  // Nothing is paused when the page is loaded.
+  EXPECT_NE(page->body.find("id=\"resume\" disabled"), std::string::npos);
+}
+
+TEST_F(ControlAccessTest, TheMemoryPlanStandsInTheStatus) {
+  state_.Update([](RunStatus& status) { status.plan_gb = 12.5; });
+  EXPECT_EQ(nlohmann::json::parse(Get("/status")->body).at("memory_plan_gb"), 12.5);
+}
+
+}  // namespace
+}  // namespace taopd

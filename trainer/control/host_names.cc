@@ -1,0 +1,43 @@
+#include "trainer/control/host_names.h"
+
+#include <unistd.h>
+
+#include <cctype>
+
+namespace taopd {
+namespace {
+
+// "Box.example.:8080" is "box.example", "[::1]:80" is "::1".
+std::string NameOf(std::string_view host) {
+  if (host.starts_with('[')) {
+    const size_t end = host.find(']');
+    host = end == std::string_view::npos ? "" : host.substr(1, end - 1);
+  } else if (const size_t colon = host.find(':'); colon == host.rfind(':')) {
+    host = host.substr(0, colon);  // one colon or none; more are an IPv6 address
+  }
+  if (host.ends_with('.')) host.remove_suffix(1);
+  std::string name(host);
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
+}  // namespace
+
+HostNames::HostNames(const std::string& bound, const std::vector<std::string>& more)
+    : names_{"localhost", "127.0.0.1", "::1", NameOf(bound)} {
+  char own[256] = {};
+  if (gethostname(own, sizeof(own) - 1) == 0) {
+    const std::string name = NameOf(own);
+    names_.insert(name);
+    names_.insert(name.substr(0, name.find('.')));
+  }
+  for (const std::string& name : more) names_.insert(NameOf(name));
+  names_.erase("");
+}
+
+bool HostNames::Allows(std::string_view host_header, const std::string& local_address) const {
+  const std::string name = NameOf(host_header);
+  return names_.contains(name) || (!name.empty() && name == NameOf(local_address));
+}
+
+}  // namespace taopd
