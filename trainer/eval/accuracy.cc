@@ -254,18 +254,16 @@ absl::Status AccuracyEvaluation::AddFound(const std::string& bytes) {
 }
 
 EvalResult AccuracyEvaluation::Summarize() {
-  int64_t num_responses = 0, num_extracted = 0;
+  int64_t num_responses = 0, num_found = 0;
   for (const auto& responses : outcomes_) {
     for (const ResponseOutcome& outcome : responses) {
       ++num_responses;
-      num_extracted += outcome.extracted.empty() ? 0 : 1;
+      num_found += FoundAnswer(*run_.config, {outcome.correct, outcome.extracted, ""}) ? 1 : 0;
     }
   }
-  if (num_responses > 0 && num_extracted == 0 && run_.part.number == 0) {
-    LogWarning("no answer was found in any response: check eval.grader and eval.answer_pattern",
-               {{"responses", num_responses},
-                {"eval.grader", run_.config->grader},
-                {"eval.answer_pattern", run_.config->answer_pattern}});
+  if (num_responses > 0 && num_found == 0 && run_.part.number == 0) {
+    const EvalSample shown = samples_.empty() ? EvalSample() : samples_.front();
+    WarnOfNoAnswers(*run_.config, num_responses, shown.response, shown.answer);
   }
   EvalResult result;
   result.accuracy = SummarizeAccuracy(*run_.problems, outcomes_, run_.seed);
@@ -284,6 +282,26 @@ grading::Verdict GradeResponse(const grading::Grader& grader, const EvalConfig& 
   return verdict;
 }
 
+bool FoundAnswer(const EvalConfig& config, const grading::Verdict& verdict) {
+  if (verdict.correct) return true;
+  const bool searches =
+      !config.answer_pattern.empty() ||
+      (config.grader != "exact" && config.grader != "numeric" && config.grader != "regex");
+  return searches && !verdict.extracted.empty();
+}
+
+void WarnOfNoAnswers(const EvalConfig& config, int64_t num_responses, const std::string& response,
+                     const std::string& expected) {
+  constexpr size_t kTail = 120;
+  const size_t begin = response.size() > kTail ? response.size() - kTail : 0;
+  LogWarning("no answer was found in any response: check eval.grader and eval.answer_pattern",
+             {{"responses", num_responses},
+              {"eval.grader", config.grader},
+              {"eval.answer_pattern", config.answer_pattern},
+              {"response_ends", response.substr(begin)},
+              {"expected", expected}});
+}
+
 absl::StatusOr<std::map<std::string, int64_t>> ParseResponsesBySource(
     const std::vector<std::string>& n_by_source) {
   std::map<std::string, int64_t> result;
@@ -300,6 +318,24 @@ absl::StatusOr<std::map<std::string, int64_t>> ParseResponsesBySource(
     }
   }
   return result;
+}
+
+std::vector<std::string> AccuracyMetricNames(const EvalConfig& config,
+                                             const std::vector<PromptRecord>& problems) {
+  const auto n_by_source = ParseResponsesBySource(config.n_by_source);
+  std::vector<std::vector<ResponseOutcome>> outcomes;
+  for (const PromptRecord& problem : problems) {
+    int64_t n = config.n;
+    if (n_by_source.ok() && n_by_source->contains(problem.source)) {
+      n = n_by_source->at(problem.source);
+    }
+    outcomes.emplace_back(n);
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, value] : AccuracyMetrics(SummarizeAccuracy(problems, outcomes, 0))) {
+    names.push_back(name);
+  }
+  return names;
 }
 
 absl::StatusOr<EvalResult> EvaluateAccuracy(const AccuracyRun& run) {

@@ -38,6 +38,16 @@ grading::Verdict GradeResponse(const grading::Grader& grader, const EvalConfig& 
                                const std::string& response, bool truncated,
                                const PromptRecord& problem);
 
+// Whether the grader has found an answer in the response to compare. A grader that takes a whole
+// response for the answer (exact and numeric without a pattern, regex) has found none where that is
+// wrong.
+bool FoundAnswer(const EvalConfig& config, const grading::Verdict& verdict);
+
+// Warns that no answer is found in any of so many responses, with the end of one as an example, and
+// with what was expected there.
+void WarnOfNoAnswers(const EvalConfig& config, int64_t num_responses, const std::string& response,
+                     const std::string& expected);
+
 // Parses eval.n_by_source: SOURCE=NUMBER, the number of responses to each problem of that source.
 // Returns INVALID_ARGUMENT for any other text, a number below 1, and a source named twice.
 absl::StatusOr<std::map<std::string, int64_t>> ParseResponsesBySource(
@@ -74,11 +84,15 @@ struct AccuracyRun {
 //
 // The seed of a response depends only on run.seed, its problem and its sample, so two evaluations
 // of a run use the same random numbers. Responses that the journal holds are not generated again.
-// Logs a warning if the grader found an answer in none of the responses.
+// Logs a warning, with an example, if the grader found an answer in none of the responses.
 //
 // Returns INVALID_ARGUMENT if a problem has no answer, and FAILED_PRECONDITION or DATA_LOSS if the
 // journal does not fit the problems. The first error of the source ends the evaluation; responses
 // that are under way are still waited for and written to the journal.
 absl::StatusOr<EvalResult> EvaluateAccuracy(const AccuracyRun& run);
+
+// The names of the metrics that EvaluateAccuracy gives for these problems. REQUIRES: there are some.
+std::vector<std::string> AccuracyMetricNames(const EvalConfig& config,
+                                             const std::vector<PromptRecord>& problems);
 
 }  // namespace taopd

@@ -281,8 +281,38 @@ TEST(EvaluateAccuracy, WarnsOnceIfNoAnswerIsEverFound) {
   EXPECT_THAT(warnings, HasSubstr("eval.grader=exact"));
   EXPECT_THAT(warnings, HasSubstr("eval.answer_pattern="));
   EXPECT_EQ(warnings.find("no answer was found"), warnings.rfind("no answer was found"));
+  EXPECT_THAT(warnings, HasSubstr("response_ends=\"I do not know\" expected=a"));
   // A single answer is enough, right or wrong.
   EXPECT_EQ(warnings_of("the answer is 7"), "");
+}
+
+// Who compares whole responses finds an answer only in a right one.
+TEST(EvaluateAccuracy, AWholeResponseIsNoAnswerUnlessItIsRight) {
+  EvalConfig config = Config(1);
+  for (const char* grader : {"exact", "numeric", "regex"}) {
+    config.grader = grader;
+    EXPECT_FALSE(FoundAnswer(config, {false, "the sum is 7", ""})) << grader;
+    EXPECT_TRUE(FoundAnswer(config, {true, "7", ""})) << grader;
+  }
+  config.grader = "math";
+  EXPECT_TRUE(FoundAnswer(config, {false, "8", ""}));
+  EXPECT_FALSE(FoundAnswer(config, {false, "", ""}));
+  config.grader = "exact";
+  config.answer_pattern = "#(.*)";
+  EXPECT_TRUE(FoundAnswer(config, {false, "8", ""}));
+}
+
+// What a run may name as its best metric is what an evaluation gives.
+TEST(EvaluateAccuracy, NamesItsMetricsBefore) {
+  auto problems = Problems({"a", "b"});
+  problems[1].source = "other";
+  EvalConfig config = Config(3);
+  config.n_by_source = {"other=2"};
+  FakeSource source([](const EvalTask&) { return EvalResponse(); });
+  ASSERT_OK_AND_ASSIGN(const EvalResult result, EvaluateAccuracy(RunOf(config, problems, &source)));
+  std::vector<std::string> names;
+  for (const auto& [name, value] : result.metrics) names.push_back(name);
+  EXPECT_EQ(AccuracyMetricNames(config, problems), names);
 }
 
 TEST(EvaluateAccuracy, AProblemWithoutAnswer) {

@@ -85,6 +85,21 @@ TEST(EvalJournal, OtherEvaluationsAndOtherFilesAreLeftAlone) {
                "eval.n is recorded there only");
   EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}, {"eval.n", "8"}, {"x", 1}}, false),
                kRefused, "x is not recorded");
+  // After the model was trained again: people are told so, not shown the record.
+  for (const auto& [key, says] :
+       {std::pair("weights", "the model's weights have been written anew"),
+        std::pair("data", "the files of data.val are others")}) {
+    const auto identity = [key = key](int64_t number) -> nlohmann::ordered_json {
+      return {{"model", "m"}, {key, {{{"file", "model.safetensors"}, {"unix_ns", number}}}}};
+    };
+    const std::string trained = dir.File(key);
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(trained, identity(1), false));
+    ASSERT_OK(journal.Add({{"problem", 0}, {"sample", 0}}));
+    const absl::Status refused = EvalJournal::Open(trained, identity(2), false).status();
+    EXPECT_ERROR(refused, kRefused, says);
+    EXPECT_THAT(std::string(refused.message()), ::testing::Not(::testing::HasSubstr("{")));
+    EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("--overwrite"));
+  }
   for (const std::string text :
        {"hello", "{\"step\":1}\n{\"step\":2", "[]\n", "{\"evaluation\":{}"}) {
     WriteFile(path, text);

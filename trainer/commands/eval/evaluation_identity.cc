@@ -1,5 +1,6 @@
 #include "trainer/commands/eval/evaluation_identity.h"
 
+#include <chrono>
 #include <filesystem>
 
 #include "common/io/file.h"
@@ -40,9 +41,11 @@ absl::StatusOr<Json> DescribeEvaluation(const TrainConfig& config, const EvalReq
       if (name.find(".safetensors") == std::string::npos) continue;
       std::error_code error;
       const std::string path = model + "/" + name;
-      const auto time = std::filesystem::last_write_time(path, error).time_since_epoch().count();
-      evaluation["weights"].push_back(
-          {{"file", name}, {"bytes", std::filesystem::file_size(path, error)}, {"time", time}});
+      const auto time =
+          std::chrono::file_clock::to_sys(std::filesystem::last_write_time(path, error));
+      evaluation["weights"].push_back({{"file", name},
+                                       {"bytes", std::filesystem::file_size(path, error)},
+                                       {"unix_ns", time.time_since_epoch().count()}});
     }
   }
   for (const std::string& path : config.data.val) {
