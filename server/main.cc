@@ -81,6 +81,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
   model->name = options.ModelName();
   model->root = options.model;
   model->revision = loaded.revision;
+  model->eos_token_ids = loaded.eos_token_ids;
   model->dtype = loaded.dtype;
   model->device = loaded.device;
   model->config_json = ConfigJson(DescribeSettings(options));

@@ -94,6 +94,7 @@ v1::GetTeacherInfoResponse ToTeacherInfo(const ServedModel& model) {
   info.set_max_top_k(static_cast<uint32_t>(model.limits.max_logprobs));
   info.set_max_candidates(static_cast<uint32_t>(model.limits.max_candidates));
   info.set_max_dense_vocab_size(static_cast<uint32_t>(model.limits.max_dense_vocab_size));
+  for (const int32_t id : model.eos_token_ids) info.add_eos_token_ids(static_cast<uint32_t>(id));
   info.set_dtype(model.dtype);
   info.set_supports_temperature(true);
   info.set_protocol_version(kTeacherProtocolVersion);

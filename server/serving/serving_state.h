@@ -42,7 +42,8 @@ struct ServedModel {
   std::string dtype;
   std::string device = "cpu";  // as LibTorch writes it
   EngineLimits limits;
-  SamplingParams sampling_defaults;  // of requests that do not say otherwise
+  SamplingParams sampling_defaults;    // of requests that do not say otherwise
+  std::vector<int32_t> eos_token_ids;  // the ids that end a sequence
   // The ids that end a sequence beside the tokenizer's eos_token. Answers name them as the stop
   // reason, as vLLM's do.
   std::vector<int32_t> further_eos_ids;

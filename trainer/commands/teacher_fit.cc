@@ -1,5 +1,6 @@
 #include "trainer/commands/teacher_fit.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -80,6 +81,31 @@ void WarnOfEvaluation(const TrainConfig& config, const TeacherInfo& teacher) {
              {{"kl_top_k", config.eval.kl_top_k}, {"limit", teacher.max_top_k}});
 }
 
+// A student that ends its responses with another token than the teacher knows is taught not to end
+// them: responses grow until they are cut.
+void WarnOfEndTokens(const TeacherInfo& teacher, const Student& student) {
+  const std::vector<int32_t>& ours = student.decoder->config().eos_token_ids;
+  if (teacher.eos_token_ids.empty() || ours.empty()) return;
+  const auto missing = [&](const std::vector<int32_t>& from, const std::vector<int32_t>& in) {
+    std::string names;
+    for (const int32_t id : from) {
+      if (std::find(in.begin(), in.end(), id) != in.end()) continue;
+      names += Concat(names.empty() ? "" : ", ", id);
+      if (student.tokenizer) names += Concat(" ", student.tokenizer->IdToToken(id));
+    }
+    return names.empty() ? "none" : names;
+  };
+  const std::string only_teacher = missing(teacher.eos_token_ids, ours);
+  const std::string only_student = missing(ours, teacher.eos_token_ids);
+  if (only_teacher == "none" && only_student == "none") return;
+  LogWarning(
+      "teacher and student end a text with different tokens, so responses may grow until they are "
+      "cut: compare eos_token_id in the models' config.json and generation_config.json",
+      {{"teacher", teacher.model_name},
+       {"only_teacher", only_teacher},
+       {"only_student", only_student}});
+}
+
 }  // namespace
 
 absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherClient& client,
@@ -100,6 +126,7 @@ absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherClient& cl
   }
   TAOPD_RETURN_IF_ERROR(CheckSupportFits(config, teacher, model.vocab_size));
   WarnOfEvaluation(config, teacher);
+  WarnOfEndTokens(teacher, student);
   if (!teacher.sends_tail) {
     LogWarning("the teacher sends no tail; it is derived from the top-k (policy/derived_tails)",
                {{"teacher", teacher.model_name}});

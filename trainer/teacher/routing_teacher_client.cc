@@ -8,7 +8,7 @@
 namespace taopd {
 namespace {
 
-// Lowers the limits of `all` to those of one more teacher.
+// Lowers the limits of `all` to those of one more teacher, and adds its end-of-sequence ids.
 void LowerLimits(const TeacherInfo& info, TeacherInfo* all) {
   if (info.head_vocab_size > 0) {
     all->head_vocab_size = all->head_vocab_size > 0
@@ -22,6 +22,10 @@ void LowerLimits(const TeacherInfo& info, TeacherInfo* all) {
   all->supports_temperature &= info.supports_temperature;
   all->supports_entropy &= info.supports_entropy;
   all->sends_tail &= info.sends_tail;
+  for (const int32_t id : info.eos_token_ids) {
+    std::vector<int32_t>& ids = all->eos_token_ids;
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  }
 }
 
 }  // namespace

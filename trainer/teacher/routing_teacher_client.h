@@ -30,8 +30,8 @@ class RoutingTeacherClient final : public TeacherClient {
   // and holds the smallest limit of each kind. Returns FAILED_PRECONDITION if two teachers have
   // different tokenizers.
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override;
-  // Also answers INVALID_ARGUMENT for a source that no teacher has, on the calling thread.
   absl::Status CheckSize(const TeacherRequest& request, const TeacherInfo& info) const override;
+  // Also answers INVALID_ARGUMENT for a source that no teacher has, on the calling thread.
   void Score(TeacherRequest request,
              std::function<void(absl::StatusOr<TeacherScores>)> done) override;
   TeacherClientStats stats() const override;

@@ -24,8 +24,9 @@ namespace taopd {
 struct TeacherInfo {
   std::string model_name;
   std::string revision;
-  std::string tokenizer_hash;   // empty if the teacher has no tokenizer
-  int64_t head_vocab_size = 0;  // 0: not known, as of vLLM and SGLang
+  std::string tokenizer_hash;          // empty if the teacher has no tokenizer
+  std::vector<int32_t> eos_token_ids;  // empty: not known, as of vLLM and SGLang
+  int64_t head_vocab_size = 0;         // 0: not known, as of vLLM and SGLang
   int64_t max_model_len = 0;
   int64_t max_top_k = 0;
   int64_t max_candidates = 0;

@@ -39,6 +39,7 @@ TEST(ConnectTest, GivesWhatTheTeacherServes) {
   EXPECT_EQ(info.revision, "rev-1");
   EXPECT_EQ(info.tokenizer_hash, "abc");
   EXPECT_EQ(info.head_vocab_size, 50);
+  EXPECT_EQ(info.eos_token_ids, (std::vector<int32_t>{7, 9}));
   EXPECT_EQ(info.max_model_len, 64);
   EXPECT_EQ(info.max_top_k, 16);
   EXPECT_TRUE(info.supports_temperature);

@@ -46,6 +46,7 @@ FakeTeacher::FakeTeacher() {
   info.set_max_top_k(static_cast<uint32_t>(example.max_top_k));
   info.set_max_candidates(static_cast<uint32_t>(example.max_candidates));
   info.set_max_dense_vocab_size(static_cast<uint32_t>(example.max_dense_vocab_size));
+  for (const uint32_t id : {7, 9}) info.add_eos_token_ids(id);
   info.set_protocol_version(kTeacherProtocolVersion);
 }
 

@@ -212,6 +212,8 @@ absl::StatusOr<TeacherInfo> ScoreCache::FindTeacher(
     info.model_name = json.at("model_name").get<std::string>();
     info.revision = json.at("revision").get<std::string>();
     info.tokenizer_hash = json.at("tokenizer_hash").get<std::string>();
+    // Not in the files of older versions.
+    info.eos_token_ids = json.value("eos_token_ids", std::vector<int32_t>());
     info.head_vocab_size = json.at("head_vocab_size").get<int64_t>();
     info.max_model_len = json.at("max_model_len").get<int64_t>();
     info.max_top_k = json.at("max_top_k").get<int64_t>();
@@ -232,6 +234,7 @@ absl::Status ScoreCache::PutTeacher(const std::vector<std::string>& endpoints,
                                        {"model_name", info.model_name},
                                        {"revision", info.revision},
                                        {"tokenizer_hash", info.tokenizer_hash},
+                                       {"eos_token_ids", info.eos_token_ids},
                                        {"head_vocab_size", info.head_vocab_size},
                                        {"max_model_len", info.max_model_len},
                                        {"max_top_k", info.max_top_k},

@@ -259,6 +259,7 @@ absl::StatusOr<TeacherInfo> InfoOfReply(const v1::GetTeacherInfoResponse& reply)
   info.max_top_k = reply.max_top_k();
   info.max_candidates = reply.max_candidates();
   info.max_dense_vocab_size = reply.max_dense_vocab_size();
+  info.eos_token_ids.assign(reply.eos_token_ids().begin(), reply.eos_token_ids().end());
   info.supports_temperature = reply.supports_temperature();
   return info;
 }

@@ -162,11 +162,13 @@ TEST(ScoreCacheTest, RemembersTeachers) {
   info.tokenizer_hash = "abc";
   info.sends_tail = false;
   EXPECT_ERROR(cache->FindTeacher({"grpc://a:1"}), absl::StatusCode::kNotFound, "");
+  info.eos_token_ids = {7, 9};
   ASSERT_OK(cache->PutTeacher({"grpc://a:1", "grpc://b:1"}, info));
   ASSERT_OK_AND_ASSIGN(const TeacherInfo found, cache->FindTeacher({"grpc://b:1", "grpc://a:1"}));
   EXPECT_EQ(found.model_name, info.model_name);
   EXPECT_EQ(found.revision, info.revision);
   EXPECT_EQ(found.tokenizer_hash, "abc");
+  EXPECT_EQ(found.eos_token_ids, info.eos_token_ids);
   EXPECT_EQ(found.head_vocab_size, info.head_vocab_size);
   EXPECT_EQ(found.max_model_len, info.max_model_len);
   EXPECT_EQ(found.max_top_k, info.max_top_k);

@@ -1,0 +1,64 @@
+// What is said of a teacher before the first step.
+#include "trainer/commands/teacher_fit.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/step/tiny_training.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Accepts replies of any size; nothing is asked of it.
+class AnySizeTeacher final : public TeacherClient {
+ public:
+  absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return TeacherInfo(); }
+  void Score(TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+    done(absl::UnimplementedError("not asked in these tests"));
+  }
+  TeacherClientStats stats() const override { return {}; }
+};
+
+class TeacherFitTest : public ::testing::Test {
+ protected:
+  TeacherFitTest() {
+    student_.decoder = testing::MakeTinyStudent();
+    teacher_.model_name = "big";
+    teacher_.max_model_len = teacher_.max_top_k = 1 << 20;
+    teacher_.supports_temperature = true;
+    config_.data.max_prompt_length = config_.data.max_response_length = 4;
+    config_.teacher.top_k = 4;
+  }
+  // What is logged of a teacher with these end-of-sequence ids.
+  std::string LogOf(std::vector<int32_t> ids) {
+    teacher_.eos_token_ids = std::move(ids);
+    ::testing::internal::CaptureStderr();
+    EXPECT_OK(CheckTeacherFits(config_, AnySizeTeacher(), teacher_, student_));
+    return ::testing::internal::GetCapturedStderr();
+  }
+  TrainConfig config_;
+  TeacherInfo teacher_;
+  Student student_;
+};
+
+TEST_F(TeacherFitTest, OtherEndTokensAreNamed) {
+  const std::vector<int32_t> own = student_.decoder->config().eos_token_ids;
+  ASSERT_FALSE(own.empty());
+  EXPECT_THAT(LogOf(own), ::testing::Not(HasSubstr("end a text")));
+  EXPECT_THAT(LogOf({}), ::testing::Not(HasSubstr("end a text"))) << "vLLM does not say";
+  std::vector<int32_t> reversed(own.rbegin(), own.rend());
+  EXPECT_THAT(LogOf(reversed), ::testing::Not(HasSubstr("end a text")));
+
+  const std::string other = LogOf({31, 32});
+  EXPECT_THAT(other, HasSubstr("teacher and student end a text with different tokens"));
+  EXPECT_THAT(other, HasSubstr("only_teacher=\"31, 32\""));
+  EXPECT_THAT(other, HasSubstr(Concat("only_student=", own[0])));
+  std::vector<int32_t> more = own;
+  more.push_back(33);
+  EXPECT_THAT(LogOf(more), HasSubstr("only_teacher=33 only_student=none"));
+}
+
+}  // namespace
+}  // namespace taopd
