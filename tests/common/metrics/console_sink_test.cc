@@ -108,6 +108,18 @@ TEST_F(ConsoleSinkTest, EtaOfAResumedRunCountsItsOwnSteps) {
   EXPECT_EQ(Output(), "step 950/1000  ETA 2d13h\n");
 }
 
+// What the steps say of their own time counts; a pause between them does not.
+TEST_F(ConsoleSinkTest, EtaLeavesOutPauses) {
+  ConsoleSink sink({.columns = {}, .total_steps = 12}, &out_, &clock_);
+  EXPECT_OK(sink.Write(1, {{"time/step_s", 2}, {"time/save_s", 0}, {"time/evaluation_s", 0}}));
+  EXPECT_EQ(Output(), "step 1/12  ETA 22s\n");
+  clock_.Advance(absl::Hours(5));
+  EXPECT_OK(sink.Write(2, {{"time/step_s", 4}, {"time/save_s", 1}, {"time/evaluation_s", 3}}));
+  EXPECT_EQ(Output(), "step 2/12  ETA 50s\n");
+  EXPECT_OK(sink.Write(2, {{"eval/accuracy", 0.5}}));  // no step
+  EXPECT_EQ(Output(), "step 2/12  ETA 50s\n");
+}
+
 TEST_F(ConsoleSinkTest, NumbersThatWouldFillTheScreen) {
   ConsoleSink sink({.columns = {{"a", "a", 2},
                                 {"b", "b", 1, Style::kPercent},
