@@ -82,9 +82,15 @@ class LogitMask {
   virtual absl::StatusOr<bool> Mask(std::span<const int32_t> generated_ids,
                                     std::span<uint64_t> allowed_bits) = 0;
   // Says that Mask will be called with these ids next, unless the request ends before, so that what
-  // it needs can be computed while the model computes. Called on the engine's thread for each token
-  // but the last. Must not block.
+  // it needs can be computed while the model computes. Called when the sequence begins to run and for
+  // each token but the last, on the engine's thread, which may hold a lock. Must not block.
   virtual void Prepare(std::span<const int32_t> /*generated_ids*/) {}
+  // Whether Mask with these ids, for which Prepare was called, returns at once, be it with an error.
+  // Waits at most `wait` for that. The engine asks before it calls Mask; a sequence whose mask is
+  // late sits out until it is there, and the other sequences go on (CONTRACT.md).
+  virtual bool IsReady(std::span<const int32_t> /*generated_ids*/, absl::Duration /*wait*/) {
+    return true;
+  }
 };
 
 // The distribution that log-probs belong to.

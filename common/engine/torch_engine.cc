@@ -24,6 +24,9 @@ namespace {
 // How often Drain polls its clock, which may be a ManualClock.
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(10);
 
+// How long the engine's thread waits for a mask before it looks for other work.
+constexpr absl::Duration kMaxIdleMaskWait = absl::Milliseconds(1);
+
 struct Finished {
   InferenceDone done;
   absl::StatusOr<InferenceResult> result;
@@ -229,7 +232,12 @@ class TorchEngine final : public InferenceEngine {
       }
       Deliver(&dropped);
       if (release) runner_->ReleasePages();
-      if (!plan.empty()) RunStep(plan);
+      if (!plan.empty()) {
+        RunStep(plan);
+      } else if (plan.waiting_for_mask != nullptr) {
+        // Nothing else can run. New work waits for this, too, so it is short.
+        plan.waiting_for_mask->WaitsForMask(kMaxIdleMaskWait);
+      }
       bool idle = false;
       {
         absl::MutexLock lock(&mutex_);
@@ -345,7 +353,7 @@ class TorchEngine final : public InferenceEngine {
   // After Advance. A prompt counts once, when it is done.
   void Count(const StepPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto count = [this](const Sequence& sequence, bool samples) {
-      if (!sequence.status.ok()) return;
+      if (!sequence.status.ok() || sequence.sits_out) return;
       const bool prompt_done =
           samples ? sequence.generated.ids.size() == 1 : !sequence.generates() && sequence.finished;
       if (prompt_done) {

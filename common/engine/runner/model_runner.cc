@@ -1,5 +1,6 @@
 #include "common/engine/runner/model_runner.h"
 
+#include <absl/time/clock.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -12,6 +13,27 @@
 
 namespace taopd {
 namespace {
+
+// How long a step waits for masks, all of them together. Longer than most masks take, and short
+// beside a step of a large model.
+constexpr absl::Duration kMaxMaskWait = absl::Milliseconds(1);
+// So many tokens of a sequence whose mask was late are not waited for: slow masks cost the other
+// sequences at most one wait per so many tokens.
+constexpr int kPatientTokens = 16;
+
+// Also takes note of it in the sequence.
+bool MaskIsLate(Sequence& sequence, absl::Time until) {
+  LogitMask* const mask = sequence.request.sampling->mask.get();
+  if (mask == nullptr) return false;
+  const bool is_late =
+      !mask->IsReady(sequence.generated.ids, std::max(until - absl::Now(), absl::ZeroDuration()));
+  if (is_late) {
+    sequence.num_patient_tokens = kPatientTokens;
+  } else if (sequence.num_patient_tokens > 0) {
+    --sequence.num_patient_tokens;
+  }
+  return is_late;
+}
 
 // Tables for sequences without the pool: sequence i has the blocks after those of sequence i - 1.
 // Returns how many blocks there are.
@@ -117,6 +139,7 @@ void ModelRunner::Score(const std::vector<ScheduledRows>& rows, const at::Tensor
 
 void ModelRunner::Sample(const std::vector<SampledRow>& rows, const at::Tensor& hidden_TH) {
   const int64_t num_rows = static_cast<int64_t>(rows.size());
+  absl::Time masks_until;
   const int64_t rows_per_chunk = LogitChunkRows(hidden_TH.is_cpu(), options_.head_workspace_bytes,
                                                 decoder_->config().vocab_size, /*num_buffers=*/1);
   for (int64_t first = 0; first < num_rows; first += rows_per_chunk) {
@@ -128,16 +151,21 @@ void ModelRunner::Sample(const std::vector<SampledRow>& rows, const at::Tensor& 
     const at::Tensor hidden_SH =
         all ? hidden_TH
             : hidden_TH.index_select(0, at::tensor(indices, at::kLong).to(decoder_->device()));
-    SampleFrom(decoder_->Logits(hidden_SH), rows.data() + first);
+    const at::Tensor logits_SV = decoder_->Logits(hidden_SH);
+    if (first == 0) masks_until = absl::Now() + kMaxMaskWait;
+    SampleFrom(logits_SV, rows.data() + first, masks_until);
   }
 }
 
 // Row i of the logits belongs to rows[i].
-void ModelRunner::SampleFrom(const at::Tensor& logits_SV, const SampledRow* rows) {
+void ModelRunner::SampleFrom(const at::Tensor& logits_SV, const SampledRow* rows,
+                             absl::Time masks_until) {
   std::vector<DrawTask> tasks;
   for (int64_t i = 0; i < logits_SV.size(0); ++i) {
     for (Sequence* sequence : rows[i].sequences) {
-      if (!sequence->finished) tasks.push_back({sequence, i});  // else its scores failed
+      if (sequence->finished) continue;  // its scores failed
+      sequence->sits_out = MaskIsLate(*sequence, masks_until);
+      if (!sequence->sits_out) tasks.push_back({sequence, i});
     }
   }
   std::vector<Draw> draws = DrawTokens(logits_SV, decoder_->row_sampler(logits_SV.device()), tasks);

@@ -8,6 +8,8 @@
 // Shapes: T rows of the step, S rows that sample, H hidden size, V vocabulary size.
 #pragma once
 
+#include <absl/time/time.h>
+
 #include <functional>
 #include <memory>
 #include <vector>
@@ -39,7 +41,8 @@ class ModelRunner {
   // each layer, but not in a replay. The next call may overwrite the result.
   at::Tensor Forward(const std::vector<ScheduledRows>& rows, bool uncached,
                      std::function<void()> progress);
-  // Appends scores and sampled tokens to the rows' sequences.
+  // Appends scores and sampled tokens to the rows' sequences. A sequence whose mask is late
+  // (LogitMask::IsReady) gets no token and sits out.
   void Produce(const std::vector<ScheduledRows>& rows, const at::Tensor& hidden_TH);
 
   // Gives the memory of the pages and of the graphs back. Both are made again when they are needed.
@@ -57,7 +60,7 @@ class ModelRunner {
   };
   void Score(const std::vector<ScheduledRows>& rows, const at::Tensor& hidden_TH);
   void Sample(const std::vector<SampledRow>& rows, const at::Tensor& hidden_TH);
-  void SampleFrom(const at::Tensor& logits_SV, const SampledRow* rows);
+  void SampleFrom(const at::Tensor& logits_SV, const SampledRow* rows, absl::Time masks_until);
 
   const std::shared_ptr<Decoder> decoder_;
   const ModelRunnerOptions options_;

@@ -114,6 +114,8 @@ void Scheduler::Run(Sequence* sequence, int64_t charged_tokens) {
   notes.state = State::kRunning;
   num_generating_ += sequence->generates();
   num_uncached_running_ += notes.uncached;
+  if (sequence->generates() && sequence->request.sampling->mask != nullptr)
+    sequence->request.sampling->mask->Prepare(sequence->generated.ids);
   running_[notes.admission] = std::move(owned);
 }
 

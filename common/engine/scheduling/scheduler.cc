@@ -66,6 +66,10 @@ StepPlan Scheduler::SchedulePooled() {
     if (sequence->scheduling.uncached || sequence->scheduling.leader != nullptr ||
         sequence->finished || !sequence->status.ok())
       continue;
+    if (sequence->WaitsForMask()) {
+      step.plan.waiting_for_mask = sequence.get();
+      continue;
+    }
     const bool decodes_next = sequence->generates() && !sequence->generated.ids.empty() &&
                               sequence->num_computed == sequence->num_tokens() - 1;
     (decodes_next ? decodes : prefills).push_back(sequence.get());
@@ -202,6 +206,8 @@ void Scheduler::Advance(const StepPlan& plan) {
       continue;
     }
     sequence->num_computed = rows.first + rows.count;
+    if (sequence->generates() && sequence->num_computed == sequence->num_tokens())
+      --sequence->num_computed;  // it sits out
     if (sequence->scores()) {
       sequence->next_scored_row =
           std::max(sequence->next_scored_row,
@@ -222,7 +228,7 @@ void Scheduler::Fork(Sequence* leader) {
   for (Sequence* follower : std::exchange(notes.followers, {})) {
     follower->blocks = leader->blocks;
     for (int32_t block : follower->blocks) pool_.AddReference(block);
-    follower->num_computed = leader->num_computed;
+    follower->num_computed = std::min(leader->num_computed, follower->num_tokens() - 1);
     follower->scheduling.leader = nullptr;
     follower->scheduling.num_published = notes.num_published;
     follower->scheduling.prefix_entry = notes.prefix_entry;

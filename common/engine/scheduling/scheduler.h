@@ -19,7 +19,8 @@
 //   The rows of a plan are at most max_num_batched_tokens, except that an uncached step may compute
 //     one longer sequence alone.
 //   At most min(max_num_seqs, max_num_batched_tokens) sequences generate at once.
-//   Every running sequence that decodes has its row in every plan that is not uncached.
+//   Every running sequence that decodes has its row in every plan that is not uncached, unless it waits
+//     for its mask (Sequence::WaitsForMask).
 //   A block's reference count is the number of running sequences whose tables hold it.
 //   A row is only written to a block that nobody else refers to.
 //   The first admitted of the sequences that are not done is never preempted for another one, so
@@ -92,6 +93,8 @@ struct StepPlan {
   std::vector<ScheduledRows> rows;
   // If true, the rows are whole sequences that only score, computed without the pool.
   bool uncached = false;
+  // A sequence that would have rows if its mask were there; valid as long as the rows' are.
+  const Sequence* waiting_for_mask = nullptr;
 
   bool empty() const { return rows.empty(); }
 };
@@ -121,8 +124,9 @@ class Scheduler {
 
   // Plans the next step. The plan's pointers are valid until Finish, Schedule or DropAll is called.
   StepPlan Schedule();
-  // Takes note that the plan's rows have been computed and sampled tokens have been appended. Call
-  // it once, after the step of the last Schedule. Sequences whose status is not OK are passed over.
+  // Takes note that the plan's rows have been computed and sampled tokens have been appended. The last
+  // row of a sequence that sampled none (Sequence::sits_out) will be computed again. Call it once, after
+  // the step of the last Schedule. Sequences whose status is not OK are passed over.
   void Advance(const StepPlan& plan);
 
   // Removes a running sequence and gives back its blocks.

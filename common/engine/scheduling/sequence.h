@@ -33,6 +33,12 @@ struct Sequence {
   // without sampling asks for.
   int64_t num_rows_needed() const { return generates() ? num_tokens() : num_prompt_tokens() - 1; }
 
+  // Whether its next token must wait for its mask, before anything is computed.
+  bool WaitsForMask(absl::Duration wait = absl::ZeroDuration()) const {
+    return num_patient_tokens > 0 && num_computed == num_tokens() - 1 &&
+           !request.sampling->mask->IsReady(generated.ids, wait);
+  }
+
   // Appends one sampled token: calls should_stop and on_token, and finishes the sequence at a stop
   // id, where should_stop says so, or at max_new_tokens. REQUIRES: generates() && !finished.
   void Append(const SampledToken& token);
@@ -57,6 +63,12 @@ struct Sequence {
   // sequence that is computed again after a preemption is not scored again. Written by the
   // scheduler.
   int64_t next_scored_row = 0;
+  // How many tokens it still waits for without being computed, because its mask was late: then a row
+  // is only computed once the mask is there. Written by the ModelRunner.
+  int num_patient_tokens = 0;
+  // In the present step its row was computed, but its mask was late and no token was sampled. Written
+  // by the ModelRunner.
+  bool sits_out = false;
   // Guarded by the engine's lock.
   bool cancelled = false;
 

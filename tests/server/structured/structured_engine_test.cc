@@ -132,6 +132,99 @@ TEST_F(StructuredEngineTest, TextsKeepToTheSchemaAndDependOnTheRequestAlone) {
   EXPECT_GT(num_preempted_, 0u);
 }
 
+// A mask that says so many times for each token that it is not there; below 0, always.
+class LateMask final : public LogitMask {
+ public:
+  LateMask(std::shared_ptr<LogitMask> mask, int num_late)
+      : mask_(std::move(mask)), num_late_(num_late), num_left_(num_late) {}
+
+  absl::StatusOr<bool> Mask(std::span<const int32_t> ids, std::span<uint64_t> bits) override {
+    EXPECT_EQ(num_left_, 0) << "it was said to be late";
+    return mask_->Mask(ids, bits);
+  }
+  void Prepare(std::span<const int32_t> ids) override {
+    if (ids.size() == position_) return;  // computed again
+    position_ = ids.size();
+    num_left_ = num_late_;
+    mask_->Prepare(ids);
+  }
+  bool IsReady(std::span<const int32_t>, absl::Duration) override {
+    if (num_left_ != 0) return num_left_ -= num_left_ > 0, false;
+    return true;
+  }
+
+ private:
+  const std::shared_ptr<LogitMask> mask_;
+  const int num_late_;
+  int num_left_;
+  size_t position_ = SIZE_MAX;
+};
+
+// Sequences sit out until their masks are there, each at its own pace, and get the same tokens.
+TEST_F(StructuredEngineTest, LateMasksChangeNoToken) {
+  constexpr int kCount = 24;
+  EngineOptions options;
+  options.max_model_len = 256;
+  std::vector<Result> expected;
+  for (int i = 0; i < kCount; ++i) expected.push_back(Run(options, i, 1)[0]);
+  const int64_t block_bytes =
+      KvPages::BytesPerBlock(decoder_->config(), decoder_->dtype(), KvPages::Layout::kKernel);
+  for (const int64_t num_blocks : {9, 2000}) {
+    SCOPED_TRACE(num_blocks);
+    options.kv_cache_bytes = num_blocks * block_bytes;
+    options.max_num_batched_tokens = num_blocks == 9 ? 64 : 8192;
+    auto engine = MakeTorchEngine(decoder_, options);
+    ASSERT_OK(engine);
+    ResultBox box;
+    std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
+    for (int i = 0; i < kCount; ++i) {
+      batch.emplace_back(RequestOf(i), box.Done(i));
+      auto& mask = batch.back().first.sampling->mask;
+      if (mask != nullptr) mask = std::make_shared<LateMask>(mask, i % 4);
+    }
+    (*engine)->SubmitBatch(std::move(batch));
+    box.WaitFor(kCount);
+    uint64_t num_tokens = 0;
+    for (int i = 0; i < kCount; ++i) {
+      const Result result = box.Wait(i);
+      ASSERT_OK(result);
+      EXPECT_EQ(result->generated->ids, expected[i]->generated->ids) << i;
+      EXPECT_EQ(result->generated->log_probs, expected[i]->generated->log_probs) << i;
+      num_tokens += result->generated->ids.size();
+    }
+    EXPECT_EQ((*engine)->stats().generated_tokens, num_tokens);
+    EXPECT_EQ((*engine)->stats().kv_blocks_in_use, 0);
+  }
+}
+
+// A mask that never comes holds up nobody else, and its request can still be cancelled or expire.
+TEST_F(StructuredEngineTest, AMaskThatNeverComesHoldsUpNobody) {
+  EngineOptions options;
+  options.max_model_len = 256;
+  ManualClock clock;
+  auto engine = MakeTorchEngine(decoder_, options, &clock);
+  ASSERT_OK(engine);
+  ResultBox box;
+  const auto never = [&](int i) {
+    InferenceRequest request = RequestOf(i);  // with a mask
+    request.sampling->mask = std::make_shared<LateMask>(request.sampling->mask, -1);
+    return request;
+  };
+  InferenceRequest expiring = never(0);
+  expiring.deadline = clock.Now() + absl::Seconds(5);
+  const RequestHandle handle = (*engine)->Submit(never(1), box.Done(0));
+  (*engine)->Submit(std::move(expiring), box.Done(1));
+  (*engine)->Submit(RequestOf(3), box.Done(2));  // with a mask
+  (*engine)->Submit(RequestOf(2), box.Done(3));  // without
+  EXPECT_OK(box.Wait(2));
+  EXPECT_OK(box.Wait(3));
+  EXPECT_EQ((*engine)->stats().num_running, 2);
+  clock.Advance(absl::Seconds(10));
+  EXPECT_ERROR(box.Wait(1), absl::StatusCode::kDeadlineExceeded, "while the request was running");
+  (*engine)->Cancel(handle);
+  EXPECT_ERROR(box.Wait(0), absl::StatusCode::kCancelled, "while running");
+}
+
 // min_tokens forbids the end where the grammar allows nothing else: an error, and the next request
 // does not notice.
 TEST_F(StructuredEngineTest, WhatTheGrammarAndTheRequestContradictFailsAlone) {
