@@ -5,6 +5,7 @@
 #include <deque>
 #include <utility>
 
+#include "common/engine/request_validation.h"
 #include "server/http/generation/generated_text.h"
 #include "server/serving/sampling_fields.h"
 
@@ -228,6 +229,17 @@ std::optional<ScoreParams> ScoreParamsOf(const GenerationRequest& request,
         std::max(0, scoring.candidate_ids[i % scoring.candidate_ids.size()]));
   }
   return score;
+}
+
+absl::Status ValidateChoices(const GenerationRequest& request, const Caller& caller,
+                             const ServedModel& model) {
+  for (const GenerationPrompt& prompt : request.prompts) {
+    if (prompt.max_new_tokens <= 0) continue;
+    InferenceRequest choice = RequestFor(request, prompt, caller);
+    choice.sampling = SamplingOf(request, prompt);
+    TAOPD_RETURN_IF_ERROR(ValidateRequest(choice, model.limits));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReserveMemory(const GenerationRequest& request, int64_t answer_bytes,

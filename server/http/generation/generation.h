@@ -65,6 +65,10 @@ absl::StatusOr<std::vector<std::optional<ScoreRows>>> ScorePrompts(
 std::optional<ScoreParams> ScoreParamsOf(const GenerationRequest& request,
                                          const GenerationPrompt& prompt);
 
+// Checks the fields of all choices as the engine will, with its errors.
+absl::Status ValidateChoices(const GenerationRequest& request, const Caller& caller,
+                             const ServedModel& model);
+
 // Checks that the answer, of at most `answer_bytes`, and the request are of a bearable size, and
 // reserves their memory.
 absl::Status ReserveMemory(const GenerationRequest& request, int64_t answer_bytes,

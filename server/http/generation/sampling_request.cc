@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "common/engine/request_validation.h"
 #include "common/text/stop_strings.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/http/generation/request_body.h"
@@ -59,8 +60,14 @@ std::optional<HttpError> ReadNumbers(JsonFields& fields, SamplingParams* samplin
 
 // Ids that the vocabulary has; the first other one is described by `what`.
 std::optional<HttpError> ReadIds(JsonFields& fields, const char* name, const char* what,
-                                 const ServedModel& model, std::vector<int32_t>* out) {
-  for (const int64_t id : fields.Integers(name)) {
+                                 int64_t max_ids, const ServedModel& model,
+                                 std::vector<int32_t>* out) {
+  const std::vector<int64_t> ids = fields.Integers(name);
+  if (static_cast<int64_t>(ids.size()) > max_ids) {
+    return BadField(name, Concat(name, " has ", ids.size(), " ids, at most ", max_ids,
+                                 " are allowed. (parameter=", name, ")"));
+  }
+  for (const int64_t id : ids) {
     if (id < 0 || id >= model.limits.vocab_size) {
       return BadField(name, Concat(what, " Vocabulary size: ", model.limits.vocab_size,
                                    " (parameter=", name, ", value=[", id, "])"));
@@ -239,8 +246,8 @@ std::optional<HttpError> ReadSampling(JsonFields& fields, const SamplingParams& 
   sampling.ignore_eos = fields.Bool("ignore_eos").value_or(false);
   request->skip_special_tokens = fields.Bool("skip_special_tokens").value_or(true);
   if (auto error =
-          ReadIds(fields, "stop_token_ids", "stop_token_ids contains out-of-vocab token id!", model,
-                  &sampling.stop_token_ids)) {
+          ReadIds(fields, "stop_token_ids", "stop_token_ids contains out-of-vocab token id!",
+                  kMaxStopTokenIds, model, &sampling.stop_token_ids)) {
     return error;
   }
   for (const int32_t id : model.further_eos_ids) {
@@ -251,8 +258,8 @@ std::optional<HttpError> ReadSampling(JsonFields& fields, const SamplingParams& 
   if (fields.Find("allowed_token_ids") != nullptr) {
     sampling.allowed_token_ids.emplace();
     if (auto error = ReadIds(fields, "allowed_token_ids",
-                             "allowed_token_ids contains out-of-vocab token id!", model,
-                             &*sampling.allowed_token_ids)) {
+                             "allowed_token_ids contains out-of-vocab token id!",
+                             model.limits.vocab_size, model, &*sampling.allowed_token_ids)) {
       return error;
     }
     if (sampling.allowed_token_ids->empty() && !fields.error()) {

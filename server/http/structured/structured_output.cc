@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/io/jsonl.h"
+#include "server/http/generation/generation.h"
 #include "server/http/generation/request_body.h"
 #include "server/serving/excerpt.h"
 
@@ -220,6 +221,8 @@ std::optional<HttpError> CompileGrammar(const Caller& caller, const ServedModel&
                                       "structured outputs need. (parameter=",
                                       parameter, ")"));
   }
+  if (const absl::Status valid = ValidateChoices(*request, caller, model); !valid.ok())
+    return FromStatus(valid);
   auto grammar = model.grammar_compiler->Compile({.spec = request->grammar->spec,
                                                   .field = field,
                                                   .client = caller.client,

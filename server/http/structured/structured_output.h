@@ -23,7 +23,8 @@ std::optional<HttpError> FinishStructuredOutput(const std::string& body,
                                                 const std::vector<std::string>& place,
                                                 GenerationRequest* request);
 
-// Compiles the request's grammar, if it has one, and waits for it. To be called once the request is
+// Compiles the request's grammar, if it has one, and waits for it. Nothing is compiled for a request
+// that the engine would refuse. To be called once the request is
 // complete, on the thread that answers it.
 std::optional<HttpError> CompileGrammar(const Caller& caller, const ServedModel& model,
                                         GenerationRequest* request);
