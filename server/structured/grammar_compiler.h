@@ -1,54 +1,46 @@
 // Structured output: turns what clients ask of a text's form into masks of the ids that may follow
 // (LogitMask in engine.h).
 //
-// What clients send is compiled and followed by the program taopd-grammar (worker/grammar_server.h),
-// in one process for each grammar, with limits on time and memory (limits.h). Compiled grammars are
-// kept for the next request; those that were used least recently end first, of the client of which
-// the most are kept. Clients take turns with the compiler (turn_queue.h), and none may use more than
-// a share of the processes (grammar_uses.h).
+// What clients send is compiled and followed by one process of the program taopd-grammar
+// (grammar_host.h), which has nothing of the server's and limits on time and memory (limits.h).
+// Compiled forms are kept for the next request; those that were used least recently go first. Clients
+// take turns with the compiler (turn_queue.h). A form that ends the process twice is refused for a
+// while (form_blame.h).
 //
-// A mask is computed while the model computes, outside of this process; docs/teacher-api.md says what
-// it costs.
+// A mask is computed while the model computes; docs/teacher-api.md says what it costs.
 //
-// Thread-safe. Grammars and masks outlive the compiler.
+// Thread-safe. Masks outlive the compiler, but fail then.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
 #include <absl/time/time.h>
-
-#include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
 #include <string>
-#include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/text/tokenizer/tokenizer.h"
-#include "server/structured/grammar_process.h"
+#include "server/structured/form_blame.h"
+#include "server/structured/grammar_host.h"
 #include "server/structured/grammar_spec.h"
-#include "server/structured/grammar_uses.h"
-#include "server/structured/limits.h"
+#include "server/structured/grammar_text.h"
 #include "server/structured/turn_queue.h"
 
 namespace taopd {
 
 struct GrammarCompilerOptions {
-  std::string program;  // of taopd-grammar; empty = beside this program
-  GrammarLimits limits;
-  int num_threads = 2;  // grammars that are compiled at once
+  GrammarHostOptions host;
   // Grammars that wait to be compiled, of all clients and of one.
   size_t max_waiting = 256;
   size_t max_client_waiting = 32;
-  // Processes at once, of those that requests use and of those that are kept for the next request.
-  size_t max_grammars = 64;
-  size_t max_kept = 32;
-  // The part of max_grammars that one client may use while nobody else uses any.
-  double max_client_share = 0.5;
+  // Forms that are kept, those that requests use included, and what they may take together.
+  size_t max_forms = 256;
+  int64_t max_form_bytes = int64_t{256} << 20;
+  absl::Duration blame_memory = absl::Minutes(10);  // see FormBlame
 };
 
 // The bytes of each id of the model; empty for special ids and for those beyond the tokenizer's.
@@ -56,7 +48,7 @@ std::vector<std::string> TokenBytesOf(const Tokenizer& tokenizer, int64_t vocab_
 
 class GrammarCompiler {
  public:
-  // Receives the grammar or why there is none, once, on a thread of the compiler.
+  // Receives the grammar or why there is none, once, on the compiler's thread. Must not block.
   using Done = std::function<void(absl::StatusOr<std::shared_ptr<Grammar>>)>;
 
   // Starts the program when the first grammar is compiled. token_bytes as in TokenBytesOf; eos_ids are
@@ -73,18 +65,16 @@ class GrammarCompiler {
   //   INVALID_ARGUMENT     the spec: beyond a limit, malformed, unsupported; the message says what,
   //                        and begins with `field`
   //   FAILED_PRECONDITION  the model has no id that ends a text
-  //   RESOURCE_EXHAUSTED   too many grammars wait or are in use, of all clients or of this one
+  //   RESOURCE_EXHAUSTED   too many grammars wait or are in use
   //   DEADLINE_EXCEEDED, CANCELLED
-  //   UNAVAILABLE          the program does not run
+  //   UNAVAILABLE          the program does not run, or ended several times for other reasons
   struct Request {
     GrammarSpec spec = {};
     std::string field = {};   // of the request, for messages
-    std::string client = {};  // its name, for its turns and its shares
+    std::string client = {};  // its name, for its turns
     absl::Time deadline = absl::InfiniteFuture();
-    std::function<bool()> is_gone = nullptr;  // optional; called on threads of the compiler
+    std::function<bool()> is_gone = nullptr;  // optional; called on the compiler's thread
   };
-  // The client uses the grammar as long as the pointer that `done` receives, a copy of it, or a mask
-  // that was made from one, is held.
   void Submit(Request request, Done done);
   // The same, and waits for the result, or until the client has gone.
   absl::StatusOr<std::shared_ptr<Grammar>> Compile(Request request);
@@ -96,43 +86,33 @@ class GrammarCompiler {
   };
   struct Kept {
     std::string key;
-    std::string client;  // that had it compiled
-    absl::StatusOr<std::shared_ptr<Grammar>> grammar;
+    std::shared_ptr<Grammar> grammar;
+    int64_t num_bytes = 0;
   };
 
-  void Run();
-  bool HasJob() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::shared_ptr<Grammar>> Find(const Request& request);
-  // What is known of the spec: a grammar, or that it is refused.
-  const Kept* LookUp(const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Keep(const std::string& key, const std::string& client,
-            absl::StatusOr<std::shared_ptr<Grammar>> grammar);
-  // Of the grammars that are kept, or of those that are only kept, the one to end first.
-  std::list<Kept>::iterator LeastNeeded(bool only_unused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes it out.
-  Kept Drop(std::list<Kept>::iterator entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes out grammars that nobody uses, until there may be as many processes.
-  std::vector<Kept> MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // A socket to a new process of taopd-grammar.
-  absl::StatusOr<int> NewProcess();
-  absl::Status StartProgram() ABSL_EXCLUSIVE_LOCKS_REQUIRED(program_mutex_);
-  void EndProgram() ABSL_EXCLUSIVE_LOCKS_REQUIRED(program_mutex_);
+  // The functions below run on the host's thread.
+  void TakeJob();
+  // True if the job is done, false if it is being compiled.
+  bool Begin(Job& job);
+  void Finish(Job& job, absl::StatusOr<std::shared_ptr<Grammar>> grammar);
+  absl::Status Keep(Kept kept);
+  // Forgets a form that nobody uses, the one that was used least recently. False if there is none.
+  bool DropOne();
 
-  const std::vector<std::string> token_bytes_;
-  const std::vector<int32_t> eos_ids_;
+  const bool has_eos_;
   const GrammarCompilerOptions options_;
-
-  absl::Mutex program_mutex_;
-  int program_fd_ ABSL_GUARDED_BY(program_mutex_) = -1;
-  pid_t program_pid_ ABSL_GUARDED_BY(program_mutex_) = 0;
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   TurnQueue<Job> jobs_ ABSL_GUARDED_BY(mutex_);
-  std::list<Kept> kept_ ABSL_GUARDED_BY(mutex_);  // the last used first
-  std::unordered_map<std::string, std::list<Kept>::iterator> kept_by_key_ ABSL_GUARDED_BY(mutex_);
-  const std::shared_ptr<GrammarUses> uses_;  // which outlives this with the grammars that are used
-  std::vector<std::thread> threads_;
+
+  // Of the host's thread.
+  bool is_compiling_ = false;
+  std::list<Kept> kept_;  // the last used first
+  int64_t kept_bytes_ = 0;
+  FormBlame blame_;
+
+  GrammarHost host_;  // last: its thread uses all of the above
 };
 
 }  // namespace taopd

@@ -1,21 +1,20 @@
-// Messages between the server and the processes of taopd-grammar, over a pair of connected sockets
-// on one machine. A frame is its size in 4 bytes and then so many bytes; numbers are in the
-// machine's byte order.
+// Messages between the server and taopd-grammar, over a pair of connected sockets on one machine. A
+// frame is its size in 4 bytes and then so many bytes; numbers are in the machine's byte order. Forms
+// and texts have numbers of 8 bytes, which the server never uses twice.
 //
-// The server starts one taopd-grammar, gives it the vocabulary in the first frame of their socket,
-// and then sends a byte with a descriptor for each grammar: the end of a socket of its own. The
-// program forks for each, and the copy serves that socket until the server closes it. It says kHello,
-// and then answers
-// - kCompile (kind, any_whitespace, eos ids, text) with kCompiled (code, message);
-// - kOpen (sequence, stop ids) with kMask of position 0;
-// - kAdvance (sequence, position, ids) with kMask of the position, before which the ids are new;
-// - kClose (sequence) with nothing.
+// The server sends
+//   kVocabulary (limits, eos ids, bytes of each id)             answered with kReady (code, message)
+//   kCompile (form, kind, any_whitespace, text)                 with kCompiled (form, code, bytes, message)
+//   kForget (form)                                              with nothing
+//   kOpen (form, text, stop ids, ids that it has so far)        with kMask behind these ids
+//   kAdvance (form, text, position, ids before the position)    with kMask of the position
+//   kClose (form, text)                                         with nothing
+// where kMask is (text, position, state, bits or message). One compilation is asked for at a time, and
+// one mask of each text.
 //
-// A copy that runs out of its time says kTimedOut, and one that runs out of memory kOutOfMemory;
-// both then end. So does one that crashes, and its socket with it.
+// When something ends the process that it can foresee, it says its last word through a pipe
+// (LastWord), so that the server knows which form did it.
 #pragma once
-
-#include <absl/time/time.h>
 
 #include <cstdint>
 #include <cstring>
@@ -23,29 +22,35 @@
 #include <span>
 #include <string>
 #include <string_view>
-
-#include "common/base/status.h"
+#include <vector>
 
 namespace taopd {
 
 enum class GrammarOp : uint8_t {
   kVocabulary = 1,
-  kHello,
+  kReady,
   kCompile,
+  kCompiled,
+  kForget,
   kOpen,
   kAdvance,
   kClose,
-  kCompiled,
   kMask,
-  kTimedOut,
-  kOutOfMemory,
 };
 
 // What kMask says of the ids.
 enum class MaskState : uint8_t {
   kRestricts,   // the bits follow, 64 in a word
-  kAllAllowed,  // the grammar has ended
+  kAllAllowed,  // the text has ended
   kFailed,      // a message follows
+};
+
+// Why the process ends, and what it was doing: compiling the form, or following it for a text.
+struct LastWord {
+  enum Reason : uint64_t { kTimedOut = 1, kCrashed };
+  uint64_t reason = 0;
+  uint64_t form = 0;
+  uint64_t text = 0;  // 0 = it was compiling
 };
 
 class FrameWriter {
@@ -102,6 +107,12 @@ class FrameReader {
     return taken;
   }
   std::string_view TakeText() { return TakeBytes(Take<uint32_t>()); }
+  std::vector<int32_t> TakeIds() {
+    const std::string_view bytes = TakeBytes(sizeof(int32_t) * size_t{Take<uint32_t>()});
+    std::vector<int32_t> ids(bytes.size() / sizeof(int32_t));
+    if (!ids.empty()) std::memcpy(ids.data(), bytes.data(), sizeof(int32_t) * ids.size());
+    return ids;
+  }
   std::string_view TakeRest() { return TakeBytes(bytes_.size()); }
   bool ok() const { return ok_; }
 
@@ -110,20 +121,40 @@ class FrameReader {
   bool ok_ = true;
 };
 
-// Blocks while the other side does not read. UNAVAILABLE: it is gone.
-absl::Status SendFrame(int fd, const std::string& frame);
-// False, and nothing is sent, if all of the frame does not fit into the socket's buffer at once or
-// the other side is gone. REQUIRES: the frame is shorter than the buffer.
-bool TrySendFrame(int fd, const std::string& frame);
-// Waits until the socket can be read (true) or written (false).
-absl::StatusOr<bool> AwaitReadableOrWritable(int fd, absl::Time deadline);
-// Waits for a frame until the deadline. nullopt: the other side has closed its end. DEADLINE_EXCEEDED
-// in the middle of a frame leaves the rest unread: close the socket.
-absl::StatusOr<std::optional<std::string>> ReceiveFrame(int fd, absl::Time deadline);
+// The frame as it travels.
+inline std::string Framed(const std::string& frame) {
+  const auto size = static_cast<uint32_t>(frame.size());
+  std::string out;
+  out.reserve(sizeof(size) + frame.size());
+  out.append(reinterpret_cast<const char*>(&size), sizeof(size));
+  return out.append(frame);
+}
 
-// Sends one byte with a copy of the descriptor.
-absl::Status SendDescriptor(int fd, int descriptor);
-// The next one; -1 when the other side has closed its end.
-absl::StatusOr<int> ReceiveDescriptor(int fd);
+// Cuts a stream of bytes into frames.
+class FrameBuffer {
+ public:
+  void Append(std::string_view bytes) { bytes_.append(bytes); }
+  // The next whole frame, if it is there. A frame above max_bytes makes ok() false for good.
+  std::optional<std::string> Next(size_t max_bytes) {
+    uint32_t size = 0;
+    if (bytes_.size() - begin_ < sizeof(size) || !ok_) return std::nullopt;
+    std::memcpy(&size, bytes_.data() + begin_, sizeof(size));
+    ok_ = size <= max_bytes;
+    if (!ok_ || bytes_.size() - begin_ - sizeof(size) < size) {
+      bytes_.erase(0, begin_);
+      begin_ = 0;
+      return std::nullopt;
+    }
+    std::string frame = bytes_.substr(begin_ + sizeof(size), size);
+    begin_ += sizeof(size) + size;
+    return frame;
+  }
+  bool ok() const { return ok_; }
+
+ private:
+  std::string bytes_;
+  size_t begin_ = 0;  // of what has not been taken
+  bool ok_ = true;
+};
 
 }  // namespace taopd

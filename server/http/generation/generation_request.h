@@ -13,8 +13,8 @@
 
 #include "common/engine/engine.h"
 #include "server/serving/byte_budget.h"
-#include "server/structured/grammar_process.h"
 #include "server/structured/grammar_spec.h"
+#include "server/structured/grammar_text.h"
 
 namespace taopd {
 

@@ -1,27 +1,28 @@
 #include "server/structured/worker/grammar_server.h"
 
-#include <fcntl.h>
-#include <sys/resource.h>
+#include <absl/synchronization/mutex.h>
+#include <absl/synchronization/notification.h>
+#include <malloc.h>
+#include <pthread.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <csignal>
-#include <cstdio>
-#include <ctime>
+#include <cerrno>
+#include <deque>
 #include <map>
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "server/structured/limits.h"
 #include "server/structured/wire.h"
-#include "server/structured/worker/json_string_filter.h"
-#include "server/structured/worker/xgrammar.h"
+#include "server/structured/worker/form_queue.h"
+#include "server/structured/worker/job_guard.h"
+#include "server/structured/worker/sandbox.h"
+#include "server/structured/worker/text.h"
 
 namespace taopd {
 namespace {
@@ -29,319 +30,319 @@ namespace {
 constexpr int kExitOk = 0;
 constexpr int kExitFailed = 70;
 constexpr int kRehearsedIds = 64;
+constexpr size_t kMaxFrameBytes = size_t{256} << 20;
+constexpr size_t kReadBytes = 64 << 10;
+constexpr size_t kStackBytes = 16 << 20;  // of a thread: the library is recursive
 
-int grammar_fd = -1;  // of this process, for its signal handler
+struct Form {
+  std::unique_ptr<CompiledGrammar> grammar;
+  bool is_json = false;
 
-// A frame of one byte, ready to be sent by what may not allocate.
-void SendLastWord(GrammarOp op) {
-  const uint32_t size = 1;
-  char frame[sizeof(size) + 1];
-  std::memcpy(frame, &size, sizeof(size));
-  frame[sizeof(size)] = static_cast<char>(op);
-  (void)!::send(grammar_fd, frame, sizeof(frame), MSG_NOSIGNAL | MSG_DONTWAIT);
-}
+  absl::StatusOr<std::unique_ptr<Text>> NewText(const std::vector<int32_t>& stop_ids,
+                                                const Vocabulary* vocabulary) const {
+    TAOPD_ASSIGN_OR_RETURN(auto matcher, grammar->NewMatcher(stop_ids));
+    return std::make_unique<Text>(std::move(matcher), is_json, vocabulary);
+  }
+};
 
-void EndTimedOut(int) {
-  SendLastWord(GrammarOp::kTimedOut);
-  ::_exit(kExitFailed);
-}
-
-// Ends the process when it has used so much of a processor, until the object goes.
-class CpuLimit {
+// Frames to the server, from several threads. Blocks while the server does not read, which it always
+// does.
+class Sender {
  public:
-  explicit CpuLimit(int64_t limit_ms) { Set(limit_ms); }
-  ~CpuLimit() { Set(0); }
+  explicit Sender(int fd) : fd_(fd) {}
+
+  void Send(const FrameWriter& frame) {
+    const std::string bytes = Framed(frame.bytes());
+    absl::MutexLock lock(&mutex_);
+    for (size_t sent = 0; sent < bytes.size();) {
+      const ssize_t n = ::send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (n < 0 && errno != EINTR) ::_exit(kExitOk);  // the server is gone
+      if (n > 0) sent += static_cast<size_t>(n);
+    }
+  }
 
  private:
-  static void Set(int64_t ms) {
-    itimerval timer = {};
-    timer.it_value.tv_sec = ms / 1000;
-    timer.it_value.tv_usec = ms % 1000 * 1000;
-    ::setitimer(ITIMER_PROF, &timer, nullptr);
-  }
+  const int fd_;
+  absl::Mutex mutex_;
 };
 
-double CpuMilliseconds() {
-  timespec now = {};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
+FrameWriter CompiledFrame(uint64_t form, const absl::Status& status, int64_t num_bytes) {
+  FrameWriter frame(GrammarOp::kCompiled);
+  frame.Add(form).Add(static_cast<int32_t>(status.code())).Add(num_bytes);
+  frame.AddRest(std::string(status.message()));
+  return frame;
 }
 
-int64_t AddressSpaceBytes() {
-  long pages = 0;
-  std::FILE* const file = std::fopen("/proc/self/statm", "r");
-  if (file == nullptr) return 0;
-  if (std::fscanf(file, "%ld", &pages) != 1) pages = 0;
-  std::fclose(file);
-  return pages * ::sysconf(_SC_PAGESIZE);
-}
-
-void LimitThisProcess(const GrammarLimits& limits) {
-  const rlim_t bytes = static_cast<rlim_t>(AddressSpaceBytes() + limits.memory_bytes);
-  const rlimit memory = {.rlim_cur = bytes, .rlim_max = bytes};
-  ::setrlimit(RLIMIT_AS, &memory);
-  const rlimit no_core = {.rlim_cur = 0, .rlim_max = 0};
-  ::setrlimit(RLIMIT_CORE, &no_core);
-  std::FILE* const file = std::fopen("/proc/self/oom_score_adj", "w");
-  if (file != nullptr) {
-    std::fputs("1000", file);
-    std::fclose(file);
+// Follows the form at random for some ids, and refuses one whose masks take long.
+absl::Status Rehearse(const Form& form, const Vocabulary& vocabulary, const JobGuard& guard) {
+  TAOPD_ASSIGN_OR_RETURN(const auto text, form.NewText(vocabulary.eos_ids, &vocabulary));
+  std::vector<uint64_t> bits;
+  const auto vocab_size = static_cast<uint64_t>(vocabulary.size());
+  uint64_t random = 1;
+  for (int i = 0; i < kRehearsedIds && !text->HasEnded(); ++i) {
+    const double begun_ms = guard.ElapsedMs();
+    TAOPD_RETURN_IF_ERROR(text->Fill(&bits).status());
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    uint64_t num_tried = 0, id = 0;
+    for (; num_tried < vocab_size; ++num_tried) {
+      id = ((random >> 33) + num_tried) % vocab_size;
+      if ((bits[id / 64] >> (id % 64) & 1) != 0) break;
+    }
+    if (num_tried == vocab_size) {
+      return InvalidArgument(i == 0 ? "no text of this vocabulary satisfies it"
+                                    : "it leads to a dead end: no token may follow there");
+    }
+    TAOPD_RETURN_IF_ERROR(text->Accept(static_cast<int32_t>(id)));
+    if (guard.ElapsedMs() - begun_ms > static_cast<double>(vocabulary.limits.rehearsed_mask_cpu_ms))
+      return InvalidArgument("it takes too long to follow");
   }
-  // The library warns of what clients send; the server's log is not theirs to fill.
-  const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-  if (null >= 0) ::dup2(null, STDERR_FILENO);
-  struct sigaction action = {};
-  action.sa_handler = EndTimedOut;
-  ::sigaction(SIGPROF, &action, nullptr);
-  // tvm-ffi's handler prints where a crash was; the server says what crashed.
-  ::signal(SIGSEGV, SIG_DFL);
+  return absl::OkStatus();
 }
 
-// What the processes share: made once, before they are forked.
-struct Vocabulary {
-  GrammarLimits limits;
-  std::vector<std::string> token_bytes;
-  std::unique_ptr<GrammarLibrary> library;
-  JsonStringFilter json_filter;
-
-  int64_t size() const { return static_cast<int64_t>(token_bytes.size()); }
-};
-
-// One text under a grammar.
-class Text {
+class GrammarServer {
  public:
-  // With `is_json`, bytes that JSON forbids in strings are forbidden, too.
-  Text(std::unique_ptr<GrammarMatcher> matcher, bool is_json, const Vocabulary* vocabulary)
-      : matcher_(std::move(matcher)), is_json_(is_json), vocabulary_(vocabulary) {}
+  GrammarServer(int fd, const Vocabulary* vocabulary) : vocabulary_(vocabulary), sender_(fd) {}
 
-  // Behind the end everything is allowed.
-  absl::Status Accept(int32_t id) {
-    ++position_;
-    if (matcher_->HasEnded()) return absl::OkStatus();
-    TAOPD_RETURN_IF_ERROR(matcher_->Accept(id));
-    if (is_json_ && id >= 0 && id < vocabulary_->size())
-      json_.Push(std::string_view(vocabulary_->token_bytes[id]));
-    return absl::OkStatus();
-  }
-  // As GrammarMatcher::Fill.
-  absl::StatusOr<bool> Fill(std::vector<uint64_t>* bits) {
-    if (matcher_->HasEnded()) return false;
-    bits->assign((static_cast<size_t>(vocabulary_->size()) + 63) / 64, ~uint64_t{0});
-    TAOPD_ASSIGN_OR_RETURN(const bool restricts, matcher_->Fill(*bits));
-    if (is_json_) vocabulary_->json_filter.Apply(json_.place(), *bits);
-    return restricts || is_json_;
-  }
-  bool HasEnded() const { return matcher_->HasEnded(); }
-  uint32_t position() const { return position_; }  // ids accepted
-
- private:
-  std::unique_ptr<GrammarMatcher> matcher_;
-  const bool is_json_;
-  const Vocabulary* const vocabulary_;
-  JsonStringState json_;
-  uint32_t position_ = 0;
-};
-
-// One grammar and the texts under it.
-class GrammarProcess {
- public:
-  GrammarProcess(int fd, const Vocabulary* vocabulary) : fd_(fd), vocabulary_(vocabulary) {}
-
-  int Run() {
-    if (!SendFrame(fd_, FrameWriter(GrammarOp::kHello).bytes()).ok()) return kExitOk;
+  // The threads' loops. They end with the process.
+  void CompileForever(JobGuard& guard) {
     for (;;) {
-      const auto frame = ReceiveFrame(fd_, absl::InfiniteFuture());
-      if (!frame.ok() || !*frame) return kExitOk;
-      try {
-        if (!Answer(**frame).ok()) return kExitFailed;
-      } catch (const std::bad_alloc&) {
-        SendLastWord(GrammarOp::kOutOfMemory);
-        return kExitFailed;
+      std::string frame;
+      {
+        absl::MutexLock lock(&mutex_);
+        mutex_.Await(absl::Condition(
+            +[](std::deque<std::string>* waiting) { return !waiting->empty(); }, &compiles_));
+        frame = std::move(compiles_.front());
+        compiles_.pop_front();
       }
+      Compile(frame, guard);
     }
   }
+  void FollowForever(JobGuard& guard) {
+    for (;;) {
+      std::pair<uint64_t, std::string> next;
+      {
+        absl::MutexLock lock(&mutex_);
+        mutex_.Await(absl::Condition(
+            +[](FormQueue* waiting) { return !waiting->empty(); }, &follows_));
+        next = follows_.Take();
+      }
+      const double cpu_ms = Follow(next.first, next.second, guard);
+      absl::MutexLock lock(&mutex_);
+      follows_.Charge(next.first, cpu_ms);
+    }
+  }
+  // Called by the thread that reads. False: no server sends that.
+  bool Take(std::string frame) {
+    FrameReader reader(frame);
+    const auto op = reader.Take<GrammarOp>();
+    const auto form = reader.Take<uint64_t>();
+    if (!reader.ok()) return false;
+    absl::MutexLock lock(&mutex_);
+    if (op == GrammarOp::kCompile) {
+      compiles_.push_back(std::move(frame));
+    } else {
+      follows_.Push(form, std::move(frame));
+    }
+    return true;
+  }
+  Sender& sender() { return sender_; }
 
  private:
-  absl::Status Answer(std::string_view frame) {
+  void Compile(const std::string& frame, JobGuard& guard) {
     FrameReader reader(frame);
-    switch (reader.Take<GrammarOp>()) {
-      case GrammarOp::kCompile:
-        return AnswerCompile(reader);
-      case GrammarOp::kOpen:
-        return AnswerOpen(reader);
-      case GrammarOp::kAdvance:
-        return AnswerAdvance(reader);
-      case GrammarOp::kClose:
-        texts_.erase(reader.Take<uint32_t>());
-        return absl::OkStatus();
-      default:
-        return DataLoss("unknown message");
-    }
-  }
-
-  absl::Status AnswerCompile(FrameReader& reader) {
+    reader.Take<GrammarOp>();
+    const auto id = reader.Take<uint64_t>();
     GrammarSpec spec;
     spec.kind = reader.Take<GrammarSpec::Kind>();
     spec.any_whitespace = reader.Take<uint8_t>() != 0;
-    eos_ids_ = TakeIds(reader);
     spec.text = reader.TakeRest();
-    if (!reader.ok()) return DataLoss("short message");
-    const absl::Status status = Compile(spec);
-    FrameWriter answer(GrammarOp::kCompiled);
-    answer.Add(static_cast<int32_t>(status.code())).AddRest(std::string(status.message()));
-    return SendFrame(fd_, answer.bytes());
-  }
-
-  absl::Status Compile(const GrammarSpec& spec) {
-    const CpuLimit limit(vocabulary_->limits.compile_cpu_ms);
-    is_json_ = spec.kind == GrammarSpec::Kind::kJsonSchema;
-    TAOPD_ASSIGN_OR_RETURN(grammar_, vocabulary_->library->Compile(spec));
-    return Rehearse();
-  }
-
-  // Follows the grammar at random for some ids, and refuses one whose masks take long: in earnest
-  // they would hold the engine up.
-  absl::Status Rehearse() {
-    TAOPD_ASSIGN_OR_RETURN(std::unique_ptr<Text> text, NewText(eos_ids_));
-    uint64_t random = 1;
-    for (int i = 0; i < kRehearsedIds && !text->HasEnded(); ++i) {
-      const double begun_ms = CpuMilliseconds();
-      TAOPD_RETURN_IF_ERROR(text->Fill(&bits_).status());
-      random = random * 6364136223846793005u + 1442695040888963407u;
-      const int64_t id = AllowedId(random >> 33);
-      if (id < 0) {
-        return InvalidArgument(i == 0 ? "no text of this vocabulary satisfies it"
-                                      : "it leads to a dead end: no token may follow there");
+    auto form = std::make_shared<Form>();
+    form->is_json = spec.kind == GrammarSpec::Kind::kJsonSchema;
+    guard.Begin(id, 0, vocabulary_->limits.compile_cpu_ms);
+    absl::Status status;
+    int64_t num_bytes = 0;
+    try {
+      auto compiled = vocabulary_->library->Compile(spec);
+      status = compiled.status();
+      if (status.ok()) {
+        form->grammar = *std::move(compiled);
+        num_bytes = form->grammar->num_bytes();
+        status = num_bytes <= vocabulary_->limits.form_bytes
+                     ? Rehearse(*form, *vocabulary_, guard)
+                     : InvalidArgument("it needs too much memory: ", num_bytes,
+                                       " bytes when compiled, the limit is ",
+                                       vocabulary_->limits.form_bytes);
       }
-      TAOPD_RETURN_IF_ERROR(text->Accept(static_cast<int32_t>(id)));
-      if (CpuMilliseconds() - begun_ms >
-          static_cast<double>(vocabulary_->limits.rehearsed_mask_cpu_ms))
-        return InvalidArgument("it takes too long to follow");
+      if (!status.ok()) form.reset();
+    } catch (const std::bad_alloc&) {
+      status = InvalidArgument("it needs too much memory");
     }
-    return absl::OkStatus();
-  }
-
-  // One of the allowed ids; -1 if there is none.
-  int64_t AllowedId(uint64_t random) const {
-    const auto vocab_size = static_cast<uint64_t>(vocabulary_->size());
-    for (uint64_t i = 0; i < vocab_size; ++i) {
-      const uint64_t id = (random + i) % vocab_size;
-      if ((bits_[id / 64] >> (id % 64) & 1) != 0) return static_cast<int64_t>(id);
+    guard.End();
+    if (status.ok()) {
+      absl::MutexLock lock(&mutex_);
+      forms_[id] = std::move(form);
     }
-    return -1;
+    sender_.Send(CompiledFrame(id, status, num_bytes));
   }
 
-  absl::Status AnswerOpen(FrameReader& reader) {
-    const auto sequence = reader.Take<uint32_t>();
-    const std::vector<int32_t> stop_ids = TakeIds(reader);
-    if (!reader.ok() || grammar_ == nullptr) return DataLoss("short message");
-    const CpuLimit limit(vocabulary_->limits.mask_cpu_ms);
-    auto text = NewText(stop_ids);
-    if (!text.ok()) return SendMaskError(sequence, 0, text.status());
-    texts_[sequence] = *std::move(text);
-    return SendMask(sequence, *texts_[sequence]);
-  }
-
-  absl::Status AnswerAdvance(FrameReader& reader) {
-    const auto sequence = reader.Take<uint32_t>();
-    const auto position = reader.Take<uint32_t>();
-    const std::vector<int32_t> ids = TakeIds(reader);
-    const auto found = texts_.find(sequence);
-    if (!reader.ok() || found == texts_.end()) return DataLoss("unknown sequence");
-    Text& text = *found->second;
-    const CpuLimit limit(vocabulary_->limits.mask_cpu_ms);
-    for (const int32_t id : ids) {
-      const absl::Status accepted = text.Accept(id);
-      if (!accepted.ok()) return SendMaskError(sequence, position, accepted);
+  // Returns the milliseconds of a processor that it took.
+  double Follow(uint64_t form, const std::string& frame, JobGuard& guard) {
+    FrameReader reader(frame);
+    const auto op = reader.Take<GrammarOp>();
+    reader.Take<uint64_t>();
+    if (op == GrammarOp::kForget) {
+      absl::MutexLock lock(&mutex_);
+      forms_.erase(form);
+      follows_.Forget(form);
+      return 0.0;
     }
-    if (text.position() != position) return DataLoss("positions differ");
-    return SendMask(sequence, text);
-  }
-
-  absl::Status SendMask(uint32_t sequence, Text& text) {
+    const auto id = reader.Take<uint64_t>();
+    if (op == GrammarOp::kClose) {
+      texts_.erase(id);
+      return 0.0;
+    }
+    guard.Begin(form, id, vocabulary_->limits.mask_cpu_ms);
+    uint64_t position = 0;
+    absl::StatusOr<bool> restricts = false;
+    try {
+      restricts = op == GrammarOp::kOpen ? Open(form, id, reader, &position)
+                                         : Advance(id, reader, &position);
+    } catch (const std::bad_alloc&) {
+      restricts = InvalidArgument("it needs too much memory to follow");
+    }
+    const double cpu_ms = guard.End();
+    const auto text = texts_.find(id);
+    if (restricts.ok() && text != texts_.end()) {
+      if (absl::Status charged = text->second->Charge(cpu_ms); !charged.ok()) restricts = charged;
+    }
+    if (!restricts.ok()) texts_.erase(id);
     FrameWriter answer(GrammarOp::kMask);
-    answer.Add(sequence).Add(text.position());
-    const auto restricts = text.Fill(&bits_);
-    if (!restricts.ok()) return SendMaskError(sequence, text.position(), restricts.status());
-    answer.Add(*restricts ? MaskState::kRestricts : MaskState::kAllAllowed);
-    if (*restricts) {
+    answer.Add(id).Add(position);
+    if (!restricts.ok()) {
+      answer.Add(MaskState::kFailed).AddRest(std::string(restricts.status().message()));
+    } else if (!*restricts) {
+      answer.Add(MaskState::kAllAllowed);
+    } else {
+      answer.Add(MaskState::kRestricts);
       answer.AddRest({reinterpret_cast<const char*>(bits_.data()), 8 * bits_.size()});
     }
-    return SendFrame(fd_, answer.bytes());
+    sender_.Send(answer);
+    return cpu_ms;
   }
 
-  absl::Status SendMaskError(uint32_t sequence, uint32_t position, const absl::Status& status) {
-    FrameWriter answer(GrammarOp::kMask);
-    answer.Add(sequence)
-        .Add(position)
-        .Add(MaskState::kFailed)
-        .AddRest(std::string(status.message()));
-    return SendFrame(fd_, answer.bytes());
+  absl::StatusOr<bool> Open(uint64_t form, uint64_t id, FrameReader& reader, uint64_t* position) {
+    const std::vector<int32_t> stop_ids = reader.TakeIds();
+    const std::vector<int32_t> ids = reader.TakeIds();
+    *position = ids.size();
+    std::shared_ptr<Form> found;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto entry = forms_.find(form);
+      if (entry != forms_.end()) found = entry->second;
+    }
+    if (found == nullptr || !reader.ok()) return Internal("unknown form");
+    TAOPD_ASSIGN_OR_RETURN(texts_[id], found->NewText(stop_ids, vocabulary_));
+    return Fill(*texts_[id], ids);
   }
 
-  absl::StatusOr<std::unique_ptr<Text>> NewText(const std::vector<int32_t>& stop_ids) const {
-    TAOPD_ASSIGN_OR_RETURN(auto matcher, grammar_->NewMatcher(stop_ids));
-    return std::make_unique<Text>(std::move(matcher), is_json_, vocabulary_);
+  absl::StatusOr<bool> Advance(uint64_t id, FrameReader& reader, uint64_t* position) {
+    *position = reader.Take<uint64_t>();
+    const std::vector<int32_t> ids = reader.TakeIds();
+    const auto found = texts_.find(id);
+    if (!reader.ok() || found == texts_.end()) return Internal("unknown text");
+    return Fill(*found->second, ids);
   }
 
-  static std::vector<int32_t> TakeIds(FrameReader& reader) {
-    std::vector<int32_t> ids;
-    const auto size = reader.Take<uint32_t>();
-    for (uint32_t i = 0; i < size && reader.ok(); ++i) ids.push_back(reader.Take<int32_t>());
-    return ids;
+  absl::StatusOr<bool> Fill(Text& text, const std::vector<int32_t>& ids) {
+    for (const int32_t id : ids) TAOPD_RETURN_IF_ERROR(text.Accept(id));
+    return text.Fill(&bits_);
   }
 
-  const int fd_;
   const Vocabulary* const vocabulary_;
-  std::unique_ptr<CompiledGrammar> grammar_;
-  bool is_json_ = false;
-  std::vector<int32_t> eos_ids_;
-  std::map<uint32_t, std::unique_ptr<Text>> texts_;
+  Sender sender_;
+  absl::Mutex mutex_;
+  std::deque<std::string> compiles_ ABSL_GUARDED_BY(mutex_);
+  FormQueue follows_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::shared_ptr<Form>> forms_ ABSL_GUARDED_BY(mutex_);
+  // Of the thread that follows. A text does not outlive its form: the server closes it before.
+  std::map<uint64_t, std::unique_ptr<Text>> texts_;
   std::vector<uint64_t> bits_;
 };
 
-absl::StatusOr<Vocabulary> ReceiveVocabulary(int fd) {
-  TAOPD_ASSIGN_OR_RETURN(const auto frame, ReceiveFrame(fd, absl::InfiniteFuture()));
-  if (!frame) return Unavailable("closed");
-  FrameReader reader(*frame);
+absl::StatusOr<Vocabulary> ReadVocabulary(const std::string& frame) {
+  FrameReader reader(frame);
   if (reader.Take<GrammarOp>() != GrammarOp::kVocabulary) return DataLoss("no vocabulary");
   const auto limits = reader.Take<GrammarLimits>();
-  std::vector<int32_t> eos_ids(reader.Take<uint32_t>());
-  for (int32_t& id : eos_ids) id = reader.Take<int32_t>();
+  std::vector<int32_t> eos_ids = reader.TakeIds();
   std::vector<std::string> token_bytes(reader.Take<uint32_t>());
   for (std::string& bytes : token_bytes) bytes = reader.TakeText();
   if (!reader.ok()) return DataLoss("the vocabulary is short");
   TAOPD_ASSIGN_OR_RETURN(auto library, GrammarLibrary::Load(token_bytes, eos_ids));
   JsonStringFilter json_filter(token_bytes);
-  return Vocabulary{limits, std::move(token_bytes), std::move(library), std::move(json_filter)};
+  return Vocabulary{limits, std::move(eos_ids), std::move(token_bytes), std::move(library),
+                    std::move(json_filter)};
+}
+
+// More bytes; false at the end of the socket.
+bool Read(int fd, FrameBuffer* buffer) {
+  static char bytes[kReadBytes];
+  ssize_t n = 0;
+  while ((n = ::recv(fd, bytes, sizeof(bytes), 0)) < 0 && errno == EINTR) {
+  }
+  if (n <= 0) return false;
+  buffer->Append({bytes, static_cast<size_t>(n)});
+  return true;
+}
+
+// The first frame; empty if there is none.
+std::string ReadFrame(int fd, FrameBuffer* buffer) {
+  for (;;) {
+    if (auto frame = buffer->Next(kMaxFrameBytes)) return *std::move(frame);
+    if (!buffer->ok() || !Read(fd, buffer)) return "";
+  }
 }
 
 }  // namespace
 
 int RunGrammarServer(int fd) {
-  // Connections and secrets of the server are not for what clients send.
-  ::close_range(static_cast<unsigned>(fd) + 1, ~0u, 0);
-  // The server decides when this process ends, also when a terminal signals the whole group.
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_IGN);
-  ::signal(SIGCHLD, SIG_IGN);  // nobody waits for the copies
-  const auto vocabulary = ReceiveVocabulary(fd);
-  FrameWriter ready(GrammarOp::kCompiled);
-  ready.Add(static_cast<int32_t>(vocabulary.status().code()))
-      .AddRest(std::string(vocabulary.status().message()));
-  if (!SendFrame(fd, ready.bytes()).ok() || !vocabulary.ok()) return kExitFailed;
-  for (;;) {
-    const auto descriptor = ReceiveDescriptor(fd);
-    if (!descriptor.ok()) return kExitFailed;
-    if (*descriptor < 0) return kExitOk;
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      ::close(fd);
-      grammar_fd = *descriptor;
-      LimitThisProcess(vocabulary->limits);
-      ::_exit(GrammarProcess(*descriptor, &*vocabulary).Run());
-    }
-    ::close(*descriptor);  // the server sees its end if there was no fork
+  DropPrivileges(kGrammarLastWordFd);
+  ::mallopt(M_ARENA_MAX, 1);  // address space is limited
+  FrameBuffer buffer;
+  const auto vocabulary = ReadVocabulary(ReadFrame(fd, &buffer));
+  const auto server = std::make_unique<GrammarServer>(fd, vocabulary.ok() ? &*vocabulary : nullptr);
+  std::string sandbox;
+  if (vocabulary.ok()) {
+    CatchCrashes();  // after the library has installed its own handlers
+    pthread_attr_t attributes;
+    ::pthread_attr_init(&attributes);
+    ::pthread_attr_setstacksize(&attributes, kStackBytes);
+    ::pthread_setattr_default_np(&attributes);
+    absl::Notification compiles, follows;
+    std::thread([&compiles, &server] {
+      JobGuard guard;
+      compiles.Notify();
+      server->CompileForever(guard);
+    }).detach();
+    std::thread([&follows, &server] {
+      JobGuard guard;
+      follows.Notify();
+      server->FollowForever(guard);
+    }).detach();
+    compiles.WaitForNotification();
+    follows.WaitForNotification();
+    sandbox = EnterSandbox(vocabulary->limits.memory_bytes);
   }
+  FrameWriter ready(GrammarOp::kReady);
+  ready.Add(static_cast<int32_t>(vocabulary.status().code()))
+      .AddRest(vocabulary.ok() ? sandbox : std::string(vocabulary.status().message()));
+  server->sender().Send(ready);
+  if (!vocabulary.ok()) return kExitFailed;
+  do {
+    while (auto frame = buffer.Next(kMaxFrameBytes)) {
+      if (!server->Take(*std::move(frame))) ::_exit(kExitFailed);
+    }
+  } while (buffer.ok() && Read(fd, &buffer));
+  ::_exit(kExitOk);  // at once, wherever the other threads are
 }
 
 }  // namespace taopd

@@ -1,14 +1,15 @@
-// taopd-grammar: compiles one grammar a process and says which ids may follow (wire.h). What clients
-// send is read, compiled and matched in these processes alone, so that nothing in it can hurt the
-// server: a grammar that takes too long, takes too much memory or crashes ends its own process.
+// taopd-grammar: compiles forms and says which ids may follow (wire.h). What clients send is read,
+// compiled and matched in this process alone, in a sandbox (sandbox.h), so that nothing in it can hurt
+// the server. The main thread reads, one thread compiles, and one computes masks, so that neither a
+// compilation nor a mask makes the server wait until its messages are read.
 //
-// Each process has one thread, and is first in line when the system runs out of memory.
+// A compilation or a mask that takes too long, or crashes, ends the process with a last word. Lack of
+// memory fails what lacks it.
 #pragma once
 
 namespace taopd {
 
-// Reads the vocabulary from the socket, and forks for each descriptor that comes through it. Returns
-// the exit code when the other side closes the socket.
+// Serves until the other side closes the socket. Returns the exit code.
 int RunGrammarServer(int fd);
 
 }  // namespace taopd

@@ -16,5 +16,5 @@ int main(int argc, char** argv) {
     std::cerr << "taopd-grammar is started by taopd-teacher\n";
     return 64;
   }
-  return taopd::RunGrammarServer(taopd::kGrammarServeFd);
+  return taopd::RunGrammarServer(taopd::kGrammarSocketFd);
 }

@@ -109,7 +109,10 @@ class XgrammarMatcher final : public GrammarMatcher {
 class XgrammarCompiled final : public CompiledGrammar {
  public:
   XgrammarCompiled(const MatcherMethods& methods, int64_t vocab_size, ffi::Any compiled)
-      : methods_(methods), vocab_size_(vocab_size), compiled_(std::move(compiled)) {}
+      : methods_(methods),
+        vocab_size_(vocab_size),
+        compiled_(std::move(compiled)),
+        num_bytes_(Method("CompiledGrammar", "memory_size_bytes")(compiled_).cast<int64_t>()) {}
 
   absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher(
       const std::vector<int32_t>& stop_ids) const override {
@@ -120,10 +123,13 @@ class XgrammarCompiled final : public CompiledGrammar {
     });
   }
 
+  int64_t num_bytes() const override { return num_bytes_; }
+
  private:
   const MatcherMethods& methods_;
   const int64_t vocab_size_;
   const ffi::Any compiled_;
+  const int64_t num_bytes_;
 };
 
 class Xgrammar final : public GrammarLibrary {
@@ -135,7 +141,7 @@ class Xgrammar final : public GrammarLibrary {
     for (const std::string& bytes : token_bytes) vocabulary.push_back(ffi::Bytes(bytes));
     const ffi::Any tokenizer = Method("TokenizerInfo", "__ffi_init__")(
         vocabulary, int64_t{kRawBytes}, vocab_size_, IdsOf(eos_ids), false);
-    constexpr int64_t kThreads = 1;  // the process forks
+    constexpr int64_t kThreads = 1;  // it starts none of its own
     compiler_ = Method("GrammarCompiler", "__ffi_init__")(tokenizer, kThreads, false, int64_t{-1});
   }
 

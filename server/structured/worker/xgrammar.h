@@ -1,5 +1,8 @@
 // The library xgrammar, through the C interface of tvm-ffi that its Python wheel registers. Everything
-// that it throws becomes a status here. Not thread-safe.
+// that it throws becomes a status here.
+//
+// Threads: one thread compiles, another one may follow compiled grammars meanwhile; an object is used by
+// one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +35,8 @@ class CompiledGrammar {
   // Outlives neither the grammar nor the vocabulary. Stop ids are allowed where the text is complete.
   virtual absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher(
       const std::vector<int32_t>& stop_ids) const = 0;
+  // About how much memory it takes.
+  virtual int64_t num_bytes() const = 0;
 };
 
 class GrammarLibrary {

@@ -1,10 +1,8 @@
-// The compiler's queue, what it keeps, and its program.
+// The compiler's queue and what it keeps.
 #include "server/structured/grammar_compiler.h"
 
 #include <absl/synchronization/notification.h>
 #include <gmock/gmock.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -16,23 +14,6 @@ namespace taopd::testing {
 namespace {
 
 using Kind = GrammarSpec::Kind;
-
-// The pids of processes whose parent is `parent`.
-std::vector<pid_t> ChildrenOf(pid_t parent) {
-  std::ifstream file(Concat("/proc/", parent, "/task/", parent, "/children"));
-  std::vector<pid_t> pids;
-  for (pid_t pid = 0; file >> pid;) pids.push_back(pid);
-  return pids;
-}
-
-std::vector<pid_t> Descendants() {
-  std::vector<pid_t> all;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream file(task.path() / "children");
-    for (pid_t pid = 0; file >> pid;) all.push_back(pid);
-  }
-  return all;
-}
 
 TEST(GrammarCompilerTest, ErrorsNameTheFieldAndTheReason) {
   const auto compiler = NewCompiler();
@@ -51,25 +32,24 @@ TEST(GrammarCompilerTest, ErrorsNameTheFieldAndTheReason) {
 
 TEST(GrammarCompilerTest, GrammarsAreKeptForTheNextRequest) {
   GrammarCompilerOptions options = TestOptions();
-  options.max_kept = 2;
+  options.max_forms = 2;
   const auto compiler = NewCompiler(options);
   const auto compile = [&](const std::string& text) {
     const auto grammar = CompileWith(*compiler, Kind::kRegex, text);
     EXPECT_OK(grammar);
-    return *grammar;
+    return std::weak_ptr<Grammar>(*grammar);
   };
   const auto a = compile("a"), b = compile("b");
-  EXPECT_EQ(compile("a"), a);
+  EXPECT_EQ(compile("a").lock(), a.lock());
   compile("c");  // the one that was used least recently goes
-  EXPECT_EQ(compile("a"), a);
-  EXPECT_NE(compile("b"), b);
+  EXPECT_FALSE(a.expired());
+  EXPECT_TRUE(b.expired());
+  compile("b");
 }
 
-TEST(GrammarCompilerTest, GrammarsInUseAreBoundedAndThoseThatAreKeptMakeRoom) {
+TEST(GrammarCompilerTest, GrammarsInUseAreBounded) {
   GrammarCompilerOptions options = TestOptions();
-  options.max_kept = 2;
-  options.max_grammars = 3;
-  options.max_client_share = 1.0;
+  options.max_forms = 3;
   const auto compiler = NewCompiler(options);
   std::vector<std::shared_ptr<Grammar>> used;
   for (const char* text : {"a", "b", "c"}) {
@@ -77,73 +57,22 @@ TEST(GrammarCompilerTest, GrammarsInUseAreBoundedAndThoseThatAreKeptMakeRoom) {
   }
   EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "d"), absl::StatusCode::kResourceExhausted,
                "field: 3 grammars are in use, which is the limit");
+  EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "a"));
+  // A text under a grammar uses it, however it is held.
+  auto mask = Grammar::NewMask(used.back(), {});
   used.pop_back();
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "d"), absl::StatusCode::kResourceExhausted,
+               "which is the limit");
+  mask.reset();
   EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "d"));
 }
 
-// Compiles a client's regular expression, with a compiler that has four grammars.
-auto CompilingOfFour() {
+TEST(GrammarCompilerTest, TheBytesOfGrammarsAreBounded) {
   GrammarCompilerOptions options = TestOptions();
-  options.max_grammars = 4;
-  return [compiler = std::shared_ptr<GrammarCompiler>(NewCompiler(options))](
-             const std::string& client, const std::string& text) {
-    return compiler->Compile(
-        {.spec = {.kind = Kind::kRegex, .text = text}, .field = "f", .client = client});
-  };
-}
-
-TEST(GrammarCompilerTest, NoClientUsesMoreThanItsShareOfTheGrammars) {
-  const auto compile = CompilingOfFour();
-  ASSERT_OK_AND_ASSIGN(auto first, compile("greedy", "a"));
-  ASSERT_OK_AND_ASSIGN(const auto second, compile("greedy", "b"));
-  EXPECT_ERROR(
-      compile("greedy", "c"), absl::StatusCode::kResourceExhausted,
-      "f: this client uses 2 grammars: one more exceeds its share of 4, of which 2 are free");
-  // What it has it may use again, and others find room.
-  EXPECT_OK(compile("greedy", "a"));
-  ASSERT_OK_AND_ASSIGN(const auto other, compile("other", "c"));
-  EXPECT_OK(compile("third", "a"));
-  // A text under a grammar uses it, however it is held.
-  auto mask = Grammar::NewMask(first, {});
-  first.reset();
-  EXPECT_ERROR(compile("greedy", "d"), absl::StatusCode::kResourceExhausted, "uses 2 grammars");
-  mask.reset();
-  EXPECT_ERROR(compile("greedy", "d"), absl::StatusCode::kResourceExhausted,
-               "uses 1 grammars: one more exceeds its share of 4, of which 2 are free");
-}
-
-TEST(GrammarCompilerTest, WhatOthersHadCompiledCountsForWhoeverUsesIt) {
-  const auto compile = CompilingOfFour();
-  for (const char* text : {"a", "b", "c"}) EXPECT_OK(compile("other", text));
-  ASSERT_OK_AND_ASSIGN(const auto first, compile("greedy", "a"));
-  ASSERT_OK_AND_ASSIGN(const auto second, compile("greedy", "b"));
-  EXPECT_ERROR(compile("greedy", "c"), absl::StatusCode::kResourceExhausted, "uses 2 grammars");
-}
-
-TEST(GrammarCompilerTest, GrammarsThatAreOnlyKeptEndForOnesThatAreUsed) {
-  GrammarCompilerOptions options = TestOptions();
-  options.max_grammars = 2;
+  options.max_form_bytes = 1;
   const auto compiler = NewCompiler(options);
-  EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "a"));
-  const std::vector<pid_t> programs = Descendants();
-  if (programs.size() != 1) GTEST_SKIP() << "this system does not list children";
-  EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "b"));
-  EXPECT_EQ(ChildrenOf(programs[0]).size(), 2u);
-  ASSERT_OK_AND_ASSIGN(const auto c, CompileWith(*compiler, Kind::kRegex, "c"));
-  while (ChildrenOf(programs[0]).size() > 2) std::this_thread::yield();
-}
-
-TEST(GrammarCompilerTest, AClientOfManyGrammarsEndsItsOwnFirst) {
-  GrammarCompilerOptions options = TestOptions();
-  options.max_kept = 3;
-  const auto compiler = NewCompiler(options);
-  const auto compile = [&](const std::string& client, const std::string& text) {
-    return *compiler->Compile(
-        {.spec = {.kind = Kind::kRegex, .text = text}, .field = "f", .client = client});
-  };
-  const auto modest = compile("modest", "a");
-  for (const char* text : {"b", "c", "d", "e"}) compile("greedy", text);
-  EXPECT_EQ(compile("modest", "a"), modest);
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "a"), absl::StatusCode::kResourceExhausted,
+               "field: the grammars in use take 0 bytes, and this one ");
 }
 
 TEST(GrammarCompilerTest, WhoeverIsGoneOrLateIsNotWaitedFor) {
@@ -167,7 +96,6 @@ TEST(GrammarCompilerTest, WhoeverIsGoneOrLateIsNotWaitedFor) {
 // The queue is bounded, for one client more narrowly than for all, and the end answers what is left.
 TEST(GrammarCompilerTest, TheQueueIsBounded) {
   GrammarCompilerOptions options = TestOptions();
-  options.num_threads = 1;
   options.max_waiting = 3;
   options.max_client_waiting = 2;
   auto compiler = NewCompiler(options);
@@ -249,69 +177,10 @@ TEST(GrammarCompilerTest, AMaskThatIsNotTakenBlocksNobody) {
   EXPECT_OK(AllowedIds(*mask, ids));
 }
 
-TEST(GrammarCompilerTest, WithoutTheProgramThereIsNoStructuredOutput) {
-  GrammarCompilerOptions options;
-  options.program = "/nowhere/taopd-grammar";
-  const auto compiler = NewCompiler(options);
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "a"), absl::StatusCode::kUnavailable,
-               "cannot start /nowhere");
-  options.program = "/bin/false";
-  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kRegex, "a"),
-               absl::StatusCode::kUnavailable, "structured output is not available");
-}
-
 TEST(GrammarCompilerTest, AModelWithoutAnEndIsRefused) {
   GrammarCompiler compiler(SmallVocabulary(), {}, TestOptions());
   EXPECT_ERROR(CompileWith(compiler, Kind::kRegex, "a"), absl::StatusCode::kFailedPrecondition,
                "end-of-sequence id");
-}
-
-// What a process has of another one's that starts it.
-TEST(GrammarCompilerTest, TheProgramHasNeitherDescriptorsNorSecrets) {
-  int pipe_ends[2];
-  ASSERT_EQ(::pipe(pipe_ends), 0);  // without close-on-exec
-  ::setenv("TAOPD_TEST_SECRET", "secret", 1);
-  const auto compiler = NewCompiler();
-  ASSERT_OK(CompileWith(*compiler, Kind::kRegex, "a"));
-  ::unsetenv("TAOPD_TEST_SECRET");
-  const std::vector<pid_t> programs = Descendants();
-  if (programs.size() != 1) GTEST_SKIP() << "this system does not list children";
-  for (pid_t pid : {programs[0], ChildrenOf(programs[0]).at(0)}) {
-    const std::string place = Concat("/proc/", pid);
-    size_t num_descriptors = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(place + "/fd")) {
-      const std::string target = std::filesystem::read_symlink(entry.path()).string();
-      EXPECT_NE(target, std::filesystem::read_symlink(Concat("/proc/self/fd/", pipe_ends[0])));
-      ++num_descriptors;
-    }
-    EXPECT_LE(num_descriptors, 5u);  // the standard ones, the socket, and /dev/null
-    EXPECT_EQ(ReadFile(place + "/environ").find("secret"), std::string::npos);
-  }
-  ::close(pipe_ends[0]);
-  ::close(pipe_ends[1]);
-}
-
-TEST(GrammarCompilerTest, AProgramThatEndsIsStartedAgainAndAGrammarThatEndsFailsAlone) {
-  const auto compiler = NewCompiler();
-  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "[ab]*"));
-  const std::vector<pid_t> programs = Descendants();
-  if (programs.size() != 1) GTEST_SKIP() << "this system does not list children";
-  const std::vector<pid_t> processes = ChildrenOf(programs[0]);
-  ASSERT_EQ(processes.size(), 1u);
-  ASSERT_OK_AND_ASSIGN(const auto other, CompileWith(*compiler, Kind::kRegex, "[cd]*"));
-  const auto mask = Grammar::NewMask(grammar, {}), other_mask = Grammar::NewMask(other, {});
-  ASSERT_OK(AllowedIds(*mask, {}));
-  ASSERT_EQ(::kill(processes[0], SIGKILL), 0);
-  EXPECT_ERROR(AllowedIds(*mask, {2 + 'a'}), absl::StatusCode::kInvalidArgument,
-               "cannot be followed");
-  EXPECT_FALSE(grammar->is_alive());
-  EXPECT_OK(AllowedIds(*other_mask, {2 + 'c'}));
-  // The same spec is not tried again.
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "[ab]*"), absl::StatusCode::kInvalidArgument,
-               "has ended");
-  ASSERT_EQ(::kill(programs[0], SIGKILL), 0);
-  EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "[ef]*"));
-  EXPECT_OK(AllowedIds(*other_mask, {2 + 'c', 2 + 'd'}));
 }
 
 }  // namespace

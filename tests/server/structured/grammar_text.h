@@ -32,7 +32,7 @@ inline std::vector<std::string> SmallVocabulary() {
 
 inline GrammarCompilerOptions TestOptions() {
   GrammarCompilerOptions options;
-  options.program = BinaryPath("taopd-grammar");
+  options.host.program = BinaryPath("taopd-grammar");
   return options;
 }
 

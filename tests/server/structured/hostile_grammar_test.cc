@@ -1,6 +1,7 @@
 // Specs that are made to hurt: each is answered, soon, and neither this process nor the next request
 // notices.
 #include <absl/time/clock.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 
@@ -84,7 +85,7 @@ void Follow(const std::shared_ptr<Grammar>& grammar) {
 
 TEST(HostileGrammarTest, IsAnsweredSoonAndHurtsNobody) {
   GrammarCompilerOptions options = TestOptions();
-  options.limits.compile_cpu_ms = 300;
+  options.host.limits.compile_cpu_ms = 300;
   const auto compiler = NewCompiler(options);
   const auto serves = [&] {
     const auto grammar = CompileWith(*compiler, Kind::kRegex, "ab");
@@ -129,39 +130,86 @@ constexpr char kOutOfMemory[] = "memory";
 
 TEST(HostileGrammarTest, ACompilationHasItsTimeAndMemory) {
   GrammarCompilerOptions options = TestOptions();
-  options.limits.compile_cpu_ms = 60;
+  options.host.limits.compile_cpu_ms = 60;
   EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kJsonSchema, LargeSchema()),
                absl::StatusCode::kInvalidArgument, "field: it takes too long to compile");
 #ifdef __SANITIZE_THREAD__
   return;  // its allocator does not come back without memory
 #endif
-  options.limits.compile_cpu_ms = 60'000;
-  options.limits.memory_bytes = 4 << 20;
+  options.host.limits.compile_cpu_ms = 60'000;
+  options.host.limits.memory_bytes = 4 << 20;
   EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kJsonSchema, LargeSchema()),
                absl::StatusCode::kInvalidArgument, kOutOfMemory);
 }
 
-// A grammar that gets slow, or large, only when it is followed ends alone.
-TEST(HostileGrammarTest, AMaskHasItsTimeAndMemory) {
-  constexpr char kSlow[] = "root ::= ([a-z]{1,500}){1,500} ([a-z]{1,500}){1,500}";
+// A form that is too large when it is compiled is refused, and leaves nothing behind.
+TEST(HostileGrammarTest, ACompiledFormHasItsSize) {
   GrammarCompilerOptions options = TestOptions();
-  options.limits.rehearsed_mask_cpu_ms = 1;
+  options.host.limits.form_bytes = 1 << 10;
+  const auto compiler = NewCompiler(options);
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "[a-z]{1,400}"),
+               absl::StatusCode::kInvalidArgument, "field: it needs too much memory");
+}
+
+constexpr char kSlow[] = "root ::= ([a-z]{1,500}){1,500} ([a-z]{1,500}){1,500}";
+// Every token can be read in more ways than the one before.
+constexpr char kAmbiguous[] = "root ::= s\ns ::= s s | \"a\"";
+
+TEST(HostileGrammarTest, ARehearsalFindsSlowMasks) {
+  GrammarCompilerOptions options = TestOptions();
+  options.host.limits.rehearsed_mask_cpu_ms = 1;
   EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kEbnf, kSlow),
                absl::StatusCode::kInvalidArgument, "field: it takes too long to follow");
-  options.limits.rehearsed_mask_cpu_ms = 60'000;
-  options.limits.compile_cpu_ms = 60'000;
-  options.limits.mask_cpu_ms = 8;
+}
+
+// One mask that takes too long ends the process; the text that asked for it fails, and the others do
+// not notice. The second time, the form is refused for a while.
+TEST(HostileGrammarTest, AMaskHasItsTime) {
+  GrammarCompilerOptions options = TestOptions();
+  options.host.limits.rehearsed_mask_cpu_ms = 60'000;
+  options.host.limits.compile_cpu_ms = 60'000;
+  options.host.limits.mask_cpu_ms = 8;
+  options.blame_memory = absl::Seconds(5);
   const auto compiler = NewCompiler(options);
   ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kEbnf, kSlow));
   ASSERT_OK_AND_ASSIGN(const auto other, CompileWith(*compiler, Kind::kRegex, "[ab]*"));
-  const auto mask = Grammar::NewMask(grammar, {}), other_mask = Grammar::NewMask(other, {});
-  const std::vector<int32_t> ids(400, 2 + 'q');
-  EXPECT_ERROR(AllowedIds(*mask, ids), absl::StatusCode::kInvalidArgument,
-               "structured output: it takes too long to follow");
+  const auto other_mask = Grammar::NewMask(other, {});
   EXPECT_OK(AllowedIds(*other_mask, {2 + 'a'}));
-  // It is known now.
+  const std::vector<int32_t> ids(400, 2 + 'q');
+  for (int i = 0; i < FormBlame::kMaxStrikes; ++i) {
+    EXPECT_OK(CompileWith(*compiler, Kind::kEbnf, kSlow));
+    EXPECT_ERROR(AllowedIds(*Grammar::NewMask(grammar, {}), ids),
+                 absl::StatusCode::kInvalidArgument,
+                 "structured output: it takes too long to follow");
+    EXPECT_OK(AllowedIds(*other_mask, {2 + 'a', 2 + 'b'}));
+  }
   EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, kSlow), absl::StatusCode::kInvalidArgument,
-               "has ended");
+               "it ended the grammar process 2 times and is refused for ");
+  EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "[ab]*"));
+  // It has a new chance.
+  while (!CompileWith(*compiler, Kind::kEbnf, kSlow).ok()) absl::SleepFor(absl::Milliseconds(50));
+}
+
+// Masks that are each within their limit add up, and the text fails. Texts of other forms take turns
+// with it.
+TEST(HostileGrammarTest, ATextHasItsTime) {
+  GrammarCompilerOptions options = TestOptions();
+  options.host.limits.text_cpu_ms = 100;
+  options.host.limits.token_cpu_ms = 0;
+  const auto compiler = NewCompiler(options);
+  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kEbnf, kAmbiguous));
+  const auto mask = Grammar::NewMask(grammar, {});
+  std::vector<int32_t> ids;
+  absl::Status status;
+  while (status.ok() && ids.size() < 5000) {
+    status = AllowedIds(*mask, ids).status();
+    ids.push_back(2 + 'a');
+  }
+  EXPECT_ERROR(status, absl::StatusCode::kInvalidArgument,
+               "structured output: it takes too long to follow: the masks of ");
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("more than 100 ms"));
+  // Nothing has ended, so the form may be tried again, and fails again.
+  EXPECT_OK(CompileWith(*compiler, Kind::kEbnf, kAmbiguous));
 }
 
 }  // namespace

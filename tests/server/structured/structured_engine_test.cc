@@ -95,7 +95,7 @@ class StructuredEngineTest : public ::testing::Test {
   const std::shared_ptr<Decoder> decoder_ = NewDecoder();
   static GrammarCompilerOptions BuiltProgram() {
     GrammarCompilerOptions options;
-    options.program = BinaryPath("taopd-grammar");
+    options.host.program = BinaryPath("taopd-grammar");
     return options;
   }
   GrammarCompiler compiler_{Vocabulary(), {kEos}, BuiltProgram()};

@@ -19,7 +19,7 @@ inline std::unique_ptr<GrammarCompiler> LettersCompiler() {
   std::vector<std::string> token_bytes(kFakeVocab);
   for (int v = 1; v < kFakeVocab; ++v) token_bytes[v] = std::string(1, kLetters[v]);
   GrammarCompilerOptions options;
-  options.program = BinaryPath("taopd-grammar");
+  options.host.program = BinaryPath("taopd-grammar");
   return std::make_unique<GrammarCompiler>(token_bytes, std::vector<int32_t>{0}, options);
 }
 

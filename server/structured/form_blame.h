@@ -1,0 +1,60 @@
+// Forms that have ended taopd-grammar. A form that does it twice is refused for a while, and then has
+// a new chance. Not thread-safe.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace taopd {
+
+class FormBlame {
+ public:
+  static constexpr int kMaxStrikes = 2;
+  static constexpr size_t kMaxForms = 1024;  // that are remembered
+
+  // `memory`: how long a form is refused, and after how long an end is forgotten.
+  explicit FormBlame(absl::Duration memory) : memory_(memory) {}
+
+  void Add(const std::string& key, const std::string& how, absl::Time now) {
+    Forget(now);
+    Record& record = records_[key];
+    record = {record.num_strikes + 1, how, now};
+    if (records_.size() <= kMaxForms) return;
+    records_.erase(std::min_element(
+        records_.begin(), records_.end(),
+        [](const auto& a, const auto& b) { return a.second.last < b.second.last; }));
+  }
+
+  // Returns INVALID_ARGUMENT while the form is refused.
+  absl::Status Check(const std::string& key, absl::Time now) {
+    Forget(now);
+    const auto found = records_.find(key);
+    if (found == records_.end() || found->second.num_strikes < kMaxStrikes) return absl::OkStatus();
+    return InvalidArgument(
+        found->second.how, "; it ended the grammar process ", found->second.num_strikes,
+        " times and is refused for ",
+        absl::FormatDuration(absl::Ceil(found->second.last + memory_ - now, absl::Seconds(1))));
+  }
+
+ private:
+  struct Record {
+    int num_strikes = 0;
+    std::string how;  // the last time
+    absl::Time last;
+  };
+
+  void Forget(absl::Time now) {
+    std::erase_if(records_, [&](const auto& item) { return now - item.second.last >= memory_; });
+  }
+
+  const absl::Duration memory_;
+  std::map<std::string, Record> records_;
+};
+
+}  // namespace taopd

@@ -1,0 +1,98 @@
+// A compiled form, a text under it, and the text's masks as the engine sees them.
+//
+// The thread of the GrammarHost owns most of a form and of a text; other threads reach it through
+// its Inbox, and take masks from a text under its lock. No lock here is held during I/O.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/engine/engine.h"
+#include "server/structured/grammar_spec.h"
+#include "server/structured/wire.h"
+
+namespace taopd {
+
+class GrammarHost;
+
+// What the host's thread is to do next. Thread-safe; outlives the host.
+class Inbox {
+ public:
+  using Task = std::function<void(GrammarHost&)>;
+
+  Inbox();
+  ~Inbox();
+  Inbox(const Inbox&) = delete;
+  Inbox& operator=(const Inbox&) = delete;
+
+  // Adds a task and wakes the host. Returns false, without the task, after Close. Never blocks.
+  bool Post(Task task);
+  // All tasks there are; also clears wake_fd().
+  std::vector<Task> Take();
+  void Close();
+  bool is_closed() const;
+  int wake_fd() const { return wake_fd_; }  // readable when there is something to do
+
+ private:
+  const int wake_fd_;
+  mutable absl::Mutex mutex_;
+  std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// A form that has been compiled.
+class Grammar {
+ public:
+  // The ids that may follow, for one text. Where the text is complete, the ids that end it are
+  // allowed: the model's, and stop_ids. Behind the first of them everything is.
+  //
+  // taopd-grammar hears of the text when the engine first asks for a mask (LogitMask::Prepare). If it
+  // ends, it is started again and gets the text so far; the text fails with UNAVAILABLE only if that
+  // happens several times, or if a mask is not there in time. Errors that the form itself causes are
+  // INVALID_ARGUMENT. The mask holds the grammar.
+  static std::shared_ptr<LogitMask> NewMask(std::shared_ptr<Grammar> grammar,
+                                            std::vector<int32_t> stop_ids);
+
+ private:
+  friend class GrammarHost;
+  friend class GrammarMask;
+  Grammar(uint64_t id, GrammarSpec spec, std::shared_ptr<Inbox> inbox, absl::Duration max_mask_wait)
+      : id_(id), spec_(std::move(spec)), inbox_(std::move(inbox)), max_mask_wait_(max_mask_wait) {}
+
+  const uint64_t id_;
+  const GrammarSpec spec_;
+  const std::shared_ptr<Inbox> inbox_;
+  const absl::Duration max_mask_wait_;
+  // Of the host's thread.
+  bool is_compiled_ = false;  // in the process that runs now
+  bool is_queued_ = false;    // to be compiled again
+};
+
+struct GrammarText {
+  std::shared_ptr<Grammar> form;
+  std::vector<int32_t> stop_ids;
+
+  // Of the host's thread.
+  uint64_t id = 0;           // 0 = the host does not know it yet
+  std::vector<int32_t> ids;  // so far
+  bool is_open = false;      // in the process that runs now
+  bool is_wanted = false;    // the mask behind `ids` has not come
+  int num_ends = 0;          // of processes that it has waited for
+
+  absl::Mutex mutex;
+  // The newest mask is that behind so many ids; UINT64_MAX = there is none.
+  uint64_t position ABSL_GUARDED_BY(mutex) = UINT64_MAX;
+  bool restricts ABSL_GUARDED_BY(mutex) = false;
+  std::string bits ABSL_GUARDED_BY(mutex);
+  absl::Status failure ABSL_GUARDED_BY(mutex);  // if not OK, there are no more masks
+};
+
+}  // namespace taopd

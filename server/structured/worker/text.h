@@ -1,0 +1,78 @@
+// One text under a compiled form: the ids that it has, the mask of the next one, and the time that its
+// masks have taken. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "server/structured/limits.h"
+#include "server/structured/worker/json_string_filter.h"
+#include "server/structured/worker/xgrammar.h"
+
+namespace taopd {
+
+// What forms and texts share. Immutable, except that one thread compiles with the library.
+struct Vocabulary {
+  GrammarLimits limits;
+  std::vector<int32_t> eos_ids;
+  std::vector<std::string> token_bytes;
+  std::unique_ptr<GrammarLibrary> library;
+  JsonStringFilter json_filter;
+
+  int64_t size() const { return static_cast<int64_t>(token_bytes.size()); }
+};
+
+class Text {
+ public:
+  // With `is_json`, bytes that JSON forbids in strings are forbidden, too.
+  Text(std::unique_ptr<GrammarMatcher> matcher, bool is_json, const Vocabulary* vocabulary)
+      : matcher_(std::move(matcher)), is_json_(is_json), vocabulary_(vocabulary) {}
+
+  // Behind the end everything is allowed.
+  absl::Status Accept(int32_t id) {
+    ++position_;
+    if (matcher_->HasEnded()) return absl::OkStatus();
+    TAOPD_RETURN_IF_ERROR(matcher_->Accept(id));
+    if (is_json_ && id >= 0 && id < vocabulary_->size())
+      json_.Push(std::string_view(vocabulary_->token_bytes[id]));
+    return absl::OkStatus();
+  }
+  // As GrammarMatcher::Fill.
+  absl::StatusOr<bool> Fill(std::vector<uint64_t>* bits) {
+    if (matcher_->HasEnded()) return false;
+    bits->assign((static_cast<size_t>(vocabulary_->size()) + 63) / 64, ~uint64_t{0});
+    TAOPD_ASSIGN_OR_RETURN(const bool restricts, matcher_->Fill(*bits));
+    if (is_json_) vocabulary_->json_filter.Apply(json_.place(), *bits);
+    return restricts || is_json_;
+  }
+  bool HasEnded() const { return matcher_->HasEnded(); }
+  uint64_t position() const { return position_; }  // ids accepted
+
+  // Returns INVALID_ARGUMENT if the text's masks have taken more than their limits.
+  absl::Status Charge(double cpu_ms) {
+    cpu_ms_ += cpu_ms;
+    const GrammarLimits& limits = vocabulary_->limits;
+    const double limit_ms =
+        static_cast<double>(limits.text_cpu_ms) +
+        static_cast<double>(limits.token_cpu_ms) * static_cast<double>(position_);
+    if (cpu_ms_ <= limit_ms) return absl::OkStatus();
+    return InvalidArgument("it takes too long to follow: the masks of ", position_,
+                           " tokens took more than ", static_cast<int64_t>(limit_ms),
+                           " ms of a processor");
+  }
+
+ private:
+  std::unique_ptr<GrammarMatcher> matcher_;
+  const bool is_json_;
+  const Vocabulary* const vocabulary_;
+  JsonStringState json_;
+  uint64_t position_ = 0;
+  double cpu_ms_ = 0.0;
+};
+
+}  // namespace taopd

@@ -1,0 +1,273 @@
+// Structured output over sockets, on a model with 100,000 ids: what clients send cannot hold up the
+// server or other clients.
+#include <absl/time/clock.h>
+
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include "common/base/random.h"
+#include "common/io/safetensors/safetensors.h"
+#include "tests/integration/teacher/teacher_binary_fixture.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr int64_t kVocab = 100'000, kHidden = 16, kInner = 32, kHeads = 2, kHeadDim = 8;
+
+// A tokenizer with an end-of-sequence id 0, the bytes 1 to 256, and words.
+void WriteTokenizer(const std::string& dir) {
+  json vocab = {{"<|end|>", 0}};
+  int32_t next = 1, shifted = 256;
+  for (int byte = 0; byte < 256; ++byte) {  // as GPT-2 writes bytes
+    const bool is_shown = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+    const int point = is_shown ? byte : shifted++;
+    std::string text;
+    if (point < 0x80) {
+      text = std::string(1, static_cast<char>(point));
+    } else {
+      text = {static_cast<char>(0xC0 | point >> 6), static_cast<char>(0x80 | (point & 0x3F))};
+    }
+    vocab[text] = next++;
+  }
+  for (; next < kVocab; ++next) vocab["w" + std::to_string(next)] = next;
+  const json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}};
+  const json end = {
+      {"id", 0},         {"content", "<|end|>"}, {"special", true},    {"lstrip", false},
+      {"rstrip", false}, {"single_word", false}, {"normalized", false}};
+  const json file = {{"version", "1.0"},
+                     {"truncation", nullptr},
+                     {"padding", nullptr},
+                     {"added_tokens", {end}},
+                     {"normalizer", nullptr},
+                     {"pre_tokenizer", byte_level},
+                     {"post_processor", nullptr},
+                     {"decoder", byte_level},
+                     {"model",
+                      {{"type", "BPE"},
+                       {"dropout", nullptr},
+                       {"unk_token", nullptr},
+                       {"continuing_subword_prefix", ""},
+                       {"end_of_word_suffix", ""},
+                       {"fuse_unk", false},
+                       {"vocab", vocab},
+                       {"merges", json::array()}}}};
+  testing::WriteFile(dir + "/tokenizer.json", file.dump());
+}
+
+// A Llama of one layer with random weights.
+void WriteModel(const std::string& dir) {
+  const json config = {{"architectures", {"LlamaForCausalLM"}},
+                       {"model_type", "llama"},
+                       {"vocab_size", kVocab},
+                       {"hidden_size", kHidden},
+                       {"intermediate_size", kInner},
+                       {"num_hidden_layers", 1},
+                       {"num_attention_heads", kHeads},
+                       {"num_key_value_heads", kHeads},
+                       {"head_dim", kHeadDim},
+                       {"max_position_embeddings", 4096},
+                       {"rms_norm_eps", 1e-6},
+                       {"rope_theta", 10000.0},
+                       {"tie_word_embeddings", true},
+                       {"eos_token_id", 0},
+                       {"bos_token_id", 0},
+                       {"torch_dtype", "float32"}};
+  testing::WriteFile(dir + "/config.json", config.dump());
+  const std::string layer = "model.layers.0.";
+  const std::pair<std::string, std::vector<int64_t>> shapes[] = {
+      {"model.embed_tokens.weight", {kVocab, kHidden}},
+      {layer + "input_layernorm.weight", {kHidden}},
+      {layer + "self_attn.q_proj.weight", {kHeads * kHeadDim, kHidden}},
+      {layer + "self_attn.k_proj.weight", {kHeads * kHeadDim, kHidden}},
+      {layer + "self_attn.v_proj.weight", {kHeads * kHeadDim, kHidden}},
+      {layer + "self_attn.o_proj.weight", {kHidden, kHeads * kHeadDim}},
+      {layer + "post_attention_layernorm.weight", {kHidden}},
+      {layer + "mlp.gate_proj.weight", {kInner, kHidden}},
+      {layer + "mlp.up_proj.weight", {kInner, kHidden}},
+      {layer + "mlp.down_proj.weight", {kHidden, kInner}},
+      {"model.norm.weight", {kHidden}}};
+  std::vector<std::vector<float>> data;
+  std::vector<TensorToWrite> tensors;
+  uint64_t random = 1;
+  for (const auto& [name, shape] : shapes) {
+    const int64_t size = shape.size() == 2 ? shape[0] * shape[1] : shape[0];
+    std::vector<float>& values = data.emplace_back(static_cast<size_t>(size), 1.0f);
+    for (float& value : values) {
+      if (shape.size() == 1) break;
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      value = static_cast<float>(static_cast<int32_t>(random >> 32)) * 1e-10f;
+    }
+    tensors.push_back({name, "F32", shape, std::as_bytes(std::span(values))});
+  }
+  ASSERT_OK(WriteSafetensors(dir + "/model.safetensors", tensors));
+}
+
+class TeacherStructuredTest : public testing::TeacherBinaryFixture {
+ protected:
+  void StartLarge() {
+    WriteTokenizer(model_.path());
+    WriteModel(model_.path());
+    Start({"--served-model-name", "m"}, model_.path());
+  }
+  std::unique_ptr<httplib::Client> Client() {
+    auto client = std::make_unique<httplib::Client>("127.0.0.1", teacher_->http_port());
+    client->set_read_timeout(120);
+    return client;
+  }
+  httplib::Result Ask(json body) {
+    return Client()->Post("/v1/completions", body.dump(), "application/json");
+  }
+  static json Plain(int max_tokens) {
+    return {{"prompt", {5, 6}}, {"max_tokens", max_tokens}, {"ignore_eos", true}};
+  }
+  static json Formed(const std::string& regex) {
+    return {{"prompt", {5, 6}}, {"max_tokens", 40}, {"structured_outputs", {{"regex", regex}}}};
+  }
+  // The process of taopd-grammar; 0 if there is none.
+  pid_t Grammar() {
+    for (const auto& task : std::filesystem::directory_iterator(
+             "/proc/" + std::to_string(teacher_->pid()) + "/task")) {
+      std::ifstream children(task.path() / "children");
+      for (pid_t pid = 0; children >> pid;) return pid;
+    }
+    return 0;
+  }
+
+  testing::TempDir model_;
+};
+
+// So many stop ids, in so many texts, exceed every buffer between the server and its grammar process.
+TEST_F(TeacherStructuredTest, ManyStopIdsOfManyChoicesHoldNobodyUp) {
+  StartLarge();
+  json body = Formed("[a-z]{1,30}");
+  body["n"] = 100;
+  for (int i = 0; i < 27'500; ++i) body["stop_token_ids"].push_back(300 + i);
+  std::vector<std::thread> senders;
+  std::atomic<int> num_refused{0};
+  for (int i = 0; i < 4; ++i) {
+    senders.emplace_back([&] {
+      const auto answer = Ask(body);
+      ASSERT_TRUE(answer) << httplib::to_string(answer.error());
+      EXPECT_EQ(answer->status, 400) << answer->body;
+      EXPECT_THAT(answer->body, HasSubstr("stop_token_ids has 27500 ids, at most 1024"));
+      ++num_refused;
+    });
+  }
+  for (int i = 0; i < 5; ++i) {
+    const auto answer = Ask(Plain(3));
+    ASSERT_TRUE(answer) << httplib::to_string(answer.error());
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    EXPECT_EQ(Client()->Get("/health")->status, 200);
+  }
+  for (std::thread& sender : senders) sender.join();
+  EXPECT_EQ(num_refused, 4);
+  EXPECT_EQ(Grammar(), 0);  // it never heard of them
+  // As many as are allowed are answered.
+  body["stop_token_ids"].get_ref<json::array_t&>().resize(1024);
+  const auto answer = Ask(body);
+  ASSERT_TRUE(answer) << httplib::to_string(answer.error());
+  EXPECT_EQ(answer->status, 200) << answer->body;
+  EXPECT_EQ(teacher_->Terminate(), 0);
+}
+
+// What the engine would refuse is refused before anything is compiled.
+TEST_F(TeacherStructuredTest, ARequestIsCheckedBeforeItsFormIs) {
+  StartLarge();
+  for (const auto& [name, value] : std::vector<std::pair<std::string, json>>{
+           {"min_tokens", 1000}, {"temperature", -1.0}, {"top_p", 0.0}, {"stop_token_ids", {-1}}}) {
+    json body = Formed("a");
+    body[name] = value;
+    const auto answer = Ask(body);
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status, 400) << name << answer->body;
+    EXPECT_THAT(answer->body, HasSubstr(name));
+  }
+  EXPECT_EQ(Grammar(), 0);
+}
+
+TEST_F(TeacherStructuredTest, AKilledGrammarProcessRefusesNobody) {
+  StartLarge();
+  const auto is_answered = [&] {
+    for (const char* regex : {"[ab]{3,20}", "[cd]{3,20}"}) {
+      const auto answer = Ask(Formed(regex));
+      ASSERT_TRUE(answer);
+      ASSERT_EQ(answer->status, 200) << answer->body;
+    }
+  };
+  is_answered();
+  if (Grammar() == 0) GTEST_SKIP() << "this system does not list children";
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(::kill(Grammar(), SIGKILL), 0);
+    is_answered();
+  }
+  // While texts are generated, of several forms: they go on.
+  json longer = Formed("[a-z]*");
+  longer["min_tokens"] = longer["max_tokens"] = 2000;
+  std::atomic<bool> done{false};
+  std::thread call([&] {
+    const auto answer = Ask(longer);
+    EXPECT_TRUE(answer);
+    if (answer) {
+      EXPECT_EQ(answer->status, 200) << answer->body;
+      EXPECT_EQ(json::parse(answer->body)["usage"]["completion_tokens"], 2000);
+    }
+    done = true;
+  });
+  int num_kills = 0;
+  while (!done) {
+    is_answered();
+    const pid_t process = Grammar();
+    if (process == 0 || done) continue;
+    ::kill(process, SIGKILL);
+    ++num_kills;
+  }
+  call.join();
+  EXPECT_GT(num_kills, 0);
+  is_answered();
+  EXPECT_EQ(teacher_->Terminate(), 0);
+}
+
+// Masks that take longer with every token: the text ends when they have taken its time, and another
+// client's text has many tokens for each of its own.
+TEST_F(TeacherStructuredTest, SlowMasksSlowNobodyElse) {
+  StartLarge();
+  json hostile = {{"prompt", {5, 6}},
+                  {"max_tokens", 4000},
+                  {"min_tokens", 4000},
+                  {"structured_outputs", {{"grammar", "root ::= s\ns ::= s s | \"a\""}}}};
+  std::atomic<bool> done{false};
+  int num_hostile = 0;
+  std::thread call([&] {
+    const auto answer = Ask(hostile);
+    done = true;
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status, 400) << answer->body;
+    EXPECT_THAT(answer->body, HasSubstr("it takes too long to follow: the masks of "));
+    const std::string before = "the masks of ";
+    const size_t at = answer->body.find(before);
+    if (at != std::string::npos) num_hostile = std::stoi(answer->body.substr(at + before.size()));
+  });
+  int num_plain = 0;
+  for (; !done; num_plain += 20) {
+    const auto answer = Ask(Plain(20));
+    ASSERT_TRUE(answer);
+    ASSERT_EQ(answer->status, 200) << answer->body;
+  }
+  call.join();
+  EXPECT_GT(num_hostile, 0);
+  EXPECT_GT(num_plain, num_hostile) << "in step with the slow masks";
+  RecordProperty("plain_tokens", num_plain);
+  RecordProperty("hostile_tokens", num_hostile);
+  EXPECT_EQ(Ask(Formed("[ab]{3,20}"))->status, 200);
+  EXPECT_EQ(teacher_->Terminate(), 0);
+}
+
+}  // namespace
+}  // namespace taopd

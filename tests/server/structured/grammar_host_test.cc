@@ -1,0 +1,234 @@
+// The process of taopd-grammar: what it may do, how it is started again, and what comes of programs
+// that are not what they should be.
+#include "server/structured/grammar_host.h"
+
+#include <absl/time/clock.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "tests/server/structured/grammar_text.h"
+
+namespace taopd::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Kind = GrammarSpec::Kind;
+
+std::vector<pid_t> Children() {
+  std::vector<pid_t> all;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "children");
+    for (pid_t pid = 0; file >> pid;) all.push_back(pid);
+  }
+  return all;
+}
+
+// Kills the only child and waits until this process has noticed.
+void KillChild() {
+  const std::vector<pid_t> children = Children();
+  ASSERT_EQ(children.size(), 1u);
+  ASSERT_EQ(::kill(children[0], SIGKILL), 0);
+  while (::kill(children[0], 0) == 0) std::this_thread::yield();
+}
+
+bool ListsChildren() {
+  const auto compiler = NewCompiler();
+  return CompileWith(*compiler, Kind::kRegex, "a").ok() && Children().size() == 1;
+}
+
+#define SKIP_UNLESS_CHILDREN_ARE_LISTED() \
+  if (!ListsChildren()) GTEST_SKIP() << "this system does not list children"
+
+TEST(GrammarHostTest, KilledAtIdleItIsStartedAgain) {
+  SKIP_UNLESS_CHILDREN_ARE_LISTED();
+  const auto compiler = NewCompiler();
+  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "[ab]*"));
+  for (int i = 0; i < 4; ++i) {
+    KillChild();
+    // Neither the form that was known nor a new one suffers.
+    ASSERT_OK(CompileWith(*compiler, Kind::kRegex, "[ab]*"));
+    ASSERT_OK_AND_ASSIGN(const auto allowed, AllowedIds(*Grammar::NewMask(grammar, {}), {2 + 'a'}));
+    EXPECT_TRUE(allowed.contains(2 + 'b') && !allowed.contains(2 + 'c'));
+    ASSERT_OK(CompileWith(*compiler, Kind::kRegex, Concat("c{", i + 1, "}")));
+  }
+}
+
+// Texts go on where they were, and none of their forms is blamed.
+TEST(GrammarHostTest, KilledWhileMasksAreInUseTextsGoOn) {
+  SKIP_UNLESS_CHILDREN_ARE_LISTED();
+  const auto compiler = NewCompiler();
+  ASSERT_OK_AND_ASSIGN(const auto first, CompileWith(*compiler, Kind::kRegex, "a{7}b"));
+  ASSERT_OK_AND_ASSIGN(const auto second, CompileWith(*compiler, Kind::kJsonSchema, "{}"));
+  const auto mask = Grammar::NewMask(first, {2 + '!'}), other = Grammar::NewMask(second, {});
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 7; ++i) {
+    mask->Prepare(ids);
+    KillChild();
+    ASSERT_OK_AND_ASSIGN(const auto allowed, AllowedIds(*mask, ids));
+    EXPECT_TRUE(allowed.contains(2 + 'a') && !allowed.contains(2 + 'b')) << i;
+    ASSERT_OK(AllowedIds(*other, {}));
+    ids.push_back(2 + 'a');
+  }
+  ASSERT_OK_AND_ASSIGN(const auto last, AllowedIds(*mask, ids));
+  EXPECT_EQ(last, std::set<int32_t>{2 + 'b'});
+  ids.push_back(2 + 'b');
+  ASSERT_OK_AND_ASSIGN(const auto end, AllowedIds(*mask, ids));
+  EXPECT_EQ(end, (std::set<int32_t>{kEosId, 2 + '!'}));
+  EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "a{7}b"));
+}
+
+TEST(GrammarHostTest, KilledWhileItCompilesTheFormIsCompiledAgain) {
+  SKIP_UNLESS_CHILDREN_ARE_LISTED();
+  const auto compiler = NewCompiler();
+  ASSERT_OK(CompileWith(*compiler, Kind::kRegex, "a"));
+  // The process stands still until it is killed, so that the kill hits the compilation.
+  const pid_t child = Children().at(0);
+  ASSERT_EQ(::kill(child, SIGSTOP), 0);
+  absl::StatusOr<std::shared_ptr<Grammar>> result = absl::UnknownError("");
+  std::thread call([&] { result = CompileWith(*compiler, Kind::kRegex, "[xy]*"); });
+  absl::SleepFor(absl::Milliseconds(20));  // for the request to be sent; nothing depends on it
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  call.join();
+  EXPECT_OK(result);
+  EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "[xy]*"));
+}
+
+// A process that is stopped for good is ended; work goes on with another one.
+TEST(GrammarHostTest, AProcessThatStandsStillIsReplaced) {
+  SKIP_UNLESS_CHILDREN_ARE_LISTED();
+  GrammarCompilerOptions options = TestOptions();
+  options.host.max_silence = options.host.max_compile_wait = absl::Milliseconds(300);
+  const auto compiler = NewCompiler(options);
+  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "[ab]*"));
+  const auto mask = Grammar::NewMask(grammar, {});
+  ASSERT_OK(AllowedIds(*mask, {}));
+  ASSERT_EQ(::kill(Children().at(0), SIGSTOP), 0);
+  EXPECT_OK(AllowedIds(*mask, {2 + 'a'}));
+  ASSERT_EQ(::kill(Children().at(0), SIGSTOP), 0);
+  EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "[cd]*"));
+}
+
+// Stop ids beyond any socket's buffer, for many texts whose masks nobody takes: nobody waits.
+TEST(GrammarHostTest, NoMessageIsTooLargeForTheSocket) {
+  const auto compiler = NewCompiler();
+  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "[a-z]*"));
+  const std::vector<int32_t> stop_ids(60'000, 2 + '!');
+  std::vector<std::shared_ptr<LogitMask>> masks;
+  for (int i = 0; i < 100; ++i) {
+    masks.push_back(Grammar::NewMask(grammar, stop_ids));
+    masks.back()->Prepare({});
+  }
+  for (const auto& mask : masks) EXPECT_OK(AllowedIds(*mask, {2 + 'q'}));
+}
+
+std::string StatusLine(pid_t pid, const std::string& name) {
+  std::ifstream file(Concat("/proc/", pid, "/status"));
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(name + ":")) return line.substr(name.size() + 2);
+  }
+  return "";
+}
+
+TEST(GrammarHostTest, TheProcessHasNeitherDescriptorsNorSecretsNorRights) {
+  SKIP_UNLESS_CHILDREN_ARE_LISTED();
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe(pipe_ends), 0);  // without close-on-exec
+  ::setenv("TAOPD_TEST_SECRET", "secret", 1);
+  const auto compiler = NewCompiler();
+  ASSERT_OK(CompileWith(*compiler, Kind::kRegex, "a"));
+  ::unsetenv("TAOPD_TEST_SECRET");
+  const pid_t pid = Children().at(0);
+  EXPECT_EQ(StatusLine(pid, "NoNewPrivs"), "1");
+  EXPECT_EQ(StatusLine(pid, "Seccomp"), "2");  // a filter
+  for (const char* set : {"CapEff", "CapPrm", "CapInh", "CapAmb"})
+    EXPECT_EQ(StatusLine(pid, set), "0000000000000000") << set;
+  if (::geteuid() == 0) {
+    EXPECT_EQ(StatusLine(pid, "Uid"), "65534\t65534\t65534\t65534");
+    EXPECT_EQ(StatusLine(pid, "Gid"), "65534\t65534\t65534\t65534");
+    EXPECT_THAT(StatusLine(pid, "Groups"), Not(HasSubstr("0")));
+  }
+  const std::string limits = ReadFile(Concat("/proc/", pid, "/limits"));
+  EXPECT_THAT(limits, HasSubstr("Max open files            0 "));
+  EXPECT_THAT(limits, HasSubstr("Max processes             0 "));
+  EXPECT_THAT(limits, Not(HasSubstr("Max address space         unlimited")));
+  // Every thread has the filter, not only the one that installed it.
+  for (const auto& task : std::filesystem::directory_iterator(Concat("/proc/", pid, "/task")))
+    EXPECT_EQ(StatusLine(std::stoi(task.path().filename().string()), "Seccomp"), "2");
+  std::error_code error;
+  size_t num_descriptors = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(Concat("/proc/", pid, "/fd"), error)) {
+    const std::string target = std::filesystem::read_symlink(entry.path()).string();
+    EXPECT_NE(target, std::filesystem::read_symlink(Concat("/proc/self/fd/", pipe_ends[0])));
+    ++num_descriptors;
+  }
+  if (!error) {
+    EXPECT_LE(num_descriptors, 5u);  // the standard ones, the socket, the pipe
+    EXPECT_EQ(ReadFile(Concat("/proc/", pid, "/environ")).find("secret"), std::string::npos);
+  }
+  ::close(pipe_ends[0]);
+  ::close(pipe_ends[1]);
+}
+
+// Programs in the place of taopd-grammar. They have the socket as descriptor 3.
+class FakeProgramTest : public ::testing::Test {
+ protected:
+  // What two compilations of a form come to with the program.
+  std::pair<absl::Status, absl::Status> Use(const std::string& script,
+                                            absl::Duration wait = absl::Milliseconds(300)) {
+    GrammarCompilerOptions options;
+    options.host.program = dir_.File("program");
+    options.host.max_start_wait = options.host.max_compile_wait = options.host.max_silence = wait;
+    WriteFile(options.host.program, "#!/bin/sh\n" + script);
+    ::chmod(options.host.program.c_str(), 0755);
+    const auto compiler = NewCompiler(options);
+    const absl::Time begun_at = absl::Now();
+    const absl::Status first = CompileWith(*compiler, Kind::kRegex, "a").status();
+    const absl::Status second = CompileWith(*compiler, Kind::kRegex, "a").status();
+    EXPECT_LT(absl::Now() - begun_at, absl::Seconds(30));
+    return {first, second};
+  }
+  static constexpr char kSaysReady[] = "printf '\\005\\0\\0\\0\\002\\0\\0\\0\\0' >&3\n";
+  TempDir dir_;
+};
+
+TEST_F(FakeProgramTest, WhatDoesNotServeIsUnavailable) {
+  const std::string ready = kSaysReady;
+  const std::pair<const char*, std::string> scripts[] = {
+      {"ends", "exit 1"},
+      {"ends when it is ready", ready + "exit 1"},
+      {"never reads", "exec sleep 1000"},
+      {"never answers", "exec cat <&3 >/dev/null"},
+      {"garbage", "head -c 100000 /dev/zero | tr '\\0' 'x' >&3; exec cat <&3 >/dev/null"},
+      {"garbage when it is ready",
+       ready + "printf '\\003\\0\\0\\0xyz' >&3; exec cat <&3 >/dev/null"},
+      {"a huge frame", "printf '\\377\\377\\377\\177' >&3; exec cat <&3 >/dev/null"},
+      {"a flood", ready + "while :; do printf '\\001\\0\\0\\0\\011' >&3; done"},
+      {"refuses", "printf '\\010\\0\\0\\0\\002\\015\\0\\0\\0bad' >&3; exec cat <&3 >/dev/null"},
+  };
+  for (const auto& [name, script] : scripts) {
+    SCOPED_TRACE(name);
+    const auto [first, second] = Use(script);
+    EXPECT_ERROR(first, absl::StatusCode::kUnavailable,
+                 "field: structured output is not available");
+    EXPECT_ERROR(second, absl::StatusCode::kUnavailable, "structured output is not available");
+  }
+  // A form is blamed if no other one can have held the process up.
+  const auto [first, second] = Use(ready + "exec cat <&3 >/dev/null", absl::Seconds(1));
+  EXPECT_ERROR(first, absl::StatusCode::kUnavailable, "structured output is not available");
+  EXPECT_ERROR(second, absl::StatusCode::kInvalidArgument, "field: it does not come to an end");
+  GrammarCompilerOptions options;
+  options.host.program = "/nowhere/taopd-grammar";
+  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kRegex, "a"),
+               absl::StatusCode::kUnavailable, "cannot start /nowhere");
+}
+
+}  // namespace
+}  // namespace taopd::testing
