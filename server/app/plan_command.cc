@@ -3,7 +3,9 @@
 #include <ostream>
 
 #include "common/engine/model_plan.h"
+#include "common/io/file.h"
 #include "server/app/exit_code_of.h"
+#include "server/structured/limits.h"
 
 namespace taopd {
 namespace {
@@ -11,6 +13,10 @@ namespace {
 void WritePlan(EnginePlan plan, const TeacherOptions& options, std::ostream& out) {
   plan.lines.push_back({"messages", "cpu", MemoryKind::kLimit, options.max_message_memory_bytes,
                         "requests and answers in flight"});
+  if (FileExists(options.model + "/tokenizer.json")) {
+    plan.lines.push_back({"structured output", "cpu", MemoryKind::kLimit, kGrammarProcessBytes,
+                          "taopd-grammar, once a request asks for a form"});
+  }
   out << PlanText(plan);
 }
 

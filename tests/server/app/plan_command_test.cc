@@ -45,6 +45,12 @@ class PlanCommand : public ::testing::Test {
   std::string out_, err_;
 };
 
+TEST_F(PlanCommand, CountsTheGrammarProcessWhereThereIsATokenizer) {
+  testing::WriteFile(dir_.File("tokenizer.json"), "{}");
+  EXPECT_EQ(Run({"--plan-device", "cuda:80GiB"}), kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("structured output (limit)    1275068416   1.2 GiB"));
+}
+
 TEST_F(PlanCommand, PrintsTheTableOfADescribedDevice) {
   EXPECT_EQ(Run({"--plan-device", "cuda:80GiB", "--max-message-memory-bytes", "134217728"}),
             kExitOk)
@@ -53,6 +59,7 @@ TEST_F(PlanCommand, PrintsTheTableOfADescribedDevice) {
   EXPECT_EQ(err_, "");
   EXPECT_THAT(out_, HasSubstr("cuda    projections                 13891534848  12.9 GiB"));
   EXPECT_THAT(out_, HasSubstr("messages (limit)              134217728   0.1 GiB"));
+  EXPECT_THAT(out_, Not(HasSubstr("structured output")));  // there is no tokenizer
   EXPECT_THAT(out_, HasSubstr("of 72.0 GiB (gpu_memory_utilization 0.9 of 80.0 GiB)"));
   EXPECT_THAT(out_, HasSubstr("there are no weights in"));
   EXPECT_EQ(Run({"--plan-device", "cuda:80GiB", "--gpu-memory-utilization", "0.5"}), kExitOk)
