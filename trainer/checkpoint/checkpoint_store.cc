@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "common/base/log.h"
 #include "common/io/file.h"
@@ -25,21 +26,25 @@ namespace fs = std::filesystem;
 
 constexpr char kTemporaryPrefix[] = ".tmp-";
 constexpr char kTrashPrefix[] = ".trash-";
+constexpr char kMiniBatchInfix[] = "-mini-";
 
-std::string StepName(int64_t step) {
+std::string StepName(int64_t step, int64_t mini_batch) {
   char name[32];
   std::snprintf(name, sizeof(name), "step-%06lld", static_cast<long long>(step));
-  return name;
+  return mini_batch == 0 ? name : Concat(name, kMiniBatchInfix, mini_batch);
 }
 
-// The step of a checkpoint's name; nullopt for every other name.
-std::optional<int64_t> StepOfName(const std::string& name) {
-  constexpr size_t kPrefixSize = sizeof("step-") - 1;
-  int64_t step = -1;
+// The step and the mini-batch of a checkpoint's name; nullopt for every other name.
+std::optional<std::pair<int64_t, int64_t>> PositionOfName(const std::string& name) {
+  constexpr size_t kPrefixSize = sizeof("step-") - 1, kInfixSize = sizeof(kMiniBatchInfix) - 1;
+  int64_t step = -1, mini_batch = 0;
   if (name.size() <= kPrefixSize) return std::nullopt;
-  std::from_chars(name.data() + kPrefixSize, name.data() + name.size(), step);
-  if (step < 0 || StepName(step) != name) return std::nullopt;
-  return step;
+  const char* end = name.data() + name.size();
+  const char* step_end = std::from_chars(name.data() + kPrefixSize, end, step).ptr;
+  if (end - step_end > static_cast<std::ptrdiff_t>(kInfixSize))
+    std::from_chars(step_end + kInfixSize, end, mini_batch);
+  if (step < 0 || mini_batch < 0 || StepName(step, mini_batch) != name) return std::nullopt;
+  return std::pair(step, mini_batch);
 }
 
 bool StartsWith(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
@@ -119,19 +124,19 @@ class DirectoryCheckpointStore final : public CheckpointStore {
   }
 
   absl::StatusOr<std::string> Save(
-      int64_t step,
-      const std::function<absl::Status(const std::string& temporary_dir)>& write) override {
+      int64_t step, const std::function<absl::Status(const std::string& temporary_dir)>& write,
+      int64_t mini_batch) override {
     if (step < 0) return InvalidArgument("checkpoint step ", step, " is negative");
-    const std::string path = PathOf(step);
+    const std::string name = StepName(step, mini_batch), path = Concat(dir_, "/", name);
     if (FileExists(path)) {
       const absl::Status status = VerifyCheckpoint(path, step, /*hashes=*/true);
       if (status.ok()) return path;
       RecordDamage(path, status);
       TAOPD_RETURN_IF_ERROR(SetAside(path));
     }
-    TAOPD_ASSIGN_OR_RETURN(const auto temporary,
-                           TemporaryDirectory::Make(
-                               Concat(dir_, "/", kTemporaryPrefix, StepName(step), "-", getpid())));
+    TAOPD_ASSIGN_OR_RETURN(
+        const auto temporary,
+        TemporaryDirectory::Make(Concat(dir_, "/", kTemporaryPrefix, name, "-", getpid())));
     TAOPD_RETURN_IF_ERROR(Annotate(write(temporary->path()), Concat("checkpoint of step ", step)));
     TAOPD_RETURN_IF_ERROR(WriteManifest(temporary->path(), step));
     TAOPD_RETURN_IF_ERROR(Rename(temporary->path(), path));
@@ -161,13 +166,15 @@ class DirectoryCheckpointStore final : public CheckpointStore {
     TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir_));
     std::vector<CheckpointRef> all;
     for (const std::string& name : names) {
-      const std::optional<int64_t> step = StepOfName(name);
+      const auto position = PositionOfName(name);
       std::error_code error;
-      if (step.has_value() && fs::is_directory(dir_ + "/" + name, error)) {
-        all.push_back({*step, dir_ + "/" + name});
+      if (position.has_value() && fs::is_directory(dir_ + "/" + name, error)) {
+        all.push_back({position->first, position->second, dir_ + "/" + name});
       }
     }
-    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.step, a.mini_batch) < std::pair(b.step, b.mini_batch);
+    });
     return all;
   }
 
@@ -176,7 +183,10 @@ class DirectoryCheckpointStore final : public CheckpointStore {
   absl::Status DeleteAfter(int64_t step) override {
     TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, List());
     // The newest first: what a crash leaves has no gap.
-    for (auto it = all.rbegin(); it != all.rend() && it->step > step; ++it) {
+    const auto is_later = [step](const CheckpointRef& checkpoint) {
+      return checkpoint.step > step || (checkpoint.step == step && checkpoint.mini_batch > 0);
+    };
+    for (auto it = all.rbegin(); it != all.rend() && is_later(*it); ++it) {
       TAOPD_RETURN_IF_ERROR(Delete(it->path));
     }
     return absl::OkStatus();
@@ -185,8 +195,6 @@ class DirectoryCheckpointStore final : public CheckpointStore {
   int64_t num_damaged() const override { return static_cast<int64_t>(damaged_.size()); }
 
  private:
-  std::string PathOf(int64_t step) const { return dir_ + "/" + StepName(step); }
-
   void RecordDamage(const std::string& path, const absl::Status& status) {
     if (damaged_.insert(path).second) {
       LogError("damaged checkpoint", {{"path", path}, {"error", status}});
@@ -209,12 +217,18 @@ class DirectoryCheckpointStore final : public CheckpointStore {
   // even when newer steps are there (a run that went back).
   absl::Status DeleteOld(const std::string& just_saved) {
     TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, List());
-    int64_t num_kept = 0;
+    int64_t num_kept = 0;  // between two steps
+    bool is_newest = true;
     for (auto it = all.rbegin(); it != all.rend(); ++it) {
       if (damaged_.contains(it->path)) continue;
       const absl::Status status = VerifyCheckpoint(it->path, it->step, /*hashes=*/false);
       if (!status.ok()) {
         RecordDamage(it->path, status);
+        continue;
+      }
+      const bool was_newest = std::exchange(is_newest, false);
+      if (it->mini_batch > 0) {
+        if (!was_newest && it->path != just_saved) TAOPD_RETURN_IF_ERROR(Delete(it->path));
         continue;
       }
       const bool is_milestone = options_.keep_every > 0 && it->step % options_.keep_every == 0;

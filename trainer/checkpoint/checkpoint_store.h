@@ -3,6 +3,7 @@
 // nothing of models.
 //
 //   DIR/step-000120/             complete: manifest.json has every file's size and SHA-256
+//   DIR/step-000120-mini-1/      the same, one mini-batch into step 121; kept while it is the newest
 //   DIR/.tmp-step-000130-PID/    being written; Open removes it when its writer is gone
 //   DIR/.trash-step-000100-PID/  being deleted; Open removes it
 //   DIR/damaged-step-000120-1/   was damaged when its step was saved anew; never deleted here
@@ -34,6 +35,7 @@ struct CheckpointOptions {
 
 struct CheckpointRef {
   int64_t step = 0;
+  int64_t mini_batch = 0;  // of the next step that are done; 0 for a checkpoint between two steps
   std::string path;
 };
 
@@ -47,9 +49,10 @@ class CheckpointStore {
   // Calls `write` to fill a temporary directory with files and directories (the name manifest.json
   // is the store's) and returns the final path. If the step exists and verifies, writes nothing and
   // returns the existing path; if it exists and is damaged, renames it to damaged-step-... first.
-  // A failure to delete old checkpoints is only logged.
+  // A failure to delete old checkpoints is only logged. `mini_batch`: see CheckpointRef.
   virtual absl::StatusOr<std::string> Save(
-      int64_t step, const std::function<absl::Status(const std::string& temporary_dir)>& write) = 0;
+      int64_t step, const std::function<absl::Status(const std::string& temporary_dir)>& write,
+      int64_t mini_batch = 0) = 0;
 
   // Returns the newest checkpoint whose files have the sizes and hashes of its manifest, or nullopt
   // if there are no checkpoints. Damaged ones are logged, counted and left alone. Returns DATA_LOSS
@@ -60,10 +63,11 @@ class CheckpointStore {
   // keep. A second call replaces the first.
   virtual void Pin(std::set<int64_t> steps) = 0;
 
-  // Deletes all checkpoints, complete or damaged, of later steps than `step`.
+  // Deletes all checkpoints, complete or damaged, of later steps than `step`, and those within the
+  // next one.
   virtual absl::Status DeleteAfter(int64_t step) = 0;
 
-  // Returns all checkpoints, complete or damaged, in ascending order of step.
+  // Returns all checkpoints, complete or damaged, in ascending order of step and mini-batch.
   virtual absl::StatusOr<std::vector<CheckpointRef>> List() = 0;
 
   // The damaged checkpoints that were met since Open.

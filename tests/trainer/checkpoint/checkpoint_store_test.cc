@@ -283,6 +283,33 @@ TEST_F(CheckpointStoreTest, PinnedStepsStayUntilOthersArePinned) {
   EXPECT_EQ(Steps(), (std::vector<int64_t>{3, 6, 7}));
 }
 
+// A checkpoint within step 21 is newer than that of step 20, and worth nothing once there is a newer
+// one.
+TEST_F(CheckpointStoreTest, ACheckpointWithinAStepLastsUntilTheNext) {
+  const auto save = [&](int64_t step, int64_t mini_batch) {
+    return store_->Save(
+        step, [&](const std::string& to) { return WriteExample(to, step); }, mini_batch);
+  };
+  ASSERT_OK(Save(10));
+  ASSERT_OK(Save(20));
+  ASSERT_OK_AND_ASSIGN(const std::string first, save(20, 2));
+  EXPECT_EQ(first, Path("step-000020-mini-2"));
+  ASSERT_OK_AND_ASSIGN(auto newest, store_->Newest());
+  EXPECT_EQ(newest->path, first);
+  EXPECT_EQ(newest->mini_batch, 2);
+  // It takes no other's place.
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{10, 20, 20}));
+  ASSERT_OK(save(20, 10));
+  EXPECT_EQ(*ListDirectory(dir()),
+            (std::vector<std::string>{"step-000010", "step-000020", "step-000020-mini-10"}));
+  // Whoever goes back to step 20 does not want it.
+  ASSERT_OK(store_->DeleteAfter(20));
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{10, 20}));
+  ASSERT_OK(save(20, 10));
+  ASSERT_OK(Save(30));
+  EXPECT_EQ(*ListDirectory(dir()), (std::vector<std::string>{"step-000020", "step-000030"}));
+}
+
 TEST_F(CheckpointStoreTest, DeleteAfterLeavesEarlierCheckpointsAlone) {
   Open({.keep_last = 5});
   for (int64_t step = 1; step <= 4; ++step) ASSERT_OK(Save(step));
