@@ -6,9 +6,14 @@
 
 #include "trainer/config/train_config.h"
 #include "trainer/data/prompt_dataset.h"
+#include "trainer/dist/shares.h"
 #include "trainer/rollout/rollout_engine.h"
 
 namespace taopd {
+
+// The numbers, within a step, of the rollouts that a rank with these shares generates: for each
+// mini-batch its part.
+std::vector<int64_t> SequencesOfStep(const TrainConfig& config, const Shares& shares);
 
 // Returns rollout.n requests for each prompt, one prompt after the other. The seed of a request is
 // derived from run.seed, the step (0-based), and the positions of the prompt and of the sample, so

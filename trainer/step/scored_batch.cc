@@ -30,6 +30,18 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine, TeacherCl
   return batch;
 }
 
+std::shared_ptr<ScoredBatch> ScoredBatch::Of(std::vector<ScoredRollout> items) {
+  const size_t size = items.size();
+  std::shared_ptr<ScoredBatch> batch(
+      new ScoredBatch(nullptr, SupportOptions(), "", static_cast<int64_t>(size), nullptr));
+  batch->items_ = std::move(items);
+  absl::MutexLock lock(&batch->mutex_);
+  batch->generated_.assign(size, true);
+  batch->scored_.assign(size, true);
+  batch->num_generating_ = 0;
+  return batch;
+}
+
 void ScoredBatch::OnRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
   if (KeepRollout(index, std::move(rollout))) {
     if (timeline_ != nullptr) {

@@ -31,6 +31,9 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
                                             const SupportOptions& support, const std::string& name,
                                             Timeline* timeline = nullptr);
 
+  // A batch whose rollouts are all there, with their scores where somebody will ask for them.
+  static std::shared_ptr<ScoredBatch> Of(std::vector<ScoredRollout> items);
+
   // Waits until rollouts [begin, end) are generated. If any rollout or score of the batch fails,
   // returns that error. Calls `on_wait` about once a second in the meantime; an error from it ends
   // the wait and is returned.

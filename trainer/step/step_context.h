@@ -38,9 +38,14 @@ struct StepContext {
   Timeline* timeline = nullptr;
   // Gets each mini-batch that is skipped because its loss or gradient is not finite.
   std::function<void(const BadBatch&)> on_bad_batch = [](const BadBatch&) {};
-  // Runs about once a second while the step waits for rollouts or scores. An error from it abandons
-  // the step.
+  // Runs about once a second while the step waits for rollouts or scores, all of which are there
+  // before the first update. An error from it abandons the step.
   std::function<absl::Status()> on_wait = [] { return absl::OkStatus(); };
+  // Whether the run is to stop; asked before each micro-batch. Before the first update, the step is
+  // then abandoned with CANCELLED. After it, the step goes on to its end if that is likely to come
+  // within stop_grace, and otherwise ends between two mini-batches (StepResult::pending).
+  std::function<bool()> stop_requested = [] { return false; };
+  absl::Duration stop_grace = absl::InfiniteDuration();
 };
 
 }  // namespace taopd

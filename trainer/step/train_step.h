@@ -7,10 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "common/metrics/sink.h"
 #include "trainer/data/prompt_dataset.h"
+#include "trainer/step/pending/pending_step.h"
 #include "trainer/step/step_context.h"
 
 namespace taopd {
@@ -23,6 +25,9 @@ struct StepResult {
   // Those of this rank, for accuracy and samples, and the prompt of each.
   std::vector<Rollout> rollouts;
   std::vector<const PromptRecord*> prompts;
+  // Not null: the step has ended between two mini-batches because the run is to stop, and this is
+  // what is left of it. Nothing else is set then.
+  std::shared_ptr<const PendingStep> pending;
 };
 
 // Trains on `prompts`, those of all ranks, as step number `step` (0-based) with the learning rate
@@ -32,9 +37,14 @@ struct StepResult {
 // throws, no rollout is being generated any more; requests to the teacher may still be open after a
 // failure.
 //
+// `pending`, if not null, is what is left of this very step: the step goes on with its next
+// mini-batch, and ends with the weights and metrics, but for times, of a step that was left alone.
+// Returns DATA_LOSS if its rollouts belong to other prompts.
+//
 // Throws what LibTorch throws, and std::bad_alloc. If the optimizer has counted an update by then,
 // the weights are between two steps and must not be saved.
 absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step, double lr,
-                                        const std::vector<const PromptRecord*>& prompts);
+                                        const std::vector<const PromptRecord*>& prompts,
+                                        const PendingStep* pending = nullptr);
 
 }  // namespace taopd

@@ -36,6 +36,23 @@ struct RowSums {
   int64_t bad_row = -1;
 };
 
+// Calls visit(&sums.x, &more.x...) for each sum x, a double or an int64_t, always in this order. The
+// bad row is not a sum.
+template <typename Visit, typename... More>
+void ForEachSum(Visit&& visit, RowSums& sums, More&... more) {
+  visit(&sums.loss, &more.loss...);
+  visit(&sums.weighted_loss, &more.weighted_loss...);
+  for (int i = 0; i < kNumHeadMetrics; ++i) visit(&sums.head_metrics[i], &more.head_metrics[i]...);
+  for (int i = 0; i < kMaxObjectiveTerms; ++i) visit(&sums.term_loss[i], &more.term_loss[i]...);
+  visit(&sums.behavior_gap, &more.behavior_gap...);
+  visit(&sums.ta_loss, &more.ta_loss...);
+  visit(&sums.num_shared, &more.num_shared...);
+  visit(&sums.num_rows, &more.num_rows...);
+  visit(&sums.rho, &more.rho...);
+  visit(&sums.rho_square, &more.rho_square...);
+  visit(&sums.num_vetoed, &more.num_vetoed...);
+}
+
 struct ForwardBackwardOptions {
   // A response with a token whose rho is below this number gets the weight 0: its behavior policy is
   // too far from the present one for any of its ratios to mean something. 0 = never.

@@ -1,0 +1,302 @@
+// A step of a run that is asked to stop: abandoned before its first update, finished or left between
+// two mini-batches after it. Whatever the moment, the run that goes on has the bits of one that was
+// left alone.
+#include <cmath>
+#include <functional>
+
+#include "common/base/clock.h"
+#include "tests/common/dist/rank_threads.h"
+#include "tests/support/files.h"
+#include "tests/trainer/step/tiny_training.h"
+#include "trainer/dist/optimizer_shards.h"
+#include "trainer/step/pending/pending_step.h"
+
+namespace taopd::testing {
+namespace {
+
+constexpr double kLr = 3e-3;
+
+// Six mini-batches, each of several micro-batches.
+TinySetting SixMiniBatches() {
+  TinySetting setting;
+  setting.config.trainer.mini_batch_size = 1;
+  setting.config.trainer.micro_batch_tokens = 1;  // one sequence each
+  setting.config.objective.full_kl_rows = 0;
+  return setting;
+}
+
+// All metrics but times.
+std::map<std::string, double> Numbers(const StepResult& result) {
+  std::map<std::string, double> numbers;
+  for (const auto& [name, value] : result.metrics) {
+    if (!name.starts_with("time/")) numbers[name] = value;
+  }
+  return numbers;
+}
+
+// What the others are compared with.
+struct Undisturbed {
+  explicit Undisturbed(const TinySetting& setting) : training(setting) {
+    numbers = Numbers(training.Step(0, 20));
+  }
+  TinyTraining training;
+  std::map<std::string, double> numbers;
+};
+
+void ExpectUntouched(const TinyTraining& training) {
+  EXPECT_EQ(training.optimizer().num_updates(), 0);
+  EXPECT_TRUE(SameWeights(*training.student(), *MakeTinyStudent()));
+  EXPECT_EQ(training.optimizer().GradientNorm(), 0) << "gradients are left";
+}
+
+double LearningRateOf(const TinySetting& setting) {
+  return LearningRate(setting.config.optimizer, 0, 20);
+}
+
+// Gives out nothing until it is cancelled.
+class EndlessRollouts final : public RolloutEngine {
+ public:
+  void Generate(std::vector<RolloutRequest> requests,
+                std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override {
+    num_open_ = static_cast<int64_t>(requests.size());
+    done_ = std::move(done);
+  }
+  void CancelAll() override {
+    for (; num_open_ > 0; --num_open_) done_(num_open_ - 1, absl::CancelledError("cancelled"));
+  }
+
+ private:
+  int64_t num_open_ = 0;
+  std::function<void(int64_t, absl::StatusOr<Rollout>)> done_;
+};
+
+TEST(StoppedStep, GenerationIsCancelled) {
+  TinyTraining training((TinySetting()));
+  RolloutEngine* const engine = training.context.rollout_engine;
+  EndlessRollouts endless;
+  training.context.rollout_engine = &endless;
+  training.context.on_wait = [] { return absl::CancelledError("stop"); };
+  const auto prompts = training.NextPrompts();
+  EXPECT_ERROR(TrainOneStep(training.context, 0, kLr, prompts), absl::StatusCode::kCancelled,
+               "stop");
+  ExpectUntouched(training);
+  // The run goes on as if nothing had been.
+  training.context.rollout_engine = engine;
+  training.context.on_wait = [] { return absl::OkStatus(); };
+  const auto again = TrainOneStep(training.context, 0, LearningRateOf(TinySetting()), prompts);
+  ASSERT_OK(again);
+  Undisturbed undisturbed((TinySetting()));
+  EXPECT_EQ(Numbers(*again), undisturbed.numbers);
+  EXPECT_TRUE(SameWeights(*training.student(), *undisturbed.training.student()));
+}
+
+// Does what a wish at the n-th question does, for every n until the step comes to its end.
+TEST(StoppedStep, AtEveryMicroBatchTheResumedStepHasTheSameBits) {
+  const TinySetting setting = SixMiniBatches();
+  Undisturbed undisturbed(setting);
+  int num_abandoned = 0, num_left = 0;
+  for (int wish = 0;; ++wish) {
+    TinyTraining training(setting);
+    const auto prompts = training.NextPrompts();
+    int num_asked = 0;
+    training.context.stop_grace = absl::ZeroDuration();
+    training.context.stop_requested = [&] { return num_asked++ >= wish; };
+    const double lr = LearningRateOf(setting);
+    auto result = TrainOneStep(training.context, 0, lr, prompts);
+    training.context.stop_requested = [] { return false; };
+    EXPECT_EQ(training.optimizer().GradientNorm(), 0) << "gradients are left";
+    if (!result.ok()) {
+      EXPECT_ERROR(result, absl::StatusCode::kCancelled, "stop");
+      ExpectUntouched(training);
+      result = TrainOneStep(training.context, 0, lr, prompts);
+      ++num_abandoned;
+    } else if (result->pending != nullptr) {
+      EXPECT_EQ(training.optimizer().num_updates(), result->pending->mini_batch);
+      const TempDir dir;
+      ASSERT_OK(WritePendingStep(*result->pending, 0, dir.File("pending")));
+      ASSERT_OK_AND_ASSIGN(const PendingStep pending,
+                           ReadPendingStep(dir.File("pending"), setting.config, Shares(), true));
+      result = TrainOneStep(training.context, 0, lr, prompts, &pending);
+      ++num_left;
+    } else {
+      break;
+    }
+    ASSERT_OK(result);
+    EXPECT_EQ(Numbers(*result), undisturbed.numbers) << wish;
+    EXPECT_TRUE(SameWeights(*training.student(), *undisturbed.training.student())) << wish;
+    EXPECT_EQ(result->rollouts.size(), 18u);
+  }
+  EXPECT_EQ(num_abandoned, 3) << "one for each micro-batch of the first mini-batch";
+  EXPECT_EQ(num_left, 15);
+}
+
+// Again and again: one mini-batch in each process.
+TEST(StoppedStep, AStepMayBeLeftInEveryMiniBatch) {
+  const TinySetting setting = SixMiniBatches();
+  Undisturbed undisturbed(setting);
+  TinyTraining training(setting);
+  const auto prompts = training.NextPrompts();
+  training.context.stop_grace = absl::ZeroDuration();
+  std::shared_ptr<const PendingStep> pending;
+  absl::StatusOr<StepResult> result = StepResult();
+  for (int64_t mini_batch = 1; mini_batch <= 6; ++mini_batch) {
+    int num_asked = 0;
+    training.context.stop_requested = [&] { return num_asked++ >= 3; };
+    result = TrainOneStep(training.context, 0, LearningRateOf(setting), prompts, pending.get());
+    ASSERT_OK(result);
+    if (mini_batch == 6) break;
+    ASSERT_NE(result->pending, nullptr) << mini_batch;
+    EXPECT_EQ(result->pending->mini_batch, mini_batch);
+    pending = result->pending;
+  }
+  EXPECT_EQ(result->pending, nullptr);
+  EXPECT_EQ(Numbers(*result), undisturbed.numbers);
+  EXPECT_TRUE(SameWeights(*training.student(), *undisturbed.training.student()));
+}
+
+// Every question takes a second, so a mini-batch of three micro-batches takes three.
+TEST(StoppedStep, WhatFitsIntoTheGraceIsFinished) {
+  for (const int grace_s : {14, 15}) {
+    TinyTraining training(SixMiniBatches());
+    ManualClock clock;
+    int num_asked = 0;
+    training.context.clock = &clock;
+    training.context.stop_grace = absl::Seconds(grace_s);
+    training.context.stop_requested = [&] {
+      const bool stops = num_asked++ >= 3;  // after the first mini-batch
+      if (!stops) clock.Advance(absl::Seconds(1));
+      return stops;
+    };
+    const auto result = TrainOneStep(training.context, 0, kLr, training.NextPrompts());
+    ASSERT_OK(result);
+    // Five are left.
+    EXPECT_EQ(result->pending == nullptr, grace_s == 15) << grace_s;
+    EXPECT_EQ(training.optimizer().num_updates(), grace_s == 15 ? 6 : 1);
+  }
+}
+
+TEST(StoppedStep, RolloutsOfOtherPromptsAreRefused) {
+  const TinySetting setting = SixMiniBatches();
+  TinyTraining training(setting);
+  int num_asked = 0;
+  training.context.stop_grace = absl::ZeroDuration();
+  training.context.stop_requested = [&] { return num_asked++ >= 4; };
+  const auto left = TrainOneStep(training.context, 0, kLr, training.NextPrompts());
+  ASSERT_OK(left);
+  ASSERT_NE(left->pending, nullptr);
+  EXPECT_ERROR(TrainOneStep(training.context, 0, kLr, training.NextPrompts(), left->pending.get()),
+               absl::StatusCode::kDataLoss, "does not belong to data.train's prompt");
+  const TempDir dir;
+  ASSERT_OK(WritePendingStep(*left->pending, 0, dir.path()));
+  TrainConfig other = setting.config;
+  other.trainer.mini_batch_size = 2;
+  EXPECT_ERROR(ReadPendingStep(dir.path(), other, Shares(), true), absl::StatusCode::kDataLoss,
+               "1 of 6 mini-batches are done, of 18 rollouts; the configuration has 3");
+  // Rank 1's file alone lacks the sums.
+  const TempDir torn;
+  ASSERT_OK(WritePendingStep(*left->pending, 1, torn.path()));
+  EXPECT_ERROR(ReadPendingStep(torn.path(), setting.config, Shares(), true),
+               absl::StatusCode::kDataLoss, "another version of the program");
+}
+
+// ---- Several ranks ------------------------------------------------------------------------------
+
+struct RankOutcome {
+  std::map<std::string, double> numbers;  // of rank 0, if the step came to its end
+  std::vector<at::Tensor> weights;        // of rank 0
+  std::vector<int> was_left;              // of each rank
+};
+
+// Trains one step on `world` ranks with two fixed shares. It begins at what `from` holds, if it is
+// not empty. If the rank `stopped` is asked to stop at its question `wish`, what is left goes to
+// `to`.
+RankOutcome StepOnRanks(int64_t world, const std::string& from, int64_t stopped, int wish,
+                        const std::string& to) {
+  RankOutcome outcome;
+  outcome.was_left.resize(world);
+  OnRanks(world, ProcessGroupOptions(), [&](ProcessGroup& group) {
+    TinySetting setting = SixMiniBatches();
+    setting.config.rollout.n = 4;
+    setting.num_threads = 1;
+    setting.shard.layout.num_shards = world;
+    setting.shard.layout.max_bucket_elements = 4096;
+    setting.shard.shard = group.rank();
+    TinyTraining training(setting);
+    training.context.group = &group;
+    training.context.shares = *Shares::Make(2, group.rank(), world);
+    training.context.stop_grace = absl::ZeroDuration();
+    int num_asked = 0;
+    training.context.stop_requested = [&] {
+      return group.rank() == stopped && num_asked++ >= wish;
+    };
+    std::optional<PendingStep> pending;
+    if (!from.empty()) {
+      auto read = ReadPendingStep(from + "/pending", setting.config, training.context.shares,
+                                  group.is_root());
+      ASSERT_OK(read);
+      pending = *std::move(read);
+      ASSERT_OK(ReadOptimizerShards(from + "/optimizer", training.context.optimizer));
+      ASSERT_OK_AND_ASSIGN(const auto weights, SafetensorsFile::Open(from + "/weights"));
+      const at::NoGradGuard no_grad;
+      for (const auto& [name, parameter] : training.student()->Parameters()) {
+        const auto bytes = weights->tensors().at(name).bytes;
+        std::memcpy(parameter.data_ptr(), bytes.data(), bytes.size());
+      }
+    }
+    const auto result = TrainOneStep(training.context, 0, LearningRateOf(setting),
+                                     training.NextPrompts(), pending ? &*pending : nullptr);
+    ASSERT_OK(result);
+    outcome.was_left[group.rank()] = result->pending != nullptr;
+    if (result->pending != nullptr) {
+      ASSERT_OK(WritePendingStep(*result->pending, group.rank(), to + "/pending"));
+      std::filesystem::create_directories(to + "/optimizer");
+      ASSERT_OK(OptimizerShardsToWrite(*training.context.optimizer, group.rank(), false)
+                    .Write(to + "/optimizer"));
+      std::vector<TensorToWrite> tensors;
+      for (const auto& [name, parameter] : training.student()->Parameters()) {
+        tensors.push_back(
+            {name,
+             "F32",
+             parameter.sizes().vec(),
+             {static_cast<const std::byte*>(parameter.const_data_ptr()), parameter.nbytes()}});
+      }
+      if (group.is_root()) ASSERT_OK(WriteSafetensors(to + "/weights", tensors));
+    } else if (group.is_root()) {
+      outcome.numbers = Numbers(*result);
+      for (const auto& [name, parameter] : training.student()->Parameters())
+        outcome.weights.push_back(parameter.detach().clone());
+    }
+    ASSERT_OK(group.Barrier());
+    group.Leave();
+  });
+  return outcome;
+}
+
+TEST(StoppedStep, OneRanksWishLeavesTheStepOnAllAndAnyNumberGoesOn) {
+  constexpr double kOtherRanks = 1e-12;  // relative: sums over rows in another order
+  const RankOutcome whole[] = {StepOnRanks(1, "", -1, 0, ""), StepOnRanks(2, "", -1, 0, "")};
+  for (const int64_t before : {1, 2}) {
+    for (const int64_t after : {1, 2}) {
+      // The last rank, somewhere in its second and third mini-batches.
+      for (const int wish : {5, 6, 9}) {
+        SCOPED_TRACE(Concat(before, " to ", after, " ranks, question ", wish));
+        const TempDir dir;
+        const RankOutcome left = StepOnRanks(before, "", before - 1, wish, dir.path());
+        EXPECT_EQ(left.was_left, std::vector<int>(before, 1));
+        const RankOutcome rest = StepOnRanks(after, dir.path(), -1, 0, "");
+        const RankOutcome& same = whole[after - 1];
+        ASSERT_EQ(rest.numbers.size(), same.numbers.size());
+        for (const auto& [name, value] : same.numbers) {
+          const double tolerance = before == after ? 0 : kOtherRanks * std::abs(value);
+          EXPECT_NEAR(rest.numbers.at(name), value, tolerance) << name;
+        }
+        ASSERT_EQ(rest.weights.size(), same.weights.size());
+        for (size_t i = 0; i < same.weights.size(); ++i)
+          EXPECT_TRUE(at::equal(rest.weights[i], same.weights[i])) << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace taopd::testing

@@ -1,0 +1,245 @@
+#include "trainer/step/pending/pending_step.h"
+
+#include <cstdio>
+#include <cstring>
+#include <list>
+#include <utility>
+#include <vector>
+
+#include "common/io/file.h"
+#include "common/io/safetensors/safetensors.h"
+#include "trainer/step/rollout_requests.h"
+
+namespace taopd {
+namespace {
+
+template <typename T>
+constexpr const char* kDtype = nullptr;
+template <>
+constexpr const char* kDtype<int32_t> = "I32";
+template <>
+constexpr const char* kDtype<int64_t> = "I64";
+template <>
+constexpr const char* kDtype<float> = "F32";
+template <>
+constexpr const char* kDtype<double> = "F64";
+
+std::string SequenceName(int64_t number) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "sequence-%06lld.", static_cast<long long>(number));
+  return name;
+}
+
+// Tensors of one file. Empty ones are left out, and what is missing is empty.
+class Writer {
+ public:
+  // Owns nothing: `values` must outlive Write.
+  template <typename T>
+  absl::Status operator()(const std::string& name, const std::vector<T>* values) {
+    if (values->empty()) return absl::OkStatus();
+    const auto bytes = std::as_bytes(std::span<const T>(*values));
+    tensors_.push_back({name, kDtype<T>, {static_cast<int64_t>(values->size())}, bytes});
+    return absl::OkStatus();
+  }
+  absl::Status Write(const std::string& path) const { return WriteSafetensors(path, tensors_); }
+
+ private:
+  std::vector<TensorToWrite> tensors_;
+};
+
+class Reader {
+ public:
+  absl::Status Open(const std::string& dir) {
+    TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir));
+    for (const std::string& name : names) {
+      TAOPD_ASSIGN_OR_RETURN(files_.emplace_back(), SafetensorsFile::Open(dir + "/" + name));
+      for (const auto& [tensor, view] : files_.back()->tensors()) tensors_.emplace(tensor, view);
+    }
+    return absl::OkStatus();
+  }
+  template <typename T>
+  absl::Status operator()(const std::string& name, std::vector<T>* values) {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) return absl::OkStatus();
+    const TensorView& view = found->second;
+    if (view.dtype != kDtype<T>) {
+      return DataLoss("pending step: ", name, " has the type ", view.dtype, " instead of ",
+                      kDtype<T>);
+    }
+    values->resize(view.bytes.size() / sizeof(T));
+    std::memcpy(values->data(), view.bytes.data(), values->size() * sizeof(T));
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<std::shared_ptr<const SafetensorsFile>> files_;
+  std::map<std::string, TensorView> tensors_;
+};
+
+// The numbers of the step, as tensors.
+struct StepNumbers {
+  std::vector<double> sums;
+  std::vector<int64_t> counts;
+};
+
+// Calls visit(double*) or visit(int64_t*) for each number of the step, always in this order.
+template <typename Visit>
+void ForEachNumber(PendingStep& step, Visit&& visit) {
+  visit(&step.mini_batch);
+  visit(&step.num_sequences);
+  visit(&step.num_mini_batches);
+  ForEachSum(visit, step.record.sums);
+  visit(&step.record.grad_norm_sum);
+  visit(&step.record.num_updates);
+  visit(&step.record.num_skipped_updates);
+  visit(&step.record.full_kl.full_kl);
+  visit(&step.record.full_kl.ta_opd);
+  visit(&step.record.full_kl.num_rows);
+}
+
+struct PutNumber {
+  StepNumbers* to;
+  void operator()(const double* number) const { to->sums.push_back(*number); }
+  void operator()(const int64_t* number) const { to->counts.push_back(*number); }
+};
+
+// Counts what it is asked for, too, so that too few or too many numbers are seen.
+struct TakeNumber {
+  const StepNumbers* from;
+  size_t* num_sums;
+  size_t* num_counts;
+  void operator()(double* number) const { Take(from->sums, num_sums, number); }
+  void operator()(int64_t* number) const { Take(from->counts, num_counts, number); }
+  template <typename T>
+  static void Take(const std::vector<T>& values, size_t* next, T* number) {
+    if (*next < values.size()) *number = values[*next];
+    ++*next;
+  }
+};
+
+// One rollout on its way into a file or out of it. `numbers` holds what is no list.
+struct RolloutNumbers {
+  std::vector<int64_t> counts;
+  std::vector<double> weight;
+};
+
+// Item is ScoredRollout, const when it is written.
+template <typename Item, typename Visit>
+absl::Status VisitRollout(const std::string& prefix, bool has_scores, Item* item,
+                          RolloutNumbers* numbers, Visit& visit) {
+  auto& rollout = item->rollout;
+  auto& scores = item->scores;
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "counts", &numbers->counts));
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "prompt_ids", &rollout.prompt_ids));
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "response_ids", &rollout.response_ids));
+  if (!has_scores) return absl::OkStatus();
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "behavior_log_probs", &rollout.behavior_log_probs));
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "top_ids", &rollout.top_ids));
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "ids", &scores.ids));
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "log_probs", &scores.log_probs));
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "log_tail", &scores.log_tail));
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "sampled_log_probs", &scores.sampled_log_probs));
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "entropy", &scores.entropy));
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "dense_log_probs", &scores.dense_log_probs));
+  return visit(prefix + "weight", &numbers->weight);
+}
+
+bool NeedsScores(const PendingStep& step, int64_t sequence) {
+  return sequence >= step.num_sequences / step.num_mini_batches * step.mini_batch;
+}
+
+absl::Status ReadNumbers(Reader& reader, PendingStep* step) {
+  StepNumbers numbers;
+  std::vector<double> seconds;
+  TAOPD_RETURN_IF_ERROR(reader("sums", &numbers.sums));
+  TAOPD_RETURN_IF_ERROR(reader("counts", &numbers.counts));
+  TAOPD_RETURN_IF_ERROR(reader("seconds", &seconds));
+  size_t num_sums = 0, num_counts = 0;
+  ForEachNumber(*step, TakeNumber{&numbers, &num_sums, &num_counts});
+  if (num_sums != numbers.sums.size() || num_counts != numbers.counts.size() ||
+      seconds.size() != 2) {
+    return DataLoss("pending step: it has ", numbers.sums.size(), " sums and ",
+                    numbers.counts.size(), " counts instead of ", num_sums, " and ", num_counts,
+                    ": another version of the program has written it");
+  }
+  step->record.duration = absl::Seconds(seconds[0]);
+  step->longest_mini_batch = absl::Seconds(seconds[1]);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, bool has_scores) {
+  ScoredRollout item;
+  RolloutNumbers numbers;
+  TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), has_scores, &item, &numbers, reader));
+  const size_t rows = item.rollout.response_ids.size();
+  const bool is_whole =
+      numbers.counts.size() == 4 && rows > 0 &&
+      (!has_scores ||
+       (numbers.weight.size() == 1 && item.rollout.behavior_log_probs.size() == rows &&
+        item.scores.log_tail.size() == rows && item.scores.sampled_log_probs.size() == rows &&
+        item.scores.ids.size() == item.scores.log_probs.size()));
+  if (!is_whole) return DataLoss("pending step: rollout ", sequence, " is not complete");
+  item.rollout.finish = static_cast<FinishReason>(numbers.counts[0]);
+  item.scores.support_size = numbers.counts[1];
+  item.scores.num_shared = numbers.counts[2];
+  item.scores.num_beyond_vocabulary = numbers.counts[3];
+  if (has_scores) item.scores.weight = numbers.weight[0];
+  return item;
+}
+
+}  // namespace
+
+absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::string& dir) {
+  TAOPD_RETURN_IF_ERROR(MakeDirectories(dir));
+  Writer writer;
+  // The writer refers to them.
+  StepNumbers numbers;
+  std::vector<double> seconds = {absl::ToDoubleSeconds(step.record.duration),
+                                 absl::ToDoubleSeconds(step.longest_mini_batch)};
+  std::list<RolloutNumbers> of_rollouts;
+  if (rank == 0) {
+    PendingStep copy = step;
+    ForEachNumber(copy, PutNumber{&numbers});
+    TAOPD_RETURN_IF_ERROR(writer("sums", &numbers.sums));
+    TAOPD_RETURN_IF_ERROR(writer("counts", &numbers.counts));
+    TAOPD_RETURN_IF_ERROR(writer("seconds", &seconds));
+  }
+  for (const auto& [sequence, item] : step.rollouts) {
+    const SupportScores& scores = item->scores;
+    RolloutNumbers& its = of_rollouts.emplace_back();
+    its.counts = {static_cast<int64_t>(item->rollout.finish), scores.support_size,
+                  scores.num_shared, scores.num_beyond_vocabulary};
+    its.weight = {scores.weight};
+    TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), NeedsScores(step, sequence),
+                                       item.get(), &its, writer));
+  }
+  char name[32];
+  std::snprintf(name, sizeof(name), "/rank-%05lld.safetensors", static_cast<long long>(rank));
+  return writer.Write(dir + name);
+}
+
+absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainConfig& config,
+                                            const Shares& shares, bool is_root) {
+  Reader reader;
+  TAOPD_RETURN_IF_ERROR(reader.Open(dir));
+  PendingStep step;
+  TAOPD_RETURN_IF_ERROR(ReadNumbers(reader, &step));
+  const int64_t num_sequences = config.data.train_batch_size * config.rollout.n;
+  const int64_t num_mini_batches = config.data.train_batch_size / config.trainer.mini_batch_size;
+  if (step.num_sequences != num_sequences || step.num_mini_batches != num_mini_batches ||
+      step.mini_batch < 1 || step.mini_batch >= num_mini_batches) {
+    return DataLoss(dir, ": ", step.mini_batch, " of ", step.num_mini_batches,
+                    " mini-batches are done, of ", step.num_sequences,
+                    " rollouts; the configuration has ", num_mini_batches, " mini-batches of ",
+                    num_sequences, " rollouts");
+  }
+  if (!is_root) step.record.full_kl = FullKl();
+  for (const int64_t sequence : SequencesOfStep(config, shares)) {
+    TAOPD_ASSIGN_OR_RETURN(ScoredRollout item,
+                           ReadRollout(reader, sequence, NeedsScores(step, sequence)));
+    step.rollouts[sequence] = std::make_shared<const ScoredRollout>(std::move(item));
+  }
+  return step;
+}
+
+}  // namespace taopd

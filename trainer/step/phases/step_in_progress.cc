@@ -1,0 +1,352 @@
+#include "trainer/step/phases/step_in_progress.h"
+
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/base/log.h"
+#include "trainer/dist/rank_sums.h"
+#include "trainer/step/full_kl.h"
+#include "trainer/step/rollout_requests.h"
+#include "trainer/step/support.h"
+
+namespace taopd {
+namespace {
+
+// The head measures the overlap of the two top-k on the teacher's support. That of a union follows
+// from its size.
+bool HeadMeasuresOverlap(const TrainConfig& config, const SupportOptions& support) {
+  return config.objective.overlap &&
+         (support.kind == SupportKind::kTeacher || support.kind == SupportKind::kFullVocabulary);
+}
+
+// Adds up over the ranks what ForwardBackward has summed over this rank's rows, and the number of
+// ranks that have stopped before the end of their micro-batches.
+absl::Status SumOverRanks(ProcessGroup* group, RowSums* sums, int64_t* num_stopped) {
+  RankSums all;
+  ForEachSum([&all](auto* number) { all.Add(number); }, *sums);
+  all.Add(num_stopped);
+  return all.Reduce(group);
+}
+
+void AddSums(const RowSums& from, RowSums* sums) {
+  ForEachSum([](auto* to, const auto* number) { *to += *number; }, *sums, from);
+}
+
+absl::Status Stopped() { return absl::CancelledError("asked to stop"); }
+
+}  // namespace
+
+StepInProgress::StepInProgress(const StepContext& context, int64_t number, double lr,
+                               const std::vector<const PromptRecord*>& prompts,
+                               const PendingStep* pending)
+    : context_(context),
+      number_(number),
+      alone_(ProcessGroup::Alone()),
+      group_(context.group != nullptr ? context.group : alone_.get()),
+      sequences_per_mini_(context.config->trainer.mini_batch_size * context.config->rollout.n),
+      mine_(context.shares.AllMine(sequences_per_mini_)),
+      shares_(context.shares.Mine(sequences_per_mini_)),
+      optimizer_(context.optimizer, group_, static_cast<int64_t>(shares_.size())),
+      start_(context.clock->Now()),
+      times_(context.clock, context.timeline),
+      support_(MakeSupportOptions(*context.config, context.student->config().vocab_size)),
+      head_(context.head),
+      all_prompts_(prompts) {
+  head_.top_k_metrics = HeadMeasuresOverlap(*context.config, support_);
+  if (pending != nullptr) {
+    GoOnWith(*pending);
+  } else {
+    PackWeights();
+    batch_ = ScoredBatch::Start(context.rollout_engine, context.teacher, TakeMine(prompts),
+                                support_, BatchName(), context.timeline);
+  }
+  record_.lr = lr;
+}
+
+// The engine would do the same before its first token; here it is seen.
+void StepInProgress::PackWeights() {
+  const PhaseTimer timer(&times_, Phase::kPack);
+  const c10::InferenceMode inference;
+  context_.student->PrepareInference();
+}
+
+std::vector<RolloutRequest> StepInProgress::TakeMine(
+    const std::vector<const PromptRecord*>& prompts) {
+  std::vector<RolloutRequest> all = MakeRolloutRequests(*context_.config, number_, prompts);
+  std::vector<RolloutRequest> mine;
+  for (const int64_t i : SequencesOfStep(*context_.config, context_.shares)) {
+    mine.push_back(std::move(all[i]));
+    prompts_.push_back(prompts[i / context_.config->rollout.n]);
+  }
+  return mine;
+}
+
+void StepInProgress::GoOnWith(const PendingStep& pending) {
+  std::vector<ScoredRollout> items;
+  for (const int64_t i : SequencesOfStep(*context_.config, context_.shares)) {
+    prompts_.push_back(all_prompts_[i / context_.config->rollout.n]);
+    items.push_back(*pending.rollouts.at(i));
+    items.back().rollout.source = prompts_.back()->source;
+  }
+  batch_ = ScoredBatch::Of(std::move(items));
+  record_ = pending.record;
+  first_mini_batch_ = pending.mini_batch;
+  longest_mini_batch_ = pending.longest_mini_batch;
+}
+
+std::string StepInProgress::BatchName() const {
+  std::string name = Concat("step-", number_ + 1);
+  if (group_->world_size() > 1) name += Concat("-rank-", group_->rank());
+  return name;
+}
+
+absl::Status StepInProgress::WaitForAllScores() {
+  if (weights_changed()) return absl::OkStatus();
+  absl::Status status;
+  {
+    const PhaseTimer timer(&times_, Phase::kRollout);
+    status = batch_->WaitGenerated(0, batch_->size(), context_.on_wait);
+  }
+  const PhaseTimer timer(&times_, Phase::kScoreWait);
+  if (status.ok()) status = batch_->WaitScored(0, batch_->size(), context_.on_wait);
+  return group_->AgreeOnStatus(status);
+}
+
+absl::Status StepInProgress::WaitForRollouts(int64_t mini_batch) {
+  if (is_alone()) return WaitForMyRollouts(mini_batch);
+  const absl::Status mine = WaitForMyScores(mini_batch);
+  const PhaseTimer timer(&times_, Phase::kScoreWait);
+  return group_->AgreeOnStatus(mine);
+}
+
+absl::Status StepInProgress::WaitForMyRollouts(int64_t mini_batch) {
+  const int64_t begin = begin_of(mini_batch), end = begin + mine_.size();
+  const PhaseTimer timer(&times_, Phase::kRollout);
+  return batch_->WaitGenerated(begin, end, context_.on_wait);
+}
+
+absl::Status StepInProgress::WaitForMyScores(int64_t mini_batch) {
+  TAOPD_RETURN_IF_ERROR(WaitForMyRollouts(mini_batch));
+  const int64_t begin = begin_of(mini_batch), end = begin + mine_.size();
+  const PhaseTimer timer(&times_, Phase::kScoreWait);
+  TAOPD_RETURN_IF_ERROR(batch_->WaitScored(begin, end, context_.on_wait));
+  // Before the first update, on its mini-batch. The dense scores are a wait for the teacher, too.
+  const int64_t num_rows = context_.config->objective.full_kl_rows;
+  if (mini_batch == 0 && num_rows > 0 && support_.kind != SupportKind::kFullVocabulary) {
+    const int64_t world_size = group_->world_size();
+    TAOPD_RETURN_IF_ERROR(MeasureFullKl(context_, *batch_, support_, end,
+                                        (num_rows + world_size - 1) / world_size, number_,
+                                        &record_.full_kl));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DealtMiniBatch> StepInProgress::Deal(int64_t mini_batch) {
+  DealInput input;
+  input.model = &context_.student->config();
+  input.shares = context_.shares;
+  input.aggregation = context_.aggregation;
+  input.micro_batch_tokens = context_.config->trainer.MicroBatchTokens();
+  // A response's dense scores are as large as a model.
+  input.evens_out = support_.kind != SupportKind::kFullVocabulary;
+  for (int64_t i = 0; i < sequences_per_mini_; ++i) {
+    input.prompt_lengths.push_back(
+        static_cast<int64_t>(PromptOf(mini_batch, i)->prompt_ids.size()));
+  }
+  input.item = [this, mini_batch](int64_t sequence) -> const ScoredRollout& {
+    return batch_->item(begin_of(mini_batch) + sequence - mine_.begin);
+  };
+  return DealMiniBatch(input, group_);
+}
+
+absl::Status StepInProgress::JoinOtherPasses(int64_t num_done, int64_t num_passes) {
+  for (; num_done < num_passes; ++num_done) {
+    optimizer_.BeginPass(/*is_last=*/false);
+    TAOPD_RETURN_IF_ERROR(optimizer_.EndPass());
+  }
+  return absl::OkStatus();
+}
+
+bool StepInProgress::StopsIn(int64_t mini_batch) {
+  if (!context_.stop_requested()) return false;
+  if (!weights_changed()) return true;
+  const absl::Time now = context_.clock->Now();
+  stop_seen_ = std::min(stop_seen_, now);
+  const auto num_left = static_cast<double>(num_mini_batches() - mini_batch);
+  const absl::Time end = std::max(now, mini_batch_start_ + num_left * longest_mini_batch_);
+  return end > stop_seen_ + context_.stop_grace;
+}
+
+absl::StatusOr<RowSums> StepInProgress::ComputeGradients(int64_t mini_batch) {
+  mini_batch_start_ = context_.clock->Now();
+  TAOPD_ASSIGN_OR_RETURN(dealt_, Deal(mini_batch));
+  ForwardBackwardOptions options;
+  options.veto_rho_below = context_.config->objective.veto_rho_below;
+  options.times = &times_;
+  options.forward.recompute = RecomputeOf(context_.config->trainer);
+  // The teacher scores while the student computes what needs no scores.
+  bool has_scores = !is_alone();
+  options.before_scores = [&] {
+    const absl::Status status = has_scores ? absl::OkStatus() : WaitForMyScores(mini_batch);
+    has_scores = status.ok();
+    return status;
+  };
+  // One rank adds row by row to what it has.
+  RowSums sums = is_alone() ? record_.sums : RowSums();
+  int64_t bad_sequence = -1, bad_row = -1, num_done = 0, num_stopped = 0;
+  int64_t num_passes = dealt_.num_micro_batches;  // of the rank with the most
+  if (optimizer_.every_pass_sends()) {
+    TAOPD_ASSIGN_OR_RETURN(num_passes, group_->AgreeOnLargest(num_passes));
+  }
+  for (const std::vector<SequenceRange>& micro_batches : dealt_.micro_batches) {
+    for (const auto& [first, last] : micro_batches) {
+      // A rank that stops computes nothing more; it sends what the other ranks wait for.
+      if (num_stopped == 0 && StopsIn(mini_batch)) num_stopped = 1;
+      if (num_stopped > 0 && is_alone()) return Stopped();
+      options.forward.on_layer_backward =
+          optimizer_.BeginPass(++num_done == dealt_.num_micro_batches);
+      if (num_stopped == 0) {
+        TAOPD_RETURN_IF_ERROR(ForwardBackward(
+            context_.student, head_, {dealt_.items.begin() + first, dealt_.items.begin() + last},
+            {dealt_.row_weights.begin() + first, dealt_.row_weights.begin() + last}, &sums,
+            options));
+      }
+      TAOPD_RETURN_IF_ERROR(optimizer_.EndPass());
+      if (bad_sequence < 0 && sums.bad_sequence >= 0) {
+        bad_sequence = first + sums.bad_sequence;
+        bad_row = sums.bad_row;
+      }
+    }
+    optimizer_.AddShare();
+  }
+  {
+    std::optional<PhaseTimer> timer;
+    if (!is_alone()) timer.emplace(&times_, Phase::kOptimizer);
+    if (optimizer_.every_pass_sends()) TAOPD_RETURN_IF_ERROR(JoinOtherPasses(num_done, num_passes));
+    TAOPD_RETURN_IF_ERROR(optimizer_.ReduceGradients());
+  }
+  if (!is_alone()) {
+    TAOPD_RETURN_IF_ERROR(SumOverRanks(group_, &sums, &num_stopped));
+    if (num_stopped > 0) return Stopped();
+    AddSums(record_.sums, &sums);
+  }
+  sums.bad_sequence = bad_sequence;
+  sums.bad_row = bad_row;
+  return sums;
+}
+
+// The sums so far are finite, so `sums` is finite if and only if this mini-batch's loss is.
+absl::Status StepInProgress::UpdateOrSkip(const RowSums& sums, int64_t mini_batch) {
+  batch_->WaitAllGenerated();
+  const PhaseTimer timer(&times_, Phase::kOptimizer);
+  TAOPD_ASSIGN_OR_RETURN(const double grad_norm, optimizer_.GradientNorm());
+  if (!std::isfinite(grad_norm) || !std::isfinite(sums.weighted_loss)) {
+    TAOPD_RETURN_IF_ERROR(ReportBadBatch(sums, grad_norm, mini_batch));
+    optimizer_.Skip();
+    ++record_.num_skipped_updates;
+    return absl::OkStatus();
+  }
+  TAOPD_RETURN_IF_ERROR(optimizer_.Update(record_.lr, grad_norm));
+  longest_mini_batch_ = std::max(longest_mini_batch_, context_.clock->Now() - mini_batch_start_);
+  record_.sums = sums;
+  record_.grad_norm_sum += grad_norm;
+  ++record_.num_updates;
+  return absl::OkStatus();
+}
+
+// One rank reports: the first that has a bad row, or rank 0.
+absl::Status StepInProgress::ReportBadBatch(const RowSums& sums, double grad_norm,
+                                            int64_t mini_batch) {
+  const at::Tensor reporter = at::zeros({1}, at::kLong);
+  if (sums.bad_sequence >= 0) reporter[0] = group_->world_size() - group_->rank();
+  TAOPD_RETURN_IF_ERROR(group_->AllReduce(reporter, Reduction::kMax));
+  const auto found = reporter.item<int64_t>();
+  if (group_->rank() != (found > 0 ? group_->world_size() - found : 0)) return absl::OkStatus();
+  BadBatch bad;
+  bad.step = number_ + 1;
+  bad.mini_batch = mini_batch;
+  bad.loss = sums.weighted_loss - record_.sums.weighted_loss;
+  bad.grad_norm = grad_norm;
+  bad.sequences = dealt_.items;
+  bad.bad_sequence = sums.bad_sequence;
+  bad.bad_row = sums.bad_row;
+  int64_t rollout = -1;  // of the step
+  if (bad.bad_sequence >= 0) {
+    const int64_t sequence = dealt_.sequences[bad.bad_sequence];
+    bad.prompt_id = PromptOf(mini_batch, sequence)->id;
+    rollout = mini_batch * sequences_per_mini_ + sequence;
+  }
+  LogWarning("update skipped: the loss or its gradient is not finite",
+             {{"step", bad.step},
+              {"mini_batch", bad.mini_batch},
+              {"loss", bad.loss},
+              {"grad_norm", grad_norm},
+              {"rollout", rollout},
+              {"row", bad.bad_row},
+              {"prompt", bad.prompt_id}});
+  context_.on_bad_batch(bad);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> StepInProgress::Finish() {
+  batch_->WaitIdle();
+  StepResult result;
+  for (int64_t i = 0; i < batch_->size(); ++i) {
+    record_.num_beyond_vocabulary += batch_->item(i).scores.num_beyond_vocabulary;
+    result.rollouts.push_back(batch_->item(i).rollout);
+  }
+  result.prompts = prompts_;
+  record_.rollouts = SumRollouts(result.rollouts);
+  const at::Tensor longest = at::full({1}, record_.rollouts.longest, at::kLong);
+  TAOPD_RETURN_IF_ERROR(group_->AllReduce(longest, Reduction::kMax));
+  record_.rollouts.longest = longest.item<int64_t>();
+  RankSums all;
+  all.Add(&record_.num_beyond_vocabulary);
+  all.Add(&record_.rollouts.num_rollouts);
+  all.Add(&record_.rollouts.num_response_tokens);
+  all.Add(&record_.rollouts.num_tokens);
+  all.Add(&record_.rollouts.num_truncated);
+  all.Add(&record_.rollouts.repeated_ngrams);
+  all.Add(&record_.full_kl.full_kl);
+  all.Add(&record_.full_kl.ta_opd);
+  all.Add(&record_.full_kl.num_rows);
+  TAOPD_RETURN_IF_ERROR(all.Reduce(group_));
+  record_.duration += context_.clock->Now() - start_;
+  result.metrics = MakeStepMetrics(record_, times_, support_, head_);
+  result.num_skipped_updates = record_.num_skipped_updates;
+  return result;
+}
+
+absl::Status StepInProgress::Abandon(absl::Status status) {
+  context_.rollout_engine->CancelAll();
+  context_.optimizer->ClearGradients();
+  return status;
+}
+
+absl::StatusOr<StepResult> StepInProgress::Leave(int64_t mini_batch) {
+  context_.optimizer->ClearGradients();
+  auto pending = std::make_shared<PendingStep>();
+  pending->mini_batch = mini_batch;
+  pending->num_mini_batches = num_mini_batches();
+  pending->num_sequences = num_mini_batches() * sequences_per_mini_;
+  pending->record = record_;
+  pending->record.duration += context_.clock->Now() - start_;
+  pending->longest_mini_batch = longest_mini_batch_;
+  RankSums all;
+  all.Add(&pending->record.full_kl.full_kl);
+  all.Add(&pending->record.full_kl.ta_opd);
+  all.Add(&pending->record.full_kl.num_rows);
+  TAOPD_RETURN_IF_ERROR(all.Reduce(group_));
+  const std::vector<int64_t> mine = SequencesOfStep(*context_.config, context_.shares);
+  for (size_t i = 0; i < mine.size(); ++i) {
+    pending->rollouts[mine[i]] = {batch_, &batch_->item(static_cast<int64_t>(i))};
+  }
+  StepResult result;
+  result.pending = std::move(pending);
+  return result;
+}
+
+}  // namespace taopd

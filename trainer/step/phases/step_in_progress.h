@@ -1,0 +1,103 @@
+// A step of training in progress: its phases, which TrainOneStep runs one after the other, and what
+// they share. Mini-batches are numbered from 0; each has as many sequences on this rank, which follow
+// each other in the ScoredBatch.
+//
+// Owns nothing that outlives it. Not thread-safe. With several ranks all of them call the same
+// functions in the same order.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/dist/sharded_optimizer.h"
+#include "trainer/step/balance/deal.h"
+#include "trainer/step/loss/forward_backward.h"
+#include "trainer/step/pending/pending_step.h"
+#include "trainer/step/scored_batch.h"
+#include "trainer/step/step_context.h"
+#include "trainer/step/step_metrics.h"
+#include "trainer/step/train_step.h"
+
+namespace taopd {
+
+class StepInProgress {
+ public:
+  // Rolls out, or goes on with `pending`, if it is not null.
+  StepInProgress(const StepContext& context, int64_t number, double lr,
+                 const std::vector<const PromptRecord*>& prompts, const PendingStep* pending);
+  // The engine reads the student's weights until the last rollout has ended.
+  ~StepInProgress() { batch_->WaitAllGenerated(); }
+  StepInProgress(const StepInProgress&) = delete;
+  StepInProgress& operator=(const StepInProgress&) = delete;
+
+  int64_t num_mini_batches() const {
+    return context_.config->data.train_batch_size / context_.config->trainer.mini_batch_size;
+  }
+  // The first that is left of the step.
+  int64_t first_mini_batch() const { return first_mini_batch_; }
+  bool weights_changed() const { return record_.num_updates > 0; }
+
+  // Waits until all ranks have their scores, and the same error on all of them; one rank alone waits
+  // for the rollouts, and for the scores in ComputeGradients, behind its forward pass.
+  absl::Status WaitForRollouts(int64_t mini_batch);
+  // Waits for what the other mini-batches need of the teacher. After the first update, nothing but
+  // a lack of memory or of ranks can make the step fail.
+  absl::Status WaitForAllScores();
+  // Returns the step's sums over all ranks, with those of this mini-batch added. CANCELLED, on all
+  // ranks, if the step is to stop before the update.
+  absl::StatusOr<RowSums> ComputeGradients(int64_t mini_batch);
+  absl::Status UpdateOrSkip(const RowSums& sums, int64_t mini_batch);
+  absl::StatusOr<StepResult> Finish();
+  // Ends the step, with no gradients left. Before the first update, nothing has changed then.
+  absl::Status Abandon(absl::Status status);
+  // Ends the step before this mini-batch. All ranks call it.
+  absl::StatusOr<StepResult> Leave(int64_t mini_batch);
+
+ private:
+  void GoOnWith(const PendingStep& pending);
+  void PackWeights();
+  std::vector<RolloutRequest> TakeMine(const std::vector<const PromptRecord*>& prompts);
+  std::string BatchName() const;
+  bool is_alone() const { return group_->world_size() == 1; }
+  absl::Status WaitForMyRollouts(int64_t mini_batch);
+  absl::Status WaitForMyScores(int64_t mini_batch);
+  // What this rank trains on.
+  absl::StatusOr<DealtMiniBatch> Deal(int64_t mini_batch);
+  // Whether the run is to stop, and the rest of the step, from this mini-batch on, would take too
+  // long.
+  bool StopsIn(int64_t mini_batch);
+  // Lets the ranks that have more micro-batches than this one send theirs.
+  absl::Status JoinOtherPasses(int64_t num_done, int64_t num_passes);
+  absl::Status ReportBadBatch(const RowSums& sums, double grad_norm, int64_t mini_batch);
+  // Of sequence `sequence` of the mini-batch.
+  const PromptRecord* PromptOf(int64_t mini_batch, int64_t sequence) const {
+    const int64_t i = mini_batch * sequences_per_mini_ + sequence;
+    return all_prompts_[i / context_.config->rollout.n];
+  }
+  int64_t begin_of(int64_t mini_batch) const { return mini_batch * mine_.size(); }
+
+  const StepContext& context_;
+  const int64_t number_;
+  const std::unique_ptr<ProcessGroup> alone_;
+  ProcessGroup* const group_;
+  const int64_t sequences_per_mini_;         // on all ranks
+  const SequenceRange mine_;                 // of a mini-batch's
+  const std::vector<SequenceRange> shares_;  // of mine_
+  ShardedOptimizer optimizer_;
+  const absl::Time start_;
+  PhaseTimes times_;
+  const SupportOptions support_;
+  HeadOptions head_;
+  const std::vector<const PromptRecord*> all_prompts_;  // of the step, on all ranks
+  std::vector<const PromptRecord*> prompts_;            // of each sequence of the batch
+  std::shared_ptr<ScoredBatch> batch_;
+  int64_t first_mini_batch_ = 0;
+  DealtMiniBatch dealt_;  // the present mini-batch
+  StepRecord record_;     // duration: of earlier processes
+  absl::Time mini_batch_start_;
+  absl::Duration longest_mini_batch_;
+  absl::Time stop_seen_ = absl::InfiniteFuture();
+};
+
+}  // namespace taopd
