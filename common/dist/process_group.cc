@@ -211,6 +211,8 @@ class C10dGroup final : public ProcessGroup {
   }
   void Fail(const absl::Status& status) override { watch_->Fail(status); }
   void Leave() override { watch_->Leave(); }
+  void RequestStop(int code) override { watch_->RequestStop(code); }
+  void OnStop(std::function<void(int)> on_stop) override { watch_->OnStop(std::move(on_stop)); }
 
  protected:
   absl::Status ReducePatiently(const at::Tensor& tensor) override {
@@ -387,6 +389,8 @@ class LoneProcess final : public ProcessGroup {
   absl::Status health() const override { return absl::OkStatus(); }
   void Fail(const absl::Status&) override {}
   void Leave() override {}
+  void RequestStop(int) override {}
+  void OnStop(std::function<void(int)>) override {}
 
  protected:
   absl::Status ReducePatiently(const at::Tensor&) override { return absl::OkStatus(); }

@@ -131,6 +131,10 @@ class ProcessGroup {
   virtual void Fail(const absl::Status& status) = 0;
   // Before the end in order: from now on this rank may go away.
   virtual void Leave() = 0;
+  // Tells all ranks, soon and outside of any collective, that this one is asked to stop, and hears
+  // what others are asked: see RankWatch.
+  virtual void RequestStop(int code) = 0;
+  virtual void OnStop(std::function<void(int)> on_stop) = 0;
 
   // By the name of the collective: "all_reduce".
   const std::map<std::string, CollectiveStats>& stats() const { return stats_; }

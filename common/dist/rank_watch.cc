@@ -200,6 +200,38 @@ void RankWatch::Leave() {
   SendAll("bye\n");
 }
 
+void RankWatch::RequestStop(int code) {
+  absl::MutexLock lock(&mutex_);
+  StopLocked(code);
+}
+
+// Rank 0 passes on what it learns.
+void RankWatch::StopLocked(int code) {
+  if (code <= stop_code_) return;
+  stop_code_ = code;
+  SendAll(Concat("stop ", code, "\n"));
+}
+
+void RankWatch::OnStop(std::function<void(int)> on_stop) {
+  {
+    absl::MutexLock lock(&on_stop_mutex_);
+    on_stop_ = std::move(on_stop);
+  }
+  TellOfStop();
+}
+
+void RankWatch::TellOfStop() {
+  absl::MutexLock on_stop_lock(&on_stop_mutex_);
+  int code = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    code = stop_code_;
+  }
+  if (on_stop_ == nullptr || code <= told_stop_code_) return;
+  told_stop_code_ = code;
+  on_stop_(code);
+}
+
 void RankWatch::SetProgress(int64_t num_collectives) {
   absl::MutexLock lock(&mutex_);
   progress_ = num_collectives;
@@ -263,6 +295,7 @@ bool RankWatch::Take(Peer& peer, const std::string& line) {
     peer.rank = rank;
     ++num_joined_;
     Send(peer.fd, failure_.ok() ? "beat 0\n" : FailLine(0, failure_));
+    if (stop_code_ > 0) Send(peer.fd, Concat("stop ", stop_code_, "\n"));
     return true;
   }
   is_welcome_ = true;
@@ -270,6 +303,10 @@ bool RankWatch::Take(Peer& peer, const std::string& line) {
     in >> peer.progress;
   } else if (word == "slowest") {
     in >> slowest_.first >> slowest_.second;
+  } else if (word == "stop") {
+    int code = 0;
+    in >> code;
+    if (code <= 255) StopLocked(code);
   } else if (word == "bye") {
     peer.has_left = true;
   } else if (word == "fail") {
@@ -386,6 +423,7 @@ void RankWatch::Loop() {
     for (size_t i = 2; i < waits.size(); ++i) {
       if (waits[i].revents != 0) Read(waits[i].fd);
     }
+    TellOfStop();
     const absl::Time now = absl::Now();
     if (now < next_tick) continue;
     Tick(now, now - last_tick);

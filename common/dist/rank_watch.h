@@ -8,6 +8,7 @@
 //   beat NUMBER            the sender lives; the number of collectives that it has begun
 //   slowest RANK NUMBER    from rank 0: who has begun the fewest
 //   fail RANK CODE TEXT    that rank has failed: a code of absl::Status and its message
+//   stop CODE              some rank is asked to stop with this exit code; rank 0 tells all
 //   bye                    the sender leaves in order; what follows is no failure
 //
 // Threads: each object has one of its own. All functions are thread-safe.
@@ -17,6 +18,7 @@
 #include <absl/time/time.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -76,6 +78,14 @@ class RankWatch {
   // Tells the others that this rank is about to end in order.
   void Leave();
 
+  // Tells all ranks that one was asked to stop, with the exit code to end with. Changes nothing by
+  // itself: what follows is the affair of the ranks' OnStop. The largest code of all requests counts.
+  void RequestStop(int code);
+  // `on_stop` gets the code of other ranks' requests from now on, on this object's thread, and that
+  // of earlier ones at once. It may call RequestStop. Null: it is not called any more, once this
+  // returns.
+  void OnStop(std::function<void(int)> on_stop);
+
   // Says how many collectives this rank has begun.
   void SetProgress(int64_t num_collectives);
   // The rank that has begun the fewest, as far as rank 0 knows, and how many.
@@ -109,6 +119,8 @@ class RankWatch {
   void FailLocked(int64_t rank, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendAll(const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remove(int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StopLocked(int code) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellOfStop();
 
   const RankWatchOptions options_;
   std::string token_ ABSL_GUARDED_BY(mutex_);
@@ -130,6 +142,11 @@ class RankWatch {
   bool is_welcome_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_turned_away_ ABSL_GUARDED_BY(mutex_) = false;
   bool stops_ ABSL_GUARDED_BY(mutex_) = false;
+  int stop_code_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Taken before mutex_, and held while on_stop_ runs.
+  absl::Mutex on_stop_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  std::function<void(int)> on_stop_ ABSL_GUARDED_BY(on_stop_mutex_);
+  int told_stop_code_ ABSL_GUARDED_BY(on_stop_mutex_) = 0;
 };
 
 }  // namespace taopd

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <thread>
 
 #include "tests/support/process.h"
@@ -87,6 +88,28 @@ TEST_F(RankWatchTest, ADeathReachesAllOthers) {
   ASSERT_TRUE(Fails(*two));
   EXPECT_ERROR(two->failure(), absl::StatusCode::kUnavailable, "rank 1 has died");
   EXPECT_ERROR(root_->failure(), absl::StatusCode::kUnavailable, "rank 1 has died");
+}
+
+// Any rank may be asked; all hear it, those that come late as well, and the largest code counts.
+TEST_F(RankWatchTest, AStopReachesAllRanks) {
+  Open(3);
+  auto one = Join(1, 3);
+  std::atomic<int> at_root = 0, at_one = 0, at_two = 0;
+  root_->OnStop([&](int code) { at_root = code; });
+  one->OnStop([&](int code) {
+    at_one = code;
+    one->RequestStop(code);  // as a rank does that passes on what it hears
+  });
+  one->RequestStop(75);
+  EXPECT_TRUE(PollUntil(absl::Seconds(10), [&] { return at_root == 75 && at_one == 75; }));
+  auto two = Join(2, 3);
+  two->OnStop([&](int code) { at_two = code; });
+  EXPECT_TRUE(PollUntil(absl::Seconds(10), [&] { return at_two == 75; }));
+  two->RequestStop(78);
+  one->RequestStop(75);
+  EXPECT_TRUE(PollUntil(absl::Seconds(10), [&] { return at_root == 78 && at_one == 78; }));
+  EXPECT_OK(root_->failure());
+  for (RankWatch* watch : {root_.get(), one.get(), two.get()}) watch->OnStop(nullptr);
 }
 
 TEST_F(RankWatchTest, SilenceIsAFailure) {
