@@ -37,7 +37,12 @@ HostNames::HostNames(const std::string& bound, const std::vector<std::string>& m
 
 bool HostNames::Allows(std::string_view host_header, const std::string& local_address) const {
   const std::string name = NameOf(host_header);
-  return names_.contains(name) || (!name.empty() && name == NameOf(local_address));
+  // An IPv4 connection to a server that listens at "::" has an address of both kinds.
+  const std::string_view local = local_address;
+  constexpr std::string_view kMapped = "::ffff:";
+  return names_.contains(name) ||
+         (!name.empty() &&
+          (name == local || (local.starts_with(kMapped) && name == local.substr(kMapped.size()))));
 }
 
 }  // namespace taopd

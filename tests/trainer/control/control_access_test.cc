@@ -10,9 +10,20 @@
 #include "common/base/file_descriptor.h"
 #include "tests/support/status_matchers.h"
 #include "trainer/control/control_server.h"
+#include "trainer/control/host_names.h"
 
 namespace taopd {
 namespace {
+
+TEST(HostNames, TheAddressOfTheConnectionIsOwn) {
+  const HostNames names("0.0.0.0", {});
+  EXPECT_TRUE(names.Allows("10.1.2.3:8080", "10.1.2.3"));
+  EXPECT_TRUE(names.Allows("10.1.2.3:8080", "::ffff:10.1.2.3"));
+  EXPECT_TRUE(names.Allows("[2001:db8::5]:8080", "2001:db8::5"));
+  EXPECT_FALSE(names.Allows("10.1.2.4:8080", "10.1.2.3"));
+  EXPECT_FALSE(names.Allows("", ""));
+  EXPECT_FALSE(names.Allows(":8080", ""));
+}
 
 class ControlAccessTest : public ::testing::Test {
  protected:
