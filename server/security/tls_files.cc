@@ -2,6 +2,7 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <string_view>
@@ -17,12 +18,16 @@ absl::Status Wrong(const char* setting, const std::string& path) {
   return InvalidArgument(setting, " ", path, ": ", reason.data());
 }
 
-// Only HTTP/1.1 is spoken behind TLS. A client that offers other protocols alone is refused.
+// The protocols' names for SSL_select_next_proto, each behind its length. They outlive every context.
+constexpr char kHttp11[] = "\x08http/1.1";
+constexpr char kHttp2[] = "\x02h2";
+
 int ChooseProtocol(SSL*, const unsigned char** chosen, unsigned char* chosen_size,
-                   const unsigned char* offered, unsigned int offered_size, void*) {
-  static constexpr unsigned char kHttp11[] = "\x08http/1.1";
+                   const unsigned char* offered, unsigned int offered_size, void* name) {
+  const std::string_view ours(static_cast<const char*>(name));
   unsigned char* out = nullptr;
-  if (SSL_select_next_proto(&out, chosen_size, kHttp11, sizeof(kHttp11) - 1, offered,
+  if (SSL_select_next_proto(&out, chosen_size, reinterpret_cast<const unsigned char*>(ours.data()),
+                            static_cast<unsigned int>(ours.size()), offered,
                             offered_size) != OPENSSL_NPN_NEGOTIATED) {
     return SSL_TLSEXT_ERR_ALERT_FATAL;
   }
@@ -34,6 +39,11 @@ int ChooseProtocol(SSL*, const unsigned char** chosen, unsigned char* chosen_siz
 
 absl::Status TlsFiles::Reload() {
   if (!paths_.enabled()) return absl::OkStatus();
+  {
+    const std::string stamp = Stamp();  // before the files are read: they may change meanwhile
+    absl::MutexLock lock(&mutex_);
+    stamp_ = stamp;
+  }
   ERR_clear_error();
   std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
   if (context == nullptr) return Internal("OpenSSL cannot make a TLS context");
@@ -43,7 +53,8 @@ absl::Status TlsFiles::Reload() {
   SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                       SSL_MODE_RELEASE_BUFFERS);
-  SSL_CTX_set_alpn_select_cb(context.get(), &ChooseProtocol, nullptr);
+  SSL_CTX_set_alpn_select_cb(context.get(), &ChooseProtocol,
+                             const_cast<char*>(protocol_ == Protocol::kHttp2 ? kHttp2 : kHttp11));
   // A key with a passphrase must fail, not ask the terminal.
   SSL_CTX_set_default_passwd_cb(context.get(), [](char*, int, int, void*) { return 0; });
   if (SSL_CTX_use_certificate_chain_file(context.get(), paths_.certificate.c_str()) != 1) {
@@ -67,6 +78,26 @@ absl::Status TlsFiles::Reload() {
   absl::MutexLock lock(&mutex_);
   context_ = std::move(context);
   return absl::OkStatus();
+}
+
+absl::Status TlsFiles::ReloadIfChanged() {
+  const std::string stamp = Stamp();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stamp == stamp_) return absl::OkStatus();
+  }
+  return Reload();
+}
+
+std::string TlsFiles::Stamp() const {
+  std::string stamp;
+  for (const std::string& path : {paths_.certificate, paths_.key, paths_.client_authorities}) {
+    struct stat file {};
+    if (::stat(path.c_str(), &file) != 0) file = {};
+    stamp += Concat(file.st_ino, ":", file.st_size, ":", file.st_mtim.tv_sec, ".",
+                    file.st_mtim.tv_nsec, " ");
+  }
+  return stamp;
 }
 
 std::shared_ptr<SSL_CTX> TlsFiles::context() const {

@@ -24,20 +24,31 @@ struct TlsPaths {
 
 class TlsFiles {
  public:
-  explicit TlsFiles(TlsPaths paths) : paths_(std::move(paths)) {}
+  // What is spoken behind TLS. A client that offers other protocols alone is refused.
+  enum class Protocol { kHttp11, kHttp2 };
+
+  explicit TlsFiles(TlsPaths paths, Protocol protocol = Protocol::kHttp11)
+      : paths_(std::move(paths)), protocol_(protocol) {}
 
   // Reads the files. Returns INVALID_ARGUMENT naming the file, with OpenSSL's reason, if one cannot
   // be read or the key is not the certificate's; what was read before then stays in use.
   absl::Status Reload();
+  // Reads the files if one of them is not the one that was read, or tried, last.
+  absl::Status ReloadIfChanged();
 
   const TlsPaths& paths() const { return paths_; }
   // For new connections: TLS 1.2 or later. Null before the first Reload.
   std::shared_ptr<ssl_ctx_st> context() const;
 
  private:
+  // Which files the paths name at present.
+  std::string Stamp() const;
+
   const TlsPaths paths_;
+  const Protocol protocol_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<ssl_ctx_st> context_ ABSL_GUARDED_BY(mutex_);
+  std::string stamp_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace taopd

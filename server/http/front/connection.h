@@ -15,9 +15,9 @@
 #include "server/http/front/client_table.h"
 #include "server/http/front/front_handler.h"
 #include "server/http/front/front_limits.h"
-#include "server/http/front/transport.h"
 #include "server/http/parser/request_parser.h"
 #include "server/net/listener.h"
+#include "server/security/transport.h"
 #include "server/serving/byte_budget.h"
 #include "server/serving/call_tracker.h"
 

@@ -1,4 +1,4 @@
-#include "server/http/front/transport.h"
+#include "server/security/transport.h"
 
 #include <openssl/err.h>
 #include <poll.h>
@@ -49,6 +49,13 @@ Transport::Status Transport::Handshake() {
   const Status status = StatusOfTls(result);
   is_broken_ = status == Status::kClosed;
   return status;
+}
+
+std::string_view Transport::chosen_protocol() const {
+  const unsigned char* name = nullptr;
+  unsigned int size = 0;
+  SSL_get0_alpn_selected(ssl_.get(), &name, &size);
+  return {reinterpret_cast<const char*>(name), size};
 }
 
 Transport::Result Transport::Read(char* buffer, size_t size) {
