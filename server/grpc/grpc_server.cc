@@ -6,8 +6,6 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
-#include <grpcpp/security/tls_certificate_provider.h>
-#include <grpcpp/security/tls_credentials_options.h>
 
 #include <algorithm>
 #include <limits>
@@ -18,7 +16,7 @@
 #include "common/wire/teacher_protocol.h"
 #include "proto/grpc/reflection_v1.grpc.pb.h"
 #include "proto/grpc/reflection_v1alpha.grpc.pb.h"
-#include "server/grpc/grpc_acceptor.h"
+#include "server/grpc/guard/grpc_guard.h"
 #include "server/grpc/reflection/reflection_service.h"
 #include "server/grpc/teacher_service.h"
 #include "server/grpc/vllm/engine_service.h"
@@ -31,9 +29,6 @@ namespace {
 constexpr char kServiceName[] = "taopd.v1.Teacher";
 constexpr char kLivenessName[] = "liveness";
 constexpr int kHandshakeTimeoutMs = 20'000;
-// gRPC reads the certificates again when this time has passed, and looks at nothing else: SIGHUP
-// cannot reach it.
-constexpr unsigned kReloadIntervalSeconds = 1;
 constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // of all connections
 
 // protobuf writes a line on stderr for every string of a message that is not UTF-8. A client could
@@ -43,19 +38,9 @@ void LogOfProtobuf(google::protobuf::LogLevel, const char* file, int line,
   LogDebug("protobuf", {{"at", absl::StrCat(file, ":", line)}, {"message", message}});
 }
 
-std::shared_ptr<grpc::ServerCredentials> Credentials(const TlsPaths& paths) {
-  if (!paths.enabled()) return grpc::InsecureServerCredentials();
-  namespace tls = grpc::experimental;
-  tls::TlsServerCredentialsOptions options(std::make_shared<tls::FileWatcherCertificateProvider>(
-      paths.key, paths.certificate, paths.client_authorities, kReloadIntervalSeconds));
-  options.watch_identity_key_cert_pairs();
-  if (paths.client_authorities.empty()) {
-    options.set_cert_request_type(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
-  } else {
-    options.watch_root_certs();
-    options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  }
-  return tls::TlsServerCredentials(options);
+// gRPC speaks with the guard alone, over pairs of sockets.
+std::shared_ptr<grpc::ServerCredentials> Credentials() {
+  return grpc::experimental::LocalServerCredentials(UDS);
 }
 
 int ToMilliseconds(absl::Duration duration) {
@@ -70,6 +55,11 @@ void Limit(const GrpcConnectionLimits& limits, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
                               ToMilliseconds(limits.max_age_grace));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_concurrent_streams);
+  // gRPC asks for a message's bytes once it has been told to read it, and for a window's before. By
+  // measuring the network it would make that window as large as many messages.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
+                              FrameGuard::kInitialWindowBytes);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
 }
 
 // What is listed. The health service has no descriptor here: a tool that was told of it could not
@@ -85,26 +75,30 @@ std::vector<std::string> ServiceNames() {
 
 class GrpcServerImpl final : public GrpcServer {
  public:
-  GrpcServerImpl(ServingState* state, ServerMetrics* metrics, const ApiKeys* keys)
-      : service_(state, metrics, keys),
+  GrpcServerImpl(ServingState* state, ServerMetrics* metrics, const GrpcServerOptions& options)
+      : state_(state),
+        metrics_(metrics),
+        service_(state, metrics, options.keys),
         vllm_inference_(service_.services(), &runs_),
         vllm_control_(service_.services(), &runs_),
         vllm_engine_(service_.services(), &runs_),
         reflection_(service_.services(), ServiceNames()),
-        reflection_v1alpha_(service_.services(), ServiceNames()) {}
+        reflection_v1alpha_(service_.services(), ServiceNames()),
+        tls_(options.tls, TlsFiles::Protocol::kHttp2) {}
   ~GrpcServerImpl() override {
     if (server_ != nullptr) Shutdown(absl::Now());
   }
 
   absl::Status Start(const std::string& host, int port, const GrpcServerOptions& options) {
     [[maybe_unused]] static const auto before = google::protobuf::SetLogHandler(LogOfProtobuf);
+    TAOPD_RETURN_IF_ERROR(tls_.Reload());
     grpc::ServerBuilder builder;
     absl::StatusOr<Listener> listener = Listener::Open(host, port);
     if (!listener.ok()) return Unavailable("grpc_", listener.status().message());
     port_ = listener->port();
     auto connections = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        Credentials(options.tls));
+        Credentials());
     builder.RegisterService(&service_);
     builder.RegisterService(&vllm_inference_);
     builder.RegisterService(&vllm_control_);
@@ -130,7 +124,16 @@ class GrpcServerImpl final : public GrpcServer {
     builder.SetResourceQuota(grpc::ResourceQuota("taopd-teacher").Resize(kMaxBufferBytes));
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return Unavailable("gRPC cannot start on ", host, " and port ", port);
-    acceptor_ = std::make_unique<GrpcAcceptor>(*std::move(listener), std::move(connections));
+    guard_ = std::make_unique<GrpcGuard>(
+        *std::move(listener), std::move(connections),
+        GrpcGuard::Options{
+            .limits = {options.limits.max_concurrent_streams, kMaxMessageBytes},
+            .tls = options.tls.enabled() ? &tls_ : nullptr,
+            .budget = &state_->message_budget(),
+            .on_refusal = [this](const std::string& address, const absl::Status& why) {
+              metrics_->RecordRequest("grpc/guard", StatusCodeName(why), absl::ZeroDuration(),
+                                      address);
+            }});
     SetHealth(false, false);
     return absl::OkStatus();
   }
@@ -150,18 +153,21 @@ class GrpcServerImpl final : public GrpcServer {
     SetHealth(false, false);
     service_.DrainStreams();
     service_.tracker().WaitUntilIdle(deadline);
-    acceptor_.reset();
+    guard_->StopAccepting();
     // What is left are calls past the deadline, and health watches, which never end by themselves.
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
     // Calls that came after the tracker was idle have ended as well, since gRPC waits for them. Their
     // locks are taken again before the services go.
     service_.tracker().WaitUntilIdle(absl::InfiniteFuture());
+    guard_.reset();
     absl::MutexLock lock(&mutex_);
     server_.reset();
   }
 
  private:
+  ServingState* const state_;
+  ServerMetrics* const metrics_;
   TeacherService service_;
   RunRegistry runs_;
   VllmInferenceService vllm_inference_;
@@ -169,10 +175,11 @@ class GrpcServerImpl final : public GrpcServer {
   VllmEngineService vllm_engine_;
   ReflectionService<grpc::reflection::v1::ServerReflection> reflection_;
   ReflectionService<grpc::reflection::v1alpha::ServerReflection> reflection_v1alpha_;
+  TlsFiles tls_;
   int port_ = 0;
   absl::Mutex mutex_;  // any thread may call SetHealth while Shutdown ends the server
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<GrpcAcceptor> acceptor_;
+  std::unique_ptr<GrpcGuard> guard_;
 };
 
 }  // namespace
@@ -188,7 +195,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::string
                                                                const GrpcServerOptions& options) {
   // Applies to the servers built from here on and may be repeated.
   grpc::EnableDefaultHealthCheckService(true);
-  auto server = std::make_unique<GrpcServerImpl>(state, metrics, options.keys);
+  auto server = std::make_unique<GrpcServerImpl>(state, metrics, options);
   TAOPD_RETURN_IF_ERROR(server->Start(host, port, options));
   return server;
 }

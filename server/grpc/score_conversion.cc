@@ -10,9 +10,6 @@
 namespace taopd {
 namespace {
 
-// How long a client should wait before it sends a refused request again.
-constexpr int kRetryPushbackMs = 500;
-
 // Copies a wire's unsigned number into an engine's signed one.
 absl::Status Convert(const char* field, uint32_t value, int32_t* out) {
   constexpr uint32_t kMax = std::numeric_limits<int32_t>::max();
@@ -108,6 +105,7 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
 }
 
 std::string PeerAddress(const std::string& peer) {
+  if (peer.starts_with("unix-abstract:taopd/")) return peer.substr(peer.rfind('/') + 1);
   const size_t scheme = peer.find(':');
   const size_t port = peer.rfind(':');
   if ((!peer.starts_with("ipv4:") && !peer.starts_with("ipv6:")) || port == scheme) return peer;

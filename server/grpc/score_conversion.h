@@ -29,9 +29,13 @@ v1::GetTeacherInfoResponse ToTeacherInfo(const ServedModel& model);
 // InfiniteFuture if the client has set no deadline.
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 
-// The address of a peer as gRPC writes it, without scheme and port: "127.0.0.1" of
-// "ipv4:127.0.0.1:4000", "::1" of "ipv6:%5B::1%5D:4000". Text of another form is returned whole.
+// The address of a peer as gRPC writes it: "127.0.0.1" of "unix-abstract:taopd/12-1/127.0.0.1", the
+// name that a connection has from GrpcGuard, and of "ipv4:127.0.0.1:4000"; "::1" of
+// "ipv6:%5B::1%5D:4000". Text of another form is returned whole.
 std::string PeerAddress(const std::string& peer);
+
+// How long a client should wait before it sends a refused request again.
+inline constexpr int kRetryPushbackMs = 500;
 
 // If the status is RESOURCE_EXHAUSTED, tells the client how long to wait before it tries again
 // (kRetryPushbackKey). To be called before the call is finished.

@@ -126,6 +126,8 @@ TEST(PeerAddressTest, HasNeitherSchemeNorPort) {
   EXPECT_EQ(PeerAddress("ipv6:%5B::1%5D:40000"), "::1");
   EXPECT_EQ(PeerAddress("ipv6:[2001:db8::7]:1"), "2001:db8::7");
   EXPECT_EQ(PeerAddress("unix:/tmp/socket"), "unix:/tmp/socket");
+  EXPECT_EQ(PeerAddress("unix-abstract:taopd/12-3/10.0.0.7"), "10.0.0.7");
+  EXPECT_EQ(PeerAddress("unix-abstract:taopd/12-3/2001:db8::7"), "2001:db8::7");
   EXPECT_EQ(PeerAddress(""), "");
 }
 

@@ -1,0 +1,284 @@
+#include "server/grpc/guard/frame_guard.h"
+
+#include <algorithm>
+
+#include "common/base/status.h"
+#include "server/grpc/guard/refusal_frames.h"
+
+namespace taopd {
+
+absl::Status FrameGuard::FromClient(std::string_view bytes, absl::Time now,
+                                    std::string* to_server) {
+  TAOPD_RETURN_IF_ERROR(TakePreface(&bytes, to_server));
+  while (!bytes.empty()) {
+    if (client_.is_between_frames()) begun_at_ = now;
+    const Http2FrameReader::Step step = client_.Read(bytes);
+    bytes.remove_prefix(step.num_bytes);
+    if (step.is_header) {
+      TAOPD_RETURN_IF_ERROR(BeginFrame(now));
+      to_server->append(client_.header_bytes());
+    }
+    if (!step.payload.empty()) {
+      if (client_.frame().type == FrameType::kData) {
+        TAOPD_RETURN_IF_ERROR(TakeData(step.payload, now));
+      }
+      to_server->append(step.payload);
+    }
+    if (step.is_end) Inject(to_server);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FrameGuard::TakePreface(std::string_view* bytes, std::string* to_server) {
+  const size_t size = std::min(kPreface.size() - num_preface_bytes_, bytes->size());
+  const std::string_view part = bytes->substr(0, size);
+  if (part != kPreface.substr(num_preface_bytes_, size)) {
+    return InvalidArgument("the connection does not begin with HTTP/2's preface");
+  }
+  num_preface_bytes_ += size;
+  to_server->append(part);
+  bytes->remove_prefix(size);
+  return absl::OkStatus();
+}
+
+absl::Status FrameGuard::BeginFrame(absl::Time now) {
+  const Frame& frame = client_.frame();
+  if (frame.length > kMaxFrameBytes) {
+    return InvalidArgument("a frame has ", frame.length, " bytes, the limit is ", kMaxFrameBytes);
+  }
+  const bool continues = frame.type == FrameType::kContinuation;
+  if (continues != (header_stream_ != 0) || (continues && frame.stream != header_stream_)) {
+    return InvalidArgument("a header block must be in HEADERS and the CONTINUATIONs behind it");
+  }
+  const auto stream = streams_.find(frame.stream);
+  switch (frame.type) {
+    case FrameType::kHeaders:
+    case FrameType::kContinuation:
+      return BeginHeaders(frame, now);
+    case FrameType::kData:
+      if (stream == streams_.end()) break;  // it has ended, and gRPC skips the frame
+      stream->second.window_bytes -= static_cast<int64_t>(frame.length);
+      return Charge(stream, now);
+    case FrameType::kResetStream:
+      if (stream == streams_.end()) break;
+      Forget(stream);
+      return CountReset(now);
+    case FrameType::kSettings:
+      if (!frame.has(kAckFlag)) settings_.emplace_back();
+      break;
+    case FrameType::kPing:
+      num_unread_pings_ += frame.has(kAckFlag) ? 0 : 1;
+      break;
+    default:
+      break;
+  }
+  const int64_t num_unread = num_unread_pings_ + static_cast<int64_t>(settings_.size());
+  if (num_unread <= kMaxUnreadAnswers) return absl::OkStatus();
+  return ResourceExhausted("the client has left ", num_unread,
+                           " answers to PING and SETTINGS unread, the limit is ",
+                           kMaxUnreadAnswers);
+}
+
+absl::Status FrameGuard::BeginHeaders(const Frame& frame, absl::Time now) {
+  if (frame.type == FrameType::kHeaders) {
+    num_header_bytes_ = num_header_frames_ = 0;
+    header_begun_at_ = now;
+  }
+  header_stream_ = frame.has(kEndHeadersFlag) ? 0 : frame.stream;
+  num_header_bytes_ += static_cast<int64_t>(frame.length);
+  if (num_header_bytes_ > kMaxHeaderBlockBytes || ++num_header_frames_ > kMaxHeaderFrames) {
+    return ResourceExhausted("a header block has ", num_header_bytes_, " bytes in ",
+                             num_header_frames_, " frames, the limits are ", kMaxHeaderBlockBytes,
+                             " and ", kMaxHeaderFrames);
+  }
+  // Not a new stream: its trailers, or those of one that has ended.
+  if (frame.type != FrameType::kHeaders || frame.stream <= last_stream_) return absl::OkStatus();
+  last_stream_ = frame.stream;
+  if (static_cast<int64_t>(streams_.size()) >= limits_.max_streams) {
+    return ResourceExhausted("a connection has more than ", limits_.max_streams, " open streams");
+  }
+  return Charge(streams_.emplace(frame.stream, Stream()).first, now);
+}
+
+absl::Status FrameGuard::CountReset(absl::Time now) {
+  if (resets_->Take(now)) return absl::OkStatus();
+  return ResourceExhausted("the client has had more than ", ResetRate::kBurst,
+                           " streams reset, and ", ResetRate::kPerSecond, " a second");
+}
+
+absl::Status FrameGuard::TakeData(std::string_view data, absl::Time now) {
+  const auto found = streams_.find(client_.frame().stream);
+  if (found == streams_.end()) return absl::OkStatus();
+  Stream& stream = found->second;
+  while (!data.empty()) {
+    if (!stream.is_unfinished()) {  // the next message begins
+      stream.num_prefix_bytes = 0;
+      stream.num_held = stream.num_since = 0;
+      stream.begun_at = now;
+    }
+    if (stream.num_prefix_bytes < stream.prefix.size()) {
+      stream.prefix[stream.num_prefix_bytes++] = static_cast<uint8_t>(data.front());
+      data.remove_prefix(1);
+      if (stream.num_prefix_bytes < stream.prefix.size()) continue;
+      stream.num_left = BigEndian32(stream.prefix.data() + 1);
+      if (stream.num_left <= limits_.max_message_bytes) continue;
+      return Refuse(found,
+                    ResourceExhausted("the message has ", stream.num_left, " bytes, the limit is ",
+                                      limits_.max_message_bytes),
+                    now);
+    }
+    const auto size =
+        static_cast<size_t>(std::min<int64_t>(stream.num_left, static_cast<int64_t>(data.size())));
+    stream.num_left -= static_cast<int64_t>(size);
+    stream.num_held += static_cast<int64_t>(size);
+    stream.num_since += static_cast<int64_t>(size);
+    data.remove_prefix(size);
+  }
+  return Charge(found, now);
+}
+
+absl::Status FrameGuard::Charge(Streams::iterator found, absl::Time now) {
+  Stream& stream = found->second;
+  // Small messages may wait in gRPC unread. They show in the window, which gRPC then keeps closed.
+  const int64_t num_bytes =
+      kStreamBytes + std::max(stream.num_held, kInitialWindowBytes - stream.window_bytes);
+  if (memory_.Add(num_bytes - stream.num_charged)) {
+    stream.num_charged = num_bytes;
+    return absl::OkStatus();
+  }
+  return Refuse(found,
+                ResourceExhausted("the message memory is full (max_message_memory_bytes, or the "
+                                  "client's share of it)"),
+                now);
+}
+
+absl::Status FrameGuard::Refuse(Streams::iterator found, absl::Status why, absl::Time now) {
+  const uint32_t id = found->first;
+  on_refusal_(why);
+  // The server acknowledges the settings behind everything that it still says of the stream. The
+  // client hears of the refusal then.
+  for_server_ += ResetFrame(id) + MakeFrame(FrameType::kSettings, 0, 0);
+  settings_.push_back({id, found->second.has_answer_headers, std::move(why)});
+  Forget(found);
+  return CountReset(now);
+}
+
+void FrameGuard::Forget(Streams::iterator stream) {
+  memory_.Add(-stream->second.num_charged);
+  streams_.erase(stream);
+}
+
+void FrameGuard::Inject(std::string* to_server) {
+  if (!has_preface() || !client_.is_between_frames() || header_stream_ != 0) return;
+  to_server->append(for_server_);
+  for_server_.clear();
+}
+
+absl::Status FrameGuard::FromServer(std::string_view bytes, absl::Time now,
+                                    std::string* to_client) {
+  while (!bytes.empty()) {
+    const Http2FrameReader::Step step = server_.Read(bytes);
+    bytes.remove_prefix(step.num_bytes);
+    if (step.is_header && BeginAnswer()) to_client->append(server_.header_bytes());
+    to_client->append(step.payload);
+    answer_payload_.append(step.payload.substr(0, 4 - std::min<size_t>(4, answer_payload_.size())));
+    if (!step.is_end) continue;
+    TAOPD_RETURN_IF_ERROR(EndAnswer(now));
+    if (is_answer_header_open_) continue;
+    to_client->append(for_client_);
+    for_client_.clear();
+  }
+  return absl::OkStatus();
+}
+
+bool FrameGuard::BeginAnswer() {
+  const Frame& frame = server_.frame();
+  answer_payload_.clear();
+  const auto stream = streams_.find(frame.stream);
+  switch (frame.type) {
+    case FrameType::kHeaders:
+      is_answer_header_open_ = !frame.has(kEndHeadersFlag);
+      if (stream != streams_.end()) stream->second.has_answer_headers = true;
+      for (RefusedCall& call : settings_) {
+        if (call.stream == frame.stream) call.has_answer_headers = true;
+      }
+      [[fallthrough]];
+    case FrameType::kData:
+      if (frame.has(kEndStreamFlag)) EndByServer(frame.stream);
+      return true;
+    case FrameType::kContinuation:
+      is_answer_header_open_ = !frame.has(kEndHeadersFlag);
+      return true;
+    case FrameType::kPing:
+      num_unread_pings_ -= frame.has(kAckFlag) ? 1 : 0;
+      return true;
+    case FrameType::kSettings: {
+      if (!frame.has(kAckFlag) || settings_.empty()) return true;
+      const RefusedCall call = std::move(settings_.front());
+      settings_.pop_front();
+      if (call.stream == 0) return true;
+      for_client_ += RefusalFrames(call.stream, call.has_answer_headers, call.status);
+      return false;
+    }
+    default:
+      return true;
+  }
+}
+
+absl::Status FrameGuard::EndAnswer(absl::Time now) {
+  const Frame& frame = server_.frame();
+  const auto stream = streams_.find(frame.stream);
+  if (frame.type == FrameType::kResetStream && stream != streams_.end()) {
+    EndByServer(frame.stream);
+    // A client can make the server reset a stream by what it sends.
+    return CountReset(now);
+  }
+  if (frame.type != FrameType::kWindowUpdate || stream == streams_.end() ||
+      answer_payload_.size() < 4) {
+    return absl::OkStatus();
+  }
+  const bool was_held_back = stream->second.window_bytes <= 0;
+  stream->second.window_bytes +=
+      BigEndian32(reinterpret_cast<const uint8_t*>(answer_payload_.data()));
+  if (was_held_back) {
+    stream->second.begun_at = now;
+    stream->second.num_since = 0;
+  }
+  return Charge(stream, now);
+}
+
+void FrameGuard::EndByServer(uint32_t id) {
+  if (const auto stream = streams_.find(id); stream != streams_.end()) Forget(stream);
+  for (RefusedCall& call : settings_) {
+    // Its entry stays for the acknowledgement, which is the guard's; the client has a status.
+    if (call.stream == id) call.status = absl::OkStatus();
+  }
+}
+
+absl::Status FrameGuard::CheckDeadlines(absl::Time now, std::string* to_server) {
+  const bool waits = !has_preface() || !client_.is_between_frames();
+  if ((waits && now - begun_at_ > kFrameTimeout) ||
+      (header_stream_ != 0 && now - header_begun_at_ > kFrameTimeout)) {
+    return ResourceExhausted("a frame or a header block has not ended within ",
+                             absl::FormatDuration(kFrameTimeout));
+  }
+  for (auto stream = streams_.begin(); stream != streams_.end();) {
+    const auto present = stream++;
+    const Stream& state = present->second;
+    if (!state.is_unfinished() || state.window_bytes <= 0) continue;
+    const absl::Duration time =
+        kMessageTimeout + absl::Seconds(state.num_since / kMinBytesPerSecond);
+    if (now - state.begun_at <= time) continue;
+    TAOPD_RETURN_IF_ERROR(
+        Refuse(present, absl::DeadlineExceededError("the message has not been sent in time"), now));
+  }
+  Inject(to_server);
+  return absl::OkStatus();
+}
+
+std::string FrameGuard::GoAway(const absl::Status& why) const {
+  if (!server_.is_between_frames() || is_answer_header_open_) return "";
+  return GoAwayFrame(last_stream_, why);
+}
+
+}  // namespace taopd

@@ -1,0 +1,245 @@
+#include "server/grpc/guard/grpc_guard.h"
+
+#include <absl/time/clock.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "server/net/descriptors.h"
+
+namespace taopd {
+namespace {
+
+constexpr uint64_t kWakeId = 0, kListenerId = 1;  // connection N is 2 N and, gRPC's side, 2 N + 1
+constexpr absl::Duration kTick = absl::Milliseconds(250);
+constexpr int kPauseMs = 50;
+constexpr absl::Duration kFlushTimeout = absl::Seconds(1);
+
+// Makes `*watched` what epoll waits for. A socket that waits for nothing is taken out: a peer that
+// hangs up would wake the thread again and again.
+void Watch(int epoll, int fd, uint64_t id, uint32_t wanted, uint32_t* watched) {
+  if (fd < 0 || wanted == *watched) return;
+  const int operation = *watched == 0 ? EPOLL_CTL_ADD : wanted == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
+  epoll_event event{};
+  event.events = wanted;
+  event.data.u64 = id;
+  ::epoll_ctl(epoll, operation, fd, &event);
+  *watched = wanted;
+}
+
+// Gives the socket a name that nothing else has, in front of the address.
+bool BindAddress(int fd, const std::string& address) {
+  static std::atomic<uint64_t> next{1};
+  const std::string name = Concat("taopd/", ::getpid(), "-", next++, "/", address);
+  sockaddr_un bound{};
+  bound.sun_family = AF_UNIX;
+  if (name.size() + 1 > sizeof(bound.sun_path)) return false;
+  std::memcpy(bound.sun_path + 1, name.data(), name.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return ::bind(fd, reinterpret_cast<const sockaddr*>(&bound), size) == 0;
+}
+
+}  // namespace
+
+GrpcGuard::GrpcGuard(Listener listener, std::unique_ptr<Connections> connections,
+                     const Options& options)
+    : listener_(std::move(listener)),
+      acceptor_(std::move(connections)),
+      options_(options),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  TAOPD_CHECK(epoll_ >= 0 && wake_ >= 0);
+  uint32_t watched = 0;
+  Watch(epoll_, wake_, kWakeId, EPOLLIN, &watched);
+  watched = 0;
+  Watch(epoll_, listener_.fd(), kListenerId, EPOLLIN, &watched);
+  thread_ = std::thread([this] { Loop(); });
+}
+
+GrpcGuard::~GrpcGuard() {
+  StopAccepting();
+  end_requested_ = true;
+  Wake();
+  thread_.join();
+  ::close(wake_);
+  ::close(epoll_);
+}
+
+void GrpcGuard::StopAccepting() {
+  stop_requested_ = true;
+  Wake();
+  stopped_accepting_.WaitForNotification();
+}
+
+void GrpcGuard::Wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof(one));
+}
+
+void GrpcGuard::Loop() {
+  std::array<epoll_event, 64> events;
+  absl::Time accepts_again_at = absl::InfinitePast();
+  absl::Time ends_at = absl::InfiniteFuture();
+  uint32_t listener_watched = EPOLLIN;
+  for (;;) {
+    absl::Time now = absl::Now();
+    int timeout_ms = static_cast<int>(absl::ToInt64Milliseconds(kTick));
+    if (!ready_.empty()) timeout_ms = 0;
+    // The listener stays ready while nothing can be accepted: without a pause, this thread would do
+    // nothing else.
+    if (now < accepts_again_at) timeout_ms = std::min(timeout_ms, kPauseMs);
+    Watch(epoll_, listener_.fd(), kListenerId, now < accepts_again_at ? 0u : EPOLLIN,
+          &listener_watched);
+    const int count =
+        ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), timeout_ms);
+    now = absl::Now();
+    for (const uint64_t id : std::exchange(ready_, {})) RunConnection(id, now);
+    for (int i = 0; i < count; ++i) {
+      const uint64_t id = events[static_cast<size_t>(i)].data.u64;
+      if (id == kListenerId) {
+        if (!AcceptAll(now)) accepts_again_at = now + absl::Milliseconds(kPauseMs);
+      } else if (id == kWakeId) {
+        uint64_t value;
+        [[maybe_unused]] const ssize_t got = ::read(wake_, &value, sizeof(value));
+      } else {
+        RunConnection(id / 2, now);
+      }
+    }
+    if (now >= next_tick_) Tick(now);
+    if (stop_requested_ && !stopped_accepting_.HasBeenNotified()) DoStopAccepting();
+    if (!end_requested_) continue;
+    ends_at = std::min(ends_at, now + kFlushTimeout);
+    if (is_flushed() || now >= ends_at) return connections_.clear();
+  }
+}
+
+bool GrpcGuard::AcceptAll(absl::Time now) {
+  for (;;) {
+    AcceptedSocket socket;
+    switch (listener_.Accept(&socket)) {
+      case Listener::Result::kAccepted:
+        Add(socket, now);
+        break;
+      case Listener::Result::kNone:
+        return true;
+      case Listener::Result::kNoDescriptors:
+        return false;
+      case Listener::Result::kDead:
+        LogError("the gRPC listener is lost", {{"port", listener_.port()}});
+        listener_.Close();
+        return true;
+    }
+  }
+}
+
+void GrpcGuard::Add(const AcceptedSocket& socket, absl::Time now) {
+  const auto tls = options_.tls == nullptr ? nullptr : options_.tls->context();
+  Client& client = clients_[socket.subscriber];
+  if (IsScarce(socket.fd, DescriptorsLeftToHttp()) || connections_.size() >= kMaxConnections ||
+      client.num_connections >= kMaxConnectionsPerClient) {
+    ::close(socket.fd);
+    return;
+  }
+  ++client.num_connections;
+  const auto on_refusal = [this, address = socket.address](const absl::Status& why) {
+    options_.on_refusal(address, why);
+  };
+  const uint64_t id = next_id_++;
+  Entry& entry = connections_[id];
+  entry.subscriber = socket.subscriber;
+  entry.connection = std::make_unique<GuardedConnection>(
+      socket.fd, tls.get(),
+      FrameGuard(options_.limits, MemoryAccount(options_.budget, socket.subscriber), &client.resets,
+                 on_refusal, now),
+      [this, address = socket.address] { return Connect(address); }, on_refusal, &buffer_);
+  RunConnection(id, now);
+}
+
+int GrpcGuard::Connect(const std::string& address) {
+  std::array<int, 2> pair;
+  if (acceptor_ == nullptr ||
+      ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair.data()) != 0) {
+    return -1;
+  }
+  if (IsScarce(pair[1], DescriptorsLeftToHttp()) || !BindAddress(pair[0], address)) {
+    for (const int fd : pair) ::close(fd);
+    return -1;
+  }
+  Connections::NewConnectionParameters connection;
+  connection.fd = pair[1];  // gRPC closes it
+  acceptor_->HandleNewConnection(&connection);
+  return pair[0];
+}
+
+void GrpcGuard::RunConnection(uint64_t id, absl::Time now) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;  // closed by an event before this one
+  found->second.connection->Run(now);
+  Update(id);
+}
+
+void GrpcGuard::Update(uint64_t id) {
+  Entry& entry = connections_.at(id);
+  GuardedConnection& connection = *entry.connection;
+  if (connection.is_closed()) {
+    --clients_[entry.subscriber].num_connections;
+    connections_.erase(id);  // the kernel takes closed sockets out of epoll
+    return;
+  }
+  Watch(epoll_, connection.client_fd(), 2 * id, connection.client_waits_for(),
+        &entry.client_watched);
+  if (connection.server_fd() < 0) entry.server_watched = 0;
+  Watch(epoll_, connection.server_fd(), 2 * id + 1, connection.server_waits_for(),
+        &entry.server_watched);
+  if (connection.wants_run()) ready_.push_back(id);
+}
+
+void GrpcGuard::Tick(absl::Time now) {
+  next_tick_ = now + kTick;
+  if (options_.tls != nullptr) {
+    if (const absl::Status reload = options_.tls->ReloadIfChanged(); !reload.ok()) {
+      LogWarning("gRPC keeps its certificate", {{"reason", std::string(reload.message())}});
+    }
+  }
+  std::vector<uint64_t> ids;
+  for (const auto& [id, entry] : connections_) ids.push_back(id);
+  for (const uint64_t id : ids) {
+    connections_.at(id).connection->CheckDeadlines(now);
+    Update(id);
+  }
+  for (auto client = clients_.begin(); client != clients_.end();) {
+    const bool is_gone =
+        client->second.num_connections == 0 && client->second.resets.IsForgotten(now);
+    client = is_gone ? clients_.erase(client) : std::next(client);
+  }
+}
+
+void GrpcGuard::DoStopAccepting() {
+  listener_.Close();
+  acceptor_.reset();
+  std::vector<uint64_t> ids;
+  for (const auto& [id, entry] : connections_) ids.push_back(id);
+  for (const uint64_t id : ids) {
+    connections_.at(id).connection->CloseUnlessConnected();
+    Update(id);
+  }
+  stopped_accepting_.Notify();
+}
+
+bool GrpcGuard::is_flushed() const {
+  for (const auto& [id, entry] : connections_) {
+    if (entry.connection->server_fd() >= 0) return false;
+  }
+  return true;
+}
+
+}  // namespace taopd

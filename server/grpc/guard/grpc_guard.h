@@ -1,0 +1,106 @@
+// Accepts the connections of a gRPC server and stands between them and the gRPC library: it ends
+// TLS, judges the frames (FrameGuard), and hands gRPC one end of a pair of sockets for each
+// connection. Debian's gRPC 1.51 can neither be shown strangers' frames nor be left to accept: it
+// stops for good after it has once run out of file descriptors (CVE-2023-4785).
+//
+// The end that gRPC gets has a peer whose name is "\0taopd/.../ADDRESS" in Linux's abstract
+// namespace, so that calls know the client's address (PeerAddress, server/grpc/score_conversion.h).
+//
+// One thread drives all connections. Connections are closed at once while descriptors are scarce, so
+// that HTTP has some left, and beyond the limits of their number.
+#pragma once
+
+#include <absl/synchronization/notification.h>
+#include <absl/time/time.h>
+#include <grpcpp/server_builder.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "server/grpc/guard/frame_guard.h"
+#include "server/grpc/guard/guarded_connection.h"
+#include "server/grpc/guard/reset_rate.h"
+#include "server/net/listener.h"
+#include "server/security/tls_files.h"
+#include "server/serving/byte_budget.h"
+
+namespace taopd {
+
+class GrpcGuard {
+ public:
+  using Connections = grpc::experimental::ExternalConnectionAcceptor;
+
+  static constexpr int kMaxConnections = 4096;
+  static constexpr int kMaxConnectionsPerClient = 1024;
+
+  struct Options {
+    FrameGuard::Limits limits;
+    TlsFiles* tls = nullptr;       // null: plain. Read again when the files change.
+    ByteBudget* budget = nullptr;  // of the messages
+    // Hears of each call and each connection that is refused, on the guard's thread.
+    std::function<void(const std::string& address, const absl::Status& why)> on_refusal;
+  };
+
+  // `connections` belong to a server that must be running; it must know its clients by
+  // LocalServerCredentials(UDS) or none. What `options` name must outlive the guard.
+  GrpcGuard(Listener listener, std::unique_ptr<Connections> connections, const Options& options);
+  // Sends what the server has said, for at most a second, and closes all connections. Shut the
+  // server down before.
+  ~GrpcGuard();
+
+  // Closes the listener and hands gRPC no more connections, which it would not close after its
+  // server is shut down. Those that it has go on.
+  void StopAccepting();
+
+ private:
+  struct Entry {
+    std::unique_ptr<GuardedConnection> connection;
+    std::string subscriber;
+    uint32_t client_watched = 0;  // what epoll waits for
+    uint32_t server_watched = 0;
+  };
+  struct Client {
+    int num_connections = 0;
+    ResetRate resets;
+  };
+
+  void Loop();
+  // False if accepting failed for now.
+  bool AcceptAll(absl::Time now);
+  void Add(const AcceptedSocket& socket, absl::Time now);
+  // The guard's end of a new pair; gRPC has the other one.
+  int Connect(const std::string& address);
+  void RunConnection(uint64_t id, absl::Time now);
+  void Update(uint64_t id);
+  void Tick(absl::Time now);
+  void DoStopAccepting();
+  bool is_flushed() const;
+  void Wake();
+
+  Listener listener_;
+  std::unique_ptr<Connections> acceptor_;
+  const Options options_;
+  int epoll_ = -1;
+  int wake_ = -1;
+
+  // The guard's thread only.
+  RelayBuffer buffer_;
+  std::unordered_map<uint64_t, Entry> connections_;
+  std::unordered_map<std::string, Client> clients_;
+  std::vector<uint64_t> ready_;  // have something to do without an event
+  uint64_t next_id_ = 1;
+  absl::Time next_tick_ = absl::InfinitePast();
+
+  std::atomic<bool> stop_requested_{false};
+  absl::Notification stopped_accepting_;
+  std::atomic<bool> end_requested_{false};
+  std::thread thread_;
+};
+
+}  // namespace taopd

@@ -1,0 +1,214 @@
+// The real taopd-teacher against clients whose HTTP/2 takes what the gRPC library would give: header
+// blocks without end, messages that are held back, streams that are reset. Meanwhile another client's
+// calls on new connections are answered soon, probes say 200, and the memory is bounded.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/integration/teacher/load/process_usage.h"
+#include "tests/integration/teacher/teacher_binary_fixture.h"
+#include "tests/server/grpc/guard/raw_http2.h"
+
+namespace taopd {
+namespace {
+
+using testing::GrpcHeaders;
+using ::testing::HasSubstr;
+using testing::RawHttp2;
+
+constexpr int64_t kMiB = 1 << 20;
+// What a flood may add to the resident memory beside the budget of messages.
+constexpr int64_t kMaxGrowthBytes = 96 * kMiB;
+constexpr absl::Duration kMaxCallTime = absl::Seconds(5);
+constexpr absl::Duration kFloodTime = absl::Seconds(3);
+constexpr int64_t kEnhanceYourCalm = 0xb, kProtocolError = 0x1;  // RFC 9113, section 7
+constexpr uint8_t kPaddedFlag = 0x8, kPriorityFlag = 0x20;
+constexpr uint32_t kMessageBytes = 60 * kMiB;
+constexpr size_t kPartBytes = 55 * kMiB;
+
+class HostileGrpcTest : public testing::TeacherBinaryFixture {
+ protected:
+  int64_t ResidentBytes() { return testing::ProcessUsage::Of(teacher_->pid()).resident_bytes; }
+  // A call on a connection of its own, and a probe.
+  void ExpectServes(const std::string& key = "") {
+    v1::ScoreRequest request;
+    for (const uint32_t id : {1u, 403u, 407u}) request.add_token_ids(id);
+    request.set_score_start(1);
+    request.set_top_k(2);
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    const auto stub = v1::Teacher::NewStub(
+        grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(teacher_->grpc_port()),
+                                  grpc::InsecureChannelCredentials(), arguments));
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kMaxCallTime));
+    if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
+    v1::ScoreResponse response;
+    const grpc::Status status = stub->Score(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    const auto health = httplib::Client("127.0.0.1", teacher_->http_port()).Get("/health");
+    ASSERT_TRUE(health);
+    EXPECT_EQ(health->status, 200);
+  }
+  // Runs `attack` on `num_threads` threads, serves meanwhile, and returns how much the memory grew.
+  int64_t GrowthUnder(int num_threads, const std::function<void()>& attack) {
+    ExpectServes();
+    const int64_t before = ResidentBytes();
+    std::atomic<int> num_running{num_threads};
+    std::vector<std::thread> attackers;
+    for (int i = 0; i < num_threads; ++i) {
+      attackers.emplace_back([&] {
+        attack();
+        --num_running;
+      });
+    }
+    int64_t most = before;
+    do {
+      ExpectServes();
+      most = std::max(most, ResidentBytes());
+    } while (num_running > 0);
+    for (std::thread& attacker : attackers) attacker.join();
+    ExpectServes();
+    return std::max(most, ResidentBytes()) - before;
+  }
+};
+
+struct HeaderFlood {
+  const char* name;
+  uint8_t flags;      // of HEADERS
+  size_t part_bytes;  // of each CONTINUATION
+  int num_connections;
+};
+
+TEST_F(HostileGrpcTest, HeaderBlocksWithoutEndEndTheirConnection) {
+  Start();
+  for (const HeaderFlood& flood : {HeaderFlood{"one", 0, 16 << 10, 1},
+                                   {"six", 0, 16 << 10, 6},
+                                   {"many", 0, 16 << 10, 64},
+                                   {"small continuations", 0, 1, 6},
+                                   {"empty continuations", 0, 0, 6},
+                                   {"padded", kPaddedFlag, 16 << 10, 6},
+                                   {"with priority", kPriorityFlag, 16 << 10, 6}}) {
+    SCOPED_TRACE(flood.name);
+    const std::string rest =
+        MakeFrame(FrameType::kContinuation, 0, 1, std::string(flood.part_bytes, 'x'));
+    // The begin of a name of 16 MiB.
+    const std::string begin =
+        std::string(5, '\0') + GrpcHeaders() + std::string("\0\x7f\x81\xff\xff\x07", 6);
+    const int64_t growth = GrowthUnder(flood.num_connections, [&] {
+      RawHttp2 client(teacher_->grpc_port());
+      client.Send(MakeFrame(FrameType::kHeaders, flood.flags, 1, begin));
+      for (int64_t sent = 0; sent < 16 * kMiB && client.Send(rest);) {
+        sent += static_cast<int64_t>(rest.size());
+      }
+      EXPECT_EQ(client.ReadGoAway(), kEnhanceYourCalm);
+    });
+    EXPECT_LT(growth, kMaxGrowthBytes);
+  }
+}
+
+// On many connections, and on many streams of one.
+TEST_F(HostileGrpcTest, MessagesThatAreHeldBackStayWithinTheBudget) {
+  constexpr int64_t kBudgetBytes = 128 * kMiB;
+  Start({"--max-message-memory-bytes", std::to_string(kBudgetBytes)});
+  for (const auto& [num_clients, num_streams] : {std::pair{12, 1}, {1, 12}}) {
+    std::vector<std::unique_ptr<RawHttp2>> clients;
+    for (int i = 0; i < num_clients; ++i) {
+      clients.push_back(std::make_unique<RawHttp2>(teacher_->grpc_port()));
+    }
+    const int64_t before = ResidentBytes();
+    int num_refused = 0;
+    for (int i = 0; i < num_streams; ++i) {
+      const auto stream = static_cast<uint32_t>(2 * i + 1);
+      for (const auto& client : clients) {
+        client->Open(stream);
+        if (client->SendPartOfMessage(stream, kMessageBytes, kPartBytes)) continue;
+        ++num_refused;
+      }
+    }
+    EXPECT_GE(num_refused, 10);
+    EXPECT_LT(ResidentBytes() - before, kBudgetBytes + kMaxGrowthBytes);
+    ExpectServes();
+  }
+}
+
+TEST_F(HostileGrpcTest, ARefusedMessageLeavesTheOtherCallsOfItsConnection) {
+  Start({"--max-message-memory-bytes", std::to_string(128 * kMiB)});
+  RawHttp2 client(teacher_->grpc_port());
+  client.Open(1);
+  EXPECT_TRUE(client.SendPartOfMessage(1, kMessageBytes, kPartBytes));
+  client.Open(3);
+  EXPECT_FALSE(client.SendPartOfMessage(3, kMessageBytes, kPartBytes));
+  client.Open(5, GrpcHeaders("/grpc.health.v1.Health/Check"));
+  client.Send(MakeFrame(FrameType::kData, kEndStreamFlag, 5, testing::MessagePrefix(0)));
+  EXPECT_NE(client.ReadTrailers(5), "");
+}
+
+TEST_F(HostileGrpcTest, StreamsThatAreResetTakeLittleMemory) {
+  Start();
+  const int64_t growth = GrowthUnder(4, [&] {
+    for (const absl::Time end = absl::Now() + kFloodTime; absl::Now() < end;) {
+      RawHttp2 client(teacher_->grpc_port());
+      uint32_t stream = 1;
+      for (bool open = true; open && absl::Now() < end;) {
+        std::string bytes;
+        for (int i = 0; i < 500; ++i, stream += 2) {
+          bytes += MakeFrame(FrameType::kHeaders, kEndHeadersFlag, stream, GrpcHeaders()) +
+                   MakeFrame(FrameType::kResetStream, 0, stream, std::string("\0\0\0\x08", 4));
+        }
+        open = client.Send(bytes);
+      }
+    }
+  });
+  EXPECT_LT(growth, 2 * kMaxGrowthBytes);  // 4,096 of 28 KiB, and what is opened meanwhile
+}
+
+TEST_F(HostileGrpcTest, AnswersThatAreNotReadAreBounded) {
+  Start();
+  const std::string ping = MakeFrame(FrameType::kPing, 0, 0, "12345678");
+  const std::string settings = MakeFrame(FrameType::kSettings, 0, 0);
+  for (const std::string& frame : {ping, settings}) {
+    std::string bytes;
+    for (int i = 0; i < 1000; ++i) bytes += frame;
+    const int64_t growth = GrowthUnder(4, [&] {
+      RawHttp2 client(teacher_->grpc_port());
+      for (const absl::Time end = absl::Now() + kFloodTime; absl::Now() < end;) {
+        if (!client.Send(bytes)) break;
+      }
+    });
+    EXPECT_LT(growth, kMaxGrowthBytes);
+  }
+}
+
+TEST_F(HostileGrpcTest, ConnectionsThatSayNothingOrNonsenseTakeNothing) {
+  Start();
+  std::vector<testing::RawClient> silent;
+  const int64_t growth = GrowthUnder(1, [&] {
+    for (int i = 0; i < 300; ++i) {
+      silent.emplace_back(teacher_->grpc_port());
+      if (i % 2 == 0) silent.back().Send("PRI * HTTP/2.0\r\n");
+    }
+  });
+  EXPECT_LT(growth, 8 * kMiB);
+  for (const std::string& nonsense :
+       {std::string("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), std::string(1 << 20, '\0'),
+        std::string("\x16\x03\x01\x02\x00\x01\x00", 7)}) {
+    testing::RawClient client(teacher_->grpc_port());
+    client.Send(nonsense);
+    EXPECT_LT(client.ReadAll().size(), 200u);
+  }
+  // A frame that is larger than the server has said.
+  RawHttp2 client(teacher_->grpc_port());
+  client.Send(MakeFrame(FrameType::kSettings, 0, 0, std::string(1 << 20, '\0')));
+  EXPECT_EQ(client.ReadGoAway(), kProtocolError);
+  ExpectServes();
+}
+
+}  // namespace
+}  // namespace taopd
