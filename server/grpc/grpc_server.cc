@@ -17,6 +17,7 @@
 #include "proto/grpc/reflection_v1.grpc.pb.h"
 #include "proto/grpc/reflection_v1alpha.grpc.pb.h"
 #include "server/grpc/guard/grpc_guard.h"
+#include "server/grpc/key_check.h"
 #include "server/grpc/reflection/reflection_service.h"
 #include "server/grpc/teacher_service.h"
 #include "server/grpc/vllm/engine_service.h"
@@ -39,8 +40,12 @@ void LogOfProtobuf(google::protobuf::LogLevel, const char* file, int line,
 }
 
 // gRPC speaks with the guard alone, over pairs of sockets.
-std::shared_ptr<grpc::ServerCredentials> Credentials() {
-  return grpc::experimental::LocalServerCredentials(UDS);
+std::shared_ptr<grpc::ServerCredentials> Credentials(const ApiKeys* keys, ServerMetrics* metrics) {
+  auto credentials = grpc::experimental::LocalServerCredentials(UDS);
+  if (keys != nullptr && keys->required()) {
+    credentials->SetAuthMetadataProcessor(std::make_shared<KeyCheck>(keys, metrics));
+  }
+  return credentials;
 }
 
 int ToMilliseconds(absl::Duration duration) {
@@ -98,7 +103,7 @@ class GrpcServerImpl final : public GrpcServer {
     port_ = listener->port();
     auto connections = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        Credentials());
+        Credentials(options.keys, metrics_));
     builder.RegisterService(&service_);
     builder.RegisterService(&vllm_inference_);
     builder.RegisterService(&vllm_control_);

@@ -11,16 +11,6 @@
 #include "server/grpc/score_conversion.h"
 
 namespace taopd {
-namespace {
-
-// A stream that is refused before it begins. Deletes itself.
-class RefusedStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  explicit RefusedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
-  void OnDone() override { delete this; }
-};
-
-}  // namespace
 
 grpc::ServerUnaryReactor* TeacherService::GetTeacherInfo(grpc::CallbackServerContext* context,
                                                          const grpc::ByteBuffer*,
@@ -67,11 +57,6 @@ grpc::ServerUnaryReactor* TeacherService::Score(grpc::CallbackServerContext* con
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* TeacherService::ScoreStream(
     grpc::CallbackServerContext* context) {
-  if (const absl::Status key = CheckKey(services_, *context); !key.ok()) {
-    services_.metrics->RecordRequest("grpc/ScoreStream", StatusCodeName(key), absl::ZeroDuration(),
-                                     PeerAddress(context->peer()));
-    return new RefusedStream(key);
-  }
   tracker_.Begin();
   auto stream = std::make_shared<taopd::ScoreStream>(
       *context, ClientOf(services_, *context), services_.state, services_.metrics,

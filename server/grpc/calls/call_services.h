@@ -1,4 +1,5 @@
-// What the handlers of all gRPC services share, and the check that each of them begins with.
+// What the handlers of all gRPC services share. A handler runs for calls alone that have shown a key,
+// if keys are asked for (server/grpc/key_check.h).
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,15 +24,11 @@ struct CallServices {
   const ApiKeys* keys;  // null: none are asked for
 };
 
-// UNAUTHENTICATED unless the call shows one of the keys or none is asked for. Any thread may call.
-absl::Status CheckKey(const CallServices& services, const grpc::CallbackServerContext& context);
-
 // The name of the client (server/net/client_name.h) for the engine's turns and for shares.
-// REQUIRES: CheckKey was OK. Any thread may call.
+// Any thread may call.
 std::string ClientOf(const CallServices& services, const grpc::CallbackServerContext& context);
 
-// Checks the key, runs `work`, records the request under `method`, and finishes with the status of
-// the first that fails.
+// Runs `work`, records the request under `method`, and finishes with its status.
 grpc::ServerUnaryReactor* FinishAtOnce(const CallServices& services,
                                        grpc::CallbackServerContext* context, const char* method,
                                        const std::function<absl::Status()>& work);

@@ -1,5 +1,4 @@
-// What the calls that need the engine have in common: they show a key before their request is parsed,
-// own themselves, end their sequences when the client goes, tell a client that is refused when to
+// What the calls that need the engine have in common: they own themselves, end their sequences when the client goes, tell a client that is refused when to
 // try again, and record their end. (A ScoreStream, which reads as well, does the same in its own
 // way.)
 //
@@ -37,12 +36,9 @@ struct EngineWork {
   std::function<void()> on_done;  // optional
 };
 
-// Checks the key and parses the request, whose id it stores as soon as it is known.
+// Parses the request, whose id it stores as soon as it is known.
 template <typename Request>
-absl::StatusOr<Request> ReadRequest(const CallServices& services,
-                                    const grpc::CallbackServerContext& context,
-                                    const grpc::ByteBuffer* bytes, std::string* request_id) {
-  TAOPD_RETURN_IF_ERROR(CheckKey(services, context));
+absl::StatusOr<Request> ReadRequest(const grpc::ByteBuffer* bytes, std::string* request_id) {
   absl::StatusOr<Request> request = ParseRequest<Request>(bytes);
   if (request.ok()) *request_id = request->request_id().substr(0, kMaxRequestIdBytes);
   return request;
@@ -80,8 +76,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* BeginStreamedCall(grpc::CallbackServ
         environment.services.tracker->End();
       });
   auto* const reactor = call->stream.get();
-  const absl::StatusOr<Request> request =
-      ReadRequest<Request>(environment.services, *context, bytes, &call->request_id);
+  const absl::StatusOr<Request> request = ReadRequest<Request>(bytes, &call->request_id);
   absl::Status status = request.status();
   if (status.ok()) status = start(*request, call->stream, &call->work);
   if (!status.ok()) reactor->End(status);
@@ -138,8 +133,7 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
     AddRetryPushback(status, context);
     call->Finish(ToGrpcStatus(status));
   };
-  const absl::StatusOr<Request> request =
-      ReadRequest<Request>(environment.services, *context, bytes, &call->request_id);
+  const absl::StatusOr<Request> request = ReadRequest<Request>(bytes, &call->request_id);
   absl::Status status = request.status();
   if (status.ok()) status = start(*request, &call->response, end, &call->work);
   if (!status.ok()) end(status);

@@ -16,13 +16,8 @@ class ReflectionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, 
       : services_(services),
         names_(names),
         client_(PeerAddress(context->peer())),
-        started_at_(services.state->clock()->Now()),
-        status_(CheckKey(services, *context)) {
-    if (status_.ok()) {
-      StartRead(&request_);
-    } else {
-      Finish(ToGrpcStatus(status_));
-    }
+        started_at_(services.state->clock()->Now()) {
+    StartRead(&request_);
   }
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);

@@ -150,6 +150,25 @@ TEST_F(HostileGrpcTest, ARefusedMessageLeavesTheOtherCallsOfItsConnection) {
   EXPECT_NE(client.ReadTrailers(5), "");
 }
 
+TEST_F(HostileGrpcTest, WithoutAKeyNoMessageIsHeld) {
+  Start({"--api-key", "the-key"});
+  ExpectServes("the-key");
+  const int64_t before = ResidentBytes();
+  std::vector<std::unique_ptr<RawHttp2>> clients;
+  for (int i = 0; i < 12; ++i) {
+    clients.push_back(std::make_unique<RawHttp2>(teacher_->grpc_port()));
+    clients.back()->Open(1);
+    // Refused by the headers: no byte of the message is needed for it.
+    EXPECT_THAT(clients.back()->ReadTrailers(1), HasSubstr("16"));
+    clients.back()->Open(3, GrpcHeaders(testing::kScorePath, "another"));
+    EXPECT_FALSE(clients.back()->SendPartOfMessage(3, kMessageBytes, kPartBytes));
+  }
+  EXPECT_LT(ResidentBytes() - before, 32 * kMiB);
+  ExpectServes("the-key");
+  EXPECT_THAT(httplib::Client("127.0.0.1", teacher_->http_port()).Get("/metrics")->body,
+              HasSubstr("{code=\"UNAUTHENTICATED\",method=\"grpc/Score\"} 24\n"));
+}
+
 TEST_F(HostileGrpcTest, StreamsThatAreResetTakeLittleMemory) {
   Start();
   const int64_t growth = GrowthUnder(4, [&] {
