@@ -62,6 +62,31 @@ absl::Status MakeDirectories(const std::string& path) {
   return absl::OkStatus();
 }
 
+absl::Status ReplaceDirectory(const std::string& path,
+                              const std::function<absl::Status(const std::string& dir)>& write) {
+  namespace fs = std::filesystem;
+  const std::string fresh = path + ".new", old = path + ".old";
+  std::error_code error;
+  fs::remove_all(fresh, error);
+  TAOPD_RETURN_IF_ERROR(MakeDirectories(fresh));
+  if (const absl::Status written = write(fresh); !written.ok()) {
+    fs::remove_all(fresh, error);
+    return written;
+  }
+  TAOPD_RETURN_IF_ERROR(SyncDirectory(fresh));
+  fs::remove_all(old, error);
+  if (fs::exists(fs::symlink_status(path, error))) {
+    fs::rename(path, old, error);
+    if (error) return FileError("rename", path, error.value());
+  }
+  fs::rename(fresh, path, error);
+  if (error) return FileError("rename", fresh, error.value());
+  const fs::path parent = fs::path(path).parent_path();
+  TAOPD_RETURN_IF_ERROR(SyncDirectory(parent.empty() ? "." : parent.string()));
+  fs::remove_all(old, error);
+  return absl::OkStatus();
+}
+
 absl::Status SyncDirectory(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return FileError("open directory", path, errno);

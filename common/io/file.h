@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,11 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view conte
 
 // Creates a directory and its missing parents.
 absl::Status MakeDirectories(const std::string& path);
+// Fills a new directory with `write` and puts it in the place of `path`, which need not exist. Until
+// it is complete, and after every failure, `path` is what it was. A crash may leave PATH.new or
+// PATH.old behind, which the next call removes.
+absl::Status ReplaceDirectory(const std::string& path,
+                              const std::function<absl::Status(const std::string& dir)>& write);
 // Makes earlier renames in a directory durable (fsync).
 absl::Status SyncDirectory(const std::string& path);
 bool FileExists(const std::string& path);

@@ -239,9 +239,12 @@ JsonlWriter::~JsonlWriter() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-absl::Status JsonlWriter::Write(const nlohmann::ordered_json& value) {
+std::string JsonlWriter::LineOf(const nlohmann::ordered_json& value) {
   using Handler = nlohmann::ordered_json::error_handler_t;
-  const std::string line = value.dump(-1, ' ', /*ensure_ascii=*/false, Handler::replace) + "\n";
+  return value.dump(-1, ' ', /*ensure_ascii=*/false, Handler::replace) + "\n";
+}
+
+absl::Status JsonlWriter::WriteLine(const std::string& line) {
   TAOPD_ASSIGN_OR_RETURN(const int64_t size_before, SizeBytes());
   const absl::Status status = WriteAll(fd_, std::as_bytes(std::span(line)), path_);
   // A full disk must not leave half a line for the next one to be glued to.
@@ -249,6 +252,10 @@ absl::Status JsonlWriter::Write(const nlohmann::ordered_json& value) {
     return Annotate(status, "half a line is left behind");
   }
   return status;
+}
+
+absl::Status JsonlWriter::Sync() {
+  return ::fsync(fd_) == 0 ? absl::OkStatus() : FileError("fsync", path_, errno);
 }
 
 absl::StatusOr<int64_t> JsonlWriter::SizeBytes() const {

@@ -52,7 +52,12 @@ class JsonlWriter {
   JsonlWriter(JsonlWriter&& other) noexcept;
   JsonlWriter& operator=(JsonlWriter&& other) noexcept;
   ~JsonlWriter();
-  absl::Status Write(const nlohmann::ordered_json& value);
+  absl::Status Write(const nlohmann::ordered_json& value) { return WriteLine(LineOf(value)); }
+  // The line that Write appends for a value, and a line that LineOf has made.
+  static std::string LineOf(const nlohmann::ordered_json& value);
+  absl::Status WriteLine(const std::string& line);
+  // Makes all lines so far durable (fsync).
+  absl::Status Sync();
   absl::StatusOr<int64_t> SizeBytes() const;
 
  private:

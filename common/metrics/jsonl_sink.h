@@ -7,8 +7,9 @@
 // same double. NaN and infinities are written as null, and "non_finite" lists their names; it is
 // absent if there are none. Bytes of a name that are not UTF-8 are replaced by U+FFFD.
 //
-// Life cycle: Write hands each line to the kernel whole. A checkpoint stores SizeBytes(). A resumed
-// run opens the file with that number, which removes the lines of the steps that it will repeat.
+// Life cycle: Write hands each line to the kernel whole, or keeps it while the disk is full
+// (patient_jsonl.h). A checkpoint stores SizeBytes() after file().Sync(). A resumed run opens the file with
+// that number, which removes the lines of the steps that it will repeat.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@
 #include <string>
 
 #include "common/base/clock.h"
-#include "common/io/jsonl.h"
+#include "common/io/patient_jsonl.h"
 #include "common/metrics/sink.h"
 
 namespace taopd {
@@ -33,11 +34,12 @@ class JsonlSink final : public MetricSink {
   absl::Status Write(int64_t step, const Metrics& metrics) override;
   absl::Status Flush() override;
 
-  absl::StatusOr<int64_t> SizeBytes() const;
+  absl::StatusOr<int64_t> SizeBytes() const { return writer_.SizeBytes(); }
+  PatientJsonlWriter& file() { return writer_; }
 
  private:
-  JsonlSink(JsonlWriter writer, Clock* clock) : writer_(std::move(writer)), clock_(clock) {}
-  JsonlWriter writer_;
+  JsonlSink(PatientJsonlWriter writer, Clock* clock) : writer_(std::move(writer)), clock_(clock) {}
+  PatientJsonlWriter writer_;
   Clock* clock_;
 };
 

@@ -1,8 +1,11 @@
 #include "trainer/run/recorded_metrics.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "common/base/log.h"
 #include "common/io/file.h"
 
 namespace taopd {
@@ -41,15 +44,40 @@ absl::StatusOr<std::string> ReadOrEmpty(const std::string& path) {
   return ReadFileToString(path);
 }
 
+// Where a file is cut that is to have `size_bytes` bytes after `step` steps.
+absl::StatusOr<int64_t> CutOf(const std::string& path, int64_t size_bytes, int64_t step) {
+  std::error_code error;
+  const uint64_t present_bytes = std::filesystem::file_size(path, error);
+  if (!error && present_bytes >= static_cast<uint64_t>(size_bytes)) return size_bytes;
+  TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadOrEmpty(path));
+  if (text.empty() && size_bytes == 0) return 0;
+  int64_t end_of_lines = 0, last_step = -1;
+  ForLines(text, [&](const json& row, int64_t end) {
+    end_of_lines = end;
+    last_step = std::max(last_step, StepOf(row));
+    return true;
+  });
+  LogWarning("a record is shorter than the checkpoint knows it; the run goes on from what is there",
+             {{"path", path},
+              {"missing_bytes", size_bytes - end_of_lines},
+              {"from_step", std::min(last_step + 1, step)},
+              {"to_step", step}});
+  return end_of_lines;
+}
+
 }  // namespace
 
 absl::StatusOr<RecordedMetrics> ReadRecordedMetrics(const std::string& run_dir, int64_t step,
                                                     int64_t metrics_bytes, int64_t samples_bytes,
                                                     const std::string& metric) {
-  TAOPD_ASSIGN_OR_RETURN(const std::string metrics, ReadOrEmpty(run_dir + "/metrics.jsonl"));
+  const std::string metrics_path = run_dir + "/metrics.jsonl";
+  const std::string samples_path = run_dir + "/samples.jsonl";
+  TAOPD_ASSIGN_OR_RETURN(const std::string metrics, ReadOrEmpty(metrics_path));
   RecordedMetrics record;
-  record.metrics_bytes = metrics_bytes;
-  record.samples_bytes = samples_bytes;
+  TAOPD_ASSIGN_OR_RETURN(record.metrics_bytes, CutOf(metrics_path, metrics_bytes, step));
+  TAOPD_ASSIGN_OR_RETURN(record.samples_bytes, CutOf(samples_path, samples_bytes, step));
+  metrics_bytes = record.metrics_bytes;
+  samples_bytes = record.samples_bytes;
   bool has_later_evaluation = false;  // behind what the checkpoint knows
   ForLines(metrics, [&](const json& row, int64_t end) {
     const bool is_evaluation = IsEvaluation(row);
@@ -66,7 +94,7 @@ absl::StatusOr<RecordedMetrics> ReadRecordedMetrics(const std::string& run_dir, 
     return true;
   });
   if (!has_later_evaluation) return record;
-  TAOPD_ASSIGN_OR_RETURN(const std::string samples, ReadOrEmpty(run_dir + "/samples.jsonl"));
+  TAOPD_ASSIGN_OR_RETURN(const std::string samples, ReadOrEmpty(samples_path));
   ForLines(samples, [&](const json& row, int64_t end) {
     if (end <= samples_bytes) return true;
     if (StepOf(row) != step) return false;

@@ -7,6 +7,7 @@
 
 #include "common/base/log.h"
 #include "common/io/file.h"
+#include "common/io/patient_jsonl.h"
 #include "common/metrics/console_sink.h"
 #include "common/metrics/jsonl_sink.h"
 #include "common/metrics/prometheus.h"
@@ -16,12 +17,12 @@ namespace taopd {
 namespace {
 
 void LogFailure(const absl::Status& status) {
-  if (!status.ok()) LogWarning("metrics could not be written", {{"error", status}});
+  if (!status.ok()) LogWarning("a record could not be written", {{"error", status}});
 }
 
 class RunOutputFiles final : public RunOutput {
  public:
-  RunOutputFiles(std::unique_ptr<JsonlSink> jsonl, JsonlWriter samples,
+  RunOutputFiles(std::unique_ptr<JsonlSink> jsonl, PatientJsonlWriter samples,
                  std::unique_ptr<TensorBoardSink> tensorboard, const ConsoleOptions& console,
                  Clock* clock)
       : registry_(std::make_shared<prometheus::Registry>()),
@@ -41,18 +42,30 @@ class RunOutputFiles final : public RunOutput {
   void WriteSamples(int64_t step, const std::string& when,
                     const std::vector<EvalSample>& samples) override {
     for (const EvalSample& sample : samples) {
-      LogFailure(samples_.Write({{"step", step},
-                                 {"when", when},
-                                 {"id", sample.id},
-                                 {"prompt", sample.prompt},
-                                 {"response", sample.response},
-                                 {"answer", sample.answer},
-                                 {"correct", sample.correct}}));
+      samples_.Write({{"step", step},
+                      {"when", when},
+                      {"id", sample.id},
+                      {"prompt", sample.prompt},
+                      {"response", sample.response},
+                      {"answer", sample.answer},
+                      {"correct", sample.correct}});
     }
+  }
+
+  void Sync() override {
+    // Samples first: the line of metrics says that all of an evaluation is there.
+    LogFailure(samples_.Sync());
+    LogFailure(jsonl_->file().Sync());
   }
 
   int64_t metrics_bytes() const override { return SizeOrZero(jsonl_->SizeBytes()); }
   int64_t samples_bytes() const override { return SizeOrZero(samples_.SizeBytes()); }
+  int64_t num_waiting() const override {
+    return samples_.num_waiting() + jsonl_->file().num_waiting();
+  }
+  int64_t num_dropped() const override {
+    return samples_.num_dropped() + jsonl_->file().num_dropped();
+  }
   std::string PrometheusText() const override { return RenderPrometheusText(*registry_); }
 
  private:
@@ -63,7 +76,7 @@ class RunOutputFiles final : public RunOutput {
 
   std::shared_ptr<prometheus::Registry> registry_;
   MetricFanout sinks_;
-  JsonlWriter samples_;
+  PatientJsonlWriter samples_;
   JsonlSink* jsonl_;  // owned by sinks_
 };
 
@@ -71,8 +84,11 @@ class NoOutput final : public RunOutput {
  public:
   void Write(int64_t, const Metrics&) override {}
   void WriteSamples(int64_t, const std::string&, const std::vector<EvalSample>&) override {}
+  void Sync() override {}
   int64_t metrics_bytes() const override { return 0; }
   int64_t samples_bytes() const override { return 0; }
+  int64_t num_waiting() const override { return 0; }
+  int64_t num_dropped() const override { return 0; }
   std::string PrometheusText() const override { return ""; }
 };
 
@@ -84,8 +100,9 @@ absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOutputOption
   TAOPD_RETURN_IF_ERROR(MakeDirectories(options.run_dir));
   TAOPD_ASSIGN_OR_RETURN(auto jsonl, JsonlSink::Open(options.run_dir + "/metrics.jsonl", clock,
                                                      resumed ? options.metrics_bytes : 0));
-  TAOPD_ASSIGN_OR_RETURN(auto samples, JsonlWriter::Open(options.run_dir + "/samples.jsonl",
-                                                         resumed ? options.samples_bytes : 0));
+  TAOPD_ASSIGN_OR_RETURN(auto samples,
+                         PatientJsonlWriter::Open(options.run_dir + "/samples.jsonl",
+                                                  resumed ? options.samples_bytes : 0));
   TensorBoardOptions tensorboard_options;
   tensorboard_options.dir = options.run_dir + "/tensorboard";
   tensorboard_options.resume_step = resumed ? options.resume_step + 1 : -1;

@@ -1,6 +1,7 @@
 // The records that a run writes as it goes: RUN_DIR/metrics.jsonl, samples.jsonl and tensorboard/,
-// the lines on the terminal and the Prometheus page. A record that cannot be written is logged, and
-// the run goes on.
+// the lines on the terminal and the Prometheus page. The run goes on when a record cannot be
+// written: lines of the two files wait in memory for room (common/io/patient_jsonl.h), and an event
+// of tensorboard/ is lost with a warning, since metrics.jsonl has its numbers.
 //
 // Threads: one thread writes; any thread may call PrometheusText.
 #pragma once
@@ -40,9 +41,14 @@ class RunOutput {
   // `when`: "before", "after" or "eval".
   virtual void WriteSamples(int64_t step, const std::string& when,
                             const std::vector<EvalSample>& samples) = 0;
+  // Writes what waits and makes the two files durable, so that a checkpoint may name their sizes.
+  virtual void Sync() = 0;
   // The present sizes of the two files, for TrainState.
   virtual int64_t metrics_bytes() const = 0;
   virtual int64_t samples_bytes() const = 0;
+  // Records that wait in memory for room on the disk, and those that were dropped for want of it.
+  virtual int64_t num_waiting() const = 0;
+  virtual int64_t num_dropped() const = 0;
   virtual std::string PrometheusText() const = 0;
 };
 

@@ -1,7 +1,10 @@
 // Where a resumed run cuts its records.
 #include "trainer/run/recorded_metrics.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
@@ -67,6 +70,30 @@ TEST(RecordedMetrics, AnEvaluationThatTheCheckpointKnowsCounts) {
   EXPECT_EQ(record.metrics_bytes, static_cast<int64_t>(metrics.size()));
   EXPECT_TRUE(record.values.empty());
   EXPECT_OK(ReadRecordedMetrics(dir.File("nowhere"), 0, 0, 0, "").status());
+}
+
+// What a power loss takes: any number of bytes at the end, down to the whole file.
+TEST(RecordedMetrics, AFileThatIsTooShortIsCutAfterItsLastLine) {
+  const std::string steps = kSteps, samples = kSamples;
+  for (size_t size = 0; size < steps.size(); ++size) {
+    const testing::TempDir dir;
+    testing::WriteFile(dir.File("metrics.jsonl"), steps.substr(0, size));
+    ::testing::internal::CaptureStderr();
+    const auto record = ReadRecordedMetrics(dir.path(), 2, static_cast<int64_t>(steps.size()),
+                                            static_cast<int64_t>(samples.size()), "eval/x");
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    ASSERT_OK(record);
+    const size_t newline = steps.substr(0, size).rfind('\n');
+    const size_t cut = newline == std::string::npos ? 0 : newline + 1;
+    EXPECT_EQ(record->metrics_bytes, static_cast<int64_t>(cut)) << size;
+    EXPECT_EQ(record->values.size(), cut > 0 ? 1u : 0u) << size;
+    const auto num_lines =
+        std::count(steps.begin(), steps.begin() + static_cast<int64_t>(cut), '\n');
+    EXPECT_THAT(log, ::testing::HasSubstr(Concat("missing_bytes=", steps.size() - cut,
+                                                 " from_step=", num_lines, " to_step=2")));
+    EXPECT_EQ(record->samples_bytes, 0) << "the file is missing";
+    EXPECT_THAT(log, ::testing::HasSubstr(Concat("missing_bytes=", samples.size())));
+  }
 }
 
 }  // namespace

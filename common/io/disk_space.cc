@@ -1,0 +1,37 @@
+#include "common/io/disk_space.h"
+
+#include <sys/statvfs.h>
+
+#include <filesystem>
+
+namespace taopd {
+
+namespace fs = std::filesystem;
+
+std::optional<int64_t> FreeDiskBytes(const std::string& path) {
+  std::error_code error;
+  fs::path existing = fs::absolute(path, error);
+  while (!existing.empty() && existing != existing.parent_path() && !fs::exists(existing, error)) {
+    existing = existing.parent_path();
+  }
+  struct statvfs info {};
+  // Some network file systems say that they have no blocks at all.
+  if (::statvfs(existing.c_str(), &info) != 0 || info.f_blocks == 0) return std::nullopt;
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+int64_t BytesOnDisk(const std::string& path) {
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) return static_cast<int64_t>(fs::file_size(path, error));
+  int64_t bytes = 0;
+  for (fs::recursive_directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code gone;  // the entry may vanish meanwhile
+    if (!it->is_regular_file(gone)) continue;
+    const uint64_t size = it->file_size(gone);
+    if (!gone) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
+}  // namespace taopd
