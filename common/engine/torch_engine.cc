@@ -17,6 +17,7 @@
 #include "common/engine/scheduling/scheduler.h"
 #include "common/engine/worker_threads.h"
 #include "common/memory/kv_pool.h"
+#include "common/model/out_of_memory.h"
 
 namespace taopd {
 namespace {
@@ -32,16 +33,18 @@ struct Finished {
   absl::StatusOr<InferenceResult> result;
 };
 
-// Runs `step` and turns what LibTorch throws into a status.
+// Runs `step` and turns what LibTorch throws into a status: RESOURCE_EXHAUSTED for a lack of memory,
+// else INTERNAL.
 template <typename Step>
 absl::Status Guarded(const Step& step) {
   try {
     step();
     return absl::OkStatus();
-  } catch (const c10::Error& error) {
-    return Internal("the model failed: ", error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return Internal("the model failed: ", error.what());
+    const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+    const char* what = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+    if (IsOutOfMemory(error)) return ResourceExhausted("out of memory: ", what);
+    return Internal("the model failed: ", what);
   }
 }
 

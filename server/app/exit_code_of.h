@@ -16,7 +16,7 @@ inline int ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kUnknown:
       return kExitInternal;
     case absl::StatusCode::kResourceExhausted:
-      return kExitUsage;  // the flags ask for more memory than there is
+      return kExitOutOfMemory;
     default:
       return kExitData;
   }

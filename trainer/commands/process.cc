@@ -8,7 +8,6 @@
 #include <fstream>
 #include <new>
 #include <string>
-#include <string_view>
 #include <thread>
 
 namespace taopd {
@@ -18,14 +17,6 @@ void SetNumThreads(int64_t num_threads, int64_t num_processes) {
     num_threads = std::max<int64_t>(1, std::thread::hardware_concurrency() / num_processes);
   }
   at::set_num_threads(static_cast<int>(num_threads));
-}
-
-bool IsOutOfMemory(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
-  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
-  // The allocator of the CPU throws a plain c10::Error.
-  return dynamic_cast<const c10::Error*>(&error) != nullptr &&
-         std::string_view(error.what()).find("DefaultCPUAllocator: ") != std::string_view::npos;
 }
 
 int64_t PeakMemoryBytes() {

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <optional>
 
+#include "common/model/out_of_memory.h"
 #include "trainer/run/command_failure.h"
 
 namespace taopd {
@@ -13,9 +13,6 @@ namespace taopd {
 // Sets how many threads LibTorch's operations use; 0 means one for each core, or, of `num_processes`
 // like this one on the machine, an equal part of them.
 void SetNumThreads(int64_t num_threads, int64_t num_processes = 1);
-
-// Whether LibTorch or the standard library threw `error` because memory ran out.
-bool IsOutOfMemory(const std::exception& error);
 
 // The most memory that this process has held so far (VmHWM); 0 if the system does not say.
 int64_t PeakMemoryBytes();

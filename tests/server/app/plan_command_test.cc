@@ -80,8 +80,8 @@ TEST_F(PlanCommand, PlansForTheDeviceOfThisMachine) {
   EXPECT_EQ(err_, "no such device\n");
 }
 
-TEST_F(PlanCommand, PrintsAPlanThatDoesNotFitAndExits64) {
-  EXPECT_EQ(Run({"--plan-device", "cpu:12GiB"}), kExitUsage);
+TEST_F(PlanCommand, PrintsAPlanThatDoesNotFitAndExits71) {
+  EXPECT_EQ(Run({"--plan-device", "cpu:12GiB"}), kExitOutOfMemory);
   EXPECT_THAT(out_, HasSubstr("packed projections"));
   EXPECT_THAT(out_, Not(HasSubstr("max_generation_len")));
   EXPECT_THAT(err_, HasSubstr("The line that is too large is \"packed projections\""));
