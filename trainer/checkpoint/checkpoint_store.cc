@@ -148,8 +148,9 @@ class DirectoryCheckpointStore final : public CheckpointStore {
     return path;
   }
 
-  absl::StatusOr<std::optional<CheckpointRef>> Newest() override {
-    TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, List());
+  absl::StatusOr<std::optional<CheckpointRef>> Newest(int64_t max_step) override {
+    TAOPD_ASSIGN_OR_RETURN(std::vector<CheckpointRef> all, List());
+    std::erase_if(all, [max_step](const CheckpointRef& ref) { return ref.step > max_step; });
     absl::Status first_error;
     for (auto it = all.rbegin(); it != all.rend(); ++it) {
       const absl::Status status = VerifyCheckpoint(it->path, it->step, /*hashes=*/true);

@@ -15,6 +15,7 @@
 // Not thread-safe. RunLock (trainer/run/run_lock.h) keeps other processes away.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -54,10 +55,11 @@ class CheckpointStore {
       int64_t step, const std::function<absl::Status(const std::string& temporary_dir)>& write,
       int64_t mini_batch = 0) = 0;
 
-  // Returns the newest checkpoint whose files have the sizes and hashes of its manifest, or nullopt
-  // if there are no checkpoints. Damaged ones are logged, counted and left alone. Returns DATA_LOSS
-  // if all are damaged.
-  virtual absl::StatusOr<std::optional<CheckpointRef>> Newest() = 0;
+  // Returns the newest checkpoint of at most `max_step` steps whose files have the sizes and hashes
+  // of its manifest, or nullopt if there are no checkpoints of so few steps. Damaged ones are logged,
+  // counted and left alone. Returns DATA_LOSS if all of them are damaged.
+  virtual absl::StatusOr<std::optional<CheckpointRef>> Newest(int64_t max_step) = 0;
+  absl::StatusOr<std::optional<CheckpointRef>> Newest() { return Newest(INT64_MAX); }
 
   // Retention leaves the checkpoints of these steps alone from now on, beside those that the options
   // keep. A second call replaces the first.

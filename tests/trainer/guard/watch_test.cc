@@ -54,6 +54,19 @@ TEST(Rollbacks, ReadBackWhatWasWritten) {
   ASSERT_OK_AND_ASSIGN(const Rollbacks some, ReadRollbacks(dir.path()));
   EXPECT_EQ(some.count, 2);
   EXPECT_EQ(some.lr_factor, 0.25);
+  // A roll-back that has begun counts where the run goes on from its checkpoint or before.
+  ASSERT_OK(WriteRollbacks(some, dir.path(), RollbackIntent{4, some.Next(0.5)}));
+  for (const int64_t step : {0, 3, 4, 5, 6}) {
+    ASSERT_OK_AND_ASSIGN(const Rollbacks begun, ReadRollbacks(dir.path(), step));
+    EXPECT_EQ(begun.count, step <= 4 ? 3 : 2) << step;
+    EXPECT_EQ(begun.lr_factor, step <= 4 ? 0.125 : 0.25) << step;
+  }
+  ASSERT_OK(WriteRollbacks(some, dir.path()));
+  ASSERT_OK_AND_ASSIGN(const Rollbacks settled, ReadRollbacks(dir.path(), 4));
+  EXPECT_EQ(settled.count, 2);
+  testing::WriteFile(dir.File("rollbacks.json"),
+                     "{\"count\": 1, \"lr_factor\": 1, \"intent\": {\"to_step\": 1}}");
+  EXPECT_ERROR(ReadRollbacks(dir.path()), absl::StatusCode::kDataLoss, "to_step");
   testing::WriteFile(dir.File("rollbacks.json"), "{\"count\": 1}");
   EXPECT_ERROR(ReadRollbacks(dir.path()), absl::StatusCode::kDataLoss, "lr_factor");
 }
