@@ -21,19 +21,19 @@ absl::Status CheckResume(const RunFacts& recorded, const RunFacts& present,
                          const std::vector<std::string>& allow_change) {
   std::map<std::string, std::string> before;
   for (const RunFact& fact : recorded) before[fact.name] = fact.value;
+  std::string differences;
   for (const RunFact& fact : present) {
     const auto found = before.find(fact.name);
     if (found == before.end() || found->second == fact.value) continue;
     const bool is_allowed =
         std::find(allow_change.begin(), allow_change.end(), fact.name) != allow_change.end();
     if (!fact.may_change && !is_allowed) {
-      return InvalidArgument(fact.name, " = ", fact.value, ": the checkpoint's run has ",
-                             found->second,
-                             ", and a resumed run must have the same; set it back, or permit the "
-                             "change with --allow-change ",
-                             fact.name);
-    }
-    if (fact.may_change) {
+      differences += Concat(differences.empty() ? "" : "\n", fact.name, " = ", fact.value,
+                            ": the checkpoint's run has ", found->second,
+                            ", and a resumed run must have the same; set it back, or permit the "
+                            "change with --allow-change ",
+                            fact.name);
+    } else if (fact.may_change) {
       LogInfo("changed since the checkpoint",
               {{"setting", fact.name}, {"from", found->second}, {"to", fact.value}});
     } else {
@@ -41,7 +41,7 @@ absl::Status CheckResume(const RunFacts& recorded, const RunFacts& present,
                  {{"setting", fact.name}, {"from", found->second}, {"to", fact.value}});
     }
   }
-  return absl::OkStatus();
+  return differences.empty() ? absl::OkStatus() : InvalidArgument(differences);
 }
 
 absl::Status CheckAllowedNames(const std::vector<std::string>& allow_change,

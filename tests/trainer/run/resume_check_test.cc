@@ -161,6 +161,15 @@ TEST(ResumeCheck, NamesThatOnlyOneSideHasAreNotCompared) {
                         {{"a", "1", false}, {"new", "2", false}}, {}));
 }
 
+TEST(ResumeCheck, AllDifferencesAreNamedEachOnALine) {
+  const absl::Status status =
+      CheckResume({{"a", "1", false}, {"b", "1", false}, {"c", "1", false}},
+                  {{"a", "2", false}, {"b", "1", false}, {"c", "3", false}}, {});
+  EXPECT_THAT(
+      std::string(status.message()),
+      ::testing::MatchesRegex("a = 2: [^\n]*--allow-change a\nc = 3: [^\n]*--allow-change c"));
+}
+
 TEST(ResumeCheck, AMisspeltPermissionIsRefused) {
   EXPECT_OK(CheckAllowedNames({"optimizer.lr"}, {"run.seed", "optimizer.lr"}));
   EXPECT_ERROR(CheckAllowedNames({"optimizer.lrr"}, {"run.seed", "optimizer.lr"}),
