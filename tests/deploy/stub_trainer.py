@@ -19,7 +19,7 @@ parser.add_argument("run_dirs", nargs="*")
 parser.add_argument("--config")
 parser.add_argument("--set", action="append", default=[])
 parser.add_argument("--overwrite", action="store_true")
-parser.add_argument("--resume", action="store_true")
+parser.add_argument("--resume", nargs="?", const="newest")
 parser.add_argument("--model")
 parser.add_argument("-o", "--output")
 args = parser.parse_args()
@@ -29,7 +29,7 @@ settings = dict(assignment.split("=", 1) for assignment in args.set)
 def log(**fields):
     with open(os.environ["STUB_LOG"], "a", encoding="utf-8") as file:
         file.write(json.dumps({"command": args.command, "pid": os.getpid(), "settings": settings,
-                               "resume": args.resume, **fields}) + "\n")
+                               "resume": args.resume == "auto", **fields}) + "\n")
 
 
 if args.command == "report":

@@ -37,11 +37,23 @@ struct ConfigFlags {
 
 // Adds --resume, --allow-change and --overwrite, for commands that write a run directory.
 inline void AddStartFlags(CLI::App* app, StartMode* mode) {
+  const CLI::Validator value(
+      [mode](std::string& text) -> std::string {
+        if (text != "true" && text != "auto")
+          return "takes no value but auto, not \"" + text + "\"";
+        mode->may_start = text == "auto";
+        text = "true";
+        return "";
+      },
+      "[=auto]");
   auto* resume = app->add_flag("--resume", mode->resume,
-                               "Continue from the newest complete checkpoint of run.dir");
+                               "Continue from the newest complete checkpoint of run.dir; without "
+                               "one the command fails, or with --resume=auto starts a new run")
+                     ->transform(value);
   app->add_option("--allow-change", mode->allow_change,
                   "With --resume: go on although this setting, or data_fingerprint, "
-                  "tokenizer_hash or teacher_revision, has changed (repeatable)")
+                  "data_val_fingerprint, tokenizer_hash or teacher_revision, has changed "
+                  "(repeatable)")
       ->expected(1)
       ->take_all()
       ->needs(resume);

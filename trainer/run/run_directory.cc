@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "common/base/log.h"
+#include "common/io/disk_space.h"
 #include "common/io/file.h"
 
 namespace taopd {
@@ -11,16 +12,18 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kConfigFile[] = "config.yaml";
-constexpr char kReplacedDir[] = ".replaced";
+constexpr char kReplacedDir[] = ".replaced";  // to be deleted
+constexpr char kKeptDir[] = ".kept";          // to become earlier-1, earlier-2, ...
+constexpr char kEarlier[] = "earlier-";
 
 // What a run leaves: the trainer's own files, then what an evaluation, a report and
 // deploy/quickstart add. config.yaml is the first to go and the last to come back: while it is
 // absent, the old run is not yet replaced.
 constexpr const char* kRunEntries[] = {
-    kConfigFile,      "checkpoints",      "metrics.jsonl", "samples.jsonl", "tensorboard",
-    "model",          "bad_batches",      "best.json",     "events.jsonl",  "rollbacks.json",
-    "rollouts.jsonl", "rollouts.1.jsonl", "trace.json",    "evaluation",    "summary.json",
-    "report.html",    "fingerprint",
+    kConfigFile,      "checkpoints",      "metrics.jsonl",      "samples.jsonl", "tensorboard",
+    "model",          "bad_batches",      "best.json",          "events.jsonl",  "rollbacks.json",
+    "rollouts.jsonl", "rollouts.1.jsonl", "trace.json",         "evaluation",    "summary.json",
+    "report.html",    "fingerprint",      "evaluation_journal",
 };
 
 absl::Status FailedTo(const char* action, const std::string& path, const std::error_code& error) {
@@ -56,7 +59,7 @@ bool HoldsRun(const std::string& run_dir) {
 absl::Status CheckNotForeign(const std::string& run_dir) {
   const bool is_run = Exists(run_dir + "/run.lock") &&
                       (Exists(run_dir + "/metrics.jsonl") || Exists(run_dir + "/checkpoints") ||
-                       Exists(run_dir + "/" + kReplacedDir));
+                       Exists(run_dir + "/" + kReplacedDir) || Exists(run_dir + "/" + kKeptDir));
   if (is_run) return absl::OkStatus();
   for (const char* name : kRunEntries) {
     if (!Exists(run_dir + "/" + name)) continue;
@@ -67,9 +70,18 @@ absl::Status CheckNotForeign(const std::string& run_dir) {
   return absl::OkStatus();
 }
 
-// Moves the old run back over whatever a new one has written.
-absl::Status PutBack(const std::string& run_dir) {
-  const std::string replaced = run_dir + "/" + kReplacedDir;
+// Whether a run that has come to nothing has left anything to look at: a file that is not empty, but
+// for what every start writes.
+bool HoldsAnything(const std::string& run_dir) {
+  for (const std::string name : kRunEntries) {
+    if (name == kConfigFile || name == "tensorboard" || name == "fingerprint") continue;
+    if (BytesOnDisk(run_dir + "/" + name) > 0) return true;
+  }
+  return false;
+}
+
+// Moves the old run back, from where it was moved to, over whatever a new one has written.
+absl::Status PutBack(const std::string& run_dir, const std::string& replaced) {
   for (auto name = std::rbegin(kRunEntries); name != std::rend(kRunEntries); ++name) {
     const std::string aside = replaced + "/" + *name, path = run_dir + "/" + *name;
     if (!Exists(aside)) continue;
@@ -80,13 +92,30 @@ absl::Status PutBack(const std::string& run_dir) {
   return SyncDirectory(run_dir);
 }
 
+// Gives what was moved to RUN_DIR/.kept the name under which it stays.
+absl::Status NameKept(const std::string& run_dir) {
+  int64_t number = 1;
+  while (Exists(Concat(run_dir, "/", kEarlier, number))) ++number;
+  const std::string earlier = Concat(run_dir, "/", kEarlier, number);
+  TAOPD_RETURN_IF_ERROR(RenameEntry(run_dir + "/" + kKeptDir, earlier));
+  LogInfo("what an earlier run has left is kept", {{"dir", earlier}});
+  return SyncDirectory(run_dir);
+}
+
 // What a process left that ended while it replaced a run.
 absl::Status Recover(const std::string& run_dir) {
-  const std::string replaced = run_dir + "/" + kReplacedDir;
-  if (!Exists(replaced)) return absl::OkStatus();
-  if (Exists(run_dir + "/" + kConfigFile)) return RemoveEntry(replaced);
-  LogWarning("a run that was not yet replaced is put back", {{"dir", run_dir}});
-  return PutBack(run_dir);
+  const bool has_begun = Exists(run_dir + "/" + kConfigFile);
+  for (const char* name : {kReplacedDir, kKeptDir}) {
+    const std::string aside = run_dir + "/" + name;
+    if (!Exists(aside)) continue;
+    if (!has_begun) {
+      LogWarning("a run that was not yet replaced is put back", {{"dir", run_dir}});
+      TAOPD_RETURN_IF_ERROR(PutBack(run_dir, aside));
+    } else {
+      TAOPD_RETURN_IF_ERROR(name == kKeptDir ? NameKept(run_dir) : RemoveEntry(aside));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -107,19 +136,30 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(const std::stri
     TAOPD_ASSIGN_OR_RETURN(CheckpointStore * store, directory->Checkpoints());
     TAOPD_ASSIGN_OR_RETURN(directory->checkpoint_, store->Newest());
   }
+  if (mode.resume && !directory->checkpoint_) {
+    if (!mode.may_start) {
+      return FailedPrecondition("run.dir ", path,
+                                " holds no checkpoint, so that there is nothing to resume: leave "
+                                "out --resume, or start a new run with --resume=auto, which "
+                                "resumes where it can");
+    }
+    LogInfo("there is nothing to resume: a new run starts", {{"dir", path}});
+    directory->keeps_old_run_ = HoldsAnything(path);
+  }
   return directory;
 }
 
 RunDirectory::~RunDirectory() {
   if (!old_run_is_aside_) return;
-  const absl::Status status = PutBack(path_);
+  const absl::Status status =
+      PutBack(path_, path_ + "/" + (keeps_old_run_ ? kKeptDir : kReplacedDir));
   if (!status.ok())
     LogError("the old run is not put back; the next start does it", {{"error", status}});
 }
 
 absl::Status RunDirectory::MoveOldRunAside() {
   store_.reset();
-  const std::string replaced = path_ + "/" + kReplacedDir;
+  const std::string replaced = path_ + "/" + (keeps_old_run_ ? kKeptDir : kReplacedDir);
   TAOPD_RETURN_IF_ERROR(MakeDirectories(replaced));
   old_run_is_aside_ = true;
   for (const char* name : kRunEntries) {
@@ -131,8 +171,9 @@ absl::Status RunDirectory::MoveOldRunAside() {
 
 void RunDirectory::DeleteOldRun() {
   old_run_is_aside_ = false;
-  const absl::Status status = RemoveEntry(path_ + "/" + kReplacedDir);
-  if (!status.ok()) LogWarning("the replaced run is not deleted", {{"error", status}});
+  const absl::Status status =
+      keeps_old_run_ ? NameKept(path_) : RemoveEntry(path_ + "/" + kReplacedDir);
+  if (!status.ok()) LogWarning("the replaced run is not put away", {{"error", status}});
 }
 
 absl::StatusOr<CheckpointStore*> RunDirectory::Checkpoints() {

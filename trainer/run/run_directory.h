@@ -6,6 +6,9 @@
 // config.yaml is written. Until that moment every failure, and every start after a crash, puts the
 // old run back; after it, .replaced is deleted. Files that no run makes are never touched.
 //
+// A run that starts anew because there is nothing to resume deletes nothing: what an earlier one has
+// left goes to RUN_DIR/.kept in the same way, and then to RUN_DIR/earlier-1, earlier-2, ...
+//
 // Use, from one thread:
 //
 //   RunDirectory::Open(...)     lock, and the checkpoint to continue from
@@ -27,10 +30,12 @@
 
 namespace taopd {
 
-// How a command treats the run that run.dir may hold. At most one of the two is set.
+// How a command treats the run that run.dir may hold. At most one of resume and overwrite is set.
 struct StartMode {
-  // Continue from the newest complete checkpoint; without one, start a new run.
+  // Continue from the newest complete checkpoint.
   bool resume = false;
+  // With resume: start a new run if there is no checkpoint.
+  bool may_start = false;
   // Replace the run by a new one.
   bool overwrite = false;
   // With resume: what may differ from the checkpoint although it is declared fixed; paths of
@@ -42,8 +47,9 @@ class RunDirectory {
  public:
   // Creates and locks `path`; with mode.resume finds the newest complete checkpoint. Returns
   //   FAILED_PRECONDITION  if another process works there, if a run is there and `mode` says
-  //                        neither resume nor overwrite, or if a file with the name of one of a
-  //                        run's files is there that no run has made;
+  //                        neither resume nor overwrite, if there is nothing to resume and `mode`
+  //                        does not say may_start, or if a file with the name of one of a run's
+  //                        files is there that no run has made;
   //   DATA_LOSS            if all checkpoints are damaged.
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Open(const std::string& path,
                                                             const StartMode& mode,
@@ -57,10 +63,13 @@ class RunDirectory {
   // The checkpoint to continue from; nullopt for a new run.
   const std::optional<CheckpointRef>& checkpoint() const { return checkpoint_; }
 
-  // Moves the files of an old run into RUN_DIR/.replaced. REQUIRES: checkpoint() is nullopt.
+  // Moves the files of an old run aside. REQUIRES: checkpoint() is nullopt.
   absl::Status MoveOldRunAside();
-  // Deletes what MoveOldRunAside moved. A failure is logged: the new run has begun.
+  // Deletes what MoveOldRunAside moved, or gives it a name to stay under if the mode was resume. A
+  // failure is logged: the new run has begun.
   void DeleteOldRun();
+  // Whether MoveOldRunAside and DeleteOldRun keep what is there.
+  bool keeps_old_run() const { return keeps_old_run_; }
 
   // Opened at the first call, which creates RUN_DIR/checkpoints. The RunDirectory owns it.
   absl::StatusOr<CheckpointStore*> Checkpoints();
@@ -74,6 +83,7 @@ class RunDirectory {
   std::unique_ptr<RunLock> lock_;
   std::unique_ptr<CheckpointStore> store_;
   std::optional<CheckpointRef> checkpoint_;
+  bool keeps_old_run_ = false;
   bool old_run_is_aside_ = false;
 };
 

@@ -185,7 +185,7 @@ def nobody_scales(objects):
 
 @fault("jobs_end_and_resume")
 def no_resume(objects):
-    container(objects, "Job")["args"].remove("--resume")
+    container(objects, "Job")["args"].remove("--resume=auto")
 
 
 @fault("jobs_know_the_exit_codes", "cluster")

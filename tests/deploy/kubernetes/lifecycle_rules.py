@@ -124,7 +124,7 @@ def job_specs(objects):
 
 @rule
 def jobs_know_the_exit_codes(objects):
-    """64, 65, 71, 76 end an experiment; 75 and disruptions do not count; the rest counts (docs/troubleshooting.md)."""
+    """64, 65, 71, 74, 76 end an experiment; 75 and disruptions do not count; the rest counts (docs/troubleshooting.md)."""
     for thing, spec, jobset in job_specs(objects):
         rules = get(spec, "podFailurePolicy", "rules", default=[])
         names = {container["name"] for container in get(spec, "template", "spec", "containers", default=[])}
@@ -137,7 +137,7 @@ def jobs_know_the_exit_codes(objects):
             if "onExitCodes" in each and each["onExitCodes"].get("containerName") not in names:
                 yield f"{name_of(thing)}: a rule names the container {each['onExitCodes'].get('containerName')}"
         for code, action in codes.items():
-            if code in (64, 65, 71, 76):
+            if code in (64, 65, 71, 74, 76):
                 expected = "FailJob"
             else:
                 expected = "Ignore" if jobset is None else "FailJob"
@@ -167,7 +167,7 @@ def jobs_end_and_resume(objects):
         if thing["kind"] != "TrainingRuntime" and "ttlSecondsAfterFinished" not in (jobset or spec):
             yield f"{name_of(thing)}: is never deleted"
         for container in containers(template, init=False):
-            if "--resume" not in container.get("args", []):
+            if "--resume=auto" not in container.get("args", []):
                 yield f"{name_of(thing)}: a new pod would not go on from the checkpoint"
             mount = next((m for m in container.get("volumeMounts", []) if m["mountPath"] == "/runs"), {})
             volume = next((v for v in template["spec"].get("volumes", []) if v["name"] == mount.get("name")), {})

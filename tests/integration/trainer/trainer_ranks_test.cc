@@ -94,7 +94,7 @@ TEST_F(TrainerRanksTest, ThreeRanksLearnWhatOneLearns) {
   // Half-way from two ranks.
   for (const auto& [ranks, steps] : {std::pair(2, 3), std::pair(3, 6)}) {
     ASSERT_EQ(TrainOnRanks(ranks, teacher.endpoint(), &output,
-                           Settings("moved", steps, /*deterministic=*/false), {"--resume"}),
+                           Settings("moved", steps, /*deterministic=*/false), {"--resume=auto"}),
               0)
         << output;
   }
@@ -157,7 +157,7 @@ TEST_F(TrainerRanksTest, ARankThatIsKilledEndsAllAndARestartGoesOn) {
   RandomStream random(5);
   for (int64_t i = 0; i < num_kills; ++i) {
     Process launcher(
-        Launch(2, TrainArguments(teacher.endpoint(), Settings("killed", steps), {"--resume"})),
+        Launch(2, TrainArguments(teacher.endpoint(), Settings("killed", steps), {"--resume=auto"})),
         dir_.File("killed.log"));
     ASSERT_TRUE(PollUntil(absl::Seconds(30), [&] { return RanksOf(launcher).size() == 2; }));
     const std::vector<pid_t> ranks = RanksOf(launcher);

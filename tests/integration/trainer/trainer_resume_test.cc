@@ -47,7 +47,7 @@ TEST_F(TrainerResumeTest, KilledAtRandomMoments) {
 
   RandomStream random(static_cast<uint64_t>(seed));
   std::vector<std::string> arguments =
-      TrainArguments(teacher.endpoint(), Settings("killed", steps), {"--resume"});
+      TrainArguments(teacher.endpoint(), Settings("killed", steps), {"--resume=auto"});
   arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
   for (int64_t kill = 1; kill <= num_kills; ++kill) {
     Process trainer(arguments, dir_.File("killed.log"));

@@ -21,6 +21,7 @@ using testing::TempDir;
 using testing::WriteFile;
 
 const StartMode kNew, kResume{.resume = true}, kOverwrite{.overwrite = true};
+const StartMode kResumeOrStart{.resume = true, .may_start = true};
 
 const CheckpointOptions kKeepTwo{.keep_last = 2};
 
@@ -99,6 +100,74 @@ TEST_F(RunDirectoryTest, AnOldRunIsReplacedAndTheUsersFilesStay) {
   Files expected = kUserFiles;
   expected["config.yaml"] = "new";
   EXPECT_EQ(FilesOf(dir()), expected);
+}
+
+TEST_F(RunDirectoryTest, NothingToResumeIsRefusedUnlessARunMayStart) {
+  fs::remove_all(dir() + "/checkpoints");
+  const Files before = FilesOf(dir());
+  EXPECT_ERROR(RunDirectory::Open(dir(), kResume, kKeepTwo), absl::StatusCode::kFailedPrecondition,
+               "--resume=auto");
+  EXPECT_ERROR(RunDirectory::Open(temp_.File("nowhere"), kResume, kKeepTwo),
+               absl::StatusCode::kFailedPrecondition, "nothing to resume");
+  EXPECT_EQ(FilesOf(dir()), before);
+  ASSERT_OK(RunDirectory::Open(temp_.File("fresh"), kResumeOrStart, kKeepTwo));
+}
+
+// Whatever an earlier run has left stays under another name.
+TEST_F(RunDirectoryTest, ARunThatStartsForWantOfACheckpointDeletesNothing) {
+  fs::remove_all(dir() + "/checkpoints");
+  WriteFiles(dir(), {{"bad_batches/step-1.json", "{}"}, {"events.jsonl", "{}\n"}});
+  Files earlier = FilesOf(dir());
+  Files expected = kUserFiles;
+  for (int number = 1; number <= 2; ++number) {
+    ASSERT_OK_AND_ASSIGN(const auto directory, RunDirectory::Open(dir(), kResumeOrStart, kKeepTwo));
+    ASSERT_OK(directory->MoveOldRunAside());
+    WriteFiles(dir(), {{"config.yaml", "new"}, {"rollouts.jsonl", "{}\n"}});
+    directory->DeleteOldRun();
+    for (const auto& [name, content] : earlier) {
+      if (!kUserFiles.contains(name)) expected[Concat("earlier-", number, "/", name)] = content;
+    }
+    Files now = expected;
+    earlier = {{"config.yaml", "new"}, {"rollouts.jsonl", "{}\n"}};
+    now.insert(earlier.begin(), earlier.end());
+    EXPECT_EQ(FilesOf(dir()), now) << number;
+  }
+}
+
+// A start that has come to nothing leaves nothing to keep.
+TEST_F(RunDirectoryTest, EmptyFilesAreNotKept) {
+  fs::remove_all(dir());
+  ASSERT_OK(RunLock::Acquire(dir()));
+  WriteFiles(dir(), {{"config.yaml", "old"}, {"metrics.jsonl", ""}, {"tensorboard/e", "e"}});
+  ASSERT_OK_AND_ASSIGN(const auto directory, RunDirectory::Open(dir(), kResumeOrStart, kKeepTwo));
+  ASSERT_OK(directory->MoveOldRunAside());
+  WriteFiles(dir(), {{"config.yaml", "new"}});
+  directory->DeleteOldRun();
+  EXPECT_EQ(FilesOf(dir()), (Files{{"config.yaml", "new"}}));
+}
+
+TEST_F(RunDirectoryTest, ACrashOfARunThatKeepsTheOldOneLosesNothing) {
+  fs::remove_all(dir() + "/checkpoints");
+  const Files before = FilesOf(dir());
+  for (const bool has_begun : {false, true}) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      auto directory = RunDirectory::Open(dir(), kResumeOrStart, kKeepTwo);
+      const bool moved = directory.ok() && (*directory)->MoveOldRunAside().ok();
+      if (has_begun) WriteFile(dir() + "/config.yaml", "new");
+      _exit(moved ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    ASSERT_EQ(status, 0);
+    ASSERT_OK(RunDirectory::Open(dir(), kOverwrite, kKeepTwo));
+    Files expected = has_begun ? kUserFiles : before;
+    if (has_begun) expected["config.yaml"] = "new";
+    for (const auto& [name, content] : before) {
+      if (has_begun && !kUserFiles.contains(name)) expected["earlier-1/" + name] = content;
+    }
+    EXPECT_EQ(FilesOf(dir()), expected) << has_begun;
+  }
 }
 
 TEST_F(RunDirectoryTest, ARunThatDoesNotBeginLeavesTheOldOne) {
