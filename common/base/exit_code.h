@@ -11,8 +11,9 @@ enum ExitCode : int {
   kExitUnavailable = 69,  // a port is in use, or a teacher stays away beyond the outage budget
   kExitInternal = 70,
   kExitOutOfMemory = 71,  // the memory of the machine or the device did not suffice
-  kExitStopped = 75,   // asked to stop; the state is saved, start again with --resume
-  kExitNumerics = 76,  // the loss or the gradients stayed non-finite
+  kExitStorage = 74,      // the state could not be written, and the run was told to give up
+  kExitStopped = 75,      // asked to stop; the state is saved, start again with --resume
+  kExitNumerics = 76,     // the loss or the gradients stayed non-finite
 };
 
 }  // namespace taopd

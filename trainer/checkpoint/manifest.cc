@@ -157,4 +157,17 @@ absl::Status VerifyCheckpoint(const std::string& dir, int64_t step, bool hashes)
   return absl::OkStatus();
 }
 
+bool HoldsFilesOf(const CheckpointManifest& manifest, const std::string& prefix,
+                  const std::string& dir) {
+  for (const auto& [name, file] : manifest.files) {
+    if (!name.starts_with(prefix)) continue;
+    std::error_code error;
+    const auto size_bytes = fs::file_size(dir + "/" + name, error);
+    if (error || static_cast<int64_t>(size_bytes) != file.size_bytes) return false;
+    const auto hash = Sha256OfFile(dir + "/" + name);
+    if (!hash.ok() || *hash != file.sha256) return false;
+  }
+  return true;
+}
+
 }  // namespace taopd

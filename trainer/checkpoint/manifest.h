@@ -37,4 +37,9 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& dir, int64_t 
 // `hashes`, if its content has another hash.
 absl::Status VerifyCheckpoint(const std::string& dir, int64_t step, bool hashes);
 
+// Whether `dir` holds, byte for byte, the files of the manifest whose names begin with `prefix`, such
+// as "model/".
+bool HoldsFilesOf(const CheckpointManifest& manifest, const std::string& prefix,
+                  const std::string& dir);
+
 }  // namespace taopd

@@ -1,4 +1,6 @@
 // taopd-trainer: parses the command line and runs the subcommand that it names.
+#include <signal.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -46,6 +48,8 @@ int Main(int argc, char** argv) {
 }  // namespace taopd
 
 int main(int argc, char** argv) {
+  // A write beyond a limit of the file size (ulimit -f) fails as on a full disk.
+  signal(SIGXFSZ, SIG_IGN);
   taopd::KeepFreedMemory();
   return taopd::Main(argc, argv);
 }

@@ -35,6 +35,11 @@ void StopOnSignals(RunState* state) {
     LogInfo("stopping after this step", {{"signal", signal}});
     state->RequestStop();
     sigwait(&signals, &signal);
+    // A run that waits for room ends in order: it says what is saved.
+    while (state->status().phase == TrainerPhase::kWaitingForStorage) {
+      state->RequestStop();
+      sigwait(&signals, &signal);
+    }
     LogWarning("ending at once; the newest checkpoint stays", {{"signal", signal}});
     _exit(kExitStopped);
   }).detach();

@@ -11,6 +11,7 @@
 #include "trainer/commands/process.h"
 #include "trainer/commands/prompts.h"
 #include "trainer/commands/train/run_facts.h"
+#include "trainer/commands/until_stored.h"
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/step/loss/aggregation.h"
@@ -49,24 +50,36 @@ class SftRun {
 
   std::optional<CommandFailure> Run(const StartMode& mode) {
     if (auto failure = SetUp(mode)) return failure;
+    if (is_untouched_) return std::nullopt;
     while (!run_.is_last()) {
       if (run_state_->stop_requested()) {
-        if (auto failure = Save()) return failure;
+        if (auto failure = SaveOrWait()) return failure;
         return run_.Stopped();
       }
       if (auto failure = Step()) return failure;
     }
-    return run_.Export();
+    return UntilStored("the model", &run_, run_state_, [this] { return run_.Export(); });
   }
 
  private:
   std::optional<CommandFailure> SetUp(const StartMode& mode) {
     SetNumThreads(config_.trainer.num_threads);
     if (auto failure = run_.Start(mode, "model", [this] { return MakeStudent(); })) return failure;
-    if (auto failure = LoadData()) return failure;
+    if (run_.resumed() && !run_.settings_differ() && run_.is_last() &&
+        run_.IsExported().value_or(false)) {
+      is_untouched_ = true;
+      LogInfo("the run is finished and stays as it is",
+              {{"dir", run_.run_dir()}, {"step", run_.state().step}});
+      return std::nullopt;
+    }
+    if (auto failure = LoadData()) return run_.BesideChanges(*failure);
     head_.objective = *FindObjective("cross_entropy");
     head_.workspace_bytes = BytesOfMib(config_.trainer.head_workspace_mb);
-    if (auto failure = run_.CheckFacts(FactsOfData(train_, run_.student()))) return failure;
+    const SftModelConfig& model = config_.model;
+    const auto facts = FactsOfData(train_, {}, config_.data.val, run_.student(),
+                                   model.tokenizer.empty() ? model.init : model.tokenizer);
+    if (!facts.ok()) return run_.BesideChanges(BadData(facts.status()));
+    if (auto failure = run_.CheckFacts(*facts)) return failure;
     if (auto failure = run_.OpenOutput()) return failure;
     LogInfo(run_.resumed() ? "resumed" : "started",
             {{"run", config_.run.name},
@@ -214,8 +227,11 @@ class SftRun {
                          {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}});
 
     if (!val_.empty() && (run_.is_last() || run_.is_due(config_.trainer.eval_every))) Validate();
-    if (run_.is_last() || run_.is_due(config_.trainer.save_every)) {
-      if (auto failure = Save(); failure && run_.is_last()) return failure;
+    if (run_.is_last()) return SaveOrWait();
+    // A failure is logged; the next step tries again.
+    if (run_.is_due(config_.trainer.save_every) || run_.num_failed_saves() > 0) {
+      if (const auto saved = run_.Save(); !saved.ok())
+        LogWarning("the save is tried again after the next step", {{"error", saved.status()}});
     }
     return std::nullopt;
   }
@@ -230,10 +246,9 @@ class SftRun {
                          {"eval/n", static_cast<double>(val_.size())}});
   }
 
-  std::optional<CommandFailure> Save() {
-    const auto saved = run_.Save();
-    if (!saved.ok()) return CommandFailure{kExitInternal, saved.status()};
-    return std::nullopt;
+  std::optional<CommandFailure> SaveOrWait() {
+    return UntilStored(Concat("the checkpoint of step ", run_.state().step), &run_, run_state_,
+                       [this] { return run_.Save().status(); });
   }
 
   Decoder& decoder() { return *run_.student().decoder; }
@@ -242,6 +257,7 @@ class SftRun {
   SftConfig config_;
   RunState* const run_state_;
   CheckpointedRun run_;
+  bool is_untouched_ = false;  // a finished run that was resumed
   HeadOptions head_;
   std::vector<PromptRecord> train_;
   std::vector<PromptRecord> val_;

@@ -91,4 +91,14 @@ struct GuardConfig {
   }
 };
 
+// Whether a guard that is on may roll the run back.
+inline bool RollsBack(const GuardConfig& config) {
+  for (const GuardRuleConfig* rule :
+       {&config.tail_ratio, &config.low_entropy, &config.high_entropy, &config.long_responses,
+        &config.short_responses, &config.repetition, &config.kl_to_start}) {
+    if (rule->limit > 0 && rule->action == "roll_back") return true;
+  }
+  return false;
+}
+
 }  // namespace taopd

@@ -23,6 +23,16 @@ struct RunConfig {
   std::string Directory() const { return dir.empty() ? "runs/" + name : dir; }
 };
 
+// trainer.disk_plan of both commands.
+inline void VisitDiskPlan(std::string* disk_plan, SettingVisitor& v) {
+  v.Setting("disk_plan", disk_plan,
+            "What to do when the checkpoints that the run will hold at once exceed the free space "
+            "of run.dir: refuse the run, warn (and refuse it if not even one checkpoint fits), or "
+            "off.",
+            OneOf({"refuse", "warn", "off"}))
+      .MayChange();
+}
+
 struct OptimizerConfig {
   double lr = 1e-6;
   std::vector<double> betas = {0.9, 0.999};

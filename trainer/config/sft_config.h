@@ -64,6 +64,7 @@ struct SftTrainerConfig {
   int64_t eval_every = 0;
   int64_t save_every = 0;
   int64_t keep_checkpoints = 2;
+  std::string disk_plan = "warn";
   std::string device = "auto";
   int64_t num_threads = 0;
   void Visit(SettingVisitor& v) {
@@ -84,6 +85,7 @@ struct SftTrainerConfig {
     v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
               AtLeast<int64_t>(2))
         .MayChange();
+    VisitDiskPlan(&disk_plan, v);
     v.Setting("device", &device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
     v.Setting("num_threads", &num_threads, "Threads for numerics; 0 = one a core.",
               AtLeast<int64_t>(0))

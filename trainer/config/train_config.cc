@@ -81,6 +81,7 @@ void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
             "What to do when the memory plan exceeds the device: refuse the run, warn, or off.",
             OneOf({"refuse", "warn", "off"}))
       .MayChange();
+  VisitDiskPlan(&c.disk_plan, v);
   v.Setting("trace_steps", &c.trace_steps,
             "Write a timeline of the first so many steps of this process to RUN_DIR/trace.json, "
             "for chrome://tracing or Perfetto.",

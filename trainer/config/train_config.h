@@ -178,6 +178,7 @@ struct TrainerConfig {
   int64_t max_nonfinite_steps = 5;
   int64_t max_bad_batches = 4;
   std::string memory_plan = "refuse";
+  std::string disk_plan = "warn";
   int64_t trace_steps = 0;
   int64_t rollout_dumps = 0;
   double rollout_dumps_mb = 64;

@@ -15,6 +15,8 @@ v1::TrainerState ToProto(TrainerPhase phase) {
       return v1::TRAINER_STATE_PAUSED;
     case TrainerPhase::kWaitingForTeacher:
       return v1::TRAINER_STATE_WAITING_FOR_TEACHER;
+    case TrainerPhase::kWaitingForStorage:
+      return v1::TRAINER_STATE_WAITING_FOR_STORAGE;
     case TrainerPhase::kEvaluating:
       return v1::TRAINER_STATE_EVALUATING;
     case TrainerPhase::kSaving:

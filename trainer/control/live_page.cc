@@ -36,7 +36,7 @@ async function refresh() {
                     " in flight, " + t.queued + " queued");
     document.getElementById("progress").max = status.total_steps;
     document.getElementById("progress").value = status.step;
-    text("note", "");
+    text("note", status.storage_problem === "" ? "" : "Not saved: " + status.storage_problem);
   } catch (error) {
     text("note", "The trainer does not answer.");
   }

@@ -22,6 +22,8 @@ const char* TrainerPhaseName(TrainerPhase phase) {
       return "paused";
     case TrainerPhase::kWaitingForTeacher:
       return "waiting_for_teacher";
+    case TrainerPhase::kWaitingForStorage:
+      return "waiting_for_storage";
     case TrainerPhase::kEvaluating:
       return "evaluating";
     case TrainerPhase::kSaving:
@@ -72,6 +74,12 @@ void RunState::WaitWhilePaused(const std::function<void()>& save) {
   }
 }
 
+bool RunState::WaitToGiveUp(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&gives_up_), timeout);
+  return gives_up_;
+}
+
 bool RunState::TakeSaveRequest() {
   absl::MutexLock lock(&mutex_);
   if (save_requested_.empty()) return false;
@@ -98,6 +106,7 @@ RunStatus RunState::status() const {
 void RunState::RequestStop() {
   absl::MutexLock lock(&mutex_);
   stop_ = true;
+  gives_up_ = gives_up_ || status_.phase == TrainerPhase::kWaitingForStorage;
 }
 
 void RunState::RequestPause(bool paused) {

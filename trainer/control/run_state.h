@@ -20,6 +20,7 @@ enum class TrainerPhase {
   kRunning,
   kPaused,
   kWaitingForTeacher,
+  kWaitingForStorage,  // the run's end waits until the state can be written
   kEvaluating,
   kSaving,
   kStopping,
@@ -50,6 +51,7 @@ struct RunStatus {
   TeacherHealth teacher = {};
   double plan_gb =
       0;  // what the memory plan allows for, of the device, in GiB; 0: there is no plan
+  std::string storage_problem = {};  // why the last checkpoint is not saved; empty if it is
 };
 
 class RunState {
@@ -68,6 +70,9 @@ class RunState {
   // Blocks while the run is paused and no stop is requested. When a save is requested during the
   // pause, calls `save`, which must do what the loop does when TakeSaveRequest returns true.
   void WaitWhilePaused(const std::function<void()>& save);
+  // Blocks while the phase is kWaitingForStorage, at most for `timeout`, until a stop is requested.
+  // Returns whether one was requested in this phase: the run is then told to give up its state.
+  bool WaitToGiveUp(absl::Duration timeout);
   // Takes all waiting save requests. Returns true if there were any: the loop must then save and
   // call CheckpointSaved.
   bool TakeSaveRequest();
@@ -78,6 +83,7 @@ class RunState {
   // ---- For servers and signal handling threads ----
 
   RunStatus status() const;
+  // In the phase kWaitingForStorage it tells the run to end without its state.
   void RequestStop();
   void RequestPause(bool paused);
   // Waits for the checkpoint. Returns DEADLINE_EXCEEDED at `deadline`.
@@ -102,6 +108,7 @@ class RunState {
   RunStatus status_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   bool pause_ ABSL_GUARDED_BY(mutex_) = false;
+  bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_save_id_ ABSL_GUARDED_BY(mutex_) = 1;
   std::vector<SaveRequest> save_requested_ ABSL_GUARDED_BY(mutex_);
   std::vector<SaveRequest> save_taken_ ABSL_GUARDED_BY(mutex_);

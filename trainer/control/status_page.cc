@@ -228,6 +228,7 @@ std::string StatusJson(const RunStatus& status) {
                      {"total_steps", status.total_steps},
                      {"metrics", std::move(metrics)},
                      {"last_checkpoint", status.last_checkpoint},
+                     {"storage_problem", status.storage_problem},
                      {"eta_seconds", status.eta_seconds},
                      {"memory_plan_gb", status.plan_gb},
                      {"teacher",

@@ -1,11 +1,14 @@
 #include "trainer/run/checkpointed_run.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/io/disk_space.h"
 #include "common/io/file.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/dist/optimizer_shards.h"
 
 namespace taopd {
@@ -13,7 +16,8 @@ namespace taopd {
 CheckpointedRun::CheckpointedRun(CheckpointedRunOptions options)
     : options_(std::move(options)),
       alone_(ProcessGroup::Alone()),
-      group_(options_.group != nullptr ? options_.group : alone_.get()) {}
+      group_(options_.group != nullptr ? options_.group : alone_.get()),
+      attempts_(options_.run_dir) {}
 
 AdamWOptions CheckpointedRun::optimizer_shard() const {
   AdamWOptions options;
@@ -50,24 +54,26 @@ std::optional<CommandFailure> CheckpointedRun::Start(
   text_files_["config.yaml"] = options_.config_yaml;
   text_files_["identity.json"] = WriteRunFacts(options_.settings);
   if (resumed()) {
-    const absl::Status same =
-        group_->AgreeOnStatus(group_->is_root() ? CheckSettings() : absl::OkStatus());
-    if (!same.ok()) return absl::IsDataLoss(same) ? BadData(same) : BadUsage(same);
+    settings_ = group_->AgreeOnStatus(group_->is_root() ? CheckSettings() : absl::OkStatus());
+    // Settings that differ are named together with the facts that do.
+    if (absl::IsDataLoss(settings_)) return BadData(settings_);
+    if (!settings_.ok() && !absl::IsInvalidArgument(settings_)) return BadUsage(settings_);
   }
   auto student = resumed() ? LoadStudent(resumed_from() + "/model", options_.dtype, options_.device,
                                          &options_.optimizer, "", optimizer_shard())
                            : make_student();
   if (const absl::Status loaded = group_->AgreeOnStatus(student.status()); !loaded.ok()) {
-    return BadData(Annotate(loaded, setting));
+    return BesideChanges(BadData(Annotate(loaded, setting)));
   }
   student_ = *std::move(student);
   if (!resumed()) return std::nullopt;
   auto restored = LoadCheckpointState(resumed_from(), &student_);
   if (const absl::Status read = group_->AgreeOnStatus(restored.status()); !read.ok()) {
-    return BadData(read);
+    return BesideChanges(BadData(read));
   }
   state_ = *restored;
   checkpoint_dir_ = resumed_from();
+  newest_saved_step_ = state_.step;
   return std::nullopt;
 }
 
@@ -82,7 +88,9 @@ absl::Status CheckpointedRun::CheckSettings() const {
   std::vector<std::string> known;
   for (const RunFact& fact : recorded) known.push_back(fact.name);
   for (const RunFact& fact : options_.settings) known.push_back(fact.name);
-  TAOPD_RETURN_IF_ERROR(CheckAllowedNames(allow_change_, known));
+  // Not INVALID_ARGUMENT, which stands for settings that differ.
+  if (const absl::Status names = CheckAllowedNames(allow_change_, known); !names.ok())
+    return FailedPrecondition(std::string(names.message()));
   return CheckResume(recorded, options_.settings, allow_change_);
 }
 
@@ -92,8 +100,15 @@ std::optional<CommandFailure> CheckpointedRun::CheckFacts(const RunFacts& facts)
   text_files_["identity.json"] = WriteRunFacts(all);
   if (!resumed()) return std::nullopt;
   const absl::Status same = group_->AgreeOnStatus(CheckRecordedFacts(facts));
-  if (same.ok()) return std::nullopt;
-  return absl::IsInvalidArgument(same) ? BadUsage(same) : BadData(same);
+  if (same.ok() && settings_.ok()) return std::nullopt;
+  if (same.ok()) return BadUsage(settings_);
+  return BesideChanges(absl::IsInvalidArgument(same) ? BadUsage(same) : BadData(same));
+}
+
+CommandFailure CheckpointedRun::BesideChanges(const CommandFailure& failure) const {
+  if (settings_.ok()) return failure;
+  return BadUsage(InvalidArgument(std::string(settings_.message()), "\n",
+                                  std::string(failure.status.message())));
 }
 
 absl::Status CheckpointedRun::CheckRecordedFacts(const RunFacts& facts) const {
@@ -104,6 +119,7 @@ absl::Status CheckpointedRun::CheckRecordedFacts(const RunFacts& facts) const {
 }
 
 std::optional<CommandFailure> CheckpointedRun::OpenOutput() {
+  if (const absl::Status fits = CheckDisk(); !fits.ok()) return CommandFailure{kExitStorage, fits};
   absl::Status opened = group_->is_root() ? ReplaceAndOpen() : absl::OkStatus();
   opened = group_->AgreeOnStatus(opened);
   // Rank 0 has cut the records of a resumed run.
@@ -111,9 +127,56 @@ std::optional<CommandFailure> CheckpointedRun::OpenOutput() {
     opened = OpenRecords(resumed() ? state_.step : -1);
   }
   if (opened.ok()) opened = group_->AgreeOnStatus(opened);
-  if (!opened.ok()) return CommandFailure{kExitInternal, opened};
+  if (!opened.ok()) {
+    return CommandFailure{absl::IsResourceExhausted(opened) ? kExitStorage : kExitInternal, opened};
+  }
   if (directory_) directory_->DeleteOldRun();
   return std::nullopt;
+}
+
+absl::StatusOr<RecordedMetrics> CheckpointedRun::ReadRecords() {
+  TAOPD_ASSIGN_OR_RETURN(records_read_,
+                         ReadRecordedMetrics(options_.run_dir, state_.step, state_.metrics_bytes,
+                                             state_.samples_bytes, options_.watched_metric));
+  return *records_read_;
+}
+
+absl::StatusOr<bool> CheckpointedRun::IsExported() const {
+  bool is_exported = false;
+  if (group_->is_root() && resumed()) {
+    const auto manifest = ReadManifest(resumed_from(), state_.step);
+    is_exported = manifest.ok() && HoldsFilesOf(*manifest, "model/", options_.run_dir);
+  }
+  TAOPD_ASSIGN_OR_RETURN(const int64_t agreed, group_->AgreeOnLargest(is_exported ? 1 : 0));
+  return agreed > 0;
+}
+
+absl::Status CheckpointedRun::CheckDisk() {
+  model_bytes_ = 0;
+  for (const auto& [name, parameter] : student_.decoder->Parameters()) {
+    model_bytes_ += static_cast<int64_t>(parameter.nbytes());
+  }
+  // The largest shard stands for all.
+  TAOPD_ASSIGN_OR_RETURN(const int64_t shard_bytes,
+                         group_->AgreeOnLargest(CheckpointCopyBytes(student_) - model_bytes_));
+  checkpoint_bytes_ = model_bytes_ + shard_bytes * group_->world_size();
+  absl::Status fits;
+  const std::optional<int64_t> free_bytes = FreeDiskBytes(options_.run_dir);
+  if (group_->is_root() && free_bytes) {
+    DiskPlan plan;
+    plan.checkpoint_bytes = checkpoint_bytes_;
+    plan.model_bytes = model_bytes_;
+    const int64_t every = options_.checkpoints.keep_every;
+    plan.num_checkpoints = 1 + options_.checkpoints.keep_last + options_.max_pinned +
+                           (every > 0 ? options_.total_steps / every : 0);
+    plan.num_checkpoints = std::min(plan.num_checkpoints, options_.total_steps + 1);
+    const int64_t present_bytes =
+        BytesOnDisk(options_.run_dir + "/checkpoints") + BytesOnDisk(options_.run_dir + "/model");
+    if (resumed()) plan.held_bytes = present_bytes;
+    if (!resumed() && !directory_->keeps_old_run()) plan.freed_bytes = present_bytes;
+    fits = CheckDiskPlan(plan, options_.run_dir, *free_bytes, options_.disk_plan);
+  }
+  return group_->AgreeOnStatus(fits);
 }
 
 absl::Status CheckpointedRun::ReplaceAndOpen() {
@@ -129,9 +192,8 @@ absl::Status CheckpointedRun::OpenRecords(int64_t resume_step) {
   options.run_dir = options_.run_dir;
   options.total_steps = options_.total_steps;
   if (resume_step >= 0) {
-    TAOPD_ASSIGN_OR_RETURN(recorded_,
-                           ReadRecordedMetrics(options_.run_dir, resume_step, state_.metrics_bytes,
-                                               state_.samples_bytes, options_.watched_metric));
+    if (!records_read_) TAOPD_RETURN_IF_ERROR(ReadRecords().status());
+    recorded_ = *std::exchange(records_read_, std::nullopt);
     options.resume_step = resume_step;
     options.metrics_bytes = recorded_.metrics_bytes;
     options.samples_bytes = recorded_.samples_bytes;
@@ -144,27 +206,46 @@ absl::Status CheckpointedRun::OpenRecords(int64_t resume_step) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> CheckpointedRun::FindAndDeleteAfter(int64_t step) {
-  TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, store_->List());
-  if (all.empty() || all.front().step > step) {
-    return NotFound("there is no checkpoint of at most ", step, " steps");
+absl::StatusOr<CheckpointRef> CheckpointedRun::FindForRollBack(int64_t step) {
+  WaitForSave();
+  absl::StatusOr<std::optional<CheckpointRef>> found = std::nullopt;
+  if (group_->is_root()) {
+    found = store_->Newest(step);
+    if (found.ok() && !*found)
+      found = NotFound("there is no checkpoint of at most ", step, " steps");
   }
-  TAOPD_RETURN_IF_ERROR(store_->DeleteAfter(step));
-  TAOPD_ASSIGN_OR_RETURN(const std::optional<CheckpointRef> newest, store_->Newest());
-  if (!newest) return NotFound("there is no checkpoint of at most ", step, " steps");
-  return newest->path;
+  TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(found.status()));
+  CheckpointRef to = (*found).value_or(CheckpointRef());
+  TAOPD_ASSIGN_OR_RETURN(to.step, group_->AgreeOnLargest(to.step));
+  TAOPD_ASSIGN_OR_RETURN(to.path, group_->BroadcastText(to.path, 0));
+  return to;
 }
 
-absl::StatusOr<std::string> CheckpointedRun::RollBack(int64_t step) {
-  WaitForSave();
-  TAOPD_ASSIGN_OR_RETURN(const std::string path,
-                         FromRoot(group_->is_root() ? FindAndDeleteAfter(step) : ""));
+absl::StatusOr<bool> CheckpointedRun::HasCheckpoint(int64_t step) {
+  bool is_there = false;
+  if (group_->is_root() && store_ != nullptr) {
+    const auto all = store_->List();
+    for (const CheckpointRef& ref : all.value_or(std::vector<CheckpointRef>())) {
+      is_there |= ref.step == step && VerifyCheckpoint(ref.path, step, /*hashes=*/false).ok();
+    }
+  }
+  TAOPD_ASSIGN_OR_RETURN(const int64_t agreed, group_->AgreeOnLargest(is_there ? 1 : 0));
+  return agreed > 0;
+}
+
+absl::StatusOr<std::string> CheckpointedRun::RollBack(
+    int64_t step, const std::function<absl::Status(int64_t to_step)>& begin) {
+  TAOPD_ASSIGN_OR_RETURN(const CheckpointRef to, FindForRollBack(step));
+  if (begin) TAOPD_RETURN_IF_ERROR(begin(to.step));
   TAOPD_RETURN_IF_ERROR(
-      group_->AgreeOnStatus(ReloadWeights(path + "/model", student_.decoder.get())));
-  auto restored = LoadCheckpointState(path, &student_);
+      group_->AgreeOnStatus(ReloadWeights(to.path + "/model", student_.decoder.get())));
+  auto restored = LoadCheckpointState(to.path, &student_);
   TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(restored.status()));
+  TAOPD_RETURN_IF_ERROR(
+      group_->AgreeOnStatus(group_->is_root() ? store_->DeleteAfter(to.step) : absl::OkStatus()));
   state_ = *restored;
-  checkpoint_dir_ = path;
+  checkpoint_dir_ = to.path;
+  newest_saved_step_ = to.step;
   std::unique_ptr<RunOutput> before = std::move(output_);
   absl::Status opened = group_->is_root() ? OpenRecords(state_.step) : absl::OkStatus();
   opened = group_->AgreeOnStatus(opened);
@@ -175,32 +256,42 @@ absl::StatusOr<std::string> CheckpointedRun::RollBack(int64_t step) {
     return opened;
   }
   closed_outputs_.push_back(std::move(before));
-  return path;
+  return to.path;
 }
 
 absl::Status CheckpointedRun::SaveParts(const std::string& dir) {
   absl::Status status;
-  if (group_->is_root()) {
-    status = CheckpointContents(student_, state_, text_files_, /*copies=*/false).Write(dir);
-  }
-  if (group_->world_size() > 1) {
-    status.Update(OptimizerShardsToWrite(*student_.optimizer, group_->rank(), /*copies=*/false)
-                      .Write(dir + "/" + kOptimizerShardsDir));
+  // The other ranks wait for this one's result, whatever it is.
+  try {
+    if (group_->is_root()) {
+      status = CheckpointContents(student_, state_, text_files_, /*copies=*/false).Write(dir);
+    }
+    if (group_->world_size() > 1) {
+      status.Update(OptimizerShardsToWrite(*student_.optimizer, group_->rank(), /*copies=*/false)
+                        .Write(dir + "/" + kOptimizerShardsDir));
+    }
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    status = ResourceExhausted("writing a checkpoint: ", what.substr(0, what.find('\n')));
   }
   return group_->AgreeOnStatus(status);
 }
 
 absl::StatusOr<std::string> CheckpointedRun::SaveAsRoot() {
   bool has_begun = false;
-  auto saved = store_->Save(state_.step, [&](const std::string& dir) -> absl::Status {
+  const auto write = [&](const std::string& dir) -> absl::Status {
     has_begun = true;
     absl::Status made;
     if (group_->world_size() > 1) made = MakeDirectories(dir + "/" + kOptimizerShardsDir);
     TAOPD_RETURN_IF_ERROR(FromRoot(made.ok() ? absl::StatusOr<std::string>(dir) : made).status());
     return SaveParts(dir);
-  });
+  };
+  const bool may_fit = attempts_.MayFit(checkpoint_bytes_);
+  absl::StatusOr<std::string> saved = ResourceExhausted("the checkpoint does not fit");
+  if (may_fit) saved = store_->Save(state_.step, write);
   // It is there already, or its directory could not be made: the others have nothing to do.
   if (!has_begun) TAOPD_RETURN_IF_ERROR(FromRoot("").status());
+  if (may_fit) LogSaved(state_.step, saved);
   return saved;
 }
 
@@ -214,9 +305,7 @@ absl::StatusOr<std::string> CheckpointedRun::Save() {
     // The error is rank 0's, too, which has more to say.
     if (absl::Status parts = SaveParts(*dir); !parts.ok()) LogDebug("part not saved");
   }
-  saved = FromRoot(saved);
-  if (group_->is_root()) LogSaved(state_.step, saved);
-  return saved;
+  return Noted(state_.step, FromRoot(saved));
 }
 
 absl::Status CheckpointedRun::SaveBeside() {
@@ -255,6 +344,7 @@ std::optional<SavedBeside> CheckpointedRun::TakeSavedBeside(bool waits) {
   if (beside_ == nullptr || !beside_->IsDone(waits)) return std::nullopt;
   SavedBeside saved = beside_->result();
   beside_.reset();
+  saved.path = Noted(saved.step, std::move(saved.path));
   return saved;
 }
 
@@ -263,6 +353,7 @@ void CheckpointedRun::WaitForSave() {
 }
 
 void CheckpointedRun::SetRecordSizes() {
+  output_->Sync();
   state_.metrics_bytes = output_->metrics_bytes();
   state_.samples_bytes = output_->samples_bytes();
 }
@@ -272,17 +363,33 @@ void CheckpointedRun::Pin(std::set<int64_t> steps) {
   if (store_ != nullptr) store_->Pin(std::move(steps));
 }
 
-std::optional<CommandFailure> CheckpointedRun::Export() {
-  const std::string model_dir = options_.run_dir + "/model";
-  const absl::Status saved = group_->AgreeOnStatus(
-      group_->is_root() ? SaveStudentModel(student_, model_dir) : absl::OkStatus());
-  if (!saved.ok()) return CommandFailure{kExitInternal, saved};
-  if (!group_->is_root()) return std::nullopt;
+absl::StatusOr<std::string> CheckpointedRun::Noted(int64_t step,
+                                                   absl::StatusOr<std::string> saved) {
+  if (!saved.ok()) return attempts_.Failed(checkpoint_bytes_, saved.status());
+  attempts_.Succeeded();
+  newest_saved_step_ = step;
+  return saved;
+}
+
+absl::Status CheckpointedRun::ExportAsRoot() {
+  const auto save = [this](const std::string& dir) { return SaveStudentModel(student_, dir); };
+  absl::Status written = ResourceExhausted("the model does not fit");
+  if (attempts_.MayFit(model_bytes_)) written = ReplaceDirectory(options_.run_dir + "/model", save);
+  if (!written.ok()) return attempts_.Failed(model_bytes_, written);
+  attempts_.Succeeded();
+  return written;
+}
+
+absl::Status CheckpointedRun::Export() {
+  TAOPD_RETURN_IF_ERROR(
+      group_->AgreeOnStatus(group_->is_root() ? ExportAsRoot() : absl::OkStatus()));
+  output_->Sync();
+  if (!group_->is_root()) return absl::OkStatus();
   LogInfo("finished", {{"run", options_.name},
                        {"steps", state_.step},
                        {"train_seconds", state_.train_seconds},
-                       {"model", model_dir}});
-  return std::nullopt;
+                       {"model", options_.run_dir + "/model"}});
+  return absl::OkStatus();
 }
 
 CommandFailure CheckpointedRun::Stopped() const {

@@ -31,6 +31,7 @@
 
 #include "common/config/yaml.h"
 #include "common/dist/process_group.h"
+#include "trainer/checkpoint/disk_plan.h"
 #include "trainer/run/beside_save.h"
 #include "trainer/run/command_failure.h"
 #include "trainer/run/effective_config.h"
@@ -50,6 +51,9 @@ struct CheckpointedRunOptions {
   RunFacts settings;        // the same, setting by setting
   int64_t total_steps = 0;
   CheckpointOptions checkpoints;
+  // Checkpoints that Pin may keep beside those, and trainer.disk_plan.
+  int64_t max_pinned = 0;
+  std::string disk_plan = "off";
   // The metric whose values so far a resumed run asks for (recorded()); may be empty.
   std::string watched_metric;
   // How a student is loaded from a checkpoint.
@@ -72,6 +76,7 @@ CheckpointedRunOptions MakeRunOptions(Config& config, const std::string& dtype,
   options.settings = FactsOf(DescribeSettings(config));
   options.total_steps = config.trainer.total_steps;
   options.checkpoints.keep_last = config.trainer.keep_checkpoints;
+  options.disk_plan = config.trainer.disk_plan;
   options.dtype = dtype;
   options.device = config.trainer.device;
   options.optimizer = config.optimizer;
@@ -87,21 +92,32 @@ class CheckpointedRun {
   explicit CheckpointedRun(CheckpointedRunOptions options);
 
   // Locks the directory. With mode.resume and a checkpoint there, compares the settings with those
-  // of the checkpoint's run; the student, its optimizer and the state come from the checkpoint.
+  // of the checkpoint's run, of which CheckFacts tells; the student, its optimizer and the state come
+  // from the checkpoint.
   // Otherwise make_student makes the student, and `setting` is
   // the setting that its errors are about. An old run stays as it is.
   std::optional<CommandFailure> Start(const StartMode& mode, const std::string& setting,
                                       const std::function<absl::StatusOr<Student>()>& make_student);
+  // After Start: whether RUN_DIR/model is, byte for byte, the model of the checkpoint that the run
+  // was resumed from, and what the records of that run say. Both change nothing; with them a caller
+  // tells a run that is finished.
+  absl::StatusOr<bool> IsExported() const;
+  absl::StatusOr<RecordedMetrics> ReadRecords();
   // Compares facts that no setting holds with those of the checkpoint's run; every later checkpoint
-  // records them. mode.allow_change may name them.
+  // records them. mode.allow_change may name them. The failure names all settings and facts that
+  // differ, one per line.
   std::optional<CommandFailure> CheckFacts(const RunFacts& facts);
+  // A failure between Start and CheckFacts, after the settings that differ, which may be its cause.
+  CommandFailure BesideChanges(const CommandFailure& failure) const;
+  bool settings_differ() const { return !settings_.ok(); }
   // Call it when nothing else can refuse the run. Replaces an old run by this one, or cuts the
   // records of a resumed run to where the checkpoint left them, and writes config.yaml. After a
   // failure the old run is there again.
   std::optional<CommandFailure> OpenOutput();
 
-  // Writes a checkpoint and returns its path. A failure is logged; the older checkpoints are
-  // intact.
+  // Writes a checkpoint and returns its path. A failure is logged with the room that the checkpoint
+  // needs and the room that there is; the older checkpoints are intact. After a failure nothing is
+  // written before the disk has more room than it had then: the call fails at once and logs nothing.
   absl::StatusOr<std::string> Save();
   // The same beside the training that goes on: returns when it has copied the tensors, and threads
   // of their own write (beside_save.h). Waits for an earlier one first. All functions below that look
@@ -116,13 +132,19 @@ class CheckpointedRun {
   }
   // Keeps the checkpoints of these steps; those of an earlier call may go.
   void Pin(std::set<int64_t> steps);
-  // Goes back to the newest checkpoint of at most `step` steps, as a resumed run would: the
-  // student, its optimizer, the state and the records become those of the checkpoint, and later
-  // checkpoints are deleted. Returns its path, or NOT_FOUND if there is none, in which case nothing
-  // changes.
-  absl::StatusOr<std::string> RollBack(int64_t step);
-  // Writes RUN_DIR/model and logs the end. Call it after the last step.
-  std::optional<CommandFailure> Export();
+  // Goes back to the newest undamaged checkpoint of at most `step` steps, as a resumed run would: the
+  // student, its optimizer, the state and the records become those of the checkpoint; later
+  // checkpoints are deleted once it is loaded. Calls `begin`, if it is not null, with the checkpoint's
+  // step before anything changes; an error from it is the result. Returns the path. Errors that change
+  // nothing: NOT_FOUND if there is no checkpoint of so few steps, and DATA_LOSS if all of them are
+  // damaged, where a resumed run continues from a later one.
+  absl::StatusOr<std::string> RollBack(
+      int64_t step, const std::function<absl::Status(int64_t to_step)>& begin = nullptr);
+  // Whether an undamaged checkpoint of this step is there, by the sizes of its files.
+  absl::StatusOr<bool> HasCheckpoint(int64_t step);
+  // Writes RUN_DIR/model, in place of an older one only when it is complete, and logs the end. Call it
+  // after the last step; it may be called again after a failure, as Save.
+  absl::Status Export();
   // The result of a run that was asked to stop. Call it after Save.
   CommandFailure Stopped() const;
 
@@ -137,6 +159,10 @@ class CheckpointedRun {
   // What the records of a resumed run say; of a new run, that there are none.
   const RecordedMetrics& recorded() const { return recorded_; }
   const std::string& run_dir() const { return options_.run_dir; }
+  // The steps of the newest checkpoint that is known to be complete; -1 if there is none.
+  int64_t newest_saved_step() const { return newest_saved_step_; }
+  // Saves in a row that have failed.
+  int64_t num_failed_saves() const { return attempts_.num_failures(); }
   // Keep only this rank's share of the gradients. Call it before Start.
   void ShardGradients(bool shard_gradients) { shard_gradients_ = shard_gradients; }
   // The shard of the optimizer that this rank has; for LoadStudent.
@@ -150,8 +176,13 @@ class CheckpointedRun {
   absl::Status CheckSettings() const;
   absl::Status CheckRecordedFacts(const RunFacts& facts) const;
   absl::Status ReplaceAndOpen();
-  // Rank 0 finds the checkpoint of at most `step` steps and deletes the later ones.
-  absl::StatusOr<std::string> FindAndDeleteAfter(int64_t step);
+  // The newest undamaged checkpoint of at most `step` steps.
+  absl::StatusOr<CheckpointRef> FindForRollBack(int64_t step);
+  // Compares what the run will hold on the disk with the room there.
+  absl::Status CheckDisk();
+  // Takes note of what became of a save. Returns the error with the room that is needed.
+  absl::StatusOr<std::string> Noted(int64_t step, absl::StatusOr<std::string> saved);
+  absl::Status ExportAsRoot();
   absl::StatusOr<std::string> SaveAsRoot();
   // Every rank's part of a checkpoint in `dir`; the same result on all.
   absl::Status SaveParts(const std::string& dir);
@@ -168,9 +199,14 @@ class CheckpointedRun {
   bool shard_gradients_ = false;
   std::string resumed_from_;
   std::vector<std::string> allow_change_;
+  absl::Status settings_;  // how they differ from those of the checkpoint's run
   std::map<std::string, std::string> text_files_;
   RecordedMetrics recorded_;
+  std::optional<RecordedMetrics> records_read_;  // by ReadRecords, for OpenOutput
   std::string checkpoint_dir_;
+  int64_t checkpoint_bytes_ = 0, model_bytes_ = 0;  // of all ranks together
+  int64_t newest_saved_step_ = -1;
+  DiskAttempts attempts_;                    // to save and to export
   std::unique_ptr<RunDirectory> directory_;  // of rank 0
   CheckpointStore* store_ = nullptr;         // owned by directory_
   Student student_;

@@ -88,6 +88,100 @@ TEST_F(ChangedResumeTest, TheTeacher) {
   ExpectRefused({}, "teacher_revision", "", "");
 }
 
+TEST_F(ChangedResumeTest, TheEvaluationsData) {
+  std::string output;
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, {"trainer.total_steps=2"}, {"--overwrite"}), 0)
+      << output;
+  const auto resume = [&](const std::vector<std::string>& flags) {
+    return Train(teacher_->endpoint(), &output, {"trainer.total_steps=3"}, flags);
+  };
+  std::string rows = ReadFile(dir_.File("pairs.jsonl"));
+  WriteFile(dir_.File("pairs.jsonl"), rows + rows.substr(0, rows.find('\n') + 1));
+  EXPECT_EQ(resume({"--resume"}), 64);
+  EXPECT_THAT(output, HasSubstr("data_val_fingerprint = "));
+  EXPECT_EQ(resume({"--resume", "--allow-change", "data_val_fingerprint"}), 0) << output;
+}
+
+TEST_F(ChangedResumeTest, RowsThatMoveBetweenWeightedFiles) {
+  const std::string prompts = ReadFile(dir_.File("prompts.jsonl"));
+  const auto split = [&](size_t num_rows) {
+    size_t at = 0;
+    for (size_t i = 0; i < num_rows; ++i) at = prompts.find('\n', at) + 1;
+    WriteFile(dir_.File("first.jsonl"), prompts.substr(0, at));
+    WriteFile(dir_.File("second.jsonl"), prompts.substr(at));
+  };
+  split(12);
+  const std::vector<std::string> settings = {
+      Concat("data.train=[", dir_.File("first.jsonl"), ", ", dir_.File("second.jsonl"), "]"),
+      "data.train_weights=[0.5, 2]"};
+  std::vector<std::string> first = {"trainer.total_steps=2", "eval.measure=none"};
+  first.insert(first.end(), settings.begin(), settings.end());
+  std::string output;
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, first, {"--overwrite"}), 0) << output;
+  split(10);
+  ExpectRefused(settings, "data_fingerprint", "", "");
+}
+
+TEST_F(ChangedResumeTest, AllDifferencesAreNamedAtOnce) {
+  const std::string prompts = ReadFile(dir_.File("prompts.jsonl"));
+  const size_t second = prompts.find('\n') + 1;
+  WriteFile(dir_.File("prompts.jsonl"), prompts.substr(second) + prompts.substr(0, second));
+  teacher_.reset();
+  teacher_.emplace(dir_, dir_.File("student/model"));
+  std::string output;
+  EXPECT_EQ(Resume({"optimizer.lr=2e-3", "run.seed=12"}, &output), 64);
+  for (const char* name : {"optimizer.lr", "run.seed", "data_fingerprint", "teacher_revision"}) {
+    EXPECT_THAT(output, HasSubstr(Concat("--allow-change ", name, "\n")));
+  }
+}
+
+// Nothing to do, and nothing is touched; not even a teacher is asked for.
+TEST_F(ChangedResumeTest, AFinishedRunStaysAsItIs) {
+  const auto files = FilesOf(dir_.File("run"));
+  teacher_.reset();
+  std::string output;
+  const std::vector<std::string> settings = {"trainer.total_steps=2", "eval.measure=none",
+                                             "teacher.connect_timeout_s=0.2",
+                                             "trainer.save_every=1"};
+  EXPECT_EQ(Train("grpc://127.0.0.1:1", &output, settings, {"--resume"}), 0) << output;
+  EXPECT_THAT(output, HasSubstr("the run is finished and stays as it is"));
+  EXPECT_EQ(FilesOf(dir_.File("run")), files);
+  // Without its model it is not finished.
+  std::filesystem::remove(dir_.File("run/model/config.json"));
+  EXPECT_EQ(Train("grpc://127.0.0.1:1", &output, settings, {"--resume"}), 69) << output;
+}
+
+TEST_F(ChangedResumeTest, NothingToResume) {
+  std::string output;
+  const std::vector<std::string> settings = {Concat("run.dir=", dir_.File("new")),
+                                             "trainer.total_steps=1", "eval.measure=none"};
+  EXPECT_EQ(Train(teacher_->endpoint(), &output, settings, {"--resume"}), 64);
+  EXPECT_THAT(output, HasSubstr("--resume=auto"));
+  EXPECT_EQ(Train(teacher_->endpoint(), &output, settings, {"--resume=yes"}), 64);
+  EXPECT_EQ(Train(teacher_->endpoint(), &output, settings, {"--resume=auto"}), 0) << output;
+  EXPECT_THAT(output, HasSubstr("a new run starts"));
+}
+
+// A guard that is switched on later has no rollouts of the first step to measure on.
+TEST_F(ChangedResumeTest, AGuardThatIsSwitchedOnMeasuresFromThere) {
+  std::string output;
+  EXPECT_EQ(
+      Resume({"trainer.total_steps=4", "guard.kl_to_start.limit=100", "guard.kl_every=1"}, &output),
+      0)
+      << output;
+  EXPECT_THAT(output, HasSubstr("policy/kl_to_start is measured from here"));
+  EXPECT_GE(LastMetric("run", "policy/kl_to_start"), 0);
+}
+
+TEST_F(ChangedResumeTest, MetricsThatAPowerLossHasCut) {
+  const std::string metrics = ReadFile(dir_.File("run/metrics.jsonl"));
+  std::filesystem::resize_file(dir_.File("run/metrics.jsonl"), metrics.size() - 5);
+  std::string output;
+  EXPECT_EQ(Resume({}, &output), 0) << output;
+  EXPECT_THAT(output, HasSubstr("from_step=2 to_step=2"));
+  EXPECT_EQ(Losses(dir_.File("run")).size(), 2u) << "of steps 1 and 3";
+}
+
 TEST_F(ChangedResumeTest, WhatMayChangeIsLoggedWithBothValues) {
   const std::string copy = dir_.File("copy.jsonl");
   std::filesystem::copy_file(dir_.File("prompts.jsonl"), copy);  // the same rows elsewhere

@@ -87,6 +87,87 @@ TEST_F(TrainerWatchTest, ADivergenceRollsBackAndRecovers) {
   EXPECT_NEAR(LastMetric("run", "optim/lr"), 8.0 * 25 / 200 * 0.01, 1e-12);
 }
 
+// At step 7 every guard of this kind asks to go back, to step 5 or before.
+class RollBackTest : public TrainerWatchTest {
+ protected:
+  void SetUp() override {
+    TrainerWatchTest::SetUp();
+    std::string output;
+    ASSERT_EQ(Train(teacher_->endpoint(), &output, Settings({"trainer.total_steps=6"})), 0)
+        << output;
+  }
+  static std::vector<std::string> Settings(const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"trainer.save_every=2",
+                                    "trainer.keep_checkpoints=5",
+                                    "trainer.eval_every=6",
+                                    "trainer.eval_at_start=false",
+                                    "trainer.best_metric=eval/kl_to_teacher",
+                                    "guard.baseline_steps=6"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  int RollBack(std::string* output) {
+    return Train(
+        teacher_->endpoint(), output,
+        Settings({"trainer.total_steps=10", "trainer.max_wall_time_s=0.001", "guard.patience=1",
+                  "guard.low_entropy.limit=100", "guard.low_entropy.action=roll_back"}),
+        {"--resume"});
+  }
+  void Damage(int64_t step) {
+    const std::string path =
+        dir_.File(Concat("run/checkpoints/step-00000", step, "/model/model.safetensors"));
+    std::string bytes = ReadFile(path);
+    bytes[bytes.size() / 2] ^= 1;
+    WriteFile(path, bytes);
+  }
+};
+
+TEST_F(RollBackTest, DamagedCheckpointsLoseNoLaterOne) {
+  Damage(2);
+  Damage(4);
+  const auto checkpoints = FilesOf(dir_.File("run/checkpoints"));
+  std::string output;
+  EXPECT_EQ(RollBack(&output), 65) << output;
+  EXPECT_THAT(output, HasSubstr("nothing is changed: all 2 checkpoints"));
+  EXPECT_EQ(FilesOf(dir_.File("run/checkpoints")), checkpoints);
+  // The run goes on from step 6, at its full rate.
+  EXPECT_FALSE(std::filesystem::exists(dir_.File("run/rollbacks.json")));
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, Settings({"trainer.total_steps=7"}), {"--resume"}),
+            0)
+      << output;
+  EXPECT_EQ(LastMetric("run", "optim/lr"), 1e-3);
+}
+
+TEST_F(RollBackTest, TheBestIsThatOfTheRunAsItStands) {
+  EXPECT_EQ(nlohmann::json::parse(ReadFile(dir_.File("run/best.json"))).at("step"), 6);
+  std::string output;
+  const int code = RollBack(&output);
+  EXPECT_TRUE(code == 75 || code == 78) << code << output;
+  EXPECT_EQ(NewestCheckpoint("run"), 4);
+  EXPECT_FALSE(std::filesystem::exists(dir_.File("run/best.json"))) << "step 6 is gone";
+  const auto rollbacks = nlohmann::json::parse(ReadFile(dir_.File("run/rollbacks.json")));
+  EXPECT_EQ(rollbacks, nlohmann::json::parse(R"({"count": 1, "lr_factor": 0.5})"));
+}
+
+// As a crash between the two leaves them: the intent alone, and the checkpoint of before.
+TEST_F(RollBackTest, AnIntentCountsWhereTheRunWentBack) {
+  std::string output;
+  const std::string path = dir_.File("run/rollbacks.json");
+  const char* const intent =
+      R"({"count": 0, "lr_factor": 1.0, "intent": {"to_step": 4, "count": 1, "lr_factor": 0.5}})";
+  for (const bool went_back : {false, true}) {
+    WriteFile(path, intent);
+    if (went_back) {
+      for (const int64_t step : {6, 7})
+        std::filesystem::remove_all(dir_.File(Concat("run/checkpoints/step-00000", step)));
+    }
+    ASSERT_EQ(
+        Train(teacher_->endpoint(), &output, Settings({"trainer.total_steps=7"}), {"--resume"}), 0)
+        << output;
+    EXPECT_EQ(LastMetric("run", "optim/lr"), went_back ? 0.5e-3 : 1e-3);
+  }
+}
+
 TEST_F(TrainerWatchTest, AGuardMayEndTheRun) {
   std::string output;
   // Every entropy is below a hundred times the first.
@@ -139,7 +220,8 @@ TEST_F(TrainerWatchTest, ATimeLimitSavesAndTheRunGoesOn) {
       << output;
   int code = 75, starts = 0;
   for (; code == 75 && starts < 10; ++starts) {
-    code = Train(teacher_->endpoint(), &output, {"trainer.max_wall_time_s=0.001"}, {"--resume"});
+    code =
+        Train(teacher_->endpoint(), &output, {"trainer.max_wall_time_s=0.001"}, {"--resume=auto"});
     if (code == 75) {
       EXPECT_EQ(NewestCheckpoint("run"), starts + 1) << output;
     }
@@ -149,6 +231,28 @@ TEST_F(TrainerWatchTest, ATimeLimitSavesAndTheRunGoesOn) {
   EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
   EXPECT_EQ(FileHash(dir_.File("run/model/model.safetensors")),
             FileHash(dir_.File("whole/model/model.safetensors")));
+}
+
+// A limit that is shorter than the evaluations: each start gets on, and nothing is measured twice.
+TEST_F(TrainerWatchTest, ATimeLimitInterruptsEvaluationsThatGoOn) {
+  std::string output;
+  const std::vector<std::string> settings = {"trainer.total_steps=2",
+                                             "trainer.micro_batch_tokens=1", "eval.num_prompts=4"};
+  std::vector<std::string> whole = settings;
+  whole.push_back(Concat("run.dir=", dir_.File("whole")));
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, whole), 0) << output;
+  std::vector<std::string> limited = settings;
+  limited.push_back("trainer.max_wall_time_s=0.001");
+  int code = 75, starts = 0;
+  for (; code != 0 && starts < 20; ++starts) {
+    code = Train(teacher_->endpoint(), &output, limited, {"--resume=auto"});
+    ASSERT_TRUE(code == 0 || code == 75 || code == 78) << code << output;
+  }
+  EXPECT_EQ(code, 0);
+  EXPECT_GT(starts, 8) << "one pass of an evaluation, or one step, each";
+  EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
+  EXPECT_EQ(LastMetric("run", "eval/kl_to_teacher"), LastMetric("whole", "eval/kl_to_teacher"));
+  EXPECT_FALSE(std::filesystem::exists(dir_.File("run/evaluation_journal")));
 }
 
 // The step is saved before its evaluation, which a resumed run repeats.

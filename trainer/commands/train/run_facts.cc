@@ -2,6 +2,8 @@
 
 #include <span>
 
+#include "common/base/log.h"
+#include "common/io/file.h"
 #include "common/io/sha256.h"
 
 namespace taopd {
@@ -15,21 +17,57 @@ void Add(std::span<const T> values, Sha256* hash) {
   hash->Update(std::as_bytes(values));
 }
 
+absl::StatusOr<std::string> TokenizerHash(const Student& student, const std::string& dir) {
+  const std::string own = student.tokenizer ? student.tokenizer->hash() : "";
+  if (dir.empty() || dir == student.tokenizer_dir) return own;
+  if (!FileExists(dir)) {
+    LogWarning("the directory that the tokenizer came from is gone: it is not compared",
+               {{"dir", dir}});
+    return own;
+  }
+  const auto tokenizer = Tokenizer::Load(dir);
+  if (absl::IsNotFound(tokenizer.status())) return std::string();
+  TAOPD_RETURN_IF_ERROR(tokenizer.status());
+  return (*tokenizer)->hash();
+}
+
+absl::StatusOr<std::string> FilesFingerprint(const std::vector<std::string>& paths) {
+  Sha256 hash;
+  for (const std::string& path : paths) {
+    TAOPD_ASSIGN_OR_RETURN(const std::string of_file, Sha256OfFile(path));
+    Add(std::span<const char>(of_file), &hash);
+  }
+  return hash.HexDigest();
+}
+
 }  // namespace
 
-std::string DataFingerprint(const std::vector<PromptRecord>& records) {
+std::string DataFingerprint(const std::vector<PromptRecord>& records, const DataUse& use) {
   Sha256 hash;
   for (const PromptRecord& record : records) {
     Add(std::span<const int32_t>(record.prompt_ids), &hash);
     Add(std::span<const int32_t>(record.response_ids), &hash);
     Add(std::span<const char>(record.answer), &hash);
+    if (use.sources_choose_teachers) Add(std::span<const char>(record.source), &hash);
+  }
+  for (const DataShare& share : use.shares) {
+    Add(std::span<const int64_t>(&share.num_records, 1), &hash);
+    Add(std::span<const double>(&share.weight, 1), &hash);
   }
   return hash.HexDigest();
 }
 
-RunFacts FactsOfData(const std::vector<PromptRecord>& records, const Student& student) {
-  return {{"data_fingerprint", DataFingerprint(records), false},
-          {"tokenizer_hash", student.tokenizer ? student.tokenizer->hash() : "", false}};
+absl::StatusOr<RunFacts> FactsOfData(const std::vector<PromptRecord>& records, const DataUse& use,
+                                     const std::vector<std::string>& val, const Student& student,
+                                     const std::string& tokenizer_dir) {
+  RunFacts facts = {{"data_fingerprint", DataFingerprint(records, use), false}};
+  if (!val.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(const std::string fingerprint, FilesFingerprint(val));
+    facts.push_back({"data_val_fingerprint", fingerprint, false});
+  }
+  TAOPD_ASSIGN_OR_RETURN(const std::string hash, TokenizerHash(student, tokenizer_dir));
+  facts.push_back({"tokenizer_hash", hash, false});
+  return facts;
 }
 
 }  // namespace taopd

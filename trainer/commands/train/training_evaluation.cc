@@ -1,4 +1,5 @@
 // Evaluations of a distillation run: the best checkpoint and the early stop follow from them.
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "common/base/log.h"
@@ -110,7 +111,14 @@ std::optional<CommandFailure> TrainingRun::Evaluate() {
   if (!group_->health().ok()) return CommandFailure{kExitUnavailable, group_->health()};
   if (!result.ok()) {
     // The step is done; a resumed run repeats the evaluation alone.
-    if (state_.step > 0 && !IsSaved()) Save();
+    if (state_.step > 0 && !IsSaved()) {
+      if (auto unsaved = SaveOrWait()) return unsaved;
+    }
+    if (absl::IsResourceExhausted(result.status())) {
+      return OutOfMemory(state_, student_.optimizer->num_updates(),
+                         Concat("the evaluation after step ", state_.step),
+                         std::string(result.status().message()));
+    }
     if (absl::IsCancelled(result.status())) return Stopped();
     return CommandFailure{absl::IsUnavailable(result.status()) ? kExitUnavailable : kExitData,
                           Annotate(result.status(), "evaluation")};
@@ -135,15 +143,9 @@ void TrainingRun::ObserveEvaluation(const Metrics& metrics) {
   }
   if (best_.Observe(state_.step, *value)) {
     LogInfo("best so far", {{"step", state_.step}, {name, *value}});
-    if (state_.step == 0) return;  // there is no checkpoint of no step
-    if (!IsSaved()) Save();
-    PinCheckpoints();
-    if (!is_root()) return;
-    const nlohmann::ordered_json json = {
-        {"step", state_.step}, {"metric", name}, {"value", *value}};
-    const absl::Status written =
-        WriteFileAtomically(run_.run_dir() + "/best.json", json.dump() + "\n");
-    if (!written.ok()) LogWarning("best.json is not written", {{"error", written}});
+    if (state_.step == 0) return;      // there is no checkpoint of no step
+    if (!IsSaved() && Save()) return;  // best.json names checkpoints that exist
+    NameBest(state_.step, *value);
     return;
   }
   if (!is_finished() || run_.is_last()) return;
@@ -152,7 +154,38 @@ void TrainingRun::ObserveEvaluation(const Metrics& metrics) {
            {"evaluations", best_.num_since_best()},
            {"best_step", best_.step()},
            {name, best_.value()}});
-  if (!IsSaved()) Save();
+}
+
+void TrainingRun::NameBest(int64_t step, double value) {
+  const std::string path = run_.run_dir() + "/best.json";
+  named_best_step_ = step;
+  PinCheckpoints();
+  if (!is_root()) return;
+  const nlohmann::ordered_json json = {
+      {"step", step}, {"metric", config_.trainer.best_metric}, {"value", value}};
+  const absl::Status written = WriteFileAtomically(path, json.dump() + "\n");
+  if (!written.ok()) LogWarning("best.json is not written", {{"error", written}});
+}
+
+absl::Status TrainingRun::RestoreBest() {
+  best_ = BestEvaluation(config_.trainer.best_is == "smallest");
+  named_best_step_ = -1;
+  BestEvaluation named(config_.trainer.best_is == "smallest");
+  // Rank 0 alone sees the directory's changes in time; the steps go to all.
+  for (const auto& [step, value] : run_.recorded().values) {
+    best_.Observe(step, value);
+    TAOPD_ASSIGN_OR_RETURN(const bool is_there, run_.HasCheckpoint(step));
+    if (is_there) named.Observe(step, value);
+  }
+  if (config_.trainer.best_metric.empty() || run_.checkpoint_dir().empty()) return absl::OkStatus();
+  if (named.step() >= 0) {
+    NameBest(named.step(), named.value());
+    return absl::OkStatus();
+  }
+  std::error_code error;
+  if (is_root()) std::filesystem::remove(run_.run_dir() + "/best.json", error);
+  return error ? Internal("cannot remove ", run_.run_dir(), "/best.json: ", error.message())
+               : absl::OkStatus();
 }
 
 }  // namespace taopd

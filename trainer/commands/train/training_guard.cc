@@ -6,6 +6,7 @@
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
 #include "trainer/commands/train/training_run.h"
+#include "trainer/commands/until_stored.h"
 #include "trainer/step/kl_probe.h"
 
 namespace taopd {
@@ -13,8 +14,13 @@ namespace taopd {
 void TrainingRun::MeasureForGuard(const StepResult& result, Metrics* metrics) {
   // Rank 0's metrics go to all.
   if (config_.guard.kl_to_start.limit == 0 || !is_root()) return;
-  if (state_.step == 1) {
-    // They were generated before the first update.
+  if (probe_.empty()) {
+    // They were generated before the step's first update. A resumed run may have switched the metric
+    // on, or a skipped step may have had none.
+    if (state_.step > 1) {
+      LogWarning("policy/kl_to_start is measured from here, not from the start of the run",
+                 {{"step", state_.step - 1}});
+    }
     const auto size = std::min<size_t>(result.rollouts.size(), config_.guard.kl_probe_rollouts);
     probe_.assign(result.rollouts.begin(), result.rollouts.begin() + static_cast<int64_t>(size));
   }
@@ -78,23 +84,38 @@ std::optional<CommandFailure> TrainingRun::ObserveGuard(const Metrics& metrics) 
 std::optional<CommandFailure> TrainingRun::RollBack(const GuardAlarm& alarm) {
   // The metrics of a step are those of the weights before its update.
   const int64_t from = state_.step, good = guard_.last_good_step() - 1;
-  // First the record: a crash from here on must not forget that the rate is lower.
-  rollbacks_.count += 1;
-  rollbacks_.lr_factor *= config_.guard.rollback_lr_factor;
-  absl::Status written = is_root() ? WriteRollbacks(rollbacks_, run_.run_dir()) : absl::OkStatus();
-  written = group_->AgreeOnStatus(written);
-  if (!written.ok()) return CommandFailure{kExitInternal, written};
   TakeSavedBeside(/*waits=*/true);
-  const auto path = run_.RollBack(good);
-  output_.store(&run_.output());
+  const Rollbacks after = rollbacks_.Next(config_.guard.rollback_lr_factor);
+  std::optional<CommandFailure> given_up;
+  bool has_begun = false;
+  const auto path = run_.RollBack(good, [&](int64_t to_step) {
+    has_begun = true;
+    given_up = UntilStored("rollbacks.json", &run_, run_state_, [&] {
+      return RecordRollback(rollbacks_, RollbackIntent{to_step, after});
+    });
+    return given_up ? given_up->status : absl::OkStatus();
+  });
+  if (given_up) return given_up;
   if (!path.ok()) {
-    const std::string what = Concat("guard.", alarm.guard, " asks to roll back");
+    // The run goes on from where it can, at its full rate.
+    const absl::Status undone =
+        has_begun ? RecordRollback(rollbacks_, std::nullopt) : absl::OkStatus();
+    if (!undone.ok())
+      LogWarning("rollbacks.json still has the roll-back that failed", {{"error", undone}});
+    const std::string what = Concat("guard.", alarm.guard, " asks to roll back",
+                                    has_begun ? "" : ", and nothing is changed");
     return CommandFailure{absl::IsNotFound(path.status()) ? kExitNumerics : kExitData,
                           Annotate(path.status(), what)};
   }
+  output_.store(&run_.output());
+  if (absl::Status done = RecordRollback(after, std::nullopt); !done.ok())
+    LogWarning("rollbacks.json has the roll-back as begun, which counts", {{"error", done}});
   const absl::Status position = order_->Restore(state_.epoch, state_.epoch_index);
   if (!position.ok()) return BadData(position);
   if (auto failure = AgreeOnFailure(group_, RestoreWatch())) return failure;
+  if (const absl::Status best = RestoreBest(); !best.ok())
+    return CommandFailure{kExitInternal, best};
+  PinCheckpoints();
   has_saved_ = true;
   LogWarning("rolled back", {{"guard", alarm.guard},
                              {"from_step", from},
@@ -115,12 +136,16 @@ std::optional<CommandFailure> TrainingRun::RollBack(const GuardAlarm& alarm) {
   return std::nullopt;
 }
 
+absl::Status TrainingRun::RecordRollback(const Rollbacks& rollbacks,
+                                         const std::optional<RollbackIntent>& intent) {
+  return group_->AgreeOnStatus(is_root() ? WriteRollbacks(rollbacks, run_.run_dir(), intent)
+                                         : absl::OkStatus());
+}
+
 std::optional<CommandFailure> TrainingRun::RestoreWatch() {
-  const auto rollbacks = ReadRollbacks(run_.run_dir());
+  const auto rollbacks = ReadRollbacks(run_.run_dir(), state_.step);
   if (!rollbacks.ok()) return BadData(rollbacks.status());
   rollbacks_ = *rollbacks;
-  best_ = BestEvaluation(config_.trainer.best_is == "smallest");
-  for (const auto& [step, value] : run_.recorded().values) best_.Observe(step, value);
   const std::string dir = run_.checkpoint_dir();
   if (dir.empty()) return std::nullopt;
   newest_checkpoint_ = state_.step;
@@ -137,7 +162,6 @@ std::optional<CommandFailure> TrainingRun::RestoreWatch() {
     if (!probe.ok()) return BadData(Annotate(probe.status(), dir + "/probe.json"));
     probe_ = *std::move(probe);
   }
-  PinCheckpoints();
   return std::nullopt;
 }
 
@@ -150,6 +174,8 @@ void TrainingRun::WriteEvent(nlohmann::ordered_json event) {
   if (!written.ok()) LogWarning("an event is not written", {{"error", written}});
 }
 
-void TrainingRun::PinCheckpoints() { run_.Pin({best_.step(), last_good_checkpoint_}); }
+void TrainingRun::PinCheckpoints() {
+  run_.Pin({best_.step(), named_best_step_, last_good_checkpoint_});
+}
 
 }  // namespace taopd

@@ -7,6 +7,7 @@
 #include "common/io/file.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/training_run.h"
+#include "trainer/commands/until_stored.h"
 #include "trainer/dist/rank_sums.h"
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/step/kl_probe.h"
@@ -33,6 +34,18 @@ void AddMemoryMetrics(at::Device device, Metrics* metrics) {
 
 std::optional<CommandFailure> TrainingRun::Run(const StartMode& mode) {
   if (auto failure = SetUp(mode)) return failure;
+  if (is_untouched_) return std::nullopt;
+  try {
+    return Loop();
+  } catch (const std::exception& error) {
+    if (!IsOutOfMemory(error)) throw;
+    // A step takes care of itself: the state is that of the end of one.
+    return OutOfMemory(state_, student_.optimizer->num_updates(),
+                       Concat("after step ", state_.step), error.what());
+  }
+}
+
+std::optional<CommandFailure> TrainingRun::Loop() {
   // Of a new run the one before the first step; of a resumed one what it did not get to.
   if (evaluation_is_due() && !run_.recorded().has_evaluation) {
     if (auto failure = Evaluate()) return failure;
@@ -43,8 +56,13 @@ std::optional<CommandFailure> TrainingRun::Run(const StartMode& mode) {
     if (*stops) return Stopped();
     if (auto failure = Step()) return failure;
   }
+  if (!IsSaved()) {
+    if (auto failure = SaveOrWait()) return failure;
+  }
+  if (auto failure = UntilStored("the model", &run_, run_state_, [this] { return run_.Export(); }))
+    return failure;
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kFinished; });
-  return run_.Export();
+  return std::nullopt;
 }
 
 std::optional<CommandFailure> TrainingRun::Step() {
@@ -84,8 +102,10 @@ std::optional<CommandFailure> TrainingRun::Step() {
   const bool last = run_.is_last();
   const auto asked = group_->AgreeOnLargest(is_root() && run_state_->TakeSaveRequest() ? 1 : 0);
   if (!asked.ok()) return CommandFailure{kExitUnavailable, asked.status()};
-  if (*asked > 0 || last) {
-    if (auto saved = Save(); saved && last) return saved;
+  if (last) {
+    if (auto failure = SaveOrWait()) return failure;
+  } else if (*asked > 0 || run_.num_failed_saves() > 0) {
+    Save();
   } else if (run_.is_due(config_.trainer.save_every)) {
     SaveBeside();
   }
@@ -107,7 +127,7 @@ std::optional<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRec
     *failure = StepFailed(before, result.status());
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
-    *failure = OutOfMemory(before, updates_before, error);
+    *failure = OutOfMemory(before, updates_before, Concat("step ", before.step + 1), error.what());
   }
   return std::nullopt;
 }
@@ -165,6 +185,9 @@ absl::Status TrainingRun::Report(const StepResult& result, Metrics* metrics) {
   metrics->emplace_back("time/save_s", absl::ToDoubleSeconds(save_time_));
   metrics->emplace_back("time/evaluation_s", absl::ToDoubleSeconds(evaluation_time_));
   save_time_ = evaluation_time_ = absl::ZeroDuration();
+  metrics->emplace_back("disk/failed_saves", static_cast<double>(run_.num_failed_saves()));
+  metrics->emplace_back("disk/records_waiting", static_cast<double>(run_.output().num_waiting()));
+  metrics->emplace_back("disk/records_lost", static_cast<double>(run_.output().num_dropped()));
   AddMemoryMetrics(student_.decoder->device(), metrics);
   TAOPD_ASSIGN_OR_RETURN(*metrics, MetricsOfRoot(group_, *metrics));
   run_.output().Write(state_.step, *metrics);
@@ -220,8 +243,12 @@ void TrainingRun::TakeSavedBeside(bool waits) {
   if (!saved) return;
   wall_time_.SaveTook(saved->duration);
   if (saved->path.ok()) {
-    run_state_->Update([&](RunStatus& status) { status.last_checkpoint = *saved->path; });
+    run_state_->Update([&](RunStatus& status) {
+      status.last_checkpoint = *saved->path;
+      status.storage_problem.clear();
+    });
   } else {
+    NotSaved(saved->path.status());
     if (saved->step == state_.step) has_saved_ = false;
     if (last_good_checkpoint_ == saved->step) last_good_checkpoint_ = checkpoint_before_;
     newest_checkpoint_ = checkpoint_before_;
@@ -234,10 +261,30 @@ bool TrainingRun::IsSaved() {
   return has_saved_;
 }
 
+void TrainingRun::NotSaved(const absl::Status& status) {
+  if (is_root()) {
+    LogWarning("the weights stay in memory; the save is tried again after each step",
+               {{"step", state_.step},
+                {"saved_step", run_.newest_saved_step()},
+                {"failed_saves", run_.num_failed_saves()},
+                {"error", status}});
+  }
+  run_state_->Update([&](RunStatus& run) { run.storage_problem = std::string(status.message()); });
+}
+
+std::optional<CommandFailure> TrainingRun::SaveOrWait() {
+  return UntilStored(Concat("the checkpoint of step ", state_.step), &run_, run_state_, [this] {
+    const auto failure = Save();
+    return failure ? failure->status : absl::OkStatus();
+  });
+}
+
 std::optional<CommandFailure> TrainingRun::Save() {
   const absl::Time start = absl::Now();
+  // A run that waits for room stays in that phase, in which a stop gives the state up.
   const TrainerPhase before = run_state_->status().phase;
-  run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kSaving; });
+  const bool waits = before == TrainerPhase::kWaitingForStorage;
+  if (!waits) run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kSaving; });
   PrepareSave();
   auto saved = run_.Save();
   has_saved_ = saved.ok();
@@ -248,11 +295,15 @@ std::optional<CommandFailure> TrainingRun::Save() {
     timeline_.Add(TimelineTrack::kTrainer, "save", start, absl::Now());
   }
   // Before the answer: who asked for the checkpoint may ask for the state next.
-  run_state_->Update([before](RunStatus& status) { status.phase = before; });
+  run_state_->Update([&](RunStatus& status) {
+    status.phase = before;
+    if (saved.ok()) status.storage_problem.clear();
+  });
   run_state_->CheckpointSaved(saved);
-  // Without it the older ones are intact: go on, and try again when the next one is due.
-  if (!saved.ok()) return CommandFailure{kExitInternal, saved.status()};
-  return std::nullopt;
+  if (saved.ok()) return std::nullopt;
+  // Once for each step; the end of a run tries more often.
+  if (!waits) NotSaved(saved.status());
+  return CommandFailure{kExitStorage, saved.status()};
 }
 
 // After each traced step, so that a run that is killed leaves a file that can be opened.
@@ -269,7 +320,12 @@ std::optional<CommandFailure> TrainingRun::StepFailed(const TrainState& before,
   if (!group_->health().ok()) return CommandFailure{kExitUnavailable, group_->health()};
   // A step that fails has changed nothing but the position in the data.
   state_ = before;
-  Save();
+  if (auto unsaved = SaveOrWait()) return unsaved;
+  // The engine's: what the teacher lacks is tried again until its outage budget is used up.
+  if (absl::IsResourceExhausted(status)) {
+    return OutOfMemory(before, student_.optimizer->num_updates(), Concat("step ", before.step + 1),
+                       std::string(status.message()));
+  }
   if (absl::IsCancelled(status)) return CommandFailure{kExitStopped, status};
   ExitCode code = kExitInternal;
   if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
@@ -283,20 +339,19 @@ std::optional<CommandFailure> TrainingRun::StepFailed(const TrainState& before,
 
 std::optional<CommandFailure> TrainingRun::OutOfMemory(const TrainState& before,
                                                        int64_t updates_before,
-                                                       const std::exception& error) {
+                                                       const std::string& where,
+                                                       const std::string& what) {
   student_.optimizer->ClearGradients();
   std::string saved = "the newest checkpoint is intact";
   // After an update the weights are between two steps, and the older checkpoint has to do.
   // Neither can one rank save without the others, who do not know yet.
   if (student_.optimizer->num_updates() == updates_before && group_->world_size() == 1) {
     state_ = before;
-    if (!Save()) saved = Concat("the state after step ", before.step, " is saved");
+    if (!SaveOrWait()) saved = Concat("the state after step ", before.step, " is saved");
   }
-  const std::string what = error.what();
   return CommandFailure{
       kExitOutOfMemory,
-      ResourceExhausted("step ", before.step + 1,
-                        ": out of memory: ", what.substr(0, what.find('\n')), "; ", saved,
+      ResourceExhausted(where, ": out of memory: ", what.substr(0, what.find('\n')), "; ", saved,
                         ". Lower trainer.micro_batch_tokens, rollout.kv_cache_gb or "
                         "trainer.head_workspace_mb and continue with --resume. The plan was:\n",
                         memory_plan_)};
@@ -304,7 +359,7 @@ std::optional<CommandFailure> TrainingRun::OutOfMemory(const TrainState& before,
 
 std::optional<CommandFailure> TrainingRun::Stopped() {
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kStopping; });
-  if (auto failure = Save()) return failure;
+  if (auto failure = SaveOrWait()) return failure;
   return run_.Stopped();
 }
 

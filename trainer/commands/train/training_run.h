@@ -48,6 +48,8 @@ class TrainingRun {
  private:
   // ---- Set-up: nothing of an old run changes before all of it has succeeded ----
   std::optional<CommandFailure> SetUp(const StartMode& mode);
+  // Sets is_untouched_ if the resumed run is finished, with its last evaluation and its model.
+  std::optional<CommandFailure> FindFinished();
   std::optional<CommandFailure> CheckConfig();
   std::optional<CommandFailure> Connect();
   std::optional<CommandFailure> CheckNames();
@@ -57,12 +59,15 @@ class TrainingRun {
   std::optional<CommandFailure> ConnectTeacher();
   std::optional<CommandFailure> StartEngine();
   std::optional<CommandFailure> StartControl();
-  // What a resumed run remembers beside its state: the guard, the roll-backs, the best evaluation.
+  // What a resumed run must have in common with the run of its checkpoint, beside the settings.
+  absl::StatusOr<RunFacts> FactsOfRun() const;
+  // What a resumed run remembers beside its state: the guard and the roll-backs.
   std::optional<CommandFailure> RestoreWatch();
   absl::Status OnWait();
   TeacherHealth Health() const;
 
   // ---- The loop ----
+  std::optional<CommandFailure> Loop();
   std::optional<CommandFailure> Step();
   // Null result: the step is not done, and the failure says why.
   std::optional<StepResult> TrainOn(const std::vector<const PromptRecord*>& batch,
@@ -73,7 +78,11 @@ class TrainingRun {
   // Adds metrics, and makes them those of rank 0 on all ranks.
   absl::Status Report(const StepResult& result, Metrics* metrics);
   bool is_root() const { return group_->is_root(); }
+  // A failure is logged, and the next step tries again.
   std::optional<CommandFailure> Save();
+  // Saves the present state before the run ends, however long that takes (until_stored.h).
+  std::optional<CommandFailure> SaveOrWait();
+  void NotSaved(const absl::Status& status);
   // Beside the next step, if trainer.async_save and the memory allow it; else as Save.
   void SaveBeside();
   // Takes note of a checkpoint that was written beside a step, if there is one. `waits`: until it
@@ -93,6 +102,11 @@ class TrainingRun {
   // Evaluates. If that fails, the present state is saved first.
   std::optional<CommandFailure> Evaluate();
   void ObserveEvaluation(const Metrics& metrics);
+  // Writes best.json and keeps the checkpoint that it names.
+  void NameBest(int64_t step, double value);
+  // Makes best_ and best.json what the records and the checkpoints of a run say that goes on from a
+  // checkpoint: best.json names the best evaluation whose checkpoint is there, or is removed.
+  absl::Status RestoreBest();
   // Whether the last step is done, or early_stop_evaluations ends the run before.
   bool is_finished() const;
 
@@ -101,13 +115,16 @@ class TrainingRun {
   void MeasureForGuard(const StepResult& result, Metrics* metrics);
   std::optional<CommandFailure> ObserveGuard(const Metrics& metrics);
   std::optional<CommandFailure> RollBack(const GuardAlarm& alarm);
+  absl::Status RecordRollback(const Rollbacks& rollbacks,
+                              const std::optional<RollbackIntent>& intent);
   void WriteEvent(nlohmann::ordered_json event);
   void PinCheckpoints();
 
   // ---- Ends ----
   std::optional<CommandFailure> StepFailed(const TrainState& before, const absl::Status& status);
+  // Memory ran out `where`. Saves `before` if no update has followed it.
   std::optional<CommandFailure> OutOfMemory(const TrainState& before, int64_t updates_before,
-                                            const std::exception& error);
+                                            const std::string& where, const std::string& what);
   std::optional<CommandFailure> Stopped();
 
   const absl::Time start_ = absl::Now();
@@ -122,7 +139,8 @@ class TrainingRun {
   std::vector<PromptRecord> prompts_;
   std::vector<PromptRecord> problems_;
   std::optional<EpochOrder> order_;
-  Metrics data_metrics_;  // what became of the rows of data.train
+  std::vector<DataShare> shares_;  // of data.train_weights
+  Metrics data_metrics_;           // what became of the rows of data.train
   std::unique_ptr<grading::Grader> grader_;
   Timeline timeline_;
   int64_t num_traced_steps_ = 0;
@@ -143,10 +161,12 @@ class TrainingRun {
   int64_t last_good_checkpoint_ = -1;
   RolloutLog rollout_log_;
   BestEvaluation best_;
+  int64_t named_best_step_ = -1;  // by best.json; its checkpoint stays
   WallTimeLimit wall_time_;
   absl::Duration save_time_, evaluation_time_;  // since the last line of metrics
-  bool has_saved_ = false;                      // the present step, or it is being saved
-  int64_t copy_limit_bytes_ = 0;                // of a checkpoint's copy, by the memory plan
+  bool is_untouched_ = false;
+  bool has_saved_ = false;        // the present step, or it is being saved
+  int64_t copy_limit_bytes_ = 0;  // of a checkpoint's copy, by the memory plan
 
   // Null until the run has begun; read by the control server's threads.
   std::atomic<const RunOutput*> output_ = nullptr;

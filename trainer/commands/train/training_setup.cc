@@ -23,6 +23,9 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
   CheckpointedRunOptions options = MakeRunOptions(config, config.student.dtype, group);
   options.checkpoints.keep_every = config.trainer.keep_every;
   options.watched_metric = config.trainer.best_metric;
+  // The best one, and the one that a roll-back would go to.
+  options.max_pinned =
+      (config.trainer.best_metric.empty() ? 0 : 1) + (RollsBack(config.guard) ? 1 : 0);
   return options;
 }
 
@@ -58,12 +61,22 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
                        &config_.optimizer, config_.student.tokenizer, run_.optimizer_shard());
   };
   if (auto failure = run_.Start(mode, "student.model", load_student)) return failure;
-  if (auto failure = AgreeOnFailure(group_, Connect())) return failure;
-  RunFacts facts = FactsOfData(prompts_, student_);
-  facts.push_back({"teacher_revision", teacher_info_.revision, false});
-  if (auto failure = run_.CheckFacts(facts)) return failure;
+  if (auto failure = FindFinished(); failure || is_untouched_) return failure;
+  if (auto failure = AgreeOnFailure(group_, Connect())) return run_.BesideChanges(*failure);
+  auto facts = FactsOfRun();
+  if (absl::Status read = group_->AgreeOnStatus(facts.status()); !read.ok())
+    return run_.BesideChanges(BadData(read));
+  if (auto failure = run_.CheckFacts(*facts)) return failure;
   if (auto failure = run_.OpenOutput()) return failure;
   if (auto failure = AgreeOnFailure(group_, RestoreWatch())) return failure;
+  if (const absl::Status best = RestoreBest(); !best.ok())
+    return CommandFailure{kExitInternal, best};
+  PinCheckpoints();
+  if (rollbacks_.count > 0) {
+    // What a crash has left as an intent is decided now.
+    if (absl::Status settled = RecordRollback(rollbacks_, std::nullopt); !settled.ok())
+      LogWarning("rollbacks.json is not written", {{"error", settled}});
+  }
   output_.store(&run_.output());
   run_state_->Update([&](RunStatus& status) {
     status.run_name = config_.run.name;
@@ -83,6 +96,35 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
            {"objective", NameOf(config_.objective.Terms())},
            {"teacher", teacher_info_.model_name},
            {"ranks", group_->world_size()}});
+  return std::nullopt;
+}
+
+absl::StatusOr<RunFacts> TrainingRun::FactsOfRun() const {
+  const StudentConfig& student = config_.student;
+  const DataUse use = {.sources_choose_teachers = !config_.teachers.empty(), .shares = shares_};
+  TAOPD_ASSIGN_OR_RETURN(
+      RunFacts facts,
+      FactsOfData(prompts_, use, evaluates() ? config_.data.val : std::vector<std::string>(),
+                  student_, student.tokenizer.empty() ? student.model : student.tokenizer));
+  facts.push_back({"teacher_revision", teacher_info_.revision, false});
+  return facts;
+}
+
+// Before the teacher is asked for: a finished run needs none.
+std::optional<CommandFailure> TrainingRun::FindFinished() {
+  if (!run_.resumed() || run_.settings_differ()) return std::nullopt;
+  const auto records = run_.ReadRecords();
+  if (absl::Status read = group_->AgreeOnStatus(records.status()); !read.ok()) return BadData(read);
+  for (const auto& [step, value] : records->values) best_.Observe(step, value);
+  const bool is_evaluated = records->has_evaluation || config_.data.val.empty() ||
+                            config_.eval.measure == "none" || !run_.is_last();
+  const auto is_exported = run_.IsExported();
+  if (!is_exported.ok()) return CommandFailure{kExitUnavailable, is_exported.status()};
+  is_untouched_ = is_finished() && is_evaluated && *is_exported;
+  if (is_untouched_ && is_root()) {
+    LogInfo("the run is finished and stays as it is",
+            {{"dir", run_.run_dir()}, {"step", state_.step}, {"model", run_.run_dir() + "/model"}});
+  }
   return std::nullopt;
 }
 
@@ -171,6 +213,7 @@ std::optional<CommandFailure> TrainingRun::LoadData() {
   if (!taught.ok()) return BadUsage(taught);
   LogDataset("data.train", training->dataset);
   LogDataset("data.val", *evaluation);
+  if (!config_.data.train_weights.empty()) shares_ = training->shares;
   order_.emplace(training->shares, DeriveSeed(config_.run.seed, "data"), config_.data.shuffle);
   data_metrics_ = {
       {"data/prompts", static_cast<double>(training->dataset.records.size())},

@@ -1,0 +1,53 @@
+#include "trainer/checkpoint/disk_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/io/disk_space.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(DiskPlan, WarnsAndRefusesOnlyWhereNotOneCheckpointFits) {
+  DiskPlan plan{.checkpoint_bytes = 100, .model_bytes = 30, .num_checkpoints = 3};
+  ASSERT_EQ(plan.total_bytes(), 330);
+  const auto check = [&](int64_t free_bytes, const std::string& policy) {
+    ::testing::internal::CaptureStderr();
+    const absl::Status status = CheckDiskPlan(plan, "RUN", free_bytes, policy);
+    return std::make_pair(status, ::testing::internal::GetCapturedStderr());
+  };
+  EXPECT_EQ(check(330, "refuse"), std::make_pair(absl::OkStatus(), std::string()));
+  EXPECT_ERROR(check(329, "refuse").first, absl::StatusCode::kResourceExhausted,
+               "take 330 bytes, and the disk has 329");
+  EXPECT_OK(check(329, "warn").first);
+  EXPECT_THAT(check(100, "warn").second, HasSubstr("take 330 bytes"));
+  EXPECT_ERROR(check(99, "warn").first, absl::StatusCode::kResourceExhausted,
+               "a checkpoint takes 100 bytes, and the disk has 99 free");
+  EXPECT_EQ(check(0, "off"), std::make_pair(absl::OkStatus(), std::string()));
+  // What a resumed run has already counts for all of them, not for the next one.
+  plan.held_bytes = 230;
+  EXPECT_EQ(check(100, "refuse").first, absl::OkStatus());
+  EXPECT_FALSE(check(99, "warn").first.ok());
+  // An old run goes first.
+  plan.held_bytes = 0;
+  plan.freed_bytes = 330;
+  EXPECT_EQ(check(0, "refuse").first, absl::OkStatus());
+}
+
+TEST(DiskSpace, CountsFilesAndAsksForAPathThatIsNotThere) {
+  const testing::TempDir dir;
+  std::filesystem::create_directories(dir.File("a/b"));
+  testing::WriteFile(dir.File("a/b/one"), std::string(1000, 'x'));
+  testing::WriteFile(dir.File("a/two"), "x");
+  EXPECT_EQ(BytesOnDisk(dir.File("a")), 1001);
+  EXPECT_EQ(BytesOnDisk(dir.File("a/two")), 1);
+  EXPECT_EQ(BytesOnDisk(dir.File("nowhere")), 0);
+  EXPECT_TRUE(FreeDiskBytes(dir.File("not/there/yet")).has_value());
+}
+
+}  // namespace
+}  // namespace taopd

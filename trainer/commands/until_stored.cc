@@ -1,0 +1,50 @@
+#include "trainer/commands/until_stored.h"
+
+#include "common/base/log.h"
+
+namespace taopd {
+namespace {
+
+constexpr absl::Duration kPause = absl::Seconds(1);
+
+}  // namespace
+
+std::optional<CommandFailure> UntilStored(const std::string& what, CheckpointedRun* run,
+                                          RunState* state,
+                                          const std::function<absl::Status()>& attempt) {
+  absl::Status stored = attempt();
+  if (stored.ok()) return std::nullopt;
+  ProcessGroup& group = run->group();
+  const std::string saved =
+      run->newest_saved_step() < 0
+          ? std::string("nothing is saved")
+          : Concat("nothing newer than step ", run->newest_saved_step(), " is saved");
+  const TrainerPhase phase = state->status().phase;
+  state->Update([&](RunStatus& status) {
+    status.phase = TrainerPhase::kWaitingForStorage;
+    status.storage_problem = std::string(stored.message());
+  });
+  if (group.is_root()) {
+    LogError(
+        "the run waits until it can write its state: make room, and it goes on by itself; "
+        "POST /stop or a signal ends it without",
+        {{"dir", run->run_dir()}, {"what", what}, {"saved", saved}, {"error", stored}});
+  }
+  while (true) {
+    const auto gives_up = group.AgreeOnLargest(state->WaitToGiveUp(kPause) ? 1 : 0);
+    if (!gives_up.ok()) return CommandFailure{kExitUnavailable, gives_up.status()};
+    if (*gives_up > 0) {
+      return CommandFailure{kExitStorage, Annotate(stored, Concat(what, " is given up; ", saved))};
+    }
+    stored = attempt();
+    if (!stored.ok()) continue;
+    state->Update([&](RunStatus& status) {
+      status.phase = phase;
+      status.storage_problem.clear();
+    });
+    if (group.is_root()) LogInfo("written after a wait for room", {{"what", what}});
+    return std::nullopt;
+  }
+}
+
+}  // namespace taopd
