@@ -140,6 +140,15 @@ class NetworkTeacherClient final : public TeacherClient {
           std::min(agreed.max_dense_vocab_size, info.max_dense_vocab_size);
       agreed.supports_temperature &= info.supports_temperature;
       agreed.supports_entropy &= info.supports_entropy;
+      // Replicas on other devices may round otherwise: no reason to refuse them, but to cache nothing.
+      agreed.has_stable_scores &= info.has_stable_scores && info.canary == first->canary;
+    }
+    if (!agreed.has_stable_scores) {
+      agreed.canary.clear();
+      LogWarning(
+          "the teacher's scores of one request are not the same twice, or differ between its "
+          "endpoints: they are not cached",
+          {{"endpoint", first_name}});
     }
     return agreed;
   }

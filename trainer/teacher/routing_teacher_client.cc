@@ -63,10 +63,12 @@ absl::StatusOr<TeacherInfo> RoutingTeacherClient::Connect(absl::Duration timeout
       const std::string hash = all.tokenizer_hash;
       all = *info;
       all.tokenizer_hash = hash;
-      all.model_name = all.revision = "";
+      all.model_name = all.revision = all.canary = "";
     }
     all.model_name += Concat(i > 0 ? "," : "", teacher.name, "=", info->model_name);
     all.revision += Concat(i > 0 ? "," : "", teacher.name, "=", info->revision);
+    if (!info->canary.empty())
+      all.canary += Concat(all.canary.empty() ? "" : ",", teacher.name, "=", info->canary);
     LowerLimits(*info, &all);
   }
   return all;

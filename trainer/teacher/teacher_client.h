@@ -36,6 +36,17 @@ struct TeacherInfo {
   // Whether replies hold the probability outside of the top-k. If they do not, log_tail is NaN and
   // the loss derives it (LogTailFromLogMass in taopd/objective/log_math.h).
   bool sends_tail = true;
+  // For servers whose revision does not tell their weights (vLLM, SGLang): a hash of their scores of
+  // fixed requests, the canary, so that two servers with other weights under one name are told apart.
+  // Empty where the revision is enough, and where the scores are not the same twice.
+  std::string canary;
+  // False if the canary's scores were not the same twice in a row: such scores are not cached.
+  bool has_stable_scores = true;
+
+  // The revision with the canary: what a cache and a resumed run take the teacher for.
+  std::string Identity() const {
+    return canary.empty() ? revision : revision + " canary " + canary;
+  }
 };
 
 // P is the number of token_ids, R = P - score_start the number of scored rows.

@@ -39,7 +39,8 @@ absl::StatusOr<TeacherInfo> CachedTeacherClient::Connect(absl::Duration timeout)
   if (teacher_ != nullptr) {
     info = teacher_->Connect(timeout);
     if (!info.ok()) return info;
-    const absl::Status stored = cache_->PutTeacher(endpoints_, *info);
+    const absl::Status stored =
+        info->has_stable_scores ? cache_->PutTeacher(endpoints_, *info) : absl::OkStatus();
     if (!stored.ok()) LogWarning("the score cache cannot be written", {{"error", stored}});
   } else {
     info = cache_->FindTeacher(endpoints_);
@@ -54,7 +55,9 @@ absl::StatusOr<TeacherInfo> CachedTeacherClient::Connect(absl::Duration timeout)
     }
   }
   absl::MutexLock lock(&mutex_);
+  identity_ = info->Identity();
   revision_ = info->revision;
+  uses_cache_ = info->has_stable_scores;
   return info;
 }
 
@@ -106,11 +109,13 @@ void CachedTeacherClient::Score(TeacherRequest request,
 
 void CachedTeacherClient::LookUp(TeacherRequest request,
                                  std::function<void(absl::StatusOr<TeacherScores>)> done) {
-  std::string revision;
-  bool is_stopping = false;
+  std::string identity, revision;
+  bool is_stopping = false, uses_cache = false;
   {
     absl::MutexLock lock(&mutex_);
+    identity = identity_;
     revision = revision_;
+    uses_cache = uses_cache_;
     is_stopping = is_stopping_;
   }
   if (is_stopping) return done(absl::CancelledError("the teacher client is closing"));
@@ -120,9 +125,12 @@ void CachedTeacherClient::LookUp(TeacherRequest request,
   // A malformed request has no entry; the teacher's client says what is wrong with it.
   const bool has_rows = request.score_start >= 1 &&
                         request.score_start < static_cast<int64_t>(request.token_ids.size());
-  if (has_rows) {
-    std::optional<TeacherScores> found = cache_->Find(request, revision);
-    if (found.has_value()) return done(*std::move(found));
+  if (has_rows && uses_cache) {
+    std::optional<TeacherScores> found = cache_->Find(request, identity);
+    if (found.has_value()) {
+      found->revision = revision;
+      return done(*std::move(found));
+    }
   }
   if (teacher_ == nullptr) {
     return done(FailedPrecondition("request \"", request.request_id,
@@ -134,19 +142,19 @@ void CachedTeacherClient::LookUp(TeacherRequest request,
     num_asking_ += !is_stopping;
   }
   if (is_stopping) return done(absl::CancelledError("the teacher client is closing"));
-  AskTeacher(std::move(request), revision, std::move(done));
+  AskTeacher(std::move(request), uses_cache ? identity : "", std::move(done));
   absl::MutexLock lock(&mutex_);
   --num_asking_;
 }
 
-void CachedTeacherClient::AskTeacher(TeacherRequest request, const std::string& revision,
+void CachedTeacherClient::AskTeacher(TeacherRequest request, const std::string& identity,
                                      std::function<void(absl::StatusOr<TeacherScores>)> done) {
   auto kept = std::make_shared<TeacherRequest>(request);
-  teacher_->Score(std::move(request), [this, kept, revision, done = std::move(done)](
+  teacher_->Score(std::move(request), [this, kept, identity, done = std::move(done)](
                                           absl::StatusOr<TeacherScores> scores) mutable {
     // Not on this thread: writing takes longer than the teacher's client may wait.
-    Enqueue([this, kept, revision, scores = std::move(scores), done = std::move(done)]() mutable {
-      if (scores.ok()) cache_->Put(*kept, revision, *scores);
+    Enqueue([this, kept, identity, scores = std::move(scores), done = std::move(done)]() mutable {
+      if (scores.ok() && !identity.empty()) cache_->Put(*kept, identity, *scores);
       done(std::move(scores));
     });
   });

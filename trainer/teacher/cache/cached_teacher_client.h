@@ -1,5 +1,6 @@
 // A score cache in front of a teacher: a request whose scores are there is answered from the disk,
-// and every other answer is stored. Scores come back with the same bits.
+// and every other answer is stored. Scores come back with the same bits. A teacher whose scores are
+// not stable (TeacherInfo) gets no cache.
 //
 // Threads: as TeacherClient. Two threads of the client read and write the cache.
 #pragma once
@@ -41,7 +42,8 @@ class CachedTeacherClient final : public TeacherClient {
   void Enqueue(Task task);
   void RunTasks();
   void LookUp(TeacherRequest request, std::function<void(absl::StatusOr<TeacherScores>)> done);
-  void AskTeacher(TeacherRequest request, const std::string& revision,
+  // Stores the answer under `identity`, unless that is empty.
+  void AskTeacher(TeacherRequest request, const std::string& identity,
                   std::function<void(absl::StatusOr<TeacherScores>)> done);
 
   static constexpr int kNumThreads = 2;
@@ -52,6 +54,8 @@ class CachedTeacherClient final : public TeacherClient {
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;
   std::string revision_ ABSL_GUARDED_BY(mutex_);  // empty until Connect has succeeded
+  std::string identity_ ABSL_GUARDED_BY(mutex_);  // of the teacher in the cache
+  bool uses_cache_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   TeacherClientStats stats_ ABSL_GUARDED_BY(mutex_);  // requests and failures
   int64_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;      // requests that are not answered yet

@@ -222,6 +222,7 @@ absl::StatusOr<TeacherInfo> ScoreCache::FindTeacher(
     info.supports_temperature = json.at("supports_temperature").get<bool>();
     info.supports_entropy = json.at("supports_entropy").get<bool>();
     info.sends_tail = json.at("sends_tail").get<bool>();
+    info.canary = json.value("canary", "");  // caches of before have none
     return info;
   } catch (const nlohmann::json::exception& error) {
     return DataLoss(path, ": ", error.what());
@@ -242,7 +243,8 @@ absl::Status ScoreCache::PutTeacher(const std::vector<std::string>& endpoints,
                                        {"max_dense_vocab_size", info.max_dense_vocab_size},
                                        {"supports_temperature", info.supports_temperature},
                                        {"supports_entropy", info.supports_entropy},
-                                       {"sends_tail", info.sends_tail}};
+                                       {"sends_tail", info.sends_tail},
+                                       {"canary", info.canary}};
   return WriteFileAtomically(
       Concat(dir_, "/", kTeachersFolder, "/", TeacherFileName(endpoints)),
       json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");

@@ -3,10 +3,13 @@
 #include <absl/time/clock.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
+#include "common/io/sha256.h"
 #include "trainer/teacher/verify_scores.h"
 
 namespace taopd {
@@ -15,6 +18,15 @@ namespace {
 // A longer reply is refused: as text, the scores of a sequence must fit into memory many times.
 constexpr int64_t kMaxHttpReplyBytes = int64_t{512} << 20;
 constexpr int64_t kMaxModelsBytes = int64_t{4} << 20;
+
+// The probe, which comes first, and further contexts: what follows each first token says much of the
+// weights. The ids are in every vocabulary.
+constexpr std::pair<int32_t, int32_t> kCanaryTokens[] = {{1, 1}, {2, 3}, {5, 8}, {13, 21}};
+// Log-probs are rounded to multiples of 1 / kCanarySteps nats. That hides sums in another order in
+// float32, whose errors are some 1e-5. It cannot hide bfloat16 logits, which jump by 0.06 and more
+// when a server computes them in another batch: rounding so coarse would hide other weights as well.
+// A server whose answers jump is found by asking twice.
+constexpr double kCanarySteps = 256;
 
 // The server's own words, in any of the shapes of its errors, or the start of the body.
 std::string WordsOf(const std::string& body) {
@@ -87,8 +99,7 @@ void HttpScoreTransport::RunJobs() {
     Job job = std::move(jobs_.front());
     jobs_.pop_front();
     mutex_.Unlock();
-    Result result =
-        Attempt(job.endpoint, *job.request, *job.info, job.deadline - absl::Now());
+    Result result = Attempt(job.endpoint, *job.request, *job.info, job.deadline - absl::Now());
     job.done(std::move(result));
     job.done = nullptr;
     mutex_.Lock();
@@ -165,16 +176,10 @@ std::vector<absl::StatusOr<TeacherInfo>> HttpScoreTransport::AskAll(absl::Durati
 }
 
 absl::StatusOr<TeacherInfo> HttpScoreTransport::Ask(size_t endpoint, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
-  TAOPD_ASSIGN_OR_RETURN(const HttpReply models,
-                         connections_.Exchange(endpoint, HttpProtocol::kModelsPath, "",
-                                               kMaxModelsBytes, timeout));
-  TeacherRequest probe;
-  probe.request_id = "probe";
-  probe.token_ids = {1, 1};
-  probe.score_start = 1;
-  probe.top_k = static_cast<int32_t>(options_.probe_top_k);
-  if (models.status != 200) return Annotate(ErrorOf(models, probe), HttpProtocol::kModelsPath);
+  TAOPD_ASSIGN_OR_RETURN(
+      const HttpReply models,
+      connections_.Exchange(endpoint, HttpProtocol::kModelsPath, "", kMaxModelsBytes, timeout));
+  if (models.status != 200) return Annotate(ErrorOf(models, {}), HttpProtocol::kModelsPath);
   TAOPD_ASSIGN_OR_RETURN(const ListedModel model, FindListedModel(models.body, options_.model));
   TeacherInfo info;
   info.model_name = model.id;
@@ -183,22 +188,75 @@ absl::StatusOr<TeacherInfo> HttpScoreTransport::Ask(size_t endpoint, absl::Durat
   info.max_top_k = options_.probe_top_k;
   info.supports_entropy = false;
   info.sends_tail = false;
+  TAOPD_ASSIGN_OR_RETURN(const TeacherScores scores,
+                         Probe(endpoint, kCanaryTokens[0], info, timeout));
+  info.revision = scores.revision;
+  TAOPD_RETURN_IF_ERROR(FindCanary(endpoint, timeout, &info));
+  return info;
+}
 
-  const std::string body = protocol_->RequestBody(probe, model.id);
+absl::StatusOr<TeacherScores> HttpScoreTransport::Probe(size_t endpoint,
+                                                        std::pair<int32_t, int32_t> tokens,
+                                                        const TeacherInfo& info,
+                                                        absl::Duration timeout) {
+  TeacherRequest probe;
+  probe.request_id = "probe";
+  probe.token_ids = {tokens.first, tokens.second};
+  probe.score_start = 1;
+  probe.top_k = static_cast<int32_t>(options_.probe_top_k);
+  const std::string body = protocol_->RequestBody(probe, info.model_name);
   TAOPD_ASSIGN_OR_RETURN(
       const HttpReply reply,
       connections_.Exchange(endpoint, protocol_->score_path(), body,
-                            protocol_->MaxReplyBytes(2, 1, probe.top_k), deadline - absl::Now()));
+                            protocol_->MaxReplyBytes(2, 1, probe.top_k), timeout));
   if (reply.status != 200) {
     const absl::Status error = ErrorOf(reply, probe);
     // No other request would fare better.
     return absl::IsInvalidArgument(error) ? FailedPrecondition(error.message()) : error;
   }
-  TAOPD_ASSIGN_OR_RETURN(const TeacherScores scores,
-                         protocol_->ParseReply(reply.body, probe, model.id));
-  info.revision = scores.revision;
-  TAOPD_RETURN_IF_ERROR(VerifyTeacherScores(scores, probe, info));
-  return info;
+  TAOPD_ASSIGN_OR_RETURN(TeacherScores scores,
+                         protocol_->ParseReply(reply.body, probe, info.model_name));
+  TeacherInfo of_reply = info;
+  of_reply.revision = scores.revision;
+  TAOPD_RETURN_IF_ERROR(VerifyTeacherScores(scores, probe, of_reply));
+  return scores;
+}
+
+absl::StatusOr<std::string> HttpScoreTransport::AskCanary(size_t endpoint, const TeacherInfo& info,
+                                                          absl::Duration timeout) {
+  Sha256 hash;
+  const auto add = [&hash](float log_prob) {
+    // Beyond any log-prob that matters, -inf included.
+    const double rounded = std::round(std::max<double>(log_prob, -1e6) * kCanarySteps);
+    const auto step = static_cast<int64_t>(rounded);
+    hash.Update(std::as_bytes(std::span(&step, 1)));
+  };
+  for (const auto& tokens : kCanaryTokens) {
+    TAOPD_ASSIGN_OR_RETURN(TeacherScores scores, Probe(endpoint, tokens, info, timeout));
+    // Without their ids: equal log-probs may change places.
+    std::sort(scores.log_probs.begin(), scores.log_probs.end());
+    for (const float log_prob : scores.log_probs) add(log_prob);
+    for (const float log_prob : scores.sampled_log_probs) add(log_prob);
+  }
+  return hash.HexDigest().substr(0, 16);
+}
+
+absl::Status HttpScoreTransport::FindCanary(size_t endpoint, absl::Duration timeout,
+                                            TeacherInfo* info) {
+  // Another client's requests may have shared a batch with the first try.
+  constexpr int kTries = 2;
+  for (int i = 0; i < kTries; ++i) {
+    const auto first = AskCanary(endpoint, *info, timeout);
+    const auto second = first.ok() ? AskCanary(endpoint, *info, timeout) : first;
+    // A server that refuses it has answered the probe, and can be used.
+    if (absl::IsFailedPrecondition(second.status())) break;
+    TAOPD_RETURN_IF_ERROR(second.status());
+    if (*first != *second) continue;
+    info->canary = *first;
+    return absl::OkStatus();
+  }
+  info->has_stable_scores = false;
+  return absl::OkStatus();
 }
 
 }  // namespace taopd

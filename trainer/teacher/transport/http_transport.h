@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "trainer/teacher/client_options.h"
@@ -38,7 +39,7 @@ class HttpScoreTransport final : public ScoreTransport {
              absl::Duration timeout, std::function<void(Result)> done) override;
   void CancelAll() override;
   // Lists the models and scores two tokens, which shows whether the server gives probe_top_k
-  // log-probs and what it says of its revision.
+  // log-probs and what it says of its revision. Then finds the canary (TeacherInfo).
   std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout) override;
 
  private:
@@ -54,6 +55,13 @@ class HttpScoreTransport final : public ScoreTransport {
   Result Attempt(size_t endpoint, const TeacherRequest& request, const TeacherInfo& info,
                  absl::Duration timeout);
   absl::StatusOr<TeacherInfo> Ask(size_t endpoint, absl::Duration timeout);
+  // The verified scores of two tokens.
+  absl::StatusOr<TeacherScores> Probe(size_t endpoint, std::pair<int32_t, int32_t> tokens,
+                                      const TeacherInfo& info, absl::Duration timeout);
+  // A hash of the scores of all canary requests.
+  absl::StatusOr<std::string> AskCanary(size_t endpoint, const TeacherInfo& info,
+                                        absl::Duration timeout);
+  absl::Status FindCanary(size_t endpoint, absl::Duration timeout, TeacherInfo* info);
   // The error of a reply other than 200.
   absl::Status ErrorOf(const HttpReply& reply, const TeacherRequest& request) const;
 

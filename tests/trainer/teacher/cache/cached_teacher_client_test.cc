@@ -68,6 +68,57 @@ TEST_F(CachedTeacherTest, TheTeacherIsAskedOnce) {
   EXPECT_EQ(stats.queued, 0);
 }
 
+// A teacher whose scores are all `score`, and what it says of itself.
+class FixedTeacher final : public TeacherClient {
+ public:
+  FixedTeacher(std::string canary, bool is_stable, float score, int* num_asked)
+      : canary_(std::move(canary)), is_stable_(is_stable), score_(score), num_asked_(num_asked) {}
+  absl::StatusOr<TeacherInfo> Connect(absl::Duration) override {
+    TeacherInfo info = ExampleInfo();
+    info.canary = canary_;
+    info.has_stable_scores = is_stable_;
+    return info;
+  }
+  void Score(TeacherRequest request,
+             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+    ++*num_asked_;
+    TeacherScores scores = ExampleScores(request, ExampleInfo());
+    scores.sampled_log_probs.assign(scores.sampled_log_probs.size(), score_);
+    done(std::move(scores));
+  }
+  TeacherClientStats stats() const override { return {}; }
+
+ private:
+  const std::string canary_;
+  const bool is_stable_;
+  const float score_;
+  int* const num_asked_;
+};
+
+// Servers of one name and revision share entries only if their canaries are the same.
+TEST_F(CachedTeacherTest, OtherWeightsUnderOneNameShareNothing) {
+  const auto score = [&](const std::string& canary, bool is_stable, float value, int* num_asked) {
+    auto cache = ScoreCache::Open(dir_.File("canaries"), kRoom);
+    EXPECT_OK(cache);
+    CachedTeacherClient client(*std::move(cache), {"vllm+http://127.0.0.1:1"},
+                               std::make_unique<FixedTeacher>(canary, is_stable, value, num_asked));
+    EXPECT_OK(client.Connect(absl::Seconds(1)));
+    const auto scores = ScoreOne(&client, ExampleRequest(0));
+    EXPECT_OK(scores);
+    EXPECT_EQ(scores->revision, ExampleInfo().revision);
+    return scores->sampled_log_probs[0];
+  };
+  int num_asked = 0;
+  EXPECT_EQ(score("a", true, -1, &num_asked), -1);
+  EXPECT_EQ(score("a", true, -9, &num_asked), -1) << "from the cache";
+  EXPECT_EQ(num_asked, 1);
+  EXPECT_EQ(score("b", true, -2, &num_asked), -2);
+  EXPECT_EQ(score("", false, -3, &num_asked), -3) << "nothing is read";
+  EXPECT_EQ(score("", false, -4, &num_asked), -4) << "and nothing is stored";
+  EXPECT_EQ(score("a", true, -9, &num_asked), -1);
+  EXPECT_EQ(num_asked, 4);
+}
+
 TEST_F(CachedTeacherTest, ARunIsReplayedWithoutATeacher) {
   {
     auto client = MakeClient(true);
@@ -83,8 +134,7 @@ TEST_F(CachedTeacherTest, ARunIsReplayedWithoutATeacher) {
                "request \"r11\": its scores are not in the cache");
   EXPECT_OK(MakeClient(false, "rev-1")->Connect(absl::Seconds(20)));
   EXPECT_ERROR(MakeClient(false, "rev-2")->Connect(absl::Seconds(20)),
-               absl::StatusCode::kInvalidArgument,
-               "the revision \"rev-1\" instead of \"rev-2\"");
+               absl::StatusCode::kInvalidArgument, "the revision \"rev-1\" instead of \"rev-2\"");
 }
 
 TEST_F(CachedTeacherTest, AnUnknownTeacherIsNamed) {

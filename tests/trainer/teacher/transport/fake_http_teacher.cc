@@ -9,12 +9,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-TeacherScores ScoresFrom(const nlohmann::json& ids, int64_t start, int64_t top_k) {
+TeacherScores ScoresFrom(const nlohmann::json& ids, int64_t start, int64_t top_k,
+                         float lowered_by) {
   TeacherRequest request;
   request.token_ids = ids.get<std::vector<int32_t>>();
   request.score_start = start;
   request.top_k = static_cast<int32_t>(top_k);
-  return ExampleScores(request, ExampleInfo());
+  TeacherScores scores = ExampleScores(request, ExampleInfo());
+  for (float& log_prob : scores.log_probs) log_prob -= lowered_by;
+  for (float& log_prob : scores.sampled_log_probs) log_prob -= lowered_by;
+  return scores;
 }
 
 Json VllmPosition(const TeacherScores& scores, int64_t row, int32_t actual, bool is_rust) {
@@ -99,11 +103,12 @@ void FakeHttpTeacher::Score(const httplib::Request& request, httplib::Response& 
 }
 
 Json FakeHttpTeacher::RightReply(const nlohmann::json& request) const {
+  const float lowered_by = lowers_by ? lowers_by(num_replies_++) : 0.0f;
   if (shape_ == HttpShape::kSglang) {
     const nlohmann::json& ids = request.at("input_ids");
     const int64_t start = request.at("logprob_start_len").get<int64_t>() + 1;
     const int64_t top_k = request.at("top_logprobs_num").get<int64_t>();
-    const TeacherScores scores = ScoresFrom(ids, start, top_k);
+    const TeacherScores scores = ScoresFrom(ids, start, top_k, lowered_by);
     Json actual = {Json::array({nullptr, ids[start - 1], nullptr})}, top = {nullptr};
     for (size_t r = 0; r < scores.sampled_log_probs.size(); ++r) {
       actual.push_back(Json::array({scores.sampled_log_probs[r], ids[start + r], nullptr}));
@@ -122,7 +127,7 @@ Json FakeHttpTeacher::RightReply(const nlohmann::json& request) const {
   }
   const nlohmann::json& ids = request.at("prompt");
   const int64_t top_k = request.at("prompt_logprobs").get<int64_t>();
-  const TeacherScores scores = ScoresFrom(ids, 1, top_k);
+  const TeacherScores scores = ScoresFrom(ids, 1, top_k, lowered_by);
   Json positions = {nullptr};
   for (size_t r = 0; r < scores.sampled_log_probs.size(); ++r) {
     positions.push_back(VllmPosition(scores, static_cast<int64_t>(r), ids[r + 1].get<int32_t>(),

@@ -5,6 +5,7 @@
 #include <absl/synchronization/mutex.h>
 #include <httplib.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -36,11 +37,15 @@ class FakeHttpTeacher {
   int64_t max_logprobs = 20;
   std::string api_key;  // required if not empty
   std::string fingerprint = "vllm-1-abc";
+  // What the log-probs of a reply are lowered by, as other weights would: a function of the number of
+  // replies so far. Empty: nothing.
+  std::function<float(int num_replies)> lowers_by;
 
  private:
   void Score(const httplib::Request& request, httplib::Response& response);
 
   const HttpShape shape_;
+  mutable std::atomic<int> num_replies_ = 0;
   httplib::Server server_;
   int port_ = 0;
   std::thread thread_;

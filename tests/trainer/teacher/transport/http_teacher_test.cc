@@ -1,5 +1,6 @@
 // Teachers with the API of vLLM and of SGLang: what is asked, what is understood, what is refused.
 #include <absl/synchronization/notification.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -233,6 +234,41 @@ TEST_P(HttpTeacherTest, AModelIsChosenByName) {
   ASSERT_OK_AND_ASSIGN(client, MakeNetworkTeacherClient(options));
   ASSERT_OK_AND_ASSIGN(const TeacherInfo info, client->Connect(absl::Seconds(20)));
   EXPECT_EQ(info.model_name, "other");
+}
+
+// Two servers with one name and other weights.
+TEST_P(HttpTeacherTest, TheCanaryTellsWeightsApart) {
+  const auto connect = [](FakeHttpTeacher& teacher) {
+    auto client = MakeNetworkTeacherClient(FastHttpOptions(teacher));
+    EXPECT_OK(client);
+    auto info = (*client)->Connect(absl::Seconds(20));
+    EXPECT_OK(info);
+    return info.value_or(TeacherInfo());
+  };
+  const TeacherInfo info = connect(teacher_);
+  EXPECT_EQ(info.canary.size(), 16u);
+  EXPECT_TRUE(info.has_stable_scores);
+  EXPECT_EQ(info.Identity(), info.revision + " canary " + info.canary);
+  FakeHttpTeacher same(GetParam()), rounded(GetParam()), other(GetParam());
+  rounded.lowers_by = [](int) { return 1e-6f; };
+  other.lowers_by = [](int) { return 0.02f; };
+  EXPECT_EQ(connect(same).canary, info.canary);
+  EXPECT_EQ(connect(rounded).canary, info.canary) << "sums in another order";
+  EXPECT_NE(connect(other).canary, info.canary);
+  EXPECT_EQ(connect(other).revision, info.revision);
+}
+
+TEST_P(HttpTeacherTest, ScoresThatJumpHaveNoCanary) {
+  FakeHttpTeacher teacher(GetParam());
+  teacher.lowers_by = [](int num_replies) { return 0.0625f * static_cast<float>(num_replies % 5); };
+  auto client = MakeNetworkTeacherClient(FastHttpOptions(teacher));
+  ASSERT_OK(client);
+  ::testing::internal::CaptureStderr();
+  ASSERT_OK_AND_ASSIGN(const TeacherInfo info, (*client)->Connect(absl::Seconds(20)));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("they are not cached"));
+  EXPECT_FALSE(info.has_stable_scores);
+  EXPECT_EQ(info.Identity(), info.revision);
 }
 
 std::string ShapeName(const ::testing::TestParamInfo<HttpShape>& shape) {
