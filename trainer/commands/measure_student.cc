@@ -13,7 +13,7 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
                                           Student* student, RolloutEngine* engine,
                                           TeacherClient* teacher,
                                           std::function<absl::Status()> on_wait,
-                                          const EvalPart& part) {
+                                          const EvalPart& part, EvalJournal* journal) {
   if (config.eval.measure == "kl") {
     const int64_t top_k = config.eval.kl_top_k > 0 ? config.eval.kl_top_k : config.teacher.top_k;
     KlEvaluationOptions options;
@@ -21,6 +21,7 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
     options.micro_batch_tokens = config.trainer.MicroBatchTokens();
     options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
     options.on_wait = std::move(on_wait);
+    options.journal = journal;
     EvalResult result;
     TAOPD_ASSIGN_OR_RETURN(result.metrics,
                            EvaluateKl(options, records, student->decoder.get(), teacher));
@@ -33,6 +34,8 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
   run.problems = &records;
   run.source = &source;
   run.part = part;
+  run.journal = journal;
+  run.journal_may_fail = true;
   run.on_wait = std::move(on_wait);
   return EvaluateAccuracy(run);
 }

@@ -206,18 +206,21 @@ absl::Status AccuracyEvaluation::Grade(size_t task_index, const EvalResponse& re
     samples_[shown].correct = verdict.correct;
   }
   if (run_.journal == nullptr) return absl::OkStatus();
-  return run_.journal->Add({{"problem", task.problem_index},
-                            {"sample", task.sample},
-                            {"id", problem.id},
-                            {"source", problem.source},
-                            {"prompt", PromptText(problem)},
-                            {"response", response.text},
-                            {"answer", problem.answer},
-                            {"extracted", verdict.extracted},
-                            {"correct", verdict.correct},
-                            {"reason", verdict.reason},
-                            {"truncated", response.truncated},
-                            {"num_tokens", response.num_tokens}});
+  const absl::Status written = run_.journal->Add({{"problem", task.problem_index},
+                                                  {"sample", task.sample},
+                                                  {"id", problem.id},
+                                                  {"source", problem.source},
+                                                  {"prompt", PromptText(problem)},
+                                                  {"response", response.text},
+                                                  {"answer", problem.answer},
+                                                  {"extracted", verdict.extracted},
+                                                  {"correct", verdict.correct},
+                                                  {"reason", verdict.reason},
+                                                  {"truncated", response.truncated},
+                                                  {"num_tokens", response.num_tokens}});
+  if (written.ok() || !run_.journal_may_fail) return written;
+  LogWarning("a response is not kept for an evaluation that is interrupted", {{"error", written}});
+  return absl::OkStatus();
 }
 
 // As MessagePack, which takes a response's bytes as they are.

@@ -71,6 +71,8 @@ struct AccuracyRun {
   const std::vector<PromptRecord>* problems = nullptr;
   ResponseSource* source = nullptr;
   EvalJournal* journal = nullptr;  // null: responses are not kept
+  // Go on without a response in the journal that cannot be written; otherwise that is an error.
+  bool journal_may_fail = false;
   EvalPart part;
   // Runs after each response, on the thread that called EvaluateAccuracy. May be empty.
   std::function<void(int64_t num_done, int64_t num_tasks, int64_t num_correct)> on_progress;

@@ -93,7 +93,9 @@ absl::Status EvalJournal::Add(const Json& row) {
     TAOPD_ASSIGN_OR_RETURN(writer_, JsonlWriter::Open(path_, 0));
     TAOPD_RETURN_IF_ERROR(writer_->Write({{"evaluation", evaluation_}}));
   }
-  return writer_->Write(row);
+  TAOPD_RETURN_IF_ERROR(writer_->Write(row));
+  ++num_added_;
+  return absl::OkStatus();
 }
 
 }  // namespace taopd

@@ -32,6 +32,8 @@ class EvalJournal {
   const Rows& rows() const { return rows_; }
   // Appends a response. REQUIRES: `row` holds the numbers "problem" and "sample".
   absl::Status Add(const nlohmann::ordered_json& row);
+  // The responses that this object has appended.
+  int64_t num_added() const { return num_added_; }
   const std::string& path() const { return path_; }
 
  private:
@@ -42,6 +44,7 @@ class EvalJournal {
   nlohmann::ordered_json evaluation_;
   std::optional<JsonlWriter> writer_;  // empty until a new evaluation has its first response
   Rows rows_;
+  int64_t num_added_ = 0;
 };
 
 }  // namespace taopd

@@ -3,8 +3,10 @@
 #include <absl/synchronization/mutex.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "common/base/log.h"
 #include "trainer/step/loss/head_targets.h"
 #include "trainer/step/loss/micro_batches.h"
 #include "trainer/step/support.h"
@@ -66,6 +68,33 @@ absl::StatusOr<std::vector<ScoredRollout>> ScoreRecords(
   }
 }
 
+// The sum over the rows of one forward pass.
+struct PassSum {
+  double sum = 0;
+  int64_t num_rows = 0;
+};
+
+std::optional<PassSum> FindPass(const EvalJournal* journal, int64_t begin, int64_t end) {
+  if (journal == nullptr) return std::nullopt;
+  const auto row = journal->rows().find({begin, 0});
+  if (row == journal->rows().end() || row->second.value("end", int64_t{-1}) != end ||
+      !row->second.contains("sum") || !row->second.at("sum").is_number()) {
+    return std::nullopt;
+  }
+  return PassSum{row->second.at("sum").get<double>(), row->second.value("num_rows", int64_t{0})};
+}
+
+void KeepPass(EvalJournal* journal, int64_t begin, int64_t end, const PassSum& pass) {
+  if (journal == nullptr) return;
+  const absl::Status written = journal->Add({{"problem", static_cast<uint64_t>(begin)},
+                                             {"sample", uint64_t{0}},
+                                             {"end", end},
+                                             {"sum", pass.sum},
+                                             {"num_rows", pass.num_rows}});
+  if (!written.ok())
+    LogWarning("a part of an evaluation is not kept for a restart", {{"error", written}});
+}
+
 }  // namespace
 
 absl::StatusOr<Metrics> EvaluateKl(const KlEvaluationOptions& options,
@@ -75,26 +104,44 @@ absl::StatusOr<Metrics> EvaluateKl(const KlEvaluationOptions& options,
   support.kind = SupportKind::kTeacher;
   support.teacher_top_k = options.top_k;
   support.vocab_size = student->config().vocab_size;
+  std::vector<int64_t> num_tokens;
+  for (const PromptRecord& record : records)
+    num_tokens.push_back(NumInputTokens(AsRollout(record).rollout));
+  const std::vector<int64_t> ends = MicroBatchEnds(num_tokens, options.micro_batch_tokens);
+  // What the journal lacks.
+  std::vector<PromptRecord> missing;
+  int64_t begin = 0;
+  for (const int64_t end : ends) {
+    if (!FindPass(options.journal, begin, end))
+      missing.insert(missing.end(), records.begin() + begin, records.begin() + end);
+    begin = end;
+  }
   TAOPD_ASSIGN_OR_RETURN(const std::vector<ScoredRollout> items,
-                         ScoreRecords(support, records, teacher, options.on_wait));
+                         ScoreRecords(support, missing, teacher, options.on_wait));
   HeadOptions head;
   head.objective = *FindObjective("ta_opd");
   head.workspace_bytes = options.head_workspace_bytes;
-  std::vector<int64_t> num_tokens;
-  for (const ScoredRollout& item : items) num_tokens.push_back(NumInputTokens(item.rollout));
 
   const at::NoGradGuard no_grad;
   double sum = 0;
-  int64_t num_rows = 0, begin = 0;
-  for (const int64_t end : MicroBatchEnds(num_tokens, options.micro_batch_tokens)) {
-    std::vector<const ScoredRollout*> sequences;
-    for (int64_t i = begin; i < end; ++i) sequences.push_back(&items[i]);
-    const HeadTargets targets =
-        MakeHeadTargets(sequences, std::vector<double>(sequences.size(), 1.0), student->device());
-    sum += SumRowLosses(*student, ForwardResponses(student, sequences), targets, head);
-    num_rows += targets.sampled_ids_N.size(0);
+  int64_t num_rows = 0;
+  size_t next_item = 0;
+  begin = 0;
+  for (const int64_t end : ends) {
+    std::optional<PassSum> pass = FindPass(options.journal, begin, end);
+    if (!pass) {
+      std::vector<const ScoredRollout*> sequences;
+      for (int64_t i = begin; i < end; ++i) sequences.push_back(&items[next_item++]);
+      const HeadTargets targets =
+          MakeHeadTargets(sequences, std::vector<double>(sequences.size(), 1.0), student->device());
+      pass = PassSum{SumRowLosses(*student, ForwardResponses(student, sequences), targets, head),
+                     targets.sampled_ids_N.size(0)};
+      KeepPass(options.journal, begin, end, *pass);
+      if (options.on_wait) TAOPD_RETURN_IF_ERROR(options.on_wait());
+    }
+    sum += pass->sum;
+    num_rows += pass->num_rows;
     begin = end;
-    if (options.on_wait) TAOPD_RETURN_IF_ERROR(options.on_wait());
   }
   return Metrics{{"eval/kl_to_teacher", sum / static_cast<double>(num_rows)},
                  {"eval/n", static_cast<double>(records.size())}};

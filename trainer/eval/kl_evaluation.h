@@ -9,6 +9,7 @@
 #include "common/metrics/sink.h"
 #include "common/model/decoder.h"
 #include "trainer/data/prompt_dataset.h"
+#include "trainer/eval/journal.h"
 #include "trainer/teacher/teacher_client.h"
 
 namespace taopd {
@@ -20,6 +21,10 @@ struct KlEvaluationOptions {
   // Runs about once a second while scores are waited for, and after each forward pass. An error from
   // it ends the evaluation and is its result; requests may then still be open. May be empty.
   std::function<absl::Status()> on_wait;
+  // Holds the sums of forward passes, so that an evaluation that is interrupted goes on with the same
+  // bits: "problem" is the first record of the pass, "end" the one behind it. A row of another pass is
+  // ignored. A failure to write is logged. May be null.
+  EvalJournal* journal = nullptr;
 };
 
 // Asks the teacher to score the records' responses and returns two metrics:

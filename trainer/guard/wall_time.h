@@ -1,4 +1,4 @@
-// Whether a process with a time limit has time for one more step.
+// Whether a process with a time limit has time for one more step, or to go on with an evaluation.
 #pragma once
 
 #include <absl/time/time.h>
@@ -21,6 +21,12 @@ class WallTimeLimit {
   bool IsUp(absl::Time now) const {
     if (limit_ == absl::ZeroDuration() || longest_step_ == absl::ZeroDuration()) return false;
     return now + longest_step_ + longest_save_ > start_ + limit_;
+  }
+
+  // For what can be interrupted and saved at any moment, such as an evaluation with a journal: whether
+  // what remains is less than the longest checkpoint so far.
+  bool IsUpForAPart(absl::Time now) const {
+    return limit_ != absl::ZeroDuration() && now + longest_save_ > start_ + limit_;
   }
 
  private:

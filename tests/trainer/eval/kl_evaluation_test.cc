@@ -1,5 +1,6 @@
 #include "trainer/eval/kl_evaluation.h"
 
+#include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/step/loss/head_targets.h"
@@ -81,6 +82,47 @@ TEST(EvaluateKl, TheTeachersErrorEndsIt) {
   options.top_k = testing::kTinyVocabulary + 1;
   EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), &teacher),
                absl::StatusCode::kInvalidArgument, "top_k");
+}
+
+// What an interrupted evaluation has summed up is not asked for again, and the result has the same bits.
+TEST(EvaluateKl, GoesOnFromItsJournal) {
+  const auto student = testing::MakeTinyStudent();
+  ASSERT_OK_AND_ASSIGN(auto engine, MakeTorchEngine(testing::MakeTinyTeacher(), EngineOptions()));
+  testing::EngineTeacher teacher(engine.get());
+  KlEvaluationOptions options;
+  options.top_k = 6;
+  options.micro_batch_tokens = 1;  // a pass for each record
+  ASSERT_OK_AND_ASSIGN(const Metrics whole,
+                       EvaluateKl(options, Records(), student.get(), &teacher));
+  const testing::TempDir dir;
+  const auto open = [&] {
+    return EvalJournal::Open(dir.File("journal.jsonl"), {{"step", 3}}, /*overwrite=*/false);
+  };
+  {
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, open());
+    options.journal = &journal;
+    options.on_wait = [&] {
+      return journal.num_added() < 2 ? absl::OkStatus() : absl::CancelledError("asked to stop");
+    };
+    EXPECT_EQ(EvaluateKl(options, Records(), student.get(), &teacher).status().code(),
+              absl::StatusCode::kCancelled);
+  }
+  options.on_wait = nullptr;
+  for (const size_t num_left : {1, 0}) {
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, open());
+    EXPECT_EQ(journal.rows().size(), 3 - num_left);
+    options.journal = &journal;
+    ASSERT_OK_AND_ASSIGN(const Metrics resumed,
+                         EvaluateKl(options, Records(), student.get(), &teacher));
+    EXPECT_EQ(resumed, whole);
+    EXPECT_EQ(journal.num_added(), static_cast<int64_t>(num_left));
+  }
+  // Passes of another size are none of these.
+  options.micro_batch_tokens = 1000;
+  ASSERT_OK_AND_ASSIGN(EvalJournal journal, open());
+  options.journal = &journal;
+  ASSERT_OK(EvaluateKl(options, Records(), student.get(), &teacher));
+  EXPECT_EQ(journal.num_added(), 1);
 }
 
 // A stop need not wait for a teacher that is away; its replies may come later.

@@ -45,6 +45,16 @@ TEST(WallTimeLimit, LeavesRoomForAStepAndACheckpoint) {
   EXPECT_FALSE(none.IsUp(start + absl::Hours(1000)));
 }
 
+TEST(WallTimeLimit, APartNeedsRoomForASaveOnly) {
+  const absl::Time start = absl::FromUnixSeconds(1000);
+  WallTimeLimit limit(start, absl::Seconds(100));
+  limit.StepTook(absl::Seconds(50));
+  limit.SaveTook(absl::Seconds(10));
+  EXPECT_FALSE(limit.IsUpForAPart(start + absl::Seconds(90)));
+  EXPECT_TRUE(limit.IsUpForAPart(start + absl::Seconds(91)));
+  EXPECT_FALSE(WallTimeLimit(start, absl::ZeroDuration()).IsUpForAPart(start + absl::Hours(9)));
+}
+
 TEST(Rollbacks, ReadBackWhatWasWritten) {
   const testing::TempDir dir;
   ASSERT_OK_AND_ASSIGN(const Rollbacks none, ReadRollbacks(dir.path()));

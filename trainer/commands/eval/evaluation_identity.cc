@@ -29,9 +29,18 @@ Json SettingsOfEvaluation(TrainConfig config) {
 
 }  // namespace
 
+absl::StatusOr<Json> DescribeQuestions(const TrainConfig& config) {
+  Json evaluation = SettingsOfEvaluation(config);
+  for (const std::string& path : config.data.val) {
+    TAOPD_ASSIGN_OR_RETURN(const std::string hash, Sha256OfFile(path));
+    evaluation["data"].push_back({{"file", path}, {"sha256", hash}});
+  }
+  return evaluation;
+}
+
 absl::StatusOr<Json> DescribeEvaluation(const TrainConfig& config, const EvalRequest& request,
                                         const std::string& model) {
-  Json evaluation = SettingsOfEvaluation(config);
+  TAOPD_ASSIGN_OR_RETURN(Json evaluation, DescribeQuestions(config));
   evaluation["model"] = model;
   if (!request.endpoint.empty()) {
     evaluation["endpoint"] = request.endpoint;
@@ -47,10 +56,6 @@ absl::StatusOr<Json> DescribeEvaluation(const TrainConfig& config, const EvalReq
                                        {"bytes", std::filesystem::file_size(path, error)},
                                        {"unix_ns", time.time_since_epoch().count()}});
     }
-  }
-  for (const std::string& path : config.data.val) {
-    TAOPD_ASSIGN_OR_RETURN(const std::string hash, Sha256OfFile(path));
-    evaluation["data"].push_back({{"file", path}, {"sha256", hash}});
   }
   return evaluation;
 }

@@ -9,6 +9,9 @@
 
 namespace taopd {
 
+// Describes what is asked and how it is judged: the settings, and the bytes of data.val.
+absl::StatusOr<nlohmann::ordered_json> DescribeQuestions(const TrainConfig& config);
+
 // Describes everything that decides the responses of an evaluation: the settings, the bytes of
 // data.val, and the model. A server's model is described by URL and name, a model directory by the
 // size and time of its weight files: hashing the weights would take longer than many evaluations.

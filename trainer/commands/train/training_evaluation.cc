@@ -4,6 +4,7 @@
 
 #include "common/base/log.h"
 #include "common/io/file.h"
+#include "trainer/commands/eval/evaluation_identity.h"
 #include "trainer/commands/measure_student.h"
 #include "trainer/commands/train/training_run.h"
 #include "trainer/dist/rank_sums.h"
@@ -65,17 +66,52 @@ bool TrainingRun::is_finished() const {
   return limit > 0 && best_.num_since_best() >= limit;
 }
 
+std::string TrainingRun::JournalDir() const { return run_.run_dir() + "/evaluation_journal"; }
+
+std::optional<EvalJournal> TrainingRun::OpenJournal() {
+  auto evaluation = DescribeQuestions(config_);
+  if (evaluation.ok()) {
+    (*evaluation)["step"] = state_.step;
+    // A step that a roll-back has repeated took another time.
+    (*evaluation)["train_seconds"] = state_.train_seconds;
+    (*evaluation)["teacher"] = teacher_info_.Identity();
+    (*evaluation)["teacher.top_k"] = config_.teacher.top_k;
+    (*evaluation)["ranks"] = {group_->rank(), group_->world_size()};
+  }
+  const std::string path =
+      Concat(JournalDir(), "/step-", state_.step, "-rank-", group_->rank(), ".jsonl");
+  auto journal = evaluation.ok() ? EvalJournal::Open(path, *evaluation, /*overwrite=*/false)
+                                 : absl::StatusOr<EvalJournal>(evaluation.status());
+  if (absl::IsFailedPrecondition(journal.status()))  // of another evaluation
+    journal = EvalJournal::Open(path, *evaluation, /*overwrite=*/true);
+  if (!journal.ok()) {
+    LogWarning("an evaluation that is interrupted will be repeated: it has no journal",
+               {{"error", journal.status()}});
+    return std::nullopt;
+  }
+  if (!journal->rows().empty()) {
+    LogInfo("an evaluation goes on", {{"step", state_.step}, {"done", journal->rows().size()}});
+  }
+  return *std::move(journal);
+}
+
 absl::StatusOr<EvalResult> TrainingRun::Measure() {
-  const auto on_wait = [this]() -> absl::Status {
+  std::optional<EvalJournal> opened = OpenJournal();
+  EvalJournal* const journal = opened ? &*opened : nullptr;
+  const auto on_wait = [this, journal]() -> absl::Status {
     TAOPD_RETURN_IF_ERROR(group_->health());
-    if (!run_state_->stop_requested()) return absl::OkStatus();
-    return absl::CancelledError("asked to stop during an evaluation");
+    if (run_state_->stop_requested())
+      return absl::CancelledError("asked to stop during an evaluation");
+    // Every start gets on by a response at least.
+    if (journal == nullptr || journal->num_added() == 0 || !wall_time_.IsUpForAPart(absl::Now()))
+      return absl::OkStatus();
+    return absl::CancelledError("trainer.max_wall_time_s has passed during an evaluation");
   };
   if (config_.eval.measure == "accuracy" && group_->world_size() > 1) {
     const EvalPart part = {group_->rank(), group_->world_size(),
                            [this](const auto& mine) { return GatherFound(group_, mine); }};
     auto result = MeasureStudent(config_, problems_, &student_, &*rollout_engine_, teacher_.get(),
-                                 on_wait, part);
+                                 on_wait, part, journal);
     TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(result.status()));
     return result;
   }
@@ -91,7 +127,7 @@ absl::StatusOr<EvalResult> TrainingRun::Measure() {
   }
   if (is_divided || is_root()) {
     result = MeasureStudent(config_, is_divided ? mine : problems_, &student_, &*rollout_engine_,
-                            teacher_.get(), on_wait);
+                            teacher_.get(), on_wait, EvalPart(), journal);
   }
   // Ranks that have nothing to do wait here.
   TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(result.status()));
@@ -119,7 +155,10 @@ std::optional<CommandFailure> TrainingRun::Evaluate() {
                          Concat("the evaluation after step ", state_.step),
                          std::string(result.status().message()));
     }
-    if (absl::IsCancelled(result.status())) return Stopped();
+    if (absl::IsCancelled(result.status())) {
+      LogInfo("stopping", {{"reason", std::string(result.status().message())}});
+      return Stopped();
+    }
     return CommandFailure{absl::IsUnavailable(result.status()) ? kExitUnavailable : kExitData,
                           Annotate(result.status(), "evaluation")};
   }
@@ -128,6 +167,8 @@ std::optional<CommandFailure> TrainingRun::Evaluate() {
   const auto metrics = MetricsOfRoot(group_, result->metrics);
   if (!metrics.ok()) return CommandFailure{kExitUnavailable, metrics.status()};
   run_.output().Write(state_.step, *metrics);
+  std::error_code error;  // what stays behind belongs to no later evaluation
+  if (is_root()) std::filesystem::remove_all(JournalDir(), error);
   ObserveEvaluation(*metrics);
   return std::nullopt;
 }

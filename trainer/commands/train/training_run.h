@@ -99,6 +99,9 @@ class TrainingRun {
   bool evaluation_is_due() const;
   // Measures the student: all ranks a part each, or rank 0 where parts would change the numbers.
   absl::StatusOr<EvalResult> Measure();
+  // The journal of the present evaluation, with what a run that was stopped in it has measured.
+  std::optional<EvalJournal> OpenJournal();
+  std::string JournalDir() const;
   // Evaluates. If that fails, the present state is saved first.
   std::optional<CommandFailure> Evaluate();
   void ObserveEvaluation(const Metrics& metrics);

@@ -106,7 +106,7 @@ absl::StatusOr<RunFacts> TrainingRun::FactsOfRun() const {
       RunFacts facts,
       FactsOfData(prompts_, use, evaluates() ? config_.data.val : std::vector<std::string>(),
                   student_, student.tokenizer.empty() ? student.model : student.tokenizer));
-  facts.push_back({"teacher_revision", teacher_info_.revision, false});
+  facts.push_back({"teacher_revision", teacher_info_.Identity(), false});
   return facts;
 }
 
