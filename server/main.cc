@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "common/base/log.h"
+#include "common/base/run_main.h"
 #include "common/base/thread_waits.h"
 #include "common/config/yaml.h"
 #include "common/engine/engine_factory.h"
@@ -125,4 +126,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace taopd
 
-int main(int argc, char** argv) { taopd::LeaveProcess(taopd::Main(argc, argv)); }
+int main(int argc, char** argv) {
+  taopd::LeaveProcess(taopd::RunMain("taopd-teacher", [&] { return taopd::Main(argc, argv); }));
+}

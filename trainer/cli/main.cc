@@ -6,6 +6,7 @@
 
 #include "common/base/log.h"
 #include "common/base/memory.h"
+#include "common/base/run_main.h"
 #include "common/base/thread_waits.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/cli/unknown_argument.h"
@@ -51,5 +52,5 @@ int main(int argc, char** argv) {
   // A write beyond a limit of the file size (ulimit -f) fails as on a full disk.
   signal(SIGXFSZ, SIG_IGN);
   taopd::KeepFreedMemory();
-  return taopd::Main(argc, argv);
+  return taopd::RunMain("taopd-trainer", [&] { return taopd::Main(argc, argv); });
 }

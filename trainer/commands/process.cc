@@ -39,6 +39,8 @@ std::optional<CommandFailure> CatchExceptions(
     return CommandFailure{kExitInternal, Internal(error.what_without_backtrace())};
   } catch (const std::bad_alloc&) {
     return CommandFailure{kExitOutOfMemory, ResourceExhausted("out of memory")};
+  } catch (const std::exception& error) {
+    return CommandFailure{kExitInternal, Internal("unexpected error: ", error.what())};
   }
 }
 

@@ -17,7 +17,8 @@ void SetNumThreads(int64_t num_threads, int64_t num_processes = 1);
 // The most memory that this process has held so far (VmHWM); 0 if the system does not say.
 int64_t PeakMemoryBytes();
 
-// Runs a subcommand and turns LibTorch's errors and a lack of memory into failures.
+// Runs a subcommand and turns exceptions into failures: a lack of memory, LibTorch's errors, and any
+// other that was not expected.
 std::optional<CommandFailure> CatchExceptions(
     const std::function<std::optional<CommandFailure>()>& command);
 
