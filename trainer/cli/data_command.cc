@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "trainer/cli/config_flags.h"
+#include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
 
 namespace taopd {
@@ -19,7 +20,7 @@ Subcommand AddData(CLI::App& app) {
   command->add_flag("--json", flags->request.json, "As one JSON object");
   command
       ->add_option("--samples", flags->request.num_samples, "Rendered prompts to show of each part")
-      ->check(CLI::Range(int64_t{0}, int64_t{1000}))
+      ->check(NumberIn(0, 1000))
       ->capture_default_str();
   return {command, [flags] {
             TrainConfig config;

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "trainer/cli/config_flags.h"
+#include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
 
 namespace taopd {
@@ -49,13 +50,13 @@ Subcommand AddEval(CLI::App& app) {
   command->add_option("--api-key-env", request.api_key_env,
                       "Environment variable of the API key; default: OPENAI_API_KEY");
   command->add_option("--concurrency", request.concurrency, "Requests in flight at the server")
-      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
+      ->check(NumberIn(1, 1024))
       ->capture_default_str();
   command->add_option("--timeout", request.timeout_s, "Seconds for one attempt at one response")
-      ->check(CLI::PositiveNumber)
+      ->check(PositiveNumber())
       ->capture_default_str();
   command->add_option("--max-retries", request.max_retries, "Further attempts at a response")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NonNegativeNumber())
       ->capture_default_str();
   command->add_option("--output", request.output_path, "The results as JSON")
       ->capture_default_str();

@@ -1,6 +1,7 @@
 // taopd-trainer export: a plain model from a checkpoint.
 #include <memory>
 
+#include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/commands.h"
 
@@ -16,7 +17,7 @@ Subcommand AddExport(CLI::App& app) {
   command
       ->add_option("--step", request->step,
                    "The checkpoint after so many steps; without it the newest complete one")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NonNegativeNumber());
   return {command, [request] { return EndCommand(RunExport(*request)); }};
 }
 

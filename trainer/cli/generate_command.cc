@@ -1,6 +1,7 @@
 // taopd-trainer generate: continues a prompt on the terminal.
 #include <memory>
 
+#include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/commands.h"
 
@@ -19,18 +20,18 @@ Subcommand AddGenerate(CLI::App& app) {
   command
       ->add_option("--max-new-tokens", request->max_new_tokens,
                    "Most tokens to generate; without it, 256 or up to the model's last position")
-      ->check(CLI::PositiveNumber);
+      ->check(PositiveNumber());
   command->add_option("--temperature", request->temperature, "0 = greedy")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NonNegativeNumber())
       ->capture_default_str();
   command->add_option("--top-p", request->top_p, "Nucleus sampling; 1 = off")
-      ->check(CLI::Range(1e-9, 1.0))
+      ->check(NumberIn(1e-9, 1.0))
       ->capture_default_str();
   command->add_option("--top-k", request->top_k, "0 = off")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NonNegativeNumber())
       ->capture_default_str();
   command->add_option("--seed", request->seed, "Seed of the sampling")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NonNegativeNumber())
       ->capture_default_str();
   command->add_option("--dtype", request->dtype, "auto, float32, bfloat16, float16")
       ->capture_default_str();

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "trainer/cli/config_flags.h"
+#include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
 
 namespace taopd {
@@ -21,29 +22,29 @@ Subcommand AddPlan(CLI::App& app) {
   command
       ->add_option("--ranks", flags->plan.num_ranks,
                    "Plan for one of so many processes that share prompts and optimizer state")
-      ->check(CLI::Range(1, 1024));
+      ->check(NumberIn(1, 1024));
   // The time of a step on devices of these rates.
   CLI::Option* flops =
       command
           ->add_option(
               "--teraflops", flags->teraflops,
               "Estimate the time of a step on devices whose matrix products reach this rate")
-          ->check(CLI::PositiveNumber);
+          ->check(PositiveNumber());
   CLI::Option* memory = command
                             ->add_option("--memory-gb-per-s", flags->memory_gb_per_s,
                                          "The rate of each device's memory, for the estimate")
-                            ->check(CLI::PositiveNumber)
+                            ->check(PositiveNumber())
                             ->needs(flops);
   flops->needs(memory);
   command
       ->add_option("--network-gb-per-s", flags->network_gb_per_s,
                    "The rate at which a rank sends to others, for the estimate of several ranks")
-      ->check(CLI::PositiveNumber)
+      ->check(PositiveNumber())
       ->needs(flops);
   command
       ->add_option("--host-gb-per-s", flags->host_gb_per_s,
                    "The rate of the host's memory, for the estimate with optimizer.offload")
-      ->check(CLI::PositiveNumber)
+      ->check(PositiveNumber())
       ->needs(flops);
   return {command, [flags] {
             TrainConfig config;

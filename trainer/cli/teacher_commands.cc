@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "trainer/cli/config_flags.h"
+#include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
 
 namespace taopd {
@@ -76,7 +77,7 @@ Subcommand AddScore(CLI::App& app) {
       ->required();
   command->add_option("--cache-dir", flags->teacher.cache_dir, "In place of teacher.cache_dir");
   command->add_option("--concurrency", flags->request.concurrency, "Requests at a time")
-      ->check(CLI::PositiveNumber)
+      ->check(PositiveNumber())
       ->capture_default_str();
   return {command, [flags] {
             const auto config = flags->teacher.Read();
@@ -102,16 +103,16 @@ Subcommand AddBenchTeacher(CLI::App& app) {
   command
       ->add_option("--rate", request.rate,
                    "Requests a second, arriving at random; 0 = --concurrency")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NonNegativeNumber())
       ->capture_default_str();
   command->add_option("--concurrency", request.concurrency, "Requests always in flight")
-      ->check(CLI::PositiveNumber)
+      ->check(PositiveNumber())
       ->capture_default_str();
   auto* count = command->add_option("--requests", request.num_requests, "Requests to send")
-                    ->check(CLI::PositiveNumber)
+                    ->check(PositiveNumber())
                     ->capture_default_str();
   command->add_option("--duration", request.duration_s, "Seconds to send requests for")
-      ->check(CLI::PositiveNumber)
+      ->check(PositiveNumber())
       ->excludes(count);
   command->add_option("--prompt-tokens", flags->prompt_tokens, "A length, or a range as 64:256")
       ->capture_default_str();
@@ -120,10 +121,10 @@ Subcommand AddBenchTeacher(CLI::App& app) {
   command
       ->add_option("--vocab-size", request.vocab_size,
                    "Random ids are below it; 0 = the teacher's, or 1000 if it is not known")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NonNegativeNumber())
       ->capture_default_str();
   command->add_option("--seed", request.seed, "Of ids, lengths and arrivals")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NonNegativeNumber())
       ->capture_default_str();
   command->add_option("--json", request.json_path, "The results as JSON");
   return {command, [flags] {

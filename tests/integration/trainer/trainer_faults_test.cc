@@ -40,7 +40,13 @@ TEST_F(TrainerFaultsTest, MisspeltKeysAndBadValues) {
        "train: unknown option \"--confg\" (did you mean \"--config\"?)"},
       {{"eval", "x.yaml"}, "eval: unknown argument \"x.yaml\""},
       {{"--log-levl", "info", "objectives"},
-       "unknown option \"--log-levl\" (did you mean \"--log-level\"?)"}};
+       "unknown option \"--log-levl\" (did you mean \"--log-level\"?)"},
+      {{"generate", "--model", "m", "--top-k", "-1"},
+       "--top-k: must be a number that is at least 0, got -1\n"},
+      {{"generate", "--model", "m", "--top-p", "0"},
+       "--top-p: must be between 1e-09 and 1, got 0\n"},
+      {{"bench-teacher", "--config", "c", "--duration", "x"},
+       "--duration: must be a number above 0, got x\n"}};
   for (const auto& [arguments, message] : unknown) {
     EXPECT_EQ(Run(arguments, &output), 64);
     EXPECT_THAT(output, HasSubstr(message));

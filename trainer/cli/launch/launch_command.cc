@@ -3,6 +3,7 @@
 
 #include "common/dist/rendezvous.h"
 #include "trainer/cli/launch/rank_processes.h"
+#include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
 
 namespace taopd {
@@ -35,7 +36,7 @@ Subcommand AddLaunch(CLI::App& app) {
       "launch", "Start several ranks of a command on this machine: launch --nproc 2 -- train ...");
   command->add_option("--nproc", options->num_processes, "Ranks on this machine")
       ->required()
-      ->check(CLI::Range(int64_t{1}, kMaxProcesses));
+      ->check(NumberIn(1, kMaxProcesses));
   command->add_option("command", options->command, "A subcommand with its flags, after --")
       ->required();
   return {command, [options] {

@@ -1,0 +1,36 @@
+// Checks of numbers on the command line. CLI11's own print their limits with six decimals, and the
+// largest double with 309 digits.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace taopd {
+
+// `name` stands for the value in --help.
+template <typename Holds>
+CLI::Validator NumberCheck(const std::string& name, const std::string& what, Holds holds) {
+  return CLI::Validator(
+      [what, holds](std::string& input) {
+        double value = 0.0;
+        if (CLI::detail::lexical_cast(input, value) && holds(value)) return std::string();
+        return Concat("must be ", what, ", got ", input);
+      },
+      name);
+}
+
+inline CLI::Validator PositiveNumber() {
+  return NumberCheck("POSITIVE", "a number above 0", [](double x) { return x > 0.0; });
+}
+inline CLI::Validator NonNegativeNumber() {
+  return NumberCheck("NONNEGATIVE", "a number that is at least 0",
+                     [](double x) { return x >= 0.0; });
+}
+inline CLI::Validator NumberIn(double low, double high) {
+  return NumberCheck(Concat("in [", low, ", ", high, "]"), Concat("between ", low, " and ", high),
+                     [low, high](double x) { return x >= low && x <= high; });
+}
+
+}  // namespace taopd
