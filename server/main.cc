@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "common/base/log.h"
+#include "common/base/memory.h"
 #include "common/base/run_main.h"
 #include "common/base/thread_waits.h"
 #include "common/config/yaml.h"
@@ -127,5 +128,6 @@ int Main(int argc, char** argv) {
 }  // namespace taopd
 
 int main(int argc, char** argv) {
+  taopd::KeepFreedMemory();
   taopd::LeaveProcess(taopd::RunMain("taopd-teacher", [&] { return taopd::Main(argc, argv); }));
 }

@@ -29,9 +29,10 @@ int64_t AnonymousMemoryBytes(const std::string& root = "");
 // returned to the system. Neither function does anything with other C libraries than GNU's.
 //
 // KeepFreedMemory: smaller blocks stay in one heap for all threads, which keeps up to 256 MiB at
-// its end: a training step frees and allocates the same tensors again and again, and memory that
-// was returned comes back as pages that the system must clear first. For main, before any threads
-// start.
+// its end: steps of training and of inference free and allocate the same tensors again and again,
+// and memory that was returned comes back as pages that the system must clear first. For main, before
+// any threads start. The teacher returns what requests have left by itself
+// (server/serving/heap_trim.h).
 //
 // ReturnFreedMemory, afterwards: blocks of at least kReturnedBlockBytes are returned, too. Takes
 // more time, and less memory where tensors of many sizes come and go: the heap's holes seldom fit

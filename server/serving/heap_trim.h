@@ -1,6 +1,7 @@
-// Returns the free memory of the C library's heaps to the system. Large requests, over gRPC as over
-// HTTP, leave it there: each thread may have a heap of its own, and one small block at the end of a
-// heap keeps all of it.
+// Returns the free memory of the C library's heap to the system. Large requests, over gRPC as over
+// HTTP, leave it there: one small block at the end of the heap keeps all of it. The program has one
+// heap for all threads (KeepFreedMemory, common/base/memory.h): the library trims the ends of further
+// heaps only when something there is freed.
 #pragma once
 
 #include <absl/base/thread_annotations.h>
@@ -15,12 +16,13 @@ namespace taopd {
 // Thread-safe.
 class HeapTrim {
  public:
-  // Heaps are trimmed so long after the last time if the process has grown by so much since it was
-  // smallest after that. What was in use then may be free later without any growth: so long after
-  // the last time they are trimmed in any case.
+  // Minimum interval between two trims; a trim also needs the process to have grown by kGrowthBytes
+  // since its smallest size after the last one.
   static constexpr int64_t kGrowthBytes = int64_t{32} << 20;
   static constexpr absl::Duration kGrowthInterval = absl::Seconds(5);
-  static constexpr absl::Duration kInterval = absl::Seconds(30);
+  // Interval after which the heap is trimmed without growth: what was in use at the last trim may be
+  // free now.
+  static constexpr absl::Duration kInterval = absl::Seconds(10);
 
   HeapTrim();
   // For tests: `held_bytes` is what the process holds, and `trim` returns what is free of it.

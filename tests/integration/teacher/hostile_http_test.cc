@@ -106,6 +106,35 @@ TEST_F(HostileHttpTest, EveryRequestOfTheCorpusIsRefusedOnce) {
   EXPECT_LT(ResidentBytes() - before, kMaxGrowthBytes) << before;
 }
 
+// Many threads parse large bodies that are then refused. What they took is free, and must leave the
+// process, round for round.
+TEST_F(HostileHttpTest, MemoryOfRefusedBodiesIsReturned) {
+  constexpr int kNumConnections = 24, kNumRounds = 3;
+  constexpr int64_t kMaxLeftBytes = 20 << 20;
+  Start();
+  ExpectServes();
+  const int64_t before = ResidentBytes();
+  for (int round = 0; round < kNumRounds; ++round) {
+    std::vector<std::thread> clients;
+    for (int i = 0; i < kNumConnections; ++i) {
+      clients.emplace_back([this, i] {
+        const std::string body =
+            "{\"prompt\":[7" + testing::Repeat(",7", 150'000 + i * 37'000) + "]}";
+        EXPECT_THAT(Ask(testing::PostHead("Connection: close\r\nContent-Length: " +
+                                          std::to_string(body.size()) + "\r\n") +
+                        body),
+                    StartsWith("HTTP/1.1 400 "));
+      });
+    }
+    for (std::thread& client : clients) client.join();
+  }
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (ResidentBytes() - before >= kMaxLeftBytes && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  EXPECT_LT(ResidentBytes() - before, kMaxLeftBytes) << before;
+}
+
 TEST_F(HostileHttpTest, HalfSentRequestsHoldNothingThatOthersNeed) {
   Start();
   const std::string body(64 << 10, ' ');

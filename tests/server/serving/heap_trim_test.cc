@@ -30,7 +30,7 @@ TEST_F(HeapTrimTest, GrowthIsReturnedAndSmallChangesAreLeft) {
   EXPECT_EQ(TickAt(5, 131), 1);
   EXPECT_EQ(TickAt(6, 132), 2);
   EXPECT_EQ(held_bytes_, 100 * kMib);
-  EXPECT_EQ(TickAt(16, 120), 2);
+  EXPECT_EQ(TickAt(15, 120), 2);
 }
 
 TEST_F(HeapTrimTest, GrowthIsReturnedNotTooOften) {
@@ -50,9 +50,9 @@ TEST_F(HeapTrimTest, GrowthCountsFromTheSmallestSize) {
 // Memory that was in use when heaps were trimmed is free now.
 TEST_F(HeapTrimTest, WithoutGrowthHeapsAreTrimmedNowAndThen) {
   EXPECT_EQ(TickAt(0, 100), 1);
-  EXPECT_EQ(TickAt(29, 100), 1);
-  EXPECT_EQ(TickAt(30, 100), 2);
-  EXPECT_EQ(TickAt(31, 100), 2);
+  EXPECT_EQ(TickAt(9, 100), 1);
+  EXPECT_EQ(TickAt(10, 100), 2);
+  EXPECT_EQ(TickAt(11, 100), 2);
 }
 
 TEST_F(HeapTrimTest, GrowthCanBeReturnedAtOnce) {
