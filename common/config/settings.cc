@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "common/base/memory.h"
+
 namespace taopd {
 namespace {
 
@@ -137,6 +139,10 @@ SettingCheck<std::string> OneOf(std::vector<std::string> choices) {
     }
     return InvalidArgument("must be one of ", list, DidYouMean(value, choices));
   };
+}
+
+SettingCheck<std::string> MemorySize() {
+  return [](const std::string& value) { return ParseMemoryBytes(value).status(); };
 }
 
 SettingCheck<std::string> NotEmpty() {

@@ -193,5 +193,7 @@ SettingCheck<std::optional<T>> AutoOr(SettingCheck<T> check) {
 }
 SettingCheck<std::string> OneOf(std::vector<std::string> choices);
 SettingCheck<std::string> NotEmpty();
+// A size that ParseMemoryBytes (common/base/memory.h) reads, such as 24GiB.
+SettingCheck<std::string> MemorySize();
 
 }  // namespace taopd

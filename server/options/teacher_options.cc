@@ -28,10 +28,6 @@ std::string FlagName(const std::string& setting) {
   return flag;
 }
 
-SettingCheck<std::string> MemorySize() {
-  return [](const std::string& value) { return ParseMemoryBytes(value).status(); };
-}
-
 SettingCheck<std::string> MemorySizeOrAuto() {
   return [](const std::string& value) {
     if (value == kAuto || ParseMemoryBytes(value).ok()) return absl::OkStatus();

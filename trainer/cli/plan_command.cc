@@ -18,7 +18,8 @@ Subcommand AddPlan(CLI::App& app) {
       "plan", "Show what memory a training configuration takes, line by line; reads no weights");
   flags->config.AddTo(command);
   command->add_option("--device-memory", flags->plan.device_memory,
-                      "Plan for a device of this size, such as 80GB, in place of this machine's");
+                      "Plan for a device of this size in place of this machine's: cuda:80GB, "
+                      "cpu:24GiB, or a size of the kind that trainer.device has here");
   command
       ->add_option("--ranks", flags->plan.num_ranks,
                    "Plan for one of so many processes that share prompts and optimizer state")

@@ -24,7 +24,8 @@ std::optional<CommandFailure> RunTraining(TrainConfig config, const StartMode& m
                                           RunState* state);
 
 struct PlanCommandOptions {
-  std::string device_memory;         // of another device than this machine's: "80GB"; may be empty
+  // The memory of another device than this machine's, "80GB" or "cuda:80GB"; may be empty.
+  std::string device_memory;
   int64_t num_ranks = 1;             // the plan is that of one of so many processes
   std::optional<DeviceRates> rates;  // of each rank; if set, the time of a step is estimated
 };

@@ -97,6 +97,11 @@ void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
             MoreThan(0.0))
       .MayChange();
   v.Setting("device", &c.device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
+  v.Setting("cpu_memory_limit", &c.cpu_memory_limit,
+            "Memory that each rank may take on the CPU, a size such as 24GiB, for the memory plan; "
+            "0 means 0.9 of what is available, divided among the ranks of the machine.",
+            MemorySize())
+      .MayChange();
   v.Setting("num_threads", &c.num_threads, "Threads for numerics; 0 = one a core.",
             AtLeast<int64_t>(0))
       .MayChange();

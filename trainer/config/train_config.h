@@ -183,6 +183,7 @@ struct TrainerConfig {
   int64_t rollout_dumps = 0;
   double rollout_dumps_mb = 64;
   std::string device = "auto";
+  std::string cpu_memory_limit = "0";  // a size; 0 = a share of what is available
   int64_t num_threads = 0;
   std::string host = "127.0.0.1";
   int64_t http_port = 0;

@@ -368,15 +368,43 @@ TEST_F(TrainerWatchTest, APlanForADeviceThatIsTooSmallNamesTheLine) {
     return Run(arguments, output);
   };
   std::string output;
-  EXPECT_EQ(for_device("80GB", &output), 0) << output;
+  EXPECT_EQ(for_device("cuda:80GB", &output), 0) << output;
   EXPECT_THAT(output, HasSubstr("total on cuda: "));
   EXPECT_THAT(output, HasSubstr("optimizer moments"));
-  EXPECT_EQ(for_device("1GiB", &output), 71) << output;
+  EXPECT_EQ(for_device("cuda:1GiB", &output), 71) << output;
   EXPECT_THAT(output, HasSubstr("training activations"));
   EXPECT_THAT(output, HasSubstr("The line that is too large is \"runtime\""));
+  // A size alone is that of the run's own kind of device.
+  for (const char* device : {"cpu", "auto"}) {
+    EXPECT_EQ(Run({"plan", "--config", dir_.File("train.yaml"), "--device-memory", "24GiB", "--set",
+                   Concat("trainer.device=", device)},
+                  &output),
+              0)
+        << output;
+    EXPECT_THAT(output, HasSubstr("total on cpu: ")) << device;
+  }
+  EXPECT_EQ(Run({"plan", "--config", dir_.File("train.yaml"), "--device-memory", "80GB", "--set",
+                 "trainer.device=cuda"},
+                &output),
+            0)
+      << output;
+  EXPECT_THAT(output, HasSubstr("total on cuda: "));
   EXPECT_EQ(for_device("much", &output), 64);
   EXPECT_THAT(output, HasSubstr("--device-memory"));
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run")));
+}
+
+// The limit counts for the plan and for the run, whatever the machine has.
+TEST_F(TrainerWatchTest, ALimitOfMemoryOnTheCpuRefusesThePlanAndTheRun) {
+  std::string output;
+  const std::vector<std::string> limit = {"--set", "trainer.cpu_memory_limit=1MiB"};
+  for (const char* command : {"plan", "train"}) {
+    std::vector<std::string> arguments = {command, "--config", dir_.File("train.yaml")};
+    arguments.insert(arguments.end(), limit.begin(), limit.end());
+    EXPECT_EQ(Run(arguments, &output), 71) << output;
+    EXPECT_THAT(output, HasSubstr("which exceeds its 1.0 MiB (cpu_memory_limit)")) << command;
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir_.File("run/checkpoints")));
 }
 
 TEST_F(TrainerWatchTest, APlanWithCudaGraphsHasALineForThem) {
@@ -385,7 +413,7 @@ TEST_F(TrainerWatchTest, APlanWithCudaGraphsHasALineForThem) {
   std::string output;
   EXPECT_EQ(Run(plan, &output), 64);
   EXPECT_THAT(output, HasSubstr("rollout.cuda_graphs = true: the device is a CPU"));
-  plan.insert(plan.end(), {"--device-memory", "80GB"});
+  plan.insert(plan.end(), {"--device-memory", "cuda:80GB"});
   EXPECT_EQ(Run(plan, &output), 0) << output;
   EXPECT_THAT(output, ::testing::ContainsRegex("cuda +CUDA graphs"));
 }
@@ -396,7 +424,7 @@ TEST_F(TrainerWatchTest, APlanWithOffloadHasAHost) {
   std::string output;
   EXPECT_EQ(Run(plan, &output), 64);
   EXPECT_THAT(output, HasSubstr("optimizer.offload = true: the device is a CPU"));
-  plan.insert(plan.end(), {"--device-memory", "80GB"});
+  plan.insert(plan.end(), {"--device-memory", "cuda:80GB"});
   EXPECT_EQ(Run(plan, &output), 0) << output;
   EXPECT_THAT(output, ::testing::ContainsRegex("cpu +optimizer moments"));
   EXPECT_THAT(output, HasSubstr("total on the host: "));

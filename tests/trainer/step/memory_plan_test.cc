@@ -155,5 +155,20 @@ TEST_F(MemoryPlanTest, WhatIsAutoFollowsTheMemory) {
   EXPECT_EQ(given.rollout.kv_cache_gb, 2.0);
 }
 
+TEST_F(MemoryPlanTest, ALimitOfTheCpuIsThatOfEachRank) {
+  TrainConfig config = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
+  config.trainer.device = "cpu";
+  config.trainer.cpu_memory_limit = "1.5GiB";
+  for (const int64_t num_ranks : {1, 4}) {
+    ASSERT_OK_AND_ASSIGN(const MemoryBudget budget, BudgetOf(config, num_ranks));
+    EXPECT_EQ(budget.device, "cpu");
+    EXPECT_EQ(budget.limit_bytes, int64_t{3} << 29);
+    EXPECT_EQ(budget.source, "cpu_memory_limit");
+  }
+  config.trainer.cpu_memory_limit = "much";
+  EXPECT_ERROR(CheckTrainConfig(config), absl::StatusCode::kInvalidArgument,
+               "trainer.cpu_memory_limit = \"much\"");
+}
+
 }  // namespace
 }  // namespace taopd::testing

@@ -136,9 +136,14 @@ std::vector<Choice> Choices(const TrainConfig& config, int64_t num_ranks) {
 absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_local_ranks) {
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(config.trainer.device));
   if (device.is_cpu()) {
-    TAOPD_ASSIGN_OR_RETURN(MemoryBudget budget, CpuBudget(MemoryLimits()));
-    budget.limit_bytes /= num_local_ranks;
-    if (num_local_ranks > 1) budget.source += Concat(", for each of ", num_local_ranks, " ranks");
+    MemoryLimits limits;
+    TAOPD_ASSIGN_OR_RETURN(limits.cpu_memory_limit_bytes,
+                           ParseMemoryBytes(config.trainer.cpu_memory_limit));
+    TAOPD_ASSIGN_OR_RETURN(MemoryBudget budget, CpuBudget(limits));
+    if (limits.cpu_memory_limit_bytes == 0 && num_local_ranks > 1) {
+      budget.limit_bytes /= num_local_ranks;
+      budget.source += Concat(", for each of ", num_local_ranks, " ranks");
+    }
     return WithinOwnLimits(std::move(budget));
   }
   const auto [free_bytes, total_bytes] =

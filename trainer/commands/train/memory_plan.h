@@ -10,8 +10,9 @@
 
 namespace taopd {
 
-// What this process may take of the device that trainer.device names. `num_local_ranks` processes
-// share a CPU's memory; a limit of the process's own (ulimit) counts for each.
+// What this process may take of the device that trainer.device names: of a CPU's memory
+// trainer.cpu_memory_limit, or its part where `num_local_ranks` processes share what is available. A
+// limit of the process's own (ulimit) counts for each.
 absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_local_ranks = 1);
 
 struct RunPlanOptions {

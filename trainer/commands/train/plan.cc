@@ -1,6 +1,7 @@
 // The subcommand plan.
 #include <iostream>
 
+#include "common/model/decoder.h"
 #include "trainer/commands/commands.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
@@ -10,11 +11,17 @@
 namespace taopd {
 namespace {
 
-// "80GB" of the kind of device that the run would use: a CUDA device unless it is told otherwise.
+// "cuda:80GB", or "80GB" of the kind of device that the run would use; a GPU need not be there.
 absl::StatusOr<MemoryBudget> DescribedBudget(const TrainConfig& config,
                                              const std::string& device_memory) {
-  const std::string kind = config.trainer.device.starts_with("cpu") ? "cpu" : "cuda";
-  auto budget = StatedBudget(MemoryLimits(), Concat(kind, ":", device_memory));
+  std::string text = device_memory;
+  if (text.find(':') == std::string::npos) {
+    const std::string& device = config.trainer.device;
+    const bool on_cuda =
+        device.starts_with("cuda") || (device == "auto" && ParseDevice(device)->is_cuda());
+    text = (on_cuda ? "cuda:" : "cpu:") + text;
+  }
+  auto budget = StatedBudget(MemoryLimits(), text);
   if (!budget.ok()) return Annotate(budget.status(), "--device-memory");
   return budget;
 }
