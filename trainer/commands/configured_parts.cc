@@ -6,6 +6,7 @@
 #include "common/base/memory.h"
 #include "common/engine/torch_engine.h"
 #include "common/io/file.h"
+#include "trainer/eval/accuracy.h"
 #include "trainer/step/support.h"
 #include "trainer/teacher/cache/cached_teacher_client.h"
 #include "trainer/teacher/client_options.h"
@@ -62,6 +63,22 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeOneClient(const TeacherClient
                                                std::move(client), options.revision);
 }
 
+// The most sequences that a run can have in its engine at once. With eval.num_prompts = 0 the number
+// of problems is not known before the data is read: as many as there is room for.
+int64_t MostSequences(const TrainConfig& config, int64_t num_ranks) {
+  const int64_t rollouts = NumRollouts(config, num_ranks);
+  if (config.eval.measure != "accuracy" || config.data.val.empty()) return rollouts;
+  const auto n_by_source = ParseResponsesBySource(config.eval.n_by_source);
+  if (config.eval.num_prompts == 0 || !n_by_source.ok()) return config.rollout.max_num_seqs;
+  int64_t n = config.eval.n;
+  for (const auto& [source, other_n] : *n_by_source) n = std::max(n, other_n);
+  // In doubles: both numbers are a user's.
+  const double responses = static_cast<double>(config.eval.num_prompts) * static_cast<double>(n);
+  if (responses >= static_cast<double>(config.rollout.max_num_seqs))
+    return config.rollout.max_num_seqs;
+  return std::max(rollouts, static_cast<int64_t>(responses));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConfig& config) {
@@ -112,13 +129,18 @@ absl::Status CheckSettingsForCpu(const TrainConfig& config) {
   return absl::OkStatus();
 }
 
-EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size) {
+int64_t NumRollouts(const TrainConfig& config, int64_t num_ranks) {
+  return (config.data.train_batch_size + num_ranks - 1) / num_ranks * config.rollout.n;
+}
+
+EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size,
+                                   int64_t num_ranks) {
   const bool generates = config.eval.measure == "accuracy" && !config.data.val.empty();
   const int64_t longest_response =
       std::max(config.data.max_response_length, generates ? config.eval.max_response_length : 0);
   EngineOptions options;
   options.max_model_len = config.data.max_prompt_length + longest_response;
-  options.max_num_seqs = config.rollout.max_num_seqs;
+  options.max_num_seqs = std::min(config.rollout.max_num_seqs, MostSequences(config, num_ranks));
   options.max_logprobs = MakeSupportOptions(config, vocab_size).student_top_k;
   // auto is the default where no memory plan has chosen.
   options.kv_cache_bytes =
@@ -131,16 +153,19 @@ EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size
   return options;
 }
 
+absl::Status CheckLengthFits(const TrainConfig& config, const ModelConfig& student) {
+  const int64_t longest = RolloutEngineOptions(config, student.vocab_size).max_model_len;
+  if (longest <= student.max_position_embeddings) return absl::OkStatus();
+  return InvalidArgument(
+      "data.max_prompt_length + the longest response (data.max_response_length, "
+      "eval.max_response_length) = ",
+      longest, " exceeds the student's max_position_embeddings ", student.max_position_embeddings);
+}
+
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
     const TrainConfig& config, std::shared_ptr<Decoder> student) {
+  TAOPD_RETURN_IF_ERROR(CheckLengthFits(config, student->config()));
   const EngineOptions options = RolloutEngineOptions(config, student->config().vocab_size);
-  if (options.max_model_len > student->config().max_position_embeddings) {
-    return InvalidArgument(
-        "data.max_prompt_length + the longest response (data.max_response_length, "
-        "eval.max_response_length) = ",
-        options.max_model_len, " exceeds the student's max_position_embeddings ",
-        student->config().max_position_embeddings);
-  }
   auto engine = MakeTorchEngine(std::move(student), options);
   if (!engine.ok()) return Annotate(engine.status(), "rollout");
   return engine;

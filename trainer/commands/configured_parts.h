@@ -27,8 +27,15 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainCon
 absl::Status CheckSettingsForCpu(const TrainConfig& config);
 
 // The options of the rollout engine: as long as the longest prompt with the longest response of
-// rollouts and evaluations.
-EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size);
+// rollouts and evaluations, and with no more sequences at once than a step of one of `num_ranks`
+// ranks and an evaluation have: the KV pool is not larger than what they fill.
+EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size,
+                                   int64_t num_ranks = 1);
+// The rollouts of a step that one of `num_ranks` ranks generates, at most.
+int64_t NumRollouts(const TrainConfig& config, int64_t num_ranks);
+
+// INVALID_ARGUMENT if the longest prompt with the longest response has more positions than the model.
+absl::Status CheckLengthFits(const TrainConfig& config, const ModelConfig& student);
 
 // Makes the engine that generates with the student's live weights, for rollouts and evaluation.
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(

@@ -58,6 +58,13 @@ TEST_F(TrainerFaultsTest, MisspeltKeysAndBadValues) {
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run")));
 }
 
+// No teacher is there, and none is waited for.
+TEST_F(TrainerFaultsTest, ALengthThatTheStudentLacksIsNamedBeforeATeacherIsAsked) {
+  WriteTrainConfig("");
+  ExpectFailure({"data.max_response_length=120", "teacher.connect_timeout_s=20"}, 64,
+                "exceeds the student's max_position_embeddings 128");
+}
+
 TEST_F(TrainerFaultsTest, BadData) {
   WriteFile(dir_.File("empty.jsonl"), "");
   // One directory for all: a start that failed early is no run that the next one would have to

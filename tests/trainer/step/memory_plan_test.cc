@@ -155,6 +155,38 @@ TEST_F(MemoryPlanTest, WhatIsAutoFollowsTheMemory) {
   EXPECT_EQ(given.rollout.kv_cache_gb, 2.0);
 }
 
+// The pool holds what a run has at once, not what an engine could have.
+TEST_F(MemoryPlanTest, ThePoolFollowsTheSequencesOfARun) {
+  TrainConfig run = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
+  run.trainer.mini_batch_size = run.data.train_batch_size = 4;
+  run.rollout.n = 4;
+  run.rollout.kv_cache_gb = 64.0;
+  run.data.max_prompt_length = run.data.max_response_length = run.eval.max_response_length = 128;
+  const auto num_sequences = [&](const TrainConfig& config, int64_t num_ranks) {
+    const MemoryBudget budget = Gpu(1000 * kGb);
+    TrainConfig many = config, one = config;
+    one.rollout.max_num_seqs = 1;
+    const RunPlanOptions options = {.num_ranks = num_ranks};
+    const auto plan = ResolveAuto(&many, dir_.path(), budget, options);
+    const auto plan_of_one = ResolveAuto(&one, dir_.path(), budget, options);
+    EXPECT_OK(plan);
+    EXPECT_OK(plan_of_one);
+    return plan->kv_pool_bytes() / plan_of_one->kv_pool_bytes();
+  };
+  run.eval.n = 1;
+  run.eval.num_prompts = 32;
+  EXPECT_EQ(num_sequences(run, 1), 32);  // the evaluation's
+  run.eval.num_prompts = 8;
+  EXPECT_EQ(num_sequences(run, 1), 16);  // a step's
+  EXPECT_EQ(num_sequences(run, 2), 8);
+  run.eval.n_by_source = {"x=3"};
+  EXPECT_EQ(num_sequences(run, 1), 24);
+  run.eval.num_prompts = 0;  // not known
+  EXPECT_EQ(num_sequences(run, 1), 256);
+  run.data.val = {};
+  EXPECT_EQ(num_sequences(run, 1), 16);
+}
+
 TEST_F(MemoryPlanTest, ALimitOfTheCpuIsThatOfEachRank) {
   TrainConfig config = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
   config.trainer.device = "cpu";

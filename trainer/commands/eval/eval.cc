@@ -147,6 +147,7 @@ std::optional<CommandFailure> EvaluateAnswers(const TrainConfig& config, const E
                                               const Student& student) {
   TrainConfig sized = config;
   sized.data.max_response_length = 1;
+  sized.eval.num_prompts = static_cast<int64_t>(problems.records.size());
   sized.data.max_prompt_length = 1;
   for (const PromptRecord& problem : problems.records) {
     sized.data.max_prompt_length =

@@ -41,16 +41,10 @@ absl::StatusOr<WeightDtype> DtypeOf(const TrainConfig& config, const ModelConfig
 // The plan's input for settings of which none is auto but, possibly, the KV pool.
 TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, WeightDtype dtype,
                           const MemoryBudget& budget, int64_t num_ranks) {
-  EngineOptions options = RolloutEngineOptions(config, model.vocab_size);
-  // Evaluations of the accuracy may have more sequences than a step has; their number is not known
-  // before the data is read.
-  const int64_t num_rollouts =
-      (config.data.train_batch_size + num_ranks - 1) / num_ranks * config.rollout.n;
-  if (config.eval.measure != "accuracy") {
-    options.max_num_seqs = std::min(options.max_num_seqs, num_rollouts);
-  }
+  const int64_t num_rollouts = NumRollouts(config, num_ranks);
   TrainingPlanInput input;
-  input.engine = PlanInputOf(options, model, dtype, budget);
+  input.engine =
+      PlanInputOf(RolloutEngineOptions(config, model.vocab_size, num_ranks), model, dtype, budget);
   const int64_t longest = config.data.max_prompt_length + config.data.max_response_length;
   const int64_t sequences =
       (config.trainer.mini_batch_size + num_ranks - 1) / num_ranks * config.rollout.n;

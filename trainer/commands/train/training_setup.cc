@@ -142,6 +142,9 @@ std::optional<CommandFailure> TrainingRun::CheckConfig() {
 
 std::optional<CommandFailure> TrainingRun::Connect() {
   if (auto failure = LoadData()) return failure;
+  // Before a teacher is waited for, whose limit may be the same number.
+  if (const auto fits = CheckLengthFits(config_, student_.decoder->config()); !fits.ok())
+    return BadUsage(Annotate(fits, "rollout"));
   if (auto failure = ConnectTeacher()) return failure;
   if (auto failure = StartEngine()) return failure;
   return is_root() ? StartControl() : std::nullopt;
