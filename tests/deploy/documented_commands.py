@@ -24,7 +24,7 @@ TIMEOUT_S = 600
 SCRIPTS = ("deploy/setup", "deploy/release", "deploy/experiment", "deploy/images/build", "deploy/tools/compare_table",
            "deploy/tools/docs_reference", "tests/run", "tests/gpu/run",
            "tests/fuzz/run", "tests/bench/run")
-TOOLS = ("cmake", "ninja", "huggingface-cli")  # those of others
+TOOLS = ("cmake", "ninja", "hf")  # those of others
 SHORT = ("trainer.total_steps=2", "data.train_batch_size=2", "trainer.mini_batch_size=2", "rollout.n=2",
          "rollout.max_num_seqs=4", "data.max_response_length=8", "data.truncation=left", "trainer.eval_every=1",
          "teacher.connect_timeout_s=60", "eval.n=1", "eval.num_prompts=2", "eval.max_response_length=8")

@@ -39,7 +39,9 @@ struct SftDataConfig {
   bool shuffle = true;
   void Visit(SettingVisitor& v) {
     v.Setting("train", &train,
-              "JSONL files; prompt and response are text, or token ids under KEY_ids.")
+              "JSONL or Parquet files; prompts are text, a list of messages, or token ids under "
+              "KEY_ids, "
+              "and responses are text or token ids.")
         .MayChange();
     v.Setting("val", &val, "JSONL files for the validation loss.").MayChange();
     v.Setting("prompt_key", &prompt_key, "Key of the prompt.", NotEmpty());
