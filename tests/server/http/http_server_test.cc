@@ -1,58 +1,20 @@
 // The HTTP server with real sockets on 127.0.0.1 and an engine that can hold work back.
-#include "server/http/http_server.h"
-
-#include <httplib.h>
-
 #include <atomic>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tests/server/fake_engine.h"
-#include "tests/server/http/raw_client.h"
-#include "tests/support/status_matchers.h"
+#include "tests/server/http/http_server_fixture.h"
 
 namespace taopd {
 namespace {
 
 using nlohmann::json;
-using testing::FakeModel;
 using ::testing::HasSubstr;
 using testing::MakeFakeModel;
 using testing::RawClient;
 using ::testing::StartsWith;
 
-class HttpServerTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    auto server =
-        HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_, [] { FAIL() << "listener lost"; });
-    ASSERT_OK(server);
-    server_ = *std::move(server);
-    client_ = std::make_unique<httplib::Client>("127.0.0.1", server_->port());
-    client_->set_read_timeout(20);
-  }
-  void TearDown() override {
-    fake_.engine->Drain(absl::Now());
-    client_.reset();
-    if (server_ != nullptr) server_->Shutdown(absl::Now() + absl::Seconds(10));
-  }
-  void Ready() { state_.SetReady(fake_.model); }
-  httplib::Result Complete(const std::string& body) {
-    return client_->Post("/v1/completions", body, "application/json");
-  }
-  std::string Raw(const std::string& request) {
-    RawClient client(server_->port());
-    client.Send(request);
-    return client.ReadAll();
-  }
-
-  FakeModel fake_ = MakeFakeModel();
-  const RequestLimits limits_;  // the server's own
-  ServingState state_{Clock::Real(), absl::Seconds(60)};
-  ServerMetrics metrics_;
-  std::unique_ptr<HttpServer> server_;
-  std::unique_ptr<httplib::Client> client_;
-};
+using HttpServerTest = testing::HttpServerFixture;
 
 TEST_F(HttpServerTest, LoadingReadyDraining) {
   EXPECT_EQ(client_->Get("/health")->status, 503);
@@ -95,82 +57,6 @@ TEST_F(HttpServerTest, UnknownRoutesAndMethods) {
   const json refused = json::parse(method->body);
   EXPECT_EQ(refused["detail"], "Method Not Allowed");
   EXPECT_EQ(refused["error"]["message"], "/v1/completions takes POST, not GET");
-}
-
-// RFC 9112, 6.3: the body is empty. Routes that need one say so.
-TEST_F(HttpServerTest, APostWithoutALengthHasAnEmptyBody) {
-  Ready();
-  const auto post = [this](const std::string& path) {
-    return Raw("POST " + path + " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\r\n");
-  };
-  EXPECT_THAT(post("/ping"), StartsWith("HTTP/1.1 200 "));
-  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/generate", "/tokenize",
-                           "/detokenize", "/inference/v1/generate", "/get_sequence_logprobs/"}) {
-    const std::string answer = post(path);
-    EXPECT_THAT(answer, StartsWith("HTTP/1.1 400 ")) << path;
-    EXPECT_THAT(answer, HasSubstr("{\"error\":{\"message\":")) << path;
-  }
-}
-
-TEST_F(HttpServerTest, OffersOfOtherProtocolsAreIgnored) {
-  Ready();
-  const std::string offer =
-      "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n";
-  EXPECT_THAT(Raw("GET /health HTTP/1.1\r\nHost: a\r\n" + offer + "Connection: close\r\n\r\n"),
-              StartsWith("HTTP/1.1 200 "));
-  const std::string body = "{\"prompt\":[1],\"max_tokens\":1}";
-  EXPECT_THAT(Raw("POST /v1/completions HTTP/1.1\r\nHost: a\r\n" + offer +
-                  "Connection: close\r\nContent-Type: application/json\r\nContent-Length: " +
-                  std::to_string(body.size()) + "\r\n\r\n" + body),
-              StartsWith("HTTP/1.1 200 "));
-}
-
-// Any number of tokens that is more than the context leaves means "as many as there are".
-TEST_F(HttpServerTest, MaxTokensOfAnySizeAreCutAlike) {
-  Ready();
-  const std::pair<const char*, const char*> routes[] = {
-      {"/v1/completions", R"({"prompt":[1,2],"ignore_eos":true,"max_tokens":%})"},
-      {"/inference/v1/generate",
-       R"({"token_ids":[1,2],"sampling_params":{"ignore_eos":true,"detokenize":false,"max_tokens":%}})"},
-      {"/generate",
-       R"({"input_ids":[1,2],"sampling_params":{"ignore_eos":true,"max_new_tokens":%}})"},
-  };
-  for (const auto& [path, form] : routes) {
-    for (const char* number :
-         {"1000", "9007199254740993", "1e18", "9223372036854775807", "9223372036854775808",
-          "18446744073709551616", "123456789012345678901234567890", "\"99999999999999999999\""}) {
-      std::string body = form;
-      body.replace(body.find('%'), 1, number);
-      const auto answer = client_->Post(path, body, "application/json");
-      ASSERT_TRUE(answer);
-      EXPECT_EQ(answer->status, 200) << body << answer->body;
-      EXPECT_EQ(fake_.engine->seen().back().sampling->max_new_tokens, 62) << body;
-    }
-    std::string body = form;
-    body.replace(body.find('%'), 1, "-18446744073709551616");
-    EXPECT_EQ(client_->Post(path, body, "application/json")->status, 400) << body;
-  }
-}
-
-TEST_F(HttpServerTest, NumbersBeyond64BitsAreRefusedByTheirFields) {
-  Ready();
-  for (const char* field : {"n", "seed", "top_k", "min_tokens", "logprobs", "prompt_logprobs"}) {
-    for (const char* number : {"18446744073709551616", "1e30"}) {
-      const auto answer =
-          Complete("{\"prompt\":[1],\"" + std::string(field) + "\":" + number + "}");
-      EXPECT_EQ(answer->status, 400) << field;
-      EXPECT_EQ(json::parse(answer->body)["error"]["param"], field) << answer->body;
-    }
-  }
-  EXPECT_EQ(Complete("{\"prompt\":[1],\"max_tokens\":1e400}")->status,
-            400);  // as in vLLM: infinite
-}
-
-TEST_F(HttpServerTest, NoMemoryOfMessagesIsHeldWhenIdle) {
-  Ready();
-  EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 200);
-  EXPECT_THAT(client_->Get("/metrics")->body,
-              HasSubstr("\ntaopd_teacher_message_memory_bytes 0\n"));
 }
 
 TEST_F(HttpServerTest, ScoresABatchOfPrompts) {

@@ -1,0 +1,51 @@
+// A server on 127.0.0.1, its client, and an engine that can hold work back.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <memory>
+#include <string>
+
+#include "server/http/http_server.h"
+#include "tests/server/fake_engine.h"
+#include "tests/server/http/raw_client.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd::testing {
+
+class HttpServerFixture : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto server =
+        HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_, [] { FAIL() << "listener lost"; });
+    ASSERT_OK(server);
+    server_ = *std::move(server);
+    client_ = std::make_unique<httplib::Client>("127.0.0.1", server_->port());
+    client_->set_read_timeout(20);
+  }
+  void TearDown() override {
+    fake_.engine->Drain(absl::Now());
+    client_.reset();
+    if (server_ != nullptr) server_->Shutdown(absl::Now() + absl::Seconds(10));
+  }
+  void Ready() { state_.SetReady(fake_.model); }
+  httplib::Result Complete(const std::string& body) {
+    return client_->Post("/v1/completions", body, "application/json");
+  }
+  std::string Raw(const std::string& request) {
+    RawClient client(server_->port());
+    client.Send(request);
+    return client.ReadAll();
+  }
+
+  FakeModel fake_ = MakeFakeModel();
+  const RequestLimits limits_;  // the server's own
+  ServingState state_{Clock::Real(), absl::Seconds(60)};
+  ServerMetrics metrics_;
+  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<httplib::Client> client_;
+};
+
+}  // namespace taopd::testing
