@@ -310,6 +310,25 @@ TEST_F(CheckpointStoreTest, ACheckpointWithinAStepLastsUntilTheNext) {
   EXPECT_EQ(*ListDirectory(dir()), (std::vector<std::string>{"step-000020", "step-000030"}));
 }
 
+TEST_F(CheckpointStoreTest, TheNewestUpToAStepSkipsDamagedOnesAndDeletesNothing) {
+  Open({.keep_last = 9});
+  for (const int64_t step : {2, 4, 6}) ASSERT_OK(Save(step));
+  const auto newest = [&](int64_t max_step) {
+    const auto found = store_->Newest(max_step);
+    EXPECT_OK(found);
+    return found.ok() && *found ? (*found)->step : -1;
+  };
+  EXPECT_EQ(newest(1), -1);
+  EXPECT_EQ(newest(5), 4);
+  EXPECT_EQ(newest(6), 6);
+  fs::remove(Path("step-000004/manifest.json"));
+  EXPECT_EQ(newest(5), 2);
+  fs::remove(Path("step-000002/manifest.json"));
+  EXPECT_ERROR(store_->Newest(5), absl::StatusCode::kDataLoss, "all 2 checkpoints");
+  EXPECT_EQ(newest(6), 6);
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{2, 4, 6}));
+}
+
 TEST_F(CheckpointStoreTest, DeleteAfterLeavesEarlierCheckpointsAlone) {
   Open({.keep_last = 5});
   for (int64_t step = 1; step <= 4; ++step) ASSERT_OK(Save(step));
