@@ -12,8 +12,18 @@ enum ExitCode : int {
   kExitInternal = 70,
   kExitOutOfMemory = 71,  // the memory of the machine or the device did not suffice
   kExitStorage = 74,      // the state could not be written, and the run was told to give up
-  kExitStopped = 75,      // asked to stop; the state is saved, start again with --resume
-  kExitNumerics = 76,     // the loss or the gradients stayed non-finite
+  // Stopped by a signal. The state is saved: a scheduler starts the run again with --resume.
+  kExitStopped = 75,
+  kExitNumerics = 76,  // the loss or the gradients stayed non-finite
+  // Ended at once by repeated signals: nothing newer than the newest checkpoint is saved.
+  kExitEndedAtOnce = 77,
+  // Stopped by a person, or by a limit of time that the user set. The state is saved, and no
+  // scheduler shall start the run again.
+  kExitStoppedByUser = 78,
 };
+
+// Whether the code says that the run was stopped in order, with its state saved. Where both codes
+// are asked for, the larger one counts: a person's wish outlasts an eviction.
+constexpr bool IsStop(int code) { return code == kExitStopped || code == kExitStoppedByUser; }
 
 }  // namespace taopd

@@ -150,8 +150,9 @@ class DirectoryCheckpointStore final : public CheckpointStore {
 
   absl::StatusOr<std::optional<CheckpointRef>> Newest(int64_t max_step) override {
     TAOPD_ASSIGN_OR_RETURN(std::vector<CheckpointRef> all, List());
-    std::erase_if(all, [max_step](const CheckpointRef& ref) {
-      return ref.step > max_step || (ref.mini_batch > 0 && max_step != INT64_MAX);
+    const bool is_limited = max_step != INT64_MAX;
+    std::erase_if(all, [&](const CheckpointRef& ref) {
+      return ref.step > max_step || (is_limited && ref.mini_batch > 0);
     });
     absl::Status first_error;
     for (auto it = all.rbegin(); it != all.rend(); ++it) {

@@ -55,10 +55,10 @@ class CheckpointStore {
       int64_t step, const std::function<absl::Status(const std::string& temporary_dir)>& write,
       int64_t mini_batch = 0) = 0;
 
-  // Returns the newest checkpoint whose files have the sizes and hashes of its manifest, or nullopt
-  // if there are none. Damaged ones are logged, counted and left alone. Returns DATA_LOSS if all of
-  // them are damaged. With a `max_step` only checkpoints between two steps and of at most so many
-  // steps count.
+  // Returns the newest checkpoint of at most `max_step` steps whose files have the sizes and hashes
+  // of its manifest, or nullopt if there are no checkpoints of so few steps. Damaged ones are logged,
+  // counted and left alone. Returns DATA_LOSS if all of them are damaged. A limit leaves out
+  // checkpoints within a step: DeleteAfter would delete them.
   virtual absl::StatusOr<std::optional<CheckpointRef>> Newest(int64_t max_step) = 0;
   absl::StatusOr<std::optional<CheckpointRef>> Newest() { return Newest(INT64_MAX); }
 

@@ -8,19 +8,55 @@
 #include <thread>
 
 #include "common/base/log.h"
+#include "trainer/control/repeated_signals.h"
 
 namespace taopd {
 
 int EndCommand(const std::optional<CommandFailure>& failure) {
   if (!failure) return kExitOk;
   std::cout.flush();
-  if (failure->code == kExitStopped) {
+  if (IsStop(failure->code)) {
     LogInfo("stopped", {{"reason", std::string(failure->status.message())}});
   } else {
     std::fprintf(stderr, "taopd-trainer: %s\n", std::string(failure->status.message()).c_str());
   }
   return failure->code;
 }
+
+namespace {
+
+std::string WhatIsSaved(const RunState& state) {
+  const int64_t step = state.status().saved_step;
+  return step < 0 ? "nothing is saved" : Concat("nothing newer than step ", step, " is saved");
+}
+
+void TakeSignals(const sigset_t& signals, RunState* state) {
+  RepeatedSignals rule;
+  while (true) {
+    int signal = 0;
+    if (sigwait(&signals, &signal) != 0) continue;
+    switch (rule.Observe(std::chrono::steady_clock::now())) {
+      case SignalAction::kStop:
+        LogInfo(Concat("stopping, and saving first; another signal after ",
+                       RepeatedSignals::kSameWishFor.count(), " s ends the run at once: so far ",
+                       WhatIsSaved(*state)),
+                {{"signal", signal}});
+        state->RequestStop(kExitStopped);
+        break;
+      case SignalAction::kSameWish:
+        break;
+      case SignalAction::kEndAtOnce:
+        if (state->status().phase == TrainerPhase::kWaitingForStorage) {
+          state->RequestStop(kExitStopped);  // it gives up in order, and says what is saved
+          break;
+        }
+        LogWarning(Concat("ending at once: ", WhatIsSaved(*state)), {{"signal", signal}});
+        _exit(kExitEndedAtOnce);
+    }
+  }
+}
+
+}  // namespace
 
 // Signals are taken by one thread, so nothing runs in a handler.
 void StopOnSignals(RunState* state) {
@@ -29,20 +65,7 @@ void StopOnSignals(RunState* state) {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every later thread
-  std::thread([signals, state] {
-    int signal = 0;
-    sigwait(&signals, &signal);
-    LogInfo("stopping after this step", {{"signal", signal}});
-    state->RequestStop();
-    sigwait(&signals, &signal);
-    // A run that waits for room ends in order: it says what is saved.
-    while (state->status().phase == TrainerPhase::kWaitingForStorage) {
-      state->RequestStop();
-      sigwait(&signals, &signal);
-    }
-    LogWarning("ending at once; the newest checkpoint stays", {{"signal", signal}});
-    _exit(kExitStopped);
-  }).detach();
+  std::thread([signals, state] { TakeSignals(signals, state); }).detach();
 }
 
 }  // namespace taopd

@@ -27,9 +27,10 @@ const std::vector<AddSubcommand>& AllSubcommands();
 // Reports on standard error why a command failed and returns the process's exit code.
 int EndCommand(const std::optional<CommandFailure>& failure);
 
-// Makes the first SIGTERM or SIGINT ask `state` for a stop: the step in progress ends, the run is
-// saved, the exit code is 75. A second one ends the process at once with the newest checkpoint in
-// place. Call it before any other thread starts. `state` must live as long as the process.
+// Makes the first SIGTERM or SIGINT ask `state` for a stop: the run is saved, the exit code is 75.
+// Others within five seconds are the same wish (repeated_signals.h). A later one ends the process
+// at once with code 77, after a line that says which step is saved. Call it before any other thread
+// starts. `state` must live as long as the process.
 void StopOnSignals(RunState* state);
 
 }  // namespace taopd

@@ -54,7 +54,7 @@ class SftRun {
     while (!run_.is_last()) {
       if (run_state_->stop_requested()) {
         if (auto failure = SaveOrWait()) return failure;
-        return run_.Stopped();
+        return run_.Stopped(run_state_->stop_code());
       }
       if (auto failure = Step()) return failure;
     }
@@ -81,6 +81,7 @@ class SftRun {
     if (!facts.ok()) return run_.BesideChanges(BadData(facts.status()));
     if (auto failure = run_.CheckFacts(*facts)) return failure;
     if (auto failure = run_.OpenOutput()) return failure;
+    if (run_.resumed()) NoteSaved();
     LogInfo(run_.resumed() ? "resumed" : "started",
             {{"run", config_.run.name},
              {"dir", run_.run_dir()},
@@ -230,8 +231,11 @@ class SftRun {
     if (run_.is_last()) return SaveOrWait();
     // A failure is logged; the next step tries again.
     if (run_.is_due(config_.trainer.save_every) || run_.num_failed_saves() > 0) {
-      if (const auto saved = run_.Save(); !saved.ok())
+      if (const auto saved = run_.Save(); saved.ok()) {
+        NoteSaved();
+      } else {
         LogWarning("the save is tried again after the next step", {{"error", saved.status()}});
+      }
     }
     return std::nullopt;
   }
@@ -246,9 +250,14 @@ class SftRun {
                          {"eval/n", static_cast<double>(val_.size())}});
   }
 
+  void NoteSaved() {
+    run_state_->Update([&](RunStatus& status) { status.saved_step = run_.state().step; });
+  }
   std::optional<CommandFailure> SaveOrWait() {
-    return UntilStored(Concat("the checkpoint of step ", run_.state().step), &run_, run_state_,
-                       [this] { return run_.Save().status(); });
+    auto failure = UntilStored(Concat("the checkpoint of step ", run_.state().step), &run_,
+                               run_state_, [this] { return run_.Save().status(); });
+    if (!failure) NoteSaved();
+    return failure;
   }
 
   Decoder& decoder() { return *run_.student().decoder; }

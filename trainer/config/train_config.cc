@@ -75,6 +75,40 @@ absl::Status CheckSampling(const RolloutConfig& rollout, const ObjectiveTerms& t
   return absl::OkStatus();
 }
 
+// When checkpoints are written, and which are kept.
+void VisitSaving(TrainerConfig& c, SettingVisitor& v) {
+  v.Setting("save_every", &c.save_every,
+            "Steps between checkpoints; the last step is always saved. 0 = only then.",
+            AtLeast<int64_t>(0))
+      .MayChange();
+  v.Setting("save_minutes", &c.save_minutes,
+            "Also write a checkpoint after the first step that ends so many minutes after the last "
+            "checkpoint; 0 = never.",
+            AtLeast(0.0))
+      .MayChange();
+  v.Setting(
+       "stop_grace_s", &c.stop_grace_s,
+       "A run that is asked to stop after the first update of a step finishes the step if that "
+       "is likely to take at most so many seconds; otherwise it saves what is left of the step "
+       "between two mini-batches. Leave time for a checkpoint before whoever asks kills it.",
+       AtLeast(0.0))
+      .MayChange();
+  v.Setting(
+       "async_save", &c.async_save,
+       "Write the checkpoints of save_every and save_minutes beside the next step, from a copy "
+       "of the student and its optimizer: on, off, or auto: if the memory plan has room for "
+       "the copy.",
+       OneOf({"auto", "on", "off"}))
+      .MayChange();
+  v.Setting("keep_checkpoints", &c.keep_checkpoints, "Newest checkpoints to keep.",
+            AtLeast<int64_t>(2))
+      .MayChange();
+  v.Setting("keep_every", &c.keep_every,
+            "Also keep every checkpoint whose step is a multiple of this number; 0 = none.",
+            AtLeast<int64_t>(0))
+      .MayChange();
+}
+
 // Device, memory, ports, and what is written aside.
 void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
   v.Setting("memory_plan", &c.memory_plan,
@@ -224,22 +258,7 @@ void TrainerConfig::Visit(SettingVisitor& v) {
             "Steps between evaluations; the last step is always evaluated. 0 = only then.",
             AtLeast<int64_t>(0))
       .MayChange();
-  v.Setting("save_every", &save_every,
-            "Steps between checkpoints; the last step is always saved. 0 = only then.",
-            AtLeast<int64_t>(0))
-      .MayChange();
-  v.Setting("async_save", &async_save,
-            "Write the checkpoints of save_every beside the next step, from a copy of the student "
-            "and its optimizer: on, off, or auto: if the memory plan has room for the copy.",
-            OneOf({"auto", "on", "off"}))
-      .MayChange();
-  v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
-            AtLeast<int64_t>(2))
-      .MayChange();
-  v.Setting("keep_every", &keep_every,
-            "Also keep every checkpoint whose step is a multiple of this number; 0 = none.",
-            AtLeast<int64_t>(0))
-      .MayChange();
+  VisitSaving(*this, v);
   v.Setting("best_metric", &best_metric,
             "Metric of the evaluations, such as eval/kl_to_teacher, by which the best checkpoint "
             "is kept; best.json names it. Empty: none.",
@@ -254,7 +273,7 @@ void TrainerConfig::Visit(SettingVisitor& v) {
             AtLeast<int64_t>(0))
       .MayChange();
   v.Setting("max_wall_time_s", &max_wall_time_s,
-            "Save and end with code 75 before this process has run so long, with room for one "
+            "Save and end with code 78 before this process has run so long, with room for one "
             "more step and a checkpoint; 0 = no limit.",
             AtLeast(0.0))
       .MayChange();

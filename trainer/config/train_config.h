@@ -168,6 +168,8 @@ struct TrainerConfig {
   bool eval_at_start = true;
   int64_t eval_every = 50;
   int64_t save_every = 50;
+  double save_minutes = 15;
+  double stop_grace_s = 240;
   std::string async_save = "auto";
   int64_t keep_checkpoints = 2;
   int64_t keep_every = 0;

@@ -118,7 +118,7 @@ grpc::ServerUnaryReactor* ControlService::Stop(grpc::CallbackServerContext* cont
                                                const v1::StopRequest* request,
                                                v1::StopResponse* reply) {
   if (!IsAllowed(*context)) return Refuse(context);
-  state_->RequestStop();
+  state_->RequestStop(kExitStoppedByUser);
   return Answer(context);
 }
 

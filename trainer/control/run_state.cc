@@ -50,7 +50,7 @@ void RunState::Update(const std::function<void(RunStatus&)>& change) {
   for (SaveRequest& request : refused) request.done(Finished());
 }
 
-bool RunState::stop_requested() const {
+ExitCode RunState::stop_code() const {
   absl::MutexLock lock(&mutex_);
   return stop_;
 }
@@ -65,10 +65,10 @@ void RunState::WaitWhilePaused(const std::function<void()>& save) {
     {
       absl::MutexLock lock(&mutex_);
       auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return !pause_ || stop_ || !save_requested_.empty();
+        return !pause_ || stop_ != kExitOk || !save_requested_.empty();
       };
       mutex_.Await(absl::Condition(&has_work));
-      if (!pause_ || stop_) return;
+      if (!pause_ || stop_ != kExitOk) return;
     }
     if (TakeSaveRequest()) save();
   }
@@ -103,10 +103,21 @@ RunStatus RunState::status() const {
   return status_;
 }
 
-void RunState::RequestStop() {
-  absl::MutexLock lock(&mutex_);
-  stop_ = true;
-  gives_up_ = gives_up_ || status_.phase == TrainerPhase::kWaitingForStorage;
+void RunState::RequestStop(ExitCode code) {
+  absl::MutexLock pass_on_lock(&pass_on_mutex_);
+  {
+    absl::MutexLock lock(&mutex_);
+    gives_up_ = gives_up_ || status_.phase == TrainerPhase::kWaitingForStorage;
+    if (code <= stop_) return;
+    stop_ = code;
+  }
+  if (pass_on_) pass_on_(code);
+}
+
+void RunState::PassStopsOn(std::function<void(ExitCode)> pass_on) {
+  absl::MutexLock pass_on_lock(&pass_on_mutex_);
+  pass_on_ = std::move(pass_on);
+  if (const ExitCode code = stop_code(); pass_on_ && code != kExitOk) pass_on_(code);
 }
 
 void RunState::RequestPause(bool paused) {

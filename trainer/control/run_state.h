@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/exit_code.h"
 #include "common/base/status.h"
 #include "common/metrics/sink.h"
 
@@ -52,6 +53,7 @@ struct RunStatus {
   double plan_gb =
       0;  // what the memory plan allows for, of the device, in GiB; 0: there is no plan
   std::string storage_problem = {};  // why the last checkpoint is not saved; empty if it is
+  int64_t saved_step = -1;           // of last_checkpoint; -1 before the first
 };
 
 class RunState {
@@ -65,7 +67,14 @@ class RunState {
   // becomes kFinished, all waiting save requests are answered with UNAVAILABLE, and so is every
   // later one.
   void Update(const std::function<void(RunStatus&)>& change);
-  bool stop_requested() const;
+  // Why the run is to stop: kExitStopped or kExitStoppedByUser, the code to end with; kExitOk if
+  // nobody has asked for it.
+  ExitCode stop_code() const;
+  bool stop_requested() const { return stop_code() != kExitOk; }
+  // From now on every request to stop that changes stop_code is passed on to `pass_on`, by the
+  // thread that makes it; one that was made before, by this call. Null: to nobody any more, once
+  // this returns. `pass_on` must not block and may call RequestStop of other objects only.
+  void PassStopsOn(std::function<void(ExitCode)> pass_on);
   bool pause_requested() const;
   // Blocks while the run is paused and no stop is requested. When a save is requested during the
   // pause, calls `save`, which must do what the loop does when TakeSaveRequest returns true.
@@ -83,8 +92,9 @@ class RunState {
   // ---- For servers and signal handling threads ----
 
   RunStatus status() const;
-  // In the phase kWaitingForStorage it tells the run to end without its state.
-  void RequestStop();
+  // `code` is kExitStopped or kExitStoppedByUser; of several requests the largest code counts. In the
+  // phase kWaitingForStorage it tells the run to end without its state.
+  void RequestStop(ExitCode code);
   void RequestPause(bool paused);
   // Waits for the checkpoint. Returns DEADLINE_EXCEEDED at `deadline`.
   absl::StatusOr<std::string> RequestSave(absl::Time deadline);
@@ -106,12 +116,15 @@ class RunState {
 
   mutable absl::Mutex mutex_;
   RunStatus status_ ABSL_GUARDED_BY(mutex_);
-  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  ExitCode stop_ ABSL_GUARDED_BY(mutex_) = kExitOk;
   bool pause_ ABSL_GUARDED_BY(mutex_) = false;
   bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_save_id_ ABSL_GUARDED_BY(mutex_) = 1;
   std::vector<SaveRequest> save_requested_ ABSL_GUARDED_BY(mutex_);
   std::vector<SaveRequest> save_taken_ ABSL_GUARDED_BY(mutex_);
+  // Taken before mutex_, and held while pass_on_ runs.
+  absl::Mutex pass_on_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  std::function<void(ExitCode)> pass_on_ ABSL_GUARDED_BY(pass_on_mutex_);
 };
 
 }  // namespace taopd

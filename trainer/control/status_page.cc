@@ -83,7 +83,7 @@ class HttpStatusPages final : public StatusPages {
       return absl::OkStatus();
     });
     AddAction("/stop", [this] {
-      state_->RequestStop();
+      state_->RequestStop(kExitStoppedByUser);
       return absl::OkStatus();
     });
     AddAction("/save", [this] { return RequestSave(); });

@@ -226,7 +226,8 @@ absl::StatusOr<bool> CheckpointedRun::HasCheckpoint(int64_t step) {
   if (group_->is_root() && store_ != nullptr) {
     const auto all = store_->List();
     for (const CheckpointRef& ref : all.value_or(std::vector<CheckpointRef>())) {
-      is_there |= ref.step == step && VerifyCheckpoint(ref.path, step, /*hashes=*/false).ok();
+      is_there |= ref.step == step && ref.mini_batch == 0 &&
+                  VerifyCheckpoint(ref.path, step, /*hashes=*/false).ok();
     }
   }
   TAOPD_ASSIGN_OR_RETURN(const int64_t agreed, group_->AgreeOnLargest(is_there ? 1 : 0));
@@ -274,6 +275,7 @@ absl::Status CheckpointedRun::SaveParts(const std::string& dir) {
     const std::string what = error.what();
     status = ResourceExhausted("writing a checkpoint: ", what.substr(0, what.find('\n')));
   }
+  if (pending_mini_batches_ > 0) status.Update(write_pending_(dir));
   return group_->AgreeOnStatus(status);
 }
 
@@ -288,7 +290,7 @@ absl::StatusOr<std::string> CheckpointedRun::SaveAsRoot() {
   };
   const bool may_fit = attempts_.MayFit(checkpoint_bytes_);
   absl::StatusOr<std::string> saved = ResourceExhausted("the checkpoint does not fit");
-  if (may_fit) saved = store_->Save(state_.step, write);
+  if (may_fit) saved = store_->Save(state_.step, write, pending_mini_batches_);
   // It is there already, or its directory could not be made: the others have nothing to do.
   if (!has_begun) TAOPD_RETURN_IF_ERROR(FromRoot("").status());
   if (may_fit) LogSaved(state_.step, saved);
@@ -392,9 +394,12 @@ absl::Status CheckpointedRun::Export() {
   return absl::OkStatus();
 }
 
-CommandFailure CheckpointedRun::Stopped() const {
-  return {kExitStopped, absl::CancelledError(Concat("asked to stop after step ", state_.step,
-                                                    "; continue with --resume"))};
+CommandFailure CheckpointedRun::Stopped(ExitCode code) const {
+  const std::string within = pending_mini_batches_ > 0 ? Concat(" and ", pending_mini_batches_,
+                                                                " mini-batches of the next")
+                                                       : "";
+  return {code, absl::CancelledError(Concat("asked to stop after step ", state_.step, within,
+                                            "; continue with --resume"))};
 }
 
 }  // namespace taopd

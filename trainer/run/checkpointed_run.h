@@ -130,6 +130,13 @@ class CheckpointedRun {
   void SetCheckpointFile(const std::string& name, std::string text) {
     text_files_[name] = std::move(text);
   }
+  // What is left of a step in progress: `mini_batches` of it are done, and `write` writes this rank's
+  // part of the rest into a checkpoint's directory. Every checkpoint from now on is one within the
+  // step, until a call with 0.
+  void SetPending(int64_t mini_batches, std::function<absl::Status(const std::string& dir)> write) {
+    pending_mini_batches_ = mini_batches;
+    write_pending_ = std::move(write);
+  }
   // Keeps the checkpoints of these steps; those of an earlier call may go.
   void Pin(std::set<int64_t> steps);
   // Goes back to the newest undamaged checkpoint of at most `step` steps, as a resumed run would: the
@@ -145,8 +152,8 @@ class CheckpointedRun {
   // Writes RUN_DIR/model, in place of an older one only when it is complete, and logs the end. Call it
   // after the last step; it may be called again after a failure, as Save.
   absl::Status Export();
-  // The result of a run that was asked to stop. Call it after Save.
-  CommandFailure Stopped() const;
+  // The result of a run that was asked to stop with this code. Call it after Save.
+  CommandFailure Stopped(ExitCode code) const;
 
   // Whether something that is done every `every` steps is due; never for 0.
   bool is_due(int64_t every) const { return every > 0 && state_.step % every == 0; }
@@ -201,6 +208,8 @@ class CheckpointedRun {
   std::vector<std::string> allow_change_;
   absl::Status settings_;  // how they differ from those of the checkpoint's run
   std::map<std::string, std::string> text_files_;
+  int64_t pending_mini_batches_ = 0;
+  std::function<absl::Status(const std::string& dir)> write_pending_;
   RecordedMetrics recorded_;
   std::optional<RecordedMetrics> records_read_;  // by ReadRecords, for OpenOutput
   std::string checkpoint_dir_;

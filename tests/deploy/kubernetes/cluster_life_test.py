@@ -175,7 +175,7 @@ class ClusterLifeTest(cluster.Cluster):
                 self.assertEqual(pod.process.wait(WAIT_S), code, pod.log.read_text())
                 self.assertEqual(job_action(job, code), action)
         known = {0: "Complete", 64: "FailJob", 65: "FailJob", 69: "Count", 70: "Count", 71: "FailJob", 75: "Ignore",
-                 76: "FailJob"}
+                 76: "FailJob", 77: "Count", 78: "FailJob"}
         self.assertEqual({code: job_action(job, code) for code in known}, known)
         self.assertEqual(job_action(job, 137), "Count")
         # A code that the program gets later must be decided on here, and in the manifests and units.

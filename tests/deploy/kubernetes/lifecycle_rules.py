@@ -124,7 +124,7 @@ def job_specs(objects):
 
 @rule
 def jobs_know_the_exit_codes(objects):
-    """64, 65, 71, 74, 76 end an experiment; 75 and disruptions do not count; the rest counts (docs/troubleshooting.md)."""
+    """64, 65, 71, 74, 76, 78 end an experiment; 75 and disruptions do not count; the rest counts (docs/troubleshooting.md)."""
     for thing, spec, jobset in job_specs(objects):
         rules = get(spec, "podFailurePolicy", "rules", default=[])
         names = {container["name"] for container in get(spec, "template", "spec", "containers", default=[])}
@@ -137,13 +137,13 @@ def jobs_know_the_exit_codes(objects):
             if "onExitCodes" in each and each["onExitCodes"].get("containerName") not in names:
                 yield f"{name_of(thing)}: a rule names the container {each['onExitCodes'].get('containerName')}"
         for code, action in codes.items():
-            if code in (64, 65, 71, 74, 76):
+            if code in (64, 65, 71, 74, 76, 78):
                 expected = "FailJob"
             else:
                 expected = "Ignore" if jobset is None else "FailJob"
-            if action != expected or code not in (64, 65, 71, 75, 76):
+            if action != expected or code not in (64, 65, 71, 75, 76, 78):
                 yield f"{name_of(thing)}: exit code {code} leads to {action}"
-        for code in sorted({64, 65, 71, 75, 76} - set(codes)):
+        for code in sorted({64, 65, 71, 75, 76, 78} - set(codes)):
             yield f"{name_of(thing)}: nothing says what exit code {code} means"
         if disruption != ("Ignore" if jobset is None else "FailJob"):
             yield f"{name_of(thing)}: an eviction counts as a failure"

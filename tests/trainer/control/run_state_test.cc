@@ -2,10 +2,12 @@
 #include <absl/synchronization/barrier.h>
 #include <absl/synchronization/notification.h>
 #include <absl/time/clock.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "tests/support/status_matchers.h"
 #include "trainer/control/run_state.h"
@@ -54,10 +56,28 @@ TEST(RunStateTest, StopEndsAPause) {
   state.RequestPause(true);
   std::thread loop([&] { state.WaitWhilePaused([] {}); });
   EXPECT_FALSE(state.stop_requested());
-  state.RequestStop();
-  state.RequestStop();
+  state.RequestStop(kExitStopped);
+  state.RequestStop(kExitStopped);
   EXPECT_TRUE(state.stop_requested());
   loop.join();
+}
+
+TEST(RunStateTest, APersonsStopOutlastsASignalAndEachIsPassedOnOnce) {
+  RunState state;
+  std::vector<ExitCode> passed_on;
+  EXPECT_EQ(state.stop_code(), kExitOk);
+  state.RequestStop(kExitStopped);
+  state.PassStopsOn([&](ExitCode code) { passed_on.push_back(code); });
+  EXPECT_THAT(passed_on, ::testing::ElementsAre(kExitStopped));
+  state.RequestStop(kExitStoppedByUser);
+  state.RequestStop(kExitStopped);
+  EXPECT_EQ(state.stop_code(), kExitStoppedByUser);
+  EXPECT_THAT(passed_on, ::testing::ElementsAre(kExitStopped, kExitStoppedByUser));
+  RunState other;
+  other.PassStopsOn([&](ExitCode code) { passed_on.push_back(code); });
+  other.PassStopsOn(nullptr);
+  other.RequestStop(kExitStopped);
+  EXPECT_EQ(passed_on.size(), 2u);
 }
 
 TEST(RunStateTest, SaveIsAnsweredWithThePath) {

@@ -7,6 +7,7 @@
 #include "tests/support/status_matchers.h"
 #include "trainer/guard/best_evaluation.h"
 #include "trainer/guard/rollbacks.h"
+#include "trainer/guard/save_interval.h"
 #include "trainer/guard/wall_time.h"
 
 namespace taopd {
@@ -53,6 +54,17 @@ TEST(WallTimeLimit, APartNeedsRoomForASaveOnly) {
   EXPECT_FALSE(limit.IsUpForAPart(start + absl::Seconds(90)));
   EXPECT_TRUE(limit.IsUpForAPart(start + absl::Seconds(91)));
   EXPECT_FALSE(WallTimeLimit(start, absl::ZeroDuration()).IsUpForAPart(start + absl::Hours(9)));
+}
+
+TEST(SaveInterval, CountsFromTheLastCheckpoint) {
+  const absl::Time start = absl::FromUnixSeconds(1000);
+  SaveInterval interval(start, absl::Minutes(15));
+  EXPECT_FALSE(interval.IsDue(start + absl::Seconds(899)));
+  EXPECT_TRUE(interval.IsDue(start + absl::Seconds(900)));
+  interval.Saved(start + absl::Seconds(600));  // for another reason
+  EXPECT_FALSE(interval.IsDue(start + absl::Seconds(1499)));
+  EXPECT_TRUE(interval.IsDue(start + absl::Seconds(1500)));
+  EXPECT_FALSE(SaveInterval(start, absl::ZeroDuration()).IsDue(start + absl::Hours(1000)));
 }
 
 TEST(Rollbacks, ReadBackWhatWasWritten) {

@@ -9,14 +9,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 
+#include "common/base/exit_code.h"
 #include "common/base/file_descriptor.h"
 #include "common/base/log.h"
 #include "common/dist/loopback.h"
 #include "common/dist/watch_token.h"
+#include "trainer/control/repeated_signals.h"
 
 namespace taopd {
 namespace {
@@ -24,8 +27,9 @@ namespace {
 // After the first failure. Ranks that have met end each other in less than the first
 // (ProcessGroupOptions::grace); one that still waits for a rank that will not come has to be killed.
 constexpr absl::Duration kTerminateAfter = absl::Seconds(10), kKillAfter = absl::Seconds(13);
-constexpr int kExitStoppedOnRequest = 75;
 constexpr char kSecretVariable[] = "TAOPD_RANK_SECRET";
+// Ranks that somebody does not want to wait for have so long to say what is saved.
+constexpr absl::Duration kLastWords = absl::Seconds(2);
 
 struct RankProcess {
   int64_t rank = 0;
@@ -66,11 +70,9 @@ class Launcher {
     while (num_running() > 0) {
       const timespec second = {1, 0};
       const int signal = sigtimedwait(&signals_, nullptr, &second);
-      if (signal == SIGTERM || signal == SIGINT) {
-        LogInfo("passing on to all ranks", {{"signal", signal}});
-        SignalAll(signal);
-      }
+      if (signal == SIGTERM || signal == SIGINT) PassOn(signal);
       Reap();
+      if (absl::Now() - ended_at_once_ > kLastWords) SignalAll(SIGKILL);
       const absl::Duration since = absl::Now() - failed_at_;
       if (since > kTerminateAfter && !terminated_) {
         LogWarning("ranks that have not ended are terminated", {{"running", num_running()}});
@@ -79,10 +81,30 @@ class Launcher {
       }
       if (since > kKillAfter) SignalAll(SIGKILL);
     }
-    return exit_code_;
+    const bool is_cut_short = exit_code_ != kExitOk && !IsStop(exit_code_);
+    return ended_at_once_ != absl::InfiniteFuture() && is_cut_short ? kExitEndedAtOnce : exit_code_;
   }
 
  private:
+  void PassOn(int signal) {
+    switch (signals_so_far_.Observe(std::chrono::steady_clock::now())) {
+      case SignalAction::kStop:
+        LogInfo(Concat("passing on to all ranks; another signal after ",
+                       RepeatedSignals::kSameWishFor.count(), " s ends them at once"),
+                {{"signal", signal}});
+        SignalAll(signal);
+        return;
+      case SignalAction::kSameWish:
+        return;
+      case SignalAction::kEndAtOnce:
+        LogWarning("ending all ranks at once: nothing newer than their newest checkpoint is saved",
+                   {{"signal", signal}});
+        SignalAll(signal);
+        ended_at_once_ = std::min(ended_at_once_, absl::Now());
+        return;
+    }
+  }
+
   absl::Status Listen() {
     TAOPD_ASSIGN_OR_RETURN(const LoopbackListener listener, ListenOnLoopback());
     listener_ = std::make_unique<FileDescriptor>(listener.fd);
@@ -127,9 +149,12 @@ class Launcher {
       process.ended = true;
       const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       if (code == 0) continue;
-      if (exit_code_ == 0) exit_code_ = code;
-      // Who was asked to stop does so; the others have been asked as well and may still be saving.
-      if (code == kExitStoppedOnRequest || failed_at_ != absl::InfiniteFuture()) continue;
+      if (failed_at_ != absl::InfiniteFuture()) continue;
+      // A rank that was asked to stop does so; the others were asked, too, and may still be saving.
+      if (IsStop(code)) {
+        exit_code_ = std::max(exit_code_, code);
+        continue;
+      }
       failed_at_ = absl::Now();
       exit_code_ = code;
       LogError(WIFEXITED(status) ? "a rank has failed" : "a rank was killed",
@@ -159,6 +184,8 @@ class Launcher {
   int exit_code_ = 0;
   absl::Time failed_at_ = absl::InfiniteFuture();
   bool terminated_ = false;
+  RepeatedSignals signals_so_far_;
+  absl::Time ended_at_once_ = absl::InfiniteFuture();
 };
 
 }  // namespace

@@ -126,7 +126,7 @@ absl::StatusOr<Metrics> MetricsOfRoot(ProcessGroup* group, const Metrics& metric
 std::optional<CommandFailure> PartRanks(ProcessGroup* group,
                                         std::optional<CommandFailure> failure) {
   if (group == nullptr) return failure;
-  if (failure && failure->code != kExitStopped) {
+  if (failure && !IsStop(failure->code)) {
     group->Fail(failure->status);
     return failure;
   }

@@ -1,4 +1,9 @@
 // The subcommand train.
+#include <unistd.h>
+
+#include <iostream>
+
+#include "common/base/log.h"
 #include "trainer/commands/commands.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/ranks.h"
@@ -9,11 +14,28 @@ namespace taopd {
 std::optional<CommandFailure> RunTraining(TrainConfig config, const StartMode& mode,
                                           RunState* state) {
   std::unique_ptr<ProcessGroup> group;
+  // Until the run begins (TrainingRun::SetUp) there is nothing to save, and the waits for other ranks
+  // and for the teacher are long.
+  const auto end_at_once = [](ExitCode code) {
+    LogInfo("stopped", {{"reason", "asked to stop before the run had begun: nothing has changed"}});
+    std::cout.flush();
+    _exit(code);
+  };
+  state->PassStopsOn(end_at_once);
   std::optional<CommandFailure> failure = CatchExceptions([&]() -> std::optional<CommandFailure> {
     if (auto apart = JoinRanks(&config, &group)) return apart;
+    // Whichever rank is asked to stop, all of them know.
+    group->OnStop([state](int code) { state->RequestStop(static_cast<ExitCode>(code)); });
+    state->PassStopsOn([end_at_once, ranks = group.get()](ExitCode code) {
+      ranks->RequestStop(code);
+      ranks->Leave();
+      end_at_once(code);
+    });
     return TrainingRun(std::move(config), state, group.get()).Run(mode);
   });
-  return PartRanks(group.get(), std::move(failure));
+  failure = PartRanks(group.get(), std::move(failure));
+  state->PassStopsOn(nullptr);
+  return failure;
 }
 
 }  // namespace taopd

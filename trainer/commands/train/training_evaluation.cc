@@ -105,6 +105,7 @@ absl::StatusOr<EvalResult> TrainingRun::Measure() {
     // Every start gets on by a response at least.
     if (journal == nullptr || journal->num_added() == 0 || !wall_time_.IsUpForAPart(absl::Now()))
       return absl::OkStatus();
+    run_state_->RequestStop(kExitStoppedByUser);
     return absl::CancelledError("trainer.max_wall_time_s has passed during an evaluation");
   };
   if (config_.eval.measure == "accuracy" && group_->world_size() > 1) {

@@ -70,11 +70,11 @@ std::optional<CommandFailure> TrainingRun::ObserveGuard(const Metrics& metrics) 
       if (worst.num_in_a_row == config_.guard.patience) run_state_->RequestPause(true);
       return std::nullopt;
     case GuardAction::kStop:
-      return CommandFailure{kExitNumerics, Internal(what)};
+      return FailSaved({kExitNumerics, Internal(what)});
     case GuardAction::kRollBack:
       if (rollbacks_.count >= config_.guard.max_rollbacks) {
-        return CommandFailure{
-            kExitNumerics, Internal(what, " after ", rollbacks_.count, " roll-backs, the limit")};
+        return FailSaved(
+            {kExitNumerics, Internal(what, " after ", rollbacks_.count, " roll-backs, the limit")});
       }
       return RollBack(worst);
   }
@@ -132,6 +132,7 @@ std::optional<CommandFailure> TrainingRun::RollBack(const GuardAlarm& alarm) {
   run_state_->Update([&](RunStatus& status) {
     status.step = state_.step;
     status.last_checkpoint = *path;
+    status.saved_step = state_.step;
   });
   return std::nullopt;
 }
@@ -148,6 +149,12 @@ std::optional<CommandFailure> TrainingRun::RestoreWatch() {
   rollbacks_ = *rollbacks;
   const std::string dir = run_.checkpoint_dir();
   if (dir.empty()) return std::nullopt;
+  SetPending(nullptr);
+  if (const std::string left = dir + "/" + kPendingDir; FileExists(left)) {
+    auto pending = ReadPendingStep(left, config_, context_.shares, is_root());
+    if (!pending.ok()) return BadData(pending.status());
+    SetPending(std::make_shared<const PendingStep>(*std::move(pending)));
+  }
   newest_checkpoint_ = state_.step;
   last_good_checkpoint_ = -1;
   guard_ = CollapseGuard(config_.guard);

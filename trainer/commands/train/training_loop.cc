@@ -18,7 +18,9 @@ namespace taopd {
 namespace {
 
 // What rank 0 asks all to do next.
-enum Command : int64_t { kStep = 0, kSave = 1, kStop = 2 };
+enum Command : int64_t { kStep = 0, kSave = 1 };
+// What rank 0 asks all to do after a step.
+enum SaveWish : int64_t { kNoSave = 0, kSaveBeside = 1, kSaveNow = 2 };
 
 // The peaks since the start, in GiB, which the memory plan is to be compared with.
 void AddMemoryMetrics(at::Device device, Metrics* metrics) {
@@ -90,8 +92,8 @@ std::optional<CommandFailure> TrainingRun::Step() {
     return CommandFailure{kExitUnavailable, reported};
   WriteTimeline();
   if (state_.nonfinite_in_a_row >= config_.trainer.max_nonfinite_steps) {
-    return CommandFailure{kExitNumerics, Internal("the loss or its gradient was not finite in ",
-                                                  state_.nonfinite_in_a_row, " steps in a row")};
+    return FailSaved({kExitNumerics, Internal("the loss or its gradient was not finite in ",
+                                              state_.nonfinite_in_a_row, " steps in a row")});
   }
   TakeSavedBeside(/*waits=*/false);
   const int64_t step = state_.step;
@@ -100,13 +102,17 @@ std::optional<CommandFailure> TrainingRun::Step() {
 
   // Before the evaluation, which may fail or take long.
   const bool last = run_.is_last();
-  const auto asked = group_->AgreeOnLargest(is_root() && run_state_->TakeSaveRequest() ? 1 : 0);
-  if (!asked.ok()) return CommandFailure{kExitUnavailable, asked.status()};
+  const SaveWish mine = !is_root()                          ? kNoSave
+                        : run_state_->TakeSaveRequest()     ? kSaveNow
+                        : save_interval_.IsDue(absl::Now()) ? kSaveBeside
+                                                            : kNoSave;
+  const auto wish = group_->AgreeOnLargest(mine);
+  if (!wish.ok()) return CommandFailure{kExitUnavailable, wish.status()};
   if (last) {
     if (auto failure = SaveOrWait()) return failure;
-  } else if (*asked > 0 || run_.num_failed_saves() > 0) {
+  } else if (*wish == kSaveNow || run_.num_failed_saves() > 0) {
     Save();
-  } else if (run_.is_due(config_.trainer.save_every)) {
+  } else if (*wish == kSaveBeside || run_.is_due(config_.trainer.save_every)) {
     SaveBeside();
   }
   return evaluation_is_due() ? Evaluate() : std::nullopt;
@@ -122,9 +128,21 @@ std::optional<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRec
   context_.timeline = is_traced ? &timeline_ : nullptr;
   num_traced_steps_ += is_traced ? 1 : 0;
   try {
-    absl::StatusOr<StepResult> result = TrainOneStep(context_, state_.step, lr, batch);
-    if (result.ok()) return *std::move(result);
-    *failure = StepFailed(before, result.status());
+    const absl::Time start = absl::Now();
+    absl::StatusOr<StepResult> result =
+        TrainOneStep(context_, state_.step, lr, batch, pending_.get());
+    if (result.ok() && result->pending == nullptr) {
+      SetPending(nullptr);
+      return *std::move(result);
+    }
+    if (result.ok()) {
+      SetPending(result->pending);
+      *failure = UndoStep(before);
+      state_.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
+      if (!*failure) *failure = Stopped();
+    } else {
+      *failure = StepFailed(before, result.status());
+    }
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
     *failure = OutOfMemory(before, updates_before, Concat("step ", before.step + 1), error.what());
@@ -145,7 +163,7 @@ absl::StatusOr<bool> TrainingRun::WaitForNextStep() {
     if (wall_time_.IsUp(absl::Now())) {
       LogInfo("stopping: trainer.max_wall_time_s has no room for one more step",
               {{"step", state_.step}, {"max_wall_time_s", config_.trainer.max_wall_time_s}});
-      command = kStop;
+      run_state_->RequestStop(kExitStoppedByUser);
     }
     TAOPD_RETURN_IF_ERROR(group_->AgreeOnLargest(command).status());
   } else {
@@ -155,9 +173,8 @@ absl::StatusOr<bool> TrainingRun::WaitForNextStep() {
     } while (command == kSave);
   }
   // A signal may have reached any of them.
-  TAOPD_ASSIGN_OR_RETURN(const int64_t stops,
-                         group_->AgreeOnLargest(run_state_->stop_requested() ? 1 : 0));
-  return command == kStop || stops > 0;
+  TAOPD_ASSIGN_OR_RETURN(const int64_t code, group_->AgreeOnLargest(run_state_->stop_code()));
+  return code != kExitOk;
 }
 
 absl::Status TrainingRun::Report(const StepResult& result, Metrics* metrics) {
@@ -230,6 +247,7 @@ void TrainingRun::SaveBeside() {
     return;
   }
   has_saved_ = true;
+  save_interval_.Saved(absl::Now());
   checkpoint_before_ = std::exchange(newest_checkpoint_, state_.step);
   save_time_ += absl::Now() - start;
   if (context_.timeline != nullptr) {
@@ -246,6 +264,7 @@ void TrainingRun::TakeSavedBeside(bool waits) {
     run_state_->Update([&](RunStatus& status) {
       status.last_checkpoint = *saved->path;
       status.storage_problem.clear();
+      status.saved_step = saved->step;
     });
   } else {
     NotSaved(saved->path.status());
@@ -288,7 +307,10 @@ std::optional<CommandFailure> TrainingRun::Save() {
   PrepareSave();
   auto saved = run_.Save();
   has_saved_ = saved.ok();
-  if (saved.ok()) newest_checkpoint_ = state_.step;
+  if (saved.ok()) {
+    newest_checkpoint_ = state_.step;
+    save_interval_.Saved(absl::Now());
+  }
   wall_time_.SaveTook(absl::Now() - start);
   save_time_ += absl::Now() - start;
   if (context_.timeline != nullptr) {
@@ -297,7 +319,9 @@ std::optional<CommandFailure> TrainingRun::Save() {
   // Before the answer: who asked for the checkpoint may ask for the state next.
   run_state_->Update([&](RunStatus& status) {
     status.phase = before;
-    if (saved.ok()) status.storage_problem.clear();
+    if (!saved.ok()) return;
+    status.storage_problem.clear();
+    status.saved_step = state_.step;
   });
   run_state_->CheckpointSaved(saved);
   if (saved.ok()) return std::nullopt;
@@ -314,19 +338,34 @@ void TrainingRun::WriteTimeline() {
   if (!written.ok()) LogWarning("the timeline is not written", {{"error", written}});
 }
 
+void TrainingRun::SetPending(std::shared_ptr<const PendingStep> pending) {
+  pending_ = std::move(pending);
+  if (pending_ == nullptr) return run_.SetPending(0, nullptr);
+  run_.SetPending(pending_->mini_batch, [this](const std::string& dir) {
+    return WritePendingStep(*pending_, group_->rank(), dir + "/" + kPendingDir);
+  });
+}
+
+std::optional<CommandFailure> TrainingRun::UndoStep(const TrainState& before) {
+  state_ = before;
+  const absl::Status position = order_->Restore(state_.epoch, state_.epoch_index);
+  if (!position.ok()) return CommandFailure{kExitInternal, position};
+  return std::nullopt;
+}
+
 std::optional<CommandFailure> TrainingRun::StepFailed(const TrainState& before,
                                                       const absl::Status& status) {
   // Without the other ranks nothing can be saved; the newest checkpoint is intact.
   if (!group_->health().ok()) return CommandFailure{kExitUnavailable, group_->health()};
   // A step that fails has changed nothing but the position in the data.
-  state_ = before;
+  if (auto failure = UndoStep(before)) return failure;
+  if (absl::IsCancelled(status)) return Stopped();
   if (auto unsaved = SaveOrWait()) return unsaved;
   // The engine's: what the teacher lacks is tried again until its outage budget is used up.
   if (absl::IsResourceExhausted(status)) {
     return OutOfMemory(before, student_.optimizer->num_updates(), Concat("step ", before.step + 1),
                        std::string(status.message()));
   }
-  if (absl::IsCancelled(status)) return CommandFailure{kExitStopped, status};
   ExitCode code = kExitInternal;
   if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
     code = kExitUnavailable;
@@ -357,10 +396,17 @@ std::optional<CommandFailure> TrainingRun::OutOfMemory(const TrainState& before,
                         memory_plan_)};
 }
 
+CommandFailure TrainingRun::FailSaved(CommandFailure failure) {
+  if (IsSaved()) return failure;
+  return SaveOrWait().value_or(std::move(failure));
+}
+
 std::optional<CommandFailure> TrainingRun::Stopped() {
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kStopping; });
   if (auto failure = SaveOrWait()) return failure;
-  return run_.Stopped();
+  const auto code = group_->AgreeOnLargest(run_state_->stop_code());
+  if (!code.ok()) return CommandFailure{kExitUnavailable, code.status()};
+  return run_.Stopped(static_cast<ExitCode>(*code));
 }
 
 }  // namespace taopd

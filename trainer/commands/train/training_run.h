@@ -30,6 +30,7 @@
 #include "trainer/guard/best_evaluation.h"
 #include "trainer/guard/collapse_guard.h"
 #include "trainer/guard/rollbacks.h"
+#include "trainer/guard/save_interval.h"
 #include "trainer/guard/wall_time.h"
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/step/timing/timeline.h"
@@ -124,11 +125,17 @@ class TrainingRun {
   void PinCheckpoints();
 
   // ---- Ends ----
+  // From now on checkpoints are between two mini-batches of the step; null: between two steps.
+  void SetPending(std::shared_ptr<const PendingStep> pending);
+  // Back to where the step began.
+  std::optional<CommandFailure> UndoStep(const TrainState& before);
   std::optional<CommandFailure> StepFailed(const TrainState& before, const absl::Status& status);
   // Memory ran out `where`. Saves `before` if no update has followed it.
   std::optional<CommandFailure> OutOfMemory(const TrainState& before, int64_t updates_before,
                                             const std::string& where, const std::string& what);
   std::optional<CommandFailure> Stopped();
+  // The failure, after the present step is saved, if it can be.
+  CommandFailure FailSaved(CommandFailure failure);
 
   const absl::Time start_ = absl::Now();
   // Destroyed in reverse: the control server first, then the client, whose callbacks use the
@@ -166,10 +173,13 @@ class TrainingRun {
   BestEvaluation best_;
   int64_t named_best_step_ = -1;  // by best.json; its checkpoint stays
   WallTimeLimit wall_time_;
+  SaveInterval save_interval_;                  // counts on rank 0
   absl::Duration save_time_, evaluation_time_;  // since the last line of metrics
   bool is_untouched_ = false;
   bool has_saved_ = false;        // the present step, or it is being saved
   int64_t copy_limit_bytes_ = 0;  // of a checkpoint's copy, by the memory plan
+  // What a stopped run has left of the step after state_.step; null: nothing.
+  std::shared_ptr<const PendingStep> pending_;
 
   // Null until the run has begun; read by the control server's threads.
   std::atomic<const RunOutput*> output_ = nullptr;

@@ -48,7 +48,8 @@ TrainingRun::TrainingRun(TrainConfig config, RunState* state, ProcessGroup* grou
       rollout_log_(run_.run_dir(), config_.trainer.rollout_dumps,
                    BytesOfMib(config_.trainer.rollout_dumps_mb)),
       best_(config_.trainer.best_is == "smallest"),
-      wall_time_(start_, absl::Seconds(config_.trainer.max_wall_time_s)) {}
+      wall_time_(start_, absl::Seconds(config_.trainer.max_wall_time_s)),
+      save_interval_(start_, absl::Minutes(config_.trainer.save_minutes)) {}
 
 std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
   SetNumThreads(config_.trainer.num_threads, group_->local_world_size());
@@ -67,6 +68,8 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
   if (absl::Status read = group_->AgreeOnStatus(facts.status()); !read.ok())
     return run_.BesideChanges(BadData(read));
   if (auto failure = run_.CheckFacts(*facts)) return failure;
+  // From here on there is something to save: a stop is for the loop.
+  run_state_->PassStopsOn([group = group_](ExitCode code) { group->RequestStop(code); });
   if (auto failure = run_.OpenOutput()) return failure;
   if (auto failure = AgreeOnFailure(group_, RestoreWatch())) return failure;
   if (const absl::Status best = RestoreBest(); !best.ok())
@@ -84,7 +87,10 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
     status.step = state_.step;
     status.phase = TrainerPhase::kRunning;
     status.teacher = Health();
-    if (run_.resumed()) status.last_checkpoint = run_.resumed_from();
+    if (run_.resumed()) {
+      status.last_checkpoint = run_.resumed_from();
+      status.saved_step = state_.step;
+    }
   });
   if (!is_root()) return std::nullopt;
   LogInfo(run_.resumed() ? "resumed" : "started",
@@ -258,6 +264,8 @@ std::optional<CommandFailure> TrainingRun::StartEngine() {
   context_.head = MakeHeadOptions(config_);
   context_.aggregation = *ParseAggregation(config_.objective.aggregation);
   context_.on_wait = [this] { return OnWait(); };
+  context_.stop_requested = [this] { return run_state_->stop_requested(); };
+  context_.stop_grace = absl::Seconds(config_.trainer.stop_grace_s);
   context_.on_bad_batch = [this](const BadBatch& batch) {
     const absl::Status written =
         WriteBadBatch(batch, run_.run_dir() + "/bad_batches", config_.trainer.max_bad_batches);
@@ -280,10 +288,7 @@ absl::Status TrainingRun::OnWait() {
     status.teacher = health;
     status.phase = waiting ? TrainerPhase::kWaitingForTeacher : TrainerPhase::kRunning;
   });
-  // A stop request ends the step in the usual case; without a teacher the step would not end.
-  if (waiting && run_state_->stop_requested())
-    return absl::CancelledError("asked to stop while the teacher is away");
-  return absl::OkStatus();
+  return run_state_->stop_requested() ? absl::CancelledError("asked to stop") : absl::OkStatus();
 }
 
 // A port that is in use must not cost an old run, so the server starts before there is a record:
