@@ -261,7 +261,11 @@ void GrammarHost::EndJob(const absl::StatusOr<int64_t>& result) {
   jobs_.pop_front();
   is_compiling_ = false;
   job.form->is_queued_ = false;
-  if (result.ok()) forms_[job.form->id_] = job.form;
+  if (result.ok()) {
+    forms_[job.form->id_] = job.form;
+  } else {
+    forms_.erase(job.form->id_);
+  }
   for (auto& [id, text] : std::map(texts_)) {
     if (text->form != job.form || !text->is_wanted || text->is_open) continue;
     if (result.ok()) {

@@ -44,7 +44,11 @@ InferenceRequest RequestFor(const GenerationRequest& request, const GenerationPr
 // An estimate of the memory of what all choices have copies of, beside their tokens.
 int64_t BytesOfChoices(const GenerationRequest& request) {
   const int64_t names = static_cast<int64_t>(request.request_id.size() + request.cache_salt.size());
-  const int64_t each = SamplingBytes(request.sampling) + StringsBytes(request.stop) + names;
+  const int64_t mask =
+      request.grammar
+          ? static_cast<int64_t>(sizeof(int32_t) * request.sampling.stop_token_ids.size())
+          : 0;
+  const int64_t each = SamplingBytes(request.sampling) + StringsBytes(request.stop) + names + mask;
   return each * static_cast<int64_t>(request.NumChoices());
 }
 

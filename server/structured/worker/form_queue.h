@@ -33,8 +33,11 @@ class FormQueue {
     if (next->second.empty()) waiting_.erase(next);
     return taken;
   }
-  void Charge(uint64_t form, double cpu_ms) { served_ms_[form] += cpu_ms; }
-  // The form is gone.
+  void Charge(uint64_t form, double cpu_ms) {
+    const auto found = served_ms_.find(form);
+    if (found != served_ms_.end()) found->second += cpu_ms;
+  }
+  // The form is gone, and has no frames.
   void Forget(uint64_t form) { served_ms_.erase(form); }
 
  private:

@@ -2,6 +2,7 @@
 // that are not what they should be.
 #include "server/structured/grammar_host.h"
 
+#include <absl/synchronization/notification.h>
 #include <absl/time/clock.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -92,10 +93,17 @@ TEST(GrammarHostTest, KilledWhileItCompilesTheFormIsCompiledAgain) {
   const pid_t child = Children().at(0);
   ASSERT_EQ(::kill(child, SIGSTOP), 0);
   absl::StatusOr<std::shared_ptr<Grammar>> result = absl::UnknownError("");
-  std::thread call([&] { result = CompileWith(*compiler, Kind::kRegex, "[xy]*"); });
-  absl::SleepFor(absl::Milliseconds(20));  // for the request to be sent; nothing depends on it
+  absl::Notification begun, done;
+  compiler->Submit({.spec = {.kind = Kind::kRegex, .text = "[xy]*"},
+                    .field = "f",
+                    .is_gone = [&] { return begun.Notify(), false; }},
+                   [&](auto grammar) {
+                     result = std::move(grammar);
+                     done.Notify();
+                   });
+  begun.WaitForNotification();
   ASSERT_EQ(::kill(child, SIGKILL), 0);
-  call.join();
+  done.WaitForNotification();
   EXPECT_OK(result);
   EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "[xy]*"));
 }
@@ -104,7 +112,7 @@ TEST(GrammarHostTest, KilledWhileItCompilesTheFormIsCompiledAgain) {
 TEST(GrammarHostTest, AProcessThatStandsStillIsReplaced) {
   SKIP_UNLESS_CHILDREN_ARE_LISTED();
   GrammarCompilerOptions options = TestOptions();
-  options.host.max_silence = options.host.max_compile_wait = absl::Milliseconds(300);
+  options.host.max_silence = options.host.max_compile_wait = absl::Seconds(1);
   const auto compiler = NewCompiler(options);
   ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "[ab]*"));
   const auto mask = Grammar::NewMask(grammar, {});
