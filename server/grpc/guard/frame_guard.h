@@ -40,8 +40,8 @@ class FrameGuard {
   static constexpr int kMaxHeaderFrames = 64;  // of one block
   // The server announces no other limit.
   static constexpr size_t kMaxFrameBytes = 16 << 10;
-  // What gRPC takes for a call beside its message.
-  static constexpr int64_t kStreamBytes = 16 << 10;
+  // What gRPC takes for a call beside its message: 12 KiB, and headers of up to 8 KiB.
+  static constexpr int64_t kStreamBytes = 20 << 10;
   static constexpr int kMaxUnreadAnswers = 1000;  // to PING and SETTINGS
   // For the preface, a frame and a header block, each from its first byte.
   static constexpr absl::Duration kFrameTimeout = absl::Seconds(10);

@@ -214,6 +214,18 @@ TEST_F(FrameGuardTest, AMessageCountsUntilTheNextOneBegins) {
   EXPECT_TRUE(refusals_.empty());
 }
 
+TEST_F(FrameGuardTest, SmallMessagesThatTheServerDoesNotReadCount) {
+  Begin();
+  int64_t num_unread = 0;
+  for (uint32_t stream = 1; stream < 17; stream += 2) {
+    EXPECT_OK(FromClient(Headers(stream)));
+    for (int i = 0; i < 600; ++i, num_unread += 105) {
+      EXPECT_OK(FromClient(Message(stream, 100, 100)));
+    }
+  }
+  EXPECT_GE(budget_.num_used(), num_unread);
+}
+
 TEST_F(FrameGuardTest, AStalledMessageIsRefusedUnlessTheServerHoldsItBack) {
   Begin();
   EXPECT_OK(FromServer(kAck));
