@@ -22,6 +22,7 @@ namespace {
 constexpr uint64_t kWakeId = 0, kListenerId = 1;  // connection N is 2 N and, gRPC's side, 2 N + 1
 constexpr absl::Duration kTick = absl::Milliseconds(250);
 constexpr int kPauseMs = 50;
+constexpr int kMaxAccepted = 64;  // in one turn
 constexpr absl::Duration kFlushTimeout = absl::Seconds(1);
 
 // Makes `*watched` what epoll waits for. A socket that waits for nothing is taken out: a peer that
@@ -123,7 +124,8 @@ void GrpcGuard::Loop() {
 }
 
 bool GrpcGuard::AcceptAll(absl::Time now) {
-  for (;;) {
+  // A flood of connections must not keep the others waiting.
+  for (int i = 0; i < kMaxAccepted; ++i) {
     AcceptedSocket socket;
     switch (listener_.Accept(&socket)) {
       case Listener::Result::kAccepted:
@@ -139,6 +141,7 @@ bool GrpcGuard::AcceptAll(absl::Time now) {
         return true;
     }
   }
+  return true;
 }
 
 void GrpcGuard::Add(const AcceptedSocket& socket, absl::Time now) {
