@@ -2,8 +2,10 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/security/credentials.h>
 #include <httplib.h>
+#include <openssl/ssl.h>
 #include <signal.h>
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "server/security/api_keys.h"
 #include "server/security/tls_files.h"
 #include "tests/server/fake_engine.h"
+#include "tests/server/grpc/guard/raw_http2.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/server/security/test_certificates.h"
 #include "tests/support/files.h"
@@ -133,6 +136,46 @@ TEST_F(SecureServersTest, LargeMessagesPassThroughTls) {
         "/v1/completions", "{\"prompt\":[1]}" + std::string(5 << 20, ' '), "application/json");
     ASSERT_TRUE(answer);
     EXPECT_EQ(answer->status, 200);
+  }
+}
+
+TEST_F(SecureServersTest, LargeGrpcMessagesPassThroughTls) {
+  Start(ServerPaths(/*mutual=*/true), {});
+  const auto stub = v1::Teacher::NewStub(
+      grpc::CreateChannel(HostPort("127.0.0.1", grpc_->port()), TlsCredentials("client")));
+  v1::ScoreRequest request;
+  request.set_expected_revision(std::string(60 << 20, 'x'));
+  for (int i = 0; i < 2; ++i) {
+    grpc::ClientContext context;
+    v1::ScoreResponse response;
+    EXPECT_EQ(stub->Score(&context, request, &response).error_code(),
+              grpc::StatusCode::FAILED_PRECONDITION);
+  }
+}
+
+// gRPC's clients refuse a server that does not speak h2 behind TLS; the server does the same.
+TEST_F(SecureServersTest, GrpcSpeaksHttp2AloneBehindTlsAndJudgesItsFrames) {
+  Start(ServerPaths(/*mutual=*/false), {});
+  const std::string flood = testing::kHttp2Preface + MakeFrame(FrameType::kSettings, 0, 0) +
+                            MakeFrame(FrameType::kHeaders, 0, 1) +
+                            MakeFrame(FrameType::kHeaders, 0, 1);
+  for (const std::string& offered : {std::string(), std::string("\x02h2")}) {
+    testing::RawClient client(grpc_->port());
+    const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context(SSL_CTX_new(TLS_client_method()),
+                                                               &SSL_CTX_free);
+    const std::unique_ptr<SSL, void (*)(SSL*)> ssl(SSL_new(context.get()), &SSL_free);
+    SSL_set_fd(ssl.get(), client.fd());
+    SSL_set_alpn_protos(ssl.get(), reinterpret_cast<const unsigned char*>(offered.data()),
+                        static_cast<unsigned int>(offered.size()));
+    ASSERT_EQ(SSL_connect(ssl.get()), 1);
+    SSL_write(ssl.get(), flood.data(), static_cast<int>(flood.size()));
+    std::string all;
+    std::array<char, 4096> buffer;
+    for (int got; (got = SSL_read(ssl.get(), buffer.data(), buffer.size())) > 0;) {
+      all.append(buffer.data(), static_cast<size_t>(got));
+    }
+    EXPECT_EQ(all.find("a header block must be in HEADERS") != std::string::npos, !offered.empty());
+    EXPECT_EQ(all.empty(), offered.empty());
   }
 }
 
