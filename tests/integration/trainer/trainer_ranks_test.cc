@@ -71,6 +71,11 @@ TEST_F(TrainerRanksTest, FixedSharesEndWithTheSameWeightsWhereverTheyWereCompute
     // The evaluation, on the same weights.
     EXPECT_EQ(LastMetric(run, "eval/kl_to_teacher"), LastMetric("run-1", "eval/kl_to_teacher"));
     EXPECT_EQ(LastMetric(run, "rollout/tokens"), LastMetric("run-1", "rollout/tokens"));
+    // What all ranks have asked the teacher for, not rank 0 alone.
+    std::string attempts = "teacher/" + teacher.endpoint().substr(7) + "/attempts";
+    for (char& c : attempts) c = c == '.' || c == ':' ? '_' : c;
+    EXPECT_EQ(LastMetric(run, attempts), LastMetric("run-1", attempts));
+    EXPECT_GT(LastMetric(run, "perf/mfu"), 0);
   }
   // Half-way from two ranks, then on one, then on four: still the same.
   ASSERT_EQ(TrainOnRanks(2, teacher.endpoint(), &output, Settings("moved", 2)), 0) << output;

@@ -67,20 +67,21 @@ TEST(TrainConfig, TruncatedSamplingIsRefusedWhereTheSampledTokenIsAnEstimate) {
       const bool whole = (info.needs & kNeedsFullVocabulary) != 0;
       if (as_term && (whole || info.name == "ta_opd")) continue;
       const std::string name(info.name);
+      SCOPED_TRACE(name);
       const std::string objective =
           as_term ? "{terms: [{name: ta_opd}, {name: " + name + "}]}" : "{name: " + name + "}";
       for (const char* sampling : {"{top_p: 0.9}", "{top_k: 20}"}) {
         TrainConfig config;
         const absl::Status checked = Check(Concat(objective, "\nrollout: ", sampling), &config);
         if ((info.needs & kReadsBehavior) == 0) {
-          EXPECT_OK(checked) << name;
+          EXPECT_OK(checked);
           continue;
         }
         EXPECT_ERROR(checked, absl::StatusCode::kInvalidArgument,
                      "the sampled distribution is truncated, and " + name);
       }
       TrainConfig config;
-      EXPECT_OK(Check(objective + "\nrollout: {top_p: 1, top_k: 0}", &config)) << name;
+      EXPECT_OK(Check(objective + "\nrollout: {top_p: 1, top_k: 0}", &config));
     }
   }
 }

@@ -57,6 +57,7 @@ class TrainingRun {
   std::optional<CommandFailure> PlanMemory();
   std::optional<CommandFailure> AgreeOnPlan();
   std::optional<CommandFailure> LoadData();
+  absl::Status CheckBestMetric() const;
   std::optional<CommandFailure> ConnectTeacher();
   std::optional<CommandFailure> StartEngine();
   std::optional<CommandFailure> StartControl();
@@ -76,6 +77,9 @@ class TrainingRun {
   // Rank 0 waits while the run is paused; the others wait for rank 0 and save when it does. Returns
   // whether the run is to stop before the next step.
   absl::StatusOr<bool> WaitForNextStep();
+  // `graded` and `found` are of this step and all ranks.
+  void WatchAnswers(int64_t graded, int64_t found, const std::string& response,
+                    const std::string& expected);
   // Adds metrics, and makes them those of rank 0 on all ranks.
   absl::Status Report(const StepResult& result, Metrics* metrics);
   bool is_root() const { return group_->is_root(); }
@@ -159,7 +163,11 @@ class TrainingRun {
   std::optional<LocalRolloutEngine> rollout_engine_;
   TeacherInfo teacher_info_;
   std::unique_ptr<TeacherClient> teacher_;
-  std::string memory_plan_;  // as a table, for a failure
+  std::string memory_plan_;                 // as a table, for a failure
+  double peak_flops_ = 0;                   // of this rank's device; 0: not known
+  int64_t num_graded_ = 0, num_found_ = 0;  // responses, since the start of the process
+  bool has_warned_of_answers_ = false;
+  double plan_gb_ = 0;  // of the device, in GiB; 0: there is no plan
 
   CollapseGuard guard_;
   Rollbacks rollbacks_;

@@ -14,6 +14,7 @@
 #include "trainer/commands/train/run_facts.h"
 #include "trainer/commands/train/training_run.h"
 #include "trainer/report/report.h"
+#include "trainer/step/timing/model_flops.h"
 
 namespace taopd {
 
@@ -87,6 +88,7 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
     status.step = state_.step;
     status.phase = TrainerPhase::kRunning;
     status.teacher = Health();
+    status.plan_gb = plan_gb_;
     if (run_.resumed()) {
       status.last_checkpoint = run_.resumed_from();
       status.saved_step = state_.step;
@@ -178,6 +180,7 @@ std::optional<CommandFailure> TrainingRun::PlanMemory() {
                                 : absl::StatusOr<EnginePlan>(budget.status());
   if (plan.ok()) {
     memory_plan_ = PlanText(*plan);
+    plan_gb_ = static_cast<double>(plan->total_bytes) / static_cast<double>(int64_t{1} << 30);
     if (config_.trainer.async_save == "auto") {
       copy_limit_bytes_ = HostBytesLeft(*plan, group_->local_world_size());
     }
@@ -223,6 +226,8 @@ std::optional<CommandFailure> TrainingRun::LoadData() {
   LogDataset("data.train", training->dataset);
   LogDataset("data.val", *evaluation);
   if (!config_.data.train_weights.empty()) shares_ = training->shares;
+  problems_ = std::move(evaluation->records);
+  if (absl::Status produced = CheckBestMetric(); !produced.ok()) return BadUsage(produced);
   order_.emplace(training->shares, DeriveSeed(config_.run.seed, "data"), config_.data.shuffle);
   data_metrics_ = {
       {"data/prompts", static_cast<double>(training->dataset.records.size())},
@@ -231,10 +236,28 @@ std::optional<CommandFailure> TrainingRun::LoadData() {
       {"data/unknown_bytes", static_cast<double>(training->dataset.num_unknown_bytes())},
       {"data/duplicates", static_cast<double>(training->dataset.num_duplicates())}};
   prompts_ = std::move(training->dataset.records);
-  problems_ = std::move(evaluation->records);
   const absl::Status position = order_->Restore(state_.epoch, state_.epoch_index);
   if (!position.ok()) return BadData(Annotate(position, "the checkpoint does not fit data.train"));
   return std::nullopt;
+}
+
+// What the evaluations produce is known once data.val is.
+absl::Status TrainingRun::CheckBestMetric() const {
+  const std::string& name = config_.trainer.best_metric;
+  if (name.empty()) return absl::OkStatus();
+  if (!evaluates()) {
+    return InvalidArgument("trainer.best_metric = ", name,
+                           ": nothing is evaluated: eval.measure is none or data.val is empty");
+  }
+  const std::vector<std::string> known =
+      config_.eval.measure == "kl" ? std::vector<std::string>{"eval/kl_to_teacher", "eval/n"}
+                                   : AccuracyMetricNames(config_.eval, problems_);
+  if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
+  std::string names;
+  for (const std::string& one : known) names += Concat(names.empty() ? "" : ", ", one);
+  return InvalidArgument("trainer.best_metric = ", name,
+                         ": is not among what the evaluations measure", DidYouMean(name, known),
+                         ": ", names);
 }
 
 std::optional<CommandFailure> TrainingRun::ConnectTeacher() {
@@ -253,6 +276,10 @@ std::optional<CommandFailure> TrainingRun::StartEngine() {
   if (!engine.ok()) return BadUsage(Annotate(engine.status(), "rollout"));
   engine_ = *std::move(engine);
   rollout_engine_.emplace(engine_.get());
+  peak_flops_ = config_.trainer.peak_flops;
+  if (peak_flops_ == 0 && student_.decoder->device().is_cpu()) {
+    peak_flops_ = MeasurePeakFlops(student_.decoder->lm_head().scalar_type());
+  }
   context_.config = &config_;
   context_.student = student_.decoder.get();
   context_.optimizer = student_.optimizer.get();
@@ -298,6 +325,7 @@ std::optional<CommandFailure> TrainingRun::StartControl() {
   control.host = config_.trainer.host;
   control.http_port = config_.trainer.http_port;
   control.grpc_port = config_.trainer.grpc_port;
+  control.allowed_hosts = config_.trainer.allowed_hosts;
   if (const std::string& name = config_.trainer.token_env; !name.empty()) {
     const char* token = std::getenv(name.c_str());
     if (token == nullptr || *token == '\0') {
