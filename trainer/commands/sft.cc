@@ -51,6 +51,8 @@ class SftRun {
   std::optional<CommandFailure> Run(const StartMode& mode) {
     if (auto failure = SetUp(mode)) return failure;
     if (is_untouched_) return std::nullopt;
+    // What a resumed run did not get to.
+    if (validation_is_due() && !run_.recorded().has_evaluation) Validate();
     while (!run_.is_last()) {
       if (run_state_->stop_requested()) {
         if (auto failure = SaveOrWait()) return failure;
@@ -227,17 +229,24 @@ class SftRun {
                          {"time/step_s", seconds},
                          {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}});
 
-    if (!val_.empty() && (run_.is_last() || run_.is_due(config_.trainer.eval_every))) Validate();
-    if (run_.is_last()) return SaveOrWait();
-    // A failure is logged; the next step tries again.
-    if (run_.is_due(config_.trainer.save_every) || run_.num_failed_saves() > 0) {
+    // Before the validation, which may fail or take long.
+    if (run_.is_last()) {
+      if (auto failure = SaveOrWait()) return failure;
+    } else if (run_.is_due(config_.trainer.save_every) || run_.num_failed_saves() > 0) {
+      // A failure is logged; the next step tries again.
       if (const auto saved = run_.Save(); saved.ok()) {
         NoteSaved();
       } else {
         LogWarning("the save is tried again after the next step", {{"error", saved.status()}});
       }
     }
+    if (validation_is_due()) Validate();
     return std::nullopt;
+  }
+
+  bool validation_is_due() {
+    return !val_.empty() && run_.state().step > 0 &&
+           (run_.is_last() || run_.is_due(config_.trainer.eval_every));
   }
 
   void Validate() {
