@@ -7,7 +7,6 @@
 #include <fstream>
 #include <thread>
 
-#include "common/base/random.h"
 #include "common/io/safetensors/safetensors.h"
 #include "tests/integration/teacher/teacher_binary_fixture.h"
 #include "tests/support/status_matchers.h"
@@ -262,7 +261,8 @@ TEST_F(TeacherStructuredTest, SlowMasksSlowNobodyElse) {
   }
   call.join();
   EXPECT_GT(num_hostile, 0);
-  EXPECT_GT(num_plain, num_hostile) << "in step with the slow masks";
+  // Had each step waited for the slow mask, there would be one for one.
+  EXPECT_GT(num_plain, 4 * num_hostile);
   RecordProperty("plain_tokens", num_plain);
   RecordProperty("hostile_tokens", num_hostile);
   EXPECT_EQ(Ask(Formed("[ab]{3,20}"))->status, 200);
