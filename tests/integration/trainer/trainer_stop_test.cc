@@ -1,0 +1,385 @@
+// A run is stopped, killed or robbed of its teacher in every phase, again and again: the exit code is
+// the documented one, nothing that should be saved is lost, and the run that is resumed ends with the
+// weights of one that was left alone.
+
+#include <httplib.h>
+
+#include <cmath>
+#include <set>
+#include <sstream>
+
+#include "tests/integration/trainer/trainer_fixture.h"
+
+namespace taopd::testing {
+namespace {
+
+constexpr absl::Duration kEnd = absl::Seconds(60);
+constexpr int64_t kSteps = 24;
+constexpr int64_t kSaveEvery = 4;
+
+enum class Moment {
+  kBeforeTheTeacher,  // the trainer waits for its first answer
+  kAnywhere,          // generating, scoring, training, saving, between steps
+  kEvaluating,
+  kSaving,
+  kScoring,  // the teacher does not answer
+  kPaused,
+  kNumMoments
+};
+constexpr const char* kMomentNames[] = {
+    "before the teacher", "anywhere", "evaluating", "saving", "scoring", "paused"};
+
+enum class Act {
+  kTerminate,
+  kTerminateTwice,
+  kInterrupt,
+  kGroup,     // launch and its ranks, or twice
+  kOneRank,   // of two
+  kPostStop,  // POST /stop
+  kBoth,      // POST /stop and a signal
+  kKill,      // -9: the trainer, or one rank
+  kTeacher,   // the teacher is killed, and comes back
+  kSlow,      // the teacher is slow
+  kLost,      // the teacher stays away for longer than the run wants to wait
+  kNumActs
+};
+constexpr const char* kActNames[] = {"SIGTERM",
+                                     "two SIGTERMs",
+                                     "SIGINT",
+                                     "SIGTERM to the group",
+                                     "SIGTERM to one rank",
+                                     "POST /stop",
+                                     "POST /stop and SIGTERM",
+                                     "SIGKILL",
+                                     "teacher killed",
+                                     "teacher slow",
+                                     "teacher lost"};
+
+struct Case {
+  int64_t number = 0;
+  int64_t num_ranks = 1;
+  Moment moment = Moment::kAnywhere;
+  Act act = Act::kTerminate;
+  int64_t step = 0;         // the moment comes after this step
+  absl::Duration later;     // and so much later
+  double stop_grace_s = 0;  // 0: every stop after a step's first update leaves the step
+};
+
+class TrainerStopTest : public TrainerTest {
+ protected:
+  void SetUp() override {
+    TrainerTest::SetUp();
+    teacher_.emplace(dir_, teacher_model_);
+    port_ = teacher_->grpc_port();
+  }
+
+  std::vector<std::string> Settings(const std::string& run) {
+    // Four mini-batches a step, of four rollouts each; several micro-batches in each of them.
+    return {Concat("run.dir=", dir_.File(run)),
+            Concat("trainer.total_steps=", kSteps),
+            Concat("trainer.save_every=", kSaveEvery),
+            "trainer.eval_every=3",
+            "trainer.mini_batch_size=1",
+            "trainer.micro_batch_tokens=24",
+            "rollout.n=4",
+            "dist.deterministic=true",
+            "teacher.timeout_s=2"};
+  }
+  std::vector<std::string> Command(const Case& one, const std::string& run) {
+    std::vector<std::string> settings = Settings(run);
+    settings.push_back(Concat("trainer.stop_grace_s=", one.stop_grace_s));
+    if (one.act == Act::kLost) settings.push_back("teacher.outage_budget_s=0.5");
+    const std::string how = NewestCheckpoint(run) >= 0 ? "--resume" : "--overwrite";
+    std::vector<std::string> arguments = TrainArguments(teacher_->endpoint(), settings, {how});
+    if (one.num_ranks > 1) {
+      const std::vector<std::string> launch = {"launch", "--nproc", Concat(one.num_ranks), "--"};
+      arguments.insert(arguments.begin(), launch.begin(), launch.end());
+    }
+    arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
+    return arguments;
+  }
+
+  static Case Draw(int64_t number, RandomStream& random) {
+    Case one;
+    one.number = number;
+    // The first cases visit all moments and all acts.
+    one.moment = static_cast<Moment>(number % static_cast<int64_t>(Moment::kNumMoments));
+    one.act = static_cast<Act>(number < static_cast<int64_t>(Act::kNumActs)
+                                   ? number
+                                   : random.NextBelow(static_cast<uint64_t>(Act::kNumActs)));
+    one.num_ranks = one.act == Act::kOneRank ? 2 : 1 + static_cast<int64_t>(random.NextBelow(2));
+    one.step = 1 + static_cast<int64_t>(random.NextBelow(kSteps - 8));
+    one.later = absl::Milliseconds(random.NextBelow(60));
+    one.stop_grace_s = random.NextBelow(4) == 0 ? 240 : 0;
+    return one;
+  }
+
+  static std::vector<pid_t> ChildrenOf(const Process& launcher) {
+    std::istringstream in(
+        ReadFile(Concat("/proc/", launcher.pid(), "/task/", launcher.pid(), "/children")));
+    std::vector<pid_t> children;
+    for (pid_t pid; in >> pid;) children.push_back(pid);
+    return children;
+  }
+  int64_t StepsRecorded(const std::string& run) {
+    if (!std::filesystem::exists(dir_.File(run + "/metrics.jsonl"))) return 0;
+    std::istringstream lines(ReadFile(dir_.File(run + "/metrics.jsonl")));
+    int64_t steps = 0;
+    for (std::string line; std::getline(lines, line);)
+      steps += line.find("\"loss/mean\"") != std::string::npos ? 1 : 0;
+    return steps;
+  }
+  // The port of the run's page; 0 before there is one.
+  static int PageOf(const Process& trainer) {
+    const std::string output = trainer.Output(), key = "control http=127.0.0.1:";
+    const size_t at = output.find(key);
+    return at == std::string::npos ? 0 : std::atoi(output.c_str() + at + key.size());
+  }
+  static std::string PhaseOf(int page) {
+    httplib::Client client("127.0.0.1", page);
+    const auto reply = client.Get("/status");
+    return reply ? nlohmann::json::parse(reply->body).value("phase", "") : "";
+  }
+  static void Post(int page, const std::string& path) {
+    httplib::Client client("127.0.0.1", page);
+    const auto reply = client.Post(path, {{"X-Taopd-Control", "1"}}, "", "text/plain");
+    if (reply) EXPECT_EQ(reply->status, 202) << path;  // else the run has just ended
+  }
+
+  // Waits for the case's moment. The run may end before.
+  void Await(const Case& one, const std::string& run, Process& trainer) {
+    const auto ends = [&] { return !trainer.running(); };
+    if (one.moment == Moment::kBeforeTheTeacher) {
+      EXPECT_TRUE(PollUntil(kEnd, [&] {
+        return ends() || trainer.Output().find("memory plan") != std::string::npos;
+      }));
+      absl::SleepFor(one.later);
+      return;
+    }
+    EXPECT_TRUE(PollUntil(kEnd, [&] {
+      return ends() || (PageOf(trainer) > 0 && StepsRecorded(run) >= one.step);
+    })) << trainer.Output();
+    const int page = PageOf(trainer);
+    const auto phase_is = [&](const char* phase) {
+      return PollUntil(kEnd, [&] { return ends() || PhaseOf(page) == phase; });
+    };
+    switch (one.moment) {
+      case Moment::kEvaluating:
+        PollUntil(absl::Seconds(2), [&] { return ends() || PhaseOf(page) == "evaluating"; });
+        return;
+      case Moment::kSaving:
+        Post(page, "/save");
+        return;
+      case Moment::kScoring:
+        teacher_->process().Signal(SIGSTOP);
+        absl::SleepFor(10 * one.later);
+        return;
+      case Moment::kPaused:
+        Post(page, "/pause");
+        EXPECT_TRUE(phase_is("paused")) << trainer.Output();
+        return;
+      default:
+        absl::SleepFor(one.later);
+        return;
+    }
+  }
+
+  void RestartTeacher() {
+    teacher_.reset();
+    teacher_.emplace(dir_, teacher_model_, port_);
+  }
+  void KillTeacher() {
+    teacher_->process().Signal(SIGKILL);
+    teacher_->process().Wait();
+  }
+
+  // Returns the exit codes that the act may lead to, beside 0 of a run that had ended before.
+  std::set<int> Do(const Case& one, Process& trainer) {
+    const std::vector<pid_t> ranks = one.num_ranks > 1 ? ChildrenOf(trainer) : std::vector<pid_t>();
+    const int page = PageOf(trainer);
+    switch (one.act) {
+      case Act::kTerminateTwice:
+        trainer.Signal(SIGTERM);
+        absl::SleepFor(one.later);
+        [[fallthrough]];
+      case Act::kTerminate:
+        trainer.Signal(SIGTERM);
+        return {75};
+      case Act::kInterrupt:
+        trainer.Signal(SIGINT);
+        return {75};
+      case Act::kGroup:
+        for (const pid_t rank : ranks) kill(rank, SIGTERM);
+        trainer.Signal(SIGTERM);
+        trainer.Signal(SIGTERM);
+        return {75};
+      case Act::kOneRank:
+        if (!ranks.empty()) kill(ranks[one.number % static_cast<int64_t>(ranks.size())], SIGTERM);
+        return {75};
+      case Act::kBoth:
+      case Act::kPostStop:
+        if (page == 0) {  // there is nobody to ask yet
+          trainer.Signal(SIGTERM);
+          return {75};
+        }
+        Post(page, "/stop");
+        if (one.act == Act::kBoth) trainer.Signal(SIGTERM);
+        return {78};
+      case Act::kKill:
+        if (ranks.empty()) {
+          trainer.Signal(SIGKILL);
+        } else {
+          kill(ranks[one.number % static_cast<int64_t>(ranks.size())], SIGKILL);
+        }
+        return {128 + SIGKILL};
+      case Act::kTeacher:
+        KillTeacher();
+        absl::SleepFor(one.later);
+        RestartTeacher();
+        if (one.moment == Moment::kPaused) Post(page, "/resume");
+        return {};
+      case Act::kSlow:
+        for (int i = 0; i < 5; ++i) {
+          teacher_->process().Signal(SIGSTOP);
+          absl::SleepFor(one.later);
+          teacher_->process().Signal(SIGCONT);
+          absl::SleepFor(absl::Milliseconds(20));
+        }
+        if (one.moment == Moment::kPaused) Post(page, "/resume");
+        return {};
+      case Act::kLost:
+        KillTeacher();
+        if (one.moment == Moment::kPaused) Post(page, "/resume");
+        if (one.moment == Moment::kBeforeTheTeacher) trainer.Signal(SIGTERM);  // or it waits on
+        return {one.moment == Moment::kBeforeTheTeacher ? 75 : 69};
+      case Act::kNumActs:
+        break;
+    }
+    return {};
+  }
+
+  void RunCase(const Case& one, const std::map<std::string, std::string>& whole) {
+    const std::string run = Concat("case-", one.number);
+    if (one.moment == Moment::kBeforeTheTeacher) teacher_->process().Signal(SIGSTOP);
+    Process trainer(Command(one, run), dir_.File(run + ".log"));
+    Await(one, run, trainer);
+    std::set<int> codes = Do(one, trainer);
+    // A stop does not wait for a teacher that is away; everything else needs it.
+    const bool is_stop = codes.contains(75) || codes.contains(78);
+    if (!is_stop) teacher_->process().Signal(SIGCONT);
+    codes.insert(0);
+    const int code = trainer.Wait(kEnd);
+    teacher_->process().Signal(SIGCONT);
+    EXPECT_TRUE(codes.contains(code)) << code << "\n" << trainer.Output();
+
+    const int64_t recorded = StepsRecorded(run),
+                  saved = std::max<int64_t>(0, NewestCheckpoint(run));
+    if (is_stop || one.act == Act::kLost) {
+      EXPECT_EQ(saved, recorded) << trainer.Output();
+    } else {
+      // One checkpoint may have been in the making.
+      EXPECT_GE(saved, recorded - 2 * kSaveEvery) << trainer.Output();
+    }
+    if (one.act == Act::kLost) RestartTeacher();
+    const int64_t num_ranks = 1 + (one.number / 2) % 2;
+    if (code != 0) {
+      Case rest = one;
+      rest.act = Act::kTerminate;  // with the usual patience
+      rest.num_ranks = num_ranks;
+      Process resumed(Command(rest, run), dir_.File(run + ".resumed.log"));
+      EXPECT_EQ(resumed.Wait(kEnd), 0) << resumed.Output();
+    }
+    EXPECT_EQ(FilesOf(dir_.File(run + "/model")), whole) << trainer.Output();
+    // Two ranks add up the rows' losses in another order.
+    constexpr double kOtherRanks = 1e-12;  // relative
+    const std::vector<double> losses = Losses(dir_.File(run)),
+                              expected = Losses(dir_.File("whole"));
+    ASSERT_EQ(losses.size(), expected.size()) << trainer.Output();
+    const double tolerance = one.num_ranks == 1 && num_ranks == 1 ? 0 : kOtherRanks;
+    for (size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], expected[i], tolerance * std::abs(expected[i])) << i;
+    if (!HasFailure()) std::filesystem::remove_all(dir_.File(run));
+  }
+
+  std::optional<TeacherProcess> teacher_;
+  int port_ = 0;
+};
+
+// TAOPD_STOP_CASES: how many (the ctest entry with the label slow sets 200). TAOPD_STOP_SEED: the seed
+// of the moments. TAOPD_STOP_FIRST: the first case, to repeat one.
+TEST_F(TrainerStopTest, AStoppedRunEndsLikeOneThatWasLeftAlone) {
+  const auto number = [](const char* name, int64_t otherwise) {
+    const char* text = std::getenv(name);
+    return text != nullptr ? std::atoll(text) : otherwise;
+  };
+  const int64_t first = number("TAOPD_STOP_FIRST", 0), count = number("TAOPD_STOP_CASES", 11);
+  const int64_t seed = number("TAOPD_STOP_SEED", 1);
+  std::string output;
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, Settings("whole")), 0) << output;
+  const auto whole = FilesOf(dir_.File("whole/model"));
+  for (int64_t i = first; i < first + count; ++i) {
+    RandomStream random(static_cast<uint64_t>(1000 * seed + i));
+    const Case one = Draw(i, random);
+    const std::string what = Concat(
+        "TAOPD_STOP_SEED=", seed, " TAOPD_STOP_FIRST=", i, ": ",
+        kActNames[static_cast<int>(one.act)], ", ", kMomentNames[static_cast<int>(one.moment)],
+        ", after step ", one.step, ", ", one.num_ranks, " ranks, stop_grace_s ", one.stop_grace_s);
+    std::printf("%s\n", what.c_str());
+    std::fflush(stdout);
+    SCOPED_TRACE(what);
+    RunCase(one, whole);
+    if (HasFailure()) return;
+  }
+}
+
+// A step of supervised training that takes long: nothing can be saved within it.
+TEST_F(TrainerStopTest, SignalsThatKeepComingEndTheRunAtOnce) {
+  const std::vector<std::string> sft = {"sft",
+                                        "--config",
+                                        dir_.File("sft.yaml"),
+                                        "--set",
+                                        "trainer.batch_size=1000000",
+                                        "--set",
+                                        "trainer.total_steps=3"};
+  std::vector<std::unique_ptr<Process>> processes;
+  for (const bool launched : {false, true}) {
+    std::vector<std::string> arguments = {BinaryPath("taopd-trainer")};
+    if (launched) arguments.insert(arguments.end(), {"launch", "--nproc", "1", "--"});
+    arguments.insert(arguments.end(), sft.begin(), sft.end());
+    const std::string name = launched ? "launched" : "alone";
+    arguments.insert(arguments.end(), {"--set", Concat("run.dir=", dir_.File(name))});
+    processes.push_back(std::make_unique<Process>(arguments, dir_.File(name + ".log")));
+    Process& process = *processes.back();
+    ASSERT_TRUE(PollUntil(kEnd, [&] {
+      return process.Output().find("started") != std::string::npos || !process.running();
+    })) << process.Output();
+    process.Signal(SIGTERM);
+    process.Signal(SIGINT);
+  }
+  // What the rule is about. Until then the signals are one wish.
+  absl::SleepFor(absl::Milliseconds(5100));
+  for (const auto& process : processes) {
+    ASSERT_TRUE(process->running()) << process->Output();
+    process->Signal(SIGTERM);
+    EXPECT_EQ(process->Wait(kEnd), 77) << process->Output();
+    EXPECT_THAT(process->Output(), ::testing::HasSubstr("another signal after 5 s"));
+    EXPECT_THAT(process->Output(), ::testing::HasSubstr("ending at once: nothing is saved"));
+  }
+}
+
+TEST_F(TrainerStopTest, CheckpointsByTimeChangeNothing) {
+  std::string output;
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, Settings("whole")), 0) << output;
+  std::vector<std::string> settings = Settings("run");
+  settings.insert(settings.end(), {"trainer.save_every=0", "trainer.save_minutes=1e-6",
+                                   "trainer.keep_checkpoints=100", "trainer.async_save=off"});
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, settings), 0) << output;
+  int64_t num_checkpoints = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_.File("run/checkpoints")))
+    num_checkpoints += entry.is_directory() ? 1 : 0;
+  EXPECT_EQ(num_checkpoints, kSteps) << "one for each step";
+  EXPECT_EQ(FilesOf(dir_.File("run/model")), FilesOf(dir_.File("whole/model")));
+}
+
+}  // namespace
+}  // namespace taopd::testing
