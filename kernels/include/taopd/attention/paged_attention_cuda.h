@@ -1,17 +1,17 @@
 // Causal attention over pages on CUDA. The pages, block tables, rows and partitions are those of
-// taopd/attention/paged_attention.h, and so is the promise: the bytes of an output row depend on
-// its query, on the keys and values that it sees and on the layer's shape alone. They do not depend
-// on the other rows, on how a prompt is cut into chunks, or on the numbers of the blocks. The
-// CPU's bytes differ from these in the last bits.
+// taopd/attention/paged_attention.h, and so is the guarantee: the bytes of an output row depend
+// only on its query, on the keys and values that it sees and on the layer's shape. They do not
+// depend on the other rows, on how a prompt is cut into chunks, or on the numbers of the blocks.
+// The CPU's bytes differ from these in the last bits.
 //
-// One step of a model lays out its arrays once (LayOutPagedStep), copies them to the device, and then
-// calls for each layer:
-//   - RotateAndAppendCuda, which makes queries and keys ready and writes keys and values to pages;
+// One step of a model lays out its arrays once (LayOutPagedStep), copies them to the device, and
+// then calls for each layer:
+//   - RotateAndAppendCuda, which prepares queries and keys and writes keys and values to pages;
 //   - PagedAttentionCuda, which computes the attention of the same rows.
 //
-// Arithmetic is float32 whatever the storage type is. Both functions keep the contract of
-// taopd/base/device.h; neither needs cuBLASLt. What lies in pages behind a sequence's last row is
-// never used, be it NaN.
+// Arithmetic is float32 for every storage type. Both functions keep the contract of
+// taopd/base/device.h; neither needs cuBLASLt. The contents of a page after a sequence's last row
+// are never used, even if they are NaN.
 //
 // Shapes: T rows (tokens of the batch), S sequences, M entries of a block table, I tiles, N query
 // heads, K key-value heads, D head size, B blocks, P = kBlockTokens positions of a block. Query
@@ -28,26 +28,26 @@
 
 namespace taopd {
 
-// The pages of one layer in the plain layout. The arrays are aligned to 16 bytes. Their memory need
-// not be initialized.
+// The pages of one layer in the plain layout. The arrays are aligned to 16 bytes and need not be
+// initialized.
 struct PlainPages {
-  DataType dtype = DataType::kFloat32;  // also that of queries, keys, values and outputs
+  DataType dtype = DataType::kFloat32;  // also the type of queries, keys, values and outputs
   int64_t num_kv_heads = 0;             // K
   int64_t head_size = 0;                // D: even, at most kMaxHeadSize
   void* keys_BKPD = nullptr;
   void* values_BKPD = nullptr;
 };
 
-// Normalises and rotates the heads of queries and keys as HeadsForward does (taopd/layers/layers.h,
+// Normalizes and rotates the heads of queries and keys as HeadsForward does (taopd/layers/layers.h,
 // with the same rounding), writes the queries to q_out and the keys to their pages, and copies the
-// values to theirs. q, k and v may be parts of the rows of one fused product.
-// REQUIRES: two rows of the batch are not the same position of one block.
+// values to their pages. q, k and v may be parts of the rows of one fused product.
+// REQUIRES: no two rows of the batch are the same position of one block.
 struct RotateAndAppend {
   PlainPages pages;
   int64_t num_rows = 0;                  // T
   int64_t num_heads = 0;                 // N
   const int32_t* positions_T = nullptr;  // in the row's sequence
-  const int32_t* sequences_T = nullptr;  // the row's line of the block tables
+  const int32_t* sequences_T = nullptr;  // the row of the block tables that the batch row uses
   const int32_t* block_tables_SM = nullptr;
   int64_t max_blocks = 0;       // M
   const void* q_TND = nullptr;  // null: the queries are ready; q_out is not written
@@ -59,7 +59,7 @@ struct RotateAndAppend {
   const void* q_norm_D = nullptr;  // null: no norm
   const void* k_norm_D = nullptr;  // null: no norm
   float eps = 0;
-  // As in HeadsForward. Both null: no rotation.
+  // As in HeadsForward. No rotation if both are null.
   const void* cos_TD = nullptr;
   const void* sin_TD = nullptr;
   void* q_out_TND = nullptr;  // may be q itself
@@ -67,66 +67,68 @@ struct RotateAndAppend {
 };
 std::string RotateAndAppendCuda(const RotateAndAppend& problem, const DeviceContext& context);
 
-// Consecutive rows of one sequence that a block of threads computes together.
+// Consecutive rows of one sequence that one block of threads computes together.
 struct PagedTile {
-  int32_t sequence = 0;  // the line of the block tables
+  int32_t sequence = 0;  // the row of the block tables
   int32_t first_row = 0;
   int32_t num_rows = 0;
-  int32_t first_position = 0;  // of the first row, in its sequence
+  int32_t first_position = 0;  // position of the first row in its sequence
 };
 
-// The partitions of a split tile are computed by different blocks of threads and then merged: few
-// rows, as in decoding, would not keep a GPU busy otherwise. A sequence of few rows is one split
-// tile. Splitting does not change results.
+// The partitions of a split tile are computed by different blocks of threads and then merged.
+// Otherwise a few rows, as in decoding, would not keep a GPU busy. A sequence of few rows is one
+// split tile. Splitting does not change results.
 struct PagedTileCounts {
   int64_t num_tiles = 0;            // I
-  int64_t num_split = 0;            // the first tiles are the split ones
-  int64_t max_split_rows = 0;       // of a split tile
+  int64_t num_split = 0;            // the split tiles come first
+  int64_t max_split_rows = 0;       // the largest number of rows of a split tile
   int64_t max_split_positions = 0;  // last position of a split tile + 1
 };
 struct PagedTiles {
   PagedTileCounts counts;
   std::vector<PagedTile> tiles_I;  // host memory
 };
-// Runs on the host. Sequence i uses line i of the block tables; PagedSequence::block_table is not
-// read. REQUIRES: num_heads is a multiple of num_kv_heads; positions and rows are below 2^31.
+// Plans the tiles. Runs on the host. Sequence i uses row i of the block tables;
+// PagedSequence::block_table is not read. REQUIRES: num_heads is a multiple of num_kv_heads;
+// positions and rows are below 2^31.
 PagedTiles PlanPagedTiles(const PagedSequence* sequences, int64_t num_sequences, int64_t num_heads,
                           int64_t num_kv_heads, int64_t head_size);
 
-// The arrays of one step, one after the other, so that one copy brings them to the device: the
-// positions of the rows, their lines of the block tables, the tables and the tiles.
+// The arrays of one step, stored one after the other so that one copy brings them to the device:
+// the positions of the rows, their rows of the block tables, the tables and the tiles.
 struct PagedStep {
   std::vector<int32_t> arrays;  // host memory
   int64_t num_rows = 0;         // T
   int64_t max_blocks = 1;       // M
   PagedTileCounts counts;
-  // Where the arrays begin that follow the positions.
+  // The offsets of the arrays that follow the positions.
   int64_t first_line = 0;   // sequences_T
   int64_t first_table = 0;  // block_tables_SM
   int64_t first_tile = 0;   // tiles_I
 };
-// Runs on the host, and reads the sequences' block tables. REQUIRES: as PlanPagedTiles; the rows of
+// Runs on the host and reads the sequences' block tables. REQUIRES: as PlanPagedTiles; the rows of
 // the sequences follow one another, and the tables have entries for all their positions.
 PagedStep LayOutPagedStep(const std::vector<PagedSequence>& sequences, int64_t num_heads,
                           int64_t num_kv_heads, int64_t head_size);
-// The same for sequences of one row each and of at most max_len positions, in a form that launches
-// can be recorded with: all but the values of `arrays` depends on the number of sequences, on
-// max_len and on the heads alone. The tables have room for max_len positions, and the partitions of
-// as many are launched, of which those beyond a sequence's end do nothing. Results are the same.
-// REQUIRES: each sequence has one row and a past_len below max_len.
+// Lays out a step of sequences that have one row each and at most max_len positions, in a form with
+// which launches can be recorded: everything except the values of `arrays` depends only on the
+// number of sequences, on max_len and on the heads. The tables have room for max_len positions. As
+// many partitions are launched, and those past a sequence's end do nothing. Results are the same as
+// with LayOutPagedStep. REQUIRES: each sequence has one row and a past_len below max_len.
 PagedStep LayOutDecodeStep(const std::vector<PagedSequence>& sequences, int64_t max_len,
                            int64_t num_heads, int64_t num_kv_heads, int64_t head_size);
 
-// out = softmax(scale q k^T) v as PagedAttention computes it: causal, of the last `sliding_window`
-// positions if that is not 0.
+// out = softmax(scale q k^T) v as PagedAttention computes it: causal, and over the last
+// `sliding_window` positions if that is not 0.
 //
-// A NaN in a query makes its row and head NaN, a NaN in a key or value those rows that see it.
+// A NaN in a query makes its row and head NaN. A NaN in a key or value makes the rows that see it
+// NaN.
 struct PlainPagedAttention {
   PlainPages pages;
   int64_t num_heads = 0;       // N: a multiple of K
   float scale = 0;             // > 0
   int64_t sliding_window = 0;  // 0: none
-  PagedTileCounts counts;      // of PlanPagedTiles for these numbers of heads and this head size
+  PagedTileCounts counts;      // from PlanPagedTiles for these numbers of heads and this head size
   const PagedTile* tiles_I = nullptr;
   const int32_t* block_tables_SM = nullptr;
   int64_t max_blocks = 0;  // M
@@ -135,8 +137,9 @@ struct PlainPagedAttention {
   void* out_TND = nullptr;
   int64_t out_row_stride = 0;
 };
-// Bytes of workspace that the call takes: one partial result for each query and partition of the
-// split tiles. 0 if nothing is split. REQUIRES: the numbers of heads and the head size are valid.
+// Returns the bytes of workspace that the call needs: one partial result for each query and
+// partition of the split tiles, or 0 if nothing is split. REQUIRES: the numbers of heads and the
+// head size are valid.
 int64_t PagedAttentionWorkspaceBytes(const PlainPagedAttention& problem);
 std::string PagedAttentionCuda(const PlainPagedAttention& problem, const DeviceContext& context);
 

@@ -1,5 +1,5 @@
-// TAOPD_ALWAYS_INLINE marks functions that one program compiles for several instruction sets. They
-// must leave no copy behind, because the linker would pick any one of the copies for all callers.
+// TAOPD_ALWAYS_INLINE marks functions that one program compiles for several instruction sets. No
+// out-of-line copy of them may exist, because the linker would pick any one copy for all callers.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,12 +1,11 @@
-// What functions that enqueue CUDA work take besides their tensors. Calling them needs no CUDA
-// header.
+// The contract of functions that enqueue CUDA work, and the context that they take besides their
+// tensors. Callers need no CUDA header. All of these functions keep this contract:
 //
-// All of them keep this contract:
 //   - They enqueue work on the caller's stream and return without waiting for it.
 //   - They allocate no memory.
-//   - They return an empty string, or what is wrong: a shape, a workspace that is too small, or an
-//     error of the CUDA runtime or of cuBLASLt. Then nothing, or only a part of the work, was
-//     enqueued, and the outputs are unspecified.
+//   - They return an empty string, or the first problem: a shape, a workspace that is too small, or
+//     an error of the CUDA runtime or of cuBLASLt. After an error, none or only part of the work
+//     has been enqueued, and the outputs are unspecified.
 //   - Any thread may call them. Calls with different streams, workspaces and outputs may run at the
 //     same time.
 #pragma once
@@ -23,7 +22,7 @@ enum class DataType : int32_t { kFloat32, kBFloat16 };
 // Bytes per element.
 constexpr int64_t SizeOf(DataType type) { return type == DataType::kFloat32 ? 4 : 2; }
 
-// Where the work runs. The caller owns everything that is pointed to.
+// The place where the work runs. The caller owns everything that is pointed to.
 struct DeviceContext {
   // A cudaStream_t; null is the default stream.
   CUstream_st* stream = nullptr;

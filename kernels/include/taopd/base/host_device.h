@@ -1,4 +1,4 @@
-// TAOPD_HOST_DEVICE marks functions that CPU code and CUDA kernels share. Without nvcc it is empty.
+// TAOPD_HOST_DEVICE marks functions that CPU code and CUDA kernels share. It is empty without nvcc.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,4 +1,4 @@
-// How the CPU kernels get threads: they are given a function that runs a loop on them.
+// The function through which the CPU kernels use threads: it runs a loop on them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace taopd {
 
 // Calls body(begin, end) for disjoint ranges that together are [0, num), and returns when all calls
 // have returned. Calls may run at the same time. Each range has at least `grain` elements where
-// that is possible. What the kernels compute does not depend on how the ranges are cut.
+// possible. The results of the kernels do not depend on how the ranges are cut.
 using ParallelFor = std::function<void(
     int64_t num, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body)>;
 

@@ -1,5 +1,5 @@
-// The part of a row of logits that is outside of its support, as two sums that give the tail and
-// the entropy without cancellation. CPU and CUDA code share this source.
+// The sums over the part of a row of logits outside of its support. They give the tail and the
+// entropy without cancellation. CPU and CUDA code share this source.
 #pragma once
 
 #include <cmath>
@@ -13,17 +13,17 @@ namespace taopd {
 // Sums over the ids v outside of the support, with x_v = (z_v - reference) scale.
 struct ComplementSums {
   double reference = 0;  // finite
-  double sum = 0;        // of exp(x_v); gives the log-sum-exp
-  double sum_x = 0;      // of exp(x_v) x_v; gives the mean of scale * z under the softmax
+  double sum = 0;        // sum of exp(x_v); gives the log-sum-exp
+  double sum_x = 0;      // sum of exp(x_v) x_v; gives the mean of scale * z under the softmax
 };
 
-// Returns the log-sum-exp of scale * z over the complement; -inf if nothing is left.
+// Returns the log-sum-exp of scale * z over the complement, or -inf if the complement is empty.
 TAOPD_HOST_DEVICE inline double LogSumOf(const ComplementSums& rest, double scale) {
   return rest.sum == 0 ? NegativeInfinity<double>() : rest.reference * scale + std::log(rest.sum);
 }
 
 // Returns the entropy of a row in nats, log_sum_exp - sum_v p_v z_v, from its complement and its
-// support. log_p[k] are the support's log-probs, of the full softmax.
+// support. log_p[k] are the log-probs of the support under the full softmax.
 TAOPD_HOST_DEVICE inline double EntropyOfRow(const ComplementSums& rest, double scale,
                                              double log_p_tail, double log_sum_exp,
                                              const double* log_p, int32_t k) {

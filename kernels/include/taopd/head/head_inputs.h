@@ -1,5 +1,5 @@
-// What the student's and the teacher's head on CUDA multiply: hidden states and lm_head, as raw
-// pointers to device memory.
+// The factors that the student's and the teacher's head on CUDA multiply: hidden states and
+// lm_head, as raw pointers to device memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace taopd {
 
 // Matrices are row-major; strides count elements.
 struct HeadInputs {
-  // Of hidden and lm_head.
+  // The type of hidden and lm_head.
   DataType dtype = DataType::kBFloat16;
   int64_t num_rows = 0;     // N >= 0
   int64_t hidden_size = 0;  // H >= 1

@@ -1,5 +1,5 @@
-// How many rows of logits are computed at a time, so that the logits of a whole batch never exist. The
-// heads and sampling go by it, and so does the memory plan.
+// The number of rows of logits that are computed at a time, so that the logits of a whole batch
+// never exist. The heads, sampling and the memory plan share these functions.
 #pragma once
 
 #include <algorithm>
@@ -7,26 +7,26 @@
 
 namespace taopd {
 
-// How many rows of num_buffers float32 tensors [rows, V] together stay within workspace_bytes; at
-// least 1.
+// Returns how many rows of num_buffers float32 tensors [rows, V] together stay within
+// workspace_bytes; at least 1.
 inline int64_t LogitRowsThatFit(int64_t workspace_bytes, int64_t vocabulary_size,
                                 int64_t num_buffers) {
   const int64_t row_bytes = vocabulary_size * num_buffers * static_cast<int64_t>(sizeof(float));
   return std::max<int64_t>(1, workspace_bytes / row_bytes);
 }
 
-// On a CPU, logits that are read again at once had better still be in its caches: so many bytes are,
-// on processors with a MiB of second-level cache a core and more. A product of fewer rows than these
-// would read the matrix more often than it is worth.
+// On a CPU, logits are read again immediately, so a chunk should fit in the cache. This many bytes
+// do on processors with at least 1 MiB of second-level cache per core. A product of fewer than
+// kLeastProductRows rows would read the matrix too often for the work that it does.
 inline constexpr int64_t kCachedLogitBytes = int64_t{4} << 20;
 inline constexpr int64_t kLeastProductRows = 96;
 
-// What the teacher's head has beside each other on a device other than a CPU: the composition by ATen
-// (kernels/torch/head/scoring_rows_aten.h) holds copies.
+// The number of copies of the logits that the teacher's head holds at a time on devices other than
+// a CPU, where it is composed of ATen operations (kernels/torch/head/scoring_rows_aten.h).
 inline constexpr int64_t kScoringBuffersOnDevice = 4;
 
-// The rows of a chunk: on a CPU, where there is one buffer, or of num_buffers on another device. No
-// number of a row depends on it on a CPU.
+// Returns the number of rows of a chunk. A CPU holds one buffer of logits, other devices
+// num_buffers. On a CPU, the results of a row do not depend on it.
 inline int64_t LogitChunkRows(bool on_cpu, int64_t workspace_bytes, int64_t vocabulary_size,
                               int64_t num_buffers) {
   if (!on_cpu) return LogitRowsThatFit(workspace_bytes, vocabulary_size, num_buffers);

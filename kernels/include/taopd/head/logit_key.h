@@ -1,5 +1,5 @@
-// One unsigned number per token that orders tokens as top-k does: larger logits first, and the
-// lower id first among equal logits. NaN counts as -inf, and -0 as 0.
+// An unsigned number per token that orders tokens as top-k does: larger logits first, and the lower
+// id first among equal logits. NaN counts as -inf, and -0 as 0.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace taopd {
 
-// Larger for a larger logit.
+// Returns bits that are larger for a larger logit.
 TAOPD_HOST_DEVICE inline uint32_t OrderedBits(float logit) {
   uint32_t bits = 0;
   std::memcpy(&bits, &logit, sizeof(bits));
@@ -19,7 +19,7 @@ TAOPD_HOST_DEVICE inline uint32_t OrderedBits(float logit) {
   return (bits & 0x80000000u) ? ~bits : bits | 0x80000000u;
 }
 
-// Larger for a token that comes earlier. Distinct ids have distinct keys.
+// Returns a key that is larger for a token that comes earlier. Distinct ids have distinct keys.
 TAOPD_HOST_DEVICE inline uint64_t LogitKey(float logit, int32_t id) {
   return (static_cast<uint64_t>(OrderedBits(logit)) << 32) |
          (0xffffffffu - static_cast<uint32_t>(id));

@@ -16,14 +16,14 @@
 
 namespace taopd {
 
-// What one row brings. Pointers are null, and numbers are NaN, where the caller has none.
+// The inputs of one row. Pointers are null, and numbers are NaN, where the caller has none.
 struct StudentRowInput {
-  // The row without its support.
+  // The sums over the row without its support.
   ComplementSums rest;
   double scale = 1;  // 1 / temperature, as the sums used it
   // [k], the logits of the support.
   const float* taken = nullptr;
-  float sampled_logit = 0;                   // of y
+  float sampled_logit = 0;                   // logit of y
   const int32_t* ids = nullptr;              // [k], without padding
   const float* teacher_log_probs = nullptr;  // [k]
   int32_t k = 0;
@@ -119,10 +119,10 @@ TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerm
   return out;
 }
 
-// The number by which a row of exponentials is multiplied. It is the dense factor, unless that is
-// so small beside the largest entry that the entries, which are divided by it, would overflow. Then
-// it is 2^-24 of the largest entry over the exponentials' sum, which adds a dense gradient of less
-// than 6e-8 of that entry.
+// Returns the number by which a row of exponentials is multiplied. It is the dense factor, unless
+// that is so small compared with the largest entry that the entries, which are divided by it, would
+// overflow. In that case it is 2^-24 of the largest entry over the sum of the exponentials, which
+// adds a dense gradient of less than 6e-8 of that entry.
 TAOPD_HOST_DEVICE inline double RowScale(double dense, double largest_entry, double sum) {
   const double smallest = std::ldexp(largest_entry, -24) / (sum > 1 ? sum : 1.0);
   if (!(std::fabs(dense) < smallest)) return dense;  // a NaN stays
@@ -134,10 +134,11 @@ TAOPD_HOST_DEVICE inline double RowScale(double dense, double largest_entry, dou
 //
 // e_v is exp((z_v - reference) scale), which the caller has, except for up to k + 1 entries: the
 // support, and y if it is outside of the support and has a gradient of its own. Entry i has its id
-// in ids[i], -1 for none, and its e_v in values[i]; both arrays have k + 1 places.
+// in ids[i], or -1 if there is no such entry, and its e_v in values[i]; both arrays have k + 1
+// places.
 //
-// If with_dense is false, e_v is 0 except for the entries, and the scale is 1.
-// support_gradient is FinishStudentRow's; its contents are overwritten.
+// If with_dense is false, e_v is 0 except for the entries, and the scale is 1. support_gradient
+// comes from FinishStudentRow; its contents are overwritten.
 TAOPD_HOST_DEVICE inline float WriteRowEntries(const StudentRowInput& input,
                                                const StudentRowGradient& row, double weight,
                                                bool with_dense, int32_t k, double* support_gradient,
@@ -153,7 +154,7 @@ TAOPD_HOST_DEVICE inline float WriteRowEntries(const StudentRowInput& input,
   if (with_dense) {
     constexpr float kSmallestNormal = 1.17549435e-38f;
     scale = static_cast<float>(RowScale(dense, largest, input.rest.sum));
-    // A gradient below the smallest normal float32: the row has none.
+    // The gradient is below the smallest normal float32: it counts as zero.
     if (std::fabs(scale) < kSmallestNormal) scale = 0;
   }
   const double inverse = scale == 0 ? 0 : weight / scale;
@@ -161,7 +162,7 @@ TAOPD_HOST_DEVICE inline float WriteRowEntries(const StudentRowInput& input,
     ids[j] = j < input.k ? input.ids[j] : -1;
     values[j] = j < input.k ? static_cast<float>(support_gradient[j] * inverse) : 0;
   }
-  // y outside of the support: its share of the dense part and the sampled token's own.
+  // y is outside of the support: its part of the dense gradient plus the sampled token's own.
   const double x = (static_cast<double>(input.sampled_logit) - input.rest.reference) * input.scale;
   const double dense_y = with_dense && scale != 0 ? dense / scale * std::exp(x) : 0;
   const bool outside = row.sampled_index < 0 && row.sampled != 0;

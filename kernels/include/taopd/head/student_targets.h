@@ -1,5 +1,5 @@
-// What the rows of the student's head are compared with: the teacher's numbers, the sampled tokens
-// and the rows' weights, as raw pointers. The CPU and the CUDA head take the same struct.
+// The targets of the student's head: the teacher's numbers, the sampled tokens and the rows'
+// weights, as raw pointers. The CPU and the CUDA head take the same struct.
 //
 // Shapes: N rows (response positions), k support size, V vocabulary. Arrays are contiguous, belong
 // to the caller, and are in the memory of the device that computes the head.
@@ -13,7 +13,7 @@
 namespace taopd {
 
 // sampled_ids_N and row_weights_N are always needed. Any other pointer may be null if the objective
-// does not need it (ObjectiveNeeds in taopd/objective/objective.h); metrics that would read it are
+// does not need it (ObjectiveNeeds in taopd/objective/objective.h); the metrics that read it are
 // then NaN.
 struct StudentTargets {
   // int32 [N, k], distinct within a row, each in [0, V). -1 at the end of a row is padding and
@@ -31,19 +31,19 @@ struct StudentTargets {
   const float* teacher_sampled_log_probs_N = nullptr;
   // [N], entropy of the teacher's whole distribution in nats.
   const float* teacher_entropy_N = nullptr;
-  // [N], log of y's probability when it was drawn. Null: the batch is from the present policy.
+  // [N], log of y's probability when it was drawn. Null if the current policy sampled the batch.
   const float* behavior_log_probs_N = nullptr;
   // [N], w; the total loss is sum_n w_n loss_n.
   const float* row_weights_N = nullptr;
 };
 
-// The pointer to row `row` of an array with that many columns; null stays null.
+// Returns the pointer to row `row` of an array of `columns` columns; null stays null.
 template <typename T>
 TAOPD_HOST_DEVICE constexpr T* RowsFrom(T* rows, int64_t row, int64_t columns = 1) {
   return rows == nullptr ? nullptr : rows + row * columns;
 }
 
-// The targets of the rows from `row` on.
+// Returns the targets of the rows from `row` on.
 TAOPD_HOST_DEVICE inline StudentTargets RowsFrom(const StudentTargets& targets, int64_t row) {
   StudentTargets rest = targets;
   rest.support_ids_Nk = RowsFrom(targets.support_ids_Nk, row, targets.k);

@@ -1,6 +1,6 @@
 // AdamW over all parameters of a model in one call, and the norm of their gradients. The arithmetic
-// and its source are in taopd/layers/adamw_math.h. The CPU's functions are in
-// kernels/cpu/layers/layers.h, CUDA's are below.
+// and its source are in taopd/layers/adamw_math.h. The CPU functions are in
+// kernels/cpu/layers/layers.h, the CUDA functions are declared below.
 //
 // Each parameter is cut into blocks of kAdamWBlock elements; its last block may be shorter. Blocks
 // are numbered through all parameters. The norm sums the blocks in float64 in their order, so it
@@ -25,18 +25,18 @@ struct AdamWTensor {
   // The gradient's sum over the micro-batches, in the type in which it was accumulated.
   DataType gradient_type = DataType::kFloat32;
   const void* gradient = nullptr;
-  // The parameter itself if it is float32, otherwise the float32 copy of it. Null: `bfloat16` takes
-  // the update itself, rounded stochastically.
+  // The parameter itself if it is float32, otherwise its float32 copy. If null, the update goes to
+  // `bfloat16` directly and is rounded stochastically.
   float* master = nullptr;
   void* exp_avg = nullptr;     // the first moment, of moments_type
   void* exp_avg_sq = nullptr;  // the second moment, of moments_type
-  // The bfloat16 parameter, to which `master` is rounded; null if the parameter is float32.
+  // The bfloat16 parameter, which receives `master` rounded; null if the parameter is float32.
   uint16_t* bfloat16 = nullptr;
   float weight_decay = 0;
-  // The number of the parameter's first block, set by NumberBlocks.
+  // The number of the parameter's first block. Set by NumberBlocks.
   int64_t first_block = 0;
   // Stochastic rounding takes the random bits of elements first_element, first_element + 1, ... of
-  // the parameter with this number (taopd/layers/adamw_math.h). bfloat16 moments are rounded so.
+  // the parameter with this number (taopd/layers/adamw_math.h). It applies to bfloat16 moments.
   DataType moments_type = DataType::kFloat32;
   int64_t parameter = 0;
   int64_t first_element = 0;
@@ -61,7 +61,7 @@ struct AdamWSettings {
   double gradient_scale = 1;  // gradients are multiplied by this, for clipping
 };
 
-// The numbers of an update that all elements share.
+// The values of an update that all elements share.
 template <typename Scalar>
 AdamWFactors<Scalar> MakeAdamWFactors(const AdamWSettings& settings) {
   const auto step = static_cast<double>(settings.step);
@@ -76,12 +76,12 @@ AdamWFactors<Scalar> MakeAdamWFactors(const AdamWSettings& settings) {
   return factors;
 }
 
-// One update on CUDA, under the contract of taopd/base/device.h. tensors_S [num_tensors] is device
-// memory; NumberBlocks has set first_block and returned num_blocks. Needs no workspace.
+// Enqueues one update on CUDA, under the contract of taopd/base/device.h. tensors_S [num_tensors]
+// is device memory; NumberBlocks has set first_block and returned num_blocks. Needs no workspace.
 std::string AdamWCuda(const AdamWSettings& settings, const AdamWTensor* tensors_S,
                       int32_t num_tensors, int64_t num_blocks, const DeviceContext& context);
-// Writes the sum of squares of each block of the gradients to sums_B, device memory of num_blocks
-// float64 numbers. Otherwise as AdamWCuda.
+// Writes the sum of squares of each block of the gradients to sums_B, device memory for num_blocks
+// float64 numbers. Otherwise like AdamWCuda.
 std::string SumsOfSquaresCuda(const AdamWTensor* tensors_S, int32_t num_tensors, int64_t num_blocks,
                               double* sums_B, const DeviceContext& context);
 

@@ -9,9 +9,9 @@
 
 namespace taopd {
 
-// AdamW (Loshchilov and Hutter, arXiv:1711.05101) as torch.optim.AdamW computes it: weight decay is
-// apart from the gradient, and both moments are corrected for their start at zero. These are the
-// numbers of an update that all elements share.
+// The values of an AdamW update that all elements share. AdamW (Loshchilov and Hutter,
+// arXiv:1711.05101) is computed as torch.optim.AdamW does: weight decay is separate from the
+// gradient, and both moments are corrected for their start at zero.
 template <typename Scalar>
 struct AdamWFactors {
   Scalar gradient_scale = 1;  // for clipping
@@ -43,17 +43,20 @@ TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE void AdamWParameter(const AdamWFactors<Sca
 }
 
 // Moments may be stored in bfloat16 with stochastic rounding: a number between two bfloat16 numbers
-// becomes the upper one with the probability of its distance from the lower one, so that its mean
-// is the number itself. Rounded to nearest, a second moment would never fall: with beta2 = 0.999 a
-// step changes it by a thousandth, less than half a bfloat16's last place.
+// is rounded up with a probability proportional to its distance from the lower one, so that its
+// mean is the number itself. If it were rounded to nearest, a second moment would never fall: with
+// beta2 = 0.999 a step changes it by a thousandth, less than half a unit in the last place of
+// bfloat16.
 //
-// The random bits are a function of the step, of the parameter and of the element's place in it.
-// They do not depend on threads, on devices, or on how parameters are cut among optimizers.
+// A bfloat16 parameter that has no float32 copy is rounded the same way: with a learning rate of
+// 1e-6, an update is less than half a unit in the last place of nearly every weight, and would be
+// lost if rounded to nearest.
 //
-// So may a bfloat16 parameter that has no float32 copy: an update of a learning rate of 1e-6 is
-// less than half of the last place of nearly every weight, and would be lost if rounded to nearest.
+// The random bits are a function of the step, the parameter and the element's place in it. They do
+// not depend on threads, on devices, or on how parameters are divided among optimizers.
 //
-// The key of a parameter's bits in one step: two rounds of splitmix64 (Steele, Lea and Flood, 2014).
+// Returns the key of a parameter's bits in one step: two rounds of splitmix64 (Steele, Lea and
+// Flood, 2014).
 TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE uint64_t AdamWRandomKey(int64_t step, int64_t parameter) {
   uint64_t key = static_cast<uint64_t>(step);
   for (int round = 0; round < 2; ++round) {
@@ -65,15 +68,15 @@ TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE uint64_t AdamWRandomKey(int64_t step, int6
   return key;
 }
 
-// The key of the bits with which the parameter itself is rounded. No moments have it: their steps
-// are positive.
+// Returns the key of the bits that round the parameter itself. No moments have this key, because
+// their steps are positive.
 TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE uint64_t AdamWWeightKey(int64_t step, int64_t parameter) {
   return AdamWRandomKey(-step, parameter);
 }
 
-// 32 random bits of an element. The multiplications and shifts are those of the hash functions
-// "lowbias32" and "triple32" that Wellons found by search
-// (https://nullprogram.com/blog/2018/07/31/); all of it is 32 bits wide, for vectors.
+// Returns 32 random bits of an element. The multiplications and shifts are those of the hash
+// functions "lowbias32" and "triple32" that Wellons found by search
+// (https://nullprogram.com/blog/2018/07/31/). All operations are 32 bits wide, so they vectorize.
 TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE uint32_t AdamWRandomBits(uint64_t key, uint32_t element) {
   uint32_t x = element + static_cast<uint32_t>(key);
   x ^= x >> 17;
@@ -87,8 +90,8 @@ TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE uint32_t AdamWRandomBits(uint64_t key, uin
   return x;
 }
 
-// The bits of a float32 number, rounded to those of a bfloat16 number with 16 random bits. Infinity
-// and NaN stay what they are.
+// Returns the bits of a float32 number rounded to bfloat16 with 16 random bits. Infinity and NaN
+// stay as they are.
 TAOPD_HOST_DEVICE TAOPD_ALWAYS_INLINE uint32_t RoundToBfloat16(uint32_t float_bits,
                                                                uint32_t random_16) {
   const uint32_t magnitude = float_bits & 0x7fffffffu;

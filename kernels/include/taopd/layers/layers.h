@@ -1,14 +1,15 @@
-// What a transformer layer does between its matrix products, on raw pointers, forward and backward:
+// The operations of a transformer layer between its matrix products, on raw pointers, forward and
+// backward:
 //   - the RMSNorm of a residual sum;
 //   - the norm and rotation of queries and keys;
 //   - SwiGLU.
-// The arithmetic is in taopd/layers/layer_math.h. The CPU's functions (kernels/cpu/layers/layers.h)
-// and CUDA's (below) share these structs. All arrays belong to the caller and are in the memory of
-// the device that computes.
+// The arithmetic is in taopd/layers/layer_math.h. The CPU functions (kernels/cpu/layers/layers.h)
+// and the CUDA functions (below) share these structs. The caller owns all arrays, which are in the
+// memory of the device that computes.
 //
-// Arithmetic is float32 whatever the storage type is. The forward passes round to the storage type
-// where transformers' modules do, so that bfloat16 models compute what they were trained with: the
-// normalised row before it is multiplied by its weight, x cos before the other term is added, and
+// Arithmetic is float32 for every storage type. The forward passes round to the storage type where
+// transformers' modules do, so that bfloat16 models compute what they were trained with: the
+// normalized row before it is multiplied by its weight, x cos before the other term is added, and
 // silu before it is multiplied by up. The backward passes round once, at the end.
 //
 // Results repeat bit for bit and do not depend on the number of threads: the gradient of a weight
@@ -32,7 +33,7 @@ constexpr int64_t NumPartials(int64_t num_rows) {
 
 // sum = x + added; normed = RMSNorm(sum). Without `added` the sum is x itself and is not written.
 struct RmsNormForward {
-  DataType dtype = DataType::kFloat32;  // of all arrays but inverse_rms
+  DataType dtype = DataType::kFloat32;  // the type of all arrays except inverse_rms
   int64_t num_rows = 0;
   int64_t size = 0;  // H >= 1
   float eps = 0;
@@ -41,7 +42,7 @@ struct RmsNormForward {
   const void* weight_H = nullptr;
   void* sum_NH = nullptr;
   void* normed_NH = nullptr;
-  // What the backward pass needs; may be null.
+  // Needed by the backward pass; may be null.
   float* inverse_rms_N = nullptr;
 };
 
@@ -51,7 +52,7 @@ struct RmsNormBackward {
   DataType dtype = DataType::kFloat32;
   int64_t num_rows = 0;
   int64_t size = 0;
-  const void* x_NH = nullptr;  // the sum, if something was added
+  const void* x_NH = nullptr;  // the sum, if something was added to x
   const void* weight_H = nullptr;
   const float* inverse_rms_N = nullptr;
   const void* d_normed_NH = nullptr;
@@ -62,7 +63,7 @@ struct RmsNormBackward {
   float* partials_PH = nullptr;
 };
 
-// out = the heads of x, each normalised if there is a weight, and then rotated.
+// out = the heads of x, each normalized if there is a weight, and then rotated.
 struct HeadsForward {
   DataType dtype = DataType::kFloat32;
   int64_t num_tokens = 0;
@@ -71,11 +72,12 @@ struct HeadsForward {
   float eps = 0;
   const void* x_TAD = nullptr;
   const void* weight_D = nullptr;  // null: no norm
-  // For both halves of a head. The sine of the first half carries the minus sign of the rotation.
+  // Cosines for both halves of a head. The sine of the first half carries the minus sign of the
+  // rotation.
   const void* cos_TD = nullptr;
   const void* sin_TD = nullptr;
   void* out_TAD = nullptr;
-  // What the backward pass needs if there is a weight; may be null.
+  // Needed by the backward pass if there is a weight; may be null.
   float* inverse_rms_TA = nullptr;
 };
 
@@ -121,7 +123,8 @@ struct SwiGluBackward {
   void* d_up = nullptr;
 };
 
-// On CUDA, under the contract of taopd/base/device.h. They need neither workspace nor cuBLASLt.
+// The CUDA functions, under the contract of taopd/base/device.h. They need neither a workspace nor
+// cuBLASLt.
 std::string RmsNormForwardCuda(const RmsNormForward& problem, const DeviceContext& context);
 std::string RmsNormBackwardCuda(const RmsNormBackward& problem, const DeviceContext& context);
 std::string HeadsForwardCuda(const HeadsForward& problem, const DeviceContext& context);

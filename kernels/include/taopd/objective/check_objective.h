@@ -1,5 +1,5 @@
-// Whether a combination of objectives can be evaluated, and what to call it. For host code that
-// takes one from a configuration or a caller.
+// The check of whether a combination of objectives can be evaluated, and its name. Host code uses
+// these functions on a combination from a configuration or a caller.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The objectives: what one response position costs, and its gradient with respect to the logits.
+// The objectives: the loss of one response position, and its gradient with respect to the logits.
 //
 // Let z be the student's logits, p = softmax(z), S the k support ids, y the sampled token, q the
 // teacher. An objective sees only O(k) numbers (ObjectiveRow) and answers in ONE fixed form
@@ -6,11 +6,11 @@
 //
 //   d loss / d z_v  =  a p(v)  +  sum_j b_j [v = s_j]  +  c [v = y]
 //
-// So a kernel needs a dense scalar, k sparse numbers and one number for the sampled token, whatever
-// the objective is. The k numbers are support_gradient[j] = a p(s_j) + b_j, which is the whole of
-// the first two terms at s_j. b_j alone holds the tail's log-ratio (or q_tail / p_tail, which may
-// be 1e6), which cancels against a p(s_j); in float32 that cancellation would be the largest error
-// of the gradient.
+// A kernel therefore needs a dense scalar, k sparse numbers and one number for the sampled token,
+// whatever the objective is. The k numbers are support_gradient[j] = a p(s_j) + b_j, the sum of the
+// first two terms at s_j. b_j alone contains the tail's log-ratio (or q_tail / p_tail, which may be
+// 1e6), which cancels against a p(s_j); in float32 that cancellation would be the largest error of
+// the gradient.
 //
 // To add an objective, write a function in objective_functions.h and a row in TAOPD_OBJECTIVES
 // below. The registry, the dispatch, the configuration, the tests against finite differences and
@@ -48,7 +48,7 @@
 
 namespace taopd {
 
-// What an objective reads besides the student's own numbers, and properties of its gradient. A
+// The inputs of an objective besides the student's own numbers, and properties of its gradient. A
 // caller that does not have an input must refuse the objectives that need it.
 enum ObjectiveNeeds : uint32_t {
   kNeedsNothing = 0,

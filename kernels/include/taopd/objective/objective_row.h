@@ -1,4 +1,5 @@
-// What an objective reads and writes for one response position, and the limits that keep it finite.
+// The inputs and outputs of an objective for one response position, and the limits that keep it
+// finite.
 #pragma once
 
 #include <cmath>
@@ -9,10 +10,10 @@
 
 namespace taopd {
 
-// Where the student has mass and the teacher none, a reverse KL is +inf. log q is therefore read as
-// max(log q, kLogProbFloor). exp(-100) is below the smallest float32, so this changes only zeros
-// and numbers that a float32 probability cannot tell from zero. The loss and the gradient keep
-// their sign and a size (100 nats) that gradient clipping can handle. Each use is counted in
+// If the student has mass where the teacher has none, a reverse KL is +inf. log q is therefore read
+// as max(log q, kLogProbFloor). exp(-100) is below the smallest float32, so this changes only zeros
+// and numbers that a float32 probability cannot distinguish from zero. The loss and the gradient
+// keep their sign and a size (100 nats) that gradient clipping can handle. Each use is counted in
 // num_limited.
 inline constexpr double kLogProbFloor = -100.0;
 
@@ -30,16 +31,16 @@ inline constexpr double kMaxLogTailRatio = 80.0;
 struct ObjectiveParameters {
   // The weight of the teacher in jsd's mixture.
   double beta = 0.5;
-  // In nats. entropy_aware adds its forward KL where the teacher's entropy is above it.
+  // Entropy in nats. entropy_aware adds its forward KL where the teacher's entropy is above it.
   double entropy_threshold = 0.8;
-  // Guards on the importance ratio rho = p(y)/p_behavior(y). 0 switches a guard off; each biases the
-  // loss and the gradient where it acts, and is counted in ObjectiveResult.
+  // Guards on the importance ratio rho = p(y)/p_behavior(y). 0 switches a guard off. A guard that
+  // acts biases the loss and the gradient, and is counted in ObjectiveResult.
   double max_rho = 0;         // rho is held at this number (truncated importance sampling)
   double mask_rho_below = 0;  // a smaller rho is read as 0
   double mask_rho_above = 0;  // a larger rho is read as 0
 };
 
-// What an objective reads. The arrays belong to the caller.
+// The inputs of an objective for one row. The arrays belong to the caller.
 template <typename Real>
 struct ObjectiveRow {
   int32_t k = 0;                // support size
@@ -53,7 +54,7 @@ struct ObjectiveRow {
   // Log of y's probability when it was drawn; log_p_sampled if the batch is on-policy.
   Real log_behavior_sampled = 0;
   bool sampled_in_support = false;
-  // Of the teacher's whole distribution, in nats.
+  // The entropy of the teacher's whole distribution, in nats.
   Real teacher_entropy = 0;
 };
 
@@ -67,11 +68,12 @@ struct ObjectiveResult {
   Real c = 0;  // added at y, inside or outside of the support
   // [k], the caller's array: a p(s_j) + b_j.
   Real* support_gradient = nullptr;
-  // How many log-probs or weights were held at one of the limits above.
+  // The number of log-probs or weights that were held at one of the limits above.
   int32_t num_limited = 0;
-  // How many rho were held at ObjectiveParameters::max_rho.
+  // The number of rho that were held at ObjectiveParameters::max_rho.
   int32_t num_truncated = 0;
-  // How many rho were read as 0, because they are outside of [mask_rho_below, mask_rho_above].
+  // The number of rho that were read as 0, because they are outside of
+  // [mask_rho_below, mask_rho_above].
   int32_t num_masked = 0;
   // Filled in by EvaluateObjectives: the weight times the loss of each term, 0 for unused terms.
   // `loss` is their sum.

@@ -1,5 +1,5 @@
-// What a row of the student's head reports besides its loss, from numbers that the loss needs
-// anyway. CPU and CUDA code share this source.
+// The metrics that a row of the student's head reports besides its loss, computed from numbers that
+// the loss needs anyway. CPU and CUDA code share this source.
 #pragma once
 
 #include <array>
@@ -33,9 +33,9 @@ enum HeadMetric : int {
   // Cov(pbar, log pbar) - Cov(pbar, log qbar) under pbar. If it is above zero, a step of the
   // normalized objective makes the student's tail grow (paper, proposition tail_prob_increase).
   kTailGrowth,
-  // These two are NaN unless top_k_metrics asks for them. How many tokens of the support are also
-  // among the student's k most probable; and the mean of q (log p - log q) over those, 0 if there
-  // are none, which the paper's code calls the overlap tokens' advantage.
+  // These two are NaN unless top_k_metrics is set: the number of tokens of the support that are
+  // also among the student's k most probable, and the mean of q (log p - log q) over those, or 0 if
+  // there are none. The paper's code calls the latter the overlap tokens' advantage.
   kTopKOverlap,
   kTopKOverlapAdvantage,
   // kMaxObjectiveTerms columns: the weighted loss of each term, 0 for unused terms.

@@ -3,9 +3,9 @@
 //
 // The token is the one that the engine's Sampler (common/engine/sampling/sampler.h) takes on the
 // CPU from the same logits and the same uniform number: the weights 2^x and their sums are computed
-// by the same operations in the same order as those of kernels/cpu/math/weight_row.h. Log-probs may
-// differ in the last bit, because they take the device's logarithm. A row's results do not depend
-// on the other rows.
+// by the same operations in the same order as in kernels/cpu/math/weight_row.h. Log-probs may
+// differ in the last bit, because they use the device's logarithm. A row's results do not depend on
+// the other rows.
 //
 // Shapes: S rows, V vocabulary size.
 #pragma once
@@ -24,22 +24,23 @@ struct SampleRows {
   const float* logits_SV = nullptr;
   int64_t logits_stride = 0;  // elements from row to row, at least V
   const float* temperatures_S =
-      nullptr;  // at least 0; 0: the largest logit, the lower id of equals
-  // In (0, 1): the number of RandomStream that belongs to the row's step. The token is where the
-  // cumulative sum of the weights, in the order of the ids, passes this share of their total.
+      nullptr;  // >= 0; 0 takes the largest logit, and the lower id of equal ones
+  // In (0, 1): the number of RandomStream for the row's step. The sampled token is the one where
+  // the cumulative sum of the weights, in the order of the ids, passes this fraction of their
+  // total.
   const double* uniforms_S = nullptr;
   int32_t* ids_S = nullptr;
-  float* log_probs_S = nullptr;      // under the temperature, or 1 if that is 0; may be null
+  float* log_probs_S = nullptr;      // under the temperature, or under 1 if that is 0; may be null
   float* raw_log_probs_S = nullptr;  // under temperature 1; may be null
-  // 1 if the logits of the row hold a NaN or +inf or are all -inf, otherwise 0. The row's id is then
-  // -1, and its log-probs are NaN.
+  // 1 if the logits of the row hold a NaN or +inf or are all -inf, otherwise 0. For 1, the row's id
+  // is -1 and its log-probs are NaN.
   int32_t* invalid_S = nullptr;
 };
 
-// Bytes of workspace that the call takes.
+// Returns the bytes of workspace that the call needs.
 int64_t SampleRowsWorkspaceBytes(int64_t num_rows, int64_t vocabulary_size);
 
-// Keeps the contract of taopd/base/device.h; does not need cuBLASLt.
+// Keeps the contract of taopd/base/device.h. Does not need cuBLASLt.
 std::string SampleRowsCuda(const SampleRows& problem, const DeviceContext& context);
 
 }  // namespace taopd
