@@ -1,5 +1,5 @@
-// Writing keys and values into a head of a block, in the layout of
-// taopd/attention/paged_attention.h. tile_product_isa.h says what the including file defines.
+// The loops that write keys and values into a head of a block, in the layout of
+// taopd/attention/paged_attention.h. tile_product_isa.h lists what the including file must define.
 #pragma once
 
 #include <stdint.h>
@@ -11,13 +11,13 @@
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-// The numbers of all lanes as template arguments: shuffles take constants.
+// The lane numbers as template arguments, because shuffles take constants.
 template <int kNum, int... kLane>
 struct Shuffles : Shuffles<kNum - 1, kNum - 1, kLane...> {};
 template <int... kLane>
 struct Shuffles<0, kLane...> {
-  // Lanes of a pair of rows change places: those of `first` with bit kBit set go to `second`, and
-  // those of `second`, which count from kLanes, without it to `first`.
+  // Exchanges lanes of a pair of rows: the lanes of `first` whose number has bit kBit go to
+  // `second`, and the lanes of `second` (numbered from kLanes) whose number lacks it go to `first`.
   template <int kBit>
   static TAOPD_ALWAYS_INLINE void Exchange(Ints* first, Ints* second) {
     const Ints a = *first, b = *second;
@@ -28,7 +28,7 @@ struct Shuffles<0, kLane...> {
   }
 };
 
-// Transposes a square of words in log2(kLanes) rounds.
+// Transposes a square matrix of words in log2(kLanes) rounds.
 template <int kBit = 1>
 TAOPD_ALWAYS_INLINE void Transpose(Ints* rows) {
 #pragma GCC unroll 16
@@ -72,15 +72,15 @@ void AppendFloat32(const void* k, int64_t k_stride, const void* v, int64_t v_str
     const float* const from = static_cast<const float*>(v) + t * v_stride;
     for (int64_t d = 0; d < head_size; d += kValueColumns) {
       const int64_t num = head_size - d < kValueColumns ? head_size - d : kValueColumns;
-      // The slices before this one, then the positions before this one.
+      // Skips the slices before this one, then the positions before this one.
       __builtin_memcpy(values + 4 * (d * kBlockTokens + (first + t) * kValueColumns), from + d,
                        4 * num);
     }
   }
 }
 
-// One slice of values: pairs[p][c] for the positions [first, first + num_tokens). A pair of which
-// only the first position is known gets a zero in the second place.
+// Writes one slice of values: pairs[p][c] for the positions [first, first + num_tokens). A pair
+// whose second position is not known yet gets a zero there.
 TAOPD_ALWAYS_INLINE void WritePairs(const uint16_t* values, int64_t stride, int64_t first,
                                     int64_t num_tokens, int64_t num_columns, uint32_t* pairs) {
   const uint16_t* from = values;

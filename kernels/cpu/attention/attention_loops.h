@@ -1,9 +1,10 @@
-// The loops of taopd/attention/paged_attention.h over one head of one block (append) and over one
+// The loops of taopd/attention/paged_attention.h over one head of one block (append), and over one
 // tile of queries and one partition of keys (attend).
 //
 // The sources (attention_loops_isa.h and tile_product_isa.h) are compiled for several instruction
-// sets (kernels/cpu/isa/isa.h), which differ in the last bits. There is one table of functions for
-// float32 and one for bfloat16. The functions keep no state; any thread may call them.
+// sets (kernels/cpu/isa/isa.h), whose results differ in the last bits. There is one table of
+// functions for float32 and one for bfloat16. The functions keep no state; any thread may call
+// them.
 #pragma once
 
 #include <cstdint>
@@ -27,34 +28,36 @@ struct QueryTile {
   int64_t sliding_window = 0;  // 0: none
   float scale_log2e = 0;       // scale log2(e): exp(scale s) = 2^(scale_log2e s)
   int64_t head_size = 0;
-  // The key-value head in block 0, and the bytes from one block to the next.
+  // The key-value head in block 0, followed by the bytes from one block to the next.
   const char* blocks = nullptr;
   int64_t block_stride_bytes = 0;
   const int32_t* block_table = nullptr;
-  // The next call is for the next key-value head: its keys follow this head's values in memory.
+  // Whether the next call is for the next key-value head: its keys follow this head's values in
+  // memory.
   bool next_head_follows = false;
 };
 
-// What a row has seen so far, [kStateHeader + PaddedValueSize(D)] floats: the largest score m,
+// The state of a row, [kStateHeader + PaddedValueSize(D)] floats: the largest score m seen so far,
 // the sum of the weights p = exp(scale (s - m)), some padding, and the sums of p v.
 inline constexpr int64_t kStateHeader = 16;
 TAOPD_ALWAYS_INLINE constexpr int64_t StateSize(int64_t head_size) {
   return kStateHeader + PaddedValueSize(head_size);
 }
-// The sum of p of a row that has seen nothing; then its other numbers are not read.
+// Marks, in place of the sum of p, a row that has seen nothing. Its other numbers are not read.
 inline constexpr float kNothingSeen = -1.0f;
 
 struct AttentionLoops {
-  // Words of a packed query: one a number or one a pair of bfloat16.
+  // Returns the words of a packed query: one per number, or one per pair of bfloat16.
   int64_t (*query_words)(int64_t head_size);
   void (*pack_query)(const void* query, int64_t head_size, uint32_t* packed);
   // Writes the keys and values of num_tokens positions into places [first, first + num_tokens) of
-  // one head of a block. Strides are elements from one token to the next.
+  // one head of a block. A stride is the number of elements from one token to the next.
   void (*append)(const void* k, int64_t k_stride, const void* v, int64_t v_stride, int64_t first,
                  int64_t num_tokens, int64_t head_size, void* head);
   // Marks rows as having seen nothing.
   void (*clear)(int64_t num_rows, int64_t head_size, float* states);
-  // Adds what the tile's rows see in a partition to their states [num_rows][StateSize(D)].
+  // Adds the positions of a partition that the tile's rows see to the rows' states,
+  // [num_rows][StateSize(D)].
   void (*attend)(const QueryTile& tile, int64_t partition, float* states);
   // Adds the later partitions of other states to `states`, as `attend` does.
   void (*merge)(const float* later, int64_t num_rows, int64_t head_size, float scale_log2e,
@@ -63,10 +66,10 @@ struct AttentionLoops {
   void (*finish)(const float* state, int64_t head_size, void* out);
 };
 
-// The table of this type for the best instruction set that this processor has.
+// Returns the table of this type for the best instruction set that this processor has.
 const AttentionLoops& BestAttentionLoops(DataType type);
 
-// The table of one instruction set. REQUIRES: IsSupported(set).
+// Returns the table of one instruction set. REQUIRES: IsSupported(set).
 const AttentionLoops& AttentionLoopsOf(InstructionSet set, DataType type);
 
 }  // namespace taopd::cpu

@@ -1,7 +1,7 @@
 // The loops of attention_loops.h, compiled once per instruction set (kernels/cpu/isa/isa.h).
-// tile_product_isa.h says what the including file defines.
+// tile_product_isa.h lists what the including file must define.
 //
-// This file may only include inline functions that are always inlined. Any other would be compiled
+// This file may include only inline functions that are always inlined. Any other would be compiled
 // for this instruction set, and the linker might pick that copy for the whole program.
 #pragma once
 
@@ -17,14 +17,15 @@ namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
 constexpr int64_t kBlocksPerPartition = kPartitionTokens / kBlockTokens;
-// Scores of a row, with a cache line between rows so that they do not compete for the same sets.
+// Scores of a row. A cache line separates rows, so that they do not compete for the same cache
+// sets.
 constexpr int64_t kScoreStride = kPartitionTokens + 16;
 constexpr int64_t kMaxSlices = kMaxHeadSize / kValueColumns;
 
-// Where one partition of a key-value head is.
+// The locations of one partition of a key-value head.
 struct PartitionPanels {
   int64_t num_value_panels;
-  // From the keys to the values, and from the values to what comes after them.
+  // The distances from the keys to the values, and from the values to whatever comes after them.
   int64_t next_of_keys, next_of_values;
   const char* keys[kBlocksPerPartition * kPanelsPerBlock];
   const char* values[kBlocksPerPartition * kMaxSlices * kPanelsPerBlock];
@@ -35,7 +36,7 @@ struct Attention {
   static constexpr int kNumbers = Arithmetic::kStepNumbers;
   static constexpr int64_t kStepsPerBlock = kBlockTokens / kNumbers;
 
-  // The positions of the partition that row r sees, counted from the partition's first.
+  // Returns the positions of the partition that row r sees, counted from the partition's first.
   static TAOPD_ALWAYS_INLINE TokenRange Visible(const QueryTile& tile, int64_t r,
                                                 int64_t partition) {
     const int64_t position = tile.past_len + (tile.first + r) / tile.group;
@@ -47,8 +48,8 @@ struct Attention {
     return begin < end ? TokenRange{begin, end} : TokenRange{0, 0};
   }
 
-  // Fills in the panels of the blocks that hold `tokens`; only their entries of the block table
-  // need exist.
+  // Fills in the panels of the blocks that hold `tokens`. Only the entries of the block table for
+  // these need exist.
   static void FindPanels(const QueryTile& tile, int64_t partition, TokenRange tokens,
                          PartitionPanels* panels) {
     const int64_t key_bytes = KeyBytesPerHead(kType, tile.head_size);
@@ -71,7 +72,7 @@ struct Attention {
     }
   }
 
-  // Rows of weights [num_rows][kScoreStride] and their sums of values, in the making.
+  // Rows of weights, [num_rows][kScoreStride], and the sums of values that are computed from them.
   struct Sums {
     const PartitionPanels* panels;
     const uint32_t* weights;
@@ -87,8 +88,8 @@ struct Attention {
           panels->num_value_panels, steps, sums + row * size, size, accumulate);
     }
 
-    // Adds the products of a step of which only the numbers in `mask` are seen. What lies in the
-    // other places may be NaN, so it is not enough that its weight is zero.
+    // Adds the products of a step of which only the numbers in `mask` are seen. The other numbers
+    // may be NaN, so a weight of zero is not enough to leave them out.
     void AddMasked(int64_t row, int64_t num_rows, int64_t step, uint32_t mask) const {
       uint32_t seen[kMaxHeadSize];
       const char* seen_panels[kMaxSlices * kPanelsPerBlock];
@@ -106,7 +107,7 @@ struct Attention {
                            {0, 1}, sums + row * size, size, true);
     }
 
-    // Adds the products of any positions.
+    // Adds the products of an arbitrary range of positions.
     void AddTokens(int64_t row, int64_t num_rows, TokenRange tokens) const {
       if (tokens.begin >= tokens.end) return;
       if constexpr (kNumbers == 2) {
@@ -137,8 +138,8 @@ struct Attention {
     }
   }
 
-  // sums = weights times values. Each row takes the positions that it sees in their order: those
-  // before the steps that all rows see, these, and those after them.
+  // sums = weights times values. Each row takes the positions that it sees in order: first those
+  // before the steps that all rows see, then these steps, then the positions after them.
   static void SumValues(const TokenRange* ranges, int64_t num_rows, const Sums& out) {
     int64_t begin = 0, end = kPartitionTokens / kNumbers;
     for (int64_t row = 0; row < num_rows; ++row) {
@@ -168,7 +169,7 @@ struct Attention {
         });
   }
 
-  // Rows [first, first + num_rows) of the tile, at most kTileRows.
+  // Computes rows [first, first + num_rows) of the tile, at most kTileRows.
   static void AttendRows(const QueryTile& tile, const PartitionPanels& panels, int64_t partition,
                          int64_t first, int64_t num_rows, float* states) {
     const int64_t size = PaddedValueSize(tile.head_size);

@@ -7,13 +7,13 @@
 namespace taopd::cpu {
 namespace {
 
-// Rows of one task that prefills: a multiple of every instruction set's tile. The keys of a
-// partition come from memory once for all of them.
+// The number of rows of a prefill task: a multiple of every instruction set's tile. The keys of a
+// partition are loaded from memory once for all of them.
 constexpr int64_t kTaskRows = 60;
 constexpr int64_t kShortTaskRows = 12;
-// There should be this many tasks where the work allows it, so that every thread has some.
+// The number of tasks to aim for where the work allows it, so that every thread has some.
 constexpr int64_t kEnoughTasks = 64;
-// Fewer rows than this cost as much: the keys and values have to be read.
+// Fewer rows than this cost as much as this many, because the keys and values have to be read.
 constexpr int64_t kLeastRowCost = 8;
 
 const char* At(const void* base, int64_t element, DataType type) {
@@ -23,8 +23,8 @@ char* At(void* base, int64_t element, DataType type) {
   return static_cast<char*>(base) + element * SizeOf(type);
 }
 
-// Rows [first, first + num_rows) of some key-value heads of one sequence, counted as QueryTile
-// does, and the partitions that they take part in.
+// Rows [first, first + num_rows) of some key-value heads of one sequence, counted as in QueryTile,
+// and the partitions that they see.
 struct Task {
   int64_t sequence;
   int64_t kv_head;
@@ -36,12 +36,12 @@ struct Task {
   int64_t split;  // index of a SplitTask, or -1
 };
 
-// A task whose partitions are computed by several others, which leave a state for each partition.
+// A task whose partitions are computed by several other tasks, which leave one state per partition.
 struct SplitTask {
   int64_t first_partition;
   int64_t end_partition;
-  int64_t first_state;  // in Plan::states, of the first partition
-  int32_t tasks_left;   // the last one merges
+  int64_t first_state;  // index in Plan::states of the first partition's state
+  int32_t tasks_left;   // the task that finishes last merges
 };
 
 struct Plan {
@@ -53,12 +53,12 @@ struct Plan {
 
 int64_t Group(const PagedAttention& p) { return p.num_heads / p.pool.num_kv_heads; }
 
-// Floats of the states of one partition.
+// Returns the number of floats in the states of one partition.
 int64_t StatesSize(const PagedAttention& p, const Task& task) {
   return task.num_kv_heads * task.num_rows * StateSize(p.pool.head_size);
 }
 
-// The partitions that rows of a sequence see.
+// Sets the range of partitions that the rows of the task see.
 void SetPartitions(const PagedAttention& p, Task* task) {
   const int64_t past = p.sequences[task->sequence].past_len;
   const int64_t first_row = past + task->first / Group(p);
@@ -75,13 +75,14 @@ int64_t Cost(const Task& task) {
   return task.num_kv_heads * NumPartitions(task) * std::max(task.num_rows, kLeastRowCost);
 }
 
-// A sequence of few rows, as in decoding, has one task for all heads: heads follow each other in a
-// block, so memory is read in order.
+// Returns whether a sequence has few rows, as in decoding. It then has one task for all heads:
+// heads follow each other in a block, so memory is read in order.
 bool IsShort(const PagedAttention& p, const PagedSequence& sequence) {
   return sequence.num_rows * Group(p) <= kShortTaskRows;
 }
 
-// Later rows see more: they come first, so that the last tasks are short.
+// Adds the tasks of a sequence. Later rows see more keys and come first, so that the last tasks are
+// short.
 void AddTasks(const PagedAttention& p, int64_t sequence, int64_t task_rows,
               std::vector<Task>* tasks) {
   const int64_t num_rows = p.sequences[sequence].num_rows * Group(p);
@@ -96,7 +97,7 @@ void AddTasks(const PagedAttention& p, int64_t sequence, int64_t task_rows,
   }
 }
 
-// Replaces a task by tasks of some of its partitions each.
+// Replaces a task by several tasks that take some of its partitions each.
 void SplitPartitions(const PagedAttention& p, const Task& whole, int64_t parts, int64_t* num_states,
                      Plan* plan) {
   if (parts < 2) {
@@ -117,8 +118,8 @@ void SplitPartitions(const PagedAttention& p, const Task& whole, int64_t parts, 
   }
 }
 
-// Cuts those of the tasks that are much longer than others: by partitions, and by
-// heads where that is not enough.
+// Splits the tasks that are much longer than others: by partitions, and also by heads if that is
+// not enough.
 void SplitLongTasks(const PagedAttention& p, Plan* plan) {
   int64_t cost = 0;
   for (const Task& task : plan->whole_tasks) cost += Cost(task);
@@ -126,7 +127,7 @@ void SplitLongTasks(const PagedAttention& p, Plan* plan) {
   int64_t num_states = 0;
   for (const Task& whole : plan->whole_tasks) {
     const int64_t parts = Cost(whole) / target;
-    // The states of many rows would take more time and memory than they are worth.
+    // With many rows, the states would take more time and memory than they are worth.
     const bool can_split = whole.num_rows <= kShortTaskRows;
     const int64_t partition_parts = can_split ? std::min(NumPartitions(whole), parts) : 1;
     const int64_t head_parts =
@@ -252,8 +253,8 @@ class Worker {
     }
   }
 
-  // The row of the batch, and the first element of the query head in it. `head` counts from the
-  // task's first.
+  // Row r of the task: its row of the batch, and the first element of its query head in that row.
+  // `head` counts from the task's first.
   int64_t RowOf(const Task& task, int64_t r) const {
     return p_.sequences[task.sequence].first_row + (task.first + r) / Group(p_);
   }
@@ -268,14 +269,14 @@ class Worker {
   const float scale_log2e_;
 };
 
-// Blocks that the new rows of a sequence lie in.
+// Returns the number of blocks that contain new rows of a sequence.
 int64_t NumBlocks(const PagedSequence& sequence) {
   if (sequence.num_rows == 0) return 0;
   return (sequence.past_len + sequence.num_rows - 1) / kBlockTokens -
          sequence.past_len / kBlockTokens + 1;
 }
 
-// Writes what a sequence has in its i-th block with new rows.
+// Writes the part of a sequence that is in its i-th block with new rows.
 void AppendBlock(const AppendKeysValues& p, const AttentionLoops& loops,
                  const PagedSequence& sequence, int64_t i) {
   const KeyValuePool& pool = p.pool;
@@ -302,7 +303,7 @@ void Run(const AppendKeysValues& p, const ParallelFor& parallel_for, const Atten
   int64_t num_blocks = 0;
   for (int64_t s = 0; s < p.num_sequences; ++s) num_blocks += NumBlocks(p.sequences[s]);
   parallel_for(num_blocks, 1, [&](int64_t begin, int64_t end) {
-    int64_t first = 0;  // of sequence s
+    int64_t first = 0;  // first block of sequence s
     for (int64_t s = 0; s < p.num_sequences && first < end; ++s) {
       const int64_t num = NumBlocks(p.sequences[s]);
       const int64_t last = std::min(end - first, num);
@@ -316,12 +317,12 @@ void Run(const AppendKeysValues& p, const ParallelFor& parallel_for, const Atten
 
 void Run(const PagedAttention& p, const ParallelFor& parallel_for, const AttentionLoops& loops) {
   static thread_local Plan plan_of_thread;
-  Plan& plan = plan_of_thread;  // captured: other threads have plans of their own
+  Plan& plan = plan_of_thread;  // captured by reference, because each thread has its own plan
   MakePlan(p, &plan);
   const Worker worker(p, loops, &plan);
   const auto num_tasks = static_cast<int64_t>(plan.tasks.size());
-  // Tasks differ in length, so threads take the next one when they are done instead of those of
-  // their range.
+  // Tasks differ in length, so a thread takes the next one when it finishes one instead of working
+  // through a fixed range.
   std::atomic<int64_t> next = 0;
   parallel_for(num_tasks, 1, [&](int64_t, int64_t) {
     for (int64_t i = next++; i < num_tasks; i = next++) worker.Compute(plan.tasks[i]);

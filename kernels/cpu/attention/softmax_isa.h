@@ -1,5 +1,5 @@
 // The softmax of attention_loops_isa.h: the weights of a row in one partition, and the merging of
-// partitions. tile_product_isa.h says what the including file defines.
+// partitions. tile_product_isa.h lists what the including file must define.
 #pragma once
 
 #include <stdint.h>
@@ -23,8 +23,8 @@ struct TokenRange {
   }
 };
 
-// 2^x for x <= 0, as Exp2OfBounded; 0 below -127. Lanes that no row sees may hold anything. A NaN
-// gives NaN.
+// 2^x for x <= 0, like Exp2OfBounded; 0 below -127. Lanes that no row sees may contain anything. A
+// NaN gives NaN.
 TAOPD_ALWAYS_INLINE void Exp2OfNonPositive(const Floats* x, Floats* result) {
   const Floats smallest = Floats{} - 127.0f;
   const Floats bounded = *x < smallest ? smallest : *x;  // a NaN stays
@@ -65,9 +65,9 @@ TAOPD_ALWAYS_INLINE void Select(TokenRange range, int64_t token, float other, Fl
   *vector = (lane >= begin) & (lane < end) ? *vector : others;
 }
 
-// Turns the scores s of the positions that a row sees into weights p = exp(scale (s - max)). The
-// weights lie in the row as the product with the values reads them; those of positions of the same
-// step that the row does not see are 0. *max is the largest score, *total the sum of the weights.
+// Turns the scores s of the positions that a row sees into weights p = exp(scale (s - max)), stored
+// in the row as the product with the values reads them. Positions of the same step that the row
+// does not see get a weight of 0. *max is the largest score, *total the sum of the weights.
 template <typename Arithmetic>
 __attribute__((noinline)) void Softmax(float* row, TokenRange range, float scale_log2e, float* max,
                                        float* total) {
@@ -106,8 +106,8 @@ __attribute__((noinline)) void Softmax(float* row, TokenRange range, float scale
   *total = SumOfLanes(&sum);
 }
 
-// Merges a later partition into the state of a row. All merging is done here, so that it is the
-// same arithmetic wherever the partitions were computed.
+// Merges a later partition into the state of a row. All merging happens here, so the arithmetic is
+// the same wherever the partitions were computed.
 __attribute__((noinline)) void MergeRow(float max, float total, const float* sums, int64_t size,
                                         float scale_log2e, float* state) {
   float* const seen = state + kStateHeader;

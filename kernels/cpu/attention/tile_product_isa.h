@@ -3,8 +3,9 @@
 //
 //   C[m][n] = sum over steps of A(m, step) B(step, n)
 //
-// A step is one number of a row of A and, for each column, one of B; for bfloat16 it is a pair of
-// them. An element of C is the same sequence of operations whatever the other rows and columns are.
+// A step is one number of a row of A and one number of each column of B; for bfloat16 it is a pair
+// of numbers. An element of C is computed by the same sequence of operations whatever the other
+// rows and columns are.
 //
 // Like attention_loops_isa.h, this file may not include inline functions that are not always
 // inlined.
@@ -24,7 +25,7 @@ namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
 constexpr int kLanes = kIsaLanes;
-// The rows of a tile of two vectors that is held in registers.
+// The rows of a tile of two vectors that is kept in registers.
 constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 5 : 4;
 constexpr int kVectors = 2;
 constexpr int64_t kPanelWidth = kLanes * kVectors;
@@ -46,12 +47,12 @@ TAOPD_ALWAYS_INLINE void Store(void* to, const Vector* lanes) {
   __builtin_memcpy(to, lanes, sizeof(Vector));
 }
 
-// Tiles of so few rows wait for memory: they fetch what comes next. With more rows, a partition is
-// usually near from the second tile on.
+// Tiles with at most this many rows wait for memory, so they prefetch what comes next. With more
+// rows, a partition is usually in the cache from the second tile on.
 constexpr int kMemoryBoundRows = kTileRows * 2 / 3;
 constexpr int64_t kLineBytes = 64;
 
-// Words of A may lie in memory of another type.
+// Loads a word of A, whose memory may have another type.
 template <typename Value>
 TAOPD_ALWAYS_INLINE Value WordAt(const uint32_t* place) {
   Value value;
@@ -59,9 +60,10 @@ TAOPD_ALWAYS_INLINE Value WordAt(const uint32_t* place) {
   return value;
 }
 
-// The arithmetic of a product. kStepNumbers: numbers of a row of A in a step. kStepWords: words of
-// A that hold them. Part i of a step is what word i of A is multiplied by: LoadPart loads that of
-// a vector of columns, AddProduct adds its product with a word to the columns' sums.
+// The arithmetic of a product. kStepNumbers is the number of elements of a row of A in a step, and
+// kStepWords the number of words of A that hold them. LoadPart loads part i of a step for a vector
+// of columns: the numbers of B that word i of A multiplies. AddProduct adds their product with a
+// word to the sums of the columns.
 
 struct Float32Arithmetic {
   static constexpr int kStepNumbers = 1;
@@ -126,8 +128,8 @@ struct PairArithmetic {
   static TAOPD_ALWAYS_INLINE void PackQuery(const void* query, int64_t size, uint32_t* packed) {
     __builtin_memcpy(packed, query, size * sizeof(uint16_t));
   }
-  // The rounded weights are summed: the weights that the values are multiplied by then add up to
-  // exactly one, so that values which agree are not changed by the rounding.
+  // Sums the rounded weights, so that the weights by which the values are multiplied add up to
+  // exactly one, and rounding does not change values that agree.
   static TAOPD_ALWAYS_INLINE void StoreWeights(const Floats* weights, int64_t token, uint32_t* a,
                                                Floats* sum) {
     const __m512bh pairs = _mm512_cvtne2ps_pbh((__m512)weights[1], (__m512)weights[0]);
@@ -138,13 +140,13 @@ struct PairArithmetic {
 };
 #endif
 
-// Where the columns of B are. B consists of segments of steps_per_segment steps, which follow each
-// other in the sum; segment s of panel j is at panels[s * segment_stride + j].
+// The location of the columns of B. B consists of segments of steps_per_segment steps, which are
+// summed one after the other; segment s of panel j is at panels[s * segment_stride + j].
 struct Panels {
   const char* const* panels;
   int64_t segment_stride;
   int64_t steps_per_segment;
-  // What lies so many bytes behind is read next; 0 if that is not known.
+  // The distance in bytes to the data that is read next; 0 if it is unknown.
   int64_t next_bytes;
 };
 
@@ -153,8 +155,8 @@ struct Steps {
   int64_t begin, end;
 };
 
-// Adds the products of one step, from part kPart, to sums [kRows][kPanels * kVectors]. The order of
-// the loops keeps few registers busy besides the sums.
+// Adds the products of one step, from part kPart on, to sums [kRows][kPanels * kVectors]. The order
+// of the loops needs few registers besides the sums.
 template <typename Arithmetic, int kPart, int kRows, int kPanels>
 TAOPD_ALWAYS_INLINE void AddStep(const uint32_t* factors, int64_t a_stride, const char** panels,
                                  Floats* sums) {
@@ -188,7 +190,7 @@ TAOPD_ALWAYS_INLINE void AddStep(const uint32_t* factors, int64_t a_stride, cons
 template <typename Arithmetic, int kRows, int kPanels>
 void Tile(const uint32_t* a, int64_t a_stride, const Panels& b, Steps steps, float* c,
           int64_t c_stride, bool accumulate) {
-  constexpr int kColumns = kPanels * kVectors;  // in vectors
+  constexpr int kColumns = kPanels * kVectors;  // number of vectors
   Floats sums[kRows][kColumns];
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; ++m) {
@@ -234,13 +236,13 @@ void Tile(const uint32_t* a, int64_t a_stride, const Panels& b, Steps steps, flo
   }
 }
 
-// Panels of a tile: few rows take several, so that enough sums are under way.
+// Returns the panels of a tile. Few rows take several panels, so that enough sums are in flight.
 constexpr int PanelsPerTile(int rows) {
   return 4 * rows <= kTileRows ? 4 : 2 * rows <= kTileRows ? 2 : 1;
 }
 
 // Computes num_rows <= kTileRows rows and num_panels panels of C, whose row stride is c_stride.
-// C is added to if `accumulate` is set.
+// Adds to C if `accumulate` is set.
 template <typename Arithmetic, int kRows = kTileRows>
 void Multiply(const uint32_t* a, int64_t a_stride, int64_t num_rows, Panels b, int64_t num_panels,
               Steps steps, float* c, int64_t c_stride, bool accumulate) {

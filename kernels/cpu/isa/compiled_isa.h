@@ -1,6 +1,7 @@
-// Facts of the instruction set that the including file is compiled for. Only the *_isa.h files of
-// kernels/cpu include this header, directly or through each other; the build compiles each of them once per
-// instruction set, with TAOPD_ISA as the name of the set and of its namespace (kernels/cpu/isa/isa.h).
+// Facts about the instruction set for which the including file is compiled. Only the *_isa.h files
+// of kernels/cpu include this header, directly or through each other. The build compiles each of
+// them once per instruction set, with TAOPD_ISA as the name of the set and of its namespace
+// (kernels/cpu/isa/isa.h).
 #pragma once
 
 #define TAOPD_QUOTED_TOKEN(token) #token
@@ -11,7 +12,7 @@ namespace {
 
 constexpr const char* kIsaName = TAOPD_QUOTED(TAOPD_ISA);
 
-// The float32 numbers in a vector register, and the number of such registers.
+// The number of float32 lanes of a vector register, and the number of such registers.
 #if defined(__AVX512F__)
 constexpr int kIsaLanes = 16, kIsaRegisters = 32;
 #elif defined(__AVX2__)

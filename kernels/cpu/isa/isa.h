@@ -1,9 +1,9 @@
-// Which instruction sets this processor has: the one place that asks.
+// The instruction sets of this processor. No other code detects them.
 //
 // The loops that cost time (kernels/cpu/math, gemm, layers and attention) are compiled once per
 // instruction set from one source each: row_math.h, for example, from row_math_isa.h. The build
-// (taopd_isa_sources) defines TAOPD_ISA as the set's name, which is also the namespace in which each
-// compilation defines a constant table of functions. row_math.cc picks among the tables with
+// (taopd_isa_sources) defines TAOPD_ISA as the set's name, which is also the namespace in which
+// each compilation defines a constant table of functions. row_math.cc picks among the tables with
 // TAOPD_ISA_TABLE.
 //
 // Any thread may call these functions.
@@ -11,7 +11,7 @@
 
 namespace taopd::cpu {
 
-// Narrowest first; a processor that has one of them has all before it.
+// Narrowest first: a processor that supports one set supports all before it.
 enum class InstructionSet {
   kBase,        // what the compiler may assume of every processor of this architecture
   kAvx2,        // AVX2 with fused multiply-add
@@ -22,16 +22,18 @@ inline constexpr InstructionSet kAllInstructionSets[] = {
     InstructionSet::kBase, InstructionSet::kAvx2, InstructionSet::kAvx512,
     InstructionSet::kAvx512Bf16};
 
-// "base", "avx2", "avx512" or "avx512_bf16".
+// Returns "base", "avx2", "avx512" or "avx512_bf16".
 const char* NameOf(InstructionSet set);
 
 bool IsSupported(InstructionSet set);
 
-// The widest set that this processor has, detected on the first call. Kernels run on this one.
+// Returns the widest set that this processor has. The first call detects it. Kernels run on this
+// set.
 InstructionSet WidestInstructionSet();
 
-// Whether the processor multiplies 16-bit numbers itself: bfloat16 with AVX-512 BF16 or AMX,
-// float16 with AVX-512 FP16. Not known, and false, elsewhere than on x86-64.
+// Returns whether the processor multiplies 16-bit numbers itself: bfloat16 with AVX-512 BF16 or
+// AMX, float16 with AVX-512 FP16. Always false on processors other than x86-64, where it is
+// unknown.
 bool MultipliesBfloat16();
 bool MultipliesFloat16();
 
@@ -43,9 +45,10 @@ inline constexpr bool kIsX86 = false;
 
 }  // namespace taopd::cpu
 
-// Declares the tables `name` of this Type, in namespace taopd::cpu. TAOPD_ISA_TABLE(set, name) is
-// the table of an InstructionSet that the processor supports; kAvx512Bf16 uses that of kAvx512. With
-// PAIR in their names, the same for loops that have a table of their own for kAvx512Bf16.
+// TAOPD_DECLARE_ISA_TABLES declares the tables `name` of this Type in namespace taopd::cpu.
+// TAOPD_ISA_TABLE(set, name) is the table of an InstructionSet that the processor supports;
+// kAvx512Bf16 uses the table of kAvx512. The macros with PAIR in their names are for loops that
+// have their own table for kAvx512Bf16.
 #if defined(__x86_64__)
 #define TAOPD_DECLARE_ISA_TABLES(Type, name) \
   namespace base {                           \

@@ -13,8 +13,8 @@
 namespace taopd::cpu {
 namespace {
 
-// Queries that are computed together. Blocks of short sequences are smaller, because what lies
-// behind the diagonal is computed for the whole block.
+// The number of queries that are computed together. Blocks of short sequences are smaller, because
+// scores past the diagonal are computed for the whole block.
 constexpr int64_t kQueryRows = 48, kShortQueryRows = 24, kShortLength = 96;
 
 const char* Place(const void* base, int64_t element, DataType type) {
@@ -30,7 +30,7 @@ struct Kernels {
   const CausalRows& rows;
 };
 
-// A vector that only grows: what it holds is not initialised again.
+// Returns the data of a vector that only grows. Its contents are not initialized again.
 float* Ensure(int64_t size, std::vector<float>* buffer) {
   if (static_cast<int64_t>(buffer->size()) < size) buffer->resize(size);
   return buffer->data();
@@ -51,13 +51,13 @@ int64_t LengthOf(const CausalAttention& p, int64_t sequence) {
 }
 
 // Queries [first, first + num) of a sequence, counted from its first row, and the keys
-// [first_key, end_key) that any of them sees, counted from the parent's first row.
+// [first_key, end_key) that at least one of them sees, counted from the parent's first row.
 struct QueryBlock {
   int64_t first, num, first_key, end_key;
   int64_t num_keys() const { return end_key - first_key; }
 };
 
-// What the forward and the backward pass of one sequence and key-value head share.
+// The common part of the forward and the backward pass of one sequence and key-value head.
 class HeadTask {
  public:
   HeadTask(const CausalAttention& problem, const Kernels& kernels, Scratch* scratch,
@@ -77,8 +77,8 @@ class HeadTask {
         group_(problem.num_heads / problem.num_kv_heads) {}
 
  protected:
-  // The rows of the sequence of one head as panels of B: B(d, j) = x[j][d] if transposed, else
-  // B(j, d).
+  // Packs the sequence's rows of one head into panels of B: B(d, j) = x[j][d] if transposed,
+  // otherwise B(j, d).
   const float* Pack(const void* x, int64_t stride, int64_t head, bool transposed,
                     std::vector<float>* buffer) const {
     const int64_t num_k = transposed ? D_ : length_, num_n = transposed ? length_ : D_;
@@ -92,7 +92,7 @@ class HeadTask {
     }
     return panels;
   }
-  // The rows of the parent and then those of the sequence, D elements each.
+  // Returns the rows of the parent followed by those of the sequence, D elements each.
   const void* Gather(const void* x, int64_t stride, int64_t head) const {
     const int64_t row_bytes = D_ * SizeOf(p_.dtype);
     if (static_cast<int64_t>(s_.gathered.size()) < length_ * row_bytes) {
@@ -115,7 +115,7 @@ class HeadTask {
     }
   }
 
-  // Rows [first, first + num) of one head as float32: where they are, or widened into the buffer.
+  // Rows [first, first + num) of one head as float32: in place, or widened into the buffer.
   struct FloatRows {
     const float* data;
     int64_t stride;
@@ -152,7 +152,7 @@ class HeadTask {
   int64_t FirstKey(int64_t position) const {
     return p_.sliding_window > 0 ? std::max<int64_t>(0, position - p_.sliding_window + 1) : 0;
   }
-  // The keys that query i of a block sees, counted from its first key.
+  // Returns the first key that query i of a block sees, counted from the block's first key.
   int64_t Begin(const QueryBlock& block, int64_t i) const {
     return FirstKey(parent_length_ + block.first + i) - block.first_key;
   }
@@ -160,7 +160,7 @@ class HeadTask {
     return parent_length_ + block.first + i + 1 - block.first_key;
   }
 
-  // scores [num, num_keys] = a [num, D] times the columns of the block of transposed panels.
+  // scores [num, num_keys] = a [num, D] times the block's columns of the transposed panels.
   void MultiplyKeys(const FloatRows& a, const float* transposed, const QueryBlock& block,
                     float* scores) const {
     gemm_.multiply(a.data, ElementOrder::kRows, a.stride, transposed + block.first_key * D_,
@@ -229,9 +229,9 @@ class BackwardTask : public HeadTask {
                int64_t sequence, int64_t kv_head)
       : HeadTask(problem, kernels, scratch, sequence, kv_head), backward_(problem) {}
 
-  // Writes the gradients of the sequence's own queries and, if it has a parent, keys and values.
-  // Those of a parent's keys and values are kept in scratch memory, where its children, which are
-  // computed next, add theirs.
+  // Writes the gradients of the sequence's own queries. A sequence with a parent also writes those
+  // of its own keys and values. Those of a parent's keys and values stay in scratch memory until
+  // Finish, because its children, which are computed next, add to them.
   void Compute() const {
     const Panels panels = {Pack(p_.k_TKD, p_.k_stride, kv_head_, true, &s_.keys_transposed),
                            Pack(p_.k_TKD, p_.k_stride, kv_head_, false, &s_.keys),
@@ -253,7 +253,8 @@ class BackwardTask : public HeadTask {
       s_.d_values.swap(s_.d_parent_values);
     }
   }
-  // For a sequence without a parent, once all that continue it are computed.
+  // Writes the gradients of the keys and values of a sequence without a parent. Call it after all
+  // sequences that continue it have been computed.
   void Finish() const { Store(s_.d_parent_keys.data(), s_.d_parent_values.data()); }
 
  private:
@@ -306,8 +307,8 @@ class BackwardTask : public HeadTask {
   const CausalAttentionBackward& backward_;
 };
 
-// Calls task(sequences, kv head, scratch) for each group of sequences and key-value head, on all
-// threads. Groups differ in size, so threads take the next task when they are done with one; the
+// Calls task(sequences, kv head, scratch) for each group of sequences and each key-value head, on
+// all threads. Groups differ in size, so a thread takes the next task when it finishes one; the
 // largest come first.
 using Groups = std::vector<std::vector<int64_t>>;
 template <typename Task>
@@ -348,7 +349,7 @@ void Run(const CausalAttentionForward& problem, const ParallelFor& parallel_for,
 void Run(const CausalAttentionBackward& problem, const ParallelFor& parallel_for,
          InstructionSet set) {
   const Kernels kernels(set);
-  // A sequence and those that continue it, in their order.
+  // A sequence followed by the sequences that continue it, in order.
   Groups groups;
   std::vector<size_t> group_of;
   for (int64_t i = 0; i < problem.num_sequences; ++i) {

@@ -2,14 +2,14 @@
 // copies of the pack, and no matrix of scores larger than a block of queries by its keys.
 //
 // Numbers are float32 or bfloat16; arithmetic is float32 (panel_gemm.h), and results are rounded
-// once. A row of the result depends on the rows of its own sequence alone, and nothing depends on
-// the number of threads: a task is a sequence, in the backward pass with those that continue it,
-// with one key-value head, and its sums run in order. A row of a sequence that continues another one
-// has the bits that it would have if both were written out as one.
+// once. A row of the result depends only on the rows of its own sequence, and nothing depends on
+// the number of threads: a task is one key-value head of a sequence (in the backward pass, together
+// with the sequences that continue it), and its sums run in order. A row of a sequence that
+// continues another one has the bits that it would have if both were written out as one sequence.
 //
 // Row t of an array starts at t * stride, and its heads of D numbers follow one another. Arrays
-// belong to the caller. Scratch memory is kept by each thread: about 6 L D + 96 L float32 numbers
-// for sequences of length L. Any thread may call the functions; calls with different outputs may
+// belong to the caller. Each thread keeps scratch memory: about 6 L D + 96 L float32 numbers for
+// sequences of length L. Any thread may call the functions; calls with different outputs may
 // overlap.
 //
 // Shapes: T rows, N query heads, K key-value heads (N is a multiple of K), D head size.
@@ -25,17 +25,19 @@ namespace taopd::cpu {
 
 struct CausalAttention {
   DataType dtype = DataType::kFloat32;
-  // Sequence i has rows [cu_seqlens[i], cu_seqlens[i + 1]), which may be none.
+  // Sequence i has rows [cu_seqlens[i], cu_seqlens[i + 1]); the range may be empty.
   const int64_t* cu_seqlens = nullptr;
   int64_t num_sequences = 0;
-  // Sequence i continues sequence parents[i] < i, which continues none: its positions follow those
-  // of the parent, and it sees them all. -1: it continues none. Null: no sequence does.
+  // Sequence i continues sequence parents[i] < i, which continues no other: its positions follow
+  // those of the parent, and it sees them all. It continues none if parents[i] is -1. If null, no
+  // sequence continues another.
   const int64_t* parents = nullptr;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_size = 0;
-  float scale = 1;  // > 0, of the scores
-  // A position sees itself and the sliding_window - 1 positions before it; 0: all before it.
+  float scale = 1;  // scale of the scores, > 0
+  // A position sees itself and the sliding_window - 1 positions before it, or all before it if this
+  // is 0.
   int64_t sliding_window = 0;
   const void* q_TND = nullptr;
   int64_t q_stride = 0;
@@ -54,7 +56,7 @@ void Run(const CausalAttentionForward& problem, const ParallelFor& parallel_for)
 
 // The gradients of q, k and v, all of type dtype.
 struct CausalAttentionBackward : CausalAttention {
-  const void* out_TND = nullptr;  // of the forward pass
+  const void* out_TND = nullptr;  // output of the forward pass
   int64_t out_stride = 0;
   const float* log_sum_exp_TN = nullptr;
   const void* d_out_TND = nullptr;
@@ -68,7 +70,7 @@ struct CausalAttentionBackward : CausalAttention {
 };
 void Run(const CausalAttentionBackward& problem, const ParallelFor& parallel_for);
 
-// With the loops of a chosen instruction set, for tests. REQUIRES: IsSupported(set).
+// Variants with the loops of a chosen instruction set, for tests. REQUIRES: IsSupported(set).
 void Run(const CausalAttentionForward& problem, const ParallelFor& parallel_for,
          InstructionSet set);
 void Run(const CausalAttentionBackward& problem, const ParallelFor& parallel_for,

@@ -1,8 +1,8 @@
 // The loops over one row of scores in the attention of whole sequences (causal_attention.h).
 //
 // One source (causal_rows_isa.h) is compiled for several instruction sets (kernels/cpu/isa/isa.h).
-// Sums go to 16 lanes and from those to one number in a fixed order, so a row's result depends on
-// its own numbers and its range alone. No alignment is required. The functions keep no state; any
+// Sums go to 16 lanes, and the lanes to one number in a fixed order, so a row's result depends only
+// on its own numbers and its range. No alignment is required. The functions keep no state; any
 // thread may call them.
 #pragma once
 
@@ -18,22 +18,22 @@ struct CausalRows {
   // log sum exp(scale s). REQUIRES: begin < end <= n and scale > 0.
   float (*softmax)(float* s, int64_t begin, int64_t end, int64_t n, float scale, float* sum);
 
-  // The gradient of the scores. Turns s into p = exp(scale s - log_sum_exp) and dp, the gradient of
-  // p, into p (dp - delta) scale; both become 0 outside of [begin, end).
+  // Computes the gradient of the scores. Turns s into p = exp(scale s - log_sum_exp) and dp, the
+  // gradient of p, into p (dp - delta) scale; both become 0 outside of [begin, end).
   void (*gradient)(float* s, float* dp, int64_t begin, int64_t end, int64_t n, float scale,
                    float log_sum_exp, float delta);
 
-  // sum a[i] b[i].
+  // Returns sum a[i] b[i].
   float (*dot)(const float* a, const float* b, int64_t n);
 
   // x[i] *= factor.
   void (*scale)(float* x, float factor, int64_t n);
 };
 
-// The table of the widest instruction set that this processor has.
+// Returns the table of the widest instruction set that this processor has.
 const CausalRows& BestCausalRows();
 
-// The table of one instruction set. REQUIRES: IsSupported(set).
+// Returns the table of one instruction set. REQUIRES: IsSupported(set).
 const CausalRows& CausalRowsOf(InstructionSet set);
 
 }  // namespace taopd::cpu

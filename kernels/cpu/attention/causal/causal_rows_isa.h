@@ -1,7 +1,7 @@
 // The loops of causal_rows.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The loops
-// are plain ones, written so that the compiler makes vectors of them.
+// are plain ones, written so that the compiler vectorizes them.
 //
-// This file may only include inline functions that are always inlined. Any other would be compiled
+// This file may include only inline functions that are always inlined. Any other would be compiled
 // for this instruction set, and the linker might pick that copy for the whole program.
 #pragma once
 
