@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kHalf = kStepNumbers / 2;
 constexpr int64_t kNumbersPerException = 64;
-// The high bytes are chosen by what this many steps, spread over the panel, have.
+// The number of steps, spread over the panel, from whose numbers the high bytes are chosen.
 constexpr int64_t kSampledSteps = 128;
 constexpr uint8_t kNoCode = 0xff;
 
@@ -23,7 +23,8 @@ constexpr std::array<uint8_t, kHalf> NumberOfByte() {
 }
 constexpr std::array<uint8_t, kHalf> kNumberOfByte = NumberOfByte();
 
-// The 16 most frequent ones of a sample, ascending among equally frequent ones.
+// Chooses the 16 most frequent high bytes of a sample, in ascending order among equally frequent
+// ones.
 void ChooseHighBytes(const Bfloat16Bits* panel, int64_t num_steps, uint8_t* high_bytes) {
   std::array<int32_t, 256> counts{};
   const int64_t stride = std::max<int64_t>(1, num_steps / kSampledSteps);

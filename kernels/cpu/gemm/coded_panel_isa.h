@@ -15,7 +15,7 @@ TAOPD_INLINE __m256i LoadBytes(const uint8_t* from) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
 
-// 32 numbers from 32 codes, each in the lower half of its byte, and 32 low bytes.
+// Expands 32 codes, each in the lower half of its byte, and 32 low bytes into 32 numbers.
 TAOPD_INLINE void ExpandBytes(const HighByteTable& table, __m256i codes, const uint8_t* low_bytes,
                               char* to) {
   const __m256i high = _mm256_shuffle_epi8(table.bytes, codes);
@@ -77,15 +77,15 @@ class StepExpander {
     }
   }
 
-  // Goes on at `step`. SkipTo REQUIRES: step <= NextException().
+  // Continues at `step`. SkipTo REQUIRES: step <= NextException().
   TAOPD_INLINE void SkipTo(int64_t step) { next_step_ = step; }
   TAOPD_INLINE void PassTo(int64_t step) {
     next_step_ = step;
     while (NextException() < step) ++exception_;
   }
-  // The step of the next exception; more than any step if there is none.
+  // Returns the step of the next exception, or a number above every step if there is none.
   TAOPD_INLINE int64_t NextException() const { return exception_->position / kStepNumbers; }
-  // The next step, where it lies, and the high bytes.
+  // The next step, its address, and the high bytes.
   TAOPD_INLINE int64_t step() const { return next_step_; }
   TAOPD_INLINE const uint8_t* position() const { return steps_ + next_step_ * kCodedStepBytes; }
   TAOPD_INLINE const HighByteTable& table() const { return table_; }

@@ -9,10 +9,11 @@ TAOPD_DECLARE_PAIR_ISA_TABLES(PackedGemm, kPackedGemm)
 
 namespace {
 
-// A cache line of each row at a time: all of it is used before the next line is read.
+// One cache line of each row is transposed at a time: all of it is used before the next line is
+// read.
 constexpr int64_t kLineWords = 16;
 
-// words[k * kPanelOutputs + n] = row n's word k, for 32-bit words.
+// Transposes 32-bit words: words[k * kPanelOutputs + n] is word k of row n.
 void TransposeWords(const char* rows, int64_t row_bytes, int64_t num_rows, int64_t num_words,
                     char* words) {
   constexpr int64_t kWord = 4;

@@ -11,22 +11,24 @@
 //
 //   packed[(n / 64 * K + k) * 64 + n % 64] = W[n][k].
 //
-// Outputs past N and, of an odd number of pairs, the last k are zeros. The layout is the same for
-// every instruction set, so a packed matrix may be used by any of them. A panel of pairs may also be
-// coded in three quarters of its bytes (coded_panel.h), from which products are the same bits.
+// Outputs from N on are zeros, and so is the second number of the last pair if K is odd. The layout
+// is the same for every instruction set, so any of them may use a packed matrix. A panel of pairs
+// may also be coded in three quarters of its bytes (coded_panel.h); its products have the same
+// bits.
 //
-// Sums are float32 and run over all of K in one chain per element, whose order depends on K alone:
-// never on M, N, the position of the row, the other rows or the threads. So the products of one
-// row are the same bits in a decoding step, in a prompt and in a training batch.
+// Sums are float32 and run over all of K in one chain per element, whose order depends only on K,
+// not on M, N, the position of the row, the other rows or the threads. The products of one row
+// therefore have the same bits in a decoding step, in a prompt and in a training batch.
 //
 // One source (packed_gemm_isa.h) is compiled for each of several instruction sets:
 //
 //  - base, avx2 and avx512 sum over k in ascending order; avx2 and avx512 fuse multiplication and
 //    addition, so they give the same bits. Both numbers of a pair are widened to float32 in
-//    registers, which is exact, and meet an x that is float32.
-//  - avx512_bf16 differs in the pairs only, which it multiplies by VDPBF16PS. The instruction adds
-//    the two products of a pair to the sum in a fixed order, odd k and then even k, each with one
-//    rounding to nearest even. It takes denormal inputs for zero and flushes denormal sums to zero.
+//    registers, which is exact, and multiplied by a float32 x.
+//  - avx512_bf16 differs only in the pairs, which it multiplies with VDPBF16PS. The instruction
+//    adds the two products of a pair to the sum in a fixed order, odd k and then even k, each with
+//    one rounding to nearest even. It reads denormal inputs as zero and flushes denormal sums to
+//    zero.
 //
 // No alignment is required, but panels should start at a cache line. The functions keep no state;
 // any thread may call them.
@@ -59,9 +61,9 @@ void PackPairColumns(const Bfloat16Bits* w, int64_t w_stride, int64_t num_n, int
 void PackFloatColumns(const float* w, int64_t w_stride, int64_t num_n, int64_t num_k,
                       int64_t column, float* panel);
 
-// Packs the transpose of a matrix [R, N], of which rows[r] + first is the first of num_n <=
+// Packs the transpose of a matrix [R, N], where rows[r] + first is the first of num_n <=
 // kPanelOutputs adjacent elements of row r: the panel of the outputs n whose inputs are r. The rest
-// of the panel is filled with zeros, the second number of an odd last pair, too.
+// of the panel is filled with zeros, including the second number of the last pair if R is odd.
 void PackPairRows(const Bfloat16Bits* const* rows, int64_t first, int64_t num_r, int64_t num_n,
                   Bfloat16Bits* panel);
 void PackFloatRows(const float* const* rows, int64_t first, int64_t num_r, int64_t num_n,
@@ -71,9 +73,9 @@ void PackFloatRows(const float* const* rows, int64_t first, int64_t num_r, int64
 void ZeroPairColumns(int64_t num_k, int64_t column, Bfloat16Bits* panel);
 void ZeroFloatColumns(int64_t num_k, int64_t column, float* panel);
 
-// Computes num_m rows of C for num_n outputs, those of ceil(num_n / 64) successive panels. Each
-// panel is read from memory once per call, and the rows of x once per panel: callers with many rows
-// pass blocks of them that stay in a cache.
+// Computes num_m rows of C for num_n outputs, which are those of ceil(num_n / 64) successive
+// panels. Each panel is read from memory once per call, and the rows of x once per panel. Callers
+// with many rows pass blocks of rows that stay in a cache.
 template <typename X, typename Panels>
 using MultiplyPanels = void (*)(const X* x, int64_t x_stride, Panels panels, int64_t num_m,
                                 int64_t num_n, int64_t num_k, float* c, int64_t c_stride);
@@ -84,13 +86,13 @@ struct PairPanels {
   PairPanels(const CodedPanel* coded_panels) : coded(coded_panels) {}
 
   const Bfloat16Bits* plain = nullptr;
-  const CodedPanel* coded = nullptr;  // null: plain counts
+  const CodedPanel* coded = nullptr;  // null: `plain` is used
 };
 
-// Add A^T B to C [M, N], where A [R, M] and B [R, N] have up to kPanelOutputs columns: each packed as
-// one panel by PackPairRows, or float32 rows where they are, of which row r begins at r * stride. The
-// products of 128 steps are summed before they are added to C, so an element's sum depends on R
-// alone.
+// Adds A^T B to C [M, N], where A [R, M] and B [R, N] have up to kPanelOutputs columns. Each factor
+// is either packed as one panel by PackPairRows, or float32 rows in place, of which row r begins at
+// r * stride. The products of 128 steps are summed before they are added to C, so an element's sum
+// depends only on R.
 using AddTransposedPairs = void (*)(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t num_r,
                                     int64_t num_m, int64_t num_n, float* c, int64_t c_stride);
 using AddTransposedFloats = void (*)(const float* a, int64_t a_stride, const float* b,
@@ -104,10 +106,10 @@ struct PackedGemm {
   // rows as float32 (PanelGemm::widen).
   MultiplyPanels<Bfloat16Bits, PairPanels> multiply_pairs;
   MultiplyPanels<float, PairPanels> multiply_widened_pairs;
-  // With float32 weights.
+  // The product with float32 weights.
   MultiplyPanels<float, const float*> multiply_floats;
 
-  // The weights' gradients. Null where multiply_pairs is null.
+  // The gradients of the weights. Null where multiply_pairs is null.
   AddTransposedPairs add_transposed_pairs;
   AddTransposedFloats add_transposed_floats;
 
@@ -116,10 +118,10 @@ struct PackedGemm {
   void (*add_and_round)(const float* from, const float* bias, int64_t num, Bfloat16Bits* to);
 };
 
-// That of the widest instruction set of this processor.
+// Returns the table of the widest instruction set of this processor.
 const PackedGemm& BestPackedGemm();
 
-// All that this processor can run, base first.
+// Returns the tables that this processor can run, base first.
 std::vector<const PackedGemm*> SupportedPackedGemms();
 
 }  // namespace taopd::cpu

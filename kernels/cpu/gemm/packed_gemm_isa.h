@@ -20,9 +20,9 @@ namespace {
 
 #include "kernels/cpu/gemm/packed_tile_isa.h"
 
-// The rows of x in tiles of about equal size, one of a single row takes almost as long as a full
-// one, times one block of a panel. Each tile asks for its share of the next block, of which a step
-// has ahead_bytes: those of one of its steps every `period` steps.
+// Multiplies the rows of x by one block of a panel, in tiles of about equal size, because a tile of
+// a single row takes almost as long as a full one. Each tile prefetches its part of the next block,
+// whose steps have ahead_bytes each: one of its steps every `period` steps.
 template <typename X, typename MultiplyTile>
 TAOPD_INLINE void ForEachTile(TileSums<X>* tile, const X* x, int64_t num_m, int64_t ahead_bytes,
                               float* c, const MultiplyTile& multiply) {
@@ -39,8 +39,8 @@ TAOPD_INLINE void ForEachTile(TileSums<X>* tile, const X* x, int64_t num_m, int6
   }
 }
 
-// The steps of one panel, at most block_steps at a time: multiply_block(x, steps), where `steps`
-// counts a single last number as a step, after `tile` was set to the block.
+// Goes through the steps of one panel, at most block_steps at a time: sets `tile` to the block and
+// calls multiply_block(x, steps), where `steps` counts a single last number as a step.
 template <typename Products, typename MultiplyBlock>
 TAOPD_INLINE void ForEachBlock(TileSums<typename Products::X>* tile, const typename Products::X* x,
                                int64_t num_k, int64_t block_steps,
@@ -86,9 +86,9 @@ void MultiplyPlain(const typename Products::X* x, int64_t x_stride, const void* 
 
 #ifdef __AVX512BF16__
 
-// kRows rows and all outputs of a coded panel, from the expander's position on. The weights are
-// expanded in registers, which costs next to nothing beside the products, except for the steps that
-// have an exception.
+// Computes kRows rows and all outputs of a coded panel, from the expander's position on. The
+// weights are expanded in registers, which costs almost nothing compared with the products, except
+// in steps that have an exception.
 template <typename Products, int kRows, bool kPrefetch>
 void CodedTile(const TileSums<typename Products::X>& tile, StepExpander expander) {
   constexpr int kVectors = kWidth / kLanes;
@@ -125,7 +125,8 @@ void CodedTile(const TileSums<typename Products::X>& tile, StepExpander expander
   StoreSums(tile, sums);
 }
 
-// For 1 <= rows <= kTileRows. A single tile reads the weights in their order, and asks for none.
+// REQUIRES: 1 <= rows <= kTileRows. A single tile reads the weights in order and prefetches
+// nothing.
 template <typename Products, int kRows>
 auto CodedTileOf(int64_t rows, bool prefetch) {
   if constexpr (kRows > 1) {
@@ -195,11 +196,11 @@ void Multiply(const typename Products::X* x, int64_t x_stride, typename Products
   }
 }
 
-// The sums of this many steps are added to C at a time: both panels' share stays in the first- or
-// second-level cache.
+// The sums of this many steps are added to C at a time. The part of both panels that they need
+// stays in the first- or second-level cache.
 constexpr int64_t kAddedSteps = 128;
 
-// C += A^T B for up to kAddedSteps steps: tile.weights are those of B, in panels, and x is A.
+// C += A^T B for up to kAddedSteps steps: tile.weights are the panels of B, and x is A.
 template <typename Products>
 void AddSteps(TileSums<typename Products::X>* tile, const typename Products::X* x, int64_t num_m,
               int64_t num_n, float* c) {
@@ -238,7 +239,7 @@ void AddTransposedOfPairs(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t 
 }
 #endif
 
-// Several tiles of A's columns read the same rows of B, which are copied to lie side by side.
+// Several tiles of A's columns read the same rows of B, so these are copied to be contiguous.
 void AddTransposedOfFloats(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
                            int64_t num_r, int64_t num_m, int64_t num_n, float* c,
                            int64_t c_stride) {
@@ -255,7 +256,7 @@ void AddTransposedOfFloats(const float* a, int64_t a_stride, const float* b, int
       const float* const from = b + (step + i) * b_stride;
       float* const to = panel + i * kWidth;
       int64_t n = 0;
-      // Vectors: a call that copies so few bytes takes longer than the bytes.
+      // Copies vectors: a call for so few bytes takes longer than the copy.
       for (; n + kLanes <= num_n; n += kLanes) __builtin_memcpy(to + n, from + n, sizeof(Floats));
       for (; n < num_n; ++n) to[n] = from[n];
     }

@@ -1,20 +1,20 @@
-// Tiles of a product with packed weights: the part of packed_gemm_isa.h, within whose namespace of
-// one instruction set this file is included, that adds up the steps of one panel in registers.
+// Tiles of a product with packed weights: the part of packed_gemm_isa.h that adds up the steps of
+// one panel in registers. This file is included within the namespace of one instruction set.
 #pragma once
 
 constexpr int kLanes = kIsaLanes;
-// The rows of the largest tile of C that is held in registers.
+// The rows of the largest tile of C that is kept in registers.
 constexpr int kTileRows = kLanes == 4 ? 4 : 6;
 constexpr int64_t kWidth = kPanelOutputs;
 // The weights of a panel for one step of the inner loop: a pair of bfloat16 or one float32 number
 // for each output.
 constexpr int64_t kStepBytes = kWidth * 4;
-// All rows of a call meet this many steps of a panel before the next ones, so that the weights stay
-// in the second-level cache, beside those that are fetched for the next block. The sums go on from
-// where they were: the order over k is that of one loop.
+// All rows of a call are multiplied by this many steps of a panel before the next steps, so that
+// the weights stay in the second-level cache, along with those that are fetched for the next block.
+// The sums continue where they stopped: the order over k is that of a single loop.
 constexpr int64_t kBlockSteps = (128 << 10) / kStepBytes;
-// A block of a coded panel is expanded into memory that stays in a cache: the first-level one, unless
-// several tiles of rows use it.
+// A block of a coded panel is expanded into memory that stays in a cache: the first-level cache,
+// unless several tiles of rows use the block.
 constexpr int64_t kExpandedSteps = (64 << 10) / kStepBytes;
 constexpr int64_t kFewExpandedSteps = (8 << 10) / kStepBytes;
 constexpr int64_t kLineBytes = 64;
@@ -26,8 +26,8 @@ typedef uint32_t Words __attribute__((vector_size(kLanes * sizeof(uint32_t))));
 
 #include "kernels/cpu/gemm/coded_panel_isa.h"
 
-// Vectors of a tile of this many rows: as many sums as fit in the registers, beside the vectors of
-// weights that several rows use and two registers for x.
+// Returns the vectors of a tile of this many rows: as many sums as fit in the registers, besides
+// the vectors of weights that several rows share and two registers for x.
 constexpr int VectorsOf(int rows) {
   int vectors = kWidth / kLanes;
   while (vectors > 1 && rows * vectors + (rows > 1 ? vectors : 1) + 2 > kIsaRegisters) {
@@ -36,9 +36,9 @@ constexpr int VectorsOf(int rows) {
   return vectors;
 }
 
-// The three kinds of products. Add adds those of one step to a tile's sums; `kSingle`: of a last
-// pair, which lacks its second number. The weights are local arrays of vectors because GCC keeps
-// those in registers.
+// The three kinds of products. Add adds the products of one step to a tile's sums. `kSingle` is for
+// a last pair that lacks its second number. The weights are local arrays of vectors because GCC
+// keeps those in registers.
 
 struct FloatProducts {
   using X = float;
@@ -125,22 +125,22 @@ struct PairProducts {
 
 #endif
 
-// What becomes of the numbers that a tile finds in C.
+// The use of the numbers that a tile finds in C.
 enum class Sums {
   kFirst,     // they are overwritten
-  kContinue,  // the sums go on from them
+  kContinue,  // the sums continue from them
   kAdd,       // the sums start at zero and are added to them at the end
 };
 
-// Part of the sums of a tile of C: those over some k.
+// The part of the sums of a tile of C that covers some k.
 template <typename X>
 struct TileSums {
   const X* x;  // at the first k
   int64_t x_stride;
   int64_t x_step;       // elements of x from one step to the next
   const char* weights;  // at the first k
-  const char* ahead;    // weights to fetch meanwhile: those of one step,
-  int64_t period;       // every so many steps; 0 = never
+  const char* ahead;    // weights to prefetch, one step at a time
+  int64_t period;       // steps between two such prefetches; 0: none
   bool expanded;        // the weights are in a cache, whatever the order
   int64_t steps;
   bool single;  // one number of a pair follows the last step
@@ -149,7 +149,7 @@ struct TileSums {
   int64_t c_stride;
 };
 
-// What a tile's sums start from.
+// Returns the numbers from which a tile's sums start.
 template <typename X, int kRows, int kVectors>
 TAOPD_INLINE void StartSums(const TileSums<X>& tile, Floats (&sums)[kRows][kVectors]) {
 #pragma GCC unroll 16
@@ -181,7 +181,7 @@ TAOPD_INLINE void StoreSums(const TileSums<X>& tile, Floats (&sums)[kRows][kVect
   }
 }
 
-// Asks for weights ahead of the loop that is at work.
+// Prefetches weights ahead of the current loop.
 template <int64_t kBytes>
 struct Prefetch {
   const char* ahead;
@@ -199,7 +199,7 @@ struct Prefetch {
   }
 };
 
-// kRows rows and kVectors vectors of one panel's outputs.
+// Computes kRows rows and kVectors vectors of one panel's outputs.
 template <typename Products, int kRows, int kVectors, bool kPrefetch>
 TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
   const typename Products::X* x = tile.x;
@@ -218,14 +218,14 @@ TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
   StoreSums(tile, sums);
 }
 
-// kRows rows of the first `columns` outputs of one panel, which are whole vectors, in strips of as
-// many vectors as fit in the registers. What is left at the end is computed in narrower strips: an
-// element's sum is the same in each.
+// Computes kRows rows of the first `columns` outputs of one panel, which are whole vectors, in
+// strips of as many vectors as fit in the registers. The rest at the end is computed in narrower
+// strips: an element's sum is the same in each.
 //
 // One strip reads a panel in the order of its addresses, which the processor prefetches by itself.
-// Several strips read every other line, which it does not, and of several tiles of rows the first
-// would wait for the memory and the others compute while nothing is fetched. So each strip of each
-// tile asks for its share of the next block, line by line, if kPrefetch is set.
+// Several strips skip lines, which it does not prefetch, and of several tiles of rows the first
+// would wait for memory while the others would compute and fetch nothing. Therefore each strip of
+// each tile prefetches its part of the next block, line by line, if kPrefetch is set.
 template <typename Products, int kRows, int kVectors, bool kPrefetch>
 TAOPD_INLINE void Strips(TileSums<typename Products::X>* strip, int64_t* columns) {
   constexpr int64_t kStripBytes = kVectors * sizeof(Words);
@@ -249,7 +249,7 @@ void Rows(const TileSums<typename Products::X>& tile, int64_t columns) {
 template <typename X>
 using RowsFunction = void (*)(const TileSums<X>&, int64_t columns);
 
-// For 1 <= rows <= kTileRows. One strip of one tile is read in order, and fetches nothing ahead.
+// REQUIRES: 1 <= rows <= kTileRows. One strip of one tile is read in order and prefetches nothing.
 template <typename Products, int kRows>
 RowsFunction<typename Products::X> RowsOf(int64_t rows,
                                           const TileSums<typename Products::X>& tile) {
@@ -261,8 +261,8 @@ RowsFunction<typename Products::X> RowsOf(int64_t rows,
                                                          : Rows<Products, kRows, false>;
 }
 
-// Calls multiply(tile) with a tile of which the last panel's outputs that do not exist may be
-// written, too.
+// Calls multiply(tile) with a tile in which outputs of the last panel that do not exist may be
+// written.
 template <typename X, typename MultiplyTile>
 TAOPD_INLINE void WithWholePanel(const TileSums<X>& tile, int64_t rows, int64_t columns,
                                  const MultiplyTile& multiply) {
@@ -279,7 +279,7 @@ TAOPD_INLINE void WithWholePanel(const TileSums<X>& tile, int64_t rows, int64_t 
   }
 }
 
-// Rows of one panel, whole or the last one, of which only the first `columns` outputs exist in C.
+// Computes rows of one panel, of which only the first `columns` outputs exist in C.
 template <typename Products>
 void MultiplyRows(const TileSums<typename Products::X>& tile, int64_t rows, int64_t columns) {
   const auto multiply = RowsOf<Products, kTileRows>(rows, tile);

@@ -1,6 +1,6 @@
-// What packed_gemm_isa.h writes in intrinsics on an instruction set that multiplies pairs of bfloat16
-// (AVX-512 BF16): the product of a pair, and the expansion of a coded panel in registers. Empty on any
-// other.
+// The parts of packed_gemm_isa.h that are written in intrinsics for an instruction set that
+// multiplies pairs of bfloat16 (AVX-512 BF16): the product of a pair, and the expansion of a coded
+// panel in registers. The file is empty for any other set.
 #pragma once
 
 #ifdef __AVX512BF16__
@@ -14,7 +14,7 @@ namespace {
 typedef float SumVector __attribute__((vector_size(64)));
 typedef uint32_t PairVector __attribute__((vector_size(64)));
 
-// sums[i] + x[0] w[i][0] + x[1] w[i][1] for 16 outputs i.
+// Returns sums[i] + x[0] w[i][0] + x[1] w[i][1] for 16 outputs i.
 inline __attribute__((always_inline)) SumVector MultiplyPairs(SumVector sums, uint32_t x,
                                                               PairVector w) {
   const __m512i x_bits = _mm512_set1_epi32(static_cast<int>(x));
@@ -24,11 +24,11 @@ inline __attribute__((always_inline)) SumVector MultiplyPairs(SumVector sums, ui
                                                       reinterpret_cast<__m512bh>(w_bits)));
 }
 
-// One step of a coded panel (kernels/cpu/gemm/coded_panel.h), as the four vectors of a plain one.
-// `high_bytes` has the panel's twice.
+// Expands one step of a coded panel (kernels/cpu/gemm/coded_panel.h) into the four vectors of a
+// plain one. `high_bytes` contains the panel's high bytes twice.
 inline __attribute__((always_inline)) void ExpandWords(__m256i high_bytes, const uint8_t* step,
                                                        PairVector (&w)[4]) {
-  // With a mask of ones: GCC takes the plain one for a use of something uninitialised.
+  // Uses a mask of ones, because GCC takes the plain intrinsic for a use of an uninitialized value.
   const __m512i table = _mm512_maskz_broadcast_i64x4(0xff, high_bytes);
   const __m512i lower_halves = _mm512_set1_epi8(0xf);
   const __m512i codes = _mm512_loadu_si512(step);

@@ -3,13 +3,13 @@
 //   C[m][n] = sum_k A(m, k) B(k, n)    or    C[m][n] += the same
 //
 // All numbers are float32, and sums run over k in order. B is packed into panels of `panel_width`
-// columns, so that the inner loop reads it with stride one; A and C are used where they are. An
-// element of C is always the same sequence of operations, whatever M and N are, so a row of a
+// columns, so that the inner loop reads it with stride one; A and C are used in place. An element
+// of C is always computed by the same sequence of operations, whatever M and N are, so a row of a
 // product does not depend on the other rows.
 //
 // One source (panel_gemm_isa.h) is compiled for several instruction sets (kernels/cpu/isa/isa.h).
-// Unlike those of row_math.h, they differ in the last bits: avx2 and avx512 fuse multiplication and
-// addition. No alignment is required. The functions keep no state; any thread may call them.
+// Unlike in row_math.h, their results differ in the last bits: avx2 and avx512 fuse multiplication
+// and addition. No alignment is required. The functions keep no state; any thread may call them.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,8 @@ enum class ElementOrder {
 struct PanelGemm {
   int64_t panel_width;  // columns of B per panel
 
-  // Packs B [K, N] into ceil(N / panel_width) panels of [K][panel_width]:
-  // panels[(p * K + k) * panel_width + j] = B(k, p * panel_width + j). The last panel is filled up
-  // with zeros.
+  // Packs B [K, N] into ceil(N / panel_width) panels of [K][panel_width]: panels[(p * K + k) *
+  // panel_width + j] = B(k, p * panel_width + j). The last panel is padded with zeros.
   void (*pack)(const float* b, ElementOrder order, int64_t stride, int64_t num_k, int64_t num_n,
                float* panels);
   void (*pack_bf16)(const Bfloat16Bits* b, ElementOrder order, int64_t stride, int64_t num_k,
@@ -53,10 +52,10 @@ struct PanelGemm {
                      Bfloat16Bits* to);
 };
 
-// The table of the widest instruction set that this processor has.
+// Returns the table of the widest instruction set that this processor has.
 const PanelGemm& BestPanelGemm();
 
-// The table of one instruction set. REQUIRES: IsSupported(set).
+// Returns the table of one instruction set. REQUIRES: IsSupported(set).
 const PanelGemm& PanelGemmOf(InstructionSet set);
 
 }  // namespace taopd::cpu

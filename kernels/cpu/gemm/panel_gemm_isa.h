@@ -13,17 +13,17 @@ namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
 constexpr int kLanes = kIsaLanes;
-// The tile of C that is held in registers.
+// The tile of C that is kept in registers.
 constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
 constexpr int kVectors = 2;
 constexpr int64_t kWidth = kLanes * kVectors;
-// Products are summed over blocks of this many k, which is long enough that C is seldom read and
+// Products are summed over blocks of this many k, which are long enough that C is seldom read and
 // written.
 constexpr int64_t kBlockK = 512;
-// Panels of a block that are no larger than this together stay in the second-level cache.
+// Panels of a block whose total size is at most this stay in the second-level cache.
 constexpr int64_t kNearPanelBytes = 384 << 10;
 
-// Vectors of a cache line.
+// The number of vectors in a cache line.
 constexpr int kLineVectors = kLanes < 16 ? 16 / kLanes : 1;
 
 typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
@@ -35,7 +35,7 @@ inline __attribute__((always_inline)) void Store(float* to, const Floats* lanes)
   __builtin_memcpy(to, lanes, sizeof(Floats));
 }
 
-// A tile of C: kRows rows, one panel wide.
+// Computes a tile of C: kRows rows, one panel wide.
 template <int kRows, ElementOrder kOrder>
 void Tile(const float* a, int64_t a_stride, const float* panel, int64_t num_k, float* c,
           int64_t c_stride, bool accumulate) {
@@ -45,7 +45,7 @@ void Tile(const float* a, int64_t a_stride, const float* panel, int64_t num_k, f
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) sums[m][j] = Floats{};
   }
-  // C may be far away: it is fetched while the products are summed.
+  // C may not be in the cache: it is prefetched while the products are summed.
   if (accumulate) {
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m) {
@@ -83,7 +83,7 @@ void Tile(const float* a, int64_t a_stride, const float* panel, int64_t num_k, f
 
 using TileFunction = void (*)(const float*, int64_t, const float*, int64_t, float*, int64_t, bool);
 
-// TileOf<order>(rows) for 1 <= rows <= kTileRows.
+// Returns TileOf<order>(rows) for 1 <= rows <= kTileRows.
 template <ElementOrder kOrder, int kRows>
 TileFunction TileOf(int64_t rows) {
   if constexpr (kRows > 1) {
@@ -92,7 +92,7 @@ TileFunction TileOf(int64_t rows) {
   return Tile<kRows, kOrder>;
 }
 
-// One tile of C, whole or at the right edge, where the last panel is narrower than a tile.
+// Computes one tile of C. At the right edge, the last panel may be narrower than a tile.
 template <ElementOrder kOrder>
 inline __attribute__((always_inline)) void MultiplyTile(const float* a, int64_t a_stride,
                                                         const float* panel, int64_t rows,
@@ -126,8 +126,8 @@ void MultiplyOrdered(const float* a, int64_t a_stride, const float* panels, int6
                            num_m - m < kTileRows ? num_m - m : kTileRows, num_n - n, block_k,
                            c + m * c_stride + n, c_stride, add);
     };
-    // What is far away is read once and in order: A and C where the panels are near; the panels
-    // otherwise.
+    // Data that is not in the cache is read once and in order: A and C if the panels are cached,
+    // otherwise the panels.
     if (num_n * block_k * static_cast<int64_t>(sizeof(float)) <= kNearPanelBytes) {
       for (int64_t m = 0; m < num_m; m += kTileRows) {
         for (int64_t n = 0; n < num_n; n += kWidth) tile(m, n);
@@ -161,7 +161,7 @@ void PackElements(const Element* b, ElementOrder order, int64_t stride, int64_t 
                   int64_t num_n, float* panels) {
   const int64_t k_step = order == ElementOrder::kRows ? stride : 1;
   const int64_t n_step = order == ElementOrder::kRows ? 1 : stride;
-  // B is read in the order in which it lies: it may come from far, the panels are near.
+  // B is read in memory order: it may not be in the cache, but the panels are.
   for (int64_t k = 0; k < num_k; ++k) {
     for (int64_t n = 0; n < num_n; n += kWidth) {
       const int64_t columns = num_n - n < kWidth ? num_n - n : kWidth;

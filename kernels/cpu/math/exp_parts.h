@@ -1,5 +1,5 @@
-// The arithmetic of exp and 2^x that loops of several headers share, for one number and for a vector
-// of numbers.
+// The arithmetic of exp and 2^x that loops of several headers share, for one number and for a
+// vector of numbers.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,9 @@ TAOPD_ALWAYS_INLINE void ExpParts(const Float* x, Float* n, Float* e) {
 
 // 2^y for a vector of -127 <= y <= 0, within 2 ulp; inexact below -126, where float32 has no normal
 // numbers, and 0 at -127. With the integer n nearest to y and f = y - n, 2^y = 2^n 2^f, and 2^f is
-// 1 + f times the polynomial that interpolates (2^f - 1) / f in Chebyshev's nodes of [-1/2, 1/2]; its
-// error is below 1e-8 of the value. A NaN gives NaN. Bits is the vector of uint32_t of that size.
+// 1 + f times the polynomial that interpolates (2^f - 1) / f at Chebyshev's nodes of [-1/2, 1/2];
+// its error is below 1e-8 of the value. A NaN gives NaN. Bits is the vector of uint32_t of the same
+// size.
 template <typename Bits, typename Floats>
 TAOPD_ALWAYS_INLINE void Exp2OfBounded(const Floats* y, Floats* result) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
@@ -42,21 +43,22 @@ TAOPD_ALWAYS_INLINE void Exp2OfBounded(const Floats* y, Floats* result) {
   sum = sum * f + 0.240226507f;
   sum = sum * f + 0.693147182f;
   sum = sum * f + 1.0f;
-  // The last bits of `shifted` are n; those before them are lost in the shift. Unsigned: the bits of a
-  // NaN may be the largest int32_t.
+  // The last bits of `shifted` are n; the shift drops the bits before them. The type is unsigned
+  // because the bits of a NaN may be the largest int32_t.
   const Bits power = ((Bits)shifted + 127) << 23;
   *result = sum * (Floats)power;
 }
 
-// exp of smaller arguments, for which float32 has no normal numbers, is taken to be 0.
+// The smallest argument of exp. Below it, where float32 has no normal numbers, exp is taken to be
+// 0.
 inline constexpr float kSmallestExpArgument = -87.3f;
 
-// exp(x) for x <= 0, but for rounding, within 2 ulp; 0 below kSmallestExpArgument.
+// exp(x) for x <= 0, within 2 ulp; 0 below kSmallestExpArgument.
 TAOPD_ALWAYS_INLINE float ExpOfNonPositive(float x) {
   const float bounded = x < kSmallestExpArgument ? kSmallestExpArgument : x;  // a NaN stays
   float n, e;
   ExpParts(&bounded, &n, &e);
-  // A NaN's integer is unspecified but its product with anything is NaN.
+  // The integer of a NaN is unspecified, but its product with anything is NaN.
   const int32_t power = (static_cast<int32_t>(n) + 127) << 23;
   const float result = e * __builtin_bit_cast(float, power);
   return x < kSmallestExpArgument ? 0.0f : result;

@@ -1,4 +1,4 @@
-// The loops over float32 logits that cost time: maxima and sums of exponentials, of one row or of
+// The time-critical loops over float32 logits: maxima and sums of exponentials, of one row or of
 // the columns of a block.
 //
 // One source (row_math_isa.h) is compiled for several instruction sets (kernels/cpu/isa/isa.h). All
@@ -36,31 +36,31 @@ struct ColumnExp {
   float scale = 1;
   float* sum_exp = nullptr;    // [columns], sum_v exp(x_vn)
   float* sum_exp_x = nullptr;  // [columns], sum_v exp(x_vn) x_vn
-  // exp(x_vn) at [v * columns + n]; null: not written.
+  // exp(x_vn) at [v * columns + n]; not written if null.
   void* exps = nullptr;
   bool bfloat16 = false;  // exps are rounded to bfloat16 instead of float32
 };
 
 struct RowMath {
-  // Returns the largest number, -inf if there is none. NaNs are skipped; the sums show them.
+  // Returns the largest number, or -inf if there is none. NaNs are skipped; they show in the sums.
   float (*max)(const float* z, int64_t n);
-  // Writes the largest number of each tile: tile_max[i] is that of z[i * kTileSize] and following.
-  // There are ceil(n / kTileSize) tiles.
+  // Writes the largest number of each tile: tile_max[i] is the maximum of z[i * kTileSize] and the
+  // numbers that follow. There are ceil(n / kTileSize) tiles.
   void (*tile_max)(const float* z, int64_t n, float* tile_max);
   // Returns the sums of a row. shift is finite and at least as large as every z_v; scale > 0.
   ExpSums (*sum_exp)(const float* z, int64_t n, float shift, float scale);
   // Returns how many z_v are at least `threshold`.
   int64_t (*count_at_least)(const float* z, int64_t n, float threshold);
-  // Writes the largest number of each column to max[columns], -inf if there is none. NaNs are
+  // Writes the largest number of each column to max[columns], or -inf if there is none. NaNs are
   // skipped. The arguments are those of ColumnExp.
   void (*column_max)(const float* block, int64_t stride, int64_t num, int64_t columns, float* max);
   void (*column_exp)(const ColumnExp& job);
 };
 
-// The table of the widest instruction set that this processor has.
+// Returns the table of the widest instruction set that this processor has.
 const RowMath& BestRowMath();
 
-// The table of one instruction set. REQUIRES: IsSupported(set).
+// Returns the table of one instruction set. REQUIRES: IsSupported(set).
 const RowMath& RowMathOf(InstructionSet set);
 
 }  // namespace taopd::cpu

@@ -1,6 +1,6 @@
 // The loops of row_math.h, compiled once per instruction set (kernels/cpu/isa/isa.h).
 //
-// This file may only include inline functions that are always inlined. Any other would be compiled
+// This file may include only inline functions that are always inlined. Any other would be compiled
 // for this instruction set, and the linker might pick that copy for the whole program.
 //
 // Vectors are as long as a register, because the compiler splits comparisons of longer ones into
@@ -35,7 +35,7 @@ TAOPD_ALWAYS_INLINE void ExpOfNonPositive(Floats* x_and_exp) {
   const Floats bounded = is_zero ? Floats{} : x;  // a NaN stays
   Floats n, e;
   ExpParts(&bounded, &n, &e);
-  // A NaN's integer is unspecified but its product with anything is NaN.
+  // The integer of a NaN is unspecified, but its product with anything is NaN.
   const Ints exponent = __builtin_convertvector(n, Ints);
   const Floats power = (Floats)((exponent + 127) << 23);
   *x_and_exp = is_zero ? Floats{} : e * power;
@@ -47,12 +47,12 @@ TAOPD_ALWAYS_INLINE void Load(Floats* lanes, const float* z) {
 TAOPD_ALWAYS_INLINE void Store(float* z, const Floats* lanes) {
   __builtin_memcpy(z, lanes, sizeof(Floats));
 }
-// The last, partial vector, filled up with `filler`.
+// Loads the last, partial vector and fills it up with `filler`.
 TAOPD_ALWAYS_INLINE void LoadPart(Floats* lanes, const float* z, int64_t num, float filler) {
   for (int i = 0; i < kLanes; ++i) (*lanes)[i] = i < num ? z[i] : filler;
 }
 
-// Vector i of kParts, where num numbers are left.
+// Loads vector i of kParts, where num numbers are left.
 TAOPD_ALWAYS_INLINE void LoadRow(Floats* lanes, const float* z, int64_t num, int i) {
   if (num >= kSumLanes) {
     Load(lanes, z + i * kLanes);
@@ -125,7 +125,7 @@ void ColumnMax(const float* block, int64_t stride, int64_t num, int64_t columns,
   }
 }
 
-// The nearest bfloat16, ties to even; a NaN stays one.
+// Rounds to the nearest bfloat16, ties to even; a NaN stays a NaN.
 TAOPD_ALWAYS_INLINE void StoreBfloat16(uint16_t* to, const Floats* lanes) {
   const Ints bits = (Ints)*lanes;
   const Ints rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -134,7 +134,8 @@ TAOPD_ALWAYS_INLINE void StoreBfloat16(uint16_t* to, const Floats* lanes) {
   __builtin_memcpy(to, &narrow, sizeof(Shorts));
 }
 
-// Rows that are summed before they are added to the column's sum: fewer roundings of a large sum.
+// The rows that are summed before they are added to the column's sum, so that a large sum is
+// rounded less often.
 constexpr int64_t kRowsPerSum = 16;
 
 enum class Written { kNothing, kFloat32, kBfloat16 };

@@ -1,6 +1,6 @@
 // The loops of weight_row.h, compiled once per instruction set (kernels/cpu/isa/isa.h).
 //
-// This file may only include inline functions that are always inlined. Any other would be compiled
+// This file may include only inline functions that are always inlined. Any other would be compiled
 // for this instruction set, and the linker might pick that copy for the whole program.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
 constexpr int kRegister = kIsaLanes;
-constexpr int kRegisters = kWeightLanes / kRegister;  // that hold the 16 lanes of a sum
+constexpr int kRegisters = kWeightLanes / kRegister;  // registers that hold the 16 lanes of a sum
 
 typedef float WeightFloats __attribute__((vector_size(kRegister * sizeof(float))));
 typedef int32_t WeightInts __attribute__((vector_size(kRegister * sizeof(int32_t))));
@@ -34,7 +34,7 @@ TAOPD_ALWAYS_INLINE void StoreLanes(float* z, const WeightFloats* lanes) {
   __builtin_memcpy(z, lanes, sizeof(WeightFloats));
 }
 
-// A bit for each lane whose int is all ones.
+// Returns a bit for each lane whose int is all ones.
 TAOPD_ALWAYS_INLINE uint32_t BitsOf(const WeightInts* lanes) {
 #if defined(__AVX512F__)
   return _mm512_test_epi32_mask((__m512i)*lanes, (__m512i)*lanes);
@@ -49,14 +49,14 @@ TAOPD_ALWAYS_INLINE uint32_t BitsOf(const WeightInts* lanes) {
 #endif
 }
 
-// 2^y for y <= 0, as Exp2OfBounded; 0 below -126.5.
+// 2^y for y <= 0, like Exp2OfBounded; 0 below -126.5.
 TAOPD_ALWAYS_INLINE void Exp2OfNonPositive(WeightFloats* y_and_exp) {
   const WeightFloats lowest = WeightFloats{} - 127.0f;
   const WeightFloats y = *y_and_exp > lowest ? *y_and_exp : lowest;
   Exp2OfBounded<WeightBits>(&y, y_and_exp);
 }
 
-// 16 numbers of which num are there. The rest is `filler`.
+// Returns 16 numbers, of which the first num are z's and the rest are `filler`.
 TAOPD_ALWAYS_INLINE const float* Whole(const float* z, int64_t num, float filler, float* copy) {
   if (num >= kWeightLanes) return z;
   for (int i = 0; i < kWeightLanes; ++i) copy[i] = i < num ? z[i] : filler;
@@ -84,7 +84,7 @@ float LaneMax(const float* z, int64_t n, float* lane_max, bool* valid) {
       for (int r = 0; r < kRegisters; ++r) {
         WeightFloats v;
         LoadLanes(&v, from + r * kRegister);
-        all_valid &= v < __builtin_inff();  // not so for a NaN
+        all_valid &= v < __builtin_inff();  // false for a NaN
         high[r] = v > high[r] ? v : high[r];
       }
     }

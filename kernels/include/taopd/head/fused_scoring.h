@@ -3,6 +3,7 @@
 // come out. Logits [N, V] never exist as a whole.
 //
 // For each row n with temperature t, it computes
+//
 //   z_n             = hidden_n lm_head^T / t
 //   log_sum_exp_n   = log sum_v exp(z_nv), the normaliser
 //   ids_n           = the k ids with the largest z_nv, in descending order; ties go to the lower id
