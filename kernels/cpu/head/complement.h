@@ -15,12 +15,12 @@ inline void TakeOut(const int32_t* ids, int32_t num, float* logits, float* taken
   for (int32_t j = 0; j < num; ++j) logits[ids[j]] = NegativeInfinity<float>();
 }
 
-// Returns the sums over what is left of a row. They are exact however small a part of the whole row
-// that is. max: the largest logit that is left (RowMath::max).
+// Returns the sums over the rest of a row. They are exact however small a part of the whole row it
+// is. max is the largest logit of the rest (RowMath::max).
 inline ComplementSums SumBelow(const RowMath& math, float max, const float* logits, int64_t n,
                                float scale) {
-  // If all are -inf, nothing is left and the sums are zero whatever the reference is. A row of NaN
-  // has this maximum, too.
+  // If all are -inf, the rest is empty and the sums are zero whatever the reference is. A row of
+  // NaN also has this maximum.
   const float reference = max == NegativeInfinity<float>() ? 0.0f : max;
   const ExpSums sums = math.sum_exp(logits, n, reference, scale);
   return {reference, sums.sum_exp, sums.sum_exp_x};

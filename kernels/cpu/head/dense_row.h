@@ -1,6 +1,6 @@
 // One row of the student's head in float64, by plain loops over logits[V]: the reference for tests,
-// `taopd-trainer objective` and the bandit, where accuracy counts and time does not. It keeps the
-// contract of the heads. The functions keep no state; any thread may call them.
+// for `taopd-trainer objective` and for the bandit, where accuracy matters and time does not. It
+// keeps the contract of the heads. The functions keep no state; any thread may call them.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct DenseRow {
   std::vector<double> logits;             // [V]
   std::vector<int32_t> support_ids;       // [k], distinct, each in [0, V)
   std::vector<double> teacher_log_probs;  // [k]
-  // NaN: derived from the support's mass (FillTeacherTail).
+  // If NaN, it is derived from the support's mass (FillTeacherTail).
   double teacher_log_tail = std::numeric_limits<double>::quiet_NaN();
   int32_t sampled_id = 0;  // in [0, V)
   double teacher_sampled_log_prob = std::numeric_limits<double>::quiet_NaN();

@@ -1,4 +1,5 @@
-// A lower bound of the k largest of a few hundred numbers, which spares a selection most of them.
+// A lower bound of the k largest of a few hundred numbers, with which a selection skips most of
+// them.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace taopd::cpu {
 
-// The k-th largest of 16 kVectors maxima, each of every (16 kVectors)-th number.
+// Returns the k-th largest of 16 kVectors maxima, each over every (16 kVectors)-th number.
 template <int kVectors>
 inline float KthLargestOfLanes(const float* x, int64_t num, int32_t k) {
   typedef float Floats __attribute__((vector_size(64)));
@@ -27,7 +28,7 @@ inline float KthLargestOfLanes(const float* x, int64_t num, int32_t k) {
   for (int j = 0; i + j < num; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
 
   std::memcpy(largest, lanes, sizeof(lanes));
-  Counts larger[kVectors] = {};  // lanes than this one
+  Counts larger[kVectors] = {};  // the number of lanes that are larger than this one
   for (const float lane : lanes) {
     for (int j = 0; j < kVectors; ++j) larger[j] -= lane > largest[j];
   }
@@ -40,7 +41,7 @@ inline float KthLargestOfLanes(const float* x, int64_t num, int32_t k) {
   return kth;
 }
 
-// Returns a number that at least k of x[num] are not below, or -inf. NaNs count as -inf.
+// Returns a number that at least k of x[num] reach or exceed, or -inf. NaNs count as -inf.
 // REQUIRES: 1 <= k <= num.
 inline float LowerBoundOfTopK(const float* x, int64_t num, int32_t k) {
   if (k <= 8) return KthLargestOfLanes<1>(x, num, k);

@@ -1,5 +1,5 @@
-// The gradient of a chunk's logits on the CPU: what StudentChunk (student_chunk.h) computes and the
-// matrix products of kernels/torch read. Both structs are views; the memory belongs to the
+// The gradient of a chunk's logits on the CPU, which StudentChunk (student_chunk.h) computes and
+// the matrix products of kernels/torch read. Both structs are views; the memory belongs to the
 // StudentChunk that returned them.
 //
 // Shapes: C rows of the chunk; V vocabulary, in B blocks; e entries per row.

@@ -46,7 +46,7 @@ RowStatus OrderSupport(const int32_t* support_ids, int32_t size, int32_t* order)
   const auto before = [&](int32_t left, int32_t right) {
     return support_ids[left] < support_ids[right];
   };
-  // A whole vocabulary mostly comes in order.
+  // A whole vocabulary is usually in order already.
   if (!std::is_sorted(order, order + size, before)) std::sort(order, order + size, before);
   for (int32_t i = 1; i < size; ++i) {
     if (support_ids[order[i]] == support_ids[order[i - 1]]) return RowStatus::kDuplicateSupportId;

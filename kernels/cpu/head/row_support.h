@@ -1,4 +1,5 @@
-// Checks a row's support before anything is computed from it. Ids have been checked to be in range.
+// The checks of a row's support before anything is computed from it. They assume that all ids are
+// in range.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ enum class RowStatus {
 // Says what is wrong with support_ids, for error messages; "" for kOk.
 const char* Describe(RowStatus status);
 
-// Returns how many ids come before the padding, or -1 if an id stands behind padding.
+// Returns how many ids come before the padding, or -1 if an id follows padding.
 int32_t SupportSize(const int32_t* support_ids, int32_t k);
 
 // Checks a support of the size that SupportSize returned against the ObjectiveNeeds of an

@@ -10,7 +10,8 @@
 namespace taopd::cpu {
 namespace {
 
-// Larger logit first, then lower id; a strict weak ordering because NaN is read as -inf.
+// Orders larger logits first, then lower ids. It is a strict weak ordering because NaN is read as
+// -inf.
 struct Before {
   const float* logits;
   float Key(int32_t id) const {
@@ -25,16 +26,18 @@ struct Before {
 
 }  // namespace
 
-// The k largest lie in tiles whose maximum is at least the k-th largest tile maximum, theta, and
-// are themselves >= theta: k tiles have an element >= theta each. So the row is read once for the
-// maxima, and only those tiles are read again. A row of fewer tiles has lanes instead.
+// The k largest numbers are at least theta, the k-th largest tile maximum, because each of k tiles
+// has an element >= theta. They are in tiles whose maximum is at least theta. So the row is read
+// once for the maxima, and only those tiles are read again. A row with fewer tiles uses lanes
+// instead.
 void TopK(const float* logits, int64_t vocabulary_size, int32_t k, ScoringRowScratch* scratch,
           int32_t* ids) {
   if (k == 0) return;
   std::vector<int32_t>& candidates = scratch->candidates;
   candidates.clear();
   const int64_t num_tiles = (vocabulary_size + kTileSize - 1) / kTileSize;
-  // Not `logits[v] >= theta`: with theta = -inf NaNs must count, or there may be fewer than k.
+  // `logits[v] >= theta` would be wrong: with theta = -inf NaNs must count, or there may be fewer
+  // than k.
   const auto take = [&](int64_t begin, int64_t end, float theta) {
     for (int64_t v = begin; v < end; ++v) {
       if (!(logits[v] < theta)) candidates.push_back(static_cast<int32_t>(v));
@@ -69,7 +72,7 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
   const double scale =
       static_cast<float>(1 / request.temperature);  // as the loops over the row use it
 
-  // Everything that reads single logits comes before the top-k leave the row.
+  // Everything that reads single logits comes before the top-k are removed from the row.
   const float sampled_logit = request.sampled_id != nullptr ? logits[*request.sampled_id] : 0.0f;
   if (request.sampled_id != nullptr && request.rank) {
     result->sampled_rank =
@@ -85,7 +88,7 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
   }
   TopK(logits, vocabulary_size, k, scratch, result->ids);
   TakeOut(result->ids, k, logits, taken.data());
-  // The candidates outside of the top-k, each once: what was taken out already is -inf.
+  // The candidates outside of the top-k, each once: a logit that was taken out is -inf already.
   std::vector<double>& outside_scaled = scratch->outside_scaled;
   outside_scaled.clear();
   for (int32_t j = 0; j < request.num_candidates; ++j) {

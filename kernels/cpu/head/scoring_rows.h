@@ -1,6 +1,6 @@
 // One row of the teacher's head on the CPU: the exact top-k, the tail and the sampled token, from
-// float32 logits. A row's answer depends on that row only. The functions keep no state; any thread
-// may call them with a scratch of its own. Arrays belong to the caller.
+// float32 logits. A row's result depends only on that row. The functions keep no state; any thread
+// may call them with its own scratch. Arrays belong to the caller.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ struct ScoringRowRequest {
   int32_t top_k = 0;       // 0 <= top_k <= V
   double temperature = 1;  // > 0
   bool entropy = false;    // whether to compute it
-  bool rank = false;       // whether to compute the sampled token's
-  // In [0, V); null: there is none.
+  bool rank = false;       // whether to compute the sampled token's rank
+  // The sampled id in [0, V); null if there is none.
   const int32_t* sampled_id = nullptr;
   // [num_candidates] in [0, V); an id may occur more than once.
   const int32_t* candidate_ids = nullptr;
@@ -28,14 +28,14 @@ struct ScoringRowResult {
   float* dense_log_probs = nullptr;      // [V]; null: not computed
   // Log-sum-exp over the complement of ids, minus the normaliser.
   float log_tail = 0;
-  // The same over the complement of ids and candidates together.
+  // The log-sum-exp over the complement of ids and candidates together, minus the normaliser.
   float candidate_log_tail = 0;
   // Log-sum-exp over ids, minus the normaliser.
   float log_support_mass = 0;
   // The normaliser, of logits / temperature.
   float log_sum_exp = 0;
   float sampled_log_prob = 0;
-  // How many ids have a logit of at least the sampled one's.
+  // The number of ids whose logit is at least the sampled one's.
   int32_t sampled_rank = 0;
   float entropy = 0;  // nats
 };

@@ -11,16 +11,16 @@ namespace taopd::cpu {
 namespace {
 
 constexpr double kLog2 = 0.693147180559945309417;
-// A block's factor may be this small where an entry is to be written into it, whose value is
-// divided by it: entries are below 2^24 V (RowScale), so that none overflows.
+// The smallest factor of a block into which an entry is written. The entry's value is divided by
+// the factor; values are below 2^24 V (RowScale), so none overflows.
 constexpr float kSmallestFactorOfEntries = 0x1p-60f;
 
 int64_t NumBlocks(const StudentChunkOptions& options) {
   return (options.vocabulary_size + options.block_size - 1) / options.block_size;
 }
 
-// exp((z - shift) scale + offset) = exp(z scale) 2^-exponent, at most 1 and at the largest logit
-// mostly above 1/2.
+// exp((z - shift) scale + offset) = exp(z scale) 2^-exponent. It is at most 1, and at the largest
+// logit usually above 1/2.
 struct BlockReference {
   float shift, offset, exponent;
 };
@@ -28,11 +28,12 @@ struct BlockReference {
 BlockReference ReferenceOf(float max, float scale) {
   const double scaled = static_cast<double>(max) * scale;
   const double least = std::ceil(scaled / kLog2);
-  // Beyond 2^24 not every integer is a float32.
+  // Above 2^24, not every integer is a float32.
   auto exponent = static_cast<float>(least);
   if (exponent < least) exponent = std::nextafter(exponent, std::numeric_limits<float>::infinity());
   const double offset = std::fmin(scaled - exponent * kLog2, 0.0);
-  // Logits above 1e8, whose float32 are many nats apart: no probability is meant.
+  // Logits above 1e8, where neighbouring float32 numbers are many nats apart, are not
+  // probabilities.
   const bool lost = offset < -80;
   return {max, lost ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(offset),
           exponent};
@@ -119,7 +120,7 @@ void StudentChunk::TakeBlock(int64_t block, float* logits, int64_t stride,
   float* exponents = factor_BC_.data() + block * num_rows_;
   for (int64_t n = 0; n < num_rows_; ++n) {
     const float max = scratch->max[n];
-    // Nothing is left: the sums are zero whatever the reference. (NaNs have this maximum, too.)
+    // If all are -inf, the sums are zero whatever the reference is. (NaNs also have this maximum.)
     const bool none = max == NegativeInfinity<float>();
     const BlockReference reference =
         none ? BlockReference{0, 0, NegativeInfinity<float>()} : ReferenceOf(max, scale_);
@@ -149,7 +150,7 @@ void StudentChunk::TakeBlock(int64_t block, float* logits, int64_t stride,
   math.column_exp(job);
 }
 
-// The sums over all blocks, in their order; the blocks' exponents become factors.
+// Returns the sums over all blocks, in order, and turns the blocks' exponents into factors.
 ComplementSums StudentChunk::JoinBlocks(int64_t row) {
   double reference = NegativeInfinity<double>();
   for (int64_t block = 0; block < num_blocks_; ++block) {
@@ -164,7 +165,7 @@ ComplementSums StudentChunk::JoinBlocks(int64_t row) {
     const double factor = std::exp2(below);
     const double sum = sum_BC_[at];
     rest.sum += factor * sum;
-    // Not 0 * -inf.
+    // Avoids 0 * -inf.
     if (sum != 0)
       rest.sum_x += factor * sum_x_BC_[at] + (factor == 0 ? 0 : factor * below * kLog2 * sum);
     const bool normal = !(factor < std::numeric_limits<float>::min());  // a NaN stays
@@ -173,12 +174,12 @@ ComplementSums StudentChunk::JoinBlocks(int64_t row) {
   return rest;
 }
 
-// e of one token becomes value over its block's factor.
+// Sets e of one token to value divided by its block's factor.
 void StudentChunk::WriteEntry(int64_t row, int32_t id, float value) {
   const int64_t block = id / options_.block_size;
   float& factor = factor_BC_[block * num_rows_ + row];
   const bool bfloat16 = options_.dtype == DataType::kBFloat16;
-  // The block's other e, which keep their numbers, are then too large: by less than 2^-60 of the
+  // The other e of the block keep their numbers and are then too large, by less than 2^-60 of the
   // row's largest.
   if (factor < kSmallestFactorOfEntries) factor = kSmallestFactorOfEntries;
   const float e = value / factor;

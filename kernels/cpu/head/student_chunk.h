@@ -1,11 +1,11 @@
-// A chunk of rows of the student's head on the CPU, as a stream of blocks of the vocabulary. A
-// block of logits goes in while it is in the cache, and only what the gradients need of it stays,
-// in the dtype of the weights. float32 logits of a whole row never exist.
+// A chunk of rows of the student's head on the CPU, computed as a stream of blocks of the
+// vocabulary. A block of logits is processed while it is in the cache, and only the part that the
+// gradients need is kept, in the dtype of the weights. float32 logits of a whole row never exist.
 //
 // Call for each chunk, in this order:
 //   1. Start, with the targets of the rows.
-//   2. TakeBlock once for every block, in any order. The support leaves the block. What is left
-//      gives its maximum m, its sums, and e = exp(z / temperature) 2^-x, where x is the least
+//   2. TakeBlock once for every block, in any order. It removes the support from the block. The
+//      rest gives its maximum m, its sums, and e = exp(z / temperature) 2^-x, where x is the least
 //      integer with m / temperature <= x log 2.
 //   3. FinishRow once for every row. It computes the tail and the entropy from the blocks' sums,
 //      evaluates the objective, and overwrites the up to k + 1 entries of e that are not a multiple
@@ -43,10 +43,10 @@ struct StudentChunkOptions {
   // Whether to fill in kTopKOverlap and kTopKOverlapAdvantage.
   bool top_k_metrics = false;
   int64_t vocabulary_size = 0;          // V >= 1
-  int64_t block_size = 0;               // of all blocks but the last
-  DataType dtype = DataType::kFloat32;  // of the exps
-  // Whether the caller multiplies matrices with gradient(). If not, it uses entries() alone, which
-  // is the whole gradient of objectives without a dense part.
+  int64_t block_size = 0;               // the size of all blocks except the last
+  DataType dtype = DataType::kFloat32;  // the type of the exps
+  // Whether the caller multiplies matrices by gradient(). If not, it uses only entries(), which is
+  // the whole gradient of objectives without a dense part.
   bool products = true;
 };
 
@@ -62,20 +62,20 @@ struct StudentChunkScratch {
 
 class StudentChunk {
  public:
-  // How much memory a chunk holds for each of its rows, in bytes, the exps included.
+  // Returns the bytes that a chunk holds for each of its rows, including the exps.
   static int64_t BytesPerRow(const StudentChunkOptions& options, int32_t k);
 
-  // exps: the caller's memory for [V, C] elements of options.dtype, for the largest chunk. It is
-  // used as long as this object is. May be null if options.products is false.
+  // `exps` is the caller's memory for [V, C] elements of options.dtype, where C is the size of the
+  // largest chunk. It must outlive this object. May be null if options.products is false.
   StudentChunk(const StudentChunkOptions& options, void* exps);
 
-  // Begins a chunk. The arrays of the targets must stay as they are until the chunk is done. If the
+  // Begins a chunk. The arrays of the targets must not change until the chunk is done. If the
   // result is not kOk, the only valid next call is Start.
   RowStatus Start(const StudentTargets& targets, int64_t num_rows);
 
-  // Takes the logits of one block: that of the block's token v and row n is logits[v * stride + n].
-  // Each row of the block must be readable up to the next multiple of 16 columns. The contents are
-  // overwritten.
+  // Takes the logits of one block: the logit of the block's token v and row n is
+  // logits[v * stride + n]. Each row of the block must be readable up to the next multiple of 16
+  // columns. The contents are overwritten.
   void TakeBlock(int64_t block, float* logits, int64_t stride, StudentChunkScratch* scratch);
 
   // Finishes one row. Writes one number to loss and kNumHeadMetrics numbers to metrics.
@@ -93,13 +93,13 @@ class StudentChunk {
   const StudentChunkOptions options_;
   const float scale_;  // 1 / temperature
   const int64_t num_blocks_;
-  const bool dense_;  // exps are written
+  const bool dense_;  // whether exps are written
   void* const exps_;
   StudentTargets targets_;
   int64_t num_rows_ = 0;
   std::vector<int32_t> size_C_, order_Ck_, entry_ids_Ce_;
   std::vector<float> taken_Ck_, sampled_logit_C_, row_scale_C_, entry_values_Ce_;
-  // For each block and row: x as above, which FinishRow turns into the factor; and the sums in
+  // For each block and row: x as above, which FinishRow turns into the factor, and the sums in
   // units of 2^x.
   std::vector<float> factor_BC_, sum_BC_, sum_x_BC_;
   std::unique_ptr<LargestLogits[]> largest_C_;

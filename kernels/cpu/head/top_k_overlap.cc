@@ -11,8 +11,8 @@
 namespace taopd::cpu {
 namespace {
 
-// Sorting out is put off until the kept ones have doubled, unless they are so few that a threshold
-// which is right sooner saves more.
+// Candidates are trimmed when their number has doubled. If at most this many are kept, they are
+// trimmed after each column instead, because an accurate threshold then saves more.
 constexpr int32_t kTrimmedAtOnce = 64;
 std::size_t Capacity(int32_t size) { return 2 * static_cast<std::size_t>(std::max(size, 8)); }
 
@@ -20,7 +20,7 @@ bool Before(const LargestLogits::Candidate& left, const LargestLogits::Candidate
   return left.logit > right.logit || (left.logit == right.logit && left.id < right.id);
 }
 
-// Keeps the `size` first of at least that many. Returns the smallest logit among them.
+// Keeps the first `size` of at least that many candidates. Returns the smallest logit among them.
 float Trim(int32_t size, std::vector<LargestLogits::Candidate>* candidates) {
   std::nth_element(candidates->begin(), candidates->begin() + (size - 1), candidates->end(),
                    Before);
@@ -37,7 +37,7 @@ int64_t LargestLogits::Bytes(int32_t size) {
 void LargestLogits::Reset(int32_t size) {
   kept_.clear();
   size_ = size;
-  // The smallest finite number: -inf is no candidate.
+  // The smallest finite number, because -inf is not a candidate.
   threshold_.store(
       size > 0 ? std::numeric_limits<float>::lowest() : std::numeric_limits<float>::infinity(),
       std::memory_order_relaxed);
@@ -86,7 +86,7 @@ void MarkStudentTopK(const int32_t* ids, const float* taken, int32_t k,
   };
   std::sort(order->begin(), order->end(),
             [&](int32_t left, int32_t right) { return Before(candidate(left), candidate(right)); });
-  std::size_t ahead = 0;  // of the rest
+  std::size_t ahead = 0;  // how many of the rest come first
   for (int32_t i = 0; i < k; ++i) {
     const LargestLogits::Candidate own = candidate((*order)[i]);
     while (ahead < rest.size() && Before(rest[ahead], own)) ++ahead;

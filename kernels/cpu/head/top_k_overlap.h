@@ -1,6 +1,6 @@
-// Finds the tokens of the support that are also among the student's own k most probable, which are
-// those with fewer than k tokens ahead of them. The logits come in blocks, so the largest ones
-// outside of the support are kept until the last block has come.
+// Finds the tokens of the support that are also among the student's own k most probable: those with
+// fewer than k tokens ahead of them. The logits come in blocks, so the largest ones outside of the
+// support are kept until the last block has come.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@
 
 namespace taopd::cpu {
 
-// Keeps the `size` largest of a stream of logits; ties go to the lower id. What is kept does not
+// Keeps the `size` largest of a stream of logits; ties go to the lower id. The result does not
 // depend on the order in which columns are offered. Any number of threads may call threshold and
-// OfferColumn at the same time, each with a scratch of its own; all other calls must be alone.
+// OfferColumn at the same time, each with its own scratch; all other calls must be alone.
 class LargestLogits {
  public:
   struct Candidate {
@@ -20,7 +20,7 @@ class LargestLogits {
     int32_t id;
   };
 
-  // Forgets everything and keeps the `size` >= 0 largest from now on.
+  // Forgets everything and keeps the `size` >= 0 largest logits from now on.
   void Reset(int32_t size);
   // Offering a number below this has no effect. -inf and NaN are never kept.
   float threshold() const { return threshold_.load(std::memory_order_relaxed); }
@@ -29,14 +29,14 @@ class LargestLogits {
     std::vector<float> column;
     std::vector<Candidate> candidates;
   };
-  // Offers `num` logits: that of id first_id + i is column[i * stride].
+  // Offers `num` logits: the logit of id first_id + i is column[i * stride].
   void OfferColumn(const float* column, int64_t stride, int64_t num, int32_t first_id,
                    Scratch* scratch);
-  // Returns what was kept, at most `size` candidates, in descending order. Valid until the next
-  // call.
+  // Returns the logits that were kept, at most `size` candidates, in descending order. Valid until
+  // the next call.
   const std::vector<Candidate>& Sorted();
 
-  // How much memory an object with this `size` may take, in bytes.
+  // Returns how much memory an object with this `size` may take, in bytes.
   static int64_t Bytes(int32_t size);
 
  private:

@@ -1,6 +1,6 @@
-// What is done with the rows of fused projections (q | k | v and gate | up), reading the
-// parts where they are. The arithmetic is that of HeadsForward and SwiGluForward
-// (taopd/layers/layers.h), element for element. A row of a result depends on its own row alone.
+// The operations on the rows of fused projections (q | k | v and gate | up), which read the parts
+// in place. The arithmetic is that of HeadsForward and SwiGluForward (taopd/layers/layers.h),
+// element for element. A row of a result depends only on its own row.
 //
 // Shapes: T rows, N query heads, K key-value heads, D head size, I intermediate size.
 #pragma once
@@ -12,8 +12,8 @@
 
 namespace taopd::cpu {
 
-// queries = the rotated and, with a norm's weight, normalised query heads; keys alike. All arrays
-// are contiguous, of type dtype and belong to the caller.
+// queries = the rotated query heads, normalized if there is a norm's weight; keys are computed in
+// the same way. All arrays are contiguous, of type dtype and belong to the caller.
 struct RotateFusedHeads {
   DataType dtype = DataType::kFloat32;
   int64_t num_rows = 0;
@@ -34,7 +34,7 @@ struct RotateFusedHeads {
 void Run(const RotateFusedHeads& problem, const ParallelFor& parallel_for);
 
 // The gradient of RotateFusedHeads: HeadsBackward, element for element. Writes the columns of the
-// queries and keys of d_qkv; those of the values stay as they are.
+// queries and keys of d_qkv and leaves those of the values unchanged.
 struct RotateFusedHeadsBackward {
   DataType dtype = DataType::kFloat32;
   int64_t num_rows = 0;

@@ -1,9 +1,9 @@
 // The loops over one row of taopd/layers/layers.h and over one block of taopd/layers/adamw.h.
 //
 // One source (layer_loops_isa.h) is compiled for several instruction sets (kernels/cpu/isa/isa.h).
-// All of them give the same bits, like those of row_math.h. There is one table of functions for
-// float32 and one for bfloat16; `Row` pointers have the type of the table. No alignment is
-// required. The functions keep no state; any thread may call them.
+// All of them give the same bits, as in row_math.h. There is one table of functions for float32 and
+// one for bfloat16; `Row` pointers have the type of the table. No alignment is required. The
+// functions keep no state; any thread may call them.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ using MutableRow = void*;
 struct AdamWElements {
   int64_t size = 0;
   Row gradient = nullptr;
-  float* master = nullptr;       // null: `bfloat16` takes the update, rounded stochastically
-  MutableRow exp_avg = nullptr;  // the moments are bfloat16 numbers, or else float32
+  float* master = nullptr;       // null: the update goes to `bfloat16`, rounded stochastically
+  MutableRow exp_avg = nullptr;  // the moments are either bfloat16 or float32
   MutableRow exp_avg_sq = nullptr;
   bool bfloat16_moments = false;
   uint64_t random_key = 0;       // AdamWRandomKey, for bfloat16 moments
   uint64_t weight_key = 0;       // AdamWWeightKey, for weights without a master
-  uint32_t first_element = 0;    // of AdamWRandomBits
-  uint16_t* bfloat16 = nullptr;  // the bfloat16 parameter; null with a master that has no copy
+  uint32_t first_element = 0;    // argument of AdamWRandomBits
+  uint16_t* bfloat16 = nullptr;  // the bfloat16 parameter; null if the parameter is float32
 };
 
 struct LayerLoops {
@@ -40,7 +40,7 @@ struct LayerLoops {
                             int64_t n, MutableRow d_x, float* partial_weight);
   // HeadsForward of one head. Returns 1 / rms. Without a weight there is no norm, and it returns 1.
   float (*rotate)(Row x, Row weight, Row cos, Row sin, int64_t n, float eps, MutableRow out);
-  // HeadsBackward of one head. scratch: n numbers, whose contents are overwritten.
+  // HeadsBackward of one head. `scratch` holds n numbers, whose contents are overwritten.
   void (*rotate_backward)(Row x, Row weight, float inverse_rms, Row cos, Row sin, Row d_out,
                           int64_t n, MutableRow d_x, float* scratch, float* partial_weight);
   void (*swiglu)(Row gate, Row up, int64_t n, MutableRow y);
@@ -48,14 +48,14 @@ struct LayerLoops {
   // Rounds float32 numbers to this table's type.
   void (*narrow)(const float* from, int64_t n, MutableRow to);
   double (*sum_of_squares)(Row x, int64_t n);
-  // One update. The gradient has this table's type. keep = 1 - lr weight_decay.
+  // One AdamW update. The gradient has this table's type. keep = 1 - lr weight_decay.
   void (*adamw)(const AdamWFactors<float>& factors, float keep, const AdamWElements& elements);
 };
 
-// The table of this type for the widest instruction set that this processor has.
+// Returns the table of this type for the widest instruction set that this processor has.
 const LayerLoops& BestLayerLoops(DataType type);
 
-// The table of one instruction set. REQUIRES: IsSupported(set).
+// Returns the table of one instruction set. REQUIRES: IsSupported(set).
 const LayerLoops& LayerLoopsOf(InstructionSet set, DataType type);
 
 }  // namespace taopd::cpu

@@ -1,10 +1,11 @@
 // The loops of layer_loops.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The loops
-// are plain ones, written so that the compiler makes vectors of them.
+// are plain ones, written so that the compiler vectorizes them.
 //
-// This file may only include inline functions that are always inlined. Any other would be compiled
+// This file may include only inline functions that are always inlined. Any other would be compiled
 // for this instruction set, and the linker might pick that copy for the whole program.
 //
-// Sums go to 16 lanes, and those to one number in a fixed order, whatever the instruction set is.
+// Sums go to 16 lanes, and the lanes to one number in a fixed order, whatever the instruction set
+// is.
 #pragma once
 
 #include <stdint.h>
@@ -14,30 +15,29 @@
 #include "taopd/base/always_inline.h"
 #include "taopd/layers/layer_math.h"
 
-// Tells the compiler that the iterations of the next loop do not depend on each other: its rows do
-// not overlap.
+// Tells the compiler that the iterations of the next loop are independent: its rows do not overlap.
 #define TAOPD_INDEPENDENT _Pragma("GCC ivdep")
 
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
 constexpr int kLanes = 16;
-constexpr int64_t kSumBlock = 1024;  // elements of one float32 sum: 64 additions a lane
+constexpr int64_t kSumBlock = 1024;  // elements of one float32 sum: 64 additions per lane
 
 TAOPD_ALWAYS_INLINE float Widen(float value) { return value; }
 TAOPD_ALWAYS_INLINE float Widen(uint16_t bfloat16) {
   const uint32_t bits = static_cast<uint32_t>(bfloat16) << 16;
   return __builtin_bit_cast(float, bits);
 }
-// Stores a number in the type of the place. bfloat16 is rounded to nearest, ties to even; a NaN
-// stays a NaN.
+// Stores a number in the type of `place`. bfloat16 is rounded to nearest, ties to even; a NaN stays
+// a NaN.
 TAOPD_ALWAYS_INLINE void Put(float value, float* place) { *place = value; }
 TAOPD_ALWAYS_INLINE void Put(float value, uint16_t* place) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, value);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   *place = static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
 }
-// The number that storing and loading gives.
+// Returns the number that results from storing and loading `value`.
 template <typename Element>
 TAOPD_ALWAYS_INLINE float Round(float value) {
   Element stored;
@@ -45,7 +45,7 @@ TAOPD_ALWAYS_INLINE float Round(float value) {
   return Widen(stored);
 }
 
-// e / (1 + e) for x <= 0, 1 / (1 + e) for x > 0, with e = exp(-|x|).
+// Returns e / (1 + e) for x <= 0 and 1 / (1 + e) for x > 0, with e = exp(-|x|).
 TAOPD_ALWAYS_INLINE float Sigmoid(float x) {
   const float e = ExpOfNonPositive(x < 0.0f ? x : -x);
   return (x < 0.0f ? e : 1.0f) / (e + 1.0f);
@@ -56,7 +56,7 @@ TAOPD_ALWAYS_INLINE float InverseRms(double sum_of_squares, int64_t n, float eps
       1 / __builtin_sqrt(sum_of_squares / static_cast<double>(n) + static_cast<double>(eps)));
 }
 
-// The sum of term(i) for i in [0, n).
+// Returns the sum of term(i) for i in [0, n).
 template <typename Term>
 TAOPD_ALWAYS_INLINE double SumInLanes(int64_t n, const Term& term) {
   double total = 0;
@@ -84,7 +84,7 @@ struct Loops {
         n, [&](int64_t i) __attribute__((always_inline)) { return Widen(x[i]) * Widen(x[i]); });
   }
 
-  // The normalised row is rounded before it is multiplied by its weight.
+  // The normalized row is rounded before it is multiplied by its weight.
   static TAOPD_ALWAYS_INLINE float Normalize(Element x, float inverse_rms, Element weight) {
     return Round<Element>(Widen(x) * inverse_rms) * Widen(weight);
   }
@@ -108,7 +108,7 @@ struct Loops {
     return inverse_rms;
   }
 
-  // The gradient with respect to the norm's output is d(i). upstream, which may be null, is added
+  // d(i) is the gradient with respect to the norm's output. `upstream`, which may be null, is added
   // to the result.
   template <typename Gradient>
   static TAOPD_ALWAYS_INLINE void NormBackward(const Element* x_row, const Element* weight_row,
@@ -153,7 +153,7 @@ struct Loops {
         static_cast<const Element*>(d_sum), n, static_cast<Element*>(d_x), partial_weight);
   }
 
-  // x cos is rounded before the other term.
+  // x cos is rounded before the other term is added.
   static TAOPD_ALWAYS_INLINE float RotateOne(float x, float other, Element cos, Element sin) {
     return Round<Element>(x * Widen(cos)) + other * Widen(sin);
   }
@@ -240,7 +240,7 @@ struct Loops {
     for (int64_t i = 0; i < n; ++i) Put(from[i], to + i);
   }
 
-  // The update where nothing is rounded stochastically: float32 moments, and a master.
+  // The update without stochastic rounding: float32 moments and a master.
   template <bool kBfloat16Copy>
   static TAOPD_ALWAYS_INLINE void AdamWLoop(const AdamWFactors<float>& factors, float keep,
                                             const AdamWElements& elements) {
@@ -264,8 +264,8 @@ struct Loops {
     }
   }
 
-  // Elements that are updated at a time, in float32 arrays: loops that load, compute, round and store
-  // at once are not made into vectors.
+  // The number of elements that are updated at a time, in float32 arrays. The compiler does not
+  // vectorize a loop that loads, computes, rounds and stores all at once.
   static constexpr int64_t kChunk = 512;
 
   template <typename Stored>
@@ -273,7 +273,7 @@ struct Loops {
     TAOPD_INDEPENDENT
     for (int64_t i = 0; i < n; ++i) to[i] = Widen(from[i]);
   }
-  // The 32 random bits of n elements.
+  // Writes the 32 random bits of each of n elements.
   static TAOPD_ALWAYS_INLINE void DrawAll(uint64_t key, uint32_t first, int64_t n,
                                           uint32_t* random) {
     TAOPD_INDEPENDENT
@@ -281,7 +281,7 @@ struct Loops {
       random[i] = AdamWRandomBits(key, first + static_cast<uint32_t>(i));
     }
   }
-  // Rounds stochastically with 16 of the random bits, from bit `shift` on.
+  // Rounds stochastically with 16 of the random bits, beginning at bit `shift`.
   static TAOPD_ALWAYS_INLINE void RoundAll(const float* from, const uint32_t* random, int shift,
                                            int64_t n, uint16_t* to) {
     TAOPD_INDEPENDENT
@@ -295,7 +295,7 @@ struct Loops {
     for (int64_t i = 0; i < n; ++i) to[i] = from[i];
   }
 
-  // The same numbers as AdamWLoop's where the storage is the same.
+  // Gives the same numbers as AdamWLoop where the storage is the same.
   template <typename Moment>
   static TAOPD_ALWAYS_INLINE void AdamWChunk(const AdamWFactors<float>& factors, float keep,
                                              const AdamWElements& elements, int64_t begin,

@@ -8,7 +8,7 @@
 namespace taopd::cpu {
 namespace {
 
-// d_weight = the sum of the partials in their order.
+// d_weight = the sum of the partials, in order.
 void SumPartials(const float* partials, int64_t num_partials, int64_t size, DataType type,
                  void* d_weight) {
   std::vector<float> total(size);
@@ -116,7 +116,7 @@ namespace {
 template <typename Body>
 void ForBlocks(const std::vector<AdamWTensor>& tensors, int64_t begin, int64_t end,
                const Body& body) {
-  // The last tensor whose first block is not behind `begin`.
+  // The last tensor whose first block is at or before `begin`.
   auto tensor =
       std::upper_bound(tensors.begin(), tensors.end(), begin,
                        [](int64_t block, const AdamWTensor& t) { return block < t.first_block; });

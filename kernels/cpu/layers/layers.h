@@ -1,6 +1,6 @@
 // taopd/layers/layers.h and taopd/layers/adamw.h on the CPU. The functions return when the work is
-// done; they take their threads from the ParallelFor. Any thread may call them; calls with
-// different outputs may overlap.
+// done; they get their threads from the ParallelFor. Any thread may call them; calls with different
+// outputs may overlap.
 #pragma once
 
 #include <vector>
@@ -18,11 +18,11 @@ void Run(const HeadsBackward& problem, const ParallelFor& parallel_for);
 void Run(const SwiGluForward& problem, const ParallelFor& parallel_for);
 void Run(const SwiGluBackward& problem, const ParallelFor& parallel_for);
 
-// One update of all parameters. REQUIRES: NumberBlocks has set the tensors' first_block.
+// Applies one update to all parameters. REQUIRES: NumberBlocks has set the tensors' first_block.
 void AdamW(const AdamWSettings& settings, const std::vector<AdamWTensor>& tensors,
            const ParallelFor& parallel_for);
-// Returns the sum of the squares of all gradients' elements; blocks are added in float64. It is NaN
-// or infinite if an element is. REQUIRES: as for AdamW.
+// Returns the sum of the squares of all elements of the gradients; blocks are added in float64. It
+// is NaN or infinite if an element is. REQUIRES: as for AdamW.
 double SumOfSquares(const std::vector<AdamWTensor>& tensors, const ParallelFor& parallel_for);
 
 }  // namespace taopd::cpu

@@ -1,5 +1,5 @@
-// How the functions of this folder find rows in arrays whose type is known at run time, and how they
-// share rows among threads.
+// Access to the rows of arrays whose type is known only at run time, and the distribution of rows
+// over threads.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace taopd::cpu {
 
-inline constexpr int64_t kElementsPerTask = 1 << 12;  // less is not worth waking a thread
+inline constexpr int64_t kElementsPerTask = 1 << 12;  // less work is not worth waking a thread
 
 inline int64_t RowsPerTask(int64_t row_size) {
   return std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(row_size, 1));
 }
 
-// Row `row` of a matrix with rows of `stride` elements; null stays null.
+// Returns row `row` of a matrix with rows of `stride` elements; null stays null.
 inline Row At(const void* matrix, int64_t row, int64_t stride, DataType type) {
   if (matrix == nullptr) return nullptr;
   return static_cast<const char*>(matrix) + row * stride * SizeOf(type);
