@@ -20,7 +20,7 @@ namespace taopd {
 namespace cuda {
 namespace {
 
-// One chunk's work on the stream; answers with the first problem.
+// The work of one chunk on the stream. Its functions return the first problem.
 template <typename Element>
 class Chunk {
  public:
@@ -42,8 +42,8 @@ class Chunk {
     return static_cast<const Element*>(p_.hidden_NH) + row * p_.hidden_stride;
   }
   Operand LmHead(bool transposed) const { return {p_.lm_head_VH, p_.lm_head_stride, transposed}; }
-  // Logits, loss and metrics of rows [begin, begin + num); their E and entries are rows `place` and
-  // following of the chunk.
+  // Computes the logits, loss and metrics of rows [begin, begin + num); their E and entries are the
+  // chunk's rows from `place` on.
   std::string Forward(int64_t begin, int64_t place, int64_t num) {
     const int64_t stride = LogitsStride(p_.vocabulary_size);
     std::string problem = Matmul(p_.dtype, num, p_.vocabulary_size, p_.hidden_size,
@@ -197,7 +197,7 @@ std::string WrongArguments(const FusedHeadProblem& p, const FusedHeadResult& r) 
 
 std::string FusedHead(const FusedHeadProblem& problem, const FusedHeadResult& result,
                       const DeviceContext& context) {
-  using namespace cuda;  // NOLINT: the layout's names
+  using namespace cuda;  // NOLINT: for the names of the layout
   std::string wrong = WrongArguments(problem, result);
   if (!wrong.empty() || problem.num_rows == 0) return wrong;
   const FusedHeadPlan plan = PlanFusedHead(problem, context.workspace_bytes);

@@ -68,7 +68,8 @@ Buffers LayOut(const FusedHeadProblem& problem, const Mode& mode, int64_t chunk_
 
 namespace {
 
-// The most rows in [low, high] for which fits(rows), which is monotone; 0 when none.
+// Returns the largest number of rows in [low, high] with fits(rows), which is monotone, or 0 if
+// there is none.
 template <typename Fits>
 int64_t MostRows(int64_t low, int64_t high, const Fits& fits) {
   if (low > high || !fits(low)) return 0;
@@ -87,10 +88,10 @@ int64_t MostRows(int64_t low, int64_t high, const Fits& fits) {
 }  // namespace cuda
 
 FusedHeadPlan PlanFusedHead(const FusedHeadProblem& problem, int64_t workspace_bytes) {
-  using namespace cuda;  // NOLINT: the layout's names
-  // Below that many rows of logits, reading lm_head costs as much as the product.
+  using namespace cuda;  // NOLINT: for the names of the layout
+  // With fewer rows of logits than this, reading lm_head costs as much as the product.
   constexpr int64_t kLogitsRows = 1024;
-  // One thread each; more entries than this do not fit the sort's index.
+  // There is one thread per entry, and the index of the sort allows no more entries than this.
   const int64_t most_rows = std::numeric_limits<int32_t>::max() / (int64_t{problem.targets.k} + 1);
   const int64_t num_rows = std::clamp<int64_t>(problem.num_rows, 1, most_rows);
   const Mode mode = ModeOf(problem);
@@ -104,13 +105,13 @@ FusedHeadPlan PlanFusedHead(const FusedHeadProblem& problem, int64_t workspace_b
     });
     if (chunk_rows == 0) continue;
     const int64_t in_chunk = mode.in_place ? chunk_rows : logits_rows;
-    // Fewer logits at a time leave more room for E, until one chunk is a few of them.
+    // Fewer logits at a time leave more room for E, until one chunk is only a few times as large.
     const bool better = plan.chunk_rows == 0 || chunk_rows > plan.chunk_rows;
     if (better) plan = {chunk_rows, in_chunk, bytes(chunk_rows, in_chunk)};
     if (mode.in_place || chunk_rows == num_rows || chunk_rows >= 4 * logits_rows) break;
   }
   if (plan.chunk_rows == 0) return {0, 0, bytes(1, 1)};
-  // Chunks of equal size, in whole runs of logits rows.
+  // Chunks have equal sizes, in whole runs of logits rows.
   const int64_t num_chunks = CeilDiv(num_rows, plan.chunk_rows);
   int64_t even = CeilDiv(num_rows, num_chunks);
   if (!mode.in_place) even = RoundUp(even, plan.logits_rows);

@@ -1,4 +1,4 @@
-// How a call of taopd/head/fused_head.h lays out its workspace.
+// The layout of the workspace of a call of taopd/head/fused_head.h.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace taopd::cuda {
 
-// What is computed besides loss and metrics.
+// The results that are computed besides loss and metrics.
 struct Mode {
   bool gradient = false;
   bool dense = false;     // E and two products; otherwise k + 1 entries per row
-  bool in_place = false;  // E replaces the logits: one dtype
+  bool in_place = false;  // E replaces the logits: they have one dtype
 };
 
-// The mode that a plan is made for. It does not depend on which of the two gradients is asked for,
-// so that a plan fits every call on the same problem.
+// Returns the mode for which a plan is made. It does not depend on which of the two gradients is
+// requested, so that a plan fits every call on the same problem.
 Mode ModeOf(const FusedHeadProblem& problem);
 
 // Every pointer into the workspace. A null pointer is not needed in this mode.
@@ -25,19 +25,19 @@ struct Buffers {
   float* logits = nullptr;
   void* e = nullptr;
   void* matmul_scratch = nullptr;
-  // Per row of the logits.
+  // Arrays with one row per row of the logits.
   float* taken = nullptr;
   float* sampled_logits = nullptr;
   int32_t* sizes = nullptr;
   SweepSums* sums = nullptr;
   uint8_t* in_top_k = nullptr;
   double* objective_scratch = nullptr;
-  // Per row of the chunk.
+  // Arrays with one row per row of the chunk.
   float* row_scale = nullptr;
   int32_t* entry_ids = nullptr;
   float* entry_values = nullptr;
   float* d_hidden = nullptr;      // float32, before the row scale
-  void* scaled_hidden = nullptr;  // hidden's dtype
+  void* scaled_hidden = nullptr;  // in the dtype of hidden
   uint32_t* keys = nullptr;
   uint32_t* sorted_keys = nullptr;
   int32_t* entries = nullptr;
@@ -47,8 +47,8 @@ struct Buffers {
   int64_t bytes = 0;
 };
 
-// Places all buffers, for that many rows of E and of logits, one after the other from `workspace`
-// on. With a null workspace only `bytes` has a meaning.
+// Places all buffers one after the other from `workspace` on, for chunk_rows rows of E and
+// logits_rows rows of logits. If `workspace` is null, only `bytes` is meaningful.
 Buffers LayOut(const FusedHeadProblem& problem, const Mode& mode, int64_t chunk_rows,
                int64_t logits_rows, void* workspace);
 

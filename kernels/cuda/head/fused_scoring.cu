@@ -73,7 +73,7 @@ int64_t ScoringFixedBytes() { return cuda::kMatmulScratchBytes + 3 * 256; }
 
 std::string FusedScoring(const FusedScoringProblem& problem, const FusedScoringResult& result,
                          const DeviceContext& context) {
-  using namespace cuda;  // NOLINT: the layout's names
+  using namespace cuda;  // NOLINT: for the names of the layout
   std::string wrong = WrongArguments(problem, result);
   if (!wrong.empty() || problem.num_rows == 0) return wrong;
   const int64_t chunk = std::min(problem.num_rows, (context.workspace_bytes - ScoringFixedBytes()) /

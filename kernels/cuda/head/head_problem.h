@@ -1,4 +1,4 @@
-// What both heads check and compute alike from their problems.
+// The checks and computations that both heads apply to their problems.
 #pragma once
 
 #include <cmath>
@@ -12,10 +12,10 @@
 
 namespace taopd::cuda {
 
-// The stride of a row of logits, in elements: rows start at whole cache lines.
+// Returns the stride of a row of logits in elements: each row starts on a new cache line.
 inline int64_t LogitsStride(int64_t vocabulary_size) { return RoundUp(vocabulary_size, 64); }
 
-// Returns what is wrong with the sizes, strides and temperature, or an empty string.
+// Returns the first problem with the sizes, strides and temperature, or an empty string.
 inline std::string WrongSizes(const HeadInputs& p) {
   std::ostringstream problem;
   if (p.num_rows < 0 || p.hidden_size < 1) {
@@ -31,7 +31,7 @@ inline std::string WrongSizes(const HeadInputs& p) {
   return problem.str();
 }
 
-// What to answer when not even one row fits the workspace.
+// Returns the error for a workspace that does not fit even one row.
 inline std::string WorkspaceTooSmall(int64_t workspace_bytes, int64_t row_bytes) {
   return "the workspace has " + std::to_string(workspace_bytes) + " bytes, one row takes " +
          std::to_string(row_bytes);

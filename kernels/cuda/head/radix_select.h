@@ -1,4 +1,4 @@
-// Selecting the largest keys of a block of threads.
+// Selection of the largest keys of a block of threads.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,13 +11,13 @@ namespace taopd::cuda {
 
 // Returns a threshold such that the keys >= it are the `wanted` largest: exactly that many if keys
 // are distinct, at least that many otherwise. Every thread of the block calls it and gets the same
-// answer.
+// result.
 //
-// visit(f) must call f(key) for each of the calling thread's keys, the same ones in every pass.
+// visit(f) must call f(key) for each of the calling thread's keys, the same keys in every pass.
 // Keys have kBits significant bits, 32 or 64. REQUIRES: the block has at least `wanted` >= 1 keys.
 //
-// It is a radix selection, eight bits of the key at a time from the top: it looks for the smallest
-// prefix that exactly `wanted` keys reach.
+// This is a radix selection that processes eight bits of the key at a time from the top: it looks
+// for the smallest prefix that exactly `wanted` keys reach.
 template <int kThreads, int kBits, typename Visit>
 __device__ uint64_t SelectLargest(int32_t wanted, const Visit& visit) {
   __shared__ int32_t histogram[256];
@@ -35,7 +35,8 @@ __device__ uint64_t SelectLargest(int32_t wanted, const Visit& visit) {
     });
     __syncthreads();
     if (thread < kWarpSize) {
-      // Eight digits a lane: how many keys have this lane's digits or larger ones, and only larger.
+      // Each lane has eight digits. It counts the keys with these digits or larger ones
+      // (from_here), and those with only larger ones (above).
       int32_t own = 0;
       for (int i = 0; i < 8; ++i) own += histogram[thread * 8 + i];
       int32_t from_here = own;
@@ -44,7 +45,7 @@ __device__ uint64_t SelectLargest(int32_t wanted, const Visit& visit) {
         if (thread + step < kWarpSize) from_here += higher;
       }
       int32_t above = from_here - own;
-      if (above < wanted && wanted <= from_here) {  // one lane
+      if (above < wanted && wanted <= from_here) {  // true in one lane
         int32_t digit = thread * 8 + 7;
         while (above + histogram[digit] < wanted) above += histogram[digit--];
         shared_digit = digit;

@@ -19,7 +19,7 @@
 namespace taopd::cuda {
 
 struct ScoringArguments {
-  // [rows, stride]. The places of the top-k become -inf.
+  // [rows, stride]. The top-k are overwritten by -inf.
   float* logits = nullptr;
   int64_t stride = 0;
   int64_t vocabulary_size = 0;
@@ -44,7 +44,7 @@ struct ScoringShared {
   int32_t num_top;
 };
 
-// The block's row, and where the calling thread stands in the block.
+// The block's row, and the calling thread's place in the block.
 struct ScoringRowView {
   int64_t n;
   float* logits;
@@ -65,8 +65,8 @@ __device__ inline ScoringRowView ViewOfRow(const ScoringArguments& args) {
           thread / kWarpSize};
 }
 
-// Returns the logit of the sampled token and saves those of the candidates in their outputs: all
-// that reads single logits comes before the top-k leave the row. Wrong ids give NaN.
+// Returns the logit of the sampled token and saves those of the candidates in their outputs. Single
+// logits are read before the top-k are removed from the row. Wrong ids give NaN.
 __device__ inline float ReadSingleLogits(const ScoringArguments& args, const ScoringRowView& row) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const FusedScoringResult& out = args.out;
@@ -89,10 +89,10 @@ __device__ inline float ReadSingleLogits(const ScoringArguments& args, const Sco
   return sampled_logit;
 }
 
-// The one read of the whole row: the sums of its tiles, and the rank of the sampled token.
+// Reads the whole row once: computes the sums of its tiles, and the rank of the sampled token.
 __device__ inline void SweepTiles(const ScoringArguments& args, const ScoringRowView& row,
                                   float sampled_logit, ScoringShared* shared) {
-  constexpr int kInFlight = 4;  // tiles whose loads a warp has under way
+  constexpr int kInFlight = 4;  // tiles that a warp is loading at a time
   const bool ranked = args.out.sampled_ranks_N != nullptr;
   int32_t rank = 0;
   for (int32_t first_tile = row.warp; first_tile < args.num_tiles;
@@ -121,7 +121,7 @@ __device__ inline void SweepTiles(const ScoringArguments& args, const ScoringRow
   if (row.thread == 0) args.out.sampled_ranks_N[row.n] = rank;
 }
 
-// Selects the tiles in which the k > 0 largest lie: those whose maximum is at least the k-th
+// Selects the tiles that contain the k > 0 largest logits: those whose maximum is at least the k-th
 // largest tile maximum, because k tiles have an element that large. Returns that maximum as
 // OrderedBits. (Tiles of NaN have the maximum -inf.)
 __device__ inline uint64_t SelectTiles(const ScoringArguments& args, const ScoringRowView& row,
@@ -140,7 +140,7 @@ __device__ inline uint64_t SelectTiles(const ScoringArguments& args, const Scori
   }
   __syncthreads();
   for (int32_t i = row.thread; i < args.num_tiles; i += kScoringThreads) {
-    // In any order: keys are distinct, and sums go to the tile's own place.
+    // The order does not matter: keys are distinct, and sums go to the tile's own place.
     if (OrderedBits(row.tiles[i].max) >= lowest_max) {
       row.selected[atomicAdd(&shared->num_selected, 1)] = i;
     }
@@ -150,7 +150,7 @@ __device__ inline uint64_t SelectTiles(const ScoringArguments& args, const Scori
 }
 
 // Finds the k > 0 largest logits in the selected tiles. Writes their ids, saves their logits in
-// log_probs_Nk, and puts -inf in their places.
+// log_probs_Nk, and replaces them by -inf.
 __device__ inline void TakeTopK(const ScoringArguments& args, const ScoringRowView& row,
                                 uint64_t lowest_max, ScoringShared* shared) {
   const int32_t k = args.top_k;
@@ -181,7 +181,7 @@ __device__ inline void TakeTopK(const ScoringArguments& args, const ScoringRowVi
   __syncthreads();
 }
 
-// The sums of the selected tiles again, without the top-k.
+// Computes the sums of the selected tiles again, without the top-k.
 __device__ inline void SumSelectedTiles(const ScoringArguments& args, const ScoringRowView& row,
                                         const ScoringShared& shared) {
   for (int32_t i = row.warp; i < shared.num_selected; i += kScoringWarps) {
@@ -193,14 +193,14 @@ __device__ inline void SumSelectedTiles(const ScoringArguments& args, const Scor
   __syncthreads();
 }
 
-// The log-sum-exp of the top-k, whose logits are in log_probs_Nk; -inf for k = 0.
+// Returns the log-sum-exp of the top-k, whose logits are in log_probs_Nk, or -inf for k = 0.
 __device__ inline double LogSumOfTopK(const ScoringArguments& args, const ScoringRowView& row,
                                       ScoringShared* shared) {
   const int32_t k = args.top_k;
   if (k == 0) return NegativeInfinity<double>();
   const double scale = args.scale;
   const float* logits = args.out.log_probs_Nk + row.n * k;
-  const double high = logits[0] * scale;  // the largest; or NaN, which the answer then is
+  const double high = logits[0] * scale;  // the largest, or NaN, which then is the result
   double sum = 0;
   for (int32_t j = row.thread; j < k; j += kScoringThreads) {
     const double logit = logits[j] * scale;

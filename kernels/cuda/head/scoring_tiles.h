@@ -16,14 +16,14 @@ inline constexpr int kScoringThreads = 512;
 inline constexpr int kScoringWarps = kScoringThreads / kWarpSize;
 static_assert(kScoringTile == 4 * kWarpSize);  // four columns per lane
 
-// What is kept of one tile of columns.
+// The sums of one tile of columns.
 struct TileSums {
   float max = 0;    // m
-  float sum = 0;    // of e = exp((z - m) scale)
-  float sum_x = 0;  // of e (z - m) scale
+  float sum = 0;    // sum of e = exp((z - m) scale)
+  float sum_x = 0;  // sum of e (z - m) scale
 };
 
-// The sums of one tile, in every lane of a warp. z holds the calling lane's four columns.
+// Returns the sums of one tile, in every lane of a warp. z holds the calling lane's four columns.
 __device__ inline TileSums SumTile(const Float4& z, float scale) {
   float high = NegativeInfinity<float>();
   for (int i = 0; i < 4; ++i) high = MaxOf()(high, z.x[i]);
@@ -36,7 +36,7 @@ __device__ inline TileSums SumTile(const Float4& z, float scale) {
     const float x = (z.x[i] - shift) * scale;
     const float e = expf(x);
     tile.sum += e;
-    tile.sum_x += e > 0 ? e * x : 0.0f;  // not 0 * -inf
+    tile.sum_x += e > 0 ? e * x : 0.0f;  // avoids 0 * -inf
   }
   for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
     tile.sum += __shfl_xor_sync(0xffffffffu, tile.sum, mask);
@@ -45,8 +45,9 @@ __device__ inline TileSums SumTile(const Float4& z, float scale) {
   return tile;
 }
 
-// The sums over a whole row, from those of its tiles. Every thread of the block calls it and gets
-// the same answer. scratch and wide_scratch: kScoringThreads elements of shared memory each.
+// Returns the sums over a whole row from those of its tiles. Every thread of the block calls it and
+// gets the same result. `scratch` and `wide_scratch` have kScoringThreads elements of shared memory
+// each.
 __device__ inline ComplementSums CombineTiles(const TileSums* tiles, int32_t num_tiles, float scale,
                                               float* scratch, double* wide_scratch) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x);

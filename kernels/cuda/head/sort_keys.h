@@ -1,4 +1,4 @@
-// Sorting keys in shared memory.
+// A sort of keys in shared memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,8 +7,9 @@
 
 namespace taopd::cuda {
 
-// Sorts keys[num] in descending order by a bitonic network. num must be a power of two and kThreads
-// the size of the block. Every thread of the block calls it; the keys are sorted when it returns.
+// Sorts keys[num] in descending order with a bitonic network. REQUIRES: num is a power of two and
+// kThreads is the size of the block. Every thread of the block calls it; the keys are sorted when
+// it returns.
 template <int kThreads>
 __device__ void SortFalling(uint64_t* keys, int32_t num) {
   __syncthreads();

@@ -11,7 +11,8 @@ namespace taopd::cuda {
 
 inline constexpr int kSparseThreads = 256;
 
-// d_hidden[n] = sum_j value_j lm_head[id_j], in the order of the entries; one block per row.
+// Computes d_hidden[n] = sum_j value_j lm_head[id_j], in the order of the entries, with one block
+// per row.
 template <typename Element>
 __global__ void __launch_bounds__(kSparseThreads)
     SparseDHidden(const int32_t* ids, const float* values, int32_t entries_per_row,
@@ -29,9 +30,9 @@ __global__ void __launch_bounds__(kSparseThreads)
   }
 }
 
-// d_lm_head[id] += the sum of value hidden[row] over the entries of the id. The entries are sorted
-// by id, and by row within an id. One block per entry; the block of an id's first entry does the
-// work for all of them, the others return at once.
+// Computes d_lm_head[id] += the sum of value hidden[row] over the entries of the id. The entries
+// are sorted by id, and by row within an id. There is one block per entry; the block of an id's
+// first entry does the work for all of them, and the others return immediately.
 template <typename Element>
 __global__ void __launch_bounds__(kSparseThreads)
     SparseDLmHead(const uint32_t* sorted_ids, const int32_t* sorted_entries, const float* values,

@@ -28,10 +28,10 @@ struct ObjectiveArguments {
   float* loss = nullptr;
   float* metrics = nullptr;  // [rows, kNumHeadMetrics]
   // The gradient is row_scale times E, in whose rows the entries replace the exponentials. Null
-  // pointers: not asked for.
+  // pointers mean that it is not requested.
   bool dense = true;           // otherwise the entries are the whole gradient and row_scale is 1
   float* row_scale = nullptr;  // [rows]
-  // [rows, k + 1], -1 for none. The last one is y if it is not in the support.
+  // [rows, k + 1]; -1 means no entry. The last entry is y if it is not in the support.
   int32_t* entry_ids = nullptr;
   float* entry_values = nullptr;  // [rows, k + 1]
 };
@@ -55,15 +55,15 @@ __global__ void __launch_bounds__(kObjectiveThreads) StudentObjective(ObjectiveA
       FinishStudentRow(args.objective, input, log_p, log_p + k, gradient, log_p + 3 * k,
                        args.metrics + n * kNumHeadMetrics);
   args.loss[n] = static_cast<float>(row.loss);
-  if (args.entry_ids == nullptr) return;  // no gradient is asked for
+  if (args.entry_ids == nullptr) return;  // no gradient is requested
 
   args.row_scale[n] =
       WriteRowEntries(input, row, args.targets.row_weights_N[n], args.dense, args.targets.k,
                       gradient, args.entry_ids + n * (k + 1), args.entry_values + n * (k + 1));
 }
 
-// E[n, entry_ids] = entry_values, one thread per entry. Ids out of range were reported by the
-// sweep.
+// Sets E[n, entry_ids] = entry_values, with one thread per entry. The sweep has reported ids that
+// are out of range.
 template <typename Element>
 __global__ void WriteEntries(const int32_t* ids, const float* values, int64_t num_entries,
                              int32_t entries_per_row, int64_t vocabulary_size, Element* e,
@@ -75,7 +75,7 @@ __global__ void WriteEntries(const int32_t* ids, const float* values, int64_t nu
   Store(values[i], e + i / entries_per_row * stride + id);
 }
 
-// out[n] = row_scale[n] * in[n], for H columns: one block per row.
+// Sets out[n] = row_scale[n] * in[n] for H columns, with one block per row.
 template <typename In, typename Out>
 __global__ void ScaleRows(const In* in, int64_t in_stride, const float* row_scale,
                           int64_t num_columns, Out* out, int64_t out_stride) {

@@ -1,4 +1,4 @@
-// How the support of a row of logits is checked and taken out of the row, for pass 2 of
+// The check of the support of a row of logits and its removal from the row, for pass 2 of
 // taopd/head/fused_head.h. Every thread of the row's block calls these functions.
 #pragma once
 
@@ -50,9 +50,9 @@ __device__ inline void TakeSampled(const SweepArguments& args, int64_t n, int32_
   __syncthreads();
 }
 
-// Moves the support's logits from the row to `taken` and puts -inf in their places. An id out of
-// range gives NaN and touches nothing. To find ids that occur twice, each place first holds the
-// index j as a bit pattern, which a second occurrence of the id overwrites.
+// Moves the support's logits from the row to `taken` and replaces them by -inf. For an id out of
+// range, it writes NaN and touches no other memory. To find ids that occur twice, each place first
+// holds the index j as a bit pattern, which a second occurrence of the id overwrites.
 __device__ inline void TakeSupport(const SweepArguments& args, const int32_t* ids, int32_t size,
                                    float* row, float* taken) {
   const auto in_range = [&](int32_t j) { return ids[j] >= 0 && ids[j] < args.vocabulary_size; };

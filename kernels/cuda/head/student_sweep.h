@@ -32,8 +32,9 @@ __device__ inline SweepTileOf LoadTile(const float* row, int64_t tile, int64_t v
   return z;
 }
 
-// Raises the reference to the largest logit so far, of the row or of this tile, and rescales the
-// calling thread's sums and, with kWriteE, what it wrote of E in the columns before `tile`.
+// Raises the reference to the largest logit so far, of the row or of this tile. Rescales the
+// calling thread's sums and, with kWriteE, the part of E that it wrote in the columns before
+// `tile`.
 template <typename Element, bool kWriteE>
 __device__ void MoveReference(const SweepTileOf& z, int64_t tile, float scale, SweepSums* sums,
                               Element* e, float* scratch) {
@@ -61,7 +62,7 @@ __device__ void MoveReference(const SweepTileOf& z, int64_t tile, float scale, S
 template <typename Element, bool kWriteE, bool kTopK>
 __device__ void AddTile(const SweepArguments& args, const AheadCounts& ahead, int64_t tile,
                         SweepTileOf* z, SweepSums* sums, Element* e) {
-  // As long as everything is -inf, the exponentials are 0 with any finite reference.
+  // While all logits are -inf, the exponentials are 0 with any finite reference.
   const float shift = sums->reference == NegativeInfinity<float>() ? 0.0f : sums->reference;
   for (int i = 0; i < kSweepVectors; ++i) {
     const int64_t first = ColumnOf(tile, i);
@@ -77,15 +78,15 @@ __device__ void AddTile(const SweepArguments& args, const AheadCounts& ahead, in
       const float x = (four.x[lane] - shift) * args.scale;
       const float exp_x = expf(x);
       sums->sum += exp_x;
-      sums->sum_x += exp_x > 0 ? exp_x * x : 0.0f;  // not 0 * -inf
+      sums->sum_x += exp_x > 0 ? exp_x * x : 0.0f;  // avoids 0 * -inf
       four.x[lane] = exp_x;
     }
     if constexpr (kWriteE) StoreFour(four, e, first, args.vocabulary_size);
   }
 }
 
-// Reads the row, whose support has been taken out, tile by tile; the next tile is loaded while one
-// is summed. Returns the block's sums, in every thread.
+// Reads the row, whose support has been removed, tile by tile; the next tile is loaded while one is
+// summed. Returns the block's sums, in every thread.
 template <typename Element, bool kWriteE, bool kTopK>
 __device__ SweepSums SweepRow(const SweepArguments& args, const AheadCounts& ahead,
                               const float* row, Element* e, float* scratch) {

@@ -1,4 +1,4 @@
-// What pass 2 of taopd/head/fused_head.h reads and writes.
+// The inputs and outputs of pass 2 of taopd/head/fused_head.h.
 #pragma once
 
 #include <cstdint>
@@ -8,33 +8,33 @@
 
 namespace taopd::cuda {
 
-// What the sweep keeps of a row's complement, the tokens outside of the support.
+// The sums over a row's complement, the tokens outside of the support.
 struct SweepSums {
   float reference = 0;  // r
-  float sum = 0;        // of e = exp((z - r) * scale)
-  float sum_x = 0;      // of e (z - r) * scale
+  float sum = 0;        // sum of e = exp((z - r) * scale)
+  float sum_x = 0;      // sum of e (z - r) * scale
 };
 
 struct SweepArguments {
-  // [rows, stride]. The places of the support become -inf.
+  // [rows, stride]. The logits of the support are overwritten by -inf.
   float* logits = nullptr;
   int64_t stride = 0;  // a multiple of 4
   int64_t vocabulary_size = 0;
   float scale = 1;         // 1 / temperature
-  StudentTargets targets;  // of these rows
-  uint32_t needs = 0;      // of the objective
+  StudentTargets targets;  // for these rows
+  uint32_t needs = 0;      // needs of the objective
   // [rows, stride] of the kernel's Element; for float it may be the logits themselves.
   void* e = nullptr;
   float* taken = nullptr;           // [rows, k], the logits of the support
   float* sampled_logits = nullptr;  // [rows]
-  int32_t* sizes = nullptr;         // [rows], how many ids come before the padding
+  int32_t* sizes = nullptr;         // [rows], the number of ids before the padding
   SweepSums* sums = nullptr;        // [rows]
   uint8_t* in_top_k = nullptr;      // [rows, k]; only with kTopK
   int32_t* errors = nullptr;
 };
 
 inline constexpr int kSweepThreads = 512;
-inline constexpr int kSweepVectors = 4;  // of four elements, per thread and tile
+inline constexpr int kSweepVectors = 4;  // vectors of four elements per thread and tile
 inline constexpr int64_t kSweepTile = int64_t{kSweepThreads} * kSweepVectors * 4;
 
 }  // namespace taopd::cuda

@@ -1,5 +1,5 @@
-// Which ids of a row's support are among the student's own k most probable (kTopKOverlap), counted
-// while the row is read in pass 2 of taopd/head/fused_head.h.
+// The ids of a row's support that are among the student's own k most probable (kTopKOverlap),
+// counted while pass 2 of taopd/head/fused_head.h reads the row.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,9 +15,9 @@
 
 namespace taopd::cuda {
 
-// Counts how many of the complement's tokens are ahead of each of the support's, for kTopKOverlap:
-// a token that is smaller than exactly i of the support's keys is ahead of those from i on. keys
-// and counts are shared memory.
+// Counts how many tokens of the complement are ahead of each token of the support, for
+// kTopKOverlap. A token whose key is smaller than exactly i of the support's keys is ahead of the
+// tokens of the support from i on. keys and counts are shared memory.
 struct AheadCounts {
   uint64_t* keys = nullptr;   // [size], in descending order
   int32_t* counts = nullptr;  // [size]
@@ -41,10 +41,10 @@ struct AheadCounts {
   }
 };
 
-// Prepares the counts of a row whose support has been taken out. scratch: kSweepThreads elements of
-// shared memory; keys and counts: kMaxTopKMetrics. A support that is the whole vocabulary has
-// nothing outside and is not counted; larger ones than kMaxTopKMetrics are refused before the
-// launch.
+// Prepares the counts of a row whose support has been removed. `scratch` has kSweepThreads elements
+// of shared memory; keys and counts have kMaxTopKMetrics. If the support is the whole vocabulary,
+// nothing is outside of it and nothing is counted; supports larger than kMaxTopKMetrics are refused
+// before the launch.
 __device__ inline AheadCounts PrepareAhead(const SweepArguments& args, const int32_t* ids,
                                            const float* taken, int32_t size, uint64_t* keys,
                                            int32_t* counts, float* scratch) {
@@ -61,12 +61,12 @@ __device__ inline AheadCounts PrepareAhead(const SweepArguments& args, const int
   SortFalling<kSweepThreads>(keys, power);
   float lowest = kInfinity;
   for (int32_t j = thread; j < size; j += kSweepThreads) {
-    // A NaN is read as -inf, by the keys too.
+    // A NaN is read as -inf, as in the keys.
     const float logit = taken[j] == taken[j] ? taken[j] : NegativeInfinity<float>();
     lowest = logit < lowest ? logit : lowest;
   }
   ahead.lowest = -BlockReduce<kSweepThreads>(-lowest, scratch, MaxOf());
-  // The support's own places hold -inf now and must not be counted.
+  // The support's own places are -inf now and must not be counted.
   if (ahead.lowest == NegativeInfinity<float>()) ahead.lowest = -std::numeric_limits<float>::max();
   return ahead;
 }

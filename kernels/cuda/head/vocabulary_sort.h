@@ -1,4 +1,4 @@
-// Sorting the entries of a sparse gradient by vocabulary id.
+// The sort of the entries of a sparse gradient by vocabulary id.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,7 +8,7 @@
 
 namespace taopd::cuda {
 
-// How much scratch memory SortByVocabulary needs for that many entries, in bytes.
+// Returns the bytes of scratch memory that SortByVocabulary needs for num_entries entries.
 int64_t SortScratchBytes(int64_t num_entries);
 
 // Enqueues a stable sort in ascending order of the keys. All pointers are device memory; the
