@@ -1,5 +1,5 @@
-// What the threads of a block do together: reductions, and reading and writing runs of four
-// elements. Always in the same order, so that results repeat bit for bit.
+// The operations that the threads of a block perform together: reductions, and reads and writes of
+// four consecutive elements. Their order is fixed, so that results repeat bit for bit.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -20,13 +20,13 @@ struct SumOf {
   }
 };
 
-// A NaN in b is skipped, as in the CPU's row maximum; the sums show it. a must not be NaN.
+// A NaN in b is skipped, as in the CPU's row maximum; it shows in the sums. a must not be NaN.
 struct MaxOf {
   __device__ float operator()(float a, float b) const { return b > a ? b : a; }
 };
 
-// Combines the values of all threads of the block; every thread gets the same answer. scratch:
-// kThreads elements of shared memory, which may be reused as soon as it returns.
+// Combines the values of all threads of the block; every thread gets the same result. `scratch` has
+// kThreads elements of shared memory, which may be reused as soon as the call returns.
 template <int kThreads, typename T, typename Combine>
 __device__ T BlockReduce(T value, T* scratch, Combine combine) {
   static_assert((kThreads & (kThreads - 1)) == 0);
@@ -49,7 +49,8 @@ struct alignas(8) Bfloat4 {
   __nv_bfloat16 x[4];
 };
 
-// row[first] to row[first + 3], with -inf from index num on. row + first is aligned to 16 bytes.
+// Returns row[first] to row[first + 3], with -inf from index num on. row + first must be aligned to
+// 16 bytes.
 __device__ inline Float4 LoadFour(const float* row, int64_t first, int64_t num) {
   if (first + 4 <= num) return *reinterpret_cast<const Float4*>(row + first);
   Float4 four;

@@ -1,4 +1,4 @@
-// Launching kernels, turning CUDA errors into text, and dividing up the workspace.
+// Functions that launch kernels, turn CUDA errors into text, and divide up the workspace.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,14 +8,14 @@
 
 namespace taopd::cuda {
 
-// An empty string for cudaSuccess, otherwise the error's name and text.
+// Returns an empty string for cudaSuccess, otherwise the error's name and text.
 inline std::string ProblemOf(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return "";
   return std::string(what) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
 }
 
 // Launches a one-dimensional grid. Returns an empty string, or the error with the kernel's name.
-// With 0 blocks nothing is launched, because CUDA would refuse it.
+// Launches nothing if there are 0 blocks, because CUDA would refuse it.
 template <typename... Parameters, typename... Arguments>
 std::string Launch(const char* name, void (*kernel)(Parameters...), int64_t num_blocks,
                    int num_threads, cudaStream_t stream, Arguments... arguments) {
@@ -34,7 +34,7 @@ constexpr int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
 // Divides a workspace into parts, each aligned to 256 bytes.
 class WorkspaceLayout {
  public:
-  // Returns where a part of that many bytes begins, in bytes from the start of the workspace.
+  // Adds a part of the given size. Returns its offset in the workspace. Both are in bytes.
   int64_t Add(int64_t bytes) {
     const int64_t place = size_;
     size_ += RoundUp(bytes, 256);

@@ -9,7 +9,7 @@
 
 namespace taopd::cuda {
 
-// What storing and loading again makes of a number.
+// Returns the number that results from storing and loading `value`.
 template <typename Element>
 __device__ float Round(float value) {
   Element stored;
@@ -17,7 +17,7 @@ __device__ float Round(float value) {
   return Load(&stored);
 }
 
-// The sum over the block's threads, the same in every thread.
+// Returns the sum over the block's threads, the same in every thread.
 template <int kThreads>
 __device__ float Sum(float value) {
   __shared__ float scratch[kThreads];
@@ -28,8 +28,9 @@ __device__ inline float InverseRms(float sum_of_squares, int64_t n, float eps) {
   return 1.0f / std::sqrt(sum_of_squares / static_cast<float>(n) + eps);
 }
 
-// One head of `size` elements. weight, inverse_rms, and cos and sin together may be null: no norm,
-// not wanted, no rotation. x may be out. Every thread of the block calls it.
+// Normalizes and rotates one head of `size` elements. If `weight` is null there is no norm, if cos
+// and sin are null there is no rotation, and inverse_rms is null if it is not wanted. x may be out.
+// Every thread of the block calls it.
 template <int kThreads, typename Element>
 __device__ void NormRotateHead(const Element* x, const Element* weight, const Element* cos,
                                const Element* sin, int64_t size, float eps, Element* out,

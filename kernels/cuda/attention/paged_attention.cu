@@ -17,10 +17,10 @@ struct AttentionArguments {
   PlainPagedAttention p;
   int64_t first_tile = 0;
   int32_t parts = 1;          // units of one tile and key-value head
-  int32_t heads_of_part = 0;  // of all parts but the last
+  int32_t heads_of_part = 0;  // heads of all parts except the last
   int32_t window = 0;
   float scale_log2e = 0;
-  // Of the split tiles: partial results [units, max_queries, max_partitions] of a maximum, a sum
+  // The partial results of the split tiles, [units, max_queries, max_partitions]: a maximum, a sum
   // and D sums of values each.
   float* states = nullptr;
   int64_t max_queries = 0;
@@ -62,13 +62,13 @@ __device__ Element* OutputOf(const AttentionArguments& args, const TileView& vie
          (view.first_head + query % view.heads) * args.p.pages.head_size;
 }
 
-// The weights of one partition and the thread's share of the weighted values.
+// Computes the weights of one partition and the thread's part of the weighted values.
 template <typename Element, int kQueries, typename Shared>
 __device__ void Attend(const AttentionArguments& args, const TileView& view, int32_t partition,
                        Shared* shared, float (*sums)[2]) {
   const PlainPages& pages = args.p.pages;
   const auto head_size = static_cast<int32_t>(pages.head_size);
-  __syncthreads();  // all have read what the partition before left in shared memory
+  __syncthreads();  // all threads have read what the previous partition left in shared memory
   LoadBlocks(view, partition, shared);
   __syncthreads();
   ScoreKeys<Element, kQueries>(view, static_cast<const Element*>(pages.keys_BKPD),
@@ -80,7 +80,7 @@ __device__ void Attend(const AttentionArguments& args, const TileView& view, int
                                pages.num_kv_heads, head_size, partition, *shared, sums);
 }
 
-// One block for one partition of one unit.
+// Uses one block per partition of a unit.
 template <typename Element, int kQueries, int kHeadSize>
 __global__ void __launch_bounds__(kAttentionThreads) SplitAttentionKernel(AttentionArguments args) {
   const int64_t unit = blockIdx.x / args.max_partitions;
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kAttentionThreads) SplitAttentionKernel(Attent
   });
 }
 
-// One block for one query of a split unit: merges its partitions in order.
+// Uses one block per query of a split unit, which merges its partitions in order.
 template <typename Element>
 __global__ void MergePartitionsKernel(AttentionArguments args) {
   const int64_t unit = blockIdx.x / args.max_queries;
@@ -126,7 +126,7 @@ __global__ void MergePartitionsKernel(AttentionArguments args) {
   }
 }
 
-// One block for all partitions of one unit.
+// Uses one block for all partitions of a unit.
 template <typename Element, int kQueries, int kHeadSize>
 __global__ void __launch_bounds__(kAttentionThreads) WholeAttentionKernel(AttentionArguments args) {
   const TileView view = ViewOf(args, blockIdx.x);
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kAttentionThreads) WholeAttentionKernel(Attent
   }
 }
 
-// The numbers of a problem that size its workspace and its grids.
+// Returns the numbers of a problem that determine its workspace and its grids.
 AttentionArguments ArgumentsOf(const PlainPagedAttention& p) {
   AttentionArguments args;
   args.p = p;
@@ -173,7 +173,7 @@ AttentionArguments ArgumentsOf(const PlainPagedAttention& p) {
   args.max_queries = args.heads_of_part * p.counts.max_split_rows;
   args.max_partitions = CeilDiv(p.counts.max_split_positions, kPartition);
   if (p.sliding_window > 0) {
-    // As many partitions as the window's positions can touch.
+    // The number of partitions that the window's positions can touch.
     const int64_t seen = p.sliding_window + p.counts.max_split_rows - 1;
     args.max_partitions = std::min(args.max_partitions, (seen - 1) / kPartition + 2);
   }
@@ -235,7 +235,7 @@ int64_t PagedAttentionWorkspaceBytes(const PlainPagedAttention& problem) {
 }
 
 std::string PagedAttentionCuda(const PlainPagedAttention& p, const DeviceContext& context) {
-  using namespace cuda;  // NOLINT: the shapes' names
+  using namespace cuda;  // NOLINT: for the names of the shapes
   if (std::string wrong = WrongArguments(p, context); !wrong.empty()) return wrong;
   AttentionArguments args = ArgumentsOf(p);
   args.states = static_cast<float*>(context.workspace);

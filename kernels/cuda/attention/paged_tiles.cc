@@ -30,7 +30,7 @@ PagedStep LayOut(const std::vector<PagedSequence>& sequences, int64_t max_blocks
   for (const PagedSequence& sequence : sequences) {
     const int64_t num = NumBlocks(sequence);
     arrays.insert(arrays.end(), sequence.block_table, sequence.block_table + num);
-    arrays.resize(arrays.size() + static_cast<size_t>(max_blocks - num));  // not read
+    arrays.resize(arrays.size() + static_cast<size_t>(max_blocks - num));  // padding; not read
   }
   step.counts = plan.counts;
   step.first_tile = static_cast<int64_t>(arrays.size());

@@ -2,9 +2,9 @@
 // partial softmax, in the order in which they run, and the merge of two partial results. Every
 // thread of the block calls every phase.
 //
-// The order of every sum depends on D, on the storage type and on absolute positions alone. Keys
-// that a query does not see add zeros. Products that are added are fused explicitly, so that the
-// compiler cannot fuse one of two equal expressions and not the other.
+// The order of every sum depends only on D, on the storage type and on absolute positions. Keys
+// that a query does not see add zeros. Multiply-adds are fused explicitly, so that the compiler
+// cannot fuse one of two equal expressions and not the other.
 #pragma once
 
 #include <cmath>
@@ -19,13 +19,14 @@ inline constexpr int kAttentionThreads = 256;
 inline constexpr int kAttentionWarps = kAttentionThreads / kWarpSize;
 inline constexpr int kPartition = static_cast<int>(kPartitionTokens);
 inline constexpr int kPagesOfPartition = kPartition / static_cast<int>(kBlockTokens);
-// The threads that share a key's dot products, and how many elements each takes at once. A block of
-// threads thus reads one page at a time.
+// The number of threads that share a key's dot products, and the number of elements that each of
+// them takes at once. With kLanesPerKey threads per key, a block of threads reads one page at a
+// time.
 inline constexpr int kLanesPerKey = 8;
 inline constexpr int kChunk = 8;
 static_assert(kAttentionThreads == kLanesPerKey * kBlockTokens);
 
-// What the queries of a tile see. Query q is head first_head + q % heads of row q / heads.
+// The keys that the queries of a tile see. Query q is head first_head + q % heads of row q / heads.
 struct TileView {
   PagedTile tile;
   int64_t kv_head = 0;
@@ -40,7 +41,7 @@ struct TileView {
     const int32_t position = PositionOf(query);
     return key <= position && (window == 0 || key > position - window);
   }
-  // The keys that any query sees: [FirstKey, EndKey).
+  // The keys that at least one query sees are [FirstKey, EndKey).
   __device__ int32_t FirstKey() const {
     const int32_t first = tile.first_position - window + 1;
     return window == 0 || first < 0 ? 0 : first;
@@ -50,17 +51,17 @@ struct TileView {
 
 template <int kQueries, int kHeadSize>
 struct AttentionShared {
-  float queries[kQueries][kHeadSize];  // scaled
-  // Scores and then weights; and then the sums of the groups of threads.
+  float queries[kQueries][kHeadSize];  // multiplied by the scale
+  // Holds the scores, then the weights, then the sums of the groups of threads.
   float weights[kQueries][kPartition];
-  float max[kQueries], sum[kQueries];  // of this partition
+  float max[kQueries], sum[kQueries];  // maximum and sum of this partition
   float running_max[kQueries], running_sum[kQueries];
-  float running_factor[kQueries], factor[kQueries];  // of the merge
+  float running_factor[kQueries], factor[kQueries];  // factors of the merge
   int32_t blocks[kPagesOfPartition];
 };
 
-// Merges the maximum and sum of a partition into running ones. The sums' other parts are multiplied
-// by the two factors and added by MergeValue. A maximum of -inf belongs to a sum of 0 (or NaN).
+// Merges the maximum and sum of a partition into the running ones. MergeValue multiplies the other
+// sums by the two factors and adds them. A maximum of -inf comes with a sum of 0 (or NaN).
 __device__ inline void MergeSums(float max, float sum, float* running_max, float* running_sum,
                                  float* running_factor, float* factor) {
   const float high = MaxOf()(*running_max, max);
@@ -93,7 +94,7 @@ __device__ inline void LoadWholeChunk(const __nv_bfloat16* from, float* to) {
   for (int i = 0; i < kChunk; ++i) to[i] = __bfloat162float(chunk.x[i]);
 }
 
-// Puts the queries times `scale` into shared memory, and zeros behind them.
+// Writes the queries times `scale` to shared memory, followed by zeros.
 template <typename Element, typename Shared>
 __device__ void LoadQueries(const TileView& view, const Element* q_TND, int64_t row_stride,
                             int32_t head_size, float scale, Shared* shared) {
@@ -107,7 +108,7 @@ __device__ void LoadQueries(const TileView& view, const Element* q_TND, int64_t 
   }
 }
 
-// Fills `blocks` for the pages of the partition that hold a key in [first_key, end_key).
+// Fills in `blocks` for the pages of the partition that hold a key in [first_key, end_key).
 template <typename Shared>
 __device__ void LoadBlocks(const TileView& view, int32_t partition, Shared* shared) {
   constexpr int32_t kPage = static_cast<int32_t>(kBlockTokens);
@@ -118,7 +119,7 @@ __device__ void LoadBlocks(const TileView& view, int32_t partition, Shared* shar
   shared->blocks[page] = used ? view.block_table[first / kPage] : -1;
 }
 
-// The dot products of the calling thread's elements of a key with every query.
+// Computes the dot products of every query with the calling thread's elements of a key.
 template <typename Element, int kQueries, typename Shared>
 __device__ void DotElements(const TileView& view, const Element* key, int32_t head_size,
                             const Shared& shared, float* dots) {
@@ -134,7 +135,7 @@ __device__ void DotElements(const TileView& view, const Element* key, int32_t he
     for (int query = 0; query < kQueries; ++query) {
       if (query < view.num_queries) {
         for (int i = 0; i < kChunk; ++i) {
-          // Shared memory is as wide as the chunks; what lies behind D is 0.
+          // Shared memory is as wide as the chunks; it is 0 from D on.
           dots[query] = fmaf(shared.queries[query][d + i], chunk[i], dots[query]);
         }
       }
@@ -142,7 +143,7 @@ __device__ void DotElements(const TileView& view, const Element* key, int32_t he
   }
 }
 
-// The scores of the partition's keys, -inf where a query does not see a key.
+// Computes the scores of the partition's keys: -inf where a query does not see a key.
 template <typename Element, int kQueries, typename Shared>
 __device__ void ScoreKeys(const TileView& view, const Element* keys_BKPD, int64_t num_kv_heads,
                           int32_t head_size, int32_t partition, Shared* shared) {
@@ -161,7 +162,7 @@ __device__ void ScoreKeys(const TileView& view, const Element* keys_BKPD, int64_
     for (int query = 0; query < kQueries; ++query) {
       if (query < view.num_queries) {
         float score = dots[query];
-        // The same condition in all threads: a page that nobody sees.
+        // All threads evaluate this condition alike: a page that no query sees has no block.
         for (int mask = kLanesPerKey / 2; mask > 0 && block >= 0; mask /= 2) {
           score += __shfl_xor_sync(0xffffffffu, score, mask);
         }
@@ -174,7 +175,7 @@ __device__ void ScoreKeys(const TileView& view, const Element* keys_BKPD, int64_
   }
 }
 
-// Turns scores into weights 2^(score - max), and sets max and sum. One warp a query.
+// Turns scores into weights 2^(score - max), and sets max and sum. Uses one warp per query.
 template <typename Shared>
 __device__ void WeighKeys(const TileView& view, Shared* shared) {
   constexpr int kPerLane = kPartition / kWarpSize;
@@ -208,13 +209,13 @@ __device__ void WeighKeys(const TileView& view, Shared* shared) {
   }
 }
 
-// Threads are dealt to pairs of columns; what is left over is further groups, which take keys in
-// turn.
+// Each pair of columns is assigned to a thread. The remaining threads form further groups, and the
+// groups take keys in turn.
 __device__ inline int32_t NumGroups(int32_t head_size) {
   return kAttentionThreads / (head_size / 2);
 }
 
-// The weighted values of a thread's two columns and every NumGroups-th key.
+// Sums the weighted values of a thread's two columns over every NumGroups-th key.
 template <typename Element, int kQueries, typename Shared>
 __device__ void SumValues(const TileView& view, const Element* values_BKPD, int64_t num_kv_heads,
                           int32_t head_size, int32_t partition, const Shared& shared,
@@ -234,7 +235,8 @@ __device__ void SumValues(const TileView& view, const Element* values_BKPD, int6
         ((block * num_kv_heads + view.kv_head) * kBlockTokens + j % kBlockTokens) * head_size;
     const Pair<Element> stored = reinterpret_cast<const Pair<Element>*>(value)[pair];
     const float x = Load(&stored.x[0]), y = Load(&stored.x[1]);
-    // Zero times infinity is NaN: what is not finite is for those who see it only.
+    // Zero times infinity is NaN: values that are not finite count only for the queries that see
+    // them.
     const bool finite = x - x == 0 && y - y == 0;
     for (int query = 0; query < kQueries; ++query) {
       if (query < view.num_queries && (finite || view.Sees(query, position))) {
@@ -246,7 +248,7 @@ __device__ void SumValues(const TileView& view, const Element* values_BKPD, int6
   }
 }
 
-// The elements [queries, D] of a tile are dealt to the threads; each has this many at most.
+// The elements [queries, D] of a tile are distributed over the threads; each has at most this many.
 template <int kQueries, int kHeadSize>
 inline constexpr int kElementsPerThread = kQueries* kHeadSize / kAttentionThreads;
 

@@ -1,4 +1,4 @@
-// What the functions of taopd/attention/paged_attention_cuda.h check and compute alike.
+// The checks and constants that the functions of taopd/attention/paged_attention_cuda.h share.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace taopd::cuda {
 
-// Query heads and rows of one block of threads: as many as its shared memory holds.
+// The number of queries of one block of threads (query heads times rows): as many as fit in its
+// shared memory.
 inline constexpr int kWideHeadSize = 256;
 inline constexpr int kNarrowTileQueries = 16;  // D <= kWideHeadSize
 inline constexpr int kWideTileQueries = 8;     // D <= kMaxHeadSize
@@ -17,7 +18,7 @@ constexpr int64_t TileQueries(int64_t head_size) {
   return head_size <= kWideHeadSize ? kNarrowTileQueries : kWideTileQueries;
 }
 
-// Returns what is wrong with the pages or the number of query heads, or an empty string.
+// Returns the first problem with the pages or the number of query heads, or an empty string.
 inline std::string WrongPages(const PlainPages& pages, int64_t num_heads) {
   std::ostringstream problem;
   if (pages.head_size < 2 || pages.head_size > kMaxHeadSize || pages.head_size % 2 != 0) {

@@ -6,7 +6,7 @@ namespace taopd {
 namespace cuda {
 namespace {
 
-constexpr int kThreads = 64;  // of one head of one row
+constexpr int kThreads = 64;  // threads for one head of one row
 
 std::string WrongArguments(const RotateAndAppend& p) {
   if (std::string wrong = WrongPages(p.pages, p.num_heads); !wrong.empty()) return wrong;
@@ -26,7 +26,8 @@ std::string WrongArguments(const RotateAndAppend& p) {
   return problem.str();
 }
 
-// One block for one head of one row: the query heads, if they are wanted, the keys', the values'.
+// Uses one block per head of a row: first the query heads, if they are requested, then the key
+// heads and the value heads.
 template <typename Element>
 __global__ void RotateAndAppendKernel(RotateAndAppend p) {
   const int64_t D = p.pages.head_size, K = p.pages.num_kv_heads;

@@ -20,7 +20,8 @@ using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-// cuBLASLt's largest useful alignment of a pointer: the power of two that divides it, up to 256.
+// Returns the largest alignment of a pointer that cuBLASLt uses: the power of two that divides it,
+// up to 256.
 uint32_t AlignmentOf(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   uint32_t alignment = 256;
@@ -28,7 +29,7 @@ uint32_t AlignmentOf(const void* pointer) {
   return alignment;
 }
 
-// The first error of a sequence of calls.
+// Keeps the first error of a sequence of calls.
 class FirstError {
  public:
   void operator()(cublasStatus_t status, const char* what) {
@@ -44,8 +45,8 @@ class FirstError {
 
 }  // namespace
 
-// cuBLASLt thinks in columns: row-major c = a b is column-major c^T = b^T a^T, where each row-major
-// matrix is read as its transpose. So b comes first and no data moves.
+// cuBLASLt is column-major: row-major c = a b is column-major c^T = b^T a^T, where each row-major
+// matrix is read as its transpose. Therefore b comes first and no data moves.
 std::string Matmul(DataType inputs, int64_t m, int64_t n, int64_t k, const Operand& a,
                    const Operand& b, float beta, float* c, int64_t c_stride, void* scratch,
                    const DeviceContext& context) {
@@ -72,7 +73,7 @@ std::string Matmul(DataType inputs, int64_t m, int64_t n, int64_t k, const Opera
           "layout");
     return Layout(raw);
   };
-  // Column-major shapes of the memory: a row-major [x, y] is a column-major [y, x].
+  // The column-major shapes of the memory: a row-major [x, y] is a column-major [y, x].
   const Layout b_layout =
       b.transposed ? layout(type, k, n, b.stride) : layout(type, n, k, b.stride);
   const Layout a_layout =

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The tensor that block `block` is of: the last whose first block is not behind it.
+// Returns the tensor to which block `block` belongs: the last whose first block is at or before it.
 __device__ inline const AdamWTensor& TensorOf(const AdamWTensor* tensors, int32_t num_tensors,
                                               int64_t block) {
   int32_t low = 0, high = num_tensors;

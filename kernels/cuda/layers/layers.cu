@@ -11,11 +11,11 @@ namespace taopd {
 namespace cuda {
 namespace {
 
-constexpr int kRowThreads = 256;  // of one row of a hidden state
-constexpr int kHeadThreads = 64;  // of one head
+constexpr int kRowThreads = 256;  // threads for one row of a hidden state
+constexpr int kHeadThreads = 64;  // threads for one head
 constexpr int kFlatThreads = 256;
 
-// One block a row.
+// Uses one block per row.
 template <typename Element>
 __global__ void RmsNormForwardKernel(RmsNormForward p) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * p.size;
@@ -34,7 +34,7 @@ __global__ void RmsNormForwardKernel(RmsNormForward p) {
     squares += value * value;
   }
   const float inverse_rms = InverseRms(Sum<kRowThreads>(squares), p.size, p.eps);
-  // A thread reads again what it wrote itself.
+  // Each thread reads only what it wrote itself.
   if (p.added_NH != nullptr) x = static_cast<const Element*>(p.sum_NH) + first;
   for (int64_t i = threadIdx.x; i < p.size; i += kRowThreads) {
     Store(Round<Element>(Load(x + i) * inverse_rms) * Load(weight + i), normed + i);
@@ -42,7 +42,7 @@ __global__ void RmsNormForwardKernel(RmsNormForward p) {
   if (p.inverse_rms_N != nullptr && threadIdx.x == 0) p.inverse_rms_N[blockIdx.x] = inverse_rms;
 }
 
-// One block for the rows of one partial sum; a thread owns its columns of the partial.
+// Uses one block for the rows of one partial sum; each thread owns its columns of the partial.
 template <typename Element>
 __global__ void RmsNormBackwardKernel(RmsNormBackward p) {
   const auto* weight = static_cast<const Element*>(p.weight_H);
@@ -74,7 +74,7 @@ __global__ void RmsNormBackwardKernel(RmsNormBackward p) {
   }
 }
 
-// d_weight = the sum of the partials in their order; one thread a column.
+// d_weight = the sum of the partials, in order. Uses one thread per column.
 template <typename Element>
 __global__ void SumPartialsKernel(const float* partials, int64_t num_partials, int64_t size,
                                   Element* d_weight) {
@@ -85,7 +85,7 @@ __global__ void SumPartialsKernel(const float* partials, int64_t num_partials, i
   Store(total, d_weight + i);
 }
 
-// One block a head.
+// Uses one block per head.
 template <typename Element>
 __global__ void HeadsForwardKernel(HeadsForward p) {
   const int64_t row = blockIdx.x, D = p.head_size, token = row / p.num_heads;
@@ -97,7 +97,7 @@ __global__ void HeadsForwardKernel(HeadsForward p) {
                                p.inverse_rms_TA != nullptr ? p.inverse_rms_TA + row : nullptr);
 }
 
-// One block for the tokens of one partial sum; a thread owns its columns, in both halves.
+// Uses one block for the tokens of one partial sum; each thread owns its columns, in both halves.
 template <typename Element>
 __global__ void HeadsBackwardKernel(HeadsBackward p) {
   const int64_t D = p.head_size, half = D / 2;

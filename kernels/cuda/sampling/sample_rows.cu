@@ -16,17 +16,17 @@ int64_t NumWeightBlocks(int64_t vocabulary_size) { return CeilDiv(vocabulary_siz
 struct SampleArguments {
   SampleRows p;
   // [rows, num_blocks] each.
-  double* block_sums = nullptr;      // of the weights under the temperature
-  double* raw_block_sums = nullptr;  // under temperature 1, where that is another one
+  double* block_sums = nullptr;      // sums of the weights under the temperature
+  double* raw_block_sums = nullptr;  // under temperature 1, if the temperature is not 1
   int64_t num_blocks = 0;
 };
 
 // Shared memory of a block of threads.
 struct SampleShared {
   float scratch[kSampleThreads];
-  float weights[kSampleBlock];  // of the block in which the draw falls
+  float weights[kSampleBlock];  // weights of the block that contains the draw
   double total, raw_total;
-  double before, target;  // cumulative sums: before that block, and the one to pass
+  double before, target;  // cumulative sums: up to that block, and the one to pass
   int64_t block;
 };
 
@@ -34,7 +34,8 @@ struct MinOf {
   __device__ int32_t operator()(int32_t a, int32_t b) const { return b < a ? b : a; }
 };
 
-// The largest logit, and whether there is neither a NaN nor +inf; the same in every thread.
+// Returns the largest logit and sets *valid if there is neither a NaN nor +inf; the same in every
+// thread.
 __device__ inline float LargestLogit(const float* logits, int64_t vocabulary_size, bool* valid,
                                      SampleShared* shared) {
   float high = NegativeInfinity<float>();
@@ -57,8 +58,8 @@ __device__ inline int32_t LowestIdOf(float logit, const float* logits, int64_t v
   return BlockReduce<kSampleThreads>(lowest, reinterpret_cast<int32_t*>(shared->scratch), MinOf());
 }
 
-// The block of weights in which the cumulative sum passes the uniform's share of the total. One
-// thread calls it.
+// Finds the block of weights in which the cumulative sum passes the fraction `uniform` of the
+// total. One thread calls it.
 __device__ inline void FindBlock(const double* block_sums, int64_t num_blocks, double uniform,
                                  SampleShared* shared) {
   shared->target = uniform * shared->total;
@@ -67,7 +68,7 @@ __device__ inline void FindBlock(const double* block_sums, int64_t num_blocks, d
   double cumulative = 0;
   for (int64_t b = 0; b < num_blocks; ++b) {
     if (block_sums[b] == 0) continue;
-    // The last one that is possible, if rounding lifts the target to the total.
+    // The last block with a weight, in case rounding lifts the target to the total.
     shared->block = b;
     shared->before = cumulative;
     cumulative += block_sums[b];
@@ -75,7 +76,7 @@ __device__ inline void FindBlock(const double* block_sums, int64_t num_blocks, d
   }
 }
 
-// Every thread calls it; thread 0 gets the answer.
+// Every thread calls it; thread 0 gets the result.
 __device__ inline int32_t DrawInBlock(const float* logits, int64_t vocabulary_size, float shift,
                                       float scale_to_log2, SampleShared* shared) {
   const int64_t begin = shared->block * kSampleBlock;
@@ -112,7 +113,7 @@ __device__ inline void Finish(const SampleRows& p, int64_t row, int32_t id, floa
   if (p.raw_log_probs_S != nullptr) p.raw_log_probs_S[row] = raw_log_prob;
 }
 
-// One block a row.
+// Uses one block per row.
 __global__ void __launch_bounds__(kSampleThreads) SampleRowsKernel(SampleArguments args) {
   __shared__ SampleShared shared;
   const SampleRows& p = args.p;

@@ -1,5 +1,5 @@
-// The weights of a row of logits and their sums by block, bit for bit those of
-// kernels/cpu/math/weight_row.h: the same operations in the same order, of which none is fused.
+// The weights of a row of logits and their sums by block. They have the bits of
+// kernels/cpu/math/weight_row.h: the same operations in the same order, none of them fused.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,7 +16,7 @@ inline constexpr int kSampleLanes = 16;
 inline constexpr int kSampleThreads = 512;
 inline constexpr int kBlocksAtOnce = kSampleThreads / kSampleLanes;
 
-// 2^y for y <= 0: the polynomial of the CPU's weights.
+// 2^y for y <= 0, with the polynomial of the CPU's weights.
 __device__ inline float Exp2OfNonPositive(float y) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   y = y > -127.0f ? y : -127.0f;
@@ -47,7 +47,8 @@ __device__ inline float Weight(float z, float shift, float scale_to_log2) {
 }
 
 // Writes the sum of the weights of each block of the row. Every thread of the thread block calls
-// it. lanes: kSampleThreads elements of shared memory, which may be reused as soon as it returns.
+// it. `lanes` has kSampleThreads elements of shared memory, which may be reused as soon as the call
+// returns.
 __device__ inline void SumWeightBlocks(const float* logits, int64_t vocabulary_size, float shift,
                                        float scale_to_log2, float* lanes, double* block_sums) {
   const auto thread = static_cast<int>(threadIdx.x);
