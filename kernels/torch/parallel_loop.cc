@@ -20,12 +20,13 @@
 namespace taopd {
 namespace {
 
-// A thread that starts late, or has the dearer ranges, leaves some of its ranges to the others.
+// A thread that starts late, or has the more expensive ranges, leaves some of its ranges to the
+// others.
 constexpr int64_t kRangesPerThread = 4;
 
-// The threads that ATen's operations take on the calling thread. A thread's first use of them sets
-// their number, in ATen's library and, by inline functions of its headers, here: so that has happened
-// when this returns.
+// Returns the number of threads that ATen's operations use on the calling thread. A thread's first
+// use of them sets this number, in ATen's library and, through inline functions of its headers,
+// here. So this function makes sure that it has happened.
 int AtenThreads() {
   at::internal::lazy_init_num_threads();
   return at::get_num_threads();
@@ -71,7 +72,7 @@ class Team {
     for (std::thread& worker : workers_) worker.join();
   }
 
-  // Calls `share` here and on num_threads - 1 workers.
+  // Calls `share` on this thread and on num_threads - 1 workers.
   void Run(int64_t num_threads, const std::function<void()>& share) {
     while (static_cast<int64_t>(workers_.size()) < num_threads - 1) {
       const auto own = static_cast<int64_t>(workers_.size()) + 1;
@@ -91,8 +92,9 @@ class Team {
   }
 
  private:
-  // A job's number and, in the last bits, how many threads it is for; 0: the workers end. One word,
-  // so that a worker without a part in it, for which nobody waits, never reads half of two jobs.
+  // The number of a job and, in the last bits, how many threads it is for; 0 threads tell the
+  // workers to end. It is a single word, so that a worker that takes no part in a job, and for
+  // which no thread waits, never reads half of two jobs.
   static constexpr uint32_t kThreadBits = 10;
   static constexpr uint32_t kThreads = (1u << kThreadBits) - 1;
   static_assert(kMaxThreads <= kThreads);
@@ -125,7 +127,7 @@ class Team {
     }
   }
 
-  // Written by one side and waited for by the other.
+  // One side writes these words and the other waits for them.
   alignas(64) std::atomic<uint32_t> job_{0};
   alignas(64) std::atomic<uint32_t> num_left_{0};
   const std::function<void()>* share_ = nullptr;
@@ -138,7 +140,7 @@ class Team {
 
 int64_t ThreadsAtHand() {
   if (at::in_parallel_region()) return 1;
-  // In a body of ParallelLoop it is 1, too.
+  // Inside a body of ParallelLoop this is 1, too.
   return std::min<int64_t>(AtenThreads(), Team::kMaxThreads);
 }
 

@@ -44,8 +44,8 @@ bool MultipliesExactly() {
   return true;
 }
 
-// Compares the bits of products whose sums are rounded, with all columns and with the second half
-// of them.
+// Compares the bits of products whose sums are rounded, once with all columns and once with only
+// the second half of them.
 bool ColumnsAreIndependent() {
   constexpr int64_t kM = 7, kN = 64, kK = 130;
   std::vector<BFloat16> a(kM * kK), b(kK * kN);
@@ -63,7 +63,7 @@ bool ColumnsAreIndependent() {
   return true;
 }
 
-// What is wrong with brgemm on this processor, or an empty string.
+// Returns what is wrong with brgemm on this processor, or an empty string.
 std::string ProblemOfBrgemm() {
   std::string problem;
   try {
@@ -75,7 +75,7 @@ std::string ProblemOfBrgemm() {
     BrgemmRelease();
   } catch (const c10::Error& error) {
     problem = error.what_without_backtrace();
-  } catch (const std::exception& error) {  // oneDNN's
+  } catch (const std::exception& error) {  // thrown by oneDNN
     problem = error.what();
   }
   return problem;

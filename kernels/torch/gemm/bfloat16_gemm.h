@@ -8,15 +8,15 @@
 
 namespace taopd {
 
-// C [M, N] = A [M, K] B [K, N], or C += A B if `accumulate` is set. Matrices are row-major and
-// strides count elements. K is even, and B is in VNNI order: element (k, n) is at
+// Computes C [M, N] = A [M, K] B [K, N], or C += A B if `accumulate` is set. Matrices are row-major
+// and strides count elements. K is even, and B is in VNNI order: element (k, n) is at
 // b[(k / 2 * ldb + n) * 2 + k % 2].
 using Bfloat16Multiply = void (*)(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb,
                                   int64_t ldc, bool accumulate, const at::BFloat16* a,
                                   const at::BFloat16* b, float* c);
 
 struct Bfloat16Gemm {
-  // Null where there is none: callers then widen bfloat16 to float32.
+  // Null if the processor has no such instructions: callers then widen bfloat16 to float32.
   Bfloat16Multiply multiply = nullptr;
   // Called by each thread at the end of its work; may be null.
   void (*release)() = nullptr;

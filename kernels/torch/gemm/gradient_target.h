@@ -1,10 +1,10 @@
-// Where a differentiable function adds the gradient of a weight.
+// The float32 tensor to which a differentiable function adds the gradient of a weight.
 //
-// A trainer may give each parameter a float32 gradient before the first backward pass, a view of one
-// flat buffer, for bfloat16 parameters, too. A function's backward pass then adds to it directly, in
-// float32 and as part of the product that computes it, and returns an undefined tensor for the
-// weight; autograd adds nothing for undefined tensors. Without such a gradient the function returns
-// the weight's gradient in the weight's type, as ATen's functions do.
+// Before the first backward pass, a trainer may give each parameter, even a bfloat16 one, a float32
+// gradient that is a view of one flat buffer. A function's backward pass then adds to it directly,
+// in float32 and as part of the product that computes it, and returns an undefined tensor for the
+// weight; autograd adds nothing for undefined tensors. Without such a gradient, the function
+// returns the weight's gradient in the weight's type, as ATen's functions do.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -12,9 +12,9 @@
 
 namespace taopd {
 
-// Returns the gradient of `weight` to which a backward pass adds in place: defined, float32,
-// contiguous, of weight's shape and on its device. Otherwise, or if the backward pass is itself
-// recorded, the result is undefined.
+// Returns the gradient of `weight` to which a backward pass adds in place, if it is defined,
+// float32, contiguous, of weight's shape and on its device. Otherwise, or if the backward pass
+// itself is recorded, the result is undefined.
 inline at::Tensor GradientTarget(const at::Tensor& weight) {
   if (!weight.defined() || !weight.is_leaf() || c10::GradMode::is_enabled()) return at::Tensor();
   const at::Tensor& gradient = weight.grad();
@@ -24,7 +24,7 @@ inline at::Tensor GradientTarget(const at::Tensor& weight) {
   return fits ? gradient : at::Tensor();
 }
 
-// For functions that compute the gradient as a tensor of its own: adds it to the target and returns
+// For functions that compute the gradient as a separate tensor: adds it to the target and returns
 // an undefined tensor, or returns it in weight's type. `gradient` may be undefined.
 inline at::Tensor GiveGradient(const at::Tensor& weight, const at::Tensor& gradient) {
   if (!gradient.defined()) return gradient;

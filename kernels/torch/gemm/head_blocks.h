@@ -1,5 +1,5 @@
-// What the two ways of multiplying a head on the CPU (head_panels.h, head_pairs.h) share: the
-// blocks of the vocabulary, the weights, and the scaling of a block of the logits' gradient.
+// The common parts of the two ways of multiplying a head on the CPU (head_panels.h, head_pairs.h):
+// the blocks of the vocabulary, the weights, and the scaling of a block of the logits' gradient.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,9 +14,10 @@
 
 namespace taopd {
 
-// Tokens per block of the vocabulary; the last block may have fewer. Large enough that a block of
-// d_hidden is written once per many products, and small enough for the second-level cache. A
-// multiple of every tile's rows and of the 32 bfloat16 numbers that AMX multiplies at a time.
+// Tokens per block of the vocabulary; the last block may have fewer. The number is large enough
+// that a block of d_hidden is written once per many products, and small enough for the second-level
+// cache. It is a multiple of every tile's rows and of the 32 bfloat16 numbers that AMX multiplies
+// at a time.
 inline constexpr int64_t kVocabularyBlock = 96;
 
 // Takes a block of logits; see CpuHeadLogitBlocks in head_gemm_cpu.h.
@@ -30,13 +31,13 @@ inline int64_t NumVocabularyBlocks(int64_t vocabulary_size) {
   return (vocabulary_size + kVocabularyBlock - 1) / kVocabularyBlock;
 }
 
-// How many tokens block i has.
+// Returns the number of tokens of block i.
 inline int64_t SizeOfBlock(int64_t i, int64_t vocabulary_size) {
   return std::min(kVocabularyBlock, vocabulary_size - i * kVocabularyBlock);
 }
 
-// The stride of rows that stay in a cache: whole vectors, and one cache line more, because rows
-// that lie a power of two apart would share few of the cache's sets.
+// Returns the stride of rows that stay in a cache: whole vectors and one more cache line, because
+// rows at distances of a power of two would share few of the cache's sets.
 inline int64_t BlockStride(int64_t columns) { return RoundUp(columns, 16) + 16; }
 
 // Calls f(begin, end) for contiguous ranges of blocks, on several threads.

@@ -9,8 +9,9 @@
 namespace taopd {
 namespace {
 
-// The parts of the vocabulary whose products with the gradient are summed apart, and then in order:
-// as many threads can share a backward pass, and how many do changes nothing.
+// The products of the vocabulary with the gradient are summed in this many parts, which are then
+// added in order. That many threads can share a backward pass, and their number does not change the
+// result.
 constexpr int64_t kSlices = 16;
 
 // logits[n][first + v] = block[v][n] for num rows of the block.
@@ -45,7 +46,7 @@ int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const Bfloat16Gemm& bfloat1
 }
 
 int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size) {
-  // hidden as float32 and as panels; one partial d_hidden a slice.
+  // hidden as float32 and as panels, and one partial d_hidden per slice.
   return hidden_size * static_cast<int64_t>(sizeof(float)) * (2 + kSlices);
 }
 
@@ -88,8 +89,8 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
   if (num_rows == 0) return at::zeros({0, h}, at::kFloat);
   const at::Tensor row_scale_C1 =
       at::from_blob(const_cast<float*>(d_logits.row_scale_C), {num_rows, 1}, at::kFloat);
-  // A row's scale belongs to both products: to hidden's rows in one, to the result's in the other.
-  // Contiguous first: a product keeps the order of its factor's dimensions.
+  // A row's scale belongs to both products: to hidden's rows in one, to the result's rows in the
+  // other. `contiguous` comes first because a product keeps the order of its factor's dimensions.
   const at::Tensor hidden = hidden_CH.to(at::kFloat).contiguous().mul(row_scale_C1);
   const bool pairs = UsePairs(weights_VH, bfloat16);
   const int64_t padded_rows = pairs ? RoundUp(num_rows, kHeadPairRows) : num_rows;

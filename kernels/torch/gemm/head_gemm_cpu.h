@@ -6,20 +6,20 @@
 //     float32, and for bfloat16 on processors without instructions for it;
 //   - brgemm on bfloat16 pairs (head_pairs.h): for bfloat16 on processors with AVX-512 BF16 or AMX,
 //     if H is even.
-// Callers pass `bfloat16` only in tests, to choose the way.
+// Only tests pass `bfloat16`, to choose between the two.
 //
-// What a result depends on, bit for bit:
-//   - a logit depends on its own row of hidden and on lm_head only, not on the other rows of the
-//     call nor on the number of threads;
+// The bits of the results have these dependencies:
+//   - A logit depends only on its own row of hidden and on lm_head, not on the other rows of the
+//     call or on the number of threads.
 //   - d_lm_head and d_hidden do not depend on the number of threads.
 // Panels fix the order of every sum. brgemm's order is oneDNN's; BestBfloat16Gemm uses it only if
 // its columns are independent of each other.
 //
-// With bfloat16 weights the gradient of the logits is rounded to bfloat16 once, which changes
+// With bfloat16 weights, the gradient of the logits is rounded to bfloat16 once, which changes
 // d_hidden by about 0.15 %. With pairs, hidden times the row's scale is rounded, too.
 //
-// Any thread may call these functions. Tensors are on the CPU. They throw c10::Error on shapes that
-// do not fit. Shapes: C rows of a chunk, H hidden, V vocabulary.
+// Any thread may call these functions. Tensors are on the CPU. The functions throw c10::Error if
+// shapes do not match. Shapes: C rows of a chunk, H hidden, V vocabulary.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -33,8 +33,8 @@
 
 namespace taopd {
 
-// How the products of this dtype are computed on this processor, for benchmarks: "float32 panels,
-// avx2", "bfloat16 brgemm".
+// Returns how the products of this dtype are computed on this processor, for benchmarks: "float32
+// panels, avx2", "bfloat16 brgemm".
 std::string CpuHeadGemmName(at::ScalarType dtype);
 
 // Computes logits = hidden lm_head^T block by block and calls `take` for each block, from any
@@ -45,14 +45,15 @@ void CpuHeadLogitBlocks(const at::Tensor& hidden_CH, const at::Tensor& lm_head_V
                         const TakeLogitBlock& take,
                         const Bfloat16Gemm& bfloat16 = BestBfloat16Gemm());
 
-// Writes logits [C, V] = hidden lm_head^T: float32, the elements of a row adjacent.
+// Writes logits [C, V] = hidden lm_head^T in float32. The elements of a row of logits are adjacent.
 void CpuHeadLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
                    const at::Tensor& logits_CV, const Bfloat16Gemm& bfloat16 = BestBfloat16Gemm());
 
-// How many rows the products compute together. Chunks are fastest in multiples of it.
+// Returns how many rows the products compute together. Chunks are fastest in multiples of this
+// number.
 int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const Bfloat16Gemm& bfloat16);
 
-// The memory that CpuHeadBackward allocates for each row of a chunk, in bytes.
+// Returns the bytes that CpuHeadBackward allocates for each row of a chunk.
 int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size);
 
 // Returns d_hidden [C, H] = d_logits lm_head as float32 and adds d_logits^T hidden to d_lm_head

@@ -12,8 +12,8 @@ using at::BFloat16;
 // Products are cut to at most this many columns, so that a block of B stays in the cache.
 constexpr int64_t kPairColumns = 64;
 
-// out[(k / 2 * num_n + n) * 2 + k % 2] = B(k, n) for k < padded_k; zero outside of [num_k, num_n].
-// B(k, n) at b[k * k_step + n * n_step].
+// out[(k / 2 * num_n + n) * 2 + k % 2] = B(k, n) for k < padded_k, with zeros outside of
+// [num_k, num_n]. B(k, n) is at b[k * k_step + n * n_step].
 void PackPairs(const BFloat16* b, int64_t k_step, int64_t n_step, int64_t num_k, int64_t num_n,
                int64_t padded_k, int64_t padded_n, BFloat16* out) {
   for (int64_t k = 0; k < padded_k; k += 2) {
@@ -96,7 +96,7 @@ void PairBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_
   float* d_lm_head = d_lm_head_VH.defined() ? d_lm_head_VH.mutable_data_ptr<float>() : nullptr;
   const at::Tensor pair_buffer = Buffer(kVocabularyBlock * h, at::kBFloat16);
   BFloat16* pairs = pair_buffer.mutable_data_ptr<BFloat16>();
-  // The block's gradient by vocabulary [block, C] and by rows [C, block].
+  // The block's gradient in vocabulary order, [block, C], and in row order, [C, block].
   const at::Tensor token_buffer = Buffer(num_rows, at::kFloat);
   float* token = token_buffer.mutable_data_ptr<float>();
   const at::Tensor column_buffer = at::zeros({padded_rows * kVocabularyBlock}, at::kBFloat16);

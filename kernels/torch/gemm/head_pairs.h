@@ -1,5 +1,5 @@
-// The head's products by the processor's bfloat16 instructions (bfloat16_gemm.h), which read one of
-// their operands in pairs of adjacent k: VNNI order.
+// The head's products with the processor's bfloat16 instructions (bfloat16_gemm.h), which read one
+// of their operands in pairs of adjacent k (VNNI order).
 //
 // Shapes: C rows of a chunk, H hidden (even), V vocabulary. lm_head is contiguous and bfloat16.
 #pragma once
@@ -14,10 +14,10 @@
 
 namespace taopd {
 
-// Row counts are rounded up to this many, so that few shapes of the kernel are ever generated.
+// Row counts are rounded up to a multiple of this, so that few shapes of the kernel are generated.
 inline constexpr int64_t kHeadPairRows = 32;
 
-// As CpuHeadLogitBlocks (head_gemm_cpu.h).
+// Like CpuHeadLogitBlocks (head_gemm_cpu.h).
 void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
                 const TakeLogitBlock& take, const Bfloat16Gemm& gemm);
 
@@ -25,7 +25,7 @@ void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
 // PairBackward.
 at::Tensor PairsOf(const at::Tensor& scaled_hidden_CH);
 
-// As PanelBackward (head_panels.h), but d_hidden has C rounded up to kHeadPairRows rows; those
+// Like PanelBackward (head_panels.h), but d_hidden has C rounded up to kHeadPairRows rows; those
 // after the first C stay zero.
 void PairBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_VH,
                   const at::Tensor& d_lm_head_VH, int64_t slice, int64_t num_slices,

@@ -7,7 +7,8 @@ namespace {
 
 using cpu::ElementOrder;
 
-// d_lm_head rows that are updated at a time: their cache lines are read and written in order.
+// The rows of d_lm_head that are updated at a time: their cache lines are read and written in
+// order.
 constexpr int64_t kGradientRows = 48;
 
 }  // namespace
@@ -24,7 +25,7 @@ void PanelLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
             hidden_panels.mutable_data_ptr<float>());
   const float* panels = hidden_panels.const_data_ptr<float>();
   ForBlockRanges(weights.vocabulary_size, [&](int64_t begin, int64_t end) {
-    // Zeros: the columns beyond the rows are read, not used.
+    // The columns after the rows are read but not used, so they are zero.
     const int64_t stride = BlockStride(num_rows);
     const at::Tensor block_buffer = at::zeros({kVocabularyBlock * stride}, at::kFloat);
     float* block = block_buffer.mutable_data_ptr<float>();

@@ -1,4 +1,4 @@
-// The head's products by float32 panels (kernels/cpu/gemm/panel_gemm.h). bfloat16 weights are
+// The head's products with float32 panels (kernels/cpu/gemm/panel_gemm.h). bfloat16 weights are
 // widened block by block in the cache.
 //
 // Shapes: C rows of a chunk, H hidden, V vocabulary. lm_head is contiguous, float32 or bfloat16.
@@ -13,8 +13,8 @@
 
 namespace taopd {
 
-// As CpuHeadLogitBlocks (head_gemm_cpu.h). The bits of a logit depend on neither the other rows nor
-// the number of threads.
+// Like CpuHeadLogitBlocks (head_gemm_cpu.h). The bits of a logit depend neither on the other rows
+// nor on the number of threads.
 void PanelLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
                  const TakeLogitBlock& take);
 
@@ -23,7 +23,7 @@ at::Tensor PanelsOf(const at::Tensor& scaled_hidden_CH);
 
 // Adds the products of one of `num_slices` equal parts of the vocabulary: d_hidden [C, H] +=
 // d_logits lm_head without the rows' scales, and d_lm_head += d_logits^T hidden if it is defined.
-// Slices may run at the same time if each has a d_hidden of its own.
+// Slices may run at the same time if each has its own d_hidden.
 void PanelBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_VH,
                    const at::Tensor& d_lm_head_VH, int64_t slice, int64_t num_slices,
                    const at::Tensor& hidden_panels, float* d_hidden);

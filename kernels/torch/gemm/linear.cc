@@ -29,7 +29,7 @@ void CheckPart(const at::Tensor& x, const LinearPart& part) {
               "bias has shape ", bias.sizes(), " but weight has ", weight.size(0), " rows");
 }
 
-// x as a matrix, and back.
+// Views x as a matrix, and turns a matrix back into x's shape.
 at::Tensor RowsOfAny(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 at::Tensor WithColumns(const at::Tensor& x, const at::Tensor& y_MN) {
   std::vector<int64_t> shape = x.sizes().vec();
@@ -37,7 +37,7 @@ at::Tensor WithColumns(const at::Tensor& x, const at::Tensor& y_MN) {
   return y_MN.view(shape);
 }
 
-// The inputs are x, the weights and then the biases that are there.
+// The inputs are x, the weights, and then the biases that are defined.
 class PartsFunction : public torch::autograd::Function<PartsFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
@@ -78,7 +78,7 @@ class PartsFunction : public torch::autograd::Function<PartsFunction> {
                            ? GiveGradient(saved[input], BiasGradient(dy_MN, weights, with_bias[i]))
                            : at::Tensor());
     }
-    result.resize(result.size() + 2);  // biases and packed, which are no variables
+    result.resize(result.size() + 2);  // biases and packed, which are not variables
     return result;
   }
 
@@ -98,7 +98,7 @@ at::Tensor WidenedForward(const at::Tensor& x, const at::Tensor& weight, const a
   return WithColumns(x, out.to(x.scalar_type()));
 }
 
-// For float16 on processors without instructions for it.
+// Used for float16 on processors without instructions for it.
 class WidenedLinearFunction : public torch::autograd::Function<WidenedLinearFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
@@ -135,7 +135,7 @@ at::Tensor OnePart(const at::Tensor& x, const LinearPart& part) {
   const at::Tensor &weight = part.weight, &bias = part.bias;
   if (WidensFloat16(x)) {
     if (!at::GradMode::is_enabled()) return WidenedForward(x, weight, bias);
-    // Autograd takes an undefined tensor for one without a device.
+    // Autograd treats an undefined tensor as one without a device.
     return WidenedLinearFunction::apply(
         x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
   }

@@ -1,10 +1,10 @@
 // x W^T + b, differentiable, for every device and type.
 //
-// On the CPU, float32 and bfloat16 are multiplied by the packed products of packed_product.h, in
-// both directions: a row of the result has the same bits as in inference (PackedWeight), whatever
-// the other rows are, and gradients do not depend on the number of threads. The gradient of a
-// weight is added to its gradient target, if it has one (gradient_target.h). float16 is widened to
-// float32 on a CPU that cannot multiply it. Everywhere else this is at::linear.
+// On the CPU, float32 and bfloat16 use the packed products of packed_product.h in both directions:
+// a row of the result has the same bits as in inference (PackedWeight), whatever the other rows
+// are, and gradients do not depend on the number of threads. The gradient of a weight is added to
+// its gradient target, if it has one (gradient_target.h). float16 is widened to float32 on a CPU
+// that cannot multiply it. In all other cases this is at::linear.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -15,9 +15,9 @@
 
 namespace taopd {
 
-// x is [..., in], weight [out, in] and bias [out] or undefined, all of one device and floating
-// type. Returns [..., out] of that type. Throws c10::Error if shapes, types or devices do not fit.
-// Any thread may call it.
+// x is [..., in], weight [out, in] and bias [out] or undefined, all on one device and of one
+// floating type. Returns [..., out] of that type. Throws c10::Error if shapes, types or devices do
+// not match. Any thread may call it.
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   const PackedWeight* packed = nullptr);
 
@@ -26,9 +26,9 @@ struct LinearPart {
   at::Tensor weight;
   at::Tensor bias;  // may be undefined
 };
-// The results of the parts side by side: [..., sum of out]. On the CPU one product computes them
-// all. `packed`, which only the CPU uses, holds the parts' present weights and biases in this
-// order, or is null; it is read during the call only.
+// Returns the results of the parts side by side: [..., sum of out]. On the CPU, one product
+// computes them all. `packed`, which only the CPU uses, is null or contains the parts' current
+// weights and biases in this order; it is read only during the call.
 at::Tensor FusedLinear(const at::Tensor& x, const std::vector<LinearPart>& parts,
                        const PackedWeight* packed = nullptr);
 

@@ -12,24 +12,24 @@
 namespace taopd {
 namespace {
 
-// Rows that are multiplied with a panel at a time: their sums stay in the first-level cache until
+// The rows that are multiplied by a panel at a time: their sums stay in the first-level cache until
 // they are rounded. A multiple of every tile's rows.
 constexpr int64_t kRowBlock = 96;
-// A thread is given no less than this many multiplications and additions.
+// The smallest number of multiplications and additions that a thread is given.
 constexpr int64_t kMinProductsPerThread = 1 << 17;
-// A thread packs no fewer numbers than this.
+// The smallest number of elements that a thread packs.
 constexpr int64_t kMinCopiedPerThread = 1 << 15;
-// Packed weights of up to this many bytes stay in a core's cache, so that the threads may share the
-// rows. A last panel that is narrower than the others then makes no thread wait.
+// Packed weights of at most this many bytes stay in a core's cache, so the threads may share the
+// rows. Then no thread has to wait because the last panel is narrower than the others.
 constexpr int64_t kSmallWeightBytes = 256 << 10;
 // A multiple of every tile's rows.
 constexpr int64_t kRowQuantum = 12;
-// More units than this for each thread are even enough as they come.
+// With more units per thread than this, the load is even without sorting.
 constexpr int64_t kEvenUnits = 16;
 
-// Deals units of these costs to as many threads as there is work for, the dearest first, each to
-// the thread with the least so far, and calls run(unit) for each. Many units stay in their order,
-// and so do those of a thread.
+// Distributes units with these costs over as many threads as there is work for, and calls run(unit)
+// for each. The most expensive units come first, each for the thread with the least work so far. If
+// there are many units, they keep their order instead. The units of a thread are always in order.
 template <typename F>
 void RunByCost(const std::vector<int64_t>& costs, int64_t min_cost_per_thread, const F& run) {
   const auto num_units = static_cast<int64_t>(costs.size());
@@ -77,14 +77,14 @@ void StoreRow(const cpu::PackedGemm& gemm, const float* sums, const float* bias,
   }
 }
 
-// x as the products read it: rows of adjacent columns, bfloat16 or float32.
+// Returns x as the products read it: rows of adjacent columns, bfloat16 or float32.
 at::Tensor RowsOf(const at::Tensor& x_MK, bool widen) {
   const at::Tensor rows = x_MK.stride(1) == 1 || x_MK.size(1) == 1 ? x_MK : x_MK.contiguous();
   if (!widen || rows.scalar_type() == at::kFloat) return rows;
   return rows.to(at::kFloat, /*non_blocking=*/false, /*copy=*/false, at::MemoryFormat::Contiguous);
 }
 
-// The products of a block of rows with one panel.
+// The products of a block of rows and one panel.
 struct Product {
   Product(const cpu::PackedGemm& packed_gemm, const at::Tensor& rows_MK,
           const PackedPanels& packed_panels)
@@ -128,15 +128,16 @@ int64_t ColumnsOf(int64_t panel, int64_t num_columns) {
   return std::min(cpu::kPanelOutputs, num_columns - panel * cpu::kPanelOutputs);
 }
 
-// Pointers to the rows of a matrix with adjacent columns; the rows of several may follow each other.
+// Appends pointers to the rows of a matrix with adjacent columns. The rows of several matrices may
+// follow each other.
 template <typename Element>
 void AppendRows(const at::Tensor& matrix, std::vector<const Element*>* rows) {
   const auto* data = static_cast<const Element*>(matrix.const_data_ptr());
   for (int64_t i = 0; i < matrix.size(0); ++i) rows->push_back(data + i * matrix.stride(0));
 }
 
-// The panels of columns [first, first + num) of some matrices, whose rows follow each other: packed
-// by Pack...Rows, in their type.
+// The panels of columns [first, first + num) of some matrices, whose rows follow each other. They
+// are packed by Pack...Rows, in their type.
 struct PanelsOfColumns {
   std::vector<at::Tensor> matrices;
   int64_t first, num;
@@ -201,20 +202,20 @@ at::Tensor PanelBuffer(int64_t num_columns, int64_t num_rows, at::ScalarType dty
 
 // One block of a weight's gradient, at most kPanelOutputs by kPanelOutputs.
 struct GradientBlock {
-  int64_t first_output;  // of dy's columns
+  int64_t first_output;  // among dy's columns
   int64_t first_input;
   int64_t rows, columns;
   float* to;
 };
 
-// Pairs are multiplied from panels, made here of all columns that `blocks` name.
+// Multiplies pairs from panels, which it makes of all columns that `blocks` name.
 void AddPairBlocks(const at::Tensor& dy_MN, const at::Tensor& x_MK,
                    const std::vector<WeightGradient>& gradients,
                    const std::vector<GradientBlock>& blocks, const std::vector<int64_t>& costs,
                    const cpu::PackedGemm& gemm) {
   const int64_t M = x_MK.size(0), K = x_MK.size(1), elements = PanelElements(M, at::kBFloat16);
   std::vector<PanelsOfColumns> jobs = {{{x_MK}, 0, K, PanelBuffer(K, M, at::kBFloat16)}};
-  std::map<int64_t, const at::BFloat16*> dy_panels;  // by the first of their columns
+  std::map<int64_t, const at::BFloat16*> dy_panels;  // keyed by the first of their columns
   for (const WeightGradient& gradient : gradients) {
     if (!gradient.target.defined() || gradient.target.numel() == 0) continue;
     const int64_t N = gradient.target.size(0);
@@ -265,9 +266,9 @@ void MultiplyPacked(const at::Tensor& x_MK, const PackedPanels& panels, int64_t 
   auto* const y = static_cast<char*>(y_MN.mutable_data_ptr());
   const auto out_size = static_cast<int64_t>(y_MN.element_size());
   const int64_t y_stride = y_MN.stride(0);
-  // A unit is a panel with a block of rows. A thread's units follow one another in memory: each
-  // panel is read from memory once, in order, by the one or two threads that need it; or, if all
-  // panels stay in the cache, each block of rows.
+  // A unit is a panel with a block of rows. A thread's units follow one another in memory: the one
+  // or two threads that need a panel read it from memory once, in order. If all panels stay in the
+  // cache, this holds for each block of rows instead.
   const int64_t grain =
       std::max<int64_t>(1, kMinProductsPerThread / std::max<int64_t>(unit_products, 1));
   ParallelLoop(num_units, grain, [&](int64_t begin, int64_t end) {
@@ -307,7 +308,7 @@ void AddWeightGradients(const at::Tensor& dy_MN, const at::Tensor& x_MK,
                         const std::vector<WeightGradient>& gradients, const cpu::PackedGemm& gemm) {
   const int64_t M = x_MK.size(0), K = x_MK.size(1);
   if (M == 0) return;
-  // Blocks that follow one another share their columns of dy, which stay in the cache.
+  // Successive blocks share their columns of dy, which stay in the cache.
   std::vector<GradientBlock> blocks;
   std::vector<int64_t> costs;
   for (const WeightGradient& gradient : gradients) {

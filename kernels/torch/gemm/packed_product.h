@@ -1,8 +1,8 @@
 // Products with packed panels (kernels/cpu/gemm/packed_gemm.h) on ATen's threads, forward and
-// backward: what PackedWeight and Linear compute.
+// backward. PackedWeight and Linear use them.
 //
-// Matrices are float32 or bfloat16; sums are float32. A row of a product depends on its own row of
-// x alone, and nothing depends on the number of threads. Tests may choose another `gemm` of
+// Matrices are float32 or bfloat16; sums are float32. A row of a product depends only on its own
+// row of x, and nothing depends on the number of threads. Tests may choose another `gemm` of
 // SupportedPackedGemms(). Callers check shapes, types and devices. Any thread may call these
 // functions.
 //
@@ -18,13 +18,13 @@
 
 namespace taopd {
 
-// Whether a matrix of this type is packed in pairs; others are packed as float32.
+// Returns whether a matrix of this type is packed in pairs; others are packed as float32.
 inline bool IsPairs(at::ScalarType dtype) { return dtype == at::kBFloat16; }
 
-// Elements of one panel of a matrix of this type.
+// Returns the number of elements of one panel of a matrix of this type.
 int64_t PanelElements(int64_t num_inputs, at::ScalarType dtype);
 
-// The panels of a packed matrix. References the owner's memory.
+// The panels of a packed matrix. Refers to memory of the owner.
 struct PackedPanels {
   // All panels, bfloat16 or float32.
   explicit PackedPanels(const at::Tensor& panels)
@@ -33,7 +33,7 @@ struct PackedPanels {
 
   bool pairs;
   const void* plain = nullptr;
-  const cpu::CodedPanel* coded = nullptr;  // null: plain counts
+  const cpu::CodedPanel* coded = nullptr;  // null: `plain` is used
 };
 
 // Computes y [M, num_outputs] = x [M, num_inputs] times the packed matrix, plus the bias, which may
@@ -47,13 +47,13 @@ void MultiplyPacked(const at::Tensor& x_MK, const PackedPanels& panels, int64_t 
 at::Tensor InputGradient(const at::Tensor& dy_MN, const std::vector<at::Tensor>& parts,
                          const cpu::PackedGemm& gemm = cpu::BestPackedGemm());
 
-// Adds the gradient of a weight [N_i, K] to `target`, float32 and contiguous, which takes the
-// columns of dy from first_output on. An undefined target is left out.
+// The gradient of a weight [N_i, K] and the tensor to which it is added: `target` is float32 and
+// contiguous, and takes the columns of dy from first_output on. An undefined target is skipped.
 struct WeightGradient {
   at::Tensor target;
   int64_t first_output = 0;
 };
-// target += dy^T x for each of them. x [M, K] has dy's type.
+// Computes target += dy^T x for each gradient. x [M, K] has dy's type.
 void AddWeightGradients(const at::Tensor& dy_MN, const at::Tensor& x_MK,
                         const std::vector<WeightGradient>& gradients,
                         const cpu::PackedGemm& gemm = cpu::BestPackedGemm());

@@ -12,7 +12,7 @@
 namespace taopd {
 namespace {
 
-// A thread packs no fewer numbers than this.
+// The smallest number of elements that a thread packs.
 constexpr int64_t kMinPackedPerThread = 1 << 17;
 
 int64_t VersionOf(const at::Tensor& tensor) {
@@ -115,7 +115,7 @@ void PackedWeight::Reserve(int64_t num, at::ScalarType dtype) {
   packed_ = Buffer(num, dtype);
 }
 
-// Returns false if the numbers of a panel are spread too wide.
+// Returns false if the numbers of a panel are spread too widely.
 bool PackedWeight::PackCoded() {
   const int64_t num_panels = cpu::NumPackedPanels(num_outputs_);
   const int64_t elements = PanelElements(num_inputs_, dtype_);
@@ -158,7 +158,7 @@ void PackedWeight::Pack() {
   }
 }
 
-// Calls pack(part, row, num_rows, column) for the outputs of each part that lie in a panel.
+// Calls pack(part, row, num_rows, column) for the outputs of each part that are in a panel.
 template <typename PackColumns>
 void PackedWeight::PackParts(int64_t panel, const PackColumns& pack) const {
   const int64_t begin = panel * cpu::kPanelOutputs;
@@ -199,8 +199,8 @@ int64_t PackedWeight::ColumnsOf(int64_t panel) const {
   return std::min(cpu::kPanelOutputs, num_outputs_ - panel * cpu::kPanelOutputs);
 }
 
-// Through pointers: an operation of ATen could not write into memory that was made in inference
-// mode once that mode is left.
+// Writes through pointers: an operation of ATen could not write into memory that was allocated in
+// inference mode after that mode has ended.
 void PackedWeight::PackBias() const {
   float* to = bias_N_.mutable_data_ptr<float>();
   std::fill(to, to + num_outputs_, 0.0f);

@@ -2,24 +2,23 @@
 //
 //   y [M, N] = x [M, K] W^T + bias
 //
-// W may be made of several parts whose outputs follow one another (q, k and v; gate and up), so that
-// one product computes them all.
+// W may consist of several parts whose outputs follow one another (q, k and v; gate and up), so
+// that one product computes them all.
 //
 // The weights are packed as kernels/cpu/gemm/packed_gemm.h describes: bfloat16 in pairs, float32 as
 // it is, and float16 widened to float32, which is exact. Pairs are coded in three quarters of their
-// bytes, without loss (kernels/cpu/gemm/coded_panel.h); those of a matrix whose numbers are spread
-// too wide for that stay plain. Products are the same bits either way. Sums are float32, and an
-// element of y sums
-// over k in an order that depends on K and on the processor alone. So row m of y
-// depends on row m of x alone: neither on M, nor on the other rows, nor on the number of threads.
-// Decoding, prefill in chunks of any size and training give the same bits.
+// bytes, without loss (kernels/cpu/gemm/coded_panel.h), unless the matrix's numbers are spread too
+// widely for that. Products have the same bits either way. Sums are float32, and an element of y is
+// a sum over k in an order that depends only on K and on the processor. Row m of y therefore
+// depends only on row m of x, and not on M, the other rows or the number of threads. Decoding,
+// prefill in chunks of any size and training give the same bits.
 //
-// The packed copy is the object's own; the parts are referenced, not copied. When they are written,
-// Refresh() packs them again in place. An owner whose weights never change may drop the references
-// and so free the parts.
+// The object owns the packed copy. It refers to the parts without copying them; after they have
+// been written, Refresh() packs them again in place. An owner whose weights never change may drop
+// the references and so free the parts.
 //
-// Errors of use (types, shapes, devices) throw c10::Error. Const functions may be called by any
-// number of threads at once; Refresh and DropSources may not overlap with any other call.
+// Wrong types, shapes and devices throw c10::Error. Any number of threads may call const functions
+// at once; Refresh and DropSources must not overlap with any other call.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -34,10 +33,10 @@ namespace taopd {
 
 class PackedWeight {
  public:
-  // Empty: only defined(), assignment and destruction are allowed.
+  // An empty object. Only defined(), assignment and destruction are allowed.
   PackedWeight() = default;
 
-  // Packs, with ATen's threads. Each part is [N_i, K], contiguous and on the CPU, all of them
+  // Packs the parts with ATen's threads. Each part is [N_i, K], contiguous and on the CPU; all are
   // bfloat16, float32 or float16. `biases` is empty or has one entry per part: undefined, or [N_i]
   // of any floating type.
   explicit PackedWeight(std::vector<at::Tensor> parts, std::vector<at::Tensor> biases = {});
@@ -49,31 +48,32 @@ class PackedWeight {
   PackedWeight& operator=(PackedWeight&&) = default;
 
   bool defined() const { return packed_.defined(); }
-  // Whether the packed copy is coded; so far, since Refresh may find other numbers.
+  // Whether the packed copy is coded. Refresh may change the answer, because it may find other
+  // numbers.
   bool is_coded() const { return !coded_.empty(); }
   int64_t num_outputs() const { return num_outputs_; }  // N
   int64_t num_inputs() const { return num_inputs_; }    // K
-  at::ScalarType dtype() const { return dtype_; }       // of the parts, and of x
-  // Bytes of the packed copy, without its bias, which is small.
+  at::ScalarType dtype() const { return dtype_; }       // type of the parts and of x
+  // Bytes of the packed copy without its bias, which is small.
   int64_t size_bytes() const;
-  // How much of that a memory plan, which expects coded pairs, did not know of.
+  // The part of size_bytes that a memory plan, which expects coded pairs, does not account for.
   int64_t unplanned_bytes() const { return IsPairs(dtype_) && !is_coded() ? size_bytes() / 4 : 0; }
 
   // Packs again, in place, if a part or a bias was written since it was packed (its version counter
-  // moved). Returns whether it packed. Inference tensors count no versions: they are packed once,
-  // by the constructor.
+  // moved). Returns whether it packed. Inference tensors have no version counter: the constructor
+  // packs them once.
   bool Refresh();
 
-  // Forgets the parts and the biases. Refresh does nothing from then on.
+  // Drops the references to the parts and the biases. Refresh does nothing from then on.
   void DropSources();
 
-  // Returns y [M, N] of type `out`, the type of x or float32, contiguous. Each sum is float32, to
-  // which the bias is added; the result is rounded once. x is [M, K] of type dtype() on the CPU; M
-  // may be 0. Not differentiable.
+  // Returns y [M, N] of type `out`, which is the type of x or float32, contiguous. Each sum is
+  // float32, to which the bias is added; the result is rounded once. x is [M, K] of type dtype() on
+  // the CPU; M may be 0. Not differentiable.
   at::Tensor Multiply(const at::Tensor& x_MK, at::ScalarType out) const;
 
-  // The same into y_MN, whose type is `out` and whose columns are adjacent; its rows may have any
-  // stride. y_MN must not overlap with x_MK. Tests may choose another `gemm` of
+  // Like Multiply, but writes y_MN, whose type is `out` and whose columns are adjacent; its rows
+  // may have any stride. y_MN must not overlap with x_MK. Tests may choose another `gemm` of
   // SupportedPackedGemms().
   void MultiplyInto(const at::Tensor& x_MK, const at::Tensor& y_MN,
                     const cpu::PackedGemm& gemm = cpu::BestPackedGemm()) const;
@@ -85,7 +85,7 @@ class PackedWeight {
   };
 
   void Pack();
-  // Makes packed_ anew unless it has this size and type.
+  // Allocates packed_ unless it already has this size and type.
   void Reserve(int64_t num, at::ScalarType dtype);
   template <typename PackColumns>
   void PackParts(int64_t panel, const PackColumns& pack) const;
@@ -97,17 +97,17 @@ class PackedWeight {
   void ForEachPanel(const PackPanel& pack) const;
   PackedPanels panels() const;
   void PackBias() const;
-  int64_t ColumnsOf(int64_t panel) const;  // outputs of a panel: fewer in the last one
+  int64_t ColumnsOf(int64_t panel) const;  // outputs of a panel; the last one may have fewer
 
   std::vector<Source> parts_;
   std::vector<Source> biases_;
-  std::vector<int64_t> first_outputs_;  // of each part, and N
+  std::vector<int64_t> first_outputs_;  // first output of each part, and N
   int64_t num_outputs_ = 0;
   int64_t num_inputs_ = 0;
   at::ScalarType dtype_ = at::kFloat;
   at::Tensor packed_;                          // bfloat16, float32, or the bytes of coded steps
-  std::vector<cpu::CodedPanelTables> tables_;  // of the coded panels, beside the steps
-  std::vector<cpu::CodedPanel> coded_;         // references packed_ and tables_; empty if plain
+  std::vector<cpu::CodedPanelTables> tables_;  // tables of the coded panels, besides the steps
+  std::vector<cpu::CodedPanel> coded_;         // refers to packed_ and tables_; empty if plain
   at::Tensor bias_N_;                          // float32; undefined if no part has one
 };
 

@@ -8,7 +8,7 @@
 namespace taopd {
 namespace {
 
-// The rows that are drawn from, one each.
+// Returns the rows that are drawn from, one per draw.
 at::Tensor LogitsOf(const at::Tensor& logits_SV, const std::vector<RowToDraw>& rows) {
   bool in_order = static_cast<int64_t>(rows.size()) == logits_SV.size(0);
   std::vector<int64_t> indices;

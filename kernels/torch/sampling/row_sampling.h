@@ -1,5 +1,5 @@
-// Draws tokens on the device that the logits are on, so that tokens come to the host and logits do
-// not: the call of taopd/sampling/sample_rows.h on tensors.
+// Draws tokens on the device that holds the logits, so that only tokens come to the host: the call
+// of taopd/sampling/sample_rows.h on tensors.
 //
 // Shapes: S rows of logits, V vocabulary.
 #pragma once
@@ -22,25 +22,26 @@ struct RowSampler {
   bool defined() const { return sample != nullptr; }
 };
 
-// Undefined where the host samples: for logits on the CPU, and in builds without TAOPD_CUDA.
+// Returns an undefined sampler where the host samples: for logits on the CPU, and in builds without
+// TAOPD_CUDA.
 RowSampler RowSamplerOn(at::Device device);
 
 struct RowToDraw {
-  int64_t row = 0;        // of the logits; several draws may share one
+  int64_t row = 0;        // row of the logits; several draws may share one
   float temperature = 1;  // 0: the largest logit
   double uniform = 0;     // in (0, 1)
 };
 
 struct DrawnRow {
   int32_t id = 0;
-  float log_prob = 0;      // under the temperature, or 1 if that is 0
+  float log_prob = 0;      // under the temperature, or under 1 if that is 0
   float raw_log_prob = 0;  // under temperature 1
   bool invalid = false;    // a logit of the row is NaN or +inf, or all are -inf
 };
 
-// Returns what the sampler draws, in the order of `rows`. Waits for the device once. logits is
-// float32 with contiguous rows, on the sampler's device. Throws c10::Error if the sampler fails.
-// Any thread may call. REQUIRES: sampler.defined()
+// Returns the drawn tokens in the order of `rows`. Waits for the device once. logits is float32
+// with contiguous rows, on the sampler's device. Throws c10::Error if the sampler fails. Any thread
+// may call it. REQUIRES: sampler.defined().
 std::vector<DrawnRow> DrawRows(const at::Tensor& logits_SV, const std::vector<RowToDraw>& rows,
                                const RowSampler& sampler);
 
