@@ -42,7 +42,7 @@ void CudaPagedAttention::Refill(const std::vector<PagedSequence>& sequences) {
       LayOutDecodeStep(sequences, max_len_, num_heads_, num_kv_heads_, head_size_);
   TORCH_CHECK(max_len_ > 0 && step.num_rows == step_.num_rows, "there are ", step.num_rows,
               " rows, must be ", step_.num_rows);
-  // Waits until the copy is made: the host's memory is gone when this function returns.
+  // Waits until the copy is done, because the host's memory is freed when this function returns.
   arrays_.copy_(at::tensor(step.arrays, at::kInt));
 }
 

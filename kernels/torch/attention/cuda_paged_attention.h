@@ -1,6 +1,6 @@
-// Attention of rows whose keys and values lie in plain pages, on CUDA tensors through kernels/cuda
-// (taopd/attention/paged_attention_cuda.h). Work goes to ATen's current stream of the device. Only
-// in builds with TAOPD_CUDA.
+// Attention of rows whose keys and values are stored in plain pages, on CUDA tensors through
+// kernels/cuda (taopd/attention/paged_attention_cuda.h). Work goes to ATen's current stream of the
+// device. Built only with TAOPD_CUDA.
 //
 // Shapes: T rows of the batch, N heads, K key-value heads, D head size; B blocks of P =
 // kBlockTokens positions.
@@ -21,39 +21,40 @@ struct PlainPageTensors {
   at::Tensor values_BKPD;
 };
 
-// What makes queries and keys ready, as NormRotateHeads does (kernels/torch/layers/layers.h).
+// The parameters that prepare queries and keys as NormRotateHeads does
+// (kernels/torch/layers/layers.h).
 struct HeadRotation {
   at::Tensor q_norm_D, k_norm_D;  // undefined: no norm
   double eps = 0;
   at::Tensor cos_T1D, sin_T1D;
 };
 
-// What all layers need of one batch, on the device. Any thread may call its functions, but calls that
-// share pages must not overlap, nor Refill anything.
+// The data of one batch that all layers need, on the device. Any thread may call its functions, but
+// calls that share pages must not overlap, and Refill must not overlap with any call.
 class CudaPagedAttention {
  public:
   // Whether there are kernels for these pages: float32 or bfloat16 on CUDA, with a head size that
   // is even and at most kMaxHeadSize.
   static bool Supports(const at::Tensor& keys_BKPD);
 
-  // Reads the sequences' block tables, and keeps none of them. REQUIRES: the rows of the sequences
-  // follow one another, and the tables have entries for all their positions.
+  // Reads the sequences' block tables and keeps no reference to them. REQUIRES: the rows of the
+  // sequences follow one another, and the tables have entries for all their positions.
   CudaPagedAttention(const std::vector<PagedSequence>& sequences, int64_t num_heads,
                      int64_t num_kv_heads, int64_t head_size, at::Device device);
-  // For sequences of one row each and of at most max_len positions (LayOutDecodeStep). A CUDA graph
-  // may record Run: what it launches, and the addresses that it reads here, stay the same while
-  // Refill changes what lies there. REQUIRES: as above.
+  // For sequences that have one row each and at most max_len positions (LayOutDecodeStep). A CUDA
+  // graph may record Run: its launches and the addresses that it reads stay the same, while Refill
+  // changes the contents. REQUIRES: as above.
   CudaPagedAttention(const std::vector<PagedSequence>& sequences, int64_t max_len,
                      int64_t num_heads, int64_t num_kv_heads, int64_t head_size, at::Device device);
 
-  // Puts other sequences, as many, in the place of the present ones, before what ATen's current
-  // stream does next. REQUIRES: made with a max_len.
+  // Replaces the sequences by others, as many as there are now, before the next work on ATen's
+  // current stream. REQUIRES: the object was made with a max_len.
   void Refill(const std::vector<PagedSequence>& sequences);
 
-  // Makes queries and keys ready and writes the rows' keys and values to the pages, in one pass, and
+  // Prepares queries and keys, writes the rows' keys and values to the pages in the same pass, and
   // returns the attention of the rows, [T, N * D]. Rows may be apart; the elements of a row are
-  // adjacent. sliding_window 0 means none. Does not wait. Throws c10::Error if a tensor has another
-  // shape, type, device or layout than it should.
+  // adjacent. A sliding_window of 0 means none. Does not wait for the device. Throws c10::Error if
+  // a tensor has the wrong shape, type, device or layout.
   at::Tensor Run(const at::Tensor& q_TND, const at::Tensor& k_TKD, const at::Tensor& v_TKD,
                  const HeadRotation& rotation, const PlainPageTensors& pages, double scale,
                  int64_t sliding_window) const;

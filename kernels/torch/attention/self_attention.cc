@@ -23,7 +23,7 @@ const void* DataOf(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr() : nullptr;
 }
 
-// The tensors of a call: contiguous, and undefined norms if there are none.
+// The tensors of a call. They are contiguous; the norms are undefined if there are none.
 struct Inputs {
   at::Tensor qkv_TC, q_norm_D, k_norm_D, cos_T1D, sin_T1D;
 
@@ -36,7 +36,7 @@ struct Inputs {
 
 struct Heads {
   at::Tensor q_TND, k_TKD;
-  at::Tensor inverse_rms_TA;  // undefined without norms, and where it is not asked for
+  at::Tensor inverse_rms_TA;  // undefined without norms, and where it is not requested
 };
 
 Heads RotatedHeads(const Inputs& in, const SelfAttentionOptions& options, bool keeps_rms) {
@@ -67,7 +67,8 @@ Heads RotatedHeads(const Inputs& in, const SelfAttentionOptions& options, bool k
   return heads;
 }
 
-// What the forward and the backward problem have in common. The values stay in q | k | v.
+// Fills in the fields that the forward and the backward problem share. The values stay in q | k |
+// v.
 template <typename Problem>
 Problem MakeProblem(const Inputs& in, const Heads& heads, const SelfAttentionOptions& options) {
   const int64_t N = options.num_heads, K = options.num_kv_heads, D = in.head_size();
@@ -92,7 +93,7 @@ Problem MakeProblem(const Inputs& in, const Heads& heads, const SelfAttentionOpt
 
 struct Output {
   at::Tensor out_TC;
-  at::Tensor log_sum_exp_TN;  // undefined where it is not asked for
+  at::Tensor log_sum_exp_TN;  // undefined where it is not requested
 };
 
 Output Forward(const Inputs& in, const SelfAttentionOptions& options, bool keeps_sums) {
@@ -113,7 +114,7 @@ Output Forward(const Inputs& in, const SelfAttentionOptions& options, bool keeps
 
 struct Gradients {
   at::Tensor d_qkv_TC;
-  at::Tensor d_norms_2D;  // float32, of the queries' and of the keys' norm; undefined without
+  at::Tensor d_norms_2D;  // float32, for the queries' and the keys' norm; undefined without norms
 };
 
 Gradients Backward(const Inputs& in, const Output& forward, const at::Tensor& d_out_TC,

@@ -11,14 +11,14 @@
 namespace taopd {
 namespace {
 
-// Rows of a matrix with adjacent elements; other layouts are copied.
+// Returns a matrix whose rows have adjacent elements; other layouts are copied.
 at::Tensor WithAdjacentColumns(const at::Tensor& matrix) {
   const bool usable = matrix.stride(1) == 1 && matrix.stride(0) >= matrix.size(1);
   return usable ? matrix : matrix.contiguous();
 }
 
 DataType TypeOf(const at::Tensor& tensor) {
-  // Anything else would be read as float32: beyond its end.
+  // Any other type would be read as float32, past its end.
   TORCH_CHECK(tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kFloat,
               "hidden is ", tensor.scalar_type(), ", must be float32 or bfloat16 here");
   return tensor.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
@@ -65,11 +65,11 @@ void CheckErrors(int32_t errors, int64_t vocabulary_size) {
               "support_ids is not the whole vocabulary in one row; objective full needs it");
 }
 
-// The outputs of scoring and the error word, on the device. They lie in one array, so that one copy
+// The outputs of scoring and the error word, on the device. They share one array, so that one copy
 // brings them to the host; each copy waits for the device.
 class DeviceScores {
  public:
-  // For as many numbers as `host` has, which are of four bytes each.
+  // Allocates as many numbers as `host` has. Each number has four bytes.
   DeviceScores(const ScoringOutput& host, at::Device device) : on_device_(host) {
     int64_t size = 1;
     for (at::Tensor* tensor : on_device_.Tensors()) {
@@ -99,7 +99,7 @@ class DeviceScores {
   // Calls visit(tensor, its part of `all`) for each tensor that is defined.
   template <typename Visit>
   void VisitParts(const at::Tensor& all, const Visit& visit) {
-    int64_t first = 1;  // behind the error word
+    int64_t first = 1;  // after the error word
     for (at::Tensor* tensor : on_device_.Tensors()) {
       if (!tensor->defined()) continue;
       const int64_t size = tensor->numel();

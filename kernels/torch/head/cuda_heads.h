@@ -1,6 +1,6 @@
-// The heads on CUDA tensors through kernels/cuda. The stream, the cuBLASLt handle and the workspace
-// are those of ATen on the tensors' device. Only in builds with TAOPD_CUDA; student_head.h and
-// scoring_head.h decide when these functions run.
+// The heads on CUDA tensors through kernels/cuda. They use ATen's stream, cuBLASLt handle and
+// workspace for the tensors' device. Built only with TAOPD_CUDA; student_head.h and scoring_head.h
+// decide when these functions run.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -11,10 +11,10 @@
 
 namespace taopd {
 
-// StudentHead for CUDA tensors whose shapes, dtypes and devices are checked and whose targets are
-// contiguous. Ids are checked here, by the kernels. Waits for the results, which the metrics on the
-// CPU need anyway. If options.workspace_bytes is less than one row takes (32 MiB and some rows of
-// logits), one row's workspace is used.
+// StudentHead for CUDA tensors whose shapes, dtypes and devices have been checked and whose targets
+// are contiguous. The kernels check ids. Waits for the results, which the metrics on the CPU need
+// anyway. If options.workspace_bytes is less than one row needs (32 MiB and some rows of logits),
+// the workspace of one row is used.
 HeadOutput StudentHeadCuda(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                            const HeadTargets& targets, const HeadOptions& options,
                            at::Tensor d_lm_head_VH);

@@ -41,7 +41,7 @@ int64_t RowsPerTask(int64_t vocabulary_size) {
   return std::max<int64_t>(1, kElementsPerTask / vocabulary_size);
 }
 
-// float16 on the CPU is for reading such models, not for speed: the head is widened as a whole.
+// float16 on the CPU only serves to read such models, not speed: the head is widened as a whole.
 HeadGemm::HeadGemm(HeadMatrix head) : head_(std::move(head)) {
   if (head_.packed == nullptr && head_.lm_head_VH.is_cpu() &&
       head_.lm_head_VH.scalar_type() == at::kHalf) {

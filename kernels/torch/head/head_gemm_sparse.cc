@@ -30,7 +30,7 @@ struct Entry {
 
 }  // namespace
 
-// A row that is added one by one costs as much memory traffic as 8 rows in a matrix product.
+// Adding a single row costs as much memory traffic as 8 rows in a matrix product.
 bool SparseBackwardIsCheaper(int64_t k, int64_t vocabulary_size) {
   return (k + 1) * 8 <= vocabulary_size;
 }
@@ -42,7 +42,8 @@ at::Tensor CpuHeadBackwardSparse(const cpu::LogitEntries& d_logits, const at::Te
   const at::Tensor weights_VH = lm_head_VH.contiguous();
   const at::Tensor hidden = hidden_CH.contiguous();
 
-  // By rows, within a row in the order of the support, the sampled token last.
+  // The entries are ordered by row, and within a row by the support's order, with the sampled token
+  // last.
   std::vector<Entry> entries;
   std::vector<int64_t> first_of_row;
   for (int64_t n = 0; n < num_rows; ++n) {
@@ -63,7 +64,7 @@ at::Tensor CpuHeadBackwardSparse(const cpu::LogitEntries& d_logits, const at::Te
   });
   if (!d_lm_head_VH.defined()) return d_hidden_CH;
 
-  // By ids: each row of d_lm_head belongs to one thread, and its sum runs over rising rows.
+  // Sorts by id: each row of d_lm_head belongs to one thread, and its sum runs over ascending rows.
   std::stable_sort(entries.begin(), entries.end(),
                    [](const Entry& a, const Entry& b) { return a.id < b.id; });
   float* d_lm_head = d_lm_head_VH.mutable_data_ptr<float>();

@@ -10,12 +10,12 @@
 
 namespace taopd {
 
-// Whether CpuHeadBackwardSparse with k + 1 columns per row is cheaper than CpuHeadBackward.
+// Returns whether CpuHeadBackwardSparse with k + 1 columns per row is cheaper than CpuHeadBackward.
 bool SparseBackwardIsCheaper(int64_t k, int64_t vocabulary_size);
 
-// Returns and adds what CpuHeadBackward (kernels/torch/gemm/head_gemm_cpu.h) does, for a gradient
-// that is zero except for the entries, whose values are not scaled. Sums run in a fixed order, so
-// the bits do not depend on the number of threads.
+// Does the same as CpuHeadBackward (kernels/torch/gemm/head_gemm_cpu.h) for a gradient that is zero
+// except for the entries, whose values are not scaled. Sums run in a fixed order, so the bits do
+// not depend on the number of threads.
 at::Tensor CpuHeadBackwardSparse(const cpu::LogitEntries& d_logits, const at::Tensor& hidden_CH,
                                  const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH);
 

@@ -33,7 +33,7 @@ at::Tensor CheckedIds(const at::Tensor& ids, const char* name, int64_t num_rows,
   return on_cpu;
 }
 
-// The row kernel over a chunk on the CPU; same contract as ScoringRowsAten.
+// Runs the row kernel over a chunk on the CPU; same contract as ScoringRowsAten.
 void ScoringRowsCpu(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
                     const at::Tensor& candidates_NM, const ScoringOptions& options, int64_t first,
                     ScoringOutput* output) {
@@ -83,7 +83,7 @@ void ScoringRowsCpu(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
       });
 }
 
-// What a call computes: checked ids on the CPU, and tensors for the results.
+// The inputs and outputs of a call: checked ids on the CPU, and tensors for the results.
 struct ScoringCall {
   at::Tensor sampled_N, candidates_NM;
   ScoringOutput output;
@@ -121,7 +121,7 @@ ScoringCall MakeCall(int64_t num_rows, int64_t vocabulary_size, const at::Tensor
   return call;
 }
 
-// Rows [first, first + C) of a call.
+// Scores rows [first, first + C) of a call.
 void ScoreChunk(const at::Tensor& logits_CV, const ScoringOptions& options, int64_t first,
                 ScoringCall* call) {
   const auto row_work = logits_CV.is_cpu() ? ScoringRowsCpu : ScoringRowsAten;
@@ -153,7 +153,7 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const HeadMatrix& hea
   ScoringCall call = MakeCall(num_rows, vocabulary_size, sampled_ids_N, candidate_ids_NM, options);
 
 #ifdef TAOPD_CUDA
-  // float16, larger k, dense rows and the tail outside of candidates: the composition below.
+  // float16, larger k, dense rows and the tail outside of candidates use the composition below.
   if (hidden_NH.is_cuda() && hidden_NH.scalar_type() != at::kHalf &&
       options.top_k <= kMaxScoringTopK && !options.dense && !call.candidates_NM.defined()) {
     ScoreRowsOfHeadCuda(hidden_NH, head.lm_head_VH, call.sampled_N, call.candidates_NM, options,

@@ -1,10 +1,10 @@
 // The teacher's head: hidden states go in; the exact top-k, the log tail, and the log-prob and rank
 // of sampled tokens come out. It works in chunks of rows, so that logits [N, V] never exist as a
-// whole unless they are asked for (dense). Logits are float32.
+// whole unless they are requested (dense). Logits are float32.
 //
-// On the CPU the rows are those of kernels/cpu/head/scoring_rows.h. On CUDA they are those of
-// taopd/head/fused_scoring.h, except for float16, dense rows, candidates, and a top_k above
-// kMaxScoringTopK, which take the composition of ATen operations (scoring_rows_aten.h).
+// The CPU uses kernels/cpu/head/scoring_rows.h. CUDA uses taopd/head/fused_scoring.h, except for
+// float16, dense rows, candidates, and a top_k above kMaxScoringTopK, which use a composition of
+// ATen operations (scoring_rows_aten.h).
 //
 // Shapes: N rows, H hidden, V vocabulary, k top-k, M candidates.
 #pragma once
@@ -21,39 +21,39 @@ namespace taopd {
 struct ScoringOptions {
   int32_t top_k = 0;         // 0 <= k <= V
   double temperature = 1.0;  // > 0, finite; logits are divided by it
-  // What to compute besides the outputs that are always there.
+  // The outputs to compute besides those that are always computed.
   bool entropy = false;
-  bool rank = false;  // of the sampled tokens
+  bool rank = false;  // rank of the sampled tokens
   bool dense = false;
-  // How much memory the logits of a chunk may take. At least one row is computed at a time.
+  // The memory that the logits of a chunk may take. At least one row is computed at a time.
   int64_t workspace_bytes = 256 << 20;
 };
 
-// On the CPU and contiguous; ids and ranks are int32, numbers float32. Undefined where not asked
-// for.
+// All tensors are on the CPU and contiguous; ids and ranks are int32, numbers float32. Outputs that
+// were not requested are undefined.
 struct ScoringOutput {
   // In descending order of logit; ties go to the lower id.
   at::Tensor ids_Nk;
   at::Tensor log_probs_Nk;
   // Log-sum-exp over the complement of ids, minus the normaliser; -inf if k = V.
   at::Tensor log_tail_N;
-  // If sampled_ids_N is given.
+  // Defined if sampled_ids_N is given.
   at::Tensor sampled_log_probs_N;
-  // How many ids have a logit of at least the sampled one's.
+  // The number of ids whose logit is at least the sampled one's.
   at::Tensor sampled_ranks_N;
-  // In nats.
+  // The entropy in nats.
   at::Tensor entropy_N;
   at::Tensor candidate_log_probs_NM;
-  // As log_tail_N, over the complement of ids and candidates together.
+  // Like log_tail_N, over the complement of ids and candidates together.
   at::Tensor candidate_log_tail_N;
-  // The one output of size [N, V].
+  // The only output of size [N, V].
   at::Tensor dense_log_probs_NV;
   // Log-sum-exp over ids, minus the normaliser.
   at::Tensor log_support_mass_N;
   // The normaliser, of logits / temperature.
   at::Tensor log_sum_exp_N;
 
-  // All of the above, defined or not. Every one has N rows.
+  // Returns all of the above, defined or not. Each has N rows.
   std::array<at::Tensor*, 11> Tensors() {
     return {&ids_Nk,
             &log_probs_Nk,
@@ -71,13 +71,13 @@ struct ScoringOutput {
 
 // Scores every row of hidden. sampled_ids_N (int32 [N]) and candidate_ids_NM (int32 [N, M]) may be
 // undefined; their ids are in [0, V). Throws c10::Error on wrong shapes, dtypes, devices, ids or
-// options. A row's numbers depend on that row's logits only; on the CPU the logits do not depend on
-// the other rows either, on CUDA the matrix product may round them differently.
+// options. A row's numbers depend only on that row's logits. On the CPU, the logits do not depend
+// on the other rows either; on CUDA, the matrix product may round them differently.
 ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const HeadMatrix& head,
                               const at::Tensor& sampled_ids_N, const at::Tensor& candidate_ids_NM,
                               const ScoringOptions& options);
 
-// The same from logits [N, V], float32 on any device, whose contents are overwritten.
+// Like ScoreRowsOfHead, from logits [N, V], float32 on any device, whose contents are overwritten.
 ScoringOutput ScoreRowsOfLogits(const at::Tensor& logits_NV, const at::Tensor& sampled_ids_N,
                                 const at::Tensor& candidate_ids_NM, const ScoringOptions& options);
 

@@ -10,9 +10,9 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-// topk's values are exact but its choice among equal ones is not specified. Everything above the
-// k-th value theta is in; the rest of the k places goes to the lowest ids that equal theta, which
-// are the largest of V - id there.
+// The values of at::topk are exact, but its choice among equal ones is not specified. Everything
+// above the k-th value theta is selected; the remaining places go to the lowest ids whose logit
+// equals theta, which are those with the largest V - id.
 at::Tensor TopKAten(const at::Tensor& logits_CV, int64_t k) {
   const int64_t vocabulary_size = logits_CV.size(1);
   const at::Tensor clean_CV =
@@ -20,14 +20,14 @@ at::Tensor TopKAten(const at::Tensor& logits_CV, int64_t k) {
   if (k == 0) return at::empty({logits_CV.size(0), 0}, logits_CV.options().dtype(at::kLong));
   const at::Tensor theta_C1 = std::get<0>(clean_CV.topk(k, 1)).narrow(1, k - 1, 1);
   const at::Tensor ids_V = at::arange(vocabulary_size, logits_CV.options().dtype(at::kInt));
-  // Above theta: beyond every tie; at theta: by id; below: never.
+  // Above theta: larger than every tie; at theta: ordered by id; below: never selected.
   const at::Tensor key_CV = (vocabulary_size - ids_V).unsqueeze(0).expand_as(clean_CV);
   const at::Tensor above_CV = clean_CV > theta_C1;
   const at::Tensor rank_CV =
       at::where(above_CV, at::full({}, vocabulary_size + 1, key_CV.options()),
                 key_CV.masked_fill(clean_CV < theta_C1, 0));
   const at::Tensor chosen_Ck = std::get<0>(std::get<1>(rank_CV.topk(k, 1)).sort(1));
-  // By id first, then stably by falling logit.
+  // Sorts by id first, then stably by descending logit.
   const at::Tensor order_Ck = std::get<1>(
       clean_CV.gather(1, chosen_Ck).sort(/*stable=*/true, /*dim=*/1, /*descending=*/true));
   return chosen_Ck.gather(1, order_Ck);
@@ -41,7 +41,7 @@ void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
   const auto rows_of = [&](const at::Tensor& tensor) { return tensor.narrow(0, first, num_rows); };
   const double scale = 1 / options.temperature;
 
-  // Everything that reads single logits comes before the top-k leave the row.
+  // Everything that reads single logits comes before the top-k are removed from the row.
   at::Tensor sampled_C1;
   at::Tensor candidate_logits_CM;
   if (sampled_N.defined()) {
@@ -56,7 +56,7 @@ void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
   const at::Tensor ids_Ck = TopKAten(logits_CV, options.top_k);
   const at::Tensor support_Ck = logits_CV.gather(1, ids_Ck).to(at::kDouble) * scale;
   logits_CV.scatter_(1, ids_Ck, -kInf);
-  // The candidates outside of the top-k, each once: the others are -inf by then.
+  // The candidates outside of the top-k, each once: the others are -inf at this point.
   at::Tensor outside_CM = at::empty({num_rows, 0}, support_Ck.options());
   if (candidates_NM.defined() && candidates_NM.size(1) > 0) {
     const at::Tensor sorted_CM = std::get<0>(rows_of(candidates_NM).to(device, at::kLong).sort(1));
@@ -68,8 +68,8 @@ void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
     logits_CV.scatter_(1, sorted_CM, -kInf);
   }
 
-  // The complement with its own maximum; sums in float32 blocks as ATen does them, logarithms in
-  // float64.
+  // The complement has its own maximum. Sums are in float32 blocks, as ATen computes them,
+  // logarithms in float64.
   const at::Tensor max_C1 = logits_CV.amax(1, true);
   const at::Tensor shift_C1 = max_C1.masked_fill(max_C1.eq(-kInf), 0);
   logits_CV.sub_(shift_C1).mul_(scale);
@@ -100,8 +100,8 @@ void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
     rows_of(output->dense_log_probs_NV).copy_(dense_CV.to(at::kDouble) * scale - log_sum_exp_C1);
   }
   if (options.entropy) {
-    // lse - sum_v p_v z_v over both parts; x is clamped so that exp(x) x is 0, not NaN, for x =
-    // -inf.
+    // lse - sum_v p_v z_v over both parts. x is clamped so that exp(x) x is 0 for x = -inf, and not
+    // NaN.
     const at::Tensor sum_x_C = exp_CV.mul_(logits_CV.clamp_min_(-128)).sum(1).to(at::kDouble);
     const at::Tensor rest_C =
         at::where(sum_C.eq(0), at::zeros_like(sum_C),

@@ -25,7 +25,7 @@ void CheckTensor(const at::Tensor& tensor, const char* name, at::IntArrayRef sha
               device);
 }
 
-// lowest: 0, or -1 where that is padding.
+// `lowest` is 0, or -1 if that is padding.
 void CheckIds(const at::Tensor& ids, const char* name, int32_t lowest, int64_t vocabulary_size) {
   if (ids.numel() == 0) return;
   const auto [low, high] = at::aminmax(ids);
@@ -65,7 +65,7 @@ void CheckTargets(const HeadTargets& targets, const ObjectiveTerms& objective, i
               "support_ids has k = ", k, ", must be the vocabulary of ", vocabulary_size,
               "; objective ", name_of_objective, " needs every token's log-prob");
 #ifdef TAOPD_CUDA
-  if (device.is_cuda()) return;  // the kernels check ids on the way
+  if (device.is_cuda()) return;  // the kernels check ids themselves
 #endif
   if (support.defined()) CheckIds(support, "support_ids", -1, vocabulary_size);
   CheckIds(targets.sampled_ids_N, "sampled_ids", 0, vocabulary_size);
@@ -135,7 +135,8 @@ struct StudentHeadFunction : torch::autograd::Function<StudentHeadFunction> {
     const at::Tensor& upstream = gradients[0];
     const at::Tensor d_hidden = context->saved_data.at("d_hidden").toTensor();
     at::Tensor d_lm_head;
-    // A loss's own backward pass starts with 1. Elsewhere than on the CPU a look would wait.
+    // A loss's own backward pass starts with 1. On devices other than the CPU, reading it would
+    // wait.
     const bool is_one = upstream.is_cpu() && upstream.item<double>() == 1.0;
     if (context->saved_data.at("adds_in_place").toBool()) {
       TORCH_CHECK(is_one || !upstream.is_cpu(),
@@ -144,7 +145,7 @@ struct StudentHeadFunction : torch::autograd::Function<StudentHeadFunction> {
       const auto found = context->saved_data.find("d_lm_head");
       TORCH_CHECK(found != context->saved_data.end(),
                   "the student's head has handed out its gradient: backward runs once");
-      // Given away, not copied: it is as large as the model's head, which autograd then adds to.
+      // Moved, not copied: it is as large as the model's head, and autograd then adds to it.
       d_lm_head = std::move(found->second).toTensor();
       context->saved_data.erase(found);
       if (!is_one) d_lm_head.mul_(upstream);

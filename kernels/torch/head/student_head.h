@@ -1,6 +1,7 @@
 // The student's head with its loss, fused: hidden states and lm_head go in, the loss and both
-// gradients come out. Logits [N, V] never exist beyond one chunk of rows. The objectives are those
-// of kernels/include/taopd/objective/objective.h, whose gradients all have the form
+// gradients come out. At most one chunk of rows of the logits [N, V] exists at a time. The
+// objectives are those of kernels/include/taopd/objective/objective.h, whose gradients all have the
+// form
 //
 //   d loss / d z_v = a * p(v) + sum_j b_j [v = s_j] + c [v = y]
 //
@@ -24,7 +25,7 @@
 namespace taopd {
 
 // The tensors of StudentTargets (taopd/head/student_targets.h), which says what each of them means
-// and which may be left undefined. The numbers are float32 and the ids int32.
+// and which may be undefined. The numbers are float32 and the ids int32.
 struct HeadTargets {
   // An objective that needs the full vocabulary needs k = V.
   at::Tensor support_ids_Nk;
@@ -36,7 +37,7 @@ struct HeadTargets {
   at::Tensor behavior_log_probs_N;
   at::Tensor row_weights_N;
 
-  // All of the above, defined or not. Every one has N rows.
+  // Returns all of the above, defined or not. Each has N rows.
   std::array<at::Tensor*, 8> Tensors() {
     return {&support_ids_Nk,
             &teacher_log_probs_Nk,
@@ -56,8 +57,8 @@ struct HeadOptions {
   double temperature = 1.0;
   // Whether to fill in kTopKOverlap and kTopKOverlapAdvantage.
   bool top_k_metrics = false;
-  // How much memory a chunk may take besides the inputs and outputs. At least one row is computed
-  // at a time, whatever that takes.
+  // The memory that a chunk may take besides the inputs and outputs. At least one row is computed
+  // at a time, even if it takes more.
   int64_t workspace_bytes = 256 << 20;
 };
 
@@ -81,13 +82,13 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
                        const HeadTargets& targets, const HeadOptions& options,
                        at::Tensor d_lm_head_VH);
 
-// The same as an autograd node: returns sum_n w_n loss_n, a float32 scalar. Its backward pass,
-// which may run once, hands out the gradients that the forward pass computed, lm_head's in
-// lm_head's dtype. *output is filled in as by StudentHead; null: not wanted.
+// StudentHead as an autograd node: returns sum_n w_n loss_n, a float32 scalar. Its backward pass,
+// which may run only once, returns the gradients that the forward pass computed, lm_head's in
+// lm_head's dtype. *output is filled in as by StudentHead; it may be null.
 //
-// If lm_head has a gradient target (kernels/torch/gemm/gradient_target.h), its gradient is added to
-// that in the forward pass already, and a second tensor of the head's size never exists. Only for a
-// loss whose backward pass follows, once, and begins with 1; on the CPU any other one throws.
+// If lm_head has a gradient target (kernels/torch/gemm/gradient_target.h), the forward pass already
+// adds the gradient to it, and a second tensor of the head's size never exists. The loss's backward
+// pass must then follow, exactly once, and begin with 1; on the CPU, any other one throws.
 at::Tensor StudentHeadLoss(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                            const HeadTargets& targets, const HeadOptions& options,
                            HeadOutput* output);

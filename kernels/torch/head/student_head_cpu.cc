@@ -10,8 +10,9 @@
 namespace taopd {
 namespace {
 
-// Each chunk reads lm_head twice and reads and writes all of d_lm_head, so there should be few and
-// equal ones; in whole tiles of every matrix product (head_gemm_cpu.h) where that adds no chunk.
+// Each chunk reads lm_head twice and reads and writes all of d_lm_head, so there should be few
+// chunks of equal size. They are whole tiles of every matrix product (head_gemm_cpu.h) if that adds
+// no chunk.
 int64_t RowsOfChunk(int64_t num_rows, int64_t max_rows, int64_t tile) {
   if (num_rows <= max_rows) return std::max<int64_t>(1, num_rows);
   const int64_t num_chunks = (num_rows + max_rows - 1) / max_rows;
@@ -22,12 +23,12 @@ int64_t RowsOfChunk(int64_t num_rows, int64_t max_rows, int64_t tile) {
 
 // Heads of up to this many bytes stay in a core's cache.
 constexpr int64_t kSmallHeadBytes = 256 << 10;
-// Of a small head. The logits of so many rows stay in the cache beside it.
+// The rows of a tile of a small head. The logits of this many rows stay in the cache along with it.
 constexpr int64_t kRowsOfTile = 256;
-// The tiles whose gradients of the head are held at a time.
+// The number of tiles whose gradients of the head exist at a time.
 constexpr int64_t kMaxTiles = 32;
 
-// A call, with what all of its chunks of rows share.
+// The parts of a call that all of its chunks of rows share.
 struct HeadCall {
   at::Tensor inputs_NH, weights_VH;
   StudentTargets targets;
@@ -39,7 +40,7 @@ struct HeadCall {
 HeadCall MakeCall(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                   const HeadTargets& targets, const HeadOptions& options,
                   const Bfloat16Gemm& bfloat16, HeadOutput* output) {
-  // float16 on the CPU is for reading such models, not for speed: the head is widened as a whole.
+  // float16 on the CPU only serves to read such models, not speed: the head is widened as a whole.
   const at::ScalarType dtype =
       lm_head_VH.scalar_type() == at::kHalf ? at::kFloat : lm_head_VH.scalar_type();
   HeadCall call;
@@ -63,7 +64,7 @@ HeadCall MakeCall(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
   return call;
 }
 
-// The memory of the exponentials of a chunk's rows; undefined if none are kept.
+// Returns the memory for the exponentials of a chunk's rows; undefined if none are kept.
 at::Tensor ExpsOf(const HeadCall& call, int64_t chunk_rows) {
   if (!call.options.products) return at::Tensor();
   return at::empty({call.options.vocabulary_size, chunk_rows}, call.weights_VH.options());
@@ -73,7 +74,8 @@ void* DataOf(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
 }
 
-// Rows [begin, begin + num) of the call. Adds their part to d_lm_head_VH, if it is defined.
+// Computes rows [begin, begin + num) of the call. Adds their part to d_lm_head_VH, if it is
+// defined.
 void RunChunk(const HeadCall& call, int64_t begin, int64_t num, cpu::StudentChunk* chunk,
               const at::Tensor& d_lm_head_VH) {
   float* loss = call.output->loss_N.mutable_data_ptr<float>() + begin;
@@ -102,7 +104,7 @@ void RunChunk(const HeadCall& call, int64_t begin, int64_t num, cpu::StudentChun
                                                            call.weights_VH, d_lm_head_VH));
 }
 
-// Chunks one after the other; their blocks of the vocabulary are shared by the threads.
+// Computes one chunk after the other; the threads share its blocks of the vocabulary.
 void RunInChunks(const HeadCall& call, int64_t chunk_rows, const at::Tensor& d_lm_head_VH) {
   const int64_t num_rows = call.inputs_NH.size(0);
   const at::Tensor exps_VC = ExpsOf(call, chunk_rows);
@@ -112,13 +114,15 @@ void RunInChunks(const HeadCall& call, int64_t chunk_rows, const at::Tensor& d_l
   }
 }
 
-// A small head has too few blocks to share them evenly: the threads share the rows, in tiles which
-// do not depend on the number of threads. The tiles' gradients of the head are added in their order.
+// A small head has too few blocks to share them evenly. The threads share the rows instead, in
+// tiles that do not depend on the number of threads. The tiles' gradients of the head are added in
+// order.
 void RunInTiles(const HeadCall& call, const at::Tensor& d_lm_head_VH) {
   const int64_t num_rows = call.inputs_NH.size(0);
   for (int64_t first = 0; first < num_rows; first += kMaxTiles * kRowsOfTile) {
     const int64_t num = std::min(kMaxTiles * kRowsOfTile, num_rows - first);
-    // Equal, and a multiple of a few threads' number; the threads share a single one's blocks.
+    // The tiles are equal in size, and their number is a multiple of typical numbers of threads. If
+    // there is only one tile, the threads share its blocks.
     const int64_t num_tiles =
         num <= kRowsOfTile / 4
             ? 1
@@ -156,7 +160,7 @@ HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head
   const int64_t row_bytes = cpu::StudentChunk::BytesPerRow(call.options, call.targets.k) +
                             CpuHeadBackwardBytesPerRow(call.weights_VH.size(1));
   const int64_t gradient_bytes = call.weights_VH.numel() * static_cast<int64_t>(sizeof(float));
-  // Of all tiles at once, so that the number of threads decides nothing.
+  // The bytes of all tiles at once, so that the choice does not depend on the number of threads.
   const int64_t tiles_bytes = kMaxTiles * (gradient_bytes + kRowsOfTile * row_bytes);
   if (gradient_bytes <= kSmallHeadBytes && tiles_bytes <= options.workspace_bytes) {
     RunInTiles(call, d_lm_head_VH);

@@ -104,13 +104,14 @@ DeviceContext CurrentStream() {
 }
 #endif
 
-// The loops below write through raw pointers; who watches a tensor's version must still see it move.
+// The loops below write through raw pointers. Code that watches a tensor's version must still see
+// it change.
 void CountVersions(const std::vector<AdamWState>& states) {
   for (const AdamWState& state : states) {
     if (!state.gradient.defined()) continue;
     for (const at::Tensor* written :
          {&state.parameter, &state.master, &state.exp_avg, &state.exp_avg_sq}) {
-      // Inference tensors count no versions.
+      // Inference tensors have no version counter.
       if (written->defined() && !written->is_inference())
         written->unsafeGetTensorImpl()->bump_version();
     }
@@ -150,7 +151,7 @@ double SumOfSquares(const std::vector<at::Tensor>& tensors) {
                           static_cast<int32_t>(collected.tensors.size()), collected.num_blocks,
                           sums_B.mutable_data_ptr<double>(), CurrentStream());
     TORCH_CHECK(wrong.empty(), wrong);
-    // In the order of the blocks, as on the CPU.
+    // Sums in the order of the blocks, as on the CPU.
     const at::Tensor on_cpu = sums_B.to(at::kCPU);
     double total = 0;
     for (int64_t b = 0; b < collected.num_blocks; ++b) total += on_cpu.const_data_ptr<double>()[b];

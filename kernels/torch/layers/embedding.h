@@ -1,8 +1,8 @@
 // The rows of a table by index, differentiable, on every device.
 //
-// The gradient of the table is added to its gradient target (gradient_target.h) row by row, if it
-// has one: a table of [V, H] that is zero almost everywhere is then not made. On the CPU the rows
-// are added in the order of the ids, whatever the number of threads is. Otherwise this is
+// If the table has a gradient target (gradient_target.h), its gradient is added to that row by row,
+// so that a table [V, H] that is almost entirely zero is not allocated. On the CPU, the rows are
+// added in the order of the ids, whatever the number of threads is. Otherwise this is
 // at::embedding.
 #pragma once
 
@@ -12,8 +12,9 @@
 
 namespace taopd {
 
-// Returns [T, H] of a table [V, H] and int64 ids in [0, V). Rows of padding_id get no gradient; -1:
-// there is none. Throws c10::Error if shapes or devices do not fit. Any thread may call it.
+// Returns [T, H] of a table [V, H] and int64 ids in [0, V). Rows of padding_id get no gradient; -1
+// means that there is no such id. Throws c10::Error if shapes or devices do not match. Any thread
+// may call it.
 at::Tensor Embedding(const at::Tensor& table_VH, const at::Tensor& ids_T, int64_t padding_id);
 
 }  // namespace taopd

@@ -1,6 +1,6 @@
-// What the CPU does with the rows of fused projections. float32 and bfloat16 by
-// kernels/cpu/layers/fused_projections.h; other types by the functions of layers.h. No gradients.
-// Any thread may call these functions.
+// The operations on the rows of fused projections on the CPU. float32 and bfloat16 use
+// kernels/cpu/layers/fused_projections.h; other types use the functions of layers.h. They are not
+// differentiable. Any thread may call them.
 //
 // Shapes: T rows, N query heads, K key-value heads, D head size, I intermediate size.
 #pragma once
@@ -15,7 +15,7 @@ struct RotatedHeads {
   at::Tensor queries_TND;
   at::Tensor keys_TKD;
 };
-// Writes the heads of q | k | v, rows of (N + 2 K) D elements, ready for attention (see
+// Writes the heads of q | k | v, rows of (N + 2 K) D elements, prepared for attention (see
 // NormRotateHeads), to `heads`, which is contiguous. The norms may be undefined.
 void NormRotateFused(const at::Tensor& qkv_TC, const at::Tensor& q_norm_D,
                      const at::Tensor& k_norm_D, double eps, const at::Tensor& cos_T1D,
@@ -24,7 +24,7 @@ void NormRotateFused(const at::Tensor& qkv_TC, const at::Tensor& q_norm_D,
 // Writes silu(gate) * up of gate | up, rows of 2 I elements, to y, which is contiguous.
 void SwiGluFused(const at::Tensor& gate_up_T2I, const at::Tensor& y_TI);
 
-// The gradient of gate | up, of d_y and contiguous gate | up of the same type.
+// Returns the gradient of gate | up, from d_y and a contiguous gate | up of the same type.
 at::Tensor SwiGluFusedBackward(const at::Tensor& gate_up_T2I, const at::Tensor& d_y_TI);
 
 }  // namespace taopd

@@ -1,8 +1,8 @@
 // The feed-forward block of a layer, differentiable: down(silu(gate(x)) * up(x)), without biases.
 //
-// On the CPU, float32 and bfloat16 are one function of autograd: gate and up are one product, and
-// what the backward pass keeps is x and gate | up; silu(gate) * up is computed again. Everything
-// else is a composition of Linear and SwiGlu. The bits are those of inference.
+// On the CPU, for float32 and bfloat16, the block is one autograd function: gate and up are one
+// product, and the backward pass keeps x and gate | up and computes silu(gate) * up again. In all
+// other cases it is a composition of Linear and SwiGlu. The bits are those of inference.
 //
 // Shapes: T rows, H hidden, I intermediate.
 #pragma once
@@ -15,12 +15,12 @@ namespace taopd {
 
 struct GatedMlpWeights {
   at::Tensor gate_IH, up_IH, down_HI;
-  // The present weights packed, for the CPU, or null; read during the forward pass only.
+  // The current weights packed for the CPU, or null. Read only during the forward pass.
   const PackedWeight* packed_gate_up = nullptr;
   const PackedWeight* packed_down = nullptr;
 };
 
-// Throws c10::Error if shapes, types or devices do not fit. Any thread may call it.
+// Throws c10::Error if shapes, types or devices do not match. Any thread may call it.
 at::Tensor GatedMlp(const at::Tensor& x_TH, const GatedMlpWeights& weights);
 
 }  // namespace taopd

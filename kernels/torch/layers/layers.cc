@@ -56,7 +56,7 @@ std::string RunCuda(const SwiGluBackward& p, const DeviceContext& c) {
 }
 #endif
 
-// On the device of `like`, which has kernels.
+// Runs the problem on the device of `like`, which has kernels.
 template <typename Problem>
 void RunKernel(const Problem& problem, const at::Tensor& like) {
 #ifdef TAOPD_CUDA
@@ -100,8 +100,8 @@ void CheckNormWeight(const at::Tensor& weight, const at::Tensor& x) {
               weight.sizes(), " but the rows of x have ", x.size(-1), " elements");
 }
 
-// What the forward and the backward problem of a function have in common. The tensors are
-// contiguous and outlive the problem.
+// Fills in the fields that the forward and the backward problem of a function share. The tensors
+// are contiguous and outlive the problem.
 template <typename Problem>
 Problem NormProblem(const at::Tensor& x_NH, const at::Tensor& weight_H) {
   Problem problem;
@@ -113,7 +113,7 @@ Problem NormProblem(const at::Tensor& x_NH, const at::Tensor& weight_H) {
   return problem;
 }
 
-// shape_TAD: any tensor of the heads' shape and type. x may be undefined.
+// shape_TAD is any tensor of the heads' shape and type. x may be undefined.
 template <typename Problem>
 Problem HeadsProblem(const at::Tensor& shape_TAD, const at::Tensor& x_TAD,
                      const at::Tensor& weight_D, const at::Tensor& cos_T1D,
@@ -141,7 +141,7 @@ Problem SwiGluProblem(const at::Tensor& gate, const at::Tensor& up) {
 }
 
 struct NormOutput {
-  at::Tensor sum_NH;  // x itself where nothing is added
+  at::Tensor sum_NH;  // x itself if nothing is added
   at::Tensor normed_NH;
   at::Tensor inverse_rms_N;
 };
@@ -164,7 +164,7 @@ NormOutput NormForward(const at::Tensor& x_NH, const at::Tensor& added_NH,
   return output;
 }
 
-// {sum, normed}; without `added` the sum is nothing that autograd knows.
+// Returns {sum, normed}. Without `added`, the sum is not part of the autograd graph.
 class RmsNormFunction : public Function<RmsNormFunction> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& x_NH,

@@ -1,6 +1,6 @@
 // The functions of layers.h as compositions of ATen operations, which autograd records. They serve
-// the types and devices without kernels, and the tests as an oracle. Arithmetic is float32, or
-// float64 for float64 tensors.
+// the types and devices without kernels, and the tests use them as an oracle. Arithmetic is
+// float32, or float64 for float64 tensors.
 #pragma once
 
 #include "kernels/torch/layers/layers.h"
