@@ -14,7 +14,7 @@ std::vector<PagedBatch> PartsOf(const PagedBatch& batch, int64_t num_parts) {
   std::vector<int64_t> first_rows;
   int64_t last = -1;
   for (PagedSequence sequence : batch.sequences) {
-    // A sequence belongs where its middle lies.
+    // A sequence belongs to the part that contains its middle.
     const int64_t place = (2 * sequence.first_row + sequence.num_rows) * num_parts / (2 * num_rows);
     if (place != last) {
       parts.emplace_back();

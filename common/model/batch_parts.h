@@ -1,4 +1,4 @@
-// A batch in parts that threads can compute at the same time, each through all layers.
+// A batch cut into parts that threads can compute at the same time, each through all layers.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace taopd {
 
-// Fewer rows than this do not make a part: a product reads the weights once for each of them.
+// The smallest number of rows of a part, because a product reads the weights once for each part.
 inline constexpr int64_t kRowsPerPart = 16;
 
-// Cuts the batch between sequences into at most `num_parts` batches with about as many rows, which
-// have at least kRowsPerPart on average. The first part alone calls after_layer. The parts refer to
-// the tensor and the block tables of `batch`. REQUIRES: batch.inputs is null. Pure function.
+// Cuts the batch between sequences into at most `num_parts` batches with about as many rows each,
+// at least kRowsPerPart on average. Only the first part calls after_layer. The parts refer to the
+// tensor and the block tables of `batch`. REQUIRES: batch.inputs is null. Pure function.
 std::vector<PagedBatch> PartsOf(const PagedBatch& batch, int64_t num_parts);
 
 }  // namespace taopd

@@ -3,7 +3,7 @@
 //
 // Shapes: T tokens of all sequences of a batch, B sequences, H hidden size, V vocabulary size.
 // Devices: all tensors of a model are on device(). Threads: any number of threads may run Forward,
-// Infer and Logits under InferenceMode at once, each Infer with pages of its own, while no thread
+// Infer and Logits under InferenceMode at once, each Infer with its own pages, while no thread
 // changes the parameters. Training uses one thread.
 #pragma once
 
@@ -28,15 +28,15 @@
 
 namespace taopd {
 
-// B whole sequences, one after the other, without padding. Sequence b is the tokens
-// [cu_seqlens[b], cu_seqlens[b+1]) of the pack.
+// B whole sequences, one after the other, without padding. Sequence b is the tokens [cu_seqlens[b],
+// cu_seqlens[b+1]) of the pack.
 struct PackedBatch {
   at::Tensor token_ids_T;           // int64, on the model's device
   std::vector<int64_t> cu_seqlens;  // [B + 1], starts with 0, ends with T
-  // Sequence b continues sequence parents[b] < b, which continues none: its positions follow those
-  // of the parent, and its rows see the parent's. So the rows of a prompt that several sequences
-  // share are there once. -1: it continues none. Empty: no sequence does. Only for decoders that
-  // share prefixes (Decoder::SharesPrefixes).
+  // Sequence b continues sequence parents[b] < b, which continues no other: its positions follow
+  // those of the parent, and its rows see the parent's. The rows of a prompt that several sequences
+  // share are therefore stored once. Sequence b continues none if parents[b] is -1. If empty, no
+  // sequence continues another. Only for decoders that share prefixes (Decoder::SharesPrefixes).
   std::vector<int64_t> parents;
 
   static PackedBatch FromSequences(const std::vector<std::vector<int32_t>>& sequences,
@@ -45,25 +45,25 @@ struct PackedBatch {
 
 class DecodeInputs;  // common/model/layers/decode_inputs.h
 
-// Rows of B sequences that go on where their pages end. The sequences' rows follow one another and
+// Rows that continue B sequences where their pages end. The sequences' rows follow one another and
 // together are [0, T).
 struct PagedBatch {
   at::Tensor token_ids_T;                // int64, on the model's device
   std::vector<PagedSequence> sequences;  // the block tables belong to the caller
-  std::function<void()> after_layer;     // called when a layer has been computed; may be empty
-  // Not null: a decode step whose rows are there, token_ids_T among them; `sequences` is empty. What
-  // Infer then does on the device depends on the values there, on the pages and on the weights, and
-  // on nothing else, so that it can be recorded once and replayed with other values.
+  std::function<void()> after_layer;     // called after each layer is computed; may be empty
+  // If not null, this is a decode step whose rows, including token_ids_T, are stored there, and
+  // `sequences` is empty. The work of Infer on the device then depends only on the values there, on
+  // the pages and on the weights, so it can be recorded once and replayed with other values.
   const DecodeInputs* inputs = nullptr;
 };
 
 struct ForwardOptions {
   Recompute recompute = Recompute::kNone;
-  // Called in the backward pass, by its thread, with L = num_hidden_layers, L - 1, ..., 0. At call
-  // i the gradients of all parameters of layer i, and of those called before, are in their .grad:
-  // layer L stands for the final norm and a head of its own. The embedding, with a tied head, has
-  // no call: its gradient is complete when the backward pass returns. Nor has a layer a call if
-  // nothing before it is trained. May be empty.
+  // Called in the backward pass, on its thread, with L = num_hidden_layers, L - 1, ..., 0. At call
+  // i, the gradients of all parameters of layer i, and of the layers called before, are in their
+  // .grad. Layer L stands for the final norm and an untied head. The embedding, with a tied head,
+  // has no call: its gradient is complete when the backward pass returns. A layer also has no call
+  // if nothing before it is trained. May be empty.
   std::function<void(int64_t layer)> on_layer_backward;
 };
 
@@ -77,54 +77,58 @@ class Decoder {
   at::Device device() const { return device_; }
   at::ScalarType dtype() const { return dtype_; }
 
-  // Whether Forward takes batches with parents. A row is then the same as if the parent's tokens
-  // were written before the sequence's own, bit for bit.
+  // Whether Forward takes batches with parents. A row then has the same bits as if the parent's
+  // tokens were written before the sequence's own.
   virtual bool SharesPrefixes() const { return false; }
 
-  // The hidden states after the final norm, [T, H]. Attention is causal within each sequence.
-  // Records gradients unless grad mode is off; the options are for the backward pass then. The
-  // decoder must outlive it.
+  // Returns the hidden states after the final norm, [T, H]. Attention is causal within each
+  // sequence. Records gradients unless grad mode is off; `options` then applies to the backward
+  // pass, and the decoder must outlive it.
   virtual at::Tensor Forward(const PackedBatch& batch, const ForwardOptions& options) = 0;
   at::Tensor Forward(const PackedBatch& batch) { return Forward(batch, ForwardOptions()); }
 
-  // The same for inference: writes the rows' keys and values to their sequences' pages and attends
-  // to all that the pages hold. On the CPU, a row depends on its sequence's tokens up to it and on
-  // nothing else, bit for bit: not on the other sequences, the chunks in which the sequence came,
-  // its blocks, or the number of threads. REQUIRES: InferenceMode, and no thread changes the
-  // parameters.
+  // Forward for inference: writes the rows' keys and values to their sequences' pages and attends
+  // to everything that the pages hold. On the CPU, the bits of a row depend only on its sequence's
+  // tokens up to it: not on the other sequences, the chunks in which the sequence came, its blocks,
+  // or the number of threads. REQUIRES: InferenceMode, and no thread changes the parameters.
   virtual at::Tensor Infer(const PagedBatch& batch, KvPages* pages) = 0;
-  // The logits of hidden states, float32 [N, V] on the model's device, under the contract of Infer.
+  // Returns the logits of hidden states, float32 [N, V] on the model's device, under the contract
+  // of Infer.
   virtual at::Tensor Logits(const at::Tensor& hidden_NH) = 0;
   // ScoreRowsOfHead (kernels/torch/head/scoring_head.h) with this model's head, under the contract
   // of Infer.
   virtual ScoringOutput ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
                                   const at::Tensor& candidate_ids_NM,
                                   const ScoringOptions& options);
-  // What draws tokens from Logits on their device; undefined if the host does.
+  // Returns the sampler that draws tokens from Logits on their device; undefined if the host does.
   virtual RowSampler row_sampler(at::Device device_of_logits) const {
     return RowSamplerOn(device_of_logits);
   }
   // KvPages::CopyBlock, wherever the model's pages are.
   virtual void CopyBlock(KvPages* pages, int32_t from, int32_t to) { pages->CopyBlock(from, to); }
-  // What KvPages for Infer are made from: the model, or the slice of it that this process holds.
+  // Returns the configuration from which KvPages for Infer are made: that of the model, or of the
+  // slice that this process holds.
   virtual const ModelConfig& paged_config() const { return config_; }
-  // An error if the model cannot compute any more, for another reason than its own device.
+  // Returns an error if the model cannot compute any more for a reason other than its own device.
   virtual absl::Status Health() const { return absl::OkStatus(); }
-  // Computes now what the first Infer and the first Logits or ScoreRows would prepare. Returns the
-  // bytes that it takes in this process beyond the memory plan's: bfloat16 matrices whose numbers are
-  // spread too wide for the 12 bits that a packed copy has planned for each.
+  // Does now what the first Infer and the first Logits or ScoreRows would prepare. Returns the
+  // bytes that this takes in this process in addition to the memory plan's: bfloat16 matrices whose
+  // numbers are spread too widely for the 12 bits per number that the plan expects of a packed
+  // copy.
   virtual int64_t PrepareInference() = 0;
-  // Frees what inference does not read once it is prepared: on the CPU, the parameters that it has
-  // packed copies of. Forward, lm_head and Parameters may not be called any more, and the weights
-  // not change.
+  // Frees what inference no longer reads after it is prepared: on the CPU, the parameters of which
+  // it has packed copies. After this call, Forward, lm_head and Parameters must not be called, and
+  // the weights must not change.
   virtual void KeepForInferenceOnly() = 0;
-  // For a parameter that lies in a mapped file, a function that tells the system that its pages are
-  // not needed for now; else null. It may be called by any thread, and outlive the decoder.
+  // Returns, for a parameter in a mapped file, a function that tells the system that its pages are
+  // not needed for now; otherwise null. Any thread may call the function, and it may outlive the
+  // decoder.
   virtual std::function<void()> ReleaserOf(const at::Tensor& parameter) const { return nullptr; }
-  // Where the tensors lie that Infer reads beside its arguments. While this stays the same, a record
-  // of Infer (PagedBatch::inputs) can be replayed; values that are written in place are seen.
+  // Returns the addresses of the tensors that Infer reads besides its arguments. While they stay
+  // the same, a record of Infer (PagedBatch::inputs) can be replayed; it sees values that are
+  // written in place.
   virtual std::vector<const void*> InferenceAddresses() const { return {}; }
-  // Grows whenever a parameter is written. Keys and values of another version are of no use.
+  // Grows whenever a parameter is written. Keys and values of another version must not be used.
   virtual uint64_t weight_version() const = 0;
 
   // [V, H]; the embedding itself if the head is tied. Logits are hidden @ lm_head^T.
@@ -148,28 +152,28 @@ struct DecoderOptions {
   std::string device = "auto";  // "auto" (cuda:0 if there is one), "cpu", "cuda", "cuda:1", ...
   // Training needs float32 or bfloat16; float16 gradients would need a scaled loss.
   bool requires_grad = false;
-  // Not null: loads the slice of the model that belongs to group->place(), for inference. Every
-  // process of the group then makes the same calls of Infer, Logits and ScoreRows, and all get the
-  // same hidden states; logits and scores come out at rank 0. Must outlive the decoder.
+  // If not null, the slice of the model that belongs to group->place() is loaded, for inference.
+  // Every process of the group then makes the same calls of Infer, Logits and ScoreRows, and all of
+  // them get the same hidden states; only rank 0 gets logits and scores. Must outlive the decoder.
   Collectives* group = nullptr;
   // Set if the model continues with another tokenizer.
   std::optional<VocabularyChange> vocabulary = std::nullopt;
 };
 
-// Parse the members of DecoderOptions. `stored_dtype` is what "auto" stands for. Return
-// INVALID_ARGUMENT for unknown names and for devices that do not exist.
+// These functions parse members of DecoderOptions. `stored_dtype` is the meaning of "auto". They
+// return INVALID_ARGUMENT for unknown names and for devices that do not exist.
 absl::StatusOr<at::Device> ParseDevice(const std::string& text);
 absl::StatusOr<at::ScalarType> ParseDtype(const std::string& text, const std::string& stored_dtype);
 
 // Loads config.json and the safetensors (one file, or shards) of a Hugging Face directory.
 //
-// Errors name the directory or the file, and the missing or unexpected tensor or the wrong shape.
-// Tensors that older exports left beside the weights (rotary_emb.inv_freq, a copy of a tied head)
-// are accepted. Returns RESOURCE_EXHAUSTED, before anything is allocated, if the weights exceed the
-// available memory.
+// Errors name the directory or the file, and the tensor that is missing, unexpected or of the wrong
+// shape. Tensors that older exports stored along with the weights (rotary_emb.inv_freq, a copy of a
+// tied head) are accepted. Returns RESOURCE_EXHAUSTED, before anything is allocated, if the weights
+// exceed the available memory.
 //
-// On the CPU, weights that are not trained and that are stored in the requested dtype stay in the
-// mapped files; others are copied one by one.
+// On the CPU, weights that are not trained and are stored in the requested dtype stay in the mapped
+// files; others are copied one by one.
 absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const std::string& model_dir,
                                                      const DecoderOptions& options);
 
@@ -179,8 +183,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& config,
                                                      const DecoderOptions& options,
                                                      RandomStream random);
 
-// The size limit of one file of an export, in decimal bytes as Hugging Face counts. A tensor that
-// is larger gets a file of its own.
+// The size limit of one file of an export, in decimal bytes as Hugging Face counts. A larger tensor
+// gets its own file.
 inline constexpr int64_t kMaxShardBytes = 5'000'000'000;
 
 // Writes config.json and the weights in the model's dtype: model.safetensors, or, if they exceed
@@ -190,16 +194,16 @@ inline constexpr int64_t kMaxShardBytes = 5'000'000'000;
 absl::Status SaveDecoder(const Decoder& decoder, const std::string& model_dir,
                          int64_t max_shard_bytes = kMaxShardBytes);
 
-// SHA-256 (hexadecimal) over the configuration and over the names, shapes and bytes of the weights,
-// in the order of their names.
+// Returns a SHA-256 (hexadecimal) over the configuration and over the names, shapes and bytes of
+// the weights, in the order of their names.
 absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder);
-// The same on a thread of its own, since one digest over all bytes cannot be computed in parallel.
-// Refers to the tensors when it is called, so the decoder may meanwhile drop them or be destroyed;
-// their contents must not change. The future's destructor waits for the thread, and get() rethrows
-// what LibTorch throws.
+// Computes WeightsRevision on its own thread, since one digest over all bytes cannot be computed in
+// parallel. The call takes references to the tensors, so the decoder may then drop them or be
+// destroyed; their contents must not change. The future's destructor waits for the thread, and
+// get() rethrows what LibTorch throws.
 std::future<absl::StatusOr<std::string>> StartWeightsRevision(const Decoder& decoder);
-// WeightsRevision of the model that LoadDecoder would make of the directory on a CPU, without
-// making it. `dtype` is one of config.json's names.
+// Computes WeightsRevision of the model that LoadDecoder would make of the directory on a CPU,
+// without making it. `dtype` is one of config.json's names.
 std::future<absl::StatusOr<std::string>> StartStoredRevision(const std::string& model_dir,
                                                              const std::string& dtype);
 

@@ -22,8 +22,8 @@
 namespace taopd {
 namespace {
 
-// A core's own caches hold so much: beyond it, threads that compute other rows with the same
-// weights would each read them from the memory that they share.
+// A core's own caches hold this many bytes. With more weights, threads that compute other rows with
+// the same weights would each read them from the memory that they share.
 constexpr int64_t kFewWeightsBytes = int64_t{2} << 20;
 
 at::Tensor Project(const at::Tensor& x, const Projection& projection,
@@ -35,7 +35,7 @@ struct Heads {
   at::Tensor q_TND, k_TKD, v_TKD;
 };
 
-// As the projections give them: neither normalised nor rotated.
+// Returns the heads as the projections give them: neither normalized nor rotated.
 Heads ProjectHeads(const at::Tensor& x_TH, const LayerWeights& weights, const ModelConfig& config) {
   const auto split_heads = [&](const at::Tensor& x, int64_t num_heads) {
     return x.view({x.size(0), num_heads, config.head_dim});
@@ -45,8 +45,8 @@ Heads ProjectHeads(const at::Tensor& x_TH, const LayerWeights& weights, const Mo
           split_heads(Project(x_TH, weights.v_proj), config.num_key_value_heads)};
 }
 
-// The attention of a pack of whole sequences, [T, N * D]. packed: the layer's present weights, or
-// null.
+// Returns the attention of a pack of whole sequences, [T, N * D]. `packed` is the layer's current
+// weights, or null.
 at::Tensor AttentionOfPack(const at::Tensor& x_TH, const LayerWeights& weights,
                            const PackedLayer* packed, const ModelConfig& config,
                            int64_t sliding_window, const Rotation& rotation,
@@ -54,7 +54,7 @@ at::Tensor AttentionOfPack(const at::Tensor& x_TH, const LayerWeights& weights,
   if (!HasCpuProducts(x_TH)) {
     TAOPD_CHECK(batch.parents.empty());
     const Heads heads = ProjectHeads(x_TH, weights, config);
-    // The weights of the norms are undefined where the model has none.
+    // The weights of the norms are undefined if the model has none.
     const auto ready = [&](const at::Tensor& x_TAD, const at::Tensor& norm_D) {
       return NormRotateHeads(x_TAD, norm_D, config.rms_norm_eps, rotation.cos_T1D,
                              rotation.sin_T1D);
@@ -78,12 +78,13 @@ at::Tensor AttentionOfPack(const at::Tensor& x_TH, const LayerWeights& weights,
                        options);
 }
 
-// What a layer of inference writes and the next one writes again: allocated by the first layer that
-// needs it. Tensors of tens of megabytes that come and go in each layer would be fresh pages each
-// time.
+// The tensors that a layer of inference writes and the next layer overwrites. The first layer that
+// needs one allocates it. Tensors of tens of megabytes that are allocated and freed in each layer
+// would be fresh pages each time.
 class LayerBuffers {
  public:
-  // A contiguous tensor [rows, ...] of x's type, valid until the same name is asked for again.
+  // Returns a contiguous tensor [rows, ...] of x's type, valid until the same name is requested
+  // again.
   const at::Tensor& Get(at::Tensor LayerBuffers::*name, at::IntArrayRef shape,
                         const at::Tensor& x) {
     at::Tensor& buffer = this->*name;
@@ -93,7 +94,7 @@ class LayerBuffers {
   at::Tensor qkv, queries, keys, gate_up, activated;
 };
 
-// Ready for attention, from the fused projection; the values are a slice of it.
+// Returns heads prepared for attention from the fused projection; the values are a slice of it.
 Heads ProjectHeads(const at::Tensor& x_TH, const PackedLayer& packed, const LayerWeights& weights,
                    const ModelConfig& config, const Rotation& rotation, LayerBuffers* buffers) {
   const int64_t N = config.num_attention_heads, K = config.num_key_value_heads, D = config.head_dim,
@@ -107,7 +108,7 @@ Heads ProjectHeads(const at::Tensor& x_TH, const PackedLayer& packed, const Laye
   return {heads.queries_TND, heads.keys_TKD, qkv_TC.narrow(1, (N + K) * D, K * D).view({T, K, D})};
 }
 
-// packed: the layer's present weights, or null.
+// `packed` is the layer's current weights, or null.
 at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights,
                     const PackedLayer* packed) {
   for (const Projection* projection : {&weights.gate_proj, &weights.up_proj, &weights.down_proj}) {
@@ -244,7 +245,7 @@ void TransformerDecoder::KeepForInferenceOnly() {
   }
 }
 
-// The norm behind the last layer is the final one.
+// The norm before the layer after the last one is the final norm.
 const at::Tensor& TransformerDecoder::NormBefore(size_t layer) const {
   return layer < weights_.layers.size() ? weights_.layers[layer].input_norm_H
                                         : weights_.final_norm_H;
@@ -252,10 +253,10 @@ const at::Tensor& TransformerDecoder::NormBefore(size_t layer) const {
 
 at::Tensor TransformerDecoder::Embed(const at::Tensor& ids_T) const {
   if (group_ == nullptr) {
-    // As transformers: the padding token's row of the embedding gets no gradient from being read.
+    // As in transformers, reading the padding token's row of the embedding gives it no gradient.
     return Embedding(weights_.embed_tokens_VH, ids_T, config().pad_token_id.value_or(-1));
   }
-  // Every id has its row in one process; the others add zeros.
+  // The row of every id is in one process; the others add zeros.
   const at::Tensor own_T = ids_T - group_->place().FirstId(vocab_size_);
   const at::Tensor is_foreign_T = own_T.lt(0).logical_or(own_T.ge(config().vocab_size));
   at::Tensor hidden_TH =
@@ -272,7 +273,8 @@ at::Tensor TransformerDecoder::SumOfParts(at::Tensor part) const {
   return part.to(dtype());
 }
 
-// Each block's output is added to the residual stream together with the next block's norm.
+// The output of each block is added to the residual stream in one step with the norm of the next
+// block.
 template <typename AttentionBlock, typename MlpBlock>
 TensorPair TransformerDecoder::RunLayer(size_t i, const TensorPair& sum_and_norm,
                                         const AttentionBlock& attention,
@@ -306,12 +308,12 @@ at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, const ForwardOp
   if (batch.token_ids_T.size(0) == 0) {
     return at::empty({0, config().hidden_size}, weights_.final_norm_H.options());
   }
-  // What all layers share, also when they are computed again.
+  // The data that all layers share, also when they are computed again.
   struct Shared {
     PackedBatch batch;
     AttentionPlan plan;
     Rotation rotation;
-    // The copy of the weights that generation computes from, if there is one; otherwise null.
+    // The copy of the weights that generation uses, or null if there is none.
     std::shared_ptr<PackedWeights> packed;
     const PackedLayer* packed_layer(size_t i) const {
       return packed != nullptr ? &packed->layer(i) : nullptr;
@@ -349,7 +351,7 @@ at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, const ForwardOp
   TensorPair x = marked({Embed(batch.token_ids_T), at::Tensor()}, 0);
   x.second = RmsNorm(x.first, NormBefore(0), config().rms_norm_eps);
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
-    // The norm behind layer i belongs to the next one.
+    // The norm after layer i belongs to the next layer.
     x = marked(x, i + 1);
     if (options.recompute != Recompute::kFull) {
       x = RunLayer(i, x, attention, mlp);

@@ -22,13 +22,14 @@ class TransformerDecoder final : public Decoder {
   // The weights are undefined until a loader has set all slots() and called FinishWeights.
   // REQUIRES: `config` passed the checks of ParseModelConfig.
   TransformerDecoder(const ModelConfig& config, at::Device device, at::ScalarType dtype);
-  // A slice of a model whose whole vocabulary has vocab_size ids; `config` is SliceOf the model's.
+  // A slice of a model whose whole vocabulary has vocab_size ids; `config` is SliceOf the model's
+  // configuration.
   TransformerDecoder(const ModelConfig& config, at::Device device, at::ScalarType dtype,
                      int64_t vocab_size, Collectives* group);
 
-  // The tensors that a loader sets, once, before the first Forward.
+  // The tensors that a loader sets once, before the first Forward.
   const std::vector<WeightSlot>& slots() const { return slots_; }
-  // Says that a parameter lies in a mapped file: see ReleaserOf.
+  // Declares that a parameter is in a mapped file; see ReleaserOf.
   void SetMapped(const at::Tensor& parameter, std::function<void()> release) {
     release_mapped_[parameter.const_data_ptr()] = std::move(release);
   }
@@ -52,43 +53,43 @@ class TransformerDecoder final : public Decoder {
   std::vector<NamedParameter> Parameters() const override;
 
  private:
-  // The residual stream through all layers: attention(i, x) and mlp(i, x) are the blocks of layer
-  // i.
+  // Runs the residual stream through all layers: attention(i, x) and mlp(i, x) are the blocks of
+  // layer i.
   template <typename AttentionBlock, typename MlpBlock>
   at::Tensor RunLayers(const at::Tensor& ids_T, const AttentionBlock& attention,
                        const MlpBlock& mlp) const;
-  // One layer: from the residual stream before it and its norm to those after it.
+  // Runs one layer: from the residual stream before it and its norm to those after it.
   template <typename AttentionBlock, typename MlpBlock>
   TensorPair RunLayer(size_t i, const TensorPair& sum_and_norm, const AttentionBlock& attention,
                       const MlpBlock& mlp) const;
   at::Tensor Embed(const at::Tensor& ids_T) const;
   const at::Tensor& NormBefore(size_t layer) const;
-  // packed: the layer's present weights, or null.
+  // `packed` is the layer's current weights, or null.
   at::Tensor MlpOfLayer(size_t i, const at::Tensor& x_TH, const PackedLayer* packed) const;
-  // Infer from the parameters, and from the packed weights. Several threads may run InferPacked with
-  // parts of a batch.
+  // The two implementations of Infer: from the parameters, and from the packed weights. Several
+  // threads may run InferPacked with parts of a batch.
   at::Tensor InferPlain(const PagedBatch& batch, KvPages* pages);
   at::Tensor InferPacked(const PagedBatch& batch, KvPages* pages, const PackedWeights& packed);
-  // The type in which a projection that was cut by columns gives its part of a sum.
+  // Returns the type in which a projection that was cut by columns returns its part of a sum.
   at::ScalarType PartType() const { return group_ == nullptr ? dtype() : at::kFloat; }
-  // The sum of what all processes have computed; without others, what this one has.
+  // Returns the sum of the results of all processes; without a group, returns `part`.
   at::Tensor SumOfParts(at::Tensor part) const;
-  // The packed weights, up to date; null where inference computes from the parameters themselves.
+  // Returns the packed weights, up to date, or null if inference uses the parameters themselves.
   std::shared_ptr<PackedWeights> UpToDateWeights();
-  // Whether inference has packed them.
+  // Returns whether inference has packed the weights.
   bool HasPackedWeights();
 
-  const int64_t vocab_size_ = 0;        // of the whole model
+  const int64_t vocab_size_ = 0;        // vocabulary of the whole model
   Collectives* const group_ = nullptr;  // null: this process has the whole model
   ModelWeights weights_;
-  std::vector<WeightSlot> slots_;                                // into weights_
+  std::vector<WeightSlot> slots_;                                // point into weights_
   std::map<const void*, std::function<void()>> release_mapped_;  // by the tensor's address
   RopeTable rope_;
   std::mutex packed_mutex_;
   std::shared_ptr<PackedWeights> packed_;
   uint64_t packed_version_ = 0;
   bool inference_only_ = false;
-  // Whether threads share the rows of a batch rather than each product of a layer: with weights this
+  // Whether threads share the rows of a batch instead of each product of a layer: with weights this
   // small, waiting for each other between products takes as long as the products.
   bool few_weights_ = false;
 };

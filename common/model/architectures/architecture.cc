@@ -10,7 +10,7 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kDefaultSlidingWindow = 4096;  // of transformers' Qwen2Config and its successors
 constexpr int64_t kDefaultMaxWindowLayers = 28;
 
-// Whether each layer slides, by layer_types; nullopt where the file has none.
+// Returns whether each layer slides, by layer_types, or nullopt if the file has no layer_types.
 absl::StatusOr<std::optional<std::vector<bool>>> ReadLayerTypes(const Json& json,
                                                                 int64_t num_layers) {
   const Json* types = FindField(json, "layer_types");
@@ -32,7 +32,7 @@ absl::StatusOr<std::optional<std::vector<bool>>> ReadLayerTypes(const Json& json
   return slides;
 }
 
-// 0 where nothing slides.
+// Returns 0 if no layer slides.
 absl::StatusOr<int64_t> ReadWindow(const Json& json) {
   bool use_sliding_window = false;
   TAOPD_RETURN_IF_ERROR(ReadBool(json, "use_sliding_window", &use_sliding_window));

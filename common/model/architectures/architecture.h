@@ -1,5 +1,5 @@
-// What distinguishes one architecture from another. To add an architecture, write a file like
-// qwen3.cc and add a row to architecture.cc. Nothing here knows LibTorch.
+// The properties that distinguish one architecture from another. To add an architecture, write a
+// file like qwen3.cc and add a row to architecture.cc. This folder does not depend on LibTorch.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -45,7 +45,7 @@ struct Architecture {
   std::string model_type;  // config.json's model_type
   TensorNames names;
   // Sets what the architecture fixes and the defaults of keys that config.json may omit, and
-  // refuses the architecture's own settings that are not implemented. Runs before the sizes are
+  // refuses settings of the architecture that are not implemented. Runs before the sizes are
   // checked.
   absl::Status (*fix_config)(const nlohmann::ordered_json& json, ModelConfig* config);
   // Adds the members that fix_config reads to a config.json. Null if there are none.
@@ -60,22 +60,22 @@ const Architecture& Qwen3MoeArchitecture();
 // The functions below read members that several architectures share.
 
 // Sets head_dim to hidden_size / num_attention_heads unless it is given. Returns INVALID_ARGUMENT
-// if that is not a whole number.
+// if the quotient is not a whole number.
 absl::Status DeriveHeadDim(ModelConfig* config);
 // Reads num_key_value_heads; null means one key-value head per head. A missing key is refused:
 // transformers' default does not depend on the number of heads, so the key has more likely been
 // forgotten than omitted.
 absl::Status RequireKeyValueHeads(const nlohmann::ordered_json& json, ModelConfig* config);
-// Reads use_sliding_window and sliding_window, and which layers slide (Qwen2 and Qwen3):
-// layer_types, or, if that is missing, the layers from max_window_layers on.
+// Reads use_sliding_window and sliding_window, and determines which layers slide (Qwen2 and Qwen3):
+// those in layer_types, or, if that is missing, the layers from max_window_layers on.
 absl::Status ReadSlidingLayers(const nlohmann::ordered_json& json, ModelConfig* config);
 void WriteSlidingLayers(const ModelConfig& config, nlohmann::ordered_json* json);
 // Reads use_sliding_window and sliding_window, which apply to all layers or none.
 absl::Status ReadSlidingWindow(const nlohmann::ordered_json& json, ModelConfig* config);
-// Returns UNIMPLEMENTED if the file asks for a sliding window.
+// Returns UNIMPLEMENTED if the file requests a sliding window.
 absl::Status RefuseSlidingWindow(const nlohmann::ordered_json& json, const std::string& model);
 
-// Returns UNIMPLEMENTED, with the known names, for an unknown name.
+// Returns the architecture, or UNIMPLEMENTED with the known names if the name is unknown.
 absl::StatusOr<const Architecture*> FindArchitecture(const std::string& name);
 
 }  // namespace taopd

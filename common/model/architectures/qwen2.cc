@@ -1,4 +1,4 @@
-// Qwen2, Qwen2.5, Qwen2.5-Math, and what was trained from them (the R1 distills, OpenThinker,
+// Qwen2, Qwen2.5, Qwen2.5-Math, and models trained from them (the R1 distills, OpenThinker,
 // JustRL): Llama's blocks with biases in the q, k and v projections.
 #include "common/model/architectures/architecture.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 absl::Status FixQwen2Config(const nlohmann::ordered_json& json, ModelConfig* config) {
   config->qk_norm = false;
-  // Fixed in transformers' Qwen2Attention; config.json has no word in it.
+  // Fixed in transformers' Qwen2Attention; config.json cannot change it.
   config->attention_bias = true;
   config->attention_output_bias = false;
   if (config->mlp_bias) return Unimplemented("mlp_bias true: Qwen2 has no biases in its MLP");

@@ -5,7 +5,7 @@
 namespace taopd {
 namespace {
 
-// transformers' Qwen3Config.head_dim where config.json leaves it out.
+// The default of transformers' Qwen3Config.head_dim if config.json omits it.
 constexpr int64_t kDefaultHeadDim = 128;
 
 absl::Status FixQwen3Config(const nlohmann::ordered_json& json, ModelConfig* config) {

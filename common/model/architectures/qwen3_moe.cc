@@ -1,5 +1,5 @@
-// Qwen3-MoE (Qwen3-30B-A3B): Qwen3's attention, and a mixture of experts in the place of the MLP of
-// every layer, or of those that decoder_sparse_step and mlp_only_layers say.
+// Qwen3-MoE (Qwen3-30B-A3B): Qwen3's attention, with a mixture of experts in place of the MLP in
+// every layer, or only in the layers that decoder_sparse_step and mlp_only_layers select.
 #include "common/model/architectures/architecture.h"
 #include "common/model/config/config_fields.h"
 
@@ -8,10 +8,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of all layers together: a list of tensors this long is made before any file is looked at.
+// The limit over all layers together, because a list of tensors this long is built before any file
+// is read.
 constexpr int64_t kMaxExpertsOfAllLayers = 1 << 17;
 
-// The layers that keep a dense MLP whatever decoder_sparse_step says.
+// Returns the layers that keep a dense MLP whatever decoder_sparse_step is.
 absl::StatusOr<std::vector<bool>> ReadMlpOnlyLayers(const Json& json, int64_t num_layers) {
   std::vector<bool> dense(num_layers, false);
   const Json* list = FindField(json, "mlp_only_layers");
@@ -26,7 +27,7 @@ absl::StatusOr<std::vector<bool>> ReadMlpOnlyLayers(const Json& json, int64_t nu
   return dense;
 }
 
-// Defaults are those of transformers' Qwen3MoeConfig.
+// The defaults are those of transformers' Qwen3MoeConfig.
 absl::Status ReadMoe(const Json& json, ModelConfig* config) {
   MoeConfig& moe = config->moe;
   moe.num_experts = 128;
@@ -66,7 +67,7 @@ absl::Status ReadMoe(const Json& json, ModelConfig* config) {
 absl::Status FixQwen3MoeConfig(const Json& json, ModelConfig* config) {
   config->qk_norm = true;
   if (config->mlp_bias) return Unimplemented("mlp_bias true: Qwen3-MoE has no biases in its MLP");
-  // The loss has no term for the balance of the router (verl trains these models without it too).
+  // The loss has no term for the router's load balance (verl also trains these models without it).
   bool output_router_logits = false;
   TAOPD_RETURN_IF_ERROR(ReadBool(json, "output_router_logits", &output_router_logits));
   if (output_router_logits) {

@@ -1,6 +1,6 @@
 // Typed access to the members of a config.json. The functions that write to `value` leave it
-// unchanged if the member is missing or null. INVALID_ARGUMENT names the member, its value and the
-// limits.
+// unchanged if the member is missing or null. An INVALID_ARGUMENT names the member, its value and
+// the limits.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace taopd {
 // The limit of every member that counts positions: contexts and windows.
 inline constexpr int64_t kMaxPositions = 1 << 26;
 
-// nullptr if the member is missing or null.
+// Returns nullptr if the member is missing or null.
 const nlohmann::ordered_json* FindField(const nlohmann::ordered_json& json, const char* key);
 
 // `min` and `max` are inclusive.
@@ -30,7 +30,7 @@ absl::Status ReadString(const nlohmann::ordered_json& json, const char* key, std
 // Reads one id or a list of ids, without repetitions. Older files write -1 for "none".
 absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const nlohmann::ordered_json& json,
                                                   const char* key);
-// The same for a member that has at most one id.
+// Like ReadTokenIds, for a member that has at most one id.
 absl::Status ReadTokenId(const nlohmann::ordered_json& json, const char* key,
                          std::optional<int32_t>* id);
 

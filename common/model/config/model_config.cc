@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxConfigBytes = 16 << 20;
 
-// Settings that change the numbers and that no code here follows.
+// Refuses settings that change the results and that this code does not implement.
 absl::Status RefuseUnimplemented(const Json& json) {
   std::string hidden_act = "silu";
   TAOPD_RETURN_IF_ERROR(ReadString(json, "hidden_act", &hidden_act));
@@ -42,7 +42,7 @@ absl::Status RequirePositive(const char* key, int64_t value) {
 }
 
 absl::Status ReadSizes(const Json& json, ModelConfig* config) {
-  // Bounds far above any published model; within them no product of sizes overflows.
+  // The bounds are far above any published model; within them, no product of sizes overflows.
   TAOPD_RETURN_IF_ERROR(ReadInt(json, "vocab_size", 1, 1 << 24, &config->vocab_size));
   TAOPD_RETURN_IF_ERROR(ReadInt(json, "hidden_size", 1, 1 << 18, &config->hidden_size));
   TAOPD_RETURN_IF_ERROR(ReadInt(json, "intermediate_size", 1, 1 << 20, &config->intermediate_size));
@@ -90,7 +90,7 @@ absl::StatusOr<std::string> ReadArchitectureName(const Json& json) {
   return (*names)[0].get<std::string>();
 }
 
-// The limits on depth and duplicate keys are ParseJson's; the order of the keys is kept for export.
+// ParseJson limits depth and refuses duplicate keys; the order of the keys is kept for the export.
 absl::StatusOr<Json> ParseObject(const std::string& text, const std::string& source) {
   TAOPD_RETURN_IF_ERROR(ParseJson(text, source).status());
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -157,8 +157,8 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
     TAOPD_ASSIGN_OR_RETURN(const Json generation, ParseObject(generation_text, generation_path));
     absl::StatusOr<std::vector<int32_t>> ids = ReadTokenIds(generation, "eos_token_id");
     if (!ids.ok()) return Annotate(ids.status(), generation_path);
-    // As transformers' generate: where generation_config.json names end ids, config.json's do not
-    // count.
+    // As in transformers' generate: if generation_config.json names end ids, those of config.json
+    // do not count.
     if (!ids->empty()) config.eos_token_ids = *std::move(ids);
   }
   return config;

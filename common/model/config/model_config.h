@@ -1,6 +1,6 @@
 // The sizes and switches of a decoder-only transformer, as a Hugging Face config.json gives them.
 // One struct serves every architecture; common/model/architectures sets what an architecture fixes,
-// such as Qwen3's QK-norm. Nothing here knows LibTorch.
+// such as Qwen3's QK-norm. This folder does not depend on LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,18 @@ namespace taopd {
 struct MoeConfig {
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
-  int64_t intermediate_size = 0;    // of one expert
+  int64_t intermediate_size = 0;    // size of one expert
   bool normalize_gates = false;     // the chosen experts' gates sum to one (norm_topk_prob)
   std::vector<bool> sparse_layers;  // by layer; the others have a dense MLP
 };
 
-// For a model that continues with another tokenizer, such as a Llama student with the R1 tokenizer.
+// The vocabulary of another tokenizer with which a model continues, such as the R1 tokenizer for a
+// Llama student.
 struct VocabularyChange {
-  // The number of tokens of the tokenizer. If it does not exceed the model's rows, nothing is
-  // resized, since a padded vocabulary has spare rows. Otherwise the embedding and the head get new
-  // rows, each the mean of the old ones. This is transformers' resize_token_embeddings without its
-  // noise of 3e-5 standard deviations, which is below bfloat16's resolution.
+  // The number of tokens of the tokenizer. If the model has at least as many rows, nothing is
+  // resized: a padded vocabulary has spare rows. Otherwise the embedding and the head get new rows,
+  // each the mean of the old ones. This is transformers' resize_token_embeddings without its noise
+  // of 3e-5 standard deviations, which is below bfloat16's resolution.
   int64_t num_tokens = 0;
   // The tokenizer's ids, which replace the configuration's.
   std::vector<int32_t> eos_token_ids;
@@ -61,36 +62,38 @@ struct ModelConfig {
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
   std::optional<int32_t> pad_token_id;
-  // The dtype of the stored weights (torch_dtype or dtype); empty if config.json does not say.
+  // The dtype of the stored weights (torch_dtype or dtype); empty if config.json does not specify
+  // it.
   std::string dtype = "float32";
-  // The file as read. Export writes it with the dtype adjusted, so clear it after any other change.
+  // The text of the file. Export writes it with the dtype adjusted, so clear it after any other
+  // change.
   std::string raw_json;
 
-  // The layer's sliding window; 0 if it attends to all previous tokens.
+  // Returns the layer's sliding window, or 0 if it attends to all previous tokens.
   int64_t SlidingWindow(int64_t layer) const;
   bool HasSlidingLayers() const;
-  // Whether the layer's MLP is a mixture of experts.
+  // Returns whether the layer's MLP is a mixture of experts.
   bool IsSparse(int64_t layer) const;
-  // Counts a tied head once.
+  // Returns the number of parameters. A tied head counts once.
   int64_t NumParameters() const;
-  // The size of one token's keys and values in all layers.
+  // Returns the size of one token's keys and values in all layers.
   int64_t KvBytesPerToken(int64_t bytes_per_value) const;
 };
 
 // Parses the text of a config.json. Errors start with `source` and name the member:
 //   INVALID_ARGUMENT  a size is missing or absurd, or a value is malformed
-//   UNIMPLEMENTED     the architecture is unknown, or a setting would change the numbers and is not
-//                     implemented (quantised weights, longrope, ...)
+//   UNIMPLEMENTED     the architecture is unknown, or a setting that would change the results is
+//                     not implemented (quantised weights, longrope, ...)
 absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json_text,
                                              const std::string& source = "config.json");
-// Reads config.json of a model directory, and the eos_token_id of its generation_config.json, if
-// any.
+// Reads config.json of a model directory, and eos_token_id from its generation_config.json if there
+// is one.
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir);
 // Sets the vocabulary's size and the special tokens, in the fields and in raw_json. Returns
 // INVALID_ARGUMENT for an id that is not below the new size.
 absl::Status ChangeVocabulary(const VocabularyChange& change, ModelConfig* config);
-// The text of a config.json, for a configuration that was read or that was built in memory (its
-// raw_json is empty).
+// Returns the text of a config.json for a configuration that was read, or that was built in memory
+// (its raw_json is empty).
 std::string ModelConfigJson(const ModelConfig& config);
 
 }  // namespace taopd

@@ -1,14 +1,15 @@
-// What the backward pass of a decoder computes again instead of keeping it. No LibTorch here.
+// The intermediate results that a decoder's backward pass computes again instead of keeping them.
+// This header does not depend on LibTorch.
 #pragma once
 
 namespace taopd {
 
-// The gradients are the same bits with all of them.
+// The gradients have the same bits with all of these.
 enum class Recompute {
   kNone,       // keep everything
-  kAttention,  // of each layer, compute again: the projections of queries, keys and values, their
+  kAttention,  // compute again, in each layer: the projections of queries, keys and values, their
                // norms and rotation, attention, and the output's projection
-  kFull,       // keep the residual stream before each layer alone, and compute again all of a layer
+  kFull,       // keep only the residual stream before each layer, and compute again all of a layer
 };
 
 }  // namespace taopd

@@ -15,7 +15,7 @@ constexpr double kMaxFactor = 1e6;
 struct RopeTypeRow {
   const char* name;
   RopeType type;
-  std::set<std::string> members;  // beside those that every type has
+  std::set<std::string> members;  // members besides those that every type has
 };
 
 const std::vector<RopeTypeRow>& RopeTypes() {
@@ -84,7 +84,7 @@ absl::Status ReadLlama3(const Json& json, RopeConfig* rope) {
   return absl::OkStatus();
 }
 
-// The members of rope_scaling or rope_parameters.
+// Reads the members of rope_scaling or rope_parameters.
 absl::Status ReadRopeObject(const Json& json, int64_t max_position_embeddings, RopeConfig* rope,
                             double* partial_rotary_factor) {
   if (!json.is_object()) return InvalidArgument("not an object");
@@ -123,7 +123,8 @@ absl::StatusOr<RopeConfig> ReadRopeConfig(const Json& json, int64_t max_position
   double partial_rotary_factor = 1.0;
   TAOPD_RETURN_IF_ERROR(ReadReal(json, "rope_theta", 1.0, kMaxTheta, &rope.theta));
   TAOPD_RETURN_IF_ERROR(ReadReal(json, "partial_rotary_factor", 0.0, 1.0, &partial_rotary_factor));
-  // Of the whole model and not of its rotation: transformers lets it override the inner one.
+  // This member belongs to the whole model; transformers lets it override the one inside the
+  // rotation.
   TAOPD_RETURN_IF_ERROR(ReadInt(json, "original_max_position_embeddings", 1, kMaxPositions,
                                 &rope.original_max_position_embeddings));
   const int64_t outer_original = rope.original_max_position_embeddings;

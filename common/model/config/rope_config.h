@@ -1,7 +1,7 @@
-// How the frequencies of rotary positions are scaled for contexts that are longer than those of the
-// pre-training. config.json gives this in rope_scaling or rope_parameters; the meaning is that of
-// transformers' modeling_rope_utils.py. layers/rope.h computes the frequencies; nothing here knows
-// LibTorch.
+// The scaling of the frequencies of rotary positions for contexts longer than those of
+// pre-training. config.json gives it in rope_scaling or rope_parameters, with the meaning of
+// transformers' modeling_rope_utils.py. layers/rope.h computes the frequencies. This header does
+// not depend on LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -25,26 +25,26 @@ struct RopeConfig {
   RopeType type = RopeType::kDefault;
   double theta = 10000.0;
   double factor = 1.0;
-  // The context of the pre-training, for kYarn and kLlama3.
+  // The context length of pre-training, for kYarn and kLlama3.
   int64_t original_max_position_embeddings = 0;
 
-  // For kYarn:
-  // Multiplies cosines and sines; nullopt: computed from factor.
+  // Only for kYarn. attention_factor multiplies cosines and sines; if nullopt, it is computed from
+  // `factor`.
   std::optional<double> attention_factor;
   double beta_fast = 32.0;
   double beta_slow = 1.0;
-  double mscale = 0.0;  // not given if this and mscale_all_dim are both 0
+  double mscale = 0.0;  // not set if this and mscale_all_dim are both 0
   double mscale_all_dim = 0.0;
   bool truncate = true;
 
-  // For kLlama3:
+  // Only for kLlama3.
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
 };
 
 // Reads rope_theta, rope_scaling, rope_parameters and partial_rotary_factor. As in transformers, a
-// rope_scaling that is not empty takes precedence over rope_parameters. Returns UNIMPLEMENTED, with
-// the name, for other types (longrope, mrope, ...), for unknown members of a type and for partial
+// rope_scaling that is not empty takes precedence over rope_parameters. Returns UNIMPLEMENTED with
+// the name for other types (longrope, mrope, ...), for unknown members of a type and for partial
 // rotation.
 absl::StatusOr<RopeConfig> ReadRopeConfig(const nlohmann::ordered_json& json,
                                           int64_t max_position_embeddings);

@@ -23,12 +23,12 @@ std::vector<int64_t> SliceSizes(int64_t vocab_size, int64_t num_ranks, int64_t a
   return sizes;
 }
 
-// The columns of the numbers of one row and process that do not belong to an id.
+// The columns of the numbers per row and process that do not belong to an id.
 enum SliceNumber { kLogSumExp, kLogTail, kSampled, kEntropy, kNumSliceNumbers };
 
-// What one process knows of its ids, on the CPU.
+// The scores of one process for its ids, on the CPU.
 struct SliceScores {
-  at::Tensor ids_Nk;        // int32, of the whole vocabulary
+  at::Tensor ids_Nk;        // int32, ids of the whole vocabulary
   at::Tensor log_probs_Nk;  // relative to the slice's normaliser
   at::Tensor numbers_N4;    // SliceNumber
 };
@@ -63,7 +63,7 @@ double LogSumExpOf(const std::vector<double>& values) {
   return LogSumExp(values.data(), static_cast<int32_t>(values.size()));
 }
 
-// The slices of one row put together.
+// Merges the slices of one row.
 class RowMerger {
  public:
   RowMerger(const std::vector<SliceScores>& slices, const ScoringOptions& options,
@@ -92,7 +92,7 @@ class RowMerger {
   }
 
  private:
-  // An id and its logit, over the temperature.
+  // An id and its logit, divided by the temperature.
   struct Item {
     double logit;
     int32_t id;
@@ -183,7 +183,7 @@ ScoringOutput ScoreByGathering(const at::Tensor& hidden_NH, const HeadMatrix& he
                                Collectives* group) {
   const HeadGemm gemm(head_SH);
   const bool is_first = group->place().rank == 0;
-  // The slices, and on rank 0 the whole and a copy of it.
+  // The buffers are the slices and, on rank 0, the whole logits and a copy of them.
   const int64_t chunk = LogitRowsThatFit(options.workspace_bytes, vocab_size, /*num_buffers=*/3);
   std::vector<ScoringOutput> outputs;
   const int64_t num_rows = hidden_NH.size(0);
