@@ -11,15 +11,16 @@
 namespace taopd {
 namespace {
 
-// Which row of the source each row of the result is, and the other way round.
+// The row of the source for each row of the result, and the inverse.
 struct RowGather {
   at::Tensor index;
   at::Tensor inverse;
-  at::Tensor no_gradient;  // rows of the source that the result does not take; may be undefined
+  at::Tensor no_gradient;  // rows of the source that the result does not contain; may be undefined
 };
 
-// Rows of x by index, where every row that counts is taken exactly once. Its gradient is then a
-// gather by the inverse index: fast, and in a fixed order on every device, which index_add is not.
+// Selects rows of x by index, where every row that counts is selected exactly once. Its gradient is
+// therefore a gather by the inverse index: fast, and in a fixed order on every device, unlike
+// index_add.
 class GatherRowsFunction : public torch::autograd::Function<GatherRowsFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
@@ -54,7 +55,7 @@ at::Tensor SpotsToRows(const at::Tensor& x_P, const AttentionPlan& plan) {
   return x_P.index_select(0, plan.spot_of_row_T);
 }
 
-// Whole sequences, padded on the right: under a causal mask no query that counts sees the padding.
+// Whole sequences, padded on the right: under a causal mask, no query that counts sees the padding.
 at::Tensor FullAttention(const at::Tensor& q_PND, const at::Tensor& k_PND, const at::Tensor& v_PND,
                          const AttentionPlan::FullGroup& group, int64_t sliding_window) {
   const int64_t B = group.num_sequences, L = group.padded_len;

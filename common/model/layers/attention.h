@@ -12,7 +12,7 @@
 
 namespace taopd {
 
-// The result is [T, N * D]. Queries and keys are already rotated. sliding_window: as
+// Returns [T, N * D]. Queries and keys are already rotated. sliding_window is that of
 // ModelConfig::SlidingWindow.
 at::Tensor Attention(const at::Tensor& q_TND, const at::Tensor& k_TND, const at::Tensor& v_TND,
                      int64_t sliding_window, const AttentionPlan& plan);

@@ -12,7 +12,7 @@ namespace {
 
 struct SequenceRows {
   int64_t first_row, length;
-  int64_t first_position;  // after those of the parent
+  int64_t first_position;  // follows those of the parent
 };
 
 std::vector<SequenceRows> ListSequences(const PackedBatch& batch) {
@@ -30,8 +30,8 @@ std::vector<SequenceRows> ListSequences(const PackedBatch& batch) {
   return sequences;
 }
 
-// The least multiple of a step that is at most an eighth of n (but 8 at least): sequences of about
-// one length are computed together.
+// Returns the least multiple of a step that is at least n, where the step is at most an eighth of n
+// (but at least 8), so that sequences of similar length are computed together.
 int64_t PaddedLength(int64_t n) {
   int64_t step = 8;
   while (16 * step <= n) step *= 2;
@@ -112,7 +112,7 @@ class PlanBuilder {
 
   const std::vector<SequenceRows> sequences_;
   const at::Device device_;
-  const bool only_positions_;  // nothing but positions is known of sequences that share prefixes
+  const bool only_positions_;  // for sequences that share prefixes, only positions are set
   AttentionPlan plan_;
   std::vector<int64_t> row_of_spot_, spot_of_row_;
   std::vector<bool> is_padding_;

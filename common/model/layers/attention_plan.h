@@ -1,5 +1,5 @@
-// How the attention of a pack of whole sequences is computed. A plan is made once per Forward and is
-// used by every layer.
+// The way in which the attention of a pack of whole sequences is computed. Each Forward makes a
+// plan once, and every layer uses it.
 //
 // The plan reorders the rows of the pack into "spots", so that sequences that are computed together
 // are adjacent and padded to one length.
@@ -32,7 +32,7 @@ struct AttentionPlan {
   std::vector<FullGroup> full_groups;
 };
 
-// If sequences have parents, only the positions are set.
+// Makes the plan. If sequences have parents, only the positions are set.
 // REQUIRES: the batch is well formed (decoder.h).
 AttentionPlan MakeAttentionPlan(const PackedBatch& batch, at::Device device);
 

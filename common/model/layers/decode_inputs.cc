@@ -51,7 +51,7 @@ void DecodeInputs::Set(const std::vector<DecodeRow>& rows) {
     }
     sequences_[i].past_len = row.position;
   }
-  // Each call waits for its copy: the host's vectors end with this function.
+  // Each call waits for its copy, because the host's vectors are freed when this function returns.
   token_ids_T_.copy_(at::tensor(token_ids, at::kLong));
   positions_T_.copy_(at::tensor(positions, at::kLong));
 #ifdef TAOPD_CUDA

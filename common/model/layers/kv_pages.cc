@@ -49,8 +49,8 @@ KvPages::KvPages(const ModelConfig& config, int64_t num_layers, int64_t num_bloc
                  at::ScalarType dtype, at::Device device, Layout layout)
     : num_blocks_(num_blocks), layout_(layout), stored_dtype_(StoredDtype(dtype, layout)) {
   TAOPD_CHECK_GT(num_blocks, 0);
-  // Not inference tensors even when made under InferenceMode: those could not be written outside
-  // it.
+  // These must not be inference tensors even if they are made under InferenceMode, because
+  // inference tensors could not be written outside of it.
   const c10::InferenceMode normal(false);
   const auto options = at::TensorOptions().device(device);
   for (int64_t i = 0; i < num_layers; ++i) {
@@ -58,7 +58,8 @@ KvPages::KvPages(const ModelConfig& config, int64_t num_layers, int64_t num_bloc
       keys_.push_back(at::empty({num_blocks, BytesPerLayerBlock(config, stored_dtype_, layout)},
                                 options.dtype(at::kByte)));
     } else {
-      // Zeros, because ATen's attention multiplies masked values by zero, and zero times NaN is NaN.
+      // ATen's attention multiplies masked values by zero, and zero times NaN is NaN, so the memory
+      // is zeroed.
       const auto shape = {num_blocks, config.num_key_value_heads, kBlockTokens, config.head_dim};
       keys_.push_back(at::zeros(shape, options.dtype(stored_dtype_)));
       values_.push_back(at::zeros(shape, options.dtype(stored_dtype_)));

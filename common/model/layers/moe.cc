@@ -17,7 +17,7 @@ at::Tensor Expert(const at::Tensor& x_NH, const ExpertWeights& expert) {
   return Linear(SwiGlu(gate_NI, Linear(x_NH, expert.up_IH, none)), expert.down_HI, none);
 }
 
-// The S pairs sorted by expert, pairs of one expert in the order of their tokens.
+// The S pairs sorted by expert; the pairs of one expert are in the order of their tokens.
 struct ExpertOrder {
   at::Tensor pairs_S;   // pair t * k + i
   at::Tensor tokens_S;  // t
@@ -33,8 +33,9 @@ ExpertOrder SortByExpert(const Routing& routing, int64_t num_experts) {
           at::bincount(experts_S, {}, num_experts)};
 }
 
-// The stack of the experts' matrices as one tensor of autograd, without a copy: they are views of
-// it already. The inputs are the matrices, which its gradient goes to, and at the end the stack.
+// Makes the stack of the experts' matrices a single tensor of autograd, without a copy: they
+// already are views of it. The inputs are the matrices, which receive its gradient, followed by the
+// stack.
 class StackedParameters : public torch::autograd::Function<StackedParameters> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
@@ -46,7 +47,7 @@ class StackedParameters : public torch::autograd::Function<StackedParameters> {
                                                  torch::autograd::variable_list gradients) {
     torch::autograd::variable_list result = gradients[0].unbind(0);
     TAOPD_CHECK_EQ(static_cast<int64_t>(result.size()), context->saved_data["num_experts"].toInt());
-    result.emplace_back();  // the stack itself is no parameter
+    result.emplace_back();  // the stack itself is not a parameter
     return result;
   }
 };
@@ -105,7 +106,7 @@ at::Tensor ExpertsGrouped(const at::Tensor& x_TH, const Routing& routing,
   const auto grouped = [&](const at::Tensor& x, const at::Tensor& stack) {
     return at::_grouped_mm(x, stack.transpose(1, 2), offsets_E);
   };
-  // Pairs, each taken once: a gradient by index is then a permutation, which has no order to vary.
+  // Each pair is selected once, so a gradient by index is a permutation, whose order cannot vary.
   const at::Tensor x_SH =
       x_TH.unsqueeze(1).expand({T, k, H}).reshape({T * k, H}).index_select(0, order.pairs_S);
   const auto stacked = [&](const at::Tensor& stack, at::Tensor ExpertWeights::*matrix) {

@@ -1,5 +1,5 @@
-// Mixture-of-experts MLP: a router chooses k of E experts for each token, and the token's output is
-// the sum of the experts' SwiGLU outputs, weighted by their gates (Shazeer et al.,
+// The mixture-of-experts MLP: a router chooses k of E experts for each token, and the token's
+// output is the sum of the experts' SwiGLU outputs, weighted by their gates (Shazeer et al.,
 // arXiv:1701.06538). The numbers are those of transformers' Qwen3MoeSparseMoeBlock.
 //
 // Shapes: T tokens, E experts, k experts of a token, H hidden size, I intermediate size of one
@@ -23,14 +23,14 @@ struct ExpertWeights {
 struct MoeWeights {
   at::Tensor router_EH;  // undefined if the layer has a dense MLP
   std::vector<ExpertWeights> experts;
-  // The matrices of all experts in one storage each; those of `experts` are views of them.
+  // The matrices of all experts, in one storage each; the matrices of `experts` are views of them.
   // Undefined unless StackExperts was called.
   at::Tensor gate_EIH, up_EIH, down_EHI;
 };
 
-// The experts of each token, and its gates: the k largest values of the softmax of the router's
-// logits, computed in float32, scaled to sum to 1 if normalize_gates, and converted to the model's
-// dtype.
+// The experts of each token and their gates: the k largest values of the softmax of the router's
+// logits, computed in float32, scaled to sum to 1 if normalize_gates is set, and converted to the
+// model's dtype.
 struct Routing {
   at::Tensor gates_Tk;
   at::Tensor experts_Tk;  // int64
@@ -38,12 +38,12 @@ struct Routing {
 Routing Route(const at::Tensor& router_logits_TE, const MoeConfig& config);
 
 // Computes the experts one after the other, in the order of their numbers, so that every token's
-// sum has a fixed order. expert(e, x_nH) is the output of expert e, [n, H]. Sums are float32. This
-// is the reference for ExpertsGrouped.
+// sum has a fixed order. expert(e, x_nH) returns the output of expert e, [n, H]. Sums are float32.
+// This is the reference for ExpertsGrouped.
 using ExpertFunction = std::function<at::Tensor(int64_t e, const at::Tensor& x_nH)>;
 at::Tensor ExpertsInTurn(const at::Tensor& x_TH, const Routing& routing, int64_t num_experts,
                          const ExpertFunction& expert);
-// With the experts of `weights`, differentiable.
+// The same, with the experts of `weights`; differentiable.
 at::Tensor ExpertsInTurn(const at::Tensor& x_TH, const Routing& routing, const MoeWeights& weights);
 
 // Computes all experts in three grouped products (at::_grouped_mm). Sums are float32, in the order
@@ -55,10 +55,11 @@ at::Tensor ExpertsGrouped(const at::Tensor& x_TH, const Routing& routing,
 // become views, so that training and export see the same numbers. Call it before they become leaves
 // of autograd.
 void StackExperts(MoeWeights* weights);
-// Whether ExpertsGrouped can be used: on CUDA, in bfloat16, with rows of whole 16 bytes.
+// Returns whether ExpertsGrouped can be used: on CUDA, in bfloat16, with rows of a multiple of 16
+// bytes.
 bool HasGroupedProducts(const at::Tensor& router_EH, const MoeConfig& config);
 
-// The whole block: Route, then ExpertsGrouped if the weights are stacked, else ExpertsInTurn.
+// The whole block: Route, then ExpertsGrouped if the weights are stacked, otherwise ExpertsInTurn.
 at::Tensor MoeBlock(const at::Tensor& x_TH, const MoeWeights& weights, const MoeConfig& config);
 
 }  // namespace taopd

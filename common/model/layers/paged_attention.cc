@@ -32,7 +32,7 @@ PagedAttentionLayers::PagedAttentionLayers(const PagedBatch& batch, KvPages* pag
       pages_(pages),
       config_(config) {
   if (batch.inputs != nullptr) {
-    // What is on the host now is not what a record of this step is replayed with.
+    // A record of this step is replayed with other values than those on the host now.
     TAOPD_CHECK(batch.sequences.empty());
     positions_T_ = batch.inputs->positions_T();
     num_positions_ = batch.inputs->num_positions();
@@ -224,7 +224,7 @@ at::Tensor PagedAttentionLayers::PlainDecodeAttention(int64_t layer,
   if (const int64_t window = config_.SlidingWindow(layer); window > 0) {
     hidden_RL = hidden_RL.logical_or(columns_1L < kv_lens_R1 - window);
   }
-  // What lies behind a sequence's end may be anything, and zero times NaN is NaN.
+  // The contents after a sequence's end are arbitrary, and zero times NaN is NaN.
   const auto gathered = [&](const at::Tensor& stored_BKPD) {
     return stored_BKPD.index_select(0, decode_.blocks_RB.reshape({-1}))
         .view({R, -1, K, kBlockTokens, D})
@@ -236,7 +236,7 @@ at::Tensor PagedAttentionLayers::PlainDecodeAttention(int64_t layer,
       at::zeros({R, L}, q_TND.options())
           .masked_fill_(hidden_RL, -std::numeric_limits<double>::infinity())
           .view({R, 1, 1, L});
-  // The N / K query heads that share a key-value head stand as queries of one head.
+  // The N / K query heads that share a key-value head become queries of one head.
   const at::Tensor q_RKGD = q_TND.index_select(0, decode_.rows_R).reshape({R, K, N / K, D});
   return at::scaled_dot_product_attention(q_RKGD, gathered(pages_->keys(layer)),
                                           gathered(pages_->values(layer)), mask_R11L)

@@ -1,7 +1,7 @@
-// Causal attention of rows whose sequences keep their keys and values in pages: on the CPU by the
-// kernels of taopd/attention/paged_attention.h; on CUDA, for float32 and bfloat16, by those of
-// taopd/attention/paged_attention_cuda.h; otherwise by ATen. What every layer needs alike is made
-// once per forward pass.
+// Causal attention of rows whose sequences keep their keys and values in pages. The CPU uses the
+// kernels of taopd/attention/paged_attention.h; CUDA, for float32 and bfloat16, uses those of
+// taopd/attention/paged_attention_cuda.h; ATen serves the other cases. The data that every layer
+// needs is computed once per forward pass.
 //
 // Shapes: T rows of the batch, N heads, K key-value heads, D head_dim.
 #pragma once
@@ -29,23 +29,23 @@ class PagedAttentionLayers {
   const at::Tensor& positions_T() const { return positions_T_; }
   int64_t num_positions() const { return num_positions_; }  // all positions are below this
 
-  // Makes the rows' queries and keys ready (NormRotateHeads in kernels/torch/layers/layers.h, with
-  // the norms of a layer's heads, which may be undefined) and goes on as Run does. On CUDA the two
-  // are one pass.
+  // Prepares the rows' queries and keys (NormRotateHeads in kernels/torch/layers/layers.h, with the
+  // norms of a layer's heads, which may be undefined) and then does the same as Run. On CUDA the
+  // two are one pass.
   at::Tensor RotateAndRun(int64_t layer, const at::Tensor& q_TND, const at::Tensor& k_TKD,
                           const at::Tensor& v_TKD, const at::Tensor& q_norm_D,
                           const at::Tensor& k_norm_D, const Rotation& rotation) const;
   // Appends the rows' keys and values to the pages of a layer, and returns the attention of the
-  // rows, [T, N * D]. Queries and keys are already rotated. The rows of v may be apart. REQUIRES:
-  // not where CUDA has kernels.
+  // rows, [T, N * D]. Queries and keys are already rotated. The rows of v may be apart.
+  // REQUIRES: there are no CUDA kernels for the pages.
   at::Tensor Run(int64_t layer, const at::Tensor& q_TND, const at::Tensor& k_TKD,
                  const at::Tensor& v_TKD) const;
 
  private:
-  // Rows of one sequence for ATen.
+  // Rows of one sequence, for ATen.
   struct PlainChunk {
     int64_t first_row, num_rows, past_len;
-    at::Tensor blocks;  // int64 ids of the blocks that hold keys up to its end
+    at::Tensor blocks;  // int64 ids of the blocks that hold keys up to the chunk's end
   };
   // All sequences with one row, for ATen: R rows, padded to L keys.
   struct PlainDecode {
@@ -65,16 +65,16 @@ class PagedAttentionLayers {
   at::Tensor PlainDecodeAttention(int64_t layer, const at::Tensor& q_TND) const;
 
   const PagedBatch& batch_;
-  const std::vector<PagedSequence>& sequences_;  // of the batch, or of its inputs
+  const std::vector<PagedSequence>& sequences_;  // sequences of the batch, or of its inputs
   KvPages* const pages_;
   const ModelConfig& config_;
   at::Tensor positions_T_;
   int64_t num_positions_ = 1;
 
-  // Where the plain layout has kernels; otherwise null.
+  // Null unless there are kernels for the plain layout.
   std::shared_ptr<const CudaPagedAttention> cuda_;
 
-  // Of the plain layout by ATen only.
+  // Set only if ATen computes attention in the plain layout.
   at::Tensor block_of_row_T_, place_of_row_T_;
   std::vector<PlainChunk> chunks_;
   PlainDecode decode_;

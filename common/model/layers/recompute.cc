@@ -12,7 +12,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What a node of the graph keeps beside tensors.
+// The data that a node of the graph keeps besides tensors.
 template <typename T>
 struct Holder : torch::CustomClassHolder {
   explicit Holder(T kept) : value(std::move(kept)) {}
@@ -40,8 +40,8 @@ at::Tensor AsLeaf(const at::Tensor& tensor, bool needs_gradient) {
 
 class RecomputedFunction : public torch::autograd::Function<RecomputedFunction> {
  public:
-  // `anchor` requires a gradient and gets none: the parameters are no inputs of this function, and
-  // its outputs must be part of the graph even where no input is.
+  // `anchor` requires a gradient and gets none. The parameters are not inputs of this function, and
+  // its outputs must be part of the graph even if none of its inputs is.
   static variable_list forward(AutogradContext* context, const at::Tensor& first,
                                const std::optional<at::Tensor>& second, const at::Tensor& anchor,
                                const RecomputedPart& part) {
@@ -99,8 +99,8 @@ class MarkedFunction : public torch::autograd::Function<MarkedFunction> {
     return {first.detach(), second->detach()};
   }
 
-  // Autograd runs this node once all gradients have come, and before it the nodes that add to .grad,
-  // which come first among the nodes that are ready.
+  // Autograd runs this node after all gradients have arrived. The nodes that add to .grad run
+  // before it, because they come first among the nodes that are ready.
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     Kept<std::function<void()>>(context, "on_backward")();
     gradients.resize(2);

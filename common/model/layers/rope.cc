@@ -9,8 +9,8 @@
 namespace taopd {
 namespace {
 
-// Pairs whose wavelength is long against the pre-training's context have their frequency divided,
-// short ones keep it, and those between go from one to the other.
+// Divides the frequency of pairs whose wavelength is long compared with the pre-training context,
+// keeps that of short ones, and interpolates between the two.
 at::Tensor ScaleLlama3(const RopeConfig& config, const at::Tensor& frequencies) {
   const auto context = static_cast<double>(config.original_max_position_embeddings);
   const double low = config.low_freq_factor, high = config.high_freq_factor;
@@ -24,7 +24,7 @@ at::Tensor ScaleLlama3(const RopeConfig& config, const at::Tensor& frequencies) 
   return at::where(is_medium, smoothed, divided);
 }
 
-// Number of the pair that turns num_rotations times within the pre-training's context.
+// Returns the index of the pair that turns num_rotations times within the pre-training context.
 double YarnCorrectionPair(const RopeConfig& config, int64_t head_dim, double num_rotations) {
   const auto context = static_cast<double>(config.original_max_position_embeddings);
   return static_cast<double>(head_dim) *
@@ -41,7 +41,7 @@ at::Tensor ScaleYarn(const RopeConfig& config, int64_t head_dim, const at::Tenso
   }
   low = std::max(low, 0.0);
   high = std::min(high, static_cast<double>(head_dim - 1));
-  if (low == high) high += 0.001;  // as transformers: no division by zero
+  if (low == high) high += 0.001;  // as in transformers: avoids a division by zero
   const at::Tensor ramp =
       ((at::arange(head_dim / 2, at::kFloat) - low) / (high - low)).clamp(0.0, 1.0);
   const at::Tensor keep = ramp.neg().add(1.0);
@@ -108,7 +108,7 @@ std::pair<at::Tensor, at::Tensor> RopeTable::Tables(int64_t num_positions) {
   const c10::InferenceMode normal(false);
   const at::NoGradGuard no_grad;
   const int64_t P = std::max<int64_t>(256, 2 * num_positions);
-  // The angle is rounded to fp32 as in transformers: at position 30000 that is 1e-3 of a radian.
+  // The angle is rounded to float32 as in transformers: at position 30000 that is 1e-3 of a radian.
   const at::Tensor angles_PD =
       at::arange(P, at::kFloat).unsqueeze(1) * inverse_frequencies_.unsqueeze(0);
   const at::Tensor cos_half = angles_PD.cos() * attention_factor_;

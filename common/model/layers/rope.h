@@ -22,20 +22,20 @@ struct Rotation {
   at::Tensor sin_T1D;
 };
 
-// The frequencies of the pairs of a head, [D/2] float32 on the CPU, scaled as the configuration
-// says. The operations are those of transformers' modeling_rope_utils.py, one by one, so that the
-// results are equal bit for bit.
+// Returns the frequencies of the pairs of a head, [D/2] float32 on the CPU, scaled as the
+// configuration says. The operations are exactly those of transformers' modeling_rope_utils.py, so
+// the results are equal bit for bit.
 at::Tensor InverseFrequencies(const RopeConfig& config, int64_t head_dim);
-// The factor of cosines and sines: 1 except for YaRN.
+// Returns the factor of cosines and sines: 1 except for YaRN.
 double RopeAttentionFactor(const RopeConfig& config);
 
 // Makes rotations from a table that grows with the largest requested position. Thread-safe.
 class RopeTable {
  public:
   RopeTable(const RopeConfig& config, int64_t head_dim, at::Device device, at::ScalarType dtype);
-  // The rotation of positions_T, which is int64, on the device and below num_positions everywhere.
+  // Returns the rotation of positions_T, which is int64, on the device and below num_positions.
   Rotation Gather(const at::Tensor& positions_T, int64_t num_positions);
-  // Where the table lies: elsewhere after it has grown.
+  // Returns the addresses of the table, which change when it grows.
   std::vector<const void*> Addresses() const;
 
  private:

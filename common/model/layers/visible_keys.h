@@ -9,17 +9,17 @@
 
 namespace taopd {
 
-// Queries of one sequence are computed in blocks, so that masks stay small.
+// Queries of one sequence are computed in blocks of this size, so that masks stay small.
 inline constexpr int64_t kQueryBlock = 256;
 
-// Keys [first, first + length), and the mask over them: 0 or -inf.
+// Keys [first, first + length), and the mask over them, which is 0 or -inf.
 struct VisibleKeys {
   int64_t first = 0, length = 0;
   at::Tensor mask_QL;
 };
 
-// Queries stand at positions [position, position + num_queries), keys at [0, ...). A sliding window
-// of 0 is none. The options are those of the mask.
+// Queries are at positions [position, position + num_queries), keys at [0, ...). A sliding window
+// of 0 means none. `options` are those of the mask.
 VisibleKeys KeysOfBlock(int64_t position, int64_t num_queries, int64_t sliding_window,
                         const at::TensorOptions& options);
 

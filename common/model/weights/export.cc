@@ -1,4 +1,4 @@
-// Writes weights to safetensors.
+// The export of weights to safetensors.
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <cstdio>
@@ -25,7 +25,7 @@ std::span<const std::byte> BytesOf(const at::Tensor& cpu_tensor) {
 
 at::Tensor OnCpu(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU).contiguous(); }
 
-// Parameters in their order, in groups that each fit a file.
+// Returns the parameters, in order, in groups that each fit in a file.
 std::vector<std::vector<NamedParameter>> SplitIntoShards(const ModelSnapshot& model,
                                                          int64_t max_shard_bytes) {
   std::vector<std::vector<NamedParameter>> shards;
@@ -60,11 +60,11 @@ std::string ShardName(size_t number, size_t num_shards) {
   return name;
 }
 
-// Weights of an earlier export that the new one, complete by now, does not name. Until the last of
-// them is gone a reader finds one of the two models, whole.
+// Removes the weights of an earlier export that the new one, which is complete by now, does not
+// name. Until the last of them is removed, a reader finds one of the two models, whole.
 absl::Status RemoveOldWeights(const std::string& model_dir, const std::set<std::string>& keep) {
   TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(model_dir));
-  // The index goes before the shards that it names.
+  // The index is removed before the shards that it names.
   for (const bool index_pass : {true, false}) {
     for (const std::string& name : names) {
       const bool is_weights = name == kSingleFile || name == kIndexFile ||

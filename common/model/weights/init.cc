@@ -1,4 +1,4 @@
-// Random weights.
+// Random initial weights.
 #include <c10/core/InferenceMode.h>
 
 #include "common/model/transformer.h"
@@ -6,8 +6,8 @@
 namespace taopd {
 namespace {
 
-// As transformers: matrices and the embedding normal(0, initializer_range), norms one, biases zero,
-// the padding token's row of the embedding zero.
+// As in transformers: matrices and the embedding are normal(0, initializer_range), norms one,
+// biases zero, and the padding token's row of the embedding zero.
 at::Tensor InitialValue(const WeightSlot& slot, const ModelConfig& config, bool is_embedding,
                         RandomStream* random) {
   if (slot.init == WeightInit::kOnes) return at::ones(slot.shape);
@@ -26,7 +26,7 @@ at::Tensor InitialValue(const WeightSlot& slot, const ModelConfig& config, bool 
 absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& given,
                                                      const DecoderOptions& options,
                                                      RandomStream random) {
-  // The same checks, and the same fixing of what the architecture fixes, as for a file.
+  // Applies the same checks and the same architecture settings as for a file.
   ModelConfig fields = given;
   fields.raw_json.clear();
   TAOPD_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(ModelConfigJson(fields)));

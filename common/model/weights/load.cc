@@ -1,4 +1,4 @@
-// Loads weights from safetensors.
+// The loading of weights from safetensors.
 #include <c10/core/InferenceMode.h>
 
 #include <set>
@@ -11,10 +11,11 @@
 namespace taopd {
 namespace {
 
-// Left in files by older versions of transformers; computed from the configuration here.
+// Older versions of transformers left these tensors in files; here they come from the
+// configuration.
 bool IsHarmless(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
-// The slot's part of a stored tensor of the model of `config`. A parameter that is trained is
+// Returns the slot's part of a stored tensor of the model of `config`. A trained parameter is
 // written in place, and a mapped one must not be.
 at::Tensor LoadSlot(const WeightSlot& slot, const at::Tensor& stored, const ModelConfig& config,
                     at::Device device, at::ScalarType dtype, const DecoderOptions& options) {
@@ -32,7 +33,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-// "a, b, c and 12 more".
+// Returns a text like "a, b, c and 12 more".
 std::string NamesText(const std::vector<std::string>& names) {
   constexpr size_t kMaxNames = 4;
   std::string text;
@@ -52,8 +53,8 @@ absl::Status CheckNames(const std::vector<WeightSlot>& slots, const SafetensorsM
     if (!stored.tensors.contains(slot.name)) missing.push_back(slot.name);
   }
   for (const auto& [name, tensor] : stored.tensors) {
-    // Older exports store the tied head beside the embedding; transformers ties over it, so it
-    // counts for nothing there either.
+    // Older exports store the tied head as well as the embedding. transformers overwrites it with
+    // the embedding, so it is ignored.
     if (tied && name == lm_head_name) continue;
     if (!expected.contains(name) && !IsHarmless(name)) unexpected.push_back(name);
   }
@@ -74,14 +75,15 @@ absl::Status CheckTensor(const WeightSlot& slot, const TensorView& view) {
   return absl::OkStatus();
 }
 
-// What "auto" means: config.json's word, or where it has none the type of the stored embedding.
+// Returns the meaning of "auto": config.json's dtype, or without one the type of the stored
+// embedding.
 std::string StoredDtype(const ModelConfig& config, const std::string& embedding_dtype) {
   if (!config.dtype.empty()) return config.dtype;
   if (embedding_dtype == "F32") return "float32";
   return embedding_dtype == "BF16" ? "bfloat16" : "float16";
 }
 
-// The rows of a larger vocabulary: the old ones, then their mean (see VocabularyChange).
+// Returns the rows of a larger vocabulary: the old ones, then their mean (see VocabularyChange).
 at::Tensor WithNewRows(const at::Tensor& rows_VH, int64_t num_rows) {
   if (rows_VH.size(0) >= num_rows) return rows_VH;
   const at::Tensor mean_1H =
@@ -89,8 +91,8 @@ at::Tensor WithNewRows(const at::Tensor& rows_VH, int64_t num_rows) {
   return at::cat({rows_VH, mean_1H.expand({num_rows - rows_VH.size(0), rows_VH.size(1)})});
 }
 
-// Checks names, shapes and types of what is stored before any tensor is made: sizes that the files
-// do not bear out cost nothing. Sets config->dtype where config.json is silent.
+// Checks the names, shapes and types of the stored tensors before any tensor is allocated, so that
+// sizes that the files do not contain cost nothing. Sets config->dtype if config.json does not.
 absl::Status CheckStored(const SafetensorsModel& stored, const TensorNames& names,
                          ModelConfig* config) {
   ModelWeights shapes_only;
@@ -103,7 +105,7 @@ absl::Status CheckStored(const SafetensorsModel& stored, const TensorNames& name
   return absl::OkStatus();
 }
 
-// A decoder of the stored weights. Errors do not name the model's directory.
+// Makes a decoder of the stored weights. Errors do not name the model's directory.
 absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& stored,
                                                        ModelConfig config,
                                                        const DecoderOptions& options) {
@@ -155,7 +157,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const std::string& model_di
     auto decoder = MakeDecoderOf(stored, std::move(config), options);
     if (!decoder.ok()) return Annotate(decoder.status(), model_dir);
     return decoder;
-  } catch (const c10::Error& error) {  // out of memory, of the device or of the machine
+  } catch (const c10::Error& error) {  // out of memory, on the device or the machine
     return ResourceExhausted(model_dir, ": ", error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     return ResourceExhausted(model_dir, ": out of memory");

@@ -9,15 +9,15 @@
 namespace taopd {
 
 struct ModelSnapshot {
-  ModelConfig config;                      // with the dtype that the weights have
+  ModelConfig config;                      // includes the dtype of the weights
   std::vector<NamedParameter> parameters;  // in the order of Decoder::Parameters
 };
 
-// Refers to the decoder's tensors, or has copies of them in host memory, which training cannot
-// change.
+// Returns a snapshot that refers to the decoder's tensors, or, if `copies` is set, has copies of
+// them in host memory, which training cannot change.
 ModelSnapshot SnapshotOf(const Decoder& decoder, bool copies);
 
-// SaveDecoder of a snapshot.
+// Does the same as SaveDecoder, for a snapshot.
 absl::Status SaveSnapshot(const ModelSnapshot& snapshot, const std::string& model_dir,
                           int64_t max_shard_bytes = kMaxShardBytes);
 

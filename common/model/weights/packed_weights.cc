@@ -5,7 +5,7 @@
 namespace taopd {
 namespace {
 
-// Packs projections into one, and says so.
+// Packs projections into one, and reports that it has done so.
 class Packer {
  public:
   explicit Packer(const std::function<void(const at::Tensor&)>& done) : done_(done) {}

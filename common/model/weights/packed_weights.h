@@ -1,9 +1,9 @@
-// The copy of a model's matrices that inference on the CPU computes from: projections that read the
-// same input fused into one, and laid out for the kernels (kernels/torch/gemm/packed_weight.h).
-// Embeddings, norms and the head's rows by id are read where they are.
+// The copy of a model's matrices that inference on the CPU uses: projections that read the same
+// input are fused into one, and laid out for the kernels (kernels/torch/gemm/packed_weight.h).
+// Embeddings, norms and rows of the head by id are read in place.
 //
-// The parameters stay the truth. WeightVersion tells whether they were written; Refresh then packs
-// again what changed, in place.
+// The parameters remain authoritative. WeightVersion tells whether they were written; Refresh then
+// packs the changed ones again, in place.
 #pragma once
 
 #include <cstdint>
@@ -32,21 +32,21 @@ struct PackedLayer {
 // Not thread-safe.
 class PackedWeights {
  public:
-  // Packs the layers. Keeps references to the tensors of `weights`. done(matrix) is called when a
-  // matrix has been packed.
+  // Packs the layers. Keeps references to the tensors of `weights`. Calls done(matrix) after
+  // packing each matrix.
   PackedWeights(const ModelWeights& weights, std::function<void(const at::Tensor& matrix)> done);
 
   const PackedLayer& layer(size_t i) const { return layers_[i]; }
-  // The head, packed at the first call: training does not need it.
+  // Returns the head, which the first call packs: training does not need it.
   const PackedWeight& lm_head();
   void Refresh();
-  // PackedWeight::unplanned_bytes of all matrices that are packed.
+  // Returns the sum of PackedWeight::unplanned_bytes over all packed matrices.
   int64_t unplanned_bytes() const;
-  // Forgets the tensors: the packed copies stay as they are. REQUIRES: lm_head() was called.
+  // Drops the references to the tensors; the packed copies stay. REQUIRES: lm_head() was called.
   void DropSources();
 
  private:
-  // Calls function(weight) for every matrix that is packed.
+  // Calls function(weight) for every packed matrix.
   template <typename Self, typename Function>
   static void ForEach(Self* self, const Function& function);
 
@@ -56,8 +56,8 @@ class PackedWeights {
   PackedWeight lm_head_;
 };
 
-// The sum of the version counters of all parameters, which every write through LibTorch and every
-// step of the optimizer increases.
+// Returns the sum of the version counters of all parameters. Every write through LibTorch and every
+// step of the optimizer increases it.
 uint64_t WeightVersion(const std::vector<WeightSlot>& slots);
 
 }  // namespace taopd

@@ -17,13 +17,14 @@ namespace {
 
 struct HashedTensor {
   std::function<at::Tensor()> get;
-  std::function<void()> release;  // of its mapped pages; may be null
+  std::function<void()> release;  // releases its mapped pages; may be null
 };
 
-// Lets go of each tensor when its bytes are hashed.
+// Releases each tensor after its bytes are hashed.
 absl::StatusOr<std::string> HashWeights(ModelConfig config, at::ScalarType dtype,
                                         std::map<std::string, HashedTensor>* by_name) {
-  // The fields and not the file: spacing, key order and the writer's version are not the model.
+  // Hashes the fields instead of the file: spacing, key order and the writer's version are not part
+  // of the model.
   config.raw_json.clear();
   config.dtype = ConfigDtype(dtype);
   Sha256 hash;

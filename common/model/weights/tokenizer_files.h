@@ -1,5 +1,5 @@
-// The files of a Hugging Face model directory beside its configuration and weights: tokenizer, chat
-// template, generation defaults. A model that is trained carries them unchanged into every export.
+// The files of a Hugging Face model directory besides its configuration and weights: tokenizer,
+// chat template, generation defaults. Training copies them unchanged into every export.
 #pragma once
 
 #include <map>
@@ -9,14 +9,14 @@
 
 namespace taopd {
 
-// Contents by file name. Held in memory, so that an export does not depend on the directory that
-// the files were read from: a resumed run reads a checkpoint that it later deletes.
+// File contents by file name. They are held in memory, so that an export does not depend on the
+// directory that the files were read from: a resumed run reads a checkpoint that it later deletes.
 using TokenizerFiles = std::map<std::string, std::string>;
 
-// Reads those files of `model_dir` that exist. A file that exists and cannot be read is an error.
+// Reads the files that exist in `model_dir`. A file that exists but cannot be read is an error.
 absl::StatusOr<TokenizerFiles> ReadTokenizerFiles(const std::string& model_dir);
 
-// Writes each file atomically into `model_dir`, which is created.
+// Writes each file atomically into `model_dir`, which it creates if necessary.
 absl::Status WriteTokenizerFiles(const TokenizerFiles& files, const std::string& model_dir);
 
 }  // namespace taopd

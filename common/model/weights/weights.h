@@ -1,5 +1,5 @@
 // The tensors of a decoder, and the list that names them. Loading, initialisation, export and the
-// optimizer all walk that list.
+// optimizer all iterate over that list.
 //
 // Shapes: H hidden size, I intermediate size, V vocabulary size, D head_dim, Q = heads * D,
 // K = key-value heads * D. Projections are stored [out, in].
@@ -46,27 +46,27 @@ struct ModelWeights {
 
 enum class WeightInit { kNormal, kOnes, kZeros };
 
-// Which part of a tensor a process of a tensor parallel model holds (tensor_parallel.h).
+// The part of a tensor that a process of a tensor parallel model holds (tensor_parallel.h).
 enum class WeightCut {
   kWhole,
   kRows,           // equal slices
   kColumns,        // equal slices
   kKeyValueHeads,  // rows of this process's key-value heads
   kVocabulary,     // rows of this process's ids
-  kFirstRank,      // rank 0 has all of it, for the others it is 0: a bias that is added once
+  kFirstRank,      // rank 0 has all of it, the others 0: a bias that is added once
 };
 
 // One tensor of the list.
 struct WeightSlot {
-  std::string name;  // in a checkpoint
+  std::string name;  // name in a checkpoint
   std::vector<int64_t> shape;
   WeightInit init;
   WeightCut cut;
   at::Tensor* tensor;  // points into the ModelWeights that were listed
 };
 
-// The part of `whole`, a tensor of the model of `config`, that belongs in `slot`, which was listed
-// for the slice of that model. A view, where there is something to view.
+// Returns the part of `whole` that belongs in `slot`. `whole` is a tensor of the model of `config`,
+// and `slot` was listed for a slice of that model. The result is a view if possible.
 at::Tensor CutFor(const WeightSlot& slot, const at::Tensor& whole, const ModelConfig& config,
                   const TensorParallel& parallel);
 
@@ -82,12 +82,12 @@ absl::Status CheckWeightsFit(const ModelConfig& config, at::Device device, at::S
 // Returns INVALID_ARGUMENT for a dtype that the optimizer cannot train.
 absl::Status CheckTrains(at::ScalarType dtype);
 
-// The dtype for the safetensors names "F32", "BF16" and "F16"; nullopt for all others, in which no
-// decoder computes.
+// Returns the dtype for the safetensors names "F32", "BF16" and "F16", and nullopt for all others,
+// in which decoders do not compute.
 std::optional<at::ScalarType> ScalarTypeOfSafetensors(const std::string& dtype);
 // The reverse. REQUIRES: dtype is kFloat, kBFloat16 or kHalf.
 std::string SafetensorsDtype(at::ScalarType dtype);
-// The name that config.json uses: "float32", "bfloat16" or "float16".
+// Returns the name in config.json: "float32", "bfloat16" or "float16".
 std::string ConfigDtype(at::ScalarType dtype);
 
 }  // namespace taopd
