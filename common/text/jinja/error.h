@@ -1,6 +1,6 @@
 // The error of a template that cannot be parsed or rendered. It is thrown, because it can come from
 // any depth of an expression. Template::Parse and Template::Render catch it and return a Status, so
-// that no exception leaves this folder.
+// no exception leaves this folder.
 #pragma once
 
 #include <exception>
@@ -30,7 +30,7 @@ class TemplateError : public std::exception {
   Position position_;
 };
 
-// Throw INVALID_ARGUMENT, for what Python's jinja2 refuses too.
+// These functions throw INVALID_ARGUMENT for what Python's jinja2 refuses too.
 template <typename... Parts>
 [[noreturn]] void Fail(const Parts&... parts) {
   throw TemplateError(absl::StatusCode::kInvalidArgument, Concat(parts...));
@@ -39,7 +39,7 @@ template <typename... Parts>
 [[noreturn]] void FailAt(Position position, const Parts&... parts) {
   throw TemplateError(absl::StatusCode::kInvalidArgument, Concat(parts...), position);
 }
-// Throws RESOURCE_EXHAUSTED, for a limit of limits.h.
+// Throws RESOURCE_EXHAUSTED when a limit of limits.h is exceeded.
 template <typename... Parts>
 [[noreturn]] void FailLimit(const Parts&... parts) {
   throw TemplateError(absl::StatusCode::kResourceExhausted, Concat(parts...));

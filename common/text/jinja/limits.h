@@ -1,4 +1,4 @@
-// The limits of what one template may cost. A template comes with a model directory and is not
+// Limits on the cost of a single template. A template comes with a model directory and is not
 // trusted. Real templates stay below a hundredth of each limit.
 #pragma once
 
@@ -10,7 +10,7 @@ inline constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;
 // Nested parentheses, brackets, operators and statements.
 inline constexpr int kMaxSyntaxDepth = 200;
 inline constexpr int64_t kMaxOutputBytes = int64_t{64} << 20;
-// The bytes of all values that one rendering makes, whether they are freed or not.
+// The bytes of all values that one rendering makes, including those that are freed.
 inline constexpr int64_t kMaxAllocatedBytes = int64_t{512} << 20;
 // Nodes evaluated, elements visited, and 64-byte pieces of text scanned.
 inline constexpr int64_t kMaxSteps = 20'000'000;

@@ -37,7 +37,8 @@ struct TextSpan {
 
 struct Rendering {
   std::string text;
-  // What the {% generation %} blocks wrote, in order: the assistant's parts of a training text.
+  // The parts that the {% generation %} blocks wrote, in order: the assistant's parts of a training
+  // text.
   std::vector<TextSpan> generations;
 };
 
@@ -53,8 +54,8 @@ class Template {
   ~Template();
 
   // Renders the template. `context` is an object whose members are the template's variables. Errors
-  // are those of Parse, with the place in the template. raise_exception is INVALID_ARGUMENT with
-  // its message.
+  // are those of Parse, with the place in the template. raise_exception returns INVALID_ARGUMENT
+  // with its message.
   absl::StatusOr<Rendering> Render(const nlohmann::ordered_json& context,
                                    const RenderOptions& options = {}) const;
 

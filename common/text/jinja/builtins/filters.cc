@@ -1,4 +1,4 @@
-// Filters on texts and numbers; those on sequences are in sequence_filters.cc.
+// Filters on texts and numbers. Filters on sequences are in sequence_filters.cc.
 #include <absl/strings/numbers.h>
 
 #include <charconv>
@@ -14,7 +14,7 @@
 namespace taopd::jinja {
 namespace {
 
-// What soft_str() makes of a value: markup stays markup.
+// Returns the text that soft_str() makes of a value: markup stays markup.
 Text SoftText(Runtime& runtime, const Value& value) {
   return {ToString(runtime, value), value.text() != nullptr && value.text()->is_safe};
 }
@@ -37,7 +37,7 @@ Value CapitalizeFilter(Runtime& runtime, const Value& self, const Arguments& arg
   return runtime.MakeText(Capitalize(text.bytes), text.is_safe);
 }
 
-// Words begin after white space and - ( { [ <, unlike str.title().
+// Unlike in str.title(), words begin after white space and - ( { [ <.
 Value Title(Runtime& runtime, const Value& self, const Arguments& arguments) {
   arguments.Bind("title", {});
   const std::string text = ToString(runtime, self);
@@ -68,7 +68,7 @@ Value ReplaceFilter(Runtime& runtime, const Value& self, const Arguments& argume
   const std::string text = ToString(runtime, self);
   const std::string old_part = ToString(runtime, *bound[0]),
                     new_part = ToString(runtime, *bound[1]);
-  // Before it is made: every byte could become a new_part.
+  // Charges before the text is made, because every byte could become a new_part.
   runtime.Charge(static_cast<int64_t>(text.size() + (text.size() + 1) * new_part.size() /
                                                         std::max<size_t>(old_part.size(), 1)));
   return runtime.MakeText(Replace(text, old_part, new_part, count));
@@ -136,7 +136,8 @@ Value Abs(Runtime&, const Value& self, const Arguments& arguments) {
   return Value(negated);
 }
 
-// float("1_0.5"), int("0x1f", 16): white space around, underscores between digits.
+// Cleans texts as in float("1_0.5") and int("0x1f", 16): white space around and underscores between
+// digits are allowed.
 std::optional<std::string> CleanNumber(std::string_view text) {
   std::string digits;
   text = Strip(text);

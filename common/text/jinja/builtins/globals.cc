@@ -1,4 +1,4 @@
-// Functions that every template can call.
+// The functions that every template can call.
 #include <absl/strings/string_view.h>
 #include <absl/time/time.h>
 
@@ -34,7 +34,7 @@ Value Range(Runtime& runtime, const Arguments& arguments) {
   return Value(std::shared_ptr<const Sequence>(std::move(sequence)));
 }
 
-// Pairs of an optional mapping or list of pairs, then the keywords.
+// Returns the pairs of an optional mapping or list of pairs, followed by the keywords.
 std::vector<std::pair<Value, Value>> DictItems(Runtime& runtime, const Arguments& arguments) {
   std::vector<std::pair<Value, Value>> items;
   if (arguments.positional.size() > 1) Fail("expected at most 1 argument");
@@ -62,7 +62,7 @@ Value MakeDictGlobal(Runtime& runtime, const Arguments& arguments) {
 
 Value MakeNamespaceGlobal(Runtime& runtime, const Arguments& arguments) {
   const Value name_space = runtime.MakeNamespace();
-  // Through a dict, so that of equal names the last counts.
+  // Goes through a dict, so that the last of several equal names counts.
   const Value dict = runtime.MakeDict(DictItems(runtime, arguments));
   for (const auto& [key, value] : dict.dict()->items) {
     name_space.name_space()->attributes.emplace_back(TextArgument(key, "namespace: name"), value);
@@ -88,7 +88,7 @@ Value StrftimeNow(Runtime& runtime, const Arguments& arguments) {
 
 Value Joiner(Runtime& runtime, const Arguments& arguments) {
   const auto bound = arguments.Bind("joiner", {"sep"});
-  // In a namespace for the same reason as a method's object (access.cc).
+  // A namespace is used for the same reason as for a method's object (access.cc).
   const Value holder = runtime.MakeNamespace();
   holder.name_space()->attributes.emplace_back(
       "sep", bound[0] == nullptr ? runtime.MakeText(", ") : *bound[0]);
@@ -102,14 +102,14 @@ Value Joiner(Runtime& runtime, const Arguments& arguments) {
       });
 }
 
-// cycler(...).next(), .current, .reset(): kept in a namespace.
+// The state of cycler(...).next(), .current and .reset() is kept in a namespace.
 Value Cycler(Runtime& runtime, const Arguments& arguments) {
   if (arguments.positional.empty()) Fail("at least one item has to be provided");
   const Value name_space = runtime.MakeNamespace();
   Namespace* cycler = name_space.name_space();
   const auto items = std::make_shared<std::vector<Value>>(arguments.positional);
   const auto position = std::make_shared<size_t>(0);
-  // The namespace outlives the rendering's calls; a pointer makes no cycle of ownership.
+  // The namespace outlives the calls of the rendering; a pointer to it makes no cycle of ownership.
   auto move_to = [cycler, items, position](size_t index) {
     *position = index % items->size();
     cycler->attributes[0].second = (*items)[*position];

@@ -1,4 +1,4 @@
-// Methods of Python's str, dict, list and tuple.
+// The methods of Python's str, dict, list and tuple.
 #include <algorithm>
 
 #include "common/text/jinja/error.h"
@@ -56,7 +56,7 @@ Value SplitLinesMethod(Runtime& runtime, const Value& self, const Arguments& arg
   return MakeList(runtime, SplitLines(self.text()->bytes));
 }
 
-// At the first separator (the last, from the right): before, separator, after.
+// Splits at the first separator, or at the last if from_right: before, separator, after.
 Value PartitionWith(Runtime& runtime, const Value& self, const Arguments& arguments,
                     bool from_right) {
   const auto bound = arguments.Bind("partition", {"sep"}, 1);
@@ -82,7 +82,7 @@ Value RightPartition(Runtime& runtime, const Value& self, const Arguments& argum
   return PartitionWith(runtime, self, arguments, true);
 }
 
-// The part of the text that the optional arguments start and end choose, in bytes.
+// Returns the part of the text that the optional arguments `start` and `end` select, in bytes.
 std::pair<size_t, size_t> Window(const std::string& text, const Value* start, const Value* end) {
   if (start == nullptr && end == nullptr) return {0, text.size()};
   const int64_t length = NumCodePoints(text);
@@ -118,7 +118,7 @@ Value EndsWith(Runtime& runtime, const Value& self, const Arguments& arguments) 
   return Affix(runtime, self, arguments, false);
 }
 
-// The position of a part in code points, -1 when it is not there.
+// Returns the position of a part in code points, or -1 if it does not occur.
 int64_t Locate(Runtime& runtime, const Value& self, const Arguments& arguments, bool from_right) {
   const auto bound = arguments.Bind("find", {"sub", "start", "end"}, 1);
   const std::string& text = self.text()->bytes;
@@ -214,7 +214,7 @@ Value RemoveSuffix(Runtime& runtime, const Value& self, const Arguments& argumen
   return RemoveAffix(runtime, self, arguments, false);
 }
 
-// {} and {0} and {name}, without conversions or format specifications.
+// Supports {} and {0} and {name}, without conversions or format specifications.
 Value FormatMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const std::string& text = self.text()->bytes;
   std::string out;

@@ -1,5 +1,5 @@
-// Filters on sequences and mappings. Those that are generators in jinja2 give iterators here too:
-// they are always true, have no length, and can be read once.
+// Filters on sequences and mappings. Filters that are generators in jinja2 return iterators here
+// too, which are always true, have no length, and can be read once.
 #include <algorithm>
 
 #include "common/text/jinja/error.h"
@@ -10,8 +10,8 @@
 namespace taopd::jinja {
 namespace {
 
-// A value's attribute as `attribute=` names it: "a.b.0", or an index; `otherwise` (or null) for
-// undefined ones.
+// Returns the attribute of a value that `attribute=` names: "a.b.0", or an index. Undefined
+// attributes become `otherwise`, if it is not null.
 Value Attribute(Runtime& runtime, Value value, const Value& attribute, const Value* otherwise) {
   if (attribute.text() == nullptr) {
     value = GetItem(runtime, value, attribute);
@@ -33,7 +33,7 @@ Value IgnoreCase(Runtime& runtime, const Value& value) {
 
 bool IsGiven(const Value* value) { return value != nullptr && !value->is_none(); }
 
-// What `value` is compared by: its attribute, in lower case unless case counts.
+// Returns the key by which `value` is compared: its attribute, in lower case unless case matters.
 Value SortKey(Runtime& runtime, const Value& value, const Value* attribute,
               bool is_case_sensitive) {
   const Value key = IsGiven(attribute) ? Attribute(runtime, value, *attribute, nullptr) : value;
@@ -45,7 +45,7 @@ bool KeyLess(Runtime& runtime, const Value& a, const Value& b) {
          IsTrue(Apply(runtime, Operator::kLess, a, b));
 }
 
-// Stable, with the keys computed once; by a merge that survives keys without a consistent order.
+// A stable sort that computes the keys once. Its merge tolerates keys without a consistent order.
 std::vector<Value> Sorted(Runtime& runtime, std::vector<std::pair<Value, Value>> keyed,
                           bool is_reverse) {
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
@@ -209,7 +209,7 @@ Value Sum(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return sum;
 }
 
-// The filter named by the first argument, on each element, with the other arguments.
+// Applies the filter that the first argument names to each element, with the other arguments.
 Value Map(Runtime& runtime, const Value& self, const Arguments& arguments) {
   std::vector<Value> mapped;
   if (arguments.positional.empty()) {
@@ -228,7 +228,7 @@ Value Map(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return runtime.MakeSequence(std::move(mapped), SequenceType::kIterator);
 }
 
-// select, reject, selectattr, rejectattr: by the test named, or by truth.
+// Implements select, reject, selectattr and rejectattr: by the named test, or by truth.
 Value Choose(Runtime& runtime, const Value& self, const Arguments& arguments, bool by_attribute,
              bool keeps_true) {
   Arguments rest = arguments;
@@ -292,7 +292,7 @@ Value Batch(Runtime& runtime, const Value& self, const Arguments& arguments) {
 Value Attr(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto bound = arguments.Bind("attr", {"name"}, 1);
   const std::string& name = TextArgument(*bound[0], "attr: name");
-  // Attributes only, never a mapping's items.
+  // Only attributes count, never a mapping's items.
   if (self.dict() != nullptr && FindDictMethod(name) == nullptr) {
     return Value::OfUndefined(Concat("'dict object' has no attribute '", name, "'"));
   }

@@ -1,4 +1,4 @@
-// The tests, which follow `is`.
+// The tests that follow `is`.
 
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/runtime/runtime.h"
@@ -33,7 +33,7 @@ bool IsFloat(const Value& value) { return value.As<double>() != nullptr; }
 bool IsString(const Value& value) { return value.text() != nullptr; }
 bool IsMapping(const Value& value) { return value.dict() != nullptr; }
 bool IsEscaped(const Value& value) { return value.text() != nullptr && value.text()->is_safe; }
-// Undefined has every method; it fails when one is called.
+// Undefined has every method; calling one fails.
 bool IsCallable(const Value& value) { return value.callable() != nullptr || value.is_undefined(); }
 bool IsIterable(const Value& value) {
   return value.is_undefined() || value.text() != nullptr || value.sequence() != nullptr ||
@@ -72,7 +72,7 @@ Value IsEven(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return Value(!IsTrue(Apply(runtime, Operator::kModulo, self, Value(int64_t{2}))));
 }
 
-// Python's `is`: one and the same object; small numbers and constants always are.
+// Python's `is`: the same object. Equal small numbers and constants always are.
 Value SameAs(Runtime&, const Value& self, const Arguments& arguments) {
   const auto bound = arguments.Bind("sameas", {"other"}, 1);
   const Value& other = *bound[0];

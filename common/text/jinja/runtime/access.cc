@@ -1,4 +1,4 @@
-// Attributes, items and slices, in the order in which jinja2's sandbox looks for them.
+// Look-ups of attributes, items and slices, in the order in which jinja2's sandbox tries them.
 #include <algorithm>
 #include <array>
 
@@ -11,7 +11,7 @@
 namespace taopd::jinja {
 namespace {
 
-// Methods that change their object: the immutable sandbox refuses their use.
+// Methods that change their object: the immutable sandbox refuses to call them.
 constexpr std::array<std::string_view, 8> kListChanges = {"append", "clear",  "extend",  "insert",
                                                           "pop",    "remove", "reverse", "sort"};
 constexpr std::array<std::string_view, 5> kDictChanges = {"clear", "pop", "popitem", "setdefault",
@@ -26,14 +26,15 @@ Value UndefinedAttribute(Runtime& runtime, const Value& value, std::string_view 
   return Value::OfUndefined(Concat("'", ObjectName(value), "' has no attribute '", name, "'"));
 }
 
-// The value of an attribute that the sandbox refuses: undefined, with the reason.
+// Returns the value of an attribute that the sandbox refuses: undefined, with the reason.
 Value UnsafeAttribute(const Value& value, std::string_view name) {
   return Value::OfUndefined(
       Concat("access to attribute '", name, "' of '", TypeName(value), "' object is unsafe."));
 }
 
-// The object is held through a namespace, which is emptied when the rendering ends: a list of a
-// method of a list of a method ... could otherwise be deeper than the stack that frees it.
+// The object is held through a namespace, which is emptied when the rendering ends. Otherwise a
+// list of a method of a list of a method ... could be deeper than the stack allows when it is
+// freed.
 Value BindMethod(Runtime& runtime, const Value& self, const std::string& name, Builtin method) {
   const Value holder = runtime.MakeNamespace();
   holder.name_space()->attributes.emplace_back("self", self);
@@ -85,7 +86,7 @@ Value LoopAttribute(Runtime& runtime, const std::shared_ptr<Loop>& loop, const s
   return Value();
 }
 
-// A Python attribute of the object; nullopt when it has none of this name.
+// Returns a Python attribute of the object, or nullopt if it has no attribute of this name.
 std::optional<Value> PythonAttribute(Runtime& runtime, const Value& value,
                                      const std::string& name) {
   Builtin method = nullptr;
@@ -116,7 +117,7 @@ std::optional<Value> PythonAttribute(Runtime& runtime, const Value& value,
   return BindMethod(runtime, value, name, method);
 }
 
-// value[index] of Python; nullopt for what it raises a LookupError or TypeError for.
+// Returns Python's value[index], or nullopt if Python raises a LookupError or TypeError.
 std::optional<Value> PythonItem(Runtime& runtime, const Value& value, const Value& key) {
   if (const Dict* dict = value.dict()) {
     const Value* found = FindKey(runtime, *dict, key);
@@ -150,7 +151,7 @@ std::optional<Value> PythonItem(Runtime& runtime, const Value& value, const Valu
   return items[static_cast<size_t>(index)];
 }
 
-// A slice's bound within [lowest, highest]; `absent` where there is none.
+// Returns a slice's bound within [lowest, highest], or `absent` if the slice has none.
 int64_t Bound(const Value& bound, int64_t length, int64_t absent, int64_t lowest, int64_t highest) {
   if (bound.is_none()) return absent;
   int64_t index = ToInteger(bound, "slice index");
@@ -197,7 +198,7 @@ Value GetSlice(Runtime& runtime, const Value& value, const Value& start, const V
   std::vector<std::string_view> characters;
   if (const Text* text = value.text()) {
     runtime.Charge(static_cast<int64_t>(text->bytes.size()));
-    if (stride == 1) {  // without cutting the whole text up
+    if (stride == 1) {  // avoids cutting up the whole text
       const int64_t length = NumCodePoints(text->bytes);
       const int64_t begin = Bound(start, length, 0, 0, length);
       const int64_t end = Bound(stop, length, length, 0, length);

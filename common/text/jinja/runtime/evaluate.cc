@@ -118,7 +118,7 @@ Value Renderer::EvaluateBinary(const Expression& expression, const ScopePtr& sco
   return Apply(runtime_, expression.operators[0], left, right);
 }
 
-// a < b < c is a < b and b < c, with b evaluated once.
+// Evaluates a < b < c as a < b and b < c, with b evaluated once.
 Value Renderer::EvaluateCompare(const Expression& expression, const ScopePtr& scope) {
   Value left = Evaluate(*expression.children[0], scope);
   Value result(true);

@@ -107,7 +107,7 @@ Value Repeat(Runtime& runtime, const Value& value, int64_t count) {
               kMaxAllocatedBytes);
   }
   if (const Text* text = value.text()) {
-    runtime.Charge(size * count);  // before it is made
+    runtime.Charge(size * count);  // before the text is made
     std::string repeated;
     repeated.reserve(static_cast<size_t>(size * count));
     if (size > 0) {
@@ -134,7 +134,7 @@ bool IsInteger(const Value& value) {
 
 Value Add(Runtime& runtime, const Value& a, const Value& b) {
   if (a.text() != nullptr && b.text() != nullptr) {
-    // Markup escapes what it is joined with.
+    // Markup escapes the text with which it is joined.
     const bool is_safe = a.text()->is_safe || b.text()->is_safe;
     auto part = [&](const Text& text) {
       return is_safe && !text.is_safe ? EscapeHtml(text.bytes) : text.bytes;
@@ -236,7 +236,7 @@ Value Apply(Runtime& runtime, Operator op, const Value& a, const Value& b) {
     case Operator::kGreater:
       StepsToCompare(runtime, a, b);
       return Value(IsLess(b, a));
-    case Operator::kLessEqual:  // not !(b < a): NaN
+    case Operator::kLessEqual:  // !(b < a) would be wrong for NaN
       StepsToCompare(runtime, a, b);
       return Value(IsLess(a, b) || AreEqual(a, b));
     case Operator::kGreaterEqual:
@@ -253,7 +253,7 @@ Value Concatenate(Runtime& runtime, const std::vector<Value>& parts) {
   return runtime.MakeText(std::move(text));
 }
 
-// %s %r %d %i %f %x %% with width and precision.
+// Formats with %s %r %d %i %f %x %%, including width and precision.
 Value FormatPercent(Runtime& runtime, const Text& format, const std::vector<Value>& values,
                     const Dict* named) {
   const std::string& text = format.bytes;
@@ -277,7 +277,7 @@ Value FormatPercent(Runtime& runtime, const Text& format, const std::vector<Valu
       i = close + 1;
     }
     std::string spec = "%";
-    constexpr size_t kMaxSpec = 6;  // so that widths stay small
+    constexpr size_t kMaxSpec = 6;  // keeps widths small
     while (i < text.size() &&
            std::string_view("0123456789.-+ #").find(text[i]) != std::string_view::npos) {
       spec += text[i++];

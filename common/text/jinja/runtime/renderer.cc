@@ -31,7 +31,7 @@ Renderer::Depth::Depth(Renderer* renderer) : renderer_(renderer) {
 Rendering Renderer::Render(const nlohmann::ordered_json& context) {
   if (!context.is_object()) Fail("the context is not an object");
   auto scope = std::make_shared<Scope>(nullptr);
-  // Names that the template does not mention cost nothing.
+  // Skips names that the template does not mention.
   for (size_t id = 0; id < syntax_.names.size(); ++id) {
     const auto found = context.find(syntax_.names[id]);
     if (found != context.end()) scope->Set(static_cast<NameId>(id), FromJson(*found));
@@ -148,7 +148,7 @@ void Renderer::RunFor(const Statement& statement, const ScopePtr& scope, const V
     if (Run(statement.body, inner, out) == Flow::kBreak) break;
   }
   if (loop.use_count() > 1) captured_loops_.push_back(loop);
-  // jinja2 keeps `else` for loops without a pass, unlike Python.
+  // In jinja2, unlike in Python, `else` is for loops without a single pass.
   if (loop->items.empty()) {
     Run(statement.else_body, std::make_shared<Scope>(scope), out);
   }
@@ -169,8 +169,8 @@ void Renderer::RunWith(const Statement& statement, const ScopePtr& scope, std::s
 
 void Renderer::RunGeneration(const Statement& statement, const ScopePtr& scope, std::string* out) {
   const std::string text = RenderBody(statement.body, scope);
-  // Where the block's text begins in the whole text is known at its top level only; transformers
-  // too takes what has been written there so far.
+  // The position of the block's text in the whole text is known only at the top level. transformers
+  // also uses the position that has been reached there.
   const auto begin = static_cast<int64_t>(root_out_->size());
   rendering_.generations.push_back({begin, begin + static_cast<int64_t>(text.size())});
   Write(text, out);

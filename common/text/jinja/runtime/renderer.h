@@ -15,12 +15,12 @@ namespace taopd::jinja {
 class Renderer {
  public:
   Renderer(const Syntax& syntax, const RenderOptions& options);
-  // Empties all scopes and namespaces, because they can refer to each other in circles.
+  // Empties all scopes and namespaces, because they can refer to each other in cycles.
   ~Renderer();
   Renderer(const Renderer&) = delete;
   Renderer& operator=(const Renderer&) = delete;
 
-  // Throws TemplateError; position() is then the place in the template.
+  // Throws TemplateError; position() is then its place in the template.
   Rendering Render(const nlohmann::ordered_json& context);
   Position position() const { return position_; }
 
@@ -39,7 +39,7 @@ class Renderer {
   void RunCall(const Statement& statement, const ScopePtr& scope, std::string* out);
   void RunWith(const Statement& statement, const ScopePtr& scope, std::string* out);
   void RunGeneration(const Statement& statement, const ScopePtr& scope, std::string* out);
-  // Renders a body into a text, in a scope of its own.
+  // Renders a body into a text, in its own scope.
   std::string RenderBody(const Body& body, const ScopePtr& scope);
   void Assign(const Target& target, const Value& value, const ScopePtr& scope);
   Value MakeMacro(const MacroSyntax& macro, const ScopePtr& scope);
@@ -65,7 +65,7 @@ class Renderer {
                                  const ScopePtr& scope);
   Arguments EvaluateArguments(const CallArguments& arguments, const ScopePtr& scope);
 
-  // Counts nested evaluations; throws beyond kMaxEvaluationDepth.
+  // Counts nested evaluations. Throws beyond kMaxEvaluationDepth.
   class Depth {
    public:
     explicit Depth(Renderer* renderer);
@@ -79,7 +79,7 @@ class Renderer {
   Runtime runtime_;
   Position position_;
   int depth_ = 0;
-  // The output of the template itself, as opposed to that of a macro or a block; null before
+  // The output of the template itself, as opposed to that of a macro or a block. Null before
   // Render.
   std::string* root_out_ = nullptr;
   Rendering rendering_;

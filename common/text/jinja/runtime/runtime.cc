@@ -46,7 +46,7 @@ Value Runtime::MakeDict(std::vector<std::pair<Value, Value>> items) {
   for (auto& [key, value] : items) {
     if (key.is_list() || key.dict() != nullptr) Fail("unhashable type: '", TypeName(key), "'");
     ChargeKeyComparisons(*this, key, dict->items.size());
-    // Of equal keys the first stays, with the last value.
+    // The first of several equal keys stays, with the last value.
     const auto found =
         std::find_if(dict->items.begin(), dict->items.end(),
                      [&key = key](const auto& entry) { return AreEqual(entry.first, key); });

@@ -1,6 +1,6 @@
-// What filters, tests and methods need in addition to their arguments: the limits of the present
-// rendering, the making of values, whose sizes count towards those limits, and calls back into the
-// template. A Runtime serves one rendering and is not thread-safe.
+// The environment of filters, tests and methods: the limits of the current rendering, the functions
+// that make values, whose sizes count towards those limits, and calls back into the template. A
+// Runtime serves one rendering and is not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>
@@ -21,10 +21,11 @@ class Runtime {
  public:
   Runtime(absl::Time now, absl::TimeZone time_zone) : now_(now), time_zone_(time_zone) {}
 
-  // Count what the rendering costs. Each throws TemplateError beyond its limit (limits.h).
+  // These functions count the cost of the rendering. Each throws TemplateError beyond its limit
+  // (limits.h).
   void Step(int64_t num_steps = 1);
   void Charge(int64_t size_bytes);
-  // Counts the steps of scanning so many bytes of text.
+  // Counts the steps of scanning size_bytes bytes of text.
   void Scan(size_t size_bytes) { Step(static_cast<int64_t>(size_bytes / 64)); }
 
   Value MakeText(std::string bytes, bool is_safe = false);
@@ -34,16 +35,16 @@ class Runtime {
   Value MakeCallable(std::string type_name, std::string name,
                      std::function<Value(Runtime&, const Arguments&)> call);
 
-  // The elements that a for loop over the value visits. Consumes the rest of an iterator. Throws if
-  // Python cannot iterate over the value.
+  // Returns the elements that a for loop over the value visits. Consumes the rest of an iterator.
+  // Throws if Python cannot iterate over the value.
   std::vector<Value> Iterate(const Value& value);
   // Computes {{ callee(arguments) }}.
   Value Call(const Value& callee, const Arguments& arguments);
 
   absl::Time now() const { return now_; }
   absl::TimeZone time_zone() const { return time_zone_; }
-  // All namespaces of the rendering. They can refer to themselves, so the renderer empties them at
-  // its end.
+  // All namespaces of the rendering. They can refer to themselves, so the renderer empties them
+  // when it ends.
   const std::vector<std::shared_ptr<Namespace>>& namespaces() const { return namespaces_; }
 
  private:
@@ -59,33 +60,35 @@ struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> keywords;
 
-  // Binds the arguments to the parameters `names`: the value of each, or null if it is not given.
-  // Throws if there are more arguments than parameters, if a keyword is unknown, and if one of the
-  // first num_required parameters is missing. `function` is the function's name for messages.
+  // Binds the arguments to the parameters `names`: returns the value of each, or null if it is not
+  // given. Throws if there are more arguments than parameters, if a keyword is unknown, or if one
+  // of the first num_required parameters is missing. `function` is the function's name for
+  // messages.
   std::vector<const Value*> Bind(std::string_view function,
                                  std::initializer_list<std::string_view> names,
                                  size_t num_required = 0) const;
 };
 
-// The text of a string argument. Throws, with the parameter's name, for other types.
+// Returns the text of a string argument. Throws with the parameter's name for other types.
 const std::string& TextArgument(const Value& value, std::string_view parameter);
 
 // A filter, a test or a method, applied to `self`.
 using Builtin = Value (*)(Runtime&, const Value& self, const Arguments& arguments);
 
-// Find a filter, a test or a method by its name; null if there is none.
+// These functions find a filter, a test or a method by its name; null if there is none.
 Builtin FindFilter(std::string_view name);
 Builtin FindTest(std::string_view name);
 Builtin FindTextMethod(std::string_view name);
 Builtin FindDictMethod(std::string_view name);
 Builtin FindListMethod(std::string_view name);
-// The filters that take or return sequences. FindFilter includes them.
+// Finds filters that take or return sequences. FindFilter includes them.
 Builtin FindSequenceFilter(std::string_view name);
-// A global function by its name: range, namespace, raise_exception, ...; nullopt if there is none.
+// Finds a global function by its name: range, namespace, raise_exception, ...; nullopt if there is
+// none.
 std::optional<Value> FindGlobal(Runtime& runtime, std::string_view name);
 
-// value.name, value[key] and value[start:stop:step], as jinja2's sandbox resolves them. The result
-// is undefined if there is no such attribute or item.
+// These functions return value.name, value[key] and value[start:stop:step] as jinja2's sandbox
+// resolves them. The result is undefined if there is no such attribute or item.
 Value GetAttribute(Runtime& runtime, const Value& value, const std::string& name);
 Value GetItem(Runtime& runtime, const Value& value, const Value& key);
 Value GetSlice(Runtime& runtime, const Value& value, const Value& start, const Value& stop,
@@ -108,14 +111,14 @@ enum class Operator : uint8_t {
   kIn,
   kNotIn,
 };
-// a op b, as Python computes it.
+// Returns a op b as Python computes it.
 Value Apply(Runtime& runtime, Operator op, const Value& a, const Value& b);
-// a ~ b ~ c ...
+// Returns a ~ b ~ c ...
 Value Concatenate(Runtime& runtime, const std::vector<Value>& parts);
-// format % values. If `named` is not null, %(name)s takes its values from it.
+// Returns format % values. If `named` is not null, %(name)s takes its values from it.
 Value FormatPercent(Runtime& runtime, const Text& format, const std::vector<Value>& values,
                     const Dict* named);
-// len(value). Throws if Python's value has no length.
+// Returns len(value). Throws if Python's value has no length.
 int64_t Length(const Value& value);
 
 }  // namespace taopd::jinja

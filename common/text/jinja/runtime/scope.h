@@ -1,4 +1,4 @@
-// The variables of a running template. The template has one scope, and so has each pass of a loop,
+// The variables of a running template. The template has one scope, and so have each pass of a loop,
 // each macro call and each block that is rendered into a value. A look-up goes from the inner scope
 // outwards. Not thread-safe.
 #pragma once
@@ -24,7 +24,7 @@ struct Scope {
     }
     values.emplace_back(name, std::move(value));
   }
-  // The innermost value of the name; null if no scope has it.
+  // Returns the innermost value of the name, or null if no scope has it.
   const Value* Find(NameId name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->outer.get()) {
       for (const auto& [known, value] : scope->values) {

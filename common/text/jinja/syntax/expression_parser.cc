@@ -96,7 +96,7 @@ ExpressionPtr ExpressionParser::Make(ExpressionKind kind, Position position,
   for (const ExpressionPtr& child : children) {
     if (child != nullptr) expression->depth = std::max(expression->depth, child->depth + 1);
   }
-  // a + b + c + ... is as deep as it is long, and is evaluated and freed by recursion.
+  // The tree of a + b + c + ... is as deep as it is long, and is evaluated and freed by recursion.
   CheckDepth(*expression);
   expression->children = std::move(children);
   return expression;
@@ -247,7 +247,7 @@ ExpressionPtr ExpressionParser::ParsePower() {
   return left;
 }
 
-// The sign binds closer than the filters behind it: -42 | abs is 42.
+// The sign binds more tightly than the filters after it: -42 | abs is 42.
 ExpressionPtr ExpressionParser::ParseUnary(bool with_filters) {
   const Nested nested(this);
   const Position position = current().position;

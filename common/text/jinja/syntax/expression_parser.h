@@ -36,19 +36,20 @@ class ExpressionParser {
   NameId IdOf(const std::string& name);
 
   ExpressionPtr ParseExpression(bool with_condition = true);
-  // One expression, or the tuple a, b, c. The name `ends_with_name`, if not empty, ends the tuple.
+  // Parses one expression, or the tuple a, b, c. The name `ends_with_name`, if not empty, ends the
+  // tuple.
   ExpressionPtr ParseTuple(bool with_condition, bool is_in_parentheses,
                            std::string_view ends_with_name = "");
   CallArguments ParseArguments();
-  // Reads filters, one after another, that apply to `operand`. With is_inline, the first filter
+  // Parses filters, one after another, that apply to `operand`. With is_inline, the first filter
   // needs no bar.
   ExpressionPtr ParseFilters(ExpressionPtr operand, bool is_inline);
 
   std::vector<std::string> names_;
-  // The macros that are being read, the innermost last.
+  // The macros that are being parsed, innermost last.
   std::vector<MacroSyntax*> macros_;
 
-  // Counts one level of nesting while it lives; throws beyond kMaxSyntaxDepth.
+  // Counts one level of nesting for its lifetime. Throws beyond kMaxSyntaxDepth.
   class Nested {
    public:
     explicit Nested(ExpressionParser* parser);

@@ -19,7 +19,7 @@ bool IsNameStart(char c) {
          static_cast<uint8_t>(c) >= 128;
 }
 
-// Line ends as "\n", without the last one.
+// Writes line ends as "\n" and drops the last one.
 std::string NormalizeLines(std::string_view source) {
   std::string text;
   text.reserve(source.size());
@@ -49,7 +49,7 @@ class Lexer {
  private:
   void Add(TokenType type, std::string text) { tokens_.push_back({type, std::move(text), at_}); }
 
-  // Moves on, counting lines and columns.
+  // Advances, counting lines and columns.
   void Skip(size_t size_bytes) {
     for (const char c : rest_.substr(0, size_bytes)) {
       if (c == '\n') {
@@ -63,7 +63,7 @@ class Lexer {
   }
   void SkipSpace() { Skip(rest_.size() - StripLeft(rest_).size()); }
 
-  // Text up to the next tag, and the tag.
+  // Reads the text up to the next tag, and the tag.
   void LexData() {
     size_t begin = 0;
     for (;; ++begin) {
@@ -101,7 +101,7 @@ class Lexer {
     if (!data.empty()) Add(TokenType::kData, std::string(data));
   }
 
-  // Without white space after the last newline, if the tag that follows is the first of its line.
+  // Removes white space after the last newline if the tag that follows is the first on its line.
   std::string_view StripLine(std::string_view data) const {
     const size_t newline = data.rfind('\n');
     if (newline == std::string_view::npos && !is_line_start_) return data;
@@ -109,7 +109,8 @@ class Lexer {
     return StripLeft(data.substr(line)).empty() ? data.substr(0, line) : data;
   }
 
-  // The end of a tag if it stands here: "%}" or "-%}" or "+%}", with what it swallows.
+  // Skips the end of a tag if it is here ("%}", "-%}" or "+%}"), with the white space that it
+  // removes.
   bool SkipTagEnd(std::string_view end, bool trims_newline) {
     if (rest_.starts_with("-") && rest_.substr(1).starts_with(end)) {
       const size_t before = rest_.size();
@@ -140,7 +141,7 @@ class Lexer {
     SkipTagEnd("#}", /*trims_newline=*/true);
   }
 
-  // After "{%": a raw block, if it is one.
+  // Reads a raw block after "{%", if there is one.
   bool LexRaw(Position begin) {
     const std::string_view tag = StripLeft(rest_);
     if (!tag.starts_with("raw")) return false;
@@ -167,7 +168,7 @@ class Lexer {
     FailAt(begin, "missing end of raw directive");
   }
 
-  // The tokens of a tag up to its end. Inside brackets "}}" is two of them.
+  // Reads the tokens of a tag up to its end. Inside brackets, "}}" is two tokens.
   void LexTag(bool is_variable, Position begin) {
     std::vector<char> open;
     for (;;) {
@@ -218,7 +219,7 @@ class Lexer {
     return "'" + std::string(rest_.substr(0, ByteOffset(rest_, 1))) + "'";
   }
 
-  // Digits with single underscores between them; the size.
+  // Returns the size of digits with single underscores between them.
   static size_t DigitsSize(std::string_view text, bool (*is_digit)(char)) {
     size_t size = 0;
     while (size < text.size() &&
@@ -277,7 +278,8 @@ class Lexer {
     FailAt(at_, "missing end of string");
   }
 
-  // Python's escapes; an unknown one keeps its backslash. The position of its last byte.
+  // Appends one of Python's escapes; an unknown one keeps its backslash. Returns the position of
+  // its last byte.
   size_t AppendEscape(size_t i, std::string* text) const {
     static constexpr std::string_view kLetters = "nrtabfv\\'\"";
     static constexpr std::string_view kMeanings = "\n\r\t\a\b\f\v\\'\"";

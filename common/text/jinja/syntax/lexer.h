@@ -20,13 +20,13 @@ enum class TokenType : uint8_t {
   kText,
   kInteger,
   kFloat,
-  kOperator,  // text is the operator itself
+  kOperator,  // the text is the operator itself
   kEnd,       // the end of the template
 };
 
 struct Token {
   TokenType type = TokenType::kEnd;
-  std::string text;  // of a kText: without quotes, and with its escapes resolved
+  std::string text;  // for a kText: without quotes, and with its escapes resolved
   Position position;
 };
 
@@ -35,7 +35,8 @@ struct LexerOptions {
   bool lstrip_blocks = true;  // drop the white space before a block tag that starts its line
 };
 
-// The last token is kEnd. Throws TemplateError. REQUIRES: source is valid UTF-8.
+// Returns the tokens, of which the last is kEnd. Throws TemplateError. REQUIRES: source is valid
+// UTF-8.
 std::vector<Token> Tokenize(std::string_view source, const LexerOptions& options);
 
 }  // namespace taopd::jinja

@@ -30,8 +30,8 @@ class Parser final : public ExpressionParser {
  private:
   using Ends = std::vector<std::string_view>;
 
-  // Statements up to a tag of one of these names, which is left current (behind its "{%"); up to
-  // the end of the template when there are none.
+  // Parses statements up to a tag with one of these names, which becomes the current one (after its
+  // "{%"). Without names, parses up to the end of the template.
   std::vector<StatementPtr> ParseBody(const Ends& ends) {
     const Nested nested(this);
     std::vector<StatementPtr> body;
@@ -61,7 +61,7 @@ class Parser final : public ExpressionParser {
     }
   }
 
-  // A body whose end tag has one name.
+  // Parses a body whose end tag has one name.
   std::vector<StatementPtr> ParseBodyTo(std::string_view end) {
     ExpectBlockEnd();
     std::vector<StatementPtr> body = ParseBody({end});
@@ -114,7 +114,7 @@ class Parser final : public ExpressionParser {
     Statement* branch = first.get();
     int num_branches = 0;
     for (;;) {
-      // An elif is an if in the else of the one before.
+      // An elif is an if in the else of the preceding branch.
       if (++num_branches > kMaxBranches)
         FailAt(branch->position, "more than ", kMaxBranches, " elif");
       Advance();
@@ -277,7 +277,7 @@ class Parser final : public ExpressionParser {
     return target;
   }
 
-  // One target, or several with commas between.
+  // Parses one target, or several separated by commas.
   Target ParseTarget(bool allows_attribute) {
     Target first = ParseTargetPart(allows_attribute);
     if (!IsOperator(",")) return first;
@@ -291,7 +291,7 @@ class Parser final : public ExpressionParser {
     return tuple;
   }
 
-  // A break inside cannot end a loop around it.
+  // A break inside cannot end an enclosing loop.
   class OutsideLoops {
    public:
     explicit OutsideLoops(Parser* parser)

@@ -1,4 +1,4 @@
-// Primaries and what follows them: attributes, subscripts, calls, filters and tests.
+// The parser of primaries and of the attributes, subscripts, calls, filters and tests after them.
 #include <absl/strings/numbers.h>
 
 #include <charconv>
@@ -188,7 +188,7 @@ ExpressionPtr ExpressionParser::ParseDot(ExpressionPtr operand) {
 ExpressionPtr ExpressionParser::ParseSubscript(ExpressionPtr operand) {
   const Position position = current().position;
   ExpectOperator("[");
-  // start : stop : step, each of them optional; a slice when there is a colon.
+  // Parses start : stop : step, each of them optional; it is a slice if there is a colon.
   ExpressionPtr parts[3];
   int num_colons = 0;
   for (;;) {

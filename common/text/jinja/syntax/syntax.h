@@ -58,7 +58,7 @@ struct Expression {
   Value constant;
   NameId name = -1;
   std::string text;
-  Builtin builtin = nullptr;  // of a filter or test; null if none has this name
+  Builtin builtin = nullptr;  // builtin of a filter or test; null if none has this name
   std::vector<ExpressionPtr> children;
   std::vector<Operator> operators;
   CallArguments arguments;
@@ -68,7 +68,7 @@ struct Expression {
 struct Target {
   Position position;
   NameId name = -1;
-  std::string attribute;  // of the namespace `name`; empty for a name
+  std::string attribute;  // attribute of the namespace `name`; empty for a name
   std::vector<Target> parts;
 };
 
@@ -116,8 +116,8 @@ struct Statement {
 
 struct Syntax {
   std::vector<StatementPtr> body;
-  std::vector<std::string> names;  // of each NameId
-  // The ids of the names that the renderer itself binds.
+  std::vector<std::string> names;  // name of each NameId
+  // The ids of the names that the renderer binds.
   NameId loop = -1, caller = -1, varargs = -1, kwargs = -1;
 };
 

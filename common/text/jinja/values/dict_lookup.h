@@ -1,6 +1,6 @@
-// Look-ups in dicts whose cost counts towards the rendering's limits. A comparison costs as much as
-// its values are large, and a small expression can make a large value, so the cost is counted
-// before the comparison is made.
+// Look-ups in dicts whose cost counts towards the rendering's limits. The cost of a comparison
+// grows with the size of its values, and a small expression can make a large value, so the cost is
+// counted before the comparison.
 #pragma once
 
 #include "common/text/jinja/runtime/runtime.h"

@@ -252,7 +252,7 @@ std::string FormatFloat(double value) {
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char buffer[32];
   const double magnitude = std::fabs(value);
-  // repr switches to an exponent at 1e16 and below 1e-4, and writes two of its digits.
+  // repr uses an exponent of two digits at 1e16 and above, and below 1e-4.
   const bool has_exponent = magnitude != 0 && (magnitude >= 1e16 || magnitude < 1e-4);
   const auto format = has_exponent ? std::chars_format::scientific : std::chars_format::fixed;
   const auto result = std::to_chars(buffer, buffer + sizeof(buffer), value, format);

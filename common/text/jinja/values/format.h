@@ -9,13 +9,14 @@
 
 namespace taopd::jinja {
 
-// repr(float): the shortest text that reads back, "1.0", "1e+16".
+// Returns repr(float): the shortest text that reads back as the same number, such as "1.0" or
+// "1e+16".
 std::string FormatFloat(double value);
-// repr(str).
+// Returns repr(str).
 std::string QuoteText(std::string_view text);
-// str(value), which is what {{ value }} prints.
+// Returns str(value), which {{ value }} prints.
 std::string ToString(Runtime& runtime, const Value& value);
-// repr(value).
+// Returns repr(value).
 std::string Repr(Runtime& runtime, const Value& value);
 
 // The arguments of json.dumps().
@@ -23,11 +24,11 @@ struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
   bool is_indented = false;
-  std::string indent;          // of one level, if is_indented
+  std::string indent;          // indentation of one level, if is_indented
   std::string item_separator;  // ", ", or "," if is_indented
   std::string key_separator = ": ";
 };
-// json.dumps(value).
+// Returns json.dumps(value).
 std::string ToJson(Runtime& runtime, const Value& value, const JsonStyle& style);
 
 }  // namespace taopd::jinja

@@ -105,7 +105,7 @@ bool IsPythonSpace(char32_t c) {
 
 bool IsPrintable(char32_t c) {
   if (c < 0x7F) return c >= 0x20;
-  constexpr uint32_t kNotPrintable = U_GC_C_MASK | U_GC_Z_MASK;  // U+0020 is dealt with above
+  constexpr uint32_t kNotPrintable = U_GC_C_MASK | U_GC_Z_MASK;  // U+0020 is handled above
   return (U_MASK(u_charType(static_cast<UChar32>(c))) & kNotPrintable) == 0;
 }
 
@@ -136,7 +136,7 @@ std::string_view Strip(std::string_view text, std::optional<std::string_view> ch
 size_t Find(std::string_view text, std::string_view part, size_t from) {
   if (from > text.size()) return std::string_view::npos;
   const std::string_view rest = text.substr(from);
-  // string_view::find takes time in proportion to the product of the lengths.
+  // string_view::find takes time proportional to the product of the lengths.
   const void* found = memmem(rest.data(), rest.size(), part.data(), part.size());
   if (found == nullptr) return std::string_view::npos;
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());

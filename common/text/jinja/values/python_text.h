@@ -11,7 +11,8 @@
 namespace taopd::jinja {
 
 int64_t NumCodePoints(std::string_view text);
-// The byte position of the code point `index`; text.size() beyond the end. REQUIRES: index >= 0.
+// Returns the byte position of the code point `index`, or text.size() if there is none. REQUIRES:
+// index >= 0.
 size_t ByteOffset(std::string_view text, int64_t index);
 std::vector<std::string_view> CodePoints(std::string_view text);
 
@@ -23,8 +24,8 @@ std::string_view StripLeft(std::string_view text, std::optional<std::string_view
 std::string_view StripRight(std::string_view text, std::optional<std::string_view> chars = {});
 std::string_view Strip(std::string_view text, std::optional<std::string_view> chars = {});
 
-// split(), or rsplit() if from_right. Splits at white space, or at `separator`, which must not be
-// empty. Makes at most max_splits cuts; -1 = any number.
+// Implements split(), or rsplit() if from_right. Splits at white space, or at `separator`, which
+// must not be empty. Makes at most max_splits cuts; -1 means any number.
 std::vector<std::string_view> Split(std::string_view text,
                                     std::optional<std::string_view> separator, int64_t max_splits,
                                     bool from_right);
@@ -37,11 +38,11 @@ std::string ToTitle(std::string_view text);
 // capitalize(): the first character in upper case, the others in lower case.
 std::string Capitalize(std::string_view text);
 
-// The byte position of the first occurrence at or after the byte `from`; npos if there is none.
-// Takes linear time.
+// Returns the byte position of the first occurrence at or after the byte `from`, or npos if there
+// is none. Takes linear time.
 size_t Find(std::string_view text, std::string_view part, size_t from = 0);
-// Replaces all occurrences if max_count is negative, else the first max_count. An empty `old_part`
-// occurs between any two characters and at both ends.
+// Replaces all occurrences if max_count is negative, otherwise the first max_count. An empty
+// `old_part` occurs between any two characters and at both ends.
 std::string Replace(std::string_view text, std::string_view old_part, std::string_view new_part,
                     int64_t max_count);
 

@@ -152,7 +152,7 @@ bool IsLess(const Value& a, const Value& b) {
     }
     return ToDouble(a) < ToDouble(b);
   }
-  // The order of UTF-8 bytes is the order of code points.
+  // UTF-8 bytes have the same order as code points.
   if (a.text() != nullptr && b.text() != nullptr) return a.text()->bytes < b.text()->bytes;
   if ((a.is_list() && b.is_list()) || (a.is_tuple() && b.is_tuple())) {
     const auto& left = a.sequence()->items;

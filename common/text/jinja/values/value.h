@@ -1,6 +1,6 @@
-// The values of a template, which are Python's, as far as chat templates can make them. Copies
-// share their content. Values are immutable, except for namespaces, loops and iterators; a value
-// that may hold one of these is not thread-safe.
+// The values of a template: Python's values, as far as chat templates can make them. Copies share
+// their content. Values are immutable, except for namespaces, loops and iterators; a value that may
+// contain one of these is not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Namespace;
 
 // jinja2's undefined: prints as nothing, is false, and fails if it is used in any other way.
 struct Undefined {
-  std::string message;  // of the failure
+  std::string message;  // message of the failure
 };
 struct None {};
 
@@ -39,8 +39,8 @@ struct Sequence {
   SequenceType type = SequenceType::kList;
   std::vector<Value> items;
   int depth = 1;                 // 1 + the depth of the deepest item
-  mutable size_t position = 0;   // of an iterator: the number of items taken
-  int64_t range[3] = {0, 0, 1};  // of a range: start, stop, step
+  mutable size_t position = 0;   // for an iterator: the number of items taken
+  int64_t range[3] = {0, 0, 1};  // for a range: start, stop, step
 };
 
 // Items in the order of insertion. Find scans them, because a message has few keys.
@@ -62,7 +62,8 @@ class Value {
   template <typename T>
   requires std::is_constructible_v<Data, T>
   explicit Value(T data) : data_(std::move(data)) {}
-  // These do not count towards a rendering's limits; inside of one, use the makers of Runtime.
+  // These values do not count towards a rendering's limits. In a rendering, use the Make functions
+  // of Runtime.
   static Value OfText(std::string bytes, bool is_safe = false) {
     return Value(std::make_shared<const Text>(Text{std::move(bytes), is_safe}));
   }
@@ -76,7 +77,7 @@ class Value {
   }
   bool is_undefined() const { return data_.index() == 0; }
   bool is_none() const { return As<None>() != nullptr; }
-  // Each is null if the value is of another type.
+  // Each function returns null if the value has another type.
   const Text* text() const { return Pointer<const Text>(); }
   const Sequence* sequence() const { return Pointer<const Sequence>(); }
   const Dict* dict() const { return Pointer<const Dict>(); }
@@ -88,7 +89,7 @@ class Value {
   bool IsSequence(SequenceType type) const {
     return sequence() != nullptr && sequence()->type == type;
   }
-  // The depth of nested sequences and dicts; 1 for a scalar.
+  // Returns the depth of nested sequences and dicts; 1 for a scalar.
   int depth() const;
   const Data& data() const { return data_; }
 
@@ -106,7 +107,7 @@ struct Namespace {
 };
 
 struct Callable {
-  std::string type_name;  // Python's, for messages
+  std::string type_name;  // Python's type name, for messages
   std::string name;
   std::function<Value(Runtime&, const Arguments&)> call;
 };
@@ -118,29 +119,29 @@ struct Loop {
   int64_t depth0 = 0;
   std::vector<Value> last_changed;
   bool has_changed = false;
-  // Renders the body for the items of `iterable`; empty unless the loop is `recursive`.
+  // Renders the body for the items of `iterable`. Empty unless the loop is `recursive`.
   std::function<Value(const Value& iterable)> recurse;
 };
 
-// The message of the failure when an undefined value is used. REQUIRES: is_undefined().
+// Returns the message of the failure when an undefined value is used. REQUIRES: is_undefined().
 std::string UndefinedMessage(const Value& value);
-// Python's truth of a value.
+// Returns Python's truth of a value.
 bool IsTrue(const Value& value);
-// a == b, for values of any types. 1, 1.0 and True are equal.
+// Returns a == b for values of any types. 1, 1.0 and True are equal.
 bool AreEqual(const Value& a, const Value& b);
-// a < b. Throws TemplateError if Python's types have no order.
+// Returns a < b. Throws TemplateError if the types have no order in Python.
 bool IsLess(const Value& a, const Value& b);
-// Whether the value is an int, a float or a bool (True is 1).
+// Returns whether the value is an int, a float or a bool (True is 1).
 bool IsNumber(const Value& value);
 // REQUIRES: IsNumber(value).
 double ToDouble(const Value& value);
-// Python's name of the type: "int", "str", "NoneType", ...
+// Returns Python's name of the type: "int", "str", "NoneType", ...
 const char* TypeName(const Value& value);
-// An int or bool as an integer. Throws, with the name `what`, for other types.
+// Returns an int or bool as an integer. Throws with the name `what` for other types.
 int64_t ToInteger(const Value& value, std::string_view what);
 
-// The value of a JSON value. Throws TemplateError if it is nested too deep, or if an integer has
-// more than 64 bits.
+// Converts a JSON value. Throws TemplateError if it is nested too deeply, or if an integer has more
+// than 64 bits.
 Value FromJson(const nlohmann::ordered_json& json);
 
 }  // namespace taopd::jinja
