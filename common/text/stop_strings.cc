@@ -8,8 +8,8 @@
 namespace taopd {
 namespace {
 
-// Where the last character of the text begins, if some of its bytes are still missing; else the
-// size of the text.
+// Returns where the last character of the text begins if some of its bytes are still missing,
+// otherwise the size of the text.
 size_t WholeCharacters(std::string_view text) {
   constexpr size_t kLongestCharacter = 4;
   for (size_t num = 1; num <= std::min(kLongestCharacter, text.size()); ++num) {
@@ -49,7 +49,7 @@ bool StopStringMatcher::Append(std::string_view piece, bool may_stop) {
   size_t first_end = std::string::npos;
   for (size_t i = 0; may_stop && i < stop_strings_.size(); ++i) {
     const std::string& stop = stop_strings_[i];
-    // One that ends in the old text has been looked for before.
+    // A stop string that ends in the old text has been looked for before.
     const size_t begin = text_.find(stop, old_size >= stop.size() ? old_size - stop.size() + 1 : 0);
     if (begin == std::string::npos || begin + stop.size() >= first_end) continue;
     first_end = begin + stop.size();

@@ -1,5 +1,5 @@
-// Finds stop strings in text that arrives in pieces, whatever the borders of the pieces are, and
-// tells how much of the text can be sent before the next piece arrives.
+// Finds stop strings in text that arrives in pieces, wherever the pieces are cut, and tells how
+// much of the text can be sent before the next piece arrives.
 //
 // A server decodes the ids that a request generates (common/text/tokenizer/incremental_decoder.h),
 // feeds the pieces to a matcher, and ends the request when Append returns true.
@@ -26,27 +26,29 @@ absl::Status ValidateStopStrings(const std::vector<std::string>& stop_strings);
 // Not thread-safe. All positions are bytes.
 class StopStringMatcher {
  public:
-  // If include_in_output, the text ends with the stop string, else before it. There may be no stop
-  // strings. REQUIRES: ValidateStopStrings(stop_strings) is OK.
+  // If include_in_output, the text ends with the stop string, otherwise before it. There may be no
+  // stop strings. REQUIRES: ValidateStopStrings(stop_strings) is OK.
   StopStringMatcher(std::vector<std::string> stop_strings, bool include_in_output);
 
   // Appends UTF-8 text. Returns true if a stop string is now complete: the one that ends first, and
-  // of several that end at one byte the first of the list. The result does not depend on how the
-  // text is divided into pieces. With may_stop false, a stop string that ends in this piece does not
-  // count (vLLM ignores those that end within the first min_tokens tokens). REQUIRES: Append has not
-  // returned true.
+  // of several that end at the same byte the first in the list. The result does not depend on how
+  // the text is divided into pieces. If may_stop is false, a stop string that ends in this piece
+  // does not count (vLLM ignores those that end within the first min_tokens tokens). REQUIRES:
+  // Append has not returned true.
   bool Append(std::string_view piece, bool may_stop = true);
 
-  // The text so far; once a stop string is complete, cut before or after it.
+  // The text so far. Once a stop string is complete, the text is cut before or after it.
   const std::string& text() const { return text_; }
-  // The index of the stop string that is complete, if one is.
+  // The index of the complete stop string, if there is one.
   std::optional<size_t> matched() const { return matched_; }
-  // How much of text() no later piece can cut away, in whole characters. All of it once a stop string
-  // is complete; at the end of a text that did not stop, the caller sends the rest.
+  // The number of bytes of text() that no later piece can cut away, in whole characters. It is all
+  // of text() once a stop string is complete. At the end of a text that did not stop, the caller
+  // sends the rest.
   size_t num_streamable() const { return num_streamable_; }
 
  private:
-  // The first byte of the longest end of the text that may be the beginning of a stop string.
+  // Returns the first byte of the longest suffix of the text that may be the beginning of a stop
+  // string.
   size_t FirstHeldBack() const;
 
   const std::vector<std::string> stop_strings_;

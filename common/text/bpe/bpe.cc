@@ -8,9 +8,9 @@
 namespace taopd {
 namespace {
 
-// Up to here a scan for the lowest rank beats a heap.
+// In words of at most this many symbols, a scan for the lowest rank is faster than a heap.
 constexpr size_t kMaxShortWord = 48;
-// Words whose places in the cache are on their way from memory at a time.
+// The number of words whose places in the cache are being fetched from memory at a time.
 constexpr size_t kNumAhead = 16;
 
 }  // namespace
@@ -76,7 +76,7 @@ bool Bpe::drops_bytes() const {
 
 void Bpe::MergeShort(std::span<int32_t> symbols, std::vector<int32_t>* ids) const {
   size_t num_symbols = symbols.size();
-  std::array<uint32_t, kMaxShortWord> ranks;  // ranks[i]: of symbols i and i + 1
+  std::array<uint32_t, kMaxShortWord> ranks;  // ranks[i] is that of symbols i and i + 1
   for (size_t i = 0; i + 1 < num_symbols; ++i) {
     ranks[i] = merges_.RankOf(symbols[i], symbols[i + 1]);
   }
@@ -96,7 +96,7 @@ void Bpe::MergeShort(std::span<int32_t> symbols, std::vector<int32_t>* ids) cons
 
 void Bpe::MergeLong(std::vector<int32_t> symbols, std::vector<int32_t>* ids) const {
   // A linked list over the symbols, and a heap of candidate merges. A candidate is stale when its
-  // left symbol is gone or the pair there is another one by now.
+  // left symbol is gone or a different pair is there by now.
   const auto num_symbols = static_cast<int32_t>(symbols.size());
   constexpr int32_t kGone = -1;
   std::vector<int32_t> previous(symbols.size()), next(symbols.size());

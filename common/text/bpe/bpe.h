@@ -1,5 +1,5 @@
-// Byte-pair encoding of words: as long as two neighbours of a word form a known pair, the pair of
-// the lowest rank is merged; of equal pairs the leftmost.
+// Byte-pair encoding of words: while two neighbours in a word form a known pair, the pair with the
+// lowest rank is merged; of equal pairs, the leftmost.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -20,9 +20,9 @@ namespace taopd {
 class Bpe {
  public:
   //   merges        in the order of their ranks; the last occurrence of a repeated pair counts
-  //   byte_ids      the token of each byte; bytes with -1 are dropped, as HF tokenizers drops what
-  //                 it has no token for
-  //   whole_words   words that are one token whatever the merges say (ignore_merges); may be empty
+  //   byte_ids      the token of each byte; bytes with -1 are dropped, as HF tokenizers drops those
+  //                 without a token
+  //   whole_words   words that are one token regardless of the merges (ignore_merges); may be empty
   Bpe(const std::vector<BpeMerge>& merges, const std::array<int32_t, 256>& byte_ids,
       absl::flat_hash_map<std::string, int32_t> whole_words);
 
@@ -30,9 +30,9 @@ class Bpe {
   // `cache` may be null; it must not be shared with another tokenizer.
   void Encode(std::span<const std::string_view> words, WordCache* cache,
               std::vector<int32_t>* ids) const;
-  // The number of a word's bytes that Encode drops.
+  // Returns the number of a word's bytes that Encode drops.
   int64_t CountDropped(std::string_view word) const;
-  // Whether Encode drops any byte at all.
+  // Returns whether Encode drops any byte at all.
   bool drops_bytes() const;
 
  private:

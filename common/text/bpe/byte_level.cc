@@ -9,7 +9,7 @@ namespace {
 
 struct Alphabet {
   std::array<char32_t, 256> char_of_byte;
-  std::array<int16_t, 512> byte_of_char;  // -1 where there is none
+  std::array<int16_t, 512> byte_of_char;  // -1 if the character is not in the alphabet
 };
 
 constexpr Alphabet kAlphabet = [] {

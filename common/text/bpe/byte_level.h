@@ -1,6 +1,6 @@
 // The byte-level alphabet of GPT-2, in which a vocabulary of byte strings can be stored as text.
 // Each of the 256 bytes is spelled as one printable character: itself if it is printable in
-// Latin-1, else the next free character from U+0100 on.
+// Latin-1, otherwise the next free character from U+0100 on.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace taopd {
 
 char32_t ByteLevelChar(uint8_t byte);
 
-// The bytes that a token's spelling stands for; nullopt if a character is not in the alphabet.
+// Returns the bytes of a token's spelling, or nullopt if a character is not in the alphabet.
 std::optional<std::string> ByteLevelDecode(std::string_view spelling);
 
 }  // namespace taopd

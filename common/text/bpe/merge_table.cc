@@ -9,7 +9,7 @@ namespace taopd {
 
 MergeTable::MergeTable(const std::vector<BpeMerge>& merges) {
   TAOPD_CHECK_LT(merges.size(), size_t{kNoRank});
-  // At most half full.
+  // The table is at most half full.
   const uint64_t num_slots = std::bit_ceil(std::max<uint64_t>(2 * merges.size(), 2));
   slots_.assign(num_slots, kFree);
   mask_ = num_slots - 1;

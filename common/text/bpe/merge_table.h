@@ -1,5 +1,5 @@
 // Finds the merge of a pair of ids. Encoding a new word looks up about twenty pairs, most of which
-// have no merge, so a look-up must cost only one cache line.
+// have no merge, so a look-up must touch only one cache line.
 #pragma once
 
 #include <absl/hash/hash.h>
@@ -27,7 +27,7 @@ class MergeTable {
   // tokenizer_json.h are lower.
   explicit MergeTable(const std::vector<BpeMerge>& merges);
 
-  // The rank of a pair of ids; kNoRank if it has no merge.
+  // Returns the rank of a pair of ids, or kNoRank if it has no merge.
   uint32_t RankOf(int32_t left_id, int32_t right_id) const {
     const uint64_t pair = PairOf(left_id, right_id);
     const uint64_t* slots = slots_.data();

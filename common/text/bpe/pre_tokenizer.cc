@@ -20,7 +20,7 @@ constexpr std::array<std::pair<std::string_view, SplitPattern>, 3> kKnownPattern
      SplitPattern::kLlama3},
 }};
 
-// CharAt without a call for ASCII, which is most text.
+// CharAt without a call for ASCII, which most text is.
 const std::array<CharClass, 128> kAsciiClasses = [] {
   std::array<CharClass, 128> classes{};
   for (size_t c = 0; c < classes.size(); ++c) {
@@ -38,7 +38,7 @@ inline Char FastCharAt(std::string_view text, size_t position) {
   return CharAt(text, position);
 }
 
-// End of the run of one class from `position` on.
+// Returns the end of the run of one class that begins at `position`.
 size_t EndOfRun(std::string_view text, size_t position, CharClass char_class) {
   for (;;) {
     const Char c = FastCharAt(text, position);
@@ -47,11 +47,11 @@ size_t EndOfRun(std::string_view text, size_t position, CharClass char_class) {
   }
 }
 
-// How many ASCII letters the eight bytes start with.
+// Returns the number of ASCII letters at the beginning of the eight bytes.
 inline size_t LeadingLetters(uint64_t bytes) {
   constexpr uint64_t kEach = 0x0101010101010101u;
-  // Case folded, and without the top bits, so that no sum reaches the next byte. A sum's top bit is
-  // set from 'a' on, and from the byte behind 'z' on.
+  // Folds case and clears the top bits, so that no sum carries into the next byte. The top bit of a
+  // sum is set for bytes from 'a' on, and in the other sum for bytes after 'z'.
   const uint64_t folded = (bytes | 0x20 * kEach) & 0x7F * kEach;
   const uint64_t letters =
       (folded + (0x80 - 'a') * kEach) & ~(folded + (0x7F - 'z') * kEach) & ~bytes & 0x80 * kEach;
@@ -61,8 +61,8 @@ inline size_t LeadingLetters(uint64_t bytes) {
          8;
 }
 
-// EndOfRun of letters. Most words are shorter than eight bytes: one step in the place of a loop
-// whose end no processor foresees.
+// EndOfRun for letters. Most words are shorter than eight bytes, so one step replaces a loop whose
+// end no processor predicts.
 size_t EndOfLetters(std::string_view text, size_t position) {
   while (position + 8 <= text.size()) {
     uint64_t bytes;
@@ -78,7 +78,7 @@ size_t EndOfLetters(std::string_view text, size_t position) {
 
 bool IsSpace(CharClass c) { return c == CharClass::kSpace || c == CharClass::kNewline; }
 
-// 's 't 're 've 'm 'll 'd at the start of the text; 0 when there is none.
+// Returns the size of 's 't 're 've 'm 'll 'd at the start of the text, or 0 if there is none.
 size_t ContractionBytes(std::string_view text, bool ignore_case) {
   if (text[0] != '\'') return 0;
   auto letter = [&](size_t i) -> char {
@@ -98,9 +98,9 @@ size_t ContractionBytes(std::string_view text, bool ignore_case) {
   return 0;
 }
 
-// A run of white space at the start of the text: up to its end where the text ends there, else
-// without its last character, which the next piece may begin with: \s+(?!\S)|\s+.
-// With `cut_at_newline`, up to the last CR or LF if there is one: \s*[\r\n]+.
+// Returns the size of a run of white space at the start of the text: up to its end if the text ends
+// there, otherwise without its last character, which may begin the next piece: \s+(?!\S)|\s+. With
+// `cut_at_newline`, the run ends at its last CR or LF if there is one: \s*[\r\n]+.
 size_t WhiteSpaceBytes(std::string_view text, bool cut_at_newline) {
   size_t end = 0, last_begin = 0, newline_end = 0;
   Char c = FastCharAt(text, 0);
@@ -138,7 +138,7 @@ size_t Qwen2PieceBytes(std::string_view text, int max_digits) {
     }
     return end;
   }
-  // Any one character but CR and LF may lead a word.
+  // Any single character except CR and LF may precede a word.
   if (first.char_class != CharClass::kNewline &&
       FastCharAt(text, first.size_bytes).char_class == CharClass::kLetter) {
     return EndOfLetters(text, first.size_bytes);

@@ -1,6 +1,6 @@
 // Splits text into the pieces that BPE works on. A tokenizer.json gives the pattern as a regular
 // expression. The supported patterns are recognised by their text and scanned by hand, because a
-// general engine is several times slower and a pattern from a file cannot be trusted with one. All
+// general engine is several times slower and cannot be trusted with a pattern from a file. All
 // functions are thread-safe.
 #pragma once
 
@@ -16,11 +16,11 @@ enum class SplitPattern {
   kLlama3,  // Llama 3: digits in groups of up to three
 };
 
-// The pattern whose regular expression has exactly this text; nullopt if there is none.
+// Returns the pattern whose regular expression has exactly this text, or nullopt if there is none.
 std::optional<SplitPattern> SplitPatternFromRegex(std::string_view regex);
 
-// The size of the first piece of the text. The patterns do not look behind, so taking pieces off
-// the front splits the whole text. REQUIRES: text is valid UTF-8 and not empty.
+// Returns the size of the first piece of the text. The patterns do not look behind, so taking
+// pieces off the front splits the whole text. REQUIRES: text is valid UTF-8 and not empty.
 size_t FirstPieceBytes(SplitPattern pattern, std::string_view text);
 
 }  // namespace taopd

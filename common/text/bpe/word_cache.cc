@@ -25,9 +25,9 @@ uint64_t Hash(uint64_t head, uint64_t tail) {
 
 }  // namespace
 
-// REQUIRES: 0 < word.size() <= kMaxShortWordBytes. Loads that overlap in the place of a copy of
-// variable size: each byte is or'ed into its place, some twice. (On a big-endian processor the keys
-// are others and as distinct.)
+// Loads that overlap replace a copy of variable size: each byte is or'ed into its place, some bytes
+// twice. (On a big-endian processor the keys differ but are just as distinct.)
+// REQUIRES: 0 < word.size() <= kMaxShortWordBytes.
 WordCache::Place WordCache::ShortPlaceOf(std::string_view word) {
   const char* bytes = word.data();
   const size_t size = word.size();
@@ -47,7 +47,7 @@ WordCache::Place WordCache::ShortPlaceOf(std::string_view word) {
 
 // REQUIRES: word.size() <= kMaxWordBytes.
 size_t WordCache::LongIndexOf(std::string_view word) {
-  // The middle of a word is left out, and only makes words compete for a place.
+  // The middle of a word does not count; it only makes words compete for a place.
   uint64_t head = 0, tail = 0;
   if (word.size() >= 8) {
     head = Load<uint64_t>(word.data());
@@ -75,7 +75,7 @@ std::span<const int32_t> WordCache::Find(std::string_view word, const Place& pla
   size_t long_index = place.index;
   if (word.size() <= kMaxShortWordBytes) {
     for (const ShortEntry& entry : short_lines_[place.index].entries) {
-      // Equal but for the number of ids.
+      // The two are equal except for the number of ids.
       if (entry.head == place.head && (entry.tail_and_num_ids ^ place.tail) << 8 == 0) {
         return {entry.ids.data(), entry.tail_and_num_ids >> kNumIdsShift};
       }

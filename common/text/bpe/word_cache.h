@@ -14,9 +14,9 @@
 
 namespace taopd {
 
-// Not thread-safe. Short words with few ids, which are nearly all, are found with one access to
-// memory: two of them share a cache line, and a new word replaces the older of the two. Other words
-// have a table of their own, with one cache line each.
+// Not thread-safe. Short words with few ids, which nearly all words are, take one access to memory:
+// two of them share a cache line, and a new word replaces the older of the two. Other words are in
+// a separate table, with one cache line each.
 class WordCache {
  public:
   static constexpr size_t kMaxShortWordBytes = 14;
@@ -31,17 +31,18 @@ class WordCache {
   WordCache()
       : short_lines_(size_t{1} << kShortLineBits), long_entries_(size_t{1} << kLongEntryBits) {}
 
-  // The place where a word is stored, if it is stored.
+  // The place of a word, whether or not it is stored.
   struct Place {
     // For a short word: its bytes, padded with zeros to 14, and its size in byte 14.
     uint64_t head;
     uint64_t tail;
     size_t index;
   };
-  // Also starts to fetch the place from memory, so that a caller with several words waits only
-  // once.
+  // Returns the place of a word and starts to fetch it from memory, so that a caller with several
+  // words waits only once.
   Place Locate(std::string_view word) const;
-  // The word's ids, valid until the next Insert; empty if the word is not stored.
+  // Returns the word's ids, valid until the next Insert, or an empty span if the word is not
+  // stored.
   std::span<const int32_t> Find(std::string_view word, const Place& place) const;
   std::span<const int32_t> Find(std::string_view word) const { return Find(word, Locate(word)); }
   // Does nothing if the word or its ids are empty or too long for an entry.
@@ -57,7 +58,7 @@ class WordCache {
     std::array<ShortEntry, 2> entries;  // the newer one first
   };
   struct alignas(64) LongEntry {
-    uint8_t num_bytes = 0;  // 0 = free
+    uint8_t num_bytes = 0;  // 0: free
     uint8_t num_ids = 0;
     std::array<char, kMaxWordBytes> word;
     std::array<int32_t, kMaxIds> ids;
@@ -69,10 +70,10 @@ class WordCache {
   std::vector<LongEntry> long_entries_;
 };
 
-// As many caches as threads encode at one time. Thread-safe.
+// A pool of as many caches as threads encode at one time. Thread-safe.
 class WordCachePool {
  public:
-  // Holds one cache of the pool while it lives. `pool` must outlive it.
+  // Holds one cache of the pool for its lifetime. `pool` must outlive it.
   class Lease {
    public:
     explicit Lease(WordCachePool* pool) : pool_(pool), cache_(pool->Take()) {}

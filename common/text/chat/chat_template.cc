@@ -11,8 +11,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Put behind the last message's text, to find where it ends in the rendered one. transformers uses
-// the same: the space shows whether the template trims messages.
+// A marker after the last message's text, which shows where that ends in the rendered text.
+// transformers uses the same marker: the space shows whether the template trims messages.
 constexpr std::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 absl::Status CheckMessages(const ordered_json& messages) {
@@ -43,7 +43,7 @@ absl::Status CheckOptions(const ChatOptions& options) {
   return absl::OkStatus();
 }
 
-// The text of the last message, for appending to it; null when there is none.
+// Returns the text of the last message, for appending to it, or null if there is none.
 ordered_json* FinalText(ordered_json* messages) {
   ordered_json& last = messages->back();
   if (!last.contains("content")) return nullptr;
@@ -58,8 +58,8 @@ ordered_json* FinalText(ordered_json* messages) {
   return nullptr;
 }
 
-// Whether the text at `at` names the content of a message: message.content, message['content'] or a
-// variable content.
+// Returns whether the text at `at` names the content of a message: message.content,
+// message['content'] or a variable named content.
 bool NamesContent(std::string_view source, size_t at) {
   constexpr std::string_view kContent = "content";
   const auto is_word = [&](size_t i) {
@@ -76,7 +76,8 @@ bool NamesContent(std::string_view source, size_t at) {
   return variable == kContent && !rest.starts_with('.') && !rest.starts_with('[') && ends_word(at);
 }
 
-// Whether a template has a loop over the content of a message: {% for part in message.content %}.
+// Returns whether a template loops over the content of a message: {% for part in message.content
+// %}.
 bool LoopsOverContent(std::string_view source) {
   constexpr std::string_view kIn = " in ";
   for (size_t in = source.find(kIn); in != std::string_view::npos; in = source.find(kIn, in + 1)) {

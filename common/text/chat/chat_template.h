@@ -9,7 +9,7 @@
 //   const std::vector<int32_t> ids = tokenizer->Encode(rendering.text);
 //
 // The ids are those of transformers. The template writes its own BOS, so Encode must not add
-// special tokens. Special tokens that a message spells out become special tokens.
+// special tokens. Special tokens that are spelled out in a message become special tokens.
 //
 // The template is not trusted: its size, steps, output and memory are limited (jinja/limits.h).
 #pragma once
@@ -31,17 +31,18 @@
 namespace taopd {
 
 struct ChatOptions {
-  // End with the beginning of the assistant's turn.
+  // Whether to end with the beginning of the assistant's turn.
   bool add_generation_prompt = false;
-  // End inside the last message, so that the model continues it. Excludes add_generation_prompt.
+  // Whether to end inside the last message, so that the model continues it. Excludes
+  // add_generation_prompt.
   bool continue_final_message = false;
   nlohmann::ordered_json tools;      // a list of JSON schemas, or null
   nlohmann::ordered_json documents;  // a list of objects, or null
   // Further variables of the template, e.g. enable_thinking. They replace special tokens of the
   // same name.
   nlohmann::ordered_json kwargs = nlohmann::ordered_json::object();
-  // Which of several templates to use. Empty: "tool_use" if there are tools and such a template,
-  // else "default".
+  // The name of the template to use. If empty, "tool_use" if there are tools and such a template
+  // exists, otherwise "default".
   std::string template_name;
   // The time that strftime_now shows.
   jinja::RenderOptions clock;
@@ -50,19 +51,19 @@ struct ChatOptions {
 // Immutable and thread-safe.
 class ChatTemplate {
  public:
-  // Reads the templates of a model directory (tokenizer_config.h says from which files). Returns
-  // NOT_FOUND if there is none, and INVALID_ARGUMENT, with line and column, if one cannot be
+  // Reads the templates of a model directory (tokenizer_config.h lists the files). Returns
+  // NOT_FOUND if there is none, and INVALID_ARGUMENT with line and column if a template cannot be
   // parsed.
   static absl::StatusOr<ChatTemplate> Load(const std::string& model_dir);
   static absl::StatusOr<ChatTemplate> FromConfig(const TokenizerConfig& config);
 
-  // `messages` is an array of objects such as {"role": "user", "content": "..."}, whose keys stay
-  // in order. Errors name the message or the line of the template.
+  // `messages` is an array of objects such as {"role": "user", "content": "..."}, whose keys keep
+  // their order. Errors name the message or the line of the template.
   absl::StatusOr<jinja::Rendering> Render(const nlohmann::ordered_json& messages,
                                           const ChatOptions& options) const;
 
-  // Whether the default template loops over the content of a message, and so expects a list of parts
-  // {"type": "text", "text": ...} in place of a text.
+  // Whether the default template loops over the content of a message, and therefore expects a list
+  // of parts {"type": "text", "text": ...} instead of a text.
   bool takes_parts() const { return takes_parts_; }
 
  private:

@@ -22,7 +22,7 @@ bool EndsWithWord(std::string_view text) {
   return !text.empty() && IsWordCharacter(LastCodePoint(text, &size_bytes));
 }
 
-// Where the white space at the end of the text begins; not searched before `limit`.
+// Returns where the white space at the end of the text begins. Does not search before `limit`.
 size_t TrailingSpaceBegin(std::string_view text, size_t limit) {
   size_t size_bytes;
   while (text.size() > limit && IsWhiteSpace(LastCodePoint(text, &size_bytes))) {
@@ -84,7 +84,7 @@ AddedTokenMatcher::Match AddedTokenMatcher::FindFrom(std::string_view text, size
 void AddedTokenMatcher::Split(
     std::string_view text,
     const std::function<void(int32_t id, std::string_view piece)>& piece) const {
-  size_t done = 0;  // what pieces have been reported up to
+  size_t done = 0;  // end of the pieces that have been reported
   for (Match match = FindFrom(text, 0); match.token != nullptr; match = FindFrom(text, match.end)) {
     const AddedToken& token = *match.token;
     if (token.single_word &&
@@ -96,8 +96,8 @@ void AddedTokenMatcher::Split(
     if (token.rstrip) end += LeadingSpaceBytes(text.substr(end));
     if (done < begin) piece(-1, text.substr(done, begin - done));
     piece(token.id, text.substr(begin, end - begin));
-    // The search goes on behind the match itself, so white space taken by rstrip can be the start
-    // of the next match; HF tokenizers does the same.
+    // The search continues after the match itself, so white space consumed by rstrip can be the
+    // start of the next match; HF tokenizers does the same.
     done = end;
   }
   if (done < text.size()) piece(-1, text.substr(done));

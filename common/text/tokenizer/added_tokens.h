@@ -1,5 +1,5 @@
-// Finds added tokens in text, as HF tokenizers does: the leftmost match wins, and of several
-// matches at one place the longest; then the options single_word, lstrip and rstrip apply.
+// Finds added tokens in text as HF tokenizers does: the leftmost match wins, and of several matches
+// at one place the longest; then the options single_word, lstrip and rstrip apply.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -20,7 +20,7 @@ struct AddedToken {
   bool single_word = false;  // matches only if no word character is next to it
   bool lstrip = false;       // also consumes the white space before it
   bool rstrip = false;       // also consumes the white space after it
-  bool normalized = false;   // is matched in the normalized text, not in the original
+  bool normalized = false;   // matched in the normalized text, not in the original
 };
 
 // Immutable and thread-safe.

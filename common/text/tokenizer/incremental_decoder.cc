@@ -13,8 +13,8 @@ size_t IncompleteSuffixBytes(std::string_view text) {
     const std::string_view suffix = text.substr(text.size() - size);
     const auto lead = static_cast<uint8_t>(suffix[0]);
     if (U8_IS_TRAIL(lead)) continue;
-    // Incomplete is what becomes one character with more bytes: one U+FFFD of its own, by the rule
-    // that a maximal part is replaced.
+    // A suffix is incomplete if more bytes would make it one character. By the rule that a maximal
+    // part is replaced, it becomes one U+FFFD.
     const size_t length =
         U8_IS_LEAD(lead) ? 1 + static_cast<size_t>(U8_COUNT_TRAIL_BYTES(lead)) : 1;
     if (size >= length) return 0;
@@ -25,7 +25,7 @@ size_t IncompleteSuffixBytes(std::string_view text) {
 }
 
 std::string IncrementalDecoder::Push(int32_t id) {
-  // By itself even a part of a character decodes to something: U+FFFD.
+  // A part of a character also decodes to something: U+FFFD.
   if (skip_special_tokens_ && tokenizer_->Decode({id}, true).empty()) return "";
   held_back_ += tokenizer_->TokenBytes(id);
   const size_t size = held_back_.size() - IncompleteSuffixBytes(held_back_);

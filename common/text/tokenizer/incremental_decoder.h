@@ -10,7 +10,7 @@
 
 namespace taopd {
 
-// The number of bytes, 0 to 3, at the end of the text that begin a UTF-8 character without
+// Returns the number of bytes, 0 to 3, at the end of the text that begin a UTF-8 character without
 // completing it.
 size_t IncompleteSuffixBytes(std::string_view text);
 
@@ -20,10 +20,10 @@ class IncrementalDecoder {
   explicit IncrementalDecoder(const Tokenizer* tokenizer, bool skip_special_tokens = true)
       : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
 
-  // The text that one more id makes certain: whole characters, and U+FFFD for bytes that cannot
-  // become part of one.
+  // Returns the text that becomes certain with one more id: whole characters, and U+FFFD for bytes
+  // that cannot become part of one.
   std::string Push(int32_t id);
-  // The text that the end makes certain: U+FFFD if bytes were held back.
+  // Returns the text that becomes certain at the end: U+FFFD if bytes were held back.
   std::string Finish();
   // Whether the bytes of an incomplete character are held back.
   bool is_holding() const { return !held_back_.empty(); }

@@ -28,8 +28,8 @@ struct Token {
   bool is_special = false;
 };
 
-// Id, spelling and options of every token, and the merges by id; strings behind their lengths, so
-// that no two contents write the same bytes.
+// Hashes the id, spelling and options of every token, and the merges by id. Each string follows its
+// length, so that no two contents write the same bytes.
 std::string CanonicalHash(const std::vector<Token>& tokens, const TokenizerSpec& spec) {
   Sha256 hash;
   auto add_number = [&](int64_t value) {
@@ -60,7 +60,7 @@ std::string CanonicalHash(const std::vector<Token>& tokens, const TokenizerSpec&
   return hash.HexDigest();
 }
 
-// The token of each byte, -1 where there is none.
+// Returns the token of each byte, or -1 if there is none.
 absl::StatusOr<std::array<int32_t, 256>> ByteIds(
     const absl::flat_hash_map<std::string, int32_t>& ids_by_bytes, bool handles_unknown_bytes) {
   std::array<int32_t, 256> byte_ids;
@@ -97,7 +97,7 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
 
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens) const override {
     std::vector<int32_t> ids;
-    // English has four bytes a token.
+    // English text has four bytes per token.
     ids.reserve(text.size() / 4 + spec_.prefix_ids.size() + spec_.suffix_ids.size() + 8);
     if (add_special_tokens) ids = spec_.prefix_ids;
     WarnOfLoss(text);
@@ -154,8 +154,8 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
   const std::string& hash() const override { return hash_; }
 
  private:
-  // Says once in this tokenizer's life that a text loses bytes. Costs nothing where every byte has a
-  // token, which is the case for all but toy vocabularies.
+  // Reports once in the tokenizer's lifetime that a text loses bytes. It costs nothing if every
+  // byte has a token, as in all vocabularies except toy ones.
   void WarnOfLoss(std::string_view text) const {
     if (!bpe_->drops_bytes() || has_warned_.load(std::memory_order_relaxed)) return;
     const int64_t num_lost = CountUnknownBytes(text);
@@ -168,9 +168,9 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
     return id >= 0 && id < vocab_size() ? &tokens_[id] : nullptr;
   }
 
-  // From left to right: on_token(id) for an added token, on_text(piece) for the text between two.
-  // Added tokens of the raw text first; what lies between is normalized and searched for the
-  // others.
+  // Goes from left to right: calls on_token(id) for an added token, and on_text(piece) for the text
+  // between two. Added tokens of the raw text come first; the text between them is normalized and
+  // searched for the others.
   template <typename OnToken, typename OnText>
   void ForEachPiece(std::string_view text, const OnToken& on_token, const OnText& on_text) const {
     const auto on_normalized = [&](int32_t id, std::string_view piece) {
@@ -217,7 +217,7 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
   mutable std::atomic<bool> has_warned_{false};
 };
 
-// The added tokens to look for after normalization, with normalized contents.
+// Returns the added tokens to look for after normalization, with normalized contents.
 absl::StatusOr<std::vector<AddedToken>> NormalizedAddedTokens(const TokenizerSpec& spec) {
   std::vector<AddedToken> normalized;
   std::set<std::string> contents;
@@ -243,7 +243,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Build(TokenizerSpec spec) {
     if (spelling.empty()) continue;
     auto bytes = ByteLevelDecode(spelling);
     if (bytes) ids_by_bytes.emplace(*bytes, static_cast<int32_t>(id));
-    // As the ByteLevel decoder does, a token outside of the alphabet stands for its own UTF-8.
+    // As in the ByteLevel decoder, a token outside of the alphabet stands for its own UTF-8.
     tokens[id] = {spelling, bytes ? *std::move(bytes) : spelling, false};
     token_ids.emplace(spelling, static_cast<int32_t>(id));
   }
@@ -258,7 +258,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Build(TokenizerSpec spec) {
       return InvalidArgument("added_tokens: id ", token.id, " of \"", token.content, "\" is \"",
                              entry.spelling, "\" in the vocab");
     }
-    // As in HF tokenizers: found under the content of the file, spelled as the text it stands for.
+    // As in HF tokenizers, the token is found by its content in the file and spelled as its text.
     const std::string spelling =
         token.normalized && spec.normalize_nfc ? NormalizeNfc(token.content) : token.content;
     entry = {spelling, ByteLevelDecode(spelling).value_or(spelling), token.special};

@@ -7,7 +7,7 @@ namespace {
 
 using nlohmann::json;
 
-// The "type" of a component.
+// Returns the "type" of a component.
 absl::StatusOr<std::string> TypeOf(const json& component, const std::string& role) {
   if (!component.is_object()) return InvalidArgument(role, " is not an object");
   absl::StatusOr<std::string> type = StringMember(component, "type");
@@ -20,8 +20,8 @@ struct Component {
   const json* value;
 };
 
-// The components of a role in order: a Sequence (whose list has the name `list_name`) is opened,
-// null is nothing.
+// Lists the components of a role in order. A Sequence (whose list is named `list_name`) is
+// expanded, and null means nothing.
 absl::Status Flatten(const json& value, const std::string& role, const std::string& list_name,
                      std::vector<Component>* components) {
   if (value.is_null()) return absl::OkStatus();
@@ -169,7 +169,7 @@ absl::Status ParsePreTokenizer(const json& value, TokenizerSpec* spec) {
     return Unimplemented(
         "pre_tokenizer Sequence other than Split, ByteLevel with use_regex false is not supported");
   }
-  // It would put a space in front of every piece of the Split.
+  // It would put a space before every piece of the Split.
   if (spec->add_prefix_space) {
     return Unimplemented("pre_tokenizer: add_prefix_space after a Split is not supported");
   }

@@ -1,4 +1,4 @@
-// The parts of a tokenizer.json around its model: normalizer, pre-tokenizer, post-processor and
+// The parts of a tokenizer.json besides its model: normalizer, pre-tokenizer, post-processor and
 // decoder. Only tokenizer_json.cc uses this header.
 #pragma once
 
@@ -10,16 +10,17 @@
 
 namespace taopd {
 
-// Each reads one member of the file, which may be null. The first three write what they read to
-// `spec`.
+// Each function reads one member of the file, which may be null. The first three write the result
+// to `spec`.
 absl::Status ParseNormalizer(const nlohmann::json& value, TokenizerSpec* spec);
 absl::Status ParsePreTokenizer(const nlohmann::json& value, TokenizerSpec* spec);
 absl::Status ParsePostProcessor(const nlohmann::json& value, TokenizerSpec* spec);
 absl::Status ParseDecoder(const nlohmann::json& value);
 
-// A boolean member, or `absent` if there is none. Returns INVALID_ARGUMENT if it is not a boolean.
+// Returns a boolean member, or `absent` if there is none. Returns INVALID_ARGUMENT if it is not a
+// boolean.
 absl::StatusOr<bool> BoolMember(const nlohmann::json& object, const std::string& name, bool absent);
-// A string member, or an empty string if it is absent or null.
+// Returns a string member, or an empty string if it is absent or null.
 absl::StatusOr<std::string> StringMember(const nlohmann::json& object, const std::string& name);
 
 }  // namespace taopd

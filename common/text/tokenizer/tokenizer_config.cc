@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr int64_t kMaxTemplateFileBytes = int64_t{4} << 20;
 
-// A token is its text, or an object with the text as content.
+// A token is given as its text, or as an object whose content is the text.
 absl::StatusOr<std::optional<std::string>> TokenText(const json& value, const std::string& name) {
   if (value.is_null()) return std::nullopt;
   if (value.is_string()) return value.get<std::string>();

@@ -1,5 +1,5 @@
-// tokenizer_config.json and the chat-template files of a model directory: what transformers knows
-// of a tokenizer in addition to tokenizer.json.
+// The contents of tokenizer_config.json and the chat-template files of a model directory: what
+// transformers knows of a tokenizer in addition to tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,11 @@ struct TokenizerConfig {
   // Those of bos_token, eos_token, unk_token, sep_token, pad_token, cls_token and mask_token that
   // the file gives, with their text.
   std::vector<std::pair<std::string, std::string>> special_tokens;
-  // The source text of each template by its name. An only template has the name "default".
+  // The source text of each template by its name. A single template has the name "default".
   std::map<std::string, std::string> chat_templates;
 
-  // The text of "eos_token" or another one; nullopt if the file does not give it.
+  // Returns the text of "eos_token" or another special token, or nullopt if the file does not give
+  // it.
   std::optional<std::string> SpecialToken(const std::string& attribute) const;
 };
 

@@ -32,7 +32,7 @@ absl::Status CheckModelOptions(const json& model, TokenizerSpec* spec) {
       {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
        "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"},
       "model: "));
-  // Old files name no type.
+  // Old files have no type.
   TAOPD_ASSIGN_OR_RETURN(const std::string type, StringMember(model, "type"));
   if (!type.empty() && type != "BPE") return Unimplemented("model \"", type, "\" is not supported");
   for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
@@ -81,7 +81,7 @@ absl::Status ParseVocab(const json& model, TokenizerSpec* spec, TokenIds* token_
   return absl::OkStatus();
 }
 
-// A merge is "a b" or ["a", "b"].
+// A merge is written as "a b" or ["a", "b"].
 absl::StatusOr<std::pair<std::string, std::string>> ParseMerge(const json& merge) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
     return std::pair(merge[0].get<std::string>(), merge[1].get<std::string>());
@@ -146,8 +146,8 @@ absl::StatusOr<AddedToken> ParseAddedToken(const json& value) {
   return token;
 }
 
-// HF tokenizers does not take the ids from the file: a token of the vocabulary keeps the id it has
-// there, any other gets the next free one. A file that says otherwise would mean two things.
+// HF tokenizers does not take the ids from the file: a token of the vocabulary keeps its id, and
+// any other token gets the next free id. A file with other ids would be ambiguous.
 absl::Status CheckAddedTokenId(const AddedToken& token, const TokenIds& token_ids,
                                int64_t largest_added_id, int64_t num_vocab_entries) {
   const auto found = token_ids.find(token.content);
@@ -186,8 +186,8 @@ absl::Status ParseAddedTokens(const json& root, const TokenIds& token_ids, Token
 
 absl::StatusOr<TokenizerSpec> ParseRoot(const json& root) {
   if (!root.is_object()) return InvalidArgument("not an object");
-  // What the file says of truncation and padding does not count: they belong to a caller.
-  // transformers turns both off unless a call asks for them.
+  // The file's truncation and padding do not count, because they are up to the caller. transformers
+  // turns both off unless a call requests them.
   TAOPD_RETURN_IF_ERROR(
       RefuseUnknownKeys(root,
                         {"version", "truncation", "padding", "added_tokens", "normalizer",

@@ -1,4 +1,4 @@
-// The content of a tokenizer.json, checked. A component that is unknown, or that would change the
+// The checked content of a tokenizer.json. A component that is unknown, or that would change the
 // result in a way that is not implemented, is refused by name.
 #pragma once
 
@@ -22,14 +22,14 @@ struct TokenizerSpec {
   int64_t num_vocab_entries = 0;
   std::vector<BpeMerge> merges;
   bool ignore_merges = false;
-  // Whether the file says what becomes of bytes that have no token (unk_token, byte_fallback).
+  // Whether the file handles bytes that have no token (unk_token, byte_fallback).
   bool handles_unknown_bytes = false;
 
   bool normalize_nfc = false;
   SplitPattern split_pattern = SplitPattern::kGpt2;
   bool add_prefix_space = false;
   std::vector<AddedToken> added_tokens;  // in the file's order
-  // The ids that add_special_tokens puts around a sequence.
+  // The ids that add_special_tokens adds before and after a sequence.
   std::vector<int32_t> prefix_ids;
   std::vector<int32_t> suffix_ids;
 };

@@ -45,7 +45,7 @@ UChar32 NextCodePoint(std::string_view text, size_t* position) {
   return c;
 }
 
-// Bytes of the longest prefix that is ASCII (in steps of 8).
+// Returns the size in bytes of the longest ASCII prefix, in steps of 8.
 size_t AsciiPrefix(std::string_view text) {
   size_t i = 0;
   for (; i + 8 <= text.size(); i += 8) {
@@ -56,8 +56,9 @@ size_t AsciiPrefix(std::string_view text) {
   return i;
 }
 
-// ICU sorts combining marks by insertion: quadratic in the length of a run (14 s for 320 KB of
-// them). Sorting long runs before it, which is canonically equivalent, leaves it nothing to move.
+// ICU sorts combining marks by insertion, which is quadratic in the length of a run (14 s for 320
+// KB of them). Sorting long runs beforehand, which is canonically equivalent, leaves it nothing to
+// move.
 std::string SortLongMarkRuns(std::string_view text) {
   constexpr size_t kLongRun = 32;
   struct Mark {
@@ -85,7 +86,7 @@ std::string SortLongMarkRuns(std::string_view text) {
     const size_t begin = position;
     const UChar32 c = NextCodePoint(text, &position);
     if (run.empty()) run_begin = begin;
-    // Three characters have class 0 and yet decompose into marks of classes 129 and 130 or 132.
+    // Three characters have class 0 but decompose into marks of classes 129 and 130 or 132.
     if (c == 0x0F73 || c == 0x0F75 || c == 0x0F81) {
       const UChar32 second = c == 0x0F73 ? 0x0F72 : c == 0x0F75 ? 0x0F74 : 0x0F80;
       for (const UChar32 part : {UChar32{0x0F71}, second}) {
@@ -103,9 +104,9 @@ std::string SortLongMarkRuns(std::string_view text) {
   return sorted;
 }
 
-// Whether all characters are from blocks in which every one is normal and none combines with what
-// is in these blocks: below U+0300; U+2010 to U+203F (dashes, quotation marks, ellipsis); U+4E00 to
-// U+9FFF (Han); U+1F000 to U+1FFFF (emoji). REQUIRES: valid UTF-8.
+// Returns whether all characters are from blocks in which every character is normal and none
+// combines with a character of these blocks: below U+0300; U+2010 to U+203F (dashes, quotation
+// marks, ellipsis); U+4E00 to U+9FFF (Han); U+1F000 to U+1FFFF (emoji). REQUIRES: valid UTF-8.
 bool IsPlainlyNormal(std::string_view text) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
   for (size_t i = 0; i < text.size();) {
@@ -135,7 +136,7 @@ void AppendNfc(std::string_view text, std::string* normalized) {
   if (U_SUCCESS(error)) {
     nfc->normalizeUTF8(0, {text.data(), static_cast<int32_t>(text.size())}, sink, nullptr, error);
   }
-  TAOPD_CHECK(U_SUCCESS(error));  // ICU has its data inside, and the text is valid
+  TAOPD_CHECK(U_SUCCESS(error));  // ICU contains its data, and the text is valid
 }
 
 }  // namespace
@@ -146,7 +147,7 @@ bool IsValidUtf8(std::string_view text) {
     UChar32 c;
     U8_NEXT(bytes, i, text.size(), c);
     if (c < 0) return false;
-    // Foreign characters come in groups, ASCII between them in long runs.
+    // Foreign characters come in groups, with long runs of ASCII between them.
     if (c < 0x80) i += AsciiPrefix(text.substr(i));
   }
   return true;

@@ -11,8 +11,8 @@
 namespace taopd {
 
 bool IsValidUtf8(std::string_view text);
-// Replaces each maximal part of an ill-formed sequence by one U+FFFD, which is the W3C's practice
-// and that of Rust's from_utf8_lossy.
+// Replaces each maximal part of an ill-formed sequence by one U+FFFD, as the W3C and Rust's
+// from_utf8_lossy do.
 std::string RepairUtf8(std::string_view text);
 
 // Canonical composition, in linear time. REQUIRES: text is valid UTF-8.
@@ -32,13 +32,14 @@ struct Char {
   uint8_t size_bytes;
 };
 
-// The character at a byte position; kEnd at text.size(). REQUIRES: text is valid UTF-8.
+// Returns the character at a byte position, or kEnd at text.size(). REQUIRES: text is valid UTF-8.
 Char CharAt(std::string_view text, size_t position);
 
-// \s and \w of Rust's regex, for the options of added tokens.
+// These functions implement \s and \w of Rust's regex, for the options of added tokens.
 bool IsWhiteSpace(char32_t c);
 bool IsWordCharacter(char32_t c);
-// The first and the last code point, and their sizes. REQUIRES: text is valid UTF-8 and not empty.
+// These functions return the first and the last code point, and their sizes. REQUIRES: text is
+// valid UTF-8 and not empty.
 char32_t FirstCodePoint(std::string_view text, size_t* size_bytes);
 char32_t LastCodePoint(std::string_view text, size_t* size_bytes);
 

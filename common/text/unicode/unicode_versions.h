@@ -1,6 +1,6 @@
 // The code points on which HF tokenizers 0.23 and ICU 72 (Unicode 15.0) disagree, because one of
-// them does not know them yet. They were found by comparing every code point. HF matches patterns
-// by tables of Unicode 16 and normalizes by older tables, in which some marks do not exist.
+// them does not know them yet. Comparing every code point found them. HF matches patterns by tables
+// of Unicode 16 and normalizes by older tables, in which some marks do not exist.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ inline constexpr CodePointRange kNewLetters[] = {
 inline constexpr CodePointRange kNewNumbers[] = {
     {0x10D40, 0x10D49}, {0x116D0, 0x116E3}, {0x11BF0, 0x11BF9}, {0x16130, 0x16139},
     {0x16D70, 0x16D79}, {0x1CCF0, 0x1CCF9}, {0x1E5F1, 0x1E5FA}};
-// Characters that Unicode 10 to 15 made combining, and that HF's NFC does not combine.
+// Characters that became combining in Unicode 10 to 15, and that HF's NFC does not combine.
 inline constexpr CodePointRange kInertInNfc[] = {
     {0x07FD, 0x07FD},   {0x0898, 0x089F},   {0x08CA, 0x08D3},   {0x09FE, 0x09FE},
     {0x0C3C, 0x0C3C},   {0x0D3B, 0x0D3C},   {0x0EBA, 0x0EBA},   {0x1715, 0x1715},
@@ -39,7 +39,7 @@ inline constexpr CodePointRange kInertInNfc[] = {
     {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
     {0x1E4EC, 0x1E4EF}};
 
-// Whether a range holds `c`. REQUIRES: the ranges are sorted and disjoint.
+// Returns whether a range contains `c`. REQUIRES: the ranges are sorted and disjoint.
 inline bool IsIn(std::span<const CodePointRange> ranges, uint32_t c) {
   const auto range = std::partition_point(ranges.begin(), ranges.end(),
                                           [c](const CodePointRange& r) { return r.last < c; });
