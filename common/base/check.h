@@ -1,6 +1,6 @@
-// Checks for programmers' errors. A check that fails prints its condition and, for the comparisons,
-// both values, and aborts the process. An error that a user, a file or a client can cause must
-// never reach a check; it is an absl::Status (status.h).
+// Checks for programmer errors. A failed check prints its condition and, for comparisons, both
+// values, and aborts the process. An error that a user, a file or a client can cause must never
+// reach a check; it is an absl::Status (status.h).
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 #include "common/base/status.h"
 
 namespace taopd {
-// Prints "file:line: check failed: what" to standard error and aborts. Called by the macros below.
+// Prints "file:line: check failed: what" to standard error and aborts. The macros below call it.
 [[noreturn]] void CheckFailed(const char* file, int line, const std::string& what);
 }  // namespace taopd
 

@@ -12,11 +12,11 @@ class Clock {
   virtual absl::Time Now() = 0;
   virtual void SleepFor(absl::Duration duration) = 0;
 
-  // The machine's clock. The object is never destroyed.
+  // Returns the machine's clock. The object is never destroyed.
   static Clock* Real();
 };
 
-// A clock that stands still until Advance is called. SleepFor advances it and returns at once.
+// A clock that moves only when Advance is called. SleepFor advances it and returns immediately.
 class ManualClock final : public Clock {
  public:
   explicit ManualClock(absl::Time start = absl::UnixEpoch()) : now_(start) {}

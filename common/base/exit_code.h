@@ -1,5 +1,5 @@
-// The exit codes of both programs (after sysexits.h): what a scheduler needs to decide between
-// retrying and giving up.
+// The exit codes of both programs (after sysexits.h), by which a scheduler decides between retrying
+// and giving up.
 #pragma once
 
 namespace taopd {
@@ -8,22 +8,22 @@ enum ExitCode : int {
   kExitOk = 0,
   kExitUsage = 64,        // the command line or the configuration
   kExitData = 65,         // data, model or checkpoint files
-  kExitUnavailable = 69,  // a port is in use, or a teacher stays away beyond the outage budget
+  kExitUnavailable = 69,  // a port is in use, or a teacher is away longer than the outage budget
   kExitInternal = 70,
   kExitOutOfMemory = 71,  // the memory of the machine or the device did not suffice
   kExitStorage = 74,      // the state could not be written, and the run was told to give up
-  // Stopped by a signal. The state is saved: a scheduler starts the run again with --resume.
+  // Stopped by a signal. The state is saved, and a scheduler starts the run again with --resume.
   kExitStopped = 75,
   kExitNumerics = 76,  // the loss or the gradients stayed non-finite
-  // Ended at once by repeated signals: nothing newer than the newest checkpoint is saved.
+  // Ended immediately by repeated signals: nothing newer than the newest checkpoint is saved.
   kExitEndedAtOnce = 77,
-  // Stopped by a person, or by a limit of time that the user set. The state is saved, and no
-  // scheduler shall start the run again.
+  // Stopped by a person, or by a time limit that the user set. The state is saved, and no scheduler
+  // may start the run again.
   kExitStoppedByUser = 78,
 };
 
-// Whether the code says that the run was stopped in order, with its state saved. Where both codes
-// are asked for, the larger one counts: a person's wish outlasts an eviction.
+// Returns whether the code means that the run was stopped in order, with its state saved. If both
+// codes are requested, the larger one counts: a person's request outlasts an eviction.
 constexpr bool IsStop(int code) { return code == kExitStopped || code == kExitStoppedByUser; }
 
 }  // namespace taopd

@@ -1,4 +1,4 @@
-// A file descriptor that is closed with the object. Not thread-safe.
+// A file descriptor that is closed when the object is destroyed. Not thread-safe.
 #pragma once
 
 #include <unistd.h>
@@ -7,7 +7,7 @@ namespace taopd {
 
 class FileDescriptor {
  public:
-  // Takes the descriptor; a negative one is none.
+  // Takes ownership of the descriptor; a negative number means that there is none.
   explicit FileDescriptor(int fd) : fd_(fd) {}
   ~FileDescriptor() {
     if (fd_ >= 0) ::close(fd_);

@@ -1,9 +1,9 @@
 // Log lines are events with keys: "step done step=12 loss=0.3412 tokens=51234". They go to standard
 // error through spdlog. Any thread may log.
 //
-// A value that holds anything but printable ASCII without spaces is quoted and escaped, so that a
-// client's text cannot forge a line. This header includes neither spdlog nor fmt, so that files
-// that include LibTorch, which carries its own fmt, can use it.
+// A value that contains anything except printable ASCII without spaces is quoted and escaped, so
+// that a client's text cannot forge a line. This header includes neither spdlog nor fmt, so that
+// files that include LibTorch, which contains its own fmt, can use it.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ void LogError(std::string_view event, LogFields fields = {});
 // Returns INVALID_ARGUMENT for anything else.
 absl::Status SetLogLevel(std::string_view level);
 
-// The part of a line that follows the time and the level. Public for tests.
+// Returns the part of a line that follows the time and the level. Public for tests.
 std::string FormatLogLine(std::string_view event, LogFields fields);
 
 }  // namespace taopd

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
-// The number after the line's first word `name`; nullopt where there is none.
+// Returns the number after a line's first word `name`, or nullopt if there is none.
 std::optional<int64_t> NumberOf(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -58,7 +58,7 @@ void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, kMappedBlockBytes);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
   mallopt(M_TOP_PAD, 16 << 20);
-  // One heap for all threads: what rollouts have freed serves training.
+  // One heap serves all threads: memory that rollouts have freed serves training.
   mallopt(M_ARENA_MAX, 1);
 #endif
 }

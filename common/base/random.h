@@ -1,4 +1,4 @@
-// Random numbers that do not depend on the order in which consumers ask for them: a counter-based
+// Random numbers that do not depend on the order in which consumers request them: a counter-based
 // generator (Philox4x32-10; Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 //
 // A stream is named by a seed, a label and numbers, as in this example:
@@ -21,11 +21,11 @@ namespace taopd {
 uint64_t DeriveSeed(uint64_t seed, std::string_view label,
                     std::initializer_list<uint64_t> numbers = {});
 
-// 64 bits that nobody can foresee or repeat: a random generator of the calling thread, seeded by the
-// system. For names and for seeds that nobody has asked for.
+// Returns 64 bits that cannot be predicted or repeated, from a random generator of the calling
+// thread that the system seeds. They serve as names, and as seeds where no seed was given.
 uint64_t FreshBits();
 
-// One block of Philox4x32-10: the function from a counter and a key to four random words.
+// Computes one block of Philox4x32-10: the function from a counter and a key to four random words.
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 class RandomStream {
@@ -37,11 +37,12 @@ class RandomStream {
 
   uint32_t NextU32();
   uint64_t NextU64();
-  // Uniform in the open interval (0, 1): (k + 0.5) * 2^-52 for an integer k; never 0 or 1.
+  // Returns a number that is uniform in the open interval (0, 1): (k + 0.5) * 2^-52 for an integer
+  // k.
   double NextUniform();
-  // Uniform in [0, bound), without bias. REQUIRES: bound > 0.
+  // Returns a number that is uniform in [0, bound), without bias. REQUIRES: bound > 0.
   uint64_t NextBelow(uint64_t bound);
-  // A standard normal number (Box-Muller; consumes two uniform numbers).
+  // Returns a standard normal number (Box-Muller; consumes two uniform numbers).
   double NextNormal();
 
   // Shuffles the items in place (Fisher-Yates).

@@ -15,9 +15,9 @@ namespace {
 
 const char* name_of_program = "";
 
-// The message of the exception that is being handled, and its exit code.
+// Returns the message of the exception that is being handled, and its exit code.
 int Report() {
-  // LibTorch appends the stack, which tells a user nothing.
+  // LibTorch appends the stack, which is of no use to a user.
   constexpr std::string_view kStack = "\nException raised from ";
   try {
     throw;
@@ -36,7 +36,8 @@ int Report() {
 }
 
 [[noreturn]] void EndProcess() {
-  // std::terminate is also called where nothing was thrown, as for a thread that nobody joined.
+  // std::terminate is also called without an exception, for example for a thread that was not
+  // joined.
   if (std::current_exception() == nullptr) std::abort();
   ::_exit(Report());
 }

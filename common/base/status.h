@@ -1,6 +1,6 @@
-// Short ways to make and pass on an absl::Status, which is how errors that a user, a file or the
-// network can cause travel. Messages name the field, the value and the limit: "top_k 300 exceeds
-// max_logprobs 128". Checks (check.h) are for programmers' errors only.
+// Short ways to make and pass on an absl::Status, which carries errors that a user, a file or the
+// network can cause. Messages name the field, the value and the limit: "top_k 300 exceeds
+// max_logprobs 128". Checks (check.h) are only for programmer errors.
 #pragma once
 
 #include <absl/status/status.h>
@@ -12,7 +12,7 @@
 
 namespace taopd {
 
-// Joins the parts as operator<< prints them. Unlike Debian's absl::StrCat, it takes
+// Joins the parts as operator<< prints them. Unlike Debian's absl::StrCat, it accepts
 // std::string_view.
 template <typename... Parts>
 std::string Concat(const Parts&... parts) {
@@ -56,7 +56,7 @@ absl::Status DataLoss(const Parts&... parts) {
   return absl::DataLossError(Concat(parts...));
 }
 
-// The same status with "where: " before its message. OK stays OK.
+// Returns the same status with "where: " before its message. OK stays OK.
 inline absl::Status Annotate(const absl::Status& status, const std::string& where) {
   if (status.ok()) return status;
   return absl::Status(status.code(), Concat(where, ": ", std::string(status.message())));

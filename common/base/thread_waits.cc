@@ -12,7 +12,7 @@ void RestartWithShortThreadWaits(char** argv) {
   if (std::getenv(kName) != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   if (setenv(kName, "1000", 1) != 0) return;
   execv("/proc/self/exe", argv);
-  unsetenv(kName);  // still here: libgomp has its default, and children shall not believe otherwise
+  unsetenv(kName);  // libgomp keeps its default here, so children must not believe otherwise
 }
 
 void StopLookingForLockCycles() {

@@ -19,7 +19,7 @@ void AddSettingFlags(const SettingTable& table, CLI::App* app) {
             TAOPD_CHECK(pointer == nullptr);  // a list of sections has no flag
           } else if constexpr (std::is_same_v<decltype(pointer), std::optional<int64_t>*> ||
                                std::is_same_v<decltype(pointer), std::optional<double>*>) {
-            TAOPD_CHECK(pointer == nullptr);  // nor has a number that may be auto
+            TAOPD_CHECK(pointer == nullptr);  // neither has a number that may be auto
           } else if constexpr (std::is_same_v<decltype(pointer), bool*>) {
             app->add_flag("--" + name + ",!--no-" + name, *pointer, setting.help);
           } else {

@@ -9,8 +9,8 @@
 namespace taopd {
 namespace {
 
-// Shortest text that reads back as the same double; always looks like a number with a fraction or
-// an exponent, so that it is not mistaken for an integer.
+// Returns the shortest text that reads back as the same double. It always has a fraction or an
+// exponent, so that it is not mistaken for an integer.
 std::string NumberText(double value) {
   if (std::isnan(value)) return ".nan";
   if (std::isinf(value)) return value > 0 ? ".inf" : "-.inf";
@@ -21,7 +21,7 @@ std::string NumberText(double value) {
   return text;
 }
 
-// Double-quoted YAML, which shares its escapes with JSON for what is used here.
+// Returns double-quoted YAML, whose escapes are those of JSON as far as they are used here.
 std::string QuotedText(const std::string& value) {
   std::string text = "\"";
   for (char c : value) {
@@ -117,7 +117,7 @@ std::string SettingTypeName(const SettingPointer& value) {
 
 std::string DidYouMean(const std::string& unknown, const std::vector<std::string>& known) {
   const std::string* best = nullptr;
-  // Of a short word, most others are two letters away.
+  // Most other words are within two letters of a short word.
   size_t best_distance = unknown.size() < 4 ? 2 : std::max<size_t>(2, unknown.size() / 3) + 1;
   for (const std::string& candidate : known) {
     if (candidate.empty()) continue;

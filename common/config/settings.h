@@ -66,7 +66,7 @@ struct Setting {
   std::string path;  // "optimizer.lr"
   std::string help;
   SettingPointer value;
-  // Checks the present value; its message does not name the path. Empty if there is nothing to
+  // Checks the current value; its message does not name the path. Empty if there is nothing to
   // check.
   std::function<absl::Status()> check;
   // Owns the SectionList that `value` points to; null for other types.
@@ -87,7 +87,7 @@ struct SettingSection {
 // Collects the declarations of a configuration. See the top of this file.
 class SettingVisitor {
  public:
-  // Declares a setting. `value` must be one of the types of SettingPointer. The result is valid
+  // Declares a setting. `value` must have one of the types of SettingPointer. The result is valid
   // until the next declaration.
   template <typename T>
   taopd::Setting& Setting(const std::string& name, T* value, const std::string& help,
@@ -98,7 +98,7 @@ class SettingVisitor {
     return settings_.back();
   }
 
-  // Declares a section. Struct has a Visit of its own, and its settings get the prefix "name.".
+  // Declares a section. Struct has its own Visit, and its settings get the prefix "name.".
   template <typename Struct>
   void Section(const std::string& name, const std::string& help, Struct& section) {
     sections_.push_back({prefix_ + name, help});
@@ -108,7 +108,7 @@ class SettingVisitor {
     prefix_ = outer;
   }
 
-  // Declares a list of sections. Struct has a Visit of its own, which declares no lists.
+  // Declares a list of sections. Struct has its own Visit, which declares no lists.
   template <typename Struct>
   void List(const std::string& name, std::vector<Struct>* items, const std::string& help);
 
@@ -123,7 +123,7 @@ class SettingVisitor {
 
 using SettingTable = SettingVisitor;
 
-// The settings of `config`, which must outlive the table.
+// Returns the settings of `config`, which must outlive the table.
 template <typename Config>
 SettingTable DescribeSettings(Config& config) {
   SettingTable table;
@@ -131,7 +131,7 @@ SettingTable DescribeSettings(Config& config) {
   return table;
 }
 
-// The SectionList over a vector; SettingVisitor::List makes it.
+// The SectionList over a vector. SettingVisitor::List makes it.
 template <typename Struct>
 class SectionListOf final : public SectionList {
  public:
@@ -157,16 +157,17 @@ void SettingVisitor::List(const std::string& name, std::vector<Struct>* items,
 // "optimizer.lr = -1: must be at least 0".
 absl::Status CheckSettings(const SettingTable& table);
 
-// The value in YAML's flow style: 1e-06, true, "text", [1, 2], [{name: "a", weight: 1.0}].
+// Returns the value in YAML's flow style: 1e-06, true, "text", [1, 2], [{name: "a", weight: 1.0}].
 std::string SettingText(const SettingPointer& value);
-// The type's name for messages: "boolean", "integer", "number", "text", "list of text", ...
+// Returns the type's name for messages: "boolean", "integer", "number", "text", "list of text", ...
 std::string SettingTypeName(const SettingPointer& value);
 
-// A suggestion to append to a message: " (did you mean \"lr\"?)" for the member of `known` that is
-// closest to `unknown`. Empty if none is within two edits or a third of the length of `unknown`.
+// Returns a suggestion to append to a message: " (did you mean \"lr\"?)" for the member of `known`
+// that is closest to `unknown`. Empty if none is within two edits or a third of the length of
+// `unknown`.
 std::string DidYouMean(const std::string& unknown, const std::vector<std::string>& known);
 
-// Checks for SettingVisitor::Setting.
+// The checks for SettingVisitor::Setting.
 template <typename T>
 SettingCheck<T> AtLeast(T limit) {
   return [limit](const T& v) {
@@ -186,7 +187,7 @@ SettingCheck<T> Between(T low, T high) {
                                  : InvalidArgument("must be between ", low, " and ", high);
   };
 }
-// For settings that may be auto: `check` is for a number.
+// For settings that may be auto: `check` applies to a number.
 template <typename T>
 SettingCheck<std::optional<T>> AutoOr(SettingCheck<T> check) {
   return [check](const std::optional<T>& v) { return v ? check(*v) : absl::OkStatus(); };

@@ -11,7 +11,7 @@
 namespace taopd {
 namespace {
 
-constexpr int kMaxDepth = 16;  // settings nest two deep; refuse texts made to exhaust the stack
+constexpr int kMaxDepth = 16;  // settings nest two deep; refuses texts made to exhaust the stack
 
 std::string Where(const std::string& source, const YAML::Node& node) {
   return node.Mark().line < 0 ? source : Concat(source, ":", node.Mark().line + 1);
@@ -129,7 +129,7 @@ bool IsSection(const SettingTable& table, const std::string& path) {
                      [&](const SettingSection& section) { return section.path == path; });
 }
 
-// The names directly under `prefix` (e.g. "optimizer."), for messages.
+// Returns the names directly under `prefix` (e.g. "optimizer."), for messages.
 std::vector<std::string> NamesUnder(const SettingTable& table, const std::string& prefix) {
   std::vector<std::string> names;
   auto add = [&](const std::string& path) {
@@ -143,10 +143,10 @@ std::vector<std::string> NamesUnder(const SettingTable& table, const std::string
 }
 
 // Suggests, for the unknown key prefix + name, the first of these that exists:
-//   a similar path, if the section itself is unknown: objectve.name -> objective.name
-//   the same name elsewhere, if the section is unknown or left out: lr -> optimizer.lr
-//   a similar name in the same section
-// Nothing else: a key of a section that exists is meant for it, and optimizer.name is not run.name.
+//   - a similar path, if the section itself is unknown: objectve.name -> objective.name
+//   - the same name elsewhere, if the section is unknown or left out: lr -> optimizer.lr
+//   - a similar name in the same section
+// A key of a section that exists gets no other suggestion: optimizer.name is not meant as run.name.
 std::string Suggestion(const SettingTable& table, const std::string& prefix,
                        const std::string& name) {
   const bool has_section = !prefix.empty() && IsSection(table, prefix.substr(0, prefix.size() - 1));
@@ -230,7 +230,7 @@ absl::Status ApplyOverride(const std::string& assignment, const SettingTable& ta
   }
   try {
     YAML::Node node = YAML::Load(assignment.substr(equals + 1));
-    // An empty right side is an empty text, and a text may hold what YAML would read as a list.
+    // An empty right side is an empty text, and a text may contain what YAML would read as a list.
     if (auto* text = std::get_if<std::string*>(&setting->value);
         text != nullptr && !node.IsScalar()) {
       **text = assignment.substr(equals + 1);
@@ -244,7 +244,7 @@ absl::Status ApplyOverride(const std::string& assignment, const SettingTable& ta
 
 std::string WriteYamlSettings(const SettingTable& table) {
   std::string out;
-  std::vector<std::string> open;  // the sections that the last line is in
+  std::vector<std::string> open;  // the sections that contain the last line
   for (const Setting& setting : table.settings()) {
     std::vector<std::string> parts;
     size_t begin = 0;

@@ -1,6 +1,6 @@
-// Reads settings from YAML and writes them back. See settings.h for how settings are declared.
+// Reads settings from YAML and writes them back. settings.h describes how settings are declared.
 //
-// None of the functions that read runs the checks; callers run CheckSettings when everything is
+// The functions that read do not run the checks; callers run CheckSettings after everything is
 // read.
 #pragma once
 
@@ -11,12 +11,12 @@
 
 namespace taopd {
 
-// Sets the settings that the text names; all others keep their values. Returns INVALID_ARGUMENT,
-// with the line, for:
-//   an unknown key, with the nearest known key
-//   a key that is given twice
-//   a value of another type: 5 is a number and an integer, "5" is neither, 1e3 is only a number
-//   null
+// Sets the settings that the text names; all others keep their values. Returns INVALID_ARGUMENT
+// with the line for:
+//   - an unknown key, with the nearest known key
+//   - a key that is given twice
+//   - a value of another type: 5 is a number and an integer, "5" is neither, 1e3 is only a number
+//   - null
 // `source` names the text in messages.
 absl::Status ReadYamlSettings(const std::string& text, const std::string& source,
                               const SettingTable& table);
@@ -29,11 +29,11 @@ absl::Status ReadYamlFile(const std::string& path, const SettingTable& table);
 // ("objective.terms=[{name: ta_opd, weight: 1}]").
 absl::Status ApplyOverride(const std::string& assignment, const SettingTable& table);
 
-// The whole effective configuration as YAML that ReadYamlSettings reads back unchanged.
+// Returns the whole effective configuration as YAML that ReadYamlSettings reads back unchanged.
 std::string WriteYamlSettings(const SettingTable& table);
 
-// A Markdown table per section, with a row per setting: path, type, default (the present value),
-// help, and whether it may change when a run is resumed.
+// Returns a Markdown table per section, with a row per setting: path, type, default (the current
+// value), help, and whether it may change when a run is resumed.
 std::string SettingsReference(const SettingTable& table);
 
 }  // namespace taopd
