@@ -36,7 +36,7 @@ absl::Status FileError(const std::string& action, const std::string& path, int e
 }
 
 absl::Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path) {
-  // Linux moves at most 0x7ffff000 bytes a call.
+  // Linux writes at most 0x7ffff000 bytes per call.
   constexpr size_t kMaxWriteBytes = size_t{1} << 30;
   while (!bytes.empty()) {
     const ssize_t num_written = ::write(fd, bytes.data(), std::min(bytes.size(), kMaxWriteBytes));
@@ -50,8 +50,8 @@ absl::Status WriteAll(int fd, std::span<const std::byte> bytes, const std::strin
 }
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path) {
-  // Several hosts may share the file system, so the process id alone is not unique. Not mkstemp:
-  // its mode 0600 would survive the rename.
+  // Several hosts may share the file system, so the process id alone is not unique. mkstemp is not
+  // used because its mode 0600 would survive the rename.
   static std::atomic<uint64_t> next_number{0};
   constexpr int kMaxAttempts = 16;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {

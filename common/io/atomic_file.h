@@ -35,9 +35,10 @@ class AtomicFile {
   std::string temporary_path_;
 };
 
-// The status of a failed system call: "cannot <action> <path>: <errno in words>". The code is
-// NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (no space or quota left) or else UNAVAILABLE.
-// The message already names the path, so callers must not annotate it with the path again.
+// Returns the status of a failed system call: "cannot <action> <path>: <errno in words>". The code
+// is NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (no space or quota left) or otherwise
+// UNAVAILABLE. The message already names the path, so callers must not annotate it with the path
+// again.
 absl::Status FileError(const std::string& action, const std::string& path, int error_number);
 
 // Calls write(2) until everything is written. `path` names the file in messages.

@@ -18,7 +18,7 @@ constexpr size_t kChunkBytes = size_t{1} << 20;
 
 int OpenToRead(const std::string& path) { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); }
 
-// Bytes read; 0 at the end of the file.
+// Returns the number of bytes read; 0 at the end of the file.
 absl::StatusOr<size_t> ReadSome(int fd, char* buffer, size_t size, const std::string& path) {
   for (;;) {
     const ssize_t num_read = ::read(fd, buffer, size);
@@ -32,7 +32,8 @@ absl::StatusOr<size_t> ReadSome(int fd, char* buffer, size_t size, const std::st
 absl::StatusOr<std::string> ReadFileToString(const std::string& path, int64_t max_bytes) {
   const FileDescriptor file(OpenToRead(path));
   if (file.get() < 0) return NotFound(FileError("open", path, errno).message());
-  // Grown by what is read, not by what fstat says: sizes of pipes and /proc files are 0.
+  // Grows with the bytes read instead of using fstat, because the sizes of pipes and /proc files
+  // are 0.
   std::string content;
   for (;;) {
     const size_t size = content.size();

@@ -1,6 +1,6 @@
 // Whole files and directories. A file that these functions write has either its old or its new
-// content at any time, never a part of one. All functions are thread-safe, and the messages of all
-// errors name the path.
+// content at any time, never a part of one. All functions are thread-safe, and all error messages
+// name the path.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ absl::Status ReplaceDirectory(const std::string& path,
 // Makes earlier renames in a directory durable (fsync).
 absl::Status SyncDirectory(const std::string& path);
 bool FileExists(const std::string& path);
-// The names (not paths) of a directory's entries, sorted.
+// Returns the names (not paths) of a directory's entries, sorted.
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);
 
 }  // namespace taopd

@@ -17,8 +17,8 @@
 namespace taopd {
 namespace {
 
-// nlohmann's SAX interface, building the value while it counts what the DOM parser does not: depth,
-// repeated keys, number of values. Json is nlohmann::json or nlohmann::ordered_json.
+// nlohmann's SAX interface. It builds the value and counts what the DOM parser does not limit:
+// depth, repeated keys, number of values. Json is nlohmann::json or nlohmann::ordered_json.
 template <typename Json>
 class LimitedBuilder {
  public:
@@ -97,14 +97,14 @@ class LimitedBuilder {
     return place;
   }
 
-  // With what malloc adds.
+  // Includes malloc's overhead.
   static constexpr size_t kContainerBytes = 64;
   static constexpr size_t kStringBytes = 48;
-  static constexpr size_t kKeyBytes = 96;  // with a node of a map
+  static constexpr size_t kKeyBytes = 96;  // includes a node of a map
   static constexpr bool kOrdered = std::is_same_v<Json, nlohmann::ordered_json>;
 
   Json* root_;
-  // Containers from the root to the innermost open one. Pointers stay valid: a container grows
+  // The containers from the root to the innermost open one. Pointers stay valid: a container grows
   // only while none of its elements is open.
   std::vector<Json*> open_;
   Json* slot_ = nullptr;  // where the value of the last key goes
@@ -118,7 +118,7 @@ bool IsBlank(std::string_view line) {
   return line.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
-// Each line that is not blank, with its 1-based number.
+// Calls a function with each line that is not blank and its 1-based number.
 absl::Status ReadLines(
     const std::string& path,
     const std::function<absl::Status(const std::string& text, int64_t line)>& row) {
@@ -161,7 +161,7 @@ absl::Status ReadLines(
 template <typename Json>
 absl::StatusOr<Json> Parse(const std::string& text, const std::string& source,
                            int64_t max_value_bytes) {
-  // The library takes a NUL byte for the end of the text and would ignore what follows.
+  // The library treats a NUL byte as the end of the text and would ignore the rest.
   if (const size_t nul = text.find('\0'); nul != std::string::npos) {
     return InvalidArgument(source, ": not JSON: NUL byte at offset ", nul);
   }
@@ -247,7 +247,7 @@ std::string JsonlWriter::LineOf(const nlohmann::ordered_json& value) {
 absl::Status JsonlWriter::WriteLine(const std::string& line) {
   TAOPD_ASSIGN_OR_RETURN(const int64_t size_before, SizeBytes());
   const absl::Status status = WriteAll(fd_, std::as_bytes(std::span(line)), path_);
-  // A full disk must not leave half a line for the next one to be glued to.
+  // A full disk must not leave half a line to which the next one would be appended.
   if (!status.ok() && ::ftruncate(fd_, size_before) != 0) {
     return Annotate(status, "half a line is left behind");
   }

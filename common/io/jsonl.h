@@ -18,7 +18,7 @@ inline constexpr int kMaxJsonDepth = 100;
 inline constexpr int64_t kMaxJsonValues = 8'000'000;
 inline constexpr int64_t kMaxJsonFileBytes = int64_t{64} << 20;
 inline constexpr int64_t kMaxJsonlLineBytes = int64_t{64} << 20;
-// An ordered object is searched from its first key on, so its size is limited too.
+// Look-ups in an ordered object search from its first key, so its size is limited too.
 inline constexpr size_t kMaxOrderedJsonKeys = 10'000;
 
 // Parses one JSON text. Returns INVALID_ARGUMENT if it is malformed or exceeds a limit. `source`
@@ -26,7 +26,7 @@ inline constexpr size_t kMaxOrderedJsonKeys = 10'000;
 // must check is_number_integer(). `max_value_bytes` limits the memory of the value, roughly.
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source,
                                          int64_t max_value_bytes = INT64_MAX);
-// The same, with the keys of objects in the order of the text.
+// Like ParseJson, but keeps the keys of objects in the order of the text.
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(const std::string& text,
                                                         const std::string& source,
                                                         int64_t max_value_bytes = INT64_MAX);

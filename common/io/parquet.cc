@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Deeper types are refused: reading and converting recurse.
+// Deeper types are refused, because reading and converting recurse.
 constexpr int kMaxNesting = 32;
 
 absl::Status FromArrow(const arrow::Status& status, const std::string& where) {
@@ -63,7 +63,7 @@ absl::Status CheckType(const arrow::DataType& type, const std::string& column, i
   }
 }
 
-// Converts one row of a column, and keeps count of what the row holds.
+// Converts one row of a column, and counts the row's values and bytes.
 class RowBuilder {
  public:
   explicit RowBuilder(const ParquetOptions& options) : options_(options) {}
@@ -193,7 +193,8 @@ class ArrowParquetReader final : public ParquetReader {
     num_rows_ = reader_->parquet_reader()->metadata()->num_rows();
     if (num_rows_ < 0) return DataLoss(path_, ": the footer gives ", num_rows_, " rows");
 
-    // Leaf columns in the file's order, each with the field it belongs to: up to the first list.
+    // The leaf columns in the file's order, each with the field to which it belongs: the path up to
+    // the first list.
     const parquet::SchemaDescriptor& schema = *reader_->parquet_reader()->metadata()->schema();
     for (int leaf = 0; leaf < schema.num_columns(); ++leaf) {
       std::vector<std::string> parts;
@@ -227,7 +228,7 @@ class ArrowParquetReader final : public ParquetReader {
   }
 
  private:
-  // Whether `field` is the column asked for or a member of it.
+  // Returns whether `field` is the requested column or a member of it.
   static bool Selects(const std::string& column, const std::string& field) {
     return field == column ||
            (field.size() > column.size() && field.compare(0, column.size(), column) == 0 &&
@@ -263,7 +264,7 @@ class ArrowParquetReader final : public ParquetReader {
       auto batch = (*batches)->Next();
       if (!batch.ok()) return FromArrow(batch.status(), where);
       if (*batch == nullptr) break;
-      // Offsets, dictionary indices and UTF-8: what a damaged page may have broken.
+      // Checks what a damaged page may have broken: offsets, dictionary indices and UTF-8.
       TAOPD_RETURN_IF_ERROR(FromArrow((*batch)->ValidateFull(), where));
       for (int64_t i = 0; i < (*batch)->num_rows(); ++i) {
         Json value = Json::object();

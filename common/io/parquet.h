@@ -1,5 +1,5 @@
-// The rows of a Parquet file as JSON values, read through Apache Arrow, whose headers stay in
-// parquet.cc.
+// The rows of a Parquet file as JSON values. The file is read through Apache Arrow, whose headers
+// stay in parquet.cc.
 //
 // Supported columns hold:
 //   booleans, integers, floating-point numbers, text
@@ -21,8 +21,8 @@
 
 namespace taopd {
 
-// Whether a file starts with the four bytes that start every Parquet file. Returns false for a file
-// that cannot be read.
+// Returns whether a file starts with the four bytes that start every Parquet file. Returns false
+// for a file that cannot be read.
 bool HasParquetMagic(const std::string& path);
 
 struct ParquetOptions {

@@ -12,7 +12,7 @@
 
 namespace taopd {
 
-// OpenSSL's functions fail only if there is no memory or if they are called in a wrong order.
+// OpenSSL's functions fail only if memory runs out or if they are called in the wrong order.
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
   TAOPD_CHECK(context_ != nullptr);

@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4), used to name content, not to protect secrets. The digests are computed by
-// OpenSSL, which uses the processor's SHA instructions where there are some.
+// SHA-256 (FIPS 180-4), used to name content, not to protect secrets. OpenSSL computes the digests
+// and uses the processor's SHA instructions if there are any.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class Sha256 {
   Sha256();
   void Update(std::span<const std::byte> bytes);
   void Update(std::string_view text);
-  // The digest of all bytes given so far, as 64 hexadecimal digits. No other call may follow.
+  // Returns the digest of all bytes so far as 64 hexadecimal digits. No other call may follow.
   std::string HexDigest();
 
  private:

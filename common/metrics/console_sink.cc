@@ -31,7 +31,7 @@ std::string FormatValue(const ConsoleColumn& column, double value) {
   return text;
 }
 
-// "45s", "4m10s", "3h05m", "2d04h".
+// Returns texts like "45s", "4m10s", "3h05m", "2d04h".
 std::string FormatEta(absl::Duration duration) {
   const int64_t seconds = absl::ToInt64Seconds(absl::Ceil(duration, absl::Seconds(1)));
   const auto two_digits = [](int64_t n) { return Concat(n < 10 ? "0" : "", n); };
@@ -41,7 +41,7 @@ std::string FormatEta(absl::Duration duration) {
   return Concat(seconds / 86400, "d", two_digits(seconds / 3600 % 24), "h");
 }
 
-// At most max_bytes, without half a UTF-8 character at the end.
+// Returns at most max_bytes of the text, without half a UTF-8 character at the end.
 std::string Shortened(const std::string& text, int max_bytes) {
   if (text.size() <= static_cast<size_t>(max_bytes)) return text;
   auto end = static_cast<size_t>(max_bytes);
@@ -90,7 +90,7 @@ absl::Status ConsoleSink::Write(int64_t step, const Metrics& metrics) {
   const std::string line = StatusLine(step);
   const bool last = options_.total_steps > 0 && step >= options_.total_steps;
   if (options_.terminal) {
-    if (milestone && last) status_line_.clear();  // the line that stays is the status, too
+    if (milestone && last) status_line_.clear();  // the line that stays is also the status line
     if (milestone) WriteLine(line);
     if (!milestone || !last) {
       status_line_ = Shortened(line, std::max(options_.terminal_width - 1, 1));

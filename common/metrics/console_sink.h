@@ -1,9 +1,9 @@
-// Shows a run's progress to the person who watches it, as one line a step:
+// Shows a run's progress to a person, as one line per step:
 //
 //   step 120/200  loss 0.1234  tail 0.0031  teacher 0.0009  entropy 0.41  acc 37.5%  2315 tok/s
 //
-// On a terminal the line is rewritten in place, and a copy of a milestone's line stays above it.
-// Elsewhere (a file, a pod's log) plain lines are written, at most one per `plain_interval`; the
+// On a terminal, the line is rewritten in place, and a copy of a milestone's line stays above it.
+// Elsewhere (a file, a pod's log), plain lines are written, at most one per `plain_interval`; the
 // lines of milestones and of the last step are always written. The last step has one line: its
 // milestone's or, if there is none, one that is written when the sink is destroyed.
 //
@@ -29,7 +29,7 @@ struct ConsoleColumn {
   std::string label;  // "loss"; a label that starts with a space follows the value: " tok/s"
   int precision = 3;  // digits after the point; for kSignificant, digits in all
   Style style = Style::kFixed;
-  bool milestone = false;  // a write of this metric leaves a line, whatever the interval
+  bool milestone = false;  // a write of this metric leaves a line, whatever the interval is
 };
 
 // The columns of the line above, for the metrics that the trainer writes.
@@ -46,9 +46,9 @@ struct ConsoleOptions {
 
 class ConsoleSink final : public MetricSink {
  public:
-  // `out` and `clock` must outlive the sink. The ETA is computed from the times that the
-  // steps report, time/step_s with time/save_s and time/evaluation_s, so that pauses do not count;
-  // where there are none, from the time since construction.
+  // `out` and `clock` must outlive the sink. The ETA is computed from the times that the steps
+  // report (time/step_s with time/save_s and time/evaluation_s), so that pauses do not count. If
+  // there are none, it is computed from the time since construction.
   ConsoleSink(const ConsoleOptions& options, std::ostream* out, Clock* clock);
   // Writes the last step's line if no milestone has, and ends the status line, so that a shell's
   // prompt starts a new one.

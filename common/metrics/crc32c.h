@@ -8,8 +8,8 @@ namespace taopd {
 
 uint32_t Crc32c(std::string_view bytes);
 
-// The checksum in the form that TFRecord stores: rotated and offset, so that a checksum of data
-// which itself holds such checksums stays meaningful (TensorFlow, lib/hash/crc32c.h).
+// Returns the checksum in the form that TFRecord stores: rotated and offset, so that a checksum of
+// data that contains such checksums stays meaningful (TensorFlow, lib/hash/crc32c.h).
 inline uint32_t MaskedCrc32c(std::string_view bytes) {
   const uint32_t crc = Crc32c(bytes);
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;

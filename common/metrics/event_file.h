@@ -11,21 +11,21 @@
 
 namespace taopd {
 
-// A frame holds, in this order and little-endian:
-//   the payload's length
-//   the masked CRC-32C of the length
-//   the payload
-//   the masked CRC-32C of the payload
+// Returns a frame, which contains in this order, little-endian:
+//   - the payload's length
+//   - the masked CRC-32C of the length
+//   - the payload
+//   - the masked CRC-32C of the payload
 std::string TfRecordFrame(std::string_view payload);
 
 // The functions below return Event messages. `wall_time_s` is in seconds since 1970.
 
-// The first event of every file.
+// Returns the first event of every file.
 std::string FileVersionEvent(double wall_time_s);
-// Says that a new session starts at `step`: TensorBoard drops what earlier files hold from that
-// step on.
+// Returns an event that starts a new session at `step`: TensorBoard drops the contents of earlier
+// files from that step on.
 std::string SessionStartEvent(double wall_time_s, int64_t step);
-// All scalars of a step. TensorBoard stores a scalar as a 32-bit float.
+// Returns all scalars of a step. TensorBoard stores a scalar as a 32-bit float.
 std::string ScalarsEvent(double wall_time_s, int64_t step, const Metrics& metrics);
 
 }  // namespace taopd

@@ -52,7 +52,7 @@ absl::Status JsonlSink::Write(int64_t step, const Metrics& metrics) {
   return absl::OkStatus();
 }
 
-// The kernel has every line already.
+// The kernel already has every line.
 absl::Status JsonlSink::Flush() { return absl::OkStatus(); }
 
 }  // namespace taopd

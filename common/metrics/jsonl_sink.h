@@ -8,8 +8,8 @@
 // absent if there are none. Bytes of a name that are not UTF-8 are replaced by U+FFFD.
 //
 // Life cycle: Write hands each line to the kernel whole, or keeps it while the disk is full
-// (patient_jsonl.h). A checkpoint stores SizeBytes() after file().Sync(). A resumed run opens the file with
-// that number, which removes the lines of the steps that it will repeat.
+// (patient_jsonl.h). A checkpoint stores SizeBytes() after file().Sync(). A resumed run opens the
+// file with that number, which removes the lines of the steps that it will repeat.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// Where a run's numbers go. One interface has several sinks: the console, metrics.jsonl,
+// The destination of a run's numbers. One interface has several sinks: the console, metrics.jsonl,
 // TensorBoard and Prometheus. A metric's name has the form group/what, e.g. "loss/mean" or
 // "rollout/response_length_mean", and its value is a double.
 //
-// Threads: a sink is not thread-safe; one thread writes it. Errors such as a full disk are returned
-// and are never fatal: the caller logs them and goes on.
+// Threads: a sink is not thread-safe; one thread writes to it. Errors such as a full disk are
+// returned and are never fatal: the caller logs them and continues.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ class MetricSink {
   virtual absl::Status Flush() = 0;
 };
 
-// Passes every call to all of its sinks, in the order in which they were added. A sink that fails
-// does not keep the others from being called; the first error is returned.
+// Passes every call to all of its sinks, in the order in which they were added. If a sink fails,
+// the others are still called; the first error is returned.
 class MetricFanout final : public MetricSink {
  public:
   void Add(std::unique_ptr<MetricSink> sink) { sinks_.push_back(std::move(sink)); }

@@ -28,7 +28,7 @@ constexpr int kMaxFilesPerSecond = 1000;
 absl::StatusOr<std::unique_ptr<TensorBoardSink>> TensorBoardSink::Open(
     const TensorBoardOptions& options, Clock* clock) {
   TAOPD_RETURN_IF_ERROR(MakeDirectories(options.dir));
-  // Ten digits, since TensorBoard reads a directory's files in the order of their names.
+  // Uses ten digits, because TensorBoard reads a directory's files in the order of their names.
   char seconds[24];
   std::snprintf(seconds, sizeof(seconds), "%010lld",
                 static_cast<long long>(absl::ToUnixSeconds(clock->Now())));
@@ -62,7 +62,7 @@ absl::Status TensorBoardSink::Write(int64_t step, const Metrics& metrics) {
   return Append(ScalarsEvent(NowSeconds(), step, metrics));
 }
 
-// The kernel has every event already.
+// The kernel already has every event.
 absl::Status TensorBoardSink::Flush() { return absl::OkStatus(); }
 
 absl::Status TensorBoardSink::Append(const std::string& event) {
@@ -73,7 +73,7 @@ absl::Status TensorBoardSink::Append(const std::string& event) {
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
       const int error = n < 0 ? errno : ENOSPC;
-      // A reader stops for ever at half an event.
+      // A reader would stop forever at half an event.
       if (ftruncate(fd_, size_bytes_) == 0) lseek(fd_, size_bytes_, SEEK_SET);
       return absl::ErrnoToStatus(error, Concat(path_, ": cannot write an event"));
     }

@@ -1,8 +1,8 @@
 // Writes scalars to a TensorBoard event file.
 //
-// Every sink writes a file of its own, "events.out.tfevents.<seconds>.<unique>"; TensorBoard joins
-// the files of a directory into one run. Each event is handed to the kernel whole. If an event does
-// not fit on the disk, the file is cut back to the last whole event.
+// Every sink writes its own file, "events.out.tfevents.<seconds>.<unique>"; TensorBoard joins the
+// files of a directory into one run. Each event is handed to the kernel whole. If an event does not
+// fit on the disk, the file is cut back to the last whole event.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace taopd {
 
 struct TensorBoardOptions {
   std::string dir;
-  // The end of the file's name. Empty: the host's name and the process's number.
+  // The end of the file's name. If empty, the host's name and the process's number.
   std::string unique_suffix;
-  // If >= 0, the first step that a resumed run repeats. TensorBoard then drops what earlier files
-  // of the directory hold from this step on.
+  // If >= 0, the first step that a resumed run repeats. TensorBoard then drops the contents of the
+  // directory's earlier files from this step on.
   int64_t resume_step = -1;
 };
 
@@ -47,7 +47,7 @@ class TensorBoardSink final : public MetricSink {
   const int fd_;
   const std::string path_;
   Clock* const clock_;
-  int64_t size_bytes_ = 0;  // of the whole events
+  int64_t size_bytes_ = 0;  // size of the whole events
 };
 
 }  // namespace taopd

@@ -10,14 +10,15 @@
 
 namespace taopd {
 
-// What took from `begin`, counted from the start of the timeline, for `duration`, in the row `row`.
+// Returns an event that began at `begin`, counted from the start of the timeline, and took
+// `duration`. It is shown in row `row`.
 std::string CompleteEvent(const std::string& name, const std::string& category,
                           absl::Duration begin, absl::Duration duration, int64_t row);
-// What the timeline is of.
+// Returns an event that names the subject of the timeline.
 std::string ProcessNameEvent(const std::string& name);
 std::string RowNameEvent(int64_t row, const std::string& name);
 
-// The file of these events. Ends with a newline.
+// Returns the file of these events. Ends with a newline.
 std::string TraceText(const std::vector<std::string>& events);
 
 }  // namespace taopd

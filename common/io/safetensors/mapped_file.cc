@@ -18,11 +18,11 @@ namespace {
 class Mapping {
  public:
   static absl::StatusOr<std::unique_ptr<Mapping>> Map(const std::string& path) {
-    // O_NONBLOCK: opening a named pipe must not wait for a writer.
+    // O_NONBLOCK prevents the opening of a named pipe from waiting for a writer.
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return FileError("open", path, errno);
     auto mapping = MapDescriptor(fd, path);
-    ::close(fd);  // the mapping stays
+    ::close(fd);  // the mapping remains
     return mapping;
   }
   ~Mapping() { ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }

@@ -12,8 +12,8 @@ namespace {
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
-// A shard must be a plain name in the directory of the index. (Links are followed: the Hugging Face
-// cache is made of links to files outside of the model's directory.)
+// Returns whether a shard is a plain name in the directory of the index. (Links are followed,
+// because the Hugging Face cache consists of links to files outside of the model's directory.)
 bool IsBareShardName(const std::string& name) {
   constexpr std::string_view kSuffix = ".safetensors";
   return name.size() > kSuffix.size() && name.ends_with(kSuffix) && name[0] != '.' &&

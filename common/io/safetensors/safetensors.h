@@ -7,7 +7,7 @@
 // the process; replace files by renaming. Dtypes with values smaller than a byte (F4, F6) are not
 // supported.
 //
-// This header knows nothing of LibTorch; common/model turns views into tensors.
+// This header does not depend on LibTorch; common/model turns views into tensors.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ namespace taopd {
 struct TensorView {
   std::string dtype;           // as the file spells it: "F32", "BF16", "F16", "I64", ...
   std::vector<int64_t> shape;  // rank 0 and zero sizes are legal
-  // Points into the mapping and is valid while the file object lives. In general not aligned to the
-  // dtype.
+  // Points into the mapping and is valid during the lifetime of the file object. Not aligned to the
+  // dtype in general.
   std::span<const std::byte> bytes;
 };
 
-// The size of one value of a dtype. Returns INVALID_ARGUMENT for an unknown dtype.
+// Returns the size of one value of a dtype. Returns INVALID_ARGUMENT for an unknown dtype.
 absl::StatusOr<int64_t> SafetensorsDtypeSize(const std::string& dtype);
 
 // One mapped file. Immutable and thread-safe. It is shared, so that tensors made from its views can
@@ -41,7 +41,7 @@ class SafetensorsFile {
   virtual const std::map<std::string, TensorView>& tensors() const = 0;
   virtual const std::map<std::string, std::string>& metadata() const = 0;
   virtual const std::string& path() const = 0;
-  // Tells the kernel that a tensor's bytes are not needed for now, so that they stop counting as
+  // Tells the kernel that a tensor's bytes are not needed for now, so that they no longer count as
   // this process's memory. They can still be read.
   virtual void Release(const TensorView& tensor) const = 0;
 };
@@ -51,7 +51,7 @@ class SafetensorsFile {
 // must be present, no tensor may occur twice, and the index must agree with the shards.
 struct SafetensorsModel {
   std::vector<std::shared_ptr<const SafetensorsFile>> files;
-  // The view of each tensor by its name, and the file that holds it.
+  // The view of each tensor by its name, and the file that contains it.
   std::map<std::string, std::pair<TensorView, std::shared_ptr<const SafetensorsFile>>> tensors;
 };
 absl::StatusOr<SafetensorsModel> OpenSafetensorsModel(const std::string& model_dir);

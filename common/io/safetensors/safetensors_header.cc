@@ -23,7 +23,7 @@ constexpr std::array<std::pair<std::string_view, int64_t>, 19> kDtypeBytes = {{
     {"U64", 8},     {"I64", 8},         {"F64", 8},         {"C64", 8},
 }};
 
-// A JSON number that is an integer in [0, 2^63).
+// Returns a JSON number that is an integer in [0, 2^63).
 absl::StatusOr<int64_t> CountFrom(const json& value, const std::string& what) {
   constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   if (!value.is_number_unsigned() || value.get<uint64_t>() > kMax) {
@@ -61,7 +61,7 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const json& value, const std::string
   return entry;
 }
 
-// The tensors in file order must tile the data exactly: no hole, no overlap, nothing behind.
+// In file order, the tensors must tile the data exactly, without holes, overlaps or trailing bytes.
 absl::Status CheckOffsets(const std::map<std::string, SafetensorsEntry>& entries,
                           int64_t data_bytes, const std::string& source) {
   std::vector<std::pair<const std::string*, const SafetensorsEntry*>> in_file_order;

@@ -1,4 +1,4 @@
-// The header of a safetensors file: parsing it, with every check that needs no tensor bytes.
+// The header of a safetensors file: its parser, with every check that needs no tensor bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline constexpr int64_t kSafetensorsLengthBytes = 8;
 // The reference implementation's limit.
 inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
-// The tensor's bytes are [begin, end), counted from the end of the header.
+// A tensor's bytes are [begin, end), counted from the end of the header.
 struct SafetensorsEntry {
   std::string dtype;
   std::vector<int64_t> shape;
@@ -34,8 +34,8 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(const std::string& text
                                                          int64_t data_bytes,
                                                          const std::string& source);
 
-// The size of a tensor. Returns INVALID_ARGUMENT for a negative dimension, an unknown dtype or a
-// product that overflows.
+// Returns the size of a tensor. Returns INVALID_ARGUMENT for a negative dimension, an unknown dtype
+// or a product that overflows.
 absl::StatusOr<int64_t> SafetensorsTensorBytes(const std::string& dtype,
                                                const std::vector<int64_t>& shape);
 

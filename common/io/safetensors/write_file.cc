@@ -25,7 +25,8 @@ absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorT
       return InvalidArgument(where, " has ", tensor.bytes.size(),
                              " bytes, but its shape and dtype need ", *size_bytes);
     }
-    // push_back of the pair: operator[] of an ordered object searches from the start every time.
+    // emplace_back is used because operator[] of an ordered object searches from the start every
+    // time.
     header.get_ref<nlohmann::ordered_json::object_t&>().emplace_back(
         tensor.name, nlohmann::ordered_json{{"dtype", tensor.dtype},
                                             {"shape", tensor.shape},
