@@ -1,18 +1,19 @@
-// How an engine uses CUDA graphs for decode steps; common/memory/cuda_graphs.h explains and checks it.
+// The use of CUDA graphs for decode steps. common/memory/cuda_graphs.h explains and checks the
+// options.
 #pragma once
 
 #include <cstdint>
 
 namespace taopd {
 
-// The names are vLLM's.
+// The option names are vLLM's.
 struct CudaGraphOptions {
   bool enabled = false;
-  // The largest batch that is captured. 0 = kDefaultCaptureSize, or as many sequences as run at once
-  // if that is less.
+  // The largest batch that is captured. If 0, kDefaultCaptureSize, or the number of sequences that
+  // run at once if that is less.
   int64_t max_capture_size = 0;
-  // A step of longer sequences runs eagerly: the memory of a graph grows with the positions that it
-  // has room for.
+  // A step with a longer sequence runs eagerly: the memory of a graph grows with the number of
+  // positions for which it has room.
   int64_t max_seq_len = 8192;
 };
 

@@ -71,10 +71,10 @@ absl::Status CheckCudaGraphs(const CudaGraphOptions& options, const ModelConfig&
 int64_t CudaGraphBytes(const ModelConfig& config, WeightDtype dtype,
                        const std::vector<int64_t>& sizes, int64_t max_seq_len) {
   const int64_t largest = sizes.back();
-  int64_t num_rows = 0;  // of all sizes: each has inputs of its own
+  int64_t num_rows = 0;  // rows of all sizes, each of which has its own inputs
   for (const int64_t size : sizes) num_rows += size;
-  // Of a row: the id and the position in int64; position, line, tile of four numbers and block table
-  // in int32.
+  // The inputs of a row: the id and the position in int64; position, row of the block tables, tile
+  // of four numbers and block table in int32.
   const int64_t input_bytes = 2 * 8 + (6 + KvBlocksFor(max_seq_len)) * 4;
   const int64_t num_partitions = (max_seq_len + kPartitionTokens - 1) / kPartitionTokens;
   const int64_t partial_bytes =

@@ -33,7 +33,7 @@ class LineList {
   std::vector<MemoryLine>& lines() { return lines_; }
 
  private:
-  // A line of nothing would only ask the reader why it is there.
+  // Omits empty lines, which would only raise questions.
   void Add(const std::string& device, const std::string& name, MemoryKind kind, int64_t bytes,
            const std::string& note) {
     if (bytes > 0) lines_.push_back({name, device, kind, bytes, note});
@@ -62,7 +62,7 @@ void AddWeights(const EnginePlanInput& input, LineList* list) {
     list->OnHost("projections", MemoryKind::kReclaimable, counts.projections * value_bytes,
                  read_once);
   } else {
-    // What inference on the CPU has packed it drops; a trainer's parameters stay.
+    // On the CPU, inference drops the weights that it has packed; a trainer's parameters stay.
     const bool dropped = input.budget.on_cpu() && !input.weights_are_parameters;
     for (const auto& [name, count] : {std::pair<const char*, int64_t>{"head", counts.head},
                                       {"projections", counts.projections}}) {
@@ -78,7 +78,7 @@ void AddWeights(const EnginePlanInput& input, LineList* list) {
                    "mapped; read once, to be copied");
     }
   }
-  if (!input.budget.on_cpu()) return;  // CUDA kernels read the weights as they are
+  if (!input.budget.on_cpu()) return;  // CUDA kernels read the weights in place
   const WeightDtype packed_dtype = PackedDtype(input.dtype);
   const std::string packed =
       WeightDtypeName(packed_dtype) +
@@ -87,7 +87,7 @@ void AddWeights(const EnginePlanInput& input, LineList* list) {
   list->Held("packed head", PackedHeadBytes(input.config, input.dtype), packed);
 }
 
-// The logits of one chunk of rows.
+// Returns the bytes of the logits of one chunk of rows.
 int64_t HeadWorkspaceBytes(const EnginePlanInput& input, int64_t num_rows) {
   const bool on_cpu = input.budget.on_cpu();
   const int64_t vocab_size = input.config.vocab_size;
@@ -97,7 +97,7 @@ int64_t HeadWorkspaceBytes(const EnginePlanInput& input, int64_t num_rows) {
          static_cast<int64_t>(sizeof(float));
 }
 
-// Everything but the KV pool.
+// Returns all lines except the KV pool.
 std::vector<MemoryLine> LinesBeforePool(const EnginePlanInput& input, int64_t max_model_len) {
   const bool on_cpu = input.budget.on_cpu();
   LineList list(input.budget.device);
@@ -109,7 +109,7 @@ std::vector<MemoryLine> LinesBeforePool(const EnginePlanInput& input, int64_t ma
   }
   for (const MemoryLine& line : input.other_lines) list.lines().push_back(line);
   AddWeights(input, &list);
-  // More tokens than all sequences have cannot be in one step.
+  // A step cannot have more tokens than all sequences have together.
   int64_t num_rows = input.max_num_batched_tokens;
   if (max_model_len < num_rows / input.max_num_seqs) num_rows = input.max_num_seqs * max_model_len;
   list.Held(kActivationsName, ActivationBytes(input.config, num_rows, input.dtype, on_cpu),
@@ -126,7 +126,7 @@ std::vector<MemoryLine> LinesBeforePool(const EnginePlanInput& input, int64_t ma
   return std::move(list.lines());
 }
 
-// The most that the lines take at a time.
+// Returns the largest number of bytes that the lines take at a time.
 int64_t PeakBytes(const std::vector<MemoryLine>& lines, const std::string& device) {
   const int64_t held = HeldBytes(lines, device);
   int64_t of_work = 0;
@@ -139,7 +139,7 @@ int64_t PeakBytes(const std::vector<MemoryLine>& lines, const std::string& devic
   return std::max(held, held - of_work + BytesOfKind(lines, device, MemoryKind::kLoading));
 }
 
-// What to change when a line is too large.
+// Returns what to change when a line is too large.
 std::string AdviceOn(const std::string& name, const EnginePlanInput& input) {
   if (name == kPoolName) return "lower kv_cache_bytes or max_model_len";
   if (name == kActivationsName) return "lower max_num_batched_tokens";
@@ -194,14 +194,14 @@ absl::Status CheckInput(const EnginePlanInput& input) {
                          /*scores_only=*/input.kv_cache_bytes == 0);
 }
 
-// The bytes that the plan chooses. `left_bytes` >= 0 is what everything else leaves.
+// Returns the bytes that the plan chooses. `left_bytes` >= 0 is what everything else leaves.
 int64_t AutoPoolBytes(const EnginePlanInput& input, const EnginePlan& plan, int64_t left_bytes) {
   if (!input.budget.on_cpu()) return left_bytes;
   const int64_t bytes_of_one = KvBlocksFor(plan.max_model_len) * plan.kv_block_bytes;
   return std::max(left_bytes / 2, std::min(left_bytes, bytes_of_one));
 }
 
-// Why the pool that the plan would choose is too small.
+// Returns the reason why the pool that the plan would choose is too small.
 absl::Status RefuseAutoPool(const EnginePlanInput& input, const EnginePlan& plan,
                             int64_t pool_bytes) {
   const bool asked = input.max_model_len > 0;
@@ -218,7 +218,7 @@ absl::Status RefuseAutoPool(const EnginePlanInput& input, const EnginePlan& plan
       "score only");
 }
 
-// Adds the pool's line, and limits what generates to what the pool holds.
+// Adds the pool's line, and limits sequences that generate to what the pool can hold.
 absl::Status AddPool(const EnginePlanInput& input, EnginePlan* plan) {
   const int64_t left_bytes = plan->budget.limit_bytes - HeldBytes(plan->lines, plan->budget.device);
   const bool is_auto = input.kv_cache_bytes == kAutoKvCache;

@@ -8,7 +8,7 @@ namespace taopd {
 int64_t MaxKvBlocks(int64_t max_model_len, int64_t max_num_seqs) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   const int64_t blocks_of_one = KvBlocksFor(max_model_len);
-  // Compared by a quotient: the product may overflow.
+  // Compares by a quotient, because the product may overflow.
   return max_num_seqs > kMax / std::max<int64_t>(blocks_of_one, 1) ? kMax
                                                                    : max_num_seqs * blocks_of_one;
 }

@@ -1,5 +1,6 @@
 // The size of a KV pool: how many blocks a number of bytes makes, and how long a sequence that
-// generates may then be. The plan and the engine that it is made for both ask here. Pure functions.
+// generates may then be. The plan and the engine for which it is made both use these functions. All
+// are pure.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,13 @@ struct KvPoolSize {
   int64_t max_generation_len = 0;
 };
 
-// The number of blocks that max_num_seqs sequences of max_model_len can fill, and at most what block
-// tables can number (2^31 - 1): a pool is never larger.
+// Returns the number of blocks that max_num_seqs sequences of max_model_len can fill, but at most
+// what block tables can number (2^31 - 1). A pool is never larger.
 int64_t MaxKvBlocks(int64_t max_model_len, int64_t max_num_seqs);
 
-// The pool that `kv_cache_bytes` makes, in whole blocks. Where it does not hold one sequence of
-// max_model_len, what generates is limited in length, unless `length_was_asked_for`. Returns
-// INVALID_ARGUMENT if it then does not hold one such sequence, or not one block.
+// Returns the pool that `kv_cache_bytes` makes, in whole blocks. If it does not hold one sequence
+// of max_model_len, sequences that generate are limited in length, unless `length_was_asked_for`.
+// Returns INVALID_ARGUMENT if it then does not hold one such sequence, or not one block.
 absl::StatusOr<KvPoolSize> SizeKvPool(int64_t kv_cache_bytes, int64_t block_bytes,
                                       int64_t max_model_len, int64_t max_num_seqs,
                                       bool length_was_asked_for);

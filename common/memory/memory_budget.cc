@@ -31,7 +31,7 @@ MemoryBudget CpuBudgetOf(const MemoryLimits& limits, int64_t available_bytes) {
 }  // namespace
 
 absl::Status ValidateMemoryLimits(const MemoryLimits& limits) {
-  // Not a number is refused, too.
+  // This form of the condition also refuses NaN.
   if (!(limits.gpu_memory_utilization > 0.0 && limits.gpu_memory_utilization <= 1.0)) {
     return InvalidArgument("gpu_memory_utilization ", limits.gpu_memory_utilization,
                            " must be above 0 and at most 1");

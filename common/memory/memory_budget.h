@@ -1,4 +1,4 @@
-// How much of a device's memory this process may take. The memory plan is made against it.
+// The part of a device's memory that this process may take. The memory plan is made against it.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace taopd {
 
-// The share of a device's memory that is planned for; the rest is for what a plan cannot know.
+// The fraction of a device's memory that is planned for; the rest is for what a plan cannot know.
 inline constexpr double kDefaultMemoryShare = 0.9;
 
 struct MemoryLimits {
-  // The share of a CUDA device's whole memory that this process may take, as in vLLM. In (0, 1].
+  // The fraction of a CUDA device's whole memory that this process may take, as in vLLM. In (0, 1].
   double gpu_memory_utilization = kDefaultMemoryShare;
-  // What this process may take of the machine's memory; 0 = kDefaultMemoryShare of what is
-  // available to it (common/base/memory.h) and of what it already holds.
+  // The part of the machine's memory that this process may take. If 0, kDefaultMemoryShare of what
+  // is available to it (common/base/memory.h) plus what it already holds.
   int64_t cpu_memory_limit_bytes = 0;
 };
 
@@ -25,24 +25,24 @@ absl::Status ValidateMemoryLimits(const MemoryLimits& limits);
 
 struct MemoryBudget {
   std::string device = "cpu";  // "cpu", "cuda:0"
-  int64_t limit_bytes = 0;     // what this process may hold there in all
-  std::string source;          // where the limit comes from, for messages
+  int64_t limit_bytes = 0;     // what this process may hold there in total
+  std::string source;          // the origin of the limit, for messages
   std::vector<std::string> warnings;
 
   bool on_cpu() const { return device == "cpu"; }
 };
 
-// The budget of this process on this machine. Returns FAILED_PRECONDITION if the available memory
-// is not known and no limit is given. `root` is that of common/base/memory.h.
+// Returns the budget of this process on this machine. Returns FAILED_PRECONDITION if the available
+// memory is unknown and no limit is given. `root` is that of common/base/memory.h.
 absl::StatusOr<MemoryBudget> CpuBudget(const MemoryLimits& limits, const std::string& root = "");
 
-// The budget on a CUDA device of which `free_bytes` are free. Where others hold so much that the
-// share is not free, the budget is what is free, with a warning.
+// Returns the budget on a CUDA device of which `free_bytes` are free. If other processes hold so
+// much that the fraction is not free, the budget is the free memory, with a warning.
 MemoryBudget CudaBudget(const MemoryLimits& limits, const std::string& device, int64_t total_bytes,
                         int64_t free_bytes);
 
-// The budget on a device that is described rather than there: "cpu:24GiB" or "cuda:80GiB", a kind
-// and its memory, all of which is free. Returns INVALID_ARGUMENT for any other text.
+// Returns the budget on a device that is described but not present: "cpu:24GiB" or "cuda:80GiB", a
+// kind and its memory, all of which is free. Returns INVALID_ARGUMENT for any other text.
 absl::StatusOr<MemoryBudget> StatedBudget(const MemoryLimits& limits, const std::string& text);
 
 }  // namespace taopd

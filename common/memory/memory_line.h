@@ -1,4 +1,4 @@
-// What a process needs memory for, as a list of named lines: the memory plan's unit of account.
+// A process's needs of memory as a list of named lines: the memory plan's unit of account.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 namespace taopd {
 
 enum class MemoryKind {
-  kHeld,         // taken for the life of the process; counts in the total
+  kHeld,         // taken for the lifetime of the process; counts in the total
   kReclaimable,  // pages of mapped files: the system takes them back when memory is short
-  kLoading,      // taken while the process starts, and given back before it works
+  kLoading,      // taken while the process starts, and returned before it works
   kLimit,        // a limit that work in flight may reach; nothing is allocated for it
 };
 
@@ -22,19 +22,19 @@ struct MemoryLine {
   std::string note;  // for people; may be empty
 };
 
-// The sum of the device's lines of a kind.
+// Returns the sum of the device's lines of a kind.
 int64_t BytesOfKind(const std::vector<MemoryLine>& lines, const std::string& device,
                     MemoryKind kind);
 inline int64_t HeldBytes(const std::vector<MemoryLine>& lines, const std::string& device) {
   return BytesOfKind(lines, device, MemoryKind::kHeld);
 }
 
-// The line of kind kHeld of the device that takes most; nullptr if there is none. Ties go to the
+// Returns the device's largest line of kind kHeld, or nullptr if there is none. Ties go to the
 // first.
 const MemoryLine* LargestLine(const std::vector<MemoryLine>& lines, const std::string& device);
 
-// One row a line, in columns: device, name, bytes, size and note. The names of other kinds than
-// kHeld say so: "weight files (reclaimable)". Ends with a newline.
+// Returns one row per line, in columns: device, name, bytes, size and note. The names of lines of
+// other kinds than kHeld include the kind: "weight files (reclaimable)". Ends with a newline.
 std::string MemoryTable(const std::vector<MemoryLine>& lines);
 
 }  // namespace taopd

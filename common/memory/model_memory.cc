@@ -5,14 +5,15 @@
 namespace taopd {
 namespace {
 
-// Matrix products of [rows, inputs] with a weight [outputs, inputs].
+// Returns the bytes of a packed weight [outputs, inputs] for matrix products with [rows, inputs].
 int64_t PackedBytesOf(int64_t outputs, int64_t inputs, WeightDtype dtype) {
   const int64_t num_panels = (outputs + kPanelOutputs - 1) / kPanelOutputs;
   const int64_t padded_outputs = num_panels * kPanelOutputs;
   if (PackedDtype(dtype) == WeightDtype::kFloat32) {
     return padded_outputs * inputs * BytesOf(WeightDtype::kFloat32);
   }
-  // bfloat16 is packed in pairs of inputs, 12 bits a number (kernels/cpu/gemm/coded_panel.h).
+  // bfloat16 is packed in pairs of inputs, with 12 bits per number
+  // (kernels/cpu/gemm/coded_panel.h).
   return padded_outputs * ((inputs + 1) / 2 * 2) * 3 / 2;
 }
 
@@ -35,7 +36,7 @@ int64_t NumSparseLayers(const ModelConfig& config) {
   return num_sparse;
 }
 
-// Bytes of a row while the experts of a sparse layer compute.
+// Returns the bytes per row while the experts of a sparse layer compute.
 int64_t ExpertRowBytes(const LayerSizes& s, int64_t value_bytes, bool grouped) {
   constexpr int64_t kFloatBytes = 4;
   const int64_t before = 4 * s.H * value_bytes + s.E * (value_bytes + kFloatBytes);

@@ -1,4 +1,4 @@
-// The sizes of what a transformer keeps and computes with, from its configuration alone.
+// The sizes of a transformer's weights, caches and activations, from its configuration alone.
 //
 // Letters: V vocabulary size, H hidden size, I intermediate size, D head_dim, Q = heads * D,
 // K = key-value heads * D, E experts, k experts per token, T rows of one step, b bytes of a value.
@@ -19,10 +19,10 @@ enum class WeightDtype { kFloat32, kBfloat16, kFloat16 };
 
 int64_t BytesOf(WeightDtype dtype);
 std::string WeightDtypeName(WeightDtype dtype);
-// Returns INVALID_ARGUMENT for any other name than "float32", "bfloat16" and "float16".
+// Returns INVALID_ARGUMENT for any name other than "float32", "bfloat16" and "float16".
 absl::StatusOr<WeightDtype> ParseWeightDtype(const std::string& name);
 
-// A model's parameters by what becomes of them, in values. The sum is config.NumParameters().
+// A model's parameters, in values, by how they are stored. The sum is config.NumParameters().
 struct WeightCounts {
   int64_t embedding = 0;    // V H
   int64_t head = 0;         // V H, or 0 if the head is tied to the embedding
@@ -31,27 +31,28 @@ struct WeightCounts {
 };
 WeightCounts CountWeights(const ModelConfig& config);
 
-// Outputs of a panel of the packed layout.
+// The number of outputs of a panel of the packed layout.
 inline constexpr int64_t kPanelOutputs = 64;
 
-// The type of the copy that the CPU kernels compute from: bfloat16 as it is, everything else as
+// Returns the type of the copy that the CPU kernels use: bfloat16 stays, everything else is
 // float32.
 WeightDtype PackedDtype(WeightDtype dtype);
 
-// The packed copy of a layer's projections, summed over the layers: q k v fused, gate up fused, o
-// and down. Each is [outputs rounded up to whole panels][inputs], of which bfloat16 takes 12 bits a
-// number (kernels/cpu/gemm/coded_panel.h; the engine subtracts what a matrix that cannot be coded
-// takes beyond from the pool of pages).
+// Returns the size of the packed copy of a layer's projections, summed over the layers: q k v
+// fused, gate up fused, o and down. Each is [outputs rounded up to whole panels][inputs]. bfloat16
+// takes 12 bits per number (kernels/cpu/gemm/coded_panel.h); the engine subtracts the additional
+// bytes of a matrix that cannot be coded from the pool of pages.
 int64_t PackedProjectionBytes(const ModelConfig& config, WeightDtype dtype);
-// The packed copy of the output head: [V rounded up to whole panels][H].
+// Returns the size of the packed copy of the output head: [V rounded up to whole panels][H].
 int64_t PackedHeadBytes(const ModelConfig& config, WeightDtype dtype);
 
-// One block of kBlockTokens tokens of all layers. On the CPU it has the layout of the attention
-// kernels (taopd/attention/paged_attention.h), and float16 models keep float32.
+// Returns the size of one block of kBlockTokens tokens over all layers. On the CPU it has the
+// layout of the attention kernels (taopd/attention/paged_attention.h), and float16 models keep
+// float32.
 int64_t KvBlockBytes(const ModelConfig& config, WeightDtype dtype, bool on_cpu);
 
-// The largest sum of tensors that exist at once while one layer computes T rows
-// (common/model/transformer.cc). On entry the residual stream and its norm exist, 2 H a row.
+// Returns the largest sum of tensors that exist at once while one layer computes T rows
+// (common/model/transformer.cc). On entry the residual stream and its norm exist, 2 H per row.
 //   attention  2 H + q k v, Q + 2 K; rotated q and k, Q + K; output of attention, Q; of o, H
 //   MLP        4 H (the sum and its norm are added) + gate up, 2 I; SwiGLU, I; output of down, H
 //   experts    4 H + logits and probabilities of the router, E and in float32 E; the sum of the
@@ -59,9 +60,9 @@ int64_t KvBlockBytes(const ModelConfig& config, WeightDtype dtype, bool on_cpu);
 //              its input H, its gated output H and that in float32 H
 //   grouped experts (CUDA in bfloat16, all experts at once): 4 H + router as above, and for T k
 //              rows: 3 I', input, output, output in order and gated output, 4 H
-// To the largest of these come the token ids and positions in int64 and the rows of the rotary
-// tables, 2 D. On the CPU, float16 rows pass through float32: the widest product's input and
-// output.
+// The token ids and positions in int64 and the rows of the rotary tables, 2 D, are added to the
+// largest of these. On the CPU, float16 rows pass through float32, so the widest product's input
+// and output are added.
 int64_t ActivationBytes(const ModelConfig& config, int64_t num_rows, WeightDtype dtype,
                         bool on_cpu);
 

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-// The first number behind `name` at the beginning of a line; nullopt if there is none: "unlimited".
+// Returns the first number after `name` at the beginning of a line; nullopt if there is none, as
+// with "unlimited".
 std::optional<int64_t> NumberBehind(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -1,4 +1,4 @@
-// The limits that a process may have of its own: ulimit -d (RLIMIT_DATA) and ulimit -v (RLIMIT_AS).
+// The limits that apply to a single process: ulimit -d (RLIMIT_DATA) and ulimit -v (RLIMIT_AS).
 // Unlike the machine's memory, processes do not share them.
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace taopd {
 
-// What these limits still leave to this process; INT64_MAX if there are none. `root` is that of
-// common/base/memory.h.
+// Returns what these limits still leave to this process, or INT64_MAX if there are none. `root` is
+// that of common/base/memory.h.
 int64_t LeftByOwnLimits(const std::string& root = "");
 
-// The budget, or kDefaultMemoryShare of what the limits leave and of what this process holds
-// already, if that is less.
+// Returns the budget, or kDefaultMemoryShare of what the limits leave plus what this process
+// already holds, if that is less.
 MemoryBudget WithinOwnLimits(MemoryBudget budget, const std::string& root = "");
 
 }  // namespace taopd

@@ -1,11 +1,11 @@
-// How long a step of on-policy distillation takes on machines that are described rather than there,
-// and what its ranks send to each other: for planning, before anything is rented. Every number
-// follows from sizes and stated rates; nothing was measured, and what is not in the lines below is
-// not counted (kernel launches, unevenness, evaluation, saving).
+// An estimate of how long a step of on-policy distillation takes on machines that are described but
+// not present, and of how much its ranks send to each other, for planning before machines are
+// rented. Every number follows from sizes and stated rates; nothing is measured. Costs that are not
+// in the lines below are not counted (kernel launches, imbalance, evaluation, saving).
 //
-// Nothing here knows LibTorch; the functions are pure.
+// This header does not depend on LibTorch. The functions are pure.
 //
-// Letters: P parameters, b bytes of a weight, N ranks, S sequences of a rank, p prompt and r
+// Letters: P parameters, b bytes of a weight, N ranks, S sequences per rank, p prompt and r
 // response tokens of a sequence, K bytes of keys and values of a token.
 #pragma once
 
@@ -15,37 +15,37 @@
 
 namespace taopd {
 
-// Of one rank's device.
+// The rates of one rank's device.
 struct DeviceRates {
-  double flops = 0;                    // that matrix products reach, per second; above 0
+  double flops = 0;                    // rate of matrix products, per second; above 0
   double memory_bytes_per_second = 0;  // above 0
-  // To the other ranks, in each direction; above 0 with several.
+  // The rate to the other ranks, in each direction; above 0 with several ranks.
   double network_bytes_per_second = 0;
-  double host_bytes_per_second = 0;  // of the host's memory; above 0 if it computes updates
+  double host_bytes_per_second = 0;  // rate of the host's memory; above 0 if it computes updates
 };
 
 struct StepWork {
   int64_t num_parameters = 0;      // P
-  int64_t active_parameters = 0;   // that a token meets; fewer than P in a mixture of experts
+  int64_t active_parameters = 0;   // used by a token; fewer than P in a mixture of experts
   int64_t bytes_per_weight = 2;    // b
   int64_t kv_bytes_per_token = 0;  // K
-  int64_t num_sequences = 0;       // of all ranks, in a step
+  int64_t num_sequences = 0;       // sequences of all ranks in a step
   int64_t max_running = 0;         // sequences that a rank generates at once
   int64_t prompt_tokens = 0;       // p, the longest
   int64_t response_tokens = 0;     // r, the longest
-  int64_t rollouts_of_prompt = 1;  // that share its computation while they are generated
-  int64_t updates = 1;             // of a step
-  int64_t micro_batches = 1;       // of an update, after each of which gradients are sent
+  int64_t rollouts_of_prompt = 1;  // rollouts that share one computation of a prompt
+  int64_t updates = 1;             // updates per step
+  int64_t micro_batches = 1;       // per update; gradients are sent after each
   bool recomputes_layers = false;  // fully, in the backward pass
-  int64_t optimizer_bytes_per_parameter = 0;  // that an update reads and writes
-  bool updates_on_host = false;               // from a device
+  int64_t optimizer_bytes_per_parameter = 0;  // read and written by an update
+  bool updates_on_host = false;               // instead of on a device
   int64_t num_ranks = 1;                      // N
 };
 
 struct EstimateLine {
   std::string name;
   double seconds = 0;
-  int64_t sent_bytes = 0;  // by each rank, in a step
+  int64_t sent_bytes = 0;  // bytes that each rank sends in a step
   std::string note;        // the formula
 };
 
@@ -56,21 +56,22 @@ struct StepEstimate {
   double tokens_per_second = 0;  // prompt and response tokens of all ranks
 };
 
-// One after the other, without overlap:
-//   rollout, prompts    2 P S p / n FLOP, n rollouts of a prompt; at least one read of the weights
-//   rollout, responses  r times: the weights once, and the keys and values of the running sequences at
-//                       half of their length; more than max_running sequences take turns
+// The lines follow one another, without overlap:
+//   rollout, prompts    2 P S p / n FLOP for n rollouts per prompt; at least one read of the
+//                       weights
+//   rollout, responses  r times: the weights once, and the keys and values of the running sequences
+//                       at half of their length; more than max_running sequences take turns
 //   forward, backward   6 P S (p + r) FLOP, 8 P with recomputation
-//   gradients           4 P (N - 1) / N bytes to others, each update (reduce-scatter of float32);
+//   gradients           4 P (N - 1) / N bytes to others per update (reduce-scatter of float32);
 //                       after each of the micro-batches if gradients are sharded
-//   optimizer           optimizer_bytes_per_parameter P / N of memory traffic, each update; on the
-//                       host, at its memory's rate: the link to the device is taken to keep up
-//   weights             b P (N - 1) / N bytes to others, each update (all-gather)
-// A rank's S is num_sequences / N, rounded up. The teacher is not here: it works beside the
-// rollouts.
+//   optimizer           optimizer_bytes_per_parameter P / N of memory traffic per update; on the
+//                       host at its memory's rate, assuming that the link to the device keeps up
+//   weights             b P (N - 1) / N bytes to others per update (all-gather)
+// A rank's S is num_sequences / N, rounded up. The teacher is not included: it works in parallel
+// with the rollouts.
 StepEstimate EstimateStep(const StepWork& work, const DeviceRates& rates);
 
-// A table for people, with the totals.
+// Returns a table for people, with the totals.
 std::string EstimateText(const StepEstimate& estimate);
 
 }  // namespace taopd

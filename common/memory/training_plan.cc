@@ -24,15 +24,16 @@ bool IsPass(const std::string& name) {
   return name == kActivations || name == kBackward || name == kHead;
 }
 
-// What the trainer's process holds beyond all other lines: 15 to 45 MiB where it takes some 430 in all.
-// The least of it, because blocks of larger models are returned when they are freed.
+// The memory that the trainer's process holds in addition to all other lines: 15 to 45 MiB of a
+// total of some 430. This is the low end, because blocks of larger models are returned when they
+// are freed.
 constexpr int64_t kHeapBytes = int64_t{16} << 20;
 
-// Tensors that a step of the engine has at once, about.
+// The approximate number of tensors that a step of the engine holds at once.
 constexpr int64_t kActivationTensors = 4;
 
-// The C library keeps smaller blocks in its heap when they are freed (common/base/memory.h), in
-// pieces that other tensors seldom fit.
+// Returns whether a line's memory goes back to the system when it is freed. The C library keeps
+// smaller blocks in its heap (common/base/memory.h), in pieces that other tensors seldom fit.
 bool IsGivenBack(const MemoryLine& line, const EnginePlanInput& engine, Recompute recompute) {
   int64_t num_tensors = 0;
   if (line.name == "head workspace") num_tensors = 1;
@@ -45,7 +46,7 @@ bool IsGivenBack(const MemoryLine& line, const EnginePlanInput& engine, Recomput
              (recompute == Recompute::kNone ? kMappedBlockBytes : kReturnedBlockBytes);
 }
 
-// What the engine needs while it generates and gives back when it is done.
+// Returns what the engine needs while it generates and returns to the system afterwards.
 int64_t RolloutBytes(EnginePlanInput engine, Recompute recompute) {
   engine.budget.limit_bytes = std::numeric_limits<int64_t>::max();
   const absl::StatusOr<EnginePlan> plan = PlanEngine(engine);
@@ -65,15 +66,15 @@ int64_t HeadBytes(const TrainingPlanInput& input) {
          std::min(input.micro_batch_rows, rows_that_fit) * row_bytes;
 }
 
-// Of one token: values of the model's type, and float32 numbers.
+// The values of one token: numbers of the model's type, and float32 numbers.
 struct TokenValues {
   int64_t values = 0;
   int64_t floats = 0;
   int64_t Bytes(int64_t value_bytes) const { return values * value_bytes + floats * kFloatBytes; }
 };
 
-// Whether the layers are computed by the fused functions of the CPU (self_attention.h and
-// gated_mlp.h in kernels/torch), which compute again in the backward pass what is cheap.
+// Returns whether the layers use the fused functions of the CPU (self_attention.h and gated_mlp.h
+// in kernels/torch), whose backward pass computes cheap intermediate results again.
 bool IsFused(const EnginePlanInput& engine) {
   return engine.budget.on_cpu() && engine.dtype != WeightDtype::kFloat16;
 }
@@ -97,7 +98,7 @@ TokenValues MlpValues(const ModelConfig& config, int64_t layer, bool is_fused) {
           0};
 }
 
-// Of a layer, in bytes a token.
+// Returns the bytes per token of a layer.
 int64_t LayerBytes(const ModelConfig& config, int64_t layer, int64_t value_bytes,
                    Recompute recompute, bool is_fused) {
   const int64_t H = config.hidden_size;
@@ -108,7 +109,7 @@ int64_t LayerBytes(const ModelConfig& config, int64_t layer, int64_t value_bytes
   return norms_and_mlp + AttentionValues(config, is_fused).Bytes(value_bytes);
 }
 
-// The largest of all layers, in bytes a token, beyond what is kept.
+// Returns the largest bytes per token over all layers, in addition to what is kept.
 int64_t BackwardBytes(const ModelConfig& config, int64_t value_bytes, Recompute recompute,
                       bool is_fused) {
   const int64_t H = config.hidden_size;
@@ -116,13 +117,13 @@ int64_t BackwardBytes(const ModelConfig& config, int64_t value_bytes, Recompute 
   const int64_t K = config.num_key_value_heads * config.head_dim;
   int64_t largest = 0;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    // The gradients of gate and up, and fused that of their product, too.
+    // The gradients of gate and up, and with the fused functions also that of their product.
     const int64_t mlp_values = MlpValues(config, i, is_fused).values;
     const int64_t mlp =
         (is_fused && !config.IsSparse(i) ? mlp_values * 3 / 2 : mlp_values * 2 / 3) + 3 * H;
     int64_t bytes = mlp * value_bytes;
     if (recompute == Recompute::kFull) {
-      // Both blocks' outputs, and the gradients of the layer's outputs and of its inputs.
+      // The outputs of both blocks, and the gradients of the layer's outputs and of its inputs.
       bytes += LayerBytes(config, i, value_bytes, Recompute::kNone, is_fused) + 6 * H * value_bytes;
     } else if (recompute == Recompute::kAttention) {
       const int64_t again = AttentionValues(config, is_fused).Bytes(value_bytes) +
@@ -135,7 +136,7 @@ int64_t BackwardBytes(const ModelConfig& config, int64_t value_bytes, Recompute 
   return largest;
 }
 
-// The largest number of parameters of a layer.
+// Returns the largest number of parameters of a layer.
 int64_t LargestLayer(const ModelConfig& config) {
   const int64_t H = config.hidden_size;
   const int64_t Q = config.num_attention_heads * config.head_dim;
@@ -149,7 +150,7 @@ int64_t LargestLayer(const ModelConfig& config) {
   return 2 * H * (Q + K) + mlp + 2 * H;
 }
 
-// A part is on its way in as much memory as it has itself.
+// A part in flight takes as much memory as the part itself.
 int64_t GradientBucketBytes(const TrainingPlanInput& input) {
   const ModelConfig& config = input.engine.config;
   const int64_t P = config.NumParameters();
@@ -161,13 +162,13 @@ int64_t GradientBucketBytes(const TrainingPlanInput& input) {
   return kFloatBytes * elements;
 }
 
-// What to change where the optimizer's state is too large.
+// Returns what to change if the optimizer's state is too large.
 std::string StateRemedy(const std::string& setting, const EnginePlanInput& engine) {
   return Concat("set ", setting, engine.budget.on_cpu() ? "" : " or optimizer.offload to true",
                 ", or use a smaller student or a device with more memory");
 }
 
-// What to change, by the name of the line.
+// Returns what to change, by the name of the line.
 std::string RemedyFor(const std::string& name, const EnginePlanInput& engine) {
   if (name == kMoments) return StateRemedy("optimizer.moments to bfloat16", engine);
   if (name == kMaster) return StateRemedy("optimizer.master to none", engine);
@@ -245,7 +246,7 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   add(kActivations, device,
       SavedActivationBytes(engine.config, T, engine.dtype, input.recompute, is_fused),
       Concat("a micro-batch of ", T, " tokens", kRecomputed[static_cast<int>(input.recompute)]));
-  // Fused, the embedding's gradient is added in its place.
+  // With the fused functions, the embedding's gradient is added in place.
   const int64_t embedding_gradient =
       is_fused ? 0 : engine.config.vocab_size * engine.config.hidden_size * BytesOf(engine.dtype);
   const int64_t backward =
