@@ -1,4 +1,5 @@
-// Where the ranks of one machine meet when one program starts them all. No LibTorch.
+// The address at which the ranks of one machine meet when one program starts them all. Does not use
+// LibTorch.
 #pragma once
 
 #include "common/base/status.h"
@@ -6,11 +7,11 @@
 namespace taopd {
 
 struct LoopbackListener {
-  int fd = -1;  // the caller's; closed when a program is executed
+  int fd = -1;  // owned by the caller; closed when a program is executed
   int port = 0;
 };
 
-// Listens at a port of 127.0.0.1 that the system picks. Returns UNAVAILABLE if that fails.
+// Listens on a port of 127.0.0.1 that the system picks. Returns UNAVAILABLE if that fails.
 absl::StatusOr<LoopbackListener> ListenOnLoopback();
 
 }  // namespace taopd

@@ -17,7 +17,7 @@
 namespace taopd {
 namespace {
 
-// Routed by the default route, and assigned to nobody (RFC 5737).
+// An address that the default route reaches and that is assigned to no host (RFC 5737).
 constexpr char kElsewhere[] = "192.0.2.1";
 
 std::string Numeric(const sockaddr* address) {
@@ -33,7 +33,7 @@ struct InterfaceAddress {
   std::string address;
 };
 
-// Of the interfaces that are up; IPv4 first.
+// Returns the addresses of the interfaces that are up; IPv4 first.
 std::vector<InterfaceAddress> OwnAddresses() {
   ifaddrs* all = nullptr;
   std::vector<InterfaceAddress> found;
@@ -53,7 +53,7 @@ struct Socket {
   socklen_t size = 0;
 };
 
-// Of a numeric address; size 0 if it is none.
+// Returns the socket address of a numeric address; its size is 0 if the address is not numeric.
 Socket SocketOf(const std::string& address, int port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
@@ -67,7 +67,8 @@ Socket SocketOf(const std::string& address, int port) {
   return result;
 }
 
-// The address of this machine on the way to a numeric address; empty if there is no way.
+// Returns the address of this machine on the route to a numeric address; empty if there is no
+// route.
 std::string AddressToward(const std::string& address) {
   const Socket there = SocketOf(address, 9);
   if (there.size == 0) return "";
@@ -81,7 +82,7 @@ std::string AddressToward(const std::string& address) {
   return Numeric(reinterpret_cast<const sockaddr*>(&local));
 }
 
-// Of this machine for others.
+// Returns the address of this machine for other machines.
 std::string PublicAddress() {
   const std::string routed = AddressToward(kElsewhere);
   if (!routed.empty() && !IsLoopback(routed)) return routed;
@@ -130,7 +131,7 @@ absl::StatusOr<MeetingPoint> FindMeetingPoint(const std::string& interface,
       master_addr.empty() || master_addr == "localhost" || IsLoopback(master_addr);
   std::vector<std::string> addresses;
   if (!means_loopback) addresses = resolve(master_addr);
-  // Also a name that nobody knows yet: rank 0 may be started before its name is published.
+  // This includes a name that is not published yet: rank 0 may be started before its name is.
   const bool is_own_name = !means_loopback && !addresses.empty() && IsLoopback(addresses[0]);
   if (!interface.empty()) {
     TAOPD_ASSIGN_OR_RETURN(point.own_address, AddressOf(interface));

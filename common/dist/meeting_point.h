@@ -1,4 +1,5 @@
-// Where on this machine a rank listens, and where it looks for the store of rank 0. No LibTorch.
+// The address of this machine at which a rank listens, and the address where it looks for the store
+// of rank 0. Does not use LibTorch.
 #pragma once
 
 #include <functional>
@@ -12,31 +13,33 @@ namespace taopd {
 struct MeetingPoint {
   // The numeric address of this machine at which a rank listens for others.
   std::string own_address;
-  // The master as this machine reaches it: master_addr, or own_address where the name is this
-  // machine's own and means a loopback address here.
+  // The master as this machine reaches it: master_addr, or own_address if the name is this
+  // machine's own name and means a loopback address here.
   std::string master;
 };
 
-// The numeric addresses of a host name, or of an address itself; empty if there are none.
+// Returns the numeric addresses of a host name, or of an address itself; empty if there are none.
 using Resolver = std::function<std::vector<std::string>(const std::string& host)>;
 std::vector<std::string> ResolveHost(const std::string& host);
 
-// `interface` is the name of a network interface ("eth1"), or an address of this machine. If it is
-// empty, the own address is the one that this machine has on its way to the master, as the kernel's
-// routes say; nothing is sent. /etc/hosts often gives a machine's own name a loopback address
-// (127.0.1.1 on Debian), at which no other machine finds it: for the master itself it is then the
-// address of the default route, or of the first interface that is up. Only a master_addr that is
-// itself a loopback address, or "localhost", or empty, means the loopback.
+// Finds the meeting point. `interface` is the name of a network interface ("eth1"), or an address
+// of this machine. If it is empty, own_address is the one that this machine uses on the route to
+// the master, as the kernel's routes say; nothing is sent. /etc/hosts often gives a machine's own
+// name a loopback address (127.0.1.1 on Debian), at which no other machine finds it. The master
+// itself then uses the address of the default route, or of the first interface that is up. The
+// loopback is meant only if master_addr is itself a loopback address, or "localhost", or empty.
 //
-// Returns INVALID_ARGUMENT, with the interfaces that there are, if this machine has no such one.
+// Returns INVALID_ARGUMENT with the existing interfaces if this machine does not have the requested
+// one.
 absl::StatusOr<MeetingPoint> FindMeetingPoint(const std::string& interface,
                                               const std::string& master_addr,
                                               const Resolver& resolve = ResolveHost);
 
-// A listening socket at a numeric address of this machine. Returns UNAVAILABLE if the port is in use.
+// Returns a socket that listens at a numeric address of this machine. Returns UNAVAILABLE if the
+// port is in use.
 absl::StatusOr<int> ListenAt(const std::string& address, int port);
 
-// The name of this machine, by which ranks that share it know each other.
+// Returns the name of this machine, by which ranks recognize that they share it.
 std::string OwnHostName();
 
 bool IsLoopback(const std::string& address);

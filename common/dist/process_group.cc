@@ -24,10 +24,11 @@
 namespace taopd {
 namespace {
 
-// Gloo's own time-out does not know who is late, so it never strikes: waiting is bounded here.
+// Gloo's own time-out does not know which rank is late, so it never fires: this class bounds
+// waiting.
 constexpr std::chrono::hours kNever{24 * 7};
 constexpr std::chrono::milliseconds kSlice{100};
-// How long a broken connection of Gloo waits for the watch to say whose it was.
+// The time that a broken connection of Gloo waits for the watch to name the rank.
 constexpr absl::Duration kTimeToName = absl::Seconds(3);
 
 std::chrono::milliseconds ToChrono(absl::Duration duration) {
@@ -46,7 +47,7 @@ class DoneWork final : public ProcessGroup::Work {
 
 std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
-// Where the ranks meet. Throws what c10d throws.
+// Opens the store where the ranks meet. Throws what c10d throws.
 absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const Rendezvous& where,
                                                           const MeetingPoint& meeting,
                                                           absl::Duration timeout) {
@@ -64,7 +65,7 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const Rendezvous& wher
     if (where.listen_fd >= 0) {
       options.masterListenFd = where.listen_fd;
     } else if (options.isServer) {
-      // c10d itself would listen at every address.
+      // c10d itself would listen on every address.
       TAOPD_ASSIGN_OR_RETURN(options.masterListenFd,
                              ListenAt(meeting.own_address, where.master_port));
     }
@@ -82,7 +83,8 @@ std::string GetText(c10d::Store& store, const std::string& key) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Every rank says its host's name, for those whose launcher has not said how many share a machine.
+// Every rank publishes its host's name, for ranks whose launcher does not say how many share a
+// machine.
 void FindLocalRanks(c10d::Store& store, Rendezvous* where) {
   const std::string mine = OwnHostName();
   store.set(Concat("host/", where->rank), Bytes(mine));
@@ -95,8 +97,8 @@ void FindLocalRanks(c10d::Store& store, Rendezvous* where) {
   }
 }
 
-// Rank 0 says in the store where it listens; the others connect. The store holds no token: who has
-// the secret makes it of what the store does hold.
+// Rank 0 writes its address to the store; the others connect. The store contains no token: a rank
+// that has the secret computes the token from the contents of the store.
 absl::StatusOr<std::unique_ptr<RankWatch>> OpenWatch(const Rendezvous& where,
                                                      const MeetingPoint& meeting,
                                                      const ProcessGroupOptions& options,
@@ -138,7 +140,7 @@ class C10dGroup final : public ProcessGroup {
 
   ~C10dGroup() override {
     if (is_broken_ || !health().ok()) {
-      // Their destructors would wait for what never comes; the process is about to end.
+      // Their destructors would wait for work that never completes; the process is about to end.
       gloo_.release();
       wrapped_.release();
       nccl_.release();
@@ -252,14 +254,14 @@ class C10dGroup final : public ProcessGroup {
     }
 
    private:
-    // The operation ends on a thread of c10d's.
+    // The operation ends on a thread of c10d.
     void NoteEnd() {
       try {
         work_->getFuture()->addCallback([end_ns = end_ns_](c10::ivalue::Future&) {
           end_ns->store(absl::ToUnixNanos(absl::Now()));
         });
       } catch (const std::exception&) {
-        // Work without a future: the end is when somebody looks.
+        // Work without a future ends when a caller looks.
       }
     }
 
@@ -291,7 +293,7 @@ class C10dGroup final : public ProcessGroup {
     return gloo;
   }
 
-  // The largest tensor comes first.
+  // The largest tensor must come first.
   WorkPtr Start(const std::string& name, std::vector<at::Tensor> tensors,
                 const std::function<c10::intrusive_ptr<c10d::Work>(c10d::Backend&)>& begin) {
     for (const at::Tensor& tensor : tensors) TAOPD_CHECK(tensor.is_contiguous());
@@ -310,7 +312,7 @@ class C10dGroup final : public ProcessGroup {
     }
   }
 
-  // Returns whether the collective has come to its end. Throws its error.
+  // Returns whether the collective has ended. Throws its error.
   static bool WaitALittle(c10d::Work& work, bool on_cpu) {
     if (!on_cpu) {
       // A wait with a time-out would end NCCL's communicator.
@@ -324,7 +326,7 @@ class C10dGroup final : public ProcessGroup {
       return work.wait(kSlice);
     } catch (const std::exception&) {
       if (!work.isCompleted()) return false;
-      return work.wait();  // the time-out came just before the end; or its own error again
+      return work.wait();  // the time-out came just before the end; or the work's own error again
     }
   }
 
@@ -352,7 +354,7 @@ class C10dGroup final : public ProcessGroup {
     }
   }
 
-  // c10d's error, or the watch's, which has the rank's number.
+  // Returns c10d's error, or the watch's, which has the rank's number.
   absl::Status Broken(const std::string& name, const std::exception& error) {
     is_broken_ = true;
     const absl::Time deadline = absl::Now() + kTimeToName;
@@ -366,7 +368,7 @@ class C10dGroup final : public ProcessGroup {
   const ProcessGroupOptions options_;
   c10::intrusive_ptr<c10d::Store> store_;
   std::unique_ptr<RankWatch> watch_;
-  std::string address_;  // of this machine, for the other ranks
+  std::string address_;  // address of this machine for the other ranks
   c10::intrusive_ptr<c10d::Backend> gloo_, wrapped_, nccl_;
   int64_t num_started_ = 0;
   std::atomic<bool> is_broken_ = false;
@@ -409,7 +411,8 @@ std::unique_ptr<ProcessGroup> ProcessGroup::Alone() { return std::make_unique<Lo
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Connect(
     const Rendezvous& rendezvous, const ProcessGroupOptions& options) {
   if (rendezvous.world_size == 1) return Alone();
-  // c10d writes to connections whose other end may have died, and takes the error, not the signal.
+  // c10d writes to connections whose other end may have died, and handles the error, not the
+  // signal.
   std::signal(SIGPIPE, SIG_IGN);
   auto group = std::make_unique<C10dGroup>(rendezvous, options);
   try {

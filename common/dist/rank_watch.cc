@@ -22,7 +22,7 @@ namespace taopd {
 namespace {
 
 constexpr size_t kMaxLine = 4096;
-// Strangers who connect and say nothing may not take all descriptors.
+// Limits the strangers who connect and say nothing, so that they cannot use up all descriptors.
 constexpr size_t kMaxStrangers = 64;
 
 struct Resolved {
@@ -50,7 +50,7 @@ absl::StatusOr<Resolved> Resolve(const std::string& host, int port) {
   return resolved;
 }
 
-// The numeric address and the port of this end of a socket.
+// Returns the numeric address and the port of this end of a socket.
 std::pair<std::string, int> LocalName(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);
@@ -62,11 +62,11 @@ std::pair<std::string, int> LocalName(int fd) {
 }
 
 void Send(int fd, const std::string& line) {
-  // A peer that does not read for so long that the buffer is full is found by its silence.
+  // The silence of a peer that does not read until the buffer is full reveals its failure.
   (void)!send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// On one line, and not longer than a reader takes.
+// The text is a single line, and not longer than a reader accepts.
 std::string FailLine(int64_t rank, const absl::Status& status) {
   std::string text(status.message().substr(0, kMaxLine / 2));
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -205,7 +205,7 @@ void RankWatch::RequestStop(int code) {
   StopLocked(code);
 }
 
-// Rank 0 passes on what it learns.
+// Rank 0 passes on the requests that it learns of.
 void RankWatch::StopLocked(int code) {
   if (code <= stop_code_) return;
   stop_code_ = code;
@@ -248,7 +248,7 @@ void RankWatch::SendAll(const std::string& line) {
   }
 }
 
-// Rank 0 passes on what it learns; `status` has the rank's number in its message.
+// Rank 0 passes on the failures that it learns of; `status` has the rank's number in its message.
 void RankWatch::FailLocked(int64_t rank, const absl::Status& status) {
   if (!failure_.ok()) return;
   failure_ = status;
@@ -282,7 +282,7 @@ bool RankWatch::Take(Peer& peer, const std::string& line) {
       return false;
     }
     if (token != token_) {
-      // Once: strangers may try often.
+      // Logged once, because strangers may try often.
       if (!std::exchange(has_turned_away_, true)) {
         LogWarning("turned away: a rank whose TAOPD_RANK_SECRET differs, or a stranger",
                    {{"rank", rank}});
@@ -375,7 +375,7 @@ void RankWatch::Tick(absl::Time now, absl::Duration since_last) {
     SendAll(Concat("slowest ", slowest_.first, " ", slowest_.second, "\n"));
   }
   SendAll(Concat("beat ", progress_, "\n"));
-  // A process that was stopped itself has heard nobody.
+  // A process that was itself stopped has not heard from any rank.
   const bool was_away = since_last > options_.silence / 2;
   std::vector<int> strangers;
   for (Peer& peer : peers_) {

@@ -1,17 +1,18 @@
-// How the ranks of a run know that all of them live. Each rank other than 0 holds one TCP connection
-// to rank 0; both sides say every second that they live. A connection that ends without a farewell
-// means that its rank has died; silence means that it hangs or its machine is gone. The first
-// failure of any rank reaches all of them, with the rank's number. No LibTorch.
+// The watch by which the ranks of a run know that all of them are alive. Each rank other than 0
+// holds one TCP connection to rank 0; both sides send a sign of life every second. A connection
+// that ends without a farewell means that its rank has died; silence means that it hangs or its
+// machine is gone. The first failure of any rank reaches all of them, with the rank's number. Does
+// not use LibTorch.
 //
-// Lines of text on the connection, each ended by a line feed:
+// Messages are lines of text, each ended by a line feed:
 //   hello RANK TOKEN       the first line, to rank 0
-//   beat NUMBER            the sender lives; the number of collectives that it has begun
-//   slowest RANK NUMBER    from rank 0: who has begun the fewest
+//   beat NUMBER            the sender is alive and has begun this many collectives
+//   slowest RANK NUMBER    from rank 0: the rank that has begun the fewest
 //   fail RANK CODE TEXT    that rank has failed: a code of absl::Status and its message
-//   stop CODE              some rank is asked to stop with this exit code; rank 0 tells all
-//   bye                    the sender leaves in order; what follows is no failure
+//   stop CODE              some rank was asked to stop with this exit code; rank 0 tells all ranks
+//   bye                    the sender leaves in order; what follows is not a failure
 //
-// Threads: each object has one of its own. All functions are thread-safe.
+// Threads: each object has its own thread. All functions are thread-safe.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -34,67 +35,69 @@ struct RankWatchOptions {
   int64_t rank = 0;
   int64_t world_size = 1;
   absl::Duration beat = absl::Seconds(1);
-  // A rank that says nothing for so long has failed.
+  // A rank that says nothing for this long has failed.
   absl::Duration silence = absl::Seconds(20);
-  // Strangers do not know it (watch_token.h). Rank 0 may set it after Listen, before anybody knows
-  // the port: SetToken.
+  // A secret that strangers do not know (watch_token.h). Rank 0 may set it after Listen, before the
+  // port is published: SetToken.
   std::string token;
-  // If another rank has failed and this object still exists after so long, the process ends with
-  // exit code 69, whatever its threads wait for. Infinite: never.
+  // If another rank has failed and this object still exists after this time, the process ends with
+  // exit code 69, whatever its threads wait for. If infinite, it never does.
   absl::Duration grace = absl::InfiniteDuration();
 };
 
 class RankWatch {
  public:
-  // Rank 0: listens on a port of `host` that the system picks.
+  // For rank 0: listens on a port of `host` that the system picks.
   static absl::StatusOr<std::unique_ptr<RankWatch>> Listen(const RankWatchOptions& options,
                                                            const std::string& host);
-  // The others: connects to rank 0. Returns UNAVAILABLE if that does not succeed within `timeout`,
-  // PERMISSION_DENIED if rank 0 has another token.
+  // For the other ranks: connects to rank 0. Returns UNAVAILABLE if that fails within `timeout`,
+  // and PERMISSION_DENIED if rank 0 has another token.
   static absl::StatusOr<std::unique_ptr<RankWatch>> Connect(const RankWatchOptions& options,
                                                             const std::string& host, int port,
                                                             absl::Duration timeout);
-  // Ends the thread. Without Leave or Fail before, the other ranks take it for a death.
+  // Ends the thread. The other ranks take it for a death unless Leave or Fail was called before.
   ~RankWatch();
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
 
   int port() const { return port_; }
-  // The address of this machine that rank 0 is reached from; for rank 0 what it listens on.
+  // The address of this machine from which it reaches rank 0; for rank 0, the address it listens
+  // on.
   const std::string& local_address() const { return local_address_; }
 
-  // Rank 0: the token that is made from the port.
+  // For rank 0: sets the token that is derived from the port.
   void SetToken(const std::string& token);
 
-  // Rank 0: waits until all have connected. Returns UNAVAILABLE with the missing ranks after
-  // `timeout`, and the failure of a rank.
+  // For rank 0: waits until all ranks have connected. Returns UNAVAILABLE with the missing ranks
+  // after `timeout`, and otherwise the failure of a rank.
   absl::Status AwaitAll(absl::Duration timeout);
 
-  // OK, or the first failure of the world: "rank 2: ..." with the code that the rank gave, or
-  // UNAVAILABLE if it died or hangs.
+  // Returns OK, or the first failure of the world: "rank 2: ..." with the code that the rank gave,
+  // or UNAVAILABLE if it died or hangs.
   absl::Status failure() const;
   // Tells all other ranks that this one fails. Only the first failure of the world counts.
   void Fail(const absl::Status& status);
-  // Tells the others that this rank is about to end in order.
+  // Tells the other ranks that this one is about to end in order.
   void Leave();
 
-  // Tells all ranks that one was asked to stop, with the exit code to end with. Changes nothing by
-  // itself: what follows is the affair of the ranks' OnStop. The largest code of all requests counts.
+  // Tells all ranks that one was asked to stop, with the exit code to end with. Does nothing else:
+  // the ranks' OnStop decides what follows. The largest code of all requests counts.
   void RequestStop(int code);
-  // `on_stop` gets the code of other ranks' requests from now on, on this object's thread, and that
-  // of earlier ones at once. It may call RequestStop. Null: it is not called any more, once this
-  // returns.
+  // From now on, `on_stop` gets the codes of other ranks' requests, on this object's thread; it
+  // gets the codes of earlier requests immediately. It may call RequestStop. If null, the previous
+  // function is not called any more after this returns.
   void OnStop(std::function<void(int)> on_stop);
 
-  // Says how many collectives this rank has begun.
+  // Announces how many collectives this rank has begun.
   void SetProgress(int64_t num_collectives);
-  // The rank that has begun the fewest, as far as rank 0 knows, and how many.
+  // Returns the rank that has begun the fewest collectives, as far as rank 0 knows, and their
+  // number.
   std::pair<int64_t, int64_t> Slowest() const;
 
  private:
   struct Peer {
     int fd = -1;
-    int64_t rank = -1;  // -1: has not said hello
+    int64_t rank = -1;  // -1 until it has said hello
     int64_t progress = 0;
     absl::Time last_heard;
     std::string received;  // the beginning of a line
@@ -104,14 +107,14 @@ class RankWatch {
   explicit RankWatch(const RankWatchOptions& options);
   bool is_root() const { return options_.rank == 0; }
   void Start();
-  // Not rank 0: waits for its first word.
+  // For ranks other than 0: waits for rank 0's first line.
   absl::Status AwaitWelcome(absl::Duration timeout);
   void Loop();
-  // The sockets to wait for, the wake-up first, the listener second.
+  // Returns the sockets to wait for: the wake-up first, the listener second.
   std::vector<int> Sockets();
   void Accept();
   void Read(int fd);
-  // Whether the peer may stay.
+  // Handles a line. Returns whether the peer may stay.
   bool Take(Peer& peer, const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Gone(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tick(absl::Time now, absl::Duration since_last);

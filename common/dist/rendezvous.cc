@@ -52,11 +52,11 @@ class VariableReader {
 constexpr int64_t kMaxRanks = 1 << 16;
 constexpr int64_t kMaxPort = 65535;
 
-// MASTER_ADDR and MASTER_PORT, under the names that the launcher uses.
+// Reads MASTER_ADDR and MASTER_PORT, under the names that the launcher uses.
 void ReadMaster(VariableReader& read, const std::string& prefix, Rendezvous* rendezvous) {
   if (rendezvous->world_size == 1 || !rendezvous->store_file.empty()) return;
   rendezvous->master_addr = read.Text(prefix + "MASTER_ADDR");
-  // With an inherited socket the port is known to the kernel.
+  // With an inherited socket, the kernel knows the port.
   rendezvous->master_port = static_cast<int>(read.Number(prefix + "MASTER_PORT", 1, kMaxPort));
 }
 
@@ -98,13 +98,13 @@ void ReadIndexedJob(VariableReader& read, Rendezvous* rendezvous) {
   rendezvous->master_port = static_cast<int>(read.Number("MASTER_PORT", 1, kMaxPort));
 }
 
-// SLURM_NTASKS_PER_NODE is what was asked for: a step may be smaller, and its last node may have
-// fewer. What Slurm does not say exactly stays 0.
+// SLURM_NTASKS_PER_NODE is the requested number: a step may be smaller, and its last node may have
+// fewer. The result is 0 if Slurm does not say it exactly.
 int64_t ReadSlurmLocalWorldSize(VariableReader& read, int64_t world_size) {
   if (world_size == 1) return 1;
   if (read.has("SLURM_STEP_TASKS_PER_NODE")) {
     const std::string list = read.Text("SLURM_STEP_TASKS_PER_NODE");
-    // A list of one entry, "4" or "4(x2)", is that of every node.
+    // A list of one entry, "4" or "4(x2)", applies to every node.
     if (!read.has("SLURM_NODEID") && list.find(',') != std::string::npos) return 0;
     const auto tasks = TasksOfNode(list, read.Number("SLURM_NODEID", 0, kMaxRanks, 0));
     if (tasks.ok() && *tasks <= world_size) return *tasks;
@@ -138,7 +138,8 @@ void ReadSlurm(VariableReader& read, Rendezvous* rendezvous) {
     if (host.ok()) rendezvous->master_addr = *host;
     if (!host.ok()) read.Refuse(Annotate(host.status(), "SLURM_STEP_NODELIST"));
   }
-  // Steps of different jobs on one machine should not meet: the port is made from the job's number.
+  // Steps of different jobs on one machine should not meet, so the port is derived from the job's
+  // number.
   constexpr int kFirstPort = 20000, kNumPorts = 10000;
   if (read.has("MASTER_PORT")) {
     rendezvous->master_port = static_cast<int>(read.Number("MASTER_PORT", 1, kMaxPort));
@@ -170,7 +171,7 @@ absl::StatusOr<Rendezvous> ReadRendezvous(const Environment& environment) {
   } else if (read.has("JOB_COMPLETION_INDEX") && read.has("WORLD_SIZE")) {
     ReadIndexedJob(read, &rendezvous);
   } else if (read.has("SLURM_STEP_ID") && read.has("SLURM_STEP_NUM_TASKS")) {
-    // The script of a job has SLURM_PROCID too, but no step: it is alone.
+    // The script of a job has SLURM_PROCID too, but no step: it runs alone.
     ReadSlurm(read, &rendezvous);
   }
   if (rendezvous.rank == 0 && rendezvous.world_size > 1) {
@@ -224,7 +225,7 @@ absl::StatusOr<std::string> FirstHostOf(const std::string& node_list) {
       return InvalidArgument("\"", node_list, "\" has a [ without a ]");
     }
     host += node_list.substr(end + 1, last - end - 1);
-    // What follows the bracket belongs to each host's name.
+    // The text after the bracket belongs to each host's name.
     const size_t next = node_list.find(',', close);
     host += node_list.substr(close + 1, next == std::string::npos ? next : next - close - 1);
   }

@@ -9,7 +9,7 @@
 namespace taopd {
 namespace {
 
-constexpr size_t kBlockBytes = 64;  // of SHA-256
+constexpr size_t kBlockBytes = 64;  // block size of SHA-256
 
 std::string Xored(std::string key, char pad) {
   for (char& c : key) c = static_cast<char>(c ^ pad);
