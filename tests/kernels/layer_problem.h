@@ -37,7 +37,7 @@ inline Stored Empty(DataType type, int64_t size) {
   return {type, std::vector<uint8_t>(size * SizeOf(type))};
 }
 
-// Normal numbers; bfloat16 ones are cut off, which is a bfloat16 number, too.
+// Returns normal numbers. bfloat16 ones are truncated to bfloat16.
 inline Stored Normal(DataType type, int64_t size, uint64_t seed, float scale = 1, float mean = 0) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(mean, scale);
@@ -95,7 +95,7 @@ struct HeadsArrays {
       : num_tokens(num_tokens_), num_heads(num_heads_), head_size(head_size_), has_norm(has_norm_) {
     const int64_t n = num_tokens * num_heads * head_size;
     x = Normal(type, n, 1, 2), weight = Normal(type, head_size, 2, 0.3f, 1);
-    // Any numbers: the kernels do not ask for cos^2 + sin^2 = 1.
+    // The values are arbitrary: the kernels do not need cos^2 + sin^2 = 1.
     cos = Normal(type, num_tokens * head_size, 3), sin = Normal(type, num_tokens * head_size, 4);
     d_out = Normal(type, n, 5), out = d_x = Empty(type, n), d_weight = Empty(type, head_size);
     inverse_rms.resize(num_tokens * num_heads);

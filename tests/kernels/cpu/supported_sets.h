@@ -1,4 +1,4 @@
-// The instruction sets that a test of the loops in kernels/cpu goes through.
+// The instruction sets over which a test of the loops in kernels/cpu iterates.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace taopd::testing {
 
-// Those that this processor has, narrowest first; the first is always kBase.
+// Returns the sets that this processor has, narrowest first; the first is always kBase.
 inline std::vector<cpu::InstructionSet> SupportedSets() {
   std::vector<cpu::InstructionSet> sets;
   for (cpu::InstructionSet set : cpu::kAllInstructionSets) {

@@ -12,7 +12,7 @@
 
 namespace taopd {
 
-// An array on the device that owns its memory and knows how to come back.
+// An array on the device that owns its memory and can copy itself to the host.
 template <typename T>
 class DeviceArray {
  public:
@@ -22,7 +22,7 @@ class DeviceArray {
     EXPECT_EQ(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice),
               cudaSuccess);
   }
-  // Uninitialised.
+  // Allocates uninitialised memory.
   explicit DeviceArray(int64_t size) : size_(static_cast<size_t>(size)) {
     EXPECT_EQ(cudaMalloc(&data_, size_ * sizeof(T) + 1), cudaSuccess);
   }
@@ -31,7 +31,7 @@ class DeviceArray {
   DeviceArray& operator=(const DeviceArray&) = delete;
 
   T* data() { return static_cast<T*>(data_); }
-  // Null for an empty array: "not given".
+  // Returns null for an empty array, which means "not given".
   T* OrNull() { return size_ == 0 ? nullptr : data(); }
 
   std::vector<T> Values() const {
@@ -46,10 +46,10 @@ class DeviceArray {
   void* data_ = nullptr;
 };
 
-// cublasLtHandle_t of the current device; null where the products are emulated.
+// Returns the cublasLtHandle_t of the current device; null where the products are emulated.
 cublasLtContext* TestCublasLt();
 
-// Skips every test where the CUDA runtime has no device.
+// Skips every test if the CUDA runtime has no device.
 class CudaTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// Inputs of the heads on the host, and what the CPU's row kernels say about them.
+// Inputs of the heads on the host, and the results of the CPU's row kernels for them.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ inline float FromBfloat16Bits(uint16_t narrow) {
   return value;
 }
 
-// hidden and lm_head, rounded to the type that the device gets.
+// hidden and lm_head, rounded to the type on the device.
 struct HeadMatrices {
   DataType dtype = DataType::kFloat32;
   int64_t num_rows = 0, hidden_size = 0, vocabulary_size = 0;
@@ -38,7 +38,7 @@ struct HeadMatrices {
     }
   }
 
-  // Row n of hidden lm_head^T.
+  // Returns row n of hidden lm_head^T.
   std::vector<float> Logits(int64_t n) const {
     std::vector<float> logits(vocabulary_size);
     for (int64_t v = 0; v < vocabulary_size; ++v) {
@@ -66,8 +66,8 @@ inline HeadMatrices RandomMatrices(DataType dtype, int64_t num_rows, int64_t hid
   return matrices;
 }
 
-// The bytes of a matrix in the type of the device, each row followed by `padding` elements of NaN,
-// which nothing may read.
+// Returns the bytes of a matrix in the type on the device. Each row is followed by `padding`
+// elements of NaN, which must not be read.
 inline std::vector<char> Bytes(const std::vector<float>& matrix, int64_t columns, int64_t padding,
                                DataType dtype) {
   std::vector<char> bytes;

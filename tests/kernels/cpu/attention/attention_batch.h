@@ -35,8 +35,8 @@ inline float Stored(DataType dtype, float value) {
   return std::bit_cast<float>((std::bit_cast<uint32_t>(value) + 0x8000) & 0xffff0000);
 }
 
-// For each sequence its rows [length][RowSize]: queries, keys and values, as the projection of a
-// fused layer gives them, exact in the type of the case.
+// Returns, for each sequence, its rows [length][RowSize]: queries, keys and values as the
+// projection of a fused layer gives them, exact in the type of the case.
 inline std::vector<std::vector<float>> RandomRows(const AttentionCase& c, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
@@ -49,7 +49,7 @@ inline std::vector<std::vector<float>> RandomRows(const AttentionCase& c, uint64
   return rows;
 }
 
-// Converts between float32 and the bytes of a type.
+// These functions convert between float32 and the bytes of a type.
 inline std::vector<char> ToBytes(DataType dtype, const std::vector<float>& values) {
   std::vector<char> bytes(values.size() * SizeOf(dtype));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -79,7 +79,7 @@ inline std::vector<float> FromBytes(DataType dtype, const std::vector<char>& byt
   return values;
 }
 
-// Runs a loop on threads with uneven ranges, of which some threads get several and some none.
+// Runs a loop on threads with uneven ranges, of which some threads get several and others none.
 inline ParallelFor UnevenThreads(int num_threads) {
   return [num_threads](int64_t num, int64_t, const std::function<void(int64_t, int64_t)>& body) {
     std::vector<std::thread> threads;
@@ -101,17 +101,18 @@ inline void OneThread(int64_t num, int64_t, const std::function<void(int64_t, in
   if (num > 0) body(0, num);
 }
 
-// The pool, the block tables and the outputs so far of the sequences of a case.
+// The pool, the block tables and the outputs so far of a case's sequences.
 class AttentionBatch {
  public:
-  // The order of the blocks is drawn with `seed`. The pool is full of NaN, in float32 of the one whose
-  // bits are the largest int32_t: loops may compute with the bits of numbers that no row sees.
+  // `seed` determines the order of the blocks. The pool is filled with NaN, in float32 with the one
+  // whose bits are the largest int32_t, because loops may compute with the bits of numbers that no
+  // row sees.
   AttentionBatch(const AttentionCase& c, std::vector<std::vector<float>> rows, uint64_t seed,
                  const cpu::AttentionLoops& loops)
       : case_(c), rows_(std::move(rows)), loops_(loops), past_(c.lengths.size()) {
     int64_t num_blocks = 0;
     for (int64_t length : c.lengths) num_blocks += (length + kBlockTokens - 1) / kBlockTokens;
-    std::vector<int32_t> order(num_blocks + 3);  // a few are nobody's
+    std::vector<int32_t> order(num_blocks + 3);  // a few blocks have no owner
     std::iota(order.begin(), order.end(), 0);
     std::mt19937_64 random(seed);
     std::shuffle(order.begin(), order.end(), random);
@@ -130,11 +131,11 @@ class AttentionBatch {
   // Appends and attends the next num_rows[s] rows of each sequence s in one batch.
   void Step(const std::vector<int64_t>& num_rows, const ParallelFor& parallel_for) {
     std::vector<PagedSequence> sequences;
-    std::vector<float> batch(5, NAN);  // rows need not be aligned, nor contiguous
+    std::vector<float> batch(5, NAN);  // rows need be neither aligned nor contiguous
     const int64_t stride = case_.RowSize() + 3;
     int64_t first_row = 0;
     for (size_t s = 0; s < num_rows.size(); ++s) {
-      if (num_rows[s] == 0 && s % 2 == 0) continue;  // the others are there without a row
+      if (num_rows[s] == 0 && s % 2 == 0) continue;  // the others are in the batch without a row
       sequences.push_back({first_row, num_rows[s], past_[s], tables_[s].data()});
       for (int64_t i = 0; i < num_rows[s]; ++i) {
         const float* const row = rows_[s].data() + (past_[s] + i) * case_.RowSize();
@@ -170,7 +171,7 @@ class AttentionBatch {
     }
   }
 
-  // Steps of at most chunk rows a sequence until all rows are done.
+  // Runs steps of at most `chunk` rows per sequence until all rows are done.
   void StepInChunks(int64_t chunk, const ParallelFor& parallel_for) {
     for (;;) {
       std::vector<int64_t> num_rows;
@@ -182,7 +183,7 @@ class AttentionBatch {
     }
   }
 
-  // Bytes of [length][N][D], as far as they have been computed.
+  // Returns the bytes of [length][N][D], as far as they have been computed.
   const std::vector<char>& OutputOf(size_t sequence) const { return outputs_[sequence]; }
   bool written_beyond_row() const { return written_beyond_row_; }
 

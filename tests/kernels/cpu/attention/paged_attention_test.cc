@@ -1,5 +1,5 @@
-// Paged attention against plain float64 loops, and the same bytes whatever the batch, the chunks,
-// the blocks and the threads are, for every instruction set of this processor.
+// Paged attention against plain float64 loops. The bytes must be the same whatever the batch, the
+// chunks, the blocks and the threads are, for every instruction set of this processor.
 #include "kernels/cpu/attention/paged_attention.h"
 
 #include <gtest/gtest.h>
@@ -41,8 +41,8 @@ std::vector<NamedLoops> LoopsOf(DataType dtype) {
 }
 
 // Bounds of the error of an output, relative to sum |p v|. Scores of a few units lose a few float32
-// roundings, which become relative errors of the weights. Weights that are rounded to bfloat16 move
-// the sum of p v and the sum of p by 2^-8 each, and the output is rounded once more.
+// roundings, which become relative errors of the weights. Weights that are rounded to bfloat16
+// change the sum of p v and the sum of p by 2^-8 each, and the output is rounded once more.
 double Tolerance(const NamedLoops& loops, DataType dtype) {
   constexpr double kFloat32Rounding = 3e-6;
   constexpr double kBfloat16Rounding = 1.0 / 256;
@@ -50,7 +50,7 @@ double Tolerance(const NamedLoops& loops, DataType dtype) {
   return kFloat32Rounding + (loops.rounds_weights ? 3 : 1) * kBfloat16Rounding;
 }
 
-// One output row [N][D] of a sequence by the definition, and in `size` the sums of |p v|.
+// Computes one output row [N][D] of a sequence by the definition, and the sums of |p v| in `size`.
 void PlainAttention(const AttentionCase& c, const std::vector<float>& rows, int64_t position,
                     std::vector<double>* out, std::vector<double>* size) {
   out->assign(c.num_heads * c.head_size, 0);
@@ -167,7 +167,7 @@ TEST(PagedAttention, BytesDoNotDependOnChunksBlocksOrThreads) {
   }
 }
 
-// Prompts, chunks of prompts and single tokens in one batch against each sequence alone.
+// Prompts, chunks of prompts and single tokens in one batch are compared with each sequence alone.
 TEST(PagedAttention, BytesDoNotDependOnTheOtherSequences) {
   for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
     for (int64_t window : {0, 50}) {
@@ -191,7 +191,7 @@ TEST(PagedAttention, BytesDoNotDependOnTheOtherSequences) {
   }
 }
 
-// One sequence with many partitions decodes: several tasks share a row.
+// One sequence with many partitions decodes, so several tasks share a row.
 TEST(PagedAttention, PartitionsOfOneRowAreMergedInOrderByWhicheverThread) {
   for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
     const AttentionCase c = Shape(dtype, 4, 2, 16, {2200});
@@ -208,7 +208,7 @@ TEST(PagedAttention, PartitionsOfOneRowAreMergedInOrderByWhicheverThread) {
   }
 }
 
-// A row that does not see a NaN is the same bytes as without it; all that see it are NaN.
+// A row that does not see a NaN has the same bytes as without it; all rows that see it are NaN.
 TEST(PagedAttention, NanReachesTheRowsThatSeeItAndNoOther) {
   constexpr int64_t kBad = 45;
   for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
@@ -245,8 +245,8 @@ TEST(PagedAttention, NanReachesTheRowsThatSeeItAndNoOther) {
   }
 }
 
-// Values that agree come out unchanged but for float32 rounding, however the weights are rounded;
-// scores may be large.
+// Values that agree are unchanged except for float32 rounding, however the weights are rounded,
+// even if scores are large.
 TEST(PagedAttention, WeightsAddUpToOne) {
   for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
     AttentionCase c = Shape(dtype, 4, 2, 16, {600});

@@ -11,7 +11,7 @@
 namespace taopd::cpu {
 
 struct CodedMatrix {
-  // Codes num_panels plain panels of equal length, each of which must be fit for it.
+  // Codes num_panels plain panels of equal length, each of which must be suitable for coding.
   CodedMatrix(const std::vector<Bfloat16Bits>& plain, int64_t num_panels)
       : tables(static_cast<size_t>(num_panels)) {
     const int64_t elements = static_cast<int64_t>(plain.size()) / num_panels;

@@ -1,5 +1,5 @@
-// Coded panels: the layout of the header, and products that are the same bits as those of the plain
-// panels, wherever the exceptions lie.
+// Coded panels: the layout of the header, and products with the same bits as those of the plain
+// panels, wherever the exceptions are.
 #include "kernels/cpu/gemm/coded_panel.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ std::vector<Bfloat16Bits> Normal(int64_t num, float deviation, uint64_t seed) {
   return numbers;
 }
 
-// Decodes by the header's words alone.
+// Decodes using only the description in the header.
 std::vector<Bfloat16Bits> Decoded(const CodedPanelTables& tables, const uint8_t* steps,
                                   int64_t num_steps) {
   std::vector<Bfloat16Bits> numbers(static_cast<size_t>(num_steps * kStepNumbers));
@@ -52,7 +52,7 @@ std::vector<Bfloat16Bits> Decoded(const CodedPanelTables& tables, const uint8_t*
 TEST(CodedPanel, IsTheLayoutOfTheHeader) {
   constexpr int64_t kSteps = 300;
   std::vector<Bfloat16Bits> plain = Normal(kSteps * kStepNumbers, 0.02f, 1);
-  // Numbers that no normal distribution has: infinities, NaN, denormal ones, both zeros.
+  // Numbers that a normal distribution does not contain: infinities, NaN, denormals, both zeros.
   const Bfloat16Bits odd[] = {0x7f80, 0xff80, 0x7fc1, 0x0001, 0x8001, 0x0000, 0x8000, 0x7f7f};
   for (size_t i = 0; i < std::size(odd); ++i) plain[i * 977] = odd[i];
   std::vector<uint8_t> steps(kSteps * kCodedStepBytes);
@@ -65,7 +65,7 @@ TEST(CodedPanel, IsTheLayoutOfTheHeader) {
   EXPECT_TRUE(std::is_sorted(
       tables.exceptions.begin(), tables.exceptions.end(),
       [](const CodedException& a, const CodedException& b) { return a.position < b.position; }));
-  // About one in ten thousand of a normal distribution, and the odd ones.
+  // About one in ten thousand of a normal distribution, plus the odd ones.
   EXPECT_GE(tables.exceptions.size(), std::size(odd));
   EXPECT_LE(tables.exceptions.size(), std::size(odd) + kSteps * kStepNumbers / 2000);
 }
@@ -77,7 +77,7 @@ TEST(CodedPanel, NumbersThatAreSpreadTooWideStayPlain) {
   std::vector<Bfloat16Bits> plain(kSteps * kStepNumbers);
   for (size_t i = 0; i < plain.size(); ++i) plain[i] = static_cast<Bfloat16Bits>(i * 40503);
   EXPECT_FALSE(EncodePanel(plain.data(), kSteps, steps.data(), &tables));
-  // One number in 64 may be an exception, and no more: of 17 high bytes the rarest.
+  // At most one number in 64 may be an exception: here the rarest of 17 high bytes.
   const size_t most = plain.size() / 64;
   for (const size_t rare : {most, most + 1}) {
     for (size_t i = 0; i < plain.size(); ++i) {
@@ -87,8 +87,8 @@ TEST(CodedPanel, NumbersThatAreSpreadTooWideStayPlain) {
   }
 }
 
-// Exceptions at both ends of each block that any instruction set works in, and next to each other;
-// K even and odd; rows of one tile and of several; a last panel that is not whole.
+// Exceptions are at both ends of each block that any instruction set works in, and next to each
+// other; K is even and odd; rows fill one tile and several; the last panel is not whole.
 TEST(CodedPanel, ProductsAreThoseOfThePlainPanel) {
   constexpr int64_t kPanels = 2;
   for (const int64_t num_k : {int64_t{1}, int64_t{2}, int64_t{65}, int64_t{1290}, int64_t{2307}}) {

@@ -1,5 +1,5 @@
-// Products with packed weights against plain float64 loops, for every way that this processor has
-// of computing them.
+// Products with packed weights against plain float64 loops, for every way in which this processor
+// can compute them.
 #include "kernels/cpu/gemm/packed_gemm.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,8 @@
 namespace taopd::cpu {
 namespace {
 
-// Float32 rounding of each of K sums, relative to the sum of the products' sizes.
+// The float32 rounding of each of K sums, relative to the sum of the absolute values of the
+// products.
 double SumTolerance(int64_t num_k) { return 6e-8 * static_cast<double>(num_k + 2); }
 
 Bfloat16Bits UpperHalf(float value) {
@@ -45,7 +46,7 @@ struct Way {
   }
   bool by_instruction() const { return pairs && gemm->multiply_pairs != nullptr; }
 
-  // Standard normal.
+  // Returns standard normal numbers.
   std::vector<float> Random(int64_t num, uint64_t seed) const {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
@@ -54,7 +55,7 @@ struct Way {
     return values;
   }
 
-  // C [M, N] of W [N, K] and x, whose rows lie x_stride apart.
+  // Computes C [M, N] from W [N, K] and x, whose rows are x_stride apart.
   void Multiply(const std::vector<float>& x, int64_t x_stride, const std::vector<float>& w,
                 int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride) const {
     const int64_t num_panels = NumPackedPanels(num_n);
@@ -110,7 +111,7 @@ TEST(PackedGemm, ExactlyOneProductOfPairsIsGiven) {
   EXPECT_EQ(&BestPackedGemm(), SupportedPackedGemms().back());
 }
 
-// Columns 5 to 41 of a panel, whose first five belong to another matrix.
+// Columns 5 to 41 of a panel whose first five columns belong to another matrix.
 TEST(PackedGemm, PacksAsTheHeaderSays) {
   constexpr int64_t kN = 37, kK = 35, kColumn = 5;
   std::vector<Bfloat16Bits> w(kN * kK);
@@ -144,7 +145,8 @@ TEST(PackedGemm, MatchesPlainLoopsForAllShapes) {
   struct Shape {
     int64_t m, n, k;
   };
-  // The two with K > 2000 are longer than blocks of k; in the last, an odd k follows a whole block.
+  // The two shapes with K > 2000 are longer than a block of k; in the last, an odd k follows a
+  // whole block.
   std::vector<Shape> shapes = {{97, 200, 300}, {1, 128, 1030}, {5, 65, 1},
                                {6, 1, 2},      {13, 66, 2051}, {7, 3, 2049}};
   for (int64_t m = 1; m <= 14; ++m) shapes.push_back({m, 11 * m + 1, 3 * m});
@@ -153,7 +155,7 @@ TEST(PackedGemm, MatchesPlainLoopsForAllShapes) {
       const int64_t x_stride = shape.k + 3, c_stride = shape.n + 2;
       std::vector<float> x = way.Random(shape.m * x_stride, 2);
       const std::vector<float> w = way.Random(shape.n * shape.k, 3);
-      // What lies between the rows is not read: a NaN there would show, even times zero.
+      // The gaps between the rows are not read: a NaN there would show, even times zero.
       for (int64_t m = 0; m < shape.m; ++m) x[m * x_stride + shape.k] = NAN;
       std::vector<float> c((shape.m + 1) * c_stride, 77);
       way.Multiply(x, x_stride, w, shape.m, shape.n, shape.k, c.data(), c_stride);
@@ -180,8 +182,8 @@ TEST(PackedGemm, MatchesPlainLoopsForAllShapes) {
   }
 }
 
-// A row and a column are the same bits in whatever company they are computed; K is longer than a
-// block of k.
+// A row and a column have the same bits whatever they are computed with; K is longer than a block
+// of k.
 TEST(PackedGemm, ElementsDoNotDependOnTheOthers) {
   constexpr int64_t kM = 25, kN = 70, kK = 2307;
   for (const Way& way : AllWays()) {
@@ -206,8 +208,8 @@ TEST(PackedGemm, ElementsDoNotDependOnTheOthers) {
   }
 }
 
-// The order that the header promises: k ascending, and odd k before even k in a pair that
-// VDPBF16PS multiplies. Sums that are rounded at each step tell the orders apart.
+// Checks the order that the header promises: k ascending, and odd k before even k in a pair that
+// VDPBF16PS multiplies. Sums that are rounded at each step distinguish the orders.
 TEST(PackedGemm, SumsInTheOrderOfTheHeader) {
   constexpr int64_t kK = 2200;
   for (const Way& way : AllWays()) {
@@ -235,7 +237,7 @@ TEST(PackedGemm, RoundsToNearestEven) {
     float from, bias;
     Bfloat16Bits rounded;
   };
-  // 1 + 2^-8 is half way between 1 and the next bfloat16, 1 + 3 * 2^-8 between the next two.
+  // 1 + 2^-8 is halfway between 1 and the next bfloat16, 1 + 3 * 2^-8 between the next two.
   const std::vector<Case> cases = {{1.00390625f, 0, 0x3f80}, {1.01171875f, 0, 0x3f82},
                                    {1.0f, 0.00391f, 0x3f81}, {-2.5f, 0.5f, 0xc000},
                                    {3.4e38f, 0, 0x7f80},     {inf, 1, 0x7f80},
@@ -258,15 +260,16 @@ TEST(PackedGemm, RoundsToNearestEven) {
   }
 }
 
-// A [R, M] and B [R, N] as rows that lie apart, pairs packed by rows, and A^T B added to C.
+// A [R, M] and B [R, N] are rows that are apart, pairs are packed by rows, and A^T B is added to C.
 TEST(PackedGemm, AddsTransposedProducts) {
   struct Shape {
     int64_t r, m, n;
   };
   for (const Way& way : AllWays()) {
-    // Pairs are multiplied by the instruction or not at all: callers widen them to float32.
+    // Pairs are multiplied by the instruction or not at all; otherwise callers widen them to
+    // float32.
     if (way.pairs && way.gemm->add_transposed_pairs == nullptr) continue;
-    if (way.coded) continue;  // gradients are of plain panels
+    if (way.coded) continue;  // gradients use plain panels
     // Odd numbers of rows, and more than the steps that are summed at a time.
     for (const Shape& shape :
          {Shape{1, 1, 1}, {2, 64, 64}, {7, 13, 33}, {300, 50, 32}, {257, 64, 5}}) {

@@ -17,7 +17,8 @@ namespace {
 
 using testing::SupportedSets;
 
-// Float32 rounding of each of K sums, relative to the sum of the products' sizes.
+// The float32 rounding of each of K sums, relative to the sum of the absolute values of the
+// products.
 double Tolerance(int64_t num_k) { return 6e-8 * static_cast<double>(num_k + 2); }
 
 std::vector<float> Random(int64_t num, uint64_t seed) {
@@ -125,7 +126,7 @@ TEST(PanelGemm, WidensBfloat16) {
   }
 }
 
-// A row and a column of the product are the same bits in whatever company they are computed.
+// A row and a column of the product have the same bits whatever they are computed with.
 TEST(PanelGemm, ElementsDoNotDependOnTheOthers) {
   constexpr int64_t kM = 31, kN = 45, kK = 517;
   const std::vector<float> a = Random(kM * kK, 5);

@@ -23,9 +23,9 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr int64_t kBlockSize = 48;
 
-// float32 exponentials and their sums, relative to the largest number of a row.
+// For float32 exponentials and their sums, relative to the largest number of a row.
 constexpr double kFloatTolerance = 5e-6;
-// exps are rounded to 8 bits, up to half a unit of the last: each element for itself.
+// exps are rounded to 8 bits, each element by up to half a unit in the last place.
 constexpr double kBfloat16Tolerance = 1.0 / 256;
 
 struct Case {
@@ -76,7 +76,7 @@ struct Results {
   std::vector<float> loss, metrics, gradient_CV;
 };
 
-// order: of the blocks; num_threads > 1: blocks and rows at the same time.
+// `order` is that of the blocks; num_threads > 1 runs blocks and rows at the same time.
 Results RunChunk(const Case& c, const std::vector<int64_t>& order = {}, int num_threads = 1) {
   const int64_t v_size = c.vocabulary_size;
   std::vector<float> exps(c.num_rows * v_size);  // enough for either type
@@ -181,7 +181,7 @@ void ExpectMatchesDenseRows(const Case& c, const std::string& what) {
             << where << ", metric " << m;
       }
     }
-    double largest = 1e-3;  // what is smaller is the difference of nearly equal logarithms
+    double largest = 1e-3;  // a smaller number is the difference of nearly equal logarithms
     for (double d : expected.gradient) largest = std::max(largest, std::abs(d));
     const double unit = scale * c.weights[n];
     for (int64_t v = 0; v < c.vocabulary_size; ++v) {
@@ -204,7 +204,7 @@ TEST(StudentChunk, MatchesTheDenseRowForEveryObjective) {
             std::tuple{4, 300, 50}}) {
         Case c = MakeCase(info.name, num_rows, vocabulary_size, k, ++seed);
         c.options.dtype = dtype;
-        // Objectives without a dense gradient both ways.
+        // Objectives without a dense gradient run both ways.
         for (const bool products : {true, false}) {
           if (!products && HasDenseGradient(c.options.objective)) continue;
           c.options.products = products;
@@ -217,8 +217,8 @@ TEST(StudentChunk, MatchesTheDenseRowForEveryObjective) {
   }
 }
 
-// Blocks with references that are hundreds of nats apart, blocks that the support empties, a
-// support in a block far below the rest, masked tokens: nothing overflows or is lost.
+// Blocks whose references are hundreds of nats apart, blocks that the support empties, a support in
+// a block far below the rest, and masked tokens: nothing overflows or is lost.
 TEST(StudentChunk, BlocksFarApart) {
   for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
     for (const char* objective : {"ta_opd", "sc_ta_opd", "mopd", "sampled_token"}) {
@@ -245,7 +245,7 @@ TEST(StudentChunk, BlocksFarApart) {
   }
 }
 
-// A whole block belongs to the support.
+// The whole block belongs to the support.
 TEST(StudentChunk, BlockWithoutARest) {
   for (const char* objective : {"ta_opd", "forward_kl_tail", "normalized"}) {
     Case c = MakeCase(objective, 3, 2 * kBlockSize + 5, kBlockSize, 9);
@@ -261,7 +261,8 @@ TEST(StudentChunk, BlockWithoutARest) {
 TEST(StudentChunk, OrderOfBlocksAndThreadsDoNotChangeABit) {
   for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
     Case c = MakeCase("sc_ta_opd", 37, 20 * kBlockSize + 11, 9, 11);
-    // Equal logits: which of them are the student's top-k must not depend on the order either.
+    // The logits are equal: which of them are the student's top-k must not depend on the order
+    // either.
     for (std::size_t i = 0; i < c.logits_CV.size(); ++i) {
       float& logit = c.logits_CV[i];
       logit = i / c.vocabulary_size % 2 == 0 ? std::round(logit) : static_cast<float>(logit > 0);
@@ -322,7 +323,7 @@ TEST(StudentChunk, CountsItsMemory) {
   options.dtype = DataType::kBFloat16;
   const int64_t bytes = StudentChunk::BytesPerRow(options, 16);
   EXPECT_GT(bytes, 2 * 151936);
-  EXPECT_LT(bytes, 2 * 151936 * 11 / 10);  // the rest is small beside exps
+  EXPECT_LT(bytes, 2 * 151936 * 11 / 10);  // the rest is small compared with exps
   options.top_k_metrics = true;
   EXPECT_GT(StudentChunk::BytesPerRow(options, 1024), bytes + 1024 * 16);
 }

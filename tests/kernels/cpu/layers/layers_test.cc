@@ -1,6 +1,6 @@
 // The layers' arithmetic under finite differences, and the CPU's loops: the same bits from every
-// instruction set and from any cut into threads. Values are checked against ATen by
-// tests/kernels/torch/layers/layers_test.cc.
+// instruction set and for any division into threads. tests/kernels/torch/layers/layers_test.cc
+// checks values against ATen.
 #include "kernels/cpu/layers/layers.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using testing::SwiGluArrays;
 
 constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kBFloat16};
 
-// Central differences with step 1e-5 in double: truncation 1e-10, rounding 1e-11, of numbers of
+// Central differences with step 1e-5 in double: truncation 1e-10, rounding 1e-11, for numbers of
 // size 1 to 10.
 constexpr double kStep = 1e-5;
 constexpr double kDifferenceTolerance = 1e-8;
@@ -37,7 +37,7 @@ std::vector<double> RandomDoubles(int64_t n, uint64_t seed) {
   return {floats.begin(), floats.end()};
 }
 
-// d f / d x_i by differences.
+// Returns d f / d x_i by differences.
 double Difference(std::vector<double> x, size_t i,
                   const std::function<double(const std::vector<double>&)>& f) {
   x[i] += kStep;
@@ -52,17 +52,17 @@ TEST(LayerLoops, NarrowRoundsToTheNearestAndTiesToEven) {
   std::vector<float> values = Normal(DataType::kFloat32, 1000, 4).Values();
   for (float special :
        {0.0f, -0.0f, INFINITY, -INFINITY, 3.4e38f, 1e-40f, -1.00390625f, 1.01171875f}) {
-    values.push_back(special);  // the last two lie between two bfloat16
+    values.push_back(special);  // the last two are between two bfloat16
   }
   for (InstructionSet set : SupportedSets()) {
     const LayerLoops& loops = LayerLoopsOf(set, DataType::kBFloat16);
     std::vector<uint16_t> narrow(values.size());
     loops.narrow(values.data(), static_cast<int64_t>(values.size()), narrow.data());
     for (size_t i = 0; i < values.size(); ++i) {
-      // The neighbours: towards zero, and one further.
+      // The neighbours: the next one towards zero, and the one after it.
       const uint32_t below = bits_of(values[i]) >> 16, above = below + 1;
       const double value = values[i];
-      const bool overflows = !std::isfinite(wide(above));  // infinity stands where 2^128 would
+      const bool overflows = !std::isfinite(wide(above));  // infinity takes the place of 2^128
       const double up =
           overflows ? std::ldexp(1.0, 128) - std::abs(value) : std::abs(wide(above) - value);
       const double down = std::abs(value - wide(below));
@@ -129,7 +129,7 @@ TEST(LayerMath, SwiGluGradientEqualsDifferences) {
 const ParallelFor kSerial = [](int64_t num, int64_t, const auto& body) {
   if (num > 0) body(0, num);
 };
-// One item at a time, the last one first: the most threads there can be.
+// Processes one item at a time, the last one first: the largest possible number of threads.
 const ParallelFor kBackwards = [](int64_t num, int64_t, const auto& body) {
   for (int64_t i = num; i-- > 0;) body(i, i + 1);
 };
@@ -166,7 +166,7 @@ TEST(Layers, ThreadsDoNotChangeABit) {
   }
 }
 
-// All loops of one set on rows of n elements, one after the other.
+// Runs all loops of one set on rows of n elements, one after the other.
 std::vector<uint8_t> AllLoops(InstructionSet set, DataType type, int64_t n) {
   const LayerLoops& loops = LayerLoopsOf(set, type);
   RmsNormArrays norm(type, 1, n, true);
@@ -294,7 +294,7 @@ struct AdamWProblem {
   }
 };
 
-// Tensors of no elements, of less than a block, of several, in both types.
+// Tensors with no elements, with less than a block, and with several blocks, in both types.
 const std::vector<int64_t> kTensorSizes = {
     0, 5, kAdamWBlock, 0, 0, kAdamWBlock + 1, 1, 3 * kAdamWBlock - 1, 17, 0};
 constexpr AdamWSettings kSettings = {0.01, 0.9, 0.98, 1e-8, 4, 0.5};
@@ -336,7 +336,7 @@ TEST(AdamWLoops, ThreadsDoNotChangeABit) {
   }
 }
 
-// The bits of an element's rounding are its own: cut anywhere, a parameter gives the same moments.
+// Each element has its own rounding bits: however it is cut, a parameter gives the same moments.
 TEST(AdamWLoops, Bfloat16MomentsDoNotDependOnHowAParameterIsCut) {
   constexpr int64_t kSize = 2 * kAdamWBlock + 77;
   const auto run = [&](const std::vector<int64_t>& cuts, int64_t parameter, int64_t step) {
@@ -377,7 +377,7 @@ TEST(AdamWLoops, SumOfSquaresEqualsADoubleSum) {
   for (const Stored& gradient : problem.gradient) {
     for (float g : gradient.Values()) expected += static_cast<double>(g) * g;
   }
-  // float32 sums of 64 squares a lane.
+  // float32 sums of 64 squares per lane.
   EXPECT_NEAR(SumOfSquares(problem.tensors, kSerial), expected, 1e-6 * expected);
   EXPECT_EQ(SumOfSquares({}, kSerial), 0);
 }

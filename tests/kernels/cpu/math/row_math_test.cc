@@ -38,7 +38,7 @@ std::vector<int64_t> Sizes() {
   return sizes;
 }
 
-// A block of logits, its columns' references, and what ColumnExp makes of them.
+// A block of logits, its columns' references, and the results of ColumnExp.
 struct Columns {
   Columns(int64_t num, int64_t columns, uint64_t seed)
       : num(num),
@@ -54,7 +54,7 @@ struct Columns {
     }
   }
 
-  // One number more than is to be written.
+  // The arrays have one more number than is written.
   std::vector<float> Run(const RowMath& math) {
     std::vector<float> exps(num * columns + 1, 7);
     Run(math, exps.data(), false);
@@ -78,7 +78,7 @@ float FromBfloat16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
-// exp within 2 ulp: 2.4e-7 relative, over the whole range where float32 has normal numbers.
+// exp is accurate to 2 ulp, 2.4e-7 relative, over the whole range where float32 has normal numbers.
 TEST(RowMath, ExpIsAccurate) {
   constexpr double kTwoUlp = 2.4e-7;
   std::vector<float> x;
@@ -130,7 +130,7 @@ TEST(RowMath, ColumnsMatchPlainLoops) {
           EXPECT_NEAR(c.sum[n], sum, 2e-6 * sum) << what;
           EXPECT_NEAR(c.sum_x[n], sum_x, 2e-6 * (sum + std::abs(sum_x))) << what;
         }
-        // bfloat16: half a unit in the eighth bit; the sums are of unrounded numbers.
+        // bfloat16 is half a unit in the eighth bit; the sums are of unrounded numbers.
         const std::vector<float> sums = c.sum;
         const std::vector<uint16_t> narrow = c.RunBfloat16(math);
         EXPECT_EQ(narrow.back(), 7) << what;
@@ -181,7 +181,7 @@ TEST(RowMath, MatchesPlainLoopsForAllSizesAndAlignments) {
   }
 }
 
-// The same bits on every instruction set: a machine type does not change a result.
+// The bits are the same on every instruction set: a machine type does not change a result.
 TEST(RowMath, InstructionSetsAgreeBitForBit) {
   if (SupportedSets().size() == 1) GTEST_SKIP() << "this processor has one instruction set";
   for (int64_t n : {1, 17, 1025, 151936}) {
@@ -229,7 +229,7 @@ TEST(TakeOut, SavesLogits) {
   EXPECT_EQ(row, (std::vector<float>{-kInf, 2, -kInf, -kInf}));
 }
 
-// Against a full stable sort; rows with few distinct numbers have ties everywhere.
+// Compares with a full stable sort; rows with few distinct numbers have ties everywhere.
 TEST(TopK, MatchesStableSortWithTies) {
   ScoringRowScratch scratch;
   for (int64_t n : {1, 5, 127, 129, 1000, 4096}) {

@@ -22,7 +22,7 @@ std::vector<int64_t> RowSizes() {
   return sizes;
 }
 
-// With some -inf and equal numbers.
+// Returns a row with some -inf and equal numbers.
 std::vector<float> LogitRow(int64_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0, 9);
@@ -91,7 +91,7 @@ TEST_P(WeightRowTest, WeightsAndTheirSums) {
         const double x = static_cast<double>(row[v] - shift) * scale;
         const double weight = std::exp(x);
         expected[v / kWeightBlock] += weight;
-        // The argument of 2^y has a relative error of its own: two roundings and a constant.
+        // The argument of 2^y has its own relative error: two roundings and a constant.
         const double tolerance = (2.4e-7 + 2.5e-7 * std::abs(x)) * weight;
         slack[v / kWeightBlock] += (weight > 0 ? tolerance : 0) + 1.2e-38;
         EXPECT_NEAR(weights[v], weight, x > -87.0 ? tolerance : 1.2e-38);

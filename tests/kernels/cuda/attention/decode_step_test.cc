@@ -1,6 +1,6 @@
-// The arrays of a decode step in a form that can be recorded (LayOutDecodeStep): the launches of one
-// step, made again with the arrays of another, give the bits of that step's own launches and write
-// to the same places.
+// The arrays of a decode step in a form that can be recorded (LayOutDecodeStep): the launches of
+// one step, repeated with the arrays of another, give the bits of that step's own launches and
+// write to the same places.
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -25,7 +25,7 @@ struct Setting {
   int64_t sliding_window;
 };
 
-// The launches of a step: as a graph records them, with all arguments by value.
+// The launches of a step as a graph records them, with all arguments by value.
 struct Launches {
   RotateAndAppend append;
   PlainPagedAttention attention;
@@ -34,7 +34,7 @@ struct Launches {
 
 class DecodeStepTest : public CudaTest, public ::testing::WithParamInterface<Setting> {
  protected:
-  // Sequences of these lengths, with the row to come, in blocks of their own.
+  // Returns sequences of these lengths, each including the row to come, in their own blocks.
   std::vector<PagedSequence> Sequences(const std::vector<int64_t>& lengths, uint64_t seed) {
     std::vector<int32_t> free_blocks(kNumBlocks - 1);
     std::iota(free_blocks.begin(), free_blocks.end(), 0);
@@ -51,7 +51,7 @@ class DecodeStepTest : public CudaTest, public ::testing::WithParamInterface<Set
     }
     return sequences;
   }
-  // The same with rows that write to the scratch block.
+  // Returns the same sequences followed by rows that write to the scratch block.
   static std::vector<PagedSequence> Padded(std::vector<PagedSequence> sequences, int64_t size) {
     static const std::vector<int32_t> table(1, kNumBlocks - 1);
     while (static_cast<int64_t>(sequences.size()) < size) {
@@ -63,13 +63,13 @@ class DecodeStepTest : public CudaTest, public ::testing::WithParamInterface<Set
 
   DataType type() const { return GetParam().type; }
   int64_t PoolSize() const { return kNumBlocks * kKvHeads * kBlockTokens * kHeadSize; }
-  // What earlier steps wrote; the scratch block holds NaNs.
+  // Returns the contents that earlier steps wrote; the scratch block contains NaNs.
   std::vector<uint8_t> Pool(uint64_t seed) const {
     std::vector<uint8_t> bytes = Normal(type(), PoolSize(), seed).bytes;
     std::fill(bytes.end() - static_cast<int64_t>(bytes.size()) / kNumBlocks, bytes.end(), 0xff);
     return bytes;
   }
-  // Queries, keys and values of rows; those of padding are NaNs.
+  // Returns queries, keys and values of rows; those of padding are NaNs.
   std::vector<uint8_t> Rows(int64_t num_rows, int64_t size, uint64_t seed) const {
     std::vector<uint8_t> bytes = Normal(type(), num_rows * kRowSize, seed).bytes;
     bytes.resize(static_cast<size_t>(size * kRowSize * SizeOf(type())), 0xff);
@@ -121,7 +121,7 @@ class DecodeStepTest : public CudaTest, public ::testing::WithParamInterface<Set
   struct Result {
     std::vector<uint8_t> out, keys, values;
   };
-  // A step on its own, laid out for these sequences alone.
+  // Runs a step on its own, laid out only for these sequences.
   Result RunAlone(const std::vector<PagedSequence>& sequences, uint64_t seed) const {
     const PagedStep step = LayOutPagedStep(sequences, kHeads, kKvHeads, kHeadSize);
     DeviceArray<int32_t> arrays(step.arrays);
@@ -159,7 +159,7 @@ TEST_P(DecodeStepTest, OnlyTheValuesOfTheArraysDependOnTheSequences) {
 
 TEST_P(DecodeStepTest, LaunchesOfOneStepServeOthers) {
   constexpr int64_t kSize = 8;
-  // Recorded with rows of padding alone, as at the start.
+  // Recorded with only padding rows, as at the start.
   const PagedStep first = LayOutDecodeStep(Padded({}, kSize), kMaxLen, kHeads, kKvHeads, kHeadSize);
   std::vector<std::vector<int64_t>> steps = {
       {1, 33, 700, 256, 257, 12, 512, 64}, {700}, {32, 31, 513}, {5, 255, 290, 17, 40, 2, 90}};
@@ -177,13 +177,13 @@ TEST_P(DecodeStepTest, LaunchesOfOneStepServeOthers) {
     const std::vector<uint8_t> rows(
         static_cast<size_t>(kSize * kHeads * kHeadSize * SizeOf(type())), 0xff);
     DeviceArray<uint8_t> ready(rows), out(rows);
-    // The arguments are those of the first step: only addresses are this one's.
+    // The arguments are those of the first step; only the addresses are this step's.
     Run(Record(first, arrays.data(), qkv.data(), ready.data(), out.data(), keys.data(),
                values.data()));
     const std::vector<uint8_t> outputs = out.Values();
     EXPECT_EQ(std::memcmp(outputs.data(), expected.out.data(), expected.out.size()), 0)
         << "step " << i;
-    // Every block but the scratch block.
+    // Every block except the scratch block.
     const size_t live = expected.keys.size() / kNumBlocks * (kNumBlocks - 1);
     EXPECT_EQ(std::memcmp(keys.Values().data(), expected.keys.data(), live), 0) << "step " << i;
     EXPECT_EQ(std::memcmp(values.Values().data(), expected.values.data(), live), 0);

@@ -1,5 +1,5 @@
-// Attention over plain pages on CUDA against double loops, and its promise: the same bits however
-// the rows come.
+// Attention over plain pages on CUDA against double loops, and its guarantee: the same bits however
+// the rows are divided into steps.
 #include "taopd/attention/paged_attention_cuda.h"
 
 #include <cmath>
@@ -17,10 +17,10 @@ using testing::RandomSequences;
 using testing::Step;
 using testing::Stored;
 
-// Relative to values of size 1: sums in float32, and of a bfloat16 result one rounding (2^-9).
+// Relative to values of size 1: sums in float32, and one rounding (2^-9) of a bfloat16 result.
 double ToleranceOf(DataType type) { return type == DataType::kFloat32 ? 1e-5 : 0.004; }
 
-// softmax(scale q k^T) v of every row, [length, N, D].
+// Returns softmax(scale q k^T) v of every row, [length, N, D].
 std::vector<double> Oracle(const AttentionShape& shape, const Stored& sequence) {
   const std::vector<float> x = sequence.Values();
   const int64_t N = shape.num_heads(), K = shape.num_kv_heads, D = shape.head_size;
@@ -94,8 +94,8 @@ class CudaPagedAttentionTest : public CudaTest, public ::testing::WithParamInter
   }
 };
 
-// A chunk of a prompt, then decoding, for head sizes of whole and broken chunks and one that
-// needs few queries a tile.
+// A chunk of a prompt followed by decoding, for head sizes of whole and partial chunks and one that
+// needs few queries per tile.
 TEST_P(CudaPagedAttentionTest, MatchesDoubleLoops) {
   for (const AttentionShape& shape :
        {Shape(2, 1, 1), Shape(64, 1, 2), Shape(80, 1, 3), Shape(130, 1, 2), Shape(256, 1, 5),
@@ -160,7 +160,7 @@ TEST_P(CudaPagedAttentionTest, BitsDoNotDependOnChunksBatchOrBlocks) {
   }
 }
 
-// What is NaN for one row is not for another, although they share tiles, pages and partitions.
+// A NaN for one row is not a NaN for another, although they share tiles, pages and partitions.
 TEST_P(CudaPagedAttentionTest, NanReachesThoseWhoSeeIt) {
   const AttentionShape shape = Shape(16, 2, 2, 40);
   const int64_t N = shape.num_heads(), K = shape.num_kv_heads, D = shape.head_size;
@@ -173,7 +173,7 @@ TEST_P(CudaPagedAttentionTest, NanReachesThoseWhoSeeIt) {
     for (int i = 0; i < 90; ++i) steps.Run({{0, 1}});
     const int64_t num_nan = std::count_if(whole.outputs()[0].begin(), whole.outputs()[0].end(),
                                           [](float x) { return std::isnan(x); });
-    // One row's head; all elements of 40 rows in the heads of a group; one of them.
+    // The head of one row; all elements of 40 rows in the heads of a group; one of these elements.
     EXPECT_EQ(num_nan, head < N ? D : head < N + K ? 40 * shape.group * D : 40 * shape.group);
     for (const PagedRun* run : {&whole, &steps}) {
       ExpectOracle(shape, sequences[0], run->outputs()[0], "head " + std::to_string(head));
@@ -195,7 +195,7 @@ TEST_F(PlanPagedTilesTest, CoversEveryRowOnceAndSplitsShortOnes) {
                                                 {9, 1, 700, nullptr},
                                                 {10, 4, 0, nullptr},
                                                 {14, 5, 3, nullptr}};
-  const PagedTiles plan = PlanPagedTiles(sequences.data(), 5, 8, 2, 64);  // 16 / 4 rows a tile
+  const PagedTiles plan = PlanPagedTiles(sequences.data(), 5, 8, 2, 64);  // 16 / 4 rows per tile
   EXPECT_EQ(plan.counts.num_tiles, 7);
   EXPECT_EQ(plan.counts.num_split, 2);
   EXPECT_EQ(plan.counts.max_split_rows, 4);

@@ -1,5 +1,6 @@
-// Sequences with random queries, keys and values for taopd/attention/paged_attention_cuda.h: in
-// pages that start as NaN, under shuffled block tables, computed in steps of some rows each.
+// Sequences with random queries, keys and values for taopd/attention/paged_attention_cuda.h. They
+// use pages that start as NaN and shuffled block tables, and are computed in steps of some rows
+// each.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,7 @@ struct AttentionShape {
   float scale() const { return 0.31f; }
 };
 
-// The queries, keys and values of a sequence: rows [N + 2 K, D], one a position.
+// The queries, keys and values of a sequence: rows [N + 2 K, D], one per position.
 inline std::vector<Stored> RandomSequences(const AttentionShape& shape,
                                            const std::vector<int64_t>& lengths) {
   std::vector<Stored> sequences;
@@ -43,7 +44,7 @@ inline void PutNan(Stored* sequence, int64_t element) {
   std::memset(&sequence->bytes[element * SizeOf(sequence->type)], 0xff, SizeOf(sequence->type));
 }
 
-// The rows of one step: sequence and how many.
+// The rows of one step: pairs of a sequence and its number of rows.
 using Step = std::vector<std::pair<size_t, int64_t>>;
 
 class PagedRun {
@@ -89,7 +90,7 @@ class PagedRun {
     for (const Step& step : steps) Run(step);
   }
 
-  // [length, N, D] of each sequence; NaN where no step came.
+  // Returns [length, N, D] of each sequence; NaN where no step has computed a row.
   const std::vector<std::vector<float>>& outputs() const { return outputs_; }
 
  private:
@@ -100,7 +101,7 @@ class PagedRun {
     return static_cast<int64_t>(tables_.size()) * shape_.num_kv_heads * kBlockTokens *
            shape_.head_size * SizeOf(shape_.dtype);
   }
-  // One line a sequence; as many blocks as entries, each in one place.
+  // One row per sequence, with as many blocks as entries, each used once.
   std::vector<int32_t> BlockTables(const AttentionShape& shape,
                                    const std::vector<Stored>& sequences, uint64_t seed) {
     for (const Stored& sequence : sequences) {

@@ -16,7 +16,7 @@ namespace {
 using testing::Normal;
 using testing::Stored;
 
-// Roundings to bfloat16 of the norm, of its product, of x cos and of the sum.
+// The roundings to bfloat16 of the norm, of its product, of x cos and of the sum.
 double ToleranceOf(DataType type) { return type == DataType::kFloat32 ? 1e-5 : 0.02; }
 
 constexpr float kEps = 1e-3f;
@@ -38,7 +38,7 @@ constexpr int64_t kPlaceOfRow[kRows] = {5, 31, 0};
 
 class RotateAndAppendTest : public CudaTest, public ::testing::WithParamInterface<DataType> {
  protected:
-  // A head of x after norm and rotation.
+  // Returns a head of x after norm and rotation.
   std::vector<double> Ready(const RotateCase& c, const float* x, const Stored& norm,
                             int64_t row) const {
     const int64_t D = c.head_size, half = D / 2;
@@ -151,7 +151,7 @@ TEST_P(RotateAndAppendTest, MatchesDoubleLoops) {
 }
 
 // bfloat16 results have the roundings of transformers' modules, which taopd/layers/layers.h lists.
-// A float32 number beside the middle between two bfloat16 ones may go either way.
+// A float32 number near the middle between two bfloat16 numbers may go either way.
 TEST_P(RotateAndAppendTest, RoundsWhereModulesDo) {
   if (GetParam() == DataType::kFloat32) GTEST_SKIP() << "float32 is not rounded on the way";
   const RotateCase c = {1, 1, 512, true, true};

@@ -1,5 +1,5 @@
-// The student's head of kernels/cuda against plain rows and products in float64:
-// on a GPU (tests/gpu), and the same source on the CPU through the emulated runtime.
+// The student's head of kernels/cuda against plain rows and products in float64: on a GPU
+// (tests/gpu), and the same source on the CPU through the emulated runtime.
 #include "taopd/head/fused_head.h"
 
 #include <gtest/gtest.h>
@@ -146,7 +146,7 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 * kMegabyte, boo
   return results;
 }
 
-// By the plain float64 row (kernels/cpu/head/dense_row.h).
+// Computes the results with the plain float64 row (kernels/cpu/head/dense_row.h).
 Results Expected(const Case& c) {
   const HeadMatrices& m = c.matrices;
   const Targets& t = c.targets;
@@ -190,7 +190,7 @@ Results Expected(const Case& c) {
   return expected;
 }
 
-// Each element relative to its own size, at least 1. NaNs must be in the same places.
+// Compares each element relative to its own size, at least 1. NaNs must be in the same places.
 void ExpectNear(const std::vector<float>& actual, const std::vector<float>& expected,
                 double tolerance, const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
@@ -204,11 +204,11 @@ void ExpectNear(const std::vector<float>& actual, const std::vector<float>& expe
   }
 }
 
-// What rounding may leave of a gradient that is exactly zero, also after it was added to
-// kInitialDLmHead.
+// The largest value that rounding may leave of a gradient that is exactly zero, also after it was
+// added to kInitialDLmHead.
 constexpr double kZeroGradient = 1e-7;
 
-// Relative to the largest element of the gradient, however small that is.
+// Compares relative to the largest element of the gradient, however small that is.
 void ExpectGradient(const std::vector<float>& actual, const std::vector<float>& expected,
                     double tolerance, const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
@@ -220,9 +220,9 @@ void ExpectGradient(const std::vector<float>& actual, const std::vector<float>& 
   }
 }
 
-// d lm_head without kInitialDLmHead, in two parts that are each relative to their own largest
-// element: the rows that are the support or the sampled token of some position, and all others.
-// Those have the dense gradient a p(v) alone, which is orders of magnitude smaller.
+// Compares d lm_head without kInitialDLmHead in two parts, each relative to its own largest
+// element: the rows that are the support or the sampled token of some position, and all others. The
+// others have only the dense gradient a p(v), which is orders of magnitude smaller.
 void ExpectHeadGradient(const Case& c, const std::vector<float>& actual,
                         const std::vector<float>& expected, double tolerance,
                         const std::string& what) {
@@ -271,7 +271,8 @@ TEST_F(FusedHeadTest, MatchesTheCpuForEveryObjective) {
   for (const ObjectiveInfo& info : AllObjectives()) {
     uint64_t seed = static_cast<uint64_t>(info.kind);
     for (const Shape& shape : shapes) {
-      // Types, temperatures and behaviour in turn, so that each objective has all of them.
+      // Types, temperatures and behaviour vary in turn, so that each objective is combined with all
+      // of them.
       const DataType dtype = ++seed % 2 ? DataType::kFloat32 : DataType::kBFloat16;
       Case c = MakeCase(info.name, dtype, shape.num_rows, shape.hidden_size, shape.vocabulary_size,
                         shape.k, seed);
@@ -303,15 +304,15 @@ TEST_F(FusedHeadTest, LargeVocabulariesAndSupports) {
   }
 }
 
-// Logits that rise (fall) along the vocabulary by hundreds of nats: the reference moves many times,
-// and the tail is far below or above the support.
+// Logits rise (fall) along the vocabulary by hundreds of nats: the reference moves many times, and
+// the tail is far below or above the support.
 TEST_F(FusedHeadTest, ReferenceMovesWithTheLogits) {
   for (double slope : {400.0, -400.0}) {
     for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
       for (const char* name : {"ta_opd", "forward_kl_tail", "cross_entropy"}) {
         Case c = MakeCase(name, dtype, 2, 2, 40009, 5, 90);
         for (int64_t v = 0; v < 40009; ++v) {
-          // In steps that bfloat16 holds, so that neighbours tie.
+          // The steps are exact in bfloat16, so neighbours tie.
           c.matrices.lm_head_VH[v * 2] = static_cast<float>(std::round(slope * v / 40009));
           c.matrices.lm_head_VH[v * 2 + 1] = 0.01f * static_cast<float>(v % 7);
         }

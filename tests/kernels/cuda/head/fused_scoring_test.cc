@@ -17,7 +17,7 @@ namespace taopd {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-// float32 products and exponentials in another order than the CPU's, relative, at least to 1.
+// float32 products and exponentials in another order than the CPU's, relative to at least 1.
 constexpr double kTolerance = 2e-5;
 
 struct Case {
@@ -153,8 +153,8 @@ void ExpectMatchesTheCpu(const Case& c, const std::string& what,
   EXPECT_EQ(actual.ranks, expected.ranks) << what;
 }
 
-// Sums of a few products of small numbers are exact in float32 in any order, so that ids and ranks
-// must agree exactly; and they tie.
+// Sums of a few products of small numbers are exact in float32 in any order, so ids and ranks must
+// agree exactly, and there are ties.
 Case MakeCase(DataType dtype, int64_t num_rows, int64_t vocabulary_size, int32_t k, int levels,
               uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -197,7 +197,7 @@ TEST_F(FusedScoringTest, MatchesTheCpuAtAllSizes) {
   }
 }
 
-// Steep logits: the tail is far below the top-k, and the tiles' maxima far apart.
+// Steep logits: the tail is far below the top-k, and the tiles' maxima are far apart.
 TEST_F(FusedScoringTest, TailsOfAnySize) {
   Case c = MakeCase(DataType::kFloat32, 3, 3001, 5, 3, 7);
   for (int64_t v = 0; v < 3001; ++v) {

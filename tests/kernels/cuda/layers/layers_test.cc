@@ -1,4 +1,4 @@
-// The layers' CUDA kernels and AdamW's against the CPU's, which ATen checks.
+// The CUDA kernels of the layers and of AdamW against the CPU's, which ATen checks.
 #include "taopd/layers/layers.h"
 
 #include <cmath>
@@ -16,15 +16,15 @@ using testing::RmsNormArrays;
 using testing::Stored;
 using testing::SwiGluArrays;
 
-// Sums in another order and another exp, relative to numbers of size 1 to 30; a bfloat16 result may
-// be one rounding (2^-8) apart, or two where a rounded factor differs.
+// Sums in another order and another exp, relative to numbers of size 1 to 30. A bfloat16 result may
+// be one rounding (2^-8) apart, or two if a rounded factor differs.
 double ToleranceOf(DataType type) { return type == DataType::kFloat32 ? 1e-5 : 0.02; }
 
 const ParallelFor kSerial = [](int64_t num, int64_t, const auto& body) {
   if (num > 0) body(0, num);
 };
 
-// Bytes of a host array on the device, which come back when asked.
+// The bytes of a host array on the device, which are copied back on request.
 class OnDevice {
  public:
   explicit OnDevice(Stored* host) : host_(host), device_(host->bytes) {}
@@ -162,7 +162,7 @@ TEST_F(CudaAdamWTest, MatchesTheCpu) {
         tensor.size = sizes[i];
         tensor.gradient_type = tensor.moments_type = type;
         tensor.gradient = place(0);
-        // The large one's weights have no master.
+        // The weights of the large tensor have no master.
         if (i + 2 != sizes.size()) tensor.master = static_cast<float*>(place(1));
         tensor.exp_avg = place(2);
         tensor.exp_avg_sq = place(3);

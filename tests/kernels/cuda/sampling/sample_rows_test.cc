@@ -1,4 +1,5 @@
-// Sampling on CUDA against the CPU's weights, whose tokens it must reproduce, and double loops.
+// Sampling on CUDA against the CPU's weights, whose tokens it must reproduce, and against double
+// loops.
 #include "taopd/sampling/sample_rows.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ struct Sampled {
   std::vector<float> log_probs, raw_log_probs;
 };
 
-// Rows with some elements after each, which are NaN.
+// Rows with some NaN elements after each.
 class Rows {
  public:
   Rows(int64_t num_rows, int64_t vocabulary_size, uint64_t seed)
@@ -66,10 +67,10 @@ class Rows {
   std::vector<double> uniforms_;
 };
 
-// The weights of a row by the CPU, which the engine's Sampler draws from.
+// The weights of a row on the CPU, from which the engine's Sampler draws.
 struct CpuWeights {
   std::vector<float> weights;
-  std::vector<double> sums;  // of the blocks
+  std::vector<double> sums;  // sums of the blocks
   double total = 0;
 
   CpuWeights(const float* logits, int64_t n, float temperature)
@@ -79,7 +80,7 @@ struct CpuWeights {
                                  weights.data(), sums.data());
     for (double sum : sums) total += sum;
   }
-  // The cumulative sum up to token id (all that come before it).
+  // Returns the cumulative sum of all tokens before token id.
   double Before(int64_t id) const {
     double before = 0;
     const int64_t block = id / cpu::kWeightBlock;
@@ -131,7 +132,7 @@ TEST_F(CudaSampleRowsTest, DrawsTheTokenOfTheCpusWeights) {
   }
 }
 
-// The nearest uniforms on both sides of an edge between two tokens tell them apart only if all
+// The nearest uniforms on both sides of an edge between two tokens distinguish them only if all
 // weights have the bits of the CPU's.
 TEST_F(CudaSampleRowsTest, WeightsHaveTheBitsOfTheCpu) {
   constexpr int64_t kRows = 40, kSize = 5000;
@@ -140,7 +141,7 @@ TEST_F(CudaSampleRowsTest, WeightsHaveTheBitsOfTheCpu) {
   for (int64_t i = 0; i < kRows; ++i) {
     rows.temperature(i) = 0.7f + 0.013f * static_cast<float>(i / 2);
     const CpuWeights cpu(rows.row(i), kSize, rows.temperature(i));
-    // A token that is not improbable.
+    // A token with a high probability.
     const double edge = cpu.Before(cpu.Token(0.5)) / cpu.total;
     rows.uniform(i) = i % 2 == 0 ? edge * (1 + 1e-13) : edge * (1 - 1e-13);
     expected.push_back(cpu.Token(rows.uniform(i)));
@@ -148,7 +149,7 @@ TEST_F(CudaSampleRowsTest, WeightsHaveTheBitsOfTheCpu) {
   EXPECT_EQ(rows.Run().ids, expected);
 }
 
-// An edge belongs to the token behind it, at the edge of a block of weights as well.
+// An edge belongs to the token after it, also at the edge of a block of weights.
 TEST_F(CudaSampleRowsTest, EdgesBelongToTheNextToken) {
   Rows rows(3, 2048, 5);
   for (int64_t i = 0; i < 3; ++i) {
@@ -159,11 +160,11 @@ TEST_F(CudaSampleRowsTest, EdgesBelongToTheNextToken) {
   EXPECT_EQ(rows.Run().ids, (std::vector<int32_t>{512, 1024, 1536}));
 }
 
-// Every token is drawn for the share of uniforms that is its probability, at the edges of the
-// cumulative sum too.
+// Every token is drawn for the fraction of uniforms that is its probability, also at the edges of
+// the cumulative sum.
 TEST_F(CudaSampleRowsTest, InvertsTheCumulativeSum) {
   constexpr int64_t kSize = 6;
-  const float weights[kSize] = {1, 0, 2, 4, 0, 1};  // of 8; powers of two are exact
+  const float weights[kSize] = {1, 0, 2, 4, 0, 1};  // the sum is 8; powers of two are exact
   constexpr int64_t kRows = 64;
   Rows rows(kRows, kSize, 1);
   for (int64_t i = 0; i < kRows; ++i) {
@@ -202,7 +203,7 @@ TEST_F(CudaSampleRowsTest, RowsThatAreNotFiniteAreMarked) {
   rows.row(1)[1999] = std::nanf("");
   rows.row(2)[0] = kInfinity;
   std::fill_n(rows.row(3), kSize, -kInfinity);
-  rows.row(4)[7] = -kInfinity;  // as a mask does
+  rows.row(4)[7] = -kInfinity;  // as with a mask
   const Sampled sampled = rows.Run();
   EXPECT_EQ(sampled.invalid, (std::vector<int32_t>{0, 1, 1, 1, 0}));
   EXPECT_EQ(sampled.ids[0], before.ids[0]);
