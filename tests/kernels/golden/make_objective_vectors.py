@@ -2,17 +2,19 @@
 
 Usage: python make_objective_vectors.py SHARED_VECTORS > objective_vectors.jsonl
 
-The float64 rows of SHARED_VECTORS (data/objective_vectors.jsonl of the shared folder; autograd over the full softmax
-with the exact tail) are thinned to every fourth of each objective. For the objectives that it does not hold with an exact
-tail, the same inputs go through PyTorch's float64 autograd here, with the formulas of the sources
-that kernels/include/taopd/objective/objective.h names, stop-gradients written as detach(). torch 2.11.0.
+SHARED_VECTORS is data/objective_vectors.jsonl of the shared folder: autograd over the full softmax
+with the exact tail. Its float64 rows are thinned to every fourth of each objective. The objectives
+that it does not contain with an exact tail are computed here from the same inputs by PyTorch's
+float64 autograd, with the formulas of the sources that
+kernels/include/taopd/objective/objective.h names and stop-gradients written as detach(). Made with
+torch 2.11.0.
 """
 import json
 import sys
 
 import torch
 
-BETA = 0.3  # of jsd
+BETA = 0.3  # parameter of jsd
 ENTROPY_THRESHOLD = 0.8  # of entropy_aware; its vectors alternate between a teacher below and above
 
 

@@ -1,5 +1,5 @@
-// Oracle for the objectives: dense logits and a dense teacher, from which the O(k) numbers are made
-// by plain sums, and the dense gradient that an ObjectiveResult stands for.
+// An oracle for the objectives: dense logits and a dense teacher, from which plain sums compute the
+// O(k) numbers, and the dense gradient that an ObjectiveResult represents.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,12 @@ std::vector<Real> LogSoftmax(const std::vector<Real>& z) {
   return log_p;
 }
 
-// The student over the whole vocabulary, and what the teacher says about it.
+// The student over the whole vocabulary, and the teacher's numbers for the row.
 template <typename Real>
 struct DenseRow {
   std::vector<Real> logits;      // [V]
   std::vector<int32_t> support;  // [k]
-  std::vector<Real> teacher;     // [k] log q on the support
+  std::vector<Real> teacher;     // [k], log q on the support
   Real teacher_tail = 0;
   int32_t sampled = 0;
   Real teacher_sampled = 0;
@@ -48,7 +48,7 @@ struct DenseResult {
   std::vector<Real> term_loss;  // [kMaxObjectiveTerms]
 };
 
-// With student_epsilon > 0 the student's tail is log1mexp of its clamped mass, as in the paper's
+// If student_epsilon > 0, the student's tail is log1mexp of its clamped mass, as in the paper's
 // listing.
 template <typename Real>
 DenseResult<Real> Evaluate(const ObjectiveTerms& objective, const DenseRow<Real>& dense,
@@ -91,7 +91,7 @@ DenseResult<Real> Evaluate(const ObjectiveTerms& objective, const DenseRow<Real>
   return out;
 }
 
-// The ids of the k largest numbers, ties by lowest id.
+// Returns the ids of the k largest numbers; ties go to the lower id.
 template <typename Real>
 std::vector<int32_t> Largest(const std::vector<Real>& numbers, int32_t k) {
   std::vector<int32_t> order(numbers.size());
@@ -102,7 +102,7 @@ std::vector<int32_t> Largest(const std::vector<Real>& numbers, int32_t k) {
   return order;
 }
 
-// Dense teacher to the numbers that a real one sends, for any support.
+// Returns the numbers that a real teacher would send, from a dense teacher, for any support.
 template <typename Real>
 DenseRow<Real> MakeRowOn(const std::vector<int32_t>& support, const std::vector<Real>& logits,
                          const std::vector<Real>& log_q_all, int32_t sampled) {
@@ -122,7 +122,7 @@ DenseRow<Real> MakeRowOn(const std::vector<int32_t>& support, const std::vector<
   return dense;
 }
 
-// The same for the teacher's k most probable ids.
+// Does the same for the teacher's k most probable ids.
 template <typename Real>
 DenseRow<Real> MakeRow(const std::vector<Real>& logits, const std::vector<Real>& log_q_all,
                        int32_t k, int32_t sampled) {

@@ -24,7 +24,7 @@ struct Moments {
   double mean = 0, variance = 0;
 };
 
-// Of the loss over y ~ p.
+// Returns the moments of the loss over y ~ p.
 Moments OverSampled(const Objective& objective, const std::vector<double>& logits,
                     const std::vector<double>& log_q, int32_t k) {
   const std::vector<double> log_p = LogSoftmax(logits);
@@ -39,8 +39,8 @@ Moments OverSampled(const Objective& objective, const std::vector<double>& logit
   return moments;
 }
 
-// Equation (var_gap): Var(EMA) - Var(SC-TA) = p_tail (1 - p_tail) T (T + 2 KL(p~ || q~)), T = log
-// p_tail/q_tail and tildes: renormalised on the tail.
+// Equation (var_gap): Var(EMA) - Var(SC-TA) = p_tail (1 - p_tail) T (T + 2 KL(p~ || q~)), where T =
+// log p_tail/q_tail and tildes mean renormalised on the tail.
 TEST(Estimators, VarianceOfEmaPgExceedsScTaOpdsAsThePaperDerives) {
   int num_student_tail_larger = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
@@ -104,8 +104,8 @@ TEST(ScTaOpd, TruncatesRhoOnRequestAndCounts) {
   EXPECT_EQ(num_outside, 6);
 }
 
-// The guards act on rho alone, for every objective with a score-function part: a rho above max_rho
-// is held there, one outside of the mask is read as 0, and both are counted. Without guards, the
+// The guards act only on rho, for every objective with a score-function part: a rho above max_rho
+// is held there, a rho outside of the mask is read as 0, and both are counted. Without guards, the
 // result is linear in rho.
 TEST(ScoreFunctions, GuardsActOnRhoAndCount) {
   const std::vector<double> logits = RandomLogits(kVocabulary, 2, 1);
@@ -151,7 +151,7 @@ TEST(ScoreFunctions, GuardsActOnRhoAndCount) {
   }
 }
 
-// The mean of loss and gradient over y ~ behavior, with the ratio to it.
+// Returns the mean of loss and gradient over y ~ behavior, with the ratio to it.
 DenseResult<double> MeanOver(const std::vector<double>& log_behavior, const Objective& objective,
                              const std::vector<double>& logits, const std::vector<double>& log_q,
                              int32_t k, bool off_policy) {
@@ -178,8 +178,8 @@ double LargestDifference(const std::vector<double>& a, const std::vector<double>
   return largest;
 }
 
-// What every objective with a score-function part estimates does not depend on the policy that drew
-// y: the mean over any behavior policy is the mean over the student itself.
+// The estimate of every objective with a score-function part does not depend on the policy that
+// drew y: the mean over any behavior policy is the mean over the student itself.
 TEST(ScoreFunctions, TheMeanDoesNotDependOnTheBehaviorPolicy) {
   int num_objectives = 0;
   for (const ObjectiveInfo& info : AllObjectives()) {
@@ -193,7 +193,7 @@ TEST(ScoreFunctions, TheMeanDoesNotDependOnTheBehaviorPolicy) {
       const int32_t k = 1 + static_cast<int32_t>(seed) % kVocabulary;
       const auto own = MeanOver(LogSoftmax(logits), objective, logits, log_q, k, false);
       const auto other = MeanOver(behavior, objective, logits, log_q, k, true);
-      // Relative: k3's value has q/p in it.
+      // The comparison is relative because k3's value contains q/p.
       EXPECT_NEAR(other.loss, own.loss, 1e-11 * (1 + std::abs(own.loss))) << info.name;
       EXPECT_LT(LargestDifference(other.gradient, own.gradient), 1e-11)
           << info.name << ", " << seed;
@@ -202,9 +202,9 @@ TEST(ScoreFunctions, TheMeanDoesNotDependOnTheBehaviorPolicy) {
   EXPECT_GE(num_objectives, 7);
 }
 
-// The gradients that the registry states: k2 has that of the reverse KL, k3 that of the forward KL,
-// entropy_aware that of the reverse KL plus, under an uncertain teacher, the forward KL on the
-// support; whatever policy y was drawn from.
+// The gradients are those that the registry states: k2 has that of the reverse KL, k3 that of the
+// forward KL, and entropy_aware that of the reverse KL plus, under an uncertain teacher, the
+// forward KL on the support, whatever policy y was drawn from.
 TEST(ScoreFunctions, GradientsOffPolicyAreTheStatedOnes) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     const std::vector<double> logits = RandomLogits(kVocabulary, 2, seed);
@@ -232,9 +232,9 @@ TEST(ScoreFunctions, GradientsOffPolicyAreTheStatedOnes) {
   }
 }
 
-// Why configurations with truncated sampling are refused: with the truncated distribution's own
-// log-prob as behavior, what an objective with rho estimates is not what it estimates otherwise. The
-// others do not depend on y at all, but for cross_entropy, whose target y is.
+// Shows why configurations with truncated sampling are refused: if the behavior is the truncated
+// distribution's own log-prob, an objective with rho estimates something else. The other objectives
+// do not depend on y at all, except for cross_entropy, whose target is y.
 TEST(ScoreFunctions, TruncatedSamplingBiasesThemAndNoOther) {
   for (const ObjectiveInfo& info : AllObjectives()) {
     if (info.name == "cross_entropy") continue;

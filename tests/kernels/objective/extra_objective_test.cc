@@ -1,5 +1,5 @@
-// A new objective is one function and one row: this program is compiled with one more row
-// (squared_error_objective.h), finds it by name, checks its gradient and trains with it.
+// Shows that a new objective is one function and one row: this program is compiled with one more
+// row (squared_error_objective.h), finds it by name, checks its gradient and trains with it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -44,7 +44,7 @@ TEST(ExtraObjective, GradientMatchesFiniteDifferences) {
 }
 
 // Gradient descent on the new objective, alone and in a combination, brings the student to the
-// teacher in full reverse KL.
+// teacher in terms of the full reverse KL.
 TEST(ExtraObjective, Trains) {
   const std::vector<double> log_q = LogSoftmax(RandomLogits(7, 1.5, 3));
   const Objective full = *FindObjective("full");

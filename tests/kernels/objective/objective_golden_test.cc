@@ -24,11 +24,11 @@ using testing::Evaluate;
 
 // float64 autograd on both sides.
 constexpr double kDoubleTolerance = 1e-9;
-// float32 inputs and arithmetic here, float64 there; plus the rounding of the logits themselves.
+// float32 inputs and arithmetic here, float64 there, plus the rounding of the logits themselves.
 constexpr double kFloatTolerance = 1e-5;
 constexpr double kFloatUlp = 1.2e-7;
-// The paper's code is float32 throughout and makes each tail from one minus a float32 mass, so that
-// its log-ratio of the tails is off by the mass's rounding over the tail.
+// The paper's code is float32 throughout and computes each tail as one minus a float32 mass, so its
+// log-ratio of the tails is off by the mass's rounding divided by the tail.
 constexpr double kAuthorsTolerance = 2e-5;
 constexpr double kAuthorsEpsilon = 1e-6;
 
@@ -49,7 +49,7 @@ double AuthorsTolerance(const json& vector) {
   double teacher_tail = 1;
   for (int32_t id : vector["support_ids"]) student_tail -= std::exp(log_p[id]);
   for (double log_q : vector["teacher_logprobs"]) teacher_tail -= std::exp(log_q);
-  const double rounding = 2 * kFloatUlp;  // of the log-sum-exp and of log1mexp
+  const double rounding = 2 * kFloatUlp;  // rounding of the log-sum-exp and of log1mexp
   return kAuthorsTolerance +
          rounding * LargestLogit(vector) / std::max(student_tail, kAuthorsEpsilon) +
          rounding / std::max(teacher_tail, kAuthorsEpsilon);

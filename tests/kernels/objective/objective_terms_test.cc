@@ -72,7 +72,7 @@ TEST(ObjectiveTerms, ProblemsNameFieldValueAndLimit) {
   terms.term[0].objective.beta = 1.5;
   EXPECT_EQ(ProblemOf(terms), "beta is 1.5, must be above 0 and below 1 for objective jsd");
   terms.term[0].objective.beta = 0.5;
-  terms.term[1].objective.beta = 7;  // not read by it
+  terms.term[1].objective.beta = 7;  // not read by this objective
   EXPECT_EQ(ProblemOf(terms), "");
   terms.term[1].objective.entropy_threshold = -1;
   EXPECT_EQ(ProblemOf(terms),
@@ -85,7 +85,7 @@ TEST(ObjectiveTerms, ProblemsNameFieldValueAndLimit) {
   EXPECT_EQ(ProblemOf(terms), "num_terms is 0, must be 1 to 4");
 }
 
-// What decides whether the products over the vocabulary are left out.
+// This property decides whether the products over the vocabulary are left out.
 TEST(NoDenseGradient, IsSaidOfExactlyTheObjectivesWhoseAIsZero) {
   const double log_p[] = {std::log(0.5), std::log(0.2), std::log(0.1)};
   const double log_q[] = {std::log(0.4), std::log(0.3), std::log(0.05)};
@@ -104,7 +104,7 @@ TEST(NoDenseGradient, IsSaidOfExactlyTheObjectivesWhoseAIsZero) {
     result.support_gradient = gradient;
     const ObjectiveTerms terms = *FindObjective(info.name);
     EvaluateObjectives(terms, row, static_cast<double*>(nullptr), &result);
-    // Over the whole vocabulary the k entries are the dense gradient.
+    // Over the whole vocabulary, the k entries are the dense gradient.
     const bool dense = result.a != 0 || (info.needs & kNeedsFullVocabulary);
     EXPECT_EQ(HasDenseGradient(terms), dense) << info.name;
   }
@@ -148,7 +148,7 @@ TEST(EntropyAware, AddsForwardKlAboveTheThresholdOnly) {
 }
 
 // TA-OPD of rows whose tails are from 1e-30 to 1 - 1e-7 on either side, against the binary KL of
-// the masses: one id on the support, so both distributions are (1 - tail, tail).
+// the masses: the support has one id, so both distributions are (1 - tail, tail).
 TEST(TaOpd, TailsOfAnySize) {
   for (double p_tail : {1e-30, 1e-7, 0.5, 1 - 1e-7}) {
     for (double q_tail : {1e-30, 1e-7, 0.5, 1 - 1e-7}) {

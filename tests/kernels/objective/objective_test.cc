@@ -1,4 +1,5 @@
-// Properties of every objective in the registry: derivative, limits, and the paper's propositions.
+// Properties of every objective in the registry: its derivative, its limits, and the paper's
+// propositions.
 #include "taopd/objective/objective.h"
 
 #include <gtest/gtest.h>
@@ -47,8 +48,8 @@ std::vector<double> FullReverseKlGradient(const std::vector<double>& log_p,
   return gradient;
 }
 
-// For objectives whose gradient is that of a surrogate: the surrogate as a function of the logits,
-// with everything under a stop-gradient frozen at `at`.
+// For objectives whose gradient is that of a surrogate: returns the surrogate as a function of the
+// logits, with everything under a stop-gradient frozen at `at`.
 double Surrogate(const std::string& name, const DenseRow<double>& at,
                  const std::vector<double>& logits) {
   DenseRow<double> moved = at;
@@ -73,7 +74,7 @@ double Surrogate(const std::string& name, const DenseRow<double>& at,
     return sum + rho * std::exp(log_py - frozen_log_py) * (frozen_log_py - at.teacher_sampled);
   }
   if (name == "sampled_token") return frozen_loss * log_py;
-  // With rho frozen, these two are differentiated as they stand.
+  // With rho frozen, these two are differentiated directly.
   const double ratio = log_py - at.teacher_sampled;
   if (name == "sampled_token_k2") return rho * ratio * ratio / 2;
   if (name == "sampled_token_k3") return rho * (std::expm1(-ratio) + ratio);
@@ -91,8 +92,9 @@ double Surrogate(const std::string& name, const DenseRow<double>& at,
 
 constexpr int32_t kVocabulary = 9;
 
-// Rows with k = 1..V on the teacher's, the student's and the union of both top-k; y inside and
-// outside of the support, on- and off-policy, a teacher below and above entropy_aware's threshold.
+// Calls f for rows with k = 1..V on the teacher's, the student's and the union of both top-k; y
+// inside and outside of the support, on- and off-policy, a teacher below and above entropy_aware's
+// threshold.
 void ForRows(const std::function<void(const DenseRow<double>&, const std::string&)>& f,
              uint32_t needs = 0) {
   uint64_t seed = 0;
@@ -119,7 +121,7 @@ void ForRows(const std::function<void(const DenseRow<double>&, const std::string
   }
 }
 
-// A name that stood twice would find the first of the two only.
+// If a name occurred twice, only the first of the two would be found.
 TEST(ObjectiveRegistry, FindsEveryNameAndNoOther) {
   ASSERT_FALSE(AllObjectives().empty());
   for (const ObjectiveInfo& info : AllObjectives()) {
@@ -132,8 +134,8 @@ TEST(ObjectiveRegistry, FindsEveryNameAndNoOther) {
   EXPECT_FALSE(FindObjective("").has_value());
 }
 
-// Central differences with step 1e-5 in float64: error 2e-11 times the third derivative (k3's is
-// large).
+// Central differences with step 1e-5 in float64 have an error of 2e-11 times the third derivative
+// (k3's is large).
 TEST(ObjectiveGradient, MatchesFiniteDifferences) {
   constexpr double kStep = 1e-5;
   constexpr double kTolerance = 1e-7;
@@ -208,7 +210,7 @@ TEST(ObjectiveGradient, SupportPartIsDensePlusSparse) {
   });
 }
 
-// Proposition (bound): equal for k = V, below otherwise.
+// Proposition (bound): equal for k = V, otherwise below.
 TEST(TaOpd, IsALowerBoundOfTheFullReverseKl) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     const std::vector<double> logits = RandomLogits(kVocabulary, 3, seed);
@@ -229,7 +231,8 @@ TEST(TaOpd, IsALowerBoundOfTheFullReverseKl) {
   }
 }
 
-// Proposition (unbias) by summing over every y; off-policy with y from another distribution.
+// Proposition (unbias), checked by summing over every y; off-policy with y from another
+// distribution.
 void ExpectUnbiased(const std::string& name, bool off_policy) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     const std::vector<double> logits = RandomLogits(kVocabulary, 2, seed);
@@ -281,7 +284,7 @@ TEST(Divergences, AreZeroForEqualDistributionsAndNeverNegative) {
   }
 }
 
-// Jsd / beta tends to the forward KL, Jsd / (1 - beta) to the reverse KL.
+// Jsd / beta tends to the forward KL, and Jsd / (1 - beta) to the reverse KL.
 TEST(Jsd, TendsToBothKlDivergences) {
   ForRows([](const DenseRow<double>& row, const std::string& what) {
     Objective jsd = Find("jsd");
@@ -348,7 +351,7 @@ void ExpectFiniteAtTheEdges() {
 TEST(ObjectiveEdges, AreFiniteInDouble) { ExpectFiniteAtTheEdges<double>(); }
 TEST(ObjectiveEdges, AreFiniteInFloat) { ExpectFiniteAtTheEdges<float>(); }
 
-// The documented treatment of mass where the teacher has none: log q = -100, counted.
+// Mass where the teacher has none is treated as documented: log q = -100, counted.
 TEST(ObjectiveEdges, ZeroTeacherMassIsReadAtTheFloorAndCounted) {
   const std::vector<double> logits = {0, 0, 0, 0};  // p = 1/4 each
   DenseRow<double> row = MakeRow(logits, LogSoftmax(logits), 2, 3);

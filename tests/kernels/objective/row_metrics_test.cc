@@ -1,4 +1,4 @@
-// The numbers beside the loss.
+// The metrics that are reported besides the loss.
 #include "taopd/objective/row_metrics.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ TEST(TailGrowth, IsTheTailsChangeUnderAStepOfTheNormalizedObjective) {
   EXPECT_LT(num_grow, 50) << "both signs occur";
 }
 
-// The definition of the paper's code on numbers worked out by hand: q (log p - log q), mean over
+// The definition of the paper's code on numbers computed by hand: q (log p - log q), averaged over
 // the tokens in both top-k.
 TEST(OverlapAdvantage, IsTheMeanOverTheOverlap) {
   const double log_p[] = {std::log(0.5), std::log(0.2), -INFINITY};

@@ -1,4 +1,4 @@
-// What the tests of differentiable functions share: leaves, gradients by backward, and runs with
+// Helpers of the tests of differentiable functions: leaves, gradients by backward, and runs with
 // several numbers of threads.
 #pragma once
 
@@ -22,10 +22,10 @@ using DifferentiableFunction = std::function<at::Tensor(const std::vector<at::Te
 
 struct ResultAndGradients {
   at::Tensor result;
-  std::vector<at::Tensor> gradients;  // of the inputs
+  std::vector<at::Tensor> gradients;  // gradients of the inputs
 };
 
-// The result for leaves of this type, and the gradients of sum(result * weights).
+// Returns the result for leaves of this type, and the gradients of sum(result * weights).
 inline ResultAndGradients Differentiate(const DifferentiableFunction& function,
                                         const std::vector<at::Tensor>& values,
                                         const at::Tensor& weights, at::ScalarType dtype) {
@@ -39,8 +39,8 @@ inline ResultAndGradients Differentiate(const DifferentiableFunction& function,
   return computed;
 }
 
-// Compares `actual` of this type with the composition in float64. The values must be numbers of the
-// type, so that both start from the same.
+// Compares `actual` of this type with the composition in float64. The values must be exact in the
+// type, so that both start from the same numbers.
 inline void ExpectGradients(const DifferentiableFunction& actual,
                             const DifferentiableFunction& expected,
                             const std::vector<at::Tensor>& values, const at::Tensor& weights,
@@ -56,7 +56,7 @@ inline void ExpectGradients(const DifferentiableFunction& actual,
   }
 }
 
-// The same bits with one, two and four threads.
+// Expects the same bits with one, two and four threads.
 inline void ExpectSameBitsWithAnyThreads(const DifferentiableFunction& function,
                                          const std::vector<at::Tensor>& values,
                                          const at::Tensor& weights, at::ScalarType dtype) {
@@ -75,9 +75,10 @@ inline void ExpectSameBitsWithAnyThreads(const DifferentiableFunction& function,
   at::set_num_threads(before);
 }
 
-// With float32 gradients that are there already (gradient_target.h), two backward passes add to them
-// twice the gradients of `expected`, computed in float64, and in place. `inputs` says which values
-// have one. A tolerance below the rounding of a 16-bit dtype shows that nothing was rounded to it.
+// With float32 gradients that already exist (gradient_target.h), two backward passes add twice the
+// gradients of `expected`, computed in float64, to them in place. `inputs` says which values have
+// such a gradient. A tolerance below the rounding of a 16-bit dtype shows that nothing was rounded
+// to it.
 inline void ExpectAddsToTargets(const DifferentiableFunction& actual,
                                 const DifferentiableFunction& expected,
                                 const std::vector<at::Tensor>& values, const at::Tensor& weights,

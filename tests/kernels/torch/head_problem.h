@@ -22,7 +22,7 @@ inline constexpr double kFloatTolerance = 5e-6;
 // bfloat16 inputs, float32 logits: d hidden is rounded to bfloat16 at the end (2^-9 relative).
 inline constexpr double kBfloat16OutputTolerance = 4e-3;
 
-// About half of MakeProblem's teachers are above it (for vocabularies above 16).
+// About half of MakeProblem's teachers are above this threshold (for vocabularies above 16).
 inline constexpr double kEntropyThreshold = 1.5;
 
 struct Problem {
@@ -30,7 +30,7 @@ struct Problem {
   HeadTargets targets;
 };
 
-// Positions [begin, begin + num) of a problem.
+// Returns positions [begin, begin + num) of a problem.
 inline Problem Narrowed(Problem problem, int64_t begin, int64_t num) {
   problem.hidden = problem.hidden.narrow(0, begin, num);
   for (at::Tensor* tensor : problem.targets.Tensors()) {
@@ -68,8 +68,9 @@ inline Problem MakeProblem(int64_t num_rows, int64_t hidden_size, int64_t vocabu
   return problem;
 }
 
-// Loss and a surrogate with the same gradient, per row, from full float64 log-probs. Written from
-// the papers' formulas with detach() for the stop-gradients, not from the table of gradients.
+// Returns the loss and a surrogate with the same gradient, per row, from full float64 log-probs.
+// Written from the papers' formulas with detach() for the stop-gradients, not from the table of
+// gradients.
 inline std::pair<at::Tensor, at::Tensor> OracleRows(const std::string& name,
                                                     const at::Tensor& log_p_all,
                                                     const HeadTargets& targets, double beta) {
@@ -156,8 +157,8 @@ inline Expected Oracle(const Problem& problem, const HeadOptions& options) {
   return expected;
 }
 
-// For losses, metrics and log-probs: relative to the largest element, which counts as at least 1.
-// They are differences of log-probs, so their rounding is that of numbers of about this size.
+// Compares losses, metrics and log-probs relative to the largest element, but at least to 1. They
+// are differences of log-probs, so their rounding is that of numbers of about this size.
 inline void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
                         const std::string& what) {
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
@@ -167,11 +168,11 @@ inline void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, do
   EXPECT_LE(error, tolerance * size) << what;
 }
 
-// What rounding may leave of a gradient that is exactly zero.
+// The largest value that rounding may leave of a gradient that is exactly zero.
 inline constexpr double kZeroGradient = 1e-7;
 
-// For gradients: relative to the largest element, however small that is. A gradient that is missing
-// is an error of 1.
+// Compares gradients relative to the largest element, however small that is. A gradient that is
+// missing is an error of 1.
 inline void ExpectGradientClose(const at::Tensor& actual, const at::Tensor& expected,
                                 double tolerance, const std::string& what) {
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
@@ -181,9 +182,9 @@ inline void ExpectGradientClose(const at::Tensor& actual, const at::Tensor& expe
   EXPECT_LE(error, tolerance * size + kZeroGradient) << what << ", of size " << size;
 }
 
-// For the gradient of lm_head, in two parts that are each relative to their own largest element:
-// the rows that are the support or the sampled token of some position, and all others. Those have
-// the dense gradient a p(v) alone, which is orders of magnitude smaller.
+// Compares the gradient of lm_head in two parts, each relative to its own largest element: the rows
+// that are the support or the sampled token of some position, and all others. The others have only
+// the dense gradient a p(v), which is orders of magnitude smaller.
 inline void ExpectHeadGradientClose(const at::Tensor& actual, const at::Tensor& expected,
                                     const HeadTargets& targets, double tolerance,
                                     const std::string& what) {

@@ -1,5 +1,5 @@
-// A gradient of logits as a chunk of the student's rows leaves it
-// (kernels/cpu/head/logit_gradient.h), from a matrix; for tests of the products.
+// A gradient of logits from a matrix, in the form in which a chunk of the student's rows leaves it
+// (kernels/cpu/head/logit_gradient.h), for tests of the products.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -9,8 +9,8 @@
 namespace taopd::testing {
 
 struct BlockedGradient {
-  // Row n has the scale 0.5 - n and block b the factor 2^(-(b + n) % 5): the products must undo
-  // what is done to the numbers here. dtype: of the weights.
+  // Row n has the scale 0.5 - n and block b the factor 2^(-(b + n) % 5), which the products must
+  // undo. `dtype` is that of the weights.
   BlockedGradient(const at::Tensor& d_logits_CV, at::ScalarType dtype) {
     const int64_t num_rows = d_logits_CV.size(0);
     const int64_t vocabulary_size = d_logits_CV.size(1);
@@ -22,7 +22,7 @@ struct BlockedGradient {
     const at::Tensor factors_VC =
         factors_BC.repeat_interleave(kVocabularyBlock, 0).narrow(0, 0, vocabulary_size);
     exps_VC = (d_logits_CV.t() / row_scale_C / factors_VC).to(dtype).contiguous();
-    // What the numbers say after rounding.
+    // The numbers after rounding.
     d_logits_exact_CV =
         (exps_VC.to(at::kDouble) * factors_VC * row_scale_C.to(at::kDouble)).t().contiguous();
     view.dtype = dtype == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;

@@ -42,7 +42,8 @@ Shares SharesOf(int64_t num, int64_t grain) {
   return shares;
 }
 
-// How many threads run bodies at the same time: each waits until `num` have come, or for a minute.
+// Returns how many threads run bodies at the same time: each waits until `num` have arrived, or for
+// a minute.
 size_t ThreadsThatMeet(int num) {
   std::mutex mutex;
   std::set<std::thread::id> threads;
@@ -104,7 +105,7 @@ TEST_F(ParallelLoopTest, FollowsTheNumberOfThreads) {
   }
 }
 
-// Inside of a body, every kind of loop is the body's thread alone.
+// Inside a body, every kind of loop runs on the body's thread alone.
 TEST_F(ParallelLoopTest, LoopsInALoopHaveOneThread) {
   at::set_num_threads(3);
   std::atomic<int> num_wrong{0}, num_bodies{0};
@@ -138,14 +139,15 @@ TEST_F(ParallelLoopTest, AnExceptionArrivesAndTheNextLoopRuns) {
       message = error.what();
     }
     EXPECT_EQ(message, "share " + std::to_string(thrower));
-    EXPECT_EQ(num_ended, 2);  // nobody still works when the exception arrives
+    EXPECT_EQ(num_ended, 2);  // no thread is still working when the exception arrives
     EXPECT_EQ(ThreadsAtHand(), 3);
     EXPECT_EQ(ThreadsThatMeet(3), 3u);
   }
 }
 
-// Callers at the same time, loops at once after one another and after a pause in which all sleep, and
-// shares that do not need all workers: a worker that misses a loop must not take part in another.
+// Several callers at the same time, loops immediately after one another and after a pause in which
+// all threads sleep, and jobs that do not need all workers: a worker that misses a loop must not
+// take part in another.
 TEST_F(ParallelLoopTest, EveryIndexIsVisitedOnceWhoeverCalls) {
   constexpr int kCallers = 4, kLoops = 2000;
   at::set_num_threads(4);

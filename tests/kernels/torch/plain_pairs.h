@@ -1,4 +1,4 @@
-// The bfloat16 products of kernels/torch/gemm/head_gemm_cpu.h by plain loops, in the place of a
+// The bfloat16 products of kernels/torch/gemm/head_gemm_cpu.h by plain loops, in place of a
 // processor's instructions.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace taopd::testing {
 
-// What Bfloat16Multiply promises, element by element.
+// Does what Bfloat16Multiply promises, element by element.
 inline void PlainMultiply(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc,
                           bool accumulate, const at::BFloat16* a, const at::BFloat16* b, float* c) {
   ASSERT_EQ(k % 2, 0);

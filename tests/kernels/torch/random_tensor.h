@@ -8,13 +8,13 @@
 
 namespace taopd::testing {
 
-// Standard normal numbers, float32.
+// Returns standard normal numbers, float32.
 inline at::Tensor RandomTensor(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, at::detail::createCPUGenerator(seed),
                    at::TensorOptions().dtype(at::kFloat));
 }
 
-// Every element within `tolerance` times the largest one of `expected`.
+// Expects every element to be within `tolerance` times the largest one of `expected`.
 inline void ExpectRelative(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
                            const std::string& what) {
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;

@@ -29,7 +29,7 @@ SelfAttentionOptions OptionsOf(const Shape& shape) {
           shape.sliding_window, shape.cu_seqlens,   shape.parents};
 }
 
-// Positions of rows: those of a sequence with a parent follow the parent's.
+// Returns the positions of rows: those of a sequence with a parent follow the parent's.
 std::vector<int64_t> Positions(const Shape& shape) {
   std::vector<int64_t> positions;
   for (size_t i = 0; i + 1 < shape.cu_seqlens.size(); ++i) {
@@ -56,7 +56,7 @@ Tables TablesOf(const Shape& shape, at::ScalarType dtype) {
           at::cat({sin.neg(), sin}, 1).unsqueeze(1).to(dtype)};
 }
 
-// 0 where row t sees row s, -inf elsewhere.
+// Returns 0 where row t sees row s, and -inf elsewhere.
 at::Tensor Mask(const Shape& shape) {
   const int64_t T = NumRows(shape);
   const std::vector<int64_t> positions = Positions(shape);
@@ -102,7 +102,7 @@ at::Tensor Composition(const Shape& shape, const at::Tensor& qkv, const at::Tens
 }
 
 // One head; grouped heads with an odd size; a window; sequences longer than a block of queries, of
-// one row and of none; sequences that continue another one.
+// one row and empty; sequences that continue another one.
 const std::vector<Shape>& Shapes() {
   static const auto* const shapes = new std::vector<Shape>{
       {1, 1, 8, 0, {0, 5}, {}},
@@ -181,12 +181,12 @@ TEST(SelfAttention, ThreadsChangeNothing) {
   }
 }
 
-// A sequence with a parent gives the bits that it gives when both are written out as one, and the
-// gradients of the parent's rows are the sums over those that continue it.
+// A sequence with a parent gives the same bits as when both are written out as one, and the
+// gradients of the parent's rows are the sums over the sequences that continue it.
 TEST(SelfAttention, AParentIsAsGoodAsACopy) {
   const Shape shared = {2, 1, 16, 0, {0, 70, 130, 140}, {-1, 0, 0}};
   const Shape written_out = {2, 1, 16, 0, {0, 70, 200, 280}, {}};
-  std::vector<int64_t> rows;  // of `shared`, in the order of `written_out`
+  std::vector<int64_t> rows;  // rows of `shared`, in the order of `written_out`
   for (int64_t t = 0; t < 70; ++t) rows.push_back(t);
   for (const auto& [begin, end] : {std::pair{70, 130}, {130, 140}}) {
     for (int64_t t = 0; t < 70; ++t) rows.push_back(t);
@@ -196,7 +196,7 @@ TEST(SelfAttention, AParentIsAsGoodAsACopy) {
   const Values values = RandomValues(shared, at::kFloat);
   std::vector<at::Tensor> copied = values.inputs;
   copied[0] = copied[0].index_select(0, index);
-  // The copies of the parent's rows have no part in the sum.
+  // The copies of the parent's rows do not contribute to the sum.
   at::Tensor weights = values.weights.index_select(0, index).clone();
   weights.narrow(0, 70, 70).zero_();
   weights.narrow(0, 200, 70).zero_();
@@ -246,7 +246,7 @@ TEST(SelfAttention, WrongShapesAreRefused) {
                                  tables.sin_T1D, OptionsOf(shape)));
 }
 
-// Every instruction set against the widest one.
+// Compares every instruction set with the widest one.
 TEST(CausalAttention, InstructionSetsAgree) {
   const int64_t T = 80, N = 4, K = 2, D = 24;
   const std::vector<int64_t> ends = {0, 10, 60, 80}, parents = {-1, 0, -1};

@@ -1,6 +1,6 @@
-// The head's products on the CPU against float64, on every way to compute them: float32 panels,
-// bfloat16 pairs with a plain loop in the place of the processor's instructions, and these
-// instructions where the processor has them.
+// The head's products on the CPU against float64, for every way to compute them: float32 panels,
+// bfloat16 pairs with a plain loop in place of the processor's instructions, and with these
+// instructions if the processor has them.
 #include "kernels/torch/gemm/head_gemm_cpu.h"
 
 #include <ATen/Parallel.h>
@@ -56,7 +56,7 @@ TEST_P(HeadGemmShapes, MatchFloat64) {
     for (const auto& [way, bfloat16] : ways) {
       const bool pairs = bfloat16.multiply != nullptr;
       const std::string what = std::string(bf16 ? "bf16, " : "float, ") + way;
-      // Rows of a wider tensor: nothing may be written beyond them.
+      // Rows of a wider tensor: nothing may be written past them.
       const at::Tensor wide = at::full({num_rows, vocabulary_size + 3}, 7.0f);
       const at::Tensor logits = wide.narrow(1, 0, vocabulary_size);
       CpuHeadLogits(h, w, logits, bfloat16);
@@ -81,8 +81,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HeadGemmShapes,
                                            Shape{17, 70, 97}, Shape{33, 64, 192},
                                            Shape{97, 130, 1001}));
 
-// The promise of the engine: a row's logits are the same bits whatever else is in the call, on
-// every way to compute them, this processor's bfloat16 instructions included.
+// The guarantee on which the engine relies: a row's logits have the same bits whatever else is in
+// the call, for every way to compute them, including this processor's bfloat16 instructions.
 TEST(HeadGemmCpu, LogitsDoNotDependOnOtherRowsOrThreads) {
   const at::Tensor hidden = RandomTensor({37, 96}, 5);
   const at::Tensor lm_head = RandomTensor({777, 96}, 6);
@@ -118,10 +118,10 @@ TEST(HeadGemmCpu, GradientsDoNotDependOnThreads) {
   EXPECT_TRUE(at::equal(d_hidden_three, d_hidden_one));
 }
 
-// Strided inputs: a transposed lm_head, every second row of hidden.
+// Strided inputs: a transposed lm_head, and every second row of hidden.
 TEST(HeadGemmCpu, TakesInputsThatAreNotContiguous) {
   const at::Tensor lm_head = RandomTensor({16, 300}, 11).t();
-  // Every other row; and columns that lie together, as elementwise operations leave them.
+  // Every other row, and adjacent columns, as elementwise operations leave them.
   for (const at::Tensor& hidden :
        {RandomTensor({20, 16}, 10).slice(0, 0, 20, 2), RandomTensor({16, 10}, 10).t()}) {
     const at::Tensor logits = at::empty({10, 300});

@@ -15,8 +15,8 @@ namespace {
 using testing::ExpectRelative;
 using testing::RandomTensor;
 
-// Float32 sums of a few thousand products; one rounding to the 16-bit types, and in the backward
-// pass another.
+// Float32 sums of a few thousand products, and one rounding to the 16-bit types, in the backward
+// pass a second one.
 double ToleranceOf(at::ScalarType dtype) {
   if (dtype == at::kBFloat16) return std::ldexp(1.0, -7);
   return dtype == at::kHalf ? std::ldexp(1.0, -9) : 2e-5;
@@ -33,7 +33,7 @@ TEST_P(LinearTest, IsThatOfFloat64) {
     int64_t rows, in, out;
   };
   uint64_t seed = 0;
-  // Around the panels and tiles, odd numbers of inputs and rows, one row, and none.
+  // Sizes around the panels and tiles, odd numbers of inputs and rows, one row, and none.
   for (const Sizes& s :
        {Sizes{1, 1, 1}, {3, 7, 5}, {33, 64, 1100}, {7, 301, 37}, {130, 96, 160}, {0, 16, 8}}) {
     const std::vector<at::Tensor> values = {Random({s.rows, s.in}, GetParam(), ++seed),
@@ -135,7 +135,7 @@ TEST(FusedLinear, ThreadsChangeNothing) {
   }
 }
 
-// A part without a gradient, and an input without one.
+// One part needs no gradient, and in another call the input needs none.
 TEST(FusedLinear, ComputesWhatIsNeeded) {
   const at::Tensor x = Random({4, 8}, at::kFloat, 1), frozen = Random({3, 8}, at::kFloat, 2);
   const at::Tensor weight = testing::Leaf(Random({5, 8}, at::kFloat, 3), at::kFloat);
@@ -144,7 +144,7 @@ TEST(FusedLinear, ComputesWhatIsNeeded) {
   EXPECT_FALSE(frozen.grad().defined());
 }
 
-// The three products of a layer with every instruction set.
+// The three products of a layer, with every instruction set.
 TEST(PackedProduct, InstructionSetsAgreeWithFloat64) {
   for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
@@ -156,7 +156,7 @@ TEST(PackedProduct, InstructionSetsAgreeWithFloat64) {
                      ToleranceOf(dtype), what);
       const at::Tensor d1 = at::ones({67, 75}), d2 = at::ones({30, 75});
       AddWeightGradients(dy, x, {{d1, 0}, {at::Tensor(), 67}, {d2, 67}}, *gemm);
-      // Sums stay in float32: there is no rounding to dtype.
+      // Sums stay in float32: nothing is rounded to dtype.
       ExpectRelative(at::cat({d1, d2}) - 1, at::mm(dy.to(at::kDouble).t(), x.to(at::kDouble)), 2e-5,
                      what);
     }

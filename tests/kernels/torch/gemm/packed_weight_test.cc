@@ -1,4 +1,4 @@
-// Packed weights against products in float64, and the equality of rows that the engine rests on.
+// Packed weights against products in float64, and the equality of rows on which the engine relies.
 #include "kernels/torch/gemm/packed_weight.h"
 
 #include <ATen/Parallel.h>
@@ -21,7 +21,7 @@ constexpr at::ScalarType kTypes[] = {at::kBFloat16, at::kFloat, at::kHalf};
 
 // Relative to the largest element. Sums of 1000 float32 products err by less than 1e-5.
 constexpr double kSumTolerance = 1e-5;
-// One rounding to `out` beside that.
+// One additional rounding to `out`.
 double ToleranceOf(at::ScalarType out) {
   if (out == at::kBFloat16) return kSumTolerance + std::ldexp(1.0, -8);
   if (out == at::kHalf) return kSumTolerance + std::ldexp(1.0, -11);
@@ -64,7 +64,7 @@ TEST_F(PackedWeightTest, MatchesFloat64) {
   }
 }
 
-// q, k and v whose edges lie inside of panels, the middle one with a bias.
+// q, k and v whose edges are inside of panels, the middle one with a bias.
 TEST_F(PackedWeightTest, PartsFollowOneAnother) {
   for (const at::ScalarType dtype : kTypes) {
     const at::Tensor q = RandomTensor({70, 50}, 1).to(dtype);
@@ -84,7 +84,7 @@ TEST_F(PackedWeightTest, PartsFollowOneAnother) {
   }
 }
 
-// The property of the header: each row alone, in every company, on any number of threads.
+// The property that the header promises: each row alone, in any batch, on any number of threads.
 TEST_F(PackedWeightTest, RowsAreTheSameBitsInAnyBatchOnAnyThreads) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
     const at::Tensor x = RandomTensor({513, 601}, 1).to(dtype);
@@ -152,7 +152,7 @@ TEST_F(PackedWeightTest, RefreshPacksWhatWasWritten) {
       EXPECT_TRUE(packed.Refresh());
       EXPECT_FALSE(packed.Refresh());
     }
-    // Twice the weights and the bias: twice the sums, exactly.
+    // Twice the weights and the bias give exactly twice the sums.
     EXPECT_TRUE(at::equal(packed.Multiply(x, at::kFloat), before * 2));
     packed.DropSources();
     a.zero_();
@@ -198,8 +198,8 @@ TEST_F(PackedWeightTest, InferenceTensorsArePackedOnce) {
   EXPECT_FALSE(packed.Multiply(x, at::kFloat).eq(bias).all().item<bool>());
 }
 
-// bfloat16 takes 12 bits a number, and a little for each panel of 64 outputs; what is spread too wide
-// for that takes 16, and either may become the other when it is written.
+// bfloat16 takes 12 bits per number, and a little for each panel of 64 outputs. Numbers that are
+// spread too widely for that take 16, and writing may turn either kind into the other.
 TEST_F(PackedWeightTest, SizeIsThatOfThePlan) {
   constexpr int64_t kOutputs = 65, kInputs = 333, kPadded = 128 * 334;
   for (const at::ScalarType dtype : {at::kFloat, at::kHalf}) {

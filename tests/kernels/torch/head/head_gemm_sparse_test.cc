@@ -15,7 +15,7 @@ using testing::RandomTensor;
 // float32 sums of products, relative to the largest element.
 constexpr double kSparseTolerance = 5e-6;
 
-// Repeated ids across rows, entries that are not there.
+// Ids repeat across rows, and some entries do not exist.
 TEST(HeadGemmSparse, MatchesTheDenseProducts) {
   constexpr int64_t kRows = 40, kHidden = 21, kVocabulary = 300, kEntries = 7;
   const at::Tensor hidden = RandomTensor({kRows, kHidden}, 13);

@@ -15,7 +15,7 @@
 namespace taopd {
 namespace {
 
-// Required of log-probs, and of log tails down to 1e-30, against float64.
+// The required accuracy of log-probs, and of log tails down to 1e-30, against float64.
 constexpr double kLogProbTolerance = 1e-5;
 constexpr double kLogTailTolerance = 1e-4;
 
@@ -28,7 +28,7 @@ double LogSumExp(const std::vector<double>& x) {
   return high + std::log(sum);
 }
 
-// With hidden = identity, lm_head^T is the logits: row n's logits are column n, exactly.
+// With hidden = identity, lm_head^T is the logits: row n's logits are exactly column n.
 struct Rows {
   at::Tensor hidden, lm_head;
 };
@@ -47,7 +47,7 @@ at::Tensor RandomIds(at::IntArrayRef shape, int64_t vocabulary_size, uint64_t se
                      at::TensorOptions().dtype(at::kInt));
 }
 
-// Everything of every row, by plain float64 loops and a stable sort.
+// Checks all outputs of every row by plain float64 loops and a stable sort.
 void ExpectMatchesOracle(const ScoringOutput& output, const at::Tensor& logits_NV, const at::Tensor& sampled,
                          const at::Tensor& candidates, const ScoringOptions& options,
                          const std::string& what) {
@@ -124,7 +124,7 @@ void ExpectMatchesOracle(const ScoringOutput& output, const at::Tensor& logits_N
   }
 }
 
-// The head as a tensor and packed.
+// Checks the head as a tensor and packed.
 void ExpectMatchesOracle(const at::Tensor& logits_NV, const at::Tensor& sampled,
                          const at::Tensor& candidates, const ScoringOptions& options,
                          const std::string& what) {
@@ -185,7 +185,7 @@ TEST(ScoringHead, LargeAndNanLogits) {
   options.top_k = 4;
   options.entropy = true;
   ExpectMatchesOracle(Random({2, 50}, 3000, 18), RandomIds({2}, 50, 1), {}, options, "large");
-  // A row that is not a number is reported as such, with ids that may be used as indices.
+  // A row with a NaN is reported as such, with ids that may be used as indices.
   at::Tensor broken = rows.hidden.clone();
   broken[1][0] = std::nanf("");
   const ScoringOutput output = ScoreRowsOfHead(broken, rows.lm_head, {}, {}, options);
@@ -197,8 +197,8 @@ TEST(ScoringHead, LargeAndNanLogits) {
   EXPECT_TRUE((output.ids_Nk >= 0).logical_and(output.ids_Nk < 50).all().item<bool>());
 }
 
-// The answer to a row is the same whatever else is in the call and however it is chunked. The
-// logits are exact here (identity), so that the GEMM's order of summation plays no part.
+// The result of a row is the same whatever else is in the call and however it is cut into chunks.
+// The logits are exact here (identity), so the GEMM's order of summation does not matter.
 TEST(ScoringHead, ARowDependsOnThatRowOnly) {
   const Rows rows = FromLogits(Random({9, 1000}, 3, 19));
   const at::Tensor sampled = RandomIds({9}, 1000, 20);
@@ -234,7 +234,7 @@ TEST(ScoringHead, Bfloat16InputsHaveFloat32Logits) {
   EXPECT_LT((output.log_probs_Nk - log_probs).abs().max().item<double>(), 2e-5);
 }
 
-// The composition of ATen operations on the same logits as the CPU's row kernel.
+// The composition of ATen operations and the CPU's row kernel on the same logits.
 TEST(ScoringHead, AtenRowsMatchTheCpuKernel) {
   for (int64_t vocabulary_size : {1, 9, 400}) {
     for (int64_t k : {int64_t{0}, int64_t{1}, int64_t{7}, vocabulary_size}) {
@@ -290,7 +290,7 @@ TEST(ScoringHead, WhatIsNotAskedForIsUndefined) {
   EXPECT_EQ(none.log_tail_N.numel(), 0);
 }
 
-// Outside of the top-k and of no candidates: outside of the top-k.
+// Outside of the top-k and of no candidates means outside of the top-k.
 TEST(ScoringHead, AnEmptyListOfCandidatesLeavesTheTailAsItIs) {
   const Rows rows = FromLogits(Random({3, 20}, 1, 25));
   ScoringOptions options;

@@ -1,5 +1,5 @@
-// What the fused head reports beside the loss, combinations of objectives, and supports of
-// different sizes.
+// The fused head's reports besides the loss, combinations of objectives, and supports of different
+// sizes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -57,7 +57,7 @@ TEST(StudentHeadRows, MetricsAreTheRowsOwnNumbers) {
   EXPECT_EQ(column(kNumLimited)[1].item<float>(), 1);
 }
 
-// Rows of different support sizes in one tensor: as if each row were alone with its own k.
+// Rows of different support sizes in one tensor behave as if each row were alone with its own k.
 TEST(StudentHeadRows, PaddingMakesTheSupportSmaller) {
   for (const char* name : {"ta_opd", "sc_ta_opd", "forward_kl", "cross_entropy"}) {
     Problem problem = MakeProblem(4, 6, 30, 5, 18);
@@ -88,7 +88,8 @@ TEST(StudentHeadRows, PaddingMakesTheSupportSmaller) {
   }
 }
 
-// The student's top-k by sorting the whole row; ties between an id of the support and others, too.
+// Compares with the student's top-k by sorting the whole row, including ties between the support
+// and other ids.
 TEST(StudentHeadRows, TopKOverlapIsThatOfTheSortedRow) {
   for (int64_t k : {1, 2, 7, 40}) {
     for (int64_t vocabulary_size : {40, 300, 1031}) {
@@ -141,7 +142,7 @@ TEST(StudentHeadRows, CombinationIsTheSumOfItsTerms) {
   ExpectClose(output.metrics_NM.narrow(1, kTermLoss, 4), shares, kFloatTolerance, "shares");
 }
 
-// A teacher without a tail: as if it had sent log1mexp of its mass.
+// A teacher without a tail behaves as if it had sent log1mexp of its mass.
 TEST(StudentHeadRows, MakesTheTeachersTailWhereItSentNone) {
   const Problem problem = MakeProblem(4, 6, 30, 5, 21);
   const HeadOptions options = OptionsFor("ta_opd");
@@ -150,12 +151,12 @@ TEST(StudentHeadRows, MakesTheTeachersTailWhereItSentNone) {
   Problem absent = problem;
   absent.targets.teacher_log_tail_N.reset();
   absent.targets.teacher_log_probs_Nk = problem.targets.teacher_log_probs_Nk.clone();
-  // Row 2: the whole mass on the support, which the clamp keeps below 1.
+  // Row 2 has the whole mass on the support, which the clamp keeps below 1.
   absent.targets.teacher_log_probs_Nk[2] =
       at::log_softmax(problem.targets.teacher_log_probs_Nk[2], 0);
   const HeadOutput made = StudentHead(absent.hidden, absent.lm_head, absent.targets, options, {});
   for (int64_t n : {0, 1, 3}) {
-    // float32 log-probs: the tail made from one minus their mass has their rounding.
+    // The log-probs are float32: the tail computed as one minus their mass has their rounding.
     EXPECT_NEAR(made.loss_N[n].item<float>(), given.loss_N[n].item<float>(), 1e-5);
     EXPECT_EQ(made.metrics_NM[n][kTailWasDerived].item<float>(), 1);
     EXPECT_EQ(made.metrics_NM[n][kTailWasClamped].item<float>(), 0);

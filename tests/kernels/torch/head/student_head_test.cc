@@ -34,7 +34,7 @@ using testing::Seeded;
 
 // All objectives, odd sizes, k = 1..V, one row, both temperatures, on- and off-policy.
 TEST(StudentHead, MatchesAutogradForEveryObjective) {
-  // Hundreds of tiny operations; ChunkingDoesNotChangeTheResult has threads.
+  // There are hundreds of tiny operations; ChunkingDoesNotChangeTheResult uses threads.
   at::set_num_threads(1);
   struct Shape {
     int64_t num_rows, hidden_size, vocabulary_size, k;
@@ -74,7 +74,7 @@ TEST(StudentHead, ChunkingDoesNotChangeTheResult) {
     at::Tensor d_chunked = at::zeros(problem.lm_head.sizes());
     const HeadOutput chunked =
         StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_chunked);
-    // The GEMM may sum in another order; nothing else differs.
+    // The GEMM may sum in another order; nothing else may differ.
     ExpectClose(chunked.loss_N, whole.loss_N.to(at::kDouble), 1e-6, "loss");
     ExpectClose(chunked.metrics_NM, whole.metrics_NM.to(at::kDouble), 1e-6, "metrics");
     ExpectGradientClose(chunked.d_hidden_NH, whole.d_hidden_NH.to(at::kDouble), 1e-6, "d hidden");
@@ -96,8 +96,8 @@ TEST(StudentHead, AccumulatesIntoDLmHeadAndRepeatsBitForBit) {
   ExpectClose(twice, once.to(at::kDouble) + 1, 1e-6, "d lm_head");
 }
 
-// Compared with float64 on the same bfloat16 numbers: the loss, which rounded logits would spoil in
-// the second digit, is float32-exact; the products read the logits' gradient in bfloat16.
+// Compared with float64 on the same bfloat16 numbers, the loss is accurate to float32, while
+// rounded logits would change its second digit. The products read the logits' gradient in bfloat16.
 TEST(StudentHead, Bfloat16InputsHaveFloat32Logits) {
   Problem problem = MakeProblem(9, 64, 5003, 16, 7);
   problem.hidden = problem.hidden.to(at::kBFloat16);
@@ -123,7 +123,7 @@ struct HeadRun {
   at::Tensor d_lm_head;
 };
 
-// The head's gradient is added to what `start` has in every place.
+// The head's gradient is added to a tensor that is `start` everywhere.
 HeadRun RunOnThreads(int num_threads, const Problem& problem, const HeadOptions& options,
                      float start) {
   const int before = at::get_num_threads();
@@ -136,7 +136,7 @@ HeadRun RunOnThreads(int num_threads, const Problem& problem, const HeadOptions&
   return run;
 }
 
-// Random inputs in this type, hidden size 24 and k = 7.
+// Returns random inputs of this type, with hidden size 24 and k = 7.
 Problem ProblemOfType(at::ScalarType dtype, int64_t num_rows, int64_t vocabulary_size,
                       uint64_t seed) {
   Problem problem = MakeProblem(num_rows, 24, vocabulary_size, 7, seed);
@@ -155,14 +155,14 @@ TEST(StudentHead, NumberOfThreadsDoesNotChangeLossOrHead) {
     EXPECT_TRUE(at::equal(one.output.loss_N, three.output.loss_N));
     EXPECT_TRUE(at::equal(one.output.metrics_NM, three.output.metrics_NM));
     EXPECT_TRUE(at::equal(one.d_lm_head, three.d_lm_head));
-    // One partial sum a thread.
+    // There is one partial sum per thread.
     ExpectGradientClose(three.output.d_hidden_NH, one.output.d_hidden_NH.to(at::kDouble),
                         dtype == at::kFloat ? kFloatTolerance : kBfloat16OutputTolerance,
                         "d hidden");
   }
 }
 
-// The rows of a small head are shared in tiles: in one group of them, and in two.
+// Threads share the rows of a small head in tiles: in one group of them, and in two.
 TEST(StudentHead, TilesOfASmallHeadAreItsRows) {
   for (const auto& [num_rows, dtype] :
        {std::pair(700, at::kFloat), std::pair(9001, at::kFloat), std::pair(700, at::kBFloat16)}) {
@@ -190,8 +190,8 @@ TEST(StudentHead, TilesOfASmallHeadAreItsRows) {
   }
 }
 
-// a = 0 in every row: no matrix product backward, rows of the head beyond the support and y are
-// untouched.
+// a = 0 in every row: there is no matrix product in the backward pass, and the rows of the head
+// outside of the support and y are untouched.
 TEST(StudentHead, ObjectivesWithoutDensePartTouchFewRowsOfTheHead) {
   Problem problem = MakeProblem(9, 24, 2003, 5, 71);
   problem.targets.sampled_ids_N[0] = problem.targets.support_ids_Nk[0][2];
@@ -207,7 +207,7 @@ TEST(StudentHead, ObjectivesWithoutDensePartTouchFewRowsOfTheHead) {
   }
 }
 
-// Logits of +-1e4 and a shift of 1000: a hidden size of 1 makes the logits hidden * lm_head.
+// Logits of +-1e4 and a shift of 1000: with a hidden size of 1, the logits are hidden * lm_head.
 TEST(StudentHead, ExtremeLogitsStayFinite) {
   for (const ObjectiveInfo& info : AllObjectives()) {
     for (double factor : {1e4, -1e4}) {
@@ -305,7 +305,7 @@ TEST(StudentHeadLoss, CastsTheHeadsGradientAndSkipsFrozenInputs) {
   StudentHeadLoss(problem.hidden, problem.lm_head, problem.targets, options, nullptr).backward();
   EXPECT_EQ(problem.lm_head.grad().scalar_type(), at::kBFloat16);
   const Expected expected = Oracle(problem, options);
-  // Rounded once more than d_lm_head: to lm_head's dtype.
+  // Rounded once more than d_lm_head, to lm_head's dtype.
   constexpr double kCastTolerance = kBfloat16OutputTolerance + 0x1p-9;
   ExpectHeadGradientClose(problem.lm_head.grad(), expected.d_lm_head, problem.targets,
                           kCastTolerance, "d lm_head");

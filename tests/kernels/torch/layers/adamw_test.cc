@@ -51,7 +51,7 @@ TEST(FusedAdamW, EqualsAten) {
       }
       EXPECT_TRUE(at::equal(untouched, before));
       for (size_t i = 0; i < states.size(); ++i) {
-        // Roundings of three float32 updates.
+        // The roundings of three float32 updates.
         EXPECT_TRUE(at::allclose(states[i].master, expected[i].master, 1e-6, 1e-6)) << i;
         EXPECT_TRUE(at::allclose(states[i].exp_avg, expected[i].exp_avg, 1e-6, 1e-7)) << i;
         EXPECT_TRUE(at::allclose(states[i].exp_avg_sq, expected[i].exp_avg_sq, 1e-6, 1e-7)) << i;
@@ -61,8 +61,8 @@ TEST(FusedAdamW, EqualsAten) {
   }
 }
 
-// One update with bfloat16 moments is one with float32 moments whose results are rounded up or down;
-// on the average over many steps and elements, by nothing.
+// An update with bfloat16 moments is one with float32 moments whose results are rounded up or down;
+// on average over many steps and elements, the rounding is zero.
 TEST(FusedAdamW, Bfloat16MomentsAreRoundedWithoutBias) {
   constexpr int64_t kSize = 50'000;
   at::manual_seed(3);
@@ -81,7 +81,7 @@ TEST(FusedAdamW, Bfloat16MomentsAreRoundedWithoutBias) {
       state.master = state.parameter;
       state.number = number;
       UpdateAdamW({0.01, 0.9, 0.999, 1e-8, 7, 1.0}, {state});
-      // The parameter takes the moments before they are rounded.
+      // The parameter uses the moments before they are rounded.
       ASSERT_TRUE(at::equal(state.parameter, exact.parameter));
       const at::Tensor rounded = first_moment ? state.exp_avg : state.exp_avg_sq;
       const at::Tensor before = first_moment ? exact.exp_avg : exact.exp_avg_sq;
@@ -95,13 +95,13 @@ TEST(FusedAdamW, Bfloat16MomentsAreRoundedWithoutBias) {
     // The spread of the rounding, and five standard errors of its mean.
     EXPECT_GT(std::sqrt(spread), 1e-3);
     EXPECT_LT(std::abs(bias), 5 * std::sqrt(spread / (kSteps * kSize)));
-    // An element's own errors change from stream to stream: their mean shrinks.
+    // The errors of a single element differ from stream to stream, so their mean shrinks.
     EXPECT_LT(mean.div(kSteps).square().mean().item<double>(), 1.2 * spread / kSteps);
   }
 }
 
 // An update of weights without a master is one of a float32 copy of them whose result is rounded up
-// or down; on the average over many steps and elements, by nothing.
+// or down; on average over many steps and elements, the rounding is zero.
 TEST(FusedAdamW, Bfloat16WeightsAreRoundedWithoutBias) {
   constexpr int64_t kSize = 50'000;
   constexpr int kSteps = 20;
@@ -130,13 +130,13 @@ TEST(FusedAdamW, Bfloat16WeightsAreRoundedWithoutBias) {
       if (moments == at::kFloat) {
         ASSERT_TRUE(at::equal(state.exp_avg, exact.exp_avg));
       }
-      // One step of bfloat16 at most, up or down.
+      // At most one step of bfloat16, up or down.
       const at::Tensor error = state.parameter.to(at::kDouble) - exact.master.to(at::kDouble);
       ASSERT_LT((error / exact.master.abs()).abs().max().item<double>(), 1.0 / 128);
     }
     // Updates of 1e-4 move few weights, by a last place of about 1e-2; their sum is that of the
-    // exact changes. Five standard errors: an element's rounding has at most the variance of its
-    // change times its place.
+    // exact changes. The bound is five standard errors: an element's rounding has at most the
+    // variance of its change times its place.
     const at::Tensor place = start.to(at::kDouble).abs() / 128;
     const double variance = (change.abs() * place).sum().item<double>() / kSteps;
     const at::Tensor sign = change.sign();
@@ -146,7 +146,7 @@ TEST(FusedAdamW, Bfloat16WeightsAreRoundedWithoutBias) {
   }
 }
 
-// The bits of a weight depend on the step, the parameter and the element's place in it alone.
+// The bits of a weight depend only on the step, the parameter and the element's place in it.
 TEST(FusedAdamW, Bfloat16WeightsInPiecesHaveTheSameBits) {
   constexpr int64_t kSize = 3 * 32768 + 77, kCut = 40'000;
   at::manual_seed(7);
@@ -197,12 +197,12 @@ TEST(FusedAdamW, Bfloat16MomentsDecay) {
     UpdateAdamW({0.0, 0.999, 0.999, 1e-8, step, 1.0}, {state});
   }
   const double expected = std::pow(0.999, kSteps);
-  // The walk's spread is about 0.06 for one element, so 0.001 for the mean.
+  // The spread of the walk is about 0.06 for one element, so 0.001 for the mean.
   EXPECT_NEAR(state.exp_avg.to(at::kDouble).mean().item<double>(), expected, 5e-3);
   EXPECT_NEAR(state.exp_avg_sq.to(at::kDouble).mean().item<double>(), expected, 5e-3);
 }
 
-// Whoever packed or cached a parameter asks for its version.
+// Code that has packed or cached a parameter checks its version.
 TEST(FusedAdamW, CountsVersionsOfWhatItWrites) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     std::vector<AdamWState> states = MakeStates(type, type);
@@ -217,13 +217,13 @@ TEST(FusedAdamW, CountsVersionsOfWhatItWrites) {
     EXPECT_EQ(states[1].parameter._version(), untouched);
     EXPECT_EQ(states[0].gradient._version(), gradient);
   }
-  // So they do without a master.
+  // The same holds without a master.
   std::vector<AdamWState> alone = MakeStates(at::kBFloat16, at::kFloat);
   for (AdamWState& state : alone) state.master = at::Tensor();
   const auto before = alone[0].parameter._version();
   UpdateAdamW({}, alone);
   EXPECT_GT(alone[0].parameter._version(), before);
-  // Inference tensors count none, and may be written outside of inference mode.
+  // Inference tensors have no version counter, and may be written outside of inference mode.
   std::vector<AdamWState> states;
   {
     const c10::InferenceMode inference;

@@ -35,7 +35,7 @@ TEST(GatedMlp, GradientsAreThoseOfFloat64) {
                                std::to_string(rows) + " rows, " + c10::toString(dtype));
     }
   }
-  // What has no kernels is composed.
+  // Types without kernels are composed.
   testing::ExpectGradients(Mlp, MlpComposition, MlpValues(3, at::kDouble),
                            RandomTensor({3, 34}, 5).to(at::kDouble), at::kDouble, 1e-12, "float64");
 }
@@ -49,7 +49,8 @@ TEST(GatedMlp, AddsToGradientTargetsWithAnyThreads) {
   }
 }
 
-// The bits of the packed weights' products, with and without gradients, for any number of rows.
+// The bits are those of the packed weights' products, with and without gradients, for any number of
+// rows.
 TEST(GatedMlp, IsTheSameWithPackedWeights) {
   for (const at::ScalarType dtype : kTypes) {
     const std::vector<at::Tensor> v = MlpValues(9, dtype);

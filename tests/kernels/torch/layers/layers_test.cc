@@ -15,9 +15,9 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Relative to the largest number, where roundings are largest, plus 0.1 for gradients that are
-// small because their terms cancel: float32 sums of up to 1000 numbers; bfloat16 keeps 8 bits, and
-// the forward passes round up to four times on the way.
+// The tolerance is relative to the largest number, where roundings are largest, plus 0.1 for
+// gradients that are small because their terms cancel. There are float32 sums of up to 1000
+// numbers; bfloat16 keeps 8 bits, and the forward passes round up to four times.
 double ToleranceOf(at::ScalarType dtype) { return dtype == at::kFloat ? 3e-6 : 0.012; }
 constexpr double kEps = 1e-5;
 
@@ -35,8 +35,8 @@ void ExpectNear(const at::Tensor& ours, const at::Tensor& expected, double toler
       << what << " " << ours.sizes();
 }
 
-// Outputs and gradients of `ours` on the inputs and of `oracle` on the same in double.
-// random_gradient: which outputs have a gradient.
+// Compares outputs and gradients of `ours` on the inputs with those of `oracle` on the same inputs
+// in double. `has_gradient` says which outputs have a gradient.
 void CompareWithDouble(const Tensors& inputs, const std::vector<bool>& has_gradient,
                        const std::function<Tensors(const Tensors&)>& ours,
                        const std::function<Tensors(const Tensors&)>& oracle,
@@ -128,7 +128,7 @@ TEST_P(LayersTest, NormRotateHeads) {
     CompareWithDouble(
         {inputs[0]}, {true},
         [&](const Tensors& t) {
-          // As attention: a gradient whose heads come first.
+          // As in attention, the gradient has the heads first.
           const at::Tensor out = NormRotateHeads(t[0], at::Tensor(), kEps, cos, sin);
           return Tensors{out.transpose(0, 1).contiguous()};
         },
@@ -151,7 +151,7 @@ TEST_P(LayersTest, SwiGlu) {
 }
 
 // bfloat16 results are rounded where transformers' are: nearly all bits agree with the composition
-// in bfloat16, which rounds at those places (a float32 sum in another order may tip one).
+// in bfloat16, which rounds in those places (a float32 sum in another order may change one).
 TEST_P(LayersTest, RoundsWhereTransformersDoes) {
   const auto expect_same = [](const at::Tensor& ours, const at::Tensor& theirs) {
     if (ours.scalar_type() == at::kFloat) return;
