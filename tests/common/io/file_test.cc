@@ -21,7 +21,7 @@ TEST(File, WritesReadsAndReplaces) {
   ASSERT_OK_AND_ASSIGN(const std::string content, ReadFileToString(dir.File("f")));
   EXPECT_EQ(content, binary);
   ASSERT_OK_AND_ASSIGN(const auto names, ListDirectory(dir.path()));
-  EXPECT_THAT(names, ElementsAre("f"));  // no temporary file is left
+  EXPECT_THAT(names, ElementsAre("f"));  // no temporary file remains
 }
 
 TEST(File, ReadLimitIsExact) {

@@ -58,7 +58,7 @@ TEST(ParseJson, LimitsTheNumberOfValues) {
   EXPECT_ERROR(ParseJson(text, "t"), kInvalid, "limit of 8000000 values");
 }
 
-// Estimates are no less than what glibc's malloc takes for the parts, and not much more.
+// Estimates are at least what glibc's malloc takes for the parts, and not much more.
 TEST(ParseJson, LimitsTheMemoryOfTheValue) {
   const std::string parts[] = {"1", "\"" + std::string(100, 'x') + "\"", "[]", "{\"key\":0}"};
   const int64_t bytes[] = {16, 16 + 148, 16 + 64, 16 + 64 + 99 + 16};

@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<Json>> ReadAll(const std::string& path,
   return rows;
 }
 
-// What Python reads, restricted to the columns.
+// Returns the rows that Python reads, restricted to the columns.
 std::vector<Json> PythonRows(const std::string& name,
                              const std::vector<std::string>& columns = {}) {
   std::vector<Json> rows;
@@ -51,7 +51,7 @@ TEST(ParquetTest, RowsAreWhatPythonReads) {
   ASSERT_OK_AND_ASSIGN(const auto rows, ReadAll(Golden("verl.parquet")));
   EXPECT_EQ(rows, PythonRows("verl.parquet.jsonl"));
   ASSERT_EQ(rows.size(), 7u);
-  // Batches that end inside and at the end of a row group.
+  // Batches end inside and at the end of a row group.
   for (int64_t batch_rows : {1, 2, 3, 100}) {
     ParquetOptions options;
     options.batch_rows = batch_rows;
@@ -72,7 +72,7 @@ TEST(ParquetTest, EveryTypeAndNulls) {
 TEST(ParquetTest, ATypeThatIsNotReadIsNamed) {
   EXPECT_ERROR(ReadAll(Golden("types.parquet")), absl::StatusCode::kInvalidArgument,
                "column \"when\" has the type timestamp");
-  EXPECT_OK(ReadAll(Golden("types.parquet"), {"text"}));  // not asked for, not decoded
+  EXPECT_OK(ReadAll(Golden("types.parquet"), {"text"}));  // not requested, not decoded
 }
 
 TEST(ParquetTest, FieldsAndColumns) {
@@ -143,7 +143,7 @@ TEST(ParquetTest, EveryTruncationIsAnError) {
   }
 }
 
-// Damaged bytes: an error or other rows, never a crash, a hang or much memory.
+// Damaged bytes give an error or other rows, never a crash, a hang or much memory.
 TEST(ParquetTest, SeededMutations) {
   TempDir dir;
   ParquetOptions options;

@@ -7,7 +7,8 @@
 namespace taopd {
 namespace {
 
-// FIPS 180-4 examples, and lengths around the padding's edges (values from coreutils sha256sum).
+// FIPS 180-4 examples, and lengths around the edges of the padding (values from coreutils
+// sha256sum).
 TEST(Sha256, KnownDigests) {
   EXPECT_EQ(Sha256Hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(Sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

@@ -15,7 +15,7 @@ using Style = ConsoleColumn::Style;
 
 class ConsoleSinkTest : public ::testing::Test {
  protected:
-  // What was written since the last call.
+  // Returns the text written since the last call.
   std::string Output() {
     std::string text = out_.str();
     out_.str("");
@@ -59,7 +59,7 @@ TEST_F(ConsoleSinkTest, PlainLinesKeepTheirInterval) {
   EXPECT_EQ(Output(), "step 3/5  v 3  eval 50.0%  ETA 13s\n");
   EXPECT_OK(sink.Write(4, {{"v", 4}}));
   EXPECT_EQ(Output(), "");
-  EXPECT_OK(sink.Write(5, {{"v", 5}}));  // nor is the last step, at the latest at the end
+  EXPECT_OK(sink.Write(5, {{"v", 5}}));  // nor is the last step, which is written in the end
   EXPECT_EQ(Output(), "");
   owner.reset();
   EXPECT_EQ(Output(), "step 5/5  v 5  eval 50.0%\n");
@@ -108,7 +108,7 @@ TEST_F(ConsoleSinkTest, EtaOfAResumedRunCountsItsOwnSteps) {
   EXPECT_EQ(Output(), "step 950/1000  ETA 2d13h\n");
 }
 
-// What the steps say of their own time counts; a pause between them does not.
+// The times that the steps report count; a pause between them does not.
 TEST_F(ConsoleSinkTest, EtaLeavesOutPauses) {
   ConsoleSink sink({.columns = {}, .total_steps = 12}, &out_, &clock_);
   EXPECT_OK(sink.Write(1, {{"time/step_s", 2}, {"time/save_s", 0}, {"time/evaluation_s", 0}}));

@@ -26,7 +26,7 @@ uint32_t SlowMaskedCrc(const std::string& bytes) {
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-// The payloads of a TFRecord file; every length and checksum is verified.
+// Returns the payloads of a TFRecord file; every length and checksum is verified.
 std::vector<std::string> ReadFrames(const std::string& file) {
   std::vector<std::string> payloads;
   size_t at = 0;
@@ -87,7 +87,7 @@ TEST(TensorBoardSink, AnExistingFileIsNotOverwritten) {
   ASSERT_OK_AND_ASSIGN(auto second, TensorBoardSink::Open(options, &clock));
   ASSERT_OK(second->Write(1, {{"a", 1.0}}));
   EXPECT_EQ(testing::ReadFile(first), before);
-  // Behind the first in the order of names, in which TensorBoard reads.
+  // It follows the first file in the order of names, in which TensorBoard reads.
   EXPECT_GT(testing::ReadFile(first + ".001").size(), before.size());
 }
 
@@ -96,7 +96,7 @@ TEST(TensorBoardSink, AFullDiskLeavesWholeFrames) {
   ManualClock clock;
   ASSERT_OK_AND_ASSIGN(auto sink,
                        TensorBoardSink::Open({.dir = dir.path(), .unique_suffix = "test"}, &clock));
-  // The limit on a file's size fails a write half-way, as a full disk does.
+  // The limit on a file's size makes a write fail half-way, as a full disk does.
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);

@@ -12,7 +12,7 @@ namespace taopd::testing {
 namespace {
 
 constexpr double kLogitTolerance =
-    2e-5;  // fp32 roundings of two layers; logits are of size 1 to 10
+    2e-5;  // float32 roundings of two layers; logits are of size 1 to 10
 
 struct GoldenCase {
   std::string dir;
@@ -50,11 +50,11 @@ TEST_P(DecoderGolden, LogitsInBf16AreAsCloseToFp32AsTransformersOwn) {
   const at::Tensor& fp32_TV = test_case.golden.at("logits");
   const at::Tensor theirs_TV = test_case.golden.at("logits_bf16") - fp32_TV;
   const at::Tensor ours_TV = logits_TV.to(at::kFloat) - fp32_TV;
-  // The two round at different places, so single errors differ, the largest of 1300 by up to two
-  // times; their sizes must not.
+  // The two round in different places, so single errors differ, the largest of 1300 by up to a
+  // factor of two; their mean sizes must not.
   EXPECT_LE(MeanAbs(ours_TV), 1.1 * MeanAbs(theirs_TV));
   EXPECT_LE(MaxAbs(ours_TV), 2.5 * MaxAbs(theirs_TV));
-  EXPECT_GT(MaxAbs(ours_TV), kLogitTolerance);  // it did compute in bf16
+  EXPECT_GT(MaxAbs(ours_TV), kLogitTolerance);  // it did compute in bfloat16
 }
 
 TEST_P(DecoderGolden, GradientsOfEveryParameter) {
@@ -70,11 +70,11 @@ TEST_P(DecoderGolden, GradientsOfEveryParameter) {
   for (const auto& [name, parameter] : decoder->Parameters()) {
     ASSERT_TRUE(test_case.golden.contains("grad." + name)) << name;
     const at::Tensor& expected = test_case.golden.at("grad." + name);
-    if (!parameter.grad().defined()) {  // an expert that no token went to
+    if (!parameter.grad().defined()) {  // an expert to which no token went
       EXPECT_EQ(MaxAbs(expected), 0.0) << name;
       continue;
     }
-    // Relative to the tensor: sums of up to 50 rows of numbers of its size.
+    // Relative to the tensor, because there are sums of up to 50 rows of numbers of its size.
     EXPECT_LE(MaxAbs(parameter.grad() - expected), 1e-5 * (1.0 + MaxAbs(expected))) << name;
   }
 }
@@ -112,7 +112,7 @@ TEST(VerlArithLlama, GreedyContinuations) {
   UseOneThread();
   const auto golden = nlohmann::json::parse(
       ReadFile(SourcePath("tests/common/model/golden/verl_arith_llama/golden_greedy.json")));
-  // Ids must be equal: the best logit is never nearer to the second than ten times this.
+  // Ids must be equal: the best logit is always at least ten times this far from the second.
   constexpr double kLogProbTolerance = 2e-5;
   ASSERT_GT(golden["smallest_logit_gap"].get<double>(), 10 * kLogProbTolerance);
   ASSERT_OK_AND_ASSIGN(const auto decoder, LoadDecoder(model_dir, {"float32", "cpu", false}));

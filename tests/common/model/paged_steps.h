@@ -1,4 +1,4 @@
-// Feeds sequences to Decoder::Infer step by step, each with blocks of its own.
+// Feeds sequences to Decoder::Infer step by step, each with its own blocks.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace taopd::testing {
 
 class PagedSteps {
  public:
-  // The sequences' blocks are taken from the end of the pool or from its beginning, in turn, so that
+  // The sequences' blocks are taken alternately from the end and the beginning of the pool, so that
   // tables are not in order.
   PagedSteps(Decoder* decoder, int64_t num_blocks,
              KvPages::Layout layout = KvPages::Layout::kKernel)
@@ -21,9 +21,9 @@ class PagedSteps {
 
   struct Part {
     size_t sequence;
-    std::vector<int32_t> ids;  // that follow those fed before
+    std::vector<int32_t> ids;  // follow the ids fed before
   };
-  // The hidden states of the parts' rows, one after the other.
+  // Returns the hidden states of the parts' rows, one after the other.
   at::Tensor Step(const std::vector<Part>& parts) {
     const c10::InferenceMode inference;
     std::vector<std::vector<int32_t>> ids;

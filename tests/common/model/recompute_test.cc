@@ -1,5 +1,5 @@
-// Recomputation changes what is kept, and no bit of a gradient; and the backward pass says how far
-// it has come.
+// Recomputation changes what is kept, but no bit of a gradient, and the backward pass reports how
+// far it has come.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -23,7 +23,8 @@ std::vector<std::vector<int32_t>> Sequences() {
   return sequences;
 }
 
-// The hidden states, and the gradients by their parameters' names, in float32 sums of two passes.
+// Returns the hidden states, and the gradients by their parameters' names, in float32 sums of two
+// passes.
 std::map<std::string, at::Tensor> Gradients(Decoder* decoder, const ForwardOptions& options) {
   std::map<std::string, at::Tensor> results;
   for (auto& [name, parameter] : decoder->Parameters()) {
@@ -92,7 +93,7 @@ TEST_P(RecomputeTest, LayersAreReportedWhenTheirGradientsAreComplete) {
   }
 }
 
-// The inputs of the first layer then need no gradient, its parameters do.
+// The inputs of the first layer then need no gradient, but its parameters do.
 TEST_P(RecomputeTest, AFrozenEmbeddingLeavesTheOtherGradientsAlone) {
   const auto decoder = TinyDecoder(GetParam().architecture, GetParam().dtype, true);
   const auto gradients = [&](Recompute recompute) {

@@ -23,7 +23,8 @@ std::vector<int32_t> Joined(std::vector<int32_t> a, const std::vector<int32_t>& 
   return a;
 }
 
-// The rows behind the prefix, and the gradients of their sum of squares by the parameters' names.
+// Returns the rows after the prefix, and the gradients of their sum of squares by the parameters'
+// names.
 std::map<std::string, at::Tensor> Compute(Decoder* decoder, bool shared) {
   const std::vector<int32_t> prefix = RandomIds(kPrefix, 1), first = RandomIds(kFirst, 2),
                              second = RandomIds(kSecond, 3);

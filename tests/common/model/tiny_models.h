@@ -1,4 +1,4 @@
-// Tiny models of every architecture and what tests ask of them.
+// Tiny models of every architecture, and helpers of the tests that use them.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,8 +19,8 @@
 
 namespace taopd::testing {
 
-// Tiny operations gain nothing from a second thread, and waiting for one that a busy machine does
-// not schedule takes milliseconds each.
+// Tiny operations gain nothing from a second thread, and waiting for a thread that a busy machine
+// does not schedule takes milliseconds each time.
 inline void UseOneThread() { at::set_num_threads(1); }
 
 inline ModelConfig TinyConfig(const std::string& architecture) {
@@ -39,7 +39,7 @@ inline ModelConfig TinyConfig(const std::string& architecture) {
   config.tie_word_embeddings = config.qk_norm;
   config.attention_bias = !config.qk_norm;
   config.attention_output_bias = architecture == "LlamaForCausalLM";
-  if (architecture == "Qwen2ForCausalLM") {  // a window and a scaling that the tests' lengths reach
+  if (architecture == "Qwen2ForCausalLM") {  // a window and a scaling within the tests' lengths
     config.sliding_window = 20;
     config.sliding_layers = {false, true};
     config.rope.type = RopeType::kYarn;

@@ -1,4 +1,4 @@
-"""Makes the Parquet files of parquet_test.cc and, beside each, its rows as JSON Lines as Python sees them.
+"""Makes the Parquet files of parquet_test.cc, and JSON Lines of the rows that Python reads from them.
 
 Needs pyarrow 26.0.1: python3 make_parquet.py (writes into its own folder)
 """
@@ -48,7 +48,7 @@ def main():
         "lists": pa.array([[["a"], []], None, [None, ["b", None]]], pa.large_list(pa.list_(pa.string()))),
         "pair": pa.array([[1, 2], [3, 4], None], pa.list_(pa.int16(), 2)),
         "struct": pa.array([{"a": 1, "b": {"c": [{"d": "e"}]}}, None, {"a": None, "b": {"c": []}}]),
-        "when": pa.array([datetime.datetime(2026, 1, 1)] * 3),  # a type that is not read
+        "when": pa.array([datetime.datetime(2026, 1, 1)] * 3),  # a type that is not supported
     })
     write("types", types, compression="zstd", data_page_version="2.0", write_page_checksum=True)
     write("empty", types.slice(0, 0))

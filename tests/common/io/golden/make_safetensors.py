@@ -1,6 +1,7 @@
-"""Writes python_written.safetensors beside this script. Versions used: safetensors 0.8.0, Python 3.11.
+"""Writes python_written.safetensors next to this script.
 
-The values are byte patterns that the C++ test rebuilds: byte i of tensor number t is (31 t + i) % 256.
+Versions used: safetensors 0.8.0, Python 3.11. The values are byte patterns that the C++ test
+rebuilds: byte i of tensor number t is (31 t + i) % 256.
 """
 
 import ctypes
@@ -21,7 +22,7 @@ TENSORS = [  # name, dtype, shape, bytes
 
 buffers, data = [], {}
 for t, (name, dtype, shape, size) in enumerate(TENSORS):
-    # serialize() reads through the address: the buffer has to stay alive.
+    # serialize() reads through the address, so the buffer has to stay alive.
     buffers.append((ctypes.c_uint8 * size)(*((31 * t + i) % 256 for i in range(size))))
     address = ctypes.addressof(buffers[-1])
     data[name] = safetensors.TensorSpec(dtype=dtype, shape=shape, data_ptr=address, data_len=size)

@@ -121,7 +121,7 @@ TEST_F(Safetensors, RoundTripOfRandomTensors) {
       if (next == nullptr) {
         EXPECT_EQ(reinterpret_cast<uintptr_t>(view.bytes.data()) % 8, 0u);  // data starts aligned
       } else {
-        EXPECT_EQ(view.bytes.data(), next);  // the order given
+        EXPECT_EQ(view.bytes.data(), next);  // in the given order
       }
       next = view.bytes.data() + view.bytes.size();
     }
@@ -140,7 +140,7 @@ TEST_F(Safetensors, LegalEdges) {
   EXPECT_OK(OpenHeader("{}      "));
   EXPECT_OK(OpenHeader(R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", "1234"));
   EXPECT_OK(OpenHeader(R"({"a":{"dtype":"F32","shape":[2,0],"data_offsets":[0,0]}})"));
-  // Zero sizes at the start, between and at the end; header order is not file order.
+  // Zero sizes are at the start, in between and at the end; header order is not file order.
   EXPECT_OK(OpenHeader(R"({"z":{"dtype":"I8","shape":[0],"data_offsets":[2,2]},
                            "b":{"dtype":"I8","shape":[1],"data_offsets":[1,2]},
                            "m":{"dtype":"I8","shape":[0],"data_offsets":[1,1]},

@@ -113,12 +113,12 @@ TEST(ParseModelConfig, RopeScaling) {
   EXPECT_EQ(config.rope.type, RopeType::kLlama3);
   EXPECT_EQ(config.rope.factor, 8.0);
   EXPECT_EQ(config.rope.original_max_position_embeddings, 128);
-  // The spelling that Qwen's model cards give: "type", and the outer rope_theta.
+  // The spelling in Qwen's model cards: "type", and the outer rope_theta.
   Json json = MinimalJson();
   json["rope_theta"] = 1000000.0;
   json["rope_scaling"] = {
       {"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 256}};
-  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5.0}};  // comes second
+  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5.0}};  // takes second place
   ASSERT_OK_AND_ASSIGN(const ModelConfig yarn, ParseModelConfig(json.dump()));
   EXPECT_EQ(yarn.rope.type, RopeType::kYarn);
   EXPECT_EQ(yarn.rope.theta, 1e6);
@@ -142,7 +142,7 @@ TEST(ParseModelConfig, RopeScaling) {
 
 TEST(ParseModelConfig, SlidingWindows) {
   Json json = MinimalJson();
-  json["sliding_window"] = 32;  // of a model that does not use it
+  json["sliding_window"] = 32;  // belongs to a model that does not use it
   json["max_window_layers"] = 1;
   ASSERT_OK_AND_ASSIGN(const ModelConfig off, ParseModelConfig(json.dump()));
   EXPECT_FALSE(off.HasSlidingLayers());
@@ -284,7 +284,7 @@ TEST(PublishedConfigs, ParseAndHaveTransformersParameterCount) {
     const auto config = ParseModelConfig(ReadFile(entry.path().string()));
     ASSERT_TRUE(config.ok()) << name << ": " << config.status().ToString();
     EXPECT_EQ(config->NumParameters(), counts["num_parameters"][name].get<int64_t>()) << name;
-    // What is written from the fields alone says the same.
+    // A file written only from the fields has the same meaning.
     ModelConfig fields = *config;
     fields.raw_json.clear();
     const std::string text = ModelConfigJson(fields);

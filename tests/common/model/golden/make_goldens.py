@@ -1,14 +1,14 @@
-"""Writes tiny random models and what transformers computes with them.
+"""Writes tiny random models and the results of transformers for them.
 
     pip install torch==2.11.0 transformers==5.17 safetensors numpy
     python make_goldens.py <this directory> [<case> ...]
 
-For each model a directory with config.json and model.safetensors (as transformers saves them) and
+Each model gets a directory with config.json and model.safetensors (as transformers saves them) and
 golden.safetensors:
-    token_ids [T], cu_seqlens [B+1]   sequences laid one after the other, each run alone
-    logits [T, V]                     fp32
-    logits_bf16 [T, V]                of the model cast to bf16
-    loss_weights [T, V], grad.<name>  gradients of sum(logits * loss_weights) in fp32
+    token_ids [T], cu_seqlens [B+1]   sequences one after the other, each run alone
+    logits [T, V]                     float32
+    logits_bf16 [T, V]                of the model cast to bfloat16
+    loss_weights [T, V], grad.<name>  gradients of sum(logits * loss_weights) in float32
 """
 
 import pathlib
@@ -30,7 +30,7 @@ EXPERTS = dict(head_dim=6, num_key_value_heads=2, num_experts=8, num_experts_per
 
 
 def rope(kind, **more):
-    """Sequences here have up to 20 tokens; a context of 16 makes every branch of a scaling count."""
+    """Sequences have up to 20 tokens, so a context of 16 reaches every branch of a scaling."""
     return dict(rope_parameters=dict(rope_type=kind, rope_theta=1000.0, **more))
 
 
@@ -69,7 +69,7 @@ def run(model, sequences):
 
 
 def gradients(model):
-    """Under the names of the checkpoint, where every expert has matrices of its own."""
+    """The gradients by the names of the checkpoint, where every expert has its own matrices."""
     grads = {}
     for key, parameter in model.named_parameters():
         if key.endswith("experts.gate_up_proj"):

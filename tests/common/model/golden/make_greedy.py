@@ -1,5 +1,7 @@
-"""Greedy continuations of 200 random prompts by transformers, in float32, for the tiny models beside this file and for
-stories260K: greedy.safetensors in each model's directory.
+"""Writes greedy continuations of 200 random prompts by transformers, in float32.
+
+They are for the tiny models next to this file and for stories260K: greedy.safetensors in each
+model's directory.
 
     pip install torch==2.11.0 transformers==5.17 safetensors
     python make_greedy.py
@@ -7,8 +9,8 @@ stories260K: greedy.safetensors in each model's directory.
     prompts        int64 [200, 40], padded with -1
     continuations  int64 [200, 16]
 
-Prompts of which any of the 16 choices is nearer than 1e-3 (in logits) to the second best are drawn again: there float32
-sums in another order may choose otherwise.
+If any of a prompt's 16 choices is nearer than 1e-3 (in logits) to the second best, the prompt is
+drawn again, because float32 sums in another order may choose differently.
 """
 
 import pathlib

@@ -1,7 +1,7 @@
-"""Writes how many parameters transformers gives the models of a folder of published configurations.
+"""Writes the parameter counts by transformers for a folder of published configurations.
 
     pip install torch==2.11.0 transformers==5.17
-    python make_parameter_counts.py <folder of directories with config*.json> > parameter_counts.json
+    python make_parameter_counts.py <folder of config directories> > parameter_counts.json
 
 No weights are made: the models live on the meta device. A tied output head counts once.
 """

@@ -1,9 +1,10 @@
-"""Greedy continuations of verl's digit-completion model by transformers.
+"""Writes greedy continuations of verl's digit-completion model by transformers.
 
     make_verl_arith.py SHARED_DATA
 
-Writes verl_arith_llama/golden_greedy.json beside this file. Made with torch 2.11.0 and transformers
-5.17.0 on the CPU, one thread, eager attention; weights as stored (bfloat16) computed in float32.
+The output is verl_arith_llama/golden_greedy.json next to this file. It was made with torch 2.11.0 and
+transformers 5.17.0 on the CPU, with one thread and eager attention; the weights are stored in
+bfloat16 and computed in float32.
 """
 
 import json

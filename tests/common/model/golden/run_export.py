@@ -1,7 +1,9 @@
 """Loads a model directory with transformers, as a user of an export would, and writes its logits.
 
     pip install torch==2.11.0 transformers==5.17 safetensors
-    python run_export.py <model directory> <input.safetensors: token_ids [B, T]> <output.safetensors>
+    python run_export.py <model directory> <input.safetensors> <output.safetensors>
+
+The input has token_ids [B, T].
 """
 
 import sys

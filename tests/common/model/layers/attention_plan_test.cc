@@ -1,4 +1,5 @@
-// A sequence's numbers do not depend on its company: packs against single sequences, bit for bit.
+// A sequence's numbers do not depend on the rest of the pack: packs against single sequences, bit
+// for bit.
 #include "common/model/layers/attention_plan.h"
 
 #include <gtest/gtest.h>
@@ -119,7 +120,7 @@ TEST(AttentionPlan, PaddingIsAtMostAnEighthOfLongSequences) {
   }
   const AttentionPlan plan =
       MakeAttentionPlan(PackedBatch::FromSequences(sequences, at::kCPU), at::kCPU);
-  size_t s = 0;  // lengths grow, and so do the groups'
+  size_t s = 0;  // lengths grow, and so do those of the groups
   for (const auto& group : plan.full_groups) {
     for (int64_t i = 0; i < group.num_sequences; ++i, ++s) {
       const auto length = static_cast<int64_t>(sequences[s].size());

@@ -1,5 +1,5 @@
 // The mixture of experts: routing against a plain loop over tokens, grouped products against the
-// experts one after the other, and that nothing depends on the company of a token.
+// experts one after the other, and the independence of a token from the others.
 #include "common/model/layers/moe.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ MoeWeights RandomWeights(at::ScalarType dtype) {
   return weights;
 }
 
-// One token after the other, in double precision.
+// Computes one token after the other, in double precision.
 at::Tensor PlainLoop(const at::Tensor& x_TH, const MoeWeights& weights, const MoeConfig& config) {
   const auto wide = [](const at::Tensor& t) { return t.to(at::kDouble); };
   std::vector<at::Tensor> rows;
@@ -71,11 +71,12 @@ TEST(Moe, GroupedProductsAreTheExpertsInTurn) {
   MoeWeights weights = RandomWeights(at::kBFloat16);
   StackExperts(&weights);
   const c10::InferenceMode inference;
-  for (const int64_t num_tokens : {1, 2, 37}) {  // 1: most experts have no token
+  for (const int64_t num_tokens : {1, 2, 37}) {  // with 1, most experts have no token
     const at::Tensor x_TH = at::randn({num_tokens, kHidden}).to(at::kBFloat16);
     const Routing routing = Route(at::linear(x_TH, weights.router_EH), Config(true));
     const at::Tensor in_turn_TH = ExpertsInTurn(x_TH, routing, weights);
-    // Both round after every product to bfloat16, at the same places but in sums of another order.
+    // Both round to bfloat16 after every product, in the same places, but their sums differ in
+    // order.
     EXPECT_LE(MaxAbs(ExpertsGrouped(x_TH, routing, weights) - in_turn_TH),
               0.02 * MaxAbs(in_turn_TH));
   }

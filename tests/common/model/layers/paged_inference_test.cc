@@ -1,6 +1,6 @@
 // Inference through pages: chunks, decoding and mixtures of them against one pass over the whole
-// sequence. By the kernels of the CPU all of them are equal bit for bit, and close to Forward; by
-// ATen they are close.
+// sequence. With the kernels of the CPU, all of them are equal bit for bit, and close to Forward;
+// with ATen they are close.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,8 +12,9 @@
 namespace taopd::testing {
 namespace {
 
-// Of the whole, in the Euclidean norm: the sums' order differs, and 16-bit types round many times.
-// Single rows may be farther away: where two experts are nearly equally good, either may be chosen.
+// Relative to the whole, in the Euclidean norm: the order of sums differs, and 16-bit types round
+// many times. Single rows may be farther away: if two experts are nearly equally good, either may
+// be chosen.
 double ToleranceOf(const std::string& dtype) {
   return dtype == "bfloat16" ? 0.03 : dtype == "float16" ? 0.004 : 1e-5;
 }
@@ -37,8 +38,8 @@ class PagedInferenceTest : public ::testing::TestWithParam<Setting> {
     return steps.Step({{0, ids}});
   }
 
-  // Runs every sequence to its end; next_len says how many tokens a sequence gets in a step (0: it
-  // waits). compare(hidden, ids) looks at the hidden states of a sequence.
+  // Runs every sequence to its end. next_len returns how many tokens a sequence gets in a step (0:
+  // it waits). compare(hidden, ids) checks the hidden states of a sequence.
   void RunInSteps(const std::vector<std::vector<int32_t>>& sequences, KvPages::Layout layout,
                   const std::function<int64_t(size_t sequence, int64_t past)>& next_len,
                   const std::function<void(const at::Tensor& hidden_TH,
@@ -131,7 +132,7 @@ TEST_P(PagedInferenceTest, ThreadsThatShareTheRowsOfAStep) {
 }
 
 TEST_P(PagedInferenceTest, StepsThatMixPrefillChunksAndDecode) {
-  // Sequence s starts when it is given its first token, in steps of its own length.
+  // Sequence s starts when it gets its first token, and advances in steps of its own length.
   int64_t calls = 0;
   ExpectTheSameBits(Sequences({40, 33, 25, 50, 17, 1}), [&](size_t s, int64_t past) -> int64_t {
     if (++calls <= 6 * static_cast<int64_t>(s)) return 0;
@@ -153,7 +154,7 @@ TEST_P(PagedInferenceTest, ThreadsChangeNothing) {
   at::set_num_threads(1);
 }
 
-// What a failed request leaves in a block must not reach the next one.
+// The data that a failed request leaves in a block must not reach the next one.
 TEST_P(PagedInferenceTest, WhatABlockHeldBeforeDoesNotMatter) {
   const auto ids = Sequences({40})[0];
   for (const auto layout : {KvPages::Layout::kKernel, KvPages::Layout::kPlain}) {
@@ -251,7 +252,7 @@ TEST(PackedWeights, SayWhatThePlanDoesNotKnow) {
     const auto decoder = TinyDecoder("Qwen3ForCausalLM", dtype);
     EXPECT_EQ(decoder->PrepareInference(), 0);
   }
-  // Numbers over hundreds of powers of two, in one of the matrices.
+  // One of the matrices has numbers over hundreds of powers of two.
   const auto decoder = TinyDecoder("Qwen3ForCausalLM", "bfloat16");
   int64_t outputs = 0, inputs = 0;
   for (const auto& [name, parameter] : decoder->Parameters()) {

@@ -1,4 +1,4 @@
-// PagedAttentionLayers::RotateAndRun beside its two parts.
+// PagedAttentionLayers::RotateAndRun compared with its two parts.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -12,7 +12,8 @@ namespace {
 
 using testing::TinyConfig;
 
-// Two sequences, one of which goes on behind 3 tokens that are nowhere: their keys are zeros.
+// There are two sequences, one of which continues after 3 tokens that were never written: their
+// keys are zeros.
 TEST(RotateAndRun, IsNormAndRotationAndThenTheAttention) {
   const c10::InferenceMode inference;
   const ModelConfig config = TinyConfig("Qwen3ForCausalLM");

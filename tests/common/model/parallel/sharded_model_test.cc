@@ -1,4 +1,4 @@
-// Slices of a model against the whole one.
+// Slices of a model against the whole model.
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 using testing::PagedSteps;
 using testing::ThreadRanks;
 
-// float32 sums over another split of their terms, relative to the largest number.
+// float32 sums over another division of their terms, relative to the largest number.
 constexpr double kSplitTolerance = 1e-5;
 
 void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
@@ -54,7 +54,7 @@ std::vector<ScoringOptions> KindsOfScores() {
   kinds[3].rank = kinds[3].entropy = true;
   kinds[4].top_k = 5;
   kinds[4].dense = true;
-  kinds[4].workspace_bytes = 1;  // a row at a time
+  kinds[4].workspace_bytes = 1;  // one row at a time
   return kinds;
 }
 

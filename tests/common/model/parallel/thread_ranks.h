@@ -23,7 +23,7 @@ class ThreadRanks {
 
   Collectives* rank(size_t i) { return ranks_[i].get(); }
 
-  // Runs function(rank) in a thread each, and returns when all are done.
+  // Runs function(rank) in one thread per rank, and returns when all are done.
   void Run(const std::function<void(size_t rank)>& function) {
     std::vector<std::thread> threads;
     for (size_t i = 0; i < ranks_.size(); ++i) threads.emplace_back([&, i] { function(i); });
@@ -60,7 +60,7 @@ class ThreadRanks {
     }
 
    private:
-    // Everyone's tensor, until the next arrival at the barrier.
+    // Returns the tensors of all ranks, valid until the next arrival at the barrier.
     std::vector<at::Tensor> Exchange(const at::Tensor& tensor) {
       all_.tensors_[static_cast<size_t>(place_.rank)] = tensor;
       all_.barrier_.arrive_and_wait();

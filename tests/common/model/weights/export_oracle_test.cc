@@ -1,5 +1,5 @@
-// What SaveDecoder writes, loaded by transformers itself: no missing and no unexpected tensor, and
-// the same logits. Needs the Python of TAOPD_ORACLE_PYTHON (tests/run -L oracle makes it).
+// The files of SaveDecoder, loaded by transformers itself: no missing and no unexpected tensor, and
+// the same logits. Needs the Python of TAOPD_ORACLE_PYTHON (tests/run -L oracle installs it).
 #include <gtest/gtest.h>
 
 #include "tests/common/model/tiny_models.h"
@@ -42,7 +42,7 @@ TEST_P(ExportOracle, TransformersLoadsTheExportAndComputesTheSame) {
     const c10::InferenceMode inference;
     const at::Tensor ours = at::linear(decoder->Forward(batch), decoder->lm_head());
     const at::Tensor theirs = ReadTensors(dir.File("output.safetensors")).at("logits");
-    // fp32 roundings of two layers, as in decoder_golden_test.
+    // float32 roundings of two layers, as in decoder_golden_test.
     EXPECT_LE(MaxAbs(theirs.view_as(ours) - ours), 2e-5 * (1.0 + MaxAbs(ours)));
   }
 }

@@ -1,4 +1,4 @@
-// Model directories: export and reload, and files that are not what they should be.
+// Model directories: export and reload, and files that are damaged or wrong.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 const DecoderOptions kCpu = {"auto", "cpu", false};
 
-// The tensors of a saved model, changed by `change` and written back.
+// Changes the tensors of a saved model with `change` and writes them back.
 void RewriteTensors(const std::string& dir,
                     const std::function<void(std::map<std::string, at::Tensor>&)>& change) {
   std::map<std::string, at::Tensor> tensors = ReadTensors(dir + "/model.safetensors");
@@ -179,7 +179,7 @@ TEST_F(BadFiles, MissingOrCutFiles) {
   EXPECT_ERROR(LoadDecoder(dir_.path(), kCpu), StatusCode::kNotFound, "config.json");
 }
 
-// Each message names the directory once, whichever layer found the fault.
+// Each message names the directory once, whichever layer found the error.
 TEST_F(BadFiles, MessagesNameTheDirectoryOnce) {
   const auto expect_once = [&](const std::string& part) {
     const absl::Status status = LoadDecoder(dir_.path(), kCpu).status();
@@ -254,7 +254,7 @@ TEST_F(BadFiles, StoredTypesAreComputedInTheAskedOne) {
                "float16 cannot be trained");
 }
 
-// A mapped tensor must not be written: training gets copies.
+// A mapped tensor must not be written, so training gets copies.
 TEST_F(BadFiles, TrainingDoesNotWriteToTheFile) {
   const std::string before = ReadFile(dir_.File("model.safetensors"));
   ASSERT_OK_AND_ASSIGN(const auto decoder, LoadDecoder(dir_.path(), {"auto", "cpu", true}));
@@ -262,7 +262,7 @@ TEST_F(BadFiles, TrainingDoesNotWriteToTheFile) {
   EXPECT_EQ(ReadFile(dir_.File("model.safetensors")), before);
 }
 
-// Checkpoints and pins of teachers store revisions: the bytes that are hashed may never change.
+// Checkpoints and pinned teachers store revisions, so the bytes that are hashed must never change.
 TEST(WeightsRevision, HashesConfigurationNamesShapesAndBytesInTheOrderOfTheNames) {
   const auto decoder = TinyDecoder("Qwen3MoeForCausalLM", "bfloat16");
   std::map<std::string, at::Tensor> sorted;
@@ -299,7 +299,7 @@ TEST(SaveDecoder, ShardsReadBackToTheSameBits) {
     EXPECT_TRUE(names.ok());
     return *names;
   };
-  // A limit below the largest tensor: that one has a file of its own.
+  // The limit is below the size of the largest tensor, which gets its own file.
   const int64_t kLimits[] = {2000, 20000, kMaxShardBytes, 9000};
   for (const int64_t limit : kLimits) {
     ASSERT_OK(SaveDecoder(*decoder, dir.path(), limit));
@@ -308,7 +308,7 @@ TEST(SaveDecoder, ShardsReadBackToTheSameBits) {
     if (limit == kMaxShardBytes) {
       EXPECT_EQ(files(), std::vector<std::string>({"config.json", "model.safetensors"}));
     } else {
-      // No shard of the export before is left over.
+      // No shard of the previous export remains.
       char last[64];
       std::snprintf(last, sizeof(last), "model-%05zu-of-%05zu.safetensors", num_shards, num_shards);
       EXPECT_GT(num_shards, 1u);
@@ -347,13 +347,13 @@ TEST(LoadDecoder, GrowsTheVocabularyByTheMeanOfItsRows) {
     }
     EXPECT_EQ(grown->config().NumParameters() - decoder->config().NumParameters(),
               9 * 24 * (decoder->config().tie_word_embeddings ? 1 : 2));
-    // The export says what the model is now, and reads back.
+    // The export describes the model as it is now, and reads back.
     ASSERT_OK(SaveDecoder(*grown, dir.File("grown")));
     ASSERT_OK_AND_ASSIGN(const auto read, LoadDecoder(dir.File("grown"), kCpu));
     EXPECT_EQ(read->config().eos_token_ids, std::vector<int32_t>({33, 39}));
     EXPECT_EQ(read->config().bos_token_id, 35);
     EXPECT_FALSE(read->config().pad_token_id);
-    // A smaller tokenizer leaves the rows: published vocabularies are padded.
+    // A smaller tokenizer leaves the rows unchanged: published vocabularies are padded.
     options.vocabulary = VocabularyChange{20, {3}, std::nullopt, 4};
     ASSERT_OK_AND_ASSIGN(const auto same, LoadDecoder(dir.path(), options));
     EXPECT_EQ(same->config().vocab_size, 31);
@@ -371,7 +371,7 @@ TEST(LoadDecoder, ReadsNoMoreThanTheMemoryAllows) {
   EXPECT_OK(CheckWeightsFit(TinyConfig("LlamaForCausalLM"), at::kCPU, at::kFloat));
 }
 
-// What a chat model ends on stands in generation_config.json, which LoadDecoder reads.
+// The end ids of a chat model are in generation_config.json, which LoadDecoder reads.
 TEST(TokenizerFiles, SurviveTheDirectoryThatTheyWereReadFrom) {
   const TempDir to;
   absl::StatusOr<TokenizerFiles> files;
@@ -391,7 +391,7 @@ TEST(TokenizerFiles, SurviveTheDirectoryThatTheyWereReadFrom) {
   EXPECT_EQ(decoder->config().eos_token_ids, std::vector<int32_t>({2, 3}));
 }
 
-// A directory in a file's place stands for any file that exists and cannot be read (tests may run
+// A directory in place of a file represents any file that exists but cannot be read (tests may run
 // as root, whom permissions do not stop).
 TEST(TokenizerFiles, AFileThatCannotBeReadOrWrittenIsAnError) {
   const TempDir from, to;
