@@ -123,7 +123,7 @@ TEST(YamlSettings, ListsOfSections) {
   EXPECT_EQ(config.terms[0].weight, 0.5);
   EXPECT_EQ(config.terms[1].name, "a");
   EXPECT_EQ(config.terms[1].weight, 2);
-  // Written as one line that reads back; a list replaces the one before.
+  // It is written as one line that reads back; a list replaces the previous one.
   const std::string text = WriteYamlSettings(DescribeSettings(config));
   EXPECT_THAT(text, HasSubstr("terms: [{name: \"b\", weight: 0.5}, {name: \"a\", weight: 2.0}]"));
   Config read;
@@ -219,12 +219,12 @@ TEST(Settings, AMisspeltSectionIsComparedWithItsKey) {
                "unknown key \"objectve.name\" (did you mean \"objective.name\"?)");
   EXPECT_ERROR(ApplyOverride("objectve.wieght=1", table), absl::StatusCode::kInvalidArgument,
                "did you mean \"objective.weight\"?");
-  // No section is similar: the name itself is found elsewhere.
+  // No section is similar, but the name itself exists elsewhere.
   EXPECT_ERROR(ApplyOverride("loss.weight=1", table), absl::StatusCode::kInvalidArgument,
                "did you mean \"run.weight\"?");
 }
 
-// What is suggested must be what may have been meant.
+// A suggestion must be a key that may have been meant.
 TEST(Settings, OnlyNearKeysAreSuggested) {
   struct TwoSections {
     TermConfig run;

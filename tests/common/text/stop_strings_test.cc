@@ -125,7 +125,7 @@ TEST(StopStrings, EqualTheSearchOfTheWholeText) {
   EXPECT_GT(num_stopped, 4000);
 }
 
-// Without this, a matcher that sends nothing before the end would pass.
+// Without this test, a matcher that sends nothing before the end would pass.
 TEST(StopStrings, HoldsBackNoMoreThanABeginning) {
   StopStringMatcher matcher({"abab"}, false);
   EXPECT_FALSE(matcher.Append("xaba"));

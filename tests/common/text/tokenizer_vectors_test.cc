@@ -1,4 +1,4 @@
-// The published test vectors, for the tokenizers that lie in the shared data.
+// The published test vectors, for the tokenizers in the shared data.
 #include <algorithm>
 #include <cctype>
 
@@ -10,7 +10,7 @@
 namespace taopd {
 namespace {
 
-// The vectors' name of a tokenizer, where it is not the folder's.
+// Returns the name of a tokenizer in the vectors, if it differs from the folder's.
 std::string VectorsName(const std::string& folder) {
   return folder == "deepseek-r1-distill-qwen" ? "ds" : folder;
 }

@@ -36,7 +36,7 @@ struct RandomModel {
     }
   }
 
-  // The definition, one merge a round.
+  // Encodes by the definition, one merge per round.
   std::vector<int32_t> PlainEncode(const std::string& word) const {
     std::map<std::pair<int32_t, int32_t>, std::pair<int, int32_t>> ranks;
     for (size_t rank = 0; rank < merges.size(); ++rank) {
@@ -71,7 +71,7 @@ std::vector<int32_t> Encode(const Bpe& bpe, const std::string& word, WordCache* 
   return ids;
 }
 
-// All lengths around the switch from scan to heap, twice (the second answer is the cache's).
+// All lengths around the switch from scan to heap, twice (the second result comes from the cache).
 TEST(Bpe, AgreesWithTheDefinition) {
   RandomStream random(21);
   for (int trial = 0; trial < 25; ++trial) {
@@ -79,7 +79,7 @@ TEST(Bpe, AgreesWithTheDefinition) {
     const Bpe bpe(model.merges, model.byte_ids, {});
     WordCache cache;
     for (size_t length = 0; length <= 130; ++length) {
-      const uint64_t num_letters = 1 + random.NextBelow(5);  // the fifth, 'e', has no token
+      const uint64_t num_letters = 1 + random.NextBelow(5);  // the fifth letter, 'e', has no token
       std::string word(length, 'a');
       for (char& c : word) c = static_cast<char>('a' + random.NextBelow(num_letters));
       const std::vector<int32_t> expected = model.PlainEncode(word);
@@ -136,7 +136,7 @@ TEST(Bpe, OneMebibyteOfOneLetterIsFast) {
   EXPECT_EQ(Encode(bpe, std::string(1 << 20, 'a')), std::vector<int32_t>(1 << 12, 8));
 }
 
-// Threads that take caches from one pool, as they come.
+// Threads take caches from one pool as they come.
 TEST(Bpe, ThreadsShareAPoolOfCaches) {
   RandomStream random(2);
   const RandomModel model(&random, 30);
@@ -188,7 +188,8 @@ TEST(WordCache, StaysBoundedAndCorrect) {
   EXPECT_LE(num_found, static_cast<int>(WordCache::kNumEntries));
 }
 
-// Every size of word and of result; words that differ in one byte, in a zero at the end, in size.
+// Every size of word and of result; words that differ in one byte, in a zero at the end, or in
+// size.
 TEST(WordCache, TellsWordsApart) {
   for (size_t size = 1; size <= WordCache::kMaxWordBytes; ++size) {
     for (size_t num_ids = 1; num_ids <= WordCache::kMaxIds; ++num_ids) {
@@ -210,7 +211,7 @@ TEST(WordCache, TellsWordsApart) {
   }
 }
 
-// So many that words of one beginning, and of one end, share places.
+// There are so many that words with the same beginning, and with the same end, share places.
 TEST(WordCache, TellsWordsOfOnePlaceApart) {
   WordCache cache;
   for (const bool at_end : {true, false}) {

@@ -16,7 +16,7 @@ TEST(MergeTable, AgreesWithAMap) {
   for (const int num_merges : {0, 1, 2, 3, 1000, 30'000}) {
     std::vector<BpeMerge> merges;
     std::map<std::pair<int32_t, int32_t>, uint32_t> ranks;
-    // Few ids repeat pairs; the largest id is among them.
+    // A few ids repeat in pairs; the largest id is among them.
     const uint64_t num_ids = 1 + random.NextBelow(200);
     for (int m = 0; m < num_merges; ++m) {
       const auto left = kMaxId - static_cast<int32_t>(random.NextBelow(num_ids));

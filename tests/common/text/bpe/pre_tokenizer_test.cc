@@ -22,7 +22,8 @@ std::vector<std::string> Split(SplitPattern pattern, std::string_view text) {
   return pieces;
 }
 
-// Expected pieces: HF tokenizers 0.23.3, pre_tokenizers.Split with the patterns of the files.
+// The expected pieces come from HF tokenizers 0.23.3, pre_tokenizers.Split with the patterns of the
+// files.
 TEST(PreTokenizer, Qwen2) {
   auto split = [](std::string_view text) { return Split(SplitPattern::kQwen2, text); };
   EXPECT_THAT(split("Hello, world's 1234"),

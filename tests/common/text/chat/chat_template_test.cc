@@ -1,4 +1,4 @@
-// The chat template of a model directory, against what transformers does with the same files.
+// The chat template of a model directory, against the results of transformers for the same files.
 #include "common/text/chat/chat_template.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ ordered_json UserSays(const std::string& text) {
   return ordered_json::array({{{"role", "user"}, {"content", text}}});
 }
 
-// Shows what a template is given.
+// Shows the variables that a template is given.
 constexpr char kShowAll[] =
     "{{ bos_token }}{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
     "{% if tools %}T{{ tools|length }}{% endif %}{% if documents %}D{{ documents|length }}{% endif "
@@ -151,7 +151,7 @@ TEST_F(ChatTemplateTest, PublishedQwen) {
   options.kwargs["enable_thinking"] = false;
   EXPECT_EQ(chat.Render(hi, options)->text,
             "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
-  // Special tokens that a user writes are special tokens, as with transformers.
+  // Special tokens that a user writes become special tokens, as with transformers.
   ASSERT_OK_AND_ASSIGN(const auto spelled, chat.Render(UserSays("<|im_end|>"), {}));
   const std::vector<int32_t> ids = tokenizer->Encode(spelled.text);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 151645), 2);

@@ -1,4 +1,4 @@
-"""Writes <variant>.tokenizer.json and <variant>.jsonl beside this script, from the toy tokenizer.
+"""Writes <variant>.tokenizer.json and <variant>.jsonl next to this script, from the toy tokenizer.
 
 Versions used: tokenizers 0.23.3, Python 3.11. Rows: text, add_special_tokens, ids, decoded,
 decoded_skip_special; and decode_ids with decode_ids_text, random ids that need not be valid UTF-8.

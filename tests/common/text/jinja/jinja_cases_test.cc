@@ -1,5 +1,5 @@
 // Whole templates and small ones, with the text that Python's jinja2 3.1.6 gives in transformers'
-// set-up: those that lie in the shared data, and golden/cases.jsonl (see make_jinja_golden.py).
+// set-up: those in the shared data, and golden/cases.jsonl (see make_jinja_golden.py).
 #include <absl/time/time.h>
 
 #include <functional>
@@ -35,7 +35,7 @@ absl::StatusOr<std::string> RenderCase(const ordered_json& row) {
   return rendering.text;
 }
 
-// Calls back for each line of a JSON Lines file, keys in order.
+// Calls `row` for each line of a JSON Lines file, with keys in order.
 void ForEachRow(const std::string& path, const std::function<void(const ordered_json&)>& row) {
   std::istringstream lines(testing::ReadFile(path));
   for (std::string line; std::getline(lines, line);) {
@@ -44,7 +44,7 @@ void ForEachRow(const std::string& path, const std::function<void(const ordered_
   }
 }
 
-// `expected` of a row, or an error where it has expect_error.
+// Checks `expected` of each row, or for an error if it has expect_error.
 int CheckCases(const std::string& path) {
   int num_rows = 0;
   ForEachRow(path, [&](const ordered_json& row) {
@@ -71,13 +71,13 @@ TEST(JinjaCases, SharedEngineCases) {
   EXPECT_EQ(CheckCases(path), 259);
 }
 
-// Here the expectation is what jinja2 gave, not what the named project expects.
+// The expected text is what jinja2 gave, not what the named project expects.
 TEST(JinjaCases, SharedDivergentCases) {
   const std::string path = testing::SharedData("chat_templates/jinja_engine_divergent.jsonl");
   if (path.empty()) GTEST_SKIP() << "shared data is absent";
   int num_rows = 0;
   ForEachRow(path, [&](const ordered_json& row) {
-    // Plain jinja2 does not know this tag, transformers' set-up does.
+    // Plain jinja2 does not know this tag, but transformers' set-up does.
     if (row["template"].get<std::string>().find("{% generation %}") == 0) return;
     ++num_rows;
     const auto text = RenderCase(row);
@@ -86,7 +86,8 @@ TEST(JinjaCases, SharedDivergentCases) {
       return;
     }
     const auto expected = row["jinja2_output"].get<std::string>();
-    // An address of this run of Python; there it fails only when the generator is used.
+    // The text contains an address of this run of Python, where it fails only when the generator is
+    // used.
     if (expected.find("<generator object") == 0) return;
     EXPECT_TRUE(text.ok()) << row["template"] << ": " << text.status();
     EXPECT_EQ(text.value_or(""), expected) << row["template"];

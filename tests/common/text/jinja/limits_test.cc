@@ -1,4 +1,4 @@
-// Templates that would hang Python or eat its memory: each ends with an error, soon.
+// Templates that would hang Python or exhaust its memory: each ends with an error, soon.
 #include "common/text/jinja/limits.h"
 
 #include <sys/resource.h>
@@ -24,8 +24,8 @@ std::string Repeated(const std::string& part, size_t count) {
   return text;
 }
 
-// Of the processor, so that a busy machine does not count. Generous for sanitizers; the point is
-// that it is not minutes.
+// Measured in processor time, so that a busy machine does not count. Generous for sanitizers; the
+// point is that it is not minutes.
 constexpr double kMaxCpuSeconds = 30;
 
 const std::string kLoop = "{% for i in range(99999) %}";
@@ -49,7 +49,7 @@ std::vector<std::string> TemplatesThatTakeMemory() {
       "{% set ns = namespace(x=[1]) %}" + kLoop + "{% set ns.x = ns.x + ns.x %}" + kEnd,
       "{{ 'abcdefgh' * 1000000000 }}",
       "{{ [1, 2] * 1000000000000 }}",
-      // Products of size and count that are small again in 64 bits.
+      // Products of size and count that overflow to small numbers in 64 bits.
       "{{ 'abcd' * 4611686018427387905 }}",
       "{{ [1] * 1152921504606846977 }}",
       "{{ ('x' * 100000).replace('', 'y' * 100000) }}",
@@ -69,7 +69,8 @@ std::vector<std::string> TemplatesThatTakeMemory() {
   };
 }
 
-// Values nested through what is not a list, and comparisons of small expressions with large values.
+// Values nested through something other than a list, and comparisons of small expressions with
+// large values.
 std::vector<std::string> TemplatesOfDeepValues() {
   return {
       "{% set ns = namespace(x=[]) %}" + kLoop + "{% set ns.x = [ns.x.count] %}" + kEnd +
@@ -115,7 +116,7 @@ std::vector<std::string> TemplatesThatTakeStack() {
   };
 }
 
-// What does not start with "(" must be refused.
+// Templates that do not start with "(" must be refused.
 void ExpectEnd(const std::vector<std::string>& templates) {
   for (const std::string& source : templates) {
     const std::clock_t begin = std::clock();
@@ -135,13 +136,13 @@ TEST(JinjaLimits, HostileTemplatesEnd) {
   ExpectEnd({std::string(static_cast<size_t>(kMaxTemplateBytes) + 1, 'x')});
 }
 
-// Not only what a filter returns is within the limit, but what it makes on the way.
+// The limit applies not only to the value that a filter returns, but also to the intermediate ones.
 TEST(JinjaLimits, JoinIsChargedWhileItGrows) {
   EXPECT_ERROR(RenderText("{{ range(100000)|join('x' * 40000) }}"),
                absl::StatusCode::kResourceExhausted, "limit");
   rusage usage{};
   ASSERT_EQ(getrusage(RUSAGE_SELF, &usage), 0);
-  // The whole text would be 4 GB; the limit is half a GiB, twice that while a string grows.
+  // The whole text would be 4 GB; the limit is half a GiB, or twice that while a string grows.
   EXPECT_LT(usage.ru_maxrss, int64_t{5} << 19) << "KiB";
 }
 
@@ -155,7 +156,7 @@ TEST(JinjaLimits, MessagesNameTheLimit) {
                absl::StatusCode::kResourceExhausted, "line 2, column ");
 }
 
-// Real use stays far below.
+// Real templates stay far below the limits.
 TEST(JinjaLimits, LongConversationsPass) {
   nlohmann::ordered_json context;
   for (int i = 0; i < 20000; ++i) {
@@ -169,7 +170,8 @@ TEST(JinjaLimits, LongConversationsPass) {
   EXPECT_EQ(rendering->text.size(), 20000u * (12 + 5 + 200 + 11));
 }
 
-// Values that hold each other in circles are freed with the rendering (the leak checker looks).
+// Values that refer to each other in cycles are freed with the rendering (the leak checker verifies
+// it).
 TEST(JinjaLimits, CirclesAreFreed) {
   EXPECT_OK(
       RenderText("{% set ns = namespace() %}{% set ns.x = [ns] %}{% macro f() %}{% endmacro %}"

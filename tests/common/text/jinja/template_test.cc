@@ -1,4 +1,4 @@
-// The engine's interface: errors with their place, spans of generations, limits of the subset.
+// The engine's interface: errors with their positions, spans of generations, limits of the subset.
 #include "common/text/jinja/template.h"
 
 #include "tests/support/status_matchers.h"

@@ -1,4 +1,4 @@
-// Files that are damaged, or say something that is not implemented: each is refused by name.
+// Files that are damaged, or request something that is not implemented: each is refused by name.
 #include "common/text/tokenizer/tokenizer_json.h"
 
 #include <functional>
@@ -248,7 +248,7 @@ TEST(TokenizerJson, HarmlessOptions) {
   file["model"]["byte_fallback"] = true;
   file["model"]["dropout"] = 0.0;
   file["model"]["merges"].insert(file["model"]["merges"].begin(), "#version: 0.2");
-  // A caller's business: transformers turns them off where a call does not ask for them.
+  // This is up to the caller: transformers turns these options off unless a call requests them.
   file["truncation"] = {
       {"direction", "Right"}, {"max_length", 1}, {"strategy", "LongestFirst"}, {"stride", 0}};
   file["padding"] = {{"strategy", {{"Fixed", 64}}}, {"direction", "Right"}, {"pad_id", 0}};

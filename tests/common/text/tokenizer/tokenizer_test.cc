@@ -178,8 +178,8 @@ TEST_F(ToyTokenizer, ThreadsShareOneTokenizer) {
   EXPECT_EQ(num_wrong, std::vector<int>(4, 0));
 }
 
-// The pieces of a stream make the text of the whole, whatever the ids are; a whole character is not
-// held back.
+// The pieces of a stream together are the whole text, whatever the ids are; a whole character is
+// not held back.
 TEST_F(ToyTokenizer, IncrementalDecoding) {
   RandomStream random(19);
   for (int trial = 0; trial < 3000; ++trial) {
@@ -214,14 +214,14 @@ TEST_F(ToyTokenizer, IncrementalDecodingGivesWhatIsCertain) {
   EXPECT_EQ(decoder.Push(id_of_byte('\xE4')), "");
   EXPECT_EQ(decoder.Push(id_of_byte('\xBD')), "");
   EXPECT_EQ(decoder.Push(id_of_byte('\xA0')), "\u4F60");
-  // No byte can make a character of E0 80.
+  // No byte can complete E0 80 to a character.
   EXPECT_EQ(decoder.Push(id_of_byte('\xE0')), "");
   EXPECT_EQ(decoder.Push(id_of_byte('\x80')), "\uFFFD\uFFFD");
   EXPECT_EQ(decoder.Push(id_of_byte('\xF0')), "");
   EXPECT_EQ(decoder.Finish(), "\uFFFD");
 }
 
-// What is missing from the vocabulary is dropped, as HF tokenizers does without unk_token.
+// Bytes that the vocabulary lacks are dropped, as HF tokenizers does without unk_token.
 TEST_F(ToyTokenizer, BytesWithoutATokenAreDropped) {
   json file = json::parse(text_);
   const json id_of_l = file["model"]["vocab"]["l"];
@@ -249,7 +249,7 @@ TEST_F(ToyTokenizer, BytesWithoutATokenAreDropped) {
   ::testing::internal::CaptureStderr();
   MakeTokenizer(file.dump());
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
-  // A word that is a token whole lacks nothing.
+  // A word that is a token as a whole loses nothing.
   file["model"]["ignore_merges"] = true;
   file["model"]["vocab"]["ll"] = id_of_l;
   EXPECT_EQ(MakeTokenizer(file.dump())->CountUnknownBytes("ll"), 0);

@@ -39,7 +39,7 @@ TEST(Unicode, Nfc) {
   EXPECT_EQ(NormalizeNfc("e\u0301 \u1112\u1161\u11AB \u03D2\u0301"), "\u00E9 \uD55C \u03D3");
   EXPECT_EQ(NormalizeNfc("\u0344"), "\u0308\u0301");  // a composition exclusion
   EXPECT_EQ(NormalizeNfc("plain caf\u00E9"), "plain caf\u00E9");
-  // HF tokenizers' tables do not know these: no reordering, no composition.
+  // The tables of HF tokenizers do not contain these: no reordering, no composition.
   EXPECT_EQ(NormalizeNfc("a\u1AC3\u0301"), "a\u1AC3\u0301");
   EXPECT_EQ(NormalizeNfc("\U00011935\U00011930"), "\U00011935\U00011930");
 }
@@ -51,7 +51,7 @@ TEST(Unicode, NfcOfLongMarkRunsIsTheSameAsOfShortOnes) {
   RandomStream random(9);
   for (int trial = 0; trial < 100; ++trial) {
     // NFC of a long run must be a fixed point, and equal that of the run in another legal order:
-    // each mark is moved past its neighbours of other classes by composing piecewise from the left.
+    // composing piecewise from the left moves each mark past its neighbours of other classes.
     std::string text = "a", piecewise = "a";
     for (uint64_t i = 0, n = 40 + random.NextBelow(40); i < n; ++i) {
       const std::string_view mark = marks[random.NextBelow(std::size(marks))];

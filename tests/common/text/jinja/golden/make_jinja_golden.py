@@ -1,4 +1,4 @@
-"""Writes cases.jsonl beside this script: templates with the text that Python's jinja2 gives.
+"""Writes cases.jsonl next to this script: templates with the text that Python's jinja2 gives.
 
 Versions used: jinja2 3.1.6, Python 3.11, set up as transformers 5.17 does for chat templates. Rows:
 template, context, options, and expected or expect_error.
@@ -335,7 +335,7 @@ text { not % tag } # here {
 {% set ns.x = 1 %}
 """.strip("\n")
 
-# Templates of several lines are kept together by hand here.
+# Templates of several lines.
 BLOCKS = [
     "  {% if true %}  \n  a  \n  {% endif %}  \n b\n",
     "{% for x in nums %}\n    {{ x }}\n{% endfor %}\nend",
