@@ -15,7 +15,7 @@ std::optional<int64_t> FreeDiskBytes(const std::string& path) {
     existing = existing.parent_path();
   }
   struct statvfs info {};
-  // Some network file systems say that they have no blocks at all.
+  // Some network file systems report that they have no blocks at all.
   if (::statvfs(existing.c_str(), &info) != 0 || info.f_blocks == 0) return std::nullopt;
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
@@ -26,7 +26,7 @@ int64_t BytesOnDisk(const std::string& path) {
   int64_t bytes = 0;
   for (fs::recursive_directory_iterator it(path, error), end; !error && it != end;
        it.increment(error)) {
-    std::error_code gone;  // the entry may vanish meanwhile
+    std::error_code gone;  // the entry may vanish in the meantime
     if (!it->is_regular_file(gone)) continue;
     const uint64_t size = it->file_size(gone);
     if (!gone) bytes += static_cast<int64_t>(size);

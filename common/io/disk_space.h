@@ -1,4 +1,4 @@
-// What a disk has room for, and what a directory takes there.
+// The free space of a disk, and the size of a directory on it.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,12 @@
 
 namespace taopd {
 
-// The bytes that this process may still write to the file system of `path`, whose last parts need
-// not exist yet. nullopt if the file system does not tell. Quotas are not seen.
+// Returns the bytes that this process may still write to the file system of `path`, whose last
+// parts need not exist yet. Returns nullopt if the file system does not report it. Quotas are not
+// considered.
 std::optional<int64_t> FreeDiskBytes(const std::string& path);
 
-// The bytes of all regular files below `path`, or of the file itself; 0 if there is none.
+// Returns the bytes of all regular files below `path`, or of the file itself; 0 if there is none.
 int64_t BytesOnDisk(const std::string& path);
 
 }  // namespace taopd

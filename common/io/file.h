@@ -23,9 +23,9 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view conte
 
 // Creates a directory and its missing parents.
 absl::Status MakeDirectories(const std::string& path);
-// Fills a new directory with `write` and puts it in the place of `path`, which need not exist. Until
-// it is complete, and after every failure, `path` is what it was. A crash may leave PATH.new or
-// PATH.old behind, which the next call removes.
+// Fills a new directory with `write` and replaces `path`, which need not exist, by it. Until the
+// new directory is complete, and after every failure, `path` is unchanged. A crash may leave
+// PATH.new or PATH.old, which the next call removes.
 absl::Status ReplaceDirectory(const std::string& path,
                               const std::function<absl::Status(const std::string& dir)>& write);
 // Makes earlier renames in a directory durable (fsync).

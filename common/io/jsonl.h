@@ -53,7 +53,7 @@ class JsonlWriter {
   JsonlWriter& operator=(JsonlWriter&& other) noexcept;
   ~JsonlWriter();
   absl::Status Write(const nlohmann::ordered_json& value) { return WriteLine(LineOf(value)); }
-  // The line that Write appends for a value, and a line that LineOf has made.
+  // Write appends the line that LineOf makes of a value. WriteLine appends a line made by LineOf.
   static std::string LineOf(const nlohmann::ordered_json& value);
   absl::Status WriteLine(const std::string& line);
   // Makes all lines so far durable (fsync).

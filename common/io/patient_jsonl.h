@@ -1,6 +1,6 @@
-// A record in JSON Lines whose disk may be full: lines that cannot be written stay in memory, in
-// their order, and are written as soon as there is room. A line that exceeds the memory for waiting
-// lines is dropped, counted and logged.
+// A JSON Lines file whose disk may be full: lines that cannot be written stay in memory, in order,
+// and are written as soon as there is room. A line that exceeds the memory for waiting lines is
+// dropped, counted and logged.
 //
 // Not thread-safe; a file must have one writer at a time.
 #pragma once
@@ -15,23 +15,23 @@ namespace taopd {
 
 class PatientJsonlWriter {
  public:
-  // Most bytes of lines that wait in memory.
+  // The largest number of bytes of lines that wait in memory.
   static constexpr int64_t kMaxWaitingBytes = int64_t{64} << 20;
 
-  // As JsonlWriter::Open.
+  // Like JsonlWriter::Open.
   static absl::StatusOr<PatientJsonlWriter> Open(const std::string& path,
                                                  int64_t truncate_to_bytes = -1,
                                                  int64_t max_waiting_bytes = kMaxWaitingBytes);
 
   // Writes the waiting lines and this one, or keeps it. Logs when the first line has to wait, when
-  // all are written again, and when a line is dropped.
+  // all lines are written again, and when a line is dropped.
   void Write(const nlohmann::ordered_json& value);
   // Writes the waiting lines. Returns the error that keeps them waiting.
   absl::Status Flush();
-  // Makes everything that is in the file durable (fsync), after Flush.
+  // Makes everything in the file durable (fsync), after Flush.
   absl::Status Sync();
 
-  // The size of the file: of what a reader finds there.
+  // The size of the file as a reader finds it.
   absl::StatusOr<int64_t> SizeBytes() const { return writer_.SizeBytes(); }
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t num_dropped() const { return num_dropped_; }
