@@ -69,9 +69,9 @@ struct ScoreRows {
   std::vector<float> dense_log_probs;      // [R, V]
 };
 
-// Which ids the next token may have, beyond what SamplingParams says: the seam for structured output
-// (a grammar, a JSON schema). The engine calls it once before each token of its sequence, on the
-// thread that samples, and never twice at once for one request. An object that several requests
+// Which ids the next token may have, beyond what SamplingParams says: the seam for structured
+// output (a grammar, a JSON schema). The engine calls it once before each token of its sequence, on
+// the thread that samples, and never twice at once for one request. An object that several requests
 // share must be thread-safe.
 class LogitMask {
  public:
@@ -82,12 +82,12 @@ class LogitMask {
   virtual absl::StatusOr<bool> Mask(std::span<const int32_t> generated_ids,
                                     std::span<uint64_t> allowed_bits) = 0;
   // Says that Mask will be called with these ids next, unless the request ends before, so that what
-  // it needs can be computed while the model computes. Called when the sequence begins to run and for
-  // each token but the last, on the engine's thread, which may hold a lock. Must not block.
+  // it needs can be computed while the model computes. Called when the sequence begins to run and
+  // for each token but the last, on the engine's thread, which may hold a lock. Must not block.
   virtual void Prepare(std::span<const int32_t> /*generated_ids*/) {}
-  // Whether Mask with these ids, for which Prepare was called, returns at once, be it with an error.
-  // Waits at most `wait` for that. The engine asks before it calls Mask; a sequence whose mask is
-  // late sits out until it is there, and the other sequences go on (CONTRACT.md).
+  // Whether Mask with these ids, for which Prepare was called, returns at once, be it with an
+  // error. Waits at most `wait` for that. The engine asks before it calls Mask; a sequence whose
+  // mask is late sits out until it is there, and the other sequences go on (CONTRACT.md).
   virtual bool IsReady(std::span<const int32_t> /*generated_ids*/, absl::Duration /*wait*/) {
     return true;
   }
@@ -110,8 +110,8 @@ struct SamplingParams {
   // A sequence forbids its last id wherever the generated ids end with the ids before it; a
   // sequence of one id forbids it everywhere.
   std::vector<std::vector<int32_t>> bad_words_ids;
-  // The first min_tokens tokens are neither stop_token_ids nor the model's end-of-sequence ids, even
-  // with ignore_eos. 0 <= min_tokens <= max_new_tokens
+  // The first min_tokens tokens are neither stop_token_ids nor the model's end-of-sequence ids,
+  // even with ignore_eos. 0 <= min_tokens <= max_new_tokens
   int64_t min_tokens = 0;
 
   // Added to the logit. Values beyond [-100, 100] are taken to be -100 or 100, as in vLLM.
@@ -124,8 +124,8 @@ struct SamplingParams {
   // Subtracted from the logits of ids among the generated ones. In [-2, 2]
   float presence_penalty = 0.0f;
 
-  // Of the sampled distribution. 0 = greedy: the id of the largest processed logit, the lowest among
-  // equals; truncation then has no effect. Otherwise at least kMinScoreTemperature.
+  // Of the sampled distribution. 0 = greedy: the id of the largest processed logit, the lowest
+  // among equals; truncation then has no effect. Otherwise at least kMinScoreTemperature.
   float temperature = 1.0f;
   // In [0, 1]; 0 = off. Removes ids whose probability is below min_p times the largest one.
   float min_p = 0.0f;
@@ -191,8 +191,8 @@ struct InferenceRequest {
   // tells nobody else what was asked before.
   std::string cache_salt;
   // Called for each generated token on the engine's thread. If it returns true, the token is the
-  // last one, and the request finishes with kStop. Stop strings use it (common/text/stop_strings.h).
-  // Optional.
+  // last one, and the request finishes with kStop. Stop strings use it
+  // (common/text/stop_strings.h). Optional.
   std::function<bool(int32_t token_id)> should_stop;
   // Called for each generated token on the engine's thread, after should_stop, for streaming. The
   // arrays hold everything generated so far; the new token is the last entry. `is_last` tells
@@ -311,15 +311,15 @@ struct EngineOptions {
   // nothing waits is accepted wherever it fits. Below 1, a request must also leave room for shorter
   // ones (KeptFree).
   double max_client_queue_share = 1.0;
-  // Limit of the memory for the logits of one chunk of rows; the logits of a whole batch never exist.
-  // 0 = 64 MiB on a CPU and 256 MiB on a GPU. On a CPU a chunk has no more rows than are good for its
-  // caches (taopd/head/logit_chunk.h).
+  // Limit of the memory for the logits of one chunk of rows; the logits of a whole batch never
+  // exist. 0 = 64 MiB on a CPU and 256 MiB on a GPU. On a CPU a chunk has no more rows than are
+  // good for its caches (taopd/head/logit_chunk.h).
   int64_t head_workspace_bytes = 0;
-  // The limit of the KV cache's memory. If it does not hold all sequences that run, some of them are
-  // preempted and computed again. If it is too small for one sequence, requests that generate are
-  // limited in length, with a warning, unless max_model_len was asked for: that is then refused.
-  // 0 = the engine only scores. kAutoKvCache (common/memory/engine_plan.h), which LoadEngine
-  // accepts, leaves the size to the memory plan.
+  // The limit of the KV cache's memory. If it does not hold all sequences that run, some of them
+  // are preempted and computed again. If it is too small for one sequence, requests that generate
+  // are limited in length, with a warning, unless max_model_len was asked for: that is then
+  // refused. 0 = the engine only scores. kAutoKvCache (common/memory/engine_plan.h), which
+  // LoadEngine accepts, leaves the size to the memory plan.
   int64_t kv_cache_bytes = int64_t{4} << 30;
   // Whether requests use the keys and values of earlier requests that begin alike.
   bool prefix_caching = true;

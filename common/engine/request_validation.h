@@ -1,6 +1,6 @@
 // Judges requests and engine options, in one place. The engine checks every request with these
-// functions; a server calls them before it takes memory for the answer. Messages name the field, the
-// value and the limit. All functions are thread-safe.
+// functions; a server calls them before it takes memory for the answer. Messages name the field,
+// the value and the limit. All functions are thread-safe.
 #pragma once
 
 #include "common/engine/engine.h"

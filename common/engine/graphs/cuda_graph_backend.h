@@ -10,7 +10,8 @@
 
 namespace taopd {
 
-// Returns INVALID_ARGUMENT for a device that is not CUDA, and UNIMPLEMENTED in a build without CUDA.
+// Returns INVALID_ARGUMENT for a device that is not CUDA, and UNIMPLEMENTED in a build without
+// CUDA.
 absl::StatusOr<std::unique_ptr<GraphBackend>> MakeCudaGraphBackend(at::Device device);
 
 }  // namespace taopd

@@ -1,6 +1,7 @@
 // Draws the tokens of one step: on the logits' device for sequences that need no more than a
-// temperature (NeedsTemperatureOnly), and on the host, in parallel, for the others, whose rows alone
-// come there. Both give the same token from the same logits; log-probs may differ in the last bit.
+// temperature (NeedsTemperatureOnly), and on the host, in parallel, for the others, whose rows
+// alone come there. Both give the same token from the same logits; log-probs may differ in the last
+// bit.
 //
 // Shapes: S rows of logits, V vocabulary.
 #pragma once

@@ -1,8 +1,8 @@
-// What min_p, top_k and top_p leave of a row, and the draw from it. All three keep an upper set: the
-// ids whose logit is above a threshold, and of the ids at the threshold those up to some id. The row
-// is never sorted. A few ids are collected and sorted; if they do not suffice, a sample of the row
-// gives an interval that holds the threshold, and the threshold is found among the ids in it. A
-// wrong interval costs time and nothing else.
+// What min_p, top_k and top_p leave of a row, and the draw from it. All three keep an upper set:
+// the ids whose logit is above a threshold, and of the ids at the threshold those up to some id.
+// The row is never sorted. A few ids are collected and sorted; if they do not suffice, a sample of
+// the row gives an interval that holds the threshold, and the threshold is found among the ids in
+// it. A wrong interval costs time and nothing else.
 //
 // Shapes: V vocabulary size, B blocks of WeightRow, L lane maxima of WeightRow::max.
 #pragma once
@@ -68,8 +68,8 @@ class Truncation {
   bool KeepFew(const SamplingParams& params, int64_t top_k);
   void KeepMany(const SamplingParams& params, int64_t top_k);
 
-  // The smallest upper set whose `measure` sums to at least `target`; `total` is the sum of all. Sets
-  // kept_sums_ to that of the set, by block.
+  // The smallest upper set whose `measure` sums to at least `target`; `total` is the sum of all.
+  // Sets kept_sums_ to that of the set, by block.
   Cut FindCut(const float* measure, double total, double target);
   // An interval low <= t < high that is likely to hold FindCut's threshold.
   void Bracket(const float* measure, double total, double target, float* low, float* high);

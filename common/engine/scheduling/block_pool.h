@@ -76,7 +76,8 @@ class BlockPool {
   int32_t Allocate();
   // Adds a reference to a block that is in use or cached.
   void AddReference(int32_t block);
-  // Removes a reference. Without references, the block becomes cached if it can be found, else free.
+  // Removes a reference. Without references, the block becomes cached if it can be found, else
+  // free.
   void Release(int32_t block);
 
   // Does not change the order of eviction; AddReference and Release do.

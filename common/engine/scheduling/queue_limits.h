@@ -26,10 +26,11 @@ struct QueueDecision {
 };
 
 // `queue`: all that waits; `client`: what of it belongs to the client that asks; `added`: what it
-// asks for, all or nothing. One request of any length is taken while the queue is empty. While it is
-// not, and where clients have shares (max_client_share below 1), the queue and the client's share
-// need room not only for what is asked for but also for what KeptFree (common/base/fair_share.h)
-// keeps for shorter requests. REQUIRES: the limits and the requests are at least 1.
+// asks for, all or nothing. One request of any length is taken while the queue is empty. While it
+// is not, and where clients have shares (max_client_share below 1), the queue and the client's
+// share need room not only for what is asked for but also for what KeptFree
+// (common/base/fair_share.h) keeps for shorter requests. REQUIRES: the limits and the requests are
+// at least 1.
 QueueDecision DecideQueue(const QueueLimits& limits, const QueueLoad& queue,
                           const QueueLoad& client, const QueueLoad& added);
 

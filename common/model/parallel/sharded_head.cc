@@ -33,9 +33,9 @@ struct SliceScores {
   at::Tensor numbers_N4;    // SliceNumber
 };
 
-SliceScores ScoreSlice(const at::Tensor& hidden_NH, const HeadMatrix& head_SH,
-                       int64_t vocab_size, const at::Tensor& sampled_N,
-                       const ScoringOptions& options, const TensorParallel& place) {
+SliceScores ScoreSlice(const at::Tensor& hidden_NH, const HeadMatrix& head_SH, int64_t vocab_size,
+                       const at::Tensor& sampled_N, const ScoringOptions& options,
+                       const TensorParallel& place) {
   const int64_t first_id = place.FirstId(vocab_size), num_ids = head_SH.vocabulary_size();
   ScoringOptions own = options;
   own.top_k = static_cast<int32_t>(std::min<int64_t>(options.top_k, num_ids));
