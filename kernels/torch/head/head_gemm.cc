@@ -25,9 +25,9 @@ void CheckHeadInputs(const at::Tensor& hidden_NH, const HeadMatrix& head) {
   TORCH_CHECK(hidden_NH.size(1) == head.hidden_size(), "hidden has H = ", hidden_NH.size(1),
               " but lm_head has H = ", head.hidden_size());
   TORCH_CHECK(hidden_NH.size(1) > 0, "hidden has H = 0");
-  TORCH_CHECK(head.vocabulary_size() > 0 &&
-                  head.vocabulary_size() <= std::numeric_limits<int32_t>::max(),
-              "lm_head has V = ", head.vocabulary_size(), ", which must be in [1, 2^31)");
+  TORCH_CHECK(
+      head.vocabulary_size() > 0 && head.vocabulary_size() <= std::numeric_limits<int32_t>::max(),
+      "lm_head has V = ", head.vocabulary_size(), ", which must be in [1, 2^31)");
   const at::ScalarType dtype = hidden_NH.scalar_type();
   TORCH_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf, "hidden is ",
               dtype, ", must be float32, bfloat16 or float16");

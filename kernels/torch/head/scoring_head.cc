@@ -41,46 +41,44 @@ void ScoringRowsCpu(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
   const int64_t k = options.top_k;
   const int64_t num_candidates = candidates_NM.defined() ? candidates_NM.size(1) : 0;
   float* logits = logits_CV.mutable_data_ptr<float>();
-  ParallelLoop(
-      logits_CV.size(0), RowsPerTask(vocabulary_size), [&](int64_t begin, int64_t end) {
-        cpu::ScoringRowScratch scratch;
-        for (int64_t row = begin; row < end; ++row) {
-          const int64_t n = first + row;
-          cpu::ScoringRowRequest request;
-          request.top_k = options.top_k;
-          request.temperature = options.temperature;
-          request.entropy = options.entropy;
-          request.rank = options.rank;
-          if (sampled_N.defined()) request.sampled_id = sampled_N.const_data_ptr<int32_t>() + n;
-          cpu::ScoringRowResult result;
-          if (num_candidates > 0) {
-            request.candidate_ids = candidates_NM.const_data_ptr<int32_t>() + n * num_candidates;
-            request.num_candidates = static_cast<int32_t>(num_candidates);
-            result.candidate_log_probs =
-                output->candidate_log_probs_NM.mutable_data_ptr<float>() + n * num_candidates;
-          }
-          if (options.dense) {
-            result.dense_log_probs =
-                output->dense_log_probs_NV.mutable_data_ptr<float>() + n * vocabulary_size;
-          }
-          result.ids = output->ids_Nk.mutable_data_ptr<int32_t>() + n * k;
-          result.log_probs = output->log_probs_Nk.mutable_data_ptr<float>() + n * k;
-          cpu::ScoringRow(request, logits + row * vocabulary_size, vocabulary_size, &scratch,
-                          &result);
-          output->log_tail_N.mutable_data_ptr<float>()[n] = result.log_tail;
-          if (candidates_NM.defined()) {
-            output->candidate_log_tail_N.mutable_data_ptr<float>()[n] = result.candidate_log_tail;
-          }
-          output->log_support_mass_N.mutable_data_ptr<float>()[n] = result.log_support_mass;
-          output->log_sum_exp_N.mutable_data_ptr<float>()[n] = result.log_sum_exp;
-          if (sampled_N.defined()) {
-            output->sampled_log_probs_N.mutable_data_ptr<float>()[n] = result.sampled_log_prob;
-            if (options.rank)
-              output->sampled_ranks_N.mutable_data_ptr<int32_t>()[n] = result.sampled_rank;
-          }
-          if (options.entropy) output->entropy_N.mutable_data_ptr<float>()[n] = result.entropy;
-        }
-      });
+  ParallelLoop(logits_CV.size(0), RowsPerTask(vocabulary_size), [&](int64_t begin, int64_t end) {
+    cpu::ScoringRowScratch scratch;
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t n = first + row;
+      cpu::ScoringRowRequest request;
+      request.top_k = options.top_k;
+      request.temperature = options.temperature;
+      request.entropy = options.entropy;
+      request.rank = options.rank;
+      if (sampled_N.defined()) request.sampled_id = sampled_N.const_data_ptr<int32_t>() + n;
+      cpu::ScoringRowResult result;
+      if (num_candidates > 0) {
+        request.candidate_ids = candidates_NM.const_data_ptr<int32_t>() + n * num_candidates;
+        request.num_candidates = static_cast<int32_t>(num_candidates);
+        result.candidate_log_probs =
+            output->candidate_log_probs_NM.mutable_data_ptr<float>() + n * num_candidates;
+      }
+      if (options.dense) {
+        result.dense_log_probs =
+            output->dense_log_probs_NV.mutable_data_ptr<float>() + n * vocabulary_size;
+      }
+      result.ids = output->ids_Nk.mutable_data_ptr<int32_t>() + n * k;
+      result.log_probs = output->log_probs_Nk.mutable_data_ptr<float>() + n * k;
+      cpu::ScoringRow(request, logits + row * vocabulary_size, vocabulary_size, &scratch, &result);
+      output->log_tail_N.mutable_data_ptr<float>()[n] = result.log_tail;
+      if (candidates_NM.defined()) {
+        output->candidate_log_tail_N.mutable_data_ptr<float>()[n] = result.candidate_log_tail;
+      }
+      output->log_support_mass_N.mutable_data_ptr<float>()[n] = result.log_support_mass;
+      output->log_sum_exp_N.mutable_data_ptr<float>()[n] = result.log_sum_exp;
+      if (sampled_N.defined()) {
+        output->sampled_log_probs_N.mutable_data_ptr<float>()[n] = result.sampled_log_prob;
+        if (options.rank)
+          output->sampled_ranks_N.mutable_data_ptr<int32_t>()[n] = result.sampled_rank;
+      }
+      if (options.entropy) output->entropy_N.mutable_data_ptr<float>()[n] = result.entropy;
+    }
+  });
 }
 
 // The inputs and outputs of a call: checked ids on the CPU, and tensors for the results.

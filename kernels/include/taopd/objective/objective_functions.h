@@ -200,9 +200,10 @@ TAOPD_HOST_DEVICE inline void SampledTokenK2(const ObjectiveRow<Real>& row,
   FillScore(row, rho * r, out);
 }
 
-// k3 (the same source): loss = rho (q(y)/p(y) - 1 + r), gradient rho (1 - q(y)/p(y)) d log p(y). The
-// mean of the gradient over y ~ mu is sum_y (p(y) - q(y)) d log p(y), the gradient of the forward
-// KL. The log-ratio is held at kMaxLogWeight, and the ratio with it, so that the loss stays >= 0.
+// k3 (the same source): loss = rho (q(y)/p(y) - 1 + r), gradient rho (1 - q(y)/p(y)) d log p(y).
+// The mean of the gradient over y ~ mu is sum_y (p(y) - q(y)) d log p(y), the gradient of the
+// forward KL. The log-ratio is held at kMaxLogWeight, and the ratio with it, so that the loss stays
+// >= 0.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void SampledTokenK3(const ObjectiveRow<Real>& row,
                                              const ObjectiveParameters& parameters,
