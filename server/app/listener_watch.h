@@ -16,8 +16,8 @@
 namespace taopd {
 
 struct WatchedListener {
-  std::string name;   // in the verdict: "HTTP"
-  std::string host;   // that the server listens on; a wildcard is asked by its loopback address
+  std::string name;  // in the verdict: "HTTP"
+  std::string host;  // that the server listens on; a wildcard is asked by its loopback address
   int port = 0;
   std::string hello;  // what a client says first; the listener must then answer or hang up
 };

@@ -162,8 +162,8 @@ class GrpcServerImpl final : public GrpcServer {
     // What is left are calls past the deadline, and health watches, which never end by themselves.
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
-    // Calls that came after the tracker was idle have ended as well, since gRPC waits for them. Their
-    // locks are taken again before the services go.
+    // Calls that came after the tracker was idle have ended as well, since gRPC waits for them.
+    // Their locks are taken again before the services go.
     service_.tracker().WaitUntilIdle(absl::InfiniteFuture());
     guard_.reset();
     absl::MutexLock lock(&mutex_);

@@ -30,7 +30,8 @@ struct GrpcConnectionLimits {
 };
 
 struct GrpcServerOptions {
-  // Read at the start, and again within two seconds after a file has changed; bad files are ignored.
+  // Read at the start, and again within two seconds after a file has changed; bad files are
+  // ignored.
   TlsPaths tls;
   // Asked for by all calls but those of the health service; null if there are none. Must outlive
   // the server.

@@ -1,6 +1,6 @@
 // The service taopd.v1.Teacher on gRPC's callback API. Handlers never block; the engine's callbacks
-// finish the calls, those of Score by way of a thread that makes the answers. gRPC calls the handlers
-// on any of its threads.
+// finish the calls, those of Score by way of a thread that makes the answers. gRPC calls the
+// handlers on any of its threads.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -23,8 +23,8 @@ using TeacherMethods = v1::Teacher::WithRawCallbackMethod_GetTeacherInfo<
 
 class TeacherService final : public TeacherMethods {
  public:
-  // `state`, `metrics` and `keys`, which may be null, must outlive the service, and the service must
-  // outlive the gRPC server.
+  // `state`, `metrics` and `keys`, which may be null, must outlive the service, and the service
+  // must outlive the gRPC server.
   TeacherService(ServingState* state, ServerMetrics* metrics, const ApiKeys* keys)
       : services_{state, metrics, &tracker_, keys} {}
 

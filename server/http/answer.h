@@ -13,8 +13,8 @@ namespace taopd {
 // Sends a piece. Returns false if the client has gone; further pieces are then of no use.
 using SendPiece = std::function<bool(std::string_view)>;
 
-// A text/event-stream whose pieces are sent as they are made. `run` is called once, blocks until the
-// last piece is sent or the client has gone, and reports errors within the stream.
+// A text/event-stream whose pieces are sent as they are made. `run` is called once, blocks until
+// the last piece is sent or the client has gone, and reports errors within the stream.
 struct EventStream {
   std::function<void(const SendPiece&)> run;
 };

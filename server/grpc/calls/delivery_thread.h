@@ -1,5 +1,6 @@
 // A thread that turns the engine's results into messages and hands them to gRPC. Both copy every
-// number of an answer, and the engine's thread, on which results arrive, computes nothing meanwhile.
+// number of an answer, and the engine's thread, on which results arrive, computes nothing
+// meanwhile.
 #pragma once
 
 #include <absl/synchronization/mutex.h>

@@ -15,8 +15,8 @@
 
 namespace taopd {
 
-// All functions run on the engine's thread, or inside of Start if the requests are refused, and must
-// not block.
+// All functions run on the engine's thread, or inside of Start if the requests are refused, and
+// must not block.
 struct EngineEvents {
   // A token of sequence `index` has come (InferenceRequest::on_token). Optional.
   std::function<void(size_t index, const GeneratedTokens& so_far, bool is_last)> on_token;

@@ -1,6 +1,6 @@
-// gRPC runs OnDone after OnCancel has returned, on whichever thread. A counter inside of its library
-// orders the two, which ThreadSanitizer does not see: a reactor that frees in OnDone what OnCancel
-// uses repeats the order here.
+// gRPC runs OnDone after OnCancel has returned, on whichever thread. A counter inside of its
+// library orders the two, which ThreadSanitizer does not see: a reactor that frees in OnDone what
+// OnCancel uses repeats the order here.
 #pragma once
 
 #include <atomic>

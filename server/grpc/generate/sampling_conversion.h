@@ -12,8 +12,8 @@
 
 namespace taopd {
 
-// Sets one of the fields of sampling_fields.h. Returns INVALID_ARGUMENT, in the words of that table,
-// if the value is out of range.
+// Sets one of the fields of sampling_fields.h. Returns INVALID_ARGUMENT, in the words of that
+// table, if the value is out of range.
 absl::Status SetSampling(const char* name, double value, SamplingParams* sampling);
 
 // Copies ids from the wire. Returns INVALID_ARGUMENT naming the field, the index and the value if

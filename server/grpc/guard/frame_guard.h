@@ -1,10 +1,11 @@
-// Judges the HTTP/2 frames of one connection before the gRPC library sees them. gRPC 1.51 collects a
-// header block of any size without freeing the thread that reads it, collects a message of any size
-// before it compares it with the limit, and counts neither against a budget. The guard looks at the
-// frames' headers and at the length that precedes each message, never at names and values:
+// Judges the HTTP/2 frames of one connection before the gRPC library sees them. gRPC 1.51 collects
+// a header block of any size without freeing the thread that reads it, collects a message of any
+// size before it compares it with the limit, and counts neither against a budget. The guard looks
+// at the frames' headers and at the length that precedes each message, never at names and values:
 //
 // - A header block, a frame, or a number of open streams over its limit ends the connection. So do
-//   streams that are reset too often, and answers to PING and SETTINGS that the client does not read.
+//   streams that are reset too often, and answers to PING and SETTINGS that the client does not
+//   read.
 // - What a stream's message has brought so far, and each stream itself, is charged to the
 //   connection's account until the next message of the stream begins or the stream ends. A call
 //   that does not fit, that announces too large a message, or that does not go on with its message

@@ -6,8 +6,8 @@
 // The end that gRPC gets has a peer whose name is "\0taopd/.../ADDRESS" in Linux's abstract
 // namespace, so that calls know the client's address (PeerAddress, server/grpc/score_conversion.h).
 //
-// One thread drives all connections. Connections are closed at once while descriptors are scarce, so
-// that HTTP has some left, and beyond the limits of their number.
+// One thread drives all connections. Connections are closed at once while descriptors are scarce,
+// so that HTTP has some left, and beyond the limits of their number.
 #pragma once
 
 #include <absl/synchronization/notification.h>

@@ -1,6 +1,6 @@
-// One client's connection: carries bytes between its socket, plain or through TLS, and the socket that
-// the gRPC library reads, past a FrameGuard. Driven by one thread through events; never waits. It
-// holds at most kChunkBytes in each direction: the side that sends more is not read.
+// One client's connection: carries bytes between its socket, plain or through TLS, and the socket
+// that the gRPC library reads, past a FrameGuard. Driven by one thread through events; never waits.
+// It holds at most kChunkBytes in each direction: the side that sends more is not read.
 #pragma once
 
 #include <absl/time/time.h>

@@ -1,6 +1,6 @@
-// How often the streams of one client end before their time. gRPC 1.51 frees such a stream only long
-// after it has gone (28 KiB each), so a client that opens and resets streams as fast as it can would
-// fill the memory without ever having more open than it may. Not thread-safe.
+// How often the streams of one client end before their time. gRPC 1.51 frees such a stream only
+// long after it has gone (28 KiB each), so a client that opens and resets streams as fast as it can
+// would fill the memory without ever having more open than it may. Not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>

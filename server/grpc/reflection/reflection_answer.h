@@ -13,8 +13,9 @@ namespace taopd {
 // Larger requests are refused: each is repeated in its answer.
 inline constexpr size_t kMaxReflectionRequestBytes = 4096;
 
-// `services` are what list_services gives. A request that cannot be answered gets an error_response:
-// NOT_FOUND for an unknown name, INVALID_ARGUMENT for one that asks for nothing or is too large.
+// `services` are what list_services gives. A request that cannot be answered gets an
+// error_response: NOT_FOUND for an unknown name, INVALID_ARGUMENT for one that asks for nothing or
+// is too large.
 grpc::reflection::v1::ServerReflectionResponse AnswerReflection(
     const grpc::reflection::v1::ServerReflectionRequest& request,
     const std::vector<std::string>& services);

@@ -16,7 +16,8 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* BeginReflection(
     const CallServices& services, grpc::CallbackServerContext* context,
     const std::vector<std::string>* names);
 
-// Version is grpc::reflection::v1::ServerReflection or v1alpha's: their messages are the same bytes.
+// Version is grpc::reflection::v1::ServerReflection or v1alpha's: their messages are the same
+// bytes.
 template <typename Version>
 class ReflectionService final : public Version::template WithRawCallbackMethod_ServerReflectionInfo<
                                     typename Version::Service> {

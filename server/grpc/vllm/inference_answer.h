@@ -22,7 +22,8 @@ vllm::PromptInfo ToPromptInfo(const std::vector<int32_t>& token_ids,
 // is submitted.
 class InferenceOutput {
  public:
-  // `tokenizer` may be null if neither text nor stop strings are wanted; else it outlives the object.
+  // `tokenizer` may be null if neither text nor stop strings are wanted; else it outlives the
+  // object.
   InferenceOutput(const Tokenizer* tokenizer, const InferenceAnswerOptions& options,
                   const SamplingParams& sampling);
 

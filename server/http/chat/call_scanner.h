@@ -9,8 +9,8 @@
 
 namespace taopd {
 
-// Where the JSON object or array that begins at text[begin] ends: the index behind its last bracket,
-// or npos if it does not end. Only brackets and strings are looked at.
+// Where the JSON object or array that begins at text[begin] ends: the index behind its last
+// bracket, or npos if it does not end. Only brackets and strings are looked at.
 size_t JsonValueEnd(std::string_view text, size_t begin);
 
 class CallScanner {

@@ -10,7 +10,8 @@
 namespace taopd {
 
 // Checks the messages and changes them as vLLM does:
-// - the content becomes a text, the parts of a list joined by line feeds; or, if `as_parts`, a list of
+// - the content becomes a text, the parts of a list joined by line feeds; or, if `as_parts`, a list
+//   of
 //   parts {"type":"text","text":..}, for templates that loop over it;
 // - the arguments of tool calls, which are JSON texts, become values;
 // - "reasoning" and "reasoning_content" are the same.

@@ -19,8 +19,8 @@ absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const S
                                              const std::vector<InferenceResult>& results,
                                              int64_t created_unix_s);
 
-// Sends the roles, `first` and all later updates of `generation`, then the end of the stream. Errors
-// become an event of the stream.
+// Sends the roles, `first` and all later updates of `generation`, then the end of the stream.
+// Errors become an event of the stream.
 void StreamChat(const ChatRequest& request, const ServedModel& model, int64_t created_unix_s,
                 std::optional<ChoiceUpdate> first, Generation* generation, const SendPiece& send);
 

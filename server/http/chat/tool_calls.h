@@ -23,8 +23,8 @@ struct SplitAnswer {
   std::vector<ToolCall> calls;
 };
 
-// Appends the value as Python's json.dumps with ensure_ascii=False writes it: a space behind each comma
-// and colon.
+// Appends the value as Python's json.dumps with ensure_ascii=False writes it: a space behind each
+// comma and colon.
 void AppendPythonJson(const nlohmann::ordered_json& value, std::string* out);
 
 // A new id of a call, as vLLM's.
@@ -46,10 +46,10 @@ struct AnswerDelta {
   bool empty() const { return content.empty() && calls.empty(); }
 };
 
-// Splits a text while it comes. What may be the beginning of a tag is held back until it is not. What
-// begins as a call but never names a function becomes content. As in vLLM, text behind the first call
-// is dropped, and llama3_json finds calls only at the beginning of the text. Takes time in proportion
-// to the text. Not thread-safe.
+// Splits a text while it comes. What may be the beginning of a tag is held back until it is not.
+// What begins as a call but never names a function becomes content. As in vLLM, text behind the
+// first call is dropped, and llama3_json finds calls only at the beginning of the text. Takes time
+// in proportion to the text. Not thread-safe.
 class ToolCallStream {
  public:
   explicit ToolCallStream(ToolCallFormat format)

@@ -20,9 +20,9 @@ class WorkTurns {
   // This request of the client waits for a worker. REQUIRES: the id is not known.
   void Add(uint64_t id, const std::string& client);
   // The request that a worker shall answer now, which then holds a worker; none if no worker is
-  // free, or none for the clients that wait. Of the client with the fewest workers, and among equals
-  // of the one that has waited for the longest time. A client without a worker always gets one that
-  // is free.
+  // free, or none for the clients that wait. Of the client with the fewest workers, and among
+  // equals of the one that has waited for the longest time. A client without a worker always gets
+  // one that is free.
   std::optional<uint64_t> Next();
   // The request has been answered. Ids that hold no worker are ignored.
   void End(uint64_t id);

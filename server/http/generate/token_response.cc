@@ -39,8 +39,8 @@ void AppendIdLogprobs(const std::vector<Position>& positions, int32_t top_k, std
   *out += "]}";
 }
 
-// One choice, of a whole answer or of a chunk; `ids` are prompt and generated tokens, `text` is what
-// output_mode "text" shows.
+// One choice, of a whole answer or of a chunk; `ids` are prompt and generated tokens, `text` is
+// what output_mode "text" shows.
 absl::Status AppendChoice(const TokenRequest& request, size_t index,
                           const std::vector<int32_t>& ids, const GeneratedTokens& generated,
                           bool is_last, int64_t num_generated, const std::string& stop_reason,

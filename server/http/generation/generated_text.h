@@ -40,8 +40,9 @@ class GeneratedText {
   int64_t num_tokens_ = 0;
 };
 
-// Appends the last token of a choice, which a stop id may be. A stop id is no part of the text unless
-// include_stop_str_in_output is true. `stopped` tells whether the choice has ended with kStop.
+// Appends the last token of a choice, which a stop id may be. A stop id is no part of the text
+// unless include_stop_str_in_output is true. `stopped` tells whether the choice has ended with
+// kStop.
 void PushLast(int32_t id, bool stopped, const GenerationRequest& request, GeneratedText* text);
 
 // The text of all generated tokens.
@@ -51,8 +52,8 @@ GeneratedText FinishedText(const GeneratedTokens& generated, const Tokenizer* to
 // Whether the sequence has ended with one of the request's stop_token_ids.
 bool EndsWithStopToken(const GeneratedTokens& generated, const GenerationRequest& request);
 
-// The value of "stop_reason" as JSON: the stop string or the stop id that the request named and that
-// has ended the choice, else null. `stop_string` is GeneratedText::stop_string().
+// The value of "stop_reason" as JSON: the stop string or the stop id that the request named and
+// that has ended the choice, else null. `stop_string` is GeneratedText::stop_string().
 std::string StopReasonJson(const GeneratedTokens& generated, std::optional<size_t> stop_string,
                            const GenerationRequest& request);
 

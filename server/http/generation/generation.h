@@ -34,8 +34,9 @@ class Generation {
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
-  // The next update; nullopt when all choices have ended. Returns the first error of any choice when
-  // the updates before it are taken, and CANCELLED soon after the client has gone. REQUIRES: streams.
+  // The next update; nullopt when all choices have ended. Returns the first error of any choice
+  // when the updates before it are taken, and CANCELLED soon after the client has gone. REQUIRES:
+  // streams.
   absl::StatusOr<std::optional<ChoiceUpdate>> Next();
   // Waits for all choices and returns their results in order, or the first error.
   absl::StatusOr<std::vector<InferenceResult>> Finish();

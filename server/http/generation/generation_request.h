@@ -1,5 +1,6 @@
-// What all protocols that generate and score have in common: prompts, sampling, and what is reported.
-// Each protocol reads its body into one of these, and makes its own answer from the results.
+// What all protocols that generate and score have in common: prompts, sampling, and what is
+// reported. Each protocol reads its body into one of these, and makes its own answer from the
+// results.
 #pragma once
 
 #include <absl/time/time.h>

@@ -28,8 +28,8 @@ absl::Status AppendPromptLogprobs(const GenerationRequest& request, const Genera
                                   const std::optional<ScoreRows>& rows, TokenText& tokens,
                                   std::string* out);
 
-// The value of "prompt_token_id_logprobs": for each position of the prompt, null or the log-probs of
-// the candidates.
+// The value of "prompt_token_id_logprobs": for each position of the prompt, null or the log-probs
+// of the candidates.
 void AppendCandidateLogprobs(const GenerationRequest& request, const GenerationPrompt& prompt,
                              const std::optional<ScoreRows>& rows, std::string* out);
 

@@ -1,5 +1,5 @@
-// The log-probs of one position in the order of vLLM's answers: the actual token first, then the top
-// k in descending order without it.
+// The log-probs of one position in the order of vLLM's answers: the actual token first, then the
+// top k in descending order without it.
 #pragma once
 
 #include <cstdint>

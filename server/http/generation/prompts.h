@@ -23,8 +23,9 @@ std::optional<HttpError> AddPromptText(const std::string& text, bool add_special
                                        const char* field, const ServedModel& model,
                                        GenerationRequest* request);
 
-// Checks what can only be checked when all prompts are known, and cuts what each prompt may generate
-// to what the context leaves. If `echo_only`, max_tokens 0 asks for one token that is not reported.
+// Checks what can only be checked when all prompts are known, and cuts what each prompt may
+// generate to what the context leaves. If `echo_only`, max_tokens 0 asks for one token that is not
+// reported.
 std::optional<HttpError> FinishPrompts(const ServedModel& model, bool echo_only,
                                        GenerationRequest* request);
 

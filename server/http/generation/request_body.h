@@ -28,8 +28,8 @@ std::optional<HttpError> ReadBody(
 // 499 if the caller has gone, 504 if its deadline has passed.
 std::optional<HttpError> ErrorOfAbandoned(const Caller& caller);
 
-// Waits for the client's turn and returns what `parse` does, or an HttpError if nobody waits for the
-// answer any more.
+// Waits for the client's turn and returns what `parse` does, or an HttpError if nobody waits for
+// the answer any more.
 template <typename Parse>
 auto ParseInTurn(const std::string& body, const Caller& caller, ServingState& state,
                  const Parse& parse) -> decltype(parse()) {
@@ -38,8 +38,8 @@ auto ParseInTurn(const std::string& body, const Caller& caller, ServingState& st
   return parse();
 }
 
-// Both, for a route whose body is read field by field: fields that `read` leaves are logged as unknown
-// to `route`, if it returns no error.
+// Both, for a route whose body is read field by field: fields that `read` leaves are logged as
+// unknown to `route`, if it returns no error.
 std::optional<HttpError> ReadFieldsInTurn(
     const std::string& body, const Caller& caller, ServingState& state, const std::string& route,
     const std::function<std::optional<HttpError>(JsonFields&)>& read);
