@@ -47,8 +47,8 @@ class JsonFields {
 
   // The names that were asked for so far.
   const std::set<std::string>& asked() const { return asked_; }
-  // Logs the fields that were not asked for: each once in the life of the process, and the first 100
-  // different ones only.
+  // Logs the fields that were not asked for: each once in the life of the process, and the first
+  // 100 different ones only.
   void LogUnknown(const std::string& path) const;
 
  private:

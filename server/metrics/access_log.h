@@ -1,5 +1,5 @@
-// One line of JSON per answered request, for those who operate a server: when, who, what, with which
-// result. Never a prompt, an answer or a key.
+// One line of JSON per answered request, for those who operate a server: when, who, what, with
+// which result. Never a prompt, an answer or a key.
 //
 //   {"time":"2026-01-02T03:04:05.678Z","client":"10.0.0.7","request_id":"r-1","method":"grpc/Score",
 //    "code":"OK","seconds":0.0123}
@@ -40,8 +40,8 @@ std::string AccessLine(const AccessRecord& record);
 
 class AccessLog {
  public:
-  // Appends to the file, or writes to the standard output if `path` is "-". Returns INVALID_ARGUMENT
-  // naming the path if it cannot be opened.
+  // Appends to the file, or writes to the standard output if `path` is "-". Returns
+  // INVALID_ARGUMENT naming the path if it cannot be opened.
   static absl::StatusOr<std::unique_ptr<AccessLog>> Open(const std::string& path);
   // Writes what has been logged.
   ~AccessLog();

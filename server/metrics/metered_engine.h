@@ -10,8 +10,8 @@
 
 namespace taopd {
 
-// Passes everything on to `engine` and records what becomes of the requests. `trace` may be null. The
-// pointers must outlive the result.
+// Passes everything on to `engine` and records what becomes of the requests. `trace` may be null.
+// The pointers must outlive the result.
 std::unique_ptr<InferenceEngine> MakeMeteredEngine(std::unique_ptr<InferenceEngine> engine,
                                                    RequestMetrics* metrics, RequestTrace* trace,
                                                    Clock* clock);

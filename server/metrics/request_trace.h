@@ -1,5 +1,5 @@
-// A timeline of requests in the Chrome trace event format, which chrome://tracing and Perfetto show:
-// for each sequence, the time it waited, its prompt, and its tokens.
+// A timeline of requests in the Chrome trace event format, which chrome://tracing and Perfetto
+// show: for each sequence, the time it waited, its prompt, and its tokens.
 //
 // Thread-safe. The events are kept in memory, at most kMaxEvents of them, and written at the end.
 #pragma once
@@ -21,8 +21,8 @@ class RequestTrace {
 
   explicit RequestTrace(absl::Time start) : start_(start) {}
 
-  // A stretch of time of sequence `sequence`. Parts of one sequence must not overlap; a part that is
-  // empty or without end is left out.
+  // A stretch of time of sequence `sequence`. Parts of one sequence must not overlap; a part that
+  // is empty or without end is left out.
   void Add(uint64_t sequence, const char* name, absl::Time begin, absl::Time end);
   // Events that found the trace full.
   uint64_t num_lost() const;

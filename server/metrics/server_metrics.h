@@ -26,8 +26,8 @@ class ServerMetrics {
  public:
   ServerMetrics();
 
-  // Also writes a line for each request to `log`, which must outlive the object. To be called before
-  // the first request.
+  // Also writes a line for each request to `log`, which must outlive the object. To be called
+  // before the first request.
   void SetAccessLog(AccessLog* log) { access_log_ = log; }
 
   // `method` is "grpc/Score", "POST /v1/completions", ...; `code` is the name of a gRPC code or an

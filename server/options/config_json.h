@@ -7,8 +7,8 @@
 
 namespace taopd {
 
-// {"name": value, ...} in the order of the declarations. The value of a setting whose name says that
-// it is a secret (a key, a password, a token) is "(redacted)" unless it is empty.
+// {"name": value, ...} in the order of the declarations. The value of a setting whose name says
+// that it is a secret (a key, a password, a token) is "(redacted)" unless it is empty.
 std::string ConfigJson(const SettingTable& settings);
 
 }  // namespace taopd

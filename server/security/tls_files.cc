@@ -18,7 +18,8 @@ absl::Status Wrong(const char* setting, const std::string& path) {
   return InvalidArgument(setting, " ", path, ": ", reason.data());
 }
 
-// The protocols' names for SSL_select_next_proto, each behind its length. They outlive every context.
+// The protocols' names for SSL_select_next_proto, each behind its length. They outlive every
+// context.
 constexpr char kHttp11[] = "\x08http/1.1";
 constexpr char kHttp2[] = "\x02h2";
 

@@ -29,8 +29,8 @@ class Transport {
 
   int fd() const { return fd_; }
   bool is_secure() const { return ssl_ != nullptr; }
-  // What client and server have agreed on in TLS's handshake (ALPN); empty if the client has offered
-  // nothing. REQUIRES: is_secure().
+  // What client and server have agreed on in TLS's handshake (ALPN); empty if the client has
+  // offered nothing. REQUIRES: is_secure().
   std::string_view chosen_protocol() const;
   // Goes on with TLS's handshake; kOk when it is done. REQUIRES: is_secure().
   Status Handshake();

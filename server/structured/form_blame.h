@@ -1,5 +1,5 @@
-// Forms that have ended taopd-grammar. A form that does it twice is refused for a while, and then has
-// a new chance. Not thread-safe.
+// Forms that have ended taopd-grammar. A form that does it twice is refused for a while, and then
+// has a new chance. Not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>

@@ -3,9 +3,9 @@
 //
 // What clients send is compiled and followed by one process of the program taopd-grammar
 // (grammar_host.h), which has nothing of the server's and limits on time and memory (limits.h).
-// Compiled forms are kept for the next request; those that were used least recently go first. Clients
-// take turns with the compiler (turn_queue.h). A form that ends the process twice is refused for a
-// while (form_blame.h).
+// Compiled forms are kept for the next request; those that were used least recently go first.
+// Clients take turns with the compiler (turn_queue.h). A form that ends the process twice is
+// refused for a while (form_blame.h).
 //
 // A mask is computed while the model computes; docs/teacher-api.md says what it costs.
 //
@@ -51,8 +51,8 @@ class GrammarCompiler {
   // Receives the grammar or why there is none, once, on the compiler's thread. Must not block.
   using Done = std::function<void(absl::StatusOr<std::shared_ptr<Grammar>>)>;
 
-  // Starts the program when the first grammar is compiled. token_bytes as in TokenBytesOf; eos_ids are
-  // the ids that end a text of this model.
+  // Starts the program when the first grammar is compiled. token_bytes as in TokenBytesOf; eos_ids
+  // are the ids that end a text of this model.
   GrammarCompiler(std::vector<std::string> token_bytes, std::vector<int32_t> eos_ids,
                   GrammarCompilerOptions options = {});
   // Calls of `done` that are still to come receive CANCELLED.

@@ -1,15 +1,16 @@
-// Runs taopd-grammar: starts it when something is asked, asks it for compilations and masks (wire.h),
-// and starts it again when it ends, hangs or breaks the protocol.
+// Runs taopd-grammar: starts it when something is asked, asks it for compilations and masks
+// (wire.h), and starts it again when it ends, hangs or breaks the protocol.
 //
 // One thread owns the process, its socket, the forms and the texts. It never waits for anything but
 // poll, and others wait for nothing but the short lock of the Inbox or of a text: so neither a full
-// buffer nor a process that hangs can hold the engine's thread, or a thread with a lock that it needs.
+// buffer nor a process that hangs can hold the engine's thread, or a thread with a lock that it
+// needs.
 //
-// A process that ends takes no work with it. Forms are compiled again and texts are handed over anew
-// when their next mask is asked for; what has waited for more than kMaxEnds processes fails with
-// UNAVAILABLE. Who is to blame is told by the process's last word: the form that exceeded its time or
-// crashed. Nobody is blamed for a process that was killed from outside. For one that hangs, a form is
-// blamed if no other one can have done it.
+// A process that ends takes no work with it. Forms are compiled again and texts are handed over
+// anew when their next mask is asked for; what has waited for more than kMaxEnds processes fails
+// with UNAVAILABLE. Who is to blame is told by the process's last word: the form that exceeded its
+// time or crashed. Nobody is blamed for a process that was killed from outside. For one that hangs,
+// a form is blamed if no other one can have done it.
 #pragma once
 
 #include <absl/time/time.h>
@@ -46,8 +47,8 @@ class GrammarHost {
   // What has waited for so many processes that ended does not wait for another one.
   static constexpr int kMaxEnds = 2;
 
-  // Receives the size of the compiled form, or INVALID_ARGUMENT if the spec cannot be compiled or takes
-  // more than its limits, UNAVAILABLE if the process could not do it, CANCELLED at the end.
+  // Receives the size of the compiled form, or INVALID_ARGUMENT if the spec cannot be compiled or
+  // takes more than its limits, UNAVAILABLE if the process could not do it, CANCELLED at the end.
   using Compiled = std::function<void(absl::StatusOr<int64_t> num_bytes)>;
   // Is told which form ended a process, and how. Called on the host's thread.
   using Blame = std::function<void(const GrammarSpec& form, const std::string& how)>;

@@ -32,8 +32,8 @@ inline constexpr size_t kMaxRegexBytes = 16 << 10;
 inline constexpr int kMaxGrammarNesting = 64;        // of brackets; vLLM's limit of schemas
 inline constexpr int kMaxStructuralTagNesting = 80;  // vLLM's, too
 
-// Returns INVALID_ARGUMENT if the text is empty, too long, nested too deeply or holds a NUL, or if a
-// schema or a structural tag is no JSON. Messages begin with `field`.
+// Returns INVALID_ARGUMENT if the text is empty, too long, nested too deeply or holds a NUL, or if
+// a schema or a structural tag is no JSON. Messages begin with `field`.
 absl::Status CheckGrammarSpec(const GrammarSpec& spec, const std::string& field);
 
 // A grammar whose texts are JSON objects.

@@ -54,10 +54,10 @@ class Grammar {
   // The ids that may follow, for one text. Where the text is complete, the ids that end it are
   // allowed: the model's, and stop_ids. Behind the first of them everything is.
   //
-  // taopd-grammar hears of the text when the engine first asks for a mask (LogitMask::Prepare). If it
-  // ends, it is started again and gets the text so far; the text fails with UNAVAILABLE only if that
-  // happens several times, or if a mask is not there in time. Errors that the form itself causes are
-  // INVALID_ARGUMENT. The mask holds the grammar.
+  // taopd-grammar hears of the text when the engine first asks for a mask (LogitMask::Prepare). If
+  // it ends, it is started again and gets the text so far; the text fails with UNAVAILABLE only if
+  // that happens several times, or if a mask is not there in time. Errors that the form itself
+  // causes are INVALID_ARGUMENT. The mask holds the grammar.
   static std::shared_ptr<LogitMask> NewMask(std::shared_ptr<Grammar> grammar,
                                             std::vector<int32_t> stop_ids);
 

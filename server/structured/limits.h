@@ -5,7 +5,8 @@
 
 namespace taopd {
 
-// Plain data, which travels to taopd-grammar as it is. Times are those of a processor, not of a clock.
+// Plain data, which travels to taopd-grammar as it is. Times are those of a processor, not of a
+// clock.
 struct GrammarLimits {
   // Of one compilation. The process ends if it takes longer.
   int64_t compile_cpu_ms = 5000;
@@ -26,8 +27,8 @@ struct GrammarLimits {
 // vocabulary of 150,000 ids.
 inline constexpr int64_t kGrammarProcessBytes = (int64_t{1} << 30) + (int64_t{192} << 20);
 
-// How taopd-grammar is started: with this argument, its end of the socket under the first number, and
-// the pipe for its last word under the second.
+// How taopd-grammar is started: with this argument, its end of the socket under the first number,
+// and the pipe for its last word under the second.
 inline constexpr char kGrammarServeFlag[] = "--serve";
 inline constexpr int kGrammarSocketFd = 3;
 inline constexpr int kGrammarLastWordFd = 4;

@@ -1,16 +1,18 @@
 // Messages between the server and taopd-grammar, over a pair of connected sockets on one machine. A
-// frame is its size in 4 bytes and then so many bytes; numbers are in the machine's byte order. Forms
-// and texts have numbers of 8 bytes, which the server never uses twice.
+// frame is its size in 4 bytes and then so many bytes; numbers are in the machine's byte order.
+// Forms and texts have numbers of 8 bytes, which the server never uses twice.
 //
 // The server sends
-//   kVocabulary (limits, eos ids, bytes of each id)             answered with kReady (code, message)
-//   kCompile (form, kind, any_whitespace, text)                 with kCompiled (form, code, bytes, message)
+//   kVocabulary (limits, eos ids, bytes of each id)             answered with kReady (code,
+//   message)
+//   kCompile (form, kind, any_whitespace, text)                 with kCompiled (form, code, bytes,
+//   message)
 //   kForget (form)                                              with nothing
 //   kOpen (form, text, stop ids, ids that it has so far)        with kMask behind these ids
 //   kAdvance (form, text, position, ids before the position)    with kMask of the position
 //   kClose (form, text)                                         with nothing
-// where kMask is (text, position, state, bits or message). One compilation is asked for at a time, and
-// one mask of each text.
+// where kMask is (text, position, state, bits or message). One compilation is asked for at a time,
+// and one mask of each text.
 //
 // When something ends the process that it can foresee, it says its last word through a pipe
 // (LastWord), so that the server knows which form did it.

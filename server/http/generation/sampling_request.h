@@ -1,5 +1,6 @@
 // Reads the fields that requests of several protocols have in common. Names, ranges, defaults and
-// messages are vLLM's. A field that would change the answer and is not supported is refused by name.
+// messages are vLLM's. A field that would change the answer and is not supported is refused by
+// name.
 #pragma once
 
 #include <optional>

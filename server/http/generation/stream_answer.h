@@ -11,8 +11,8 @@
 namespace taopd {
 
 // Waits for the first token, so that an error before it is an answer of its own, and returns the
-// stream that `run` then sends: run(request, model, first update, generation, send). What is unfinished
-// when `run` returns is cancelled.
+// stream that `run` then sends: run(request, model, first update, generation, send). What is
+// unfinished when `run` returns is cancelled.
 template <typename Request, typename Run>
 Answer StreamAnswer(Request request, const Caller& caller, std::shared_ptr<const ServedModel> model,
                     Run run) {

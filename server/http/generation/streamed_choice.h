@@ -22,8 +22,8 @@ class StreamedChoice {
     if (tokenizer != nullptr) text_.emplace(tokenizer, request);
   }
 
-  // Appends the update's tokens. Returns the text that can be sent now and was not sent before: what
-  // may be the beginning of a stop string is held back until it is not.
+  // Appends the update's tokens. Returns the text that can be sent now and was not sent before:
+  // what may be the beginning of a stop string is held back until it is not.
   std::string Add(const ChoiceUpdate& update);
 
   const std::vector<int32_t>& ids() const { return ids_; }  // prompt and generated tokens
@@ -38,7 +38,8 @@ class StreamedChoice {
   size_t num_sent_bytes_ = 0;
 };
 
-// What the chunks of one stream of OpenAI's shape have in common. All references outlive the object.
+// What the chunks of one stream of OpenAI's shape have in common. All references outlive the
+// object.
 class ChunkFrame {
  public:
   // `id_prefix` and `object` are the protocol's: "cmpl-" and "text_completion".

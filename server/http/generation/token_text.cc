@@ -30,8 +30,8 @@ std::string TokenText::Decode(int32_t id, std::span<const int32_t> context) {
     ids.push_back(id);
     const std::string with = tokenizer_->Decode(ids, /*skip_special_tokens=*/false);
     if (EndsIncomplete(with)) continue;
-    // The tokens just before the id that are incomplete themselves have been reported as empty: this
-    // one gets their text, too.
+    // The tokens just before the id that are incomplete themselves have been reported as empty:
+    // this one gets their text, too.
     do {
       ids.pop_back();
     } while (!ids.empty() &&

@@ -12,8 +12,8 @@
 
 namespace taopd {
 
-// The prompts' score_start is the position after logprob_start_len. max_tokens is max_new_tokens, and
-// 0 scores without generating.
+// The prompts' score_start is the position after logprob_start_len. max_tokens is max_new_tokens,
+// and 0 scores without generating.
 struct SglangRequest : GenerationRequest {
   bool is_batch = false;  // the answer is a list
   bool return_logprob = false;

@@ -114,7 +114,8 @@ class SglangWriter {
     *out += ']';
   }
 
-  // Each token of the prompt and each generated one. The token at logprob_start_len has no log-prob.
+  // Each token of the prompt and each generated one. The token at logprob_start_len has no
+  // log-prob.
   void AppendTokens(const GenerationPrompt& prompt, const ScoreRows& rows,
                     const GeneratedTokens& generated, std::string* out) {
     const size_t start = static_cast<size_t>(prompt.score_start - 1);
@@ -148,7 +149,8 @@ class SglangWriter {
                generated.top_ids.data(), false, generated.top_log_probs.data(), out);
   }
 
-  // The engine has these of the prompt alone: a request that generates gets no list of the output's.
+  // The engine has these of the prompt alone: a request that generates gets no list of the
+  // output's.
   void AppendCandidates(const ScoreRows& rows, const GeneratedTokens& generated, std::string* out) {
     const PromptScoring& scoring = request_.scoring;
     if (scoring.num_candidates == 0) return;

@@ -140,8 +140,8 @@ std::optional<HttpError> ReadOutputs(JsonFields& fields, Asked* asked) {
   return std::nullopt;
 }
 
-// xgrammar's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [..]}, as the present
-// one.
+// xgrammar's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [..]}, as the
+// present one.
 ordered_json PresentForm(const ordered_json& tag) {
   const auto structures = tag.find("structures");
   const auto triggers = tag.find("triggers");

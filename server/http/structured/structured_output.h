@@ -13,8 +13,8 @@
 
 namespace taopd {
 
-// Reads both fields. A schema that is a JSON object is not written into the request yet, because its
-// keys have lost their order here (FinishStructuredOutput).
+// Reads both fields. A schema that is a JSON object is not written into the request yet, because
+// its keys have lost their order here (FinishStructuredOutput).
 std::optional<HttpError> ReadStructuredOutput(JsonFields& fields, GenerationRequest* request);
 
 // Takes the schema out of the body's text, with the keys in their order, which is that of the
@@ -23,9 +23,9 @@ std::optional<HttpError> FinishStructuredOutput(const std::string& body,
                                                 const std::vector<std::string>& place,
                                                 GenerationRequest* request);
 
-// Compiles the request's grammar, if it has one, and waits for it. Nothing is compiled for a request
-// that the engine would refuse. To be called once the request is
-// complete, on the thread that answers it.
+// Compiles the request's grammar, if it has one, and waits for it. Nothing is compiled for a
+// request that the engine would refuse. To be called once the request is complete, on the thread
+// that answers it.
 std::optional<HttpError> CompileGrammar(const Caller& caller, const ServedModel& model,
                                         GenerationRequest* request);
 

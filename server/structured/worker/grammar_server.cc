@@ -45,8 +45,8 @@ struct Form {
   }
 };
 
-// Frames to the server, from several threads. Blocks while the server does not read, which it always
-// does.
+// Frames to the server, from several threads. Blocks while the server does not read, which it
+// always does.
 class Sender {
  public:
   explicit Sender(int fd) : fd_(fd) {}

@@ -16,8 +16,8 @@ class JobGuard {
   JobGuard(const JobGuard&) = delete;
   JobGuard& operator=(const JobGuard&) = delete;
 
-  // From now on this thread works on the form, or on the text under it, and the process ends after so
-  // many milliseconds of a processor.
+  // From now on this thread works on the form, or on the text under it, and the process ends after
+  // so many milliseconds of a processor.
   void Begin(uint64_t form, uint64_t text, int64_t cpu_limit_ms);
   // Returns the milliseconds since Begin.
   double End();

@@ -1,5 +1,5 @@
-// One text under a compiled form: the ids that it has, the mask of the next one, and the time that its
-// masks have taken. Not thread-safe.
+// One text under a compiled form: the ids that it has, the mask of the next one, and the time that
+// its masks have taken. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// The library xgrammar, through the C interface of tvm-ffi that its Python wheel registers. Everything
-// that it throws becomes a status here.
+// The library xgrammar, through the C interface of tvm-ffi that its Python wheel registers.
+// Everything that it throws becomes a status here.
 //
-// Threads: one thread compiles, another one may follow compiled grammars meanwhile; an object is used by
-// one thread at a time.
+// Threads: one thread compiles, another one may follow compiled grammars meanwhile; an object is
+// used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,16 @@ class GrammarMatcher {
   virtual absl::Status Accept(int32_t id) = 0;
   // A stop id has been accepted: there is nothing left to say about what follows.
   virtual bool HasEnded() const = 0;
-  // Sets bit v % 64 of bits[v / 64] for the ids that may follow and clears it for the others. Returns
-  // false, and leaves the bits alone, if all may. REQUIRES: !HasEnded().
+  // Sets bit v % 64 of bits[v / 64] for the ids that may follow and clears it for the others.
+  // Returns false, and leaves the bits alone, if all may. REQUIRES: !HasEnded().
   virtual absl::StatusOr<bool> Fill(std::span<uint64_t> bits) = 0;
 };
 
 class CompiledGrammar {
  public:
   virtual ~CompiledGrammar() = default;
-  // Outlives neither the grammar nor the vocabulary. Stop ids are allowed where the text is complete.
+  // Outlives neither the grammar nor the vocabulary. Stop ids are allowed where the text is
+  // complete.
   virtual absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher(
       const std::vector<int32_t>& stop_ids) const = 0;
   // About how much memory it takes.
@@ -42,7 +43,8 @@ class CompiledGrammar {
 class GrammarLibrary {
  public:
   virtual ~GrammarLibrary() = default;
-  // token_bytes[v] are the bytes of id v; those of special ids are empty, and no grammar allows them.
+  // token_bytes[v] are the bytes of id v; those of special ids are empty, and no grammar allows
+  // them.
   static absl::StatusOr<std::unique_ptr<GrammarLibrary>> Load(
       const std::vector<std::string>& token_bytes, const std::vector<int32_t>& eos_ids);
 
