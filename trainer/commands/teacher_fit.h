@@ -18,8 +18,8 @@ namespace taopd {
 absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherClient& client,
                               const TeacherInfo& teacher, const Student& student);
 
-// With several teachers: returns INVALID_ARGUMENT, naming the source, if a record of `records` has a
-// source that no teacher has. `setting` names the records in messages.
+// With several teachers: returns INVALID_ARGUMENT, naming the source, if a record of `records` has
+// a source that no teacher has. `setting` names the records in messages.
 absl::Status CheckSourcesAreTaught(const TrainConfig& config,
                                    const std::vector<PromptRecord>& records, const char* setting);
 // With several teachers: returns INVALID_ARGUMENT if a teacher has a source that no record of the

@@ -1,7 +1,8 @@
 // The trainer's HTTP pages:
 //
 //   GET  /                page for people: phase, time left, teacher, the report, buttons
-//   GET  /report          the run's report (trainer/report/report.h) as it stands, made anew at most
+//   GET  /report          the run's report (trainer/report/report.h) as it stands, made anew at
+//   most
 //                         every few seconds
 //   GET  /status          JSON
 //   GET  /metrics         Prometheus

@@ -4,20 +4,20 @@
 //   Start()
 //   backward pass, which calls OnLayerBackward (ForwardOptions::on_layer_backward)
 //   Finish()
-// A bucket is sent as soon as the pass has reported its layer. What arrives for this rank's slice is
-// added over the ranks by SumTree (common/dist/tree_sum.h), so the sums do not depend on when what
-// arrived. With whole gradients (flat_gradients.h) the slice becomes the sum; the rest of the buffer
-// is undefined then. With sharded ones the sum is added to the slice, and the sections are opened
-// before the pass comes to them and closed when their buckets have been sent: besides the slice,
-// memory holds the sections of about three layers and what is on its way. A rank that has no pass
-// calls Start and Finish as well.
+// A bucket is sent as soon as the pass has reported its layer. What arrives for this rank's slice
+// is added over the ranks by SumTree (common/dist/tree_sum.h), so the sums do not depend on when
+// what arrived. With whole gradients (flat_gradients.h) the slice becomes the sum; the rest of the
+// buffer is undefined then. With sharded ones the sum is added to the slice, and the sections are
+// opened before the pass comes to them and closed when their buckets have been sent: besides the
+// slice, memory holds the sections of about three layers and what is on its way. A rank that has no
+// pass calls Start and Finish as well.
 //
 // At most kMaxInFlight buckets are on their way; the pass waits before it sends more. That bounds
 // the memory, and if the network is slower than the pass, the network decides anyway.
 //
 // All ranks exchange equally often and send the same buckets in the same order. The thread that
-// runs the backward pass calls OnLayerBackward while the other functions' caller waits for it. After
-// an error the group cannot be used any more; Finish returns it.
+// runs the backward pass calls OnLayerBackward while the other functions' caller waits for it.
+// After an error the group cannot be used any more; Finish returns it.
 #pragma once
 
 #include <ATen/ATen.h>

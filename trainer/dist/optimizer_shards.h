@@ -1,5 +1,5 @@
-// The optimizer's state in a checkpoint of several ranks: each writes what it has, and any number of
-// ranks reads it back.
+// The optimizer's state in a checkpoint of several ranks: each writes what it has, and any number
+// of ranks reads it back.
 //
 // Every tensor of the state is stored flat, in chunks: a chunk has the tensor's name and the place
 // of its first element in DCP_SHARDING_INFO of the file's metadata. That is the layout of PyTorch's

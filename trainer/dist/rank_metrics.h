@@ -1,6 +1,6 @@
 // What a run on several ranks reports of numbers that each rank measures of itself alone: its time,
-// its memory, its client of the teacher. Everything else in the metrics of a step is summed over the
-// ranks where it is counted, or is rank 0's by definition.
+// its memory, its client of the teacher. Everything else in the metrics of a step is summed over
+// the ranks where it is counted, or is rank 0's by definition.
 #pragma once
 
 #include <string_view>

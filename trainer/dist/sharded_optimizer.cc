@@ -120,8 +120,8 @@ absl::StatusOr<double> ShardedOptimizer::GradientNorm() {
   const at::Tensor all = at::empty({num_ranks() * sums.numel()}, sums.options());
   TAOPD_RETURN_IF_ERROR(group_->AllGather(all, sums));
   const at::Tensor on_cpu = all.to(at::kCPU);
-  // One block after the other, in the order of the parameters: bucket by bucket, slice by slice. The
-  // gaps between parameters add zeros, which change nothing.
+  // One block after the other, in the order of the parameters: bucket by bucket, slice by slice.
+  // The gaps between parameters add zeros, which change nothing.
   double total = 0;
   int64_t first = 0;
   for (const at::Tensor& slice : mine) {

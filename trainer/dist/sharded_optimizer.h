@@ -1,8 +1,8 @@
 // AdamW over the ranks of a group, as ZeRO-2 divides it (Rajbhandari et al., "ZeRO: memory
 // optimizations toward training trillion parameter models", SC 2020): every rank computes gradients
 // of all parameters on its share of the sequences; their sums go, slice by slice, to the rank that
-// owns the slice; it alone has the moments and the master copy of the slice and updates it; then all
-// collect the new weights.
+// owns the slice; it alone has the moments and the master copy of the slice and updates it; then
+// all collect the new weights.
 //
 // For each mini-batch:
 //   for each share:

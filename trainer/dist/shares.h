@@ -1,11 +1,12 @@
 // How the sequences of a mini-batch are dealt to the ranks. No LibTorch here.
 //
-// The sequences 0..n-1 of a mini-batch are cut into equal neighbouring shares; each rank has equally
-// many neighbouring shares. Seeds and data order are those of the sequences, so they do not depend
-// on the number of ranks. Ranks generate the responses of their shares; before they train, shares of
-// unequal work exchange some (trainer/step/balance/deal.h). Usually there is one share a rank. With dist.deterministic their number is
-// fixed, each share's gradient is computed by itself, and the shares' gradients are added in a fixed
-// tree: then neither does the result depend on the number of ranks, bit for bit.
+// The sequences 0..n-1 of a mini-batch are cut into equal neighbouring shares; each rank has
+// equally many neighbouring shares. Seeds and data order are those of the sequences, so they do not
+// depend on the number of ranks. Ranks generate the responses of their shares; before they train,
+// shares of unequal work exchange some (trainer/step/balance/deal.h). Usually there is one share a
+// rank. With dist.deterministic their number is fixed, each share's gradient is computed by itself,
+// and the shares' gradients are added in a fixed tree: then neither does the result depend on the
+// number of ranks, bit for bit.
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,8 @@ class BestEvaluation {
  public:
   explicit BestEvaluation(bool smallest_is_best) : smallest_is_best_(smallest_is_best) {}
 
-  // Takes the value of the evaluation after `step` steps. Returns whether it is a new best; an equal
-  // value is none, and neither is one that is not a number.
+  // Takes the value of the evaluation after `step` steps. Returns whether it is a new best; an
+  // equal value is none, and neither is one that is not a number.
   bool Observe(int64_t step, double value) {
     const bool is_best =
         !std::isnan(value) && (step_ < 0 || (smallest_is_best_ ? value < value_ : value > value_));

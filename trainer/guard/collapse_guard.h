@@ -40,8 +40,8 @@ class CollapseGuard {
   // declaration. A metric that is missing or not finite neither raises nor ends an alarm.
   std::vector<GuardAlarm> Observe(int64_t step, const Metrics& metrics);
 
-  // The last step at which no alarm was on; -1 if there was none. Its rollouts and metrics are those
-  // of the weights before its update.
+  // The last step at which no alarm was on; -1 if there was none. Its rollouts and metrics are
+  // those of the weights before its update.
   int64_t last_good_step() const { return last_good_step_; }
 
   // Everything that the guard remembers, as JSON, for a checkpoint. Restore returns DATA_LOSS for

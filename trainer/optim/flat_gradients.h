@@ -6,13 +6,14 @@
 // the backward pass itself (create_graph). So gradients of several micro-batches are summed in
 // float32, and there is no second copy.
 //
-// Sharded: only the sums of one shard's elements are kept. A parameter has a .grad while the section
-// of the layout that it lies in is open, in a buffer that the caller brings; the caller opens a
-// section before the backward pass comes to it, takes the gradients from the buffer when they are
-// complete, adds its shard's part of their sums over the ranks to Range(...), and closes the section.
+// Sharded: only the sums of one shard's elements are kept. A parameter has a .grad while the
+// section of the layout that it lies in is open, in a buffer that the caller brings; the caller
+// opens a section before the backward pass comes to it, takes the gradients from the buffer when
+// they are complete, adds its shard's part of their sums over the ranks to Range(...), and closes
+// the section.
 //
-// Nothing else may replace or reset a .grad while this object lives. Not thread-safe. The destructor
-// takes the .grad of all parameters away.
+// Nothing else may replace or reset a .grad while this object lives. Not thread-safe. The
+// destructor takes the .grad of all parameters away.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -27,9 +28,9 @@ namespace taopd {
 
 class FlatGradients {
  public:
-  // Allocates the sums on the parameters' device and fills them with zeros: those of all parameters,
-  // or with `only_shard` those of that shard of the layout. REQUIRES: all parameters are contiguous
-  // and on one device.
+  // Allocates the sums on the parameters' device and fills them with zeros: those of all
+  // parameters, or with `only_shard` those of that shard of the layout. REQUIRES: all parameters
+  // are contiguous and on one device.
   FlatGradients(std::vector<NamedParameter> parameters, const ParameterLayoutOptions& options,
                 std::optional<int64_t> only_shard = std::nullopt);
   ~FlatGradients();

@@ -1,6 +1,6 @@
 // One index space for all elements of all parameters: where each parameter's gradient and optimizer
-// state lie in flat buffers, in which buckets gradients are exchanged, and which elements a shard of
-// the optimizer updates. No LibTorch here.
+// state lie in flat buffers, in which buckets gradients are exchanged, and which elements a shard
+// of the optimizer updates. No LibTorch here.
 //
 // Order: the parameters lie in the order in which the backward pass completes their gradients: the
 // final norm and an untied head, the layers from the last to the first, the embedding. Each begins
@@ -10,12 +10,12 @@
 // max_bucket_elements, except that a parameter that is larger is cut into buckets of that size.
 //
 // Sections: the shortest runs of whole buckets in which no parameter continues another one's: a
-// bucket of whole parameters, or the buckets of a parameter that is cut. A section can have a buffer
-// of its own.
+// bucket of whole parameters, or the buckets of a parameter that is cut. A section can have a
+// buffer of its own.
 //
-// Shards: each bucket's size is a multiple of num_shards * kFlatAlignment, so every bucket, and with
-// them the whole space, cuts into num_shards equal slices. Shard s owns slice s of every bucket,
-// which is what a reduce-scatter of each bucket leaves with rank s. The layout depends on
+// Shards: each bucket's size is a multiple of num_shards * kFlatAlignment, so every bucket, and
+// with them the whole space, cuts into num_shards equal slices. Shard s owns slice s of every
+// bucket, which is what a reduce-scatter of each bucket leaves with rank s. The layout depends on
 // num_shards; what is saved does not, because it is saved by the parameters' names.
 #pragma once
 
@@ -25,8 +25,8 @@
 
 namespace taopd {
 
-// float32 elements: 4 KiB. The blocks in which the gradient norm is summed divide it, so a parameter
-// that is cut at a multiple of it is summed in the same blocks.
+// float32 elements: 4 KiB. The blocks in which the gradient norm is summed divide it, so a
+// parameter that is cut at a multiple of it is summed in the same blocks.
 inline constexpr int64_t kFlatAlignment = 1024;
 
 // [begin, end) of the flat space.
@@ -39,9 +39,9 @@ struct FlatRange {
 
 // The embedding's number among the layers, as ForwardOptions::on_layer_backward counts them.
 inline constexpr int64_t kEmbeddingLayer = -1;
-// Returns the layer by which the gradient of the parameter `name` (a Hugging Face name) is complete:
-// i for model.layers.i., kEmbeddingLayer for the embedding, num_layers for the final norm and the
-// head.
+// Returns the layer by which the gradient of the parameter `name` (a Hugging Face name) is
+// complete: i for model.layers.i., kEmbeddingLayer for the embedding, num_layers for the final norm
+// and the head.
 int64_t LayerOfParameter(const std::string& name, int64_t num_layers);
 
 // 16 MiB of float32: small enough that the first is sent early in the backward pass.

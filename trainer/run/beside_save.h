@@ -1,5 +1,5 @@
-// A checkpoint that is written while the training goes on: every rank writes its part in a thread of
-// its own, and rank 0's thread completes the checkpoint when all parts are there.
+// A checkpoint that is written while the training goes on: every rank writes its part in a thread
+// of its own, and rank 0's thread completes the checkpoint when all parts are there.
 //
 //   auto save = BesideSave::Start(group, store, step, write);   // all ranks, after copying
 //   ... steps ...

@@ -40,9 +40,9 @@ struct TrainState {
 inline constexpr char kOptimizerShardsDir[] = "optimizer";
 
 // The model, the state, the text files, by name, and the optimizer, unless it is one of several
-// shards, as they are to be written. With `copies` it has tensors of its own, so that the student may
-// go on learning while another thread writes; else it refers to those of the student, which outlives
-// it. REQUIRES: the student has an optimizer.
+// shards, as they are to be written. With `copies` it has tensors of its own, so that the student
+// may go on learning while another thread writes; else it refers to those of the student, which
+// outlives it. REQUIRES: the student has an optimizer.
 class CheckpointContents {
  public:
   CheckpointContents(const Student& student, const TrainState& state,
@@ -62,8 +62,8 @@ class CheckpointContents {
 int64_t CheckpointCopyBytes(const Student& student);
 
 // Reads state.json and restores the optimizer of `student`, or its shard, which LoadStudent has
-// loaded from dir/model, however many ranks have written it. Returns DATA_LOSS if state.json lacks a
-// member.
+// loaded from dir/model, however many ranks have written it. Returns DATA_LOSS if state.json lacks
+// a member.
 absl::StatusOr<TrainState> LoadCheckpointState(const std::string& dir, Student* student);
 
 }  // namespace taopd

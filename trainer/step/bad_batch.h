@@ -17,8 +17,8 @@ struct BadBatch {
   double loss = 0;         // of the mini-batch
   double grad_norm = 0;
   std::vector<const ScoredRollout*> sequences;  // of the mini-batch
-  // The first response token whose loss is not finite: its sequence in `sequences` and its row in the
-  // response. Both are -1 if all losses are finite and only the gradient is not.
+  // The first response token whose loss is not finite: its sequence in `sequences` and its row in
+  // the response. Both are -1 if all losses are finite and only the gradient is not.
   int64_t bad_sequence = -1;
   int64_t bad_row = -1;
   std::string prompt_id;  // of bad_sequence; empty if there is none

@@ -1,8 +1,8 @@
 // How far the student is from where it started, on responses of its start.
 //
-// The probe is a few responses that the student generated before its first update, with the log-probs
-// that they had then. The mean of their log-ratio to the present student is an unbiased estimate of
-// KL(start || now) for each token, and needs no copy of the start's weights.
+// The probe is a few responses that the student generated before its first update, with the
+// log-probs that they had then. The mean of their log-ratio to the present student is an unbiased
+// estimate of KL(start || now) for each token, and needs no copy of the start's weights.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@
 
 namespace taopd {
 
-// Returns the mean of log p_start(y) - log p(y) over the response tokens of `probe`, in nats. `head`
-// gives the temperature and the workspace. With top-p or top-k sampling, the tokens are not drawn
-// from p_start alone, and the mean is only an indication. REQUIRES: the probe is not empty.
+// Returns the mean of log p_start(y) - log p(y) over the response tokens of `probe`, in nats.
+// `head` gives the temperature and the workspace. With top-p or top-k sampling, the tokens are not
+// drawn from p_start alone, and the mean is only an indication. REQUIRES: the probe is not empty.
 double MeasureKlToStart(Decoder* student, const HeadOptions& head,
                         const std::vector<Rollout>& probe, int64_t micro_batch_tokens);
 

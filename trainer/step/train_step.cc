@@ -44,7 +44,8 @@ absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step
     if (absl::IsCancelled(sums.status()) && step.weights_changed()) return step.Leave(mini_batch);
     if (!sums.ok()) return step.Abandon(sums.status());
 
-    // 4. Update, once no rollout reads the weights any more and no score is missing, or skip numbers
+    // 4. Update, once no rollout reads the weights any more and no score is missing, or skip
+    //   numbers
     // that are not finite.
     absl::Status done = step.WaitForAllScores();
     if (done.ok()) done = step.UpdateOrSkip(*sums, mini_batch);

@@ -49,9 +49,8 @@ bool EndpointPool::AnotherWorks(size_t index, absl::Time now) const {
 }
 
 bool EndpointPool::AllServeAnotherRevision() const {
-  return std::all_of(endpoints_.begin(), endpoints_.end(), [](const Endpoint& e) {
-    return e.is_failing && e.serves_another_revision;
-  });
+  return std::all_of(endpoints_.begin(), endpoints_.end(),
+                     [](const Endpoint& e) { return e.is_failing && e.serves_another_revision; });
 }
 
 std::optional<size_t> EndpointPool::ChooseBeside(size_t index, absl::Time now) const {

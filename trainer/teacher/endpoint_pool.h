@@ -4,7 +4,8 @@
 // After the pause it gets one request as a probe; a success opens it for all. An outage therefore
 // costs one small probe per pause, however many requests wait. An endpoint that asks to be left
 // alone (pushback) is closed for that time without being regarded as failing. An endpoint that
-// serves another revision is left out like one that fails: a probe finds out when it is right again.
+// serves another revision is left out like one that fails: a probe finds out when it is right
+// again.
 //
 // Not thread-safe: RetryingClient holds its lock.
 #pragma once

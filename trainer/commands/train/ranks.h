@@ -12,8 +12,8 @@
 namespace taopd {
 
 // Joins the group that the environment describes (rendezvous.h) and checks that all ranks have the
-// same configuration. With several ranks, trainer.device auto becomes the CUDA device of the rank on
-// its machine, if there is one.
+// same configuration. With several ranks, trainer.device auto becomes the CUDA device of the rank
+// on its machine, if there is one.
 std::optional<CommandFailure> JoinRanks(TrainConfig* config, std::unique_ptr<ProcessGroup>* group);
 
 // All ranks call it, each with its own result. Returns the failure of the first rank that has one,

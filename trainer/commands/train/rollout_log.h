@@ -1,5 +1,5 @@
-// Some rollouts of each step as JSON Lines, for a look: RUN_DIR/rollouts.jsonl. Bounded: a file that
-// exceeds its size becomes rollouts.1.jsonl, in place of an older one.
+// Some rollouts of each step as JSON Lines, for a look: RUN_DIR/rollouts.jsonl. Bounded: a file
+// that exceeds its size becomes rollouts.1.jsonl, in place of an older one.
 #pragma once
 
 #include <cstdint>

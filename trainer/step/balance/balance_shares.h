@@ -1,5 +1,5 @@
-// Evens out the work of the shares of a mini-batch (trainer/dist/shares.h): who generates a response
-// does not know how long it will be, and a mini-batch takes as long as its slowest rank.
+// Evens out the work of the shares of a mini-batch (trainer/dist/shares.h): who generates a
+// response does not know how long it will be, and a mini-batch takes as long as its slowest rank.
 //
 // Everything here depends on the sequences alone, so all ranks come to the same result, whatever
 // their number. No LibTorch.

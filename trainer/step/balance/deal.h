@@ -1,9 +1,10 @@
 // A mini-batch as one rank trains on it: its sequences, their weights, and the micro-batches.
 //
-// The sequences were generated in equal shares (trainer/dist/shares.h). Once their lengths are known
-// to all ranks, the shares are evened out (balance_shares.h), and what another rank is to train on
-// goes there. Losses have the weights of the whole mini-batch, so that changes nothing but the order
-// of sums. The shares that result depend on the mini-batch and on the number of shares alone.
+// The sequences were generated in equal shares (trainer/dist/shares.h). Once their lengths are
+// known to all ranks, the shares are evened out (balance_shares.h), and what another rank is to
+// train on goes there. Losses have the weights of the whole mini-batch, so that changes nothing but
+// the order of sums. The shares that result depend on the mini-batch and on the number of shares
+// alone.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ struct DealtMiniBatch {
   std::map<int64_t, ScoredRollout> received;  // from other ranks
   // This rank's shares, one after the other. Owned by `received` and by DealInput::item.
   std::vector<const ScoredRollout*> items;
-  std::vector<int64_t> sequences;   // the number of each item in the mini-batch
+  std::vector<int64_t> sequences;  // the number of each item in the mini-batch
   // Of each response row of each item, by the aggregation alone. Where one rank is alone, dealing
   // reads no scores: they may still be on their way.
   std::vector<double> row_weights;

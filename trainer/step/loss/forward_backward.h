@@ -36,8 +36,8 @@ struct RowSums {
   int64_t bad_row = -1;
 };
 
-// Calls visit(&sums.x, &more.x...) for each sum x, a double or an int64_t, always in this order. The
-// bad row is not a sum.
+// Calls visit(&sums.x, &more.x...) for each sum x, a double or an int64_t, always in this order.
+// The bad row is not a sum.
 template <typename Visit, typename... More>
 void ForEachSum(Visit&& visit, RowSums& sums, More&... more) {
   visit(&sums.loss, &more.loss...);
@@ -54,8 +54,8 @@ void ForEachSum(Visit&& visit, RowSums& sums, More&... more) {
 }
 
 struct ForwardBackwardOptions {
-  // A response with a token whose rho is below this number gets the weight 0: its behavior policy is
-  // too far from the present one for any of its ratios to mean something. 0 = never.
+  // A response with a token whose rho is below this number gets the weight 0: its behavior policy
+  // is too far from the present one for any of its ratios to mean something. 0 = never.
   double veto_rho_below = 0;
   PhaseTimes* times = nullptr;  // null: not measured
   // Called when the forward pass is done, before the sequences' scores are read: the place to wait
@@ -70,8 +70,8 @@ struct ForwardBackwardOptions {
 // that of its teacher (SupportScores::weight). The gradients
 // are added to the parameters' .grad (trainer/optim/flat_gradients.h). The metrics are those of the
 // support. If the objective compares on the whole vocabulary, they are those of the teacher's most
-// probable tokens, from a second pass over the head. Returns options.before_scores' error, and has then
-// changed nothing; exceptions of LibTorch pass through.
+// probable tokens, from a second pass over the head. Returns options.before_scores' error, and has
+// then changed nothing; exceptions of LibTorch pass through.
 absl::Status ForwardBackward(Decoder* student, const HeadOptions& head,
                              const std::vector<const ScoredRollout*>& sequences,
                              const std::vector<double>& weights, RowSums* sums,

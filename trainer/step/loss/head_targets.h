@@ -28,9 +28,9 @@ struct StudentInput {
   PackedBatch batch;  // each prompt followed by its response without the last token
   at::Tensor rows_N;  // int64, the row of the pack that predicts each response token
 };
-// Uses the sequences' rollouts only. With share_prompts, a prompt that successive sequences share is
-// in the pack once, without its last token, which each of them begins with: the rows of T are fewer,
-// those of rows_N the same (PackedBatch::parents).
+// Uses the sequences' rollouts only. With share_prompts, a prompt that successive sequences share
+// is in the pack once, without its last token, which each of them begins with: the rows of T are
+// fewer, those of rows_N the same (PackedBatch::parents).
 StudentInput MakeStudentInput(const std::vector<const ScoredRollout*>& sequences, at::Device device,
                               bool share_prompts = false);
 

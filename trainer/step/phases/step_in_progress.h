@@ -1,6 +1,6 @@
 // A step of training in progress: its phases, which TrainOneStep runs one after the other, and what
-// they share. Mini-batches are numbered from 0; each has as many sequences on this rank, which follow
-// each other in the ScoredBatch.
+// they share. Mini-batches are numbered from 0; each has as many sequences on this rank, which
+// follow each other in the ScoredBatch.
 //
 // Owns nothing that outlives it. Not thread-safe. With several ranks all of them call the same
 // functions in the same order.
@@ -38,8 +38,8 @@ class StepInProgress {
   int64_t first_mini_batch() const { return first_mini_batch_; }
   bool weights_changed() const { return record_.num_updates > 0; }
 
-  // Waits until all ranks have their scores, and the same error on all of them; one rank alone waits
-  // for the rollouts, and for the scores in ComputeGradients, behind its forward pass.
+  // Waits until all ranks have their scores, and the same error on all of them; one rank alone
+  // waits for the rollouts, and for the scores in ComputeGradients, behind its forward pass.
   absl::Status WaitForRollouts(int64_t mini_batch);
   // Waits for what the other mini-batches need of the teacher. After the first update, nothing but
   // a lack of memory or of ranks can make the step fail.

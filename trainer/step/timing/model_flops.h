@@ -17,9 +17,9 @@ namespace taopd {
 //   6 C(P + R - 1, R)   to be trained on: 2 FLOP a multiply-add forward, 4 backward
 //   2 C(P + R - 1, R)   to be generated
 //
-// less 2 C(P, 0) where the response before it has the same prompt, which is then computed once. That
-// is 6 N per trained token and 2 N per generated one, with N the weights that a token meets, and
-// attention. What is computed again in the backward pass does not count, nor do norms, softmax,
+// less 2 C(P, 0) where the response before it has the same prompt, which is then computed once.
+// That is 6 N per trained token and 2 N per generated one, with N the weights that a token meets,
+// and attention. What is computed again in the backward pass does not count, nor do norms, softmax,
 // routers, evaluations and the teacher.
 double ModelFlops(const ModelConfig& config, const std::vector<Rollout>& rollouts);
 

@@ -1,5 +1,5 @@
-// A timeline of a run in the Trace Event format of Chrome, which chrome://tracing and Perfetto open:
-// what the training thread did, and when each response was generated and scored.
+// A timeline of a run in the Trace Event format of Chrome, which chrome://tracing and Perfetto
+// open: what the training thread did, and when each response was generated and scored.
 //
 // Thread-safe. Spans are kept in memory until Write, at most kMaxSpans of them.
 #pragma once

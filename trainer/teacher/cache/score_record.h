@@ -2,9 +2,9 @@
 //
 // Layout, little-endian, padded to 8 bytes: a header with the key and the sizes; log_probs; ids,
 // packed to as many bits as the largest needs; log_tail, unless all of it is NaN; the sampled
-// log-probs; candidates, entropy and dense log-probs where there are some; a checksum of all before.
-// The sampled token is mostly one of the ids, and then a byte that names its column stands for its
-// log-prob. At k = 16 and a vocabulary of 152k a row takes at most 109 bytes.
+// log-probs; candidates, entropy and dense log-probs where there are some; a checksum of all
+// before. The sampled token is mostly one of the ids, and then a byte that names its column stands
+// for its log-prob. At k = 16 and a vocabulary of 152k a row takes at most 109 bytes.
 //
 // The checksum finds every change within one 8-byte word, and others but for one in 2^64.
 //
