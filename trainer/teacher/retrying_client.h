@@ -117,10 +117,10 @@ class RetryingClient {
   std::shared_ptr<const TeacherInfo> info_ ABSL_GUARDED_BY(mutex_);
   Backoff backoff_ ABSL_GUARDED_BY(mutex_);
   EndpointPool endpoints_ ABSL_GUARDED_BY(mutex_);
-  std::deque<WorkPtr> queue_ ABSL_GUARDED_BY(mutex_);    // oldest first
+  std::deque<WorkPtr> queue_ ABSL_GUARDED_BY(mutex_);     // oldest first
   std::deque<WorkPtr> unhedged_ ABSL_GUARDED_BY(mutex_);  // in flight once, oldest attempt first
-  std::vector<Answer> refused_ ABSL_GUARDED_BY(mutex_);  // answered by the timer thread
-  int64_t num_active_ ABSL_GUARDED_BY(mutex_) = 0;       // attempts and answers being delivered
+  std::vector<Answer> refused_ ABSL_GUARDED_BY(mutex_);   // answered by the timer thread
+  int64_t num_active_ ABSL_GUARDED_BY(mutex_) = 0;        // attempts and answers being delivered
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   TeacherClientStats stats_ ABSL_GUARDED_BY(mutex_);
   const absl::Time made_;

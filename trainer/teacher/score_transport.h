@@ -1,6 +1,6 @@
 // The seam between the retrying client and the network: one attempt to have one sequence scored by
-// one endpoint. Implementations: gRPC (transport/grpc_transport.h), HTTP (transport/http_transport.h),
-// and scripted ones in tests.
+// one endpoint. Implementations: gRPC (transport/grpc_transport.h), HTTP
+// (transport/http_transport.h), and scripted ones in tests.
 #pragma once
 
 #include <absl/time/time.h>
