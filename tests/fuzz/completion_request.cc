@@ -1,7 +1,7 @@
-// Fuzz entry: the body of a POST, for the protocols that generate and score. A body that is accepted
-// is within the model's limits.
-#include "common/base/check.h"
+// Fuzz entry: the body of a POST, for the protocols that generate and score. A body that is
+// accepted is within the model's limits.
 #include "server/http/completions/completion_request.h"
+#include "common/base/check.h"
 #include "server/http/generate/token_request.h"
 #include "server/http/sglang/sglang_request.h"
 #include "tests/server/fake_engine.h"

@@ -1,5 +1,5 @@
-// Decode steps as CUDA graphs on a GPU: captured when the engine starts, replayed, and captured again
-// after the cache was given back. tests/common/engine/graphs does the same without a GPU.
+// Decode steps as CUDA graphs on a GPU: captured when the engine starts, replayed, and captured
+// again after the cache was given back. tests/common/engine/graphs does the same without a GPU.
 #include <ATen/detail/CUDAHooksInterface.h>
 
 #include "tests/common/engine/result_box.h"

@@ -7,19 +7,21 @@
 //
 // `run` submits SEQUENCES prompts of PROMPT random tokens at once, REPEAT times with other tokens,
 // after a small warm-up, and prints one JSON object. Times are the least of the repetitions:
-//   seconds, cpu_s          from the submission to the last result; by the clock on the wall, and the
+//   seconds, cpu_s          from the submission to the last result; by the clock on the wall, and
+//   the
 //                           CPU time of all threads
-//   decode_s, decode_cpu_s  from the token that is the last sequence's first to the very last token;
+//   decode_s, decode_cpu_s  from the token that is the last sequence's first to the very last
+//   token;
 //                           the other sequences decode meanwhile if their prompts were computed in
 //                           earlier steps
 // Memory is resident memory above what the process had at the start of main: loaded_bytes after
 // loading, peak_bytes at the highest point (VmHWM, pages of mapped files included).
 //
 // The limits of this machine are measured in the same process, after the engine has been destroyed:
-// the rates of loops that do nothing but read memory or multiply in registers, with all threads. The
-// work that a token needs at least is counted from the sizes: bytes_per_step are the packed matrices,
-// which any decoding step reads once; flops_per_token are the products with the matrices of the layers,
-// head_flops those of one row of the head. Attention is not counted.
+// the rates of loops that do nothing but read memory or multiply in registers, with all threads.
+// The work that a token needs at least is counted from the sizes: bytes_per_step are the packed
+// matrices, which any decoding step reads once; flops_per_token are the products with the matrices
+// of the layers, head_flops those of one row of the head. Attention is not counted.
 #include <ATen/Parallel.h>
 #include <time.h>
 
@@ -178,7 +180,8 @@ void Run(const std::string& model_dir, const std::string& dtype, int num_threads
   const int64_t layers_size = loaded.num_parameters - num_embeddings * head_size;
   const bool is_float32 = loaded.dtype == "float32";
   const WeightDtype packed = OrDie(ParseWeightDtype(loaded.dtype));
-  result["bytes_per_step"] = PackedProjectionBytes(config, packed) + PackedHeadBytes(config, packed);
+  result["bytes_per_step"] =
+      PackedProjectionBytes(config, packed) + PackedHeadBytes(config, packed);
   result["flops_per_token"] = 2 * layers_size;
   result["head_flops"] = 2 * head_size;
   const bench::MachinePeaks peaks = bench::PeaksOfThreads(at::get_num_threads());

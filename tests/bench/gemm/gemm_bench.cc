@@ -81,9 +81,8 @@ void PrintShape(const Shape& shape, at::ScalarType dtype,
       at::rand({shape.num_outputs, shape.num_inputs}, at::kFloat).sub_(0.5).to(dtype);
   const PackedWeight weight({matrix});
   for (const cpu::PackedGemm* gemm : gemms) {
-    PrintLine(shape, matrix, gemm->name, [&](const at::Tensor& x, const at::Tensor& y) {
-      weight.MultiplyInto(x, y, *gemm);
-    });
+    PrintLine(shape, matrix, gemm->name,
+              [&](const at::Tensor& x, const at::Tensor& y) { weight.MultiplyInto(x, y, *gemm); });
   }
   PrintLine(shape, matrix, "at::linear",
             [&](const at::Tensor& x, const at::Tensor&) { at::linear(x, matrix); });

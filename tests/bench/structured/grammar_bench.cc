@@ -5,7 +5,8 @@
 //   Compile    compiles a grammar, in a process that has the vocabulary
 //   Mask       from a token to the next mask, which is asked for and waited for: what a step costs
 //              that has nothing else to do
-//   Prepared   the same with 1 ms of other work between asking and waiting, which is subtracted: what
+//   Prepared   the same with 1 ms of other work between asking and waiting, which is subtracted:
+//   what
 //              a step costs whose model computes meanwhile
 //
 // The tokenizer is the shared one (TAOPD_SHARED_DATA, or ../shared/data).

@@ -26,8 +26,8 @@ class Scorer {
 
 std::unique_ptr<Scorer> MakeEngineScorer(InferenceEngine* engine);
 std::unique_ptr<Scorer> MakeGrpcScorer(int port);
-// POST /v1/completions with prompt_logprobs, which generates one token besides. `compact`: arrays in
-// base64.
+// POST /v1/completions with prompt_logprobs, which generates one token besides. `compact`: arrays
+// in base64.
 std::unique_ptr<Scorer> MakeHttpScorer(int port, bool compact);
 
 }  // namespace taopd::bench

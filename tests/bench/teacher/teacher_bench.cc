@@ -1,15 +1,18 @@
 // What the teacher's protocols cost: the same sequences scored by the bare engine and by clients of
 // a server in this process, on the same engine. compare.py makes a table of what this prints.
 //
-//   teacher_bench MODEL_DIR THREADS TOKENS TOP_K SEQUENCES_PER_CASE ROUNDS CLIENTS[,CLIENTS...] WAYS
+//   teacher_bench MODEL_DIR THREADS TOKENS TOP_K SEQUENCES_PER_CASE ROUNDS CLIENTS[,CLIENTS...]
+//   WAYS
 //
 // For each number of clients, in each round, the WAYS take turns: "engine", "metered" (the engine
-// behind its metrics), "grpc", "http_compact", "http_json", or some of them; in every other round in
-// the opposite order, so that what the machine does over time hits all alike. A case is SEQUENCES_PER_CASE random
-// sequences of TOKENS tokens (at least four for each client, so that most of them follow an answer);
-// the clients are threads that score one sequence after another. Prefix caching is off: no case profits from one before. Prints a line of
-// JSON for each case, and one for what does not depend on it:
-//   wall_s, cpu_s    of the case: by the clock on the wall, and the CPU time of all threads, those of
+// behind its metrics), "grpc", "http_compact", "http_json", or some of them; in every other round
+// in the opposite order, so that what the machine does over time hits all alike. A case is
+// SEQUENCES_PER_CASE random sequences of TOKENS tokens (at least four for each client, so that most
+// of them follow an answer); the clients are threads that score one sequence after another. Prefix
+// caching is off: no case profits from one before. Prints a line of JSON for each case, and one for
+// what does not depend on it:
+//   wall_s, cpu_s    of the case: by the clock on the wall, and the CPU time of all threads, those
+//   of
 //                    the clients included
 //   engine_s         of wall_s, what the engine spent in forward passes; the rest lies between an
 //                    answer and the next step

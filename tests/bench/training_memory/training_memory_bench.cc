@@ -3,12 +3,12 @@
 //
 //   training_memory_bench MODEL_DIR ROLLOUTS LIMIT_GIB SETTING=VALUE...
 //
-// MODEL_DIR has a config.json; no weights are read. The settings are those of `taopd-trainer train`.
-// ROLLOUTS is "generated" (by the engine, to the full max_response_length) or "given" (random
-// tokens, as if they had been generated elsewhere). The teacher's answers are random.
+// MODEL_DIR has a config.json; no weights are read. The settings are those of `taopd-trainer
+// train`. ROLLOUTS is "generated" (by the engine, to the full max_response_length) or "given"
+// (random tokens, as if they had been generated elsewhere). The teacher's answers are random.
 //
-// With LIMIT_GIB > 0 the process may not have more private writable memory than that, touched or not
-// (RLIMIT_DATA), and the plan is made for it. Prints one JSON object.
+// With LIMIT_GIB > 0 the process may not have more private writable memory than that, touched or
+// not (RLIMIT_DATA), and the plan is made for it. Prints one JSON object.
 #include <sys/resource.h>
 
 #include <cmath>

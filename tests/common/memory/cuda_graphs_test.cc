@@ -117,8 +117,8 @@ TEST_F(GraphPlan, HasALineThatTakesFromThePool) {
   ASSERT_NE(line, nullptr);
   EXPECT_EQ(line->device, "cuda:0");
   EXPECT_EQ(line->note, "35 batch sizes up to 256, sequences up to 8192 tokens");
-  // 35 graphs; partial results of 32 heads in 32 partitions of 130 floats each; inputs of 4,487 rows
-  // with tables of 256 blocks; outputs; a block.
+  // 35 graphs; partial results of 32 heads in 32 partitions of 130 floats each; inputs of 4,487
+  // rows with tables of 256 blocks; outputs; a block.
   const int64_t rows = 1 + 2 + 4 + 8 * 32 * 33 / 2;
   const int64_t expected = 35 * (int64_t{8} << 20) +
                            ActivationBytes(input_.config, 256, input_.dtype, false) +

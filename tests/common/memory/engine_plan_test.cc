@@ -297,8 +297,8 @@ TEST(PlanEngine, SlidingWindowsAndBiasesCount) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input));
   // A layer: norms 2 * 64; biases of q 64, k 32, v 32. And the final norm.
   EXPECT_EQ(BytesOfLine(plan, "norms and biases"), (4 * (128 + 128) + 64) * 2);
-  // All positions of all layers: 4 layers * 2 heads * 2 bytes * (16 of a key, and 16 of a value that
-  // are padded to 32).
+  // All positions of all layers: 4 layers * 2 heads * 2 bytes * (16 of a key, and 16 of a value
+  // that are padded to 32).
   EXPECT_EQ(plan.kv_block_bytes, 32 * 4 * 2 * 2 * (16 + 32));
 }
 

@@ -1,6 +1,6 @@
-// The real taopd-teacher against clients whose HTTP/2 takes what the gRPC library would give: header
-// blocks without end, messages that are held back, streams that are reset. Meanwhile another client's
-// calls on new connections are answered soon, probes say 200, and the memory is bounded.
+// The real taopd-teacher against clients whose HTTP/2 takes what the gRPC library would give:
+// header blocks without end, messages that are held back, streams that are reset. Meanwhile another
+// client's calls on new connections are answered soon, probes say 200, and the memory is bounded.
 #include <gmock/gmock.h>
 
 #include <algorithm>

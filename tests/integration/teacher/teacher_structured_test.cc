@@ -142,7 +142,8 @@ class TeacherStructuredTest : public testing::TeacherBinaryFixture {
   testing::TempDir model_;
 };
 
-// So many stop ids, in so many texts, exceed every buffer between the server and its grammar process.
+// So many stop ids, in so many texts, exceed every buffer between the server and its grammar
+// process.
 TEST_F(TeacherStructuredTest, ManyStopIdsOfManyChoicesHoldNobodyUp) {
   StartLarge();
   json body = Formed("[a-z]{1,30}");

@@ -16,11 +16,11 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::LoadGolden;
 
-// float32 sums over another split of their terms, up to 200 positions deep. A probability is the same
-// within 1e-5. A log-prob carries the rounding of logits of up to 30, whose spacing in float32 is
-// 2e-6: one process differs from float64 by up to 1.5e-5 on this model, PyTorch in float32 by 1.2e-5,
-// two processes by 1.9e-5. So no order of sums between the processes makes two of them agree within
-// 1e-5; the largest difference seen is 1.7e-5.
+// float32 sums over another split of their terms, up to 200 positions deep. A probability is the
+// same within 1e-5. A log-prob carries the rounding of logits of up to 30, whose spacing in float32
+// is 2e-6: one process differs from float64 by up to 1.5e-5 on this model, PyTorch in float32 by
+// 1.2e-5, two processes by 1.9e-5. So no order of sums between the processes makes two of them
+// agree within 1e-5; the largest difference seen is 1.7e-5.
 constexpr double kProbabilityTolerance = 1e-5;
 constexpr double kLogProbTolerance = 3e-5;
 

@@ -1,6 +1,6 @@
-// A run is stopped, killed or robbed of its teacher in every phase, again and again: the exit code is
-// the documented one, nothing that should be saved is lost, and the run that is resumed ends with the
-// weights of one that was left alone.
+// A run is stopped, killed or robbed of its teacher in every phase, again and again: the exit code
+// is the documented one, nothing that should be saved is lost, and the run that is resumed ends
+// with the weights of one that was left alone.
 
 #include <httplib.h>
 
@@ -305,8 +305,8 @@ class TrainerStopTest : public TrainerTest {
   int port_ = 0;
 };
 
-// TAOPD_STOP_CASES: how many (the ctest entry with the label slow sets 200). TAOPD_STOP_SEED: the seed
-// of the moments. TAOPD_STOP_FIRST: the first case, to repeat one.
+// TAOPD_STOP_CASES: how many (the ctest entry with the label slow sets 200). TAOPD_STOP_SEED: the
+// seed of the moments. TAOPD_STOP_FIRST: the first case, to repeat one.
 TEST_F(TrainerStopTest, AStoppedRunEndsLikeOneThatWasLeftAlone) {
   const auto number = [](const char* name, int64_t otherwise) {
     const char* text = std::getenv(name);

@@ -228,9 +228,7 @@ TEST_F(TeacherAppTest, SignalWhileLoadingEndsAtOnce) {
 }
 
 TEST_F(TeacherAppTest, FailureToLoadIsAnExitCode) {
-  Start([]() -> absl::StatusOr<std::shared_ptr<ServedModel>> {
-    return NotFound("config.json");
-  });
+  Start([]() -> absl::StatusOr<std::shared_ptr<ServedModel>> { return NotFound("config.json"); });
   server_.join();
   EXPECT_EQ(exit_code_, kExitData);
 }
@@ -244,9 +242,7 @@ TEST_F(TeacherAppTest, TooLittleMemoryIsAMatterOfTheFlags) {
 }
 
 TEST_F(TeacherAppTest, ExceptionInLoadingIsInternal) {
-  Start([]() -> absl::StatusOr<std::shared_ptr<ServedModel>> {
-    throw std::runtime_error("boom");
-  });
+  Start([]() -> absl::StatusOr<std::shared_ptr<ServedModel>> { throw std::runtime_error("boom"); });
   server_.join();
   EXPECT_EQ(exit_code_, kExitInternal);
 }

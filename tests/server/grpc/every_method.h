@@ -1,5 +1,5 @@
-// The methods of every service that is written here, from the services' own descriptors: one that is
-// added is in the list.
+// The methods of every service that is written here, from the services' own descriptors: one that
+// is added is in the list.
 #pragma once
 
 #include <google/protobuf/descriptor.h>

@@ -104,7 +104,8 @@ TEST(CompletionSamplingTest, EveryFieldReachesTheEngine) {
   EXPECT_THAT(Accepted({{"stop", {"a", "b"}}}).stop, ElementsAre("a", "b"));
 }
 
-// A model may have ids that end a sequence beside the tokenizer's own; they are reported as stop ids.
+// A model may have ids that end a sequence beside the tokenizer's own; they are reported as stop
+// ids.
 TEST(CompletionSamplingTest, FurtherEndsOfSequenceAreStopIdsUnlessTheyAreIgnored) {
   const FakeModel fake = MakeFakeModel();
   fake.model->further_eos_ids = {9, 6};

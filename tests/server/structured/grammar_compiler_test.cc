@@ -93,7 +93,8 @@ TEST(GrammarCompilerTest, WhoeverIsGoneOrLateIsNotWaitedFor) {
   EXPECT_ERROR(result, absl::StatusCode::kCancelled, "gone");
 }
 
-// The queue is bounded, for one client more narrowly than for all, and the end answers what is left.
+// The queue is bounded, for one client more narrowly than for all, and the end answers what is
+// left.
 TEST(GrammarCompilerTest, TheQueueIsBounded) {
   GrammarCompilerOptions options = TestOptions();
   options.max_waiting = 3;

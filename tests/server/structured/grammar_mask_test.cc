@@ -169,8 +169,8 @@ TEST(GrammarMaskTest, AnswersTheSameHoweverItIsAsked) {
                absl::StatusCode::kInvalidArgument, "does not allow the id");
 }
 
-// The value of a JSON text; discarded if it is none. Bytes that are not UTF-8 become U+FFFD, as they do
-// in an answer.
+// The value of a JSON text; discarded if it is none. Bytes that are not UTF-8 become U+FFFD, as
+// they do in an answer.
 nlohmann::json Parsed(const std::string& text) {
   const auto replace = nlohmann::json::error_handler_t::replace;
   const std::string valid =

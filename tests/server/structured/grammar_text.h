@@ -1,6 +1,6 @@
 // Texts under a grammar, token by token, with a small vocabulary: every byte, as in tokenizers that
-// fall back to bytes, some tokens of several bytes, of which some end or begin within a character, and
-// special ids.
+// fall back to bytes, some tokens of several bytes, of which some end or begin within a character,
+// and special ids.
 #pragma once
 
 #include <cstdint>

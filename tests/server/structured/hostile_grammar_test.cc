@@ -1,5 +1,5 @@
-// Specs that are made to hurt: each is answered, soon, and neither this process nor the next request
-// notices.
+// Specs that are made to hurt: each is answered, soon, and neither this process nor the next
+// request notices.
 #include <absl/time/clock.h>
 #include <gmock/gmock.h>
 
@@ -162,8 +162,8 @@ TEST(HostileGrammarTest, ARehearsalFindsSlowMasks) {
                absl::StatusCode::kInvalidArgument, "field: it takes too long to follow");
 }
 
-// One mask that takes too long ends the process; the text that asked for it fails, and the others do
-// not notice. The second time, the form is refused for a while.
+// One mask that takes too long ends the process; the text that asked for it fails, and the others
+// do not notice. The second time, the form is refused for a while.
 TEST(HostileGrammarTest, AMaskHasItsTime) {
   GrammarCompilerOptions options = TestOptions();
   options.host.limits.rehearsed_mask_cpu_ms = 60'000;
@@ -190,8 +190,8 @@ TEST(HostileGrammarTest, AMaskHasItsTime) {
   while (!CompileWith(*compiler, Kind::kEbnf, kSlow).ok()) absl::SleepFor(absl::Milliseconds(50));
 }
 
-// Masks that are each within their limit add up, and the text fails. Texts of other forms take turns
-// with it.
+// Masks that are each within their limit add up, and the text fails. Texts of other forms take
+// turns with it.
 TEST(HostileGrammarTest, ATextHasItsTime) {
   GrammarCompilerOptions options = TestOptions();
   options.host.limits.text_cpu_ms = 100;

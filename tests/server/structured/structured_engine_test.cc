@@ -1,5 +1,5 @@
-// Grammars under the engine: texts of a model with random weights keep to their schema, and depend on
-// their request alone.
+// Grammars under the engine: texts of a model with random weights keep to their schema, and depend
+// on their request alone.
 #include <ATen/Parallel.h>
 
 #include <algorithm>

@@ -157,7 +157,8 @@ TEST_P(DecodeGraphsTest, AReplayGivesTheBytesOfAnEagerStep) {
   EXPECT_EQ(graphs_->stats().num_graphs, 6);  // 1, 2, 4, 8, 16 and 24
   Prefill();
   uint64_t padding = 0;
-  // Every number of padding rows that there is, after batches that left other things in the buffers.
+  // Every number of padding rows that there is, after batches that left other things in the
+  // buffers.
   for (int64_t i = 0; i < 48; ++i) {
     const int64_t num = i < 24 ? i + 1 : 48 - i;
     ExpectReplayLikeEager(NextRows(num));

@@ -1,5 +1,5 @@
-// The engine with recorded decode steps: when they are recorded, what refuses them, and that weights
-// and pages that change between rollouts are those that are used.
+// The engine with recorded decode steps: when they are recorded, what refuses them, and that
+// weights and pages that change between rollouts are those that are used.
 // tests/common/engine/engine_invariance_test.cc compares answers in many arrangements.
 #include "tests/common/engine/graphs/function_backend.h"
 #include "tests/common/engine/result_box.h"

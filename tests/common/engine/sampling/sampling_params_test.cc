@@ -307,7 +307,8 @@ TEST(SamplingParams, OrderOfApplication) {
   Sampler sampler;
   SamplingParams params;
   params.temperature = 0.0f;
-  // The bias makes the logit 1, which the penalty divides: 0.5. The other order gives -1 * 2 + 2 = 0.
+  // The bias makes the logit 1, which the penalty divides: 0.5. The other order gives -1 * 2 + 2 =
+  // 0.
   params.logit_bias = {{0, 2.0f}};
   params.repetition_penalty = 2.0f;
   Ids prompt = {0};

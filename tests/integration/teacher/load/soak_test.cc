@@ -1,6 +1,6 @@
 // Mixed clients on the real taopd-teacher for half an hour (TAOPD_SOAK_SECONDS): scores, streams,
-// completions, chats, deadlines, broken connections, cancellations, nonsense. Nothing is lost, equal
-// requests get equal answers, and neither memory nor descriptors nor threads grow.
+// completions, chats, deadlines, broken connections, cancellations, nonsense. Nothing is lost,
+// equal requests get equal answers, and neither memory nor descriptors nor threads grow.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -48,9 +48,9 @@ at::Tensor RandomIds(at::IntArrayRef shape, int64_t vocabulary_size, uint64_t se
 }
 
 // Checks all outputs of every row by plain float64 loops and a stable sort.
-void ExpectMatchesOracle(const ScoringOutput& output, const at::Tensor& logits_NV, const at::Tensor& sampled,
-                         const at::Tensor& candidates, const ScoringOptions& options,
-                         const std::string& what) {
+void ExpectMatchesOracle(const ScoringOutput& output, const at::Tensor& logits_NV,
+                         const at::Tensor& sampled, const at::Tensor& candidates,
+                         const ScoringOptions& options, const std::string& what) {
   const int64_t vocabulary_size = logits_NV.size(1);
   for (int64_t n = 0; n < logits_NV.size(0); ++n) {
     const std::string where = what + ", row " + std::to_string(n);
